@@ -1,0 +1,270 @@
+//! What can be asked about a symbol: its name, its treatment, where its row stands?
+
+use crate::types::c_uint;
+
+/// What is done around a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Treatment {
+    /// Quota is reserved before the driver runs, and given back if it fails.
+    Charge,
+    /// What was charged is given back after the driver succeeded.
+    Release,
+    /// Work for the GPU: its start may be delayed.
+    Gate,
+    /// The answer is ours, or the driver's is changed.
+    Answer,
+    /// Forwarded unchanged; something is remembered or brought up to date.
+    Watch,
+    /// Forwarded unchanged.
+    Pass,
+}
+
+/// Which library a symbol belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Api {
+    /// `libcuda.so.1`.
+    Cuda,
+    /// `libnvidia-ml.so.1`.
+    Nvml,
+}
+
+/// A row of the table, for documentation and audits.
+#[derive(Debug, Clone, Copy)]
+pub struct Row {
+    /// The exported name.
+    pub name: &'static str,
+    /// What is done around a call.
+    pub treatment: Treatment,
+    /// The group of rows it stands in.
+    pub family: &'static str,
+    /// Why the family is treated as it is.
+    pub reason: &'static str,
+    /// First version at which `cuGetProcAddress` hands it out.
+    pub since: Option<c_uint>,
+    /// The hook that acts on it.
+    pub hook: Option<&'static str>,
+    /// Parameters as written in the row.
+    pub parameters: &'static str,
+    /// Number of parameters.
+    pub arity: usize,
+}
+
+macro_rules! optional {
+    () => {
+        None
+    };
+    ($value:expr) => {
+        Some($value)
+    };
+}
+
+macro_rules! count {
+    ($($one:ident)*) => { <[&str]>::len(&[$(stringify!($one)),*]) };
+}
+
+macro_rules! table {
+    ($( $family:ident: $reason:literal { $(
+        $treatment:ident $name:ident $(@ $since:literal)? ( $($arg:ident: $ty:ty),* )
+            $(-> ($ret:ty))? $(by $module:ident :: $hook:ident)?;
+    )* } )*) => {
+        /// A function of the driver, as an index into everything that is kept per function.
+        #[allow(non_camel_case_types, missing_docs, reason = "the names are the driver's")]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u16)]
+        pub enum Symbol { $( $( $name, )* )* }
+
+        /// Every symbol, in table order.
+        pub const ALL: &[Symbol] = &[ $( $( Symbol::$name, )* )* ];
+
+        /// All names one after another; [`OFFSETS`] cuts them. No pointer, so nothing to relocate at load.
+        const NAMES: &str = concat!( $( $( stringify!($name), )* )* );
+
+        const LENGTHS: [u8; COUNT] = [ $( $( name_length(stringify!($name)), )* )* ];
+
+        const TREATMENTS: [Treatment; COUNT] = [ $( $( treatment!($treatment), )* )* ];
+
+        const HOOKED: [bool; COUNT] = [ $( $( false $(|| !stringify!($module).is_empty())?, )* )* ];
+
+        /// The row of a symbol. For documentation and tests: the preload library never asks.
+        #[must_use]
+        pub fn row(symbol: Symbol) -> Row {
+            match symbol { $( $( Symbol::$name => Row {
+                name: stringify!($name),
+                treatment: treatment!($treatment),
+                family: stringify!($family),
+                reason: $reason,
+                since: optional!($($since)?),
+                hook: optional!($(concat!(stringify!($module), "::", stringify!($hook)))?),
+                parameters: stringify!($($arg: $ty),*),
+                arity: count!($($arg)*),
+            }, )* )* }
+        }
+    };
+}
+
+macro_rules! treatment {
+    (charge) => {
+        Treatment::Charge
+    };
+    (release) => {
+        Treatment::Release
+    };
+    (gate) => {
+        Treatment::Gate
+    };
+    (answer) => {
+        Treatment::Answer
+    };
+    (watch) => {
+        Treatment::Watch
+    };
+    (pass) => {
+        Treatment::Pass
+    };
+}
+
+crate::for_each_symbol! { [table] }
+
+/// Number of symbols.
+pub const COUNT: usize = ALL.len();
+
+#[allow(clippy::cast_possible_truncation, reason = "no name is longer than 255 bytes: asserted")]
+const fn name_length(name: &str) -> u8 {
+    assert!(name.len() < 256);
+    name.len() as u8
+}
+
+#[allow(clippy::cast_possible_truncation, clippy::indexing_slicing, reason = "evaluated at compile time")]
+const OFFSETS: [u16; COUNT + 1] = {
+    let mut offsets = [0; COUNT + 1];
+    let mut at = 0;
+    while at < COUNT {
+        offsets[at + 1] = offsets[at] + LENGTHS[at] as u16;
+        at += 1;
+    }
+    assert!(offsets[COUNT] as usize == NAMES.len());
+    offsets
+};
+
+/// Slots of the name index: a power of two, at least twice the number of names.
+const INDEX_SIZE: usize = 4096;
+const _: () = assert!(COUNT * 2 < INDEX_SIZE);
+
+/// Open addressing by [`hash`]: symbol number plus one, 0 where empty.
+#[allow(clippy::cast_possible_truncation, clippy::indexing_slicing, reason = "evaluated at compile time")]
+static INDEX: [u16; INDEX_SIZE] = {
+    let names = NAMES.as_bytes();
+    let mut index = [0; INDEX_SIZE];
+    let mut symbol = 0;
+    while symbol < COUNT {
+        let (mut at, end) = (OFFSETS[symbol] as usize, OFFSETS[symbol + 1] as usize);
+        let mut value = HASH_START;
+        while at < end {
+            value = hash(value, names[at]);
+            at += 1;
+        }
+        let mut place = value as usize % INDEX_SIZE;
+        while index[place] != 0 {
+            place = (place + 1) % INDEX_SIZE;
+        }
+        index[place] = symbol as u16 + 1;
+        symbol += 1;
+    }
+    index
+};
+
+/// 32-bit FNV-1a.
+const HASH_START: u32 = 0x811c_9dc5;
+
+const fn hash(value: u32, byte: u8) -> u32 {
+    (value ^ byte as u32).wrapping_mul(0x0100_0193)
+}
+
+impl Symbol {
+    /// The symbol of this exact name.
+    #[must_use]
+    pub fn find(name: &[u8]) -> Option<Self> {
+        let value = name.iter().fold(HASH_START, |value, byte| hash(value, *byte));
+        let mut place = value as usize % INDEX_SIZE;
+        loop {
+            let number = usize::from(*INDEX.get(place)?).checked_sub(1)?;
+            let symbol = *ALL.get(number)?;
+            if symbol.name().as_bytes() == name {
+                return Some(symbol);
+            }
+            place = (place + 1) % INDEX_SIZE;
+        }
+    }
+
+    /// The exported name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        let bounds = OFFSETS.get(self.index()).zip(OFFSETS.get(self.index() + 1));
+        bounds.and_then(|(from, to)| NAMES.get(usize::from(*from)..usize::from(*to))).unwrap_or("")
+    }
+
+    /// Its place in everything that is kept per symbol.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// The library it belongs to.
+    #[must_use]
+    pub fn api(self) -> Api {
+        if self.name().starts_with("nvml") { Api::Nvml } else { Api::Cuda }
+    }
+
+    /// What is done around a call.
+    #[must_use]
+    pub fn treatment(self) -> Treatment {
+        TREATMENTS.get(self.index()).copied().unwrap_or(Treatment::Pass)
+    }
+
+    /// Whether a hook acts on it; otherwise its entry jumps to the driver.
+    #[must_use]
+    pub fn is_hooked(self) -> bool {
+        HOOKED.get(self.index()).copied().unwrap_or(false)
+    }
+
+    /// The row it comes from.
+    #[must_use]
+    pub fn row(self) -> Row {
+        row(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_finds_its_own_symbol() {
+        for symbol in ALL {
+            assert_eq!(Symbol::find(symbol.name().as_bytes()), Some(*symbol), "{}", symbol.name());
+            assert_eq!(symbol.row().name, symbol.name());
+        }
+    }
+
+    #[test]
+    fn names_that_merely_resemble_one_are_not_found() {
+        for name in ["", "cu", "cuMemAlloc_v", "cuMemAlloc_v2 ", "curl_easy_init", "cudaMalloc", "nvml"] {
+            assert_eq!(Symbol::find(name.as_bytes()), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn no_debugger_name_has_a_row() {
+        assert!(ALL.iter().all(|symbol| !symbol.name().starts_with("cudbg")));
+    }
+
+    #[test]
+    fn every_charge_and_release_of_the_first_families_is_hooked() {
+        for symbol in ALL.iter().filter(|symbol| {
+            ["alloc_linear", "alloc_managed", "alloc_vmm", "alloc_stream", "vmm_release"]
+                .contains(&symbol.row().family)
+        }) {
+            assert!(symbol.is_hooked(), "{}", symbol.name());
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Which types cross the boundary to the driver, and as what?
+//!
+//! Handles, structures behind pointers and addresses have the driver's own types. Whatever travels *by
+//! value* and is an enumeration in C is an unsigned integer here: a newer driver has newer values, and a
+//! Rust enumeration that holds a value it does not know is undefined behaviour.
+
+mod cuda;
+mod nvml;
+
+pub use core::ffi::{
+    c_char, c_int, c_longlong, c_short, c_uchar, c_uint, c_ulong, c_ulonglong, c_ushort, c_void,
+};
+pub use cuda::*;
+pub use nvml::*;
+
+/// A status as the driver returns it: `CUresult` or `nvmlReturn_t`, by value.
+pub type Status = c_uint;
+
+/// Statuses of the driver API that are returned or tested by name.
+pub mod status {
+    use super::Status;
+
+    /// The call succeeded. The same in both APIs.
+    pub const SUCCESS: Status = 0;
+    /// `CUDA_ERROR_INVALID_VALUE`.
+    pub const INVALID_VALUE: Status = 1;
+    /// `CUDA_ERROR_OUT_OF_MEMORY`: what an allocation beyond the quota returns.
+    pub const OUT_OF_MEMORY: Status = 2;
+    /// `CUDA_ERROR_NOT_INITIALIZED`: what most calls return before a successful `cuInit`.
+    pub const NOT_INITIALIZED: Status = 3;
+    /// `CUDA_ERROR_NO_DEVICE`: what `cuInit` returns on a machine without a GPU.
+    pub const NO_DEVICE: Status = 100;
+    /// `CUDA_ERROR_INVALID_CONTEXT`: no context is current.
+    pub const INVALID_CONTEXT: Status = 201;
+    /// `CUDA_ERROR_NOT_PERMITTED`: a limit was asked for and cannot be enforced.
+    pub const NOT_PERMITTED: Status = 800;
+    /// `CUDA_ERROR_NOT_SUPPORTED`.
+    pub const NOT_SUPPORTED: Status = 801;
+
+    /// `NVML_ERROR_INVALID_ARGUMENT`.
+    pub const NVML_INVALID_ARGUMENT: Status = 2;
+    /// `NVML_ERROR_NOT_SUPPORTED`.
+    pub const NVML_NOT_SUPPORTED: Status = 3;
+    /// `NVML_ERROR_NO_PERMISSION`: a limit was asked for and cannot be enforced.
+    pub const NVML_NO_PERMISSION: Status = 4;
+    /// `NVML_ERROR_LIBRARY_NOT_FOUND`: no NVML is loaded behind us.
+    pub const NVML_LIBRARY_NOT_FOUND: Status = 12;
+    /// `NVML_ERROR_FUNCTION_NOT_FOUND`: the NVML behind us lacks the function.
+    pub const NVML_FUNCTION_NOT_FOUND: Status = 13;
+}
