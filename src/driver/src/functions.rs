@@ -18,8 +18,12 @@ macro_rules! types {
 }
 
 macro_rules! result {
-    () => { Status };
-    ($ret:ty) => { $ret };
+    () => {
+        Status
+    };
+    ($ret:ty) => {
+        $ret
+    };
 }
 
 crate::for_each_symbol! { [types] }

@@ -4,7 +4,9 @@
 //! each real function is kept. It knows nothing of limits.
 
 pub mod arguments;
+pub mod elf;
 pub mod functions;
+pub mod resolve;
 mod signature;
 pub mod slot;
 pub mod symbols;

@@ -105,7 +105,7 @@ checked! {
         cuGraphExternalSemaphoresSignalNodeGetParams cuGraphExternalSemaphoresSignalNodeSetParams
         cuGraphExternalSemaphoresWaitNodeGetParams cuGraphExternalSemaphoresWaitNodeSetParams cuGraphGetId
         cuGraphHostNodeGetParams cuGraphHostNodeSetParams cuGraphKernelNodeCopyAttributes
-        cuGraphKernelNodeGetParams_v2 
+        cuGraphKernelNodeGetParams_v2
         cuGraphKernelNodeSetParams_v2 cuGraphLaunch cuGraphMemAllocNodeGetParams
         cuGraphMemFreeNodeGetParams cuGraphMemcpyNodeGetParams cuGraphMemcpyNodeSetParams
         cuGraphMemsetNodeGetParams cuGraphMemsetNodeSetParams cuGraphNodeGetContainingGraph
@@ -146,7 +146,7 @@ checked! {
         cuGraphExecHostNodeSetParams cuGraphExecKernelNodeSetParams_v2
         cuGraphExecNodeSetParams cuGraphExecUpdate_v2 cuGraphGetNodes cuGraphGetRootNodes
         cuGraphInstantiateWithFlags cuGraphInstantiateWithParams cuGraphKernelNodeGetAttribute
-        cuGraphKernelNodeSetAttribute cuGraphNodeFindInClone 
+        cuGraphKernelNodeSetAttribute cuGraphNodeFindInClone
         cuGraphNodeGetEnabled cuGraphNodeSetEnabled cuGraphReleaseUserObject
         cuGraphicsMapResources cuGraphicsResourceGetMappedPointer_v2 cuGraphicsUnmapResources
         cuGreenCtxGetDevResource cuIpcOpenMemHandle_v2 cuKernelSetCacheConfig
@@ -163,7 +163,7 @@ checked! {
         cuModuleEnumerateFunctions cuModuleGetFunction cuModuleGetSurfRef cuModuleGetTexRef
         cuMulticastGetGranularity cuOccupancyMaxActiveClusters cuOccupancyMaxPotentialClusterSize
         cuParamSetTexRef cuParamSetf cuParamSeti cuPointerGetAttribute cuPointerSetAttribute
-        cuProfilerInitialize cuStreamCreateWithPriority cuStreamGetAttribute 
+        cuProfilerInitialize cuStreamCreateWithPriority cuStreamGetAttribute
         cuStreamGetCtx_v2 cuStreamGetDevResource cuStreamSetAttribute cuStreamWaitEvent cuSurfRefSetArray
         cuTexRefGetAddressMode cuTexRefGetFormat cuTexRefGetMipmapLevelClamp cuTexRefSetAddressMode
         cuTexRefSetArray cuTexRefSetFormat cuTexRefSetMipmapLevelClamp cuTexRefSetMipmappedArray;
@@ -171,8 +171,8 @@ checked! {
         cuCtxCreate_v4 cuDeviceGetHostAtomicCapabilities cuDeviceGetP2PAttribute
         cuDeviceGetTexture1DLinearMaxWidth cuDeviceRegisterAsyncNotification cuFuncGetParamInfo
         cuFuncSetBlockShape cuGraphAddEmptyNode
-        cuGraphExecMemcpyNodeSetParams cuGraphExecMemsetNodeSetParams 
-        cuGraphNodeGetDependencies_v2 cuGraphNodeGetDependentNodes_v2 
+        cuGraphExecMemcpyNodeSetParams cuGraphExecMemsetNodeSetParams
+        cuGraphNodeGetDependencies_v2 cuGraphNodeGetDependentNodes_v2
         cuGraphRetainUserObject cuGraphicsSubResourceGetMappedArray cuGreenCtxCreate
         cuGreenCtxStreamCreate cuKernelGetAttribute cuKernelGetParamInfo cuKernelSetAttribute
         cuLaunchGridAsync cuLaunchHostFunc_v2 cuLaunchKernelEx cuLibraryGetGlobal cuLibraryGetManaged
@@ -183,7 +183,7 @@ checked! {
         cuMemcpyDtoHAsync_v2 cuMemcpyHtoA_v2 cuMemcpyHtoDAsync_v2 cuMemsetD16Async cuMemsetD32Async
         cuMemsetD8Async cuModuleGetGlobal_v2 cuMulticastUnbind cuOccupancyAvailableDynamicSMemPerBlock
         cuOccupancyMaxActiveBlocksPerMultiprocessor cuParamSetv cuPointerGetAttributes
-        cuSignalExternalSemaphoresAsync cuStreamAddCallback cuStreamAttachMemAsync 
+        cuSignalExternalSemaphoresAsync cuStreamAddCallback cuStreamAttachMemAsync
         cuStreamBatchMemOp_v2 cuStreamWaitValue32_v2
         cuStreamWaitValue64_v2 cuStreamWriteValue32_v2
         cuStreamWriteValue64_v2 cuTexObjectCreate cuTexRefSetAddress2D_v3
@@ -192,9 +192,9 @@ checked! {
         cuDeviceGetP2PAtomicCapabilities cuGetProcAddress_v2 cuGraphAddBatchMemOpNode
         cuGraphAddChildGraphNode cuGraphAddDependencies_v2 cuGraphAddEventRecordNode
         cuGraphAddEventWaitNode cuGraphAddExternalSemaphoresSignalNode
-        cuGraphAddExternalSemaphoresWaitNode cuGraphAddHostNode 
-        cuGraphAddKernelNode_v2 cuGraphAddMemAllocNode cuGraphAddMemFreeNode 
-        cuGraphConditionalHandleCreate cuGraphGetEdges_v2 
+        cuGraphAddExternalSemaphoresWaitNode cuGraphAddHostNode
+        cuGraphAddKernelNode_v2 cuGraphAddMemAllocNode cuGraphAddMemFreeNode
+        cuGraphConditionalHandleCreate cuGraphGetEdges_v2
         cuGraphRemoveDependencies_v2 cuMemAddressReserve cuMemAllocPitch_v2 cuMemBatchDecompressAsync
         cuMemDiscardBatchAsync cuMemGetHandleForAddressRange cuMemGetLocationInfo cuMemMap
         cuMemPrefetchAsync_v2 cuMemRangeGetAttribute cuMemcpyAtoA_v2
@@ -242,9 +242,9 @@ mod tests {
             .expect("cargo metadata runs");
         let text = String::from_utf8(output.stdout).expect("metadata is text");
         let end = text.find("/Cargo.toml\",\"metadata\":null").and_then(|_| {
-            text.match_indices("/Cargo.toml\"").map(|(at, _)| at).find(|at| {
-                text[..*at].rsplit('"').next().is_some_and(|path| path.contains("/cudarc-"))
-            })
+            text.match_indices("/Cargo.toml\"")
+                .map(|(at, _)| at)
+                .find(|at| text[..*at].rsplit('"').next().is_some_and(|path| path.contains("/cudarc-")))
         });
         let end = end.expect("cudarc is among the packages");
         PathBuf::from(text[..end].rsplit('"').next().expect("a path stands in quotes"))

@@ -1,1 +1,158 @@
-//! placeholder
+//! Where is the real function behind an entry?
+//!
+//! One word per symbol, empty until first use. Nothing is ever loaded: the function is looked for in the
+//! libraries that the program has loaded, behind us in the loader's order, so that another preload between us
+//! and the driver keeps its place. A symbol that is absent stays absent, whatever other form of it exists.
+//!
+//! Looking up reads the libraries' own symbol tables: the loader's functions would end the caller's pending
+//! `dlerror`.
+#![allow(
+    clippy::disallowed_types,
+    reason = "words of this process alone: `region::sync` is for words shared between processes"
+)]
+
+use crate::elf::Image;
+use crate::table::{ALL, Api, COUNT, Symbol};
+use core::ffi::{CStr, c_void};
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use parking_lot::Mutex;
+
+/// The address of each real function, by [`Symbol::index`]; null where it has not been looked up or was not
+/// there. Entries jump through it.
+pub static SLOTS: [AtomicPtr<c_void>; COUNT] = [const { AtomicPtr::new(ptr::null_mut()) }; COUNT];
+
+/// `DT_SONAME` of the driver's two libraries.
+const SONAMES: [&CStr; 2] = [c"libcuda.so.1", c"libnvidia-ml.so.1"];
+
+/// A driver library that the program loaded into a namespace of its own, where looking behind us cannot find
+/// it: an address in it, by API.
+static ELSEWHERE: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
+/// The real function of a symbol; `None` where no driver is loaded or the driver lacks it.
+///
+/// `F` is the row's function type: `crate::functions::name`.
+#[inline]
+#[must_use]
+pub fn real<F: Copy>(symbol: Symbol) -> Option<F> {
+    const { assert!(size_of::<F>() == size_of::<usize>()) };
+    let address = address(symbol)?;
+    // SAFETY: the row is the signature of the symbol: checked against the header, and `F` is its alias.
+    Some(unsafe { core::mem::transmute_copy(&address) })
+}
+
+/// The address of the real function of a symbol.
+#[inline]
+#[must_use]
+pub fn address(symbol: Symbol) -> Option<NonNull<c_void>> {
+    // Relaxed: the word is the whole message; what it points to was there before.
+    let known = SLOTS.get(symbol.index())?.load(Ordering::Relaxed);
+    NonNull::new(known).or_else(|| find(symbol))
+}
+
+/// Makes the symbol's entry lead here from now on.
+pub fn set(symbol: Symbol, target: NonNull<c_void>) {
+    if let Some(slot) = SLOTS.get(symbol.index()) {
+        slot.store(target.as_ptr(), Ordering::Relaxed);
+    }
+}
+
+/// Whether a library of this API is loaded at all.
+#[must_use]
+pub fn is_driver_loaded(api: Api) -> bool {
+    ALL.iter().any(|symbol| symbol.api() == api && symbol.is_hooked() && address(*symbol).is_some())
+}
+
+/// Which driver library an address lies in, by its `DT_SONAME`.
+#[must_use]
+pub fn driver_at(address: *const c_void) -> Option<(Api, Image)> {
+    let image = Image::containing(address)?;
+    let soname = image.soname()?;
+    match SONAMES.iter().position(|name| *name == soname)? {
+        0 => Some((Api::Cuda, image)),
+        _ => Some((Api::Nvml, image)),
+    }
+}
+
+/// Remembers a driver library that was seen where [`find`] may not see it.
+pub fn remember(api: Api, address: *const c_void) {
+    if let Some(place) = ELSEWHERE.get(api as usize) {
+        place.store(address.expose_provenance(), Ordering::Relaxed);
+    }
+}
+
+#[cold]
+fn find(symbol: Symbol) -> Option<NonNull<c_void>> {
+    let mut name = [0_u8; 128];
+    name.get_mut(..symbol.name().len())?.copy_from_slice(symbol.name().as_bytes());
+    let name = CStr::from_bytes_until_nul(&name).ok()?;
+    let found = behind_us(symbol.api(), name).or_else(|| elsewhere(symbol.api(), name))?;
+    let found = NonNull::new(found.cast_mut())?;
+    set(symbol, found);
+    Some(found)
+}
+
+fn behind_us(api: Api, name: &CStr) -> Option<*const c_void> {
+    chain(api).into_iter().flatten().find_map(|image| image.symbol(name))
+}
+
+fn elsewhere(api: Api, name: &CStr) -> Option<*const c_void> {
+    let address = ELSEWHERE.get(api as usize)?.load(Ordering::Relaxed);
+    if address == 0 {
+        return None;
+    }
+    Image::containing(ptr::with_exposed_provenance(address))?.symbol(name)
+}
+
+/// How many libraries behind us may define driver functions: other preloads and the driver.
+const LINKS: usize = 8;
+
+type Chain = [Option<Image>; LINKS];
+
+/// The chain of each API with the [`Image::generation`] it was made from.
+static CHAINS: Mutex<[((u64, u64), Chain); 2]> = Mutex::new([((0, 0), [None; LINKS]); 2]);
+
+/// The libraries behind us that define functions of this API, in the loader's order.
+///
+/// Kept until the program loads or unloads something. The lock is only tried: a child forked while another
+/// thread held it must not wait for ever.
+fn chain(api: Api) -> Chain {
+    let generation = Image::generation();
+    if let Some(kept) = CHAINS.try_lock().and_then(|chains| chains.get(api as usize).copied())
+        && kept.0 == generation
+    {
+        return kept.1;
+    }
+    let links = make_chain(api);
+    if let Some(mut chains) = CHAINS.try_lock()
+        && let Some(kept) = chains.get_mut(api as usize)
+    {
+        *kept = (generation, links);
+    }
+    links
+}
+
+fn make_chain(api: Api) -> Chain {
+    let mut links = [None; LINKS];
+    let Some(ours) = Image::containing(SLOTS.as_ptr().cast()) else { return links };
+    let mut free = links.iter_mut();
+    Image::each_behind(&ours, |image| {
+        if defines(&image, api)
+            && let Some(link) = free.next()
+        {
+            *link = Some(image);
+        }
+    });
+    links
+}
+
+/// Whether a library takes part in the chain: it is the driver, or it defines one of the functions that other
+/// interposers care about as well.
+fn defines(image: &Image, api: Api) -> bool {
+    const TELLING: [&[&CStr]; 2] = [
+        &[c"cuInit", c"cuMemAlloc_v2", c"cuLaunchKernel", c"cuGetProcAddress", c"cuGetProcAddress_v2"],
+        &[c"nvmlInit_v2", c"nvmlInit", c"nvmlDeviceGetMemoryInfo", c"nvmlDeviceGetMemoryInfo_v2"],
+    ];
+    let names = TELLING.get(api as usize).copied().unwrap_or_default();
+    names.iter().any(|name| image.symbol(name).is_some())
+}

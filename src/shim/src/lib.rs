@@ -1,1 +1,34 @@
-//! The preload library.
+//! The preload library: what happens between a CUDA program and the driver?
+//!
+//! A call comes in through [`exports`], one entry per row of the driver crate's table. Rows without a hook jump
+//! on to the real function. Hooked rows run a function in [`hooks`]: decide, call the driver, settle. Programs
+//! that look their entries up come through [`dlsym`] and `hooks::lookup`.
+//!
+//! Rules, all of them for the sake of the program that we are a guest in:
+//!
+//! 1. Nothing runs at load time: no constructor, no thread, no file, no change of the environment.
+//! 2. Anything may be called before our start, from another library's constructor, in a child, after `exit`.
+//! 3. A call that is only forwarded takes no lock, allocates nothing, and makes no system call. No lock is held
+//!    across a call of the driver.
+//! 4. Our own driver calls use the real functions; a second entry on the same thread while we decide or settle
+//!    passes straight through.
+//! 5. `errno` stays the driver's, a pending `dlerror` stays the caller's. Never setenv, exit, abort, umask,
+//!    signal handlers.
+//! 6. A forked child is a new process without a place in the slice; it joins before its first charge.
+//! 7. At exit nothing is given back: the kernel ends our proof of life, and the next member cleans up.
+//! 8. Only what the table lists is exported, and `dlsym` and `dlvsym`. The driver is never loaded by us.
+//! 9. No panic leaves: [`guard::phase`] is the boundary.
+
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+compile_error!("the entries are written for Linux on x86-64");
+
+mod devices;
+mod dlsym;
+mod driver;
+mod exports;
+mod guard;
+mod hooks;
+mod ledger;
+mod lifecycle;
+mod notice;
+mod slice;

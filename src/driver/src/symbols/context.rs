@@ -9,7 +9,7 @@ macro_rules! rows_context {
         charge cuCtxCreate_v2 @3020(pctx: *mut CUcontext, flags: c_uint, dev: CUdevice);
         charge cuCtxCreate_v3 @11040(pctx: *mut CUcontext, params_array: *mut CUexecAffinityParam, num_params: c_int, flags: c_uint, dev: CUdevice);
         charge cuCtxCreate_v4 @12050(pctx: *mut CUcontext, ctx_create_params: *mut CUctxCreateParams, flags: c_uint, dev: CUdevice);
-        charge cuDevicePrimaryCtxRetain @7000(pctx: *mut CUcontext, dev: CUdevice);
+        charge cuDevicePrimaryCtxRetain @7000(pctx: *mut CUcontext, dev: CUdevice) by context::primary_retain;
         charge cuGLCtxCreate @2000(p_ctx: *mut CUcontext, flags: c_uint, device: CUdevice);
         charge cuGLCtxCreate_v2 @3020(p_ctx: *mut CUcontext, flags: c_uint, device: CUdevice);
         charge cuGreenCtxCreate @12040(ph_ctx: *mut CUgreenCtx, desc: CUdevResourceDesc, dev: CUdevice, flags: c_uint);
@@ -28,7 +28,7 @@ macro_rules! rows_context {
     context_destroy: "All memory that lived in the context goes back when its last use ends" {
         release cuCtxDestroy @2000(ctx: CUcontext) by context::destroy;
         release cuCtxDestroy_v2 @4000(ctx: CUcontext) by context::destroy;
-        release cuCtxDetach @2000(ctx: CUcontext) by context::destroy;
+        release cuCtxDetach @2000(ctx: CUcontext) by context::detach;
         release cuDevicePrimaryCtxRelease @7000(dev: CUdevice) by context::primary_release;
         release cuDevicePrimaryCtxRelease_v2 @11000(dev: CUdevice) by context::primary_release;
         release cuDevicePrimaryCtxReset @7000(dev: CUdevice) by context::primary_reset;

@@ -5,7 +5,7 @@
 macro_rules! rows_init {
     ({ $next:ident $($files:ident)* } $then:tt $($rows:tt)*) => { $crate::$next! { { $($files)* } $then $($rows)*
     init: "First CUDA use: the settings are read, and a limit that cannot be enforced makes the call return 800" {
-        answer cuInit @2000(flags: c_uint) by lifecycle::init;
+        answer cuInit @2000(flags: c_uint) by start::init;
     }
     lookup: "Hands out entry points: the driver is asked, and the symbol it chose is replaced by our entry; its private tables stay its own" {
         pass cuGetExportTable @3000(pp_export_table: *mut *const c_void, p_export_table_id: *const CUuuid);

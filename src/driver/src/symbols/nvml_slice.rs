@@ -5,9 +5,9 @@
 macro_rules! rows_nvml_slice {
     ({ $next:ident $($files:ident)* } $then:tt $($rows:tt)*) => { $crate::$next! { { $($files)* } $then $($rows)*
     init: "First NVML use: the settings are read, and a limit that cannot be enforced makes the call return 4" {
-        answer nvmlInit() by lifecycle::nvml_init;
-        answer nvmlInitWithFlags(flags: c_uint) by lifecycle::nvml_init_with_flags;
-        answer nvmlInit_v2() by lifecycle::nvml_init;
+        answer nvmlInit() by start::nvml_init;
+        answer nvmlInitWithFlags(flags: c_uint) by start::nvml_init_with_flags;
+        answer nvmlInit_v2() by start::nvml_init;
     }
     memory_info: "The quota is shown as the device's size" {
         pass nvmlDeviceGetAttributes(device: nvmlDevice_t, attributes: *mut nvmlDeviceAttributes_t);

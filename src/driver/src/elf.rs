@@ -1,0 +1,316 @@
+//! What is in the libraries that the process has loaded?
+//!
+//! We export `dlsym` and `dlvsym` ourselves, so the C library's own cannot be had by asking the loader for them
+//! by name. They are read from its dynamic symbol table instead.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ptr;
+
+/// A library as it lies in memory.
+#[derive(Debug, Clone, Copy)]
+pub struct Image {
+    base: usize,
+    start: usize,
+    end: usize,
+    dynamic: *const Dynamic,
+}
+
+// SAFETY: the pointer is into a library's own tables, which nobody writes once it is loaded; whoever keeps an
+// image keeps the library loaded.
+unsafe impl Send for Image {}
+// SAFETY: as above.
+unsafe impl Sync for Image {}
+
+/// An entry of a dynamic section.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Dynamic {
+    tag: i64,
+    value: usize,
+}
+
+const DT_STRTAB: i64 = 5;
+const DT_SYMTAB: i64 = 6;
+const DT_SONAME: i64 = 14;
+const DT_GNU_HASH: i64 = 0x6fff_fef5;
+
+impl Image {
+    /// The library that contains an address, in whichever namespace of the loader it lies.
+    #[must_use]
+    pub fn containing(address: *const c_void) -> Option<Self> {
+        let info = about(address)?;
+        Self::at(info.dli_fbase.cast())
+    }
+
+    /// Keeps the library loaded for good. Asks the loader, and so ends a pending `dlerror`.
+    pub fn pin(&self) {
+        if let Some(info) = about(ptr::with_exposed_provenance(self.start)) {
+            // SAFETY: the loader's own name for the library; nothing is loaded that is not loaded already.
+            unsafe { libc::dlopen(info.dli_fname, libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
+        }
+    }
+
+    /// The library whose file header is mapped here.
+    fn at(header: *const libc::Elf64_Ehdr) -> Option<Self> {
+        // SAFETY: the loader maps a library's file header at the start of its first segment.
+        let file = unsafe { *header };
+        if !file.e_ident.starts_with(b"\x7fELF") {
+            return None;
+        }
+        let headers = header.wrapping_byte_add(usize::try_from(file.e_phoff).ok()?).cast();
+        // SAFETY: the program headers follow the file header within the first segment.
+        let headers: &[libc::Elf64_Phdr] =
+            unsafe { core::slice::from_raw_parts(headers, file.e_phnum.into()) };
+        let first =
+            headers.iter().filter(|header| header.p_type == libc::PT_LOAD).map(|header| header.p_vaddr).min();
+        #[allow(clippy::cast_possible_truncation, reason = "addresses fit the machine word")]
+        Self::new(header.addr().wrapping_sub(first? as usize), headers)
+    }
+
+    /// Hands over every library of our own namespace that stands behind `this` one in the loader's order.
+    pub fn each_behind(this: &Self, mut keep: impl FnMut(Self)) {
+        let mut behind = false;
+        find(|image| {
+            if behind {
+                keep(*image);
+            }
+            behind |= image.dynamic == this.dynamic;
+            false
+        });
+    }
+
+    /// How many libraries have been loaded and unloaded so far: as long as it stays, so does the list.
+    #[must_use]
+    pub fn generation() -> (u64, u64) {
+        let mut generation = (0, 0);
+        visit(|info| {
+            generation = (info.dlpi_adds, info.dlpi_subs);
+            true
+        });
+        generation
+    }
+
+    /// The first loaded library of one of these names (`DT_SONAME`) that defines a symbol.
+    #[must_use]
+    pub fn defining(symbol: &CStr, sonames: &[&CStr]) -> Option<Self> {
+        find(|image| {
+            image.soname().is_some_and(|soname| sonames.contains(&soname)) && image.symbol(symbol).is_some()
+        })
+    }
+
+    fn new(base: usize, headers: &[libc::Elf64_Phdr]) -> Option<Self> {
+        #[allow(clippy::cast_possible_truncation, reason = "addresses fit the machine word")]
+        let place = |header: &libc::Elf64_Phdr| {
+            let start = base.wrapping_add(header.p_vaddr as usize);
+            (start, start.wrapping_add(header.p_memsz as usize))
+        };
+        let loaded = headers.iter().filter(|header| header.p_type == libc::PT_LOAD).map(place);
+        let (start, end) = loaded.reduce(|(first, last), (start, end)| (first.min(start), last.max(end)))?;
+        let dynamic = headers.iter().find(|header| header.p_type == libc::PT_DYNAMIC).map(place)?.0;
+        Some(Self { base, start, end, dynamic: ptr::with_exposed_provenance(dynamic) })
+    }
+
+    /// Whether an address lies in it.
+    #[must_use]
+    pub fn contains(&self, address: *const c_void) -> bool {
+        (self.start..self.end).contains(&address.addr())
+    }
+
+    /// First and last address plus one.
+    #[must_use]
+    pub fn bounds(&self) -> (usize, usize) {
+        (self.start, self.end)
+    }
+
+    /// Its `DT_SONAME`.
+    #[must_use]
+    pub fn soname(&self) -> Option<&'static CStr> {
+        let offset = self.entry(DT_SONAME)?;
+        let strings: *const c_char = self.address(DT_STRTAB)?;
+        // SAFETY: the loader accepted this library, so the offset lies in its string table.
+        let name = unsafe { strings.add(offset) };
+        // SAFETY: entries of a string table are zero-terminated.
+        Some(unsafe { CStr::from_ptr(name) })
+    }
+
+    /// The address of a symbol that it defines, by name, whatever its version.
+    #[must_use]
+    pub fn symbol(&self, name: &CStr) -> Option<*const c_void> {
+        let table = HashTable::of(self)?;
+        let symbol = table.find(name)?;
+        Some(ptr::with_exposed_provenance(self.base.wrapping_add(symbol.value)))
+    }
+
+    fn entry(&self, tag: i64) -> Option<usize> {
+        let mut at = self.dynamic;
+        loop {
+            // SAFETY: a dynamic section ends with tag 0, at which this loop ends.
+            let entry = unsafe { *at };
+            match entry.tag {
+                0 => return None,
+                found if found == tag => return Some(entry.value),
+                _ => {}
+            }
+            // SAFETY: not the last entry.
+            at = unsafe { at.add(1) };
+        }
+    }
+
+    /// An entry that is an address. glibc stores the relocated address, musl the one in the file.
+    fn address<T>(&self, tag: i64) -> Option<*const T> {
+        let value = self.entry(tag)?;
+        let address = if value < self.base { self.base.wrapping_add(value) } else { value };
+        Some(ptr::with_exposed_provenance(address))
+    }
+}
+
+/// A symbol of a dynamic symbol table, 64 bits.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct SymbolEntry {
+    name: u32,
+    info: u8,
+    other: u8,
+    section: u16,
+    value: usize,
+    size: usize,
+}
+
+/// The GNU hash table of a library: header, Bloom filter, buckets, chains.
+struct HashTable {
+    words: *const u32,
+    symbols: *const SymbolEntry,
+    strings: *const c_char,
+}
+
+impl HashTable {
+    fn of(image: &Image) -> Option<Self> {
+        Some(Self {
+            words: image.address(DT_GNU_HASH)?,
+            symbols: image.address(DT_SYMTAB)?,
+            strings: image.address(DT_STRTAB)?,
+        })
+    }
+
+    fn word(&self, at: usize) -> u32 {
+        let word = self.words.wrapping_add(at);
+        // SAFETY: callers stay within the table as its header describes it.
+        unsafe { *word }
+    }
+
+    fn find(&self, name: &CStr) -> Option<SymbolEntry> {
+        let hash = name
+            .to_bytes()
+            .iter()
+            .fold(5381_u32, |hash, byte| hash.wrapping_mul(33).wrapping_add((*byte).into()));
+        let (buckets, first, bloom) = (self.word(0) as usize, self.word(1), self.word(2) as usize);
+        let bucket_base = 4 + bloom * 2;
+        let mut number = self.word(bucket_base + (hash as usize).checked_rem(buckets)?);
+        if number < first {
+            return None;
+        }
+        loop {
+            let chain = self.word(bucket_base + buckets + (number - first) as usize);
+            let place = self.symbols.wrapping_add(number as usize);
+            // SAFETY: a chain holds numbers of symbols of this library.
+            let symbol = unsafe { *place };
+            if chain | 1 == hash | 1 && symbol.section != 0 && self.text(symbol.name) == name {
+                return Some(symbol);
+            }
+            if chain & 1 == 1 {
+                return None;
+            }
+            number += 1;
+        }
+    }
+
+    fn text(&self, offset: u32) -> &CStr {
+        // SAFETY: the offset comes from this library's symbol table, so it lies in its string table.
+        let text = unsafe { self.strings.add(offset as usize) };
+        // SAFETY: entries of a string table are zero-terminated.
+        unsafe { CStr::from_ptr(text) }
+    }
+}
+
+/// What the loader knows about the library that contains an address.
+fn about(address: *const c_void) -> Option<libc::Dl_info> {
+    let mut info = libc::Dl_info {
+        dli_fname: ptr::null(),
+        dli_fbase: ptr::null_mut(),
+        dli_sname: ptr::null(),
+        dli_saddr: ptr::null_mut(),
+    };
+    // SAFETY: writes to the structure given, and reads nothing at `address`.
+    let found = unsafe { libc::dladdr(address, &raw mut info) } != 0;
+    (found && !info.dli_fbase.is_null()).then_some(info)
+}
+
+/// The first loaded library that `wanted` accepts.
+fn find(mut wanted: impl FnMut(&Image) -> bool) -> Option<Image> {
+    let mut found = None;
+    visit(|info| {
+        found = image(info).filter(&mut wanted);
+        found.is_some()
+    });
+    found
+}
+
+/// Calls `each` with the loader's description of every library of our namespace, until it returns true.
+fn visit<F: FnMut(&libc::dl_phdr_info) -> bool>(mut each: F) {
+    unsafe extern "C" fn step<F: FnMut(&libc::dl_phdr_info) -> bool>(
+        info: *mut libc::dl_phdr_info,
+        _size: usize,
+        data: *mut c_void,
+    ) -> c_int {
+        // SAFETY: the loader passes on the pointer given below.
+        let each = unsafe { &mut *data.cast::<F>() };
+        // SAFETY: the loader passes a valid description of a loaded library.
+        c_int::from(each(unsafe { &*info }))
+    }
+
+    // SAFETY: `step` has the signature the loader calls, and the closure outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(step::<F>), ptr::from_mut(&mut each).cast()) };
+}
+
+fn image(info: &libc::dl_phdr_info) -> Option<Image> {
+    if info.dlpi_phdr.is_null() {
+        return None;
+    }
+    // SAFETY: the loader describes an array of that many headers.
+    let headers = unsafe { core::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
+    #[allow(clippy::cast_possible_truncation, reason = "addresses fit the machine word")]
+    Image::new(info.dlpi_addr as usize, headers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIBC: &[&CStr] = &[c"libc.so.6"];
+
+    #[test]
+    fn a_symbol_of_the_c_library_is_where_the_loader_finds_it() {
+        let libc_image = Image::defining(c"dlsym", LIBC).expect("tests run on the C library");
+        for name in [c"dlsym", c"dlvsym", c"dlopen", c"getpid"] {
+            // SAFETY: looks a name up in the global scope.
+            let expected = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+            assert_eq!(libc_image.symbol(name), Some(expected.cast_const()), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_not_there_is_not_found() {
+        let libc_image = Image::defining(c"dlsym", LIBC).expect("tests run on the C library");
+        assert_eq!(libc_image.symbol(c"cuInit"), None);
+        assert!(Image::defining(c"dlsym", &[c"libno-such-library.so.9"]).is_none());
+    }
+
+    #[test]
+    fn an_address_belongs_to_the_library_it_lies_in() {
+        let inside = libc::getpid as *const c_void;
+        let image = Image::containing(inside).expect("the C library is loaded");
+        assert!(image.contains(inside));
+        assert_eq!(image.soname(), Some(c"libc.so.6"));
+        assert!(Image::containing(ptr::without_provenance(16)).is_none());
+    }
+}

@@ -1,0 +1,217 @@
+//! What was this slice configured to do? From the environment and the operator's files to a checked [`Config`].
+//!
+//! Precedence, highest first: the fixed operator file, the file that `GPUSLICE_CONFIG` names, the environment.
+//! A setting is decided by the highest source that sets it under any of its names; what a lower source says of
+//! it is not even looked at. `GPU_*` wins over HAMi's names within a source.
+
+use std::path::PathBuf;
+
+mod choices;
+mod device;
+mod layers;
+mod reading;
+mod texts;
+mod values;
+
+pub use choices::{Burst, CoreMeter, CorePolicy, Log, LogLevel, Priority, Weight};
+pub use device::{DeviceName, UuidPrefix, gpu_uuid_text, parse_uuid_text};
+pub use texts::{Fault, Malformed, Origin, Said, Unenforceable, ValueError, Warning};
+pub use values::{PerDevice, Quota};
+
+use crate::units::{Bytes, Permille};
+use layers::CONFIG_FILE;
+use reading::{Reading, Told};
+
+/// The operator's file that is always read where it exists, and always wins.
+pub const FIXED_FILE: &str = "/run/gpuslice/conf/config";
+/// The largest operator's file; a reader need not read on behind one byte more.
+pub const MAX_FILE_BYTES: u64 = 1 << 20;
+/// The longest value: a list of every instance of sixteen devices fits.
+pub const MAX_VALUE_BYTES: usize = 16 << 10;
+
+/// What came of reading an operator's file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileRead<'a> {
+    /// There is none.
+    Absent,
+    /// There is one and it could not be read, for this reason.
+    Unreadable(&'a str),
+    /// There is one, and this is in it.
+    Contents(&'a [u8]),
+}
+
+/// What came of reading the operator's files.
+#[derive(Debug, Clone, Copy)]
+pub struct OperatorFiles<'a> {
+    /// The file that [`operator_file`] named; [`FileRead::Absent`] where it named none.
+    pub named: FileRead<'a>,
+    /// The file at [`FIXED_FILE`].
+    pub fixed: FileRead<'a>,
+}
+
+/// A checked configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Config {
+    /// `GPU_MEM_LIMIT`, or HAMi's `CUDA_DEVICE_MEMORY_LIMIT[_N]`.
+    pub memory: PerDevice<Quota>,
+    /// `GPU_CORE_PERCENT`, or HAMi's `CUDA_DEVICE_SM_LIMIT[_N]`.
+    pub cores: PerDevice<Permille>,
+    /// `GPU_CORE_POLICY`.
+    pub core_policy: CorePolicy,
+    /// `GPU_CORE_WEIGHT`.
+    pub core_weight: Weight,
+    /// `GPU_CORE_BURST`.
+    pub core_burst: Burst,
+    /// `GPU_CORE_METER`.
+    pub core_meter: CoreMeter,
+    /// `GPU_CORE_COPIES`.
+    pub core_copies: bool,
+    /// `GPU_PRIORITY`.
+    pub priority: Priority,
+    /// `GPU_MEM_OVERSUBSCRIBE`.
+    pub oversubscribe: bool,
+    /// `GPUSLICE_REGION`.
+    pub region: Option<PathBuf>,
+    /// `GPUSLICE_LOG`.
+    pub log: Log,
+    /// What the user should know about the configuration.
+    pub warnings: Vec<Warning>,
+    memory_told: Told,
+    cores_told: Told,
+    /// Where shares of less than a device were said.
+    partial_shares: Vec<Said>,
+    /// Where the policy was said.
+    policy_said: Option<Said>,
+}
+
+/// A configuration that cannot be honoured. GPU work is refused, and each of `malformed` is one line on
+/// standard error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rejected {
+    /// What is wrong; never empty.
+    pub malformed: Vec<Malformed>,
+    /// What else the user should know.
+    pub warnings: Vec<Warning>,
+    /// Where logs go nevertheless.
+    pub log: Log,
+}
+
+/// A device as limits are applied to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceIdentity {
+    /// CUDA's number, after `CUDA_VISIBLE_DEVICES`; none for a device that CUDA does not show.
+    pub ordinal: Option<u32>,
+    /// The UUID (of the instance, where the device is one).
+    pub uuid: [u8; 16],
+    /// All of its memory.
+    pub total: Bytes,
+}
+
+/// The limits of one device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceLimits {
+    /// The quota, never zero; none where the device has no quota.
+    pub memory: Option<Bytes>,
+    /// The share of the device's time.
+    pub cores: Permille,
+    /// What the user should know.
+    pub warnings: Vec<Warning>,
+}
+
+/// The operator's file that the environment names, if it names one.
+///
+/// # Errors
+/// `GPUSLICE_CONFIG` is not an absolute path. [`Config::from_sources`] reports it, too.
+pub fn operator_file(env: &dyn Fn(&str) -> Option<Vec<u8>>) -> Result<Option<PathBuf>, Malformed> {
+    let Some(value) = env(CONFIG_FILE).filter(|value| !value.trim_ascii().is_empty()) else {
+        return Ok(None);
+    };
+    let said = Said::environment(CONFIG_FILE, value);
+    match layers::text(&said).and_then(choices::parse_path) {
+        Ok(path) => Ok(Some(path)),
+        Err(fault) => Err(Malformed::new(said, fault)),
+    }
+}
+
+/// Where the region is without `GPUSLICE_REGION`: one per user and container, since containers that were
+/// started with the host's `/dev/shm` have mount namespaces of their own.
+#[must_use]
+pub fn default_region_path(uid: u32, mount_namespace_inode: u64) -> PathBuf {
+    PathBuf::from(format!("/dev/shm/gpuslice-{uid}-{mount_namespace_inode}"))
+}
+
+impl Config {
+    /// Reads the configuration. `env` is asked for variables by name.
+    ///
+    /// # Errors
+    /// Some value is malformed, or a file that is named or exists cannot be read.
+    pub fn from_sources(
+        env: &dyn Fn(&str) -> Option<Vec<u8>>,
+        files: &OperatorFiles<'_>,
+    ) -> Result<Self, Rejected> {
+        let mut reading = Reading::open(env, files);
+        let config = reading.config();
+        let (malformed, warnings) = reading.findings();
+        if malformed.is_empty() {
+            Ok(Self { warnings, ..config })
+        } else {
+            Err(Rejected { malformed, warnings, log: config.log })
+        }
+    }
+
+    /// Whether nothing is limited: then the library only passes calls on.
+    #[must_use]
+    pub fn is_unlimited(&self) -> bool {
+        self.memory.values().next().is_none()
+            && self.core_policy == CorePolicy::Fixed
+            && !self.cores.values().any(Permille::is_partial)
+    }
+
+    /// What was asked for and cannot be enforced by this version. With any of these, GPU work is refused.
+    #[must_use]
+    pub fn unenforceable(&self) -> Vec<Unenforceable> {
+        let shares = self.partial_shares.iter().cloned().map(Unenforceable::Share);
+        let policy = self.policy_said.iter().filter(|_| self.core_policy != CorePolicy::Fixed);
+        shares.chain(policy.cloned().map(Unenforceable::Policy)).collect()
+    }
+
+    /// The limits of a device. One that is named twice, by number and by UUID, gets the smaller ones.
+    #[must_use]
+    pub fn limits_for(&self, device: DeviceIdentity) -> DeviceLimits {
+        let quotas = self.memory.of(device.ordinal, &device.uuid);
+        let shares = self.cores.of(device.ordinal, &device.uuid);
+        let applied = quotas.iter().map(|quota| quota.on(device.total)).min_by_key(|applied| applied.bytes);
+        let name = gpu_uuid_text(&device.uuid);
+        let mut warnings = Vec::new();
+        if applied.is_some_and(|applied| applied.clamped) {
+            let said = self.memory_told.about(&device).cloned();
+            warnings.push(Warning::OverDevice { said, device: name.clone(), total: device.total });
+        }
+        for (count, told) in [(quotas.len(), &self.memory_told), (shares.len(), &self.cores_told)] {
+            if count > 1 {
+                warnings
+                    .push(Warning::TwoLimits { said: told.about(&device).cloned(), device: name.clone() });
+            }
+        }
+        let memory = applied.map(|applied| applied.bytes);
+        DeviceLimits { memory, cores: shares.into_iter().min().unwrap_or(Permille::FULL), warnings }
+    }
+
+    /// What the lists say that is ambiguous on a machine with these devices: a beginning that several UUIDs have.
+    #[must_use]
+    pub fn ambiguous(&self, uuids: &[[u8; 16]]) -> Vec<Malformed> {
+        let quotas = self.memory.named.iter().map(|(name, _)| (name, &self.memory_told));
+        let shares = self.cores.named.iter().map(|(name, _)| (name, &self.cores_told));
+        let several = |prefix: &UuidPrefix| uuids.iter().filter(|uuid| prefix.matches(uuid)).count() > 1;
+        let ambiguous = quotas.chain(shares).filter(|(name, _)| name.uuid().is_some_and(several));
+        ambiguous
+            .filter_map(|(name, told)| {
+                let error = ValueError { part: Some(name.to_string()), fault: Fault::SeveralDevices };
+                Some(Malformed::new(told.first()?.clone(), error))
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,270 @@
+//! Which words can be chosen: policies, meters, priorities, bursts, log levels?
+
+use core::str::FromStr;
+use std::path::PathBuf;
+
+use super::texts::Fault;
+use super::values::parse_duration;
+use crate::units::{Nanos, Setting};
+
+/// Declares an enum whose values are words, with how they are read (in either case) and written.
+macro_rules! words {
+    (
+        $(#[$about:meta])*
+        $name:ident, $choices:literal { $($(#[$meaning:meta])* $value:ident = $word:literal),+ $(,)? }
+    ) => {
+        $(#[$about])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+        pub enum $name { $($(#[$meaning])* $value),+ }
+
+        impl FromStr for $name {
+            type Err = Fault;
+
+            fn from_str(text: &str) -> Result<Self, Fault> {
+                $(if text.trim_ascii().eq_ignore_ascii_case($word) { return Ok(Self::$value); })+
+                Err(Fault::NotOneOf($choices))
+            }
+        }
+
+        impl Setting for $name {
+            fn setting(&self) -> String {
+                match self { $(Self::$value => $word),+ }.to_owned()
+            }
+        }
+    };
+}
+
+words! {
+    /// How slices on one GPU divide its time.
+    CorePolicy, "fixed, equal or best-effort" {
+        /// The share is a hard cap.
+        #[default]
+        Fixed = "fixed",
+        /// Busy slices divide the GPU by weight.
+        Equal = "equal",
+        /// Uses what others leave.
+        BestEffort = "best-effort",
+    }
+}
+
+words! {
+    /// What GPU time is measured with.
+    CoreMeter, "auto, events or nvml" {
+        /// Whatever the device offers.
+        #[default]
+        Auto = "auto",
+        /// Timing events only.
+        Events = "events",
+        /// NVML's samples only.
+        Nvml = "nvml",
+    }
+}
+
+words! {
+    /// Who goes first among the slices on one GPU; a higher one is greater.
+    Priority, "high, normal or low" {
+        /// After all others.
+        Low = "low",
+        /// As most.
+        #[default]
+        Normal = "normal",
+        /// Before all others.
+        High = "high",
+    }
+}
+
+words! {
+    /// How much is logged; each level holds those before it, so a message is written if its level is at
+    /// most the one set.
+    LogLevel, "off, error, warn, info or debug" {
+        /// Nothing.
+        Off = "off",
+        /// What stops GPU work.
+        Error = "error",
+        /// What the user should know.
+        #[default]
+        Warn = "warn",
+        /// What was set up.
+        Info = "info",
+        /// What is being done.
+        Debug = "debug",
+    }
+}
+
+impl LogLevel {
+    /// Whether a message of this level is written when `self` is what was set.
+    #[must_use]
+    pub fn admits(self, message: Self) -> bool {
+        message != Self::Off && message <= self
+    }
+}
+
+/// What is logged, and where to.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Log {
+    /// How much.
+    pub level: LogLevel,
+    /// The file it is appended to; standard error where there is none.
+    pub path: Option<PathBuf>,
+}
+
+impl FromStr for Log {
+    type Err = Fault;
+
+    fn from_str(text: &str) -> Result<Self, Fault> {
+        let (level, path) = match text.trim_ascii().split_once(':') {
+            Some((_, "")) => return Err(Fault::NotALog),
+            Some((level, path)) => (level, Some(PathBuf::from(path))),
+            None => (text, None),
+        };
+        Ok(Self { level: level.parse().map_err(|_| Fault::NotALog)?, path })
+    }
+}
+
+/// How much unused share may be saved up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Burst {
+    /// Little: 20 ms of GPU time.
+    #[default]
+    Strict,
+    /// Enough for work that comes in bursts and waits for its end: 200 ms of GPU time.
+    Latency,
+    /// So much GPU time.
+    Span(Nanos),
+}
+
+impl Burst {
+    /// The GPU time that may be saved up.
+    #[must_use]
+    pub const fn span(self) -> Nanos {
+        match self {
+            Self::Strict => Nanos::from_millis(20),
+            Self::Latency => Nanos::from_millis(200),
+            Self::Span(span) => span,
+        }
+    }
+}
+
+impl FromStr for Burst {
+    type Err = Fault;
+
+    fn from_str(text: &str) -> Result<Self, Fault> {
+        match text.trim_ascii().to_ascii_lowercase().as_str() {
+            "strict" => Ok(Self::Strict),
+            "latency" => Ok(Self::Latency),
+            duration => parse_duration(duration).map(Self::Span).ok_or(Fault::NotABurst),
+        }
+    }
+}
+
+impl Setting for Burst {
+    fn setting(&self) -> String {
+        match self {
+            Self::Strict => "strict".to_owned(),
+            Self::Latency => "latency".to_owned(),
+            Self::Span(span) => span.setting(),
+        }
+    }
+}
+
+/// What a slice counts for where slices divide a GPU by weight: 1 to 1000.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Weight(u16);
+
+impl Weight {
+    /// The number.
+    #[must_use]
+    pub const fn get(self) -> u16 {
+        self.0
+    }
+}
+
+impl Default for Weight {
+    fn default() -> Self {
+        Self(100)
+    }
+}
+
+impl FromStr for Weight {
+    type Err = Fault;
+
+    fn from_str(text: &str) -> Result<Self, Fault> {
+        let digits = text.trim_ascii();
+        let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
+        let weight = digits.parse().ok().filter(|weight| is_number && (1..=1000).contains(weight));
+        weight.map(Self).ok_or(Fault::NotAWeight)
+    }
+}
+
+impl Setting for Weight {
+    fn setting(&self) -> String {
+        self.0.to_string()
+    }
+}
+
+/// Reads `0` or `1`.
+pub(super) fn parse_switch(text: &str) -> Result<bool, Fault> {
+    match text.trim_ascii() {
+        "0" => Ok(false),
+        "1" => Ok(true),
+        _ => Err(Fault::NotASwitch),
+    }
+}
+
+/// Reads a path that means the same file whatever the working directory is.
+pub(super) fn parse_path(text: &str) -> Result<PathBuf, Fault> {
+    let path = text.trim_ascii();
+    if path.starts_with('/') { Ok(PathBuf::from(path)) } else { Err(Fault::NotAPath) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_weight_is_a_whole_number_from_1_to_1000() {
+        for (text, weight) in [("1", 1), ("1000", 1000), (" 7 ", 7)] {
+            assert_eq!(text.parse::<Weight>().map(Weight::get), Ok(weight), "{text:?}");
+        }
+        for text in ["", "0", "1001", "+5", "-5", "1.5", "65537"] {
+            assert_eq!(text.parse::<Weight>(), Err(Fault::NotAWeight), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_log_is_a_level_or_a_level_and_a_path() {
+        for (text, level, path) in [
+            ("off", LogLevel::Off, None),
+            ("ERROR", LogLevel::Error, None),
+            ("debug:/var/log/slice", LogLevel::Debug, Some("/var/log/slice")),
+            ("info:here", LogLevel::Info, Some("here")),
+        ] {
+            assert_eq!(text.parse(), Ok(Log { level, path: path.map(PathBuf::from) }), "{text:?}");
+        }
+        for text in ["", ":", "warn:", ":/var/log/slice", "warning", "warn /x"] {
+            assert_eq!(text.parse::<Log>(), Err(Fault::NotALog), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn words_are_read_in_either_case_and_as_they_are_written() {
+        for policy in [CorePolicy::Fixed, CorePolicy::Equal, CorePolicy::BestEffort] {
+            assert_eq!(policy.setting().to_uppercase().parse(), Ok(policy));
+        }
+        for priority in [Priority::Low, Priority::Normal, Priority::High] {
+            assert_eq!(priority.setting().parse(), Ok(priority));
+        }
+        for burst in [Burst::Strict, Burst::Latency] {
+            assert_eq!(burst.setting().parse(), Ok(burst));
+        }
+        assert!("best effort".parse::<CorePolicy>().is_err());
+    }
+
+    #[test]
+    fn a_level_admits_itself_and_what_is_graver() {
+        use LogLevel::{Debug, Error, Info, Off, Warn};
+        assert!(Off < Error && Error < Warn && Warn < Info && Info < Debug);
+        assert!(Warn.admits(Error) && Warn.admits(Warn) && !Warn.admits(Info));
+        assert!(!Off.admits(Error) && !Off.admits(Off) && !Debug.admits(Off));
+    }
+}

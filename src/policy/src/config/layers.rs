@@ -1,0 +1,139 @@
+//! Who set what: the environment and the operator's files, and which of them wins?
+//!
+//! A setting has one or more keys (`GPU_MEM_LIMIT` and HAMi's names for the same). The highest layer that has
+//! any of them decides the setting alone, so that nothing of a lower layer shows through.
+
+use super::texts::{Fault, Malformed, Said, Warning};
+use super::{MAX_FILE_BYTES, MAX_VALUE_BYTES};
+
+/// The quota's own key.
+pub(super) const MEM_LIMIT: &str = "GPU_MEM_LIMIT";
+/// The share's own key.
+pub(super) const CORE_PERCENT: &str = "GPU_CORE_PERCENT";
+/// HAMi's key for the quota, and what its keys per device begin with.
+pub(super) const HAMI_MEMORY: &str = "CUDA_DEVICE_MEMORY_LIMIT";
+/// HAMi's key for the share, and what its keys per device begin with.
+pub(super) const HAMI_SHARE: &str = "CUDA_DEVICE_SM_LIMIT";
+/// The key that names the operator's file. It is read from the environment only.
+pub(super) const CONFIG_FILE: &str = "GPUSLICE_CONFIG";
+/// The keys that are the only ones of their setting.
+pub(super) const SINGLE_KEYS: [&str; 9] = [
+    "GPU_CORE_POLICY",
+    "GPU_CORE_WEIGHT",
+    "GPU_CORE_BURST",
+    "GPU_CORE_METER",
+    "GPU_CORE_COPIES",
+    "GPU_PRIORITY",
+    "GPU_MEM_OVERSUBSCRIBE",
+    "GPUSLICE_REGION",
+    "GPUSLICE_LOG",
+];
+/// HAMi's keys per device are looked for in the environment up to this number of devices, far more than one
+/// container has been seen with.
+const HAMI_DEVICES: u32 = 64;
+
+/// Everything one source says.
+#[derive(Debug, Default)]
+pub(super) struct Layer {
+    entries: Vec<Said>,
+}
+
+impl Layer {
+    /// What a key is set to.
+    pub(super) fn get(&self, key: &str) -> Option<&Said> {
+        self.entries.iter().find(|said| said.key == key)
+    }
+
+    /// What HAMi's keys per device are set to, by the device's number.
+    pub(super) fn per_device(&self, base: &str) -> Vec<(u32, &Said)> {
+        self.entries.iter().filter_map(|said| Some((hami_ordinal(&said.key, base)?, said))).collect()
+    }
+
+    /// Whether a setting with this key of ours, and HAMi's name for it, is set.
+    pub(super) fn sets(&self, key: &str, hami: &str) -> bool {
+        self.get(key).is_some() || self.get(hami).is_some() || !self.per_device(hami).is_empty()
+    }
+}
+
+/// Reads the environment. An empty variable is an unset one, as is usual where containers are configured.
+pub(super) fn environment(env: &dyn Fn(&str) -> Option<Vec<u8>>) -> Layer {
+    let per_device = [HAMI_MEMORY, HAMI_SHARE]
+        .into_iter()
+        .flat_map(|base| (0..HAMI_DEVICES).map(move |n| format!("{base}_{n}")));
+    let keys = [MEM_LIMIT, CORE_PERCENT, HAMI_MEMORY, HAMI_SHARE].into_iter().chain(SINGLE_KEYS);
+    let entries = keys.map(str::to_owned).chain(per_device).filter_map(|key| {
+        let value = env(&key).filter(|value| !value.trim_ascii().is_empty())?;
+        Some(Said::environment(&key, value))
+    });
+    Layer { entries: entries.collect() }
+}
+
+/// Reads an operator's file: lines of `KEY=value`, comments (a `#` at the beginning of a line), empty lines.
+/// Returns what can be read beside what cannot.
+pub(super) fn file(name: &str, contents: &[u8], warnings: &mut Vec<Warning>) -> (Layer, Vec<Malformed>) {
+    let (mut layer, mut malformed) = (Layer::default(), Vec::new());
+    if u64::try_from(contents.len()).map_or(true, |length| length > MAX_FILE_BYTES) {
+        malformed.push(Malformed::new(Said::file(name), Fault::LongFile));
+        return (layer, malformed);
+    }
+    for (number, line) in (1..).zip(contents.split(|byte| *byte == b'\n')) {
+        let line = line.trim_ascii();
+        if line.is_empty() || line.starts_with(b"#") {
+            continue;
+        }
+        match file_line(name, number, line, &layer) {
+            Err(error) => malformed.push(error),
+            Ok(said) if said.key == CONFIG_FILE => warnings.push(Warning::FileInFile(said)),
+            Ok(said) if !is_setting(&said.key) => warnings.push(Warning::UnknownKey(said)),
+            Ok(said) => layer.entries.push(said),
+        }
+    }
+    (layer, malformed)
+}
+
+/// Reads one line that is neither empty nor a comment.
+fn file_line(name: &str, number: usize, line: &[u8], earlier: &Layer) -> Result<Said, Malformed> {
+    let wrong = |fault| Err(Malformed::new(Said::line(name, number, "", line), fault));
+    let Some((key, value)) = split_setting(line) else { return wrong(Fault::NotALine) };
+    let said = Said::line(name, number, key, value);
+    if value.is_empty() {
+        return Err(Malformed::new(said, Fault::NoValue));
+    }
+    match earlier.get(key).map(|first| &first.origin) {
+        Some(super::Origin::Line { line, .. }) => Err(Malformed::new(said, Fault::SetTwice(*line))),
+        _ => Ok(said),
+    }
+}
+
+/// Splits `KEY=value`; a key is of letters, digits and underscores, so that a mark at the file's beginning or
+/// an `export` is not taken for an unknown key and passed over.
+fn split_setting(line: &[u8]) -> Option<(&str, &[u8])> {
+    let middle = line.iter().position(|byte| *byte == b'=')?;
+    let (key, value) = line.split_at_checked(middle)?;
+    let key = str::from_utf8(key).ok()?.trim_ascii();
+    let is_key = !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    is_key.then_some((key, value.get(1..)?.trim_ascii()))
+}
+
+fn is_setting(key: &str) -> bool {
+    [MEM_LIMIT, CORE_PERCENT, HAMI_MEMORY, HAMI_SHARE].contains(&key)
+        || SINGLE_KEYS.contains(&key)
+        || [HAMI_MEMORY, HAMI_SHARE].into_iter().any(|base| hami_ordinal(key, base).is_some())
+}
+
+/// The device's number in one of HAMi's keys per device.
+fn hami_ordinal(key: &str, base: &str) -> Option<u32> {
+    let digits = key.strip_prefix(base)?.strip_prefix('_')?;
+    let number: u32 = digits.parse().ok()?;
+    // `_01` and `_+1` are not what HAMi looks for.
+    (number.to_string() == digits).then_some(number)
+}
+
+/// The text of a value, if it is one and not too long.
+pub(super) fn text(said: &Said) -> Result<&str, Fault> {
+    if said.value.len() > MAX_VALUE_BYTES {
+        return Err(Fault::TooLong);
+    }
+    let text = str::from_utf8(&said.value).map_err(|_| Fault::NotText)?;
+    if text.contains('\0') { Err(Fault::NotText) } else { Ok(text.trim_ascii()) }
+}

@@ -1,0 +1,239 @@
+//! How do the sources become one configuration? Layer by layer, collecting everything that is wrong.
+
+use super::choices::{CorePolicy, Log, Priority, parse_path, parse_switch};
+use super::device::DeviceName;
+use super::layers::{self, CORE_PERCENT, HAMI_MEMORY, HAMI_SHARE, Layer, MEM_LIMIT};
+use super::texts::{Fault, Malformed, Said, ValueError, Warning};
+use super::values::{PerDevice, parse_hami_share, parse_hami_size};
+use super::{Config, DeviceIdentity, FIXED_FILE, FileRead, OperatorFiles, operator_file};
+use crate::units::Permille;
+
+/// Where a limit was said, for all devices or for one.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Told(Vec<(Option<DeviceName>, Said)>);
+
+impl Told {
+    /// Where the limit of this device was said.
+    pub(super) fn about(&self, device: &DeviceIdentity) -> Option<&Said> {
+        let concerns =
+            |name: &Option<DeviceName>| name.is_none_or(|name| name.matches(device.ordinal, &device.uuid));
+        self.0.iter().find(|(name, _)| concerns(name)).map(|(_, said)| said)
+    }
+
+    /// Where anything was said first.
+    pub(super) fn first(&self) -> Option<&Said> {
+        self.0.first().map(|(_, said)| said)
+    }
+}
+
+/// A limit, and where each part of it was said.
+struct Limit<T> {
+    values: PerDevice<T>,
+    told: Told,
+}
+
+impl<T> Default for Limit<T> {
+    fn default() -> Self {
+        Self { values: PerDevice::default(), told: Told::default() }
+    }
+}
+
+/// A configuration being read: its sources, highest first, and what was found wrong.
+#[derive(Default)]
+pub(super) struct Reading {
+    layers: Vec<Layer>,
+    malformed: Vec<Malformed>,
+    warnings: Vec<Warning>,
+}
+
+impl Reading {
+    /// Reads the sources into layers.
+    pub(super) fn open(env: &dyn Fn(&str) -> Option<Vec<u8>>, files: &OperatorFiles<'_>) -> Self {
+        let mut reading = Self::default();
+        if files.fixed != FileRead::Absent {
+            reading.file(FIXED_FILE, files.fixed, Said::file(FIXED_FILE));
+        }
+        reading.named_file(env, files);
+        reading.layers.push(layers::environment(env));
+        reading
+    }
+
+    /// Reads the file that the environment names, unless that is the fixed file, which has been read.
+    fn named_file(&mut self, env: &dyn Fn(&str) -> Option<Vec<u8>>, files: &OperatorFiles<'_>) {
+        match operator_file(env) {
+            Ok(None) => {}
+            Ok(Some(path)) if path.as_os_str() == FIXED_FILE && files.fixed != FileRead::Absent => {}
+            Ok(Some(path)) => {
+                let name = path.to_string_lossy();
+                let naming = Said::environment(layers::CONFIG_FILE, name.as_bytes().to_vec());
+                self.file(&name, files.named, naming);
+            }
+            Err(malformed) => self.malformed.push(malformed),
+        }
+    }
+
+    /// Reads a file that has to be there, because `naming` says so or because it is.
+    fn file(&mut self, name: &str, read: FileRead<'_>, naming: Said) {
+        match read {
+            FileRead::Absent => self.malformed.push(Malformed::new(naming, Fault::NoFile)),
+            FileRead::Unreadable(reason) => {
+                self.malformed
+                    .push(Malformed::new(Said::file(name), Fault::UnreadableFile(reason.to_owned())));
+            }
+            FileRead::Contents(contents) => {
+                let (layer, malformed) = layers::file(name, contents, &mut self.warnings);
+                self.layers.push(layer);
+                self.malformed.extend(malformed);
+            }
+        }
+    }
+
+    /// What was found, once everything has been read.
+    pub(super) fn findings(self) -> (Vec<Malformed>, Vec<Warning>) {
+        (self.malformed, self.warnings)
+    }
+
+    /// Reads every setting. What is malformed keeps its default and is noted.
+    pub(super) fn config(&mut self) -> Config {
+        let memory = self.limit(MEM_LIMIT, HAMI_MEMORY, parse_hami_size);
+        let cores = self.limit(CORE_PERCENT, HAMI_SHARE, parse_hami_share);
+        let policy: Option<(CorePolicy, Said)> = self.setting("GPU_CORE_POLICY", str::parse);
+        Config {
+            partial_shares: partial_shares(&cores),
+            memory: memory.values,
+            memory_told: memory.told,
+            cores: cores.values,
+            cores_told: cores.told,
+            core_policy: policy.as_ref().map(|(policy, _)| *policy).unwrap_or_default(),
+            policy_said: policy.map(|(_, said)| said),
+            core_weight: self.value("GPU_CORE_WEIGHT", str::parse).unwrap_or_default(),
+            core_burst: self.value("GPU_CORE_BURST", str::parse).unwrap_or_default(),
+            core_meter: self.value("GPU_CORE_METER", str::parse).unwrap_or_default(),
+            core_copies: self.value("GPU_CORE_COPIES", parse_switch).unwrap_or_default(),
+            priority: self.without_effect("GPU_PRIORITY", str::parse, Priority::default()),
+            oversubscribe: self.without_effect("GPU_MEM_OVERSUBSCRIBE", parse_switch, false),
+            region: self.value("GPUSLICE_REGION", parse_path),
+            log: self.log(),
+            warnings: Vec::new(),
+        }
+    }
+
+    /// Reads a setting with one key, from the highest layer that has it.
+    fn setting<T>(&mut self, key: &str, parse: impl Fn(&str) -> Result<T, Fault>) -> Option<(T, Said)> {
+        let said = self.said(key)?;
+        match layers::text(&said).and_then(parse) {
+            Ok(value) => Some((value, said)),
+            Err(fault) => {
+                self.malformed.push(Malformed::new(said, fault));
+                None
+            }
+        }
+    }
+
+    /// What the highest layer that has a key says.
+    fn said(&self, key: &str) -> Option<Said> {
+        self.layers.iter().find_map(|layer| layer.get(key)).cloned()
+    }
+
+    fn value<T>(&mut self, key: &str, parse: impl Fn(&str) -> Result<T, Fault>) -> Option<T> {
+        self.setting(key, parse).map(|(value, _)| value)
+    }
+
+    /// Reads a setting that this version does not act upon, and says so where it is not the default. Neither
+    /// kind of setting loosens a limit, so that nothing has to be refused.
+    fn without_effect<T: PartialEq>(
+        &mut self,
+        key: &str,
+        parse: impl Fn(&str) -> Result<T, Fault>,
+        default: T,
+    ) -> T {
+        let Some((value, said)) = self.setting(key, parse) else { return default };
+        if value != default {
+            self.warnings.push(Warning::NotYet(said));
+        }
+        value
+    }
+
+    /// Reads the log setting. It limits nothing, so a malformed one is only warned of.
+    fn log(&mut self) -> Log {
+        let Some(said) = self.said("GPUSLICE_LOG") else { return Log::default() };
+        layers::text(&said).and_then(str::parse).unwrap_or_else(|fault| {
+            self.warnings.push(Warning::Log(said, fault));
+            Log::default()
+        })
+    }
+
+    /// Reads a limit from the highest layer that sets it under any of its names.
+    fn limit<T>(
+        &mut self,
+        key: &str,
+        hami: &str,
+        parse_hami: impl Fn(&str) -> Result<Option<T>, Fault>,
+    ) -> Limit<T>
+    where
+        PerDevice<T>: core::str::FromStr<Err = ValueError>,
+    {
+        let Some(layer) = self.layers.iter().find(|layer| layer.sets(key, hami)) else {
+            return Limit::default();
+        };
+        match layer.get(key) {
+            Some(said) => own_limit(said, &mut self.malformed),
+            None => hami_limit(layer, hami, parse_hami, &mut self.malformed),
+        }
+    }
+}
+
+/// Reads a limit under its own name.
+fn own_limit<T>(said: &Said, malformed: &mut Vec<Malformed>) -> Limit<T>
+where
+    PerDevice<T>: core::str::FromStr<Err = ValueError>,
+{
+    match layers::text(said).map_err(ValueError::from).and_then(str::parse) {
+        Ok(values) => Limit { values, told: Told(vec![(None, said.clone())]) },
+        Err(error) => {
+            malformed.push(Malformed::new(said.clone(), error));
+            Limit::default()
+        }
+    }
+}
+
+/// Reads a limit under HAMi's names: one for every device, and one for each. As with HAMi, a device whose own
+/// limit is zero has the one for every device.
+fn hami_limit<T>(
+    layer: &Layer,
+    hami: &str,
+    parse: impl Fn(&str) -> Result<Option<T>, Fault>,
+    malformed: &mut Vec<Malformed>,
+) -> Limit<T> {
+    let mut limit = Limit::default();
+    let mut read = |said: &Said| {
+        let value = layers::text(said).and_then(&parse);
+        value.unwrap_or_else(|fault| {
+            malformed.push(Malformed::new(said.clone(), fault));
+            None
+        })
+    };
+    for (ordinal, said) in layer.per_device(hami) {
+        if let Some(value) = read(said) {
+            let name = DeviceName::Ordinal(ordinal);
+            limit.values.named.push((name, value));
+            limit.told.0.push((Some(name), said.clone()));
+        }
+    }
+    if let Some((value, said)) = layer.get(hami).and_then(|said| Some((read(said)?, said))) {
+        limit.values.others = Some(value);
+        limit.told.0.push((None, said.clone()));
+    }
+    limit
+}
+
+/// Where shares of less than a device were said.
+fn partial_shares(cores: &Limit<Permille>) -> Vec<Said> {
+    let is_partial = |name: &Option<DeviceName>| match name {
+        Some(name) => cores.values.named.iter().any(|(other, share)| other == name && share.is_partial()),
+        // A list says everything in one place; HAMi's variable for every device says only what holds for others.
+        None if cores.told.0.len() == 1 => cores.values.values().any(Permille::is_partial),
+        None => cores.values.others.is_some_and(Permille::is_partial),
+    };
+    cores.told.0.iter().filter(|(name, _)| is_partial(name)).map(|(_, said)| said.clone()).collect()
+}

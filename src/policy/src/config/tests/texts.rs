@@ -1,0 +1,167 @@
+//! What is said about a configuration that cannot be honoured, or only in part?
+
+use super::*;
+
+#[test]
+fn every_malformed_value_is_one_line_that_says_what_would_be_right() {
+    for (key, value, line) in [
+        (
+            "GPU_MEM_LIMIT",
+            "4Gigs",
+            "=\"4Gigs\" is not a size; write it like 4GiB, 4096MiB, 1500000000 or 50%",
+        ),
+        (
+            "GPU_MEM_LIMIT",
+            "0",
+            "=\"0\" is a quota of nothing; write a size like 4GiB, or leave it out for no quota",
+        ),
+        (
+            "GPU_MEM_LIMIT",
+            "99999999999999999999",
+            "=\"99999999999999999999\" is more than any device holds; write a size like 4GiB or 50%",
+        ),
+        (
+            "GPU_MEM_LIMIT",
+            "0=4g,1=4Gigs",
+            "=\"0=4g,1=4Gigs\" is malformed: \"1=4Gigs\" is not a size; write it like 4GiB, 4096MiB, 1500000000 or 50%",
+        ),
+        (
+            "GPU_MEM_LIMIT",
+            "0=4g,",
+            "=\"0=4g,\" is malformed: \"\" is not an item of a list; write a list like 0=VALUE,1=VALUE or GPU-<uuid>=VALUE",
+        ),
+        (
+            "GPU_MEM_LIMIT",
+            "0=4g,0=5g",
+            "=\"0=4g,0=5g\" is malformed: \"0=5g\" names a device that the list has named before; name each device once",
+        ),
+        (
+            "GPU_MEM_LIMIT",
+            "GPU=4g",
+            "=\"GPU=4g\" is malformed: \"GPU=4g\" does not name a device; name it by its number or its UUID like 0, GPU-8932f937 or MIG-<uuid>",
+        ),
+        (
+            "GPU_CORE_PERCENT",
+            "0.5",
+            "=\"0.5\" is not a share of a GPU; write a number from 1 to 100 like 30 or 12.5, without a % sign",
+        ),
+        ("GPU_CORE_POLICY", "fair", "=\"fair\" is not known; write fixed, equal or best-effort"),
+        ("GPU_CORE_WEIGHT", "1001", "=\"1001\" is not a weight; write a whole number from 1 to 1000"),
+        (
+            "GPU_CORE_BURST",
+            "20",
+            "=\"20\" is not a burst; write strict, latency or a duration like 20ms, 500us or 1s",
+        ),
+        ("GPU_CORE_METER", "cupti", "=\"cupti\" is not known; write auto, events or nvml"),
+        ("GPU_CORE_COPIES", "yes", "=\"yes\" is neither 0 nor 1; write one of them"),
+        ("GPU_PRIORITY", "urgent", "=\"urgent\" is not known; write high, normal or low"),
+        ("GPU_MEM_OVERSUBSCRIBE", "2", "=\"2\" is neither 0 nor 1; write one of them"),
+        ("GPUSLICE_REGION", "r", "=\"r\" is not an absolute path; write one that begins with a /"),
+        (
+            "CUDA_DEVICE_MEMORY_LIMIT_3",
+            "x",
+            "=\"x\" is not a size as HAMi takes it; write it like 4g, 4096m or 1500000000",
+        ),
+        (
+            "CUDA_DEVICE_SM_LIMIT",
+            "x",
+            "=\"x\" is not a share as HAMi takes it; write a whole number from 0 to 100 like 30",
+        ),
+    ] {
+        assert_eq!(
+            lines(read(&[(key, value)], "")),
+            [format!("gpuslice: {key}{line}. GPU work is refused.")]
+        );
+    }
+}
+
+#[test]
+fn all_malformed_values_are_told_at_once() {
+    let list = [("GPU_MEM_LIMIT", "x"), ("GPU_CORE_PERCENT", "x"), ("GPU_PRIORITY", "x")];
+    assert_eq!(lines(read(&list, "nonsense")).len(), 4);
+}
+
+#[test]
+fn a_long_or_unprintable_value_is_shortened_and_escaped() {
+    let long = "7".repeat(MAX_VALUE_BYTES + 1);
+    let told = lines(read(&[("GPU_MEM_LIMIT", &long)], ""));
+    let expected = format!("=\"{}...\" is too long; write at most 16384 bytes.", "7".repeat(80));
+    assert!(told[0].contains(&expected), "{told:?}");
+    let env = |key: &str| (key == "GPU_MEM_LIMIT").then(|| b"\xff\n\x1b[31m\"".to_vec());
+    let told = lines(Config::from_sources(&env, &NO_FILES));
+    assert!(told[0].contains(r#"="\xff\n\x1b[31m\"" is not text;"#), "{told:?}");
+    let told = lines(read(&[("GPUSLICE_REGION", "/dev/shm/a\0b")], ""));
+    assert!(told[0].contains(r#"="/dev/shm/a\x00b" is not text;"#), "{told:?}");
+}
+
+#[test]
+fn a_malformed_log_setting_refuses_nothing() {
+    let config = from_env(&[("GPUSLICE_LOG", "loud")]);
+    assert_eq!(config.log, Log::default());
+    assert_eq!(
+        warning(&config.warnings),
+        "gpuslice: GPUSLICE_LOG=\"loud\" is not a log level; write off, error, warn, info or debug, or a level:path. \
+         Logging goes on at level warn to standard error."
+    );
+    let rejected = read(&[("GPUSLICE_LOG", "debug:/l"), ("GPU_MEM_LIMIT", "x")], "").unwrap_err();
+    assert_eq!(rejected.log, Log { level: LogLevel::Debug, path: Some("/l".into()) });
+}
+
+#[test]
+fn limits_of_gpu_time_cannot_be_enforced_yet_and_say_where_they_were_said() {
+    let share =
+        "limits GPU time, which this version cannot enforce; leave it out or write 100. GPU work is refused.";
+    for (key, value) in [
+        ("GPU_CORE_PERCENT", "30"),
+        ("GPU_CORE_PERCENT", "0=100,1=99.9"),
+        ("CUDA_DEVICE_SM_LIMIT", "30"),
+        ("CUDA_DEVICE_SM_LIMIT_7", "30"),
+    ] {
+        let told: Vec<String> =
+            from_env(&[(key, value)]).unenforceable().iter().map(ToString::to_string).collect();
+        assert_eq!(told, [format!("gpuslice: {key}=\"{value}\" {share}")]);
+    }
+    for list in [
+        [("CUDA_DEVICE_SM_LIMIT", "30"), ("CUDA_DEVICE_SM_LIMIT_0", "100")],
+        [("CUDA_DEVICE_SM_LIMIT_0", "30"), ("CUDA_DEVICE_SM_LIMIT", "100")],
+    ] {
+        let reasons = from_env(&list).unenforceable();
+        assert_eq!(reasons.len(), 1, "{reasons:?}");
+        assert!(reasons[0].to_string().contains(&format!("{}=", list[0].0)), "{reasons:?}");
+    }
+    let config = read(&[], "GPU_CORE_POLICY=equal").unwrap();
+    assert_eq!(
+        config.unenforceable()[0].to_string(),
+        "gpuslice: /run/gpuslice/conf/config:1: GPU_CORE_POLICY=\"equal\" divides GPU time, which this version \
+         cannot enforce; leave it out or write fixed. GPU work is refused."
+    );
+}
+
+#[test]
+fn what_has_no_effect_yet_is_warned_of_and_refuses_nothing() {
+    let config = from_env(&[("GPU_PRIORITY", "high"), ("GPU_MEM_OVERSUBSCRIBE", "1")]);
+    let told: Vec<String> = config.warnings.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        told,
+        [
+            "gpuslice: GPU_PRIORITY=\"high\" has no effect in this version.",
+            "gpuslice: GPU_MEM_OVERSUBSCRIBE=\"1\" has no effect in this version."
+        ]
+    );
+    assert!(config.unenforceable().is_empty());
+    assert!(from_env(&[("GPU_PRIORITY", "normal"), ("GPU_MEM_OVERSUBSCRIBE", "0")]).warnings.is_empty());
+}
+
+#[test]
+fn the_beginning_of_several_uuids_is_ambiguous() {
+    let config = from_env(&[("GPU_MEM_LIMIT", "GPU-89=4g"), ("GPU_CORE_PERCENT", "GPU-8932=100")]);
+    assert!(config.ambiguous(&[UUID]).is_empty());
+    let told: Vec<String> = config.ambiguous(&[UUID, OTHER]).iter().map(ToString::to_string).collect();
+    assert_eq!(
+        told,
+        [
+            "gpuslice: GPU_MEM_LIMIT=\"GPU-89=4g\" is malformed: \"GPU-89\" is the beginning of several devices' UUIDs; \
+          write more of the UUID. GPU work is refused."
+        ]
+    );
+}

@@ -1,0 +1,340 @@
+//! What is said about a configuration, word for word? Every line that a user can read about one is here.
+//!
+//! Each line begins with `gpuslice: `, is printable ASCII, names where the value was said, the value
+//! (shortened, the rest escaped), and what would be right. None ends with a newline.
+
+use core::error::Error;
+use core::fmt;
+
+use super::{MAX_FILE_BYTES, MAX_VALUE_BYTES};
+use crate::units::Bytes;
+
+/// How every line begins.
+const PREFIX: &str = "gpuslice: ";
+/// What follows from a limit that cannot be honoured; how such a line ends.
+const REFUSED: &str = "GPU work is refused.";
+/// How much of a value is repeated.
+const SHOWN_BYTES: usize = 80;
+/// How much of a file's name is repeated.
+const SHOWN_PATH_BYTES: usize = 256;
+
+/// Where a value was said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// In the environment.
+    Environment,
+    /// In a line of a file, counted from one.
+    Line {
+        /// The file's name.
+        file: String,
+        /// The line's number.
+        line: usize,
+    },
+}
+
+/// A value as it was said, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Said {
+    /// Where.
+    pub origin: Origin,
+    /// The variable.
+    pub key: String,
+    /// All of its value.
+    pub value: Vec<u8>,
+}
+
+/// What is wrong with a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fault {
+    /// Not UTF-8, or with a NUL in it.
+    NotText,
+    /// Longer than any value may be.
+    TooLong,
+    /// Neither a size nor a percentage.
+    NotASize,
+    /// A size of nothing.
+    ZeroSize,
+    /// A size that does not fit 64 bits.
+    HugeSize,
+    /// Not what HAMi takes for a size.
+    NotAHamiSize,
+    /// Not a share of a device.
+    NotAShare,
+    /// Not what HAMi takes for a share.
+    NotAHamiShare,
+    /// An item of a list that is not `device=value`.
+    NotAnItem,
+    /// Not the name of a device.
+    NotADevice,
+    /// A device that an earlier item of the list may mean too.
+    DeviceTwice,
+    /// The beginning of a UUID that several devices of this machine have.
+    SeveralDevices,
+    /// Not a word of a list of words.
+    NotOneOf(&'static str),
+    /// Not a weight.
+    NotAWeight,
+    /// Not a burst.
+    NotABurst,
+    /// Neither 0 nor 1.
+    NotASwitch,
+    /// Not an absolute path.
+    NotAPath,
+    /// Not a log level with or without a path.
+    NotALog,
+    /// A line of a file that is not `KEY=value`.
+    NotALine,
+    /// A key without a value in a file.
+    NoValue,
+    /// A key that an earlier line, whose number this is, has set.
+    SetTwice(usize),
+    /// The named file is not there.
+    NoFile,
+    /// The file is there and cannot be read, for this reason.
+    UnreadableFile(String),
+    /// The file is longer than any may be.
+    LongFile,
+}
+
+impl fmt::Display for Fault {
+    /// Reads on after the value: `is not a size; write it like …`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotText => "is not text; write it in UTF-8 without NUL bytes",
+            Self::TooLong => return write!(f, "is too long; write at most {MAX_VALUE_BYTES} bytes"),
+            Self::NotASize => "is not a size; write it like 4GiB, 4096MiB, 1500000000 or 50%",
+            Self::ZeroSize => "is a quota of nothing; write a size like 4GiB, or leave it out for no quota",
+            Self::HugeSize => "is more than any device holds; write a size like 4GiB or 50%",
+            Self::NotAHamiSize => "is not a size as HAMi takes it; write it like 4g, 4096m or 1500000000",
+            Self::NotAShare => {
+                "is not a share of a GPU; write a number from 1 to 100 like 30 or 12.5, without a % sign"
+            }
+            Self::NotAHamiShare => {
+                "is not a share as HAMi takes it; write a whole number from 0 to 100 like 30"
+            }
+            Self::NotAnItem => {
+                "is not an item of a list; write a list like 0=VALUE,1=VALUE or GPU-<uuid>=VALUE"
+            }
+            Self::NotADevice => {
+                "does not name a device; name it by its number or its UUID like 0, GPU-8932f937 or MIG-<uuid>"
+            }
+            Self::DeviceTwice => "names a device that the list has named before; name each device once",
+            Self::SeveralDevices => "is the beginning of several devices' UUIDs; write more of the UUID",
+            Self::NotOneOf(words) => return write!(f, "is not known; write {words}"),
+            Self::NotAWeight => "is not a weight; write a whole number from 1 to 1000",
+            Self::NotABurst => "is not a burst; write strict, latency or a duration like 20ms, 500us or 1s",
+            Self::NotASwitch => "is neither 0 nor 1; write one of them",
+            Self::NotAPath => "is not an absolute path; write one that begins with a /",
+            Self::NotALog => "is not a log level; write off, error, warn, info or debug, or a level:path",
+            Self::NotALine => "is not a setting; write KEY=value, a comment after a #, or nothing",
+            Self::NoValue => "has no value; write one, or remove the line",
+            Self::SetTwice(line) => return write!(f, "was set in line {line} already; set it once"),
+            Self::NoFile => "names a file that is not there; name the operator's file, or leave it out",
+            Self::UnreadableFile(reason) => {
+                return write!(
+                    f,
+                    "cannot be read ({}); let this process read it",
+                    shortened(reason.as_bytes(), SHOWN_BYTES)
+                );
+            }
+            Self::LongFile => return write!(f, "is too long; write at most {}", Bytes::new(MAX_FILE_BYTES)),
+        })
+    }
+}
+
+impl Error for Fault {}
+
+/// What is wrong with a value that may be a list, and with which part of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ValueError {
+    /// The part, where it is not the whole value.
+    pub part: Option<String>,
+    /// What is wrong.
+    pub fault: Fault,
+}
+
+impl From<Fault> for ValueError {
+    fn from(fault: Fault) -> Self {
+        Self { part: None, fault }
+    }
+}
+
+impl fmt::Display for ValueError {
+    /// Reads on after the value.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(part) = &self.part {
+            write!(f, "is malformed: {} ", quoted(part.as_bytes()))?;
+        }
+        self.fault.fmt(f)
+    }
+}
+
+impl Error for ValueError {}
+
+/// A value that cannot be honoured. With one of these, GPU work is refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Malformed {
+    /// The value.
+    pub said: Box<Said>,
+    /// What is wrong with it.
+    pub error: ValueError,
+}
+
+impl Malformed {
+    pub(super) fn new(said: Said, error: impl Into<ValueError>) -> Self {
+        Self { said: Box::new(said), error: error.into() }
+    }
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{PREFIX}{} {}. {REFUSED}", self.said, self.error)
+    }
+}
+
+impl Error for Malformed {}
+
+/// A limit that is well formed and that this version cannot enforce. With one of these, GPU work is refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unenforceable {
+    /// Less than the whole of a device's time.
+    Share(Said),
+    /// A policy under which slices divide a device's time.
+    Policy(Said),
+}
+
+impl fmt::Display for Unenforceable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (said, right) = match self {
+            Self::Share(said) => {
+                (said, "limits GPU time, which this version cannot enforce; leave it out or write 100")
+            }
+            Self::Policy(said) => {
+                (said, "divides GPU time, which this version cannot enforce; leave it out or write fixed")
+            }
+        };
+        write!(f, "{PREFIX}{said} {right}. {REFUSED}")
+    }
+}
+
+/// Something that the user should know and that stops nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Warning {
+    /// A key in a file that nothing reads.
+    UnknownKey(Said),
+    /// The name of another file, in a file.
+    FileInFile(Said),
+    /// A log setting that says nothing; the default is used.
+    Log(Said, Fault),
+    /// A setting that this version reads and does not act upon.
+    NotYet(Said),
+    /// A quota larger than the device.
+    OverDevice {
+        /// Where the quota was said; empty for a quota that was not read from a configuration.
+        said: Option<Said>,
+        /// The device.
+        device: String,
+        /// What it holds, which is the quota now.
+        total: Bytes,
+    },
+    /// A device that a list names by its number and by its UUID; the smaller limit is used.
+    TwoLimits {
+        /// Where the list was said.
+        said: Option<Said>,
+        /// The device.
+        device: String,
+    },
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(PREFIX)?;
+        match self {
+            Self::UnknownKey(said) => write!(f, "{said} is not a setting of gpuslice; the line is ignored."),
+            Self::FileInFile(said) => write!(f, "{said} has no effect in a file; the line is ignored."),
+            Self::Log(said, fault) => {
+                write!(f, "{said} {fault}. Logging goes on at level warn to standard error.")
+            }
+            Self::NotYet(said) => write!(f, "{said} has no effect in this version."),
+            Self::OverDevice { said, device, total } => {
+                write!(
+                    f,
+                    "{} is more than device {device} holds; its {total} are the quota.",
+                    Quoted(said.as_ref())
+                )
+            }
+            Self::TwoLimits { said, device } => {
+                write!(f, "{} names device {device} twice; the smaller limit is used.", Quoted(said.as_ref()))
+            }
+        }
+    }
+}
+
+/// A setting where it is known, otherwise `the limit`.
+struct Quoted<'a>(Option<&'a Said>);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(said) => said.fmt(f),
+            None => f.write_str("the limit"),
+        }
+    }
+}
+
+/// `GPU_MEM_LIMIT="4GiB"`, and before it file and line where it stands in a file.
+impl fmt::Display for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.origin {
+            Origin::Line { file, line: 0 } => write!(f, "{}", shortened(file.as_bytes(), SHOWN_PATH_BYTES))?,
+            Origin::Line { file, line } => {
+                write!(f, "{}:{line}: ", shortened(file.as_bytes(), SHOWN_PATH_BYTES))?;
+            }
+            Origin::Environment => {}
+        }
+        match (self.key.is_empty(), self.value.is_empty()) {
+            (true, true) => Ok(()),
+            (true, false) => f.write_str(&quoted(&self.value)),
+            (false, _) => {
+                write!(f, "{}={}", shortened(self.key.as_bytes(), SHOWN_BYTES), quoted(&self.value))
+            }
+        }
+    }
+}
+
+/// A value between quotes, shortened, with everything that is not printable ASCII escaped.
+fn quoted(value: &[u8]) -> String {
+    format!("\"{}\"", shortened(value, SHOWN_BYTES))
+}
+
+/// As much of a value as there is room for, escaped.
+fn shortened(value: &[u8], room: usize) -> String {
+    match value.get(..room) {
+        Some(start) if start.len() < value.len() => format!("{}...", escaped(start)),
+        _ => escaped(value),
+    }
+}
+
+fn escaped(value: &[u8]) -> String {
+    value.escape_ascii().to_string()
+}
+
+impl Said {
+    /// What was said in the environment.
+    pub(super) fn environment(key: &str, value: Vec<u8>) -> Self {
+        Self { origin: Origin::Environment, key: key.to_owned(), value }
+    }
+
+    /// What was said in a line of a file.
+    pub(super) fn line(file: &str, line: usize, key: &str, value: &[u8]) -> Self {
+        let origin = Origin::Line { file: file.to_owned(), line };
+        Self { origin, key: key.to_owned(), value: value.to_vec() }
+    }
+
+    /// A file itself. Its lines are counted from one, so that line zero is none of them.
+    pub(super) fn file(file: &str) -> Self {
+        Self::line(file, 0, "", &[])
+    }
+}

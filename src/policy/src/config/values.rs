@@ -1,0 +1,363 @@
+//! What does a value mean: a size, a share, a duration, and lists of them per device?
+
+use core::str::FromStr;
+
+use super::device::DeviceName;
+use super::texts::{Fault, ValueError};
+use crate::units::{Bytes, Nanos, Permille, Setting, TIME_UNITS};
+
+/// How much device memory a slice may hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Quota {
+    /// So much.
+    Size(Bytes),
+    /// So many hundredths of the device.
+    Percent(u32),
+}
+
+/// A quota applied to a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Applied {
+    pub(super) bytes: Bytes,
+    /// More was asked for than the device holds.
+    pub(super) clamped: bool,
+}
+
+impl Quota {
+    /// The quota on a device of this size: a percentage is rounded down to a MiB, nothing is more than the
+    /// device, and nothing is zero, since zero could be taken for no quota further on.
+    pub(super) fn on(self, total: Bytes) -> Applied {
+        let asked = match self {
+            Self::Size(size) => size,
+            Self::Percent(percent) => total.percent(percent).round_down(Bytes::MIB).max(Bytes::MIB),
+        };
+        let clamped = match self {
+            Self::Size(size) => size > total,
+            Self::Percent(percent) => percent > 100,
+        };
+        let bytes = if clamped { total } else { asked.min(total) };
+        Applied { bytes: bytes.max(Bytes::new(1)), clamped }
+    }
+}
+
+impl FromStr for Quota {
+    type Err = Fault;
+
+    fn from_str(text: &str) -> Result<Self, Fault> {
+        let text = text.trim_ascii();
+        let Some(percent) = text.strip_suffix('%') else { return parse_size(text).map(Self::Size) };
+        match u32::try_from(number(percent, Fault::NotASize, Fault::HugeSize)?) {
+            Ok(0) => Err(Fault::ZeroSize),
+            Ok(percent) => Ok(Self::Percent(percent)),
+            Err(_) => Err(Fault::HugeSize),
+        }
+    }
+}
+
+impl Setting for Quota {
+    fn setting(&self) -> String {
+        match self {
+            Self::Size(size) => size.setting(),
+            Self::Percent(percent) => format!("{percent}%"),
+        }
+    }
+}
+
+impl FromStr for Permille {
+    type Err = Fault;
+
+    /// `30` or `12.5`: percent, from 1 to 100.
+    fn from_str(text: &str) -> Result<Self, Fault> {
+        let text = text.trim_ascii();
+        let (whole, tenth) = text.split_once('.').unwrap_or((text, "0"));
+        let whole = number(whole, Fault::NotAShare, Fault::NotAShare)?;
+        let tenth = match tenth.as_bytes() {
+            [digit @ b'0'..=b'9'] => u64::from(digit.saturating_sub(b'0')),
+            _ => return Err(Fault::NotAShare),
+        };
+        let thousandths = whole.saturating_mul(10).saturating_add(tenth);
+        let share = u16::try_from(thousandths).ok().and_then(Self::new);
+        share.filter(|share| *share >= Self::LEAST).ok_or(Fault::NotAShare)
+    }
+}
+
+/// One value for every device, or values for some of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PerDevice<T> {
+    /// Devices with a value of their own.
+    pub named: Vec<(DeviceName, T)>,
+    /// The value of every other device, where there is one.
+    pub others: Option<T>,
+}
+
+impl<T> Default for PerDevice<T> {
+    fn default() -> Self {
+        Self { named: Vec::new(), others: None }
+    }
+}
+
+impl<T: Copy> PerDevice<T> {
+    /// One value for every device.
+    #[must_use]
+    pub fn everywhere(value: T) -> Self {
+        Self { named: Vec::new(), others: Some(value) }
+    }
+
+    /// Every value that is given to some device.
+    pub fn values(&self) -> impl Iterator<Item = T> {
+        self.named.iter().map(|(_, value)| *value).chain(self.others)
+    }
+
+    /// The values for a device: those of the items that name it, otherwise the one for the others.
+    pub(super) fn of(&self, ordinal: Option<u32>, uuid: &[u8; 16]) -> Vec<T> {
+        let named: Vec<T> = self
+            .named
+            .iter()
+            .filter(|(name, _)| name.matches(ordinal, uuid))
+            .map(|(_, value)| *value)
+            .collect();
+        if named.is_empty() { self.others.into_iter().collect() } else { named }
+    }
+}
+
+/// A value, or a list like `0=VALUE,GPU-<uuid>=VALUE`.
+impl<T: FromStr<Err = Fault>> FromStr for PerDevice<T> {
+    type Err = ValueError;
+
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        if !text.contains(['=', ',']) {
+            return Ok(Self { named: Vec::new(), others: Some(text.parse()?) });
+        }
+        let mut named = Vec::new();
+        for item in text.split(',').map(str::trim_ascii) {
+            let read = list_item(item, &named);
+            named.push(read.map_err(|fault| ValueError { part: Some(item.to_owned()), fault })?);
+        }
+        Ok(Self { named, others: None })
+    }
+}
+
+/// `0=4GiB,1=50%`, or the value for all. Values for some and for the others, which only HAMi's variables can
+/// say, are written with `others=`.
+impl<T: Setting> Setting for PerDevice<T> {
+    fn setting(&self) -> String {
+        let named = self.named.iter().map(|(name, value)| format!("{name}={}", value.setting()));
+        let others = self.others.iter().map(|value| {
+            if self.named.is_empty() { value.setting() } else { format!("others={}", value.setting()) }
+        });
+        named.chain(others).collect::<Vec<_>>().join(",")
+    }
+}
+
+/// Reads `device=value`, for a device that no earlier item of the list may mean.
+fn list_item<T: FromStr<Err = Fault>>(
+    item: &str,
+    earlier: &[(DeviceName, T)],
+) -> Result<(DeviceName, T), Fault> {
+    let (name, value) = item.split_once('=').ok_or(Fault::NotAnItem)?;
+    let name: DeviceName = name.trim_ascii().parse()?;
+    if earlier.iter().any(|(other, _)| other.overlaps(&name)) {
+        return Err(Fault::DeviceTwice);
+    }
+    Ok((name, value.parse()?))
+}
+
+/// Reads a size that is not zero: digits, and at once a unit or nothing.
+fn parse_size(text: &str) -> Result<Bytes, Fault> {
+    let (digits, unit) = split_number(text);
+    let scale = match unit.to_ascii_lowercase().as_str() {
+        "" => 1,
+        "k" | "ki" | "kib" => 1 << 10,
+        "m" | "mi" | "mib" => 1 << 20,
+        "g" | "gi" | "gib" => 1 << 30,
+        "t" | "ti" | "tib" => 1 << 40,
+        "kb" => 1_000,
+        "mb" => 1_000_000,
+        "gb" => 1_000_000_000,
+        "tb" => 1_000_000_000_000,
+        _ => return Err(Fault::NotASize),
+    };
+    let count = number(digits, Fault::NotASize, Fault::HugeSize)?;
+    let size = Bytes::new(scale).checked_mul(count).ok_or(Fault::HugeSize)?;
+    if size == Bytes::ZERO { Err(Fault::ZeroSize) } else { Ok(size) }
+}
+
+/// Reads what HAMi takes for a size: digits and `k`, `m` or `g` in either case. Zero is no quota.
+///
+/// HAMi reads the digits it knows and drops the rest, takes a leading zero for octal, and lets an overflow
+/// pass as no quota. Whatever it would have misread is refused here.
+pub(super) fn parse_hami_size(text: &str) -> Result<Option<Quota>, Fault> {
+    let (digits, unit) = split_number(text.trim_ascii());
+    let scale = match unit.to_ascii_lowercase().as_str() {
+        "" => 1,
+        "k" => 1 << 10,
+        "m" => 1 << 20,
+        "g" => 1 << 30,
+        _ => return Err(Fault::NotAHamiSize),
+    };
+    let count = hami_number(digits, Fault::NotAHamiSize, Fault::HugeSize)?;
+    let size = Bytes::new(scale).checked_mul(count).ok_or(Fault::HugeSize)?;
+    Ok((size != Bytes::ZERO).then_some(Quota::Size(size)))
+}
+
+/// Reads what HAMi takes for a share: whole percent. Zero says nothing, 100 and more are no limit.
+pub(super) fn parse_hami_share(text: &str) -> Result<Option<Permille>, Fault> {
+    let percent = hami_number(text.trim_ascii(), Fault::NotAHamiShare, Fault::NotAHamiShare)?;
+    let thousandths = u16::try_from(percent.min(100).saturating_mul(10)).unwrap_or(u16::MAX);
+    Ok(Permille::new(thousandths).filter(|share| *share >= Permille::LEAST))
+}
+
+/// Reads a number that HAMi, for which a leading zero means octal, would read alike.
+fn hami_number(digits: &str, malformed: Fault, overflow: Fault) -> Result<u64, Fault> {
+    let octal = digits.len() > 1 && digits.starts_with('0');
+    if octal { Err(malformed) } else { number(digits, malformed, overflow) }
+}
+
+/// Reads a duration that is not zero: digits, and at once a unit.
+pub(super) fn parse_duration(text: &str) -> Option<Nanos> {
+    let (digits, unit) = split_number(text);
+    let (scale, _) = TIME_UNITS.into_iter().find(|(_, name)| name.eq_ignore_ascii_case(unit))?;
+    let span = digits.parse::<u64>().ok()?.checked_mul(scale)?;
+    (span > 0).then_some(Nanos::new(span))
+}
+
+/// Splits after the digits that a text begins with.
+fn split_number(text: &str) -> (&str, &str) {
+    let end = text.bytes().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
+    text.split_at_checked(end).unwrap_or((text, ""))
+}
+
+/// Reads digits and nothing else.
+fn number(digits: &str, malformed: Fault, overflow: Fault) -> Result<u64, Fault> {
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(malformed);
+    }
+    digits.parse().map_err(|_| overflow)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_mean_what_the_contract_says() {
+        for (text, bytes) in [
+            ("4g", 4 << 30),
+            ("4G", 4 << 30),
+            ("4Gi", 4 << 30),
+            ("4gIb", 4 << 30),
+            ("4GiB", 4 << 30),
+            ("4096MiB", 4 << 30),
+            ("4gb", 4_000_000_000),
+            ("4GB", 4_000_000_000),
+            ("1500000000", 1_500_000_000),
+            ("1", 1),
+            ("3k", 3 << 10),
+            ("3ki", 3 << 10),
+            ("3KiB", 3 << 10),
+            ("3kB", 3_000),
+            ("5m", 5 << 20),
+            ("5mi", 5 << 20),
+            ("5MB", 5_000_000),
+            ("2t", 2 << 40),
+            ("2ti", 2 << 40),
+            ("2TIB", 2 << 40),
+            ("2tb", 2_000_000_000_000),
+            (" \t 4g\n", 4 << 30),
+            ("0004g", 4 << 30),
+        ] {
+            assert_eq!(text.parse(), Ok(Quota::Size(Bytes::new(bytes))), "{text:?}");
+        }
+        assert_eq!("50%".parse(), Ok(Quota::Percent(50)));
+        assert_eq!(" 100% ".parse(), Ok(Quota::Percent(100)));
+    }
+
+    #[test]
+    fn everything_else_is_not_a_size() {
+        for text in [
+            "",
+            "g",
+            "GiB",
+            "%",
+            "4Gigs",
+            "1.5GiB",
+            "4 g",
+            "50 %",
+            "-4g",
+            "+4g",
+            "4g4",
+            "0x10",
+            "1e9",
+            "4b",
+            "4B",
+            "4p",
+            "12.5%",
+            "-1%",
+            "４g",
+            "4\u{212a}",
+            "inf",
+            "\"4g\"",
+        ] {
+            assert_eq!(text.parse::<Quota>(), Err(Fault::NotASize), "{text:?}");
+        }
+        for text in ["0", "0g", "00MiB", "0%"] {
+            assert_eq!(text.parse::<Quota>(), Err(Fault::ZeroSize), "{text:?}");
+        }
+        for text in
+            ["18446744073709551616", "17179869184g", "16777216t", "4294967296%", "99999999999999999999%"]
+        {
+            assert_eq!(text.parse::<Quota>(), Err(Fault::HugeSize), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn shares_are_percent_with_at_most_one_decimal() {
+        for (text, share) in
+            [("1", 10), ("100", 1000), ("12.5", 125), ("1.0", 10), ("99.9", 999), (" 30 ", 300)]
+        {
+            assert_eq!(text.parse::<Permille>().map(Permille::get), Ok(share), "{text:?}");
+        }
+        for text in [
+            "",
+            "0",
+            "0.9",
+            "100.1",
+            "101",
+            "12.55",
+            "12.",
+            ".5",
+            "30%",
+            "-1",
+            "+1",
+            "1,5",
+            "1e1",
+            "18446744073709551616",
+            "18446744073709551615",
+            "1.5.5",
+        ] {
+            assert_eq!(text.parse::<Permille>(), Err(Fault::NotAShare), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn durations_have_a_unit_and_a_length() {
+        for (text, nanos) in [("20ms", 20_000_000), ("500us", 500_000), ("1s", 1_000_000_000), ("7NS", 7)] {
+            assert_eq!(parse_duration(text), Some(Nanos::new(nanos)), "{text:?}");
+        }
+        for text in ["", "20", "ms", "0ms", "-1ms", "1.5s", "20 ms", "1m", "18446744073709551615s"] {
+            assert_eq!(parse_duration(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_list_cannot_say_two_things_about_one_device() {
+        for text in ["0=1g,0=2g", "0=1g,00=1g", "GPU-89=1g,GPU-8932=2g", "MIG-89=1g,GPU-89=1g"] {
+            let error = text.parse::<PerDevice<Quota>>().unwrap_err();
+            assert_eq!(error.fault, Fault::DeviceTwice, "{text}");
+        }
+        for text in ["4g,1=2g", "0=1g,4g", ",", "=", "0=", "=4g", "0=1g;1=2g", "0=1g=2g", "0=0", "0=1g,,1=2g"]
+        {
+            assert!(text.parse::<PerDevice<Quota>>().is_err(), "{text}");
+        }
+    }
+}

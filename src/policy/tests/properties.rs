@@ -1,0 +1,171 @@
+//! What holds for every configuration, whatever is in it?
+
+use gpuslice_policy::config::{
+    Burst, Config, DeviceIdentity, DeviceName, FileRead, OperatorFiles, PerDevice, Quota, Weight,
+    gpu_uuid_text, parse_uuid_text,
+};
+use gpuslice_policy::units::{Bytes, Nanos, Permille, Setting};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+const KEYS: [&str; 17] = [
+    "GPU_MEM_LIMIT",
+    "GPU_CORE_PERCENT",
+    "GPU_CORE_POLICY",
+    "GPU_CORE_WEIGHT",
+    "GPU_CORE_BURST",
+    "GPU_CORE_METER",
+    "GPU_CORE_COPIES",
+    "GPU_PRIORITY",
+    "GPU_MEM_OVERSUBSCRIBE",
+    "GPUSLICE_REGION",
+    "GPUSLICE_CONFIG",
+    "GPUSLICE_LOG",
+    "CUDA_DEVICE_MEMORY_LIMIT",
+    "CUDA_DEVICE_MEMORY_LIMIT_0",
+    "CUDA_DEVICE_MEMORY_LIMIT_63",
+    "CUDA_DEVICE_SM_LIMIT",
+    "CUDA_DEVICE_SM_LIMIT_1",
+];
+
+/// Bytes that come near to values, so that more than the first check is reached.
+fn value() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        vec(any::<u8>(), 0..64),
+        "[0-9]{1,22}([kmgtKMGT]i?b?|%|ms|us)?".prop_map(String::into_bytes),
+        "((GPU-|MIG-)?[0-9a-f]{0,8}-?=?[0-9]{0,6}[gm%]?,?){0,5}".prop_map(String::into_bytes),
+        Just(b"/etc/slice".to_vec()),
+        "(fixed|equal|strict|latency|auto|high|low|debug|warn:)/?[a-z]{0,4}".prop_map(String::into_bytes),
+    ]
+}
+
+fn file() -> impl Strategy<Value = Vec<u8>> {
+    let line = (proptest::sample::select(KEYS.to_vec()), value())
+        .prop_map(|(key, value)| [key.as_bytes(), b"=", &value].concat());
+    prop_oneof![vec(any::<u8>(), 0..200), vec(line, 0..6).prop_map(|lines| lines.join(&b'\n'))]
+}
+
+fn read_as(kind: u8, contents: &[u8]) -> FileRead<'_> {
+    match kind {
+        0 => FileRead::Absent,
+        1 => FileRead::Unreadable("Input/output error\n"),
+        _ => FileRead::Contents(contents),
+    }
+}
+
+fn quota() -> impl Strategy<Value = Quota> {
+    prop_oneof![
+        (1..u64::MAX).prop_map(|bytes| Quota::Size(Bytes::new(bytes))),
+        (1..1_u64 << 20, 0..5_u32)
+            .prop_map(|(count, unit)| Quota::Size(Bytes::new(count << (10 * unit.min(4))))),
+        (1..u32::MAX).prop_map(Quota::Percent),
+    ]
+}
+
+fn share() -> impl Strategy<Value = Permille> {
+    (10..=1000_u16).prop_filter_map("at most the whole", Permille::new)
+}
+
+/// Lists whose names cannot overlap: numbers that differ, or UUIDs that differ in the first digit.
+fn per_device<T: Copy + core::fmt::Debug + 'static>(
+    value: &BoxedStrategy<T>,
+) -> impl Strategy<Value = PerDevice<T>> {
+    let items = (vec((any::<[u8; 16]>(), value.clone()), 1..8), any::<bool>());
+    let list = items.prop_filter_map("names of devices", |(items, by_uuid)| {
+        let named = (0_u8..).zip(items).map(|(n, (mut uuid, value))| {
+            uuid[0] = n << 4;
+            let name = if by_uuid { gpu_uuid_text(&uuid) } else { n.to_string() };
+            Some((name.parse().ok()?, value))
+        });
+        Some(PerDevice { named: named.collect::<Option<_>>()?, others: None })
+    });
+    prop_oneof![value.clone().prop_map(PerDevice::everywhere), list]
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_it_panic_and_every_line_is_one_printable_line(
+        env in vec((proptest::sample::select(KEYS.to_vec()), value()), 0..8),
+        named in (0_u8..4, file()),
+        fixed in (0_u8..4, file()),
+        total in any::<u64>(),
+        ordinal in proptest::option::of(0_u32..3),
+        uuid in any::<[u8; 16]>(),
+    ) {
+        let variables =
+            |key: &str| env.iter().find(|(name, _)| *name == key).map(|(_, value)| value.clone());
+        let files = OperatorFiles { named: read_as(named.0, &named.1), fixed: read_as(fixed.0, &fixed.1) };
+        let lines: Vec<String> = match Config::from_sources(&variables, &files) {
+            Err(rejected) => {
+                prop_assert!(!rejected.malformed.is_empty());
+                let warnings = rejected.warnings.iter().map(ToString::to_string);
+                rejected.malformed.iter().map(ToString::to_string).chain(warnings).collect()
+            }
+            Ok(config) => {
+                let total = Bytes::new(total);
+                let limits = config.limits_for(DeviceIdentity { ordinal, uuid, total });
+                prop_assert!(limits.memory.is_none_or(|quota| quota >= Bytes::new(1)));
+                prop_assert!(limits.memory.is_none_or(|quota| quota <= total.max(Bytes::new(1))));
+                prop_assert!(limits.cores >= Permille::LEAST);
+                let unlimited = limits.memory.is_none() && limits.cores == Permille::FULL;
+                prop_assert!(unlimited || !config.is_unlimited());
+                prop_assert!(config.unenforceable().is_empty() || !config.is_unlimited());
+                let warnings = config.warnings.iter().chain(&limits.warnings).map(ToString::to_string);
+                let reasons = config.unenforceable().iter().map(ToString::to_string).collect::<Vec<_>>();
+                let ambiguous = config.ambiguous(&[uuid, uuid]).iter().map(ToString::to_string).collect::<Vec<_>>();
+                warnings.chain(reasons).chain(ambiguous).collect()
+            }
+        };
+        for line in lines {
+            prop_assert!(line.starts_with("gpuslice: "), "{}", line);
+            prop_assert!(line.bytes().all(|byte| (0x20..0x7f).contains(&byte)), "{}", line);
+            prop_assert!(line.len() < 2048, "{}", line);
+        }
+    }
+
+    #[test]
+    fn a_quota_is_read_as_it_is_written(quotas in per_device(&quota().boxed())) {
+        prop_assert_eq!(quotas.setting().parse::<PerDevice<Quota>>(), Ok(quotas));
+    }
+
+    #[test]
+    fn a_share_is_read_as_it_is_written(shares in per_device(&share().boxed())) {
+        prop_assert_eq!(shares.setting().parse::<PerDevice<Permille>>(), Ok(shares));
+    }
+
+    #[test]
+    fn a_burst_is_read_as_it_is_written(nanos in 1..u64::MAX) {
+        let burst = Burst::Span(Nanos::new(nanos));
+        prop_assert_eq!(burst.setting().parse::<Burst>(), Ok(burst));
+    }
+
+    #[test]
+    fn a_weight_is_read_as_it_is_written(number in 1..=1000_u16) {
+        let weight: Weight = number.to_string().parse().unwrap();
+        prop_assert_eq!(weight.get(), number);
+        prop_assert_eq!(weight.setting().parse::<Weight>(), Ok(weight));
+    }
+
+    #[test]
+    fn a_uuid_and_each_beginning_of_it_name_the_device(uuid in any::<[u8; 16]>(), length in 5..=40_usize) {
+        let text = gpu_uuid_text(&uuid);
+        prop_assert_eq!(parse_uuid_text(&text), Some(uuid));
+        let beginning: DeviceName = text[..length].parse().unwrap();
+        prop_assert!(beginning.matches(None, &uuid));
+        prop_assert_eq!(beginning.to_string().parse::<DeviceName>(), Ok(beginning));
+    }
+
+    #[test]
+    fn the_operators_quota_holds_whatever_the_environment_says(
+        env in vec((proptest::sample::select(KEYS.to_vec()), value()), 0..8),
+    ) {
+        let variables =
+            |key: &str| env.iter().find(|(name, _)| *name == key).map(|(_, value)| value.clone());
+        let fixed = FileRead::Contents(b"GPU_MEM_LIMIT=GPU-89898989=1GiB");
+        let config = Config::from_sources(&variables, &OperatorFiles { named: FileRead::Absent, fixed });
+        if let Ok(config) = config {
+            let device = DeviceIdentity { ordinal: Some(0), uuid: [0x89; 16], total: Bytes::new(1 << 36) };
+            prop_assert_eq!(config.limits_for(device).memory, Some(Bytes::GIB));
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! How is the preload library linked?
+
+fn main() {
+    // Our own references to what we export stay ours, whichever library comes first in the process.
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-Bsymbolic");
+    println!("cargo:rerun-if-changed=build.rs");
+}

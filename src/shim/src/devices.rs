@@ -1,0 +1,76 @@
+//! Which devices does CUDA show this process, and what may the slice use of each?
+
+use crate::driver;
+use core::fmt;
+use gpuslice_driver::types::CUdevice;
+use gpuslice_policy::config::{Config, DeviceIdentity, LogLevel, gpu_uuid_text};
+use gpuslice_policy::units::Bytes;
+use gpuslice_region::{DeviceRequest, Difference, Limits, Uuid};
+
+/// A device as CUDA describes it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Found {
+    /// CUDA's number, after `CUDA_VISIBLE_DEVICES`.
+    pub(crate) ordinal: u32,
+    /// CUDA's handle.
+    pub(crate) handle: CUdevice,
+    /// Its UUID.
+    pub(crate) uuid: [u8; 16],
+    /// Bytes of memory that it has.
+    pub(crate) total: u64,
+}
+
+/// All devices, in CUDA's order; none before a successful `cuInit`.
+pub(crate) fn find() -> Option<Vec<Found>> {
+    let count = driver::device_count()?;
+    (0..count).map(describe).collect()
+}
+
+fn describe(number: i32) -> Option<Found> {
+    let handle = driver::device(number)?;
+    let uuid = driver::device_uuid(handle)?;
+    let total = driver::device_total(handle)?;
+    Some(Found { ordinal: number.try_into().ok()?, handle, uuid, total })
+}
+
+/// What the settings say about each device.
+pub(crate) fn limits(found: &[Found], config: &Config) -> Vec<DeviceRequest> {
+    found
+        .iter()
+        .map(|device| {
+            let identity = DeviceIdentity {
+                ordinal: Some(device.ordinal),
+                uuid: device.uuid,
+                total: Bytes::new(device.total),
+            };
+            let limits = config.limits_for(identity);
+            limits.warnings.iter().for_each(|warning| crate::notice::say(LogLevel::Warn, warning));
+            DeviceRequest {
+                uuid: Uuid(device.uuid),
+                total: device.total,
+                limits: Limits {
+                    memory: limits.memory.map(Bytes::get),
+                    cores_permille: limits.cores.get().into(),
+                },
+            }
+        })
+        .collect()
+}
+
+/// Says that the slice has other limits than this process was started with.
+pub(crate) struct Disagreement(pub(crate) Difference);
+
+impl fmt::Display for Disagreement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = gpu_uuid_text(&self.0.uuid.0);
+        let quota = |memory: Option<u64>| {
+            memory.map_or_else(|| "no quota".to_owned(), |bytes| Bytes::new(bytes).to_string())
+        };
+        write!(
+            f,
+            "gpuslice: {name}: this process was started with {}, its slice has {}; the slice's limit holds.",
+            quota(self.0.asked.memory),
+            quota(self.0.holds.memory),
+        )
+    }
+}

@@ -1,0 +1,220 @@
+//! What does a program get that looks its entries up with `dlsym`?
+//!
+//! A result that lies in the real driver is replaced by our entry of that name. Everything else is a tail jump
+//! to the next `dlsym`, which then sees the true caller: `RTLD_NEXT` and sanitizers depend on it.
+
+use crate::exports;
+use crate::guard;
+use core::arch::naked_asm;
+use core::ffi::{CStr, c_char, c_void};
+use core::ptr;
+use gpuslice_driver::elf::Image;
+use gpuslice_driver::resolve::{self, Dlsym, Dlvsym};
+use gpuslice_driver::slot;
+use gpuslice_driver::{Api, Symbol};
+use once_cell::race::{OnceBox, OnceNonZeroUsize};
+
+/// `void *dlsym(void *handle, const char *name)`.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+unsafe extern "C" fn dlsym() {
+    naked_asm!(
+        "push rdi",
+        "push rsi",
+        "sub rsp, 8",
+        "xor edx, edx",
+        "mov rcx, [rsp + 24]",
+        "call {decide}",
+        "mov r11, rdx",
+        "add rsp, 8",
+        "pop rsi",
+        "pop rdi",
+        "test rax, rax",
+        "je 2f",
+        "jmp rax",
+        "2:",
+        "mov rax, r11",
+        "ret",
+        decide = sym decide,
+    )
+}
+
+/// `void *dlvsym(void *handle, const char *name, const char *version)`.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+unsafe extern "C" fn dlvsym() {
+    naked_asm!(
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "mov rcx, [rsp + 24]",
+        "call {decide}",
+        "mov r11, rdx",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "test rax, rax",
+        "je 2f",
+        "jmp rax",
+        "2:",
+        "mov rax, r11",
+        "ret",
+        decide = sym decide,
+    )
+}
+
+/// What an exported look-up does next.
+#[repr(C)]
+struct Decision {
+    /// Where to jump with the caller's arguments; null: return `answer`.
+    jump: *const c_void,
+    /// What to return.
+    answer: *const c_void,
+}
+
+impl Decision {
+    fn answer(answer: *const c_void) -> Self {
+        Self { jump: ptr::null(), answer }
+    }
+}
+
+/// A look-up as the program made it.
+struct Request {
+    handle: *mut c_void,
+    name: *const c_char,
+    /// The version asked for; null for `dlsym`.
+    version: *const c_char,
+    /// Where the call comes from.
+    caller: *const c_void,
+}
+
+extern "C" fn decide(
+    handle: *mut c_void,
+    name: *const c_char,
+    version: *const c_char,
+    caller: *const c_void,
+) -> Decision {
+    let request = Request { handle, name, version, caller };
+    let pass = Decision { jump: request.next(), answer: ptr::null() };
+    let Some(symbol) = request.symbol() else { return pass };
+    match guard::quietly(|| request.answer(symbol), None) {
+        Some(answer) => Decision::answer(answer),
+        None => pass,
+    }
+}
+
+impl Request {
+    /// The symbol that is asked for, if it is one of ours. Most look-ups end at the second letter.
+    #[inline]
+    fn symbol(&self) -> Option<Symbol> {
+        if self.name.is_null() {
+            return None;
+        }
+        // SAFETY: the caller passes a zero-terminated name.
+        let name = unsafe { CStr::from_ptr(self.name) }.to_bytes();
+        if name.starts_with(b"cu") || name.starts_with(b"nvml") { Symbol::find(name) } else { None }
+    }
+
+    /// Our answer; `None` leaves the request to the next `dlsym`.
+    fn answer(&self, symbol: Symbol) -> Option<*const c_void> {
+        if self.handle == libc::RTLD_NEXT || known_driver(self.caller) {
+            return None;
+        }
+        let found = self.ask();
+        if found == exports::entry(symbol) {
+            // Ours stands in the global scope whether or not there is a driver; the truth is what stands behind.
+            return Some(behind_us(symbol, found));
+        }
+        let (api, image) = driver_at(found)?;
+        adopt(api, &image, found, symbol);
+        Some(exports::entry(symbol))
+    }
+
+    /// What the next `dlsym` says.
+    fn ask(&self) -> *const c_void {
+        let next = self.next();
+        if self.version.is_null() {
+            // SAFETY: `next` is a `dlsym`, by the way it was found.
+            let dlsym = unsafe { core::mem::transmute::<*const c_void, Dlsym>(next) };
+            // SAFETY: the caller's own arguments.
+            return unsafe { dlsym(self.handle, self.name) };
+        }
+        // SAFETY: `next` is a `dlvsym`, by the way it was found.
+        let dlvsym = unsafe { core::mem::transmute::<*const c_void, Dlvsym>(next) };
+        // SAFETY: the caller's own arguments.
+        unsafe { dlvsym(self.handle, self.name, self.version) }
+    }
+
+    /// The `dlsym` or `dlvsym` behind ours.
+    fn next(&self) -> *const c_void {
+        static NEXT: [OnceNonZeroUsize; 2] = [const { OnceNonZeroUsize::new() }; 2];
+        let (slot, name) =
+            if self.version.is_null() { (NEXT.first(), c"dlsym") } else { (NEXT.last(), c"dlvsym") };
+        let find = || {
+            let found = resolve::next(name)?;
+            core::num::NonZeroUsize::new(found.expose_provenance())
+        };
+        let found = slot.and_then(|slot| {
+            slot.get().or_else(|| {
+                let found = find()?;
+                Some(slot.get_or_init(|| found))
+            })
+        });
+        found.map_or(nothing as *const c_void, |found| ptr::with_exposed_provenance(found.get()))
+    }
+}
+
+/// Where a look-up goes on a system without the function.
+extern "C" fn nothing() -> *const c_void {
+    ptr::null()
+}
+
+/// Our entry where the global scope has the symbol from a driver too, else nothing.
+fn behind_us(symbol: Symbol, entry: *const c_void) -> *const c_void {
+    let Some(dlsym) = resolve::own_dlsym() else { return ptr::null() };
+    let mut name = [0; 128];
+    let length = symbol.name().len();
+    if let Some(place) = name.get_mut(..length) {
+        place.copy_from_slice(symbol.name().as_bytes());
+    }
+    // SAFETY: the C library's `dlsym`; the name is zero-terminated, being shorter than its place.
+    let found = unsafe { dlsym(libc::RTLD_NEXT, name.as_ptr().cast()) };
+    if found.is_null() { ptr::null() } else { entry }
+}
+
+/// Images of the driver's libraries that have been seen, by API.
+static SEEN: [OnceBox<Image>; 2] = [const { OnceBox::new() }; 2];
+
+/// Whether an address lies in a driver library that has been seen.
+fn known_driver(address: *const c_void) -> bool {
+    SEEN.iter().filter_map(OnceBox::get).any(|image| image.contains(address))
+}
+
+/// The driver library that an address lies in.
+fn driver_at(address: *const c_void) -> Option<(Api, Image)> {
+    if address.is_null() {
+        return None;
+    }
+    for api in [Api::Cuda, Api::Nvml] {
+        if let Some(image) = SEEN.get(api as usize).and_then(OnceBox::get)
+            && image.contains(address)
+        {
+            return Some((api, *image));
+        }
+    }
+    slot::driver_at(address)
+}
+
+/// Takes note of a driver library at its first sight: its functions are what entries lead to from now on, so it
+/// must not be unloaded.
+fn adopt(api: Api, image: &Image, address: *const c_void, symbol: Symbol) {
+    let Some(seen) = SEEN.get(api as usize) else { return };
+    if seen.get().is_some() {
+        return;
+    }
+    image.pin();
+    if slot::address(symbol).is_none() {
+        slot::remember(api, address);
+    }
+    let _already = seen.set(Box::new(*image));
+}

@@ -1,0 +1,183 @@
+//! What do we ask the driver ourselves? Always through the real functions, never through our own entries.
+
+use core::ffi::{c_char, c_int, c_uint};
+use core::mem::MaybeUninit;
+use gpuslice_driver::Symbol;
+use gpuslice_driver::functions as real;
+use gpuslice_driver::slot;
+use gpuslice_driver::types::{CUcontext, CUdevice, CUmemoryPool, CUstream, nvmlDevice_t, status};
+use std::ptr;
+
+/// `CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`.
+const RESERVED_CURRENT: c_uint = 5;
+/// `CU_MEMPOOL_ATTR_USED_MEM_CURRENT`.
+const USED_CURRENT: c_uint = 7;
+/// `CU_STREAM_CAPTURE_STATUS_NONE`.
+const NOT_CAPTURING: c_uint = 0;
+
+/// Calls a real function whose first argument is an output, and returns that output if the call succeeded.
+macro_rules! ask {
+    ($name:ident, $output:ty $(, $argument:expr)*) => {{
+        let mut output = MaybeUninit::<$output>::zeroed();
+        let function = slot::real::<real::$name>(Symbol::$name)?;
+        // SAFETY: the output is valid for writes, the other arguments are values.
+        let code = unsafe { function(output.as_mut_ptr().cast() $(, $argument)*) };
+        // SAFETY: zeroed at first and plain data, so initialised whatever the driver wrote.
+        (code == status::SUCCESS).then(|| unsafe { output.assume_init() })
+    }};
+}
+
+/// The context that is current on this thread, as a number; none where there is none.
+pub(crate) fn current_context() -> Option<usize> {
+    let context: CUcontext = ask!(cuCtxGetCurrent, CUcontext)?;
+    (!context.is_null()).then(|| context.expose_provenance())
+}
+
+/// The device of the context that is current on this thread.
+pub(crate) fn current_device() -> Option<CUdevice> {
+    ask!(cuCtxGetDevice, CUdevice)
+}
+
+/// How many devices CUDA shows; none before a successful `cuInit`.
+pub(crate) fn device_count() -> Option<c_int> {
+    ask!(cuDeviceGetCount, c_int)
+}
+
+/// The handle of a device.
+pub(crate) fn device(ordinal: c_int) -> Option<CUdevice> {
+    ask!(cuDeviceGet, CUdevice, ordinal)
+}
+
+/// The UUID of a device, or of the instance that a device is.
+pub(crate) fn device_uuid(device: CUdevice) -> Option<[u8; 16]> {
+    newest_uuid(device).or_else(|| ask!(cuDeviceGetUuid, [u8; 16], device))
+}
+
+/// The form that knows instances, from CUDA 11.4 on.
+fn newest_uuid(device: CUdevice) -> Option<[u8; 16]> {
+    ask!(cuDeviceGetUuid_v2, [u8; 16], device)
+}
+
+/// Bytes of memory that a device has.
+pub(crate) fn device_total(device: CUdevice) -> Option<u64> {
+    ask!(cuDeviceTotalMem_v2, usize, device).map(|bytes| bytes as u64)
+}
+
+/// Whether a device's primary context is alive.
+pub(crate) fn primary_context_is_active(device: CUdevice) -> Option<bool> {
+    let function = slot::real::<real::cuDevicePrimaryCtxGetState>(Symbol::cuDevicePrimaryCtxGetState)?;
+    let (mut flags, mut active): (c_uint, c_int) = (0, 0);
+    // SAFETY: both outputs are valid for writes.
+    let code = unsafe { function(device, &raw mut flags, &raw mut active) };
+    (code == status::SUCCESS).then_some(active != 0)
+}
+
+/// Whether a context is still alive.
+pub(crate) fn context_is_alive(context: CUcontext) -> bool {
+    let mut version: c_uint = 0;
+    let function = slot::real::<real::cuCtxGetApiVersion>(Symbol::cuCtxGetApiVersion);
+    // SAFETY: the output is valid for writes; the driver checks the handle.
+    function.is_some_and(|function| unsafe { function(context, &raw mut version) } == status::SUCCESS)
+}
+
+/// The context that a stream belongs to; the current one for the default streams.
+pub(crate) fn stream_context(stream: CUstream) -> Option<usize> {
+    // 0 is the default stream, 1 the legacy one, 2 the thread's own.
+    if stream.addr() <= 2 {
+        return current_context();
+    }
+    let function = slot::real::<real::cuStreamGetCtx>(Symbol::cuStreamGetCtx)?;
+    let mut context: CUcontext = ptr::null_mut();
+    // SAFETY: the output is valid for writes; the driver checks the handle.
+    let code = unsafe { function(stream, &raw mut context) };
+    (code == status::SUCCESS && !context.is_null()).then(|| context.expose_provenance())
+}
+
+/// The device of a context that need not be current.
+pub(crate) fn context_device(context: usize) -> Option<CUdevice> {
+    if current_context() == Some(context) {
+        return current_device();
+    }
+    let push = slot::real::<real::cuCtxPushCurrent_v2>(Symbol::cuCtxPushCurrent_v2)?;
+    let pop = slot::real::<real::cuCtxPopCurrent_v2>(Symbol::cuCtxPopCurrent_v2)?;
+    // SAFETY: a context that the driver gave out; it is taken off the stack again below.
+    let code = unsafe { push(ptr::with_exposed_provenance_mut(context)) };
+    if code != status::SUCCESS {
+        return None;
+    }
+    let device = current_device();
+    let mut popped: CUcontext = ptr::null_mut();
+    // SAFETY: the output is valid for writes; takes off what was pushed above.
+    unsafe { pop(&raw mut popped) };
+    device
+}
+
+/// The pool that stream-ordered allocations of a device come from.
+pub(crate) fn current_pool(device: CUdevice) -> Option<usize> {
+    let pool: CUmemoryPool = ask!(cuDeviceGetMemPool, CUmemoryPool, device)?;
+    Some(pool.expose_provenance())
+}
+
+/// The pool that a device has from the start.
+pub(crate) fn default_pool(device: CUdevice) -> Option<usize> {
+    let pool: CUmemoryPool = ask!(cuDeviceGetDefaultMemPool, CUmemoryPool, device)?;
+    Some(pool.expose_provenance())
+}
+
+/// Bytes that a pool holds of its device's memory.
+pub(crate) fn pool_reserved(pool: usize) -> Option<u64> {
+    pool_attribute(pool, RESERVED_CURRENT)
+}
+
+/// Bytes of a pool that allocations hold.
+pub(crate) fn pool_used(pool: usize) -> Option<u64> {
+    pool_attribute(pool, USED_CURRENT)
+}
+
+fn pool_attribute(pool: usize, attribute: c_uint) -> Option<u64> {
+    let function = slot::real::<real::cuMemPoolGetAttribute>(Symbol::cuMemPoolGetAttribute)?;
+    let mut value = 0_u64;
+    // SAFETY: both attributes that are asked for are 64-bit; the driver checks the handle.
+    let code =
+        unsafe { function(ptr::with_exposed_provenance_mut(pool), attribute, (&raw mut value).cast()) };
+    (code == status::SUCCESS).then_some(value)
+}
+
+/// Makes a pool give back what no allocation holds, down to `keep` bytes.
+pub(crate) fn trim_pool(pool: usize, keep: u64) {
+    let Ok(keep) = usize::try_from(keep) else { return };
+    if let Some(function) = slot::real::<real::cuMemPoolTrimTo>(Symbol::cuMemPoolTrimTo) {
+        // SAFETY: the driver checks the handle; nothing is written.
+        unsafe { function(ptr::with_exposed_provenance_mut(pool), keep) };
+    }
+}
+
+/// Whether a stream records its calls instead of running them.
+pub(crate) fn is_capturing(stream: CUstream) -> bool {
+    let Some(function) = slot::real::<real::cuStreamIsCapturing>(Symbol::cuStreamIsCapturing) else {
+        return false;
+    };
+    let mut state: c_uint = NOT_CAPTURING;
+    // SAFETY: the output is an enumeration of the size of an integer; the driver checks the handle.
+    let code = unsafe { function(stream, (&raw mut state).cast()) };
+    code == status::SUCCESS && state != NOT_CAPTURING
+}
+
+/// The text by which NVML names a device, `GPU-…` or `MIG-…`.
+pub(crate) fn nvml_uuid(device: nvmlDevice_t) -> Option<String> {
+    let function = slot::real::<real::nvmlDeviceGetUUID>(Symbol::nvmlDeviceGetUUID)?;
+    let mut text = [0_u8; 96];
+    // SAFETY: writes at most the given number of bytes.
+    let code = unsafe { function(device, text.as_mut_ptr().cast::<c_char>(), 96) };
+    let text = core::ffi::CStr::from_bytes_until_nul(&text).ok()?;
+    (code == status::SUCCESS).then(|| text.to_string_lossy().into_owned())
+}
+
+/// NVML's number of a device.
+pub(crate) fn nvml_index(device: nvmlDevice_t) -> Option<c_uint> {
+    let function = slot::real::<real::nvmlDeviceGetIndex>(Symbol::nvmlDeviceGetIndex)?;
+    let mut index = 0;
+    // SAFETY: the output is valid for writes; the driver checks the handle.
+    let code = unsafe { function(device, &raw mut index) };
+    (code == status::SUCCESS).then_some(index)
+}

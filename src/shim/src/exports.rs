@@ -1,0 +1,179 @@
+//! Which entry does a program reach for each symbol? The table, expanded.
+//!
+//! A row without a hook becomes a jump through its slot. A row with a hook becomes a function that finds the
+//! real function and hands it to the hook together with the arguments. All exported names but `dlsym` and
+//! `dlvsym` are made here.
+#![allow(
+    non_snake_case,
+    clippy::wildcard_imports,
+    reason = "the names are the driver's, and so are the types"
+)]
+
+use crate::{guard, hooks};
+use core::arch::naked_asm;
+use core::ptr;
+use gpuslice_driver::slot::{self, SLOTS};
+use gpuslice_driver::table::{ALL, COUNT};
+use gpuslice_driver::types::*;
+use gpuslice_driver::{Api, Symbol, functions};
+
+/// Size of a slot in bytes.
+const WORD: usize = size_of::<usize>();
+
+macro_rules! entries {
+    ($( $family:ident: $reason:literal { $(
+        $treatment:ident $name:ident $(@ $since:literal)? ( $($arg:ident: $ty:ty),* )
+            $(-> ($ret:ty))? $(by $module:ident :: $hook:ident)?;
+    )* } )*) => {
+        $( $( entry!($name ( $($arg: $ty),* ) $($module $hook)?); )* )*
+
+        /// The entry of each symbol, by [`Symbol::index`].
+        static ENTRIES: [Entry; COUNT] = [ $( $( Entry($name as *const c_void), )* )* ];
+    };
+}
+
+macro_rules! entry {
+    ($name:ident ( $($arg:ident: $ty:ty),* )) => {
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        unsafe extern "C" fn $name() {
+            naked_asm!(
+                "mov rax, qword ptr [rip + {slots} + {offset}]",
+                "test rax, rax",
+                "je 2f",
+                "jmp rax",
+                "2:",
+                "mov r11d, {index}",
+                "jmp {first}",
+                slots = sym SLOTS,
+                offset = const Symbol::$name.index() * WORD,
+                index = const Symbol::$name.index(),
+                first = sym first_call,
+            )
+        }
+    };
+    ($name:ident ( $($arg:ident: $ty:ty),* ) $module:ident $hook:ident) => {
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name($($arg: $ty),*) -> Status {
+            let Some(real) = slot::real::<functions::$name>(Symbol::$name) else {
+                return absent_status(Symbol::$name);
+            };
+            // SAFETY: the arguments are the caller's own, who keeps the driver's contract for them.
+            unsafe { hooks::$module::$hook(real, $($arg),*) }
+        }
+    };
+}
+
+/// The address of a function, known when the library is linked.
+struct Entry(*const c_void);
+
+// SAFETY: nothing is ever read or written through the address.
+unsafe impl Sync for Entry {}
+
+gpuslice_driver::for_each_symbol! { [entries] }
+
+/// The entry of a symbol: what programs get instead of the real function.
+pub(crate) fn entry(symbol: Symbol) -> *const c_void {
+    ENTRIES.get(symbol.index()).map_or(ptr::null(), |entry| entry.0)
+}
+
+/// Where an entry goes whose slot is empty: finds the real function, then jumps to it with the caller's
+/// arguments as they were. The symbol's index comes in `r11`, which a call may destroy.
+#[unsafe(naked)]
+unsafe extern "C" fn first_call() {
+    naked_asm!(
+        "push rbp",
+        "mov rbp, rsp",
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "push rcx",
+        "push r8",
+        "push r9",
+        "sub rsp, 128",
+        "movups [rsp], xmm0",
+        "movups [rsp + 16], xmm1",
+        "movups [rsp + 32], xmm2",
+        "movups [rsp + 48], xmm3",
+        "movups [rsp + 64], xmm4",
+        "movups [rsp + 80], xmm5",
+        "movups [rsp + 96], xmm6",
+        "movups [rsp + 112], xmm7",
+        "mov edi, r11d",
+        "call {find}",
+        "movups xmm0, [rsp]",
+        "movups xmm1, [rsp + 16]",
+        "movups xmm2, [rsp + 32]",
+        "movups xmm3, [rsp + 48]",
+        "movups xmm4, [rsp + 64]",
+        "movups xmm5, [rsp + 80]",
+        "movups xmm6, [rsp + 96]",
+        "movups xmm7, [rsp + 112]",
+        "add rsp, 128",
+        "pop r9",
+        "pop r8",
+        "pop rcx",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "pop rbp",
+        "jmp rax",
+        find = sym find,
+    )
+}
+
+/// What an entry jumps to: the real function, or what answers in its place.
+extern "C" fn find(index: usize) -> *const c_void {
+    let Some(symbol) = ALL.get(index).copied() else { return not_initialized as *const c_void };
+    let real = guard::quietly(|| slot::address(symbol), None);
+    real.map_or_else(|| absent(symbol), |real| real.as_ptr().cast_const())
+}
+
+/// What answers for a function that is not there: as on a machine without a driver where none is loaded, as for
+/// an unknown function where the driver is older than the caller.
+fn absent(symbol: Symbol) -> *const c_void {
+    if symbol == Symbol::nvmlErrorString {
+        return no_text as *const c_void;
+    }
+    match absent_status(symbol) {
+        status::NO_DEVICE => no_device as *const c_void,
+        status::NOT_SUPPORTED => not_supported as *const c_void,
+        status::NVML_LIBRARY_NOT_FOUND => library_not_found as *const c_void,
+        status::NVML_FUNCTION_NOT_FOUND => function_not_found as *const c_void,
+        _ => not_initialized as *const c_void,
+    }
+}
+
+fn absent_status(symbol: Symbol) -> Status {
+    match (symbol.api(), slot::is_driver_loaded(symbol.api())) {
+        (Api::Cuda, true) => status::NOT_SUPPORTED,
+        (Api::Cuda, false) if symbol == Symbol::cuInit => status::NO_DEVICE,
+        (Api::Cuda, false) => status::NOT_INITIALIZED,
+        (Api::Nvml, true) => status::NVML_FUNCTION_NOT_FOUND,
+        (Api::Nvml, false) => status::NVML_LIBRARY_NOT_FOUND,
+    }
+}
+
+extern "C" fn no_device() -> Status {
+    status::NO_DEVICE
+}
+
+extern "C" fn not_initialized() -> Status {
+    status::NOT_INITIALIZED
+}
+
+extern "C" fn not_supported() -> Status {
+    status::NOT_SUPPORTED
+}
+
+extern "C" fn library_not_found() -> Status {
+    status::NVML_LIBRARY_NOT_FOUND
+}
+
+extern "C" fn function_not_found() -> Status {
+    status::NVML_FUNCTION_NOT_FOUND
+}
+
+extern "C" fn no_text() -> *const c_char {
+    c"NVML is not loaded".as_ptr()
+}

@@ -1,0 +1,80 @@
+//! What happens around each call that has a hook? One module per family of the table.
+//!
+//! A hook has three steps: decide (in a phase, before anything is done), call the driver (holding nothing), settle
+//! (in a phase again). The arguments are the caller's; what is behind a pointer is read and written through
+//! `gpuslice_driver::arguments` only.
+
+pub(crate) mod context;
+pub(crate) mod lookup;
+pub(crate) mod memory;
+pub(crate) mod nvml;
+pub(crate) mod pool;
+pub(crate) mod report;
+pub(crate) mod start;
+pub(crate) mod sync;
+pub(crate) mod vmm;
+
+use crate::guard::{Phase, phase, quietly};
+use crate::ledger::Reservation;
+use crate::lifecycle::{self, Standing};
+use crate::slice::Slice;
+use gpuslice_driver::types::{Status, status};
+use gpuslice_region::Device;
+
+/// What to do with a call that would take memory.
+enum Decision<T> {
+    /// Nothing of it concerns us: the driver answers.
+    Forward,
+    /// The driver is not called.
+    Refuse(Status),
+    /// The quota has room; `T` settles the call afterwards.
+    Go(T),
+}
+
+/// A call that takes memory: `decide` reserves, `call` is the driver, `settle` gets what was reserved and the
+/// driver's status, and has the last word on the status.
+fn charge<T>(
+    decide: impl FnOnce(&'static Slice) -> Decision<T>,
+    call: impl FnOnce() -> Status,
+    settle: impl FnOnce(T, Status) -> Status,
+) -> Status {
+    let slice = match lifecycle::standing() {
+        Standing::Free => return call(),
+        Standing::Refused => return status::NOT_PERMITTED,
+        Standing::Member(slice) => slice,
+    };
+    let reserved = match phase(|| decide(slice)) {
+        Phase::Nested | Phase::Done(Decision::Forward) => return call(),
+        // A limit that cannot be enforced refuses, whatever the reason.
+        Phase::Broken => return status::OUT_OF_MEMORY,
+        Phase::Done(Decision::Refuse(code)) => return code,
+        Phase::Done(Decision::Go(reserved)) => reserved,
+    };
+    let code = call();
+    quietly(|| settle(reserved, code), code)
+}
+
+/// Reserves for a call, or refuses it with the status that an allocator's retry logic waits for.
+fn reserve(slice: &'static Slice, device: Device, bytes: u64) -> Decision<Reservation> {
+    slice.reserve(device, bytes).map_or_else(|| refuse(slice, device), Decision::Go)
+}
+
+/// The answer to a request that does not fit.
+fn refuse<T>(slice: &Slice, device: Device) -> Decision<T> {
+    slice.count_refusal(device);
+    Decision::Refuse(status::OUT_OF_MEMORY)
+}
+
+/// A call that gives something back or changes what is known: `before` takes out what the driver is about to end
+/// (so that a new owner of the same address cannot meet it), `after` gets it with the driver's status.
+fn around<T>(
+    before: impl FnOnce(&'static Slice) -> T,
+    call: impl FnOnce() -> Status,
+    after: impl FnOnce(&'static Slice, T, Status),
+) -> Status {
+    let Standing::Member(slice) = lifecycle::standing() else { return call() };
+    let Phase::Done(taken) = phase(|| before(slice)) else { return call() };
+    let code = call();
+    quietly(|| after(slice, taken, code), ());
+    code
+}

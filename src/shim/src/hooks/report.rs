@@ -1,0 +1,87 @@
+//! How much memory does a device have, and how much is free? The slice's answer.
+
+use crate::driver;
+use crate::guard::quietly;
+use crate::lifecycle::{self, Standing};
+use crate::slice::Quota;
+use core::ffi::{c_int, c_uint};
+use gpuslice_driver::arguments::{read_in, write_out};
+use gpuslice_driver::functions as real;
+use gpuslice_driver::types::{CUdevice, Status, status};
+
+/// `cuMemGetInfo_v2`.
+pub(crate) unsafe fn mem_info(real: real::cuMemGetInfo_v2, free: *mut usize, total: *mut usize) -> Status {
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { real(free, total) };
+    if let Some(quota) = quietly(|| current(code), None) {
+        // SAFETY: the caller's outputs, which the driver accepted.
+        unsafe { lower(free, quota.left) };
+        // SAFETY: as above.
+        unsafe { lower(total, quota.total) };
+    }
+    code
+}
+
+/// `cuMemGetInfo`, whose outputs have 32 bits.
+pub(crate) unsafe fn mem_info_v1(real: real::cuMemGetInfo, free: *mut c_uint, total: *mut c_uint) -> Status {
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { real(free, total) };
+    if let Some(quota) = quietly(|| current(code), None) {
+        // SAFETY: the caller's outputs, which the driver accepted.
+        unsafe { lower(free, quota.left) };
+        // SAFETY: as above.
+        unsafe { lower(total, quota.total) };
+    }
+    code
+}
+
+/// `cuDeviceTotalMem_v2`.
+pub(crate) unsafe fn total(real: real::cuDeviceTotalMem_v2, bytes: *mut usize, device: CUdevice) -> Status {
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { real(bytes, device) };
+    if let Some(quota) = quietly(|| of(code, device), None) {
+        // SAFETY: the caller's output, which the driver accepted.
+        unsafe { lower(bytes, quota.total) };
+    }
+    code
+}
+
+/// `cuDeviceTotalMem`, whose output has 32 bits.
+pub(crate) unsafe fn total_v1(real: real::cuDeviceTotalMem, bytes: *mut c_uint, device: CUdevice) -> Status {
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { real(bytes, device) };
+    if let Some(quota) = quietly(|| of(code, device), None) {
+        // SAFETY: the caller's output, which the driver accepted.
+        unsafe { lower(bytes, quota.total) };
+    }
+    code
+}
+
+/// The quota of the current context's device.
+fn current(code: Status) -> Option<Quota> {
+    of(code, driver::current_device()?)
+}
+
+fn of(code: Status, device: c_int) -> Option<Quota> {
+    let Standing::Member(slice) = lifecycle::standing() else { return None };
+    if code != status::SUCCESS {
+        return None;
+    }
+    slice.pools.reconcile_all(slice);
+    slice.quota(slice.place(device)?)
+}
+
+/// Lowers an output to a bound. What the driver wrote is never raised.
+///
+/// # Safety
+/// `output` is null or valid for reads and writes.
+unsafe fn lower<T: Copy + TryInto<u64> + TryFrom<u64>>(output: *mut T, bound: u64) {
+    // SAFETY: by the contract above.
+    let Some(value) = unsafe { read_in(output) }.and_then(|value| value.try_into().ok()) else { return };
+    if bound < value
+        && let Ok(bound) = T::try_from(bound)
+    {
+        // SAFETY: by the contract above.
+        unsafe { write_out(output, bound) };
+    }
+}

@@ -1,0 +1,59 @@
+//! The first calls of a program: are its limits such that they can be enforced?
+
+use crate::guard;
+use crate::lifecycle::{self, Standing};
+use core::ffi::c_uint;
+use gpuslice_driver::functions as real;
+use gpuslice_driver::types::{Status, status};
+use gpuslice_policy::config::LogLevel;
+use gpuslice_region::Monitor;
+
+/// `cuInit`.
+pub(crate) unsafe fn init(real: real::cuInit, flags: c_uint) -> Status {
+    if lifecycle::is_refused() {
+        return status::NOT_PERMITTED;
+    }
+    // SAFETY: the caller's own argument.
+    let code = unsafe { real(flags) };
+    if code != status::SUCCESS {
+        return code;
+    }
+    match lifecycle::standing() {
+        Standing::Refused => status::NOT_PERMITTED,
+        Standing::Free | Standing::Member(_) => code,
+    }
+}
+
+/// `nvmlInit` in its forms without arguments.
+pub(crate) unsafe fn nvml_init(real: real::nvmlInit) -> Status {
+    if guard::quietly(is_unenforceable, false) {
+        return status::NVML_NO_PERMISSION;
+    }
+    // SAFETY: no arguments.
+    unsafe { real() }
+}
+
+/// `nvmlInitWithFlags`.
+pub(crate) unsafe fn nvml_init_with_flags(real: real::nvmlInitWithFlags, flags: c_uint) -> Status {
+    if guard::quietly(is_unenforceable, false) {
+        return status::NVML_NO_PERMISSION;
+    }
+    // SAFETY: the caller's own argument.
+    unsafe { real(flags) }
+}
+
+/// Whether the limits cannot be enforced, as far as it can be told without CUDA: a program that only watches
+/// takes no place in the slice, but a region that cannot be read is told now.
+fn is_unenforceable() -> bool {
+    if lifecycle::is_refused() {
+        return true;
+    }
+    let Some(settings) = lifecycle::settings() else { return false };
+    match Monitor::open(&settings.region, settings.trust) {
+        Ok(_) => false,
+        Err(error) => {
+            crate::notice::say(LogLevel::Error, &format_args!("gpuslice: {error}. NVML is refused."));
+            true
+        }
+    }
+}

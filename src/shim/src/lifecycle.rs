@@ -1,0 +1,294 @@
+//! Does this process stand in a slice, and how did it get there?
+//!
+//! The settings are read at the first call that needs them. Without a limit the library steps aside for good.
+//! With one, the process joins its slice as soon as the driver is initialised, and a child that it forks has to
+//! join again: what belongs to one process lives on a page that the kernel empties at a fork.
+//!
+//! A limit that cannot be enforced refuses: `cuInit` returns `CUDA_ERROR_NOT_PERMITTED`, and so do from then on
+//! all calls that would take memory or submit work.
+#![allow(
+    clippy::disallowed_types,
+    reason = "words of this process alone: `region::sync` is for words shared between processes"
+)]
+
+use crate::devices;
+use crate::guard::shielded;
+use crate::notice;
+use crate::slice::Slice;
+use core::fmt::Display;
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+use gpuslice_driver::slot;
+use gpuslice_driver::table::{ALL, Treatment};
+use gpuslice_driver::types::{Status, status};
+use gpuslice_policy::config::{self, Config, FileRead, LogLevel, OperatorFiles};
+use gpuslice_region::{Member, Trust};
+use once_cell::race::{OnceBox, OnceNonZeroUsize};
+use parking_lot::Mutex;
+use std::fs::File;
+use std::io::Read;
+use std::num::NonZeroUsize;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Where a process stands.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Standing {
+    /// No limit was set, or the driver is not initialised: calls go on as they are.
+    Free,
+    /// It is a member of a slice.
+    Member(&'static Slice),
+    /// A limit was set that cannot be enforced.
+    Refused,
+}
+
+/// What the settings came to.
+static STAGE: AtomicU8 = AtomicU8::new(UNREAD);
+const UNREAD: u8 = 0;
+const FREE: u8 = 1;
+const LIMITED: u8 = 2;
+const REFUSED: u8 = 3;
+
+/// The settings, where there is a limit.
+static SETTINGS: OnceBox<Settings> = OnceBox::new();
+
+/// The settings of this process and of its forked children.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    /// What was set.
+    pub(crate) config: Config,
+    /// Where the region is.
+    pub(crate) region: PathBuf,
+    /// Whose file the region may be.
+    pub(crate) trust: Trust,
+}
+
+/// What belongs to one process and not to its forked children. Valid when it is all zeroes, which is what a
+/// child finds.
+struct Own {
+    slice: AtomicPtr<Slice>,
+    joining: Mutex<()>,
+}
+
+/// Where this process stands, as far as it can be told without a call of the driver's. Cheap.
+#[inline]
+pub(crate) fn standing() -> Standing {
+    // Relaxed: the settings themselves are published by `SETTINGS`.
+    match STAGE.load(Ordering::Relaxed) {
+        FREE => Standing::Free,
+        LIMITED => member().map_or_else(join, Standing::Member),
+        REFUSED => Standing::Refused,
+        _ => {
+            read_settings();
+            standing_now()
+        }
+    }
+}
+
+#[cold]
+fn standing_now() -> Standing {
+    match STAGE.load(Ordering::Relaxed) {
+        LIMITED => member().map_or_else(join, Standing::Member),
+        REFUSED => Standing::Refused,
+        _ => Standing::Free,
+    }
+}
+
+#[inline]
+fn member() -> Option<&'static Slice> {
+    let own = own()?;
+    // Acquire: pairs with the store in `join`.
+    let slice = own.slice.load(Ordering::Acquire);
+    // SAFETY: null, or a slice that `join` leaked.
+    unsafe { slice.as_ref() }
+}
+
+/// Reads the settings if that has not been done, and says whether they refuse GPU work.
+pub(crate) fn is_refused() -> bool {
+    if STAGE.load(Ordering::Relaxed) == UNREAD {
+        read_settings();
+    }
+    STAGE.load(Ordering::Relaxed) == REFUSED
+}
+
+/// The settings, where there is a limit.
+pub(crate) fn settings() -> Option<&'static Settings> {
+    if STAGE.load(Ordering::Relaxed) == UNREAD {
+        read_settings();
+    }
+    SETTINGS.get()
+}
+
+/// Takes the process into its slice, if the driver is initialised.
+#[cold]
+fn join() -> Standing {
+    shielded(join_now).unwrap_or(Standing::Refused)
+}
+
+fn join_now() -> Standing {
+    let (Some(settings), Some(own)) = (SETTINGS.get(), own()) else { return Standing::Free };
+    let _one_at_a_time = own.joining.lock();
+    if let Some(slice) = member() {
+        return Standing::Member(slice);
+    }
+    if STAGE.load(Ordering::Relaxed) == REFUSED {
+        return Standing::Refused;
+    }
+    let Some(found) = devices::find() else { return Standing::Free };
+    let asked = devices::limits(&found, &settings.config);
+    let (member, differences) = match Member::join(&settings.region, settings.trust, &asked) {
+        Ok(joined) => joined,
+        Err(error) => {
+            refuse(&format_args!("gpuslice: {error}. GPU work is refused."));
+            return Standing::Refused;
+        }
+    };
+    for difference in differences {
+        notice::say(LogLevel::Warn, &devices::Disagreement(difference));
+    }
+    let slice = Box::leak(Box::new(Slice::new(member, &found)));
+    // Release: pairs with the load in `member`.
+    own.slice.store(ptr::from_mut(slice), Ordering::Release);
+    Standing::Member(slice)
+}
+
+/// Refuses GPU work from now on: the slots of all calls that would take memory or submit work lead to
+/// [`refused`].
+fn refuse(why: &dyn Display) {
+    notice::say(LogLevel::Error, why);
+    STAGE.store(REFUSED, Ordering::Relaxed);
+    let Some(target) = NonNull::new((refused as *mut core::ffi::c_void).cast()) else { return };
+    for symbol in ALL {
+        if matches!(symbol.treatment(), Treatment::Charge | Treatment::Gate) {
+            slot::set(*symbol, target);
+        }
+    }
+}
+
+/// What stands behind the entries of refused calls.
+extern "C" fn refused() -> Status {
+    status::NOT_PERMITTED
+}
+
+#[cold]
+fn read_settings() {
+    if shielded(read_settings_now).is_none() {
+        STAGE.store(REFUSED, Ordering::Relaxed);
+    }
+}
+
+fn read_settings_now() {
+    std::panic::set_hook(Box::new(|panic| {
+        notice::say(LogLevel::Error, &format_args!("gpuslice: internal error, please report: {panic}"));
+    }));
+    let env = |name: &str| std::env::var_os(name).map(OsStringExt::into_vec);
+    let named = config::operator_file(&env).ok().flatten().map(|path| Contents::of(&path));
+    let fixed = Contents::of(Path::new(config::FIXED_FILE));
+    let named = named.as_ref().map_or(FileRead::Absent, Contents::as_read);
+    match Config::from_sources(&env, &OperatorFiles { named, fixed: fixed.as_read() }) {
+        Ok(config) => settle(config),
+        Err(rejected) => {
+            notice::set(rejected.log);
+            rejected.warnings.iter().for_each(|warning| notice::say(LogLevel::Warn, warning));
+            if STAGE.load(Ordering::Relaxed) == UNREAD {
+                rejected.malformed.iter().for_each(|malformed| refuse(malformed));
+            }
+        }
+    }
+}
+
+fn settle(config: Config) {
+    notice::set(config.log.clone());
+    config.warnings.iter().for_each(|warning| notice::say(LogLevel::Warn, warning));
+    let unenforceable = config.unenforceable();
+    if !unenforceable.is_empty() {
+        unenforceable.iter().for_each(|limit| refuse(limit));
+        return;
+    }
+    if config.is_unlimited() {
+        STAGE.store(FREE, Ordering::Relaxed);
+        return;
+    }
+    let trust = if config.region.is_some() { Trust::AnyOwner } else { Trust::OwnerOnly };
+    let region = config.region.clone().unwrap_or_else(default_region);
+    let _already = SETTINGS.set(Box::new(Settings { config, region, trust }));
+    // Another thread may have found out meanwhile that the limits cannot be enforced: that stays.
+    let _kept = STAGE.compare_exchange(UNREAD, LIMITED, Ordering::Relaxed, Ordering::Relaxed);
+}
+
+fn default_region() -> PathBuf {
+    // SAFETY: always succeeds.
+    let user = unsafe { libc::geteuid() };
+    let container = std::fs::metadata("/proc/self/ns/mnt").map_or(0, |namespace| namespace.ino());
+    config::default_region_path(user, container)
+}
+
+/// An operator's file as it was found.
+enum Contents {
+    Absent,
+    Unreadable(String),
+    Read(Vec<u8>),
+}
+
+impl Contents {
+    fn of(path: &Path) -> Self {
+        let read = |mut file: File| {
+            let mut contents = Vec::new();
+            // One byte more than allowed, so that the reader sees what is too long.
+            Read::take(&mut file, config::MAX_FILE_BYTES.saturating_add(1)).read_to_end(&mut contents)?;
+            Ok(contents)
+        };
+        match File::open(path).and_then(read) {
+            Ok(contents) => Self::Read(contents),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Self::Absent,
+            Err(error) => Self::Unreadable(error.to_string()),
+        }
+    }
+
+    fn as_read(&self) -> FileRead<'_> {
+        match self {
+            Self::Absent => FileRead::Absent,
+            Self::Unreadable(why) => FileRead::Unreadable(why),
+            Self::Read(contents) => FileRead::Contents(contents),
+        }
+    }
+}
+
+/// The page of this process.
+#[inline]
+fn own() -> Option<&'static Own> {
+    static PAGE: OnceNonZeroUsize = OnceNonZeroUsize::new();
+    let page = PAGE.get().or_else(|| Some(PAGE.get_or_init(|| map_page().unwrap_or(NonZeroUsize::MIN))))?;
+    if page == NonZeroUsize::MIN {
+        return None;
+    }
+    // SAFETY: a page of our own that is never unmapped, and all zeroes is a valid `Own`.
+    unsafe { ptr::with_exposed_provenance::<Own>(page.get()).as_ref() }
+}
+
+/// A page that a forked child finds empty, by whatever call it was forked.
+#[cold]
+fn map_page() -> Option<NonZeroUsize> {
+    const SIZE: usize = 4096;
+    const { assert!(size_of::<Own>() <= SIZE) };
+    // SAFETY: a new private mapping at an address of the kernel's choice.
+    let page = unsafe {
+        libc::mmap(
+            ptr::null_mut(),
+            SIZE,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    // SAFETY: advice about the page just mapped; on failure it is not used.
+    if page == libc::MAP_FAILED || unsafe { libc::madvise(page, SIZE, libc::MADV_WIPEONFORK) } != 0 {
+        refuse(
+            &"gpuslice: the kernel gives no page that is emptied at a fork (Linux 4.14 has it). GPU work is refused.",
+        );
+        return None;
+    }
+    NonZeroUsize::new(page.expose_provenance())
+}
