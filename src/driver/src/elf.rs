@@ -29,6 +29,7 @@ struct Dynamic {
     value: usize,
 }
 
+const DT_HASH: i64 = 4;
 const DT_STRTAB: i64 = 5;
 const DT_SYMTAB: i64 = 6;
 const DT_SONAME: i64 = 14;
@@ -136,8 +137,7 @@ impl Image {
     /// The address of a symbol that it defines, by name, whatever its version.
     #[must_use]
     pub fn symbol(&self, name: &CStr) -> Option<*const c_void> {
-        let table = HashTable::of(self)?;
-        let symbol = table.find(name)?;
+        let symbol = SymbolTable::of(self)?.find(name)?;
         Some(ptr::with_exposed_provenance(self.base.wrapping_add(symbol.value)))
     }
 
@@ -176,45 +176,51 @@ struct SymbolEntry {
     size: usize,
 }
 
-/// The GNU hash table of a library: header, Bloom filter, buckets, chains.
-struct HashTable {
-    words: *const u32,
+/// The dynamic symbols of a library and what finds one of them by name.
+struct SymbolTable {
     symbols: *const SymbolEntry,
     strings: *const c_char,
+    index: Index,
 }
 
-impl HashTable {
-    fn of(image: &Image) -> Option<Self> {
-        Some(Self {
-            words: image.address(DT_GNU_HASH)?,
-            symbols: image.address(DT_SYMTAB)?,
-            strings: image.address(DT_STRTAB)?,
-        })
-    }
+/// A hash table over the symbols: libraries have one of two kinds or both.
+enum Index {
+    /// Header, Bloom filter, buckets, chains.
+    Gnu(*const u32),
+    /// Header, buckets, chains: all that drivers before the 500 series have.
+    Classic(*const u32),
+}
 
-    fn word(&self, at: usize) -> u32 {
-        let word = self.words.wrapping_add(at);
-        // SAFETY: callers stay within the table as its header describes it.
-        unsafe { *word }
+impl SymbolTable {
+    fn of(image: &Image) -> Option<Self> {
+        let gnu = image.address(DT_GNU_HASH).map(Index::Gnu);
+        let index = gnu.or_else(|| image.address(DT_HASH).map(Index::Classic))?;
+        Some(Self { symbols: image.address(DT_SYMTAB)?, strings: image.address(DT_STRTAB)?, index })
     }
 
     fn find(&self, name: &CStr) -> Option<SymbolEntry> {
+        match self.index {
+            Index::Gnu(table) => self.find_gnu(table, name),
+            Index::Classic(table) => self.find_classic(table, name),
+        }
+    }
+
+    fn find_gnu(&self, table: *const u32, name: &CStr) -> Option<SymbolEntry> {
         let hash = name
             .to_bytes()
             .iter()
             .fold(5381_u32, |hash, byte| hash.wrapping_mul(33).wrapping_add((*byte).into()));
-        let (buckets, first, bloom) = (self.word(0) as usize, self.word(1), self.word(2) as usize);
+        let (buckets, first, bloom) = (word(table, 0) as usize, word(table, 1), word(table, 2) as usize);
         let bucket_base = 4 + bloom * 2;
-        let mut number = self.word(bucket_base + (hash as usize).checked_rem(buckets)?);
+        let mut number = word(table, bucket_base + (hash as usize).checked_rem(buckets)?);
         if number < first {
             return None;
         }
         loop {
-            let chain = self.word(bucket_base + buckets + (number - first) as usize);
-            let place = self.symbols.wrapping_add(number as usize);
-            // SAFETY: a chain holds numbers of symbols of this library.
-            let symbol = unsafe { *place };
-            if chain | 1 == hash | 1 && symbol.section != 0 && self.text(symbol.name) == name {
+            let chain = word(table, bucket_base + buckets + (number - first) as usize);
+            if chain | 1 == hash | 1
+                && let Some(symbol) = self.defined(number, name)
+            {
                 return Some(symbol);
             }
             if chain & 1 == 1 {
@@ -224,12 +230,44 @@ impl HashTable {
         }
     }
 
+    fn find_classic(&self, table: *const u32, name: &CStr) -> Option<SymbolEntry> {
+        let hash = name.to_bytes().iter().fold(0_u32, |hash, byte| {
+            let hash = (hash << 4).wrapping_add((*byte).into());
+            let high = hash & 0xf000_0000;
+            (hash ^ high >> 24) & !high
+        });
+        let buckets = word(table, 0) as usize;
+        let mut number = word(table, 2 + (hash as usize).checked_rem(buckets)?);
+        while number != 0 {
+            if let Some(symbol) = self.defined(number, name) {
+                return Some(symbol);
+            }
+            number = word(table, 2 + buckets + number as usize);
+        }
+        None
+    }
+
+    /// The symbol of this number, if it has this name and is not merely asked for.
+    fn defined(&self, number: u32, name: &CStr) -> Option<SymbolEntry> {
+        let place = self.symbols.wrapping_add(number as usize);
+        // SAFETY: hash tables hold numbers of symbols of this library.
+        let symbol = unsafe { *place };
+        (symbol.section != 0 && self.text(symbol.name) == name).then_some(symbol)
+    }
+
     fn text(&self, offset: u32) -> &CStr {
         // SAFETY: the offset comes from this library's symbol table, so it lies in its string table.
         let text = unsafe { self.strings.add(offset as usize) };
         // SAFETY: entries of a string table are zero-terminated.
         unsafe { CStr::from_ptr(text) }
     }
+}
+
+/// A word of a hash table.
+fn word(table: *const u32, at: usize) -> u32 {
+    let place = table.wrapping_add(at);
+    // SAFETY: callers stay within the table as its header describes it.
+    unsafe { *place }
 }
 
 /// What the loader knows about the library that contains an address.
