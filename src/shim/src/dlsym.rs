@@ -117,8 +117,12 @@ impl Request {
 
     /// Our answer; `None` leaves the request to the next `dlsym`.
     fn answer(&self, symbol: Symbol) -> Option<*const c_void> {
-        if self.handle == libc::RTLD_NEXT || known_driver(self.caller) {
+        if known_driver(self.caller) {
             return None;
+        }
+        if self.handle == libc::RTLD_NEXT {
+            // Only the caller's own request tells what comes next for it, unless it could find nothing but us.
+            return stands_alone(symbol).then_some(ptr::null());
         }
         let found = self.ask();
         if found == exports::entry(symbol) {
@@ -171,15 +175,24 @@ extern "C" fn nothing() -> *const c_void {
 
 /// Our entry where the global scope has the symbol from a driver too, else nothing.
 fn behind_us(symbol: Symbol, entry: *const c_void) -> *const c_void {
-    let Some(dlsym) = resolve::own_dlsym() else { return ptr::null() };
+    if in_scope(symbol, libc::RTLD_NEXT).is_null() { ptr::null() } else { entry }
+}
+
+/// Whether ours is the only definition in the global scope: without us there would be none.
+fn stands_alone(symbol: Symbol) -> bool {
+    in_scope(symbol, libc::RTLD_NEXT).is_null()
+        && in_scope(symbol, libc::RTLD_DEFAULT).cast_const() == exports::entry(symbol)
+}
+
+/// What the C library's `dlsym` finds from where we stand.
+fn in_scope(symbol: Symbol, handle: *mut c_void) -> *mut c_void {
+    let Some(dlsym) = resolve::own_dlsym() else { return ptr::null_mut() };
     let mut name = [0; 128];
-    let length = symbol.name().len();
-    if let Some(place) = name.get_mut(..length) {
+    if let Some(place) = name.get_mut(..symbol.name().len()) {
         place.copy_from_slice(symbol.name().as_bytes());
     }
     // SAFETY: the C library's `dlsym`; the name is zero-terminated, being shorter than its place.
-    let found = unsafe { dlsym(libc::RTLD_NEXT, name.as_ptr().cast()) };
-    if found.is_null() { ptr::null() } else { entry }
+    unsafe { dlsym(handle, name.as_ptr().cast()) }
 }
 
 /// Images of the driver's libraries that have been seen, by API.
