@@ -1,0 +1,40 @@
+/* What does the library add to a program that never touches CUDA? Runs /bin/true bare and with the library named by
+ * the first argument, in turn, and prints the medians in microseconds. */
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <time.h>
+
+enum { RUNS = 1500 };
+
+static double run(char *environment) {
+    char *arguments[] = {"/bin/true", NULL}, *variables[] = {environment, NULL};
+    struct timespec start, end;
+    pid_t child;
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    if (posix_spawn(&child, "/bin/true", NULL, NULL, arguments, variables)) abort();
+    waitpid(child, NULL, 0);
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    return (end.tv_sec - start.tv_sec) * 1e6 + (end.tv_nsec - start.tv_nsec) / 1e3;
+}
+
+static int order(const void *left, const void *right) {
+    double difference = *(const double *)left - *(const double *)right;
+    return (difference > 0) - (difference < 0);
+}
+
+int main(int count, char **arguments) {
+    static double bare[RUNS], loaded[RUNS];
+    char preload[4096];
+    if (count != 2) return 2;
+    snprintf(preload, sizeof preload, "LD_PRELOAD=%s", arguments[1]);
+    for (int i = 0; i < RUNS; i++) {
+        bare[i] = run("NOTHING=");
+        loaded[i] = run(preload);
+    }
+    qsort(bare, RUNS, sizeof *bare, order);
+    qsort(loaded, RUNS, sizeof *loaded, order);
+    printf("start_up_us %.0f %.0f\n", bare[RUNS / 2], loaded[RUNS / 2]);
+    return 0;
+}
