@@ -9,9 +9,17 @@ pub type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void
 /// The type of `dlvsym`.
 pub type Dlvsym = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) -> *mut c_void;
 
-/// Where the C library keeps its loader functions: apart before glibc 2.34, in the library itself since, and in
-/// musl's only library.
+/// Where the C library keeps its loader functions: a library of its own before glibc 2.34, the C library since.
 const HOMES: &[&CStr] = &[c"libc.so.6", c"libdl.so.2", c"libc.musl-x86_64.so.1"];
+
+/// The library in which one of the C library's loader functions lies.
+///
+/// First the one that `dladdr` is in: programs built with a sanitizer ask for `dlsym` before the other way of
+/// finding libraries works in them, since they put a function of their own in its place.
+fn home(name: &CStr) -> Option<Image> {
+    let beside = Image::containing(libc::dladdr as *const c_void);
+    beside.filter(|image| image.symbol(name).is_some()).or_else(|| Image::defining(name, HOMES))
+}
 
 /// Versions under which glibc exports `dlsym` and `dlvsym`, newest first.
 const VERSIONS: &[&CStr] = &[c"GLIBC_2.34", c"GLIBC_2.2.5"];
@@ -19,7 +27,7 @@ const VERSIONS: &[&CStr] = &[c"GLIBC_2.34", c"GLIBC_2.2.5"];
 /// The C library's own `dlsym`.
 #[must_use]
 pub fn own_dlsym() -> Option<Dlsym> {
-    let address = Image::defining(c"dlsym", HOMES)?.symbol(c"dlsym")?;
+    let address = home(c"dlsym")?.symbol(c"dlsym")?;
     // SAFETY: the C library's function of this name has this type.
     Some(unsafe { transmute::<*const c_void, Dlsym>(address) })
 }
@@ -27,7 +35,7 @@ pub fn own_dlsym() -> Option<Dlsym> {
 /// The C library's own `dlvsym`; musl has none.
 #[must_use]
 pub fn own_dlvsym() -> Option<Dlvsym> {
-    let address = Image::defining(c"dlvsym", HOMES)?.symbol(c"dlvsym")?;
+    let address = home(c"dlvsym")?.symbol(c"dlvsym")?;
     // SAFETY: the C library's function of this name has this type.
     Some(unsafe { transmute::<*const c_void, Dlvsym>(address) })
 }

@@ -1,5 +1,11 @@
 //! Is `docs/hooks.md` what the table says? `GPUSLICE_BLESS=1 cargo test -p gpuslice-driver --test hooks_page`
 //! writes it anew.
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test may fail, and says what it skips"
+)]
 
 use gpuslice_driver::symbols::NOT_EXPORTED;
 use gpuslice_driver::table::{ALL, Row};
