@@ -136,6 +136,12 @@ fn join_now() -> Standing {
         return Standing::Refused;
     }
     let Some(found) = devices::find() else { return Standing::Free };
+    let uuids: Vec<_> = found.iter().map(|device| device.uuid).collect();
+    let ambiguous = settings.config.ambiguous(&uuids);
+    if !ambiguous.is_empty() {
+        ambiguous.iter().for_each(|malformed| refuse(malformed));
+        return Standing::Refused;
+    }
     let asked = devices::limits(&found, &settings.config);
     let (member, differences) = match Member::join(&settings.region, settings.trust, &asked) {
         Ok(joined) => joined,
@@ -210,11 +216,19 @@ fn settle(config: Config) {
         STAGE.store(FREE, Ordering::Relaxed);
         return;
     }
-    let trust = if config.region.is_some() { Trust::AnyOwner } else { Trust::OwnerOnly };
-    let region = config.region.clone().unwrap_or_else(default_region);
+    let named = config.region.clone().or_else(mounted_region);
+    let trust = if named.is_some() { Trust::AnyOwner } else { Trust::OwnerOnly };
+    let region = named.unwrap_or_else(default_region);
     let _already = SETTINGS.set(Box::new(Settings { config, region, trust }));
     // Another thread may have found out meanwhile that the limits cannot be enforced: that stays.
     let _kept = STAGE.compare_exchange(UNREAD, LIMITED, Ordering::Relaxed, Ordering::Relaxed);
+}
+
+/// The region in the folder that a node agent mounts into a container: who can write there may share the slice.
+fn mounted_region() -> Option<PathBuf> {
+    const FOLDER: &str = "/run/gpuslice/region";
+    let folder = Path::new(FOLDER);
+    folder.is_dir().then(|| folder.join("region"))
 }
 
 fn default_region() -> PathBuf {
