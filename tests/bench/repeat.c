@@ -1,0 +1,33 @@
+/* Makes one kind of call as often as it is told, so that instructions can be counted: `repeat KIND COUNT`. */
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int main(int count, char **arguments) {
+    void *library = dlopen("libcuda.so.1", RTLD_NOW);
+    if (count != 3 || !library) return 2;
+    int (*init)(unsigned) = (int (*)(unsigned))dlsym(library, "cuInit");
+    int (*version)(int *) = (int (*)(int *))dlsym(library, "cuDriverGetVersion");
+    int (*alloc)(uint64_t *, size_t) = (int (*)(uint64_t *, size_t))dlsym(library, "cuMemAlloc_v2");
+    int (*release)(uint64_t) = (int (*)(uint64_t))dlsym(library, "cuMemFree_v2");
+    const char *kind = arguments[1];
+    if (init(0)) return 3;
+    for (long left = atol(arguments[2]); left > 0; left--) {
+        uint64_t address;
+        int value;
+        if (!strcmp(kind, "forwarded")) {
+            version(&value);
+        } else if (!strcmp(kind, "allocated")) {
+            if (alloc(&address, 4096) || release(address)) return 4;
+        } else if (!strcmp(kind, "looked-up")) {
+            if (!dlsym(library, "cuMemAlloc_v2")) return 5;
+        } else if (!strcmp(kind, "looked-up-elsewhere")) {
+            if (!dlsym(RTLD_DEFAULT, "printf")) return 6;
+        } else {
+            return 7;
+        }
+    }
+    return 0;
+}
