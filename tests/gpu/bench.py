@@ -1,0 +1,221 @@
+"""What every part of the GPU suite shares: a part checks claims, and starts workers bare, under the library, or inside a quota.
+
+A worker is a task of the same file in a process of its own, because what a process has loaded and allocated cannot be undone.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+# The quota of most tests: on a real GPU small enough to be had beside other work.
+QUOTA = 2 * GIB
+# Variables that change what a run does, and are ours to set.
+OURS = ("GPU_", "GPUSLICE_", "CUDA_DEVICE_MEMORY_LIMIT", "CUDA_DEVICE_SM_LIMIT", "LD_PRELOAD", "SIMGPU_")
+
+
+class Skip(Exception):
+    """Why something cannot be checked here."""
+
+
+class Broken(Exception):
+    """A worker that gave no answer, with what it said."""
+
+
+class Part:
+    """Results of a part, written to a file after each of them so that a time limit costs only what was not reached."""
+
+    def __init__(self, file):
+        self.file = file
+        self.settings = json.loads(os.environ["GPU_SUITE"])
+        self.simulated = self.settings["simulated"]
+        self.results, self.figures = [], {}
+        self.scratch = tempfile.TemporaryDirectory(prefix="gpuslice-gpu-")
+        self.regions = 0
+
+    def _add(self, result, claim, details=""):
+        self.results.append({"result": result, "claim": claim, "details": str(details)})
+        print(result, claim + (f": {details}" if details else ""), flush=True)
+        self._save()
+
+    def _save(self):
+        with open(self.settings["answer"], "w") as file:
+            json.dump({"results": self.results, "figures": self.figures}, file)
+
+    def check(self, claim, truth, *details):
+        """A claim; the details are shown where it does not hold."""
+        self._add("ok" if truth else "FAIL", claim, "" if truth else " ".join(map(str, details)))
+
+    def skip(self, what, why):
+        self._add("SKIP", what, why)
+
+    def figure(self, name, value):
+        self.figures[name] = value
+        self._save()
+
+    @contextlib.contextmanager
+    def about(self, what):
+        """Around what one worker answers: without an answer the claims about it are one failure or one skip."""
+        try:
+            yield
+        except Skip as reason:
+            self.skip(what, reason)
+        except Exception as error:  # whatever it is, the claims after it are worth checking
+            self._add("FAIL", what, f"{type(error).__name__}: {error}")
+
+    def environment(self, loaded=False, limit=None, region=None, **more):
+        """The environment of a worker; a region of its own unless one is named."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
+        if self.simulated:
+            kept["LD_LIBRARY_PATH"] = self.settings["simgpu"]
+            kept["SIMGPU_STATE"] = os.path.join(self.scratch.name, "gpu")
+            kept["SIMGPU_MEMORY"] = "16GiB"
+        if loaded or limit:
+            kept["LD_PRELOAD"] = self.settings["library"]
+            kept["GPUSLICE_REGION"] = region or self.new_region()
+        if limit:
+            kept["GPU_MEM_LIMIT"] = str(limit)
+        return {**kept, **more}
+
+    def new_region(self):
+        self.regions += 1
+        return os.path.join(self.scratch.name, f"region-{self.regions}")
+
+    def start(self, task, loaded=False, limit=None, region=None, env=None, **arguments):
+        """Starts a worker."""
+        command = [sys.executable, self.file, "--task", task, json.dumps({**arguments, "simulated": self.simulated})]
+        return Worker(command, self.environment(loaded, limit, region, **(env or {})))
+
+    def work(self, task, patience=60, **how):
+        """What a worker answers in the end."""
+        with self.start(task, **how) as worker:
+            return worker.answer(patience)
+
+    def usable(self, what):
+        """Whether the task `usable` ends well without the library; where it does not, nothing is the library's fault."""
+        try:
+            self.work("usable", patience=120)
+        except (Skip, Broken) as why:
+            self.skip(what, f"not even without the library: {why}")
+            return False
+        return True
+
+    def three_ways(self, task, limit=QUOTA, **how):
+        """The same worker bare, under the library, and inside a quota."""
+        return self.work(task, **how), self.work(task, loaded=True, **how), self.work(task, limit=limit, **how)
+
+
+class Worker:
+    """A running task. It answers in lines of JSON; a line sent to it lets it go on."""
+
+    def __init__(self, command, environment):
+        self.errors = tempfile.TemporaryFile()
+        self.child = subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True
+        )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.kill()
+        self.errors.close()
+
+    def answer(self, patience=60):
+        """Its next answer."""
+        alarm = Alarm(patience, self.child.kill)
+        for line in self.child.stdout:
+            if line.startswith("ANSWER "):
+                alarm.end()
+                answer = json.loads(line[7:])
+                if isinstance(answer, dict) and "skip" in answer:
+                    raise Skip(answer["skip"])
+                return answer
+        status = self.child.wait()
+        if alarm.end():
+            raise Broken(f"no answer within {patience} s; {self.said()}")
+        raise Broken(f"ended with {status}; {self.said()}")
+
+    def go_on(self, word=""):
+        """Lets it go on."""
+        self.child.stdin.write(f"{word}\n")
+        self.child.stdin.flush()
+
+    def kill(self):
+        """Ends it as a crash would."""
+        with contextlib.suppress(ProcessLookupError):
+            self.child.send_signal(signal.SIGKILL)
+        self.child.wait()
+        self.child.stdin.close()
+        self.child.stdout.close()
+
+    def said(self):
+        self.errors.seek(0)
+        lines = self.errors.read().decode(errors="replace").strip().splitlines()
+        return " | ".join(line.strip() for line in lines[-4:]) or "nothing on standard error"
+
+
+class Alarm:
+    """Calls something after a time, unless ended before."""
+
+    def __init__(self, seconds, action):
+        self.rang = False
+        self.action = action
+        self.before = signal.signal(signal.SIGALRM, self._ring)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+
+    def _ring(self, *_):
+        self.rang = True
+        self.action()
+
+    def end(self):
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, self.before)
+        return self.rang
+
+
+def tell(answer):
+    """A worker's answer."""
+    print("ANSWER " + json.dumps(answer), flush=True)
+
+
+def wait():
+    """A worker waits until it may go on. The word that it was sent; it ends with the part."""
+    line = sys.stdin.readline()
+    if not line:
+        sys.exit(0)
+    return line.strip()
+
+
+def median(values):
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+def seconds():
+    return time.monotonic()
+
+
+def main(file, run, *tasks):
+    """Runs a part, or one of its tasks."""
+    if sys.argv[1:2] != ["--task"]:
+        return run(Part(file))
+    arguments = json.loads(sys.argv[3])
+    simulated = arguments.pop("simulated")
+    try:
+        answer = {task.__name__: task for task in tasks}[sys.argv[2]](**arguments)
+    except Skip as reason:
+        answer = {"skip": str(reason)}
+    except Exception as error:
+        # The simulated driver says 801 to what it does not have.
+        if not (simulated and getattr(error, "status", None) == 801):
+            raise
+        answer = {"skip": f"the simulated driver has no {error.call}"}
+    tell(answer)
+    return None

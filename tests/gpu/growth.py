@@ -1,0 +1,240 @@
+"""What does the driver really take and give back? Measured without the library, against what the library assumes."""
+
+from ctypes import byref, c_size_t, c_uint64, c_ulonglong
+
+from bench import KIB, MIB, main
+from driver import POOL_RESERVED, POOL_THRESHOLD, Cuda
+
+# By what a pool is assumed to grow at most: src/shim/src/hooks/pool.rs, GROWTH.
+GROWTH = 32 * MIB
+# What a row is assumed to be rounded up to at most: src/shim/src/hooks/memory.rs, PITCH_GUESS.
+PITCH_GUESS = 512
+
+
+def up(size, unit):
+    return -(-size // unit) * unit
+
+
+def growth(steps):
+    return [after - before for before, after in zip(steps, steps[1:])]
+
+
+def linear():
+    """By size: what the device loses at the first allocation, by each of many, and what it does not get back."""
+    cuda, seen = Cuda(), {}
+    for size in (256, 64 * KIB, MIB, 2 * MIB, 2 * MIB + 1, 3 * MIB, 32 * MIB, 33 * MIB):
+        before, count, held = cuda.free(), min(256, 512 * MIB // size), []
+        held.append(cuda.value("cuMemAlloc_v2", size))
+        first = before - cuda.free()
+        held += [cuda.value("cuMemAlloc_v2", size) for _ in range(count - 1)]
+        together = before - cuda.free()
+        for address in held:
+            cuda("cuMemFree_v2", address)
+        seen[size] = {"first": first, "count": count, "together": together, "kept": before - cuda.free()}
+    return seen
+
+
+def pitches():
+    """Width, element size, pitch."""
+    cuda, seen = Cuda(), []
+    for width in (1, 100, 512, 513, 1000, 4100, 65537, MIB - 100):
+        for element in (4, 8, 16):
+            address, pitch = c_uint64(), c_size_t()
+            cuda("cuMemAllocPitch_v2", byref(address), byref(pitch), width, 4, element)
+            seen.append([width, element, pitch.value])
+            cuda("cuMemFree_v2", address.value)
+    return seen
+
+
+def pools(own):
+    """By size: what the pool holds after each of four allocations, and after all are freed and waited for."""
+    cuda, seen = Cuda(), {}
+    stream = cuda.stream()
+    pool = cuda.new_pool() if own else cuda.value("cuDeviceGetDefaultMemPool", cuda.device)
+    for size in (1, 64 * KIB, MIB, 16 * MIB, 31 * MIB, 32 * MIB, 33 * MIB, 48 * MIB, 100 * MIB, 256 * MIB):
+        cuda("cuMemPoolTrimTo", pool, 0)
+        held, steps = [], [cuda.of_pool(pool)]
+        for _ in range(4):
+            held.append(cuda.value("cuMemAllocFromPoolAsync", size, pool, stream))
+            steps.append(cuda.of_pool(pool))
+        for address in held:
+            cuda("cuMemFreeAsync", address, stream)
+        cuda("cuStreamSynchronize", stream)
+        seen[size] = {"steps": steps, "kept": cuda.of_pool(pool)}
+    return seen
+
+
+def moments():
+    """What a pool holds before and after each call that may make it give memory back."""
+    cuda, seen = Cuda(), {}
+    stream, event = cuda.stream(), cuda.value("cuEventCreate", 2)
+    pool, other = cuda.new_pool(), cuda.value("cuMemAlloc_v2", MIB)
+    host = (c_uint64 * 16)()
+
+    def until_done(call, what):
+        for _ in range(1_000_000):
+            if cuda.status(call, what) == 0:
+                return
+
+    calls = {
+        "nothing": lambda: None,
+        "cuStreamSynchronize": lambda: cuda("cuStreamSynchronize", stream),
+        "cuCtxSynchronize": lambda: cuda("cuCtxSynchronize"),
+        "cuEventSynchronize": lambda: cuda("cuEventSynchronize", event),
+        "cuStreamQuery": lambda: until_done("cuStreamQuery", stream),
+        "cuEventQuery": lambda: until_done("cuEventQuery", event),
+        "cuMemcpyDtoH": lambda: cuda("cuMemcpyDtoH_v2", host, other, 128),
+        "cuMemAlloc and cuMemFree": lambda: cuda("cuMemFree_v2", cuda.value("cuMemAlloc_v2", 64 * MIB)),
+        "cuMemGetInfo": cuda.info,
+        "cuStreamDestroy": lambda: cuda("cuStreamDestroy_v2", stream_of["own"]),
+    }
+    stream_of = {}
+    for name, call in calls.items():
+        stream_of["own"] = line = cuda.stream() if name == "cuStreamDestroy" else stream
+        address = cuda.value("cuMemAllocFromPoolAsync", 64 * MIB, pool, line)
+        cuda("cuStreamSynchronize", line)
+        cuda("cuMemFreeAsync", address, line)
+        cuda("cuEventRecord", event, line)
+        before = cuda.of_pool(pool)
+        call()
+        seen[name] = [before, cuda.of_pool(pool)]
+        cuda("cuCtxSynchronize")
+        cuda("cuMemPoolTrimTo", pool, 0)
+    cuda("cuMemPoolSetAttribute", pool, POOL_THRESHOLD, byref(c_ulonglong((1 << 64) - 1)))
+    cuda("cuMemFreeAsync", cuda.value("cuMemAllocFromPoolAsync", 64 * MIB, pool, stream), stream)
+    cuda("cuStreamSynchronize", stream)
+    seen["cuStreamSynchronize below the threshold"] = [64 * MIB, cuda.of_pool(pool)]
+    return seen
+
+
+def handles():
+    """Handles of physical memory, whose values tell what a table by handle may rely on."""
+    cuda = Cuda()
+    size = up(64 * MIB, cuda.granule())
+    before = cuda.free()
+    first = cuda.value("cuMemCreate", size, byref(cuda.on_device()), 0)
+    created = before - cuda.free()
+    address = cuda.map(first, size)
+    again = cuda.value("cuMemRetainAllocationHandle", address)
+    for handle in (first, again):
+        cuda("cuMemRelease", handle)
+    released = before - cuda.free()
+    second = cuda.value("cuMemCreate", size, byref(cuda.on_device()), 0)
+    cuda("cuMemRelease", second)
+    cuda.unmap(address, size)
+    odd = cuda.status("cuMemCreate", byref(c_uint64()), cuda.granule() + 1, byref(cuda.on_device()), 0)
+    return {
+        "granule": cuda.granule(),
+        "size": size,
+        "created": created,
+        "released, still mapped": released,
+        "unmapped": before - cuda.free(),
+        "retained handle has the same value": first == again,
+        "value used again while mapped": first == second,
+        "odd size": odd,
+    }
+
+
+def contexts():
+    """What contexts take, and what is left of what lived in one that ends. A second context looks on."""
+    cuda = Cuda(context=False)
+    watcher = cuda.value("cuCtxCreate_v2", 0, cuda.device)
+    size, seen = up(128 * MIB, cuda.granule()), {}
+
+    def free():
+        cuda("cuCtxSetCurrent", watcher)
+        return cuda.free()
+
+    def life_of(make, end):
+        """By moment: what the device has lost since before the context was made."""
+        before, lost = free(), {}
+        context = make()
+        lost["context"] = before - free()
+        cuda("cuCtxSetCurrent", context)
+        stream, pool = cuda.stream(), cuda.new_pool()
+        cuda.value("cuMemAlloc_v2", size)
+        handle = cuda.value("cuMemCreate", size, byref(cuda.on_device()), 0)
+        address = cuda.map(handle, size)
+        cuda("cuMemRelease", handle)
+        cuda.value("cuMemAllocFromPoolAsync", size, pool, stream)
+        cuda("cuStreamSynchronize", stream)
+        lost["context, linear, mapped and pooled memory"] = before - free()
+        end(context)
+        lost["after the end"] = before - free()
+        word = c_ulonglong()
+        asked = cuda.status("cuMemPoolGetAttribute", pool, POOL_RESERVED, byref(word))
+        lost["pool"] = {"asked": asked, "reserved": word.value, "destroyed": cuda.status("cuMemPoolDestroy", pool)}
+        lost["after the pool's end"] = before - free()
+        lost["unmap"] = cuda.status("cuMemUnmap", address, size)
+        lost["after unmapping"] = before - free()
+        return lost
+
+    seen["cuCtxDestroy"] = life_of(
+        lambda: cuda.value("cuCtxCreate_v2", 0, cuda.device),
+        lambda context: cuda("cuCtxDestroy_v2", context),
+    )
+    seen["cuDevicePrimaryCtxReset"] = life_of(
+        lambda: cuda.value("cuDevicePrimaryCtxRetain", cuda.device),
+        lambda _: cuda("cuDevicePrimaryCtxReset_v2", cuda.device),
+    )
+    return {"size": size, **seen}
+
+
+def setup():
+    """What the first module and a larger heap take."""
+    cuda = Cuda()
+    before = cuda.free()
+    cuda.empty_kernel()
+    module = before - cuda.free()
+    before = cuda.free()
+    cuda("cuCtxSetLimit", 2, 512 * MIB)
+    return {"first module": module, "heap of 512 MiB": before - cuda.free()}
+
+
+def run(part):
+    for task in ("linear", "setup"):
+        with part.about(f"what is taken: {task}"):
+            part.figure(task, part.work(task))
+            part.check(f"measured: {task}", True)
+    with part.about("pitch"):
+        seen = part.work("pitches")
+        part.figure("pitches: width, element, pitch", seen)
+        wide = [row for row in seen if row[2] > up(row[0], PITCH_GUESS)]
+        part.check("no row is longer than the width rounded up to 512", not wide, wide)
+    for own in (False, True):
+        name = "a pool of its own" if own else "the default pool"
+        with part.about(f"growth of {name}"):
+            seen = part.work("pools", own=own)
+            part.figure(f"growth of {name}", seen)
+            steps = [(int(size), grown) for size, held in seen.items() for grown in growth(held["steps"])]
+            large = [(size, grown) for size, grown in steps if grown > up(size, GROWTH)]
+            part.check(f"{name} grows by no more than the request rounded up to 32 MiB", not large, large)
+            kept = {size: held["kept"] for size, held in seen.items() if held["kept"]}
+            part.check(f"{name} gives back everything at a wait", not kept, kept)
+    with part.about("when pools give memory back"):
+        seen = part.work("moments")
+        part.figure("moments: held before, after", seen)
+        watched = ("cuStreamSynchronize", "cuCtxSynchronize", "cuEventSynchronize")
+        other = {name: held for name, held in seen.items() if name not in watched and held[1] < held[0]}
+        part.check("pools give memory back only at the waits that the library watches", not other, other)
+    with part.about("handles of physical memory"):
+        seen = part.work("handles")
+        part.figure("handles", seen)
+        part.check("physical memory costs its size", seen["created"] == seen["size"], seen)
+        kept = seen["released, still mapped"] == seen["size"] and seen["unmapped"] == 0
+        part.check("a mapping keeps released memory", kept, seen)
+        part.check("a size that is no multiple of the granule is refused", seen["odd size"] == 1, seen)
+    with part.about("the end of contexts"):
+        seen = part.work("contexts")
+        part.figure("contexts", seen)
+        size = seen["size"]
+        for call in ("cuCtxDestroy", "cuDevicePrimaryCtxReset"):
+            lost = seen[call]
+            mapped = lost["after the pool's end"] - lost["after unmapping"]
+            left = lost["after unmapping"]
+            part.check(f"{call} leaves mapped memory to cuMemUnmap", lost["unmap"] == 0 and mapped == size, lost)
+            part.check(f"{call} gives linear memory back", left < size, lost)
+
+
+if __name__ == "__main__":
+    main(__file__, run, linear, pitches, pools, moments, handles, contexts, setup)

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What does a call cost? Loops around functions of the driver, whose addresses are given; nanoseconds, or a status below zero. */
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+static int64_t now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
+}
+
+int64_t forwarded(int (*get_device)(int *), int count)
+{
+    int64_t start = now();
+    for (int turn = 0, device; turn < count; turn++) {
+        int status = get_device(&device);
+        if (status != 0)
+            return -status;
+    }
+    return now() - start;
+}
+
+int64_t alloc_free(int (*alloc)(uint64_t *, size_t), int (*give)(uint64_t), size_t bytes, int count)
+{
+    int64_t start = now();
+    for (int turn = 0; turn < count; turn++) {
+        uint64_t address;
+        int status = alloc(&address, bytes);
+        if (status == 0)
+            status = give(address);
+        if (status != 0)
+            return -status;
+    }
+    return now() - start;
+}
+
+typedef int (*launch_t)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
+
+/* Never more in flight than the queue has room for: what is measured is the call and not the GPU. */
+int64_t launches(launch_t launch, int (*synchronize)(void *), void *kernel, void *stream, int count)
+{
+    int64_t total = 0;
+    for (int done = 0; done < count; done += 256) {
+        int64_t start = now();
+        for (int turn = 0; turn < 256; turn++) {
+            int status = launch(kernel, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL);
+            if (status != 0)
+                return -status;
+        }
+        total += now() - start;
+        int status = synchronize(stream);
+        if (status != 0)
+            return -status;
+    }
+    return total;
+}

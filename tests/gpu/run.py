@@ -1,0 +1,147 @@
+"""Runs the parts of the GPU suite, each in a process of its own with a time limit, and writes what was measured."""
+
+import argparse
+import datetime
+import hashlib
+import json
+import os
+import platform
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+# In this order, with the seconds that each may take. All together end within `--budget`.
+PARTS = {
+    "kernel": 30, "quota": 90, "sharing": 60, "growth": 90, "lookup": 90, "overhead": 120, "startup": 90,
+    "with_torch": 240, "with_jax": 150, "with_cupy": 90,
+}  # fmt: skip
+
+FIND = """
+import ctypes, sys
+sys.path.insert(0, sys.argv[1])
+try:
+    ctypes.CDLL("libcuda.so.1")
+except OSError:
+    sys.exit("there is no libcuda.so.1")
+from driver import Cuda, Nvml, Refused
+from ctypes import c_int
+try:
+    cuda = Cuda(context=False)
+    print(cuda.name()); print(cuda.size()); print(cuda.value("cuDriverGetVersion", kind=c_int))
+except Refused as refused:
+    sys.exit(str(refused))
+try:
+    print(Nvml(cuda.uuid()).driver())
+except (OSError, AttributeError, Refused):
+    print("unknown")
+"""
+
+
+def find(environment):
+    """The machine's GPU, or why there is none."""
+    command = [sys.executable, "-c", FIND, str(HERE)]
+    asked = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    if asked.returncode:
+        return None, (asked.stderr.strip().splitlines() or ["it ended without a word"])[-1]
+    name, size, cuda, driver = asked.stdout.splitlines()
+    return {"name": name, "bytes": int(size), "cuda": int(cuda), "driver": driver}, None
+
+
+def play(name, settings, patience):
+    """Runs a part; its results, with what it left out as failures."""
+    with tempfile.NamedTemporaryFile(prefix="gpuslice-part-") as answer:
+        environment = {**os.environ, "GPU_SUITE": json.dumps({**settings, "answer": answer.name})}
+        started = time.monotonic()
+        child = subprocess.Popen([sys.executable, str(HERE / f"{name}.py")], env=environment, start_new_session=True)
+        try:
+            ended = child.wait(timeout=patience)
+            trouble = f"the part ended with {ended}" if ended else None
+        except subprocess.TimeoutExpired:
+            trouble = f"no end within {patience:.0f} s"
+            os.killpg(child.pid, signal.SIGKILL)  # its workers are of its session
+            child.wait()
+        text = Path(answer.name).read_text()
+    seen = json.loads(text) if text else {"results": [], "figures": {}}
+    if trouble:
+        print("FAIL", f"{name}: {trouble}", flush=True)
+        seen["results"].append({"result": "FAIL", "claim": name, "details": trouble})
+    return {**seen, "seconds": round(time.monotonic() - started, 1)}
+
+
+def must_exist(path):
+    if not path.exists():
+        sys.exit(f"there is no {path}: run ci/stage.sh")
+
+
+def destination(gpu, simulated):
+    """Where the measurement goes: `$OUT`, or beside the others; what the simulated GPU says is no measurement."""
+    folder = os.environ.get("OUT") or (ROOT / "build" if simulated else ROOT / "docs" / "measurements")
+    words = re.sub("[^a-z0-9]+", "-", gpu["name"].lower()).strip("-")
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    return Path(folder) / f"{datetime.date.today()}-{words}.json"
+
+
+def save(path, report):
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(report, indent=1, sort_keys=True) + "\n")
+    part.replace(path)
+
+
+def main():
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="which to run; all when none is named")
+    parser.add_argument("--simulated", action="store_true", help="on the simulated GPU")
+    parser.add_argument("--budget", type=float, default=460, help="seconds that all parts together may take")
+    options = parser.parse_args()
+    library = Path(os.environ.get("GPUSLICE_LIB") or target / "release" / "libgpuslice.so").absolute()
+    simgpu = Path(os.environ.get("GPUSLICE_SIMGPU") or target / "simgpu").absolute()
+    if options.simulated:
+        must_exist(simgpu / "libcuda.so.1")
+    with tempfile.TemporaryDirectory(prefix="gpuslice-find-") as scratch:
+        own = {"LD_LIBRARY_PATH": str(simgpu), "SIMGPU_STATE": f"{scratch}/gpu"} if options.simulated else {}
+        kept = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+        gpu, why = find({**kept, **own})
+    if gpu is None:
+        print(f"SKIP everything that needs a GPU: {why}; to mend it: run ci/gpu.sh on a machine with an NVIDIA GPU")
+        print("0 passed, 0 failed, 1 skipped")
+        return 0
+    must_exist(library)
+
+    settings = {"library": str(library), "simgpu": str(simgpu), "simulated": options.simulated}
+    report = {
+        "format": 1, "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "gpu": gpu,
+        "simulated": options.simulated, "kernel": platform.release(), "processors": os.cpu_count(),
+        "python": platform.python_version(), "library": hashlib.sha256(library.read_bytes()).hexdigest(), "parts": {},
+    }  # fmt: skip
+    path, began = destination(gpu, options.simulated), time.monotonic()
+    for name in options.parts or PARTS:
+        print(f"== {name}", flush=True)
+        left = options.budget - (time.monotonic() - began)
+        if left < 5:
+            print(f"SKIP {name}: no time left of {options.budget:.0f} s", flush=True)
+            skipped = {"result": "SKIP", "claim": name, "details": "no time left"}
+            report["parts"][name] = {"results": [skipped], "figures": {}, "seconds": 0}
+        else:
+            report["parts"][name] = play(name, settings, min(PARTS[name], left))
+        save(path, report)
+    return summarise(report, path)
+
+
+def summarise(report, path):
+    results = [result["result"] for part in report["parts"].values() for result in part["results"]]
+    report["summary"] = {word: results.count(word) for word in ("ok", "FAIL", "SKIP")}
+    save(path, report)
+    print(f"written: {path}")
+    print(f"{results.count('ok')} passed, {results.count('FAIL')} failed, {results.count('SKIP')} skipped")
+    return 1 if "FAIL" in results else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

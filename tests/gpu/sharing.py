@@ -1,0 +1,89 @@
+"""Do the processes of a slice share one quota, and does what a killed one held come back?"""
+
+from ctypes import byref, c_uint64
+
+from bench import MIB, QUOTA, main, seconds, tell, wait
+from driver import OUT_OF_MEMORY, SUCCESS, Cuda
+
+
+def member():
+    """Takes and gives as it is told: `take BYTES` answers the status, `give` gives the last piece back."""
+    cuda, held = Cuda(), []
+    tell({"free": cuda.free()})
+    while True:
+        word, _, size = wait().partition(" ")
+        if word == "take":
+            address = c_uint64()
+            status = cuda.status("cuMemAlloc_v2", byref(address), int(size))
+            if status == SUCCESS:
+                held.append(address.value)
+            tell({"status": status, "free": cuda.free()})
+        else:
+            cuda("cuMemFree_v2", held.pop())
+            tell({"status": SUCCESS, "free": cuda.free()})
+
+
+def ask(worker, word):
+    worker.go_on(word)
+    return worker.answer()
+
+
+def together(part):
+    region, quarter = part.new_region(), QUOTA // 4
+    how = {"limit": QUOTA, "region": region}
+    with part.start("member", **how) as first, part.start("member", **how) as second:
+        first.answer()
+        second.answer()
+        one = ask(first, f"take {3 * quarter}")
+        part.check("the first process gets three quarters", one["status"] == SUCCESS, one)
+        half = ask(second, f"take {2 * quarter}")
+        part.check("the second is refused half", half["status"] == OUT_OF_MEMORY, half)
+        part.check("the second sees a quarter left", half["free"] == quarter, half)
+        last = ask(second, f"take {quarter}")
+        part.check("the second gets the last quarter", last["status"] == SUCCESS and last["free"] == 0, last)
+        byte = ask(first, "take 1")
+        part.check("then nobody gets a byte", byte["status"] == OUT_OF_MEMORY, byte)
+        killed(part, first, second, 3 * quarter)
+
+
+def killed(part, first, second, size):
+    """The driver takes its own time to clean up after a process; the ledger must not add to it."""
+    first.kill()
+    began = seconds()
+    answer = ask(second, f"take {size}")
+    while answer["status"] == OUT_OF_MEMORY and seconds() - began < 5:
+        answer = ask(second, f"take {size}")
+    took = seconds() - began
+    part.figure("seconds until a killed process's memory was had", round(took, 3))
+    part.check("what a killed process held is had within a second", answer["status"] == SUCCESS and took < 1, answer, took)
+
+
+def crowd(part, members=8):
+    """Processes that start at once share the quota like those that come one by one."""
+    region, piece = part.new_region(), 32 * MIB
+    workers = [part.start("member", limit=QUOTA, region=region) for _ in range(members)]
+    granted, busy = 0, set(range(members))
+    try:
+        for worker in workers:
+            worker.answer()
+        while busy and granted <= 2 * QUOTA // piece:
+            for number in busy:
+                workers[number].go_on(f"take {piece}")
+            answers = {number: workers[number].answer()["status"] for number in busy}
+            granted += sum(status == SUCCESS for status in answers.values())
+            busy = {number for number, status in answers.items() if status == SUCCESS}
+    finally:
+        for worker in workers:
+            worker.__exit__()
+    part.check(f"{members} processes that take at once get exactly the quota", granted == QUOTA // piece, granted * piece)
+
+
+def run(part):
+    with part.about("two processes in one slice"):
+        together(part)
+    with part.about("many processes in one slice"):
+        crowd(part)
+
+
+if __name__ == "__main__":
+    main(__file__, run, member)
