@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The file through which the processes of a gpuslice slice share what they hold: for programs in C that read it.
+ *
+ * All numbers are unsigned, in the machine's own byte order, and may change at any instant: map the file shared,
+ * and read each with one load of its full width. Check `magic`, `version`, `size` and `ready` first and refuse
+ * what is different; check counts against the constants before using them as bounds. Who writes what, and in
+ * which memory order, is in docs/region.md. Programs in C should only read; what they write is not protected.
+ */
+#ifndef GPUSLICE_H
+#define GPUSLICE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* "gpuslice", as the first eight bytes of the file. */
+#define GPUSLICE_MAGIC "gpuslice"
+/* The version of this layout. Every change of it has another number. */
+#define GPUSLICE_VERSION 1u
+/* Size of the file in bytes. */
+#define GPUSLICE_SIZE 929792u
+/* Processes and devices that a slice has room for. */
+#define GPUSLICE_SLOTS 1024
+#define GPUSLICE_DEVICES 64
+/* `ready` of a region that may be used. */
+#define GPUSLICE_READY 1u
+/* `memory_limit` of a device without a quota. */
+#define GPUSLICE_NO_LIMIT UINT64_MAX
+/* `cores_permille` of a device whose time is not limited. */
+#define GPUSLICE_WHOLE_SHARE 1000u
+/* `state` of a slot. */
+#define GPUSLICE_SLOT_FREE 0u
+#define GPUSLICE_SLOT_TAKEN 1u
+
+/* The two parts of a word of `held`: bytes held, and reservations whose bytes may still be taken back. */
+#define GPUSLICE_HELD_BYTES(word) ((uint64_t)(word) & ((UINT64_C(1) << 48) - 1))
+#define GPUSLICE_HELD_UNDECIDED(word) ((uint64_t)(word) >> 48)
+
+/*
+ * Locks are open-file-description locks (F_OFD_SETLK, F_OFD_GETLK) on single bytes. Whoever takes a slot, clears
+ * one or adds a device has a write lock on byte 0. The process in slot i lives for as long as there is a write
+ * lock on the byte GPUSLICE_LIFE_OFFSET(i).
+ */
+#define GPUSLICE_JOIN_LOCK_OFFSET 0
+#define GPUSLICE_LIFE_OFFSET(slot) (offsetof(struct gpuslice_region, slots) + (slot) * sizeof(struct gpuslice_slot))
+
+/* What is said about the whole region. */
+struct gpuslice_header {
+    uint8_t magic[8];
+    uint32_t version;
+    uint32_t ready;
+    uint64_t size;
+    uint64_t epoch;        /* how often the region was made anew */
+    uint32_t claimed;      /* every taken slot is below this one */
+    uint32_t device_count; /* entries of `devices` that are used */
+    uint32_t joiner;       /* process that had the lock on byte 0 last */
+    uint8_t reserved[4052];
+};
+
+/* A device. */
+struct gpuslice_device {
+    uint8_t uuid[16];
+    uint64_t total;          /* bytes of memory that it has */
+    uint64_t memory_limit;   /* bytes that the slice may hold */
+    uint32_t cores_permille; /* the slice's share of its time */
+    uint8_t reserved[92];
+};
+
+/* A process. */
+struct gpuslice_slot {
+    uint32_t state;
+    uint32_t pid;           /* in its own process-number namespace */
+    uint64_t start;         /* clock ticks since boot */
+    uint64_t pid_namespace; /* inode of the namespace */
+    uint8_t reserved[104];
+};
+
+/* The whole file. */
+struct gpuslice_region {
+    struct gpuslice_header header;
+    struct gpuslice_device devices[GPUSLICE_DEVICES];
+    struct gpuslice_slot slots[GPUSLICE_SLOTS];
+    uint64_t held[GPUSLICE_DEVICES][GPUSLICE_SLOTS];
+    uint32_t refused[GPUSLICE_SLOTS][GPUSLICE_DEVICES];
+};
+
+#if defined(__cplusplus)
+#define GPUSLICE_ASSERT(what) static_assert(what, #what)
+#else
+#define GPUSLICE_ASSERT(what) _Static_assert(what, #what)
+#endif
+
+GPUSLICE_ASSERT(offsetof(struct gpuslice_header, ready) == 12);
+GPUSLICE_ASSERT(offsetof(struct gpuslice_header, size) == 16);
+GPUSLICE_ASSERT(offsetof(struct gpuslice_header, claimed) == 32);
+GPUSLICE_ASSERT(offsetof(struct gpuslice_header, joiner) == 40);
+GPUSLICE_ASSERT(offsetof(struct gpuslice_device, cores_permille) == 32);
+GPUSLICE_ASSERT(offsetof(struct gpuslice_slot, pid_namespace) == 16);
+GPUSLICE_ASSERT(offsetof(struct gpuslice_region, devices) == 4096);
+GPUSLICE_ASSERT(offsetof(struct gpuslice_region, slots) == 12288);
+GPUSLICE_ASSERT(offsetof(struct gpuslice_region, held) == 143360);
+GPUSLICE_ASSERT(offsetof(struct gpuslice_region, refused) == 667648);
+GPUSLICE_ASSERT(sizeof(struct gpuslice_region) == GPUSLICE_SIZE);
+
+#undef GPUSLICE_ASSERT
+
+#endif

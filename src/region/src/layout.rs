@@ -1,0 +1,167 @@
+//! What lies where in the region file?
+//!
+//! Fixed-width atomics and nothing else, at offsets that `include/gpuslice.h` mirrors for C and
+//! `docs/region.md` explains. A change of anything here is a new [`VERSION`]: an opener that finds another
+//! version refuses. The sizes are parameters only so that the models can make a small one.
+
+use crate::sync::{Gate32, HeldWord, Word32, Word64};
+
+/// The first eight bytes of a region, read as a little-endian number: "gpuslice".
+pub const MAGIC: u64 = u64::from_le_bytes(*b"gpuslice");
+/// The version of this layout.
+pub const VERSION: u32 = 1;
+/// Processes that can be in one slice.
+pub const MAX_SLOTS: usize = 1024;
+/// Devices that a slice can have.
+pub const MAX_DEVICES: usize = 64;
+/// The memory limit that says that there is none. Not zero: a word that was never written must refuse, not grant.
+pub const NO_LIMIT: u64 = u64::MAX;
+/// The whole of a device's time, in permille.
+pub const WHOLE_SHARE: u32 = 1000;
+/// The ready word of a region that may be used.
+pub const READY: u32 = 1;
+/// State of a slot that no process has.
+pub const SLOT_FREE: u32 = 0;
+/// State of a slot that a process has, alive or dead.
+pub const SLOT_TAKEN: u32 = 1;
+/// Size of a region file.
+#[cfg(not(loom))]
+pub const SIZE: usize = size_of::<Layout>();
+/// Offset of the byte whose lock joining, reaping and adding devices take.
+#[cfg(not(loom))]
+pub const JOIN_LOCK_OFFSET: usize = 0;
+
+/// What is said about the whole region. Read by every reservation, written when processes come.
+#[derive(Debug, Default)]
+#[repr(C, align(4096))]
+pub(crate) struct Header {
+    /// [`MAGIC`].
+    pub(crate) magic: Word64,
+    /// [`VERSION`].
+    pub(crate) version: Word32,
+    /// [`READY`], written last.
+    pub(crate) ready: Gate32,
+    /// Size of the file in bytes.
+    pub(crate) size: Word64,
+    /// How often the region was made anew.
+    pub(crate) epoch: Word64,
+    /// No slot from here on was ever taken since the region was made anew.
+    pub(crate) claimed: Word32,
+    /// Entries of the device table.
+    pub(crate) device_count: Gate32,
+    /// Process that took the join lock last, for the message of those who wait for it.
+    pub(crate) joiner: Word32,
+}
+
+/// One device of the slice.
+#[derive(Debug, Default)]
+#[repr(C, align(128))]
+pub(crate) struct DeviceEntry {
+    /// The device's UUID, first byte lowest.
+    pub(crate) uuid: [Word64; 2],
+    /// Bytes of memory that the device has.
+    pub(crate) total: Word64,
+    /// Bytes that the slice may hold, or [`NO_LIMIT`].
+    pub(crate) memory_limit: Word64,
+    /// Share of the device's time, of [`WHOLE_SHARE`].
+    pub(crate) cores_permille: Word32,
+}
+
+/// One process of the slice.
+#[derive(Debug, Default)]
+#[repr(C, align(128))]
+pub(crate) struct Slot {
+    /// [`SLOT_FREE`] or [`SLOT_TAKEN`]. Whether the owner lives, the lock on this word's first byte says.
+    pub(crate) state: Gate32,
+    /// The owner's process number in its own namespace.
+    pub(crate) pid: Word32,
+    /// When the owner started, in clock ticks since boot.
+    pub(crate) start: Word64,
+    /// Inode of the owner's process-number namespace.
+    pub(crate) pid_namespace: Word64,
+}
+
+/// The region file.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Layout<const DEVICES: usize = MAX_DEVICES, const SLOTS: usize = MAX_SLOTS> {
+    /// What is said about the whole region.
+    pub(crate) header: Header,
+    /// The devices, of which the first [`Header::device_count`] are meant.
+    pub(crate) devices: [DeviceEntry; DEVICES],
+    /// The processes.
+    pub(crate) slots: [Slot; SLOTS],
+    /// What each process holds, by device: a reservation reads one row from its start to [`Header::claimed`].
+    pub(crate) held: [[HeldWord; SLOTS]; DEVICES],
+    /// Reservations that were refused, by process: only its owner writes a row.
+    pub(crate) refused: [[Word32; DEVICES]; SLOTS],
+}
+
+impl<const DEVICES: usize, const SLOTS: usize> Layout<DEVICES, SLOTS> {
+    /// Slots below which every taken one lies.
+    pub(crate) fn claimed(&self) -> usize {
+        bounded(self.header.claimed.get(), SLOTS)
+    }
+
+    /// Devices that can be read.
+    pub(crate) fn device_count(&self) -> usize {
+        bounded(self.header.device_count.observe(), DEVICES)
+    }
+}
+
+/// A number of the region, checked against what there is room for.
+fn bounded(number: u32, most: usize) -> usize {
+    usize::try_from(number).map_or(most, |number| number.min(most))
+}
+
+/// Name and value of everything that `include/gpuslice.h` repeats, for the test that compares the two.
+#[cfg(not(loom))]
+pub const FIGURES: [(&str, usize); 28] = {
+    use core::mem::offset_of;
+    [
+        ("version", VERSION as usize),
+        ("size", SIZE),
+        ("slots", MAX_SLOTS),
+        ("devices", MAX_DEVICES),
+        ("header.magic", offset_of!(Layout, header.magic)),
+        ("header.version", offset_of!(Layout, header.version)),
+        ("header.ready", offset_of!(Layout, header.ready)),
+        ("header.size", offset_of!(Layout, header.size)),
+        ("header.epoch", offset_of!(Layout, header.epoch)),
+        ("header.claimed", offset_of!(Layout, header.claimed)),
+        ("header.device_count", offset_of!(Layout, header.device_count)),
+        ("header.joiner", offset_of!(Layout, header.joiner)),
+        ("devices.offset", offset_of!(Layout, devices)),
+        ("device.size", size_of::<DeviceEntry>()),
+        ("device.uuid", offset_of!(DeviceEntry, uuid)),
+        ("device.total", offset_of!(DeviceEntry, total)),
+        ("device.memory_limit", offset_of!(DeviceEntry, memory_limit)),
+        ("device.cores_permille", offset_of!(DeviceEntry, cores_permille)),
+        ("slots.offset", offset_of!(Layout, slots)),
+        ("slot.size", size_of::<Slot>()),
+        ("slot.state", offset_of!(Slot, state)),
+        ("slot.pid", offset_of!(Slot, pid)),
+        ("slot.start", offset_of!(Slot, start)),
+        ("slot.pid_namespace", offset_of!(Slot, pid_namespace)),
+        ("held.offset", offset_of!(Layout, held)),
+        ("held.row", size_of::<[HeldWord; MAX_SLOTS]>()),
+        ("refused.offset", offset_of!(Layout, refused)),
+        ("refused.row", size_of::<[Word32; MAX_DEVICES]>()),
+    ]
+};
+
+#[cfg(not(loom))]
+const _: () = {
+    use core::mem::offset_of;
+    assert!(offset_of!(Layout, header.ready) == 12);
+    assert!(offset_of!(Layout, header.size) == 16);
+    assert!(offset_of!(Layout, header.claimed) == 32);
+    assert!(offset_of!(Layout, header.joiner) == 40);
+    assert!(offset_of!(Layout, devices) == 4096);
+    assert!(offset_of!(DeviceEntry, cores_permille) == 32);
+    assert!(offset_of!(Layout, slots) == 12_288);
+    assert!(offset_of!(Slot, pid_namespace) == 16);
+    assert!(offset_of!(Layout, held) == 143_360);
+    assert!(offset_of!(Layout, refused) == 667_648);
+    assert!(SIZE == 929_792);
+};

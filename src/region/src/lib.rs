@@ -1,0 +1,54 @@
+//! What do the processes of one slice share, and how do they change it without waiting for each other?
+//!
+//! A *region* is one file of fixed size that every process of a slice maps, and that monitors map too. It says
+//! which processes live (`roster`), what each of them holds on each device (`memory`), and the limits.
+//! The crate knows words and their owners; what the words are spent on it does not know.
+//!
+//! - [`Member`] is a process's place in a slice: it reserves and gives back.
+//! - [`Monitor`] reads the same figures without taking a place.
+//! - [`Region`] is what both can read.
+//!
+//! Functions here make system calls (never on the way of a reservation that is granted at once) and may change
+//! `errno`; a preload library saves it around them. None of them panics on what another process wrote.
+
+#![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
+#![cfg_attr(loom, allow(dead_code, reason = "the models use no file, and so not all of the words"))]
+
+pub mod layout;
+mod memory;
+mod roster;
+mod sync;
+
+#[cfg(not(loom))]
+mod error;
+#[cfg(not(loom))]
+mod lock;
+#[cfg(not(loom))]
+mod map;
+#[cfg(not(loom))]
+mod member;
+#[cfg(not(loom))]
+mod monitor;
+#[cfg(not(loom))]
+mod patience;
+#[cfg(not(loom))]
+mod process;
+#[cfg(not(loom))]
+mod region;
+
+#[cfg(all(test, loom))]
+mod models;
+#[cfg(all(test, not(loom)))]
+mod properties;
+
+pub use memory::{Refusal, Why};
+pub use roster::Reaped;
+
+#[cfg(not(loom))]
+pub use {
+    error::RegionError,
+    map::Trust,
+    member::{DeviceRequest, Difference, Member},
+    monitor::Monitor,
+    region::{Device, DeviceView, Limits, ProcessView, Region, Uuid},
+};

@@ -1,0 +1,143 @@
+//! How does a file lock say that a process lives, and that nobody else joins?
+//!
+//! All locks are open-file-description locks on single bytes. Unlike a process's own locks they conflict
+//! between two openings in one process, are not lost when some other descriptor of the file is closed, and end
+//! with the description. `roster` says what they mean.
+
+use std::{fs::File, io, os::fd::AsRawFd as _, ptr};
+
+use libc::{c_int, c_short};
+
+use crate::{
+    layout::{JOIN_LOCK_OFFSET, Layout, MAX_SLOTS, Slot},
+    roster::Lives,
+};
+
+/// Bytes of the mapping that keeps a description open; the system rounds up to a page.
+const KEPT: usize = 1;
+
+/// An opening of the region file that is used for locks only: never mapped, so that it ends with its descriptor.
+#[derive(Debug)]
+pub(crate) struct Locks {
+    file: File,
+}
+
+/// The join lock, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct JoinLock<'locks>(&'locks Locks);
+
+impl Locks {
+    /// Uses an opening of its own of the region.
+    pub(crate) fn new(file: File) -> Self {
+        Self { file }
+    }
+
+    /// Takes the join lock, unless somebody has it.
+    pub(crate) fn try_join(&self) -> io::Result<Option<JoinLock<'_>>> {
+        Ok(set(&self.file, libc::F_WRLCK, JOIN_LOCK_OFFSET)?.then_some(JoinLock(self)))
+    }
+}
+
+impl Drop for JoinLock<'_> {
+    /// Lets go by an unlock and not by closing: a child that was forked meanwhile has the descriptor too. A
+    /// failure is not possible for a lock that is held.
+    fn drop(&mut self) {
+        let _ = set(&self.0.file, libc::F_UNLCK, JOIN_LOCK_OFFSET);
+    }
+}
+
+impl Lives for Locks {
+    type Error = io::Error;
+
+    fn lives(&self, slot: usize) -> io::Result<bool> {
+        let mut lock = byte(libc::F_WRLCK, life_offset(slot));
+        // SAFETY: the descriptor is open and `lock` is a `flock` that the call may write.
+        let status =
+            unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_OFD_GETLK, ptr::from_mut(&mut lock)) };
+        if status == -1 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(c_int::from(lock.l_type) != libc::F_UNLCK)
+    }
+}
+
+/// A slot's lock, held by a mapping and by no descriptor, for as long as the process lives and does not `exec`.
+#[derive(Debug)]
+pub(crate) struct Life {
+    /// Address of the mapping.
+    page: usize,
+    /// The slot.
+    slot: usize,
+}
+
+impl Life {
+    /// Locks the first free slot through `file`, an opening of its own of the region. `None`: all are locked.
+    pub(crate) fn begin(file: &File, free: impl Iterator<Item = usize>) -> io::Result<Option<Self>> {
+        for slot in free {
+            if set(file, libc::F_WRLCK, life_offset(slot))? {
+                return Ok(Some(Self { page: keep(file)?, slot }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The slot that is locked.
+    pub(crate) fn slot(&self) -> usize {
+        self.slot
+    }
+
+    /// Lets go of the slot.
+    pub(crate) fn end(self) {
+        // SAFETY: the mapping is our own, `keep` made it, and nothing ever reads or writes it.
+        unsafe { libc::munmap(ptr::with_exposed_provenance_mut(self.page), KEPT) };
+    }
+}
+
+/// Maps a page that nobody can touch, so that the description of `file` outlives its descriptors.
+fn keep(file: &File) -> io::Result<usize> {
+    // SAFETY: a new mapping at an address of the system's choice; it overlaps nothing.
+    let page =
+        unsafe { libc::mmap(ptr::null_mut(), KEPT, libc::PROT_NONE, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+    if page == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the mapping was just made; the advice only says that a forked child does not get it.
+    if unsafe { libc::madvise(page, KEPT, libc::MADV_DONTFORK) } == -1 {
+        let error = io::Error::last_os_error();
+        // SAFETY: the mapping was just made and nobody knows it.
+        unsafe { libc::munmap(page, KEPT) };
+        return Err(error);
+    }
+    Ok(page.expose_provenance())
+}
+
+/// Sets or lifts a lock without waiting. `false`: somebody else has it.
+fn set(file: &File, kind: c_int, offset: usize) -> io::Result<bool> {
+    let lock = byte(kind, offset);
+    // SAFETY: the descriptor is open and `lock` is a `flock` that the call only reads.
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, ptr::from_ref(&lock)) } != -1 {
+        return Ok(true);
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::EAGAIN | libc::EACCES) => Ok(false),
+        _ => Err(error),
+    }
+}
+
+/// A lock request for one byte.
+fn byte(kind: c_int, offset: usize) -> libc::flock {
+    libc::flock {
+        l_type: c_short::try_from(kind).unwrap_or(c_short::MAX),
+        l_whence: c_short::try_from(libc::SEEK_SET).unwrap_or(c_short::MAX),
+        l_start: libc::off_t::try_from(offset).unwrap_or(libc::off_t::MAX),
+        l_len: 1,
+        l_pid: 0,
+    }
+}
+
+/// The byte that proves the life of the process in `slot`.
+fn life_offset(slot: usize) -> usize {
+    let slots = core::mem::offset_of!(Layout, slots);
+    slots.saturating_add(slot.min(MAX_SLOTS).saturating_mul(size_of::<Slot>()))
+}

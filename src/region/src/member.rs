@@ -1,0 +1,221 @@
+//! How does a process take its place in a slice, and use it?
+
+use core::ops::Deref;
+use std::path::{Path, absolute};
+
+use crate::{
+    error::RegionError,
+    layout::MAX_SLOTS,
+    lock::{JoinLock, Life, Locks},
+    map::{self, Mapped, Trust},
+    memory::Refusal,
+    patience::{Around, JOINING, Patience},
+    process,
+    region::{Device, Limits, Region, Uuid},
+    roster::Lives as _,
+};
+
+/// How often a region may vanish under a newcomer before it gives up.
+const OPENINGS: u32 = 16;
+
+/// A device that a process wants to use, and the limits that it was started with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceRequest {
+    /// The device.
+    pub uuid: Uuid,
+    /// Bytes of memory that it has.
+    pub total: u64,
+    /// The limits, if the region does not have the device yet.
+    pub limits: Limits,
+}
+
+/// A device for which the region has other limits than the newcomer was started with. The region's hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// The device.
+    pub uuid: Uuid,
+    /// What the newcomer was started with.
+    pub asked: Limits,
+    /// What holds.
+    pub holds: Limits,
+}
+
+/// A process's place in a slice.
+///
+/// It belongs to the process that joined, all of its threads. A forked child has the memory but not the place:
+/// it must forget its copy (without dropping it) and join for itself, or it would use its parent's words. This
+/// type does not notice a fork. After `exec` or death the place is free, whatever the process did before.
+///
+/// Dropping a member unmaps the region, but the place stays taken until the process ends; a library keeps its
+/// member for ever. [`leave`](Self::leave) gives the place back.
+#[derive(Debug)]
+pub struct Member {
+    region: Region,
+    life: Life,
+}
+
+impl Deref for Member {
+    type Target = Region;
+
+    fn deref(&self) -> &Region {
+        &self.region
+    }
+}
+
+impl Member {
+    /// Joins the slice whose region is at `path`, and makes the region if there is none. Directories are not made.
+    ///
+    /// A region in which nobody lives is made anew with `wanted`. Otherwise devices that it does not have are
+    /// added, and for those that it has its own limits hold; the differences are returned.
+    ///
+    /// # Errors
+    /// Every [`RegionError`]; each says what mends it.
+    pub fn join(
+        path: &Path,
+        trust: Trust,
+        wanted: &[DeviceRequest],
+    ) -> Result<(Self, Vec<Difference>), RegionError> {
+        let path = &absolute(path).map_err(|source| RegionError::System {
+            path: path.into(),
+            doing: "find where it is",
+            source,
+        })?;
+        for _ in 0..OPENINGS {
+            let Some(mapped) = map::open(path, trust)? else {
+                map::create(path)?;
+                continue;
+            };
+            match Self::enter(mapped, wanted) {
+                Err(RegionError::Replaced { .. }) => {}
+                entered => return entered,
+            }
+        }
+        Err(RegionError::Replaced { path: path.into() })
+    }
+
+    /// Takes a slot of a region that is open.
+    fn enter(mapped: Mapped, wanted: &[DeviceRequest]) -> Result<(Self, Vec<Difference>), RegionError> {
+        let who = process::identity();
+        let locks = mapped.locks()?;
+        let lock = wait_for(&mapped, &locks)?;
+        // Another opening, for the life lock: and it is seen whether the path still is this file, which nobody
+        // who joins can change from here on.
+        let file = mapped.reopen()?;
+        let failed = |source| mapped.failed("lock a slot", source);
+        let (_dead, living) = mapped.bury(&locks).map_err(failed)?;
+        let free = (0..MAX_SLOTS).filter(|slot| !mapped.is_taken(*slot));
+        let life = Life::begin(&file, free).map_err(failed)?;
+        drop(file);
+        let life = life.ok_or_else(|| RegionError::TableFull { path: mapped.path().into() })?;
+        if !locks.lives(life.slot()).map_err(failed)? {
+            life.end();
+            return Err(RegionError::LockNotKept { path: mapped.path().into() });
+        }
+        if living == 0 {
+            mapped.renew();
+        }
+        let region = Region::new(mapped);
+        let differences = match add_all(&region, wanted) {
+            Ok(differences) => differences,
+            Err(error) => {
+                life.end();
+                return Err(error);
+            }
+        };
+        region.layout().take(life.slot(), who);
+        region.layout().set_ready();
+        drop(lock);
+        Ok((Self { region, life }, differences))
+    }
+
+    /// What both can read.
+    #[must_use]
+    pub fn region(&self) -> &Region {
+        &self.region
+    }
+
+    /// This process's slot.
+    #[must_use]
+    pub fn slot(&self) -> usize {
+        self.life.slot()
+    }
+
+    /// Makes this process hold `bytes` more on a device, unless the slice would hold more than its limit.
+    ///
+    /// Granted at once in the usual case. When it does not fit, the dead are cleared first; when others are
+    /// reserving at the same time, it waits for them to be done, up to 0.2 s and usually some microseconds.
+    ///
+    /// # Errors
+    /// A [`Refusal`]; nothing was charged then.
+    pub fn reserve(&self, device: Device, bytes: u64) -> Result<(), Refusal> {
+        let mut around = Around { region: &self.region, patience: None };
+        self.region.layout().reserve(device.index(), self.slot(), bytes, &mut around)
+    }
+
+    /// Makes this process hold `bytes` more on a device whatever the limit says: the driver took them.
+    pub fn charge(&self, device: Device, bytes: u64) {
+        self.region.layout().charge(device.index(), self.slot(), bytes);
+    }
+
+    /// Makes this process hold `bytes` less on a device, down to nothing. Returns how many of them it did not
+    /// hold, which is 0 unless the caller is mistaken.
+    #[must_use = "bytes that were not held are a mistake of the caller"]
+    pub fn refund(&self, device: Device, bytes: u64) -> u64 {
+        self.region.layout().refund(device.index(), self.slot(), bytes)
+    }
+
+    /// Bytes that this process holds on a device, those of reservations under way included.
+    #[must_use]
+    pub fn own(&self, device: Device) -> u64 {
+        self.region.layout().held_by(device.index(), self.slot())
+    }
+
+    /// Counts a reservation that the program was refused. Not counted by [`reserve`](Self::reserve): only the
+    /// caller knows whether the program sees it.
+    pub fn count_refusal(&self, device: Device) {
+        let refused = self.region.layout().refused.get(self.slot());
+        if let Some(count) = refused.and_then(|row| row.get(device.index())) {
+            count.count();
+        }
+    }
+
+    /// Gives the place back and unmaps the region. For tests: a process that ends need not do anything, and
+    /// one that uses a GPU is never sure that it is done.
+    pub fn leave(self) {
+        self.region.layout().clear(self.slot());
+        self.life.end();
+    }
+}
+
+/// Waits for the join lock, but not for ever: its holder may be suspended.
+fn wait_for<'locks>(mapped: &Mapped, locks: &'locks Locks) -> Result<JoinLock<'locks>, RegionError> {
+    let mut patience = Patience::new(JOINING);
+    loop {
+        if let Some(lock) = locks.try_join().map_err(|source| mapped.failed("lock it", source))? {
+            mapped.header.joiner.set(process::number());
+            return Ok(lock);
+        }
+        if !patience.wait() {
+            let (by, waited) = (mapped.header.joiner.get(), patience.waited());
+            return Err(RegionError::Busy { path: mapped.path().into(), by, waited });
+        }
+    }
+}
+
+/// Adds the devices that the region does not have, and says where its limits are others.
+fn add_all(region: &Region, wanted: &[DeviceRequest]) -> Result<Vec<Difference>, RegionError> {
+    let mut differences = Vec::new();
+    for DeviceRequest { uuid, total, limits } in wanted {
+        let Some(device) = region.device(uuid) else {
+            region
+                .add(*uuid, *total, *limits)
+                .ok_or_else(|| RegionError::TooManyDevices { path: region.path().into() })?;
+            continue;
+        };
+        let holds = region.limits(device);
+        if holds != *limits {
+            differences.push(Difference { uuid: *uuid, asked: *limits, holds });
+        }
+    }
+    Ok(differences)
+}

@@ -1,0 +1,278 @@
+//! What can every holder of a region read, and do for the slice?
+
+use core::fmt;
+use std::path::Path;
+
+use crate::{
+    error::RegionError,
+    layout::{DeviceEntry, Layout, NO_LIMIT, READY, WHOLE_SHARE},
+    map::Mapped,
+    memory::limit_of,
+    process,
+    roster::Reaped,
+    sync::Word64,
+};
+
+/// Shortest time between two reapings of [`Region::reap_if_due`], in nanoseconds.
+const REAP_EVERY: u64 = 50_000_000;
+
+/// A device's UUID, as CUDA and NVML say it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Uuid(pub [u8; 16]);
+
+impl Uuid {
+    /// The UUID as the two words of a device entry.
+    fn words(self) -> [u64; 2] {
+        let number = u128::from_le_bytes(self.0);
+        [0, 64].map(|shift| u64::try_from(number >> shift & u128::from(u64::MAX)).unwrap_or(0))
+    }
+
+    /// The UUID of a device entry.
+    fn of(entry: &DeviceEntry) -> Self {
+        let [low, high] = entry.uuid.each_ref().map(|word| u128::from(word.get()));
+        Self((low | high << 64).to_le_bytes())
+    }
+}
+
+/// As NVML writes it, without the `GPU-` in front.
+impl fmt::Display for Uuid {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, byte) in self.0.iter().enumerate() {
+            let dash = if matches!(index, 4 | 6 | 8 | 10) { "-" } else { "" };
+            write!(out, "{dash}{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Uuid {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, out)
+    }
+}
+
+/// What a slice may use of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes that it may hold. `None`: no limit.
+    pub memory: Option<u64>,
+    /// Its share of the device's time, 1 to 1000. 1000: no limit.
+    pub cores_permille: u32,
+}
+
+impl Limits {
+    /// Nothing is limited.
+    pub const NONE: Self = Self { memory: None, cores_permille: WHOLE_SHARE };
+
+    /// The limits of an entry, brought into their range: another process may have written anything.
+    fn of(entry: &DeviceEntry) -> Self {
+        Self {
+            memory: limit_of(entry.memory_limit.get()),
+            cores_permille: entry.cores_permille.get().clamp(1, WHOLE_SHARE),
+        }
+    }
+
+    /// Writes the limits into an entry. They take effect at once.
+    fn write(self, entry: &DeviceEntry) {
+        entry.memory_limit.set(self.memory.unwrap_or(NO_LIMIT));
+        entry.cores_permille.set(self.cores_permille.clamp(1, WHOLE_SHARE));
+    }
+}
+
+/// A device of a region: its place in the region's table. It means something for this region only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Device(usize);
+
+impl Device {
+    /// The place in the table.
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.0
+    }
+}
+
+/// A device as the region describes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceView {
+    /// Which one.
+    pub device: Device,
+    /// Its UUID.
+    pub uuid: Uuid,
+    /// Bytes of memory that it has.
+    pub total: u64,
+    /// What the slice may use of it.
+    pub limits: Limits,
+}
+
+/// A process of the slice. All that it says of itself is what that process wrote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcessView {
+    /// Its slot.
+    pub slot: usize,
+    /// Its number, in its own process-number namespace.
+    pub pid: u32,
+    /// When it started, in clock ticks since boot; 0 where it could not tell.
+    pub start: u64,
+    /// Inode of its process-number namespace; 0 where it could not tell.
+    pub pid_namespace: u64,
+    /// Bytes that it holds, by [`Device::index`].
+    pub held: Vec<u64>,
+    /// Reservations that it was refused, by [`Device::index`]. Wraps at 2^32.
+    pub refused: Vec<u32>,
+}
+
+/// A region that is mapped. [`Member`](crate::Member) and [`Monitor`](crate::Monitor) lead to it.
+#[derive(Debug)]
+pub struct Region {
+    mapped: Mapped,
+    /// When this process reaped last.
+    reaped_at: Word64,
+}
+
+impl Region {
+    pub(crate) fn new(mapped: Mapped) -> Self {
+        Self { mapped, reaped_at: Word64::default() }
+    }
+
+    /// The shared words.
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.mapped
+    }
+
+    /// Where the region is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.mapped.path()
+    }
+
+    /// How often the region was made anew: another number, other devices and limits.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.layout().header.epoch.get()
+    }
+
+    /// Whether the region is in use. It is not while its first process makes it, or makes it anew.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.layout().header.ready.observe() == READY
+    }
+
+    /// The device with this UUID, if the slice has it.
+    #[must_use]
+    pub fn device(&self, uuid: &Uuid) -> Option<Device> {
+        self.entries().find(|(_, entry)| Uuid::of(entry) == *uuid).map(|(device, _)| device)
+    }
+
+    /// All devices of the slice.
+    #[must_use]
+    pub fn devices(&self) -> Vec<DeviceView> {
+        let view = |(device, entry): (Device, &DeviceEntry)| DeviceView {
+            device,
+            uuid: Uuid::of(entry),
+            total: entry.total.get(),
+            limits: Limits::of(entry),
+        };
+        self.entries().map(view).collect()
+    }
+
+    /// What the slice may use of a device now: it may be changed at any time. Nothing of one that is not there.
+    #[must_use]
+    pub fn limits(&self, device: Device) -> Limits {
+        let nothing = Limits { memory: Some(0), cores_permille: 1 };
+        self.layout().devices.get(device.0).map_or(nothing, Limits::of)
+    }
+
+    /// Changes what the slice may use of a device. What it already holds stays; only new reservations see it.
+    pub fn set_limits(&self, device: Device, limits: Limits) {
+        if let Some(entry) = self.layout().devices.get(device.0) {
+            limits.write(entry);
+        }
+    }
+
+    /// Bytes that the slice holds on a device, those of reservations under way and of the dead included: see
+    /// [`reap_if_due`](Self::reap_if_due).
+    #[must_use]
+    pub fn held(&self, device: Device) -> u64 {
+        self.layout().held(device.0)
+    }
+
+    /// The processes that have a slot. The dead among them are gone after [`reap`](Self::reap).
+    #[must_use]
+    pub fn processes(&self) -> Vec<ProcessView> {
+        let layout = self.layout();
+        (0..layout.claimed())
+            .filter(|slot| layout.is_taken(*slot))
+            .filter_map(|slot| self.view(slot))
+            .collect()
+    }
+
+    /// Clears what dead processes hold.
+    ///
+    /// # Errors
+    /// [`RegionError::Replaced`] when the path leads to another file now, [`RegionError::System`] when it cannot
+    /// be opened or locked.
+    pub fn reap(&self) -> Result<Reaped, RegionError> {
+        let layout = self.layout();
+        let locks = self.mapped.locks()?;
+        let failed = |source| self.mapped.failed("ask who lives", source);
+        if !layout.any_dead(&locks).map_err(failed)? {
+            return Ok(Reaped::Nobody);
+        }
+        let Some(_lock) = locks.try_join().map_err(failed)? else { return Ok(Reaped::UnderWay) };
+        layout.header.joiner.set(process::number());
+        let (dead, _living) = layout.bury(&locks).map_err(failed)?;
+        Ok(if dead == 0 { Reaped::Nobody } else { Reaped::Dead(dead) })
+    }
+
+    /// [`reap`](Self::reap), at most once in 50 ms and process. `now` is a monotonic clock in nanoseconds.
+    /// `None`: not yet.
+    ///
+    /// # Errors
+    /// As [`reap`](Self::reap).
+    pub fn reap_if_due(&self, now: u64) -> Result<Option<Reaped>, RegionError> {
+        let last = self.reaped_at.get();
+        if (last != 0 && now.saturating_sub(last) < REAP_EVERY) || !self.reaped_at.replace(last, now) {
+            return Ok(None);
+        }
+        self.reap().map(Some)
+    }
+
+    /// Adds a device. Needs the join lock. `None`: there is no room.
+    pub(crate) fn add(&self, uuid: Uuid, total: u64, limits: Limits) -> Option<Device> {
+        let layout = self.layout();
+        let index = layout.device_count();
+        let entry = layout.devices.get(index)?;
+        layout.held.get(index)?.iter().for_each(|word| word.clear());
+        uuid.words().iter().zip(&entry.uuid).for_each(|(value, word)| word.set(*value));
+        entry.total.set(total);
+        limits.write(entry);
+        layout.header.device_count.publish(u32::try_from(index.saturating_add(1)).unwrap_or(u32::MAX));
+        Some(Device(index))
+    }
+
+    /// The entries of the device table that can be read.
+    fn entries(&self) -> impl Iterator<Item = (Device, &DeviceEntry)> {
+        let layout = self.layout();
+        layout
+            .devices
+            .iter()
+            .take(layout.device_count())
+            .enumerate()
+            .map(|(index, entry)| (Device(index), entry))
+    }
+
+    /// What the process in `slot` says.
+    fn view(&self, slot: usize) -> Option<ProcessView> {
+        let layout = self.layout();
+        let entry = layout.slots.get(slot)?;
+        let devices = layout.device_count();
+        Some(ProcessView {
+            slot,
+            pid: entry.pid.get(),
+            start: entry.start.get(),
+            pid_namespace: entry.pid_namespace.get(),
+            held: (0..devices).map(|device| layout.held_by(device, slot)).collect(),
+            refused: layout.refused.get(slot)?.iter().take(devices).map(|count| count.get()).collect(),
+        })
+    }
+}

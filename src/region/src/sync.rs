@@ -1,0 +1,231 @@
+//! Which atomic operations exist here? This file is the only door to them, and the one place where loom's
+//! replacements are swapped in.
+//!
+//! Every type is a transparent newtype with verbs. A verb is `Relaxed` unless its comment names the partner of
+//! a stronger order: the words say nothing about other memory, and what needs more goes through [`full_fence`]
+//! or a [`Gate32`].
+
+#![allow(clippy::disallowed_types, reason = "this file is the door to the atomics")]
+
+#[cfg(not(loom))]
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+/// A number of 64 bits that stands alone.
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub(crate) struct Word64(AtomicU64);
+
+impl Word64 {
+    /// The number now.
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Writes the number.
+    pub(crate) fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    /// Writes `new` if the number is still `old`, and tells whether it was.
+    pub(crate) fn replace(&self, old: u64, new: u64) -> bool {
+        self.0.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+}
+
+/// A number of 32 bits that stands alone.
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub(crate) struct Word32(AtomicU32);
+
+impl Word32 {
+    /// The number now.
+    pub(crate) fn get(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Writes the number.
+    pub(crate) fn set(&self, value: u32) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    /// Counts one more, and wraps after the last number.
+    pub(crate) fn count(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Makes the number at least `value`.
+    pub(crate) fn raise(&self, value: u32) {
+        self.0.fetch_max(value, Ordering::Relaxed);
+    }
+}
+
+/// A number of 32 bits that tells readers that what was written before it can be read.
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub(crate) struct Gate32(AtomicU32);
+
+impl Gate32 {
+    /// Writes the number after everything before it; pairs with [`Gate32::observe`].
+    pub(crate) fn publish(&self, value: u32) {
+        self.0.store(value, Ordering::Release);
+    }
+
+    /// Reads the number before everything after it; pairs with [`Gate32::publish`].
+    pub(crate) fn observe(&self) -> u32 {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// What one process holds on one device, with the number of its reservations that are not decided yet.
+///
+/// The two share a word because they change together: the bytes of an undecided reservation must never be read
+/// without the mark that says that they may still be taken back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Held(u64);
+
+impl Held {
+    /// Bits of the number of bytes.
+    const BYTE_BITS: u32 = 48;
+    /// The most bytes a word can say.
+    pub(crate) const MOST_BYTES: u64 = (1 << Self::BYTE_BITS) - 1;
+    /// The most undecided reservations a word can say.
+    const MOST_UNDECIDED: u64 = u64::MAX >> Self::BYTE_BITS;
+
+    /// Bytes held, those of undecided reservations included.
+    pub(crate) fn bytes(self) -> u64 {
+        self.0 & Self::MOST_BYTES
+    }
+
+    /// Reservations that are not decided yet.
+    pub(crate) fn undecided(self) -> u64 {
+        #[cfg(all(test, loom))]
+        if broken::is(broken::Break::UndecidedIgnored) {
+            return 0;
+        }
+        self.0 >> Self::BYTE_BITS
+    }
+
+    /// Whether a second reading found the word as the first one did.
+    pub(crate) fn is_still(self, first: Self) -> bool {
+        #[cfg(all(test, loom))]
+        if broken::is(broken::Break::ReadOnce) {
+            return true;
+        }
+        self == first
+    }
+
+    /// A word of parts that are known to fit.
+    fn of(bytes: u64, undecided: u64) -> Self {
+        Self(bytes | undecided << Self::BYTE_BITS)
+    }
+
+    /// The word with one more reservation under way, if it can say that.
+    fn entered(self, bytes: u64) -> Option<Self> {
+        let sum = self.bytes().checked_add(bytes).filter(|sum| *sum <= Self::MOST_BYTES)?;
+        let undecided = self.undecided().checked_add(1).filter(|count| *count <= Self::MOST_UNDECIDED)?;
+        Some(Self::of(sum, undecided))
+    }
+}
+
+/// The shared word of a [`Held`]. Written by the threads of its owner, and cleared by who reaps the dead owner.
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub(crate) struct HeldWord(AtomicU64);
+
+impl HeldWord {
+    /// The word now.
+    pub(crate) fn get(&self) -> Held {
+        Held(self.0.load(Ordering::Relaxed))
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+
+    /// Adds the bytes of a reservation that is not decided yet. `false`: the word is full, nothing was changed.
+    pub(crate) fn enter(&self, bytes: u64) -> bool {
+        self.change(|held| held.entered(bytes)).is_some()
+    }
+
+    /// Keeps the bytes of a reservation: it is granted.
+    pub(crate) fn grant(&self) {
+        self.change(|held| Some(Held::of(held.bytes(), held.undecided().saturating_sub(1))));
+    }
+
+    /// Takes back the bytes of a reservation: it is not granted.
+    pub(crate) fn withdraw(&self, bytes: u64) {
+        self.change(|held| {
+            Some(Held::of(held.bytes().saturating_sub(bytes), held.undecided().saturating_sub(1)))
+        });
+    }
+
+    /// Adds bytes that are held whatever the limit says, as far as the word can say them.
+    pub(crate) fn charge(&self, bytes: u64) {
+        self.change(|held| {
+            Some(Held::of(held.bytes().saturating_add(bytes).min(Held::MOST_BYTES), held.undecided()))
+        });
+    }
+
+    /// Takes bytes away, down to nothing, and returns how many of them the word did not have.
+    pub(crate) fn refund(&self, bytes: u64) -> u64 {
+        let before = self.change(|held| Some(Held::of(held.bytes().saturating_sub(bytes), held.undecided())));
+        before.map_or(0, |held| bytes.saturating_sub(held.bytes()))
+    }
+
+    /// Replaces the word by what `next` makes of it, and returns the word as it was; `None` from `next` leaves
+    /// it alone. A loop and not one addition: an addition could carry from the bytes into the count.
+    fn change(&self, next: impl Fn(Held) -> Option<Held>) -> Option<Held> {
+        let mut now = self.0.load(Ordering::Relaxed);
+        loop {
+            let new = next(Held(now))?;
+            match self.0.compare_exchange_weak(now, new.0, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(before) => return Some(Held(before)),
+                Err(other) => now = other,
+            }
+        }
+    }
+}
+
+/// Orders all that this thread wrote before against all that it reads after. Pairs with itself: of two threads
+/// that each write a word, pass here and read the other's word, at least one reads what the other wrote.
+pub(crate) fn full_fence() {
+    #[cfg(all(test, loom))]
+    if broken::is(broken::Break::NoFence) {
+        return;
+    }
+    fence(Ordering::SeqCst);
+}
+
+/// Deliberate mistakes: a model that does not fail with them proves nothing.
+#[cfg(all(test, loom))]
+pub(crate) mod broken {
+    use std::cell::Cell;
+
+    /// One mistake.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    pub(crate) enum Break {
+        /// A reservation reads the others' words without a fence.
+        NoFence,
+        /// A refusal is final although others are undecided.
+        UndecidedIgnored,
+        /// A refusal is final after a single reading.
+        ReadOnce,
+    }
+
+    thread_local! {
+        // All threads of a model run on the operating system's thread of its test.
+        static BREAK: Cell<Option<Break>> = const { Cell::new(None) };
+    }
+
+    /// Makes a mistake in everything that this test runs from here on.
+    pub(crate) fn make(mistake: Break) {
+        BREAK.set(Some(mistake));
+    }
+
+    pub(super) fn is(mistake: Break) -> bool {
+        BREAK.get() == Some(mistake)
+    }
+}

@@ -1,0 +1,181 @@
+//! What if the file is not what it should be?
+
+use std::{
+    fs::{self, File, OpenOptions},
+    os::unix::fs::{FileExt as _, chown, symlink},
+    path::{Path, PathBuf},
+};
+
+use gpuslice_region::{
+    Member, Monitor, RegionError, Trust,
+    layout::{FIGURES, MAX_DEVICES, MAX_SLOTS},
+};
+
+use crate::puppet::{UUID, directory, join, request};
+
+fn figure(name: &str) -> u64 {
+    let found = FIGURES.iter().find(|(known, _)| *known == name).unwrap();
+    u64::try_from(found.1).unwrap()
+}
+
+/// A region in which nobody lives.
+fn left_behind(directory: &tempfile::TempDir) -> PathBuf {
+    let path = directory.path().join("region");
+    join(&path, 100).0.leave();
+    path
+}
+
+fn open(path: &Path) -> File {
+    OpenOptions::new().read(true).write(true).open(path).unwrap()
+}
+
+/// What both ways in say, which must be the same.
+fn refusal(path: &Path) -> RegionError {
+    let member = Member::join(path, Trust::OwnerOnly, &[request(1)]).unwrap_err();
+    let monitor = Monitor::open(path, Trust::OwnerOnly).unwrap_err();
+    assert_eq!(member.to_string(), monitor.to_string());
+    assert!(member.to_string().starts_with(path.to_str().unwrap()), "{member}");
+    assert!(member.to_string().contains("; "), "what mends it is missing: {member}");
+    member
+}
+
+#[test]
+fn a_file_that_does_not_begin_like_a_region_is_refused_and_not_touched() {
+    let directory = directory();
+    let path = directory.path().join("region");
+    for content in [b"".as_slice(), b"gpusl", b"#!/bin/sh\nexit 0\n", &[0; 929_792]] {
+        fs::write(&path, content).unwrap();
+        let error = refusal(&path);
+        assert!(matches!(&error, RegionError::Magic { found, .. } if content.starts_with(found)), "{error}");
+        assert_eq!(fs::read(&path).unwrap(), content);
+    }
+}
+
+#[test]
+fn another_version_is_refused_whatever_its_size() {
+    let directory = directory();
+    let path = left_behind(&directory);
+    open(&path).write_at(&[2], figure("header.version")).unwrap();
+    for size in [figure("size"), 64, 1 << 24] {
+        open(&path).set_len(size).unwrap();
+        let error = refusal(&path);
+        assert!(matches!(error, RegionError::Version { found: 2, .. }), "{error}");
+    }
+}
+
+#[test]
+fn another_size_is_refused_in_the_file_and_in_its_header() {
+    let directory = directory();
+    let path = left_behind(&directory);
+    for size in [24, figure("size") - 1, figure("size") + 1] {
+        open(&path).set_len(size).unwrap();
+        let error = refusal(&path);
+        assert!(matches!(error, RegionError::Size { found, .. } if found == size), "{error}");
+    }
+    open(&path).set_len(figure("size")).unwrap();
+    open(&path).write_at(&77_u64.to_ne_bytes(), figure("header.size")).unwrap();
+    let error = refusal(&path);
+    assert!(matches!(error, RegionError::Size { found: 77, .. }), "{error}");
+}
+
+#[test]
+fn what_is_not_a_regular_file_is_refused_without_waiting_for_it() {
+    let directory = directory();
+    let target = left_behind(&directory);
+    let link = directory.path().join("link");
+    symlink(&target, &link).unwrap();
+    let pipe = directory.path().join("pipe");
+    let name = std::ffi::CString::new(pipe.to_str().unwrap()).unwrap();
+    // SAFETY: the name ends with a zero.
+    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+    let _socket = std::os::unix::net::UnixListener::bind(directory.path().join("socket")).unwrap();
+    let cases =
+        [("link", "a symbolic link"), ("pipe", "a pipe"), ("socket", "a socket"), ("", "a directory")];
+    for (name, expected) in cases {
+        let error = refusal(&directory.path().join(name));
+        assert!(matches!(error, RegionError::NotAFile { found, .. } if found == expected), "{error}");
+    }
+}
+
+#[test]
+fn a_directory_that_is_not_there_is_named_and_not_made() {
+    let directory = directory();
+    let path = directory.path().join("missing/region");
+    let error = Member::join(&path, Trust::OwnerOnly, &[]).unwrap_err();
+    assert!(error.to_string().contains("make its directory"), "{error}");
+    assert!(!directory.path().join("missing").exists());
+}
+
+#[test]
+fn a_file_of_another_user_is_refused_unless_it_was_named_on_purpose() {
+    let directory = directory();
+    let path = left_behind(&directory);
+    if chown(&path, Some(4242), None).is_err() {
+        eprintln!("SKIP a_file_of_another_user_is_refused_unless_it_was_named_on_purpose: needs root");
+        return;
+    }
+    let error = refusal(&path);
+    assert!(matches!(error, RegionError::Owner { found: 4242, ours: 0, .. }), "{error}");
+    assert!(Member::join(&path, Trust::AnyOwner, &[request(1)]).is_ok());
+}
+
+#[test]
+fn a_region_that_is_not_ready_is_nothing_to_monitors_and_made_anew_by_the_next_process() {
+    let directory = directory();
+    let path = left_behind(&directory);
+    open(&path).write_at(&[0; 4], figure("header.ready")).unwrap();
+    assert!(Monitor::open(&path, Trust::OwnerOnly).unwrap().is_none());
+    let (member, device) = join(&path, 5);
+    assert_eq!(member.reserve(device, 5), Ok(()));
+    assert!(Monitor::open(&path, Trust::OwnerOnly).unwrap().is_some());
+}
+
+/// Calls everything there is, for what comes of it.
+fn use_all(member: &Member) {
+    let _ = member.reap();
+    let _ = (member.processes(), member.devices(), member.device(&UUID), member.epoch(), member.is_ready());
+    // Few, because a reservation waits for words that say that others are at it.
+    for view in member.devices().into_iter().step_by(30) {
+        let device = view.device;
+        let _ = member.reserve(device, 1);
+        member.charge(device, u64::MAX);
+        let _ = member.refund(device, u64::MAX);
+        let _ = (member.held(device), member.own(device), member.limits(device));
+        member.count_refusal(device);
+        let reported = member.processes();
+        assert!(
+            reported.len() <= MAX_SLOTS && reported.iter().all(|process| process.held.len() <= MAX_DEVICES)
+        );
+        member.set_limits(device, view.limits);
+    }
+}
+
+#[test]
+fn words_of_any_value_make_nobody_panic() {
+    for seed in [0xff_u8, 0x00, 0x80, 0x5a, 1, 2, 3] {
+        let directory = directory();
+        let path = directory.path().join("region");
+        let (member, device) = join(&path, 1000);
+        let after_the_prefix = 24;
+        let size = usize::try_from(figure("size") - after_the_prefix).unwrap();
+        let mut random = u64::from(seed);
+        let noise: Vec<u8> = (0..size)
+            .map(|_| match seed {
+                1..=3 => {
+                    random = random
+                        .wrapping_mul(6_364_136_223_846_793_005)
+                        .wrapping_add(1_442_695_040_888_963_407);
+                    random.to_be_bytes()[0]
+                }
+                _ => seed,
+            })
+            .collect();
+        open(&path).write_all_at(&noise, after_the_prefix).unwrap();
+        let _ = (member.held(device), member.limits(device));
+        use_all(&member);
+        // Whoever comes later either has a place or an error.
+        if let Ok((other, _)) = Member::join(&path, Trust::OwnerOnly, &[request(1)]) {
+            use_all(&other);
+        }
+    }
+}

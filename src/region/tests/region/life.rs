@@ -1,0 +1,145 @@
+//! Is a process taken for dead exactly when it is?
+
+use std::process::Command;
+
+use gpuslice_region::{Member, Monitor, Reaped, RegionError, Trust};
+
+use crate::puppet::{Puppet, directory, join, kill, request};
+
+const LIMIT: u64 = 1000;
+
+/// What a monitor says of the slice after reaping: how many processes, and bytes held.
+fn seen(monitor: &Monitor) -> (usize, u64) {
+    monitor.reap().unwrap();
+    (monitor.processes().len(), monitor.held(monitor.devices()[0].device))
+}
+
+/// A puppet that holds 600, and a monitor.
+fn one_that_holds(directory: &tempfile::TempDir) -> (Puppet, Monitor) {
+    let path = directory.path().join("region");
+    let mut puppet = Puppet::joined(&path, LIMIT);
+    assert_eq!(puppet.ask("reserve 600"), "Ok(())");
+    let monitor = Monitor::open(&path, Trust::OwnerOnly).unwrap().unwrap();
+    assert_eq!(seen(&monitor), (1, 600));
+    (puppet, monitor)
+}
+
+#[test]
+fn a_process_that_closes_all_descriptors_lives() {
+    let directory = directory();
+    let (mut puppet, monitor) = one_that_holds(&directory);
+    puppet.ask("close");
+    assert_eq!(seen(&monitor), (1, 600));
+}
+
+#[test]
+fn a_process_that_joins_has_no_descriptor_more() {
+    let directory = directory();
+    let mut puppet = Puppet::start();
+    let before = puppet.ask("descriptors");
+    assert!(
+        puppet.ask(&format!("join {} 1", directory.path().join("region").display())).starts_with("slot ")
+    );
+    assert_eq!(puppet.ask("descriptors"), before);
+}
+
+#[test]
+fn a_suspended_process_lives() {
+    let directory = directory();
+    let (puppet, monitor) = one_that_holds(&directory);
+    puppet.signal(libc::SIGSTOP);
+    assert_eq!(seen(&monitor), (1, 600));
+    puppet.signal(libc::SIGCONT);
+}
+
+#[test]
+fn a_killed_process_is_dead() {
+    let directory = directory();
+    let (mut puppet, monitor) = one_that_holds(&directory);
+    puppet.kill();
+    assert_eq!(monitor.reap().unwrap(), Reaped::Dead(1));
+    assert_eq!(seen(&monitor), (0, 0));
+}
+
+#[test]
+fn a_killed_process_that_nobody_waited_for_is_dead() {
+    let directory = directory();
+    let (puppet, monitor) = one_that_holds(&directory);
+    puppet.kill_to_zombie();
+    assert_eq!(seen(&monitor), (0, 0));
+}
+
+#[test]
+fn a_forked_child_does_not_keep_its_dead_parent_alive() {
+    let directory = directory();
+    let (mut puppet, monitor) = one_that_holds(&directory);
+    let child: i32 = puppet.ask("fork").parse().unwrap();
+    assert_eq!(seen(&monitor), (1, 600));
+    puppet.kill();
+    let after = seen(&monitor);
+    kill(child, libc::SIGKILL);
+    assert_eq!(after, (0, 0));
+}
+
+#[test]
+fn a_dead_child_does_not_make_its_parent_dead() {
+    let directory = directory();
+    let (mut puppet, monitor) = one_that_holds(&directory);
+    let child: i32 = puppet.ask("fork").parse().unwrap();
+    kill(child, libc::SIGKILL);
+    assert_eq!(puppet.ask("ping"), "pong");
+    assert_eq!(seen(&monitor), (1, 600));
+}
+
+#[test]
+fn a_process_that_executes_another_program_is_no_member_any_more() {
+    let directory = directory();
+    let (mut puppet, monitor) = one_that_holds(&directory);
+    assert_eq!(puppet.ask("execute"), "executing");
+    // The new program answers, so the old one's memory is gone.
+    assert_eq!(puppet.ask("hello"), "hello");
+    assert_eq!(seen(&monitor), (0, 0));
+}
+
+#[test]
+fn a_reservation_that_does_not_fit_takes_the_room_of_the_dead() {
+    let directory = directory();
+    let (mut puppet, _monitor) = one_that_holds(&directory);
+    let (member, device) = join(&directory.path().join("region"), LIMIT);
+    assert!(member.reserve(device, 500).is_err());
+    puppet.kill();
+    assert_eq!(member.reserve(device, LIMIT), Ok(()));
+}
+
+#[test]
+fn reports_reap_when_it_is_due_and_not_before() {
+    let directory = directory();
+    let (mut puppet, monitor) = one_that_holds(&directory);
+    assert_eq!(monitor.reap_if_due(1).unwrap(), Some(Reaped::Nobody));
+    puppet.kill();
+    assert_eq!(monitor.reap_if_due(50_000_000).unwrap(), None);
+    assert_eq!(monitor.reap_if_due(50_000_001).unwrap(), Some(Reaped::Dead(1)));
+}
+
+#[test]
+fn a_file_system_that_forgets_the_lock_of_a_closed_file_is_refused() {
+    let directory = directory();
+    let at = |name: &str| directory.path().join(name).display().to_string();
+    for name in ["lower", "upper", "work", "merged"] {
+        std::fs::create_dir(at(name)).unwrap();
+    }
+    let options = format!("lowerdir={},upperdir={},workdir={}", at("lower"), at("upper"), at("work"));
+    let merged = at("merged");
+    let mounted = Command::new("mount").args(["-t", "overlay", "overlay", "-o", &options, &merged]).output();
+    if !mounted.is_ok_and(|output| output.status.success()) {
+        eprintln!(
+            "SKIP a_file_system_that_forgets_the_lock_of_a_closed_file_is_refused: cannot mount overlayfs"
+        );
+        return;
+    }
+    let joined = Member::join(&directory.path().join("merged/region"), Trust::OwnerOnly, &[request(LIMIT)]);
+    let _ = Command::new("umount").arg(&merged).status();
+    let error = joined.unwrap_err();
+    assert!(matches!(error, RegionError::LockNotKept { .. }), "{error}");
+    assert!(error.to_string().contains("/dev/shm"));
+}

@@ -1,0 +1,17 @@
+//! Does a region do what it promises to real processes?
+
+#![cfg(not(loom))]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "helpers fail as their test does"
+)]
+#![allow(clippy::print_stderr, reason = "a skipped test says so")]
+
+mod abi;
+mod hostile;
+mod joining;
+mod life;
+mod puppet;
+mod quota;

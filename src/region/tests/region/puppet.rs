@@ -1,0 +1,224 @@
+//! How does a test have other processes do things? It starts this very program again as a *puppet*, which reads
+//! commands from its standard input and answers each with one line.
+
+use std::{
+    env,
+    fs::OpenOptions,
+    io::{BufRead as _, BufReader, Write as _, stdin, stdout},
+    os::{fd::AsRawFd as _, unix::process::CommandExt as _},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+};
+
+use gpuslice_region::{Device, DeviceRequest, Limits, Member, Trust, Uuid};
+
+use crate::quota;
+
+const VARIABLE: &str = "GPUSLICE_REGION_PUPPET";
+/// The device of most tests.
+pub(crate) const UUID: Uuid = Uuid([7; 16]);
+/// Its size.
+pub(crate) const TOTAL: u64 = 1 << 40;
+
+/// A directory for a region, on a file system that keeps locks.
+pub(crate) fn directory() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").unwrap()
+}
+
+/// A request for the device of most tests.
+pub(crate) fn request(memory: u64) -> DeviceRequest {
+    let limits = Limits { memory: Some(memory), cores_permille: 500 };
+    DeviceRequest { uuid: UUID, total: TOTAL, limits }
+}
+
+/// Joins with the device of most tests.
+pub(crate) fn join(path: &Path, memory: u64) -> (Member, Device) {
+    let (member, _) = Member::join(path, Trust::OwnerOnly, &[request(memory)]).unwrap();
+    let device = member.device(&UUID).unwrap();
+    (member, device)
+}
+
+/// Another process. Killed when dropped.
+pub(crate) struct Puppet {
+    child: Child,
+    commands: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Puppet {
+    pub(crate) fn start() -> Self {
+        let mut child = Command::new(env::current_exe().unwrap())
+            .env(VARIABLE, "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let commands = child.stdin.take().unwrap();
+        let answers = BufReader::new(child.stdout.take().unwrap());
+        Self { child, commands, answers }
+    }
+
+    /// A puppet that has joined.
+    pub(crate) fn joined(path: &Path, memory: u64) -> Self {
+        let mut puppet = Self::start();
+        assert!(puppet.ask(&format!("join {} {memory}", path.display())).starts_with("slot "));
+        puppet
+    }
+
+    pub(crate) fn tell(&mut self, command: &str) {
+        writeln!(self.commands, "{command}").unwrap();
+    }
+
+    pub(crate) fn hear(&mut self) -> String {
+        let mut answer = String::new();
+        self.answers.read_line(&mut answer).unwrap();
+        answer.trim_end().to_owned()
+    }
+
+    pub(crate) fn ask(&mut self, command: &str) -> String {
+        self.tell(command);
+        self.hear()
+    }
+
+    pub(crate) fn pid(&self) -> i32 {
+        i32::try_from(self.child.id()).unwrap()
+    }
+
+    pub(crate) fn signal(&self, signal: i32) {
+        kill(self.pid(), signal);
+    }
+
+    /// Kills it, and waits until it is dead.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Kills it, and waits until it is dead but still has a process number.
+    pub(crate) fn kill_to_zombie(&self) {
+        self.signal(libc::SIGKILL);
+        // SAFETY: all zeros are a `siginfo_t`.
+        let mut info: libc::siginfo_t = unsafe { core::mem::zeroed() };
+        let flags = libc::WEXITED | libc::WNOWAIT;
+        // SAFETY: `info` may be written.
+        let status = unsafe { libc::waitid(libc::P_PID, self.child.id(), &raw mut info, flags) };
+        assert_eq!(status, 0);
+    }
+}
+
+impl Drop for Puppet {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Sends a signal to a process that a test started. Never to the groups that numbers below 1 stand for.
+pub(crate) fn kill(pid: i32, signal: i32) {
+    assert!(pid > 0, "{pid} is no process");
+    // SAFETY: the call takes two numbers.
+    unsafe { libc::kill(pid, signal) };
+}
+
+/// Runs before `main` in every start of this program, and ends it if it is a puppet: the test harness, its
+/// threads and its output have no part in puppets.
+extern "C" fn become_puppet() {
+    if env::var_os(VARIABLE).is_some() {
+        let code = i32::from(std::panic::catch_unwind(obey).is_err());
+        // SAFETY: the call takes a number and does not return.
+        unsafe { libc::_exit(code) };
+    }
+}
+
+#[used]
+// SAFETY: the section holds pointers to functions of this type, which the loader calls once each.
+#[unsafe(link_section = ".init_array")]
+static BECOME_PUPPET: extern "C" fn() = become_puppet;
+
+fn answer(line: &str) {
+    let mut out = stdout();
+    writeln!(out, "{line}").unwrap();
+    out.flush().unwrap();
+}
+
+fn obey() {
+    let mut place: Option<(Member, Device)> = None;
+    for line in stdin().lines() {
+        let line = line.unwrap();
+        let words: Vec<&str> = line.split(' ').collect();
+        let number = |index: usize| words[index].parse::<u64>().unwrap();
+        let at = || place.as_ref().unwrap();
+        match words[0] {
+            "join" => match Member::join(Path::new(words[1]), Trust::OwnerOnly, &[request(number(2))]) {
+                Ok((member, _)) => {
+                    answer(&format!("slot {}", member.slot()));
+                    let device = member.device(&UUID).unwrap();
+                    place = Some((member, device));
+                }
+                Err(error) => answer(&error.to_string()),
+            },
+            "reserve" => {
+                let result = at().0.reserve(at().1, number(1)).map_err(|refusal| refusal.why);
+                answer(&format!("{result:?}"));
+            }
+            "descriptors" => answer(&format!("{:?}", descriptors())),
+            "close" => {
+                // SAFETY: closes what is open; nothing in a puppet uses a descriptor but the standard ones.
+                unsafe { libc::close_range(3, u32::MAX, 0) };
+                answer("closed");
+            }
+            "mask" => {
+                // SAFETY: the call takes a number.
+                unsafe { libc::umask(0o777) };
+                answer("masked");
+            }
+            "fork" => answer(&fork().to_string()),
+            "execute" => {
+                answer("executing");
+                let error = Command::new("cat").env_remove(VARIABLE).exec();
+                panic!("{error}");
+            }
+            "lock" => {
+                lock_byte_zero(Path::new(words[1]));
+                answer("locked");
+            }
+            "take" => answer(&quota::take(&at().0, at().1, Path::new(words[1]), number(2))),
+            "churn" => answer(&quota::churn(&at().0, at().1, Path::new(words[1]), number(2), number(3))),
+            "grab" => answer(&quota::grab(&at().0, at().1, Path::new(words[1]), number(2))),
+            "ping" => answer("pong"),
+            other => panic!("no command: {other}"),
+        }
+    }
+}
+
+/// Forks a child that does nothing, ever. Its number.
+fn fork() -> i32 {
+    // SAFETY: a puppet has one thread, and the child only waits.
+    match unsafe { libc::fork() } {
+        0 => loop {
+            // SAFETY: the call takes nothing.
+            unsafe { libc::pause() };
+        },
+        pid if pid > 0 => pid,
+        _ => panic!("cannot fork"),
+    }
+}
+
+fn descriptors() -> Vec<PathBuf> {
+    let names = std::fs::read_dir("/proc/self/fd").unwrap();
+    let mut paths: Vec<_> = names.filter_map(|name| std::fs::read_link(name.unwrap().path()).ok()).collect();
+    paths.sort();
+    paths
+}
+
+/// Takes the join lock as `include/gpuslice.h` says, and keeps it.
+fn lock_byte_zero(path: &Path) {
+    let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
+    // SAFETY: all zeros are a `flock`: the file from its start.
+    let mut lock: libc::flock = unsafe { core::mem::zeroed() };
+    (lock.l_type, lock.l_len) = (i16::try_from(libc::F_WRLCK).unwrap(), 1);
+    // SAFETY: the descriptor is open, and `lock` is only read.
+    let status = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
+    assert_eq!(status, 0);
+    core::mem::forget(file);
+}

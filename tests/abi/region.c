@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Without an argument: prints the layout that include/gpuslice.h has, as `name value` lines.
+ * With the path of a region: prints its devices and its processes, as a program in C would read them.
+ */
+#define _GNU_SOURCE
+#include "gpuslice.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define LINE(name, value) printf("%s %zu\n", name, (size_t)(value))
+
+static void print_layout(void)
+{
+    LINE("version", GPUSLICE_VERSION);
+    LINE("size", sizeof(struct gpuslice_region));
+    LINE("slots", GPUSLICE_SLOTS);
+    LINE("devices", GPUSLICE_DEVICES);
+    LINE("header.magic", offsetof(struct gpuslice_region, header.magic));
+    LINE("header.version", offsetof(struct gpuslice_region, header.version));
+    LINE("header.ready", offsetof(struct gpuslice_region, header.ready));
+    LINE("header.size", offsetof(struct gpuslice_region, header.size));
+    LINE("header.epoch", offsetof(struct gpuslice_region, header.epoch));
+    LINE("header.claimed", offsetof(struct gpuslice_region, header.claimed));
+    LINE("header.device_count", offsetof(struct gpuslice_region, header.device_count));
+    LINE("header.joiner", offsetof(struct gpuslice_region, header.joiner));
+    LINE("devices.offset", offsetof(struct gpuslice_region, devices));
+    LINE("device.size", sizeof(struct gpuslice_device));
+    LINE("device.uuid", offsetof(struct gpuslice_device, uuid));
+    LINE("device.total", offsetof(struct gpuslice_device, total));
+    LINE("device.memory_limit", offsetof(struct gpuslice_device, memory_limit));
+    LINE("device.cores_permille", offsetof(struct gpuslice_device, cores_permille));
+    LINE("slots.offset", offsetof(struct gpuslice_region, slots));
+    LINE("slot.size", sizeof(struct gpuslice_slot));
+    LINE("slot.state", offsetof(struct gpuslice_slot, state));
+    LINE("slot.pid", offsetof(struct gpuslice_slot, pid));
+    LINE("slot.start", offsetof(struct gpuslice_slot, start));
+    LINE("slot.pid_namespace", offsetof(struct gpuslice_slot, pid_namespace));
+    LINE("held.offset", offsetof(struct gpuslice_region, held));
+    LINE("held.row", sizeof(((struct gpuslice_region *)0)->held[0]));
+    LINE("refused.offset", offsetof(struct gpuslice_region, refused));
+    LINE("refused.row", sizeof(((struct gpuslice_region *)0)->refused[0]));
+}
+
+static uint32_t load32(const uint32_t *word)
+{
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
+
+static uint64_t load64(const uint64_t *word)
+{
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
+
+static uint32_t at_most(uint32_t number, uint32_t most)
+{
+    return number < most ? number : most;
+}
+
+static int is_alive(int file, uint32_t slot)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
+    lock.l_start = (off_t)GPUSLICE_LIFE_OFFSET(slot);
+    return fcntl(file, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+static void print_region(const struct gpuslice_region *region, int file)
+{
+    uint32_t devices = at_most(load32(&region->header.device_count), GPUSLICE_DEVICES);
+    uint32_t claimed = at_most(load32(&region->header.claimed), GPUSLICE_SLOTS);
+
+    for (uint32_t device = 0; device < devices; device++) {
+        const struct gpuslice_device *entry = &region->devices[device];
+        uint64_t held = 0;
+        for (uint32_t slot = 0; slot < claimed; slot++)
+            held += GPUSLICE_HELD_BYTES(load64(&region->held[device][slot]));
+        printf("device %" PRIu32 " ", device);
+        for (size_t byte = 0; byte < sizeof entry->uuid; byte++)
+            printf("%02x", entry->uuid[byte]);
+        printf(" total %" PRIu64 " limit %" PRIu64, load64(&entry->total), load64(&entry->memory_limit));
+        printf(" cores %" PRIu32 " held %" PRIu64 "\n", load32(&entry->cores_permille), held);
+    }
+    for (uint32_t slot = 0; slot < claimed; slot++) {
+        const struct gpuslice_slot *entry = &region->slots[slot];
+        if (load32(&entry->state) == GPUSLICE_SLOT_FREE)
+            continue;
+        printf("process %" PRIu32 " pid %" PRIu32 " alive %d", slot, load32(&entry->pid), is_alive(file, slot));
+        printf(" held %" PRIu64, GPUSLICE_HELD_BYTES(load64(&region->held[0][slot])));
+        printf(" refused %" PRIu32 "\n", load32(&region->refused[slot][0]));
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        print_layout();
+        return 0;
+    }
+    int file = open(argv[1], O_RDWR | O_CLOEXEC);
+    if (file < 0) {
+        perror(argv[1]);
+        return 1;
+    }
+    const struct gpuslice_region *region = mmap(NULL, GPUSLICE_SIZE, PROT_READ, MAP_SHARED, file, 0);
+    if (region == MAP_FAILED) {
+        perror("mmap");
+        return 1;
+    }
+    if (memcmp(region->header.magic, GPUSLICE_MAGIC, sizeof region->header.magic) != 0
+        || load32(&region->header.version) != GPUSLICE_VERSION || load64(&region->header.size) != GPUSLICE_SIZE
+        || load32(&region->header.ready) != GPUSLICE_READY) {
+        fprintf(stderr, "%s: no region of version %u\n", argv[1], GPUSLICE_VERSION);
+        return 1;
+    }
+    print_region(region, file);
+    return 0;
+}
