@@ -1,0 +1,11 @@
+//! Gives the library the name under which the loader knows the real one, and the real one's manners.
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    // Programs that are linked to it record this name; a later open by name finds it.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libcuda.so.1");
+    // Calls among its own functions stay inside, as in the real library.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-Bsymbolic");
+    // It has threads of its own: its code stays where it is.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
+}

@@ -1,0 +1,25 @@
+//! The simulated `libnvidia-ml.so.1`: every declared function of NVML, exported under its name.
+#![allow(
+    non_snake_case,
+    clippy::wildcard_imports,
+    reason = "the names are NVML's, and the rows use nearly every type"
+)]
+
+use gpuslice_driver::Symbol;
+use gpuslice_driver::types::*;
+use simgpu::management::*;
+
+gpuslice_driver::for_each_nvml! { [simgpu::export_nvml] }
+
+/// What a status means. Returns no status itself, and works before any init.
+#[unsafe(no_mangle)]
+extern "C" fn nvmlErrorString(result: Status) -> *const c_char {
+    error_text(result).as_ptr()
+}
+
+/// A private table for `nvidia-smi`. No header declares it; its callers pass these two.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nvmlInternalGetExportTable(table: *mut *const c_void, id: *const c_void) -> Status {
+    // SAFETY: the caller's pointers are passed on with the caller's own promise about them.
+    unsafe { enter(Symbol::nvmlInternalGetExportTable, |nvml| private_table(nvml, table, id)) }
+}

@@ -1,0 +1,117 @@
+//! How is ordinary memory taken, freed and told of?
+
+use gpuslice_driver::types::*;
+
+use crate::driver::{Driver, Outcome, statuses};
+use crate::memory::{PITCH, map_host};
+use crate::regions::{HostBlock, Origin};
+
+impl Driver {
+    pub(super) fn allocate(&self, size: u64, origin: Origin) -> Result<u64, Status> {
+        let simulation = self.simulation()?;
+        let mut local = simulation.local();
+        local.unsafe_call()?;
+        local.allocate(simulation, size, origin)
+    }
+
+    /// Frees what any allocation function made, after everything that was queued before is done.
+    pub(super) fn free(&self, address: u64) -> Outcome {
+        if address == 0 {
+            return Ok(());
+        }
+        let simulation = self.simulation()?;
+        let context = {
+            let mut local = simulation.local();
+            local.current()?;
+            local.unsafe_call()?;
+            local.regions.at(address).ok_or(status::INVALID_VALUE)?.context
+        };
+        simulation.wait_for_context(context)?;
+        let mut local = simulation.local();
+        match local.regions.at(address).ok_or(status::INVALID_VALUE)?.origin {
+            Origin::Pool(_) => local.free_block_now(simulation, address),
+            Origin::Graph => local.free_graph_block(simulation, address),
+            _ => local.free(simulation, address),
+        }
+    }
+
+    pub(super) fn pitch(width: u64, height: u64, element: c_uint) -> Result<(u64, u64), Status> {
+        if width == 0 || height == 0 || !matches!(element, 4 | 8 | 16) {
+            return Err(status::INVALID_VALUE);
+        }
+        let pitch = width.checked_next_multiple_of(PITCH).ok_or(status::INVALID_VALUE)?;
+        Ok((pitch, pitch.checked_mul(height).ok_or(status::OUT_OF_MEMORY)?))
+    }
+
+    pub(super) fn total(&self, device: CUdevice) -> Result<u64, Status> {
+        let simulation = self.simulation()?;
+        Ok(simulation.settings.capacity(simulation.device(device)?))
+    }
+
+    pub(super) fn info(&self) -> Result<(u64, u64), Status> {
+        let simulation = self.simulation()?;
+        let device = simulation.local().current()?.1.device;
+        let free = simulation.truth().free(device);
+        Ok((free, simulation.settings.capacity(device)))
+    }
+
+    pub(super) fn host_alloc(&self, to: *mut *mut c_void, size: usize, flags: u32) -> Outcome {
+        if to.is_null() || flags & !7 != 0 {
+            return Err(status::INVALID_VALUE);
+        }
+        let simulation = self.simulation()?;
+        let mut local = simulation.local();
+        let context = local.current()?.0;
+        local.unsafe_call()?;
+        let address = map_host(size as u64)?;
+        let block = HostBlock { size: size as u64, flags: flags | 2, registered: false, context };
+        local.regions.add_host(address, block);
+        self.write(to, core::ptr::with_exposed_provenance_mut(address as usize))
+    }
+
+    pub(super) fn host_register(&self, address: *mut c_void, size: usize, flags: u32) -> Outcome {
+        let simulation = self.simulation()?;
+        let mut local = simulation.local();
+        let context = local.current()?.0;
+        if address.is_null() || size == 0 || flags & !15 != 0 {
+            return Err(status::INVALID_VALUE);
+        }
+        if local.regions.host_around(address.addr() as u64).is_some() {
+            return Err(statuses::HOST_MEMORY_ALREADY_REGISTERED);
+        }
+        let block = HostBlock { size: size as u64, flags: flags | 2, registered: true, context };
+        local.regions.add_host(address.expose_provenance() as u64, block);
+        Ok(())
+    }
+
+    pub(super) fn host_block(&self, address: *mut c_void) -> Result<(u64, HostBlock), Status> {
+        let local = self.simulation()?.local();
+        local.current()?;
+        local.regions.host_around(address.addr() as u64).ok_or(status::INVALID_VALUE)
+    }
+
+    pub(super) fn range(&self, address: u64) -> Result<(u64, u64), Status> {
+        let local = self.simulation()?.local();
+        local.current()?;
+        if let Some((base, region)) = local.regions.around(address) {
+            return Ok((base, region.size));
+        }
+        let host = local.regions.host_around(address).map(|(base, block)| (base, block.size));
+        host.ok_or(statuses::NOT_FOUND)
+    }
+
+    /// Hints about managed memory change nothing here, but must be about memory that is there.
+    pub(super) fn hint(&self, address: CUdeviceptr, count: usize) -> Outcome {
+        let local = self.simulation()?.local();
+        local.current()?;
+        let there = local.regions.parts(address, count as u64).is_some();
+        if count > 0 && there { Ok(()) } else { Err(status::INVALID_VALUE) }
+    }
+
+    pub(super) fn hints(&self, dptrs: *mut CUdeviceptr, sizes: *mut usize, count: usize) -> Outcome {
+        for index in 0..count {
+            self.hint(self.read_at(dptrs, index)?, self.read_at(sizes, index)?)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,128 @@
+//! How are captures begun, asked about and ended?
+
+use core::cell::RefCell;
+
+use gpuslice_driver::types::*;
+
+use crate::driver::{Driver, Outcome, statuses};
+use crate::objects::{handle, pointer};
+use crate::submit::On;
+
+/// `CUstreamCaptureStatus`.
+mod capturing {
+    pub(super) const NONE: u32 = 0;
+    pub(super) const ACTIVE: u32 = 1;
+    pub(super) const INVALIDATED: u32 = 2;
+}
+
+thread_local! {
+    /// What the last question about a capture's dependencies was answered with: the caller reads it in place.
+    static DEPENDENCIES: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Driver {
+    pub(super) fn begin(&self, on: On, mode: u32) -> Outcome {
+        let (stream, _) = self.stream(on)?;
+        self.simulation()?.local().begin_capture(stream, mode, None)
+    }
+
+    pub(super) fn begin_into(
+        &self,
+        on: On,
+        mode: u32,
+        graph: CUgraph,
+        dependencies: *const CUgraphNode,
+        count: usize,
+    ) -> Outcome {
+        let (stream, _) = self.stream(on)?;
+        let after = self.handles(dependencies, count)?;
+        let mut local = self.simulation()?.local();
+        local.graphs.get(handle(graph))?;
+        local.begin_capture(stream, mode, Some((handle(graph), after)))
+    }
+
+    pub(super) fn end(&self, on: On, to: *mut CUgraph) -> Outcome {
+        let (stream, _) = self.stream(on)?;
+        let ended = self.simulation()?.local().end_capture(stream);
+        self.offer(to, pointer(ended.unwrap_or(0)));
+        ended.map(|_| ())
+    }
+
+    /// Handles of nodes that the caller lists.
+    pub(super) fn handles(&self, from: *const CUgraphNode, count: usize) -> Result<Vec<u64>, Status> {
+        (0..count).map(|index| self.read_at(from, index).map(handle)).collect()
+    }
+
+    pub(super) fn capturing(&self, on: On, to: *mut CUstreamCaptureStatus) -> Outcome {
+        let simulation = self.simulation()?;
+        let (stream, _) = self.stream(on)?;
+        let local = simulation.local();
+        if !local.implicit_captures(stream)?.is_empty() {
+            return Err(statuses::STREAM_CAPTURE_IMPLICIT);
+        }
+        let answer = match local.capture_of(stream)? {
+            None => capturing::NONE,
+            Some((_, capture)) if capture.invalid => capturing::INVALIDATED,
+            Some(_) => capturing::ACTIVE,
+        };
+        self.write(to.cast::<u32>(), answer)
+    }
+
+    /// Status and number of a capture; graph and dependencies if it is in order.
+    pub(super) fn capture_info(
+        &self,
+        on: On,
+        to: *mut CUstreamCaptureStatus,
+        id: *mut u64,
+    ) -> Result<Option<(u64, Vec<u64>)>, Status> {
+        self.capturing(on, to)?;
+        let (stream, _) = self.stream(on)?;
+        let local = self.simulation()?.local();
+        let Some((number, capture)) = local.capture_of(stream)? else { return Ok(None) };
+        self.offer(id, number);
+        let membership = local.streams.streams.get(stream)?.capture.as_ref();
+        let after = membership.map(|own| own.after.clone()).unwrap_or_default();
+        Ok((!capture.invalid).then_some((capture.graph, after)))
+    }
+
+    pub(super) fn capture_details(
+        &self,
+        on: On,
+        to: *mut CUstreamCaptureStatus,
+        id: *mut u64,
+        graph: *mut CUgraph,
+        dependencies: *mut *const CUgraphNode,
+        count: *mut usize,
+    ) -> Outcome {
+        let Some((found, after)) = self.capture_info(on, to, id)? else { return Ok(()) };
+        self.offer(graph, pointer(found));
+        self.offer(count, after.len());
+        DEPENDENCIES
+            .try_with(|kept| {
+                let mut kept = kept.borrow_mut();
+                *kept = after.iter().filter_map(|node| usize::try_from(*node).ok()).collect();
+                self.offer(dependencies, kept.as_ptr().cast());
+            })
+            .map_err(|_| statuses::DEINITIALIZED)
+    }
+
+    pub(super) fn update_dependencies(
+        &self,
+        on: On,
+        dependencies: *mut CUgraphNode,
+        count: usize,
+        flags: u32,
+    ) -> Outcome {
+        let (stream, _) = self.stream(on)?;
+        let nodes = self.handles(dependencies, count)?;
+        let mut local = self.simulation()?.local();
+        let found = local.streams.streams.get_mut(stream)?;
+        let own = found.capture.as_mut().ok_or(statuses::ILLEGAL_STATE)?;
+        match flags {
+            0 => own.after.extend(nodes),
+            1 => own.after = nodes,
+            _ => return Err(status::INVALID_VALUE),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,362 @@
+//! What do the functions do that make, choose and end contexts?
+
+use gpuslice_driver::types::*;
+
+use super::Contexts;
+use crate::contexts::{LIMITS, limits_cost};
+use crate::driver::{Driver, Outcome, statuses};
+use crate::objects::{handle, pointer};
+use crate::state::Kind;
+use crate::thread;
+
+/// Flags that `cuCtxCreate` understands.
+const FLAGS: u32 = 0xff;
+
+impl Driver {
+    fn create(&self, to: *mut CUcontext, flags: u32, device: CUdevice, version: u32) -> Outcome {
+        if to.is_null() || flags & !FLAGS != 0 {
+            return Err(status::INVALID_VALUE);
+        }
+        let simulation = self.simulation()?;
+        let device = simulation.device(device)?;
+        let mut local = simulation.local();
+        let mut context = local.make_context(simulation, device, flags, false)?;
+        context.version = version;
+        let made = local.contexts.add(context);
+        thread::push(made);
+        self.write(to, pointer(made))
+    }
+
+    fn destroy(&self, context: CUcontext) -> Outcome {
+        let simulation = self.simulation()?;
+        let mut local = simulation.local();
+        let context = handle(context);
+        if local.contexts.get(context).map_err(|_| status::INVALID_CONTEXT)?.primary {
+            return Err(status::INVALID_CONTEXT);
+        }
+        local.end_context(simulation, context)?;
+        if thread::current() == context {
+            thread::pop();
+        }
+        Ok(())
+    }
+
+    fn primary_release(&self, device: CUdevice) -> Outcome {
+        let simulation = self.simulation()?;
+        simulation.device(device)?;
+        let mut local = simulation.local();
+        let primary = local.primary(device)?;
+        primary.uses = primary.uses.checked_sub(1).ok_or(status::INVALID_CONTEXT)?;
+        let (handle, uses) = (primary.handle, primary.uses);
+        if uses > 0 { Ok(()) } else { local.end_context(simulation, handle) }
+    }
+
+    fn primary_reset(&self, device: CUdevice) -> Outcome {
+        let simulation = self.simulation()?;
+        simulation.device(device)?;
+        let mut local = simulation.local();
+        let primary = local.primary(device)?;
+        primary.uses = 0;
+        let handle = primary.handle;
+        let _ = local.end_context(simulation, handle);
+        Ok(())
+    }
+
+    fn primary_flags(&self, device: CUdevice, flags: u32) -> Outcome {
+        let simulation = self.simulation()?;
+        simulation.device(device)?;
+        if flags & !FLAGS != 0 {
+            return Err(status::INVALID_VALUE);
+        }
+        let mut local = simulation.local();
+        local.primary(device)?.flags = flags;
+        let handle = local.primary(device)?.handle;
+        if let Ok(context) = local.contexts.get_mut(handle) {
+            context.flags = flags;
+        }
+        Ok(())
+    }
+
+    fn pop(&self, to: *mut CUcontext) -> Outcome {
+        if thread::current() == 0 {
+            return Err(status::INVALID_CONTEXT);
+        }
+        self.offer(to, pointer(thread::pop()));
+        Ok(())
+    }
+
+    fn push(&self, context: CUcontext) -> Outcome {
+        let simulation = self.simulation()?;
+        simulation.local().contexts.get(handle(context)).map_err(|_| status::INVALID_CONTEXT)?;
+        if thread::push(handle(context)) { Ok(()) } else { Err(status::INVALID_VALUE) }
+    }
+}
+
+impl Contexts for Driver {
+    fn cuCtxCreate(&self, pctx: *mut CUcontext, flags: c_uint, dev: CUdevice) -> Outcome {
+        self.create(pctx, flags, dev, 3010)
+    }
+
+    fn cuCtxCreate_v2(&self, pctx: *mut CUcontext, flags: c_uint, dev: CUdevice) -> Outcome {
+        self.create(pctx, flags, dev, 3020)
+    }
+
+    fn cuCtxCreate_v3(
+        &self,
+        pctx: *mut CUcontext,
+        params_array: *mut CUexecAffinityParam,
+        num_params: c_int,
+        flags: c_uint,
+        dev: CUdevice,
+    ) -> Outcome {
+        if num_params != 0 && !params_array.is_null() {
+            return Err(status::NOT_SUPPORTED);
+        }
+        self.create(pctx, flags, dev, 3020)
+    }
+
+    fn cuCtxCreate_v4(
+        &self,
+        pctx: *mut CUcontext,
+        ctx_create_params: *mut CUctxCreateParams,
+        flags: c_uint,
+        dev: CUdevice,
+    ) -> Outcome {
+        if !ctx_create_params.is_null() && self.read(ctx_create_params)?.numExecAffinityParams != 0 {
+            return Err(status::NOT_SUPPORTED);
+        }
+        self.create(pctx, flags, dev, 3020)
+    }
+
+    fn cuDevicePrimaryCtxRetain(&self, pctx: *mut CUcontext, dev: CUdevice) -> Outcome {
+        let simulation = self.simulation()?;
+        let device = simulation.device(dev)?;
+        if pctx.is_null() {
+            return Err(status::INVALID_VALUE);
+        }
+        let mut local = simulation.local();
+        let (made, flags) = local.primary(dev).map(|primary| (primary.handle, primary.flags))?;
+        if local.contexts.get(made).is_err() {
+            let context = local.make_context(simulation, device, flags, true)?;
+            local.contexts.put(made, context);
+        }
+        let primary = local.primary(dev)?;
+        primary.uses = primary.uses.saturating_add(1);
+        self.write(pctx, pointer(made))
+    }
+
+    fn cuDevicePrimaryCtxRelease(&self, dev: CUdevice) -> Outcome {
+        self.primary_release(dev)
+    }
+
+    fn cuDevicePrimaryCtxRelease_v2(&self, dev: CUdevice) -> Outcome {
+        self.primary_release(dev)
+    }
+
+    fn cuDevicePrimaryCtxReset(&self, dev: CUdevice) -> Outcome {
+        self.primary_reset(dev)
+    }
+
+    fn cuDevicePrimaryCtxReset_v2(&self, dev: CUdevice) -> Outcome {
+        self.primary_reset(dev)
+    }
+
+    fn cuDevicePrimaryCtxGetState(&self, dev: CUdevice, flags: *mut c_uint, active: *mut c_int) -> Outcome {
+        let simulation = self.simulation()?;
+        simulation.device(dev)?;
+        let mut local = simulation.local();
+        let (made, set) = local.primary(dev).map(|primary| (primary.handle, primary.flags))?;
+        self.write(flags, set)?;
+        self.write(active, c_int::from(local.contexts.get(made).is_ok()))
+    }
+
+    fn cuDevicePrimaryCtxSetFlags(&self, dev: CUdevice, flags: c_uint) -> Outcome {
+        let simulation = self.simulation()?;
+        simulation.device(dev)?;
+        let mut local = simulation.local();
+        let made = local.primary(dev)?.handle;
+        if local.contexts.get(made).is_ok() {
+            return Err(statuses::PRIMARY_CONTEXT_ACTIVE);
+        }
+        drop(local);
+        self.primary_flags(dev, flags)
+    }
+
+    fn cuDevicePrimaryCtxSetFlags_v2(&self, dev: CUdevice, flags: c_uint) -> Outcome {
+        self.primary_flags(dev, flags)
+    }
+
+    fn cuCtxDestroy(&self, ctx: CUcontext) -> Outcome {
+        self.destroy(ctx)
+    }
+
+    fn cuCtxDestroy_v2(&self, ctx: CUcontext) -> Outcome {
+        self.destroy(ctx)
+    }
+
+    fn cuCtxAttach(&self, pctx: *mut CUcontext, flags: c_uint) -> Outcome {
+        if flags != 0 {
+            return Err(status::INVALID_VALUE);
+        }
+        let mut local = self.simulation()?.local();
+        let current = local.current()?.0;
+        let context = local.contexts.get_mut(current)?;
+        context.attached = context.attached.saturating_add(1);
+        self.write(pctx, pointer(current))
+    }
+
+    fn cuCtxDetach(&self, ctx: CUcontext) -> Outcome {
+        let mut local = self.simulation()?.local();
+        let context = local.contexts.get_mut(handle(ctx)).map_err(|_| status::INVALID_CONTEXT)?;
+        context.attached = context.attached.saturating_sub(1);
+        let last = context.attached == 0;
+        drop(local);
+        if last { self.destroy(ctx) } else { Ok(()) }
+    }
+
+    fn cuCtxPopCurrent(&self, pctx: *mut CUcontext) -> Outcome {
+        self.pop(pctx)
+    }
+
+    fn cuCtxPopCurrent_v2(&self, pctx: *mut CUcontext) -> Outcome {
+        self.pop(pctx)
+    }
+
+    fn cuCtxPushCurrent(&self, ctx: CUcontext) -> Outcome {
+        self.push(ctx)
+    }
+
+    fn cuCtxPushCurrent_v2(&self, ctx: CUcontext) -> Outcome {
+        self.push(ctx)
+    }
+
+    fn cuCtxSetCurrent(&self, ctx: CUcontext) -> Outcome {
+        let simulation = self.simulation()?;
+        if !ctx.is_null() {
+            simulation.local().contexts.get(handle(ctx)).map_err(|_| status::INVALID_CONTEXT)?;
+        }
+        thread::replace(handle(ctx));
+        Ok(())
+    }
+
+    fn cuCtxGetCurrent(&self, pctx: *mut CUcontext) -> Outcome {
+        self.write(pctx, pointer(thread::current()))
+    }
+
+    fn cuCtxGetDevice(&self, device: *mut CUdevice) -> Outcome {
+        self.cuCtxGetDevice_v2(device, core::ptr::null_mut())
+    }
+
+    fn cuCtxGetDevice_v2(&self, device: *mut CUdevice, ctx: CUcontext) -> Outcome {
+        let simulation = self.simulation()?;
+        let local = simulation.local();
+        self.write(device, simulation.ordinal(local.context(handle(ctx))?.1.device))
+    }
+
+    fn cuCtxGetApiVersion(&self, ctx: CUcontext, version: *mut c_uint) -> Outcome {
+        let local = self.simulation()?.local();
+        self.write(version, local.context(handle(ctx))?.1.version)
+    }
+
+    fn cuCtxGetId(&self, ctx: CUcontext, ctx_id: *mut c_ulonglong) -> Outcome {
+        let local = self.simulation()?.local();
+        self.write(ctx_id, local.context(handle(ctx))?.1.number)
+    }
+
+    fn cuCtxGetFlags(&self, flags: *mut c_uint) -> Outcome {
+        let local = self.simulation()?.local();
+        self.write(flags, local.current()?.1.flags)
+    }
+
+    fn cuCtxSetFlags(&self, flags: c_uint) -> Outcome {
+        let mut local = self.simulation()?.local();
+        let current = local.current()?.0;
+        local.contexts.get_mut(current)?.flags = flags;
+        Ok(())
+    }
+
+    fn cuCtxGetLimit(&self, pvalue: *mut usize, limit: c_uint) -> Outcome {
+        let local = self.simulation()?.local();
+        let limits = local.current()?.1.limits;
+        let value = limits.get(limit as usize).copied().ok_or(status::INVALID_VALUE)?;
+        self.write(pvalue, value as usize)
+    }
+
+    fn cuCtxSetLimit(&self, limit: c_uint, value: usize) -> Outcome {
+        let simulation = self.simulation()?;
+        let mut local = simulation.local();
+        let (current, context) = local.current()?;
+        let device = context.device;
+        let (mut limits, charged) = (context.limits, context.charged);
+        if limit as usize >= LIMITS {
+            return Err(status::INVALID_VALUE);
+        }
+        if let Some(place) = limits.get_mut(limit as usize) {
+            *place = value as u64;
+        }
+        let wanted = simulation.settings.context_bytes.saturating_add(limits_cost(&limits));
+        if wanted > charged {
+            simulation.grow(device, Kind::Context, wanted - charged)?;
+        } else {
+            simulation.shrink(device, Kind::Context, charged - wanted);
+        }
+        let context = local.contexts.get_mut(current)?;
+        (context.limits, context.charged) = (limits, wanted);
+        Ok(())
+    }
+
+    fn cuCtxGetStreamPriorityRange(
+        &self,
+        least_priority: *mut c_int,
+        greatest_priority: *mut c_int,
+    ) -> Outcome {
+        self.simulation()?.local().current()?;
+        self.offer(least_priority, 0);
+        self.offer(greatest_priority, -5);
+        Ok(())
+    }
+
+    fn cuCtxGetCacheConfig(&self, pconfig: *mut CUfunc_cache) -> Outcome {
+        let local = self.simulation()?.local();
+        self.write(pconfig.cast::<c_uint>(), local.current()?.1.cache)
+    }
+
+    fn cuCtxSetCacheConfig(&self, config: c_uint) -> Outcome {
+        let mut local = self.simulation()?.local();
+        let current = local.current()?.0;
+        local.contexts.get_mut(current)?.cache = config;
+        Ok(())
+    }
+
+    fn cuCtxGetSharedMemConfig(&self, p_config: *mut CUsharedconfig) -> Outcome {
+        let local = self.simulation()?.local();
+        self.write(p_config.cast::<c_uint>(), local.current()?.1.banks)
+    }
+
+    fn cuCtxSetSharedMemConfig(&self, config: c_uint) -> Outcome {
+        let mut local = self.simulation()?.local();
+        let current = local.current()?.0;
+        local.contexts.get_mut(current)?.banks = config;
+        Ok(())
+    }
+
+    fn cuCtxResetPersistingL2Cache(&self) -> Outcome {
+        self.simulation()?.local().current()?;
+        Ok(())
+    }
+
+    fn cuCtxEnablePeerAccess(&self, peer_context: CUcontext, flags: c_uint) -> Outcome {
+        if flags != 0 {
+            return Err(status::INVALID_VALUE);
+        }
+        let mut local = self.simulation()?.local();
+        let pair = (local.current()?.0, local.context(handle(peer_context))?.0);
+        if local.peers.insert(pair) { Ok(()) } else { Err(statuses::PEER_ACCESS_ALREADY_ENABLED) }
+    }
+
+    fn cuCtxDisablePeerAccess(&self, peer_context: CUcontext) -> Outcome {
+        let mut local = self.simulation()?.local();
+        let pair = (local.current()?.0, handle(peer_context));
+        if local.peers.remove(&pair) { Ok(()) } else { Err(statuses::PEER_ACCESS_NOT_ENABLED) }
+    }
+}

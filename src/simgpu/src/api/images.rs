@@ -1,0 +1,108 @@
+//! How does code get from the program into modules and libraries?
+
+use gpuslice_driver::types::*;
+
+use crate::driver::{Driver, Outcome, statuses};
+use crate::image::{ELF, Image, elf_length, is_binary};
+use crate::objects::{handle, pointer};
+
+/// Bytes of the header of an ELF image.
+const ELF_HEADER: usize = 64;
+
+impl Driver {
+    /// What is known of the code behind a pointer.
+    pub(super) fn image(&self, code: *const c_void) -> Result<Image, Status> {
+        let start: [u8; 4] = self.read_start(code)?;
+        if start == ELF {
+            let length = elf_length(self.bytes(code, ELF_HEADER)?).ok_or(statuses::INVALID_IMAGE)?;
+            return Ok(Image::of_elf(self.bytes(code, length)?));
+        }
+        if is_binary(start) {
+            return Ok(Image::default());
+        }
+        let text = self.text(code.cast())?.to_string_lossy();
+        Image::of_text(&text).ok_or(statuses::INVALID_IMAGE)
+    }
+
+    /// The first bytes, not reading over the end of a short text.
+    fn read_start(&self, code: *const c_void) -> Result<[u8; 4], Status> {
+        let mut start = [0; 4];
+        for (index, byte) in start.iter_mut().enumerate() {
+            *byte = self.read_at(code.cast::<u8>(), index)?;
+            if *byte == 0 {
+                break;
+            }
+        }
+        Ok(start)
+    }
+
+    /// What is known of the code in a file.
+    pub(super) fn image_file(&self, name: *const c_char) -> Result<Image, Status> {
+        use std::os::unix::ffi::OsStrExt;
+        let name = std::ffi::OsStr::from_bytes(self.text(name)?.to_bytes());
+        let content = std::fs::read(name).map_err(|_| statuses::FILE_NOT_FOUND)?;
+        if content.starts_with(&ELF) {
+            return Ok(Image::of_elf(&content));
+        }
+        match content.first_chunk() {
+            Some(start) if is_binary(*start) => Ok(Image::default()),
+            _ => Image::of_text(&String::from_utf8_lossy(&content)).ok_or(statuses::INVALID_IMAGE),
+        }
+    }
+
+    /// Loads a module into the current context.
+    pub(super) fn load_module(&self, to: *mut CUmodule, image: Image) -> Outcome {
+        if to.is_null() {
+            return Err(status::INVALID_VALUE);
+        }
+        let simulation = self.simulation()?;
+        let mut local = simulation.local();
+        let context = local.current()?.0;
+        local.unsafe_call()?;
+        let module = local.load(simulation, context, image, 0)?;
+        self.write(to, pointer(module))
+    }
+
+    pub(super) fn module_variable(
+        &self,
+        address: *mut CUdeviceptr,
+        bytes: *mut usize,
+        module: u64,
+        name: *const c_char,
+    ) -> Outcome {
+        let name = self.text(name)?.to_string_lossy();
+        let (found, size) = self.simulation()?.local().variable(module, &name)?;
+        self.offer(address, found);
+        self.offer(bytes, size as usize);
+        Ok(())
+    }
+
+    pub(super) fn library_variable(
+        &self,
+        address: *mut CUdeviceptr,
+        bytes: *mut usize,
+        library: CUlibrary,
+        name: *const c_char,
+    ) -> Outcome {
+        let simulation = self.simulation()?;
+        let module = simulation.local().library_module(simulation, handle(library))?;
+        self.module_variable(address, bytes, module, name)
+    }
+
+    pub(super) fn create_linker(&self, to: *mut CUlinkState) -> Outcome {
+        let mut local = self.simulation()?.local();
+        local.current()?;
+        self.write(to, pointer(local.linkers.add(Vec::new())))
+    }
+
+    /// What a linker makes is the first thing that was added to it: names are all that counts here.
+    pub(super) fn add_to_linker(&self, linker: CUlinkState, data: *mut c_void, size: usize) -> Outcome {
+        let mut local = self.simulation()?.local();
+        let made = local.linkers.get_mut(handle(linker))?;
+        if made.is_empty() {
+            made.extend_from_slice(self.bytes(data, size)?);
+            made.push(0);
+        }
+        Ok(())
+    }
+}

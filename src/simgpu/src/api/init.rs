@@ -1,0 +1,214 @@
+//! What do the functions do that start the driver, look entries up or tell what a device is?
+
+use gpuslice_driver::types::*;
+
+use super::Init;
+use crate::driver::{Driver, Outcome, statuses};
+use crate::lookup::{self, Found};
+use crate::{attributes, config, simulation, texts};
+
+/// What `cuGetProcAddress_v2` tells besides its status.
+mod found {
+    pub(super) const YES: u32 = 0;
+    pub(super) const UNKNOWN: u32 = 1;
+    pub(super) const TOO_OLD: u32 = 2;
+}
+
+impl Driver {
+    fn find(&self, symbol: *const c_char, version: c_int, flags: u64) -> Result<Found, Status> {
+        let own = u32::try_from(config::version()).unwrap_or(0);
+        match lookup::find(self.text(symbol)?.to_bytes(), version, flags, own) {
+            Found::BadFlags => Err(status::INVALID_VALUE),
+            found => Ok(found),
+        }
+    }
+
+    fn uuid(&self, to: *mut CUuuid, device: CUdevice) -> Outcome {
+        let device = self.simulation()?.device(device)?;
+        self.write(to.cast::<[u8; 16]>(), texts::uuid(device))
+    }
+
+    fn bus_text(&self, device: usize) -> String {
+        format!("0000:{:02x}:00.0", texts::bus(device))
+    }
+}
+
+impl Init for Driver {
+    fn cuInit(&self, flags: c_uint) -> Outcome {
+        if flags != 0 {
+            return Err(status::INVALID_VALUE);
+        }
+        simulation::join()
+    }
+
+    fn cuDriverGetVersion(&self, driver_version: *mut c_int) -> Outcome {
+        self.write(driver_version, config::version())
+    }
+
+    fn cuGetExportTable(
+        &self,
+        pp_export_table: *mut *const c_void,
+        p_export_table_id: *const CUuuid,
+    ) -> Outcome {
+        self.read(p_export_table_id.cast::<[u8; 16]>())?;
+        self.write(pp_export_table, core::ptr::null())?;
+        Err(status::INVALID_VALUE)
+    }
+
+    fn cuGetProcAddress(
+        &self,
+        symbol: *const c_char,
+        pfn: *mut *mut c_void,
+        cuda_version: c_int,
+        flags: u64,
+    ) -> Outcome {
+        match self.find(symbol, cuda_version, flags)? {
+            Found::Symbol(symbol) => self.write(pfn, self.address_of(symbol)),
+            _ => Err(statuses::NOT_FOUND),
+        }
+    }
+
+    fn cuGetProcAddress_v2(
+        &self,
+        symbol: *const c_char,
+        pfn: *mut *mut c_void,
+        cuda_version: c_int,
+        flags: u64,
+        symbol_status: *mut CUdriverProcAddressQueryResult,
+    ) -> Outcome {
+        let (address, found) = match self.find(symbol, cuda_version, flags)? {
+            Found::Symbol(symbol) => (self.address_of(symbol), found::YES),
+            Found::TooOld => (core::ptr::null_mut(), found::TOO_OLD),
+            _ => (core::ptr::null_mut(), found::UNKNOWN),
+        };
+        self.write(pfn, address)?;
+        self.offer(symbol_status.cast::<u32>(), found);
+        Ok(())
+    }
+
+    fn cuGetErrorName(&self, error: c_uint, p_str: *mut *const c_char) -> Outcome {
+        let found = texts::status(error);
+        self.write(p_str, found.map_or(core::ptr::null(), |(name, _)| name.as_ptr()))?;
+        found.map(|_| ()).ok_or(status::INVALID_VALUE)
+    }
+
+    fn cuGetErrorString(&self, error: c_uint, p_str: *mut *const c_char) -> Outcome {
+        let found = texts::status(error);
+        self.write(p_str, found.map_or(core::ptr::null(), |(_, text)| text.as_ptr()))?;
+        found.map(|_| ()).ok_or(status::INVALID_VALUE)
+    }
+
+    fn cuDeviceGetCount(&self, count: *mut c_int) -> Outcome {
+        self.write(count, self.simulation()?.visible.len() as c_int)
+    }
+
+    fn cuDeviceGet(&self, device: *mut CUdevice, ordinal: c_int) -> Outcome {
+        self.simulation()?.device(ordinal)?;
+        self.write(device, ordinal)
+    }
+
+    fn cuDeviceGetAttribute(&self, pi: *mut c_int, attrib: c_uint, dev: CUdevice) -> Outcome {
+        let device = self.simulation()?.device(dev)?;
+        self.write(pi, attributes::device(attrib, device).ok_or(status::INVALID_VALUE)?)
+    }
+
+    fn cuDeviceGetName(&self, name: *mut c_char, len: c_int, dev: CUdevice) -> Outcome {
+        self.simulation()?.device(dev)?;
+        self.write_text(name, usize::try_from(len).unwrap_or(0), texts::DEVICE_NAME)
+    }
+
+    fn cuDeviceGetUuid(&self, uuid: *mut CUuuid, dev: CUdevice) -> Outcome {
+        self.uuid(uuid, dev)
+    }
+
+    fn cuDeviceGetUuid_v2(&self, uuid: *mut CUuuid, dev: CUdevice) -> Outcome {
+        self.uuid(uuid, dev)
+    }
+
+    fn cuDeviceGetLuid(&self, _luid: *mut c_char, _mask: *mut c_uint, dev: CUdevice) -> Outcome {
+        self.simulation()?.device(dev)?;
+        Err(status::NOT_SUPPORTED)
+    }
+
+    fn cuDeviceGetPCIBusId(&self, pci_bus_id: *mut c_char, len: c_int, dev: CUdevice) -> Outcome {
+        let device = self.simulation()?.device(dev)?;
+        self.write_text(pci_bus_id, usize::try_from(len).unwrap_or(0), &self.bus_text(device))
+    }
+
+    fn cuDeviceGetByPCIBusId(&self, dev: *mut CUdevice, pci_bus_id: *const c_char) -> Outcome {
+        let simulation = self.simulation()?;
+        let wanted = self.text(pci_bus_id)?.to_string_lossy().to_ascii_lowercase();
+        let wanted = wanted.trim_start_matches("0000:").trim_end_matches(".0").to_owned();
+        let named = |device: &usize| format!("{:02x}:00", texts::bus(*device)) == wanted;
+        let device = simulation.visible.iter().copied().find(named).ok_or(statuses::INVALID_DEVICE)?;
+        self.write(dev, simulation.ordinal(device))
+    }
+
+    fn cuDeviceComputeCapability(&self, major: *mut c_int, minor: *mut c_int, dev: CUdevice) -> Outcome {
+        self.cuDeviceGetAttribute(major, 75, dev)?;
+        self.cuDeviceGetAttribute(minor, 76, dev)
+    }
+
+    fn cuDeviceCanAccessPeer(
+        &self,
+        can_access_peer: *mut c_int,
+        dev: CUdevice,
+        peer_dev: CUdevice,
+    ) -> Outcome {
+        let simulation = self.simulation()?;
+        let (one, other) = (simulation.device(dev)?, simulation.device(peer_dev)?);
+        self.write(can_access_peer, c_int::from(one != other))
+    }
+
+    fn cuDeviceGetP2PAttribute(
+        &self,
+        value: *mut c_int,
+        attrib: c_uint,
+        src_device: CUdevice,
+        dst_device: CUdevice,
+    ) -> Outcome {
+        let simulation = self.simulation()?;
+        if simulation.device(src_device)? == simulation.device(dst_device)? {
+            return Err(statuses::INVALID_DEVICE);
+        }
+        // Rank 0; access, native atomics and arrays in each other's memory are possible.
+        let answer = match attrib {
+            1 => 0,
+            2..=5 => 1,
+            _ => return Err(status::INVALID_VALUE),
+        };
+        self.write(value, answer)
+    }
+
+    fn cuDeviceGetProperties(&self, prop: *mut CUdevprop, dev: CUdevice) -> Outcome {
+        let device = self.simulation()?.device(dev)?;
+        let of = |attribute| attributes::device(attribute, device).unwrap_or(0);
+        let numbers = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14].map(of);
+        const _: () = assert!(size_of::<CUdevprop>() == size_of::<[c_int; 14]>());
+        self.write(prop.cast::<[c_int; 14]>(), numbers)
+    }
+
+    fn cuDeviceGetTexture1DLinearMaxWidth(
+        &self,
+        max_width_in_elements: *mut usize,
+        _format: c_uint,
+        _num_channels: c_uint,
+        dev: CUdevice,
+    ) -> Outcome {
+        self.simulation()?.device(dev)?;
+        self.write(max_width_in_elements, 1 << 28)
+    }
+
+    fn cuDeviceGetExecAffinitySupport(&self, pi: *mut c_int, _kind: c_uint, dev: CUdevice) -> Outcome {
+        self.simulation()?.device(dev)?;
+        self.write(pi, 0)
+    }
+
+    fn cuProfilerStart(&self) -> Outcome {
+        self.simulation()?.local().current().map(|_| ())
+    }
+
+    fn cuProfilerStop(&self) -> Outcome {
+        self.simulation()?.local().current().map(|_| ())
+    }
+}

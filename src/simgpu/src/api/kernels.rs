@@ -1,0 +1,173 @@
+//! How are kernels submitted, and how many fit?
+
+use gpuslice_driver::types::*;
+
+use crate::attributes;
+use crate::driver::{Driver, Outcome, statuses};
+use crate::graphs::{Launch, Op};
+use crate::host::Duty;
+use crate::objects::handle;
+use crate::submit::{On, Wait};
+
+/// Shape of a launch: grid, block, shared memory.
+pub(super) type Extent = ([u32; 3], [u32; 3], u32);
+
+/// Which share of the device, in thousandths, a launch fills at the most.
+fn occupancy((grid, block, _): &Extent) -> u16 {
+    let product =
+        |sizes: &[u32; 3]| sizes.iter().fold(1_u64, |all, size| all.saturating_mul(u64::from(*size)));
+    let threads = product(grid).saturating_mul(product(block));
+    let all = u64::from(attributes::PROCESSORS) * u64::from(attributes::THREADS_PER_PROCESSOR);
+    threads.saturating_mul(1000).div_ceil(all).clamp(1, 1000) as u16
+}
+
+fn check((grid, block, shared): &Extent) -> Outcome {
+    let [_, grid_y, grid_z] = *grid;
+    let threads = block.iter().fold(1_u64, |all, size| all.saturating_mul(u64::from(*size)));
+    let zero = grid.iter().chain(block).any(|size| *size == 0);
+    let large = grid_y > 65_535 || grid_z > 65_535 || threads > u64::from(attributes::THREADS_PER_BLOCK);
+    if zero || large || *shared > attributes::SHARED_OPT_IN { Err(status::INVALID_VALUE) } else { Ok(()) }
+}
+
+impl Driver {
+    /// A launch of a function or kernel, checked.
+    pub(super) fn launch(
+        &self,
+        function: CUfunction,
+        extent: Extent,
+        params: usize,
+        extra: usize,
+    ) -> Result<Launch, Status> {
+        check(&extent)?;
+        if params != 0 && extra != 0 {
+            return Err(status::INVALID_VALUE);
+        }
+        let simulation = self.simulation()?;
+        let mut local = simulation.local();
+        let function = local.launchable(simulation, handle(function))?;
+        let ns = local.code.functions.get(function)?.ns;
+        let (occupancy, (grid, block, shared)) = (occupancy(&extent), extent);
+        Ok(Launch { function, grid, block, shared, params, extra, ns, occupancy })
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the interface's own")]
+    pub(super) fn launch_on(
+        &self,
+        on: On,
+        function: CUfunction,
+        extent: Extent,
+        params: *mut *mut c_void,
+        extra: *mut *mut c_void,
+    ) -> Outcome {
+        let launch = self.launch(function, extent, params.addr(), extra.addr())?;
+        let simulation = self.simulation()?;
+        let (stream, _) = self.stream(on)?;
+        {
+            let local = simulation.local();
+            let context = local.streams.streams.get(stream)?.context;
+            if local.code.functions.get(launch.function)?.context != context {
+                return Err(statuses::INVALID_HANDLE);
+            }
+        }
+        self.submit(on, &Op::Kernel(launch), Wait::No)
+    }
+
+    pub(super) fn launch_config(
+        &self,
+        config: *const CUlaunchConfig,
+        function: CUfunction,
+        params: *mut *mut c_void,
+        extra: *mut *mut c_void,
+        per_thread: bool,
+    ) -> Outcome {
+        let config = self.read(config)?;
+        let grid = [config.gridDimX, config.gridDimY, config.gridDimZ];
+        let block = [config.blockDimX, config.blockDimY, config.blockDimZ];
+        let on = On(handle(config.hStream), per_thread);
+        self.launch_on(on, function, (grid, block, config.sharedMemBytes), params, extra)
+    }
+
+    pub(super) fn launch_classic(&self, function: CUfunction, width: c_int, height: c_int, stream: CUstream) -> Outcome {
+        let (block, shared) = {
+            let local = self.simulation()?.local();
+            local.code.functions.get(handle(function)).map(|function| (function.block, function.shared))?
+        };
+        let size = |value: c_int| u32::try_from(value).map_err(|_| status::INVALID_VALUE);
+        let grid = [size(width)?, size(height)?, 1];
+        let none = core::ptr::null_mut();
+        self.launch_on(On::legacy(stream), function, (grid, block, shared), none, none)
+    }
+
+    /// A launch over several devices: one on each, with nothing to keep them in step.
+    pub(super) fn launch_multi(&self, list: *mut CUDA_LAUNCH_PARAMS, count: c_uint) -> Outcome {
+        for index in 0..count as usize {
+            let one = self.read_at(list, index)?;
+            let grid = [one.gridDimX, one.gridDimY, one.gridDimZ];
+            let block = [one.blockDimX, one.blockDimY, one.blockDimZ];
+            let extent = (grid, block, one.sharedMemBytes);
+            self.launch_on(
+                On::legacy(one.hStream),
+                one.function,
+                extent,
+                one.kernelParams,
+                core::ptr::null_mut(),
+            )?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn host_function(&self, on: On, function: CUhostFn, data: *mut c_void) -> Outcome {
+        if function.is_none() {
+            return Err(status::INVALID_VALUE);
+        }
+        self.submit(on, &Op::Host(function, data.expose_provenance()), Wait::No)
+    }
+
+    pub(super) fn callback(&self, on: On, callback: CUstreamCallback, data: *mut c_void, flags: c_uint) -> Outcome {
+        if callback.is_none() || flags != 0 {
+            return Err(status::INVALID_VALUE);
+        }
+        let simulation = self.simulation()?;
+        let (stream, place) = self.stream(on)?;
+        let context = {
+            let mut local = simulation.local();
+            local.refuse_capturing(stream)?;
+            local.streams.streams.get(stream)?.context
+        };
+        self.put_duty(simulation, context, place, Duty::Callback(callback, on.0, data.expose_provenance()))
+    }
+
+    /// How many blocks of a size one multiprocessor holds at a time.
+    pub(super) fn resident(&self, function: CUfunction, block: c_int, shared: usize) -> Result<u32, Status> {
+        let simulation = self.simulation()?;
+        simulation.local().launchable(simulation, handle(function))?;
+        let block =
+            u32::try_from(block).ok().filter(|size| (1..=attributes::THREADS_PER_BLOCK).contains(size));
+        let block = block.ok_or(status::INVALID_VALUE)?;
+        let warps = attributes::THREADS_PER_PROCESSOR / (block.next_multiple_of(32));
+        let by_shared = match u32::try_from(shared).unwrap_or(u32::MAX) {
+            0 => u32::MAX,
+            // Every block takes a kilobyte more than it asks for.
+            bytes => attributes::SHARED_PER_PROCESSOR / bytes.saturating_add(1024),
+        };
+        Ok(warps.min(by_shared).min(attributes::BLOCKS_PER_PROCESSOR))
+    }
+
+    pub(super) fn best_block(
+        &self,
+        grid: *mut c_int,
+        block: *mut c_int,
+        function: CUfunction,
+        shared: usize,
+        limit: c_int,
+    ) -> Outcome {
+        let limit = if limit <= 0 { 1024 } else { limit.min(1024) };
+        let blocks = self.resident(function, limit, shared)?;
+        self.write(block, limit)?;
+        self.write(grid, (blocks * attributes::PROCESSORS) as c_int)
+    }
+
+    pub(super) fn set_parameter(&self, function: CUfunction) -> Outcome {
+        self.simulation()?.local().code.functions.get(handle(function)).map(|_| ())
+    }
+}

@@ -1,0 +1,11 @@
+//! How are many functions written that differ only in their names and arguments?
+
+/// Methods of one line each: `name(argument: type) => expression;`.
+macro_rules! methods {
+    ($this:ident; $( $name:ident ( $($arg:ident: $ty:ty),* $(,)? ) => $body:expr; )*) => { $(
+        fn $name(&$this, $($arg: $ty),*) -> crate::driver::Outcome {
+            $body
+        }
+    )* };
+}
+pub(super) use methods;

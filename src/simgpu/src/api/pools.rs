@@ -1,0 +1,230 @@
+//! What do the functions do that allocate in stream order?
+
+use gpuslice_driver::types::*;
+
+use super::Pools;
+use super::methods::methods;
+use crate::driver::{Driver, Outcome};
+use crate::engine::Work;
+use crate::graphs::Op;
+use crate::objects::{handle, pointer};
+use crate::pool::{Freed, Pool};
+use crate::regions::Origin;
+use crate::submit::On;
+use crate::vmm::device_of;
+
+/// `CUmemPool_attribute`.
+mod attribute {
+    pub(super) const THRESHOLD: u32 = 4;
+    pub(super) const RESERVED: u32 = 5;
+    pub(super) const RESERVED_HIGH: u32 = 6;
+    pub(super) const USED: u32 = 7;
+    pub(super) const USED_HIGH: u32 = 8;
+    pub(super) const ALLOCATION_TYPE: u32 = 9;
+    pub(super) const HANDLE_TYPES: u32 = 10;
+    pub(super) const LOCATION_ID: u32 = 11;
+    pub(super) const LOCATION_TYPE: u32 = 12;
+    pub(super) const MOST: u32 = 13;
+    pub(super) const DECOMPRESSION: u32 = 14;
+}
+
+impl Driver {
+    fn allocate_async(
+        &self,
+        to: *mut CUdeviceptr,
+        size: usize,
+        pool: Option<CUmemoryPool>,
+        on: On,
+    ) -> Outcome {
+        if to.is_null() {
+            return Err(status::INVALID_VALUE);
+        }
+        let simulation = self.simulation()?;
+        let mut local = simulation.local();
+        let stream = local.stream(simulation, on.0, on.1)?;
+        local.refuse_implicit(stream)?;
+        let found = local.streams.streams.get(stream)?;
+        let (context, device) = (found.context, found.place.device);
+        let pool = match pool {
+            Some(pool) => handle(pool),
+            None => local.pools.current_of(device, simulation.ordinal(device)),
+        };
+        let size = size as u64;
+        if local.capture_of(stream)?.is_some() {
+            let device = local.pools.get(pool)?.device.unwrap_or(device);
+            let address = local.graph_address(simulation, size)?;
+            local.capture(stream, &Op::Alloc { address, size, device })?;
+            return self.write(to, address);
+        }
+        let address = local.pool_allocate(simulation, pool, size, stream, context)?;
+        self.write(to, address)
+    }
+
+    /// Frees in stream order what a pool, a graph or `cuMemAlloc` made.
+    pub(super) fn free_async(&self, address: CUdeviceptr, stream: CUstream, per_thread: bool) -> Outcome {
+        let simulation = self.simulation()?;
+        let mut local = simulation.local();
+        let on = On(handle(stream), per_thread);
+        let stream = local.stream(simulation, on.0, on.1)?;
+        local.refuse_implicit(stream)?;
+        if address == 0 {
+            return Ok(());
+        }
+        if local.capture(stream, &Op::Free(address))?.is_some() {
+            return Ok(());
+        }
+        let origin = local.regions.at(address).ok_or(status::INVALID_VALUE)?.origin;
+        let place = local.streams.streams.get(stream)?.place;
+        drop(local);
+        let ticket = simulation.enqueue(place, Work::Marker)?;
+        let mut local = simulation.local();
+        match origin {
+            Origin::Pool(_) => {
+                let freed = Freed { device: place.device, stream, ticket };
+                local.pool_free(simulation, address, Some(freed))
+            }
+            Origin::Graph => local.free_graph_block(simulation, address),
+            Origin::Linear | Origin::Low | Origin::Managed => local.free(simulation, address),
+            _ => Err(status::INVALID_VALUE),
+        }
+    }
+
+    fn create_pool(&self, to: *mut CUmemoryPool, properties: *const CUmemPoolProps) -> Outcome {
+        let simulation = self.simulation()?;
+        let given: PoolProperties = self.read(properties.cast())?;
+        if !matches!(given.kind, 1 | 2) {
+            return Err(status::INVALID_VALUE);
+        }
+        let location = (given.location.kind, given.location.id);
+        let mut pool = Pool::new(device_of(simulation, location)?, location);
+        pool.allocation_type = given.kind;
+        pool.handle_types = given.handle_types;
+        pool.most = given.max_size as u64;
+        self.write(to, pointer(simulation.local().pools.pools.add(pool)))
+    }
+
+    /// The pool of a location: only devices have one.
+    fn location_pool(&self, location: *mut CUmemLocation, is_default: bool) -> Result<u64, Status> {
+        let simulation = self.simulation()?;
+        let location = self.read(location)?;
+        let device = device_of(simulation, (location.kind, location.id))?.ok_or(status::NOT_SUPPORTED)?;
+        let mut local = simulation.local();
+        let ordinal = simulation.ordinal(device);
+        Ok(if is_default {
+            local.pools.default_of(device, ordinal)
+        } else {
+            local.pools.current_of(device, ordinal)
+        })
+    }
+
+    fn use_pool(&self, device: usize, pool: CUmemoryPool) -> Outcome {
+        let mut local = self.simulation()?.local();
+        if local.pools.get(handle(pool))?.device != Some(device) {
+            return Err(status::INVALID_VALUE);
+        }
+        local.pools.set_current(device, handle(pool));
+        Ok(())
+    }
+
+    fn pool_attribute(&self, pool: CUmemoryPool, number: c_uint, to: *mut c_void) -> Outcome {
+        let simulation = self.simulation()?;
+        let mut local = simulation.local();
+        let pool = local.settled(simulation, handle(pool))?;
+        let word = to.cast::<u64>();
+        let int = to.cast::<u32>();
+        match number {
+            1..=3 => self.write(int, pool.policies.get(number as usize - 1).copied().unwrap_or(0)),
+            attribute::THRESHOLD => self.write(word, pool.threshold),
+            attribute::RESERVED => self.write(word, pool.reserved()),
+            attribute::RESERVED_HIGH => self.write(word, pool.reserved_high),
+            attribute::USED => self.write(word, pool.used()),
+            attribute::USED_HIGH => self.write(word, pool.used_high),
+            attribute::ALLOCATION_TYPE => self.write(int, pool.allocation_type),
+            attribute::HANDLE_TYPES => self.write(int, pool.handle_types),
+            attribute::LOCATION_ID => self.write(to.cast::<c_int>(), pool.location.1),
+            attribute::LOCATION_TYPE => self.write(int, pool.location.0),
+            attribute::MOST => self.write(word, pool.most),
+            attribute::DECOMPRESSION => self.write(int, 0),
+            _ => Err(status::INVALID_VALUE),
+        }
+    }
+
+    fn set_pool_attribute(&self, pool: CUmemoryPool, number: c_uint, from: *mut c_void) -> Outcome {
+        let mut local = self.simulation()?.local();
+        let pool = local.pools.get_mut(handle(pool))?;
+        match number {
+            1..=3 => {
+                let value = self.read(from.cast::<u32>())?;
+                if let Some(policy) = pool.policies.get_mut(number as usize - 1) {
+                    *policy = u32::from(value != 0);
+                }
+            }
+            attribute::THRESHOLD => pool.threshold = self.read(from.cast::<u64>())?,
+            // A high-water mark can be set to nothing but zero: it starts again from what is in use.
+            attribute::RESERVED_HIGH if self.read(from.cast::<u64>())? == 0 => {
+                pool.reserved_high = pool.reserved()
+            }
+            attribute::USED_HIGH if self.read(from.cast::<u64>())? == 0 => pool.used_high = pool.used(),
+            _ => return Err(status::INVALID_VALUE),
+        }
+        Ok(())
+    }
+
+    fn pool_of(&self, device: CUdevice, is_default: bool, to: *mut CUmemoryPool) -> Outcome {
+        let mut location = CUmemLocation { kind: 1, id: device };
+        let pool = self.location_pool(&raw mut location, is_default)?;
+        self.write(to, pointer(pool))
+    }
+}
+
+impl Pools for Driver {
+    methods! { self;
+        cuMemAllocAsync(dptr: *mut CUdeviceptr, bytesize: usize, h_stream: CUstream) =>
+            self.allocate_async(dptr, bytesize, None, On::legacy(h_stream));
+        cuMemAllocAsync_ptsz(dptr: *mut CUdeviceptr, bytesize: usize, h_stream: CUstream) =>
+            self.allocate_async(dptr, bytesize, None, On::per_thread(h_stream));
+        cuMemAllocFromPoolAsync(dptr: *mut CUdeviceptr, bytesize: usize, pool: CUmemoryPool, h_stream: CUstream) =>
+            self.allocate_async(dptr, bytesize, Some(pool), On::legacy(h_stream));
+        cuMemAllocFromPoolAsync_ptsz(dptr: *mut CUdeviceptr, bytesize: usize, pool: CUmemoryPool, h_stream: CUstream) =>
+            self.allocate_async(dptr, bytesize, Some(pool), On::per_thread(h_stream));
+
+        cuDeviceGetDefaultMemPool(pool_out: *mut CUmemoryPool, dev: CUdevice) => self.pool_of(dev, true, pool_out);
+        cuDeviceGetMemPool(pool: *mut CUmemoryPool, dev: CUdevice) => self.pool_of(dev, false, pool);
+        cuDeviceSetMemPool(dev: CUdevice, pool: CUmemoryPool) => {
+            let device = self.simulation()?.device(dev)?;
+            self.use_pool(device, pool)
+        };
+        cuMemGetDefaultMemPool(pool_out: *mut CUmemoryPool, location: *mut CUmemLocation, _kind: c_uint) =>
+            self.write(pool_out, pointer(self.location_pool(location, true)?));
+        cuMemGetMemPool(pool: *mut CUmemoryPool, location: *mut CUmemLocation, _kind: c_uint) =>
+            self.write(pool, pointer(self.location_pool(location, false)?));
+        cuMemSetMemPool(location: *mut CUmemLocation, _kind: c_uint, pool: CUmemoryPool) => {
+            let simulation = self.simulation()?;
+            let location = self.read(location)?;
+            let device = device_of(simulation, (location.kind, location.id))?.ok_or(status::NOT_SUPPORTED)?;
+            self.use_pool(device, pool)
+        };
+        cuMemPoolCreate(pool: *mut CUmemoryPool, pool_props: *const CUmemPoolProps) =>
+            self.create_pool(pool, pool_props);
+        cuMemPoolDestroy(pool: CUmemoryPool) => {
+            let simulation = self.simulation()?;
+            simulation.local().end_pool(simulation, handle(pool))
+        };
+        cuMemPoolTrimTo(pool: CUmemoryPool, min_bytes_to_keep: usize) => {
+            let simulation = self.simulation()?;
+            let mut local = simulation.local();
+            local.pools.get(handle(pool))?;
+            local.trim_pool(simulation, handle(pool), Some(min_bytes_to_keep as u64))
+        };
+        cuMemPoolGetAttribute(pool: CUmemoryPool, attr: c_uint, value: *mut c_void) =>
+            self.pool_attribute(pool, attr, value);
+        cuMemPoolSetAttribute(pool: CUmemoryPool, attr: c_uint, value: *mut c_void) =>
+            self.set_pool_attribute(pool, attr, value);
+        cuMemPoolSetAccess(pool: CUmemoryPool, _map: *const CUmemAccessDesc, _count: usize) =>
+            self.simulation()?.local().pools.get(handle(pool)).map(|_| ());
+        cuMemPoolGetAccess(flags: *mut CUmemAccess_flags, mem_pool: CUmemoryPool, _location: *mut CUmemLocation) => {
+            self.simulation()?.local().pools.get(handle(mem_pool))?;
+            self.write(flags.cast::<u32>(), 3)
+        };
+    }
+}

@@ -1,0 +1,211 @@
+//! How are the many ways to describe a copy brought into one form?
+
+use gpuslice_driver::types::*;
+
+use crate::driver::{Driver, Outcome};
+use crate::graphs::Op;
+use crate::movement::{End, Movement, Side};
+use crate::objects::handle;
+use crate::submit::{On, Wait};
+
+/// An end in device memory.
+pub(super) fn device(address: u64) -> End {
+    End::flat(Side::Device(address))
+}
+
+/// An end in host memory.
+pub(super) fn host<T>(address: *const T) -> End {
+    End::flat(Side::Host(address.expose_provenance() as u64))
+}
+
+/// An end in an array.
+pub(super) fn array(of: CUarray, offset: u64) -> End {
+    End::at(Side::Array(handle(of)), offset)
+}
+
+/// `CUmemorytype`.
+mod memory {
+    pub(super) const HOST: u32 = 1;
+    pub(super) const DEVICE: u32 = 2;
+    pub(super) const ARRAY: u32 = 3;
+    pub(super) const UNIFIED: u32 = 4;
+}
+
+/// One side of `CUDA_MEMCPY2D`, its kind as a number.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Side2 {
+    x: usize,
+    y: usize,
+    kind: u32,
+    host: usize,
+    device: u64,
+    array: usize,
+    pitch: usize,
+}
+
+/// `CUDA_MEMCPY2D`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Copy2 {
+    from: Side2,
+    to: Side2,
+    width: usize,
+    height: usize,
+}
+
+/// One side of `CUDA_MEMCPY3D`. The reserved word is the context in `CUDA_MEMCPY3D_PEER`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Side3 {
+    x: usize,
+    y: usize,
+    z: usize,
+    lod: usize,
+    kind: u32,
+    host: usize,
+    device: u64,
+    array: usize,
+    reserved: usize,
+    pitch: usize,
+    height: usize,
+}
+
+/// `CUDA_MEMCPY3D`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Copy3 {
+    from: Side3,
+    to: Side3,
+    width: usize,
+    height: usize,
+    depth: usize,
+}
+
+const _: () = assert!(size_of::<Copy2>() == size_of::<CUDA_MEMCPY2D>());
+const _: () = assert!(size_of::<Copy3>() == size_of::<CUDA_MEMCPY3D>());
+const _: () = assert!(size_of::<Copy3>() == size_of::<CUDA_MEMCPY3D_PEER>());
+
+impl Driver {
+    fn side(&self, kind: u32, host: usize, device: u64, array: usize) -> Result<Side, Status> {
+        match kind {
+            memory::HOST => Ok(Side::Host(host as u64)),
+            memory::DEVICE => Ok(Side::Device(device)),
+            memory::UNIFIED => Ok(self.simulation()?.local().either(device)),
+            memory::ARRAY => {
+                self.simulation()?.local().check_array(array as u64)?;
+                Ok(Side::Array(array as u64))
+            }
+            _ => Err(status::INVALID_VALUE),
+        }
+    }
+
+    fn end_2d(&self, side: &Side2) -> Result<End, Status> {
+        let found = self.side(side.kind, side.host, side.device, side.array)?;
+        let (x, y) = (side.x as u64, side.y as u64);
+        Ok(End { side: found, x, y, z: 0, pitch: side.pitch as u64, height: 0 })
+    }
+
+    fn end_3d(&self, side: &Side3) -> Result<End, Status> {
+        let found = self.side(side.kind, side.host, side.device, side.array)?;
+        let (x, y, z) = (side.x as u64, side.y as u64, side.z as u64);
+        Ok(End { side: found, x, y, z, pitch: side.pitch as u64, height: side.height as u64 })
+    }
+
+    /// The movement that a two-dimensional copy describes.
+    pub(super) fn movement_2d(&self, copy: *const CUDA_MEMCPY2D) -> Result<Movement, Status> {
+        let copy: Copy2 = self.read(copy.cast())?;
+        let (mut from, mut to) = (self.end_2d(&copy.from)?, self.end_2d(&copy.to)?);
+        let width = copy.width as u64;
+        for end in [&mut from, &mut to] {
+            // A pitch of zero stands for rows without a gap.
+            end.pitch = if end.pitch == 0 { width } else { end.pitch };
+        }
+        Ok(Movement::Copy { to, from, width, height: copy.height as u64, depth: 1 })
+    }
+
+    /// The movement that a three-dimensional copy describes.
+    pub(super) fn movement_3d(&self, copy: *const CUDA_MEMCPY3D) -> Result<Movement, Status> {
+        let copy: Copy3 = self.read(copy.cast())?;
+        let (mut from, mut to) = (self.end_3d(&copy.from)?, self.end_3d(&copy.to)?);
+        let (width, height) = (copy.width as u64, copy.height as u64);
+        for end in [&mut from, &mut to] {
+            end.pitch = if end.pitch == 0 { width } else { end.pitch };
+            end.height = if end.height == 0 { height } else { end.height };
+        }
+        Ok(Movement::Copy { to, from, width, height, depth: copy.depth as u64 })
+    }
+
+    fn move_bytes(&self, on: On, movement: Movement, wait: Wait) -> Outcome {
+        let context = self.simulation()?.local().current().map(|_| ());
+        // A stream brings its context with it; only default streams need a current one.
+        if on.0 < 3 {
+            context?;
+        }
+        if let Movement::Copy { width, height, depth, .. } = movement
+            && width.saturating_mul(height).saturating_mul(depth) == 0
+        {
+            return Ok(());
+        }
+        self.submit(on, &Op::Move(movement), wait)
+    }
+
+    /// A copy of a run of bytes.
+    pub(super) fn copy(&self, on: On, to: End, from: End, width: u64, wait: Wait) -> Outcome {
+        self.move_bytes(on, Movement::Copy { to, from, width, height: 1, depth: 1 }, wait)
+    }
+
+    /// A copy between pointers that may be the host's or the device's.
+    pub(super) fn copy_any(&self, on: On, to: u64, from: u64, width: u64, wait: Wait) -> Outcome {
+        let (to, from) = {
+            let local = self.simulation()?.local();
+            (local.either(to), local.either(from))
+        };
+        self.move_bytes(on, Movement::run(to, from, width), wait)
+    }
+
+    pub(super) fn copy_batch(
+        &self,
+        on: On,
+        to: *mut CUdeviceptr,
+        from: *mut CUdeviceptr,
+        sizes: *mut usize,
+        count: usize,
+    ) -> Outcome {
+        for index in 0..count {
+            let (to, from) = (self.read_at(to, index)?, self.read_at(from, index)?);
+            self.copy_any(on, to, from, self.read_at(sizes, index)? as u64, Wait::No)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn copy_2d(&self, on: On, copy: *const CUDA_MEMCPY2D, wait: Wait) -> Outcome {
+        self.move_bytes(on, self.movement_2d(copy)?, wait)
+    }
+
+    pub(super) fn copy_3d(&self, on: On, copy: *const CUDA_MEMCPY3D, wait: Wait) -> Outcome {
+        self.move_bytes(on, self.movement_3d(copy)?, wait)
+    }
+
+    pub(super) fn copy_3d_peer(&self, on: On, copy: *const CUDA_MEMCPY3D_PEER, wait: Wait) -> Outcome {
+        self.move_bytes(on, self.movement_3d(copy.cast())?, wait)
+    }
+
+    /// A fill of `extent` elements of a value of so many bytes.
+    pub(super) fn fill(
+        &self,
+        on: On,
+        to: u64,
+        pitch: u64,
+        (value, element): (u32, u64),
+        (width, height): (u64, u64),
+    ) -> Outcome {
+        if to % element != 0 {
+            return Err(status::INVALID_VALUE);
+        }
+        if width == 0 || height == 0 {
+            return Ok(());
+        }
+        self.move_bytes(on, Movement::Fill { to, pitch, value, element, width, height }, Wait::No)
+    }
+}

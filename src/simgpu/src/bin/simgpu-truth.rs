@@ -1,0 +1,84 @@
+//! `simgpu-truth`: what really happened on the simulated devices, and faults switched on while programs run.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool")]
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use simgpu::faults;
+use simgpu::state::file::{Shared, default_path};
+use simgpu::state::json::report;
+
+const USAGE: &str = "\
+Usage: simgpu-truth [--state PATH] [--reset | --reset-peaks | --faults SPEC | --path]
+
+Without an option: prints the ground truth as one JSON object. Dead processes hold nothing in it.
+  --state PATH    the state file; otherwise SIMGPU_STATE, otherwise /dev/shm/simgpu-<uid>
+  --reset         forgets everything, if no process lives; the file goes
+  --reset-peaks   peaks start again from what is held now, dead processes are forgotten
+  --faults SPEC   replaces the faults for all processes, e.g. 'cuMemAlloc_v2=2@3;cuInit=delay:500ms'; '' ends them
+  --path          prints where the state file is
+Example: SIMGPU_STATE=/dev/shm/test simgpu-truth | jq .devices[0].held";
+
+enum Wish {
+    Report,
+    Reset,
+    ResetPeaks,
+    Faults(String),
+    Path,
+}
+
+fn wish() -> Result<(Wish, PathBuf), String> {
+    let (mut wish, mut path) = (Wish::Report, default_path());
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        let mut value = || arguments.next().ok_or(format!("{argument} needs a value"));
+        match argument.as_str() {
+            "--state" => path = value()?.into(),
+            "--faults" => wish = Wish::Faults(value()?),
+            "--reset" => wish = Wish::Reset,
+            "--reset-peaks" => wish = Wish::ResetPeaks,
+            "--path" => wish = Wish::Path,
+            _ => return Err(USAGE.to_owned()),
+        }
+    }
+    Ok((wish, path))
+}
+
+fn run() -> Result<(), String> {
+    let (wish, path) = wish()?;
+    if matches!(wish, Wish::Path) {
+        println!("{}", path.display());
+        return Ok(());
+    }
+    let faulty = format!("{}: ", path.display());
+    let shared = match Shared::open_existing(&path) {
+        Err(error) if matches!(wish, Wish::Reset) && error.kind() == std::io::ErrorKind::NotFound => {
+            return Ok(());
+        }
+        other => other.map_err(|error| faulty.clone() + &error.to_string())?,
+    };
+    let mut state = shared.lock();
+    match wish {
+        Wish::Report | Wish::Path => println!("{}", report(&mut state)),
+        Wish::Reset => {
+            state.purge(None);
+            if state.inhabited() {
+                return Err(faulty + "processes live");
+            }
+            std::fs::remove_file(&path).map_err(|error| faulty + &error.to_string())?;
+        }
+        Wish::ResetPeaks => state.reset_peaks(),
+        Wish::Faults(text) => shared.faults().set(&faults::parse(&text).map_err(|error| error.to_string())?),
+    }
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! What time is it?
+
+/// Nanoseconds of the monotonic clock, which all processes of the machine share.
+#[must_use]
+pub(crate) fn now() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes one structure.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// Sleeps until an instant of [`now`].
+pub(crate) fn sleep_until(instant: u64) {
+    let seconds = libc::time_t::try_from(instant / 1_000_000_000).unwrap_or(libc::time_t::MAX);
+    let nanos = libc::c_long::try_from(instant % 1_000_000_000).unwrap_or(0);
+    let time = libc::timespec { tv_sec: seconds, tv_nsec: nanos };
+    loop {
+        // SAFETY: reads one structure; no remainder is asked for, since the instant is absolute.
+        let result = unsafe {
+            libc::clock_nanosleep(
+                libc::CLOCK_MONOTONIC,
+                libc::TIMER_ABSTIME,
+                &raw const time,
+                core::ptr::null_mut(),
+            )
+        };
+        if result != libc::EINTR {
+            return;
+        }
+    }
+}

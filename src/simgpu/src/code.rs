@@ -1,0 +1,310 @@
+//! What code is loaded, and what does that cost?
+
+use std::collections::HashMap;
+use std::ffi::CString;
+
+use gpuslice_driver::types::{Status, status};
+
+use crate::arena::ALIGNMENT;
+use crate::attributes;
+use crate::driver::{Outcome, statuses};
+use crate::image::{self, Image};
+use crate::local::Local;
+use crate::objects::{Objects, Tag};
+use crate::regions::{Origin, Region};
+use crate::simulation::Simulation;
+use crate::state::Kind;
+
+/// Code in a context.
+#[derive(Debug)]
+pub(crate) struct Module {
+    pub(crate) context: u64,
+    device: usize,
+    image: Image,
+    /// What its code was charged; its variables are regions.
+    charged: u64,
+    functions: HashMap<String, u64>,
+    variables: HashMap<String, (u64, u64)>,
+    /// The library it belongs to; 0 for none.
+    library: u64,
+}
+
+/// A kernel in a context.
+#[derive(Debug)]
+pub(crate) struct Function {
+    pub(crate) module: u64,
+    pub(crate) context: u64,
+    pub(crate) name: CString,
+    /// How long it runs.
+    pub(crate) ns: u64,
+    pub(crate) settings: Settings,
+    /// The kernel it is of; 0 for none.
+    pub(crate) kernel: u64,
+    /// Block shape and shared memory for the first launch interface.
+    pub(crate) block: [u32; 3],
+    pub(crate) shared: u32,
+}
+
+/// Attributes that can be set.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Settings {
+    pub(crate) dynamic_shared: i32,
+    pub(crate) carveout: i32,
+}
+
+/// Code that belongs to no context.
+#[derive(Debug)]
+pub(crate) struct Library {
+    image: Image,
+    kernels: HashMap<String, u64>,
+    /// Modules by context.
+    loaded: HashMap<u64, u64>,
+}
+
+/// A kernel of a library.
+#[derive(Debug)]
+pub(crate) struct Kernel {
+    pub(crate) library: u64,
+    pub(crate) name: CString,
+    pub(crate) settings: Settings,
+}
+
+/// All code of this process.
+#[derive(Debug)]
+pub(crate) struct Code {
+    pub(crate) modules: Objects<Module>,
+    pub(crate) functions: Objects<Function>,
+    pub(crate) libraries: Objects<Library>,
+    pub(crate) kernels: Objects<Kernel>,
+}
+
+impl Code {
+    pub(crate) fn new() -> Self {
+        Self {
+            modules: Objects::new(Tag::Module),
+            functions: Objects::new(Tag::Function),
+            libraries: Objects::new(Tag::Library),
+            kernels: Objects::new(Tag::Kernel),
+        }
+    }
+}
+
+impl Settings {
+    const NEW: Self = Self { dynamic_shared: 49_152, carveout: -1 };
+
+    /// `CUfunction_attribute`s, the same for every kernel but for what was set.
+    pub(crate) fn get(&self, attribute: u32) -> Result<i32, Status> {
+        Ok(match attribute {
+            0 => 1024,
+            1..=3 | 7 | 10..=18 => 0,
+            4 => 32,
+            5 | 6 => 90,
+            8 => self.dynamic_shared,
+            9 => self.carveout,
+            _ => return Err(status::INVALID_VALUE),
+        })
+    }
+
+    pub(crate) fn set(&mut self, attribute: u32, value: i32) -> Outcome {
+        let most = i32::try_from(attributes::SHARED_OPT_IN).unwrap_or(i32::MAX);
+        match attribute {
+            8 if (0..=most).contains(&value) => self.dynamic_shared = value,
+            9 if (-1..=100).contains(&value) => self.carveout = value,
+            11..=15 => {}
+            _ => return Err(status::INVALID_VALUE),
+        }
+        Ok(())
+    }
+}
+
+impl Local {
+    /// Loads code into a context: its variables take memory, and so does the code where the settings say so.
+    pub(crate) fn load(
+        &mut self,
+        simulation: &Simulation,
+        context: u64,
+        image: Image,
+        library: u64,
+    ) -> Result<u64, Status> {
+        let device = self.contexts.get(context)?.device;
+        let charged = simulation.settings.module_bytes;
+        simulation.grow(device, Kind::Module, charged)?;
+        let module = Module {
+            context,
+            device,
+            charged,
+            functions: HashMap::new(),
+            variables: HashMap::new(),
+            library,
+            image,
+        };
+        let handle = self.code.modules.add(module);
+        if let Err(why) = self.make_variables(simulation, handle) {
+            self.drop_module(simulation, handle);
+            return Err(why);
+        }
+        let mut state = simulation.shared.lock();
+        if let Some(usage) = state.usage(simulation.slot, device) {
+            usage.modules = usage.modules.saturating_add(1);
+            usage.modules_loaded = usage.modules_loaded.saturating_add(1);
+        }
+        Ok(handle)
+    }
+
+    fn make_variables(&mut self, simulation: &Simulation, handle: u64) -> Outcome {
+        let module = self.code.modules.get_mut(handle)?;
+        let (context, device) = (module.context, module.device);
+        for (name, size) in module.image.variables.clone() {
+            let charged = size.checked_next_multiple_of(ALIGNMENT).ok_or(status::OUT_OF_MEMORY)?;
+            simulation.allocate(device, Kind::Module, charged)?;
+            let Some(address) = simulation.arena.take(size.max(1), ALIGNMENT) else {
+                simulation.release(device, Kind::Module, charged);
+                return Err(status::OUT_OF_MEMORY);
+            };
+            let (backing, origin, device) = (address, Origin::Variable, Some(device));
+            let size = size.max(1);
+            self.regions.add(address, Region { size, backing, device, context, origin, charged, number: 0 });
+            module.variables.insert(name, (address, size));
+        }
+        Ok(())
+    }
+
+    /// Unloads a module.
+    pub(crate) fn unload(&mut self, simulation: &Simulation, handle: u64) -> Outcome {
+        let device = self.code.modules.get(handle)?.device;
+        self.drop_module(simulation, handle);
+        let mut state = simulation.shared.lock();
+        if let Some(usage) = state.usage(simulation.slot, device) {
+            usage.modules = usage.modules.saturating_sub(1);
+        }
+        Ok(())
+    }
+
+    fn drop_module(&mut self, simulation: &Simulation, handle: u64) {
+        let Ok(module) = self.code.modules.remove(handle) else { return };
+        for (address, _) in module.variables.values() {
+            self.end_region(simulation, *address);
+        }
+        for function in module.functions.values() {
+            let _ = self.code.functions.remove(*function);
+        }
+        if let Ok(library) = self.code.libraries.get_mut(module.library) {
+            library.loaded.remove(&module.context);
+        }
+        simulation.shrink(module.device, Kind::Module, module.charged);
+    }
+
+    /// Unloads the modules of a context.
+    pub(crate) fn unload_all_of(&mut self, simulation: &Simulation, context: u64) {
+        for module in self.code.modules.matching(|module| module.context == context) {
+            let _ = self.unload(simulation, module);
+        }
+    }
+
+    /// The function of a name in a module.
+    pub(crate) fn function(
+        &mut self,
+        simulation: &Simulation,
+        handle: u64,
+        name: &str,
+    ) -> Result<u64, Status> {
+        let module = self.code.modules.get_mut(handle)?;
+        if let Some(function) = module.functions.get(name) {
+            return Ok(*function);
+        }
+        if name.is_empty() || !module.image.has_kernel(name) {
+            return Err(statuses::NOT_FOUND);
+        }
+        let ns =
+            image::duration(name).or_else(|| module.image.duration()).unwrap_or(simulation.config.kernel_ns);
+        let function = self.code.functions.add(Function {
+            module: handle,
+            context: module.context,
+            name: CString::new(name).map_err(|_| status::INVALID_VALUE)?,
+            ns,
+            settings: Settings::NEW,
+            kernel: 0,
+            block: [1; 3],
+            shared: 0,
+        });
+        module.functions.insert(name.to_owned(), function);
+        Ok(function)
+    }
+
+    /// The names of the functions of a module.
+    pub(crate) fn function_names(&self, handle: u64) -> Result<Vec<String>, Status> {
+        Ok(self.code.modules.get(handle)?.image.kernels.clone().unwrap_or_default())
+    }
+
+    /// Address and size of a variable.
+    pub(crate) fn variable(&self, handle: u64, name: &str) -> Result<(u64, u64), Status> {
+        self.code.modules.get(handle)?.variables.get(name).copied().ok_or(statuses::NOT_FOUND)
+    }
+
+    /// Notes a library: nothing is loaded yet.
+    pub(crate) fn add_library(&mut self, image: Image) -> u64 {
+        self.code.libraries.add(Library { image, kernels: HashMap::new(), loaded: HashMap::new() })
+    }
+
+    /// Unloads a library and what it has loaded.
+    pub(crate) fn end_library(&mut self, simulation: &Simulation, handle: u64) -> Outcome {
+        let library = self.code.libraries.remove(handle)?;
+        for module in library.loaded.values() {
+            let _ = self.unload(simulation, *module);
+        }
+        for kernel in library.kernels.values() {
+            let _ = self.code.kernels.remove(*kernel);
+        }
+        Ok(())
+    }
+
+    /// The module of a library in the current context, loaded now if it was not.
+    pub(crate) fn library_module(&mut self, simulation: &Simulation, handle: u64) -> Result<u64, Status> {
+        let context = self.current()?.0;
+        let library = self.code.libraries.get(handle)?;
+        if let Some(module) = library.loaded.get(&context) {
+            return Ok(*module);
+        }
+        let image = library.image.clone();
+        let module = self.load(simulation, context, image, handle)?;
+        self.code.libraries.get_mut(handle)?.loaded.insert(context, module);
+        Ok(module)
+    }
+
+    /// The kernel of a name in a library.
+    pub(crate) fn kernel(&mut self, handle: u64, name: &str) -> Result<u64, Status> {
+        let library = self.code.libraries.get_mut(handle)?;
+        if let Some(kernel) = library.kernels.get(name) {
+            return Ok(*kernel);
+        }
+        if name.is_empty() || !library.image.has_kernel(name) {
+            return Err(statuses::NOT_FOUND);
+        }
+        let c_name = CString::new(name).map_err(|_| status::INVALID_VALUE)?;
+        let kernel = self.code.kernels.add(Kernel { library: handle, name: c_name, settings: Settings::NEW });
+        library.kernels.insert(name.to_owned(), kernel);
+        Ok(kernel)
+    }
+
+    /// The names of the kernels of a library.
+    pub(crate) fn kernel_names(&self, handle: u64) -> Result<Vec<String>, Status> {
+        Ok(self.code.libraries.get(handle)?.image.kernels.clone().unwrap_or_default())
+    }
+
+    /// The function that a handle means: a function, or a kernel in the current context.
+    pub(crate) fn launchable(&mut self, simulation: &Simulation, handle: u64) -> Result<u64, Status> {
+        if self.code.functions.get(handle).is_ok() {
+            return Ok(handle);
+        }
+        let kernel = self.code.kernels.get(handle)?;
+        let (library, name) = (kernel.library, kernel.name.to_string_lossy().into_owned());
+        let settings = kernel.settings;
+        let module = self.library_module(simulation, library)?;
+        let function = self.function(simulation, module, &name)?;
+        let made = self.code.functions.get_mut(function)?;
+        if made.kernel == 0 {
+            (made.kernel, made.settings) = (handle, settings);
+        }
+        Ok(function)
+    }
+}

@@ -1,0 +1,125 @@
+//! How the device gets from one instant to a later one: the event loop, and who is charged for the time.
+
+use super::layout::EngineState;
+use super::table::Link;
+
+/// The device's clock stops here, a century and a half after it starts: what never ends lies beyond.
+pub(super) const END_OF_TIME: u64 = 1 << 62;
+
+impl EngineState {
+    /// Moves the device to an instant of the caller's monotonic clock. An instant in the past changes
+    /// nothing, so the caller may read its clock before it takes the lock.
+    ///
+    /// The result depends on what was enqueued when, never on how often this is called. The cost is that
+    /// of the items that complete and of the slices that end; idle time is free.
+    pub(crate) fn advance(&mut self, now_ns: u64) {
+        let now_ns = now_ns.min(END_OF_TIME);
+        if self.clock == 0 {
+            self.clock = now_ns;
+            self.start_sampling();
+        }
+        loop {
+            self.settle();
+            let next = self.next_change();
+            if next > now_ns {
+                break;
+            }
+            self.pass(next);
+            self.finish_kernels();
+            self.finish_copies();
+            self.look_at_poked();
+            self.end_slice();
+        }
+        self.pass(now_ns);
+    }
+
+    /// The instant that the state describes: the latest that it was advanced to.
+    #[must_use]
+    pub(crate) fn clock_ns(&self) -> u64 {
+        self.clock
+    }
+
+    /// Starts whatever can start at the clock's instant.
+    pub(super) fn settle(&mut self) {
+        self.look_at_poked();
+        self.start_copies();
+        self.schedule();
+    }
+
+    /// When something next happens by itself; never: the largest number.
+    pub(super) fn next_change(&self) -> u64 {
+        self.next_compute().min(self.next_copy()).max(self.clock)
+    }
+
+    /// Lets time pass during which nothing happens but sampling.
+    fn pass(&mut self, to: u64) {
+        while self.sample_at <= to {
+            if self.skip_samples(to) {
+                break;
+            }
+            self.accrue(self.sample_at);
+            self.take_sample();
+        }
+        self.accrue(to);
+    }
+
+    /// Whether anything is running.
+    pub(super) fn active(&self) -> bool {
+        self.clients.at(self.owner).running_count != 0 || self.engines.iter().any(|e| e.current != 0)
+    }
+
+    /// Charges the time up to `to` to those who use it, and sets the clock.
+    pub(super) fn accrue(&mut self, to: u64) {
+        if to <= self.clock {
+            return;
+        }
+        let filling = self.accrue_compute(to);
+        self.accrue_memory(to - self.clock, filling);
+        self.clock = to;
+    }
+
+    /// Charges the owner. Says which client had a fill running and for how long.
+    fn accrue_compute(&mut self, to: u64) -> (Link, u64) {
+        let from = self.clock.max(self.resume_at);
+        let owner = self.owner;
+        if to <= from || owner == 0 {
+            return (0, 0);
+        }
+        let client = self.clients.at_mut(owner);
+        if client.running_count == 0 {
+            return (0, 0);
+        }
+        let ran = to - from;
+        client.busy_ns = client.busy_ns.saturating_add(ran);
+        if client.running_fills < client.running_count {
+            client.kernel_busy_ns = client.kernel_busy_ns.saturating_add(ran);
+        }
+        let (serial, fills) = (client.serial, client.running_fills);
+        self.busy_ns = self.busy_ns.saturating_add(ran);
+        self.note_busy(serial, from, to);
+        if fills == 0 { (0, 0) } else { (owner, ran) }
+    }
+
+    /// Charges copies and fills: to each client once, however many engines it uses.
+    fn accrue_memory(&mut self, passed: u64, filling: (Link, u64)) {
+        let mut seen: [Link; super::config::MAX_COPY_ENGINES] = [0; _];
+        let mut longest = filling.1;
+        for (engine, place) in self.engines.iter().zip(0..) {
+            let client = self.streams.at(engine.current).client;
+            if engine.current == 0 || seen.contains(&client) {
+                continue;
+            }
+            if let Some(slot) = seen.get_mut::<usize>(place) {
+                *slot = client;
+            }
+            longest = passed;
+            let row = self.clients.at_mut(client);
+            row.memory_busy_ns = row.memory_busy_ns.saturating_add(passed);
+        }
+        if filling.0 != 0 && !seen.contains(&filling.0) {
+            let row = self.clients.at_mut(filling.0);
+            row.memory_busy_ns = row.memory_busy_ns.saturating_add(filling.1);
+        }
+        self.memory_busy_ns = self.memory_busy_ns.saturating_add(longest);
+    }
+}

@@ -1,0 +1,177 @@
+//! Who has the multiprocessors: kernels that overlap within a client, time slices between clients.
+
+use super::config::WHOLE_DEVICE;
+use super::layout::EngineState;
+use super::rows::{kind, phase};
+use super::table::Link;
+
+impl EngineState {
+    /// Appends a stream to its client's list of kernels that could run.
+    pub(super) fn push_kernel(&mut self, link: Link) {
+        let stream = self.streams.at_mut(link);
+        stream.phase = phase::READY;
+        stream.next_ready = 0;
+        let client_link = stream.client;
+        let list = self.clients.at(client_link).ready;
+        if list.tail == 0 {
+            self.clients.at_mut(client_link).ready.head = link;
+        } else {
+            self.streams.at_mut(list.tail).next_ready = link;
+        }
+        self.clients.at_mut(client_link).ready.tail = link;
+        self.ask_for_slice(client_link);
+    }
+
+    /// Appends a client to the list of those that wait for a slice.
+    pub(super) fn ask_for_slice(&mut self, link: Link) {
+        let client = self.clients.at_mut(link);
+        if link == self.owner || client.waits_for_slice != 0 {
+            return;
+        }
+        client.waits_for_slice = 1;
+        client.next_runnable = 0;
+        let first = self.runnable.head == 0;
+        if first {
+            self.runnable.head = link;
+        } else {
+            self.clients.at_mut(self.runnable.tail).next_runnable = link;
+        }
+        self.runnable.tail = link;
+        if first && self.owner_active != 0 {
+            // Alone, slices ended unnoticed; the one in progress ends on the same beat.
+            let slice = self.config().slice_ns;
+            let passed = self.clock.saturating_sub(self.slice_start) / slice;
+            self.slice_end = self.slice_start.saturating_add((passed + 1).saturating_mul(slice));
+        }
+    }
+
+    /// Gives the multiprocessors to someone who can use them, and fills them.
+    pub(super) fn schedule(&mut self) {
+        if self.owner != 0 && self.clients.at(self.owner).runnable() {
+            if self.owner_active == 0 {
+                self.owner_active = 1;
+                self.slice_start = self.clock.max(self.resume_at);
+                self.slice_end = self.slice_start.saturating_add(self.config().slice_ns);
+            }
+        } else {
+            self.owner_active = 0;
+            if self.runnable.head != 0 {
+                self.hand_over();
+            }
+        }
+        self.admit();
+    }
+
+    /// Gives the multiprocessors to the client that has waited longest. There is one.
+    fn hand_over(&mut self) {
+        let next = self.runnable.head;
+        let config = *self.config();
+        let client = self.clients.at_mut(next);
+        client.waits_for_slice = 0;
+        let serial = client.serial;
+        self.runnable.head = core::mem::take(&mut client.next_runnable);
+        if self.runnable.head == 0 {
+            self.runnable.tail = 0;
+        }
+        let same = self.last_owner == 0 || self.last_owner == serial;
+        self.owner = next;
+        self.last_owner = serial;
+        self.owner_active = 1;
+        self.resume_at = if same { self.clock } else { self.clock.saturating_add(config.switch_ns) };
+        self.slice_start = self.resume_at;
+        self.slice_end = self.slice_start.saturating_add(config.slice_ns);
+    }
+
+    /// Ends the owner's slice if it is over and somebody waits.
+    pub(super) fn end_slice(&mut self) {
+        if self.runnable.head == 0 || self.owner_active == 0 || self.clock < self.slice_end {
+            return;
+        }
+        let old = core::mem::take(&mut self.owner);
+        self.owner_active = 0;
+        if self.clients.at(old).runnable() {
+            self.ask_for_slice(old);
+        }
+        self.hand_over();
+    }
+
+    /// Starts kernels of the owner, oldest first, while they fit side by side.
+    fn admit(&mut self) {
+        let limit = self.config().concurrent;
+        loop {
+            let client = self.clients.at(self.owner);
+            let (link, busy_ns) = (client.ready.head, client.busy_ns);
+            if self.owner == 0 || link == 0 || client.running_count >= limit {
+                return;
+            }
+            let stream = *self.streams.at(link);
+            let item = *self.items.at(stream.items.head);
+            let occupancy = u32::from(item.occupancy);
+            if client.running_count != 0 && client.occupancy + occupancy > u32::from(WHOLE_DEVICE) {
+                return;
+            }
+            let row = self.streams.at_mut(link);
+            row.ends = busy_ns.saturating_add(item.duration);
+            row.phase_order = item.order;
+            super::repair::written();
+            row.phase = phase::RUNNING;
+            row.next_ready = 0;
+            let client = self.clients.at_mut(self.owner);
+            client.ready.head = stream.next_ready;
+            if client.ready.head == 0 {
+                client.ready.tail = 0;
+            }
+            client.area = client.area.saturating_sub(area(item.duration, item.occupancy));
+            client.occupancy += occupancy;
+            client.running_fills += u32::from(item.kind == kind::FILL);
+            if let Some(place) = client.running.get_mut(client.running_count as usize) {
+                *place = link;
+                client.running_count += 1;
+            }
+        }
+    }
+
+    /// Takes a stream out of its client's running set; the item at its head still stands.
+    pub(super) fn leave_running(&mut self, client_link: Link, link: Link) {
+        let item = *self.items.at(self.streams.at(link).items.head);
+        let client = self.clients.at_mut(client_link);
+        let count = client.running_count as usize;
+        let Some(place) = client.running().iter().position(|&l| l == link) else { return };
+        if let Some(tail) = client.running.get_mut(place..count) {
+            tail.rotate_left(1);
+        }
+        client.running_count -= 1;
+        client.occupancy = client.occupancy.saturating_sub(u32::from(item.occupancy));
+        client.running_fills = client.running_fills.saturating_sub(u32::from(item.kind == kind::FILL));
+    }
+
+    /// Completes the owner's kernels that have run for their whole duration.
+    pub(super) fn finish_kernels(&mut self) {
+        if self.clock < self.resume_at {
+            return;
+        }
+        let owner = self.owner;
+        loop {
+            let client = self.clients.at(owner);
+            let over = client.running().iter().find(|&&l| self.streams.at(l).ends <= client.busy_ns);
+            let Some(&link) = over else { return };
+            self.leave_running(owner, link);
+            self.complete(link);
+        }
+    }
+
+    /// When the next kernel ends or the slice does.
+    pub(super) fn next_compute(&self) -> u64 {
+        let client = self.clients.at(self.owner);
+        let left =
+            client.running().iter().map(|&l| self.streams.at(l).ends.saturating_sub(client.busy_ns)).min();
+        let Some(left) = left else { return u64::MAX };
+        let end = self.clock.max(self.resume_at).saturating_add(left);
+        if self.runnable.head != 0 { end.min(self.slice_end) } else { end }
+    }
+}
+
+/// Duration times occupancy: what a kernel takes away from a client's capacity.
+pub(super) fn area(duration: u64, occupancy: u16) -> u64 {
+    duration.saturating_mul(u64::from(occupancy))
+}

@@ -1,0 +1,146 @@
+//! Which numbers describe the simulated device: slices, queues, bandwidths, sampling.
+
+/// Kernels of one client that may run side by side at the most, whatever the configuration says.
+pub(crate) const MAX_CONCURRENT: usize = 128;
+/// Copy engines at the most, whatever the configuration says.
+pub(crate) const MAX_COPY_ENGINES: usize = 4;
+/// A kernel of this occupancy fills the device.
+pub(crate) const WHOLE_DEVICE: u16 = 1000;
+
+/// The settable properties of one simulated device. All times are nanoseconds.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Config {
+    /// How long a client keeps the device while another one waits for it. At least 1 µs.
+    pub(crate) slice_ns: u64,
+    /// How long nothing runs when the device goes from one client to another.
+    pub(crate) switch_ns: u64,
+    /// Event times are multiples of this. At least 1.
+    pub(crate) event_resolution_ns: u64,
+    /// Length of an NVML utilisation window. 1 ms to 1 s.
+    pub(crate) sample_period_ns: u64,
+    /// How much later than its window's end a utilisation sample can be read.
+    pub(crate) sample_lag_ns: u64,
+    /// Time between two nodes of a graph.
+    pub(crate) graph_node_gap_ns: u64,
+    /// Fixed time of every copy and fill.
+    pub(crate) copy_overhead_ns: u64,
+    /// Bandwidth from host to device, bytes per microsecond. At least 1, as the next three.
+    pub(crate) host_to_device: u64,
+    /// Bandwidth from device to host, bytes per microsecond.
+    pub(crate) device_to_host: u64,
+    /// Bandwidth between devices, bytes per microsecond.
+    pub(crate) peer: u64,
+    /// Bandwidth of fills and of copies inside the device, bytes per microsecond.
+    pub(crate) device_to_device: u64,
+    /// Work items that one stream holds before an enqueue is put off.
+    pub(crate) stream_depth: u32,
+    /// Work items that all streams of one client hold before an enqueue is put off.
+    pub(crate) client_depth: u32,
+    /// Kernels of one client that may run side by side, 1 to [`MAX_CONCURRENT`].
+    pub(crate) concurrent: u32,
+    /// Copy engines, 1 to [`MAX_COPY_ENGINES`].
+    pub(crate) copy_engines: u32,
+    /// How much faster the device's clock runs than the host's, parts per million: what event times show.
+    pub(crate) event_skew_ppm: i32,
+    /// Keeps the size a multiple of eight.
+    pub(crate) reserved: u32,
+}
+
+impl Config {
+    /// What a zeroed state stands for: a large device behind a fourth-generation bus, the driver's usual depths.
+    pub(crate) const DEFAULT: Self = Self {
+        slice_ns: 2_000_000,
+        switch_ns: 50_000,
+        event_resolution_ns: 500,
+        sample_period_ns: 166_666_667,
+        sample_lag_ns: 0,
+        graph_node_gap_ns: 1_500,
+        copy_overhead_ns: 1_500,
+        host_to_device: 25_000,
+        device_to_host: 25_000,
+        peer: 20_000,
+        device_to_device: 1_000_000,
+        stream_depth: 1024,
+        client_depth: 16_384,
+        concurrent: 32,
+        copy_engines: 2,
+        event_skew_ppm: 0,
+        reserved: 0,
+    };
+
+    /// The same with every number brought into its range.
+    #[must_use]
+    pub(super) fn checked(mut self) -> Self {
+        self.slice_ns = self.slice_ns.max(1_000);
+        self.event_resolution_ns = self.event_resolution_ns.max(1);
+        self.sample_period_ns = self.sample_period_ns.clamp(1_000_000, 1_000_000_000);
+        self.host_to_device = self.host_to_device.max(1);
+        self.device_to_host = self.device_to_host.max(1);
+        self.peer = self.peer.max(1);
+        self.device_to_device = self.device_to_device.max(1);
+        self.stream_depth = self.stream_depth.max(1);
+        self.client_depth = self.client_depth.max(1);
+        self.concurrent = self.concurrent.clamp(1, 128);
+        self.copy_engines = self.copy_engines.clamp(1, 4);
+        self
+    }
+
+    /// How long a copy of `bytes` takes on its engine.
+    #[must_use]
+    pub(crate) fn copy_ns(&self, direction: Direction, bytes: u64) -> u64 {
+        let rate = match direction {
+            Direction::HostToDevice => self.host_to_device,
+            Direction::DeviceToHost => self.device_to_host,
+            Direction::Peer => self.peer,
+        };
+        self.copy_overhead_ns.saturating_add(transfer_ns(bytes, rate))
+    }
+
+    /// How long a fill of `bytes`, or a copy of them inside the device, takes.
+    #[must_use]
+    pub(crate) fn fill_ns(&self, bytes: u64) -> u64 {
+        self.copy_overhead_ns.saturating_add(transfer_ns(bytes, self.device_to_device))
+    }
+
+    /// How long a graph runs whose kernels take `kernels_ns` together.
+    #[must_use]
+    pub(crate) fn graph_ns(&self, kernels_ns: u64, nodes: u32) -> u64 {
+        let gaps = u64::from(nodes.saturating_sub(1)).saturating_mul(self.graph_node_gap_ns);
+        kernels_ns.saturating_add(gaps)
+    }
+
+    /// Which engine serves a direction: an own one each while there are enough.
+    pub(super) fn engine(&self, direction: Direction) -> u8 {
+        let wanted = match direction {
+            Direction::HostToDevice => 0,
+            Direction::DeviceToHost => 1,
+            Direction::Peer => 2,
+        };
+        if u32::from(wanted) < self.copy_engines { wanted } else { 0 }
+    }
+
+    /// An instant of the host's clock as an event on the device shows it.
+    pub(super) fn event_time(&self, ns: u64) -> u64 {
+        let skewed = i128::from(ns) + i128::from(ns) * i128::from(self.event_skew_ppm) / 1_000_000;
+        let skewed = u64::try_from(skewed.max(0)).unwrap_or(u64::MAX);
+        let step = self.event_resolution_ns.max(1);
+        skewed - skewed % step
+    }
+}
+
+/// Between which memories a copy goes that a copy engine serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// Host memory to this device.
+    HostToDevice,
+    /// This device to host memory.
+    DeviceToHost,
+    /// This device to another one.
+    Peer,
+}
+
+fn transfer_ns(bytes: u64, bytes_per_us: u64) -> u64 {
+    let ns = u128::from(bytes) * 1000 / u128::from(bytes_per_us.max(1));
+    u64::try_from(ns).unwrap_or(u64::MAX)
+}

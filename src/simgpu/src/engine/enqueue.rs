@@ -1,0 +1,204 @@
+//! How work gets into a queue, or is told to come back later.
+
+use super::compute::area;
+use super::config::WHOLE_DEVICE;
+use super::ids::{
+    ClientId, Completion, EnqueueError, EventId, Gone, HostCall, StreamId, Target, Ticket, Work,
+};
+use super::layout::EngineState;
+use super::rows::{Item, kind, ordering, phase, status};
+use super::table::Link;
+
+/// When to come back to a full queue of which nothing is known: nothing ends before a host function does.
+const HOST_POLL_NS: u64 = 1_000_000;
+
+impl EngineState {
+    /// Appends work to a stream at the instant `now_ns`. It starts at once if nothing holds it.
+    ///
+    /// # Errors
+    /// The stream or an event is gone, or the queue is full: a driver would block the caller now.
+    pub(crate) fn enqueue(&mut self, id: StreamId, work: Work, now_ns: u64) -> Result<Ticket, EnqueueError> {
+        self.advance(now_ns);
+        let link = self.open_stream(id).ok_or(EnqueueError::NoStream)?;
+        let item = self.item_of(work)?;
+        let stream = self.streams.at(link);
+        let config = self.config();
+        let client = self.clients.at(stream.client);
+        if stream.queued >= config.stream_depth || client.queued >= config.client_depth || self.items.full() {
+            return Err(EnqueueError::WouldBlock { retry_at: self.room_at(link) });
+        }
+        let ticket = self.append(link, item);
+        if let Work::Record(event) = work {
+            self.expect_record(event, ticket);
+        }
+        self.poke(link);
+        self.settle();
+        Ok(ticket)
+    }
+
+    /// The host function of a client that is due first, if one is. The caller runs it and then calls
+    /// [`EngineState::finish_host_call`]; until then its stream stands still.
+    pub(crate) fn next_host_call(&mut self, id: ClientId, now_ns: u64) -> Option<HostCall> {
+        self.advance(now_ns);
+        let client_link = self.client_link(id)?;
+        let client = self.clients.at_mut(client_link);
+        let link = client.host.head;
+        if link == 0 {
+            return None;
+        }
+        let item = *self.items.at(self.streams.at(link).items.head);
+        let stream = self.streams.at_mut(link);
+        stream.phase = phase::ON_HOST;
+        stream.phase_order = item.order;
+        client.host.head = core::mem::take(&mut stream.next_ready);
+        if client.host.head == 0 {
+            client.host.tail = 0;
+        }
+        Some(HostCall { stream: self.stream_id(link), token: item.wanted })
+    }
+
+    /// Says that a host function has run.
+    ///
+    /// # Errors
+    /// No host function of that stream was handed out.
+    pub(crate) fn finish_host_call(&mut self, call: HostCall, now_ns: u64) -> Result<(), Gone> {
+        self.advance(now_ns);
+        let stream = self.streams.at(call.stream.link);
+        if stream.generation != call.stream.generation || stream.phase != phase::ON_HOST {
+            return Err(Gone);
+        }
+        self.complete(call.stream.link);
+        self.settle();
+        Ok(())
+    }
+
+    /// Appends a stream to its client's list of host functions that are due.
+    pub(super) fn push_host(&mut self, link: Link) {
+        let stream = self.streams.at_mut(link);
+        stream.phase = phase::READY;
+        stream.next_ready = 0;
+        let client_link = stream.client;
+        let tail = self.clients.at(client_link).host.tail;
+        if tail == 0 {
+            self.clients.at_mut(client_link).host.head = link;
+        } else {
+            self.streams.at_mut(tail).next_ready = link;
+        }
+        self.clients.at_mut(client_link).host.tail = link;
+    }
+
+    /// When a full queue may have room again.
+    fn room_at(&self, link: Link) -> u64 {
+        let stream = self.streams.at(link);
+        let head = *self.items.at(stream.items.head);
+        if stream.queued < self.config().stream_depth {
+            // The others of the client, or of the device, have taken all the room.
+            let next = self.next_change();
+            let poll = self.clock.saturating_add(HOST_POLL_NS);
+            return if next == u64::MAX { poll } else { next.max(self.clock + 1) };
+        }
+        let first = Ticket { stream: self.stream_id(link), order: head.order, total: head.total };
+        match self.foresee(Target::Ticket(first)) {
+            Ok(Completion::NotBefore(instant)) => instant,
+            _ => self.clock.saturating_add(HOST_POLL_NS),
+        }
+    }
+
+    /// What the queue keeps of a piece of work; place and order are still missing.
+    fn item_of(&self, work: Work) -> Result<Item, EnqueueError> {
+        let config = self.config();
+        let mut item = Item { kind: kind::MARKER, ..Item::default() };
+        match work {
+            Work::Kernel { ns, occupancy } => {
+                item = Item { kind: kind::KERNEL, duration: ns, occupancy, launches: 1, ..item };
+            }
+            Work::Graph { kernels_ns, nodes, occupancy } => {
+                let duration = config.graph_ns(kernels_ns, nodes);
+                item = Item { kind: kind::GRAPH, duration, occupancy, launches: nodes, ..item };
+            }
+            Work::Fill { bytes } => {
+                let duration = config.fill_ns(bytes);
+                item = Item { kind: kind::FILL, duration, occupancy: WHOLE_DEVICE, ..item };
+            }
+            Work::Copy { direction, bytes } => {
+                let (duration, engine) = (config.copy_ns(direction, bytes), config.engine(direction));
+                item = Item { kind: kind::COPY, duration, engine, ..item };
+            }
+            Work::Record(event) => {
+                let target = self.event_link(event).ok_or(EnqueueError::NoEvent)?;
+                item = Item { kind: kind::RECORD, target, target_generation: event.generation, ..item };
+            }
+            Work::Wait(event) => {
+                let link = self.event_link(event).ok_or(EnqueueError::NoEvent)?;
+                let event = self.events.at(link);
+                if event.status == status::PENDING {
+                    let (stream, generation) = (event.stream, event.stream_generation);
+                    item = waiting(stream, generation, event.order, event.total);
+                }
+            }
+            Work::After(ticket) => {
+                item = waiting(ticket.stream.link, ticket.stream.generation, ticket.order, ticket.total);
+            }
+            Work::Host { token } => item = Item { kind: kind::HOST, wanted: token, ..item },
+            Work::Marker => {}
+        }
+        item.occupancy = item.occupancy.clamp(1, WHOLE_DEVICE);
+        item.duration = item.duration.min(super::advance::END_OF_TIME);
+        Ok(item)
+    }
+
+    /// Puts an item at the end of a stream. There is room.
+    fn append(&mut self, link: Link, mut item: Item) -> Ticket {
+        let Some(place) = self.items.take() else {
+            return Ticket { stream: self.stream_id(link), order: 0, total: 0 };
+        };
+        self.last_order += 1;
+        let order = self.last_order;
+        let stream = self.streams.at_mut(link);
+        stream.last_total = stream.last_total.saturating_add(item.duration);
+        stream.last_order = order;
+        item.total = stream.last_total;
+        item.stream = link;
+        let ticket_total = item.total;
+        *self.items.at_mut(place) = item;
+        super::repair::written();
+        self.items.at_mut(place).order = order;
+
+        let tail = core::mem::replace(&mut stream.items.tail, place);
+        if tail == 0 {
+            stream.items.head = place;
+        } else {
+            self.items.at_mut(tail).next = place;
+        }
+        self.count(link, &item);
+        Ticket { stream: self.stream_id(link), order, total: ticket_total }
+    }
+
+    /// Counts an item that was appended to a stream.
+    pub(super) fn count(&mut self, link: Link, item: &Item) {
+        let stream = self.streams.at_mut(link);
+        stream.queued += 1;
+        let client = self.clients.at_mut(stream.client);
+        client.queued += 1;
+        client.queued_blocking += u32::from(stream.ordering == ordering::BLOCKING);
+        if kind::computes(item.kind) {
+            client.area = client.area.saturating_add(area(item.duration, item.occupancy));
+        } else {
+            stream.detours += 1;
+        }
+    }
+
+    /// From now on the event speaks of this record.
+    fn expect_record(&mut self, id: EventId, ticket: Ticket) {
+        let event = self.events.at_mut(id.link);
+        event.status = status::PENDING;
+        event.stream = ticket.stream.link;
+        event.stream_generation = ticket.stream.generation;
+        event.order = ticket.order;
+        event.total = ticket.total;
+    }
+}
+
+fn waiting(target: Link, target_generation: u32, wanted: u64, wanted_total: u64) -> Item {
+    Item { kind: kind::WAIT, target, target_generation, wanted, wanted_total, ..Item::default() }
+}

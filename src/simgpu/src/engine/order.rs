@@ -1,0 +1,194 @@
+//! What may start: the order within a stream, between streams, and around the legacy default stream.
+
+use super::layout::EngineState;
+use super::rows::{Stream, kind, life, ordering, phase, status};
+use super::table::Link;
+
+impl EngineState {
+    /// Asks for a look at a stream whose situation has changed.
+    pub(super) fn poke(&mut self, link: Link) {
+        let stream = self.streams.at_mut(link);
+        if link == 0 || stream.poked != 0 {
+            return;
+        }
+        stream.poked = 1;
+        stream.next_poked = 0;
+        let tail = self.poked.tail;
+        if tail == 0 {
+            self.poked.head = link;
+        } else {
+            self.streams.at_mut(tail).next_poked = link;
+        }
+        self.poked.tail = link;
+    }
+
+    /// Looks at all poked streams until nothing more can start.
+    pub(super) fn look_at_poked(&mut self) {
+        while self.poked.head != 0 {
+            let link = self.poked.head;
+            let stream = self.streams.at_mut(link);
+            stream.poked = 0;
+            self.poked.head = core::mem::take(&mut stream.next_poked);
+            if self.poked.head == 0 {
+                self.poked.tail = 0;
+            }
+            self.start_oldest(link);
+        }
+    }
+
+    /// Hands the oldest item of a stream to whoever runs it, if nothing holds it.
+    fn start_oldest(&mut self, link: Link) {
+        let stream = *self.streams.at(link);
+        if stream.phase == phase::HELD {
+            let client = self.clients.at_mut(stream.client);
+            client.held = client.held.saturating_sub(1);
+            self.streams.at_mut(link).phase = phase::IDLE;
+        } else if stream.phase != phase::IDLE {
+            return;
+        }
+        if stream.items.head == 0 {
+            if stream.life == life::CLOSING {
+                self.free_stream(link);
+            }
+            return;
+        }
+        let item = *self.items.at(stream.items.head);
+        if self.holder(&stream, item.order) != 0 {
+            self.clients.at_mut(stream.client).held += 1;
+            self.streams.at_mut(link).phase = phase::HELD;
+            return;
+        }
+        match item.kind {
+            kind::KERNEL | kind::GRAPH | kind::FILL => self.push_kernel(link),
+            kind::COPY => self.push_copy(link, item.engine),
+            kind::HOST => self.push_host(link),
+            kind::WAIT if !self.reached(item.target, item.target_generation, item.wanted) => {
+                let target = self.streams.at_mut(item.target);
+                let next = core::mem::replace(&mut target.waiters, link);
+                let waiter = self.streams.at_mut(link);
+                waiter.next_waiter = next;
+                waiter.phase = phase::WAITING;
+            }
+            _ => self.complete(link),
+        }
+    }
+
+    /// Whether everything up to `order` on a stream is done. A stream that is gone has nothing left to do.
+    pub(super) fn reached(&self, link: Link, generation: u32, order: u64) -> bool {
+        let stream = self.streams.at(link);
+        stream.life == 0 || stream.generation != generation || stream.done_order >= order
+    }
+
+    /// The stream that holds an item of `stream` back under the legacy default stream's rules, or 0: work of
+    /// blocking streams waits for earlier work of the legacy stream, and the other way round.
+    pub(super) fn holder(&self, stream: &Stream, order: u64) -> Link {
+        let client = self.clients.at(stream.client);
+        match stream.ordering {
+            ordering::BLOCKING if self.oldest_before(client.legacy, order) => client.legacy,
+            ordering::LEGACY if client.queued_blocking != 0 => {
+                let mut other = client.streams;
+                while other != 0 {
+                    let row = self.streams.at(other);
+                    if row.ordering == ordering::BLOCKING && self.oldest_before(other, order) {
+                        return other;
+                    }
+                    other = row.next_of_client;
+                }
+                0
+            }
+            _ => 0,
+        }
+    }
+
+    fn oldest_before(&self, link: Link, order: u64) -> bool {
+        let head = self.streams.at(link).items.head;
+        head != 0 && self.items.at(head).order < order
+    }
+
+    /// The oldest item of a stream is done at the clock's instant.
+    pub(super) fn complete(&mut self, link: Link) {
+        let head = self.streams.at(link).items.head;
+        let item = *self.items.at(head);
+        if head == 0 {
+            return;
+        }
+        let stream = self.streams.at_mut(link);
+        stream.done_order = item.order;
+        // From here on a repair knows that the item is done, wherever its process dies.
+        super::repair::written();
+        stream.done_total = item.total;
+        stream.phase = phase::IDLE;
+        stream.items.head = item.next;
+        if item.next == 0 {
+            stream.items.tail = 0;
+        }
+        stream.queued = stream.queued.saturating_sub(1);
+        if !kind::computes(item.kind) {
+            stream.detours = stream.detours.saturating_sub(1);
+        }
+        let (client_link, rule) = (stream.client, stream.ordering);
+        let client = self.clients.at_mut(client_link);
+        client.queued = client.queued.saturating_sub(1);
+        if rule == ordering::BLOCKING {
+            client.queued_blocking = client.queued_blocking.saturating_sub(1);
+        }
+        if matches!(item.kind, kind::KERNEL | kind::GRAPH) {
+            client.launches = client.launches.saturating_add(u64::from(item.launches));
+            client.kernel_ns = client.kernel_ns.saturating_add(item.duration);
+        }
+        if item.kind == kind::RECORD {
+            let clock = self.clock;
+            let event = self.events.at_mut(item.target);
+            // A newer record has taken the event over: this one is nobody's any more.
+            if event.generation == item.target_generation && event.order == item.order {
+                event.time = clock;
+                event.status = status::DONE;
+            }
+        }
+        self.items.give(head);
+        self.poke(link);
+        self.wake_waiters(link, item.order);
+        self.wake_held(client_link, rule);
+    }
+
+    /// Pokes the streams that waited for an item of this one up to `order`.
+    pub(super) fn wake_waiters(&mut self, link: Link, order: u64) {
+        let mut waiter = core::mem::take(&mut self.streams.at_mut(link).waiters);
+        while waiter != 0 {
+            let row = *self.streams.at(waiter);
+            if self.items.at(row.items.head).wanted <= order {
+                let woken = self.streams.at_mut(waiter);
+                woken.next_waiter = 0;
+                woken.phase = phase::IDLE;
+                self.poke(waiter);
+            } else {
+                let kept = core::mem::replace(&mut self.streams.at_mut(link).waiters, waiter);
+                self.streams.at_mut(waiter).next_waiter = kept;
+            }
+            waiter = row.next_waiter;
+        }
+    }
+
+    /// Pokes the streams that the legacy rules hold because of one of the other kind.
+    fn wake_held(&mut self, client_link: Link, rule: u8) {
+        let client = self.clients.at(client_link);
+        if client.held == 0 || rule == ordering::NON_BLOCKING {
+            return;
+        }
+        if rule == ordering::BLOCKING {
+            let legacy = client.legacy;
+            if self.streams.at(legacy).phase == phase::HELD {
+                self.poke(legacy);
+            }
+            return;
+        }
+        let mut link = client.streams;
+        while link != 0 {
+            let row = *self.streams.at(link);
+            if row.phase == phase::HELD {
+                self.poke(link);
+            }
+            link = row.next_of_client;
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! What is complete, and when the rest will be.
+
+use super::ids::{Completion, ElapsedError, EventId, EventStatus, Gone, Target, Ticket};
+use super::layout::EngineState;
+use super::rows::{Stream, kind, ordering, phase, status};
+use super::table::Link;
+
+/// Streams that are followed from one that waits to what it waits for; further ones only make the answer
+/// earlier than it might be.
+const FOLLOWED: usize = 16;
+
+impl EngineState {
+    /// Whether the target is complete at `now_ns`, and if not, how long to sleep before asking again. The
+    /// instant is never later than the completion would be if nothing were added or removed, and is exactly
+    /// it for one stream without a neighbour.
+    ///
+    /// # Errors
+    /// The target does not exist (any more). A ticket of a destroyed stream is [`Completion::Done`].
+    pub(crate) fn completion(&mut self, target: Target, now_ns: u64) -> Result<Completion, Gone> {
+        self.advance(now_ns);
+        self.foresee(target)
+    }
+
+    /// What the event says at `now_ns`.
+    ///
+    /// # Errors
+    /// The event does not exist (any more).
+    pub(crate) fn event_status(&mut self, id: EventId, now_ns: u64) -> Result<EventStatus, Gone> {
+        self.advance(now_ns);
+        let event = self.events.at(self.event_link(id).ok_or(Gone)?);
+        Ok(match event.status {
+            status::FRESH => EventStatus::Fresh,
+            status::DONE => EventStatus::Done { time_ns: self.config().event_time(event.time) },
+            _ => EventStatus::Pending,
+        })
+    }
+
+    /// Time from one event to another, negative when they completed the other way round.
+    ///
+    /// # Errors
+    /// An event is gone, was never recorded, or is not complete.
+    pub(crate) fn elapsed_ns(
+        &mut self,
+        from: EventId,
+        to: EventId,
+        now_ns: u64,
+    ) -> Result<i64, ElapsedError> {
+        let ends = [self.event_status(from, now_ns), self.event_status(to, now_ns)];
+        let mut times = [0i64; 2];
+        let mut ready = true;
+        for (end, time) in ends.into_iter().zip(&mut times) {
+            match end {
+                Err(Gone) => return Err(ElapsedError::NoEvent),
+                Ok(EventStatus::Fresh) => return Err(ElapsedError::NotRecorded),
+                Ok(EventStatus::Pending) => ready = false,
+                Ok(EventStatus::Done { time_ns }) => *time = i64::try_from(time_ns).unwrap_or(i64::MAX),
+            }
+        }
+        let [from, to] = times;
+        if ready { Ok(to.saturating_sub(from)) } else { Err(ElapsedError::NotReady) }
+    }
+
+    /// [`EngineState::completion`] at the clock's instant.
+    pub(super) fn foresee(&self, target: Target) -> Result<Completion, Gone> {
+        let bound = match target {
+            Target::Ticket(ticket) => self.bound_of_ticket(ticket),
+            Target::Stream(id) => {
+                let link = self.open_stream(id).ok_or(Gone)?;
+                let stream = self.streams.at(link);
+                if stream.ordering == ordering::LEGACY {
+                    self.bound_of_streams(stream.client, |s| s.ordering != ordering::NON_BLOCKING)
+                } else {
+                    self.bound_of_stream(link)
+                }
+            }
+            Target::Event(id) => {
+                let event = self.events.at(self.event_link(id).ok_or(Gone)?);
+                if event.status == status::PENDING {
+                    self.bound(event.stream, event.order, event.total)
+                } else {
+                    Bound::Done
+                }
+            }
+            Target::Client(id) => {
+                let link = self.client_link(id).ok_or(Gone)?;
+                self.bound_of_streams(link, |_| true).later(self.bound_of_area(link))
+            }
+        };
+        let next = self.next_change();
+        Ok(match bound {
+            Bound::Done => Completion::Done,
+            Bound::Host => Completion::NeedsHost,
+            // Nothing completes before something happens.
+            Bound::At(instant) if next != u64::MAX => {
+                Completion::NotBefore(instant.max(next).max(self.clock + 1))
+            }
+            Bound::At(_) => Completion::NeedsHost,
+        })
+    }
+
+    fn bound_of_ticket(&self, ticket: Ticket) -> Bound {
+        let link = ticket.stream.link;
+        if self.reached(link, ticket.stream.generation, ticket.order) {
+            return Bound::Done;
+        }
+        self.bound(link, ticket.order, ticket.total)
+    }
+
+    fn bound_of_stream(&self, link: Link) -> Bound {
+        let stream = self.streams.at(link);
+        if stream.items.head == 0 {
+            return Bound::Done;
+        }
+        self.bound(link, stream.last_order, stream.last_total)
+    }
+
+    fn bound_of_streams(&self, client: Link, wanted: impl Fn(&Stream) -> bool) -> Bound {
+        let mut bound = Bound::Done;
+        let mut link = self.clients.at(client).streams;
+        while link != 0 {
+            let stream = self.streams.at(link);
+            if wanted(stream) {
+                bound = bound.later(self.bound_of_stream(link));
+            }
+            link = stream.next_of_client;
+        }
+        bound
+    }
+
+    /// A client is not done before its kernels have filled the device for as long as they need at the least.
+    fn bound_of_area(&self, link: Link) -> Bound {
+        let client = self.clients.at(link);
+        let whole = u64::from(super::config::WHOLE_DEVICE);
+        let running = client.running().iter().map(|&stream| {
+            let row = self.streams.at(stream);
+            let item = self.items.at(row.items.head);
+            super::compute::area(row.ends.saturating_sub(client.busy_ns), item.occupancy)
+        });
+        let area = running.fold(client.area, u64::saturating_add);
+        if area == 0 {
+            return Bound::Done;
+        }
+        Bound::At(self.client_runs_at(link).saturating_add(area / whole))
+    }
+
+    /// The earliest instant at which the work up to `order` of a stream can be complete.
+    fn bound(&self, link: Link, order: u64, total: u64) -> Bound {
+        let (mut link, mut order, mut total, mut after) = (link, order, total, 0u64);
+        for _ in 0..FOLLOWED {
+            let stream = self.streams.at(link);
+            if stream.items.head == 0 || stream.done_order >= order {
+                return Bound::At(self.clock.saturating_add(after));
+            }
+            let item = self.items.at(stream.items.head);
+            after = after.saturating_add(total.saturating_sub(stream.done_total));
+            match stream.phase {
+                phase::ON_HOST => return Bound::Host,
+                phase::READY if item.kind == kind::HOST => return Bound::Host,
+                phase::WAITING => (link, order, total) = (item.target, item.wanted, item.wanted_total),
+                phase::HELD => {
+                    let holder = self.holder(stream, item.order);
+                    (link, (order, total)) = (holder, self.last_before(holder, item.order));
+                }
+                _ => return Bound::At(self.oldest_runs_at(stream).saturating_add(after)),
+            }
+        }
+        Bound::At(self.clock.saturating_add(after))
+    }
+
+    /// The instant at which the oldest item of a stream could have started if it ran from then to its end.
+    fn oldest_runs_at(&self, stream: &Stream) -> u64 {
+        let item = self.items.at(stream.items.head);
+        let client = self.clients.at(stream.client);
+        let running = stream.phase == phase::RUNNING;
+        if !kind::computes(item.kind) {
+            return if running { stream.ends.saturating_sub(item.duration) } else { self.clock };
+        }
+        let start = self.client_runs_at(stream.client);
+        if !running {
+            return start;
+        }
+        let left = stream.ends.saturating_sub(client.busy_ns);
+        start.saturating_sub(item.duration.saturating_sub(left))
+    }
+
+    /// The earliest instant at which a client's kernels can run.
+    fn client_runs_at(&self, link: Link) -> u64 {
+        let now = self.clock.max(self.resume_at);
+        if self.owner == link || self.owner == 0 {
+            return if self.owner == link { now } else { self.clock };
+        }
+        let owner = self.clients.at(self.owner);
+        let busy = owner.running().iter().map(|&other| {
+            let stream = self.streams.at(other);
+            let item = self.items.at(stream.items.head);
+            let left = stream.ends.saturating_sub(owner.busy_ns);
+            let rest = stream.last_total.saturating_sub(stream.done_total).saturating_sub(item.duration);
+            if self.computes_to_its_end(stream) { left.saturating_add(rest) } else { left }
+        });
+        let dry = now.saturating_add(busy.max().unwrap_or(0));
+        dry.min(self.slice_end).saturating_add(self.config().switch_ns)
+    }
+
+    /// Whether a stream keeps its client busy until it is empty: nothing but kernels, held by no one.
+    fn computes_to_its_end(&self, stream: &Stream) -> bool {
+        let client = self.clients.at(stream.client);
+        let unheld = match stream.ordering {
+            ordering::LEGACY => client.queued_blocking == 0,
+            ordering::BLOCKING => self.streams.at(client.legacy).queued == 0,
+            _ => true,
+        };
+        stream.detours == 0 && unheld
+    }
+
+    /// Order and total of the newest item of a stream before `order`.
+    fn last_before(&self, link: Link, order: u64) -> (u64, u64) {
+        let mut place = self.streams.at(link).items.head;
+        let mut last = (0, 0);
+        while place != 0 && self.items.at(place).order < order {
+            let item = self.items.at(place);
+            last = (item.order, item.total);
+            place = item.next;
+        }
+        last
+    }
+}
+
+/// The earliest possible completion.
+#[derive(Clone, Copy, Debug)]
+enum Bound {
+    Done,
+    At(u64),
+    Host,
+}
+
+impl Bound {
+    /// Of two that must both be complete: sleeping comes before asking the host.
+    fn later(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::At(a), Self::At(b)) => Self::At(a.max(b)),
+            (Self::At(a), _) | (_, Self::At(a)) => Self::At(a),
+            (Self::Host, _) | (_, Self::Host) => Self::Host,
+            (Self::Done, Self::Done) => Self::Done,
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! What is kept of one piece of work, one stream, one event and one client.
+
+use super::config::MAX_CONCURRENT;
+use super::table::{Link, List, Row};
+
+/// Codes of [`Item::kind`]. Zero is no kind, so that a zeroed item is none.
+pub(super) mod kind {
+    pub(crate) const KERNEL: u8 = 1;
+    pub(crate) const GRAPH: u8 = 2;
+    pub(crate) const FILL: u8 = 3;
+    pub(crate) const COPY: u8 = 4;
+    pub(crate) const RECORD: u8 = 5;
+    pub(crate) const WAIT: u8 = 6;
+    pub(crate) const HOST: u8 = 7;
+    pub(crate) const MARKER: u8 = 8;
+
+    /// Whether an item of this kind runs on the multiprocessors.
+    pub(crate) fn computes(kind: u8) -> bool {
+        matches!(kind, KERNEL | GRAPH | FILL)
+    }
+}
+
+/// Codes of [`Stream::ordering`].
+pub(super) mod ordering {
+    pub(crate) const LEGACY: u8 = 1;
+    pub(crate) const BLOCKING: u8 = 2;
+    pub(crate) const NON_BLOCKING: u8 = 3;
+}
+
+/// Codes of [`Stream::life`].
+pub(super) mod life {
+    pub(crate) const OPEN: u8 = 1;
+    /// Destroyed by its owner, with work left to do.
+    pub(crate) const CLOSING: u8 = 2;
+}
+
+/// Codes of [`Stream::phase`]: what the oldest item of a stream is doing.
+pub(super) mod phase {
+    /// Nothing is known of it yet.
+    pub(crate) const IDLE: u8 = 0;
+    /// In the list of whoever will run it.
+    pub(crate) const READY: u8 = 1;
+    /// On the multiprocessors or on a copy engine.
+    pub(crate) const RUNNING: u8 = 2;
+    /// In another stream's list of waiters.
+    pub(crate) const WAITING: u8 = 3;
+    /// Held back by the legacy default stream's rules.
+    pub(crate) const HELD: u8 = 4;
+    /// The host has taken a host function and has not said that it is done.
+    pub(crate) const ON_HOST: u8 = 5;
+}
+
+/// Codes of [`Event::status`].
+pub(super) mod status {
+    pub(crate) const FRESH: u8 = 1;
+    pub(crate) const PENDING: u8 = 2;
+    pub(crate) const DONE: u8 = 3;
+}
+
+/// One piece of queued work.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Item {
+    /// Place in the order of all enqueued work of the device; 0: the item is free. Written last.
+    pub(super) order: u64,
+    /// Time on the multiprocessors or on the copy engine.
+    pub(super) duration: u64,
+    /// Duration of everything ever enqueued on the stream, this included.
+    pub(super) total: u64,
+    /// A wait: the order that the target stream must reach. A host function: the caller's token.
+    pub(super) wanted: u64,
+    /// A wait: the total at that order.
+    pub(super) wanted_total: u64,
+    /// A wait: the target stream. A record: the event.
+    pub(super) target: Link,
+    pub(super) target_generation: u32,
+    pub(super) stream: Link,
+    pub(super) next: Link,
+    /// Kernels in it.
+    pub(super) launches: u32,
+    pub(super) occupancy: u16,
+    pub(super) kind: u8,
+    pub(super) engine: u8,
+}
+
+/// One stream.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Stream {
+    pub(super) generation: u32,
+    pub(super) client: Link,
+    pub(super) ordering: u8,
+    /// 0: the stream is free.
+    pub(super) life: u8,
+    pub(super) phase: u8,
+    /// In the list of streams to look at.
+    pub(super) poked: u8,
+    pub(super) items: List,
+    pub(super) queued: u32,
+    /// Queued items that do not run on the multiprocessors.
+    pub(super) detours: u32,
+    /// Streams that wait for an item of this one.
+    pub(super) waiters: Link,
+    pub(super) next_waiter: Link,
+    /// Next in the list of the client's kernels, of a copy engine, or of host functions.
+    pub(super) next_ready: Link,
+    pub(super) next_poked: Link,
+    pub(super) next_of_client: Link,
+    pub(super) reserved: u32,
+    /// Order and total of the newest finished item.
+    pub(super) done_order: u64,
+    pub(super) done_total: u64,
+    /// Order and total of the newest enqueued item.
+    pub(super) last_order: u64,
+    pub(super) last_total: u64,
+    /// Which item `phase` speaks of when it says running or on the host.
+    pub(super) phase_order: u64,
+    /// A running kernel ends when the client's busy time reaches this; a copy, at this instant.
+    pub(super) ends: u64,
+}
+
+/// One event.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Event {
+    pub(super) generation: u32,
+    pub(super) client: Link,
+    /// Where the newest record was enqueued.
+    pub(super) stream: Link,
+    pub(super) stream_generation: u32,
+    pub(super) order: u64,
+    pub(super) total: u64,
+    /// When it completed.
+    pub(super) time: u64,
+    /// 0: the event is free.
+    pub(super) status: u8,
+    pub(super) reserved: [u8; 7],
+}
+
+/// One client: a context of a process. Time slices are between clients.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Client {
+    /// Never used twice; 0: the client is free.
+    pub(super) serial: u32,
+    pub(super) pid: u32,
+    pub(super) legacy: Link,
+    /// All streams, newest first.
+    pub(super) streams: Link,
+    /// Streams whose oldest item waits for the multiprocessors.
+    pub(super) ready: List,
+    /// Streams whose oldest item waits for the host.
+    pub(super) host: List,
+    pub(super) next_runnable: Link,
+    /// In the list of clients that wait for a slice.
+    pub(super) waits_for_slice: u32,
+    pub(super) running_count: u32,
+    pub(super) running_fills: u32,
+    pub(super) occupancy: u32,
+    pub(super) queued: u32,
+    /// Items in blocking streams.
+    pub(super) queued_blocking: u32,
+    /// Streams in phase held.
+    pub(super) held: u32,
+    /// Duration times occupancy of what has not started on the multiprocessors yet.
+    pub(super) area: u64,
+    pub(super) added_ns: u64,
+    /// Time during which something of this client was running on the multiprocessors.
+    pub(super) busy_ns: u64,
+    /// The part of it with a kernel or a graph among what was running.
+    pub(super) kernel_busy_ns: u64,
+    /// Time during which a copy or a fill was running.
+    pub(super) memory_busy_ns: u64,
+    /// Durations of all finished kernels and graphs.
+    pub(super) kernel_ns: u64,
+    /// Kernels that finished.
+    pub(super) launches: u64,
+    /// `busy_ns` and `memory_busy_ns` at the start of the utilisation window.
+    pub(super) busy_mark: u64,
+    pub(super) memory_mark: u64,
+    pub(super) running: [Link; MAX_CONCURRENT],
+}
+
+impl Row for Item {
+    fn cleared(&self) -> Self {
+        Self::default()
+    }
+    fn live(&self) -> bool {
+        self.order != 0
+    }
+    fn next_free(&mut self) -> &mut Link {
+        &mut self.next
+    }
+}
+
+impl Row for Stream {
+    fn cleared(&self) -> Self {
+        Self { generation: self.generation.wrapping_add(1), ..Self::default() }
+    }
+    fn live(&self) -> bool {
+        self.life != 0
+    }
+    fn next_free(&mut self) -> &mut Link {
+        &mut self.next_ready
+    }
+}
+
+impl Row for Event {
+    fn cleared(&self) -> Self {
+        Self { generation: self.generation.wrapping_add(1), ..Self::default() }
+    }
+    fn live(&self) -> bool {
+        self.status != 0
+    }
+    fn next_free(&mut self) -> &mut Link {
+        &mut self.stream
+    }
+}
+
+impl Row for Client {
+    fn cleared(&self) -> Self {
+        Self::NONE
+    }
+    fn live(&self) -> bool {
+        self.serial != 0
+    }
+    fn next_free(&mut self) -> &mut Link {
+        &mut self.next_runnable
+    }
+}
+
+impl Client {
+    /// All zero.
+    pub(super) const NONE: Self = Self {
+        serial: 0,
+        pid: 0,
+        legacy: 0,
+        streams: 0,
+        ready: List { head: 0, tail: 0 },
+        host: List { head: 0, tail: 0 },
+        next_runnable: 0,
+        waits_for_slice: 0,
+        running_count: 0,
+        running_fills: 0,
+        occupancy: 0,
+        queued: 0,
+        queued_blocking: 0,
+        held: 0,
+        area: 0,
+        added_ns: 0,
+        busy_ns: 0,
+        kernel_busy_ns: 0,
+        memory_busy_ns: 0,
+        kernel_ns: 0,
+        launches: 0,
+        busy_mark: 0,
+        memory_mark: 0,
+        running: [0; MAX_CONCURRENT],
+    };
+
+    /// Streams with something on the multiprocessors.
+    pub(super) fn running(&self) -> &[Link] {
+        self.running.get(..self.running_count as usize).unwrap_or(&[])
+    }
+
+    /// Whether a slice would be of use.
+    pub(super) fn runnable(&self) -> bool {
+        self.running_count != 0 || self.ready.head != 0
+    }
+}

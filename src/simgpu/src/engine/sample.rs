@@ -1,0 +1,157 @@
+//! What NVML would say: utilisation in windows, integer percent, visible only when sampled.
+
+use super::layout::{DEVICE_SAMPLES, DeviceSample, EngineState, PROCESS_SAMPLES, ProcessSample};
+
+impl EngineState {
+    /// Utilisation of the device in the newest window that can be read at `now_ns`. Zero before the first.
+    pub(crate) fn utilization(&mut self, now_ns: u64) -> DeviceSample {
+        let mut newest = DeviceSample::default();
+        self.device_samples(now_ns, 0, |sample| newest = sample);
+        newest
+    }
+
+    /// Gives every sample of the device that is newer than `last_seen_us`, oldest first.
+    pub(crate) fn device_samples(
+        &mut self,
+        now_ns: u64,
+        last_seen_us: u64,
+        mut give: impl FnMut(DeviceSample),
+    ) {
+        self.advance(now_ns);
+        let visible = self.visible_us();
+        let stored = &self.device_samples;
+        let held = newest(self.device_sampled, DEVICE_SAMPLES).filter_map(|place| stored.get(place));
+        let wanted = |s: &&DeviceSample| s.timestamp_us > last_seen_us && s.timestamp_us <= visible;
+        held.filter(wanted).for_each(|sample| give(*sample));
+    }
+
+    /// Gives every sample of processes that is newer than `last_seen_us`, oldest first; processes without
+    /// activity in a window have none for it. Says how many: none is NVML's "not found".
+    pub(crate) fn process_samples(
+        &mut self,
+        now_ns: u64,
+        last_seen_us: u64,
+        mut give: impl FnMut(ProcessSample),
+    ) -> usize {
+        self.advance(now_ns);
+        let visible = self.visible_us();
+        let stored = &self.process_samples;
+        let held = newest(self.process_sampled, PROCESS_SAMPLES).filter_map(|place| stored.get(place));
+        let wanted = |s: &&ProcessSample| s.timestamp_us > last_seen_us && s.timestamp_us <= visible;
+        held.filter(wanted).map(|sample| give(*sample)).count()
+    }
+
+    /// End of the newest window that can be read.
+    fn visible_us(&self) -> u64 {
+        self.clock.saturating_sub(self.config().sample_lag_ns) / 1000
+    }
+
+    /// Sets the end of the first window: windows end at multiples of the period.
+    pub(super) fn start_sampling(&mut self) {
+        let period = self.config().sample_period_ns;
+        self.sample_at = (self.clock / period + 1).saturating_mul(period);
+    }
+
+    /// Ends the window at the clock's instant.
+    pub(super) fn take_sample(&mut self) {
+        let period = self.config().sample_period_ns;
+        let timestamp_us = self.clock / 1000;
+        let gpu = percent(self.busy_ns.saturating_sub(self.busy_mark), period);
+        let memory = percent(self.memory_busy_ns.saturating_sub(self.memory_mark), period);
+        self.push_device_sample(DeviceSample { timestamp_us, gpu, memory });
+        self.busy_mark = self.busy_ns;
+        self.memory_mark = self.memory_busy_ns;
+        let batch = self.process_sampled;
+        for link in self.clients.links() {
+            let client = self.clients.at_mut(link);
+            let busy = client.busy_ns.saturating_sub(client.busy_mark);
+            let copied = client.memory_busy_ns.saturating_sub(client.memory_mark);
+            if client.serial == 0 || (busy == 0 && copied == 0) {
+                continue;
+            }
+            client.busy_mark = client.busy_ns;
+            client.memory_mark = client.memory_busy_ns;
+            let pid = client.pid;
+            let (sm, memory) = (percent(busy, period), percent(copied, period));
+            self.push_process_sample(batch, ProcessSample { timestamp_us, pid, sm, memory, reserved: 0 });
+        }
+        self.sample_at = self.sample_at.saturating_add(period);
+    }
+
+    /// Passes over windows that need no look: those without activity, and those whose samples would be
+    /// overwritten before anyone can read them. Says whether no window ends before `to` any more.
+    pub(super) fn skip_samples(&mut self, to: u64) -> bool {
+        let period = self.config().sample_period_ns;
+        let ends = (to - self.sample_at) / period + 1;
+        let spare = ends.saturating_sub(PROCESS_SAMPLES as u64 + 1);
+        if self.active() {
+            if spare > 0 {
+                self.accrue(self.sample_at + (spare - 1) * period);
+                self.forget_window();
+            }
+            return self.sample_at > to;
+        }
+        if self.busy_ns != self.busy_mark || self.memory_busy_ns != self.memory_mark {
+            return false;
+        }
+        let first = ends.saturating_sub(DEVICE_SAMPLES as u64);
+        for n in first..ends {
+            let timestamp_us = (self.sample_at + n * period) / 1000;
+            self.push_device_sample(DeviceSample { timestamp_us, gpu: 0, memory: 0 });
+        }
+        self.sample_at = self.sample_at.saturating_add(ends.saturating_mul(period));
+        true
+    }
+
+    /// Starts a window at the clock's instant without a sample of what came before.
+    pub(super) fn forget_window(&mut self) {
+        self.busy_mark = self.busy_ns;
+        self.memory_mark = self.memory_busy_ns;
+        for link in self.clients.links() {
+            let client = self.clients.at_mut(link);
+            client.busy_mark = client.busy_ns;
+            client.memory_mark = client.memory_busy_ns;
+        }
+        self.start_sampling();
+    }
+
+    fn push_device_sample(&mut self, sample: DeviceSample) {
+        let place = place(self.device_sampled, DEVICE_SAMPLES);
+        if let Some(slot) = self.device_samples.get_mut(place) {
+            *slot = sample;
+        }
+        self.device_sampled = self.device_sampled.wrapping_add(1);
+    }
+
+    /// Stores a sample, or adds it to one of the same process in the same window (two contexts).
+    fn push_process_sample(&mut self, batch: u64, sample: ProcessSample) {
+        for n in batch..self.process_sampled {
+            if let Some(slot) = self.process_samples.get_mut(place(n, PROCESS_SAMPLES))
+                && slot.pid == sample.pid
+            {
+                slot.sm = (slot.sm + sample.sm).min(100);
+                slot.memory = (slot.memory + sample.memory).min(100);
+                return;
+            }
+        }
+        if let Some(slot) = self.process_samples.get_mut(place(self.process_sampled, PROCESS_SAMPLES)) {
+            *slot = sample;
+        }
+        self.process_sampled = self.process_sampled.wrapping_add(1);
+    }
+}
+
+/// Places of the newest entries of a ring, oldest of them first.
+pub(super) fn newest(pushed: u64, capacity: usize) -> impl DoubleEndedIterator<Item = usize> {
+    (pushed.saturating_sub(capacity as u64)..pushed).map(move |n| place(n, capacity))
+}
+
+/// Place of the `n`-th entry of a ring.
+pub(super) fn place(n: u64, capacity: usize) -> usize {
+    usize::try_from(n % (capacity.max(1) as u64)).unwrap_or(0)
+}
+
+fn percent(busy: u64, period: u64) -> u32 {
+    let percent = u128::from(busy) * 100 / u128::from(period.max(1));
+    u32::try_from(percent).unwrap_or(100).min(100)
+}

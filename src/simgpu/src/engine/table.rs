@@ -1,0 +1,95 @@
+//! How rows live in a fixed array without pointers: links, allocation, lists.
+
+/// A row's place plus one; 0 is no row, so that zeroed memory links to nothing.
+pub(super) type Link = u32;
+
+/// What a table needs to know of its rows.
+pub(super) trait Row: Copy {
+    /// A row that nobody uses; all bytes zero, but for what must outlive its use.
+    fn cleared(&self) -> Self;
+    /// Whether somebody uses the row.
+    fn live(&self) -> bool;
+    /// Where a free row keeps the link to the next free one.
+    fn next_free(&mut self) -> &mut Link;
+}
+
+/// A fixed array of rows with a free list. Valid when zeroed. Rows are taken lowest first, so that
+/// untouched rows never cost a page.
+#[repr(C)]
+pub(super) struct Table<T, const N: usize> {
+    /// Rows that were ever taken: all live rows lie below.
+    used: u32,
+    free: Link,
+    /// Stands in for a link that leads nowhere, so that a damaged file cannot cause a panic.
+    null: T,
+    rows: [T; N],
+}
+
+impl<T: Row, const N: usize> Table<T, N> {
+    /// The row behind a link.
+    pub(super) fn at(&self, link: Link) -> &T {
+        (link as usize).checked_sub(1).and_then(|i| self.rows.get(i)).unwrap_or(&self.null)
+    }
+
+    /// The row behind a link, to write.
+    pub(super) fn at_mut(&mut self, link: Link) -> &mut T {
+        match (link as usize).checked_sub(1).and_then(|i| self.rows.get_mut(i)) {
+            Some(row) => row,
+            None => &mut self.null,
+        }
+    }
+
+    /// Takes a free row. The caller makes it live.
+    pub(super) fn take(&mut self) -> Option<Link> {
+        if self.free != 0 {
+            let link = self.free;
+            self.free = *self.at_mut(link).next_free();
+            *self.at_mut(link).next_free() = 0;
+            return Some(link);
+        }
+        if self.used as usize >= N {
+            return None;
+        }
+        self.used += 1;
+        Some(self.used)
+    }
+
+    /// Gives a row back.
+    pub(super) fn give(&mut self, link: Link) {
+        let free = self.free;
+        let row = self.at_mut(link);
+        *row = row.cleared();
+        *row.next_free() = free;
+        self.free = link;
+    }
+
+    /// Links of all rows that were ever taken, lowest first.
+    pub(super) fn links(&self) -> core::ops::RangeInclusive<Link> {
+        1..=self.used.min(u32::try_from(N).unwrap_or(u32::MAX))
+    }
+
+    /// Whether every row is live.
+    pub(super) fn full(&self) -> bool {
+        self.free == 0 && self.used as usize >= N
+    }
+
+    /// Makes the free list anew from the rows that are not live.
+    pub(super) fn rebuild(&mut self) {
+        self.free = 0;
+        for link in self.links().rev() {
+            if !self.at(link).live() {
+                self.give(link);
+            }
+        }
+    }
+}
+
+/// A first-in, first-out list of rows; the links between them lie in the rows.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct List {
+    /// The oldest.
+    pub(super) head: Link,
+    /// The newest.
+    pub(super) tail: Link,
+}

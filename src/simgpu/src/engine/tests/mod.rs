@@ -1,0 +1,94 @@
+//! The engine's claims, in virtual time.
+
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    reason = "the numbers of the tests are small"
+)]
+
+use super::*;
+
+mod events;
+mod faults;
+mod queues;
+mod random;
+mod samples;
+mod slices;
+mod streams;
+
+const US: u64 = 1_000;
+const MS: u64 = 1_000_000;
+const S: u64 = 1_000_000_000;
+/// Tests begin here: a machine that has been up for a while.
+const T0: u64 = 1_000 * S;
+
+/// A device as it lies in a fresh file: zeroes.
+fn device() -> Box<EngineState> {
+    let layout = std::alloc::Layout::new::<EngineState>();
+    // SAFETY: the layout is not of size zero.
+    let memory = unsafe { std::alloc::alloc_zeroed(layout) }.cast::<EngineState>();
+    assert!(!memory.is_null());
+    // SAFETY: the memory has the type's layout, comes from the global allocator, and the type consists of
+    // integers for which zero is valid.
+    unsafe { Box::from_raw(memory) }
+}
+
+/// A device without costs that get in the way of round numbers.
+fn plain_device() -> Box<EngineState> {
+    let mut state = device();
+    let config = Config { switch_ns: 0, event_resolution_ns: 1, copy_overhead_ns: 0, ..Config::DEFAULT };
+    state.set_config(config, T0);
+    state
+}
+
+fn kernel(ns: u64) -> Work {
+    Work::Kernel { ns, occupancy: WHOLE_DEVICE }
+}
+
+/// Enqueues a record of a new event at `at`.
+fn mark(state: &mut EngineState, client: ClientId, stream: StreamId, at: u64) -> EventId {
+    let event = state.add_event(client).unwrap();
+    state.enqueue(stream, Work::Record(event), at).unwrap();
+    event
+}
+
+/// When an event completed, after the start of the test.
+fn time(state: &mut EngineState, event: EventId, now: u64) -> Option<u64> {
+    match state.event_status(event, now).unwrap() {
+        EventStatus::Done { time_ns } => Some(time_ns - T0),
+        _ => None,
+    }
+}
+
+fn busy(state: &mut EngineState, client: ClientId, now: u64) -> u64 {
+    state.client_truth(client, now).unwrap().busy_ns
+}
+
+/// Sleeps as told until the target is complete. Gives the instant and how often it woke.
+fn wait(state: &mut EngineState, target: Target, from: u64) -> (u64, u32) {
+    let (mut now, mut woken) = (from, 0);
+    loop {
+        match state.completion(target, now).unwrap() {
+            Completion::Done => return (now, woken),
+            Completion::NotBefore(instant) => {
+                assert!(instant > now);
+                now = instant;
+            }
+            Completion::NeedsHost => panic!("stuck at {now}"),
+        }
+        woken += 1;
+        assert!(woken < 1_000_000);
+    }
+}
+
+#[test]
+fn a_state_of_zeroes_is_a_device_with_the_usual_properties() {
+    let state = device();
+    assert_eq!(*state.config(), Config::DEFAULT);
+    assert_eq!(Config::DEFAULT, Config::DEFAULT.checked());
+}
+
+#[test]
+fn the_state_of_a_device_stays_below_its_bound() {
+    assert!(size_of::<EngineState>() < 20 << 20, "{}", size_of::<EngineState>());
+}

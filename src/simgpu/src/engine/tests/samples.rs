@@ -1,0 +1,109 @@
+//! Claims about NVML utilisation.
+
+use super::*;
+
+const PERIOD: u64 = 100 * MS;
+
+fn sampled_device() -> (Box<EngineState>, ClientId, StreamId) {
+    let mut d = plain_device();
+    let config = Config { sample_period_ns: PERIOD, ..*d.config() };
+    d.set_config(config, T0);
+    let c = d.add_client(42, T0).unwrap();
+    let s = d.legacy_stream(c).unwrap();
+    (d, c, s)
+}
+
+fn processes(d: &mut EngineState, now: u64, since_ns: u64) -> Vec<(u64, u32, u32)> {
+    let mut all = Vec::new();
+    let mut give = |s: ProcessSample| all.push(((s.timestamp_us * 1000).wrapping_sub(T0) / MS, s.pid, s.sm));
+    d.process_samples(now, since_ns / 1000, &mut give);
+    all
+}
+
+#[test]
+fn utilisation_is_the_floor_of_the_busy_share_of_the_last_whole_window() {
+    let (mut d, _, s) = sampled_device();
+    d.enqueue(s, kernel(39_999 * US), T0 + 10 * MS).unwrap();
+    assert_eq!(d.utilization(T0 + 99 * MS).gpu, 0);
+    assert_eq!(d.utilization(T0 + 100 * MS).gpu, 39);
+    assert_eq!(d.utilization(T0 + 199 * MS).gpu, 39);
+    assert_eq!(d.utilization(T0 + 200 * MS).gpu, 0);
+}
+
+#[test]
+fn a_process_without_activity_has_no_sample() {
+    let (mut d, _, s) = sampled_device();
+    let other = d.add_client(43, T0).unwrap();
+    d.enqueue(s, kernel(150 * MS), T0).unwrap();
+    assert_eq!(processes(&mut d, T0 + 99 * MS, 0), []);
+    assert_eq!(processes(&mut d, T0 + S, 0), [(100, 42, 100), (200, 42, 50)]);
+    d.remove_client(other, T0 + S).unwrap();
+}
+
+#[test]
+fn samples_that_were_seen_are_not_given_again() {
+    let (mut d, _, s) = sampled_device();
+    d.enqueue(s, kernel(150 * MS), T0).unwrap();
+    assert_eq!(processes(&mut d, T0 + S, T0 + 100 * MS), [(200, 42, 50)]);
+    assert_eq!(processes(&mut d, T0 + S, T0 + 200 * MS), []);
+}
+
+#[test]
+fn each_process_is_charged_with_its_own_slices_only() {
+    let (mut d, _, s) = sampled_device();
+    let c = d.add_client(43, T0).unwrap();
+    let other = d.legacy_stream(c).unwrap();
+    d.enqueue(s, kernel(S), T0).unwrap();
+    d.enqueue(other, kernel(S), T0).unwrap();
+    assert_eq!(processes(&mut d, T0 + 100 * MS, 0), [(100, 42, 50), (100, 43, 50)]);
+    assert_eq!(d.utilization(T0 + 100 * MS).gpu, 100);
+}
+
+#[test]
+fn two_contexts_of_one_process_make_one_sample() {
+    let (mut d, _, s) = sampled_device();
+    let c = d.add_client(42, T0).unwrap();
+    let other = d.legacy_stream(c).unwrap();
+    d.enqueue(s, kernel(20 * MS), T0).unwrap();
+    d.enqueue(other, kernel(30 * MS), T0).unwrap();
+    assert_eq!(processes(&mut d, T0 + 100 * MS, 0), [(100, 42, 50)]);
+}
+
+#[test]
+fn a_lagging_sampler_shows_its_samples_late() {
+    let (mut d, _, s) = sampled_device();
+    let config = Config { sample_lag_ns: 250 * MS, ..*d.config() };
+    d.set_config(config, T0);
+    d.enqueue(s, kernel(50 * MS), T0).unwrap();
+    assert_eq!(processes(&mut d, T0 + 349 * MS, 0), []);
+    assert_eq!(d.utilization(T0 + 349 * MS).gpu, 0);
+    assert_eq!(processes(&mut d, T0 + 350 * MS, 0), [(100, 42, 50)]);
+    assert_eq!(d.utilization(T0 + 350 * MS).gpu, 50);
+}
+
+#[test]
+fn copies_and_fills_show_as_memory_utilisation() {
+    let (mut d, c, s) = sampled_device();
+    let up = d.add_stream(c, StreamKind::NonBlocking).unwrap();
+    let copy = Work::Copy { direction: Direction::HostToDevice, bytes: 25_000 * 20_000 };
+    d.enqueue(up, copy, T0).unwrap();
+    d.enqueue(s, kernel(20 * MS), T0).unwrap();
+    d.enqueue(s, Work::Fill { bytes: 10_000_000_000 }, T0).unwrap();
+    let sample = d.utilization(T0 + 100 * MS);
+    assert_eq!((sample.gpu, sample.memory), (30, 30));
+    let mut seen = Vec::new();
+    assert_eq!(d.process_samples(T0 + 100 * MS, 0, |s| seen.push((s.sm, s.memory))), 1);
+    assert_eq!(seen, [(30, 30)]);
+}
+
+#[test]
+fn idle_windows_have_device_samples_and_old_ones_are_forgotten() {
+    let (mut d, _, s) = sampled_device();
+    d.enqueue(s, kernel(50 * MS), T0).unwrap();
+    let mut seen = Vec::new();
+    d.device_samples(T0 + S, 0, |s| seen.push(s.gpu));
+    assert_eq!(seen, [50, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    seen.clear();
+    d.device_samples(T0 + 3600 * S, 0, |s| seen.push(s.gpu));
+    assert_eq!(seen, [0; DEVICE_SAMPLES]);
+}

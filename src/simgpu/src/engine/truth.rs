@@ -1,0 +1,168 @@
+//! What really happened: busy time per client and per millisecond, for those who check a limiter.
+
+use super::ids::{ClientId, Gone};
+use super::layout::{EngineState, RETIRED, SPANS, Span};
+use super::sample::{newest, place};
+
+const MS: u64 = 1_000_000;
+
+/// What one client has done since it was registered.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ClientTruth {
+    /// Who.
+    pub(crate) id: ClientId,
+    /// When it was registered.
+    pub(crate) added_ns: u64,
+    /// When it was removed; 0: it lives.
+    pub(crate) removed_ns: u64,
+    /// Time during which at least one kernel, graph or fill of it was running. Slices of others and
+    /// switches are not in it, overlapping kernels count once.
+    pub(crate) busy_ns: u64,
+    /// The part of it during which not only fills were running.
+    pub(crate) kernel_busy_ns: u64,
+    /// Time during which a copy or a fill of it was running.
+    pub(crate) memory_busy_ns: u64,
+    /// Durations of its finished kernels and graphs, overlapping ones counted each.
+    pub(crate) kernel_ns: u64,
+    /// Kernels that finished, those in graphs too.
+    pub(crate) launches: u64,
+    /// The process, as it was registered.
+    pub(crate) pid: u32,
+    /// Work that is not finished, or never was.
+    pub(crate) queued: u32,
+}
+
+/// What the device has done since its first use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DeviceTruth {
+    /// Up to when the figures go.
+    pub(crate) clock_ns: u64,
+    /// Time during which a kernel, graph or fill was running: the sum over all clients, living and gone.
+    pub(crate) busy_ns: u64,
+    /// The part of clients that are gone.
+    pub(crate) retired_busy_ns: u64,
+    /// Time during which a copy or a fill was running.
+    pub(crate) memory_busy_ns: u64,
+}
+
+impl EngineState {
+    /// What a client has done up to `now_ns`.
+    ///
+    /// # Errors
+    /// The client is not registered (any more).
+    pub(crate) fn client_truth(&mut self, id: ClientId, now_ns: u64) -> Result<ClientTruth, Gone> {
+        self.advance(now_ns);
+        let link = self.client_link(id).ok_or(Gone)?;
+        Ok(self.truth_of(link))
+    }
+
+    /// Gives what every registered client has done up to `now_ns`.
+    pub(crate) fn each_client(&mut self, now_ns: u64, mut give: impl FnMut(ClientTruth)) {
+        self.advance(now_ns);
+        for link in self.clients.links().filter(|&link| self.clients.at(link).serial != 0) {
+            give(self.truth_of(link));
+        }
+    }
+
+    /// Gives what removed clients had done when they were removed, longest ago first, as far as remembered.
+    pub(crate) fn each_removed(&self, give: impl FnMut(ClientTruth)) {
+        let places = newest(self.retired_count, RETIRED);
+        places.filter_map(|place| self.retired.get(place)).copied().for_each(give);
+    }
+
+    /// Remembers what a client has done that is going to be removed.
+    pub(super) fn retire(&mut self, link: u32) {
+        let truth = ClientTruth { removed_ns: self.clock, ..self.truth_of(link) };
+        self.retired_busy_ns = self.retired_busy_ns.saturating_add(truth.busy_ns);
+        if let Some(slot) = self.retired.get_mut(place(self.retired_count, RETIRED)) {
+            *slot = truth;
+        }
+        self.retired_count = self.retired_count.wrapping_add(1);
+    }
+
+    /// What the device has done up to `now_ns`.
+    pub(crate) fn device_truth(&mut self, now_ns: u64) -> DeviceTruth {
+        self.advance(now_ns);
+        DeviceTruth {
+            clock_ns: self.clock,
+            busy_ns: self.busy_ns,
+            retired_busy_ns: self.retired_busy_ns,
+            memory_busy_ns: self.memory_busy_ns,
+        }
+    }
+
+    /// Busy time of one client, or of all, within whole milliseconds from `from_ns` (rounded down) to `to_ns`
+    /// (rounded down). Clients that are gone are remembered. `None`: the start is longer ago than is kept
+    /// (a minute and more), or the end is still to come.
+    #[must_use]
+    pub(crate) fn busy_between(&self, id: Option<ClientId>, from_ns: u64, to_ns: u64) -> Option<u64> {
+        let (from, to) = (from_ns / MS, to_ns / MS);
+        if to > self.clock / MS || from < self.spans_from() {
+            return None;
+        }
+        let mut sum = 0u64;
+        for place in newest(self.span_count, SPANS).rev() {
+            let Some(span) = self.spans.get(place) else { break };
+            if span.ms < from {
+                break;
+            }
+            if span.ms < to && id.is_none_or(|id| id.serial == span.serial) {
+                sum += u64::from(span.busy_ns);
+            }
+        }
+        Some(sum)
+    }
+
+    /// The first millisecond that is remembered whole.
+    fn spans_from(&self) -> u64 {
+        let overwritten = self.span_count.checked_sub(SPANS as u64);
+        let oldest = overwritten.and_then(|n| self.spans.get(place(n, SPANS)));
+        oldest.map_or(0, |span| span.ms + 1)
+    }
+
+    /// Remembers that a client was busy from `from` to `to`, after everything remembered before.
+    pub(super) fn note_busy(&mut self, serial: u32, from: u64, to: u64) {
+        // What would be overwritten at once is not written.
+        let mut at = from.max(to.saturating_sub(SPANS as u64 * MS));
+        while at < to {
+            let ms = at / MS;
+            let end = (ms + 1).saturating_mul(MS).min(to);
+            self.note_within(serial, ms, u32::try_from(end - at).unwrap_or(0));
+            at = end;
+        }
+    }
+
+    fn note_within(&mut self, serial: u32, ms: u64, busy_ns: u32) {
+        for place in newest(self.span_count, SPANS).rev() {
+            let Some(span) = self.spans.get_mut(place) else { break };
+            if span.ms != ms {
+                break;
+            }
+            if span.serial == serial {
+                span.busy_ns = span.busy_ns.saturating_add(busy_ns);
+                return;
+            }
+        }
+        if let Some(span) = self.spans.get_mut(place(self.span_count, SPANS)) {
+            *span = Span { ms, serial, busy_ns };
+        }
+        self.span_count = self.span_count.wrapping_add(1);
+    }
+
+    fn truth_of(&self, link: u32) -> ClientTruth {
+        let client = self.clients.at(link);
+        ClientTruth {
+            id: ClientId { link, serial: client.serial },
+            added_ns: client.added_ns,
+            removed_ns: 0,
+            pid: client.pid,
+            busy_ns: client.busy_ns,
+            kernel_busy_ns: client.kernel_busy_ns,
+            memory_busy_ns: client.memory_busy_ns,
+            kernel_ns: client.kernel_ns,
+            launches: client.launches,
+            queued: client.queued,
+        }
+    }
+}

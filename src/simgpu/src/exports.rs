@@ -1,0 +1,44 @@
+//! How does a row of the table become an exported function?
+
+/// Exports every declared function of the driver API, and defines `address`, which says where each is.
+///
+/// For a library that nothing links. It needs the table's types, `Symbol` and the traits of `rows` in scope.
+#[macro_export]
+macro_rules! export_cuda {
+    ($( $family:ident: $reason:literal { $( $treatment:ident $name:ident $(@ $since:literal)?
+        ( $($arg:ident: $ty:ty),* ) $(-> ($ret:ty))? $(by $module:ident :: $hook:ident)?; )* } )*) => {
+        $( $crate::export_rows! { $family $( $name ( $($arg: $ty),* ) )* } )*
+
+        /// Where the exported function of a symbol is; null where it is not exported.
+        fn address(symbol: Symbol) -> *mut c_void {
+            $( $crate::find_row! { $family symbol $( $name )* } )*
+            core::ptr::null_mut()
+        }
+    };
+}
+
+/// The functions of one family. What no header declares has no signature, so it is not exported.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! export_rows {
+    (undeclared $($rows:tt)*) => {};
+    ($family:ident $( $name:ident ( $($arg:ident: $ty:ty),* ) )*) => { $(
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name($($arg: $ty),*) -> Status {
+            // SAFETY: the caller's pointers are passed on with the caller's own promise about them.
+            unsafe { $crate::enter(Symbol::$name, address, |driver| driver.$name($($arg),*)) }
+        }
+    )* };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! find_row {
+    (undeclared $symbol:ident $($name:ident)*) => {};
+    ($family:ident $symbol:ident $($name:ident)*) => {
+        match $symbol {
+            $( Symbol::$name => return $name as *mut c_void, )*
+            _ => {}
+        }
+    };
+}

@@ -1,0 +1,266 @@
+//! Which calls are to go wrong, and how?
+//!
+//! A fault is `function=what@when`; several are separated by semicolons. What: a status number, `delay:500ms`
+//! (also `us`, `s`), `kill` (the process dies by SIGKILL before the call does anything) or `kill-after` (it dies
+//! when the call has done its work). When: `3` on the third call, `3+` from the third on, nothing for always.
+//! Those of the environment (`SIMGPU_FAULTS`) count the calls of their process, those of the state file the
+//! calls of all processes.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::OnceLock;
+
+use gpuslice_driver::Symbol;
+use gpuslice_driver::types::Status;
+
+/// Faults at the most in the state file.
+pub const FAULTS: usize = 64;
+
+/// What goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// The call does nothing and returns this.
+    Fail(Status),
+    /// The call takes this many nanoseconds longer.
+    Delay(u64),
+    /// The process dies before the call.
+    Kill,
+    /// The process dies after the call.
+    KillAfter,
+}
+
+/// One fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fault {
+    /// Which function.
+    pub symbol: Symbol,
+    /// What.
+    pub action: Action,
+    /// On which call it begins, 1 being the first.
+    pub from: u64,
+    /// Whether it stays from then on.
+    pub stays: bool,
+}
+
+/// A fault with the calls it has seen, as atomics: looked at without a lock.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct Entry {
+    /// Number of the symbol plus one; 0 where there is no fault. Written last.
+    symbol: AtomicU32,
+    action: AtomicU32,
+    value: AtomicU64,
+    from: AtomicU64,
+    stays: AtomicU64,
+    calls: AtomicU64,
+}
+
+/// The faults of the state file.
+#[repr(C)]
+#[derive(Debug)]
+pub struct FaultTable {
+    entries: [Entry; FAULTS],
+    /// How many entries may hold something.
+    used: AtomicU64,
+}
+
+/// Why a text is no fault.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Malformed(pub String);
+
+impl core::fmt::Display for Malformed {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "not a fault: {}", self.0)
+    }
+}
+
+/// Reads faults separated by semicolons.
+///
+/// # Errors
+/// The first part that is none.
+pub fn parse(text: &str) -> Result<Vec<Fault>, Malformed> {
+    let parts = text.split(';').map(str::trim).filter(|part| !part.is_empty());
+    parts.map(|part| fault(part).ok_or_else(|| Malformed(part.to_owned()))).collect()
+}
+
+fn fault(text: &str) -> Option<Fault> {
+    let (name, rest) = text.split_once('=')?;
+    let (what, when) = rest.split_once('@').unwrap_or((rest, "1+"));
+    let (from, stays) = when.strip_suffix('+').map_or((when, false), |from| (from, true));
+    let action = match what {
+        "kill" => Action::Kill,
+        "kill-after" => Action::KillAfter,
+        _ => match what.strip_prefix("delay:") {
+            Some(duration) => Action::Delay(nanoseconds(duration)?),
+            None => Action::Fail(what.parse().ok()?),
+        },
+    };
+    Some(Fault { symbol: Symbol::find(name.trim().as_bytes())?, action, from: from.parse().ok()?, stays })
+}
+
+fn nanoseconds(text: &str) -> Option<u64> {
+    let end = text.find(|c: char| !c.is_ascii_digit())?;
+    let (number, unit) = text.split_at(end);
+    let factor = match unit {
+        "ns" => 1,
+        "us" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(factor)
+}
+
+impl Action {
+    fn code(self) -> (u32, u64) {
+        match self {
+            Self::Fail(status) => (0, u64::from(status)),
+            Self::Delay(nanos) => (1, nanos),
+            Self::Kill => (2, 0),
+            Self::KillAfter => (3, 0),
+        }
+    }
+
+    fn decode(code: u32, value: u64) -> Self {
+        match code {
+            0 => Self::Fail(Status::try_from(value).unwrap_or(999)),
+            1 => Self::Delay(value),
+            2 => Self::Kill,
+            _ => Self::KillAfter,
+        }
+    }
+}
+
+impl FaultTable {
+    /// Replaces all faults.
+    pub fn set(&self, faults: &[Fault]) {
+        self.used.store(0, Ordering::Release);
+        for entry in &self.entries {
+            entry.symbol.store(0, Ordering::Release);
+        }
+        for (entry, fault) in self.entries.iter().zip(faults) {
+            let (code, value) = fault.action.code();
+            entry.action.store(code, Ordering::Relaxed);
+            entry.value.store(value, Ordering::Relaxed);
+            entry.from.store(fault.from, Ordering::Relaxed);
+            entry.stays.store(u64::from(fault.stays), Ordering::Relaxed);
+            entry.calls.store(0, Ordering::Relaxed);
+            let number = u32::try_from(fault.symbol.index()).unwrap_or(0);
+            entry.symbol.store(number + 1, Ordering::Release);
+        }
+        self.used.store(faults.len().min(FAULTS) as u64, Ordering::Release);
+    }
+
+    /// Counts a call and gives what is to go wrong with it to `act`.
+    fn meet(&self, symbol: Symbol, mut act: impl FnMut(Action)) {
+        let used = self.used.load(Ordering::Acquire);
+        let number = u32::try_from(symbol.index()).unwrap_or(0) + 1;
+        for entry in self.entries.iter().take(usize::try_from(used).unwrap_or(0)) {
+            if entry.symbol.load(Ordering::Acquire) != number {
+                continue;
+            }
+            let call = entry.calls.fetch_add(1, Ordering::Relaxed) + 1;
+            let from = entry.from.load(Ordering::Relaxed);
+            if call == from || (call > from && entry.stays.load(Ordering::Relaxed) != 0) {
+                act(Action::decode(
+                    entry.action.load(Ordering::Relaxed),
+                    entry.value.load(Ordering::Relaxed),
+                ));
+            }
+        }
+    }
+}
+
+/// Those of the environment.
+static OWN: OnceLock<Option<Box<FaultTable>>> = OnceLock::new();
+
+fn own() -> Option<&'static FaultTable> {
+    let made = OWN.get_or_init(|| {
+        let text = std::env::var("SIMGPU_FAULTS").ok()?;
+        match parse(&text) {
+            Ok(faults) => {
+                let table = Box::new(FaultTable::default());
+                table.set(&faults);
+                Some(table)
+            }
+            Err(error) => {
+                crate::notice::say(&format!("SIMGPU_FAULTS: {error}"));
+                None
+            }
+        }
+    });
+    made.as_deref()
+}
+
+impl Default for FaultTable {
+    fn default() -> Self {
+        Self { entries: core::array::from_fn(|_| Entry::default()), used: AtomicU64::new(0) }
+    }
+}
+
+/// What a call is to return instead of doing its work, and whether it is the process's last.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// Returned instead.
+    pub status: Option<Status>,
+    /// The process dies when the call is done.
+    pub last: bool,
+}
+
+/// Lets happen what is to happen before a call.
+#[must_use]
+pub fn before(symbol: Symbol, shared: Option<&FaultTable>) -> Verdict {
+    let mut verdict = Verdict::default();
+    for table in own().into_iter().chain(shared) {
+        table.meet(symbol, |action| match action {
+            Action::Fail(status) => verdict.status = Some(status),
+            Action::Delay(nanos) => crate::clock::sleep_until(crate::clock::now().saturating_add(nanos)),
+            Action::Kill => die(),
+            Action::KillAfter => verdict.last = true,
+        });
+    }
+    verdict
+}
+
+/// Ends the process at once, as the kernel would.
+pub fn die() {
+    // SAFETY: asks for a number; cannot fail.
+    let own = unsafe { libc::getpid() };
+    // SAFETY: sends a signal to the own process; nothing is left to be violated afterwards.
+    unsafe { libc::kill(own, libc::SIGKILL) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn met(table: &FaultTable, symbol: Symbol) -> Vec<Action> {
+        let mut actions = Vec::new();
+        table.meet(symbol, |action| actions.push(action));
+        actions
+    }
+
+    #[test]
+    fn a_fault_on_the_third_call_happens_then_and_only_then() {
+        let table = FaultTable::default();
+        table.set(&parse("cuMemAlloc_v2=2@3; cuInit=delay:500ms").unwrap());
+        let seen: Vec<_> = (0..4).map(|_| met(&table, Symbol::cuMemAlloc_v2)).collect();
+        assert_eq!(seen, [vec![], vec![], vec![Action::Fail(2)], vec![]]);
+        assert_eq!(met(&table, Symbol::cuInit), [Action::Delay(500_000_000)]);
+        assert_eq!(met(&table, Symbol::cuMemFree_v2), []);
+    }
+
+    #[test]
+    fn a_fault_from_the_second_call_on_stays() {
+        let table = FaultTable::default();
+        table.set(&parse("cuInit=100@2+").unwrap());
+        let seen: Vec<_> = (0..3).map(|_| met(&table, Symbol::cuInit).len()).collect();
+        assert_eq!(seen, [0, 1, 1]);
+    }
+
+    #[test]
+    fn what_is_no_fault_is_named() {
+        for wrong in ["cuNothing=1", "cuInit", "cuInit=delay:5", "cuInit=2@x", "cuInit=explode"] {
+            assert_eq!(parse(wrong), Err(Malformed(wrong.to_owned())), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! A simulated NVIDIA GPU: the model behind a `libcuda.so.1` and a `libnvidia-ml.so.1` for machines without one.
+//!
+//! Programs that use the CUDA driver API run on it unmodified. Memory is accounted for to the byte and really
+//! runs out; streams and kernels take simulated time; several processes see the same devices through one mapped
+//! file ([`state`]), and what really happened there can be read by anybody who wants to check a limiter.
+//!
+//! The model knows nothing of those who use it, of no limiter, and offers none of NVIDIA's private tables.
+//! Kernels compute nothing: they take time.
+
+mod api;
+mod arena;
+mod arrays;
+mod attributes;
+mod capture;
+mod clock;
+mod code;
+mod config;
+mod contexts;
+mod driver;
+mod engine;
+mod exports;
+pub mod faults;
+mod graph_memory;
+mod graphs;
+mod host;
+mod image;
+mod local;
+mod lookup;
+#[doc(hidden)]
+pub mod management;
+mod memory;
+mod movement;
+mod notice;
+mod objects;
+mod pool;
+mod pools;
+mod regions;
+mod simulation;
+pub mod state;
+mod streams;
+mod submit;
+mod texts;
+mod thread;
+mod userobjects;
+mod vmm;
+mod work;
+
+#[doc(hidden)]
+pub use driver::{Driver, enter};
+
+/// What the exporting libraries need to expand the table.
+#[doc(hidden)]
+pub mod rows {
+    pub use crate::api::{
+        Arrays, Contexts, Copies, External, Graphs, Init, Launches, Memory, Pools, Streams, Vmm,
+    };
+}

@@ -1,0 +1,88 @@
+//! What does this process have: contexts, memory, streams, code?
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use crate::arrays::Arrays;
+use crate::capture::Capture;
+use crate::code::Code;
+use crate::contexts::{Context, Primary};
+use crate::graph_memory::GraphPool;
+use crate::graphs::{Exec, Graph};
+use crate::objects::{Objects, Tag};
+use crate::pools::Pools;
+use crate::regions::Regions;
+use crate::streams::Streams;
+use crate::userobjects::UserObject;
+use crate::vmm::Vmm;
+
+/// All objects of this process. Behind one lock, which is never held while anything waits.
+#[derive(Debug)]
+pub(crate) struct Local {
+    /// Contexts that live.
+    pub(crate) contexts: Objects<Context>,
+    /// Contexts that were ever made.
+    pub(crate) contexts_made: u64,
+    /// The primary context of each device that this process sees.
+    pub(crate) primaries: Vec<Primary>,
+    /// Pairs of contexts of which the first may reach the second's memory.
+    pub(crate) peers: HashSet<(u64, u64)>,
+    /// What is behind each address.
+    pub(crate) regions: Regions,
+    /// Streams and events.
+    pub(crate) streams: Streams,
+    /// Modules, libraries and their kernels.
+    pub(crate) code: Code,
+    /// Arrays.
+    pub(crate) arrays: Arrays,
+    /// Memory and addresses apart from each other.
+    pub(crate) vmm: Vmm,
+    /// Stream-ordered memory.
+    pub(crate) pools: Pools,
+    /// Graphs.
+    pub(crate) graphs: Objects<Graph>,
+    /// Nodes that were ever made.
+    pub(crate) nodes_made: u64,
+    /// Executables.
+    pub(crate) execs: Objects<Exec>,
+    /// The graph pool of each device.
+    pub(crate) graph_pools: BTreeMap<usize, GraphPool>,
+    /// Allocations of graphs that outlive their executable, with what they hold.
+    pub(crate) orphans: HashMap<u64, u64>,
+    /// Captures in progress.
+    pub(crate) captures: HashMap<u64, Capture>,
+    /// Captures that were ever begun.
+    pub(crate) captures_made: u64,
+    /// Objects of the program that graphs can hold.
+    pub(crate) user_objects: Objects<UserObject>,
+    /// Texture and surface objects, of which nothing is ever read.
+    pub(crate) textures: Objects<()>,
+    /// Linkers, with what was added to them.
+    pub(crate) linkers: Objects<Vec<u8>>,
+}
+
+impl Local {
+    pub(crate) fn new(devices: usize) -> Self {
+        Self {
+            contexts: Objects::new(Tag::Context),
+            contexts_made: 0,
+            primaries: (0..devices).map(|_| Primary::default()).collect(),
+            peers: HashSet::new(),
+            regions: Regions::default(),
+            streams: Streams::new(),
+            code: Code::new(),
+            arrays: Arrays::new(),
+            vmm: Vmm::default(),
+            pools: Pools::new(),
+            graphs: Objects::new(Tag::Graph),
+            nodes_made: 0,
+            execs: Objects::new(Tag::Exec),
+            graph_pools: BTreeMap::new(),
+            orphans: HashMap::new(),
+            captures: HashMap::new(),
+            captures_made: 0,
+            user_objects: Objects::new(Tag::UserObject),
+            textures: Objects::new(Tag::Texture),
+            linkers: Objects::new(Tag::Linker),
+        }
+    }
+}

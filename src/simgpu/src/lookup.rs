@@ -1,0 +1,112 @@
+//! Which function does `cuGetProcAddress` choose?
+
+use std::collections::HashMap;
+use std::sync::OnceLock;
+
+use gpuslice_driver::Symbol;
+use gpuslice_driver::table::{ALL, Api};
+
+/// One form of a function.
+#[derive(Debug, Clone, Copy)]
+struct Form {
+    since: u32,
+    symbol: Symbol,
+    per_thread: bool,
+}
+
+/// What a look-up comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// This function.
+    Symbol(Symbol),
+    /// No function has this base name.
+    Unknown,
+    /// The function came with a later version than the one that was asked for.
+    TooOld,
+    /// The flags mean nothing.
+    BadFlags,
+}
+
+/// The name without what tells the forms of a function apart, and whether it is a per-thread form.
+fn base_name(name: &str) -> (&str, bool) {
+    let plain = name.strip_suffix("_ptsz").or_else(|| name.strip_suffix("_ptds"));
+    let rest = plain.unwrap_or(name);
+    let base = match rest.rsplit_once("_v") {
+        Some((base, number)) if !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()) => base,
+        _ => rest,
+    };
+    (base, plain.is_some())
+}
+
+/// All forms by base name.
+fn forms() -> &'static HashMap<&'static str, Vec<Form>> {
+    static FORMS: OnceLock<HashMap<&'static str, Vec<Form>>> = OnceLock::new();
+    FORMS.get_or_init(|| {
+        let mut forms: HashMap<_, Vec<Form>> = HashMap::new();
+        for symbol in ALL.iter().copied().filter(|symbol| symbol.api() == Api::Cuda) {
+            let Some(since) = symbol.row().since else { continue };
+            let (base, per_thread) = base_name(symbol.name());
+            forms.entry(base).or_default().push(Form { since, symbol, per_thread });
+        }
+        forms
+    })
+}
+
+/// Looks a base name up as a driver of version `own` does for a caller that knows `version`.
+pub(crate) fn find(name: &[u8], version: i32, flags: u64, own: u32) -> Found {
+    if flags > 3 {
+        return Found::BadFlags;
+    }
+    let known = core::str::from_utf8(name).ok().and_then(|name| forms().get(name));
+    let there = |form: &&Form| form.since <= own;
+    let Some(known) = known.filter(|known| known.iter().any(|form| there(&form))) else {
+        return Found::Unknown;
+    };
+    let per_thread = flags >= 2 && known.iter().filter(there).any(|form| form.per_thread);
+    // A negative version counts as a very large one.
+    let version = u32::try_from(version).unwrap_or(u32::MAX);
+    let fitting =
+        known.iter().filter(there).filter(|form| form.per_thread == per_thread && form.since <= version);
+    fitting.max_by_key(|form| form.since).map_or(Found::TooOld, |form| Found::Symbol(form.symbol))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(name: &str, version: i32, flags: u64) -> Found {
+        find(name.as_bytes(), version, flags, 13_000)
+    }
+
+    #[test]
+    fn the_version_picks_the_form() {
+        for (version, symbol) in [
+            (2000, Symbol::cuCtxCreate),
+            (3020, Symbol::cuCtxCreate_v2),
+            (11_040, Symbol::cuCtxCreate_v3),
+            (12_050, Symbol::cuCtxCreate_v4),
+            (-1, Symbol::cuCtxCreate_v4),
+        ] {
+            assert_eq!(at("cuCtxCreate", version, 0), Found::Symbol(symbol), "{version}");
+        }
+        assert_eq!(at("cuCtxCreate", 1999, 0), Found::TooOld);
+        assert_eq!(at("cuCtxCreate_v2", 13_000, 0), Found::Unknown);
+        assert_eq!(at("", 0, 0), Found::Unknown);
+    }
+
+    #[test]
+    fn what_is_newer_than_the_driver_does_not_exist() {
+        assert_eq!(find(b"cuCtxCreate", 13_041, 0, 12_040), Found::Symbol(Symbol::cuCtxCreate_v3));
+        assert_eq!(find(b"cuGetProcAddress", 13_041, 0, 11_040), Found::Symbol(Symbol::cuGetProcAddress));
+        assert_eq!(find(b"cuMemGetDefaultMemPool", 13_041, 0, 12_040), Found::Unknown);
+    }
+
+    #[test]
+    fn the_per_thread_flag_picks_the_per_thread_form_where_there_is_one() {
+        assert_eq!(at("cuLaunchKernel", 13_000, 2), Found::Symbol(Symbol::cuLaunchKernel_ptsz));
+        assert_eq!(at("cuMemcpyHtoD", 13_000, 3), Found::Symbol(Symbol::cuMemcpyHtoD_v2_ptds));
+        assert_eq!(at("cuLaunchKernel", 6000, 2), Found::TooOld);
+        assert_eq!(at("cuMemAlloc", 13_000, 2), Found::Symbol(Symbol::cuMemAlloc_v2));
+        assert_eq!(at("cuMemAlloc", 13_000, 4), Found::BadFlags);
+    }
+}

@@ -1,0 +1,119 @@
+//! How does this process see use: in which windows, how late, and by whom?
+
+use std::collections::BTreeMap;
+
+use crate::clock;
+use crate::engine::{EngineState, ProcessSample};
+use crate::state::file::Locked;
+use crate::state::{Process, State, life};
+use crate::work::process_number;
+
+/// What the environment says about samples, and where the wall clock stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct View {
+    /// `SIMGPU_NVML_WINDOW_MS`: length of a utilisation window.
+    window_ns: Option<u64>,
+    /// `SIMGPU_NVML_LAG_MS`: how much later a window can be read.
+    lag_ns: Option<u64>,
+    /// `SIMGPU_NVML_PIDS`: whether processes can be told apart.
+    pub(super) attributable: bool,
+    /// Wall clock less monotonic clock, microseconds. Fixed, so that a sample has the same time in every
+    /// answer.
+    pub(super) epoch_us: u64,
+}
+
+fn milliseconds(text: &str) -> Option<u64> {
+    text.trim().parse::<u64>().ok()?.checked_mul(1_000_000)
+}
+
+impl View {
+    /// What the variables say; `get` reads one. What cannot be understood is named and passed over.
+    pub(crate) fn read(get: &impl Fn(&str) -> Option<String>) -> Self {
+        let duration = |name: &str| {
+            let text = get(name)?;
+            let duration = milliseconds(&text);
+            if duration.is_none() {
+                crate::notice::say(&format!("not understood: {name}={text}"));
+            }
+            duration
+        };
+        let pids = get("SIMGPU_NVML_PIDS");
+        let attributable = match pids.as_deref() {
+            None | Some("host") => true,
+            Some("none") => false,
+            Some(other) => {
+                crate::notice::say(&format!("not understood: SIMGPU_NVML_PIDS={other}"));
+                true
+            }
+        };
+        Self {
+            window_ns: duration("SIMGPU_NVML_WINDOW_MS").filter(|window| *window > 0),
+            lag_ns: duration("SIMGPU_NVML_LAG_MS"),
+            attributable,
+            epoch_us: wall_us().saturating_sub(clock::now() / 1000),
+        }
+    }
+
+    /// Gives all devices the windows that the environment asks for.
+    pub(crate) fn apply(&self, state: &mut Locked<'_>) {
+        for device in 0..state.settings.count() {
+            self.device(state, device);
+        }
+    }
+
+    /// The time of a device, with the windows that the environment asks for: it starts anew with the state
+    /// file.
+    pub(super) fn device<'a>(&self, state: &'a mut Locked<'_>, device: usize) -> &'a mut EngineState {
+        let engine = state.engine(device);
+        let mut config = *engine.config();
+        config.sample_period_ns =
+            self.window_ns.map_or(config.sample_period_ns, |ns| ns.clamp(MS, 1000 * MS));
+        config.sample_lag_ns = self.lag_ns.unwrap_or(config.sample_lag_ns);
+        if config != *engine.config() {
+            engine.set_config(config, clock::now());
+        }
+        engine
+    }
+}
+
+const MS: u64 = 1_000_000;
+
+fn wall_us() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes one structure.
+    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut time) };
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    seconds.saturating_mul(1_000_000).saturating_add(u64::try_from(time.tv_nsec / 1000).unwrap_or(0))
+}
+
+/// Use of a device by one process over several windows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Share {
+    pub(super) pid: u32,
+    /// End of the newest window in which it was active, microseconds of the monotonic clock.
+    pub(super) timestamp_us: u64,
+    /// Mean over all windows, those without activity included.
+    pub(super) sm: u32,
+    pub(super) memory: u32,
+}
+
+/// One entry per process, from the ends of all windows and the samples of those with activity.
+pub(super) fn shares(windows: &[u64], samples: &[ProcessSample]) -> Vec<Share> {
+    let mut sums: BTreeMap<u32, Share> = BTreeMap::new();
+    for sample in samples.iter().filter(|sample| windows.contains(&sample.timestamp_us)) {
+        let sum = sums.entry(sample.pid).or_default();
+        sum.pid = sample.pid;
+        sum.timestamp_us = sum.timestamp_us.max(sample.timestamp_us);
+        sum.sm += sample.sm;
+        sum.memory += sample.memory;
+    }
+    let count = u32::try_from(windows.len()).unwrap_or(u32::MAX).max(1);
+    let mean = |sum: Share| Share { sm: sum.sm / count, memory: sum.memory / count, ..sum };
+    sums.into_values().map(mean).collect()
+}
+
+/// The pid of the process that the time of a device knows by this number: its own, even after its death.
+pub(super) fn pid_of(state: &State, number: u32) -> Option<u32> {
+    let known = |process: &&Process| process.life != life::FREE && process_number(process.serial) == number;
+    state.processes.iter().find(known).map(|process| process.pid)
+}

@@ -1,0 +1,189 @@
+//! What do the functions answer about clocks, power, temperature and partitions?
+//!
+//! Power and temperature follow the utilisation of the newest window, so that somebody who watches sees
+//! something happen. Nothing else depends on them.
+
+use gpuslice_driver::types::*;
+
+use super::entry::{Management, Outcome};
+use super::layouts::{Temperature, version};
+use super::{Tuning, statuses};
+
+/// Milliwatts at rest, for each percent of utilisation, and allowed.
+const IDLE_MW: u32 = 70_000;
+const PERCENT_MW: u32 = 6_000;
+const LEAST_MW: u32 = 200_000;
+const LIMIT_MW: u32 = 700_000;
+
+/// Megahertz of graphics, multiprocessors, memory and video, by `nvmlClockType_t`.
+const CLOCKS: [u32; 4] = [1980, 1980, 2619, 1545];
+/// Degrees at which the device goes off, slows down, and up to which memory and device may go.
+const THRESHOLDS: [u32; 4] = [92, 89, 95, 87];
+
+/// An entry of a list; a number beyond it is the caller's mistake.
+fn entry(list: [u32; 4], number: u32) -> Result<u32, Status> {
+    let number = usize::try_from(number).unwrap_or(usize::MAX);
+    list.get(number).copied().ok_or(statuses::INVALID_ARGUMENT)
+}
+
+impl Management {
+    fn clock(&self, device: nvmlDevice_t, kind: c_uint, to: *mut c_uint) -> Outcome {
+        self.tell(device, to, entry(CLOCKS, kind)?)
+    }
+
+    fn degrees(&self, device: nvmlDevice_t, sensor: c_uint) -> Result<u32, Status> {
+        if sensor != 0 {
+            return Err(statuses::INVALID_ARGUMENT);
+        }
+        Ok(30 + self.utilization(device)?.gpu * 2 / 5)
+    }
+
+    fn reasons(&self, device: nvmlDevice_t, to: *mut c_ulonglong) -> Outcome {
+        /// The device has nothing to do.
+        const IDLE: c_ulonglong = 1;
+        let idle = self.utilization(device)?.gpu == 0;
+        self.write(to, if idle { IDLE } else { 0 })
+    }
+}
+
+impl Tuning for Management {
+    fn nvmlDeviceGetClockInfo(&self, device: nvmlDevice_t, kind: c_uint, clock: *mut c_uint) -> Outcome {
+        self.clock(device, kind, clock)
+    }
+
+    fn nvmlDeviceGetMaxClockInfo(&self, device: nvmlDevice_t, kind: c_uint, clock: *mut c_uint) -> Outcome {
+        self.clock(device, kind, clock)
+    }
+
+    fn nvmlDeviceGetClock(
+        &self,
+        device: nvmlDevice_t,
+        clock_type: c_uint,
+        _clock_id: c_uint,
+        clock_m_hz: *mut c_uint,
+    ) -> Outcome {
+        self.clock(device, clock_type, clock_m_hz)
+    }
+
+    fn nvmlDeviceGetApplicationsClock(
+        &self,
+        device: nvmlDevice_t,
+        clock_type: c_uint,
+        clock_m_hz: *mut c_uint,
+    ) -> Outcome {
+        self.clock(device, clock_type, clock_m_hz)
+    }
+
+    fn nvmlDeviceGetCurrentClocksEventReasons(
+        &self,
+        device: nvmlDevice_t,
+        clocks_event_reasons: *mut c_ulonglong,
+    ) -> Outcome {
+        self.reasons(device, clocks_event_reasons)
+    }
+
+    fn nvmlDeviceGetCurrentClocksThrottleReasons(
+        &self,
+        device: nvmlDevice_t,
+        clocks_throttle_reasons: *mut c_ulonglong,
+    ) -> Outcome {
+        self.reasons(device, clocks_throttle_reasons)
+    }
+
+    fn nvmlDeviceGetNumFans(&self, device: nvmlDevice_t, num_fans: *mut c_uint) -> Outcome {
+        self.tell(device, num_fans, 0)
+    }
+
+    fn nvmlDeviceGetPerformanceState(&self, device: nvmlDevice_t, p_state: *mut c_uint) -> Outcome {
+        self.tell(device, p_state, 0)
+    }
+
+    fn nvmlDeviceGetPowerState(&self, device: nvmlDevice_t, p_state: *mut c_uint) -> Outcome {
+        self.tell(device, p_state, 0)
+    }
+
+    fn nvmlDeviceGetPowerUsage(&self, device: nvmlDevice_t, power: *mut c_uint) -> Outcome {
+        let busy = self.utilization(device)?.gpu;
+        self.write(power, IDLE_MW + PERCENT_MW * busy)
+    }
+
+    fn nvmlDeviceGetPowerManagementMode(&self, device: nvmlDevice_t, mode: *mut c_uint) -> Outcome {
+        self.tell(device, mode, 1)
+    }
+
+    fn nvmlDeviceGetPowerManagementLimit(&self, device: nvmlDevice_t, limit: *mut c_uint) -> Outcome {
+        self.tell(device, limit, LIMIT_MW)
+    }
+
+    fn nvmlDeviceGetPowerManagementDefaultLimit(
+        &self,
+        device: nvmlDevice_t,
+        default_limit: *mut c_uint,
+    ) -> Outcome {
+        self.tell(device, default_limit, LIMIT_MW)
+    }
+
+    fn nvmlDeviceGetEnforcedPowerLimit(&self, device: nvmlDevice_t, limit: *mut c_uint) -> Outcome {
+        self.tell(device, limit, LIMIT_MW)
+    }
+
+    fn nvmlDeviceGetPowerManagementLimitConstraints(
+        &self,
+        device: nvmlDevice_t,
+        min_limit: *mut c_uint,
+        max_limit: *mut c_uint,
+    ) -> Outcome {
+        self.tell(device, min_limit, LEAST_MW)?;
+        self.write(max_limit, LIMIT_MW)
+    }
+
+    fn nvmlDeviceGetTemperature(
+        &self,
+        device: nvmlDevice_t,
+        sensor_type: c_uint,
+        temp: *mut c_uint,
+    ) -> Outcome {
+        self.write(temp, self.degrees(device, sensor_type)?)
+    }
+
+    fn nvmlDeviceGetTemperatureV(
+        &self,
+        device: nvmlDevice_t,
+        temperature: *mut nvmlTemperature_t,
+    ) -> Outcome {
+        let to: *mut Temperature = temperature.cast();
+        let asked = self.read(to)?;
+        if asked.version != version::<Temperature>(1) {
+            return Err(statuses::ARGUMENT_VERSION_MISMATCH);
+        }
+        let degrees = c_int::try_from(self.degrees(device, asked.sensor)?).unwrap_or(0);
+        self.write(to, Temperature { degrees, ..asked })
+    }
+
+    fn nvmlDeviceGetTemperatureThreshold(
+        &self,
+        device: nvmlDevice_t,
+        threshold_type: c_uint,
+        temp: *mut c_uint,
+    ) -> Outcome {
+        self.tell(device, temp, entry(THRESHOLDS, threshold_type).map_err(|_| statuses::NOT_SUPPORTED)?)
+    }
+
+    fn nvmlDeviceGetMigMode(
+        &self,
+        device: nvmlDevice_t,
+        current_mode: *mut c_uint,
+        pending_mode: *mut c_uint,
+    ) -> Outcome {
+        self.tell(device, current_mode, 0)?;
+        self.write(pending_mode, 0)
+    }
+
+    fn nvmlDeviceIsMigDeviceHandle(&self, device: nvmlDevice_t, is_mig_device: *mut c_uint) -> Outcome {
+        self.tell(device, is_mig_device, 0)
+    }
+
+    fn nvmlDeviceGetMaxMigDeviceCount(&self, device: nvmlDevice_t, count: *mut c_uint) -> Outcome {
+        self.tell(device, count, 0)
+    }
+}

@@ -1,0 +1,181 @@
+//! What do NVML's structures look like that callers give or get?
+
+use core::ffi::{c_int, c_uint, c_ulonglong};
+
+/// No partition: what stands for an instance of a device that has none.
+pub(super) const NO_INSTANCE: c_uint = c_uint::MAX;
+
+/// The word with which a caller says which form of a structure it means.
+pub(super) const fn version<T>(number: u32) -> c_uint {
+    #[allow(clippy::cast_possible_truncation, reason = "structures are small; asserted below")]
+    let size = size_of::<T>() as c_uint;
+    size | (number << 24)
+}
+
+/// A process in a list of the first form.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct ProcessInfoV1 {
+    pub(super) pid: c_uint,
+    pub(super) used: c_ulonglong,
+}
+
+/// A process in a list of the second and third form.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct ProcessInfo {
+    pub(super) pid: c_uint,
+    pub(super) used: c_ulonglong,
+    pub(super) gpu_instance: c_uint,
+    pub(super) compute_instance: c_uint,
+}
+
+/// A process in a list with details.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct ProcessDetail {
+    pub(super) pid: c_uint,
+    pub(super) used: c_ulonglong,
+    pub(super) gpu_instance: c_uint,
+    pub(super) compute_instance: c_uint,
+    pub(super) protected: c_ulonglong,
+}
+
+/// The list with details.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ProcessDetailList {
+    pub(super) version: c_uint,
+    pub(super) mode: c_uint,
+    pub(super) count: c_uint,
+    pub(super) entries: *mut ProcessDetail,
+}
+
+/// Use by one process, all engines.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct ProcessUse {
+    pub(super) timestamp: c_ulonglong,
+    pub(super) pid: c_uint,
+    pub(super) sm: c_uint,
+    pub(super) memory: c_uint,
+    pub(super) others: [c_uint; 4],
+}
+
+/// The list of these.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ProcessUseList {
+    pub(super) version: c_uint,
+    pub(super) count: c_uint,
+    pub(super) last_seen: c_ulonglong,
+    pub(super) entries: *mut ProcessUse,
+}
+
+/// One sample of a device.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Sample {
+    pub(super) timestamp: c_ulonglong,
+    /// A union of eight bytes, of which an unsigned integer has the first four.
+    pub(super) value: c_uint,
+    pub(super) rest: c_uint,
+}
+
+/// Memory of the device that the host reaches through the bus.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Bar1Memory {
+    pub(super) total: c_ulonglong,
+    pub(super) free: c_ulonglong,
+    pub(super) used: c_ulonglong,
+}
+
+/// Where a device sits on the bus: the oldest form, and the beginning of all later ones.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PciInfoV1 {
+    pub(super) legacy_bus_id: [u8; 16],
+    pub(super) domain: c_uint,
+    pub(super) bus: c_uint,
+    pub(super) device: c_uint,
+    pub(super) device_id: c_uint,
+}
+
+/// The second form, without the words that are reserved at its end.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PciInfoV2 {
+    pub(super) first: PciInfoV1,
+    pub(super) subsystem_id: c_uint,
+}
+
+/// The form with a version.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PciInfoExt {
+    pub(super) version: c_uint,
+    pub(super) domain: c_uint,
+    pub(super) bus: c_uint,
+    pub(super) device: c_uint,
+    pub(super) device_id: c_uint,
+    pub(super) subsystem_id: c_uint,
+    pub(super) base_class: c_uint,
+    pub(super) sub_class: c_uint,
+    pub(super) bus_id: [u8; 32],
+}
+
+/// An identity, as a text of at most 41 bytes or as 16 bytes.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Uuid {
+    pub(super) version: c_uint,
+    /// 1: text, 2: bytes.
+    pub(super) kind: c_uint,
+    pub(super) value: [u8; 41],
+}
+
+/// A temperature with a version.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Temperature {
+    pub(super) version: c_uint,
+    pub(super) sensor: c_uint,
+    pub(super) degrees: c_int,
+}
+
+/// Use of one part of a device over the last second.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Domain {
+    pub(super) present: c_uint,
+    pub(super) percentage: c_uint,
+    pub(super) raise_at: c_uint,
+    pub(super) lower_at: c_uint,
+}
+
+/// Use of all parts.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Domains {
+    pub(super) flags: c_uint,
+    pub(super) domains: [Domain; 8],
+}
+
+const _: () = {
+    assert!(size_of::<ProcessInfoV1>() == 16);
+    assert!(size_of::<ProcessInfo>() == 24);
+    assert!(size_of::<ProcessDetail>() == 32);
+    assert!(size_of::<ProcessDetailList>() == 24);
+    assert!(size_of::<ProcessUse>() == 40);
+    assert!(size_of::<ProcessUseList>() == 24);
+    assert!(size_of::<Sample>() == 16);
+    assert!(size_of::<Bar1Memory>() == 24);
+    assert!(size_of::<PciInfoV1>() == 32);
+    assert!(size_of::<PciInfoV2>() == 36);
+    assert!(size_of::<PciInfoExt>() == 64);
+    assert!(size_of::<Uuid>() == 52);
+    assert!(size_of::<Temperature>() == 12);
+    assert!(size_of::<Domains>() == 132);
+    assert!(version::<gpuslice_driver::types::nvmlMemory_v2_t>(2) == 0x0200_0028);
+};

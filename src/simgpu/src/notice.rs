@@ -1,0 +1,8 @@
+//! How is something said to the user?
+
+/// Writes one line to standard error, and does not care whether that works.
+pub(crate) fn say(line: &str) {
+    let line = format!("simgpu: {line}\n");
+    // SAFETY: the bytes are there for the length given.
+    unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };
+}

@@ -1,0 +1,180 @@
+//! How does this process take part in the simulation?
+
+use std::path::Path;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use gpuslice_driver::types::{Status, status};
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::arena::Arena;
+use crate::config::Config;
+use crate::driver::{Outcome, statuses};
+use crate::host::Host;
+use crate::local::Local;
+use crate::state::file::{Locked, Shared, default_path};
+use crate::state::roster::Newcomer;
+use crate::state::settings::Settings;
+use crate::state::{Kind, life};
+
+/// This process's part in the simulation.
+#[derive(Debug)]
+pub(crate) struct Simulation {
+    /// What all processes share.
+    pub(crate) shared: Shared,
+    /// What this process was told by its environment.
+    pub(crate) config: Config,
+    /// What is simulated.
+    pub(crate) settings: Settings,
+    /// Which devices this process sees: their numbers in the simulation, by its own numbers.
+    pub(crate) visible: Vec<usize>,
+    /// Its place among the processes.
+    pub(crate) slot: usize,
+    /// Its number, never used twice.
+    pub(crate) serial: u64,
+    /// Addresses and bytes of its device memory.
+    pub(crate) arena: Arena,
+    /// Who runs host functions.
+    pub(crate) host: Host,
+    local: Mutex<Local>,
+}
+
+static SIMULATION: OnceLock<Simulation> = OnceLock::new();
+static STARTING: Mutex<()> = Mutex::new(());
+/// Set in a child of a process that takes part: the child does not.
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+/// The simulation, if this process has joined it.
+pub(crate) fn get() -> Option<&'static Simulation> {
+    if FORKED.load(Ordering::Relaxed) {
+        return None;
+    }
+    SIMULATION.get()
+}
+
+extern "C" fn in_child() {
+    FORKED.store(true, Ordering::Relaxed);
+}
+
+/// Joins the simulation; nothing happens if that is done.
+pub(crate) fn join() -> Outcome {
+    if FORKED.load(Ordering::Relaxed) {
+        return Err(status::NOT_INITIALIZED);
+    }
+    if SIMULATION.get().is_some() {
+        return Ok(());
+    }
+    let _starting = STARTING.lock();
+    if SIMULATION.get().is_some() {
+        return Ok(());
+    }
+    let simulation = Simulation::start(&default_path())?;
+    if SIMULATION.set(simulation).is_ok() {
+        // SAFETY: registers a function that only stores a flag.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    }
+    Ok(())
+}
+
+impl Simulation {
+    fn start(path: &Path) -> Result<Self, Status> {
+        let config = Config::from_environment();
+        let wanted = Settings::read(|name| std::env::var(name).ok()).map_err(|wrong| {
+            crate::notice::say(&format!("not understood: {wrong}"));
+            status::INVALID_VALUE
+        })?;
+        let shared = Shared::open(path, &wanted).map_err(|error| {
+            crate::notice::say(&format!("{}: {error}", path.display()));
+            statuses::UNKNOWN
+        })?;
+        let mut state = shared.lock();
+        state.purge(None);
+        if !state.inhabited() && state.settings != wanted {
+            state.clear(&wanted);
+        }
+        let settings = state.settings;
+        let visible = config.visible(settings.count());
+        if visible.is_empty() {
+            return Err(status::NO_DEVICE);
+        }
+        let arena = Arena::new().ok_or(status::OUT_OF_MEMORY)?;
+        let slot = enroll(&mut state, &shared, &config)?;
+        let serial = state.processes.get(slot).map_or(0, |process| process.serial);
+        drop(state);
+        let local = Mutex::new(Local::new(visible.len()));
+        Ok(Self { shared, config, settings, visible, slot, serial, arena, host: Host::default(), local })
+    }
+
+    /// What only this process knows. Taken before the shared lock, never after it.
+    pub(crate) fn local(&self) -> MutexGuard<'_, Local> {
+        self.local.lock()
+    }
+
+    /// The shared state, with everything of dead processes taken back.
+    pub(crate) fn truth(&self) -> Locked<'_> {
+        let mut state = self.shared.lock();
+        state.purge(Some(self.slot));
+        state
+    }
+
+    /// The simulation's number of a device of this process.
+    pub(crate) fn device(&self, device: i32) -> Result<usize, Status> {
+        let ordinal = usize::try_from(device).map_err(|_| statuses::INVALID_DEVICE)?;
+        self.visible.get(ordinal).copied().ok_or(statuses::INVALID_DEVICE)
+    }
+
+    /// This process's number of a device of the simulation.
+    pub(crate) fn ordinal(&self, device: usize) -> i32 {
+        let ordinal = self.visible.iter().position(|visible| *visible == device);
+        ordinal.and_then(|ordinal| i32::try_from(ordinal).ok()).unwrap_or(-1)
+    }
+
+    /// Takes device memory, to be counted as an allocation.
+    pub(crate) fn allocate(&self, device: usize, kind: Kind, bytes: u64) -> Outcome {
+        let mut state = self.truth();
+        state.charge(self.slot, device, kind, bytes).map_err(|_| status::OUT_OF_MEMORY)?;
+        state.count(self.slot, device);
+        Ok(())
+    }
+
+    /// Counts an allocation that costs nothing by itself.
+    pub(crate) fn count_allocation(&self, device: usize) {
+        self.shared.lock().count(self.slot, device);
+    }
+
+    /// Counts its end.
+    pub(crate) fn uncount_allocation(&self, device: usize) {
+        self.shared.lock().uncount(self.slot, device);
+    }
+
+    /// Gives an allocation's memory back.
+    pub(crate) fn release(&self, device: usize, kind: Kind, bytes: u64) {
+        let mut state = self.shared.lock();
+        state.refund(self.slot, device, kind, bytes);
+        state.uncount(self.slot, device);
+    }
+
+    /// Takes device memory for something that is no allocation of the program's.
+    pub(crate) fn grow(&self, device: usize, kind: Kind, bytes: u64) -> Outcome {
+        self.truth().charge(self.slot, device, kind, bytes).map_err(|_| status::OUT_OF_MEMORY)
+    }
+
+    /// Gives such memory back.
+    pub(crate) fn shrink(&self, device: usize, kind: Kind, bytes: u64) {
+        self.shared.lock().refund(self.slot, device, kind, bytes);
+    }
+}
+
+/// Takes a slot, and starts the thread whose life is the process's.
+fn enroll(state: &mut Locked<'_>, shared: &Shared, config: &Config) -> Result<usize, Status> {
+    let newcomer = Newcomer { pid: std::process::id(), name: &config.program, group: &config.group };
+    let slot = state.claim(&newcomer).map_err(|none| {
+        crate::notice::say(&format!("no room in the state file: {none:?}"));
+        statuses::UNKNOWN
+    })?;
+    let process = state.processes.get_mut(slot).ok_or(statuses::UNKNOWN)?;
+    let alive = shared.alive(slot).ok_or(statuses::UNKNOWN)?;
+    crate::thread::start_life(alive).ok_or(status::OUT_OF_MEMORY)?;
+    process.life = life::LIVE;
+    Ok(slot)
+}

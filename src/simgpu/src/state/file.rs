@@ -1,0 +1,263 @@
+//! How does a process come by the shared file?
+
+use core::ffi::CStr;
+use core::ops::{Deref, DerefMut};
+use core::ptr::NonNull;
+use std::ffi::CString;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+
+use super::lock::{RobustMutex, Taken};
+use super::settings::Settings;
+use super::{DEVICES, ENGINE_STRIDE, ENGINES_AT, MAGIC, PROCESSES, State, VERSION};
+use crate::engine::EngineState;
+
+/// The mapped file.
+#[derive(Debug)]
+pub struct Shared {
+    base: NonNull<State>,
+}
+
+// SAFETY: what is behind the pointer is touched under the file's mutex only, or is atomic.
+unsafe impl Send for Shared {}
+// SAFETY: as above.
+unsafe impl Sync for Shared {}
+
+/// The file's content while its lock is held.
+#[derive(Debug)]
+pub struct Locked<'a> {
+    shared: &'a Shared,
+}
+
+/// Where the file is, unless the environment names another place.
+#[must_use]
+pub fn default_path() -> PathBuf {
+    if let Some(path) = std::env::var_os("SIMGPU_STATE").filter(|path| !path.is_empty()) {
+        return path.into();
+    }
+    // SAFETY: asks for a number; cannot fail.
+    let user = unsafe { libc::getuid() };
+    PathBuf::from(format!("/dev/shm/simgpu-{user}"))
+}
+
+const LENGTH: usize = ENGINES_AT + DEVICES * ENGINE_STRIDE;
+
+impl Shared {
+    /// Opens the file, and makes it first if it is not there or was made by another version.
+    ///
+    /// # Errors
+    /// The file can be neither opened nor made.
+    pub fn open(path: &Path, settings: &Settings) -> io::Result<Self> {
+        for _ in 0..100 {
+            match OpenOptions::new().read(true).write(true).open(path) {
+                Ok(file) => match Self::accept(&file)? {
+                    Some(shared) if same_file(&file, path) => return Ok(shared),
+                    Some(_) => {}
+                    None => discard(&file, path),
+                },
+                Err(error) if error.kind() == io::ErrorKind::NotFound => make(path, settings)?,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(io::Error::other("the state file is made anew again and again"))
+    }
+
+    /// Opens the file if it is there.
+    ///
+    /// # Errors
+    /// There is no such file, or another version made it.
+    pub fn open_existing(path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        Self::accept(&file)?.ok_or_else(|| io::Error::other("not a state file of this version"))
+    }
+
+    /// Maps a file that is complete; nothing where it is another version's.
+    fn accept(file: &File) -> io::Result<Option<Self>> {
+        if file.metadata()?.len() != LENGTH as u64 {
+            return Ok(None);
+        }
+        let shared = Self { base: map(file)? };
+        let state = shared.base.as_ptr();
+        // SAFETY: the mapping covers the whole state; the word is written before the file gets its name.
+        let magic = unsafe { (*state).magic };
+        // SAFETY: as above.
+        let version = unsafe { (*state).version };
+        if magic != MAGIC || version != VERSION || shared.ready().load(Ordering::Acquire) != 1 {
+            return Ok(None);
+        }
+        Ok(Some(shared))
+    }
+
+    fn ready(&self) -> &core::sync::atomic::AtomicU32 {
+        // SAFETY: the mapping lives as long as the process; the word is atomic.
+        unsafe { &(*self.base.as_ptr()).ready }
+    }
+
+    fn mutex(&self) -> &RobustMutex {
+        // SAFETY: the mapping lives as long as the process; the mutex has interior mutability.
+        unsafe { &(*self.base.as_ptr()).mutex }
+    }
+
+    /// The faults, which are looked at without the lock: atomics only.
+    #[must_use]
+    pub fn faults(&self) -> &crate::faults::FaultTable {
+        // SAFETY: the mapping lives as long as the process; the table is made of atomics.
+        unsafe { &(*self.base.as_ptr()).faults }
+    }
+
+    /// What the process of a slot holds while it lives.
+    #[must_use]
+    pub fn alive(&self, slot: usize) -> Option<&'static RobustMutex> {
+        if slot >= PROCESSES {
+            return None;
+        }
+        let state = self.base.as_ptr();
+        // SAFETY: a plain address computation inside the mapping.
+        let first: *const super::Process = unsafe { (&raw const (*state).processes).cast() };
+        // SAFETY: the slot is one of the array's.
+        let process = unsafe { first.add(slot) };
+        // SAFETY: the mapping is never unmapped, and the mutex has interior mutability.
+        Some(unsafe { &(*process).alive })
+    }
+
+    /// Takes the lock. What a dead holder left is brought in order first.
+    #[must_use]
+    pub fn lock(&self) -> Locked<'_> {
+        let taken = self.mutex().lock();
+        let mut locked = Locked { shared: self };
+        if taken == Taken::Inherited {
+            locked.takeovers = locked.takeovers.saturating_add(1);
+            locked.repair();
+            for device in 0..locked.settings.count() {
+                crate::work::repair(locked.engine(device));
+            }
+        }
+        locked
+    }
+}
+
+impl Locked<'_> {
+    /// The time of a device. Devices beyond the last share the last one's.
+    pub(crate) fn engine(&mut self, device: usize) -> &mut EngineState {
+        let at = ENGINES_AT + device.min(DEVICES - 1) * ENGINE_STRIDE;
+        // SAFETY: the place lies inside the mapping, which has `DEVICES` of them at this distance.
+        let engine = unsafe { self.shared.base.as_ptr().byte_add(at) };
+        // SAFETY: aligned to 64 KiB, valid when zeroed, and nobody else touches it while the lock is held.
+        unsafe { &mut *engine.cast() }
+    }
+
+    /// Forgets everything but the lock: as after the file was made.
+    pub fn clear(&mut self, settings: &Settings) {
+        let state: *mut State = &raw mut **self;
+        // SAFETY: a plain address computation inside the state.
+        let start = unsafe { &raw mut (*state).settings };
+        let offset = core::mem::offset_of!(State, settings);
+        // SAFETY: from the settings to the end of the mapping; all of it is valid when zeroed, and the lock
+        // is held, so nobody else looks at it. Pages of the device times that were never used stay untouched.
+        unsafe { start.cast::<u8>().write_bytes(0, ENGINES_AT - offset) };
+        // SAFETY: the start of the device times, inside the mapping.
+        let engines = unsafe { state.byte_add(ENGINES_AT) };
+        // SAFETY: whole pages of a shared mapping of a file; gives them back, they read as zero afterwards.
+        unsafe { libc::madvise(engines.cast(), LENGTH - ENGINES_AT, libc::MADV_REMOVE) };
+        self.found(settings);
+    }
+}
+
+impl State {
+    /// Sets what a new file says.
+    fn found(&mut self, settings: &Settings) {
+        self.settings = *settings;
+        for process in &self.processes {
+            process.alive.init();
+        }
+    }
+}
+
+impl Deref for Locked<'_> {
+    type Target = State;
+    fn deref(&self) -> &State {
+        // SAFETY: the mapping lives as long as the process, and nobody writes while the lock is held.
+        unsafe { self.shared.base.as_ref() }
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        // SAFETY: as for reading; there is one `Locked` at a time.
+        unsafe { &mut *self.shared.base.as_ptr() }
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        self.shared.mutex().unlock();
+    }
+}
+
+fn map(file: &File) -> io::Result<NonNull<State>> {
+    let (rights, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_NORESERVE);
+    // SAFETY: a new mapping of a file that is `LENGTH` long; the kernel chooses the place.
+    let base = unsafe { libc::mmap(core::ptr::null_mut(), LENGTH, rights, flags, file.as_raw_fd(), 0) };
+    if base == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapped at address zero"))
+}
+
+/// Makes a complete file under another name and gives it its own, unless somebody was faster.
+fn make(path: &Path, settings: &Settings) -> io::Result<()> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(format!(".{}.{}", std::process::id(), crate::clock::now()));
+    let beside = PathBuf::from(beside);
+    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&beside)?;
+    let made = fill(&file, settings).and_then(|()| link(&beside, path));
+    let _ = fs::remove_file(&beside);
+    match made {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        other => other,
+    }
+}
+
+fn fill(file: &File, settings: &Settings) -> io::Result<()> {
+    file.set_len(LENGTH as u64)?;
+    let base = map(file)?;
+    // SAFETY: a new file that nobody else knows; zeroed memory is a valid state.
+    let state = unsafe { &mut *base.as_ptr() };
+    state.magic = MAGIC;
+    state.version = VERSION;
+    state.mutex.init();
+    state.found(settings);
+    state.ready.store(1, Ordering::Release);
+    // SAFETY: the mapping made above; nothing refers to it any more.
+    unsafe { libc::munmap(base.as_ptr().cast(), LENGTH) };
+    Ok(())
+}
+
+fn link(from: &Path, to: &Path) -> io::Result<()> {
+    let name = |path: &Path| CString::new(path.as_os_str().as_bytes()).map_err(io::Error::other);
+    let (from, to) = (name(from)?, name(to)?);
+    let (from, to): (&CStr, &CStr) = (&from, &to);
+    // SAFETY: two strings that end in zero.
+    if unsafe { libc::link(from.as_ptr(), to.as_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Whether the path still leads to the file that was opened.
+fn same_file(file: &File, path: &Path) -> bool {
+    let Ok(opened) = file.metadata() else { return false };
+    fs::metadata(path).is_ok_and(|named| (named.ino(), named.dev()) == (opened.ino(), opened.dev()))
+}
+
+/// Removes a file of another version, if it is still the one that was looked at.
+fn discard(file: &File, path: &Path) {
+    if same_file(file, path) {
+        let _ = fs::remove_file(path);
+    }
+}

@@ -1,0 +1,90 @@
+//! Who holds how much of which device? The ground truth.
+//!
+//! Every change is made under the file's lock, so held bytes and peaks are exact for the device, for each
+//! process and for each group.
+
+use super::{Kind, Level, State, Usage};
+
+/// The device has not that much memory left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Full;
+
+impl Level {
+    fn grow(&mut self, bytes: u64) {
+        self.held = self.held.saturating_add(bytes);
+        self.peak = self.peak.max(self.held);
+    }
+}
+
+impl State {
+    /// What a process has of a device.
+    pub fn usage(&mut self, process: usize, device: usize) -> Option<&mut Usage> {
+        self.processes.get_mut(process)?.usage.get_mut(device)
+    }
+
+    /// Bytes of the device that nobody holds.
+    #[must_use]
+    pub fn free(&self, device: usize) -> u64 {
+        let held = self.levels.get(device).map_or(0, |level| level.held);
+        self.settings.capacity(device).saturating_sub(held)
+    }
+
+    /// Takes `bytes` of a device for a process.
+    ///
+    /// # Errors
+    /// The device has not that much left; nothing is taken.
+    pub fn charge(&mut self, process: usize, device: usize, kind: Kind, bytes: u64) -> Result<(), Full> {
+        if bytes > self.free(device) {
+            if let Some(usage) = self.usage(process, device) {
+                usage.refusals = usage.refusals.saturating_add(1);
+            }
+            return Err(Full);
+        }
+        let group = self.processes.get(process).map_or(0, |process| process.group as usize);
+        if let Some(usage) = self.usage(process, device) {
+            if let Some(held) = usage.held.get_mut(kind as usize) {
+                *held = held.saturating_add(bytes);
+            }
+            usage.peak = usage.peak.max(usage.total());
+        }
+        if let Some(level) = self.levels.get_mut(device) {
+            level.grow(bytes);
+        }
+        if let Some(level) = self.groups.get_mut(group).and_then(|group| group.levels.get_mut(device)) {
+            level.grow(bytes);
+        }
+        Ok(())
+    }
+
+    /// Counts an allocation.
+    pub fn count(&mut self, process: usize, device: usize) {
+        if let Some(usage) = self.usage(process, device) {
+            usage.allocations = usage.allocations.saturating_add(1);
+            usage.live = usage.live.saturating_add(1);
+        }
+    }
+
+    /// Counts the end of one.
+    pub fn uncount(&mut self, process: usize, device: usize) {
+        if let Some(usage) = self.usage(process, device) {
+            usage.live = usage.live.saturating_sub(1);
+        }
+    }
+
+    /// Gives `bytes` of a device back for a process.
+    pub fn refund(&mut self, process: usize, device: usize, kind: Kind, bytes: u64) {
+        let group = self.processes.get(process).map_or(0, |process| process.group as usize);
+        let Some(held) = self.usage(process, device).and_then(|usage| usage.held.get_mut(kind as usize))
+        else {
+            return;
+        };
+        let bytes = bytes.min(*held);
+        *held -= bytes;
+        if let Some(level) = self.levels.get_mut(device) {
+            level.held = level.held.saturating_sub(bytes);
+        }
+        if let Some(level) = self.groups.get_mut(group).and_then(|group| group.levels.get_mut(device)) {
+            level.held = level.held.saturating_sub(bytes);
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! How do processes exclude each other, so that a dead one excludes nobody?
+//!
+//! A robust mutex of the C library: the kernel hands it on when the thread that holds it ends, however it
+//! ends. It needs no descriptor that a program could close and no process number that could be reused.
+
+use core::cell::UnsafeCell;
+use core::mem::MaybeUninit;
+
+/// A mutex in shared memory.
+#[repr(C, align(8))]
+pub struct RobustMutex {
+    /// The C library's structure, with room to spare.
+    bytes: UnsafeCell<[u8; 64]>,
+}
+
+const _: () = assert!(size_of::<libc::pthread_mutex_t>() <= 64);
+const _: () = assert!(align_of::<libc::pthread_mutex_t>() <= 8);
+
+impl core::fmt::Debug for RobustMutex {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("RobustMutex")
+    }
+}
+
+// SAFETY: the C library's mutex is made to be used by several threads, and processes.
+unsafe impl Sync for RobustMutex {}
+
+/// What came of trying to take a mutex.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Taken {
+    /// It is ours.
+    Ours,
+    /// It is ours; the thread that had it ended.
+    Inherited,
+    /// Another thread has it.
+    Busy,
+}
+
+impl RobustMutex {
+    fn raw(&self) -> *mut libc::pthread_mutex_t {
+        self.bytes.get().cast()
+    }
+
+    /// Makes it ready for use. Nobody else may know of it yet.
+    pub fn init(&self) {
+        let mut attributes = MaybeUninit::uninit();
+        // SAFETY: the attributes are made here.
+        unsafe { libc::pthread_mutexattr_init(attributes.as_mut_ptr()) };
+        // SAFETY: the attributes were made above.
+        unsafe { libc::pthread_mutexattr_setpshared(attributes.as_mut_ptr(), libc::PTHREAD_PROCESS_SHARED) };
+        // SAFETY: as above.
+        unsafe { libc::pthread_mutexattr_setrobust(attributes.as_mut_ptr(), libc::PTHREAD_MUTEX_ROBUST) };
+        // SAFETY: the bytes are large and aligned enough, and nobody else uses them yet.
+        unsafe { libc::pthread_mutex_init(self.raw(), attributes.as_ptr()) };
+    }
+
+    fn outcome(&self, result: i32) -> Taken {
+        match result {
+            0 => Taken::Ours,
+            libc::EOWNERDEAD => {
+                // SAFETY: the mutex was made by `init` and is held by this thread.
+                unsafe { libc::pthread_mutex_consistent(self.raw()) };
+                Taken::Inherited
+            }
+            _ => Taken::Busy,
+        }
+    }
+
+    /// Takes it, waiting for it where necessary.
+    pub fn lock(&self) -> Taken {
+        // SAFETY: the mutex was made by `init`.
+        let result = unsafe { libc::pthread_mutex_lock(self.raw()) };
+        self.outcome(result)
+    }
+
+    /// Takes it if nobody has it.
+    pub fn try_lock(&self) -> Taken {
+        // SAFETY: the mutex was made by `init`.
+        let result = unsafe { libc::pthread_mutex_trylock(self.raw()) };
+        self.outcome(result)
+    }
+
+    /// Gives it back. Only for the thread that took it.
+    pub fn unlock(&self) {
+        // SAFETY: the mutex was made by `init`; a thread that does not hold it is told so and changes nothing.
+        unsafe { libc::pthread_mutex_unlock(self.raw()) };
+    }
+}

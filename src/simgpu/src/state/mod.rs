@@ -1,0 +1,257 @@
+//! What do all processes that use the simulated GPUs share?
+//!
+//! One file, mapped by each of them and by the reader of the ground truth. Plain integers, valid when zeroed,
+//! touched only by whoever holds the file's lock. Totals are kept beside the words they sum and are made anew
+//! from them when a process died while it held the lock.
+
+pub mod file;
+pub mod json;
+pub mod ledger;
+pub mod lock;
+pub mod roster;
+pub mod settings;
+
+use core::sync::atomic::AtomicU32;
+
+use crate::engine::EngineState;
+use crate::faults::FaultTable;
+use lock::RobustMutex;
+use settings::Settings;
+
+/// Devices at the most.
+pub const DEVICES: usize = 16;
+/// Processes at a time; also how many dead ones are remembered at the most.
+pub const PROCESSES: usize = 256;
+/// Groups of processes at the most; the first is that of the processes without one.
+pub const GROUPS: usize = 64;
+/// Bytes of a name: of a group or a program.
+pub const NAME: usize = 32;
+
+/// `SIMGPU` and a number that changes with the layout.
+pub const MAGIC: u64 = 0x0055_5047_4d49_5300;
+/// Counts up whenever the layout changes.
+pub const VERSION: u32 = 1;
+
+/// What device memory is spent on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Kind {
+    /// `cuMemAlloc`, `cuMemAllocPitch`.
+    Linear,
+    /// `cuMemAllocManaged`.
+    Managed,
+    /// `cuMemCreate`.
+    Vmm,
+    /// What pools have reserved.
+    Pool,
+    /// Arrays and mipmapped arrays.
+    Array,
+    /// Contexts, with their heaps, stacks and buffers.
+    Context,
+    /// Code and device variables.
+    Module,
+    /// What the graph pool has reserved.
+    Graph,
+}
+
+/// Number of kinds.
+pub const KINDS: usize = 8;
+
+impl Kind {
+    /// All kinds, in order.
+    pub const ALL: [Self; KINDS] = [
+        Self::Linear,
+        Self::Managed,
+        Self::Vmm,
+        Self::Pool,
+        Self::Array,
+        Self::Context,
+        Self::Module,
+        Self::Graph,
+    ];
+
+    /// Its name in the report.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Linear => "linear",
+            Self::Managed => "managed",
+            Self::Vmm => "vmm",
+            Self::Pool => "pool",
+            Self::Array => "array",
+            Self::Context => "context",
+            Self::Module => "module",
+            Self::Graph => "graph",
+        }
+    }
+}
+
+/// Bytes in use, now and at the most.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Level {
+    /// Bytes in use.
+    pub held: u64,
+    /// The most that were ever in use.
+    pub peak: u64,
+}
+
+/// What one process has of one device.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Usage {
+    /// Bytes by [`Kind`].
+    pub held: [u64; KINDS],
+    /// The most that were ever held, over all kinds.
+    pub peak: u64,
+    /// Allocations that succeeded.
+    pub allocations: u64,
+    /// Allocations refused for want of memory.
+    pub refusals: u64,
+    /// Allocations that live.
+    pub live: u64,
+    /// Contexts that live.
+    pub contexts: u64,
+    /// Contexts that were ever made.
+    pub contexts_made: u64,
+    /// Modules and libraries that are loaded.
+    pub modules: u64,
+    /// Modules and libraries that were ever loaded.
+    pub modules_loaded: u64,
+    /// Time on the multiprocessors of contexts that are gone.
+    pub busy_ns: u64,
+    /// Durations of all kernels of contexts that are gone.
+    pub kernel_ns: u64,
+    /// Kernels of contexts that are gone.
+    pub launches: u64,
+}
+
+impl Usage {
+    /// Bytes over all kinds.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.held.iter().fold(0, |sum, bytes| sum.saturating_add(*bytes))
+    }
+}
+
+/// Life of a process slot.
+pub mod life {
+    /// Never used.
+    pub const FREE: u32 = 0;
+    /// A process has it and was not seen to be dead.
+    pub const LIVE: u32 = 1;
+    /// Its process is dead; the slot tells what it had used.
+    pub const DEAD: u32 = 2;
+}
+
+/// One process.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Process {
+    /// See [`life`].
+    pub life: u32,
+    /// Index of its group.
+    pub group: u32,
+    /// Its number as it sees it itself.
+    pub pid: u32,
+    /// Keeps the size a multiple of eight.
+    pub reserved: u32,
+    /// Counts all processes that ever joined.
+    pub serial: u64,
+    /// When it joined, nanoseconds of the monotonic clock.
+    pub joined_ns: u64,
+    /// The program's name.
+    pub name: [u8; NAME],
+    /// Held by a thread of the process for as long as it lives.
+    pub alive: RobustMutex,
+    /// Per device.
+    pub usage: [Usage; DEVICES],
+}
+
+/// A set of processes whose sum is watched.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Group {
+    /// Its name; empty where the group does not exist.
+    pub name: [u8; NAME],
+    /// Per device, over its processes.
+    pub levels: [Level; DEVICES],
+}
+
+/// The shared file, apart from the devices' time.
+#[repr(C)]
+#[derive(Debug)]
+pub struct State {
+    /// [`MAGIC`].
+    pub magic: u64,
+    /// [`VERSION`].
+    pub version: u32,
+    /// 1 once everything else is set.
+    pub ready: AtomicU32,
+    /// Whoever holds it may touch what follows.
+    pub mutex: RobustMutex,
+    /// What is simulated.
+    pub settings: Settings,
+    /// Processes that ever joined.
+    pub joined: u64,
+    /// How often the lock was taken over from a process that died with it.
+    pub takeovers: u64,
+    /// When processes were last looked through for dead ones.
+    pub looked_ns: u64,
+    /// Faults that are switched on at run time.
+    pub faults: FaultTable,
+    /// Per device, over all processes.
+    pub levels: [Level; DEVICES],
+    /// Groups.
+    pub groups: [Group; GROUPS],
+    /// Processes.
+    pub processes: [Process; PROCESSES],
+}
+
+/// Where the devices' time begins in the file.
+pub const ENGINES_AT: usize = size_of::<State>().next_multiple_of(1 << 16);
+/// Distance between the times of two devices.
+pub const ENGINE_STRIDE: usize = size_of::<EngineState>().next_multiple_of(1 << 16);
+
+impl State {
+    /// Makes every total anew from the words of the processes.
+    pub fn repair(&mut self) {
+        for device in 0..DEVICES {
+            let mut sums = [0_u64; GROUPS];
+            let mut sum = 0_u64;
+            for process in self.processes.iter().filter(|process| process.life == life::LIVE) {
+                let total = process.usage.get(device).map_or(0, Usage::total);
+                sum = sum.saturating_add(total);
+                if let Some(group) = sums.get_mut(process.group as usize) {
+                    *group = group.saturating_add(total);
+                }
+            }
+            if let Some(level) = self.levels.get_mut(device) {
+                level.held = sum;
+            }
+            for (group, sum) in self.groups.iter_mut().zip(sums) {
+                if let Some(level) = group.levels.get_mut(device) {
+                    level.held = sum;
+                }
+            }
+        }
+    }
+}
+
+/// A name cut to the bytes there are for it.
+#[must_use]
+pub fn name_bytes(name: &[u8]) -> [u8; NAME] {
+    let mut bytes = [0; NAME];
+    // One byte stays zero, so that a reader in C finds an end.
+    for (to, from) in bytes.iter_mut().take(NAME - 1).zip(name) {
+        *to = *from;
+    }
+    bytes
+}
+
+/// A stored name as text.
+#[must_use]
+pub fn name_text(bytes: &[u8; NAME]) -> String {
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(NAME);
+    String::from_utf8_lossy(bytes.get(..end).unwrap_or(bytes)).into_owned()
+}

@@ -1,0 +1,165 @@
+//! Which processes are there, and which of them are dead?
+//!
+//! A process holds a mutex in its slot by a thread that does nothing else. When the process ends, in whatever
+//! way, the kernel lets go of it; so does an `exec`. A forked child has no such thread and is no process here.
+
+use super::file::Locked;
+use super::lock::Taken;
+use super::{DEVICES, GROUPS, PROCESSES, Usage, life, name_bytes, name_text};
+
+/// Why a process cannot join.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoPlace {
+    /// All process slots are taken.
+    Processes,
+    /// All groups are taken.
+    Groups,
+}
+
+/// Who joins.
+#[derive(Debug)]
+pub struct Newcomer<'a> {
+    /// Its number as it sees it itself.
+    pub pid: u32,
+    /// The program's name.
+    pub name: &'a [u8],
+    /// Its group; empty for none.
+    pub group: &'a [u8],
+}
+
+impl Locked<'_> {
+    /// Takes back everything from processes that are dead. `own` is known to live.
+    pub fn purge(&mut self, own: Option<usize>) {
+        for slot in 0..PROCESSES {
+            let Some(process) = self.processes.get(slot).filter(|process| process.life == life::LIVE) else {
+                continue;
+            };
+            if own == Some(slot) {
+                continue;
+            }
+            match process.alive.try_lock() {
+                Taken::Busy => {}
+                Taken::Ours | Taken::Inherited => {
+                    process.alive.unlock();
+                    self.bury(slot);
+                }
+            }
+        }
+    }
+
+    /// Takes back from dead processes if nobody has looked for a while: where being late does no harm.
+    pub(crate) fn look_around(&mut self, own: usize, now: u64) {
+        /// How long dead contexts may keep their turn on a device.
+        const EVERY_NS: u64 = 1_000_000;
+        if now.saturating_sub(self.looked_ns) > EVERY_NS {
+            self.looked_ns = now;
+            self.purge(Some(own));
+        }
+    }
+
+    /// The process is dead: nothing of what it held is held any more.
+    fn bury(&mut self, slot: usize) {
+        let mut serial = 0;
+        if let Some(process) = self.processes.get_mut(slot) {
+            serial = process.serial;
+            process.life = life::DEAD;
+            for usage in &mut process.usage {
+                usage.held = Default::default();
+                usage.live = 0;
+                usage.contexts = 0;
+                usage.modules = 0;
+            }
+        }
+        self.repair();
+        for device in 0..self.settings.count() {
+            let gone = crate::work::remove_process(self.engine(device), serial);
+            if let Some(usage) = self.usage(slot, device) {
+                usage.remember(&gone);
+            }
+        }
+    }
+
+    /// Lets all peaks start again from what is held, and forgets dead processes.
+    pub fn reset_peaks(&mut self) {
+        self.purge(None);
+        let state: &mut super::State = self;
+        for process in &mut state.processes {
+            if process.life == life::DEAD {
+                process.life = life::FREE;
+            }
+            process.usage.iter_mut().for_each(|usage| usage.peak = usage.total());
+        }
+        let groups = state.groups.iter_mut().flat_map(|group| &mut group.levels);
+        groups.chain(&mut state.levels).for_each(|level| level.peak = level.held);
+    }
+
+    /// Whether any process lives.
+    #[must_use]
+    pub fn inhabited(&self) -> bool {
+        self.processes.iter().any(|process| process.life == life::LIVE)
+    }
+
+    /// A slot for a new process: one that was never used, or else the one whose process died first.
+    ///
+    /// # Errors
+    /// There is no slot, or no room for another group.
+    pub fn claim(&mut self, newcomer: &Newcomer<'_>) -> Result<usize, NoPlace> {
+        let group = self.group(newcomer.group)?;
+        let rank = |slot: &usize| self.processes.get(*slot).map_or((life::LIVE, 0), |p| (p.life, p.serial));
+        let free = (0..PROCESSES).filter(|slot| rank(slot).0 != life::LIVE);
+        let slot =
+            free.min_by_key(|slot| (rank(slot).0 == life::DEAD, rank(slot).1)).ok_or(NoPlace::Processes)?;
+        self.joined = self.joined.saturating_add(1);
+        let serial = self.joined;
+        let process = self.processes.get_mut(slot).ok_or(NoPlace::Processes)?;
+        process.life = life::FREE;
+        process.usage = [Usage::NONE; DEVICES];
+        process.group = group;
+        process.pid = newcomer.pid;
+        process.serial = serial;
+        process.joined_ns = crate::clock::now();
+        process.name = name_bytes(newcomer.name);
+        Ok(slot)
+    }
+
+    /// The number of a group, which is made where it is new.
+    fn group(&mut self, name: &[u8]) -> Result<u32, NoPlace> {
+        if name.is_empty() {
+            return Ok(0);
+        }
+        let bytes = name_bytes(name);
+        for number in 1..GROUPS {
+            let Some(group) = self.groups.get_mut(number) else { break };
+            if group.name == bytes || name_text(&group.name).is_empty() {
+                group.name = bytes;
+                return u32::try_from(number).map_err(|_| NoPlace::Groups);
+            }
+        }
+        Err(NoPlace::Groups)
+    }
+}
+
+impl Usage {
+    /// Adds what contexts did that are gone.
+    pub(crate) fn remember(&mut self, gone: &crate::work::Done) {
+        self.busy_ns = self.busy_ns.saturating_add(gone.busy_ns);
+        self.kernel_ns = self.kernel_ns.saturating_add(gone.kernel_ns);
+        self.launches = self.launches.saturating_add(gone.launches);
+    }
+
+    /// Nothing held, nothing counted.
+    pub const NONE: Self = Self {
+        held: [0; super::KINDS],
+        peak: 0,
+        allocations: 0,
+        refusals: 0,
+        live: 0,
+        contexts: 0,
+        contexts_made: 0,
+        modules: 0,
+        modules_loaded: 0,
+        busy_ns: 0,
+        kernel_ns: 0,
+        launches: 0,
+    };
+}

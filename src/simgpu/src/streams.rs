@@ -1,0 +1,226 @@
+//! What streams and events does this process have, and how does it wait for them?
+
+use std::collections::HashMap;
+
+use gpuslice_driver::types::{Status, status};
+
+use crate::capture::Membership;
+use crate::clock;
+use crate::driver::{Outcome, statuses};
+use crate::engine::{Completion, EnqueueError, EventId, StreamId, StreamKind, Target, Ticket, Work};
+use crate::local::Local;
+use crate::objects::{Objects, Tag};
+use crate::simulation::Simulation;
+use crate::thread;
+
+/// A stream.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    /// The context it lives in.
+    pub(crate) context: u64,
+    /// Where it is.
+    pub(crate) place: Place,
+    /// Flags it was made with.
+    pub(crate) flags: u32,
+    /// Priority it was made with.
+    pub(crate) priority: i32,
+    /// Its number, never used twice.
+    pub(crate) number: u64,
+    /// Whether it is the context's legacy default stream.
+    pub(crate) legacy: bool,
+    /// The capture it takes part in.
+    pub(crate) capture: Option<Membership>,
+}
+
+/// Flag of streams that the legacy default stream does not know of.
+pub(crate) const NON_BLOCKING: u32 = 1;
+
+/// A stream as the time of its device knows it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) device: usize,
+    pub(crate) id: StreamId,
+}
+
+/// An event.
+#[derive(Debug)]
+pub(crate) struct Event {
+    pub(crate) context: u64,
+    pub(crate) device: usize,
+    pub(crate) flags: u32,
+    pub(crate) id: EventId,
+    /// Set while it speaks of a point in a capture.
+    pub(crate) captured: Option<Membership>,
+}
+
+/// All streams and events.
+#[derive(Debug)]
+pub(crate) struct Streams {
+    pub(crate) streams: Objects<Stream>,
+    pub(crate) events: Objects<Event>,
+    /// The per-thread default streams by context and thread.
+    per_thread: HashMap<(u64, i32), u64>,
+    /// The legacy default streams by context.
+    legacy: HashMap<u64, u64>,
+    made: u64,
+}
+
+impl Streams {
+    pub(crate) fn new() -> Self {
+        Self {
+            streams: Objects::new(Tag::Stream),
+            events: Objects::new(Tag::Event),
+            per_thread: HashMap::new(),
+            legacy: HashMap::new(),
+            made: 0,
+        }
+    }
+}
+
+impl Local {
+    /// Makes a stream in a context.
+    pub(crate) fn make_stream(
+        &mut self,
+        simulation: &Simulation,
+        context: u64,
+        flags: u32,
+        priority: i32,
+    ) -> Result<u64, Status> {
+        let (device, client) = self.contexts.get(context).map(|context| (context.device, context.client))?;
+        let kind = if flags & NON_BLOCKING == 0 { StreamKind::Blocking } else { StreamKind::NonBlocking };
+        let made = simulation.shared.lock().engine(device).add_stream(client, kind);
+        let id = made.map_err(|_| status::OUT_OF_MEMORY)?;
+        Ok(self.note_stream(context, Place { device, id }, flags, priority, false))
+    }
+
+    fn note_stream(&mut self, context: u64, place: Place, flags: u32, priority: i32, legacy: bool) -> u64 {
+        self.streams.made += 1;
+        let number = self.streams.made;
+        self.streams.streams.add(Stream { context, place, flags, priority, number, legacy, capture: None })
+    }
+
+    /// The handle that means a stream: of a stream the program made, or of a default stream of the current
+    /// context. `per_thread` says what the null stream means.
+    pub(crate) fn stream(
+        &mut self,
+        simulation: &Simulation,
+        given: u64,
+        per_thread: bool,
+    ) -> Result<u64, Status> {
+        match (given, per_thread) {
+            (0, true) | (2, _) => self.per_thread_stream(simulation),
+            (0, false) | (1, _) => {
+                let context = self.current()?.0;
+                self.legacy_stream(simulation, context)
+            }
+            _ => self.streams.streams.get(given).map(|_| given),
+        }
+    }
+
+    /// The legacy default stream of a context.
+    pub(crate) fn legacy_stream(&mut self, simulation: &Simulation, context: u64) -> Result<u64, Status> {
+        if let Some(stream) = self.streams.legacy.get(&context) {
+            return Ok(*stream);
+        }
+        let (device, client) = self.contexts.get(context).map(|context| (context.device, context.client))?;
+        let id = simulation.shared.lock().engine(device).legacy_stream(client);
+        let place = Place { device, id: id.map_err(|_| status::INVALID_CONTEXT)? };
+        let stream = self.note_stream(context, place, 0, 0, true);
+        self.streams.legacy.insert(context, stream);
+        Ok(stream)
+    }
+
+    fn per_thread_stream(&mut self, simulation: &Simulation) -> Result<u64, Status> {
+        let key = (self.current()?.0, thread::number());
+        if let Some(stream) = self.streams.per_thread.get(&key) {
+            return Ok(*stream);
+        }
+        let stream = self.make_stream(simulation, key.0, 0, 0)?;
+        self.streams.per_thread.insert(key, stream);
+        Ok(stream)
+    }
+
+    /// Ends a stream; what is queued on it is still done.
+    pub(crate) fn end_stream(&mut self, simulation: &Simulation, handle: u64) -> Outcome {
+        let stream = self.streams.streams.get(handle)?;
+        if stream.legacy || self.streams.per_thread.values().any(|other| *other == handle) {
+            return Err(statuses::INVALID_HANDLE);
+        }
+        let place = stream.place;
+        self.streams.streams.remove(handle)?;
+        let removed = simulation.shared.lock().engine(place.device).remove_stream(place.id, clock::now());
+        removed.map_err(|_| statuses::INVALID_HANDLE)
+    }
+
+    /// Forgets the streams and events of a context; the device has forgotten them with the context.
+    pub(crate) fn end_streams_of(&mut self, context: u64) {
+        self.streams.per_thread.retain(|(owner, _), _| *owner != context);
+        self.streams.legacy.remove(&context);
+        for stream in self.streams.streams.matching(|stream| stream.context == context) {
+            let _ = self.streams.streams.remove(stream);
+        }
+        for event in self.streams.events.matching(|event| event.context == context) {
+            let _ = self.streams.events.remove(event);
+        }
+    }
+
+    /// Makes an event in the current context.
+    pub(crate) fn make_event(&mut self, simulation: &Simulation, flags: u32) -> Result<u64, Status> {
+        let (context, device, client) = self.current().map(|(handle, c)| (handle, c.device, c.client))?;
+        let made = simulation.shared.lock().engine(device).add_event(client);
+        let id = made.map_err(|_| status::OUT_OF_MEMORY)?;
+        Ok(self.streams.events.add(Event { context, device, flags, id, captured: None }))
+    }
+}
+
+impl Simulation {
+    /// Queues work, waiting while the queue is full. No lock may be held.
+    pub(crate) fn enqueue(&self, place: Place, work: Work) -> Result<Ticket, Status> {
+        loop {
+            let now = clock::now();
+            let mut state = self.shared.lock();
+            state.look_around(self.slot, now);
+            match state.engine(place.device).enqueue(place.id, work, now) {
+                Ok(ticket) => return Ok(ticket),
+                Err(EnqueueError::WouldBlock { retry_at }) => {
+                    drop(state);
+                    clock::sleep_until(retry_at);
+                }
+                Err(EnqueueError::NoStream | EnqueueError::NoEvent) => return Err(statuses::INVALID_HANDLE),
+            }
+        }
+    }
+
+    /// How a target stands. What is gone is complete.
+    pub(crate) fn completion(&self, device: usize, target: Target) -> Completion {
+        let now = clock::now();
+        let mut state = self.shared.lock();
+        state.look_around(self.slot, now);
+        state.engine(device).completion(target, now).unwrap_or(Completion::Done)
+    }
+
+    /// Waits until a target is complete. No lock may be held.
+    pub(crate) fn wait(&self, device: usize, target: Target) {
+        /// A host function runs on another thread, for nobody knows how long.
+        const HOST_POLL_NS: u64 = 20_000;
+        /// Neighbours come and go; nobody sleeps longer than this on what was foreseen.
+        const LONGEST_NS: u64 = 50_000_000;
+        loop {
+            let now = clock::now();
+            match self.completion(device, target) {
+                Completion::Done => return,
+                Completion::NotBefore(instant) => clock::sleep_until(instant.min(now + LONGEST_NS)),
+                Completion::NeedsHost => clock::sleep_until(now + HOST_POLL_NS),
+            }
+        }
+    }
+
+    /// Waits until everything that was queued in a context is done. No lock may be held.
+    pub(crate) fn wait_for_context(&self, context: u64) -> Outcome {
+        let found = self.local().contexts.get(context).map(|context| (context.device, context.client));
+        if let Ok((device, client)) = found {
+            self.wait(device, Target::Client(client));
+        }
+        Ok(())
+    }
+}

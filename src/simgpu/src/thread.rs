@@ -1,0 +1,110 @@
+//! Which threads does the simulation start, and what does it keep per thread of the program?
+
+use core::cell::Cell;
+use core::mem::MaybeUninit;
+use std::sync::mpsc;
+
+use crate::state::lock::{RobustMutex, Taken};
+
+/// Starts a thread of our own: no signal of the program's is delivered to it.
+pub(crate) fn start(name: &str, body: impl FnOnce() + Send + 'static) -> Option<()> {
+    let mut all = MaybeUninit::uninit();
+    // SAFETY: writes the set.
+    unsafe { libc::sigfillset(all.as_mut_ptr()) };
+    let mut before = MaybeUninit::uninit();
+    // SAFETY: the first set was made above, the second is written.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) };
+    let started = std::thread::Builder::new().name(name.to_owned()).stack_size(256 << 10).spawn(body);
+    // SAFETY: the set was written by the call above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), core::ptr::null_mut()) };
+    started.ok().map(drop)
+}
+
+/// Starts the thread that holds `alive` until the process ends.
+pub(crate) fn start_life(alive: &'static RobustMutex) -> Option<()> {
+    let (tell, told) = mpsc::channel();
+    start("simgpu-life", move || {
+        let taken = alive.try_lock();
+        let _ = tell.send(taken != Taken::Busy);
+        loop {
+            // SAFETY: waits for a signal; all are blocked, so for the end of the process.
+            unsafe { libc::pause() };
+        }
+    })?;
+    told.recv().ok().filter(|ours| *ours).map(|_| ())
+}
+
+/// Contexts that one thread can stack.
+const STACK: usize = 64;
+
+/// The contexts that a thread has made current, the newest last.
+#[derive(Clone, Copy)]
+struct Stack {
+    contexts: [u64; STACK],
+    depth: usize,
+}
+
+thread_local! {
+    // Without a destructor, so that calls from exit handlers still find it.
+    static CURRENT: Cell<Stack> = const { Cell::new(Stack { contexts: [0; STACK], depth: 0 }) };
+    static CAPTURE_MODE: Cell<u32> = const { Cell::new(0) };
+}
+
+fn with_stack<R>(change: impl FnOnce(&mut Stack) -> R) -> Option<R> {
+    CURRENT
+        .try_with(|cell| {
+            let mut stack = cell.get();
+            let result = change(&mut stack);
+            cell.set(stack);
+            result
+        })
+        .ok()
+}
+
+/// The current context of this thread; 0 for none.
+pub(crate) fn current() -> u64 {
+    let top = |stack: &mut Stack| stack.depth.checked_sub(1).and_then(|top| stack.contexts.get(top).copied());
+    with_stack(top).flatten().unwrap_or(0)
+}
+
+/// Makes a context current on top of the others. False when there is no room.
+pub(crate) fn push(context: u64) -> bool {
+    let pushed = with_stack(|stack| match stack.contexts.get_mut(stack.depth) {
+        Some(place) => {
+            *place = context;
+            stack.depth += 1;
+            true
+        }
+        None => false,
+    });
+    pushed.unwrap_or(false)
+}
+
+/// Takes the current context away; 0 for none.
+pub(crate) fn pop() -> u64 {
+    let context = current();
+    with_stack(|stack| stack.depth = stack.depth.saturating_sub(1));
+    context
+}
+
+/// Puts a context in the place of the current one; 0 takes it away.
+pub(crate) fn replace(context: u64) -> bool {
+    pop();
+    context == 0 || push(context)
+}
+
+/// How this thread's unsafe calls stand to captures; gives the mode before.
+pub(crate) fn exchange_capture_mode(mode: u32) -> u32 {
+    CAPTURE_MODE.try_with(|cell| cell.replace(mode)).unwrap_or(0)
+}
+
+/// How this thread's unsafe calls stand to captures.
+pub(crate) fn capture_mode() -> u32 {
+    CAPTURE_MODE.try_with(Cell::get).unwrap_or(0)
+}
+
+/// The kernel's number of this thread.
+pub(crate) fn number() -> i32 {
+    // SAFETY: asks for a number; cannot fail.
+    unsafe { libc::gettid() }
+}

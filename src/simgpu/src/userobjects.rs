@@ -1,0 +1,50 @@
+//! What objects of the program do graphs keep alive?
+
+use core::ffi::c_void;
+
+use gpuslice_driver::types::{CUhostFn, Status, status};
+
+use crate::local::Local;
+
+/// An object with a function that ends it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct UserObject {
+    pub(crate) data: usize,
+    pub(crate) end: CUhostFn,
+    pub(crate) uses: u32,
+}
+
+/// An object whose last use is gone: to be ended without any lock held.
+#[must_use]
+#[derive(Debug, Default)]
+pub(crate) struct Ended(Vec<UserObject>);
+
+impl Ended {
+    /// Calls the program's functions.
+    pub(crate) fn call(self) {
+        for object in self.0 {
+            if let Some(end) = object.end {
+                let data: *mut c_void = core::ptr::with_exposed_provenance_mut(object.data);
+                // SAFETY: the program gave the function and its argument, to be called once like this.
+                unsafe { end(data) };
+            }
+        }
+    }
+
+    pub(crate) fn and(mut self, other: Self) -> Self {
+        self.0.extend(other.0);
+        self
+    }
+}
+
+impl Local {
+    /// Takes uses of an object away.
+    pub(crate) fn drop_uses(&mut self, object: u64, count: u32) -> Result<Ended, Status> {
+        let found = self.user_objects.get_mut(object).map_err(|_| status::INVALID_VALUE)?;
+        found.uses = found.uses.checked_sub(count).ok_or(status::INVALID_VALUE)?;
+        if found.uses > 0 {
+            return Ok(Ended::default());
+        }
+        Ok(Ended(self.user_objects.remove(object).into_iter().collect()))
+    }
+}

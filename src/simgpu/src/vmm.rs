@@ -1,0 +1,265 @@
+//! How are memory and addresses had apart from each other?
+//!
+//! Memory lives while it has a handle or a mapping. Addresses are reserved, and memory is mapped into them.
+
+use std::collections::BTreeMap;
+
+use gpuslice_driver::types::{AllocationProperties, Status, status};
+
+use crate::driver::Outcome;
+use crate::local::Local;
+use crate::regions::{Origin, Region};
+use crate::simulation::Simulation;
+use crate::state::Kind;
+
+/// What sizes, offsets and addresses are multiples of.
+pub(crate) const GRANULARITY: u64 = 2 << 20;
+
+/// Physical memory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Memory {
+    pub(crate) size: u64,
+    pub(crate) properties: Properties,
+    /// The device whose memory it is; none for memory of the host.
+    pub(crate) device: Option<usize>,
+    backing: u64,
+    /// Uses through handles.
+    handles: u32,
+    /// Mappings of it.
+    mappings: u32,
+}
+
+/// What memory was asked for as.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Properties {
+    pub(crate) kind: u32,
+    pub(crate) handle_types: u32,
+    pub(crate) location: (u32, i32),
+    pub(crate) flags: [u8; 8],
+}
+
+/// All memory with handles, and all reserved addresses.
+#[derive(Debug, Default)]
+pub(crate) struct Vmm {
+    memory: BTreeMap<u64, Memory>,
+    made: u64,
+    /// Start and size.
+    reserved: BTreeMap<u64, u64>,
+    /// Rights that were given, by start of a mapping.
+    access: BTreeMap<u64, u32>,
+    /// Which memory arrays have parts of: array and handle, with counts.
+    arrays: Vec<(u64, u64)>,
+}
+
+/// Kinds of locations.
+pub(crate) mod location {
+    pub(crate) const DEVICE: u32 = 1;
+    pub(crate) const HOST_KINDS: core::ops::RangeInclusive<u32> = 2..=4;
+    pub(crate) const PART_OF_DEVICE: u32 = 6;
+}
+
+/// The device of a location; none for the host.
+pub(crate) fn device_of(simulation: &Simulation, (kind, id): (u32, i32)) -> Result<Option<usize>, Status> {
+    match kind {
+        location::DEVICE | location::PART_OF_DEVICE => simulation.device(id).map(Some),
+        kind if location::HOST_KINDS.contains(&kind) => Ok(None),
+        _ => Err(status::INVALID_VALUE),
+    }
+}
+
+impl Properties {
+    pub(crate) fn of(given: &AllocationProperties) -> Self {
+        let location = (given.location.kind, given.location.id);
+        Self { kind: given.kind, handle_types: given.handle_types, location, flags: given.flags }
+    }
+}
+
+fn aligned(values: &[u64]) -> Outcome {
+    if values.iter().all(|value| value.is_multiple_of(GRANULARITY)) { Ok(()) } else { Err(status::INVALID_VALUE) }
+}
+
+impl Local {
+    /// Takes physical memory: its handle.
+    pub(crate) fn create_memory(
+        &mut self,
+        simulation: &Simulation,
+        size: u64,
+        given: Properties,
+    ) -> Result<u64, Status> {
+        aligned(&[size])?;
+        if size == 0 || given.kind != 1 {
+            return Err(status::INVALID_VALUE);
+        }
+        let device = device_of(simulation, given.location)?;
+        if let Some(device) = device {
+            simulation.allocate(device, Kind::Vmm, size)?;
+        }
+        let Some(backing) = simulation.arena.take(size, GRANULARITY) else {
+            if let Some(device) = device {
+                simulation.release(device, Kind::Vmm, size);
+            }
+            return Err(status::OUT_OF_MEMORY);
+        };
+        self.vmm.made += 1;
+        let handle = 0x0e00_0000_0000 | (self.vmm.made << 4);
+        let memory = Memory { size, properties: given, device, backing, handles: 1, mappings: 0 };
+        self.vmm.memory.insert(handle, memory);
+        Ok(handle)
+    }
+
+    /// Memory by a handle that the program has.
+    pub(crate) fn memory(&self, handle: u64) -> Result<Memory, Status> {
+        let memory = self.vmm.memory.get(&handle).filter(|memory| memory.handles > 0);
+        memory.copied().ok_or(status::INVALID_VALUE)
+    }
+
+    /// Gives up one use of a handle.
+    pub(crate) fn release_handle(&mut self, simulation: &Simulation, handle: u64) -> Outcome {
+        self.memory(handle)?;
+        self.change(simulation, handle, |memory| memory.handles -= 1);
+        Ok(())
+    }
+
+    /// Changes the uses of memory, which ends with the last.
+    fn change(&mut self, simulation: &Simulation, handle: u64, change: impl FnOnce(&mut Memory)) {
+        let Some(memory) = self.vmm.memory.get_mut(&handle) else { return };
+        change(memory);
+        if memory.handles == 0 && memory.mappings == 0 {
+            let memory = *memory;
+            self.vmm.memory.remove(&handle);
+            simulation.arena.give(memory.backing, memory.size);
+            if let Some(device) = memory.device {
+                simulation.release(device, Kind::Vmm, memory.size);
+            }
+        }
+    }
+
+    /// Reserves addresses.
+    pub(crate) fn reserve(
+        &mut self,
+        simulation: &Simulation,
+        size: u64,
+        alignment: u64,
+        wish: u64,
+    ) -> Result<u64, Status> {
+        aligned(&[size])?;
+        if size == 0 || (alignment != 0 && !alignment.is_power_of_two()) {
+            return Err(status::INVALID_VALUE);
+        }
+        let wished = wish != 0 && wish.is_multiple_of(GRANULARITY) && simulation.arena.take_at(wish, size);
+        let address = if wished {
+            wish
+        } else {
+            let taken = simulation.arena.take(size, alignment.max(GRANULARITY));
+            taken.ok_or(status::OUT_OF_MEMORY)?
+        };
+        self.vmm.reserved.insert(address, size);
+        Ok(address)
+    }
+
+    /// Gives reserved addresses back.
+    pub(crate) fn unreserve(&mut self, simulation: &Simulation, address: u64, size: u64) -> Outcome {
+        let known = self.vmm.reserved.get(&address) == Some(&size);
+        if !known || !self.regions.within(address, size).is_empty() {
+            return Err(status::INVALID_VALUE);
+        }
+        self.vmm.reserved.remove(&address);
+        simulation.arena.give(address, size);
+        Ok(())
+    }
+
+    /// Whether a range lies in reserved addresses.
+    fn is_reserved(&self, address: u64, size: u64) -> bool {
+        let around = self.vmm.reserved.range(..=address).next_back();
+        let end = address.checked_add(size);
+        around.zip(end).is_some_and(|((start, length), end)| end <= start + length)
+    }
+
+    /// Maps memory into reserved addresses.
+    pub(crate) fn map(
+        &mut self,
+        simulation: &Simulation,
+        address: u64,
+        size: u64,
+        offset: u64,
+        handle: u64,
+    ) -> Outcome {
+        aligned(&[address, size, offset])?;
+        let memory = self.memory(handle)?;
+        let fits = offset.checked_add(size).is_some_and(|end| end <= memory.size);
+        let taken = !self.regions.within(address, size).is_empty() || self.regions.around(address).is_some();
+        if size == 0 || !fits || taken || !self.is_reserved(address, size) {
+            return Err(status::INVALID_VALUE);
+        }
+        let (backing, device, origin) = (memory.backing + offset, memory.device, Origin::Mapped(handle));
+        self.regions
+            .add(address, Region { size, backing, device, context: 0, origin, charged: 0, number: 0 });
+        self.change(simulation, handle, |memory| memory.mappings += 1);
+        Ok(())
+    }
+
+    /// Takes mappings away: all that a range covers, none in part.
+    pub(crate) fn unmap(&mut self, simulation: &Simulation, address: u64, size: u64) -> Outcome {
+        let mapped = self.regions.within(address, size);
+        let covered: u64 = mapped.iter().map(|(_, region)| region.size).sum();
+        let ours = mapped.iter().all(|(_, region)| matches!(region.origin, Origin::Mapped(_)));
+        if mapped.is_empty() || covered != size || !ours {
+            return Err(status::INVALID_VALUE);
+        }
+        for (start, region) in mapped {
+            self.regions.remove(start);
+            self.vmm.access.remove(&start);
+            if let Origin::Mapped(handle) = region.origin {
+                self.change(simulation, handle, |memory| memory.mappings -= 1);
+            }
+        }
+        Ok(())
+    }
+
+    /// Another use of the memory behind an address: the same handle.
+    pub(crate) fn retain(&mut self, simulation: &Simulation, address: u64) -> Result<u64, Status> {
+        let (_, region) = self.regions.around(address).ok_or(status::INVALID_VALUE)?;
+        let Origin::Mapped(handle) = region.origin else { return Err(status::INVALID_VALUE) };
+        self.change(simulation, handle, |memory| memory.handles += 1);
+        Ok(handle)
+    }
+
+    /// Sets what may be done with mapped addresses.
+    pub(crate) fn set_access(&mut self, address: u64, size: u64, rights: u32) -> Outcome {
+        if self.regions.parts(address, size).is_none() || !matches!(rights, 0 | 1 | 3) {
+            return Err(status::INVALID_VALUE);
+        }
+        for (start, _) in self.regions.within(address, size) {
+            self.vmm.access.insert(start, rights);
+        }
+        Ok(())
+    }
+
+    /// What may be done with an address.
+    pub(crate) fn access(&self, address: u64) -> Result<u32, Status> {
+        let (start, _) = self.regions.around(address).ok_or(status::INVALID_VALUE)?;
+        Ok(self.vmm.access.get(&start).copied().unwrap_or(0))
+    }
+
+    /// Gives a part of an array memory, or takes it away: a sparse array has none of its own.
+    pub(crate) fn map_array(&mut self, simulation: &Simulation, array: u64, handle: Option<u64>) -> Outcome {
+        match handle {
+            Some(handle) => {
+                self.memory(handle)?;
+                self.vmm.arrays.push((array, handle));
+                self.change(simulation, handle, |memory| memory.mappings += 1);
+            }
+            None => {
+                let last = self.vmm.arrays.iter().rposition(|(other, _)| *other == array);
+                let (_, handle) = self.vmm.arrays.remove(last.ok_or(status::INVALID_VALUE)?);
+                self.change(simulation, handle, |memory| memory.mappings -= 1);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes all memory away from an array.
+    pub(crate) fn unmap_array(&mut self, simulation: &Simulation, array: u64) {
+        while self.map_array(simulation, array, None).is_ok() {}
+    }
+}

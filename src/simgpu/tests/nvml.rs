@@ -1,0 +1,287 @@
+//! Does the simulated NVML, as programs load it, tell the truth about other processes?
+//!
+//! Needs the staged libraries (`ci/stage.sh`) and a C compiler. Clients that are not at hand are skipped
+//! aloud.
+#![allow(clippy::expect_used, clippy::print_stdout, reason = "a test: it fails, and says what it skips")]
+
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+const MIB: u64 = 1 << 20;
+
+fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the package lies two folders deep")
+}
+
+/// Where the simulated libraries are.
+fn libraries() -> PathBuf {
+    let named = std::env::var_os("GPUSLICE_SIMGPU").map(PathBuf::from);
+    let built =
+        || Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("it lies in the target").join("simgpu");
+    let folder = named.unwrap_or_else(built);
+    for library in ["libcuda.so.1", "libnvidia-ml.so.1"] {
+        assert!(
+            folder.join(library).exists(),
+            "{library} is missing in {}: run ci/stage.sh",
+            folder.display()
+        );
+    }
+    folder
+}
+
+/// The test program, compiled once.
+fn watch() -> Option<&'static Path> {
+    static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let built = BUILT.get_or_init(|| {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/watch.c");
+        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("simgpu-watch");
+        // Under another name first: a run beside this one may be using it.
+        let made = program.with_extension(std::process::id().to_string());
+        let compiler = std::env::var_os("CC").unwrap_or_else(|| OsString::from("cc"));
+        let flags = ["-std=gnu11", "-O1", "-Wall", "-Werror", "-ldl"];
+        match Command::new(compiler).arg("-o").arg(&made).arg(&source).args(flags).status() {
+            Ok(status) => {
+                assert!(status.success(), "{} does not compile", source.display());
+                std::fs::rename(&made, &program).expect("it can be renamed");
+                Some(program)
+            }
+            Err(error) => {
+                println!("SKIP NVML beside other processes: no C compiler ({error})");
+                None
+            }
+        }
+    });
+    built.as_deref()
+}
+
+/// A machine with a state file of its own.
+struct Machine {
+    state: PathBuf,
+    variables: Vec<(&'static str, &'static str)>,
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.state);
+    }
+}
+
+impl Machine {
+    fn new(variables: &[(&'static str, &'static str)]) -> Self {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let name = format!("nvml-{}-{number}.state", std::process::id());
+        let state = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let _ = std::fs::remove_file(&state);
+        Self { state, variables: variables.to_vec() }
+    }
+
+    fn command(&self, program: &Path, words: &[&str]) -> Command {
+        let mut command = Command::new(program);
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("SIMGPU_"))
+        {
+            command.env_remove(name);
+        }
+        command.args(words).env("SIMGPU_STATE", &self.state).env("LD_LIBRARY_PATH", libraries());
+        command.envs(self.variables.iter().copied()).env_remove("LD_PRELOAD").stdin(Stdio::null());
+        command
+    }
+
+    fn output(&self, program: &Path, words: &[&str]) -> Output {
+        self.command(program, words).output().expect("the program runs")
+    }
+
+    /// What a program says that ends well.
+    fn says(&self, program: &Path, words: &[&str]) -> String {
+        let output = self.output(program, words);
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let complained = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{} {words:?}: {said}{complained}", program.display());
+        said
+    }
+
+    /// A process that holds memory until it is killed or its input ends.
+    fn holder(&self, bytes: u64) -> Option<Child> {
+        self.start(&["hold", &bytes.to_string()])
+    }
+
+    /// A process that does something until it is killed or its input ends, once it has begun.
+    fn start(&self, words: &[&str]) -> Option<Child> {
+        let mut command = self.command(watch()?, words);
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the program runs");
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().expect("it is piped")).read_line(&mut line).expect("it speaks");
+        assert_eq!(line, "holding\n");
+        Some(child)
+    }
+
+    fn truth(&self) -> String {
+        self.says(Path::new(env!("CARGO_BIN_EXE_simgpu-truth")), &[])
+    }
+
+    fn held(&self) -> u64 {
+        let truth = self.truth();
+        let (_, figure) = truth.split_once("\"held\":").expect("the truth has devices");
+        figure.split(',').next().and_then(|figure| figure.parse().ok()).expect("a number")
+    }
+}
+
+fn context(machine: &[(&'static str, &'static str)]) -> Option<(&'static Path, Machine)> {
+    Some((watch()?, Machine::new(machine)))
+}
+
+#[test]
+fn nvml_and_cuda_agree_after_every_change() {
+    let Some((watch, machine)) = context(&[("SIMGPU_MEMORY", "512MiB"), ("SIMGPU_CONTEXT_BYTES", "100MiB")])
+    else {
+        return;
+    };
+    assert_eq!(machine.says(watch, &["agree"]), "agreed, something was used: yes\n");
+}
+
+#[test]
+fn every_process_is_listed_with_what_it_holds_until_it_is_dead() {
+    let Some((watch, machine)) = context(&[("SIMGPU_MEMORY", "1GiB"), ("SIMGPU_CONTEXT_BYTES", "10MiB")])
+    else {
+        return;
+    };
+    assert_eq!(machine.says(watch, &["show"]), format!("device 0: total {}, used 0\n", 1024 * MIB));
+    let (Some(mut first), Some(mut second)) = (machine.holder(50 * MIB), machine.holder(7)) else { return };
+    let used = 70 * MIB + 7;
+    assert_eq!(machine.held(), used);
+    assert_eq!(
+        machine.says(watch, &["show"]),
+        format!(
+            "device 0: total {}, used {used}\nprocess {}: {}\nprocess {}: {}\n",
+            1024 * MIB,
+            first.id(),
+            60 * MIB,
+            second.id(),
+            10 * MIB + 7
+        )
+    );
+    first.kill().expect("it can be killed");
+    first.wait().expect("it can be waited for");
+    let left = format!("used {0}\nprocess {1}: {0}\n", 10 * MIB + 7, second.id());
+    assert!(machine.says(watch, &["show"]).ends_with(&left));
+    drop(second.stdin.take());
+    assert!(second.wait().expect("it can be waited for").success());
+    assert!(machine.says(watch, &["show"]).ends_with("used 0\n"));
+}
+
+#[test]
+fn processes_that_compete_are_told_apart_by_their_own_pids() {
+    let Some((watch, machine)) = context(&[("SIMGPU_NVML_WINDOW_MS", "20")]) else { return };
+    let (Some(mut first), Some(mut second)) = (machine.start(&["spin"]), machine.start(&["spin"])) else {
+        return;
+    };
+    let said = machine.says(watch, &["shares"]);
+    for child in [&mut first, &mut second] {
+        let (_, share) = said.split_once(&format!("process {}: ", child.id())).expect("it is listed");
+        let share: u32 = share.lines().next().and_then(|share| share.parse().ok()).expect("a number");
+        assert!((40..=52).contains(&share), "{said}");
+        child.kill().expect("it can be killed");
+        child.wait().expect("it can be waited for");
+    }
+    assert_eq!(said.lines().count(), 2, "{said}");
+}
+
+#[test]
+fn who_only_watches_takes_no_part() {
+    let Some((watch, machine)) = context(&[("SIMGPU_DEVICES", "2")]) else { return };
+    assert_eq!(machine.says(watch, &["show"]).lines().count(), 2);
+    let truth = machine.truth();
+    assert!(truth.contains("\"joined\":0"), "{truth}");
+    assert!(truth.contains("\"processes\":[]"), "{truth}");
+}
+
+#[test]
+fn starts_are_counted_and_the_private_table_supports_nothing() {
+    let Some((watch, machine)) = context(&[]) else { return };
+    let expected = "shutdown before init 0\nbefore init 1: Uninitialized\n\
+                    what is not simulated 1, init 0 0, what is not simulated 3\nuse 0 0 0\n\
+                    shutdown 0, use 0\nshutdown 0, use 1\nprivate table 0, 5120 bytes, entries 3 3\n";
+    assert_eq!(machine.says(watch, &["count"]), expected);
+}
+
+#[test]
+fn faults_reach_nvml() {
+    let Some((watch, machine)) =
+        context(&[("SIMGPU_FAULTS", "nvmlDeviceGetCount_v2=15@3;nvmlInitWithFlags=999")])
+    else {
+        return;
+    };
+    let said = machine.says(watch, &["count"]);
+    assert!(said.contains("init 0 999, what is not simulated 3\nuse 0 15 0\n"), "{said}");
+}
+
+#[test]
+fn faults_of_the_state_file_reach_the_first_call() {
+    let Some((watch, machine)) = context(&[]) else { return };
+    machine.says(watch, &["show"]);
+    machine.says(Path::new(env!("CARGO_BIN_EXE_simgpu-truth")), &["--faults", "nvmlInit_v2=9"]);
+    let output = machine.output(watch, &["show"]);
+    assert!(!output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("nvmlInit_v2(): 9"));
+}
+
+#[test]
+fn unmodified_nvidia_smi_shows_the_simulated_device() {
+    let folder = std::env::var_os("GPUSLICE_DRIVERS").map(PathBuf::from);
+    let folder = folder.unwrap_or_else(|| repository().join("build/drivers"));
+    let machine = Machine::new(&[("SIMGPU_MEMORY", "2GiB"), ("SIMGPU_CONTEXT_BYTES", "100MiB")]);
+    let Some(mut holder) = machine.holder(156 * MIB) else { return };
+    for series in ["470", "525", "535", "550", "555"] {
+        let program = folder.join(series).join("nvidia-smi");
+        if !program.exists() {
+            println!("SKIP nvidia-smi {series} on the simulated NVML: not in {}", folder.display());
+            continue;
+        }
+        assert!(machine.says(&program, &["-L"]).starts_with("GPU 0: Simulated H100 (UUID: GPU-"), "{series}");
+        let query = ["--query-gpu=memory.total,memory.used,memory.free", "--format=csv,noheader,nounits"];
+        assert_eq!(machine.says(&program, &query), "2048, 256, 1792\n", "{series}");
+        if series == "470" {
+            // Later ones ask the private table for processes.
+            let query = ["--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"];
+            assert_eq!(machine.says(&program, &query), format!("{}, 256\n", holder.id()));
+        }
+        let screen = machine.says(&program, &[]).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(screen.contains("256MiB / 2048MiB"), "{series}: {screen}");
+    }
+    holder.kill().expect("it can be killed");
+    holder.wait().expect("it can be waited for");
+}
+
+#[test]
+fn python_clients_read_the_simulated_device() {
+    let python = repository().join("build/venv/bin/python");
+    let machine = Machine::new(&[("SIMGPU_MEMORY", "2GiB"), ("SIMGPU_CONTEXT_BYTES", "100MiB")]);
+    let Some(mut holder) = machine.holder(156 * MIB) else { return };
+    let present = |module: &str| {
+        python.exists() && machine.output(&python, &["-c", &format!("import {module}")]).status.success()
+    };
+    if present("pynvml") {
+        let script = "from pynvml import *; nvmlInit(); d = nvmlDeviceGetHandleByIndex(0)
+print(nvmlDeviceGetMemoryInfo(d).used >> 20, nvmlDeviceGetMemoryInfo(d, version=nvmlMemory_v2).free >> 20)
+print([p.pid for p in nvmlDeviceGetComputeRunningProcesses(d)], nvmlDeviceGetMigMode(d), nvmlDeviceGetUtilizationRates(d).gpu)
+try: nvmlDeviceGetProcessUtilization(d, 0)
+except NVMLError_NotFound: print('idle')";
+        let expected = format!("256 1792\n[{}] [0, 0] 0\nidle\n", holder.id());
+        assert_eq!(machine.says(&python, &["-c", script]), expected);
+    } else {
+        println!("SKIP nvidia-ml-py on the simulated NVML: not in build/venv");
+    }
+    if present("nvitop") {
+        let screen = machine.says(&python, &["-m", "nvitop", "--once", "--ascii"]);
+        assert!(screen.contains("256.0MiB / 2048MiB") || screen.contains("256.0MiB / 2.00GiB"), "{screen}");
+    } else {
+        println!("SKIP nvitop on the simulated NVML: not in build/venv");
+    }
+    holder.kill().expect("it can be killed");
+    holder.wait().expect("it can be waited for");
+}

@@ -1,0 +1,42 @@
+/* Graphs: capture runs nothing; memory nodes are backed when the graph runs, and kept until trimmed. */
+#include "driver.h"
+
+static uint64_t pool(unsigned what) { uint64_t v; OK(cuDeviceGetGraphMemAttribute(0, what, &v)); return v; }
+enum { USED, USED_HIGH, RESERVED, RESERVED_HIGH };
+
+int main(void) {
+    handle s, t, e, g, x; ptr a, b; int capturing; unsigned mode; size_t n = 0; char back[4];
+    start(); OK(cuStreamCreate(&s, 1)); OK(cuStreamCreate(&t, 1)); OK(cuEventCreate(&e, 2)); handle twenty = kernel("spin_20ms");
+    size_t before = held();
+
+    int64_t begin = now_us(); OK(cuStreamBeginCapture_v2(s, 0)); launch(twenty, s); launch(twenty, s);
+    OK(cuStreamIsCapturing(s, &capturing)); SAME(capturing, 1); OK(cuStreamQuery(t));
+    OK(cuStreamEndCapture(s, &g)); OK(cuGraphGetNodes(g, NULL, &n)); SAME(n, 2); OK(cuStreamSynchronize(s)); CHECK(now_us() - begin < 20000);
+    OK(cuGraphInstantiateWithFlags(&x, g, 0)); begin = now_us(); OK(cuGraphLaunch(x, s)); OK(cuStreamSynchronize(s));
+    CHECK(now_us() - begin >= 40000); OK(cuGraphExecDestroy(x)); OK(cuGraphDestroy(g));
+
+    /* Waiting for what is captured spoils it; so does an unsafe call in global mode, not in relaxed mode. */
+    OK(cuStreamBeginCapture_v2(s, 0)); STATUS(900, cuStreamSynchronize(s)); STATUS(901, cuStreamEndCapture(s, &g)); CHECK(!g);
+    OK(cuStreamBeginCapture_v2(s, 0)); STATUS(900, cuMemAlloc_v2(&a, 1)); STATUS(901, cuStreamEndCapture(s, &g));
+    OK(cuStreamBeginCapture_v2(s, 0)); mode = 2; OK(cuThreadExchangeStreamCaptureMode(&mode)); SAME(mode, 0);
+    OK(cuMemAlloc_v2(&a, 1)); OK(cuMemFree_v2(a)); OK(cuThreadExchangeStreamCaptureMode(&mode)); OK(cuStreamEndCapture(s, &g)); OK(cuGraphDestroy(g));
+
+    /* A stream joins through an event and must come back. */
+    OK(cuStreamBeginCapture_v2(s, 2)); OK(cuEventRecord(e, s)); OK(cuStreamWaitEvent(t, e, 0)); launch(twenty, t);
+    STATUS(903, cuStreamEndCapture(t, &g)); STATUS(904, cuStreamEndCapture(s, &g));
+    OK(cuStreamBeginCapture_v2(s, 2)); OK(cuEventRecord(e, s)); OK(cuStreamWaitEvent(t, e, 0)); launch(twenty, t); launch(twenty, s);
+    OK(cuEventRecord(e, t)); OK(cuStreamWaitEvent(s, e, 0)); OK(cuStreamEndCapture(s, &g)); OK(cuGraphDestroy(g));
+
+    /* Memory of a graph. */
+    OK(cuStreamBeginCapture_v2(s, 2)); OK(cuMemAllocAsync(&a, 10 * MIB, s)); OK(cuMemsetD8_v2(0, 0, 0));
+    OK(cuMemFreeAsync(a, s)); OK(cuMemAllocAsync(&b, 4 * MIB, s)); OK(cuMemcpyHtoDAsync_v2(b, "abc", 4, s));
+    OK(cuStreamEndCapture(s, &g)); SAME(held(), before);
+    OK(cuGraphInstantiateWithFlags(&x, g, 0)); SAME(held(), before); STATUS(1, cuMemcpyDtoH_v2(back, b, 4));
+    OK(cuGraphLaunch(x, s)); OK(cuStreamSynchronize(s)); SAME(held() - before, 10 * MIB); SAME(pool(USED), 4 * MIB); SAME(pool(RESERVED), 10 * MIB);
+    OK(cuMemcpyDtoH_v2(back, b, 4)); CHECK(!strcmp(back, "abc")); STATUS(1, cuMemcpyDtoH_v2(back, a, 4));
+    STATUS(1, cuGraphLaunch(x, s)); OK(cuDeviceGraphMemTrim(0)); SAME(held() - before, 10 * MIB);
+    OK(cuMemFree_v2(b)); SAME(pool(USED), 0); OK(cuGraphLaunch(x, s)); OK(cuMemFreeAsync(b, s)); OK(cuStreamSynchronize(s));
+    OK(cuGraphExecDestroy(x)); SAME(held() - before, 10 * MIB); OK(cuDeviceGraphMemTrim(0)); SAME(held(), before);
+    OK(cuGraphDestroy(g)); SAME(pool(RESERVED_HIGH), 10 * MIB);
+    return 0;
+}

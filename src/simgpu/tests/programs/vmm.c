@@ -1,0 +1,35 @@
+/* Memory and addresses apart: memory lives until its last handle and its last mapping are gone. */
+#include "driver.h"
+
+int main(void) {
+    memory_props props = {.kind = 1, .where = {1, 0}}; access_desc rw = {{1, 0}, 3};
+    uint64_t h, again; ptr va, other; char back[8];
+    OK(cuInit(0));
+    /* No context is needed to take memory of a named device. */
+    STATUS(1, cuMemCreate(&h, 3 * MIB, &props, 0)); OK(cuMemCreate(&h, 4 * MIB, &props, 0));
+    handle c; OK(cuCtxCreate_v2(&c, 0, 0)); SAME(held() - 300 * MIB, 4 * MIB);
+    OK(cuMemRelease(h)); size_t before = held(); STATUS(1, cuMemRelease(h));
+
+    OK(cuMemAddressReserve(&va, 64 * MIB, 0, 0, 0)); SAME(held() - before, 0);
+    OK(cuMemCreate(&h, 4 * MIB, &props, 0)); SAME(held() - before, 4 * MIB);
+    OK(cuMemMap(va, 4 * MIB, 0, h, 0)); STATUS(1, cuMemMap(va, 2 * MIB, 0, h, 0));
+    OK(cuMemMap(va + 8 * MIB, 2 * MIB, 2 * MIB, h, 0)); OK(cuMemSetAccess(va, 4 * MIB, &rw, 1));
+    /* Two mappings are the same bytes. */
+    OK(cuMemcpyHtoD_v2(va + 2 * MIB, "shared", 7)); OK(cuMemcpyDtoH_v2(back, va + 8 * MIB, 7)); CHECK(!strcmp(back, "shared"));
+    OK(cuMemRelease(h)); SAME(held() - before, 4 * MIB);
+    OK(cuMemRetainAllocationHandle(&again, (void *)(va + 1000))); CHECK(again == h);
+    OK(cuMemUnmap(va, 4 * MIB)); SAME(held() - before, 4 * MIB);
+    STATUS(1, cuMemUnmap(va, 4 * MIB)); STATUS(1, cuMemUnmap(va + 8 * MIB, 1 * MIB)); STATUS(1, cuMemAddressFree(va, 64 * MIB));
+    OK(cuMemUnmap(va + 8 * MIB, 2 * MIB)); SAME(held() - before, 4 * MIB);
+    OK(cuMemRelease(again)); SAME(held() - before, 0);
+
+    /* The last use may be a mapping. */
+    OK(cuMemCreate(&h, 2 * MIB, &props, 0)); OK(cuMemMap(va, 2 * MIB, 0, h, 0)); OK(cuMemRelease(h));
+    SAME(held() - before, 2 * MIB); OK(cuMemUnmap(va, 2 * MIB)); SAME(held() - before, 0);
+    OK(cuMemAddressFree(va, 64 * MIB)); OK(cuMemAddressReserve(&other, 64 * MIB, 0, va, 0)); CHECK(other == va);
+
+    props.where.kind = 2; OK(cuMemCreate(&h, 4 * MIB, &props, 0)); SAME(held() - before, 0); OK(cuMemRelease(h));
+    props.where.kind = 1; props.where.id = 9; STATUS(101, cuMemCreate(&h, 4 * MIB, &props, 0));
+    props.where.id = 0; STATUS(2, cuMemCreate(&h, (size_t)17 << 30, &props, 0));
+    return 0;
+}
