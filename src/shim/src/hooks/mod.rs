@@ -55,8 +55,18 @@ fn charge<T>(
 }
 
 /// Reserves for a call, or refuses it with the status that an allocator's retry logic waits for.
+///
+/// Before a refusal the pools of this process are brought up to date: the driver may have taken memory out of one at
+/// a call that nobody watches.
 fn reserve(slice: &'static Slice, device: Device, bytes: u64) -> Decision<Reservation> {
-    slice.reserve(device, bytes).map_or_else(|| refuse(slice, device), Decision::Go)
+    let again = || {
+        if !slice.pools.any() {
+            return None;
+        }
+        slice.pools.reconcile_all(slice);
+        slice.reserve(device, bytes)
+    };
+    slice.reserve(device, bytes).or_else(again).map_or_else(|| refuse(slice, device), Decision::Go)
 }
 
 /// The answer to a request that does not fit.
