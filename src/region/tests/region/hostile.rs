@@ -7,7 +7,7 @@ use std::{
 };
 
 use gpuslice_region::{
-    Member, Monitor, RegionError, Trust,
+    DeviceRequest, Member, Monitor, RegionError, Trust, Uuid,
     layout::{FIGURES, MAX_DEVICES, MAX_SLOTS},
 };
 
@@ -128,6 +128,31 @@ fn a_region_that_is_not_ready_is_nothing_to_monitors_and_made_anew_by_the_next_p
     let (member, device) = join(&path, 5);
     assert_eq!(member.reserve(device, 5), Ok(()));
     assert!(Monitor::open(&path, Trust::OwnerOnly).unwrap().is_some());
+}
+
+#[test]
+fn a_share_outside_its_range_is_read_as_the_nearest() {
+    let directory = directory();
+    let path = directory.path().join("region");
+    let (member, device) = join(&path, 1);
+    for (written, read) in [(0_u32, 1), (1, 1), (1000, 1000), (1001, 1000), (u32::MAX, 1000)] {
+        let offset = figure("devices.offset") + figure("device.cores_permille");
+        open(&path).write_at(&written.to_ne_bytes(), offset).unwrap();
+        assert_eq!(member.limits(device).cores_permille, read);
+    }
+}
+
+#[test]
+fn a_device_that_is_added_starts_with_nothing_held() {
+    let directory = directory();
+    let path = directory.path().join("region");
+    let (first, _) = join(&path, 1);
+    let row = figure("held.offset") + figure("held.row");
+    open(&path).write_at(&77_u64.to_ne_bytes(), row).unwrap();
+    let other = DeviceRequest { uuid: Uuid([9; 16]), ..request(100) };
+    let (second, _) = Member::join(&path, Trust::OwnerOnly, &[other]).unwrap();
+    let added = second.device(&other.uuid).unwrap();
+    assert_eq!((first.held(added), second.reserve(added, 100)), (0, Ok(())));
 }
 
 /// Calls everything there is, for what comes of it.

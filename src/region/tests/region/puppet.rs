@@ -172,6 +172,7 @@ fn obey() {
                 unsafe { libc::umask(0o777) };
                 answer("masked");
             }
+            "overlay" => answer(if overlay(words[1]) { "mounted" } else { "not mounted" }),
             "fork" => answer(&fork().to_string()),
             "execute" => {
                 answer("executing");
@@ -189,6 +190,22 @@ fn obey() {
             other => panic!("no command: {other}"),
         }
     }
+}
+
+/// Mounts an overlay of the directories in `directory`, for this process alone.
+fn overlay(directory: &str) -> bool {
+    let text = |text: String| std::ffi::CString::new(text).unwrap();
+    let options =
+        text(format!("lowerdir={directory}/lower,upperdir={directory}/upper,workdir={directory}/work"));
+    let (target, none) = (text(format!("{directory}/merged")), core::ptr::null());
+    let private = libc::MS_REC | libc::MS_PRIVATE;
+    // SAFETY: a puppet has one thread, and the call takes a number.
+    let alone = unsafe { libc::unshare(libc::CLONE_NEWNS) } == 0
+        // SAFETY: the names end with a zero; the rest may be null.
+        && unsafe { libc::mount(none, c"/".as_ptr(), none, private, core::ptr::null()) } == 0;
+    let (kind, options) = (c"overlay".as_ptr(), options.as_ptr().cast());
+    // SAFETY: all names end with a zero and outlive the call.
+    alone && unsafe { libc::mount(kind, target.as_ptr(), kind, 0, options) } == 0
 }
 
 /// Forks a child that does nothing, ever. Its number.
