@@ -27,6 +27,9 @@ use std::sync::Arc;
 /// By what a pool grows at least: drivers of the 12 and 13 series take 32 MiB at a time from the device.
 const GROWTH: u64 = 32 << 20;
 
+/// What a pool aligns its allocations to, at least.
+const ALIGNMENT: u64 = 512;
+
 /// How often a reading of the driver's counter is repeated because another thread came between.
 const READINGS: u32 = 64;
 
@@ -38,6 +41,8 @@ struct Pool {
     handle: usize,
     device: Device,
     charged: Mutex<Charged>,
+    /// Allocations that have not been freed.
+    live: AtomicU64,
 }
 
 /// What a pool was charged.
@@ -80,6 +85,7 @@ impl Pools {
     pub(crate) fn freed(&self, slice: &Slice, number: u64, charge: Charge) {
         let known = self.known.lock().iter().find(|pool| pool.number == number).cloned();
         if let Some(pool) = known {
+            pool.live.fetch_sub(1, Ordering::Relaxed);
             pool.reconcile(slice, 0);
             return;
         }
@@ -99,7 +105,7 @@ impl Pools {
             return Arc::clone(pool);
         }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let pool = Arc::new(Pool { number, handle, device, charged: Mutex::default() });
+        let pool = Arc::new(Pool { number, handle, device, charged: Mutex::default(), live: AtomicU64::new(0) });
         known.push(Arc::clone(&pool));
         self.any.store(true, Ordering::Relaxed);
         pool
@@ -155,13 +161,19 @@ impl Pool {
         }
         let held = driver::pool_reserved(self.handle)?;
         driver::trim_pool(self.handle, held.saturating_sub(most));
-        self.reconcile(slice, 0);
-        if let Some(reservation) = slice.reserve(self.device, most) {
-            return Some(reservation);
-        }
-        // What it holds unused it could not give back: holes within what is used. The request may fit there.
-        let unused = driver::pool_reserved(self.handle)?.checked_sub(driver::pool_used(self.handle)?)?;
-        if unused >= bytes { slice.reserve(self.device, 0) } else { None }
+        slice.pools.reconcile_all(slice);
+        slice.reserve(self.device, most).or_else(|| self.reserve_hole(slice, bytes))
+    }
+
+    /// Reserves nothing, where the pool surely has a hole that is large enough: what it holds unused lies in at most
+    /// one hole behind each allocation and one at the start of each piece that it took from the device, so the
+    /// largest of them has at least the average size.
+    fn reserve_hole(&self, slice: &'static Slice, bytes: u64) -> Option<Reservation> {
+        let held = driver::pool_reserved(self.handle)?;
+        let unused = held.checked_sub(driver::pool_used(self.handle)?)?;
+        let holes = self.live.load(Ordering::Relaxed).checked_add(held.div_ceil(GROWTH))?;
+        let room = bytes.checked_next_multiple_of(ALIGNMENT)?.checked_mul(holes)?;
+        if unused >= room { slice.reserve(self.device, 0) } else { None }
     }
 }
 
@@ -214,6 +226,7 @@ fn allocate(
         pool.reconcile(slice, reserved);
         if let Some(address) = address().filter(|_| code == status::SUCCESS) {
             let charge = Charge { device: pool.device, bytes, owner: Owner::Pool(pool.number) };
+            pool.live.fetch_add(1, Ordering::Relaxed);
             slice.addresses.insert(address, charge);
         }
         code
