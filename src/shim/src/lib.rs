@@ -31,4 +31,5 @@ mod hooks;
 mod ledger;
 mod lifecycle;
 mod notice;
+mod pools;
 mod slice;

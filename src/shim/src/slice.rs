@@ -1,8 +1,9 @@
 //! What does a member know about its slice and about what it has taken from it?
 
 use crate::devices::Found;
-use crate::hooks::{pool, vmm};
+use crate::hooks::vmm;
 use crate::ledger::{Addresses, Reservation};
+use crate::pools::Pools;
 use core::ffi::c_int;
 use gpuslice_driver::types::CUdevice;
 use gpuslice_region::{Device, Member, Uuid};
@@ -18,7 +19,7 @@ pub(crate) struct Slice {
     /// Physical memory that was taken apart from addresses.
     pub(crate) physical: Mutex<vmm::Tables>,
     /// Pools that this process allocates from.
-    pub(crate) pools: pool::Pools,
+    pub(crate) pools: Pools,
     /// The primary context of each device, where it is known: context and device.
     pub(crate) primaries: Mutex<Vec<(usize, CUdevice)>>,
 }
@@ -55,7 +56,7 @@ impl Slice {
             devices,
             addresses: Addresses::default(),
             physical: Mutex::default(),
-            pools: pool::Pools::default(),
+            pools: Pools::default(),
             primaries: Mutex::default(),
         }
     }
