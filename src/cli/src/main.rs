@@ -1,2 +1,90 @@
-//! The command line.
-fn main() {}
+//! How do people start programs in slices, look at slices, and change them? The `gpuslice` command.
+//!
+//! It knows regions and processes; what is hooked in a program, it does not know.
+
+#![deny(unsafe_code)]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line program")]
+
+mod arguments;
+mod demo;
+mod failure;
+mod figures;
+mod installed;
+mod list;
+mod removal;
+mod report;
+mod run;
+mod set;
+mod slices;
+mod status;
+mod system;
+
+use arguments::{Arguments, Wish};
+use clap::error::ErrorKind;
+use clap::{CommandFactory as _, Parser as _};
+use failure::Failure;
+use std::process::ExitCode;
+
+/// How a command that did what it was asked for ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    /// With this exit code.
+    Code(u8),
+    /// As if this signal had ended it, which it was: its program's end, or Ctrl-C.
+    Signal(i32),
+}
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return answer(&error),
+    };
+    match carry_out(arguments.wish) {
+        Ok(Ending::Code(code)) => ExitCode::from(code),
+        Ok(Ending::Signal(signal)) => ExitCode::from(system::die_by(signal)),
+        Err(Failure::ReaderGone) => ExitCode::SUCCESS,
+        Err(Failure::Message { text, code }) => {
+            eprintln!("gpuslice: {text}");
+            ExitCode::from(code)
+        }
+    }
+}
+
+fn carry_out(wish: Wish) -> Result<Ending, Failure> {
+    match wish {
+        Wish::Run(wish) => run::run(&wish),
+        Wish::List => list::list(),
+        Wish::Status(wish) => status::status(&wish),
+        Wish::Set(wish) => set::set(&wish),
+        Wish::Demo(wish) => demo::play(&wish),
+        Wish::Completions { shell } => complete(shell),
+        Wish::DemoProbe => demo::probe(),
+        Wish::DemoWorker { seed } => demo::work(seed),
+    }
+}
+
+/// Prints a shell's completion script, without the commands that nobody types.
+fn complete(shell: clap_complete::Shell) -> Result<Ending, Failure> {
+    let all = Arguments::command();
+    let typed = all.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
+    let mut shown = clap::Command::new("gpuslice").about("gpuslice").subcommands(typed.collect::<Vec<_>>());
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut shown, "gpuslice", &mut script);
+    failure::print(&String::from_utf8_lossy(&script))?;
+    Ok(Ending::Code(0))
+}
+
+/// Help, the version, or what is wrong with the arguments.
+fn answer(error: &clap::Error) -> ExitCode {
+    let text = error.render().to_string();
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        eprint!("{text}");
+        return ExitCode::from(2);
+    }
+    if error.use_stderr() {
+        eprint!("gpuslice: {}", text.strip_prefix("error: ").unwrap_or(&text));
+        return ExitCode::from(2);
+    }
+    let _reader_gone = failure::print(&text);
+    ExitCode::SUCCESS
+}

@@ -7,4 +7,5 @@
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
 pub mod config;
+pub mod holes;
 pub mod units;

@@ -12,15 +12,13 @@ use crate::driver;
 use crate::ledger::{Charge, Owner, Reservation};
 use crate::slice::Slice;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use gpuslice_policy::holes::{ALIGNMENT, FreeFor, Holes};
 use gpuslice_region::Device;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
 /// By what a pool grows at least: drivers of the 12 and 13 series take 32 MiB at a time from the device.
 const GROWTH: u64 = 32 << 20;
-
-/// What a pool aligns its allocations to, at least.
-const ALIGNMENT: u64 = 512;
 
 /// How often a reading of the driver's counter is repeated because another thread came between.
 const READINGS: u32 = 64;
@@ -41,16 +39,19 @@ pub(crate) struct Pool {
 struct Books {
     /// What was charged for it.
     charged: u64,
+    /// What it held when the driver was asked last.
+    held: u64,
     /// Counts changes, so that a reading of the driver's counters that began before another change is not used
     /// after it.
     version: u64,
-    /// Allocations that have not been freed.
+    /// Bytes of allocations that have not been freed.
     live: u64,
-    /// Allocations on their way, and the bytes that they ask for.
+    /// Allocations on their way, and the largest of them since there was none.
     calls: u64,
-    asked: u64,
+    largest: u64,
     /// Those among them that reserved nothing, because the pool surely had a hole for them.
     unbacked: u64,
+    holes: Holes,
 }
 
 /// The pools of this process.
@@ -88,20 +89,22 @@ impl Pools {
             return;
         }
         let known = self.known.lock().clone();
-        known.iter().for_each(|pool| pool.reconcile(slice, 0));
+        for pool in known {
+            pool.reconcile(slice, 0);
+        }
     }
 
     /// An allocation of a pool was freed.
-    pub(crate) fn freed(&self, slice: &Slice, number: u64, charge: Charge) {
+    pub(crate) fn freed(&self, slice: &Slice, number: u64, address: u64, bytes: u64, free: FreeFor) {
         let known = self.known.lock().iter().find(|pool| pool.number == number).cloned();
         if let Some(pool) = known {
-            pool.books.lock().release_one();
+            pool.books.lock().freed(address, bytes, free);
             pool.reconcile(slice, 0);
             return;
         }
         let orphan = self.orphaned.lock().iter().find(|pool| pool.number == number).cloned();
         if let Some(pool) = orphan {
-            pool.shrink(slice, charge.bytes);
+            pool.shrink(slice, bytes);
         }
     }
 
@@ -167,88 +170,124 @@ impl Pools {
 }
 
 impl Books {
-    fn release_one(&mut self) {
-        self.live = self.live.saturating_sub(1);
+    fn freed(&mut self, address: u64, bytes: u64, free: FreeFor) {
+        self.live = self.live.saturating_sub(bytes);
+        self.holes.add(address, bytes, free);
     }
 
     fn begin(&mut self, bytes: u64) {
         self.calls = self.calls.saturating_add(1);
-        self.asked = self.asked.saturating_add(bytes);
+        self.largest = self.largest.max(bytes);
     }
 
-    fn end(&mut self, bytes: u64, is_backed: bool) {
+    fn end(&mut self) {
         self.version = self.version.wrapping_add(1);
         self.calls = self.calls.saturating_sub(1);
-        self.asked = self.asked.saturating_sub(bytes);
-        self.unbacked = self.unbacked.saturating_sub(u64::from(!is_backed));
+        if self.calls == 0 {
+            self.largest = 0;
+        }
     }
 
-    /// Whether a pool that holds `unused` bytes, of `held`, surely has a hole for a request that is on its way.
-    ///
-    /// What is unused lies in at most one hole behind each allocation and one at the start of each piece that the
-    /// pool took from the device, so the largest hole has at least the average size; the others on their way may be
-    /// served before. A request is at most one piece: should a later call take the hole, the growth that this
-    /// causes is one that the later call has reserved (see [`Pool::reconcile`]).
-    fn has_hole(&self, unused: u64, held: u64, bytes: u64) -> bool {
-        let others = self.asked.saturating_sub(bytes);
-        let holes = self.live.saturating_add(self.calls).saturating_add(held.div_ceil(GROWTH));
-        let room = bytes.checked_next_multiple_of(ALIGNMENT).and_then(|bytes| bytes.checked_mul(holes));
-        bytes <= GROWTH && room.is_some_and(|room| room <= unused.saturating_sub(others))
+    /// Takes down what the driver says the pool holds; returns by how much it grew.
+    fn note_held(&mut self, held: u64) -> u64 {
+        self.version = self.version.wrapping_add(1);
+        if held < self.held {
+            self.holes.forget();
+        }
+        let growth = held.saturating_sub(self.held);
+        self.held = held;
+        growth
+    }
+
+    /// Whether the pool surely has a hole for each request that is on its way, this one among them. A request is at
+    /// most one piece: should a later call take its hole, the growth that this causes is one that the later call
+    /// has reserved (see [`Pool::reconcile`]).
+    fn has_hole(&mut self, used: u64, bytes: u64, stream: usize) -> bool {
+        if used <= self.live {
+            self.holes.settle();
+        }
+        bytes <= GROWTH && self.holes.room(self.largest, stream) >= self.calls
     }
 }
 
-/// An allocation on its way to a pool. Nothing is on its way any more once this is dropped.
+/// An allocation on its way to a pool.
 #[derive(Debug)]
 pub(crate) struct Flight {
     slice: &'static Slice,
     pool: Arc<Pool>,
+    /// What the allocation takes of the pool.
     bytes: u64,
-    /// What was reserved for the pool's growth; none where it surely has a hole.
-    reserved: Option<Reservation>,
+    backing: Backing,
+}
+
+/// What makes sure that an allocation stays within the quota.
+#[derive(Debug)]
+enum Backing {
+    /// The most that the pool may grow by was reserved.
+    Reserved(Reservation),
+    /// The pool has a hole for it.
+    Hole,
 }
 
 impl Flight {
-    /// Reserves the most that an allocation may make the pool grow by. Where that does not fit, the pool is made
-    /// to give back what it holds unused, as the driver itself would when the device is full.
-    pub(crate) fn begin(slice: &'static Slice, pool: Arc<Pool>, bytes: u64) -> Option<Self> {
+    /// Reserves the most that an allocation may make the pool grow by. Where that does not fit, a hole in the pool
+    /// will do; where there is none, the pool is made to give back what it holds unused, as the driver itself would
+    /// when the device is full.
+    pub(crate) fn begin(slice: &'static Slice, pool: Arc<Pool>, bytes: u64, stream: usize) -> Option<Self> {
         let most = bytes.checked_next_multiple_of(GROWTH)?;
-        pool.books.lock().begin(bytes);
-        let mut flight = Self { slice, pool, bytes, reserved: None };
-        let device = flight.pool.device;
-        flight.reserved = slice.reserve(device, most).or_else(|| {
-            let held = driver::pool_reserved(flight.pool.handle)?;
-            driver::trim_pool(flight.pool.handle, held.saturating_sub(most));
+        let bytes = bytes.checked_next_multiple_of(ALIGNMENT)?;
+        let reserve = || slice.reserve(pool.device, most).map(Backing::Reserved);
+        let trim = || {
+            let held = driver::pool_reserved(pool.handle)?;
+            driver::trim_pool(pool.handle, held.saturating_sub(most));
             slice.pools.reconcile_all(slice);
-            slice.reserve(device, most)
-        });
-        if flight.reserved.is_some() || flight.pool.take_hole(bytes) {
-            return Some(flight);
-        }
-        // Counted as backed so far: leave the books as they were found.
-        flight.leave(true);
-        None
+            reserve()
+        };
+        pool.books.lock().begin(bytes);
+        let backing =
+            reserve().or_else(|| pool.take_hole(bytes, stream).then_some(Backing::Hole)).or_else(trim);
+        let Some(backing) = backing else {
+            pool.books.lock().end();
+            return None;
+        };
+        Some(Self { slice, pool, bytes, backing })
     }
 
     /// The driver has answered: brings the charge up to date.
-    pub(crate) fn land(mut self, address: Option<u64>) {
-        let reserved = self.reserved.take();
-        let (bytes, is_backed) = (reserved.as_ref().map_or(0, Reservation::bytes), reserved.is_some());
-        if let Some(reservation) = reserved {
-            reservation.keep();
-        }
+    pub(crate) fn land(self, address: Option<u64>) {
+        let Self { slice, pool, bytes, backing } = self;
+        let is_unbacked = matches!(backing, Backing::Hole);
+        let paid = backing.keep();
+        let was_alone = {
+            let mut books = pool.books.lock();
+            books.unbacked = books.unbacked.saturating_sub(u64::from(is_unbacked));
+            books.calls == 1
+        };
+        let growth = pool.reconcile(slice, paid);
+        let mut books = pool.books.lock();
         if let Some(address) = address {
-            let charge =
-                Charge { device: self.pool.device, bytes: self.bytes, owner: Owner::Pool(self.pool.number) };
-            self.slice.addresses.insert(address, charge);
-            let mut books = self.pool.books.lock();
-            books.live = books.live.saturating_add(1);
+            books.live = books.live.saturating_add(bytes);
+            books.holes.allocated(address, bytes, if was_alone { growth } else { 0 });
+            if growth > 0 && was_alone && is_unbacked {
+                books.holes.refute();
+            }
         }
-        self.leave(is_backed);
-        self.pool.reconcile(self.slice, bytes);
+        books.end();
+        drop(books);
+        if let Some(address) = address {
+            let charge = Charge { device: pool.device, bytes, owner: Owner::Pool(pool.number) };
+            slice.addresses.insert(address, charge);
+        }
     }
+}
 
-    fn leave(&mut self, is_backed: bool) {
-        self.pool.books.lock().end(self.bytes, is_backed);
+impl Backing {
+    /// Bytes of the quota that now belong to whoever keeps them.
+    fn keep(self) -> u64 {
+        let Self::Reserved(reservation) = self else { return 0 };
+        let bytes = reservation.bytes();
+        reservation.keep();
+        bytes
     }
 }
 
@@ -257,16 +296,15 @@ impl Pool {
     /// this change; what it does not need goes back.
     ///
     /// While an allocation is on its way that reserved nothing, nothing goes back: should another have taken its
-    /// hole, the pool grows by what that other one reserved.
-    pub(crate) fn reconcile(&self, slice: &Slice, reserved: u64) {
-        let mut paid = reserved;
-        let mut owed = 0;
+    /// hole, the pool grows by what that other one reserved. Returns by how much the pool has grown.
+    pub(crate) fn reconcile(&self, slice: &Slice, reserved: u64) -> u64 {
+        let (mut paid, mut owed, mut growth) = (reserved, 0, 0);
         for _ in 0..READINGS {
             let version = self.books.lock().version;
             let Some(held) = driver::pool_reserved(self.handle) else { break };
             let mut books = self.books.lock();
             if books.version == version {
-                books.version = version.wrapping_add(1);
+                growth = books.note_held(held);
                 paid = books.charged.saturating_add(reserved);
                 owed = if books.unbacked > 0 { held.max(paid) } else { held };
                 books.charged = owed;
@@ -278,17 +316,20 @@ impl Pool {
         } else {
             slice.refund(self.device, paid.saturating_sub(owed));
         }
+        growth
     }
 
     /// Lets a request that is on its way go unbacked, if the pool surely has a hole for it.
-    fn take_hole(&self, bytes: u64) -> bool {
+    fn take_hole(&self, bytes: u64, stream: usize) -> bool {
         for _ in 0..READINGS {
             let version = self.books.lock().version;
             let (held, used) = (driver::pool_reserved(self.handle), driver::pool_used(self.handle));
             let (Some(held), Some(used)) = (held, used) else { return false };
             let mut books = self.books.lock();
             if books.version == version {
-                let fits = books.has_hole(held.saturating_sub(used), held, bytes);
+                let known = books.held;
+                books.note_held(held.min(known));
+                let fits = books.has_hole(used, bytes, stream);
                 books.unbacked = books.unbacked.saturating_add(u64::from(fits));
                 return fits;
             }

@@ -202,6 +202,27 @@ impl Arena {
         at(self.window + address.saturating_sub(self.base).min(self.size - 1))
     }
 
+    /// Puts a file's pages behind device addresses, from an offset in it. Whole pages.
+    pub(crate) fn put_file(&self, address: u64, size: u64, file: &OwnedFd, offset: u64) -> bool {
+        let (Ok(length), Ok(offset)) = (usize::try_from(size), i64::try_from(offset)) else { return false };
+        let rights = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE;
+        let place = self.host(address).cast();
+        // SAFETY: whole pages of the window, whose addresses the caller took.
+        let mapped = unsafe { libc::mmap(place, length, rights, flags, file.as_raw_fd(), offset) };
+        mapped != libc::MAP_FAILED
+    }
+
+    /// Puts the arena's own pages back.
+    pub(crate) fn take_file_away(&self, address: u64, size: u64) -> bool {
+        self.put_file(address, size, &self.file, address - self.base)
+    }
+
+    /// The file that the bytes are in, and where in it those of an address are.
+    pub(crate) fn file(&self, address: u64) -> (i32, u64) {
+        (self.file.as_raw_fd(), address.saturating_sub(self.base))
+    }
+
     /// Lets the program use whole pages of device addresses itself, as managed memory is used.
     pub(crate) fn expose(&self, address: u64, size: u64) -> bool {
         let Ok(length) = usize::try_from(size.next_multiple_of(PAGE)) else { return false };

@@ -60,7 +60,8 @@ impl Shape {
 
     /// Checks that this describes an array.
     pub(crate) fn check(&self) -> Outcome {
-        let cube = self.flags & flag::CUBEMAP != 0 && (self.height != self.width || !self.depth.is_multiple_of(6));
+        let cube =
+            self.flags & flag::CUBEMAP != 0 && (self.height != self.width || !self.depth.is_multiple_of(6));
         let gap = self.height == 0 && self.depth != 0 && self.flags & flag::LAYERED == 0;
         if self.width == 0 || self.texels().is_none() || self.flags & !flag::ALL != 0 || cube || gap {
             return Err(status::INVALID_VALUE);

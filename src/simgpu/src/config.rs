@@ -1,12 +1,12 @@
 //! What does the environment of this process ask for?
 
+use std::sync::OnceLock;
+
 use crate::texts::uuid_text;
 
 /// What each process decides for itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Config {
-    /// The version of the driver API that is offered: 13000 is CUDA 13.0.
-    pub(crate) version: i32,
     /// The group whose sum this process counts towards; empty for none.
     pub(crate) group: Vec<u8>,
     /// The program's name.
@@ -24,15 +24,17 @@ const KERNEL_NS: u64 = 10_000;
 
 /// The version of the driver API that is offered.
 pub(crate) fn version() -> i32 {
-    let wanted = std::env::var("SIMGPU_CUDA_VERSION").ok();
-    wanted.and_then(|text| text.trim().parse().ok()).unwrap_or(VERSION)
+    static WANTED: OnceLock<i32> = OnceLock::new();
+    *WANTED.get_or_init(|| {
+        let wanted = std::env::var("SIMGPU_CUDA_VERSION").ok();
+        wanted.and_then(|text| text.trim().parse().ok()).unwrap_or(VERSION)
+    })
 }
 
 impl Config {
     pub(crate) fn from_environment() -> Self {
         let text = |name: &str| std::env::var(name).ok();
         Self {
-            version: version(),
             group: text("SIMGPU_GROUP").unwrap_or_default().into_bytes(),
             program: std::fs::read("/proc/self/comm").unwrap_or_default().trim_ascii_end().to_vec(),
             kernel_ns: text("SIMGPU_KERNEL_NS").and_then(|n| n.parse().ok()).unwrap_or(KERNEL_NS),

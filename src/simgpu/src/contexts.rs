@@ -139,6 +139,7 @@ impl Local {
         self.end_arrays_of(simulation, handle);
         self.end_graph_memory_of(simulation, handle, context.device);
         self.end_blocks_of(simulation, handle, context.device);
+        self.close_ipc_of(simulation, handle);
         self.end_memory_of(simulation, handle);
         self.end_streams_of(handle);
         self.peers.retain(|(one, other)| *one != handle && *other != handle);

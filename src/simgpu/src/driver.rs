@@ -8,6 +8,7 @@ use gpuslice_driver::{Symbol, arguments};
 
 use crate::faults;
 use crate::simulation::{self, Simulation};
+use crate::thread;
 
 /// What a call comes to: nothing, or the status that says why not.
 pub(crate) type Outcome = Result<(), Status>;
@@ -42,6 +43,7 @@ pub(crate) mod statuses {
     pub(crate) const DEINITIALIZED: Status = 4;
     pub(crate) const INVALID_DEVICE: Status = 101;
     pub(crate) const INVALID_IMAGE: Status = 200;
+    pub(crate) const MAP_FAILED: Status = 205;
     pub(crate) const PRIMARY_CONTEXT_ACTIVE: Status = 708;
     pub(crate) const CONTEXT_IS_DESTROYED: Status = 709;
     pub(crate) const FILE_NOT_FOUND: Status = 301;
@@ -86,6 +88,8 @@ impl Driver {
         let verdict = faults::before(symbol, simulation.map(|simulation| simulation.shared.faults()));
         let outcome = match verdict.status {
             Some(wanted) => Err(wanted),
+            // A host function may not use the driver: it runs where the driver would have to answer.
+            None if thread::in_callback() && !works_uninitialised(symbol) => Err(status::NOT_PERMITTED),
             None if simulation.is_none() && !works_uninitialised(symbol) => Err(status::NOT_INITIALIZED),
             None => work(self),
         };

@@ -211,14 +211,23 @@ pub struct Verdict {
 pub fn before(symbol: Symbol, shared: Option<&FaultTable>) -> Verdict {
     let mut verdict = Verdict::default();
     for table in own().into_iter().chain(shared) {
+        verdict = verdict.after(symbol, table);
+    }
+    verdict
+}
+
+impl Verdict {
+    /// Lets happen what one table wants to happen before a call.
+    pub(crate) fn after(self, symbol: Symbol, table: &FaultTable) -> Self {
+        let mut verdict = self;
         table.meet(symbol, |action| match action {
             Action::Fail(status) => verdict.status = Some(status),
             Action::Delay(nanos) => crate::clock::sleep_until(crate::clock::now().saturating_add(nanos)),
             Action::Kill => die(),
             Action::KillAfter => verdict.last = true,
         });
+        verdict
     }
-    verdict
 }
 
 /// Ends the process at once, as the kernel would.

@@ -134,7 +134,7 @@ fn fulfil(simulation: &Simulation, device: usize, call: HostCall) {
         Some(Duty::Function(Some(function), data)) => {
             let data: *mut c_void = core::ptr::with_exposed_provenance_mut(data);
             // SAFETY: the program gave the function and its argument, to be called like this.
-            unsafe { function(data) };
+            thread::call_back(|| unsafe { function(data) });
         }
         Some(Duty::Callback(function, stream, data)) => {
             // SAFETY: the same function, its status argument as the integer that it is.
@@ -143,7 +143,7 @@ fn fulfil(simulation: &Simulation, device: usize, call: HostCall) {
                 (pointer(stream), core::ptr::with_exposed_provenance_mut(data));
             if let Some(function) = function {
                 // SAFETY: as above; the work before it succeeded.
-                unsafe { function(stream, status::SUCCESS, data) };
+                thread::call_back(|| unsafe { function(stream, status::SUCCESS, data) });
             }
         }
         Some(Duty::Event(other, event)) => {

@@ -4,14 +4,18 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use gpuslice_driver::Symbol;
 use gpuslice_driver::types::{Status, status};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::arena::Arena;
+use crate::clock;
 use crate::config::Config;
 use crate::driver::{Outcome, statuses};
+use crate::faults::Verdict;
 use crate::host::Host;
 use crate::local::Local;
+use crate::management::attribution::View;
 use crate::state::file::{Locked, Shared, default_path};
 use crate::state::roster::Newcomer;
 use crate::state::settings::Settings;
@@ -87,12 +91,22 @@ impl Simulation {
             crate::notice::say(&format!("{}: {error}", path.display()));
             statuses::UNKNOWN
         })?;
+        // The file was not at hand when the call began.
+        let verdict = Verdict::default().after(Symbol::cuInit, shared.faults());
+        verdict.status.map_or(Ok(()), Err)?;
         let mut state = shared.lock();
         state.purge(None);
         if !state.inhabited() && state.settings != wanted {
             state.clear(&wanted);
         }
         let settings = state.settings;
+        if state.timed == 0 {
+            for device in 0..settings.count() {
+                state.engine(device).set_config(settings.time, clock::now());
+            }
+            state.timed = 1;
+        }
+        View::read(&|name| std::env::var(name).ok()).apply(&mut state);
         let visible = config.visible(settings.count());
         if visible.is_empty() {
             return Err(status::NO_DEVICE);

@@ -37,53 +37,53 @@ pub(crate) fn start_life(alive: &'static RobustMutex) -> Option<()> {
 /// Contexts that one thread can stack.
 const STACK: usize = 64;
 
-/// The contexts that a thread has made current, the newest last.
-#[derive(Clone, Copy)]
-struct Stack {
-    contexts: [u64; STACK],
-    depth: usize,
-}
-
 thread_local! {
-    // Without a destructor, so that calls from exit handlers still find it.
-    static CURRENT: Cell<Stack> = const { Cell::new(Stack { contexts: [0; STACK], depth: 0 }) };
+    // Without destructors, so that calls from exit handlers still find them.
+    /// The contexts that this thread has made current, the newest last.
+    static CONTEXTS: [Cell<u64>; STACK] = const { [const { Cell::new(0) }; STACK] };
+    static DEPTH: Cell<usize> = const { Cell::new(0) };
     static CAPTURE_MODE: Cell<u32> = const { Cell::new(0) };
+    /// Set while a host function of the program's runs on this thread.
+    static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
 }
 
-fn with_stack<R>(change: impl FnOnce(&mut Stack) -> R) -> Option<R> {
-    CURRENT
-        .try_with(|cell| {
-            let mut stack = cell.get();
-            let result = change(&mut stack);
-            cell.set(stack);
-            result
-        })
-        .ok()
+/// Runs a host function of the program's.
+pub(crate) fn call_back(function: impl FnOnce()) {
+    let _ = IN_CALLBACK.try_with(|flag| flag.set(true));
+    function();
+    let _ = IN_CALLBACK.try_with(|flag| flag.set(false));
+}
+
+/// Whether this thread runs a host function.
+pub(crate) fn in_callback() -> bool {
+    IN_CALLBACK.try_with(Cell::get).unwrap_or(false)
+}
+
+fn depth() -> usize {
+    DEPTH.try_with(Cell::get).unwrap_or(0)
 }
 
 /// The current context of this thread; 0 for none.
 pub(crate) fn current() -> u64 {
-    let top = |stack: &mut Stack| stack.depth.checked_sub(1).and_then(|top| stack.contexts.get(top).copied());
-    with_stack(top).flatten().unwrap_or(0)
+    let Some(top) = depth().checked_sub(1) else { return 0 };
+    CONTEXTS.try_with(|contexts| contexts.get(top).map_or(0, Cell::get)).unwrap_or(0)
 }
 
 /// Makes a context current on top of the others. False when there is no room.
 pub(crate) fn push(context: u64) -> bool {
-    let pushed = with_stack(|stack| match stack.contexts.get_mut(stack.depth) {
-        Some(place) => {
-            *place = context;
-            stack.depth += 1;
-            true
-        }
-        None => false,
-    });
-    pushed.unwrap_or(false)
+    let top = depth();
+    let placed = CONTEXTS.try_with(|contexts| contexts.get(top).map(|place| place.set(context)));
+    let pushed = placed.ok().flatten().is_some();
+    if pushed {
+        let _ = DEPTH.try_with(|depth| depth.set(top + 1));
+    }
+    pushed
 }
 
 /// Takes the current context away; 0 for none.
 pub(crate) fn pop() -> u64 {
     let context = current();
-    with_stack(|stack| stack.depth = stack.depth.saturating_sub(1));
+    let _ = DEPTH.try_with(|depth| depth.set(depth.get().saturating_sub(1)));
     context
 }
 

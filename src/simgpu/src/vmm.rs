@@ -3,17 +3,22 @@
 //! Memory lives while it has a handle or a mapping. Addresses are reserved, and memory is mapped into them.
 
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 
 use gpuslice_driver::types::{AllocationProperties, Status, status};
 
 use crate::driver::Outcome;
 use crate::local::Local;
 use crate::regions::{Origin, Region};
+use crate::sharing::{self, Label};
 use crate::simulation::Simulation;
 use crate::state::Kind;
 
 /// What sizes, offsets and addresses are multiples of.
 pub(crate) const GRANULARITY: u64 = 2 << 20;
+
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
+pub(crate) const FILE_DESCRIPTOR: u32 = 1;
 
 /// Physical memory.
 #[derive(Debug, Clone, Copy)]
@@ -27,6 +32,8 @@ pub(crate) struct Memory {
     handles: u32,
     /// Mappings of it.
     mappings: u32,
+    /// Number of its export; 0 while no other process can use it.
+    export: u64,
 }
 
 /// What memory was asked for as.
@@ -43,6 +50,8 @@ pub(crate) struct Properties {
 pub(crate) struct Vmm {
     memory: BTreeMap<u64, Memory>,
     made: u64,
+    /// Files of memory that can be shared.
+    files: BTreeMap<u64, OwnedFd>,
     /// Start and size.
     reserved: BTreeMap<u64, u64>,
     /// Rights that were given, by start of a mapping.
@@ -75,7 +84,11 @@ impl Properties {
 }
 
 fn aligned(values: &[u64]) -> Outcome {
-    if values.iter().all(|value| value.is_multiple_of(GRANULARITY)) { Ok(()) } else { Err(status::INVALID_VALUE) }
+    if values.iter().all(|value| value.is_multiple_of(GRANULARITY)) {
+        Ok(())
+    } else {
+        Err(status::INVALID_VALUE)
+    }
 }
 
 impl Local {
@@ -100,10 +113,60 @@ impl Local {
             }
             return Err(status::OUT_OF_MEMORY);
         };
+        let memory = Memory { size, properties: given, device, backing, handles: 1, mappings: 0, export: 0 };
+        let handle = self.note_memory(memory);
+        if given.handle_types & FILE_DESCRIPTOR != 0 {
+            let file =
+                sharing::make_file(size).filter(|file| simulation.arena.put_file(backing, size, file, 0));
+            self.vmm.files.extend(file.map(|file| (handle, file)));
+        }
+        Ok(handle)
+    }
+
+    fn note_memory(&mut self, memory: Memory) -> u64 {
         self.vmm.made += 1;
         let handle = 0x0e00_0000_0000 | (self.vmm.made << 4);
-        let memory = Memory { size, properties: given, device, backing, handles: 1, mappings: 0 };
         self.vmm.memory.insert(handle, memory);
+        handle
+    }
+
+    /// A descriptor by which another process can use the memory.
+    pub(crate) fn export_memory(&mut self, simulation: &Simulation, handle: u64) -> Result<i32, Status> {
+        let memory = self.memory(handle)?;
+        let file = self.vmm.files.get(&handle).ok_or(status::INVALID_VALUE)?;
+        if memory.export == 0 {
+            let device = memory.device.ok_or(status::NOT_SUPPORTED)?;
+            let number = simulation.shared.lock().export(simulation.slot, device, memory.size);
+            let number = number.ok_or(status::OUT_OF_MEMORY)?;
+            sharing::write_label(file, Label { number, device: device as u64, size: memory.size })?;
+            self.change(simulation, handle, |memory| memory.export = number);
+        }
+        let file = self.vmm.files.get(&handle).ok_or(status::INVALID_VALUE)?;
+        sharing::hand_over(file)
+    }
+
+    /// Memory of another process, or of this one again, as a new handle.
+    pub(crate) fn import_memory(&mut self, simulation: &Simulation, descriptor: i32) -> Result<u64, Status> {
+        let file = sharing::duplicate(descriptor)?;
+        let label = sharing::read_label(&file)?;
+        let mut own = self.vmm.memory.iter_mut().filter(|(_, memory)| memory.export == label.number);
+        if let Some((handle, memory)) = own.next() {
+            memory.handles += 1;
+            return Ok(*handle);
+        }
+        let backing = simulation.arena.take(label.size, GRANULARITY).ok_or(status::OUT_OF_MEMORY)?;
+        let there = simulation.arena.put_file(backing, label.size, &file, 0);
+        if !there || !simulation.shared.lock().import(simulation.slot, label.number) {
+            simulation.arena.give(backing, label.size);
+            return Err(status::INVALID_VALUE);
+        }
+        let device = usize::try_from(label.device).map_err(|_| status::INVALID_VALUE)?;
+        let location = (location::DEVICE, simulation.ordinal(device));
+        let properties = Properties { kind: 1, handle_types: FILE_DESCRIPTOR, location, flags: [0; 8] };
+        let (size, device, export) = (label.size, Some(device), label.number);
+        let handle =
+            self.note_memory(Memory { size, properties, device, backing, handles: 1, mappings: 0, export });
+        self.vmm.files.insert(handle, file);
         Ok(handle)
     }
 
@@ -127,9 +190,16 @@ impl Local {
         if memory.handles == 0 && memory.mappings == 0 {
             let memory = *memory;
             self.vmm.memory.remove(&handle);
+            if self.vmm.files.remove(&handle).is_some() {
+                simulation.arena.take_file_away(memory.backing, memory.size);
+            }
             simulation.arena.give(memory.backing, memory.size);
-            if let Some(device) = memory.device {
-                simulation.release(device, Kind::Vmm, memory.size);
+            match memory.device {
+                Some(_) if memory.export != 0 => {
+                    simulation.shared.lock().leave(simulation.slot, memory.export);
+                }
+                Some(device) => simulation.release(device, Kind::Vmm, memory.size),
+                None => {}
             }
         }
     }

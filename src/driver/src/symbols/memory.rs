@@ -17,7 +17,7 @@ macro_rules! rows_memory {
         release cuArrayDestroy @2000(h_array: CUarray);
         release cuMemFree @2000(dptr: CUdeviceptr_v1) by memory::free_v1;
         release cuMemFreeAsync @11020(dptr: CUdeviceptr, h_stream: CUstream) by pool::free;
-        release cuMemFreeAsync_ptsz @11020(dptr: CUdeviceptr, h_stream: CUstream) by pool::free;
+        release cuMemFreeAsync_ptsz @11020(dptr: CUdeviceptr, h_stream: CUstream) by pool::free_ptsz;
         release cuMemFree_v2 @3020(dptr: CUdeviceptr) by memory::free;
         release cuMipmappedArrayDestroy @5000(h_mipmapped_array: CUmipmappedArray);
     }

@@ -6,9 +6,9 @@ macro_rules! rows_pool {
     ({ $next:ident $($files:ident)* } $then:tt $($rows:tt)*) => { $crate::$next! { { $($files)* } $then $($rows)*
     alloc_stream: "Stream-ordered allocation: what is charged is the growth of the pool it comes from" {
         charge cuMemAllocAsync @11020(dptr: *mut CUdeviceptr, bytesize: usize, h_stream: CUstream) by pool::alloc;
-        charge cuMemAllocAsync_ptsz @11020(dptr: *mut CUdeviceptr, bytesize: usize, h_stream: CUstream) by pool::alloc;
+        charge cuMemAllocAsync_ptsz @11020(dptr: *mut CUdeviceptr, bytesize: usize, h_stream: CUstream) by pool::alloc_ptsz;
         charge cuMemAllocFromPoolAsync @11020(dptr: *mut CUdeviceptr, bytesize: usize, pool: CUmemoryPool, h_stream: CUstream) by pool::alloc_from;
-        charge cuMemAllocFromPoolAsync_ptsz @11020(dptr: *mut CUdeviceptr, bytesize: usize, pool: CUmemoryPool, h_stream: CUstream) by pool::alloc_from;
+        charge cuMemAllocFromPoolAsync_ptsz @11020(dptr: *mut CUdeviceptr, bytesize: usize, pool: CUmemoryPool, h_stream: CUstream) by pool::alloc_from_ptsz;
     }
     pool: "Makes, chooses, tunes or ends pools: the pool's own counter of reserved bytes is what is charged" {
         watch cuDeviceGetDefaultMemPool @11020(pool_out: *mut CUmemoryPool, dev: CUdevice);

@@ -2,7 +2,7 @@
 
 use super::{Decision, around, charge, reserve};
 use crate::driver;
-use crate::ledger::{Charge, Owner, Reservation};
+use crate::ledger::{Owner, Reservation};
 use crate::slice::Slice;
 use core::ffi::c_uint;
 use gpuslice_driver::Symbol;
@@ -10,6 +10,7 @@ use gpuslice_driver::arguments::{read_in, write_out};
 use gpuslice_driver::functions as real;
 use gpuslice_driver::slot;
 use gpuslice_driver::types::{CUdeviceptr, CUdeviceptr_v1, Status, status};
+use gpuslice_policy::holes::FreeFor;
 
 /// What the driver rounds a row of pitched memory up to, at most: `CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT` of every
 /// GPU so far. Only a first guess; the pitch that the driver returns is what counts.
@@ -57,17 +58,13 @@ fn linear(bytes: u64, call: impl FnOnce() -> Status, address: impl FnOnce() -> O
 }
 
 /// Reserves on the device of the current context. Without one, and for nothing at all, the driver has its say.
-fn reserve_here(slice: &'static Slice, bytes: u64) -> Decision<(Reservation, usize)> {
+pub(super) fn reserve_here(slice: &'static Slice, bytes: u64) -> Decision<(Reservation, usize)> {
     let place = driver::current_device().and_then(|device| slice.place(device));
     let (Some(context), Some(place)) = (driver::current_context(), place) else { return Decision::Forward };
     if bytes == 0 {
         return Decision::Forward;
     }
-    match reserve(slice, place.device, bytes) {
-        Decision::Go(reservation) => Decision::Go((reservation, context)),
-        Decision::Refuse(code) => Decision::Refuse(code),
-        Decision::Forward => Decision::Forward,
-    }
+    reserve(slice, place.device, bytes).map(|reservation| (reservation, context))
 }
 
 /// `cuMemAllocPitch_v2`.
@@ -186,35 +183,29 @@ fn free_now(address: u64) {
 /// `cuMemFree_v2`.
 pub(crate) unsafe fn free(real: real::cuMemFree_v2, address: CUdeviceptr) -> Status {
     // SAFETY: the caller's own argument.
-    freed(address, || unsafe { real(address) })
+    freed(address, || FreeFor::All, || unsafe { real(address) })
 }
 
 /// `cuMemFree`, with 32 bits of address.
 pub(crate) unsafe fn free_v1(real: real::cuMemFree, address: CUdeviceptr_v1) -> Status {
     // SAFETY: the caller's own argument.
-    freed(address.into(), || unsafe { real(address) })
+    freed(address.into(), || FreeFor::All, || unsafe { real(address) })
 }
 
-/// The end of an address, by whichever call. One that nobody charged is none of our business.
-pub(super) fn freed(address: u64, call: impl FnOnce() -> Status) -> Status {
-    around(
-        |slice| slice.addresses.take(address),
-        call,
-        |slice, taken, code| {
-            let Some(charge) = taken else { return };
-            if code == status::SUCCESS {
-                give_back(slice, charge);
-            } else {
-                slice.addresses.insert(address, charge);
-            }
-        },
-    )
-}
-
-/// Gives back what an address was charged, or brings its pool up to date.
-fn give_back(slice: &Slice, charge: Charge) {
-    match charge.owner {
-        Owner::Context(_) => slice.refund(charge.device, charge.bytes),
-        Owner::Pool(pool) => slice.pools.freed(slice, pool, charge),
-    }
+/// The end of an address, by whichever call. One that nobody charged is none of our business. `free` says for whom
+/// it is free now, should it belong to a pool.
+pub(super) fn freed(address: u64, free: impl FnOnce() -> FreeFor, call: impl FnOnce() -> Status) -> Status {
+    let take = |slice: &'static Slice| {
+        let charge = slice.addresses.take(address)?;
+        let free = if matches!(charge.owner, Owner::Pool(_)) { free() } else { FreeFor::All };
+        Some((charge, free))
+    };
+    around(take, call, |slice, taken, code| {
+        let Some((charge, free)) = taken else { return };
+        match charge.owner {
+            _ if code != status::SUCCESS => slice.addresses.insert(address, charge),
+            Owner::Context(_) => slice.refund(charge.device, charge.bytes),
+            Owner::Pool(pool) => slice.pools.freed(slice, pool, address, charge.bytes, free),
+        }
+    })
 }

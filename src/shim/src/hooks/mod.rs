@@ -31,6 +31,16 @@ enum Decision<T> {
     Go(T),
 }
 
+impl<T> Decision<T> {
+    fn map<U>(self, change: impl FnOnce(T) -> U) -> Decision<U> {
+        match self {
+            Self::Forward => Decision::Forward,
+            Self::Refuse(code) => Decision::Refuse(code),
+            Self::Go(reserved) => Decision::Go(change(reserved)),
+        }
+    }
+}
+
 /// A call that takes memory: `decide` reserves, `call` is the driver, `settle` gets what was reserved and the
 /// driver's status, and has the last word on the status.
 fn charge<T>(

@@ -1,8 +1,9 @@
 //! Stream-ordered memory: which pool does a call concern, and what happens around it?
 
-use super::memory::freed;
+use super::memory::{freed, reserve_here};
 use super::{Decision, around, charge, refuse, vmm};
 use crate::driver;
+use crate::ledger::Reservation;
 use crate::pools::{Flight, Pool};
 use crate::slice::{Place, Slice};
 use gpuslice_driver::arguments::read_in;
@@ -10,22 +11,55 @@ use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{
     CUdeviceptr, CUmemPoolProps, CUmemoryPool, CUstream, PoolProperties, Status, status,
 };
+use gpuslice_policy::holes::FreeFor;
 use std::sync::Arc;
 
-/// `cuMemAllocAsync` and its per-thread form.
+/// Which stream stands for the default one.
+#[derive(Clone, Copy)]
+enum DefaultStream {
+    /// The legacy stream, one a context.
+    Legacy,
+    /// The thread's own: what the `_ptsz` forms mean.
+    PerThread,
+}
+
+/// `cuMemAllocAsync`.
 pub(crate) unsafe fn alloc(
     real: real::cuMemAllocAsync,
     output: *mut CUdeviceptr,
     bytes: usize,
     stream: CUstream,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
-    let call = || unsafe { real(output, bytes, stream) };
-    // SAFETY: the caller's output, which the driver accepted.
-    allocate(bytes as u64, stream, |slice| pool_of_stream(slice, stream), call, || unsafe { read_in(output) })
+    // SAFETY: the caller's own arguments, by the contract of this hook.
+    unsafe { alloc_in(real, output, bytes, stream, DefaultStream::Legacy) }
 }
 
-/// `cuMemAllocFromPoolAsync` and its per-thread form.
+/// `cuMemAllocAsync_ptsz`.
+pub(crate) unsafe fn alloc_ptsz(
+    real: real::cuMemAllocAsync_ptsz,
+    output: *mut CUdeviceptr,
+    bytes: usize,
+    stream: CUstream,
+) -> Status {
+    // SAFETY: the caller's own arguments, by the contract of this hook.
+    unsafe { alloc_in(real, output, bytes, stream, DefaultStream::PerThread) }
+}
+
+unsafe fn alloc_in(
+    real: real::cuMemAllocAsync,
+    output: *mut CUdeviceptr,
+    bytes: usize,
+    stream: CUstream,
+    default: DefaultStream,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(output, bytes, stream) };
+    let pool = |slice| pool_of_stream(slice, stream);
+    // SAFETY: the caller's output, which the driver accepted.
+    allocate(bytes as u64, (stream, default), pool, call, || unsafe { read_in(output) })
+}
+
+/// `cuMemAllocFromPoolAsync`.
 pub(crate) unsafe fn alloc_from(
     real: real::cuMemAllocFromPoolAsync,
     output: *mut CUdeviceptr,
@@ -33,68 +67,147 @@ pub(crate) unsafe fn alloc_from(
     pool: CUmemoryPool,
     stream: CUstream,
 ) -> Status {
+    // SAFETY: the caller's own arguments, by the contract of this hook.
+    unsafe { alloc_from_in(real, output, bytes, pool, (stream, DefaultStream::Legacy)) }
+}
+
+/// `cuMemAllocFromPoolAsync_ptsz`.
+pub(crate) unsafe fn alloc_from_ptsz(
+    real: real::cuMemAllocFromPoolAsync_ptsz,
+    output: *mut CUdeviceptr,
+    bytes: usize,
+    pool: CUmemoryPool,
+    stream: CUstream,
+) -> Status {
+    // SAFETY: the caller's own arguments, by the contract of this hook.
+    unsafe { alloc_from_in(real, output, bytes, pool, (stream, DefaultStream::PerThread)) }
+}
+
+unsafe fn alloc_from_in(
+    real: real::cuMemAllocFromPoolAsync,
+    output: *mut CUdeviceptr,
+    bytes: usize,
+    pool: CUmemoryPool,
+    order: (CUstream, DefaultStream),
+) -> Status {
     // SAFETY: the caller's own arguments.
-    let call = || unsafe { real(output, bytes, pool, stream) };
+    let call = || unsafe { real(output, bytes, pool, order.0) };
     // SAFETY: the caller's output, which the driver accepted.
-    allocate(bytes as u64, stream, |slice| pool_of_handle(slice, pool), call, || unsafe { read_in(output) })
+    allocate(bytes as u64, order, |slice| pool_of_handle(slice, pool), call, || unsafe { read_in(output) })
+}
+
+/// A number for the stream in whose order a call stands: streams of one number are one stream.
+fn order_of((stream, default): (CUstream, DefaultStream)) -> usize {
+    std::thread_local! {
+        /// Its address tells threads apart.
+        static THREAD: u8 = const { 0 };
+    }
+    let own = || THREAD.with(|place| core::ptr::from_ref(place).addr());
+    match (stream.addr(), default) {
+        (0, DefaultStream::PerThread) | (2, _) => own(),
+        (0 | 1, _) => driver::current_context().unwrap_or(0),
+        (handle, _) => handle,
+    }
+}
+
+/// Where an allocation comes from.
+enum Source {
+    /// A pool whose memory is a device's.
+    Pool(Arc<Pool>),
+    /// A pool whose memory is the host's.
+    Host,
+    /// The driver does not say.
+    Unknown,
+}
+
+/// How an allocation is paid for.
+enum Payment {
+    /// By what its pool grows.
+    Pool(Flight),
+    /// By its size: nothing is known of its pool.
+    Size((Reservation, usize)),
 }
 
 fn allocate(
     bytes: u64,
-    stream: CUstream,
-    pool: impl FnOnce(&'static Slice) -> Option<Arc<Pool>>,
+    order: (CUstream, DefaultStream),
+    source: impl FnOnce(&'static Slice) -> Source,
     call: impl FnOnce() -> Status,
     address: impl FnOnce() -> Option<u64>,
 ) -> Status {
     let decide = |slice: &'static Slice| {
-        let Some(pool) = pool(slice).filter(|_| bytes > 0) else { return Decision::Forward };
+        if bytes == 0 {
+            return Decision::Forward;
+        }
+        let pool = match source(slice) {
+            Source::Pool(pool) => pool,
+            Source::Host => return Decision::Forward,
+            Source::Unknown => return reserve_here(slice, bytes).map(Payment::Size),
+        };
         let device = pool.device;
-        match Flight::begin(slice, pool, bytes) {
-            Some(flight) => Decision::Go(flight),
+        match Flight::begin(slice, pool, bytes, order_of(order)) {
+            Some(flight) => Decision::Go(Payment::Pool(flight)),
             // While a stream captures, the call only adds a node to a graph.
-            None if driver::is_capturing(stream) => Decision::Forward,
+            None if driver::is_capturing(order.0) => Decision::Forward,
             None => refuse(slice, device),
         }
     };
-    charge(decide, call, |flight: Flight, code| {
-        flight.land(address().filter(|_| code == status::SUCCESS));
+    charge(decide, call, |payment, code| {
+        let address = address().filter(|_| code == status::SUCCESS);
+        match (payment, address) {
+            (Payment::Pool(flight), address) => flight.land(address),
+            (Payment::Size((reservation, context)), Some(address)) => reservation.record(address, context),
+            (Payment::Size(_), None) => {}
+        }
         code
     })
 }
 
 /// The pool that a stream's allocations come from.
-fn pool_of_stream(slice: &Slice, stream: CUstream) -> Option<Arc<Pool>> {
-    let device = driver::context_device(driver::stream_context(stream)?)?;
-    let place = slice.place(device)?;
-    let handle = driver::current_pool(device)?;
+fn pool_of_stream(slice: &Slice, stream: CUstream) -> Source {
+    let device = driver::stream_context(stream).and_then(driver::context_device);
+    let Some(place) = device.and_then(|device| slice.place(device)) else { return Source::Unknown };
     // A program may have made a pool of another device or of the host the current one.
-    if slice.pools.is_host(handle) {
-        return None;
+    match driver::current_pool(place.handle) {
+        None => Source::Unknown,
+        Some(handle) if slice.pools.is_host(handle) => Source::Host,
+        Some(handle) => Source::Pool(slice.pools.find_or_add(handle, place.device)),
     }
-    slice.pools.find(handle).or_else(|| Some(slice.pools.find_or_add(handle, place.device)))
 }
 
 /// A pool by its handle: one that was made through us, or one that a device has.
-fn pool_of_handle(slice: &Slice, pool: CUmemoryPool) -> Option<Arc<Pool>> {
+fn pool_of_handle(slice: &Slice, pool: CUmemoryPool) -> Source {
     let handle = pool.addr();
     if let Some(pool) = slice.pools.find(handle) {
-        return Some(pool);
+        return Source::Pool(pool);
     }
     if slice.pools.is_host(handle) {
-        return None;
+        return Source::Host;
     }
     let owns = |place: &&Place| {
         driver::default_pool(place.handle) == Some(handle)
             || driver::current_pool(place.handle) == Some(handle)
     };
-    let device = slice.places().iter().find(owns)?.device;
-    Some(slice.pools.find_or_add(handle, device))
+    let owner = slice.places().iter().find(owns);
+    owner.map_or(Source::Unknown, |place| Source::Pool(slice.pools.find_or_add(handle, place.device)))
 }
 
-/// `cuMemFreeAsync` and its per-thread form.
+/// `cuMemFreeAsync`.
 pub(crate) unsafe fn free(real: real::cuMemFreeAsync, address: CUdeviceptr, stream: CUstream) -> Status {
+    let free = || FreeFor::Stream(order_of((stream, DefaultStream::Legacy)));
     // SAFETY: the caller's own arguments.
-    freed(address, || unsafe { real(address, stream) })
+    freed(address, free, || unsafe { real(address, stream) })
+}
+
+/// `cuMemFreeAsync_ptsz`.
+pub(crate) unsafe fn free_ptsz(
+    real: real::cuMemFreeAsync_ptsz,
+    address: CUdeviceptr,
+    stream: CUstream,
+) -> Status {
+    let free = || FreeFor::Stream(order_of((stream, DefaultStream::PerThread)));
+    // SAFETY: the caller's own arguments.
+    freed(address, free, || unsafe { real(address, stream) })
 }
 
 /// `cuMemPoolCreate`: a new pool holds nothing yet.

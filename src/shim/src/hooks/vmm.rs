@@ -95,11 +95,7 @@ pub(crate) unsafe fn create(
         let wanted = unsafe { read_in(properties.cast::<AllocationProperties>()) };
         let device = wanted.and_then(|wanted| device_of(wanted.location));
         let Some(place) = device.and_then(|device| slice.place(device)) else { return Decision::Forward };
-        match reserve(slice, place.device, bytes as u64) {
-            Decision::Go(reservation) => Decision::Go((slice, reservation)),
-            Decision::Refuse(code) => Decision::Refuse(code),
-            Decision::Forward => Decision::Forward,
-        }
+        reserve(slice, place.device, bytes as u64).map(|reservation| (slice, reservation))
     };
     charge(
         decide,

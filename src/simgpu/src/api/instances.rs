@@ -77,11 +77,11 @@ impl Driver {
             last: None,
         };
         let exec = local.execs.add(exec);
-        if flags & UPLOAD != 0 {
-            if let Err(why) = local.back_exec(simulation, exec) {
-                let _ = local.execs.remove(exec);
-                return Err(why);
-            }
+        if flags & UPLOAD != 0
+            && let Err(why) = local.back_exec(simulation, exec)
+        {
+            let _ = local.execs.remove(exec);
+            return Err(why);
         }
         self.write(to, pointer(exec))
     }
@@ -187,11 +187,7 @@ impl Driver {
         self.write(count, nodes.len().min(room))
     }
 
-    pub(super) fn nodes_of(
-        &self,
-        graph: CUgraph,
-        fits: impl Fn(&Node) -> bool,
-    ) -> Result<Vec<u64>, Status> {
+    pub(super) fn nodes_of(&self, graph: CUgraph, fits: impl Fn(&Node) -> bool) -> Result<Vec<u64>, Status> {
         let local = self.simulation()?.local();
         let nodes = local.graphs.get(handle(graph))?.nodes.iter();
         Ok(nodes.filter(|(_, node)| fits(node)).map(|(handle, _)| *handle).collect())
@@ -264,7 +260,13 @@ impl Driver {
         self.write(to, pointer(local.graphs.add(copy)))
     }
 
-    pub(super) fn retain_object(&self, graph: CUgraph, object: CUuserObject, count: c_uint, flags: c_uint) -> Outcome {
+    pub(super) fn retain_object(
+        &self,
+        graph: CUgraph,
+        object: CUuserObject,
+        count: c_uint,
+        flags: c_uint,
+    ) -> Outcome {
         let mut local = self.simulation()?.local();
         let object = handle(object);
         let found = local.user_objects.get_mut(object).map_err(|_| status::INVALID_VALUE)?;

@@ -87,7 +87,13 @@ impl Driver {
         self.launch_on(on, function, (grid, block, config.sharedMemBytes), params, extra)
     }
 
-    pub(super) fn launch_classic(&self, function: CUfunction, width: c_int, height: c_int, stream: CUstream) -> Outcome {
+    pub(super) fn launch_classic(
+        &self,
+        function: CUfunction,
+        width: c_int,
+        height: c_int,
+        stream: CUstream,
+    ) -> Outcome {
         let (block, shared) = {
             let local = self.simulation()?.local();
             local.code.functions.get(handle(function)).map(|function| (function.block, function.shared))?
@@ -123,7 +129,13 @@ impl Driver {
         self.submit(on, &Op::Host(function, data.expose_provenance()), Wait::No)
     }
 
-    pub(super) fn callback(&self, on: On, callback: CUstreamCallback, data: *mut c_void, flags: c_uint) -> Outcome {
+    pub(super) fn callback(
+        &self,
+        on: On,
+        callback: CUstreamCallback,
+        data: *mut c_void,
+        flags: c_uint,
+    ) -> Outcome {
         if callback.is_none() || flags != 0 {
             return Err(status::INVALID_VALUE);
         }

@@ -161,10 +161,11 @@ impl Driver {
             }
             attribute::THRESHOLD => pool.threshold = self.read(from.cast::<u64>())?,
             // A high-water mark can be set to nothing but zero: it starts again from what is in use.
-            attribute::RESERVED_HIGH if self.read(from.cast::<u64>())? == 0 => {
-                pool.reserved_high = pool.reserved()
+            attribute::RESERVED_HIGH | attribute::USED_HIGH if self.read(from.cast::<u64>())? != 0 => {
+                return Err(status::INVALID_VALUE);
             }
-            attribute::USED_HIGH if self.read(from.cast::<u64>())? == 0 => pool.used_high = pool.used(),
+            attribute::RESERVED_HIGH => pool.reserved_high = pool.reserved(),
+            attribute::USED_HIGH => pool.used_high = pool.used(),
             _ => return Err(status::INVALID_VALUE),
         }
         Ok(())

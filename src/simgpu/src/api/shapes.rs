@@ -200,7 +200,7 @@ impl Driver {
         (value, element): (u32, u64),
         (width, height): (u64, u64),
     ) -> Outcome {
-        if to % element != 0 {
+        if !to.is_multiple_of(element) {
             return Err(status::INVALID_VALUE);
         }
         if width == 0 || height == 0 {

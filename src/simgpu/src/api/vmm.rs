@@ -5,7 +5,7 @@ use gpuslice_driver::types::*;
 use super::Vmm;
 use super::methods::methods;
 use crate::driver::{Driver, Outcome};
-use crate::vmm::{GRANULARITY, Properties, device_of};
+use crate::vmm::{FILE_DESCRIPTOR, GRANULARITY, Properties, device_of};
 
 /// `CUmemAccessDesc`, its enumerations as numbers.
 #[repr(C)]
@@ -111,6 +111,25 @@ impl Vmm for Driver {
             let simulation = self.simulation()?;
             let retained = simulation.local().retain(simulation, addr.addr() as u64)?;
             self.write(handle, retained)
+        };
+        cuMemExportToShareableHandle(shareable_handle: *mut c_void, handle: CUmemGenericAllocationHandle,
+            handle_type: c_uint, flags: c_ulonglong) => {
+            if shareable_handle.is_null() || handle_type != FILE_DESCRIPTOR || flags != 0 {
+                return Err(status::INVALID_VALUE);
+            }
+            let simulation = self.simulation()?;
+            let descriptor = simulation.local().export_memory(simulation, handle)?;
+            self.write(shareable_handle.cast::<c_int>(), descriptor)
+        };
+        cuMemImportFromShareableHandle(handle: *mut CUmemGenericAllocationHandle, os_handle: *mut c_void,
+            sh_handle_type: c_uint) => {
+            let descriptor = c_int::try_from(os_handle.addr()).map_err(|_| status::INVALID_VALUE)?;
+            if handle.is_null() || sh_handle_type != FILE_DESCRIPTOR {
+                return Err(status::INVALID_VALUE);
+            }
+            let simulation = self.simulation()?;
+            let imported = simulation.local().import_memory(simulation, descriptor)?;
+            self.write(handle, imported)
         };
         cuMemSetAccess(ptr: CUdeviceptr, size: usize, desc: *const CUmemAccessDesc, count: usize) => {
             let simulation = self.simulation()?;

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use simgpu::faults;
 use simgpu::state::file::{Shared, default_path};
 use simgpu::state::json::report;
+use simgpu::state::settings::Settings;
 
 const USAGE: &str = "\
 Usage: simgpu-truth [--state PATH] [--reset | --reset-peaks | --faults SPEC | --path]
@@ -31,7 +32,7 @@ fn wish() -> Result<(Wish, PathBuf), String> {
     let (mut wish, mut path) = (Wish::Report, default_path());
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
-        let mut value = || arguments.next().ok_or(format!("{argument} needs a value"));
+        let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a value"));
         match argument.as_str() {
             "--state" => path = value()?.into(),
             "--faults" => wish = Wish::Faults(value()?),
@@ -51,7 +52,15 @@ fn run() -> Result<(), String> {
         return Ok(());
     }
     let faulty = format!("{}: ", path.display());
-    let shared = match Shared::open_existing(&path) {
+    let opened = match wish {
+        // Faults may be wanted before the first program starts.
+        Wish::Faults(_) => {
+            let settings = Settings::read(|name| std::env::var(name).ok())?;
+            Shared::open(&path, &settings)
+        }
+        _ => Shared::open_existing(&path),
+    };
+    let shared = match opened {
         Err(error) if matches!(wish, Wish::Reset) && error.kind() == std::io::ErrorKind::NotFound => {
             return Ok(());
         }

@@ -2,7 +2,7 @@
 //!
 //! One trait per file of rows, made from the rows themselves: a method per function that answers "not
 //! supported" unless a module beside implements it. The answers come from the state that all processes share
-//! ([`library`]), so they are the truth about memory at every instant and the time engine's samples about
+//! (`library`), so they are the truth about memory at every instant and the time engine's samples about
 //! use. Asking needs no context, makes none, and takes no place among the processes.
 #![allow(
     non_snake_case,

@@ -34,6 +34,13 @@ pub struct Locked<'a> {
     shared: &'a Shared,
 }
 
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made by `map`. Whoever joined keeps its `Shared` for ever.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), LENGTH) };
+    }
+}
+
 /// Where the file is, unless the environment names another place.
 #[must_use]
 pub fn default_path() -> PathBuf {
@@ -163,7 +170,11 @@ impl Locked<'_> {
         // SAFETY: the start of the device times, inside the mapping.
         let engines = unsafe { state.byte_add(ENGINES_AT) };
         // SAFETY: whole pages of a shared mapping of a file; gives them back, they read as zero afterwards.
-        unsafe { libc::madvise(engines.cast(), LENGTH - ENGINES_AT, libc::MADV_REMOVE) };
+        let removed = unsafe { libc::madvise(engines.cast(), LENGTH - ENGINES_AT, libc::MADV_REMOVE) };
+        if removed != 0 {
+            // SAFETY: up to the end of the mapping; valid when zeroed. Not every file system can give pages back.
+            unsafe { engines.cast::<u8>().write_bytes(0, LENGTH - ENGINES_AT) };
+        }
         self.found(settings);
     }
 }

@@ -10,6 +10,10 @@ pub mod ledger;
 pub mod lock;
 pub mod roster;
 pub mod settings;
+pub mod sharing;
+
+#[cfg(test)]
+mod tests;
 
 use core::sync::atomic::AtomicU32;
 
@@ -30,7 +34,7 @@ pub const NAME: usize = 32;
 /// `SIMGPU` and a number that changes with the layout.
 pub const MAGIC: u64 = 0x0055_5047_4d49_5300;
 /// Counts up whenever the layout changes.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 5;
 
 /// What device memory is spent on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -178,6 +182,25 @@ pub struct Group {
     pub levels: [Level; DEVICES],
 }
 
+/// Memory that was given to other processes to use.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Export {
+    /// Its number, never used twice; 0 where there is none.
+    pub number: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// The device whose memory it is.
+    pub device: u32,
+    /// The process that it is charged to.
+    pub owner: u32,
+    /// The processes that use it, a bit each.
+    pub users: [u64; PROCESSES / 64],
+}
+
+/// Exports at a time.
+pub const EXPORTS: usize = 1024;
+
 /// The shared file, apart from the devices' time.
 #[repr(C)]
 #[derive(Debug)]
@@ -192,12 +215,20 @@ pub struct State {
     pub mutex: RobustMutex,
     /// What is simulated.
     pub settings: Settings,
+    /// Whether the devices' time has the properties that the settings say.
+    pub timed: u64,
     /// Processes that ever joined.
     pub joined: u64,
     /// How often the lock was taken over from a process that died with it.
     pub takeovers: u64,
+    /// Slots in which there may be a living process, a bit each: all others need not be looked at.
+    pub perhaps_live: [u64; PROCESSES / 64],
     /// When processes were last looked through for dead ones.
     pub looked_ns: u64,
+    /// Exports that were ever made.
+    pub exported: u64,
+    /// Exports.
+    pub exports: [Export; EXPORTS],
     /// Faults that are switched on at run time.
     pub faults: FaultTable,
     /// Per device, over all processes.

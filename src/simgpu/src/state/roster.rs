@@ -30,13 +30,14 @@ pub struct Newcomer<'a> {
 impl Locked<'_> {
     /// Takes back everything from processes that are dead. `own` is known to live.
     pub fn purge(&mut self, own: Option<usize>) {
-        for slot in 0..PROCESSES {
+        let marked = self.perhaps_live;
+        let slots = marked.into_iter().enumerate().flat_map(|(word, bits)| {
+            (0..64).filter(move |bit| bits >> bit & 1 != 0).map(move |bit| word * 64 + bit)
+        });
+        for slot in slots.filter(|slot| own != Some(*slot)) {
             let Some(process) = self.processes.get(slot).filter(|process| process.life == life::LIVE) else {
                 continue;
             };
-            if own == Some(slot) {
-                continue;
-            }
             match process.alive.try_lock() {
                 Taken::Busy => {}
                 Taken::Ours | Taken::Inherited => {
@@ -57,18 +58,17 @@ impl Locked<'_> {
         }
     }
 
-    /// The process is dead: nothing of what it held is held any more.
+    /// The process is dead: nothing of what it held is held any more. It counts as dead when all is done, so
+    /// that whoever comes after a death in the middle of this begins again.
     fn bury(&mut self, slot: usize) {
-        let mut serial = 0;
-        if let Some(process) = self.processes.get_mut(slot) {
-            serial = process.serial;
-            process.life = life::DEAD;
-            for usage in &mut process.usage {
-                usage.held = Default::default();
-                usage.live = 0;
-                usage.contexts = 0;
-                usage.modules = 0;
-            }
+        self.leave_all(slot);
+        let Some(process) = self.processes.get_mut(slot) else { return };
+        let serial = process.serial;
+        for usage in &mut process.usage {
+            usage.held = Default::default();
+            usage.live = 0;
+            usage.contexts = 0;
+            usage.modules = 0;
         }
         self.repair();
         for device in 0..self.settings.count() {
@@ -76,6 +76,18 @@ impl Locked<'_> {
             if let Some(usage) = self.usage(slot, device) {
                 usage.remember(&gone);
             }
+        }
+        if let Some(process) = self.processes.get_mut(slot) {
+            process.life = life::DEAD;
+        }
+        self.mark(slot, false);
+    }
+
+    /// Notes whether there may be a living process in a slot.
+    fn mark(&mut self, slot: usize, live: bool) {
+        if let Some(word) = self.perhaps_live.get_mut(slot / 64) {
+            let bit = 1 << (slot % 64);
+            *word = if live { *word | bit } else { *word & !bit };
         }
     }
 
@@ -109,6 +121,7 @@ impl Locked<'_> {
         let free = (0..PROCESSES).filter(|slot| rank(slot).0 != life::LIVE);
         let slot =
             free.min_by_key(|slot| (rank(slot).0 == life::DEAD, rank(slot).1)).ok_or(NoPlace::Processes)?;
+        self.mark(slot, true);
         self.joined = self.joined.saturating_add(1);
         let serial = self.joined;
         let process = self.processes.get_mut(slot).ok_or(NoPlace::Processes)?;

@@ -1,6 +1,7 @@
 //! What is simulated: how many devices, of what size?
 
 use super::DEVICES;
+use crate::engine::Config;
 
 /// Properties of the simulated machine. Whoever makes the state file sets them; later processes find them.
 #[repr(C)]
@@ -16,6 +17,8 @@ pub struct Settings {
     pub linear_granule: u64,
     /// Size of each device's memory.
     pub memory: [u64; DEVICES],
+    /// Properties of the devices' time.
+    pub(crate) time: Config,
 }
 
 impl Settings {
@@ -26,6 +29,7 @@ impl Settings {
         module_bytes: 0,
         linear_granule: 1,
         memory: [16 << 30; DEVICES],
+        time: Config::DEFAULT,
     };
 
     /// What the variables ask for; `get` reads one.
@@ -45,6 +49,9 @@ impl Settings {
         settings.context_bytes = number("SIMGPU_CONTEXT_BYTES", settings.context_bytes)?;
         settings.module_bytes = number("SIMGPU_MODULE_BYTES", settings.module_bytes)?;
         settings.linear_granule = number("SIMGPU_LINEAR_GRANULE", settings.linear_granule)?.max(1);
+        if let Some(text) = get("SIMGPU_TIME") {
+            settings.time = time(&text).ok_or_else(|| format!("SIMGPU_TIME={text}"))?;
+        }
         if let Some(text) = get("SIMGPU_MEMORY") {
             let sizes: Option<Vec<u64>> = text.split(',').map(size).collect();
             let sizes = sizes.ok_or_else(|| format!("SIMGPU_MEMORY={text}"))?;
@@ -68,6 +75,36 @@ impl Settings {
     pub fn capacity(&self, device: usize) -> u64 {
         if device as u64 >= self.devices { 0 } else { self.memory.get(device).copied().unwrap_or(0) }
     }
+}
+
+/// Properties of the devices' time, as `slice_ns=1000000,stream_depth=64`.
+fn time(text: &str) -> Option<Config> {
+    let mut config = Config::DEFAULT;
+    for part in text.split(',').filter(|part| !part.trim().is_empty()) {
+        let (name, value) = part.trim().split_once('=')?;
+        let number = || value.parse::<u64>().ok();
+        let small = || value.parse::<u32>().ok();
+        match name {
+            "slice_ns" => config.slice_ns = number()?,
+            "switch_ns" => config.switch_ns = number()?,
+            "event_resolution_ns" => config.event_resolution_ns = number()?,
+            "sample_period_ns" => config.sample_period_ns = number()?,
+            "sample_lag_ns" => config.sample_lag_ns = number()?,
+            "graph_node_gap_ns" => config.graph_node_gap_ns = number()?,
+            "copy_overhead_ns" => config.copy_overhead_ns = number()?,
+            "host_to_device" => config.host_to_device = number()?,
+            "device_to_host" => config.device_to_host = number()?,
+            "peer" => config.peer = number()?,
+            "device_to_device" => config.device_to_device = number()?,
+            "stream_depth" => config.stream_depth = small()?,
+            "client_depth" => config.client_depth = small()?,
+            "concurrent" => config.concurrent = small()?,
+            "copy_engines" => config.copy_engines = small()?,
+            "event_skew_ppm" => config.event_skew_ppm = value.parse().ok()?,
+            _ => return None,
+        }
+    }
+    Some(config)
 }
 
 /// Bytes in words: a number and a power of 1024 (`k`, `KiB`, `m`, `MiB`, `g`, `GiB`, `t`, `TiB`).
@@ -99,6 +136,14 @@ mod tests {
         for wrong in ["", "GiB", "-1", "4 apples", "99999999999999999999"] {
             assert_eq!(size(wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn properties_of_time_are_set_by_name() {
+        let config = time("slice_ns=5000, stream_depth=2").unwrap();
+        assert_eq!((config.slice_ns, config.stream_depth), (5000, 2));
+        assert_eq!(time("slices=5"), None);
+        assert_eq!(time(""), Some(Config::DEFAULT));
     }
 
     #[test]

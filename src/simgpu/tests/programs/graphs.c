@@ -9,9 +9,9 @@ int main(void) {
     start(); OK(cuStreamCreate(&s, 1)); OK(cuStreamCreate(&t, 1)); OK(cuEventCreate(&e, 2)); handle twenty = kernel("spin_20ms");
     size_t before = held();
 
-    int64_t begin = now_us(); OK(cuStreamBeginCapture_v2(s, 0)); launch(twenty, s); launch(twenty, s);
+    int64_t begin; OK(cuStreamBeginCapture_v2(s, 0)); launch(twenty, s); launch(twenty, s);
     OK(cuStreamIsCapturing(s, &capturing)); SAME(capturing, 1); OK(cuStreamQuery(t));
-    OK(cuStreamEndCapture(s, &g)); OK(cuGraphGetNodes(g, NULL, &n)); SAME(n, 2); OK(cuStreamSynchronize(s)); CHECK(now_us() - begin < 20000);
+    OK(cuStreamEndCapture(s, &g)); OK(cuGraphGetNodes(g, NULL, &n)); SAME(n, 2); OK(cuStreamQuery(s));
     OK(cuGraphInstantiateWithFlags(&x, g, 0)); begin = now_us(); OK(cuGraphLaunch(x, s)); OK(cuStreamSynchronize(s));
     CHECK(now_us() - begin >= 40000); OK(cuGraphExecDestroy(x)); OK(cuGraphDestroy(g));
 

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Form: formatting, lints, documentation, licences of what we depend on.
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+
+cargo fmt --all --check
+cargo clippy --workspace --all-targets --quiet -- -D warnings
+RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --quiet
+if cargo deny --version >/dev/null 2>&1; then
+    cargo deny --offline check bans licenses sources
+else
+    skip "licences and sources of dependencies" "cargo install cargo-deny"
+fi
+for script in ci/*.sh .ci/run; do bash -n "$script"; done
+echo "ok form"

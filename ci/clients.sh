@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Runs unmodified third-party programs on the simulated GPU: bare, under the library, and inside a quota.
+# Arguments go to tests/clients/run.py.
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+
+WANTED=tests/clients/requirements.txt
+make_venv || exit 0
+if ! cmp -s "$WANTED" build/venv/installed; then
+    if ! build/venv/bin/pip install --quiet --no-deps --only-binary :all: --requirement "$WANTED"; then
+        skip "all third-party clients" "run ci/clients.sh, where pip reaches its package index"
+        exit 0
+    fi
+    cp "$WANTED" build/venv/installed
+fi
+exec build/venv/bin/python tests/clients/run.py "$@"

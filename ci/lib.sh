@@ -1,0 +1,49 @@
+# shellcheck shell=bash
+# Helpers of the scripts beside it, which source it: the repository's root, skips, distribution packages, Python.
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$ROOT" || exit
+
+# A skip is a line that starts with `SKIP `, whoever prints it; ci/test.sh counts these lines.
+skip() { # what is not checked; the command that mends it
+    printf 'SKIP %s; to mend it: %s\n' "$1" "$2"
+}
+
+have() { command -v "$1" >/dev/null 2>&1; }
+
+# Newer releases call some libraries NAMEt64.
+installed() { dpkg-query -W -f '${db:Status-Status}\n' "$1" "$1t64" 2>/dev/null | grep -qx installed; }
+
+# Makes the named distribution packages be there, by installing them where that is allowed.
+packages() {
+    local missing=() name
+    for name in "$@"; do
+        installed "$name" || missing+=("$name")
+    done
+    [ ${#missing[@]} -gt 0 ] || return 0
+    if [ "$(id -u)" = 0 ] && have apt-get; then
+        { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}"; } \
+            >/dev/null 2>&1 && return 0
+    fi
+    skip "what needs the packages ${missing[*]}" "apt-get install ${missing[*]}"
+    return 1
+}
+
+# The clients need 3.11; a distribution's own interpreter may come without `venv`.
+find_python() {
+    local candidate
+    for candidate in python3 python3.13 python3.12 python3.11; do
+        "$candidate" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue
+        echo "$candidate"
+        return 0
+    done
+    return 1
+}
+
+# build/venv, the one virtual environment of the scripts.
+make_venv() {
+    [ ! -x build/venv/bin/pip ] || return 0
+    local python
+    find_python >/dev/null || packages python3 python3-venv || return 1
+    python=$(find_python) || { skip "what needs Python 3.11" "apt-get install python3.11 python3.11-venv"; return 1; }
+    "$python" -m venv build/venv
+}

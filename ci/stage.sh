@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Builds the workspace for release and lays out the simulated driver in target/simgpu/, to be used through LD_LIBRARY_PATH.
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+
+TARGET=${CARGO_TARGET_DIR:-target}
+
+stage() { # what cargo built; the name of the driver's library
+    cp "$TARGET/release/$1" "$TARGET/simgpu/$2.new"
+    mv "$TARGET/simgpu/$2.new" "$TARGET/simgpu/$2.1" # running programs keep the old one
+    ln -sf "$2.1" "$TARGET/simgpu/$2"
+}
+
+cargo build --release --workspace
+mkdir -p "$TARGET/simgpu"
+stage libcuda.so libcuda.so
+stage libnvidia_ml.so libnvidia-ml.so
+echo "ok simulated driver: $TARGET/simgpu"

@@ -1,0 +1,239 @@
+//! What can be typed after `gpuslice`?
+
+use clap::{ArgGroup, Args, Parser, Subcommand};
+use gpuslice_policy::config::{PerDevice, Quota, ValueError};
+use gpuslice_policy::units::Permille;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+const EXAMPLES: &str = "\
+Examples:
+  gpuslice demo                                  two slices share a GPU, real or simulated
+  gpuslice run --mem 4GiB -- python train.py     a program inside a quota of 4 GiB
+  gpuslice list                                  the slices of this machine
+  gpuslice set 12345 --mem 6GiB                  a new quota for a slice, while it runs";
+
+const RUN_HELP: &str = "\
+The program's exit code and signals are passed on. gpuslice's own codes: 125 it failed itself, 126 the program
+cannot be executed, 127 it is not found, 2 the arguments are wrong.
+
+Examples:
+  gpuslice run --mem 4GiB -- python train.py --epochs 3
+  gpuslice run --mem 50% -- ./simulate
+  gpuslice run --mem 0=4GiB,1=8GiB -- ./two-gpus
+  gpuslice run --mem 8GiB --name team -- ./a &  gpuslice run --mem 8GiB --name team -- ./b   (one slice)";
+
+const STATUS_HELP: &str = "\
+Examples:
+  gpuslice status
+  gpuslice status team
+  gpuslice status --json | jq '.slices[].devices[].held'";
+
+const SET_HELP: &str = "\
+A quota below what the slice holds takes nothing away: new allocations are refused until the programs have freed
+enough. In a list, devices are numbered as `gpuslice status` shows them, or named by their UUIDs.
+
+Examples:
+  gpuslice set team --mem 6GiB
+  gpuslice set /dev/shm/gpuslice-1000-run-12345 --mem 25%
+  gpuslice set team --mem 0=4GiB,1=2GiB";
+
+const DEMO_HELP: &str = "\
+Exit code 0 only if no slice ever held more than its quota, what passes it was refused, the memory of a killed
+process came back within a second, and everything ended clean.
+
+Examples:
+  gpuslice demo
+  gpuslice demo --seconds 30
+  gpuslice demo --simulated";
+
+/// Lets several programs share one NVIDIA GPU, each inside its own memory quota.
+#[derive(Debug, Parser)]
+#[command(name = "gpuslice", version, after_help = EXAMPLES, arg_required_else_help = true)]
+#[command(disable_help_subcommand = true)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) wish: Wish,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Wish {
+    /// Start a program in a slice
+    Run(Run),
+    /// List the slices of this machine
+    List,
+    /// Show what slices hold, device by device and process by process
+    Status(Status),
+    /// Change what a slice may use, while it runs
+    Set(Set),
+    /// Show two slices sharing a GPU, real or simulated
+    Demo(Demo),
+    /// Print a shell's completion script
+    #[command(after_help = "Example:\n  gpuslice completions bash > /etc/bash_completion.d/gpuslice")]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Describe the first device (for `demo`)
+    #[command(hide = true)]
+    DemoProbe,
+    /// Allocate and free until standard input ends (for `demo`)
+    #[command(hide = true)]
+    DemoWorker {
+        /// Makes its choices differ from another worker's
+        #[arg(long)]
+        seed: u64,
+    },
+}
+
+/// `run`.
+#[derive(Debug, Args)]
+#[command(after_help = RUN_HELP, group = ArgGroup::new("limits").required(true).multiple(true))]
+pub(crate) struct Run {
+    /// Device memory the slice may hold: 4GiB, 50%, or a list per device like 0=4GiB,1=50%
+    #[arg(long, value_name = "SIZE", group = "limits")]
+    pub(crate) mem: Option<Memory>,
+    /// Share of GPU time in percent; this version knows only 100
+    #[arg(long, value_name = "PERCENT", group = "limits")]
+    pub(crate) cores: Option<Cores>,
+    /// Name of the slice; programs started with one name are one slice [default: the process number]
+    #[arg(long, conflicts_with = "region")]
+    pub(crate) name: Option<SliceName>,
+    /// Region file of the slice, instead of one in /dev/shm
+    #[arg(long, value_name = "PATH")]
+    pub(crate) region: Option<PathBuf>,
+    /// The program and its arguments
+    #[arg(value_name = "CMD", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// `status`.
+#[derive(Debug, Args)]
+#[command(after_help = STATUS_HELP)]
+pub(crate) struct Status {
+    /// Name of a slice, or path of its region [default: all slices in /dev/shm]
+    pub(crate) slice: Option<OsString>,
+    /// Print one JSON object, sizes in bytes
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `set`.
+#[derive(Debug, Args)]
+#[command(after_help = SET_HELP, group = ArgGroup::new("limits").required(true).multiple(true))]
+pub(crate) struct Set {
+    /// Name of the slice, or path of its region
+    pub(crate) slice: OsString,
+    /// Device memory the slice may hold: 4GiB, 50%, or a list per device like 0=4GiB,1=50%
+    #[arg(long, value_name = "SIZE", group = "limits")]
+    pub(crate) mem: Option<Memory>,
+    /// Share of GPU time in percent; this version knows only 100
+    #[arg(long, value_name = "PERCENT", group = "limits")]
+    pub(crate) cores: Option<Cores>,
+}
+
+/// `demo`.
+#[derive(Debug, Args)]
+#[command(after_help = DEMO_HELP)]
+pub(crate) struct Demo {
+    /// How long it runs
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(2..=3600))]
+    pub(crate) seconds: u64,
+    /// Use the simulated GPU even where there is a real one
+    #[arg(long)]
+    pub(crate) simulated: bool,
+}
+
+/// A quota as `GPU_MEM_LIMIT` takes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Memory {
+    /// As it was typed.
+    pub(crate) text: String,
+    /// What it means.
+    pub(crate) quotas: PerDevice<Quota>,
+}
+
+impl FromStr for Memory {
+    type Err = ValueError;
+
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        Ok(Self { text: text.to_owned(), quotas: text.parse()? })
+    }
+}
+
+/// A share of GPU time that can be enforced, which is only the whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Cores;
+
+impl FromStr for Cores {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let share: Permille = text.parse().map_err(|fault| format!("it {fault}"))?;
+        if share.is_partial() {
+            return Err("this version cannot limit GPU time; leave it out or write 100".to_owned());
+        }
+        Ok(Self)
+    }
+}
+
+/// Characters of a slice's name at the most.
+const NAME_LENGTH: usize = 64;
+
+/// A name that can stand in a file's name and on a command line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SliceName(pub(crate) String);
+
+impl FromStr for SliceName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let usual = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+        let starts_well = text.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
+        if starts_well && text.len() <= NAME_LENGTH && text.bytes().all(usual) {
+            return Ok(Self(text.to_owned()));
+        }
+        Err(format!(
+            "a name begins with a letter or digit and has up to {NAME_LENGTH} letters, digits and any of - _ ."
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_arguments_do_not_contradict_each_other() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn what_follows_the_program_belongs_to_the_program() {
+        let typed = ["gpuslice", "run", "--mem", "4GiB", "python", "--mem", "-x", "--", "y"];
+        let Wish::Run(run) = Arguments::try_parse_from(typed).unwrap().wish else { panic!("not run") };
+        assert_eq!(run.command, ["python", "--mem", "-x", "--", "y"]);
+        assert_eq!(run.mem.unwrap().text, "4GiB");
+    }
+
+    #[test]
+    fn only_the_whole_of_gpu_time_is_accepted() {
+        assert_eq!("100".parse(), Ok(Cores));
+        for refused in ["30", "99.9", "0", "101", "all"] {
+            assert!(refused.parse::<Cores>().is_err(), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_name_cannot_leave_its_folder_or_look_like_an_option() {
+        for good in ["a", "team-1", "2026.01_x"] {
+            assert!(good.parse::<SliceName>().is_ok(), "{good}");
+        }
+        for bad in ["", "a/b", "..", "-x", "a b", "ä", &"x".repeat(65)] {
+            assert!(bad.parse::<SliceName>().is_err(), "{bad}");
+        }
+    }
+}

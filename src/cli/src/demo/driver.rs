@@ -1,0 +1,212 @@
+//! How does the demo's program call the driver? As any program does: it opens `libcuda.so.1` and asks for names.
+#![allow(unsafe_code, reason = "calls the driver API")]
+
+use gpuslice_driver::functions;
+use gpuslice_driver::types::{
+    AllocationProperties, CUdevice, CUdeviceptr, CUmemGenericAllocationHandle, CUmemLocation, CUuuid, Status,
+    c_int, c_uint, status,
+};
+use libloading::Library;
+use std::ffi::CStr;
+use std::ptr;
+
+/// `CU_MEM_ALLOCATION_TYPE_PINNED`.
+const PINNED: c_uint = 1;
+/// `CU_MEM_LOCATION_TYPE_DEVICE`.
+const ON_DEVICE: c_uint = 1;
+/// `CU_MEM_ALLOC_GRANULARITY_MINIMUM`.
+const LEAST: c_uint = 0;
+/// Bytes of a device's name.
+const NAME: usize = 128;
+
+macro_rules! calls {
+    ($($name:ident)*) => {
+        /// The functions of the driver that are called.
+        #[allow(non_snake_case, reason = "the names are the driver's")]
+        struct Calls {
+            $($name: functions::$name,)*
+        }
+
+        impl Calls {
+            fn find(library: &Library) -> Result<Self, String> {
+                $(
+                    let name = concat!(stringify!($name), "\0").as_bytes();
+                    // SAFETY: the type is that of the table's row of this name.
+                    let found = unsafe { library.get::<functions::$name>(name) };
+                    #[allow(non_snake_case, reason = "the names are the driver's")]
+                    let $name = *found.map_err(|error| error.to_string())?;
+                )*
+                Ok(Self { $($name,)* })
+            }
+        }
+    };
+}
+
+calls! {
+    cuInit cuDeviceGet cuDeviceGetName cuDeviceGetUuid_v2 cuDevicePrimaryCtxRetain
+    cuDevicePrimaryCtxRelease_v2 cuCtxSetCurrent cuMemGetInfo_v2 cuMemAlloc_v2 cuMemFree_v2
+    cuMemGetAllocationGranularity cuMemCreate cuMemRelease cuMemAllocAsync cuMemFreeAsync cuStreamSynchronize
+}
+
+/// A way to get device memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Door {
+    /// `cuMemAlloc`.
+    Linear,
+    /// `cuMemCreate`.
+    Physical,
+    /// `cuMemAllocAsync`.
+    Ordered,
+}
+
+impl Door {
+    /// All of them.
+    pub(super) const ALL: [Self; 3] = [Self::Linear, Self::Physical, Self::Ordered];
+
+    /// The function's name.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Linear => "cuMemAlloc",
+            Self::Physical => "cuMemCreate",
+            Self::Ordered => "cuMemAllocAsync",
+        }
+    }
+}
+
+/// A piece of device memory.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Block {
+    Linear(CUdeviceptr),
+    Physical(CUmemGenericAllocationHandle),
+    Ordered(CUdeviceptr),
+}
+
+/// The first device of the process, with a context.
+pub(super) struct Driver {
+    calls: Calls,
+    device: CUdevice,
+    properties: AllocationProperties,
+    granule: usize,
+    /// Keeps the functions where they are.
+    _library: Library,
+}
+
+/// Turns a status into an error that names the call.
+fn checked(call: &str, status: Status) -> Result<(), String> {
+    if status == status::SUCCESS { Ok(()) } else { Err(format!("{call} returned {status}")) }
+}
+
+impl Driver {
+    /// Opens the driver and makes a context on the first device.
+    pub(super) fn open() -> Result<Self, String> {
+        // SAFETY: loading the driver runs its initialisers, as in every CUDA program.
+        let library = unsafe { Library::new("libcuda.so.1") }.map_err(|error| error.to_string())?;
+        let calls = Calls::find(&library)?;
+        // SAFETY: the function's only argument must be 0.
+        checked("cuInit", unsafe { (calls.cuInit)(0) })?;
+        let mut device = 0;
+        // SAFETY: the output is a variable of this function.
+        checked("cuDeviceGet", unsafe { (calls.cuDeviceGet)(&raw mut device, 0) })?;
+        let mut context = ptr::null_mut();
+        // SAFETY: as above.
+        let retained = unsafe { (calls.cuDevicePrimaryCtxRetain)(&raw mut context, device) };
+        checked("cuDevicePrimaryCtxRetain", retained)?;
+        // SAFETY: a context that was just made.
+        checked("cuCtxSetCurrent", unsafe { (calls.cuCtxSetCurrent)(context) })?;
+        let properties = AllocationProperties {
+            kind: PINNED,
+            handle_types: 0,
+            location: CUmemLocation { kind: ON_DEVICE, id: device },
+            security: ptr::null_mut(),
+            flags: [0; 8],
+        };
+        let mut granule: usize = 0;
+        let wanted = ptr::from_ref(&properties).cast();
+        // SAFETY: properties of the driver's layout, and an output of this function.
+        let status = unsafe { (calls.cuMemGetAllocationGranularity)(&raw mut granule, wanted, LEAST) };
+        if status != status::SUCCESS {
+            granule = 0;
+        }
+        Ok(Self { calls, device, properties, granule, _library: library })
+    }
+
+    /// The device's name.
+    pub(super) fn name(&self) -> Result<String, String> {
+        let mut name = [0_u8; NAME];
+        let length = c_int::try_from(NAME).unwrap_or(0);
+        // SAFETY: room for `length` bytes.
+        let status = unsafe { (self.calls.cuDeviceGetName)(name.as_mut_ptr().cast(), length, self.device) };
+        checked("cuDeviceGetName", status)?;
+        let name = CStr::from_bytes_until_nul(&name).map_err(|error| error.to_string())?;
+        Ok(name.to_string_lossy().into_owned())
+    }
+
+    /// The device's UUID.
+    pub(super) fn uuid(&self) -> Result<[u8; 16], String> {
+        let mut uuid = CUuuid { bytes: [0; 16] };
+        // SAFETY: the output is a variable of this function.
+        checked("cuDeviceGetUuid", unsafe { (self.calls.cuDeviceGetUuid_v2)(&raw mut uuid, self.device) })?;
+        Ok(uuid.bytes.map(|byte| byte.to_ne_bytes()[0]))
+    }
+
+    /// Free bytes and all bytes, as a program is told them.
+    pub(super) fn memory(&self) -> Result<(u64, u64), String> {
+        let (mut free, mut total) = (0_usize, 0_usize);
+        // SAFETY: the outputs are variables of this function.
+        checked("cuMemGetInfo", unsafe { (self.calls.cuMemGetInfo_v2)(&raw mut free, &raw mut total) })?;
+        Ok((free as u64, total as u64))
+    }
+
+    /// Asks for memory.
+    pub(super) fn allocate(&self, door: Door, bytes: u64) -> Result<Block, Status> {
+        let size = usize::try_from(bytes).map_err(|_| status::INVALID_VALUE)?;
+        let mut address: CUdeviceptr = 0;
+        let (status, block) = match door {
+            Door::Linear => {
+                // SAFETY: the output is a variable of this function.
+                let status = unsafe { (self.calls.cuMemAlloc_v2)(&raw mut address, size) };
+                (status, Block::Linear(address))
+            }
+            Door::Physical => {
+                let granule =
+                    Some(self.granule).filter(|granule| *granule > 0).ok_or(status::NOT_SUPPORTED)?;
+                let properties = ptr::from_ref(&self.properties).cast();
+                let mut handle: CUmemGenericAllocationHandle = 0;
+                let size = size.next_multiple_of(granule);
+                // SAFETY: properties of the driver's layout, and an output of this function.
+                let status = unsafe { (self.calls.cuMemCreate)(&raw mut handle, size, properties, 0) };
+                (status, Block::Physical(handle))
+            }
+            Door::Ordered => {
+                // SAFETY: the output is a variable of this function; the stream is the default one.
+                let status = unsafe { (self.calls.cuMemAllocAsync)(&raw mut address, size, ptr::null_mut()) };
+                (status, Block::Ordered(address))
+            }
+        };
+        if status == status::SUCCESS { Ok(block) } else { Err(status) }
+    }
+
+    /// Gives memory back.
+    pub(super) fn free(&self, block: Block) -> Result<(), String> {
+        match block {
+            // SAFETY: an address that `allocate` got, once.
+            Block::Linear(address) => checked("cuMemFree", unsafe { (self.calls.cuMemFree_v2)(address) }),
+            // SAFETY: a handle that `allocate` got, once.
+            Block::Physical(handle) => checked("cuMemRelease", unsafe { (self.calls.cuMemRelease)(handle) }),
+            Block::Ordered(address) => {
+                // SAFETY: an address that `allocate` got, once; the stream is the default one.
+                let status = unsafe { (self.calls.cuMemFreeAsync)(address, ptr::null_mut()) };
+                checked("cuMemFreeAsync", status)?;
+                // SAFETY: the default stream. A pool gives back what is free at such a moment.
+                checked("cuStreamSynchronize", unsafe { (self.calls.cuStreamSynchronize)(ptr::null_mut()) })
+            }
+        }
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        // SAFETY: the context that `open` retained.
+        unsafe { (self.calls.cuDevicePrimaryCtxRelease_v2)(self.device) };
+    }
+}

@@ -1,0 +1,146 @@
+//! Did the demo show what it promises?
+
+use super::stage::Truth;
+use super::wire::Counts;
+use crate::figures::size;
+use std::fmt;
+use std::time::Duration;
+
+/// How soon the memory of a killed process must be back.
+const SOON: Duration = Duration::from_secs(1);
+
+/// What a slice held, as far as it was seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Account {
+    pub(super) name: &'static str,
+    /// Its quota now.
+    pub(super) limit: u64,
+    /// What it held at the last look.
+    pub(super) held: u64,
+    /// The most that it held.
+    pub(super) peak: u64,
+    /// Whether it ever held more than its quota.
+    pub(super) exceeded: bool,
+}
+
+/// Everything that was found out.
+#[derive(Debug, Default)]
+pub(super) struct Verdict {
+    findings: Vec<(bool, String)>,
+}
+
+impl Verdict {
+    /// Whether everything is as promised.
+    pub(super) fn is_good(&self) -> bool {
+        self.findings.iter().all(|(good, _)| *good)
+    }
+
+    /// Notes a finding.
+    pub(super) fn add(&mut self, good: bool, text: impl Into<String>) {
+        self.findings.push((good, text.into()));
+    }
+
+    /// Whether a slice stayed within its quota, by its own account and, where there is one, by the simulated GPU's.
+    pub(super) fn add_quota(&mut self, slice: &Account, truth: Option<&Truth>) {
+        let counted = truth.map(|truth| truth.peak(slice.name));
+        let gpu = counted.map_or_else(String::new, |peak| format!(", and {} as the GPU counted", size(peak)));
+        self.add(
+            !slice.exceeded && counted.is_none_or(|peak| peak <= slice.limit && peak > 0),
+            format!(
+                "{} never held more than its {}: {} at most{gpu}",
+                slice.name,
+                size(slice.limit),
+                size(slice.peak)
+            ),
+        );
+    }
+
+    /// Whether what passes the quota was refused.
+    pub(super) fn add_refusals(&mut self, name: &str, counts: Counts) {
+        self.add(
+            counts.granted > 0 && counts.refused > 0,
+            format!("{name} was granted {} allocations and refused {}", counts.granted, counts.refused),
+        );
+    }
+
+    /// Whether the memory of a killed process came back in time.
+    pub(super) fn add_return(&mut self, held: u64, back: Option<Duration>) {
+        let when = back
+            .map_or_else(|| "did not come back".to_owned(), |back| format!("came back in {}", millis(back)));
+        self.add(
+            held > 0 && back.is_some_and(|back| back <= SOON),
+            format!("the {} of the killed process {when}", size(held)),
+        );
+    }
+}
+
+/// Whole milliseconds.
+pub(super) fn millis(time: Duration) -> String {
+    format!("{} ms", time.as_millis())
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (good, text) in &self.findings {
+            writeln!(f, "  {} {text}", if *good { "ok  " } else { "FAIL" })?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    const WITHIN: Account = Account { name: "red", limit: 100, held: 50, peak: 100, exceeded: false };
+
+    fn truth(peak: u64) -> Truth {
+        Truth { held: 0, peaks: BTreeMap::from([("red".to_owned(), peak)]) }
+    }
+
+    fn is_good(find: impl Fn(&mut Verdict)) -> bool {
+        let mut verdict = Verdict::default();
+        find(&mut verdict);
+        verdict.is_good()
+    }
+
+    #[test]
+    fn one_byte_over_the_quota_fails_whoever_counted_it() {
+        assert!(is_good(|verdict| verdict.add_quota(&WITHIN, None)));
+        assert!(is_good(|verdict| verdict.add_quota(&WITHIN, Some(&truth(100)))));
+        assert!(!is_good(|verdict| verdict.add_quota(&WITHIN, Some(&truth(101)))));
+        assert!(!is_good(
+            |verdict| verdict.add_quota(&Account { exceeded: true, ..WITHIN }, Some(&truth(100)))
+        ));
+    }
+
+    #[test]
+    fn a_gpu_that_counted_nothing_proves_nothing() {
+        assert!(!is_good(|verdict| verdict.add_quota(&WITHIN, Some(&truth(0)))));
+        assert!(!is_good(|verdict| verdict.add_quota(&Account { name: "blue", ..WITHIN }, Some(&truth(1)))));
+    }
+
+    #[test]
+    fn memory_that_comes_back_late_or_never_fails() {
+        let back = |time| is_good(|verdict| verdict.add_return(1, time));
+        assert!(back(Some(Duration::from_secs(1))));
+        assert!(!back(Some(Duration::from_millis(1001))));
+        assert!(!back(None));
+        assert!(!is_good(|verdict| verdict.add_return(0, Some(Duration::ZERO))));
+    }
+
+    #[test]
+    fn a_slice_that_was_refused_nothing_fails() {
+        assert!(is_good(|verdict| verdict.add_refusals("red", Counts { granted: 1, refused: 1 })));
+        assert!(!is_good(|verdict| verdict.add_refusals("red", Counts { granted: 1, refused: 0 })));
+    }
+
+    #[test]
+    fn one_bad_finding_is_a_bad_verdict() {
+        assert!(!is_good(|verdict| {
+            verdict.add(false, "one");
+            verdict.add(true, "another");
+        }));
+    }
+}

@@ -1,0 +1,69 @@
+//! What do the demo's programs tell the one that started them? Lines of numbers on their standard output.
+
+use gpuslice_region::Uuid;
+
+/// What a program counted so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    /// Allocations that succeeded.
+    pub(super) granted: u64,
+    /// Allocations that returned `CUDA_ERROR_OUT_OF_MEMORY`.
+    pub(super) refused: u64,
+}
+
+impl Counts {
+    /// The line that says it.
+    pub(super) fn line(self) -> String {
+        format!("{} {}\n", self.granted, self.refused)
+    }
+
+    /// What such a line says.
+    pub(super) fn read(line: &str) -> Option<Self> {
+        let (granted, refused) = line.trim_end().split_once(' ')?;
+        Some(Self { granted: granted.parse().ok()?, refused: refused.parse().ok()? })
+    }
+}
+
+/// The first device, as a program without a quota sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Gpu {
+    /// Its UUID.
+    pub(super) uuid: Uuid,
+    /// Bytes that are free.
+    pub(super) free: u64,
+    /// Bytes that it has.
+    pub(super) total: u64,
+    /// Its name.
+    pub(super) name: String,
+}
+
+impl Gpu {
+    /// The line that says it.
+    pub(super) fn line(&self) -> String {
+        format!("{} {} {} {}\n", u128::from_be_bytes(self.uuid.0), self.free, self.total, self.name)
+    }
+
+    /// What such a line says.
+    pub(super) fn read(line: &str) -> Option<Self> {
+        let mut words = line.trim_end().splitn(4, ' ');
+        let uuid = Uuid(words.next()?.parse::<u128>().ok()?.to_be_bytes());
+        let free = words.next()?.parse().ok()?;
+        let total = words.next()?.parse().ok()?;
+        Some(Self { uuid, free, total, name: words.next()?.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let counts = Counts { granted: 7, refused: u64::MAX };
+        assert_eq!(Counts::read(&counts.line()), Some(counts));
+        let gpu = Gpu { uuid: Uuid([0xA7; 16]), free: 1, total: 2, name: "NVIDIA Sim 100".to_owned() };
+        assert_eq!(Gpu::read(&gpu.line()), Some(gpu));
+        assert_eq!(Counts::read("Traceback"), None);
+        assert_eq!(Gpu::read(""), None);
+    }
+}

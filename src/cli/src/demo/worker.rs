@@ -1,0 +1,143 @@
+//! What does a program of the demo do? It takes and gives back device memory without knowing of any quota.
+
+use super::driver::{Block, Door, Driver};
+use super::wire::Counts;
+use crate::Ending;
+use crate::failure::{self, Failure};
+use gpuslice_driver::types::status;
+use std::io::{self, Read as _};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+/// Time between two steps.
+const STEP: Duration = Duration::from_millis(2);
+/// Steps between two reports.
+const REPORT_EVERY: u64 = 10;
+/// Steps between two requests for more than the whole device.
+const GREED_EVERY: u64 = 23;
+/// Steps between two requests for exactly what is left.
+const BRIM_EVERY: u64 = 31;
+/// Smallest and largest block, as parts of the device.
+const PARTS: (u64, u64) = (256, 16);
+/// Of a hundred steps, those that allocate.
+const ALLOCATING: u64 = 60;
+
+/// `gpuslice demo-worker`.
+pub(crate) fn work(seed: u64) -> Result<Ending, Failure> {
+    let driver = Driver::open().map_err(Failure::new)?;
+    let mut worker = Worker {
+        driver,
+        doors: Door::ALL.to_vec(),
+        blocks: Vec::new(),
+        choices: Choices(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1),
+        counts: Counts::default(),
+    };
+    let end = end_of_input();
+    for step in 1_u64.. {
+        worker.step(step)?;
+        if step % REPORT_EVERY == 1 {
+            failure::print(&worker.counts.line())?;
+        }
+        match end.recv_timeout(STEP) {
+            Err(RecvTimeoutError::Timeout) => {}
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    worker.give_everything_back()?;
+    failure::print(&worker.counts.line())?;
+    Ok(Ending::Code(0))
+}
+
+/// Says when standard input ends: then whoever started us wants the end, or is dead.
+fn end_of_input() -> Receiver<()> {
+    let (ended, end) = mpsc::channel();
+    thread::spawn(move || {
+        let _whatever_came = io::stdin().read_to_end(&mut Vec::new());
+        let _nobody_waits = ended.send(());
+    });
+    end
+}
+
+struct Worker {
+    driver: Driver,
+    /// The ways to get memory that this driver has.
+    doors: Vec<Door>,
+    blocks: Vec<Block>,
+    choices: Choices,
+    counts: Counts,
+}
+
+impl Worker {
+    fn step(&mut self, number: u64) -> Result<(), Failure> {
+        // What the program is told is the size of the device is its slice's quota.
+        let (free, total) = self.driver.memory().map_err(Failure::new)?;
+        if number.is_multiple_of(GREED_EVERY) {
+            return self.allocate(total.saturating_add(1));
+        }
+        if number.is_multiple_of(BRIM_EVERY) && free > 0 {
+            return self.allocate(free);
+        }
+        if self.choices.below(100) < ALLOCATING {
+            let (least, most) = (total / PARTS.0, total / PARTS.1);
+            let bytes = least.saturating_add(self.choices.below(most.saturating_sub(least).max(1)));
+            return self.allocate(bytes.max(1));
+        }
+        self.free_one()
+    }
+
+    fn allocate(&mut self, bytes: u64) -> Result<(), Failure> {
+        let Some(door) = self.choices.one_of(&self.doors) else {
+            return Err(Failure::new(
+                "the driver supports none of cuMemAlloc, cuMemCreate and cuMemAllocAsync",
+            ));
+        };
+        match self.driver.allocate(door, bytes) {
+            Ok(block) => {
+                self.counts.granted = self.counts.granted.saturating_add(1);
+                self.blocks.push(block);
+                Ok(())
+            }
+            Err(status::OUT_OF_MEMORY) => {
+                self.counts.refused = self.counts.refused.saturating_add(1);
+                self.free_one()
+            }
+            Err(status::NOT_SUPPORTED) => {
+                self.doors.retain(|other| *other != door);
+                failure::note(&format!("{} is not supported here; going on without it", door.name()));
+                Ok(())
+            }
+            Err(status) => Err(Failure::new(format!("{} returned {status}", door.name()))),
+        }
+    }
+
+    fn free_one(&mut self) -> Result<(), Failure> {
+        if self.blocks.is_empty() {
+            return Ok(());
+        }
+        let place = usize::try_from(self.choices.below(self.blocks.len() as u64)).unwrap_or(0);
+        self.driver.free(self.blocks.swap_remove(place)).map_err(Failure::new)
+    }
+
+    fn give_everything_back(&mut self) -> Result<(), Failure> {
+        self.blocks.drain(..).try_for_each(|block| self.driver.free(block)).map_err(Failure::new)
+    }
+}
+
+/// A sequence of numbers without pattern (xorshift), the same for the same seed.
+struct Choices(u64);
+
+impl Choices {
+    /// A number below `bound`.
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.checked_rem(bound).unwrap_or(0)
+    }
+
+    fn one_of<T: Copy>(&mut self, things: &[T]) -> Option<T> {
+        let place = usize::try_from(self.below(things.len() as u64)).ok()?;
+        things.get(place).copied()
+    }
+}

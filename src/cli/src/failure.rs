@@ -1,0 +1,59 @@
+//! How does a command say that it could not do what it was asked for?
+
+use gpuslice_region::RegionError;
+use std::io::{self, Write as _};
+
+/// Why a command failed.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// What is said on standard error, how to mend it included, and the exit code.
+    Message {
+        /// One line, without the program's name.
+        text: String,
+        /// The exit code.
+        code: u8,
+    },
+    /// Whoever read standard output has seen enough.
+    ReaderGone,
+}
+
+impl Failure {
+    /// The usual failure.
+    pub(crate) fn new(text: impl Into<String>) -> Self {
+        Self::with_code(text, 1)
+    }
+
+    /// A failure with an exit code of its own.
+    pub(crate) fn with_code(text: impl Into<String>, code: u8) -> Self {
+        Self::Message { text: text.into(), code }
+    }
+
+    /// The same failure with another exit code.
+    pub(crate) fn coded(self, code: u8) -> Self {
+        match self {
+            Self::Message { text, .. } => Self::Message { text, code },
+            Self::ReaderGone => self,
+        }
+    }
+}
+
+impl From<RegionError> for Failure {
+    fn from(error: RegionError) -> Self {
+        Self::new(error.to_string())
+    }
+}
+
+/// Writes to standard output.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    let mut output = io::stdout().lock();
+    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::ReaderGone),
+        Err(error) => Err(Failure::new(format!("standard output cannot be written: {error}"))),
+    }
+}
+
+/// Says something on standard error that stops nothing.
+pub(crate) fn note(text: &str) {
+    let _nobody_listens = writeln!(io::stderr(), "gpuslice: {text}");
+}

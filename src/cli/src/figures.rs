@@ -1,0 +1,77 @@
+//! How are quantities and tables shown to people?
+
+use gpuslice_policy::units::Bytes;
+
+/// Units with two decimals, largest first.
+const UNITS: [(u64, &str); 4] = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+
+/// `3.62 GiB`: rounded down, so that nothing looks like more than it is.
+pub(crate) fn size(bytes: u64) -> String {
+    let Some((unit, name)) = UNITS.into_iter().find(|(unit, _)| bytes >= *unit) else {
+        return format!("{bytes} B");
+    };
+    let hundredths = u128::from(bytes) * 100 / u128::from(unit);
+    format!("{}.{:02} {name}", hundredths / 100, hundredths % 100)
+}
+
+/// A limit, exactly: `4GiB`, or `none`.
+pub(crate) fn limit(bytes: Option<u64>) -> String {
+    bytes.map_or_else(|| "none".to_owned(), |bytes| Bytes::new(bytes).to_string())
+}
+
+/// `[#####.....]`: how much of a whole, in `width` characters.
+pub(crate) fn bar(part: u64, whole: u64, width: usize) -> String {
+    let filled = (u128::from(part) * width as u128).checked_div(u128::from(whole)).unwrap_or(0);
+    let filled = usize::try_from(filled).unwrap_or(width).min(width);
+    format!("[{}{}]", "#".repeat(filled), ".".repeat(width - filled))
+}
+
+/// Rows under each other, columns as wide as they must be, the numbers to the right.
+pub(crate) fn table(rows: &[Vec<String>], numbers: &[usize]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, width))| {
+            if numbers.contains(&column) { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
+        });
+        text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_two_decimals_and_never_look_larger_than_they_are() {
+        for (bytes, shown) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1 << 20, "1.00 MiB"),
+            ((4 << 30) - 1, "3.99 GiB"),
+            (u64::MAX, "16777215.99 TiB"),
+        ] {
+            assert_eq!(size(bytes), shown);
+        }
+    }
+
+    #[test]
+    fn a_bar_is_as_wide_as_asked_for_whatever_is_held() {
+        assert_eq!(bar(0, 8, 4), "[....]");
+        assert_eq!(bar(7, 8, 4), "[###.]");
+        assert_eq!(bar(9, 8, 4), "[####]");
+        assert_eq!(bar(1, 0, 4), "[....]");
+    }
+
+    #[test]
+    fn columns_stand_under_each_other_with_numbers_to_the_right() {
+        let rows = [["NAME", "N"], ["x", "100"]].map(|row| row.map(str::to_owned).to_vec());
+        assert_eq!(table(&rows, &[1]), "NAME    N\nx     100\n");
+    }
+}

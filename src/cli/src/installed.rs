@@ -1,0 +1,61 @@
+//! Where are the files that belong to this program?
+
+use crate::failure::Failure;
+use std::path::PathBuf;
+
+/// The preload library.
+pub(crate) fn library() -> Result<PathBuf, Failure> {
+    find(&Wanted {
+        what: "the preload library libgpuslice.so",
+        variable: "GPUSLICE_LIB",
+        places: &["libgpuslice.so", "../lib/gpuslice/libgpuslice.so"],
+        mend: "build it with `cargo build --release`",
+    })
+}
+
+/// The folder of the simulated driver's `libcuda.so.1`.
+pub(crate) fn simulated_driver() -> Result<PathBuf, Failure> {
+    find(&Wanted {
+        what: "the simulated driver's folder",
+        variable: "GPUSLICE_SIMGPU",
+        places: &["simgpu", "../simgpu", "../lib/gpuslice/simgpu"],
+        mend: "make it with ci/stage.sh",
+    })
+}
+
+/// The program that tells what the simulated GPU really gave out.
+pub(crate) fn truth_reader() -> Result<PathBuf, Failure> {
+    find(&Wanted {
+        what: "simgpu-truth, which tells what the simulated GPU really gave out",
+        variable: "GPUSLICE_TRUTH",
+        places: &["simgpu-truth", "../simgpu/simgpu-truth", "../lib/gpuslice/simgpu/simgpu-truth"],
+        mend: "build it with `cargo build --release`",
+    })
+}
+
+/// A file, and where it may be.
+struct Wanted {
+    what: &'static str,
+    /// Names its place, whatever the other places hold.
+    variable: &'static str,
+    /// Looked at from the folder of this program, through links.
+    places: &'static [&'static str],
+    mend: &'static str,
+}
+
+fn find(wanted: &Wanted) -> Result<PathBuf, Failure> {
+    let Wanted { what, variable, places, mend } = wanted;
+    if let Some(named) = std::env::var_os(variable).filter(|value| !value.is_empty()) {
+        let path = PathBuf::from(named);
+        return path.canonicalize().map_err(|error| {
+            Failure::new(format!("{variable} names {}: {error}; name {what}, or unset it", path.display()))
+        });
+    }
+    let program = std::env::current_exe().and_then(|path| path.canonicalize()).unwrap_or_default();
+    let folder = program.parent().unwrap_or(&program);
+    let candidates: Vec<PathBuf> = places.iter().map(|place| folder.join(place)).collect();
+    candidates.iter().find_map(|candidate| candidate.canonicalize().ok()).ok_or_else(|| {
+        let looked: Vec<String> = candidates.iter().map(|path| path.display().to_string()).collect();
+        Failure::new(format!("{what} is not at {}; {mend}, or name it in {variable}", looked.join(" or ")))
+    })
+}

@@ -1,0 +1,109 @@
+//! What is there to tell about a slice?
+
+use crate::slices;
+use gpuslice_region::{DeviceView, ProcessView, Region};
+use serde::Serialize;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+
+/// A slice at one moment. Its form is that of `status --json`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Slice {
+    /// What it is called.
+    pub(crate) name: String,
+    /// Where its region is.
+    pub(crate) region: String,
+    /// Processes that live in it.
+    pub(crate) processes: usize,
+    /// Its devices.
+    pub(crate) devices: Vec<Device>,
+}
+
+/// A device of a slice.
+#[derive(Debug, Serialize)]
+pub(crate) struct Device {
+    /// Its place in the slice, from 0.
+    pub(crate) number: usize,
+    /// Its UUID, as NVML writes it.
+    pub(crate) uuid: String,
+    /// Bytes that it has.
+    pub(crate) total: u64,
+    /// Bytes that the slice may hold; null where there is no limit.
+    pub(crate) limit: Option<u64>,
+    /// Bytes that the slice holds.
+    pub(crate) held: u64,
+    /// Allocations that were refused to processes that live.
+    pub(crate) refused: u64,
+    /// What each process has of it.
+    pub(crate) processes: Vec<Process>,
+}
+
+/// A process of a slice, on one device.
+#[derive(Debug, Serialize)]
+pub(crate) struct Process {
+    /// Its number, in its own process-number namespace.
+    pub(crate) pid: u32,
+    /// What it runs; null where it cannot be seen from here.
+    pub(crate) command: Option<String>,
+    /// Bytes that it holds.
+    pub(crate) held: u64,
+    /// Allocations that it was refused.
+    pub(crate) refused: u32,
+}
+
+impl Slice {
+    /// Looks at a slice. What the dead hold is cleared first, where that is possible now.
+    pub(crate) fn of(region: &Region) -> Self {
+        let _not_now = region.reap();
+        let processes = region.processes();
+        let devices = region.devices().into_iter().map(|view| Device::of(region, &view, &processes));
+        Self {
+            name: slices::name_of(region.path()),
+            region: region.path().display().to_string(),
+            processes: processes.len(),
+            devices: devices.collect(),
+        }
+    }
+}
+
+impl Device {
+    fn of(region: &Region, view: &DeviceView, processes: &[ProcessView]) -> Self {
+        let number = view.device.index();
+        let processes: Vec<Process> = processes
+            .iter()
+            .map(|process| Process {
+                pid: process.pid,
+                command: command_of(process),
+                held: process.held.get(number).copied().unwrap_or(0),
+                refused: process.refused.get(number).copied().unwrap_or(0),
+            })
+            .collect();
+        Self {
+            number,
+            uuid: format!("GPU-{}", view.uuid),
+            total: view.total,
+            limit: view.limits.memory,
+            held: region.held(view.device),
+            refused: processes.iter().map(|process| u64::from(process.refused)).sum(),
+            processes,
+        }
+    }
+}
+
+/// What a process runs, if it is one that can be seen from here: numbers mean nothing in another namespace, and
+/// are used again. Characters that steer a terminal are replaced.
+fn command_of(process: &ProcessView) -> Option<String> {
+    let namespace = fs::metadata("/proc/self/ns/pid").ok()?.ino();
+    if process.pid_namespace != namespace || start_of(process.pid)? != process.start {
+        return None;
+    }
+    let words = fs::read(format!("/proc/{}/cmdline", process.pid)).ok()?;
+    let text = String::from_utf8_lossy(&words).trim_end_matches('\0').replace('\0', " ");
+    Some(text.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect())
+}
+
+/// When a process started: the 22nd field of its `stat`, counted behind the name, which may hold anything.
+fn start_of(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
+}

@@ -1,0 +1,164 @@
+//! Which system calls have no words in the standard library?
+#![allow(unsafe_code, reason = "the one place of the command line that calls the C library")]
+
+use libc::{c_int, c_short, sigset_t};
+use std::fs::File;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command};
+use std::ptr;
+use std::time::Duration;
+
+pub(crate) use libc::{
+    SIGALRM, SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGPWR, SIGQUIT, SIGSTOP, SIGTERM, SIGTSTP,
+    SIGURG, SIGUSR1, SIGUSR2, SIGVTALRM, SIGWINCH,
+};
+
+/// The user that this process acts as.
+pub(crate) fn user() -> u32 {
+    // SAFETY: asks for a number; cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+/// The signals that programs send each other in real time.
+pub(crate) fn real_time_signals() -> impl Iterator<Item = c_int> {
+    libc::SIGRTMIN()..=libc::SIGRTMAX()
+}
+
+/// A signal that came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Arrived {
+    /// Which one.
+    pub(crate) number: c_int,
+    /// Whether the kernel sent it, which it does to all processes of a terminal's job at once.
+    pub(crate) by_kernel: bool,
+}
+
+/// Signals that are kept back until they are asked for, in this thread and those that it starts.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    kept: sigset_t,
+    before: sigset_t,
+}
+
+impl Signals {
+    /// Keeps signals back from now on.
+    pub(crate) fn keep(numbers: impl IntoIterator<Item = c_int>) -> Self {
+        let (kept, mut before) = (set_of(numbers), set_of([]));
+        // SAFETY: two valid sets; the call cannot fail with them.
+        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const kept, &raw mut before) };
+        Self { kept, before }
+    }
+
+    /// Waits for a signal.
+    pub(crate) fn next(&self) -> Arrived {
+        loop {
+            if let Some(arrived) = self.wait(None) {
+                return arrived;
+            }
+        }
+    }
+
+    /// Waits for a signal, but not longer than this.
+    pub(crate) fn within(&self, time: Duration) -> Option<Arrived> {
+        self.wait(Some(libc::timespec {
+            tv_sec: libc::time_t::try_from(time.as_secs()).unwrap_or(libc::time_t::MAX),
+            tv_nsec: libc::c_long::from(time.subsec_nanos().cast_signed()),
+        }))
+    }
+
+    fn wait(&self, time: Option<libc::timespec>) -> Option<Arrived> {
+        let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
+        let time = time.as_ref().map_or(ptr::null(), ptr::from_ref);
+        // SAFETY: a valid set, room for the answer, and a valid time or none.
+        let number = unsafe { libc::sigtimedwait(&raw const self.kept, info.as_mut_ptr(), time) };
+        // SAFETY: all zeroes is a valid value too.
+        let info = unsafe { info.assume_init() };
+        (number > 0).then_some(Arrived { number, by_kernel: info.si_code > 0 })
+    }
+
+    /// Starts a program that finds its signals as this process found them.
+    pub(crate) fn spawn(&self, command: &mut Command) -> io::Result<Child> {
+        let before = self.before;
+        let restore = move || {
+            // SAFETY: a valid set; may be called between fork and exec.
+            let status =
+                unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) };
+            if status == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(status)) }
+        };
+        // SAFETY: the closure calls one function, which is allowed between fork and exec.
+        unsafe { command.pre_exec(restore) };
+        command.spawn()
+    }
+}
+
+fn set_of(numbers: impl IntoIterator<Item = c_int>) -> sigset_t {
+    let mut set = MaybeUninit::<sigset_t>::zeroed();
+    // SAFETY: room for a set.
+    unsafe { libc::sigemptyset(set.as_mut_ptr()) };
+    // SAFETY: the call above made it a set.
+    let mut set = unsafe { set.assume_init() };
+    for number in numbers {
+        // SAFETY: a valid set; a number that is no signal is refused.
+        unsafe { libc::sigaddset(&raw mut set, number) };
+    }
+    set
+}
+
+/// Sends a signal to a child that was not waited for yet, so that its number is still its own.
+pub(crate) fn send(child: &Child, signal: c_int) {
+    if let Ok(number) = libc::pid_t::try_from(child.id()) {
+        // SAFETY: a plain call; the worst is that the process is not there.
+        unsafe { libc::kill(number, signal) };
+    }
+}
+
+/// Lets children be waited for, even if whoever started us had them forgotten at once.
+pub(crate) fn remember_children() {
+    // SAFETY: the default disposition of a signal that is ignored by default.
+    unsafe { libc::signal(SIGCHLD, libc::SIG_DFL) };
+}
+
+/// Stops this process until somebody lets it go on.
+pub(crate) fn stop() {
+    // SAFETY: a plain call.
+    unsafe { libc::raise(SIGSTOP) };
+}
+
+/// Ends this process as the signal would have, without a memory dump of its own. Where that is not possible
+/// (process 1 of a container), the exit code that shells give for it.
+pub(crate) fn die_by(signal: c_int) -> u8 {
+    let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: a valid limit.
+    unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const none) };
+    // SAFETY: the default disposition; refused for signals that have no other.
+    unsafe { libc::signal(signal, libc::SIG_DFL) };
+    let set = set_of([signal]);
+    // SAFETY: a valid set.
+    unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, ptr::null_mut()) };
+    // SAFETY: a plain call.
+    unsafe { libc::raise(signal) };
+    u8::try_from(signal.saturating_add(128)).unwrap_or(u8::MAX)
+}
+
+/// Locks a byte of a file through this opening of it, without waiting. `false`: another opening has it.
+pub(crate) fn lock_byte(file: &File, offset: usize) -> io::Result<bool> {
+    let lock = libc::flock {
+        l_type: c_short::try_from(libc::F_WRLCK).unwrap_or(c_short::MAX),
+        l_whence: c_short::try_from(libc::SEEK_SET).unwrap_or(c_short::MAX),
+        l_start: libc::off_t::try_from(offset).unwrap_or(libc::off_t::MAX),
+        l_len: 1,
+        l_pid: 0,
+    };
+    // SAFETY: the descriptor is open and the call only reads `lock`.
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) } != -1 {
+        return Ok(true);
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::EAGAIN | libc::EACCES) => Ok(false),
+        _ => Err(error),
+    }
+}

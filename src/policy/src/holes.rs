@@ -1,0 +1,209 @@
+//! Where inside a pool is there room for an allocation, so that the pool need not grow?
+//!
+//! Learned from what the driver does: what was allocated and freed again is free, and so is the rest of a piece
+//! that the pool took from its device for an allocation. What was not seen is taken for occupied. A block that was
+//! freed in the order of a stream is free for that stream at once, for others once the driver has counted it.
+//!
+//! The model rests on allocations being laid at the start of a hole or piece. An allocation that made the pool grow
+//! although a hole was known shows that it does not hold; from then on nothing is known.
+
+use std::collections::BTreeMap;
+
+/// What a pool aligns its allocations to, at least.
+pub const ALIGNMENT: u64 = 512;
+
+/// For whom a hole is free.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FreeFor {
+    /// Work of this stream.
+    Stream(usize),
+    /// Anybody.
+    All,
+}
+
+/// Ranges of a pool that are known to be free.
+#[derive(Debug, Default)]
+pub struct Holes {
+    /// By start: end, and for whom.
+    known: BTreeMap<u64, (u64, FreeFor)>,
+    is_wrong: bool,
+}
+
+impl Holes {
+    /// How many allocations of `size` bytes surely fit for this stream.
+    #[must_use]
+    pub fn room(&self, size: u64, stream: usize) -> u64 {
+        let open = |free: &FreeFor| matches!(free, FreeFor::All) || *free == FreeFor::Stream(stream);
+        let fits = |(start, (end, free)): (&u64, &(u64, FreeFor))| {
+            if open(free) { end.saturating_sub(*start).checked_div(size).unwrap_or(0) } else { 0 }
+        };
+        self.known.iter().map(fits).fold(0, u64::saturating_add)
+    }
+
+    /// A block was freed.
+    pub fn add(&mut self, start: u64, bytes: u64, free: FreeFor) {
+        if self.is_wrong {
+            return;
+        }
+        let (mut start, mut end) = (start, start.saturating_add(bytes));
+        if let Some((before, (at, same))) =
+            self.known.range(..start).next_back().map(|(key, hole)| (*key, *hole))
+            && at == start
+            && same == free
+        {
+            start = before;
+        }
+        if let Some((after, same)) = self.known.get(&end).copied()
+            && same == free
+        {
+            self.known.remove(&end);
+            end = after;
+        }
+        self.known.insert(start, (end, free));
+    }
+
+    /// A block was allocated. `growth` is by how much the pool grew for it, where that is known.
+    pub fn allocated(&mut self, start: u64, bytes: u64, growth: u64) {
+        let end = start.saturating_add(bytes);
+        let hole = self.known.range(..=start).next_back().map(|(key, hole)| (*key, *hole));
+        match hole.filter(|(_, (until, _))| end <= *until) {
+            Some((from, (until, free))) => {
+                self.known.remove(&from);
+                if from < start {
+                    self.known.insert(from, (start, free));
+                }
+                if end < until {
+                    self.known.insert(end, (until, free));
+                }
+            }
+            None if growth > bytes => self.add(end, growth.saturating_sub(bytes), FreeFor::All),
+            None => {}
+        }
+    }
+
+    /// The driver has counted all that was freed: every hole is free for everybody.
+    pub fn settle(&mut self) {
+        if self.known.values().all(|(_, free)| *free == FreeFor::All) {
+            return;
+        }
+        for (start, (end, _)) in core::mem::take(&mut self.known) {
+            self.add(start, end.saturating_sub(start), FreeFor::All);
+        }
+    }
+
+    /// The pool gave memory back, nobody knows which.
+    pub fn forget(&mut self) {
+        self.known.clear();
+    }
+
+    /// The pool grew although a hole was known.
+    pub fn refute(&mut self) {
+        self.known.clear();
+        self.is_wrong = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const PIECE: u64 = 32 << 20;
+    const UNIT: u64 = 64 << 10;
+
+    /// A pool of pieces in which the first hole that is large enough is used, from its start.
+    #[derive(Debug, Default)]
+    struct FirstFit {
+        pieces: u64,
+        live: BTreeMap<u64, u64>,
+    }
+
+    impl FirstFit {
+        fn allocate(&mut self, bytes: u64) -> (u64, u64) {
+            if let Some(start) = self.hole(bytes) {
+                self.live.insert(start, bytes);
+                return (start, 0);
+            }
+            let growth = bytes.next_multiple_of(PIECE);
+            // Pieces are apart, as mappings of the driver's are.
+            let start = 1 << 40 | self.pieces << 33;
+            self.pieces += growth / PIECE;
+            self.live.insert(start, bytes);
+            (start, growth)
+        }
+
+        fn hole(&self, bytes: u64) -> Option<u64> {
+            let starts = (0..self.pieces).map(|piece| 1 << 40 | piece << 33);
+            starts.into_iter().find_map(|piece| {
+                let mut at = piece;
+                for (start, length) in self.live.range(piece..piece + PIECE) {
+                    if start - at >= bytes {
+                        return Some(at);
+                    }
+                    at = start + length;
+                }
+                (piece + PIECE - at >= bytes).then_some(at)
+            })
+        }
+    }
+
+    #[test]
+    fn the_rest_of_a_new_piece_is_free() {
+        let mut holes = Holes::default();
+        holes.allocated(0, UNIT, PIECE);
+        assert_eq!(holes.room(UNIT, 1), PIECE / UNIT - 1);
+        assert_eq!(holes.room(PIECE, 1), 0);
+    }
+
+    #[test]
+    fn what_a_stream_freed_is_free_for_it_alone_until_the_driver_has_counted_it() {
+        let mut holes = Holes::default();
+        holes.add(0, UNIT, FreeFor::Stream(1));
+        assert_eq!((holes.room(UNIT, 1), holes.room(UNIT, 2)), (1, 0));
+        holes.settle();
+        assert_eq!((holes.room(UNIT, 1), holes.room(UNIT, 2)), (1, 1));
+    }
+
+    #[test]
+    fn holes_side_by_side_become_one() {
+        let mut holes = Holes::default();
+        for block in [0, 2, 1] {
+            holes.add(block * UNIT, UNIT, FreeFor::All);
+        }
+        assert_eq!(holes.room(3 * UNIT, 1), 1);
+    }
+
+    #[test]
+    fn a_model_that_was_refuted_knows_nothing_any_more() {
+        let mut holes = Holes::default();
+        holes.allocated(0, UNIT, PIECE);
+        holes.refute();
+        holes.add(0, UNIT, FreeFor::All);
+        assert_eq!(holes.room(UNIT, 1), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn a_pool_does_not_grow_for_what_the_model_has_room_for(
+            steps in prop::collection::vec((1_u64..200, any::<prop::sample::Index>(), any::<bool>()), 1..400)
+        ) {
+            let (mut pool, mut holes) = (FirstFit::default(), Holes::default());
+            for (units, which, frees) in steps {
+                let bytes = units * ALIGNMENT * 97;
+                if frees && !pool.live.is_empty() {
+                    let keys: Vec<u64> = pool.live.keys().copied().collect();
+                    let start = *which.get(&keys);
+                    let length = pool.live.remove(&start).unwrap();
+                    holes.add(start, length, FreeFor::All);
+                    continue;
+                }
+                let promised = holes.room(bytes, 1) > 0;
+                let (start, growth) = pool.allocate(bytes);
+                prop_assert!(!promised || growth == 0);
+                // The model of a first-fit pool that was seen from its start knows every hole.
+                prop_assert!(promised || growth > 0);
+                holes.allocated(start, bytes, growth);
+            }
+        }
+    }
+}

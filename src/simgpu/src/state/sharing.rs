@@ -1,0 +1,83 @@
+//! Who pays for memory that several processes use?
+//!
+//! The process that made it, for as long as it uses it; after that one of those that still do. The memory is
+//! there until nobody uses it.
+
+use super::{Export, Kind, PROCESSES, State};
+
+impl Export {
+    fn place(slot: usize) -> (usize, u64) {
+        (slot / 64, 1 << (slot % 64))
+    }
+
+    fn set(&mut self, slot: usize, uses: bool) {
+        let (word, bit) = Self::place(slot);
+        if let Some(word) = self.users.get_mut(word) {
+            *word = if uses { *word | bit } else { *word & !bit };
+        }
+    }
+
+    fn uses(&self, slot: usize) -> bool {
+        let (word, bit) = Self::place(slot);
+        self.users.get(word).is_some_and(|word| word & bit != 0)
+    }
+}
+
+impl State {
+    /// Notes that a process lets others use memory that it is charged for. None where there is no room.
+    pub fn export(&mut self, slot: usize, device: usize, bytes: u64) -> Option<u64> {
+        let number = self.exported + 1;
+        let free = self.exports.iter_mut().find(|export| export.number == 0)?;
+        let (device, owner) = (u32::try_from(device).ok()?, u32::try_from(slot).ok()?);
+        *free = Export { bytes, device, owner, ..Export::default() };
+        free.set(slot, true);
+        free.number = number;
+        self.exported = number;
+        Some(number)
+    }
+
+    fn shared(&mut self, number: u64) -> Option<&mut Export> {
+        self.exports.iter_mut().find(|export| export.number == number && number != 0)
+    }
+
+    /// Notes that a process uses memory of another. False where it is gone.
+    pub fn import(&mut self, slot: usize, number: u64) -> bool {
+        self.shared(number).is_some_and(|export| {
+            export.set(slot, true);
+            true
+        })
+    }
+
+    /// A process uses shared memory no more. The last to do so ends it; the one that pays hands the charge on.
+    pub fn leave(&mut self, slot: usize, number: u64) {
+        let Some(export) = self.shared(number) else { return };
+        export.set(slot, false);
+        let (owner, device, bytes) = (export.owner as usize, export.device as usize, export.bytes);
+        let heir = (0..PROCESSES).find(|other| export.uses(*other));
+        match heir {
+            None => export.number = 0,
+            Some(heir) => export.owner = u32::try_from(heir).unwrap_or(0),
+        }
+        if owner == slot {
+            self.refund(owner, device, Kind::Vmm, bytes);
+            self.uncount(owner, device);
+            if let Some(heir) = heir {
+                // What was just given back is there to be taken.
+                let _ = self.charge(heir, device, Kind::Vmm, bytes);
+                if let Some(usage) = self.usage(heir, device) {
+                    usage.live = usage.live.saturating_add(1);
+                }
+            }
+        }
+    }
+
+    /// Everything that a dead process shared, before its words are zeroed.
+    pub fn leave_all(&mut self, slot: usize) {
+        for index in 0..self.exports.len() {
+            let export = self.exports.get(index).filter(|export| export.number != 0 && export.uses(slot));
+            if let Some(number) = export.map(|export| export.number) {
+                self.leave(slot, number);
+            }
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Are the sums in the file exact, whoever dies when?
+
+use std::path::PathBuf;
+
+use super::file::{Locked, Shared};
+use super::ledger::Full;
+use super::roster::Newcomer;
+use super::settings::Settings;
+use super::{Kind, life};
+
+const SETTINGS: Settings = Settings { devices: 2, memory: [1000; super::DEVICES], ..Settings::DEFAULT };
+
+struct File(PathBuf);
+
+impl File {
+    fn new(name: &str) -> Self {
+        Self(std::env::temp_dir().join(format!("simgpu-test-{}-{name}", std::process::id())))
+    }
+
+    fn open(&self) -> Shared {
+        Shared::open(&self.0, &SETTINGS).unwrap()
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// A process that lives for as long as nobody looks.
+fn join(state: &mut Locked<'_>, group: &str) -> usize {
+    let newcomer = Newcomer { pid: 1, name: b"test", group: group.as_bytes() };
+    let slot = state.claim(&newcomer).unwrap();
+    state.processes[slot].life = life::LIVE;
+    slot
+}
+
+#[test]
+fn what_does_not_fit_is_refused_and_changes_nothing() {
+    let file = File::new("refused");
+    let shared = file.open();
+    let mut state = shared.lock();
+    let slot = join(&mut state, "");
+    assert_eq!(state.charge(slot, 0, Kind::Linear, 600), Ok(()));
+    assert_eq!(state.charge(slot, 0, Kind::Vmm, 401), Err(Full));
+    assert_eq!((state.levels[0].held, state.levels[0].peak, state.free(0)), (600, 600, 400));
+    assert_eq!(state.charge(slot, 0, Kind::Vmm, 400), Ok(()));
+    assert_eq!(state.charge(slot, 1, Kind::Vmm, 1000), Ok(()));
+    assert_eq!(state.charge(slot, 2, Kind::Vmm, 1), Err(Full), "there is no such device");
+}
+
+#[test]
+fn a_refund_never_gives_back_more_than_is_held() {
+    let file = File::new("refund");
+    let shared = file.open();
+    let mut state = shared.lock();
+    let (one, other) = (join(&mut state, ""), join(&mut state, ""));
+    assert_eq!(state.charge(one, 0, Kind::Pool, 100), Ok(()));
+    assert_eq!(state.charge(other, 0, Kind::Pool, 50), Ok(()));
+    state.refund(one, 0, Kind::Pool, 500);
+    assert_eq!(state.levels[0].held, 50);
+}
+
+#[test]
+fn the_peak_of_a_group_is_of_the_sum_at_one_instant() {
+    let file = File::new("peak");
+    let shared = file.open();
+    let mut state = shared.lock();
+    let (one, other, foreign) = (join(&mut state, "a"), join(&mut state, "a"), join(&mut state, "b"));
+    for (slot, bytes) in [(one, 300), (foreign, 100), (other, 200)] {
+        assert_eq!(state.charge(slot, 0, Kind::Linear, bytes), Ok(()));
+    }
+    state.refund(one, 0, Kind::Linear, 300);
+    assert_eq!(state.charge(other, 0, Kind::Linear, 250), Ok(()));
+    let group = state.processes[one].group as usize;
+    assert_eq!((state.groups[group].levels[0].held, state.groups[group].levels[0].peak), (450, 500));
+}
+
+#[test]
+fn a_death_that_holds_the_lock_is_repaired_by_whoever_comes_next() {
+    let file = File::new("takeover");
+    let shared = file.open();
+    let slot = join(&mut shared.lock(), "a");
+    assert_eq!(shared.lock().charge(slot, 0, Kind::Linear, 100), Ok(()));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut state = shared.lock();
+            // Half of a charge: the process's word, not yet the totals.
+            state.processes[slot].usage[0].held[0] += 50;
+            state.levels[0].held += 7;
+            core::mem::forget(state);
+        });
+    });
+    let state = shared.lock();
+    assert_eq!(state.takeovers, 1);
+    let group = state.processes[slot].group as usize;
+    assert_eq!((state.levels[0].held, state.groups[group].levels[0].held), (150, 150));
+}
+
+#[test]
+fn the_dead_hold_nothing_and_are_remembered_until_their_place_is_needed() {
+    let file = File::new("dead");
+    let shared = file.open();
+    let mut state = shared.lock();
+    let first = join(&mut state, "");
+    assert_eq!(state.charge(first, 0, Kind::Array, 100), Ok(()));
+    state.purge(None);
+    assert_eq!((state.processes[first].life, state.levels[0].held), (life::DEAD, 0));
+    assert_eq!(state.processes[first].usage[0].peak, 100);
+    for _ in 1..super::PROCESSES {
+        let slot = join(&mut state, "");
+        assert_ne!(slot, first);
+    }
+    assert_eq!(join(&mut state, ""), first, "the place of the first that died is taken again");
+    assert_eq!(state.processes[first].usage[0].peak, 0);
+}
+
+#[test]
+fn shared_memory_is_charged_to_one_of_its_users_until_the_last_is_gone() {
+    let file = File::new("shared");
+    let shared = file.open();
+    let mut state = shared.lock();
+    let (maker, user) = (join(&mut state, ""), join(&mut state, ""));
+    assert_eq!(state.charge(maker, 0, Kind::Vmm, 100), Ok(()));
+    let number = state.export(maker, 0, 100).unwrap();
+    assert!(state.import(user, number));
+    state.leave(maker, number);
+    let held = |state: &Locked<'_>| [maker, user].map(|slot| state.processes[slot].usage[0].total());
+    assert_eq!((held(&state), state.levels[0].held, state.levels[0].peak), ([0, 100], 100, 100));
+    state.leave_all(user);
+    assert_eq!((held(&state), state.levels[0].held), ([0, 0], 0));
+    assert!(!state.import(maker, number), "it is gone");
+}
+
+#[test]
+fn a_file_of_another_version_is_made_anew() {
+    let file = File::new("version");
+    std::fs::write(&file.0, b"something else").unwrap();
+    assert!(Shared::open_existing(&file.0).is_err());
+    assert_eq!(file.open().lock().settings, SETTINGS);
+    file.open().lock().version += 1;
+    assert_eq!(file.open().lock().version, super::VERSION);
+}

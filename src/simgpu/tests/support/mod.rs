@@ -1,0 +1,127 @@
+//! How are C programs built and run on the simulated GPU, each with a state file of its own?
+#![allow(
+    clippy::disallowed_types,
+    clippy::print_stdout,
+    clippy::expect_used,
+    clippy::panic,
+    unreachable_pub,
+    missing_debug_implementations,
+    dead_code,
+    reason = "tests: they count, say what they skip, and use what they need of this"
+)]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Where the simulated libraries are: `GPUSLICE_SIMGPU`, or `simgpu` in the target folder.
+fn libraries() -> PathBuf {
+    let named = std::env::var_os("GPUSLICE_SIMGPU").map(PathBuf::from);
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("it lies in the target folder");
+    let folder = named.unwrap_or_else(|| target.join("simgpu"));
+    let there = folder.join("libcuda.so.1").exists();
+    assert!(there, "there is no libcuda.so.1 in {}: run ci/stage.sh", folder.display());
+    folder
+}
+
+/// All programs, compiled; none where there is no compiler.
+fn programs() -> Option<&'static Path> {
+    static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
+    BUILT.get_or_init(build).as_deref()
+}
+
+fn build() -> Option<PathBuf> {
+    let number = std::process::id();
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("programs-{number}"));
+    std::fs::create_dir_all(&folder).expect("the target folder can be written to");
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
+    for entry in std::fs::read_dir(sources).expect("the programs are there") {
+        let source = entry.expect("it can be read").path();
+        if source.extension().is_none_or(|extension| extension != "c") {
+            continue;
+        }
+        let program = folder.join(source.file_stem().expect("it has a name"));
+        let mut compiler = Command::new("cc");
+        compiler.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(program).arg(&source);
+        compiler.arg(format!("-L{}", libraries().display())).args(["-lcuda", "-ldl", "-pthread"]);
+        match compiler.status() {
+            Ok(status) => assert!(status.success(), "{} does not compile", source.display()),
+            Err(error) => {
+                println!("SKIP programs on the simulated GPU: no C compiler ({error})");
+                return None;
+            }
+        }
+    }
+    Some(folder)
+}
+
+/// A simulated machine of its own.
+pub struct Machine {
+    state: PathBuf,
+    settings: Vec<(String, String)>,
+}
+
+impl Machine {
+    /// A machine with these settings (names without `SIMGPU_`). None where programs cannot be built.
+    pub fn new(settings: &[(&str, &str)]) -> Option<Self> {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        programs()?;
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let name = format!("state-{}-{number}", std::process::id());
+        let state = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let settings = settings.iter().map(|(name, value)| (format!("SIMGPU_{name}"), (*value).to_owned()));
+        Some(Self { state, settings: settings.collect() })
+    }
+
+    /// A program, to be run with arguments and further variables.
+    pub fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(programs().expect("they were built").join(program));
+        command.env("LD_LIBRARY_PATH", libraries()).env("SIMGPU_STATE", &self.state);
+        command.envs(self.settings.iter().map(|(name, value)| (name, value)));
+        command.env_remove("LD_PRELOAD").env_remove("CUDA_VISIBLE_DEVICES");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        command
+    }
+
+    /// Runs a program to its end, which must be good.
+    pub fn passes(&self, program: &str) {
+        let output = self.command(program).stderr(Stdio::piped()).output().expect("it can be started");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{program}: {} {said}", output.status);
+    }
+
+    /// The ground truth, or what a reader was asked to do.
+    pub fn truth(&self, arguments: &[&str]) -> String {
+        let mut reader = Command::new(env!("CARGO_BIN_EXE_simgpu-truth"));
+        let Output { stdout, stderr, .. } =
+            reader.arg("--state").arg(&self.state).args(arguments).output().expect("it can be started");
+        assert!(stderr.is_empty(), "{}", String::from_utf8_lossy(&stderr));
+        String::from_utf8_lossy(&stdout).into_owned()
+    }
+
+    /// Whether anybody has made the machine's state file.
+    pub fn is_there(&self) -> bool {
+        self.state.exists()
+    }
+
+    /// A number of the truth: the first after `from` and then after `name`.
+    pub fn number(&self, from: &str, name: &str) -> u64 {
+        let truth = self.truth(&[]);
+        let rest = truth.split_once(from).and_then(|(_, rest)| rest.split_once(&format!("\"{name}\":")));
+        let digits: String =
+            rest.map(|(_, rest)| rest.chars().take_while(char::is_ascii_digit).collect()).unwrap_or_default();
+        digits.parse().unwrap_or_else(|_| panic!("no {name} after {from} in {truth}"))
+    }
+
+    /// Bytes that all processes hold of the first device.
+    pub fn held(&self) -> u64 {
+        self.number("\"devices\"", "held")
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.state);
+    }
+}

@@ -1,0 +1,171 @@
+//! Is what we export exactly the table, and does the table know everything that drivers export?
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
+
+mod support;
+
+use gpuslice_driver::{Api, symbols, table};
+use object::read::elf::{Dyn, ElfFile64};
+use object::{Endianness, Object, ObjectSymbol, elf};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+use support::{artefacts, skip};
+
+fn read(path: &Path) -> Vec<u8> {
+    std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Names that an object offers to others.
+fn exports(path: &Path) -> BTreeSet<String> {
+    let bytes = read(path);
+    let file = object::File::parse(&*bytes).expect("a shared object");
+    let offered = file.dynamic_symbols().filter(|symbol| symbol.is_definition() && !symbol.is_local());
+    offered.map(|symbol| symbol.name().expect("names are text").to_owned()).collect()
+}
+
+/// Objects that an object cannot be loaded without.
+fn needed(path: &Path) -> Vec<String> {
+    let bytes = read(path);
+    let file = ElfFile64::<Endianness>::parse(&*bytes).expect("a 64-bit shared object");
+    let (endian, sections) = (file.endian(), file.elf_section_table());
+    let (entries, strings) = sections.dynamic(endian, &*bytes).expect("readable").expect("a dynamic section");
+    let strings = sections.strings(endian, &*bytes, strings).expect("strings of the dynamic section");
+    let wanted = entries.iter().filter(|entry| entry.tag32(endian) == Some(elf::DT_NEEDED));
+    wanted
+        .map(|entry| String::from_utf8_lossy(entry.string(endian, strings).expect("a name")).into_owned())
+        .collect()
+}
+
+/// Names of the driver API or of NVML that neither the table nor the list of exceptions knows.
+fn unknown(names: &BTreeSet<String>) -> Vec<&String> {
+    let known: BTreeSet<_> = table::ALL.iter().map(|symbol| symbol.name()).collect();
+    let excepted =
+        |name: &str| symbols::NOT_EXPORTED.iter().any(|(prefix, _reason)| name.starts_with(prefix));
+    names
+        .iter()
+        .filter(|name| name.starts_with("cu") || name.starts_with("nvml"))
+        .filter(|name| !known.contains(name.as_str()) && !excepted(name))
+        .collect()
+}
+
+#[test]
+fn the_library_exports_the_table_and_the_two_look_ups_and_nothing_else() {
+    let mut expected: BTreeSet<String> = table::ALL.iter().map(|symbol| symbol.name().to_owned()).collect();
+    expected.extend(["dlsym".to_owned(), "dlvsym".to_owned()]);
+    let exported = exports(&artefacts::library());
+    let missing: Vec<_> = expected.difference(&exported).collect();
+    let surplus: Vec<_> = exported.difference(&expected).collect();
+    assert!(missing.is_empty() && surplus.is_empty(), "missing {missing:?}, surplus {surplus:?}");
+}
+
+#[test]
+fn the_library_needs_the_c_library_and_its_companions_only() {
+    let companions = ["libc.so.6", "libgcc_s.so.1", "ld-linux-x86-64.so.2", "libdl.so.2", "libpthread.so.0"];
+    let needed = needed(&artefacts::library());
+    assert!(needed.iter().all(|name| companions.contains(&name.as_str())), "{needed:?}");
+}
+
+#[test]
+fn every_export_of_a_real_driver_is_in_the_table() {
+    let drivers = artefacts::real_drivers();
+    if drivers.is_empty() {
+        skip("exports of real drivers: none in GPUSLICE_DRIVERS or build/drivers; run ci/drivers.sh");
+    }
+    for (series, driver) in drivers {
+        for (library, least) in [("libcuda.so.1", 500), ("libnvidia-ml.so.1", 200)] {
+            let path = driver.join(library);
+            if !path.exists() {
+                skip(&format!("exports of {library} of {series}: not there"));
+                continue;
+            }
+            let names = exports(&path);
+            assert!(names.len() > least, "{series} {library}: {} exports", names.len());
+            let unknown = unknown(&names);
+            assert!(unknown.is_empty(), "{series} {library}: not in the table: {unknown:?}");
+        }
+    }
+}
+
+/// Functions that a header declares, under each of the macros that change what it declares.
+fn declared(header: &Path, macros: &[&str], result: &str) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for definition in macros {
+        let output = Command::new("cc").args(["-E", "-P", definition]).arg(header).output().expect("cc runs");
+        let text = String::from_utf8_lossy(&output.stdout).replace('\n', " ");
+        for part in text.split(result).skip(1) {
+            let Some((name, _parameters)) = part.split_once('(') else { continue };
+            let name = name.trim();
+            if !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+                names.insert(name.to_owned());
+            }
+        }
+    }
+    names
+}
+
+/// What `cuda.h` declares; `nvml.h` likewise.
+fn header_names(headers: &Path) -> (BTreeSet<String>, BTreeSet<String>) {
+    let modes = ["-DPLAIN", "-D__CUDA_API_VERSION_INTERNAL", "-DCUDA_API_PER_THREAD_DEFAULT_STREAM"];
+    let mut cuda = declared(&headers.join("cuda.h"), &modes, "CUresult ");
+    // Defined in the header itself; no library exports it.
+    cuda.remove("cuGetProcAddress_v2_ptsz");
+    let modes = ["-DPLAIN", "-DNVML_NO_UNVERSIONED_FUNC_DEFS"];
+    let mut nvml = declared(&headers.join("nvml.h"), &modes, "nvmlReturn_t ");
+    nvml.extend(declared(&headers.join("nvml.h"), &modes, "const char* "));
+    nvml.retain(|name| name.starts_with("nvml"));
+    (cuda, nvml)
+}
+
+#[test]
+fn every_function_that_a_header_declares_is_in_the_table() {
+    let Some(headers) = artefacts::headers() else {
+        return skip(
+            "functions of NVIDIA's headers: not in GPUSLICE_HEADERS or build/headers; run ci/headers.sh",
+        );
+    };
+    let (cuda, nvml) = header_names(&headers);
+    assert!(cuda.len() > 600 && nvml.len() > 350, "{} and {} functions", cuda.len(), nvml.len());
+    for names in [cuda, nvml] {
+        let unknown = unknown(&names);
+        assert!(unknown.is_empty(), "not in the table: {unknown:?}");
+    }
+}
+
+#[test]
+fn every_name_of_the_table_comes_from_a_driver_or_a_header() {
+    let drivers = artefacts::real_drivers();
+    let Some(headers) = artefacts::headers().filter(|_| drivers.len() > 4) else {
+        return skip(
+            "where the table's names come from: needs all drivers and headers; run ci/drivers.sh, ci/headers.sh",
+        );
+    };
+    let (mut names, nvml) = header_names(&headers);
+    names.extend(nvml);
+    for (_series, driver) in drivers {
+        names.extend(exports(&driver.join("libcuda.so.1")));
+        names.extend(exports(&driver.join("libnvidia-ml.so.1")));
+    }
+    // These need headers of other libraries, so they are searched as text.
+    let texts =
+        ["cudaEGL.h", "cudaGL.h", "cudaVDPAU.h"].map(|name| std::fs::read_to_string(headers.join(name)));
+    let in_text = |name: &str| texts.iter().flatten().any(|text| text.contains(&format!(" {name}(")));
+    let known = |name: &str| names.contains(name) || in_text(name);
+    let invented: Vec<_> = table::ALL.iter().filter(|symbol| !known(symbol.name())).collect();
+    assert!(invented.is_empty(), "nobody else knows {invented:?}");
+}
+
+#[test]
+fn both_libraries_of_the_simulated_driver_offer_the_table_and_nothing_else() {
+    for (library, api) in [("libcuda.so.1", Api::Cuda), ("libnvidia-ml.so.1", Api::Nvml)] {
+        let exported = exports(&artefacts::simulated_driver().join(library));
+        let known = support::table::names(api);
+        let surplus: Vec<_> = exported
+            .iter()
+            .filter(|name| name.starts_with("cu") || name.starts_with("nvml") || name.starts_with("dl"))
+            .filter(|name| {
+                !known.contains(name.as_str()) && gpuslice_driver::Symbol::find(name.as_bytes()).is_none()
+            })
+            .collect();
+        assert!(surplus.is_empty(), "{library} offers {surplus:?}");
+    }
+}

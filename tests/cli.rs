@@ -1,0 +1,399 @@
+//! Does the command line do what its help says, as seen from outside?
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
+
+mod support;
+
+use gpuslice_region::{Device, DeviceRequest, Limits, Member, Trust, Uuid};
+use serde_json::Value;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use support::artefacts;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_gpuslice");
+const GIB: u64 = 1 << 30;
+
+/// How a command ended, and what it said.
+#[derive(Debug)]
+struct Ended {
+    status: ExitStatus,
+    out: String,
+    err: String,
+}
+
+impl Ended {
+    #[track_caller]
+    fn code(self, code: i32) -> Self {
+        assert_eq!(self.status.code(), Some(code), "{self:?}");
+        self
+    }
+
+    #[track_caller]
+    fn says(self, words: &str) -> Self {
+        assert!(self.out.contains(words), "{words} is missing in {self:?}");
+        self
+    }
+
+    /// A failure that is told as all of them are.
+    #[track_caller]
+    fn complains(self, words: &str) -> Self {
+        assert!(
+            self.err.starts_with("gpuslice: ") && self.err.contains(words),
+            "{words} is missing in {self:?}"
+        );
+        self
+    }
+}
+
+/// `gpuslice`, with nothing around it but what belongs to it.
+fn gpuslice(arguments: &[&str]) -> Command {
+    let mut command = Command::new(PROGRAM);
+    command.args(arguments).env_clear().env("PATH", "/usr/bin:/bin").stdin(Stdio::null());
+    command.env("GPUSLICE_LIB", artefacts::library());
+    command.env("GPUSLICE_SIMGPU", artefacts::simulated_driver());
+    command.env("GPUSLICE_TRUTH", artefacts::truth_reader());
+    command
+}
+
+fn end(command: &mut Command) -> Ended {
+    let output = command.output().expect("gpuslice can be started");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ended { status: output.status, out: text(&output.stdout), err: text(&output.stderr) }
+}
+
+fn ask(arguments: &[&str]) -> Ended {
+    end(&mut gpuslice(arguments))
+}
+
+fn json(arguments: &[&str]) -> Value {
+    serde_json::from_str(&ask(arguments).code(0).out).expect("this is JSON")
+}
+
+/// Like no other test's and no other run's.
+fn name(of: &str) -> String {
+    format!("test-{}-{of}", std::process::id())
+}
+
+/// The region of a slice of that name. Removed when dropped, if it is still there.
+struct RegionFile(PathBuf);
+
+impl RegionFile {
+    fn of(name: &str) -> Self {
+        let user = std::fs::metadata("/proc/self").expect("there is /proc").uid();
+        Self(format!("/dev/shm/gpuslice-{user}-run-{name}").into())
+    }
+}
+
+impl Drop for RegionFile {
+    fn drop(&mut self) {
+        let _gone = std::fs::remove_file(&self.0);
+    }
+}
+
+/// A slice of which this process is a member: 8 GiB of 16 on one device, no limit on another.
+struct OwnSlice {
+    member: Member,
+    name: String,
+    _region: RegionFile,
+}
+
+impl OwnSlice {
+    fn join(of: &str) -> Self {
+        let name = name(of);
+        let region = RegionFile::of(&name);
+        let limits = Limits { memory: Some(8 * GIB), cores_permille: 1000 };
+        let wanted = [
+            DeviceRequest { uuid: Uuid([0x11; 16]), total: 16 * GIB, limits },
+            DeviceRequest { uuid: Uuid([0x22; 16]), total: 16 * GIB, limits: Limits::NONE },
+        ];
+        let (member, _) =
+            Member::join(&region.0, Trust::OwnerOnly, &wanted).expect("the slice can be joined");
+        Self { member, name, _region: region }
+    }
+
+    fn device(&self, number: u8) -> Device {
+        self.member.device(&Uuid([number; 16])).expect("the slice has the device")
+    }
+
+    fn limit(&self, number: u8) -> Option<u64> {
+        self.member.limits(self.device(number)).memory
+    }
+}
+
+/// A program that allocates in a slice on the simulated GPU until its standard input ends.
+struct Running {
+    child: Child,
+    out: BufReader<ChildStdout>,
+    _folder: tempfile::TempDir,
+}
+
+impl Running {
+    fn start(arguments: &[&str]) -> Self {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let mut child = gpuslice(arguments)
+            .args(["--", PROGRAM, "demo-worker", "--seed", "1"])
+            .env("LD_LIBRARY_PATH", artefacts::simulated_driver())
+            .env("SIMGPU_STATE", folder.path().join("state"))
+            .env("SIMGPU_CONTEXT_BYTES", "0")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("gpuslice can be started");
+        let mut out = BufReader::new(child.stdout.take().expect("it is piped"));
+        let mut line = String::new();
+        out.read_line(&mut line).expect("it is text");
+        assert!(line.contains(' '), "the program does not work: {:?}", child.wait_with_output());
+        Self { child, out, _folder: folder }
+    }
+
+    fn finish(mut self) -> Ended {
+        drop(self.child.stdin.take());
+        let (mut out, mut err) = (String::new(), String::new());
+        self.out.read_to_string(&mut out).expect("it is text");
+        self.child.stderr.take().expect("it is piped").read_to_string(&mut err).expect("it is text");
+        Ended { status: self.child.wait().expect("it is our child"), out, err }
+    }
+}
+
+fn start(mut command: Command) -> (Child, BufReader<ChildStdout>) {
+    let mut child = command.stdout(Stdio::piped()).spawn().expect("gpuslice can be started");
+    let out = child.stdout.take().expect("it is piped");
+    (child, BufReader::new(out))
+}
+
+fn kill(signal: &str, process: u32) {
+    let sent = Command::new("kill").args([format!("-{signal}"), process.to_string()]).status();
+    assert!(sent.expect("there is a kill").success());
+}
+
+#[test]
+fn every_command_has_help_with_an_example() {
+    for command in ["run", "status", "set", "demo", "completions"] {
+        ask(&[command, "--help"]).code(0).says("Example").says("Usage: gpuslice");
+    }
+    let all = ask(&["--help"]).code(0).says("Examples:").says("list");
+    assert!(!all.out.contains("demo-worker"), "{all:?}");
+    ask(&["--version"]).code(0).says("gpuslice 0");
+    ask(&["completions", "bash"]).code(0).says("complete -F _gpuslice");
+}
+
+#[test]
+fn wrong_arguments_end_with_2_and_say_what_would_be_right() {
+    for (arguments, words) in [
+        (&["run", "--mem", "4 apples", "true"][..], "write it like 4GiB"),
+        (&["run", "--mem", "0", "true"], "a quota of nothing"),
+        (&["run", "--mem", "1g", "--cores", "30", "true"], "leave it out or write 100"),
+        (&["run", "--mem", "1g", "--name", "a/b", "true"], "letters, digits"),
+        (&["run", "--mem", "1g", "--name", "a", "--region", "/b", "true"], "cannot be used with"),
+        (&["run", "true"], "--mem <SIZE>"),
+        (&["run", "--mem", "1g"], "<CMD>..."),
+        (&["set", "x"], "--mem <SIZE>"),
+        (&["demo", "--seconds", "0"], "2..=3600"),
+        (&["lst"], "a similar subcommand exists"),
+    ] {
+        assert_eq!(ask(arguments).code(2).complains(words).out, "");
+    }
+}
+
+#[test]
+fn run_ends_as_its_program_ends() {
+    let run = |line: &str| ask(&["run", "--mem", "64MiB", "--", "sh", "-c", line]);
+    for code in [0, 1, 7, 255] {
+        run(&format!("exit {code}")).code(code);
+    }
+    for signal in [15, 9, 6] {
+        assert_eq!(run(&format!("kill -{signal} $$")).status.signal(), Some(signal));
+    }
+}
+
+#[test]
+fn run_tells_its_own_failures_from_the_programs() {
+    ask(&["run", "--mem", "1g", "/nowhere/at/all"]).code(127).complains("not found");
+    ask(&["run", "--mem", "1g", "/etc/passwd"]).code(126).complains("cannot be executed");
+    ask(&["run", "--mem", "1g", "--region", "/nowhere/region", "true"]).code(125).complains("make it first");
+    let mut run = gpuslice(&["run", "--mem", "1g", "true"]);
+    end(run.env("GPUSLICE_LIB", "/nowhere.so")).code(125).complains("GPUSLICE_LIB names /nowhere.so");
+}
+
+#[test]
+fn the_library_is_looked_for_beside_the_program_and_the_places_are_named() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let copy = folder.path().join("bin/gpuslice");
+    std::fs::create_dir(folder.path().join("bin")).expect("a folder can be made");
+    std::fs::copy(PROGRAM, &copy).expect("the program can be copied");
+    let mut run = Command::new(&copy);
+    run.args(["run", "--mem", "1g", "--", "sh", "-c", "echo $LD_PRELOAD"]).env_remove("GPUSLICE_LIB");
+    end(&mut run).code(125).complains("bin/libgpuslice.so or ").complains("../lib/gpuslice/libgpuslice.so");
+    for place in ["lib/gpuslice/libgpuslice.so", "bin/libgpuslice.so"] {
+        let place = folder.path().join(place);
+        std::fs::create_dir_all(place.parent().expect("it has a folder")).expect("a folder can be made");
+        std::fs::copy(artefacts::library(), &place).expect("the library can be copied");
+        let found = place.canonicalize().expect("it is there");
+        end(&mut run).code(0).says(&found.display().to_string());
+    }
+}
+
+#[test]
+fn a_program_finds_its_slice_in_its_environment_and_its_signals_as_they_were() {
+    let shown = "echo $LD_PRELOAD $GPU_MEM_LIMIT $GPU_CORE_PERCENT $GPUSLICE_REGION";
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let run = ["run", "--mem", "50%", "--cores", "100", "--region", "region", "--", "sh", "-c", shown];
+    let ended = end(gpuslice(&run).current_dir(folder.path()).env("LD_PRELOAD", "libm.so.6")).code(0);
+    let (library, region) = (artefacts::library(), folder.path().join("region"));
+    assert_eq!(ended.out, format!("{}:libm.so.6 50% 100 {}\n", library.display(), region.display()));
+    let blocked = ["grep", "SigBlk", "/proc/self/status"];
+    let bare = end(Command::new("env").args(blocked));
+    let run = ask(&[&["run", "--mem", "1g", "--"], &blocked[..]].concat());
+    assert_eq!((bare.out, bare.status), (run.out, run.status));
+}
+
+#[test]
+fn run_passes_on_what_it_is_sent() {
+    for signal in ["TERM", "INT", "HUP", "QUIT", "USR1", "USR2", "WINCH", "RTMIN"] {
+        let program =
+            format!("trap 'echo got; exit 3' {signal}; echo ready; for i in $(seq 500); do sleep 0.02; done");
+        let (mut child, mut out) =
+            start(gpuslice(&["run", "--mem", "1g", "--", "env", "--default-signal", "bash", "-c", &program]));
+        let mut said = String::new();
+        out.read_line(&mut said).expect("it is text");
+        kill(signal, child.id());
+        out.read_line(&mut said).expect("it is text");
+        let code = child.wait().expect("it is our child").code();
+        assert_eq!((said.as_str(), code), ("ready\ngot\n", Some(3)), "{signal}");
+    }
+}
+
+#[test]
+fn a_slice_is_listed_while_its_program_runs_and_gone_afterwards() {
+    let name = name("listed");
+    let region = RegionFile::of(&name);
+    let running = Running::start(&["run", "--mem", "64MiB", "--name", &name]);
+    let list = ask(&["list"]).code(0);
+    let row = list.out.lines().find(|line| line.contains(&name)).expect("it is listed");
+    assert!(row.contains("64MiB") && row.ends_with(" 1"), "{row}");
+    ask(&["status", &name]).code(0).says("demo-worker --seed 1").says("of 64MiB");
+    running.finish().code(0);
+    assert!(!region.0.exists());
+    ask(&["status", &name]).code(1).complains("gpuslice list");
+}
+
+#[test]
+fn programs_under_one_name_are_one_slice_and_the_last_takes_the_region_along() {
+    let name = name("shared");
+    let region = RegionFile::of(&name);
+    let [first, second] = [(); 2].map(|()| Running::start(&["run", "--mem", "64MiB", "--name", &name]));
+    let report = json(&["status", "--json", &name]);
+    assert_eq!(report.pointer("/slices/0/processes"), Some(&2.into()), "{report}");
+    first.finish().code(0).complains("still run in the slice");
+    second.finish().code(0);
+    assert!(!region.0.exists());
+}
+
+#[test]
+fn status_tells_what_the_region_says_to_the_byte() {
+    let slice = OwnSlice::join("figures");
+    slice.member.reserve(slice.device(0x11), 3 * GIB + 1).expect("it fits");
+    slice.member.count_refusal(slice.device(0x11));
+    let report = json(&["status", &slice.name, "--json"]);
+    let device = report.pointer("/slices/0/devices/0").expect("there is a device");
+    for (pointer, value) in [
+        ("/uuid", Value::from("GPU-11111111-1111-1111-1111-111111111111")),
+        ("/total", (16 * GIB).into()),
+        ("/limit", (8 * GIB).into()),
+        ("/held", (3 * GIB + 1).into()),
+        ("/refused", 1.into()),
+        ("/processes/0/pid", std::process::id().into()),
+        ("/processes/0/held", (3 * GIB + 1).into()),
+        ("/processes/0/refused", 1.into()),
+    ] {
+        assert_eq!(device.pointer(pointer), Some(&value), "{pointer}");
+    }
+    assert!(
+        device.pointer("/processes/0/command").is_some_and(|command| command.to_string().contains("/cli-"))
+    );
+    assert_eq!(report.pointer("/slices/0/devices/1/limit"), Some(&Value::Null));
+    ask(&["status", &slice.name]).code(0).says("holds 3.00 GiB of 8GiB, 1 refused").says("of all there is");
+}
+
+#[test]
+fn set_takes_effect_while_the_slice_lives() {
+    let slice = OwnSlice::join("set");
+    let device = slice.device(0x11);
+    slice.member.reserve(device, 2 * GIB).expect("it fits");
+    ask(&["set", &slice.name, "--mem", "0=3GiB"]).code(0).says("8GiB -> 3GiB");
+    assert_eq!((slice.limit(0x11), slice.limit(0x22)), (Some(3 * GIB), None));
+    slice.member.reserve(device, GIB).expect("it fits");
+    slice.member.reserve(device, 1).expect_err("it does not fit");
+    ask(&["set", &slice.name, "--mem", "GPU-2222=25%"]).code(0).says("none -> 4GiB");
+    assert_eq!((slice.limit(0x11), slice.limit(0x22)), (Some(3 * GIB), Some(4 * GIB)));
+    ask(&["set", &slice.name, "--mem", "1GiB"]).code(0).says("it holds 3.00 GiB");
+    let region = slice.member.path().display().to_string();
+    ask(&["set", &region, "--mem", "99TiB"]).code(0).complains("is more than device");
+    assert_eq!(slice.limit(0x11), Some(16 * GIB));
+}
+
+#[test]
+fn set_refuses_what_it_cannot_do_and_changes_nothing() {
+    let slice = OwnSlice::join("refused");
+    ask(&["set", &slice.name, "--mem", "7=1GiB"]).code(1).complains("names no device");
+    ask(&["set", &slice.name, "--cores", "50"]).code(2).complains("leave it out or write 100");
+    assert_eq!((slice.limit(0x11), slice.limit(0x22)), (Some(8 * GIB), None));
+    ask(&["set", "no-such-slice", "--mem", "1g"]).code(1).complains("there is no slice");
+    let OwnSlice { member, name, _region } = slice;
+    member.leave();
+    ask(&["set", &name, "--mem", "1g"]).code(1).complains("no process lives");
+}
+
+#[test]
+fn a_file_that_is_no_region_is_named_and_stops_no_list() {
+    let region = RegionFile::of(&name("damaged"));
+    std::fs::write(&region.0, "something else").expect("it can be written");
+    let path = region.0.display().to_string();
+    ask(&["status", &path]).code(1).complains(&path);
+    ask(&["list"]).code(0).says("NAME").complains(&path);
+}
+
+#[test]
+fn the_demo_shows_what_it_promises_and_leaves_nothing() {
+    let (mut child, mut out) = start(gpuslice(&["demo", "--simulated", "--seconds", "4"]));
+    let mut said = String::new();
+    out.read_to_string(&mut said).expect("it is text");
+    let passed = said.contains("as the GPU counted") && said.ends_with("demo passed\n");
+    assert!(child.wait().expect("it is our child").success() && passed, "{said}");
+    assert_eq!(left_of_demo(child.id()), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn an_interrupted_demo_leaves_nothing() {
+    let (mut child, mut out) = start(gpuslice(&["demo", "--simulated"]));
+    let mut line = String::new();
+    while !line.contains("blue") {
+        line.clear();
+        assert_ne!(out.read_line(&mut line).expect("it is text"), 0, "the demo ended");
+    }
+    kill("INT", child.id());
+    std::io::copy(&mut out, &mut std::io::sink()).expect("it can be read");
+    assert_eq!(child.wait().expect("it is our child").signal(), Some(2));
+    assert_eq!(left_of_demo(child.id()), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn the_demo_fails_where_nothing_enforces_a_quota() {
+    let idle = artefacts::system_object("libm.so.6").expect("every system has it");
+    let mut demo = gpuslice(&["demo", "--simulated", "--seconds", "2"]);
+    end(demo.env("GPUSLICE_LIB", idle)).code(1).complains("without a quota");
+}
+
+/// Files and processes that a demo should have taken along: the region names and the state's name have its number.
+fn left_of_demo(process: u32) -> Vec<PathBuf> {
+    let entries =
+        |folder: &str| std::fs::read_dir(folder).expect("it can be read").flatten().map(|file| file.path());
+    let number = process.to_string();
+    let own = |text: &str| text.contains("demo-") && text.split(['-', '\0']).any(|part| part == number);
+    let environment = |path: &Path| std::fs::read(path.join("environ")).unwrap_or_default();
+    let files = entries("/dev/shm").filter(|path| own(&path.to_string_lossy()));
+    files.chain(entries("/proc").filter(|path| own(&String::from_utf8_lossy(&environment(path))))).collect()
+}

@@ -1,0 +1,127 @@
+//! Which limit holds: by which name, in which words, of which device, from which source?
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
+
+mod support;
+
+use std::path::Path;
+use support::bench::{Bench, Host};
+use support::compiler;
+use support::outcome::Outcome;
+
+const GIB: u64 = 1 << 30;
+
+/// A host that takes a little of CUDA's first device and asks NVML what its device of this index holds.
+fn ask<'bench>(bench: &'bench Bench, index: &str) -> Host<'bench> {
+    bench.host("management", &["take", "1048576", index])
+}
+
+#[track_caller]
+fn shows(outcome: &Outcome, total: u64, used: u64) {
+    let free = total - used;
+    outcome.contains(&[&format!("memory 0: total {total}, free {free}, used {used}")]);
+}
+
+#[test]
+fn a_size_is_read_in_all_its_spellings() {
+    let half = GIB / 2;
+    let spellings = [
+        ("64MiB", 64 << 20),
+        ("64m", 64 << 20),
+        ("64Mi", 64 << 20),
+        (" 65536KiB ", 64 << 20),
+        ("67108864", 64 << 20),
+        ("64MB", 64_000_000),
+        ("50%", half),
+        ("0=64MiB", 64 << 20),
+        ("0=50%", half),
+    ];
+    for (spelling, quota) in spellings {
+        let bench = Bench::simulated();
+        shows(&ask(&bench, "0").limited(spelling).run().quiet(), quota, 1 << 20);
+    }
+}
+
+#[test]
+fn the_other_name_of_the_limit_is_accepted_and_yields_to_ours() {
+    let bench = Bench::simulated();
+    let other = ("CUDA_DEVICE_MEMORY_LIMIT", "64m");
+    shows(&ask(&bench, "0").loaded().set(other.0, other.1).run().quiet(), 64 << 20, 1 << 20);
+    let bench = Bench::simulated();
+    shows(&ask(&bench, "0").limited("128MiB").set(other.0, other.1).run().quiet(), 128 << 20, 1 << 20);
+    let bench = Bench::simulated();
+    shows(&ask(&bench, "0").loaded().set(other.0, "0").run().quiet(), GIB, 1 << 20);
+    assert!(!bench.region().exists(), "a region was made although there is no limit");
+}
+
+#[test]
+fn the_operators_file_wins_over_the_environment() {
+    let bench = Bench::simulated();
+    let file = bench.file("config", "GPU_MEM_LIMIT=64MiB\n").display().to_string();
+    for host in [ask(&bench, "0").loaded(), ask(&bench, "0").limited("512MiB")] {
+        let outcome = host.set("GPUSLICE_CONFIG", &file).run();
+        assert_eq!(outcome.ended, "exit 0", "{outcome}");
+        shows(&outcome, 64 << 20, 1 << 20);
+    }
+}
+
+#[test]
+fn a_list_limits_each_device_by_itself() {
+    let bench = Bench::simulated().with("SIMGPU_DEVICES", "2");
+    let limits = "0=64MiB,1=128MiB";
+    shows(&ask(&bench, "0").limited(limits).run().quiet(), 64 << 20, 1 << 20);
+    shows(&ask(&bench, "1").limited(limits).run().quiet(), 128 << 20, 0);
+}
+
+#[test]
+fn a_device_without_a_limit_is_shown_as_it_is() {
+    let bench = Bench::simulated().with("SIMGPU_DEVICES", "2");
+    shows(&ask(&bench, "1").limited("0=64MiB").run().quiet(), GIB, 0);
+}
+
+#[test]
+fn a_number_is_cudas_and_finds_the_same_device_in_the_other_order() {
+    let bench = Bench::simulated().with("SIMGPU_DEVICES", "2").with("CUDA_VISIBLE_DEVICES", "1");
+    shows(&ask(&bench, "1").limited("0=64MiB").run().quiet(), 64 << 20, 1 << 20);
+    shows(&ask(&bench, "0").limited("0=64MiB").run().quiet(), GIB, 0);
+}
+
+#[test]
+fn a_limit_may_name_its_device() {
+    let bench = Bench::simulated().with("SIMGPU_DEVICES", "2");
+    ask(&bench, "0").run().quiet();
+    let report = bench.report();
+    let names: Vec<_> =
+        report.split("\"uuid\":\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    let limit = format!("{}=64MiB", names[1]);
+    shows(&ask(&bench, "1").limited(&limit).run().quiet(), 64 << 20, 0);
+    shows(&ask(&bench, "0").limited(&limit).run().quiet(), GIB, 1 << 20);
+}
+
+/// Runs the host that asks, under a limit, while another one holds memory; that one without the library if it
+/// has no limit.
+fn beside(bench: &Bench, holds: u64, its_limit: Option<&str>, limit: &str) -> Outcome {
+    let [holder, asker] = ["holder", "management"].map(|name| compiler::plain(name).display().to_string());
+    let setting =
+        its_limit.map_or_else(|| "env -u LD_PRELOAD".to_owned(), |limit| format!("GPU_MEM_LIMIT={limit}"));
+    let script = format!(
+        "mkfifo fifo; exec 3<>fifo; {setting} \"$0\" {holds} 3 & read -r _ <&3; \
+         GPU_MEM_LIMIT={limit} \"$1\" take 1048576; kill -9 $!"
+    );
+    bench.program(Path::new("/bin/sh"), &["-c", &script, &holder, &asker]).loaded().run()
+}
+
+#[test]
+fn a_later_process_takes_the_slices_limit_and_says_once_that_it_asked_for_another() {
+    let bench = Bench::simulated();
+    let outcome = beside(&bench, 1 << 20, Some("64MiB"), "32MiB");
+    shows(&outcome, 64 << 20, 2 << 20);
+    assert!(outcome.err.lines().count() == 1 && outcome.err.contains("32MiB"), "{outcome}");
+}
+
+#[test]
+fn free_memory_is_never_more_than_the_device_really_has_left() {
+    // Somebody outside of the slice holds all but 16 MiB of the device.
+    let bench = Bench::simulated();
+    let outcome = beside(&bench, GIB - (16 << 20), None, "64MiB").quiet();
+    outcome.contains(&["started 1, take 0, info 0: total 67108864, free 15728640"]);
+}

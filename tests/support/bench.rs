@@ -1,0 +1,182 @@
+//! Where does a host run, and with what around it?
+
+use super::outcome::Outcome;
+use super::{artefacts, compiler};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// How long a host may run before it counts as hanging.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A driver, and a folder with a state and a region.
+pub(crate) struct Bench {
+    folder: TempDir,
+    driver: Option<PathBuf>,
+    variables: BTreeMap<String, String>,
+}
+
+impl Bench {
+    /// A simulated GPU of 1 GiB whose contexts cost nothing, so that every byte of a quota can be spent.
+    pub(crate) fn simulated() -> Self {
+        let bench = Self::on(Some(artefacts::simulated_driver()));
+        bench.with("SIMGPU_MEMORY", "1GiB").with("SIMGPU_CONTEXT_BYTES", "0")
+    }
+
+    /// A real driver, on a machine that has no GPU.
+    pub(crate) fn real(driver: &Path) -> Self {
+        Self::on(Some(driver.to_owned()))
+    }
+
+    /// No driver at all.
+    pub(crate) fn without_driver() -> Self {
+        Self::on(None)
+    }
+
+    fn on(driver: Option<PathBuf>) -> Self {
+        let folder = TempDir::new().expect("a folder for the host can be made");
+        Self { folder, driver, variables: BTreeMap::new() }
+    }
+
+    /// Sets a variable for every host.
+    pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
+        self.variables.insert(name.to_owned(), value.to_owned());
+        self
+    }
+
+    /// Where the region of a slice would be.
+    pub(crate) fn region(&self) -> PathBuf {
+        self.folder.path().join("region")
+    }
+
+    /// A file of the bench, with this content.
+    pub(crate) fn file(&self, name: &str, content: &str) -> PathBuf {
+        let path = self.folder.path().join(name);
+        std::fs::write(&path, content).expect("a file for the host can be written");
+        path
+    }
+
+    /// The driver's library by its full path.
+    pub(crate) fn absolute(&self, name: &str) -> String {
+        self.driver.as_ref().map_or_else(String::new, |driver| driver.join(name).display().to_string())
+    }
+
+    /// A host that uses nothing but the C library.
+    pub(crate) fn host(&self, name: &str, arguments: &[&str]) -> Host<'_> {
+        self.program(&compiler::plain(name), arguments)
+    }
+
+    /// Any program.
+    pub(crate) fn program(&self, program: &Path, arguments: &[&str]) -> Host<'_> {
+        let mut variables = self.variables.clone();
+        let at = |name: &str| self.folder.path().join(name).display().to_string();
+        for (name, value) in [("PATH", "/usr/bin:/bin".to_owned()), ("GPUSLICE_REGION", at("region"))] {
+            variables.entry(name.to_owned()).or_insert(value);
+        }
+        variables.insert("SIMGPU_STATE".to_owned(), at("state"));
+        if let Some(driver) = &self.driver {
+            variables.insert("LD_LIBRARY_PATH".to_owned(), driver.display().to_string());
+        }
+        Host {
+            bench: self,
+            program: program.to_owned(),
+            arguments: arguments.iter().map(|word| (*word).to_owned()).collect(),
+            variables,
+            preloads: Vec::new(),
+        }
+    }
+
+    /// What the simulated GPU really gave out, of one device: bytes at most and now.
+    pub(crate) fn truth(&self, device: usize) -> Truth {
+        let text = self.report();
+        Truth::read(&text, device).unwrap_or_else(|| panic!("simgpu-truth said: {text}"))
+    }
+
+    /// Everything that the simulated GPU tells of itself.
+    pub(crate) fn report(&self) -> String {
+        let output = Command::new(artefacts::truth_reader())
+            .env("SIMGPU_STATE", self.folder.path().join("state"))
+            .output()
+            .expect("simgpu-truth runs");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+}
+
+/// Bytes of a simulated device that all processes together had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Truth {
+    /// In use.
+    pub(crate) held: u64,
+    /// The most that were ever in use.
+    pub(crate) peak: u64,
+}
+
+/// A program about to run.
+pub(crate) struct Host<'bench> {
+    bench: &'bench Bench,
+    program: PathBuf,
+    arguments: Vec<String>,
+    variables: BTreeMap<String, String>,
+    preloads: Vec<PathBuf>,
+}
+
+impl Host<'_> {
+    /// Sets a variable.
+    pub(crate) fn set(mut self, name: &str, value: &str) -> Self {
+        self.variables.insert(name.to_owned(), value.to_owned());
+        self
+    }
+
+    /// Preloads an object, after those before it.
+    pub(crate) fn preload(mut self, object: &Path) -> Self {
+        self.preloads.push(object.to_owned());
+        self
+    }
+
+    /// Preloads the library under test.
+    pub(crate) fn loaded(self) -> Self {
+        self.preload(&artefacts::library())
+    }
+
+    /// Preloads the library under test, with a quota.
+    pub(crate) fn limited(self, limit: &str) -> Self {
+        self.loaded().set("GPU_MEM_LIMIT", limit)
+    }
+
+    /// Runs it to its end.
+    pub(crate) fn run(self) -> Outcome {
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments).env_clear().envs(&self.variables);
+        command.current_dir(self.bench.folder.path());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        if !self.preloads.is_empty() {
+            let paths: Vec<_> = self.preloads.iter().map(|path| path.display().to_string()).collect();
+            command.env("LD_PRELOAD", paths.join(":"));
+        }
+        let child = command.spawn().unwrap_or_else(|error| panic!("{}: {error}", self.program.display()));
+        let pid = child.id().to_string();
+        let (done, ended) = mpsc::channel();
+        std::thread::spawn(move || done.send(child.wait_with_output()));
+        let name = format!("{} {}", self.program.display(), self.arguments.join(" "));
+        let Ok(output) = ended.recv_timeout(PATIENCE) else {
+            let _killed = Command::new("kill").args(["-KILL", &pid]).status();
+            panic!("{name} hangs");
+        };
+        Outcome::new(name, &output.expect("a host can be waited for"), self.bench.folder.path())
+    }
+}
+
+impl Truth {
+    /// What the report says of a device, whose fields stand behind its index.
+    fn read(report: &str, device: usize) -> Option<Self> {
+        let (_before, fields) = report.split_once(&format!("\"index\":{device},"))?;
+        let number = |name: &str| {
+            let (_before, value) = fields.split_once(&format!("\"{name}\":"))?;
+            value.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+        };
+        Some(Self { held: number("held")?, peak: number("peak")? })
+    }
+}

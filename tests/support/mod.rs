@@ -1,0 +1,22 @@
+//! How do the tests of the whole product build hosts and run them?
+//!
+//! A host is a small C program of `tests/programs`. It runs on a [`bench`]: a driver, and a folder with a
+//! state and a region of its own. What it ran like is an [`outcome`].
+#![allow(dead_code, reason = "each test uses a part")]
+
+pub(crate) mod artefacts;
+pub(crate) mod bench;
+pub(crate) mod compiler;
+pub(crate) mod outcome;
+pub(crate) mod table;
+
+use std::fs::OpenOptions;
+use std::io::Write;
+
+/// Says that something could not be checked on this machine, and counts it.
+pub(crate) fn skip(reason: &str) {
+    println!("SKIP {reason}");
+    let Ok(path) = std::env::var("SKIP_COUNT_FILE") else { return };
+    let file = OpenOptions::new().create(true).append(true).open(&path);
+    file.and_then(|mut file| writeln!(file, "{reason}")).expect("SKIP_COUNT_FILE can be written");
+}

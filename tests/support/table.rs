@@ -1,0 +1,53 @@
+//! What does the table say, in the form that hosts read?
+
+use gpuslice_driver::{Api, table};
+use std::collections::BTreeSet;
+
+/// Every exported name of the table, one a line.
+pub(crate) fn exports() -> String {
+    lines(table::ALL.iter().map(|symbol| symbol.name().to_owned()))
+}
+
+/// Names that `cuGetProcAddress` may be asked for: those it knows, those it does not, and no name.
+pub(crate) fn questions() -> String {
+    let strange =
+        ["", "cu", "cuSubgridCreate", "cuNoSuchFunction", "curl_easy_init", "cudaMalloc", "dlsym", "malloc"];
+    let mut names: BTreeSet<String> = strange.into_iter().map(str::to_owned).collect();
+    for symbol in table::ALL {
+        names.insert(symbol.name().to_owned());
+        names.insert(base(symbol.name()).to_owned());
+    }
+    lines(names.into_iter())
+}
+
+/// Versions that `cuGetProcAddress` may be asked for: all at which the table says that something changes, their
+/// neighbours, and some that no driver has. In rising order.
+pub(crate) fn versions() -> String {
+    let odd = [-1, 0, 1, 13041, 99999, i32::MAX];
+    let mut versions: BTreeSet<i32> = odd.into_iter().collect();
+    for since in table::ALL.iter().filter_map(|symbol| symbol.row().since) {
+        let since = i32::try_from(since).expect("versions are small");
+        versions.extend([since - 1, since, since + 1]);
+    }
+    lines(versions.into_iter().map(|version| version.to_string()))
+}
+
+/// Exported names of one API.
+pub(crate) fn names(api: Api) -> BTreeSet<&'static str> {
+    table::ALL.iter().filter(|symbol| symbol.api() == api).map(|symbol| symbol.name()).collect()
+}
+
+/// A name without what tells its variants apart.
+fn base(name: &str) -> &str {
+    let name = name.strip_suffix("_ptsz").or_else(|| name.strip_suffix("_ptds")).unwrap_or(name);
+    match name.rsplit_once("_v") {
+        Some((base, digits)) if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) => {
+            base
+        }
+        _ => name,
+    }
+}
+
+fn lines(words: impl Iterator<Item = String>) -> String {
+    words.fold(String::new(), |text, word| text + &word + "\n")
+}
