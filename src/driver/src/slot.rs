@@ -74,7 +74,7 @@ pub fn driver_at(address: *const c_void) -> Option<(Api, Image)> {
     }
 }
 
-/// Remembers a driver library that was seen where [`find`] may not see it.
+/// Remembers a driver library that was seen where the usual search may not see it.
 pub fn remember(api: Api, address: *const c_void) {
     if let Some(place) = ELSEWHERE.get(api as usize) {
         place.store(address.expose_provenance(), Ordering::Relaxed);
