@@ -21,21 +21,12 @@ pub(crate) unsafe fn memory_info(
 ) -> Status {
     // SAFETY: the caller's own arguments.
     let code = unsafe { real(device, memory) };
-    // SAFETY: the caller's output, which the driver accepted.
-    let Some(mut figures) = unsafe { read_in(memory) }.filter(|_| code == status::SUCCESS) else {
-        return code;
-    };
-    if let Some(quota) = quietly(|| quota(device, figures.total), None) {
-        figures.total = quota.total.min(figures.total);
-        figures.free = quota.left.min(figures.free);
-        figures.used = figures.total.saturating_sub(figures.free);
-        // SAFETY: the caller's output, which the driver accepted.
-        unsafe { write_out(memory, figures) };
-    }
+    // SAFETY: the caller's output, which the driver wrote if the call succeeded.
+    unsafe { show(code, device, memory) };
     code
 }
 
-/// `nvmlDeviceGetMemoryInfo_v2`. The driver's own reserve is outside the quota, so none is shown.
+/// `nvmlDeviceGetMemoryInfo_v2`.
 pub(crate) unsafe fn memory_info_v2(
     real: real::nvmlDeviceGetMemoryInfo_v2,
     device: nvmlDevice_t,
@@ -43,19 +34,57 @@ pub(crate) unsafe fn memory_info_v2(
 ) -> Status {
     // SAFETY: the caller's own arguments.
     let code = unsafe { real(device, memory) };
-    // SAFETY: the caller's output, which the driver accepted.
-    let Some(mut figures) = unsafe { read_in(memory) }.filter(|_| code == status::SUCCESS) else {
-        return code;
-    };
-    if let Some(quota) = quietly(|| quota(device, figures.total), None) {
-        figures.total = quota.total.min(figures.total);
-        figures.reserved = 0;
-        figures.free = quota.left.min(figures.free);
-        figures.used = figures.total.saturating_sub(figures.free);
-        // SAFETY: the caller's output, which the driver accepted.
-        unsafe { write_out(memory, figures) };
-    }
+    // SAFETY: the caller's output, which the driver wrote if the call succeeded.
+    unsafe { show(code, device, memory) };
     code
+}
+
+/// A device's memory as NVML describes it.
+trait Figures: Copy {
+    /// The device's size.
+    fn total(&self) -> u64;
+    /// The figures of a slice that has `total` bytes, of which at most `left` are free.
+    fn of_slice(self, total: u64, left: u64) -> Self;
+}
+
+impl Figures for nvmlMemory_t {
+    fn total(&self) -> u64 {
+        self.total
+    }
+
+    fn of_slice(self, total: u64, left: u64) -> Self {
+        let free = left.min(self.free);
+        Self { total, free, used: total.saturating_sub(free) }
+    }
+}
+
+impl Figures for nvmlMemory_v2_t {
+    fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// The driver's own reserve is outside the quota, so none is shown.
+    fn of_slice(self, total: u64, left: u64) -> Self {
+        let free = left.min(self.free);
+        Self { total, free, used: total.saturating_sub(free), reserved: 0, ..self }
+    }
+}
+
+/// Puts the slice's figures in the place of the device's, where it has a quota.
+///
+/// # Safety
+/// `memory` is null or valid for reads and writes if the status is a success.
+unsafe fn show<T: Figures>(code: Status, device: nvmlDevice_t, memory: *mut T) {
+    if code != status::SUCCESS {
+        return;
+    }
+    // SAFETY: by the contract above.
+    let Some(figures) = (unsafe { read_in(memory) }) else { return };
+    if let Some(quota) = quietly(|| quota(device, figures.total()), None) {
+        let shown = figures.of_slice(quota.total.min(figures.total()), quota.left);
+        // SAFETY: by the contract above.
+        unsafe { write_out(memory, shown) };
+    }
 }
 
 /// What the slice has and holds of a device; none where it has no quota.
