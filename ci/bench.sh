@@ -11,7 +11,7 @@ mkdir -p "$folder"
 for program in calls startup; do cc -O2 -pthread -o "$folder/$program" "tests/bench/$program.c" -ldl; done
 cc -O2 -shared -fPIC -Wl,-soname,libcuda.so.1,-Bsymbolic -o "$folder/libcuda.so.1" tests/bench/null_driver.c
 
-export LD_LIBRARY_PATH=$folder GPUSLICE_REGION=$PWD/$folder/region
+export LD_LIBRARY_PATH=$folder GPUSLICE_REGION=/dev/shm/gpuslice-bench-$$
 rm -f "$GPUSLICE_REGION"
 "$folder/calls" >"$folder/bare"
 LD_PRELOAD=$library "$folder/calls" >"$folder/unlimited"

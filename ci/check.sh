@@ -5,6 +5,8 @@ set -euo pipefail
 
 cargo fmt --all --check
 cargo clippy --workspace --all-targets --quiet -- -D warnings
+cargo fmt --manifest-path fuzz/Cargo.toml --check
+cargo clippy --manifest-path fuzz/Cargo.toml --quiet -- -D warnings
 RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --quiet
 if cargo deny --version >/dev/null 2>&1; then
     cargo deny --offline check bans licenses sources

@@ -14,7 +14,7 @@ cc -O2 -o "$folder/repeat" tests/bench/repeat.c -ldl
 cc -O2 -shared -fPIC -Wl,-soname,libcuda.so.1,-Bsymbolic -o "$folder/libcuda.so.1" tests/bench/null_driver.c
 
 instructions() { # kind; count; then variables for the program
-    env LD_LIBRARY_PATH="$folder" GPUSLICE_REGION="$folder/region" "${@:3}" \
+    env LD_LIBRARY_PATH="$folder" GPUSLICE_REGION="/dev/shm/gpuslice-instructions-$$" "${@:3}" \
         valgrind --tool=callgrind --callgrind-out-file=/dev/null "$folder/repeat" "$1" "$2" 2>&1 |
         awk '/Collected/ { print $NF }'
 }
@@ -32,6 +32,6 @@ while read -r kind limit most; do
     echo "$verdict $kind, limit $limit: $added instructions added, at most $most"
     if [ $verdict = ok ]; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
 done <tests/bench/instructions.txt
-rm -f "$folder/region"
+rm -f "/dev/shm/gpuslice-instructions-$$"
 echo "$passed passed, $failed failed, 0 skipped"
 [ $failed -eq 0 ]

@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# Helpers of the scripts beside it, which source it: the repository's root, skips, distribution packages, Python.
+# Helpers of the scripts beside it, which source it: the repository's root, skips, distribution packages of this and
+# of other releases, Python.
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$ROOT" || exit
 
@@ -26,6 +27,48 @@ packages() {
     fi
     skip "what needs the packages ${missing[*]}" "apt-get install ${missing[*]}"
     return 1
+}
+
+# Packages of other releases, as files: apt with sources and a state of its own in the folder $APT.
+private() { # an apt program; its arguments
+    "$1" -q -o Dir::Etc::sourcelist="$APT/sources" -o Dir::Etc::sourceparts=- -o Dir::Etc::preferencesparts=- \
+        -o Dir::State="$APT/state" -o Dir::State::status="$APT/status" -o Dir::Cache="$APT/cache" \
+        -o APT::Sandbox::User=root -o Acquire::Languages=none \
+        -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false "${@:2}"
+}
+
+# The mirror is the one the machine uses; only the suites and the component are ours.
+make_sources() { # component; suites
+    mkdir -p "$APT/state/lists/partial" "$APT/cache/archives/partial"
+    : >"$APT/status"
+    local uri release keyring suite options=
+    for keyring in /usr/share/keyrings/debian-archive-keyring.{gpg,pgp}; do
+        [ ! -r "$keyring" ] || options="[signed-by=$keyring] "
+    done
+    # shellcheck disable=SC2016 # apt's own variables
+    apt-get indextargets --format '$(REPO_URI) $(RELEASE)' 'Identifier: Packages' | sort -u |
+        while read -r uri release; do
+            for suite in "${@:2}"; do
+                case $release,$suite in
+                    *-security,*-security) ;;
+                    *[-/]*,* | *,*-security) continue ;;
+                esac
+                echo "deb $options$uri $suite $1"
+            done
+        done | sort -u >"$APT/sources"
+    private apt-get update >"$APT/update.log" 2>&1 || true # a suite that is not to be had fails alone
+}
+
+# A package is named as apt does it: NAME=VERSION or NAME/SUITE.
+unpack() { # folder; packages
+    local part=$APT/part package
+    rm -rf "$part"
+    mkdir -p "$part" "$1"
+    for package in "${@:2}"; do
+        (cd "$part" && private apt-get download "$package" >>"$APT/download.log" 2>&1) || return 1
+    done
+    for package in "$part"/*.deb; do dpkg -x "$package" "$1"; done
+    rm -rf "$part"
 }
 
 # The clients need 3.11; a distribution's own interpreter may come without `venv`.

@@ -27,6 +27,11 @@ part "clients" ci/clients.sh # before the tests, some of which use what it insta
 part "tests" cargo test --workspace --no-fail-fast -- --show-output
 part "models" ci/loom.sh
 part "instructions" ci/instructions.sh
+part "portable library" ci/release.sh
+part "other C libraries" ci/everywhere.sh
+part "sanitizers" ci/sanitize.sh
+part "miri" ci/miri.sh
+part "hostile input" ci/fuzz.sh
 OUT=build part "GPU" ci/gpu.sh
 
 # `cargo test` says "test result: ok. 3 passed; 0 failed; 1 ignored"; our own runners "3 passed, 0 failed, 1 skipped".

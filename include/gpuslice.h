@@ -63,7 +63,9 @@ struct gpuslice_device {
     uint64_t total;          /* bytes of memory that it has */
     uint64_t memory_limit;   /* bytes that the slice may hold */
     uint32_t cores_permille; /* the slice's share of its time */
-    uint8_t reserved[92];
+    uint32_t unused;
+    uint64_t context_bytes;  /* one more than the most a context was seen to take; 0: none was */
+    uint8_t reserved[80];
 };
 
 /* A process. */
@@ -95,6 +97,7 @@ GPUSLICE_ASSERT(offsetof(struct gpuslice_header, size) == 16);
 GPUSLICE_ASSERT(offsetof(struct gpuslice_header, claimed) == 32);
 GPUSLICE_ASSERT(offsetof(struct gpuslice_header, joiner) == 40);
 GPUSLICE_ASSERT(offsetof(struct gpuslice_device, cores_permille) == 32);
+GPUSLICE_ASSERT(offsetof(struct gpuslice_device, context_bytes) == 40);
 GPUSLICE_ASSERT(offsetof(struct gpuslice_slot, pid_namespace) == 16);
 GPUSLICE_ASSERT(offsetof(struct gpuslice_region, devices) == 4096);
 GPUSLICE_ASSERT(offsetof(struct gpuslice_region, slots) == 12288);

@@ -131,7 +131,7 @@ struct Running {
 
 impl Running {
     fn start(arguments: &[&str]) -> Self {
-        let folder = tempfile::tempdir().expect("a folder can be made");
+        let folder = tempfile::tempdir_in("/dev/shm").expect("a folder can be made");
         let mut child = gpuslice(arguments)
             .args(["--", PROGRAM, "demo-worker", "--seed", "1"])
             .env("LD_LIBRARY_PATH", artefacts::simulated_driver())
@@ -220,7 +220,7 @@ fn run_tells_its_own_failures_from_the_programs() {
 
 #[test]
 fn the_library_is_looked_for_beside_the_program_and_the_places_are_named() {
-    let folder = tempfile::tempdir().expect("a folder can be made");
+    let folder = tempfile::tempdir_in("/dev/shm").expect("a folder can be made");
     let copy = folder.path().join("bin/gpuslice");
     std::fs::create_dir(folder.path().join("bin")).expect("a folder can be made");
     std::fs::copy(PROGRAM, &copy).expect("the program can be copied");
@@ -239,7 +239,7 @@ fn the_library_is_looked_for_beside_the_program_and_the_places_are_named() {
 #[test]
 fn a_program_finds_its_slice_in_its_environment_and_its_signals_as_they_were() {
     let shown = "echo $LD_PRELOAD $GPU_MEM_LIMIT $GPU_CORE_PERCENT $GPUSLICE_REGION";
-    let folder = tempfile::tempdir().expect("a folder can be made");
+    let folder = tempfile::tempdir_in("/dev/shm").expect("a folder can be made");
     let run = ["run", "--mem", "50%", "--cores", "100", "--region", "region", "--", "sh", "-c", shown];
     let ended = end(gpuslice(&run).current_dir(folder.path()).env("LD_PRELOAD", "libm.so.6")).code(0);
     let (library, region) = (artefacts::library(), folder.path().join("region"));

@@ -35,6 +35,7 @@ static void print_layout(void)
     LINE("device.total", offsetof(struct gpuslice_device, total));
     LINE("device.memory_limit", offsetof(struct gpuslice_device, memory_limit));
     LINE("device.cores_permille", offsetof(struct gpuslice_device, cores_permille));
+    LINE("device.context_bytes", offsetof(struct gpuslice_device, context_bytes));
     LINE("slots.offset", offsetof(struct gpuslice_region, slots));
     LINE("slot.size", sizeof(struct gpuslice_slot));
     LINE("slot.state", offsetof(struct gpuslice_slot, state));

@@ -148,8 +148,6 @@ FAMILIES = {
     "cuMemAllocFromPoolAsync": pooled,
     "cuArray3DCreate": array,
 }
-# Arrays are under "Not charged yet" in the README.
-CHARGED = {name: allocate for name, allocate in FAMILIES.items() if allocate is not array}
 
 
 def free_bytes():
@@ -219,7 +217,7 @@ def obey(quota):
         claim("the device is as large as the quota", ok(cuda.cuDeviceTotalMem(device)) == quota)
         claim("so says cuMemGetInfo", ok(cuda.cuMemGetInfo())[1] == quota, ok(cuda.cuMemGetInfo()))
         claim("free is within the quota", free_bytes() <= quota)
-        for name, allocate in CHARGED.items():
+        for name, allocate in FAMILIES.items():
             before = free_bytes()
             refused = status_of(allocate, quota + 2 * MIB)
             claim(f"{name}: beyond the quota is refused", refused == OUT_OF_MEMORY, refused)

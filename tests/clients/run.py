@@ -47,7 +47,7 @@ class Runner:
 
     def once(self, text, script, *arguments, **more):
         """One run with a GPU of its own. Says how it went; gives its output, or None when there is nothing to compare."""
-        with tempfile.TemporaryDirectory() as scratch:
+        with tempfile.TemporaryDirectory(dir="/dev/shm") as scratch:
             variables = environment(self.simgpu, Path(scratch), **more)
             command = [sys.executable, str(HERE / f"{script}.py"), *arguments]
             try:

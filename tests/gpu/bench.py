@@ -35,7 +35,7 @@ class Part:
         self.settings = json.loads(os.environ["GPU_SUITE"])
         self.simulated = self.settings["simulated"]
         self.results, self.figures = [], {}
-        self.scratch = tempfile.TemporaryDirectory(prefix="gpuslice-gpu-")
+        self.scratch = tempfile.TemporaryDirectory(prefix="gpuslice-gpu-", dir="/dev/shm")
         self.regions = 0
 
     def _add(self, result, claim, details=""):

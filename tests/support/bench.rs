@@ -13,6 +13,7 @@ use tempfile::TempDir;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A driver, and a folder with a state and a region.
+#[derive(Debug)]
 pub(crate) struct Bench {
     folder: TempDir,
     driver: Option<PathBuf>,
@@ -37,7 +38,9 @@ impl Bench {
     }
 
     fn on(driver: Option<PathBuf>) -> Self {
-        let folder = TempDir::new().expect("a folder for the host can be made");
+        // In memory: a region needs a file system that keeps locks over a closed descriptor, which the root of a
+        // container may not.
+        let folder = TempDir::new_in("/dev/shm").expect("a folder for the host can be made");
         Self { folder, driver, variables: BTreeMap::new() }
     }
 
@@ -146,16 +149,22 @@ impl Host<'_> {
         self.loaded().set("GPU_MEM_LIMIT", limit)
     }
 
-    /// Runs it to its end.
-    pub(crate) fn run(self) -> Outcome {
+    /// The host as a command, with its outputs in pipes.
+    pub(super) fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).env_clear().envs(&self.variables);
-        command.current_dir(self.bench.folder.path());
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.current_dir(self.bench.folder.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
         if !self.preloads.is_empty() {
             let paths: Vec<_> = self.preloads.iter().map(|path| path.display().to_string()).collect();
             command.env("LD_PRELOAD", paths.join(":"));
         }
+        command
+    }
+
+    /// Runs it to its end.
+    pub(crate) fn run(self) -> Outcome {
+        let mut command = self.command();
+        command.stdin(Stdio::null());
         let child = command.spawn().unwrap_or_else(|error| panic!("{}: {error}", self.program.display()));
         let pid = child.id().to_string();
         let (done, ended) = mpsc::channel();

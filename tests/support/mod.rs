@@ -4,9 +4,11 @@
 //! state and a region of its own. What it ran like is an [`outcome`].
 #![allow(dead_code, reason = "each test uses a part")]
 
+pub(crate) mod aftermath;
 pub(crate) mod artefacts;
 pub(crate) mod bench;
 pub(crate) mod compiler;
+pub(crate) mod living;
 pub(crate) mod outcome;
 pub(crate) mod table;
 

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
+pub mod array;
 pub mod config;
 pub mod holes;
 pub mod units;

@@ -65,6 +65,8 @@ pub(crate) struct DeviceEntry {
     pub(crate) memory_limit: Word64,
     /// Share of the device's time, of [`WHOLE_SHARE`].
     pub(crate) cores_permille: Word32,
+    /// One more than the most bytes that a context on the device was seen to take; 0 while none was.
+    pub(crate) context_bytes: Word64,
 }
 
 /// One process of the slice.
@@ -116,7 +118,7 @@ fn bounded(number: u32, most: usize) -> usize {
 
 /// Name and value of everything that `include/gpuslice.h` repeats, for the test that compares the two.
 #[cfg(not(loom))]
-pub const FIGURES: [(&str, usize); 28] = {
+pub const FIGURES: [(&str, usize); 29] = {
     use core::mem::offset_of;
     [
         ("version", VERSION as usize),
@@ -137,6 +139,7 @@ pub const FIGURES: [(&str, usize); 28] = {
         ("device.total", offset_of!(DeviceEntry, total)),
         ("device.memory_limit", offset_of!(DeviceEntry, memory_limit)),
         ("device.cores_permille", offset_of!(DeviceEntry, cores_permille)),
+        ("device.context_bytes", offset_of!(DeviceEntry, context_bytes)),
         ("slots.offset", offset_of!(Layout, slots)),
         ("slot.size", size_of::<Slot>()),
         ("slot.state", offset_of!(Slot, state)),
@@ -159,6 +162,7 @@ const _: () = {
     assert!(offset_of!(Layout, header.joiner) == 40);
     assert!(offset_of!(Layout, devices) == 4096);
     assert!(offset_of!(DeviceEntry, cores_permille) == 32);
+    assert!(offset_of!(DeviceEntry, context_bytes) == 40);
     assert!(offset_of!(Layout, slots) == 12_288);
     assert!(offset_of!(Slot, pid_namespace) == 16);
     assert!(offset_of!(Layout, held) == 143_360);

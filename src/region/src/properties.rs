@@ -15,6 +15,8 @@ use crate::{
 
 const SLOTS: usize = 4;
 const DEVICES: usize = 2;
+/// Sequences that are tried: in miri each takes ten seconds.
+const CASES: u32 = if cfg!(miri) { 2 } else { 500 };
 
 /// A small region of which this thread plays all processes, and the kernel.
 struct World {
@@ -177,7 +179,7 @@ fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(500) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(CASES) })]
 
     #[test]
     fn any_sequence_of_calls_and_deaths_is_answered_as_the_model_answers(

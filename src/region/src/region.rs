@@ -189,6 +189,22 @@ impl Region {
         }
     }
 
+    /// What a context on a device is likely to take, in bytes: the most that one of the slice's was seen to take.
+    #[must_use]
+    pub fn context_bytes(&self, device: Device) -> Option<u64> {
+        self.layout().devices.get(device.0)?.context_bytes.get().checked_sub(1)
+    }
+
+    /// Remembers what a context on a device took.
+    pub fn learn_context_bytes(&self, device: Device, bytes: u64) {
+        let word = bytes.saturating_add(1);
+        if let Some(entry) = self.layout().devices.get(device.0)
+            && entry.context_bytes.get() < word
+        {
+            entry.context_bytes.set(word);
+        }
+    }
+
     /// Bytes that the slice holds on a device, those of reservations under way and of the dead included: see
     /// [`reap_if_due`](Self::reap_if_due).
     #[must_use]
@@ -246,6 +262,7 @@ impl Region {
         uuid.words().iter().zip(&entry.uuid).for_each(|(value, word)| word.set(*value));
         entry.total.set(total);
         limits.write(entry);
+        entry.context_bytes.set(0);
         layout.header.device_count.publish(u32::try_from(index.saturating_add(1)).unwrap_or(u32::MAX));
         Some(Device(index))
     }

@@ -22,10 +22,12 @@
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!("the entries are written for Linux on x86-64");
 
+mod arrays;
 mod devices;
 mod dlsym;
 mod driver;
 mod exports;
+mod footprint;
 mod guard;
 mod hooks;
 mod ledger;

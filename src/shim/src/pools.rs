@@ -94,11 +94,28 @@ impl Pools {
         }
     }
 
+    /// An allocation of a pool is about to be freed. Counted before the driver counts it, so that what is live here
+    /// is never more than the driver uses: a block that is still in use elsewhere would pass for free.
+    pub(crate) fn freeing(&self, number: u64, bytes: u64) {
+        if let Some(pool) = self.known.lock().iter().find(|pool| pool.number == number) {
+            let mut books = pool.books.lock();
+            books.live = books.live.saturating_sub(bytes);
+        }
+    }
+
+    /// The driver did not free it.
+    pub(crate) fn kept(&self, number: u64, bytes: u64) {
+        if let Some(pool) = self.known.lock().iter().find(|pool| pool.number == number) {
+            let mut books = pool.books.lock();
+            books.live = books.live.saturating_add(bytes);
+        }
+    }
+
     /// An allocation of a pool was freed.
     pub(crate) fn freed(&self, slice: &Slice, number: u64, address: u64, bytes: u64, free: FreeFor) {
         let known = self.known.lock().iter().find(|pool| pool.number == number).cloned();
         if let Some(pool) = known {
-            pool.books.lock().freed(address, bytes, free);
+            pool.books.lock().holes.add(address, bytes, free);
             pool.reconcile(slice, 0);
             return;
         }
@@ -170,11 +187,6 @@ impl Pools {
 }
 
 impl Books {
-    fn freed(&mut self, address: u64, bytes: u64, free: FreeFor) {
-        self.live = self.live.saturating_sub(bytes);
-        self.holes.add(address, bytes, free);
-    }
-
     fn begin(&mut self, bytes: u64) {
         self.calls = self.calls.saturating_add(1);
         self.largest = self.largest.max(bytes);

@@ -1,12 +1,13 @@
 //! What does a member know about its slice and about what it has taken from it?
 
+use crate::arrays::Arrays;
 use crate::devices::Found;
 use crate::hooks::vmm;
 use crate::ledger::{Addresses, Reservation};
 use crate::pools::Pools;
 use core::ffi::c_int;
 use gpuslice_driver::types::CUdevice;
-use gpuslice_region::{Device, Member, Uuid};
+use gpuslice_region::{Device, Member, Region, Uuid};
 use parking_lot::Mutex;
 
 /// The place of this process in its slice. Made once per process and never ended.
@@ -18,6 +19,8 @@ pub(crate) struct Slice {
     pub(crate) addresses: Addresses,
     /// Physical memory that was taken apart from addresses.
     pub(crate) physical: Mutex<vmm::Tables>,
+    /// Arrays that this process made.
+    pub(crate) arrays: Arrays,
     /// Pools that this process allocates from.
     pub(crate) pools: Pools,
     /// The primary context of each device, where it is known: context and device.
@@ -33,6 +36,8 @@ pub(crate) struct Place {
     pub(crate) device: Device,
     /// The driver's own size, in bytes.
     pub(crate) total: u64,
+    /// Its UUID.
+    pub(crate) uuid: [u8; 16],
 }
 
 /// What a slice has and holds of a device that has a quota, in bytes.
@@ -48,7 +53,7 @@ impl Slice {
     pub(crate) fn new(member: Member, found: &[Found]) -> Self {
         let place = |found: &Found| {
             let device = member.device(&Uuid(found.uuid))?;
-            Some(Place { handle: found.handle, device, total: found.total })
+            Some(Place { handle: found.handle, device, total: found.total, uuid: found.uuid })
         };
         let devices = found.iter().filter_map(place).collect();
         Self {
@@ -56,9 +61,15 @@ impl Slice {
             devices,
             addresses: Addresses::default(),
             physical: Mutex::default(),
+            arrays: Arrays::default(),
             pools: Pools::default(),
             primaries: Mutex::default(),
         }
+    }
+
+    /// What anybody can read of the slice.
+    pub(crate) fn region(&self) -> &Region {
+        self.member.region()
     }
 
     /// The device with this handle of CUDA's.
@@ -95,6 +106,26 @@ impl Slice {
     /// Gives bytes back.
     pub(crate) fn refund(&self, device: Device, bytes: u64) {
         let _not_held = self.member.refund(device, bytes);
+    }
+
+    /// Whether the slice has a quota on a device now.
+    pub(crate) fn has_quota(&self, device: Device) -> bool {
+        self.member.limits(device).memory.is_some()
+    }
+
+    /// Bytes that this process holds of a device, by the ledger.
+    pub(crate) fn own(&self, device: Device) -> u64 {
+        self.member.own(device)
+    }
+
+    /// What a context on a device is likely to take; none while none was seen.
+    pub(crate) fn context_bytes(&self, device: Device) -> Option<u64> {
+        self.member.context_bytes(device)
+    }
+
+    /// Remembers for the whole slice what a context took.
+    pub(crate) fn learn_context_bytes(&self, device: Device, bytes: u64) {
+        self.member.learn_context_bytes(device, bytes);
     }
 
     /// What the slice has and holds of a device; none where the device has no quota.

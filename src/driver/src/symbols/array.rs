@@ -5,11 +5,11 @@
 macro_rules! rows_array {
     ({ $next:ident $($files:ident)* } $then:tt $($rows:tt)*) => { $crate::$next! { { $($files)* } $then $($rows)*
     alloc_array: "Device memory in a layout of the driver's: its own memory requirement is charged" {
-        charge cuArray3DCreate @2000(p_handle: *mut CUarray, p_allocate_array: *const CUDA_ARRAY3D_DESCRIPTOR_v1);
-        charge cuArray3DCreate_v2 @3020(p_handle: *mut CUarray, p_allocate_array: *const CUDA_ARRAY3D_DESCRIPTOR);
-        charge cuArrayCreate @2000(p_handle: *mut CUarray, p_allocate_array: *const CUDA_ARRAY_DESCRIPTOR_v1);
-        charge cuArrayCreate_v2 @3020(p_handle: *mut CUarray, p_allocate_array: *const CUDA_ARRAY_DESCRIPTOR);
-        charge cuMipmappedArrayCreate @5000(p_handle: *mut CUmipmappedArray, p_mipmapped_array_desc: *const CUDA_ARRAY3D_DESCRIPTOR, num_mipmap_levels: c_uint);
+        charge cuArray3DCreate @2000(p_handle: *mut CUarray, p_allocate_array: *const CUDA_ARRAY3D_DESCRIPTOR_v1) by array::create_3d_v1;
+        charge cuArray3DCreate_v2 @3020(p_handle: *mut CUarray, p_allocate_array: *const CUDA_ARRAY3D_DESCRIPTOR) by array::create_3d;
+        charge cuArrayCreate @2000(p_handle: *mut CUarray, p_allocate_array: *const CUDA_ARRAY_DESCRIPTOR_v1) by array::create_v1;
+        charge cuArrayCreate_v2 @3020(p_handle: *mut CUarray, p_allocate_array: *const CUDA_ARRAY_DESCRIPTOR) by array::create;
+        charge cuMipmappedArrayCreate @5000(p_handle: *mut CUmipmappedArray, p_mipmapped_array_desc: *const CUDA_ARRAY3D_DESCRIPTOR, num_mipmap_levels: c_uint) by array::create_mipmapped;
     }
     array_query: "Describes an array or hands out a part of it; no new memory" {
         pass cuArray3DGetDescriptor @2000(p_array_descriptor: *mut CUDA_ARRAY3D_DESCRIPTOR_v1, h_array: CUarray);

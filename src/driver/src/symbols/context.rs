@@ -5,10 +5,10 @@
 macro_rules! rows_context {
     ({ $next:ident $($files:ident)* } $then:tt $($rows:tt)*) => { $crate::$next! { { $($files)* } $then $($rows)*
     context_create: "A context takes device memory of its own, known only once it exists" {
-        charge cuCtxCreate @2000(pctx: *mut CUcontext, flags: c_uint, dev: CUdevice);
-        charge cuCtxCreate_v2 @3020(pctx: *mut CUcontext, flags: c_uint, dev: CUdevice);
-        charge cuCtxCreate_v3 @11040(pctx: *mut CUcontext, params_array: *mut CUexecAffinityParam, num_params: c_int, flags: c_uint, dev: CUdevice);
-        charge cuCtxCreate_v4 @12050(pctx: *mut CUcontext, ctx_create_params: *mut CUctxCreateParams, flags: c_uint, dev: CUdevice);
+        charge cuCtxCreate @2000(pctx: *mut CUcontext, flags: c_uint, dev: CUdevice) by context::create;
+        charge cuCtxCreate_v2 @3020(pctx: *mut CUcontext, flags: c_uint, dev: CUdevice) by context::create;
+        charge cuCtxCreate_v3 @11040(pctx: *mut CUcontext, params_array: *mut CUexecAffinityParam, num_params: c_int, flags: c_uint, dev: CUdevice) by context::create_v3;
+        charge cuCtxCreate_v4 @12050(pctx: *mut CUcontext, ctx_create_params: *mut CUctxCreateParams, flags: c_uint, dev: CUdevice) by context::create_v4;
         charge cuDevicePrimaryCtxRetain @7000(pctx: *mut CUcontext, dev: CUdevice) by context::primary_retain;
         charge cuGLCtxCreate @2000(p_ctx: *mut CUcontext, flags: c_uint, device: CUdevice);
         charge cuGLCtxCreate_v2 @3020(p_ctx: *mut CUcontext, flags: c_uint, device: CUdevice);

@@ -14,12 +14,12 @@ macro_rules! rows_memory {
         charge cuMemAllocManaged @6000(dptr: *mut CUdeviceptr, bytesize: usize, flags: c_uint) by memory::managed;
     }
     free: "Returns what an allocation call took; an address nobody charged goes to the driver untouched" {
-        release cuArrayDestroy @2000(h_array: CUarray);
+        release cuArrayDestroy @2000(h_array: CUarray) by array::destroy;
         release cuMemFree @2000(dptr: CUdeviceptr_v1) by memory::free_v1;
         release cuMemFreeAsync @11020(dptr: CUdeviceptr, h_stream: CUstream) by pool::free;
         release cuMemFreeAsync_ptsz @11020(dptr: CUdeviceptr, h_stream: CUstream) by pool::free_ptsz;
         release cuMemFree_v2 @3020(dptr: CUdeviceptr) by memory::free;
-        release cuMipmappedArrayDestroy @5000(h_mipmapped_array: CUmipmappedArray);
+        release cuMipmappedArrayDestroy @5000(h_mipmapped_array: CUmipmappedArray) by array::destroy_mipmapped;
     }
     memory_report: "Shows the quota as the size and what is left of it as free; the first generation writes 32-bit words" {
         answer cuDeviceTotalMem @2000(bytes: *mut c_uint, dev: CUdevice) by report::total_v1;

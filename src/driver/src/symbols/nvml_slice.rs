@@ -14,25 +14,25 @@ macro_rules! rows_nvml_slice {
         pass nvmlDeviceGetAttributes_v2(device: nvmlDevice_t, attributes: *mut nvmlDeviceAttributes_t);
         pass nvmlDeviceGetBAR1MemoryInfo(device: nvmlDevice_t, bar1_memory: *mut nvmlBAR1Memory_t);
         pass nvmlDeviceGetConfComputeMemSizeInfo(device: nvmlDevice_t, mem_info: *mut nvmlConfComputeMemSizeInfo_t);
-        answer nvmlDeviceGetConfComputeProtectedMemoryUsage(device: nvmlDevice_t, memory: *mut nvmlMemory_t);
+        answer nvmlDeviceGetConfComputeProtectedMemoryUsage(device: nvmlDevice_t, memory: *mut nvmlMemory_t) by nvml::memory_info;
         answer nvmlDeviceGetMemoryInfo(device: nvmlDevice_t, memory: *mut nvmlMemory_t) by nvml::memory_info;
         answer nvmlDeviceGetMemoryInfo_v2(device: nvmlDevice_t, memory: *mut nvmlMemory_v2_t) by nvml::memory_info_v2;
     }
     process_list: "Names processes: a program sees those of its own slice" {
-        answer nvmlDeviceGetComputeRunningProcesses(device: nvmlDevice_t, info_count: *mut c_uint, infos: *mut nvmlProcessInfo_v1_t);
-        answer nvmlDeviceGetComputeRunningProcesses_v2(device: nvmlDevice_t, info_count: *mut c_uint, infos: *mut nvmlProcessInfo_v2_t);
-        answer nvmlDeviceGetComputeRunningProcesses_v3(device: nvmlDevice_t, info_count: *mut c_uint, infos: *mut nvmlProcessInfo_t);
-        answer nvmlDeviceGetGraphicsRunningProcesses(device: nvmlDevice_t, info_count: *mut c_uint, infos: *mut nvmlProcessInfo_v1_t);
-        answer nvmlDeviceGetGraphicsRunningProcesses_v2(device: nvmlDevice_t, info_count: *mut c_uint, infos: *mut nvmlProcessInfo_v2_t);
-        answer nvmlDeviceGetGraphicsRunningProcesses_v3(device: nvmlDevice_t, info_count: *mut c_uint, infos: *mut nvmlProcessInfo_t);
-        answer nvmlDeviceGetMPSComputeRunningProcesses(device: nvmlDevice_t, info_count: *mut c_uint, infos: *mut nvmlProcessInfo_v1_t);
-        answer nvmlDeviceGetMPSComputeRunningProcesses_v2(device: nvmlDevice_t, info_count: *mut c_uint, infos: *mut nvmlProcessInfo_v2_t);
-        answer nvmlDeviceGetMPSComputeRunningProcesses_v3(device: nvmlDevice_t, info_count: *mut c_uint, infos: *mut nvmlProcessInfo_t);
-        answer nvmlDeviceGetRunningProcessDetailList(device: nvmlDevice_t, plist: *mut nvmlProcessDetailList_t);
+        answer nvmlDeviceGetComputeRunningProcesses(device: nvmlDevice_t, info_count: *mut c_uint, infos: *mut nvmlProcessInfo_v1_t) by processes::compute_v1;
+        answer nvmlDeviceGetComputeRunningProcesses_v2(device: nvmlDevice_t, info_count: *mut c_uint, infos: *mut nvmlProcessInfo_v2_t) by processes::compute_v2;
+        answer nvmlDeviceGetComputeRunningProcesses_v3(device: nvmlDevice_t, info_count: *mut c_uint, infos: *mut nvmlProcessInfo_t) by processes::compute_v3;
+        answer nvmlDeviceGetGraphicsRunningProcesses(device: nvmlDevice_t, info_count: *mut c_uint, infos: *mut nvmlProcessInfo_v1_t) by processes::others_v1;
+        answer nvmlDeviceGetGraphicsRunningProcesses_v2(device: nvmlDevice_t, info_count: *mut c_uint, infos: *mut nvmlProcessInfo_v2_t) by processes::others_v2;
+        answer nvmlDeviceGetGraphicsRunningProcesses_v3(device: nvmlDevice_t, info_count: *mut c_uint, infos: *mut nvmlProcessInfo_t) by processes::others_v3;
+        answer nvmlDeviceGetMPSComputeRunningProcesses(device: nvmlDevice_t, info_count: *mut c_uint, infos: *mut nvmlProcessInfo_v1_t) by processes::others_v1;
+        answer nvmlDeviceGetMPSComputeRunningProcesses_v2(device: nvmlDevice_t, info_count: *mut c_uint, infos: *mut nvmlProcessInfo_v2_t) by processes::others_v2;
+        answer nvmlDeviceGetMPSComputeRunningProcesses_v3(device: nvmlDevice_t, info_count: *mut c_uint, infos: *mut nvmlProcessInfo_t) by processes::others_v3;
+        answer nvmlDeviceGetRunningProcessDetailList(device: nvmlDevice_t, plist: *mut nvmlProcessDetailList_t) by processes::details;
     }
     process_util: "Share of each process: a program sees those of its own slice" {
-        answer nvmlDeviceGetProcessUtilization(device: nvmlDevice_t, utilization: *mut nvmlProcessUtilizationSample_t, process_samples_count: *mut c_uint, last_seen_time_stamp: c_ulonglong);
-        answer nvmlDeviceGetProcessesUtilizationInfo(device: nvmlDevice_t, proceses_util_info: *mut nvmlProcessesUtilizationInfo_t);
+        answer nvmlDeviceGetProcessUtilization(device: nvmlDevice_t, utilization: *mut nvmlProcessUtilizationSample_t, process_samples_count: *mut c_uint, last_seen_time_stamp: c_ulonglong) by process_use::utilization;
+        answer nvmlDeviceGetProcessesUtilizationInfo(device: nvmlDevice_t, proceses_util_info: *mut nvmlProcessesUtilizationInfo_t) by process_use::utilization_list;
     }
     process_name: "Answers for the process numbers that the lists contain" {
         answer nvmlSystemGetProcessName(pid: c_uint, name: *mut c_char, length: c_uint);
@@ -51,13 +51,13 @@ macro_rules! rows_nvml_slice {
         answer nvmlDeviceGetSamples(device: nvmlDevice_t, kind: c_uint, last_seen_time_stamp: c_ulonglong, sample_val_type: *mut c_uint, sample_count: *mut c_uint, samples: *mut nvmlSample_t);
         answer nvmlDeviceGetUtilizationRates(device: nvmlDevice_t, utilization: *mut nvmlUtilization_t);
     }
-    accounting: "Names processes and their peak memory" {
+    accounting: "Names processes and their peak memory: a program sees those of its own slice" {
         pass nvmlDeviceClearAccountingPids(device: nvmlDevice_t);
         pass nvmlDeviceGetAccountingBufferSize(device: nvmlDevice_t, buffer_size: *mut c_uint);
         pass nvmlDeviceGetAccountingMode(device: nvmlDevice_t, mode: *mut c_uint);
-        answer nvmlDeviceGetAccountingPids(device: nvmlDevice_t, count: *mut c_uint, pids: *mut c_uint);
-        answer nvmlDeviceGetAccountingStats(device: nvmlDevice_t, pid: c_uint, stats: *mut nvmlAccountingStats_t);
-        answer nvmlDeviceGetAccountingStats_v2(device: nvmlDevice_t, stats: *mut nvmlAccountingStats_v2_t);
+        answer nvmlDeviceGetAccountingPids(device: nvmlDevice_t, count: *mut c_uint, pids: *mut c_uint) by process_use::accounting;
+        answer nvmlDeviceGetAccountingStats(device: nvmlDevice_t, pid: c_uint, stats: *mut nvmlAccountingStats_t) by process_use::accounting_stats;
+        answer nvmlDeviceGetAccountingStats_v2(device: nvmlDevice_t, stats: *mut nvmlAccountingStats_v2_t) by process_use::accounting_stats_v2;
         pass nvmlDeviceSetAccountingMode(device: nvmlDevice_t, mode: c_uint);
     }
     shutdown: "Counts down the init count" {

@@ -9,8 +9,8 @@ macro_rules! rows_vmm {
     }
     vmm_reference: "A mapping or a further handle keeps the memory alive" {
         watch cuMemMap @10020(ptr: CUdeviceptr, size: usize, offset: usize, handle: CUmemGenericAllocationHandle, flags: c_ulonglong) by vmm::map;
-        watch cuMemMapArrayAsync @11010(map_info_list: *mut CUarrayMapInfo, count: c_uint, h_stream: CUstream);
-        watch cuMemMapArrayAsync_ptsz @11010(map_info_list: *mut CUarrayMapInfo, count: c_uint, h_stream: CUstream);
+        watch cuMemMapArrayAsync @11010(map_info_list: *mut CUarrayMapInfo, count: c_uint, h_stream: CUstream) by array::map;
+        watch cuMemMapArrayAsync_ptsz @11010(map_info_list: *mut CUarrayMapInfo, count: c_uint, h_stream: CUstream) by array::map;
         watch cuMemRetainAllocationHandle @11000(handle: *mut CUmemGenericAllocationHandle, addr: *mut c_void) by vmm::retain;
     }
     vmm_release: "The memory goes back with its last handle and its last mapping, whichever comes later" {

@@ -43,8 +43,14 @@ pub mod status {
     pub const NVML_NOT_SUPPORTED: Status = 3;
     /// `NVML_ERROR_NO_PERMISSION`: a limit was asked for and cannot be enforced.
     pub const NVML_NO_PERMISSION: Status = 4;
+    /// `NVML_ERROR_NOT_FOUND`: there is nothing of what was asked for.
+    pub const NVML_NOT_FOUND: Status = 6;
+    /// `NVML_ERROR_INSUFFICIENT_SIZE`: the answer has more entries than the caller has room for.
+    pub const NVML_INSUFFICIENT_SIZE: Status = 7;
     /// `NVML_ERROR_LIBRARY_NOT_FOUND`: no NVML is loaded behind us.
     pub const NVML_LIBRARY_NOT_FOUND: Status = 12;
     /// `NVML_ERROR_FUNCTION_NOT_FOUND`: the NVML behind us lacks the function.
     pub const NVML_FUNCTION_NOT_FOUND: Status = 13;
+    /// `NVML_ERROR_ARGUMENT_VERSION_MISMATCH`: a structure of another version than is known.
+    pub const NVML_ARGUMENT_VERSION_MISMATCH: Status = 25;
 }

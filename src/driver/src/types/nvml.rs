@@ -64,6 +64,99 @@ pub struct nvmlProcessUtilizationSample_t {
     pub decoder: c_uint,
 }
 
+/// A process in a list of the first form.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct nvmlProcessInfo_v1_t {
+    /// Process number.
+    pub pid: c_uint,
+    /// Bytes of the device's memory that it uses.
+    pub used_gpu_memory: c_ulonglong,
+}
+
+/// A process in a list of the second form, and of the third as headers declare it.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct nvmlProcessInfo_v2_t {
+    /// Process number.
+    pub pid: c_uint,
+    /// Bytes of the device's memory that it uses.
+    pub used_gpu_memory: c_ulonglong,
+    /// The GPU instance; all ones where there is none.
+    pub gpu_instance_id: c_uint,
+    /// The compute instance; all ones where there is none.
+    pub compute_instance_id: c_uint,
+}
+
+/// What headers call this today. Drivers 535.43 to 535.86 write [`nvmlProcessDetail_v1_t`] in its place.
+pub type nvmlProcessInfo_t = nvmlProcessInfo_v2_t;
+
+/// A process in a list with details.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct nvmlProcessDetail_v1_t {
+    /// Process number.
+    pub pid: c_uint,
+    /// Bytes of the device's memory that it uses.
+    pub used_gpu_memory: c_ulonglong,
+    /// The GPU instance; all ones where there is none.
+    pub gpu_instance_id: c_uint,
+    /// The compute instance; all ones where there is none.
+    pub compute_instance_id: c_uint,
+    /// Bytes of protected memory that it uses.
+    pub used_gpu_cc_protected_memory: c_ulonglong,
+}
+
+/// A list with details.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct nvmlProcessDetailList_t {
+    /// Size and version of this structure, set by the caller: `0x0100_0018`.
+    pub version: c_uint,
+    /// Which processes: 0 compute, 1 graphics, 2 clients of the multi-process service, 3 all.
+    pub mode: c_uint,
+    /// Room for entries, then how many there are.
+    pub num_proc_array_entries: c_uint,
+    /// The caller's room.
+    pub proc_array: *mut nvmlProcessDetail_v1_t,
+}
+
+/// Use of a device by one process, all engines, in percent.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct nvmlProcessUtilizationInfo_v1_t {
+    /// When the sample was taken, in microseconds.
+    pub timestamp: c_ulonglong,
+    /// Process number.
+    pub pid: c_uint,
+    /// Multiprocessors.
+    pub sm: c_uint,
+    /// Memory.
+    pub memory: c_uint,
+    /// Encoder.
+    pub encoder: c_uint,
+    /// Decoder.
+    pub decoder: c_uint,
+    /// JPEG decoder.
+    pub jpeg: c_uint,
+    /// Optical flow.
+    pub optical_flow: c_uint,
+}
+
+/// A list of these.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct nvmlProcessesUtilizationInfo_t {
+    /// Size and version of this structure, set by the caller: `0x0100_0018`.
+    pub version: c_uint,
+    /// Room for entries, then how many there are.
+    pub process_samples_count: c_uint,
+    /// Only newer samples are asked for.
+    pub last_seen_time_stamp: c_ulonglong,
+    /// The caller's room.
+    pub proc_util_array: *mut nvmlProcessUtilizationInfo_v1_t,
+}
+
 /// Where a device sits on the bus.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
@@ -87,6 +180,12 @@ pub struct nvmlPciInfo_t {
 const _: () = assert!(size_of::<nvmlMemory_v2_t>() == 40);
 const _: () = assert!(size_of::<nvmlProcessUtilizationSample_t>() == 32);
 const _: () = assert!(size_of::<nvmlPciInfo_t>() == 68);
+const _: () = assert!(size_of::<nvmlProcessInfo_v1_t>() == 16);
+const _: () = assert!(size_of::<nvmlProcessInfo_v2_t>() == 24);
+const _: () = assert!(size_of::<nvmlProcessDetail_v1_t>() == 32);
+const _: () = assert!(size_of::<nvmlProcessDetailList_t>() == 24);
+const _: () = assert!(size_of::<nvmlProcessUtilizationInfo_v1_t>() == 40);
+const _: () = assert!(size_of::<nvmlProcessesUtilizationInfo_t>() == 24);
 
 macro_rules! handles {
     ($($name:ident),* $(,)?) => { $( pub type $name = *mut c_void; )* };
@@ -136,8 +235,7 @@ opaque! {
     nvmlNvlinkSupportedBwModes_t, nvmlNvlinkTelemetrySamples_v1_t, nvmlPRMCounterList_v1_t,
     nvmlPRMTLV_v1_t, nvmlPSUInfo_t, nvmlPciInfoExt_t, nvmlPdi_t, nvmlPerfMetricsSamples_v1_t,
     nvmlPlatformInfo_t, nvmlPowerSmoothingProfile_t, nvmlPowerSmoothingState_t, nvmlPowerValue_v2_t,
-    nvmlProcessDetailList_t, nvmlProcessInfo_t, nvmlProcessInfo_v1_t, nvmlProcessInfo_v2_t,
-    nvmlProcessesUtilizationInfo_t, nvmlRemappedRowsInfo_v2_t, nvmlRepairStatus_t,
+    nvmlRemappedRowsInfo_v2_t, nvmlRepairStatus_t,
     nvmlRowRemapperHistogramValues_t, nvmlRusdSettings_v1_t, nvmlSample_t, nvmlSetMemoryLimits_v1_t,
     nvmlSystemConfComputeSettings_t, nvmlSystemConfComputeSettings_v2_t, nvmlSystemDriverBranchInfo_t,
     nvmlSystemEventSetCreateRequest_t, nvmlSystemEventSetFreeRequest_t, nvmlSystemEventSetWaitRequest_t,

@@ -197,13 +197,18 @@ pub(crate) unsafe fn free_v1(real: real::cuMemFree, address: CUdeviceptr_v1) -> 
 pub(super) fn freed(address: u64, free: impl FnOnce() -> FreeFor, call: impl FnOnce() -> Status) -> Status {
     let take = |slice: &'static Slice| {
         let charge = slice.addresses.take(address)?;
-        let free = if matches!(charge.owner, Owner::Pool(_)) { free() } else { FreeFor::All };
-        Some((charge, free))
+        let Owner::Pool(pool) = charge.owner else { return Some((charge, FreeFor::All)) };
+        slice.pools.freeing(pool, charge.bytes);
+        Some((charge, free()))
     };
     around(take, call, |slice, taken, code| {
         let Some((charge, free)) = taken else { return };
         match charge.owner {
-            _ if code != status::SUCCESS => slice.addresses.insert(address, charge),
+            Owner::Pool(pool) if code != status::SUCCESS => {
+                slice.pools.kept(pool, charge.bytes);
+                slice.addresses.insert(address, charge);
+            }
+            Owner::Context(_) if code != status::SUCCESS => slice.addresses.insert(address, charge),
             Owner::Context(_) => slice.refund(charge.device, charge.bytes),
             Owner::Pool(pool) => slice.pools.freed(slice, pool, address, charge.bytes, free),
         }

@@ -4,11 +4,16 @@
 //! (in a phase again). The arguments are the caller's; what is behind a pointer is read and written through
 //! `gpuslice_driver::arguments` only.
 
+pub(crate) mod array;
 pub(crate) mod context;
+mod entries;
 pub(crate) mod lookup;
+mod members;
 pub(crate) mod memory;
 pub(crate) mod nvml;
 pub(crate) mod pool;
+pub(crate) mod process_use;
+pub(crate) mod processes;
 pub(crate) mod report;
 pub(crate) mod start;
 pub(crate) mod sync;

@@ -13,7 +13,7 @@ use gpuslice_policy::config::{DeviceIdentity, parse_uuid_text};
 use gpuslice_policy::units::Bytes;
 use gpuslice_region::{Monitor, Uuid};
 
-/// `nvmlDeviceGetMemoryInfo`.
+/// `nvmlDeviceGetMemoryInfo`, and `nvmlDeviceGetConfComputeProtectedMemoryUsage`, which has the same form.
 pub(crate) unsafe fn memory_info(
     real: real::nvmlDeviceGetMemoryInfo,
     device: nvmlDevice_t,
@@ -88,7 +88,7 @@ unsafe fn show<T: Figures>(code: Status, device: nvmlDevice_t, memory: *mut T) {
 }
 
 /// What the slice has and holds of a device; none where it has no quota.
-fn quota(device: nvmlDevice_t, total: u64) -> Option<Quota> {
+pub(super) fn quota(device: nvmlDevice_t, total: u64) -> Option<Quota> {
     let settings = lifecycle::settings()?;
     let uuid = parse_uuid_text(&driver::nvml_uuid(device)?)?;
     if let Standing::Member(slice) = lifecycle::standing()

@@ -23,7 +23,7 @@ const ON_PART_OF_DEVICE: u32 = 6;
 
 /// Our number for a piece of physical memory: the driver may use a handle's value again while the memory that it
 /// named is still mapped.
-type Number = u64;
+pub(crate) type Number = u64;
 
 /// A piece of physical memory.
 #[derive(Debug, Clone, Copy)]
@@ -182,15 +182,9 @@ pub(crate) unsafe fn map(
     handle: CUmemGenericAllocationHandle,
     flags: u64,
 ) -> Status {
-    let pin = |slice: &'static Slice| {
-        let mut tables = slice.physical.lock();
-        let number = tables.handles.get(&handle).copied()?;
-        tables.change(number, |piece| piece.mappings = piece.mappings.saturating_add(1));
-        Some(number)
-    };
     // SAFETY: the caller's own arguments.
     around(
-        pin,
+        |slice| pin(slice, handle),
         || unsafe { real(address, bytes, offset, handle, flags) },
         |slice, number, code| {
             let Some(number) = number else { return };
@@ -226,6 +220,19 @@ pub(crate) unsafe fn unmap(real: real::cuMemUnmap, address: CUdeviceptr, bytes: 
             }
         },
     )
+}
+
+/// One more mapping of what a handle names; none where that was not charged.
+pub(super) fn pin(slice: &Slice, handle: CUmemGenericAllocationHandle) -> Option<Number> {
+    let mut tables = slice.physical.lock();
+    let number = tables.handles.get(&handle).copied()?;
+    tables.change(number, |piece| piece.mappings = piece.mappings.saturating_add(1));
+    Some(number)
+}
+
+/// One mapping less.
+pub(crate) fn unpin(slice: &Slice, number: Number) {
+    unmapped(slice, slice.physical.lock(), number);
 }
 
 /// One mapping of a piece is gone.

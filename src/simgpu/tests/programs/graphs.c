@@ -21,6 +21,12 @@ int main(void) {
     OK(cuStreamBeginCapture_v2(s, 0)); mode = 2; OK(cuThreadExchangeStreamCaptureMode(&mode)); SAME(mode, 0);
     OK(cuMemAlloc_v2(&a, 1)); OK(cuMemFree_v2(a)); OK(cuThreadExchangeStreamCaptureMode(&mode)); OK(cuStreamEndCapture(s, &g)); OK(cuGraphDestroy(g));
 
+    /* The legacy stream would have to wait for a blocking stream that captures; asking it spoils nothing. */
+    handle blocking; OK(cuStreamCreate(&blocking, 0)); OK(cuStreamBeginCapture_v2(blocking, 0)); STATUS(906, cuStreamIsCapturing(NULL, &capturing));
+    OK(cuStreamEndCapture(blocking, &g)); OK(cuGraphDestroy(g)); OK(cuStreamBeginCapture_v2(blocking, 0));
+    STATUS(906, cuLaunchKernel(twenty, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL)); STATUS(901, cuStreamEndCapture(blocking, &g));
+    OK(cuStreamBeginCapture_v2(s, 0)); launch(kernel("quick"), NULL); OK(cuStreamEndCapture(s, &g)); OK(cuGraphDestroy(g));
+
     /* A stream joins through an event and must come back. */
     OK(cuStreamBeginCapture_v2(s, 2)); OK(cuEventRecord(e, s)); OK(cuStreamWaitEvent(t, e, 0)); launch(twenty, t);
     STATUS(903, cuStreamEndCapture(t, &g)); STATUS(904, cuStreamEndCapture(s, &g));

@@ -32,8 +32,7 @@ fn programs() -> Option<&'static Path> {
 }
 
 fn build() -> Option<PathBuf> {
-    let number = std::process::id();
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("programs-{number}"));
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("simgpu-programs");
     std::fs::create_dir_all(&folder).expect("the target folder can be written to");
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
     for entry in std::fs::read_dir(sources).expect("the programs are there") {
@@ -42,11 +41,16 @@ fn build() -> Option<PathBuf> {
             continue;
         }
         let program = folder.join(source.file_stem().expect("it has a name"));
+        // Under another name first: another run may be using it.
+        let made = program.with_extension(std::process::id().to_string());
         let mut compiler = Command::new("cc");
-        compiler.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(program).arg(&source);
+        compiler.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&made).arg(&source);
         compiler.arg(format!("-L{}", libraries().display())).args(["-lcuda", "-ldl", "-pthread"]);
         match compiler.status() {
-            Ok(status) => assert!(status.success(), "{} does not compile", source.display()),
+            Ok(status) => {
+                assert!(status.success(), "{} does not compile", source.display());
+                std::fs::rename(&made, &program).expect("it can be renamed");
+            }
             Err(error) => {
                 println!("SKIP programs on the simulated GPU: no C compiler ({error})");
                 return None;

@@ -1,0 +1,125 @@
+#!/usr/bin/env bash
+# Does the portable library work with other C libraries? Runs one small program under it with the glibc of each of
+# Debian's releases and with musl, each started through its own loader, bare, without a limit and inside a quota.
+# The C libraries are fetched into build/libc, never installed. The driver behind does nothing.
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+
+APT=$ROOT/build/apt/everywhere
+SUITES="bullseye bookworm trixie sid"
+TARGET=${CARGO_TARGET_DIR:-$ROOT/target}
+library=$TARGET/portable/libgpuslice.so
+OLDEST=$ROOT/build/debian11 TREES=$ROOT/build/libc
+folder=$TARGET/everywhere
+QUOTA=67108864
+passed=0 failed=0 skipped=0
+
+left_out() {
+    skip "$@"
+    skipped=$((skipped + 1))
+}
+
+# Each release's glibc and musl, as they are; musl's headers come from the first that has musl.
+fetch_all() {
+    local suite
+    [ ! -e "$TREES/sid" ] || return 0
+    have apt-get && have dpkg || return 0
+    # shellcheck disable=SC2086 # words
+    make_sources main $SUITES
+    for suite in $SUITES; do
+        rm -rf "${TREES:?}/$suite"
+        unpack "$TREES/$suite" "libc6/$suite" "musl/$suite" "musl-dev/$suite" || rm -rf "${TREES:?}/$suite"
+    done
+}
+
+driver="tests/bench/null_driver.c -shared -fPIC -Wl,-soname,libcuda.so.1,-Bsymbolic"
+host="tests/programs/everywhere.c -fPIE -pie"
+
+# Linked against the oldest, so that one program serves every glibc.
+make_for_glibc() {
+    local one
+    mkdir -p "$folder/glibc"
+    # shellcheck disable=SC2086 # words
+    for one in "libcuda.so.1 $driver" "host $host"; do
+        cc -O2 --sysroot="$OLDEST" -L"$TARGET/portable/link" -B"$OLDEST/usr/lib/x86_64-linux-gnu" \
+            -idirafter /usr/include -idirafter /usr/include/x86_64-linux-gnu -o "$folder/glibc/"$one -ldl -lpthread
+    done
+}
+
+make_for_musl() { # a release's tree
+    local usr=$1/usr/lib/x86_64-linux-musl flags
+    flags="-O2 -nostdinc -isystem $1/usr/include/x86_64-linux-musl -nostdlib -L$(dirname "$(find_musl "$1")")"
+    mkdir -p "$folder/musl"
+    # shellcheck disable=SC2086 # words
+    cc $flags -o "$folder/musl/"libcuda.so.1 $driver -l:libc.so
+    # shellcheck disable=SC2086 # words
+    cc $flags -o "$folder/musl/"host $host "$usr/Scrt1.o" "$usr/crti.o" -l:libc.so "$usr/crtn.o"
+}
+
+find_musl() { # a release's tree
+    find "$1" -path '*/x86_64-linux-musl/libc.so' -type f
+}
+find_glibc() { # a release's tree
+    find "$1" -path '*/x86_64-linux-gnu/ld-linux-x86-64.so.2'
+}
+
+compare() { # what; the program's output; what was expected
+    if [ "$2" = "$3" ]; then
+        passed=$((passed + 1))
+        echo "ok $1"
+    else
+        failed=$((failed + 1))
+        echo "FAIL $1; < expected, > found:"
+        diff <(echo "$3") <(echo "$2") || true
+    fi
+}
+
+expected() { # status of one piece more
+    cat <<EXPECTED
+getpid found
+nothing not found
+an error of the loader is told
+init 0, version 0 13000, errno 77
+here: four pieces 0 0 0 0, one more $1
+threads: 0 failures
+child: four pieces 0 0 0 0, one more $1
+child ended with 0
+again: four pieces 0 0 0 0, one more $1
+exit 0
+EXPECTED
+}
+
+check() { # what; kind; its loader; its folder of libraries
+    run() { # variables
+        local status=0
+        env GPUSLICE_REGION="$folder/region" "${@:4}" "$2" --library-path "$3:$folder/$1" "$folder/$1/host" $QUOTA 2>&1 ||
+            status=$?
+        echo "exit $status"
+    }
+    rm -f "$folder/region"
+    compare "$1, bare" "$(run "${@:2}")" "$(expected 0)"
+    compare "$1, no limit" "$(run "${@:2}" LD_PRELOAD="$library")" "$(expected 0)"
+    compare "$1, a quota" "$(run "${@:2}" LD_PRELOAD="$library" GPU_MEM_LIMIT=$QUOTA)" "$(expected 2)"
+}
+
+if [ ! -e "$library" ]; then
+    skip "other C libraries" "run ci/release.sh, where apt reaches Debian 11"
+    exit 0
+fi
+fetch_all
+rm -rf "$folder"
+make_for_glibc
+for suite in $SUITES; do
+    tree=$TREES/$suite
+    if [ ! -e "$tree" ]; then
+        left_out "the C libraries of $suite" "run ci/everywhere.sh, where apt reaches Debian's releases"
+        continue
+    fi
+    glibc=$(dirname "$(find_glibc "$tree")")
+    version=$(grep -ao 'GNU C Library (Debian GLIBC [^)]*)' "$glibc/libc.so.6" | grep -o '[0-9][^)]*')
+    check "glibc $version" glibc "$glibc/ld-linux-x86-64.so.2" "$glibc"
+    [ -e "$folder/musl/host" ] || make_for_musl "$tree"
+    check "musl of $suite" musl "$(find_musl "$tree")" /nonexistent
+done
+echo "$passed passed, $failed failed, $skipped skipped"
+[ $failed -eq 0 ]

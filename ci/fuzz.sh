@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Hostile region files and configurations, made by chance for SECONDS each (10 unless told): ci/fuzz.sh [SECONDS [SEED]]
+# Without coverage to guide it, which takes a nightly compiler. Prints the seed; a case that fails is kept in build/fuzz.
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+
+seconds=${1:-10} seed=${2:-$(od -An -N7 -tu8 /dev/urandom | tr -d ' ')}
+target=${CARGO_TARGET_DIR:-$ROOT/fuzz/target}
+kept=$ROOT/build/fuzz
+mkdir -p "$kept"
+CARGO_TARGET_DIR=$target cargo build --release --quiet --locked --manifest-path fuzz/Cargo.toml
+
+passed=0 failed=0
+for name in region config; do
+    folder=$(mktemp -d /dev/shm/gpuslice-fuzz.XXXXXX) # a file system that keeps locks
+    status=0
+    "$target/release/gpuslice-fuzz" $name "$seconds" "$seed" "$folder" || status=$?
+    if [ $status = 0 ]; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        case=$(cat "$folder/$name.case")
+        for file in "$folder/$name.$case.failed" "$folder/region"; do
+            [ ! -e "$file" ] || cp "$file" "$kept/$name.$case.${file##*[./]}"
+        done
+        echo "FAIL $name, exit $status, seed $seed, kept in build/fuzz; to try it again:"
+        echo "  $target/release/gpuslice-fuzz $name case $case \$(mktemp -d -p /dev/shm)"
+    fi
+    rm -rf "$folder"
+done
+echo "$passed passed, $failed failed, 0 skipped"
+[ $failed -eq 0 ]

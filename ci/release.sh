@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# Builds target/portable/libgpuslice.so, the library as it is given away: it runs with glibc 2.31 and newer and needs
+# nothing but the C library. Linked against the files of Debian 11, which are fetched into build/debian11 and never
+# installed. Prints its size, and what it adds to the start of a program.
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+
+APT=$ROOT/build/apt/release TREE=$ROOT/build/debian11
+TARGET=${CARGO_TARGET_DIR:-$ROOT/target}
+OUT=$TARGET/portable LINK=$TARGET/portable/link
+NEWEST=2.31
+
+# What the linker is told to use instead of the machine's own libraries. The unwinder comes from gcc 10, whose static
+# one asks for nothing newer than glibc 2.31; `libgcc_s` is the name under which Rust asks for it. The loader is left
+# out of the C library's own script: it is in every process anyway, and musl has none of that name.
+make_link() {
+    local name gcc=$TREE/usr/lib/gcc/x86_64-linux-gnu/10 lib=$TREE/lib/x86_64-linux-gnu usr=$TREE/usr/lib/x86_64-linux-gnu
+    rm -rf "$LINK"
+    mkdir -p "$LINK"
+    echo "INPUT($gcc/libgcc_eh.a $gcc/libgcc.a)" >"$LINK/libgcc_s.so"
+    echo "GROUP($lib/libc.so.6 $usr/libc_nonshared.a)" >"$LINK/libc.so"
+    # Debian's own names for these are absolute links, which lead out of the tree.
+    for name in libdl.so.2 libpthread.so.0 librt.so.1 libutil.so.1; do
+        echo "INPUT($lib/$name)" >"$LINK/${name%.[0-9]}"
+    done
+}
+
+if [ ! -e "$TREE/usr/lib/gcc/x86_64-linux-gnu/10/libgcc_eh.a" ]; then
+    rm -rf "$TREE"
+    if ! have apt-get || ! have dpkg || ! make_sources main bullseye ||
+        ! unpack "$TREE" libc6/bullseye libc6-dev/bullseye libgcc-10-dev/bullseye; then
+        skip "the portable library" "run ci/release.sh, where apt reaches Debian 11"
+        exit 0
+    fi
+fi
+make_link
+CARGO_TARGET_DIR=$OUT cargo rustc --release --quiet --package gpuslice-shim -- -C strip=symbols \
+    -C link-arg="--sysroot=$TREE" -C link-arg="-L$LINK"
+library=$OUT/libgpuslice.so
+cp "$OUT/release/libgpuslice.so" "$library.new"
+
+wrong() {
+    echo "FAIL the library $1"
+    exit 1
+}
+needed=$(readelf --dynamic --wide "$library.new" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | sort | xargs)
+for name in $needed; do
+    case $name in
+        libc.so.6 | libdl.so.2 | libpthread.so.0) ;;
+        *) wrong "needs $name" ;;
+    esac
+done
+# What has no version belongs to a library that was not linked with; the loader alone is left out on purpose.
+open=$(readelf --dyn-syms --wide "$library.new" | awk '$5 == "GLOBAL" && $7 == "UND" && $8 !~ /@/ { print $8 }' | xargs)
+[ "$open" = __tls_get_addr ] || wrong "asks for $open without a version"
+version=$(readelf --version-info --wide "$library.new" | grep -o 'GLIBC_[0-9.]*' | cut -d_ -f2 | sort -uV | tail -1)
+[ "$(printf '%s\n' "$version" $NEWEST | sort -V | tail -1)" = $NEWEST ] || wrong "needs glibc $version"
+mv "$library.new" "$library"
+echo "ok $library: $(stat -c %s "$library") bytes, glibc $version, needs $needed"
+cc -O2 -o "$OUT/startup" tests/bench/startup.c
+"$OUT/startup" "$library" | awk '{
+    printf "microseconds to start /bin/true: bare %d, with the library %d, added %d\n", $2, $3, $3 - $2 }'

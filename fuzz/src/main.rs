@@ -1,0 +1,112 @@
+//! Does anything go wrong with input made by chance?
+//!
+//! `gpuslice-fuzz TARGET SECONDS SEED FOLDER` tries cases until the time is over; `gpuslice-fuzz TARGET case NUMBER
+//! FOLDER` tries one again. The number of a case decides all of it. It is written to `FOLDER/TARGET.case` before the
+//! case is tried, so that it is known whatever becomes of this process; a case that fails is kept in
+//! `FOLDER/TARGET.NUMBER.failed`, one that takes too long ends the process.
+
+#![allow(clippy::disallowed_types, reason = "a word of this process")]
+
+mod config;
+mod random;
+mod region;
+
+use std::{
+    env, fmt, fs,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::{Path, PathBuf},
+    process::{ExitCode, abort},
+    sync::atomic::{AtomicU64, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use random::Random;
+
+/// How long a case may take. A reservation may wait 0.2 s, joining a second.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How many cases were begun.
+static BEGUN: AtomicU64 = AtomicU64::new(0);
+
+/// What is tried.
+struct Target {
+    name: String,
+    folder: PathBuf,
+}
+
+impl Target {
+    /// Whether the case of this number went well.
+    fn attempt(&self, number: u64) -> bool {
+        let _ = fs::write(self.folder.join(format!("{}.case", self.name)), number.to_string());
+        BEGUN.fetch_add(1, Ordering::Relaxed);
+        let mut random = Random::new(number);
+        if self.name == "region" {
+            let case = region::Case::new(&mut random);
+            self.judge(number, &case, || case.run(&self.folder))
+        } else {
+            let case = config::Case::new(&mut random);
+            self.judge(number, &case, || case.run())
+        }
+    }
+
+    fn judge(&self, number: u64, case: &dyn fmt::Debug, run: impl FnOnce()) -> bool {
+        let well = catch_unwind(AssertUnwindSafe(run)).is_ok();
+        if !well {
+            println!("FAIL {} case {number}: {case:?}", self.name);
+            let kept = self.folder.join(format!("{}.{number}.failed", self.name));
+            let _ = fs::write(kept, format!("{case:#?}\n"));
+        }
+        well
+    }
+
+    /// Cases until the time is over or one fails.
+    fn attempt_for(&self, time: Duration, seed: u64) -> bool {
+        let mut numbers = Random::new(seed);
+        let start = Instant::now();
+        while start.elapsed() < time {
+            if !self.attempt(numbers.next()) {
+                return false;
+            }
+        }
+        println!("ok {}: {} cases, seed {seed}", self.name, BEGUN.load(Ordering::Relaxed));
+        true
+    }
+}
+
+/// Ends the process when a case takes too long.
+fn watch() {
+    loop {
+        let before = BEGUN.load(Ordering::Relaxed);
+        thread::sleep(PATIENCE);
+        if before != 0 && before == BEGUN.load(Ordering::Relaxed) {
+            println!("FAIL a case takes more than {} s", PATIENCE.as_secs());
+            abort();
+        }
+    }
+}
+
+fn run(words: &[String]) -> Option<bool> {
+    let [name, how, number, folder] = words else { return None };
+    if !["region", "config"].contains(&name.as_str()) {
+        return None;
+    }
+    let number = number.parse().ok()?;
+    let target = Target { name: name.clone(), folder: Path::new(folder).to_owned() };
+    thread::spawn(watch);
+    if how == "case" {
+        return Some(target.attempt(number));
+    }
+    Some(target.attempt_for(Duration::from_secs(how.parse().ok()?), number))
+}
+
+fn main() -> ExitCode {
+    let words: Vec<String> = env::args().skip(1).collect();
+    match run(&words) {
+        Some(true) => ExitCode::SUCCESS,
+        Some(false) => ExitCode::FAILURE,
+        None => {
+            println!("gpuslice-fuzz region|config SECONDS SEED FOLDER, or: region|config case NUMBER FOLDER");
+            ExitCode::from(2)
+        }
+    }
+}

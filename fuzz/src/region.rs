@@ -1,0 +1,184 @@
+//! What do those who open a region make of a file in which anything was written?
+
+use std::{
+    fs::{self, File, OpenOptions},
+    os::unix::fs::FileExt as _,
+    path::Path,
+};
+
+use gpuslice_region::{
+    DeviceRequest, Limits, Member, Monitor, Region, Trust, Uuid,
+    layout::{FIGURES, MAX_DEVICES, MAX_SLOTS, SIZE},
+};
+
+use crate::random::Random;
+
+/// What is done to the file of a region.
+#[derive(Debug)]
+enum Change {
+    Word { at: u64, value: u32 },
+    Long { at: u64, value: u64 },
+    Noise { at: u64, bytes: u64, seed: u64 },
+    Length { bytes: u64 },
+}
+
+/// A region that others wrote into, before it is opened and while it is open.
+#[derive(Debug)]
+pub(crate) struct Case {
+    before: Vec<Change>,
+    after: Vec<Change>,
+}
+
+impl Case {
+    pub(crate) fn new(random: &mut Random) -> Self {
+        let changes = |random: &mut Random| (0..random.below(6)).map(|_| Change::new(random)).collect();
+        let mut before: Vec<_> = changes(random);
+        if random.one_in(20) {
+            before.push(Change::Length { bytes: random.below(2 * SIZE as u64) });
+        }
+        Self { before, after: changes(random) }
+    }
+
+    /// Everything there is, called for what comes of it.
+    pub(crate) fn run(&self, folder: &Path) {
+        let path = folder.join("region");
+        let _ = fs::remove_file(&path);
+        let (member, _) =
+            Member::join(&path, Trust::OwnerOnly, &[request(7), request(8)]).expect("a region can be made");
+        for device in member.devices() {
+            assert_eq!(member.reserve(device.device, 100), Ok(()));
+        }
+        member.leave();
+        self.before.iter().for_each(|change| change.apply(&path));
+        match Monitor::open(&path, Trust::OwnerOnly) {
+            Ok(Some(monitor)) => {
+                self.after.iter().for_each(|change| change.apply(&path));
+                read_all(&monitor);
+            }
+            Ok(None) => {}
+            Err(error) => one_line(&error.to_string()),
+        }
+        match Member::join(&path, Trust::OwnerOnly, &[request(7), request(9)]) {
+            Ok((member, differences)) => {
+                assert!(differences.len() <= 2);
+                assert!(member.slot() < MAX_SLOTS);
+                self.after.iter().for_each(|change| change.apply(&path));
+                use_all(&member);
+                read_all(&member);
+                member.leave();
+            }
+            Err(error) => one_line(&error.to_string()),
+        }
+    }
+}
+
+impl Change {
+    fn new(random: &mut Random) -> Self {
+        match random.below(8) {
+            0 => Self::Noise {
+                at: random.below(SIZE as u64),
+                bytes: 1 << random.below(20),
+                seed: random.next(),
+            },
+            1 => Self::Word { at: random.below(SIZE as u64 / 4) * 4, value: edge_of_32(random) },
+            2 | 3 => Self::Word { at: place(random) & !3, value: edge_of_32(random) },
+            _ => Self::Long { at: place(random) & !7, value: random.edge() },
+        }
+    }
+
+    fn apply(&self, path: &Path) {
+        let file = OpenOptions::new().write(true).open(path).expect("a region can be written");
+        match *self {
+            Self::Word { at, value } => write(&file, at, &value.to_ne_bytes()),
+            Self::Long { at, value } => write(&file, at, &value.to_ne_bytes()),
+            Self::Noise { at, bytes, seed } => {
+                let mut random = Random::new(seed);
+                let noise: Vec<u8> = (0..bytes).map(|_| random.next().to_ne_bytes()[0]).collect();
+                write(&file, at, &noise);
+            }
+            Self::Length { bytes } => file.set_len(bytes).expect("a region can be cut"),
+        }
+    }
+}
+
+/// Writes within the file: how long it is, only [`Change::Length`] says.
+fn write(file: &File, at: u64, bytes: &[u8]) {
+    let room = file.metadata().map_or(0, |found| found.len()).saturating_sub(at);
+    let length = bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX));
+    file.write_all_at(&bytes[..length], at).expect("a region can be written");
+}
+
+/// A place where something is that others believe: a named one, of the first devices and slots or any.
+fn place(random: &mut Random) -> u64 {
+    let figure =
+        |name: &str| FIGURES.iter().find(|(known, _)| *known == name).map_or(0, |(_, value)| *value as u64);
+    let row = |random: &mut Random, most: usize| {
+        if random.one_in(4) { random.below(most as u64) } else { random.below(3) }
+    };
+    let named: Vec<&str> = FIGURES.iter().map(|(name, _)| *name).filter(|name| name.contains('.')).collect();
+    let name = *random.pick(&named);
+    match name.split_once('.').map_or(name, |(group, _)| group) {
+        "device" | "devices" => {
+            figure("devices.offset") + row(random, MAX_DEVICES) * figure("device.size") + random.below(6) * 8
+        }
+        "slot" | "slots" => {
+            figure("slots.offset") + row(random, MAX_SLOTS) * figure("slot.size") + random.below(3) * 8
+        }
+        "held" => {
+            figure("held.offset") + row(random, MAX_DEVICES) * figure("held.row") + row(random, MAX_SLOTS) * 8
+        }
+        "refused" => figure("refused.offset") + row(random, MAX_SLOTS) * figure("refused.row"),
+        _ => figure(name),
+    }
+}
+
+fn edge_of_32(random: &mut Random) -> u32 {
+    u32::try_from(random.edge() & u64::from(u32::MAX)).unwrap_or(0)
+}
+
+fn request(uuid: u8) -> DeviceRequest {
+    let limits = Limits { memory: Some(1 << 20), cores_permille: 500 };
+    DeviceRequest { uuid: Uuid([uuid; 16]), total: 1 << 30, limits }
+}
+
+fn read_all(region: &Region) {
+    let _ = (region.epoch(), region.is_ready(), region.reap(), region.device(&Uuid([7; 16])));
+    let devices = region.devices();
+    assert!(devices.len() <= MAX_DEVICES);
+    for view in &devices {
+        assert!((1..=1000).contains(&view.limits.cores_permille), "{view:?}");
+        let _ = (region.held(view.device), region.limits(view.device), region.context_bytes(view.device));
+        region.learn_context_bytes(view.device, 1 << 20);
+        region.set_limits(view.device, view.limits);
+    }
+    let processes = region.processes();
+    assert!(processes.len() <= MAX_SLOTS);
+    assert!(
+        processes
+            .iter()
+            .all(|process| process.held.len() <= MAX_DEVICES && process.refused.len() <= MAX_DEVICES)
+    );
+}
+
+/// Few devices, because a reservation waits for words that say that others are at it.
+fn use_all(member: &Member) {
+    for view in member.devices().into_iter().take(2) {
+        let device = view.device;
+        let before = member.own(device);
+        if member.reserve(device, 4096).is_ok() {
+            assert!(
+                member.own(device) > before || before > u64::MAX >> 2,
+                "{before} and {}",
+                member.own(device)
+            );
+            let _ = member.refund(device, 4096);
+        }
+        member.charge(device, u64::MAX);
+        let _ = member.refund(device, u64::MAX);
+        member.count_refusal(device);
+    }
+}
+
+fn one_line(text: &str) {
+    assert!(!text.is_empty() && text.chars().all(|letter| !letter.is_control()), "{text:?}");
+}

@@ -1,0 +1,105 @@
+//! How much of a device does the driver itself say that this process holds?
+//!
+//! Only NVML tells. It is opened for the question and closed again, so that a program that looks at NVML finds it as
+//! it would without us, but for the library being loaded. Where NVML is missing, or cannot say which process holds
+//! what (it may know this process by a number of another namespace), there is no answer.
+
+use crate::slice::Place;
+use core::ffi::{c_uint, c_ulonglong};
+use core::ptr;
+use gpuslice_driver::functions as real;
+use gpuslice_driver::slot;
+use gpuslice_driver::types::{nvmlDevice_t, status};
+use gpuslice_driver::{Api, Symbol};
+use gpuslice_policy::config::gpu_uuid_text;
+use once_cell::race::OnceBool;
+use std::ffi::CString;
+
+/// An entry of NVML's process lists, second form.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    pid: c_uint,
+    bytes: c_ulonglong,
+    gpu_instance: c_uint,
+    compute_instance: c_uint,
+}
+
+const _: () = assert!(size_of::<Entry>() == 24);
+
+/// How many processes of one device are looked at.
+const MOST: usize = 1024;
+
+/// `NVML_VALUE_NOT_AVAILABLE`.
+const NOT_AVAILABLE: c_ulonglong = c_ulonglong::MAX;
+
+/// Bytes of a device that NVML attributes to this process; none where it does not list it, because it holds nothing
+/// or is known by another number.
+pub(crate) fn own(place: Place) -> Option<u64> {
+    let session = Session::open()?;
+    let device = session.device(place)?;
+    session.own_bytes(device)
+}
+
+/// NVML while it is open.
+struct Session {
+    shutdown: real::nvmlShutdown,
+}
+
+impl Session {
+    fn open() -> Option<Self> {
+        if !slot::is_driver_loaded(Api::Nvml) {
+            load();
+        }
+        let init = slot::real::<real::nvmlInit_v2>(Symbol::nvmlInit_v2)?;
+        let shutdown = slot::real::<real::nvmlShutdown>(Symbol::nvmlShutdown)?;
+        // SAFETY: no arguments; counted by NVML and taken back when the session is dropped.
+        let code = unsafe { init() };
+        (code == status::SUCCESS).then_some(Self { shutdown })
+    }
+
+    fn device(&self, place: Place) -> Option<nvmlDevice_t> {
+        let find = slot::real::<real::nvmlDeviceGetHandleByUUID>(Symbol::nvmlDeviceGetHandleByUUID)?;
+        let text = CString::new(gpu_uuid_text(&place.uuid)).ok()?;
+        let mut device: nvmlDevice_t = ptr::null_mut();
+        // SAFETY: the text is zero-terminated and the output valid for writes.
+        let code = unsafe { find(text.as_ptr(), &raw mut device) };
+        (code == status::SUCCESS).then_some(device)
+    }
+
+    fn own_bytes(&self, device: nvmlDevice_t) -> Option<u64> {
+        // The second form: the newest has entries of two sizes, by driver.
+        let list = slot::real::<real::nvmlDeviceGetComputeRunningProcesses_v2>(
+            Symbol::nvmlDeviceGetComputeRunningProcesses_v2,
+        )?;
+        let empty = Entry { pid: 0, bytes: 0, gpu_instance: 0, compute_instance: 0 };
+        let mut entries = vec![empty; MOST];
+        let mut count = c_uint::try_from(MOST).ok()?;
+        // SAFETY: room for as many entries as `count` says.
+        let code = unsafe { list(device, &raw mut count, entries.as_mut_ptr().cast()) };
+        if code != status::SUCCESS {
+            return None;
+        }
+        let own = std::process::id();
+        let listed = entries.iter().take(usize::try_from(count).ok()?);
+        let bytes: Vec<u64> = listed.filter(|entry| entry.pid == own).map(|entry| entry.bytes).collect();
+        let is_told = !bytes.is_empty() && !bytes.contains(&NOT_AVAILABLE);
+        is_told.then(|| bytes.iter().sum())
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // SAFETY: takes back the init of `open`.
+        unsafe { (self.shutdown)() };
+    }
+}
+
+/// Loads NVML, once: a program that computes has no reason to.
+fn load() {
+    static LOADED: OnceBool = OnceBool::new();
+    let _tried = LOADED.get_or_init(|| {
+        // SAFETY: the name is zero-terminated; the library stays loaded.
+        !unsafe { libc::dlopen(c"libnvidia-ml.so.1".as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) }.is_null()
+    });
+}

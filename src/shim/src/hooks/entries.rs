@@ -1,0 +1,213 @@
+//! How are lists of processes got from NVML and given to the program, and which form did this driver write?
+
+use core::ffi::{c_char, c_uint};
+use gpuslice_driver::Symbol;
+use gpuslice_driver::arguments::{read_in, write_out};
+use gpuslice_driver::functions as real;
+use gpuslice_driver::slot;
+use gpuslice_driver::types::{
+    Status, nvmlProcessDetail_v1_t, nvmlProcessInfo_v1_t, nvmlProcessInfo_v2_t,
+    nvmlProcessUtilizationInfo_v1_t, nvmlProcessUtilizationSample_t, status,
+};
+
+/// The first version of a structure of 24 bytes: the only one there is of both lists that carry a version.
+pub(super) const VERSION_1: c_uint = 0x0100_0018;
+/// Entries for which there is room in the first question to the driver.
+const FIRST_ROOM: c_uint = 64;
+/// Entries for which there is room in the last one.
+const MOST_ROOM: c_uint = 1 << 16;
+/// What an instance is where there is none.
+const NO_INSTANCE: c_uint = c_uint::MAX;
+/// What stands where the driver wrote nothing. No entry ends like this: the last field of each is a small number, or
+/// all ones for "not available".
+const UNWRITTEN: u64 = 0xa5a5_a5a5_a5a5_a5a5;
+
+/// Words of an entry of the first form.
+pub(super) const SHORT: usize = size_of::<nvmlProcessInfo_v1_t>() / size_of::<u64>();
+/// Words of an entry of the second form, and of the third as headers declare it.
+pub(super) const USUAL: usize = size_of::<nvmlProcessInfo_v2_t>() / size_of::<u64>();
+/// Words of an entry of the third form as drivers 535.43 to 535.86 write it.
+pub(super) const LONG: usize = size_of::<nvmlProcessDetail_v1_t>() / size_of::<u64>();
+
+/// Room for one entry of unknown form.
+pub(super) type Unknown = [u64; LONG];
+
+/// Room before the driver writes to it.
+pub(super) trait Blank {
+    const BLANK: Self;
+}
+
+/// Something that NVML says of a process.
+pub(super) trait Listed {
+    fn pid(&self) -> c_uint;
+}
+
+/// An entry of a process list.
+pub(super) trait Form: Copy + Listed + Blank {
+    /// What is said of a process that the driver does not name.
+    fn of_ledger(pid: c_uint, held: u64) -> Self;
+    /// The entry in these words; fields for which there are none are as for [`of_ledger`](Self::of_ledger).
+    fn of_words(words: &[u64]) -> Self;
+}
+
+macro_rules! listed {
+    ($($form:ident { $($field:ident: $blank:expr),* })*) => { $(
+        impl Blank for $form {
+            const BLANK: Self = Self { $($field: $blank),* };
+        }
+
+        impl Listed for $form {
+            fn pid(&self) -> c_uint {
+                self.pid
+            }
+        }
+    )* };
+}
+
+listed! {
+    nvmlProcessInfo_v1_t { pid: 0, used_gpu_memory: 0 }
+    nvmlProcessInfo_v2_t {
+        pid: 0, used_gpu_memory: 0, gpu_instance_id: NO_INSTANCE, compute_instance_id: NO_INSTANCE
+    }
+    nvmlProcessDetail_v1_t {
+        pid: 0, used_gpu_memory: 0, gpu_instance_id: NO_INSTANCE, compute_instance_id: NO_INSTANCE,
+        used_gpu_cc_protected_memory: 0
+    }
+    nvmlProcessUtilizationSample_t { pid: 0, timestamp: 0, sm: 0, memory: 0, encoder: 0, decoder: 0 }
+    nvmlProcessUtilizationInfo_v1_t {
+        timestamp: 0, pid: 0, sm: 0, memory: 0, encoder: 0, decoder: 0, jpeg: 0, optical_flow: 0
+    }
+}
+
+impl Blank for c_uint {
+    const BLANK: Self = 0;
+}
+
+impl Listed for c_uint {
+    fn pid(&self) -> c_uint {
+        *self
+    }
+}
+
+impl Blank for Unknown {
+    const BLANK: Self = [UNWRITTEN; LONG];
+}
+
+impl Form for nvmlProcessInfo_v1_t {
+    fn of_ledger(pid: c_uint, held: u64) -> Self {
+        Self { pid, used_gpu_memory: held }
+    }
+
+    fn of_words(words: &[u64]) -> Self {
+        let detail = nvmlProcessDetail_v1_t::of_words(words);
+        Self { pid: detail.pid, used_gpu_memory: detail.used_gpu_memory }
+    }
+}
+
+impl Form for nvmlProcessInfo_v2_t {
+    fn of_ledger(pid: c_uint, held: u64) -> Self {
+        Self { pid, used_gpu_memory: held, ..Self::BLANK }
+    }
+
+    fn of_words(words: &[u64]) -> Self {
+        let nvmlProcessDetail_v1_t { pid, used_gpu_memory, gpu_instance_id, compute_instance_id, .. } =
+            nvmlProcessDetail_v1_t::of_words(words);
+        Self { pid, used_gpu_memory, gpu_instance_id, compute_instance_id }
+    }
+}
+
+impl Form for nvmlProcessDetail_v1_t {
+    fn of_ledger(pid: c_uint, held: u64) -> Self {
+        Self { pid, used_gpu_memory: held, ..Self::BLANK }
+    }
+
+    fn of_words(words: &[u64]) -> Self {
+        let word = |place: usize| words.get(place).copied();
+        let (gpu_instance_id, compute_instance_id) = word(2).map_or((NO_INSTANCE, NO_INSTANCE), halves);
+        Self {
+            pid: word(0).map_or(0, |word| halves(word).0),
+            used_gpu_memory: word(1).unwrap_or(0),
+            gpu_instance_id,
+            compute_instance_id,
+            used_gpu_cc_protected_memory: word(3).unwrap_or(0),
+        }
+    }
+}
+
+/// Two fields of 32 bits in the order in which they lie in memory.
+fn halves(word: u64) -> (c_uint, c_uint) {
+    let [a, b, c, d, e, f, g, h] = word.to_ne_bytes();
+    (c_uint::from_ne_bytes([a, b, c, d]), c_uint::from_ne_bytes([e, f, g, h]))
+}
+
+/// The first entries of an answer, of a form that is known now.
+pub(super) fn entries<T: Form>(answer: &[Unknown], count: usize) -> impl Iterator<Item = T> {
+    let each = size_of::<T>() / size_of::<u64>();
+    answer.as_flattened().chunks_exact(each).take(count).map(T::of_words)
+}
+
+/// How many words each of `count` entries has: by what the driver wrote, and where that does not tell, by which driver
+/// it is.
+pub(super) fn words(answer: &[Unknown], count: usize) -> usize {
+    let written = answer.as_flattened().iter().rposition(|word| *word != UNWRITTEN);
+    let end = written.map_or(0, |last| last.saturating_add(1));
+    let told =
+        [SHORT, USUAL, LONG].into_iter().find(|each| count > 0 && each.checked_mul(count) == Some(end));
+    told.unwrap_or_else(|| if is_early_535() { LONG } else { USUAL })
+}
+
+/// Whether this is one of the drivers whose third form is longer than declared.
+fn is_early_535() -> bool {
+    const SIZE: c_uint = 80;
+    let function = slot::real::<real::nvmlSystemGetDriverVersion>(Symbol::nvmlSystemGetDriverVersion);
+    let Some(function) = function else { return false };
+    let mut text = [0_u8; SIZE as usize];
+    // SAFETY: writes at most the given number of bytes.
+    let code = unsafe { function(text.as_mut_ptr().cast::<c_char>(), SIZE) };
+    let mut numbers = text.split(|byte| !byte.is_ascii_digit());
+    let mut next = || core::str::from_utf8(numbers.next()?).ok()?.parse::<u32>().ok();
+    code == status::SUCCESS && next() == Some(535) && next().is_some_and(|minor| (43..=86).contains(&minor))
+}
+
+/// Asks the driver with enough room. What it wrote, and how many entries that is; or its status.
+pub(super) fn ask<T: Copy + Blank>(
+    call: impl Fn(*mut c_uint, *mut T) -> Status,
+) -> Result<(Vec<T>, usize), Status> {
+    let mut room = FIRST_ROOM;
+    loop {
+        let mut entries = vec![T::BLANK; usize::try_from(room).unwrap_or(0)];
+        let mut count = room;
+        let code = call(&raw mut count, entries.as_mut_ptr());
+        if code == status::SUCCESS {
+            return Ok((entries, usize::try_from(count).unwrap_or(0)));
+        }
+        if code != status::NVML_INSUFFICIENT_SIZE || room >= MOST_ROOM {
+            return Err(code);
+        }
+        // More than asked for: others may begin meanwhile.
+        room = count.max(room).saturating_mul(2).min(MOST_ROOM);
+    }
+}
+
+/// Gives the caller a list, or says how much room it needs.
+///
+/// # Safety
+/// `count` is null or the caller's, and says how many entries there is room for at `to`, which may be null.
+pub(super) unsafe fn deliver<T: Copy>(list: &[T], count: *mut c_uint, to: *mut T) -> Status {
+    let needed = c_uint::try_from(list.len()).unwrap_or(c_uint::MAX);
+    // SAFETY: by the contract above.
+    let room = unsafe { read_in(count) }.unwrap_or(0);
+    // SAFETY: as above.
+    unsafe { write_out(count, needed) };
+    if room < needed {
+        return status::NVML_INSUFFICIENT_SIZE;
+    }
+    if to.is_null() && needed > 0 {
+        return status::NVML_INVALID_ARGUMENT;
+    }
+    for (place, entry) in list.iter().enumerate() {
+        // SAFETY: within the room that the caller said there is.
+        unsafe { write_out(to.wrapping_add(place), *entry) };
+    }
+    status::SUCCESS
+}

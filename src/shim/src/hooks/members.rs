@@ -1,0 +1,85 @@
+//! Who belongs to the slice, as somebody sees it who asks NVML about a device?
+
+use super::entries::Listed;
+use super::nvml;
+use crate::driver;
+use crate::guard::{Phase, phase};
+use crate::lifecycle::{self, Standing};
+use gpuslice_driver::types::nvmlDevice_t;
+use gpuslice_policy::config::parse_uuid_text;
+use gpuslice_region::{Monitor, ProcessView, Region, Uuid};
+use std::os::unix::fs::MetadataExt;
+
+/// A process of the slice.
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    /// Its number, in its own namespace.
+    pid: u32,
+    /// Whether that is our namespace too.
+    near: bool,
+    /// Bytes of the device that it holds.
+    held: u64,
+}
+
+/// The living processes of a slice. Nobody, where none has used the GPU yet.
+#[derive(Debug, Default)]
+pub(super) struct Members(Vec<Seen>);
+
+impl Members {
+    /// Those of our slice; none where the device has no quota.
+    pub(super) fn on(device: nvmlDevice_t) -> Option<Self> {
+        let settings = lifecycle::settings()?;
+        // Of a quota it only matters that there is one, so the device's size does not.
+        nvml::quota(device, u64::MAX)?;
+        let uuid = Uuid(parse_uuid_text(&driver::nvml_uuid(device)?)?);
+        if let Standing::Member(slice) = lifecycle::standing() {
+            return Some(Self::of(slice.region(), &uuid));
+        }
+        let monitor = Monitor::open(&settings.region, settings.trust).ok().flatten();
+        Some(monitor.map_or_else(Self::default, |monitor| Self::of(monitor.region(), &uuid)))
+    }
+
+    fn of(region: &Region, uuid: &Uuid) -> Self {
+        // An error means that the dead cannot be told now: they stay listed until they can.
+        let _reaped = region.reap();
+        let (device, here) = (region.device(uuid), pid_namespace());
+        let seen = |process: ProcessView| Seen {
+            pid: process.pid,
+            near: process.pid_namespace == here,
+            held: device.and_then(|device| process.held.get(device.index()).copied()).unwrap_or(0),
+        };
+        Self(region.processes().into_iter().map(seen).collect())
+    }
+
+    /// Whether a member has this number in our namespace.
+    pub(super) fn has(&self, pid: u32) -> bool {
+        self.0.iter().any(|seen| seen.near && seen.pid == pid)
+    }
+
+    /// What of a list is about members.
+    pub(super) fn own<T: Listed>(&self, entries: impl Iterator<Item = T>) -> Vec<T> {
+        entries.filter(|entry| self.has(entry.pid())).collect()
+    }
+
+    /// Members who hold memory of the device and whom the driver cannot name to us, with what they hold: those of
+    /// other namespaces, and all `if_none` of ours was named.
+    pub(super) fn unnamed(&self, if_none: bool) -> impl Iterator<Item = (u32, u64)> {
+        let hidden = self.0.iter().filter(move |seen| seen.held > 0 && (if_none || !seen.near));
+        hidden.map(|seen| (seen.pid, seen.held))
+    }
+}
+
+/// The slice, where the device has a quota; none where the driver's answer stands.
+pub(super) fn members(device: nvmlDevice_t) -> Option<Members> {
+    match phase(|| Members::on(device)) {
+        Phase::Done(members) => members,
+        Phase::Nested => None,
+        // A mistake of ours shows nobody.
+        Phase::Broken => Some(Members::default()),
+    }
+}
+
+/// Inode of our process-number namespace; 0 where it cannot be told, as the region has it.
+fn pid_namespace() -> u64 {
+    std::fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
+}

@@ -1,0 +1,64 @@
+//! Does a context's own memory count against the quota, once, and as long as the context lives?
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
+
+mod support;
+
+use support::bench::Bench;
+
+/// A GPU of 1 GiB on which a context takes 100 MiB.
+fn bench() -> Bench {
+    Bench::simulated().with("SIMGPU_CONTEXT_BYTES", "100MiB")
+}
+
+#[test]
+fn contexts_are_made_as_long_as_the_quota_has_room_for_one() {
+    let bench = bench();
+    let outcome = bench.host("contexts", &["many"]).limited("350MiB").run();
+    outcome.says(&[
+        "init 0",
+        "made 3, then 2, output untouched, left 50",
+        "destroy 0",
+        "left 150, another 0",
+    ]);
+    assert_eq!(bench.truth(0).peak, 300 << 20, "no more than fits was ever taken");
+}
+
+#[test]
+fn a_quota_smaller_than_a_context_is_refused_in_words_that_say_so() {
+    let outcome = bench().host("contexts", &["many"]).limited("64MiB").run();
+    outcome.contains(&["made 0, then 2, output untouched, left 9999"]);
+    let said =
+        outcome.err.lines().filter(|line| line.contains("a context on this device takes about 100MiB"));
+    assert_eq!(said.count(), 1, "{outcome}");
+}
+
+#[test]
+fn a_primary_context_is_paid_for_once_and_given_back_at_its_end() {
+    let outcome = bench().host("contexts", &["primary"]).limited("1GiB").run().quiet();
+    outcome.says(&[
+        "init 0",
+        "create 0, left 924",
+        "retain 0, left 824",
+        "retain 0, left 824",
+        "release 0, left 824",
+        "release 0, left 924",
+        "retain 0, reset 0, left 924",
+    ]);
+}
+
+#[test]
+fn what_one_process_learned_about_contexts_is_reserved_by_the_next() {
+    let bench = bench();
+    bench.host("contexts", &["primary"]).limited("150MiB").run();
+    let before = bench.truth(0).peak;
+    let holder = bench.host("contexts", &["many"]).limited("150MiB").run();
+    holder.contains(&["made 1, then 2, output untouched, left 50"]);
+    assert!(before <= 200 << 20 && bench.truth(0).peak <= before, "the second process never went beyond");
+}
+
+#[test]
+fn without_a_quota_contexts_are_nobodys_business() {
+    let bench = bench();
+    let bare = bench.host("contexts", &["many"]).run().quiet();
+    bench.host("contexts", &["many"]).loaded().run().quiet().same_as(&bare);
+}

@@ -1,0 +1,242 @@
+//! Does a process that is killed, at any instruction and at any instant, leave nothing behind?
+//!
+//! The ordinary run takes samples. `GPUSLICE_STORM=10000` makes it that many deaths of each kind, and
+//! `GPUSLICE_SEED` repeats a run.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
+
+mod support;
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use support::aftermath::{Aftermath, HELD, QUOTA};
+use support::living::Living;
+use support::{bench::Bench, skip};
+
+/// How far it is stepped without a breakpoint.
+const REACH: u64 = 5_000;
+
+/// A number of an environment variable.
+fn variable(name: &str) -> Option<u64> {
+    let value = std::env::var(name).ok()?;
+    Some(value.parse().unwrap_or_else(|_| panic!("{name}={value} is not a number")))
+}
+
+/// How many deaths there are to be: what was asked for, or what an ordinary run has time for.
+fn deaths(ordinary: u64) -> u64 {
+    variable("GPUSLICE_STORM").unwrap_or(ordinary)
+}
+
+/// Where chance begins; printed, so that a run can be repeated.
+fn seed(test: &str) -> Chance {
+    let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let seed = variable("GPUSLICE_SEED").unwrap_or_else(|| u64::from(clock.subsec_nanos()) + 1);
+    println!("{test}: GPUSLICE_SEED={seed}");
+    Chance(seed)
+}
+
+/// Numbers that look random: xorshift.
+#[derive(Debug)]
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit.max(1)
+    }
+}
+
+/// The program that steps hosts through a call; none where no process may trace another.
+fn stepper(bench: &Bench) -> Option<Living> {
+    let mut stepper = bench.host("stepper", &[&QUOTA.to_string()]).loaded().start();
+    assert_eq!(stepper.hear().as_deref(), Some("ready"));
+    if stepper.ask("at alloc 1") == "killed" {
+        return Some(stepper);
+    }
+    skip("no process may trace another here: allow ptrace (Docker: --cap-add SYS_PTRACE)");
+    None
+}
+
+/// Kills hosts in this call, at every so many of the library's instructions, beginning anywhere. Before it dies, each
+/// stands still there, and nobody may wait for that either.
+fn killed_inside(call: &str, wanted: u64) {
+    let mut chance = seed(call);
+    let mut aftermath = Aftermath::new();
+    let Some(mut stepper) = stepper(&aftermath.bench) else { return };
+    aftermath.settles();
+    let answer = stepper.numbers(&format!("trace {call}"));
+    let &[all, inside] = answer.as_slice() else { panic!("{answer:?}") };
+    assert!(inside > 100, "the library has no part in {call}: {inside} of {all} instructions");
+    let stride = inside.div_ceil(wanted).max(1);
+    let [mut killed, mut ended] = [0_u64; 2];
+    let mut count = |answer: &str| match answer {
+        "killed" => killed += 1,
+        // The way is not the same every time: what is hashed has another seed in each process.
+        "ended" => ended += 1,
+        other => panic!("{call}: {other}"),
+    };
+    let mut at = chance.below(stride);
+    while at < inside {
+        if stepper.ask(&format!("stop {call} {at}")) == "stopped" {
+            let status = aftermath.take(4096);
+            // Room that somebody stands still over who is just finding out that it is too little is given up.
+            let fine = status == 0 || (call == "refused" && status == 2);
+            assert!(fine, "{status} beside a host that stands still at {at}");
+        }
+        count(&stepper.ask("kill"));
+        aftermath.settles();
+        at += stride;
+    }
+    // Anywhere: in the driver, in the C library, in between. This is slow, and so there are fewer.
+    for _ in 0..wanted.div_ceil(20) {
+        let at = chance.below(all.min(REACH));
+        count(&stepper.ask(&format!("at {call} {at}")));
+        aftermath.settles();
+    }
+    assert_eq!(stepper.ask(&format!("live {call}")), "ended with 0");
+    aftermath.settles();
+    let longest = aftermath.end();
+    println!(
+        "{call}: {inside} instructions of {all} are the library's; killed at {killed} (one in {stride}), \
+         {ended} got through; a member waited {longest:?} at most"
+    );
+    assert!(killed > ended * 4, "most hosts are killed inside the call");
+}
+
+#[test]
+fn a_process_may_be_killed_at_any_instruction_of_an_allocation() {
+    killed_inside("alloc", deaths(300));
+}
+
+#[test]
+fn a_process_may_be_killed_at_any_instruction_of_a_free() {
+    killed_inside("free", deaths(300));
+}
+
+#[test]
+fn a_process_may_be_killed_at_any_instruction_of_a_refusal() {
+    killed_inside("refused", deaths(300));
+}
+
+#[test]
+fn a_process_may_be_killed_at_any_instruction_of_an_allocation_of_rows() {
+    killed_inside("pitch", deaths(100));
+}
+
+#[test]
+fn a_process_may_be_killed_at_any_instruction_of_a_managed_allocation() {
+    killed_inside("managed", deaths(100));
+}
+
+#[test]
+fn a_process_may_be_killed_at_any_instruction_of_making_mapping_and_releasing_physical_memory() {
+    killed_inside("physical", deaths(200));
+}
+
+#[test]
+fn a_process_may_be_killed_at_any_instruction_of_an_allocation_from_a_pool() {
+    killed_inside("pooled", deaths(200));
+}
+
+#[test]
+fn a_process_may_be_killed_at_any_instruction_of_the_end_of_a_context() {
+    killed_inside("destroy", deaths(200));
+}
+
+#[test]
+fn a_process_may_be_killed_at_any_instruction_of_joining() {
+    killed_inside("join", deaths(200));
+}
+
+/// Lets busy processes die until so many were killed; after each round everything is as if they had not been.
+fn storm(processes: u64, threads: u64, wanted: u64, within: u64) {
+    let mut chance = seed("storm");
+    let mut killed = 0;
+    let mut rounds = 0;
+    let mut longest = Duration::ZERO;
+    let mut most = 0;
+    while killed < wanted {
+        let mut aftermath = Aftermath::new();
+        let words = [processes, threads, chance.below(1 << 30)].map(|word| word.to_string());
+        let mut storm = aftermath.bench.host("storm", &words.each_ref().map(String::as_str)).loaded().start();
+        assert_eq!(storm.hear().as_deref(), Some("ready"));
+        for _ in 0..20 {
+            let answer = storm.numbers(&within.to_string());
+            let &[dead, ended, wrong] = answer.as_slice() else { panic!("{answer:?}") };
+            assert_eq!((ended, wrong), (0, 0), "busy hosts end by being killed only");
+            killed += dead;
+            rounds += 1;
+            aftermath.settles();
+            if killed >= wanted {
+                break;
+            }
+        }
+        most = most.max(aftermath.bench.truth(0).peak);
+        longest = longest.max(aftermath.end_whatever_the_peak());
+    }
+    println!(
+        "storm: {killed} busy processes with {threads} threads killed in {rounds} rounds; \
+         a member waited {longest:?} at most; {most} bytes at the peak with a quota of {QUOTA}"
+    );
+}
+
+#[test]
+fn busy_processes_may_be_killed_at_any_instant() {
+    storm(4, 4, deaths(200), 10_000);
+}
+
+#[test]
+fn members_do_not_wait_for_those_who_die_beside_them() {
+    let mut aftermath = Aftermath::new();
+    let seed = seed("beside").0.to_string();
+    let mut storm = aftermath.bench.host("storm", &["4", "4", &seed]).loaded().start();
+    assert_eq!(storm.hear().as_deref(), Some("ready"));
+    for _ in 0..deaths(200).div_ceil(40) {
+        storm.order("20000");
+        // Busy ones live and die all the time until the answer comes.
+        let mut calls = 0_u64;
+        let answer = loop {
+            let status = aftermath.take(4096);
+            assert!(status == 0 || status == 2, "status {status}");
+            calls += 1;
+            if let Some(answer) = storm.heard() {
+                break answer;
+            }
+        };
+        assert_eq!(answer, "4 0 0", "after {calls} calls of the witness");
+        aftermath.settles();
+    }
+    println!("beside: a member waited {:?} at most", aftermath.end_whatever_the_peak());
+}
+
+#[test]
+fn sixty_four_processes_with_sixteen_threads_each_come_and_go_together() {
+    let mut aftermath = Aftermath::new();
+    let mut storm = aftermath.bench.host("storm", &["64", "16", "1", "20"]).loaded().start();
+    assert_eq!(storm.hear().as_deref(), Some("ready"));
+    assert_eq!(storm.ask("1"), "0 64 0");
+    aftermath.settles();
+    aftermath.end();
+}
+
+#[test]
+fn sixty_four_processes_with_sixteen_threads_each_may_be_killed_together() {
+    storm(64, 16, 64, 1_000);
+}
+
+#[test]
+fn thousands_of_short_processes_leave_nothing() {
+    let wanted = variable("GPUSLICE_STORM").unwrap_or(2_000).max(2_000);
+    let mut aftermath = Aftermath::new();
+    let mut storm = aftermath.bench.host("storm", &["8", "1", "1", "4"]).loaded().start();
+    assert_eq!(storm.hear().as_deref(), Some("ready"));
+    for round in 0..wanted / 8 {
+        assert_eq!(storm.ask("1"), "0 8 0");
+        if round.is_multiple_of(50) {
+            aftermath.settles();
+        }
+    }
+    aftermath.settles();
+    assert_eq!(aftermath.take(QUOTA - HELD), 0);
+    println!("short: {wanted} processes; a member waited {:?} at most", aftermath.end());
+}

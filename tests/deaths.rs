@@ -1,0 +1,222 @@
+//! Is everything as before, whatever way a process ends, and is it kept while it only seems to have ended?
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
+
+mod support;
+
+use gpuslice_region::layout::MAX_SLOTS;
+use gpuslice_region::{Member, Trust};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+use support::aftermath::{Aftermath, HELD, QUOTA};
+use support::living::{Living, send};
+use support::{compiler, skip};
+
+/// What each host takes.
+const PIECE: u64 = 8 << 20;
+/// What is left for one more beside the witness and a host.
+const REST: u64 = QUOTA - HELD - PIECE;
+
+/// A host that holds its piece.
+fn holder(aftermath: &Aftermath, way: &str) -> Living {
+    let host = aftermath.bench.host("deaths", &[way]).loaded().start();
+    assert_eq!(host.hear().as_deref(), Some("holds"), "{way}");
+    host
+}
+
+/// `exit 4` or `signal 6`.
+fn ended(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit {code}"),
+        (None, signal) => format!("signal {}", signal.unwrap_or_default()),
+    }
+}
+
+/// What a host holds is charged to the byte: nobody has more, and nobody less.
+#[track_caller]
+fn keeps(aftermath: &mut Aftermath, others: usize) {
+    aftermath.holds(PIECE, others);
+    assert_eq!((aftermath.take(REST + 1), aftermath.take(REST)), (2, 0));
+}
+
+/// Whether the user may mount and make namespaces.
+fn is_root(what: &str) -> bool {
+    // SAFETY: the call has no arguments and cannot fail.
+    let root = unsafe { libc::geteuid() } == 0;
+    if !root {
+        skip(&format!("{what}: only root can; run the tests as root, in a container for example"));
+    }
+    root
+}
+
+/// Each way, and how the process ends.
+const WAYS: &[(&str, &str)] = &[
+    ("return", "exit 0"),
+    ("exit", "exit 4"),
+    ("quick_exit", "exit 4"),
+    ("exit_now", "exit 4"),
+    ("thread", "exit 4"),
+    ("handler", "exit 4"),
+    ("main_thread", "exit 0"),
+    ("abort", "signal 6"),
+    ("trap", "signal 5"),
+    ("term", "signal 15"),
+    ("limit", "signal 24"),
+    ("segment", "signal 11"),
+    ("overflow", "signal 11"),
+    ("bus", "signal 7"),
+    ("exec", "exit 0"),
+    ("spawn", "exit 0"),
+    ("fork", "exit 0"),
+    ("unload", "exit 0"),
+];
+
+#[test]
+fn whatever_way_a_process_ends_it_leaves_nothing_and_ends_as_it_would() {
+    let mut aftermath = Aftermath::new();
+    for (way, end) in WAYS {
+        let mut host = holder(&aftermath, way);
+        keeps(&mut aftermath, 1);
+        host.order("go");
+        if *way == "return" {
+            host.order("end");
+        }
+        let (status, said) = host.end();
+        assert_eq!((ended(status).as_str(), said.as_str()), (*end, ""), "{way}");
+        aftermath.settles();
+    }
+    println!("{} ways to end; a member waited {:?} at most", WAYS.len(), aftermath.end());
+}
+
+#[test]
+fn the_child_of_a_killed_process_keeps_nothing_of_its_parents() {
+    let mut aftermath = Aftermath::new();
+    let mut host = holder(&aftermath, "child");
+    host.order("go");
+    host.wait_for_its_end();
+    aftermath.settles();
+    drop(host);
+    aftermath.end();
+}
+
+#[test]
+fn a_daemon_without_descriptors_keeps_its_place_until_it_dies() {
+    let mut aftermath = Aftermath::new();
+    let launcher = aftermath.bench.host("deaths", &["daemon"]).loaded().start();
+    let pid = launcher.hear().expect("the daemon tells its number").parse().expect("a number");
+    assert_eq!(launcher.hear(), None, "the daemon has closed its output");
+    assert_eq!(ended(launcher.end().0), "exit 0");
+    keeps(&mut aftermath, 1);
+    send(pid, libc::SIGKILL);
+    aftermath.settles();
+    aftermath.end();
+}
+
+#[test]
+fn a_suspended_process_keeps_what_it_holds_and_delays_nobody() {
+    let mut aftermath = Aftermath::new();
+    let mut host = holder(&aftermath, "return");
+    host.order("go");
+    host.suspend();
+    keeps(&mut aftermath, 1);
+    host.signal(libc::SIGCONT);
+    host.order("end");
+    assert_eq!(ended(host.end().0), "exit 0");
+    aftermath.settles();
+    aftermath.end();
+}
+
+#[test]
+fn a_process_that_is_killed_while_it_is_suspended_leaves_nothing() {
+    let mut aftermath = Aftermath::new();
+    for _ in 0..20 {
+        let mut host = holder(&aftermath, "suspended");
+        host.order("go");
+        host.suspend();
+        host.kill();
+        aftermath.settles();
+    }
+    aftermath.end();
+}
+
+/// The next process will have this number, if nobody is faster.
+fn next_is(pid: u32) -> bool {
+    std::fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string()).is_ok()
+}
+
+#[test]
+fn the_number_of_a_dead_process_may_be_used_again() {
+    let mut aftermath = Aftermath::new();
+    for _ in 0..100 {
+        let mut first = holder(&aftermath, "return");
+        keeps(&mut aftermath, 1);
+        first.kill();
+        if !next_is(first.pid()) {
+            return skip("the number of the next process cannot be chosen: run the tests as root");
+        }
+        let second = holder(&aftermath, "return");
+        let same = first.pid() == second.pid();
+        // The newcomer has joined, and what the dead held is not its.
+        keeps(&mut aftermath, 1);
+        drop(second);
+        aftermath.settles();
+        if same {
+            aftermath.end();
+            return;
+        }
+    }
+    skip("the number of a dead process never came again: run the tests on a quieter machine");
+}
+
+/// A host that is number 1 of a namespace of its own.
+fn in_a_namespace(aftermath: &Aftermath) -> Living {
+    let program = compiler::plain("deaths").display().to_string();
+    let words = ["--pid", "--fork", "--kill-child", &program, "return"];
+    let host = aftermath.bench.program(Path::new("/usr/bin/unshare"), &words).loaded().start();
+    assert_eq!(host.hear().as_deref(), Some("holds"));
+    host
+}
+
+#[test]
+fn processes_of_several_namespaces_with_one_number_are_several_processes() {
+    if !is_root("namespaces of processes") {
+        return;
+    }
+    let mut aftermath = Aftermath::new();
+    let (mut first, mut second) = (in_a_namespace(&aftermath), in_a_namespace(&aftermath));
+    aftermath.holds(2 * PIECE, 2);
+    first.kill();
+    let started = Instant::now();
+    while aftermath.take(REST) != 0 {
+        assert!(started.elapsed() < Duration::from_secs(1), "the dead one's is not free");
+    }
+    keeps(&mut aftermath, 1);
+    second.kill();
+    aftermath.settles();
+    aftermath.end();
+}
+
+/// A host that starts now is refused, and says so in one line with these words.
+#[track_caller]
+fn refused(aftermath: &Aftermath, words: &str) {
+    let outcome = aftermath.bench.host("refused", &[]).loaded().run();
+    assert!(outcome.err.lines().count() == 1 && outcome.err.contains(words), "{words}: {outcome}");
+    outcome.contains(&["init 800"]);
+}
+
+#[test]
+fn a_full_table_refuses_the_next_program_until_a_place_is_free() {
+    let mut aftermath = Aftermath::new();
+    let join = || Member::join(&aftermath.bench.region(), Trust::AnyOwner, &[]).unwrap().0;
+    let mut members: Vec<_> = (1..MAX_SLOTS).map(|_| join()).collect();
+    refused(&aftermath, "1024");
+    assert_eq!(aftermath.take(QUOTA - HELD), 0, "those who live go on");
+    members.pop().unwrap().leave();
+    let host = holder(&aftermath, "return");
+    keeps(&mut aftermath, MAX_SLOTS - 1);
+    drop(host);
+    members.into_iter().for_each(Member::leave);
+    aftermath.settles();
+    aftermath.end();
+}

@@ -1,0 +1,51 @@
+// What do contexts take of a quota, and when do they give it back? `contexts CASE`.
+#include "host.h"
+
+enum { MOST = 8 };
+
+static u64 left(void) {
+    size_t free = 0, total = 0;
+    return cu.cuMemGetInfo_v2(&free, &total) == 0 ? free >> 20 : 9999;
+}
+
+// As many contexts as fit, then one more after each kind of end.
+static int many(void) {
+    void *contexts[MOST] = {0}, *sentinel = contexts;
+    int status = 0, made = 0;
+    for (; made < MOST; made++) {
+        contexts[made] = sentinel;
+        status = cu.cuCtxCreate_v2(&contexts[made], 0, 0);
+        if (status != 0) break;
+    }
+    say("made %d, then %d, output %s, left %llu", made, status, contexts[made] == sentinel ? "untouched" : "changed", left());
+    if (made == 0) return 0;
+    say("destroy %d", cu.cuCtxDestroy_v2(contexts[made - 1]));
+    cu.cuCtxSetCurrent(contexts[0]);
+    u64 before = left();
+    say("left %llu, another %d", before, cu.cuCtxCreate_v2(&contexts[made - 1], 0, 0));
+    return 0;
+}
+
+// The primary context is paid for once, however often it is retained, and given back with its last use.
+static int primary(void) {
+    void *own = NULL, *context = NULL;
+    int create = cu.cuCtxCreate_v2(&own, 0, 0);
+    say("create %d, left %llu", create, left());
+    for (int i = 0; i < 2; i++) {
+        int retain = cu.cuDevicePrimaryCtxRetain(&context, 0);
+        say("retain %d, left %llu", retain, left());
+    }
+    for (int i = 0; i < 2; i++) {
+        int release = cu.cuDevicePrimaryCtxRelease_v2(0);
+        say("release %d, left %llu", release, left());
+    }
+    int retain = cu.cuDevicePrimaryCtxRetain(&context, 0), reset = cu.cuDevicePrimaryCtxReset_v2(0);
+    say("retain %d, reset %d, left %llu", retain, reset, left());
+    return 0;
+}
+
+int main(int count, char **words) {
+    if (count < 2 || !open_driver()) return 2;
+    say("init %d", cu.cuInit(0));
+    return !strcmp(words[1], "many") ? many() : primary();
+}

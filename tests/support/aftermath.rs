@@ -1,0 +1,105 @@
+//! After a process of a slice died: is everything as if it had never been?
+
+use super::bench::Bench;
+use super::living::Living;
+use gpuslice_region::{Monitor, Trust};
+use std::time::{Duration, Instant};
+
+/// Quota of the slice.
+pub(crate) const QUOTA: u64 = 64 << 20;
+/// What the witness holds all the time.
+pub(crate) const HELD: u64 = 4 << 20;
+/// In which all that the dead had must be there again, and the longest that anybody may wait.
+const SOON: Duration = Duration::from_secs(1);
+
+/// A slice in which others die, with a member that lives on.
+#[derive(Debug)]
+pub(crate) struct Aftermath {
+    /// Where they all run.
+    pub(crate) bench: Bench,
+    /// The member that lives on.
+    pub(crate) witness: Living,
+    monitor: Monitor,
+    open: String,
+    longest: Duration,
+}
+
+impl Aftermath {
+    /// A slice with its witness.
+    pub(crate) fn new() -> Self {
+        Self::on(Bench::simulated())
+    }
+
+    /// The same on a bench of one's own.
+    pub(crate) fn on(bench: Bench) -> Self {
+        let bench = bench.with("GPU_MEM_LIMIT", &QUOTA.to_string());
+        let mut witness = bench.host("witness", &[&HELD.to_string()]).loaded().start();
+        assert_eq!(witness.hear().as_deref(), Some("ready"));
+        let monitor = Monitor::open(&bench.region(), Trust::AnyOwner)
+            .expect("the region can be read")
+            .expect("the witness has made the region");
+        // What is opened at the first call is there from now on.
+        witness.ask(&format!("take {QUOTA}"));
+        let open = witness.ask("open");
+        Self { bench, witness, monitor, open, longest: Duration::ZERO }
+    }
+
+    /// Lets the witness take and give back this much: the status it gets.
+    #[track_caller]
+    pub(crate) fn take(&mut self, bytes: u64) -> u64 {
+        let answer = self.witness.numbers(&format!("take {bytes}"));
+        let &[status, microseconds] = answer.as_slice() else { panic!("{answer:?}") };
+        self.longest = self.longest.max(Duration::from_micros(microseconds));
+        assert!(self.longest < SOON, "a member waited for {:?}", self.longest);
+        status
+    }
+
+    /// What the ledger says is held, when the dead have been taken out of it.
+    #[track_caller]
+    pub(crate) fn ledger(&self) -> u64 {
+        self.monitor.reap().expect("the dead can be told");
+        let devices = self.monitor.devices();
+        let [device] = devices.as_slice() else { panic!("{devices:?}") };
+        self.monitor.held(device.device)
+    }
+
+    /// The ledger is the truth, and this much is held, beside what the witness holds, by so many others.
+    #[track_caller]
+    pub(crate) fn holds(&self, bytes: u64, others: usize) {
+        let (ledger, truth) = (self.ledger(), self.bench.truth(0));
+        assert_eq!(
+            (ledger, truth.held),
+            (HELD + bytes, HELD + bytes),
+            "the ledger, and what is held in truth"
+        );
+        assert_eq!(self.monitor.processes().len(), 1 + others);
+    }
+
+    /// Nobody but the witness lives: within a second the whole rest of the quota can be had again in one piece,
+    /// the ledger is the truth to the byte, nobody has a place but the witness, and nobody waited for long.
+    #[track_caller]
+    pub(crate) fn settles(&mut self) {
+        let started = Instant::now();
+        while self.take(QUOTA - HELD) != 0 {
+            assert!(started.elapsed() < SOON, "the quota is not free again: {:?}", self.monitor.processes());
+        }
+        self.holds(0, 0);
+    }
+
+    /// The witness lives, has no descriptor and no mapping more than in the beginning, and said nothing; the quota
+    /// was never passed by a byte. Returns the longest that the witness waited.
+    #[track_caller]
+    pub(crate) fn end(self) -> Duration {
+        assert_eq!(self.bench.truth(0).peak, QUOTA);
+        self.end_whatever_the_peak()
+    }
+
+    /// The same where the memory of a dying process may be granted to others before the driver has taken it back.
+    #[track_caller]
+    pub(crate) fn end_whatever_the_peak(mut self) -> Duration {
+        assert_eq!(self.witness.ask("open"), self.open, "descriptors, and mappings of the region");
+        let (status, said) = self.witness.end();
+        assert!(status.success() && said.is_empty(), "{status}: {said}");
+        self.longest
+    }
+}

@@ -1,0 +1,148 @@
+//! How does a test talk to a host that lives?
+
+use super::bench::Host;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::process::{Child, ChildStdin, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::time::Duration;
+
+/// How long an answer may take before the host counts as hanging.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A host that runs; killed when dropped.
+#[derive(Debug)]
+pub(crate) struct Living {
+    child: Child,
+    orders: Option<ChildStdin>,
+    lines: Receiver<String>,
+}
+
+impl Living {
+    /// Its number.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The next line it prints; none when it has closed its output.
+    #[track_caller]
+    pub(crate) fn hear(&self) -> Option<String> {
+        match self.lines.recv_timeout(PATIENCE) {
+            Ok(line) => Some(line),
+            Err(mpsc::RecvTimeoutError::Disconnected) => None,
+            Err(mpsc::RecvTimeoutError::Timeout) => panic!("a host hangs"),
+        }
+    }
+
+    /// A line that it has printed already.
+    pub(crate) fn heard(&self) -> Option<String> {
+        self.lines.try_recv().ok()
+    }
+
+    /// Gives it an order.
+    pub(crate) fn order(&mut self, order: &str) {
+        let pipe = self.orders.as_mut().expect("its input is open");
+        writeln!(pipe, "{order}").expect("the host reads its orders");
+    }
+
+    /// Gives it an order and returns what it answers.
+    #[track_caller]
+    pub(crate) fn ask(&mut self, order: &str) -> String {
+        self.order(order);
+        match self.hear() {
+            Some(answer) => answer,
+            None => panic!("{order}: the host has ended: {}", self.complaints()),
+        }
+    }
+
+    /// As [`Living::ask`], for an answer of numbers.
+    #[track_caller]
+    pub(crate) fn numbers(&mut self, order: &str) -> Vec<u64> {
+        let answer = self.ask(order);
+        let number = |word: &str| word.parse().unwrap_or_else(|_| panic!("{order}: {answer}"));
+        answer.split_whitespace().map(number).collect()
+    }
+
+    /// Sends a signal.
+    pub(crate) fn signal(&self, signal: libc::c_int) {
+        send(self.pid(), signal);
+    }
+
+    /// Suspends it; it stands still when this returns.
+    pub(crate) fn suspend(&self) {
+        self.signal(libc::SIGSTOP);
+        let state = format!("/proc/{}/stat", self.pid());
+        // The letter behind the name in brackets; a process that is stopped has none but T.
+        let stopped = || std::fs::read_to_string(&state).is_ok_and(|text| text.contains(") T "));
+        while !stopped() {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Waits for its end, leaving its pipes as they are.
+    pub(crate) fn wait_for_its_end(&mut self) -> ExitStatus {
+        // Not by `Child::wait`, which closes its input.
+        loop {
+            if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
+                return status;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Kills it and waits for its end.
+    pub(crate) fn kill(&mut self) -> ExitStatus {
+        self.child.kill().expect("a child can be killed");
+        self.child.wait().expect("a child can be waited for")
+    }
+
+    /// Waits for its end; returns how it ended and what it said on standard error.
+    pub(crate) fn end(mut self) -> (ExitStatus, String) {
+        drop(self.orders.take());
+        while self.hear().is_some() {}
+        let status = self.child.wait().expect("a child can be waited for");
+        (status, self.complaints())
+    }
+
+    /// What it said on standard error; waits for its end.
+    fn complaints(&mut self) -> String {
+        let mut text = String::new();
+        let Some(mut pipe) = self.child.stderr.take() else { return text };
+        pipe.read_to_string(&mut text).expect("standard error can be read");
+        text
+    }
+}
+
+impl Drop for Living {
+    fn drop(&mut self) {
+        // It may have ended long ago; there is nothing left to do then.
+        let _ended = self.child.kill().and_then(|()| self.child.wait());
+    }
+}
+
+/// Sends a signal to one process.
+pub(crate) fn send(pid: u32, signal: libc::c_int) {
+    let pid = libc::pid_t::try_from(pid).expect("a process number");
+    assert!(pid > 1, "{pid} is more than one process");
+    // SAFETY: the call takes two numbers; the first names one process.
+    assert_eq!(unsafe { libc::kill(pid, signal) }, 0, "{pid} gets no signal {signal}");
+}
+
+impl Host<'_> {
+    /// Starts it and lets it live.
+    pub(crate) fn start(self) -> Living {
+        let mut command = self.command();
+        command.stdin(Stdio::piped());
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let output = BufReader::new(child.stdout.take().expect("its output is a pipe"));
+        let (say, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                if say.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        let orders = child.stdin.take();
+        Living { child, orders, lines }
+    }
+}
