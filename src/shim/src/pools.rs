@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// By what a pool grows at least: drivers of the 12 and 13 series take 32 MiB at a time from the device.
 const GROWTH: u64 = 32 << 20;
 
-/// How often a reading of the driver's counter is repeated because another thread came between.
+/// How often a reading of the driver's counters is repeated because another thread came between.
 const READINGS: u32 = 64;
 
 /// A pool that this process allocates from.
@@ -41,6 +41,9 @@ struct Books {
     charged: u64,
     /// What it held when the driver was asked last.
     held: u64,
+    /// How often the driver was asked, and which of these answers is in `held`.
+    readings: u64,
+    last_reading: u64,
     /// Counts changes, so that a reading of the driver's counters that began before another change is not used
     /// after it.
     version: u64,
@@ -91,6 +94,15 @@ impl Pools {
         let known = self.known.lock().clone();
         for pool in known {
             pool.reconcile(slice, 0);
+        }
+    }
+
+    /// A context ended, and perhaps allocations of pools with it: what is in use is not known any more.
+    pub(crate) fn distrust(&self) {
+        for pool in self.known.lock().iter() {
+            let mut books = pool.books.lock();
+            books.live = 0;
+            books.holes.forget();
         }
     }
 
@@ -197,6 +209,23 @@ impl Books {
         self.calls = self.calls.saturating_sub(1);
         if self.calls == 0 {
             self.largest = 0;
+        }
+    }
+
+    fn begin_reading(&mut self) -> u64 {
+        self.readings = self.readings.wrapping_add(1);
+        self.readings
+    }
+
+    /// Takes down a reading of what the pool holds, unless one that began later has been: that one has seen all
+    /// that this one could see. Returns by how much the pool grew.
+    fn end_reading(&mut self, reading: u64, held: Option<u64>) -> u64 {
+        match held {
+            Some(held) if reading > self.last_reading => {
+                self.last_reading = reading;
+                self.note_held(held)
+            }
+            _ => 0,
         }
     }
 
@@ -310,19 +339,15 @@ impl Pool {
     /// While an allocation is on its way that reserved nothing, nothing goes back: should another have taken its
     /// hole, the pool grows by what that other one reserved. Returns by how much the pool has grown.
     pub(crate) fn reconcile(&self, slice: &Slice, reserved: u64) -> u64 {
-        let (mut paid, mut owed, mut growth) = (reserved, 0, 0);
-        for _ in 0..READINGS {
-            let version = self.books.lock().version;
-            let Some(held) = driver::pool_reserved(self.handle) else { break };
-            let mut books = self.books.lock();
-            if books.version == version {
-                growth = books.note_held(held);
-                paid = books.charged.saturating_add(reserved);
-                owed = if books.unbacked > 0 { held.max(paid) } else { held };
-                books.charged = owed;
-                break;
-            }
-        }
+        let reading = self.books.lock().begin_reading();
+        let held = driver::pool_reserved(self.handle);
+        let mut books = self.books.lock();
+        let growth = books.end_reading(reading, held);
+        let paid = books.charged.saturating_add(reserved);
+        let told = if held.is_some() { books.held } else { paid };
+        let owed = if books.unbacked > 0 { told.max(paid) } else { told };
+        books.charged = owed;
+        // Still under the lock: a refund must not overtake the charge that another thread has just written down.
         if owed > paid {
             slice.charge(self.device, owed.saturating_sub(paid));
         } else {
@@ -354,7 +379,6 @@ impl Pool {
         let mut books = self.books.lock();
         let given = books.charged.min(bytes);
         books.charged = books.charged.saturating_sub(given);
-        drop(books);
         slice.refund(self.device, given);
     }
 }

@@ -143,9 +143,18 @@ impl Simulation {
         ordinal.and_then(|ordinal| i32::try_from(ordinal).ok()).unwrap_or(-1)
     }
 
+    /// The shared state, while this process counts as living there. Of a process that is being killed, some threads
+    /// run on for a moment after others have taken back what it held: they change nothing any more.
+    fn own(&self) -> Option<Locked<'_>> {
+        let state = self.shared.lock();
+        let process = state.processes.get(self.slot)?;
+        (process.life == life::LIVE && process.serial == self.serial).then_some(state)
+    }
+
     /// Takes device memory, to be counted as an allocation.
     pub(crate) fn allocate(&self, device: usize, kind: Kind, bytes: u64) -> Outcome {
-        let mut state = self.truth();
+        let mut state = self.own().ok_or(status::OUT_OF_MEMORY)?;
+        state.purge(Some(self.slot));
         state.charge(self.slot, device, kind, bytes).map_err(|_| status::OUT_OF_MEMORY)?;
         state.count(self.slot, device);
         Ok(())
@@ -153,29 +162,37 @@ impl Simulation {
 
     /// Counts an allocation that costs nothing by itself.
     pub(crate) fn count_allocation(&self, device: usize) {
-        self.shared.lock().count(self.slot, device);
+        if let Some(mut state) = self.own() {
+            state.count(self.slot, device);
+        }
     }
 
     /// Counts its end.
     pub(crate) fn uncount_allocation(&self, device: usize) {
-        self.shared.lock().uncount(self.slot, device);
+        if let Some(mut state) = self.own() {
+            state.uncount(self.slot, device);
+        }
     }
 
     /// Gives an allocation's memory back.
     pub(crate) fn release(&self, device: usize, kind: Kind, bytes: u64) {
-        let mut state = self.shared.lock();
+        let Some(mut state) = self.own() else { return };
         state.refund(self.slot, device, kind, bytes);
         state.uncount(self.slot, device);
     }
 
     /// Takes device memory for something that is no allocation of the program's.
     pub(crate) fn grow(&self, device: usize, kind: Kind, bytes: u64) -> Outcome {
-        self.truth().charge(self.slot, device, kind, bytes).map_err(|_| status::OUT_OF_MEMORY)
+        let mut state = self.own().ok_or(status::OUT_OF_MEMORY)?;
+        state.purge(Some(self.slot));
+        state.charge(self.slot, device, kind, bytes).map_err(|_| status::OUT_OF_MEMORY)
     }
 
     /// Gives such memory back.
     pub(crate) fn shrink(&self, device: usize, kind: Kind, bytes: u64) {
-        self.shared.lock().refund(self.slot, device, kind, bytes);
+        if let Some(mut state) = self.own() {
+            state.refund(self.slot, device, kind, bytes);
+        }
     }
 }
 

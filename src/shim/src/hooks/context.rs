@@ -262,6 +262,9 @@ fn take_primary(slice: &Slice, device: CUdevice) -> Taken {
 
 /// Gives back what lived in a context that ended, or records it again where the context lives on.
 fn end(slice: &Slice, (addresses, arrays): Taken, ended: bool) {
+    if ended {
+        slice.pools.distrust();
+    }
     for (handle, array) in arrays {
         if ended {
             array.end(slice);
