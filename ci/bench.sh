@@ -1,25 +1,34 @@
 #!/usr/bin/env bash
-# What does the library cost? Every figure bare, with the library and no limit, and with a limit that does not bind,
-# from one run: look at differences and ratios, machines are noisy. The driver behind does nothing.
+# What does the library cost? Each figure bare, with the library and no limit, and with a limit that does not bind, in
+# turn and in one run; the least of several rounds (3, or the first argument) counts, which noise disturbs least. Beside
+# it the most that may be added, from tests/bench/targets.txt. Nanoseconds; of memory, KiB. The driver does nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 cargo build --release --quiet --package gpuslice-shim
-library=$PWD/target/release/libgpuslice.so
-folder=target/bench
-mkdir -p "$folder"
-for program in calls startup; do cc -O2 -pthread -o "$folder/$program" "tests/bench/$program.c" -ldl; done
+library=${GPUSLICE_LIB:-${CARGO_TARGET_DIR:-$PWD/target}/release/libgpuslice.so}
+folder=$(mktemp -d)
+export LD_LIBRARY_PATH=$folder GPUSLICE_REGION=/dev/shm/gpuslice-bench-$$
+trap 'rm -rf "$folder" "$GPUSLICE_REGION"' EXIT
+for program in calls startup processes memory; do
+    cc -O2 -pthread -o "$folder/$program" "tests/bench/$program.c" -ldl
+done
 cc -O2 -shared -fPIC -Wl,-soname,libcuda.so.1,-Bsymbolic -o "$folder/libcuda.so.1" tests/bench/null_driver.c
 
-export LD_LIBRARY_PATH=$folder GPUSLICE_REGION=/dev/shm/gpuslice-bench-$$
-rm -f "$GPUSLICE_REGION"
-"$folder/calls" >"$folder/bare"
-LD_PRELOAD=$library "$folder/calls" >"$folder/unlimited"
-LD_PRELOAD=$library GPU_MEM_LIMIT=64GiB "$folder/calls" >"$folder/limited"
-rm -f "$GPUSLICE_REGION"
+measure() { # where the figures go; variables for the programs
+    rm -f "$GPUSLICE_REGION"
+    for job in calls processes\ {1,2,16,64} memory\ {none,1,1000000}; do
+        # shellcheck disable=SC2086 # a program and its argument
+        env "${@:2}" "$folder"/$job >>"$folder/$1"
+    done
+}
+for ((round = 0; round < ${1:-3}; round++)); do
+    measure bare NOTHING=
+    measure unlimited LD_PRELOAD="$library"
+    measure limited LD_PRELOAD="$library" GPU_MEM_LIMIT=64GiB
+done
+"$folder/startup" "$library" >"$folder/start"
+awk -v at="$folder/" '{ print $1, $2 >>(at "bare"); print $1, $3 >>(at "unlimited"); print $1, $3 >>(at "limited") }' "$folder/start"
 
-echo "nanoseconds a call                bare  no limit     added     limit     added"
-paste "$folder/bare" "$folder/unlimited" "$folder/limited" | awk '{
-    printf "%-30s %7.1f %9.1f %9.1f %9.1f %9.1f\n", $1, $2, $4, $4 - $2, $6, $6 - $2 }'
-"$folder/startup" "$library" | awk '{
-    printf "microseconds to start /bin/true: bare %d, with the library %d, added %d\n", $2, $3, $3 - $2 }'
+cd "$folder"
+awk -f "$OLDPWD/tests/bench/table.awk" "$OLDPWD/tests/bench/targets.txt" bare unlimited limited

@@ -8,7 +8,8 @@ if ! command -v valgrind >/dev/null; then
     packages valgrind || exit 0
 fi
 cargo build --release --quiet --package gpuslice-shim
-folder=$ROOT/target/bench
+target=${CARGO_TARGET_DIR:-$ROOT/target}
+folder=$target/bench
 mkdir -p "$folder"
 cc -O2 -o "$folder/repeat" tests/bench/repeat.c -ldl
 cc -O2 -shared -fPIC -Wl,-soname,libcuda.so.1,-Bsymbolic -o "$folder/libcuda.so.1" tests/bench/null_driver.c
@@ -24,7 +25,7 @@ each() { # the same: what one call takes, whatever start and end take
 
 failed=0 passed=0
 while read -r kind limit most; do
-    preload=(LD_PRELOAD="$ROOT/target/release/libgpuslice.so")
+    preload=(LD_PRELOAD="$target/release/libgpuslice.so")
     [ "$limit" = none ] || preload+=(GPU_MEM_LIMIT="$limit")
     added=$(($(each "$kind" "${preload[@]}") - $(each "$kind" NOTHING=)))
     verdict=ok

@@ -16,12 +16,13 @@
 /* "gpuslice", as the first eight bytes of the file. */
 #define GPUSLICE_MAGIC "gpuslice"
 /* The version of this layout. Every change of it has another number. */
-#define GPUSLICE_VERSION 1u
+#define GPUSLICE_VERSION 2u
 /* Size of the file in bytes. */
-#define GPUSLICE_SIZE 929792u
-/* Processes and devices that a slice has room for. */
+#define GPUSLICE_SIZE 1060864u
+/* Processes, devices and uses of shared memory that a slice has room for. */
 #define GPUSLICE_SLOTS 1024
 #define GPUSLICE_DEVICES 64
+#define GPUSLICE_SHARES 4096
 /* `ready` of a region that may be used. */
 #define GPUSLICE_READY 1u
 /* `memory_limit` of a device without a quota. */
@@ -54,7 +55,9 @@ struct gpuslice_header {
     uint32_t claimed;      /* every taken slot is below this one */
     uint32_t device_count; /* entries of `devices` that are used */
     uint32_t joiner;       /* process that had the lock on byte 0 last */
-    uint8_t reserved[4052];
+    uint32_t shared;       /* every share in use is below this one */
+    uint64_t moves;        /* how often one share took the charge over from another */
+    uint8_t reserved[4040];
 };
 
 /* A device. */
@@ -77,6 +80,19 @@ struct gpuslice_slot {
     uint8_t reserved[104];
 };
 
+/* A process's use of memory that others can use as well. */
+struct gpuslice_share {
+    uint64_t state; /* bits 0-7 its role, 8-15 the device, from 16 on the slot */
+    uint64_t key;   /* uses of the same memory have the same */
+    uint64_t bytes;
+    uint64_t unused;
+};
+
+/* Whether a share's bytes count beside the words of `held`: its process took the charge over. */
+#define GPUSLICE_SHARE_COUNTS(state) (((state) & 0xff) == 4 || ((state) & 0xff) == 6)
+#define GPUSLICE_SHARE_DEVICE(state) ((state) >> 8 & 0xff)
+#define GPUSLICE_SHARE_SLOT(state) ((state) >> 16)
+
 /* The whole file. */
 struct gpuslice_region {
     struct gpuslice_header header;
@@ -84,6 +100,7 @@ struct gpuslice_region {
     struct gpuslice_slot slots[GPUSLICE_SLOTS];
     uint64_t held[GPUSLICE_DEVICES][GPUSLICE_SLOTS];
     uint32_t refused[GPUSLICE_SLOTS][GPUSLICE_DEVICES];
+    struct gpuslice_share shares[GPUSLICE_SHARES];
 };
 
 #if defined(__cplusplus)
@@ -103,6 +120,7 @@ GPUSLICE_ASSERT(offsetof(struct gpuslice_region, devices) == 4096);
 GPUSLICE_ASSERT(offsetof(struct gpuslice_region, slots) == 12288);
 GPUSLICE_ASSERT(offsetof(struct gpuslice_region, held) == 143360);
 GPUSLICE_ASSERT(offsetof(struct gpuslice_region, refused) == 667648);
+GPUSLICE_ASSERT(offsetof(struct gpuslice_region, shares) == 929792);
 GPUSLICE_ASSERT(sizeof(struct gpuslice_region) == GPUSLICE_SIZE);
 
 #undef GPUSLICE_ASSERT

@@ -3,7 +3,8 @@
 
 mod support;
 
-use gpuslice_driver::{Api, symbols, table};
+use gpuslice_driver::table::{ALL, Treatment};
+use gpuslice_driver::{Api, Symbol, symbols};
 use object::read::elf::{Dyn, ElfFile64};
 use object::{Endianness, Object, ObjectSymbol, elf};
 use std::collections::BTreeSet;
@@ -38,7 +39,7 @@ fn needed(path: &Path) -> Vec<String> {
 
 /// Names of the driver API or of NVML that neither the table nor the list of exceptions knows.
 fn unknown(names: &BTreeSet<String>) -> Vec<&String> {
-    let known: BTreeSet<_> = table::ALL.iter().map(|symbol| symbol.name()).collect();
+    let known: BTreeSet<_> = ALL.iter().map(|symbol| symbol.name()).collect();
     let excepted =
         |name: &str| symbols::NOT_EXPORTED.iter().any(|(prefix, _reason)| name.starts_with(prefix));
     names
@@ -50,7 +51,7 @@ fn unknown(names: &BTreeSet<String>) -> Vec<&String> {
 
 #[test]
 fn the_library_exports_the_table_and_the_two_look_ups_and_nothing_else() {
-    let mut expected: BTreeSet<String> = table::ALL.iter().map(|symbol| symbol.name().to_owned()).collect();
+    let mut expected: BTreeSet<String> = ALL.iter().map(|symbol| symbol.name().to_owned()).collect();
     expected.extend(["dlsym".to_owned(), "dlvsym".to_owned()]);
     let exported = exports(&artefacts::library());
     let missing: Vec<_> = expected.difference(&exported).collect();
@@ -150,7 +151,7 @@ fn every_name_of_the_table_comes_from_a_driver_or_a_header() {
         ["cudaEGL.h", "cudaGL.h", "cudaVDPAU.h"].map(|name| std::fs::read_to_string(headers.join(name)));
     let in_text = |name: &str| texts.iter().flatten().any(|text| text.contains(&format!(" {name}(")));
     let known = |name: &str| names.contains(name) || in_text(name);
-    let invented: Vec<_> = table::ALL.iter().filter(|symbol| !known(symbol.name())).collect();
+    let invented: Vec<_> = ALL.iter().filter(|symbol| !known(symbol.name())).collect();
     assert!(invented.is_empty(), "nobody else knows {invented:?}");
 }
 
@@ -162,10 +163,24 @@ fn both_libraries_of_the_simulated_driver_offer_the_table_and_nothing_else() {
         let surplus: Vec<_> = exported
             .iter()
             .filter(|name| name.starts_with("cu") || name.starts_with("nvml") || name.starts_with("dl"))
-            .filter(|name| {
-                !known.contains(name.as_str()) && gpuslice_driver::Symbol::find(name.as_bytes()).is_none()
-            })
+            .filter(|name| !known.contains(name.as_str()) && Symbol::find(name.as_bytes()).is_none())
             .collect();
         assert!(surplus.is_empty(), "{library} offers {surplus:?}");
     }
+}
+
+#[test]
+fn every_call_that_takes_or_gives_memory_is_hooked_and_made_by_a_test_program() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/programs");
+    let sources =
+        std::fs::read_dir(&folder).expect("the test programs").map(|entry| read(&entry.unwrap().path()));
+    let text = sources.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).collect::<String>();
+    let words: BTreeSet<&str> = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').collect();
+    let pays = |symbol: &&Symbol| matches!(symbol.treatment(), Treatment::Charge | Treatment::Release);
+    let rows: Vec<&Symbol> = ALL.iter().filter(pays).collect();
+    assert!(rows.len() > 50, "{rows:?}");
+    let unhooked: Vec<_> = rows.iter().filter(|symbol| !symbol.is_hooked()).collect();
+    assert!(unhooked.is_empty(), "nothing is done around {unhooked:?}");
+    let untried: Vec<_> = rows.iter().filter(|symbol| !words.contains(symbol.name())).collect();
+    assert!(untried.is_empty(), "no test program calls {untried:?}");
 }

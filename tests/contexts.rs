@@ -24,6 +24,13 @@ fn contexts_are_made_as_long_as_the_quota_has_room_for_one() {
 }
 
 #[test]
+fn a_context_on_an_instance_of_a_gpu_is_measured_as_on_a_whole_one() {
+    let bench = bench().with("SIMGPU_MEMORY", "2GiB").with("SIMGPU_MIG", "2");
+    let outcome = bench.host("contexts", &["many"]).limited("350MiB").run();
+    outcome.contains(&["made 3, then 2, output untouched, left 50"]);
+}
+
+#[test]
 fn a_quota_smaller_than_a_context_is_refused_in_words_that_say_so() {
     let outcome = bench().host("contexts", &["many"]).limited("64MiB").run();
     outcome.contains(&["made 0, then 2, output untouched, left 9999"]);
@@ -43,6 +50,21 @@ fn a_primary_context_is_paid_for_once_and_given_back_at_its_end() {
         "release 0, left 824",
         "release 0, left 924",
         "retain 0, reset 0, left 924",
+    ]);
+}
+
+#[test]
+fn every_form_of_making_a_context_pays_and_the_last_detachment_gives_back() {
+    let outcome = bench().host("contexts", &["forms"]).limited("350MiB").run();
+    outcome.says(&[
+        "init 0",
+        "first 0, left 250",
+        "third 0, left 150",
+        "fourth 0, left 50",
+        "beyond 2 2 2",
+        "attach 0 same",
+        "detach 0, left 50",
+        "detach 0, left 150",
     ]);
 }
 

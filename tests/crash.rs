@@ -80,7 +80,7 @@ fn killed_inside(call: &str, wanted: u64) {
         if stepper.ask(&format!("stop {call} {at}")) == "stopped" {
             let status = aftermath.take(4096);
             // Room that somebody stands still over who is just finding out that it is too little is given up.
-            let fine = status == 0 || (call == "refused" && status == 2);
+            let fine = status == 0 || (matches!(call, "refused" | "reap") && status == 2);
             assert!(fine, "{status} beside a host that stands still at {at}");
         }
         count(&stepper.ask("kill"));
@@ -148,6 +148,48 @@ fn a_process_may_be_killed_at_any_instruction_of_joining() {
     killed_inside("join", deaths(200));
 }
 
+#[test]
+fn a_process_may_be_killed_at_any_instruction_of_clearing_the_dead() {
+    killed_inside("reap", deaths(100));
+}
+
+/// Kills hosts in this call wherever the system may have been changed: at each entry into the kernel, and at each
+/// return. Whoever then does `next` finds all as if the host had never been.
+fn killed_at_every_system_call(call: &str, next: &str) {
+    let mut aftermath = Aftermath::new();
+    let Some(mut stepper) = stepper(&aftermath.bench) else { return };
+    aftermath.settles();
+    let mut killed = 0;
+    while stepper.ask(&format!("system {call} {killed}")) == "killed" {
+        aftermath.settles();
+        assert_eq!(stepper.ask(&format!("live {next}")), "ended with 0", "after {killed} stops in {call}");
+        killed += 1;
+    }
+    aftermath.settles();
+    println!("{call}: killed at {killed} entries and returns; a member waited {:?} at most", aftermath.end());
+    assert!(killed > 10, "{killed}");
+}
+
+#[test]
+fn a_process_may_be_killed_at_every_system_call_of_joining() {
+    killed_at_every_system_call("join", "join");
+}
+
+#[test]
+fn a_process_may_be_killed_at_every_system_call_of_clearing_the_dead() {
+    killed_at_every_system_call("reap", "alloc");
+}
+
+#[test]
+fn a_process_may_be_killed_at_every_system_call_of_making_a_region() {
+    killed_at_every_system_call("make", "renew");
+}
+
+#[test]
+fn a_process_may_be_killed_at_every_system_call_of_making_a_region_anew() {
+    killed_at_every_system_call("renew", "renew");
+}
+
 /// Lets busy processes die until so many were killed; after each round everything is as if they had not been.
 fn storm(processes: u64, threads: u64, wanted: u64, within: u64) {
     let mut chance = seed("storm");
@@ -172,7 +214,7 @@ fn storm(processes: u64, threads: u64, wanted: u64, within: u64) {
             }
         }
         most = most.max(aftermath.bench.truth(0).peak);
-        longest = longest.max(aftermath.end_whatever_the_peak());
+        longest = longest.max(aftermath.end());
     }
     println!(
         "storm: {killed} busy processes with {threads} threads killed in {rounds} rounds; \
@@ -206,7 +248,7 @@ fn members_do_not_wait_for_those_who_die_beside_them() {
         assert_eq!(answer, "4 0 0", "after {calls} calls of the witness");
         aftermath.settles();
     }
-    println!("beside: a member waited {:?} at most", aftermath.end_whatever_the_peak());
+    println!("beside: a member waited {:?} at most", aftermath.end());
 }
 
 #[test]

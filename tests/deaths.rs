@@ -10,6 +10,7 @@ use std::path::Path;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 use support::aftermath::{Aftermath, HELD, QUOTA};
+use support::bench::Bench;
 use support::living::{Living, send};
 use support::{compiler, skip};
 
@@ -38,16 +39,6 @@ fn ended(status: ExitStatus) -> String {
 fn keeps(aftermath: &mut Aftermath, others: usize) {
     aftermath.holds(PIECE, others);
     assert_eq!((aftermath.take(REST + 1), aftermath.take(REST)), (2, 0));
-}
-
-/// Whether the user may mount and make namespaces.
-fn is_root(what: &str) -> bool {
-    // SAFETY: the call has no arguments and cannot fail.
-    let root = unsafe { libc::geteuid() } == 0;
-    if !root {
-        skip(&format!("{what}: only root can; run the tests as root, in a container for example"));
-    }
-    root
 }
 
 /// Each way, and how the process ends.
@@ -169,22 +160,24 @@ fn the_number_of_a_dead_process_may_be_used_again() {
     skip("the number of a dead process never came again: run the tests on a quieter machine");
 }
 
-/// A host that is number 1 of a namespace of its own.
-fn in_a_namespace(aftermath: &Aftermath) -> Living {
+/// A host that is number 1 of a namespace of its own, and root of one of users. None where that is not allowed.
+fn in_a_namespace(aftermath: &Aftermath, of_users: bool) -> Option<Living> {
     let program = compiler::plain("deaths").display().to_string();
-    let words = ["--pid", "--fork", "--kill-child", &program, "return"];
+    let users: &[&str] = if of_users { &["--user", "--map-root-user"] } else { &[] };
+    let words = [users, &["--pid", "--fork", "--kill-child", &program, "return"]].concat();
     let host = aftermath.bench.program(Path::new("/usr/bin/unshare"), &words).loaded().start();
-    assert_eq!(host.hear().as_deref(), Some("holds"));
-    host
+    let said = host.hear()?;
+    assert_eq!(said, "holds");
+    Some(host)
 }
 
-#[test]
-fn processes_of_several_namespaces_with_one_number_are_several_processes() {
-    if !is_root("namespaces of processes") {
-        return;
-    }
+/// Two of them are two members, and one of them dies.
+fn two_namespaces_with_one_region(of_users: bool) {
     let mut aftermath = Aftermath::new();
-    let (mut first, mut second) = (in_a_namespace(&aftermath), in_a_namespace(&aftermath));
+    let two = [in_a_namespace(&aftermath, of_users), in_a_namespace(&aftermath, of_users)];
+    let [Some(mut first), Some(mut second)] = two else {
+        return skip("namespaces of processes: not allowed here; run the tests as root, or in a container");
+    };
     aftermath.holds(2 * PIECE, 2);
     first.kill();
     let started = Instant::now();
@@ -195,6 +188,16 @@ fn processes_of_several_namespaces_with_one_number_are_several_processes() {
     second.kill();
     aftermath.settles();
     aftermath.end();
+}
+
+#[test]
+fn processes_of_several_namespaces_with_one_number_are_several_processes() {
+    two_namespaces_with_one_region(false);
+}
+
+#[test]
+fn processes_of_several_users_namespaces_with_one_number_are_several_processes() {
+    two_namespaces_with_one_region(true);
 }
 
 /// A host that starts now is refused, and says so in one line with these words.
@@ -219,4 +222,77 @@ fn a_full_table_refuses_the_next_program_until_a_place_is_free() {
     members.into_iter().for_each(Member::leave);
     aftermath.settles();
     aftermath.end();
+}
+
+/// What unwinds a stack: an exception and a thread's end that pass through a call of the library, and what is thrown
+/// or jumped over in a function that the driver calls, or out of it.
+const UNWINDINGS: &[&str] =
+    &["through", "cancel", "leave", "caught", "callback", "jumped", "thrown", "thrown_callback"];
+
+/// Lets a host that holds its piece go on to its end: its lines, and how it ended. Once it has done its part, `then`.
+fn played(mut host: Living, then: impl FnOnce()) -> (Vec<String>, String, String) {
+    host.order("go");
+    let mut lines: Vec<_> = std::iter::from_fn(|| host.hear()).take_while(|line| line != "done").collect();
+    if !lines.is_empty() {
+        then();
+        host.order("end");
+        lines.extend(std::iter::from_fn(|| host.hear()));
+    }
+    let (status, said) = host.end();
+    (lines, ended(status), said)
+}
+
+#[test]
+fn what_unwinds_a_stack_ends_as_without_the_library_and_leaves_nothing() {
+    let host = compiler::linked("unwinds.cc", "unwinds", &["-std=gnu++17", "-lstdc++"]);
+    let flags = ["-shared", "-fPIC", "-std=gnu++17", "-lstdc++"];
+    let wrapper = compiler::compile("wrap_throw.cc", "wrap_throw.so", &flags);
+    let (Some(host), Some(wrapper)) = (host, wrapper) else {
+        return skip("C++ exceptions: there is no C++ compiler; install g++");
+    };
+    let mut aftermath = Aftermath::new();
+    for way in UNWINDINGS {
+        let alone = Bench::simulated();
+        let bare = alone.program(&host, &[way]).preload(&wrapper).start();
+        assert_eq!(bare.hear().as_deref(), Some("holds"), "{way}");
+        let loaded = aftermath.bench.program(&host, &[way]).loaded().preload(&wrapper).start();
+        assert_eq!(loaded.hear().as_deref(), Some("holds"), "{way}");
+        keeps(&mut aftermath, 1);
+        let bare = played(bare, || ());
+        assert!(!bare.0.is_empty() || bare.1 == "signal 6", "{way} does something: {bare:?}");
+        // Whether the driver had taken what an abandoned call asked for nobody can tell: it stays charged.
+        let is_covered = || {
+            let (ledger, truth) = (aftermath.ledger(), aftermath.bench.truth(0).held);
+            assert!(ledger >= truth, "{way}: {ledger} charged, {truth} taken");
+        };
+        assert_eq!(played(loaded, is_covered), bare, "{way}");
+        aftermath.settles();
+    }
+    aftermath.end();
+}
+
+#[test]
+fn a_time_of_day_that_is_set_all_the_time_changes_nothing() {
+    let bench = Bench::simulated().with("GPU_MEM_LIMIT", &QUOTA.to_string());
+    let clocks = bench.file("clocks", "");
+    let clock = compiler::wrapper("wrap_clock");
+    let member = || {
+        let host = bench.host("witness", &[&HELD.to_string()]).loaded().preload(&clock);
+        let host = host.set("CLOCKS", &clocks.display().to_string()).start();
+        assert_eq!(host.hear().as_deref(), Some("ready"));
+        host
+    };
+    let (mut one, mut other) = (member(), member());
+    let rest = QUOTA - 2 * HELD;
+    for (asked, status) in [(rest, 0), (rest + 1, 2)] {
+        let answer = one.numbers(&format!("take {asked}"));
+        assert!(answer[0] == status && answer[1] < 1_000_000, "{answer:?}");
+    }
+    assert_eq!(one.ask("left"), format!("0 {rest}"));
+    other.kill();
+    let answer = one.numbers(&format!("take {}", QUOTA - HELD));
+    assert!(answer[0] == 0 && answer[1] < 1_000_000, "{answer:?}");
+    assert!(one.end().0.success());
+    // It was set forth and back, for the simulated driver asks for it; we never do.
+    assert_eq!(std::fs::read_to_string(&clocks).unwrap(), "asked 0\n");
 }

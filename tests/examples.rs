@@ -129,7 +129,7 @@ fn the_readers_of_a_region_see_what_a_process_holds() {
 fn the_readers_refuse_what_is_no_region() {
     let Some(reader) = reader_in_c() else { return };
     let bench = Bench::simulated();
-    let other = bench.file("other", &"gpuslice".repeat(929_792 / 8)).display().to_string();
+    let other = bench.file("other", &"gpuslice".repeat(1_060_864 / 8)).display().to_string();
     let mut readers = vec![bench.program(&reader, &[&other])];
     if let Some(python) = python() {
         readers.push(bench.program(&python, &[&example("region/read.py").display().to_string(), &other]));
@@ -137,6 +137,6 @@ fn the_readers_refuse_what_is_no_region() {
     for reader in readers {
         let outcome = reader.run();
         assert_eq!((outcome.ended.as_str(), outcome.out.as_str()), ("exit 1", ""), "{outcome}");
-        assert!(outcome.err.contains("BENCH/other: not a region of version 1"), "{outcome}");
+        assert!(outcome.err.contains("BENCH/other: not a region of version 2"), "{outcome}");
     }
 }

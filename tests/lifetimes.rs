@@ -15,6 +15,7 @@ const MOMENTS: &[&str] = &[
     "destructor",
     "destructor_only",
     "fork_first",
+    "fork_too_much",
     "exec",
     "vfork",
     "host_function",

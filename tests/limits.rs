@@ -125,3 +125,17 @@ fn free_memory_is_never_more_than_the_device_really_has_left() {
     let outcome = beside(&bench, GIB - (16 << 20), None, "64MiB").quiet();
     outcome.contains(&["started 1, take 0, info 0: total 67108864, free 15728640"]);
 }
+
+#[test]
+fn no_byte_more_than_the_quota_is_in_use_while_pools_and_contexts_come_and_go_in_many_threads() {
+    const QUOTA: u64 = 150_000_000;
+    let bench = Bench::simulated();
+    let host = bench.host("storm", &["4", "4", "7", "3000", "4194304"]);
+    let mut storm = host.limited(&QUOTA.to_string()).start();
+    assert_eq!(storm.hear().as_deref(), Some("ready"));
+    for _ in 0..3 {
+        assert_eq!(storm.ask("1"), "0 4 0");
+    }
+    let peak = bench.truth(0).peak;
+    assert!(peak <= QUOTA && peak > QUOTA / 10 * 9, "{peak} of {QUOTA}");
+}

@@ -3,11 +3,15 @@
 
 mod support;
 
+use gpuslice_region::{Monitor, Trust};
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
 use support::aftermath::{Aftermath, HELD, QUOTA};
 use support::bench::Bench;
+use support::living::Living;
 use support::outcome::Outcome;
 use support::{compiler, skip};
 
@@ -24,38 +28,175 @@ fn next(aftermath: &Aftermath) -> Outcome {
     aftermath.bench.host("refused", &[]).loaded().run()
 }
 
+/// Members with this many threads that take and give all the time.
+fn survivors(aftermath: &Aftermath) -> Vec<Living> {
+    let start = |threads: &u32| {
+        let host = aftermath.bench.host("survivor", &[&threads.to_string()]).loaded().start();
+        assert_eq!(host.hear().as_deref(), Some("ready"));
+        host
+    };
+    [0, 1, 8].iter().map(start).collect()
+}
+
+/// The slice's limits cannot be kept any more: within a second each member says so once with these words, gets no
+/// more memory, and gives back what it has.
+#[track_caller]
+fn are_refused(aftermath: Aftermath, survivors: Vec<Living>, words: &str) {
+    let started = Instant::now();
+    for (number, mut host) in survivors.into_iter().enumerate() {
+        let expected = if number == 0 {
+            // Its first allocation since is the one that finds out.
+            "threads 0, then 2 800, create 800, graph 800, init 800"
+        } else {
+            assert_eq!(host.hear().as_deref(), Some("refused"));
+            assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
+            "threads 800, then 800 800, create 800, graph 800, init 800"
+        };
+        assert_eq!(host.ask("tell"), expected);
+        assert_eq!(host.hear().as_deref(), Some("gives 0"));
+        let (status, said) = host.end();
+        assert!(status.success() && said.lines().count() == 1 && said.contains(words), "{status}: {said}");
+    }
+    aftermath.ends_without_its_region(words);
+}
+
 #[test]
-fn members_go_on_when_their_region_is_removed() {
-    let mut aftermath = Aftermath::new();
+fn a_removed_region_refuses_its_members_more_memory() {
+    let aftermath = Aftermath::new();
+    let survivors = survivors(&aftermath);
     std::fs::remove_file(aftermath.bench.region()).unwrap();
-    assert_eq!((aftermath.take(QUOTA - HELD), aftermath.take(QUOTA - HELD + 1)), (0, 2));
     // A newcomer finds no region and begins another slice: whoever may remove the file may do that.
     next(&aftermath).quiet().contains(&["init 0"]);
     assert!(aftermath.bench.region().exists());
-    assert_eq!((aftermath.take(QUOTA - HELD), aftermath.take(QUOTA - HELD + 1)), (0, 2));
-    aftermath.end();
+    are_refused(aftermath, survivors, "was removed or replaced");
 }
 
 #[test]
-fn members_go_on_when_something_else_stands_in_the_place_of_their_region() {
-    let mut aftermath = Aftermath::new();
+fn something_else_in_the_place_of_a_region_refuses_all() {
+    let aftermath = Aftermath::new();
+    let survivors = survivors(&aftermath);
     std::fs::remove_file(aftermath.bench.region()).unwrap();
-    aftermath.bench.file("region", "somebody's notes\n");
+    let notes = aftermath.bench.file("region", "somebody's notes\n");
     is_refused(&next(&aftermath), "BENCH/region");
-    assert_eq!((aftermath.take(QUOTA - HELD), aftermath.take(QUOTA - HELD + 1)), (0, 2));
-    assert_eq!(std::fs::read_to_string(aftermath.bench.region()).unwrap(), "somebody's notes\n");
-    aftermath.end();
+    assert_eq!(std::fs::read_to_string(notes).unwrap(), "somebody's notes\n");
+    are_refused(aftermath, survivors, "was removed or replaced");
 }
 
 #[test]
-fn members_go_on_when_their_region_says_that_it_is_newer() {
-    const VERSION_OFFSET: u64 = 8;
-    let mut aftermath = Aftermath::new();
+fn a_shortened_region_refuses_all_and_ends_nobody() {
+    for (size, words) in [(0, "begins with"), (4096, "size 4096"), (20_000, "size 20000")] {
+        let aftermath = Aftermath::new();
+        let survivors = survivors(&aftermath);
+        let file = OpenOptions::new().write(true).open(aftermath.bench.region()).unwrap();
+        file.set_len(size).unwrap();
+        is_refused(&next(&aftermath), words);
+        are_refused(aftermath, survivors, "was shortened or overwritten");
+    }
+}
+
+#[test]
+fn an_emptied_region_refuses_all_and_ends_nobody() {
+    let aftermath = Aftermath::new();
+    let survivors = survivors(&aftermath);
     let file = OpenOptions::new().write(true).open(aftermath.bench.region()).unwrap();
-    file.write_all_at(&999_u32.to_ne_bytes(), VERSION_OFFSET).unwrap();
-    is_refused(&next(&aftermath), "999");
-    assert_eq!((aftermath.take(QUOTA - HELD), aftermath.take(QUOTA - HELD + 1)), (0, 2));
-    aftermath.end();
+    let size = file.metadata().unwrap().len();
+    file.set_len(0).unwrap();
+    file.set_len(size).unwrap();
+    is_refused(&next(&aftermath), "begins with");
+    are_refused(aftermath, survivors, "was shortened or overwritten");
+}
+
+#[test]
+fn a_region_that_is_scribbled_on_ends_nobody() {
+    let mut chance: u64 = 1;
+    let mut draw = |below: u64| {
+        chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (chance >> 33) % below
+    };
+    let aftermath = Aftermath::new();
+    let survivors = survivors(&aftermath);
+    let file = OpenOptions::new().write(true).open(aftermath.bench.region()).unwrap();
+    let size = file.metadata().unwrap().len();
+    for round in 0..200_000_u64 {
+        // Mostly where something is written: in the header, and where devices and first processes are.
+        let at = [64, 4096 + 256, 12_288 + 1024, size][usize::try_from(round % 4).unwrap()];
+        let word = [0, 1, u64::MAX, draw(1 << 31) << draw(33)][usize::try_from(draw(4)).unwrap()];
+        file.write_all_at(&word.to_ne_bytes(), draw(at / 8 - 3) * 8 + 24).unwrap();
+    }
+    let newcomer = next(&aftermath);
+    assert_eq!(newcomer.ended, "exit 0", "{newcomer}");
+    std::fs::remove_file(aftermath.bench.region()).unwrap();
+    for (number, mut host) in survivors.into_iter().enumerate() {
+        if number > 0 {
+            assert_eq!(host.hear().as_deref(), Some("refused"));
+        }
+        let answer = host.ask("tell");
+        assert!(answer.ends_with(" 800, create 800, graph 800, init 800"), "{answer}");
+        assert_eq!(host.hear().as_deref(), Some("gives 0"));
+        let (status, said) = host.end();
+        assert!(status.success() && said.lines().count() == 1 && said.contains("while this slice"), "{said}");
+    }
+    aftermath.ends_without_its_region("while this slice");
+}
+
+#[test]
+fn whoever_only_looks_at_a_shortened_region_is_told_and_not_ended() {
+    let aftermath = Aftermath::new();
+    let file = OpenOptions::new().write(true).open(aftermath.bench.region()).unwrap();
+    let monitor = Monitor::open(&aftermath.bench.region(), Trust::AnyOwner).unwrap().unwrap();
+    file.set_len(4096).unwrap();
+    for words in [["status", "REGION"].as_slice(), &["set", "REGION", "--mem", "1GiB"]] {
+        let region = aftermath.bench.region().display().to_string();
+        let words: Vec<_> = words.iter().map(|word| word.replace("REGION", &region)).collect();
+        let output = Command::new(env!("CARGO_BIN_EXE_gpuslice")).args(&words).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(1) && said.contains("size 4096"), "{output:?}");
+    }
+    // Who had it open already reads zeroes.
+    assert_eq!((monitor.processes().len(), monitor.devices().len(), monitor.is_ready()), (0, 0, false));
+}
+
+/// Where a signal comes from, and what the program does about it.
+const BUSES: &[(&str, &[&str])] = &[
+    ("default", &["fault", "kill", "raise", "queue", "thread", "blocked"]),
+    ("ignore", &["fault", "kill", "queue", "blocked"]),
+    ("plain", &["fault", "kill", "thread"]),
+    ("detailed", &["fault", "kill", "raise", "queue", "thread", "blocked"]),
+    ("mask", &["fault", "queue"]),
+    ("nodefer", &["fault", "queue"]),
+    ("once", &["fault", "queue"]),
+    ("stack", &["fault", "queue", "thread"]),
+    ("returning", &["fault", "queue"]),
+    ("late_detailed", &["fault", "queue", "thread"]),
+];
+
+#[test]
+fn a_bus_error_of_the_programs_own_reaches_it_as_without_the_library() {
+    let bench = Bench::simulated();
+    for (handler, sources) in BUSES {
+        for source in *sources {
+            let bare = bench.host("buses", &[handler, source]).run();
+            bench.host("buses", &[handler, source]).limited("64MiB").run().same_as(&bare);
+        }
+    }
+}
+
+#[test]
+fn members_go_on_when_their_region_says_that_it_is_newer_older_or_no_region() {
+    const VERSION_OFFSET: u64 = 8;
+    let cases: [(&[u8], u64, &str); 3] = [
+        (&999_u32.to_ne_bytes(), VERSION_OFFSET, "version 999"),
+        (&0_u32.to_ne_bytes(), VERSION_OFFSET, "version 0"),
+        (b"somebody", 0, "begins with \"somebody\""),
+    ];
+    for (bytes, offset, words) in cases {
+        let mut aftermath = Aftermath::new();
+        let file = OpenOptions::new().write(true).open(aftermath.bench.region()).unwrap();
+        file.write_all_at(bytes, offset).unwrap();
+        is_refused(&next(&aftermath), words);
+        assert_eq!((aftermath.take(QUOTA - HELD), aftermath.take(QUOTA - HELD + 1)), (0, 2));
+        aftermath.end();
+    }
 }
 
 /// Runs a program whose region would lie on a file system of its own, mounted with these options.

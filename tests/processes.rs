@@ -222,6 +222,18 @@ fn use_by_process_is_shown_of_the_slices_own() {
 }
 
 #[test]
+fn a_device_is_as_busy_as_the_slice_makes_it() {
+    let outcome = strange(&stage(), &["use"]);
+    outcome.contains(&["a1 busy 0: 21 3", "watcher-of-a busy 0: 21 3", "b1 busy 0: 12 3"]);
+    outcome.contains(&["watcher-of-c busy 0: 0 0"]);
+    // Never busier than the device is.
+    strange(&stage().with("STRANGE_BUSY", "15"), &["use"]).contains(&["a1 busy 0: 15 3", "b1 busy 0: 12 3"]);
+    // Where processes cannot be told apart, the device is shown.
+    strange(&stage().with("STRANGE_SILENT", "1"), &["use"])
+        .contains(&["a1 busy 0: 90 80", "b1 busy 0: 90 80"]);
+}
+
+#[test]
 fn accounting_is_shown_of_the_slices_own() {
     let outcome = strange(&stage(), &["accounting"]);
     outcome.contains(&[

@@ -47,6 +47,19 @@ static int is_region(const struct gpuslice_header *header)
         && load32(&header->ready) == GPUSLICE_READY;
 }
 
+/* What the slice holds beside the words of its processes: memory whose charge one of them took over from another. */
+static uint64_t inherited(const struct gpuslice_region *region, uint32_t device)
+{
+    uint32_t shared = at_most(load32(&region->header.shared), GPUSLICE_SHARES);
+    uint64_t bytes = 0;
+    for (uint32_t index = 0; index < shared; index++) {
+        uint64_t state = load64(&region->shares[index].state);
+        if (GPUSLICE_SHARE_COUNTS(state) && GPUSLICE_SHARE_DEVICE(state) == device)
+            bytes += load64(&region->shares[index].bytes);
+    }
+    return bytes;
+}
+
 static void print(const struct gpuslice_region *region, int file)
 {
     uint32_t devices = at_most(load32(&region->header.device_count), GPUSLICE_DEVICES);
@@ -62,6 +75,7 @@ static void print(const struct gpuslice_region *region, int file)
             held += GPUSLICE_HELD_BYTES(load64(&region->held[device][slot]));
             refused += load32(&region->refused[slot][device]);
         }
+        held += inherited(region, device);
         printf("device %" PRIu32 ": ", device);
         if (limit == GPUSLICE_NO_LIMIT)
             printf("no quota");

@@ -3,7 +3,7 @@
 
     python3 read.py /dev/shm/gpuslice-...
 
-The offsets are those of include/gpuslice.h, version 1. A memory view of 8 or 4 bytes reads a number with one load.
+The offsets are those of include/gpuslice.h, version 2. A memory view of 8 or 4 bytes reads a number with one load.
 """
 
 import fcntl
@@ -11,11 +11,12 @@ import mmap
 import struct
 import sys
 
-MAGIC, VERSION, SIZE = b"gpuslice", 1, 929792
+MAGIC, VERSION, SIZE = b"gpuslice", 2, 1060864
 MOST_DEVICES, MOST_SLOTS = 64, 1024
 DEVICES, DEVICE, MEMORY_LIMIT = 4096, 128, 24
 SLOTS, SLOT = 12288, 128
 HELD, REFUSED = 143360, 667648
+SHARED, SHARES, MOST_SHARES = 44, 929792, 4096
 TAKEN, NO_LIMIT = 1, 2**64 - 1
 F_OFD_GETLK = 36
 MIB = 1 << 20
@@ -28,6 +29,13 @@ def lives(file, slot):
     return answer[0] != fcntl.F_UNLCK
 
 
+def inherited(words, halves, device):
+    """Memory whose charge a process took over from another stands beside the words of the processes."""
+    shares = (SHARES // 8 + index * 4 for index in range(min(halves[SHARED // 4], MOST_SHARES)))
+    counted = [at for at in shares if words[at] & 0xFF in (4, 6) and words[at] >> 8 & 0xFF == device]
+    return sum(words[at + 2] for at in counted)
+
+
 def show(file, region):
     words, halves = memoryview(region).cast("Q"), memoryview(region).cast("I")
     if region[:8] != MAGIC or halves[2] != VERSION or halves[3] != 1 or words[2] != SIZE:
@@ -37,7 +45,7 @@ def show(file, region):
     for device in range(devices):
         limit = words[(DEVICES + device * DEVICE + MEMORY_LIMIT) // 8]
         row = HELD // 8 + device * MOST_SLOTS
-        held = sum(words[row + slot] & ((1 << 48) - 1) for slot in members)
+        held = sum(words[row + slot] & ((1 << 48) - 1) for slot in members) + inherited(words, halves, device)
         refused = sum(halves[REFUSED // 4 + slot * MOST_DEVICES + device] for slot in members)
         quota = "no quota" if limit == NO_LIMIT else f"quota {limit // MIB} MiB"
         print(f"device {device}: {quota}, held {held // MIB} MiB, processes {len(members)}, refusals {refused}")

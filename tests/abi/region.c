@@ -21,6 +21,7 @@ static void print_layout(void)
     LINE("size", sizeof(struct gpuslice_region));
     LINE("slots", GPUSLICE_SLOTS);
     LINE("devices", GPUSLICE_DEVICES);
+    LINE("shares", GPUSLICE_SHARES);
     LINE("header.magic", offsetof(struct gpuslice_region, header.magic));
     LINE("header.version", offsetof(struct gpuslice_region, header.version));
     LINE("header.ready", offsetof(struct gpuslice_region, header.ready));
@@ -29,6 +30,8 @@ static void print_layout(void)
     LINE("header.claimed", offsetof(struct gpuslice_region, header.claimed));
     LINE("header.device_count", offsetof(struct gpuslice_region, header.device_count));
     LINE("header.joiner", offsetof(struct gpuslice_region, header.joiner));
+    LINE("header.shared", offsetof(struct gpuslice_region, header.shared));
+    LINE("header.moves", offsetof(struct gpuslice_region, header.moves));
     LINE("devices.offset", offsetof(struct gpuslice_region, devices));
     LINE("device.size", sizeof(struct gpuslice_device));
     LINE("device.uuid", offsetof(struct gpuslice_device, uuid));
@@ -46,6 +49,11 @@ static void print_layout(void)
     LINE("held.row", sizeof(((struct gpuslice_region *)0)->held[0]));
     LINE("refused.offset", offsetof(struct gpuslice_region, refused));
     LINE("refused.row", sizeof(((struct gpuslice_region *)0)->refused[0]));
+    LINE("shares.offset", offsetof(struct gpuslice_region, shares));
+    LINE("share.size", sizeof(struct gpuslice_share));
+    LINE("share.state", offsetof(struct gpuslice_share, state));
+    LINE("share.key", offsetof(struct gpuslice_share, key));
+    LINE("share.bytes", offsetof(struct gpuslice_share, bytes));
 }
 
 static uint32_t load32(const uint32_t *word)
@@ -70,6 +78,20 @@ static int is_alive(int file, uint32_t slot)
     return fcntl(file, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
+/* What device, or one process on it, holds beside its words. */
+static uint64_t inherited(const struct gpuslice_region *region, uint32_t device, int64_t slot)
+{
+    uint32_t shared = at_most(load32(&region->header.shared), GPUSLICE_SHARES);
+    uint64_t bytes = 0;
+    for (uint32_t index = 0; index < shared; index++) {
+        uint64_t state = load64(&region->shares[index].state);
+        int meant = GPUSLICE_SHARE_DEVICE(state) == device && (slot < 0 || GPUSLICE_SHARE_SLOT(state) == (uint64_t)slot);
+        if (meant && GPUSLICE_SHARE_COUNTS(state))
+            bytes += load64(&region->shares[index].bytes);
+    }
+    return bytes;
+}
+
 static void print_region(const struct gpuslice_region *region, int file)
 {
     uint32_t devices = at_most(load32(&region->header.device_count), GPUSLICE_DEVICES);
@@ -77,7 +99,7 @@ static void print_region(const struct gpuslice_region *region, int file)
 
     for (uint32_t device = 0; device < devices; device++) {
         const struct gpuslice_device *entry = &region->devices[device];
-        uint64_t held = 0;
+        uint64_t held = inherited(region, device, -1);
         for (uint32_t slot = 0; slot < claimed; slot++)
             held += GPUSLICE_HELD_BYTES(load64(&region->held[device][slot]));
         printf("device %" PRIu32 " ", device);
@@ -91,7 +113,7 @@ static void print_region(const struct gpuslice_region *region, int file)
         if (load32(&entry->state) == GPUSLICE_SLOT_FREE)
             continue;
         printf("process %" PRIu32 " pid %" PRIu32 " alive %d", slot, load32(&entry->pid), is_alive(file, slot));
-        printf(" held %" PRIu64, GPUSLICE_HELD_BYTES(load64(&region->held[0][slot])));
+        printf(" held %" PRIu64, GPUSLICE_HELD_BYTES(load64(&region->held[0][slot])) + inherited(region, 0, slot));
         printf(" refused %" PRIu32 "\n", load32(&region->refused[slot][0]));
     }
 }

@@ -1,4 +1,5 @@
-/* Makes one kind of call as often as it is told, so that instructions can be counted: `repeat KIND COUNT`. */
+/* Makes one kind of call as often as it is told, so that instructions can be counted: `repeat KIND COUNT`. Of what is
+ * `replaced` there are a thousand allocations at any time, of which the oldest is freed. */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@ int main(int count, char **arguments) {
     int (*alloc)(uint64_t *, size_t) = (int (*)(uint64_t *, size_t))dlsym(library, "cuMemAlloc_v2");
     int (*release)(uint64_t) = (int (*)(uint64_t))dlsym(library, "cuMemFree_v2");
     const char *kind = arguments[1];
+    static uint64_t kept[1000];
     if (init(0)) return 3;
     for (long left = atol(arguments[2]); left > 0; left--) {
         uint64_t address;
@@ -21,6 +23,9 @@ int main(int count, char **arguments) {
             version(&value);
         } else if (!strcmp(kind, "allocated")) {
             if (alloc(&address, 4096) || release(address)) return 4;
+        } else if (!strcmp(kind, "replaced")) {
+            uint64_t *oldest = &kept[left % 1000];
+            if ((*oldest && release(*oldest)) || alloc(oldest, 4096)) return 4;
         } else if (!strcmp(kind, "looked-up")) {
             if (!dlsym(library, "cuMemAlloc_v2")) return 5;
         } else if (!strcmp(kind, "looked-up-elsewhere")) {

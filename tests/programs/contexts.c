@@ -44,8 +44,36 @@ static int primary(void) {
     return 0;
 }
 
+// Every form of making a context, and the end by detaching: attached once more it lives on after the first.
+static int forms(void) {
+    int (*first)(void **, unsigned, int), (*third)(void **, void *, int, unsigned, int);
+    int (*fourth)(void **, void *, unsigned, int), (*attach)(void **, unsigned), (*detach)(void *);
+    *(void **)&first = dlsym(driver, "cuCtxCreate");
+    *(void **)&third = dlsym(driver, "cuCtxCreate_v3");
+    *(void **)&fourth = dlsym(driver, "cuCtxCreate_v4");
+    *(void **)&attach = dlsym(driver, "cuCtxAttach");
+    *(void **)&detach = dlsym(driver, "cuCtxDetach");
+    void *context[3], *same;
+    int status = first(&context[0], 0, 0);
+    say("first %d, left %llu", status, left());
+    status = third(&context[1], NULL, 0, 0, 0);
+    say("third %d, left %llu", status, left());
+    status = fourth(&context[2], NULL, 0, 0);
+    say("fourth %d, left %llu", status, left());
+    say("beyond %d %d %d", first(&same, 0, 0), third(&same, NULL, 0, 0, 0), fourth(&same, NULL, 0, 0));
+    status = attach(&same, 0);
+    say("attach %d %s", status, same == context[2] ? "same" : "other");
+    for (int i = 0; i < 2; i++) {
+        status = detach(context[2]);
+        cu.cuCtxSetCurrent(context[0]);
+        say("detach %d, left %llu", status, left());
+    }
+    return 0;
+}
+
 int main(int count, char **words) {
     if (count < 2 || !open_driver()) return 2;
     say("init %d", cu.cuInit(0));
+    if (!strcmp(words[1], "forms")) return forms();
     return !strcmp(words[1], "many") ? many() : primary();
 }

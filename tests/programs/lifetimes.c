@@ -107,6 +107,20 @@ static void fork_while_holding(void) {
     count_pieces("parent", 64);
 }
 
+// What a child asks for is the driver's to answer: it has no place in the slice, least of all its parent's. Physical
+// memory, because which device is to have it says the call and not the driver.
+static void ask_for_too_much(const char *when) {
+    struct allocation wanted = {.kind = PINNED, .location = ON_DEVICE};
+    u64 handle;
+    say("%s asks for too much: %d", when, cu.cuMemCreate(&handle, 1ull << 45, &wanted, 0));
+}
+
+static void fork_and_ask_for_too_much(void) {
+    use("parent");
+    in_child(ask_for_too_much, "child");
+    use("parent");
+}
+
 static void count_in_new_process(void) {
     if (start()) count_pieces("new process", 64);
 }
@@ -216,6 +230,7 @@ int main(int count, char **words) {
     else if (!strcmp(is, "key")) key_destructors();
     else if (!strcmp(is, "fork_first")) in_child(use, "child"), use("parent"), in_child(use, "child");
     else if (!strcmp(is, "fork_holding")) fork_while_holding();
+    else if (!strcmp(is, "fork_too_much")) fork_and_ask_for_too_much();
     else if (!strcmp(is, "close")) close_everything();
     else if (!strcmp(is, "exec")) use("before exec"), exec_self("thread");
     else if (!strcmp(is, "vfork")) vfork_then_exec();

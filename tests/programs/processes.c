@@ -195,6 +195,10 @@ static void use(const char *viewer) {
         at += snprintf(line + at, sizeof line - at, ", %s %u", name_of(entries[entry].pid), entries[entry].sm);
     infos.version = 7;
     say("%s, wrong version %d", line, list(device, &infos));
+    unsigned rates[2] = {0};
+    int (*busy)(void *, unsigned *) = (int (*)(void *, unsigned *))find("nvmlDeviceGetUtilizationRates");
+    status = busy(device, rates);
+    say("%s busy %d: %u %u", viewer, status, rates[0], rates[1]);
 }
 
 static void protected(const char *viewer) {

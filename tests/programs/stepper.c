@@ -6,6 +6,7 @@
 //   inside CALL N: kills the host at the instruction that was the Nth inside the library when the call was traced.
 //   stop CALL N: as `inside`, but stops it there and prints `stopped`; `kill` then ends it.
 //   at CALL N: kills the host after N instructions, wherever it is.
+//   system CALL N: kills the host at its Nth entry into or return from the kernel.
 //   live CALL: lets a host do the call and end, without stepping.
 // A killed host is answered with `killed`, one that got through the call before with `ended`.
 #include "host.h"
@@ -38,7 +39,34 @@ static void ready_with_context(void) {
     if (cu.cuCtxCreate_v2(&context, 0, 0) || cu.cuMemAlloc_v2(&held[1], PIECE)) _exit(3);
 }
 
+// A member has died that holds half of the quota, and nobody has noticed yet.
+static void beside_the_dead(void) {
+    int living[2];
+    char byte;
+    if (pipe(living)) _exit(3);
+    pid_t other = fork();
+    if (other == 0) {
+        ready();
+        if (cu.cuMemAlloc_v2(&held[1], quota / 2) || write(living[1], "", 1) != 1) _exit(4);
+        for (;;) pause();
+    }
+    if (other < 0 || read(living[0], &byte, 1) != 1) _exit(3);
+    ready();
+    if (kill(other, SIGKILL) || waitpid(other, NULL, 0) != other) _exit(3);
+}
+// A slice of its own, in which nobody lives; with a region that is left from another life, or without.
+static void alone(void) {
+    char path[512];
+    snprintf(path, sizeof path, "%s-alone", getenv("GPUSLICE_REGION"));
+    setenv("GPUSLICE_REGION", path, 1);
+}
+static void without_region(void) {
+    alone();
+    unlink(getenv("GPUSLICE_REGION"));
+}
+
 static void join(void) { ready(); }
+static void take_from_the_dead(void) { cu.cuMemAlloc_v2(&held[1], quota / 2 + PIECE); }
 static void alloc(void) { cu.cuMemAlloc_v2(&held[1], PIECE); }
 static void release(void) { cu.cuMemFree_v2(held[0]); }
 static void refuse(void) { cu.cuMemAlloc_v2(&held[1], quota); }
@@ -71,7 +99,8 @@ static const struct call {
     {"free", ready, release},              {"refused", ready, refuse},
     {"pitch", ready, pitch},               {"managed", ready, managed},
     {"physical", ready, physical},         {"pooled", ready_with_stream, pooled},
-    {"destroy", ready_with_context, destroy},
+    {"destroy", ready_with_context, destroy}, {"reap", beside_the_dead, take_from_the_dead},
+    {"make", without_region, join},        {"renew", alone, join},
 };
 enum { CALLS = sizeof calls / sizeof *calls };
 
@@ -190,6 +219,13 @@ static void kill_at(const struct call *call, u64 instructions) {
     answer(child, status, 0);
 }
 
+static void kill_at_system_call(const struct call *call, u64 stops) {
+    pid_t child = host(call, 1);
+    int status = wait_for(child);
+    for (u64 i = 0; i < stops && WIFSTOPPED(status); i++) status = go(child, PTRACE_SYSCALL, status);
+    answer(child, status, 0);
+}
+
 // Runs up to a breakpoint in the library, and kills there, or stops.
 static void run_inside(const struct call *call, unsigned which, int only_stop) {
     u64 place = code_start + inside[which].place;
@@ -240,6 +276,7 @@ int main(int count, char **words) {
         if (!strcmp(what, "trace")) trace(call);
         else if (!strcmp(what, "live")) live(call);
         else if (!strcmp(what, "at")) kill_at(call, number_of);
+        else if (!strcmp(what, "system")) kill_at_system_call(call, number_of);
         else if (number_of < found) run_inside(call, number_of, !strcmp(what, "stop"));
         else return 2;
     }

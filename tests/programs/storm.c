@@ -1,9 +1,10 @@
 // What does a busy program look like at the instant of its death?
 //
-// storm PROCESSES THREADS SEED [MOST]: forks processes whose threads take and give memory of every kind at random. As
+// storm PROCESSES THREADS SEED [MOST [LARGEST]]: forks processes whose threads take and give memory of every kind at random. As
 // the first command (one a line) it kills them all, each at an instant of its own within so many microseconds as the
 // command says, and starts new ones; `0` ends. After each death of all it prints how many were killed, and how many
-// had ended before. With MOST the processes end by themselves after so many calls, and are counted instead.
+// had ended before. With MOST the processes end by themselves after so many calls, and are counted instead. No
+// allocation has more than LARGEST bytes.
 #include "host.h"
 #include <errno.h>
 #include <pthread.h>
@@ -13,9 +14,9 @@
 #include <sys/wait.h>
 #include <time.h>
 
-enum { KEPT = 8, PROCESSES = 256, LARGEST = 256 << 10, GRANULE = 2 << 20 };
+enum { KEPT = 8, PROCESSES = 256, GRANULE = 2 << 20 };
 
-static u64 most;
+static u64 most, largest = 256 << 10;
 static int threads;
 static void *context;
 
@@ -45,13 +46,13 @@ static int take_physical(struct piece *piece, int map) {
 }
 
 static void take(struct piece *piece, struct chance *chance, void *stream) {
-    u64 bytes = 1 + draw(chance, LARGEST);
+    u64 bytes = 1 + draw(chance, largest);
     size_t row;
     int is = draw(chance, 16);
-    if (is < 7 && !cu.cuMemAlloc_v2(&piece->address, bytes)) piece->kind = LINEAR;
-    else if (is == 7 && !cu.cuMemAllocPitch_v2(&piece->address, &row, 100, 1 + bytes / 512, 4)) piece->kind = LINEAR;
-    else if (is == 8 && !cu.cuMemAllocManaged(&piece->address, bytes, 1)) piece->kind = LINEAR;
-    else if (is >= 9 && is < 13 && !cu.cuMemAllocAsync(&piece->address, bytes, stream)) piece->kind = POOLED;
+    if (is < 4 && !cu.cuMemAlloc_v2(&piece->address, bytes)) piece->kind = LINEAR;
+    else if (is == 4 && !cu.cuMemAllocPitch_v2(&piece->address, &row, 100, 1 + bytes / 512, 4)) piece->kind = LINEAR;
+    else if (is == 5 && !cu.cuMemAllocManaged(&piece->address, bytes, 1)) piece->kind = LINEAR;
+    else if (is >= 6 && is < 13 && !cu.cuMemAllocAsync(&piece->address, bytes, stream)) piece->kind = POOLED;
     else if (is >= 13) take_physical(piece, is & 1);
 }
 
@@ -76,11 +77,11 @@ static void *busy(void *seed) {
         if (piece->kind == NONE) take(piece, &chance, stream);
         else give(piece, stream);
         if (draw(&chance, 64) == 0) cu.cuStreamSynchronize(stream);
-        if (draw(&chance, 256)) continue;
+        if (draw(&chance, 24)) continue;
         // A context of its own for a moment, with something in it.
         u64 address;
         if (cu.cuCtxCreate_v2(&own, 0, 0) == 0) {
-            cu.cuMemAlloc_v2(&address, 1 + draw(&chance, LARGEST));
+            cu.cuMemAlloc_v2(&address, 1 + draw(&chance, largest));
             cu.cuCtxDestroy_v2(own);
             cu.cuCtxSetCurrent(context);
         }
@@ -125,7 +126,8 @@ int main(int count, char **words) {
     int processes = number(words[1]);
     threads = number(words[2]);
     struct chance chance = {number(words[3])};
-    most = count > 4 ? number(words[4]) : 0;
+    if (count > 4) most = number(words[4]);
+    if (count > 5) largest = number(words[5]);
     if (processes > PROCESSES || threads > 64) return 2;
     say("ready");
     while (fgets(line, sizeof line, stdin) && number(line)) {

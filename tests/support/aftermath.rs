@@ -89,17 +89,23 @@ impl Aftermath {
     /// The witness lives, has no descriptor and no mapping more than in the beginning, and said nothing; the quota
     /// was never passed by a byte. Returns the longest that the witness waited.
     #[track_caller]
-    pub(crate) fn end(self) -> Duration {
+    pub(crate) fn end(mut self) -> Duration {
         assert_eq!(self.bench.truth(0).peak, QUOTA);
-        self.end_whatever_the_peak()
-    }
-
-    /// The same where the memory of a dying process may be granted to others before the driver has taken it back.
-    #[track_caller]
-    pub(crate) fn end_whatever_the_peak(mut self) -> Duration {
         assert_eq!(self.witness.ask("open"), self.open, "descriptors, and mappings of the region");
         let (status, said) = self.witness.end();
         assert!(status.success() && said.is_empty(), "{status}: {said}");
         self.longest
+    }
+
+    /// The slice has lost its region: its witness gets no more memory and says so once with these words, what it
+    /// holds is held in truth and nothing else, and it lives on to an end of its own.
+    #[track_caller]
+    pub(crate) fn ends_without_its_region(mut self, words: &str) {
+        let (first, then) = (self.take(QUOTA - HELD), self.take(QUOTA - HELD));
+        assert!(first != 0 && then == 800, "{first}, then {then}");
+        let truth = self.bench.truth(0);
+        assert!(truth.held == HELD && truth.peak <= QUOTA, "{truth:?}");
+        let (status, said) = self.witness.end();
+        assert!(status.success() && said.lines().count() == 1 && said.contains(words), "{status}: {said}");
     }
 }

@@ -6,8 +6,9 @@ use std::process::{Child, ChildStdin, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
-/// How long an answer may take before the host counts as hanging.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long an answer may take before the host counts as hanging. Nearly a million single steps take most of a minute
+/// on a machine that has other things to do.
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// A host that runs; killed when dropped.
 #[derive(Debug)]

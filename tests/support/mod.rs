@@ -10,6 +10,7 @@ pub(crate) mod bench;
 pub(crate) mod compiler;
 pub(crate) mod living;
 pub(crate) mod outcome;
+pub(crate) mod sharers;
 pub(crate) mod table;
 
 use std::fs::OpenOptions;

@@ -8,7 +8,7 @@ use crate::{Ending, figures, slices};
 pub(crate) fn list() -> Result<Ending, Failure> {
     let monitors = slices::open_all()?;
     let mut rows = vec![["NAME", "DEVICE", "HELD", "LIMIT", "PROCESSES"].map(str::to_owned).to_vec()];
-    for slice in monitors.iter().map(|monitor| Slice::of(monitor)) {
+    for slice in monitors.iter().map(|monitor| Slice::of(monitor, None)) {
         let row = |device: &str, held: String, limit: String| {
             vec![slice.name.clone(), device.to_owned(), held, limit, slice.processes.to_string()]
         };

@@ -11,13 +11,14 @@ mod failure;
 mod figures;
 mod installed;
 mod list;
-mod removal;
+mod nvml;
 mod report;
 mod run;
 mod set;
 mod slices;
 mod status;
 mod system;
+mod unaccounted;
 
 use arguments::{Arguments, Wish};
 use clap::error::ErrorKind;

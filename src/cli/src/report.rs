@@ -1,6 +1,8 @@
 //! What is there to tell about a slice?
 
+use crate::nvml::Nvml;
 use crate::slices;
+use crate::unaccounted::unaccounted;
 use gpuslice_region::{DeviceView, ProcessView, Region};
 use serde::Serialize;
 use std::fs;
@@ -34,6 +36,9 @@ pub(crate) struct Device {
     pub(crate) held: u64,
     /// Allocations that were refused to processes that live.
     pub(crate) refused: u64,
+    /// Bytes that NVML attributes to the slice's processes beyond what they hold by the ledger; less than nothing
+    /// where it is fewer; null where that cannot be told.
+    pub(crate) unaccounted: Option<i64>,
     /// What each process has of it.
     pub(crate) processes: Vec<Process>,
 }
@@ -52,11 +57,11 @@ pub(crate) struct Process {
 }
 
 impl Slice {
-    /// Looks at a slice. What the dead hold is cleared first, where that is possible now.
-    pub(crate) fn of(region: &Region) -> Self {
+    /// Looks at a slice, beside NVML if it is given. What the dead hold is cleared first, where that is possible now.
+    pub(crate) fn of(region: &Region, nvml: Option<&Nvml>) -> Self {
         let _not_now = region.reap();
         let processes = region.processes();
-        let devices = region.devices().into_iter().map(|view| Device::of(region, &view, &processes));
+        let devices = region.devices().into_iter().map(|view| Device::of(region, &view, &processes, nvml));
         Self {
             name: slices::name_of(region.path()),
             region: region.path().display().to_string(),
@@ -67,8 +72,10 @@ impl Slice {
 }
 
 impl Device {
-    fn of(region: &Region, view: &DeviceView, processes: &[ProcessView]) -> Self {
+    fn of(region: &Region, view: &DeviceView, processes: &[ProcessView], nvml: Option<&Nvml>) -> Self {
         let number = view.device.index();
+        let uuid = view.uuid.to_string();
+        let seen = nvml.and_then(|nvml| Some((nvml, nvml.device(&uuid)?)));
         let processes: Vec<Process> = processes
             .iter()
             .map(|process| Process {
@@ -80,11 +87,12 @@ impl Device {
             .collect();
         Self {
             number,
-            uuid: format!("GPU-{}", view.uuid),
+            uuid: seen.as_ref().map_or_else(|| format!("GPU-{uuid}"), |(_, device)| device.name.clone()),
             total: view.total,
             limit: view.limits.memory,
             held: region.held(view.device),
             refused: processes.iter().map(|process| u64::from(process.refused)).sum(),
+            unaccounted: seen.and_then(|(nvml, device)| unaccounted(nvml, &device, region, number)),
             processes,
         }
     }
@@ -93,13 +101,18 @@ impl Device {
 /// What a process runs, if it is one that can be seen from here: numbers mean nothing in another namespace, and
 /// are used again. Characters that steer a terminal are replaced.
 fn command_of(process: &ProcessView) -> Option<String> {
-    let namespace = fs::metadata("/proc/self/ns/pid").ok()?.ino();
-    if process.pid_namespace != namespace || start_of(process.pid)? != process.start {
+    if !is_near(process) {
         return None;
     }
     let words = fs::read(format!("/proc/{}/cmdline", process.pid)).ok()?;
     let text = String::from_utf8_lossy(&words).trim_end_matches('\0').replace('\0', " ");
     Some(text.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect())
+}
+
+/// Whether a process's number means it here as well.
+pub(crate) fn is_near(process: &ProcessView) -> bool {
+    let namespace = fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino());
+    process.pid_namespace == namespace && start_of(process.pid) == Some(process.start)
 }
 
 /// When a process started: the 22nd field of its `stat`, counted behind the name, which may hold anything.

@@ -5,9 +5,9 @@
 
 use crate::arguments::Run;
 use crate::failure::{self, Failure};
-use crate::removal::{self, Outcome};
 use crate::system::{self, Arrived, Signals};
 use crate::{Ending, installed, slices};
+use gpuslice_region::{Removal, Trust, remove_if_unused};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
@@ -149,12 +149,12 @@ fn accompany(child: &mut Child, signals: &Signals) -> io::Result<ExitStatus> {
 
 /// Removes the region, or says why it stays.
 fn tidy(region: &Path) {
-    match removal::remove_if_unused(region) {
-        Ok(Outcome::Gone) | Err(Failure::ReaderGone) => {}
-        Ok(Outcome::InUse(living)) => {
+    match remove_if_unused(region, Trust::AnyOwner) {
+        Ok(Removal::Gone) => {}
+        Ok(Removal::InUse(living)) => {
             failure::note(&format!("{} stays: {living} processes still run in the slice", region.display()));
         }
-        Err(Failure::Message { text, .. }) => failure::note(&text),
+        Err(error) => failure::note(&error.to_string()),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::arguments::Status;
 use crate::failure::{self, Failure};
+use crate::nvml::Nvml;
 use crate::report::{Device, Slice};
 use crate::{Ending, figures, slices};
 use serde::Serialize;
@@ -18,7 +19,9 @@ pub(crate) fn status(wish: &Status) -> Result<Ending, Failure> {
         Some(slice) => vec![slices::open(slice)?],
         None => slices::open_all()?,
     };
-    let slices: Vec<Slice> = monitors.iter().map(|monitor| Slice::of(monitor)).collect();
+    // Starting NVML has effects on the machine: not for nothing.
+    let nvml = monitors.iter().any(|monitor| !monitor.devices().is_empty()).then(Nvml::open).flatten();
+    let slices: Vec<Slice> = monitors.iter().map(|monitor| Slice::of(monitor, nvml.as_ref())).collect();
     if wish.json {
         let text = serde_json::to_string_pretty(&Report { slices });
         failure::print(&format!("{}\n", text.map_err(|error| Failure::new(error.to_string()))?))?;
@@ -49,12 +52,19 @@ fn describe_device(device: &Device) -> String {
         if device.processes.is_empty() { String::new() } else { figures::table(&rows, &[0, 1, 2]) };
     let indented: String = processes.lines().map(|line| format!("      {line}\n")).collect();
     format!(
-        "  {} {}  holds {} of {}, {} refused; the device has {}\n{indented}",
+        "  {} {}  holds {} of {}, {} refused, {} unaccounted; the device has {}\n{indented}",
         device.number,
         device.uuid,
         figures::size(device.held),
         device.limit.map_or_else(|| "all there is".to_owned(), |limit| figures::limit(Some(limit))),
         device.refused,
+        device.unaccounted.map_or_else(|| "unknown".to_owned(), signed),
         figures::limit(Some(device.total)),
     )
+}
+
+/// A difference of sizes.
+fn signed(bytes: i64) -> String {
+    let sign = if bytes < 0 { "-" } else { "" };
+    format!("{sign}{}", figures::size(bytes.unsigned_abs()))
 }

@@ -1,11 +1,9 @@
 //! Which system calls have no words in the standard library?
 #![allow(unsafe_code, reason = "the one place of the command line that calls the C library")]
 
-use libc::{c_int, c_short, sigset_t};
-use std::fs::File;
+use libc::{c_int, sigset_t};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::AsRawFd as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command};
 use std::ptr;
@@ -141,24 +139,4 @@ pub(crate) fn die_by(signal: c_int) -> u8 {
     // SAFETY: a plain call.
     unsafe { libc::raise(signal) };
     u8::try_from(signal.saturating_add(128)).unwrap_or(u8::MAX)
-}
-
-/// Locks a byte of a file through this opening of it, without waiting. `false`: another opening has it.
-pub(crate) fn lock_byte(file: &File, offset: usize) -> io::Result<bool> {
-    let lock = libc::flock {
-        l_type: c_short::try_from(libc::F_WRLCK).unwrap_or(c_short::MAX),
-        l_whence: c_short::try_from(libc::SEEK_SET).unwrap_or(c_short::MAX),
-        l_start: libc::off_t::try_from(offset).unwrap_or(libc::off_t::MAX),
-        l_len: 1,
-        l_pid: 0,
-    };
-    // SAFETY: the descriptor is open and the call only reads `lock`.
-    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) } != -1 {
-        return Ok(true);
-    }
-    let error = io::Error::last_os_error();
-    match error.raw_os_error() {
-        Some(libc::EAGAIN | libc::EACCES) => Ok(false),
-        _ => Err(error),
-    }
 }

@@ -1,4 +1,6 @@
 //! What is the type of each driver function? One alias per row, named as the function.
+//!
+//! What a driver calls back may throw, and a thread may be cancelled in a driver: both unwind through the caller.
 #![allow(
     non_camel_case_types,
     missing_docs,
@@ -13,7 +15,7 @@ macro_rules! types {
         $treatment:ident $name:ident $(@ $since:literal)? ( $($arg:ident: $ty:ty),* )
             $(-> ($ret:ty))? $(by $module:ident :: $hook:ident)?;
     )* } )*) => { $( $(
-        pub type $name = unsafe extern "C" fn($($ty),*) -> result!($($ret)?);
+        pub type $name = unsafe extern "C-unwind" fn($($ty),*) -> result!($($ret)?);
     )* )* };
 }
 

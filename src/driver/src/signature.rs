@@ -41,7 +41,7 @@ trait Row<F> {}
 
 macro_rules! functions {
     ($($row:ident $theirs:ident),*) => {
-        impl<R, S, $($row, $theirs),*> Row<unsafe fn($($theirs),*) -> S> for unsafe extern "C" fn($($row),*) -> R
+        impl<R, S, $($row, $theirs),*> Row<unsafe fn($($theirs),*) -> S> for unsafe extern "C-unwind" fn($($row),*) -> R
         where R: Same<S>, $($row: Same<$theirs>),* {}
     };
 }
@@ -235,8 +235,11 @@ mod tests {
 
     /// Where Cargo keeps the sources of the `cudarc` this crate was built with.
     fn cudarc() -> PathBuf {
+        // Of this platform only: packages of others are in the lock file and perhaps nowhere on this machine.
+        let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
         let output = Command::new(env!("CARGO"))
-            .args(["metadata", "--format-version", "1", "--offline", "--manifest-path"])
+            .args(["metadata", "--format-version", "1", "--offline", "--filter-platform", &platform])
+            .arg("--manifest-path")
             .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"))
             .output()
             .expect("cargo metadata runs");

@@ -6,7 +6,11 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
+pub mod addresses;
 pub mod array;
+pub mod code;
 pub mod config;
-pub mod holes;
+pub mod graph;
+pub mod pool;
 pub mod units;
+pub mod visible;

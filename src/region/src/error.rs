@@ -82,6 +82,11 @@ pub enum RegionError {
         /// The region's path.
         path: PathBuf,
     },
+    /// The file was shortened or overwritten: it says nothing of this process any more.
+    Damaged {
+        /// The region's path.
+        path: PathBuf,
+    },
     /// The path names another file now, or none.
     Replaced {
         /// The region's path.
@@ -159,6 +164,12 @@ impl fmt::Display for RegionError {
                 "{}: this file system forgets the lock of a closed file that is still mapped (overlayfs, a \
                  container's own file system, does), so the dead could not be told from the living; name a \
                  path on a tmpfs such as /dev/shm, or on a volume",
+                path.display()
+            ),
+            Self::Damaged { path } => write!(
+                out,
+                "{}: was shortened or overwritten while this slice uses it; end the slice's processes, remove it, \
+                 and start them again",
                 path.display()
             ),
             Self::Replaced { path } => write!(

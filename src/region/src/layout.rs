@@ -4,16 +4,18 @@
 //! `docs/region.md` explains. A change of anything here is a new [`VERSION`]: an opener that finds another
 //! version refuses. The sizes are parameters only so that the models can make a small one.
 
-use crate::sync::{Gate32, HeldWord, Word32, Word64};
+use crate::sync::{Gate32, Gate64, HeldWord, Word32, Word64};
 
 /// The first eight bytes of a region, read as a little-endian number: "gpuslice".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"gpuslice");
 /// The version of this layout.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Processes that can be in one slice.
 pub const MAX_SLOTS: usize = 1024;
 /// Devices that a slice can have.
 pub const MAX_DEVICES: usize = 64;
+/// Uses of shared memory that a slice can have at a time.
+pub const MAX_SHARES: usize = 4096;
 /// The memory limit that says that there is none. Not zero: a word that was never written must refuse, not grant.
 pub const NO_LIMIT: u64 = u64::MAX;
 /// The whole of a device's time, in permille.
@@ -51,6 +53,10 @@ pub(crate) struct Header {
     pub(crate) device_count: Gate32,
     /// Process that took the join lock last, for the message of those who wait for it.
     pub(crate) joiner: Word32,
+    /// No share from here on was ever used since the region was made anew.
+    pub(crate) shared: Word32,
+    /// How often one share took the charge over from another.
+    pub(crate) moves: Gate64,
 }
 
 /// One device of the slice.
@@ -83,10 +89,26 @@ pub(crate) struct Slot {
     pub(crate) pid_namespace: Word64,
 }
 
+/// One process's use of memory that other processes can use as well.
+#[derive(Debug, Default)]
+#[repr(C, align(32))]
+pub(crate) struct Share {
+    /// Role, device and slot of the process, in one word because they change together: `shares` has the bits.
+    pub(crate) state: Gate64,
+    /// What memory it is: uses of the same memory have the same number.
+    pub(crate) key: Word64,
+    /// Its bytes.
+    pub(crate) bytes: Word64,
+}
+
 /// The region file.
 #[derive(Debug)]
 #[repr(C)]
-pub(crate) struct Layout<const DEVICES: usize = MAX_DEVICES, const SLOTS: usize = MAX_SLOTS> {
+pub(crate) struct Layout<
+    const DEVICES: usize = MAX_DEVICES,
+    const SLOTS: usize = MAX_SLOTS,
+    const SHARES: usize = MAX_SHARES,
+> {
     /// What is said about the whole region.
     pub(crate) header: Header,
     /// The devices, of which the first [`Header::device_count`] are meant.
@@ -97,12 +119,19 @@ pub(crate) struct Layout<const DEVICES: usize = MAX_DEVICES, const SLOTS: usize 
     pub(crate) held: [[HeldWord; SLOTS]; DEVICES],
     /// Reservations that were refused, by process: only its owner writes a row.
     pub(crate) refused: [[Word32; DEVICES]; SLOTS],
+    /// Who uses memory that several processes can use: a reservation reads them up to [`Header::shared`].
+    pub(crate) shares: [Share; SHARES],
 }
 
-impl<const DEVICES: usize, const SLOTS: usize> Layout<DEVICES, SLOTS> {
+impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVICES, SLOTS, SHARES> {
     /// Slots below which every taken one lies.
     pub(crate) fn claimed(&self) -> usize {
         bounded(self.header.claimed.get(), SLOTS)
+    }
+
+    /// Shares below which every one in use lies.
+    pub(crate) fn shared(&self) -> usize {
+        bounded(self.header.shared.get(), SHARES)
     }
 
     /// Devices that can be read.
@@ -118,13 +147,14 @@ fn bounded(number: u32, most: usize) -> usize {
 
 /// Name and value of everything that `include/gpuslice.h` repeats, for the test that compares the two.
 #[cfg(not(loom))]
-pub const FIGURES: [(&str, usize); 29] = {
+pub const FIGURES: [(&str, usize); 37] = {
     use core::mem::offset_of;
     [
         ("version", VERSION as usize),
         ("size", SIZE),
         ("slots", MAX_SLOTS),
         ("devices", MAX_DEVICES),
+        ("shares", MAX_SHARES),
         ("header.magic", offset_of!(Layout, header.magic)),
         ("header.version", offset_of!(Layout, header.version)),
         ("header.ready", offset_of!(Layout, header.ready)),
@@ -133,6 +163,8 @@ pub const FIGURES: [(&str, usize); 29] = {
         ("header.claimed", offset_of!(Layout, header.claimed)),
         ("header.device_count", offset_of!(Layout, header.device_count)),
         ("header.joiner", offset_of!(Layout, header.joiner)),
+        ("header.shared", offset_of!(Layout, header.shared)),
+        ("header.moves", offset_of!(Layout, header.moves)),
         ("devices.offset", offset_of!(Layout, devices)),
         ("device.size", size_of::<DeviceEntry>()),
         ("device.uuid", offset_of!(DeviceEntry, uuid)),
@@ -150,6 +182,11 @@ pub const FIGURES: [(&str, usize); 29] = {
         ("held.row", size_of::<[HeldWord; MAX_SLOTS]>()),
         ("refused.offset", offset_of!(Layout, refused)),
         ("refused.row", size_of::<[Word32; MAX_DEVICES]>()),
+        ("shares.offset", offset_of!(Layout, shares)),
+        ("share.size", size_of::<Share>()),
+        ("share.state", offset_of!(Share, state)),
+        ("share.key", offset_of!(Share, key)),
+        ("share.bytes", offset_of!(Share, bytes)),
     ]
 };
 
@@ -160,6 +197,8 @@ const _: () = {
     assert!(offset_of!(Layout, header.size) == 16);
     assert!(offset_of!(Layout, header.claimed) == 32);
     assert!(offset_of!(Layout, header.joiner) == 40);
+    assert!(offset_of!(Layout, header.shared) == 44);
+    assert!(offset_of!(Layout, header.moves) == 48);
     assert!(offset_of!(Layout, devices) == 4096);
     assert!(offset_of!(DeviceEntry, cores_permille) == 32);
     assert!(offset_of!(DeviceEntry, context_bytes) == 40);
@@ -167,5 +206,7 @@ const _: () = {
     assert!(offset_of!(Slot, pid_namespace) == 16);
     assert!(offset_of!(Layout, held) == 143_360);
     assert!(offset_of!(Layout, refused) == 667_648);
-    assert!(SIZE == 929_792);
+    assert!(offset_of!(Layout, shares) == 929_792);
+    assert!(size_of::<Share>() == 32);
+    assert!(SIZE == 1_060_864);
 };

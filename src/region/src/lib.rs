@@ -17,6 +17,7 @@
 pub mod layout;
 mod memory;
 mod roster;
+mod shares;
 mod sync;
 
 #[cfg(not(loom))]
@@ -35,6 +36,10 @@ mod patience;
 mod process;
 #[cfg(not(loom))]
 mod region;
+#[cfg(not(loom))]
+mod removal;
+#[cfg(not(loom))]
+mod shortened;
 
 #[cfg(all(test, loom))]
 mod models;
@@ -48,7 +53,8 @@ pub use roster::Reaped;
 pub use {
     error::RegionError,
     map::Trust,
-    member::{DeviceRequest, Difference, Member},
+    member::{DeviceRequest, Difference, Member, Use},
     monitor::Monitor,
     region::{Device, DeviceView, Limits, ProcessView, Region, Uuid},
+    removal::{Removal, remove_if_unused},
 };

@@ -3,11 +3,11 @@
 //! A region is made under no name at all, complete, and then linked to its name: nobody ever sees half of one,
 //! and a process that is killed while it makes one leaves nothing. A region that exists is only joined.
 //! Nothing that the file says is believed before its kind, owner, magic, version and size were looked at.
-//! What no check here can help against: a process that may write the file and shortens it kills its users.
+//! What no check here can help against is a file that is shortened later: see `shortened`.
 
 use std::{
     ffi::CString,
-    fs::{File, OpenOptions, Permissions},
+    fs::{self, File, OpenOptions, Permissions},
     io,
     ops::Deref,
     os::{
@@ -27,6 +27,7 @@ use crate::{
     error::RegionError,
     layout::{Layout, MAGIC, SIZE, VERSION},
     lock::Locks,
+    shortened,
 };
 
 /// Rights of a region that we make: its owner's alone.
@@ -63,6 +64,7 @@ unsafe impl Sync for Mapping {}
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        shortened::forget(self.0.cast());
         // SAFETY: `Mapping::new` mapped these bytes, and no reference into them outlives `self`.
         unsafe { libc::munmap(self.0.as_ptr().cast(), SIZE) };
     }
@@ -77,7 +79,9 @@ impl Mapping {
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        NonNull::new(start.cast()).map(Self).ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
+        let start = NonNull::new(start).ok_or(io::ErrorKind::AddrNotAvailable)?;
+        shortened::protect(start);
+        Ok(Self(start.cast()))
     }
 }
 
@@ -118,6 +122,25 @@ impl Mapped {
     /// An opening for locks.
     pub(crate) fn locks(&self) -> Result<Locks, RegionError> {
         self.reopen().map(Locks::new)
+    }
+
+    /// Whether newcomers find this file. Where the path cannot be looked at any more (the process has another root
+    /// directory now, say), the kernel is asked whether the file has lost its name.
+    pub(crate) fn check_path(&self) -> Result<(), RegionError> {
+        match self.path.symlink_metadata() {
+            Ok(found) if id_of(&found) == self.id => Ok(()),
+            Ok(_) => Err(self.replaced()),
+            Err(_) if self.has_lost_its_name() => Err(self.replaced()),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Whether the file was removed, as far as the kernel tells. Reading this link needs no rights; following it
+    /// would.
+    fn has_lost_its_name(&self) -> bool {
+        let start = self.memory.0.as_ptr().expose_provenance();
+        let link = format!("/proc/self/map_files/{start:x}-{:x}", start.saturating_add(SIZE));
+        fs::read_link(link).is_ok_and(|target| target.as_os_str().as_bytes().ends_with(b" (deleted)"))
     }
 
     /// An error of a system call.
@@ -176,7 +199,7 @@ fn open_file(path: &Path) -> Result<Option<File>, RegionError> {
 }
 
 /// What a file is that is not a regular file.
-fn name_of(kind: &std::fs::FileType) -> Option<&'static str> {
+fn name_of(kind: &fs::FileType) -> Option<&'static str> {
     match kind {
         kind if kind.is_file() => None,
         kind if kind.is_symlink() => Some("a symbolic link"),
@@ -249,7 +272,7 @@ fn link(file: &File, path: &Path) -> io::Result<()> {
     }
 }
 
-fn id_of(found: &std::fs::Metadata) -> FileId {
+fn id_of(found: &fs::Metadata) -> FileId {
     FileId { device: found.dev(), inode: found.ino() }
 }
 

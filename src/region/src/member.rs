@@ -1,7 +1,10 @@
 //! How does a process take its place in a slice, and use it?
 
 use core::ops::Deref;
-use std::path::{Path, absolute};
+use std::{
+    io,
+    path::{Path, absolute},
+};
 
 use crate::{
     error::RegionError,
@@ -39,6 +42,10 @@ pub struct Difference {
     /// What holds.
     pub holds: Limits,
 }
+
+/// This process's use of memory that others of the slice can use as well.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Use(usize);
 
 /// A process's place in a slice.
 ///
@@ -97,12 +104,17 @@ impl Member {
     fn enter(mapped: Mapped, wanted: &[DeviceRequest]) -> Result<(Self, Vec<Difference>), RegionError> {
         let who = process::identity();
         let locks = mapped.locks()?;
+        let failed = |source| mapped.failed("lock a slot", source);
+        // Asked before others wait for us: each process that is asked for costs a system call.
+        let any_dead = mapped.any_dead(&locks).map_err(failed)?;
         let lock = wait_for(&mapped, &locks)?;
         // Another opening, for the life lock: and it is seen whether the path still is this file, which nobody
         // who joins can change from here on.
         let file = mapped.reopen()?;
-        let failed = |source| mapped.failed("lock a slot", source);
-        let (_dead, living) = mapped.bury(&locks).map_err(failed)?;
+        let anybody = anybody_lives(&mapped, &locks).map_err(failed)?;
+        if any_dead || !anybody || (0..MAX_SLOTS).all(|slot| mapped.is_taken(slot)) {
+            mapped.bury(&locks).map_err(failed)?;
+        }
         let free = (0..MAX_SLOTS).filter(|slot| !mapped.is_taken(*slot));
         let life = Life::begin(&file, free).map_err(failed)?;
         drop(file);
@@ -111,7 +123,7 @@ impl Member {
             life.end();
             return Err(RegionError::LockNotKept { path: mapped.path().into() });
         }
-        if living == 0 {
+        if !anybody {
             mapped.renew();
         }
         let region = Region::new(mapped);
@@ -138,6 +150,20 @@ impl Member {
     #[must_use]
     pub fn slot(&self) -> usize {
         self.life.slot()
+    }
+
+    /// Whether the slice can still keep to its limits: newcomers find this region, and it knows of this process.
+    /// Takes a look at the file system.
+    ///
+    /// # Errors
+    /// [`RegionError::Damaged`] when the file was shortened or overwritten, [`RegionError::Replaced`] when it was
+    /// removed or something else stands in its place.
+    pub fn check(&self) -> Result<(), RegionError> {
+        let layout = self.region.layout();
+        if self.slot() >= layout.claimed() || !layout.is_taken(self.slot()) {
+            return Err(RegionError::Damaged { path: self.region.path().into() });
+        }
+        self.region.mapped().check_path()
     }
 
     /// Makes this process hold `bytes` more on a device, unless the slice would hold more than its limit.
@@ -170,6 +196,33 @@ impl Member {
         self.region.layout().held_by(device.index(), self.slot())
     }
 
+    /// Notes that other processes can use memory that this one is charged for. `key` says what memory it is: who
+    /// uses the same memory names the same key. `None`: there is no room, and nobody will inherit the charge.
+    #[must_use = "a use has to be ended"]
+    pub fn lend(&self, device: Device, key: u64, bytes: u64) -> Option<Use> {
+        self.region.layout().lend(self.slot(), device.index(), key, bytes).map(Use)
+    }
+
+    /// Notes that this process is about to use memory that somebody of the slice uses, and who uses it pays for it
+    /// if everybody else ends. `None`: nobody of the slice does, or there is no room. To be followed by
+    /// [`settle`](Self::settle) when it does use it, and by [`end`](Self::end) when it does not or no more.
+    #[must_use = "a use has to be ended"]
+    pub fn borrow(&self, key: u64) -> Option<Use> {
+        self.region.layout().borrow(self.slot(), key).map(Use)
+    }
+
+    /// Memory that was to be borrowed is used now.
+    pub fn settle(&self, used: &Use) {
+        self.region.layout().settle_share(used.0);
+    }
+
+    /// This process does not use the memory any more. If it paid for it, and the memory lives on with those who use
+    /// it as well (`hands_on`), one of them pays from here on. What was [lent](Self::lend) is to be refunded
+    /// afterwards.
+    pub fn end(&self, used: Use, hands_on: bool) {
+        self.region.layout().leave_share(used.0, hands_on);
+    }
+
     /// Counts a reservation that the program was refused. Not counted by [`reserve`](Self::reserve): only the
     /// caller knows whether the program sees it.
     pub fn count_refusal(&self, device: Device) {
@@ -185,6 +238,16 @@ impl Member {
         self.region.layout().clear(self.slot());
         self.life.end();
     }
+}
+
+/// Whether any process of the slice lives. The first that is asked for usually does.
+fn anybody_lives(mapped: &Mapped, locks: &Locks) -> io::Result<bool> {
+    for slot in (0..mapped.claimed()).filter(|slot| mapped.is_taken(*slot)) {
+        if locks.lives(slot)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Waits for the join lock, but not for ever: its holder may be suspended.

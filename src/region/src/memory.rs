@@ -15,10 +15,12 @@
 //!
 //! What this does not do: it cannot stop [`charge`](Layout::charge), which settles what a driver already took.
 
+#[cfg(all(test, loom))]
+use crate::sync::broken::{self, Break};
 use crate::{
     layout::{Layout, NO_LIMIT},
     roster::Reaped,
-    sync::{Held, HeldWord, full_fence},
+    sync::{Held, HeldWord, full_fence, read_fence},
 };
 
 /// A reservation that was not granted. Nothing was charged.
@@ -55,7 +57,7 @@ pub(crate) trait Surroundings {
     fn wait(&mut self) -> bool;
 }
 
-impl<const DEVICES: usize, const SLOTS: usize> Layout<DEVICES, SLOTS> {
+impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVICES, SLOTS, SHARES> {
     /// Makes `slot` hold `asked` bytes more on `device`, unless the slice would hold more than its limit.
     pub(crate) fn reserve(
         &self,
@@ -100,7 +102,9 @@ impl<const DEVICES: usize, const SLOTS: usize> Layout<DEVICES, SLOTS> {
             return false;
         }
         full_fence();
-        if self.held(device) <= limit {
+        // A region that is lost in between has no words and a limit of 0: its limit is read after its words.
+        let held = self.held(device).max(asked);
+        if held <= limit.min(self.memory_limit(device)) {
             word.grant();
             return true;
         }
@@ -110,6 +114,8 @@ impl<const DEVICES: usize, const SLOTS: usize> Layout<DEVICES, SLOTS> {
 
     /// Bytes that were certainly held at one instant, and bytes that are held as far as one reading can say.
     fn judge(&self, device: usize) -> (u64, u64) {
+        let moved = self.header.moves.observe();
+        let inherited = self.inherited(device);
         let mut first = [Held::default(); SLOTS];
         first.iter_mut().zip(self.words(device)).for_each(|(copy, held)| *copy = held);
         full_fence();
@@ -120,7 +126,12 @@ impl<const DEVICES: usize, const SLOTS: usize> Layout<DEVICES, SLOTS> {
                 certain = certain.saturating_add(before.bytes());
             }
         }
-        (certain, sum)
+        let now = self.inherited(device);
+        // What one share takes over from another while it is read may be seen in neither.
+        if now == inherited && self.header.moves.observe() == moved {
+            certain = certain.saturating_add(now);
+        }
+        (certain, sum.saturating_add(now))
     }
 
     /// Makes `slot` hold `bytes` more on `device`, whatever the limit says.
@@ -137,8 +148,30 @@ impl<const DEVICES: usize, const SLOTS: usize> Layout<DEVICES, SLOTS> {
     }
 
     /// What the slice holds on `device`, reservations under way included.
+    ///
+    /// The processes' words are read first: who gives a charge away lets a share have it before the word loses it.
+    /// Between shares a charge may move while they are read; then they are read again.
     pub(crate) fn held(&self, device: usize) -> u64 {
-        self.words(device).fold(0, |sum, held| sum.saturating_add(held.bytes()))
+        /// How often: each time somebody ended a use of shared memory meanwhile.
+        const READINGS: u32 = 16;
+        let mut most = 0;
+        for _ in 0..READINGS {
+            let moved = self.header.moves.observe();
+            // No overflow: see `Held::MOST_BYTES`. A sum that saturates takes three times as long.
+            let words = self.words(device).fold(0_u64, |sum, held| sum.wrapping_add(held.bytes()));
+            read_fence();
+            let held = words.saturating_add(self.inherited(device));
+            most = most.max(held);
+            read_fence();
+            #[cfg(all(test, loom))]
+            if broken::is(Break::MovesIgnored) {
+                return held;
+            }
+            if self.header.moves.observe() == moved {
+                return held;
+            }
+        }
+        most
     }
 
     /// What `slot` holds on `device`, reservations under way included.

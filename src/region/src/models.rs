@@ -5,6 +5,8 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "models are tests")]
 
+mod shares;
+
 use loom::{
     sync::{Arc, Mutex},
     thread,
@@ -27,11 +29,13 @@ const TRIES: u32 = 2;
 /// What the slices of the models may hold.
 const LIMIT: u64 = 10;
 const SLOTS: usize = 3;
+/// Uses of shared memory.
+const SHARES: usize = 2;
 const DEVICE: usize = 0;
 
 /// A region with one device, and the kernel's part in it.
 struct World {
-    layout: Layout<1, SLOTS>,
+    layout: Layout<1, SLOTS, SHARES>,
     /// The life locks.
     lives: [Gate32; SLOTS],
     join_lock: Mutex<()>,
@@ -46,6 +50,7 @@ impl World {
             slots: Default::default(),
             held: Default::default(),
             refused: Default::default(),
+            shares: Default::default(),
         };
         let world = Self { layout, lives: Default::default(), join_lock: Mutex::new(()) };
         world.layout.header.device_count.publish(1);
@@ -80,6 +85,11 @@ impl World {
         self.layout.bury(self).unwrap();
         self.lives[slot].publish(1);
         self.layout.take(slot, Identity::default());
+    }
+
+    /// What the slice holds.
+    fn sum(&self) -> u64 {
+        self.layout.held(DEVICE)
     }
 
     fn own(&self, slot: usize) -> u64 {

@@ -28,11 +28,19 @@ pub(crate) const RESERVING: Pace = Pace {
     total: Duration::from_millis(200),
 };
 
-/// The join lock: it is held for some tens of microseconds by each newcomer.
+/// The join lock: it is held for some tens of microseconds by each newcomer. Whoever sleeps longer than some of them
+/// hold it gets it late when many start together.
 pub(crate) const JOINING: Pace = Pace {
     first: Duration::from_micros(20),
-    longest: Duration::from_millis(2),
+    longest: Duration::from_micros(200),
     total: Duration::from_secs(1),
+};
+
+/// The join lock, for one who would remove the region: it is better left than waited for.
+pub(crate) const REMOVING: Pace = Pace {
+    first: Duration::from_micros(100),
+    longest: Duration::from_millis(10),
+    total: Duration::from_millis(500),
 };
 
 /// A series of waits.
@@ -109,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_series_of_waits_grows_to_its_longest_and_ends_at_its_total() {
-        for pace in [RESERVING, JOINING] {
+        for pace in [RESERVING, JOINING, REMOVING] {
             let mut patience = Patience::new(pace);
             let waits: Vec<_> = core::iter::from_fn(|| patience.next()).collect();
             assert!(waits.iter().all(|wait| *wait <= pace.longest && !wait.is_zero()));

@@ -15,12 +15,13 @@ use crate::{
 
 const SLOTS: usize = 4;
 const DEVICES: usize = 2;
+const SHARES: usize = 8;
 /// Sequences that are tried: in miri each takes ten seconds.
 const CASES: u32 = if cfg!(miri) { 2 } else { 500 };
 
 /// A small region of which this thread plays all processes, and the kernel.
 struct World {
-    layout: Layout<DEVICES, SLOTS>,
+    layout: Layout<DEVICES, SLOTS, SHARES>,
     lives: RefCell<[bool; SLOTS]>,
 }
 
@@ -32,6 +33,7 @@ impl World {
             slots: Default::default(),
             held: Default::default(),
             refused: Default::default(),
+            shares: Default::default(),
         };
         layout.header.device_count.publish(u32::try_from(DEVICES).unwrap());
         layout.devices.iter().for_each(|entry| entry.memory_limit.set(limit));

@@ -139,6 +139,11 @@ impl Region {
         &self.mapped
     }
 
+    /// The file.
+    pub(crate) fn mapped(&self) -> &Mapped {
+        &self.mapped
+    }
+
     /// Where the region is.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -288,7 +293,9 @@ impl Region {
             pid: entry.pid.get(),
             start: entry.start.get(),
             pid_namespace: entry.pid_namespace.get(),
-            held: (0..devices).map(|device| layout.held_by(device, slot)).collect(),
+            held: (0..devices)
+                .map(|device| layout.held_by(device, slot).saturating_add(layout.inherited_by(device, slot)))
+                .collect(),
             refused: layout.refused.get(slot)?.iter().take(devices).map(|count| count.get()).collect(),
         })
     }

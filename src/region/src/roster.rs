@@ -54,7 +54,7 @@ pub(crate) struct Identity {
     pub(crate) pid_namespace: u64,
 }
 
-impl<const DEVICES: usize, const SLOTS: usize> Layout<DEVICES, SLOTS> {
+impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVICES, SLOTS, SHARES> {
     /// Whether a slot below the mark is taken by somebody dead. Needs no lock.
     pub(crate) fn any_dead<L: Lives>(&self, lives: &L) -> Result<bool, L::Error> {
         for slot in 0..self.claimed() {
@@ -109,6 +109,8 @@ impl<const DEVICES: usize, const SLOTS: usize> Layout<DEVICES, SLOTS> {
         self.header.ready.publish(0);
         self.header.device_count.publish(0);
         self.slots.iter().for_each(|slot| slot.state.publish(SLOT_FREE));
+        self.shares.iter().take(self.shared()).for_each(|share| share.state.publish(0));
+        self.header.shared.set(0);
         self.header.claimed.set(0);
         self.header.epoch.set(self.header.epoch.get().wrapping_add(1));
     }
@@ -126,6 +128,8 @@ impl<const DEVICES: usize, const SLOTS: usize> Layout<DEVICES, SLOTS> {
     /// Makes `slot` hold nothing and free. Only the words of devices in use are touched: a device that is added
     /// starts with a cleared row.
     pub(crate) fn clear(&self, slot: usize) {
+        // Others may go on using memory that this process is charged for: they take the charge over first.
+        self.leave_all_shares(slot);
         for row in self.held.iter().take(self.device_count()) {
             if let Some(word) = row.get(slot) {
                 word.clear();

@@ -78,6 +78,34 @@ impl Gate32 {
     }
 }
 
+/// A number of 64 bits that tells readers that what was written before it can be read.
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub(crate) struct Gate64(AtomicU64);
+
+impl Gate64 {
+    /// Writes the number after everything before it; pairs with [`Gate64::observe`].
+    pub(crate) fn publish(&self, value: u64) {
+        self.0.store(value, Ordering::Release);
+    }
+
+    /// Reads the number before everything after it; pairs with [`Gate64::publish`].
+    pub(crate) fn observe(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// Writes `new` after everything before it if the number is still `old`, and tells whether it was; pairs with
+    /// [`Gate64::observe`].
+    pub(crate) fn replace(&self, old: u64, new: u64) -> bool {
+        self.0.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// Counts one more after everything before it; pairs with [`Gate64::observe`].
+    pub(crate) fn count(&self) {
+        self.0.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
 /// What one process holds on one device, with the number of its reservations that are not decided yet.
 ///
 /// The two share a word because they change together: the bytes of an undecided reservation must never be read
@@ -199,6 +227,11 @@ pub(crate) fn full_fence() {
     fence(Ordering::SeqCst);
 }
 
+/// Orders what this thread read before against all that it reads after. Pairs with [`full_fence`].
+pub(crate) fn read_fence() {
+    fence(Ordering::Acquire);
+}
+
 /// Deliberate mistakes: a model that does not fail with them proves nothing.
 #[cfg(all(test, loom))]
 pub(crate) mod broken {
@@ -213,6 +246,10 @@ pub(crate) mod broken {
         UndecidedIgnored,
         /// A refusal is final after a single reading.
         ReadOnce,
+        /// A payer that leaves looks for no heir.
+        NobodyInherits,
+        /// A sum is believed although a charge moved from one share to another while it was made.
+        MovesIgnored,
     }
 
     thread_local! {
@@ -225,7 +262,7 @@ pub(crate) mod broken {
         BREAK.set(Some(mistake));
     }
 
-    pub(super) fn is(mistake: Break) -> bool {
+    pub(crate) fn is(mistake: Break) -> bool {
         BREAK.get() == Some(mistake)
     }
 }

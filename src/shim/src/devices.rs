@@ -20,10 +20,11 @@ pub(crate) struct Found {
     pub(crate) total: u64,
 }
 
-/// All devices, in CUDA's order; none before a successful `cuInit`.
-pub(crate) fn find() -> Option<Vec<Found>> {
+/// All devices, in CUDA's order; none before a successful `cuInit`. A device that cannot be told from others cannot be
+/// limited.
+pub(crate) fn find() -> Option<Result<Vec<Found>, Unknown>> {
     let count = driver::device_count()?;
-    (0..count).map(describe).collect()
+    Some((0..count).map(|number| describe(number).ok_or(Unknown(number))).collect())
 }
 
 fn describe(number: i32) -> Option<Found> {
@@ -31,6 +32,21 @@ fn describe(number: i32) -> Option<Found> {
     let uuid = driver::device_uuid(handle)?;
     let total = driver::device_total(handle)?;
     Some(Found { ordinal: number.try_into().ok()?, handle, uuid, total })
+}
+
+/// Says that CUDA shows a device and does not tell which one it is.
+#[derive(Debug)]
+pub(crate) struct Unknown(i32);
+
+impl fmt::Display for Unknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "gpuslice: CUDA does not tell UUID and size of its device {}, so it cannot be limited; leave it out of \
+             CUDA_VISIBLE_DEVICES. GPU work is refused.",
+            self.0,
+        )
+    }
 }
 
 /// What the settings say about each device.

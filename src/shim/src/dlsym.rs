@@ -8,10 +8,10 @@ use crate::guard;
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_void};
 use core::ptr;
+use gpuslice_driver::Symbol;
 use gpuslice_driver::elf::Image;
 use gpuslice_driver::resolve::{self, Dlsym, Dlvsym};
 use gpuslice_driver::slot;
-use gpuslice_driver::{Api, Symbol};
 use once_cell::race::{OnceBox, OnceNonZeroUsize};
 
 /// `void *dlsym(void *handle, const char *name)`.
@@ -103,14 +103,23 @@ extern "C" fn decide(
     }
 }
 
+/// With what the names of the two libraries begin.
+const FIRST_OF_CUDA: u8 = b'c';
+const FIRST_OF_NVML: u8 = b'n';
+
 impl Request {
-    /// The symbol that is asked for, if it is one of ours. Most look-ups end at the second letter.
+    /// The symbol that is asked for, if it is one of ours. Most look-ups end at the first letter.
     #[inline]
     fn symbol(&self) -> Option<Symbol> {
         if self.name.is_null() {
             return None;
         }
-        // SAFETY: the caller passes a zero-terminated name.
+        // SAFETY: the caller passes a zero-terminated name, which has a first byte.
+        let first = unsafe { *self.name.cast::<u8>() };
+        if first != FIRST_OF_CUDA && first != FIRST_OF_NVML {
+            return None;
+        }
+        // SAFETY: as above.
         let name = unsafe { CStr::from_ptr(self.name) }.to_bytes();
         if name.starts_with(b"cu") || name.starts_with(b"nvml") { Symbol::find(name) } else { None }
     }
@@ -129,9 +138,7 @@ impl Request {
             // Ours stands in the global scope whether or not there is a driver; the truth is what stands behind.
             return Some(behind_us(symbol, found));
         }
-        let (api, image) = driver_at(found)?;
-        adopt(api, &image, found, symbol);
-        Some(exports::entry(symbol))
+        (known_driver(found) || is_driver(found, symbol)).then(|| exports::entry(symbol))
     }
 
     /// What the next `dlsym` says.
@@ -203,31 +210,22 @@ fn known_driver(address: *const c_void) -> bool {
     SEEN.iter().filter_map(OnceBox::get).any(|image| image.contains(address))
 }
 
-/// The driver library that an address lies in.
-fn driver_at(address: *const c_void) -> Option<(Api, Image)> {
+/// Whether an address lies in a driver library, of which note is taken at its first sight: its functions are what
+/// entries lead to from now on, so it must not be unloaded.
+#[cold]
+fn is_driver(address: *const c_void, symbol: Symbol) -> bool {
     if address.is_null() {
-        return None;
+        return false;
     }
-    for api in [Api::Cuda, Api::Nvml] {
-        if let Some(image) = SEEN.get(api as usize).and_then(OnceBox::get)
-            && image.contains(address)
-        {
-            return Some((api, *image));
+    let Some((api, image)) = slot::driver_at(address) else { return false };
+    if let Some(seen) = SEEN.get(api as usize)
+        && seen.get().is_none()
+    {
+        image.pin();
+        if slot::address(symbol).is_none() {
+            slot::remember(api, address);
         }
+        let _already = seen.set(Box::new(image));
     }
-    slot::driver_at(address)
-}
-
-/// Takes note of a driver library at its first sight: its functions are what entries lead to from now on, so it
-/// must not be unloaded.
-fn adopt(api: Api, image: &Image, address: *const c_void, symbol: Symbol) {
-    let Some(seen) = SEEN.get(api as usize) else { return };
-    if seen.get().is_some() {
-        return;
-    }
-    image.pin();
-    if slot::address(symbol).is_none() {
-        slot::remember(api, address);
-    }
-    let _already = seen.set(Box::new(*image));
+    true
 }

@@ -5,7 +5,10 @@ use core::mem::MaybeUninit;
 use gpuslice_driver::Symbol;
 use gpuslice_driver::functions as real;
 use gpuslice_driver::slot;
-use gpuslice_driver::types::{CUcontext, CUdevice, CUmemoryPool, CUstream, nvmlDevice_t, status};
+use gpuslice_driver::types::{
+    CUcontext, CUdevice, CUdeviceptr, CUfunction, CUkernel, CUlibrary, CUmemoryPool, CUmodule, CUstream,
+    nvmlDevice_t, status,
+};
 use std::ptr;
 
 /// `CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`.
@@ -63,6 +66,37 @@ pub(crate) fn device_total(device: CUdevice) -> Option<u64> {
     ask!(cuDeviceTotalMem_v2, usize, device).map(|bytes| bytes as u64)
 }
 
+/// Bytes that nobody holds of the device of the current context.
+pub(crate) fn device_free() -> Option<u64> {
+    let function = slot::real::<real::cuMemGetInfo_v2>(Symbol::cuMemGetInfo_v2)?;
+    let (mut free, mut total) = (0_usize, 0_usize);
+    // SAFETY: both outputs are valid for writes.
+    let code = unsafe { function(&raw mut free, &raw mut total) };
+    (code == status::SUCCESS).then_some(free as u64)
+}
+
+/// A property of a device, by its number.
+pub(crate) fn device_attribute(device: CUdevice, attribute: c_uint) -> Option<u64> {
+    ask!(cuDeviceGetAttribute, c_int, attribute, device).and_then(|value| u64::try_from(value).ok())
+}
+
+/// A limit of the current context.
+pub(crate) fn context_limit(limit: c_uint) -> Option<usize> {
+    ask!(cuCtxGetLimit, usize, limit)
+}
+
+/// The library of a kernel.
+pub(crate) fn library_of_kernel(kernel: CUkernel) -> Option<usize> {
+    let library: CUlibrary = ask!(cuKernelGetLibrary, CUlibrary, kernel)?;
+    Some(library.addr())
+}
+
+/// The module of a function.
+pub(crate) fn module_of_function(function: CUfunction) -> Option<usize> {
+    let module: CUmodule = ask!(cuFuncGetModule, CUmodule, function)?;
+    Some(module.addr())
+}
+
 /// Whether a device's primary context is alive.
 pub(crate) fn primary_context_is_active(device: CUdevice) -> Option<bool> {
     let function = slot::real::<real::cuDevicePrimaryCtxGetState>(Symbol::cuDevicePrimaryCtxGetState)?;
@@ -110,6 +144,11 @@ pub(crate) fn context_device(context: usize) -> Option<CUdevice> {
     // SAFETY: the output is valid for writes; takes off what was pushed above.
     unsafe { pop(&raw mut popped) };
     device
+}
+
+/// Where the allocation begins that an address lies in.
+pub(crate) fn start_of(address: CUdeviceptr) -> Option<u64> {
+    ask!(cuMemGetAddressRange_v2, CUdeviceptr, ptr::null_mut(), address)
 }
 
 /// The pool that stream-ordered allocations of a device come from.
@@ -171,13 +210,4 @@ pub(crate) fn nvml_uuid(device: nvmlDevice_t) -> Option<String> {
     let code = unsafe { function(device, text.as_mut_ptr().cast::<c_char>(), 96) };
     let text = core::ffi::CStr::from_bytes_until_nul(&text).ok()?;
     (code == status::SUCCESS).then(|| text.to_string_lossy().into_owned())
-}
-
-/// NVML's number of a device.
-pub(crate) fn nvml_index(device: nvmlDevice_t) -> Option<c_uint> {
-    let function = slot::real::<real::nvmlDeviceGetIndex>(Symbol::nvmlDeviceGetIndex)?;
-    let mut index = 0;
-    // SAFETY: the output is valid for writes; the driver checks the handle.
-    let code = unsafe { function(device, &raw mut index) };
-    (code == status::SUCCESS).then_some(index)
 }

@@ -54,7 +54,7 @@ macro_rules! entry {
     };
     ($name:ident ( $($arg:ident: $ty:ty),* ) $module:ident $hook:ident) => {
         #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name($($arg: $ty),*) -> Status {
+        unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> Status {
             let Some(real) = slot::real::<functions::$name>(Symbol::$name) else {
                 return absent_status(Symbol::$name);
             };

@@ -36,18 +36,18 @@ const NOT_AVAILABLE: c_ulonglong = c_ulonglong::MAX;
 /// Bytes of a device that NVML attributes to this process; none where it does not list it, because it holds nothing
 /// or is known by another number.
 pub(crate) fn own(place: Place) -> Option<u64> {
-    let session = Session::open()?;
-    let device = session.device(place)?;
-    session.own_bytes(device)
+    Session::open()?.own(place)
 }
 
 /// NVML while it is open.
-struct Session {
+#[derive(Debug)]
+pub(crate) struct Session {
     shutdown: real::nvmlShutdown,
 }
 
 impl Session {
-    fn open() -> Option<Self> {
+    /// Opens NVML, which is loaded if it was not.
+    pub(crate) fn open() -> Option<Self> {
         if !slot::is_driver_loaded(Api::Nvml) {
             load();
         }
@@ -58,13 +58,23 @@ impl Session {
         (code == status::SUCCESS).then_some(Self { shutdown })
     }
 
+    /// As [`own`], for several questions.
+    pub(crate) fn own(&self, place: Place) -> Option<u64> {
+        self.own_bytes(self.device(place)?)
+    }
+
     fn device(&self, place: Place) -> Option<nvmlDevice_t> {
         let find = slot::real::<real::nvmlDeviceGetHandleByUUID>(Symbol::nvmlDeviceGetHandleByUUID)?;
-        let text = CString::new(gpu_uuid_text(&place.uuid)).ok()?;
-        let mut device: nvmlDevice_t = ptr::null_mut();
-        // SAFETY: the text is zero-terminated and the output valid for writes.
-        let code = unsafe { find(text.as_ptr(), &raw mut device) };
-        (code == status::SUCCESS).then_some(device)
+        let gpu = gpu_uuid_text(&place.uuid);
+        // CUDA does not say whether a device is a GPU or an instance of one.
+        let instance = gpu.replacen("GPU-", "MIG-", 1);
+        [gpu, instance].into_iter().find_map(|name| {
+            let name = CString::new(name).ok()?;
+            let mut device: nvmlDevice_t = ptr::null_mut();
+            // SAFETY: the text is zero-terminated and the output valid for writes.
+            let code = unsafe { find(name.as_ptr(), &raw mut device) };
+            (code == status::SUCCESS).then_some(device)
+        })
     }
 
     fn own_bytes(&self, device: nvmlDevice_t) -> Option<u64> {

@@ -37,17 +37,19 @@ pub(crate) fn phase<T>(step: impl FnOnce() -> T) -> Phase<T> {
 /// Runs a step that keeps `errno` and whose panic ends here. For what is done once in a process's life.
 #[inline]
 pub(crate) fn shielded<T>(step: impl FnOnce() -> T) -> Option<T> {
-    let saved = errno();
-    let outcome = panic::catch_unwind(AssertUnwindSafe(step));
-    set_errno(saved);
-    match outcome {
-        Ok(value) => Some(value),
-        Err(payload) => {
-            // Dropping it could panic again.
-            core::mem::forget(payload);
-            None
-        }
+    // SAFETY: the C library's location of this thread's `errno` is always valid.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    let saved = unsafe { *errno };
+    // The outcome goes straight to where it is used: handed through the boundary it would be copied twice.
+    let mut outcome = None;
+    if let Err(payload) = panic::catch_unwind(AssertUnwindSafe(|| outcome = Some(step()))) {
+        // Dropping it could panic again.
+        core::mem::forget(payload);
     }
+    // SAFETY: as above.
+    unsafe { *errno = saved };
+    outcome
 }
 
 /// A phase whose answer is `otherwise` when it does not run through.
@@ -57,18 +59,4 @@ pub(crate) fn quietly<T>(step: impl FnOnce() -> T, otherwise: T) -> T {
         Phase::Done(value) => value,
         Phase::Nested | Phase::Broken => otherwise,
     }
-}
-
-fn errno() -> i32 {
-    // SAFETY: the C library's location of this thread's `errno` is always valid.
-    let place = unsafe { libc::__errno_location() };
-    // SAFETY: as above.
-    unsafe { *place }
-}
-
-fn set_errno(value: i32) {
-    // SAFETY: the C library's location of this thread's `errno` is always valid.
-    let place = unsafe { libc::__errno_location() };
-    // SAFETY: as above.
-    unsafe { *place = value }
 }

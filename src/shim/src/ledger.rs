@@ -1,13 +1,13 @@
 //! What did each address cost, and who gives it back?
 //!
 //! The map is cut into shards, each behind a lock that is held for a look-up and never across a call of the
-//! driver, so that a charge costs the same among one live allocation and a million.
+//! driver. A charge costs the same among one live allocation and a million.
 
 use crate::slice::Slice;
-use core::hash::{BuildHasherDefault, Hasher};
+use core::num::NonZeroU64;
+use gpuslice_policy::addresses::{Addresses as Table, spread};
 use gpuslice_region::Device;
 use parking_lot::Mutex;
-use std::collections::HashMap;
 
 /// Bytes of the quota that nothing is recorded for yet. Given back when dropped.
 #[derive(Debug)]
@@ -84,83 +84,114 @@ pub(crate) enum Owner {
     Pool(u64),
 }
 
-/// How many shards. Many more than threads that allocate at once.
-const SHARDS: usize = 64;
-
-type Shard = Mutex<HashMap<u64, Charge, BuildHasherDefault<AddressHasher>>>;
+/// How many shards. So many that one of them grows in some microseconds where there are a million addresses.
+const SHARDS: usize = 1 << SHARD_BITS;
+const SHARD_BITS: u32 = 10;
 
 /// Every address that this process was charged for.
 #[derive(Debug)]
 pub(crate) struct Addresses {
-    shards: [Shard; SHARDS],
+    shards: Box<[Shard]>,
 }
+
+/// One cache line: the lock, the newest address and what leads to the others.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Shard(Mutex<Table<Record>>);
+
+const _: () = assert!(size_of::<Shard>() == 64);
 
 impl Default for Addresses {
     fn default() -> Self {
-        Self { shards: core::array::from_fn(|_| Mutex::default()) }
+        Self { shards: core::iter::repeat_with(Shard::default).take(SHARDS).collect() }
     }
 }
 
 impl Addresses {
     /// Records a charge.
     pub(crate) fn insert(&self, address: u64, charge: Charge) {
-        if let Some(shard) = self.shard(address) {
-            shard.lock().insert(address, charge);
+        if let Some(Shard(table)) = self.shard(address) {
+            table.lock().insert(address, charge.into());
         }
+    }
+
+    /// A charge that stays; none for an address that nobody charged.
+    pub(crate) fn get(&self, address: u64) -> Option<Charge> {
+        self.shard(address)?.0.lock().get(address).map(Charge::from)
     }
 
     /// Takes a charge out; none for an address that nobody charged.
     pub(crate) fn take(&self, address: u64) -> Option<Charge> {
-        self.shard(address)?.lock().remove(&address)
+        self.shard(address)?.0.lock().take(address).map(Charge::from)
     }
 
     /// Takes out all charges that a context's end gives back.
     pub(crate) fn take_owned(&self, owner: Owner) -> Vec<(u64, Charge)> {
         let mut taken = Vec::new();
-        for shard in &self.shards {
-            taken.extend(shard.lock().extract_if(|_, charge| charge.owner == owner));
+        for Shard(table) in &self.shards {
+            let mut table = table.lock();
+            let from = taken.len();
+            taken.extend(charges(&table).filter(|(_, charge)| charge.owner == owner));
+            for (address, _) in taken.iter().skip(from) {
+                table.take(*address);
+            }
         }
         taken
     }
 
     /// Bytes that live under an owner.
     pub(crate) fn owned(&self, owner: Owner) -> u64 {
-        let of_shard = |shard: &Shard| -> u64 {
-            shard.lock().values().filter(|charge| charge.owner == owner).map(|charge| charge.bytes).sum()
+        let of_shard = |Shard(table): &Shard| -> u64 {
+            charges(&table.lock())
+                .filter(|(_, charge)| charge.owner == owner)
+                .map(|(_, charge)| charge.bytes)
+                .sum()
         };
         self.shards.iter().map(of_shard).sum()
     }
 
     fn shard(&self, address: u64) -> Option<&Shard> {
-        // The top bits of the mixed address: the map uses the lower ones.
-        let place = usize::try_from(mix(address) >> 58).ok()?;
+        let place = usize::try_from(spread(address) >> (u64::BITS - SHARD_BITS)).ok()?;
         self.shards.get(place)
     }
 }
 
-/// Spreads addresses, whose low bits are zero, over all bits: multiplication by 2^64 divided by the golden
-/// ratio, as Knuth gives it.
-fn mix(address: u64) -> u64 {
-    let product = (address >> 8 ^ address << 56).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    product ^ product >> 32
+fn charges(table: &Table<Record>) -> impl Iterator<Item = (u64, Charge)> {
+    table.iter().map(|(address, record)| (address, record.into()))
 }
 
-/// Hashes one address. The default hasher guards against chosen keys; the driver chooses these.
-#[derive(Debug, Default)]
-pub(crate) struct AddressHasher(u64);
+/// A [`Charge`] in 24 bytes, of which an option is no larger.
+#[derive(Debug, Clone, Copy)]
+struct Record {
+    device: Device,
+    /// The bytes, of which the region can count 2^48, above the kind of owner. Never zero.
+    tagged: NonZeroU64,
+    owner: u64,
+}
 
-impl Hasher for AddressHasher {
-    fn finish(&self) -> u64 {
-        self.0
+const OF_CONTEXT: u64 = 1;
+const OF_POOL: u64 = 2;
+const TAG_BITS: u32 = 2;
+
+impl From<Charge> for Record {
+    fn from(charge: Charge) -> Self {
+        let (owner, tag) = match charge.owner {
+            Owner::Context(context) => (context as u64, OF_CONTEXT),
+            Owner::Pool(number) => (number, OF_POOL),
+        };
+        let tagged = NonZeroU64::new(charge.bytes << TAG_BITS | tag).unwrap_or(NonZeroU64::MIN);
+        Self { device: charge.device, tagged, owner }
     }
+}
 
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(u64::from(*byte));
-        }
-    }
-
-    fn write_u64(&mut self, address: u64) {
-        self.0 = mix(self.0 ^ address).rotate_left(29);
+impl From<Record> for Charge {
+    fn from(record: Record) -> Self {
+        let (bytes, tag) = (record.tagged.get() >> TAG_BITS, record.tagged.get() & ((1 << TAG_BITS) - 1));
+        let owner = if tag == OF_POOL {
+            Owner::Pool(record.owner)
+        } else {
+            Owner::Context(usize::try_from(record.owner).unwrap_or(usize::MAX))
+        };
+        Self { device: record.device, bytes, owner }
     }
 }

@@ -12,8 +12,8 @@
 //!    across a call of the driver.
 //! 4. Our own driver calls use the real functions; a second entry on the same thread while we decide or settle
 //!    passes straight through.
-//! 5. `errno` stays the driver's, a pending `dlerror` stays the caller's. Never setenv, exit, abort, umask,
-//!    signal handlers.
+//! 5. `errno` stays the driver's, a pending `dlerror` stays the caller's. Never setenv, exit, abort, umask.
+//!    A signal handler only for `SIGBUS`, only with a limit, and in front of the program's (`region::shortened`).
 //! 6. A forked child is a new process without a place in the slice; it joins before its first charge.
 //! 7. At exit nothing is given back: the kernel ends our proof of life, and the next member cleans up.
 //! 8. Only what the table lists is exported, and `dlsym` and `dlvsym`. The driver is never loaded by us.
@@ -27,11 +27,20 @@ mod devices;
 mod dlsym;
 mod driver;
 mod exports;
+mod flights;
 mod footprint;
+mod graph_walk;
+mod graphs;
 mod guard;
+mod holdings;
 mod hooks;
 mod ledger;
 mod lifecycle;
+mod management;
+mod measure;
 mod notice;
+mod physical;
 mod pools;
+mod shared;
 mod slice;
+mod tags;

@@ -5,7 +5,8 @@
 //! join again: what belongs to one process lives on a page that the kernel empties at a fork.
 //!
 //! A limit that cannot be enforced refuses: `cuInit` returns `CUDA_ERROR_NOT_PERMITTED`, and so do from then on
-//! all calls that would take memory or submit work.
+//! all calls that would take memory or submit work. A process that loses its region while it runs is refused more
+//! memory.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -22,7 +23,7 @@ use gpuslice_driver::slot;
 use gpuslice_driver::table::{ALL, Treatment};
 use gpuslice_driver::types::{Status, status};
 use gpuslice_policy::config::{self, Config, FileRead, LogLevel, OperatorFiles};
-use gpuslice_region::{Member, Trust};
+use gpuslice_region::{Member, RegionError, Trust};
 use once_cell::race::{OnceBox, OnceNonZeroUsize};
 use parking_lot::Mutex;
 use std::fs::File;
@@ -135,7 +136,14 @@ fn join_now() -> Standing {
     if STAGE.load(Ordering::Relaxed) == REFUSED {
         return Standing::Refused;
     }
-    let Some(found) = devices::find() else { return Standing::Free };
+    let found = match devices::find() {
+        None => return Standing::Free,
+        Some(Ok(found)) => found,
+        Some(Err(unknown)) => {
+            refuse(&unknown);
+            return Standing::Refused;
+        }
+    };
     let uuids: Vec<_> = found.iter().map(|device| device.uuid).collect();
     let ambiguous = settings.config.ambiguous(&uuids);
     if !ambiguous.is_empty() {
@@ -159,16 +167,28 @@ fn join_now() -> Standing {
     Standing::Member(slice)
 }
 
-/// Refuses GPU work from now on: the slots of all calls that would take memory or submit work lead to
-/// [`refused`].
+/// Refuses GPU work from now on, before any was done.
 fn refuse(why: &dyn Display) {
     notice::say(LogLevel::Error, why);
     STAGE.store(REFUSED, Ordering::Relaxed);
+    close(|treatment| matches!(treatment, Treatment::Charge | Treatment::Gate));
+}
+
+/// Refuses memory from now on, because the slice has lost its region. What the process has it can use and give
+/// back. Said once, whoever notices it.
+pub(crate) fn lose(why: &RegionError) {
+    if STAGE.swap(REFUSED, Ordering::Relaxed) == REFUSED {
+        return;
+    }
+    notice::say(LogLevel::Error, &format_args!("gpuslice: {why}. New allocations are refused."));
+    close(|treatment| matches!(treatment, Treatment::Charge));
+}
+
+/// From now on the slots of all calls of such a treatment lead to [`refused`].
+fn close(is_meant: impl Fn(Treatment) -> bool) {
     let Some(target) = NonNull::new((refused as *mut core::ffi::c_void).cast()) else { return };
-    for symbol in ALL {
-        if matches!(symbol.treatment(), Treatment::Charge | Treatment::Gate) {
-            slot::set(*symbol, target);
-        }
+    for symbol in ALL.iter().filter(|symbol| is_meant(symbol.treatment())) {
+        slot::set(*symbol, target);
     }
 }
 

@@ -1,27 +1,21 @@
-//! What does stream-ordered memory cost? What a pool holds of its device, not what is allocated from it.
+//! Which pools does this process allocate from, and what is each of them charged?
 //!
-//! A pool keeps what is freed and gives it back at moments of its own. The driver counts what it holds; that
-//! counter is read after every call that may move it, without waiting for the device. Before an allocation the
-//! most that the pool may grow by is reserved; afterwards the charge is brought to the counter.
+//! The arithmetic is `gpuslice_policy::pool`'s; here it meets the driver and the ledger.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
 )]
 
 use crate::driver;
-use crate::ledger::{Charge, Owner, Reservation};
+use crate::hooks::make_room;
+use crate::ledger::{Charge, Owner};
 use crate::slice::Slice;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use gpuslice_policy::holes::{ALIGNMENT, FreeFor, Holes};
+use gpuslice_policy::pool::holes::FreeFor;
+use gpuslice_policy::pool::{self, Books, Leaving, Outside};
 use gpuslice_region::Device;
 use parking_lot::Mutex;
 use std::sync::Arc;
-
-/// By what a pool grows at least: drivers of the 12 and 13 series take 32 MiB at a time from the device.
-const GROWTH: u64 = 32 << 20;
-
-/// How often a reading of the driver's counters is repeated because another thread came between.
-const READINGS: u32 = 64;
 
 /// A pool that this process allocates from.
 #[derive(Debug)]
@@ -32,29 +26,6 @@ pub(crate) struct Pool {
     /// The device whose memory it holds.
     pub(crate) device: Device,
     books: Mutex<Books>,
-}
-
-/// What is known of a pool and of the calls that are on their way to it.
-#[derive(Debug, Default)]
-struct Books {
-    /// What was charged for it.
-    charged: u64,
-    /// What it held when the driver was asked last.
-    held: u64,
-    /// How often the driver was asked, and which of these answers is in `held`.
-    readings: u64,
-    last_reading: u64,
-    /// Counts changes, so that a reading of the driver's counters that began before another change is not used
-    /// after it.
-    version: u64,
-    /// Bytes of allocations that have not been freed.
-    live: u64,
-    /// Allocations on their way, and the largest of them since there was none.
-    calls: u64,
-    largest: u64,
-    /// Those among them that reserved nothing, because the pool surely had a hole for them.
-    unbacked: u64,
-    holes: Holes,
 }
 
 /// The pools of this process.
@@ -80,60 +51,96 @@ pub(crate) enum Taken {
     Unknown,
 }
 
+/// A block of a pool that the driver is about to free.
+#[derive(Debug)]
+pub(crate) struct Block {
+    /// Its pool; none where the pool was destroyed before.
+    of: Option<(Arc<Pool>, Leaving)>,
+    number: u64,
+    bytes: u64,
+}
+
+/// A pool with the slice that pays for it.
+struct Paid<'a> {
+    slice: &'static Slice,
+    pool: &'a Pool,
+}
+
+impl Outside for Paid<'_> {
+    fn step<R>(&self, step: impl FnOnce(&mut Books) -> R) -> R {
+        step(&mut self.pool.books.lock())
+    }
+
+    fn held(&self) -> Option<u64> {
+        driver::pool_reserved(self.pool.handle)
+    }
+
+    fn used(&self) -> Option<u64> {
+        driver::pool_used(self.pool.handle)
+    }
+
+    fn trim(&self, keep: u64) {
+        driver::trim_pool(self.pool.handle, keep);
+    }
+
+    fn reserve(&self, bytes: u64) -> bool {
+        let reserved = self.slice.reserve(self.pool.device, bytes);
+        reserved.map(crate::ledger::Reservation::keep).is_some()
+    }
+
+    fn charge(&self, bytes: u64) {
+        self.slice.charge(self.pool.device, bytes);
+    }
+
+    fn refund(&self, bytes: u64) {
+        self.slice.refund(self.pool.device, bytes);
+    }
+}
+
 impl Pools {
     /// Whether any pool has been used. Cheap.
     pub(crate) fn any(&self) -> bool {
         self.any.load(Ordering::Relaxed)
     }
 
+    /// All pools that are known now.
+    pub(crate) fn all(&self) -> Vec<Arc<Pool>> {
+        if self.any() { self.known.lock().clone() } else { Vec::new() }
+    }
+
     /// Brings the charge of every pool to what the driver says it holds.
-    pub(crate) fn reconcile_all(&self, slice: &Slice) {
-        if !self.any() {
-            return;
-        }
-        let known = self.known.lock().clone();
-        for pool in known {
-            pool.reconcile(slice, 0);
-        }
+    pub(crate) fn reconcile_all(&self, slice: &'static Slice) {
+        self.all().iter().for_each(|pool| pool.reconcile(slice));
     }
 
-    /// A context ended, and perhaps allocations of pools with it: what is in use is not known any more.
+    /// A context ended, and perhaps allocations of pools with it.
     pub(crate) fn distrust(&self) {
-        for pool in self.known.lock().iter() {
-            let mut books = pool.books.lock();
-            books.live = 0;
-            books.holes.forget();
+        self.known.lock().iter().for_each(|pool| pool.books.lock().distrust());
+    }
+
+    /// An allocation of the pool with this number of ours is about to be freed.
+    pub(crate) fn leave(&self, slice: &'static Slice, number: u64, address: u64, bytes: u64) -> Block {
+        let pool = of_number(&self.known, number);
+        let of = pool.map(|pool| {
+            let leaving = pool::leave(&pool.paid(slice), address, bytes);
+            (pool, leaving)
+        });
+        Block { of, number, bytes }
+    }
+
+    /// It was freed; `free` says for whom.
+    pub(crate) fn left(&self, slice: &'static Slice, block: Block, free: FreeFor) {
+        if let Some((pool, leaving)) = block.of {
+            pool::left(&pool.paid(slice), &leaving, free);
+        } else if let Some(orphan) = of_number(&self.orphaned, block.number) {
+            orphan.shrink(slice, block.bytes);
         }
     }
 
-    /// An allocation of a pool is about to be freed. Counted before the driver counts it, so that what is live here
-    /// is never more than the driver uses: a block that is still in use elsewhere would pass for free.
-    pub(crate) fn freeing(&self, number: u64, bytes: u64) {
-        if let Some(pool) = self.known.lock().iter().find(|pool| pool.number == number) {
-            let mut books = pool.books.lock();
-            books.live = books.live.saturating_sub(bytes);
-        }
-    }
-
-    /// The driver did not free it.
-    pub(crate) fn kept(&self, number: u64, bytes: u64) {
-        if let Some(pool) = self.known.lock().iter().find(|pool| pool.number == number) {
-            let mut books = pool.books.lock();
-            books.live = books.live.saturating_add(bytes);
-        }
-    }
-
-    /// An allocation of a pool was freed.
-    pub(crate) fn freed(&self, slice: &Slice, number: u64, address: u64, bytes: u64, free: FreeFor) {
-        let known = self.known.lock().iter().find(|pool| pool.number == number).cloned();
-        if let Some(pool) = known {
-            pool.books.lock().holes.add(address, bytes, free);
-            pool.reconcile(slice, 0);
-            return;
-        }
-        let orphan = self.orphaned.lock().iter().find(|pool| pool.number == number).cloned();
-        if let Some(pool) = orphan {
-            pool.shrink(slice, bytes);
+    /// It was not freed.
+    pub(crate) fn stay(slice: &'static Slice, block: Block) {
+        if let Some((pool, leaving)) = block.of {
+            pool::stay(&pool.paid(slice), &leaving);
         }
     }
 
@@ -157,9 +164,8 @@ impl Pools {
 
     /// Takes out the pool of this handle while the driver ends it.
     pub(crate) fn take(&self, handle: usize) -> Taken {
-        let position = |pools: &[Arc<Pool>]| pools.iter().position(|pool| pool.handle == handle);
         let mut known = self.known.lock();
-        if let Some(place) = position(&known) {
+        if let Some(place) = known.iter().position(|pool| pool.handle == handle) {
             return Taken::OfDevice(known.swap_remove(place));
         }
         let mut host = self.host.lock();
@@ -177,10 +183,10 @@ impl Pools {
     }
 
     /// Ends a pool: what allocations still hold of it goes back with them.
-    pub(crate) fn end(&self, slice: &Slice, taken: Taken) {
+    pub(crate) fn end(&self, slice: &'static Slice, taken: Taken) {
         let Taken::OfDevice(pool) = taken else { return };
         let live = slice.addresses.owned(Owner::Pool(pool.number));
-        let charged = pool.books.lock().charged;
+        let charged = pool.books.lock().charged();
         pool.shrink(slice, charged.saturating_sub(live));
         if live > 0 {
             self.orphaned.lock().push(pool);
@@ -198,56 +204,34 @@ impl Pools {
     }
 }
 
-impl Books {
-    fn begin(&mut self, bytes: u64) {
-        self.calls = self.calls.saturating_add(1);
-        self.largest = self.largest.max(bytes);
+fn of_number(pools: &Mutex<Vec<Arc<Pool>>>, number: u64) -> Option<Arc<Pool>> {
+    pools.lock().iter().find(|pool| pool.number == number).cloned()
+}
+
+impl Pool {
+    fn paid(&self, slice: &'static Slice) -> Paid<'_> {
+        Paid { slice, pool: self }
     }
 
-    fn end(&mut self) {
-        self.version = self.version.wrapping_add(1);
-        self.calls = self.calls.saturating_sub(1);
-        if self.calls == 0 {
-            self.largest = 0;
-        }
+    /// Brings the charge to what the driver says that the pool holds.
+    pub(crate) fn reconcile(&self, slice: &'static Slice) {
+        pool::reconcile(&self.paid(slice));
     }
 
-    fn begin_reading(&mut self) -> u64 {
-        self.readings = self.readings.wrapping_add(1);
-        self.readings
+    /// Before a call in which the driver may take memory out of the pool.
+    pub(crate) fn begin_release(&self, slice: &'static Slice) {
+        pool::begin_release(&self.paid(slice));
     }
 
-    /// Takes down a reading of what the pool holds, unless one that began later has been: that one has seen all
-    /// that this one could see. Returns by how much the pool grew.
-    fn end_reading(&mut self, reading: u64, held: Option<u64>) -> u64 {
-        match held {
-            Some(held) if reading > self.last_reading => {
-                self.last_reading = reading;
-                self.note_held(held)
-            }
-            _ => 0,
-        }
+    /// After it.
+    pub(crate) fn end_release(&self, slice: &'static Slice) {
+        pool::end_release(&self.paid(slice));
     }
 
-    /// Takes down what the driver says the pool holds; returns by how much it grew.
-    fn note_held(&mut self, held: u64) -> u64 {
-        self.version = self.version.wrapping_add(1);
-        if held < self.held {
-            self.holes.forget();
-        }
-        let growth = held.saturating_sub(self.held);
-        self.held = held;
-        growth
-    }
-
-    /// Whether the pool surely has a hole for each request that is on its way, this one among them. A request is at
-    /// most one piece: should a later call take its hole, the growth that this causes is one that the later call
-    /// has reserved (see [`Pool::reconcile`]).
-    fn has_hole(&mut self, used: u64, bytes: u64, stream: usize) -> bool {
-        if used <= self.live {
-            self.holes.settle();
-        }
-        bytes <= GROWTH && self.holes.room(self.largest, stream) >= self.calls
+    /// Lowers the charge of a pool whose counter cannot be read any more.
+    fn shrink(&self, slice: &Slice, bytes: u64) {
+        let mut books = self.books.lock();
+        slice.refund(self.device, books.shrink(bytes));
     }
 }
 
@@ -256,129 +240,26 @@ impl Books {
 pub(crate) struct Flight {
     slice: &'static Slice,
     pool: Arc<Pool>,
-    /// What the allocation takes of the pool.
-    bytes: u64,
-    backing: Backing,
-}
-
-/// What makes sure that an allocation stays within the quota.
-#[derive(Debug)]
-enum Backing {
-    /// The most that the pool may grow by was reserved.
-    Reserved(Reservation),
-    /// The pool has a hole for it.
-    Hole,
+    way: pool::Flight,
 }
 
 impl Flight {
-    /// Reserves the most that an allocation may make the pool grow by. Where that does not fit, a hole in the pool
-    /// will do; where there is none, the pool is made to give back what it holds unused, as the driver itself would
-    /// when the device is full.
+    /// Makes sure that an allocation stays within the quota; none where it does not fit.
     pub(crate) fn begin(slice: &'static Slice, pool: Arc<Pool>, bytes: u64, stream: usize) -> Option<Self> {
-        let most = bytes.checked_next_multiple_of(GROWTH)?;
-        let bytes = bytes.checked_next_multiple_of(ALIGNMENT)?;
-        let reserve = || slice.reserve(pool.device, most).map(Backing::Reserved);
-        let trim = || {
-            let held = driver::pool_reserved(pool.handle)?;
-            driver::trim_pool(pool.handle, held.saturating_sub(most));
-            slice.pools.reconcile_all(slice);
-            reserve()
-        };
-        pool.books.lock().begin(bytes);
-        let backing =
-            reserve().or_else(|| pool.take_hole(bytes, stream).then_some(Backing::Hole)).or_else(trim);
-        let Some(backing) = backing else {
-            pool.books.lock().end();
-            return None;
-        };
-        Some(Self { slice, pool, bytes, backing })
+        let begin = || pool::begin(&pool.paid(slice), bytes, stream);
+        let again = || if make_room(slice, pool.device) { begin() } else { None };
+        let way = begin().or_else(again)?;
+        Some(Self { slice, pool, way })
     }
 
     /// The driver has answered: brings the charge up to date.
     pub(crate) fn land(self, address: Option<u64>) {
-        let Self { slice, pool, bytes, backing } = self;
-        let is_unbacked = matches!(backing, Backing::Hole);
-        let paid = backing.keep();
-        let was_alone = {
-            let mut books = pool.books.lock();
-            books.unbacked = books.unbacked.saturating_sub(u64::from(is_unbacked));
-            books.calls == 1
-        };
-        let growth = pool.reconcile(slice, paid);
-        let mut books = pool.books.lock();
-        if let Some(address) = address {
-            books.live = books.live.saturating_add(bytes);
-            books.holes.allocated(address, bytes, if was_alone { growth } else { 0 });
-            if growth > 0 && was_alone && is_unbacked {
-                books.holes.refute();
-            }
-        }
-        books.end();
-        drop(books);
+        let Self { slice, pool, way } = self;
+        let bytes = way.bytes();
+        pool::land(&pool.paid(slice), way, address);
         if let Some(address) = address {
             let charge = Charge { device: pool.device, bytes, owner: Owner::Pool(pool.number) };
             slice.addresses.insert(address, charge);
         }
-    }
-}
-
-impl Backing {
-    /// Bytes of the quota that now belong to whoever keeps them.
-    fn keep(self) -> u64 {
-        let Self::Reserved(reservation) = self else { return 0 };
-        let bytes = reservation.bytes();
-        reservation.keep();
-        bytes
-    }
-}
-
-impl Pool {
-    /// Brings the charge to what the driver says the pool holds. `reserved` bytes were taken of the quota for
-    /// this change; what it does not need goes back.
-    ///
-    /// While an allocation is on its way that reserved nothing, nothing goes back: should another have taken its
-    /// hole, the pool grows by what that other one reserved. Returns by how much the pool has grown.
-    pub(crate) fn reconcile(&self, slice: &Slice, reserved: u64) -> u64 {
-        let reading = self.books.lock().begin_reading();
-        let held = driver::pool_reserved(self.handle);
-        let mut books = self.books.lock();
-        let growth = books.end_reading(reading, held);
-        let paid = books.charged.saturating_add(reserved);
-        let told = if held.is_some() { books.held } else { paid };
-        let owed = if books.unbacked > 0 { told.max(paid) } else { told };
-        books.charged = owed;
-        // Still under the lock: a refund must not overtake the charge that another thread has just written down.
-        if owed > paid {
-            slice.charge(self.device, owed.saturating_sub(paid));
-        } else {
-            slice.refund(self.device, paid.saturating_sub(owed));
-        }
-        growth
-    }
-
-    /// Lets a request that is on its way go unbacked, if the pool surely has a hole for it.
-    fn take_hole(&self, bytes: u64, stream: usize) -> bool {
-        for _ in 0..READINGS {
-            let version = self.books.lock().version;
-            let (held, used) = (driver::pool_reserved(self.handle), driver::pool_used(self.handle));
-            let (Some(held), Some(used)) = (held, used) else { return false };
-            let mut books = self.books.lock();
-            if books.version == version {
-                let known = books.held;
-                books.note_held(held.min(known));
-                let fits = books.has_hole(used, bytes, stream);
-                books.unbacked = books.unbacked.saturating_add(u64::from(fits));
-                return fits;
-            }
-        }
-        false
-    }
-
-    /// Lowers the charge of a pool whose counter cannot be read any more.
-    fn shrink(&self, slice: &Slice, bytes: u64) {
-        let mut books = self.books.lock();
-        let given = books.charged.min(bytes);
-        books.charged = books.charged.saturating_sub(given);
-        slice.refund(self.device, given);
     }
 }

@@ -2,12 +2,20 @@
 
 use crate::arrays::Arrays;
 use crate::devices::Found;
-use crate::hooks::vmm;
+use crate::driver;
+use crate::flights::Flights;
+use crate::graphs::Graphs;
+use crate::holdings::Holdings;
 use crate::ledger::{Addresses, Reservation};
+use crate::lifecycle;
+use crate::measure::Witness;
+use crate::physical::Tables;
 use crate::pools::Pools;
+use crate::shared::Shared;
+use core::cell::Cell;
 use core::ffi::c_int;
 use gpuslice_driver::types::CUdevice;
-use gpuslice_region::{Device, Member, Region, Uuid};
+use gpuslice_region::{Device, Member, Region, Use, Uuid};
 use parking_lot::Mutex;
 
 /// The place of this process in its slice. Made once per process and never ended.
@@ -18,11 +26,21 @@ pub(crate) struct Slice {
     /// What each address that this process got from the driver was charged.
     pub(crate) addresses: Addresses,
     /// Physical memory that was taken apart from addresses.
-    pub(crate) physical: Mutex<vmm::Tables>,
+    pub(crate) physical: Mutex<Tables>,
+    /// What others use of this process's memory, and it of theirs.
+    pub(crate) shared: Shared,
     /// Arrays that this process made.
     pub(crate) arrays: Arrays,
     /// Pools that this process allocates from.
     pub(crate) pools: Pools,
+    /// Executables of graphs that take memory.
+    pub(crate) graphs: Graphs,
+    /// What this process was charged for beside allocations.
+    pub(crate) holdings: Holdings,
+    /// What was measured last.
+    pub(crate) witness: Witness,
+    /// Calls of this process that take or give back memory right now.
+    pub(crate) flights: Flights,
     /// The primary context of each device, where it is known: context and device.
     pub(crate) primaries: Mutex<Vec<(usize, CUdevice)>>,
 }
@@ -61,8 +79,13 @@ impl Slice {
             devices,
             addresses: Addresses::default(),
             physical: Mutex::default(),
+            shared: Shared::default(),
             arrays: Arrays::default(),
             pools: Pools::default(),
+            graphs: Graphs::default(),
+            holdings: Holdings::default(),
+            witness: Witness::default(),
+            flights: Flights::default(),
             primaries: Mutex::default(),
         }
     }
@@ -89,8 +112,20 @@ impl Slice {
 
     /// Takes bytes of the quota, or says that they do not fit.
     pub(crate) fn reserve(&'static self, device: Device, bytes: u64) -> Option<Reservation> {
-        self.member.reserve(device, bytes).ok()?;
+        if is_time_to_look(bytes) && !self.is_whole() {
+            return None;
+        }
+        if self.member.reserve(device, bytes).is_err() {
+            let _said = self.is_whole();
+            return None;
+        }
         Some(Reservation::new(self, device, bytes))
+    }
+
+    /// Whether the slice can still keep to its limits. When it cannot, memory is refused from now on.
+    #[cold]
+    fn is_whole(&self) -> bool {
+        self.member.check().inspect_err(lifecycle::lose).is_ok()
     }
 
     /// Counts a refusal that the program gets to see.
@@ -108,14 +143,49 @@ impl Slice {
         let _not_held = self.member.refund(device, bytes);
     }
 
+    /// Whether the slice holds more of a device than it may.
+    pub(crate) fn is_beyond(&self, device: Device) -> bool {
+        self.member.limits(device).memory.is_some_and(|limit| self.member.held(device) > limit)
+    }
+
+    /// The context that what is made now lives in: the current one, or the primary one where a green context is
+    /// current.
+    pub(crate) fn owner_of_current(&self) -> Option<usize> {
+        let context = driver::current_context()?;
+        let Some(device) = self.holdings.device_of_view(context) else { return Some(context) };
+        let primaries = self.primaries.lock();
+        primaries.iter().find(|(_, of)| *of == device).map(|(primary, _)| *primary).or(Some(context))
+    }
+
+    /// Lets others of the slice inherit the charge of memory that they use as well.
+    pub(crate) fn lend(&self, device: Device, key: u64, bytes: u64) -> Option<Use> {
+        self.member.lend(device, key, bytes)
+    }
+
+    /// Notes that this process is about to use memory of another one of the slice.
+    pub(crate) fn borrow(&self, key: u64) -> Option<Use> {
+        self.member.borrow(key)
+    }
+
+    /// It uses it now.
+    pub(crate) fn settle_use(&self, used: &Use) {
+        self.member.settle(used);
+    }
+
+    /// It does not use it any more.
+    pub(crate) fn end_use(&self, used: Use, lives_on: bool) {
+        self.member.end(used, lives_on);
+    }
+
     /// Whether the slice has a quota on a device now.
     pub(crate) fn has_quota(&self, device: Device) -> bool {
         self.member.limits(device).memory.is_some()
     }
 
-    /// Bytes that this process holds of a device, by the ledger.
+    /// Bytes that the driver has given this process of a device, by the ledger: what graphs may take later is charged
+    /// already, and is not among them.
     pub(crate) fn own(&self, device: Device) -> u64 {
-        self.member.own(device)
+        self.member.own(device).saturating_sub(self.graphs.ahead(device))
     }
 
     /// What a context on a device is likely to take; none while none was seen.
@@ -132,7 +202,11 @@ impl Slice {
     pub(crate) fn quota(&self, place: Place) -> Option<Quota> {
         let limit = self.member.limits(place.device).memory?;
         // What the dead held is free; an error means that they cannot be told now, and the figure stays low.
-        let _reaped = self.member.reap_if_due(now());
+        let was_due = !matches!(self.member.reap_if_due(now()), Ok(None));
+        // A limit of 0 was never set by anybody.
+        if (was_due || limit == 0) && !self.is_whole() {
+            return None;
+        }
         let held = self.member.held(place.device);
         Some(Quota { total: limit.min(place.total), left: limit.saturating_sub(held) })
     }
@@ -142,6 +216,23 @@ impl Slice {
         let device = self.member.device(&Uuid(*uuid))?;
         self.devices.iter().find(|place| place.device == device).copied()
     }
+}
+
+/// Every so many reservations of a thread it is looked whether the region is still there: a look takes
+/// half a microsecond, and this is its share of what a reservation may cost.
+const LOOK_EVERY: u32 = 128;
+/// From so many bytes on it is looked each time: the driver needs far longer than a look for so much.
+const LOOK_FROM: u64 = 1 << 20;
+
+std::thread_local! {
+    /// Reservations of this thread. Without destructor, so usable at any time of a thread's life.
+    static RESERVATIONS: Cell<u32> = const { Cell::new(0) };
+}
+
+fn is_time_to_look(bytes: u64) -> bool {
+    let count = RESERVATIONS.get().wrapping_add(1);
+    RESERVATIONS.set(count);
+    bytes >= LOOK_FROM || count.is_multiple_of(LOOK_EVERY)
 }
 
 /// The monotonic clock in nanoseconds.

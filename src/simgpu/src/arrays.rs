@@ -190,10 +190,16 @@ impl Arrays {
 
 impl Local {
     /// Takes memory and bytes for something of a shape.
-    fn back(&self, simulation: &Simulation, shape: &Shape, levels: u32) -> Result<(u64, u64, u64), Status> {
+    fn back(
+        &self,
+        simulation: &Simulation,
+        shape: &Shape,
+        levels: u32,
+        is_own: bool,
+    ) -> Result<(u64, u64, u64), Status> {
         let device = self.current()?.1.device;
         let bytes = shape.size(levels).ok_or(status::OUT_OF_MEMORY)?;
-        let charged = if shape.is_backed() { bytes } else { 0 };
+        let charged = if is_own && shape.is_backed() { bytes } else { 0 };
         simulation.allocate(device, Kind::Array, charged)?;
         match simulation.arena.take(bytes, GRANULE) {
             Some(start) => Ok((start, bytes, charged)),
@@ -209,7 +215,7 @@ impl Local {
         shape.check()?;
         let (context, device) = self.current().map(|(handle, context)| (handle, context.device))?;
         let (row, rows, slices) = shape.rows(0).ok_or(status::INVALID_VALUE)?;
-        let (start, bytes, charged) = self.back(simulation, &shape, 1)?;
+        let (start, bytes, charged) = self.back(simulation, &shape, 1, true)?;
         let level = Level { start, row, rows, slices };
         Ok(self.arrays.arrays.add(Array { context, device, shape, level, charged, parent: None, bytes }))
     }
@@ -221,10 +227,30 @@ impl Local {
         shape: Shape,
         levels: u32,
     ) -> Result<u64, Status> {
+        self.add_mipmap(simulation, shape, levels, true)
+    }
+
+    /// The same over memory that is not this array's.
+    pub(crate) fn view_mipmap(
+        &mut self,
+        simulation: &Simulation,
+        shape: Shape,
+        levels: u32,
+    ) -> Result<u64, Status> {
+        self.add_mipmap(simulation, shape, levels, false)
+    }
+
+    fn add_mipmap(
+        &mut self,
+        simulation: &Simulation,
+        shape: Shape,
+        levels: u32,
+        is_own: bool,
+    ) -> Result<u64, Status> {
         shape.check()?;
         let (context, device) = self.current().map(|(handle, context)| (handle, context.device))?;
         let levels = levels.clamp(1, shape.most_levels());
-        let (start, bytes, charged) = self.back(simulation, &shape, levels)?;
+        let (start, bytes, charged) = self.back(simulation, &shape, levels, is_own)?;
         let mipmap = Mipmap { context, device, shape, levels, start, charged, bytes, handed: Vec::new() };
         Ok(self.arrays.mipmaps.add(mipmap))
     }

@@ -199,6 +199,19 @@ impl Local {
         Ok(Some(node))
     }
 
+    /// An address that what was captured on a stream has freed, with room for an allocation.
+    pub(crate) fn captured_address(
+        &self,
+        stream: u64,
+        size: u64,
+        device: usize,
+    ) -> Result<Option<u64>, Status> {
+        let Some((_, capture)) = self.capture_of(stream)? else { return Ok(None) };
+        let own = self.streams.streams.get(stream)?.capture.as_ref();
+        let after = own.map(|own| own.after.clone()).unwrap_or_default();
+        Ok(self.graphs.get(capture.graph)?.free_address(&after, size, device))
+    }
+
     /// Records an event on a stream that captures. False: the stream does not.
     pub(crate) fn capture_record(&mut self, stream: u64, event: u64) -> Result<bool, Status> {
         let own = self.streams.streams.get(stream)?.capture.clone();

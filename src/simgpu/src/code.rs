@@ -21,8 +21,10 @@ pub(crate) struct Module {
     pub(crate) context: u64,
     device: usize,
     image: Image,
-    /// What its code was charged; its variables are regions.
+    /// What it was charged beside its variables, which are regions.
     charged: u64,
+    /// Whether its code is on the device.
+    loaded: bool,
     functions: HashMap<String, u64>,
     variables: HashMap<String, (u64, u64)>,
     /// The library it belongs to; 0 for none.
@@ -117,8 +119,14 @@ impl Settings {
     }
 }
 
+/// What is missing to a multiple of the granule.
+fn padding(bytes: u64, granule: u64) -> u64 {
+    bytes.checked_next_multiple_of(granule).map_or(0, |rounded| rounded - bytes)
+}
+
 impl Local {
-    /// Loads code into a context: its variables take memory, and so does the code where the settings say so.
+    /// Loads code into a context: its variables take memory, and so does the code where the settings say so, now or
+    /// when the first of its functions is wanted.
     pub(crate) fn load(
         &mut self,
         simulation: &Simulation,
@@ -127,19 +135,22 @@ impl Local {
         library: u64,
     ) -> Result<u64, Status> {
         let device = self.contexts.get(context)?.device;
-        let charged = simulation.settings.module_bytes;
-        simulation.grow(device, Kind::Module, charged)?;
         let module = Module {
             context,
             device,
-            charged,
+            charged: 0,
+            loaded: false,
             functions: HashMap::new(),
             variables: HashMap::new(),
             library,
             image,
         };
         let handle = self.code.modules.add(module);
-        if let Err(why) = self.make_variables(simulation, handle) {
+        let mut made = self.make_variables(simulation, handle);
+        if !simulation.config.lazy {
+            made = made.and_then(|()| self.load_code(simulation, handle));
+        }
+        if let Err(why) = made {
             self.drop_module(simulation, handle);
             return Err(why);
         }
@@ -154,6 +165,7 @@ impl Local {
     fn make_variables(&mut self, simulation: &Simulation, handle: u64) -> Outcome {
         let module = self.code.modules.get_mut(handle)?;
         let (context, device) = (module.context, module.device);
+        let mut sum = 0_u64;
         for (name, size) in module.image.variables.clone() {
             let charged = size.checked_next_multiple_of(ALIGNMENT).ok_or(status::OUT_OF_MEMORY)?;
             simulation.allocate(device, Kind::Module, charged)?;
@@ -165,7 +177,24 @@ impl Local {
             let size = size.max(1);
             self.regions.add(address, Region { size, backing, device, context, origin, charged, number: 0 });
             module.variables.insert(name, (address, size));
+            sum = sum.saturating_add(charged);
         }
+        let padding = padding(sum, simulation.settings.module_granule);
+        simulation.grow(device, Kind::Module, padding)?;
+        self.code.modules.get_mut(handle)?.charged += padding;
+        Ok(())
+    }
+
+    /// Brings a module's code to the device, if it is not there.
+    fn load_code(&mut self, simulation: &Simulation, handle: u64) -> Outcome {
+        let module = self.code.modules.get_mut(handle)?;
+        if module.loaded {
+            return Ok(());
+        }
+        let bytes = simulation.settings.module_bytes;
+        let bytes = bytes.saturating_add(padding(bytes, simulation.settings.module_granule));
+        simulation.grow(module.device, Kind::Module, bytes)?;
+        (module.loaded, module.charged) = (true, module.charged.saturating_add(bytes));
         Ok(())
     }
 
@@ -201,8 +230,20 @@ impl Local {
         }
     }
 
-    /// The function of a name in a module.
+    /// The function of a name in a module, whose code is on the device then.
     pub(crate) fn function(
+        &mut self,
+        simulation: &Simulation,
+        handle: u64,
+        name: &str,
+    ) -> Result<u64, Status> {
+        let function = self.partial(simulation, handle, name)?;
+        self.load_code(simulation, handle)?;
+        Ok(function)
+    }
+
+    /// The function of a name in a module, whose code need not be on the device.
+    pub(crate) fn partial(
         &mut self,
         simulation: &Simulation,
         handle: u64,
@@ -261,6 +302,10 @@ impl Local {
     /// The module of a library in the current context, loaded now if it was not.
     pub(crate) fn library_module(&mut self, simulation: &Simulation, handle: u64) -> Result<u64, Status> {
         let context = self.current()?.0;
+        self.load_into(simulation, handle, context)
+    }
+
+    fn load_into(&mut self, simulation: &Simulation, handle: u64, context: u64) -> Result<u64, Status> {
         let library = self.code.libraries.get(handle)?;
         if let Some(module) = library.loaded.get(&context) {
             return Ok(*module);
@@ -269,6 +314,24 @@ impl Local {
         let module = self.load(simulation, context, image, handle)?;
         self.code.libraries.get_mut(handle)?.loaded.insert(context, module);
         Ok(module)
+    }
+
+    /// Loads a library into every context, where code is loaded at once.
+    pub(crate) fn load_everywhere(&mut self, simulation: &Simulation, handle: u64) -> Outcome {
+        let contexts = self.contexts.matching(|_| !simulation.config.lazy);
+        contexts.into_iter().try_for_each(|context| self.load_into(simulation, handle, context).map(drop))
+    }
+
+    /// Loads every library into a new context, where code is loaded at once.
+    pub(crate) fn load_libraries(&mut self, simulation: &Simulation, context: u64) -> Outcome {
+        let libraries = self.code.libraries.matching(|_| !simulation.config.lazy);
+        libraries.into_iter().try_for_each(|library| self.load_into(simulation, library, context).map(drop))
+    }
+
+    /// Whether the code of a function is on the device.
+    pub(crate) fn is_loaded(&self, handle: u64) -> Result<bool, Status> {
+        let function = self.code.functions.get(handle)?;
+        self.code.modules.get(function.module).map(|module| module.loaded)
     }
 
     /// The kernel of a name in a library.
@@ -293,8 +356,9 @@ impl Local {
 
     /// The function that a handle means: a function, or a kernel in the current context.
     pub(crate) fn launchable(&mut self, simulation: &Simulation, handle: u64) -> Result<u64, Status> {
-        if self.code.functions.get(handle).is_ok() {
-            return Ok(handle);
+        if let Ok(function) = self.code.functions.get(handle) {
+            let module = function.module;
+            return self.load_code(simulation, module).map(|()| handle);
         }
         let kernel = self.code.kernels.get(handle)?;
         let (library, name) = (kernel.library, kernel.name.to_string_lossy().into_owned());

@@ -2,7 +2,8 @@
 
 use std::sync::OnceLock;
 
-use crate::texts::uuid_text;
+use crate::state::machine::gpu_text;
+use crate::state::settings::{Settings, size};
 
 /// What each process decides for itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,14 +14,24 @@ pub(crate) struct Config {
     pub(crate) program: Vec<u8>,
     /// How long a kernel runs whose name does not say it.
     pub(crate) kernel_ns: u64,
+    /// In what the graph pools of this process take memory.
+    pub(crate) graph_block: u64,
+    /// `CUDA_MODULE_LOADING`: whether code is loaded when it is first needed.
+    pub(crate) lazy: bool,
     /// `CUDA_VISIBLE_DEVICES`.
     pub(crate) visible: Option<String>,
+    /// `CUDA_DEVICE_ORDER`.
+    pub(crate) order: Option<String>,
 }
 
 /// The version that is offered when nothing else is asked for.
 const VERSION: i32 = 13_000;
+/// The first version that loads code late unless it is told otherwise.
+const FIRST_LAZY: i32 = 12_020;
 /// How long a kernel runs that does not say it.
 const KERNEL_NS: u64 = 10_000;
+/// What a graph pool grows by unless something else is asked for.
+const GRAPH_BLOCK: u64 = 2 << 20;
 
 /// The version of the driver API that is offered.
 pub(crate) fn version() -> i32 {
@@ -31,42 +42,92 @@ pub(crate) fn version() -> i32 {
     })
 }
 
+fn is_lazy(wanted: Option<&str>) -> bool {
+    match wanted {
+        Some("EAGER") => false,
+        Some("LAZY") => true,
+        _ => version() >= FIRST_LAZY,
+    }
+}
+
 impl Config {
     pub(crate) fn from_environment() -> Self {
         let text = |name: &str| std::env::var(name).ok();
         Self {
             group: text("SIMGPU_GROUP").unwrap_or_default().into_bytes(),
             program: std::fs::read("/proc/self/comm").unwrap_or_default().trim_ascii_end().to_vec(),
+            lazy: is_lazy(text("CUDA_MODULE_LOADING").as_deref()),
             kernel_ns: text("SIMGPU_KERNEL_NS").and_then(|n| n.parse().ok()).unwrap_or(KERNEL_NS),
+            graph_block: text("SIMGPU_GRAPH_BLOCK").and_then(|n| size(&n)).unwrap_or(GRAPH_BLOCK).max(1),
             visible: text("CUDA_VISIBLE_DEVICES"),
+            order: text("CUDA_DEVICE_ORDER"),
         }
     }
 
-    /// Which of `count` devices this process sees, in the order it asked for. As the real driver does, the list
-    /// ends at the first entry that means no device or one that was named before.
-    pub(crate) fn visible(&self, count: usize) -> Vec<usize> {
-        let Some(list) = &self.visible else { return (0..count).collect() };
+    /// Which devices this process sees, in its order.
+    ///
+    /// As the real driver does: the list ends at the first entry that means no device, or several; one that names a
+    /// device twice shows none. Of instances only the first can be seen, and no whole GPU beside it.
+    pub(crate) fn visible(&self, machine: &Settings) -> Vec<usize> {
+        let by_bus = self.order.as_deref().map(str::trim) == Some("PCI_BUS_ID");
+        let gpus = machine.order(by_bus);
         let mut devices = Vec::new();
-        for entry in list.split(',') {
-            match device(entry.trim(), count) {
-                Some(device) if !devices.contains(&device) => devices.push(device),
-                _ => break,
+        match &self.visible {
+            None => devices.extend(gpus.iter().flat_map(|gpu| machine.devices_of(*gpu))),
+            Some(list) => {
+                for entry in list.split(',') {
+                    match device(entry.trim(), machine, &gpus) {
+                        Some(device) if devices.contains(&device) => return Vec::new(),
+                        Some(device) => devices.push(device),
+                        None => break,
+                    }
+                }
             }
         }
-        devices
+        let instance = devices.iter().copied().find(|device| machine.instance(*device).is_some());
+        instance.map_or(devices, |instance| vec![instance])
     }
 }
 
-/// The device that an entry names: by number, or by the beginning of a UUID that no other device's has.
-fn device(entry: &str, count: usize) -> Option<usize> {
-    if let Ok(number) = entry.parse::<usize>() {
-        return Some(number).filter(|number| *number < count);
+/// The device that an entry names: by the number with which it begins, or by the beginning of a UUID that no other
+/// device's has.
+fn device(entry: &str, machine: &Settings, gpus: &[usize]) -> Option<usize> {
+    let first = |gpu: usize| machine.devices_of(gpu).next();
+    if let Some(rest) = entry.strip_prefix("MIG-GPU-") {
+        let mut parts = rest.split('/');
+        let (uuid, gpu_instance) = (parts.next()?, parts.next()?.parse::<usize>().ok()?);
+        let gpu = gpus.iter().copied().find(|gpu| gpu_text(*gpu) == format!("GPU-{uuid}"))?;
+        let device = machine.devices_of(gpu).find(|device| {
+            machine.instance(*device).is_some_and(|instance| gpu_instance_id(instance) == gpu_instance)
+        });
+        return device.filter(|_| parts.next() == Some("0") && parts.next().is_none());
     }
-    if !entry.starts_with("GPU-") {
-        return None;
+    if entry.starts_with("MIG-") && entry.len() > 4 {
+        let devices = (0..machine.count()).filter(|device| machine.instance(*device).is_some());
+        return only(devices.filter(|device| machine.uuid_text(*device).starts_with(&lower(entry))));
     }
-    let mut matching = (0..count)
-        .filter(|device| uuid_text(*device).starts_with(&entry.to_ascii_lowercase().replace("gpu-", "GPU-")));
+    if entry.starts_with("GPU-") && entry.len() > 4 {
+        return only(gpus.iter().copied().filter(|gpu| gpu_text(*gpu).starts_with(&lower(entry))))
+            .and_then(first);
+    }
+    let sign = usize::from(entry.starts_with('+'));
+    let digits = entry.get(sign..)?.split(|letter: char| !letter.is_ascii_digit()).next()?;
+    gpus.get(digits.parse::<usize>().ok()?).copied().and_then(first)
+}
+
+/// NVML's number of an instance of a GPU, whose compute instance is always 0.
+pub(crate) const fn gpu_instance_id(instance: usize) -> usize {
+    instance + 1
+}
+
+/// An identity with its digits in lower case.
+fn lower(entry: &str) -> String {
+    let (kind, digits) = entry.split_at(4);
+    kind.to_owned() + &digits.to_ascii_lowercase()
+}
+
+/// What is meant if nothing else is.
+fn only(mut matching: impl Iterator<Item = usize>) -> Option<usize> {
     matching.next().filter(|_| matching.next().is_none())
 }
 
@@ -74,17 +135,27 @@ fn device(entry: &str, count: usize) -> Option<usize> {
 mod tests {
     use super::*;
 
-    fn seen(list: &str) -> Vec<usize> {
+    fn shown(machine: &Settings, list: &str, order: &str) -> Vec<usize> {
         let mut config = Config::from_environment();
         config.visible = Some(list.to_owned());
-        config.visible(3)
+        config.order = Some(order.to_owned());
+        config.visible(machine)
+    }
+
+    fn machine() -> Settings {
+        Settings { devices: 3, ..Settings::DEFAULT }
+    }
+
+    fn seen(list: &str) -> Vec<usize> {
+        shown(&machine(), list, "")
     }
 
     #[test]
     fn devices_are_seen_in_the_order_that_is_asked_for() {
         assert_eq!(seen("2,0"), [2, 0]);
-        assert_eq!(seen(&format!("{},1", uuid_text(2))), [2, 1]);
-        assert_eq!(seen(uuid_text(1).get(..12).unwrap()), [1]);
+        assert_eq!(seen(" 2gpu, +0"), [2, 0]);
+        assert_eq!(seen(&format!("{},1", gpu_text(2))), [2, 1]);
+        assert_eq!(seen(gpu_text(1).get(..12).unwrap()), [1]);
     }
 
     #[test]
@@ -92,7 +163,38 @@ mod tests {
         assert_eq!(seen(""), []);
         assert_eq!(seen("1,-1,0"), [1]);
         assert_eq!(seen("1,7,0"), [1]);
-        assert_eq!(seen("1,1,0"), [1]);
         assert_eq!(seen("GPU-"), []);
+        assert_eq!(seen("1,MIG-,0"), [1]);
+    }
+
+    #[test]
+    fn a_list_that_names_a_device_twice_shows_none() {
+        assert_eq!(seen("1,0,1"), []);
+        assert_eq!(seen(&format!("{},0", gpu_text(0))), []);
+    }
+
+    #[test]
+    fn numbers_follow_the_driver_apis_order() {
+        let machine = Settings { fastest: 2, ..machine() };
+        assert_eq!(shown(&machine, "0,1", "FASTEST_FIRST"), [2, 0]);
+        assert_eq!(shown(&machine, "0,1", "PCI_BUS_ID"), [0, 1]);
+    }
+
+    #[test]
+    fn one_instance_is_seen_and_nothing_beside_it() {
+        let mut machine = machine();
+        machine.instances[1] = 2;
+        let (second, parent) = (machine.uuid_text(2), gpu_text(1));
+        for list in [&second, second.get(..9).unwrap(), &format!("0,{second}"), &format!("MIG-{parent}/2/0")]
+        {
+            assert_eq!(shown(&machine, list, ""), [2], "{list}");
+        }
+        for list in ["1", &parent, "0,1,2"] {
+            assert_eq!(shown(&machine, list, ""), [1], "{list}");
+        }
+        for list in [format!("MIG-{parent}/9/0"), format!("MIG-{parent}/1"), format!("MIG-{parent}/1/1")] {
+            assert_eq!(shown(&machine, &list, ""), [], "{list}");
+        }
+        assert_eq!(shown(&machine, "0", ""), [0]);
     }
 }

@@ -55,14 +55,17 @@ pub(crate) struct Primary {
 }
 
 /// What limits cost in device memory beyond what the defaults cost: buffers in full, stacks for every thread
-/// that can be resident.
+/// that can be resident, room for launches that wait.
 pub(crate) fn limits_cost(limits: &[u64; LIMITS]) -> u64 {
     const THREADS: u64 = 132 * 2048;
-    let [stack, printf, heap, ..] = *limits;
-    let [default_stack, default_printf, default_heap, ..] = DEFAULT_LIMITS;
+    /// What a launch costs that a kernel made and that has not begun.
+    const LAUNCH: u64 = 4096;
+    let [stack, printf, heap, _, pending, ..] = *limits;
+    let [default_stack, default_printf, default_heap, _, default_pending, ..] = DEFAULT_LIMITS;
     let stacks = stack.saturating_sub(default_stack).saturating_mul(THREADS);
     let buffers = printf.saturating_sub(default_printf).saturating_add(heap.saturating_sub(default_heap));
-    let sum = stacks.saturating_add(buffers);
+    let launches = pending.saturating_sub(default_pending).saturating_mul(LAUNCH);
+    let sum = stacks.saturating_add(buffers).saturating_add(launches);
     sum.checked_next_multiple_of(2 << 20).unwrap_or(u64::MAX)
 }
 
@@ -121,6 +124,7 @@ impl Local {
         if handle == 0 {
             return Err(status::INVALID_CONTEXT);
         }
+        let handle = self.resolved(handle);
         Ok((handle, self.contexts.get(handle).map_err(|_| statuses::CONTEXT_IS_DESTROYED)?))
     }
 
@@ -129,6 +133,7 @@ impl Local {
         if handle == 0 {
             return self.current();
         }
+        let handle = self.resolved(handle);
         Ok((handle, self.contexts.get(handle).map_err(|_| status::INVALID_CONTEXT)?))
     }
 
@@ -136,10 +141,11 @@ impl Local {
     pub(crate) fn end_context(&mut self, simulation: &Simulation, handle: u64) -> Outcome {
         let context = self.contexts.remove(handle).map_err(|_| status::INVALID_CONTEXT)?;
         self.unload_all_of(simulation, handle);
+        self.end_greens_of(simulation, handle);
         self.end_arrays_of(simulation, handle);
-        self.end_graph_memory_of(simulation, handle, context.device);
+        self.end_graph_memory_of(simulation, handle);
         self.end_blocks_of(simulation, handle, context.device);
-        self.close_ipc_of(simulation, handle);
+        self.close_borrowed_of(simulation, handle);
         self.end_memory_of(simulation, handle);
         self.end_streams_of(handle);
         self.peers.retain(|(one, other)| *one != handle && *other != handle);

@@ -65,6 +65,7 @@ pub(crate) mod statuses {
     pub(crate) const CAPTURED_EVENT: Status = 907;
     pub(crate) const STREAM_CAPTURE_WRONG_THREAD: Status = 908;
     pub(crate) const GRAPH_EXEC_UPDATE_FAILURE: Status = 910;
+    pub(crate) const INVALID_RESOURCE_TYPE: Status = 914;
     pub(crate) const UNKNOWN: Status = 999;
 }
 
@@ -91,7 +92,12 @@ impl Driver {
             // A host function may not use the driver: it runs where the driver would have to answer.
             None if thread::in_callback() && !works_uninitialised(symbol) => Err(status::NOT_PERMITTED),
             None if simulation.is_none() && !works_uninitialised(symbol) => Err(status::NOT_INITIALIZED),
-            None => work(self),
+            None => {
+                if let Some(simulation) = simulation {
+                    simulation.wait_while_locked(symbol);
+                }
+                work(self)
+            }
         };
         if verdict.last {
             faults::die();

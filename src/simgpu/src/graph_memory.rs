@@ -1,192 +1,249 @@
 //! What memory do graphs hold?
 //!
-//! Each device has a graph pool. A launch, or an upload, sets aside in it what the executable's allocations hold
-//! at the most; the pool grows where it has not enough, and keeps what is set aside no more until it is trimmed.
+//! Each device has a graph pool, apart from all others. Instantiating takes nothing. A launch or an upload makes the
+//! pool large enough for what is needed at the most at a time: by allocations that live, and by graphs that run or
+//! wait. Graphs of one stream follow each other and share memory; graphs of different streams do not. What nobody
+//! needs any more stays in the pool, to be used again or to be trimmed. Memory is in blocks, and a block is never two
+//! executables' at a time.
+
+use std::collections::BTreeMap;
+use std::iter::once;
 
 use gpuslice_driver::types::{Status, status};
 
-use crate::arena::PAGE;
 use crate::driver::Outcome;
-use crate::engine::{Completion, Target};
-use crate::graphs::{AUTO_FREE, Graph};
+use crate::engine::{Completion, Target, Ticket};
+use crate::graphs::{AUTO_FREE, Allocation, Exec, Graph, pages};
 use crate::local::Local;
 use crate::regions::{Origin, Region};
 use crate::simulation::Simulation;
 use crate::state::Kind;
+use crate::streams::Place;
 
 /// The graph pool of a device.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct GraphPool {
     /// Device memory that it has.
-    pub(crate) reserved: u64,
-    pub(crate) reserved_high: u64,
-    /// Allocations that live.
-    pub(crate) used: u64,
-    pub(crate) used_high: u64,
-    /// Set aside for executables, or alive without one.
-    aside: u64,
+    reserved: u64,
+    reserved_high: u64,
+    used_high: u64,
 }
 
-/// What the pool grows by.
-const GRANULE: u64 = 2 << 20;
-
-fn rounded(bytes: u64) -> u64 {
-    bytes.checked_next_multiple_of(GRANULE).unwrap_or(u64::MAX)
+/// What an executable, living or gone, has to do with the graph pool of a device.
+#[derive(Debug, Default)]
+pub(crate) struct Hold {
+    /// What it needs at the most, in blocks.
+    most: u64,
+    /// Pages of its allocations that live.
+    kept: u64,
+    /// Whether memory is mapped for it.
+    mapped: bool,
+    /// Its newest launch, and the ticket once there is one: it needs everything until that is done.
+    flight: Option<(Place, Option<Ticket>)>,
+    /// Whether the executable was destroyed.
+    ended: bool,
 }
+
+/// The granularity of addresses: no page is two allocations' at a time.
+pub(crate) const GRANULE: u64 = 2 << 20;
 
 impl Local {
-    /// An address for an allocation of a graph; no memory yet.
+    /// An address for an allocation of a graph; no memory yet, and never anybody else's.
     pub(crate) fn graph_address(&self, simulation: &Simulation, size: u64) -> Result<u64, Status> {
         if size == 0 {
             return Err(status::INVALID_VALUE);
         }
-        simulation.arena.take(size, PAGE).ok_or(status::OUT_OF_MEMORY)
+        simulation.arena.take(pages(size), GRANULE).ok_or(status::OUT_OF_MEMORY)
     }
 
-    /// Sets memory aside for an executable.
-    pub(crate) fn back_exec(&mut self, simulation: &Simulation, exec: u64) -> Outcome {
-        let exec = self.execs.get_mut(exec)?;
-        let (device, wanted) = (exec.device, rounded(exec.graph.footprint()));
-        let more = wanted.saturating_sub(exec.backed);
+    /// What a pool of a device must have now: what lives, and the largest of what runs or waits in each stream.
+    fn demand(&mut self, simulation: &Simulation, device: usize) -> u64 {
+        let block = simulation.config.graph_block;
+        let blocks = |bytes: u64| bytes.div_ceil(block) * block;
+        let mut lanes: Vec<(Place, u64)> = Vec::new();
+        let mut live = 0;
+        for ((_, of), hold) in self.graph_holds.iter_mut().filter(|((_, of), _)| *of == device) {
+            let _ = of;
+            let kept = blocks(hold.kept);
+            live += kept;
+            let Some((place, ticket)) = hold.flight else { continue };
+            let done =
+                |ticket| simulation.completion(place.device, Target::Ticket(ticket)) == Completion::Done;
+            if ticket.is_some_and(done) {
+                hold.flight = None;
+                continue;
+            }
+            let rest = hold.most.saturating_sub(kept);
+            match lanes.iter_mut().find(|(lane, _)| lane.device == place.device && lane.id == place.id) {
+                Some((_, most)) => *most = rest.max(*most),
+                None => lanes.push((place, rest)),
+            }
+        }
+        self.graph_holds.retain(|_, hold| !hold.ended || hold.kept > 0 || hold.flight.is_some());
+        live + lanes.iter().map(|(_, most)| most).sum::<u64>()
+    }
+
+    /// Makes the pool of a device large enough for everything that is needed now.
+    fn supply(&mut self, simulation: &Simulation, device: usize) -> Outcome {
+        let demand = self.demand(simulation, device);
+        let mapped = self.mapped(device);
         let pool = self.graph_pools.entry(device).or_default();
-        let growth = (pool.aside + more).saturating_sub(pool.reserved);
+        let growth = demand.saturating_sub(pool.reserved);
         simulation.grow(device, Kind::Graph, growth)?;
         pool.reserved += growth;
         pool.reserved_high = pool.reserved_high.max(pool.reserved);
-        pool.aside += more;
-        exec.backed = exec.backed.max(wanted);
+        pool.used_high = pool.used_high.max(mapped.min(pool.reserved));
         Ok(())
     }
 
-    /// Makes an executable's allocations alive for a launch.
-    pub(crate) fn take_graph_blocks(&mut self, simulation: &Simulation, handle: u64) -> Outcome {
+    /// What is mapped by executables of a device, counted as often as it is mapped.
+    fn mapped(&self, device: usize) -> u64 {
+        let holds = self.graph_holds.iter().filter(|((_, of), _)| *of == device);
+        holds.map(|(_, hold)| if hold.mapped { hold.most } else { pages(hold.kept) }).sum()
+    }
+
+    /// Brings an executable's memory to the devices as for a launch into a stream.
+    pub(crate) fn back_exec(&mut self, simulation: &Simulation, handle: u64, place: Place) -> Outcome {
+        let block = simulation.config.graph_block;
+        let needs = self.execs.get(handle)?.needs();
+        let mut before = Vec::new();
+        for (device, most) in &needs {
+            let hold = self.graph_holds.entry((handle, *device)).or_default();
+            before.push((*device, hold.flight.replace((place, None)), hold.mapped));
+            hold.most = most.div_ceil(block) * block;
+            hold.mapped = true;
+        }
+        let outcome = needs.iter().try_for_each(|(device, _)| self.supply(simulation, *device));
+        if outcome.is_err() {
+            for (device, flight, mapped) in before {
+                if let Some(hold) = self.graph_holds.get_mut(&(handle, device)) {
+                    (hold.flight, hold.mapped) = (flight, mapped);
+                }
+            }
+        }
+        outcome
+    }
+
+    /// Notes when what [`Self::back_exec`] was for is done; none: at once.
+    pub(crate) fn note_flight(&mut self, handle: u64, ticket: Option<Ticket>) {
+        for ((_, _), hold) in self.graph_holds.iter_mut().filter(|((exec, _), _)| *exec == handle) {
+            hold.flight = hold.flight.take().filter(|_| ticket.is_some()).map(|(place, _)| (place, ticket));
+        }
+    }
+
+    /// Makes an executable's allocations alive for a launch into a stream.
+    pub(crate) fn take_graph_blocks(
+        &mut self,
+        simulation: &Simulation,
+        handle: u64,
+        place: Place,
+    ) -> Outcome {
         let exec = self.execs.get(handle)?;
-        let (graph, flags, context) = (exec.graph.clone(), exec.flags, exec.context);
-        if !graph.has_memory() {
+        if !exec.has_memory() {
             return Ok(());
         }
-        let allocations = graph.allocations();
-        let left =
-            |local: &Self| allocations.iter().any(|(address, ..)| local.regions.at(*address).is_some());
-        if left(self) {
+        let (flags, context, allocations) = (exec.flags, exec.context, exec.allocations());
+        let left: Vec<u64> = allocations.iter().map(|one| one.address).collect();
+        if left.iter().any(|address| self.regions.at(*address).is_some()) {
+            // A second allocation at the same address would leak the first.
             if flags & AUTO_FREE == 0 {
                 return Err(status::INVALID_VALUE);
             }
-            for (address, ..) in &allocations {
-                let _ = self.free_graph_block(simulation, *address);
+            for address in left {
+                let _ = self.free_graph_block(address);
             }
         }
-        self.back_exec(simulation, handle)?;
-        for (address, size, device) in allocations {
-            let origin = Origin::Graph;
-            let region = Region {
-                size,
-                backing: address,
-                device: Some(device),
-                context,
-                origin,
-                charged: 0,
-                number: 0,
-            };
-            self.regions.add(address, region);
-            let pool = self.graph_pools.entry(device).or_default();
-            pool.used += size;
-        }
-        if let Some(pool) = self.graph_pools.get_mut(&self.execs.get(handle)?.device) {
-            let live: u64 = pool.used.min(pool.aside);
-            pool.used_high = pool.used_high.max(live);
+        self.back_exec(simulation, handle, place)?;
+        for one in allocations {
+            let size = self.regions.at(one.address).map_or(one.size, |earlier| earlier.size.max(one.size));
+            self.enliven(handle, context, Allocation { size, ..one });
         }
         Ok(())
     }
 
-    /// Frees what a launch frees by itself.
-    pub(crate) fn give_graph_blocks(&mut self, simulation: &Simulation, graph: &Graph) {
-        for address in graph.frees() {
-            let _ = self.free_graph_block(simulation, address);
+    /// Makes an allocation of an executable alive.
+    fn enliven(&mut self, handle: u64, context: u64, one: Allocation) {
+        let (backing, device, origin) = (one.address, Some(one.device), Origin::Graph);
+        let region = Region { size: one.size, backing, device, context, origin, charged: 0, number: 0 };
+        let before = self.regions.at(one.address).map_or(0, |earlier| pages(earlier.size));
+        self.regions.add(one.address, region);
+        self.graph_blocks.insert(one.address, handle);
+        if let Some(hold) = self.graph_holds.get_mut(&(handle, one.device)) {
+            hold.kept = (hold.kept + pages(one.size)).saturating_sub(before);
         }
     }
 
-    /// Frees one allocation of a graph. Its address stays the graph's.
-    pub(crate) fn free_graph_block(&mut self, simulation: &Simulation, address: u64) -> Outcome {
+    /// Frees what a launch frees by itself: what it takes again at the same address after the last free stays.
+    pub(crate) fn give_graph_blocks(&mut self, handle: u64) -> Outcome {
+        let exec = self.execs.get(handle)?;
+        let (context, frees) = (exec.context, exec.frees());
+        let mut kept = exec.kept();
+        kept.retain(|one| frees.contains(&one.address));
+        for address in frees {
+            let _ = self.free_graph_block(address);
+        }
+        for one in kept {
+            self.enliven(handle, context, one);
+        }
+        Ok(())
+    }
+
+    /// Frees one allocation of a graph. Its address stays the graph's, its memory the pool's.
+    pub(crate) fn free_graph_block(&mut self, address: u64) -> Outcome {
         let region = self.regions.at(address).filter(|region| region.origin == Origin::Graph);
         let region = *region.ok_or(status::INVALID_VALUE)?;
         self.regions.remove(address);
-        let device = region.device.unwrap_or(0);
-        let orphan = self.orphans.remove(&address).unwrap_or(0);
-        if let Some(pool) = self.graph_pools.get_mut(&device) {
-            pool.used = pool.used.saturating_sub(region.size);
-            pool.aside = pool.aside.saturating_sub(orphan);
-        }
-        if orphan > 0 {
-            simulation.arena.give(address, region.size);
+        let exec = self.graph_blocks.remove(&address).unwrap_or(0);
+        if let Some(hold) = self.graph_holds.get_mut(&(exec, region.device.unwrap_or(0))) {
+            hold.kept = hold.kept.saturating_sub(pages(region.size));
         }
         Ok(())
     }
 
-    /// An executable ends: what is set aside for it stays in the pool, what still lives stays alive.
-    pub(crate) fn end_exec(&mut self, simulation: &Simulation, handle: u64) -> Outcome {
-        let exec = self.execs.remove(handle)?;
-        let mut kept = 0;
-        for (address, size, _) in exec.graph.allocations() {
-            if self.regions.at(address).is_some() {
-                self.orphans.insert(address, rounded(size));
-                kept += rounded(size);
-            }
-        }
-        if let Some(pool) = self.graph_pools.get_mut(&exec.device) {
-            pool.aside = pool.aside.saturating_sub(exec.backed).saturating_add(kept);
-            // Several that live may round up to more than the launch needed.
-            let growth = pool.aside.saturating_sub(pool.reserved);
-            if simulation.grow(exec.device, Kind::Graph, growth).is_ok() {
-                pool.reserved += growth;
-            }
+    /// An executable ends: what it has runs on, what lives stays alive, and the memory stays in the pool.
+    pub(crate) fn end_exec(&mut self, handle: u64) -> Outcome {
+        self.execs.remove(handle)?;
+        for ((_, _), hold) in self.graph_holds.iter_mut().filter(|((exec, _), _)| *exec == handle) {
+            (hold.ended, hold.mapped) = (true, hold.flight.is_some());
         }
         Ok(())
     }
 
     /// Gives back what the pool of a device does not need now.
     pub(crate) fn trim_graph_pool(&mut self, simulation: &Simulation, device: usize) {
-        let idle = |local: &Self, handle: u64| {
-            let Ok(exec) = local.execs.get(handle) else { return false };
-            let alive =
-                exec.graph.allocations().iter().any(|(address, ..)| local.regions.at(*address).is_some());
-            let done = exec.last.is_none_or(|(place, ticket)| {
-                simulation.completion(place.device, Target::Ticket(ticket)) == Completion::Done
-            });
-            exec.device == device && done && !alive
-        };
-        let handles = self.execs.matching(|exec| exec.device == device && exec.backed > 0);
-        let idle: Vec<u64> = handles.into_iter().filter(|handle| idle(self, *handle)).collect();
-        let Some(pool) = self.graph_pools.get_mut(&device) else { return };
-        for handle in idle {
-            if let Ok(exec) = self.execs.get_mut(handle) {
-                pool.aside = pool.aside.saturating_sub(exec.backed);
-                exec.backed = 0;
-            }
+        let demand = self.demand(simulation, device);
+        for (_, hold) in self.graph_holds.iter_mut().filter(|((_, of), _)| *of == device) {
+            hold.mapped = hold.flight.is_some();
         }
-        let surplus = pool.reserved.saturating_sub(pool.aside);
+        let Some(pool) = self.graph_pools.get_mut(&device) else { return };
+        let surplus = pool.reserved.saturating_sub(demand);
         pool.reserved -= surplus;
         simulation.shrink(device, Kind::Graph, surplus);
     }
 
     /// Ends executables and graph memory of a context.
-    pub(crate) fn end_graph_memory_of(&mut self, simulation: &Simulation, context: u64, device: usize) {
+    pub(crate) fn end_graph_memory_of(&mut self, simulation: &Simulation, context: u64) {
         let live =
             self.regions.matching(|region| region.origin == Origin::Graph && region.context == context);
         for address in live {
-            let _ = self.free_graph_block(simulation, address);
+            let _ = self.free_graph_block(address);
         }
         for exec in self.execs.matching(|exec| exec.context == context) {
-            let _ = self.end_exec(simulation, exec);
+            let _ = self.end_exec(exec);
+            self.note_flight(exec, None);
         }
-        self.trim_graph_pool(simulation, device);
+        let devices: Vec<usize> = self.graph_pools.keys().copied().collect();
+        for device in devices {
+            self.trim_graph_pool(simulation, device);
+        }
     }
 
     /// `CUgraphMem_attribute`.
     pub(crate) fn graph_attribute(&mut self, device: usize, attribute: u32) -> Result<u64, Status> {
+        let mapped = self.mapped(device);
         let pool = self.graph_pools.entry(device).or_default();
         Ok(match attribute {
-            0 => pool.used,
+            0 => mapped.min(pool.reserved),
             1 => pool.used_high,
             2 => pool.reserved,
             3 => pool.reserved_high,
@@ -196,9 +253,10 @@ impl Local {
 
     /// Lets a high-water mark start again: the only thing that can be set.
     pub(crate) fn reset_graph_attribute(&mut self, device: usize, attribute: u32, value: u64) -> Outcome {
+        let mapped = self.mapped(device);
         let pool = self.graph_pools.entry(device).or_default();
         match (attribute, value) {
-            (1, 0) => pool.used_high = pool.used,
+            (1, 0) => pool.used_high = mapped.min(pool.reserved),
             (3, 0) => pool.reserved_high = pool.reserved,
             _ => return Err(status::INVALID_VALUE),
         }
@@ -207,8 +265,81 @@ impl Local {
 
     /// Refuses a second executable of a graph that has memory.
     pub(crate) fn check_single(&self, graph: u64) -> Outcome {
-        let memory = self.graphs.get(graph)?.has_memory();
-        let second = self.execs.iter().any(|(_, exec)| exec.source == graph);
-        if memory && second { Err(status::NOT_SUPPORTED) } else { Ok(()) }
+        let second = self.execs.iter().any(|(_, exec)| exec.source == graph && exec.has_memory());
+        if second { Err(status::NOT_SUPPORTED) } else { Ok(()) }
+    }
+
+    /// Whether a graph or one of its children takes or frees memory.
+    pub(crate) fn has_memory(&self, graph: &Graph) -> bool {
+        graph.has_memory() || self.children_of(graph).values().any(Graph::has_memory)
+    }
+
+    /// Whether an address is one that a graph allocates, or that lives on after one.
+    pub(crate) fn is_of_graph(&self, address: u64) -> bool {
+        let allocates = |graph: &Graph| graph.allocations().iter().any(|one| one.address == address);
+        self.graph_blocks.contains_key(&address)
+            || self.graphs.iter().any(|(_, graph)| allocates(graph))
+            || self.execs.iter().any(|(_, exec)| exec.allocations().iter().any(|one| one.address == address))
+    }
+
+    /// Refuses a free node for an address that is none of a graph's, or that its own graph has freed.
+    pub(crate) fn check_free(&self, graph: u64, address: u64) -> Outcome {
+        let own = self.graphs.get(graph)?;
+        let is_own = own.allocations().iter().any(|one| one.address == address);
+        let allowed = if is_own {
+            own.has_unfreed(address)
+        } else {
+            self.is_of_graph(address) && !own.frees().contains(&address)
+        };
+        if allowed { Ok(()) } else { Err(status::INVALID_VALUE) }
+    }
+}
+
+impl Exec {
+    fn graphs(&self) -> impl Iterator<Item = &Graph> {
+        once(&self.graph).chain(self.children.values())
+    }
+
+    /// Whether it takes or frees memory.
+    pub(crate) fn has_memory(&self) -> bool {
+        self.graphs().any(Graph::has_memory)
+    }
+
+    /// What it allocates.
+    pub(crate) fn allocations(&self) -> Vec<Allocation> {
+        self.graphs().flat_map(Graph::allocations).collect()
+    }
+
+    /// Addresses that it frees, of its own and of others.
+    pub(crate) fn frees(&self) -> Vec<u64> {
+        self.graphs().flat_map(Graph::frees).collect()
+    }
+
+    /// What it allocates and does not free: at an address that is used again, the last allocation.
+    pub(crate) fn kept(&self) -> Vec<Allocation> {
+        let mut left: BTreeMap<u64, Vec<Allocation>> = BTreeMap::new();
+        for one in self.allocations() {
+            left.entry(one.address).or_default().push(one);
+        }
+        for address in self.frees() {
+            if let Some(there) = left.get_mut(&address).filter(|there| !there.is_empty()) {
+                there.remove(0);
+            }
+        }
+        left.into_values().flatten().collect()
+    }
+
+    /// Pages of its addresses on each device: more is never in use for it at a time.
+    pub(crate) fn needs(&self) -> BTreeMap<usize, u64> {
+        let mut rooms: BTreeMap<(usize, u64), u64> = BTreeMap::new();
+        for one in self.allocations() {
+            let room = rooms.entry((one.device, one.address)).or_default();
+            *room = pages(one.size).max(*room);
+        }
+        let mut needs = BTreeMap::new();
+        for ((device, _), room) in rooms {
+            *needs.entry(device).or_default() += room;
+        }
+        needs
     }
 }

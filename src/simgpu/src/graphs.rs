@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use gpuslice_driver::types::{CUhostFn, Status};
 
 use crate::driver::statuses;
-use crate::engine::{Config, Ticket, WHOLE_DEVICE, Work};
+use crate::engine::{Config, WHOLE_DEVICE, Work};
+use crate::graph_memory::GRANULE;
 use crate::local::Local;
 use crate::movement::Movement;
 use crate::objects::Tag;
 use crate::simulation::Simulation;
-use crate::streams::Place;
 
 /// A kernel with everything that its launch needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,16 +70,26 @@ pub(crate) struct Graph {
 #[derive(Debug)]
 pub(crate) struct Exec {
     pub(crate) graph: Graph,
+    /// The graphs of its child nodes, theirs as well, as they were when it was made.
+    pub(crate) children: HashMap<u64, Graph>,
     /// The graph it was made of.
     pub(crate) source: u64,
     pub(crate) context: u64,
-    pub(crate) device: usize,
     pub(crate) flags: u64,
     pub(crate) disabled: HashSet<u64>,
-    /// Memory that is set aside for it in the graph pool.
-    pub(crate) backed: u64,
-    /// The newest launch.
-    pub(crate) last: Option<(Place, Ticket)>,
+}
+
+/// An allocation of a graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Allocation {
+    pub(crate) address: u64,
+    pub(crate) size: u64,
+    pub(crate) device: usize,
+}
+
+/// Bytes in whole pages.
+pub(crate) fn pages(bytes: u64) -> u64 {
+    bytes.checked_next_multiple_of(GRANULE).unwrap_or(u64::MAX)
 }
 
 /// Flag of instantiation: a launch frees what the one before it left.
@@ -149,42 +159,59 @@ impl Graph {
         (order.len() == self.nodes.len()).then_some(order)
     }
 
-    /// Whether it takes or frees memory.
+    /// Whether it takes or frees memory itself.
     pub(crate) fn has_memory(&self) -> bool {
         self.nodes.values().any(|node| matches!(node.op, Op::Alloc { .. } | Op::Free(_)))
     }
 
-    /// The most that its allocations hold at a time.
-    pub(crate) fn footprint(&self) -> u64 {
-        let (mut held, mut most) = (0_u64, 0_u64);
-        let mut sizes = HashMap::new();
-        for handle in self.ordered().unwrap_or_default() {
-            match self.nodes.get(&handle).map(|node| &node.op) {
-                Some(Op::Alloc { address, size, .. }) => {
-                    sizes.insert(*address, *size);
-                    held = held.saturating_add(*size);
-                    most = most.max(held);
-                }
-                Some(Op::Free(address)) => held = held.saturating_sub(sizes.remove(address).unwrap_or(0)),
-                _ => {}
-            }
-        }
-        most
+    /// The graphs of its child nodes.
+    pub(crate) fn children(&self) -> impl Iterator<Item = u64> {
+        self.nodes.values().filter_map(|node| if let Op::Child(child) = node.op { Some(child) } else { None })
     }
 
-    /// Addresses and sizes of its allocations.
-    pub(crate) fn allocations(&self) -> Vec<(u64, u64, usize)> {
-        let allocation = |node: &Node| match node.op {
-            Op::Alloc { address, size, device } => Some((address, size, device)),
+    /// What it allocates, in the order in which it does.
+    pub(crate) fn allocations(&self) -> Vec<Allocation> {
+        let allocation = |handle: &u64| match self.nodes.get(handle)?.op {
+            Op::Alloc { address, size, device } => Some(Allocation { address, size, device }),
             _ => None,
         };
-        self.nodes.values().filter_map(allocation).collect()
+        self.ordered().unwrap_or_default().iter().filter_map(allocation).collect()
     }
 
     /// Addresses that it frees.
     pub(crate) fn frees(&self) -> Vec<u64> {
         let freed = |node: &Node| if let Op::Free(address) = node.op { Some(address) } else { None };
         self.nodes.values().filter_map(freed).collect()
+    }
+
+    /// An address that the nodes given have let go of, and that has room for an allocation behind them.
+    pub(crate) fn free_address(&self, after: &[u64], size: u64, device: usize) -> Option<u64> {
+        let before = self.ancestors(after);
+        let mut taken: BTreeMap<u64, (u64, usize)> = BTreeMap::new();
+        let mut uses: HashMap<u64, (u32, u32)> = HashMap::new();
+        for (handle, node) in &self.nodes {
+            match node.op {
+                Op::Alloc { address, size, device } => {
+                    let room = taken.entry(address).or_insert((size, device));
+                    room.0 = room.0.max(size);
+                    uses.entry(address).or_default().0 += 1;
+                }
+                // What is freed elsewhere may still be in use when the new node is reached.
+                Op::Free(address) if before.contains(handle) => uses.entry(address).or_default().1 += 1,
+                _ => {}
+            }
+        }
+        let fits = |(address, (room, of)): (&u64, &(u64, usize))| {
+            let is_free = uses.get(address).is_some_and(|(allocated, freed)| allocated == freed);
+            (is_free && *of == device && pages(*room) >= pages(size)).then_some(*address)
+        };
+        taken.iter().find_map(fits)
+    }
+
+    /// Whether it allocates at an address and has not freed that yet.
+    pub(crate) fn has_unfreed(&self, address: u64) -> bool {
+        let allocated = self.allocations().iter().filter(|one| one.address == address).count();
+        allocated > self.frees().iter().filter(|freed| **freed == address).count()
     }
 }
 
@@ -216,7 +243,7 @@ impl Local {
     pub(crate) fn plan(
         &self,
         simulation: &Simulation,
-        graph: &Graph,
+        (graph, children): (&Graph, &HashMap<u64, Graph>),
         disabled: &HashSet<u64>,
         config: &Config,
     ) -> Result<Plan, Status> {
@@ -226,7 +253,11 @@ impl Local {
             let Some(node) = graph.nodes.get(&handle) else { continue };
             let start = node.after.iter().filter_map(|before| ends.get(before)).max().copied().unwrap_or(0);
             let skipped = disabled.contains(&handle);
-            let ns = if skipped { 0 } else { self.add_to_plan(simulation, &mut plan, &node.op, config)? };
+            let ns = if skipped {
+                0
+            } else {
+                self.add_to_plan(simulation, &mut plan, (&node.op, children), config)?
+            };
             ends.insert(handle, start.saturating_add(ns));
         }
         plan.ns = ends.values().max().copied().unwrap_or(0);
@@ -237,7 +268,7 @@ impl Local {
         &self,
         simulation: &Simulation,
         plan: &mut Plan,
-        op: &Op,
+        (op, children): (&Op, &HashMap<u64, Graph>),
         config: &Config,
     ) -> Result<u64, Status> {
         match op {
@@ -258,7 +289,8 @@ impl Local {
                 return Ok(ns);
             }
             Op::Child(child) => {
-                let child = self.plan(simulation, self.graphs.get(*child)?, &HashSet::new(), config)?;
+                let child = children.get(child).ok_or(statuses::INVALID_HANDLE)?;
+                let child = self.plan(simulation, (child, children), &HashSet::new(), config)?;
                 plan.nodes += child.nodes;
                 plan.occupancy = plan.occupancy.max(child.occupancy);
                 plan.moves.extend(child.moves);
@@ -273,6 +305,19 @@ impl Local {
             Op::Empty | Op::Alloc { .. } | Op::Free(_) => {}
         }
         Ok(0)
+    }
+
+    /// Copies of the graphs of a graph's child nodes, and of theirs.
+    pub(crate) fn children_of(&self, graph: &Graph) -> HashMap<u64, Graph> {
+        let mut found = HashMap::new();
+        let mut open: Vec<u64> = graph.children().collect();
+        while let Some(child) = open.pop() {
+            if let Ok(graph) = self.graphs.get(child) {
+                open.extend(graph.children());
+                found.insert(child, graph.clone());
+            }
+        }
+        found
     }
 
     /// The graph that a node is in.

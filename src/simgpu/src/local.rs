@@ -3,11 +3,14 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::arrays::Arrays;
+use crate::borrowed::Borrowed;
 use crate::capture::Capture;
 use crate::code::Code;
 use crate::contexts::{Context, Primary};
-use crate::graph_memory::GraphPool;
+use crate::external::External;
+use crate::graph_memory::{GraphPool, Hold};
 use crate::graphs::{Exec, Graph};
+use crate::greens::Greens;
 use crate::objects::{Objects, Tag};
 use crate::pools::Pools;
 use crate::regions::Regions;
@@ -24,6 +27,8 @@ pub(crate) struct Local {
     pub(crate) contexts_made: u64,
     /// The primary context of each device that this process sees.
     pub(crate) primaries: Vec<Primary>,
+    /// Green contexts.
+    pub(crate) greens: Greens,
     /// Pairs of contexts of which the first may reach the second's memory.
     pub(crate) peers: HashSet<(u64, u64)>,
     /// What is behind each address.
@@ -36,6 +41,10 @@ pub(crate) struct Local {
     pub(crate) arrays: Arrays,
     /// Memory and addresses apart from each other.
     pub(crate) vmm: Vmm,
+    /// Memory that others use, and theirs that this process uses.
+    pub(crate) borrowed: Borrowed,
+    /// Memory of other interfaces.
+    pub(crate) externals: Objects<External>,
     /// Stream-ordered memory.
     pub(crate) pools: Pools,
     /// Graphs.
@@ -46,8 +55,10 @@ pub(crate) struct Local {
     pub(crate) execs: Objects<Exec>,
     /// The graph pool of each device.
     pub(crate) graph_pools: BTreeMap<usize, GraphPool>,
-    /// Allocations of graphs that outlive their executable, with what they hold.
-    pub(crate) orphans: HashMap<u64, u64>,
+    /// What executables, living or gone, hold of them: by executable and device.
+    pub(crate) graph_holds: BTreeMap<(u64, usize), Hold>,
+    /// The executable that made each allocation of a graph that lives.
+    pub(crate) graph_blocks: HashMap<u64, u64>,
     /// Captures in progress.
     pub(crate) captures: HashMap<u64, Capture>,
     /// Captures that were ever begun.
@@ -66,18 +77,22 @@ impl Local {
             contexts: Objects::new(Tag::Context),
             contexts_made: 0,
             primaries: (0..devices).map(|_| Primary::default()).collect(),
+            greens: Greens::new(),
             peers: HashSet::new(),
             regions: Regions::default(),
             streams: Streams::new(),
             code: Code::new(),
             arrays: Arrays::new(),
             vmm: Vmm::default(),
+            borrowed: Borrowed::default(),
+            externals: Objects::new(Tag::External),
             pools: Pools::new(),
             graphs: Objects::new(Tag::Graph),
             nodes_made: 0,
             execs: Objects::new(Tag::Exec),
             graph_pools: BTreeMap::new(),
-            orphans: HashMap::new(),
+            graph_holds: BTreeMap::new(),
+            graph_blocks: HashMap::new(),
             captures: HashMap::new(),
             captures_made: 0,
             user_objects: Objects::new(Tag::UserObject),

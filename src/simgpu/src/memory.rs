@@ -49,8 +49,7 @@ impl Local {
         };
         match region.origin {
             Origin::Linear | Origin::Low | Origin::Managed => {
-                self.regions.remove(address);
-                end(simulation, address, &region);
+                self.end_region(simulation, address);
                 Ok(())
             }
             _ => Err(status::INVALID_VALUE),
@@ -60,7 +59,8 @@ impl Local {
     /// Ends a region that is charged by itself, whatever made it.
     pub(crate) fn end_region(&mut self, simulation: &Simulation, address: u64) {
         if let Some(region) = self.regions.remove(address) {
-            end(simulation, address, &region);
+            let lent = self.borrowed.take_loan(address);
+            end(simulation, address, &region, lent);
         }
     }
 
@@ -105,7 +105,9 @@ fn place(simulation: &Simulation, mut region: Region, alignment: u64) -> Option<
 }
 
 /// Gives back what a region had: addresses, bytes, and what was charged.
-fn end(simulation: &Simulation, address: u64, region: &Region) {
+///
+/// What others use as well lives on with them: the number of that loan is `lent`.
+fn end(simulation: &Simulation, address: u64, region: &Region, lent: Option<u64>) {
     let arena = &simulation.arena;
     match region.origin {
         Origin::Low => {
@@ -119,8 +121,10 @@ fn end(simulation: &Simulation, address: u64, region: &Region) {
         }
         _ => arena.give(region.backing, region.size),
     }
-    if let (Some(kind), Some(device)) = (region.kind(), region.device) {
-        simulation.release(device, kind, region.charged);
+    match (lent, region.kind(), region.device) {
+        (Some(number), _, _) => simulation.shared.lock().leave(simulation.slot, number),
+        (None, Some(kind), Some(device)) => simulation.release(device, kind, region.charged),
+        _ => {}
     }
 }
 

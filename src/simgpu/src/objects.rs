@@ -29,6 +29,10 @@ pub(crate) enum Tag {
     Linker,
     Texture,
     UserObject,
+    Green,
+    View,
+    Descriptor,
+    External,
 }
 
 /// Where handles begin: no memory is mapped there on this architecture.

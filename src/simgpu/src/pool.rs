@@ -50,6 +50,8 @@ pub(crate) struct Pool {
     pub(crate) handle_types: u32,
     /// Whether a device came with it: it cannot be destroyed.
     pub(crate) is_default: bool,
+    /// Whether it is another process's: nothing can be allocated from it here.
+    pub(crate) is_imported: bool,
     /// Most bytes that it may reserve; 0 for no such bound.
     pub(crate) most: u64,
     pub(crate) threshold: u64,
@@ -94,6 +96,7 @@ impl Pool {
             allocation_type: 1,
             handle_types: 0,
             is_default: false,
+            is_imported: false,
             most: 0,
             threshold: 0,
             policies: [1; 3],

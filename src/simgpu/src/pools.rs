@@ -21,7 +21,7 @@ use crate::state::Kind;
 /// The least that a pool takes at a time, and what chunks are multiples of.
 const CHUNK: u64 = 32 << 20;
 /// What blocks are multiples of.
-const BLOCK: u64 = 512;
+pub(crate) const BLOCK: u64 = 512;
 
 /// All pools.
 #[derive(Debug)]
@@ -86,6 +86,9 @@ impl Local {
         let block = size.checked_next_multiple_of(BLOCK).ok_or(status::OUT_OF_MEMORY)?;
         self.settle_pool(simulation, handle);
         let pool = self.pools.get_mut(handle)?;
+        if pool.is_imported {
+            return Err(status::INVALID_VALUE);
+        }
         let device = pool.device;
         let address = match pool.find(block, stream) {
             Some(address) => address,
@@ -137,6 +140,9 @@ impl Local {
         let region = *self.regions.at(address).ok_or(status::INVALID_VALUE)?;
         let Origin::Pool(handle) = region.origin else { return Err(status::INVALID_VALUE) };
         self.regions.remove(address);
+        if let Some(number) = self.borrowed.take_loan(address) {
+            simulation.shared.lock().withdraw(number);
+        }
         let pool = self.pools.pools.get_mut(handle)?;
         pool.free(address, freed);
         let ended = pool.ended;

@@ -23,6 +23,10 @@ pub(crate) enum Origin {
     Graph,
     /// Memory of another process.
     Imported,
+    /// Memory that another process has from a pool.
+    ImportedBlock,
+    /// Memory of another interface.
+    External,
 }
 
 /// A range of device addresses with memory behind it.
@@ -51,7 +55,12 @@ impl Region {
             Origin::Linear | Origin::Low => Some(Kind::Linear),
             Origin::Managed => Some(Kind::Managed),
             Origin::Variable => Some(Kind::Module),
-            Origin::Pool(_) | Origin::Mapped(_) | Origin::Graph | Origin::Imported => None,
+            Origin::Pool(_)
+            | Origin::Mapped(_)
+            | Origin::Graph
+            | Origin::Imported
+            | Origin::ImportedBlock
+            | Origin::External => None,
         }
     }
 }

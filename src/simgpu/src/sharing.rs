@@ -1,19 +1,17 @@
-//! How does memory get from one process to another?
+//! What is handed from one process to another so that it can use the other's memory?
 //!
 //! Memory that was made to be shared lies in a file of its own, whose descriptor is what is exported: behind the
-//! bytes stands what an importer must know. Ordinary memory is shared by a handle that says where it is.
+//! bytes stands what an importer must know. Ordinary memory is shared by a [`Ticket`], which says where it is. A
+//! descriptor or a ticket alone keeps no memory: somebody has to use it.
 
 use std::fs::{File, OpenOptions};
-use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
 use gpuslice_driver::types::{Status, status};
 
 use crate::arena::PAGE;
 use crate::driver::{Outcome, statuses};
-use crate::local::Local;
-use crate::regions::{Origin, Region};
-use crate::simulation::Simulation;
 
 /// What stands behind the bytes of exported memory.
 #[derive(Debug, Clone, Copy)]
@@ -36,6 +34,58 @@ fn words<const N: usize>(words: [u64; N]) -> Vec<u8> {
 fn word(bytes: &[u8], index: usize) -> u64 {
     let chunk = bytes.chunks_exact(8).nth(index).and_then(|chunk| chunk.try_into().ok());
     chunk.map_or(0, u64::from_le_bytes)
+}
+
+/// What a ticket is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u64)]
+pub(crate) enum Purpose {
+    /// `cuIpcGetMemHandle`.
+    Ipc = MARK + 1,
+    /// `cuMemPoolExportPointer`.
+    PoolPointer,
+    /// `CU_MEM_HANDLE_TYPE_FABRIC`.
+    Fabric,
+}
+
+/// The 64 bytes by which another process finds memory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ticket {
+    /// The process that gave it out: number and serial.
+    pub(crate) pid: u64,
+    pub(crate) serial: u64,
+    /// That process's descriptor of the file that the bytes are in, and where in it.
+    pub(crate) descriptor: u64,
+    pub(crate) offset: u64,
+    pub(crate) label: Label,
+}
+
+impl Ticket {
+    pub(crate) fn bytes(&self, purpose: Purpose) -> Result<[u8; 64], Status> {
+        let Self { pid, serial, descriptor, offset, label } = *self;
+        let place = [purpose as u64, pid, serial, descriptor, offset];
+        let [a, b, c, d, e] = place;
+        words([a, b, c, d, e, label.size, label.device, label.number])
+            .try_into()
+            .map_err(|_| statuses::UNKNOWN)
+    }
+
+    /// Reads a ticket that is for this.
+    pub(crate) fn read(bytes: &[u8; 64], purpose: Purpose) -> Result<Self, Status> {
+        let [mark, pid, serial, descriptor, offset, size, device, number] =
+            [0, 1, 2, 3, 4, 5, 6, 7].map(|index| word(bytes, index));
+        if mark != purpose as u64 {
+            return Err(status::INVALID_VALUE);
+        }
+        Ok(Self { pid, serial, descriptor, offset, label: Label { number, device, size } })
+    }
+
+    /// The file that the bytes are in.
+    pub(crate) fn open(&self) -> Result<OwnedFd, Status> {
+        let path = format!("/proc/{}/fd/{}", self.pid, self.descriptor);
+        let file = OpenOptions::new().read(true).write(true).open(path);
+        file.map(OwnedFd::from).map_err(|_| statuses::MAP_FAILED)
+    }
 }
 
 /// A file for memory that is to be shared.
@@ -79,68 +129,10 @@ pub(crate) fn read_label(file: &OwnedFd) -> Result<Label, Status> {
     if word(&bytes, 0) == MARK && label.size == place { Ok(label) } else { Err(status::INVALID_VALUE) }
 }
 
-impl Local {
-    /// The handle by which another process can open ordinary memory.
-    pub(crate) fn ipc_handle(&self, simulation: &Simulation, address: u64) -> Result<[u8; 64], Status> {
-        let (base, region) = self.regions.around(address).ok_or(status::INVALID_VALUE)?;
-        let device =
-            region.device.filter(|_| region.origin == Origin::Linear).ok_or(status::INVALID_VALUE)?;
-        let (descriptor, offset) = simulation.arena.file(region.backing);
-        let descriptor = u64::try_from(descriptor).map_err(|_| statuses::UNKNOWN)?;
-        let own = u64::from(std::process::id());
-        let bytes =
-            words([MARK, own, simulation.serial, descriptor, offset, region.size, device as u64, base]);
-        bytes.try_into().map_err(|_| statuses::UNKNOWN)
-    }
-
-    /// Opens memory of another process: its bytes, at an address of this one.
-    pub(crate) fn open_ipc(&mut self, simulation: &Simulation, handle: &[u8; 64]) -> Result<u64, Status> {
-        let context = self.current()?.0;
-        let [mark, pid, serial, descriptor, offset, size, device] =
-            [0, 1, 2, 3, 4, 5, 6].map(|index| word(handle, index));
-        if mark != MARK || serial == simulation.serial {
-            return Err(status::INVALID_VALUE);
-        }
-        let path = format!("/proc/{pid}/fd/{descriptor}");
-        let file = OpenOptions::new().read(true).write(true).open(path).map_err(|_| statuses::MAP_FAILED)?;
-        let first = offset - offset % PAGE;
-        let spread = (offset + size - first).next_multiple_of(PAGE);
-        let start = simulation.arena.take(spread, PAGE).ok_or(status::OUT_OF_MEMORY)?;
-        if !simulation.arena.put_file(start, spread, &file.into(), first) {
-            simulation.arena.give(start, spread);
-            return Err(statuses::MAP_FAILED);
-        }
-        let address = start + (offset - first);
-        let (backing, device, origin) = (address, usize::try_from(device).ok(), Origin::Imported);
-        self.regions.add(address, Region { size, backing, device, context, origin, charged: 0, number: 0 });
-        Ok(address)
-    }
-
-    /// Closes it.
-    pub(crate) fn close_ipc(&mut self, simulation: &Simulation, address: u64) -> Outcome {
-        let region = self.regions.at(address).filter(|region| region.origin == Origin::Imported);
-        let size = region.ok_or(status::INVALID_VALUE)?.size;
-        self.regions.remove(address);
-        let start = address - address % PAGE;
-        let spread = (address + size - start).next_multiple_of(PAGE);
-        if simulation.arena.take_file_away(start, spread) {
-            simulation.arena.give(start, spread);
-        }
-        Ok(())
-    }
-
-    /// Closes what was opened in a context.
-    pub(crate) fn close_ipc_of(&mut self, simulation: &Simulation, context: u64) {
-        let opened =
-            self.regions.matching(|region| region.origin == Origin::Imported && region.context == context);
-        for address in opened {
-            let _ = self.close_ipc(simulation, address);
-        }
-    }
-}
-
-/// A descriptor's number, given away.
+/// A new descriptor of a file, given away. It is opened anew, as a driver makes each descriptor that it exports: what
+/// the program does to one says nothing of the others.
 pub(crate) fn hand_over(file: &OwnedFd) -> Result<i32, Status> {
-    let copy = file.try_clone().map_err(|_| statuses::UNKNOWN)?;
-    Ok(copy.into_raw_fd())
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let opened = OpenOptions::new().read(true).write(true).open(path).map_err(|_| statuses::UNKNOWN)?;
+    Ok(opened.into_raw_fd())
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use gpuslice_driver::Symbol;
 use gpuslice_driver::types::{Status, status};
@@ -40,6 +40,8 @@ pub(crate) struct Simulation {
     pub(crate) arena: Arena,
     /// Who runs host functions.
     pub(crate) host: Host,
+    /// Devices on which the driver has taken memory that no call explains, a bit each.
+    unexplained: AtomicU64,
     local: Mutex<Local>,
 }
 
@@ -107,7 +109,7 @@ impl Simulation {
             state.timed = 1;
         }
         View::read(&|name| std::env::var(name).ok()).apply(&mut state);
-        let visible = config.visible(settings.count());
+        let visible = config.visible(&settings);
         if visible.is_empty() {
             return Err(status::NO_DEVICE);
         }
@@ -116,7 +118,8 @@ impl Simulation {
         let serial = state.processes.get(slot).map_or(0, |process| process.serial);
         drop(state);
         let local = Mutex::new(Local::new(visible.len()));
-        Ok(Self { shared, config, settings, visible, slot, serial, arena, host: Host::default(), local })
+        let (host, unexplained) = (Host::default(), AtomicU64::new(0));
+        Ok(Self { shared, config, settings, visible, slot, serial, arena, host, unexplained, local })
     }
 
     /// What only this process knows. Taken before the shared lock, never after it.
@@ -135,6 +138,11 @@ impl Simulation {
     pub(crate) fn device(&self, device: i32) -> Result<usize, Status> {
         let ordinal = usize::try_from(device).map_err(|_| statuses::INVALID_DEVICE)?;
         self.visible.get(ordinal).copied().ok_or(statuses::INVALID_DEVICE)
+    }
+
+    /// The GPU that a device of this process is, or is an instance of.
+    pub(crate) fn gpu(&self, device: i32) -> Result<usize, Status> {
+        Ok(self.settings.gpu_of(self.device(device)?))
     }
 
     /// This process's number of a device of the simulation.
@@ -157,7 +165,18 @@ impl Simulation {
         state.purge(Some(self.slot));
         state.charge(self.slot, device, kind, bytes).map_err(|_| status::OUT_OF_MEMORY)?;
         state.count(self.slot, device);
+        if kind == Kind::Linear && self.settings.unexplained_bytes > 0 {
+            self.take_unexplained(&mut state, device);
+        }
         Ok(())
+    }
+
+    /// Takes what the driver takes for itself at a process's first allocation on a device, if it is there.
+    fn take_unexplained(&self, state: &mut Locked<'_>, device: usize) {
+        let bit = 1_u64.wrapping_shl(u32::try_from(device).unwrap_or(u32::MAX));
+        if self.unexplained.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
+            let _full = state.charge(self.slot, device, Kind::Context, self.settings.unexplained_bytes);
+        }
     }
 
     /// Counts an allocation that costs nothing by itself.

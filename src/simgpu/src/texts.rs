@@ -27,11 +27,11 @@ fn mixed(word: u64) -> u64 {
     word ^ (word >> 31)
 }
 
-/// A UUID as NVML and `CUDA_VISIBLE_DEVICES` write it.
-pub(crate) fn uuid_text(device: usize) -> String {
-    let hex: Vec<String> = uuid(device).iter().map(|byte| format!("{byte:02x}")).collect();
+/// A UUID as NVML and `CUDA_VISIBLE_DEVICES` write it: of a `GPU`, or of a `MIG` instance.
+pub(crate) fn uuid_text(kind: &str, uuid: &[u8; 16]) -> String {
+    let hex: Vec<String> = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
     let part = |from: usize, to: usize| hex.get(from..to).unwrap_or_default().concat();
-    format!("GPU-{}-{}-{}-{}-{}", part(0, 4), part(4, 6), part(6, 8), part(8, 10), part(10, 16))
+    format!("{kind}-{}-{}-{}-{}-{}", part(0, 4), part(4, 6), part(6, 8), part(8, 10), part(10, 16))
 }
 
 /// The bus number of a device.
@@ -39,8 +39,10 @@ pub(crate) fn bus(device: usize) -> u32 {
     0x10 + u32::try_from(device).unwrap_or(0) * 8
 }
 
-/// The name of every device.
+/// The name of every GPU but the fastest.
 pub(crate) const DEVICE_NAME: &str = "Simulated H100";
+/// The name of a GPU that is faster than others.
+pub(crate) const FASTER_NAME: &str = "Simulated H200";
 
 const STATUSES: &[(u32, &CStr, &CStr)] = &[
     (0, c"CUDA_SUCCESS", c"no error"),
@@ -144,7 +146,7 @@ mod tests {
 
     #[test]
     fn no_two_devices_have_the_same_uuid() {
-        let mut all: Vec<_> = (0..16).map(uuid_text).collect();
+        let mut all: Vec<_> = (0..16).map(|device| uuid_text("GPU", &uuid(device))).collect();
         all.sort();
         all.dedup();
         assert_eq!(all.len(), 16);

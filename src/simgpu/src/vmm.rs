@@ -3,14 +3,15 @@
 //! Memory lives while it has a handle or a mapping. Addresses are reserved, and memory is mapped into them.
 
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use gpuslice_driver::types::{AllocationProperties, Status, status};
 
-use crate::driver::Outcome;
+use crate::driver::{Outcome, statuses};
 use crate::local::Local;
+use crate::multicast::Group;
 use crate::regions::{Origin, Region};
-use crate::sharing::{self, Label};
+use crate::sharing::{self, Label, Purpose, Ticket};
 use crate::simulation::Simulation;
 use crate::state::Kind;
 
@@ -19,6 +20,9 @@ pub(crate) const GRANULARITY: u64 = 2 << 20;
 
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
 pub(crate) const FILE_DESCRIPTOR: u32 = 1;
+
+/// `CU_MEM_HANDLE_TYPE_FABRIC`.
+pub(crate) const FABRIC: u32 = 8;
 
 /// Physical memory.
 #[derive(Debug, Clone, Copy)]
@@ -31,7 +35,7 @@ pub(crate) struct Memory {
     /// Uses through handles.
     handles: u32,
     /// Mappings of it.
-    mappings: u32,
+    pub(crate) mappings: u32,
     /// Number of its export; 0 while no other process can use it.
     export: u64,
 }
@@ -52,6 +56,8 @@ pub(crate) struct Vmm {
     made: u64,
     /// Files of memory that can be shared.
     files: BTreeMap<u64, OwnedFd>,
+    /// Objects that stand for memory of several devices.
+    pub(crate) groups: BTreeMap<u64, Group>,
     /// Start and size.
     reserved: BTreeMap<u64, u64>,
     /// Rights that were given, by start of a mapping.
@@ -73,6 +79,12 @@ pub(crate) fn device_of(simulation: &Simulation, (kind, id): (u32, i32)) -> Resu
         location::DEVICE | location::PART_OF_DEVICE => simulation.device(id).map(Some),
         kind if location::HOST_KINDS.contains(&kind) => Ok(None),
         _ => Err(status::INVALID_VALUE),
+    }
+}
+
+impl Memory {
+    pub(crate) fn new(size: u64, properties: Properties, device: Option<usize>, backing: u64) -> Self {
+        Self { size, properties, device, backing, handles: 1, mappings: 0, export: 0 }
     }
 }
 
@@ -113,9 +125,8 @@ impl Local {
             }
             return Err(status::OUT_OF_MEMORY);
         };
-        let memory = Memory { size, properties: given, device, backing, handles: 1, mappings: 0, export: 0 };
-        let handle = self.note_memory(memory);
-        if given.handle_types & FILE_DESCRIPTOR != 0 {
+        let handle = self.note_memory(Memory::new(size, given, device, backing));
+        if given.handle_types & (FILE_DESCRIPTOR | FABRIC) != 0 {
             let file =
                 sharing::make_file(size).filter(|file| simulation.arena.put_file(backing, size, file, 0));
             self.vmm.files.extend(file.map(|file| (handle, file)));
@@ -123,7 +134,7 @@ impl Local {
         Ok(handle)
     }
 
-    fn note_memory(&mut self, memory: Memory) -> u64 {
+    pub(crate) fn note_memory(&mut self, memory: Memory) -> u64 {
         self.vmm.made += 1;
         let handle = 0x0e00_0000_0000 | (self.vmm.made << 4);
         self.vmm.memory.insert(handle, memory);
@@ -132,22 +143,58 @@ impl Local {
 
     /// A descriptor by which another process can use the memory.
     pub(crate) fn export_memory(&mut self, simulation: &Simulation, handle: u64) -> Result<i32, Status> {
-        let memory = self.memory(handle)?;
-        let file = self.vmm.files.get(&handle).ok_or(status::INVALID_VALUE)?;
-        if memory.export == 0 {
-            let device = memory.device.ok_or(status::NOT_SUPPORTED)?;
-            let number = simulation.shared.lock().export(simulation.slot, device, memory.size);
-            let number = number.ok_or(status::OUT_OF_MEMORY)?;
-            sharing::write_label(file, Label { number, device: device as u64, size: memory.size })?;
-            self.change(simulation, handle, |memory| memory.export = number);
-        }
+        self.label(simulation, handle, FILE_DESCRIPTOR)?;
         let file = self.vmm.files.get(&handle).ok_or(status::INVALID_VALUE)?;
         sharing::hand_over(file)
     }
 
+    /// The bytes by which another process can use the memory, on this node or another.
+    pub(crate) fn export_to_fabric(
+        &mut self,
+        simulation: &Simulation,
+        handle: u64,
+    ) -> Result<[u8; 64], Status> {
+        let label = self.label(simulation, handle, FABRIC)?;
+        let file = self.vmm.files.get(&handle).ok_or(status::INVALID_VALUE)?;
+        let descriptor = u64::try_from(file.as_raw_fd()).map_err(|_| statuses::UNKNOWN)?;
+        let (pid, serial) = (u64::from(std::process::id()), simulation.serial);
+        Ticket { pid, serial, descriptor, offset: 0, label }.bytes(Purpose::Fabric)
+    }
+
+    /// Lets others use the memory, by handles of this type.
+    fn label(&mut self, simulation: &Simulation, handle: u64, kind: u32) -> Result<Label, Status> {
+        let memory = self.memory(handle)?;
+        let file = self.vmm.files.get(&handle).ok_or(status::INVALID_VALUE)?;
+        if memory.properties.handle_types & kind == 0 {
+            return Err(status::INVALID_VALUE);
+        }
+        let mut number = memory.export;
+        let device = memory.device.ok_or(status::NOT_SUPPORTED)?;
+        if number == 0 {
+            let exported = simulation.shared.lock().export(simulation.slot, device, Kind::Vmm, memory.size);
+            number = exported.ok_or(status::OUT_OF_MEMORY)?;
+            sharing::write_label(file, Label { number, device: device as u64, size: memory.size })?;
+            self.change(simulation, handle, |memory| memory.export = number);
+        }
+        Ok(Label { number, device: device as u64, size: memory.size })
+    }
+
     /// Memory of another process, or of this one again, as a new handle.
     pub(crate) fn import_memory(&mut self, simulation: &Simulation, descriptor: i32) -> Result<u64, Status> {
-        let file = sharing::duplicate(descriptor)?;
+        self.import_file(simulation, sharing::duplicate(descriptor)?)
+    }
+
+    /// The same by the bytes of [`Local::export_to_fabric`].
+    pub(crate) fn import_from_fabric(
+        &mut self,
+        simulation: &Simulation,
+        bytes: &[u8; 64],
+    ) -> Result<u64, Status> {
+        let file = Ticket::read(bytes, Purpose::Fabric)?.open().map_err(|_| status::INVALID_VALUE)?;
+        self.import_file(simulation, file)
+    }
+
+    fn import_file(&mut self, simulation: &Simulation, file: OwnedFd) -> Result<u64, Status> {
         let label = sharing::read_label(&file)?;
         let mut own = self.vmm.memory.iter_mut().filter(|(_, memory)| memory.export == label.number);
         if let Some((handle, memory)) = own.next() {
@@ -162,12 +209,22 @@ impl Local {
         }
         let device = usize::try_from(label.device).map_err(|_| status::INVALID_VALUE)?;
         let location = (location::DEVICE, simulation.ordinal(device));
-        let properties = Properties { kind: 1, handle_types: FILE_DESCRIPTOR, location, flags: [0; 8] };
-        let (size, device, export) = (label.size, Some(device), label.number);
-        let handle =
-            self.note_memory(Memory { size, properties, device, backing, handles: 1, mappings: 0, export });
+        let handle_types = FILE_DESCRIPTOR | FABRIC;
+        let properties = Properties { kind: 1, handle_types, location, flags: [0; 8] };
+        let memory = Memory::new(label.size, properties, Some(device), backing);
+        let handle = self.note_memory(Memory { export: label.number, ..memory });
         self.vmm.files.insert(handle, file);
         Ok(handle)
+    }
+
+    /// Whether this process has exported or imported memory with this number.
+    pub(crate) fn has_export(&self, number: u64) -> bool {
+        self.vmm.memory.values().any(|memory| memory.export == number)
+    }
+
+    /// Memory by a handle, whether the program still has that or not.
+    pub(crate) fn memory_behind(&self, handle: u64) -> Result<Memory, Status> {
+        self.vmm.memory.get(&handle).copied().ok_or(status::INVALID_VALUE)
     }
 
     /// Memory by a handle that the program has.
@@ -184,20 +241,19 @@ impl Local {
     }
 
     /// Changes the uses of memory, which ends with the last.
-    fn change(&mut self, simulation: &Simulation, handle: u64, change: impl FnOnce(&mut Memory)) {
+    pub(crate) fn change(&mut self, simulation: &Simulation, handle: u64, change: impl FnOnce(&mut Memory)) {
         let Some(memory) = self.vmm.memory.get_mut(&handle) else { return };
         change(memory);
         if memory.handles == 0 && memory.mappings == 0 {
             let memory = *memory;
             self.vmm.memory.remove(&handle);
+            self.end_group(simulation, handle);
             if self.vmm.files.remove(&handle).is_some() {
                 simulation.arena.take_file_away(memory.backing, memory.size);
             }
             simulation.arena.give(memory.backing, memory.size);
             match memory.device {
-                Some(_) if memory.export != 0 => {
-                    simulation.shared.lock().leave(simulation.slot, memory.export);
-                }
+                Some(_) if memory.export != 0 => self.leave_export(simulation, memory.export),
                 Some(device) => simulation.release(device, Kind::Vmm, memory.size),
                 None => {}
             }

@@ -26,6 +26,7 @@ programs! {
     arrays_count_bytes_levels_and_layers: "arrays", &[];
     streams_take_time_and_keep_order: "streams", &[];
     variables_of_code_are_device_memory: "code", &[];
+    green_contexts_share_the_primary_one: "greens", &[];
     captured_work_does_not_run_and_graph_memory_stays_until_trimmed: "graphs", &[];
     a_forked_child_has_no_driver: "fork", &[];
     threads_can_do_everything_at_once: "threads", &[];
@@ -37,6 +38,16 @@ fn a_look_up_returns_the_exported_function_and_touches_nothing() {
     let Some(machine) = Machine::new(&[]) else { return };
     machine.passes("lookup");
     assert!(!machine.is_there());
+}
+
+#[test]
+fn code_comes_to_the_device_when_it_is_wanted_or_at_once() {
+    for loading in ["LAZY", "EAGER"] {
+        let settings = [("MODULE_BYTES", "3000000"), ("MODULE_GRANULE", "2MiB")];
+        let Some(machine) = Machine::new(&settings) else { return };
+        let output = machine.command("lazy").arg(loading).output().unwrap();
+        assert!(output.status.success(), "{loading}: {}", String::from_utf8_lossy(&output.stderr));
+    }
 }
 
 #[test]

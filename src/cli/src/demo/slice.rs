@@ -5,8 +5,8 @@ use super::verdict::Account;
 use super::wire::Counts;
 use crate::failure::Failure;
 use crate::system::Signals;
-use crate::{removal, run, slices};
-use gpuslice_region::{Device, Limits, Monitor, Trust};
+use crate::{run, slices};
+use gpuslice_region::{Device, Limits, Monitor, Trust, remove_if_unused};
 use std::io::{BufRead as _, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -42,7 +42,7 @@ struct RegionFile(PathBuf);
 
 impl Drop for RegionFile {
     fn drop(&mut self) {
-        let _said_by_the_verdict = removal::remove_if_unused(&self.0);
+        let _said_by_the_verdict = remove_if_unused(&self.0, Trust::AnyOwner);
     }
 }
 

@@ -10,15 +10,15 @@ macro_rules! rows_context {
         charge cuCtxCreate_v3 @11040(pctx: *mut CUcontext, params_array: *mut CUexecAffinityParam, num_params: c_int, flags: c_uint, dev: CUdevice) by context::create_v3;
         charge cuCtxCreate_v4 @12050(pctx: *mut CUcontext, ctx_create_params: *mut CUctxCreateParams, flags: c_uint, dev: CUdevice) by context::create_v4;
         charge cuDevicePrimaryCtxRetain @7000(pctx: *mut CUcontext, dev: CUdevice) by context::primary_retain;
-        charge cuGLCtxCreate @2000(p_ctx: *mut CUcontext, flags: c_uint, device: CUdevice);
-        charge cuGLCtxCreate_v2 @3020(p_ctx: *mut CUcontext, flags: c_uint, device: CUdevice);
-        charge cuGreenCtxCreate @12040(ph_ctx: *mut CUgreenCtx, desc: CUdevResourceDesc, dev: CUdevice, flags: c_uint);
-        charge cuVDPAUCtxCreate @3010(p_ctx: *mut CUcontext, flags: c_uint, device: CUdevice, vdp_device: VdpDevice, vdp_get_proc_address: *mut VdpGetProcAddress);
-        charge cuVDPAUCtxCreate_v2 @3020(p_ctx: *mut CUcontext, flags: c_uint, device: CUdevice, vdp_device: VdpDevice, vdp_get_proc_address: *mut VdpGetProcAddress);
+        charge cuGLCtxCreate @2000(p_ctx: *mut CUcontext, flags: c_uint, device: CUdevice) by context::create;
+        charge cuGLCtxCreate_v2 @3020(p_ctx: *mut CUcontext, flags: c_uint, device: CUdevice) by context::create;
+        charge cuGreenCtxCreate @12040(ph_ctx: *mut CUgreenCtx, desc: CUdevResourceDesc, dev: CUdevice, flags: c_uint) by green::create;
+        charge cuVDPAUCtxCreate @3010(p_ctx: *mut CUcontext, flags: c_uint, device: CUdevice, vdp_device: VdpDevice, vdp_get_proc_address: *mut VdpGetProcAddress) by context::create_vdpau;
+        charge cuVDPAUCtxCreate_v2 @3020(p_ctx: *mut CUcontext, flags: c_uint, device: CUdevice, vdp_device: VdpDevice, vdp_get_proc_address: *mut VdpGetProcAddress) by context::create_vdpau;
     }
     context_current: "Decides which device a thread's next call is about" {
         watch cuCtxAttach @2000(pctx: *mut CUcontext, flags: c_uint);
-        watch cuCtxFromGreenCtx @12040(p_context: *mut CUcontext, h_ctx: CUgreenCtx);
+        watch cuCtxFromGreenCtx @12040(p_context: *mut CUcontext, h_ctx: CUgreenCtx) by green::as_context;
         watch cuCtxPopCurrent @2000(pctx: *mut CUcontext);
         watch cuCtxPopCurrent_v2 @4000(pctx: *mut CUcontext);
         watch cuCtxPushCurrent @2000(ctx: CUcontext);
@@ -33,10 +33,10 @@ macro_rules! rows_context {
         release cuDevicePrimaryCtxRelease_v2 @11000(dev: CUdevice) by context::primary_release;
         release cuDevicePrimaryCtxReset @7000(dev: CUdevice) by context::primary_reset;
         release cuDevicePrimaryCtxReset_v2 @11000(dev: CUdevice) by context::primary_reset;
-        release cuGreenCtxDestroy @12040(h_ctx: CUgreenCtx);
+        release cuGreenCtxDestroy @12040(h_ctx: CUgreenCtx) by green::destroy;
     }
     context_limit: "Heap, stack and printf buffer are backed by device memory" {
-        charge cuCtxSetLimit @3010(limit: c_uint, value: usize);
+        charge cuCtxSetLimit @3010(limit: c_uint, value: usize) by limits::set;
     }
     context_query: "Reads or tunes a context; takes no memory and submits no work" {
         pass cuCtxGetApiVersion @3020(ctx: CUcontext, version: *mut c_uint);

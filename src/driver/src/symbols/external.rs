@@ -5,10 +5,10 @@
 macro_rules! rows_external {
     ({ $next:ident $($files:ident)* } $then:tt $($rows:tt)*) => { $crate::$next! { { $($files)* } $then $($rows)*
     external_memory: "Memory that another interface made: known, never charged" {
-        watch cuDestroyExternalMemory @10000(ext_mem: CUexternalMemory);
+        watch cuDestroyExternalMemory @10000(ext_mem: CUexternalMemory) by sharing::external_destroy;
         watch cuExternalMemoryGetMappedBuffer @10000(dev_ptr: *mut CUdeviceptr, ext_mem: CUexternalMemory, buffer_desc: *const CUDA_EXTERNAL_MEMORY_BUFFER_DESC);
         watch cuExternalMemoryGetMappedMipmappedArray @10000(mipmap: *mut CUmipmappedArray, ext_mem: CUexternalMemory, mipmap_desc: *const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC);
-        watch cuImportExternalMemory @10000(ext_mem_out: *mut CUexternalMemory, mem_handle_desc: *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC);
+        watch cuImportExternalMemory @10000(ext_mem_out: *mut CUexternalMemory, mem_handle_desc: *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC) by sharing::external_import;
     }
     external_semaphore: "Synchronisation only" {
         pass cuDestroyExternalSemaphore @10000(ext_sem: CUexternalSemaphore);
@@ -19,10 +19,10 @@ macro_rules! rows_external {
         pass cuWaitExternalSemaphoresAsync_ptsz @10000(ext_sem_array: *const CUexternalSemaphore, params_array: *const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS, num_ext_sems: c_uint, stream: CUstream);
     }
     ipc_memory: "Memory of another process: the exporter holds the charge" {
-        watch cuIpcCloseMemHandle @4010(dptr: CUdeviceptr);
-        watch cuIpcGetMemHandle @4010(p_handle: *mut CUipcMemHandle, dptr: CUdeviceptr);
-        watch cuIpcOpenMemHandle @4010(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint);
-        watch cuIpcOpenMemHandle_v2 @11000(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint);
+        watch cuIpcCloseMemHandle @4010(dptr: CUdeviceptr) by sharing::ipc_close;
+        watch cuIpcGetMemHandle @4010(p_handle: *mut CUipcMemHandle, dptr: CUdeviceptr) by sharing::ipc_get;
+        watch cuIpcOpenMemHandle @4010(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint) by sharing::ipc_open;
+        watch cuIpcOpenMemHandle_v2 @11000(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint) by sharing::ipc_open;
     }
     ipc_event: "Events only" {
         pass cuIpcGetEventHandle @4010(p_handle: *mut CUipcEventHandle, event: CUevent);

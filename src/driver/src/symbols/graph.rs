@@ -10,7 +10,7 @@ macro_rules! rows_graph {
     }
     graph_memory: "Graph allocations: backed by the device when an executable is made, uploaded or run" {
         pass cuDeviceGetGraphMemAttribute @11040(device: CUdevice, attr: c_uint, value: *mut c_void);
-        release cuDeviceGraphMemTrim @11040(device: CUdevice);
+        release cuDeviceGraphMemTrim @11040(device: CUdevice) by graph::trim;
         pass cuDeviceSetGraphMemAttribute @11040(device: CUdevice, attr: c_uint, value: *mut c_void);
         watch cuGraphAddMemAllocNode @11040(ph_graph_node: *mut CUgraphNode, h_graph: CUgraph, dependencies: *const CUgraphNode, num_dependencies: usize, node_params: *mut CUDA_MEM_ALLOC_NODE_PARAMS);
         watch cuGraphAddMemFreeNode @11040(ph_graph_node: *mut CUgraphNode, h_graph: CUgraph, dependencies: *const CUgraphNode, num_dependencies: usize, dptr: CUdeviceptr);
@@ -18,12 +18,12 @@ macro_rules! rows_graph {
         watch cuGraphAddNode_v2 @12030(ph_graph_node: *mut CUgraphNode, h_graph: CUgraph, dependencies: *const CUgraphNode, dependency_data: *const CUgraphEdgeData, num_dependencies: usize, node_params: *mut CUgraphNodeParams);
         watch cuGraphAddNode_v3 @13040(ph_graph_node: *mut CUgraphNode, h_graph: CUgraph, dependencies: *const CUgraphNode, dependency_data: *const CUgraphEdgeData, num_dependencies: usize, node_params: *mut CUgraphNodeParams);
         watch cuGraphDestroy @10000(h_graph: CUgraph);
-        release cuGraphExecDestroy @10000(h_graph_exec: CUgraphExec);
-        charge cuGraphInstantiate @10000(ph_graph_exec: *mut CUgraphExec, h_graph: CUgraph, ph_error_node: *mut CUgraphNode, log_buffer: *mut c_char, buffer_size: usize);
-        charge cuGraphInstantiateWithFlags @11040(ph_graph_exec: *mut CUgraphExec, h_graph: CUgraph, flags: c_ulonglong);
-        charge cuGraphInstantiateWithParams @12000(ph_graph_exec: *mut CUgraphExec, h_graph: CUgraph, instantiate_params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS);
-        charge cuGraphInstantiateWithParams_ptsz @12000(ph_graph_exec: *mut CUgraphExec, h_graph: CUgraph, instantiate_params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS);
-        charge cuGraphInstantiate_v2 @11000(ph_graph_exec: *mut CUgraphExec, h_graph: CUgraph, ph_error_node: *mut CUgraphNode, log_buffer: *mut c_char, buffer_size: usize);
+        release cuGraphExecDestroy @10000(h_graph_exec: CUgraphExec) by graph::destroy;
+        charge cuGraphInstantiate @10000(ph_graph_exec: *mut CUgraphExec, h_graph: CUgraph, ph_error_node: *mut CUgraphNode, log_buffer: *mut c_char, buffer_size: usize) by graph::instantiate;
+        charge cuGraphInstantiateWithFlags @11040(ph_graph_exec: *mut CUgraphExec, h_graph: CUgraph, flags: c_ulonglong) by graph::instantiate_with_flags;
+        charge cuGraphInstantiateWithParams @12000(ph_graph_exec: *mut CUgraphExec, h_graph: CUgraph, instantiate_params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS) by graph::instantiate_with_params;
+        charge cuGraphInstantiateWithParams_ptsz @12000(ph_graph_exec: *mut CUgraphExec, h_graph: CUgraph, instantiate_params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS) by graph::instantiate_with_params;
+        charge cuGraphInstantiate_v2 @11000(ph_graph_exec: *mut CUgraphExec, h_graph: CUgraph, ph_error_node: *mut CUgraphNode, log_buffer: *mut c_char, buffer_size: usize) by graph::instantiate;
         pass cuGraphMemAllocNodeGetParams @11040(h_node: CUgraphNode, params_out: *mut CUDA_MEM_ALLOC_NODE_PARAMS);
         pass cuGraphMemFreeNodeGetParams @11040(h_node: CUgraphNode, dptr_out: *mut CUdeviceptr);
         watch cuGraphUpload @11010(h_graph: CUgraphExec, h_stream: CUstream);
@@ -42,8 +42,8 @@ macro_rules! rows_graph {
         watch cuGraphExecMemcpyNodeSetParams @10020(h_graph_exec: CUgraphExec, h_node: CUgraphNode, copy_params: *const CUDA_MEMCPY3D, ctx: CUcontext);
         watch cuGraphExecMemsetNodeSetParams @10020(h_graph_exec: CUgraphExec, h_node: CUgraphNode, memset_params: *const CUDA_MEMSET_NODE_PARAMS, ctx: CUcontext);
         watch cuGraphExecNodeSetParams @12020(h_graph_exec: CUgraphExec, h_node: CUgraphNode, node_params: *mut CUgraphNodeParams);
-        watch cuGraphExecUpdate @10020(h_graph_exec: CUgraphExec, h_graph: CUgraph, h_error_node_out: *mut CUgraphNode, update_result_out: *mut CUgraphExecUpdateResult);
-        watch cuGraphExecUpdate_v2 @12000(h_graph_exec: CUgraphExec, h_graph: CUgraph, result_info: *mut CUgraphExecUpdateResultInfo);
+        charge cuGraphExecUpdate @10020(h_graph_exec: CUgraphExec, h_graph: CUgraph, h_error_node_out: *mut CUgraphNode, update_result_out: *mut CUgraphExecUpdateResult) by graph::update;
+        charge cuGraphExecUpdate_v2 @12000(h_graph_exec: CUgraphExec, h_graph: CUgraph, result_info: *mut CUgraphExecUpdateResultInfo) by graph::update_v2;
         watch cuGraphNodeSetEnabled @11060(h_graph_exec: CUgraphExec, h_node: CUgraphNode, is_enabled: c_uint);
     }
     graph_build: "Builds or reads a graph; nothing runs, nothing is allocated" {

@@ -49,7 +49,7 @@ macro_rules! rows_nvml_slice {
         pass nvmlDeviceGetJpgUtilization(device: nvmlDevice_t, utilization: *mut c_uint, sampling_period_us: *mut c_uint);
         pass nvmlDeviceGetOfaUtilization(device: nvmlDevice_t, utilization: *mut c_uint, sampling_period_us: *mut c_uint);
         answer nvmlDeviceGetSamples(device: nvmlDevice_t, kind: c_uint, last_seen_time_stamp: c_ulonglong, sample_val_type: *mut c_uint, sample_count: *mut c_uint, samples: *mut nvmlSample_t);
-        answer nvmlDeviceGetUtilizationRates(device: nvmlDevice_t, utilization: *mut nvmlUtilization_t);
+        answer nvmlDeviceGetUtilizationRates(device: nvmlDevice_t, utilization: *mut nvmlUtilization_t) by use_rates::rates;
     }
     accounting: "Names processes and their peak memory: a program sees those of its own slice" {
         pass nvmlDeviceClearAccountingPids(device: nvmlDevice_t);

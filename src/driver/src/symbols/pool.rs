@@ -26,10 +26,10 @@ macro_rules! rows_pool {
         watch cuMemSetMemPool @13000(location: *mut CUmemLocation, kind: c_uint, pool: CUmemoryPool);
     }
     pool_share: "Shares pool memory between processes: the exporter holds the charge" {
-        watch cuMemPoolExportPointer @11020(share_data_out: *mut CUmemPoolPtrExportData, ptr: CUdeviceptr);
+        watch cuMemPoolExportPointer @11020(share_data_out: *mut CUmemPoolPtrExportData, ptr: CUdeviceptr) by sharing::pool_export_pointer;
         watch cuMemPoolExportToShareableHandle @11020(handle_out: *mut c_void, pool: CUmemoryPool, handle_type: c_uint, flags: c_ulonglong);
-        watch cuMemPoolImportFromShareableHandle @11020(pool_out: *mut CUmemoryPool, handle: *mut c_void, handle_type: c_uint, flags: c_ulonglong);
-        watch cuMemPoolImportPointer @11020(ptr_out: *mut CUdeviceptr, pool: CUmemoryPool, share_data: *mut CUmemPoolPtrExportData);
+        watch cuMemPoolImportFromShareableHandle @11020(pool_out: *mut CUmemoryPool, handle: *mut c_void, handle_type: c_uint, flags: c_ulonglong) by sharing::pool_import;
+        watch cuMemPoolImportPointer @11020(ptr_out: *mut CUdeviceptr, pool: CUmemoryPool, share_data: *mut CUmemPoolPtrExportData) by sharing::pool_import_pointer;
     }
     } };
 }

@@ -18,9 +18,9 @@ macro_rules! rows_vmm {
         release cuMemUnmap @10020(ptr: CUdeviceptr, size: usize) by vmm::unmap;
     }
     vmm_share: "Passes memory between processes: the exporter holds the charge" {
-        watch cuMemExportToShareableHandle @10020(shareable_handle: *mut c_void, handle: CUmemGenericAllocationHandle, handle_type: c_uint, flags: c_ulonglong);
+        watch cuMemExportToShareableHandle @10020(shareable_handle: *mut c_void, handle: CUmemGenericAllocationHandle, handle_type: c_uint, flags: c_ulonglong) by sharing::export;
         watch cuMemGetHandleForAddressRange @11070(handle: *mut c_void, dptr: CUdeviceptr, size: usize, handle_type: c_uint, flags: c_ulonglong);
-        watch cuMemImportFromShareableHandle @10020(handle: *mut CUmemGenericAllocationHandle, os_handle: *mut c_void, sh_handle_type: c_uint);
+        watch cuMemImportFromShareableHandle @10020(handle: *mut CUmemGenericAllocationHandle, os_handle: *mut c_void, sh_handle_type: c_uint) by sharing::import;
     }
     vmm_address: "Address space and access rights; no physical memory" {
         pass cuMemAddressFree @10020(ptr: CUdeviceptr, size: usize);
@@ -32,13 +32,13 @@ macro_rules! rows_vmm {
     }
     multicast: "Groups memory of several devices; binding takes no memory but may keep it alive" {
         pass cuMulticastAddDevice @12010(mc_handle: CUmemGenericAllocationHandle, dev: CUdevice);
-        watch cuMulticastBindAddr @12010(mc_handle: CUmemGenericAllocationHandle, mc_offset: usize, memptr: CUdeviceptr, size: usize, flags: c_ulonglong);
-        watch cuMulticastBindAddr_v2 @13010(mc_handle: CUmemGenericAllocationHandle, dev: CUdevice, mc_offset: usize, memptr: CUdeviceptr, size: usize, flags: c_ulonglong);
-        watch cuMulticastBindMem @12010(mc_handle: CUmemGenericAllocationHandle, mc_offset: usize, mem_handle: CUmemGenericAllocationHandle, mem_offset: usize, size: usize, flags: c_ulonglong);
-        watch cuMulticastBindMem_v2 @13010(mc_handle: CUmemGenericAllocationHandle, dev: CUdevice, mc_offset: usize, mem_handle: CUmemGenericAllocationHandle, mem_offset: usize, size: usize, flags: c_ulonglong);
-        watch cuMulticastCreate @12010(mc_handle: *mut CUmemGenericAllocationHandle, prop: *const CUmulticastObjectProp);
+        watch cuMulticastBindAddr @12010(mc_handle: CUmemGenericAllocationHandle, mc_offset: usize, memptr: CUdeviceptr, size: usize, flags: c_ulonglong) by multicast::bind_address;
+        watch cuMulticastBindAddr_v2 @13010(mc_handle: CUmemGenericAllocationHandle, dev: CUdevice, mc_offset: usize, memptr: CUdeviceptr, size: usize, flags: c_ulonglong) by multicast::bind_address_on;
+        watch cuMulticastBindMem @12010(mc_handle: CUmemGenericAllocationHandle, mc_offset: usize, mem_handle: CUmemGenericAllocationHandle, mem_offset: usize, size: usize, flags: c_ulonglong) by multicast::bind_memory;
+        watch cuMulticastBindMem_v2 @13010(mc_handle: CUmemGenericAllocationHandle, dev: CUdevice, mc_offset: usize, mem_handle: CUmemGenericAllocationHandle, mem_offset: usize, size: usize, flags: c_ulonglong) by multicast::bind_memory_on;
+        watch cuMulticastCreate @12010(mc_handle: *mut CUmemGenericAllocationHandle, prop: *const CUmulticastObjectProp) by multicast::create;
         pass cuMulticastGetGranularity @12010(granularity: *mut usize, prop: *const CUmulticastObjectProp, option: c_uint);
-        watch cuMulticastUnbind @12010(mc_handle: CUmemGenericAllocationHandle, dev: CUdevice, mc_offset: usize, size: usize);
+        release cuMulticastUnbind @12010(mc_handle: CUmemGenericAllocationHandle, dev: CUdevice, mc_offset: usize, size: usize) by multicast::unbind;
     }
     logical_endpoint: "Names memory for other nodes; binding takes no memory but may keep it alive" {
         pass cuLogicalEndpointAddDevice @13030(le_id: CUlogicalEndpointId, dev: CUdevice);

@@ -86,6 +86,24 @@ pub struct PoolProperties {
 
 const _: () = assert!(size_of::<PoolProperties>() == size_of::<CUmemPoolProps>());
 
+/// An allocation of a graph: `CUDA_MEM_ALLOC_NODE_PARAMS`, its enumerations as integers.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct AllocationNode {
+    /// Whose memory it is.
+    pub properties: PoolProperties,
+    /// Which other devices reach it.
+    pub access: *const c_void,
+    /// How many of these there are.
+    pub access_count: usize,
+    /// How many bytes it has.
+    pub bytes: usize,
+    /// Its address, which the driver chooses.
+    pub address: CUdeviceptr,
+}
+
+const _: () = assert!(size_of::<AllocationNode>() == size_of::<CUDA_MEM_ALLOC_NODE_PARAMS>());
+
 /// A frame of an EGL stream. Travels by value; never read by us.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]

@@ -13,5 +13,6 @@ mod abi;
 mod hostile;
 mod joining;
 mod life;
+mod lost;
 mod puppet;
 mod quota;

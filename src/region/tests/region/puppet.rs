@@ -157,6 +157,8 @@ fn obey() {
                 }
                 Err(error) => answer(&error.to_string()),
             },
+            "check" => answer(&format!("{:?}", at().0.check())),
+            "chroot" => answer(if change_root(words[1]) { "there" } else { "not allowed" }),
             "reserve" => {
                 let result = at().0.reserve(at().1, number(1)).map_err(|refusal| refusal.why);
                 answer(&format!("{result:?}"));
@@ -206,6 +208,14 @@ fn overlay(directory: &str) -> bool {
     let (kind, options) = (c"overlay".as_ptr(), options.as_ptr().cast());
     // SAFETY: all names end with a zero and outlive the call.
     alone && unsafe { libc::mount(kind, target.as_ptr(), kind, 0, options) } == 0
+}
+
+/// Makes an empty directory and has it for a root.
+fn change_root(path: &str) -> bool {
+    let name = std::ffi::CString::new(path).unwrap();
+    std::fs::create_dir(path).unwrap();
+    // SAFETY: the name ends with a zero.
+    unsafe { libc::chroot(name.as_ptr()) == 0 }
 }
 
 /// Forks a child that does nothing, ever. Its number.

@@ -217,7 +217,7 @@ fn made(
 /// Reserves on the device of the current context. Without one, the driver has its say.
 fn decide(slice: &'static Slice, wanted: Wanted) -> Decision<Due> {
     let place = driver::current_device().and_then(|device| slice.place(device));
-    let (Some(context), Some(place)) = (driver::current_context(), place) else { return Decision::Forward };
+    let (Some(context), Some(place)) = (slice.owner_of_current(), place) else { return Decision::Forward };
     let due = |charged| Due { slice, context, device: place.device, charged };
     match slice.arrays.requirement(place, wanted) {
         0 => Decision::Go(due(None)),

@@ -1,24 +1,40 @@
 //! Contexts: what does one take, and what lived in one that ends?
 
-use super::{Decision, around, charge, reserve};
+use super::around;
+use super::measured::{How, Plan, What, measured};
 use crate::arrays::Array;
 use crate::driver;
-use crate::footprint;
+use crate::graphs::Executable;
+use crate::holdings::{Holder, Holding};
 use crate::ledger::{Charge, Owner};
-use crate::notice;
-use crate::slice::{Place, Slice};
+use crate::measure::Making;
+use crate::pools::Pool;
+use crate::shared::Ending;
+use crate::slice::Slice;
 use core::ffi::{c_int, c_uint};
 use gpuslice_driver::Symbol;
 use gpuslice_driver::arguments::{read_in, write_out};
 use gpuslice_driver::functions as real;
 use gpuslice_driver::slot;
-use gpuslice_driver::types::{CUcontext, CUctxCreateParams, CUdevice, CUexecAffinityParam, Status, status};
-use gpuslice_policy::config::LogLevel;
-use gpuslice_policy::units::Bytes;
-use once_cell::race::OnceBool;
+use gpuslice_driver::types::{
+    CUcontext, CUctxCreateParams, CUdevice, CUexecAffinityParam, Status, VdpDevice, VdpGetProcAddress, status,
+};
+use std::sync::Arc;
 
-/// Charges that were taken out of the maps while the driver ends their context: of addresses and of arrays.
-type Taken = (Vec<(u64, Charge)>, Vec<(u64, Array)>);
+/// Charges that were taken out of the maps while the driver ends their context.
+#[derive(Default)]
+pub(super) struct Taken {
+    addresses: Vec<(u64, Charge)>,
+    arrays: Vec<(u64, Array)>,
+    executables: Vec<(usize, Executable)>,
+    holdings: Vec<Holding>,
+    /// What others use of it, and it of others.
+    shared: Vec<(u64, Ending)>,
+    /// The device whose primary context it is.
+    primary_of: Option<CUdevice>,
+    /// Pools, out of which the driver may take memory as it ends a context.
+    pools: Vec<Arc<Pool>>,
+}
 
 /// `cuCtxDestroy` in both forms.
 pub(crate) unsafe fn destroy(real: real::cuCtxDestroy_v2, context: CUcontext) -> Status {
@@ -50,7 +66,7 @@ pub(crate) unsafe fn detach(real: real::cuCtxDetach, context: CUcontext) -> Stat
 /// data centre, so that a quota is rather a little too wide than a program shut out.
 const ESTIMATE: u64 = 256 << 20;
 
-/// `cuCtxCreate` in its first two forms.
+/// `cuCtxCreate` in its first two forms, `cuGLCtxCreate` in both.
 pub(crate) unsafe fn create(
     real: real::cuCtxCreate_v2,
     output: *mut CUcontext,
@@ -118,10 +134,23 @@ pub(crate) unsafe fn primary_retain(
     )
 }
 
+/// `cuVDPAUCtxCreate` in both forms.
+pub(crate) unsafe fn create_vdpau(
+    real: real::cuVDPAUCtxCreate_v2,
+    output: *mut CUcontext,
+    flags: c_uint,
+    device: CUdevice,
+    vdp_device: VdpDevice,
+    vdp_get_proc_address: *mut VdpGetProcAddress,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(output, flags, device, vdp_device, vdp_get_proc_address) };
+    // SAFETY: the caller's output.
+    unsafe { created(output, device, || true, call, destroy_now) }
+}
+
 /// A call that makes a context: what it takes of the device is known only afterwards, so what contexts of the slice
 /// took before is reserved first. Where the rest does not fit, `undo` ends the context again.
-///
-/// The charge is recorded for the context's own handle, in the context: what ends the context gives it back.
 ///
 /// # Safety
 /// `output` is null or valid for reads and writes.
@@ -132,80 +161,26 @@ unsafe fn created(
     call: impl FnOnce() -> Status,
     undo: impl FnOnce(CUcontext),
 ) -> Status {
-    let decide = |slice: &'static Slice| {
+    let plan = |slice: &'static Slice| {
         let place = slice.place(device).filter(|place| slice.has_quota(place.device));
-        let Some(place) = place.filter(|_| is_new()) else { return Decision::Forward };
-        let likely = slice.context_bytes(place.device).unwrap_or(0);
-        let charged = slice.own(place.device);
-        let before = Before { slice, place, own: footprint::own(place), charged };
-        let reserved = reserve(slice, place.device, likely);
-        if matches!(reserved, Decision::Refuse(_)) {
-            say_refused(likely);
-        }
-        reserved.map(|reservation| (before, reservation))
+        let place = place.filter(|_| is_new())?;
+        let least = slice.context_bytes(place.device).unwrap_or(0);
+        Some(Plan { what: What::Context, how: How::Making(Making::read(slice, place), ESTIMATE), least })
     };
     // SAFETY: by the contract above.
     let old = unsafe { read_in(output) };
-    charge(decide, call, |(before, mut reservation), code| {
+    // SAFETY: by the contract above.
+    let made = |_| unsafe { read_in(output) }.map(|context: CUcontext| (Holder::Context, context.addr()));
+    measured(plan, call, made, || {
         // SAFETY: by the contract above.
-        let made = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS);
-        let Some(context) = made else { return code };
-        let took = before.took(reservation.bytes());
-        if reservation.settle(took) {
-            reservation.record(context.addr() as u64, context.addr());
-            return code;
+        if let Some(context) = unsafe { read_in(output) } {
+            undo(context);
         }
-        undo(context);
-        before.slice.count_refusal(before.place.device);
-        say_refused(took);
         if let Some(old) = old {
             // SAFETY: by the contract above.
             unsafe { write_out(output, old) };
         }
-        status::OUT_OF_MEMORY
     })
-}
-
-/// What was known before a context was made.
-struct Before {
-    slice: &'static Slice,
-    place: Place,
-    /// What NVML attributed to this process; none while it held nothing.
-    own: Option<u64>,
-    /// What this process was charged.
-    charged: u64,
-}
-
-impl Before {
-    /// What the context took: by how much NVML's figure grew. It tells the truth, and is remembered for the slice,
-    /// where nothing else of this process changed meanwhile; otherwise what was seen before does.
-    fn took(&self, reserved: u64) -> u64 {
-        let now = footprint::own(self.place);
-        let charged = self.slice.own(self.place.device).saturating_sub(reserved);
-        let known = self.slice.context_bytes(self.place.device);
-        // Not listed although there is a context: NVML knows the process by another number.
-        let Some(now) = now else { return known.unwrap_or(ESTIMATE) };
-        let more = charged.saturating_sub(self.charged);
-        let took = now.saturating_sub(self.own.unwrap_or(0)).saturating_sub(more);
-        if charged == self.charged {
-            self.slice.learn_context_bytes(self.place.device, took);
-            return took;
-        }
-        known.unwrap_or(took)
-    }
-}
-
-/// Says once that it was a context that did not fit: a status of out of memory would not tell.
-fn say_refused(bytes: u64) {
-    static SAID: OnceBool = OnceBool::new();
-    if SAID.set(true).is_err() {
-        return;
-    }
-    let bytes = Bytes::new(bytes);
-    let text = format_args!(
-        "gpuslice: a context on this device takes about {bytes}, and the quota has no room for one; raise GPU_MEM_LIMIT."
-    );
-    notice::say(LogLevel::Warn, &text);
 }
 
 fn destroy_now(context: CUcontext) {
@@ -251,32 +226,64 @@ pub(crate) unsafe fn primary_reset(real: real::cuDevicePrimaryCtxReset_v2, devic
     )
 }
 
-fn take(slice: &Slice, context: usize) -> Taken {
-    (slice.addresses.take_owned(Owner::Context(context)), slice.arrays.take_of(context))
+fn take(slice: &'static Slice, context: usize) -> Taken {
+    let addresses = slice.addresses.take_owned(Owner::Context(context));
+    Taken {
+        shared: slice.shared.take_of(context, addresses.iter().map(|(address, _)| *address)),
+        addresses,
+        arrays: slice.arrays.take_of(context),
+        executables: slice.graphs.take_of(context),
+        holdings: slice.holdings.take_of(context),
+        primary_of: None,
+        pools: releasing(slice),
+    }
 }
 
-fn take_primary(slice: &Slice, device: CUdevice) -> Taken {
+/// What lived in no context that is known: only pools may change.
+fn take_nothing(slice: &'static Slice) -> Taken {
+    Taken { pools: releasing(slice), ..Taken::default() }
+}
+
+fn releasing(slice: &'static Slice) -> Vec<Arc<Pool>> {
+    let pools = slice.pools.all();
+    pools.iter().for_each(|pool| pool.begin_release(slice));
+    pools
+}
+
+/// What lives in a device's primary context. The handle is not known before the program has it.
+pub(super) fn take_primary(slice: &'static Slice, device: CUdevice) -> Taken {
     let known = slice.primaries.lock().iter().find(|(_, of)| *of == device).map(|(context, _)| *context);
-    known.map_or_else(Taken::default, |context| take(slice, context))
+    known.map_or_else(
+        || take_nothing(slice),
+        |context| Taken { primary_of: Some(device), ..take(slice, context) },
+    )
 }
 
 /// Gives back what lived in a context that ended, or records it again where the context lives on.
-fn end(slice: &Slice, (addresses, arrays): Taken, ended: bool) {
+pub(super) fn end(slice: &'static Slice, taken: Taken, ended: bool) {
     if ended {
         slice.pools.distrust();
     }
-    for (handle, array) in arrays {
-        if ended {
-            array.end(slice);
-        } else {
+    taken.pools.iter().for_each(|pool| pool.end_release(slice));
+    slice.graphs.context_left(slice, taken.executables, ended);
+    if !ended {
+        for (handle, array) in taken.arrays {
             slice.arrays.put_back(handle, array);
         }
-    }
-    for (address, charge) in addresses {
-        if ended {
-            slice.refund(charge.device, charge.bytes);
-        } else {
+        for (address, ending) in taken.shared {
+            slice.shared.put_back(address, ending);
+        }
+        for (address, charge) in taken.addresses {
             slice.addresses.insert(address, charge);
         }
+        return slice.holdings.put_back(taken.holdings);
     }
+    if let Some(device) = taken.primary_of {
+        slice.holdings.forget_greens_of(device);
+    }
+    taken.arrays.into_iter().for_each(|(_, array)| array.end(slice));
+    // Before the bytes go back: an heir is charged first.
+    taken.shared.into_iter().for_each(|(_, ending)| ending.end(slice));
+    taken.addresses.into_iter().for_each(|(_, charge)| slice.refund(charge.device, charge.bytes));
+    taken.holdings.into_iter().for_each(|holding| holding.end(slice));
 }

@@ -10,8 +10,6 @@ use gpuslice_driver::types::{
     nvmlProcessUtilizationInfo_v1_t, nvmlProcessUtilizationSample_t, status,
 };
 
-/// The first version of a structure of 24 bytes: the only one there is of both lists that carry a version.
-pub(super) const VERSION_1: c_uint = 0x0100_0018;
 /// Entries for which there is room in the first question to the driver.
 const FIRST_ROOM: c_uint = 64;
 /// Entries for which there is room in the last one.
@@ -44,6 +42,8 @@ pub(super) trait Listed {
 
 /// An entry of a process list.
 pub(super) trait Form: Copy + Listed + Blank {
+    /// The entry with no more memory than this. "Not available" is more than anything.
+    fn at_most(self, bytes: u64) -> Self;
     /// What is said of a process that the driver does not name.
     fn of_ledger(pid: c_uint, held: u64) -> Self;
     /// The entry in these words; fields for which there are none are as for [`of_ledger`](Self::of_ledger).
@@ -94,6 +94,10 @@ impl Blank for Unknown {
 }
 
 impl Form for nvmlProcessInfo_v1_t {
+    fn at_most(self, bytes: u64) -> Self {
+        Self { used_gpu_memory: self.used_gpu_memory.min(bytes), ..self }
+    }
+
     fn of_ledger(pid: c_uint, held: u64) -> Self {
         Self { pid, used_gpu_memory: held }
     }
@@ -105,6 +109,10 @@ impl Form for nvmlProcessInfo_v1_t {
 }
 
 impl Form for nvmlProcessInfo_v2_t {
+    fn at_most(self, bytes: u64) -> Self {
+        Self { used_gpu_memory: self.used_gpu_memory.min(bytes), ..self }
+    }
+
     fn of_ledger(pid: c_uint, held: u64) -> Self {
         Self { pid, used_gpu_memory: held, ..Self::BLANK }
     }
@@ -117,6 +125,14 @@ impl Form for nvmlProcessInfo_v2_t {
 }
 
 impl Form for nvmlProcessDetail_v1_t {
+    fn at_most(self, bytes: u64) -> Self {
+        Self {
+            used_gpu_memory: self.used_gpu_memory.min(bytes),
+            used_gpu_cc_protected_memory: self.used_gpu_cc_protected_memory.min(bytes),
+            ..self
+        }
+    }
+
     fn of_ledger(pid: c_uint, held: u64) -> Self {
         Self { pid, used_gpu_memory: held, ..Self::BLANK }
     }

@@ -2,11 +2,10 @@
 
 use super::entries::Listed;
 use super::nvml;
-use crate::driver;
 use crate::guard::{Phase, phase};
 use crate::lifecycle::{self, Standing};
+use crate::management::{self, Part};
 use gpuslice_driver::types::nvmlDevice_t;
-use gpuslice_policy::config::parse_uuid_text;
 use gpuslice_region::{Monitor, ProcessView, Region, Uuid};
 use std::os::unix::fs::MetadataExt;
 
@@ -29,31 +28,45 @@ impl Members {
     /// Those of our slice; none where the device has no quota.
     pub(super) fn on(device: nvmlDevice_t) -> Option<Self> {
         let settings = lifecycle::settings()?;
-        // Of a quota it only matters that there is one, so the device's size does not.
-        nvml::quota(device, u64::MAX)?;
-        let uuid = Uuid(parse_uuid_text(&driver::nvml_uuid(device)?)?);
+        nvml::quota(device)?;
+        let parts = management::parts(device);
         if let Standing::Member(slice) = lifecycle::standing() {
-            return Some(Self::of(slice.region(), &uuid));
+            return Some(Self::of(slice.region(), &parts));
         }
         let monitor = Monitor::open(&settings.region, settings.trust).ok().flatten();
-        Some(monitor.map_or_else(Self::default, |monitor| Self::of(monitor.region(), &uuid)))
+        Some(monitor.map_or_else(Self::default, |monitor| Self::of(monitor.region(), &parts)))
     }
 
-    fn of(region: &Region, uuid: &Uuid) -> Self {
+    fn of(region: &Region, parts: &[Part]) -> Self {
         // An error means that the dead cannot be told now: they stay listed until they can.
         let _reaped = region.reap();
-        let (device, here) = (region.device(uuid), pid_namespace());
+        let here = pid_namespace();
+        let devices: Vec<_> = parts.iter().filter_map(|part| region.device(&Uuid(part.uuid))).collect();
+        let held = |process: &ProcessView| {
+            let words = devices.iter().filter_map(|device| process.held.get(device.index()));
+            words.fold(0_u64, |sum, held| sum.saturating_add(*held))
+        };
         let seen = |process: ProcessView| Seen {
             pid: process.pid,
             near: process.pid_namespace == here,
-            held: device.and_then(|device| process.held.get(device.index()).copied()).unwrap_or(0),
+            held: held(&process),
         };
         Self(region.processes().into_iter().map(seen).collect())
     }
 
     /// Whether a member has this number in our namespace.
     pub(super) fn has(&self, pid: u32) -> bool {
-        self.0.iter().any(|seen| seen.near && seen.pid == pid)
+        self.held(pid).is_some()
+    }
+
+    /// Whether the driver can name all of them to us.
+    pub(super) fn all_near(&self) -> bool {
+        self.0.iter().all(|seen| seen.near)
+    }
+
+    /// What the member with this number in our namespace holds.
+    pub(super) fn held(&self, pid: u32) -> Option<u64> {
+        self.0.iter().find(|seen| seen.near && seen.pid == pid).map(|seen| seen.held)
     }
 
     /// What of a list is about members.

@@ -3,6 +3,7 @@
 use super::{Decision, around, charge, reserve};
 use crate::driver;
 use crate::ledger::{Owner, Reservation};
+use crate::pools::Pools;
 use crate::slice::Slice;
 use core::ffi::c_uint;
 use gpuslice_driver::Symbol;
@@ -10,7 +11,7 @@ use gpuslice_driver::arguments::{read_in, write_out};
 use gpuslice_driver::functions as real;
 use gpuslice_driver::slot;
 use gpuslice_driver::types::{CUdeviceptr, CUdeviceptr_v1, Status, status};
-use gpuslice_policy::holes::FreeFor;
+use gpuslice_policy::pool::holes::FreeFor;
 
 /// What the driver rounds a row of pitched memory up to, at most: `CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT` of every
 /// GPU so far. Only a first guess; the pitch that the driver returns is what counts.
@@ -60,7 +61,7 @@ fn linear(bytes: u64, call: impl FnOnce() -> Status, address: impl FnOnce() -> O
 /// Reserves on the device of the current context. Without one, and for nothing at all, the driver has its say.
 pub(super) fn reserve_here(slice: &'static Slice, bytes: u64) -> Decision<(Reservation, usize)> {
     let place = driver::current_device().and_then(|device| slice.place(device));
-    let (Some(context), Some(place)) = (driver::current_context(), place) else { return Decision::Forward };
+    let (Some(context), Some(place)) = (slice.owner_of_current(), place) else { return Decision::Forward };
     if bytes == 0 {
         return Decision::Forward;
     }
@@ -196,21 +197,29 @@ pub(crate) unsafe fn free_v1(real: real::cuMemFree, address: CUdeviceptr_v1) -> 
 /// it is free now, should it belong to a pool.
 pub(super) fn freed(address: u64, free: impl FnOnce() -> FreeFor, call: impl FnOnce() -> Status) -> Status {
     let take = |slice: &'static Slice| {
-        let charge = slice.addresses.take(address)?;
-        let Owner::Pool(pool) = charge.owner else { return Some((charge, FreeFor::All)) };
-        slice.pools.freeing(pool, charge.bytes);
-        Some((charge, free()))
+        // In a box: it is large and hardly ever there, and every free would carry it around.
+        let ending = slice.shared.any().then(|| Box::new(slice.shared.take(address)));
+        let Some(charge) = slice.addresses.take(address) else { return (ending, None) };
+        let Owner::Pool(pool) = charge.owner else { return (ending, Some((charge, None))) };
+        let block = slice.pools.leave(slice, pool, address, charge.bytes);
+        (ending, Some((charge, Some((block, free())))))
     };
-    around(take, call, |slice, taken, code| {
-        let Some((charge, free)) = taken else { return };
-        match charge.owner {
-            Owner::Pool(pool) if code != status::SUCCESS => {
-                slice.pools.kept(pool, charge.bytes);
-                slice.addresses.insert(address, charge);
-            }
-            Owner::Context(_) if code != status::SUCCESS => slice.addresses.insert(address, charge),
-            Owner::Context(_) => slice.refund(charge.device, charge.bytes),
-            Owner::Pool(pool) => slice.pools.freed(slice, pool, address, charge.bytes, free),
+    around(take, call, |slice, (ending, taken), code| {
+        let is_freed = code == status::SUCCESS;
+        match ending {
+            Some(ending) if is_freed => ending.end(slice),
+            Some(ending) => slice.shared.put_back(address, *ending),
+            None => {}
+        }
+        let Some((charge, block)) = taken else { return };
+        match block {
+            Some((block, free)) if is_freed => slice.pools.left(slice, block, free),
+            Some((block, _)) => Pools::stay(slice, block),
+            None if is_freed => slice.refund(charge.device, charge.bytes),
+            None => {}
+        }
+        if !is_freed {
+            slice.addresses.insert(address, charge);
         }
     })
 }

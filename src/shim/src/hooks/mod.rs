@@ -7,22 +7,34 @@
 pub(crate) mod array;
 pub(crate) mod context;
 mod entries;
+pub(crate) mod graph;
+pub(crate) mod green;
+mod image;
+pub(crate) mod limits;
 pub(crate) mod lookup;
+mod measured;
 mod members;
 pub(crate) mod memory;
+pub(crate) mod module;
+pub(crate) mod multicast;
 pub(crate) mod nvml;
 pub(crate) mod pool;
 pub(crate) mod process_use;
 pub(crate) mod processes;
 pub(crate) mod report;
+pub(crate) mod sharing;
 pub(crate) mod start;
 pub(crate) mod sync;
+pub(crate) mod use_rates;
+mod versioned;
 pub(crate) mod vmm;
 
 use crate::guard::{Phase, phase, quietly};
 use crate::ledger::Reservation;
 use crate::lifecycle::{self, Standing};
+use crate::measure;
 use crate::slice::Slice;
+use core::mem::ManuallyDrop;
 use gpuslice_driver::types::{Status, status};
 use gpuslice_region::Device;
 
@@ -58,30 +70,36 @@ fn charge<T>(
         Standing::Refused => return status::NOT_PERMITTED,
         Standing::Member(slice) => slice,
     };
+    let _flight = slice.flights.begin();
     let reserved = match phase(|| decide(slice)) {
         Phase::Nested | Phase::Done(Decision::Forward) => return call(),
         // A limit that cannot be enforced refuses, whatever the reason.
         Phase::Broken => return status::OUT_OF_MEMORY,
         Phase::Done(Decision::Refuse(code)) => return code,
-        Phase::Done(Decision::Go(reserved)) => reserved,
+        // What unwinds out of the driver leaves nobody to say what it took: then it stays charged.
+        Phase::Done(Decision::Go(reserved)) => ManuallyDrop::new(reserved),
     };
     let code = call();
-    quietly(|| settle(reserved, code), code)
+    quietly(|| settle(ManuallyDrop::into_inner(reserved), code), code)
 }
 
 /// Reserves for a call, or refuses it with the status that an allocator's retry logic waits for.
 ///
-/// Before a refusal the pools of this process are brought up to date: the driver may have taken memory out of one at
-/// a call that nobody watches.
+/// Before a refusal room is made.
 fn reserve(slice: &'static Slice, device: Device, bytes: u64) -> Decision<Reservation> {
-    let again = || {
-        if !slice.pools.any() {
-            return None;
-        }
-        slice.pools.reconcile_all(slice);
-        slice.reserve(device, bytes)
-    };
+    let again = || if make_room(slice, device) { slice.reserve(device, bytes) } else { None };
     slice.reserve(device, bytes).or_else(again).map_or_else(|| refuse(slice, device), Decision::Go)
+}
+
+/// Before something is refused: the pools of this process are brought up to date (the driver may have taken memory
+/// out of one at a call that nobody watches), and what was charged for want of a still moment to measure it; and what
+/// ended graphs have left in theirs is given back. False: nothing can have changed.
+pub(crate) fn make_room(slice: &'static Slice, device: Device) -> bool {
+    let settled = measure::settle(slice, device, 1);
+    let graphs = slice.graphs.reclaim(slice, device);
+    let pools = slice.pools.any();
+    slice.pools.reconcile_all(slice);
+    settled || graphs || pools
 }
 
 /// The answer to a request that does not fit.
@@ -98,6 +116,7 @@ fn around<T>(
     after: impl FnOnce(&'static Slice, T, Status),
 ) -> Status {
     let Standing::Member(slice) = lifecycle::standing() else { return call() };
+    let _flight = slice.flights.begin();
     let Phase::Done(taken) = phase(|| before(slice)) else { return call() };
     let code = call();
     quietly(|| after(slice, taken, code), ());

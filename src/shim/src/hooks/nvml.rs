@@ -2,14 +2,14 @@
 //!
 //! A program that only watches takes no place in the slice: it reads the region.
 
-use crate::driver;
 use crate::guard::quietly;
 use crate::lifecycle::{self, Settings, Standing};
+use crate::management::{self, Part};
 use crate::slice::Quota;
 use gpuslice_driver::arguments::{read_in, write_out};
 use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{Status, nvmlDevice_t, nvmlMemory_t, nvmlMemory_v2_t, status};
-use gpuslice_policy::config::{DeviceIdentity, parse_uuid_text};
+use gpuslice_policy::config::DeviceIdentity;
 use gpuslice_policy::units::Bytes;
 use gpuslice_region::{Monitor, Uuid};
 
@@ -80,50 +80,62 @@ unsafe fn show<T: Figures>(code: Status, device: nvmlDevice_t, memory: *mut T) {
     }
     // SAFETY: by the contract above.
     let Some(figures) = (unsafe { read_in(memory) }) else { return };
-    if let Some(quota) = quietly(|| quota(device, figures.total()), None) {
+    if let Some(quota) = quietly(|| quota(device), None) {
         let shown = figures.of_slice(quota.total.min(figures.total()), quota.left);
         // SAFETY: by the contract above.
         unsafe { write_out(memory, shown) };
     }
 }
 
-/// What the slice has and holds of a device; none where it has no quota.
-pub(super) fn quota(device: nvmlDevice_t, total: u64) -> Option<Quota> {
+/// What the slice has and holds of a device; none where it has no quota. Of a GPU that is divided: of all its instances
+/// together.
+pub(super) fn quota(device: nvmlDevice_t) -> Option<Quota> {
     let settings = lifecycle::settings()?;
-    let uuid = parse_uuid_text(&driver::nvml_uuid(device)?)?;
-    if let Standing::Member(slice) = lifecycle::standing()
-        && let Some(place) = slice.place_of(&uuid)
-    {
-        slice.pools.reconcile_all(slice);
-        return slice.quota(place);
-    }
-    watched(settings, &uuid).or_else(|| configured(settings, device, uuid, total))
+    let parts = management::parts(device);
+    let quotas = parts.iter().filter_map(|part| of_part(settings, *part));
+    quotas.reduce(|sum, quota| Quota {
+        total: sum.total.saturating_add(quota.total),
+        left: sum.left.saturating_add(quota.left),
+    })
 }
 
-/// From the region, where the slice lives and has the device.
-fn watched(settings: &Settings, uuid: &[u8; 16]) -> Option<Quota> {
+fn of_part(settings: &Settings, part: Part) -> Option<Quota> {
+    let standing = lifecycle::standing();
+    if let Standing::Member(slice) = standing
+        && let Some(place) = slice.place_of(&part.uuid)
+    {
+        slice.pools.reconcile_all(slice);
+        // The dead hold nothing from the instant on at which they can be told.
+        let _reaped = slice.region().reap();
+        return slice.quota(place);
+    }
+    let number = || match standing {
+        // CUDA has shown its devices, and this is none of them.
+        Standing::Member(_) => None,
+        Standing::Free | Standing::Refused => management::ordinal(&part.uuid, &settings.config),
+    };
+    watched(settings, &part.uuid).unwrap_or_else(|| configured(settings, part, number()))
+}
+
+/// From the region, where the slice lives and has the device: what it has, or that it has no quota.
+fn watched(settings: &Settings, uuid: &[u8; 16]) -> Option<Option<Quota>> {
     let monitor = Monitor::open(&settings.region, settings.trust).ok()??;
     let region = monitor.region();
-    let known = region.device(&Uuid(*uuid))?;
-    let limit = region.limits(known).memory?;
     // What the dead held is free; an error means that they cannot be told now, and the figure stays low.
     let _reaped = region.reap();
-    Some(Quota { total: limit, left: limit.saturating_sub(region.held(known)) })
+    if region.processes().is_empty() {
+        // Whoever comes next makes it anew.
+        return None;
+    }
+    let known = region.device(&Uuid(*uuid))?;
+    let quota = |limit: u64| Quota { total: limit, left: limit.saturating_sub(region.held(known)) };
+    Some(region.limits(known).memory.map(quota))
 }
 
 /// From the settings, where nobody of the slice has used the device yet.
-fn configured(settings: &Settings, device: nvmlDevice_t, uuid: [u8; 16], total: u64) -> Option<Quota> {
-    let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
-    let ordinal = driver::nvml_index(device).and_then(|index| ordinal(index, visible.as_deref()));
-    let identity = DeviceIdentity { ordinal, uuid, total: Bytes::new(total) };
-    let limit = settings.config.limits_for(identity).memory?.get();
+fn configured(settings: &Settings, part: Part, ordinal: Option<u32>) -> Option<Quota> {
+    let total = Bytes::new(management::total(part.handle)?);
+    let limits = settings.config.limits_for(DeviceIdentity { ordinal, uuid: part.uuid, total });
+    let limit = limits.memory?.get();
     Some(Quota { total: limit, left: limit })
-}
-
-/// CUDA's number of a device from NVML's, as far as it can be told without CUDA: both count in the order of the
-/// bus where `CUDA_DEVICE_ORDER` says so, and on machines with equal devices.
-fn ordinal(index: u32, visible: Option<&str>) -> Option<u32> {
-    let Some(list) = visible else { return Some(index) };
-    let place = list.split(',').position(|entry| entry.trim().parse() == Ok(index))?;
-    u32::try_from(place).ok()
 }

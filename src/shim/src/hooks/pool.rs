@@ -11,7 +11,7 @@ use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{
     CUdeviceptr, CUmemPoolProps, CUmemoryPool, CUstream, PoolProperties, Status, status,
 };
-use gpuslice_policy::holes::FreeFor;
+use gpuslice_policy::pool::holes::FreeFor;
 use std::sync::Arc;
 
 /// Which stream stands for the default one.
@@ -110,6 +110,16 @@ fn order_of((stream, default): (CUstream, DefaultStream)) -> usize {
     }
 }
 
+/// The stream of a call by a handle that means the same in every form.
+fn shown((stream, default): (CUstream, DefaultStream)) -> CUstream {
+    /// `CU_STREAM_PER_THREAD`.
+    const PER_THREAD: usize = 2;
+    match (stream.addr(), default) {
+        (0, DefaultStream::PerThread) => core::ptr::without_provenance_mut(PER_THREAD),
+        _ => stream,
+    }
+}
+
 /// Where an allocation comes from.
 enum Source {
     /// A pool whose memory is a device's.
@@ -136,7 +146,8 @@ fn allocate(
     address: impl FnOnce() -> Option<u64>,
 ) -> Status {
     let decide = |slice: &'static Slice| {
-        if bytes == 0 {
+        // While a stream captures, the call adds a node to a graph: the memory is the graph's, and no pool's.
+        if bytes == 0 || driver::is_capturing(shown(order)) {
             return Decision::Forward;
         }
         let pool = match source(slice) {
@@ -147,8 +158,6 @@ fn allocate(
         let device = pool.device;
         match Flight::begin(slice, pool, bytes, order_of(order)) {
             Some(flight) => Decision::Go(Payment::Pool(flight)),
-            // While a stream captures, the call only adds a node to a graph.
-            None if driver::is_capturing(order.0) => Decision::Forward,
             None => refuse(slice, device),
         }
     };
@@ -257,13 +266,18 @@ pub(crate) unsafe fn destroy(real: real::cuMemPoolDestroy, pool: CUmemoryPool) -
 pub(crate) unsafe fn trim(real: real::cuMemPoolTrimTo, pool: CUmemoryPool, keep: usize) -> Status {
     // SAFETY: the caller's own arguments.
     let call = || unsafe { real(pool, keep) };
-    around(
-        |slice| slice.pools.find(pool.addr()),
-        call,
-        |slice, pool, _| {
-            if let Some(pool) = pool {
-                pool.reconcile(slice, 0);
-            }
-        },
-    )
+    releasing(|slice| slice.pools.find(pool.addr()).into_iter().collect(), call)
+}
+
+/// A call in which the driver may take memory out of pools.
+pub(super) fn releasing(
+    pools: impl FnOnce(&'static Slice) -> Vec<Arc<Pool>>,
+    call: impl FnOnce() -> Status,
+) -> Status {
+    let begin = |slice: &'static Slice| {
+        let pools = pools(slice);
+        pools.iter().for_each(|pool| pool.begin_release(slice));
+        pools
+    };
+    around(begin, call, |slice, pools, _| pools.iter().for_each(|pool| pool.end_release(slice)))
 }

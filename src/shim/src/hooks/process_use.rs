@@ -1,7 +1,8 @@
 //! What does NVML tell of what each process did on a device that has a quota? Only what members of the slice did.
 
-use super::entries::{Listed, VERSION_1, ask, deliver};
+use super::entries::{Listed, ask, deliver};
 use super::members::{Members, members};
+use super::versioned::{Opened, Versioned, ask_all, open};
 use crate::guard::quietly;
 use gpuslice_driver::arguments::{read_in, write_out};
 use gpuslice_driver::functions as real;
@@ -36,35 +37,18 @@ pub(crate) unsafe fn utilization_list(
     device: nvmlDevice_t,
     list: *mut nvmlProcessesUtilizationInfo_t,
 ) -> Status {
-    // SAFETY: the caller's own arguments; every version begins with its number.
-    let head = members(device).zip(unsafe { read_in(list.cast::<c_uint>()) });
-    let Some((members, version)) = head else {
-        // SAFETY: the caller's own arguments.
-        return unsafe { real(device, list) };
-    };
-    // SAFETY: the caller's own arguments, of the version that has these fields.
-    let Some(asked) = (unsafe { read_in(list) }).filter(|_| version == VERSION_1) else {
-        return status::NVML_ARGUMENT_VERSION_MISMATCH;
-    };
-    if asked.proc_util_array.is_null() || asked.process_samples_count == 0 {
-        // SAFETY: the caller's own arguments. Room for the samples of all is room enough for the slice's.
-        return unsafe { real(device, list) };
-    }
-    let answer = ask(|count, samples| {
-        // SAFETY: our own count.
-        let process_samples_count = unsafe { read_in(count) }.unwrap_or(0);
-        let mut ours =
-            nvmlProcessesUtilizationInfo_t { process_samples_count, proc_util_array: samples, ..asked };
-        // SAFETY: a list of the version that it says, with room for as many entries as it says.
-        let code = unsafe { real(device, &raw mut ours) };
-        // SAFETY: our own count.
-        unsafe { write_out(count, ours.process_samples_count) };
-        code
-    });
-    // SAFETY: the field of the caller's list.
-    let place = unsafe { &raw mut (*list).process_samples_count };
     // SAFETY: the caller's own arguments.
-    unsafe { deliver_samples(&members, answer, place, asked.proc_util_array) }
+    let (members, asked) = match unsafe { open(device, list) } {
+        Opened::Slice(members, asked) if !asked.room().is_null() && asked.count() > 0 => (members, asked),
+        Opened::Refused(code) => return code,
+        // SAFETY: the caller's own arguments. Room for the samples of all is room enough for the slice's.
+        Opened::Slice(..) | Opened::Driver => return unsafe { real(device, list) },
+    };
+    let answer = ask_all(real, device, asked);
+    // SAFETY: the caller's list, of the version that has this field.
+    let place = unsafe { Versioned::place_of_count(list) };
+    // SAFETY: the caller's own arguments.
+    unsafe { deliver_samples(&members, answer, place, asked.room()) }
 }
 
 /// `nvmlDeviceGetAccountingPids`.

@@ -5,20 +5,20 @@
 //! process number is that of a member in our process-number namespace. Members that the driver cannot name to us are
 //! listed with what the region says that they hold.
 
-use super::entries::{self, Form, Unknown, VERSION_1, ask, deliver};
+use super::entries::{self, Form, Unknown, ask, deliver};
 use super::members::{Members, members};
+use super::versioned::{Opened, Versioned, ask_all, open};
 use crate::guard::quietly;
-use gpuslice_driver::arguments::{read_in, write_out};
 use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{
     Status, c_uint, nvmlDevice_t, nvmlProcessDetail_v1_t, nvmlProcessDetailList_t, nvmlProcessInfo_t,
-    nvmlProcessInfo_v1_t, nvmlProcessInfo_v2_t, status,
+    nvmlProcessInfo_v1_t, nvmlProcessInfo_v2_t,
 };
 
 /// Modes of a list with details in which compute processes are listed.
 const MODES_WITH_COMPUTE: [c_uint; 2] = [0, 3];
 /// The functions that list processes.
-type List<T> = unsafe extern "C" fn(nvmlDevice_t, *mut c_uint, *mut T) -> Status;
+type List<T> = unsafe extern "C-unwind" fn(nvmlDevice_t, *mut c_uint, *mut T) -> Status;
 
 /// Which members are listed that the driver does not name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,36 +101,23 @@ pub(crate) unsafe fn details(
     device: nvmlDevice_t,
     list: *mut nvmlProcessDetailList_t,
 ) -> Status {
-    // SAFETY: the caller's own arguments; every version begins with its number.
-    let head = members(device).zip(unsafe { read_in(list.cast::<c_uint>()) });
-    let Some((members, version)) = head else {
+    // SAFETY: the caller's own arguments.
+    let (members, asked) = match unsafe { open(device, list) } {
+        Opened::Slice(members, asked) => (members, asked),
+        Opened::Refused(code) => return code,
         // SAFETY: the caller's own arguments.
-        return unsafe { real(device, list) };
-    };
-    // SAFETY: the caller's own arguments, of the version that has these fields.
-    let Some(asked) = (unsafe { read_in(list) }).filter(|_| version == VERSION_1) else {
-        return status::NVML_ARGUMENT_VERSION_MISMATCH;
+        Opened::Driver => return unsafe { real(device, list) },
     };
     let unnamed = if MODES_WITH_COMPUTE.contains(&asked.mode) { Unnamed::Shown } else { Unnamed::Left };
-    let answer = ask(|count, entries| {
-        // SAFETY: our own count.
-        let num_proc_array_entries = unsafe { read_in(count) }.unwrap_or(0);
-        let mut ours = nvmlProcessDetailList_t { num_proc_array_entries, proc_array: entries, ..asked };
-        // SAFETY: a list of the version that it says, with room for as many entries as it says.
-        let code = unsafe { real(device, &raw mut ours) };
-        // SAFETY: our own count.
-        unsafe { write_out(count, ours.num_proc_array_entries) };
-        code
-    });
-    let (entries, count) = match answer {
+    let (entries, count) = match ask_all(real, device, asked) {
         Ok(answer) => answer,
         Err(code) => return code,
     };
     let shown = quietly(|| show(&members, entries.into_iter().take(count), unnamed), Vec::new());
-    // SAFETY: the field of the caller's list.
-    let place = unsafe { &raw mut (*list).num_proc_array_entries };
+    // SAFETY: the caller's list, of the version that has this field.
+    let place = unsafe { Versioned::place_of_count(list) };
     // SAFETY: the caller's own arguments.
-    unsafe { deliver(&shown, place, asked.proc_array) }
+    unsafe { deliver(&shown, place, asked.room()) }
 }
 
 /// A list of a form that drivers agree on.
@@ -210,9 +197,11 @@ impl Untold<'_> {
     }
 }
 
-/// What a list says of the slice.
+/// What a list says of the slice: together no more than what NVML shows as used.
 fn show<T: Form>(members: &Members, entries: impl Iterator<Item = T>, unnamed: Unnamed) -> Vec<T> {
-    let mut shown = members.own(entries);
+    // No more than the ledger says: what the driver uses beyond that is not in the device's figures either.
+    let own = entries.filter_map(|entry| Some(entry.at_most(members.held(entry.pid())?)));
+    let mut shown: Vec<T> = own.collect();
     if unnamed == Unnamed::Shown {
         let rest = members.unnamed(shown.is_empty());
         shown.extend(rest.map(|(pid, held)| T::of_ledger(pid, held)));

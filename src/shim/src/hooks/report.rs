@@ -8,6 +8,7 @@ use core::ffi::{c_int, c_uint};
 use gpuslice_driver::arguments::{read_in, write_out};
 use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{CUdevice, Status, status};
+use gpuslice_driver::{Symbol, slot};
 
 /// `cuMemGetInfo_v2`.
 pub(crate) unsafe fn mem_info(real: real::cuMemGetInfo_v2, free: *mut usize, total: *mut usize) -> Status {
@@ -27,10 +28,11 @@ pub(crate) unsafe fn mem_info_v1(real: real::cuMemGetInfo, free: *mut c_uint, to
     // SAFETY: the caller's own arguments.
     let code = unsafe { real(free, total) };
     if let Some(quota) = quietly(|| current(code), None) {
+        let really_free = quietly(really_free, None).unwrap_or(quota.left);
         // SAFETY: the caller's outputs, which the driver accepted.
-        unsafe { lower(free, quota.left) };
+        unsafe { put_short(free, quota.left.min(really_free)) };
         // SAFETY: as above.
-        unsafe { lower(total, quota.total) };
+        unsafe { put_short(total, quota.total) };
     }
     code
 }
@@ -52,9 +54,18 @@ pub(crate) unsafe fn total_v1(real: real::cuDeviceTotalMem, bytes: *mut c_uint, 
     let code = unsafe { real(bytes, device) };
     if let Some(quota) = quietly(|| of(code, device), None) {
         // SAFETY: the caller's output, which the driver accepted.
-        unsafe { lower(bytes, quota.total) };
+        unsafe { put_short(bytes, quota.total) };
     }
     code
+}
+
+/// Bytes that the current context's device has left, whoever holds the others.
+fn really_free() -> Option<u64> {
+    let function = slot::real::<real::cuMemGetInfo_v2>(Symbol::cuMemGetInfo_v2)?;
+    let (mut free, mut total) = (0, 0);
+    // SAFETY: both outputs are valid for writes.
+    let code = unsafe { function(&raw mut free, &raw mut total) };
+    (code == status::SUCCESS).then(|| u64::try_from(free).ok()).flatten()
 }
 
 /// The quota of the current context's device.
@@ -68,6 +79,8 @@ fn of(code: Status, device: c_int) -> Option<Quota> {
         return None;
     }
     slice.pools.reconcile_all(slice);
+    // The dead hold nothing from the instant on at which they can be told.
+    let _reaped = slice.region().reap();
     slice.quota(slice.place(device)?)
 }
 
@@ -75,13 +88,23 @@ fn of(code: Status, device: c_int) -> Option<Quota> {
 ///
 /// # Safety
 /// `output` is null or valid for reads and writes.
-unsafe fn lower<T: Copy + TryInto<u64> + TryFrom<u64>>(output: *mut T, bound: u64) {
+unsafe fn lower(output: *mut usize, bound: u64) {
     // SAFETY: by the contract above.
-    let Some(value) = unsafe { read_in(output) }.and_then(|value| value.try_into().ok()) else { return };
-    if bound < value
-        && let Ok(bound) = T::try_from(bound)
+    let Some(value) = (unsafe { read_in(output) }) else { return };
+    if let Ok(bound) = usize::try_from(bound)
+        && bound < value
     {
         // SAFETY: by the contract above.
         unsafe { write_out(output, bound) };
     }
+}
+
+/// Writes a size to an output of 32 bits, or the largest there is. Not by what the driver wrote there, which may
+/// be the lower bits of a size that does not fit.
+///
+/// # Safety
+/// `output` is null or valid for writes.
+unsafe fn put_short(output: *mut c_uint, bytes: u64) {
+    // SAFETY: by the contract above.
+    unsafe { write_out(output, c_uint::try_from(bytes).unwrap_or(c_uint::MAX)) };
 }

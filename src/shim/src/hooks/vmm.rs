@@ -5,6 +5,8 @@
 
 use super::{Decision, around, charge, reserve};
 use crate::ledger::Reservation;
+pub(crate) use crate::physical::Number;
+use crate::physical::{Piece, Tables};
 use crate::slice::Slice;
 use core::ffi::{c_int, c_void};
 use gpuslice_driver::arguments::read_in;
@@ -13,68 +15,77 @@ use gpuslice_driver::types::{
     AllocationProperties, CUdeviceptr, CUmemAllocationProp, CUmemGenericAllocationHandle, CUmemLocation,
     Status, status,
 };
-use gpuslice_region::Device;
-use std::collections::{BTreeMap, HashMap};
+use gpuslice_region::Use;
 
 /// `CU_MEM_LOCATION_TYPE_DEVICE`.
 const ON_DEVICE: u32 = 1;
 /// `CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN`: a part of a device, whose number is the low byte.
 const ON_PART_OF_DEVICE: u32 = 6;
 
-/// Our number for a piece of physical memory: the driver may use a handle's value again while the memory that it
-/// named is still mapped.
-pub(crate) type Number = u64;
-
-/// A piece of physical memory.
-#[derive(Debug, Clone, Copy)]
-struct Piece {
-    device: Device,
-    bytes: u64,
-    handles: u64,
-    mappings: u64,
+/// What is known of an import before the driver is asked.
+pub(super) enum Incoming {
+    /// Memory that this process has already: one handle more.
+    Known(Number),
+    /// Memory that somebody of the slice pays for.
+    Borrowed(u64, Use),
+    /// Anything else.
+    Foreign,
 }
 
-/// All physical memory that this process was charged for.
-#[derive(Debug, Default)]
-pub(crate) struct Tables {
-    next: Number,
-    pieces: HashMap<Number, Piece>,
-    handles: HashMap<CUmemGenericAllocationHandle, Number>,
-    /// By address: size and piece.
-    mappings: BTreeMap<CUdeviceptr, (u64, Number)>,
-}
-
-impl Tables {
-    fn add(&mut self, handle: CUmemGenericAllocationHandle, device: Device, bytes: u64) {
-        self.next = self.next.wrapping_add(1);
-        self.pieces.insert(self.next, Piece { device, bytes, handles: 1, mappings: 0 });
-        self.handles.insert(handle, self.next);
+impl Incoming {
+    pub(super) fn expect(slice: &Slice, key: Option<u64>) -> Self {
+        let Some(key) = key else { return Self::Foreign };
+        let mut tables = slice.physical.lock();
+        if let Some(number) = tables.by_key(key) {
+            tables.retain(number);
+            return Self::Known(number);
+        }
+        drop(tables);
+        slice.borrow(key).map_or(Self::Foreign, |used| Self::Borrowed(key, used))
     }
 
-    fn change(&mut self, number: Number, change: impl FnOnce(&mut Piece)) {
-        if let Some(piece) = self.pieces.get_mut(&number) {
-            change(piece);
+    /// The driver gave a handle of it.
+    pub(super) fn arrive(self, slice: &Slice, handle: CUmemGenericAllocationHandle) {
+        if let Self::Borrowed(_, used) = &self {
+            slice.settle_use(used);
+        }
+        let mut tables = slice.physical.lock();
+        match self {
+            Self::Known(number) => tables.note(handle, number),
+            Self::Borrowed(key, used) => {
+                // Another thread may have imported the same meanwhile.
+                if let Some(number) = tables.by_key(key) {
+                    tables.retain(number);
+                    tables.note(handle, number);
+                    drop(tables);
+                    slice.end_use(used, true);
+                } else {
+                    tables.add(handle, Piece::borrowed(key, used));
+                }
+            }
+            // The driver gives the same handle for memory that it knows.
+            Self::Foreign => match tables.number_of(handle) {
+                Some(number) => {
+                    tables.retain(number);
+                    tables.note(handle, number);
+                }
+                None => tables.add_free(handle),
+            },
         }
     }
 
-    /// Takes a piece out if nothing holds it any more.
-    fn ended(&mut self, number: Number) -> Option<Piece> {
-        let piece = self.pieces.get(&number)?;
-        if piece.handles > 0 || piece.mappings > 0 {
-            return None;
+    /// The driver did not.
+    pub(super) fn fail(self, slice: &Slice) {
+        match self {
+            Self::Known(number) => released(slice, slice.physical.lock(), number),
+            Self::Borrowed(_, used) => slice.end_use(used, true),
+            Self::Foreign => {}
         }
-        self.pieces.remove(&number)
-    }
-
-    /// The piece that is mapped at an address.
-    fn mapped_at(&self, address: CUdeviceptr) -> Option<Number> {
-        let (start, (bytes, number)) = self.mappings.range(..=address).next_back()?;
-        (address.wrapping_sub(*start) < *bytes).then_some(*number)
     }
 }
 
 /// The device that a location is on, by CUDA's handle; none for the host.
-pub(super) fn device_of(location: CUmemLocation) -> Option<c_int> {
+pub(crate) fn device_of(location: CUmemLocation) -> Option<c_int> {
     match location.kind {
         ON_DEVICE => Some(location.id),
         ON_PART_OF_DEVICE => Some(location.id & 0xff),
@@ -104,7 +115,8 @@ pub(crate) unsafe fn create(
         |(slice, reservation), code| {
             // SAFETY: the caller's output, which the driver accepted.
             if let Some(handle) = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
-                slice.physical.lock().add(handle, reservation.device(), reservation.bytes());
+                let piece = Piece::made(reservation.device(), reservation.bytes());
+                slice.physical.lock().add(handle, piece);
                 reservation.keep();
             }
             code
@@ -114,28 +126,17 @@ pub(crate) unsafe fn create(
 
 /// `cuMemRelease`.
 pub(crate) unsafe fn release(real: real::cuMemRelease, handle: CUmemGenericAllocationHandle) -> Status {
-    let forget = |slice: &'static Slice| {
-        let mut tables = slice.physical.lock();
-        let number = tables.handles.get(&handle).copied()?;
-        if tables.pieces.get(&number).is_some_and(|piece| piece.handles == 1) {
-            tables.handles.remove(&handle);
-        }
-        Some(number)
-    };
     // SAFETY: the caller's own argument.
     around(
-        forget,
+        |slice| slice.physical.lock().forget(handle),
         || unsafe { real(handle) },
         |slice, number, code| {
             let Some(number) = number else { return };
             let mut tables = slice.physical.lock();
             if code == status::SUCCESS {
-                tables.change(number, |piece| piece.handles = piece.handles.saturating_sub(1));
-                let ended = tables.ended(number);
-                drop(tables);
-                give_back(slice, ended);
+                released(slice, tables, number);
             } else {
-                tables.handles.entry(handle).or_insert(number);
+                tables.note(handle, number);
             }
         },
     )
@@ -150,7 +151,7 @@ pub(crate) unsafe fn retain(
     let pin = |slice: &'static Slice| {
         let mut tables = slice.physical.lock();
         let number = tables.mapped_at(address.addr() as u64)?;
-        tables.change(number, |piece| piece.handles = piece.handles.saturating_add(1));
+        tables.retain(number);
         Some(number)
     };
     // SAFETY: the caller's own arguments.
@@ -162,13 +163,10 @@ pub(crate) unsafe fn retain(
             let mut tables = slice.physical.lock();
             // SAFETY: the caller's output, which the driver accepted.
             if let Some(handle) = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
-                tables.handles.insert(handle, number);
+                tables.note(handle, number);
                 return;
             }
-            tables.change(number, |piece| piece.handles = piece.handles.saturating_sub(1));
-            let ended = tables.ended(number);
-            drop(tables);
-            give_back(slice, ended);
+            released(slice, tables, number);
         },
     )
 }
@@ -190,7 +188,7 @@ pub(crate) unsafe fn map(
             let Some(number) = number else { return };
             let mut tables = slice.physical.lock();
             if code == status::SUCCESS {
-                tables.mappings.insert(address, (bytes as u64, number));
+                tables.map(address, bytes as u64, number);
             } else {
                 unmapped(slice, tables, number);
             }
@@ -200,14 +198,9 @@ pub(crate) unsafe fn map(
 
 /// `cuMemUnmap`: all mappings within a range.
 pub(crate) unsafe fn unmap(real: real::cuMemUnmap, address: CUdeviceptr, bytes: usize) -> Status {
-    let forget = |slice: &'static Slice| {
-        let mut tables = slice.physical.lock();
-        let range = address..address.saturating_add(bytes as u64);
-        tables.mappings.extract_if(range, |_, _| true).collect::<Vec<_>>()
-    };
     // SAFETY: the caller's own arguments.
     around(
-        forget,
+        |slice| slice.physical.lock().take_mappings(address, bytes as u64),
         || unsafe { real(address, bytes) },
         |slice, gone, code| {
             for (start, (bytes, number)) in gone {
@@ -215,7 +208,7 @@ pub(crate) unsafe fn unmap(real: real::cuMemUnmap, address: CUdeviceptr, bytes: 
                 if code == status::SUCCESS {
                     unmapped(slice, tables, number);
                 } else {
-                    tables.mappings.insert(start, (bytes, number));
+                    tables.map(start, bytes, number);
                 }
             }
         },
@@ -225,8 +218,16 @@ pub(crate) unsafe fn unmap(real: real::cuMemUnmap, address: CUdeviceptr, bytes: 
 /// One more mapping of what a handle names; none where that was not charged.
 pub(super) fn pin(slice: &Slice, handle: CUmemGenericAllocationHandle) -> Option<Number> {
     let mut tables = slice.physical.lock();
-    let number = tables.handles.get(&handle).copied()?;
-    tables.change(number, |piece| piece.mappings = piece.mappings.saturating_add(1));
+    let number = tables.number_of(handle)?;
+    tables.pin(number);
+    Some(number)
+}
+
+/// One more use of what is mapped at an address, as a mapping is one.
+pub(super) fn pin_mapped(slice: &Slice, address: CUdeviceptr) -> Option<Number> {
+    let mut tables = slice.physical.lock();
+    let number = tables.mapped_at(address)?;
+    tables.pin(number);
     Some(number)
 }
 
@@ -235,16 +236,28 @@ pub(crate) fn unpin(slice: &Slice, number: Number) {
     unmapped(slice, slice.physical.lock(), number);
 }
 
+/// One handle of a piece is gone.
+fn released(slice: &Slice, mut tables: parking_lot::MutexGuard<'_, Tables>, number: Number) {
+    tables.release(number);
+    let ended = tables.ended(number);
+    drop(tables);
+    give_back(slice, ended);
+}
+
 /// One mapping of a piece is gone.
 fn unmapped(slice: &Slice, mut tables: parking_lot::MutexGuard<'_, Tables>, number: Number) {
-    tables.change(number, |piece| piece.mappings = piece.mappings.saturating_sub(1));
+    tables.unpin(number);
     let ended = tables.ended(number);
     drop(tables);
     give_back(slice, ended);
 }
 
 fn give_back(slice: &Slice, ended: Option<Piece>) {
-    if let Some(piece) = ended {
-        slice.refund(piece.device, piece.bytes);
+    let Some(piece) = ended else { return };
+    // Whoever uses it as well is charged before this process stops to be.
+    piece.uses.into_iter().for_each(|used| slice.end_use(used, true));
+    if let Some((device, bytes)) = piece.charged {
+        slice.refund(device, bytes);
     }
+    piece.bound.into_iter().for_each(|bound| unpin(slice, bound.memory));
 }

@@ -30,7 +30,8 @@ impl Driver {
         let mut local = simulation.local();
         match local.regions.at(address).ok_or(status::INVALID_VALUE)?.origin {
             Origin::Pool(_) => local.free_block_now(simulation, address),
-            Origin::Graph => local.free_graph_block(simulation, address),
+            Origin::Graph => local.free_graph_block(address),
+            Origin::ImportedBlock | Origin::External => local.close_borrowed(simulation, address),
             _ => local.free(simulation, address),
         }
     }

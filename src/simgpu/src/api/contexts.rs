@@ -3,6 +3,7 @@
 use gpuslice_driver::types::*;
 
 use super::Contexts;
+use super::methods::methods;
 use crate::contexts::{LIMITS, limits_cost};
 use crate::driver::{Driver, Outcome, statuses};
 use crate::objects::{handle, pointer};
@@ -23,6 +24,10 @@ impl Driver {
         let mut context = local.make_context(simulation, device, flags, false)?;
         context.version = version;
         let made = local.contexts.add(context);
+        if let Err(why) = local.load_libraries(simulation, made) {
+            local.end_context(simulation, made)?;
+            return Err(why);
+        }
         thread::push(made);
         self.write(to, pointer(made))
     }
@@ -44,11 +49,7 @@ impl Driver {
     fn primary_release(&self, device: CUdevice) -> Outcome {
         let simulation = self.simulation()?;
         simulation.device(device)?;
-        let mut local = simulation.local();
-        let primary = local.primary(device)?;
-        primary.uses = primary.uses.checked_sub(1).ok_or(status::INVALID_CONTEXT)?;
-        let (handle, uses) = (primary.handle, primary.uses);
-        if uses > 0 { Ok(()) } else { local.end_context(simulation, handle) }
+        simulation.local().release_primary(simulation, device)
     }
 
     fn primary_reset(&self, device: CUdevice) -> Outcome {
@@ -87,12 +88,41 @@ impl Driver {
 
     fn push(&self, context: CUcontext) -> Outcome {
         let simulation = self.simulation()?;
-        simulation.local().contexts.get(handle(context)).map_err(|_| status::INVALID_CONTEXT)?;
+        simulation.local().context(handle(context))?;
         if thread::push(handle(context)) { Ok(()) } else { Err(status::INVALID_VALUE) }
     }
 }
 
 impl Contexts for Driver {
+    methods! { self;
+        cuGLCtxCreate(p_ctx: *mut CUcontext, flags: c_uint, device: CUdevice) =>
+            self.create(p_ctx, flags, device, 3010);
+        cuGLCtxCreate_v2(p_ctx: *mut CUcontext, flags: c_uint, device: CUdevice) =>
+            self.create(p_ctx, flags, device, 3020);
+        cuVDPAUCtxCreate(p_ctx: *mut CUcontext, flags: c_uint, device: CUdevice, _vdp_device: VdpDevice,
+            _vdp_get_proc_address: *mut VdpGetProcAddress) => self.create(p_ctx, flags, device, 3010);
+        cuVDPAUCtxCreate_v2(p_ctx: *mut CUcontext, flags: c_uint, device: CUdevice, _vdp_device: VdpDevice,
+            _vdp_get_proc_address: *mut VdpGetProcAddress) => self.create(p_ctx, flags, device, 3020);
+
+        cuDeviceGetDevResource(device: CUdevice, resource: *mut CUdevResource, kind: c_uint) =>
+            self.device_resource(device, resource, kind);
+        cuCtxGetDevResource(h_ctx: CUcontext, resource: *mut CUdevResource, kind: c_uint) =>
+            self.context_resource(h_ctx, resource, kind);
+        cuGreenCtxGetDevResource(h_ctx: CUgreenCtx, resource: *mut CUdevResource, kind: c_uint) =>
+            self.green_resource(h_ctx, resource, kind);
+        cuDevSmResourceSplitByCount(result: *mut CUdevResource, nb_groups: *mut c_uint, input: *const CUdevResource,
+            remainder: *mut CUdevResource, flags: c_uint, min_count: c_uint) =>
+            self.split_by_count(result, nb_groups, input, remainder, flags, min_count);
+        cuDevResourceGenerateDesc(ph_desc: *mut CUdevResourceDesc, resources: *mut CUdevResource,
+            nb_resources: c_uint) => self.describe(ph_desc, resources, nb_resources);
+        cuGreenCtxCreate(ph_ctx: *mut CUgreenCtx, desc: CUdevResourceDesc, dev: CUdevice, flags: c_uint) =>
+            self.create_green(ph_ctx, desc, dev, flags);
+        cuGreenCtxDestroy(h_ctx: CUgreenCtx) => self.destroy_green(h_ctx);
+        cuCtxFromGreenCtx(p_context: *mut CUcontext, h_ctx: CUgreenCtx) => self.context_of_green(p_context, h_ctx);
+        cuGreenCtxGetId(green_ctx: CUgreenCtx, green_ctx_id: *mut c_ulonglong) =>
+            self.green_number(green_ctx, green_ctx_id);
+    }
+
     fn cuCtxCreate(&self, pctx: *mut CUcontext, flags: c_uint, dev: CUdevice) -> Outcome {
         self.create(pctx, flags, dev, 3010)
     }
@@ -130,18 +160,11 @@ impl Contexts for Driver {
 
     fn cuDevicePrimaryCtxRetain(&self, pctx: *mut CUcontext, dev: CUdevice) -> Outcome {
         let simulation = self.simulation()?;
-        let device = simulation.device(dev)?;
+        simulation.device(dev)?;
         if pctx.is_null() {
             return Err(status::INVALID_VALUE);
         }
-        let mut local = simulation.local();
-        let (made, flags) = local.primary(dev).map(|primary| (primary.handle, primary.flags))?;
-        if local.contexts.get(made).is_err() {
-            let context = local.make_context(simulation, device, flags, true)?;
-            local.contexts.put(made, context);
-        }
-        let primary = local.primary(dev)?;
-        primary.uses = primary.uses.saturating_add(1);
+        let made = simulation.local().retain_primary(simulation, dev)?;
         self.write(pctx, pointer(made))
     }
 
@@ -233,7 +256,7 @@ impl Contexts for Driver {
     fn cuCtxSetCurrent(&self, ctx: CUcontext) -> Outcome {
         let simulation = self.simulation()?;
         if !ctx.is_null() {
-            simulation.local().contexts.get(handle(ctx)).map_err(|_| status::INVALID_CONTEXT)?;
+            simulation.local().context(handle(ctx))?;
         }
         thread::replace(handle(ctx));
         Ok(())

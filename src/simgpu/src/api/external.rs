@@ -1,19 +1,99 @@
-//! What do the functions do that share ordinary memory with other processes?
+//! What do the functions do that share memory with other processes and interfaces, and that checkpoint processes?
 
 use gpuslice_driver::types::*;
 
 use super::External;
 use super::methods::methods;
+use crate::arrays::Shape;
+use crate::checkpoint::{park, phase, unpark};
 use crate::driver::{Driver, Outcome};
+use crate::external::DESCRIPTOR;
+use crate::objects::{handle, pointer};
+use crate::sharing::Purpose;
 
 const _: () = assert!(size_of::<CUipcMemHandle>() == 64);
+
+/// `CUDA_EXTERNAL_MEMORY_HANDLE_DESC`, of which only descriptors are known.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Handle {
+    kind: u32,
+    descriptor: i64,
+    rest_of_handle: u64,
+    size: u64,
+    flags: u32,
+    reserved: [u32; 16],
+}
+
+const _: () = assert!(size_of::<Handle>() == size_of::<CUDA_EXTERNAL_MEMORY_HANDLE_DESC>());
+
+/// `CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC`, its format as a number.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Mipmap {
+    offset: u64,
+    shape: Shape,
+    levels: u32,
+    reserved: [u32; 16],
+}
+
+const _: () = assert!(size_of::<Mipmap>() == size_of::<CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC>());
 
 impl Driver {
     fn open_memory(&self, to: *mut CUdeviceptr, handle: &CUipcMemHandle) -> Outcome {
         let simulation = self.simulation()?;
         let bytes: [u8; 64] = self.read((&raw const *handle).cast())?;
-        let address = simulation.local().open_ipc(simulation, &bytes)?;
+        let address = simulation.local().open_ticket(simulation, &bytes, Purpose::Ipc)?;
         self.write(to, address)
+    }
+
+    fn import_external(
+        &self,
+        to: *mut CUexternalMemory,
+        wanted: *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
+    ) -> Outcome {
+        let wanted: Handle = self.read(wanted.cast())?;
+        if to.is_null() || wanted.kind != DESCRIPTOR {
+            return Err(status::INVALID_VALUE);
+        }
+        let simulation = self.simulation()?;
+        // Only its lower half was written: the other members of the union are wider.
+        let imported =
+            simulation.local().import_external(simulation, wanted.descriptor as i32, wanted.size)?;
+        self.write(to, pointer(imported))
+    }
+
+    fn map_external(
+        &self,
+        to: *mut CUdeviceptr,
+        memory: CUexternalMemory,
+        wanted: *const CUDA_EXTERNAL_MEMORY_BUFFER_DESC,
+    ) -> Outcome {
+        let wanted = self.read(wanted)?;
+        if to.is_null() || wanted.flags != 0 {
+            return Err(status::INVALID_VALUE);
+        }
+        let simulation = self.simulation()?;
+        let mut local = simulation.local();
+        let address = local.map_external(simulation, handle(memory), wanted.offset, wanted.size)?;
+        self.write(to, address)
+    }
+
+    fn map_external_mipmap(
+        &self,
+        to: *mut CUmipmappedArray,
+        memory: CUexternalMemory,
+        wanted: *const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC,
+    ) -> Outcome {
+        let wanted: Mipmap = self.read(wanted.cast())?;
+        if to.is_null() {
+            return Err(status::INVALID_VALUE);
+        }
+        let simulation = self.simulation()?;
+        let what = (wanted.shape, wanted.levels);
+        let mipmap =
+            simulation.local().map_external_mipmap(simulation, handle(memory), wanted.offset, what)?;
+        self.write(to, pointer(mipmap))
     }
 }
 
@@ -21,8 +101,11 @@ impl External for Driver {
     methods! { self;
         cuIpcGetMemHandle(p_handle: *mut CUipcMemHandle, dptr: CUdeviceptr) => {
             let simulation = self.simulation()?;
-            let handle = simulation.local().ipc_handle(simulation, dptr)?;
-            self.write(p_handle.cast::<[u8; 64]>(), handle)
+            if p_handle.is_null() {
+                return Err(status::INVALID_VALUE);
+            }
+            let ticket = simulation.local().ticket(simulation, dptr, Purpose::Ipc)?;
+            self.write(p_handle.cast::<[u8; 64]>(), ticket)
         };
         cuIpcOpenMemHandle(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, _flags: c_uint) =>
             self.open_memory(pdptr, &handle);
@@ -31,6 +114,37 @@ impl External for Driver {
         cuIpcCloseMemHandle(dptr: CUdeviceptr) => {
             let simulation = self.simulation()?;
             simulation.local().close_ipc(simulation, dptr)
+        };
+
+        cuImportExternalMemory(ext_mem_out: *mut CUexternalMemory,
+            mem_handle_desc: *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC) =>
+            self.import_external(ext_mem_out, mem_handle_desc);
+        cuExternalMemoryGetMappedBuffer(dev_ptr: *mut CUdeviceptr, ext_mem: CUexternalMemory,
+            buffer_desc: *const CUDA_EXTERNAL_MEMORY_BUFFER_DESC) =>
+            self.map_external(dev_ptr, ext_mem, buffer_desc);
+        cuExternalMemoryGetMappedMipmappedArray(mipmap: *mut CUmipmappedArray, ext_mem: CUexternalMemory,
+            mipmap_desc: *const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC) =>
+            self.map_external_mipmap(mipmap, ext_mem, mipmap_desc);
+        cuDestroyExternalMemory(ext_mem: CUexternalMemory) => {
+            let simulation = self.simulation()?;
+            simulation.local().end_external(simulation, handle(ext_mem))
+        };
+
+        cuCheckpointProcessLock(pid: c_int, _args: *mut CUcheckpointLockArgs) =>
+            self.simulation()?.turn_phase(pid, (phase::RUNNING, phase::LOCKED), |_, _| Ok(()));
+        cuCheckpointProcessCheckpoint(pid: c_int, _args: *mut CUcheckpointCheckpointArgs) =>
+            self.simulation()?.turn_phase(pid, (phase::LOCKED, phase::CHECKPOINTED), park);
+        cuCheckpointProcessRestore(pid: c_int, _args: *mut CUcheckpointRestoreArgs) =>
+            self.simulation()?.turn_phase(pid, (phase::CHECKPOINTED, phase::LOCKED), unpark);
+        cuCheckpointProcessUnlock(pid: c_int, _args: *mut CUcheckpointUnlockArgs) =>
+            self.simulation()?.turn_phase(pid, (phase::LOCKED, phase::RUNNING), |_, _| Ok(()));
+        cuCheckpointProcessGetState(pid: c_int, state: *mut CUprocessState) => {
+            let phase = self.simulation()?.phase_of(pid)?;
+            self.write(state.cast::<u32>(), phase)
+        };
+        cuCheckpointProcessGetRestoreThreadId(pid: c_int, tid: *mut c_int) => {
+            self.simulation()?.phase_of(pid)?;
+            self.write(tid, pid)
         };
     }
 }

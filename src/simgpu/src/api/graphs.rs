@@ -45,7 +45,7 @@ impl Graphs for Driver {
             self.add_node(ph_graph_node, h_graph, dependencies, num_dependencies, Op::Empty);
         cuGraphAddChildGraphNode(ph_graph_node: *mut CUgraphNode, h_graph: CUgraph, dependencies: *const CUgraphNode,
             num_dependencies: usize, child_graph: CUgraph) =>
-            self.add_node(ph_graph_node, h_graph, dependencies, num_dependencies, self.child_op(handle(child_graph))?);
+            self.add_node(ph_graph_node, h_graph, dependencies, num_dependencies, self.child_op(handle(child_graph), 0)?);
         cuGraphAddEventRecordNode(ph_graph_node: *mut CUgraphNode, h_graph: CUgraph, dependencies: *const CUgraphNode,
             num_dependencies: usize, event: CUevent) =>
             self.add_node(ph_graph_node, h_graph, dependencies, num_dependencies, Op::Record(handle(event)));
@@ -54,23 +54,26 @@ impl Graphs for Driver {
             self.add_node(ph_graph_node, h_graph, dependencies, num_dependencies, Op::Wait(handle(event)));
         cuGraphAddMemAllocNode(ph_graph_node: *mut CUgraphNode, h_graph: CUgraph, dependencies: *const CUgraphNode,
             num_dependencies: usize, node_params: *mut CUDA_MEM_ALLOC_NODE_PARAMS) =>
-            self.add_node(ph_graph_node, h_graph, dependencies, num_dependencies, self.alloc_op(node_params)?);
+            self.add_alloc(ph_graph_node, h_graph, dependencies, num_dependencies, node_params);
         cuGraphAddMemFreeNode(ph_graph_node: *mut CUgraphNode, h_graph: CUgraph, dependencies: *const CUgraphNode,
             num_dependencies: usize, dptr: CUdeviceptr) =>
-            self.add_node(ph_graph_node, h_graph, dependencies, num_dependencies, Op::Free(dptr));
+            self.add_node(ph_graph_node, h_graph, dependencies, num_dependencies, self.free_op(dptr, handle(h_graph))?);
         cuGraphAddNode(ph_graph_node: *mut CUgraphNode, h_graph: CUgraph, dependencies: *const CUgraphNode,
             num_dependencies: usize, node_params: *mut CUgraphNodeParams) =>
-            self.add_node(ph_graph_node, h_graph, dependencies, num_dependencies, self.any_op(node_params)?);
+            self.add_any(ph_graph_node, h_graph, dependencies, num_dependencies, node_params);
         cuGraphAddNode_v2(ph_graph_node: *mut CUgraphNode, h_graph: CUgraph, dependencies: *const CUgraphNode,
             _dependency_data: *const CUgraphEdgeData, num_dependencies: usize, node_params: *mut CUgraphNodeParams) =>
-            self.add_node(ph_graph_node, h_graph, dependencies, num_dependencies, self.any_op(node_params)?);
+            self.add_any(ph_graph_node, h_graph, dependencies, num_dependencies, node_params);
         cuGraphAddNode_v3(ph_graph_node: *mut CUgraphNode, h_graph: CUgraph, dependencies: *const CUgraphNode,
             _dependency_data: *const CUgraphEdgeData, num_dependencies: usize, node_params: *mut CUgraphNodeParams) =>
-            self.add_node(ph_graph_node, h_graph, dependencies, num_dependencies, self.any_op(node_params)?);
+            self.add_any(ph_graph_node, h_graph, dependencies, num_dependencies, node_params);
         cuGraphDestroyNode(h_node: CUgraphNode) => {
             let mut local = self.simulation()?.local();
             let graph = local.graph_of(handle(h_node))?;
             let graph = local.graphs.get_mut(graph)?;
+            if graph.has_memory() {
+                return Err(status::NOT_SUPPORTED);
+            }
             graph.nodes.remove(&handle(h_node));
             graph.nodes.values_mut().for_each(|node| node.after.retain(|before| *before != handle(h_node)));
             Ok(())
@@ -83,16 +86,15 @@ impl Graphs for Driver {
             log_buffer: *mut c_char, buffer_size: usize) =>
             self.instantiate_logged(ph_graph_exec, h_graph, ph_error_node, log_buffer, buffer_size);
         cuGraphInstantiateWithFlags(ph_graph_exec: *mut CUgraphExec, h_graph: CUgraph, flags: c_ulonglong) =>
-            self.instantiate(ph_graph_exec, h_graph, flags);
+            self.instantiate(ph_graph_exec, h_graph, flags, On(0, false));
         cuGraphInstantiateWithParams(ph_graph_exec: *mut CUgraphExec, h_graph: CUgraph,
             instantiate_params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS) =>
-            self.instantiate_with(ph_graph_exec, h_graph, instantiate_params);
+            self.instantiate_with(ph_graph_exec, h_graph, instantiate_params, false);
         cuGraphInstantiateWithParams_ptsz(ph_graph_exec: *mut CUgraphExec, h_graph: CUgraph,
             instantiate_params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS) =>
-            self.instantiate_with(ph_graph_exec, h_graph, instantiate_params);
+            self.instantiate_with(ph_graph_exec, h_graph, instantiate_params, true);
         cuGraphExecDestroy(h_graph_exec: CUgraphExec) => {
-            let simulation = self.simulation()?;
-            simulation.local().end_exec(simulation, handle(h_graph_exec))
+            self.simulation()?.local().end_exec(handle(h_graph_exec))
         };
         cuGraphUpload(h_graph: CUgraphExec, h_stream: CUstream) => self.upload(h_graph, On::legacy(h_stream));
         cuGraphUpload_ptsz(h_graph_exec: CUgraphExec, h_stream: CUstream) =>
@@ -156,7 +158,7 @@ impl Graphs for Driver {
         cuGraphExecEventWaitNodeSetEvent(h_graph_exec: CUgraphExec, h_node: CUgraphNode, event: CUevent) =>
             self.change_exec(h_graph_exec, h_node, Op::Wait(handle(event)));
         cuGraphExecChildGraphNodeSetParams(h_graph_exec: CUgraphExec, h_node: CUgraphNode, child_graph: CUgraph) =>
-            self.change_exec(h_graph_exec, h_node, self.child_op(handle(child_graph))?);
+            self.change_exec(h_graph_exec, h_node, self.child_op(handle(child_graph), 0)?);
         cuGraphKernelNodeSetParams(h_node: CUgraphNode, node_params: *const CUDA_KERNEL_NODE_PARAMS_v1) =>
             self.change_node(h_node, self.kernel_op_v1(node_params)?);
         cuGraphKernelNodeSetParams_v2(h_node: CUgraphNode, node_params: *const CUDA_KERNEL_NODE_PARAMS) =>
@@ -260,7 +262,9 @@ impl Graphs for Driver {
         cuDeviceGraphMemTrim(device: CUdevice) => {
             let simulation = self.simulation()?;
             let device = simulation.device(device)?;
-            simulation.local().trim_graph_pool(simulation, device);
+            let mut local = simulation.local();
+            local.unsafe_call()?;
+            local.trim_graph_pool(simulation, device);
             Ok(())
         };
 

@@ -63,6 +63,21 @@ impl Driver {
         self.write(to, pointer(module))
     }
 
+    /// Takes a library in. Nothing is loaded yet, or all that there is room for in every context.
+    pub(super) fn load_library(&self, to: *mut CUlibrary, image: Image) -> Outcome {
+        if to.is_null() {
+            return Err(status::INVALID_VALUE);
+        }
+        let simulation = self.simulation()?;
+        let mut local = simulation.local();
+        let library = local.add_library(image);
+        if let Err(why) = local.load_everywhere(simulation, library) {
+            local.end_library(simulation, library)?;
+            return Err(why);
+        }
+        self.write(to, pointer(library))
+    }
+
     pub(super) fn module_variable(
         &self,
         address: *mut CUdeviceptr,

@@ -23,13 +23,8 @@ impl Driver {
         }
     }
 
-    fn uuid(&self, to: *mut CUuuid, device: CUdevice) -> Outcome {
-        let device = self.simulation()?.device(device)?;
-        self.write(to.cast::<[u8; 16]>(), texts::uuid(device))
-    }
-
-    fn bus_text(&self, device: usize) -> String {
-        format!("0000:{:02x}:00.0", texts::bus(device))
+    fn bus_text(&self, gpu: usize) -> String {
+        format!("0000:{:02x}:00.0", texts::bus(gpu))
     }
 }
 
@@ -108,21 +103,25 @@ impl Init for Driver {
     }
 
     fn cuDeviceGetAttribute(&self, pi: *mut c_int, attrib: c_uint, dev: CUdevice) -> Outcome {
-        let device = self.simulation()?.device(dev)?;
-        self.write(pi, attributes::device(attrib, device).ok_or(status::INVALID_VALUE)?)
+        let gpu = self.simulation()?.gpu(dev)?;
+        self.write(pi, attributes::device(attrib, gpu).ok_or(status::INVALID_VALUE)?)
     }
 
     fn cuDeviceGetName(&self, name: *mut c_char, len: c_int, dev: CUdevice) -> Outcome {
-        self.simulation()?.device(dev)?;
-        self.write_text(name, usize::try_from(len).unwrap_or(0), texts::DEVICE_NAME)
+        let simulation = self.simulation()?;
+        let text = simulation.settings.name(simulation.gpu(dev)?);
+        self.write_text(name, usize::try_from(len).unwrap_or(0), text)
     }
 
     fn cuDeviceGetUuid(&self, uuid: *mut CUuuid, dev: CUdevice) -> Outcome {
-        self.uuid(uuid, dev)
+        let gpu = self.simulation()?.gpu(dev)?;
+        self.write(uuid.cast::<[u8; 16]>(), texts::uuid(gpu))
     }
 
     fn cuDeviceGetUuid_v2(&self, uuid: *mut CUuuid, dev: CUdevice) -> Outcome {
-        self.uuid(uuid, dev)
+        let simulation = self.simulation()?;
+        let device = simulation.device(dev)?;
+        self.write(uuid.cast::<[u8; 16]>(), simulation.settings.uuid(device))
     }
 
     fn cuDeviceGetLuid(&self, _luid: *mut c_char, _mask: *mut c_uint, dev: CUdevice) -> Outcome {
@@ -131,15 +130,16 @@ impl Init for Driver {
     }
 
     fn cuDeviceGetPCIBusId(&self, pci_bus_id: *mut c_char, len: c_int, dev: CUdevice) -> Outcome {
-        let device = self.simulation()?.device(dev)?;
-        self.write_text(pci_bus_id, usize::try_from(len).unwrap_or(0), &self.bus_text(device))
+        let gpu = self.simulation()?.gpu(dev)?;
+        self.write_text(pci_bus_id, usize::try_from(len).unwrap_or(0), &self.bus_text(gpu))
     }
 
     fn cuDeviceGetByPCIBusId(&self, dev: *mut CUdevice, pci_bus_id: *const c_char) -> Outcome {
         let simulation = self.simulation()?;
         let wanted = self.text(pci_bus_id)?.to_string_lossy().to_ascii_lowercase();
         let wanted = wanted.trim_start_matches("0000:").trim_end_matches(".0").to_owned();
-        let named = |device: &usize| format!("{:02x}:00", texts::bus(*device)) == wanted;
+        let bus = |device: usize| texts::bus(simulation.settings.gpu_of(device));
+        let named = |device: &usize| format!("{:02x}:00", bus(*device)) == wanted;
         let device = simulation.visible.iter().copied().find(named).ok_or(statuses::INVALID_DEVICE)?;
         self.write(dev, simulation.ordinal(device))
     }

@@ -4,9 +4,10 @@ use gpuslice_driver::types::*;
 
 use crate::driver::{Driver, Outcome};
 use crate::engine::Config;
-use crate::graphs::{Exec, Graph, Node, Op, node_type};
+use crate::graphs::{AUTO_FREE, Exec, Graph, Node, Op, node_type};
 use crate::host::Duty;
 use crate::objects::{handle, pointer};
+use crate::streams::Place;
 use crate::submit::On;
 use crate::userobjects::Ended;
 
@@ -14,6 +15,8 @@ use crate::userobjects::Ended;
 const FLAGS: u64 = 0xf;
 /// An executable's work is brought to the device at once.
 const UPLOAD: u64 = 2;
+/// The executable can be launched from the device.
+const DEVICE_LAUNCH: u64 = 4;
 
 impl Driver {
     pub(super) fn add_node(
@@ -36,16 +39,40 @@ impl Driver {
         self.write(to, pointer(node))
     }
 
+    /// Adds a node that allocates.
+    pub(super) fn add_alloc(
+        &self,
+        to: *mut CUgraphNode,
+        graph: CUgraph,
+        dependencies: *const CUgraphNode,
+        count: usize,
+        params: *mut CUDA_MEM_ALLOC_NODE_PARAMS,
+    ) -> Outcome {
+        let op = self.alloc_op(params, handle(graph), &self.handles(dependencies, count)?)?;
+        self.add_node(to, graph, dependencies, count, op)
+    }
+
+    /// Adds a node of any kind.
+    pub(super) fn add_any(
+        &self,
+        to: *mut CUgraphNode,
+        graph: CUgraph,
+        dependencies: *const CUgraphNode,
+        count: usize,
+        params: *mut CUgraphNodeParams,
+    ) -> Outcome {
+        let op = self.new_op(params, handle(graph), &self.handles(dependencies, count)?)?;
+        self.add_node(to, graph, dependencies, count, op)
+    }
+
     pub(super) fn end_graph(&self, graph: u64) -> Result<Ended, Status> {
         let mut local = self.simulation()?.local();
         if local.graphs.get(graph)?.owned {
             return Err(status::INVALID_VALUE);
         }
         let gone = local.graphs.remove(graph)?;
-        for node in gone.nodes.values() {
-            if let Op::Child(child) = node.op {
-                let _ = local.graphs.remove(child);
-            }
+        for child in local.children_of(&gone).into_keys() {
+            let _ = local.graphs.remove(child);
         }
         let mut ended = Ended::default();
         for (object, count) in gone.objects {
@@ -54,33 +81,40 @@ impl Driver {
         Ok(ended)
     }
 
-    pub(super) fn instantiate(&self, to: *mut CUgraphExec, graph: CUgraph, flags: u64) -> Outcome {
-        if to.is_null() || flags & !FLAGS != 0 {
+    pub(super) fn instantiate(
+        &self,
+        to: *mut CUgraphExec,
+        graph: CUgraph,
+        flags: u64,
+        upload: On,
+    ) -> Outcome {
+        if to.is_null()
+            || flags & !FLAGS != 0
+            || flags & (AUTO_FREE | DEVICE_LAUNCH) == AUTO_FREE | DEVICE_LAUNCH
+        {
             return Err(status::INVALID_VALUE);
         }
         let simulation = self.simulation()?;
         let mut local = simulation.local();
-        let (context, device) = local.current().map(|(handle, context)| (handle, context.device))?;
+        let (context, _) = local.current()?;
         let source = handle(graph);
         local.check_single(source)?;
         let graph = local.graphs.get(source)?.clone();
         graph.ordered().ok_or(status::INVALID_VALUE)?;
-        let device = graph.allocations().first().map_or(device, |(_, _, device)| *device);
-        let exec = Exec {
-            graph,
-            source,
-            context,
-            device,
-            flags,
-            disabled: Default::default(),
-            backed: 0,
-            last: None,
-        };
+        let children = local.children_of(&graph);
+        let exec = Exec { graph, children, source, context, flags, disabled: Default::default() };
+        if exec.graph.owned {
+            return Err(status::INVALID_VALUE);
+        }
+        if flags & DEVICE_LAUNCH != 0 && exec.has_memory() {
+            return Err(status::NOT_SUPPORTED);
+        }
         let exec = local.execs.add(exec);
+        drop(local);
         if flags & UPLOAD != 0
-            && let Err(why) = local.back_exec(simulation, exec)
+            && let Err(why) = self.upload(pointer(exec), upload)
         {
-            let _ = local.execs.remove(exec);
+            let _ = simulation.local().end_exec(exec);
             return Err(why);
         }
         self.write(to, pointer(exec))
@@ -95,7 +129,7 @@ impl Driver {
         log: *mut c_char,
         size: usize,
     ) -> Outcome {
-        self.instantiate(to, graph, 0)?;
+        self.instantiate(to, graph, 0, On(0, false))?;
         self.offer(node, core::ptr::null_mut());
         if size > 0 { self.write_text(log, size, "") } else { Ok(()) }
     }
@@ -105,21 +139,25 @@ impl Driver {
         to: *mut CUgraphExec,
         graph: CUgraph,
         params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
+        per_thread: bool,
     ) -> Outcome {
         // Flags, stream, node of an error, result: four words, of which the last is half used.
         const _: () = assert!(size_of::<CUDA_GRAPH_INSTANTIATE_PARAMS>() == 32);
         let mut words: [u64; 4] = self.read(params.cast())?;
-        let [flags, _, node, result] = &mut words;
-        let outcome = self.instantiate(to, graph, *flags);
+        let [flags, stream, node, result] = &mut words;
+        let outcome = self.instantiate(to, graph, *flags, On(*stream, per_thread));
         (*node, *result) = (0, u64::from(outcome.is_err()));
         self.write(params.cast(), words)?;
         outcome
     }
 
     pub(super) fn upload(&self, exec: CUgraphExec, on: On) -> Outcome {
-        self.stream(on)?;
+        let (_, place) = self.stream(on)?;
         let simulation = self.simulation()?;
-        simulation.local().back_exec(simulation, handle(exec))
+        let mut local = simulation.local();
+        local.back_exec(simulation, handle(exec), place)?;
+        local.note_flight(handle(exec), None);
+        Ok(())
     }
 
     pub(super) fn launch_graph(&self, exec: CUgraphExec, on: On) -> Outcome {
@@ -129,15 +167,35 @@ impl Driver {
         let mut local = simulation.local();
         local.refuse_implicit(stream)?;
         if local.capture_of(stream)?.is_some() {
-            let copy = local.execs.get(exec)?.graph.clone();
+            let found = local.execs.get(exec)?;
+            if found.has_memory() {
+                return Err(status::NOT_SUPPORTED);
+            }
+            let copy = found.graph.clone();
             let child = local.graphs.add(Graph { owned: true, ..copy });
             return local.capture(stream, &Op::Child(child)).map(|_| ());
         }
-        local.take_graph_blocks(simulation, exec)?;
+        local.take_graph_blocks(simulation, exec, place)?;
+        drop(local);
+        let outcome = self.run_graph(exec, stream, place);
+        if outcome.is_err() {
+            let mut local = simulation.local();
+            local.note_flight(exec, None);
+            for one in local.execs.get(exec)?.allocations() {
+                let _ = local.free_graph_block(one.address);
+            }
+        }
+        outcome
+    }
+
+    /// Puts what an executable does into a stream, with its memory at hand.
+    fn run_graph(&self, exec: u64, stream: u64, place: Place) -> Outcome {
+        let simulation = self.simulation()?;
+        let local = simulation.local();
         let found = local.execs.get(exec)?;
-        let (graph, context) = (found.graph.clone(), local.streams.streams.get(stream)?.context);
+        let context = local.streams.streams.get(stream)?.context;
         let config: Config = *simulation.shared.lock().engine(place.device).config();
-        let plan = local.plan(simulation, &graph, &found.disabled, &config)?;
+        let plan = local.plan(simulation, (&found.graph, &found.children), &found.disabled, &config)?;
         let moves: Vec<_> = plan.moves.iter().map(|one| one.prepare(&local, simulation)).collect();
         let moves = moves.into_iter().collect::<Result<Vec<_>, _>>()?;
         drop(local);
@@ -153,23 +211,24 @@ impl Driver {
             self.record(pointer(*event), On(stream, false))?;
         }
         let mut local = simulation.local();
-        local.give_graph_blocks(simulation, &graph);
-        if let Ok(exec) = local.execs.get_mut(exec) {
-            exec.last = Some((place, ticket));
-        }
-        Ok(())
+        local.note_flight(exec, Some(ticket));
+        local.give_graph_blocks(exec)
     }
 
     /// Puts a graph's nodes in the place of an executable's, if they are of the same types in the same order.
     pub(super) fn update(&self, exec: CUgraphExec, graph: CUgraph) -> Result<bool, Status> {
         let mut local = self.simulation()?.local();
         let new = local.graphs.get(handle(graph))?.clone();
+        let (children, has_memory) = (local.children_of(&new), local.has_memory(&new));
+        if new.owned {
+            return Err(status::INVALID_VALUE);
+        }
         let exec = local.execs.get_mut(handle(exec))?;
         let types =
             |graph: &Graph| -> Vec<u32> { graph.nodes.values().map(|node| node_type(&node.op)).collect() };
-        let same = types(&new) == types(&exec.graph) && !new.has_memory();
+        let same = types(&new) == types(&exec.graph) && !has_memory;
         if same {
-            exec.graph = new;
+            (exec.graph, exec.children) = (new, children);
         }
         Ok(same)
     }
@@ -239,6 +298,9 @@ impl Driver {
         let pairs: Vec<_> = self.handles(from, count)?.into_iter().zip(self.handles(to, count)?).collect();
         let mut local = self.simulation()?.local();
         let graph = local.graphs.get_mut(handle(graph))?;
+        if !add && graph.has_memory() {
+            return Err(status::NOT_SUPPORTED);
+        }
         for (before, node) in pairs {
             let there = graph.nodes.contains_key(&before);
             let node = graph.nodes.get_mut(&node).filter(|_| there).ok_or(status::INVALID_VALUE)?;
@@ -253,7 +315,7 @@ impl Driver {
 
     pub(super) fn clone_graph(&self, to: *mut CUgraph, graph: CUgraph) -> Outcome {
         let mut local = self.simulation()?.local();
-        if local.graphs.get(handle(graph))?.has_memory() {
+        if local.has_memory(local.graphs.get(handle(graph))?) {
             return Err(status::NOT_SUPPORTED);
         }
         let copy = local.copy_graph(handle(graph))?;

@@ -139,24 +139,27 @@ impl Launches for Driver {
             let simulation = self.simulation()?;
             let names = simulation.local().function_names(handle(module))?;
             for (index, name) in names.iter().take(num_functions as usize).enumerate() {
-                let function = simulation.local().function(simulation, handle(module), name)?;
+                let function = simulation.local().partial(simulation, handle(module), name)?;
                 self.write_at(functions, index, pointer(function))?;
             }
             Ok(())
         };
-        cuModuleGetLoadingMode(mode: *mut CUmoduleLoadingMode) => self.write(mode.cast::<c_uint>(), 2);
+        cuModuleGetLoadingMode(mode: *mut CUmoduleLoadingMode) => {
+            let lazy = self.simulation()?.config.lazy;
+            self.write(mode.cast::<c_uint>(), if lazy { 2 } else { 1 })
+        };
 
         cuLibraryLoadData(library: *mut CUlibrary, code: *const c_void, _jit_options: *mut CUjit_option,
             _jit_options_values: *mut *mut c_void, _num_jit_options: c_uint, _library_options: *mut CUlibraryOption,
             _library_option_values: *mut *mut c_void, _num_library_options: c_uint) => {
             let image = self.image(code)?;
-            self.write(library, pointer(self.simulation()?.local().add_library(image)))
+            self.load_library(library, image)
         };
         cuLibraryLoadFromFile(library: *mut CUlibrary, file_name: *const c_char, _jit_options: *mut CUjit_option,
             _jit_options_values: *mut *mut c_void, _num_jit_options: c_uint, _library_options: *mut CUlibraryOption,
             _library_option_values: *mut *mut c_void, _num_library_options: c_uint) => {
             let image = self.image_file(file_name)?;
-            self.write(library, pointer(self.simulation()?.local().add_library(image)))
+            self.load_library(library, image)
         };
         cuLibraryUnload(library: CUlibrary) => {
             let simulation = self.simulation()?;
@@ -230,10 +233,13 @@ impl Launches for Driver {
             self.write(name, local.code.functions.get(handle(hfunc))?.name.as_ptr())
         };
         cuFuncIsLoaded(state: *mut CUfunctionLoadingState, function: CUfunction) => {
-            self.set_parameter(function)?;
-            self.write(state.cast::<c_uint>(), 1)
+            let is_loaded = self.simulation()?.local().is_loaded(handle(function))?;
+            self.write(state.cast::<c_uint>(), c_uint::from(is_loaded))
         };
-        cuFuncLoad(function: CUfunction) => self.set_parameter(function);
+        cuFuncLoad(function: CUfunction) => {
+            let simulation = self.simulation()?;
+            simulation.local().launchable(simulation, handle(function)).map(drop)
+        };
 
         cuLinkCreate(_num_options: c_uint, _options: *mut CUjit_option, _option_values: *mut *mut c_void,
             state_out: *mut CUlinkState) => self.create_linker(state_out);

@@ -20,6 +20,7 @@ mod contexts;
 mod copies;
 mod external;
 mod graphs;
+mod greens;
 mod images;
 mod init;
 mod instances;

@@ -2,6 +2,7 @@
 
 use gpuslice_driver::types::*;
 
+use crate::config::version;
 use crate::driver::{Driver, Outcome, statuses};
 use crate::graphs::{Launch, Op};
 use crate::movement::Movement;
@@ -94,8 +95,14 @@ impl Driver {
         Ok(Op::Host(given.fn_, given.userData.expose_provenance()))
     }
 
-    /// Reads `CUDA_MEM_ALLOC_NODE_PARAMS` and writes the address into it.
-    pub(super) fn alloc_op(&self, params: *mut CUDA_MEM_ALLOC_NODE_PARAMS) -> Result<Op, Status> {
+    /// Reads `CUDA_MEM_ALLOC_NODE_PARAMS` and writes the address into it: one that the nodes before it have freed,
+    /// or a new one.
+    pub(super) fn alloc_op(
+        &self,
+        params: *mut CUDA_MEM_ALLOC_NODE_PARAMS,
+        graph: u64,
+        after: &[u64],
+    ) -> Result<Op, Status> {
         let simulation = self.simulation()?;
         let mut given = self.read(params)?;
         let properties: PoolProperties = self.read((&raw const given.poolProps).cast())?;
@@ -104,10 +111,40 @@ impl Driver {
         }
         let device = simulation.device(properties.location.id)?;
         let size = given.bytesize as u64;
-        let address = simulation.local().graph_address(simulation, size)?;
+        let local = simulation.local();
+        let graph = local.graphs.get(graph)?;
+        if graph.owned {
+            return Err(status::INVALID_VALUE);
+        }
+        let reused = graph.free_address(after, size, device).filter(|_| size > 0);
+        let address = reused.map_or_else(|| local.graph_address(simulation, size), Ok)?;
+        drop(local);
         given.dptr = address;
         self.write(params, given)?;
         Ok(Op::Alloc { address, size, device })
+    }
+
+    /// A node that frees what a graph has allocated.
+    pub(super) fn free_op(&self, address: u64, graph: u64) -> Result<Op, Status> {
+        let local = self.simulation()?.local();
+        local.check_free(graph, address)?;
+        if local.graphs.get(graph)?.owned { Err(status::INVALID_VALUE) } else { Ok(Op::Free(address)) }
+    }
+
+    /// What parameters of any kind describe, for a new node of a graph.
+    pub(super) fn new_op(
+        &self,
+        params: *mut CUgraphNodeParams,
+        graph: u64,
+        after: &[u64],
+    ) -> Result<Op, Status> {
+        let head: AnyParams = self.read(params.cast())?;
+        let body = params.cast::<AnyParams>().wrapping_add(1);
+        match head.kind {
+            10 => self.alloc_op(body.cast(), graph, after),
+            11 => self.free_op(self.read(body.cast())?, graph),
+            _ => self.any_op(params),
+        }
     }
 
     /// What parameters of any kind describe.
@@ -120,24 +157,32 @@ impl Driver {
             2 => self.fill_op(body.cast()),
             3 => self.host_op(body.cast()),
             5 => Ok(Op::Empty),
-            4 | 6 | 7 | 11 => {
+            4 | 6 | 7 => {
                 let word: u64 = self.read(body.cast())?;
                 Ok(match head.kind {
-                    4 => self.child_op(word)?,
+                    4 => self.child_op(word, self.read(body.cast::<u32>().wrapping_add(2))?)?,
                     6 => Op::Wait(word),
-                    7 => Op::Record(word),
-                    _ => Op::Free(word),
+                    _ => Op::Record(word),
                 })
             }
-            10 => self.alloc_op(body.cast()),
+            // The parameters of what takes or frees memory cannot be changed.
             _ => Err(status::NOT_SUPPORTED),
         }
     }
 
-    /// A node that is a copy of a graph.
-    pub(super) fn child_op(&self, graph: u64) -> Result<Op, Status> {
+    /// A node that is a copy of a graph, or from CUDA 12.9 on the graph itself: only so it can have memory.
+    pub(super) fn child_op(&self, graph: u64, ownership: u32) -> Result<Op, Status> {
+        const MOVED: u32 = 1;
         let mut local = self.simulation()?.local();
-        if local.graphs.get(graph)?.has_memory() {
+        let found = local.graphs.get(graph)?;
+        if ownership == MOVED && version() >= 12_090 {
+            if found.owned {
+                return Err(status::INVALID_VALUE);
+            }
+            local.graphs.get_mut(graph)?.owned = true;
+            return Ok(Op::Child(graph));
+        }
+        if local.has_memory(found) {
             return Err(status::NOT_SUPPORTED);
         }
         let mut copy = local.copy_graph(graph)?;
@@ -191,11 +236,19 @@ impl Driver {
     }
 
     pub(super) fn tell_alloc(&self, node: CUgraphNode, to: *mut CUDA_MEM_ALLOC_NODE_PARAMS) -> Outcome {
-        let found = self.simulation()?.local().node(handle(node))?.op.clone();
-        let Op::Alloc { address, size, .. } = found else { return Err(status::INVALID_VALUE) };
+        let simulation = self.simulation()?;
+        let found = simulation.local().node(handle(node))?.op.clone();
+        let Op::Alloc { address, size, device } = found else { return Err(status::INVALID_VALUE) };
+        let location = CUmemLocation { kind: 1, id: simulation.ordinal(device) };
+        let security = core::ptr::null_mut();
+        let properties =
+            PoolProperties { kind: 1, handle_types: 0, location, security, max_size: 0, rest: [0; 56] };
         let mut given = self.read(to)?;
         (given.dptr, given.bytesize) = (address, size as usize);
-        self.write(to, given)
+        (given.accessDescs, given.accessDescCount) = (core::ptr::null(), 0);
+        self.write(to, given)?;
+        // What the parameters begin with.
+        self.write(to.cast(), properties)
     }
 
     pub(super) fn tell_word(&self, node: CUgraphNode, to: *mut u64) -> Outcome {
@@ -220,12 +273,19 @@ impl Driver {
     /// The same in an executable, by the node of the graph it was made of.
     pub(super) fn change_exec(&self, exec: CUgraphExec, node: CUgraphNode, op: Op) -> Outcome {
         let mut local = self.simulation()?.local();
+        let mut children = std::collections::HashMap::new();
+        if let Op::Child(child) = op {
+            let graph = local.graphs.get(child)?.clone();
+            children = local.children_of(&graph);
+            children.insert(child, graph);
+        }
         let exec = local.execs.get_mut(handle(exec))?;
         let node = exec.graph.nodes.get_mut(&handle(node)).ok_or(statuses::INVALID_HANDLE)?;
         if crate::graphs::node_type(&node.op) != crate::graphs::node_type(&op) {
             return Err(status::INVALID_VALUE);
         }
         node.op = op;
+        exec.children.extend(children);
         Ok(())
     }
 }

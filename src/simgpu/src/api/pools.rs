@@ -10,8 +10,9 @@ use crate::graphs::Op;
 use crate::objects::{handle, pointer};
 use crate::pool::{Freed, Pool};
 use crate::regions::Origin;
+use crate::sharing::{self, Label, Purpose};
 use crate::submit::On;
-use crate::vmm::device_of;
+use crate::vmm::{FILE_DESCRIPTOR, device_of};
 
 /// `CUmemPool_attribute`.
 mod attribute {
@@ -52,7 +53,8 @@ impl Driver {
         let size = size as u64;
         if local.capture_of(stream)?.is_some() {
             let device = local.pools.get(pool)?.device.unwrap_or(device);
-            let address = local.graph_address(simulation, size)?;
+            let reused = local.captured_address(stream, size, device)?;
+            let address = reused.map_or_else(|| local.graph_address(simulation, size), Ok)?;
             local.capture(stream, &Op::Alloc { address, size, device })?;
             return self.write(to, address);
         }
@@ -70,8 +72,9 @@ impl Driver {
         if address == 0 {
             return Ok(());
         }
-        if local.capture(stream, &Op::Free(address))?.is_some() {
-            return Ok(());
+        if let Some((_, capture)) = local.capture_of(stream)? {
+            local.check_free(capture.graph, address)?;
+            return local.capture(stream, &Op::Free(address)).map(|_| ());
         }
         let origin = local.regions.at(address).ok_or(status::INVALID_VALUE)?.origin;
         let place = local.streams.streams.get(stream)?.place;
@@ -83,7 +86,8 @@ impl Driver {
                 let freed = Freed { device: place.device, stream, ticket };
                 local.pool_free(simulation, address, Some(freed))
             }
-            Origin::Graph => local.free_graph_block(simulation, address),
+            Origin::Graph => local.free_graph_block(address),
+            Origin::ImportedBlock | Origin::External => local.close_borrowed(simulation, address),
             Origin::Linear | Origin::Low | Origin::Managed => local.free(simulation, address),
             _ => Err(status::INVALID_VALUE),
         }
@@ -115,6 +119,54 @@ impl Driver {
         } else {
             local.pools.current_of(device, ordinal)
         })
+    }
+
+    /// What another process needs to know of a pool, in a file whose descriptor goes to the program.
+    fn export_pool(&self, to: *mut c_void, pool: CUmemoryPool, kind: c_uint, flags: u64) -> Outcome {
+        let simulation = self.simulation()?;
+        let local = simulation.local();
+        let pool = local.pools.get(handle(pool))?;
+        let device = pool.device.ok_or(status::INVALID_VALUE)?;
+        let shares = pool.handle_types & kind & FILE_DESCRIPTOR != 0 && !pool.is_default && !pool.is_imported;
+        if to.is_null() || flags != 0 || !shares {
+            return Err(status::INVALID_VALUE);
+        }
+        let file = sharing::make_file(0).ok_or(status::OUT_OF_MEMORY)?;
+        sharing::write_label(&file, Label { number: simulation.serial, device: device as u64, size: 0 })?;
+        self.write(to.cast::<c_int>(), sharing::hand_over(&file)?)
+    }
+
+    /// A pool of another process: its memory is used by pointers that are imported.
+    fn import_pool(&self, to: *mut CUmemoryPool, from: *mut c_void, kind: c_uint, flags: u64) -> Outcome {
+        let simulation = self.simulation()?;
+        let descriptor = c_int::try_from(from.addr()).map_err(|_| status::INVALID_VALUE)?;
+        if to.is_null() || flags != 0 || kind != FILE_DESCRIPTOR {
+            return Err(status::INVALID_VALUE);
+        }
+        let label = sharing::read_label(&sharing::duplicate(descriptor)?)?;
+        let device = usize::try_from(label.device).map_err(|_| status::INVALID_VALUE)?;
+        if label.size != 0 {
+            return Err(status::INVALID_VALUE);
+        }
+        let mut pool = Pool::new(Some(device), (1, simulation.ordinal(device)));
+        pool.is_imported = true;
+        self.write(to, pointer(simulation.local().pools.pools.add(pool)))
+    }
+
+    fn import_pointer(
+        &self,
+        to: *mut CUdeviceptr,
+        pool: CUmemoryPool,
+        from: *const CUmemPoolPtrExportData,
+    ) -> Outcome {
+        let bytes: [u8; 64] = self.read(from.cast())?;
+        let simulation = self.simulation()?;
+        let mut local = simulation.local();
+        if to.is_null() || !local.pools.get(handle(pool))?.is_imported {
+            return Err(status::INVALID_VALUE);
+        }
+        let address = local.open_ticket(simulation, &bytes, Purpose::PoolPointer)?;
+        self.write(to, address)
     }
 
     fn use_pool(&self, device: usize, pool: CUmemoryPool) -> Outcome {
@@ -221,6 +273,20 @@ impl Pools for Driver {
             self.pool_attribute(pool, attr, value);
         cuMemPoolSetAttribute(pool: CUmemoryPool, attr: c_uint, value: *mut c_void) =>
             self.set_pool_attribute(pool, attr, value);
+        cuMemPoolExportToShareableHandle(handle_out: *mut c_void, pool: CUmemoryPool, handle_type: c_uint,
+            flags: c_ulonglong) => self.export_pool(handle_out, pool, handle_type, flags);
+        cuMemPoolImportFromShareableHandle(pool_out: *mut CUmemoryPool, handle: *mut c_void, handle_type: c_uint,
+            flags: c_ulonglong) => self.import_pool(pool_out, handle, handle_type, flags);
+        cuMemPoolExportPointer(share_data_out: *mut CUmemPoolPtrExportData, ptr: CUdeviceptr) => {
+            let simulation = self.simulation()?;
+            if share_data_out.is_null() {
+                return Err(status::INVALID_VALUE);
+            }
+            let ticket = simulation.local().ticket(simulation, ptr, Purpose::PoolPointer)?;
+            self.write(share_data_out.cast::<[u8; 64]>(), ticket)
+        };
+        cuMemPoolImportPointer(ptr_out: *mut CUdeviceptr, pool: CUmemoryPool,
+            share_data: *mut CUmemPoolPtrExportData) => self.import_pointer(ptr_out, pool, share_data);
         cuMemPoolSetAccess(pool: CUmemoryPool, _map: *const CUmemAccessDesc, _count: usize) =>
             self.simulation()?.local().pools.get(handle(pool)).map(|_| ());
         cuMemPoolGetAccess(flags: *mut CUmemAccess_flags, mem_pool: CUmemoryPool, _location: *mut CUmemLocation) => {

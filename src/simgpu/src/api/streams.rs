@@ -222,6 +222,8 @@ impl Streams for Driver {
         cuStreamCreate(ph_stream: *mut CUstream, flags: c_uint) => self.create_stream(ph_stream, flags, 0);
         cuStreamCreateWithPriority(ph_stream: *mut CUstream, flags: c_uint, priority: c_int) =>
             self.create_stream(ph_stream, flags, priority);
+        cuGreenCtxStreamCreate(ph_stream: *mut CUstream, green_ctx: CUgreenCtx, flags: c_uint, priority: c_int) =>
+            self.green_stream(ph_stream, green_ctx, flags, priority);
         cuStreamDestroy(h_stream: CUstream) => self.destroy_stream(h_stream);
         cuStreamDestroy_v2(h_stream: CUstream) => self.destroy_stream(h_stream);
 

@@ -5,7 +5,8 @@ use gpuslice_driver::types::*;
 use super::Vmm;
 use super::methods::methods;
 use crate::driver::{Driver, Outcome};
-use crate::vmm::{FILE_DESCRIPTOR, GRANULARITY, Properties, device_of};
+use crate::multicast::{Part, Wanted};
+use crate::vmm::{FABRIC, FILE_DESCRIPTOR, GRANULARITY, Properties, device_of};
 
 /// `CUmemAccessDesc`, its enumerations as numbers.
 #[repr(C)]
@@ -67,6 +68,43 @@ impl Driver {
     }
 }
 
+/// Where in an object for several devices, and of which one where that was said.
+struct Place {
+    object: u64,
+    offset: usize,
+    device: Option<CUdevice>,
+}
+
+impl Driver {
+    fn make_group(
+        &self,
+        to: *mut CUmemGenericAllocationHandle,
+        wanted: *const CUmulticastObjectProp,
+    ) -> Outcome {
+        if to.is_null() {
+            return Err(status::INVALID_VALUE);
+        }
+        let wanted: Wanted = self.read(wanted.cast())?;
+        let simulation = self.simulation()?;
+        let made = simulation.local().make_group(simulation, wanted)?;
+        self.write(to, made)
+    }
+
+    fn bind(&self, place: Place, part: Part, flags: u64) -> Outcome {
+        let simulation = self.simulation()?;
+        if flags != 0 {
+            return Err(status::INVALID_VALUE);
+        }
+        let on = place.device.map(|device| simulation.device(device)).transpose()?;
+        simulation.local().bind(simulation, place.object, place.offset as u64, part, on)
+    }
+
+    fn bind_address(&self, place: Place, address: CUdeviceptr, size: usize, flags: u64) -> Outcome {
+        let part = self.simulation()?.local().part_at(address, size as u64)?;
+        self.bind(place, part, flags)
+    }
+}
+
 impl Vmm for Driver {
     methods! { self;
         cuMemCreate(handle: *mut CUmemGenericAllocationHandle, size: usize, prop: *const CUmemAllocationProp,
@@ -114,22 +152,66 @@ impl Vmm for Driver {
         };
         cuMemExportToShareableHandle(shareable_handle: *mut c_void, handle: CUmemGenericAllocationHandle,
             handle_type: c_uint, flags: c_ulonglong) => {
-            if shareable_handle.is_null() || handle_type != FILE_DESCRIPTOR || flags != 0 {
+            if shareable_handle.is_null() || !matches!(handle_type, FILE_DESCRIPTOR | FABRIC) || flags != 0 {
                 return Err(status::INVALID_VALUE);
             }
             let simulation = self.simulation()?;
+            if handle_type == FABRIC {
+                let bytes = simulation.local().export_to_fabric(simulation, handle)?;
+                return self.write(shareable_handle.cast::<[u8; 64]>(), bytes);
+            }
             let descriptor = simulation.local().export_memory(simulation, handle)?;
             self.write(shareable_handle.cast::<c_int>(), descriptor)
         };
         cuMemImportFromShareableHandle(handle: *mut CUmemGenericAllocationHandle, os_handle: *mut c_void,
             sh_handle_type: c_uint) => {
-            let descriptor = c_int::try_from(os_handle.addr()).map_err(|_| status::INVALID_VALUE)?;
-            if handle.is_null() || sh_handle_type != FILE_DESCRIPTOR {
+            if handle.is_null() || !matches!(sh_handle_type, FILE_DESCRIPTOR | FABRIC) {
                 return Err(status::INVALID_VALUE);
             }
             let simulation = self.simulation()?;
+            if sh_handle_type == FABRIC {
+                let bytes: [u8; 64] = self.read(os_handle.cast())?;
+                let imported = simulation.local().import_from_fabric(simulation, &bytes)?;
+                return self.write(handle, imported);
+            }
+            let descriptor = c_int::try_from(os_handle.addr()).map_err(|_| status::INVALID_VALUE)?;
             let imported = simulation.local().import_memory(simulation, descriptor)?;
             self.write(handle, imported)
+        };
+        cuMulticastCreate(mc_handle: *mut CUmemGenericAllocationHandle, prop: *const CUmulticastObjectProp) =>
+            self.make_group(mc_handle, prop);
+        cuMulticastAddDevice(mc_handle: CUmemGenericAllocationHandle, dev: CUdevice) => {
+            let simulation = self.simulation()?;
+            let device = simulation.device(dev)?;
+            simulation.local().add_to_group(mc_handle, device)
+        };
+        cuMulticastBindMem(mc_handle: CUmemGenericAllocationHandle, mc_offset: usize,
+            mem_handle: CUmemGenericAllocationHandle, mem_offset: usize, size: usize, flags: c_ulonglong) => {
+            let part = Part { memory: mem_handle, offset: mem_offset as u64, size: size as u64 };
+            self.bind(Place { object: mc_handle, offset: mc_offset, device: None }, part, flags)
+        };
+        cuMulticastBindMem_v2(mc_handle: CUmemGenericAllocationHandle, dev: CUdevice, mc_offset: usize,
+            mem_handle: CUmemGenericAllocationHandle, mem_offset: usize, size: usize, flags: c_ulonglong) => {
+            let part = Part { memory: mem_handle, offset: mem_offset as u64, size: size as u64 };
+            self.bind(Place { object: mc_handle, offset: mc_offset, device: Some(dev) }, part, flags)
+        };
+        cuMulticastBindAddr(mc_handle: CUmemGenericAllocationHandle, mc_offset: usize, memptr: CUdeviceptr,
+            size: usize, flags: c_ulonglong) =>
+            self.bind_address(Place { object: mc_handle, offset: mc_offset, device: None }, memptr, size, flags);
+        cuMulticastBindAddr_v2(mc_handle: CUmemGenericAllocationHandle, dev: CUdevice, mc_offset: usize,
+            memptr: CUdeviceptr, size: usize, flags: c_ulonglong) =>
+            self.bind_address(Place { object: mc_handle, offset: mc_offset, device: Some(dev) }, memptr, size, flags);
+        cuMulticastUnbind(mc_handle: CUmemGenericAllocationHandle, dev: CUdevice, mc_offset: usize, size: usize) => {
+            let simulation = self.simulation()?;
+            let device = simulation.device(dev)?;
+            simulation.local().unbind(simulation, mc_handle, device, mc_offset as u64, size as u64)
+        };
+        cuMulticastGetGranularity(granularity: *mut usize, prop: *const CUmulticastObjectProp, option: c_uint) => {
+            let wanted: Wanted = self.read(prop.cast())?;
+            if wanted.devices == 0 || option > 1 {
+                return Err(status::INVALID_VALUE);
+            }
+            self.write(granularity, GRANULARITY as usize)
         };
         cuMemSetAccess(ptr: CUdeviceptr, size: usize, desc: *const CUmemAccessDesc, count: usize) => {
             let simulation = self.simulation()?;

@@ -5,7 +5,7 @@
 
 use gpuslice_driver::types::*;
 
-use super::entry::{Management, Outcome};
+use super::entry::{Management, Outcome, Subject};
 use super::layouts::{Temperature, version};
 use super::{Tuning, statuses};
 
@@ -175,15 +175,49 @@ impl Tuning for Management {
         current_mode: *mut c_uint,
         pending_mode: *mut c_uint,
     ) -> Outcome {
-        self.tell(device, current_mode, 0)?;
-        self.write(pending_mode, 0)
+        let (state, subject) = self.on(device)?;
+        let Subject::Gpu(gpu) = subject else { return Err(statuses::INVALID_ARGUMENT) };
+        let mode = c_uint::from(state.settings.is_divided(gpu));
+        drop(state);
+        self.write(current_mode, mode)?;
+        self.write(pending_mode, mode)
     }
 
     fn nvmlDeviceIsMigDeviceHandle(&self, device: nvmlDevice_t, is_mig_device: *mut c_uint) -> Outcome {
-        self.tell(device, is_mig_device, 0)
+        let is_instance = matches!(self.on(device)?.1, Subject::Instance(_));
+        self.write(is_mig_device, c_uint::from(is_instance))
     }
 
     fn nvmlDeviceGetMaxMigDeviceCount(&self, device: nvmlDevice_t, count: *mut c_uint) -> Outcome {
-        self.tell(device, count, 0)
+        let (state, subject) = self.on(device)?;
+        let gpu = subject.gpu(&state.settings);
+        let most = if state.settings.is_divided(gpu) { state.settings.devices_of(gpu).len() } else { 0 };
+        drop(state);
+        self.write(count, c_uint::try_from(most).unwrap_or(0))
+    }
+
+    fn nvmlDeviceGetMigDeviceHandleByIndex(
+        &self,
+        device: nvmlDevice_t,
+        index: c_uint,
+        mig_device: *mut nvmlDevice_t,
+    ) -> Outcome {
+        self.handle_of_instance(device, index, mig_device)
+    }
+
+    fn nvmlDeviceGetDeviceHandleFromMigDeviceHandle(
+        &self,
+        mig_device: nvmlDevice_t,
+        device: *mut nvmlDevice_t,
+    ) -> Outcome {
+        self.handle_of_gpu(mig_device, device)
+    }
+
+    fn nvmlDeviceGetGpuInstanceId(&self, device: nvmlDevice_t, id: *mut c_uint) -> Outcome {
+        self.write(id, self.ids_of_instance(device)?.0)
+    }
+
+    fn nvmlDeviceGetComputeInstanceId(&self, device: nvmlDevice_t, id: *mut c_uint) -> Outcome {
+        self.write(id, self.ids_of_instance(device)?.1)
     }
 }

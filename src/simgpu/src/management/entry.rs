@@ -1,6 +1,7 @@
 //! What is around every call of NVML from outside?
 
 use core::ffi::{CStr, c_char};
+use core::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use gpuslice_driver::types::{Status, nvmlDevice_t, status};
@@ -8,9 +9,11 @@ use gpuslice_driver::{Symbol, arguments};
 
 use super::library::{self, Library};
 use super::statuses;
-use crate::faults;
 use crate::state::DEVICES;
 use crate::state::file::Locked;
+use crate::state::machine::gpu_text;
+use crate::state::settings::Settings;
+use crate::{faults, texts};
 
 /// What a call comes to: nothing, or the status that says why not.
 pub(super) type Outcome = Result<(), Status>;
@@ -62,8 +65,54 @@ fn works_uninitialised(symbol: Symbol) -> bool {
     )
 }
 
-/// What handles point at: the place is the device's number, the content means nothing.
-static HANDLES: [u8; DEVICES] = [0; DEVICES];
+/// What handles of GPUs point at: the place is the GPU's number, the content means nothing.
+static GPUS: [u8; DEVICES] = [0; DEVICES];
+/// What handles of instances point at: the place is the device's number. Unlike the content of those above, so that
+/// they are not one.
+static INSTANCES: [u8; DEVICES] = [1; DEVICES];
+
+/// What a handle means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Subject {
+    /// A GPU, divided or not.
+    Gpu(usize),
+    /// An instance, by its device's number.
+    Instance(usize),
+}
+
+impl Subject {
+    /// The GPU that it is or is of.
+    pub(super) fn gpu(self, machine: &Settings) -> usize {
+        match self {
+            Self::Gpu(gpu) => gpu,
+            Self::Instance(device) => machine.gpu_of(device),
+        }
+    }
+
+    /// The devices that it is made of.
+    pub(super) fn devices(self, machine: &Settings) -> Range<usize> {
+        match self {
+            Self::Gpu(gpu) => machine.devices_of(gpu),
+            Self::Instance(device) => device..device + 1,
+        }
+    }
+
+    /// Its identity as it is written.
+    pub(super) fn uuid_text(self, machine: &Settings) -> String {
+        match self {
+            Self::Gpu(gpu) => gpu_text(gpu),
+            Self::Instance(device) => machine.uuid_text(device),
+        }
+    }
+
+    /// Its identity.
+    pub(super) fn uuid(self, machine: &Settings) -> [u8; 16] {
+        match self {
+            Self::Gpu(gpu) => texts::uuid(gpu),
+            Self::Instance(device) => machine.uuid(device),
+        }
+    }
+}
 
 impl Management {
     /// For tests: a call of a library that is not this process's own.
@@ -83,17 +132,43 @@ impl Management {
         Ok(state)
     }
 
-    /// The shared state and the number of the device in it.
-    pub(super) fn on(&self, handle: nvmlDevice_t) -> Result<(Locked<'static>, usize), Status> {
+    /// The shared state and what a handle means in it.
+    pub(super) fn on(&self, handle: nvmlDevice_t) -> Result<(Locked<'static>, Subject), Status> {
         let state = self.truth()?;
-        let device = HANDLES.iter().position(|place| core::ptr::eq(place, handle.cast()));
-        let device = device.filter(|device| *device < state.settings.count());
-        Ok((state, device.ok_or(statuses::INVALID_ARGUMENT)?))
+        let among =
+            |places: &[u8; DEVICES]| places.iter().position(|place| core::ptr::eq(place, handle.cast()));
+        let gpu = among(&GPUS).filter(|gpu| *gpu < state.settings.gpus()).map(Subject::Gpu);
+        let is_instance = |device: &usize| state.settings.instance(*device).is_some();
+        let instance = || among(&INSTANCES).filter(is_instance).map(Subject::Instance);
+        let subject = gpu.or_else(instance).ok_or(statuses::INVALID_ARGUMENT)?;
+        Ok((state, subject))
     }
 
-    /// Writes the handle of a device that exists.
-    pub(super) fn write_handle(&self, to: *mut nvmlDevice_t, device: usize) -> Outcome {
-        let place = HANDLES.get(device).ok_or(statuses::INVALID_ARGUMENT)?;
+    /// The GPU that a handle means, or whose instance it means.
+    pub(super) fn gpu(&self, handle: nvmlDevice_t) -> Result<usize, Status> {
+        let (state, subject) = self.on(handle)?;
+        Ok(subject.gpu(&state.settings))
+    }
+
+    /// The shared state and the one whole device that a handle means. What is asked of it is not known of instances.
+    pub(super) fn whole(&self, handle: nvmlDevice_t) -> Result<(Locked<'static>, usize), Status> {
+        let (state, subject) = self.on(handle)?;
+        match subject {
+            Subject::Gpu(gpu) if !state.settings.is_divided(gpu) => {
+                let device = state.settings.devices_of(gpu).start;
+                Ok((state, device))
+            }
+            _ => Err(statuses::NOT_SUPPORTED),
+        }
+    }
+
+    /// Writes the handle of a GPU or an instance.
+    pub(super) fn write_handle(&self, to: *mut nvmlDevice_t, subject: Subject) -> Outcome {
+        let place = match subject {
+            Subject::Gpu(gpu) => GPUS.get(gpu),
+            Subject::Instance(device) => INSTANCES.get(device),
+        };
+        let place = place.ok_or(statuses::INVALID_ARGUMENT)?;
         self.write(to, core::ptr::from_ref(place).cast_mut().cast())
     }
 

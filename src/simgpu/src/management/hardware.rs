@@ -2,7 +2,7 @@
 
 use gpuslice_driver::types::*;
 
-use super::entry::{Management, Outcome};
+use super::entry::{Management, Outcome, Subject};
 use super::identity::{driver_version, nvml_version};
 use super::{Hardware, events};
 use crate::{attributes, config, texts};
@@ -49,7 +49,7 @@ impl Hardware for Management {
     }
 
     fn nvmlDeviceGetCount_v2(&self, device_count: *mut c_uint) -> Outcome {
-        let count = self.truth()?.settings.count();
+        let count = self.truth()?.settings.gpus();
         self.write(device_count, c_uint::try_from(count).unwrap_or(0))
     }
 
@@ -82,26 +82,35 @@ impl Hardware for Management {
     }
 
     fn nvmlDeviceGetName(&self, device: nvmlDevice_t, name: *mut c_char, length: c_uint) -> Outcome {
-        self.on(device)?;
-        self.write_text(name, length, texts::DEVICE_NAME)
+        let gpu = self.gpu(device)?;
+        let text = self.truth()?.settings.name(gpu);
+        self.write_text(name, length, text)
     }
 
     fn nvmlDeviceGetUUID(&self, device: nvmlDevice_t, uuid: *mut c_char, length: c_uint) -> Outcome {
-        let (_, device) = self.on(device)?;
-        self.write_text(uuid, length, &texts::uuid_text(device))
+        let (state, subject) = self.on(device)?;
+        let text = subject.uuid_text(&state.settings);
+        drop(state);
+        self.write_text(uuid, length, &text)
     }
 
     fn nvmlDeviceGetIndex(&self, device: nvmlDevice_t, index: *mut c_uint) -> Outcome {
-        let (_, device) = self.on(device)?;
-        self.write(index, c_uint::try_from(device).unwrap_or(0))
+        let (state, subject) = self.on(device)?;
+        let number = match subject {
+            Subject::Gpu(gpu) => gpu,
+            Subject::Instance(device) => state.settings.instance(device).unwrap_or(0),
+        };
+        drop(state);
+        self.write(index, c_uint::try_from(number).unwrap_or(0))
     }
 
     fn nvmlDeviceGetMinorNumber(&self, device: nvmlDevice_t, minor_number: *mut c_uint) -> Outcome {
-        self.nvmlDeviceGetIndex(device, minor_number)
+        let gpu = self.gpu(device)?;
+        self.write(minor_number, c_uint::try_from(gpu).unwrap_or(0))
     }
 
     fn nvmlDeviceGetBoardId(&self, device: nvmlDevice_t, board_id: *mut c_uint) -> Outcome {
-        let (_, device) = self.on(device)?;
+        let device = self.gpu(device)?;
         self.write(board_id, texts::bus(device) << 8)
     }
 
@@ -157,7 +166,7 @@ impl Hardware for Management {
         major: *mut c_int,
         minor: *mut c_int,
     ) -> Outcome {
-        let (_, device) = self.on(device)?;
+        let device = self.gpu(device)?;
         self.write(major, attributes::device(75, device).unwrap_or(0))?;
         self.write(minor, attributes::device(76, device).unwrap_or(0))
     }
@@ -167,12 +176,12 @@ impl Hardware for Management {
     }
 
     fn nvmlDeviceGetMemoryBusWidth(&self, device: nvmlDevice_t, bus_width: *mut c_uint) -> Outcome {
-        let (_, device) = self.on(device)?;
+        let device = self.gpu(device)?;
         self.write(bus_width, attribute(37, device))
     }
 
     fn nvmlDeviceGetComputeMode(&self, device: nvmlDevice_t, mode: *mut c_uint) -> Outcome {
-        let (_, device) = self.on(device)?;
+        let device = self.gpu(device)?;
         self.write(mode, attribute(20, device))
     }
 

@@ -2,11 +2,13 @@
 
 use core::ffi::c_char;
 
-use gpuslice_driver::types::{nvmlDevice_t, nvmlPciInfo_t};
+use gpuslice_driver::types::{Status, nvmlDevice_t, nvmlPciInfo_t};
 
-use super::entry::{Management, Outcome};
+use super::entry::{Management, Outcome, Subject};
 use super::layouts::{PciInfoExt, PciInfoV1, PciInfoV2, Uuid, version};
+use super::processes::instance_ids;
 use super::statuses;
+use crate::state::settings::Settings;
 use crate::texts;
 
 /// Device and vendor, and those of the board: the numbers of the device that attributes are taken from.
@@ -59,19 +61,50 @@ pub(super) fn place(text: &str) -> Option<(u32, u32, u32)> {
 
 impl Management {
     pub(super) fn handle_by_index(&self, index: u32, to: *mut nvmlDevice_t) -> Outcome {
-        let count = self.truth()?.settings.count();
-        let device = usize::try_from(index).ok().filter(|device| *device < count);
-        self.write_handle(to, device.ok_or(statuses::INVALID_ARGUMENT)?)
+        let gpus = self.truth()?.settings.gpus();
+        let gpu = usize::try_from(index).ok().filter(|gpu| *gpu < gpus);
+        self.write_handle(to, Subject::Gpu(gpu.ok_or(statuses::INVALID_ARGUMENT)?))
     }
 
-    fn handle_where(&self, to: *mut nvmlDevice_t, matches: impl Fn(usize) -> bool) -> Outcome {
-        let count = self.truth()?.settings.count();
-        self.write_handle(to, (0..count).find(|device| matches(*device)).ok_or(statuses::NOT_FOUND)?)
+    fn handle_where(&self, to: *mut nvmlDevice_t, matches: impl Fn(Subject, &Settings) -> bool) -> Outcome {
+        let machine = self.truth()?.settings;
+        let instances = (0..machine.count()).filter(|device| machine.instance(*device).is_some());
+        let mut all = (0..machine.gpus()).map(Subject::Gpu).chain(instances.map(Subject::Instance));
+        let found = all.find(|subject| matches(*subject, &machine));
+        self.write_handle(to, found.ok_or(statuses::NOT_FOUND)?)
+    }
+
+    pub(super) fn handle_of_instance(&self, gpu: nvmlDevice_t, index: u32, to: *mut nvmlDevice_t) -> Outcome {
+        let (state, subject) = self.on(gpu)?;
+        let Subject::Gpu(gpu) = subject else { return Err(statuses::INVALID_ARGUMENT) };
+        if !state.settings.is_divided(gpu) {
+            return Err(statuses::NOT_SUPPORTED);
+        }
+        let device = state.settings.devices_of(gpu).nth(usize::try_from(index).unwrap_or(usize::MAX));
+        drop(state);
+        self.write_handle(to, Subject::Instance(device.ok_or(statuses::NOT_FOUND)?))
+    }
+
+    /// NVML's numbers of the GPU instance and the compute instance that a handle means.
+    pub(super) fn ids_of_instance(&self, instance: nvmlDevice_t) -> Result<(u32, u32), Status> {
+        let (state, subject) = self.on(instance)?;
+        match subject {
+            Subject::Instance(device) => Ok(instance_ids(&state.settings, device)),
+            Subject::Gpu(_) => Err(statuses::INVALID_ARGUMENT),
+        }
+    }
+
+    pub(super) fn handle_of_gpu(&self, instance: nvmlDevice_t, to: *mut nvmlDevice_t) -> Outcome {
+        let (state, subject) = self.on(instance)?;
+        let Subject::Instance(device) = subject else { return Err(statuses::INVALID_ARGUMENT) };
+        let gpu = state.settings.gpu_of(device);
+        drop(state);
+        self.write_handle(to, Subject::Gpu(gpu))
     }
 
     pub(super) fn handle_by_uuid(&self, uuid: *const c_char, to: *mut nvmlDevice_t) -> Outcome {
         let wanted = self.text(uuid)?;
-        self.handle_where(to, |device| texts::uuid_text(device).eq_ignore_ascii_case(wanted))
+        self.handle_where(to, |subject, machine| subject.uuid_text(machine).eq_ignore_ascii_case(wanted))
     }
 
     pub(super) fn handle_by_uuid_v1(&self, uuid: *const Uuid, to: *mut nvmlDevice_t) -> Outcome {
@@ -83,20 +116,23 @@ impl Management {
             return Err(statuses::ARGUMENT_VERSION_MISMATCH);
         }
         match asked.kind {
-            TEXT => self.handle_where(to, |device| bytes(&texts::uuid_text(device)) == asked.value),
-            BYTES => self.handle_where(to, |device| asked.value.starts_with(&texts::uuid(device))),
+            TEXT => {
+                self.handle_where(to, |subject, machine| bytes(&subject.uuid_text(machine)) == asked.value)
+            }
+            BYTES => {
+                self.handle_where(to, |subject, machine| asked.value.starts_with(&subject.uuid(machine)))
+            }
             _ => Err(statuses::INVALID_ARGUMENT),
         }
     }
 
     pub(super) fn handle_by_place(&self, bus_id: *const c_char, to: *mut nvmlDevice_t) -> Outcome {
         let wanted = place(self.text(bus_id)?).ok_or(statuses::INVALID_ARGUMENT)?;
-        self.handle_where(to, |device| (0, texts::bus(device), 0) == wanted)
+        self.handle_where(to, |subject, machine| (0, texts::bus(subject.gpu(machine)), 0) == wanted)
     }
 
     fn pci_v2(&self, device: nvmlDevice_t) -> Result<PciInfoV2, u32> {
-        let (_, device) = self.on(device)?;
-        let bus = texts::bus(device);
+        let bus = texts::bus(self.gpu(device)?);
         let legacy_bus_id = bytes(&format!("0000:{bus:02X}:00.0"));
         let first = PciInfoV1 { legacy_bus_id, domain: 0, bus, device: 0, device_id: DEVICE_ID };
         Ok(PciInfoV2 { first, subsystem_id: SUBSYSTEM_ID })

@@ -11,8 +11,10 @@ use super::statuses;
 
 impl Management {
     fn figures(&self, device: nvmlDevice_t) -> Result<nvmlMemory_t, u32> {
-        let (state, device) = self.on(device)?;
-        let (total, free) = (state.settings.capacity(device), state.free(device));
+        let (state, subject) = self.on(device)?;
+        let devices = || subject.devices(&state.settings);
+        let total = devices().map(|device| state.settings.capacity(device)).sum();
+        let free = devices().map(|device| state.free(device)).sum();
         Ok(nvmlMemory_t { total, free, used: total - free })
     }
 

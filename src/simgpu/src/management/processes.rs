@@ -13,12 +13,21 @@ use super::layouts::{
 };
 use super::statuses;
 use crate::clock;
+use crate::config::gpu_instance_id;
 use crate::engine::{DeviceSample, ProcessSample};
+use crate::state::settings::Settings;
 use crate::state::{PROCESSES, life, name_text};
 
 /// Entries that are always enough for the use of processes.
 #[allow(clippy::cast_possible_truncation, reason = "a few hundred")]
 const ENTRIES: u32 = PROCESSES as u32;
+
+/// NVML's numbers of the instances that a device is.
+pub(super) fn instance_ids(machine: &Settings, device: usize) -> (u32, u32) {
+    let gpu_instance =
+        machine.instance(device).and_then(|instance| u32::try_from(gpu_instance_id(instance)).ok());
+    gpu_instance.map_or((NO_INSTANCE, NO_INSTANCE), |number| (number, 0))
+}
 
 impl From<ProcessDetail> for ProcessInfo {
     fn from(detail: ProcessDetail) -> Self {
@@ -36,20 +45,22 @@ impl From<ProcessDetail> for ProcessInfoV1 {
 impl Management {
     /// Processes that have a context or memory on a device, in the order in which they joined.
     fn running(&self, device: nvmlDevice_t) -> Result<Vec<ProcessDetail>, u32> {
-        let (state, device) = self.on(device)?;
+        let (state, subject) = self.on(device)?;
         if !self.library()?.view.attributable {
             return Ok(Vec::new());
         }
         let mut found = Vec::new();
-        for process in state.processes.iter().filter(|process| process.life == life::LIVE) {
-            let Some(usage) = process.usage.get(device) else { continue };
-            if usage.contexts == 0 && usage.total() == 0 {
-                continue;
+        for device in subject.devices(&state.settings) {
+            let (gpu_instance, compute_instance) = instance_ids(&state.settings, device);
+            for process in state.processes.iter().filter(|process| process.life == life::LIVE) {
+                let Some(usage) = process.usage.get(device) else { continue };
+                if usage.contexts == 0 && usage.total() == 0 {
+                    continue;
+                }
+                let (pid, used) = (process.pid, usage.total());
+                let detail = ProcessDetail { pid, used, gpu_instance, compute_instance, protected: 0 };
+                found.push((process.serial, detail));
             }
-            let (gpu_instance, compute_instance) = (NO_INSTANCE, NO_INSTANCE);
-            let (pid, used) = (process.pid, usage.total());
-            let detail = ProcessDetail { pid, used, gpu_instance, compute_instance, protected: 0 };
-            found.push((process.serial, detail));
         }
         found.sort_unstable_by_key(|(serial, _)| *serial);
         Ok(found.into_iter().map(|(_, detail)| detail).collect())
@@ -90,7 +101,7 @@ impl Management {
     /// Use of a device by each process since an instant of the wall clock.
     fn use_since(&self, device: nvmlDevice_t, last_seen: u64) -> Result<Vec<Share>, u32> {
         let view = self.library()?.view;
-        let (mut state, device) = self.on(device)?;
+        let (mut state, device) = self.whole(device)?;
         if !view.attributable {
             return Err(statuses::NOT_SUPPORTED);
         }

@@ -17,7 +17,7 @@ impl Management {
     /// Use of a device in the newest window that can be read.
     pub(super) fn utilization(&self, device: nvmlDevice_t) -> Result<DeviceSample, Status> {
         let view = self.library()?.view;
-        let (mut state, device) = self.on(device)?;
+        let (mut state, device) = self.whole(device)?;
         let engine = view.device(&mut state, device);
         Ok(engine.utilization(clock::now()))
     }
@@ -30,7 +30,7 @@ impl Management {
             _ => return Err(statuses::NOT_SUPPORTED),
         };
         let view = self.library()?.view;
-        let (mut state, device) = self.on(device)?;
+        let (mut state, device) = self.whole(device)?;
         let engine = view.device(&mut state, device);
         let mut samples = Vec::new();
         engine.device_samples(clock::now(), last_seen.saturating_sub(view.epoch_us), |sample| {

@@ -117,6 +117,21 @@ impl Shared {
         unsafe { &(*self.base.as_ptr()).faults }
     }
 
+    /// Where the process of a slot is on the way to a checkpoint and back; looked at without the lock.
+    #[must_use]
+    pub fn phase(&self, slot: usize) -> Option<&core::sync::atomic::AtomicU32> {
+        if slot >= PROCESSES {
+            return None;
+        }
+        let state = self.base.as_ptr();
+        // SAFETY: a plain address computation inside the mapping.
+        let first: *const super::Process = unsafe { (&raw const (*state).processes).cast() };
+        // SAFETY: the slot is one of the array's.
+        let process = unsafe { first.add(slot) };
+        // SAFETY: the mapping lives as long as `self`, and the word is atomic.
+        Some(unsafe { &(*process).phase })
+    }
+
     /// What the process of a slot holds while it lives.
     #[must_use]
     pub fn alive(&self, slot: usize) -> Option<&'static RobustMutex> {

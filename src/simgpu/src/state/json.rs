@@ -28,7 +28,7 @@ fn device(state: &mut Locked<'_>, device: usize) -> String {
     let busy = crate::work::device_busy(state.engine(device));
     format!(
         "{{\"index\":{device},\"uuid\":{},\"capacity\":{capacity},\"held\":{},\"peak\":{},\"busy_ns\":{busy}}}",
-        quoted(&crate::texts::uuid_text(device)),
+        quoted(&state.settings.uuid_text(device)),
         level.held,
         level.peak,
     )

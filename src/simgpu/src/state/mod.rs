@@ -8,6 +8,7 @@ pub mod file;
 pub mod json;
 pub mod ledger;
 pub mod lock;
+pub mod machine;
 pub mod roster;
 pub mod settings;
 pub mod sharing;
@@ -34,7 +35,7 @@ pub const NAME: usize = 32;
 /// `SIMGPU` and a number that changes with the layout.
 pub const MAGIC: u64 = 0x0055_5047_4d49_5300;
 /// Counts up whenever the layout changes.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// What device memory is spent on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -158,14 +159,16 @@ pub struct Process {
     pub group: u32,
     /// Its number as it sees it itself.
     pub pid: u32,
-    /// Keeps the size a multiple of eight.
-    pub reserved: u32,
+    /// Whether it runs, or where it is on the way to a checkpoint and back: `checkpoint` has the numbers.
+    pub phase: AtomicU32,
     /// Counts all processes that ever joined.
     pub serial: u64,
     /// When it joined, nanoseconds of the monotonic clock.
     pub joined_ns: u64,
     /// The program's name.
     pub name: [u8; NAME],
+    /// Bytes by device and [`Kind`] that a checkpoint took off the devices.
+    pub parked: [[u64; KINDS]; DEVICES],
     /// Held by a thread of the process for as long as it lives.
     pub alive: RobustMutex,
     /// Per device.
@@ -194,6 +197,8 @@ pub struct Export {
     pub device: u32,
     /// The process that it is charged to.
     pub owner: u32,
+    /// What kind of memory it is: a number of [`Kind`].
+    pub kind: u64,
     /// The processes that use it, a bit each.
     pub users: [u64; PROCESSES / 64],
 }

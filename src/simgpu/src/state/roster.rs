@@ -3,6 +3,8 @@
 //! A process holds a mutex in its slot by a thread that does nothing else. When the process ends, in whatever
 //! way, the kernel lets go of it; so does an `exec`. A forked child has no such thread and is no process here.
 
+use core::sync::atomic::Ordering;
+
 use super::file::Locked;
 use super::lock::Taken;
 use super::{DEVICES, GROUPS, PROCESSES, Usage, life, name_bytes, name_text};
@@ -127,6 +129,7 @@ impl Locked<'_> {
         let process = self.processes.get_mut(slot).ok_or(NoPlace::Processes)?;
         process.life = life::FREE;
         process.usage = [Usage::NONE; DEVICES];
+        process.phase.store(0, Ordering::Relaxed);
         process.group = group;
         process.pid = newcomer.pid;
         process.serial = serial;

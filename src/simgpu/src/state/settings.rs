@@ -7,15 +7,26 @@ use crate::engine::Config;
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// Number of devices.
+    /// Number of GPUs.
     pub devices: u64,
+    /// Into how many instances each GPU is divided; 0 where it is whole.
+    pub instances: [u64; DEVICES],
+    /// The GPU that is faster than all others.
+    pub fastest: u64,
+    /// What the driver takes at a process's first allocation of linear memory on a device, and keeps: memory that no
+    /// call explains.
+    pub unexplained_bytes: u64,
     /// What a context costs.
     pub context_bytes: u64,
     /// What a module's code costs, in addition to its variables.
     pub module_bytes: u64,
+    /// What a module's code, and its variables together, are rounded up to.
+    pub module_granule: u64,
+    /// What a green context costs.
+    pub green_bytes: u64,
     /// What linear memory is rounded up to.
     pub linear_granule: u64,
-    /// Size of each device's memory.
+    /// Size of the memory of each device: of each GPU, or of each instance of one that is divided.
     pub memory: [u64; DEVICES],
     /// Properties of the devices' time.
     pub(crate) time: Config,
@@ -25,8 +36,13 @@ impl Settings {
     /// One device of 16 GiB.
     pub const DEFAULT: Self = Self {
         devices: 1,
+        instances: [0; DEVICES],
+        fastest: 0,
+        unexplained_bytes: 0,
         context_bytes: 300 << 20,
         module_bytes: 0,
+        module_granule: 1,
+        green_bytes: 4 << 20,
         linear_granule: 1,
         memory: [16 << 30; DEVICES],
         time: Config::DEFAULT,
@@ -43,38 +59,54 @@ impl Settings {
             Some(text) => size(&text).ok_or_else(|| format!("{name}={text}")),
         };
         settings.devices = number("SIMGPU_DEVICES", settings.devices)?;
-        if settings.devices > DEVICES as u64 {
+        if let Some(text) = get("SIMGPU_MIG") {
+            settings.instances = list(&text, 0).ok_or_else(|| format!("SIMGPU_MIG={text}"))?;
+        }
+        if settings.devices > DEVICES as u64 || settings.all_devices() > DEVICES as u64 {
             return Err(format!("SIMGPU_DEVICES={} (at most {DEVICES})", settings.devices));
         }
+        settings.fastest = number("SIMGPU_FASTEST", settings.fastest)?;
+        settings.unexplained_bytes = number("SIMGPU_UNEXPLAINED_BYTES", settings.unexplained_bytes)?;
         settings.context_bytes = number("SIMGPU_CONTEXT_BYTES", settings.context_bytes)?;
         settings.module_bytes = number("SIMGPU_MODULE_BYTES", settings.module_bytes)?;
+        settings.module_granule = number("SIMGPU_MODULE_GRANULE", settings.module_granule)?.max(1);
+        settings.green_bytes = number("SIMGPU_GREEN_BYTES", settings.green_bytes)?;
         settings.linear_granule = number("SIMGPU_LINEAR_GRANULE", settings.linear_granule)?.max(1);
         if let Some(text) = get("SIMGPU_TIME") {
             settings.time = time(&text).ok_or_else(|| format!("SIMGPU_TIME={text}"))?;
         }
         if let Some(text) = get("SIMGPU_MEMORY") {
-            let sizes: Option<Vec<u64>> = text.split(',').map(size).collect();
-            let sizes = sizes.ok_or_else(|| format!("SIMGPU_MEMORY={text}"))?;
-            let last = sizes.last().copied().unwrap_or_default();
-            let all = sizes.into_iter().chain(core::iter::repeat(last));
-            for (memory, size) in settings.memory.iter_mut().zip(all) {
-                *memory = size;
-            }
+            let last = text.rsplit(',').next().and_then(size).unwrap_or_default();
+            settings.memory = list(&text, last).ok_or_else(|| format!("SIMGPU_MEMORY={text}"))?;
         }
         Ok(settings)
     }
 
-    /// Number of devices.
+    /// Number of devices that compute: GPUs, and instances of those that are divided.
     #[must_use]
     pub fn count(&self) -> usize {
-        usize::try_from(self.devices).unwrap_or(DEVICES).min(DEVICES)
+        usize::try_from(self.all_devices()).unwrap_or(DEVICES).min(DEVICES)
+    }
+
+    fn all_devices(&self) -> u64 {
+        let gpus = usize::try_from(self.devices).unwrap_or(DEVICES);
+        self.instances.iter().take(gpus).fold(0, |sum, instances| sum.saturating_add((*instances).max(1)))
     }
 
     /// Size of a device's memory; 0 where there is no such device.
     #[must_use]
     pub fn capacity(&self, device: usize) -> u64 {
-        if device as u64 >= self.devices { 0 } else { self.memory.get(device).copied().unwrap_or(0) }
+        if device >= self.count() { 0 } else { self.memory.get(device).copied().unwrap_or(0) }
     }
+}
+
+/// A number for each device, separated by commas; `rest` for those behind the last.
+fn list(text: &str, rest: u64) -> Option<[u64; DEVICES]> {
+    let mut numbers = [rest; DEVICES];
+    for (place, part) in text.split(',').enumerate() {
+        *numbers.get_mut(place)? = size(part)?;
+    }
+    Some(numbers)
 }
 
 /// Properties of the devices' time, as `slice_ns=1000000,stream_depth=64`.
@@ -158,6 +190,22 @@ mod tests {
             [0, 1, 2, 3, 4].map(|device| settings.capacity(device)),
             [1 << 30, 2 << 30, 2 << 30, 2 << 30, 0]
         );
+    }
+
+    #[test]
+    fn instances_are_devices_like_whole_gpus() {
+        let read = |devices: &str, mig: &str| {
+            let (devices, mig) = (devices.to_owned(), mig.to_owned());
+            Settings::read(move |name| match name {
+                "SIMGPU_DEVICES" => Some(devices.clone()),
+                "SIMGPU_MIG" => Some(mig.clone()),
+                _ => None,
+            })
+        };
+        assert_eq!(read("3", "0,2").unwrap().count(), 4);
+        assert_eq!(read("1", "0,2").unwrap().count(), 1);
+        assert!(read("2", "7,10").is_err());
+        assert!(read("2", "many").is_err());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! The process that made it, for as long as it uses it; after that one of those that still do. The memory is
 //! there until nobody uses it.
 
-use super::{Export, Kind, PROCESSES, State};
+use super::{Export, KINDS, Kind, PROCESSES, State};
 
 impl Export {
     fn place(slot: usize) -> (usize, u64) {
@@ -17,6 +17,12 @@ impl Export {
         }
     }
 
+    /// What kind of memory it is.
+    fn kind(&self) -> Kind {
+        let index = usize::try_from(self.kind).unwrap_or(KINDS);
+        Kind::ALL.get(index).copied().unwrap_or(Kind::Vmm)
+    }
+
     fn uses(&self, slot: usize) -> bool {
         let (word, bit) = Self::place(slot);
         self.users.get(word).is_some_and(|word| word & bit != 0)
@@ -25,11 +31,12 @@ impl Export {
 
 impl State {
     /// Notes that a process lets others use memory that it is charged for. None where there is no room.
-    pub fn export(&mut self, slot: usize, device: usize, bytes: u64) -> Option<u64> {
+    pub fn export(&mut self, slot: usize, device: usize, kind: Kind, bytes: u64) -> Option<u64> {
         let number = self.exported + 1;
         let free = self.exports.iter_mut().find(|export| export.number == 0)?;
         let (device, owner) = (u32::try_from(device).ok()?, u32::try_from(slot).ok()?);
-        *free = Export { bytes, device, owner, ..Export::default() };
+        let kind = kind as u64;
+        *free = Export { bytes, device, owner, kind, ..Export::default() };
         free.set(slot, true);
         free.number = number;
         self.exported = number;
@@ -50,25 +57,40 @@ impl State {
 
     /// A process uses shared memory no more. The last to do so ends it; the one that pays hands the charge on.
     pub fn leave(&mut self, slot: usize, number: u64) {
-        let Some(export) = self.shared(number) else { return };
+        let Some(export) = self.shared(number).filter(|export| export.uses(slot)) else { return };
         export.set(slot, false);
+        let kind = export.kind();
         let (owner, device, bytes) = (export.owner as usize, export.device as usize, export.bytes);
         let heir = (0..PROCESSES).find(|other| export.uses(*other));
         match heir {
             None => export.number = 0,
-            Some(heir) => export.owner = u32::try_from(heir).unwrap_or(0),
+            Some(heir) if owner == slot => export.owner = u32::try_from(heir).unwrap_or(0),
+            Some(_) => {}
         }
         if owner == slot {
-            self.refund(owner, device, Kind::Vmm, bytes);
+            self.refund(owner, device, kind, bytes);
             self.uncount(owner, device);
             if let Some(heir) = heir {
                 // What was just given back is there to be taken.
-                let _ = self.charge(heir, device, Kind::Vmm, bytes);
+                let _ = self.charge(heir, device, kind, bytes);
                 if let Some(usage) = self.usage(heir, device) {
                     usage.live = usage.live.saturating_add(1);
                 }
             }
         }
+    }
+
+    /// Shared memory that ends now, whoever uses it: what a pool had given out is the pool's again.
+    pub fn withdraw(&mut self, number: u64) {
+        if let Some(export) = self.shared(number) {
+            export.number = 0;
+        }
+    }
+
+    /// Whether a process shares memory, its own or another's.
+    #[must_use]
+    pub fn shares(&self, slot: usize) -> bool {
+        self.exports.iter().any(|export| export.number != 0 && export.uses(slot))
     }
 
     /// Everything that a dead process shared, before its words are zeroed.

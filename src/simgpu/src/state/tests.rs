@@ -123,7 +123,7 @@ fn shared_memory_is_charged_to_one_of_its_users_until_the_last_is_gone() {
     let mut state = shared.lock();
     let (maker, user) = (join(&mut state, ""), join(&mut state, ""));
     assert_eq!(state.charge(maker, 0, Kind::Vmm, 100), Ok(()));
-    let number = state.export(maker, 0, 100).unwrap();
+    let number = state.export(maker, 0, Kind::Vmm, 100).unwrap();
     assert!(state.import(user, number));
     state.leave(maker, number);
     let held = |state: &Locked<'_>| [maker, user].map(|slot| state.processes[slot].usage[0].total());
@@ -131,6 +131,26 @@ fn shared_memory_is_charged_to_one_of_its_users_until_the_last_is_gone() {
     state.leave_all(user);
     assert_eq!((held(&state), state.levels[0].held), ([0, 0], 0));
     assert!(!state.import(maker, number), "it is gone");
+}
+
+#[test]
+fn a_user_that_leaves_changes_nothing_for_whoever_pays() {
+    let file = File::new("users");
+    let shared = file.open();
+    let mut state = shared.lock();
+    let (first, maker, last) = (join(&mut state, ""), join(&mut state, ""), join(&mut state, ""));
+    assert_eq!(state.charge(maker, 0, Kind::Linear, 100), Ok(()));
+    let number = state.export(maker, 0, Kind::Linear, 100).unwrap();
+    assert!(state.import(first, number) && state.import(last, number));
+    state.leave(last, number);
+    state.leave(first, number);
+    state.leave(first, number);
+    let held = |state: &Locked<'_>| [first, maker, last].map(|slot| state.processes[slot].usage[0].total());
+    assert_eq!((held(&state), state.levels[0].held), ([0, 100, 0], 100));
+    assert!(state.import(last, number));
+    state.leave_all(maker);
+    assert_eq!((held(&state), state.levels[0].held), ([0, 0, 100], 100));
+    assert_eq!(state.processes[last].usage[0].held[Kind::Linear as usize], 100);
 }
 
 #[test]

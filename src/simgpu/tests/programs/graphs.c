@@ -33,16 +33,43 @@ int main(void) {
     OK(cuStreamBeginCapture_v2(s, 2)); OK(cuEventRecord(e, s)); OK(cuStreamWaitEvent(t, e, 0)); launch(twenty, t); launch(twenty, s);
     OK(cuEventRecord(e, t)); OK(cuStreamWaitEvent(s, e, 0)); OK(cuStreamEndCapture(s, &g)); OK(cuGraphDestroy(g));
 
-    /* Memory of a graph. */
+    /* Memory of a graph: what is freed is used again, behind the free. What is mapped stays until it is trimmed. */
     OK(cuStreamBeginCapture_v2(s, 2)); OK(cuMemAllocAsync(&a, 10 * MIB, s)); OK(cuMemsetD8_v2(0, 0, 0));
-    OK(cuMemFreeAsync(a, s)); OK(cuMemAllocAsync(&b, 4 * MIB, s)); OK(cuMemcpyHtoDAsync_v2(b, "abc", 4, s));
-    OK(cuStreamEndCapture(s, &g)); SAME(held(), before);
-    OK(cuGraphInstantiateWithFlags(&x, g, 0)); SAME(held(), before); STATUS(1, cuMemcpyDtoH_v2(back, b, 4));
-    OK(cuGraphLaunch(x, s)); OK(cuStreamSynchronize(s)); SAME(held() - before, 10 * MIB); SAME(pool(USED), 4 * MIB); SAME(pool(RESERVED), 10 * MIB);
-    OK(cuMemcpyDtoH_v2(back, b, 4)); CHECK(!strcmp(back, "abc")); STATUS(1, cuMemcpyDtoH_v2(back, a, 4));
-    STATUS(1, cuGraphLaunch(x, s)); OK(cuDeviceGraphMemTrim(0)); SAME(held() - before, 10 * MIB);
-    OK(cuMemFree_v2(b)); SAME(pool(USED), 0); OK(cuGraphLaunch(x, s)); OK(cuMemFreeAsync(b, s)); OK(cuStreamSynchronize(s));
+    OK(cuMemFreeAsync(a, s)); STATUS(1, cuMemFreeAsync(a, s)); OK(cuMemAllocAsync(&b, 4 * MIB, s)); OK(cuMemcpyHtoDAsync_v2(b, "abc", 4, s));
+    OK(cuStreamEndCapture(s, &g)); SAME(held(), before); SAME(a, b);
+    OK(cuGraphInstantiateWithFlags(&x, g, 0)); SAME(held(), before); STATUS(1, cuMemcpyDtoH_v2(back, b, 4)); STATUS(801, cuGraphInstantiateWithFlags(&e, g, 0));
+    OK(cuGraphLaunch(x, s)); OK(cuStreamSynchronize(s)); SAME(held() - before, 10 * MIB); SAME(pool(USED), 10 * MIB); SAME(pool(RESERVED), 10 * MIB);
+    OK(cuMemcpyDtoH_v2(back, b, 4)); CHECK(!strcmp(back, "abc"));
+    STATUS(1, cuGraphLaunch(x, s)); OK(cuDeviceGraphMemTrim(0)); SAME(held() - before, 4 * MIB);
+    OK(cuMemFree_v2(b)); STATUS(1, cuMemFree_v2(b)); OK(cuGraphLaunch(x, s)); OK(cuMemFreeAsync(b, s)); OK(cuStreamSynchronize(s));
     OK(cuGraphExecDestroy(x)); SAME(held() - before, 10 * MIB); OK(cuDeviceGraphMemTrim(0)); SAME(held(), before);
-    OK(cuGraphDestroy(g)); SAME(pool(RESERVED_HIGH), 10 * MIB);
+    OK(cuGraphDestroy(g)); SAME(pool(RESERVED_HIGH), 10 * MIB); SAME(pool(USED), 0);
+
+    /* Graphs that free what they take share it in one stream, not in two, and keep it while they run. */
+    handle gs[4], xs[4]; ptr p[4]; gate door;
+    for (int i = 0; i < 4; i++) {
+        OK(cuStreamBeginCapture_v2(s, 2)); OK(cuMemAllocAsync(&p[i], 8 * MIB, s)); OK(cuMemFreeAsync(p[i], s));
+        OK(cuStreamEndCapture(s, &gs[i])); OK(cuGraphInstantiateWithFlags(&xs[i], gs[i], 0)); CHECK(!i || p[i] != p[i - 1]);
+    }
+    for (int i = 0; i < 4; i++) { OK(cuGraphLaunch(xs[i], s)); }
+    SAME(pool(RESERVED), 8 * MIB); SAME(pool(USED), 8 * MIB); OK(cuStreamSynchronize(s));
+    shut(&door, s); OK(cuGraphLaunch(xs[0], s)); OK(cuGraphLaunch(xs[1], t)); SAME(pool(RESERVED), 16 * MIB);
+    OK(cuStreamSynchronize(t)); OK(cuGraphLaunch(xs[2], t)); OK(cuStreamSynchronize(t)); SAME(pool(RESERVED), 16 * MIB);
+    OK(cuGraphExecDestroy(xs[0])); OK(cuDeviceGraphMemTrim(0)); SAME(pool(RESERVED), 8 * MIB);
+    OK(cuGraphUpload(xs[3], t)); SAME(pool(RESERVED), 16 * MIB); door.open = 1; OK(cuStreamSynchronize(s));
+    OK(cuDeviceGraphMemTrim(0)); SAME(held(), before);
+    for (int i = 1; i < 4; i++) { OK(cuGraphExecDestroy(xs[i])); }
+
+    /* What a graph does not free outlives it; a launch that frees by itself needs no other. */
+    for (int i = 0; i < 4; i++) {
+        OK(cuStreamBeginCapture_v2(s, 2)); OK(cuMemAllocAsync(&p[i], 8 * MIB, s)); OK(cuStreamEndCapture(s, &gs[i]));
+        OK(cuGraphInstantiateWithFlags(&xs[i], gs[i], i == 3)); OK(cuGraphLaunch(xs[i], s)); SAME(pool(RESERVED), (i + 1) * 8 * MIB);
+    }
+    OK(cuGraphLaunch(xs[3], s)); OK(cuStreamSynchronize(s)); SAME(pool(RESERVED), 32 * MIB);
+    OK(cuDeviceGraphMemTrim(0)); SAME(pool(USED), 32 * MIB);
+    for (int i = 0; i < 4; i++) { OK(cuGraphExecDestroy(xs[i])); OK(cuGraphDestroy(gs[i])); }
+    OK(cuDeviceGraphMemTrim(0)); SAME(held() - before, 32 * MIB);
+    for (int i = 0; i < 4; i++) { OK(cuMemFree_v2(p[i])); SAME(pool(RESERVED), 32 * MIB); }
+    OK(cuDeviceGraphMemTrim(0)); SAME(held(), before);
     return 0;
 }

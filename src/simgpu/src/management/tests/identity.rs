@@ -138,3 +138,43 @@ fn the_driver_has_the_version_that_came_with_its_api() {
     assert_eq!(identity::driver_version(11_040), "470.00.00");
     assert_eq!(identity::nvml_version(12_040), "12.550.00.00");
 }
+
+#[test]
+fn instances_have_handles_identities_and_memory_of_their_own() {
+    let machine = machine(&[("SIMGPU_DEVICES", "2"), ("SIMGPU_MIG", "0,2"), ("SIMGPU_MEMORY", "4g,1g,2g")]);
+    let (nvml, gpu) = (&machine.nvml, machine.device(1));
+    let (mut count, mut mode, mut pending) = (9, 9, 9);
+    assert_eq!(nvml.nvmlDeviceGetCount_v2(&raw mut count), Ok(()));
+    assert_eq!(nvml.nvmlDeviceGetMigMode(gpu, &raw mut mode, &raw mut pending), Ok(()));
+    assert_eq!((count, mode, pending), (2, 1, 1));
+    let instances = [0, 1].map(|index| {
+        let mut instance = core::ptr::null_mut();
+        assert_eq!(nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, index, &raw mut instance), Ok(()));
+        instance
+    });
+    let mut none = core::ptr::null_mut();
+    assert_eq!(nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, 2, &raw mut none), Err(statuses::NOT_FOUND));
+    let uuid = |device| name(|to, room| nvml.nvmlDeviceGetUUID(device, to, room), 96).unwrap();
+    for (index, instance) in instances.into_iter().enumerate() {
+        let (mut is_instance, mut id, mut parent) = (0, 0, core::ptr::null_mut());
+        assert_eq!(nvml.nvmlDeviceIsMigDeviceHandle(instance, &raw mut is_instance), Ok(()));
+        assert_eq!(nvml.nvmlDeviceGetGpuInstanceId(instance, &raw mut id), Ok(()));
+        assert_eq!(nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(instance, &raw mut parent), Ok(()));
+        assert_eq!((is_instance, id, parent), (1, u32::try_from(index).unwrap() + 1, gpu));
+        let text = std::ffi::CString::new(uuid(instance)).unwrap();
+        assert_eq!(nvml.nvmlDeviceGetHandleByUUID(text.as_ptr(), &raw mut parent), Ok(()));
+        assert!(uuid(instance).starts_with("MIG-") && parent == instance);
+    }
+    machine.process(1, 2, 100);
+    let memory = |device| (machine.memory(device).total, machine.memory(device).used);
+    assert_eq!([memory(instances[0]), memory(instances[1])], [(GIB, 0), (2 * GIB, 100)]);
+    assert_eq!(memory(gpu), (3 * GIB, 100));
+    let listed = machine.compute(gpu);
+    assert_eq!((listed.len(), listed[0].gpu_instance, listed[0].compute_instance), (1, 2, 0));
+    assert_eq!((machine.compute(instances[0]).len(), machine.compute(instances[1]).len()), (0, 1));
+    // How busy parts are is not told.
+    let mut rates = nvmlUtilization_t::default();
+    for device in [gpu, instances[0]] {
+        assert_eq!(nvml.nvmlDeviceGetUtilizationRates(device, &raw mut rates), Err(statuses::NOT_SUPPORTED));
+    }
+}

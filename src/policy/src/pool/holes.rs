@@ -4,13 +4,13 @@
 //! that the pool took from its device for an allocation. What was not seen is taken for occupied. A block that was
 //! freed in the order of a stream is free for that stream at once, for others once the driver has counted it.
 //!
+//! The driver frees a block some time before or after we hear of it, and another thread may have it again by then: a
+//! block that is *leaving* is a hole only if nothing was laid into it before it had left.
+//!
 //! The model rests on allocations being laid at the start of a hole or piece. An allocation that made the pool grow
 //! although a hole was known shows that it does not hold; from then on nothing is known.
 
 use std::collections::BTreeMap;
-
-/// What a pool aligns its allocations to, at least.
-pub const ALIGNMENT: u64 = 512;
 
 /// For whom a hole is free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +26,9 @@ pub enum FreeFor {
 pub struct Holes {
     /// By start: end, and for whom.
     known: BTreeMap<u64, (u64, FreeFor)>,
+    /// By ticket: blocks that the driver is freeing, from start to end.
+    leaving: BTreeMap<u64, (u64, u64)>,
+    tickets: u64,
     is_wrong: bool,
 }
 
@@ -40,24 +43,50 @@ impl Holes {
         self.known.iter().map(fits).fold(0, u64::saturating_add)
     }
 
-    /// A block was freed.
-    pub fn add(&mut self, start: u64, bytes: u64, free: FreeFor) {
+    /// Whether a block lies in a hole that is known.
+    #[must_use]
+    pub fn contain(&self, start: u64, bytes: u64) -> bool {
+        let hole = self.known.range(..=start).next_back();
+        hole.is_some_and(|(_, (end, _))| start.saturating_add(bytes) <= *end)
+    }
+
+    /// A block is about to be freed; returns a ticket for it.
+    pub fn leave(&mut self, start: u64, bytes: u64) -> u64 {
+        self.tickets = self.tickets.wrapping_add(1);
+        self.leaving.insert(self.tickets, (start, start.saturating_add(bytes)));
+        self.tickets
+    }
+
+    /// It was not freed.
+    pub fn stay(&mut self, ticket: u64) {
+        self.leaving.remove(&ticket);
+    }
+
+    /// It was freed.
+    pub fn left(&mut self, ticket: u64, free: FreeFor) {
+        if let Some((start, end)) = self.leaving.remove(&ticket) {
+            self.add(start, end.saturating_sub(start), free);
+        }
+    }
+
+    /// A range is free. Ranges side by side are one only once they are free for everybody: until a stream has got
+    /// there, the driver keeps what was freed in it block by block.
+    fn add(&mut self, start: u64, bytes: u64, free: FreeFor) {
         if self.is_wrong {
             return;
         }
         let (mut start, mut end) = (start, start.saturating_add(bytes));
-        if let Some((before, (at, same))) =
-            self.known.range(..start).next_back().map(|(key, hole)| (*key, *hole))
-            && at == start
-            && same == free
-        {
-            start = before;
-        }
-        if let Some((after, same)) = self.known.get(&end).copied()
-            && same == free
-        {
-            self.known.remove(&end);
-            end = after;
+        if free == FreeFor::All {
+            let before = self.known.range(..start).next_back().map(|(key, hole)| (*key, *hole));
+            if let Some((from, (until, FreeFor::All))) = before
+                && until == start
+            {
+                start = from;
+            }
+            if let Some((after, FreeFor::All)) = self.known.get(&end).copied() {
+                self.known.remove(&end);
+                end = after;
+            }
         }
         self.known.insert(start, (end, free));
     }
@@ -65,19 +94,28 @@ impl Holes {
     /// A block was allocated. `growth` is by how much the pool grew for it, where that is known.
     pub fn allocated(&mut self, start: u64, bytes: u64, growth: u64) {
         let end = start.saturating_add(bytes);
-        let hole = self.known.range(..=start).next_back().map(|(key, hole)| (*key, *hole));
-        match hole.filter(|(_, (until, _))| end <= *until) {
-            Some((from, (until, free))) => {
-                self.known.remove(&from);
-                if from < start {
-                    self.known.insert(from, (start, free));
-                }
-                if end < until {
-                    self.known.insert(end, (until, free));
-                }
+        self.leaving.retain(|_, (from, until)| *until <= start || end <= *from);
+        let was_known = self.contain(start, bytes);
+        self.occupy(start, end);
+        if !was_known && growth > bytes {
+            self.add(end, growth.saturating_sub(bytes), FreeFor::All);
+        }
+    }
+
+    /// A range is not free: it may lie across holes that are known and room that is not.
+    fn occupy(&mut self, start: u64, end: u64) {
+        while let Some((from, (until, free))) =
+            self.known.range(..end).next_back().map(|(key, hole)| (*key, *hole))
+            && until > start
+        {
+            self.known.remove(&from);
+            if end < until {
+                self.known.insert(end, (until, free));
             }
-            None if growth > bytes => self.add(end, growth.saturating_sub(bytes), FreeFor::All),
-            None => {}
+            if from < start {
+                self.known.insert(from, (start, free));
+                break;
+            }
         }
     }
 
@@ -94,17 +132,19 @@ impl Holes {
     /// The pool gave memory back, nobody knows which.
     pub fn forget(&mut self) {
         self.known.clear();
+        self.leaving.clear();
     }
 
     /// The pool grew although a hole was known.
     pub fn refute(&mut self) {
-        self.known.clear();
+        self.forget();
         self.is_wrong = true;
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::ALIGNMENT;
     use super::*;
     use proptest::prelude::*;
 

@@ -1,0 +1,123 @@
+//! What does NVML itself say of devices and of what processes hold? Asked past every library that is preloaded.
+#![allow(unsafe_code, reason = "calls the management library")]
+
+use gpuslice_driver::elf::Image;
+use gpuslice_driver::functions;
+use gpuslice_driver::types::{nvmlDevice_t, nvmlProcessInfo_v2_t, status};
+use libloading::Library;
+use std::ffi::{CStr, CString, c_uint};
+use std::ptr;
+
+/// NVML's name.
+const SONAME: &CStr = c"libnvidia-ml.so.1";
+/// Entries for which there is room in the first question, and in the last one.
+const ROOM: [c_uint; 2] = [256, 1 << 16];
+
+/// NVML, ready to be asked.
+#[derive(Debug)]
+pub(crate) struct Nvml {
+    calls: Calls,
+    _library: Library,
+}
+
+/// The functions that are called.
+#[derive(Debug, Clone, Copy)]
+#[allow(non_snake_case, reason = "the names are NVML's")]
+struct Calls {
+    nvmlShutdown: functions::nvmlShutdown,
+    nvmlDeviceGetHandleByUUID: functions::nvmlDeviceGetHandleByUUID,
+    nvmlDeviceGetComputeRunningProcesses_v2: functions::nvmlDeviceGetComputeRunningProcesses_v2,
+}
+
+/// A device.
+#[derive(Debug, Clone)]
+pub(crate) struct Device {
+    handle: nvmlDevice_t,
+    /// Its name, `GPU-…` or `MIG-…`.
+    pub(crate) name: String,
+}
+
+/// A process, as NVML names it to this one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Use {
+    /// Its number.
+    pub(crate) pid: u32,
+    /// Bytes that it holds; none where NVML does not tell.
+    pub(crate) bytes: Option<u64>,
+}
+
+/// A function of the library itself. A look-up by the loader would find that of a library which is preloaded, ours for
+/// one, and its answers would be the slice's own again.
+macro_rules! find {
+    ($image:expr, $name:ident) => {{
+        let name = CString::new(stringify!($name)).ok()?;
+        let address = $image.symbol(&name)?;
+        // SAFETY: the row of the table is the signature of the symbol.
+        unsafe { core::mem::transmute::<*const core::ffi::c_void, functions::$name>(address) }
+    }};
+}
+
+impl Nvml {
+    /// None where there is no NVML, or it cannot be used.
+    pub(crate) fn open() -> Option<Self> {
+        let name = SONAME.to_str().ok()?;
+        // SAFETY: NVML does nothing at load time that matters to this program.
+        let library = unsafe { Library::new(name) }.ok()?;
+        let image = Image::defining(c"nvmlInit_v2", &[SONAME])?;
+        let calls = Calls {
+            nvmlShutdown: find!(image, nvmlShutdown),
+            nvmlDeviceGetHandleByUUID: find!(image, nvmlDeviceGetHandleByUUID),
+            nvmlDeviceGetComputeRunningProcesses_v2: find!(image, nvmlDeviceGetComputeRunningProcesses_v2),
+        };
+        let init = find!(image, nvmlInit_v2);
+        // SAFETY: no arguments.
+        let code = unsafe { init() };
+        (code == status::SUCCESS).then_some(Self { calls, _library: library })
+    }
+
+    /// The device with this UUID, a whole one or an instance.
+    pub(crate) fn device(&self, uuid: &str) -> Option<Device> {
+        ["GPU", "MIG"].into_iter().find_map(|kind| {
+            let name = format!("{kind}-{uuid}");
+            let text = CString::new(name.clone()).ok()?;
+            let mut handle: nvmlDevice_t = ptr::null_mut();
+            // SAFETY: a text that ends in zero, and room for a handle.
+            let code = unsafe { (self.calls.nvmlDeviceGetHandleByUUID)(text.as_ptr(), &raw mut handle) };
+            (code == status::SUCCESS).then_some(Device { handle, name })
+        })
+    }
+
+    /// The compute processes of a device; none where NVML does not tell.
+    pub(crate) fn processes(&self, device: &Device) -> Option<Vec<Use>> {
+        let [mut room, most] = ROOM;
+        loop {
+            let mut entries = vec![nvmlProcessInfo_v2_t::default(); usize::try_from(room).ok()?];
+            let mut count = room;
+            let list = self.calls.nvmlDeviceGetComputeRunningProcesses_v2;
+            // SAFETY: room for as many entries as the count says.
+            let code = unsafe { list(device.handle, &raw mut count, entries.as_mut_ptr()) };
+            if code == status::SUCCESS {
+                entries.truncate(usize::try_from(count).ok()?);
+                return Some(entries.into_iter().map(Use::of).collect());
+            }
+            if code != status::NVML_INSUFFICIENT_SIZE || room >= most {
+                return None;
+            }
+            room = most;
+        }
+    }
+}
+
+impl Use {
+    fn of(entry: nvmlProcessInfo_v2_t) -> Self {
+        // All ones stand for "not available".
+        Self { pid: entry.pid, bytes: Some(entry.used_gpu_memory).filter(|bytes| *bytes != u64::MAX) }
+    }
+}
+
+impl Drop for Nvml {
+    fn drop(&mut self) {
+        // SAFETY: no arguments; ends what `open` began.
+        unsafe { (self.calls.nvmlShutdown)() };
+    }
+}

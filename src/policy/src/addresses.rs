@@ -1,0 +1,155 @@
+//! What is known about each of very many addresses?
+//!
+//! A hash table with open addressing and linear probing. All that belongs to an address lies in one piece, so that a
+//! look-up costs one cache miss however many addresses there are. A removal moves later entries back into the gap
+//! instead of leaving a mark, so that a table that has long been in use is as quick as a new one.
+//!
+//! In front of it stands the newest address, beside the table's own fields: most of what is allocated is freed
+//! soon, and then the table is not touched at all.
+
+/// Slots of a table that has anything in it, at least.
+const SMALLEST: usize = 4;
+
+/// Values by address. A value with a niche (an option of it is no larger) takes the least room.
+#[derive(Debug, Clone)]
+pub struct Addresses<V> {
+    newest: Option<(u64, V)>,
+    /// None, or a power of two of them, of which at least one is free.
+    slots: Box<[Slot<V>]>,
+    /// Slots that are not free.
+    len: usize,
+}
+
+type Slot<V> = Option<Entry<V>>;
+
+/// An address with its value. Where the value has 24 bytes, two entries are just one cache line.
+#[derive(Debug, Clone, Copy)]
+#[repr(align(32))]
+struct Entry<V> {
+    address: u64,
+    value: V,
+}
+
+impl<V> Default for Addresses<V> {
+    fn default() -> Self {
+        Self { newest: None, slots: Box::default(), len: 0 }
+    }
+}
+
+impl<V: Copy> Addresses<V> {
+    /// Remembers a value. If the address was known, the older value is lost, now or later: see [`take`](Self::take).
+    pub fn insert(&mut self, address: u64, value: V) {
+        if let Some((address, value)) = self.newest.replace((address, value)) {
+            self.settle(Entry { address, value });
+        }
+    }
+
+    /// What is known about an address.
+    #[must_use]
+    pub fn get(&self, address: u64) -> Option<V> {
+        let newest = self.newest.filter(|(newest, _)| *newest == address).map(|(_, value)| value);
+        newest.or_else(|| Some((*self.slots.get(self.find(address))?)?.value))
+    }
+
+    /// Takes an address out. Where it was inserted twice this is the later value, and the older may still be there.
+    pub fn take(&mut self, address: u64) -> Option<V> {
+        if let Some((_, value)) = self.newest.take_if(|(newest, _)| *newest == address) {
+            return Some(value);
+        }
+        let place = self.find(address);
+        let entry = (*self.slots.get(place)?)?;
+        self.clear(place);
+        Some(entry.value)
+    }
+
+    /// All addresses with their values, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, V)> {
+        let settled = self.slots.iter().flatten().map(|entry| (entry.address, entry.value));
+        self.newest.into_iter().chain(settled)
+    }
+
+    /// How many addresses there is memory for.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.slots.len().saturating_add(1)
+    }
+
+    /// Puts an entry into the table.
+    fn settle(&mut self, entry: Entry<V>) {
+        // At most three quarters full: then a free slot is near.
+        if self.len.saturating_mul(4) >= self.slots.len().saturating_mul(3) {
+            self.grow();
+        }
+        let place = self.find(entry.address);
+        if let Some(slot) = self.slots.get_mut(place)
+            && slot.replace(entry).is_none()
+        {
+            self.len = self.len.saturating_add(1);
+        }
+    }
+
+    fn grow(&mut self) {
+        let slots = self.slots.len().saturating_mul(2).max(SMALLEST);
+        let before = core::mem::replace(&mut self.slots, vec![None; slots].into());
+        self.len = 0;
+        before.into_iter().flatten().for_each(|entry| self.settle(entry));
+    }
+
+    /// Frees a slot, and moves into the gap what would not be found any more with the gap before it.
+    fn clear(&mut self, mut gap: usize) {
+        let mut next = gap;
+        loop {
+            next = self.after(next);
+            let Some(Some(entry)) = self.slots.get(next).copied() else { break };
+            if self.distance(self.home(entry.address), next) >= self.distance(gap, next) {
+                self.put(gap, Some(entry));
+                gap = next;
+            }
+        }
+        self.put(gap, None);
+        self.len = self.len.saturating_sub(1);
+    }
+
+    /// Where an address is, or else the free slot where it belongs.
+    fn find(&self, address: u64) -> usize {
+        let mut place = self.home(address);
+        while let Some(Some(entry)) = self.slots.get(place)
+            && entry.address != address
+        {
+            place = self.after(place);
+        }
+        place
+    }
+
+    fn put(&mut self, place: usize, entry: Slot<V>) {
+        if let Some(slot) = self.slots.get_mut(place) {
+            *slot = entry;
+        }
+    }
+
+    /// Where the search for an address begins: the low bits of its [`spread`].
+    #[allow(clippy::cast_possible_truncation, reason = "the low bits are what is wanted")]
+    fn home(&self, address: u64) -> usize {
+        spread(address) as usize & self.mask()
+    }
+
+    fn after(&self, place: usize) -> usize {
+        place.wrapping_add(1) & self.mask()
+    }
+
+    fn distance(&self, from: usize, to: usize) -> usize {
+        to.wrapping_sub(from) & self.mask()
+    }
+
+    fn mask(&self) -> usize {
+        self.slots.len().wrapping_sub(1)
+    }
+}
+
+/// Spreads addresses, whose low bits are zero, over all bits: multiplication by 2^64 divided by the golden ratio, as
+/// Knuth gives it. A table looks at the low bits; whoever has several tables chooses one by the top bits.
+#[must_use]
+pub fn spread(address: u64) -> u64 {
+    let product = (address >> 8 ^ address << 56).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    product ^ product >> 32
+}

@@ -1,0 +1,227 @@
+//! How much device memory can a piece of GPU code take, going by what it looks like on the host?
+//!
+//! Only a bound for what was measured where nobody says which process took what, and what is reserved before the
+//! driver is asked. Sizes are read, code is not: variables are counted where the form tells them, and the rest is
+//! taken for a multiple of the image.
+
+/// The first bytes of an ELF image.
+const ELF: [u8; 4] = *b"\x7fELF";
+/// Bytes of an ELF image's header.
+pub const HEADER: usize = 64;
+/// The first bytes of a fat binary, and of the wrapper that a compiler puts around one.
+const FAT: [u8; 4] = 0xba55_ed50_u32.to_le_bytes();
+const WRAPPER: [u8; 4] = 0x4662_43b1_u32.to_le_bytes();
+
+/// What the driver takes from the device at a time.
+const GRANULE: u64 = 2 << 20;
+/// By how much code may grow on its way to the device: images are compressed, and text is compiled.
+const GROWTH: u64 = 8;
+/// What a module may take beside all that, for constants, local memory and the driver's own tables.
+const REST: u64 = 8 << 20;
+
+/// What is known of an image.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Image {
+    /// Its bytes on the host.
+    pub bytes: u64,
+    /// Bytes of the variables that it declares, as far as they can be told.
+    pub variables: u64,
+}
+
+/// Which form an image has, by its first bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// ELF: [`elf_length`] tells its length.
+    Elf,
+    /// A fat binary: [`fat_length`] tells its length.
+    Fat,
+    /// A wrapper: the address of a fat binary stands at its bytes 8 to 15.
+    Wrapper,
+    /// Text that ends in zero.
+    Text,
+}
+
+impl Form {
+    /// The form of an image that begins like this.
+    #[must_use]
+    pub fn of(start: [u8; 4]) -> Self {
+        match start {
+            ELF => Self::Elf,
+            FAT => Self::Fat,
+            WRAPPER => Self::Wrapper,
+            _ => Self::Text,
+        }
+    }
+}
+
+impl Image {
+    /// Of an image that lies here as a whole.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Self {
+        let form = bytes.first_chunk().map_or(Form::Text, |start| Form::of(*start));
+        let variables = match form {
+            Form::Elf => of_elf(bytes).unwrap_or(0),
+            Form::Text => of_text(bytes),
+            Form::Fat | Form::Wrapper => 0,
+        };
+        Self { bytes: bytes.len() as u64, variables }
+    }
+
+    /// What it surely takes: large variables have memory of their own, while small ones may find room in what the
+    /// driver holds already.
+    #[must_use]
+    pub fn least(&self) -> u64 {
+        if self.variables < GRANULE { 0 } else { self.variables }
+    }
+
+    /// What it is taken for where nobody can say.
+    #[must_use]
+    pub fn likely(&self) -> u64 {
+        let sum = self.bytes.saturating_add(self.variables);
+        sum.checked_next_multiple_of(GRANULE).unwrap_or(u64::MAX)
+    }
+
+    /// More than this it does not take.
+    #[must_use]
+    pub fn most(&self) -> u64 {
+        self.bytes.saturating_mul(GROWTH).saturating_add(REST).saturating_add(self.variables)
+    }
+}
+
+/// `EM_CUDA`, at its place in an ELF header.
+const MACHINE: (usize, u64) = (0x12, 190);
+
+/// Length of an ELF image of GPU code, from its header: up to the end of its tables, which stand last. None for other
+/// images, whose headers need not be true.
+#[must_use]
+pub fn elf_length(header: &[u8]) -> Option<u64> {
+    if word(header, MACHINE.0, 2)? != MACHINE.1 {
+        return None;
+    }
+    let table = |offset_at, size_at, count_at| {
+        let entries = word(header, size_at, 2)?.checked_mul(word(header, count_at, 2)?)?;
+        word(header, offset_at, 8)?.checked_add(entries)
+    };
+    Some(table(0x28, 0x3a, 0x3c)?.max(table(0x20, 0x36, 0x38)?))
+}
+
+/// Length of a fat binary, from its first 16 bytes: of its header and of what follows.
+#[must_use]
+pub fn fat_length(header: &[u8]) -> Option<u64> {
+    word(header, 6, 2)?.checked_add(word(header, 8, 8)?)
+}
+
+fn word(bytes: &[u8], at: usize, length: usize) -> Option<u64> {
+    let bytes = bytes.get(at..at.checked_add(length)?)?;
+    Some(bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)))
+}
+
+/// Variables stand in sections `.nv.global` and `.nv.global.init`.
+fn of_elf(bytes: &[u8]) -> Option<u64> {
+    let start = word(bytes, 0x28, 8)?;
+    let (size, count, names) = (word(bytes, 0x3a, 2)?, word(bytes, 0x3c, 2)?, word(bytes, 0x3e, 2)?);
+    let section = |index: u64| usize::try_from(start.checked_add(index.checked_mul(size)?)?).ok();
+    let names = word(bytes, section(names)?.checked_add(0x18)?, 8)?;
+    let mut sum = 0_u64;
+    for index in 0..count {
+        let at = section(index)?;
+        let name = usize::try_from(names.checked_add(word(bytes, at, 4)?)?).ok()?;
+        if bytes.get(name..)?.starts_with(b".nv.global") {
+            sum = sum.saturating_add(word(bytes, at.checked_add(0x20)?, 8)?);
+        }
+    }
+    Some(sum)
+}
+
+/// Variables are declared as `.global .align 4 .b8 table[1024];`.
+fn of_text(text: &[u8]) -> u64 {
+    let statements = text.split(|byte| matches!(byte, b';' | b'{' | b'}'));
+    statements.filter_map(variable).fold(0, u64::saturating_add)
+}
+
+fn variable(statement: &[u8]) -> Option<u64> {
+    let has = |part: &[u8]| statement.windows(part.len()).position(|window| window == part);
+    let at = has(b".global")?;
+    if has(b".extern").is_some() || statement.contains(&b'%') {
+        return None;
+    }
+    let declaration = core::str::from_utf8(statement.get(at..)?).ok()?.split('=').next()?;
+    let (types, dimensions) = declaration.split_at(declaration.find('[').unwrap_or(declaration.len()));
+    let mut size = 1_u64;
+    for word in types.split_whitespace().filter_map(|word| word.strip_prefix('.')) {
+        size = size.checked_mul(factor(word).unwrap_or(1))?;
+    }
+    for dimension in dimensions.split('[').skip(1) {
+        size = size.checked_mul(dimension.split(']').next()?.trim().parse().ok()?)?;
+    }
+    Some(size)
+}
+
+/// Bytes of an element (`b8`, `u64`, `f32`), or elements of a vector (`v4`).
+fn factor(kind: &str) -> Option<u64> {
+    if let Some(elements) = kind.strip_prefix('v') {
+        return elements.parse().ok();
+    }
+    let bits: u64 = kind.strip_prefix(['b', 'u', 's', 'f'])?.parse().ok()?;
+    Some(bits / 8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PTX: &str = ".version 8.0\n.target sm_80\n.visible .global .align 4 .b8 table[4194304];\n\
+        .global .align 8 .u64 counter;\n.global .align 16 .v4 .f32 grid[2][3] = {0};\n\
+        .extern .global .f32 elsewhere[4];\n.visible .entry f() { ld.global.u32 %r1, [p]; ret; }";
+
+    #[test]
+    fn variables_of_text_are_counted_and_others_declarations_are_not() {
+        let image = Image::of(PTX.as_bytes());
+        assert_eq!((image.bytes, image.variables), (PTX.len() as u64, 4_194_304 + 8 + 96));
+        assert_eq!(image.least(), image.variables);
+        assert_eq!(image.likely(), 6 << 20);
+    }
+
+    #[test]
+    fn small_variables_may_find_room_in_what_is_held_already() {
+        assert_eq!(Image::of(b".global .b8 x[100];").least(), 0);
+    }
+
+    #[test]
+    fn whatever_an_image_holds_it_is_read_without_harm() {
+        for start in [&b"\x7fELF"[..], &FAT, &WRAPPER, b".global .v4 .b64 x[18446744073709551615][2];"] {
+            for length in 0..80 {
+                let mut bytes = start.to_vec();
+                bytes.resize(length, 0xff);
+                let image = Image::of(&bytes);
+                assert!(image.least() <= image.likely() && image.likely() <= image.most().max(GRANULE));
+            }
+        }
+    }
+
+    #[test]
+    fn lengths_are_told_by_the_headers() {
+        let mut elf = [0_u8; HEADER];
+        elf[0x28] = 100;
+        (elf[0x3a], elf[0x3c]) = (64, 3);
+        assert_eq!(elf_length(&elf), None);
+        elf[0x12] = 190;
+        assert_eq!(elf_length(&elf), Some(100 + 64 * 3));
+        assert_eq!(elf_length(&elf[..32]), None);
+        let mut fat = [0_u8; 16];
+        (fat[6], fat[8]) = (16, 200);
+        assert_eq!(fat_length(&fat), Some(216));
+    }
+
+    #[test]
+    fn variables_of_an_elf_image_are_sections() {
+        let mut elf = vec![0_u8; 64 + 2 * 64 + 32];
+        elf[..4].copy_from_slice(&ELF);
+        (elf[0x28], elf[0x3a], elf[0x3c], elf[0x3e]) = (64, 64, 2, 0);
+        elf[64 + 0x18] = 192;
+        elf[128] = 1;
+        elf[128 + 0x22] = 0x40;
+        elf[193..193 + 10].copy_from_slice(b".nv.global");
+        assert_eq!(Image::of(&elf).variables, 0x40 << 16);
+    }
+}

@@ -1,0 +1,266 @@
+//! What may the graphs of a process hold of a device at the most?
+//!
+//! The driver takes memory for a graph when it is launched or uploaded, and a launch must not fail. So what an
+//! executable can ever need is counted from the moment it is made, and the sum over all executables is what may be in
+//! use at once: each launched into a stream of its own. What an executable had stays in the driver's pool when it is
+//! destroyed, perhaps in use: its last launch may not be done, and what it did not free lives on. That counts until
+//! the driver's own figure says that the pool holds less.
+//!
+//! The driver uses what its pool holds before it takes more. Then it never holds more than is counted here: what is
+//! needed at a time is not more, and what it took before was not either.
+
+/// What memory of graphs is mapped in: the page size of a GPU's large pages.
+pub const PAGE: u64 = 2 << 20;
+
+/// In what the driver may take memory for graphs from the device: pools of the 12 and 13 series take as much at a
+/// time. A unit is never two executables' at once.
+pub const UNIT: u64 = 32 << 20;
+
+/// Units that are thought possible: powers of two from a page to [`UNIT`].
+const SIZES: usize = 5;
+
+const _: () = assert!(PAGE << (SIZES - 1) == UNIT);
+
+/// Bytes of the pages that ranges of addresses lie in, each `(address, bytes)`: a page that is in several counts once.
+///
+/// The driver gives an allocation its address when its node is made, and allocations that can have the same memory
+/// have the same address. So this is the most that a graph can need.
+#[must_use]
+pub fn pages(ranges: &[(u64, u64)]) -> u64 {
+    let page = |address: u64| address / PAGE;
+    let mut spans: Vec<(u64, u64)> = ranges
+        .iter()
+        .filter(|(_, bytes)| *bytes > 0)
+        .map(|(address, bytes)| (page(*address), page(address.saturating_add(bytes.saturating_sub(1)))))
+        .collect();
+    spans.sort_unstable();
+    let (mut count, mut next) = (0_u64, 0_u64);
+    for (first, last) in spans {
+        let first = first.max(next);
+        if last >= first {
+            count = count.saturating_add(last.saturating_sub(first)).saturating_add(1);
+            next = last.saturating_add(1);
+        }
+    }
+    count.saturating_mul(PAGE)
+}
+
+/// The graph memory of a process on a device.
+#[derive(Debug, Default)]
+pub struct GraphPool {
+    /// Of executables that live or are being made.
+    living: Sums,
+    /// Of executables that are gone.
+    gone: Sums,
+    /// All figures of the driver so far, their bits together: each was a multiple of the driver's unit.
+    seen: u64,
+    /// Executables that have ended.
+    ends: u64,
+    /// Readings of the driver's figure that were begun, and the newest of those that are in these sums.
+    readings: u64,
+    newest: u64,
+}
+
+/// The same executables, counted in units of each size.
+#[derive(Debug, Default, Clone, Copy)]
+struct Sums([u64; SIZES]);
+
+/// A reading of the driver's figure on its way.
+#[derive(Debug)]
+pub struct Reading {
+    number: u64,
+    ends: u64,
+}
+
+impl GraphPool {
+    /// Bytes that must be reserved.
+    #[must_use]
+    pub fn owed(&self) -> u64 {
+        self.of(self.living).saturating_add(self.of(self.gone))
+    }
+
+    /// Bytes that executables had which are gone, as far as the pool may still hold them.
+    #[must_use]
+    pub fn left_behind(&self) -> u64 {
+        self.of(self.gone)
+    }
+
+    /// By the largest unit that the driver's may be.
+    fn of(&self, sums: Sums) -> u64 {
+        let mut sizes = sums.0.iter().enumerate().rev().map(|(size, sum)| (PAGE << size, *sum));
+        let largest = sizes.find(|(unit, _)| self.seen.is_multiple_of(*unit));
+        largest.map(|(_, sum)| sum).or_else(|| sums.0.first().copied()).unwrap_or(0)
+    }
+
+    /// An executable is made that needs this much.
+    pub fn begin(&mut self, pages: u64) {
+        self.living.add(pages);
+    }
+
+    /// It is not made after all, and the driver was not asked for it.
+    pub fn cancel(&mut self, pages: u64) {
+        self.living.subtract(pages);
+    }
+
+    /// It ends: the pool keeps what it had.
+    pub fn end(&mut self, pages: u64) {
+        self.living.subtract(pages);
+        self.gone.add(pages);
+        self.ends = self.ends.wrapping_add(1);
+    }
+
+    /// The driver is about to be asked what its pool holds.
+    pub fn begin_reading(&mut self) -> Reading {
+        self.readings = self.readings.wrapping_add(1);
+        Reading { number: self.readings, ends: self.ends }
+    }
+
+    /// The driver's answer: those that are gone do not have more than that. False where the answer cannot be used,
+    /// since an executable has ended meanwhile; what it left behind may not be in it.
+    pub fn end_reading(&mut self, reading: &Reading, reserved: u64) -> bool {
+        if reading.ends != self.ends {
+            return false;
+        }
+        if reading.number < self.newest {
+            return true;
+        }
+        self.newest = reading.number;
+        self.seen |= reserved;
+        self.gone.change(|gone, unit| gone.min(rounded(reserved, unit)));
+        // More than this pool can explain: it counts all the same.
+        let unexplained = reserved.saturating_sub(self.owed());
+        self.gone.change(|gone, unit| gone.saturating_add(rounded(unexplained, unit)));
+        true
+    }
+}
+
+impl Sums {
+    fn change(&mut self, to: impl Fn(u64, u64) -> u64) {
+        for (size, sum) in self.0.iter_mut().enumerate() {
+            *sum = to(*sum, PAGE << size);
+        }
+    }
+
+    fn add(&mut self, pages: u64) {
+        self.change(|sum, unit| sum.saturating_add(rounded(pages, unit)));
+    }
+
+    fn subtract(&mut self, pages: u64) {
+        self.change(|sum, unit| sum.saturating_sub(rounded(pages, unit)));
+    }
+}
+
+fn rounded(bytes: u64, unit: u64) -> u64 {
+    bytes.checked_next_multiple_of(unit).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn read(pool: &mut GraphPool, reserved: u64) -> bool {
+        let reading = pool.begin_reading();
+        pool.end_reading(&reading, reserved)
+    }
+
+    #[test]
+    fn addresses_that_are_used_twice_count_once() {
+        let at = 1 << 40;
+        assert_eq!(pages(&[(at, 64 * MIB), (at, 32 * MIB)]), 64 * MIB);
+        assert_eq!(pages(&[(at, 1), (at + 512, 1)]), PAGE);
+        assert_eq!(pages(&[(at + 16 * MIB, 16 * MIB), (at, 20 * MIB)]), 32 * MIB);
+        assert_eq!(pages(&[(at, 1), (at + PAGE, 1), (at, 0)]), 2 * PAGE);
+        assert_eq!(pages(&[(at + PAGE - 1, 2)]), 2 * PAGE);
+        assert_eq!(pages(&[]), 0);
+        assert_eq!(pages(&[(u64::MAX, u64::MAX)]), PAGE);
+    }
+
+    #[test]
+    fn executables_count_together_since_each_may_run_in_a_stream_of_its_own() {
+        let mut pool = GraphPool::default();
+        pool.begin(64 * MIB);
+        pool.begin(32 * MIB);
+        assert_eq!(pool.owed(), 96 * MIB);
+        pool.cancel(32 * MIB);
+        assert_eq!((pool.owed(), pool.left_behind()), (64 * MIB, 0));
+    }
+
+    #[test]
+    fn what_is_gone_counts_until_the_driver_says_that_its_pool_holds_less() {
+        let mut pool = GraphPool::default();
+        pool.begin(64 * MIB);
+        pool.end(64 * MIB);
+        assert_eq!(pool.owed(), 64 * MIB);
+        assert!(read(&mut pool, 64 * MIB));
+        assert_eq!(pool.owed(), 64 * MIB);
+        pool.begin(64 * MIB);
+        assert_eq!(pool.owed(), 128 * MIB);
+        assert!(read(&mut pool, 32 * MIB));
+        assert_eq!(pool.owed(), 96 * MIB);
+        assert!(read(&mut pool, 0));
+        assert_eq!((pool.owed(), pool.left_behind()), (64 * MIB, 0));
+    }
+
+    #[test]
+    fn a_reading_does_not_speak_of_what_ended_while_it_was_taken() {
+        let mut pool = GraphPool::default();
+        pool.begin(64 * MIB);
+        let early = pool.begin_reading();
+        pool.end(64 * MIB);
+        assert!(!pool.end_reading(&early, 0));
+        assert_eq!(pool.owed(), 64 * MIB);
+    }
+
+    #[test]
+    fn an_older_reading_does_not_replace_a_newer_one() {
+        let mut pool = GraphPool::default();
+        pool.begin(64 * MIB);
+        pool.end(64 * MIB);
+        let (older, newer) = (pool.begin_reading(), pool.begin_reading());
+        assert!(pool.end_reading(&newer, 0) && pool.end_reading(&older, 64 * MIB));
+        assert_eq!(pool.owed(), 0);
+    }
+
+    #[test]
+    fn small_executables_cost_a_unit_each_until_the_driver_is_seen_to_take_less() {
+        let mut pool = GraphPool::default();
+        pool.begin(PAGE);
+        pool.begin(PAGE);
+        assert_eq!(pool.owed(), 2 * UNIT);
+        assert!(read(&mut pool, UNIT));
+        assert_eq!(pool.owed(), 2 * UNIT, "a whole unit says nothing");
+        assert!(read(&mut pool, PAGE));
+        assert_eq!(pool.owed(), 2 * PAGE);
+        pool.end(PAGE);
+        assert!(read(&mut pool, 0));
+        assert_eq!(pool.owed(), PAGE);
+    }
+
+    #[test]
+    fn a_unit_in_between_is_found_and_never_undercut() {
+        let mut pool = GraphPool::default();
+        pool.begin(PAGE);
+        for (reserved, owed) in [(16 * MIB, 16 * MIB), (24 * MIB, 24 * MIB), (64 * MIB, 64 * MIB)] {
+            assert!(read(&mut pool, reserved));
+            assert_eq!(pool.owed(), owed);
+        }
+        assert!(read(&mut pool, 8 * MIB));
+        assert_eq!(pool.owed(), 16 * MIB, "what nobody explains is not forgotten while the pool holds it");
+        assert!(read(&mut pool, 0));
+        assert_eq!(pool.owed(), 8 * MIB);
+    }
+
+    #[test]
+    fn more_than_can_be_explained_counts_all_the_same() {
+        let mut pool = GraphPool::default();
+        pool.begin(UNIT);
+        assert!(read(&mut pool, 3 * UNIT));
+        assert_eq!(pool.owed(), 3 * UNIT);
+        assert!(read(&mut pool, UNIT));
+        assert_eq!(pool.owed(), 2 * UNIT);
+        assert!(read(&mut pool, 0));
+        assert_eq!(pool.owed(), UNIT);
+    }
+}

@@ -1,0 +1,88 @@
+//! Does the table of addresses do what a map does, whatever is put in and taken out?
+
+use gpuslice_policy::addresses::{Addresses, spread};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use std::collections::{BTreeMap, HashMap};
+
+/// The address with this [`spread`].
+fn spreading_to(spread: u64) -> u64 {
+    // The golden ratio's multiplier, inverted modulo 2^64 by Newton's steps.
+    let multiplier = 0x9e37_79b9_7f4a_7c15_u64;
+    let invert = |guess: u64, _| guess.wrapping_mul(2_u64.wrapping_sub(multiplier.wrapping_mul(guess)));
+    let inverse = (0..6).fold(multiplier, invert);
+    (spread ^ spread >> 32).wrapping_mul(inverse).rotate_left(8)
+}
+
+/// Addresses of which many belong into the same few slots, those at the end of the table among them.
+fn address() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        (0_u64..6, 0_u64..40).prop_map(|(home, which)| spreading_to(which << 40 | home)),
+        (0_u64..40).prop_map(|which| spreading_to(which << 40 | 0xffff_ffff)),
+        (0_u64..200).prop_map(|number| 0x7f00_0000_0000 + (number << 9)),
+        prop_oneof![Just(0), Just(u64::MAX), any::<u64>()],
+    ]
+}
+
+fn contents(table: &Addresses<u32>) -> BTreeMap<u64, u32> {
+    table.iter().collect()
+}
+
+proptest! {
+    #[test]
+    fn spreading_loses_nothing(value in any::<u64>()) {
+        prop_assert_eq!(spread(spreading_to(value)), value);
+    }
+
+    #[test]
+    fn a_table_does_what_a_map_does(steps in vec((address(), any::<bool>()), 0..600)) {
+        let (mut table, mut model) = (Addresses::default(), HashMap::new());
+        for (value, (address, inserts)) in (0_u32..).zip(steps) {
+            // A driver gives no address out twice before it was freed.
+            if inserts && !model.contains_key(&address) {
+                table.insert(address, value);
+                model.insert(address, value);
+            } else {
+                prop_assert_eq!(table.get(address), model.get(&address).copied());
+                prop_assert_eq!(table.take(address), model.remove(&address));
+            }
+        }
+        prop_assert_eq!(contents(&table), model.clone().into_iter().collect());
+        prop_assert_eq!(table.iter().count(), model.len());
+        for (address, value) in model {
+            prop_assert_eq!(table.get(address), Some(value));
+            prop_assert_eq!(table.take(address), Some(value));
+        }
+        prop_assert_eq!(table.iter().count(), 0);
+    }
+
+    #[test]
+    fn of_two_values_for_an_address_the_later_is_taken(
+        others in vec(address(), 0..40), address in address(), between in 0_usize..40,
+    ) {
+        let mut table = Addresses::default();
+        let others: Vec<_> = others.into_iter().filter(|other| *other != address).collect();
+        table.insert(address, 1);
+        others.iter().take(between).for_each(|other| table.insert(*other, 0));
+        table.insert(address, 2);
+        others.iter().skip(between).for_each(|other| table.insert(*other, 0));
+        prop_assert_eq!(table.take(address), Some(2));
+        let left = table.take(address);
+        prop_assert!(left.is_none() || left == Some(1));
+        prop_assert_eq!(table.take(address), None);
+    }
+}
+
+#[test]
+fn what_comes_and_goes_needs_no_more_memory_than_what_is_there_at_once() {
+    const LIVE: u64 = 1 << 15;
+    let address = |number: u64| 0x7f00_0000_0000 + (number << 12);
+    let mut table = Addresses::default();
+    (0..LIVE).for_each(|number| table.insert(address(number), number));
+    for number in LIVE..4 * LIVE {
+        assert_eq!(table.take(address(number - LIVE)), Some(number - LIVE));
+        table.insert(address(number), number);
+    }
+    assert_eq!(table.iter().count() as u64, LIVE);
+    assert!(table.capacity() as u64 <= 2 * LIVE + 1, "{}", table.capacity());
+}

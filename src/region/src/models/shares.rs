@@ -1,0 +1,138 @@
+//! Is memory that several processes use charged at every instant, and once in the end?
+
+use loom::{sync::Arc, thread};
+
+use super::{DEVICE, SLOTS, World, model};
+use crate::sync::broken::{self, Break};
+
+const KEY: u64 = 7;
+const BYTES: u64 = 6;
+
+/// Slot 0 holds the memory and lends it.
+fn lent() -> (Arc<World>, usize) {
+    let world = World::new([true; SLOTS], [BYTES, 0, 0]);
+    let owner = world.layout.lend(0, DEVICE, KEY, BYTES).unwrap();
+    (world, owner)
+}
+
+/// The owner gives the memory up while another process begins to use it.
+fn one_leaves_while_another_comes() {
+    model(|| {
+        let (world, owner) = lent();
+        let other = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || {
+                let share = world.layout.borrow(1, KEY)?;
+                world.layout.settle_share(share);
+                Some(share)
+            })
+        };
+        world.layout.leave_share(owner, true);
+        assert_eq!(world.layout.refund(DEVICE, 0, BYTES), 0);
+        let expected = other.join().unwrap().map_or(0, |_| BYTES);
+        assert_eq!(world.sum(), expected, "nobody pays, or two do");
+    });
+}
+
+#[test]
+fn who_comes_while_the_payer_leaves_pays() {
+    one_leaves_while_another_comes();
+}
+
+#[test]
+#[should_panic(expected = "nobody pays, or two do")]
+fn without_the_fences_neither_sees_the_other() {
+    broken::make(Break::NoFence);
+    one_leaves_while_another_comes();
+}
+
+/// The owner gives the memory up, or dies, while somebody sums what the slice holds.
+fn the_owner_leaves_while_somebody_sums(dies: bool) {
+    model(move || {
+        let (world, owner) = lent();
+        let user = world.layout.borrow(1, KEY).unwrap();
+        world.layout.settle_share(user);
+        let leaving = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || {
+                if dies {
+                    world.lives[0].publish(0);
+                    world.reap(false);
+                } else {
+                    world.layout.leave_share(owner, true);
+                    assert_eq!(world.layout.refund(DEVICE, 0, BYTES), 0);
+                }
+            })
+        };
+        assert!(world.sum() >= BYTES, "for an instant nobody paid");
+        leaving.join().unwrap();
+        assert_eq!(world.sum(), BYTES, "nobody pays, or two do");
+    });
+}
+
+#[test]
+fn a_sum_never_misses_what_an_owner_hands_on() {
+    the_owner_leaves_while_somebody_sums(false);
+}
+
+#[test]
+fn a_sum_never_misses_what_a_dead_owner_leaves() {
+    the_owner_leaves_while_somebody_sums(true);
+}
+
+#[test]
+#[should_panic(expected = "nobody pays, or two do")]
+fn where_nobody_inherits_nobody_pays() {
+    broken::make(Break::NobodyInherits);
+    the_owner_leaves_while_somebody_sums(false);
+}
+
+/// An heir hands on to an entry that stands before its own, while somebody sums what the slice holds.
+fn an_heir_leaves_while_somebody_sums() {
+    model(|| {
+        let (world, owner) = lent();
+        let heir = world.layout.borrow(1, KEY).unwrap();
+        world.layout.settle_share(heir);
+        world.layout.leave_share(owner, true);
+        assert_eq!(world.layout.refund(DEVICE, 0, BYTES), 0);
+        let next = world.layout.borrow(2, KEY).unwrap();
+        assert!(next < heir);
+        world.layout.settle_share(next);
+        let leaving = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || world.layout.leave_share(heir, true))
+        };
+        assert!(world.sum() >= BYTES, "for an instant nobody paid");
+        leaving.join().unwrap();
+        assert_eq!(world.sum(), BYTES, "nobody pays, or two do");
+    });
+}
+
+#[test]
+fn a_sum_never_misses_what_an_heir_hands_on() {
+    an_heir_leaves_while_somebody_sums();
+}
+
+#[test]
+#[should_panic(expected = "for an instant nobody paid")]
+fn where_moves_are_ignored_a_sum_misses_one() {
+    broken::make(Break::MovesIgnored);
+    an_heir_leaves_while_somebody_sums();
+}
+
+/// Two processes begin to use memory whose payer leaves.
+#[test]
+fn of_two_that_come_while_the_payer_leaves_one_pays() {
+    model(|| {
+        let (world, owner) = lent();
+        let first = world.layout.borrow(1, KEY).unwrap();
+        let other = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || world.layout.settle_share(first))
+        };
+        world.layout.leave_share(owner, true);
+        assert_eq!(world.layout.refund(DEVICE, 0, BYTES), 0);
+        other.join().unwrap();
+        assert_eq!(world.sum(), BYTES, "nobody pays, or two do");
+    });
+}

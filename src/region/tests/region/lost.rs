@@ -1,0 +1,199 @@
+//! What becomes of those who have a region when its file goes, or goes to pieces?
+
+use std::{
+    fs::{self, OpenOptions},
+    os::unix::fs::MetadataExt as _,
+    path::Path,
+    thread,
+};
+
+use gpuslice_region::{Member, Monitor, RegionError, Removal, Trust, Why, layout::FIGURES, remove_if_unused};
+
+use crate::puppet::{Puppet, directory, join, request};
+
+const LIMIT: u64 = 1000;
+
+fn shorten(path: &Path, size: u64) {
+    OpenOptions::new().write(true).open(path).unwrap().set_len(size).unwrap();
+}
+
+#[test]
+fn a_member_of_a_whole_region_is_told_so() {
+    let directory = directory();
+    let (member, _device) = join(&directory.path().join("region"), LIMIT);
+    member.check().unwrap();
+}
+
+#[test]
+fn a_region_has_all_of_its_space_from_the_beginning_so_that_a_full_disk_takes_none_of_it() {
+    let directory = directory();
+    let path = directory.path().join("region");
+    let (_member, _device) = join(&path, LIMIT);
+    let found = fs::metadata(&path).unwrap();
+    assert!(found.blocks() * 512 >= found.len(), "{} blocks, {} bytes", found.blocks(), found.len());
+}
+
+#[test]
+fn a_shortened_region_grants_nothing_and_says_so() {
+    let figure = |name: &str| FIGURES.iter().find(|(known, _)| *known == name).unwrap().1 as u64;
+    let held = figure("held.offset");
+    for size in [0, 1, figure("devices.offset"), figure("slots.offset"), held, held + figure("held.row")] {
+        let directory = directory();
+        let path = directory.path().join("region");
+        let (member, device) = join(&path, LIMIT);
+        member.reserve(device, 10).unwrap();
+        shorten(&path, size);
+        let grants = member.reserve(device, 1);
+        if size > held {
+            // Every page that this reservation needs is still there, and so is its limit.
+            grants.unwrap();
+            continue;
+        }
+        assert_eq!(grants.unwrap_err().why, Why::TooLarge, "{size}");
+        assert!(matches!(member.check().unwrap_err(), RegionError::Damaged { .. }), "{size}");
+        member.charge(device, 7);
+        assert_eq!(member.refund(device, 17), 10);
+        member.count_refusal(device);
+        assert_eq!((member.limits(device).memory, member.processes().len()), (Some(0), 0));
+    }
+}
+
+#[test]
+fn a_region_that_is_shortened_and_made_longer_again_grants_nothing_and_says_so() {
+    let directory = directory();
+    let path = directory.path().join("region");
+    let (member, device) = join(&path, LIMIT);
+    let size = fs::metadata(&path).unwrap().len();
+    shorten(&path, 0);
+    shorten(&path, size);
+    assert_eq!(member.reserve(device, 1).unwrap_err().why, Why::TooLarge);
+    assert!(matches!(member.check().unwrap_err(), RegionError::Damaged { .. }));
+}
+
+#[test]
+fn no_thread_is_granted_more_than_the_limit_while_the_region_is_shortened() {
+    for _round in 0..20 {
+        let directory = directory();
+        let path = directory.path().join("region");
+        let (member, device) = join(&path, LIMIT);
+        let granted: u64 = thread::scope(|scope| {
+            let take = || {
+                let mut granted = 0;
+                // Until there is no room or no region.
+                while member.reserve(device, 1).is_ok() {
+                    granted += 1;
+                }
+                granted
+            };
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(take)).collect();
+            shorten(&path, 0);
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        assert!(granted <= LIMIT, "{granted}");
+    }
+}
+
+#[test]
+fn regions_that_are_shortened_do_not_take_others_with_them() {
+    let directory = directory();
+    let [lost, whole] = ["lost", "whole"].map(|name| directory.path().join(name));
+    let (first, second) = (join(&lost, LIMIT), join(&whole, LIMIT));
+    second.0.reserve(second.1, LIMIT - 1).unwrap();
+    shorten(&lost, 0);
+    assert!(first.0.reserve(first.1, 1).is_err());
+    assert_eq!((second.0.reserve(second.1, 1), second.0.held(second.1)), (Ok(()), LIMIT));
+    second.0.check().unwrap();
+}
+
+#[test]
+fn who_looks_at_a_region_outlives_its_shortening() {
+    let directory = directory();
+    let path = directory.path().join("region");
+    let _puppet = Puppet::joined(&path, LIMIT);
+    let monitor = Monitor::open(&path, Trust::OwnerOnly).unwrap().unwrap();
+    shorten(&path, 0);
+    assert_eq!((monitor.processes().len(), monitor.devices().len(), monitor.is_ready()), (0, 0, false));
+}
+
+#[test]
+fn a_removed_or_replaced_region_is_told() {
+    let directory = directory();
+    let path = directory.path().join("region");
+    let (member, _device) = join(&path, LIMIT);
+    fs::remove_file(&path).unwrap();
+    assert!(matches!(member.check().unwrap_err(), RegionError::Replaced { .. }));
+    let (newcomer, _device) = join(&path, LIMIT);
+    assert!(matches!(member.check().unwrap_err(), RegionError::Replaced { .. }));
+    newcomer.check().unwrap();
+    fs::write(directory.path().join("other"), "notes").unwrap();
+    fs::rename(directory.path().join("other"), &path).unwrap();
+    assert!(matches!(newcomer.check().unwrap_err(), RegionError::Replaced { .. }));
+}
+
+#[test]
+fn a_region_that_is_only_out_of_sight_is_whole() {
+    let directory = directory();
+    let path = directory.path().join("region");
+    let mut puppet = Puppet::joined(&path, LIMIT);
+    if puppet.ask(&format!("chroot {}", directory.path().join("empty").display())) != "there" {
+        eprintln!("SKIP a_region_that_is_only_out_of_sight_is_whole: needs root");
+        return;
+    }
+    assert_eq!(puppet.ask("check"), "Ok(())");
+    assert_eq!(puppet.ask("reserve 600"), "Ok(())");
+}
+
+#[test]
+fn a_region_goes_when_nobody_lives_in_it_and_not_before() {
+    let directory = directory();
+    let path = directory.path().join("region");
+    let gone = || remove_if_unused(&path, Trust::OwnerOnly).unwrap();
+    assert_eq!(gone(), Removal::Gone);
+    let mut puppets = [Puppet::joined(&path, LIMIT), Puppet::joined(&path, LIMIT)];
+    assert_eq!(gone(), Removal::InUse(2));
+    puppets[0].kill();
+    assert_eq!(gone(), Removal::InUse(1));
+    puppets[1].kill();
+    assert_eq!(gone(), Removal::Gone);
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_region_that_somebody_is_joining_stays() {
+    let directory = directory();
+    let path = directory.path().join("region");
+    join(&path, 1).0.leave();
+    let mut joining = Puppet::start();
+    assert_eq!(joining.ask(&format!("lock {}", path.display())), "locked");
+    assert_eq!(remove_if_unused(&path, Trust::OwnerOnly).unwrap(), Removal::InUse(1));
+    joining.kill();
+    assert_eq!(remove_if_unused(&path, Trust::OwnerOnly).unwrap(), Removal::Gone);
+}
+
+#[test]
+fn what_is_no_region_is_not_removed() {
+    let directory = directory();
+    let path = directory.path().join("region");
+    fs::write(&path, "notes").unwrap();
+    assert!(remove_if_unused(&path, Trust::OwnerOnly).is_err());
+    assert_eq!(fs::read(&path).unwrap(), b"notes");
+}
+
+#[test]
+fn whoever_joins_while_regions_are_removed_is_in_the_region_that_stays() {
+    let directory = directory();
+    let path = &directory.path().join("region");
+    thread::scope(|scope| {
+        let remove = || {
+            for _ in 0..300 {
+                let _gone_or_used = remove_if_unused(path, Trust::OwnerOnly);
+            }
+        };
+        let removers: Vec<_> = (0..3).map(|_| scope.spawn(remove)).collect();
+        while removers.iter().any(|remover| !remover.is_finished()) {
+            let (member, _) = Member::join(path, Trust::OwnerOnly, &[request(1)]).unwrap();
+            member.check().unwrap();
+            member.leave();
+        }
+    });
+}

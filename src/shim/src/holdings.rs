@@ -1,0 +1,192 @@
+//! What holds device memory beside allocations: which contexts, modules, libraries and limits, how much, and with
+//! which context does it end?
+#![allow(
+    clippy::disallowed_types,
+    reason = "words of this process alone: `region::sync` is for words shared between processes"
+)]
+
+use crate::slice::Slice;
+use core::sync::atomic::{AtomicBool, Ordering};
+use gpuslice_driver::types::CUdevice;
+use gpuslice_region::Device;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+
+/// What holds memory, by the driver's handle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Holder {
+    /// The context itself.
+    Context,
+    /// Its heaps, stacks and buffers.
+    Limits,
+    /// A module.
+    Module(usize),
+    /// A library, in one of the contexts that it is loaded into.
+    Library(usize),
+    /// A green context.
+    Green(usize),
+    /// Nothing that can be named: what was unloaded and not given back, and what was found to be taken since.
+    Rest,
+}
+
+/// Memory that was charged.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Holding {
+    holder: Holder,
+    /// The context that it ends with.
+    context: usize,
+    device: Device,
+    bytes: u64,
+}
+
+impl Holding {
+    /// The context that it ends with.
+    pub(crate) fn context(&self) -> usize {
+        self.context
+    }
+
+    /// How much.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// It is given back.
+    pub(crate) fn end(self, slice: &Slice) {
+        slice.refund(self.device, self.bytes);
+    }
+}
+
+/// A green context.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Green {
+    /// Its handle.
+    pub(crate) handle: usize,
+    /// The handle by which it is used as a context; 0 while nobody has asked for it.
+    pub(crate) view: usize,
+    /// Its device.
+    pub(crate) device: CUdevice,
+}
+
+/// All that this process was charged for beside allocations.
+#[derive(Debug, Default)]
+pub(crate) struct Holdings {
+    held: Mutex<HashMap<(Holder, usize), (Device, u64)>>,
+    /// The libraries of modules and kernels that came out of one.
+    libraries: Mutex<HashMap<usize, usize>>,
+    greens: Mutex<Vec<Green>>,
+    /// Whether there ever was a green context: every allocation asks.
+    any_green: AtomicBool,
+}
+
+impl Holdings {
+    /// Bytes were charged for something that lives in a context.
+    pub(crate) fn add(&self, holder: Holder, context: usize, device: Device, bytes: u64) {
+        if bytes > 0 {
+            let mut held = self.held.lock();
+            let (_, sum) = held.entry((holder, context)).or_insert((device, 0));
+            *sum = sum.saturating_add(bytes);
+        }
+    }
+
+    /// What something holds in a context.
+    pub(crate) fn bytes(&self, holder: Holder, context: usize) -> u64 {
+        self.held.lock().get(&(holder, context)).map_or(0, |(_, bytes)| *bytes)
+    }
+
+    /// Takes out all that something holds, in any context.
+    pub(crate) fn take(&self, holder: Holder) -> Vec<Holding> {
+        self.take_where(|of, _| of == holder)
+    }
+
+    /// Takes out all that ends with a context.
+    pub(crate) fn take_of(&self, context: usize) -> Vec<Holding> {
+        self.take_where(|_, of| of == context)
+    }
+
+    fn take_where(&self, fits: impl Fn(Holder, usize) -> bool) -> Vec<Holding> {
+        let mut held = self.held.lock();
+        let taken = held.extract_if(|(holder, context), _| fits(*holder, *context));
+        taken.map(|((holder, context), (device, bytes))| Holding { holder, context, device, bytes }).collect()
+    }
+
+    /// What was taken out lives on.
+    pub(crate) fn put_back(&self, holdings: Vec<Holding>) {
+        for Holding { holder, context, device, bytes } in holdings {
+            self.add(holder, context, device, bytes);
+        }
+    }
+
+    /// Gives back up to so much of what something holds; returns how much that was.
+    pub(crate) fn shrink(&self, slice: &Slice, holder: Holder, context: usize, bytes: u64) -> u64 {
+        let mut held = self.held.lock();
+        let Some((device, sum)) = held.get_mut(&(holder, context)) else { return 0 };
+        let (device, less) = (*device, bytes.min(*sum));
+        *sum = sum.saturating_sub(less);
+        drop(held);
+        slice.refund(device, less);
+        less
+    }
+
+    /// Gives back up to so much of what code holds in a context, whichever it is.
+    pub(crate) fn shrink_code(&self, slice: &Slice, context: usize, bytes: u64) {
+        let is_code = |holder: Holder| matches!(holder, Holder::Module(_) | Holder::Library(_));
+        let held = self.held.lock();
+        let code: Vec<Holder> = held
+            .keys()
+            .filter(|(holder, of)| *of == context && is_code(*holder))
+            .map(|(holder, _)| *holder)
+            .collect();
+        drop(held);
+        let shrink = |left: u64, holder| left.saturating_sub(self.shrink(slice, holder, context, left));
+        code.into_iter().fold(bytes, shrink);
+    }
+
+    /// A module or a kernel came out of a library.
+    pub(crate) fn note_origin(&self, handle: usize, library: usize) {
+        self.libraries.lock().insert(handle, library);
+    }
+
+    /// The library that a module or a kernel came out of.
+    pub(crate) fn library_of(&self, handle: usize) -> Option<usize> {
+        self.libraries.lock().get(&handle).copied()
+    }
+
+    /// A library ended, and all that came out of it.
+    pub(crate) fn forget_library(&self, library: usize) {
+        self.libraries.lock().retain(|_, of| *of != library);
+    }
+
+    /// A green context was made.
+    pub(crate) fn add_green(&self, green: Green) {
+        self.greens.lock().push(green);
+        // Relaxed: who uses a handle got it from the thread that was here.
+        self.any_green.store(true, Ordering::Relaxed);
+    }
+
+    /// A green context has a handle as a context.
+    pub(crate) fn note_view(&self, handle: usize, view: usize) {
+        if let Some(green) = self.greens.lock().iter_mut().find(|green| green.handle == handle) {
+            green.view = view;
+        }
+    }
+
+    /// Takes a green context out that is about to end.
+    pub(crate) fn take_green(&self, handle: usize) -> Option<Green> {
+        let mut greens = self.greens.lock();
+        let place = greens.iter().position(|green| green.handle == handle)?;
+        Some(greens.swap_remove(place))
+    }
+
+    /// The device whose primary context is meant by the handle of a green one.
+    pub(crate) fn device_of_view(&self, view: usize) -> Option<CUdevice> {
+        if !self.any_green.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.greens.lock().iter().find(|green| green.view == view).map(|green| green.device)
+    }
+
+    /// The green contexts of a primary context that was reset are gone.
+    pub(crate) fn forget_greens_of(&self, device: CUdevice) {
+        self.greens.lock().retain(|green| green.device != device);
+    }
+}

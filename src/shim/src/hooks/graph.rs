@@ -1,0 +1,176 @@
+//! Graphs with memory: when is it reserved, and when does it go back?
+//!
+//! Instantiation reserves, so launches and uploads need no hook: what they take is reserved. Nor do frees: what a
+//! graph's allocation had stays its executable's, to be taken again by the next launch.
+
+use super::{Decision, around, charge, make_room, refuse};
+use crate::driver;
+use crate::graphs::{Executable, Obstacle};
+use crate::slice::Slice;
+use core::ffi::{c_char, c_ulonglong};
+use gpuslice_driver::arguments::read_in;
+use gpuslice_driver::functions as real;
+use gpuslice_driver::types::{
+    CUDA_GRAPH_INSTANTIATE_PARAMS, CUdevice, CUgraph, CUgraphExec, CUgraphExecUpdateResult,
+    CUgraphExecUpdateResultInfo, CUgraphNode, Status, status,
+};
+
+/// `CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD`.
+const UPLOAD: u64 = 2;
+
+/// `cuGraphInstantiate` in its first two forms.
+pub(crate) unsafe fn instantiate(
+    real: real::cuGraphInstantiate_v2,
+    output: *mut CUgraphExec,
+    graph: CUgraph,
+    node: *mut CUgraphNode,
+    log: *mut c_char,
+    size: usize,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(output, graph, node, log, size) };
+    // SAFETY: the caller's output.
+    unsafe { instantiated(output, graph, 0, call) }
+}
+
+/// `cuGraphInstantiateWithFlags`.
+pub(crate) unsafe fn instantiate_with_flags(
+    real: real::cuGraphInstantiateWithFlags,
+    output: *mut CUgraphExec,
+    graph: CUgraph,
+    flags: c_ulonglong,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(output, graph, flags) };
+    // SAFETY: the caller's output.
+    unsafe { instantiated(output, graph, flags, call) }
+}
+
+/// `cuGraphInstantiateWithParams` and its per-thread form.
+pub(crate) unsafe fn instantiate_with_params(
+    real: real::cuGraphInstantiateWithParams,
+    output: *mut CUgraphExec,
+    graph: CUgraph,
+    parameters: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
+) -> Status {
+    // SAFETY: the caller's own argument; the flags are what it begins with.
+    let flags = unsafe { read_in(parameters.cast::<u64>()) }.unwrap_or(0);
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(output, graph, parameters) };
+    // SAFETY: the caller's output.
+    unsafe { instantiated(output, graph, flags, call) }
+}
+
+/// A call that makes an executable.
+///
+/// # Safety
+/// `output` is null or valid for reads.
+unsafe fn instantiated(
+    output: *mut CUgraphExec,
+    graph: CUgraph,
+    flags: u64,
+    call: impl FnOnce() -> Status,
+) -> Status {
+    charge(
+        |slice| reserve(slice, graph),
+        call,
+        |(slice, executable), code| {
+            // SAFETY: by the contract above.
+            match unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
+                Some(made) => slice.graphs.made(slice, made.addr(), executable),
+                // The driver has tried to upload, and may have taken memory.
+                None if flags & UPLOAD != 0 => slice.graphs.ended(slice, executable),
+                None => slice.graphs.cancel(slice, executable),
+            }
+            code
+        },
+    )
+}
+
+fn reserve(slice: &'static Slice, graph: CUgraph) -> Decision<(&'static Slice, Executable)> {
+    let Some(context) = driver::current_context() else { return Decision::Forward };
+    let reserve = || slice.graphs.reserve(slice, graph, context);
+    let reserved = reserve().or_else(|obstacle| match obstacle {
+        Obstacle::Full(device) if make_room(slice, device) => reserve(),
+        obstacle => Err(obstacle),
+    });
+    match reserved {
+        Ok(executable) => Decision::Go((slice, executable)),
+        Err(Obstacle::NotOurs) => Decision::Forward,
+        Err(Obstacle::Untold) => Decision::Refuse(status::OUT_OF_MEMORY),
+        Err(Obstacle::Full(device)) => refuse(slice, device),
+    }
+}
+
+/// `cuGraphExecUpdate`.
+pub(crate) unsafe fn update(
+    real: real::cuGraphExecUpdate,
+    executable: CUgraphExec,
+    graph: CUgraph,
+    node: *mut CUgraphNode,
+    result: *mut CUgraphExecUpdateResult,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    updated(executable, graph, || unsafe { real(executable, graph, node, result) })
+}
+
+/// `cuGraphExecUpdate_v2`.
+pub(crate) unsafe fn update_v2(
+    real: real::cuGraphExecUpdate_v2,
+    executable: CUgraphExec,
+    graph: CUgraph,
+    result: *mut CUgraphExecUpdateResultInfo,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    updated(executable, graph, || unsafe { real(executable, graph, result) })
+}
+
+/// An executable gets the nodes of another graph. Where the driver accepts allocations among them, it is as if the
+/// executable ended and another were made: what it left alive lives on beside what it takes from now on.
+fn updated(executable: CUgraphExec, graph: CUgraph, call: impl FnOnce() -> Status) -> Status {
+    charge(
+        |slice| reserve(slice, graph),
+        call,
+        |(slice, renewed), code| {
+            if code == status::SUCCESS {
+                slice.graphs.made(slice, executable.addr(), renewed);
+            } else {
+                slice.graphs.cancel(slice, renewed);
+            }
+            code
+        },
+    )
+}
+
+/// `cuGraphExecDestroy`.
+pub(crate) unsafe fn destroy(real: real::cuGraphExecDestroy, executable: CUgraphExec) -> Status {
+    // SAFETY: the caller's own argument.
+    let call = || unsafe { real(executable) };
+    around(
+        |slice| slice.graphs.take(executable.addr()),
+        call,
+        |slice, taken, code| {
+            let Some(taken) = taken else { return };
+            if code == status::SUCCESS {
+                slice.graphs.ended(slice, taken);
+            } else {
+                slice.graphs.put_back(executable.addr(), taken);
+            }
+        },
+    )
+}
+
+/// `cuDeviceGraphMemTrim`.
+pub(crate) unsafe fn trim(real: real::cuDeviceGraphMemTrim, device: CUdevice) -> Status {
+    // SAFETY: the caller's own argument.
+    let call = || unsafe { real(device) };
+    around(
+        |slice| slice.place(device),
+        call,
+        |slice, place, _| {
+            if let Some(place) = place {
+                slice.graphs.trimmed(slice, place.device);
+            }
+        },
+    )
+}

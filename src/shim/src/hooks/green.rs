@@ -1,0 +1,143 @@
+//! Green contexts: what do they take beside the primary context, which they keep alive?
+//!
+//! The driver makes the primary context for one where it does not live. So that each is charged for itself, it is made
+//! first, by the call that does nothing else, and given up once the green context keeps it.
+//!
+//! What is made while a green context is current lives in the primary one, and so do its charges.
+
+use super::around;
+use super::context;
+use super::measured::{How, Plan, What, measured};
+use crate::driver;
+use crate::holdings::{Green, Holder};
+use crate::lifecycle::{self, Standing};
+use crate::measure::Making;
+use crate::slice::Slice;
+use core::ffi::c_uint;
+use core::ptr;
+use gpuslice_driver::Symbol;
+use gpuslice_driver::arguments::{read_in, write_out};
+use gpuslice_driver::functions as real;
+use gpuslice_driver::slot;
+use gpuslice_driver::types::{CUcontext, CUdevResourceDesc, CUdevice, CUgreenCtx, Status, status};
+
+/// What a green context is taken for where nobody can say: work queues and a stream.
+const ESTIMATE: u64 = 4 << 20;
+
+/// `cuGreenCtxCreate`.
+pub(crate) unsafe fn create(
+    real: real::cuGreenCtxCreate,
+    output: *mut CUgreenCtx,
+    resources: CUdevResourceDesc,
+    device: CUdevice,
+    flags: c_uint,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(output, resources, device, flags) };
+    let Some(slice) = concerned(device) else { return call() };
+    let Some(retain) = slot::real::<real::cuDevicePrimaryCtxRetain>(Symbol::cuDevicePrimaryCtxRetain) else {
+        return call();
+    };
+    let mut primary: CUcontext = ptr::null_mut();
+    // SAFETY: the output is valid for writes.
+    let code = unsafe { context::primary_retain(retain, &raw mut primary, device) };
+    if code != status::SUCCESS {
+        return code;
+    }
+    // SAFETY: the caller's output.
+    let code = unsafe { create_in(slice, output, (primary.addr(), device), call) };
+    if let Some(release) =
+        slot::real::<real::cuDevicePrimaryCtxRelease_v2>(Symbol::cuDevicePrimaryCtxRelease_v2)
+    {
+        // SAFETY: takes back the retain above.
+        unsafe { context::primary_release(release, device) };
+    }
+    code
+}
+
+/// The slice, where it has a quota on the device.
+fn concerned(device: CUdevice) -> Option<&'static Slice> {
+    let Standing::Member(slice) = lifecycle::standing() else { return None };
+    slice.place(device).filter(|place| slice.has_quota(place.device)).map(|_| slice)
+}
+
+/// # Safety
+/// `output` is null or valid for reads and writes.
+unsafe fn create_in(
+    slice: &'static Slice,
+    output: *mut CUgreenCtx,
+    (primary, device): (usize, CUdevice),
+    call: impl FnOnce() -> Status,
+) -> Status {
+    // SAFETY: by the contract above.
+    let old = unsafe { read_in(output) };
+    let plan = |slice: &'static Slice| {
+        let how = How::Making(Making::beside(slice, slice.place(device)?), ESTIMATE);
+        Some(Plan { what: What::Context, how, least: 0 })
+    };
+    // SAFETY: by the contract above.
+    let made = |_| unsafe { read_in(output) }.map(|green: CUgreenCtx| (Holder::Green(green.addr()), primary));
+    let undo = || {
+        // SAFETY: by the contract above.
+        let green = unsafe { read_in(output) };
+        if let Some((destroy, green)) =
+            slot::real::<real::cuGreenCtxDestroy>(Symbol::cuGreenCtxDestroy).zip(green)
+        {
+            // SAFETY: made in this call, and seen by nobody.
+            unsafe { destroy(green) };
+        }
+        if let Some(old) = old {
+            // SAFETY: by the contract above.
+            unsafe { write_out(output, old) };
+        }
+    };
+    let code = measured(plan, call, made, undo);
+    // SAFETY: by the contract above.
+    if let Some(green) = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
+        slice.holdings.add_green(Green { handle: green.addr(), view: 0, device });
+    }
+    code
+}
+
+/// `cuGreenCtxDestroy`: ends the primary context with its last use.
+pub(crate) unsafe fn destroy(real: real::cuGreenCtxDestroy, green: CUgreenCtx) -> Status {
+    let take = |slice: &'static Slice| {
+        let known = slice.holdings.take_green(green.addr())?;
+        // Before the rest of what ends with the primary context.
+        let own = slice.holdings.take(Holder::Green(green.addr()));
+        Some((known, own, context::take_primary(slice, known.device)))
+    };
+    // SAFETY: the caller's own argument.
+    let call = || unsafe { real(green) };
+    around(take, call, |slice, taken, code| {
+        let Some((known, own, primary)) = taken else { return };
+        if code == status::SUCCESS {
+            own.into_iter().for_each(|holding| holding.end(slice));
+        } else {
+            slice.holdings.add_green(known);
+            slice.holdings.put_back(own);
+        }
+        let ended = driver::primary_context_is_active(known.device) == Some(false);
+        context::end(slice, primary, code == status::SUCCESS && ended);
+    })
+}
+
+/// `cuCtxFromGreenCtx`: the handle by which a green context is made current. It means the primary context.
+pub(crate) unsafe fn as_context(
+    real: real::cuCtxFromGreenCtx,
+    output: *mut CUcontext,
+    green: CUgreenCtx,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(output, green) };
+    around(
+        |_| (),
+        call,
+        |slice, (), code| {
+            // SAFETY: the caller's output, which the driver accepted.
+            if let Some(view) = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
+                slice.holdings.note_view(green.addr(), view.addr());
+            }
+        },
+    )
+}

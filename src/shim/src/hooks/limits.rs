@@ -1,0 +1,89 @@
+//! `cuCtxSetLimit`: what do heap, stacks, printf buffer and room for launches take?
+//!
+//! Measured where the driver takes the memory in the call. A driver may take it at the next launch instead: what a
+//! context was set to and did not pay for is looked for at the next measured call, or when the program waits.
+
+use super::measured::{How, Plan, What, measured};
+use crate::driver;
+use crate::guard::quietly;
+use crate::holdings::Holder;
+use crate::lifecycle::{self, Standing};
+use crate::measure::{Before, Likely};
+use crate::slice::Slice;
+use core::ffi::c_uint;
+use gpuslice_driver::Symbol;
+use gpuslice_driver::functions as real;
+use gpuslice_driver::slot;
+use gpuslice_driver::types::{CUdevice, Status, status};
+
+/// `CU_LIMIT_STACK_SIZE`, `CU_LIMIT_PRINTF_FIFO_SIZE`, `CU_LIMIT_MALLOC_HEAP_SIZE`.
+const STACK: c_uint = 0;
+const PRINTF: c_uint = 1;
+const HEAP: c_uint = 2;
+/// `CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT`.
+const LAUNCHES: c_uint = 4;
+/// Bytes for a launch that waits, at the most that was reported.
+const LAUNCH: u64 = 16 << 10;
+/// What the driver may round up to, and what it takes for its own ends.
+const REST: u64 = 64 << 20;
+
+/// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT`.
+const PROCESSORS: c_uint = 16;
+/// `CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR`.
+const THREADS: c_uint = 39;
+
+/// `cuCtxSetLimit`.
+pub(crate) unsafe fn set(real: real::cuCtxSetLimit, limit: c_uint, value: usize) -> Status {
+    let is_member = matches!(lifecycle::standing(), Standing::Member(_));
+    let old = if is_member { quietly(|| driver::context_limit(limit), None) } else { None };
+    let undo = || {
+        if let Some((set, old)) = slot::real::<real::cuCtxSetLimit>(Symbol::cuCtxSetLimit).zip(old) {
+            // SAFETY: two numbers, the second of which the driver itself gave for the first.
+            unsafe { set(limit, old) };
+        }
+    };
+    let code = measured(
+        |slice| plan(slice, limit, value as u64, old.unwrap_or(0) as u64),
+        // SAFETY: the caller's own arguments.
+        || unsafe { real(limit, value) },
+        |context| Some((Holder::Limits, context)),
+        undo,
+    );
+    if code == status::SUCCESS
+        && let Standing::Member(slice) = lifecycle::standing()
+    {
+        quietly(|| look_again(slice), ());
+    }
+    code
+}
+
+/// What was not taken now may be taken at the next launch.
+pub(super) fn look_again(slice: &Slice) {
+    let place = driver::current_device().and_then(|device| slice.place(device));
+    if let Some((place, context)) = place.zip(slice.owner_of_current()) {
+        slice.witness.unsettle(place.device, context);
+    }
+}
+
+fn plan(slice: &'static Slice, limit: c_uint, value: u64, old: u64) -> Option<Plan> {
+    let before = Before::begin_exactly(slice)?;
+    let each = cost(before.place.handle, limit)?;
+    let more = value.saturating_sub(old).saturating_mul(each);
+    let held = slice.holdings.bytes(Holder::Limits, before.context);
+    let most = i64::try_from(more.saturating_add(REST)).unwrap_or(i64::MAX);
+    let least = i64::try_from(held).unwrap_or(i64::MAX).saturating_neg();
+    let otherwise = i64::try_from(more).unwrap_or(i64::MAX);
+    let how = How::InContext(before, Likely { range: (least, most), otherwise, surely: false });
+    Some(Plan { what: What::Limit, how, least: 0 })
+}
+
+/// Bytes of device memory for each unit of a limit; none for limits that take no memory.
+fn cost(device: CUdevice, limit: c_uint) -> Option<u64> {
+    match limit {
+        STACK => driver::device_attribute(device, PROCESSORS)?
+            .checked_mul(driver::device_attribute(device, THREADS)?),
+        PRINTF | HEAP => Some(1),
+        LAUNCHES => Some(LAUNCH),
+        _ => None,
+    }
+}

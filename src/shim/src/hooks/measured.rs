@@ -1,0 +1,171 @@
+//! Calls that take memory nobody can tell before: contexts, modules, libraries, limits, green contexts.
+//!
+//! What they surely take is reserved; the rest is measured afterwards. Where that does not fit the call is undone, as
+//! if the driver had refused it. So such a call can stand beyond the quota for the moment until it is measured.
+
+use super::{Decision, charge, reserve};
+use crate::holdings::Holder;
+use crate::ledger::Reservation;
+use crate::measure::{Before, Likely, Making};
+use crate::notice;
+use crate::slice::Slice;
+use gpuslice_driver::types::{Status, status};
+use gpuslice_policy::config::LogLevel;
+use gpuslice_policy::units::Bytes;
+use gpuslice_region::Device;
+use once_cell::race::OnceBool;
+
+/// What it is that takes memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum What {
+    Context,
+    Code,
+    Limit,
+}
+
+/// How it is found out what a call took.
+pub(super) enum How {
+    /// A context, taken for the estimate where nobody can say.
+    Making(Making, u64),
+    /// Anything in the current context.
+    InContext(Before, Likely),
+}
+
+/// A call that is to be measured.
+pub(super) struct Plan {
+    pub(super) what: What,
+    pub(super) how: How,
+    /// What it surely takes.
+    pub(super) least: u64,
+}
+
+impl How {
+    fn device(&self) -> Device {
+        match self {
+            Self::Making(making, _) => making.place.device,
+            Self::InContext(before, _) => before.place.device,
+        }
+    }
+
+    /// The context that it happens in; 0 for none.
+    fn context(&self) -> usize {
+        match self {
+            Self::Making(..) => 0,
+            Self::InContext(before, _) => before.context,
+        }
+    }
+
+    fn change(&self, reserved: u64) -> i64 {
+        match self {
+            Self::Making(making, estimate) => {
+                i64::try_from(making.took(reserved, *estimate)).unwrap_or(i64::MAX)
+            }
+            Self::InContext(before, likely) => before.change(reserved, *likely),
+        }
+    }
+}
+
+/// A call by a plan; without one it is the driver's alone. `made` gets the context that it happens in, and says what
+/// holds the memory from now on and with which context it ends, once the driver has succeeded; `undo` takes back what the driver did, and the caller's outputs.
+pub(super) fn measured(
+    plan: impl FnOnce(&'static Slice) -> Option<Plan>,
+    call: impl FnOnce() -> Status,
+    made: impl FnOnce(usize) -> Option<(Holder, usize)>,
+    undo: impl FnOnce(),
+) -> Status {
+    let decide = |slice: &'static Slice| {
+        let Some(plan) = plan(slice) else { return Decision::Forward };
+        let reserved = likely(slice, plan.how.device(), plan.least);
+        if matches!(reserved, Decision::Refuse(_)) {
+            say_refused(plan.what, plan.least);
+        }
+        reserved.map(|reservation| (slice, plan, reservation))
+    };
+    charge(decide, call, |(slice, plan, reservation), code| {
+        let made = made(plan.how.context()).filter(|_| code == status::SUCCESS);
+        let Some((holder, context)) = made else { return code };
+        let device = plan.how.device();
+        let change = plan.how.change(reservation.bytes());
+        if change < 0 {
+            slice.holdings.shrink(slice, holder, context, change.unsigned_abs());
+            return code;
+        }
+        let Err(took) = keep(slice, reservation, change.unsigned_abs(), (holder, context)) else {
+            return code;
+        };
+        undo();
+        slice.count_refusal(device);
+        say_refused(plan.what, took);
+        status::OUT_OF_MEMORY
+    })
+}
+
+/// Reserves what a call surely takes. Nothing is refused that may cost nothing.
+fn likely(slice: &'static Slice, device: Device, bytes: u64) -> Decision<Reservation> {
+    if bytes == 0 { Decision::Go(Reservation::new(slice, device, 0)) } else { reserve(slice, device, bytes) }
+}
+
+/// Brings the charge to what was taken, and keeps it for its holder.
+fn keep(
+    slice: &'static Slice,
+    mut reservation: Reservation,
+    took: u64,
+    (holder, context): (Holder, usize),
+) -> Result<(), u64> {
+    let fits = reservation.settle(took) || {
+        slice.pools.reconcile_all(slice);
+        reservation.settle(took)
+    };
+    if !fits {
+        return Err(took);
+    }
+    slice.holdings.add(holder, context, reservation.device(), took);
+    reservation.keep();
+    Ok(())
+}
+
+/// Charges what was taken by a call that cannot be undone, whatever the quota says.
+pub(super) fn force(slice: &Slice, device: Device, took: u64, (holder, context): (Holder, usize)) {
+    if took == 0 {
+        return;
+    }
+    slice.charge(device, took);
+    slice.holdings.add(holder, context, device, took);
+    if slice.is_beyond(device) {
+        say_once(
+            &BEYOND,
+            &format_args!(
+                "gpuslice: code that was loaded when it was first used took {}, and the quota has no room for it; nothing else is granted until there is. Raise GPU_MEM_LIMIT.",
+                Bytes::new(took)
+            ),
+        );
+    }
+}
+
+static BEYOND: OnceBool = OnceBool::new();
+
+/// Says once what it was that did not fit: a status of out of memory would not tell.
+fn say_refused(what: What, bytes: u64) {
+    static CONTEXT: OnceBool = OnceBool::new();
+    static CODE: OnceBool = OnceBool::new();
+    static LIMIT: OnceBool = OnceBool::new();
+    let (said, text) = match what {
+        What::Context => (&CONTEXT, "a context on this device takes"),
+        What::Code => (&CODE, "a module, code and variables, takes"),
+        What::Limit => (&LIMIT, "a heap, stack or buffer set with cuCtxSetLimit takes"),
+    };
+    say_once(
+        said,
+        &format_args!(
+            "gpuslice: {text} about {}, and the quota has no room for {}; raise GPU_MEM_LIMIT.",
+            Bytes::new(bytes),
+            if what == What::Context { "one" } else { "it" }
+        ),
+    );
+}
+
+fn say_once(said: &OnceBool, text: &dyn core::fmt::Display) {
+    if said.set(true).is_ok() {
+        notice::say(LogLevel::Warn, text);
+    }
+}

@@ -1,0 +1,352 @@
+//! Modules and libraries: what do code and variables take, now or when they are first used?
+//!
+//! Loading by module is measured and can be undone. A library takes memory in each context where it is first used, and
+//! code that is loaded late does so when a function is asked for: these calls are measured as well, but what they
+//! took stays, since only the end of the library gives it back. A launch is never looked at: what it loaded is found
+//! at the next measured call, or when the program waits.
+
+use super::around;
+use super::image::{data, file};
+use super::limits::look_again;
+use super::measured::{How, Plan, What, force, measured};
+use crate::driver;
+use crate::holdings::{Holder, Holding};
+use crate::measure::{Before, Likely};
+use crate::slice::Slice;
+use core::ffi::{c_char, c_uint, c_void};
+use gpuslice_driver::Symbol;
+use gpuslice_driver::arguments::{read_in, write_out};
+use gpuslice_driver::functions as real;
+use gpuslice_driver::slot;
+use gpuslice_driver::types::{
+    CUdeviceptr, CUdeviceptr_v1, CUfunction, CUjit_option, CUkernel, CUlibrary, CUlibraryOption, CUmodule,
+    Status, status,
+};
+use gpuslice_policy::code::Image;
+
+/// What a call takes at the most that loads code which was seen before.
+const LATE_MOST: i64 = 256 << 20;
+
+/// `cuModuleLoad`.
+pub(crate) unsafe fn load(real: real::cuModuleLoad, output: *mut CUmodule, name: *const c_char) -> Status {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(output, name) };
+    // SAFETY: the caller's own arguments.
+    unsafe { module(output, || file(name), call) }
+}
+
+/// `cuModuleLoadData`, `cuModuleLoadFatBinary`.
+pub(crate) unsafe fn load_data(
+    real: real::cuModuleLoadData,
+    output: *mut CUmodule,
+    image: *const c_void,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(output, image) };
+    // SAFETY: the caller's own arguments.
+    unsafe { module(output, || data(image), call) }
+}
+
+/// `cuModuleLoadDataEx`.
+pub(crate) unsafe fn load_data_ex(
+    real: real::cuModuleLoadDataEx,
+    output: *mut CUmodule,
+    image: *const c_void,
+    count: c_uint,
+    options: *mut CUjit_option,
+    values: *mut *mut c_void,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(output, image, count, options, values) };
+    // SAFETY: the caller's own arguments.
+    unsafe { module(output, || data(image), call) }
+}
+
+/// # Safety
+/// `output` is null or valid for reads and writes.
+unsafe fn module(
+    output: *mut CUmodule,
+    image: impl FnOnce() -> Option<Image>,
+    call: impl FnOnce() -> Status,
+) -> Status {
+    let undo = |module| {
+        if let Some(unload) = slot::real::<real::cuModuleUnload>(Symbol::cuModuleUnload) {
+            // SAFETY: a module that the driver made in this call and nobody has seen.
+            unsafe { unload(module) };
+        }
+    };
+    // SAFETY: by the contract above.
+    unsafe { loaded(output, image, call, |module: CUmodule| Holder::Module(module.addr()), undo) }
+}
+
+/// `cuLibraryLoadData`.
+#[allow(clippy::too_many_arguments, reason = "the driver's own")]
+pub(crate) unsafe fn load_library(
+    real: real::cuLibraryLoadData,
+    output: *mut CUlibrary,
+    image: *const c_void,
+    options: *mut CUjit_option,
+    values: *mut *mut c_void,
+    count: c_uint,
+    library_options: *mut CUlibraryOption,
+    library_values: *mut *mut c_void,
+    library_count: c_uint,
+) -> Status {
+    let call =
+        // SAFETY: the caller's own arguments.
+        || unsafe { real(output, image, options, values, count, library_options, library_values, library_count) };
+    // SAFETY: the caller's own arguments.
+    unsafe { library(output, || data(image), call) }
+}
+
+/// `cuLibraryLoadFromFile`.
+#[allow(clippy::too_many_arguments, reason = "the driver's own")]
+pub(crate) unsafe fn load_library_file(
+    real: real::cuLibraryLoadFromFile,
+    output: *mut CUlibrary,
+    name: *const c_char,
+    options: *mut CUjit_option,
+    values: *mut *mut c_void,
+    count: c_uint,
+    library_options: *mut CUlibraryOption,
+    library_values: *mut *mut c_void,
+    library_count: c_uint,
+) -> Status {
+    let call =
+        // SAFETY: the caller's own arguments.
+        || unsafe { real(output, name, options, values, count, library_options, library_values, library_count) };
+    // SAFETY: the caller's own arguments.
+    unsafe { library(output, || file(name), call) }
+}
+
+/// # Safety
+/// `output` is null or valid for reads and writes.
+unsafe fn library(
+    output: *mut CUlibrary,
+    image: impl FnOnce() -> Option<Image>,
+    call: impl FnOnce() -> Status,
+) -> Status {
+    let undo = |library| {
+        if let Some(unload) = slot::real::<real::cuLibraryUnload>(Symbol::cuLibraryUnload) {
+            // SAFETY: a library that the driver made in this call and nobody has seen.
+            unsafe { unload(library) };
+        }
+    };
+    // A library need not be loaded now.
+    let image = || image().map(|image| Image { variables: 0, ..image });
+    // SAFETY: by the contract above.
+    unsafe { loaded(output, image, call, |library: CUlibrary| Holder::Library(library.addr()), undo) }
+}
+
+/// A call that loads an image into the current context.
+///
+/// # Safety
+/// `output` is null or valid for reads and writes.
+unsafe fn loaded<T: Copy>(
+    output: *mut T,
+    image: impl FnOnce() -> Option<Image>,
+    call: impl FnOnce() -> Status,
+    holder: impl FnOnce(T) -> Holder,
+    undo: impl FnOnce(T),
+) -> Status {
+    // SAFETY: by the contract above.
+    let old = unsafe { read_in(output) };
+    let plan = |slice: &'static Slice| {
+        let before = Before::begin_exactly(slice)?;
+        let image = image()?;
+        let bytes = |bytes| i64::try_from(bytes).unwrap_or(i64::MAX);
+        let likely = Likely {
+            range: (0, bytes(image.most())),
+            otherwise: bytes(image.likely()),
+            surely: image.least() > 0,
+        };
+        Some(Plan { what: What::Code, how: How::InContext(before, likely), least: image.least() })
+    };
+    // SAFETY: by the contract above.
+    let made = || unsafe { read_in(output) };
+    let undo = || {
+        made().map(undo);
+        if let Some(old) = old {
+            // SAFETY: by the contract above.
+            unsafe { write_out(output, old) };
+        }
+    };
+    measured(plan, call, |context| Some((holder(made()?), context)), undo)
+}
+
+/// `cuModuleUnload`.
+pub(crate) unsafe fn unload(real: real::cuModuleUnload, module: CUmodule) -> Status {
+    // SAFETY: the caller's own argument.
+    unloaded(Holder::Module(module.addr()), || unsafe { real(module) })
+}
+
+/// `cuLibraryUnload`.
+pub(crate) unsafe fn unload_library(real: real::cuLibraryUnload, library: CUlibrary) -> Status {
+    // SAFETY: the caller's own argument.
+    let code = unloaded(Holder::Library(library.addr()), || unsafe { real(library) });
+    around(
+        |_| (),
+        || code,
+        |slice, (), code| {
+            if code == status::SUCCESS {
+                slice.holdings.forget_library(library.addr());
+            }
+        },
+    )
+}
+
+/// Code ends. What the driver does not give back at once it keeps for other code of the context.
+fn unloaded(holder: Holder, call: impl FnOnce() -> Status) -> Status {
+    let take = |slice: &'static Slice| {
+        let before = Before::begin_exactly(slice);
+        (slice.holdings.take(holder), before)
+    };
+    around(take, call, |slice, (held, before), code| {
+        if code != status::SUCCESS {
+            return slice.holdings.put_back(held);
+        }
+        let current = before.as_ref().map(|before| before.context);
+        let (here, elsewhere): (Vec<_>, Vec<_>) =
+            held.into_iter().partition(|holding| Some(holding.context()) == current);
+        elsewhere.into_iter().for_each(|holding| holding.end(slice));
+        if let Some(before) = before {
+            give_back(slice, &before, here.iter().map(Holding::bytes).sum());
+        }
+    })
+}
+
+/// Gives back what the device got of what some code held, and of what older code or launches had left behind.
+fn give_back(slice: &'static Slice, before: &Before, bytes: u64) {
+    let (device, context) = (before.place.device, before.context);
+    let rest = slice.holdings.bytes(Holder::Rest, context);
+    slice.holdings.add(Holder::Rest, context, device, bytes);
+    let negative = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX).saturating_neg();
+    let range = (negative(bytes.saturating_add(rest)), 0);
+    let gave = before.change(0, Likely { range, otherwise: negative(bytes), surely: bytes > 0 });
+    slice.holdings.shrink(slice, Holder::Rest, context, gave.min(0).unsigned_abs());
+}
+
+/// `cuModuleGetFunction`.
+pub(crate) unsafe fn function(
+    real: real::cuModuleGetFunction,
+    output: *mut CUfunction,
+    module: CUmodule,
+    name: *const c_char,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    late(|slice| of_module(slice, module.addr()), || unsafe { real(output, module, name) })
+}
+
+/// `cuModuleGetGlobal_v2`.
+pub(crate) unsafe fn variable(
+    real: real::cuModuleGetGlobal_v2,
+    address: *mut CUdeviceptr,
+    bytes: *mut usize,
+    module: CUmodule,
+    name: *const c_char,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    late(|slice| of_module(slice, module.addr()), || unsafe { real(address, bytes, module, name) })
+}
+
+/// `cuModuleGetGlobal`, with 32 bits of size and address.
+pub(crate) unsafe fn variable_v1(
+    real: real::cuModuleGetGlobal,
+    address: *mut CUdeviceptr_v1,
+    bytes: *mut c_uint,
+    module: CUmodule,
+    name: *const c_char,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    late(|slice| of_module(slice, module.addr()), || unsafe { real(address, bytes, module, name) })
+}
+
+/// `cuLibraryGetGlobal`, `cuLibraryGetManaged`.
+pub(crate) unsafe fn library_variable(
+    real: real::cuLibraryGetGlobal,
+    address: *mut CUdeviceptr,
+    bytes: *mut usize,
+    library: CUlibrary,
+    name: *const c_char,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    late(|_| Some(Holder::Library(library.addr())), || unsafe { real(address, bytes, library, name) })
+}
+
+/// `cuLibraryGetModule`.
+pub(crate) unsafe fn library_module(
+    real: real::cuLibraryGetModule,
+    output: *mut CUmodule,
+    library: CUlibrary,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let code = late(|_| Some(Holder::Library(library.addr())), || unsafe { real(output, library) });
+    // SAFETY: the caller's output, which the driver accepted.
+    came_out(code, library, || unsafe { read_in(output) }.map(|module: CUmodule| module.addr()))
+}
+
+/// `cuLibraryGetKernel`: loads nothing, but the first launch does.
+pub(crate) unsafe fn kernel(
+    real: real::cuLibraryGetKernel,
+    output: *mut CUkernel,
+    library: CUlibrary,
+    name: *const c_char,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { real(output, library, name) };
+    // SAFETY: the caller's output, which the driver accepted.
+    came_out(code, library, || unsafe { read_in(output) }.map(|kernel: CUkernel| kernel.addr()))
+}
+
+/// `cuKernelGetFunction`.
+pub(crate) unsafe fn kernel_function(
+    real: real::cuKernelGetFunction,
+    output: *mut CUfunction,
+    kernel: CUkernel,
+) -> Status {
+    let holder = |slice: &Slice| {
+        let library = driver::library_of_kernel(kernel).or_else(|| slice.holdings.library_of(kernel.addr()));
+        library.map(Holder::Library)
+    };
+    // SAFETY: the caller's own arguments.
+    late(holder, || unsafe { real(output, kernel) })
+}
+
+/// `cuFuncLoad`.
+pub(crate) unsafe fn load_function(real: real::cuFuncLoad, function: CUfunction) -> Status {
+    let holder =
+        |slice: &Slice| driver::module_of_function(function).and_then(|module| of_module(slice, module));
+    // SAFETY: the caller's own argument.
+    late(holder, || unsafe { real(function) })
+}
+
+/// Who holds what a module takes: its library, where it came out of one.
+#[allow(clippy::unnecessary_wraps, reason = "one of several")]
+fn of_module(slice: &Slice, module: usize) -> Option<Holder> {
+    Some(slice.holdings.library_of(module).map_or(Holder::Module(module), Holder::Library))
+}
+
+/// A call that may load code which the driver has had for longer. Nothing can be undone, so what it took is charged.
+fn late(holder: impl FnOnce(&Slice) -> Option<Holder>, call: impl FnOnce() -> Status) -> Status {
+    around(Before::begin, call, |slice, before, _| {
+        let Some(before) = before else { return };
+        let took = before.change(0, Likely { range: (0, LATE_MOST), otherwise: 0, surely: false });
+        if took > 0 {
+            let holder = holder(slice).unwrap_or(Holder::Rest);
+            force(slice, before.place.device, took.unsigned_abs(), (holder, before.context));
+        }
+    })
+}
+
+/// A handle came out of a library, and from now on a launch may load what is behind it.
+fn came_out(code: Status, library: CUlibrary, handle: impl FnOnce() -> Option<usize>) -> Status {
+    around(
+        |_| (),
+        || code,
+        |slice, (), code| {
+            let Some(handle) = handle().filter(|_| code == status::SUCCESS) else { return };
+            slice.holdings.note_origin(handle, library.addr());
+            look_again(slice);
+        },
+    )
+}

@@ -1,0 +1,134 @@
+//! Objects that stand for memory of several devices: what do they keep alive?
+//!
+//! They take no memory, so they are charged nothing; what is bound to one stays charged until it is unbound, or the
+//! object has neither a handle nor a mapping in this process any more.
+
+use super::around;
+use super::vmm;
+use crate::physical::{Bound, Number};
+use crate::slice::Slice;
+use core::ffi::c_ulonglong;
+use gpuslice_driver::arguments::read_in;
+use gpuslice_driver::functions as real;
+use gpuslice_driver::types::{
+    CUdevice, CUdeviceptr, CUmemGenericAllocationHandle, CUmulticastObjectProp, Status, status,
+};
+
+/// `cuMulticastCreate`.
+pub(crate) unsafe fn create(
+    real: real::cuMulticastCreate,
+    output: *mut CUmemGenericAllocationHandle,
+    wanted: *const CUmulticastObjectProp,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(output, wanted) };
+    around(
+        |_| (),
+        call,
+        |slice, (), code| {
+            // SAFETY: the caller's output, which the driver accepted.
+            if let Some(handle) = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
+                slice.physical.lock().add_free(handle);
+            }
+        },
+    )
+}
+
+/// `cuMulticastBindMem`.
+pub(crate) unsafe fn bind_memory(
+    real: real::cuMulticastBindMem,
+    object: CUmemGenericAllocationHandle,
+    offset: usize,
+    memory: CUmemGenericAllocationHandle,
+    memory_offset: usize,
+    bytes: usize,
+    flags: c_ulonglong,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(object, offset, memory, memory_offset, bytes, flags) };
+    bound((object, offset, bytes), |slice| vmm::pin(slice, memory), call)
+}
+
+/// `cuMulticastBindMem_v2`.
+#[allow(clippy::too_many_arguments, reason = "the driver's own, and the function")]
+pub(crate) unsafe fn bind_memory_on(
+    real: real::cuMulticastBindMem_v2,
+    object: CUmemGenericAllocationHandle,
+    device: CUdevice,
+    offset: usize,
+    memory: CUmemGenericAllocationHandle,
+    memory_offset: usize,
+    bytes: usize,
+    flags: c_ulonglong,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(object, device, offset, memory, memory_offset, bytes, flags) };
+    bound((object, offset, bytes), |slice| vmm::pin(slice, memory), call)
+}
+
+/// `cuMulticastBindAddr`.
+pub(crate) unsafe fn bind_address(
+    real: real::cuMulticastBindAddr,
+    object: CUmemGenericAllocationHandle,
+    offset: usize,
+    address: CUdeviceptr,
+    bytes: usize,
+    flags: c_ulonglong,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(object, offset, address, bytes, flags) };
+    bound((object, offset, bytes), |slice| vmm::pin_mapped(slice, address), call)
+}
+
+/// `cuMulticastBindAddr_v2`.
+pub(crate) unsafe fn bind_address_on(
+    real: real::cuMulticastBindAddr_v2,
+    object: CUmemGenericAllocationHandle,
+    device: CUdevice,
+    offset: usize,
+    address: CUdeviceptr,
+    bytes: usize,
+    flags: c_ulonglong,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(object, device, offset, address, bytes, flags) };
+    bound((object, offset, bytes), |slice| vmm::pin_mapped(slice, address), call)
+}
+
+fn bound(
+    (object, offset, bytes): (CUmemGenericAllocationHandle, usize, usize),
+    pin: impl FnOnce(&'static Slice) -> Option<Number>,
+    call: impl FnOnce() -> Status,
+) -> Status {
+    around(pin, call, |slice, memory, code| {
+        let Some(memory) = memory else { return };
+        let bound = Bound { offset: offset as u64, bytes: bytes as u64, memory };
+        let is_kept = code == status::SUCCESS && slice.physical.lock().bind(object, bound);
+        if !is_kept {
+            vmm::unpin(slice, memory);
+        }
+    })
+}
+
+/// `cuMulticastUnbind`: what one device has bound in a range.
+pub(crate) unsafe fn unbind(
+    real: real::cuMulticastUnbind,
+    object: CUmemGenericAllocationHandle,
+    device: CUdevice,
+    offset: usize,
+    bytes: usize,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(object, device, offset, bytes) };
+    around(
+        |slice| slice.place(device).map(|place| place.device),
+        call,
+        |slice, device, code| {
+            if code != status::SUCCESS {
+                return;
+            }
+            let gone = slice.physical.lock().unbind(object, device, offset as u64, bytes as u64);
+            gone.into_iter().for_each(|memory| vmm::unpin(slice, memory));
+        },
+    )
+}

@@ -1,0 +1,293 @@
+//! Memory that goes from one process to another: what is known of it at either end?
+//!
+//! Whoever made it pays. An import is charged nothing; where the exporter is of the same slice, it is noted as a use,
+//! and inherits the charge when the exporter ends first. Memory of another slice is that slice's to pay.
+
+use super::around;
+use super::vmm::Incoming;
+use crate::driver;
+use crate::ledger::Owner;
+use crate::slice::Slice;
+use crate::tags::{self, HANDLE_BYTES};
+use core::ffi::{c_int, c_uint, c_ulonglong, c_void};
+use gpuslice_driver::arguments::read_in;
+use gpuslice_driver::functions as real;
+use gpuslice_driver::types::{
+    CUDA_EXTERNAL_MEMORY_HANDLE_DESC, CUdeviceptr, CUexternalMemory, CUipcMemHandle,
+    CUmemGenericAllocationHandle, CUmemPoolPtrExportData, CUmemoryPool, Status, status,
+};
+use gpuslice_region::Use;
+
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`, and `CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD`.
+const DESCRIPTOR: c_uint = 1;
+/// `CU_MEM_HANDLE_TYPE_FABRIC`.
+const FABRIC: c_uint = 8;
+
+type HandleBytes = [u8; HANDLE_BYTES];
+
+const _: () = assert!(size_of::<CUipcMemHandle>() == HANDLE_BYTES);
+const _: () = assert!(size_of::<CUmemPoolPtrExportData>() == HANDLE_BYTES);
+
+/// The leading fields of `CUDA_EXTERNAL_MEMORY_HANDLE_DESC`, as far as descriptors need them.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct ExternalHandle {
+    kind: c_uint,
+    unused: c_uint,
+    descriptor: c_int,
+}
+
+/// `cuMemExportToShareableHandle`.
+pub(crate) unsafe fn export(
+    real: real::cuMemExportToShareableHandle,
+    output: *mut c_void,
+    handle: CUmemGenericAllocationHandle,
+    kind: c_uint,
+    flags: c_ulonglong,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(output, handle, kind, flags) };
+    around(
+        |slice| slice.physical.lock().number_of(handle),
+        call,
+        |slice, number, code| {
+            let Some(number) = number.filter(|_| code == status::SUCCESS) else { return };
+            let mut tables = slice.physical.lock();
+            match kind {
+                DESCRIPTOR => {
+                    let key = tables.descriptor_key(number).or_else(tags::new_key);
+                    // SAFETY: the caller's output, which the driver accepted as a descriptor.
+                    let descriptor = unsafe { read_in(output.cast::<c_int>()) };
+                    if let Some((key, descriptor)) = key.zip(descriptor)
+                        && tags::set_key(descriptor, key)
+                    {
+                        tables.lend(slice, number, key);
+                    }
+                }
+                FABRIC => {
+                    // SAFETY: the caller's output, which the driver accepted as a fabric handle.
+                    if let Some(bytes) = unsafe { read_in(output.cast::<HandleBytes>()) } {
+                        tables.lend(slice, number, tags::key_of_bytes(&bytes));
+                    }
+                }
+                _ => {}
+            }
+        },
+    )
+}
+
+/// `cuMemImportFromShareableHandle`.
+pub(crate) unsafe fn import(
+    real: real::cuMemImportFromShareableHandle,
+    output: *mut CUmemGenericAllocationHandle,
+    from: *mut c_void,
+    kind: c_uint,
+) -> Status {
+    let key = || match kind {
+        // A descriptor travels in the pointer itself.
+        DESCRIPTOR => c_int::try_from(from.addr()).ok().and_then(tags::key_of_descriptor),
+        // SAFETY: the caller's own argument, which the driver reads as a fabric handle.
+        FABRIC => unsafe { read_in(from.cast::<HandleBytes>()) }.map(|bytes| tags::key_of_bytes(&bytes)),
+        _ => None,
+    };
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(output, from, kind) };
+    around(
+        |slice| Incoming::expect(slice, key()),
+        call,
+        |slice, incoming, code| {
+            // SAFETY: the caller's output, which the driver accepted.
+            let handle = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS);
+            match handle {
+                Some(handle) => incoming.arrive(slice, handle),
+                None => incoming.fail(slice),
+            }
+        },
+    )
+}
+
+/// `cuIpcGetMemHandle`.
+pub(crate) unsafe fn ipc_get(
+    real: real::cuIpcGetMemHandle,
+    output: *mut CUipcMemHandle,
+    address: CUdeviceptr,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(output, address) };
+    // SAFETY: the caller's output, which the driver accepted.
+    lent(address, call, || unsafe { read_in(output.cast::<HandleBytes>()) })
+}
+
+/// `cuMemPoolExportPointer`.
+pub(crate) unsafe fn pool_export_pointer(
+    real: real::cuMemPoolExportPointer,
+    output: *mut CUmemPoolPtrExportData,
+    address: CUdeviceptr,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(output, address) };
+    // SAFETY: the caller's output, which the driver accepted.
+    lent(address, call, || unsafe { read_in(output.cast::<HandleBytes>()) })
+}
+
+/// Memory at an address becomes another process's to use, by a handle of bytes.
+fn lent(
+    address: CUdeviceptr,
+    call: impl FnOnce() -> Status,
+    handle: impl FnOnce() -> Option<HandleBytes>,
+) -> Status {
+    around(
+        |_| (),
+        call,
+        |slice, (), code| {
+            let Some(bytes) = handle().filter(|_| code == status::SUCCESS) else { return };
+            // The handle is the whole allocation's, wherever in it the address lies.
+            let base = driver::start_of(address).unwrap_or(address);
+            let Some(charge) = slice.addresses.get(base) else { return };
+            let key = tags::key_of_bytes(&bytes);
+            let lives_on = matches!(charge.owner, Owner::Context(_));
+            slice.shared.lend(base, key, lives_on, || slice.lend(charge.device, key, charge.bytes));
+        },
+    )
+}
+
+/// `cuIpcOpenMemHandle` in both forms.
+pub(crate) unsafe fn ipc_open(
+    real: real::cuIpcOpenMemHandle_v2,
+    output: *mut CUdeviceptr,
+    handle: CUipcMemHandle,
+    flags: c_uint,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(output, handle, flags) };
+    // SAFETY: the caller's argument, of this size.
+    let bytes = || unsafe { read_in((&raw const handle).cast::<HandleBytes>()) };
+    // SAFETY: the caller's output, which the driver accepted.
+    opened(bytes, call, || unsafe { read_in(output) })
+}
+
+/// `cuMemPoolImportPointer`.
+pub(crate) unsafe fn pool_import_pointer(
+    real: real::cuMemPoolImportPointer,
+    output: *mut CUdeviceptr,
+    pool: CUmemoryPool,
+    data: *mut CUmemPoolPtrExportData,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(output, pool, data) };
+    // SAFETY: the caller's own argument, which the driver reads too.
+    let bytes = || unsafe { read_in(data.cast_const().cast::<HandleBytes>()) };
+    // SAFETY: the caller's output, which the driver accepted.
+    opened(bytes, call, || unsafe { read_in(output) })
+}
+
+/// Memory of another process comes to an address of this one.
+fn opened(
+    bytes: impl FnOnce() -> Option<HandleBytes>,
+    call: impl FnOnce() -> Status,
+    address: impl FnOnce() -> Option<u64>,
+) -> Status {
+    let expect = |slice: &'static Slice| {
+        let used = bytes().and_then(|bytes| slice.borrow(tags::key_of_bytes(&bytes)));
+        (used, driver::current_context().unwrap_or(0))
+    };
+    around(expect, call, |slice, (used, context), code| match address().filter(|_| code == status::SUCCESS) {
+        Some(address) => {
+            used.iter().for_each(|used| slice.settle_use(used));
+            slice.shared.open(slice, address, context, used);
+        }
+        None => fail(slice, used),
+    })
+}
+
+/// What was expected did not come.
+fn fail(slice: &Slice, used: Option<Use>) {
+    if let Some(used) = used {
+        slice.end_use(used, true);
+    }
+}
+
+/// `cuIpcCloseMemHandle`.
+pub(crate) unsafe fn ipc_close(real: real::cuIpcCloseMemHandle, address: CUdeviceptr) -> Status {
+    around(
+        |slice| slice.shared.take(address),
+        // SAFETY: the caller's own argument.
+        || unsafe { real(address) },
+        |slice, ending, code| {
+            if code == status::SUCCESS {
+                ending.end(slice);
+            } else {
+                slice.shared.put_back(address, ending);
+            }
+        },
+    )
+}
+
+/// `cuMemPoolImportFromShareableHandle`: a pool that is not this process's, so that nothing of it is charged here.
+pub(crate) unsafe fn pool_import(
+    real: real::cuMemPoolImportFromShareableHandle,
+    output: *mut CUmemoryPool,
+    from: *mut c_void,
+    kind: c_uint,
+    flags: c_ulonglong,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(output, from, kind, flags) };
+    around(
+        |_| (),
+        call,
+        |slice, (), code| {
+            // SAFETY: the caller's output, which the driver accepted.
+            if let Some(pool) = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
+                slice.pools.add_host(pool.addr());
+            }
+        },
+    )
+}
+
+/// `cuImportExternalMemory`: another interface's memory, which it pays for itself, or CUDA's own by another door.
+pub(crate) unsafe fn external_import(
+    real: real::cuImportExternalMemory,
+    output: *mut CUexternalMemory,
+    wanted: *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
+) -> Status {
+    let expect = |slice: &'static Slice| {
+        // SAFETY: the caller's own argument; the type reads the leading bytes, with an integer for the enumeration.
+        let given = unsafe { read_in(wanted.cast::<ExternalHandle>()) };
+        let descriptor = given.filter(|given| given.kind == DESCRIPTOR)?.descriptor;
+        slice.borrow(tags::key_of_descriptor(descriptor)?)
+    };
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(output, wanted) };
+    around(expect, call, |slice, used, code| {
+        let Some(used) = used else { return };
+        // SAFETY: the caller's output, which the driver accepted.
+        match unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
+            Some(object) => {
+                slice.settle_use(&used);
+                slice.shared.import(object.addr(), used);
+            }
+            None => slice.end_use(used, true),
+        }
+    })
+}
+
+/// `cuDestroyExternalMemory`: buffers and arrays over it must not be used any more.
+pub(crate) unsafe fn external_destroy(
+    real: real::cuDestroyExternalMemory,
+    object: CUexternalMemory,
+) -> Status {
+    around(
+        |slice| slice.shared.take_import(object.addr()),
+        // SAFETY: the caller's own argument.
+        || unsafe { real(object) },
+        |slice, used, code| {
+            let Some(used) = used else { return };
+            if code == status::SUCCESS {
+                slice.end_use(used, true);
+            } else {
+                slice.shared.import(object.addr(), used);
+            }
+        },
+    )
+}

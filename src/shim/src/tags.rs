@@ -1,0 +1,65 @@
+//! How is memory recognised that another process of the slice hands to this one?
+//!
+//! By a key that both find in what is handed over. A handle of bytes is its own key. A descriptor is given one: a
+//! lock for reading on a single byte of its open file, which the kernel shows to everybody who has that open file,
+//! whatever the number of the descriptor, and drops with it. It is advice that nobody asks for, it changes nothing of
+//! the file, and the driver's own files take no locks. Where it cannot be set (no kernel of this kind, no `/proc`)
+//! memory has no key, and nobody inherits the charge of it.
+
+use core::ffi::c_int;
+use std::fs;
+
+/// Bytes of a handle that is handed over.
+pub(crate) const HANDLE_BYTES: usize = 64;
+
+/// Keys of descriptors have this bit and not the highest, since they are places in a file.
+const OF_DESCRIPTOR: u64 = 1 << 62;
+/// Keys of bytes have this bit.
+const OF_BYTES: u64 = 1 << 63;
+
+/// The key of a handle of bytes.
+pub(crate) fn key_of_bytes(bytes: &[u8; HANDLE_BYTES]) -> u64 {
+    // FNV-1a over the words, with a final mix, so that all bits of all words tell.
+    let (words, _) = bytes.as_chunks::<8>();
+    let folded = words.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, word| {
+        let mixed = (hash ^ u64::from_le_bytes(*word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        mixed ^ mixed >> 32
+    });
+    folded | OF_BYTES
+}
+
+/// A new key for a descriptor; none where the kernel gives no random number.
+pub(crate) fn new_key() -> Option<u64> {
+    let mut number = 0_u64;
+    // SAFETY: writes at most the eight bytes given.
+    let got = unsafe { libc::getrandom((&raw mut number).cast(), size_of::<u64>(), libc::GRND_NONBLOCK) };
+    (got == 8).then_some(number & (OF_DESCRIPTOR - 1) | OF_DESCRIPTOR)
+}
+
+/// Whether this key can be given to a descriptor.
+pub(crate) fn is_of_descriptor(key: u64) -> bool {
+    key & (OF_BYTES | OF_DESCRIPTOR) == OF_DESCRIPTOR
+}
+
+/// Gives a descriptor a key, for all who will have its open file.
+pub(crate) fn set_key(descriptor: c_int, key: u64) -> bool {
+    let (Ok(start), Ok(kind)) = (i64::try_from(key), i16::try_from(libc::F_RDLCK)) else { return false };
+    let Ok(whence) = i16::try_from(libc::SEEK_SET) else { return false };
+    let lock = libc::flock { l_type: kind, l_whence: whence, l_start: start, l_len: 1, l_pid: 0 };
+    // SAFETY: the structure is valid for reads; a number that is no descriptor is refused.
+    unsafe { libc::fcntl(descriptor, libc::F_OFD_SETLK, &raw const lock) == 0 }
+}
+
+/// The key of a descriptor, if it was given one.
+pub(crate) fn key_of_descriptor(descriptor: c_int) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/self/fdinfo/{descriptor}")).ok()?;
+    text.lines().filter(|line| line.starts_with("lock:")).find_map(key_of_line)
+}
+
+/// `lock: 1: OFDLCK ADVISORY READ -1 00:01:42 START END`.
+fn key_of_line(line: &str) -> Option<u64> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let [.., "OFDLCK", _, "READ", _, _, start, end] = words.as_slice() else { return None };
+    let key = start.parse().ok().filter(|key| is_of_descriptor(*key))?;
+    (start == end).then_some(key)
+}

@@ -1,0 +1,399 @@
+//! Do code, limits and green contexts count against the quota, to the byte, and for as long as they live?
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
+
+mod support;
+
+use support::bench::Bench;
+use support::living::Living;
+
+const MIB: u64 = 1 << 20;
+const QUOTA: u64 = 512 * MIB;
+/// What a context takes in these tests, and what the code of a module takes beside its variables.
+const CONTEXT: u64 = 96 * MIB;
+const CODE: u64 = 6 * MIB;
+const GREEN: u64 = 5 * MIB;
+
+/// A GPU of 1 GiB whose driver takes memory in pieces of 2 MiB.
+fn bench() -> Bench {
+    let bench =
+        Bench::simulated().with("SIMGPU_CONTEXT_BYTES", "96MiB").with("SIMGPU_MODULE_BYTES", "5000000");
+    bench.with("SIMGPU_MODULE_GRANULE", "2MiB").with("SIMGPU_GREEN_BYTES", "5MiB")
+}
+
+/// A host in a slice of its own, and what the simulated GPU says of it.
+struct Tenant<'bench> {
+    bench: &'bench Bench,
+    living: Living,
+}
+
+impl<'bench> Tenant<'bench> {
+    fn through(bench: &'bench Bench, door: &str) -> Self {
+        let living = bench.host("modules", &[door]).limited(&QUOTA.to_string()).start();
+        assert_eq!(living.hear().as_deref(), Some("init 0"));
+        Self { bench, living }
+    }
+
+    /// With the primary context of the device current.
+    fn in_context(bench: &'bench Bench) -> Self {
+        let mut tenant = Self::through(bench, "dlsym");
+        tenant.just("retain");
+        tenant.does("current primary");
+        tenant
+    }
+
+    /// What the simulated GPU says that this process holds.
+    fn truth(&self) -> u64 {
+        let report = self.bench.report();
+        let (_before, process) = report
+            .split_once(&format!("\"pid\":{},\"alive\":true", self.living.pid()))
+            .expect("it is listed");
+        let (_before, held) = process.split_once("\"held\":").expect("a figure");
+        held.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
+    }
+
+    /// Status of an order, and bytes of the quota that are held then.
+    #[track_caller]
+    fn order(&mut self, order: &str) -> (u64, u64) {
+        match self.living.numbers(order).as_slice() {
+            [status, left] => (*status, QUOTA - left),
+            other => panic!("{order}: {other:?}"),
+        }
+    }
+
+    /// An order succeeds, and afterwards the slice is charged what the device lost, which is returned.
+    #[track_caller]
+    fn does(&mut self, order: &str) -> u64 {
+        self.answers(order, 0)
+    }
+
+    #[track_caller]
+    fn answers(&mut self, order: &str, expected: u64) -> u64 {
+        let (status, held) = self.order(order);
+        let truth = self.truth();
+        assert_eq!(status, expected, "{order}");
+        assert_eq!(held, truth, "{order}: charged and held");
+        held
+    }
+
+    /// The same without comparing: there is no context in which the host could ask.
+    #[track_caller]
+    fn just(&mut self, order: &str) {
+        assert_eq!(self.order(order).0, 0, "{order}");
+    }
+
+    #[track_caller]
+    fn end(self) {
+        let ended = self.living.end();
+        assert!(ended.0.success() && ended.1.is_empty(), "{ended:?}");
+    }
+
+    #[track_caller]
+    fn end_saying(self, words: &str) {
+        let (status, said) = self.living.end();
+        assert!(status.success() && said.lines().count() == 1 && said.contains(words), "{status}: {said}");
+    }
+}
+
+#[test]
+fn a_module_is_charged_what_the_device_lost_whatever_door_it_comes_through() {
+    for loading in ["LAZY", "EAGER"] {
+        for door in ["dlsym", "first", "second"] {
+            let bench = bench().with("CUDA_MODULE_LOADING", loading);
+            let mut tenant = Tenant::through(&bench, door);
+            tenant.just("retain");
+            tenant.does("current primary");
+            let code = if loading == "LAZY" { 0 } else { CODE };
+            for how in ["data", "ex", "text", "file"] {
+                assert_eq!(tenant.does(&format!("load {how} 9000000")), CONTEXT + 10 * MIB + code, "{how}");
+                assert_eq!(tenant.does("use function"), CONTEXT + 10 * MIB + CODE, "{how}");
+                tenant.does("use global");
+                assert_eq!(tenant.does("unload"), CONTEXT);
+            }
+            assert_eq!(tenant.does("load fat"), CONTEXT + code);
+            assert_eq!(tenant.does("unload"), CONTEXT);
+            tenant.end();
+        }
+    }
+}
+
+#[test]
+fn code_that_is_loaded_late_is_charged_when_it_is() {
+    let bench = bench();
+    let mut tenant = Tenant::in_context(&bench);
+    assert_eq!(tenant.does("load data 4194304"), CONTEXT + 4 * MIB);
+    assert_eq!(tenant.does("use enumerate"), CONTEXT + 4 * MIB);
+    assert_eq!(tenant.does("use load"), CONTEXT + 4 * MIB + CODE);
+    assert_eq!(tenant.does("unload"), CONTEXT);
+    tenant.end();
+}
+
+#[test]
+fn a_library_is_charged_at_its_first_use_in_a_context_and_given_back_with_it() {
+    for door in ["dlsym", "first", "second"] {
+        for how in ["data", "file"] {
+            let bench = bench();
+            let mut tenant = Tenant::through(&bench, door);
+            tenant.just("retain");
+            tenant.does("current primary");
+            for first_use in ["module", "libraryglobal", "librarymanaged"] {
+                assert_eq!(tenant.does(&format!("library {how} 4194304")), CONTEXT);
+                assert_eq!(tenant.does(&format!("use {first_use}")), CONTEXT + 4 * MIB, "{first_use}");
+                tenant.does("use kernel");
+                assert_eq!(tenant.does("use kernelfunction"), CONTEXT + 4 * MIB + CODE);
+                assert_eq!(tenant.does("unlibrary"), CONTEXT);
+            }
+            tenant.end();
+        }
+    }
+}
+
+#[test]
+fn what_a_launch_loads_is_charged_when_the_program_waits_for_it() {
+    let bench = bench();
+    let mut tenant = Tenant::in_context(&bench);
+    tenant.does("library data 4194304");
+    tenant.does("use kernel");
+    tenant.does("alloc 1000000");
+    assert_eq!(tenant.order("use launch").0, 0);
+    assert_eq!(tenant.does("wait"), CONTEXT + 4 * MIB + CODE + 1_000_000);
+    assert_eq!(tenant.does("free"), CONTEXT + 4 * MIB + CODE);
+    assert_eq!(tenant.does("unlibrary"), CONTEXT);
+    tenant.end();
+}
+
+#[test]
+fn libraries_that_are_loaded_at_once_are_charged_at_once() {
+    let bench = bench().with("CUDA_MODULE_LOADING", "EAGER");
+    let mut tenant = Tenant::in_context(&bench);
+    assert_eq!(tenant.does("library data 4194304"), CONTEXT + 4 * MIB + CODE);
+    tenant.does("use kernel");
+    tenant.does("use launch");
+    assert_eq!(tenant.does("unlibrary"), CONTEXT);
+    tenant.end();
+}
+
+#[test]
+fn a_module_that_does_not_fit_is_refused_and_leaves_nothing() {
+    let bench = bench().with("CUDA_MODULE_LOADING", "EAGER");
+    let mut tenant = Tenant::in_context(&bench);
+    let room = QUOTA - CONTEXT - 8 * MIB;
+    let held = tenant.does(&format!("alloc {room}"));
+    // Its variables alone are too large, so the driver is not even asked; then only its code does not fit.
+    for size in [64 * MIB, 4 * MIB] {
+        for order in ["load data", "load ex", "load text", "load file", "library data", "library file"] {
+            assert_eq!(tenant.answers(&format!("{order} {size}"), 2), held, "{order} {size}");
+        }
+    }
+    assert!(bench.truth(0).peak <= QUOTA + 64 * MIB + CODE, "{:?}", bench.truth(0));
+    assert_eq!(tenant.does("load data"), held + CODE);
+    tenant.end_saying("a module, code and variables, takes about");
+}
+
+#[test]
+fn variables_that_do_not_fit_never_reach_the_device() {
+    let bench = bench();
+    let mut tenant = Tenant::in_context(&bench);
+    tenant.answers("load data 1000000000", 2);
+    assert_eq!(bench.truth(0).peak, CONTEXT);
+    tenant.end_saying("takes about");
+}
+
+#[test]
+fn late_code_beyond_the_quota_stands_and_nothing_else_is_granted() {
+    let bench = bench();
+    let mut tenant = Tenant::in_context(&bench);
+    tenant.does("load data 2097152");
+    tenant.does(&format!("alloc {}", QUOTA - CONTEXT - 2 * MIB - 100));
+    assert_eq!(tenant.order("use function"), (0, QUOTA));
+    assert_eq!(tenant.order("alloc 1").0, 2);
+    tenant.does("free");
+    assert_eq!(tenant.does("unload"), CONTEXT);
+    tenant.end_saying("nothing else is granted until there is");
+}
+
+#[test]
+fn code_goes_back_with_its_context() {
+    let bench = bench();
+    let mut tenant = Tenant::in_context(&bench);
+    for ending in ["reset", "release"] {
+        for order in
+            ["load data 4194304", "use function", "library data 2097152", "use module", "limit 1 5000000"]
+        {
+            tenant.does(order);
+        }
+        tenant.just(ending);
+        assert_eq!(tenant.truth(), 0);
+        tenant.just("retain");
+        assert_eq!(tenant.does("current primary"), CONTEXT, "{ending}");
+        assert_eq!(tenant.does("unlibrary"), CONTEXT, "{ending}");
+    }
+    tenant.end();
+}
+
+#[test]
+fn a_library_is_charged_in_each_context_by_itself() {
+    let bench = bench();
+    let mut tenant = Tenant::in_context(&bench);
+    tenant.does("library data 4194304");
+    tenant.does("use module");
+    tenant.does("context usual");
+    assert_eq!(tenant.does("use module"), 2 * CONTEXT + 8 * MIB);
+    tenant.just("end");
+    assert_eq!(tenant.does("current primary"), CONTEXT + 4 * MIB);
+    tenant.does("context usual");
+    tenant.does("use module");
+    assert_eq!(tenant.does("unlibrary"), 2 * CONTEXT);
+    tenant.end();
+}
+
+#[test]
+fn limits_are_charged_while_they_are_set() {
+    let bench = bench();
+    let mut tenant = Tenant::in_context(&bench);
+    // Stacks for all resident threads, the printf buffer, the heap, launches that wait.
+    for (limit, value) in [(0, 1280_u64), (1, 9 * MIB), (2, 100 * MIB), (4, 9000)] {
+        let held = tenant.does(&format!("limit {limit} {value}"));
+        assert!(held > CONTEXT, "{limit}");
+        let default = [1024, MIB, 8 * MIB, 0, 2048][limit];
+        assert_eq!(tenant.does(&format!("limit {limit} {default}")), CONTEXT, "{limit}");
+    }
+    tenant.end();
+}
+
+#[test]
+fn a_limit_that_does_not_fit_is_refused_and_stays_as_it_was() {
+    let bench = bench();
+    let mut tenant = Tenant::in_context(&bench);
+    let held = tenant.does("limit 2 104857600");
+    assert_eq!(tenant.answers("limit 2 530000000", 2), held);
+    assert_eq!(tenant.does("limit 2 104857600"), held);
+    tenant.end_saying("set with cuCtxSetLimit takes about");
+}
+
+#[test]
+fn contexts_of_other_libraries_count_as_contexts() {
+    for kind in ["usual", "gl", "gl2", "vdpau", "vdpau2"] {
+        let bench = bench();
+        let mut tenant = Tenant::through(&bench, "dlsym");
+        for count in 1..=5 {
+            assert_eq!(tenant.does(&format!("context {kind}")), count * CONTEXT);
+        }
+        assert_eq!(tenant.answers(&format!("context {kind}"), 2), 5 * CONTEXT);
+        tenant.just("end");
+        tenant.does("current usual 0");
+        assert_eq!(tenant.does("left"), 4 * CONTEXT);
+        tenant.end_saying("a context on this device takes about");
+    }
+}
+
+#[test]
+fn a_green_context_pays_for_itself_and_keeps_the_primary_one() {
+    let bench = bench();
+    let mut tenant = Tenant::through(&bench, "second");
+    tenant.just("green");
+    assert_eq!(tenant.truth(), CONTEXT + GREEN);
+    assert_eq!(tenant.does("green current"), CONTEXT + GREEN);
+    assert_eq!(tenant.does("green"), CONTEXT + 2 * GREEN);
+    tenant.does("stream");
+    assert_eq!(tenant.does("ungreen"), CONTEXT + GREEN);
+    tenant.does("retain");
+    // What was made through it lives in the primary context.
+    let held = tenant.does("alloc 1000000") + 4 * MIB;
+    assert_eq!(tenant.does("load data 4194304"), held);
+    assert_eq!(tenant.does("limit 2 18874368"), held + 10 * MIB);
+    tenant.just("ungreen");
+    assert_eq!(tenant.does("current primary"), held + 10 * MIB - GREEN);
+    tenant.just("release");
+    assert_eq!(tenant.truth(), 0);
+    tenant.just("retain");
+    assert_eq!(tenant.does("current primary"), CONTEXT);
+    tenant.end();
+}
+
+#[test]
+fn the_last_green_context_takes_the_primary_one_with_it() {
+    let bench = bench();
+    let mut tenant = Tenant::through(&bench, "dlsym");
+    tenant.just("green");
+    tenant.does("green current");
+    tenant.does("alloc 1000000");
+    tenant.does("load data 4194304");
+    tenant.just("ungreen");
+    assert_eq!(tenant.truth(), 0);
+    tenant.just("retain");
+    assert_eq!(tenant.does("current primary"), CONTEXT);
+    tenant.end();
+}
+
+#[test]
+fn a_green_context_that_does_not_fit_is_refused_and_leaves_nothing() {
+    let bench = bench();
+    let mut tenant = Tenant::in_context(&bench);
+    let held = tenant.does(&format!("alloc {}", QUOTA - CONTEXT - GREEN));
+    assert_eq!(tenant.does("green"), held + GREEN);
+    assert_eq!(tenant.answers("green", 2), held + GREEN);
+    assert_eq!(tenant.does("ungreen"), held);
+    tenant.end_saying("a context on this device takes about");
+}
+
+#[test]
+fn a_neighbour_that_takes_memory_at_the_same_time_is_never_charged_to_us() {
+    let bench = bench().with("CUDA_MODULE_LOADING", "EAGER");
+    let mut tenant = Tenant::in_context(&bench);
+    let neighbour = bench.host("modules", &["dlsym", "7000001"]).limited("200MiB");
+    let neighbour = neighbour
+        .set("GPUSLICE_REGION", &bench.region().with_file_name("other").display().to_string())
+        .start();
+    let (mut heard, mut rounds) = (Vec::new(), 0);
+    while heard.len() < 3 || rounds < 10 {
+        heard.extend(neighbour.heard());
+        rounds += 1;
+        let size = 1_000_000 + rounds % 100 * 30_000;
+        tenant.does(&format!("load data {size}"));
+        tenant.does(&format!("alloc {size}"));
+        assert_eq!(tenant.does("unload") - tenant.does("free"), size);
+    }
+    assert_eq!(tenant.does("left"), CONTEXT);
+    assert!(heard.iter().any(|line| line.ends_with("left as before")), "{heard:?}");
+    assert!(neighbour.end().0.success() && rounds >= 10, "{rounds}");
+    tenant.end();
+}
+
+#[test]
+fn threads_that_load_code_while_others_take_memory_stay_within_the_quota() {
+    // Where NVML names nobody, a context counts as 256 MiB.
+    for (pids, quota) in [("host", 160 * MIB), ("none", 320 * MIB)] {
+        let bench = bench().with("CUDA_MODULE_LOADING", "EAGER").with("SIMGPU_MODULE_BYTES", "2MiB");
+        let bench = bench.with("SIMGPU_NVML_PIDS", pids);
+        let outcome = bench.host("modules", &["dlsym", "2097152"]).limited(&quota.to_string()).run();
+        outcome.contains(&["init 0, retain 0", "last 0 0, loaded some, left as before"]);
+        // Each of four threads may have loaded a module that is not measured yet.
+        let (peak, most) = (bench.truth(0).peak, quota + 4 * 4 * MIB);
+        assert!(peak <= most, "{peak} of {most}\n{outcome}");
+    }
+}
+
+/// Where NVML names nobody, contexts count 256 MiB each, and code is charged by the difference of free memory.
+#[test]
+fn where_nobody_says_who_holds_what_the_difference_of_free_memory_is_charged() {
+    let bench = bench().with("SIMGPU_NVML_PIDS", "none");
+    let mut tenant = Tenant::through(&bench, "dlsym");
+    tenant.just("retain");
+    let (_, before) = tenant.order("current primary");
+    assert_eq!(before, 256 * MIB);
+    assert_eq!(tenant.order("load data 9000000"), (0, before + 10 * MIB));
+    assert_eq!(tenant.order("use function"), (0, before + 10 * MIB + CODE));
+    assert_eq!(tenant.order("limit 2 18874368"), (0, before + 20 * MIB + CODE));
+    assert_eq!(tenant.order("limit 2 8388608"), (0, before + 10 * MIB + CODE));
+    assert_eq!(tenant.order("unload"), (0, before));
+    assert_eq!(tenant.order("load data 300000000").0, 2);
+    assert_eq!(tenant.order("left"), (0, before));
+    tenant.end_saying("a module, code and variables, takes about");
+}
+
+#[test]
+fn without_a_limit_none_of_this_is_anybodys_business() {
+    let bench = bench();
+    let bare = bench.host("modules", &["dlsym", "2097152"]).run().quiet();
+    bench.host("modules", &["dlsym", "2097152"]).loaded().run().quiet().same_as(&bare);
+}

@@ -1,0 +1,177 @@
+//! Processes of one or two slices that share memory: what do they do, and what is held after each step?
+
+use super::bench::Bench;
+use super::compiler;
+use super::living::Living;
+use gpuslice_region::{Monitor, Trust};
+use std::path::PathBuf;
+
+pub(crate) const MIB: u64 = 1 << 20;
+/// Quota of each slice.
+pub(crate) const QUOTA: u64 = 64 * MIB;
+/// What is shared.
+pub(crate) const PIECE: u64 = 16 * MIB;
+
+/// Ways to the driver's functions.
+const DOORS: [&str; 3] = ["plain", "five", "linked"];
+
+/// One GPU with up to two slices on it.
+pub(crate) struct Stage {
+    pub(crate) bench: Bench,
+    door: &'static str,
+}
+
+/// A process that does what it is told.
+pub(crate) struct Actor {
+    pub(crate) host: Living,
+    name: String,
+}
+
+impl Stage {
+    pub(crate) fn new(door: &'static str) -> Self {
+        // The newest functions are handed out only by a driver that is new enough.
+        Self { bench: Bench::simulated().with("SIMGPU_CUDA_VERSION", "13040"), door }
+    }
+
+    pub(crate) fn region(&self, slice: &str) -> PathBuf {
+        self.bench.region().with_file_name(format!("region-{slice}"))
+    }
+
+    /// A process of a slice.
+    #[track_caller]
+    pub(crate) fn actor(&self, slice: &str, name: &str) -> Actor {
+        self.faulty(slice, name, "")
+    }
+
+    /// The same, with faults of the driver.
+    #[track_caller]
+    pub(crate) fn faulty(&self, slice: &str, name: &str, faults: &str) -> Actor {
+        let program = if self.door == "linked" {
+            compiler::linked("sharing.c", "sharing_linked", &[]).expect("sharing.c links")
+        } else {
+            compiler::plain("sharing")
+        };
+        let host = self.bench.program(&program, &[self.door, name]).set("SIMGPU_FAULTS", faults);
+        let region = self.region(slice).display().to_string();
+        let host = host.set("GPUSLICE_REGION", &region).limited("64MiB").start();
+        assert_eq!(host.hear().as_deref(), Some("ready"), "{name} through {}", self.door);
+        Actor { host, name: name.to_owned() }
+    }
+
+    /// What a slice holds by its ledger, when the dead have been taken out of it.
+    #[track_caller]
+    pub(crate) fn ledger(&self, slice: &str) -> u64 {
+        let monitor = Monitor::open(&self.region(slice), Trust::AnyOwner).unwrap();
+        let monitor = monitor.expect("the slice has a region");
+        monitor.reap().expect("the dead can be told");
+        let devices = monitor.devices();
+        let held = monitor.held(devices.first().expect("a device").device);
+        let of_processes: u64 = monitor.processes().iter().flat_map(|process| process.held.clone()).sum();
+        assert_eq!(held, of_processes, "what the slice holds is what its processes hold");
+        held
+    }
+
+    /// The only slice holds this much, by its ledger and in truth.
+    #[track_caller]
+    pub(crate) fn holds(&self, bytes: u64) {
+        assert_eq!(
+            (self.ledger("a"), self.bench.truth(0).held),
+            (bytes, bytes),
+            "ledger and truth, {}",
+            self.door
+        );
+    }
+
+    /// Two slices hold this much by their ledgers, and both together so much in truth.
+    #[track_caller]
+    pub(crate) fn hold(&self, a: u64, b: u64, truth: u64) {
+        let all = (self.ledger("a"), self.ledger("b"), self.bench.truth(0).held);
+        assert_eq!(all, (a, b, truth), "ledgers and truth, {}", self.door);
+    }
+
+    /// What is left of the quota can be had, and not a granule more.
+    #[track_caller]
+    pub(crate) fn has_left(&self, actor: &mut Actor, bytes: u64) {
+        actor.answers(&format!("alloc 31 {}", bytes + 1), 2);
+        actor.does(&format!("alloc 31 {bytes}"));
+        actor.does("free 31");
+    }
+}
+
+impl Actor {
+    /// Where others send to.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whatever comes of it.
+    #[track_caller]
+    pub(crate) fn tries(&mut self, order: &str) {
+        self.asks(order);
+    }
+
+    /// What comes of an order. Printed, so that a failed test shows its story.
+    #[track_caller]
+    pub(crate) fn asks(&mut self, order: &str) -> String {
+        let answer = self.host.ask(order);
+        println!("{}: {order}: {answer}", self.name);
+        answer
+    }
+
+    #[track_caller]
+    pub(crate) fn answers(&mut self, order: &str, expected: i64) {
+        assert_eq!(self.asks(order), expected.to_string(), "{}: {order}", self.name);
+    }
+
+    #[track_caller]
+    pub(crate) fn does(&mut self, order: &str) {
+        self.answers(order, 0);
+    }
+
+    #[track_caller]
+    pub(crate) fn do_all(&mut self, orders: &[&str]) {
+        orders.iter().for_each(|order| self.does(order));
+    }
+
+    /// Makes memory that can be shared by descriptors and sends a descriptor of it.
+    #[track_caller]
+    pub(crate) fn exports_to(&mut self, others: &[&str]) {
+        self.does(&format!("create 0 {PIECE} 1"));
+        self.does("export 0 0");
+        others.iter().for_each(|other| self.does(&format!("sendfile 0 {other}")));
+        self.does("close 0");
+    }
+
+    /// Receives a descriptor, imports it as 0 and closes it.
+    #[track_caller]
+    pub(crate) fn imports(&mut self) {
+        self.do_all(&["receivefile 0", "import 0 0", "close 0"]);
+    }
+}
+
+/// Runs a scene through every door.
+pub(crate) fn through_each(scene: impl Fn(Stage)) {
+    DOORS.into_iter().for_each(|door| scene(Stage::new(door)));
+}
+
+/// Choices that a seed repeats.
+pub(crate) struct Chance(u64);
+
+impl Chance {
+    /// `GPUSLICE_SEED`, or a new one each time; printed.
+    pub(crate) fn new() -> Self {
+        let named = std::env::var("GPUSLICE_SEED").ok().and_then(|text| text.parse().ok());
+        let now = || std::time::UNIX_EPOCH.elapsed().map_or(1, |age| u64::from(age.subsec_nanos()));
+        let seed = named.unwrap_or_else(now);
+        println!("GPUSLICE_SEED={seed}");
+        Self(seed)
+    }
+
+    /// A number below a bound: splitmix64.
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        usize::try_from((mixed ^ mixed >> 31) % bound as u64).expect("below a bound")
+    }
+}
