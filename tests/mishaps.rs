@@ -46,7 +46,7 @@ fn are_refused(aftermath: Aftermath, survivors: Vec<Living>, words: &str) {
     for (number, mut host) in survivors.into_iter().enumerate() {
         let expected = if number == 0 {
             // Its first allocation since is the one that finds out.
-            "threads 0, then 2 800, create 800, graph 800, init 800"
+            "threads 0, then 800 800, create 800, graph 800, init 800"
         } else {
             assert_eq!(host.hear().as_deref(), Some("refused"));
             assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());

@@ -1,11 +1,11 @@
 // What does a busy program look like at the instant of its death?
 //
-// storm PROCESSES THREADS SEED [MOST [LARGEST]]: forks processes whose threads take and give memory of every kind at random. As
-// the first command (one a line) it kills them all, each at an instant of its own within so many microseconds as the
-// command says, and starts new ones; `0` ends. After each death of all it prints how many were killed, and how many
+// storm PROCESSES THREADS SEED [MOST [LARGEST]]: forks processes whose threads take and give memory of every kind at
+// random. At each command (one a line) it kills them all, each at an instant of its own within so many microseconds as
+// the command says, and starts new ones; `0` ends. After each death of all it prints how many were killed, and how many
 // had ended before. With MOST the processes end by themselves after so many calls, and are counted instead. No
 // allocation has more than LARGEST bytes.
-#include "host.h"
+#include "graph_calls.h"
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -67,6 +67,19 @@ static void give(struct piece *piece, void *stream) {
     piece->kind = NONE;
 }
 
+// A graph that allocates and frees, from its making to its end.
+static void run_graph(struct chance *chance, void *stream) {
+    void *made, *executable, *node, *end;
+    struct allocation_node wanted = {.pool = {.kind = PINNED, .location = ON_DEVICE}, .bytes = 1 + draw(chance, largest)};
+    if (graph.cuGraphCreate(&made, 0) || graph.cuGraphAddMemAllocNode(&node, made, NULL, 0, &wanted)) _exit(9);
+    if (graph.cuGraphAddMemFreeNode(&end, made, &node, 1, wanted.address)) _exit(9);
+    if (graph.cuGraphInstantiateWithFlags(&executable, made, 0) == 0) {
+        if (graph.cuGraphLaunch(executable, stream) || graph.cuGraphExecDestroy(executable)) _exit(9);
+        if (draw(chance, 2)) graph.cuDeviceGraphMemTrim(0);
+    }
+    if (graph.cuGraphDestroy(made)) _exit(9);
+}
+
 static void *busy(void *seed) {
     struct chance chance = {(u64)(size_t)seed};
     struct piece kept[KEPT] = {{0}};
@@ -77,6 +90,7 @@ static void *busy(void *seed) {
         if (piece->kind == NONE) take(piece, &chance, stream);
         else give(piece, stream);
         if (draw(&chance, 64) == 0) cu.cuStreamSynchronize(stream);
+        if (draw(&chance, 64) == 0) run_graph(&chance, stream);
         if (draw(&chance, 24)) continue;
         // A context of its own for a moment, with something in it.
         u64 address;
@@ -122,7 +136,7 @@ static void pass(u64 microseconds) {
 int main(int count, char **words) {
     char line[64];
     pid_t children[PROCESSES];
-    if (count < 4 || !open_driver()) return 2;
+    if (count < 4 || !enter("dlsym")) return 2;
     int processes = number(words[1]);
     threads = number(words[2]);
     struct chance chance = {number(words[3])};

@@ -101,8 +101,7 @@ impl Aftermath {
     /// holds is held in truth and nothing else, and it lives on to an end of its own.
     #[track_caller]
     pub(crate) fn ends_without_its_region(mut self, words: &str) {
-        let (first, then) = (self.take(QUOTA - HELD), self.take(QUOTA - HELD));
-        assert!(first != 0 && then == 800, "{first}, then {then}");
+        assert_eq!((self.take(QUOTA - HELD), self.take(QUOTA - HELD)), (800, 800));
         let truth = self.bench.truth(0);
         assert!(truth.held == HELD && truth.peak <= QUOTA, "{truth:?}");
         let (status, said) = self.witness.end();

@@ -9,6 +9,7 @@
 pub mod addresses;
 pub mod array;
 pub mod code;
+pub mod compute;
 pub mod config;
 pub mod graph;
 pub mod pool;

@@ -20,7 +20,7 @@ use crate::sync::broken::{self, Break};
 use crate::{
     layout::{Layout, NO_LIMIT},
     roster::Reaped,
-    sync::{Held, HeldWord, full_fence, read_fence},
+    sync::{Held, HeldWord, fence_after_change, full_fence, read_fence},
 };
 
 /// A reservation that was not granted. Nothing was charged.
@@ -101,7 +101,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         if !word.enter(asked) {
             return false;
         }
-        full_fence();
+        fence_after_change();
         // A region that is lost in between has no words and a limit of 0: its limit is read after its words.
         let held = self.held(device).max(asked);
         if held <= limit.min(self.memory_limit(device)) {

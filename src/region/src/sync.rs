@@ -227,6 +227,15 @@ pub(crate) fn full_fence() {
     fence(Ordering::SeqCst);
 }
 
+/// [`full_fence`], right after a [`HeldWord`] was changed by this thread. On x86-64 the change was a locked
+/// instruction, which orders everything around it already; a fence would cost a third of a reservation again.
+pub(crate) fn fence_after_change() {
+    #[cfg(all(target_arch = "x86_64", not(loom)))]
+    core::sync::atomic::compiler_fence(Ordering::SeqCst);
+    #[cfg(not(all(target_arch = "x86_64", not(loom))))]
+    full_fence();
+}
+
 /// Orders what this thread read before against all that it reads after. Pairs with [`full_fence`].
 pub(crate) fn read_fence() {
     fence(Ordering::Acquire);

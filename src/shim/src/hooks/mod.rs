@@ -104,6 +104,10 @@ pub(crate) fn make_room(slice: &'static Slice, device: Device) -> bool {
 
 /// The answer to a request that does not fit.
 fn refuse<T>(slice: &Slice, device: Device) -> Decision<T> {
+    // Looking for room may have shown that the limit cannot be enforced any more.
+    if matches!(lifecycle::standing(), Standing::Refused) {
+        return Decision::Refuse(status::NOT_PERMITTED);
+    }
     slice.count_refusal(device);
     Decision::Refuse(status::OUT_OF_MEMORY)
 }

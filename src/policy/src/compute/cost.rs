@@ -1,0 +1,190 @@
+//! What will a launch cost?
+//!
+//! Every (function, grid, block, dynamic shared memory) and every executable graph has a running estimate, learned
+//! from measurements. Two figures are kept: what was *charged*, which is prepaid, and the *plain* duration between
+//! two events, which decides how the next launch is measured. They differ where streams or processes overlap.
+
+/// The most that is prepaid for one launch, in nanoseconds: one second. What runs for longer is charged as it runs.
+pub const MOST: u64 = 1_000_000_000;
+
+/// A new measurement counts as one of so many.
+const MEMORY: u64 = 8;
+/// A run's error is believed to a part of so many: the run says nothing of who caused it.
+const RUN_MEMORY: u64 = 4;
+/// By how much a single run may change an estimate, as a factor.
+const MOST_STEP: u64 = 4;
+
+/// What makes launches of a function alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Shape {
+    /// The function's handle.
+    pub function: u64,
+    /// Blocks of the grid in each direction.
+    pub grid: [u32; 3],
+    /// Threads of a block in each direction.
+    pub block: [u32; 3],
+    /// Bytes of dynamic shared memory of a block.
+    pub shared: u32,
+}
+
+/// Whose cost is learned: a shape of a function, or an executable graph.
+///
+/// Told apart by 64 bits that are mixed from all its parts: among a million shapes two are taken for one with a
+/// chance of one in 30 millions, and would share an estimate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Key {
+    id: u64,
+    pub(super) family: u64,
+    pub(super) blocks: u64,
+}
+
+impl Key {
+    /// Launches of this shape.
+    #[inline]
+    #[must_use]
+    pub const fn kernel(shape: &Shape) -> Self {
+        let [x, y, z] = shape.grid;
+        let [bx, by, bz] = shape.block;
+        let mut id = mixed(shape.function, pair(x, y));
+        id = mixed(id, pair(z, shape.shared));
+        id = mixed(id, pair(bx, by) ^ (bz as u64).rotate_left(20));
+        let blocks = (x as u64).saturating_mul(y as u64).saturating_mul(z as u64);
+        Self { id: if id == 0 { 1 } else { id }, family: shape.function, blocks }
+    }
+
+    /// Launches of this executable graph.
+    #[inline]
+    #[must_use]
+    pub const fn graph(executable: u64) -> Self {
+        let id = mixed(executable, 0x6772_6170_6800_0001);
+        Self { id: if id == 0 { 1 } else { id }, family: 0, blocks: 0 }
+    }
+
+    /// What tells it from others; never 0.
+    #[inline]
+    #[must_use]
+    pub const fn id(&self) -> u64 {
+        self.id
+    }
+}
+
+const fn pair(low: u32, high: u32) -> u64 {
+    low as u64 | (high as u64) << 32
+}
+
+/// Spreads every bit of both over the result (multiplication and shift, as in `SplitMix64`).
+pub(super) const fn mixed(state: u64, word: u64) -> u64 {
+    let sum = (state.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let half = (sum ^ (sum >> 32)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    half ^ (half >> 29)
+}
+
+/// What launches of one key cost, in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Estimate {
+    /// GPU time that is charged for one.
+    pub charged: u64,
+    /// Time that passes between two events around one.
+    pub plain: u64,
+    /// How many measurements it rests on; stops counting where that makes no difference.
+    pub(super) samples: u8,
+}
+
+/// What one key has in a run. Its prediction is kept as it was made: a dozen runs are under way at a time, and each would
+/// correct the same error anew if it were compared with what the others have made of the estimate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// Whose launches.
+    pub key: Key,
+    /// How many.
+    pub launches: u32,
+    /// What is charged for them together, as predicted, in nanoseconds of GPU time.
+    pub charged: u64,
+    /// Their plain durations together, as predicted, in nanoseconds.
+    pub plain: u64,
+}
+
+/// What a run of several launches was measured to cost beside what was predicted, in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outcome {
+    /// GPU time that was charged for the run.
+    pub charged: u64,
+    /// The sum of its estimates of that.
+    pub charged_predicted: u64,
+    /// Time between its events.
+    pub plain: u64,
+    /// The sum of its estimates of that.
+    pub plain_predicted: u64,
+}
+
+impl Estimate {
+    /// Of nothing.
+    pub const NONE: Self = Self { charged: 0, plain: 0, samples: 0 };
+
+    pub(super) fn measured(self, charged: u64, plain: u64) -> Self {
+        let samples = u64::from(self.samples);
+        let towards = |old: u64, new: u64| match samples {
+            0 => new,
+            _ => stepped(old, i128::from(new).saturating_sub(i128::from(old)), samples.saturating_add(1)),
+        };
+        Self {
+            charged: towards(self.charged, charged),
+            plain: towards(self.plain, plain),
+            samples: u8::try_from(samples.saturating_add(1).min(MEMORY.saturating_sub(1))).unwrap_or(1),
+        }
+    }
+
+    /// Moved towards what a launch of `part` cost, by as much as the part had of the run.
+    pub(super) fn in_run(self, part: &Part, outcome: &Outcome) -> Self {
+        let launches = u64::from(part.launches.max(1));
+        let towards = |old: u64, predicted: u64, measured: u64, of: u64| {
+            let measured = measured.clamp(of / MOST_STEP, of.saturating_mul(MOST_STEP));
+            let sample = by(predicted.checked_div(launches).unwrap_or(old), measured, of).unwrap_or(old);
+            let distance = i128::from(sample).saturating_sub(i128::from(old));
+            let share = distance.saturating_mul(i128::from(predicted)).checked_div(i128::from(of.max(1)));
+            stepped(old, share.unwrap_or(0), RUN_MEMORY).clamp(1, MOST)
+        };
+        let Outcome { charged, charged_predicted, plain, plain_predicted } = *outcome;
+        Self {
+            charged: towards(self.charged, part.charged, charged, charged_predicted),
+            plain: towards(self.plain, part.plain, plain, plain_predicted),
+            ..self
+        }
+    }
+}
+
+/// `value × numerator / denominator`.
+pub(super) fn by(value: u64, numerator: u64, denominator: u64) -> Option<u64> {
+    let product = u128::from(value).saturating_mul(u128::from(numerator));
+    u64::try_from(product.checked_div(u128::from(denominator))?).ok()
+}
+
+/// `old` and one `of`th of the way by `distance`, rounded away from where it is, so that it arrives.
+fn stepped(old: u64, distance: i128, of: u64) -> u64 {
+    let of = i128::from(of.max(1));
+    let rounding = of.saturating_sub(1).saturating_mul(distance.signum());
+    let step = distance.saturating_add(rounding).checked_div(of).unwrap_or(0);
+    u64::try_from(i128::from(old).saturating_add(step)).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_of_a_shape_tells_keys_apart() {
+        let base = Shape { function: 7, grid: [1, 2, 3], block: [4, 5, 6], shared: 7 };
+        let others = [
+            Shape { function: 8, ..base },
+            Shape { grid: [2, 1, 3], ..base },
+            Shape { grid: [1, 3, 2], ..base },
+            Shape { block: [5, 4, 6], ..base },
+            Shape { block: [4, 6, 5], ..base },
+            Shape { shared: 8, ..base },
+        ];
+        for other in others {
+            assert_ne!(Key::kernel(&base).id(), Key::kernel(&other).id(), "{other:?}");
+        }
+        assert_ne!(Key::graph(7).id(), Key::kernel(&base).id());
+    }
+}

@@ -1,0 +1,119 @@
+//! How much work may wait on the GPU?
+//!
+//! What is queued cannot be taken back. Its predicted time is bounded, so that a new share or a higher priority is
+//! felt at once, and so that an estimate can be wrong only for so much work.
+
+use super::cost::Key;
+
+/// The least bound, in nanoseconds of predicted GPU time: 20 ms, enough that no host keeps the GPU waiting.
+pub const LEAST: u64 = 20_000_000;
+/// The most, in nanoseconds of predicted GPU time: 50 ms.
+pub const MOST: u64 = 50_000_000;
+/// Launches of one unknown key that may be under way.
+const UNKNOWN_OF_KEY: u8 = 2;
+/// Launches of all unknown keys that may be under way: a program at its warm-up meets thousands of shapes.
+const UNKNOWN: u8 = 8;
+/// How long a launch waits for an unknown one to be measured, in nanoseconds: 50 ms.
+pub const UNKNOWN_WAIT: u64 = 50_000_000;
+
+/// Predicted work of closed brackets that has not been seen to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Ahead {
+    queued: u64,
+}
+
+impl Ahead {
+    /// How much there is, in nanoseconds of GPU time.
+    #[must_use]
+    pub const fn queued(&self) -> u64 {
+        self.queued
+    }
+
+    /// Whether a launch of this cost may follow: two of it, but 20 to 50 ms, and always one.
+    #[must_use]
+    pub fn admits(&self, cost: u64) -> bool {
+        let bound = cost.saturating_mul(2).clamp(LEAST, MOST);
+        self.queued == 0 || self.queued.saturating_add(cost) <= bound
+    }
+
+    /// A bracket was closed for which so much was prepaid.
+    pub const fn add(&mut self, prepaid: u64) {
+        self.queued = self.queued.saturating_add(prepaid);
+    }
+
+    /// It was seen to end.
+    pub const fn done(&mut self, prepaid: u64) {
+        self.queued = self.queued.saturating_sub(prepaid);
+    }
+}
+
+/// Launches under way of which nothing is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Unknown {
+    under_way: [(u64, u8); UNKNOWN as usize],
+}
+
+impl Unknown {
+    /// Whether one more may go.
+    #[must_use]
+    pub fn admits(&self, key: &Key) -> bool {
+        let all =
+            self.under_way.iter().map(|(_, count)| count).fold(0_u8, |sum, count| sum.saturating_add(*count));
+        let of_key = self.under_way.iter().find(|(id, _)| *id == key.id()).map_or(0, |(_, count)| *count);
+        all < UNKNOWN && of_key < UNKNOWN_OF_KEY
+    }
+
+    /// One goes.
+    pub fn add(&mut self, key: &Key) {
+        let same = self.under_way.iter().position(|(id, _)| *id == key.id());
+        let free = || self.under_way.iter().position(|(_, count)| *count == 0);
+        if let Some((id, count)) = same.or_else(free).and_then(|at| self.under_way.get_mut(at)) {
+            (*id, *count) = (key.id(), count.saturating_add(1));
+        }
+    }
+
+    /// One was measured, or its measurement failed.
+    pub fn done(&mut self, key: &Key) {
+        if let Some((id, count)) = self.under_way.iter_mut().find(|(id, _)| *id == key.id()) {
+            *count = count.saturating_sub(1);
+            *id = if *count == 0 { 0 } else { *id };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn predicted_work_is_bounded_and_one_launch_always_goes() {
+        let mut ahead = Ahead::default();
+        assert!(ahead.admits(400 * MS));
+        ahead.add(19 * MS);
+        assert!(ahead.admits(MS));
+        assert!(!ahead.admits(2 * MS));
+        assert!(ahead.admits(20 * MS), "two of a longer one");
+        assert!(!ahead.admits(32 * MS), "but no more than 50 ms");
+        ahead.done(19 * MS);
+        assert_eq!(ahead, Ahead::default());
+    }
+
+    #[test]
+    fn of_one_unknown_key_two_go_and_of_all_together_eight() {
+        let mut unknown = Unknown::default();
+        for key in (0..4).map(Key::graph) {
+            assert!(unknown.admits(&key));
+            unknown.add(&key);
+            assert!(unknown.admits(&key));
+            unknown.add(&key);
+            assert!(!unknown.admits(&key));
+        }
+        assert!(!unknown.admits(&Key::graph(9)));
+        unknown.done(&Key::graph(3));
+        assert!(unknown.admits(&Key::graph(9)));
+        assert!(unknown.admits(&Key::graph(3)));
+        assert!(!unknown.admits(&Key::graph(2)));
+    }
+}

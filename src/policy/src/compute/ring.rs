@@ -1,0 +1,172 @@
+//! Which of my busy intervals has another process of the slice charged already?
+//!
+//! The union of busy intervals reaches across the slice's processes: without it two processes are two points off,
+//! since an interval of one contains the time slices of the other. Each interval gets a place in a ring that all
+//! share, in the order of arrival. A process charges only what lower places leave uncovered, so no two charge the
+//! same nanosecond, and nobody waits for anybody.
+//!
+//! Nothing here touches shared memory: the caller takes places by `fetch_add`, writes the times and then the ticket,
+//! and reads them back in the opposite order.
+
+use super::timeline::Union;
+
+/// How long a place may stay unwritten before it is skipped, in nanoseconds: 2 ms. Its owner was killed or suspended
+/// between taking it and writing.
+pub const PATIENCE: u64 = 2_000_000;
+/// The longest interval that is believed, in nanoseconds: one minute, as the most that a slice may owe.
+const LONGEST: u64 = super::bucket::MOST_DEBT;
+/// How far in the future an interval may end, in nanoseconds: 1 s, more than clocks of processes differ by.
+const AHEAD: u64 = 1_000_000_000;
+
+/// What stands in a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Entry {
+    /// The number of the place plus 1, so that 0 is a place that was never written.
+    pub ticket: u64,
+    /// When the GPU began, on the monotonic clock.
+    pub start: u64,
+    /// When it ended.
+    pub end: u64,
+}
+
+impl Entry {
+    /// What is to be written at a place.
+    #[must_use]
+    pub const fn new(place: u64, start: u64, end: u64) -> Self {
+        Self { ticket: place.saturating_add(1), start, end }
+    }
+
+    fn is_sane(&self, now: u64) -> bool {
+        self.start <= self.end
+            && self.end.saturating_sub(self.start) <= LONGEST
+            && self.end <= now.saturating_add(AHEAD)
+    }
+}
+
+/// How far a process has read the ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Reader {
+    next: u64,
+    /// Since when it waits for the next place to be written.
+    waits_since: Option<u64>,
+}
+
+impl Reader {
+    /// A process that joins reads from here on.
+    #[must_use]
+    pub const fn new(place: u64) -> Self {
+        Self { next: place, waits_since: None }
+    }
+
+    /// Covers all intervals of places below `to` of a ring of so many `slots`; `entry` reads what stands in a slot.
+    /// `newly` is told each part that was not covered before.
+    ///
+    /// False if it stopped at a place that is not written yet: the caller comes back later, and charges nothing until
+    /// then. Places that others wrote over, more than a round later, are lost; what is insane is ignored.
+    pub fn read(
+        &mut self,
+        (to, slots): (u64, u64),
+        now: u64,
+        union: &mut Union,
+        mut entry: impl FnMut(u64) -> Entry,
+        mut newly: impl FnMut(u64, u64),
+    ) -> bool {
+        self.next = self.next.max(to.saturating_sub(slots));
+        while self.next < to {
+            let found = entry(self.next.checked_rem(slots).unwrap_or(0));
+            if found.ticket <= self.next && !self.has_waited(now) {
+                return false;
+            }
+            if found.ticket == self.next.saturating_add(1) && found.is_sane(now) {
+                union.cover(found.start, found.end, &mut newly);
+            }
+            (self.next, self.waits_since) = (self.next.saturating_add(1), None);
+        }
+        true
+    }
+
+    fn has_waited(&mut self, now: u64) -> bool {
+        now.saturating_sub(*self.waits_since.get_or_insert(now)) >= PATIENCE
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::cast_possible_truncation, reason = "places of a small ring")]
+mod tests {
+    use super::*;
+
+    const SLOTS: u64 = 4;
+    const NOW: u64 = 1 << 40;
+
+    #[derive(Default)]
+    struct Ring {
+        slots: [Entry; SLOTS as usize],
+        places: u64,
+    }
+
+    impl Ring {
+        fn publish(&mut self, start: u64, end: u64) {
+            self.slots[(self.places % SLOTS) as usize] = Entry::new(self.places, start, end);
+            self.places += 1;
+        }
+
+        fn read(&self, reader: &mut Reader, now: u64, union: &mut Union) -> bool {
+            reader.read((self.places, SLOTS), now, union, |slot| self.slots[slot as usize], |_, _| {})
+        }
+    }
+
+    #[test]
+    fn what_lower_places_cover_is_not_charged_again() {
+        let (mut ring, mut reader, mut union) = (Ring::default(), Reader::default(), Union::new());
+        ring.publish(100, 200);
+        ring.publish(300, 400);
+        assert!(ring.read(&mut reader, NOW, &mut union));
+        assert_eq!(union.cover(150, 350, |_, _| {}), 100);
+    }
+
+    #[test]
+    fn an_unwritten_place_is_waited_for_and_then_skipped() {
+        let (mut ring, mut reader, mut union) = (Ring::default(), Reader::default(), Union::new());
+        ring.places = 1;
+        ring.publish(100, 200);
+        assert!(!ring.read(&mut reader, NOW, &mut union));
+        assert!(!ring.read(&mut reader, NOW + PATIENCE - 1, &mut union));
+        assert_eq!(union.cover(100, 150, |_, _| {}), 50);
+        assert!(ring.read(&mut reader, NOW + PATIENCE, &mut union));
+        assert_eq!(union.cover(150, 200, |_, _| {}), 0);
+    }
+
+    #[test]
+    fn a_place_written_in_time_is_read() {
+        let (mut ring, mut reader, mut union) = (Ring::default(), Reader::default(), Union::new());
+        ring.places = 1;
+        assert!(!ring.read(&mut reader, NOW, &mut union));
+        ring.slots[0] = Entry::new(0, 100, 200);
+        assert!(ring.read(&mut reader, NOW + 1, &mut union));
+        assert_eq!(union.cover(100, 200, |_, _| {}), 0);
+    }
+
+    #[test]
+    fn who_falls_behind_by_a_round_loses_what_was_written_over_and_goes_on() {
+        let (mut ring, mut reader, mut union) = (Ring::default(), Reader::default(), Union::new());
+        for at in 0..10 {
+            ring.publish(at * 100, at * 100 + 50);
+        }
+        assert!(ring.read(&mut reader, NOW, &mut union));
+        assert_eq!(union.cover(500, 550, |_, _| {}), 50);
+        assert_eq!(union.cover(600, 950, |_, _| {}), 150);
+    }
+
+    #[test]
+    fn insane_intervals_are_ignored() {
+        let (mut ring, mut reader, mut union) = (Ring::default(), Reader::default(), Union::new());
+        ring.publish(200, 100);
+        ring.publish(0, u64::MAX);
+        ring.publish(0, LONGEST + 1);
+        assert!(ring.read(&mut reader, NOW, &mut union));
+        assert_eq!(union.cover(0, 1000, |_, _| {}), 1000);
+        ring.slots = [Entry { ticket: u64::MAX, start: 0, end: 1 }; SLOTS as usize];
+        ring.places += 4;
+        assert!(ring.read(&mut reader, NOW, &mut union));
+    }
+}

@@ -1,0 +1,397 @@
+//! When was the GPU busy for us?
+//!
+//! The union of busy intervals is what is charged, so that work of streams that overlap is not charged twice.
+
+/// Intervals that are kept apart. Work of a millisecond between gaps, beside a kernel of a tenth of a second that is
+/// seen to end later, needs a hundred.
+const APART: usize = 128;
+
+/// The union of busy intervals, in bounded memory. Instants are nanoseconds on any one clock.
+///
+/// A set of disjoint intervals and not one high-water mark: measurements of several streams arrive out of order, and
+/// a mark that has passed would let the later ones go uncharged.
+#[derive(Debug, Clone, Default)]
+pub struct Union {
+    /// In order, disjoint, with gaps in between.
+    busy: Vec<(u64, u64)>,
+    /// Everything before counts as covered.
+    floor: u64,
+}
+
+impl Union {
+    /// Nothing is covered. Memory is taken once.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { busy: Vec::with_capacity(APART.saturating_add(1)), floor: 0 }
+    }
+
+    /// Covers the interval. `newly` is told each part that was not covered before, in order; their sum is the answer,
+    /// in nanoseconds.
+    pub fn cover(&mut self, start: u64, end: u64, mut newly: impl FnMut(u64, u64)) -> u64 {
+        let start = start.max(self.floor);
+        if start >= end {
+            return 0;
+        }
+        let first = self.busy.partition_point(|(_, until)| *until < start);
+        let (mut at, mut covered, mut after) = (start, 0_u64, first);
+        let (mut from, mut to) = (start, end);
+        while let Some((busy, until)) = self.busy.get(after).copied().filter(|(busy, _)| *busy <= end) {
+            if at < busy {
+                newly(at, busy);
+                covered = covered.saturating_add(busy.saturating_sub(at));
+            }
+            (at, from, to) = (at.max(until), from.min(busy), to.max(until));
+            after = after.saturating_add(1);
+        }
+        if at < end {
+            newly(at, end);
+            covered = covered.saturating_add(end.saturating_sub(at));
+        }
+        self.replace(first, after, (from, to));
+        covered
+    }
+
+    /// Whether all of the interval is covered: then nothing is charged for it, and nobody need be told of it.
+    #[must_use]
+    pub fn is_covered(&self, start: u64, end: u64) -> bool {
+        let start = start.max(self.floor);
+        let first = self.busy.partition_point(|(_, until)| *until < start);
+        start >= end || self.busy.get(first).is_some_and(|(from, until)| *from <= start && end <= *until)
+    }
+
+    fn replace(&mut self, first: usize, after: usize, with: (u64, u64)) {
+        match self.busy.get_mut(first).filter(|_| after > first) {
+            Some(kept) => {
+                *kept = with;
+                self.busy.drain(first.saturating_add(1)..after);
+            }
+            None => self.busy.insert(first, with),
+        }
+        if self.busy.len() > APART {
+            let (_, end) = self.busy.remove(0);
+            self.floor = self.floor.max(end);
+        }
+    }
+}
+
+/// Which part of busy intervals is newly covered, lately and on average over the slice.
+///
+/// Who of two that overlap is charged depends on who is measured first, so a single charge is a bad teacher: a process
+/// whose measurements always arrive second would believe that its kernels cost nothing. Estimates learn their own
+/// duration times this part instead; the sum of what all learn is the sum of what all are charged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Overlap {
+    plain: u64,
+    covered: u64,
+}
+
+/// How much busy time the part is an average of, in nanoseconds: 0.1 s, some fifty runs.
+const LATELY: u64 = 100_000_000;
+
+impl Overlap {
+    /// An interval of this length was measured by any process of the slice; so much of it was covered newly.
+    pub fn add(&mut self, length: u64, covered: u64) {
+        self.plain = self.plain.saturating_add(length);
+        self.covered = self.covered.saturating_add(covered.min(length));
+        while self.plain > LATELY {
+            // Both lose the same part, so that the ratio stays.
+            let lost = self.plain.saturating_sub(LATELY).min(self.plain / 4).max(1);
+            let part =
+                u128::from(self.covered).saturating_mul(u128::from(lost)).checked_div(u128::from(self.plain));
+            self.covered =
+                self.covered.saturating_sub(part.and_then(|part| u64::try_from(part).ok()).unwrap_or(0));
+            self.plain = self.plain.saturating_sub(lost);
+        }
+    }
+
+    /// The part of so many nanoseconds that is newly covered on average; all of it while nothing is known.
+    #[must_use]
+    pub fn part(&self, length: u64) -> u64 {
+        let part =
+            u128::from(length).saturating_mul(u128::from(self.covered)).checked_div(u128::from(self.plain));
+        part.and_then(|part| u64::try_from(part).ok()).unwrap_or(length)
+    }
+}
+
+/// How far apart two events of a stream are, in nanoseconds, with nothing in between: two steps of the slowest clock
+/// that drivers tell times by, 1 us.
+const STEP: u64 = 2_000;
+
+/// Whether a stream had come to its end before an event, by the times of that and of the last one before it.
+#[must_use]
+pub const fn was_idle(before: u64, event: u64) -> bool {
+    event.saturating_sub(before) > STEP
+}
+
+/// Where an event's time lies on the monotonic clock.
+///
+/// The GPU passes an event after the host recorded it and before the host sees it passed, so the offset lies between the
+/// largest (host time of record − event time) and the least (host time of sight − event time). The former is exact where
+/// streams are idle at times, and far too small where they never are; then the latter is good to a part of the helper's
+/// millisecond. The clocks drift, and the host's may jump: what was seen more than a tenth of a second or two ago counts
+/// no more. But the offset is changed only where it must be: each time it falls, intervals come to lie on what is
+/// covered already, and go uncharged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Offset {
+    /// Of the tenth of a second in progress and of the one before.
+    bounds: [Bounds; 2],
+    since: u64,
+    offset: Option<i64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Bounds {
+    /// The largest that was seen at a record.
+    above: Option<i64>,
+    /// The least that was seen at a sight.
+    below: Option<i64>,
+}
+
+/// How long observations are taken together, in nanoseconds: 0.1 s, in which a busy stream has a hundred of them.
+const TOGETHER: u64 = 100_000_000;
+/// How late the latest of all events is seen, in nanoseconds: the helper looks once a millisecond, and may be late itself.
+const LATE: i64 = 2_000_000;
+/// How long a context's base event is used, in nanoseconds.
+const SECOND: u64 = 1_000_000_000;
+
+impl Offset {
+    /// An event of this time was recorded at this instant of the host's clock, as known since it has passed.
+    pub fn recorded(&mut self, host: u64, event: u64) {
+        self.turn(host);
+        let offset = host.wrapping_sub(event).cast_signed();
+        if self.below().is_some_and(|below| offset > below) {
+            // That cannot be, unless the host's clock has jumped.
+            self.bounds = [Bounds::default(); 2];
+        }
+        let [current, _] = &mut self.bounds;
+        current.above = Some(current.above.map_or(offset, |above| above.max(offset)));
+        self.fit();
+    }
+
+    /// An event of this time was seen to have passed at this instant of the host's clock.
+    pub fn passed(&mut self, host: u64, event: u64) {
+        self.turn(host);
+        let offset = host.wrapping_sub(event).cast_signed();
+        let [current, _] = &mut self.bounds;
+        current.below = Some(current.below.map_or(offset, |below| below.min(offset)));
+        self.fit();
+    }
+
+    /// The instant of an event on the monotonic clock; none before the first was recorded.
+    #[must_use]
+    pub fn instant(&self, event: u64) -> Option<u64> {
+        Some(event.saturating_add_signed(self.offset?))
+    }
+
+    /// Moves the offset to where it can be.
+    fn fit(&mut self) {
+        let above = self.bounds.iter().filter_map(|bounds| bounds.above).max();
+        let (least, most) = (above.unwrap_or(i64::MIN), self.below().unwrap_or(i64::MAX));
+        let kept = self.offset.or(above).unwrap_or(most);
+        let is_late = most != i64::MAX && most.saturating_sub(kept) > LATE;
+        self.offset = Some(if is_late { most } else { kept.max(least).min(most) });
+    }
+
+    fn below(&self) -> Option<i64> {
+        self.bounds.iter().filter_map(|bounds| bounds.below).min()
+    }
+
+    fn turn(&mut self, host: u64) {
+        if host.saturating_sub(self.since) >= TOGETHER {
+            let [current, _] = self.bounds;
+            (self.bounds, self.since) = ([Bounds::default(), current], host);
+        }
+    }
+}
+
+/// Where an event's time lies on its context's line of time.
+///
+/// The driver tells times as milliseconds between two events, in a float of 24 bits: half a microsecond off after ten
+/// seconds. So the event that times are taken from is replaced every second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Base {
+    /// The base event's time, in nanoseconds since the first.
+    origin: u64,
+    since: u64,
+}
+
+impl Base {
+    /// The first base event was recorded at this instant of the host's clock.
+    #[must_use]
+    pub const fn new(now: u64) -> Self {
+        // Far from 0, so that events before the base have a time.
+        Self { origin: 1 << 62, since: now }
+    }
+
+    /// Whether it is time for another base event.
+    #[must_use]
+    pub const fn is_due(&self, now: u64) -> bool {
+        now.saturating_sub(self.since) >= SECOND
+    }
+
+    /// The time of an event so many nanoseconds after the base event, or before it.
+    #[must_use]
+    pub const fn time(&self, elapsed: i64) -> u64 {
+        self.origin.saturating_add_signed(elapsed)
+    }
+
+    /// Another event is the base from now on, so many nanoseconds after the present one.
+    pub const fn replace(&mut self, elapsed: i64, now: u64) {
+        *self = Self { origin: self.time(elapsed), since: now };
+    }
+}
+
+/// Milliseconds as the driver tells them, in nanoseconds; none where that is no number or absurd (beyond 12 days).
+///
+/// Exact: the float's mantissa and exponent are used as the integers that they are.
+#[must_use]
+pub fn nanoseconds(milliseconds: f32) -> Option<i64> {
+    let bits = milliseconds.to_bits();
+    let exponent = i32::try_from((bits >> 23) & 0xff).ok()?.saturating_sub(127 + 23);
+    if !(-200..=6).contains(&exponent) {
+        return None;
+    }
+    let mantissa = i64::from(bits & 0x7f_ffff | u32::from(exponent > -150) << 23).saturating_mul(1_000_000);
+    let shifted = match u32::try_from(exponent) {
+        Ok(left) => mantissa.checked_shl(left)?,
+        Err(_) => mantissa.checked_shr(exponent.unsigned_abs()).unwrap_or(0),
+    };
+    Some(if bits >> 31 == 0 { shifted } else { shifted.saturating_neg() })
+}
+
+#[cfg(test)]
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::float_arithmetic,
+    reason = "small numbers, and the driver's floats"
+)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn covered(union: &mut Union, start: u64, end: u64) -> u64 {
+        let mut parts = 0;
+        let sum = union.cover(start, end, |from, to| parts += to - from);
+        assert_eq!(parts, sum);
+        sum
+    }
+
+    #[test]
+    fn only_what_was_not_covered_counts_in_whatever_order_it_arrives() {
+        let mut union = Union::new();
+        assert_eq!(covered(&mut union, 100, 200), 100);
+        assert_eq!(covered(&mut union, 150, 250), 50);
+        assert_eq!(covered(&mut union, 0, 50), 50, "earlier, but not covered");
+        assert_eq!(covered(&mut union, 40, 260), 60);
+        assert_eq!(covered(&mut union, 0, 260), 0);
+        assert_eq!(covered(&mut union, 7, 7), 0);
+        assert_eq!(covered(&mut union, 9, 3), 0);
+    }
+
+    #[test]
+    fn memory_is_bounded_and_what_is_forgotten_counts_as_covered() {
+        let mut union = Union::new();
+        for at in 0..1000 {
+            assert_eq!(covered(&mut union, at * 10, at * 10 + 5), 5);
+        }
+        assert_eq!(union.busy.len(), APART);
+        assert_eq!(covered(&mut union, 0, 20), 0);
+        assert_eq!(covered(&mut union, 9990, 10_000), 5);
+    }
+
+    #[test]
+    fn an_offset_lies_between_what_was_recorded_and_what_was_seen_to_pass() {
+        let mut offset = Offset::default();
+        assert_eq!(offset.instant(5), None);
+        offset.recorded(1_000, 900);
+        assert_eq!(offset.instant(900), Some(1_000));
+        offset.recorded(1_100, 1_080);
+        assert_eq!(offset.instant(1_080), Some(1_180), "it waited behind other work");
+        offset.passed(1_150, 1_080);
+        assert_eq!(offset.instant(1_080), Some(1_150));
+    }
+
+    #[test]
+    fn where_no_stream_is_ever_idle_many_sights_tell_the_offset() {
+        let mut offset = Offset::default();
+        for event in (0..5_000_000_000_u64).step_by(2_100_000) {
+            offset.recorded(SECOND + event - 20_000_000, event);
+            offset.passed(SECOND + event + event % 1_000_000, event);
+            let error = offset.instant(event).unwrap().abs_diff(SECOND + event);
+            assert!(event < 100_000_000 || error <= 100_000, "{error}");
+        }
+    }
+
+    #[test]
+    fn a_clock_that_jumps_is_believed_at_once() {
+        let mut offset = Offset::default();
+        for event in (0..100).map(|at| at * 1000) {
+            offset.recorded(SECOND + event, event);
+            offset.passed(SECOND + event, event);
+        }
+        offset.recorded(9 * SECOND, 200_000);
+        assert_eq!(offset.instant(200_000), Some(9 * SECOND));
+    }
+
+    #[test]
+    fn a_clock_that_drifts_is_followed() {
+        let mut offset = Offset::default();
+        for second in 0..100_u64 {
+            // The event clock gains 100 us in a second.
+            offset.recorded(second * SECOND, second * (SECOND + 100_000));
+            offset.passed(second * SECOND + 500_000, second * (SECOND + 100_000));
+            let at = offset.instant(second * (SECOND + 100_000)).unwrap();
+            assert!(at.abs_diff(second * SECOND) <= 500_000);
+        }
+    }
+
+    #[test]
+    fn times_go_on_across_a_change_of_base() {
+        let mut base = Base::new(0);
+        let before = base.time(1_500_000_000);
+        assert!(!base.is_due(SECOND - 1) && base.is_due(SECOND));
+        base.replace(1_000_000_000, SECOND);
+        assert_eq!(base.time(500_000_000), before);
+        assert_eq!(base.time(-1), base.time(0) - 1);
+        assert!(!base.is_due(SECOND + 1));
+    }
+
+    #[test]
+    fn the_drivers_floats_are_read_exactly() {
+        for (milliseconds, expected) in [
+            (0.0, Some(0)),
+            (1.0, Some(1_000_000)),
+            (0.5, Some(500_000)),
+            (-2.25, Some(-2_250_000)),
+            (1.0e-3, Some(1_000)),
+            (1.0e-30, Some(0)),
+            (86_400_000.0, Some(86_400_000_000_000)),
+            (f32::NAN, None),
+            (f32::INFINITY, None),
+            (f32::MAX, None),
+        ] {
+            assert_eq!(nanoseconds(milliseconds), expected, "{milliseconds}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_union_covers_each_nanosecond_once(
+            intervals in prop::collection::vec((0_u64..300, 0_u64..40), 1..100)
+        ) {
+            let (mut union, mut seen) = (Union::new(), [false; 400]);
+            for (start, length) in intervals {
+                let fresh = seen[start as usize..(start + length) as usize].iter_mut();
+                let fresh = fresh.map(|cell| u64::from(!core::mem::replace(cell, true))).sum::<u64>();
+                prop_assert_eq!(covered(&mut union, start, start + length), fresh);
+                prop_assert!(union.busy.windows(2).all(|pair| pair[0].1 < pair[1].0));
+            }
+        }
+
+        #[test]
+        fn a_time_is_within_a_nanosecond_of_the_float(milliseconds in -1.0e7_f32..1.0e7) {
+            let exact = f64::from(milliseconds) * 1.0e6;
+            prop_assert!((nanoseconds(milliseconds).unwrap() as f64 - exact).abs() <= 1.0);
+        }
+    }
+}

@@ -1,0 +1,381 @@
+//! How exactly does the share hold? Workloads by limits, beside the targets.
+
+use crate::gpu::NEVER;
+use crate::program::{Kind, Program};
+use crate::scenario::terms;
+use crate::world::{Machine, World};
+
+const US: u64 = 1_000;
+const MS: u64 = 1_000_000;
+const S: u64 = 1_000_000_000;
+/// Shares are looked at so often.
+const LOOK: u64 = 50 * MS;
+const LIMITS: [u64; 6] = [5, 10, 30, 50, 80, 95];
+const SEED: u64 = 4;
+
+/// What is run: programs, each of a slice, of which the first is judged.
+struct Workload {
+    name: &'static str,
+    build: fn(u64) -> Vec<(usize, Program)>,
+    /// The limits of all slices, where the judged one has this.
+    limits: fn(u64) -> Vec<u64>,
+    burst: u64,
+    target: Target,
+}
+
+/// By what it is judged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Target {
+    /// Kernels up to 5 ms: the mean within 0.5 points, 95 % of windows within 1.5.
+    Short,
+    /// Kernels of so long: the mean within what physics allows, or one point.
+    Long(u64),
+    /// Beside other slices: the mean within 1 point, windows within 5.
+    Beside,
+    /// It never needs all of its share: the 99th percentile of latencies at most 1.2 times that without a limit.
+    Latency,
+}
+
+/// What came out, in hundredths of points where it is a share.
+#[derive(Debug, Default)]
+struct Figures {
+    mean: i64,
+    p95: i64,
+    settling: u64,
+    stall: u64,
+    jain: u64,
+    throughput: u64,
+    bound: i64,
+    p99: u64,
+}
+
+fn one(program: Program) -> Vec<(usize, Program)> {
+    vec![(0, program)]
+}
+
+fn small(duration: u64) -> Program {
+    Program::new(vec![Kind::kernel(1, duration)])
+}
+
+fn mixed() -> Program {
+    let kinds = (0..12).map(|at| Kind::kernel(at, 10 * US * (1 << (at * 7 / 11)) + at * 60 * US));
+    Program::new(kinds.collect())
+}
+
+fn several(count: usize) -> Vec<(usize, Program)> {
+    (0..count).map(|me| (0, if me % 2 == 0 { small(20 * US) } else { small(200 * US) })).collect()
+}
+
+fn beside(slices: usize) -> Vec<(usize, Program)> {
+    (0..slices)
+        .map(|slice| (slice, if slice % 2 == 0 { small(100 * US) } else { small(1_500 * US) }))
+        .collect()
+}
+
+fn alone(limit: u64) -> Vec<u64> {
+    vec![limit]
+}
+
+fn rest(limit: u64, others: u64) -> Vec<u64> {
+    let share = 96_u64.saturating_sub(limit) / others;
+    core::iter::once(limit).chain((0..others).map(|_| share.max(1))).collect()
+}
+
+const WORKLOADS: [Workload; 15] = [
+    Workload {
+        name: "20 us, async",
+        build: |_| one(small(20 * US)),
+        limits: alone,
+        burst: 20,
+        target: Target::Short,
+    },
+    Workload {
+        name: "20 us, each waited for",
+        build: |_| one(small(20 * US).sync(1)),
+        limits: alone,
+        burst: 20,
+        target: Target::Short,
+    },
+    Workload {
+        name: "1.5 ms, few blocks",
+        build: |_| one(small(1_500 * US)),
+        limits: alone,
+        burst: 20,
+        target: Target::Short,
+    },
+    Workload {
+        name: "mixed 10 us to 2 ms",
+        build: |_| one(mixed()),
+        limits: alone,
+        burst: 20,
+        target: Target::Short,
+    },
+    Workload {
+        name: "50 ms, waited for",
+        build: |_| one(small(50 * MS).sync(1)),
+        limits: alone,
+        burst: 20,
+        target: Target::Long(50 * MS),
+    },
+    Workload {
+        name: "150 ms, waited for",
+        build: |_| one(small(150 * MS).sync(1)),
+        limits: alone,
+        burst: 20,
+        target: Target::Long(150 * MS),
+    },
+    Workload {
+        name: "graph of 8 ms",
+        build: |_| one(Program::new(vec![Kind::graph(1, 8 * MS)])),
+        limits: alone,
+        burst: 20,
+        target: Target::Long(8 * MS),
+    },
+    Workload {
+        name: "cooperative, 4 ms",
+        build: |_| one(small(4 * MS).sync(1)),
+        limits: alone,
+        burst: 20,
+        target: Target::Short,
+    },
+    Workload {
+        name: "8 streams of 1.5 ms",
+        build: |_| one(small(1_500 * US).streams(8)),
+        limits: alone,
+        burst: 20,
+        target: Target::Short,
+    },
+    Workload { name: "2 processes", build: |_| several(2), limits: alone, burst: 20, target: Target::Short },
+    Workload { name: "8 processes", build: |_| several(8), limits: alone, burst: 20, target: Target::Short },
+    Workload {
+        name: "long beside short",
+        build: |_| vec![(0, small(10 * MS)), (0, small(20 * US)), (0, small(300 * US).sync(1))],
+        limits: alone,
+        burst: 20,
+        target: Target::Long(10 * MS),
+    },
+    Workload {
+        name: "2 slices",
+        build: |_| beside(2),
+        limits: |limit| rest(limit, 1),
+        burst: 20,
+        target: Target::Beside,
+    },
+    Workload {
+        name: "4 slices",
+        build: |_| beside(4),
+        limits: |limit| rest(limit, 3),
+        burst: 20,
+        target: Target::Beside,
+    },
+    Workload {
+        name: "inference at 2/3",
+        // Ten launches of 1 ms, at two thirds of the share on average.
+        build: |limit| one(small(MS).requests(10 * MS * 150 / limit, 10)),
+        limits: alone,
+        burst: 200,
+        target: Target::Latency,
+    },
+];
+
+fn world(workload: &Workload, limit: u64, limited: bool) -> World {
+    let terms: Vec<_> =
+        (workload.limits)(limit).into_iter().map(|limit| terms(limit * 10, workload.burst)).collect();
+    let mut world = World::new(Machine::default(), &terms, (workload.build)(limit), SEED);
+    world.limited = limited;
+    world
+}
+
+/// What the judged slice had used at each look.
+fn course(world: &mut World, length: u64) -> Result<Vec<u64>, String> {
+    let start = world.now;
+    let mut used = vec![0];
+    while world.now < start + length {
+        let until = world.now + LOOK - (world.now - start) % LOOK;
+        world.run(until)?;
+        used.push(world.used(0));
+    }
+    Ok(used)
+}
+
+fn hundredths(used: u64, time: u64) -> i64 {
+    (u128::from(used) * 10_000 / u128::from(time)) as i64
+}
+
+fn measure(workload: &Workload, limit: u64, seconds: u64, free: u64) -> Result<Figures, String> {
+    let mut world = world(workload, limit, true);
+    let used = course(&mut world, seconds * S)?;
+    let per_second = (S / LOOK) as usize;
+    // A program that waits for each launch does not reach every limit.
+    let reached =
+        if workload.target == Target::Beside { 10_000 } else { hundredths(free, (seconds - 1) * S) };
+    let target = (limit as i64 * 100).min(reached);
+    let (from, to) = (per_second, used.len() - 1);
+    let window =
+        |at: usize, looks: usize| hundredths(used[at + looks] - used[at], looks as u64 * LOOK) - target;
+    let mut windows: Vec<i64> = (from..=to - per_second).map(|at| window(at, per_second).abs()).collect();
+    let settled =
+        (0..=to - 6).find(|at| (*at..to - 6).step_by(6).take(3).all(|at| window(at, 6).abs() <= 300));
+    windows.sort_unstable();
+    let own: Vec<&_> = world.processes.iter().filter(|process| process.slice == 0).collect();
+    let served: Vec<u64> = own.iter().map(|process| world.gpu.busy(process.client)).collect();
+    let longest = own.iter().map(|process| process.program.longest()).max().unwrap();
+    let mut latencies = own[0].program.latencies().to_vec();
+    latencies.sort_unstable();
+    Ok(Figures {
+        mean: window(from, to - from),
+        p95: windows[windows.len() * 95 / 100],
+        settling: settled.map_or(NEVER, |at| at as u64 * LOOK / MS),
+        stall: world.watch.longest / US,
+        jain: jain(&served),
+        throughput: used[to] - used[from],
+        bound: hundredths(longest, S) * (10_000 - target) / 10_000,
+        p99: latencies.get(latencies.len() * 99 / 100).copied().unwrap_or(0),
+    })
+}
+
+/// In thousandths.
+fn jain(served: &[u64]) -> u64 {
+    let sum: u128 = served.iter().map(|served| u128::from(*served)).sum();
+    let squares: u128 = served.iter().map(|served| u128::from(*served).pow(2)).sum();
+    (sum * sum * 1000 / (squares * served.len() as u128).max(1)) as u64
+}
+
+/// What the same program does without a limit, in the same time.
+fn unlimited(workload: &Workload, limit: u64, seconds: u64) -> (u64, u64) {
+    let mut world = world(workload, limit, false);
+    let used = course(&mut world, seconds * S).unwrap();
+    let mut latencies = world.processes[0].program.latencies().to_vec();
+    latencies.sort_unstable();
+    let p99 = latencies.get(latencies.len() * 99 / 100).copied().unwrap_or(0);
+    (used[used.len() - 1] - used[(S / LOOK) as usize], p99)
+}
+
+fn points(hundredths: i64) -> String {
+    format!(
+        "{}{}.{:02}",
+        if hundredths < 0 { "-" } else { "" },
+        hundredths.abs() / 100,
+        hundredths.abs() % 100
+    )
+}
+
+/// In thousandths of limit times unlimited.
+fn throughput(figures: &Figures, limit: u64, free: (u64, u64)) -> u128 {
+    let reachable = (u128::from(free.0) * u128::from(limit) / 100).max(1);
+    u128::from(figures.throughput) * 1000 / reachable
+}
+
+/// Which of the targets it misses.
+fn misses(workload: &Workload, limit: u64, figures: &Figures, free: (u64, u64)) -> String {
+    let physics = |longest: u64| hundredths(longest, 10 * S) * (100 - limit as i64) / 100;
+    let (mean, p95) = match workload.target {
+        Target::Short => (50, 150),
+        Target::Long(longest) => (physics(longest).max(100), i64::MAX),
+        Target::Beside => (100, 500),
+        Target::Latency => (i64::MAX, i64::MAX),
+    };
+    let late = figures.p99 * 100 > free.1 * 120;
+    let wrong = [
+        (figures.mean.abs() > mean, " mean"),
+        (figures.p95 > p95, " p95"),
+        (figures.jain < 990, " Jain"),
+        (workload.target == Target::Short && throughput(figures, limit, free) < 990, " throughput"),
+        (workload.target == Target::Latency && late, " p99"),
+    ];
+    wrong.iter().filter(|(is_missed, _)| *is_missed).map(|(_, name)| *name).collect()
+}
+
+fn line(workload: &Workload, limit: u64, figures: &Figures, free: (u64, u64)) -> String {
+    let start = format!("{:<23}{limit:>4}", workload.name);
+    let misses = misses(workload, limit, figures, free);
+    let misses = if misses.is_empty() { misses } else { format!("  MISSES{misses}") };
+    if workload.target == Target::Latency {
+        return format!(
+            "{start}  p99 {} of unlimited{misses}",
+            points((figures.p99 * 100 / free.1.max(1)) as i64)
+        );
+    }
+    let throughput = throughput(figures, limit, free);
+    let is_long = matches!(workload.target, Target::Long(_));
+    let settling =
+        if is_long || figures.settling == NEVER { "-".into() } else { format!("{} ms", figures.settling) };
+    format!(
+        "{start}{:>9}{:>9}{:>9}{settling:>9}{:>7} us{:>7}.{:03}{:>8}.{} %{misses}",
+        points(figures.mean),
+        points(figures.p95),
+        points(figures.bound),
+        figures.stall,
+        figures.jain / 1000,
+        figures.jain % 1000,
+        throughput / 10,
+        throughput % 10,
+    )
+}
+
+/// Prints a cell of the table; whether it misses a target.
+fn cell(workload: &Workload, limit: u64) -> bool {
+    let seconds = if workload.target == Target::Latency { 60 } else { 11 };
+    let free = unlimited(workload, limit, seconds);
+    let line = match measure(workload, limit, seconds, free.0) {
+        Ok(figures) => line(workload, limit, &figures, free),
+        Err(wrong) => format!("{:<23}{limit:>4}  MISSES a claim: {wrong}", workload.name),
+    };
+    println!("{line}");
+    line.contains("MISSES")
+}
+
+fn heading() {
+    println!("share held over 10 s from the second second on; points of a percent of the GPU's time");
+    println!(
+        "{:<23}{:>4}{:>9}{:>9}{:>9}{:>9}{:>10}{:>11}{:>12}",
+        "workload", "%", "mean", "p95 1s", "L(1-r)", "settles", "stall", "Jain", "throughput"
+    );
+}
+
+fn targets() {
+    println!(
+        "targets: mean 0.5, windows 1.5; kernels of L above 5 ms: mean max(1, L(1-r)/10 s), beside other slices: mean 1,"
+    );
+    println!(
+        "         windows 5; Jain 0.990; throughput 99 % of limit x unlimited; p99 1.2; no stall beyond 1000 us and the"
+    );
+    println!(
+        "         sleepers' lateness (60 us). A program that cannot reach a limit is compared with what it reaches."
+    );
+}
+
+/// Cells that may miss, and why: the GPU of several processes that are always busy goes from one to the other every 2 ms, and
+/// has 97.6 % of its time for kernels.
+const EXCUSED: [(&str, u64); 3] = [("2 processes", 95), ("8 processes", 95), ("long beside short", 95)];
+
+/// `GPUSLICE_WORKLOAD=part` prints the workloads with that in their names.
+#[test]
+fn table_of_all_workloads_and_limits() {
+    let only = std::env::var("GPUSLICE_WORKLOAD").unwrap_or_default();
+    heading();
+    let mut missed = Vec::new();
+    for workload in WORKLOADS.iter().filter(|workload| workload.name.contains(&only)) {
+        let cells = LIMITS.into_iter().filter(|limit| cell(workload, *limit));
+        missed.extend(cells.map(|limit| (workload.name, limit)));
+    }
+    targets();
+    missed.retain(|cell| !EXCUSED.contains(cell));
+    assert!(missed.is_empty(), "{missed:?}");
+}
+
+#[test]
+fn the_share_holds_for_one_cell_of_each_kind() {
+    heading();
+    let missed: Vec<&str> =
+        [("20 us, each", 30), ("1.5 ms", 50), ("graph", 10), ("8 streams", 30), ("2 slices", 30)]
+            .into_iter()
+            .filter(|(name, limit)| {
+                let workload = WORKLOADS.iter().find(|workload| workload.name.starts_with(name)).unwrap();
+                cell(workload, *limit)
+            })
+            .map(|(name, _)| name)
+            .collect();
+    targets();
+    assert!(missed.is_empty(), "{missed:?}");
+}

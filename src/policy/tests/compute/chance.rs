@@ -1,0 +1,47 @@
+//! Which choices does a seed make?
+
+/// `SplitMix64`.
+#[derive(Debug, Clone, Copy)]
+pub struct Chance(u64);
+
+impl Chance {
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x1234_5678_9abc_def0)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.0;
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ (word >> 31)
+    }
+
+    /// From `low` up to but not `high`.
+    pub fn between(&mut self, low: u64, high: u64) -> u64 {
+        if high <= low { low } else { low + self.next() % (high - low) }
+    }
+
+    pub fn one_in(&mut self, count: u64) -> bool {
+        self.next().is_multiple_of(count)
+    }
+
+    pub fn of<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.between(0, choices.len() as u64) as usize]
+    }
+
+    /// Evenly on a logarithmic scale.
+    pub fn scale(&mut self, low: u64, high: u64) -> u64 {
+        let part = self.unit();
+        (low as f64 * (high as f64 / low as f64).powf(part)) as u64
+    }
+
+    /// Exponentially distributed with this mean: the time between arrivals.
+    pub fn wait(&mut self, mean: u64) -> u64 {
+        (-(1.0 - self.unit()).ln() * mean as f64) as u64
+    }
+
+    fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}

@@ -1,0 +1,166 @@
+//! What does the GPU do? Streams in order, kernels of one client side by side, clients in slices of time.
+
+use std::collections::VecDeque;
+
+/// No time: an event that has not passed, nothing that will happen.
+pub const NEVER: u64 = u64::MAX;
+
+#[derive(Debug, Clone, Copy)]
+enum Item {
+    Kernel(u64),
+    Event(usize),
+}
+
+#[derive(Debug, Default)]
+struct Client {
+    streams: Vec<VecDeque<Item>>,
+    /// The truth: time in which a kernel of it ran.
+    busy: u64,
+}
+
+#[derive(Debug)]
+pub struct Gpu {
+    clock: u64,
+    clients: Vec<Client>,
+    events: Vec<u64>,
+    owner: usize,
+    slice_end: u64,
+    resume: u64,
+    slice: u64,
+    switch: u64,
+    /// Time that passed from one client to the next, in sum.
+    pub switching: u64,
+}
+
+impl Gpu {
+    pub fn new(slice: u64, switch: u64) -> Self {
+        Self {
+            clock: 0,
+            clients: Vec::new(),
+            events: Vec::new(),
+            owner: 0,
+            slice_end: 0,
+            resume: 0,
+            slice,
+            switch,
+            switching: 0,
+        }
+    }
+
+    pub fn client(&mut self, streams: usize) -> usize {
+        self.clients.push(Client { streams: vec![VecDeque::new(); streams], busy: 0 });
+        self.clients.len() - 1
+    }
+
+    pub fn busy(&self, client: usize) -> u64 {
+        self.clients[client].busy
+    }
+
+    pub fn depth(&self, client: usize, stream: usize) -> usize {
+        self.clients[client].streams[stream].len()
+    }
+
+    /// When the event passed, by the GPU's clock; [`NEVER`] if it has not.
+    pub fn event(&self, event: usize) -> u64 {
+        self.events[event]
+    }
+
+    pub fn kernel(&mut self, client: usize, stream: usize, duration: u64) {
+        self.clients[client].streams[stream].push_back(Item::Kernel(duration.max(1)));
+        self.choose();
+    }
+
+    pub fn record(&mut self, client: usize, stream: usize) -> usize {
+        self.events.push(NEVER);
+        let event = self.events.len() - 1;
+        self.clients[client].streams[stream].push_back(Item::Event(event));
+        self.pass_events(client);
+        event
+    }
+
+    /// The client's process died: nothing of it runs any more.
+    pub fn remove(&mut self, client: usize) {
+        self.clients[client].streams.iter_mut().for_each(VecDeque::clear);
+        self.choose();
+    }
+
+    /// When the next kernel ends or the next slice does.
+    pub fn next(&self) -> u64 {
+        let Some(left) = self.shortest(self.owner) else { return NEVER };
+        if self.resume > self.clock {
+            return self.resume;
+        }
+        let end = self.clock + left;
+        if self.others_wait() { end.min(self.slice_end.max(self.clock + 1)) } else { end }
+    }
+
+    /// Runs until then.
+    pub fn advance(&mut self, to: u64) {
+        while self.clock < to {
+            let step = self.next().min(to);
+            if self.clock >= self.resume {
+                self.run(step - self.clock);
+            }
+            self.clock = step;
+            self.pass_events(self.owner);
+            self.choose();
+        }
+    }
+
+    fn run(&mut self, time: u64) {
+        let client = &mut self.clients[self.owner];
+        let mut ran = false;
+        for stream in &mut client.streams {
+            if let Some(Item::Kernel(left)) = stream.front_mut() {
+                ran = true;
+                *left -= time;
+                if *left == 0 {
+                    stream.pop_front();
+                }
+            }
+        }
+        client.busy += if ran { time } else { 0 };
+    }
+
+    fn pass_events(&mut self, client: usize) {
+        for stream in &mut self.clients[client].streams {
+            while let Some(Item::Event(event)) = stream.front() {
+                self.events[*event] = self.clock;
+                stream.pop_front();
+            }
+        }
+    }
+
+    /// Ends the owner's slice where that is due.
+    fn choose(&mut self) {
+        let idle = self.shortest(self.owner).is_none();
+        if !idle && (self.clock < self.slice_end || !self.others_wait()) {
+            return;
+        }
+        let count = self.clients.len();
+        let next =
+            (1..count).map(|by| (self.owner + by) % count).find(|other| self.shortest(*other).is_some());
+        if let Some(next) = next {
+            self.owner = next;
+            self.resume = self.clock + self.switch;
+            self.switching += self.switch;
+            self.slice_end = self.resume + self.slice;
+        } else if !idle {
+            self.slice_end = self.clock + self.slice;
+        }
+    }
+
+    fn others_wait(&self) -> bool {
+        (0..self.clients.len()).any(|other| other != self.owner && self.shortest(other).is_some())
+    }
+
+    fn shortest(&self, client: usize) -> Option<u64> {
+        let heads = self.clients.get(client)?.streams.iter();
+        heads
+            .filter_map(|stream| match stream.front() {
+                Some(Item::Kernel(left)) => Some(*left),
+                _ => None,
+            })
+            .min()
+    }
+}

@@ -1,0 +1,27 @@
+//! Does the share hold? The control loop in virtual time: the pure functions, a GPU, hosts, and all that befalls them.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::float_arithmetic,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    clippy::print_stdout,
+    clippy::panic,
+    missing_debug_implementations,
+    unreachable_pub,
+    reason = "a test: it ends where something is wrong, and prints figures"
+)]
+
+mod accuracy;
+mod chance;
+mod changes;
+mod gpu;
+mod meter;
+mod mishaps;
+mod program;
+mod scenario;
+mod shim;
+mod slice;
+mod watch;
+mod world;

@@ -1,0 +1,154 @@
+//! What does the helper thread of a process do? Measurements become charges and lessons.
+
+use gpuslice_policy::compute::bill;
+use gpuslice_policy::compute::run::{Lesson, Opening, Verdict};
+use gpuslice_policy::compute::timeline;
+use gpuslice_policy::compute::trim;
+
+use crate::gpu::{Gpu, NEVER};
+use crate::shim::{Bracketed, Shim};
+use crate::slice::{PLACES, Slice};
+
+impl Shim {
+    /// The helper's round: charges what has been measured. Whether anything ended.
+    pub fn harvest(&mut self, now: u64, slice: &mut Slice, gpu: &Gpu) -> bool {
+        if !self.read(slice.places, now, slice) {
+            return false;
+        }
+        self.compare_clocks(now, gpu);
+        let mut any = false;
+        for stream in 0..self.flights.len() {
+            while self.harvest_first(stream, now, slice, gpu) {
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// All that can be seen now is looked at before any of it is laid on the line: the latest says most.
+    fn compare_clocks(&mut self, now: u64, gpu: &Gpu) {
+        for flight in self.flights.iter().flatten() {
+            if gpu.event(flight.start) != NEVER {
+                self.offset.recorded(flight.opened, self.readings.of(gpu.event(flight.start)));
+            }
+            for event in [flight.start, flight.end].map(|event| gpu.event(event)) {
+                if event != NEVER {
+                    self.offset.passed(now, self.readings.of(event));
+                }
+            }
+        }
+    }
+
+    fn harvest_first(&mut self, stream: usize, now: u64, slice: &mut Slice, gpu: &Gpu) -> bool {
+        let Some(mut flight) = self.flights[stream].pop_front() else { return false };
+        let (start, end) = (gpu.event(flight.start), gpu.event(flight.end));
+        if end == NEVER {
+            if start != NEVER {
+                self.charge_running(&mut flight, self.readings.of(start), now, slice);
+            }
+            self.flights[stream].push_front(flight);
+            return false;
+        }
+        let measured = self.readings.of(end) - self.readings.of(start);
+        let before = core::mem::replace(&mut self.last_end[stream], self.readings.of(end));
+        let was_idle = flight.known_idle || timeline::was_idle(before, self.readings.of(start));
+        let switched = !flight.is_unknown && self.others_until > self.own_until;
+        let opening = match (was_idle, switched) {
+            (true, true) => Opening::Switched,
+            (true, false) => Opening::Idle,
+            _ => Opening::Busy,
+        };
+        let verdict = flight.run.judge(measured, opening);
+        let until = self.offset.instant(self.readings.of(end)).unwrap() - verdict.after;
+        self.charge_rest(&mut flight, (verdict.length, until), now, slice);
+        slice.settle(flight.bill.close(), now);
+        self.settled_at = now;
+        self.outstanding -= flight.bill.prepaid();
+        self.ahead.done(flight.bill.prepaid());
+        self.learn(&flight, verdict, slice);
+        true
+    }
+
+    /// What still runs is charged as it runs.
+    fn charge_running(&mut self, flight: &mut Bracketed, start: u64, now: u64, slice: &mut Slice) {
+        let start = self.offset.instant(start).unwrap() + flight.run.gaps();
+        let start = start.max(flight.charged_to);
+        if let Some(until) = bill::running(start, now) {
+            self.charge(flight, (start, until), now, slice);
+            flight.charged_to = until;
+            flight.progress += until - start;
+        }
+    }
+
+    /// It has ended: the rest is charged, or what was charged too much is given back. By lengths, not by instants, since
+    /// those depend on how well two clocks are laid on each other.
+    fn charge_rest(
+        &mut self,
+        flight: &mut Bracketed,
+        (length, until): (u64, u64),
+        now: u64,
+        slice: &mut Slice,
+    ) {
+        let rest = length.saturating_sub(flight.progress);
+        let start = (until - rest).max(flight.charged_to);
+        self.charge(flight, (start, start + rest), now, slice);
+        let beyond = flight.bill.charged().saturating_sub(trim::apply(length, slice.factor));
+        slice.measured -= u128::from(beyond);
+        slice.settle(flight.bill.refund(beyond), now);
+    }
+
+    fn charge(&mut self, flight: &mut Bracketed, (start, end): (u64, u64), now: u64, slice: &mut Slice) {
+        if start >= end {
+            return;
+        }
+        if self.union.is_covered(start, end) {
+            slice.overlap.add(end - start, 0);
+            return;
+        }
+        let place = slice.publish(start, end);
+        self.own_until = self.own_until.max(end);
+        self.read(place, now, slice);
+        let history = &mut self.history;
+        let covered = self.union.cover(start, end, |from, to| history.add(from, to));
+        slice.overlap.add(end - start, covered);
+        let charge = trim::apply(covered, slice.factor);
+        slice.measured += u128::from(charge);
+        slice.settle(flight.bill.charge(charge), now);
+    }
+
+    pub fn read(&mut self, to: u64, now: u64, slice: &Slice) -> bool {
+        let history = &mut self.history;
+        let (own, others) = (self.own_until, &mut self.others_until);
+        let entry = |slot: u64| {
+            let entry = slice.ring[slot as usize];
+            // What ends later than anything of ours is not ours.
+            *others = (*others).max(if entry.end > own { entry.end } else { 0 });
+            entry
+        };
+        self.reader.read((to, PLACES), now, &mut self.union, entry, |from, until| history.add(from, until))
+    }
+
+    fn learn(&mut self, flight: &Bracketed, verdict: Verdict, slice: &mut Slice) {
+        let charged = trim::apply(slice.overlap.part(verdict.length), slice.factor);
+        let paid = flight.bill.prepaid();
+        let served = &mut slice.asks[self.me].served;
+        *served = (*served + charged).saturating_sub(paid);
+        match verdict.lesson {
+            Lesson::Alone => {
+                for part in flight.run.parts() {
+                    self.book.measure(&part.key, charged, verdict.length);
+                    if flight.is_unknown {
+                        self.unknown.done(&part.key);
+                    }
+                }
+            }
+            Lesson::Run => {
+                let outcome = flight.run.outcome(charged, verdict.length);
+                flight.run.parts().for_each(|part| self.book.measure_run(part, &outcome));
+            }
+            Lesson::Gaps => self.sampler.gaps(),
+            Lesson::Nothing => {}
+        }
+        self.epoch += 1;
+    }
+}

@@ -1,0 +1,126 @@
+//! What befalls the world? Changes of terms, deaths, stops, jumps of the clock, and NVML's samples.
+
+use gpuslice_policy::compute::bucket::Terms;
+use gpuslice_policy::compute::lease;
+use gpuslice_policy::compute::trim::Sample;
+
+use crate::gpu::NEVER;
+use crate::world::{Phase, World};
+
+/// Something that befalls the world.
+#[derive(Debug, Clone, Copy)]
+pub enum Mishap {
+    /// A slice's terms are changed.
+    Terms(usize, Terms),
+    /// A process is killed.
+    Kill(usize),
+    /// The others find out and clear up.
+    Reap(usize),
+    /// A process is stopped for so long.
+    Stop(usize, u64),
+    /// The monotonic clock jumps, the GPU's does not.
+    Jump(u64),
+}
+
+/// What NVML knows.
+pub struct Sampler {
+    pub next: u64,
+    pub from: u64,
+    /// Of all clients, at the last window's end.
+    pub busy: Vec<u64>,
+    pub due: Vec<(u64, Vec<Sample>)>,
+}
+
+impl World {
+    pub fn strike(&mut self, mishap: Mishap) {
+        match mishap {
+            Mishap::Terms(slice, terms) => {
+                self.slices[slice].change(terms, self.now);
+                self.wake_sleepers(slice);
+            }
+            Mishap::Jump(by) => {
+                self.now += by;
+                self.ahead += by;
+                self.watch.jumped(by);
+            }
+            Mishap::Stop(me, time) => {
+                let process = &mut self.processes[me];
+                for at in [&mut process.wake, &mut process.tick] {
+                    *at = if *at == NEVER { NEVER } else { (*at).max(self.now + time) };
+                }
+                self.watch.stopped(me, self.now + time);
+            }
+            Mishap::Kill(me) => {
+                let process = &mut self.processes[me];
+                (process.wake, process.tick, process.killed_at) = (NEVER, NEVER, self.now);
+                process.phase = Phase::Dead;
+                self.gpu.remove(process.client);
+            }
+            Mishap::Reap(me) => self.reap(me),
+        }
+    }
+
+    fn reap(&mut self, me: usize) {
+        let process = &mut self.processes[me];
+        if process.is_alive() || process.reaped {
+            return;
+        }
+        let slice = &mut self.slices[process.slice];
+        slice.asks[me].wants = 0;
+        let outstanding = core::mem::take(&mut process.shim.outstanding);
+        let refund = lease::estate(outstanding, process.shim.settled_at, process.killed_at);
+        let unmeasured = process.shim.unmeasured();
+        slice.settle(-(refund as i64), self.now);
+        slice.lost += unmeasured as i128 - i128::from(refund);
+        process.reaped = true;
+        let at = process.slice;
+        self.wake_sleepers(at);
+    }
+
+    pub fn sample(&mut self) {
+        while let Some((_, samples)) = self.sampler.due.first().filter(|(at, _)| *at <= self.now).cloned() {
+            self.sampler.due.remove(0);
+            for (slice, sample) in samples.into_iter().enumerate() {
+                self.learn(slice, sample);
+            }
+        }
+        if self.sampler.next <= self.now
+            && let Some((window, lag)) = self.machine.nvml
+        {
+            let busy: Vec<u64> = self.processes.iter().map(|process| self.gpu.busy(process.client)).collect();
+            let samples = (0..self.slices.len()).map(|slice| self.look(slice, &busy)).collect();
+            self.sampler.due.push((self.now + lag, samples));
+            (self.sampler.busy, self.sampler.from) = (busy, self.now);
+            self.sampler.next = self.now + window;
+        }
+    }
+
+    /// What NVML says of a slice: whole percents, cut off.
+    fn look(&mut self, slice: usize, busy: &[u64]) -> Sample {
+        let (from, to) = (self.sampler.from, self.now);
+        let mut sample = Sample { from, to, percent: 0, processes: 0, others: false };
+        for (process, (busy, before)) in self.processes.iter().zip(busy.iter().zip(&self.sampler.busy)) {
+            let percent = u32::try_from((busy - before) * 100 / (to - from).max(1)).unwrap();
+            if process.slice != slice {
+                sample.others |= busy > before;
+            } else if busy > before {
+                (sample.percent, sample.processes) = (sample.percent + percent, sample.processes + 1);
+            }
+        }
+        if self.machine.lies > 0 && self.chance.one_in(self.machine.lies) {
+            sample.percent = self.chance.between(0, 150) as u32;
+        }
+        sample
+    }
+
+    /// Whoever of the slice is elected compares the sample with what was covered.
+    fn learn(&mut self, at: usize, sample: Sample) {
+        let slice = &mut self.slices[at];
+        let elected = self.processes.iter_mut().find(|process| process.slice == at && process.is_alive());
+        let Some(process) = elected else { return };
+        process.shim.read(slice.places, self.now, slice);
+        let covered = process.shim.history.covered(sample.from, sample.to);
+        slice.trim.learn(&sample, covered);
+        slice.factor = slice.trim.factor();
+    }
+}

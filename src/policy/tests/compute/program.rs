@@ -1,0 +1,160 @@
+//! What does a program do? Launches, waits, thinks.
+
+use gpuslice_policy::compute::cost::{Key, Shape};
+
+use crate::chance::Chance;
+
+/// A kind of kernel or graph.
+#[derive(Debug, Clone, Copy)]
+pub struct Kind {
+    pub key: Key,
+    pub graph: bool,
+    pub duration: u64,
+    /// By how many thousandths a launch is longer or shorter.
+    pub jitter: u64,
+}
+
+impl Kind {
+    pub fn kernel(function: u64, duration: u64) -> Self {
+        let shape =
+            Shape { function, grid: [1 + (duration / 1000) as u32, 1, 1], block: [256, 1, 1], shared: 0 };
+        Self { key: Key::kernel(&shape), graph: false, duration, jitter: 20 }
+    }
+
+    pub fn graph(executable: u64, duration: u64) -> Self {
+        Self { key: Key::graph(executable), graph: true, duration, jitter: 20 }
+    }
+}
+
+/// What a host does next.
+#[derive(Debug, Clone, Copy)]
+pub enum Step {
+    Launch {
+        stream: usize,
+        kind: Kind,
+        duration: u64,
+    },
+    /// Waits for a stream, inside the driver.
+    Sync(usize),
+    /// Does something else until then.
+    Until(u64),
+}
+
+#[derive(Debug, Clone)]
+pub struct Program {
+    pub kinds: Vec<Kind>,
+    pub streams: usize,
+    /// Waits after so many launches; never if 0.
+    pub sync_every: u64,
+    /// Mean time of its own between launches.
+    pub think: u64,
+    /// Requests of so many launches, at intervals of such a mean; it waits for the end of each.
+    pub requests: Option<(u64, u64)>,
+    /// After so many launches they take three times as long; never if 0.
+    pub slower_after: u64,
+    state: State,
+}
+
+#[derive(Debug, Clone, Default)]
+struct State {
+    launches: u64,
+    since_sync: u64,
+    thought: bool,
+    arrival: u64,
+    in_request: u64,
+    /// Arrival to end, of each request.
+    latencies: Vec<u64>,
+}
+
+impl Program {
+    pub fn new(kinds: Vec<Kind>) -> Self {
+        Self {
+            kinds,
+            streams: 1,
+            sync_every: 0,
+            think: 0,
+            requests: None,
+            slower_after: 0,
+            state: State::default(),
+        }
+    }
+
+    pub fn sync(self, every: u64) -> Self {
+        Self { sync_every: every, ..self }
+    }
+
+    pub fn streams(self, streams: usize) -> Self {
+        Self { streams, ..self }
+    }
+
+    pub fn think(self, mean: u64) -> Self {
+        Self { think: mean, ..self }
+    }
+
+    pub fn slower_after(self, launches: u64) -> Self {
+        Self { slower_after: launches, ..self }
+    }
+
+    pub fn requests(self, mean: u64, launches: u64) -> Self {
+        Self { requests: Some((mean, launches)), ..self }
+    }
+
+    /// The first request arrives then.
+    pub fn starting(mut self, at: u64) -> Self {
+        self.state.arrival = at;
+        self
+    }
+
+    pub fn latencies(&self) -> &[u64] {
+        &self.state.latencies
+    }
+
+    /// The longest kernel it may launch.
+    pub fn longest(&self) -> u64 {
+        self.kinds.iter().map(|kind| kind.duration + kind.duration * kind.jitter / 1000).max().unwrap_or(0)
+    }
+
+    pub fn next(&mut self, now: u64, chance: &mut Chance) -> Step {
+        if let Some((mean, launches)) = self.requests {
+            return self.request(now, mean, launches, chance);
+        }
+        if self.sync_every > 0 && self.state.since_sync >= self.sync_every {
+            self.state.since_sync = 0;
+            return Step::Sync(self.stream());
+        }
+        if self.think > 0 && !self.state.thought {
+            self.state.thought = true;
+            return Step::Until(now + chance.wait(self.think));
+        }
+        self.launch(chance)
+    }
+
+    fn request(&mut self, now: u64, mean: u64, launches: u64, chance: &mut Chance) -> Step {
+        if self.state.in_request > launches {
+            self.state.latencies.push(now - self.state.arrival);
+            self.state.arrival += chance.wait(mean);
+            self.state.in_request = 0;
+        }
+        if self.state.in_request == 0 && self.state.arrival > now {
+            return Step::Until(self.state.arrival);
+        }
+        self.state.in_request += 1;
+        if self.state.in_request > launches { Step::Sync(0) } else { self.launch(chance) }
+    }
+
+    fn launch(&mut self, chance: &mut Chance) -> Step {
+        self.state.launches += 1;
+        self.state.since_sync += 1;
+        self.state.thought = false;
+        let kind = chance.of(&self.kinds);
+        let by = kind.duration * kind.jitter / 1000;
+        let duration = chance.between(kind.duration - by, kind.duration + by + 1);
+        let is_slower = self.slower_after > 0 && self.state.launches > self.slower_after;
+        let duration = if is_slower { duration * 3 } else { duration };
+        Step::Launch { stream: self.stream(), kind, duration }
+    }
+
+    fn stream(&self) -> usize {
+        (self.state.launches % self.streams as u64) as usize
+    }
+}

@@ -1,0 +1,341 @@
+//! What does a process of a slice do? The control loop as the library will have it, from the pure functions alone.
+
+use std::collections::VecDeque;
+
+use gpuslice_policy::compute::bill::Bill;
+use gpuslice_policy::compute::book::Book;
+use gpuslice_policy::compute::cost::Estimate;
+use gpuslice_policy::compute::lease::Lease;
+use gpuslice_policy::compute::queue::{Ahead, UNKNOWN_WAIT, Unknown};
+use gpuslice_policy::compute::recent::Recent;
+use gpuslice_policy::compute::ring::Reader;
+use gpuslice_policy::compute::run::{Bracket, OLD, Run, Sampler};
+use gpuslice_policy::compute::timeline::{Offset, Union};
+use gpuslice_policy::compute::trim::History;
+
+use crate::gpu::Gpu;
+use crate::program::Kind;
+use crate::slice::Slice;
+
+/// What a launch waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// The slice's word, until then.
+    Word(u64),
+    /// Work that is queued ahead.
+    Queue,
+    /// An unknown launch to be measured, until then.
+    Unknown(u64),
+}
+
+/// What was paid for a launch.
+#[derive(Debug, Clone, Copy)]
+pub struct Paid {
+    pub estimate: Estimate,
+    pub is_known: bool,
+}
+
+/// A run and its events.
+#[derive(Debug)]
+pub struct Bracketed {
+    pub run: Run,
+    pub start: usize,
+    pub end: usize,
+    /// When the host recorded the start.
+    pub opened: u64,
+    pub is_unknown: bool,
+    /// The host had waited for the stream.
+    pub known_idle: bool,
+
+    pub bill: Bill,
+    /// Until when it has been charged while it ran.
+    pub charged_to: u64,
+    /// How much of its time has been charged.
+    pub progress: u64,
+    /// What the kernels really take.
+    pub truth: u64,
+}
+
+/// How events are read: what differs between the GPU's clock and the host's.
+#[derive(Debug, Clone, Copy)]
+pub struct Readings {
+    /// The GPU's clock gains so many nanoseconds in 2^20.
+    pub drift: u64,
+    /// Times are multiples of it.
+    pub resolution: u64,
+    /// Ahead of the host's clock.
+    pub origin: u64,
+}
+
+impl Readings {
+    pub fn of(self, time: u64) -> u64 {
+        let time = time + (time >> 20) * self.drift + self.origin;
+        time - time % self.resolution
+    }
+}
+
+pub struct Shim {
+    pub me: usize,
+    pub client: usize,
+    pub readings: Readings,
+    pub book: Book,
+    pub recent: Recent,
+    pub epoch: u64,
+    pub lease: Lease,
+    pub open: Vec<Option<Bracketed>>,
+    pub flights: Vec<VecDeque<Bracketed>>,
+    pub union: Union,
+    pub reader: Reader,
+    pub offset: Offset,
+    pub ahead: Ahead,
+    pub unknown: Unknown,
+    pub sampler: Sampler,
+    pub history: History,
+    /// When the host last left the driver, and how long it has been outside in sum.
+    pub left: u64,
+    pub outside: u64,
+    /// What that was at each stream's last launch.
+    pub launched: Vec<u64>,
+    /// Since when a stream is known to be empty.
+    pub empty: Vec<Option<u64>>,
+    /// What was paid for a launch that is inside the driver.
+    pub entering: u64,
+    /// Each stream's last event that was seen.
+    pub last_end: Vec<u64>,
+    /// Until when intervals of ours and of the slice's other processes reach.
+    pub own_until: u64,
+    pub others_until: u64,
+    pub outstanding: u64,
+    pub settled_at: u64,
+    pub launches: u64,
+    pub events: u64,
+}
+
+impl Shim {
+    pub fn new(me: usize, client: usize, streams: usize, readings: Readings, now: u64) -> Self {
+        Self {
+            me,
+            client,
+            readings,
+            book: Book::new(256),
+            recent: Recent::NONE,
+            epoch: 0,
+            lease: Lease::NONE,
+            open: (0..streams).map(|_| None).collect(),
+            flights: (0..streams).map(|_| VecDeque::new()).collect(),
+            union: Union::new(),
+            reader: Reader::default(),
+            offset: Offset::default(),
+            ahead: Ahead::default(),
+            unknown: Unknown::default(),
+            sampler: Sampler::default(),
+            history: History::default(),
+            left: now,
+            outside: 0,
+            launched: vec![0; streams],
+            empty: vec![Some(now); streams],
+            entering: 0,
+            last_end: vec![0; streams],
+            own_until: 0,
+            others_until: 0,
+            outstanding: 0,
+            settled_at: now,
+            launches: 0,
+            events: 0,
+        }
+    }
+
+    fn known(&mut self, kind: &Kind) -> Option<Estimate> {
+        if let Some(known) = self.recent.find(&kind.key, self.epoch) {
+            return Some(*known);
+        }
+        let known = self.book.known(&kind.key)?;
+        self.recent.keep(&kind.key, self.epoch, known);
+        Some(known)
+    }
+
+    /// Before a launch: pays for it, or says what it has to wait for. `since` is when it first asked.
+    pub fn admit(
+        &mut self,
+        kind: &Kind,
+        since: u64,
+        now: u64,
+        slice: &mut Slice,
+        gpu: &mut Gpu,
+    ) -> Result<Paid, Wait> {
+        let known = self.known(kind);
+        let waits = since + UNKNOWN_WAIT;
+        if known.is_none() && !self.unknown.admits(&kind.key) && now < waits {
+            self.close_all(now, gpu);
+            return Err(Wait::Unknown(waits));
+        }
+        let estimate = known.unwrap_or_else(|| self.book.prior(&kind.key));
+        let cost = estimate.charged;
+        if !self.ahead.admits(cost) {
+            self.close_all(now, gpu);
+            return Err(Wait::Queue);
+        }
+        if known.is_some() && self.lease.spend(cost) {
+            return Ok(self.pay(known, estimate));
+        }
+        let lacks = self.lease.lacks(cost, slice.lease(self.me)).max(1);
+        if let Err(until) = slice.take(self.me, lacks, now) {
+            self.close_all(now, gpu);
+            return Err(Wait::Word(until));
+        }
+        if !self.is_busy() && self.open.iter().all(Option::is_none) {
+            self.settled_at = now;
+        }
+        self.lease.fill(lacks);
+        self.outstanding += lacks;
+        assert!(self.lease.spend(cost));
+        Ok(self.pay(known, estimate))
+    }
+
+    fn pay(&mut self, known: Option<Estimate>, estimate: Estimate) -> Paid {
+        self.entering = estimate.charged;
+        Paid { estimate, is_known: known.is_some() }
+    }
+
+    /// A launch that was paid enters the driver: brackets are opened and closed.
+    pub fn enter(&mut self, kind: &Kind, paid: &Paid, stream: usize, now: u64, gpu: &mut Gpu) {
+        // Our own waiting was inside the driver's call.
+        self.left = now;
+        let gap = self.outside - self.launched[stream];
+        let mut bracket = Bracket::of(paid.is_known.then_some(&paid.estimate), kind.graph, gap);
+        if bracket == Bracket::Together && self.sampler.launch(&paid.estimate) {
+            bracket = Bracket::Alone;
+        }
+        // Runs of streams that take turns would overlap, though their kernels do not.
+        for other in (0..self.open.len()).filter(|other| *other != stream) {
+            if self.empty[other].is_some() {
+                self.close(other, now, gpu);
+            }
+        }
+        let is_old = self.open[stream].as_ref().is_some_and(|open| now - open.opened >= OLD);
+        if bracket == Bracket::Alone || is_old {
+            self.close(stream, now, gpu);
+        }
+        if self.open[stream].is_none() {
+            self.record(stream, bracket, now, gpu);
+            self.open[stream].as_mut().unwrap().known_idle = self.empty[stream].take().is_some();
+        } else if self.empty[stream].is_none() {
+            self.open[stream].as_mut().unwrap().run.idle(gap);
+        }
+    }
+
+    /// It leaves the driver, which has given it to the GPU.
+    pub fn leave(
+        &mut self,
+        kind: &Kind,
+        paid: &Paid,
+        (stream, truth): (usize, u64),
+        now: u64,
+        gpu: &mut Gpu,
+    ) {
+        let open = self.open[stream].as_mut().unwrap();
+        self.launched[stream] = self.outside;
+        match self.empty[stream].take() {
+            Some(since) => open.run.idle(now - since),
+            None if open.run.is_empty() => open.run.lead(now - open.opened),
+            None => {}
+        }
+        gpu.kernel(self.client, stream, truth);
+        if !paid.is_known {
+            self.unknown.add(&kind.key);
+            open.is_unknown = true;
+        }
+        open.truth += truth;
+        (self.left, self.entering) = (now, 0);
+        self.launches += 1;
+        if open.run.add(&kind.key, &paid.estimate) {
+            self.close(stream, now, gpu);
+        }
+    }
+
+    /// The host enters the driver: it was outside until now.
+    pub fn enters(&mut self, now: u64) {
+        self.outside += now - self.left;
+        self.left = now;
+    }
+
+    /// The host is back from waiting for a stream.
+    pub fn waited(&mut self, stream: usize, now: u64) {
+        // The other streams may have been empty all the while.
+        let inside = now - self.left;
+        self.outside += inside;
+        self.left = now;
+        self.empty[stream] = Some(now);
+        if let Some(open) = &mut self.open[stream] {
+            open.run.waited();
+        }
+        self.launched[stream] += inside;
+    }
+
+    fn record(&mut self, stream: usize, bracket: Bracket, now: u64, gpu: &mut Gpu) {
+        let start = gpu.record(self.client, stream);
+        self.events += 2;
+        self.open[stream] = Some(Bracketed {
+            run: Run::open(bracket),
+            start,
+            end: 0,
+            opened: now,
+            is_unknown: false,
+            known_idle: false,
+            bill: Bill::new(0),
+            charged_to: 0,
+            progress: 0,
+            truth: 0,
+        });
+    }
+
+    fn close(&mut self, stream: usize, now: u64, gpu: &mut Gpu) {
+        if self.open[stream].is_none() {
+            return;
+        }
+        match self.empty[stream] {
+            Some(since) => self.open[stream].as_mut().unwrap().run.close(now - since),
+            None => {
+                self.enters(now);
+                let idle = self.outside - self.launched[stream];
+                self.open[stream].as_mut().unwrap().run.close(idle);
+            }
+        }
+        let mut open = self.open[stream].take().unwrap();
+        open.end = gpu.record(self.client, stream);
+        open.bill = Bill::new(open.run.prepaid());
+        self.ahead.add(open.run.prepaid());
+        self.flights[stream].push_back(open);
+    }
+
+    pub fn close_all(&mut self, now: u64, gpu: &mut Gpu) {
+        (0..self.open.len()).for_each(|stream| self.close(stream, now, gpu));
+    }
+
+    pub fn is_busy(&self) -> bool {
+        self.flights.iter().any(|flights| !flights.is_empty())
+    }
+
+    /// What was prepaid and is not measured: credit, open runs and those under way.
+    pub fn unmeasured(&self) -> u128 {
+        let open = self.open.iter().flatten().map(|open| open.run.prepaid());
+        let flights = self.flights.iter().flatten();
+        let flying = flights.map(|flight| flight.bill.prepaid().saturating_sub(flight.bill.charged()));
+        open.chain(flying).map(u128::from).sum::<u128>() + u128::from(self.lease.left() + self.entering)
+    }
+
+    /// What the work takes that is not measured yet.
+    pub fn under_way(&self) -> u64 {
+        self.open.iter().flatten().chain(self.flights.iter().flatten()).map(|bracketed| bracketed.truth).sum()
+    }
+
+    /// How much more the work under way takes than was paid for it.
+    pub fn underpaid(&self) -> u64 {
+        let open = self.open.iter().flatten();
+        let all = open.chain(self.flights.iter().flatten());
+        all.map(|bracketed| {
+            bracketed.truth.saturating_sub(bracketed.run.prepaid().max(bracketed.bill.charged()))
+        })
+        .sum()
+    }
+}

@@ -1,0 +1,100 @@
+//! Which words do the processes of a slice share? What the region will hold.
+
+use gpuslice_policy::compute::bucket::{self, Terms};
+use gpuslice_policy::compute::lease;
+use gpuslice_policy::compute::ring::Entry;
+use gpuslice_policy::compute::timeline::Overlap;
+use gpuslice_policy::compute::trim::{self, Trim};
+use gpuslice_policy::compute::turn::{self, Ask};
+
+/// Places of the ring.
+pub const PLACES: u64 = 1024;
+
+#[derive(Debug)]
+pub struct Slice {
+    pub terms: Terms,
+    pub paid_until: u64,
+    pub places: u64,
+    pub ring: Vec<Entry>,
+    pub asks: Vec<Ask>,
+    pub virtual_time: u64,
+    pub trim: Trim,
+    pub factor: u32,
+    pub overlap: Overlap,
+    /// GPU time that was prepaid and settled, in sum.
+    pub paid: i128,
+    /// GPU time that was measured, in sum.
+    pub measured: u128,
+    /// GPU time that processes took with them when they died.
+    pub lost: i128,
+    /// GPU time that each process took, in sum.
+    pub taken: Vec<u64>,
+    /// Whether a refund has moved the word since somebody looked.
+    pub refunded: bool,
+}
+
+impl Slice {
+    pub fn new(terms: Terms, processes: usize, rounded_down: bool) -> Self {
+        Self {
+            terms,
+            paid_until: 0,
+            places: 0,
+            ring: vec![Entry::default(); PLACES as usize],
+            asks: vec![Ask::default(); processes],
+            virtual_time: 0,
+            trim: Trim::new(rounded_down),
+            factor: trim::ONE,
+            overlap: Overlap::default(),
+            paid: 0,
+            measured: 0,
+            lost: 0,
+            taken: vec![0; processes],
+            refunded: false,
+        }
+    }
+
+    /// How much a process takes at least.
+    pub fn lease(&self, me: usize) -> u64 {
+        let others_wait = self.asks.iter().enumerate().any(|(other, ask)| other != me && ask.wants > 0);
+        if others_wait || self.factor < trim::ONE { lease::turn(self.terms) } else { lease::size(self.terms) }
+    }
+
+    /// Takes so much for a process, or says when it has to look again.
+    pub fn take(&mut self, me: usize, amount: u64, now: u64) -> Result<(), u64> {
+        if self.asks[me].wants == 0 {
+            self.asks[me].served = turn::start(self.asks[me].served, self.virtual_time);
+        }
+        self.asks[me].wants = amount;
+        let served = self.asks[me].served;
+        let before = turn::before(me, served, self.asks.iter().copied());
+        if let Some(until) = turn::wait(self.paid_until, before, now, self.terms) {
+            return Err(until);
+        }
+        self.paid_until = bucket::prepay(self.paid_until, now, amount, self.terms);
+        self.paid += i128::from(amount);
+        self.taken[me] += amount;
+        self.virtual_time = self.virtual_time.max(served);
+        self.asks[me] = Ask { served: served + amount, wants: 0 };
+        Ok(())
+    }
+
+    pub fn settle(&mut self, difference: i64, now: u64) {
+        self.paid_until = bucket::settle(self.paid_until, now, difference, self.terms);
+        self.paid += i128::from(difference);
+        self.refunded |= difference < 0;
+    }
+
+    pub fn change(&mut self, terms: Terms, now: u64) {
+        self.paid_until = bucket::change(self.paid_until, now, self.terms, terms);
+        self.terms = terms;
+        self.refunded = true;
+    }
+
+    /// Publishes an interval; its place.
+    pub fn publish(&mut self, start: u64, end: u64) -> u64 {
+        let place = self.places;
+        self.places += 1;
+        self.ring[(place % PLACES) as usize] = Entry::new(place, start, end);
+        place
+    }
+}

@@ -1,0 +1,361 @@
+//! What happens next? Hosts, helper threads, samplers and mishaps around one GPU, in virtual time.
+
+use gpuslice_policy::compute::bucket::{self, Terms};
+
+use crate::chance::Chance;
+use crate::gpu::{Gpu, NEVER};
+use crate::mishaps::{Mishap, Sampler};
+use crate::program::{Kind, Program, Step};
+use crate::shim::{Paid, Readings, Shim, Wait};
+use crate::slice::Slice;
+use crate::watch::Watch;
+
+/// How the machine behaves.
+#[derive(Debug, Clone, Copy)]
+pub struct Machine {
+    /// Length of a time slice between processes, and what a switch costs.
+    pub slice: u64,
+    pub switch: u64,
+    /// Time inside the driver for a launch, and to come back after the GPU is done.
+    pub launch: u64,
+    pub back: u64,
+    /// How late sleepers wake up, at most.
+    pub late: u64,
+    /// Launches a stream takes before the driver waits.
+    pub depth: usize,
+    pub readings: Readings,
+    /// NVML's windows and how much later they can be read; none where it attributes nothing.
+    pub nvml: Option<(u64, u64)>,
+    /// One sample in so many is nonsense; none if 0.
+    pub lies: u64,
+}
+
+impl Default for Machine {
+    fn default() -> Self {
+        Self {
+            slice: 2_000_000,
+            switch: 50_000,
+            launch: 2_500,
+            back: 3_000,
+            late: 60_000,
+            depth: 1024,
+            readings: Readings { drift: 20, resolution: 500, origin: 1 << 40 },
+            nvml: Some((166_666_667, 20_000_000)),
+            lies: 0,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+pub enum Phase {
+    Ready,
+    /// A launch since then, before it is admitted.
+    Asks {
+        launch: Launch,
+        since: u64,
+        wait: Option<Wait>,
+    },
+    /// Inside the driver, whose queue is full.
+    Full {
+        launch: Launch,
+        paid: Option<Paid>,
+    },
+    Inside {
+        launch: Launch,
+        paid: Option<Paid>,
+    },
+    Syncs(usize),
+    Dead,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct Launch {
+    stream: usize,
+    kind: Kind,
+    truth: u64,
+}
+
+pub struct Process {
+    pub slice: usize,
+    pub client: usize,
+    pub program: Program,
+    /// The program's own, so that it does the same with a limit and without.
+    chance: Chance,
+    pub shim: Shim,
+    pub phase: Phase,
+    pub wake: u64,
+    pub tick: u64,
+    pub killed_at: u64,
+    pub reaped: bool,
+}
+
+impl Process {
+    pub fn is_alive(&self) -> bool {
+        !matches!(self.phase, Phase::Dead)
+    }
+
+    /// Since when it waits for the word.
+    pub fn waits_for_word(&self) -> Option<u64> {
+        match self.phase {
+            Phase::Asks { wait: Some(Wait::Word(_)), since, .. } => Some(since),
+            _ => None,
+        }
+    }
+}
+
+pub struct World {
+    pub now: u64,
+    /// The host's clock less the GPU's.
+    pub ahead: u64,
+    pub machine: Machine,
+    pub gpu: Gpu,
+    pub slices: Vec<Slice>,
+    pub processes: Vec<Process>,
+    pub chance: Chance,
+    pub watch: Watch,
+    /// Whether anything is limited at all.
+    pub limited: bool,
+    pub mishaps: Vec<(u64, Mishap)>,
+    pub sampler: Sampler,
+}
+
+impl World {
+    /// One program a process, with the slice it belongs to.
+    pub fn new(machine: Machine, terms: &[Terms], programs: Vec<(usize, Program)>, seed: u64) -> Self {
+        let now = 1 << 44;
+        let mut gpu = Gpu::new(machine.slice, machine.switch);
+        let count = programs.len();
+        let mut chance = Chance::new(seed);
+        let processes: Vec<Process> = programs
+            .into_iter()
+            .enumerate()
+            .map(|(me, (slice, program))| {
+                let client = gpu.client(program.streams);
+                let shim = Shim::new(me, client, program.streams, machine.readings, now);
+                let start = now + chance.between(0, 3_000_000);
+                Process {
+                    slice,
+                    client,
+                    program: program.starting(start),
+                    chance: Chance::new(seed ^ (me as u64 + 1) << 40),
+                    shim,
+                    phase: Phase::Ready,
+                    wake: start,
+                    tick: NEVER,
+                    killed_at: 0,
+                    reaped: false,
+                }
+            })
+            .collect();
+        let slices: Vec<Slice> = terms.iter().map(|terms| Slice::new(*terms, count, true)).collect();
+        let next = machine.nvml.map_or(NEVER, |(window, _)| now + window);
+        Self {
+            now,
+            ahead: now,
+            machine,
+            gpu,
+            watch: Watch::new(&slices, now),
+            slices,
+            processes,
+            chance,
+            limited: true,
+            mishaps: Vec::new(),
+            sampler: Sampler { next, from: now, busy: vec![0; count], due: Vec::new() },
+        }
+    }
+
+    pub fn befall(&mut self, at: u64, mishap: Mishap) {
+        self.mishaps.push((at, mishap));
+        self.mishaps.sort_by_key(|(at, _)| core::cmp::Reverse(*at));
+    }
+
+    pub fn used(&self, slice: usize) -> u64 {
+        let own = self.processes.iter().filter(|process| process.slice == slice);
+        own.map(|process| self.gpu.busy(process.client)).sum()
+    }
+
+    /// Runs until then, or until a claim fails.
+    pub fn run(&mut self, until: u64) -> Result<(), String> {
+        while self.now < until {
+            self.step(until);
+            self.check()?;
+        }
+        Ok(())
+    }
+
+    fn check(&mut self) -> Result<(), String> {
+        let mut watch = core::mem::take(&mut self.watch);
+        let result = watch.look(self);
+        self.watch = watch;
+        result
+    }
+
+    fn step(&mut self, until: u64) {
+        let gpu = self.gpu.next().saturating_add(self.ahead);
+        let own = self.processes.iter().map(|process| process.wake.min(process.tick)).min().unwrap_or(NEVER);
+        let mishap = self.mishaps.last().map_or(NEVER, |(at, _)| *at);
+        let sample = self.sampler.due.first().map_or(NEVER, |(at, _)| *at).min(self.sampler.next);
+        let next = gpu.min(own).min(mishap).min(sample).min(until).max(self.now);
+        self.now = next;
+        self.gpu.advance(next - self.ahead);
+        if gpu <= next {
+            self.gpu_moved();
+        }
+        if mishap <= next
+            && let Some((_, mishap)) = self.mishaps.pop()
+        {
+            self.strike(mishap);
+        }
+        if sample <= self.now {
+            self.sample();
+        }
+        if own <= self.now {
+            for me in 0..self.processes.len() {
+                if self.processes[me].tick <= self.now {
+                    self.tick(me);
+                }
+                if self.processes[me].wake <= self.now {
+                    self.act(me);
+                }
+            }
+        }
+    }
+
+    /// Those that wait inside the driver may go on.
+    fn gpu_moved(&mut self) {
+        for process in &mut self.processes {
+            match process.phase {
+                Phase::Syncs(stream)
+                    if process.wake == NEVER && self.gpu.depth(process.client, stream) == 0 =>
+                {
+                    process.wake = self.now + self.machine.back;
+                }
+                Phase::Full { launch, .. }
+                    if process.wake == NEVER
+                        && self.gpu.depth(process.client, launch.stream) < self.machine.depth =>
+                {
+                    process.wake = self.now;
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn act(&mut self, me: usize) {
+        match self.processes[me].phase {
+            Phase::Ready => self.begin(me),
+            Phase::Asks { launch, since, .. } => self.ask(me, launch, since),
+            Phase::Full { launch, paid } => self.enter(me, launch, paid),
+            Phase::Inside { launch, paid } => self.leave(me, launch, paid),
+            Phase::Syncs(stream) => {
+                self.processes[me].shim.waited(stream, self.now);
+                self.processes[me].phase = Phase::Ready;
+                self.begin(me);
+            }
+            Phase::Dead => self.processes[me].wake = NEVER,
+        }
+    }
+
+    fn begin(&mut self, me: usize) {
+        let process = &mut self.processes[me];
+        match process.program.next(self.now, &mut process.chance) {
+            Step::Until(at) => process.wake = at.max(self.now + 1),
+            Step::Sync(stream) => {
+                process.shim.enters(self.now);
+                process.phase = Phase::Syncs(stream);
+                let done = self.gpu.depth(process.client, stream) == 0;
+                process.wake = if done { self.now + self.machine.back } else { NEVER };
+            }
+            Step::Launch { stream, kind, duration } => {
+                process.shim.enters(self.now);
+                let launch = Launch { stream, kind, truth: duration };
+                self.ask(me, launch, self.now);
+            }
+        }
+    }
+
+    fn ask(&mut self, me: usize, launch: Launch, since: u64) {
+        if !self.limited {
+            return self.enter(me, launch, None);
+        }
+        let process = &mut self.processes[me];
+        let slice = &mut self.slices[process.slice];
+        match process.shim.admit(&launch.kind, since, self.now, slice, &mut self.gpu) {
+            Ok(paid) => self.enter(me, launch, Some(paid)),
+            Err(wait) => {
+                let late = self.chance.between(0, self.machine.late + 1);
+                process.wake = match wait {
+                    Wait::Word(until) | Wait::Unknown(until) => until + late,
+                    Wait::Queue => NEVER,
+                };
+                process.phase = Phase::Asks { launch, since, wait: Some(wait) };
+                self.arm(me);
+            }
+        }
+    }
+
+    fn enter(&mut self, me: usize, launch: Launch, paid: Option<Paid>) {
+        let process = &mut self.processes[me];
+        if self.gpu.depth(process.client, launch.stream) >= self.machine.depth {
+            process.phase = Phase::Full { launch, paid };
+            process.wake = NEVER;
+            return;
+        }
+        if let Some(paid) = &paid {
+            process.shim.enter(&launch.kind, paid, launch.stream, self.now, &mut self.gpu);
+        }
+        process.phase = Phase::Inside { launch, paid };
+        process.wake = self.now + self.machine.launch;
+        self.arm(me);
+    }
+
+    fn leave(&mut self, me: usize, launch: Launch, paid: Option<Paid>) {
+        let process = &mut self.processes[me];
+        match &paid {
+            Some(paid) => {
+                let what = (launch.stream, launch.truth);
+                process.shim.leave(&launch.kind, paid, what, self.now, &mut self.gpu);
+            }
+            None => self.gpu.kernel(process.client, launch.stream, launch.truth),
+        }
+        process.phase = Phase::Ready;
+        // A little of its own, as any program has.
+        process.wake = self.now + 300;
+        self.arm(me);
+    }
+
+    /// The helper thread looks once a millisecond while there is something to look at.
+    fn arm(&mut self, me: usize) {
+        let busy = self.processes[me].shim.is_busy();
+        let process = &mut self.processes[me];
+        if busy && process.tick == NEVER {
+            process.tick = self.now + 1_000_000 + self.chance.between(0, self.machine.late + 1);
+        }
+    }
+
+    fn tick(&mut self, me: usize) {
+        let process = &mut self.processes[me];
+        process.tick = NEVER;
+        let at = process.slice;
+        let ended = process.shim.harvest(self.now, &mut self.slices[at], &self.gpu);
+        if ended && let Phase::Asks { wait: Some(Wait::Queue | Wait::Unknown(_)), .. } = process.phase {
+            process.wake = self.now;
+        }
+        self.arm(me);
+        self.wake_sleepers(at);
+    }
+
+    pub fn wake_sleepers(&mut self, at: usize) {
+        let slice = &mut self.slices[at];
+        if !core::mem::take(&mut slice.refunded) {
+            return;
+        }
+        for process in self.processes.iter_mut().filter(|process| process.slice == at) {
+            if let Phase::Asks { wait: Some(Wait::Word(until)), .. } = process.phase
+                && bucket::wakes(until, slice.paid_until, self.now)
+            {
+                process.wake = process.wake.min(self.now + 10_000);
+            }
+        }
+    }
+}
