@@ -127,6 +127,17 @@ fn free_memory_is_never_more_than_the_device_really_has_left() {
 }
 
 #[test]
+fn limits_that_name_none_of_the_devices_are_said_to_limit_nothing() {
+    for list in ["7=64MiB", "GPU-12345678-1234-1234-1234-123456789abc=64MiB,9=50%"] {
+        let bench = Bench::simulated();
+        let outcome = ask(&bench, "0").limited(list).run();
+        shows(&outcome, GIB, 1 << 20);
+        let said = outcome.err.lines().filter(|line| line.contains("name none of the 1 devices")).count();
+        assert_eq!(said, 1, "{outcome}");
+    }
+}
+
+#[test]
 fn no_byte_more_than_the_quota_is_in_use_while_pools_and_contexts_come_and_go_in_many_threads() {
     const QUOTA: u64 = 150_000_000;
     let bench = Bench::simulated();

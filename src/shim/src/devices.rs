@@ -4,7 +4,7 @@ use crate::driver;
 use core::fmt;
 use gpuslice_driver::types::CUdevice;
 use gpuslice_policy::config::{Config, DeviceIdentity, LogLevel, gpu_uuid_text};
-use gpuslice_policy::units::Bytes;
+use gpuslice_policy::units::{Bytes, Permille};
 use gpuslice_region::{DeviceRequest, Difference, Limits, Uuid};
 
 /// A device as CUDA describes it.
@@ -51,7 +51,7 @@ impl fmt::Display for Unknown {
 
 /// What the settings say about each device.
 pub(crate) fn limits(found: &[Found], config: &Config) -> Vec<DeviceRequest> {
-    found
+    let requests: Vec<DeviceRequest> = found
         .iter()
         .map(|device| {
             let identity = DeviceIdentity {
@@ -70,7 +70,30 @@ pub(crate) fn limits(found: &[Found], config: &Config) -> Vec<DeviceRequest> {
                 },
             }
         })
-        .collect()
+        .collect();
+    // A list may well name devices that others use. One that names none of ours is more likely a slip.
+    if !requests.is_empty() && requests.iter().all(is_free) {
+        crate::notice::say(LogLevel::Warn, &NothingLimited(requests.len()));
+    }
+    requests
+}
+
+fn is_free(request: &DeviceRequest) -> bool {
+    request.limits.memory.is_none() && request.limits.cores_permille == u32::from(Permille::FULL.get())
+}
+
+/// Says that limits were asked for and that they are for other devices than this process has.
+struct NothingLimited(usize);
+
+impl fmt::Display for NothingLimited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "gpuslice: the limits that are set name none of the {} devices that CUDA shows this process, so nothing is \
+             limited; name devices by CUDA's numbers or by the UUIDs that `nvidia-smi -L` prints.",
+            self.0,
+        )
+    }
 }
 
 /// Says that the slice has other limits than this process was started with.
