@@ -4,6 +4,7 @@
 mod support;
 
 use support::bench::Bench;
+use support::compiler;
 use support::living::Living;
 
 const MIB: u64 = 1 << 20;
@@ -396,4 +397,14 @@ fn without_a_limit_none_of_this_is_anybodys_business() {
     let bench = bench();
     let bare = bench.host("modules", &["dlsym", "2097152"]).run().quiet();
     bench.host("modules", &["dlsym", "2097152"]).loaded().run().quiet().same_as(&bare);
+}
+
+#[test]
+fn a_look_up_that_is_repeated_is_measured_once_and_again_after_code_has_ended() {
+    let program =
+        compiler::linked("look_ups.c", "look_ups", &[]).expect("it links with the simulated driver");
+    // 200 look-ups with two questions each: 40 s.
+    let bench = Bench::simulated().with("SIMGPU_FAULTS", "cuMemGetInfo_v2=delay:100ms");
+    let outcome = bench.program(&program, &[]).limited("512MiB").run().quiet();
+    outcome.says(&["looked up 0, asked a few times", "looked up 0, asked a few times"]);
 }

@@ -36,6 +36,7 @@ mod holdings;
 mod hooks;
 mod ledger;
 mod lifecycle;
+mod look_ups;
 mod management;
 mod measure;
 mod notice;

@@ -8,6 +8,7 @@ use crate::graphs::Graphs;
 use crate::holdings::Holdings;
 use crate::ledger::{Addresses, Reservation};
 use crate::lifecycle;
+use crate::look_ups::LookUps;
 use crate::measure::Witness;
 use crate::physical::Tables;
 use crate::pools::Pools;
@@ -37,6 +38,8 @@ pub(crate) struct Slice {
     pub(crate) graphs: Graphs,
     /// What this process was charged for beside allocations.
     pub(crate) holdings: Holdings,
+    /// Look-ups of code that need not be measured again.
+    pub(crate) look_ups: LookUps,
     /// What was measured last.
     pub(crate) witness: Witness,
     /// Calls of this process that take or give back memory right now.
@@ -84,6 +87,7 @@ impl Slice {
             pools: Pools::default(),
             graphs: Graphs::default(),
             holdings: Holdings::default(),
+            look_ups: LookUps::default(),
             witness: Witness::default(),
             flights: Flights::default(),
             primaries: Mutex::default(),

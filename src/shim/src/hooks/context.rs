@@ -263,6 +263,7 @@ pub(super) fn take_primary(slice: &'static Slice, device: CUdevice) -> Taken {
 pub(super) fn end(slice: &'static Slice, taken: Taken, ended: bool) {
     if ended {
         slice.pools.distrust();
+        slice.look_ups.forget();
     }
     taken.pools.iter().for_each(|pool| pool.end_release(slice));
     slice.graphs.context_left(slice, taken.executables, ended);

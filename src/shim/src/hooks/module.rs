@@ -11,6 +11,7 @@ use super::limits::look_again;
 use super::measured::{How, Plan, What, force, measured};
 use crate::driver;
 use crate::holdings::{Holder, Holding};
+use crate::look_ups::Key;
 use crate::measure::{Before, Likely};
 use crate::slice::Slice;
 use core::ffi::{c_char, c_uint, c_void};
@@ -205,6 +206,7 @@ fn unloaded(holder: Holder, call: impl FnOnce() -> Status) -> Status {
         if code != status::SUCCESS {
             return slice.holdings.put_back(held);
         }
+        slice.look_ups.forget();
         let current = before.as_ref().map(|before| before.context);
         let (here, elsewhere): (Vec<_>, Vec<_>) =
             held.into_iter().partition(|holding| Some(holding.context()) == current);
@@ -234,7 +236,9 @@ pub(crate) unsafe fn function(
     name: *const c_char,
 ) -> Status {
     // SAFETY: the caller's own arguments.
-    late(|slice| of_module(slice, module.addr()), || unsafe { real(output, module, name) })
+    let key = || unsafe { Key::new(module.addr(), 0).of_name(name) };
+    // SAFETY: the caller's own arguments.
+    late(key, |slice| of_module(slice, module.addr()), || unsafe { real(output, module, name) })
 }
 
 /// `cuModuleGetGlobal_v2`.
@@ -246,7 +250,9 @@ pub(crate) unsafe fn variable(
     name: *const c_char,
 ) -> Status {
     // SAFETY: the caller's own arguments.
-    late(|slice| of_module(slice, module.addr()), || unsafe { real(address, bytes, module, name) })
+    let key = || unsafe { Key::new(module.addr(), 1).of_name(name) };
+    // SAFETY: the caller's own arguments.
+    late(key, |slice| of_module(slice, module.addr()), || unsafe { real(address, bytes, module, name) })
 }
 
 /// `cuModuleGetGlobal`, with 32 bits of size and address.
@@ -258,7 +264,9 @@ pub(crate) unsafe fn variable_v1(
     name: *const c_char,
 ) -> Status {
     // SAFETY: the caller's own arguments.
-    late(|slice| of_module(slice, module.addr()), || unsafe { real(address, bytes, module, name) })
+    let key = || unsafe { Key::new(module.addr(), 1).of_name(name) };
+    // SAFETY: the caller's own arguments.
+    late(key, |slice| of_module(slice, module.addr()), || unsafe { real(address, bytes, module, name) })
 }
 
 /// `cuLibraryGetGlobal`, `cuLibraryGetManaged`.
@@ -270,7 +278,9 @@ pub(crate) unsafe fn library_variable(
     name: *const c_char,
 ) -> Status {
     // SAFETY: the caller's own arguments.
-    late(|_| Some(Holder::Library(library.addr())), || unsafe { real(address, bytes, library, name) })
+    let key = || unsafe { Key::new(library.addr(), context()).of_name(name) };
+    // SAFETY: the caller's own arguments.
+    late(key, |_| Some(Holder::Library(library.addr())), || unsafe { real(address, bytes, library, name) })
 }
 
 /// `cuLibraryGetModule`.
@@ -279,8 +289,9 @@ pub(crate) unsafe fn library_module(
     output: *mut CUmodule,
     library: CUlibrary,
 ) -> Status {
+    let key = || Key::new(library.addr(), context());
     // SAFETY: the caller's own arguments.
-    let code = late(|_| Some(Holder::Library(library.addr())), || unsafe { real(output, library) });
+    let code = late(key, |_| Some(Holder::Library(library.addr())), || unsafe { real(output, library) });
     // SAFETY: the caller's output, which the driver accepted.
     came_out(code, library, || unsafe { read_in(output) }.map(|module: CUmodule| module.addr()))
 }
@@ -309,7 +320,7 @@ pub(crate) unsafe fn kernel_function(
         library.map(Holder::Library)
     };
     // SAFETY: the caller's own arguments.
-    late(holder, || unsafe { real(output, kernel) })
+    late(|| Key::new(kernel.addr(), context()), holder, || unsafe { real(output, kernel) })
 }
 
 /// `cuFuncLoad`.
@@ -317,7 +328,7 @@ pub(crate) unsafe fn load_function(real: real::cuFuncLoad, function: CUfunction)
     let holder =
         |slice: &Slice| driver::module_of_function(function).and_then(|module| of_module(slice, module));
     // SAFETY: the caller's own argument.
-    late(holder, || unsafe { real(function) })
+    late(|| Key::new(function.addr(), 0), holder, || unsafe { real(function) })
 }
 
 /// Who holds what a module takes: its library, where it came out of one.
@@ -326,10 +337,30 @@ fn of_module(slice: &Slice, module: usize) -> Option<Holder> {
     Some(slice.holdings.library_of(module).map_or(Holder::Module(module), Holder::Library))
 }
 
+/// The context that a library or kernel is loaded into now.
+fn context() -> usize {
+    driver::current_context().unwrap_or(0)
+}
+
 /// A call that may load code which the driver has had for longer. Nothing can be undone, so what it took is charged.
-fn late(holder: impl FnOnce(&Slice) -> Option<Holder>, call: impl FnOnce() -> Status) -> Status {
-    around(Before::begin, call, |slice, before, _| {
-        let Some(before) = before else { return };
+/// The same look-up once more loads nothing more.
+fn late(
+    key: impl FnOnce() -> Key,
+    holder: impl FnOnce(&Slice) -> Option<Holder>,
+    call: impl FnOnce() -> Status,
+) -> Status {
+    let begin = |slice: &'static Slice| {
+        let key = key();
+        if slice.look_ups.contain(key) {
+            return None;
+        }
+        Some((key, Before::begin(slice)?))
+    };
+    around(begin, call, |slice, begun, code| {
+        let Some((key, before)) = begun else { return };
+        if code == status::SUCCESS {
+            slice.look_ups.add(key);
+        }
         let took = before.change(0, Likely { range: (0, LATE_MOST), otherwise: 0, surely: false });
         if took > 0 {
             let holder = holder(slice).unwrap_or(Holder::Rest);

@@ -1,0 +1,73 @@
+//! Which look-ups of code were measured already? A program may ask for the same function before every launch.
+#![allow(
+    clippy::disallowed_types,
+    reason = "words of this process alone: `region::sync` is for words shared between processes"
+)]
+
+use core::ffi::{CStr, c_char};
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// How many are remembered. Of two that want one place the later has it, and the earlier is measured again.
+const PLACES: usize = 1024;
+
+/// Look-ups that loaded all that they can load.
+#[derive(Debug)]
+pub(crate) struct LookUps(Box<[AtomicU64]>);
+
+impl Default for LookUps {
+    fn default() -> Self {
+        Self(core::iter::repeat_with(AtomicU64::default).take(PLACES).collect())
+    }
+}
+
+/// One look-up, as a number: 0 is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Key(u64);
+
+impl Key {
+    /// A look-up in a module, library or kernel, for a context.
+    pub(crate) fn new(handle: usize, context: usize) -> Self {
+        Self(0xcbf2_9ce4_8422_2325).with(handle as u64).with(context as u64)
+    }
+
+    /// Of this name.
+    ///
+    /// # Safety
+    /// `name` is null or a string that ends in zero.
+    pub(crate) unsafe fn of_name(self, name: *const c_char) -> Self {
+        if name.is_null() {
+            return self;
+        }
+        // SAFETY: by the contract above.
+        let name = unsafe { CStr::from_ptr(name) };
+        name.to_bytes().iter().fold(self, |key, byte| key.with(u64::from(*byte)))
+    }
+
+    /// FNV-1a, a word at a time.
+    fn with(self, word: u64) -> Self {
+        Self((self.0 ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23))
+    }
+}
+
+impl LookUps {
+    /// Whether this one was measured.
+    pub(crate) fn contain(&self, key: Key) -> bool {
+        self.place(key).is_some_and(|place| place.load(Ordering::Relaxed) == key.0)
+    }
+
+    /// It was.
+    pub(crate) fn add(&self, key: Key) {
+        if let Some(place) = self.place(key) {
+            place.store(key.0, Ordering::Relaxed);
+        }
+    }
+
+    /// Code or a context ended: a handle may be used again.
+    pub(crate) fn forget(&self) {
+        self.0.iter().for_each(|place| place.store(0, Ordering::Relaxed));
+    }
+
+    fn place(&self, key: Key) -> Option<&AtomicU64> {
+        usize::try_from(key.0 >> 40).ok().and_then(|number| self.0.get(number % PLACES))
+    }
+}
