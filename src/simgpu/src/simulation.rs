@@ -20,6 +20,7 @@ use crate::state::file::{Locked, Shared, default_path};
 use crate::state::roster::Newcomer;
 use crate::state::settings::Settings;
 use crate::state::{Kind, life};
+use crate::thread::Life;
 
 /// This process's part in the simulation.
 #[derive(Debug)]
@@ -96,6 +97,7 @@ impl Simulation {
         // The file was not at hand when the call began.
         let verdict = Verdict::default().after(Symbol::cuInit, shared.faults());
         verdict.status.map_or(Ok(()), Err)?;
+        let life = Life::start().ok_or(status::OUT_OF_MEMORY)?;
         let mut state = shared.lock();
         state.purge(None);
         if !state.inhabited() && state.settings != wanted {
@@ -114,7 +116,7 @@ impl Simulation {
             return Err(status::NO_DEVICE);
         }
         let arena = Arena::new().ok_or(status::OUT_OF_MEMORY)?;
-        let slot = enroll(&mut state, &shared, &config)?;
+        let slot = enroll(&mut state, &shared, &config, life)?;
         let serial = state.processes.get(slot).map_or(0, |process| process.serial);
         drop(state);
         let local = Mutex::new(Local::new(visible.len()));
@@ -215,8 +217,8 @@ impl Simulation {
     }
 }
 
-/// Takes a slot, and starts the thread whose life is the process's.
-fn enroll(state: &mut Locked<'_>, shared: &Shared, config: &Config) -> Result<usize, Status> {
+/// Takes a slot, and gives it the thread whose life is the process's.
+fn enroll(state: &mut Locked<'_>, shared: &Shared, config: &Config, life: Life) -> Result<usize, Status> {
     let newcomer = Newcomer { pid: std::process::id(), name: &config.program, group: &config.group };
     let slot = state.claim(&newcomer).map_err(|none| {
         crate::notice::say(&format!("no room in the state file: {none:?}"));
@@ -224,7 +226,7 @@ fn enroll(state: &mut Locked<'_>, shared: &Shared, config: &Config) -> Result<us
     })?;
     let process = state.processes.get_mut(slot).ok_or(statuses::UNKNOWN)?;
     let alive = shared.alive(slot).ok_or(statuses::UNKNOWN)?;
-    crate::thread::start_life(alive).ok_or(status::OUT_OF_MEMORY)?;
+    life.hold(alive).ok_or(status::OUT_OF_MEMORY)?;
     process.life = life::LIVE;
     Ok(slot)
 }

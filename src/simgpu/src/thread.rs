@@ -20,18 +20,34 @@ pub(crate) fn start(name: &str, body: impl FnOnce() + Send + 'static) -> Option<
     started.ok().map(drop)
 }
 
-/// Starts the thread that holds `alive` until the process ends.
-pub(crate) fn start_life(alive: &'static RobustMutex) -> Option<()> {
-    let (tell, told) = mpsc::channel();
-    start("simgpu-life", move || {
-        let taken = alive.try_lock();
-        let _ = tell.send(taken != Taken::Busy);
-        loop {
-            // SAFETY: waits for a signal; all are blocked, so for the end of the process.
-            unsafe { libc::pause() };
-        }
-    })?;
-    told.recv().ok().filter(|ours| *ours).map(|_| ())
+/// A thread whose life will be the process's.
+pub(crate) struct Life {
+    give: mpsc::Sender<&'static RobustMutex>,
+    told: mpsc::Receiver<bool>,
+}
+
+impl Life {
+    /// Starts it. Not under a lock of the shared file: starting a thread goes through the loader, where a preloaded
+    /// library may stand still.
+    pub(crate) fn start() -> Option<Self> {
+        let (give, given) = mpsc::channel::<&'static RobustMutex>();
+        let (tell, told) = mpsc::channel();
+        start("simgpu-life", move || {
+            let Ok(alive) = given.recv() else { return };
+            let _ = tell.send(alive.try_lock() != Taken::Busy);
+            loop {
+                // SAFETY: waits for a signal; all are blocked, so for the end of the process.
+                unsafe { libc::pause() };
+            }
+        })?;
+        Some(Self { give, told })
+    }
+
+    /// Makes it hold `alive` until the process ends.
+    pub(crate) fn hold(self, alive: &'static RobustMutex) -> Option<()> {
+        self.give.send(alive).ok()?;
+        self.told.recv().ok().filter(|ours| *ours).map(|_| ())
+    }
 }
 
 /// Contexts that one thread can stack.
