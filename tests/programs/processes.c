@@ -6,7 +6,7 @@
 //
 // BLIND: the management library names nobody to those who only look. QUOTA: what the slices are limited to. THIRD_FORM:
 // bytes of an entry of the third form.
-#include "host.h"
+#include "process_lists.h"
 #include "../../include/gpuslice.h"
 #include <fcntl.h>
 #include <signal.h>
@@ -15,25 +15,6 @@
 
 enum { PARTS = 4, ROOM = 16, UTILIZATION_VERSION = 0x01000018, DETAIL_VERSION = 0x01000018 };
 
-struct info_v1 {
-    unsigned pid;
-    u64 used;
-};
-struct info_v2 {
-    unsigned pid;
-    u64 used;
-    unsigned gpu, compute;
-};
-struct detail {
-    unsigned pid;
-    u64 used;
-    unsigned gpu, compute;
-    u64 secret;
-};
-struct details {
-    unsigned version, mode, count;
-    struct detail *entries;
-};
 struct sample {
     unsigned pid;
     u64 time;

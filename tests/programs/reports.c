@@ -8,7 +8,7 @@
 //   figures: prints total, free, used, the number of processes and the sum of what they hold.
 //   short: prints size and free memory in the forms of 32 bits, then in those of 64.
 //   has PID: prints whether a list names this process.
-#include "host.h"
+#include "process_lists.h"
 
 enum { ROOM = 64 };
 struct memory {
@@ -17,25 +17,6 @@ struct memory {
 struct memory_v2 {
     unsigned version;
     u64 total, reserved, free, used;
-};
-struct info_v1 {
-    unsigned pid;
-    u64 used;
-};
-struct info_v2 {
-    unsigned pid;
-    u64 used;
-    unsigned gpu, compute;
-};
-struct detail {
-    unsigned pid;
-    u64 used;
-    unsigned gpu, compute;
-    u64 secret;
-};
-struct details {
-    unsigned version, mode, count;
-    struct detail *entries;
 };
 
 static void *device;

@@ -25,9 +25,10 @@ impl Default for LookUps {
 pub(crate) struct Key(u64);
 
 impl Key {
-    /// A look-up in a module, library or kernel, for a context.
-    pub(crate) fn new(handle: usize, context: usize) -> Self {
-        Self(0xcbf2_9ce4_8422_2325).with(handle as u64).with(context as u64)
+    /// A look-up in a module, library or kernel. `scope` tells apart what one handle stands for: the context that it is
+    /// loaded into, or the kind of thing that is asked for.
+    pub(crate) fn new(handle: usize, scope: usize) -> Self {
+        Self(0xcbf2_9ce4_8422_2325).with(handle as u64).with(scope as u64)
     }
 
     /// Of this name.

@@ -218,20 +218,27 @@ impl Pool {
         pool::reconcile(&self.paid(slice));
     }
 
-    /// Before a call in which the driver may take memory out of the pool.
-    pub(crate) fn begin_release(&self, slice: &'static Slice) {
-        pool::begin_release(&self.paid(slice));
-    }
-
-    /// After it.
-    pub(crate) fn end_release(&self, slice: &'static Slice) {
-        pool::end_release(&self.paid(slice));
-    }
-
     /// Lowers the charge of a pool whose counter cannot be read any more.
     fn shrink(&self, slice: &Slice, bytes: u64) {
         let mut books = self.books.lock();
         slice.refund(self.device, books.shrink(bytes));
+    }
+}
+
+/// Pools out of which the driver may take memory in a call that is on its way. Must [`end`](Self::end).
+#[derive(Debug, Default)]
+pub(crate) struct Releasing(Vec<Arc<Pool>>);
+
+impl Releasing {
+    /// Before the call.
+    pub(crate) fn begin(slice: &'static Slice, pools: Vec<Arc<Pool>>) -> Self {
+        pools.iter().for_each(|pool| pool::begin_release(&pool.paid(slice)));
+        Self(pools)
+    }
+
+    /// After it.
+    pub(crate) fn end(self, slice: &'static Slice) {
+        self.0.iter().for_each(|pool| pool::end_release(&pool.paid(slice)));
     }
 }
 

@@ -3,8 +3,8 @@
 //! Several threads use a pool at once, and the driver's counters are read outside of any lock. Each method is one
 //! step under the lock that guards the books; between two steps anything can have happened.
 
+use super::GROWTH;
 use super::holes::{FreeFor, Holes};
-use super::{ALIGNMENT, GROWTH};
 
 /// The books of one pool.
 #[derive(Debug, Default)]
@@ -231,11 +231,6 @@ impl Books {
 }
 
 impl Entry {
-    /// What an allocation of `bytes` takes of a pool, in the pool's units; none for one that no device could have.
-    pub(super) fn bytes_of(bytes: u64) -> Option<u64> {
-        bytes.checked_next_multiple_of(ALIGNMENT)
-    }
-
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }

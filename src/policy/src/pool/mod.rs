@@ -71,7 +71,7 @@ impl Flight {
 /// device is full. None: it does not fit.
 pub fn begin(outside: &impl Outside, bytes: u64, stream: usize) -> Option<Flight> {
     let most = bytes.checked_next_multiple_of(GROWTH)?;
-    let bytes = Entry::bytes_of(bytes)?;
+    let bytes = bytes.checked_next_multiple_of(ALIGNMENT)?;
     let entry = outside.step(|books| books.begin(bytes));
     let reserve = || outside.reserve(most);
     if reserve() {

@@ -8,7 +8,7 @@ use crate::graphs::Executable;
 use crate::holdings::{Holder, Holding};
 use crate::ledger::{Charge, Owner};
 use crate::measure::Making;
-use crate::pools::Pool;
+use crate::pools::Releasing;
 use crate::shared::Ending;
 use crate::slice::Slice;
 use core::ffi::{c_int, c_uint};
@@ -19,7 +19,6 @@ use gpuslice_driver::slot;
 use gpuslice_driver::types::{
     CUcontext, CUctxCreateParams, CUdevice, CUexecAffinityParam, Status, VdpDevice, VdpGetProcAddress, status,
 };
-use std::sync::Arc;
 
 /// Charges that were taken out of the maps while the driver ends their context.
 #[derive(Default)]
@@ -33,7 +32,7 @@ pub(super) struct Taken {
     /// The device whose primary context it is.
     primary_of: Option<CUdevice>,
     /// Pools, out of which the driver may take memory as it ends a context.
-    pools: Vec<Arc<Pool>>,
+    pools: Releasing,
 }
 
 /// `cuCtxDestroy` in both forms.
@@ -244,10 +243,8 @@ fn take_nothing(slice: &'static Slice) -> Taken {
     Taken { pools: releasing(slice), ..Taken::default() }
 }
 
-fn releasing(slice: &'static Slice) -> Vec<Arc<Pool>> {
-    let pools = slice.pools.all();
-    pools.iter().for_each(|pool| pool.begin_release(slice));
-    pools
+fn releasing(slice: &'static Slice) -> Releasing {
+    Releasing::begin(slice, slice.pools.all())
 }
 
 /// What lives in a device's primary context. The handle is not known before the program has it.
@@ -265,7 +262,7 @@ pub(super) fn end(slice: &'static Slice, taken: Taken, ended: bool) {
         slice.pools.distrust();
         slice.look_ups.forget();
     }
-    taken.pools.iter().for_each(|pool| pool.end_release(slice));
+    taken.pools.end(slice);
     slice.graphs.context_left(slice, taken.executables, ended);
     if !ended {
         for (handle, array) in taken.arrays {

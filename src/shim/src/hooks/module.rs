@@ -228,6 +228,26 @@ fn give_back(slice: &'static Slice, before: &Before, bytes: u64) {
     slice.holdings.shrink(slice, Holder::Rest, context, gave.min(0).unsigned_abs());
 }
 
+/// What a module is asked for by name: a function and a variable may have the same one.
+#[derive(Clone, Copy)]
+enum Named {
+    Function,
+    Variable,
+}
+
+/// # Safety
+/// `name` is null or a string that ends in zero.
+unsafe fn found_in(
+    module: CUmodule,
+    what: Named,
+    name: *const c_char,
+    call: impl FnOnce() -> Status,
+) -> Status {
+    // SAFETY: by the contract above.
+    let key = || unsafe { Key::new(module.addr(), what as usize).of_name(name) };
+    late(key, |slice| of_module(slice, module.addr()), call)
+}
+
 /// `cuModuleGetFunction`.
 pub(crate) unsafe fn function(
     real: real::cuModuleGetFunction,
@@ -236,9 +256,9 @@ pub(crate) unsafe fn function(
     name: *const c_char,
 ) -> Status {
     // SAFETY: the caller's own arguments.
-    let key = || unsafe { Key::new(module.addr(), 0).of_name(name) };
+    let call = || unsafe { real(output, module, name) };
     // SAFETY: the caller's own arguments.
-    late(key, |slice| of_module(slice, module.addr()), || unsafe { real(output, module, name) })
+    unsafe { found_in(module, Named::Function, name, call) }
 }
 
 /// `cuModuleGetGlobal_v2`.
@@ -250,9 +270,9 @@ pub(crate) unsafe fn variable(
     name: *const c_char,
 ) -> Status {
     // SAFETY: the caller's own arguments.
-    let key = || unsafe { Key::new(module.addr(), 1).of_name(name) };
+    let call = || unsafe { real(address, bytes, module, name) };
     // SAFETY: the caller's own arguments.
-    late(key, |slice| of_module(slice, module.addr()), || unsafe { real(address, bytes, module, name) })
+    unsafe { found_in(module, Named::Variable, name, call) }
 }
 
 /// `cuModuleGetGlobal`, with 32 bits of size and address.
@@ -264,9 +284,9 @@ pub(crate) unsafe fn variable_v1(
     name: *const c_char,
 ) -> Status {
     // SAFETY: the caller's own arguments.
-    let key = || unsafe { Key::new(module.addr(), 1).of_name(name) };
+    let call = || unsafe { real(address, bytes, module, name) };
     // SAFETY: the caller's own arguments.
-    late(key, |slice| of_module(slice, module.addr()), || unsafe { real(address, bytes, module, name) })
+    unsafe { found_in(module, Named::Variable, name, call) }
 }
 
 /// `cuLibraryGetGlobal`, `cuLibraryGetManaged`.

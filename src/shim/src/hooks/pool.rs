@@ -4,7 +4,7 @@ use super::memory::{freed, reserve_here};
 use super::{Decision, around, charge, refuse, vmm};
 use crate::driver;
 use crate::ledger::Reservation;
-use crate::pools::{Flight, Pool};
+use crate::pools::{Flight, Pool, Releasing};
 use crate::slice::{Place, Slice};
 use gpuslice_driver::arguments::read_in;
 use gpuslice_driver::functions as real;
@@ -274,10 +274,5 @@ pub(super) fn releasing(
     pools: impl FnOnce(&'static Slice) -> Vec<Arc<Pool>>,
     call: impl FnOnce() -> Status,
 ) -> Status {
-    let begin = |slice: &'static Slice| {
-        let pools = pools(slice);
-        pools.iter().for_each(|pool| pool.begin_release(slice));
-        pools
-    };
-    around(begin, call, |slice, pools, _| pools.iter().for_each(|pool| pool.end_release(slice)))
+    around(|slice| Releasing::begin(slice, pools(slice)), call, |slice, releasing, _| releasing.end(slice))
 }

@@ -8,7 +8,6 @@ use core::ffi::{c_int, c_uint};
 use gpuslice_driver::arguments::{read_in, write_out};
 use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{CUdevice, Status, status};
-use gpuslice_driver::{Symbol, slot};
 
 /// `cuMemGetInfo_v2`.
 pub(crate) unsafe fn mem_info(real: real::cuMemGetInfo_v2, free: *mut usize, total: *mut usize) -> Status {
@@ -28,7 +27,7 @@ pub(crate) unsafe fn mem_info_v1(real: real::cuMemGetInfo, free: *mut c_uint, to
     // SAFETY: the caller's own arguments.
     let code = unsafe { real(free, total) };
     if let Some(quota) = quietly(|| current(code), None) {
-        let really_free = quietly(really_free, None).unwrap_or(quota.left);
+        let really_free = quietly(driver::device_free, None).unwrap_or(quota.left);
         // SAFETY: the caller's outputs, which the driver accepted.
         unsafe { put_short(free, quota.left.min(really_free)) };
         // SAFETY: as above.
@@ -57,15 +56,6 @@ pub(crate) unsafe fn total_v1(real: real::cuDeviceTotalMem, bytes: *mut c_uint, 
         unsafe { put_short(bytes, quota.total) };
     }
     code
-}
-
-/// Bytes that the current context's device has left, whoever holds the others.
-fn really_free() -> Option<u64> {
-    let function = slot::real::<real::cuMemGetInfo_v2>(Symbol::cuMemGetInfo_v2)?;
-    let (mut free, mut total) = (0, 0);
-    // SAFETY: both outputs are valid for writes.
-    let code = unsafe { function(&raw mut free, &raw mut total) };
-    (code == status::SUCCESS).then(|| u64::try_from(free).ok()).flatten()
 }
 
 /// The quota of the current context's device.
