@@ -1,8 +1,41 @@
 #!/usr/bin/env bash
-# How exactly does a share of GPU time hold? Prints workloads by limits beside the targets: the control loop in virtual
-# time, on a simulated GPU. GPUSLICE_WORKLOAD=part prints the workloads with that in their names. Fails where a target is
-# missed and no reason is known.
+# How exactly does a share of GPU time hold? Prints workloads by limits beside the targets; fails where a target is missed
+# and no reason is known.
+#   ci/accuracy.sh virtual    the control loop in virtual time, on a simulated GPU (also without an argument)
+#   ci/accuracy.sh real       the library under real programs on the simulated GPU; half an hour
+#   ci/accuracy.sh changes    new limits and deaths while they run
+#   ci/accuracy.sh variants   a part of the table where events fail, NVML is missing, or knows less
+#   ci/accuracy.sh picture    draws docs/share.svg
+# GPUSLICE_WORKLOAD='part|part' and GPUSLICE_LIMITS=5,30 choose rows, GPUSLICE_SECONDS=n how long a cell of `real` takes,
+# GPUSLICE_VARIANT=part what is wrong around it; GPUSLICE_JSON=file collects the figures for programs.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
-cargo test --release --quiet --package gpuslice-policy --test compute table -- --show-output
+if [ "${1:-virtual}" = virtual ]; then
+    exec cargo test --release --quiet --package gpuslice-policy --test compute table -- --show-output
+fi
+ci/stage.sh >/dev/null
+cargo test --quiet --package gpuslice-cli --test accuracy --no-run
+# At real-time priority, which not everybody may have, other programs of the machine do not count.
+first=()
+if have chrt && chrt -r 1 true 2>/dev/null; then first=(chrt -r 1); fi
+missed=0
+
+measure() { # the test; variables
+    env GPUSLICE_SECONDS="${GPUSLICE_SECONDS:-11}" "${@:2}" ${first[@]+"${first[@]}"} \
+        cargo test --quiet --package gpuslice-cli --test accuracy -- "$1" --nocapture --test-threads=1 || missed=1
+}
+
+case $1 in
+    real) measure a_share_holds ;;
+    changes) measure a_new_limit && measure a_killed_process ;;
+    variants)
+        for variant in "no event" "no libnvidia-ml" "knows no process" instance "take a second"; do
+            measure a_share_holds GPUSLICE_LIMITS="${GPUSLICE_LIMITS:-10,30,80}" GPUSLICE_VARIANT="$variant" \
+                GPUSLICE_WORKLOAD="${GPUSLICE_WORKLOAD:-20 us, async|mixed|graph|2 processes|2 slices}"
+        done
+        ;;
+    picture) measure a_share_over_time GPUSLICE_PICTURE="$ROOT/docs/share.svg" ;;
+    *) echo "ci/accuracy.sh virtual, real, changes, variants or picture" >&2 && exit 2 ;;
+esac
+exit "$missed"

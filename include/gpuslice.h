@@ -16,13 +16,15 @@
 /* "gpuslice", as the first eight bytes of the file. */
 #define GPUSLICE_MAGIC "gpuslice"
 /* The version of this layout. Every change of it has another number. */
-#define GPUSLICE_VERSION 2u
+#define GPUSLICE_VERSION 3u
 /* Size of the file in bytes. */
-#define GPUSLICE_SIZE 1060864u
+#define GPUSLICE_SIZE 11808768u
 /* Processes, devices and uses of shared memory that a slice has room for. */
 #define GPUSLICE_SLOTS 1024
 #define GPUSLICE_DEVICES 64
 #define GPUSLICE_SHARES 4096
+/* Busy intervals that are remembered of a device. */
+#define GPUSLICE_PLACES 1024
 /* `ready` of a region that may be used. */
 #define GPUSLICE_READY 1u
 /* `memory_limit` of a device without a quota. */
@@ -68,7 +70,8 @@ struct gpuslice_device {
     uint32_t cores_permille; /* the slice's share of its time */
     uint32_t unused;
     uint64_t context_bytes;  /* one more than the most a context was seen to take; 0: none was */
-    uint8_t reserved[80];
+    uint64_t burst;          /* GPU time that may be saved up, in nanoseconds */
+    uint8_t reserved[72];
 };
 
 /* A process. */
@@ -93,7 +96,57 @@ struct gpuslice_share {
 #define GPUSLICE_SHARE_DEVICE(state) ((state) >> 8 & 0xff)
 #define GPUSLICE_SHARE_SLOT(state) ((state) >> 16)
 
-/* The whole file. */
+/* An interval in which the GPU was busy for the slice. */
+struct gpuslice_place {
+    uint64_t ticket; /* number of the place plus 1 */
+    uint64_t start;
+    uint64_t end;
+    uint64_t check;  /* made of the other three: docs/region.md says how */
+};
+
+/* A process's time on a device: instants of CLOCK_MONOTONIC, spans of GPU time, all in nanoseconds. */
+struct gpuslice_process_time {
+    uint64_t served;
+    uint64_t wants;        /* 0: it does not wait */
+    uint64_t sleeps_until; /* 0: it does not sleep */
+    uint64_t outstanding;  /* prepaid, and not settled */
+    uint64_t settled_at;
+    uint64_t queued;       /* predicted, under way */
+    uint64_t used;         /* charged, by the slot's earlier processes too: as the other counts, never falls */
+    uint64_t throttled;    /* on the clock, that launches waited for the share */
+    uint64_t copied;
+    uint64_t launches;
+    uint64_t used_before;  /* what the counts were when the process came */
+    uint64_t throttled_before;
+    uint64_t copied_before;
+    uint64_t launches_before;
+    uint8_t reserved[16];
+};
+
+/* A device's time. Each of its first parts has a line of 128 bytes. */
+struct gpuslice_device_time {
+    uint64_t paid_until;   /* until when the slice's GPU time is paid */
+    uint8_t reserved0[120];
+    uint64_t virtual_time;
+    uint8_t reserved1[120];
+    uint32_t bell;         /* a futex */
+    uint8_t reserved2[124];
+    uint64_t places;       /* of the ring, that were taken */
+    uint8_t reserved3[120];
+    uint64_t overlap;
+    uint8_t reserved4[120];
+    uint32_t factor;       /* the slice's part of busy time, in millionths; 0: not known, all of it */
+    uint32_t meter;        /* how time is measured: docs/region.md */
+    uint8_t reserved5[120];
+    uint64_t elected;      /* who samples NVML */
+    uint64_t trim[4];
+    uint8_t reserved6[88];
+    struct gpuslice_place ring[GPUSLICE_PLACES];
+    struct gpuslice_process_time processes[GPUSLICE_SLOTS];
+    uint8_t reserved[3200];
+};
+
+/* The whole file. Of `time`, only as many as `device_count` have space: others must not be touched. */
 struct gpuslice_region {
     struct gpuslice_header header;
     struct gpuslice_device devices[GPUSLICE_DEVICES];
@@ -101,6 +154,7 @@ struct gpuslice_region {
     uint64_t held[GPUSLICE_DEVICES][GPUSLICE_SLOTS];
     uint32_t refused[GPUSLICE_SLOTS][GPUSLICE_DEVICES];
     struct gpuslice_share shares[GPUSLICE_SHARES];
+    struct gpuslice_device_time time[GPUSLICE_DEVICES];
 };
 
 #if defined(__cplusplus)
@@ -121,6 +175,11 @@ GPUSLICE_ASSERT(offsetof(struct gpuslice_region, slots) == 12288);
 GPUSLICE_ASSERT(offsetof(struct gpuslice_region, held) == 143360);
 GPUSLICE_ASSERT(offsetof(struct gpuslice_region, refused) == 667648);
 GPUSLICE_ASSERT(offsetof(struct gpuslice_region, shares) == 929792);
+GPUSLICE_ASSERT(offsetof(struct gpuslice_device, burst) == 48);
+GPUSLICE_ASSERT(sizeof(struct gpuslice_process_time) == 128);
+GPUSLICE_ASSERT(offsetof(struct gpuslice_device_time, ring) == 896);
+GPUSLICE_ASSERT(sizeof(struct gpuslice_device_time) == 167936);
+GPUSLICE_ASSERT(offsetof(struct gpuslice_region, time) == 1060864);
 GPUSLICE_ASSERT(sizeof(struct gpuslice_region) == GPUSLICE_SIZE);
 
 #undef GPUSLICE_ASSERT

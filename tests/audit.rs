@@ -169,18 +169,50 @@ fn both_libraries_of_the_simulated_driver_offer_the_table_and_nothing_else() {
     }
 }
 
-#[test]
-fn every_call_that_takes_or_gives_memory_is_hooked_and_made_by_a_test_program() {
+/// Every word of the test programs.
+fn words_of_programs() -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/programs");
     let sources =
         std::fs::read_dir(&folder).expect("the test programs").map(|entry| read(&entry.unwrap().path()));
-    let text = sources.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).collect::<String>();
+    sources.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).collect()
+}
+
+#[test]
+fn every_call_that_takes_or_gives_memory_or_submits_work_is_hooked_and_made_by_a_test_program() {
+    let text = words_of_programs();
     let words: BTreeSet<&str> = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').collect();
-    let pays = |symbol: &&Symbol| matches!(symbol.treatment(), Treatment::Charge | Treatment::Release);
-    let rows: Vec<&Symbol> = ALL.iter().filter(pays).collect();
-    assert!(rows.len() > 50, "{rows:?}");
+    let counts = |symbol: &&Symbol| {
+        matches!(symbol.treatment(), Treatment::Charge | Treatment::Release | Treatment::Gate)
+    };
+    let rows: Vec<&Symbol> = ALL.iter().filter(counts).collect();
+    assert!(rows.len() > 120, "{rows:?}");
     let unhooked: Vec<_> = rows.iter().filter(|symbol| !symbol.is_hooked()).collect();
     assert!(unhooked.is_empty(), "nothing is done around {unhooked:?}");
     let untried: Vec<_> = rows.iter().filter(|symbol| !words.contains(symbol.name())).collect();
     assert!(untried.is_empty(), "no test program calls {untried:?}");
+}
+
+/// Forms with one signature and two meanings of a null stream could share a hook by mistake.
+#[test]
+fn work_for_a_threads_own_stream_has_hooks_of_its_own() {
+    for symbol in ALL.iter().filter(|symbol| symbol.treatment() == Treatment::Gate) {
+        let per_thread = symbol.name().ends_with("_ptsz") || symbol.name().ends_with("_ptds");
+        let hook = symbol.row().hook.expect("every gate row has a hook");
+        assert_eq!(hook.ends_with("_per_thread"), per_thread, "{symbol:?}: {hook}");
+    }
+}
+
+#[test]
+fn every_call_that_begins_or_ends_a_capture_or_changes_an_executable_is_hooked() {
+    let matters = |symbol: &&Symbol| {
+        let row = symbol.row();
+        row.family == "graph_update" && row.treatment != Treatment::Pass
+            || ["cuStreamBegin", "cuStreamEnd", "cuStreamDestroy"]
+                .iter()
+                .any(|start| row.name.starts_with(start))
+    };
+    let rows: Vec<_> = ALL.iter().filter(matters).collect();
+    assert!(rows.len() > 24, "{rows:?}");
+    let unhooked: Vec<_> = rows.iter().filter(|symbol| !symbol.is_hooked()).collect();
+    assert!(unhooked.is_empty(), "nothing is done around {unhooked:?}");
 }

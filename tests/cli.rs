@@ -3,124 +3,13 @@
 
 mod support;
 
-use gpuslice_region::{Device, DeviceRequest, Limits, Member, Trust, Uuid};
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _};
-use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use support::artefacts;
-
-const PROGRAM: &str = env!("CARGO_BIN_EXE_gpuslice");
-const GIB: u64 = 1 << 30;
-
-/// How a command ended, and what it said.
-#[derive(Debug)]
-struct Ended {
-    status: ExitStatus,
-    out: String,
-    err: String,
-}
-
-impl Ended {
-    #[track_caller]
-    fn code(self, code: i32) -> Self {
-        assert_eq!(self.status.code(), Some(code), "{self:?}");
-        self
-    }
-
-    #[track_caller]
-    fn says(self, words: &str) -> Self {
-        assert!(self.out.contains(words), "{words} is missing in {self:?}");
-        self
-    }
-
-    /// A failure that is told as all of them are.
-    #[track_caller]
-    fn complains(self, words: &str) -> Self {
-        assert!(
-            self.err.starts_with("gpuslice: ") && self.err.contains(words),
-            "{words} is missing in {self:?}"
-        );
-        self
-    }
-}
-
-/// `gpuslice`, with nothing around it but what belongs to it.
-fn gpuslice(arguments: &[&str]) -> Command {
-    let mut command = Command::new(PROGRAM);
-    command.args(arguments).env_clear().env("PATH", "/usr/bin:/bin").stdin(Stdio::null());
-    command.env("GPUSLICE_LIB", artefacts::library());
-    command.env("GPUSLICE_SIMGPU", artefacts::simulated_driver());
-    command.env("GPUSLICE_TRUTH", artefacts::truth_reader());
-    command
-}
-
-fn end(command: &mut Command) -> Ended {
-    let output = command.output().expect("gpuslice can be started");
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    Ended { status: output.status, out: text(&output.stdout), err: text(&output.stderr) }
-}
-
-fn ask(arguments: &[&str]) -> Ended {
-    end(&mut gpuslice(arguments))
-}
-
-fn json(arguments: &[&str]) -> Value {
-    serde_json::from_str(&ask(arguments).code(0).out).expect("this is JSON")
-}
-
-/// Like no other test's and no other run's.
-fn name(of: &str) -> String {
-    format!("test-{}-{of}", std::process::id())
-}
-
-/// The region of a slice of that name. Removed when dropped, if it is still there.
-struct RegionFile(PathBuf);
-
-impl RegionFile {
-    fn of(name: &str) -> Self {
-        let user = std::fs::metadata("/proc/self").expect("there is /proc").uid();
-        Self(format!("/dev/shm/gpuslice-{user}-run-{name}").into())
-    }
-}
-
-impl Drop for RegionFile {
-    fn drop(&mut self) {
-        let _gone = std::fs::remove_file(&self.0);
-    }
-}
-
-/// A slice of which this process is a member: 8 GiB of 16 on one device, no limit on another.
-struct OwnSlice {
-    member: Member,
-    name: String,
-    _region: RegionFile,
-}
-
-impl OwnSlice {
-    fn join(of: &str) -> Self {
-        let name = name(of);
-        let region = RegionFile::of(&name);
-        let limits = Limits { memory: Some(8 * GIB), cores_permille: 1000 };
-        let wanted = [
-            DeviceRequest { uuid: Uuid([0x11; 16]), total: 16 * GIB, limits },
-            DeviceRequest { uuid: Uuid([0x22; 16]), total: 16 * GIB, limits: Limits::NONE },
-        ];
-        let (member, _) =
-            Member::join(&region.0, Trust::OwnerOnly, &wanted).expect("the slice can be joined");
-        Self { member, name, _region: region }
-    }
-
-    fn device(&self, number: u8) -> Device {
-        self.member.device(&Uuid([number; 16])).expect("the slice has the device")
-    }
-
-    fn limit(&self, number: u8) -> Option<u64> {
-        self.member.limits(self.device(number)).memory
-    }
-}
+use support::command::{Ended, GIB, OwnSlice, PROGRAM, RegionFile, ask, end, gpuslice, json, name};
 
 /// A program that allocates in a slice on the simulated GPU until its standard input ends.
 struct Running {
@@ -185,7 +74,13 @@ fn wrong_arguments_end_with_2_and_say_what_would_be_right() {
     for (arguments, words) in [
         (&["run", "--mem", "4 apples", "true"][..], "write it like 4GiB"),
         (&["run", "--mem", "0", "true"], "a quota of nothing"),
-        (&["run", "--mem", "1g", "--cores", "30", "true"], "leave it out or write 100"),
+        (&["run", "--cores", "101", "true"], "a number from 1 to 100 like 30 or 12.5"),
+        (&["run", "--cores", "0", "true"], "a number from 1 to 100"),
+        (&["run", "--cores", "30%", "true"], "without a % sign"),
+        (&["run", "--cores", "0=30,0=40", "true"], "name each device once"),
+        (&["run", "--cores", "30", "--burst", "20", "true"], "write strict, latency or a duration like 20ms"),
+        (&["run", "--mem", "1g", "--burst", "20ms", "true"], "--cores <PERCENT>"),
+        (&["set", "x", "--cores", "100.1"], "a number from 1 to 100"),
         (&["run", "--mem", "1g", "--name", "a/b", "true"], "letters, digits"),
         (&["run", "--mem", "1g", "--name", "a", "--region", "/b", "true"], "cannot be used with"),
         (&["run", "true"], "--mem <SIZE>"),
@@ -238,12 +133,16 @@ fn the_library_is_looked_for_beside_the_program_and_the_places_are_named() {
 
 #[test]
 fn a_program_finds_its_slice_in_its_environment_and_its_signals_as_they_were() {
-    let shown = "echo $LD_PRELOAD $GPU_MEM_LIMIT $GPU_CORE_PERCENT $GPUSLICE_REGION";
+    let shown = "echo $LD_PRELOAD $GPU_MEM_LIMIT $GPU_CORE_PERCENT $GPU_CORE_BURST $GPUSLICE_REGION";
     let folder = tempfile::tempdir_in("/dev/shm").expect("a folder can be made");
-    let run = ["run", "--mem", "50%", "--cores", "100", "--region", "region", "--", "sh", "-c", shown];
+    let limits = ["--mem", "50%", "--cores", "0=12.5", "--burst", "latency"];
+    let run = [&["run"], &limits[..], &["--region", "region", "--", "sh", "-c", shown]].concat();
     let ended = end(gpuslice(&run).current_dir(folder.path()).env("LD_PRELOAD", "libm.so.6")).code(0);
     let (library, region) = (artefacts::library(), folder.path().join("region"));
-    assert_eq!(ended.out, format!("{}:libm.so.6 50% 100 {}\n", library.display(), region.display()));
+    assert_eq!(
+        ended.out,
+        format!("{}:libm.so.6 50% 0=12.5 latency {}\n", library.display(), region.display())
+    );
     let blocked = ["grep", "SigBlk", "/proc/self/status"];
     let bare = end(Command::new("env").args(blocked));
     let run = ask(&[&["run", "--mem", "1g", "--"], &blocked[..]].concat());
@@ -339,10 +238,12 @@ fn set_takes_effect_while_the_slice_lives() {
 fn set_refuses_what_it_cannot_do_and_changes_nothing() {
     let slice = OwnSlice::join("refused");
     ask(&["set", &slice.name, "--mem", "7=1GiB"]).code(1).complains("names no device");
-    ask(&["set", &slice.name, "--cores", "50"]).code(2).complains("leave it out or write 100");
+    ask(&["set", &slice.name, "--cores", "7=50"]).code(1).complains("\"7=50\" names no device");
+    ask(&["set", &slice.name, "--mem", "1GiB", "--cores", "7=50"]).code(1).complains("names no device");
     assert_eq!((slice.limit(0x11), slice.limit(0x22)), (Some(8 * GIB), None));
+    assert_eq!((slice.share(0x11), slice.share(0x22)), (1000, 1000));
     ask(&["set", "no-such-slice", "--mem", "1g"]).code(1).complains("there is no slice");
-    let OwnSlice { member, name, _region } = slice;
+    let OwnSlice { member, name, region: _region } = slice;
     member.leave();
     ask(&["set", &name, "--mem", "1g"]).code(1).complains("no process lives");
 }

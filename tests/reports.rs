@@ -111,7 +111,7 @@ fn a_quota_below_what_is_held_shows_a_full_device() {
     let monitor = Monitor::open(&bench.region(), Trust::AnyOwner).unwrap().expect("there is a region");
     let device = monitor.devices()[0].device;
     for quota in [HOLDS - 1, 1, HOLDS, 2 * QUOTA] {
-        monitor.set_limits(device, Limits { memory: Some(quota), cores_permille: 1000 });
+        monitor.set_limits(device, Limits { memory: Some(quota), cores_permille: 1000, ..Limits::NONE });
         let left = quota.saturating_sub(HOLDS);
         let expected = [quota, left, quota - left, 1, HOLDS];
         assert_eq!([figures(&mut member), figures(&mut onlooker)], [expected; 2]);

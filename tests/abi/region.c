@@ -22,6 +22,7 @@ static void print_layout(void)
     LINE("slots", GPUSLICE_SLOTS);
     LINE("devices", GPUSLICE_DEVICES);
     LINE("shares", GPUSLICE_SHARES);
+    LINE("places", GPUSLICE_PLACES);
     LINE("header.magic", offsetof(struct gpuslice_region, header.magic));
     LINE("header.version", offsetof(struct gpuslice_region, header.version));
     LINE("header.ready", offsetof(struct gpuslice_region, header.ready));
@@ -39,6 +40,7 @@ static void print_layout(void)
     LINE("device.memory_limit", offsetof(struct gpuslice_device, memory_limit));
     LINE("device.cores_permille", offsetof(struct gpuslice_device, cores_permille));
     LINE("device.context_bytes", offsetof(struct gpuslice_device, context_bytes));
+    LINE("device.burst", offsetof(struct gpuslice_device, burst));
     LINE("slots.offset", offsetof(struct gpuslice_region, slots));
     LINE("slot.size", sizeof(struct gpuslice_slot));
     LINE("slot.state", offsetof(struct gpuslice_slot, state));
@@ -54,6 +56,39 @@ static void print_layout(void)
     LINE("share.state", offsetof(struct gpuslice_share, state));
     LINE("share.key", offsetof(struct gpuslice_share, key));
     LINE("share.bytes", offsetof(struct gpuslice_share, bytes));
+    LINE("time.offset", offsetof(struct gpuslice_region, time));
+    LINE("time.size", sizeof(struct gpuslice_device_time));
+    LINE("time.paid_until", offsetof(struct gpuslice_device_time, paid_until));
+    LINE("time.virtual_time", offsetof(struct gpuslice_device_time, virtual_time));
+    LINE("time.bell", offsetof(struct gpuslice_device_time, bell));
+    LINE("time.places", offsetof(struct gpuslice_device_time, places));
+    LINE("time.overlap", offsetof(struct gpuslice_device_time, overlap));
+    LINE("time.factor", offsetof(struct gpuslice_device_time, factor));
+    LINE("time.meter", offsetof(struct gpuslice_device_time, meter));
+    LINE("time.elected", offsetof(struct gpuslice_device_time, elected));
+    LINE("time.trim", offsetof(struct gpuslice_device_time, trim));
+    LINE("time.ring", offsetof(struct gpuslice_device_time, ring));
+    LINE("place.size", sizeof(struct gpuslice_place));
+    LINE("place.ticket", offsetof(struct gpuslice_place, ticket));
+    LINE("place.start", offsetof(struct gpuslice_place, start));
+    LINE("place.end", offsetof(struct gpuslice_place, end));
+    LINE("place.check", offsetof(struct gpuslice_place, check));
+    LINE("time.processes", offsetof(struct gpuslice_device_time, processes));
+    LINE("process.size", sizeof(struct gpuslice_process_time));
+    LINE("process.served", offsetof(struct gpuslice_process_time, served));
+    LINE("process.wants", offsetof(struct gpuslice_process_time, wants));
+    LINE("process.sleeps_until", offsetof(struct gpuslice_process_time, sleeps_until));
+    LINE("process.outstanding", offsetof(struct gpuslice_process_time, outstanding));
+    LINE("process.settled_at", offsetof(struct gpuslice_process_time, settled_at));
+    LINE("process.queued", offsetof(struct gpuslice_process_time, queued));
+    LINE("process.used", offsetof(struct gpuslice_process_time, used));
+    LINE("process.throttled", offsetof(struct gpuslice_process_time, throttled));
+    LINE("process.copied", offsetof(struct gpuslice_process_time, copied));
+    LINE("process.launches", offsetof(struct gpuslice_process_time, launches));
+    LINE("process.used_before", offsetof(struct gpuslice_process_time, used_before));
+    LINE("process.throttled_before", offsetof(struct gpuslice_process_time, throttled_before));
+    LINE("process.copied_before", offsetof(struct gpuslice_process_time, copied_before));
+    LINE("process.launches_before", offsetof(struct gpuslice_process_time, launches_before));
 }
 
 static uint32_t load32(const uint32_t *word)
@@ -92,6 +127,16 @@ static uint64_t inherited(const struct gpuslice_region *region, uint32_t device,
     return bytes;
 }
 
+/* GPU time that device's processes have used, the dead included. */
+static uint64_t used(const struct gpuslice_region *region, uint32_t device, uint32_t claimed)
+{
+    const struct gpuslice_device_time *time = &region->time[device];
+    uint64_t sum = 0;
+    for (uint32_t slot = 0; slot < claimed; slot++)
+        sum += load64(&time->processes[slot].used);
+    return sum;
+}
+
 static void print_region(const struct gpuslice_region *region, int file)
 {
     uint32_t devices = at_most(load32(&region->header.device_count), GPUSLICE_DEVICES);
@@ -106,7 +151,8 @@ static void print_region(const struct gpuslice_region *region, int file)
         for (size_t byte = 0; byte < sizeof entry->uuid; byte++)
             printf("%02x", entry->uuid[byte]);
         printf(" total %" PRIu64 " limit %" PRIu64, load64(&entry->total), load64(&entry->memory_limit));
-        printf(" cores %" PRIu32 " held %" PRIu64 "\n", load32(&entry->cores_permille), held);
+        printf(" cores %" PRIu32 " burst %" PRIu64, load32(&entry->cores_permille), load64(&entry->burst));
+        printf(" held %" PRIu64 " used %" PRIu64 "\n", held, used(region, device, claimed));
     }
     for (uint32_t slot = 0; slot < claimed; slot++) {
         const struct gpuslice_slot *entry = &region->slots[slot];
@@ -114,7 +160,9 @@ static void print_region(const struct gpuslice_region *region, int file)
             continue;
         printf("process %" PRIu32 " pid %" PRIu32 " alive %d", slot, load32(&entry->pid), is_alive(file, slot));
         printf(" held %" PRIu64, GPUSLICE_HELD_BYTES(load64(&region->held[0][slot])) + inherited(region, 0, slot));
-        printf(" refused %" PRIu32 "\n", load32(&region->refused[slot][0]));
+        printf(" refused %" PRIu32, load32(&region->refused[slot][0]));
+        const struct gpuslice_process_time *time = &region->time[0].processes[slot];
+        printf(" used %" PRIu64 "\n", load64(&time->used) - load64(&time->used_before));
     }
 }
 

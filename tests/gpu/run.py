@@ -14,13 +14,19 @@ import tempfile
 import time
 from pathlib import Path
 
+from page import page
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-# In this order, with the seconds that each may take. All together end within `--budget`.
-PARTS = {
-    "kernel": 30, "quota": 90, "sharing": 60, "growth": 90, "lookup": 90, "overhead": 120, "startup": 90,
-    "with_torch": 240, "with_jax": 150, "with_cupy": 90,
+# Groups of parts, in this order, with the seconds that each part may take. Each group ends within `--budget`.
+GROUPS = {
+    "memory": {
+        "kernel": 30, "quota": 90, "sharing": 60, "growth": 90, "lookup": 90, "overhead": 120, "startup": 90,
+        "with_torch": 240, "with_jax": 150, "with_cupy": 90,
+    },
+    "compute": {"shares_torch": 150, "shares": 440},
 }  # fmt: skip
+PARTS = {name: most for group in GROUPS.values() for name, most in group.items()}
 
 FIND = """
 import ctypes, sys
@@ -96,9 +102,9 @@ def save(path, report):
 def main():
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="which to run; all when none is named")
+    parser.add_argument("parts", nargs="*", choices=[*GROUPS, *PARTS, []], help="groups or parts; all when none is named")
     parser.add_argument("--simulated", action="store_true", help="on the simulated GPU")
-    parser.add_argument("--budget", type=float, default=460, help="seconds that all parts together may take")
+    parser.add_argument("--budget", type=float, default=460, help="seconds that the parts of a group may take together")
     options = parser.parse_args()
     library = Path(os.environ.get("GPUSLICE_LIB") or target / "release" / "libgpuslice.so").absolute()
     simgpu = Path(os.environ.get("GPUSLICE_SIMGPU") or target / "simgpu").absolute()
@@ -120,25 +126,51 @@ def main():
         "simulated": options.simulated, "kernel": platform.release(), "processors": os.cpu_count(),
         "python": platform.python_version(), "library": hashlib.sha256(library.read_bytes()).hexdigest(), "parts": {},
     }  # fmt: skip
-    path, began = destination(gpu, options.simulated), time.monotonic()
-    for name in options.parts or PARTS:
+    path = destination(gpu, options.simulated)
+    report["parts"] = measured_before(path, report)
+    for group in chosen(options.parts):
+        play_all(group, settings, report, path, options.budget)
+    return summarise(report, path)
+
+
+def chosen(words):
+    """The parts of each group that are asked for, and single parts as a group of their own."""
+    groups = [GROUPS[word] for word in words or GROUPS if word in GROUPS]
+    single = [word for word in words if word not in GROUPS]
+    return [*groups, single] if single else groups
+
+
+def measured_before(path, report):
+    """Parts that were measured today of the same library on the same GPU."""
+    try:
+        before = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    same = all(before.get(key) == report[key] for key in ("format", "library", "gpu", "simulated"))
+    return before.get("parts", {}) if same else {}
+
+
+def play_all(parts, settings, report, path, budget):
+    """Runs parts one after the other, as long as there is time."""
+    began = time.monotonic()
+    for name in parts:
         print(f"== {name}", flush=True)
-        left = options.budget - (time.monotonic() - began)
+        left = budget - (time.monotonic() - began)
         if left < 5:
-            print(f"SKIP {name}: no time left of {options.budget:.0f} s", flush=True)
+            print(f"SKIP {name}: no time left of {budget:.0f} s", flush=True)
             skipped = {"result": "SKIP", "claim": name, "details": "no time left"}
             report["parts"][name] = {"results": [skipped], "figures": {}, "seconds": 0}
         else:
             report["parts"][name] = play(name, settings, min(PARTS[name], left))
         save(path, report)
-    return summarise(report, path)
 
 
 def summarise(report, path):
     results = [result["result"] for part in report["parts"].values() for result in part["results"]]
     report["summary"] = {word: results.count(word) for word in ("ok", "FAIL", "SKIP")}
     save(path, report)
-    print(f"written: {path}")
+    path.with_suffix(".md").write_text(page(report))
+    print(f"written: {path} and the page beside it")
     print(f"{results.count('ok')} passed, {results.count('FAIL')} failed, {results.count('SKIP')} skipped")
     return 1 if "FAIL" in results else 0
 

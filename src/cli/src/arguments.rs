@@ -1,7 +1,7 @@
 //! What can be typed after `gpuslice`?
 
 use clap::{ArgGroup, Args, Parser, Subcommand};
-use gpuslice_policy::config::{PerDevice, Quota, ValueError};
+use gpuslice_policy::config::{self, Fault, PerDevice, Quota, ValueError};
 use gpuslice_policy::units::Permille;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -11,31 +11,37 @@ const EXAMPLES: &str = "\
 Examples:
   gpuslice demo                                  two slices share a GPU, real or simulated
   gpuslice run --mem 4GiB -- python train.py     a program inside a quota of 4 GiB
+  gpuslice run --cores 30 -- python train.py     a program that gets 30 % of the GPU's time
   gpuslice list                                  the slices of this machine
-  gpuslice set 12345 --mem 6GiB                  a new quota for a slice, while it runs";
+  gpuslice set 12345 --mem 6GiB --cores 50       new limits for a slice, while it runs";
 
 const RUN_HELP: &str = "\
 The program's exit code and signals are passed on. gpuslice's own codes: 125 it failed itself, 126 the program
 cannot be executed, 127 it is not found, 2 the arguments are wrong.
 
 Examples:
-  gpuslice run --mem 4GiB -- python train.py --epochs 3
+  gpuslice run --mem 4GiB --cores 30 -- python train.py --epochs 3
   gpuslice run --mem 50% -- ./simulate
-  gpuslice run --mem 0=4GiB,1=8GiB -- ./two-gpus
+  gpuslice run --mem 0=4GiB,1=8GiB --cores 0=30,1=50 -- ./two-gpus
+  gpuslice run --cores 25 --burst latency -- ./serve
   gpuslice run --mem 8GiB --name team -- ./a &  gpuslice run --mem 8GiB --name team -- ./b   (one slice)";
 
 const STATUS_HELP: &str = "\
 Examples:
   gpuslice status
   gpuslice status team
-  gpuslice status --json | jq '.slices[].devices[].held'";
+  gpuslice status team --over 10
+  gpuslice status --json | jq '.slices[].devices[] | [.held, .time.used_permille]'";
 
 const SET_HELP: &str = "\
 A quota below what the slice holds takes nothing away: new allocations are refused until the programs have freed
-enough. In a list, devices are numbered as `gpuslice status` shows them, or named by their UUIDs.
+enough. Another share of GPU time holds at once; what is owed or saved up stays. In a list, devices are numbered as
+`gpuslice status` shows them, or named by their UUIDs.
 
 Examples:
   gpuslice set team --mem 6GiB
+  gpuslice set team --cores 50
+  gpuslice set team --cores 12.5 --burst 50ms
   gpuslice set /dev/shm/gpuslice-1000-run-12345 --mem 25%
   gpuslice set team --mem 0=4GiB,1=2GiB";
 
@@ -95,9 +101,12 @@ pub(crate) struct Run {
     /// Device memory the slice may hold: 4GiB, 50%, or a list per device like 0=4GiB,1=50%
     #[arg(long, value_name = "SIZE", group = "limits")]
     pub(crate) mem: Option<Memory>,
-    /// Share of GPU time in percent; this version knows only 100
+    /// Share of GPU time in percent: 1 to 100 like 30 or 12.5, or a list per device like 0=30,1=50
     #[arg(long, value_name = "PERCENT", group = "limits")]
     pub(crate) cores: Option<Cores>,
+    /// Unused share that may be saved up: strict (20ms of GPU time), latency (200ms), or a duration
+    #[arg(long, value_name = "BURST", requires = "cores")]
+    pub(crate) burst: Option<Burst>,
     /// Name of the slice; programs started with one name are one slice [default: the process number]
     #[arg(long, conflicts_with = "region")]
     pub(crate) name: Option<SliceName>,
@@ -115,9 +124,12 @@ pub(crate) struct Run {
 pub(crate) struct Status {
     /// Name of a slice, or path of its region [default: all slices in /dev/shm]
     pub(crate) slice: Option<OsString>,
-    /// Print one JSON object, sizes in bytes
+    /// Print one JSON object, sizes in bytes, spans in nanoseconds
     #[arg(long)]
     pub(crate) json: bool,
+    /// How long to look at what is used of GPU time, where that is limited
+    #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(0..=60))]
+    pub(crate) over: u64,
 }
 
 /// `set`.
@@ -129,9 +141,12 @@ pub(crate) struct Set {
     /// Device memory the slice may hold: 4GiB, 50%, or a list per device like 0=4GiB,1=50%
     #[arg(long, value_name = "SIZE", group = "limits")]
     pub(crate) mem: Option<Memory>,
-    /// Share of GPU time in percent; this version knows only 100
+    /// Share of GPU time in percent: 1 to 100 like 30 or 12.5, or a list per device like 0=30,1=50
     #[arg(long, value_name = "PERCENT", group = "limits")]
     pub(crate) cores: Option<Cores>,
+    /// Unused share that may be saved up, on all devices: strict (20ms of GPU time), latency (200ms), or a duration
+    #[arg(long, value_name = "BURST", group = "limits")]
+    pub(crate) burst: Option<Burst>,
 }
 
 /// `demo`.
@@ -163,19 +178,37 @@ impl FromStr for Memory {
     }
 }
 
-/// A share of GPU time that can be enforced, which is only the whole.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Cores;
+/// A share of GPU time as `GPU_CORE_PERCENT` takes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Cores {
+    /// As it was typed.
+    pub(crate) text: String,
+    /// What it means.
+    pub(crate) shares: PerDevice<Permille>,
+}
 
 impl FromStr for Cores {
-    type Err = String;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let share: Permille = text.parse().map_err(|fault| format!("it {fault}"))?;
-        if share.is_partial() {
-            return Err("this version cannot limit GPU time; leave it out or write 100".to_owned());
-        }
-        Ok(Self)
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        Ok(Self { text: text.to_owned(), shares: text.parse()? })
+    }
+}
+
+/// A burst as `GPU_CORE_BURST` takes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Burst {
+    /// As it was typed.
+    pub(crate) text: String,
+    /// What it means.
+    pub(crate) burst: config::Burst,
+}
+
+impl FromStr for Burst {
+    type Err = Fault;
+
+    fn from_str(text: &str) -> Result<Self, Fault> {
+        Ok(Self { text: text.to_owned(), burst: text.parse()? })
     }
 }
 
@@ -205,6 +238,7 @@ impl FromStr for SliceName {
 mod tests {
     use super::*;
     use clap::CommandFactory as _;
+    use gpuslice_policy::units::Nanos;
 
     #[test]
     fn the_arguments_do_not_contradict_each_other() {
@@ -220,11 +254,26 @@ mod tests {
     }
 
     #[test]
-    fn only_the_whole_of_gpu_time_is_accepted() {
-        assert_eq!("100".parse(), Ok(Cores));
-        for refused in ["30", "99.9", "0", "101", "all"] {
-            assert!(refused.parse::<Cores>().is_err(), "{refused}");
+    fn shares_and_bursts_are_what_the_environment_takes() {
+        for good in ["1", "30", "12.5", "100", "0=30,1=100"] {
+            assert_eq!(good.parse::<Cores>().map(|cores| cores.text).as_deref(), Ok(good));
         }
+        for bad in ["0", "0.9", "100.1", "101", "30%", "all", "", "0=0", "0=30,0=40"] {
+            assert!(bad.parse::<Cores>().is_err(), "{bad}");
+        }
+        for (good, millis) in [("strict", 20), ("latency", 200), ("50ms", 50)] {
+            assert_eq!(good.parse::<Burst>().map(|burst| burst.burst.span()), Ok(Nanos::from_millis(millis)));
+        }
+        assert!("20".parse::<Burst>().is_err());
+    }
+
+    #[test]
+    fn a_burst_needs_a_share_to_save_up_of() {
+        let parse =
+            |typed: &[&str]| Arguments::try_parse_from([&["gpuslice", "run"], typed, &["x"]].concat());
+        assert!(parse(&["--cores", "30", "--burst", "latency"]).is_ok());
+        assert!(parse(&["--mem", "1g", "--burst", "latency"]).is_err());
+        assert!(Arguments::try_parse_from(["gpuslice", "set", "x", "--burst", "50ms"]).is_ok());
     }
 
     #[test]

@@ -19,6 +19,24 @@ pub(crate) fn limit(bytes: Option<u64>) -> String {
     bytes.map_or_else(|| "none".to_owned(), |bytes| Bytes::new(bytes).to_string())
 }
 
+/// `29.8%`, from thousandths.
+pub(crate) fn percent(permille: u64) -> String {
+    match permille % 10 {
+        0 => format!("{}%", permille / 10),
+        tenth => format!("{}.{tenth}%", permille / 10),
+    }
+}
+
+/// `12.40 s`, `3.10 ms`: a span of nanoseconds, rounded down.
+pub(crate) fn span(nanoseconds: u64) -> String {
+    let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
+    let Some((unit, name)) = units.into_iter().find(|(unit, _)| nanoseconds >= *unit) else {
+        return format!("{nanoseconds} ns");
+    };
+    let hundredths = u128::from(nanoseconds) * 100 / u128::from(unit);
+    format!("{}.{:02} {name}", hundredths / 100, hundredths % 100)
+}
+
 /// `[#####.....]`: how much of a whole, in `width` characters.
 pub(crate) fn bar(part: u64, whole: u64, width: usize) -> String {
     let filled = (u128::from(part) * width as u128).checked_div(u128::from(whole)).unwrap_or(0);
@@ -58,6 +76,22 @@ mod tests {
             (u64::MAX, "16777215.99 TiB"),
         ] {
             assert_eq!(size(bytes), shown);
+        }
+    }
+
+    #[test]
+    fn shares_and_spans_are_told_as_people_say_them() {
+        for (permille, shown) in [(0, "0%"), (298, "29.8%"), (1000, "100%"), (1005, "100.5%")] {
+            assert_eq!(percent(permille), shown);
+        }
+        for (nanoseconds, shown) in [
+            (0, "0 ns"),
+            (999, "999 ns"),
+            (3_109_999, "3.10 ms"),
+            (12_400_000_000, "12.40 s"),
+            (20_000, "20.00 us"),
+        ] {
+            assert_eq!(span(nanoseconds), shown);
         }
     }
 

@@ -18,6 +18,7 @@ mod set;
 mod slices;
 mod status;
 mod system;
+mod time;
 mod unaccounted;
 
 use arguments::{Arguments, Wish};

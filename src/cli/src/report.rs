@@ -2,6 +2,7 @@
 
 use crate::nvml::Nvml;
 use crate::slices;
+use crate::time::{Look, ProcessTime, Time};
 use crate::unaccounted::unaccounted;
 use gpuslice_region::{DeviceView, ProcessView, Region};
 use serde::Serialize;
@@ -39,6 +40,8 @@ pub(crate) struct Device {
     /// Bytes that NVML attributes to the slice's processes beyond what they hold by the ledger; less than nothing
     /// where it is fewer; null where that cannot be told.
     pub(crate) unaccounted: Option<i64>,
+    /// Its time, and what the slice uses of it.
+    pub(crate) time: Time,
     /// What each process has of it.
     pub(crate) processes: Vec<Process>,
 }
@@ -54,14 +57,18 @@ pub(crate) struct Process {
     pub(crate) held: u64,
     /// Allocations that it was refused.
     pub(crate) refused: u32,
+    /// What it uses of the device's time.
+    pub(crate) time: ProcessTime,
 }
 
 impl Slice {
-    /// Looks at a slice, beside NVML if it is given. What the dead hold is cleared first, where that is possible now.
-    pub(crate) fn of(region: &Region, nvml: Option<&Nvml>) -> Self {
+    /// Looks at a slice, beside NVML if it is given, and at what it used since an earlier look. What the dead hold is
+    /// cleared first, where that is possible now.
+    pub(crate) fn of(region: &Region, nvml: Option<&Nvml>, look: Option<&Look>) -> Self {
         let _not_now = region.reap();
         let processes = region.processes();
-        let devices = region.devices().into_iter().map(|view| Device::of(region, &view, &processes, nvml));
+        let of = |view: DeviceView| Device::of(region, &view, &processes, (nvml, look));
+        let devices = region.devices().into_iter().map(of);
         Self {
             name: slices::name_of(region.path()),
             region: region.path().display().to_string(),
@@ -72,7 +79,12 @@ impl Slice {
 }
 
 impl Device {
-    fn of(region: &Region, view: &DeviceView, processes: &[ProcessView], nvml: Option<&Nvml>) -> Self {
+    fn of(
+        region: &Region,
+        view: &DeviceView,
+        processes: &[ProcessView],
+        (nvml, look): (Option<&Nvml>, Option<&Look>),
+    ) -> Self {
         let number = view.device.index();
         let uuid = view.uuid.to_string();
         let seen = nvml.and_then(|nvml| Some((nvml, nvml.device(&uuid)?)));
@@ -83,6 +95,7 @@ impl Device {
                 command: command_of(process),
                 held: process.held.get(number).copied().unwrap_or(0),
                 refused: process.refused.get(number).copied().unwrap_or(0),
+                time: ProcessTime::of(process, number, look),
             })
             .collect();
         Self {
@@ -93,6 +106,7 @@ impl Device {
             held: region.held(view.device),
             refused: processes.iter().map(|process| u64::from(process.refused)).sum(),
             unaccounted: seen.and_then(|(nvml, device)| unaccounted(nvml, &device, region, number)),
+            time: Time::of(region, view, look),
             processes,
         }
     }

@@ -73,8 +73,11 @@ fn prepare(wish: &Run, region: &Path) -> Result<Command, Failure> {
     if let Some(memory) = &wish.mem {
         command.env("GPU_MEM_LIMIT", &memory.text);
     }
-    if wish.cores.is_some() {
-        command.env("GPU_CORE_PERCENT", "100");
+    if let Some(cores) = &wish.cores {
+        command.env("GPU_CORE_PERCENT", &cores.text);
+    }
+    if let Some(burst) = &wish.burst {
+        command.env("GPU_CORE_BURST", &burst.text);
     }
     Ok(command)
 }

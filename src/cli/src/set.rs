@@ -1,13 +1,13 @@
-//! How is a limit changed while a slice runs?
+//! How are limits changed while a slice runs?
 
-use crate::arguments::{Memory, Set};
+use crate::arguments::Set;
 use crate::failure::{self, Failure};
 use crate::{Ending, figures, slices};
 use gpuslice_policy::config::{Config, DeviceIdentity};
-use gpuslice_policy::units::Bytes;
+use gpuslice_policy::units::{Bytes, Nanos};
 use gpuslice_region::{DeviceView, Limits, Monitor};
 
-/// `gpuslice set`. The whole of GPU time, which is all that `--cores` can ask for, is what every slice has.
+/// `gpuslice set`.
 pub(crate) fn set(wish: &Set) -> Result<Ending, Failure> {
     let monitor = slices::open(&wish.slice)?;
     monitor.reap()?;
@@ -17,59 +17,122 @@ pub(crate) fn set(wish: &Set) -> Result<Ending, Failure> {
             monitor.path().display()
         )));
     }
-    if let Some(memory) = &wish.mem {
-        set_memory(&monitor, memory)?;
+    let config = config_of(wish);
+    let devices = monitor.devices();
+    check(wish, &config, &devices)?;
+    for device in &devices {
+        warn(device, &config);
+        change(&monitor, device, Asked::of(wish, device, &config))?;
     }
     Ok(Ending::Code(0))
 }
 
-fn set_memory(monitor: &Monitor, memory: &Memory) -> Result<(), Failure> {
+/// What was typed, as a configuration.
+fn config_of(wish: &Set) -> Config {
     let mut config = Config::default();
-    config.memory = memory.quotas.clone();
-    let devices = monitor.devices();
-    let uuids: Vec<[u8; 16]> = devices.iter().map(|device| device.uuid.0).collect();
-    if config.ambiguous(&uuids).is_empty() {
-        let changes: Vec<(&DeviceView, u64)> =
-            devices.iter().filter_map(|device| Some((device, quota_on(device, &config)?))).collect();
-        if changes.is_empty() {
-            return Err(Failure::new(format!(
-                "{:?} names no device of the slice; `gpuslice status` shows its devices",
-                memory.text
-            )));
-        }
-        return changes.into_iter().try_for_each(|(device, quota)| change(monitor, device, quota));
+    if let Some(memory) = &wish.mem {
+        config.memory = memory.quotas.clone();
     }
-    Err(Failure::new(format!(
-        "{:?} names a device by what several UUIDs begin with; write more of it",
-        memory.text
-    )))
+    if let Some(cores) = &wish.cores {
+        config.cores = cores.shares.clone();
+    }
+    config
 }
 
-/// The quota that a device gets, if it gets one.
-fn quota_on(device: &DeviceView, config: &Config) -> Option<u64> {
+/// Whether each list names devices of the slice, and names them clearly.
+fn check(wish: &Set, config: &Config, devices: &[DeviceView]) -> Result<(), Failure> {
+    let uuids: Vec<[u8; 16]> = devices.iter().map(|device| device.uuid.0).collect();
+    let typed = [wish.mem.as_ref().map(|memory| &memory.text), wish.cores.as_ref().map(|cores| &cores.text)];
+    let named = [
+        devices.iter().any(|device| config.limits_for(identity(device)).memory.is_some()),
+        devices.iter().any(|device| config.share_of(identity(device)).is_some()),
+    ];
+    for (text, any) in typed.into_iter().zip(named) {
+        match text {
+            Some(text) if !config.ambiguous(&uuids).is_empty() => {
+                return Err(Failure::new(format!(
+                    "{text:?} names a device by what several UUIDs begin with; write more of it"
+                )));
+            }
+            Some(text) if !any => {
+                return Err(Failure::new(format!(
+                    "{text:?} names no device of the slice; `gpuslice status` shows its devices"
+                )));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn identity(device: &DeviceView) -> DeviceIdentity {
     let ordinal = u32::try_from(device.device.index()).ok();
-    let identity = DeviceIdentity { ordinal, uuid: device.uuid.0, total: Bytes::new(device.total) };
-    let limits = config.limits_for(identity);
-    limits.warnings.iter().for_each(|warning| {
+    DeviceIdentity { ordinal, uuid: device.uuid.0, total: Bytes::new(device.total) }
+}
+
+fn warn(device: &DeviceView, config: &Config) {
+    config.limits_for(identity(device)).warnings.iter().for_each(|warning| {
         let warning = warning.to_string();
         failure::note(warning.strip_prefix("gpuslice: ").unwrap_or(&warning));
     });
-    limits.memory.map(Bytes::get)
 }
 
-fn change(monitor: &Monitor, device: &DeviceView, quota: u64) -> Result<(), Failure> {
-    let limits = Limits { memory: Some(quota), ..monitor.limits(device.device) };
-    monitor.set_limits(device.device, limits);
+/// What is asked for of one device; what is not mentioned stays.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Asked {
+    memory: Option<u64>,
+    cores: Option<u32>,
+    burst: Option<u64>,
+}
+
+impl Asked {
+    fn of(wish: &Set, device: &DeviceView, config: &Config) -> Self {
+        Self {
+            memory: config.limits_for(identity(device)).memory.map(Bytes::get),
+            cores: config.share_of(identity(device)).map(|share| share.get().into()),
+            burst: wish.burst.as_ref().map(|burst| burst.burst.span().get()),
+        }
+    }
+
+    fn on(self, limits: Limits) -> Limits {
+        Limits {
+            memory: self.memory.or(limits.memory),
+            cores_permille: self.cores.unwrap_or(limits.cores_permille),
+            burst_ns: self.burst.unwrap_or(limits.burst_ns),
+        }
+    }
+}
+
+fn change(monitor: &Monitor, device: &DeviceView, asked: Asked) -> Result<(), Failure> {
+    let before = monitor.limits(device.device);
+    let after = asked.on(before);
+    if asked == Asked::default() {
+        return Ok(());
+    }
+    monitor.set_limits(device.device, after);
+    let mut told = Vec::new();
+    if let Some(quota) = asked.memory {
+        let [old, new] = [before.memory, after.memory].map(figures::limit);
+        told.push(format!("{old} -> {new}{}", beyond(monitor, device, quota)));
+    }
+    if asked.cores.is_some() {
+        let [old, new] = [before, after].map(|limits| figures::percent(limits.cores_permille.into()));
+        told.push(format!("{old} -> {new} of its time"));
+    }
+    if asked.burst.is_some() {
+        let [old, new] = [before, after].map(|limits| Nanos::new(limits.burst_ns));
+        told.push(format!("burst {old} -> {new}"));
+    }
+    let lines: String = told.iter().map(|line| format!("GPU-{}: {line}\n", device.uuid)).collect();
+    failure::print(&lines)
+}
+
+/// What there is to say where more is held than may be.
+fn beyond(monitor: &Monitor, device: &DeviceView, quota: u64) -> String {
     let held = monitor.held(device.device);
-    let rest = if held > quota {
+    if held > quota {
         format!("; it holds {}, and gets no more until it has freed enough", figures::size(held))
     } else {
         String::new()
-    };
-    failure::print(&format!(
-        "GPU-{}: {} -> {}{rest}\n",
-        device.uuid,
-        figures::limit(device.limits.memory),
-        figures::limit(Some(quota)),
-    ))
+    }
 }

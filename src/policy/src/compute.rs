@@ -13,12 +13,17 @@
 pub mod bill;
 pub mod book;
 pub mod bucket;
+pub mod coarse;
 pub mod cost;
 pub mod lease;
+pub mod overlap;
 pub mod queue;
 pub mod recent;
 pub mod ring;
 pub mod run;
+pub mod sight;
+pub mod solitude;
+pub mod source;
 pub mod timeline;
 pub mod trim;
 pub mod turn;

@@ -78,8 +78,6 @@ pub struct Config {
     pub warnings: Vec<Warning>,
     memory_told: Told,
     cores_told: Told,
-    /// Where shares of less than a device were said.
-    partial_shares: Vec<Said>,
     /// Where the policy was said.
     policy_said: Option<Said>,
 }
@@ -170,9 +168,8 @@ impl Config {
     /// What was asked for and cannot be enforced by this version. With any of these, GPU work is refused.
     #[must_use]
     pub fn unenforceable(&self) -> Vec<Unenforceable> {
-        let shares = self.partial_shares.iter().cloned().map(Unenforceable::Share);
         let policy = self.policy_said.iter().filter(|_| self.core_policy != CorePolicy::Fixed);
-        shares.chain(policy.cloned().map(Unenforceable::Policy)).collect()
+        policy.cloned().map(Unenforceable::Policy).collect()
     }
 
     /// The limits of a device. One that is named twice, by number and by UUID, gets the smaller ones.
@@ -195,6 +192,12 @@ impl Config {
         }
         let memory = applied.map(|applied| applied.bytes);
         DeviceLimits { memory, cores: shares.into_iter().min().unwrap_or(Permille::FULL), warnings }
+    }
+
+    /// The share that is said of a device, the smaller one where it is named twice; none where nothing is said of it.
+    #[must_use]
+    pub fn share_of(&self, device: DeviceIdentity) -> Option<Permille> {
+        self.cores.of(device.ordinal, &device.uuid).into_iter().min()
     }
 
     /// What the lists say that is ambiguous on a machine with these devices: a beginning that several UUIDs have.

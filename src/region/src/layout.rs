@@ -4,18 +4,25 @@
 //! `docs/region.md` explains. A change of anything here is a new [`VERSION`]: an opener that finds another
 //! version refuses. The sizes are parameters only so that the models can make a small one.
 
-use crate::sync::{Gate32, Gate64, HeldWord, Word32, Word64};
+use crate::{
+    sync::{Gate32, Gate64, HeldWord, Word32, Word64},
+    words::DeviceTime,
+};
+#[cfg(not(loom))]
+use crate::words::{Counts, Place, ProcessTime, Readings, Sampler};
 
 /// The first eight bytes of a region, read as a little-endian number: "gpuslice".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"gpuslice");
 /// The version of this layout.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Processes that can be in one slice.
 pub const MAX_SLOTS: usize = 1024;
 /// Devices that a slice can have.
 pub const MAX_DEVICES: usize = 64;
 /// Uses of shared memory that a slice can have at a time.
 pub const MAX_SHARES: usize = 4096;
+/// Busy intervals that are remembered of a device; the models have few.
+pub const PLACES: usize = if cfg!(loom) { 2 } else { 1024 };
 /// The memory limit that says that there is none. Not zero: a word that was never written must refuse, not grant.
 pub const NO_LIMIT: u64 = u64::MAX;
 /// The whole of a device's time, in permille.
@@ -73,6 +80,8 @@ pub(crate) struct DeviceEntry {
     pub(crate) cores_permille: Word32,
     /// One more than the most bytes that a context on the device was seen to take; 0 while none was.
     pub(crate) context_bytes: Word64,
+    /// GPU time that may be saved up, in nanoseconds.
+    pub(crate) burst: Word64,
 }
 
 /// One process of the slice.
@@ -121,6 +130,8 @@ pub(crate) struct Layout<
     pub(crate) refused: [[Word32; DEVICES]; SLOTS],
     /// Who uses memory that several processes can use: a reservation reads them up to [`Header::shared`].
     pub(crate) shares: [Share; SHARES],
+    /// The devices' time. Only that of devices in use has space, and may be touched.
+    pub(crate) time: [DeviceTime<SLOTS>; DEVICES],
 }
 
 impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVICES, SLOTS, SHARES> {
@@ -147,14 +158,16 @@ fn bounded(number: u32, most: usize) -> usize {
 
 /// Name and value of everything that `include/gpuslice.h` repeats, for the test that compares the two.
 #[cfg(not(loom))]
-pub const FIGURES: [(&str, usize); 37] = {
+pub const FIGURES: [(&str, usize); 72] = {
     use core::mem::offset_of;
+    type Time = DeviceTime<MAX_SLOTS>;
     [
         ("version", VERSION as usize),
         ("size", SIZE),
         ("slots", MAX_SLOTS),
         ("devices", MAX_DEVICES),
         ("shares", MAX_SHARES),
+        ("places", PLACES),
         ("header.magic", offset_of!(Layout, header.magic)),
         ("header.version", offset_of!(Layout, header.version)),
         ("header.ready", offset_of!(Layout, header.ready)),
@@ -172,6 +185,7 @@ pub const FIGURES: [(&str, usize); 37] = {
         ("device.memory_limit", offset_of!(DeviceEntry, memory_limit)),
         ("device.cores_permille", offset_of!(DeviceEntry, cores_permille)),
         ("device.context_bytes", offset_of!(DeviceEntry, context_bytes)),
+        ("device.burst", offset_of!(DeviceEntry, burst)),
         ("slots.offset", offset_of!(Layout, slots)),
         ("slot.size", size_of::<Slot>()),
         ("slot.state", offset_of!(Slot, state)),
@@ -187,6 +201,39 @@ pub const FIGURES: [(&str, usize); 37] = {
         ("share.state", offset_of!(Share, state)),
         ("share.key", offset_of!(Share, key)),
         ("share.bytes", offset_of!(Share, bytes)),
+        ("time.offset", offset_of!(Layout, time)),
+        ("time.size", size_of::<Time>()),
+        ("time.paid_until", offset_of!(Time, paid_until)),
+        ("time.virtual_time", offset_of!(Time, virtual_time)),
+        ("time.bell", offset_of!(Time, bell)),
+        ("time.places", offset_of!(Time, places)),
+        ("time.overlap", offset_of!(Time, overlap)),
+        ("time.factor", offset_of!(Time, readings) + offset_of!(Readings, factor)),
+        ("time.meter", offset_of!(Time, readings) + offset_of!(Readings, meter)),
+        ("time.elected", offset_of!(Time, sampler) + offset_of!(Sampler, elected)),
+        ("time.trim", offset_of!(Time, sampler) + offset_of!(Sampler, trim)),
+        ("time.ring", offset_of!(Time, ring)),
+        ("place.size", size_of::<Place>()),
+        ("place.ticket", offset_of!(Place, ticket)),
+        ("place.start", offset_of!(Place, start)),
+        ("place.end", offset_of!(Place, end)),
+        ("place.check", offset_of!(Place, check)),
+        ("time.processes", offset_of!(Time, processes)),
+        ("process.size", size_of::<ProcessTime>()),
+        ("process.served", offset_of!(ProcessTime, served)),
+        ("process.wants", offset_of!(ProcessTime, wants)),
+        ("process.sleeps_until", offset_of!(ProcessTime, sleeps_until)),
+        ("process.outstanding", offset_of!(ProcessTime, outstanding)),
+        ("process.settled_at", offset_of!(ProcessTime, settled_at)),
+        ("process.queued", offset_of!(ProcessTime, queued)),
+        ("process.used", offset_of!(ProcessTime, counts) + offset_of!(Counts, used)),
+        ("process.throttled", offset_of!(ProcessTime, counts) + offset_of!(Counts, throttled)),
+        ("process.copied", offset_of!(ProcessTime, counts) + offset_of!(Counts, copied)),
+        ("process.launches", offset_of!(ProcessTime, counts) + offset_of!(Counts, launches)),
+        ("process.used_before", offset_of!(ProcessTime, before) + offset_of!(Counts, used)),
+        ("process.throttled_before", offset_of!(ProcessTime, before) + offset_of!(Counts, throttled)),
+        ("process.copied_before", offset_of!(ProcessTime, before) + offset_of!(Counts, copied)),
+        ("process.launches_before", offset_of!(ProcessTime, before) + offset_of!(Counts, launches)),
     ]
 };
 
@@ -208,5 +255,8 @@ const _: () = {
     assert!(offset_of!(Layout, refused) == 667_648);
     assert!(offset_of!(Layout, shares) == 929_792);
     assert!(size_of::<Share>() == 32);
-    assert!(SIZE == 1_060_864);
+    assert!(offset_of!(DeviceEntry, burst) == 48);
+    assert!(offset_of!(Layout, time) == 1_060_864);
+    assert!(size_of::<DeviceTime<MAX_SLOTS>>() == 167_936);
+    assert!(SIZE == 11_808_768);
 };

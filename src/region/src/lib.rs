@@ -1,8 +1,10 @@
 //! What do the processes of one slice share, and how do they change it without waiting for each other?
 //!
 //! A *region* is one file of fixed size that every process of a slice maps, and that monitors map too. It says
-//! which processes live (`roster`), what each of them holds on each device (`memory`), and the limits.
-//! The crate knows words and their owners; what the words are spent on it does not know.
+//! which processes live (`roster`), what each of them holds on each device (`memory`), until when the slice's GPU time
+//! is paid (`compute`), and the limits. The crate knows words and their owners; what the words are spent on it does not
+//! know. What a word of the compute ledger becomes, the pure functions of `gpuslice_policy` say: they are that
+//! arithmetic's one place, where it is tested in virtual time.
 //!
 //! - [`Member`] is a process's place in a slice: it reserves and gives back.
 //! - [`Monitor`] reads the same figures without taking a place.
@@ -14,12 +16,22 @@
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 #![cfg_attr(loom, allow(dead_code, reason = "the models use no file, and so not all of the words"))]
 
+mod compute;
+mod estate;
 pub mod layout;
 mod memory;
+mod ring;
 mod roster;
+mod sampler;
 mod shares;
 mod sync;
+mod words;
 
+#[cfg(not(loom))]
+mod bell;
+#[cfg(loom)]
+#[path = "models/bell.rs"]
+mod bell;
 #[cfg(not(loom))]
 mod error;
 #[cfg(not(loom))]
@@ -40,13 +52,17 @@ mod region;
 mod removal;
 #[cfg(not(loom))]
 mod shortened;
+#[cfg(not(loom))]
+mod time;
 
 #[cfg(all(test, loom))]
 mod models;
 #[cfg(all(test, not(loom)))]
 mod properties;
 
+pub use estate::TimeUsed;
 pub use memory::{Refusal, Why};
+pub use ring::RING_PLACES;
 pub use roster::Reaped;
 
 #[cfg(not(loom))]

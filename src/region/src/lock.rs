@@ -10,6 +10,7 @@ use libc::{c_int, c_short};
 
 use crate::{
     layout::{JOIN_LOCK_OFFSET, Layout, MAX_SLOTS, Slot},
+    map,
     roster::Lives,
 };
 
@@ -30,6 +31,12 @@ impl Locks {
     /// Uses an opening of its own of the region.
     pub(crate) fn new(file: File) -> Self {
         Self { file }
+    }
+
+    /// Takes the file's space for a device's time, before it is touched: a full disk is an error here and not a signal
+    /// later.
+    pub(crate) fn take_space(&self, device: usize) -> io::Result<()> {
+        map::take_space(&self.file, map::device_time(device))
     }
 
     /// Takes the join lock, unless somebody has it.

@@ -5,6 +5,7 @@
 //! Nothing that the file says is believed before its kind, owner, magic, version and size were looked at.
 //! What no check here can help against is a file that is shortened later: see `shortened`.
 
+use core::{mem::offset_of, ops::Range};
 use std::{
     ffi::CString,
     fs::{self, File, OpenOptions, Permissions},
@@ -25,9 +26,10 @@ use std::{
 
 use crate::{
     error::RegionError,
-    layout::{Layout, MAGIC, SIZE, VERSION},
+    layout::{Layout, MAGIC, MAX_DEVICES, MAX_SLOTS, SIZE, VERSION},
     lock::Locks,
     shortened,
+    words::DeviceTime,
 };
 
 /// Rights of a region that we make: its owner's alone.
@@ -247,17 +249,35 @@ fn unnamed(path: &Path) -> Result<File, RegionError> {
     Ok(file)
 }
 
-/// Writes an empty region. All of its space is taken now: a full disk is an error here and not a signal later.
+/// Writes an empty region. Space is taken now for all but the devices' time, which has it when a device is added: of
+/// 64 devices most have one, and a small `/dev/shm` is the program's.
 fn fill(file: &File) -> io::Result<()> {
-    let size = libc::off_t::try_from(SIZE).unwrap_or(libc::off_t::MAX);
-    // SAFETY: the descriptor is open; the call takes nothing else.
-    let status = unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, size) };
-    if status != 0 {
-        return Err(io::Error::from_raw_os_error(status));
-    }
+    file.set_len(FILE_SIZE)?;
+    take_space(file, 0..offset_of!(Layout, time))?;
     file.write_all_at(&MAGIC.to_ne_bytes(), 0)?;
     file.write_all_at(&VERSION.to_ne_bytes(), 8)?;
     file.write_all_at(&FILE_SIZE.to_ne_bytes(), 16)
+}
+
+/// The bytes of a device's time.
+pub(crate) fn device_time(device: usize) -> Range<usize> {
+    let size = size_of::<DeviceTime<MAX_SLOTS>>();
+    let start = offset_of!(Layout, time).saturating_add(device.min(MAX_DEVICES).saturating_mul(size));
+    start..start.saturating_add(size).min(SIZE)
+}
+
+/// Takes space for some bytes of a file, so that a full disk is an error now and not a signal later.
+pub(crate) fn take_space(file: &File, bytes: Range<usize>) -> io::Result<()> {
+    let [start, length] =
+        [bytes.start, bytes.len()].map(|bytes| libc::off_t::try_from(bytes).unwrap_or(libc::off_t::MAX));
+    if length == 0 {
+        return Ok(());
+    }
+    // SAFETY: the descriptor is open; the call takes nothing else.
+    match unsafe { libc::posix_fallocate(file.as_raw_fd(), start, length) } {
+        0 => Ok(()),
+        status => Err(io::Error::from_raw_os_error(status)),
+    }
 }
 
 /// Gives a file without a name its name.

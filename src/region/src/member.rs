@@ -1,12 +1,10 @@
 //! How does a process take its place in a slice, and use it?
 
 use core::ops::Deref;
-use std::{
-    io,
-    path::{Path, absolute},
-};
+use std::path::{Path, absolute};
 
 use crate::{
+    bell,
     error::RegionError,
     layout::MAX_SLOTS,
     lock::{JoinLock, Life, Locks},
@@ -111,9 +109,9 @@ impl Member {
         // Another opening, for the life lock: and it is seen whether the path still is this file, which nobody
         // who joins can change from here on.
         let file = mapped.reopen()?;
-        let anybody = anybody_lives(&mapped, &locks).map_err(failed)?;
+        let anybody = mapped.anybody_lives(&locks).map_err(failed)?;
         if any_dead || !anybody || (0..MAX_SLOTS).all(|slot| mapped.is_taken(slot)) {
-            mapped.bury(&locks).map_err(failed)?;
+            mapped.bury(&locks, bell::now()).map_err(failed)?;
         }
         let free = (0..MAX_SLOTS).filter(|slot| !mapped.is_taken(*slot));
         let life = Life::begin(&file, free).map_err(failed)?;
@@ -127,7 +125,7 @@ impl Member {
             mapped.renew();
         }
         let region = Region::new(mapped);
-        let differences = match add_all(&region, wanted) {
+        let differences = match add_all(&region, &locks, wanted) {
             Ok(differences) => differences,
             Err(error) => {
                 life.end();
@@ -205,14 +203,14 @@ impl Member {
 
     /// Notes that this process is about to use memory that somebody of the slice uses, and who uses it pays for it
     /// if everybody else ends. `None`: nobody of the slice does, or there is no room. To be followed by
-    /// [`settle`](Self::settle) when it does use it, and by [`end`](Self::end) when it does not or no more.
+    /// [`begin`](Self::begin) when it does use it, and by [`end`](Self::end) when it does not or no more.
     #[must_use = "a use has to be ended"]
     pub fn borrow(&self, key: u64) -> Option<Use> {
         self.region.layout().borrow(self.slot(), key).map(Use)
     }
 
     /// Memory that was to be borrowed is used now.
-    pub fn settle(&self, used: &Use) {
+    pub fn begin(&self, used: &Use) {
         self.region.layout().settle_share(used.0);
     }
 
@@ -235,19 +233,9 @@ impl Member {
     /// Gives the place back and unmaps the region. For tests: a process that ends need not do anything, and
     /// one that uses a GPU is never sure that it is done.
     pub fn leave(self) {
-        self.region.layout().clear(self.slot());
+        self.region.layout().clear(self.slot(), bell::now());
         self.life.end();
     }
-}
-
-/// Whether any process of the slice lives. The first that is asked for usually does.
-fn anybody_lives(mapped: &Mapped, locks: &Locks) -> io::Result<bool> {
-    for slot in (0..mapped.claimed()).filter(|slot| mapped.is_taken(*slot)) {
-        if locks.lives(slot)? {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 /// Waits for the join lock, but not for ever: its holder may be suspended.
@@ -266,10 +254,12 @@ fn wait_for<'locks>(mapped: &Mapped, locks: &'locks Locks) -> Result<JoinLock<'l
 }
 
 /// Adds the devices that the region does not have, and says where its limits are others.
-fn add_all(region: &Region, wanted: &[DeviceRequest]) -> Result<Vec<Difference>, RegionError> {
+fn add_all(region: &Region, locks: &Locks, wanted: &[DeviceRequest]) -> Result<Vec<Difference>, RegionError> {
     let mut differences = Vec::new();
     for DeviceRequest { uuid, total, limits } in wanted {
         let Some(device) = region.device(uuid) else {
+            let space = region.layout().device_count();
+            locks.take_space(space).map_err(|source| region.mapped().failed("take room for a device", source))?;
             region
                 .add(*uuid, *total, *limits)
                 .ok_or_else(|| RegionError::TooManyDevices { path: region.path().into() })?;

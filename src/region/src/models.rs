@@ -5,6 +5,8 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "models are tests")]
 
+mod compute;
+mod ring;
 mod shares;
 
 use loom::{
@@ -32,6 +34,8 @@ const SLOTS: usize = 3;
 /// Uses of shared memory.
 const SHARES: usize = 2;
 const DEVICE: usize = 0;
+/// The clock of the models, in nanoseconds.
+const NOW: u64 = 1 << 40;
 
 /// A region with one device, and the kernel's part in it.
 struct World {
@@ -51,6 +55,7 @@ impl World {
             held: Default::default(),
             refused: Default::default(),
             shares: Default::default(),
+            time: Default::default(),
         };
         let world = Self { layout, lives: Default::default(), join_lock: Mutex::new(()) };
         world.layout.header.device_count.publish(1);
@@ -75,14 +80,14 @@ impl World {
         }
         let remembered = Remembered(core::array::from_fn(|slot| self.lives(slot).unwrap()));
         let Ok(_lock) = self.join_lock.try_lock() else { return Reaped::UnderWay };
-        let (dead, _) = if stale { self.layout.bury(&remembered) } else { self.layout.bury(self) }.unwrap();
+        let (dead, _) = if stale { self.layout.bury(&remembered, NOW) } else { self.layout.bury(self, NOW) }.unwrap();
         if dead == 0 { Reaped::Nobody } else { Reaped::Dead(dead) }
     }
 
     /// As `Member::join` does it, into a slot whose owner is dead.
     fn join(&self, slot: usize) {
         let _lock = self.join_lock.lock().unwrap();
-        self.layout.bury(self).unwrap();
+        self.layout.bury(self, NOW).unwrap();
         self.lives[slot].publish(1);
         self.layout.take(slot, Identity::default());
     }

@@ -16,6 +16,8 @@ use crate::{
 const SLOTS: usize = 4;
 const DEVICES: usize = 2;
 const SHARES: usize = 8;
+/// The clock, in nanoseconds.
+const NOW: u64 = 1 << 40;
 /// Sequences that are tried: in miri each takes ten seconds.
 const CASES: u32 = if cfg!(miri) { 2 } else { 500 };
 
@@ -34,6 +36,7 @@ impl World {
             held: Default::default(),
             refused: Default::default(),
             shares: Default::default(),
+            time: Default::default(),
         };
         layout.header.device_count.publish(u32::try_from(DEVICES).unwrap());
         layout.devices.iter().for_each(|entry| entry.memory_limit.set(limit));
@@ -52,7 +55,7 @@ impl Lives for World {
 /// Nobody else runs, so nothing is ever waited for.
 impl Surroundings for &World {
     fn reap(&mut self) -> Reaped {
-        match self.layout.bury(*self).unwrap() {
+        match self.layout.bury(*self, NOW).unwrap() {
             (0, _) => Reaped::Nobody,
             (dead, _) => Reaped::Dead(dead),
         }

@@ -3,8 +3,12 @@
 use core::fmt;
 use std::path::Path;
 
+use gpuslice_policy::compute::bucket::Terms;
+
 use crate::{
+    bell, compute,
     error::RegionError,
+    estate::TimeUsed,
     layout::{DeviceEntry, Layout, NO_LIMIT, READY, WHOLE_SHARE},
     map::Mapped,
     memory::limit_of,
@@ -58,24 +62,33 @@ pub struct Limits {
     pub memory: Option<u64>,
     /// Its share of the device's time, 1 to 1000. 1000: no limit.
     pub cores_permille: u32,
+    /// GPU time that it may save up, in nanoseconds, up to a minute.
+    pub burst_ns: u64,
 }
 
 impl Limits {
     /// Nothing is limited.
-    pub const NONE: Self = Self { memory: None, cores_permille: WHOLE_SHARE };
+    pub const NONE: Self =
+        Self { memory: None, cores_permille: WHOLE_SHARE, burst_ns: Self::DEFAULT_BURST };
+    /// The GPU time that may be saved up unless something else is asked for, in nanoseconds: 20 ms.
+    pub const DEFAULT_BURST: u64 = 20_000_000;
 
     /// The limits of an entry, brought into their range: another process may have written anything.
     fn of(entry: &DeviceEntry) -> Self {
         Self {
             memory: limit_of(entry.memory_limit.get()),
             cores_permille: entry.cores_permille.get().clamp(1, WHOLE_SHARE),
+            burst_ns: entry.burst.get().min(compute::MOST_BURST),
         }
     }
 
-    /// Writes the limits into an entry. They take effect at once.
-    fn write(self, entry: &DeviceEntry) {
+    /// Writes the limits into an entry, and says what the terms of its time were, and are. They take effect at once.
+    fn write(self, entry: &DeviceEntry) -> (Terms, Terms) {
         entry.memory_limit.set(self.memory.unwrap_or(NO_LIMIT));
-        entry.cores_permille.set(self.cores_permille.clamp(1, WHOLE_SHARE));
+        // Of two who change the terms at once, each has what the other one wrote, or what was there before both.
+        let burst = entry.burst.swap(self.burst_ns.min(compute::MOST_BURST));
+        let permille = entry.cores_permille.swap(self.cores_permille.clamp(1, WHOLE_SHARE));
+        (compute::terms(permille, burst), compute::terms(self.cores_permille, self.burst_ns))
     }
 }
 
@@ -119,6 +132,8 @@ pub struct ProcessView {
     pub held: Vec<u64>,
     /// Reservations that it was refused, by [`Device::index`]. Wraps at 2^32.
     pub refused: Vec<u32>,
+    /// What it used of the devices' time, by [`Device::index`].
+    pub time: Vec<TimeUsed>,
 }
 
 /// A region that is mapped. [`Member`](crate::Member) and [`Monitor`](crate::Monitor) lead to it.
@@ -183,14 +198,16 @@ impl Region {
     /// What the slice may use of a device now: it may be changed at any time. Nothing of one that is not there.
     #[must_use]
     pub fn limits(&self, device: Device) -> Limits {
-        let nothing = Limits { memory: Some(0), cores_permille: 1 };
+        let nothing = Limits { memory: Some(0), cores_permille: 1, burst_ns: 0 };
         self.layout().devices.get(device.0).map_or(nothing, Limits::of)
     }
 
-    /// Changes what the slice may use of a device. What it already holds stays; only new reservations see it.
+    /// Changes what the slice may use of a device. What it already holds stays; only new reservations see it. GPU time
+    /// that it owes or has saved up stays what it is, and who waits for the share looks again.
     pub fn set_limits(&self, device: Device, limits: Limits) {
         if let Some(entry) = self.layout().devices.get(device.0) {
-            limits.write(entry);
+            let terms = limits.write(entry);
+            self.layout().change_terms(device.0, terms, bell::now());
         }
     }
 
@@ -241,7 +258,7 @@ impl Region {
         }
         let Some(_lock) = locks.try_join().map_err(failed)? else { return Ok(Reaped::UnderWay) };
         layout.header.joiner.set(process::number());
-        let (dead, _living) = layout.bury(&locks).map_err(failed)?;
+        let (dead, _living) = layout.bury(&locks, bell::now()).map_err(failed)?;
         Ok(if dead == 0 { Reaped::Nobody } else { Reaped::Dead(dead) })
     }
 
@@ -258,15 +275,16 @@ impl Region {
         self.reap().map(Some)
     }
 
-    /// Adds a device. Needs the join lock. `None`: there is no room.
+    /// Adds a device, whose time has space already. Needs the join lock. `None`: there is no room.
     pub(crate) fn add(&self, uuid: Uuid, total: u64, limits: Limits) -> Option<Device> {
         let layout = self.layout();
         let index = layout.device_count();
-        let entry = layout.devices.get(index)?;
+        let (entry, time) = (layout.devices.get(index)?, layout.time.get(index)?);
+        time.clear(layout.claimed());
         layout.held.get(index)?.iter().for_each(|word| word.clear());
         uuid.words().iter().zip(&entry.uuid).for_each(|(value, word)| word.set(*value));
         entry.total.set(total);
-        limits.write(entry);
+        let _before = limits.write(entry);
         entry.context_bytes.set(0);
         layout.header.device_count.publish(u32::try_from(index.saturating_add(1)).unwrap_or(u32::MAX));
         Some(Device(index))
@@ -297,6 +315,7 @@ impl Region {
                 .map(|device| layout.held_by(device, slot).saturating_add(layout.inherited_by(device, slot)))
                 .collect(),
             refused: layout.refused.get(slot)?.iter().take(devices).map(|count| count.get()).collect(),
+            time: (0..devices).map(|device| layout.time_used_by(device, slot)).collect(),
         })
     }
 }

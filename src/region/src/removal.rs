@@ -7,6 +7,7 @@
 use std::{fs, path::Path};
 
 use crate::{
+    bell,
     error::RegionError,
     map::Trust,
     monitor::Monitor,
@@ -51,7 +52,7 @@ fn try_once(region: &Region) -> Result<Option<Removal>, RegionError> {
     let Some(_lock) = locks.try_join().map_err(failed)? else { return Ok(None) };
     // Only now can nobody change any more which file stands at the path.
     mapped.reopen()?;
-    let (_dead, living) = layout.bury(&locks).map_err(failed)?;
+    let (_dead, living) = layout.bury(&locks, bell::now()).map_err(failed)?;
     if living > 0 {
         return Ok(Some(Removal::InUse(living)));
     }

@@ -65,11 +65,22 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         Ok(false)
     }
 
-    /// Clears the slots of the dead, and says how many they were and how many live. Needs the join lock.
+    /// Whether any process of the slice lives. The first that is asked for usually does. Needs no lock.
+    pub(crate) fn anybody_lives<L: Lives>(&self, lives: &L) -> Result<bool, L::Error> {
+        for slot in 0..self.claimed() {
+            if self.is_taken(slot) && lives.lives(slot)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Clears the slots of the dead, and says how many they were and how many live. Needs the join lock. `now` is the
+    /// monotonic clock, in nanoseconds.
     ///
     /// Who is dead is asked here, under the lock, and never remembered from before: a slot that was dead may
     /// have been taken again since.
-    pub(crate) fn bury<L: Lives>(&self, lives: &L) -> Result<(usize, usize), L::Error> {
+    pub(crate) fn bury<L: Lives>(&self, lives: &L, now: u64) -> Result<(usize, usize), L::Error> {
         let (mut dead, mut living) = (0_usize, 0_usize);
         for slot in 0..self.claimed() {
             if !self.is_taken(slot) {
@@ -78,7 +89,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
             if lives.lives(slot)? {
                 living = living.saturating_add(1);
             } else {
-                self.clear(slot);
+                self.clear(slot, now);
                 dead = dead.saturating_add(1);
             }
         }
@@ -90,7 +101,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     /// The mark is raised before the process can reserve anything, so that a reservation whose fence is later
     /// than one of this process reads this process's word as well.
     pub(crate) fn take(&self, slot: usize, who: Identity) {
-        self.clear(slot);
+        self.empty(slot);
+        self.begin_time(slot, slot >= self.claimed());
         if let Some(refused) = self.refused.get(slot) {
             refused.iter().for_each(|count| count.set(0));
         }
@@ -125,9 +137,19 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         self.slots.get(slot).is_some_and(|entry| entry.state.observe() != SLOT_FREE)
     }
 
+    /// Gives on what the process in `slot` leaves, and makes the slot hold nothing and free. Needs the join lock.
+    pub(crate) fn clear(&self, slot: usize, now: u64) {
+        self.bequeath_time(slot, now);
+        #[cfg(all(test, loom))]
+        if crate::sync::broken::is_killed() {
+            return;
+        }
+        self.empty(slot);
+    }
+
     /// Makes `slot` hold nothing and free. Only the words of devices in use are touched: a device that is added
     /// starts with a cleared row.
-    pub(crate) fn clear(&self, slot: usize) {
+    fn empty(&self, slot: usize) {
         // Others may go on using memory that this process is charged for: they take the charge over first.
         self.leave_all_shares(slot);
         for row in self.held.iter().take(self.device_count()) {

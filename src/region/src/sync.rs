@@ -32,6 +32,35 @@ impl Word64 {
     pub(crate) fn replace(&self, old: u64, new: u64) -> bool {
         self.0.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
+
+    /// Writes a number, and returns the one before.
+    pub(crate) fn swap(&self, value: u64) -> u64 {
+        self.0.swap(value, Ordering::Relaxed)
+    }
+
+    /// Adds, and wraps after the last number. Returns the number before.
+    pub(crate) fn add(&self, value: u64) -> u64 {
+        self.0.fetch_add(value, Ordering::Relaxed)
+    }
+
+    /// Makes the number at least `value`.
+    pub(crate) fn raise(&self, value: u64) {
+        self.0.fetch_max(value, Ordering::Relaxed);
+    }
+
+    /// Replaces the number by what `next` makes of it.
+    pub(crate) fn change(&self, next: impl Fn(u64) -> u64) {
+        #[cfg(all(test, loom))]
+        if broken::is(broken::Break::LastWins) {
+            return self.set(next(self.get()));
+        }
+        let mut now = self.0.load(Ordering::Relaxed);
+        while let Err(other) =
+            self.0.compare_exchange_weak(now, next(now), Ordering::Relaxed, Ordering::Relaxed)
+        {
+            now = other;
+        }
+    }
 }
 
 /// A number of 32 bits that stands alone.
@@ -53,6 +82,11 @@ impl Word32 {
     /// Counts one more, and wraps after the last number.
     pub(crate) fn count(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Writes a number, and returns the one before.
+    pub(crate) fn swap(&self, value: u32) -> u32 {
+        self.0.swap(value, Ordering::Relaxed)
     }
 
     /// Makes the number at least `value`.
@@ -103,6 +137,35 @@ impl Gate64 {
     /// Counts one more after everything before it; pairs with [`Gate64::observe`].
     pub(crate) fn count(&self) {
         self.0.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+/// How often somebody called those who sleep: what a sleeper has seen of it must not have changed.
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub(crate) struct Bell(AtomicU32);
+
+impl Bell {
+    /// The count, before anything that the caller says and looks at afterwards; pairs with [`Bell::count`].
+    pub(crate) fn heard(&self) -> u32 {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// Counts one more after everything before it; pairs with [`Bell::heard`].
+    pub(crate) fn count(&self) {
+        self.0.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Where it is, for the kernel.
+    #[cfg(not(loom))]
+    pub(crate) fn address(&self) -> *mut u32 {
+        self.0.as_ptr()
+    }
+
+    /// The count, as the kernel sees it under its lock.
+    #[cfg(loom)]
+    pub(crate) fn compared(&self) -> u32 {
+        self.0.fetch_add(0, Ordering::AcqRel)
     }
 }
 
@@ -259,11 +322,18 @@ pub(crate) mod broken {
         NobodyInherits,
         /// A sum is believed although a charge moved from one share to another while it was made.
         MovesIgnored,
+        /// A word is changed by reading and then writing it.
+        LastWins,
+        /// Words of a place of the ring are believed although they do not match.
+        TornBelieved,
+        /// What a dead process leaves stays in its word.
+        EstateKept,
     }
 
     thread_local! {
         // All threads of a model run on the operating system's thread of its test.
         static BREAK: Cell<Option<Break>> = const { Cell::new(None) };
+        static KILLS: Cell<bool> = const { Cell::new(false) };
     }
 
     /// Makes a mistake in everything that this test runs from here on.
@@ -273,5 +343,14 @@ pub(crate) mod broken {
 
     pub(crate) fn is(mistake: Break) -> bool {
         BREAK.get() == Some(mistake)
+    }
+
+    /// Kills the next process that refunds what a dead one left, right after it did.
+    pub(crate) fn kill_next_heir() {
+        KILLS.set(true);
+    }
+
+    pub(crate) fn is_killed() -> bool {
+        KILLS.replace(false)
     }
 }

@@ -129,8 +129,13 @@ pub(crate) fn stream_context(stream: CUstream) -> Option<usize> {
 
 /// The device of a context that need not be current.
 pub(crate) fn context_device(context: usize) -> Option<CUdevice> {
+    within(context, current_device)?
+}
+
+/// Runs calls with a context current that need not be. None if it cannot be made current.
+pub(crate) fn within<T>(context: usize, calls: impl FnOnce() -> T) -> Option<T> {
     if current_context() == Some(context) {
-        return current_device();
+        return Some(calls());
     }
     let push = slot::real::<real::cuCtxPushCurrent_v2>(Symbol::cuCtxPushCurrent_v2)?;
     let pop = slot::real::<real::cuCtxPopCurrent_v2>(Symbol::cuCtxPopCurrent_v2)?;
@@ -139,11 +144,24 @@ pub(crate) fn context_device(context: usize) -> Option<CUdevice> {
     if code != status::SUCCESS {
         return None;
     }
-    let device = current_device();
+    let done = calls();
     let mut popped: CUcontext = ptr::null_mut();
     // SAFETY: the output is valid for writes; takes off what was pushed above.
     unsafe { pop(&raw mut popped) };
-    device
+    Some(done)
+}
+
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`.
+pub(crate) const RELAXED: c_uint = 2;
+
+/// Sets what this thread's calls may do while anything is captured; what it was before.
+pub(crate) fn exchange_capture_mode(mode: c_uint) -> Option<c_uint> {
+    let mut mode = mode;
+    let function =
+        slot::real::<real::cuThreadExchangeStreamCaptureMode>(Symbol::cuThreadExchangeStreamCaptureMode)?;
+    // SAFETY: an enumeration of the size of an integer, valid for reads and writes.
+    let code = unsafe { function((&raw mut mode).cast()) };
+    (code == status::SUCCESS).then_some(mode)
 }
 
 /// Where the allocation begins that an address lies in.
@@ -193,9 +211,17 @@ pub(crate) fn trim_pool(pool: usize, keep: u64) {
 
 /// Whether a stream records its calls instead of running them.
 pub(crate) fn is_capturing(stream: CUstream) -> bool {
-    let Some(function) = slot::real::<real::cuStreamIsCapturing>(Symbol::cuStreamIsCapturing) else {
-        return false;
-    };
+    slot::real::<real::cuStreamIsCapturing>(Symbol::cuStreamIsCapturing)
+        .is_some_and(|function| is_capturing_by(function, stream))
+}
+
+/// The same for a call whose default stream is the thread's own.
+pub(crate) fn is_capturing_per_thread(stream: CUstream) -> bool {
+    slot::real::<real::cuStreamIsCapturing_ptsz>(Symbol::cuStreamIsCapturing_ptsz)
+        .is_some_and(|function| is_capturing_by(function, stream))
+}
+
+fn is_capturing_by(function: real::cuStreamIsCapturing, stream: CUstream) -> bool {
     let mut state: c_uint = NOT_CAPTURING;
     // SAFETY: the output is an enumeration of the size of an integer; the driver checks the handle.
     let code = unsafe { function(stream, (&raw mut state).cast()) };

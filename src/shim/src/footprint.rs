@@ -63,7 +63,8 @@ impl Session {
         self.own_bytes(self.device(place)?)
     }
 
-    fn device(&self, place: Place) -> Option<nvmlDevice_t> {
+    /// NVML's handle of a device.
+    pub(crate) fn device(&self, place: Place) -> Option<nvmlDevice_t> {
         let find = slot::real::<real::nvmlDeviceGetHandleByUUID>(Symbol::nvmlDeviceGetHandleByUUID)?;
         let gpu = gpu_uuid_text(&place.uuid);
         // CUDA does not say whether a device is a GPU or an instance of one.

@@ -1,6 +1,7 @@
 //! What does a member know about its slice and about what it has taken from it?
 
 use crate::arrays::Arrays;
+use crate::compute::{Compute, now};
 use crate::devices::Found;
 use crate::driver;
 use crate::flights::Flights;
@@ -44,6 +45,8 @@ pub(crate) struct Slice {
     pub(crate) witness: Witness,
     /// Calls of this process that take or give back memory right now.
     pub(crate) flights: Flights,
+    /// GPU time.
+    pub(crate) compute: Compute,
     /// The primary context of each device, where it is known: context and device.
     pub(crate) primaries: Mutex<Vec<(usize, CUdevice)>>,
 }
@@ -76,8 +79,9 @@ impl Slice {
             let device = member.device(&Uuid(found.uuid))?;
             Some(Place { handle: found.handle, device, total: found.total, uuid: found.uuid })
         };
-        let devices = found.iter().filter_map(place).collect();
+        let devices: Vec<Place> = found.iter().filter_map(place).collect();
         Self {
+            compute: Compute::new(&devices),
             member,
             devices,
             addresses: Addresses::default(),
@@ -92,6 +96,12 @@ impl Slice {
             flights: Flights::default(),
             primaries: Mutex::default(),
         }
+    }
+
+    /// This process's place in the slice.
+    #[inline]
+    pub(crate) fn member(&self) -> &Member {
+        &self.member
     }
 
     /// What anybody can read of the slice.
@@ -173,7 +183,7 @@ impl Slice {
 
     /// It uses it now.
     pub(crate) fn settle_use(&self, used: &Use) {
-        self.member.settle(used);
+        self.member.begin(used);
     }
 
     /// It does not use it any more.
@@ -237,13 +247,4 @@ fn is_time_to_look(bytes: u64) -> bool {
     let count = RESERVATIONS.get().wrapping_add(1);
     RESERVATIONS.set(count);
     bytes >= LOOK_FROM || count.is_multiple_of(LOOK_EVERY)
-}
-
-/// The monotonic clock in nanoseconds.
-fn now() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes to the structure given.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    let nanoseconds = i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec);
-    u64::try_from(nanoseconds).unwrap_or(0)
 }

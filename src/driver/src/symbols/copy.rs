@@ -31,102 +31,106 @@ macro_rules! rows_copy {
         pass cuMemcpyHtoD_v2_ptds @7000(dst_device: CUdeviceptr, src_host: *const c_void, byte_count: usize);
     }
     copy_device: "Within the device: uses its bandwidth and perhaps its multiprocessors" {
-        gate cuMemcpyAtoA @2000(dst_array: CUarray, dst_offset: c_uint, src_array: CUarray, src_offset: c_uint, byte_count: c_uint);
-        gate cuMemcpyAtoA_v2 @3020(dst_array: CUarray, dst_offset: usize, src_array: CUarray, src_offset: usize, byte_count: usize);
-        gate cuMemcpyAtoA_v2_ptds @7000(dst_array: CUarray, dst_offset: usize, src_array: CUarray, src_offset: usize, byte_count: usize);
-        gate cuMemcpyAtoD @2000(dst_device: CUdeviceptr_v1, src_array: CUarray, src_offset: c_uint, byte_count: c_uint);
-        gate cuMemcpyAtoD_v2 @3020(dst_device: CUdeviceptr, src_array: CUarray, src_offset: usize, byte_count: usize);
-        gate cuMemcpyAtoD_v2_ptds @7000(dst_device: CUdeviceptr, src_array: CUarray, src_offset: usize, byte_count: usize);
-        gate cuMemcpyDtoA @2000(dst_array: CUarray, dst_offset: c_uint, src_device: CUdeviceptr_v1, byte_count: c_uint);
-        gate cuMemcpyDtoA_v2 @3020(dst_array: CUarray, dst_offset: usize, src_device: CUdeviceptr, byte_count: usize);
-        gate cuMemcpyDtoA_v2_ptds @7000(dst_array: CUarray, dst_offset: usize, src_device: CUdeviceptr, byte_count: usize);
-        gate cuMemcpyDtoD @2000(dst_device: CUdeviceptr_v1, src_device: CUdeviceptr_v1, byte_count: c_uint);
-        gate cuMemcpyDtoDAsync @3000(dst_device: CUdeviceptr_v1, src_device: CUdeviceptr_v1, byte_count: c_uint, h_stream: CUstream);
-        gate cuMemcpyDtoDAsync_v2 @3020(dst_device: CUdeviceptr, src_device: CUdeviceptr, byte_count: usize, h_stream: CUstream);
-        gate cuMemcpyDtoDAsync_v2_ptsz @7000(dst_device: CUdeviceptr, src_device: CUdeviceptr, byte_count: usize, h_stream: CUstream);
-        gate cuMemcpyDtoD_v2 @3020(dst_device: CUdeviceptr, src_device: CUdeviceptr, byte_count: usize);
-        gate cuMemcpyDtoD_v2_ptds @7000(dst_device: CUdeviceptr, src_device: CUdeviceptr, byte_count: usize);
+        gate cuMemcpyAtoA @2000(dst_array: CUarray, dst_offset: c_uint, src_array: CUarray, src_offset: c_uint, byte_count: c_uint) by copies::between_arrays;
+        gate cuMemcpyAtoA_v2 @3020(dst_array: CUarray, dst_offset: usize, src_array: CUarray, src_offset: usize, byte_count: usize) by copies::between_arrays;
+        gate cuMemcpyAtoA_v2_ptds @7000(dst_array: CUarray, dst_offset: usize, src_array: CUarray, src_offset: usize, byte_count: usize) by copies::between_arrays_per_thread;
+        gate cuMemcpyAtoD @2000(dst_device: CUdeviceptr_v1, src_array: CUarray, src_offset: c_uint, byte_count: c_uint) by copies::from_array;
+        gate cuMemcpyAtoD_v2 @3020(dst_device: CUdeviceptr, src_array: CUarray, src_offset: usize, byte_count: usize) by copies::from_array;
+        gate cuMemcpyAtoD_v2_ptds @7000(dst_device: CUdeviceptr, src_array: CUarray, src_offset: usize, byte_count: usize) by copies::from_array_per_thread;
+        gate cuMemcpyDtoA @2000(dst_array: CUarray, dst_offset: c_uint, src_device: CUdeviceptr_v1, byte_count: c_uint) by copies::to_array;
+        gate cuMemcpyDtoA_v2 @3020(dst_array: CUarray, dst_offset: usize, src_device: CUdeviceptr, byte_count: usize) by copies::to_array;
+        gate cuMemcpyDtoA_v2_ptds @7000(dst_array: CUarray, dst_offset: usize, src_device: CUdeviceptr, byte_count: usize) by copies::to_array_per_thread;
+        gate cuMemcpyDtoD @2000(dst_device: CUdeviceptr_v1, src_device: CUdeviceptr_v1, byte_count: c_uint) by copies::copy;
+        gate cuMemcpyDtoDAsync @3000(dst_device: CUdeviceptr_v1, src_device: CUdeviceptr_v1, byte_count: c_uint, h_stream: CUstream) by copies::copy_async;
+        gate cuMemcpyDtoDAsync_v2 @3020(dst_device: CUdeviceptr, src_device: CUdeviceptr, byte_count: usize, h_stream: CUstream) by copies::copy_async;
+        gate cuMemcpyDtoDAsync_v2_ptsz @7000(dst_device: CUdeviceptr, src_device: CUdeviceptr, byte_count: usize, h_stream: CUstream) by copies::copy_async_per_thread;
+        gate cuMemcpyDtoD_v2 @3020(dst_device: CUdeviceptr, src_device: CUdeviceptr, byte_count: usize) by copies::copy;
+        gate cuMemcpyDtoD_v2_ptds @7000(dst_device: CUdeviceptr, src_device: CUdeviceptr, byte_count: usize) by copies::copy_per_thread;
     }
-    copy_any: "A copy whose direction only its arguments tell" {
-        watch cuMemcpy @4000(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize);
-        watch cuMemcpy2D @2000(p_copy: *const CUDA_MEMCPY2D_v1);
-        watch cuMemcpy2DAsync @2000(p_copy: *const CUDA_MEMCPY2D_v1, h_stream: CUstream);
-        watch cuMemcpy2DAsync_v2 @3020(p_copy: *const CUDA_MEMCPY2D, h_stream: CUstream);
-        watch cuMemcpy2DAsync_v2_ptsz @7000(p_copy: *const CUDA_MEMCPY2D, h_stream: CUstream);
-        watch cuMemcpy2DUnaligned @2000(p_copy: *const CUDA_MEMCPY2D_v1);
-        watch cuMemcpy2DUnaligned_v2 @3020(p_copy: *const CUDA_MEMCPY2D);
-        watch cuMemcpy2DUnaligned_v2_ptds @7000(p_copy: *const CUDA_MEMCPY2D);
-        watch cuMemcpy2D_v2 @3020(p_copy: *const CUDA_MEMCPY2D);
-        watch cuMemcpy2D_v2_ptds @7000(p_copy: *const CUDA_MEMCPY2D);
-        watch cuMemcpy3D @2000(p_copy: *const CUDA_MEMCPY3D_v1);
-        watch cuMemcpy3DAsync @2000(p_copy: *const CUDA_MEMCPY3D_v1, h_stream: CUstream);
-        watch cuMemcpy3DAsync_v2 @3020(p_copy: *const CUDA_MEMCPY3D, h_stream: CUstream);
-        watch cuMemcpy3DAsync_v2_ptsz @7000(p_copy: *const CUDA_MEMCPY3D, h_stream: CUstream);
-        watch cuMemcpy3DBatchAsync @12080(num_ops: usize, op_list: *mut CUDA_MEMCPY3D_BATCH_OP, fail_idx: *mut usize, flags: c_ulonglong, h_stream: CUstream);
-        watch cuMemcpy3DBatchAsync_ptsz @12080(num_ops: usize, op_list: *mut CUDA_MEMCPY3D_BATCH_OP, fail_idx: *mut usize, flags: c_ulonglong, h_stream: CUstream);
-        watch cuMemcpy3DBatchAsync_v2 @13000(num_ops: usize, op_list: *mut CUDA_MEMCPY3D_BATCH_OP, flags: c_ulonglong, h_stream: CUstream);
-        watch cuMemcpy3DBatchAsync_v2_ptsz @13000(num_ops: usize, op_list: *mut CUDA_MEMCPY3D_BATCH_OP, flags: c_ulonglong, h_stream: CUstream);
-        watch cuMemcpy3DWithAttributesAsync @13020(op: *mut CUDA_MEMCPY3D_BATCH_OP, flags: c_ulonglong, h_stream: CUstream);
-        watch cuMemcpy3DWithAttributesAsync_ptsz @13020(op: *mut CUDA_MEMCPY3D_BATCH_OP, flags: c_ulonglong, h_stream: CUstream);
-        watch cuMemcpy3D_v2 @3020(p_copy: *const CUDA_MEMCPY3D);
-        watch cuMemcpy3D_v2_ptds @7000(p_copy: *const CUDA_MEMCPY3D);
-        watch cuMemcpyAsync @4000(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize, h_stream: CUstream);
-        watch cuMemcpyAsync_ptsz @7000(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize, h_stream: CUstream);
-        watch cuMemcpyBatchAsync @12080(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, fail_idx: *mut usize, h_stream: CUstream);
-        watch cuMemcpyBatchAsync_ptsz @12080(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, fail_idx: *mut usize, h_stream: CUstream);
-        watch cuMemcpyBatchAsync_v2 @13000(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, h_stream: CUstream);
-        watch cuMemcpyBatchAsync_v2_ptsz @13000(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, h_stream: CUstream);
-        watch cuMemcpyWithAttributesAsync @13020(dst: CUdeviceptr, src: CUdeviceptr, size: usize, attr: *mut CUmemcpyAttributes, h_stream: CUstream);
-        watch cuMemcpyWithAttributesAsync_ptsz @13020(dst: CUdeviceptr, src: CUdeviceptr, size: usize, attr: *mut CUmemcpyAttributes, h_stream: CUstream);
-        watch cuMemcpy_ptds @7000(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize);
+    copy_described: "Within the device if its description names memory of a device or an array on both ends; otherwise forwarded as it is" {
+        gate cuMemcpy2DAsync_v2 @3020(p_copy: *const CUDA_MEMCPY2D, h_stream: CUstream) by copies::described_async;
+        gate cuMemcpy2DAsync_v2_ptsz @7000(p_copy: *const CUDA_MEMCPY2D, h_stream: CUstream) by copies::described_async_per_thread;
+        gate cuMemcpy2DUnaligned_v2 @3020(p_copy: *const CUDA_MEMCPY2D) by copies::described;
+        gate cuMemcpy2DUnaligned_v2_ptds @7000(p_copy: *const CUDA_MEMCPY2D) by copies::described_per_thread;
+        gate cuMemcpy2D_v2 @3020(p_copy: *const CUDA_MEMCPY2D) by copies::described;
+        gate cuMemcpy2D_v2_ptds @7000(p_copy: *const CUDA_MEMCPY2D) by copies::described_per_thread;
+        gate cuMemcpy3DAsync_v2 @3020(p_copy: *const CUDA_MEMCPY3D, h_stream: CUstream) by copies::described_async;
+        gate cuMemcpy3DAsync_v2_ptsz @7000(p_copy: *const CUDA_MEMCPY3D, h_stream: CUstream) by copies::described_async_per_thread;
+        gate cuMemcpy3D_v2 @3020(p_copy: *const CUDA_MEMCPY3D) by copies::described;
+        gate cuMemcpy3D_v2_ptds @7000(p_copy: *const CUDA_MEMCPY3D) by copies::described_per_thread;
     }
-    copy_peer: "Between devices: links and copy engines" {
-        watch cuFabricCpyBatchAsync @13050(num_ops: usize, op_list: *mut CUDA_FABRIC_COPY_BATCH_OP, flags: c_ulonglong, h_stream: CUstream);
-        watch cuFabricCpyBatchAsync_ptsz @13050(num_ops: usize, op_list: *mut CUDA_FABRIC_COPY_BATCH_OP, flags: c_ulonglong, h_stream: CUstream);
-        watch cuMemcpy3DPeer @4000(p_copy: *const CUDA_MEMCPY3D_PEER);
-        watch cuMemcpy3DPeerAsync @4000(p_copy: *const CUDA_MEMCPY3D_PEER, h_stream: CUstream);
-        watch cuMemcpy3DPeerAsync_ptsz @7000(p_copy: *const CUDA_MEMCPY3D_PEER, h_stream: CUstream);
-        watch cuMemcpy3DPeer_ptds @7000(p_copy: *const CUDA_MEMCPY3D_PEER);
-        watch cuMemcpyPeer @4000(dst_device: CUdeviceptr, dst_context: CUcontext, src_device: CUdeviceptr, src_context: CUcontext, byte_count: usize);
-        watch cuMemcpyPeerAsync @4000(dst_device: CUdeviceptr, dst_context: CUcontext, src_device: CUdeviceptr, src_context: CUcontext, byte_count: usize, h_stream: CUstream);
-        watch cuMemcpyPeerAsync_ptsz @7000(dst_device: CUdeviceptr, dst_context: CUcontext, src_device: CUdeviceptr, src_context: CUcontext, byte_count: usize, h_stream: CUstream);
-        watch cuMemcpyPeer_ptds @7000(dst_device: CUdeviceptr, dst_context: CUcontext, src_device: CUdeviceptr, src_context: CUcontext, byte_count: usize);
+    copy_narrow: "Descriptions with addresses of 32 bits, which no device of today has: not measured" {
+        pass cuMemcpy2D @2000(p_copy: *const CUDA_MEMCPY2D_v1);
+        pass cuMemcpy2DAsync @2000(p_copy: *const CUDA_MEMCPY2D_v1, h_stream: CUstream);
+        pass cuMemcpy2DUnaligned @2000(p_copy: *const CUDA_MEMCPY2D_v1);
+        pass cuMemcpy3D @2000(p_copy: *const CUDA_MEMCPY3D_v1);
+        pass cuMemcpy3DAsync @2000(p_copy: *const CUDA_MEMCPY3D_v1, h_stream: CUstream);
+    }
+    copy_any: "A copy whose direction only the driver knows: to ask it would cost more than the call, and most of them are between host and device. Not measured" {
+        pass cuMemcpy @4000(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize);
+        pass cuMemcpy3DBatchAsync @12080(num_ops: usize, op_list: *mut CUDA_MEMCPY3D_BATCH_OP, fail_idx: *mut usize, flags: c_ulonglong, h_stream: CUstream);
+        pass cuMemcpy3DBatchAsync_ptsz @12080(num_ops: usize, op_list: *mut CUDA_MEMCPY3D_BATCH_OP, fail_idx: *mut usize, flags: c_ulonglong, h_stream: CUstream);
+        pass cuMemcpy3DBatchAsync_v2 @13000(num_ops: usize, op_list: *mut CUDA_MEMCPY3D_BATCH_OP, flags: c_ulonglong, h_stream: CUstream);
+        pass cuMemcpy3DBatchAsync_v2_ptsz @13000(num_ops: usize, op_list: *mut CUDA_MEMCPY3D_BATCH_OP, flags: c_ulonglong, h_stream: CUstream);
+        pass cuMemcpy3DWithAttributesAsync @13020(op: *mut CUDA_MEMCPY3D_BATCH_OP, flags: c_ulonglong, h_stream: CUstream);
+        pass cuMemcpy3DWithAttributesAsync_ptsz @13020(op: *mut CUDA_MEMCPY3D_BATCH_OP, flags: c_ulonglong, h_stream: CUstream);
+        pass cuMemcpyAsync @4000(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize, h_stream: CUstream);
+        pass cuMemcpyAsync_ptsz @7000(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize, h_stream: CUstream);
+        pass cuMemcpyBatchAsync @12080(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, fail_idx: *mut usize, h_stream: CUstream);
+        pass cuMemcpyBatchAsync_ptsz @12080(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, fail_idx: *mut usize, h_stream: CUstream);
+        pass cuMemcpyBatchAsync_v2 @13000(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, h_stream: CUstream);
+        pass cuMemcpyBatchAsync_v2_ptsz @13000(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, h_stream: CUstream);
+        pass cuMemcpyWithAttributesAsync @13020(dst: CUdeviceptr, src: CUdeviceptr, size: usize, attr: *mut CUmemcpyAttributes, h_stream: CUstream);
+        pass cuMemcpyWithAttributesAsync_ptsz @13020(dst: CUdeviceptr, src: CUdeviceptr, size: usize, attr: *mut CUmemcpyAttributes, h_stream: CUstream);
+        pass cuMemcpy_ptds @7000(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize);
+    }
+    copy_peer: "Between devices: links and copy engines. Not measured" {
+        pass cuFabricCpyBatchAsync @13050(num_ops: usize, op_list: *mut CUDA_FABRIC_COPY_BATCH_OP, flags: c_ulonglong, h_stream: CUstream);
+        pass cuFabricCpyBatchAsync_ptsz @13050(num_ops: usize, op_list: *mut CUDA_FABRIC_COPY_BATCH_OP, flags: c_ulonglong, h_stream: CUstream);
+        pass cuMemcpy3DPeer @4000(p_copy: *const CUDA_MEMCPY3D_PEER);
+        pass cuMemcpy3DPeerAsync @4000(p_copy: *const CUDA_MEMCPY3D_PEER, h_stream: CUstream);
+        pass cuMemcpy3DPeerAsync_ptsz @7000(p_copy: *const CUDA_MEMCPY3D_PEER, h_stream: CUstream);
+        pass cuMemcpy3DPeer_ptds @7000(p_copy: *const CUDA_MEMCPY3D_PEER);
+        pass cuMemcpyPeer @4000(dst_device: CUdeviceptr, dst_context: CUcontext, src_device: CUdeviceptr, src_context: CUcontext, byte_count: usize);
+        pass cuMemcpyPeerAsync @4000(dst_device: CUdeviceptr, dst_context: CUcontext, src_device: CUdeviceptr, src_context: CUcontext, byte_count: usize, h_stream: CUstream);
+        pass cuMemcpyPeerAsync_ptsz @7000(dst_device: CUdeviceptr, dst_context: CUcontext, src_device: CUdeviceptr, src_context: CUcontext, byte_count: usize, h_stream: CUstream);
+        pass cuMemcpyPeer_ptds @7000(dst_device: CUdeviceptr, dst_context: CUcontext, src_device: CUdeviceptr, src_context: CUcontext, byte_count: usize);
     }
     copy_set: "Fills: device work" {
-        gate cuMemsetD16 @2000(dst_device: CUdeviceptr_v1, us: c_ushort, n: c_uint);
-        gate cuMemsetD16Async @3020(dst_device: CUdeviceptr, us: c_ushort, n: usize, h_stream: CUstream);
-        gate cuMemsetD16Async_ptsz @7000(dst_device: CUdeviceptr, us: c_ushort, n: usize, h_stream: CUstream);
-        gate cuMemsetD16_v2 @3020(dst_device: CUdeviceptr, us: c_ushort, n: usize);
-        gate cuMemsetD16_v2_ptds @7000(dst_device: CUdeviceptr, us: c_ushort, n: usize);
-        gate cuMemsetD2D16 @2000(dst_device: CUdeviceptr_v1, dst_pitch: c_uint, us: c_ushort, width: c_uint, height: c_uint);
-        gate cuMemsetD2D16Async @3020(dst_device: CUdeviceptr, dst_pitch: usize, us: c_ushort, width: usize, height: usize, h_stream: CUstream);
-        gate cuMemsetD2D16Async_ptsz @7000(dst_device: CUdeviceptr, dst_pitch: usize, us: c_ushort, width: usize, height: usize, h_stream: CUstream);
-        gate cuMemsetD2D16_v2 @3020(dst_device: CUdeviceptr, dst_pitch: usize, us: c_ushort, width: usize, height: usize);
-        gate cuMemsetD2D16_v2_ptds @7000(dst_device: CUdeviceptr, dst_pitch: usize, us: c_ushort, width: usize, height: usize);
-        gate cuMemsetD2D32 @2000(dst_device: CUdeviceptr_v1, dst_pitch: c_uint, ui: c_uint, width: c_uint, height: c_uint);
-        gate cuMemsetD2D32Async @3020(dst_device: CUdeviceptr, dst_pitch: usize, ui: c_uint, width: usize, height: usize, h_stream: CUstream);
-        gate cuMemsetD2D32Async_ptsz @7000(dst_device: CUdeviceptr, dst_pitch: usize, ui: c_uint, width: usize, height: usize, h_stream: CUstream);
-        gate cuMemsetD2D32_v2 @3020(dst_device: CUdeviceptr, dst_pitch: usize, ui: c_uint, width: usize, height: usize);
-        gate cuMemsetD2D32_v2_ptds @7000(dst_device: CUdeviceptr, dst_pitch: usize, ui: c_uint, width: usize, height: usize);
-        gate cuMemsetD2D8 @2000(dst_device: CUdeviceptr_v1, dst_pitch: c_uint, uc: c_uchar, width: c_uint, height: c_uint);
-        gate cuMemsetD2D8Async @3020(dst_device: CUdeviceptr, dst_pitch: usize, uc: c_uchar, width: usize, height: usize, h_stream: CUstream);
-        gate cuMemsetD2D8Async_ptsz @7000(dst_device: CUdeviceptr, dst_pitch: usize, uc: c_uchar, width: usize, height: usize, h_stream: CUstream);
-        gate cuMemsetD2D8_v2 @3020(dst_device: CUdeviceptr, dst_pitch: usize, uc: c_uchar, width: usize, height: usize);
-        gate cuMemsetD2D8_v2_ptds @7000(dst_device: CUdeviceptr, dst_pitch: usize, uc: c_uchar, width: usize, height: usize);
-        gate cuMemsetD32 @2000(dst_device: CUdeviceptr_v1, ui: c_uint, n: c_uint);
-        gate cuMemsetD32Async @3020(dst_device: CUdeviceptr, ui: c_uint, n: usize, h_stream: CUstream);
-        gate cuMemsetD32Async_ptsz @7000(dst_device: CUdeviceptr, ui: c_uint, n: usize, h_stream: CUstream);
-        gate cuMemsetD32_v2 @3020(dst_device: CUdeviceptr, ui: c_uint, n: usize);
-        gate cuMemsetD32_v2_ptds @7000(dst_device: CUdeviceptr, ui: c_uint, n: usize);
-        gate cuMemsetD8 @2000(dst_device: CUdeviceptr_v1, uc: c_uchar, n: c_uint);
-        gate cuMemsetD8Async @3020(dst_device: CUdeviceptr, uc: c_uchar, n: usize, h_stream: CUstream);
-        gate cuMemsetD8Async_ptsz @7000(dst_device: CUdeviceptr, uc: c_uchar, n: usize, h_stream: CUstream);
-        gate cuMemsetD8_v2 @3020(dst_device: CUdeviceptr, uc: c_uchar, n: usize);
-        gate cuMemsetD8_v2_ptds @7000(dst_device: CUdeviceptr, uc: c_uchar, n: usize);
+        gate cuMemsetD16 @2000(dst_device: CUdeviceptr_v1, us: c_ushort, n: c_uint) by copies::fill;
+        gate cuMemsetD16Async @3020(dst_device: CUdeviceptr, us: c_ushort, n: usize, h_stream: CUstream) by copies::fill_async;
+        gate cuMemsetD16Async_ptsz @7000(dst_device: CUdeviceptr, us: c_ushort, n: usize, h_stream: CUstream) by copies::fill_async_per_thread;
+        gate cuMemsetD16_v2 @3020(dst_device: CUdeviceptr, us: c_ushort, n: usize) by copies::fill;
+        gate cuMemsetD16_v2_ptds @7000(dst_device: CUdeviceptr, us: c_ushort, n: usize) by copies::fill_per_thread;
+        gate cuMemsetD2D16 @2000(dst_device: CUdeviceptr_v1, dst_pitch: c_uint, us: c_ushort, width: c_uint, height: c_uint) by copies::fill_rows;
+        gate cuMemsetD2D16Async @3020(dst_device: CUdeviceptr, dst_pitch: usize, us: c_ushort, width: usize, height: usize, h_stream: CUstream) by copies::fill_rows_async;
+        gate cuMemsetD2D16Async_ptsz @7000(dst_device: CUdeviceptr, dst_pitch: usize, us: c_ushort, width: usize, height: usize, h_stream: CUstream) by copies::fill_rows_async_per_thread;
+        gate cuMemsetD2D16_v2 @3020(dst_device: CUdeviceptr, dst_pitch: usize, us: c_ushort, width: usize, height: usize) by copies::fill_rows;
+        gate cuMemsetD2D16_v2_ptds @7000(dst_device: CUdeviceptr, dst_pitch: usize, us: c_ushort, width: usize, height: usize) by copies::fill_rows_per_thread;
+        gate cuMemsetD2D32 @2000(dst_device: CUdeviceptr_v1, dst_pitch: c_uint, ui: c_uint, width: c_uint, height: c_uint) by copies::fill_rows;
+        gate cuMemsetD2D32Async @3020(dst_device: CUdeviceptr, dst_pitch: usize, ui: c_uint, width: usize, height: usize, h_stream: CUstream) by copies::fill_rows_async;
+        gate cuMemsetD2D32Async_ptsz @7000(dst_device: CUdeviceptr, dst_pitch: usize, ui: c_uint, width: usize, height: usize, h_stream: CUstream) by copies::fill_rows_async_per_thread;
+        gate cuMemsetD2D32_v2 @3020(dst_device: CUdeviceptr, dst_pitch: usize, ui: c_uint, width: usize, height: usize) by copies::fill_rows;
+        gate cuMemsetD2D32_v2_ptds @7000(dst_device: CUdeviceptr, dst_pitch: usize, ui: c_uint, width: usize, height: usize) by copies::fill_rows_per_thread;
+        gate cuMemsetD2D8 @2000(dst_device: CUdeviceptr_v1, dst_pitch: c_uint, uc: c_uchar, width: c_uint, height: c_uint) by copies::fill_rows;
+        gate cuMemsetD2D8Async @3020(dst_device: CUdeviceptr, dst_pitch: usize, uc: c_uchar, width: usize, height: usize, h_stream: CUstream) by copies::fill_rows_async;
+        gate cuMemsetD2D8Async_ptsz @7000(dst_device: CUdeviceptr, dst_pitch: usize, uc: c_uchar, width: usize, height: usize, h_stream: CUstream) by copies::fill_rows_async_per_thread;
+        gate cuMemsetD2D8_v2 @3020(dst_device: CUdeviceptr, dst_pitch: usize, uc: c_uchar, width: usize, height: usize) by copies::fill_rows;
+        gate cuMemsetD2D8_v2_ptds @7000(dst_device: CUdeviceptr, dst_pitch: usize, uc: c_uchar, width: usize, height: usize) by copies::fill_rows_per_thread;
+        gate cuMemsetD32 @2000(dst_device: CUdeviceptr_v1, ui: c_uint, n: c_uint) by copies::fill;
+        gate cuMemsetD32Async @3020(dst_device: CUdeviceptr, ui: c_uint, n: usize, h_stream: CUstream) by copies::fill_async;
+        gate cuMemsetD32Async_ptsz @7000(dst_device: CUdeviceptr, ui: c_uint, n: usize, h_stream: CUstream) by copies::fill_async_per_thread;
+        gate cuMemsetD32_v2 @3020(dst_device: CUdeviceptr, ui: c_uint, n: usize) by copies::fill;
+        gate cuMemsetD32_v2_ptds @7000(dst_device: CUdeviceptr, ui: c_uint, n: usize) by copies::fill_per_thread;
+        gate cuMemsetD8 @2000(dst_device: CUdeviceptr_v1, uc: c_uchar, n: c_uint) by copies::fill;
+        gate cuMemsetD8Async @3020(dst_device: CUdeviceptr, uc: c_uchar, n: usize, h_stream: CUstream) by copies::fill_async;
+        gate cuMemsetD8Async_ptsz @7000(dst_device: CUdeviceptr, uc: c_uchar, n: usize, h_stream: CUstream) by copies::fill_async_per_thread;
+        gate cuMemsetD8_v2 @3020(dst_device: CUdeviceptr, uc: c_uchar, n: usize) by copies::fill;
+        gate cuMemsetD8_v2_ptds @7000(dst_device: CUdeviceptr, uc: c_uchar, n: usize) by copies::fill_per_thread;
     }
-    copy_decompress: "A decompression engine or multiprocessors, depending on the GPU" {
-        watch cuMemBatchDecompressAsync @12060(params_array: *mut CUmemDecompressParams, count: usize, flags: c_uint, error_index: *mut usize, stream: CUstream);
-        watch cuMemBatchDecompressAsync_ptsz @12060(params_array: *mut CUmemDecompressParams, count: usize, flags: c_uint, error_index: *mut usize, stream: CUstream);
+    copy_decompress: "A decompression engine: only memory that it can work on is accepted. Not measured" {
+        pass cuMemBatchDecompressAsync @12060(params_array: *mut CUmemDecompressParams, count: usize, flags: c_uint, error_index: *mut usize, stream: CUstream);
+        pass cuMemBatchDecompressAsync_ptsz @12060(params_array: *mut CUmemDecompressParams, count: usize, flags: c_uint, error_index: *mut usize, stream: CUstream);
     }
     } };
 }

@@ -5,8 +5,8 @@
 macro_rules! rows_graph {
     ({ $next:ident $($files:ident)* } $then:tt $($rows:tt)*) => { $crate::$next! { { $($files)* } $then $($rows)*
     graph_launch: "Submits a whole graph" {
-        gate cuGraphLaunch @10000(h_graph: CUgraphExec, h_stream: CUstream);
-        gate cuGraphLaunch_ptsz @10000(h_graph_exec: CUgraphExec, h_stream: CUstream);
+        gate cuGraphLaunch @10000(h_graph: CUgraphExec, h_stream: CUstream) by launch::graph;
+        gate cuGraphLaunch_ptsz @10000(h_graph_exec: CUgraphExec, h_stream: CUstream) by launch::graph_per_thread;
     }
     graph_memory: "Graph allocations: backed by the device when an executable is made, uploaded or run" {
         pass cuDeviceGetGraphMemAttribute @11040(device: CUdevice, attr: c_uint, value: *mut c_void);
@@ -31,20 +31,20 @@ macro_rules! rows_graph {
     }
     graph_update: "Changes what the next launch of an executable costs" {
         pass cuGraphExecBatchMemOpNodeSetParams @11070(h_graph_exec: CUgraphExec, h_node: CUgraphNode, node_params: *const CUDA_BATCH_MEM_OP_NODE_PARAMS);
-        watch cuGraphExecChildGraphNodeSetParams @11010(h_graph_exec: CUgraphExec, h_node: CUgraphNode, child_graph: CUgraph);
+        watch cuGraphExecChildGraphNodeSetParams @11010(h_graph_exec: CUgraphExec, h_node: CUgraphNode, child_graph: CUgraph) by graph_cost::changed;
         pass cuGraphExecEventRecordNodeSetEvent @11010(h_graph_exec: CUgraphExec, h_node: CUgraphNode, event: CUevent);
         pass cuGraphExecEventWaitNodeSetEvent @11010(h_graph_exec: CUgraphExec, h_node: CUgraphNode, event: CUevent);
         pass cuGraphExecExternalSemaphoresSignalNodeSetParams @11020(h_graph_exec: CUgraphExec, h_node: CUgraphNode, node_params: *const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS);
         pass cuGraphExecExternalSemaphoresWaitNodeSetParams @11020(h_graph_exec: CUgraphExec, h_node: CUgraphNode, node_params: *const CUDA_EXT_SEM_WAIT_NODE_PARAMS);
         pass cuGraphExecHostNodeSetParams @10020(h_graph_exec: CUgraphExec, h_node: CUgraphNode, node_params: *const CUDA_HOST_NODE_PARAMS);
-        watch cuGraphExecKernelNodeSetParams @10010(h_graph_exec: CUgraphExec, h_node: CUgraphNode, node_params: *const CUDA_KERNEL_NODE_PARAMS_v1);
-        watch cuGraphExecKernelNodeSetParams_v2 @12000(h_graph_exec: CUgraphExec, h_node: CUgraphNode, node_params: *const CUDA_KERNEL_NODE_PARAMS);
-        watch cuGraphExecMemcpyNodeSetParams @10020(h_graph_exec: CUgraphExec, h_node: CUgraphNode, copy_params: *const CUDA_MEMCPY3D, ctx: CUcontext);
-        watch cuGraphExecMemsetNodeSetParams @10020(h_graph_exec: CUgraphExec, h_node: CUgraphNode, memset_params: *const CUDA_MEMSET_NODE_PARAMS, ctx: CUcontext);
-        watch cuGraphExecNodeSetParams @12020(h_graph_exec: CUgraphExec, h_node: CUgraphNode, node_params: *mut CUgraphNodeParams);
+        watch cuGraphExecKernelNodeSetParams @10010(h_graph_exec: CUgraphExec, h_node: CUgraphNode, node_params: *const CUDA_KERNEL_NODE_PARAMS_v1) by graph_cost::changed;
+        watch cuGraphExecKernelNodeSetParams_v2 @12000(h_graph_exec: CUgraphExec, h_node: CUgraphNode, node_params: *const CUDA_KERNEL_NODE_PARAMS) by graph_cost::changed;
+        watch cuGraphExecMemcpyNodeSetParams @10020(h_graph_exec: CUgraphExec, h_node: CUgraphNode, copy_params: *const CUDA_MEMCPY3D, ctx: CUcontext) by graph_cost::changed_for;
+        watch cuGraphExecMemsetNodeSetParams @10020(h_graph_exec: CUgraphExec, h_node: CUgraphNode, memset_params: *const CUDA_MEMSET_NODE_PARAMS, ctx: CUcontext) by graph_cost::changed_for;
+        watch cuGraphExecNodeSetParams @12020(h_graph_exec: CUgraphExec, h_node: CUgraphNode, node_params: *mut CUgraphNodeParams) by graph_cost::changed;
         charge cuGraphExecUpdate @10020(h_graph_exec: CUgraphExec, h_graph: CUgraph, h_error_node_out: *mut CUgraphNode, update_result_out: *mut CUgraphExecUpdateResult) by graph::update;
         charge cuGraphExecUpdate_v2 @12000(h_graph_exec: CUgraphExec, h_graph: CUgraph, result_info: *mut CUgraphExecUpdateResultInfo) by graph::update_v2;
-        watch cuGraphNodeSetEnabled @11060(h_graph_exec: CUgraphExec, h_node: CUgraphNode, is_enabled: c_uint);
+        watch cuGraphNodeSetEnabled @11060(h_graph_exec: CUgraphExec, h_node: CUgraphNode, is_enabled: c_uint) by graph_cost::changed;
     }
     graph_build: "Builds or reads a graph; nothing runs, nothing is allocated" {
         pass cuGraphAddBatchMemOpNode @11070(ph_graph_node: *mut CUgraphNode, h_graph: CUgraph, dependencies: *const CUgraphNode, num_dependencies: usize, node_params: *const CUDA_BATCH_MEM_OP_NODE_PARAMS);

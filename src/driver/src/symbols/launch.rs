@@ -5,18 +5,18 @@
 macro_rules! rows_launch {
     ({ $next:ident $($files:ident)* } $then:tt $($rows:tt)*) => { $crate::$next! { { $($files)* } $then $($rows)*
     launch: "Submits a kernel" {
-        gate cuLaunchCooperativeKernel @9000(f: CUfunction, grid_dim_x: c_uint, grid_dim_y: c_uint, grid_dim_z: c_uint, block_dim_x: c_uint, block_dim_y: c_uint, block_dim_z: c_uint, shared_mem_bytes: c_uint, h_stream: CUstream, kernel_params: *mut *mut c_void);
-        gate cuLaunchCooperativeKernelMultiDevice @9000(launch_params_list: *mut CUDA_LAUNCH_PARAMS, num_devices: c_uint, flags: c_uint);
-        gate cuLaunchCooperativeKernel_ptsz @9000(f: CUfunction, grid_dim_x: c_uint, grid_dim_y: c_uint, grid_dim_z: c_uint, block_dim_x: c_uint, block_dim_y: c_uint, block_dim_z: c_uint, shared_mem_bytes: c_uint, h_stream: CUstream, kernel_params: *mut *mut c_void);
-        gate cuLaunchKernel @4000(f: CUfunction, grid_dim_x: c_uint, grid_dim_y: c_uint, grid_dim_z: c_uint, block_dim_x: c_uint, block_dim_y: c_uint, block_dim_z: c_uint, shared_mem_bytes: c_uint, h_stream: CUstream, kernel_params: *mut *mut c_void, extra: *mut *mut c_void);
-        gate cuLaunchKernelEx @11060(config: *const CUlaunchConfig, f: CUfunction, kernel_params: *mut *mut c_void, extra: *mut *mut c_void);
-        gate cuLaunchKernelEx_ptsz @11060(config: *const CUlaunchConfig, f: CUfunction, kernel_params: *mut *mut c_void, extra: *mut *mut c_void);
-        gate cuLaunchKernel_ptsz @7000(f: CUfunction, grid_dim_x: c_uint, grid_dim_y: c_uint, grid_dim_z: c_uint, block_dim_x: c_uint, block_dim_y: c_uint, block_dim_z: c_uint, shared_mem_bytes: c_uint, h_stream: CUstream, kernel_params: *mut *mut c_void, extra: *mut *mut c_void);
+        gate cuLaunchCooperativeKernel @9000(f: CUfunction, grid_dim_x: c_uint, grid_dim_y: c_uint, grid_dim_z: c_uint, block_dim_x: c_uint, block_dim_y: c_uint, block_dim_z: c_uint, shared_mem_bytes: c_uint, h_stream: CUstream, kernel_params: *mut *mut c_void) by launch::cooperative;
+        gate cuLaunchCooperativeKernelMultiDevice @9000(launch_params_list: *mut CUDA_LAUNCH_PARAMS, num_devices: c_uint, flags: c_uint) by launch::on_all_devices;
+        gate cuLaunchCooperativeKernel_ptsz @9000(f: CUfunction, grid_dim_x: c_uint, grid_dim_y: c_uint, grid_dim_z: c_uint, block_dim_x: c_uint, block_dim_y: c_uint, block_dim_z: c_uint, shared_mem_bytes: c_uint, h_stream: CUstream, kernel_params: *mut *mut c_void) by launch::cooperative_per_thread;
+        gate cuLaunchKernel @4000(f: CUfunction, grid_dim_x: c_uint, grid_dim_y: c_uint, grid_dim_z: c_uint, block_dim_x: c_uint, block_dim_y: c_uint, block_dim_z: c_uint, shared_mem_bytes: c_uint, h_stream: CUstream, kernel_params: *mut *mut c_void, extra: *mut *mut c_void) by launch::kernel;
+        gate cuLaunchKernelEx @11060(config: *const CUlaunchConfig, f: CUfunction, kernel_params: *mut *mut c_void, extra: *mut *mut c_void) by launch::configured;
+        gate cuLaunchKernelEx_ptsz @11060(config: *const CUlaunchConfig, f: CUfunction, kernel_params: *mut *mut c_void, extra: *mut *mut c_void) by launch::configured_per_thread;
+        gate cuLaunchKernel_ptsz @7000(f: CUfunction, grid_dim_x: c_uint, grid_dim_y: c_uint, grid_dim_z: c_uint, block_dim_x: c_uint, block_dim_y: c_uint, block_dim_z: c_uint, shared_mem_bytes: c_uint, h_stream: CUstream, kernel_params: *mut *mut c_void, extra: *mut *mut c_void) by launch::kernel_per_thread;
     }
     launch_legacy: "Submits a kernel through the first interface" {
-        gate cuLaunch @2000(f: CUfunction);
-        gate cuLaunchGrid @2000(f: CUfunction, grid_width: c_int, grid_height: c_int);
-        gate cuLaunchGridAsync @2000(f: CUfunction, grid_width: c_int, grid_height: c_int, h_stream: CUstream);
+        gate cuLaunch @2000(f: CUfunction) by launch::single;
+        gate cuLaunchGrid @2000(f: CUfunction, grid_width: c_int, grid_height: c_int) by launch::grid;
+        gate cuLaunchGridAsync @2000(f: CUfunction, grid_width: c_int, grid_height: c_int, h_stream: CUstream) by launch::grid_async;
     }
     launch_state: "Stores parameters for a later launch" {
         pass cuFuncSetBlockShape @2000(hfunc: CUfunction, x: c_int, y: c_int, z: c_int);

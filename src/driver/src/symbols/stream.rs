@@ -4,28 +4,28 @@
 #[macro_export]
 macro_rules! rows_stream {
     ({ $next:ident $($files:ident)* } $then:tt $($rows:tt)*) => { $crate::$next! { { $($files)* } $then $($rows)*
-    stream_life: "Ties a stream to its context; timing state begins and ends here" {
-        watch cuGreenCtxStreamCreate @12050(ph_stream: *mut CUstream, green_ctx: CUgreenCtx, flags: c_uint, priority: c_int);
-        watch cuStreamCreate @2000(ph_stream: *mut CUstream, flags: c_uint);
-        watch cuStreamCreateWithPriority @5050(ph_stream: *mut CUstream, flags: c_uint, priority: c_int);
-        watch cuStreamDestroy @2000(h_stream: CUstream);
-        watch cuStreamDestroy_v2 @4000(h_stream: CUstream);
+    stream_life: "What is measured of a stream is told apart by its handle, which a later stream may get" {
+        pass cuGreenCtxStreamCreate @12050(ph_stream: *mut CUstream, green_ctx: CUgreenCtx, flags: c_uint, priority: c_int);
+        pass cuStreamCreate @2000(ph_stream: *mut CUstream, flags: c_uint);
+        pass cuStreamCreateWithPriority @5050(ph_stream: *mut CUstream, flags: c_uint, priority: c_int);
+        watch cuStreamDestroy @2000(h_stream: CUstream) by stream::destroy;
+        watch cuStreamDestroy_v2 @4000(h_stream: CUstream) by stream::destroy;
     }
-    stream_capture: "While a stream captures, its calls are recorded and nothing runs" {
-        watch cuStreamBeginCapture @10000(h_stream: CUstream);
-        watch cuStreamBeginCaptureToCig @13010(h_stream: CUstream, stream_cig_capture_params: *mut CUstreamCigCaptureParams);
-        watch cuStreamBeginCaptureToCig_ptsz @13010(h_stream: CUstream, stream_cig_capture_params: *mut CUstreamCigCaptureParams);
-        watch cuStreamBeginCaptureToGraph @12030(h_stream: CUstream, h_graph: CUgraph, dependencies: *const CUgraphNode, dependency_data: *const CUgraphEdgeData, num_dependencies: usize, mode: c_uint);
-        watch cuStreamBeginCaptureToGraph_ptsz @12030(h_stream: CUstream, h_graph: CUgraph, dependencies: *const CUgraphNode, dependency_data: *const CUgraphEdgeData, num_dependencies: usize, mode: c_uint);
-        watch cuStreamBeginCapture_ptsz @10000(h_stream: CUstream);
-        watch cuStreamBeginCapture_v2 @10010(h_stream: CUstream, mode: c_uint);
-        watch cuStreamBeginCapture_v2_ptsz @10010(h_stream: CUstream, mode: c_uint);
-        watch cuStreamBeginRecaptureToGraph @13030(h_stream: CUstream, mode: c_uint, h_graph: CUgraph, callback_func: CUgraphRecaptureCallback, user_data: *mut c_void);
-        watch cuStreamBeginRecaptureToGraph_ptsz @13030(h_stream: CUstream, mode: c_uint, h_graph: CUgraph, callback_func: CUgraphRecaptureCallback, user_data: *mut c_void);
-        watch cuStreamEndCapture @10000(h_stream: CUstream, ph_graph: *mut CUgraph);
-        watch cuStreamEndCaptureToCig @13010(h_stream: CUstream);
-        watch cuStreamEndCaptureToCig_ptsz @13010(h_stream: CUstream);
-        watch cuStreamEndCapture_ptsz @10000(h_stream: CUstream, ph_graph: *mut CUgraph);
+    stream_capture: "While a stream captures, its calls are recorded and nothing runs: launches ask before they are measured" {
+        watch cuStreamBeginCapture @10000(h_stream: CUstream) by capture::begin;
+        watch cuStreamBeginCaptureToCig @13010(h_stream: CUstream, stream_cig_capture_params: *mut CUstreamCigCaptureParams) by capture::begin_to_graphics;
+        watch cuStreamBeginCaptureToCig_ptsz @13010(h_stream: CUstream, stream_cig_capture_params: *mut CUstreamCigCaptureParams) by capture::begin_to_graphics;
+        watch cuStreamBeginCaptureToGraph @12030(h_stream: CUstream, h_graph: CUgraph, dependencies: *const CUgraphNode, dependency_data: *const CUgraphEdgeData, num_dependencies: usize, mode: c_uint) by capture::begin_to_graph;
+        watch cuStreamBeginCaptureToGraph_ptsz @12030(h_stream: CUstream, h_graph: CUgraph, dependencies: *const CUgraphNode, dependency_data: *const CUgraphEdgeData, num_dependencies: usize, mode: c_uint) by capture::begin_to_graph;
+        watch cuStreamBeginCapture_ptsz @10000(h_stream: CUstream) by capture::begin;
+        watch cuStreamBeginCapture_v2 @10010(h_stream: CUstream, mode: c_uint) by capture::begin_v2;
+        watch cuStreamBeginCapture_v2_ptsz @10010(h_stream: CUstream, mode: c_uint) by capture::begin_v2;
+        watch cuStreamBeginRecaptureToGraph @13030(h_stream: CUstream, mode: c_uint, h_graph: CUgraph, callback_func: CUgraphRecaptureCallback, user_data: *mut c_void) by capture::begin_again;
+        watch cuStreamBeginRecaptureToGraph_ptsz @13030(h_stream: CUstream, mode: c_uint, h_graph: CUgraph, callback_func: CUgraphRecaptureCallback, user_data: *mut c_void) by capture::begin_again;
+        watch cuStreamEndCapture @10000(h_stream: CUstream, ph_graph: *mut CUgraph) by capture::end;
+        watch cuStreamEndCaptureToCig @13010(h_stream: CUstream) by capture::end_to_graphics;
+        watch cuStreamEndCaptureToCig_ptsz @13010(h_stream: CUstream) by capture::end_to_graphics;
+        watch cuStreamEndCapture_ptsz @10000(h_stream: CUstream, ph_graph: *mut CUgraph) by capture::end;
         pass cuStreamGetCaptureInfo @10010(h_stream: CUstream, capture_status_out: *mut CUstreamCaptureStatus, id_out: *mut u64);
         pass cuStreamGetCaptureInfo_ptsz @10010(h_stream: CUstream, capture_status_out: *mut CUstreamCaptureStatus, id_out: *mut u64);
         pass cuStreamGetCaptureInfo_v2 @11030(h_stream: CUstream, capture_status_out: *mut CUstreamCaptureStatus, id_out: *mut u64, graph_out: *mut CUgraph, dependencies_out: *mut *const CUgraphNode, num_dependencies_out: *mut usize);
@@ -38,14 +38,14 @@ macro_rules! rows_stream {
         pass cuStreamUpdateCaptureDependencies_ptsz @11030(h_stream: CUstream, dependencies: *mut CUgraphNode, num_dependencies: usize, flags: c_uint);
         pass cuStreamUpdateCaptureDependencies_v2 @12030(h_stream: CUstream, dependencies: *mut CUgraphNode, dependency_data: *const CUgraphEdgeData, num_dependencies: usize, flags: c_uint);
         pass cuStreamUpdateCaptureDependencies_v2_ptsz @12030(h_stream: CUstream, dependencies: *mut CUgraphNode, dependency_data: *const CUgraphEdgeData, num_dependencies: usize, flags: c_uint);
-        watch cuThreadExchangeStreamCaptureMode @10010(mode: *mut CUstreamCaptureMode);
+        pass cuThreadExchangeStreamCaptureMode @10010(mode: *mut CUstreamCaptureMode);
     }
     sync: "The caller waits here: pools may have given memory back" {
         watch cuCtxSynchronize @2000() by sync::context;
         watch cuCtxSynchronize_v2 @13000(ctx: CUcontext) by sync::context_v2;
         watch cuEventSynchronize @2000(h_event: CUevent) by sync::event;
         watch cuStreamSynchronize @2000(h_stream: CUstream) by sync::stream;
-        watch cuStreamSynchronize_ptsz @7000(h_stream: CUstream) by sync::stream;
+        watch cuStreamSynchronize_ptsz @7000(h_stream: CUstream) by sync::stream_per_thread;
     }
     stream_query: "Properties and order of streams" {
         pass cuStreamCopyAttributes @11000(dst_stream: CUstream, src_stream: CUstream);

@@ -4,9 +4,11 @@
 //! value* and is an enumeration in C is an unsigned integer here: a newer driver has newer values, and a
 //! Rust enumeration that holds a value it does not know is undefined behaviour.
 
+mod copy;
 mod cuda;
 mod nvml;
 
+pub use copy::{PlaneCopy, PlaneEnd, VolumeCopy, VolumeEnd, memory_type};
 pub use core::ffi::{
     c_char, c_int, c_longlong, c_short, c_uchar, c_uint, c_ulong, c_ulonglong, c_ushort, c_void,
 };
@@ -32,11 +34,19 @@ pub mod status {
     pub const NO_DEVICE: Status = 100;
     /// `CUDA_ERROR_INVALID_CONTEXT`: no context is current.
     pub const INVALID_CONTEXT: Status = 201;
+    /// `CUDA_ERROR_NOT_READY`: the GPU has not come so far.
+    pub const NOT_READY: Status = 600;
     /// `CUDA_ERROR_NOT_PERMITTED`: a limit was asked for and cannot be enforced.
     pub const NOT_PERMITTED: Status = 800;
     /// `CUDA_ERROR_NOT_SUPPORTED`.
     pub const NOT_SUPPORTED: Status = 801;
+    /// `CUDA_ERROR_STREAM_CAPTURE_INVALIDATED`: a capture has ended without a graph, spoiled by a call before.
+    pub const CAPTURE_INVALIDATED: Status = 901;
+    /// `CUDA_ERROR_STREAM_CAPTURE_UNJOINED`: a capture has ended without a graph, since a branch of it had not come back.
+    pub const CAPTURE_UNJOINED: Status = 904;
 
+    /// `CUDA_ERROR_UNKNOWN`.
+    pub const UNKNOWN: Status = 999;
     /// `NVML_ERROR_INVALID_ARGUMENT`.
     pub const NVML_INVALID_ARGUMENT: Status = 2;
     /// `NVML_ERROR_NOT_SUPPORTED`.

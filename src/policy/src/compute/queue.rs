@@ -23,6 +23,12 @@ pub struct Ahead {
 }
 
 impl Ahead {
+    /// So many nanoseconds of GPU time.
+    #[must_use]
+    pub const fn of(queued: u64) -> Self {
+        Self { queued }
+    }
+
     /// How much there is, in nanoseconds of GPU time.
     #[must_use]
     pub const fn queued(&self) -> u64 {

@@ -74,45 +74,6 @@ impl Union {
     }
 }
 
-/// Which part of busy intervals is newly covered, lately and on average over the slice.
-///
-/// Who of two that overlap is charged depends on who is measured first, so a single charge is a bad teacher: a process
-/// whose measurements always arrive second would believe that its kernels cost nothing. Estimates learn their own
-/// duration times this part instead; the sum of what all learn is the sum of what all are charged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Overlap {
-    plain: u64,
-    covered: u64,
-}
-
-/// How much busy time the part is an average of, in nanoseconds: 0.1 s, some fifty runs.
-const LATELY: u64 = 100_000_000;
-
-impl Overlap {
-    /// An interval of this length was measured by any process of the slice; so much of it was covered newly.
-    pub fn add(&mut self, length: u64, covered: u64) {
-        self.plain = self.plain.saturating_add(length);
-        self.covered = self.covered.saturating_add(covered.min(length));
-        while self.plain > LATELY {
-            // Both lose the same part, so that the ratio stays.
-            let lost = self.plain.saturating_sub(LATELY).min(self.plain / 4).max(1);
-            let part =
-                u128::from(self.covered).saturating_mul(u128::from(lost)).checked_div(u128::from(self.plain));
-            self.covered =
-                self.covered.saturating_sub(part.and_then(|part| u64::try_from(part).ok()).unwrap_or(0));
-            self.plain = self.plain.saturating_sub(lost);
-        }
-    }
-
-    /// The part of so many nanoseconds that is newly covered on average; all of it while nothing is known.
-    #[must_use]
-    pub fn part(&self, length: u64) -> u64 {
-        let part =
-            u128::from(length).saturating_mul(u128::from(self.covered)).checked_div(u128::from(self.plain));
-        part.and_then(|part| u64::try_from(part).ok()).unwrap_or(length)
-    }
-}
-
 /// How far apart two events of a stream are, in nanoseconds, with nothing in between: two steps of the slowest clock
 /// that drivers tell times by, 1 us.
 const STEP: u64 = 2_000;

@@ -10,9 +10,11 @@ pub const ONE: u32 = 1_000_000;
 /// fifteenth of the time between its events; less than a fiftieth is taken for a wrong sample.
 const LEAST: u32 = ONE / 50;
 /// What is left of a sum after a window of a sixth of a second, in parts of [`ONE`]: 0.93.
-const DECAY: u64 = 930_000;
+pub(super) const DECAY: u64 = 930_000;
 /// NVML's own window on most devices, in nanoseconds: a sixth of a second.
-const WINDOW: u64 = 166_666_667;
+pub(super) const WINDOW: u64 = 166_666_667;
+/// More than the sums come to, in nanoseconds: a minute.
+const MOST: u64 = 60_000_000_000;
 /// Windows alone after which the neighbours have gone. One could be a neighbour's pause.
 const ALONE: u8 = 2;
 
@@ -103,6 +105,27 @@ impl Trim {
         Self { seen: 0, covered: 0, alone: 0, last: 0, rounding: if rounded_down { 5 } else { 0 } }
     }
 
+    /// What another process had learned up to now, from the words in which it left it: [`words`](Self::words).
+    ///
+    /// They are brought into their range, so that no word keeps the factor from being learned.
+    #[must_use]
+    pub fn from_words(words: [u64; 4], now: u64, rounded_down: bool) -> Self {
+        let [seen, covered, alone, last] = words;
+        Self {
+            seen: seen.min(MOST),
+            covered: covered.min(MOST),
+            alone: u8::try_from(alone).unwrap_or(u8::MAX),
+            last: last.min(now),
+            ..Self::new(rounded_down)
+        }
+    }
+
+    /// All that was learned, for the process that goes on with it.
+    #[must_use]
+    pub const fn words(&self) -> [u64; 4] {
+        [self.seen, self.covered, self.alone as u64, self.last]
+    }
+
     /// The factor in parts of [`ONE`]: from a fiftieth to one; one while nothing is known or nobody else is there.
     #[must_use]
     pub fn factor(&self) -> u32 {
@@ -152,13 +175,19 @@ impl Trim {
     }
 }
 
+/// The factor that a shared word says: one if it was never written, and none that [`Trim::factor`] does not give.
+#[must_use]
+pub fn factor_of(word: u32) -> u32 {
+    if word == 0 { ONE } else { word.clamp(LEAST, ONE) }
+}
+
 /// So many nanoseconds by a factor in parts of [`ONE`].
 #[must_use]
 pub fn apply(covered: u64, factor: u32) -> u64 {
     scale(covered, u64::from(factor))
 }
 
-fn scale(value: u64, parts: u64) -> u64 {
+pub(super) fn scale(value: u64, parts: u64) -> u64 {
     let scaled = u128::from(value).saturating_mul(u128::from(parts)).checked_div(u128::from(ONE));
     scaled.and_then(|scaled| u64::try_from(scaled).ok()).unwrap_or(u64::MAX)
 }
@@ -218,6 +247,24 @@ mod tests {
         trim.learn(&sample(1, 100, true), 0);
         trim.learn(&sample(2, 100, true), 0);
         assert_eq!(trim.factor(), ONE);
+    }
+
+    #[test]
+    fn another_process_goes_on_where_the_first_ended_whatever_the_words_are() {
+        let mut first = Trim::new(true);
+        first.learn(&sample(0, 29, true), WINDOW * 59 / 100);
+        let mut second = Trim::from_words(first.words(), 10 * S, true);
+        assert_eq!(second, first);
+        for trim in [&mut first, &mut second] {
+            trim.learn(&sample(1, 20, true), WINDOW / 2);
+        }
+        assert_eq!(second, first);
+        let mut wild = Trim::from_words([u64::MAX; 4], S, false);
+        for window in 0..200 {
+            wild.learn(&sample(window, 30, true), WINDOW * 6 / 10);
+        }
+        assert_eq!((wild.factor() + 500) / 1000, 500);
+        assert_eq!([0, 1, ONE, u32::MAX].map(factor_of), [ONE, LEAST, ONE, ONE]);
     }
 
     #[test]

@@ -6,7 +6,6 @@ use super::layers::{self, CORE_PERCENT, HAMI_MEMORY, HAMI_SHARE, Layer, MEM_LIMI
 use super::texts::{Fault, Malformed, Said, ValueError, Warning};
 use super::values::{PerDevice, parse_hami_share, parse_hami_size};
 use super::{Config, DeviceIdentity, FIXED_FILE, FileRead, OperatorFiles, operator_file};
-use crate::units::Permille;
 
 /// Where a limit was said, for all devices or for one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -99,7 +98,6 @@ impl Reading {
         let cores = self.limit(CORE_PERCENT, HAMI_SHARE, parse_hami_share);
         let policy: Option<(CorePolicy, Said)> = self.setting("GPU_CORE_POLICY", str::parse);
         Config {
-            partial_shares: partial_shares(&cores),
             memory: memory.values,
             memory_told: memory.told,
             cores: cores.values,
@@ -225,15 +223,4 @@ fn hami_limit<T>(
         limit.told.0.push((None, said.clone()));
     }
     limit
-}
-
-/// Where shares of less than a device were said.
-fn partial_shares(cores: &Limit<Permille>) -> Vec<Said> {
-    let is_partial = |name: &Option<DeviceName>| match name {
-        Some(name) => cores.values.named.iter().any(|(other, share)| other == name && share.is_partial()),
-        // A list says everything in one place; HAMi's variable for every device says only what holds for others.
-        None if cores.told.0.len() == 1 => cores.values.values().any(Permille::is_partial),
-        None => cores.values.others.is_some_and(Permille::is_partial),
-    };
-    cores.told.0.iter().filter(|(name, _)| is_partial(name)).map(|(_, said)| said.clone()).collect()
 }

@@ -198,22 +198,15 @@ impl Error for Malformed {}
 /// A limit that is well formed and that this version cannot enforce. With one of these, GPU work is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unenforceable {
-    /// Less than the whole of a device's time.
-    Share(Said),
     /// A policy under which slices divide a device's time.
     Policy(Said),
 }
 
 impl fmt::Display for Unenforceable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (said, right) = match self {
-            Self::Share(said) => {
-                (said, "limits GPU time, which this version cannot enforce; leave it out or write 100")
-            }
-            Self::Policy(said) => {
-                (said, "divides GPU time, which this version cannot enforce; leave it out or write fixed")
-            }
-        };
+        let Self::Policy(said) = self;
+        let right =
+            "divides GPU time among slices, which this version cannot enforce; leave it out or write fixed";
         write!(f, "{PREFIX}{said} {right}. {REFUSED}")
     }
 }

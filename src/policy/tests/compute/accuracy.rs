@@ -1,8 +1,8 @@
 //! How exactly does the share hold? Workloads by limits, beside the targets.
 
 use crate::gpu::NEVER;
-use crate::program::{Kind, Program};
 use crate::scenario::terms;
+use crate::workloads::{DEGRADED, Target, WORKLOADS, Workload};
 use crate::world::{Machine, World};
 
 const US: u64 = 1_000;
@@ -12,29 +12,6 @@ const S: u64 = 1_000_000_000;
 const LOOK: u64 = 50 * MS;
 const LIMITS: [u64; 6] = [5, 10, 30, 50, 80, 95];
 const SEED: u64 = 4;
-
-/// What is run: programs, each of a slice, of which the first is judged.
-struct Workload {
-    name: &'static str,
-    build: fn(u64) -> Vec<(usize, Program)>,
-    /// The limits of all slices, where the judged one has this.
-    limits: fn(u64) -> Vec<u64>,
-    burst: u64,
-    target: Target,
-}
-
-/// By what it is judged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Target {
-    /// Kernels up to 5 ms: the mean within 0.5 points, 95 % of windows within 1.5.
-    Short,
-    /// Kernels of so long: the mean within what physics allows, or one point.
-    Long(u64),
-    /// Beside other slices: the mean within 1 point, windows within 5.
-    Beside,
-    /// It never needs all of its share: the 99th percentile of latencies at most 1.2 times that without a limit.
-    Latency,
-}
 
 /// What came out, in hundredths of points where it is a share.
 #[derive(Debug, Default)]
@@ -49,139 +26,10 @@ struct Figures {
     p99: u64,
 }
 
-fn one(program: Program) -> Vec<(usize, Program)> {
-    vec![(0, program)]
-}
-
-fn small(duration: u64) -> Program {
-    Program::new(vec![Kind::kernel(1, duration)])
-}
-
-fn mixed() -> Program {
-    let kinds = (0..12).map(|at| Kind::kernel(at, 10 * US * (1 << (at * 7 / 11)) + at * 60 * US));
-    Program::new(kinds.collect())
-}
-
-fn several(count: usize) -> Vec<(usize, Program)> {
-    (0..count).map(|me| (0, if me % 2 == 0 { small(20 * US) } else { small(200 * US) })).collect()
-}
-
-fn beside(slices: usize) -> Vec<(usize, Program)> {
-    (0..slices)
-        .map(|slice| (slice, if slice % 2 == 0 { small(100 * US) } else { small(1_500 * US) }))
-        .collect()
-}
-
-fn alone(limit: u64) -> Vec<u64> {
-    vec![limit]
-}
-
-fn rest(limit: u64, others: u64) -> Vec<u64> {
-    let share = 96_u64.saturating_sub(limit) / others;
-    core::iter::once(limit).chain((0..others).map(|_| share.max(1))).collect()
-}
-
-const WORKLOADS: [Workload; 15] = [
-    Workload {
-        name: "20 us, async",
-        build: |_| one(small(20 * US)),
-        limits: alone,
-        burst: 20,
-        target: Target::Short,
-    },
-    Workload {
-        name: "20 us, each waited for",
-        build: |_| one(small(20 * US).sync(1)),
-        limits: alone,
-        burst: 20,
-        target: Target::Short,
-    },
-    Workload {
-        name: "1.5 ms, few blocks",
-        build: |_| one(small(1_500 * US)),
-        limits: alone,
-        burst: 20,
-        target: Target::Short,
-    },
-    Workload {
-        name: "mixed 10 us to 2 ms",
-        build: |_| one(mixed()),
-        limits: alone,
-        burst: 20,
-        target: Target::Short,
-    },
-    Workload {
-        name: "50 ms, waited for",
-        build: |_| one(small(50 * MS).sync(1)),
-        limits: alone,
-        burst: 20,
-        target: Target::Long(50 * MS),
-    },
-    Workload {
-        name: "150 ms, waited for",
-        build: |_| one(small(150 * MS).sync(1)),
-        limits: alone,
-        burst: 20,
-        target: Target::Long(150 * MS),
-    },
-    Workload {
-        name: "graph of 8 ms",
-        build: |_| one(Program::new(vec![Kind::graph(1, 8 * MS)])),
-        limits: alone,
-        burst: 20,
-        target: Target::Long(8 * MS),
-    },
-    Workload {
-        name: "cooperative, 4 ms",
-        build: |_| one(small(4 * MS).sync(1)),
-        limits: alone,
-        burst: 20,
-        target: Target::Short,
-    },
-    Workload {
-        name: "8 streams of 1.5 ms",
-        build: |_| one(small(1_500 * US).streams(8)),
-        limits: alone,
-        burst: 20,
-        target: Target::Short,
-    },
-    Workload { name: "2 processes", build: |_| several(2), limits: alone, burst: 20, target: Target::Short },
-    Workload { name: "8 processes", build: |_| several(8), limits: alone, burst: 20, target: Target::Short },
-    Workload {
-        name: "long beside short",
-        build: |_| vec![(0, small(10 * MS)), (0, small(20 * US)), (0, small(300 * US).sync(1))],
-        limits: alone,
-        burst: 20,
-        target: Target::Long(10 * MS),
-    },
-    Workload {
-        name: "2 slices",
-        build: |_| beside(2),
-        limits: |limit| rest(limit, 1),
-        burst: 20,
-        target: Target::Beside,
-    },
-    Workload {
-        name: "4 slices",
-        build: |_| beside(4),
-        limits: |limit| rest(limit, 3),
-        burst: 20,
-        target: Target::Beside,
-    },
-    Workload {
-        name: "inference at 2/3",
-        // Ten launches of 1 ms, at two thirds of the share on average.
-        build: |limit| one(small(MS).requests(10 * MS * 150 / limit, 10)),
-        limits: alone,
-        burst: 200,
-        target: Target::Latency,
-    },
-];
-
 fn world(workload: &Workload, limit: u64, limited: bool) -> World {
     let terms: Vec<_> =
         (workload.limits)(limit).into_iter().map(|limit| terms(limit * 10, workload.burst)).collect();
-    let mut world = World::new(Machine::default(), &terms, (workload.build)(limit), SEED);
+    let mut world = World::new((workload.machine)(Machine::default()), &terms, (workload.build)(limit), SEED);
     world.limited = limited;
     world
 }
@@ -207,10 +55,13 @@ fn measure(workload: &Workload, limit: u64, seconds: u64, free: u64) -> Result<F
     let used = course(&mut world, seconds * S)?;
     let per_second = (S / LOOK) as usize;
     // A program that waits for each launch does not reach every limit.
-    let reached =
-        if workload.target == Target::Beside { 10_000 } else { hundredths(free, (seconds - 1) * S) };
+    let reached = if world.slices.len() > 1 {
+        10_000
+    } else {
+        hundredths(free, (seconds - workload.target.after()) * S)
+    };
     let target = (limit as i64 * 100).min(reached);
-    let (from, to) = (per_second, used.len() - 1);
+    let (from, to) = (per_second * workload.target.after() as usize, used.len() - 1);
     let window =
         |at: usize, looks: usize| hundredths(used[at + looks] - used[at], looks as u64 * LOOK) - target;
     let mut windows: Vec<i64> = (from..=to - per_second).map(|at| window(at, per_second).abs()).collect();
@@ -248,7 +99,7 @@ fn unlimited(workload: &Workload, limit: u64, seconds: u64) -> (u64, u64) {
     let mut latencies = world.processes[0].program.latencies().to_vec();
     latencies.sort_unstable();
     let p99 = latencies.get(latencies.len() * 99 / 100).copied().unwrap_or(0);
-    (used[used.len() - 1] - used[(S / LOOK) as usize], p99)
+    (used[used.len() - 1] - used[(workload.target.after() * S / LOOK) as usize], p99)
 }
 
 fn points(hundredths: i64) -> String {
@@ -274,6 +125,7 @@ fn misses(workload: &Workload, limit: u64, figures: &Figures, free: (u64, u64)) 
         Target::Long(longest) => (physics(longest).max(100), i64::MAX),
         Target::Beside => (100, 500),
         Target::Latency => (i64::MAX, i64::MAX),
+        Target::Within { mean, windows, .. } => (mean, windows),
     };
     let late = figures.p99 * 100 > free.1 * 120;
     let wrong = [
@@ -361,6 +213,21 @@ fn table_of_all_workloads_and_limits() {
     }
     targets();
     missed.retain(|cell| !EXCUSED.contains(cell));
+    assert!(missed.is_empty(), "{missed:?}");
+}
+
+#[test]
+fn table_of_machines_that_tell_less() {
+    heading();
+    let mut missed = Vec::new();
+    for workload in &DEGRADED {
+        let cells = LIMITS.into_iter().filter(|limit| cell(workload, *limit));
+        missed.extend(cells.map(|limit| (workload.name, limit)));
+    }
+    println!(
+        "measured from the fifth second on. targets, mean and windows: nvml: 1.5, 4; with windows of 1 s: 1, 5; two slices"
+    );
+    println!("         with windows of 1 s: 2.5, 5; two slices without NVML: 26, always too little.");
     assert!(missed.is_empty(), "{missed:?}");
 }
 

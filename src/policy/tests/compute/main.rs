@@ -14,6 +14,7 @@
 )]
 
 mod accuracy;
+mod blind;
 mod chance;
 mod changes;
 mod gpu;
@@ -24,4 +25,5 @@ mod scenario;
 mod shim;
 mod slice;
 mod watch;
+mod workloads;
 mod world;

@@ -5,7 +5,7 @@ use gpuslice_policy::compute::lease;
 use gpuslice_policy::compute::trim::Sample;
 
 use crate::gpu::NEVER;
-use crate::world::{Phase, World};
+use crate::world::{Meter, Phase, Process, World};
 
 /// Something that befalls the world.
 #[derive(Debug, Clone, Copy)]
@@ -80,28 +80,37 @@ impl World {
     pub fn sample(&mut self) {
         while let Some((_, samples)) = self.sampler.due.first().filter(|(at, _)| *at <= self.now).cloned() {
             self.sampler.due.remove(0);
-            for (slice, sample) in samples.into_iter().enumerate() {
-                self.learn(slice, sample);
+            for (at, sample) in samples.into_iter().enumerate() {
+                match self.machine.meter {
+                    Meter::Events => self.learn(at, sample),
+                    Meter::Nvml => self.settle_blindly(at, sample),
+                }
             }
         }
         if self.sampler.next <= self.now
             && let Some((window, lag)) = self.machine.nvml
         {
             let busy: Vec<u64> = self.processes.iter().map(|process| self.gpu.busy(process.client)).collect();
-            let samples = (0..self.slices.len()).map(|slice| self.look(slice, &busy)).collect();
+            let samples = match self.machine.meter {
+                Meter::Events => (0..self.slices.len())
+                    .map(|slice| self.look(&busy, |_, process| process.slice == slice))
+                    .collect(),
+                Meter::Nvml => (0..busy.len()).map(|me| self.look(&busy, |other, _| other == me)).collect(),
+            };
             self.sampler.due.push((self.now + lag, samples));
             (self.sampler.busy, self.sampler.from) = (busy, self.now);
             self.sampler.next = self.now + window;
         }
     }
 
-    /// What NVML says of a slice: whole percents, cut off.
-    fn look(&mut self, slice: usize, busy: &[u64]) -> Sample {
+    /// What NVML says of processes: whole percents, cut off.
+    fn look(&mut self, busy: &[u64], own: impl Fn(usize, &Process) -> bool) -> Sample {
         let (from, to) = (self.sampler.from, self.now);
         let mut sample = Sample { from, to, percent: 0, processes: 0, others: false };
-        for (process, (busy, before)) in self.processes.iter().zip(busy.iter().zip(&self.sampler.busy)) {
+        let both = busy.iter().zip(&self.sampler.busy);
+        for (me, (process, (busy, before))) in self.processes.iter().zip(both).enumerate() {
             let percent = u32::try_from((busy - before) * 100 / (to - from).max(1)).unwrap();
-            if process.slice != slice {
+            if !own(me, process) {
                 sample.others |= busy > before;
             } else if busy > before {
                 (sample.percent, sample.processes) = (sample.percent + percent, sample.processes + 1);

@@ -2,8 +2,8 @@
 
 use gpuslice_policy::compute::bucket::{self, Terms};
 use gpuslice_policy::compute::lease;
+use gpuslice_policy::compute::overlap::Overlap;
 use gpuslice_policy::compute::ring::Entry;
-use gpuslice_policy::compute::timeline::Overlap;
 use gpuslice_policy::compute::trim::{self, Trim};
 use gpuslice_policy::compute::turn::{self, Ask};
 

@@ -36,7 +36,7 @@ pub struct Watch {
     /// Time that was taken for work: running work is charged by a clock that jumped until it has ended, a launch that is
     /// stopped inside the driver keeps its run open.
     jumped: u64,
-    /// Whether nobody looks: where estimates are wrong on purpose.
+    /// Whether nobody looks: where estimates are wrong on purpose, and where nothing measures a launch.
     pub is_off: bool,
     /// The longest that anybody waited beyond what was owed.
     pub longest: u64,
@@ -48,10 +48,10 @@ const PATIENCE: u64 = 1_000_000;
 const STEP: u64 = 100_000;
 
 impl Watch {
-    pub fn new(slices: &[Slice], now: u64) -> Self {
+    pub fn new(slices: &[Slice], now: u64, is_off: bool) -> Self {
         let seen = Seen { paid: 0, measured: 0, entitled: 0, least: 0, burst: 0, underpaid: 0 };
         let waiters = vec![Waiter::default(); slices.first().map_or(0, |slice| slice.asks.len())];
-        Self { now, slices: vec![seen; slices.len()], waiters, jumped: 0, is_off: false, longest: 0 }
+        Self { now, slices: vec![seen; slices.len()], waiters, jumped: 0, is_off, longest: 0 }
     }
 
     pub fn jumped(&mut self, by: u64) {

@@ -2,6 +2,7 @@
 
 use gpuslice_policy::compute::bucket::{self, Terms};
 
+use crate::blind::Blind;
 use crate::chance::Chance;
 use crate::gpu::{Gpu, NEVER};
 use crate::mishaps::{Mishap, Sampler};
@@ -9,6 +10,14 @@ use crate::program::{Kind, Program, Step};
 use crate::shim::{Paid, Readings, Shim, Wait};
 use crate::slice::Slice;
 use crate::watch::Watch;
+
+/// What measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Meter {
+    Events,
+    /// Nothing but NVML's samples.
+    Nvml,
+}
 
 /// How the machine behaves.
 #[derive(Debug, Clone, Copy)]
@@ -28,6 +37,7 @@ pub struct Machine {
     pub nvml: Option<(u64, u64)>,
     /// One sample in so many is nonsense; none if 0.
     pub lies: u64,
+    pub meter: Meter,
 }
 
 impl Default for Machine {
@@ -42,6 +52,7 @@ impl Default for Machine {
             readings: Readings { drift: 20, resolution: 500, origin: 1 << 40 },
             nvml: Some((166_666_667, 20_000_000)),
             lies: 0,
+            meter: Meter::Events,
         }
     }
 }
@@ -131,7 +142,8 @@ impl World {
             .enumerate()
             .map(|(me, (slice, program))| {
                 let client = gpu.client(program.streams);
-                let shim = Shim::new(me, client, program.streams, machine.readings, now);
+                let mut shim = Shim::new(me, client, program.streams, machine.readings, now);
+                shim.blind = (machine.meter == Meter::Nvml).then(Blind::default);
                 let start = now + chance.between(0, 3_000_000);
                 Process {
                     slice,
@@ -154,7 +166,7 @@ impl World {
             ahead: now,
             machine,
             gpu,
-            watch: Watch::new(&slices, now),
+            watch: Watch::new(&slices, now, machine.meter == Meter::Nvml),
             slices,
             processes,
             chance,

@@ -53,12 +53,14 @@ fn a_c_program_reads_a_region_that_is_in_use() {
     assert_eq!(first.reserve(device, 300), Ok(()));
     assert_eq!(second.reserve(device, 50), Ok(()));
     second.count_refusal(device);
+    first.count_used(device, 40);
+    second.count_used(device, 2);
     let program = compile(directory.path(), "c11");
     let pid = std::process::id();
     let expected = [
-        format!("device 0 07070707070707070707070707070707 total {TOTAL} limit 1000 cores 500 held 350"),
-        format!("process 0 pid {pid} alive 1 held 300 refused 0"),
-        format!("process 1 pid {pid} alive 1 held 50 refused 1"),
+        format!("device 0 07070707070707070707070707070707 total {TOTAL} limit 1000 cores 500 burst 20000000 held 350 used 42"),
+        format!("process 0 pid {pid} alive 1 held 300 refused 0 used 40"),
+        format!("process 1 pid {pid} alive 1 held 50 refused 1 used 2"),
     ];
     assert_eq!(lines(&program, Some(&path)), expected);
 }

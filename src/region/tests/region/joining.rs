@@ -47,7 +47,7 @@ fn a_device_that_is_new_is_added_and_one_that_is_named_twice_is_there_once() {
     let directory = directory();
     let path = directory.path().join("region");
     let (first, device) = join(&path, 100);
-    let limits = Limits { memory: None, cores_permille: 1000 };
+    let limits = Limits { memory: None, cores_permille: 1000, ..Limits::NONE };
     let other = DeviceRequest { uuid: Uuid([9; 16]), total: 5, limits };
     let (second, _) = Member::join(&path, Trust::OwnerOnly, &[other, other]).unwrap();
     assert_eq!(first.devices().len(), 2);
@@ -65,11 +65,11 @@ fn a_limit_that_is_changed_holds_at_once_and_for_all() {
     let (member, device) = join(&path, 100);
     assert_eq!(member.reserve(device, 100), Ok(()));
     let monitor = Monitor::open(&path, Trust::OwnerOnly).unwrap().unwrap();
-    monitor.set_limits(device, Limits { memory: Some(150), cores_permille: 5000 });
-    assert_eq!(member.limits(device), Limits { memory: Some(150), cores_permille: 1000 });
+    monitor.set_limits(device, Limits { memory: Some(150), cores_permille: 5000, ..Limits::NONE });
+    assert_eq!(member.limits(device), Limits { memory: Some(150), cores_permille: 1000, ..Limits::NONE });
     assert_eq!(member.reserve(device, 50), Ok(()));
     assert!(member.reserve(device, 1).is_err());
-    monitor.set_limits(device, Limits { memory: Some(10), cores_permille: 1000 });
+    monitor.set_limits(device, Limits { memory: Some(10), cores_permille: 1000, ..Limits::NONE });
     assert!(member.reserve(device, 1).is_err());
     assert_eq!(member.held(device), 150);
 }

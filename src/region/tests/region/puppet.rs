@@ -27,7 +27,7 @@ pub(crate) fn directory() -> tempfile::TempDir {
 
 /// A request for the device of most tests.
 pub(crate) fn request(memory: u64) -> DeviceRequest {
-    let limits = Limits { memory: Some(memory), cores_permille: 500 };
+    let limits = Limits { memory: Some(memory), cores_permille: 500, ..Limits::NONE };
     DeviceRequest { uuid: UUID, total: TOTAL, limits }
 }
 

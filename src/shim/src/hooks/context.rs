@@ -3,6 +3,7 @@
 use super::around;
 use super::measured::{How, Plan, What, measured};
 use crate::arrays::Array;
+use crate::compute;
 use crate::driver;
 use crate::graphs::Executable;
 use crate::holdings::{Holder, Holding};
@@ -226,6 +227,7 @@ pub(crate) unsafe fn primary_reset(real: real::cuDevicePrimaryCtxReset_v2, devic
 }
 
 fn take(slice: &'static Slice, context: usize) -> Taken {
+    compute::context_ends(slice, context);
     let addresses = slice.addresses.take_owned(Owner::Context(context));
     Taken {
         shared: slice.shared.take_of(context, addresses.iter().map(|(address, _)| *address)),

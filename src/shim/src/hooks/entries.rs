@@ -31,7 +31,8 @@ pub(super) const LONG: usize = size_of::<nvmlProcessDetail_v1_t>() / size_of::<u
 pub(super) type Unknown = [u64; LONG];
 
 /// Room before the driver writes to it.
-pub(super) trait Blank {
+pub(crate) trait Blank {
+    /// It.
     const BLANK: Self;
 }
 
@@ -174,19 +175,23 @@ pub(super) fn words(answer: &[Unknown], count: usize) -> usize {
 
 /// Whether this is one of the drivers whose third form is longer than declared.
 fn is_early_535() -> bool {
+    driver_version().is_some_and(|(major, minor)| major == 535 && (43..=86).contains(&minor))
+}
+
+/// The first two numbers of the driver's version.
+pub(crate) fn driver_version() -> Option<(u32, u32)> {
     const SIZE: c_uint = 80;
-    let function = slot::real::<real::nvmlSystemGetDriverVersion>(Symbol::nvmlSystemGetDriverVersion);
-    let Some(function) = function else { return false };
+    let function = slot::real::<real::nvmlSystemGetDriverVersion>(Symbol::nvmlSystemGetDriverVersion)?;
     let mut text = [0_u8; SIZE as usize];
     // SAFETY: writes at most the given number of bytes.
     let code = unsafe { function(text.as_mut_ptr().cast::<c_char>(), SIZE) };
     let mut numbers = text.split(|byte| !byte.is_ascii_digit());
     let mut next = || core::str::from_utf8(numbers.next()?).ok()?.parse::<u32>().ok();
-    code == status::SUCCESS && next() == Some(535) && next().is_some_and(|minor| (43..=86).contains(&minor))
+    (code == status::SUCCESS).then(|| Some((next()?, next()?)))?
 }
 
 /// Asks the driver with enough room. What it wrote, and how many entries that is; or its status.
-pub(super) fn ask<T: Copy + Blank>(
+pub(crate) fn ask<T: Copy + Blank>(
     call: impl Fn(*mut c_uint, *mut T) -> Status,
 ) -> Result<(Vec<T>, usize), Status> {
     let mut room = FIRST_ROOM;

@@ -3,7 +3,7 @@
 //! Instantiation reserves, so launches and uploads need no hook: what they take is reserved. Nor do frees: what a
 //! graph's allocation had stays its executable's, to be taken again by the next launch.
 
-use super::{Decision, around, charge, make_room, refuse};
+use super::{Decision, around, charge, graph_cost, make_room, refuse};
 use crate::driver;
 use crate::graphs::{Executable, Obstacle};
 use crate::slice::Slice;
@@ -128,7 +128,7 @@ pub(crate) unsafe fn update_v2(
 /// An executable gets the nodes of another graph. Where the driver accepts allocations among them, it is as if the
 /// executable ended and another were made: what it left alive lives on beside what it takes from now on.
 fn updated(executable: CUgraphExec, graph: CUgraph, call: impl FnOnce() -> Status) -> Status {
-    charge(
+    let code = charge(
         |slice| reserve(slice, graph),
         call,
         |(slice, renewed), code| {
@@ -139,11 +139,15 @@ fn updated(executable: CUgraphExec, graph: CUgraph, call: impl FnOnce() -> Statu
             }
             code
         },
-    )
+    );
+    graph_cost::forget(executable);
+    code
 }
 
 /// `cuGraphExecDestroy`.
 pub(crate) unsafe fn destroy(real: real::cuGraphExecDestroy, executable: CUgraphExec) -> Status {
+    // Before the driver can give the handle to another.
+    graph_cost::forget(executable);
     // SAFETY: the caller's own argument.
     let call = || unsafe { real(executable) };
     around(

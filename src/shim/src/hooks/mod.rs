@@ -5,11 +5,15 @@
 //! `gpuslice_driver::arguments` only.
 
 pub(crate) mod array;
+pub(crate) mod capture;
 pub(crate) mod context;
-mod entries;
+pub(crate) mod copies;
+pub(crate) mod entries;
 pub(crate) mod graph;
+pub(crate) mod graph_cost;
 pub(crate) mod green;
 mod image;
+pub(crate) mod launch;
 pub(crate) mod limits;
 pub(crate) mod lookup;
 mod measured;
@@ -24,6 +28,7 @@ pub(crate) mod processes;
 pub(crate) mod report;
 pub(crate) mod sharing;
 pub(crate) mod start;
+pub(crate) mod stream;
 pub(crate) mod sync;
 pub(crate) mod use_rates;
 mod versioned;

@@ -1,6 +1,8 @@
-//! Calls in which the program waits: have its pools given memory back meanwhile, has a launch loaded code?
+//! Calls in which the program waits: have its pools given memory back meanwhile, has a launch loaded code, which streams
+//! are empty afterwards?
 
 use super::pool::releasing;
+use crate::compute::{Stream, Waits, waits};
 use crate::guard::quietly;
 use crate::lifecycle::{self, Standing};
 use crate::measure;
@@ -10,30 +12,37 @@ use gpuslice_driver::types::{CUcontext, CUevent, CUstream, Status};
 /// `cuCtxSynchronize`.
 pub(crate) unsafe fn context(real: real::cuCtxSynchronize) -> Status {
     // SAFETY: no arguments.
-    waiting(|| unsafe { real() })
+    waiting(Waits::Context, || unsafe { real() })
 }
 
 /// `cuCtxSynchronize_v2`.
 pub(crate) unsafe fn context_v2(real: real::cuCtxSynchronize_v2, context: CUcontext) -> Status {
     // SAFETY: the caller's own argument.
-    waiting(|| unsafe { real(context) })
+    waiting(Waits::Other, || unsafe { real(context) })
 }
 
 /// `cuEventSynchronize`.
 pub(crate) unsafe fn event(real: real::cuEventSynchronize, event: CUevent) -> Status {
     // SAFETY: the caller's own argument.
-    waiting(|| unsafe { real(event) })
+    waiting(Waits::Other, || unsafe { real(event) })
 }
 
-/// `cuStreamSynchronize` and its per-thread form.
+/// `cuStreamSynchronize`.
 pub(crate) unsafe fn stream(real: real::cuStreamSynchronize, stream: CUstream) -> Status {
     // SAFETY: the caller's own argument.
-    waiting(|| unsafe { real(stream) })
+    waiting(Waits::Stream(Stream { handle: stream, per_thread: false }), || unsafe { real(stream) })
+}
+
+/// `cuStreamSynchronize_ptsz`.
+pub(crate) unsafe fn stream_per_thread(real: real::cuStreamSynchronize_ptsz, stream: CUstream) -> Status {
+    // SAFETY: the caller's own argument.
+    waiting(Waits::Stream(Stream { handle: stream, per_thread: true }), || unsafe { real(stream) })
 }
 
 /// What a pool holds above its threshold goes back at such points.
-fn waiting(call: impl FnOnce() -> Status) -> Status {
+fn waiting(what: Waits, call: impl FnOnce() -> Status) -> Status {
     let Standing::Member(slice) = lifecycle::standing() else { return call() };
+    let call = || waits(slice, what, call);
     let code = if slice.pools.any() { releasing(|slice| slice.pools.all(), call) } else { call() };
     if slice.witness.is_unsettled() {
         quietly(|| measure::settle_here(slice, 0), ());

@@ -23,90 +23,27 @@ pub(super) fn array(of: CUarray, offset: u64) -> End {
     End::at(Side::Array(handle(of)), offset)
 }
 
-/// `CUmemorytype`.
-mod memory {
-    pub(super) const HOST: u32 = 1;
-    pub(super) const DEVICE: u32 = 2;
-    pub(super) const ARRAY: u32 = 3;
-    pub(super) const UNIFIED: u32 = 4;
-}
-
-/// One side of `CUDA_MEMCPY2D`, its kind as a number.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Side2 {
-    x: usize,
-    y: usize,
-    kind: u32,
-    host: usize,
-    device: u64,
-    array: usize,
-    pitch: usize,
-}
-
-/// `CUDA_MEMCPY2D`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Copy2 {
-    from: Side2,
-    to: Side2,
-    width: usize,
-    height: usize,
-}
-
-/// One side of `CUDA_MEMCPY3D`. The reserved word is the context in `CUDA_MEMCPY3D_PEER`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Side3 {
-    x: usize,
-    y: usize,
-    z: usize,
-    lod: usize,
-    kind: u32,
-    host: usize,
-    device: u64,
-    array: usize,
-    reserved: usize,
-    pitch: usize,
-    height: usize,
-}
-
-/// `CUDA_MEMCPY3D`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Copy3 {
-    from: Side3,
-    to: Side3,
-    width: usize,
-    height: usize,
-    depth: usize,
-}
-
-const _: () = assert!(size_of::<Copy2>() == size_of::<CUDA_MEMCPY2D>());
-const _: () = assert!(size_of::<Copy3>() == size_of::<CUDA_MEMCPY3D>());
-const _: () = assert!(size_of::<Copy3>() == size_of::<CUDA_MEMCPY3D_PEER>());
-
 impl Driver {
-    fn side(&self, kind: u32, host: usize, device: u64, array: usize) -> Result<Side, Status> {
+    fn side(&self, kind: u32, host: *mut c_void, device: u64, array: CUarray) -> Result<Side, Status> {
         match kind {
-            memory::HOST => Ok(Side::Host(host as u64)),
-            memory::DEVICE => Ok(Side::Device(device)),
-            memory::UNIFIED => Ok(self.simulation()?.local().either(device)),
-            memory::ARRAY => {
-                self.simulation()?.local().check_array(array as u64)?;
-                Ok(Side::Array(array as u64))
+            memory_type::HOST => Ok(Side::Host(host.expose_provenance() as u64)),
+            memory_type::DEVICE => Ok(Side::Device(device)),
+            memory_type::UNIFIED => Ok(self.simulation()?.local().either(device)),
+            memory_type::ARRAY => {
+                self.simulation()?.local().check_array(handle(array))?;
+                Ok(Side::Array(handle(array)))
             }
             _ => Err(status::INVALID_VALUE),
         }
     }
 
-    fn end_2d(&self, side: &Side2) -> Result<End, Status> {
+    fn end_2d(&self, side: &PlaneEnd) -> Result<End, Status> {
         let found = self.side(side.kind, side.host, side.device, side.array)?;
         let (x, y) = (side.x as u64, side.y as u64);
         Ok(End { side: found, x, y, z: 0, pitch: side.pitch as u64, height: 0 })
     }
 
-    fn end_3d(&self, side: &Side3) -> Result<End, Status> {
+    fn end_3d(&self, side: &VolumeEnd) -> Result<End, Status> {
         let found = self.side(side.kind, side.host, side.device, side.array)?;
         let (x, y, z) = (side.x as u64, side.y as u64, side.z as u64);
         Ok(End { side: found, x, y, z, pitch: side.pitch as u64, height: side.height as u64 })
@@ -114,7 +51,7 @@ impl Driver {
 
     /// The movement that a two-dimensional copy describes.
     pub(super) fn movement_2d(&self, copy: *const CUDA_MEMCPY2D) -> Result<Movement, Status> {
-        let copy: Copy2 = self.read(copy.cast())?;
+        let copy: PlaneCopy = self.read(copy.cast())?;
         let (mut from, mut to) = (self.end_2d(&copy.from)?, self.end_2d(&copy.to)?);
         let width = copy.width as u64;
         for end in [&mut from, &mut to] {
@@ -126,7 +63,7 @@ impl Driver {
 
     /// The movement that a three-dimensional copy describes.
     pub(super) fn movement_3d(&self, copy: *const CUDA_MEMCPY3D) -> Result<Movement, Status> {
-        let copy: Copy3 = self.read(copy.cast())?;
+        let copy: VolumeCopy = self.read(copy.cast())?;
         let (mut from, mut to) = (self.end_3d(&copy.from)?, self.end_3d(&copy.to)?);
         let (width, height) = (copy.width as u64, copy.height as u64);
         for end in [&mut from, &mut to] {

@@ -10,6 +10,13 @@ pub(crate) struct ClientId {
     pub(super) serial: u32,
 }
 
+impl ClientId {
+    /// Its number, never used twice on a device.
+    pub(crate) fn serial(self) -> u32 {
+        self.serial
+    }
+}
+
 /// A stream. Every client has one from the start, the legacy default stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct StreamId {

@@ -114,6 +114,22 @@ impl EngineState {
         Some(sum)
     }
 
+    /// Gives how long each client, by its serial, was busy in each millisecond from `from` on that is over, the latest
+    /// first; returns the first that is not. Milliseconds in which nobody was busy are left out.
+    pub(crate) fn each_span(&self, from: u64, mut give: impl FnMut(u32, u64, u32)) -> u64 {
+        let end = self.clock / MS;
+        for place in newest(self.span_count, SPANS).rev() {
+            let Some(span) = self.spans.get(place) else { break };
+            if span.ms < from {
+                break;
+            }
+            if span.ms < end {
+                give(span.serial, span.ms, span.busy_ns);
+            }
+        }
+        end
+    }
+
     /// The first millisecond that is remembered whole.
     fn spans_from(&self) -> u64 {
         let overwritten = self.span_count.checked_sub(SPANS as u64);

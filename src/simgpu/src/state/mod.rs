@@ -4,6 +4,7 @@
 //! touched only by whoever holds the file's lock. Totals are kept beside the words they sum and are made anew
 //! from them when a process died while it held the lock.
 
+pub mod course;
 pub mod file;
 pub mod json;
 pub mod ledger;

@@ -47,6 +47,22 @@ fn a_whole_share_under_the_fixed_policy_is_no_limit() {
 }
 
 #[test]
+fn a_share_of_gpu_time_is_a_limit_like_any_other() {
+    for (list, share) in [
+        (&[("GPU_CORE_PERCENT", "30")] as Variables<'_>, 300),
+        (&[("GPU_CORE_PERCENT", "0=99.9,1=100")], 999),
+        (&[("GPU_CORE_PERCENT", "1"), ("GPU_CORE_POLICY", "fixed")], 10),
+        (&[("CUDA_DEVICE_SM_LIMIT", "30"), ("CUDA_DEVICE_SM_LIMIT_7", "50")], 300),
+    ] {
+        let config = from_env(list);
+        assert!(config.unenforceable().is_empty(), "{list:?}");
+        assert!(config.warnings.is_empty(), "{list:?}");
+        assert!(!config.is_unlimited(), "{list:?}");
+        assert_eq!(cores(&config, 0), share, "{list:?}");
+    }
+}
+
+#[test]
 fn a_list_limits_the_devices_it_names_and_no_other() {
     let config = from_env(&[("GPU_MEM_LIMIT", " 1 = 4GiB , GPU-8932f937=50% ")]);
     assert_eq!(memory(&config, 0), Some(40 * GIB));
@@ -56,6 +72,8 @@ fn a_list_limits_the_devices_it_names_and_no_other() {
     assert_eq!((cores(&config, 0), cores(&config, 1)), (125, 300));
     let hidden = DeviceIdentity { ordinal: None, ..device(0) };
     assert_eq!(config.limits_for(hidden).cores, Permille::FULL);
+    assert_eq!(config.share_of(hidden), None);
+    assert_eq!(config.share_of(device(0)).map(Permille::get), Some(125));
 }
 
 #[test]

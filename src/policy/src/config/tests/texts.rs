@@ -108,33 +108,18 @@ fn a_malformed_log_setting_refuses_nothing() {
 }
 
 #[test]
-fn limits_of_gpu_time_cannot_be_enforced_yet_and_say_where_they_were_said() {
-    let share =
-        "limits GPU time, which this version cannot enforce; leave it out or write 100. GPU work is refused.";
-    for (key, value) in [
-        ("GPU_CORE_PERCENT", "30"),
-        ("GPU_CORE_PERCENT", "0=100,1=99.9"),
-        ("CUDA_DEVICE_SM_LIMIT", "30"),
-        ("CUDA_DEVICE_SM_LIMIT_7", "30"),
-    ] {
-        let told: Vec<String> =
-            from_env(&[(key, value)]).unenforceable().iter().map(ToString::to_string).collect();
-        assert_eq!(told, [format!("gpuslice: {key}=\"{value}\" {share}")]);
+fn a_policy_that_divides_gpu_time_cannot_be_enforced_yet_and_says_where_it_was_said() {
+    for policy in ["equal", "best-effort"] {
+        let config = read(&[], &format!("GPU_CORE_POLICY={policy}")).unwrap();
+        let told: Vec<String> = config.unenforceable().iter().map(ToString::to_string).collect();
+        assert_eq!(
+            told,
+            [format!(
+                "gpuslice: /run/gpuslice/conf/config:1: GPU_CORE_POLICY=\"{policy}\" divides GPU time among slices, \
+                 which this version cannot enforce; leave it out or write fixed. GPU work is refused."
+            )]
+        );
     }
-    for list in [
-        [("CUDA_DEVICE_SM_LIMIT", "30"), ("CUDA_DEVICE_SM_LIMIT_0", "100")],
-        [("CUDA_DEVICE_SM_LIMIT_0", "30"), ("CUDA_DEVICE_SM_LIMIT", "100")],
-    ] {
-        let reasons = from_env(&list).unenforceable();
-        assert_eq!(reasons.len(), 1, "{reasons:?}");
-        assert!(reasons[0].to_string().contains(&format!("{}=", list[0].0)), "{reasons:?}");
-    }
-    let config = read(&[], "GPU_CORE_POLICY=equal").unwrap();
-    assert_eq!(
-        config.unenforceable()[0].to_string(),
-        "gpuslice: /run/gpuslice/conf/config:1: GPU_CORE_POLICY=\"equal\" divides GPU time, which this version \
-         cannot enforce; leave it out or write fixed. GPU work is refused."
-    );
 }
 
 #[test]

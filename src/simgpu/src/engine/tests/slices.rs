@@ -166,3 +166,17 @@ fn busy_time_can_be_had_for_any_window_of_the_last_minute() {
     assert_eq!(d.busy_between(None, T0, T0 + S), None);
     assert_eq!(d.busy_between(None, T0 + 599 * S, T0 + 601 * S), Some(S));
 }
+
+#[test]
+fn busy_milliseconds_are_told_when_they_are_over() {
+    let mut d = plain_device();
+    let [(a, _), (b, _)] = two(&mut d, [300 * S, 300 * S], [1, 1]);
+    d.advance(T0 + 60 * S + MS / 2);
+    let (from, mut told) = ((T0 + 59 * S) / MS, Vec::new());
+    assert_eq!(d.each_span(from, |serial, ms, busy_ns| told.push((serial, ms, busy_ns))), from + 1000);
+    for client in [a, b] {
+        let own: Vec<_> = told.iter().filter(|span| span.0 == client.serial()).collect();
+        assert_eq!(own.iter().map(|span| u64::from(span.2)).sum::<u64>(), 500 * MS);
+        assert!(own.iter().all(|span| (from..from + 1000).contains(&span.1)));
+    }
+}

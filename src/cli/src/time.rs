@@ -1,0 +1,220 @@
+//! How much of a device's time does a slice use?
+//!
+//! The region counts what was charged since it was made. How much that was lately is the difference of two looks.
+
+use gpuslice_policy::compute::trim;
+use gpuslice_region::{DeviceView, Monitor, ProcessView, Region, TimeUsed};
+use serde::Serialize;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A device's time, as a slice uses it. Its form is that of `status --json`; spans are nanoseconds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Time {
+    /// The slice's share in thousandths; 1000 is no limit.
+    pub(crate) share_permille: u32,
+    /// GPU time that it may save up.
+    pub(crate) burst_ns: u64,
+    /// GPU time that it was charged since the region was made.
+    pub(crate) used_ns: u64,
+    /// Thousandths of the device's time that it was charged over the span that follows; null where nobody looked.
+    pub(crate) used_permille: Option<u64>,
+    /// How long that was looked at.
+    pub(crate) used_over_ns: Option<u64>,
+    /// How long its launches waited for the share, on the clock, all together.
+    pub(crate) throttled_ns: u64,
+    /// GPU time of its copies on the device and fills.
+    pub(crate) copied_ns: u64,
+    /// Predicted GPU time of its work that is under way.
+    pub(crate) queued_ns: u64,
+    /// Launches that were counted.
+    pub(crate) launches: u64,
+    /// What its time is measured with.
+    pub(crate) meter: Meter,
+    /// The part of the time between events that was its own, in millionths; 1000000 where nothing is taken off.
+    pub(crate) own_millionths: u32,
+}
+
+/// A device's time, as one process of the slice uses it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(crate) struct ProcessTime {
+    /// GPU time that it was charged.
+    pub(crate) used_ns: u64,
+    /// Thousandths of the device's time over the span that the device tells; null where nobody looked.
+    pub(crate) used_permille: Option<u64>,
+    /// How long its launches waited for the share, on the clock.
+    pub(crate) throttled_ns: u64,
+    /// Predicted GPU time of its work that is under way.
+    pub(crate) queued_ns: u64,
+    /// Its launches.
+    pub(crate) launches: u64,
+}
+
+/// What GPU time is measured with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Meter {
+    /// Nothing has been measured yet.
+    None,
+    /// Timing events; no neighbour's time is taken off.
+    Events,
+    /// Timing events, less what is the neighbours' by NVML.
+    EventsAndNvml,
+    /// NVML's samples.
+    Nvml,
+    /// Events fail: estimates only.
+    Estimates,
+}
+
+impl Meter {
+    /// By the word in the region; one that nobody writes says nothing.
+    fn of(word: u32) -> Self {
+        match word {
+            1 => Self::Events,
+            2 => Self::EventsAndNvml,
+            3 => Self::Nvml,
+            4 => Self::Estimates,
+            _ => Self::None,
+        }
+    }
+
+    /// In words.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Self::None => "nothing measured yet",
+            Self::Events => "measured by events, neighbours not told apart",
+            Self::EventsAndNvml => "measured by events and NVML",
+            Self::Nvml => "measured by NVML",
+            Self::Estimates => "events fail, estimated",
+        }
+    }
+}
+
+/// What was used at one moment, by process and in all.
+#[derive(Debug)]
+struct Moment {
+    at: Instant,
+    epoch: u64,
+    devices: Vec<TimeUsed>,
+    processes: Vec<ProcessView>,
+}
+
+impl Moment {
+    fn now(region: &Region) -> Self {
+        Self {
+            at: Instant::now(),
+            epoch: region.epoch(),
+            devices: region.devices().iter().map(|view| region.time_used(view.device)).collect(),
+            processes: region.processes(),
+        }
+    }
+
+    fn by(&self, process: &ProcessView, device: usize) -> u64 {
+        let same = |other: &&ProcessView| {
+            (other.slot, other.pid, other.start) == (process.slot, process.pid, process.start)
+        };
+        self.processes.iter().find(same).map_or(0, |other| used_by(other, device).used)
+    }
+}
+
+/// What was used between two moments.
+#[derive(Debug)]
+pub(crate) struct Look {
+    before: Moment,
+    after: Moment,
+}
+
+impl Look {
+    /// Thousandths of a device's time that the slice used; none where the region was made anew.
+    fn at(&self, device: usize) -> Option<u64> {
+        let [before, after] = [&self.before, &self.after].map(|moment| moment.devices.get(device));
+        let used = after?.used.saturating_sub(before?.used);
+        (self.before.epoch == self.after.epoch).then(|| self.permille(used))
+    }
+
+    /// The same of one process.
+    fn at_by(&self, process: &ProcessView, device: usize) -> u64 {
+        self.permille(self.after.by(process, device).saturating_sub(self.before.by(process, device)))
+    }
+
+    fn span(&self) -> u128 {
+        self.after.at.saturating_duration_since(self.before.at).as_nanos().max(1)
+    }
+
+    fn permille(&self, used: u64) -> u64 {
+        u64::try_from(u128::from(used) * 1000 / self.span()).unwrap_or(u64::MAX)
+    }
+}
+
+/// Looks for so long at what is used of some regions, if that says anything of any.
+pub(crate) fn looks(regions: &[Monitor], long: Duration) -> Vec<Option<Look>> {
+    let is_counted = |region: &Monitor| {
+        let devices = region.devices();
+        devices.iter().any(|view| is_limited(view) || region.time_used(view.device).launches > 0)
+    };
+    if long.is_zero() || !regions.iter().any(is_counted) {
+        return regions.iter().map(|_| None).collect();
+    }
+    let moments = |regions: &[Monitor]| regions.iter().map(|region| Moment::now(region)).collect::<Vec<_>>();
+    let before = moments(regions);
+    thread::sleep(long);
+    let pairs = before.into_iter().zip(moments(regions));
+    pairs.map(|(before, after)| Some(Look { before, after })).collect()
+}
+
+fn is_limited(view: &DeviceView) -> bool {
+    view.limits.cores_permille < 1000
+}
+
+fn used_by(process: &ProcessView, device: usize) -> TimeUsed {
+    process.time.get(device).copied().unwrap_or_default()
+}
+
+impl Time {
+    /// A device's time now, and over a look.
+    pub(crate) fn of(region: &Region, view: &DeviceView, look: Option<&Look>) -> Self {
+        let used = region.time_used(view.device);
+        Self {
+            share_permille: view.limits.cores_permille,
+            burst_ns: view.limits.burst_ns,
+            used_ns: used.used,
+            used_permille: look.and_then(|look| look.at(view.device.index())),
+            used_over_ns: look.and_then(|look| u64::try_from(look.span()).ok()),
+            throttled_ns: used.throttled,
+            copied_ns: used.copied,
+            queued_ns: used.queued,
+            launches: used.launches,
+            meter: Meter::of(region.meter(view.device)),
+            own_millionths: region.factor(view.device),
+        }
+    }
+
+    /// Whether there is anything to tell people.
+    pub(crate) fn is_of_interest(&self) -> bool {
+        self.share_permille < 1000 || self.launches > 0
+    }
+
+    /// How the time is measured, and which part of it is taken for the slice's own.
+    pub(crate) fn measured(&self) -> String {
+        let parts = trim::ONE;
+        if self.own_millionths >= parts {
+            return self.meter.words().to_owned();
+        }
+        let own = crate::figures::percent((u64::from(self.own_millionths) * 1000).div_ceil(parts.into()));
+        format!("{}: {own} of what they show is its own", self.meter.words())
+    }
+}
+
+impl ProcessTime {
+    /// A process's time on a device now, and over a look.
+    pub(crate) fn of(process: &ProcessView, device: usize, look: Option<&Look>) -> Self {
+        let used = used_by(process, device);
+        Self {
+            used_ns: used.used,
+            used_permille: look.map(|look| look.at_by(process, device)),
+            throttled_ns: used.throttled,
+            queued_ns: used.queued,
+            launches: used.launches,
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! By what is GPU time measured, and why by nothing better? What a word of the region says of it.
+
+use core::fmt::{self, Display};
+
+/// What measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// It is not known: nothing was launched.
+    Unknown,
+    /// Events.
+    Events,
+    /// Events, trimmed with what NVML says.
+    Trimmed,
+    /// NVML alone.
+    Nvml,
+    /// Events, which fail.
+    Failing,
+}
+
+/// Why NVML does not tell the slice's use from others'.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// There is no NVML, or it cannot be opened.
+    NoNvml,
+    /// It does not know the device.
+    NoDevice,
+    /// The device is a MIG instance.
+    Mig,
+    /// It does not tell processes apart.
+    NotSupported,
+    /// It calls the slice's processes by numbers that they do not know.
+    Numbers,
+    /// Processes of the slice live in other process-number namespaces and cannot be told from neighbours.
+    Elsewhere,
+    /// Its samples are of a time that no clock shows.
+    Undated,
+    /// It answers with an error.
+    Failed,
+}
+
+const SOURCES: [Source; 5] =
+    [Source::Unknown, Source::Events, Source::Trimmed, Source::Nvml, Source::Failing];
+const WHYS: [Why; 8] = [
+    Why::NoNvml,
+    Why::NoDevice,
+    Why::Mig,
+    Why::NotSupported,
+    Why::Numbers,
+    Why::Elsewhere,
+    Why::Undated,
+    Why::Failed,
+];
+/// Bits of the source in a word; the reason stands above them, from 1 on.
+const BITS: u32 = 8;
+
+/// What measures, and why NVML does not help, if that is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Measured {
+    /// What measures.
+    pub source: Source,
+    /// Why NVML does not help.
+    pub why: Option<Why>,
+}
+
+impl Measured {
+    /// This alone.
+    #[must_use]
+    pub const fn by(source: Source) -> Self {
+        Self { source, why: None }
+    }
+
+    /// What a word says; of a word that nobody wrote so, nothing.
+    #[must_use]
+    pub fn of_word(word: u32) -> Self {
+        let at = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+        let source = SOURCES.get(at(word & ((1 << BITS) - 1))).copied().unwrap_or(Source::Unknown);
+        Self { source, why: at(word >> BITS).checked_sub(1).and_then(|at| WHYS.get(at).copied()) }
+    }
+
+    /// The word that says it.
+    #[must_use]
+    pub fn word(self) -> u32 {
+        let number = |place: Option<usize>| place.and_then(|place| u32::try_from(place).ok());
+        let source = number(SOURCES.iter().position(|source| *source == self.source)).unwrap_or(0);
+        let why = self.why.and_then(|why| number(WHYS.iter().position(|known| *known == why)));
+        source | why.map_or(0, |why| why.saturating_add(1) << BITS)
+    }
+}
+
+impl Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unknown => "not known",
+            Self::Events => "events",
+            Self::Trimmed => "events, trimmed with NVML",
+            Self::Nvml => "NVML",
+            Self::Failing => "estimates: events fail",
+        })
+    }
+}
+
+impl Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoNvml => "NVML cannot be used",
+            Self::NoDevice => "NVML does not know this device",
+            Self::Mig => "the device is a MIG instance",
+            Self::NotSupported => "NVML does not tell processes apart on this device",
+            Self::Numbers => "NVML calls the slice's processes by numbers that are not theirs",
+            Self::Elsewhere => "processes of the slice in other containers cannot be told from neighbours",
+            Self::Undated => "NVML's samples are of no clock that is known",
+            Self::Failed => "NVML fails",
+        })
+    }
+}
+
+impl Display for Measured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.why {
+            Some(why) => write!(f, "{} ({why})", self.source),
+            None => self.source.fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_says_what_was_put_into_it() {
+        for source in SOURCES {
+            for why in WHYS.map(Some).into_iter().chain([None]) {
+                let measured = Measured { source, why };
+                assert_eq!(Measured::of_word(measured.word()), measured);
+            }
+        }
+        assert_eq!([Source::Events, Source::Trimmed].map(|source| Measured::by(source).word()), [1, 2]);
+    }
+
+    #[test]
+    fn a_word_of_somebody_elses_says_nothing() {
+        assert_eq!(Measured::of_word(u32::MAX), Measured::by(Source::Unknown));
+        assert_eq!(Measured::of_word(9), Measured::by(Source::Unknown));
+    }
+
+    #[test]
+    fn what_is_said_is_a_phrase() {
+        let measured = Measured { source: Source::Events, why: Some(Why::Mig) };
+        assert_eq!(measured.to_string(), "events (the device is a MIG instance)");
+    }
+}

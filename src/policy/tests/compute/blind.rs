@@ -1,0 +1,54 @@
+//! What does a process do where nothing but NVML's samples measures?
+
+use gpuslice_policy::compute::coarse::{Coarse, Course};
+use gpuslice_policy::compute::cost::Estimate;
+use gpuslice_policy::compute::trim::Sample;
+
+use crate::shim::{Paid, Shim, Wait};
+use crate::slice::Slice;
+use crate::world::World;
+
+/// What it knows.
+#[derive(Debug)]
+pub struct Blind {
+    coarse: Coarse,
+    course: Course,
+}
+
+impl Default for Blind {
+    fn default() -> Self {
+        Self { coarse: Coarse::new(true), course: Course::default() }
+    }
+}
+
+impl Shim {
+    /// Pays for a launch like any other, or says what it has to wait for.
+    pub fn admit_blindly(&mut self, now: u64, slice: &mut Slice) -> Result<Paid, Wait> {
+        let blind = self.blind.as_mut().unwrap();
+        let cost = blind.coarse.cost();
+        if !self.lease.spend(cost) {
+            let lacks = self.lease.lacks(cost, slice.lease(self.me)).max(1);
+            slice.take(self.me, lacks, now).map_err(Wait::Word)?;
+            self.lease.fill(lacks);
+            assert!(self.lease.spend(cost));
+        }
+        blind.course.add(now, cost);
+        let mut estimate = Estimate::default();
+        (estimate.charged, estimate.plain) = (cost, cost);
+        Ok(self.pay(None, estimate))
+    }
+}
+
+impl World {
+    /// A process learns what NVML saw of it.
+    pub fn settle_blindly(&mut self, me: usize, sample: Sample) {
+        let process = &mut self.processes[me];
+        let (at, is_alive) = (process.slice, process.is_alive());
+        if let Some(blind) = process.shim.blind.as_mut().filter(|_| is_alive) {
+            let prepaid = blind.course.within(sample.from, sample.to);
+            let difference = blind.coarse.learn(&sample, prepaid);
+            self.slices[at].settle(difference, self.now);
+            self.wake_sleepers(at);
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! What is run, with which limits, and by what is it judged?
+
+use crate::program::{Kind, Program};
+use crate::world::{Machine, Meter};
+
+const US: u64 = 1_000;
+const MS: u64 = 1_000_000;
+
+/// What is run: programs, each of a slice, of which the first is judged.
+pub struct Workload {
+    pub name: &'static str,
+    pub build: fn(u64) -> Vec<(usize, Program)>,
+    /// The limits of all slices, where the judged one has this.
+    pub limits: fn(u64) -> Vec<u64>,
+    pub burst: u64,
+    pub target: Target,
+    /// How its machine differs from others, if it does.
+    pub machine: fn(Machine) -> Machine,
+}
+
+/// By what it is judged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// Kernels up to 5 ms: the mean within 0.5 points, 95 % of windows within 1.5.
+    Short,
+    /// Kernels of so long: the mean within what physics allows, or one point.
+    Long(u64),
+    /// Beside other slices: the mean within 1 point, windows within 5.
+    Beside,
+    /// It never needs all of its share: the 99th percentile of latencies at most 1.2 times that without a limit.
+    Latency,
+    /// As documented: the mean and windows within so many hundredths of points, after so many seconds.
+    Within { mean: i64, windows: i64, after: u64 },
+}
+
+fn one(program: Program) -> Vec<(usize, Program)> {
+    vec![(0, program)]
+}
+
+fn small(duration: u64) -> Program {
+    Program::new(vec![Kind::kernel(1, duration)])
+}
+
+fn mixed() -> Program {
+    let kinds = (0..12).map(|at| Kind::kernel(at, 10 * US * (1 << (at * 7 / 11)) + at * 60 * US));
+    Program::new(kinds.collect())
+}
+
+fn several(count: usize) -> Vec<(usize, Program)> {
+    (0..count).map(|me| (0, if me % 2 == 0 { small(20 * US) } else { small(200 * US) })).collect()
+}
+
+fn beside(slices: usize) -> Vec<(usize, Program)> {
+    (0..slices)
+        .map(|slice| (slice, if slice % 2 == 0 { small(100 * US) } else { small(1_500 * US) }))
+        .collect()
+}
+
+fn alone(limit: u64) -> Vec<u64> {
+    vec![limit]
+}
+
+fn rest(limit: u64, others: u64) -> Vec<u64> {
+    let share = 96_u64.saturating_sub(limit) / others;
+    core::iter::once(limit).chain((0..others).map(|_| share.max(1))).collect()
+}
+
+impl Target {
+    /// The seconds at the start that are not judged.
+    pub fn after(self) -> u64 {
+        if let Self::Within { after, .. } = self { after } else { 1 }
+    }
+}
+
+/// On the usual machine.
+pub const WORKLOADS: [Workload; 15] = [
+    Workload {
+        name: "20 us, async",
+        build: |_| one(small(20 * US)),
+        limits: alone,
+        burst: 20,
+        target: Target::Short,
+        machine: usual,
+    },
+    Workload {
+        name: "20 us, each waited for",
+        build: |_| one(small(20 * US).sync(1)),
+        limits: alone,
+        burst: 20,
+        target: Target::Short,
+        machine: usual,
+    },
+    Workload {
+        name: "1.5 ms, few blocks",
+        build: |_| one(small(1_500 * US)),
+        limits: alone,
+        burst: 20,
+        target: Target::Short,
+        machine: usual,
+    },
+    Workload {
+        name: "mixed 10 us to 2 ms",
+        build: |_| one(mixed()),
+        limits: alone,
+        burst: 20,
+        target: Target::Short,
+        machine: usual,
+    },
+    Workload {
+        name: "50 ms, waited for",
+        build: |_| one(small(50 * MS).sync(1)),
+        limits: alone,
+        burst: 20,
+        target: Target::Long(50 * MS),
+        machine: usual,
+    },
+    Workload {
+        name: "150 ms, waited for",
+        build: |_| one(small(150 * MS).sync(1)),
+        limits: alone,
+        burst: 20,
+        target: Target::Long(150 * MS),
+        machine: usual,
+    },
+    Workload {
+        name: "graph of 8 ms",
+        build: |_| one(Program::new(vec![Kind::graph(1, 8 * MS)])),
+        limits: alone,
+        burst: 20,
+        target: Target::Long(8 * MS),
+        machine: usual,
+    },
+    Workload {
+        name: "cooperative, 4 ms",
+        build: |_| one(small(4 * MS).sync(1)),
+        limits: alone,
+        burst: 20,
+        target: Target::Short,
+        machine: usual,
+    },
+    Workload {
+        name: "8 streams of 1.5 ms",
+        build: |_| one(small(1_500 * US).streams(8)),
+        limits: alone,
+        burst: 20,
+        target: Target::Short,
+        machine: usual,
+    },
+    Workload {
+        name: "2 processes",
+        build: |_| several(2),
+        limits: alone,
+        burst: 20,
+        target: Target::Short,
+        machine: usual,
+    },
+    Workload {
+        name: "8 processes",
+        build: |_| several(8),
+        limits: alone,
+        burst: 20,
+        target: Target::Short,
+        machine: usual,
+    },
+    Workload {
+        name: "long beside short",
+        build: |_| vec![(0, small(10 * MS)), (0, small(20 * US)), (0, small(300 * US).sync(1))],
+        limits: alone,
+        burst: 20,
+        target: Target::Long(10 * MS),
+        machine: usual,
+    },
+    Workload {
+        name: "2 slices",
+        build: |_| beside(2),
+        limits: |limit| rest(limit, 1),
+        burst: 20,
+        target: Target::Beside,
+        machine: usual,
+    },
+    Workload {
+        name: "4 slices",
+        build: |_| beside(4),
+        limits: |limit| rest(limit, 3),
+        burst: 20,
+        target: Target::Beside,
+        machine: usual,
+    },
+    Workload {
+        name: "inference at 2/3",
+        // Ten launches of 1 ms, at two thirds of the share on average.
+        build: |limit| one(small(MS).requests(10 * MS * 150 / limit, 10)),
+        limits: alone,
+        burst: 200,
+        target: Target::Latency,
+        machine: usual,
+    },
+];
+
+fn usual(machine: Machine) -> Machine {
+    machine
+}
+
+fn coarse(machine: Machine) -> Machine {
+    Machine { meter: Meter::Nvml, ..machine }
+}
+
+fn seconds(machine: Machine) -> Machine {
+    Machine { nvml: Some((1000 * MS, 300 * MS)), ..machine }
+}
+
+fn blind(machine: Machine) -> Machine {
+    Machine { nvml: None, ..machine }
+}
+
+/// On machines that tell less: only NVML's samples, none of them, or rare ones. Without any, a slice has less than its
+/// share beside others: what it is charged for contains their turns.
+pub const DEGRADED: [Workload; 7] = [
+    Workload {
+        name: "nvml: 20 us",
+        build: |_| one(small(20 * US)),
+        limits: alone,
+        burst: 20,
+        target: Target::Within { mean: 150, windows: 400, after: 4 },
+        machine: coarse,
+    },
+    Workload {
+        name: "nvml: mixed",
+        build: |_| one(mixed()),
+        limits: alone,
+        burst: 20,
+        target: Target::Within { mean: 150, windows: 400, after: 4 },
+        machine: coarse,
+    },
+    Workload {
+        name: "nvml: 50 ms, waited",
+        build: |_| one(small(50 * MS).sync(1)),
+        limits: alone,
+        burst: 20,
+        target: Target::Within { mean: 150, windows: 400, after: 4 },
+        machine: coarse,
+    },
+    Workload {
+        name: "nvml: 2 slices",
+        build: |_| beside(2),
+        limits: |limit| rest(limit, 1),
+        burst: 20,
+        target: Target::Within { mean: 150, windows: 400, after: 4 },
+        machine: coarse,
+    },
+    Workload {
+        name: "nvml, 1 s: mixed",
+        build: |_| one(mixed()),
+        limits: alone,
+        burst: 20,
+        target: Target::Within { mean: 100, windows: 500, after: 4 },
+        machine: |machine| seconds(coarse(machine)),
+    },
+    Workload {
+        name: "1 s windows: 2 slices",
+        build: |_| beside(2),
+        limits: |limit| rest(limit, 1),
+        burst: 20,
+        target: Target::Within { mean: 250, windows: 500, after: 4 },
+        machine: seconds,
+    },
+    Workload {
+        name: "no NVML: 2 slices",
+        build: |_| beside(2),
+        limits: |limit| rest(limit, 1),
+        burst: 20,
+        target: Target::Within { mean: 2600, windows: 2600, after: 4 },
+        machine: blind,
+    },
+];

@@ -1,0 +1,183 @@
+//! May this process use GPU time now, and what is paid for it?
+//!
+//! One word of a device says until when the slice's time is paid; it is changed by compare-and-swap alone, so nothing
+//! is lost and nobody holds anything. What it becomes, and whose turn it is, `gpuslice_policy::compute` says. Who has
+//! to wait says until when it sleeps, looks once more, and sleeps on the device's bell. Who makes the word smaller
+//! looks who sleeps longer than it now has to, and rings. Between saying and looking stand full fences on both sides,
+//! so one of the two sees the other.
+//!
+//! Words may say anything: a debt beyond what can be owed is brought down to it by whoever reads it.
+
+use gpuslice_policy::{
+    compute::{
+        bucket::{self, MOST_DEBT, Terms},
+        lease, trim,
+        turn::{self, Ask},
+    },
+    units::{Nanos, Permille},
+};
+
+use crate::{
+    bell,
+    layout::{DeviceEntry, Layout, WHOLE_SHARE},
+    sync::full_fence,
+    words::{DeviceTime, ProcessTime},
+};
+
+/// The most GPU time that may be saved up, in nanoseconds: as much as may be owed.
+pub(crate) const MOST_BURST: u64 = MOST_DEBT;
+/// How often a payment is tried while others pay at the same instant, before it is left to the caller.
+const TRIES: u32 = 64;
+/// What a process says while it looks once more before it sleeps: whoever makes room then rings.
+const ABOUT_TO: u64 = u64::MAX;
+
+/// The terms of an entry, brought into their range: another process may have written anything.
+pub(crate) fn terms_of(entry: &DeviceEntry) -> Terms {
+    terms(entry.cores_permille.get(), entry.burst.get())
+}
+
+/// Terms of these words.
+pub(crate) fn terms(permille: u32, burst: u64) -> Terms {
+    let thousandths = u16::try_from(permille.clamp(1, WHOLE_SHARE)).ok();
+    let rate = thousandths.and_then(Permille::new).unwrap_or(Permille::FULL);
+    Terms::new(rate, Nanos::new(burst.min(MOST_BURST)))
+}
+
+impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVICES, SLOTS, SHARES> {
+    /// The words of a device, if it is in use: those of others may have no space.
+    pub(crate) fn time(&self, device: usize) -> Option<&DeviceTime<SLOTS>> {
+        self.time.get(device).filter(|_| device < self.device_count())
+    }
+
+    /// The words of a process on a device, and the device's.
+    pub(crate) fn process_time(
+        &self,
+        device: usize,
+        slot: usize,
+    ) -> Option<(&DeviceTime<SLOTS>, &ProcessTime)> {
+        let time = self.time(device)?;
+        Some((time, time.processes.get(slot)?))
+    }
+
+    /// What the slice may use of a device's time. Nearly nothing of one that is not there.
+    pub(crate) fn terms(&self, device: usize) -> Terms {
+        self.devices.get(device).map_or_else(|| terms(1, 0), terms_of)
+    }
+
+    /// How much a process takes at least: more where turns or neighbours make each taking dear.
+    pub(crate) fn lease_size(&self, device: usize, slot: usize) -> u64 {
+        let terms = self.terms(device);
+        let Some(time) = self.time(device) else { return lease::size(terms) };
+        let mut asks = self.asks(time).enumerate();
+        let others_wait = asks.any(|(other, ask)| other != slot && ask.wants > 0);
+        let is_trimmed = trim::factor_of(time.readings.0.factor.get()) < trim::ONE;
+        if others_wait || is_trimmed { lease::turn(terms) } else { lease::size(terms) }
+    }
+
+    /// Takes so much GPU time for `slot`, or says when it has to look again.
+    ///
+    /// One thread of a process at a time. Of a device that is not there everything is granted: nobody could ever say
+    /// that the wait is over.
+    pub(crate) fn take_time(&self, device: usize, slot: usize, amount: u64, now: u64) -> Result<(), u64> {
+        let Some((time, process)) = self.process_time(device, slot) else { return Ok(()) };
+        if process.wants.get() == 0 {
+            let virtual_time = time.virtual_time.0.get();
+            process.served.change(|served| turn::start(served, virtual_time));
+        }
+        process.wants.set(amount.max(1));
+        if self.pay(device, slot, amount, now).is_err() {
+            process.sleeps_until.publish(ABOUT_TO);
+            full_fence();
+            if let Err(until) = self.pay(device, slot, amount, now) {
+                process.sleeps_until.publish(until);
+                return Err(until);
+            }
+        }
+        self.stop_asking(device, slot);
+        Ok(())
+    }
+
+    /// Pays for a process if it is its turn; else when to look again.
+    fn pay(&self, device: usize, slot: usize, amount: u64, now: u64) -> Result<(), u64> {
+        let Some((time, process)) = self.process_time(device, slot) else { return Ok(()) };
+        for _ in 0..TRIES {
+            let terms = self.terms(device);
+            let paid_until = believed(time, terms, now);
+            let served = process.served.get();
+            let before = turn::before(slot, served, self.asks(time));
+            if let Some(until) = turn::wait(paid_until, before, now, terms) {
+                return Err(until);
+            }
+            if time.paid_until.0.replace(paid_until, bucket::prepay(paid_until, now, amount, terms)) {
+                // After the payment: who is killed in between loses it, and it is never refunded unpaid.
+                process.outstanding.change(|outstanding| outstanding.saturating_add(amount));
+                process.served.change(|served| served.saturating_add(amount));
+                time.virtual_time.0.raise(served);
+                return Ok(());
+            }
+        }
+        Err(now)
+    }
+
+    /// A process does not wait any more.
+    pub(crate) fn stop_asking(&self, device: usize, slot: usize) {
+        if let Some((_, process)) = self.process_time(device, slot) {
+            process.wants.set(0);
+            process.sleeps_until.publish(0);
+        }
+    }
+
+    /// What was measured differs from what was prepaid. A refund wakes those who sleep too long by it.
+    pub(crate) fn settle_time(&self, device: usize, difference: i64, now: u64) {
+        let Some(time) = self.time(device) else { return };
+        let terms = self.terms(device);
+        let most = most(terms, now);
+        time.paid_until.0.change(|paid_until| bucket::settle(paid_until.min(most), now, difference, terms));
+        if difference < 0 {
+            self.wake(device, now);
+        }
+    }
+
+    /// Other terms: what is owed or saved stays what it was, and who sleeps looks again.
+    pub(crate) fn change_terms(&self, device: usize, (old, new): (Terms, Terms), now: u64) {
+        let Some(time) = self.time(device) else { return };
+        if old == new {
+            return;
+        }
+        let most = most(old, now);
+        time.paid_until.0.change(|paid_until| bucket::change(paid_until.min(most), now, old, new));
+        full_fence();
+        bell::ring(&time.bell.0);
+    }
+
+    /// Rings, if anybody sleeps for longer than the word and its turn ask.
+    pub(crate) fn wake(&self, device: usize, now: u64) {
+        let Some(time) = self.time(device) else { return };
+        full_fence();
+        let paid_until = believed(time, self.terms(device), now);
+        let sleepers = time.processes.iter().take(self.claimed());
+        if sleepers.map(|process| process.sleeps_until.observe()).any(|until| bucket::wakes(until, paid_until, now)) {
+            bell::ring(&time.bell.0);
+        }
+    }
+
+    /// What all processes ask for, by slot.
+    fn asks(&self, time: &DeviceTime<SLOTS>) -> impl Iterator<Item = Ask> {
+        let processes = time.processes.iter().take(self.claimed());
+        processes.map(|process| Ask { served: process.served.get(), wants: process.wants.get() })
+    }
+}
+
+/// The word, if it can be. Otherwise the most that can be owed is written in its place: a bound that moved on with the
+/// clock would never be reached.
+pub(crate) fn believed<const SLOTS: usize>(time: &DeviceTime<SLOTS>, terms: Terms, now: u64) -> u64 {
+    let (paid_until, most) = (time.paid_until.0.get(), most(terms, now));
+    if paid_until > most {
+        let _ = time.paid_until.0.replace(paid_until, most);
+    }
+    paid_until.min(most)
+}
+
+fn most(terms: Terms, now: u64) -> u64 {
+    now.saturating_add(terms.wall(MOST_DEBT))
+}

@@ -1,0 +1,181 @@
+//! Is GPU time paid once, does nobody sleep on who may go, and is what the dead leave given back once?
+
+use loom::{sync::Arc, thread};
+
+use super::{DEVICE, NOW, SLOTS, World, model};
+use crate::{
+    bell,
+    layout::WHOLE_SHARE,
+    sync::broken::{self, Break},
+};
+
+const MS: u64 = 1_000_000;
+
+/// A device whose time is paid up to so many milliseconds from now, of which nothing can be saved up; the whole share,
+/// so that spans are the same on the clock.
+fn paid(ahead: u64, living: [bool; SLOTS]) -> Arc<World> {
+    let world = World::new(living, [0; SLOTS]);
+    world.layout.devices[DEVICE].cores_permille.set(WHOLE_SHARE);
+    world.layout.time[DEVICE].paid_until.0.set(NOW + ahead * MS);
+    world
+}
+
+impl World {
+    /// How much time is owed.
+    fn owed(&self) -> u64 {
+        self.layout.time[DEVICE].paid_until.0.get() - NOW
+    }
+
+    fn settle(&self, difference: i64) {
+        self.layout.settle_time(DEVICE, difference, NOW);
+    }
+
+    /// Takes time, and sleeps in between as the library does. `late`: the bell is read after it was refused.
+    fn take_or_sleep(&self, slot: usize, amount: u64, late: bool) {
+        let bell = &self.layout.time[DEVICE].bell.0;
+        loop {
+            let heard = bell.heard();
+            if self.layout.take_time(DEVICE, slot, amount, NOW).is_ok() {
+                return;
+            }
+            bell::sleep(bell, if late { bell.heard() } else { heard });
+        }
+    }
+}
+
+/// One process takes 3 ms, another one measures 2 ms too few and 1 ms too much.
+fn payments_and_settlements() {
+    model(|| {
+        let world = paid(0, [true; SLOTS]);
+        let other = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || {
+                world.settle(2_000_000);
+                world.settle(-1_000_000);
+            })
+        };
+        let taken = world.layout.take_time(DEVICE, 0, 3 * MS, NOW);
+        other.join().unwrap();
+        assert_eq!(world.owed(), MS + taken.map_or(0, |()| 3 * MS), "a payment was lost");
+    });
+}
+
+#[test]
+fn no_payment_and_no_settlement_is_lost() {
+    payments_and_settlements();
+}
+
+#[test]
+#[should_panic(expected = "a payment was lost")]
+fn where_the_last_to_write_wins_payments_are_lost() {
+    broken::make(Break::LastWins);
+    payments_and_settlements();
+}
+
+#[test]
+fn of_two_who_take_the_same_instant_one_goes() {
+    model(|| {
+        let world = paid(0, [true; SLOTS]);
+        let other = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || world.layout.take_time(DEVICE, 1, 3 * MS, NOW))
+        };
+        let results = [world.layout.take_time(DEVICE, 0, 3 * MS, NOW), other.join().unwrap()];
+        assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 1);
+        assert_eq!(world.owed(), 3 * MS);
+    });
+}
+
+/// A process waits for 10 ms that are owed, and another one gives them back.
+fn a_refund_comes_while_one_goes_to_sleep(late: bool) {
+    model(move || {
+        let world = paid(10, [true; SLOTS]);
+        let other = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || world.settle(-10_000_000))
+        };
+        world.take_or_sleep(1, MS, late);
+        other.join().unwrap();
+        assert_eq!(world.owed(), MS);
+    });
+}
+
+#[test]
+fn nobody_sleeps_through_a_refund() {
+    a_refund_comes_while_one_goes_to_sleep(false);
+}
+
+#[test]
+#[should_panic(expected = "nobody rang")]
+fn without_the_fences_one_sleeps_through_a_refund() {
+    broken::make(Break::NoFence);
+    a_refund_comes_while_one_goes_to_sleep(false);
+}
+
+#[test]
+#[should_panic(expected = "nobody rang")]
+fn who_listens_after_it_was_refused_sleeps_through_a_refund() {
+    a_refund_comes_while_one_goes_to_sleep(true);
+}
+
+/// Other terms come while a process goes to sleep: ten times the share.
+#[test]
+fn nobody_sleeps_through_a_change_of_terms() {
+    model(|| {
+        let world = paid(0, [true; SLOTS]);
+        let entry = &world.layout.devices[DEVICE];
+        entry.cores_permille.set(1);
+        let old = world.layout.terms(DEVICE);
+        world.layout.time[DEVICE].paid_until.0.set(NOW + old.wall(100));
+        let other = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || {
+                world.layout.devices[DEVICE].cores_permille.set(WHOLE_SHARE);
+                world.layout.change_terms(DEVICE, (old, world.layout.terms(DEVICE)), NOW);
+                world.settle(-100);
+            })
+        };
+        world.take_or_sleep(1, MS, false);
+        other.join().unwrap();
+    });
+}
+
+/// Slot 0's owner died having paid 4 of the 10 ms that are owed. Two others clear up, and one of them may be killed.
+fn the_dead_leave_time(killed: bool) {
+    model(move || {
+        let world = paid(10, [false, true, true]);
+        let process = &world.layout.time[DEVICE].processes[0];
+        process.outstanding.set(4 * MS);
+        process.settled_at.set(NOW);
+        process.used.set(7);
+        if killed {
+            broken::kill_next_heir();
+        }
+        let other = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || world.reap(false))
+        };
+        world.reap(false);
+        other.join().unwrap();
+        world.reap(false);
+        assert_eq!(world.owed(), 6 * MS, "what the dead left was given back twice");
+        assert_eq!(world.layout.time_used(DEVICE).used, 7);
+    });
+}
+
+#[test]
+fn what_the_dead_leave_is_given_back_once() {
+    the_dead_leave_time(false);
+}
+
+#[test]
+fn what_the_dead_leave_is_given_back_once_though_the_heir_is_killed() {
+    the_dead_leave_time(true);
+}
+
+#[test]
+#[should_panic(expected = "given back twice")]
+fn what_stays_in_the_word_of_the_dead_is_given_back_twice() {
+    broken::make(Break::EstateKept);
+    the_dead_leave_time(true);
+}

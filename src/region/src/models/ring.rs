@@ -1,0 +1,91 @@
+//! Are intervals that processes tell each other believed only as they were told, and charged once?
+
+use gpuslice_policy::compute::{
+    ring::{Entry, Reader},
+    timeline::Union,
+};
+use loom::{sync::Arc, thread};
+
+use super::{DEVICE, NOW, SLOTS, World, model};
+use crate::{
+    ring::RING_PLACES,
+    sync::broken::{self, Break},
+};
+
+/// Three intervals are told of, so that the first and the third are written at the same place.
+const TOLD: [(u64, u64); 3] = [(10, 20), (30, 45), (50, 90)];
+
+fn two_tell_and_one_reads() {
+    model(|| {
+        let world = World::new([true; SLOTS], [0; SLOTS]);
+        let other = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || {
+                let (start, end) = TOLD[0];
+                world.layout.publish(DEVICE, start, end);
+            })
+        };
+        let reader = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || world.layout.time[DEVICE].entry(0))
+        };
+        for (start, end) in &TOLD[1..] {
+            world.layout.publish(DEVICE, *start, *end);
+        }
+        other.join().unwrap();
+        let entries = [reader.join().unwrap(), world.layout.time[DEVICE].entry(0)];
+        for Entry { ticket, start, end } in entries {
+            assert!(ticket == 0 || TOLD.contains(&(start, end)), "words of two intervals: {start} to {end}");
+        }
+    });
+}
+
+#[test]
+fn words_of_two_intervals_are_never_taken_for_one() {
+    two_tell_and_one_reads();
+}
+
+#[test]
+#[should_panic(expected = "words of two intervals")]
+fn without_the_check_words_of_two_intervals_are_taken_for_one() {
+    broken::make(Break::TornBelieved);
+    two_tell_and_one_reads();
+}
+
+/// What a process charges of an interval of its own. `hasty`: it does not wait for lower places to be written.
+fn charge(world: &World, (start, end): (u64, u64), hasty: bool) -> u64 {
+    let (mut reader, mut union) = (Reader::new(0), Union::new());
+    let time = &world.layout.time[DEVICE];
+    let place = time.publish(start, end);
+    let read = |reader: &mut Reader, union: &mut Union| {
+        reader.read((place, RING_PLACES), NOW, union, |slot| time.entry(slot), |_, _| {})
+    };
+    while !read(&mut reader, &mut union) && !hasty {
+        thread::yield_now();
+    }
+    union.cover(start, end, |_, _| {})
+}
+
+/// Two processes were busy from 0 to 100 and from 50 to 150.
+fn two_that_overlap(hasty: bool) {
+    model(move || {
+        let world = World::new([true; SLOTS], [0; SLOTS]);
+        let other = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || charge(&world, (50, 150), hasty))
+        };
+        let charged = charge(&world, (0, 100), hasty);
+        assert_eq!(charged + other.join().unwrap(), 150, "charged twice, or not at all");
+    });
+}
+
+#[test]
+fn what_two_processes_cover_is_charged_once() {
+    two_that_overlap(false);
+}
+
+#[test]
+#[should_panic(expected = "charged twice, or not at all")]
+fn who_does_not_wait_for_lower_places_charges_twice() {
+    two_that_overlap(true);
+}

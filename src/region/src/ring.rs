@@ -1,0 +1,78 @@
+//! Which intervals was the GPU busy for the slice, as its processes have told each other?
+//!
+//! A process takes a place by adding one, writes the times, and then the ticket that says whose they are. Nobody waits:
+//! a process that is suspended in the middle may write on when others have come around to its place. So the words of
+//! a place carry a check that is made of all of them: words of two intervals do not match, but for one in 2^64.
+
+use gpuslice_policy::compute::ring::Entry;
+
+#[cfg(all(test, loom))]
+use crate::sync::broken::{self, Break};
+use crate::{
+    layout::{Layout, PLACES},
+    words::{DeviceTime, Place},
+};
+
+/// Places of the ring of busy intervals that the processes of a slice have for each device.
+pub const RING_PLACES: u64 = PLACES as u64;
+
+impl Place {
+    fn write(&self, entry: &Entry) {
+        self.start.set(entry.start);
+        self.end.set(entry.end);
+        self.check.set(check(entry));
+        // Who sees the ticket sees the times.
+        self.ticket.publish(entry.ticket);
+    }
+
+    /// What stands there; nothing while the words do not match.
+    fn read(&self) -> Entry {
+        let ticket = self.ticket.observe();
+        let entry = Entry { ticket, start: self.start.get(), end: self.end.get() };
+        let matches = self.check.get() == check(&entry);
+        #[cfg(all(test, loom))]
+        let matches = matches || broken::is(Break::TornBelieved);
+        if matches { entry } else { Entry::default() }
+    }
+}
+
+/// A word that is made of all bits of the others. Odd factors, so that no bit is lost; those of the golden ratio and of
+/// splitmix64.
+fn check(entry: &Entry) -> u64 {
+    let mixed = entry.start.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
+    let mixed = (mixed ^ entry.end).wrapping_mul(0xbf58_476d_1ce4_e5b9).rotate_left(29);
+    (mixed ^ entry.ticket).wrapping_mul(0x94d0_49bb_1331_11eb)
+}
+
+impl<const SLOTS: usize> DeviceTime<SLOTS> {
+    /// Tells of an interval. Its place.
+    pub(crate) fn publish(&self, start: u64, end: u64) -> u64 {
+        let place = self.places.0.add(1);
+        if let Some(words) = self.ring.get(index(place)) {
+            words.write(&Entry::new(place, start, end));
+        }
+        place
+    }
+
+    /// What stands at a place of the ring.
+    pub(crate) fn entry(&self, place: u64) -> Entry {
+        self.ring.get(index(place)).map_or_else(Entry::default, Place::read)
+    }
+
+    /// Forgets all intervals.
+    pub(crate) fn clear_ring(&self) {
+        self.places.0.set(0);
+        self.ring.iter().for_each(|place| place.ticket.publish(0));
+    }
+}
+
+impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVICES, SLOTS, SHARES> {
+    /// Tells of an interval. Its place; 0 on a device that is not there.
+    pub(crate) fn publish(&self, device: usize, start: u64, end: u64) -> u64 {
+        self.time(device).map_or(0, |time| time.publish(start, end))
+    }
+}
+
+fn index(place: u64) -> usize {
+    usize::try_from(place).unwrap_or(0).checked_rem(PLACES).unwrap_or(0)
+}

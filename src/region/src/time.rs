@@ -1,0 +1,215 @@
+//! How does a process use its slice's share of GPU time, and what can all read of it?
+//!
+//! Instants are of the monotonic clock, spans of GPU time unless said otherwise, all in nanoseconds.
+
+use gpuslice_policy::compute::{bucket::Terms, ring::Entry, trim::Trim};
+
+use crate::{
+    bell,
+    compute::believed,
+    estate::TimeUsed,
+    member::Member,
+    region::{Device, Region},
+    words::ProcessTime,
+};
+
+impl Region {
+    /// What the slice may use of a device's time now. Nearly nothing of one that is not there.
+    #[must_use]
+    pub fn terms(&self, device: Device) -> Terms {
+        self.layout().terms(device.index())
+    }
+
+    /// The part of the time between events that was the slice's own, in parts of
+    /// [`ONE`](gpuslice_policy::compute::trim::ONE).
+    #[must_use]
+    pub fn factor(&self, device: Device) -> u32 {
+        self.layout().factor(device.index())
+    }
+
+    /// What all processes have used of a device, those included that have ended since the region was made anew.
+    #[must_use]
+    pub fn time_used(&self, device: Device) -> TimeUsed {
+        self.layout().time_used(device.index())
+    }
+
+    /// Until when the slice's GPU time is paid; an instant that has passed is time saved up.
+    #[must_use]
+    pub fn paid_until(&self, device: Device) -> u64 {
+        let layout = self.layout();
+        let time = layout.time(device.index());
+        time.map_or(0, |time| believed(time, layout.terms(device.index()), bell::now()))
+    }
+
+    /// How GPU time is measured now: 0 not known, 1 by events, 2 by events and trimmed with NVML, 3 by NVML only,
+    /// 4 by events that fail. Others mean nothing.
+    #[must_use]
+    pub fn meter(&self, device: Device) -> u32 {
+        self.layout().time(device.index()).map_or(0, |time| time.readings.0.meter.get())
+    }
+
+    /// Places that intervals were told of at: the ring has [`RING_PLACES`](crate::RING_PLACES), and this count goes on.
+    #[must_use]
+    pub fn places(&self, device: Device) -> u64 {
+        self.layout().time(device.index()).map_or(0, |time| time.places.0.get())
+    }
+
+    /// What stands at a place of the ring, or in a slot of it. While it is being written, a ticket of 0.
+    #[must_use]
+    pub fn entry(&self, device: Device, place: u64) -> Entry {
+        self.layout().time(device.index()).map_or_else(Entry::default, |time| time.entry(place))
+    }
+}
+
+impl Member {
+    /// How much GPU time to take at least: more where turns or neighbours make each taking dear.
+    #[must_use]
+    pub fn lease_size(&self, device: Device) -> u64 {
+        self.layout().lease_size(device.index(), self.slot())
+    }
+
+    /// Pays for so much GPU time, if the slice has it and it is this process's turn. To be called by one thread at a
+    /// time for each device.
+    ///
+    /// # Errors
+    /// The instant to look again at; this process is then one that waits, until it takes or
+    /// [stops asking](Self::stop_asking).
+    pub fn take(&self, device: Device, amount: u64, now: u64) -> Result<(), u64> {
+        self.layout().take_time(device.index(), self.slot(), amount, now)
+    }
+
+    /// This process does not wait any more.
+    pub fn stop_asking(&self, device: Device) {
+        self.layout().stop_asking(device.index(), self.slot());
+    }
+
+    /// What to [`sleep`](Self::sleep) with. To be read before [`take`](Self::take), so that no ring is lost.
+    #[must_use]
+    pub fn bell(&self, device: Device) -> u32 {
+        self.layout().time(device.index()).map_or(0, |time| time.bell.0.heard())
+    }
+
+    /// Sleeps until this instant, until the bell rings, or until a signal was handled; not at all if it has rung since
+    /// it was [read](Self::bell). A second at most. On a device that is not there, not at all.
+    pub fn sleep(&self, device: Device, bell: u32, until: u64) {
+        if let Some(time) = self.layout().time(device.index()) {
+            bell::sleep(&time.bell.0, bell, until);
+        }
+    }
+
+    /// What was measured differs by so much from what was prepaid. A refund wakes those who sleep too long by it.
+    pub fn settle(&self, device: Device, difference: i64, now: u64) {
+        self.layout().settle_time(device.index(), difference, now);
+    }
+
+    /// So much prepaid time is settled. To be told before the difference is [settled](Self::settle): who is killed in
+    /// between loses a refund, which nobody gets twice.
+    pub fn settled(&self, device: Device, prepaid: u64, now: u64) {
+        self.with_own(device, |process| {
+            process.outstanding.change(|outstanding| outstanding.saturating_sub(prepaid));
+            process.settled_at.set(now);
+        });
+    }
+
+    /// Nothing of this process has run until now.
+    pub fn idle_until_now(&self, device: Device, now: u64) {
+        self.with_own(device, |process| process.settled_at.set(now));
+    }
+
+    /// Gives back prepaid time that nothing was launched for.
+    pub fn give_back(&self, device: Device, credit: u64, now: u64) {
+        // In this order: who is killed in between loses it, and nobody gets it twice.
+        self.with_own(device, |process| {
+            process.outstanding.change(|outstanding| outstanding.saturating_sub(credit));
+        });
+        let refund = i64::try_from(credit).unwrap_or(i64::MAX);
+        self.layout().settle_time(device.index(), refund.saturating_neg(), now);
+    }
+
+    /// This process was charged so much where so much had been paid: its place among those who wait follows.
+    pub fn serve(&self, device: Device, charged: u64, paid: u64) {
+        self.with_own(device, |process| {
+            process.served.change(|served| served.saturating_add(charged).saturating_sub(paid));
+        });
+    }
+
+    /// Tells the slice's other processes that the GPU was busy in this interval. Its place.
+    pub fn publish(&self, device: Device, start: u64, end: u64) -> u64 {
+        self.layout().publish(device.index(), start, end)
+    }
+
+    /// An interval of this length was measured, and so much of it was covered newly.
+    pub fn add_overlap(&self, device: Device, length: u64, covered: u64) {
+        self.layout().add_overlap(device.index(), length, covered);
+    }
+
+    /// The part of so much busy time that is newly covered, on average over the slice.
+    #[must_use]
+    pub fn overlap_part(&self, device: Device, length: u64) -> u64 {
+        self.layout().overlap_part(device.index(), length)
+    }
+
+    /// This process was charged so much GPU time more.
+    pub fn count_used(&self, device: Device, time: u64) {
+        self.with_own(device, |process| process.counts.used.add(time));
+    }
+
+    /// A launch of this process waited so long for the share, on the clock.
+    pub fn count_throttled(&self, device: Device, time: u64) {
+        self.with_own(device, |process| process.counts.throttled.add(time));
+    }
+
+    /// Copies of this process took so much GPU time more.
+    pub fn count_copied(&self, device: Device, time: u64) {
+        self.with_own(device, |process| process.counts.copied.add(time));
+    }
+
+    /// Work of this process that is under way is predicted to take so long.
+    pub fn set_queued(&self, device: Device, time: u64) {
+        self.with_own(device, |process| process.queued.set(time));
+    }
+
+    /// This process made so many launches more.
+    pub fn count_launches(&self, device: Device, launches: u64) {
+        self.with_own(device, |process| process.counts.launches.add(launches));
+    }
+
+    /// Whether this process is the one of the slice that samples a device. It stays the one for as long as it asks again
+    /// within `patience`, a tenth of a millisecond at least; of one that is dead or silent for longer, another takes
+    /// over.
+    pub fn elect(&self, device: Device, now: u64, patience: u64) -> bool {
+        self.layout().elect(device.index(), self.slot(), now, patience)
+    }
+
+    /// What the slice has learned from samples up to now; `rounded_down` as in [`Trim::new`].
+    #[must_use]
+    pub fn trim(&self, device: Device, now: u64, rounded_down: bool) -> Trim {
+        self.layout().trim(device.index(), now, rounded_down)
+    }
+
+    /// Keeps what was learned from samples.
+    pub fn set_trim(&self, device: Device, trim: &Trim) {
+        self.layout().set_trim(device.index(), trim);
+    }
+
+    /// Says which part of the time between events is the slice's own.
+    pub fn set_factor(&self, device: Device, factor: u32) {
+        if let Some(time) = self.layout().time(device.index()) {
+            time.readings.0.factor.set(factor);
+        }
+    }
+
+    /// Says how GPU time is measured: see [`Region::meter`].
+    pub fn set_meter(&self, device: Device, meter: u32) {
+        if let Some(time) = self.layout().time(device.index()) {
+            time.readings.0.meter.set(meter);
+        }
+    }
+
+    /// Does something with the words of this process, if they are there.
+    fn with_own<T>(&self, device: Device, change: impl FnOnce(&ProcessTime) -> T) {
+        if let Some((_, process)) = self.layout().process_time(device.index(), self.slot()) {
+            change(process);
+        }
+    }
+}

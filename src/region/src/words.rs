@@ -1,0 +1,123 @@
+//! Which words does the compute ledger have, and what lies where in them?
+//!
+//! All words of a device lie together, so that only devices in use take space: see `map`. A word that many
+//! processes change has a line of its own.
+
+use crate::{
+    layout::PLACES,
+    sync::{Bell, Gate64, Word32, Word64},
+};
+
+/// Keeps words on a line of their own: 128 bytes, since processors fetch lines of 64 in pairs.
+#[derive(Debug, Default)]
+#[repr(C, align(128))]
+pub(crate) struct Line<T>(pub(crate) T);
+
+/// The time of one device.
+#[derive(Debug)]
+#[repr(C, align(4096))]
+pub(crate) struct DeviceTime<const SLOTS: usize> {
+    /// Until when the slice's GPU time is paid, on the monotonic clock.
+    pub(crate) paid_until: Line<Word64>,
+    /// GPU time that the process had been served that was served last.
+    pub(crate) virtual_time: Line<Word64>,
+    /// What those sleep on who wait for the share.
+    pub(crate) bell: Line<Bell>,
+    /// Places of the ring that were taken.
+    pub(crate) places: Line<Word64>,
+    /// Which part of busy intervals is newly covered: two sums in one word.
+    pub(crate) overlap: Line<Word64>,
+    /// What all read and few write.
+    pub(crate) readings: Line<Readings>,
+    /// What the elected process knows from NVML.
+    pub(crate) sampler: Line<Sampler>,
+    /// Intervals in which the GPU was busy for the slice.
+    pub(crate) ring: [Place; PLACES],
+    /// The processes.
+    pub(crate) processes: [ProcessTime; SLOTS],
+}
+
+/// How time is counted.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(crate) struct Readings {
+    /// Part of the time between events that was the slice's own; 0 while nobody has written it.
+    pub(crate) factor: Word32,
+    /// How GPU time is measured.
+    pub(crate) meter: Word32,
+}
+
+/// Who samples NVML, and what came of it.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(crate) struct Sampler {
+    /// Who, and when it said so last, in one word.
+    pub(crate) elected: Word64,
+    /// Busy time that NVML saw, that events covered, windows alone, and the last window's end.
+    pub(crate) trim: [Word64; 4],
+}
+
+/// An interval in which the GPU was busy for the slice.
+#[derive(Debug, Default)]
+#[repr(C, align(32))]
+pub(crate) struct Place {
+    /// Number of the place plus 1.
+    pub(crate) ticket: Gate64,
+    pub(crate) start: Word64,
+    pub(crate) end: Word64,
+    /// Made of the other three, so that words of two intervals are never taken for one.
+    pub(crate) check: Word64,
+}
+
+/// The time of one process on one device.
+#[derive(Debug, Default)]
+#[repr(C, align(128))]
+pub(crate) struct ProcessTime {
+    /// GPU time that it was served, as virtual time.
+    pub(crate) served: Word64,
+    /// GPU time that it waits for; 0 if it does not wait.
+    pub(crate) wants: Word64,
+    /// Until when it sleeps unless the bell rings; 0 if it does not, all ones while it is about to.
+    pub(crate) sleeps_until: Gate64,
+    /// GPU time that was prepaid and is neither settled nor given back.
+    pub(crate) outstanding: Word64,
+    /// When it settled last.
+    pub(crate) settled_at: Word64,
+    /// Predicted time of work under way.
+    pub(crate) queued: Word64,
+    /// What was counted, by the processes that had the slot before as well: no sum of slots ever falls.
+    pub(crate) counts: Counts,
+    /// What they had counted when this process came.
+    pub(crate) before: Counts,
+}
+
+/// Figures that only grow.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(crate) struct Counts {
+    /// GPU time that was charged.
+    pub(crate) used: Word64,
+    /// Time on the clock that launches waited for the share.
+    pub(crate) throttled: Word64,
+    /// GPU time of copies.
+    pub(crate) copied: Word64,
+    /// Launches.
+    pub(crate) launches: Word64,
+}
+
+#[cfg(test)]
+impl<const SLOTS: usize> Default for DeviceTime<SLOTS> {
+    fn default() -> Self {
+        Self {
+            paid_until: Default::default(),
+            virtual_time: Default::default(),
+            bell: Default::default(),
+            places: Default::default(),
+            overlap: Default::default(),
+            readings: Default::default(),
+            sampler: Default::default(),
+            ring: core::array::from_fn(|_| Place::default()),
+            processes: core::array::from_fn(|_| ProcessTime::default()),
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! What does a device's time cost this process?
+//!
+//! The measurement of a run becomes an interval on the slice's line of time. What no other interval covers, of this
+//! process's streams and of the slice's other processes, is charged and learned.
+
+use super::clock;
+use super::events::Event;
+use super::seat::Lane;
+use crate::slice::Slice;
+use gpuslice_policy::compute::bill::{self, Bill};
+use gpuslice_policy::compute::ring::Reader;
+use gpuslice_policy::compute::run::{Opening, Run, Verdict};
+use gpuslice_policy::compute::timeline::{self, Offset, Union};
+use gpuslice_policy::compute::trim::{self, History};
+use gpuslice_region::{Device, RING_PLACES};
+
+/// A closed run on its way through the GPU.
+#[derive(Debug)]
+pub(crate) struct Flight {
+    /// The number of the lane.
+    pub(super) lane: u64,
+    /// The number of the context.
+    pub(super) pool: u64,
+    /// The place among the process's devices.
+    pub(super) device: usize,
+    pub(super) run: Run,
+    pub(super) start: Event,
+    pub(super) end: Event,
+    /// When the start was recorded, on the monotonic clock.
+    pub(super) opened: u64,
+    known_idle: bool,
+    pub(super) is_unknown: bool,
+    /// On the line of time of the context's events.
+    pub(super) began: Option<u64>,
+    pub(super) ended: Option<u64>,
+    given_up: bool,
+    bill: Bill,
+    /// Until when it has been charged while it ran.
+    charged_to: u64,
+    /// How much of its time has been charged.
+    progress: u64,
+    /// How much of the bill was counted as used.
+    counted: u64,
+}
+
+impl Flight {
+    pub(crate) fn new(
+        lane: &Lane,
+        device: usize,
+        run: Run,
+        (start, end): (Event, Event),
+        (opened, known_idle, is_unknown): (u64, bool, bool),
+    ) -> Self {
+        Self {
+            lane: lane.number,
+            pool: lane.pool,
+            device,
+            bill: Bill::new(run.prepaid()),
+            run,
+            start,
+            end,
+            opened,
+            known_idle,
+            is_unknown,
+            began: None,
+            ended: None,
+            given_up: false,
+            charged_to: 0,
+            progress: 0,
+            counted: 0,
+        }
+    }
+
+    /// Its events fail: it counts as ended and is not measured.
+    pub(super) fn give_up(&mut self) {
+        (self.given_up, self.ended) = (true, Some(0));
+    }
+
+    /// Whether its events have failed.
+    pub(super) fn is_given_up(&self) -> bool {
+        self.given_up
+    }
+}
+
+/// What is known of a device's time.
+#[derive(Debug)]
+pub(super) struct Account {
+    union: Union,
+    reader: Reader,
+    history: History,
+    /// Until when intervals of ours and of the slice's other processes reach.
+    own_until: u64,
+    others_until: u64,
+}
+
+impl Account {
+    /// Nothing is known; what others publish is read from this place on.
+    pub(super) fn new(place: u64) -> Self {
+        Self {
+            union: Union::new(),
+            reader: Reader::new(place),
+            history: History::default(),
+            own_until: 0,
+            others_until: 0,
+        }
+    }
+
+    /// How much of the time between two instants was the slice's.
+    pub(super) fn covered(&self, from: u64, to: u64) -> u64 {
+        self.history.covered(from, to)
+    }
+
+    /// A flight has ended: it is charged, settled and learned. The times are of the lane's event before, and of its own.
+    pub(super) fn settle(
+        &mut self,
+        slice: &'static Slice,
+        flight: &mut Flight,
+        (before, began, ended): (u64, u64, u64),
+        offset: Offset,
+    ) {
+        let Some(device) = device_of(slice, flight) else { return };
+        let was_idle = flight.known_idle || timeline::was_idle(before, began);
+        let switched = !flight.is_unknown && self.others_until > self.own_until;
+        let opening = match (was_idle, switched) {
+            (true, true) => Opening::Switched,
+            (true, false) => Opening::Idle,
+            _ => Opening::Busy,
+        };
+        let verdict = flight.run.judge(ended.saturating_sub(began), opening);
+        let until = offset.instant(ended).unwrap_or_else(clock::now).saturating_sub(verdict.after);
+        self.charge_rest(slice, flight, (verdict.length, until));
+        let now = clock::now();
+        slice.member().settle(device, flight.bill.close(), now);
+        slice.member().settled(device, flight.bill.prepaid(), now);
+        count(slice, device, flight);
+        learn(slice, device, flight, verdict);
+    }
+
+    /// What still runs is charged as it runs.
+    pub(super) fn charge_running(&mut self, slice: &'static Slice, flight: &mut Flight, began: u64) {
+        let start = began.saturating_add(flight.run.gaps()).max(flight.charged_to);
+        if let Some(until) = bill::running(start, clock::now()) {
+            self.charge(slice, flight, (start, until));
+            flight.charged_to = until;
+            flight.progress = flight.progress.saturating_add(until.saturating_sub(start));
+            if let Some(device) = device_of(slice, flight) {
+                count(slice, device, flight);
+            }
+        }
+    }
+
+    /// It has ended: the rest is charged, or what was charged too much is given back. By lengths, not by instants, since
+    /// those depend on how well two clocks are laid on each other.
+    fn charge_rest(&mut self, slice: &'static Slice, flight: &mut Flight, (length, until): (u64, u64)) {
+        let Some(device) = device_of(slice, flight) else { return };
+        let rest = length.saturating_sub(flight.progress);
+        let start = until.saturating_sub(rest).max(flight.charged_to);
+        self.charge(slice, flight, (start, start.saturating_add(rest)));
+        let most = trim::apply(length, slice.member().factor(device));
+        let beyond = flight.bill.charged().saturating_sub(most);
+        slice.member().settle(device, flight.bill.refund(beyond), clock::now());
+    }
+
+    fn charge(&mut self, slice: &'static Slice, flight: &mut Flight, (start, end): (u64, u64)) {
+        let Some(device) = device_of(slice, flight).filter(|_| start < end) else { return };
+        let (member, length) = (slice.member(), end.saturating_sub(start));
+        if self.union.is_covered(start, end) {
+            member.add_overlap(device, length, 0);
+            return;
+        }
+        let place = member.publish(device, start, end);
+        self.own_until = self.own_until.max(end);
+        let now = clock::now();
+        self.read(slice, device, place, now);
+        let history = &mut self.history;
+        let covered = self.union.cover(start, end, |from, to| history.add(from, to));
+        member.add_overlap(device, length, covered);
+        let charge = trim::apply(covered, member.factor(device));
+        member.settle(device, flight.bill.charge(charge), now);
+    }
+
+    /// Lays what others have published below a place on the line. False: one of them is still writing.
+    pub(super) fn read(&mut self, slice: &Slice, device: Device, to: u64, now: u64) -> bool {
+        let history = &mut self.history;
+        let (own, others) = (self.own_until, &mut self.others_until);
+        let entry = |slot: u64| {
+            let entry = slice.member().entry(device, slot);
+            // What ends later than anything of ours is not ours.
+            *others = (*others).max(if entry.end > own { entry.end } else { 0 });
+            entry
+        };
+        let newly = |from, until| history.add(from, until);
+        self.reader.read((to, RING_PLACES), now, &mut self.union, entry, newly)
+    }
+}
+
+fn device_of(slice: &Slice, flight: &Flight) -> Option<Device> {
+    slice.compute.pacers.get(flight.device).map(|pacer| pacer.place.device)
+}
+
+/// Counts what was charged as used. What is given back in the end, a millisecond at most, is not taken out again.
+fn count(slice: &Slice, device: Device, flight: &mut Flight) {
+    let charged = flight.bill.charged();
+    slice.member().count_used(device, charged.saturating_sub(flight.counted));
+    flight.counted = flight.counted.max(charged);
+}
+
+fn learn(slice: &'static Slice, device: Device, flight: &Flight, verdict: Verdict) {
+    let member = slice.member();
+    let part = member.overlap_part(device, verdict.length);
+    let charged = trim::apply(part, member.factor(device));
+    member.serve(device, charged, flight.bill.prepaid());
+    slice.compute.learn(flight, charged, verdict);
+}

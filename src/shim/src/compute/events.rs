@@ -1,0 +1,151 @@
+//! How are the timing events of a context had, recorded and read?
+//!
+//! Always by the driver's own functions. What the program captures must not be spoilt by ours: while a capture is open,
+//! each of our calls is made in relaxed mode, which concerns the calling thread alone.
+
+use super::Stream;
+use crate::driver::{self, within};
+use core::ffi::c_uint;
+use core::ptr;
+use gpuslice_driver::Symbol;
+use gpuslice_driver::functions as real;
+use gpuslice_driver::slot;
+use gpuslice_driver::types::{CUevent, Status, status};
+use gpuslice_policy::compute::timeline::nanoseconds;
+use parking_lot::Mutex;
+
+/// A timing event of ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Event(usize);
+
+impl Event {
+    fn handle(self) -> CUevent {
+        ptr::with_exposed_provenance_mut(self.0)
+    }
+}
+
+/// The events of a process that nobody uses at the moment, by context.
+#[derive(Debug, Default)]
+pub(crate) struct Events {
+    pools: Mutex<Pools>,
+}
+
+#[derive(Debug, Default)]
+struct Pools {
+    /// Numbers are used once: a context that has the address of one that ended has another number.
+    last: u64,
+    all: Vec<Pool>,
+}
+
+#[derive(Debug)]
+struct Pool {
+    number: u64,
+    context: usize,
+    free: Vec<Event>,
+}
+
+impl Events {
+    /// Our number for a context.
+    pub(crate) fn number_of(&self, context: usize) -> u64 {
+        let mut pools = self.pools.lock();
+        if let Some(pool) = pools.all.iter().find(|pool| pool.context == context) {
+            return pool.number;
+        }
+        pools.last = pools.last.saturating_add(1);
+        let number = pools.last;
+        pools.all.push(Pool { number, context, free: Vec::new() });
+        number
+    }
+
+    /// The context that has a number, while it lives.
+    pub(crate) fn context_of(&self, number: u64) -> Option<usize> {
+        self.pools.lock().all.iter().find(|pool| pool.number == number).map(|pool| pool.context)
+    }
+
+    /// An event for use in a context.
+    pub(crate) fn get(&self, number: u64) -> Result<Event, Status> {
+        let (context, kept) = {
+            let mut pools = self.pools.lock();
+            let pool = pools.all.iter_mut().find(|pool| pool.number == number);
+            let Some(pool) = pool else { return Err(status::INVALID_CONTEXT) };
+            (pool.context, pool.free.pop())
+        };
+        kept.map_or_else(|| within(context, create).unwrap_or(Err(status::INVALID_CONTEXT)), Ok)
+    }
+
+    /// It is not used any more.
+    pub(crate) fn put(&self, number: u64, event: Event) {
+        if let Some(pool) = self.pools.lock().all.iter_mut().find(|pool| pool.number == number) {
+            pool.free.push(event);
+        }
+    }
+
+    /// A context ends, and its events with it.
+    pub(crate) fn end(&self, number: u64) {
+        self.pools.lock().all.retain(|pool| pool.number != number);
+    }
+
+    /// The number of a context, if it has one.
+    pub(crate) fn known(&self, context: usize) -> Option<u64> {
+        self.pools.lock().all.iter().find(|pool| pool.context == context).map(|pool| pool.number)
+    }
+}
+
+fn create() -> Result<Event, Status> {
+    /// `CU_EVENT_DEFAULT`: with times.
+    const FLAGS: c_uint = 0;
+    let function = slot::real::<real::cuEventCreate>(Symbol::cuEventCreate).ok_or(status::NOT_SUPPORTED)?;
+    let mut event: CUevent = ptr::null_mut();
+    // SAFETY: the output is valid for writes.
+    let code = unsafe { function(&raw mut event, FLAGS) };
+    ok(code).map(|()| Event(event.expose_provenance()))
+}
+
+/// Records an event in a stream.
+pub(crate) fn record(event: Event, stream: Stream) -> Result<(), Status> {
+    let function = if stream.per_thread {
+        slot::real::<real::cuEventRecord_ptsz>(Symbol::cuEventRecord_ptsz)
+    } else {
+        slot::real::<real::cuEventRecord>(Symbol::cuEventRecord)
+    };
+    let function = function.ok_or(status::NOT_SUPPORTED)?;
+    // SAFETY: an event of ours; the stream is the caller's own.
+    ok(unsafe { function(event.handle(), stream.handle) })
+}
+
+/// Whether the GPU has passed an event.
+pub(crate) fn has_passed(event: Event) -> Result<bool, Status> {
+    let function = slot::real::<real::cuEventQuery>(Symbol::cuEventQuery).ok_or(status::NOT_SUPPORTED)?;
+    // SAFETY: an event of ours.
+    match unsafe { function(event.handle()) } {
+        status::NOT_READY => Ok(false),
+        code => ok(code).map(|()| true),
+    }
+}
+
+/// Nanoseconds from one event to another; both were passed.
+pub(crate) fn elapsed(from: Event, to: Event) -> Result<i64, Status> {
+    let function =
+        slot::real::<real::cuEventElapsedTime>(Symbol::cuEventElapsedTime).ok_or(status::NOT_SUPPORTED)?;
+    let mut milliseconds = 0.0_f32;
+    // SAFETY: events of ours; the output is valid for writes.
+    let code = unsafe { function(&raw mut milliseconds, from.handle(), to.handle()) };
+    ok(code).and_then(|()| nanoseconds(milliseconds).ok_or(status::UNKNOWN))
+}
+
+fn ok(code: Status) -> Result<(), Status> {
+    if code == status::SUCCESS { Ok(()) } else { Err(code) }
+}
+
+/// Runs calls of ours in the driver so that no capture is spoilt by them; `is_open` says whether there may be one.
+pub(crate) fn apart<T>(is_open: bool, calls: impl FnOnce() -> T) -> T {
+    if !is_open {
+        return calls();
+    }
+    let before = driver::exchange_capture_mode(driver::RELAXED);
+    let done = calls();
+    if let Some(before) = before {
+        driver::exchange_capture_mode(before);
+    }
+    done
+}

@@ -1,0 +1,149 @@
+//! What does a launch go through?
+//!
+//! It is prepaid from its thread's credit, bracketed, given to the driver, and put into its run. That is all of the usual
+//! launch: no lock, no system call, no allocation, no clock but the cycle counter. Where the credit does not suffice, an
+//! estimate is not at hand or a run has to be opened or closed, `pay` and `Seat` do more.
+
+use super::pay::pay;
+use super::threads::{self, Held};
+use super::{Compute, Kind, Launch, Stream, clock};
+use crate::driver;
+use crate::guard::quietly;
+use crate::lifecycle::{self, Standing};
+use crate::slice::Slice;
+use core::sync::atomic::Ordering;
+use gpuslice_driver::types::{Status, status};
+use gpuslice_policy::compute::cost::Estimate;
+
+/// A launch that was paid and is about to enter the driver.
+#[derive(Debug)]
+struct Entry {
+    lane: usize,
+    device: usize,
+    estimate: Estimate,
+    is_known: bool,
+}
+
+/// A call that submits work: waits until it may go, calls the driver, and sees to it that it is measured.
+#[inline]
+pub(crate) fn gate(launch: Launch, call: impl FnOnce() -> Status) -> Status {
+    let slice = match lifecycle::standing() {
+        Standing::Free => return call(),
+        Standing::Refused => return status::NOT_PERMITTED,
+        Standing::Member(slice) => slice,
+    };
+    if !slice.compute.is_pacing(slice) || (launch.kind == Kind::Copy && !slice.compute.paces_copies) {
+        return call();
+    }
+    let Some(mut held) = threads::hold(slice) else { return call() };
+    let Some(entry) = enter(&mut held, slice, &launch) else {
+        drop(held);
+        return call();
+    };
+    // Dropped, and the seat given up, also when something unwinds out of the driver.
+    let code = call();
+    leave(&mut held, slice, &launch, &entry, code);
+    code
+}
+
+/// A call that submits work to several streams at once: each is paid for, one after the other.
+pub(crate) fn gate_all(launches: &[Launch], call: impl FnOnce() -> Status) -> Status {
+    let slice = match lifecycle::standing() {
+        Standing::Free => return call(),
+        Standing::Refused => return status::NOT_PERMITTED,
+        Standing::Member(slice) => slice,
+    };
+    if !slice.compute.is_pacing(slice) {
+        return call();
+    }
+    let Some(mut held) = threads::hold(slice) else { return call() };
+    let entries: Vec<_> = launches
+        .iter()
+        .filter_map(|launch| enter(&mut held, slice, launch).map(|entry| (launch, entry)))
+        .collect();
+    let code = call();
+    entries.iter().for_each(|(launch, entry)| leave(&mut held, slice, launch, entry, code));
+    code
+}
+
+/// None: the launch goes to the driver as it is.
+#[inline]
+fn enter(held: &mut Held, slice: &'static Slice, launch: &Launch) -> Option<Entry> {
+    let compute = &slice.compute;
+    // Relaxed: whoever begins a capture or ends a stream is ordered with this launch by the program, or not at all.
+    let is_rare =
+        compute.captures.load(Ordering::Relaxed) != 0 || compute.ends.load(Ordering::Relaxed) != held.ends_seen;
+    if is_rare && !is_to_run(held, compute, launch.stream) {
+        return None;
+    }
+    let lane = match held.lane_of(launch.stream) {
+        Some(lane) => lane,
+        None => quietly(|| held.add_lane(slice, launch.stream), None)?,
+    };
+    let device = held.lanes.get(lane)?.device?;
+    let pacer = compute.pacers.get(device)?;
+    let now = clock::cycles();
+    held.enters(now);
+    let known = held.recent.find(&launch.key, compute.epoch()).copied();
+    let quick = known.filter(|known| pacer.admits(known.charged));
+    let credit = held.leases.get_mut(device)?;
+    let (estimate, is_known, now) = match quick {
+        Some(estimate) if credit.spend(estimate.charged) => (estimate, true, now),
+        _ => {
+            let (estimate, is_known) = quietly(|| pay(held, slice, device, launch), None)?;
+            // Our own waiting was inside the driver's call.
+            held.left = clock::cycles();
+            (estimate, is_known, held.left)
+        }
+    };
+    let known = is_known.then_some(&estimate);
+    held.bracket(slice, lane, (known, &estimate, launch.kind == Kind::Graph), now);
+    Some(Entry { lane, device, estimate, is_known })
+}
+
+#[inline]
+fn leave(held: &mut Held, slice: &'static Slice, launch: &Launch, entry: &Entry, code: Status) {
+    let Entry { lane, device, estimate, is_known } = entry;
+    if code != status::SUCCESS {
+        // Nothing runs: the thread has its credit back.
+        if let Some(credit) = held.leases.get_mut(*device) {
+            credit.fill(estimate.charged);
+        }
+        held.left = clock::cycles();
+        return;
+    }
+    if !is_known {
+        quietly(|| slice.compute.unknown_left(*device, &launch.key), ());
+    }
+    let _measured = held.launched(slice, *lane, (&launch.key, estimate, !is_known));
+}
+
+/// Looks around where something is captured or a stream has ended. False: the launch is captured and costs nothing.
+#[cold]
+fn is_to_run(held: &mut Held, compute: &Compute, stream: Stream) -> bool {
+    let look = || {
+        let ends = compute.ends.load(Ordering::Acquire);
+        if ends != held.ends_seen {
+            held.forget_ended(ends);
+        }
+        !(compute.is_capture_open() && stream.is_capturing())
+    };
+    quietly(look, true)
+}
+
+impl Stream {
+    /// Whether it is one of those that every context or thread has.
+    #[inline]
+    pub(crate) fn is_default(self) -> bool {
+        self.handle.addr() <= 2
+    }
+
+    /// Whether it records its calls instead of running them.
+    pub(crate) fn is_capturing(self) -> bool {
+        if self.per_thread {
+            driver::is_capturing_per_thread(self.handle)
+        } else {
+            driver::is_capturing(self.handle)
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Who looks at what is under way?
+//!
+//! A thread of ours, started with the first run that is opened: once a millisecond while anything is under way, and
+//! asleep otherwise. All signals are blocked in it, since they are the program's. It ends before the driver is torn
+//! down at the process's exit.
+#![allow(
+    clippy::disallowed_types,
+    reason = "words of this process alone: `region::sync` is for words shared between processes"
+)]
+
+use super::clock::{self, Both};
+use crate::driver;
+use crate::guard::shielded;
+use crate::lifecycle::{self, Standing};
+use crate::notice;
+use crate::slice::Slice;
+use core::mem::MaybeUninit;
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use core::time::Duration;
+use gpuslice_policy::compute::run::OLD;
+use gpuslice_policy::config::LogLevel;
+use parking_lot::{Condvar, Mutex};
+
+/// How often it looks.
+const ROUND: Duration = Duration::from_millis(1);
+/// How long the end of the process, or of a context, waits for a round to end.
+pub(super) const AT_EXIT: Duration = Duration::from_millis(100);
+/// After so many rounds without anything under way it sleeps.
+const IDLE_ROUNDS: u32 = 20;
+/// How long a thread keeps credit that it does not spend, in nanoseconds.
+const KEPT: u64 = 50_000_000;
+
+const NOT_STARTED: u8 = 0;
+const STARTED: u8 = 1;
+const CANNOT: u8 = 2;
+
+/// The meter's thread.
+#[derive(Debug, Default)]
+pub(crate) struct Helper {
+    state: AtomicU8,
+    sleeps: AtomicBool,
+    ends: AtomicBool,
+    bed: Mutex<()>,
+    alarm: Condvar,
+    /// Rounds in which something has ended.
+    news: Mutex<u64>,
+    told: Condvar,
+}
+
+impl Helper {
+    /// Starts the thread if it does not run, and wakes it if it sleeps.
+    #[inline]
+    pub(crate) fn ensure(&self, slice: &'static Slice) {
+        if self.state.load(Ordering::Acquire) == NOT_STARTED {
+            self.start(slice);
+        }
+        self.wake();
+    }
+
+    /// Wakes the thread if it sleeps.
+    pub(crate) fn wake(&self) {
+        // SeqCst: either this sees that it is about to sleep, or it sees what there is to do.
+        core::sync::atomic::fence(Ordering::SeqCst);
+        if self.sleeps.load(Ordering::Relaxed) {
+            let _bed = self.bed.lock();
+            self.alarm.notify_one();
+        }
+    }
+
+    /// Waits until something has ended, or for so long.
+    pub(crate) fn wait_for_news(&self, slice: &'static Slice, most: Duration) {
+        if self.state.load(Ordering::Acquire) != STARTED || self.ends.load(Ordering::Relaxed) {
+            // Nobody looks but those who wait.
+            std::thread::sleep(ROUND.min(most));
+            look(slice);
+            return;
+        }
+        self.wake();
+        let mut news = self.news.lock();
+        let before = *news;
+        let _late = self.told.wait_while_for(&mut news, |news| *news == before, most);
+    }
+
+    fn tell(&self) {
+        let mut news = self.news.lock();
+        *news = news.wrapping_add(1);
+        self.told.notify_all();
+    }
+
+    #[cold]
+    fn start(&self, slice: &'static Slice) {
+        clock::compare_first();
+        if self.state.swap(STARTED, Ordering::AcqRel) != NOT_STARTED {
+            return;
+        }
+        let started = without_signals(|| {
+            std::thread::Builder::new()
+                .name("gpuslice".to_owned())
+                .stack_size(256 << 10)
+                .spawn(move || shielded(|| live(slice)))
+                .map(drop)
+        });
+        if let Err(error) = started {
+            self.state.store(CANNOT, Ordering::Release);
+            let text = format_args!(
+                "gpuslice: no thread can be started ({error}); GPU time is measured only while launches wait."
+            );
+            notice::say(LogLevel::Warn, &text);
+        }
+        end_with_process();
+    }
+}
+
+/// Runs with all signals blocked, and gives the thread its mask back.
+fn without_signals<T>(start: impl FnOnce() -> T) -> T {
+    let mut all = MaybeUninit::<libc::sigset_t>::zeroed();
+    let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: both sets are valid for writes, and `all` is filled before it is read.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+    }
+    let started = start();
+    // SAFETY: what the call above wrote.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
+    started
+}
+
+fn live(slice: &'static Slice) {
+    let helper = &slice.compute.helper;
+    driver::exchange_capture_mode(driver::RELAXED);
+    let begun = Both::read();
+    let mut idle = 0_u32;
+    while !helper.ends.load(Ordering::Relaxed) {
+        let is_busy = look(slice);
+        idle = if is_busy { 0 } else { idle.saturating_add(1) };
+        if idle < IDLE_ROUNDS {
+            std::thread::sleep(ROUND);
+            continue;
+        }
+        clock::compare(begun);
+        let mut bed = helper.bed.lock();
+        helper.sleeps.store(true, Ordering::Relaxed);
+        core::sync::atomic::fence(Ordering::SeqCst);
+        if !slice.compute.is_anything_under_way() && !helper.ends.load(Ordering::Relaxed) {
+            helper.alarm.wait(&mut bed);
+        }
+        helper.sleeps.store(false, Ordering::Relaxed);
+        idle = 0;
+    }
+}
+
+/// One round. Whether there is anything left to look at.
+fn look(slice: &'static Slice) -> bool {
+    let compute = &slice.compute;
+    let kept = tidy(slice);
+    if compute.meter.harvest(slice) > 0 {
+        compute.helper.tell();
+    }
+    compute.report(slice);
+    kept || compute.is_anything_under_way()
+}
+
+/// Closes runs that their threads have left open, and takes credit back from threads that do not spend it. Whether
+/// there is anything left to do.
+fn tidy(slice: &'static Slice) -> bool {
+    let compute = &slice.compute;
+    let mut left = false;
+    for shared in compute.seats.all() {
+        let Some(mut seat) = shared.try_hold() else {
+            left = true;
+            continue;
+        };
+        let (now, ended) = (clock::cycles(), shared.has_ended());
+        seat.close_where(slice, |lane| {
+            let age = lane.open.as_ref().map_or(0, |open| clock::between(now, open.since));
+            lane.is_shared() && (age >= OLD || ended)
+        });
+        if ended {
+            // Nobody can close these any more.
+            seat.abandon(slice);
+        }
+        if ended || clock::between(now, seat.left) >= KEPT {
+            seat.end_leases(slice);
+        }
+        left |= seat.has_credit();
+        drop(seat);
+        if ended {
+            compute.seats.cleared(shared);
+        }
+    }
+    left
+}
+
+/// Has the thread end before the driver is torn down: what is registered last is called first, and the driver was
+/// initialised before.
+fn end_with_process() {
+    unsafe extern "C" {
+        fn __cxa_atexit(
+            function: unsafe extern "C" fn(*mut libc::c_void),
+            argument: *mut libc::c_void,
+            library: *mut libc::c_void,
+        ) -> libc::c_int;
+    }
+    unsafe extern "C" fn end(_: *mut libc::c_void) {
+        let _ended = shielded(|| {
+            // A forked child that never launched has no such thread.
+            if let Standing::Member(slice) = lifecycle::standing() {
+                slice.compute.helper.ends.store(true, Ordering::Relaxed);
+                slice.compute.helper.wake();
+                slice.compute.meter.stop();
+            }
+        });
+    }
+    // SAFETY: the function stays: the library is never unloaded. A failure leaves everything as it is.
+    unsafe { __cxa_atexit(end, ptr::null_mut(), ptr::null_mut()) };
+}

@@ -1,0 +1,271 @@
+//! What has the GPU done of what was sent off?
+//!
+//! Once a millisecond, while work is under way, the events of closed runs are looked at, each lane's first in, first out.
+//! What has been measured is laid on the slice's line of time; what it newly covers is charged and learned, and the
+//! difference to what was prepaid is settled. A run that has begun and not ended is charged as it runs.
+//!
+//! The meter's lock is taken by its own thread, and by threads that end a context; never by one that launches.
+
+#![allow(
+    clippy::disallowed_types,
+    reason = "words of this process alone: `region::sync` is for words shared between processes"
+)]
+
+use super::account::{Account, Flight};
+use super::events::{self, Event};
+use super::{Compute, clock};
+use crate::driver::within;
+use crate::slice::Slice;
+use core::sync::atomic::{AtomicU64, Ordering};
+use gpuslice_driver::types::{Status, status};
+use gpuslice_policy::compute::timeline::{Base, Offset};
+use parking_lot::Mutex;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Everything that is on its way, and what is known of the past.
+#[derive(Debug, Default)]
+pub(crate) struct Meter {
+    numbers: AtomicU64,
+    /// Sent off and not yet looked at.
+    incoming: Mutex<Vec<Flight>>,
+    works: Mutex<Works>,
+}
+
+#[derive(Debug, Default)]
+struct Works {
+    /// By lane, in the order in which they were sent off.
+    lanes: BTreeMap<u64, Queue>,
+    /// By the number of the context.
+    contexts: BTreeMap<u64, Times>,
+    accounts: Vec<Account>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    flights: VecDeque<Flight>,
+    /// The last event that was seen.
+    last_end: u64,
+    /// Rounds since.
+    rounds: u32,
+}
+
+/// For how many rounds without work a lane's last event is remembered.
+const REMEMBERED: u32 = 1000;
+
+/// Where a context's events lie in time.
+#[derive(Debug)]
+struct Times {
+    /// The event that others are told from; belongs to nobody else.
+    event: Event,
+    base: Base,
+    offset: Offset,
+}
+
+impl Meter {
+    /// A number that nobody else has.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed).saturating_add(1)
+    }
+
+    /// A run was closed.
+    pub(crate) fn send_off(&self, flight: Flight) {
+        self.incoming.lock().push(flight);
+    }
+
+    /// Looks at what is under way. How many flights have ended.
+    pub(crate) fn harvest(&self, slice: &'static Slice) -> usize {
+        let mut works = self.works.lock();
+        let incoming = core::mem::take(&mut *self.incoming.lock());
+        works.receive(slice, incoming);
+        works.round(slice)
+    }
+
+    /// A context is about to end: what is under way in it is not measured any more. How many flights that were.
+    pub(crate) fn end_context(&self, slice: &'static Slice, pool: u64) -> usize {
+        let Some(mut works) = self.works.try_lock_for(super::helper::AT_EXIT) else { return 0 };
+        let incoming = core::mem::take(&mut *self.incoming.lock());
+        works.receive(slice, incoming);
+        works.round(slice).saturating_add(works.end_context(slice, pool))
+    }
+
+    /// Keeps the meter's thread out of the driver from now on, if that is possible soon: the process ends.
+    pub(crate) fn stop(&self) {
+        if let Some(works) = self.works.try_lock_for(super::helper::AT_EXIT) {
+            core::mem::forget(works);
+        }
+    }
+
+    /// How much of a device's time between two instants was the slice's, as far as it is known.
+    pub(crate) fn covered(&self, slice: &'static Slice, device: usize, (from, to): (u64, u64)) -> u64 {
+        let mut works = self.works.lock();
+        let Some(account) = works.accounts.get_mut(device) else { return 0 };
+        let place = slice.compute.pacers.get(device).map(|pacer| pacer.place.device);
+        if let Some(device) = place {
+            account.read(slice, device, slice.member().places(device), clock::now());
+        }
+        account.covered(from, to)
+    }
+}
+
+impl Works {
+    fn receive(&mut self, slice: &'static Slice, flights: Vec<Flight>) {
+        while self.accounts.len() < slice.compute.pacers.len() {
+            let device = slice.compute.pacers.get(self.accounts.len()).map(|pacer| pacer.place.device);
+            let place = device.map_or(0, |device| slice.member().places(device));
+            self.accounts.push(Account::new(place));
+        }
+        for flight in flights {
+            self.lanes.entry(flight.lane).or_default().flights.push_back(flight);
+        }
+    }
+
+    /// Looks at the events of all lanes, then charges what they say.
+    fn round(&mut self, slice: &'static Slice) -> usize {
+        let compute = &slice.compute;
+        if !self.has_read_others(slice) {
+            return 0;
+        }
+        let Self { lanes, contexts, .. } = self;
+        for queue in lanes.values_mut() {
+            let Some(pool) = queue.flights.front().map(|flight| flight.pool) else { continue };
+            let context = compute.events.context_of(pool);
+            let looked = context.and_then(|context| within(context, || queue.look(compute, contexts)));
+            if let Err(code) = looked.unwrap_or(Err(status::INVALID_CONTEXT)) {
+                compute.event_failed(code);
+                // What cannot be asked for is not waited for, or all behind it would wait as well.
+                queue.flights.iter_mut().find(|flight| flight.ended.is_none()).into_iter().for_each(Flight::give_up);
+            }
+        }
+        let numbers: Vec<u64> = lanes.keys().copied().collect();
+        let ended = numbers.into_iter().map(|number| self.charge_lane(slice, number)).sum();
+        self.lanes.retain(|_, queue| {
+            queue.rounds = if queue.flights.is_empty() { queue.rounds.saturating_add(1) } else { 0 };
+            queue.rounds < REMEMBERED
+        });
+        ended
+    }
+
+    /// Whether all that other processes of the slice have published is on our lines.
+    fn has_read_others(&mut self, slice: &'static Slice) -> bool {
+        let now = clock::now();
+        self.accounts.iter_mut().zip(&slice.compute.pacers).all(|(account, pacer)| {
+            let device = pacer.place.device;
+            account.read(slice, device, slice.member().places(device), now)
+        })
+    }
+
+    /// Charges a lane's flights that have ended, and what runs of the next.
+    fn charge_lane(&mut self, slice: &'static Slice, number: u64) -> usize {
+        let mut ended = 0_usize;
+        let Some(queue) = self.lanes.get_mut(&number) else { return 0 };
+        while let Some(mut flight) = queue.flights.pop_front() {
+            let offset = self.contexts.get(&flight.pool).map(|times| times.offset).unwrap_or_default();
+            let account = self.accounts.get_mut(flight.device);
+            let Some(end) = flight.ended else {
+                if let (Some(account), Some(began)) =
+                    (account, flight.began.and_then(|began| offset.instant(began)))
+                {
+                    account.charge_running(slice, &mut flight, began);
+                }
+                queue.flights.push_front(flight);
+                break;
+            };
+            match (account, flight.began) {
+                (Some(account), Some(began)) if !flight.is_given_up() => {
+                    let before = core::mem::replace(&mut queue.last_end, end);
+                    account.settle(slice, &mut flight, (before, began, end), offset);
+                }
+                _ => slice.compute.unmeasured(slice, flight.device, &flight.run, flight.is_unknown),
+            }
+            slice.compute.landed(flight.device, flight.run.prepaid());
+            slice.compute.events.put(flight.pool, flight.start);
+            slice.compute.events.put(flight.pool, flight.end);
+            ended = ended.saturating_add(1);
+        }
+        ended
+    }
+
+    fn end_context(&mut self, slice: &'static Slice, pool: u64) -> usize {
+        let mut ended = 0_usize;
+        self.contexts.remove(&pool);
+        for queue in self.lanes.values_mut() {
+            if queue.flights.front().is_none_or(|flight| flight.pool != pool) {
+                continue;
+            }
+            for flight in queue.flights.drain(..) {
+                slice.compute.unmeasured(slice, flight.device, &flight.run, flight.is_unknown);
+                slice.compute.landed(flight.device, flight.run.prepaid());
+                ended = ended.saturating_add(1);
+            }
+            queue.last_end = 0;
+        }
+        ended
+    }
+}
+
+impl Queue {
+    /// Looks at events up to the first that the GPU has not passed.
+    fn look(&mut self, compute: &Compute, contexts: &mut BTreeMap<u64, Times>) -> Result<(), Status> {
+        for flight in &mut self.flights {
+            if flight.began.is_none() {
+                if !events::has_passed(flight.start)? {
+                    break;
+                }
+                let now = clock::now();
+                let (times, began) = match contexts.entry(flight.pool) {
+                    Entry::Occupied(times) => {
+                        let began = times.get().time(flight.start)?;
+                        (times.into_mut(), began)
+                    }
+                    Entry::Vacant(none) => {
+                        let spare = compute.events.get(flight.pool)?;
+                        let times = none.insert(Times::from(flight.start, now));
+                        flight.start = spare;
+                        let began = times.base.time(0);
+                        (times, began)
+                    }
+                };
+                times.offset.recorded(flight.opened, began);
+                times.offset.passed(now, began);
+                flight.began = Some(began);
+            }
+            if flight.ended.is_none() {
+                if !events::has_passed(flight.end)? {
+                    break;
+                }
+                let now = clock::now();
+                let times = contexts.get_mut(&flight.pool).ok_or(status::INVALID_CONTEXT)?;
+                let ended = times.time(flight.end)?;
+                times.offset.passed(now, ended);
+                flight.ended = Some(ended);
+                times.renew(compute, flight, now)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Times {
+    /// Times are told from this event, which the GPU has passed and nobody records again.
+    fn from(event: Event, now: u64) -> Self {
+        Self { event, base: Base::new(now), offset: Offset::default() }
+    }
+
+    fn time(&self, event: Event) -> Result<u64, Status> {
+        events::elapsed(self.event, event).map(|elapsed| self.base.time(elapsed))
+    }
+
+    /// Takes times from another event from time to time: the flight's end, which the GPU has just passed.
+    fn renew(&mut self, compute: &Compute, flight: &mut Flight, now: u64) -> Result<(), Status> {
+        if self.base.is_due(now) {
+            let elapsed = events::elapsed(self.event, flight.end)?;
+            let spare = compute.events.get(flight.pool)?;
+            self.base.replace(elapsed, now);
+            let old = core::mem::replace(&mut self.event, flight.end);
+            compute.events.put(flight.pool, old);
+            flight.end = spare;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,364 @@
+//! When may a launch go, and what did it cost?
+//!
+//! A launch comes in through [`gate`](gate::gate). It is paid from its thread's credit (`seat`, `threads`), which is taken
+//! from the slice's words in the region when it runs out (`pay`), and belongs to a run between two timing events
+//! (`events`). A thread of ours (`helper`) looks at the events (`meter`), charges what was measured (`account`) and settles
+//! the difference. The arithmetic of all of it is `gpuslice_policy::compute`.
+#![allow(
+    clippy::disallowed_types,
+    reason = "words of this process alone: `region::sync` is for words shared between processes"
+)]
+
+mod account;
+mod clock;
+mod events;
+mod gate;
+mod helper;
+mod meter;
+mod pay;
+mod sampler;
+mod samples;
+mod seat;
+mod threads;
+mod waits;
+mod whose;
+
+pub(crate) use clock::now;
+pub(crate) use gate::{gate, gate_all};
+pub(crate) use waits::{Waits, waits};
+
+use crate::lifecycle::{self, Standing};
+use crate::notice;
+use crate::slice::{Place, Slice};
+use account::Flight;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use events::Events;
+use gpuslice_driver::types::{CUstream, Status, status};
+use gpuslice_policy::compute::book::Book;
+use gpuslice_policy::compute::cost::{Estimate, Key};
+use gpuslice_policy::compute::queue::{Ahead, Unknown};
+use gpuslice_policy::compute::run::{Lesson, Run, Verdict};
+use gpuslice_policy::config::{CoreMeter, LogLevel};
+use helper::Helper;
+use meter::Meter;
+use parking_lot::Mutex;
+use seat::Seat;
+use threads::Seats;
+
+/// A stream as a call names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stream {
+    /// The handle as the caller gave it: 0 is the default stream, 1 the legacy one, 2 the thread's own.
+    pub(crate) handle: CUstream,
+    /// Whether the default stream is the thread's own: the call is a `_ptsz` or `_ptds` form.
+    pub(crate) per_thread: bool,
+}
+
+// SAFETY: the handle is never read or written through; the driver takes it from any thread.
+unsafe impl Send for Stream {}
+
+/// Work that a call submits to a stream.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Launch {
+    /// Whose cost is learned.
+    pub(crate) key: Key,
+    /// What kind of work it is.
+    pub(crate) kind: Kind,
+    /// Where it goes.
+    pub(crate) stream: Stream,
+}
+
+/// What kind of work a launch is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A kernel.
+    Kernel,
+    /// An executable graph.
+    Graph,
+    /// A copy on the device, or a fill: measured, and paced only where the settings say so.
+    Copy,
+}
+
+/// A device whose time is paced.
+#[derive(Debug)]
+pub(crate) struct Pacer {
+    /// Which one.
+    pub(crate) place: Place,
+    /// Held by the thread of this process that asks for GPU time.
+    asking: Mutex<()>,
+    /// Predicted GPU time of closed runs that have not been seen to end, in nanoseconds.
+    queued: AtomicU64,
+    /// Launches under way of which nothing is known.
+    unknown: Mutex<Unknown>,
+}
+
+impl Pacer {
+    /// Whether a launch of this cost may follow what is queued ahead.
+    #[inline]
+    fn admits(&self, cost: u64) -> bool {
+        Ahead::of(self.queued.load(Ordering::Relaxed)).admits(cost)
+    }
+}
+
+/// What a process knows of the GPU time that it uses.
+#[derive(Debug)]
+pub(crate) struct Compute {
+    pacers: Vec<Pacer>,
+    seats: Seats,
+    book: Mutex<Book>,
+    /// Counts up whenever an estimate has changed.
+    epoch: AtomicU64,
+    /// Captures that are open.
+    captures: AtomicU32,
+    /// Streams and contexts that have ended.
+    ends: AtomicU64,
+    events: Events,
+    meter: Meter,
+    helper: Helper,
+    /// Runs that are open and flights that have not landed.
+    under_way: AtomicUsize,
+    paces_copies: bool,
+    /// Whether GPU time is measured by events at all.
+    by_events: bool,
+    /// When an event failed last, on the monotonic clock; 0 while none has.
+    failed_at: AtomicU64,
+    said: AtomicBool,
+    /// Runs that turned out to have gaps.
+    gaps: AtomicU64,
+}
+
+/// For how long no event is tried after one has failed, in nanoseconds.
+const AFTER_FAILURE: u64 = 1_000_000_000;
+/// Estimates that a process keeps: 40 bytes each.
+const ESTIMATES: usize = 16 << 10;
+
+impl Compute {
+    pub(crate) fn new(places: &[Place]) -> Self {
+        let pacer = |place: &Place| Pacer {
+            place: *place,
+            asking: Mutex::new(()),
+            queued: AtomicU64::new(0),
+            unknown: Mutex::default(),
+        };
+        let config = lifecycle::settings().map(|settings| &settings.config);
+        Self {
+            pacers: places.iter().map(pacer).collect(),
+            seats: Seats::default(),
+            book: Mutex::new(Book::new(ESTIMATES)),
+            epoch: AtomicU64::new(0),
+            captures: AtomicU32::new(0),
+            ends: AtomicU64::new(0),
+            events: Events::default(),
+            meter: Meter::default(),
+            helper: Helper::default(),
+            under_way: AtomicUsize::new(0),
+            paces_copies: config.is_some_and(|config| config.core_copies),
+            by_events: config.is_none_or(|config| config.core_meter != CoreMeter::Nvml),
+            failed_at: AtomicU64::new(0),
+            said: AtomicBool::new(false),
+            gaps: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether the slice has less than all of any device's time.
+    #[inline]
+    pub(crate) fn is_pacing(&self, slice: &Slice) -> bool {
+        self.pacers.iter().any(|pacer| slice.region().terms(pacer.place.device).rate().is_partial())
+    }
+
+    fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    /// What is known of a key; a copy is kept by the thread.
+    fn look_up(&self, seat: &mut Seat, key: &Key) -> Option<Estimate> {
+        let epoch = self.epoch();
+        if let Some(known) = seat.recent.find(key, epoch) {
+            return Some(*known);
+        }
+        let known = self.book.lock().known(key)?;
+        seat.recent.keep(key, epoch, known);
+        Some(known)
+    }
+
+    fn prior(&self, key: &Key) -> Estimate {
+        self.book.lock().prior(key)
+    }
+
+    fn is_capture_open(&self) -> bool {
+        self.captures.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether events are to be recorded: they are wanted and have not failed lately.
+    fn events_wanted(&self) -> bool {
+        let failed_at = self.failed_at.load(Ordering::Relaxed);
+        self.by_events && (failed_at == 0 || now().saturating_sub(failed_at) >= AFTER_FAILURE)
+    }
+
+    /// Whether a launch that is under way will be measured.
+    fn is_measuring(&self) -> bool {
+        self.events_wanted()
+    }
+
+    /// An event could not be made, recorded or read.
+    fn event_failed(&self, code: Status) {
+        /// `CUDA_ERROR_DEINITIALIZED`: the process ends.
+        const DEINITIALIZED: Status = 4;
+        /// `CUDA_ERROR_CONTEXT_IS_DESTROYED`.
+        const DESTROYED: Status = 709;
+        if matches!(code, status::INVALID_CONTEXT | status::CAPTURE_INVALIDATED | DEINITIALIZED | DESTROYED) {
+            return;
+        }
+        self.failed_at.store(now().max(1), Ordering::Relaxed);
+        if !self.said.swap(true, Ordering::Relaxed) {
+            let text = format_args!(
+                "gpuslice: timing events fail (status {code}): what launches cost is taken from estimates meanwhile."
+            );
+            notice::say(LogLevel::Warn, &text);
+        }
+    }
+
+    /// Whether work of this process is under way on a device.
+    fn is_under_way(&self, device: usize) -> bool {
+        self.is_anything_under_way()
+            || self.pacers.get(device).is_some_and(|pacer| pacer.queued.load(Ordering::Relaxed) != 0)
+    }
+
+    fn is_anything_under_way(&self) -> bool {
+        self.under_way.load(Ordering::Acquire) != 0
+    }
+
+    fn began(&self) {
+        self.under_way.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn ended(&self) {
+        self.under_way.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// A closed run is on its way.
+    fn sent_off(&self, flight: Flight) {
+        if let Some(pacer) = self.pacers.get(flight.device) {
+            pacer.queued.fetch_add(flight.run.prepaid(), Ordering::Relaxed);
+        }
+        self.began();
+        self.meter.send_off(flight);
+        self.helper.wake();
+    }
+
+    /// It has ended, or nobody will see its end.
+    fn landed(&self, device: usize, prepaid: u64) {
+        if let Some(pacer) = self.pacers.get(device) {
+            let less = |queued: u64| Some(queued.saturating_sub(prepaid));
+            let _before = pacer.queued.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        }
+        self.ended();
+    }
+
+    /// A run is not measured: what was prepaid for it stands.
+    fn unmeasured(&self, slice: &Slice, device: usize, run: &Run, is_unknown: bool) {
+        let Some(pacer) = self.pacers.get(device) else { return };
+        slice.member().settled(pacer.place.device, run.prepaid(), now());
+        slice.member().count_used(pacer.place.device, run.prepaid());
+        if is_unknown {
+            run.parts().for_each(|part| pacer.unknown.lock().done(&part.key));
+        }
+    }
+
+    /// A launch of which nothing is known has left.
+    fn unknown_left(&self, device: usize, key: &Key) {
+        if let Some(pacer) = self.pacers.get(device) {
+            pacer.unknown.lock().add(key);
+        }
+    }
+
+    /// Estimates follow what was measured.
+    fn learn(&self, flight: &Flight, charged: u64, verdict: Verdict) {
+        let run = &flight.run;
+        {
+            let mut book = self.book.lock();
+            match verdict.lesson {
+                Lesson::Alone => {
+                    run.parts().for_each(|part| book.measure(&part.key, charged, verdict.length));
+                }
+                Lesson::Run => {
+                    let outcome = run.outcome(charged, verdict.length);
+                    run.parts().for_each(|part| book.measure_run(part, &outcome));
+                }
+                Lesson::Gaps | Lesson::Nothing => {}
+            }
+        }
+        if let Some(pacer) = self.pacers.get(flight.device).filter(|_| flight.is_unknown) {
+            run.parts().for_each(|part| pacer.unknown.lock().done(&part.key));
+        }
+        if verdict.lesson == Lesson::Gaps {
+            self.gaps.fetch_add(1, Ordering::Relaxed);
+        }
+        // Release: who sees the new number sees the estimates.
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Tells the region how much is under way.
+    fn report(&self, slice: &Slice) {
+        for pacer in &self.pacers {
+            slice.member().set_queued(pacer.place.device, pacer.queued.load(Ordering::Relaxed));
+        }
+    }
+}
+
+/// A stream begins to record its calls instead of running them: told before the driver.
+pub(crate) fn capture_begins(stream: CUstream) {
+    with_compute(|slice| {
+        slice.compute.captures.fetch_add(1, Ordering::Relaxed);
+        close_everywhere(slice, |lane| lane.stream.handle == stream);
+    });
+}
+
+/// A stream has ended to record its calls, or did not begin: told after the driver.
+pub(crate) fn capture_ended() {
+    with_compute(|slice| {
+        let less = |count: u32| count.checked_sub(1);
+        let _before = slice.compute.captures.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    });
+}
+
+/// What a key stands for has changed: its cost has to be learned anew.
+pub(crate) fn forget(key: &Key) {
+    with_compute(|slice| {
+        slice.compute.book.lock().forget(key);
+        slice.compute.epoch.fetch_add(1, Ordering::AcqRel);
+    });
+}
+
+/// A stream is about to be destroyed.
+pub(crate) fn stream_ends(stream: CUstream) {
+    with_compute(|slice| {
+        close_everywhere(slice, |lane| lane.stream.handle == stream);
+        slice.compute.ends.fetch_add(1, Ordering::AcqRel);
+    });
+}
+
+/// A context is about to be destroyed: its events go with it.
+pub(crate) fn context_ends(slice: &'static Slice, context: usize) {
+    let compute = &slice.compute;
+    let Some(pool) = compute.events.known(context) else { return };
+    close_everywhere(slice, |lane| lane.pool == pool);
+    compute.meter.end_context(slice, pool);
+    compute.events.end(pool);
+    compute.ends.fetch_add(1, Ordering::AcqRel);
+}
+
+/// Closes runs of all threads. One that is inside a launch meanwhile is left alone: the program ends what it uses.
+fn close_everywhere(slice: &'static Slice, is_meant: impl Fn(&seat::Lane) -> bool) {
+    for shared in slice.compute.seats.all() {
+        if let Some(mut seat) = shared.try_hold() {
+            seat.close_where(slice, &is_meant);
+        }
+    }
+}
+
+fn with_compute(change: impl FnOnce(&'static Slice)) {
+    if let Standing::Member(slice) = lifecycle::standing() {
+        crate::guard::quietly(|| change(slice), ());
+    }
+}

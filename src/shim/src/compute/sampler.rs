@@ -1,0 +1,208 @@
+//! How much of the time between events was the slice's own, by what NVML sees of it?
+//!
+//! One process of a slice asks, the one that is elected; the others have NVML closed. It asks ten times a second at most,
+//! and spends at most a twentieth of its thread's time on it, however slow NVML is. A window is compared with what the
+//! slice's events covered a little later, when these have been read.
+
+use super::clock::now as clock_now;
+use super::samples::Asker;
+use super::whose::Whose;
+use crate::lifecycle;
+use crate::slice::{Place, Slice};
+use gpuslice_policy::compute::sight::{Clocks, Closed, Use, Window, Windows};
+use gpuslice_policy::compute::source::{Measured, Source, Why};
+use gpuslice_policy::compute::trim::{ONE, Trim};
+use gpuslice_policy::config::CoreMeter;
+
+/// How often NVML is asked, in nanoseconds: windows are a sixth of a second, and what is asked often is put together.
+const INTERVAL: u64 = 100_000_000;
+/// How often it is tried where it could not be asked.
+const AGAIN: u64 = 5_000_000_000;
+/// NVML's part of the thread's time is at most one in so many.
+const PART: u64 = 20;
+/// The longest pause because of that.
+const LONGEST: u64 = 1_000_000_000;
+/// From whom nothing was heard for so long, others take over.
+const PATIENCE: u64 = 1_500_000_000;
+/// So long after its end a window's events have been read.
+const READ: u64 = 25_000_000;
+/// After so many windows in a row that say nothing of the slice, what was learned does not hold any more.
+const MISSES: u32 = 6;
+/// NVML cuts percents off, as far as anybody has seen.
+const ROUNDED_DOWN: bool = true;
+
+/// What this process knows of NVML's samples of a device.
+#[derive(Debug, Default)]
+pub(crate) struct Sampler {
+    open: Option<Open>,
+    /// When there is something to do next.
+    next: u64,
+}
+
+/// NVML, while it is open.
+#[derive(Debug)]
+struct Open {
+    asker: Asker,
+    whose: Whose,
+    windows: Windows,
+    /// A window that has ended, with its entries.
+    ended: Option<(Vec<Use>, Window)>,
+    misses: u32,
+}
+
+impl Sampler {
+    /// Closes NVML: nothing is under way, and nobody will ask for long.
+    pub(crate) fn close(&mut self) {
+        self.open = None;
+    }
+}
+
+/// Does what is due. `covered` says how much of a stretch of time the slice's events cover.
+pub(crate) fn tick(
+    slice: &Slice,
+    place: Place,
+    state: &mut Sampler,
+    covered: impl FnOnce(u64, u64) -> u64,
+    now: u64,
+) {
+    if now < state.next {
+        return;
+    }
+    state.next = now.saturating_add(INTERVAL);
+    if !is_wanted() {
+        state.next = now.saturating_add(AGAIN);
+        say(slice, place, Measured::by(Source::Events));
+        return;
+    }
+    if !slice.member().elect(place.device, now, PATIENCE) {
+        state.close();
+        return;
+    }
+    match state.step(slice, place, covered, now) {
+        Ok(true) => say(slice, place, Measured::by(Source::Trimmed)),
+        Ok(false) => {}
+        Err(why) => {
+            forget(slice, place, now);
+            say(slice, place, Measured { source: Source::Events, why: Some(why) });
+        }
+    }
+    // By the clock, since NVML may have taken long.
+    let took = clock_now().saturating_sub(now);
+    let pause = took.saturating_mul(PART).min(LONGEST);
+    state.next = state.next.max(now.saturating_add(took).saturating_add(pause));
+}
+
+/// Whether samples may be used at all.
+fn is_wanted() -> bool {
+    lifecycle::settings().is_none_or(|settings| settings.config.core_meter == CoreMeter::Auto)
+}
+
+impl Sampler {
+    /// One step: NVML is opened, asked, or a window is learned from. Whether one was.
+    fn step(
+        &mut self,
+        slice: &Slice,
+        place: Place,
+        covered: impl FnOnce(u64, u64) -> u64,
+        now: u64,
+    ) -> Result<bool, Why> {
+        let open = match &mut self.open {
+            Some(open) => open,
+            closed => {
+                let asker = Asker::open(place).inspect_err(|_why| self.next = now.saturating_add(AGAIN))?;
+                closed.insert(Open::new(asker))
+            }
+        };
+        if let Some((uses, window)) = open.ended.take() {
+            let covered = covered(window.from, window.to);
+            return open.learn(slice, place, (&uses, window), covered, now);
+        }
+        let asked = open.ask();
+        if let Some((_, window)) = &open.ended {
+            self.next = window.to.saturating_add(READ);
+        }
+        asked.map(|()| false).inspect_err(|_why| {
+            self.close();
+            self.next = now.saturating_add(AGAIN);
+        })
+    }
+}
+
+impl Open {
+    fn new(asker: Asker) -> Self {
+        Self { asker, whose: Whose::new(), windows: Windows::default(), ended: None, misses: 0 }
+    }
+
+    /// Asks NVML what is new.
+    fn ask(&mut self) -> Result<(), Why> {
+        let since = self.windows.since(clocks());
+        let uses = self.asker.uses(since)?;
+        match self.windows.close(&uses, clocks()) {
+            Closed::Window(window) => self.ended = Some((uses, window)),
+            Closed::NothingNew => {}
+            Closed::Undated => return Err(Why::Undated),
+        }
+        Ok(())
+    }
+
+    /// Learns from a window. An error only once nothing could be learned for long.
+    fn learn(
+        &mut self,
+        slice: &Slice,
+        place: Place,
+        (uses, window): (&[Use], Window),
+        covered: u64,
+        now: u64,
+    ) -> Result<bool, Why> {
+        match self.whose.judge(slice, place, (uses, window), covered) {
+            Ok(None) => Ok(false),
+            Ok(Some(sample)) => {
+                self.misses = 0;
+                let member = slice.member();
+                let mut trim = member.trim(place.device, now, ROUNDED_DOWN);
+                trim.learn(&sample, covered);
+                member.set_trim(place.device, &trim);
+                member.set_factor(place.device, trim.factor());
+                Ok(true)
+            }
+            Err(why) => {
+                self.misses = self.misses.saturating_add(1);
+                if self.misses < MISSES { Ok(false) } else { Err(why) }
+            }
+        }
+    }
+}
+
+/// Nothing is attributed: all of the time between events counts.
+fn forget(slice: &Slice, place: Place, now: u64) {
+    let member = slice.member();
+    if slice.region().factor(place.device) != ONE {
+        let last = member.trim(place.device, now, ROUNDED_DOWN).words()[3];
+        // The window that was learned last stays known, so that none is learned twice.
+        member.set_trim(place.device, &Trim::from_words([0, 0, 0, last], now, ROUNDED_DOWN));
+        member.set_factor(place.device, ONE);
+    }
+}
+
+/// Says how time is measured, unless somebody says that events fail.
+fn say(slice: &Slice, place: Place, measured: Measured) {
+    let word = slice.region().meter(place.device);
+    if word != measured.word() && Measured::of_word(word).source != Source::Failing {
+        slice.member().set_meter(place.device, measured.word());
+    }
+}
+
+fn clocks() -> Clocks {
+    let read = |clock| {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: writes to the structure given.
+        unsafe { libc::clock_gettime(clock, &raw mut time) };
+        let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+        seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0))
+    };
+    Clocks {
+        monotonic: read(libc::CLOCK_MONOTONIC),
+        wall: read(libc::CLOCK_REALTIME),
+        boot: read(libc::CLOCK_BOOTTIME),
+    }
+}

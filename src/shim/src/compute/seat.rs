@@ -1,0 +1,356 @@
+//! What does a thread know of its launches: its credit, the streams that it launches on, its open runs?
+//!
+//! All instants are cycles of `clock`, but for the one at which a run was opened: that is compared with events.
+
+use super::events::{self, Event};
+use super::account::Flight;
+use super::{Compute, Stream, clock};
+use crate::driver;
+use crate::slice::Slice;
+use core::sync::atomic::Ordering;
+use gpuslice_driver::types::{Status, status};
+use gpuslice_policy::compute::cost::{Estimate, Key};
+use gpuslice_policy::compute::lease::Lease;
+use gpuslice_policy::compute::recent::Recent;
+use gpuslice_policy::compute::run::{Bracket, OLD, Run, Sampler};
+
+/// Of so many runs with gaps at a time the sampler is told: it chooses the next launch after fewer.
+const MOST_TOLD: usize = 16;
+
+/// What a thread keeps.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    /// Credit, by device.
+    pub(crate) leases: Vec<Lease>,
+    /// Copies of estimates.
+    pub(crate) recent: Recent,
+    /// Chooses launches to be measured alone.
+    sampler: Sampler,
+    /// Of how many runs with gaps it has been told.
+    gaps_told: u64,
+    /// When the host left the driver last.
+    pub(crate) left: u64,
+    /// For how long it has been outside in sum.
+    pub(crate) outside: u64,
+    /// The streams that it launches on.
+    pub(crate) lanes: Vec<Lane>,
+    /// The lane of the last launch.
+    last: usize,
+    /// Whether a lane may have an open run on a stream that is known to be empty.
+    pub(crate) idle_runs: bool,
+    /// Which ends of streams it has heard of.
+    pub(crate) ends_seen: u64,
+}
+
+/// A stream as one thread uses it.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    /// The stream.
+    pub(crate) stream: Stream,
+    /// Its context.
+    pub(crate) context: usize,
+    /// Our number for the context.
+    pub(crate) pool: u64,
+    /// Its device, as a place in `Compute::pacers`; none where nobody paces.
+    pub(crate) device: Option<usize>,
+    /// A number of its own: flights of a lane end in order.
+    pub(crate) number: u64,
+    /// How long the host had been outside at the last launch.
+    pub(crate) launched: u64,
+    /// Since when the stream is known to be empty.
+    pub(crate) empty: Option<u64>,
+    /// The run that launches go into.
+    pub(crate) open: Option<Open>,
+}
+
+/// A run that is not closed.
+#[derive(Debug)]
+pub(crate) struct Open {
+    pub(crate) run: Run,
+    /// Recorded before its first launch; none where events fail.
+    start: Option<Event>,
+    /// When that was, on the monotonic clock and in cycles.
+    opened: u64,
+    pub(crate) since: u64,
+    /// Whether the host had waited for the stream.
+    known_idle: bool,
+    /// Whether it is a launch of which nothing is known.
+    pub(crate) is_unknown: bool,
+}
+
+impl Seat {
+    pub(crate) fn new(slice: &'static Slice) -> Self {
+        Self {
+            leases: vec![Lease::NONE; slice.compute.pacers.len()],
+            recent: Recent::NONE,
+            sampler: Sampler::default(),
+            gaps_told: 0,
+            left: clock::cycles(),
+            outside: 0,
+            lanes: Vec::new(),
+            last: 0,
+            idle_runs: false,
+            ends_seen: 0,
+        }
+    }
+
+    /// The host enters the driver: it was outside until now.
+    #[inline]
+    pub(crate) fn enters(&mut self, now: u64) {
+        self.outside = self.outside.saturating_add(now.saturating_sub(self.left));
+        self.left = now;
+    }
+
+    /// The lane of a stream, if this thread has launched on it.
+    #[inline]
+    pub(crate) fn lane_of(&mut self, stream: Stream) -> Option<usize> {
+        let context = if stream.is_default() { Some(driver::current_context()?) } else { None };
+        let is_it = |lane: &Lane| lane.stream == stream && context.is_none_or(|context| lane.context == context);
+        if self.lanes.get(self.last).is_some_and(is_it) {
+            return Some(self.last);
+        }
+        self.last = self.lanes.iter().position(is_it)?;
+        Some(self.last)
+    }
+
+    /// Makes a lane for a stream. None where the driver does not say whose it is.
+    #[cold]
+    pub(crate) fn add_lane(&mut self, slice: &'static Slice, stream: Stream) -> Option<usize> {
+        let compute = &slice.compute;
+        let context = driver::stream_context(stream.handle)?;
+        let handle = driver::context_device(context)?;
+        let device = compute.pacers.iter().position(|pacer| pacer.place.handle == handle);
+        self.lanes.push(Lane {
+            stream,
+            context,
+            pool: compute.events.number_of(context),
+            device,
+            number: compute.meter.next_number(),
+            launched: self.outside,
+            empty: None,
+            open: None,
+        });
+        self.last = self.lanes.len().saturating_sub(1);
+        Some(self.last)
+    }
+
+    /// Streams have ended: lanes that lead to none are forgotten.
+    pub(crate) fn forget_ended(&mut self, ends: u64) {
+        self.lanes.retain(|lane| lane.open.is_some());
+        self.last = 0;
+        self.ends_seen = ends;
+    }
+
+    /// Before a launch on a lane: runs are closed and opened as its bracket asks.
+    #[inline]
+    pub(crate) fn bracket(
+        &mut self,
+        slice: &'static Slice,
+        at: usize,
+        (known, estimate, is_graph): (Option<&Estimate>, &Estimate, bool),
+        now: u64,
+    ) {
+        let Some(lane) = self.lanes.get_mut(at) else { return };
+        let gap = clock::between(self.outside, lane.launched);
+        let mut bracket = Bracket::of(known, is_graph, gap);
+        if bracket == Bracket::Together && self.sampler.launch(estimate) {
+            bracket = Bracket::Alone;
+        }
+        let is_fit = |open: &Open| clock::between(now, open.since) < OLD;
+        match &mut lane.open {
+            Some(open) if bracket == Bracket::Together && !self.idle_runs && is_fit(open) => {
+                if lane.empty.is_none() {
+                    open.run.idle(gap);
+                }
+            }
+            _ => crate::guard::quietly(|| self.reopen(slice, at, bracket, gap), ()),
+        }
+    }
+
+    #[cold]
+    fn reopen(&mut self, slice: &'static Slice, at: usize, bracket: Bracket, gap: u64) {
+        let now = clock::cycles();
+        let gaps = slice.compute.gaps.load(Ordering::Relaxed);
+        (self.gaps_told..gaps).take(MOST_TOLD).for_each(|_| self.sampler.gaps());
+        self.gaps_told = gaps;
+        if core::mem::take(&mut self.idle_runs) {
+            // Runs of streams that take turns would overlap, though their kernels do not.
+            for other in (0..self.lanes.len()).filter(|other| *other != at) {
+                if self.lanes.get(other).is_some_and(|lane| lane.empty.is_some()) {
+                    self.close(slice, other, now);
+                }
+            }
+        }
+        let Some(lane) = self.lanes.get(at) else { return };
+        let is_old = lane.open.as_ref().is_some_and(|open| clock::between(now, open.since) >= OLD);
+        if bracket == Bracket::Alone || is_old {
+            self.close(slice, at, now);
+        }
+        let Some(lane) = self.lanes.get_mut(at) else { return };
+        match &mut lane.open {
+            Some(open) if lane.empty.is_none() => open.run.idle(gap),
+            Some(_) => {}
+            None => lane.open = Some(lane.opened(&slice.compute, bracket)),
+        }
+        slice.compute.helper.ensure(slice);
+    }
+
+    /// Closes a lane's run: what it measures is on its way.
+    pub(crate) fn close(&mut self, slice: &'static Slice, at: usize, now: u64) {
+        let Some(lane) = self.lanes.get_mut(at).filter(|lane| lane.open.is_some()) else { return };
+        if lane.empty.is_none() {
+            self.outside = self.outside.saturating_add(now.saturating_sub(self.left));
+            self.left = now;
+        }
+        let idle = match lane.empty {
+            Some(since) => clock::between(now, since),
+            None => clock::between(self.outside, lane.launched),
+        };
+        if let Some(mut open) = lane.open.take() {
+            open.run.close(idle);
+            lane.send_off(slice, open);
+        }
+    }
+
+    /// Closes all runs, before a wait.
+    #[cold]
+    pub(crate) fn close_all(&mut self, slice: &'static Slice) {
+        let now = clock::cycles();
+        (0..self.lanes.len()).for_each(|at| self.close(slice, at, now));
+    }
+
+    /// Closes the runs of a stream, or of all streams of a context.
+    pub(crate) fn close_where(&mut self, slice: &'static Slice, is_meant: impl Fn(&Lane) -> bool) {
+        let now = clock::cycles();
+        for at in 0..self.lanes.len() {
+            if self.lanes.get(at).is_some_and(&is_meant) {
+                self.close(slice, at, now);
+            }
+        }
+    }
+
+    /// After a launch: it belongs to the lane's run, which is closed when it is full. None where nothing measures it.
+    #[inline]
+    pub(crate) fn launched(
+        &mut self,
+        slice: &'static Slice,
+        at: usize,
+        (key, estimate, is_unknown): (&Key, &Estimate, bool),
+    ) -> Option<()> {
+        let now = clock::cycles();
+        let lane = self.lanes.get_mut(at)?;
+        lane.launched = self.outside;
+        self.left = now;
+        let open = lane.open.as_mut()?;
+        match lane.empty.take() {
+            Some(since) => open.run.idle(clock::between(now, since)),
+            None if open.run.is_empty() => open.run.lead(clock::between(now, open.since)),
+            None => {}
+        }
+        open.is_unknown |= is_unknown;
+        if open.run.add(key, estimate) {
+            crate::guard::quietly(|| self.close(slice, at, now), ());
+            self.left = clock::cycles();
+        }
+        Some(())
+    }
+
+    /// The host is back from a wait for the streams that are meant. It entered the driver at `self.left`.
+    pub(crate) fn waited(&mut self, is_meant: impl Fn(&Lane) -> bool) {
+        let now = clock::cycles();
+        // The other streams may have been empty all the while.
+        let inside = now.saturating_sub(self.left);
+        self.enters(now);
+        for lane in self.lanes.iter_mut().filter(|lane| is_meant(lane)) {
+            lane.launched = lane.launched.saturating_add(inside);
+            lane.empty = Some(now);
+            if let Some(open) = &mut lane.open {
+                open.run.waited();
+                self.idle_runs = true;
+            }
+        }
+    }
+
+    /// Gives all credit back to the slice.
+    pub(crate) fn end_leases(&mut self, slice: &Slice) {
+        for (lease, pacer) in self.leases.iter_mut().zip(&slice.compute.pacers) {
+            let credit = lease.end();
+            if credit > 0 {
+                slice.member().give_back(pacer.place.device, credit, clock::now());
+            }
+        }
+    }
+
+    /// The thread has ended: what only it could close is not measured.
+    pub(crate) fn abandon(&mut self, slice: &'static Slice) {
+        for lane in self.lanes.drain(..) {
+            if let (Some(open), Some(device)) = (lane.open, lane.device) {
+                slice.compute.unmeasured(slice, device, &open.run, open.is_unknown);
+            }
+        }
+    }
+
+    /// Whether there is credit that may have to be given back.
+    pub(crate) fn has_credit(&self) -> bool {
+        self.leases.iter().any(|lease| lease.left() > 0)
+    }
+}
+
+impl Lane {
+    /// Whether anybody but the thread itself can record in the stream.
+    pub(crate) fn is_shared(&self) -> bool {
+        // The thread's own default stream means another one to every thread.
+        self.stream.handle.addr() != 2 && !(self.stream.is_default() && self.stream.per_thread)
+    }
+
+    fn opened(&mut self, compute: &Compute, bracket: Bracket) -> Open {
+        let opened = clock::now();
+        let start = compute.events_wanted().then(|| self.record(compute)).and_then(Result::ok);
+        if self.is_shared() {
+            compute.began();
+        }
+        Open {
+            run: Run::open(bracket),
+            start,
+            opened,
+            since: clock::cycles(),
+            known_idle: self.empty.take().is_some(),
+            is_unknown: false,
+        }
+    }
+
+    /// Records an event in the stream, or says once that it cannot be done.
+    fn record(&self, compute: &Compute) -> Result<Event, Status> {
+        let may_capture = compute.is_capture_open();
+        let recorded = events::apart(may_capture, || {
+            if may_capture && self.stream.is_capturing() {
+                return Err(status::CAPTURE_INVALIDATED);
+            }
+            let event = compute.events.get(self.pool)?;
+            let recorded = events::record(event, self.stream);
+            recorded.inspect_err(|_| compute.events.put(self.pool, event)).map(|()| event)
+        });
+        recorded.inspect_err(|code| compute.event_failed(*code))
+    }
+
+    /// The closing event is recorded and the meter told.
+    fn send_off(&self, slice: &'static Slice, open: Open) {
+        let compute = &slice.compute;
+        if self.is_shared() {
+            compute.ended();
+        }
+        let Open { run, start, opened, known_idle, is_unknown, .. } = open;
+        let Some(device) = self.device else { return };
+        let end = start.filter(|_| !run.is_empty()).and_then(|_| self.record(compute).ok());
+        match (start, end) {
+            (Some(start), Some(end)) => {
+                let told = (opened, known_idle, is_unknown);
+                compute.sent_off(Flight::new(self, device, run, (start, end), told));
+            }
+            (start, _) => {
+                start.into_iter().for_each(|start| compute.events.put(self.pool, start));
+                compute.unmeasured(slice, device, &run, is_unknown);
+            }
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! What does a run learn of the program's own waits?
+//!
+//! A stream that the host has waited for is empty: what it is charged for begins with its next launch. Other calls in which
+//! the host spends its time count as time outside.
+
+use super::seat::Lane;
+use super::{clock, threads};
+use crate::driver;
+use crate::slice::Slice;
+use gpuslice_driver::types::{Status, status};
+
+/// What a call waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Waits {
+    /// A stream, by the handle that the caller gave, and whether the default one is the thread's own.
+    Stream(super::Stream),
+    /// Everything in the current context.
+    Context,
+    /// Something that is not told: time that the host spends outside.
+    Other,
+}
+
+/// A call in which the program waits for the GPU.
+pub(crate) fn waits(slice: &'static Slice, what: Waits, call: impl FnOnce() -> Status) -> Status {
+    if what == Waits::Other || !slice.compute.is_pacing(slice) {
+        return call();
+    }
+    if let Some(mut seat) = threads::hold(slice) {
+        seat.enters(clock::cycles());
+    }
+    let code = call();
+    if code == status::SUCCESS
+        && let Some(mut seat) = threads::hold(slice)
+    {
+        let context = driver::current_context();
+        seat.waited(|lane: &Lane| match what {
+            Waits::Stream(stream) if stream.is_default() => lane.stream == stream && Some(lane.context) == context,
+            Waits::Stream(stream) => lane.stream == stream,
+            Waits::Context => Some(lane.context) == context,
+            Waits::Other => false,
+        });
+    }
+    code
+}

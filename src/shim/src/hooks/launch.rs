@@ -1,0 +1,208 @@
+//! Calls that submit kernels and graphs: whose cost is learned, and which stream do they go to?
+//!
+//! The usual launch comes through here. A key is made of numbers that are at hand; nothing is looked up.
+#![allow(clippy::too_many_arguments, reason = "the calls have as many")]
+
+use crate::compute::{Kind, Launch, Stream, gate, gate_all};
+use crate::guard::quietly;
+use core::ffi::{c_int, c_uint, c_void};
+use core::ptr;
+use gpuslice_driver::arguments::read_in;
+use gpuslice_driver::functions as real;
+use gpuslice_driver::types::{CUDA_LAUNCH_PARAMS, CUfunction, CUgraphExec, CUlaunchConfig, CUstream, Status};
+use gpuslice_policy::compute::cost::{Key, Shape};
+
+/// The most devices of one launch that are looked at: more than a process has.
+const DEVICES: c_uint = 64;
+
+/// A stream of a call whose null stream is the legacy default stream.
+pub(super) const fn legacy(handle: CUstream) -> Stream {
+    Stream { handle, per_thread: false }
+}
+
+/// A stream of a call whose null stream is the thread's own.
+pub(super) const fn per_thread(handle: CUstream) -> Stream {
+    Stream { handle, per_thread: true }
+}
+
+#[inline]
+fn kernel_of(
+    function: CUfunction,
+    grid: [c_uint; 3],
+    block: [c_uint; 3],
+    shared: c_uint,
+    stream: Stream,
+) -> Launch {
+    let shape = Shape { function: function.addr() as u64, grid, block, shared };
+    Launch { key: Key::kernel(&shape), kind: Kind::Kernel, stream }
+}
+
+/// Hooks of the calls that name grid, block, shared memory and stream one by one.
+macro_rules! kernels {
+    ($( $(#[$about:meta])* $on:ident $name:ident: $real:ident($($last:ident),*); )*) => { $(
+        $(#[$about])*
+        #[inline]
+        pub(crate) unsafe fn $name(
+            real: real::$real,
+            function: CUfunction,
+            x: c_uint,
+            y: c_uint,
+            z: c_uint,
+            block_x: c_uint,
+            block_y: c_uint,
+            block_z: c_uint,
+            shared: c_uint,
+            stream: CUstream,
+            $($last: *mut *mut c_void),*
+        ) -> Status {
+            let launch = kernel_of(function, [x, y, z], [block_x, block_y, block_z], shared, $on(stream));
+            // SAFETY: the caller's own arguments.
+            gate(launch, || unsafe {
+                real(function, x, y, z, block_x, block_y, block_z, shared, stream, $($last),*)
+            })
+        }
+    )* };
+}
+
+kernels! {
+    /// `cuLaunchKernel`.
+    legacy kernel: cuLaunchKernel(parameters, extra);
+    /// `cuLaunchKernel_ptsz`.
+    per_thread kernel_per_thread: cuLaunchKernel_ptsz(parameters, extra);
+    /// `cuLaunchCooperativeKernel`.
+    legacy cooperative: cuLaunchCooperativeKernel(parameters);
+    /// `cuLaunchCooperativeKernel_ptsz`.
+    per_thread cooperative_per_thread: cuLaunchCooperativeKernel_ptsz(parameters);
+}
+
+/// `cuLaunchKernelEx`.
+#[inline]
+pub(crate) unsafe fn configured(
+    real: real::cuLaunchKernelEx,
+    config: *const CUlaunchConfig,
+    function: CUfunction,
+    parameters: *mut *mut c_void,
+    extra: *mut *mut c_void,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(config, function, parameters, extra) };
+    // SAFETY: the caller's configuration.
+    unsafe { configured_on(legacy, config, function, call) }
+}
+
+/// `cuLaunchKernelEx_ptsz`.
+#[inline]
+pub(crate) unsafe fn configured_per_thread(
+    real: real::cuLaunchKernelEx_ptsz,
+    config: *const CUlaunchConfig,
+    function: CUfunction,
+    parameters: *mut *mut c_void,
+    extra: *mut *mut c_void,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(config, function, parameters, extra) };
+    // SAFETY: the caller's configuration.
+    unsafe { configured_on(per_thread, config, function, call) }
+}
+
+/// A launch that is described in memory. Its attributes (cooperative, clusters, overlap with the launch before) are the
+/// driver's affair.
+///
+/// # Safety
+/// `config` is null or valid for reads.
+#[inline]
+unsafe fn configured_on(
+    on: impl FnOnce(CUstream) -> Stream,
+    config: *const CUlaunchConfig,
+    function: CUfunction,
+    call: impl FnOnce() -> Status,
+) -> Status {
+    // SAFETY: by the contract above.
+    let Some(config) = (unsafe { read_in(config) }) else { return call() };
+    let grid = [config.gridDimX, config.gridDimY, config.gridDimZ];
+    let block = [config.blockDimX, config.blockDimY, config.blockDimZ];
+    gate(kernel_of(function, grid, block, config.sharedMemBytes, on(config.hStream)), call)
+}
+
+/// `cuLaunchCooperativeKernelMultiDevice`: a kernel on each of several streams.
+pub(crate) unsafe fn on_all_devices(
+    real: real::cuLaunchCooperativeKernelMultiDevice,
+    list: *mut CUDA_LAUNCH_PARAMS,
+    count: c_uint,
+    flags: c_uint,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(list, count, flags) };
+    if count > DEVICES {
+        return call();
+    }
+    // SAFETY: the caller's list has so many entries.
+    let one = |index: usize| unsafe { read_in(list.wrapping_add(index)) };
+    let launches = || -> Vec<Launch> {
+        let entries = (0..count as usize).filter(|_| !list.is_null()).filter_map(one);
+        entries.map(|one| on_one_device(&one)).collect()
+    };
+    gate_all(&quietly(launches, Vec::new()), call)
+}
+
+fn on_one_device(one: &CUDA_LAUNCH_PARAMS) -> Launch {
+    let grid = [one.gridDimX, one.gridDimY, one.gridDimZ];
+    let block = [one.blockDimX, one.blockDimY, one.blockDimZ];
+    kernel_of(one.function, grid, block, one.sharedMemBytes, legacy(one.hStream))
+}
+
+/// `cuLaunch`. Block and shared memory are the function's own, set before; the driver does not tell them.
+pub(crate) unsafe fn single(real: real::cuLaunch, function: CUfunction) -> Status {
+    // SAFETY: the caller's own argument.
+    gate(kernel_of(function, [1; 3], [0; 3], 0, legacy(ptr::null_mut())), || unsafe { real(function) })
+}
+
+/// `cuLaunchGrid`.
+pub(crate) unsafe fn grid(
+    real: real::cuLaunchGrid,
+    function: CUfunction,
+    width: c_int,
+    height: c_int,
+) -> Status {
+    let shape = [width.unsigned_abs(), height.unsigned_abs(), 1];
+    let launch = kernel_of(function, shape, [0; 3], 0, legacy(ptr::null_mut()));
+    // SAFETY: the caller's own arguments.
+    gate(launch, || unsafe { real(function, width, height) })
+}
+
+/// `cuLaunchGridAsync`.
+pub(crate) unsafe fn grid_async(
+    real: real::cuLaunchGridAsync,
+    function: CUfunction,
+    width: c_int,
+    height: c_int,
+    stream: CUstream,
+) -> Status {
+    let shape = [width.unsigned_abs(), height.unsigned_abs(), 1];
+    let launch = kernel_of(function, shape, [0; 3], 0, legacy(stream));
+    // SAFETY: the caller's own arguments.
+    gate(launch, || unsafe { real(function, width, height, stream) })
+}
+
+/// `cuGraphLaunch`. What its allocations take was reserved when it was instantiated.
+#[inline]
+pub(crate) unsafe fn graph(real: real::cuGraphLaunch, executable: CUgraphExec, stream: CUstream) -> Status {
+    // SAFETY: the caller's own arguments.
+    gate(graph_of(executable, legacy(stream)), || unsafe { real(executable, stream) })
+}
+
+/// `cuGraphLaunch_ptsz`.
+#[inline]
+pub(crate) unsafe fn graph_per_thread(
+    real: real::cuGraphLaunch_ptsz,
+    executable: CUgraphExec,
+    stream: CUstream,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    gate(graph_of(executable, per_thread(stream)), || unsafe { real(executable, stream) })
+}
+
+#[inline]
+fn graph_of(executable: CUgraphExec, stream: Stream) -> Launch {
+    Launch { key: Key::graph(executable.addr() as u64), kind: Kind::Graph, stream }
+}

@@ -1,0 +1,72 @@
+//! What did each process do on a device, millisecond by millisecond?
+
+use std::collections::HashMap;
+
+use super::file::Locked;
+use super::life;
+use crate::clock;
+use crate::work::{process_done, process_number};
+
+/// A millisecond in which kernels or fills of a process ran.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Millisecond {
+    /// The process, as it sees itself.
+    pub pid: u32,
+    /// Which one, of the monotonic clock.
+    pub ms: u64,
+    /// How long of it.
+    pub busy_ns: u32,
+}
+
+/// What a process has done on a device since it joined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Deeds {
+    /// The process, as it sees itself.
+    pub pid: u32,
+    /// Time in which its kernels ran.
+    pub busy_ns: u64,
+    /// Durations of all its finished kernels.
+    pub kernel_ns: u64,
+    /// Kernels that finished.
+    pub launches: u64,
+}
+
+impl Locked<'_> {
+    /// Gives the busy milliseconds of all processes from `from` on that are over, and returns the first that is not.
+    /// Those of a minute are remembered.
+    pub fn course(&mut self, device: usize, from: u64, mut give: impl FnMut(Millisecond)) -> u64 {
+        let known = self.processes.iter().filter(|process| process.life != life::FREE);
+        let pids: HashMap<u32, u32> =
+            known.map(|process| (process_number(process.serial), process.pid)).collect();
+        let engine = self.engine(device);
+        let mut clients = HashMap::new();
+        engine.each_removed(|client| {
+            clients.insert(client.id.serial(), client.pid);
+        });
+        engine.each_client(clock::now(), |client| {
+            clients.insert(client.id.serial(), client.pid);
+        });
+        engine.each_span(from, |serial, ms, busy_ns| {
+            let pid = clients.get(&serial).and_then(|number| pids.get(number)).copied();
+            give(Millisecond { pid: pid.unwrap_or(0), ms, busy_ns });
+        })
+    }
+
+    /// What all processes have done up to now, the dead included.
+    pub fn deeds(&mut self, device: usize) -> Vec<Deeds> {
+        let known = self.processes.iter().enumerate().filter(|(_, process)| process.life != life::FREE);
+        let known: Vec<_> = known.map(|(slot, process)| (slot, process.serial, process.pid)).collect();
+        let mut all = Vec::new();
+        for (slot, serial, pid) in known {
+            let now = process_done(self.engine(device), serial);
+            let Some(gone) = self.usage(slot, device) else { continue };
+            all.push(Deeds {
+                pid,
+                busy_ns: gone.busy_ns.saturating_add(now.busy_ns),
+                kernel_ns: gone.kernel_ns.saturating_add(now.kernel_ns),
+                launches: gone.launches.saturating_add(now.launches),
+            });
+        }
+        all
+    }
+}

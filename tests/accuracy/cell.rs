@@ -1,0 +1,228 @@
+//! What is a figure worth? One workload under one limit, beside its targets.
+
+use crate::course::{Course, Play, run};
+use crate::figures::{Figures, WARM_UP, figures, jain, p99, share, sums};
+use crate::host::Host;
+use crate::workloads::{EXCUSED, Target, Variant, Workload};
+use serde_json::{Value, json};
+
+const MS: u64 = 1_000_000;
+/// What a slice may save up, in nanoseconds of GPU time: `strict` and `latency`.
+const BURSTS: [(&str, u64); 2] = [("strict", 20 * MS), ("latency", 200 * MS)];
+/// Nobody waits longer than this beyond what is owed, in milliseconds; times are told to one more.
+const PATIENCE: u64 = 2;
+
+/// What a program does without a limit.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Free {
+    /// Its share, in hundredths of points.
+    share: i64,
+    /// Durations of its kernels in a second.
+    work: u64,
+    p99: u64,
+}
+
+/// Runs a workload without the library.
+pub(crate) fn free(workload: &Workload, limit: u64, seconds: u64, variant: &Variant) -> Result<Free, String> {
+    let course = run(&play(workload, limit, None, seconds, variant))?;
+    let used = sums(&course.busy(0));
+    Ok(Free {
+        share: share(&used, WARM_UP, used.len() - 1),
+        work: course.work(0) / (seconds - 1).max(1),
+        p99: p99(&course.latencies),
+    })
+}
+
+fn play<'a>(
+    workload: &'a Workload,
+    limit: u64,
+    limits: Option<Vec<u64>>,
+    seconds: u64,
+    variant: &'a Variant,
+) -> Play<'a> {
+    Play {
+        programs: (workload.programs)(limit),
+        limits,
+        burst: workload.burst,
+        seconds,
+        variant,
+        events: Vec::new(),
+        has_requests: workload.target == Target::Latency,
+    }
+}
+
+/// A workload under a limit.
+#[derive(Debug)]
+pub(crate) struct Cell {
+    workload: &'static str,
+    limit: u64,
+    target: Target,
+    pub(crate) figures: Figures,
+    /// What physics allows in a window of a second, in hundredths of points.
+    bound: i64,
+    jain: u64,
+    /// Of limit times unlimited, in thousandths.
+    throughput: u64,
+    /// Of unlimited, in hundredths.
+    p99: u64,
+    host: Host,
+    /// What it misses.
+    pub(crate) misses: String,
+    said: String,
+}
+
+/// Runs a workload under a limit.
+pub(crate) fn cell(
+    workload: &Workload,
+    limit: u64,
+    seconds: u64,
+    free: &Free,
+    variant: &Variant,
+) -> Result<Cell, String> {
+    let course = run(&play(workload, limit, Some((workload.limits)(limit)), seconds, variant))?;
+    let mut cell = measured(workload, limit, seconds, free, &course);
+    cell.misses = cell.judge(seconds);
+    Ok(cell)
+}
+
+fn measured(workload: &Workload, limit: u64, seconds: u64, free: &Free, course: &Course) -> Cell {
+    let busy = course.busy(0);
+    // A program that waits for each launch does not reach every limit.
+    let reached = if workload.target == Target::Beside { 10_000 } else { free.share };
+    let target = (limit as i64 * 100).min(reached);
+    let burst = BURSTS.iter().find(|(name, _)| *name == workload.burst).map_or(0, |(_, burst)| *burst);
+    let own = course.tracks.iter().filter(|track| track.slice == 0);
+    let served: Vec<u64> =
+        own.map(|track| track.busy.iter().skip(WARM_UP).map(|ns| u64::from(*ns)).sum()).collect();
+    let reachable = (free.work * (seconds - 1) * limit / 100).max(1);
+    Cell {
+        workload: workload.name,
+        limit,
+        target: workload.target,
+        figures: figures(&busy, crate::figures::Terms { target, debt: burst + workload.longest }),
+        bound: workload.longest as i64 * (10_000 - target) / (1000 * MS as i64),
+        jain: jain(&served),
+        throughput: course.work(0) * 1000 / reachable,
+        p99: p99(&course.latencies) * 100 / free.p99.max(1),
+        host: course.host,
+        misses: String::new(),
+        said: course.complaints.clone(),
+    }
+}
+
+impl Cell {
+    /// What physics allows for the mean.
+    fn mean_bound(&self, seconds: u64) -> i64 {
+        self.bound / (seconds as i64 - 1).max(1)
+    }
+
+    /// Which of the targets it misses.
+    fn judge(&self, seconds: u64) -> String {
+        let (mean, p95) = match self.target {
+            Target::Short => (50, 150),
+            Target::Long => (self.mean_bound(seconds).max(100), i64::MAX),
+            Target::Beside => (100, 500),
+            Target::Latency => (i64::MAX, i64::MAX),
+        };
+        let alone = matches!(self.target, Target::Short | Target::Long);
+        let wrong = [
+            (self.figures.mean.abs() > mean, "mean"),
+            (self.figures.p95 > p95, "p95"),
+            (self.jain < 990, "Jain"),
+            (self.target == Target::Short && self.throughput < 990, "throughput"),
+            (alone && self.figures.stall > PATIENCE + self.host.late_most / 1000, "stall"),
+            (self.target == Target::Latency && self.p99 > 120, "p99"),
+        ];
+        let missed: Vec<_> =
+            wrong.iter().filter(|(is_missed, _)| *is_missed).map(|(_, name)| *name).collect();
+        missed.join(" ")
+    }
+
+    /// Whether it is known why it misses.
+    pub(crate) fn is_excused(&self) -> bool {
+        EXCUSED.contains(&(self.workload, self.limit))
+    }
+
+    fn verdict(&self) -> String {
+        let starved = if self.host.is_starved() { " (host starved)" } else { "" };
+        match (self.misses.is_empty(), self.is_excused()) {
+            (true, _) => format!("ok{starved}"),
+            (false, true) => format!("excused: {}{starved}", self.misses),
+            (false, false) => format!("MISS {}{starved}", self.misses),
+        }
+    }
+
+    /// A line of the table.
+    pub(crate) fn line(&self) -> String {
+        let start = format!("{:<24}{:>4}", self.workload, self.limit);
+        let end = format!("{:>24}  {}", self.host.text(), self.verdict());
+        let figures = &self.figures;
+        if self.target == Target::Latency {
+            let of = format!("p99 {} of unlimited, share {}", points(self.p99 as i64), points(figures.mean));
+            return format!("{start}  {of:<77}{end}");
+        }
+        let settling = match (self.target, figures.settling) {
+            (Target::Long, _) | (_, None) => "-".to_owned(),
+            (_, Some(ms)) => format!("{ms} ms"),
+        };
+        let (jain, rate) = (self.jain, self.throughput);
+        format!(
+            "{start}{:>8}{:>8}{:>8}{:>8}{settling:>9}{:>8} ms{:>7}.{:03}{:>9}.{} %{end}",
+            points(figures.mean),
+            points(figures.absolute),
+            points(figures.p95),
+            points(self.bound),
+            figures.stall,
+            jain / 1000,
+            jain % 1000,
+            rate / 10,
+            rate % 10,
+        )
+    }
+
+    /// The same for programs: shares in hundredths of points.
+    pub(crate) fn json(&self, seconds: u64, variant: &Variant) -> Value {
+        json!({
+            "variant": variant.name, "workload": self.workload, "limit": self.limit, "seconds": seconds,
+            "mean": self.figures.mean, "absolute": self.figures.absolute, "p95": self.figures.p95,
+            "bound_of_a_second": self.bound, "settling_ms": self.figures.settling,
+            "stall_ms": self.figures.stall, "jain_thousandths": self.jain,
+            "throughput_thousandths": self.throughput, "p99_hundredths": self.p99,
+            "late_p99_us": self.host.late_p99, "late_most_us": self.host.late_most,
+            "waited_thousandths": self.host.waited, "starved": self.host.is_starved(),
+            "misses": self.misses, "excused": self.is_excused(), "said": self.said,
+        })
+    }
+}
+
+/// Hundredths of points as points.
+pub(crate) fn points(hundredths: i64) -> String {
+    let sign = if hundredths < 0 { "-" } else { "" };
+    format!("{sign}{}.{:02}", hundredths.abs() / 100, hundredths.abs() % 100)
+}
+
+pub(crate) fn heading() -> String {
+    let words = format!(
+        "{:<24}{:>4}{:>8}{:>8}{:>8}{:>8}{:>9}{:>11}{:>11}{:>13}{:>24}",
+        "workload",
+        "%",
+        "mean",
+        "abs",
+        "p95 1s",
+        "L(1-r)",
+        "settles",
+        "stall",
+        "Jain",
+        "throughput",
+        "host late p99/max, waits"
+    );
+    format!(
+        "share held from the second second on, by ground truth; points of a percent of the GPU's time\n{words}"
+    )
+}
+
+pub(crate) const TARGETS: &str = "\
+targets: mean 0.5, 95 % of windows of a second 1.5; kernels of L above 5 ms: mean max(1, L(1-r)/10 s); beside other slices:
+         mean 1, windows 5; Jain 0.990; throughput 99 % of limit x unlimited; p99 1.2; stall: no time without work beyond
+         what is owed, 1 ms, one of resolution and the sleepers' lateness. A program that cannot reach a limit is compared
+         with what it reaches. Host: how late a sleep of 1 ms ends, and how long programs waited for a processor.";

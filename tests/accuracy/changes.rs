@@ -1,0 +1,115 @@
+//! Does the share hold when things change? Limits while programs run, and deaths.
+
+use crate::cell::points;
+use crate::course::{Course, Event, Play, run};
+use crate::figures::{Terms, figures, jain, settling, share, sums};
+use crate::picture::{Line, draw};
+use crate::workloads::{Program, WORKLOADS};
+use crate::{machine, note, seconds, variable, variant};
+use serde_json::json;
+
+const MS: u64 = 1_000_000;
+/// A new limit holds after so many milliseconds.
+const SOON: usize = 300;
+/// What a slice may owe: its burst, and the longest kernel here.
+const DEBT: u64 = 22 * MS;
+
+fn programs(name: &str) -> Vec<Program> {
+    let workload = WORKLOADS.iter().find(|workload| workload.name == name).unwrap();
+    (workload.programs)(50)
+}
+
+fn play(name: &str, limit: u64, seconds: u64, events: Vec<(u64, Event)>) -> Course {
+    let programs = programs(name);
+    let (limits, burst) = (Some(vec![limit]), "strict");
+    run(&Play { programs, limits, burst, seconds, variant: variant(), events, has_requests: false }).unwrap()
+}
+
+/// Starts with the first limit and changes to each of the others, after so many seconds each.
+fn changing(name: &str, limits: &[u64], each: u64) -> Course {
+    let changes = (1..).zip(limits.iter().skip(1));
+    let events = changes.map(|(at, limit)| (at * each * 1000, Event::Limit(*limit))).collect();
+    play(name, limits[0], each * limits.len() as u64, events)
+}
+
+#[test]
+fn a_new_limit_holds_soon() {
+    let _alone = machine();
+    let (each, limits) = (seconds().map_or(2, |seconds| seconds / 3).max(2), [30, 70, 10, 95, 50]);
+    for name in ["20 us, async", "1.5 ms, few blocks"] {
+        let course = changing(name, &limits, each);
+        let busy = course.busy(0);
+        let parts = busy.chunks_exact(each as usize * 1000).zip(limits);
+        for ((part, limit), before) in parts.skip(1).zip(limits) {
+            let held = settling(part, limit as i64 * 100);
+            let verdict = if held.is_some_and(|held| held <= SOON) { "ok" } else { "MISS" };
+            let text = held.map_or_else(|| "never".to_owned(), |held| format!("after {held} ms"));
+            println!(
+                "{name}: {before} -> {limit} % holds {text}; target {SOON} ms  {}  {verdict}",
+                course.host.text()
+            );
+            note(&json!({
+                "change": name, "from": before, "to": limit, "holds_after_ms": held,
+                "starved": course.host.is_starved(),
+            }));
+            assert!(held.is_some() || course.host.is_starved(), "{limit} % is never held");
+        }
+    }
+}
+
+#[test]
+fn a_killed_process_leaves_the_share_to_the_others() {
+    let _alone = machine();
+    let (seconds, limit) = (seconds().unwrap_or(4), 30);
+    let kills = (2..seconds * 2 - 1).map(|at| (at * 500 + at * 37 % 100, Event::Kill(1))).collect();
+    let course = play("8 processes", limit, seconds, kills);
+    let target = limit as i64 * 100;
+    let figures = figures(&course.busy(0), Terms { target, debt: DEBT });
+    let served: Vec<u64> = course
+        .tracks
+        .iter()
+        .map(|track| track.busy.iter().skip(1000).map(|ns| u64::from(*ns)).sum())
+        .collect();
+    let living: Vec<u64> =
+        served.iter().enumerate().filter(|(me, _)| *me != 1).map(|(_, served)| *served).collect();
+    println!(
+        "8 processes, one killed twice a second: mean {}, p95 {}, stall {} ms, Jain of the others {}.{:03}  {}",
+        points(figures.mean),
+        points(figures.p95),
+        figures.stall,
+        jain(&living) / 1000,
+        jain(&living) % 1000,
+        course.host.text(),
+    );
+    note(&json!({
+        "killed": "8 processes", "limit": limit, "mean": figures.mean, "p95": figures.p95,
+        "stall_ms": figures.stall, "jain_thousandths": jain(&living), "starved": course.host.is_starved(),
+    }));
+    assert!(figures.mean <= 500 && figures.mean >= -target / 2, "{figures:?}");
+}
+
+/// `GPUSLICE_PICTURE=path` draws what is measured.
+#[test]
+fn a_share_over_time_can_be_drawn() {
+    let _alone = machine();
+    let Some(path) = variable("GPUSLICE_PICTURE") else { return };
+    let mut lines = Vec::new();
+    for (name, limits) in [
+        ("mixed 10 us to 2 ms", vec![10]),
+        ("20 us, async", vec![30]),
+        ("8 processes", vec![50]),
+        ("20 us, async", vec![80, 20, 65]),
+    ] {
+        let each = 12 / limits.len() as u64;
+        let course = changing(name, &limits, each);
+        let busy = course.busy(0);
+        let used = sums(&busy);
+        println!("{name} {limits:?}: {}", points(share(&used, 0, busy.len())));
+        let steps =
+            limits.iter().enumerate().map(|(at, limit)| (at * each as usize * 1000, *limit)).collect();
+        lines.push(Line { name: name.to_owned(), limits: steps, busy });
+    }
+    let title =
+        "Share of GPU time in windows of 100 ms, by the simulated GPU's ground truth; broken: the limit";
+    std::fs::write(path, draw(title, &lines)).unwrap();
+}

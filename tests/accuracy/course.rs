@@ -1,0 +1,257 @@
+//! How do programs use the simulated GPU when they really run? Its ground truth, millisecond by millisecond.
+
+use crate::figures::WARM_UP;
+use crate::host::{Host, Watch};
+use crate::support::bench::Bench;
+use crate::support::living::Living;
+use crate::support::{artefacts, compiler};
+use crate::workloads::{Program, Variant};
+use gpuslice_region::{Limits, Monitor, Trust};
+use simgpu::state::file::Shared;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+/// Time between two looks at the ground truth.
+const LOOK: Duration = Duration::from_millis(20);
+/// A program runs on for so many seconds after it is no longer watched, and is killed there.
+const MORE: u64 = 5;
+
+/// What is to run.
+pub(crate) struct Play<'a> {
+    pub(crate) programs: Vec<Program>,
+    /// The limits of the slices in percent; none: without the library.
+    pub(crate) limits: Option<Vec<u64>>,
+    pub(crate) burst: &'a str,
+    pub(crate) seconds: u64,
+    pub(crate) variant: &'a Variant,
+    /// What befalls them, and at which millisecond.
+    pub(crate) events: Vec<(u64, Event)>,
+    /// Whether the first program is asked for the latencies of its requests.
+    pub(crate) has_requests: bool,
+}
+
+/// What can befall them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Event {
+    /// The first slice gets this limit, in percent.
+    Limit(u64),
+    /// A program is killed, and another one like it starts in its place.
+    Kill(usize),
+}
+
+/// What they did.
+#[derive(Debug, Default)]
+pub(crate) struct Course {
+    pub(crate) tracks: Vec<Track>,
+    pub(crate) latencies: Vec<u64>,
+    pub(crate) host: Host,
+    /// What they said on standard error.
+    pub(crate) complaints: String,
+}
+
+/// What one program did.
+#[derive(Debug, Default)]
+pub(crate) struct Track {
+    pub(crate) slice: usize,
+    /// Busy nanoseconds of each millisecond.
+    pub(crate) busy: Vec<u32>,
+    /// Durations of the kernels that ended from the second second on.
+    pub(crate) work: u64,
+}
+
+impl Course {
+    /// Busy nanoseconds of a slice in each millisecond.
+    pub(crate) fn busy(&self, slice: usize) -> Vec<u32> {
+        let mut sum = Vec::new();
+        for track in self.tracks.iter().filter(|track| track.slice == slice) {
+            sum.resize(track.busy.len(), 0);
+            sum.iter_mut().zip(&track.busy).for_each(|(sum, busy)| *sum += busy);
+        }
+        sum
+    }
+
+    /// Durations of a slice's kernels from the second second on.
+    pub(crate) fn work(&self, slice: usize) -> u64 {
+        self.tracks.iter().filter(|track| track.slice == slice).map(|track| track.work).sum()
+    }
+}
+
+/// Lets them run.
+///
+/// # Errors
+/// What a program said that did not begin.
+pub(crate) fn run(play: &Play<'_>) -> Result<Course, String> {
+    Stage::new(play).and_then(|stage| stage.run())
+}
+
+struct Stage<'a> {
+    play: &'a Play<'a>,
+    bench: Bench,
+    load: PathBuf,
+    programs: Vec<Living>,
+    truth: Shared,
+    /// Which program a process is, the dead included.
+    who: HashMap<u32, usize>,
+}
+
+fn bench(variant: &Variant) -> Bench {
+    let bench =
+        variant.variables.iter().fold(Bench::simulated(), |bench, (name, value)| bench.with(name, value));
+    if variant.has_nvml {
+        return bench;
+    }
+    // Half of the driver, beside the region.
+    let driver = artefacts::simulated_driver().join("libcuda.so.1");
+    std::os::unix::fs::symlink(driver, bench.region().with_file_name("libcuda.so.1")).unwrap();
+    bench
+}
+
+impl<'a> Stage<'a> {
+    fn new(play: &'a Play<'a>) -> Result<Self, String> {
+        let (bench, load) = (bench(play.variant), compiler::plain("load"));
+        let starts =
+            play.programs.iter().enumerate().map(|(me, program)| start(play, &bench, &load, program, me));
+        let programs = starts.collect::<Result<Vec<_>, _>>()?;
+        let who = programs.iter().enumerate().map(|(me, program)| (program.pid(), me)).collect();
+        let truth = Shared::open_existing(&bench.region().with_file_name("state"))
+            .map_err(|wrong| wrong.to_string())?;
+        Ok(Self { play, bench, load, programs, truth, who })
+    }
+
+    fn run(mut self) -> Result<Course, String> {
+        let pids: Vec<u32> = self.programs.iter().map(Living::pid).collect();
+        let watch = Watch::start(&pids);
+        let began = self.now();
+        self.programs.iter_mut().for_each(|program| program.order(""));
+        let mut course = Course { tracks: self.tracks(), ..Course::default() };
+        let (mut seen, end) = (began, began + self.play.seconds * 1000);
+        let mut events = self.play.events.clone();
+        let mut warm = None;
+        while seen < end {
+            thread::sleep(LOOK);
+            while let Some((_, event)) = events.first().filter(|(at, _)| began + at <= self.now()).copied() {
+                events.remove(0);
+                self.befall(event)?;
+            }
+            seen = self.look(&mut course.tracks, began, seen);
+            if warm.is_none() && seen >= began + WARM_UP as u64 {
+                warm = Some(self.work());
+            }
+        }
+        let warm = warm.unwrap_or_default();
+        let work = self.work();
+        for (me, track) in course.tracks.iter_mut().enumerate() {
+            let of = |work: &HashMap<usize, u64>| work.get(&me).copied().unwrap_or_default();
+            track.work = of(&work).saturating_sub(of(&warm));
+        }
+        course.host = watch.end();
+        self.end(&mut course);
+        Ok(course)
+    }
+
+    fn tracks(&self) -> Vec<Track> {
+        let length = self.play.seconds as usize * 1000;
+        let track = |program: &Program| Track { slice: program.slice, busy: vec![0; length], work: 0 };
+        self.play.programs.iter().map(track).collect()
+    }
+
+    /// The millisecond that it is.
+    fn now(&self) -> u64 {
+        self.truth.lock().course(0, u64::MAX >> 1, |_| {})
+    }
+
+    /// Notes what happened since the last look; returns up to when.
+    fn look(&self, tracks: &mut [Track], began: u64, seen: u64) -> u64 {
+        self.truth.lock().course(0, seen, |span| {
+            let track = self.who.get(&span.pid).and_then(|me| tracks.get_mut(*me));
+            let busy = track.and_then(|track| track.busy.get_mut((span.ms - began) as usize));
+            if let Some(busy) = busy {
+                *busy += span.busy_ns;
+            }
+        })
+    }
+
+    /// Durations of the kernels of each program.
+    fn work(&self) -> HashMap<usize, u64> {
+        let mut work = HashMap::new();
+        for deeds in self.truth.lock().deeds(0) {
+            if let Some(me) = self.who.get(&deeds.pid) {
+                *work.entry(*me).or_default() += deeds.kernel_ns;
+            }
+        }
+        work
+    }
+
+    fn befall(&mut self, event: Event) -> Result<(), String> {
+        match event {
+            Event::Limit(percent) => self.limit(percent * 10),
+            Event::Kill(me) => self.replace(me),
+        }
+    }
+
+    fn limit(&self, permille: u64) -> Result<(), String> {
+        let path = region(&self.bench, 0);
+        let opened = Monitor::open(&path, Trust::AnyOwner).map_err(|wrong| wrong.to_string())?;
+        let monitor = opened.ok_or("there is no region")?;
+        for device in monitor.devices() {
+            let limits = Limits { cores_permille: permille as u32, ..monitor.limits(device.device) };
+            monitor.set_limits(device.device, limits);
+        }
+        Ok(())
+    }
+
+    fn replace(&mut self, me: usize) -> Result<(), String> {
+        self.programs[me].kill();
+        let mut next = start(self.play, &self.bench, &self.load, &self.play.programs[me], me)?;
+        self.who.insert(next.pid(), me);
+        next.order("");
+        self.programs[me] = next;
+        Ok(())
+    }
+
+    fn end(self, course: &mut Course) {
+        for (me, mut program) in self.programs.into_iter().enumerate() {
+            if me == 0 && self.play.has_requests {
+                while let Some(line) = program.hear() {
+                    course.latencies.extend(line.parse::<u64>());
+                }
+            }
+            program.kill();
+            course.complaints += &program.end().1;
+        }
+    }
+}
+
+/// The region of a slice.
+fn region(bench: &Bench, slice: usize) -> PathBuf {
+    bench.region().with_file_name(format!("region-{slice}"))
+}
+
+/// Starts a program and waits until it is ready to begin.
+fn start(
+    play: &Play<'_>,
+    bench: &Bench,
+    load: &Path,
+    program: &Program,
+    me: usize,
+) -> Result<Living, String> {
+    let seconds = if play.has_requests { play.seconds } else { play.seconds + MORE };
+    let arguments = program.arguments(seconds, me);
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let mut host = bench.program(load, &words);
+    if let Some(limits) = &play.limits {
+        host = host.loaded().set("GPU_CORE_PERCENT", &limits[program.slice].to_string());
+        host = host.set("GPU_CORE_BURST", play.burst);
+        host = host.set("GPUSLICE_REGION", &region(bench, program.slice).display().to_string());
+    }
+    if !play.variant.has_nvml {
+        host = host.set("LD_LIBRARY_PATH", &bench.region().parent().unwrap().display().to_string());
+    }
+    let living = host.start();
+    match living.hear() {
+        Some(_) => Ok(living),
+        None => Err(living.end().1),
+    }
+}

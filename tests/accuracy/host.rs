@@ -1,0 +1,103 @@
+//! How well did this machine keep up, so that a bad figure can be told from a bad machine?
+
+use std::fs;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// What the watch sleeps.
+const SLEEP: Duration = Duration::from_millis(1);
+/// A machine on which a sleeper comes so much too late, once in a hundred times, had no time for us; in microseconds.
+const LATE: u64 = 500;
+/// One on which programs that want to run wait for so much of the time, in thousandths.
+const CROWDED: u64 = 50;
+
+/// How late sleepers came, in microseconds, and how long programs waited for a processor.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Host {
+    pub(crate) late_p99: u64,
+    pub(crate) late_most: u64,
+    /// The longest of the programs' waits, in thousandths of the time.
+    pub(crate) waited: u64,
+}
+
+impl Host {
+    /// Whether the machine had too little time for the programs.
+    pub(crate) fn is_starved(&self) -> bool {
+        self.late_p99 > LATE || self.waited > CROWDED
+    }
+
+    /// `late 0.06/1.2 ms, waits 0.3 %`
+    pub(crate) fn text(&self) -> String {
+        let ms = |us: u64| format!("{}.{:02}", us / 1000, us % 1000 / 10);
+        let waited = format!("{}.{}", self.waited / 10, self.waited % 10);
+        format!("{}/{} ms {waited} %", ms(self.late_p99), ms(self.late_most))
+    }
+}
+
+/// A sleeper that looks at the clock when it wakes.
+pub(crate) struct Watch {
+    stop: Sender<()>,
+    sleeper: JoinHandle<Vec<u64>>,
+    began: Instant,
+    waited: Vec<(u32, u64)>,
+}
+
+impl Watch {
+    /// Watches from now on, while these processes run.
+    pub(crate) fn start(pids: &[u32]) -> Self {
+        let (stop, stopped) = mpsc::channel();
+        let sleeper = thread::spawn(move || sleep(&stopped));
+        Self { stop, sleeper, began: Instant::now(), waited: waits(pids) }
+    }
+
+    /// What was seen up to now.
+    pub(crate) fn end(self) -> Host {
+        let pids: Vec<u32> = self.waited.iter().map(|(pid, _)| *pid).collect();
+        let time = self.began.elapsed().as_nanos().max(1) as u64;
+        let now = waits(&pids);
+        let waited = now.iter().zip(&self.waited).map(|((_, now), (_, before))| now.saturating_sub(*before));
+        let waited = waited.max().unwrap_or_default() * 1000 / time;
+        drop(self.stop);
+        let mut late = self.sleeper.join().unwrap();
+        late.sort_unstable();
+        let at =
+            |part: usize| late.get(late.len().saturating_sub(1) * part / 100).copied().unwrap_or_default();
+        Host { late_p99: at(99), late_most: at(100), waited }
+    }
+}
+
+/// By how much each sleep was too long.
+fn sleep(stopped: &Receiver<()>) -> Vec<u64> {
+    let mut late = Vec::new();
+    loop {
+        let began = Instant::now();
+        if stopped.recv_timeout(SLEEP) != Err(RecvTimeoutError::Timeout) {
+            return late;
+        }
+        late.push(began.elapsed().saturating_sub(SLEEP).as_micros() as u64);
+    }
+}
+
+/// How long the threads of each process have waited for a processor, in nanoseconds.
+fn waits(pids: &[u32]) -> Vec<(u32, u64)> {
+    pids.iter().map(|pid| (*pid, wait_of(*pid))).collect()
+}
+
+fn wait_of(pid: u32) -> u64 {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let texts = threads.filter_map(|thread| fs::read_to_string(thread.path().join("schedstat")).ok());
+    texts.filter_map(|text| text.split_whitespace().nth(1)?.parse::<u64>().ok()).sum()
+}
+
+/// What the machine is, and what else it does.
+pub(crate) fn machine() -> String {
+    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load: Vec<_> = load.split_whitespace().take(3).collect();
+    let processors = thread::available_parallelism().map_or(0, usize::from);
+    let class = fs::read_to_string("/proc/self/sched").unwrap_or_default();
+    let policy = class.lines().find(|line| line.starts_with("policy")).unwrap_or_default();
+    let real_time = matches!(policy.chars().last(), Some('1' | '2'));
+    let priority = if real_time { "real-time priority" } else { "ordinary priority" };
+    format!("{processors} processors, load {}, {priority}", load.join(" "))
+}

@@ -1,0 +1,135 @@
+//! Does a share of GPU time hold when programs really run? On the simulated GPU, whose ground truth is the judge.
+//!
+//! Without variables a few cells, with generous bounds: the machine may have other things to do. With
+//! `GPUSLICE_SECONDS` the whole table (`ci/accuracy.sh`); see `docs/testing.md` for the other variables.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    clippy::print_stdout,
+    clippy::panic,
+    reason = "a test: it ends where something is wrong, and prints figures"
+)]
+
+mod cell;
+mod changes;
+mod course;
+mod figures;
+mod host;
+mod picture;
+#[path = "../support/mod.rs"]
+mod support;
+mod workloads;
+
+use cell::{TARGETS, cell, free, heading};
+use serde_json::Value;
+use std::io::Write as _;
+use std::sync::{Mutex, MutexGuard};
+use workloads::{LIMITS, Target, VARIANTS, Variant, WORKLOADS, Workload};
+
+/// Seconds of a cell where the table was not asked for.
+const QUICK: u64 = 3;
+/// Seconds that a program is watched without a limit at the most: it does the same all the time.
+const FREE: u64 = 4;
+
+/// One at a time has the machine.
+static MACHINE: Mutex<()> = Mutex::new(());
+
+fn machine() -> MutexGuard<'static, ()> {
+    MACHINE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// Seconds of each cell, if the table was asked for.
+fn seconds() -> Option<u64> {
+    variable("GPUSLICE_SECONDS").map(|text| text.parse().expect("GPUSLICE_SECONDS is a number"))
+}
+
+/// What is missing or wrong around the slices, by a part of its name.
+fn variant() -> &'static Variant {
+    let name = variable("GPUSLICE_VARIANT").unwrap_or_default();
+    VARIANTS
+        .iter()
+        .find(|variant| variant.name.contains(&name))
+        .expect("GPUSLICE_VARIANT is a part of a name")
+}
+
+/// Appends a line for programs to the file that `GPUSLICE_JSON` names.
+fn note(line: &Value) {
+    let Some(path) = variable("GPUSLICE_JSON") else { return };
+    let mut file = std::fs::OpenOptions::new().create(true).append(true).open(path).unwrap();
+    writeln!(file, "{line}").unwrap();
+}
+
+fn limits() -> Vec<u64> {
+    let wanted = variable("GPUSLICE_LIMITS");
+    let number = |word: &str| word.parse().expect("GPUSLICE_LIMITS are numbers");
+    wanted.map_or_else(|| LIMITS.to_vec(), |text| text.split(',').map(number).collect())
+}
+
+/// Prints a workload's part of the table; returns the cells that miss for no known reason.
+fn rows(workload: &Workload, seconds: u64, variant: &Variant) -> Vec<String> {
+    let (mut missed, mut unlimited) = (Vec::new(), None);
+    let requests = workload.target == Target::Latency;
+    for limit in limits() {
+        // Requests come in another rhythm at each limit.
+        let length = if requests { seconds } else { seconds.min(FREE) };
+        let known = unlimited.take().filter(|_| !requests);
+        let before = known.map_or_else(|| free(workload, limit, length, variant), Ok);
+        match before.and_then(|before| {
+            let cell = cell(workload, limit, seconds, &before, variant);
+            unlimited = Some(before);
+            cell
+        }) {
+            Ok(cell) => {
+                println!("{}", cell.line());
+                note(&cell.json(seconds, variant));
+                let is_missed = !cell.misses.is_empty() && !cell.is_excused();
+                missed.extend(is_missed.then(|| format!("{} {limit}: {}", workload.name, cell.misses)));
+            }
+            Err(said) => {
+                println!("{:<24}{limit:>4}  MISS it does not run: {}", workload.name, said.trim());
+                missed.push(format!("{} {limit}: {said}", workload.name));
+            }
+        }
+    }
+    missed
+}
+
+fn table(seconds: u64) {
+    let (only, variant) = (variable("GPUSLICE_WORKLOAD").unwrap_or_default(), variant());
+    let is_wanted = |workload: &&Workload| only.split('|').any(|part| workload.name.contains(part));
+    println!("{}: {}; {seconds} s a cell", variant.name, host::machine());
+    println!("{}", heading());
+    let wanted = WORKLOADS.iter().filter(is_wanted);
+    let missed: Vec<String> = wanted.flat_map(|workload| rows(workload, seconds, variant)).collect();
+    println!("{TARGETS}");
+    println!("load at the end: {}", host::machine());
+    assert!(missed.is_empty(), "{} cells miss: {missed:#?}", missed.len());
+}
+
+/// A limit is kept within a few points, and work is done.
+fn quick() {
+    println!("{}", heading());
+    for (name, limit) in [("20 us, async", 30), ("graph of 8 ms", 10), ("2 processes", 50)] {
+        let workload = WORKLOADS.iter().find(|workload| workload.name == name).unwrap();
+        let before = free(workload, limit, QUICK, variant()).unwrap();
+        let cell = cell(workload, limit, QUICK, &before, variant()).unwrap();
+        println!("{}", cell.line());
+        assert!(cell.figures.mean <= 500, "{cell:?}");
+        // Where the machine has no time for the programs, the GPU is idle.
+        assert!(cell.figures.mean >= -100 * limit as i64 / 2, "{cell:?}");
+    }
+}
+
+#[test]
+fn a_share_holds_when_programs_really_run() {
+    let _alone = machine();
+    seconds().map_or_else(quick, table);
+}

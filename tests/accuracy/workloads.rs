@@ -1,0 +1,193 @@
+//! What is run, under which limits, and by what is it judged? As in virtual time, where it can be run here.
+
+const US: u64 = 1_000;
+const MS: u64 = 1_000_000;
+
+/// The limits of the judged slice, in percent.
+pub(crate) const LIMITS: [u64; 6] = [5, 10, 30, 50, 80, 95];
+
+/// Programs, each of a slice, of which the first is judged.
+pub(crate) struct Workload {
+    pub(crate) name: &'static str,
+    pub(crate) programs: fn(u64) -> Vec<Program>,
+    /// The limits of all slices in percent, where the judged one has this.
+    pub(crate) limits: fn(u64) -> Vec<u64>,
+    /// `GPU_CORE_BURST`.
+    pub(crate) burst: &'static str,
+    pub(crate) target: Target,
+    /// The longest kernel of the judged slice.
+    pub(crate) longest: u64,
+}
+
+/// By what it is judged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// Kernels up to 5 ms: the mean within 0.5 points, 95 % of windows within 1.5.
+    Short,
+    /// Longer ones: the mean within what physics allows, or one point.
+    Long,
+    /// Beside other slices: the mean within 1 point, windows within 5.
+    Beside,
+    /// It never needs all of its share: the 99th percentile of latencies at most 1.2 times that without a limit.
+    Latency,
+}
+
+/// A program of a slice.
+#[derive(Debug, Clone)]
+pub(crate) struct Program {
+    pub(crate) slice: usize,
+    /// Kernels of these lengths, of several one by chance.
+    lengths: Vec<u64>,
+    /// How `tests/programs/load.c` launches them.
+    how: String,
+}
+
+impl Program {
+    /// What the program is told.
+    pub(crate) fn arguments(&self, seconds: u64, seed: usize) -> Vec<String> {
+        let lengths: Vec<_> = self.lengths.iter().map(u64::to_string).collect();
+        let mut words = vec![seconds.to_string(), lengths.join(",")];
+        words.extend(self.how.split_whitespace().map(str::to_owned));
+        words.push(format!("seed={}", seed + 1));
+        words
+    }
+}
+
+fn of(slice: usize, lengths: &[u64], how: &str) -> Program {
+    Program { slice, lengths: lengths.to_vec(), how: how.to_owned() }
+}
+
+fn one(length: u64, how: &str) -> Vec<Program> {
+    vec![of(0, &[length], how)]
+}
+
+fn mixed() -> Vec<Program> {
+    let lengths: Vec<u64> = (0..12).map(|at| 10 * US * (1 << (at * 7 / 11)) + at * 60 * US).collect();
+    vec![of(0, &lengths, "")]
+}
+
+fn several(count: usize) -> Vec<Program> {
+    (0..count).map(|me| of(0, &[if me % 2 == 0 { 20 * US } else { 200 * US }], "")).collect()
+}
+
+fn beside(slices: usize) -> Vec<Program> {
+    (0..slices).map(|slice| of(slice, &[if slice % 2 == 0 { 100 * US } else { 1_500 * US }], "")).collect()
+}
+
+fn alone(limit: u64) -> Vec<u64> {
+    vec![limit]
+}
+
+fn rest(limit: u64, others: u64) -> Vec<u64> {
+    let share = 96_u64.saturating_sub(limit) / others;
+    core::iter::once(limit).chain((0..others).map(|_| share.max(1))).collect()
+}
+
+const SHORT: Workload = Workload {
+    name: "",
+    programs: |_| Vec::new(),
+    limits: alone,
+    burst: "strict",
+    target: Target::Short,
+    longest: 2 * MS,
+};
+
+pub(crate) const WORKLOADS: [Workload; 16] = [
+    Workload { name: "20 us, async", programs: |_| one(20 * US, ""), ..SHORT },
+    Workload { name: "20 us, each waited for", programs: |_| one(20 * US, "wait=1"), ..SHORT },
+    Workload { name: "1.5 ms, few blocks", programs: |_| one(1_500 * US, "blocks=4"), ..SHORT },
+    Workload { name: "mixed 10 us to 2 ms", programs: |_| mixed(), ..SHORT },
+    Workload {
+        name: "50 ms, waited for",
+        programs: |_| one(50 * MS, "wait=1"),
+        target: Target::Long,
+        longest: 50 * MS,
+        ..SHORT
+    },
+    Workload {
+        name: "150 ms, waited for",
+        programs: |_| one(150 * MS, "wait=1"),
+        target: Target::Long,
+        longest: 150 * MS,
+        ..SHORT
+    },
+    Workload {
+        name: "graph of 8 ms",
+        programs: |_| one(8 * MS, "how=3"),
+        target: Target::Long,
+        longest: 8 * MS,
+        ..SHORT
+    },
+    Workload {
+        name: "cooperative, 4 ms",
+        programs: |_| one(4 * MS, "how=1 wait=1"),
+        longest: 4 * MS,
+        ..SHORT
+    },
+    Workload { name: "cuLaunchKernelEx, 300 us", programs: |_| one(300 * US, "how=2"), ..SHORT },
+    Workload { name: "8 streams of 1.5 ms", programs: |_| one(1_500 * US, "streams=8 blocks=16"), ..SHORT },
+    Workload { name: "2 processes", programs: |_| several(2), ..SHORT },
+    Workload { name: "8 processes", programs: |_| several(8), ..SHORT },
+    Workload {
+        name: "long beside short",
+        programs: |_| {
+            vec![of(0, &[10 * MS], ""), of(0, &[20 * US], ""), of(0, &[300 * US], "wait=1 blocks=16")]
+        },
+        target: Target::Long,
+        longest: 10 * MS,
+        ..SHORT
+    },
+    Workload {
+        name: "2 slices",
+        programs: |_| beside(2),
+        limits: |limit| rest(limit, 1),
+        target: Target::Beside,
+        ..SHORT
+    },
+    Workload {
+        name: "4 slices",
+        programs: |_| beside(4),
+        limits: |limit| rest(limit, 3),
+        target: Target::Beside,
+        ..SHORT
+    },
+    Workload {
+        name: "inference at 2/3",
+        // Ten launches of 1 ms, at two thirds of the share on average.
+        programs: |limit| one(MS, &format!("every={} launches=10", 10 * MS * 150 / limit)),
+        burst: "latency",
+        target: Target::Latency,
+        ..SHORT
+    },
+];
+
+/// Cells that may miss, and why: the GPU of several processes that are always busy goes from one to the other every 2 ms,
+/// and has 97.6 % of its time for kernels.
+pub(crate) const EXCUSED: [(&str, u64); 3] =
+    [("2 processes", 95), ("8 processes", 95), ("long beside short", 95)];
+
+/// What is missing or wrong around the slices.
+pub(crate) struct Variant {
+    pub(crate) name: &'static str,
+    pub(crate) variables: &'static [(&'static str, &'static str)],
+    /// Whether there is a libnvidia-ml.
+    pub(crate) has_nvml: bool,
+}
+
+const WHOLE: Variant = Variant { name: "all as it should be", variables: &[], has_nvml: true };
+
+pub(crate) const VARIANTS: [Variant; 6] = [
+    WHOLE,
+    Variant { name: "no event can be recorded", variables: &[("SIMGPU_FAULTS", EVENTS_FAIL)], ..WHOLE },
+    Variant { name: "no libnvidia-ml", has_nvml: false, ..WHOLE },
+    Variant { name: "NVML knows no process", variables: &[("SIMGPU_NVML_PIDS", "none")], ..WHOLE },
+    Variant { name: "an instance (MIG)", variables: &[("SIMGPU_MIG", "2")], ..WHOLE },
+    Variant {
+        name: "NVML's windows take a second",
+        variables: &[("SIMGPU_NVML_WINDOW_MS", "1000"), ("SIMGPU_NVML_LAG_MS", "300")],
+        ..WHOLE
+    },
+];
+
+const EVENTS_FAIL: &str =
+    "cuEventRecord=999;cuEventRecord_ptsz=999;cuEventRecordWithFlags=999;cuEventRecordWithFlags_ptsz=999";

@@ -1,0 +1,110 @@
+//! Does the command line show and set shares of GPU time as they are?
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
+
+mod support;
+
+use gpuslice_region::Limits;
+use serde_json::Value;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+use support::command::{GIB, OwnSlice, ask, json};
+
+fn with_share(of: &str, permille: u32) -> OwnSlice {
+    let slice = OwnSlice::join(of);
+    let (device, member) = (slice.device(0x11), &slice.member);
+    member.set_limits(device, Limits { cores_permille: permille, ..member.limits(device) });
+    slice
+}
+
+#[test]
+fn a_share_is_set_while_the_slice_lives_and_what_is_not_mentioned_stays() {
+    let slice = OwnSlice::join("share");
+    ask(&["set", &slice.name, "--cores", "30"]).code(0).says("100% -> 30% of its time");
+    assert_eq!((slice.share(0x11), slice.share(0x22)), (300, 300));
+    ask(&["set", &slice.name, "--cores", "0=12.5"]).code(0).says("30% -> 12.5% of its time");
+    assert_eq!((slice.share(0x11), slice.share(0x22)), (125, 300));
+    ask(&["set", &slice.name, "--burst", "50ms"]).code(0).says("burst 20ms -> 50ms");
+    let limits = slice.member.limits(slice.device(0x11));
+    assert_eq!(limits, Limits { memory: Some(8 * GIB), cores_permille: 125, burst_ns: 50_000_000 });
+    ask(&["set", &slice.name, "--mem", "1=1GiB", "--cores", "GPU-22=100"]).code(0).says("none -> 1GiB");
+    assert_eq!((slice.share(0x11), slice.share(0x22), slice.limit(0x22)), (125, 1000, Some(GIB)));
+    let list = ask(&["list"]).code(0).out;
+    let row = list.lines().find(|line| line.contains(&slice.name)).expect("it is listed");
+    assert!(row.contains("8GiB  12.5%"), "{list}");
+}
+
+#[test]
+fn status_tells_what_is_used_of_a_devices_time() {
+    let slice = with_share("time", 300);
+    let (device, member) = (slice.device(0x11), &slice.member);
+    member.count_used(device, 12_400_000_000);
+    member.count_throttled(device, 3_100_000_000);
+    member.count_copied(device, 7);
+    member.count_launches(device, 42);
+    member.set_queued(device, 12_000_000);
+    member.set_meter(device, 2);
+    member.set_factor(device, 480_000);
+    let report = json(&["status", &slice.name, "--json"]);
+    assert_eq!(report.pointer("/version"), Some(&1.into()));
+    let time = report.pointer("/slices/0/devices/0/time").expect("there is a device");
+    for (pointer, value) in [
+        ("/share_permille", Value::from(300)),
+        ("/burst_ns", 20_000_000.into()),
+        ("/used_ns", 12_400_000_000_u64.into()),
+        ("/used_permille", 0.into()),
+        ("/throttled_ns", 3_100_000_000_u64.into()),
+        ("/copied_ns", 7.into()),
+        ("/queued_ns", 12_000_000.into()),
+        ("/launches", 42.into()),
+        ("/meter", "events-and-nvml".into()),
+        ("/own_millionths", 480_000.into()),
+    ] {
+        assert_eq!(time.pointer(pointer), Some(&value), "{pointer} of {time}");
+    }
+    let process = report.pointer("/slices/0/devices/0/processes/0/time").expect("there is a process");
+    assert_eq!(process.get("used_ns"), Some(&12_400_000_000_u64.into()), "{process}");
+    let used = "    has 30% of its time, uses 0% (over 1.00 s), 12.40 s in all\n";
+    let rest = "    launches waited 3.10 s, 12.00 ms queued ahead; measured by events and NVML: 48% of what they show";
+    ask(&["status", &slice.name]).code(0).says(used).says(rest).says("GPU     TIME  WAITED  COMMAND");
+    ask(&["status", &slice.name, "--over", "0"]).code(0).says("has 30% of its time, 12.40 s in all\n");
+    ask(&["status", &slice.name, "--over", "61"]).code(2).complains("0..=60");
+}
+
+#[test]
+fn what_is_used_lately_is_what_was_charged_while_status_looked() {
+    let slice = with_share("lately", 300);
+    let device = slice.device(0x11);
+    let (done, wanted) = mpsc::channel::<()>();
+    let report = thread::scope(|scope| {
+        let member = &slice.member;
+        scope.spawn(move || {
+            // A quarter of the time that passes is charged.
+            let (start, mut charged) = (Instant::now(), 0);
+            while wanted.recv_timeout(Duration::from_millis(1)) == Err(RecvTimeoutError::Timeout) {
+                let due = u64::try_from(start.elapsed().as_nanos()).expect("it is short") / 4;
+                member.count_used(device, due - charged);
+                charged = due;
+            }
+        });
+        let report = json(&["status", &slice.name, "--json"]);
+        drop(done);
+        report
+    });
+    for pointer in ["/slices/0/devices/0/time", "/slices/0/devices/0/processes/0/time"] {
+        let time = report.pointer(pointer).expect("there is a device");
+        let used = time.get("used_permille").and_then(Value::as_u64).expect("it was looked at");
+        assert!((230..=270).contains(&used), "{time}");
+    }
+    assert_eq!(report.pointer("/slices/0/devices/1/time/used_permille"), Some(&0.into()), "{report}");
+}
+
+#[test]
+fn a_slice_that_nothing_is_limited_or_counted_of_is_not_waited_for() {
+    let slice = OwnSlice::join("unlimited");
+    let report = json(&["status", &slice.name, "--json"]);
+    assert_eq!(report.pointer("/slices/0/devices/0/time/used_permille"), Some(&Value::Null), "{report}");
+    assert_eq!(report.pointer("/slices/0/devices/0/time/meter"), Some(&"none".into()), "{report}");
+    let text = ask(&["status", &slice.name]).code(0).out;
+    assert!(!text.contains("of its time"), "{text}");
+}

@@ -1,0 +1,135 @@
+"""Do PyTorch's own workloads get their share? Steps a second inside a slice, against the same steps without a limit."""
+
+import importlib.util
+import time
+
+from bench import main, median, tell, wait
+from shares import in_slice
+
+LIMITS = (30, 70)
+# Points that the mean may be off, as for any kernels that are short.
+ALLOWED = 1
+
+
+def usable():
+    """Whether it works at all."""
+    import torch
+
+    torch.ones(1, device="cuda").item()
+    return {}
+
+
+def products():
+    """Matrix products, as many kernels a second as there can be."""
+    import torch
+
+    matrix = torch.randn(2048, 2048, device="cuda", dtype=torch.bfloat16)
+    return lambda: torch.mm(matrix, matrix)
+
+
+def convolutions():
+    """Training steps of a small convolutional network."""
+    import torch
+
+    nn = torch.nn
+    torch.backends.cudnn.benchmark = True
+    layers, channels = [], 3
+    for wide in (64, 128, 256):
+        layers += [nn.Conv2d(channels, wide, 3, padding=1), nn.BatchNorm2d(wide), nn.ReLU(), nn.MaxPool2d(2)]
+        channels = wide
+    model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(256 * 8 * 8, 10)).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+    images, labels = torch.randn(128, 3, 64, 64, device="cuda"), torch.arange(128, device="cuda") % 10
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        torch.nn.functional.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+
+    return step
+
+
+def transformer():
+    """Inference of a transformer, captured as a CUDA graph and replayed."""
+    import torch
+
+    layer = torch.nn.TransformerEncoderLayer(512, 8, 2048, batch_first=True, dropout=0.0)
+    model = torch.nn.TransformerEncoder(layer, 6, enable_nested_tensor=False).cuda().half().eval()
+    tokens = torch.randn(8, 256, 512, device="cuda", dtype=torch.half)
+    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    with torch.no_grad():
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                model(tokens)
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph):
+            model(tokens)
+    return graph.replay
+
+
+KINDS = {"matrix products": products, "convolution training": convolutions, "transformer as a CUDA graph": transformer}
+
+
+def steps(kind):
+    """Answers each number of seconds with how many steps a second there were."""
+    import torch
+
+    step = KINDS[kind]()
+    for _ in range(5):
+        step()
+    torch.cuda.synchronize()
+    tell({"version": torch.__version__})
+    while True:
+        seconds = float(wait())
+        # About 20 ms between waits, so that what is queued is little beside what is measured.
+        done, batch, start = 0, 1, time.perf_counter()
+        while (passed := time.perf_counter() - start) < seconds:
+            for _ in range(batch):
+                step()
+            torch.cuda.synchronize()
+            done += batch
+            batch = min(max(1, round(0.02 * done / max(passed, 0.001))), 4 * batch)
+        tell({"a second": done / (time.perf_counter() - start)})
+
+
+def measure(part, kind):
+    bare = part.start("steps", kind=kind)
+    slices = {limit: part.start("steps", kind=kind, **in_slice(part, limit, part.new_region())) for limit in LIMITS}
+    whole = part.start("steps", kind=kind, **in_slice(part, 100, part.new_region(), GPU_MEM_LIMIT="64GiB"))
+    workers = [bare, *slices.values(), whole]
+    try:
+        for worker in workers:
+            worker.answer(150)
+        rates = {worker: [] for worker in workers}
+        for turn in range(4):
+            for worker in workers if turn % 2 else workers[::-1]:
+                worker.go_on("1" if worker in (bare, whole) else "2")
+                rates[worker].append(worker.answer()["a second"])
+    finally:
+        for worker in workers:
+            worker.__exit__()
+    full = median(rates[bare][1:])  # the first turn warms up
+    seen = {limit: round(100 * median(rates[worker][1:]) / full, 2) for limit, worker in slices.items()}
+    kept = round(median(rates[whole][1:]) / full, 4)
+    part.figure(f"{kind}, percent of bare", {"steps a second": round(full, 1), **{f"{at} %": got for at, got in seen.items()}})
+    part.figure(f"{kind}, throughput at 100 % to bare", kept)
+    for limit, got in seen.items():
+        part.check(f"{kind} at {limit} %: within {ALLOWED} points", abs(got - limit) <= ALLOWED, seen)
+    part.check(f"{kind} at 100 %: at most 0.5 % of throughput is lost", kept >= 0.995, kept)
+
+
+def run(part):
+    if part.simulated:
+        return part.skip("shares of PyTorch", "the CUDA runtime needs tables that only NVIDIA's driver has")
+    if importlib.util.find_spec("torch") is None:
+        return part.skip("shares of PyTorch", "python3 has no torch")
+    if not part.usable("shares of PyTorch"):
+        return None
+    for kind in KINDS:
+        with part.about(kind):
+            measure(part, kind)
+    return None
+
+
+if __name__ == "__main__":
+    main(__file__, run, usable, steps)

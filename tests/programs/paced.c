@@ -1,0 +1,231 @@
+// What else may a program do while its launches are paced?
+//
+// paced WHAT: each prints statuses, counts and, in words, whether a time was within its bounds.
+#include "launches.h"
+#include <errno.h>
+#include <pthread.h>
+#include <time.h>
+
+enum { KERNEL_NODE = 0, MS = 1000000 };
+
+static int (*launch_on) KERNEL_PARAMETERS;
+
+static int launch(void *on) { return launch_on(work, 1, 1, 1, 32, 1, 1, 0, on, NULL, NULL); }
+
+static u64 now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * 1000000000ull + time.tv_nsec;
+}
+
+// How many launches of so many went well, and the first other status.
+static int all(int count, void *on) {
+    for (int i = 0; i < count; i++) {
+        int code = launch(on);
+        if (code) return code;
+    }
+    return 0;
+}
+
+// How many nodes a graph has that are kernels, and how many others.
+static void nodes(void *graph, size_t *kernels, size_t *others) {
+    static void *list[4096];
+    size_t count = 4096;
+    *kernels = *others = 0;
+    if (gpu.cuGraphGetNodes(graph, list, &count)) return;
+    for (size_t i = 0; i < count; i++) {
+        int kind = -1;
+        gpu.cuGraphNodeGetType(list[i], &kind);
+        *(kind == KERNEL_NODE ? kernels : others) += 1;
+    }
+}
+
+static void tell_graph(const char *what, int begun, int recorded, int ended, void *graph) {
+    size_t kernels = 0, others = 0;
+    if (graph) nodes(graph, &kernels, &others);
+    say("%s: begin %d, launches %d, end %d, %zu kernels, %zu others", what, begun, recorded, ended, kernels, others);
+    if (graph) gpu.cuGraphDestroy(graph);
+}
+
+// Two thousand launches of two milliseconds each cost nothing while they are recorded, however the recording began,
+// on a stream whose last run is not closed.
+static void capture(void) {
+    void *graph = NULL, *into = NULL;
+    int begun, recorded, ended;
+    u64 began = now();
+#define RECORD(what, on, begin_call, end_call) \
+    all(2, on), graph = NULL, begun = begin_call, recorded = all(200, on), ended = end_call; \
+    tell_graph(what, begun, recorded, ended, graph);
+    RECORD("first", stream, gpu.cuStreamBeginCapture(stream), gpu.cuStreamEndCapture(stream, &graph))
+    for (int mode = 0; mode < 3; mode++) {
+        RECORD("mode", stream, gpu.cuStreamBeginCapture_v2(stream, mode), gpu.cuStreamEndCapture(stream, &graph))
+    }
+    gpu.cuGraphCreate(&into, 0);
+    RECORD("into a graph", stream, gpu.cuStreamBeginCaptureToGraph(stream, into, NULL, NULL, 0, 0),
+           gpu.cuStreamEndCapture(stream, &graph))
+    RECORD("the thread's own", (void *)2, gpu.cuStreamBeginCapture_ptsz(NULL), gpu.cuStreamEndCapture_ptsz(NULL, &graph))
+    RECORD("the thread's own", (void *)2, gpu.cuStreamBeginCapture_v2_ptsz(NULL, 1),
+           gpu.cuStreamEndCapture_ptsz(NULL, &graph))
+    // These run: what does not begin is no capture.
+    RECORD("no mode", stream, gpu.cuStreamBeginCapture_v2(stream, 7), gpu.cuStreamEndCapture(stream, &graph))
+    RECORD("no stream", stream, gpu.cuStreamBeginCapture_v2((void *)1, 0), gpu.cuStreamEndCapture(stream, &graph))
+    gpu.cuCtxSynchronize();
+    say("1400 launches were recorded and 418 ran: %s", now() - began > 300 * MS ? "they were paced" : "nobody waited");
+}
+
+// A stream joins a capture by an event, while a run of its own is not closed; then both wait long enough for somebody
+// to close it.
+static void join(void) {
+    void *other, *mark, *back, *graph = NULL;
+    cu.cuStreamCreate(&other, NON_BLOCKING), gpu.cuEventCreate(&mark, 0), gpu.cuEventCreate(&back, 0);
+    for (int i = 0; i < 20; i++) {
+        all(3, other), all(3, stream);
+        int begun = gpu.cuStreamBeginCapture_v2(stream, i % 3);
+        int recorded = launch(stream);
+        int forked = gpu.cuEventRecord(mark, stream) || gpu.cuStreamWaitEvent(other, mark, 0);
+        recorded |= all(2, other);
+        usleep(30000);
+        int joined = gpu.cuEventRecord(back, other) || gpu.cuStreamWaitEvent(stream, back, 0);
+        recorded |= launch(stream);
+        int ended = gpu.cuStreamEndCapture(stream, &graph);
+        if (forked || joined) say("fork %d, join %d", forked, joined);
+        tell_graph("joined", begun, recorded, ended, graph);
+    }
+}
+
+static volatile int is_over;
+static void *launching(void *on) {
+    cu.cuCtxSetCurrent(context);
+    int code = 0;
+    while (!is_over && !code) code = launch(on);
+    return (void *)(long)code;
+}
+
+// One thread captures in global mode, again and again, while others launch.
+static void beside(void) {
+    pthread_t threads[3];
+    void *streams[3], *graph = NULL, *code;
+    int spoiled = 0, wrong = 0;
+    for (int i = 0; i < 3; i++) {
+        cu.cuStreamCreate(&streams[i], NON_BLOCKING);
+        pthread_create(&threads[i], NULL, launching, streams[i]);
+    }
+    for (int i = 0; i < 300; i++) {
+        size_t kernels = 0, others = 0;
+        all(1, stream);
+        int failed = gpu.cuStreamBeginCapture_v2(stream, 0) || all(5, stream);
+        usleep(1000);
+        failed |= gpu.cuStreamEndCapture(stream, &graph);
+        if (failed) { spoiled++; continue; }
+        nodes(graph, &kernels, &others);
+        wrong += kernels != 5 || others != 0;
+        gpu.cuGraphDestroy(graph);
+    }
+    is_over = 1;
+    say("300 captures, %d spoiled, %d with other nodes", spoiled, wrong);
+    for (int i = 0; i < 3; i++) pthread_join(threads[i], &code), say("others %ld", (long)code);
+}
+
+// Contexts and streams end under running work, and others get their handles.
+static void ends(void) {
+    for (int i = 0; i < 6; i++) {
+        void *made = NULL;
+        int create = cu.cuCtxCreate_v2(&made, 0, 0);
+        work = kernel("1ms");
+        int stream_made = cu.cuStreamCreate(&stream, i % 2);
+        int launched = all(8, stream), beside = all(4, NULL), own = all(4, (void *)2);
+        int ended = i % 3 == 0 ? gpu.cuStreamDestroy_v2(stream) : 0;
+        int destroyed = cu.cuCtxDestroy_v2(made);
+        say("context %d %d, launches %d %d %d, ends %d %d, then %d", create, stream_made, launched, beside, own, ended,
+            destroyed, launch(NULL));
+    }
+    for (int i = 0; i < 6; i++) {
+        int set = cu.cuDevicePrimaryCtxRetain(&context, 0) || cu.cuCtxSetCurrent(context);
+        work = kernel("1ms");
+        int stream_made = cu.cuStreamCreate(&stream, 0);
+        int launched = all(8, stream), beside = all(4, NULL);
+        int reset = cu.cuDevicePrimaryCtxReset_v2(0);
+        say("primary %d %d, launches %d %d, reset %d, then %d", set, stream_made, launched, beside, reset, launch(NULL));
+    }
+}
+
+static void streams(void) {
+    for (int i = 0; i < 400; i++) {
+        void *short_lived = NULL;
+        int made = cu.cuStreamCreate(&short_lived, i % 2 ? NON_BLOCKING : 0);
+        int launched = all(i % 4, short_lived);
+        int ended = i % 8 < 4 ? gpu.cuStreamDestroy_v2(short_lived) : gpu.cuStreamDestroy(short_lived);
+        int again = i % 50 == 0 ? launch(short_lived) : -1;
+        if (made || launched || ended || again != -1) {
+            say("stream %d: %d, launches %d, end %d, then %d", i, made, launched, ended, again);
+        }
+    }
+    say("the last wait %d", gpu.cuCtxSynchronize());
+}
+
+// Launches with nothing but their statuses: for what goes wrong around them.
+static void plain(int count) {
+    int code = all(count, stream), own = all(count / 4, NULL);
+    say("launches %d %d, wait %d", code, own, gpu.cuCtxSynchronize());
+}
+
+// A launch leaves `errno` alone, waited for or not.
+static void keeps(void) {
+    int kept = 0;
+    for (int i = 0; i < 300; i++) {
+        errno = 4321;
+        int code = launch(stream);
+        kept += code == 0 && errno == 4321;
+    }
+    say("errno is kept by %d", kept);
+}
+
+static void *short_life(void *nothing) {
+    cu.cuCtxSetCurrent(context);
+    return nothing ? nothing : (void *)(long)launch(stream);
+}
+
+// Threads that end with what they have of the share: the next ones get it.
+static void lives(void) {
+    pthread_t thread;
+    void *code;
+    u64 began = now();
+    for (int i = 0; i < 400; i++) {
+        pthread_create(&thread, NULL, short_life, NULL);
+        pthread_join(thread, &code);
+        if (code) say("launch %d: %ld", i, (long)code);
+    }
+    say("400 threads, %llu ms", (now() - began) / MS);
+}
+
+// Says, when asked by a line, how long a launch and what it needs took in microseconds.
+static void waits(void) {
+    char line[64];
+    say("ready");
+    while (fgets(line, sizeof line, stdin)) {
+        u64 began = now(), longest = 0;
+        for (int i = atoi(line); i > 0; i--) {
+            u64 before = now();
+            if (launch(stream)) return;
+            if (now() - before > longest) longest = now() - before;
+        }
+        say("%llu %llu", (now() - began) / 1000, longest / 1000);
+    }
+}
+
+int main(int count, char **words) {
+    const char *what = count > 1 ? words[1] : "";
+    if (!open_all("dlsym") || !begin(count > 2 ? words[2] : "2ms")) return 3;
+    launch_on = dlsym(driver, "cuLaunchKernel");
+    if (!strcmp(what, "capture")) capture();
+    else if (!strcmp(what, "join")) join();
+    else if (!strcmp(what, "beside")) beside();
+    else if (!strcmp(what, "ends")) ends();
+    else if (!strcmp(what, "streams")) streams();
+    else if (!strcmp(what, "plain")) plain(count > 3 ? atoi(words[3]) : 400);
+    else if (!strcmp(what, "keeps")) keeps();
+    else if (!strcmp(what, "lives")) lives();
+    else if (!strcmp(what, "waits")) waits();
+    else return 2;
+    return 0;
+}

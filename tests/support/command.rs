@@ -1,0 +1,122 @@
+//! How is the command line asked, and what does it answer?
+
+use super::artefacts;
+use gpuslice_region::{Device, DeviceRequest, Limits, Member, Trust, Uuid};
+use serde_json::Value;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus, Stdio};
+
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_gpuslice");
+pub(crate) const GIB: u64 = 1 << 30;
+
+/// How a command ended, and what it said.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Ended {
+    #[track_caller]
+    pub(crate) fn code(self, code: i32) -> Self {
+        assert_eq!(self.status.code(), Some(code), "{self:?}");
+        self
+    }
+
+    #[track_caller]
+    pub(crate) fn says(self, words: &str) -> Self {
+        assert!(self.out.contains(words), "{words} is missing in {self:?}");
+        self
+    }
+
+    /// A failure that is told as all of them are.
+    #[track_caller]
+    pub(crate) fn complains(self, words: &str) -> Self {
+        assert!(
+            self.err.starts_with("gpuslice: ") && self.err.contains(words),
+            "{words} is missing in {self:?}"
+        );
+        self
+    }
+}
+
+/// `gpuslice`, with nothing around it but what belongs to it.
+pub(crate) fn gpuslice(arguments: &[&str]) -> Command {
+    let mut command = Command::new(PROGRAM);
+    command.args(arguments).env_clear().env("PATH", "/usr/bin:/bin").stdin(Stdio::null());
+    command.env("GPUSLICE_LIB", artefacts::library());
+    command.env("GPUSLICE_SIMGPU", artefacts::simulated_driver());
+    command.env("GPUSLICE_TRUTH", artefacts::truth_reader());
+    command
+}
+
+pub(crate) fn end(command: &mut Command) -> Ended {
+    let output = command.output().expect("gpuslice can be started");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ended { status: output.status, out: text(&output.stdout), err: text(&output.stderr) }
+}
+
+pub(crate) fn ask(arguments: &[&str]) -> Ended {
+    end(&mut gpuslice(arguments))
+}
+
+pub(crate) fn json(arguments: &[&str]) -> Value {
+    serde_json::from_str(&ask(arguments).code(0).out).expect("this is JSON")
+}
+
+/// Like no other test's and no other run's.
+pub(crate) fn name(of: &str) -> String {
+    format!("test-{}-{of}", std::process::id())
+}
+
+/// The region of a slice of that name. Removed when dropped, if it is still there.
+pub(crate) struct RegionFile(pub(crate) PathBuf);
+
+impl RegionFile {
+    pub(crate) fn of(name: &str) -> Self {
+        let user = std::fs::metadata("/proc/self").expect("there is /proc").uid();
+        Self(format!("/dev/shm/gpuslice-{user}-run-{name}").into())
+    }
+}
+
+impl Drop for RegionFile {
+    fn drop(&mut self) {
+        let _gone = std::fs::remove_file(&self.0);
+    }
+}
+
+/// A slice of which this process is a member: 8 GiB of 16 on one device, no limit on another.
+pub(crate) struct OwnSlice {
+    pub(crate) member: Member,
+    pub(crate) name: String,
+    pub(crate) region: RegionFile,
+}
+
+impl OwnSlice {
+    pub(crate) fn join(of: &str) -> Self {
+        let name = name(of);
+        let region = RegionFile::of(&name);
+        let limits = Limits { memory: Some(8 * GIB), cores_permille: 1000, ..Limits::NONE };
+        let wanted = [
+            DeviceRequest { uuid: Uuid([0x11; 16]), total: 16 * GIB, limits },
+            DeviceRequest { uuid: Uuid([0x22; 16]), total: 16 * GIB, limits: Limits::NONE },
+        ];
+        let (member, _) =
+            Member::join(&region.0, Trust::OwnerOnly, &wanted).expect("the slice can be joined");
+        Self { member, name, region }
+    }
+
+    pub(crate) fn device(&self, number: u8) -> Device {
+        self.member.device(&Uuid([number; 16])).expect("the slice has the device")
+    }
+
+    pub(crate) fn limit(&self, number: u8) -> Option<u64> {
+        self.member.limits(self.device(number)).memory
+    }
+
+    pub(crate) fn share(&self, number: u8) -> u32 {
+        self.member.limits(self.device(number)).cores_permille
+    }
+}
