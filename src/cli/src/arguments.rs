@@ -47,7 +47,7 @@ Examples:
 
 const DEMO_HELP: &str = "\
 Exit code 0 only if no slice ever held more than its quota, what passes it was refused, the memory of a killed
-process came back within a second, and everything ended clean.
+process came back within a second, each slice got its share of the GPU's time, and everything ended clean.
 
 Examples:
   gpuslice demo
@@ -85,12 +85,12 @@ pub(crate) enum Wish {
     /// Describe the first device (for `demo`)
     #[command(hide = true)]
     DemoProbe,
-    /// Allocate and free until standard input ends (for `demo`)
+    /// Compute, or allocate and free, until standard input ends (for `demo`)
     #[command(hide = true)]
     DemoWorker {
-        /// Makes its choices differ from another worker's
+        /// Allocate and free, by choices that differ from those of another seed
         #[arg(long)]
-        seed: u64,
+        seed: Option<u64>,
     },
 }
 

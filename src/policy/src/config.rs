@@ -160,9 +160,13 @@ impl Config {
     /// Whether nothing is limited: then the library only passes calls on.
     #[must_use]
     pub fn is_unlimited(&self) -> bool {
-        self.memory.values().next().is_none()
-            && self.core_policy == CorePolicy::Fixed
-            && !self.cores.values().any(Permille::is_partial)
+        self.memory.values().next().is_none() && !self.has_share()
+    }
+
+    /// Whether any device's time is limited.
+    #[must_use]
+    pub fn has_share(&self) -> bool {
+        self.core_policy != CorePolicy::Fixed || self.cores.values().any(Permille::is_partial)
     }
 
     /// What was asked for and cannot be enforced by this version. With any of these, GPU work is refused.

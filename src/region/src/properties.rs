@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "all of this is test")]
 
+mod time;
+
 use std::cell::RefCell;
 
 use proptest::prelude::*;

@@ -212,20 +212,25 @@ pub(crate) fn trim_pool(pool: usize, keep: u64) {
 /// Whether a stream records its calls instead of running them.
 pub(crate) fn is_capturing(stream: CUstream) -> bool {
     slot::real::<real::cuStreamIsCapturing>(Symbol::cuStreamIsCapturing)
-        .is_some_and(|function| is_capturing_by(function, stream))
+        .is_some_and(|function| capture_state(function, stream).is_some_and(|state| state != NOT_CAPTURING))
 }
 
-/// The same for a call whose default stream is the thread's own.
-pub(crate) fn is_capturing_per_thread(stream: CUstream) -> bool {
-    slot::real::<real::cuStreamIsCapturing_ptsz>(Symbol::cuStreamIsCapturing_ptsz)
-        .is_some_and(|function| is_capturing_by(function, stream))
+/// Whether a stream may record its calls instead of running them: where the driver does not say that it runs them, a
+/// capture elsewhere forbids to touch it.
+pub(crate) fn may_capture(stream: CUstream, per_thread: bool) -> bool {
+    let function = if per_thread {
+        slot::real::<real::cuStreamIsCapturing_ptsz>(Symbol::cuStreamIsCapturing_ptsz)
+    } else {
+        slot::real::<real::cuStreamIsCapturing>(Symbol::cuStreamIsCapturing)
+    };
+    function.is_some_and(|function| capture_state(function, stream) != Some(NOT_CAPTURING))
 }
 
-fn is_capturing_by(function: real::cuStreamIsCapturing, stream: CUstream) -> bool {
+fn capture_state(function: real::cuStreamIsCapturing, stream: CUstream) -> Option<c_uint> {
     let mut state: c_uint = NOT_CAPTURING;
     // SAFETY: the output is an enumeration of the size of an integer; the driver checks the handle.
     let code = unsafe { function(stream, (&raw mut state).cast()) };
-    code == status::SUCCESS && state != NOT_CAPTURING
+    (code == status::SUCCESS).then_some(state)
 }
 
 /// The text by which NVML names a device, `GPU-…` or `MIG-…`.

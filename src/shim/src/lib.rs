@@ -46,3 +46,4 @@ mod pools;
 mod shared;
 mod slice;
 mod tags;
+mod used;

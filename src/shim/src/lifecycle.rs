@@ -174,14 +174,21 @@ fn refuse(why: &dyn Display) {
     close(|treatment| matches!(treatment, Treatment::Charge | Treatment::Gate));
 }
 
-/// Refuses memory from now on, because the slice has lost its region. What the process has it can use and give
-/// back. Said once, whoever notices it.
+/// Refuses memory from now on, because the slice has lost its region, and work where the slice has a share of time:
+/// nobody could say any more how much the others use. What the process has it can use and give back. Said once, whoever
+/// notices it.
 pub(crate) fn lose(why: &RegionError) {
     if STAGE.swap(REFUSED, Ordering::Relaxed) == REFUSED {
         return;
     }
-    notice::say(LogLevel::Error, &format_args!("gpuslice: {why}. New allocations are refused."));
-    close(|treatment| matches!(treatment, Treatment::Charge));
+    let has_share = SETTINGS.get().is_some_and(|settings| settings.config.has_share());
+    let what = if has_share { "New allocations and launches are refused." } else { "New allocations are refused." };
+    notice::say(LogLevel::Error, &format_args!("gpuslice: {why}. {what}"));
+    close(|treatment| match treatment {
+        Treatment::Charge => true,
+        Treatment::Gate => has_share,
+        _ => false,
+    });
 }
 
 /// From now on the slots of all calls of such a treatment lead to [`refused`].

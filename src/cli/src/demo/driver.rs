@@ -3,8 +3,8 @@
 
 use gpuslice_driver::functions;
 use gpuslice_driver::types::{
-    AllocationProperties, CUdevice, CUdeviceptr, CUmemGenericAllocationHandle, CUmemLocation, CUuuid, Status,
-    c_int, c_uint, status,
+    AllocationProperties, CUdevice, CUdeviceptr, CUfunction, CUmemGenericAllocationHandle, CUmemLocation,
+    CUuuid, Status, c_int, c_uint, status,
 };
 use libloading::Library;
 use std::ffi::CStr;
@@ -46,7 +46,37 @@ calls! {
     cuInit cuDeviceGet cuDeviceGetName cuDeviceGetUuid_v2 cuDevicePrimaryCtxRetain
     cuDevicePrimaryCtxRelease_v2 cuCtxSetCurrent cuMemGetInfo_v2 cuMemAlloc_v2 cuMemFree_v2
     cuMemGetAllocationGranularity cuMemCreate cuMemRelease cuMemAllocAsync cuMemFreeAsync cuStreamSynchronize
+    cuModuleLoadData cuModuleGetFunction cuLaunchKernel
 }
+
+/// A kernel that keeps a part of the device busy for about half a millisecond; on the simulated GPU its name says so.
+const KERNEL: &CStr = c"spin_500us";
+/// Its code: steps that depend on each other.
+const CODE: &CStr = c"
+.version 7.0
+.target sm_75
+.address_size 64
+.visible .entry spin_500us(.param .u64 sink)
+{
+    .reg .pred %again, %never;
+    .reg .b32 %left;
+    .reg .b64 %mix, %sink;
+    ld.param.u64 %sink, [sink];
+    mov.u64 %mix, %clock64;
+    mov.u32 %left, 50000;
+STEP:
+    mad.lo.u64 %mix, %mix, 6364136223846793005, 1442695040888963407;
+    sub.u32 %left, %left, 1;
+    setp.ne.u32 %again, %left, 0;
+    @%again bra STEP;
+    // What is left is looked at, so that no step is left out.
+    setp.eq.u64 %never, %mix, %sink;
+    @%never trap;
+    ret;
+}
+";
+/// Launches between two waits.
+const BATCH: usize = 8;
 
 /// A way to get device memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -184,6 +214,35 @@ impl Driver {
             }
         };
         if status == status::SUCCESS { Ok(block) } else { Err(status) }
+    }
+
+    /// Loads the kernel.
+    pub(super) fn kernel(&self) -> Result<CUfunction, String> {
+        let (mut module, mut kernel) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: text that ends with a zero, and an output of this function.
+        let loaded = unsafe { (self.calls.cuModuleLoadData)(&raw mut module, CODE.as_ptr().cast()) };
+        checked("cuModuleLoadData", loaded)?;
+        // SAFETY: the module that was just loaded, and an output of this function.
+        let found = unsafe { (self.calls.cuModuleGetFunction)(&raw mut kernel, module, KERNEL.as_ptr()) };
+        checked("cuModuleGetFunction", found)?;
+        Ok(kernel)
+    }
+
+    /// Keeps the device busy for some milliseconds, and waits until it is done.
+    pub(super) fn compute(&self, kernel: CUfunction) -> Result<(), String> {
+        let mut sink = 0_u64;
+        let mut parameters = [(&raw mut sink).cast()];
+        let stream = ptr::null_mut();
+        for _ in 0..BATCH {
+            let (parameters, extra) = (parameters.as_mut_ptr(), ptr::null_mut());
+            // SAFETY: the kernel takes one parameter of 64 bits, which lives until the call has read it.
+            let status = unsafe {
+                (self.calls.cuLaunchKernel)(kernel, 4, 1, 1, 64, 1, 1, 0, stream, parameters, extra)
+            };
+            checked("cuLaunchKernel", status)?;
+        }
+        // SAFETY: the default stream.
+        checked("cuStreamSynchronize", unsafe { (self.calls.cuStreamSynchronize)(stream) })
     }
 
     /// Gives memory back.

@@ -1,8 +1,8 @@
 //! How do two slices share one GPU, for everybody to see?
 //!
-//! Two slices with two programs each. The programs take and give back memory through the driver API and know
-//! nothing of quotas. Halfway one of them is killed, later a quota is raised; at the end it is said whether
-//! everything was as promised.
+//! Two slices with three programs each. Two take and give back memory through the driver API, one computes without a
+//! pause; they know nothing of limits. Halfway one of them is killed, later a quota is raised; at the end it is said
+//! whether everything was as promised.
 
 mod driver;
 mod screen;
@@ -17,13 +17,13 @@ use crate::arguments::Demo;
 use crate::failure::{self, Failure};
 use crate::figures::size;
 use crate::system::{self, Signals};
-use gpuslice_policy::units::Bytes;
+use gpuslice_policy::units::{Bytes, Permille};
 use gpuslice_region::Uuid;
 use screen::Screen;
-use slice::{Killed, Slice};
+use slice::{Killed, Slice, permille};
 use stage::{Stage, Truth};
 use std::time::{Duration, Instant};
-use verdict::{Verdict, millis};
+use verdict::{Used, Verdict, millis};
 pub(crate) use worker::work;
 
 /// Time between two looks.
@@ -34,6 +34,10 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const RED: Bytes = Bytes::new(4 << 30);
 /// See [`RED`].
 const BLUE: Bytes = Bytes::new(2 << 30);
+/// The shares of the GPU's time, in thousandths: all of it together.
+const SHARES: [u16; 2] = [300, 700];
+/// How long the slices have until their shares are looked at, at most: before, a neighbour is not known yet.
+const SETTLING: Duration = Duration::from_secs(2);
 
 /// `gpuslice demo-probe`.
 pub(crate) fn probe() -> Result<Ending, Failure> {
@@ -76,6 +80,11 @@ fn announce(stage: &Stage, screen: &mut Screen) -> Result<(), Halt> {
     Ok(screen.note(&format!("two slices share {which}: {name}, {total}, {free} free\n"))?)
 }
 
+/// A sum of nanoseconds, and when it was read.
+type Moment = (Instant, u64);
+/// What each slice was charged, and what the simulated GPU counted, where there is one.
+type UsedByNow = [(Option<Moment>, Option<Moment>); 2];
+
 /// Why the demo did not come to its end.
 enum Halt {
     Failed(Failure),
@@ -103,12 +112,13 @@ impl<'a> Play<'a> {
     fn begin(stage: &'a Stage, signals: &'a Signals, screen: &'a mut Screen) -> Result<Self, Halt> {
         let free = Bytes::new(stage.gpu.free);
         let part = |percent, most: Bytes| free.percent(percent).round_down(Bytes::MIB).min(most).get();
+        let [red, blue] = SHARES.map(|share| Permille::new(share).unwrap_or(Permille::FULL));
         let slices = [
-            Slice::start("red", part(50, RED), stage, signals)?,
-            Slice::start("blue", part(25, BLUE), stage, signals)?,
+            Slice::start("red", (part(50, RED), red), stage, signals)?,
+            Slice::start("blue", (part(25, BLUE), blue), stage, signals)?,
         ];
-        let mut play =
-            Self { slices, stage, signals, screen, began: Instant::now(), killed: None, back: None };
+        let began = Instant::now();
+        let mut play = Self { slices, stage, signals, screen, began, killed: None, back: None };
         while !play.is_ready()? {
             play.wait()?;
             if play.began.elapsed() > PATIENCE {
@@ -133,12 +143,16 @@ impl<'a> Play<'a> {
 
     fn perform(&mut self, length: Duration) -> Result<Verdict, Halt> {
         let mut verdict = Verdict::default();
+        self.until(SETTLING.min(length / 4))?;
+        let settled = self.used()?;
         self.until(length / 2)?;
         self.kill()?;
         self.until(length * 3 / 4)?;
         let (blue, before) = self.raise(&mut verdict)?;
         self.until(length)?;
+        let ended = self.used()?;
         self.finish()?;
+        self.judge_shares(&mut verdict, &settled, &ended);
         self.judge(&mut verdict)?;
         let [_, slice] = &self.slices;
         verdict.add(
@@ -184,6 +198,30 @@ impl<'a> Play<'a> {
             self.screen.note(&format!("   its {} are red's again after {time}", size(killed.held)))?;
         }
         Ok(())
+    }
+
+    /// What the slices have used of the GPU's time by now.
+    fn used(&mut self) -> Result<UsedByNow, Halt> {
+        self.look()?;
+        let truth = self.truth()?;
+        let at = Instant::now();
+        let by = |slice: &Slice| {
+            (slice.charged(), truth.as_ref().map(|truth| (at, truth.busy(slice.account.name))))
+        };
+        Ok(self.slices.each_ref().map(by))
+    }
+
+    fn judge_shares(&self, verdict: &mut Verdict, before: &UsedByNow, after: &UsedByNow) {
+        let between =
+            |before: Option<Moment>, after| before.zip(after).map(|(before, after)| permille(before, after));
+        for (slice, (before, after)) in self.slices.iter().zip(before.iter().zip(after)) {
+            verdict.add_share(Used {
+                name: slice.account.name,
+                share: slice.account.share,
+                charged: between(before.0, after.0).unwrap_or(0),
+                counted: between(before.1, after.1),
+            });
+        }
     }
 
     fn kill(&mut self) -> Result<(), Halt> {

@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 const REDRAW: Duration = Duration::from_millis(100);
 /// Time between two lines elsewhere.
 const LINE: Duration = Duration::from_secs(1);
-/// Characters of the bar.
-const BAR: usize = 16;
+/// Characters of a bar.
+const BAR: usize = 12;
+/// All of the GPU's time, in thousandths.
+const WHOLE: u64 = 1000;
 /// Escape sequence: from here to the end, nothing is shown.
 const CLEAR: &str = "\x1b[J";
 /// Escape sequences: long lines are cut off instead of wrapped, and back.
@@ -77,12 +79,16 @@ impl Screen {
 fn line(time: Duration, slice: &Slice) -> String {
     let counts = slice.counts();
     format!(
-        "{:>3} s  {:<4}  limit {:>10}  holds {:>10} {}  peak {:>10}  granted {:>6}  refused {:>5}  processes {}\n",
+        "{:>3} s  {:<4}  limit {:>10}  holds {:>10} {}  share {:>4}  uses {:>6} {}  peak {:>10}  granted {:>6}  \
+         refused {:>5}  processes {}\n",
         time.as_secs(),
         slice.account.name,
         figures::size(slice.account.limit),
         figures::size(slice.account.held),
         figures::bar(slice.account.held, slice.account.limit, BAR),
+        figures::percent(slice.account.share),
+        figures::percent(slice.used_lately()),
+        figures::bar(slice.used_lately(), WHOLE, BAR),
         figures::size(slice.account.peak),
         counts.granted,
         counts.refused,
@@ -91,7 +97,8 @@ fn line(time: Duration, slice: &Slice) -> String {
 }
 
 fn table(slices: &[Slice]) -> String {
-    let titles = ["slice", "limit", "", "held", "peak", "granted", "refused", "processes"];
+    let titles =
+        ["slice", "limit", "", "held", "share", "", "used", "peak", "granted", "refused", "processes"];
     let mut rows = vec![titles.map(str::to_owned).to_vec()];
     for slice in slices {
         let counts = slice.counts();
@@ -100,11 +107,14 @@ fn table(slices: &[Slice]) -> String {
             figures::size(slice.account.limit),
             figures::bar(slice.account.held, slice.account.limit, BAR),
             figures::size(slice.account.held),
+            figures::percent(slice.account.share),
+            figures::bar(slice.used_lately(), WHOLE, BAR),
+            figures::percent(slice.used_lately()),
             figures::size(slice.account.peak),
             counts.granted.to_string(),
             counts.refused.to_string(),
             slice.running().to_string(),
         ]);
     }
-    figures::table(&rows, &[1, 3, 4, 5, 6, 7])
+    figures::table(&rows, &[1, 3, 4, 6, 7, 8, 9, 10])
 }

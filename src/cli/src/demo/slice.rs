@@ -6,7 +6,9 @@ use super::wire::Counts;
 use crate::failure::Failure;
 use crate::system::Signals;
 use crate::{run, slices};
+use gpuslice_policy::units::{Permille, Setting as _};
 use gpuslice_region::{Device, Limits, Monitor, Trust, remove_if_unused};
+use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -14,8 +16,10 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Programs of a slice.
+/// Programs of a slice that take memory; one more computes.
 const WORKERS: u64 = 2;
+/// How far back what is used of the GPU's time is told.
+const LATELY: Duration = Duration::from_secs(1);
 /// How often a figure above the quota is read again, once a millisecond. What is held contains reservations that
 /// are not decided yet, and an undecided one that does not fit is taken back.
 const SECOND_LOOKS: u32 = 50;
@@ -34,6 +38,8 @@ pub(super) struct Slice {
     workers: Vec<Worker>,
     heard: Receiver<(usize, Said)>,
     watched: Option<(Monitor, Device)>,
+    /// When how much GPU time had been charged, over the last moments.
+    charged: VecDeque<(Instant, u64)>,
     region: RegionFile,
 }
 
@@ -82,27 +88,30 @@ impl Slice {
     /// Starts a slice.
     pub(super) fn start(
         name: &'static str,
-        limit: u64,
+        (limit, share): (u64, Permille),
         stage: &Stage,
         signals: &Signals,
     ) -> Result<Self, Failure> {
         let region = RegionFile(slices::of_demo(name));
         let (tell, heard) = mpsc::channel();
         let mut slice = Self {
-            account: Account { name, limit, held: 0, peak: 0, exceeded: false },
+            account: Account { name, limit, share: share.get().into(), held: 0, peak: 0, exceeded: false },
             words: Vec::new(),
             shown: 0,
             workers: Vec::new(),
             heard,
             watched: None,
+            charged: VecDeque::new(),
             region,
         };
-        for number in 0..WORKERS {
+        let seed = |number| Some(u64::from(std::process::id()) * WORKERS + number);
+        for seed in (0..WORKERS).map(seed).chain([None]) {
             let mut command = stage.command("demo-worker", name)?;
+            command.args(seed.iter().flat_map(|seed| ["--seed".to_owned(), seed.to_string()]));
             command
-                .args(["--seed", &(u64::from(std::process::id()) * WORKERS + number).to_string()])
                 .env("LD_PRELOAD", run::preload(&stage.library)?)
                 .env("GPU_MEM_LIMIT", limit.to_string())
+                .env("GPU_CORE_PERCENT", share.setting())
                 .env("GPUSLICE_REGION", &slice.region.0);
             slice.workers.push(Worker::start(&mut command, signals, slice.workers.len(), &tell)?);
         }
@@ -132,6 +141,11 @@ impl Slice {
             account.held = settled(monitor, *device, account.limit);
             account.peak = account.peak.max(account.held);
             account.exceeded |= account.held > account.limit;
+            let (now, used) = (Instant::now(), monitor.time_used(*device).used);
+            self.charged.push_back((now, used));
+            while self.charged.get(1).is_some_and(|(at, _)| now.duration_since(*at) >= LATELY) {
+                self.charged.pop_front();
+            }
         }
         Ok(())
     }
@@ -207,6 +221,17 @@ impl Slice {
         }
     }
 
+    /// GPU time that it was charged, in nanoseconds, and when that was read.
+    pub(super) fn charged(&self) -> Option<(Instant, u64)> {
+        self.charged.back().copied()
+    }
+
+    /// Thousandths of the GPU's time that it was charged lately.
+    pub(super) fn used_lately(&self) -> u64 {
+        let first = self.charged.front().copied();
+        first.zip(self.charged()).map_or(0, |(first, last)| permille(first, last))
+    }
+
     /// What its programs counted, together.
     pub(super) fn counts(&self) -> Counts {
         self.workers.iter().filter_map(|worker| worker.counts).fold(Counts::default(), |sum, counts| Counts {
@@ -270,6 +295,12 @@ fn hear(
             }
         }
     });
+}
+
+/// Thousandths of the time between two moments by which a sum of nanoseconds rose.
+pub(super) fn permille((began, before): (Instant, u64), (ended, after): (Instant, u64)) -> u64 {
+    let passed = ended.duration_since(began).as_nanos().max(1);
+    u64::try_from(u128::from(after.saturating_sub(before)) * 1000 / passed).unwrap_or(u64::MAX)
 }
 
 /// What a slice holds, without reservations that are about to be taken back.

@@ -129,6 +129,8 @@ pub(super) struct Truth {
     pub(super) held: u64,
     /// The most bytes that were ever in use, by group of processes.
     pub(super) peaks: BTreeMap<String, u64>,
+    /// Nanoseconds in which kernels ran, by group of processes.
+    pub(super) busy: BTreeMap<String, u64>,
 }
 
 impl Truth {
@@ -138,7 +140,18 @@ impl Truth {
             Some((group.get("name")?.as_str()?.to_owned(), group.pointer("/devices/0/peak")?.as_u64()?))
         };
         let peaks = report.get("groups")?.as_array()?.iter().map(peak).collect::<Option<_>>()?;
-        Some(Self { held, peaks })
+        let mut busy = BTreeMap::<String, u64>::new();
+        for process in report.get("processes")?.as_array()? {
+            let time = process.pointer("/devices/0/busy_ns").and_then(Value::as_u64).unwrap_or(0);
+            let sum = busy.entry(process.get("group")?.as_str()?.to_owned()).or_default();
+            *sum = sum.saturating_add(time);
+        }
+        Some(Self { held, peaks, busy })
+    }
+
+    /// Nanoseconds in which kernels of a group ran.
+    pub(super) fn busy(&self, group: &str) -> u64 {
+        self.busy.get(group).copied().unwrap_or(0)
     }
 
     /// The most bytes that a group ever had.

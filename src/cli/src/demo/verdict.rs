@@ -2,12 +2,30 @@
 
 use super::stage::Truth;
 use super::wire::Counts;
-use crate::figures::size;
+use crate::figures::{percent, size};
 use std::fmt;
 use std::time::Duration;
 
 /// How soon the memory of a killed process must be back.
 const SOON: Duration = Duration::from_secs(1);
+
+/// How far above its share a slice may be over the demo, and how far below it, in thousandths of the GPU's time. The demo
+/// is short, and where slices take turns the GPU itself takes some time for each.
+const SHARE_ABOVE: u64 = 30;
+/// See [`SHARE_ABOVE`].
+const SHARE_BELOW: u64 = 80;
+
+/// What a slice used of the GPU's time, in thousandths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Used {
+    pub(super) name: &'static str,
+    /// Its share.
+    pub(super) share: u64,
+    /// What it used by its own account.
+    pub(super) charged: u64,
+    /// What the simulated GPU counted, where there is one.
+    pub(super) counted: Option<u64>,
+}
 
 /// What a slice held, as far as it was seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,6 +33,8 @@ pub(super) struct Account {
     pub(super) name: &'static str,
     /// Its quota now.
     pub(super) limit: u64,
+    /// Its share of the GPU's time, in thousandths.
+    pub(super) share: u64,
     /// What it held at the last look.
     pub(super) held: u64,
     /// The most that it held.
@@ -51,6 +71,23 @@ impl Verdict {
                 slice.name,
                 size(slice.limit),
                 size(slice.peak)
+            ),
+        );
+    }
+
+    /// Whether a slice that wants all of the GPU's time got its share: by the GPU's count, otherwise by its own account.
+    pub(super) fn add_share(&mut self, used: Used) {
+        let Used { name, share, charged, counted } = used;
+        let most = share.saturating_add(SHARE_ABOVE);
+        let least = share.saturating_sub(SHARE_BELOW);
+        let gpu =
+            counted.map_or_else(String::new, |counted| format!(", {} as the GPU counted", percent(counted)));
+        self.add(
+            (least..=most).contains(&counted.unwrap_or(charged)),
+            format!(
+                "{name} used {} of the GPU's time, of a share of {}{gpu}",
+                percent(charged),
+                percent(share)
             ),
         );
     }
@@ -93,10 +130,11 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    const WITHIN: Account = Account { name: "red", limit: 100, held: 50, peak: 100, exceeded: false };
+    const WITHIN: Account =
+        Account { name: "red", limit: 100, share: 300, held: 50, peak: 100, exceeded: false };
 
     fn truth(peak: u64) -> Truth {
-        Truth { held: 0, peaks: BTreeMap::from([("red".to_owned(), peak)]) }
+        Truth { held: 0, peaks: BTreeMap::from([("red".to_owned(), peak)]), busy: BTreeMap::new() }
     }
 
     fn is_good(find: impl Fn(&mut Verdict)) -> bool {
@@ -128,6 +166,16 @@ mod tests {
         assert!(!back(Some(Duration::from_millis(1001))));
         assert!(!back(None));
         assert!(!is_good(|verdict| verdict.add_return(0, Some(Duration::ZERO))));
+    }
+
+    #[test]
+    fn a_share_that_is_not_kept_fails_whatever_the_slice_says_of_itself() {
+        let used = |charged, counted| {
+            is_good(|verdict| verdict.add_share(Used { name: "red", share: 300, charged, counted }))
+        };
+        assert!(used(300, None) && used(300, Some(330)) && used(300, Some(220)));
+        assert!(!used(331, None) && !used(300, Some(331)) && !used(300, Some(219)) && !used(300, Some(0)));
+        assert!(used(0, Some(300)), "the GPU's count is what happened");
     }
 
     #[test]

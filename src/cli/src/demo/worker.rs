@@ -1,4 +1,4 @@
-//! What does a program of the demo do? It takes and gives back device memory without knowing of any quota.
+//! What does a program of the demo do? It takes and gives back device memory, or computes, and knows of no limit.
 
 use super::driver::{Block, Door, Driver};
 use super::wire::Counts;
@@ -6,7 +6,7 @@ use crate::Ending;
 use crate::failure::{self, Failure};
 use gpuslice_driver::types::status;
 use std::io::{self, Read as _};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
 use std::thread;
 use std::time::Duration;
 
@@ -23,9 +23,34 @@ const PARTS: (u64, u64) = (256, 16);
 /// Of a hundred steps, those that allocate.
 const ALLOCATING: u64 = 60;
 
-/// `gpuslice demo-worker`.
-pub(crate) fn work(seed: u64) -> Result<Ending, Failure> {
+/// Batches of kernels between two reports.
+const REPORT_BATCHES: u64 = 8;
+
+/// `gpuslice demo-worker`: one that computes, or one that takes memory.
+pub(crate) fn work(seed: Option<u64>) -> Result<Ending, Failure> {
     let driver = Driver::open().map_err(Failure::new)?;
+    match seed {
+        Some(seed) => take_memory(driver, seed),
+        None => compute(&driver),
+    }
+}
+
+fn compute(driver: &Driver) -> Result<Ending, Failure> {
+    let kernel = driver.kernel().map_err(Failure::new)?;
+    let end = end_of_input();
+    for batch in 1_u64.. {
+        driver.compute(kernel).map_err(Failure::new)?;
+        if batch % REPORT_BATCHES == 1 {
+            failure::print(&Counts::default().line())?;
+        }
+        if end.try_recv() != Err(TryRecvError::Empty) {
+            break;
+        }
+    }
+    Ok(Ending::Code(0))
+}
+
+fn take_memory(driver: Driver, seed: u64) -> Result<Ending, Failure> {
     let mut worker = Worker {
         driver,
         doors: Door::ALL.to_vec(),

@@ -39,7 +39,7 @@ macro_rules! rows_nvml_slice {
     }
     utilisation: "Use of the whole GPU becomes the slice's own; video engines are outside the share" {
         pass nvmlDeviceGetDecoderUtilization(device: nvmlDevice_t, utilization: *mut c_uint, sampling_period_us: *mut c_uint);
-        answer nvmlDeviceGetDynamicPstatesInfo(device: nvmlDevice_t, p_dynamic_pstates_info: *mut nvmlGpuDynamicPstatesInfo_t);
+        answer nvmlDeviceGetDynamicPstatesInfo(device: nvmlDevice_t, p_dynamic_pstates_info: *mut nvmlGpuDynamicPstatesInfo_t) by use_rates::domains;
         pass nvmlDeviceGetEncoderCapacity(device: nvmlDevice_t, encoder_query_type: c_uint, encoder_capacity: *mut c_uint);
         pass nvmlDeviceGetEncoderSessions(device: nvmlDevice_t, session_count: *mut c_uint, session_infos: *mut nvmlEncoderSessionInfo_t);
         pass nvmlDeviceGetEncoderStats(device: nvmlDevice_t, session_count: *mut c_uint, average_fps: *mut c_uint, average_latency: *mut c_uint);
@@ -48,7 +48,7 @@ macro_rules! rows_nvml_slice {
         pass nvmlDeviceGetFBCStats(device: nvmlDevice_t, fbc_stats: *mut nvmlFBCStats_t);
         pass nvmlDeviceGetJpgUtilization(device: nvmlDevice_t, utilization: *mut c_uint, sampling_period_us: *mut c_uint);
         pass nvmlDeviceGetOfaUtilization(device: nvmlDevice_t, utilization: *mut c_uint, sampling_period_us: *mut c_uint);
-        answer nvmlDeviceGetSamples(device: nvmlDevice_t, kind: c_uint, last_seen_time_stamp: c_ulonglong, sample_val_type: *mut c_uint, sample_count: *mut c_uint, samples: *mut nvmlSample_t);
+        answer nvmlDeviceGetSamples(device: nvmlDevice_t, kind: c_uint, last_seen_time_stamp: c_ulonglong, sample_val_type: *mut c_uint, sample_count: *mut c_uint, samples: *mut nvmlSample_t) by use_rates::samples;
         answer nvmlDeviceGetUtilizationRates(device: nvmlDevice_t, utilization: *mut nvmlUtilization_t) by use_rates::rates;
     }
     accounting: "Names processes and their peak memory: a program sees those of its own slice" {

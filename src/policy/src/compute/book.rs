@@ -91,10 +91,11 @@ impl Book {
         slot.used = clock;
     }
 
-    /// The key stands for something else now: a graph was updated, a function was unloaded.
-    pub fn forget(&mut self, key: &Key) {
+    /// The key stands for something else now: a graph was updated. Its estimate is used on, since most updates change
+    /// little and some programs make one before each launch; but the next launch is measured alone, and believed.
+    pub fn doubt(&mut self, key: &Key) {
         if let Some(slot) = self.slot(key.id()).filter(|slot| slot.id == key.id()) {
-            *slot = Slot::default();
+            slot.estimate.samples = 0;
         }
     }
 
@@ -125,6 +126,7 @@ fn place(id: u64, places: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::super::cost::Shape;
+    use super::super::run::Bracket;
     use super::*;
 
     fn shape(function: u64, blocks: u32) -> Key {
@@ -212,13 +214,17 @@ mod tests {
     }
 
     #[test]
-    fn a_graph_that_was_updated_is_unknown_again() {
+    fn a_graph_that_was_updated_is_measured_alone_and_the_measurement_believed() {
         let mut book = Book::new(64);
-        book.measure(&Key::graph(3), 50, 50);
-        book.forget(&Key::graph(4));
-        assert!(book.known(&Key::graph(3)).is_some());
-        book.forget(&Key::graph(3));
-        assert_eq!(book.known(&Key::graph(3)), None);
+        (0..20).for_each(|_| book.measure(&Key::graph(3), 50, 50));
+        book.doubt(&Key::graph(4));
+        assert_eq!(Bracket::of(book.known(&Key::graph(3)).as_ref(), true, 0), Bracket::Together);
+        book.doubt(&Key::graph(3));
+        let doubted = book.known(&Key::graph(3)).unwrap();
+        assert_eq!((doubted.charged, Bracket::of(Some(&doubted), true, 0)), (50, Bracket::Alone));
+        book.measure(&Key::graph(3), 90, 90);
+        let known = book.known(&Key::graph(3)).unwrap();
+        assert_eq!((known.charged, Bracket::of(Some(&known), true, 0)), (90, Bracket::Together));
     }
 
     #[test]

@@ -60,6 +60,13 @@ impl Key {
         Self { id: if id == 0 { 1 } else { id }, family: 0, blocks: 0 }
     }
 
+    /// Blocks of the grid; of a copy what the caller counts, and 0 of a graph.
+    #[inline]
+    #[must_use]
+    pub const fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
     /// What tells it from others; never 0.
     #[inline]
     #[must_use]
@@ -120,6 +127,13 @@ pub struct Outcome {
 impl Estimate {
     /// Of nothing.
     pub const NONE: Self = Self { charged: 0, plain: 0, samples: 0 };
+
+    /// Whether it rests on a measurement of what its key stands for now.
+    #[inline]
+    #[must_use]
+    pub const fn is_certain(&self) -> bool {
+        self.samples > 0
+    }
 
     pub(super) fn measured(self, charged: u64, plain: u64) -> Self {
         let samples = u64::from(self.samples);

@@ -52,12 +52,14 @@ impl Bracket {
     #[must_use]
     pub const fn of(known: Option<&Estimate>, is_graph: bool, gap: u64) -> Self {
         match known {
-            Some(known) if gap < SPARSE && known.plain < if is_graph { LONG_GRAPH } else { LONG } => {
-                Self::Together
-            }
+            Some(known) if known.is_certain() && gap < SPARSE && known.plain < long(is_graph) => Self::Together,
             _ => Self::Alone,
         }
     }
+}
+
+const fn long(is_graph: bool) -> u64 {
+    if is_graph { LONG_GRAPH } else { LONG }
 }
 
 /// Chooses launches to be measured alone, in a program whose runs have gaps and so teach nothing.
@@ -253,7 +255,7 @@ mod tests {
 
     fn estimate(plain: u64) -> Estimate {
         let mut estimate = Estimate::NONE;
-        (estimate.charged, estimate.plain) = (plain, plain);
+        (estimate.charged, estimate.plain, estimate.samples) = (plain, plain, 1);
         estimate
     }
 

@@ -118,26 +118,35 @@ fn who_listens_after_it_was_refused_sleeps_through_a_refund() {
     a_refund_comes_while_one_goes_to_sleep(true);
 }
 
-/// Other terms come while a process goes to sleep: ten times the share.
-#[test]
-fn nobody_sleeps_through_a_change_of_terms() {
-    model(|| {
+/// All of the share is given to a process that goes to sleep with a thousandth of it, for less than a nanosecond of GPU
+/// time.
+fn other_terms_come_while_one_goes_to_sleep(late: bool) {
+    model(move || {
         let world = paid(0, [true; SLOTS]);
-        let entry = &world.layout.devices[DEVICE];
-        entry.cores_permille.set(1);
+        world.layout.devices[DEVICE].cores_permille.set(1);
         let old = world.layout.terms(DEVICE);
-        world.layout.time[DEVICE].paid_until.0.set(NOW + old.wall(100));
+        world.layout.time[DEVICE].paid_until.0.set(NOW + 999);
         let other = {
             let world = Arc::clone(&world);
             thread::spawn(move || {
                 world.layout.devices[DEVICE].cores_permille.set(WHOLE_SHARE);
                 world.layout.change_terms(DEVICE, (old, world.layout.terms(DEVICE)), NOW);
-                world.settle(-100);
             })
         };
-        world.take_or_sleep(1, MS, false);
+        world.take_or_sleep(1, MS, late);
         other.join().unwrap();
     });
+}
+
+#[test]
+fn nobody_sleeps_through_a_change_of_terms() {
+    other_terms_come_while_one_goes_to_sleep(false);
+}
+
+#[test]
+#[should_panic(expected = "nobody rang")]
+fn who_listens_after_it_was_refused_sleeps_through_a_change_of_terms() {
+    other_terms_come_while_one_goes_to_sleep(true);
 }
 
 /// Slot 0's owner died having paid 4 of the 10 ms that are owed. Two others clear up, and one of them may be killed.
@@ -147,7 +156,7 @@ fn the_dead_leave_time(killed: bool) {
         let process = &world.layout.time[DEVICE].processes[0];
         process.outstanding.set(4 * MS);
         process.settled_at.set(NOW);
-        process.used.set(7);
+        process.counts.used.set(7);
         if killed {
             broken::kill_next_heir();
         }

@@ -7,7 +7,9 @@ use std::{
     thread,
 };
 
-use gpuslice_region::{Member, Monitor, RegionError, Removal, Trust, Why, layout::FIGURES, remove_if_unused};
+use gpuslice_region::{
+    DeviceRequest, Member, Monitor, RegionError, Removal, Trust, Uuid, Why, layout::FIGURES, remove_if_unused,
+};
 
 use crate::puppet::{Puppet, directory, join, request};
 
@@ -25,12 +27,35 @@ fn a_member_of_a_whole_region_is_told_so() {
 }
 
 #[test]
-fn a_region_has_all_of_its_space_from_the_beginning_so_that_a_full_disk_takes_none_of_it() {
+fn all_that_is_used_of_a_region_has_space_so_that_a_full_disk_takes_none_of_it_and_no_more_has() {
     let directory = directory();
     let path = directory.path().join("region");
-    let (_member, _device) = join(&path, LIMIT);
-    let found = fs::metadata(&path).unwrap();
-    assert!(found.blocks() * 512 >= found.len(), "{} blocks, {} bytes", found.blocks(), found.len());
+    let figure = |name: &str| FIGURES.iter().find(|(known, _)| *known == name).unwrap().1 as u64;
+    let space = || fs::metadata(&path).unwrap().blocks() * 512;
+    for devices in 1..=3 {
+        let wanted = [7, 8, 9].map(|byte| DeviceRequest { uuid: Uuid([byte; 16]), ..request(LIMIT) });
+        let (member, _) = Member::join(&path, Trust::OwnerOnly, &wanted[..devices]).unwrap();
+        assert_eq!(member.devices().len(), devices);
+        let used = figure("time.offset") + devices as u64 * figure("time.size");
+        assert!((used..used + 64 * 1024).contains(&space()), "{devices} devices: {} of {used}", space());
+    }
+}
+
+#[test]
+fn where_there_is_no_space_for_a_device_nobody_joins_and_nobody_is_ended() {
+    let directory = directory();
+    // Room for one device and not for two.
+    let mut puppet = Puppet::start();
+    if puppet.ask(&format!("small {} 1300", directory.path().display())) != "mounted" {
+        eprintln!("SKIP where_there_is_no_space_for_a_device_nobody_joins_and_nobody_is_ended: cannot mount");
+        return;
+    }
+    let path = directory.path().join("region").display().to_string();
+    let answer = puppet.ask(&format!("join {path} {LIMIT} 2"));
+    assert!(answer.contains("take room for a device") && answer.contains("make room there"), "{answer}");
+    assert_eq!(puppet.ask(&format!("join {path} {LIMIT}")), "slot 0");
+    assert_eq!(puppet.ask("use 100"), "Ok(())");
+    assert_eq!(puppet.ask("reserve 600"), "Ok(())");
 }
 
 #[test]

@@ -16,3 +16,4 @@ mod life;
 mod lost;
 mod puppet;
 mod quota;
+mod time;

@@ -12,7 +12,7 @@ use std::{
 
 use gpuslice_region::{Device, DeviceRequest, Limits, Member, Trust, Uuid};
 
-use crate::quota;
+use crate::{quota, time};
 
 const VARIABLE: &str = "GPUSLICE_REGION_PUPPET";
 /// The device of most tests.
@@ -149,7 +149,7 @@ fn obey() {
         let number = |index: usize| words[index].parse::<u64>().unwrap();
         let at = || place.as_ref().unwrap();
         match words[0] {
-            "join" => match Member::join(Path::new(words[1]), Trust::OwnerOnly, &[request(number(2))]) {
+            "join" => match Member::join(Path::new(words[1]), Trust::OwnerOnly, &requests(&words)) {
                 Ok((member, _)) => {
                     answer(&format!("slot {}", member.slot()));
                     let device = member.device(&UUID).unwrap();
@@ -174,6 +174,11 @@ fn obey() {
                 unsafe { libc::umask(0o777) };
                 answer("masked");
             }
+            "small" => answer(if mount_small(words[1], words[2]) { "mounted" } else { "not mounted" }),
+            "use" => answer(&time::use_all(&at().0, at().1, number(1))),
+            "lease" => answer(&time::lease(&at().0, at().1, number(1))),
+            "sleep" => time::sleep(&at().0, at().1, number(1), answer),
+            "crowd" => answer(&time::crowd(&at().0, at().1, Path::new(words[1]), number(2))),
             "overlay" => answer(if overlay(words[1]) { "mounted" } else { "not mounted" }),
             "fork" => answer(&fork().to_string()),
             "execute" => {
@@ -194,20 +199,40 @@ fn obey() {
     }
 }
 
+/// The device of most tests, and as many others as there are words after the quota.
+fn requests(words: &[&str]) -> Vec<DeviceRequest> {
+    let request = request(words[2].parse().unwrap());
+    let others = words.iter().skip(3).map(|word| DeviceRequest { uuid: Uuid([word.parse().unwrap(); 16]), ..request });
+    core::iter::once(request).chain(others).collect()
+}
+
+/// Mounts a tmpfs of so many KiB over a directory, for this process alone.
+fn mount_small(directory: &str, kibibytes: &str) -> bool {
+    let text = |text: String| std::ffi::CString::new(text).unwrap();
+    let (target, size) = (text(directory.to_owned()), text(format!("size={kibibytes}k")));
+    let (kind, options) = (c"tmpfs".as_ptr(), size.as_ptr().cast());
+    // SAFETY: all names end with a zero and outlive the call.
+    has_own_mounts() && unsafe { libc::mount(kind, target.as_ptr(), kind, 0, options) } == 0
+}
+
 /// Mounts an overlay of the directories in `directory`, for this process alone.
 fn overlay(directory: &str) -> bool {
     let text = |text: String| std::ffi::CString::new(text).unwrap();
     let options =
         text(format!("lowerdir={directory}/lower,upperdir={directory}/upper,workdir={directory}/work"));
-    let (target, none) = (text(format!("{directory}/merged")), core::ptr::null());
-    let private = libc::MS_REC | libc::MS_PRIVATE;
-    // SAFETY: a puppet has one thread, and the call takes a number.
-    let alone = unsafe { libc::unshare(libc::CLONE_NEWNS) } == 0
-        // SAFETY: the names end with a zero; the rest may be null.
-        && unsafe { libc::mount(none, c"/".as_ptr(), none, private, core::ptr::null()) } == 0;
+    let target = text(format!("{directory}/merged"));
     let (kind, options) = (c"overlay".as_ptr(), options.as_ptr().cast());
     // SAFETY: all names end with a zero and outlive the call.
-    alone && unsafe { libc::mount(kind, target.as_ptr(), kind, 0, options) } == 0
+    has_own_mounts() && unsafe { libc::mount(kind, target.as_ptr(), kind, 0, options) } == 0
+}
+
+/// Gives this process mounts of its own, if it may have them.
+fn has_own_mounts() -> bool {
+    let (none, private) = (core::ptr::null(), libc::MS_REC | libc::MS_PRIVATE);
+    // SAFETY: a puppet has one thread, and the call takes a number.
+    let alone = unsafe { libc::unshare(libc::CLONE_NEWNS) } == 0;
+    // SAFETY: the names end with a zero; the rest may be null.
+    alone && unsafe { libc::mount(none, c"/".as_ptr(), none, private, core::ptr::null()) } == 0
 }
 
 /// Makes an empty directory and has it for a root.

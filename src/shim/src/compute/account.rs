@@ -30,6 +30,8 @@ pub(crate) struct Flight {
     pub(super) opened: u64,
     known_idle: bool,
     pub(super) is_unknown: bool,
+    /// Whether it is a copy that nobody pays for.
+    is_copy: bool,
     /// On the line of time of the context's events.
     pub(super) began: Option<u64>,
     pub(super) ended: Option<u64>,
@@ -62,6 +64,7 @@ impl Flight {
             opened,
             known_idle,
             is_unknown,
+            is_copy: false,
             began: None,
             ended: None,
             given_up: false,
@@ -69,6 +72,11 @@ impl Flight {
             progress: 0,
             counted: 0,
         }
+    }
+
+    /// The same for a copy that nobody pays for.
+    pub(crate) fn of_copy(self) -> Self {
+        Self { is_copy: true, ..self }
     }
 
     /// Its events fail: it counts as ended and is not measured.
@@ -127,6 +135,10 @@ impl Account {
             _ => Opening::Busy,
         };
         let verdict = flight.run.judge(ended.saturating_sub(began), opening);
+        if flight.is_copy {
+            slice.member().count_copied(device, verdict.length);
+            return slice.compute.learn(flight, verdict.length, verdict);
+        }
         let until = offset.instant(ended).unwrap_or_else(clock::now).saturating_sub(verdict.after);
         self.charge_rest(slice, flight, (verdict.length, until));
         let now = clock::now();
@@ -139,7 +151,7 @@ impl Account {
     /// What still runs is charged as it runs.
     pub(super) fn charge_running(&mut self, slice: &'static Slice, flight: &mut Flight, began: u64) {
         let start = began.saturating_add(flight.run.gaps()).max(flight.charged_to);
-        if let Some(until) = bill::running(start, clock::now()) {
+        if let Some(until) = bill::running(start, clock::now()).filter(|_| !flight.is_copy) {
             self.charge(slice, flight, (start, until));
             flight.charged_to = until;
             flight.progress = flight.progress.saturating_add(until.saturating_sub(start));

@@ -4,6 +4,7 @@
 //! launch: no lock, no system call, no allocation, no clock but the cycle counter. Where the credit does not suffice, an
 //! estimate is not at hand or a run has to be opened or closed, `pay` and `Seat` do more.
 
+use super::copies::unpaced;
 use super::pay::pay;
 use super::threads::{self, Held};
 use super::{Compute, Kind, Launch, Stream, clock};
@@ -32,8 +33,11 @@ pub(crate) fn gate(launch: Launch, call: impl FnOnce() -> Status) -> Status {
         Standing::Refused => return status::NOT_PERMITTED,
         Standing::Member(slice) => slice,
     };
-    if !slice.compute.is_pacing(slice) || (launch.kind == Kind::Copy && !slice.compute.paces_copies) {
+    if !slice.compute.is_pacing(slice) {
         return call();
+    }
+    if launch.kind == Kind::Copy && !slice.compute.paces_copies {
+        return unpaced(slice, &launch, call);
     }
     let Some(mut held) = threads::hold(slice) else { return call() };
     let Some(entry) = enter(&mut held, slice, &launch) else {
@@ -120,13 +124,13 @@ fn leave(held: &mut Held, slice: &'static Slice, launch: &Launch, entry: &Entry,
 
 /// Looks around where something is captured or a stream has ended. False: the launch is captured and costs nothing.
 #[cold]
-fn is_to_run(held: &mut Held, compute: &Compute, stream: Stream) -> bool {
+pub(super) fn is_to_run(held: &mut Held, compute: &Compute, stream: Stream) -> bool {
     let look = || {
         let ends = compute.ends.load(Ordering::Acquire);
         if ends != held.ends_seen {
             held.forget_ended(ends);
         }
-        !(compute.is_capture_open() && stream.is_capturing())
+        !(compute.is_capture_open() && stream.may_capture())
     };
     quietly(look, true)
 }
@@ -138,12 +142,8 @@ impl Stream {
         self.handle.addr() <= 2
     }
 
-    /// Whether it records its calls instead of running them.
-    pub(crate) fn is_capturing(self) -> bool {
-        if self.per_thread {
-            driver::is_capturing_per_thread(self.handle)
-        } else {
-            driver::is_capturing(self.handle)
-        }
+    /// Whether it may record its calls instead of running them.
+    pub(crate) fn may_capture(self) -> bool {
+        driver::may_capture(self.handle, self.per_thread)
     }
 }

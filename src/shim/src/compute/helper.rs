@@ -9,6 +9,7 @@
 )]
 
 use super::clock::{self, Both};
+use super::events::apart;
 use crate::driver;
 use crate::guard::shielded;
 use crate::lifecycle::{self, Standing};
@@ -73,7 +74,7 @@ impl Helper {
         if self.state.load(Ordering::Acquire) != STARTED || self.ends.load(Ordering::Relaxed) {
             // Nobody looks but those who wait.
             std::thread::sleep(ROUND.min(most));
-            look(slice);
+            apart(slice.compute.is_capture_open(), || look(slice));
             return;
         }
         self.wake();

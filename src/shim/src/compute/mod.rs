@@ -11,6 +11,7 @@
 
 mod account;
 mod clock;
+mod copies;
 mod events;
 mod gate;
 mod helper;
@@ -24,6 +25,7 @@ mod waits;
 mod whose;
 
 pub(crate) use clock::now;
+pub(crate) use copies::host_copy;
 pub(crate) use gate::{gate, gate_all};
 pub(crate) use waits::{Waits, waits};
 
@@ -325,7 +327,7 @@ pub(crate) fn capture_ended() {
 /// What a key stands for has changed: its cost has to be learned anew.
 pub(crate) fn forget(key: &Key) {
     with_compute(|slice| {
-        slice.compute.book.lock().forget(key);
+        slice.compute.book.lock().doubt(key);
         slice.compute.epoch.fetch_add(1, Ordering::AcqRel);
     });
 }
@@ -343,7 +345,7 @@ pub(crate) fn context_ends(slice: &'static Slice, context: usize) {
     let compute = &slice.compute;
     let Some(pool) = compute.events.known(context) else { return };
     close_everywhere(slice, |lane| lane.pool == pool);
-    compute.meter.end_context(slice, pool);
+    events::apart(compute.is_capture_open(), || compute.meter.end_context(slice, pool));
     compute.events.end(pool);
     compute.ends.fetch_add(1, Ordering::AcqRel);
 }

@@ -5,7 +5,7 @@
 use super::events::{self, Event};
 use super::account::Flight;
 use super::{Compute, Stream, clock};
-use crate::driver;
+use crate::driver::{self, within};
 use crate::slice::Slice;
 use core::sync::atomic::Ordering;
 use gpuslice_driver::types::{Status, status};
@@ -40,6 +40,8 @@ pub(crate) struct Seat {
     pub(crate) idle_runs: bool,
     /// Which ends of streams it has heard of.
     pub(crate) ends_seen: u64,
+    /// Copies so far.
+    pub(crate) copies: u32,
 }
 
 /// A stream as one thread uses it.
@@ -76,6 +78,8 @@ pub(crate) struct Open {
     known_idle: bool,
     /// Whether it is a launch of which nothing is known.
     pub(crate) is_unknown: bool,
+    /// Whether it is a copy that nobody pays for.
+    is_copy: bool,
 }
 
 impl Seat {
@@ -91,6 +95,7 @@ impl Seat {
             last: 0,
             idle_runs: false,
             ends_seen: 0,
+            copies: 0,
         }
     }
 
@@ -192,6 +197,27 @@ impl Seat {
             Some(_) => {}
             None => lane.open = Some(lane.opened(&slice.compute, bracket)),
         }
+        slice.compute.helper.ensure(slice);
+    }
+
+    /// Before a copy that is measured and not paid for.
+    pub(crate) fn begin_copy(&mut self, slice: &'static Slice, at: usize, key: &Key, known: Estimate) {
+        self.close(slice, at, clock::cycles());
+        let Some(lane) = self.lanes.get_mut(at) else { return };
+        let mut open = lane.opened(&slice.compute, Bracket::Alone);
+        open.run.add(key, &Estimate { charged: 0, ..known });
+        open.is_copy = true;
+        lane.open = Some(open);
+    }
+
+    /// After it.
+    pub(crate) fn end_copy(&mut self, slice: &'static Slice, at: usize, is_made: bool) {
+        let now = clock::cycles();
+        if let Some(open) = self.lanes.get_mut(at).and_then(|lane| lane.open.as_mut()) {
+            open.run.lead(clock::between(now, open.since));
+            open.start = open.start.filter(|_| is_made);
+        }
+        self.close(slice, at, now);
         slice.compute.helper.ensure(slice);
     }
 
@@ -316,6 +342,7 @@ impl Lane {
             since: clock::cycles(),
             known_idle: self.empty.take().is_some(),
             is_unknown: false,
+            is_copy: false,
         }
     }
 
@@ -323,11 +350,14 @@ impl Lane {
     fn record(&self, compute: &Compute) -> Result<Event, Status> {
         let may_capture = compute.is_capture_open();
         let recorded = events::apart(may_capture, || {
-            if may_capture && self.stream.is_capturing() {
+            if may_capture && self.stream.may_capture() {
                 return Err(status::CAPTURE_INVALIDATED);
             }
             let event = compute.events.get(self.pool)?;
-            let recorded = events::record(event, self.stream);
+            let record = || events::record(event, self.stream);
+            // A default stream is the current context's, and it may be another thread that closes the run.
+            let recorded = if self.stream.is_default() { within(self.context, record) } else { Some(record()) };
+            let recorded = recorded.unwrap_or(Err(status::INVALID_CONTEXT));
             recorded.inspect_err(|_| compute.events.put(self.pool, event)).map(|()| event)
         });
         recorded.inspect_err(|code| compute.event_failed(*code))
@@ -339,13 +369,14 @@ impl Lane {
         if self.is_shared() {
             compute.ended();
         }
-        let Open { run, start, opened, known_idle, is_unknown, .. } = open;
+        let Open { run, start, opened, known_idle, is_unknown, is_copy, .. } = open;
         let Some(device) = self.device else { return };
         let end = start.filter(|_| !run.is_empty()).and_then(|_| self.record(compute).ok());
         match (start, end) {
             (Some(start), Some(end)) => {
                 let told = (opened, known_idle, is_unknown);
-                compute.sent_off(Flight::new(self, device, run, (start, end), told));
+                let flight = Flight::new(self, device, run, (start, end), told);
+                compute.sent_off(if is_copy { flight.of_copy() } else { flight });
             }
             (start, _) => {
                 start.into_iter().for_each(|start| compute.events.put(self.pool, start));

@@ -27,14 +27,24 @@ pub(super) struct Members(Vec<Seen>);
 impl Members {
     /// Those of our slice; none where the device has no quota.
     pub(super) fn on(device: nvmlDevice_t) -> Option<Self> {
-        let settings = lifecycle::settings()?;
         nvml::quota(device)?;
+        Self::of_all(&management::parts(device))
+    }
+
+    /// Those of our slice; none where it may use all of the device's time and has no quota.
+    fn sharing(device: nvmlDevice_t) -> Option<Self> {
         let parts = management::parts(device);
+        let is_shared = nvml::quota(device).is_some() || nvml::has_share(&parts);
+        is_shared.then(|| Self::of_all(&parts))?
+    }
+
+    fn of_all(parts: &[Part]) -> Option<Self> {
+        let settings = lifecycle::settings()?;
         if let Standing::Member(slice) = lifecycle::standing() {
-            return Some(Self::of(slice.region(), &parts));
+            return Some(Self::of(slice.region(), parts));
         }
         let monitor = Monitor::open(&settings.region, settings.trust).ok().flatten();
-        Some(monitor.map_or_else(Self::default, |monitor| Self::of(monitor.region(), &parts)))
+        Some(monitor.map_or_else(Self::default, |monitor| Self::of(monitor.region(), parts)))
     }
 
     fn of(region: &Region, parts: &[Part]) -> Self {
@@ -84,7 +94,16 @@ impl Members {
 
 /// The slice, where the device has a quota; none where the driver's answer stands.
 pub(super) fn members(device: nvmlDevice_t) -> Option<Members> {
-    match phase(|| Members::on(device)) {
+    found(|| Members::on(device))
+}
+
+/// The slice, where it has a part of the device or of its time; none where the driver's answer stands.
+pub(super) fn sharers(device: nvmlDevice_t) -> Option<Members> {
+    found(|| Members::sharing(device))
+}
+
+fn found(find: impl FnOnce() -> Option<Members>) -> Option<Members> {
+    match phase(find) {
         Phase::Done(members) => members,
         Phase::Nested => None,
         // A mistake of ours shows nobody.

@@ -10,8 +10,8 @@ use gpuslice_driver::arguments::{read_in, write_out};
 use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{Status, nvmlDevice_t, nvmlMemory_t, nvmlMemory_v2_t, status};
 use gpuslice_policy::config::DeviceIdentity;
-use gpuslice_policy::units::Bytes;
-use gpuslice_region::{Monitor, Uuid};
+use gpuslice_policy::units::{Bytes, Permille};
+use gpuslice_region::{Monitor, Region, Uuid};
 
 /// `nvmlDeviceGetMemoryInfo`, and `nvmlDeviceGetConfComputeProtectedMemoryUsage`, which has the same form.
 pub(crate) unsafe fn memory_info(
@@ -138,4 +138,29 @@ fn configured(settings: &Settings, part: Part, ordinal: Option<u32>) -> Option<Q
     let limits = settings.config.limits_for(DeviceIdentity { ordinal, uuid: part.uuid, total });
     let limit = limits.memory?.get();
     Some(Quota { total: limit, left: limit })
+}
+
+/// Whether the slice has less than all of the time of one of these devices.
+pub(super) fn has_share(parts: &[Part]) -> bool {
+    let Some(settings) = lifecycle::settings() else { return false };
+    parts.iter().any(|part| share_of(settings, *part).is_some_and(Permille::is_partial))
+}
+
+/// What of a device's time the slice has: from the region, or else from the settings.
+fn share_of(settings: &Settings, part: Part) -> Option<Permille> {
+    let in_region = |region: &Region| {
+        let device = region.device(&Uuid(part.uuid))?;
+        Some(region.terms(device).rate())
+    };
+    let ordinal = match lifecycle::standing() {
+        Standing::Member(slice) => return in_region(slice.region()),
+        Standing::Free | Standing::Refused => management::ordinal(&part.uuid, &settings.config),
+    };
+    let monitor = Monitor::open(&settings.region, settings.trust).ok().flatten();
+    let region = monitor.as_ref().map(Monitor::region).filter(|region| !region.processes().is_empty());
+    region.and_then(in_region).or_else(|| {
+        let total = Bytes::new(management::total(part.handle)?);
+        let limits = settings.config.limits_for(DeviceIdentity { ordinal, uuid: part.uuid, total });
+        Some(limits.cores)
+    })
 }

@@ -1,7 +1,7 @@
-//! What does NVML tell of what each process did on a device that has a quota? Only what members of the slice did.
+//! What does NVML tell of what each process did on a device of which a slice has a part? Only what members of it did.
 
 use super::entries::{Listed, ask, deliver};
-use super::members::{Members, members};
+use super::members::{Members, members, sharers};
 use super::versioned::{Opened, Versioned, ask_all, open};
 use crate::guard::quietly;
 use gpuslice_driver::arguments::{read_in, write_out};
@@ -21,7 +21,7 @@ pub(crate) unsafe fn utilization(
 ) -> Status {
     // SAFETY: the caller's own arguments.
     let is_question = samples.is_null() || unsafe { read_in(count) }.unwrap_or(0) == 0;
-    let Some(members) = members(device).filter(|_| !is_question) else {
+    let Some(members) = sharers(device).filter(|_| !is_question) else {
         // SAFETY: the caller's own arguments. Room for the samples of all is room enough for the slice's.
         return unsafe { real(device, samples, count, last_seen) };
     };
@@ -38,7 +38,7 @@ pub(crate) unsafe fn utilization_list(
     list: *mut nvmlProcessesUtilizationInfo_t,
 ) -> Status {
     // SAFETY: the caller's own arguments.
-    let (members, asked) = match unsafe { open(device, list) } {
+    let (members, asked) = match unsafe { open(sharers(device), list) } {
         Opened::Slice(members, asked) if !asked.room().is_null() && asked.count() > 0 => (members, asked),
         Opened::Refused(code) => return code,
         // SAFETY: the caller's own arguments. Room for the samples of all is room enough for the slice's.

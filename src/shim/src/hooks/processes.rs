@@ -102,7 +102,7 @@ pub(crate) unsafe fn details(
     list: *mut nvmlProcessDetailList_t,
 ) -> Status {
     // SAFETY: the caller's own arguments.
-    let (members, asked) = match unsafe { open(device, list) } {
+    let (members, asked) = match unsafe { open(members(device), list) } {
         Opened::Slice(members, asked) => (members, asked),
         Opened::Refused(code) => return code,
         // SAFETY: the caller's own arguments.

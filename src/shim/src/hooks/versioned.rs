@@ -1,7 +1,7 @@
 //! How is a list of NVML's opened that begins with its version, and how is the driver asked for all of it?
 
 use super::entries::{Blank, ask};
-use super::members::{Members, members};
+use super::members::Members;
 use core::ffi::c_uint;
 use gpuslice_driver::arguments::{read_in, write_out};
 use gpuslice_driver::types::{
@@ -71,13 +71,13 @@ pub(super) enum Opened<L> {
     Slice(Members, L),
 }
 
-/// Looks at a caller's list.
+/// Looks at a caller's list, of a slice if there is one.
 ///
 /// # Safety
 /// `list` is the caller's own argument: null, or a list of the version that it says.
-pub(super) unsafe fn open<L: Versioned>(device: nvmlDevice_t, list: *mut L) -> Opened<L> {
+pub(super) unsafe fn open<L: Versioned>(members: Option<Members>, list: *mut L) -> Opened<L> {
     // SAFETY: by the contract above; every version begins with its number.
-    let Some((members, version)) = members(device).zip(unsafe { read_in(list.cast::<c_uint>()) }) else {
+    let Some((members, version)) = members.zip(unsafe { read_in(list.cast::<c_uint>()) }) else {
         return Opened::Driver;
     };
     if version != VERSION_1 {

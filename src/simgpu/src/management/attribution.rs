@@ -1,12 +1,30 @@
-//! How does this process see use: in which windows, how late, and by whom?
+//! How does this process see use: in which windows, how late, and by which numbers?
 
 use std::collections::BTreeMap;
 
 use crate::clock;
 use crate::engine::{EngineState, ProcessSample};
 use crate::state::file::Locked;
-use crate::state::{Process, State, life};
+use crate::state::{NAME, Process, State, life, name_bytes};
 use crate::work::process_number;
+
+/// By which numbers processes are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pids {
+    /// Those that they see themselves.
+    Own,
+    /// None: they cannot be told apart.
+    None,
+    /// Those of the host, as a container is told by old drivers.
+    Offset,
+    /// Their own in lists, those of the host with their use.
+    Mixed,
+    /// Those of this process's group by their own; others by the host's, and in no list.
+    Foreign,
+}
+
+/// What the host's number of a process is more than its own.
+const OFFSET: u32 = 1_000_000;
 
 /// What the environment says about samples, and where the wall clock stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,8 +33,10 @@ pub(crate) struct View {
     window_ns: Option<u64>,
     /// `SIMGPU_NVML_LAG_MS`: how much later a window can be read.
     lag_ns: Option<u64>,
-    /// `SIMGPU_NVML_PIDS`: whether processes can be told apart.
-    pub(super) attributable: bool,
+    /// `SIMGPU_NVML_PIDS`: by which numbers processes are told.
+    pids: Pids,
+    /// `SIMGPU_GROUP`: who is at home where this process is.
+    group: [u8; NAME],
     /// Wall clock less monotonic clock, microseconds. Fixed, so that a sample has the same time in every
     /// answer.
     pub(super) epoch_us: u64,
@@ -38,20 +58,55 @@ impl View {
             duration
         };
         let pids = get("SIMGPU_NVML_PIDS");
-        let attributable = match pids.as_deref() {
-            None | Some("host") => true,
-            Some("none") => false,
+        let pids = match pids.as_deref() {
+            None | Some("host") => Pids::Own,
+            Some("none") => Pids::None,
+            Some("offset") => Pids::Offset,
+            Some("mixed") => Pids::Mixed,
+            Some("foreign") => Pids::Foreign,
             Some(other) => {
                 crate::notice::say(&format!("not understood: SIMGPU_NVML_PIDS={other}"));
-                true
+                Pids::Own
             }
         };
+        let group = name_bytes(get("SIMGPU_GROUP").unwrap_or_default().as_bytes());
         Self {
             window_ns: duration("SIMGPU_NVML_WINDOW_MS").filter(|window| *window > 0),
             lag_ns: duration("SIMGPU_NVML_LAG_MS"),
-            attributable,
+            pids,
+            group,
             epoch_us: wall_us().saturating_sub(clock::now() / 1000),
         }
+    }
+
+    /// Whether processes can be told apart.
+    pub(super) fn is_attributable(&self) -> bool {
+        self.pids != Pids::None
+    }
+
+    /// The number of a process in lists; none where it is in none.
+    pub(super) fn listed(&self, state: &State, process: &Process) -> Option<u32> {
+        match self.pids {
+            Pids::None => None,
+            Pids::Offset => Some(process.pid.saturating_add(OFFSET)),
+            Pids::Foreign if !self.is_at_home(state, process) => None,
+            Pids::Own | Pids::Mixed | Pids::Foreign => Some(process.pid),
+        }
+    }
+
+    /// The number of a process where its use is told.
+    pub(super) fn sampled(&self, state: &State, process: &Process) -> u32 {
+        let is_own = match self.pids {
+            Pids::Own | Pids::None => true,
+            Pids::Offset | Pids::Mixed => false,
+            Pids::Foreign => self.is_at_home(state, process),
+        };
+        if is_own { process.pid } else { process.pid.saturating_add(OFFSET) }
+    }
+
+    fn is_at_home(&self, state: &State, process: &Process) -> bool {
+        let group = state.groups.get(process.group as usize);
+        group.map_or([0; NAME], |group| group.name) == self.group
     }
 
     /// Gives all devices the windows that the environment asks for.
@@ -112,8 +167,8 @@ pub(super) fn shares(windows: &[u64], samples: &[ProcessSample]) -> Vec<Share> {
     sums.into_values().map(mean).collect()
 }
 
-/// The pid of the process that the time of a device knows by this number: its own, even after its death.
-pub(super) fn pid_of(state: &State, number: u32) -> Option<u32> {
+/// The process that the time of a device knows by this number, even after its death.
+pub(super) fn process_of(state: &State, number: u32) -> Option<&Process> {
     let known = |process: &&Process| process.life != life::FREE && process_number(process.serial) == number;
-    state.processes.iter().find(known).map(|process| process.pid)
+    state.processes.iter().find(known)
 }

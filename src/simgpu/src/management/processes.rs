@@ -5,7 +5,7 @@ use std::fs;
 
 use gpuslice_driver::types::{nvmlDevice_t, nvmlProcessUtilizationSample_t};
 
-use super::attribution::{Share, pid_of, shares};
+use super::attribution::{Share, process_of, shares};
 use super::entry::{Management, Outcome};
 use super::layouts::{
     NO_INSTANCE, ProcessDetail, ProcessDetailList, ProcessInfo, ProcessInfoV1, ProcessUse, ProcessUseList,
@@ -46,9 +46,7 @@ impl Management {
     /// Processes that have a context or memory on a device, in the order in which they joined.
     fn running(&self, device: nvmlDevice_t) -> Result<Vec<ProcessDetail>, u32> {
         let (state, subject) = self.on(device)?;
-        if !self.library()?.view.attributable {
-            return Ok(Vec::new());
-        }
+        let view = self.library()?.view;
         let mut found = Vec::new();
         for device in subject.devices(&state.settings) {
             let (gpu_instance, compute_instance) = instance_ids(&state.settings, device);
@@ -57,7 +55,8 @@ impl Management {
                 if usage.contexts == 0 && usage.total() == 0 {
                     continue;
                 }
-                let (pid, used) = (process.pid, usage.total());
+                let Some(pid) = view.listed(&state, process) else { continue };
+                let used = usage.total();
                 let detail = ProcessDetail { pid, used, gpu_instance, compute_instance, protected: 0 };
                 found.push((process.serial, detail));
             }
@@ -102,7 +101,7 @@ impl Management {
     fn use_since(&self, device: nvmlDevice_t, last_seen: u64) -> Result<Vec<Share>, u32> {
         let view = self.library()?.view;
         let (mut state, device) = self.whole(device)?;
-        if !view.attributable {
+        if !view.is_attributable() {
             return Err(statuses::NOT_SUPPORTED);
         }
         let (now, last_seen) = (clock::now(), last_seen.saturating_sub(view.epoch_us));
@@ -111,7 +110,7 @@ impl Management {
         engine.device_samples(now, last_seen, |sample: DeviceSample| windows.push(sample.timestamp_us));
         engine.process_samples(now, last_seen, |sample| samples.push(sample));
         samples.retain_mut(|sample| {
-            let pid = pid_of(&state, sample.pid);
+            let pid = process_of(&state, sample.pid).map(|process| view.sampled(&state, process));
             sample.pid = pid.unwrap_or(0);
             pid.is_some()
         });

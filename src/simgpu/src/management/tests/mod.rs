@@ -63,8 +63,13 @@ impl Machine {
 
     /// A process that has memory on a device, and lives as long as the thread of the test.
     fn process(&self, pid: u32, device: usize, bytes: u64) -> usize {
+        self.process_of(pid, b"", device, bytes)
+    }
+
+    /// The same, of a group.
+    fn process_of(&self, pid: u32, group: &[u8], device: usize, bytes: u64) -> usize {
         let mut state = self.library.shared.lock();
-        let slot = state.claim(&Newcomer { pid, name: b"worker", group: b"" }).unwrap();
+        let slot = state.claim(&Newcomer { pid, name: b"worker", group }).unwrap();
         self.library.shared.alive(slot).unwrap().lock();
         state.processes[slot].life = life::LIVE;
         state.charge(slot, device, Kind::Linear, bytes).unwrap();

@@ -107,6 +107,32 @@ fn processes_that_cannot_be_told_apart_are_in_no_list() {
 }
 
 #[test]
+fn numbers_are_those_that_a_container_would_be_told() {
+    for (pids, listed, sampled) in [
+        ("host", &[100, 200][..], [100, 200]),
+        ("offset", &[1_000_100, 1_000_200], [1_000_100, 1_000_200]),
+        ("mixed", &[100, 200], [1_000_100, 1_000_200]),
+        ("foreign", &[100], [100, 1_000_200]),
+    ] {
+        let machine = machine(&[("SIMGPU_NVML_PIDS", pids), ("SIMGPU_GROUP", "home")]);
+        let start = clock::now() - 2000 * MS;
+        for (pid, group) in [(100, &b"home"[..]), (200, b"away")] {
+            let slot = machine.process_of(pid, group, 0, 1);
+            machine.work(slot, 0, start, 500 * MS);
+        }
+        let device = machine.device(0);
+        assert_eq!(
+            machine.compute(device).iter().map(|entry| entry.pid).collect::<Vec<_>>(),
+            listed,
+            "{pids}"
+        );
+        let since = machine.library.view.epoch_us + start / 1000;
+        let used = machine.used_by(device, since).unwrap();
+        assert_eq!(used.iter().map(|entry| entry.pid).collect::<Vec<_>>(), sampled, "{pids}");
+    }
+}
+
+#[test]
 fn the_environment_sets_the_windows() {
     let machine = machine(&[("SIMGPU_NVML_WINDOW_MS", "20"), ("SIMGPU_NVML_LAG_MS", "40")]);
     let mut state = machine.library.shared.lock();

@@ -1,0 +1,200 @@
+//! Does the compute ledger answer as a simple model does, after any sequence of calls, deaths and changes of terms?
+
+use gpuslice_policy::{
+    compute::{
+        bucket::{self, MOST_DEBT, Terms},
+        lease,
+        turn::{self, Ask},
+    },
+    units::{Nanos, Permille},
+};
+use proptest::prelude::*;
+
+use super::{CASES, NOW, SLOTS, World};
+use crate::{estate::TimeUsed, roster::Identity};
+
+const DEVICE: usize = 1;
+const MS: u64 = 1_000_000;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Pass(u64),
+    Join(usize),
+    Die(usize),
+    Reap,
+    Take(usize, u64),
+    StopAsking(usize),
+    Settle(i64),
+    Settled(usize, u64),
+    Terms(u32, u64),
+    Count(usize, u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let span = || prop_oneof![0..20 * MS, 0..2000 * MS, any::<u64>()];
+    prop_oneof![
+        6 => (0..30 * MS).prop_map(Step::Pass),
+        1 => (0..SLOTS).prop_map(Step::Join),
+        1 => (0..SLOTS).prop_map(Step::Die),
+        1 => Just(Step::Reap),
+        8 => (0..SLOTS, 1..30 * MS).prop_map(|(slot, amount)| Step::Take(slot, amount)),
+        1 => (0..SLOTS).prop_map(Step::StopAsking),
+        3 => prop_oneof![-20_000_000..20_000_000_i64, any::<i64>()].prop_map(Step::Settle),
+        3 => (0..SLOTS, span()).prop_map(|(slot, prepaid)| Step::Settled(slot, prepaid)),
+        1 => (0..1200_u32, span()).prop_map(|(permille, burst)| Step::Terms(permille, burst)),
+        2 => (0..SLOTS, 0..30 * MS).prop_map(|(slot, time)| Step::Count(slot, time)),
+    ]
+}
+
+/// What the words should say. The slice of `policy/tests/compute`, with deaths.
+struct Model {
+    terms: Terms,
+    paid_until: u64,
+    virtual_time: u64,
+    now: u64,
+    asks: [Ask; SLOTS],
+    outstanding: [u64; SLOTS],
+    settled_at: [u64; SLOTS],
+    taken: [bool; SLOTS],
+    used: u64,
+}
+
+impl Model {
+    fn take(&mut self, me: usize, amount: u64) -> Result<(), u64> {
+        if self.asks[me].wants == 0 {
+            self.asks[me].served = turn::start(self.asks[me].served, self.virtual_time);
+        }
+        self.asks[me].wants = amount;
+        let served = self.asks[me].served;
+        let before = turn::before(me, served, self.asks);
+        if let Some(until) = turn::wait(self.paid_until, before, self.now, self.terms) {
+            return Err(until);
+        }
+        self.paid_until = bucket::prepay(self.paid_until, self.now, amount, self.terms);
+        self.virtual_time = self.virtual_time.max(served);
+        self.asks[me] = Ask { served: served + amount, wants: 0 };
+        self.outstanding[me] += amount;
+        Ok(())
+    }
+
+    fn reap(&mut self, lives: [bool; SLOTS]) {
+        for slot in (0..SLOTS).filter(|slot| !lives[*slot]) {
+            if !core::mem::replace(&mut self.taken[slot], false) {
+                continue;
+            }
+            self.asks[slot].wants = 0;
+            let outstanding = core::mem::take(&mut self.outstanding[slot]).min(MOST_DEBT);
+            let refund = lease::estate(outstanding, self.settled_at[slot], self.now);
+            self.settle(-i64::try_from(refund).unwrap());
+        }
+    }
+
+    fn settle(&mut self, difference: i64) {
+        self.paid_until = bucket::settle(self.paid_until, self.now, difference, self.terms);
+    }
+}
+
+fn terms(permille: u32, burst: u64) -> Terms {
+    let rate = Permille::new(u16::try_from(permille.clamp(1, 1000)).unwrap()).unwrap();
+    Terms::new(rate, Nanos::new(burst.min(MOST_DEBT)))
+}
+
+fn start() -> (World, Model) {
+    let world = World::new(0);
+    let entry = &world.layout.devices[DEVICE];
+    entry.cores_permille.set(500);
+    entry.burst.set(20 * MS);
+    let model = Model {
+        terms: terms(500, 20 * MS),
+        paid_until: 0,
+        virtual_time: 0,
+        now: NOW,
+        asks: [Ask::default(); SLOTS],
+        outstanding: [0; SLOTS],
+        settled_at: [0; SLOTS],
+        taken: [false; SLOTS],
+        used: 0,
+    };
+    (world, model)
+}
+
+/// Does one step in both.
+fn play(world: &World, model: &mut Model, step: Step) -> Result<(), TestCaseError> {
+    let (layout, now) = (&world.layout, model.now);
+    let lives = *world.lives.borrow();
+    match step {
+        Step::Pass(time) => model.now += time,
+        Step::Join(slot) if !lives[slot] => {
+            layout.bury(world, now).unwrap();
+            model.reap(lives);
+            world.lives.borrow_mut()[slot] = true;
+            layout.take(slot, Identity::default());
+            model.taken[slot] = true;
+            (model.asks[slot], model.settled_at[slot]) = (Ask::default(), 0);
+        }
+        Step::Die(slot) => world.lives.borrow_mut()[slot] = false,
+        Step::Reap => {
+            layout.bury(world, now).unwrap();
+            model.reap(lives);
+        }
+        Step::Take(slot, amount) if lives[slot] => {
+            prop_assert_eq!(layout.take_time(DEVICE, slot, amount, now), model.take(slot, amount));
+        }
+        Step::StopAsking(slot) if lives[slot] => {
+            layout.stop_asking(DEVICE, slot);
+            model.asks[slot].wants = 0;
+        }
+        Step::Settle(difference) => {
+            layout.settle_time(DEVICE, difference, now);
+            model.settle(difference);
+        }
+        Step::Settled(slot, prepaid) if lives[slot] => {
+            let process = &layout.time[DEVICE].processes[slot];
+            process.outstanding.change(|outstanding| outstanding.saturating_sub(prepaid));
+            process.settled_at.set(now);
+            model.outstanding[slot] = model.outstanding[slot].saturating_sub(prepaid);
+            model.settled_at[slot] = now;
+        }
+        Step::Terms(permille, burst) => {
+            let new = terms(permille, burst);
+            layout.devices[DEVICE].cores_permille.set(permille);
+            layout.devices[DEVICE].burst.set(burst);
+            layout.change_terms(DEVICE, (model.terms, new), now);
+            if new != model.terms {
+                model.paid_until = bucket::change(model.paid_until, now, model.terms, new);
+            }
+            model.terms = new;
+        }
+        Step::Count(slot, time) if lives[slot] => {
+            layout.time[DEVICE].processes[slot].counts.used.add(time);
+            model.used += time;
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(CASES) })]
+
+    #[test]
+    fn any_sequence_of_payments_deaths_and_changes_of_terms_is_answered_as_the_model_answers(
+        steps in proptest::collection::vec(step(), 1..120)
+    ) {
+        let (world, mut model) = start();
+        for step in steps {
+            play(&world, &mut model, step)?;
+            let layout = &world.layout;
+            prop_assert_eq!(layout.time[DEVICE].paid_until.0.get(), model.paid_until);
+            prop_assert_eq!(layout.terms(DEVICE), model.terms);
+            // Nothing of one device is told of another.
+            prop_assert_eq!(layout.time_used(0), TimeUsed::default());
+            prop_assert_eq!(layout.time_used(DEVICE).used, model.used);
+            for slot in 0..SLOTS {
+                let process = &layout.time[DEVICE].processes[slot];
+                prop_assert_eq!(process.outstanding.get(), model.outstanding[slot]);
+                prop_assert!(!model.taken[slot] || process.wants.get() == model.asks[slot].wants);
+            }
+        }
+    }
+}

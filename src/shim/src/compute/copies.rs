@@ -1,0 +1,83 @@
+//! What becomes of copies that are not paced?
+//!
+//! They are shown and kept apart. Copies and fills on the device are measured one in so many, and the others are taken
+//! to last as long. Where one lies inside a run of kernels, its time is none of theirs: it counts as a gap. Large copies
+//! from and to the host end a run, since nobody knows how long the host's memory takes.
+
+use super::gate::is_to_run;
+use super::waits::{Waits, waits};
+use super::{Launch, Stream, clock, threads};
+use crate::guard::quietly;
+use crate::lifecycle::{self, Standing};
+use crate::slice::Slice;
+use core::sync::atomic::Ordering;
+use gpuslice_driver::types::{Status, status};
+use gpuslice_policy::compute::cost::Estimate;
+
+/// One copy of a kind in so many is measured: two events each would be as dear as a small copy.
+const MEASURED: u32 = 16;
+/// From so many bytes on a copy from or to the host ends a run: it takes 20 us and more on any bus, and a run's two
+/// events take two.
+const LARGE: u64 = 1 << 20;
+
+/// A copy on the device or a fill.
+pub(super) fn unpaced(slice: &'static Slice, launch: &Launch, call: impl FnOnce() -> Status) -> Status {
+    let Some(mut held) = threads::hold(slice) else { return call() };
+    let before = || {
+        let compute = &slice.compute;
+        let is_rare = compute.captures.load(Ordering::Relaxed) != 0
+            || compute.ends.load(Ordering::Relaxed) != held.ends_seen;
+        if is_rare && !is_to_run(&mut held, compute, launch.stream) {
+            return None;
+        }
+        let lane = match held.lane_of(launch.stream) {
+            Some(lane) => lane,
+            None => held.add_lane(slice, launch.stream)?,
+        };
+        let device = held.lanes.get(lane)?.device?;
+        held.copies = held.copies.wrapping_add(1);
+        let known = compute.look_up(&mut held, &launch.key).filter(|known| known.is_certain());
+        let taken_for = known.filter(|_| !held.copies.is_multiple_of(MEASURED));
+        if taken_for.is_none() {
+            held.begin_copy(slice, lane, &launch.key, known.unwrap_or(Estimate::NONE));
+        }
+        Some((lane, device, taken_for))
+    };
+    let Some((lane, device, taken_for)) = quietly(before, None) else {
+        drop(held);
+        return call();
+    };
+    let code = call();
+    let after = || {
+        if taken_for.is_none() {
+            return held.end_copy(slice, lane, code == status::SUCCESS);
+        }
+        let (Some(estimate), true) = (taken_for, code == status::SUCCESS) else { return };
+        if let Some(pacer) = slice.compute.pacers.get(device) {
+            slice.member().count_copied(pacer.place.device, estimate.plain);
+        }
+        if let Some(open) = held.lanes.get_mut(lane).and_then(|lane| lane.open.as_mut()) {
+            open.run.idle(estimate.plain);
+        }
+    };
+    quietly(after, ());
+    code
+}
+
+/// A copy from or to the host. `is_sync`: the program waits for it, and so for what the stream did before.
+pub(crate) fn host_copy(stream: Stream, bytes: u64, is_sync: bool, call: impl FnOnce() -> Status) -> Status {
+    let Standing::Member(slice) = lifecycle::standing() else { return call() };
+    if !slice.compute.is_pacing(slice) {
+        return call();
+    }
+    if bytes >= LARGE {
+        let close = || {
+            if let Some(mut held) = threads::hold(slice) {
+                held.enters(clock::cycles());
+                held.close_where(slice, |lane| lane.stream == stream);
+            }
+        };
+        quietly(close, ());
+    }
+    if is_sync { waits(slice, Waits::Stream(stream), call) } else { call() }
+}

@@ -1,0 +1,94 @@
+//! What did each process use of a device since an instant, as NVML says?
+//!
+//! Drivers from 550 on have a second function for the question, and some of 580 no longer answer the first.
+
+use crate::hooks::entries::ask;
+use core::ffi::{c_uint, c_ulonglong};
+use gpuslice_driver::arguments::{read_in, write_out};
+use gpuslice_driver::functions as real;
+use gpuslice_driver::types::{
+    Status, nvmlDevice_t, nvmlProcessUtilizationInfo_v1_t, nvmlProcessUtilizationSample_t,
+    nvmlProcessesUtilizationInfo_t, status,
+};
+use gpuslice_driver::{Symbol, slot};
+
+/// The first version of the question of 24 bytes.
+const VERSION_1: c_uint = 0x0100_0018;
+
+/// What one process used.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Used {
+    /// Its number.
+    pub(crate) pid: c_uint,
+    /// The time of its newest sample, in microseconds.
+    pub(crate) stamp: c_ulonglong,
+    /// For how much of the time its kernels ran, in percents.
+    pub(crate) sm: c_uint,
+    /// For how much it read or wrote memory.
+    pub(crate) memory: c_uint,
+}
+
+/// By which function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// `nvmlDeviceGetProcessUtilization`.
+    Samples,
+    /// `nvmlDeviceGetProcessesUtilizationInfo`.
+    List,
+}
+
+/// Asks in one form. Nobody where nothing is new: "not found" says no more.
+pub(crate) fn used(device: nvmlDevice_t, form: Form, since: c_ulonglong) -> Result<Vec<Used>, Status> {
+    match form {
+        Form::Samples => samples(device, since),
+        Form::List => list(device, since),
+    }
+}
+
+fn samples(device: nvmlDevice_t, since: c_ulonglong) -> Result<Vec<Used>, Status> {
+    let function =
+        slot::real::<real::nvmlDeviceGetProcessUtilization>(Symbol::nvmlDeviceGetProcessUtilization)
+            .ok_or(status::NVML_FUNCTION_NOT_FOUND)?;
+    // SAFETY: room for as many entries as the count says.
+    let answer = ask(|count, samples| unsafe { function(device, samples, count, since) });
+    taken(answer, |entry: &nvmlProcessUtilizationSample_t| Used {
+        pid: entry.pid,
+        stamp: entry.timestamp,
+        sm: entry.sm,
+        memory: entry.memory,
+    })
+}
+
+fn list(device: nvmlDevice_t, since: c_ulonglong) -> Result<Vec<Used>, Status> {
+    let symbol = Symbol::nvmlDeviceGetProcessesUtilizationInfo;
+    let function = slot::real::<real::nvmlDeviceGetProcessesUtilizationInfo>(symbol)
+        .ok_or(status::NVML_FUNCTION_NOT_FOUND)?;
+    let answer = ask(|count, entries| {
+        let mut question = nvmlProcessesUtilizationInfo_t {
+            version: VERSION_1,
+            // SAFETY: our own count.
+            process_samples_count: unsafe { read_in(count) }.unwrap_or(0),
+            last_seen_time_stamp: since,
+            proc_util_array: entries,
+        };
+        // SAFETY: of the version that it says, with room for as many entries as it says.
+        let code = unsafe { function(device, &raw mut question) };
+        // SAFETY: our own count.
+        unsafe { write_out(count, question.process_samples_count) };
+        code
+    });
+    taken(answer, |entry: &nvmlProcessUtilizationInfo_v1_t| Used {
+        pid: entry.pid,
+        stamp: entry.timestamp,
+        sm: entry.sm,
+        memory: entry.memory,
+    })
+}
+
+fn taken<T>(answer: Result<(Vec<T>, usize), Status>, told: impl Fn(&T) -> Used) -> Result<Vec<Used>, Status> {
+    match answer {
+        Ok((entries, count)) => Ok(entries.iter().take(count).map(told).collect()),
+        Err(status::NVML_NOT_FOUND) => Ok(Vec::new()),
+        Err(code) => Err(code),
+    }
+}
