@@ -9,43 +9,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use support::artefacts;
-use support::command::{Ended, GIB, OwnSlice, PROGRAM, RegionFile, ask, end, gpuslice, json, name};
-
-/// A program that allocates in a slice on the simulated GPU until its standard input ends.
-struct Running {
-    child: Child,
-    out: BufReader<ChildStdout>,
-    _folder: tempfile::TempDir,
-}
-
-impl Running {
-    fn start(arguments: &[&str]) -> Self {
-        let folder = tempfile::tempdir_in("/dev/shm").expect("a folder can be made");
-        let mut child = gpuslice(arguments)
-            .args(["--", PROGRAM, "demo-worker", "--seed", "1"])
-            .env("LD_LIBRARY_PATH", artefacts::simulated_driver())
-            .env("SIMGPU_STATE", folder.path().join("state"))
-            .env("SIMGPU_CONTEXT_BYTES", "0")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("gpuslice can be started");
-        let mut out = BufReader::new(child.stdout.take().expect("it is piped"));
-        let mut line = String::new();
-        out.read_line(&mut line).expect("it is text");
-        assert!(line.contains(' '), "the program does not work: {:?}", child.wait_with_output());
-        Self { child, out, _folder: folder }
-    }
-
-    fn finish(mut self) -> Ended {
-        drop(self.child.stdin.take());
-        let (mut out, mut err) = (String::new(), String::new());
-        self.out.read_to_string(&mut out).expect("it is text");
-        self.child.stderr.take().expect("it is piped").read_to_string(&mut err).expect("it is text");
-        Ended { status: self.child.wait().expect("it is our child"), out, err }
-    }
-}
+use support::command::{GIB, OwnSlice, PROGRAM, RegionFile, Running, ask, end, gpuslice, json, name};
 
 fn start(mut command: Command) -> (Child, BufReader<ChildStdout>) {
     let mut child = command.stdout(Stdio::piped()).spawn().expect("gpuslice can be started");

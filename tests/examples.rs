@@ -118,18 +118,47 @@ fn the_readers_of_a_region_see_what_a_process_holds() {
     }
     for command in commands {
         let outcome = bench.program(&program, &[&command]).limited("256MiB").run().quiet();
-        outcome.contains(&["device 0: quota 256 MiB, held 256 MiB, processes 1, refusals 1"]);
+        let line = "device 0: quota 256 MiB, held 256 MiB, processes 1, refusals 1, share 100.0 %, used 0 ms";
+        outcome.contains(&[line]);
     }
     // Afterwards nobody lives and nothing is held.
     let outcome = bench.program(&reader, &[&region]).run().quiet();
-    outcome.says(&["device 0: quota 256 MiB, held 0 MiB, processes 0, refusals 0"]);
+    outcome.says(&["device 0: quota 256 MiB, held 0 MiB, processes 0, refusals 0, share 100.0 %, used 0 ms"]);
+}
+
+/// What the example for shares says, in seconds.
+fn took(host: Host<'_>) -> f64 {
+    let outcome = host.run().quiet();
+    let seconds = outcome.out.strip_prefix("60 kernels took ").and_then(|rest| rest.strip_suffix(" s\n"));
+    seconds.and_then(|seconds| seconds.parse().ok()).unwrap_or_else(|| panic!("{outcome}"))
+}
+
+#[test]
+fn a_quarter_of_the_time_makes_the_example_take_four_times_as_long_and_the_readers_tell_what_it_used() {
+    let (Some(python), Some(reader)) = (python(), reader_in_c()) else { return };
+    let bench = Bench::simulated();
+    let share = example("python/share.py").display().to_string();
+    let bare = took(bench.program(&python, &[&share]));
+    let limited = took(bench.program(&python, &[&share]).loaded().set("GPU_CORE_PERCENT", "25"));
+    assert!((3.5..4.8).contains(&(limited / bare)), "{limited} s instead of {bare} s");
+    let region = bench.region().display().to_string();
+    let told = bench.program(&reader, &[&region]).run().quiet();
+    let used = told
+        .out
+        .trim_end()
+        .strip_prefix("device 0: no quota, held 0 MiB, processes 0, refusals 0, share 25.0 %, used ");
+    let used: u64 =
+        used.and_then(|rest| rest.strip_suffix(" ms")?.parse().ok()).unwrap_or_else(|| panic!("{told}"));
+    assert!((590..=650).contains(&used), "620 ms ran: {told}");
+    let in_python = bench.program(&python, &[&example("region/read.py").display().to_string(), &region]);
+    assert_eq!(in_python.run().quiet().out, told.out);
 }
 
 #[test]
 fn the_readers_refuse_what_is_no_region() {
     let Some(reader) = reader_in_c() else { return };
     let bench = Bench::simulated();
-    let other = bench.file("other", &"gpuslice".repeat(1_060_864 / 8)).display().to_string();
+    let other = bench.file("other", &"gpuslice".repeat(11_808_768 / 8)).display().to_string();
     let mut readers = vec![bench.program(&reader, &[&other])];
     if let Some(python) = python() {
         readers.push(bench.program(&python, &[&example("region/read.py").display().to_string(), &other]));
@@ -137,6 +166,6 @@ fn the_readers_refuse_what_is_no_region() {
     for reader in readers {
         let outcome = reader.run();
         assert_eq!((outcome.ended.as_str(), outcome.out.as_str()), ("exit 1", ""), "{outcome}");
-        assert!(outcome.err.contains("BENCH/other: not a region of version 2"), "{outcome}");
+        assert!(outcome.err.contains("BENCH/other: not a region of version 3"), "{outcome}");
     }
 }

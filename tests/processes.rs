@@ -231,6 +231,27 @@ fn a_device_is_as_busy_as_the_slice_makes_it() {
     // Where processes cannot be told apart, the device is shown.
     strange(&stage().with("STRANGE_SILENT", "1"), &["use"])
         .contains(&["a1 busy 0: 90 80", "b1 busy 0: 90 80"]);
+    // Drivers that answer only the newer question are asked that.
+    strange(&stage().with("STRANGE_NEW", "1"), &["use"]).contains(&["a1 busy 0: 41 10", "b1 busy 0: 22 5"]);
+}
+
+#[test]
+fn the_domains_of_a_device_are_as_busy_as_the_slice_makes_them() {
+    let outcome = strange(&stage(), &["use"]);
+    outcome.contains(&["a1 domains 0: 21 3, present 1", "b1 domains 0: 12 3, present 1"]);
+    outcome.contains(&["watcher-of-c domains 0: 0 0, present 1"]);
+    strange(&stage().with("STRANGE_SILENT", "1"), &["use"]).contains(&["a1 domains 0: 90 80, present 1"]);
+}
+
+#[test]
+fn samples_of_a_device_are_on_average_what_the_slice_used() {
+    let outcome = strange(&stage(), &["use"]);
+    // 80 and 100 percent of the GPU, 70 and 90 of its memory; the slices have 21 and 3, 12 and 3 of 90 and 80.
+    outcome.contains(&["a1 past of 1 0, 2: 18 23", "a1 past of 2 0, 2: 2 3"]);
+    outcome.contains(&["b1 past of 1 0, 2: 10 13", "watcher-of-c past of 1 0, 2: 0 0"]);
+    // What is not use is the device's.
+    outcome.contains(&["a1 past of 0 0, 2: 80 100"]);
+    strange(&stage().with("STRANGE_SILENT", "1"), &["use"]).contains(&["a1 past of 1 0, 2: 80 100"]);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What does a slice hold? Reads the region of a slice as a monitor in C would: mapped for reading, each number with
- * one load, nothing trusted.
+ * What does a slice hold and use? Reads the region of a slice as a monitor in C would: mapped for reading, each number
+ * with one load, nothing trusted.
  *
  *     cc -O2 -I../../include -o read read.c
  *     ./read /dev/shm/gpuslice-...
@@ -66,9 +66,11 @@ static void print(const struct gpuslice_region *region, int file)
     uint32_t claimed = at_most(load32(&region->header.claimed), GPUSLICE_SLOTS);
 
     for (uint32_t device = 0; device < devices; device++) {
-        uint64_t limit = load64(&region->devices[device].memory_limit), held = 0;
+        uint64_t limit = load64(&region->devices[device].memory_limit), held = 0, used = 0;
+        uint32_t share = load32(&region->devices[device].cores_permille);
         uint32_t processes = 0, refused = 0;
         for (uint32_t slot = 0; slot < claimed; slot++) {
+            used += load64(&region->time[device].processes[slot].used); /* those who ended included */
             if (load32(&region->slots[slot].state) != GPUSLICE_SLOT_TAKEN || !lives(file, slot))
                 continue;
             processes++;
@@ -81,7 +83,8 @@ static void print(const struct gpuslice_region *region, int file)
             printf("no quota");
         else
             printf("quota %" PRIu64 " MiB", limit >> 20);
-        printf(", held %" PRIu64 " MiB, processes %" PRIu32 ", refusals %" PRIu32 "\n", held >> 20, processes, refused);
+        printf(", held %" PRIu64 " MiB, processes %" PRIu32 ", refusals %" PRIu32, held >> 20, processes, refused);
+        printf(", share %" PRIu32 ".%" PRIu32 " %%, used %" PRIu64 " ms\n", share / 10, share % 10, used / 1000000);
     }
 }
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What does a slice hold? Reads the region of a slice as a monitor in Python would.
+"""What does a slice hold and use? Reads the region of a slice as a monitor in Python would.
 
     python3 read.py /dev/shm/gpuslice-...
 
-The offsets are those of include/gpuslice.h, version 2. A memory view of 8 or 4 bytes reads a number with one load.
+The offsets are those of include/gpuslice.h, version 3. A memory view of 8 or 4 bytes reads a number with one load.
 """
 
 import fcntl
@@ -11,12 +11,13 @@ import mmap
 import struct
 import sys
 
-MAGIC, VERSION, SIZE = b"gpuslice", 2, 1060864
+MAGIC, VERSION, SIZE = b"gpuslice", 3, 11808768
 MOST_DEVICES, MOST_SLOTS = 64, 1024
-DEVICES, DEVICE, MEMORY_LIMIT = 4096, 128, 24
+DEVICES, DEVICE, MEMORY_LIMIT, SHARE = 4096, 128, 24, 32
 SLOTS, SLOT = 12288, 128
 HELD, REFUSED = 143360, 667648
 SHARED, SHARES, MOST_SHARES = 44, 929792, 4096
+TIMES, TIME, PROCESS_TIMES, PROCESS_TIME, USED = 1060864, 167936, 33664, 128, 48
 TAKEN, NO_LIMIT = 1, 2**64 - 1
 F_OFD_GETLK = 36
 MIB = 1 << 20
@@ -48,7 +49,13 @@ def show(file, region):
         held = sum(words[row + slot] & ((1 << 48) - 1) for slot in members) + inherited(words, halves, device)
         refused = sum(halves[REFUSED // 4 + slot * MOST_DEVICES + device] for slot in members)
         quota = "no quota" if limit == NO_LIMIT else f"quota {limit // MIB} MiB"
-        print(f"device {device}: {quota}, held {held // MIB} MiB, processes {len(members)}, refusals {refused}")
+        share = halves[(DEVICES + device * DEVICE + SHARE) // 4]
+        times = (TIMES + device * TIME + PROCESS_TIMES + USED) // 8
+        used = sum(words[times + slot * PROCESS_TIME // 8] for slot in range(claimed))  # those who ended included
+        print(
+            f"device {device}: {quota}, held {held // MIB} MiB, processes {len(members)}, refusals {refused}, "
+            f"share {share // 10}.{share % 10} %, used {used // 1_000_000} ms"
+        )
 
 
 def main():

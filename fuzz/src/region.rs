@@ -7,8 +7,8 @@ use std::{
 };
 
 use gpuslice_region::{
-    DeviceRequest, Limits, Member, Monitor, Region, Trust, Uuid,
-    layout::{FIGURES, MAX_DEVICES, MAX_SLOTS, SIZE},
+    Device, DeviceRequest, Limits, Member, Monitor, Region, Trust, Uuid,
+    layout::{FIGURES, MAX_DEVICES, MAX_SLOTS, PLACES, SIZE},
 };
 
 use crate::random::Random;
@@ -127,6 +127,20 @@ fn place(random: &mut Random) -> u64 {
         "held" => {
             figure("held.offset") + row(random, MAX_DEVICES) * figure("held.row") + row(random, MAX_SLOTS) * 8
         }
+        "time" => {
+            let word = figure(name) - if name == "time.offset" { figure(name) } else { 0 };
+            figure("time.offset")
+                + row(random, MAX_DEVICES) * figure("time.size")
+                + word % figure("time.size")
+        }
+        "process" => {
+            let at = figure("time.offset") + random.below(3) * figure("time.size") + figure("time.processes");
+            at + row(random, MAX_SLOTS) * figure("process.size") + random.below(14) * 8
+        }
+        "place" => {
+            let at = figure("time.offset") + random.below(3) * figure("time.size") + figure("time.ring");
+            at + row(random, PLACES) * figure("place.size") + random.below(4) * 8
+        }
         "refused" => figure("refused.offset") + row(random, MAX_SLOTS) * figure("refused.row"),
         _ => figure(name),
     }
@@ -137,7 +151,7 @@ fn edge_of_32(random: &mut Random) -> u32 {
 }
 
 fn request(uuid: u8) -> DeviceRequest {
-    let limits = Limits { memory: Some(1 << 20), cores_permille: 500 };
+    let limits = Limits { memory: Some(1 << 20), cores_permille: 500, ..Limits::NONE };
     DeviceRequest { uuid: Uuid([uuid; 16]), total: 1 << 30, limits }
 }
 
@@ -149,6 +163,9 @@ fn read_all(region: &Region) {
         assert!((1..=1000).contains(&view.limits.cores_permille), "{view:?}");
         let _ = (region.held(view.device), region.limits(view.device), region.context_bytes(view.device));
         region.learn_context_bytes(view.device, 1 << 20);
+        let device = view.device;
+        let _ = (region.terms(device), region.factor(device), region.meter(device), region.time_used(device));
+        let _ = (region.paid_until(device), region.entry(device, region.places(device)));
         region.set_limits(view.device, view.limits);
     }
     let processes = region.processes();
@@ -163,6 +180,7 @@ fn read_all(region: &Region) {
 /// Few devices, because a reservation waits for words that say that others are at it.
 fn use_all(member: &Member) {
     for view in member.devices().into_iter().take(2) {
+        use_time(member, view.device);
         let device = view.device;
         let before = member.own(device);
         if member.reserve(device, 4096).is_ok() {
@@ -181,4 +199,27 @@ fn use_all(member: &Member) {
 
 fn one_line(text: &str) {
     assert!(!text.is_empty() && text.chars().all(|letter| !letter.is_control()), "{text:?}");
+}
+
+/// Whatever the words say, nobody sleeps for longer than a second, and nobody is told to look again in the past.
+fn use_time(member: &Member, device: Device) {
+    const NOW: u64 = 1 << 50;
+    let _ = (member.lease_size(device), member.elect(device, NOW, 1), member.overlap_part(device, 1 << 40));
+    if let Err(until) = member.take(device, 1 << 20, NOW) {
+        assert!(until >= NOW, "{until}");
+        assert_eq!(member.take(device, 1 << 20, until.saturating_add(1 << 20)), Ok(()), "waits for ever");
+    }
+    member.sleep(device, member.bell(device), 0);
+    member.settle(device, i64::MIN, NOW);
+    member.settle(device, i64::MAX, NOW);
+    member.give_back(device, u64::MAX, NOW);
+    member.settled(device, u64::MAX, NOW);
+    member.serve(device, u64::MAX, u64::MAX);
+    member.publish(device, u64::MAX, 0);
+    member.add_overlap(device, u64::MAX, u64::MAX);
+    let trim = member.trim(device, NOW, true);
+    member.set_trim(device, &trim);
+    member.set_factor(device, trim.factor());
+    member.count_used(device, u64::MAX);
+    member.stop_asking(device);
 }

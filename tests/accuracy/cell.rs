@@ -11,6 +11,10 @@ const MS: u64 = 1_000_000;
 const BURSTS: [(&str, u64); 2] = [("strict", 20 * MS), ("latency", 200 * MS)];
 /// Nobody waits longer than this beyond what is owed, in milliseconds; times are told to one more.
 const PATIENCE: u64 = 2;
+/// How often something is measured again because the machine had no time for it.
+const AGAIN: u32 = 2;
+/// A program that reaches no more than so many hundredths of points beyond a limit is not held back by it all the time.
+const MARGIN: i64 = 50;
 
 /// What a program does without a limit.
 #[derive(Debug, Clone, Default)]
@@ -22,9 +26,20 @@ pub(crate) struct Free {
     p99: u64,
 }
 
+/// Lets programs run; again, but not for ever, where the machine had too little time for them.
+fn watched(play: &Play<'_>) -> Result<Course, String> {
+    let mut course = run(play)?;
+    for _ in 0..AGAIN {
+        if course.host.is_starved() {
+            course = run(play)?;
+        }
+    }
+    Ok(course)
+}
+
 /// Runs a workload without the library.
 pub(crate) fn free(workload: &Workload, limit: u64, seconds: u64, variant: &Variant) -> Result<Free, String> {
-    let course = run(&play(workload, limit, None, seconds, variant))?;
+    let course = watched(&play(workload, limit, None, seconds, variant))?;
     let used = sums(&course.busy(0));
     Ok(Free {
         share: share(&used, WARM_UP, used.len() - 1),
@@ -61,6 +76,10 @@ pub(crate) struct Cell {
     /// What physics allows in a window of a second, in hundredths of points.
     bound: i64,
     jain: u64,
+    /// What was charged for beyond what was used, in hundredths of a percent.
+    charged: i64,
+    /// Whether the programs are held back by the limit.
+    is_bound: bool,
     /// Of limit times unlimited, in thousandths.
     throughput: u64,
     /// Of unlimited, in hundredths.
@@ -79,7 +98,7 @@ pub(crate) fn cell(
     free: &Free,
     variant: &Variant,
 ) -> Result<Cell, String> {
-    let course = run(&play(workload, limit, Some((workload.limits)(limit)), seconds, variant))?;
+    let course = watched(&play(workload, limit, Some((workload.limits)(limit)), seconds, variant))?;
     let mut cell = measured(workload, limit, seconds, free, &course);
     cell.misses = cell.judge(seconds);
     Ok(cell)
@@ -94,6 +113,7 @@ fn measured(workload: &Workload, limit: u64, seconds: u64, free: &Free, course: 
     let own = course.tracks.iter().filter(|track| track.slice == 0);
     let served: Vec<u64> =
         own.map(|track| track.busy.iter().skip(WARM_UP).map(|ns| u64::from(*ns)).sum()).collect();
+    let used: u64 = served.iter().sum();
     let reachable = (free.work * (seconds - 1) * limit / 100).max(1);
     Cell {
         workload: workload.name,
@@ -102,6 +122,8 @@ fn measured(workload: &Workload, limit: u64, seconds: u64, free: &Free, course: 
         figures: figures(&busy, crate::figures::Terms { target, debt: burst + workload.longest }),
         bound: workload.longest as i64 * (10_000 - target) / (1000 * MS as i64),
         jain: jain(&served),
+        charged: (course.charged as i64 - used as i64) * 10_000 / used.max(1) as i64,
+        is_bound: reached > limit as i64 * 100 + MARGIN,
         throughput: course.work(0) * 1000 / reachable,
         p99: p99(&course.latencies) * 100 / free.p99.max(1),
         host: course.host,
@@ -126,8 +148,8 @@ impl Cell {
         };
         let alone = matches!(self.target, Target::Short | Target::Long);
         let wrong = [
-            (self.figures.mean.abs() > mean, "mean"),
-            (self.figures.p95 > p95, "p95"),
+            (self.figures.mean > mean || self.is_bound && self.figures.mean < -mean, "mean"),
+            (self.is_bound && self.figures.p95 > p95, "p95"),
             (self.jain < 990, "Jain"),
             (self.target == Target::Short && self.throughput < 990, "throughput"),
             (alone && self.figures.stall > PATIENCE + self.host.late_most / 1000, "stall"),
@@ -159,7 +181,7 @@ impl Cell {
         let figures = &self.figures;
         if self.target == Target::Latency {
             let of = format!("p99 {} of unlimited, share {}", points(self.p99 as i64), points(figures.mean));
-            return format!("{start}  {of:<77}{end}");
+            return format!("{start}  {of:<87}{end}");
         }
         let settling = match (self.target, figures.settling) {
             (Target::Long, _) | (_, None) => "-".to_owned(),
@@ -167,7 +189,7 @@ impl Cell {
         };
         let (jain, rate) = (self.jain, self.throughput);
         format!(
-            "{start}{:>8}{:>8}{:>8}{:>8}{settling:>9}{:>8} ms{:>7}.{:03}{:>9}.{} %{end}",
+            "{start}{:>8}{:>8}{:>8}{:>8}{settling:>9}{:>8} ms{:>7}.{:03}{:>9}.{} %{:>8} %{end}",
             points(figures.mean),
             points(figures.absolute),
             points(figures.p95),
@@ -177,6 +199,7 @@ impl Cell {
             jain % 1000,
             rate / 10,
             rate % 10,
+            points(self.charged),
         )
     }
 
@@ -187,7 +210,7 @@ impl Cell {
             "mean": self.figures.mean, "absolute": self.figures.absolute, "p95": self.figures.p95,
             "bound_of_a_second": self.bound, "settling_ms": self.figures.settling,
             "stall_ms": self.figures.stall, "jain_thousandths": self.jain,
-            "throughput_thousandths": self.throughput, "p99_hundredths": self.p99,
+            "throughput_thousandths": self.throughput, "charged_hundredths": self.charged, "is_bound": self.is_bound, "p99_hundredths": self.p99,
             "late_p99_us": self.host.late_p99, "late_most_us": self.host.late_most,
             "waited_thousandths": self.host.waited, "starved": self.host.is_starved(),
             "misses": self.misses, "excused": self.is_excused(), "said": self.said,
@@ -223,6 +246,7 @@ pub(crate) fn heading() -> String {
 
 pub(crate) const TARGETS: &str = "\
 targets: mean 0.5, 95 % of windows of a second 1.5; kernels of L above 5 ms: mean max(1, L(1-r)/10 s); beside other slices:
-         mean 1, windows 5; Jain 0.990; throughput 99 % of limit x unlimited; p99 1.2; stall: no time without work beyond
-         what is owed, 1 ms, one of resolution and the sleepers' lateness. A program that cannot reach a limit is compared
-         with what it reaches. Host: how late a sleep of 1 ms ends, and how long programs waited for a processor.";
+         mean 1, windows 5; Jain 0.990; throughput (kernels' durations) 99 % of limit x unlimited; p99 1.2; stall: no time
+         without work beyond what is owed, 1 ms, one of resolution and the sleepers' lateness. A program that does not reach
+         a limit is compared with what it reaches, and need not be as slow. Charged: beyond what was used. Host: how late a
+         sleep of 1 ms ended (99 % and all), and for how much of the time a program waited for a processor.";

@@ -45,6 +45,8 @@ pub(crate) enum Event {
 #[derive(Debug, Default)]
 pub(crate) struct Course {
     pub(crate) tracks: Vec<Track>,
+    /// GPU time that the library charged the first slice for from the second second on.
+    pub(crate) charged: u64,
     pub(crate) latencies: Vec<u64>,
     pub(crate) host: Host,
     /// What they said on standard error.
@@ -137,11 +139,12 @@ impl<'a> Stage<'a> {
             }
             seen = self.look(&mut course.tracks, began, seen);
             if warm.is_none() && seen >= began + WARM_UP as u64 {
-                warm = Some(self.work());
+                warm = Some((self.work(), self.charged()));
             }
         }
-        let warm = warm.unwrap_or_default();
+        let (warm, charged) = warm.unwrap_or_default();
         let work = self.work();
+        course.charged = self.charged().saturating_sub(charged);
         for (me, track) in course.tracks.iter_mut().enumerate() {
             let of = |work: &HashMap<usize, u64>| work.get(&me).copied().unwrap_or_default();
             track.work = of(&work).saturating_sub(of(&warm));
@@ -182,6 +185,15 @@ impl<'a> Stage<'a> {
             }
         }
         work
+    }
+
+    /// What the library has charged the first slice for.
+    fn charged(&self) -> u64 {
+        let monitor = Monitor::open(&region(&self.bench, 0), Trust::AnyOwner).ok().flatten();
+        let of = |monitor: Monitor| {
+            monitor.devices().iter().map(|device| monitor.time_used(device.device).used).sum()
+        };
+        monitor.map_or(0, of)
     }
 
     fn befall(&mut self, event: Event) -> Result<(), String> {

@@ -149,6 +149,21 @@ static void edges(const char *viewer) {
     say("%s no list %d", viewer, details(device, NULL));
 }
 
+// Samples of the device, as the management library keeps them.
+static void past(const char *viewer, unsigned kind) {
+    struct { u64 time; unsigned value, rest; } samples[ROOM] = {0};
+    unsigned type = 99, count = ROOM;
+    int (*ask)(void *, unsigned, u64, unsigned *, unsigned *, void *) =
+        (int (*)(void *, unsigned, u64, unsigned *, unsigned *, void *))find("nvmlDeviceGetSamples");
+    int status = ask(device, kind, 0, &type, &count, samples);
+    if (status) count = 0;
+    char line[512];
+    int at = snprintf(line, sizeof line, "%s past of %u %d, %u:", viewer, kind, status, count);
+    for (unsigned sample = 0; sample < count && sample < 4; sample++)
+        at += snprintf(line + at, sizeof line - at, " %u", samples[sample].value);
+    say("%s", line);
+}
+
 static void use(const char *viewer) {
     typedef int (*first)(void *, struct sample *, unsigned *, u64);
     typedef int (*second)(void *, struct infos *);
@@ -180,6 +195,12 @@ static void use(const char *viewer) {
     int (*busy)(void *, unsigned *) = (int (*)(void *, unsigned *))find("nvmlDeviceGetUtilizationRates");
     status = busy(device, rates);
     say("%s busy %d: %u %u", viewer, status, rates[0], rates[1]);
+    struct { unsigned flags, domains[8][4]; } domains = {0};
+    int (*states)(void *, void *) = (int (*)(void *, void *))find("nvmlDeviceGetDynamicPstatesInfo");
+    status = states(device, &domains);
+    say("%s domains %d: %u %u, present %u", viewer, status, domains.domains[0][1], domains.domains[1][1],
+        domains.domains[0][0]);
+    for (unsigned kind = 0; kind < 3; kind++) past(viewer, kind);
 }
 
 static void protected(const char *viewer) {

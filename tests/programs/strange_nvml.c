@@ -59,7 +59,7 @@ struct sample {
 };
 int nvmlDeviceGetProcessUtilization(void *device, struct sample *samples, unsigned *count, u64 last_seen) {
     unsigned pids[MOST], found = everybody(pids);
-    if (getenv("STRANGE_SILENT")) return 3;
+    if (getenv("STRANGE_SILENT") || getenv("STRANGE_NEW")) return 3;
     int status = answer(count, found);
     (void)device, (void)last_seen;
     for (unsigned entry = 0; status == 0 && entry < found; entry++)
@@ -68,10 +68,36 @@ int nvmlDeviceGetProcessUtilization(void *device, struct sample *samples, unsign
 }
 
 // The whole device is busier than the processes together, as far as it can be.
-int nvmlDeviceGetUtilizationRates(void *device, unsigned *rates) {
+static void whole(unsigned *rates) {
     const char *busy = getenv("STRANGE_BUSY");
-    (void)device;
     rates[0] = busy ? atoi(busy) : 90, rates[1] = 80;
+}
+
+int nvmlDeviceGetUtilizationRates(void *device, unsigned *rates) {
+    (void)device;
+    whole(rates);
+    return 0;
+}
+
+int nvmlDeviceGetDynamicPstatesInfo(void *device, unsigned *words) {
+    unsigned rates[2];
+    (void)device;
+    whole(rates);
+    memset(words, 0, 33 * sizeof *words);
+    for (int domain = 0; domain < 2; domain++) words[1 + 4 * domain] = 1, words[2 + 4 * domain] = rates[domain];
+    return 0;
+}
+
+// Two samples of each kind: a tenth below and above the rates.
+int nvmlDeviceGetSamples(void *device, unsigned kind, u64 last_seen, unsigned *type, unsigned *count, u64 *samples) {
+    unsigned rates[2];
+    (void)device, (void)last_seen;
+    whole(rates);
+    if (!samples || *count < 2) return 7;
+    unsigned rate = kind == 2 ? rates[1] : rates[0];
+    u64 two[4] = {1, rate - 10, 2, rate + 10};
+    memcpy(samples, two, sizeof two);
+    *type = 1, *count = 2;
     return 0;
 }
 
@@ -86,10 +112,11 @@ struct infos {
 };
 int nvmlDeviceGetProcessesUtilizationInfo(void *device, struct infos *infos) {
     unsigned pids[MOST], found = everybody(pids);
+    if (getenv("STRANGE_SILENT")) return 3;
     int status = answer(&infos->count, found);
     (void)device;
     for (unsigned entry = 0; status == 0 && entry < found; entry++)
-        infos->entries[entry] = (struct info){.pid = pids[entry], .sm = 20 + entry};
+        infos->entries[entry] = (struct info){.pid = pids[entry], .sm = 20 + entry, .memory = 5};
     return status;
 }
 

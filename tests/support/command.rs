@@ -3,9 +3,11 @@
 use super::artefacts;
 use gpuslice_region::{Device, DeviceRequest, Limits, Member, Trust, Uuid};
 use serde_json::Value;
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::Instant;
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_gpuslice");
 pub(crate) const GIB: u64 = 1 << 30;
@@ -118,5 +120,61 @@ impl OwnSlice {
 
     pub(crate) fn share(&self, number: u8) -> u32 {
         self.member.limits(self.device(number)).cores_permille
+    }
+}
+
+/// A program of the demo in a slice on the simulated GPU, until its standard input ends.
+pub(crate) struct Running {
+    child: Child,
+    out: BufReader<ChildStdout>,
+    folder: tempfile::TempDir,
+}
+
+impl Running {
+    /// One that takes memory.
+    pub(crate) fn start(arguments: &[&str]) -> Self {
+        Self::working(arguments, &["--seed", "1"])
+    }
+
+    /// One that computes.
+    pub(crate) fn computing(arguments: &[&str]) -> Self {
+        Self::working(arguments, &[])
+    }
+
+    fn working(arguments: &[&str], work: &[&str]) -> Self {
+        let folder = tempfile::tempdir_in("/dev/shm").expect("a folder can be made");
+        let mut child = gpuslice(arguments)
+            .args(["--", PROGRAM, "demo-worker"])
+            .args(work)
+            .env("LD_LIBRARY_PATH", artefacts::simulated_driver())
+            .env("SIMGPU_STATE", folder.path().join("state"))
+            .env("SIMGPU_CONTEXT_BYTES", "0")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("gpuslice can be started");
+        let mut out = BufReader::new(child.stdout.take().expect("it is piped"));
+        let mut line = String::new();
+        out.read_line(&mut line).expect("it is text");
+        assert!(line.contains(' '), "the program does not work: {:?}", child.wait_with_output());
+        Self { child, out, folder }
+    }
+
+    pub(crate) fn finish(mut self) -> Ended {
+        drop(self.child.stdin.take());
+        let (mut out, mut err) = (String::new(), String::new());
+        self.out.read_to_string(&mut out).expect("it is text");
+        self.child.stderr.take().expect("it is piped").read_to_string(&mut err).expect("it is text");
+        Ended { status: self.child.wait().expect("it is our child"), out, err }
+    }
+
+    /// Nanoseconds in which the simulated GPU ran kernels, and when that was.
+    pub(crate) fn busy(&self) -> (Instant, u64) {
+        let mut command = Command::new(artefacts::truth_reader());
+        let output = command.env("SIMGPU_STATE", self.folder.path().join("state")).output();
+        let truth: Value = serde_json::from_slice(&output.expect("it runs").stdout).expect("this is JSON");
+        let busy = truth.pointer("/devices/0/busy_ns").and_then(Value::as_u64);
+        (Instant::now(), busy.expect("there is a device"))
     }
 }

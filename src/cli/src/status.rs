@@ -91,7 +91,7 @@ fn describe_time(time: &Time) -> Option<String> {
         figures::span(time.used_ns),
         figures::span(time.throttled_ns),
         figures::span(time.queued_ns),
-        time.measured(),
+        time.measurement(),
     );
     time.is_of_interest().then_some(words)
 }

@@ -2,6 +2,8 @@
 //!
 //! The region counts what was charged since it was made. How much that was lately is the difference of two looks.
 
+use crate::figures;
+use gpuslice_policy::compute::source::{Measured, Source};
 use gpuslice_policy::compute::trim;
 use gpuslice_region::{DeviceView, Monitor, ProcessView, Region, TimeUsed};
 use serde::Serialize;
@@ -31,8 +33,13 @@ pub(crate) struct Time {
     pub(crate) launches: u64,
     /// What its time is measured with.
     pub(crate) meter: Meter,
+    /// Why NVML does not help with that; null where it does, or nobody asked.
+    pub(crate) meter_why: Option<String>,
     /// The part of the time between events that was its own, in millionths; 1000000 where nothing is taken off.
     pub(crate) own_millionths: u32,
+    /// `meter` and `meter_why` as they were written.
+    #[serde(skip)]
+    measured: Measured,
 }
 
 /// A device's time, as one process of the slice uses it.
@@ -67,25 +74,13 @@ pub(crate) enum Meter {
 }
 
 impl Meter {
-    /// By the word in the region; one that nobody writes says nothing.
-    fn of(word: u32) -> Self {
-        match word {
-            1 => Self::Events,
-            2 => Self::EventsAndNvml,
-            3 => Self::Nvml,
-            4 => Self::Estimates,
-            _ => Self::None,
-        }
-    }
-
-    /// In words.
-    pub(crate) fn words(self) -> &'static str {
-        match self {
-            Self::None => "nothing measured yet",
-            Self::Events => "measured by events, neighbours not told apart",
-            Self::EventsAndNvml => "measured by events and NVML",
-            Self::Nvml => "measured by NVML",
-            Self::Estimates => "events fail, estimated",
+    fn of(source: Source) -> Self {
+        match source {
+            Source::Unknown => Self::None,
+            Source::Events => Self::Events,
+            Source::Trimmed => Self::EventsAndNvml,
+            Source::Nvml => Self::Nvml,
+            Source::Failing => Self::Estimates,
         }
     }
 }
@@ -174,6 +169,7 @@ impl Time {
     /// A device's time now, and over a look.
     pub(crate) fn of(region: &Region, view: &DeviceView, look: Option<&Look>) -> Self {
         let used = region.time_used(view.device);
+        let measured = Measured::of_word(region.meter(view.device));
         Self {
             share_permille: view.limits.cores_permille,
             burst_ns: view.limits.burst_ns,
@@ -184,7 +180,9 @@ impl Time {
             copied_ns: used.copied,
             queued_ns: used.queued,
             launches: used.launches,
-            meter: Meter::of(region.meter(view.device)),
+            meter: Meter::of(measured.source),
+            meter_why: measured.why.map(|why| why.to_string()),
+            measured,
             own_millionths: region.factor(view.device),
         }
     }
@@ -195,13 +193,16 @@ impl Time {
     }
 
     /// How the time is measured, and which part of it is taken for the slice's own.
-    pub(crate) fn measured(&self) -> String {
-        let parts = trim::ONE;
-        if self.own_millionths >= parts {
-            return self.meter.words().to_owned();
+    pub(crate) fn measurement(&self) -> String {
+        if self.measured.source == Source::Unknown {
+            return "nothing measured yet".to_owned();
         }
-        let own = crate::figures::percent((u64::from(self.own_millionths) * 1000).div_ceil(parts.into()));
-        format!("{}: {own} of what they show is its own", self.meter.words())
+        let by = format!("measured by {}", self.measured);
+        if self.own_millionths >= trim::ONE {
+            return by;
+        }
+        let own = (u64::from(self.own_millionths) * 1000).div_ceil(trim::ONE.into());
+        format!("{by}: {} of what they show is its own", figures::percent(own))
     }
 }
 

@@ -156,7 +156,10 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         full_fence();
         let paid_until = believed(time, self.terms(device), now);
         let sleepers = time.processes.iter().take(self.claimed());
-        if sleepers.map(|process| process.sleeps_until.observe()).any(|until| bucket::wakes(until, paid_until, now)) {
+        if sleepers
+            .map(|process| process.sleeps_until.observe())
+            .any(|until| bucket::wakes(until, paid_until, now))
+        {
             bell::ring(&time.bell.0);
         }
     }

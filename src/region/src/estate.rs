@@ -89,7 +89,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
 
     /// What all processes have used of a device, those included that have ended.
     pub(crate) fn time_used(&self, device: usize) -> TimeUsed {
-        let processes = self.time(device).into_iter().flat_map(|time| time.processes.iter().take(self.claimed()));
+        let processes =
+            self.time(device).into_iter().flat_map(|time| time.processes.iter().take(self.claimed()));
         processes.map(TimeUsed::of_slot).fold(TimeUsed::default(), TimeUsed::plus)
     }
 

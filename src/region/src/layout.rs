@@ -4,12 +4,12 @@
 //! `docs/region.md` explains. A change of anything here is a new [`VERSION`]: an opener that finds another
 //! version refuses. The sizes are parameters only so that the models can make a small one.
 
+#[cfg(not(loom))]
+use crate::words::{Place, ProcessTime};
 use crate::{
     sync::{Gate32, Gate64, HeldWord, Word32, Word64},
     words::DeviceTime,
 };
-#[cfg(not(loom))]
-use crate::words::{Counts, Place, ProcessTime, Readings, Sampler};
 
 /// The first eight bytes of a region, read as a little-endian number: "gpuslice".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"gpuslice");
@@ -208,10 +208,10 @@ pub const FIGURES: [(&str, usize); 72] = {
         ("time.bell", offset_of!(Time, bell)),
         ("time.places", offset_of!(Time, places)),
         ("time.overlap", offset_of!(Time, overlap)),
-        ("time.factor", offset_of!(Time, readings) + offset_of!(Readings, factor)),
-        ("time.meter", offset_of!(Time, readings) + offset_of!(Readings, meter)),
-        ("time.elected", offset_of!(Time, sampler) + offset_of!(Sampler, elected)),
-        ("time.trim", offset_of!(Time, sampler) + offset_of!(Sampler, trim)),
+        ("time.factor", offset_of!(Time, readings.0.factor)),
+        ("time.meter", offset_of!(Time, readings.0.meter)),
+        ("time.elected", offset_of!(Time, sampler.0.elected)),
+        ("time.trim", offset_of!(Time, sampler.0.trim)),
         ("time.ring", offset_of!(Time, ring)),
         ("place.size", size_of::<Place>()),
         ("place.ticket", offset_of!(Place, ticket)),
@@ -226,14 +226,14 @@ pub const FIGURES: [(&str, usize); 72] = {
         ("process.outstanding", offset_of!(ProcessTime, outstanding)),
         ("process.settled_at", offset_of!(ProcessTime, settled_at)),
         ("process.queued", offset_of!(ProcessTime, queued)),
-        ("process.used", offset_of!(ProcessTime, counts) + offset_of!(Counts, used)),
-        ("process.throttled", offset_of!(ProcessTime, counts) + offset_of!(Counts, throttled)),
-        ("process.copied", offset_of!(ProcessTime, counts) + offset_of!(Counts, copied)),
-        ("process.launches", offset_of!(ProcessTime, counts) + offset_of!(Counts, launches)),
-        ("process.used_before", offset_of!(ProcessTime, before) + offset_of!(Counts, used)),
-        ("process.throttled_before", offset_of!(ProcessTime, before) + offset_of!(Counts, throttled)),
-        ("process.copied_before", offset_of!(ProcessTime, before) + offset_of!(Counts, copied)),
-        ("process.launches_before", offset_of!(ProcessTime, before) + offset_of!(Counts, launches)),
+        ("process.used", offset_of!(ProcessTime, counts.used)),
+        ("process.throttled", offset_of!(ProcessTime, counts.throttled)),
+        ("process.copied", offset_of!(ProcessTime, counts.copied)),
+        ("process.launches", offset_of!(ProcessTime, counts.launches)),
+        ("process.used_before", offset_of!(ProcessTime, before.used)),
+        ("process.throttled_before", offset_of!(ProcessTime, before.throttled)),
+        ("process.copied_before", offset_of!(ProcessTime, before.copied)),
+        ("process.launches_before", offset_of!(ProcessTime, before.launches)),
     ]
 };
 

@@ -259,15 +259,18 @@ fn add_all(region: &Region, locks: &Locks, wanted: &[DeviceRequest]) -> Result<V
     for DeviceRequest { uuid, total, limits } in wanted {
         let Some(device) = region.device(uuid) else {
             let space = region.layout().device_count();
-            locks.take_space(space).map_err(|source| region.mapped().failed("take room for a device", source))?;
+            locks
+                .take_space(space)
+                .map_err(|source| region.mapped().failed("take room for a device", source))?;
             region
                 .add(*uuid, *total, *limits)
                 .ok_or_else(|| RegionError::TooManyDevices { path: region.path().into() })?;
             continue;
         };
         let holds = region.limits(device);
-        if holds != *limits {
-            differences.push(Difference { uuid: *uuid, asked: *limits, holds });
+        let asked = limits.bounded();
+        if holds != asked {
+            differences.push(Difference { uuid: *uuid, asked, holds });
         }
     }
     Ok(differences)

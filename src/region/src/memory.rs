@@ -98,12 +98,10 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     /// One try: add, look, and keep it or take it back.
     fn attempt(&self, device: usize, slot: usize, asked: u64, limit: u64) -> bool {
         let Some(word) = self.word(device, slot) else { return false };
-        if !word.enter(asked) {
-            return false;
-        }
+        let Some(own) = word.enter(asked) else { return false };
         fence_after_change();
         // A region that is lost in between has no words and a limit of 0: its limit is read after its words.
-        let held = self.held(device).max(asked);
+        let held = self.held_beside(device, slot, own);
         if held <= limit.min(self.memory_limit(device)) {
             word.grant();
             return true;
@@ -152,13 +150,29 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     /// The processes' words are read first: who gives a charge away lets a share have it before the word loses it.
     /// Between shares a charge may move while they are read; then they are read again.
     pub(crate) fn held(&self, device: usize) -> u64 {
+        self.sum(device, || self.words(device).fold(0_u64, |sum, held| sum.wrapping_add(held.bytes())))
+    }
+
+    /// As [`held`](Self::held), where `own` is what `slot` holds: its word is not read again, because another thread
+    /// of the process may be about to change it and to wait for it costs more than all the rest of a reservation.
+    fn held_beside(&self, device: usize, slot: usize, own: Held) -> u64 {
+        let add = |sum: u64, word: &HeldWord| sum.wrapping_add(word.get().bytes());
+        self.sum(device, || {
+            let row = self.held.get(device).map_or(&[][..], |row| row.as_slice());
+            let row = row.get(..self.claimed()).unwrap_or_default();
+            let before = row.iter().take(slot).fold(own.bytes(), add);
+            row.iter().skip(slot.saturating_add(1)).fold(before, add)
+        })
+    }
+
+    fn sum(&self, device: usize, of_words: impl Fn() -> u64) -> u64 {
         /// How often: each time somebody ended a use of shared memory meanwhile.
         const READINGS: u32 = 16;
         let mut most = 0;
         for _ in 0..READINGS {
             let moved = self.header.moves.observe();
             // No overflow: see `Held::MOST_BYTES`. A sum that saturates takes three times as long.
-            let words = self.words(device).fold(0_u64, |sum, held| sum.wrapping_add(held.bytes()));
+            let words = of_words();
             read_fence();
             let held = words.saturating_add(self.inherited(device));
             most = most.max(held);

@@ -80,7 +80,8 @@ impl World {
         }
         let remembered = Remembered(core::array::from_fn(|slot| self.lives(slot).unwrap()));
         let Ok(_lock) = self.join_lock.try_lock() else { return Reaped::UnderWay };
-        let (dead, _) = if stale { self.layout.bury(&remembered, NOW) } else { self.layout.bury(self, NOW) }.unwrap();
+        let (dead, _) =
+            if stale { self.layout.bury(&remembered, NOW) } else { self.layout.bury(self, NOW) }.unwrap();
         if dead == 0 { Reaped::Nobody } else { Reaped::Dead(dead) }
     }
 

@@ -68,27 +68,36 @@ pub struct Limits {
 
 impl Limits {
     /// Nothing is limited.
-    pub const NONE: Self =
-        Self { memory: None, cores_permille: WHOLE_SHARE, burst_ns: Self::DEFAULT_BURST };
+    pub const NONE: Self = Self { memory: None, cores_permille: WHOLE_SHARE, burst_ns: Self::DEFAULT_BURST };
     /// The GPU time that may be saved up unless something else is asked for, in nanoseconds: 20 ms.
     pub const DEFAULT_BURST: u64 = 20_000_000;
+
+    /// The limits, brought into their range.
+    pub(crate) fn bounded(self) -> Self {
+        Self {
+            cores_permille: self.cores_permille.clamp(1, WHOLE_SHARE),
+            burst_ns: self.burst_ns.min(compute::MOST_BURST),
+            ..self
+        }
+    }
 
     /// The limits of an entry, brought into their range: another process may have written anything.
     fn of(entry: &DeviceEntry) -> Self {
         Self {
             memory: limit_of(entry.memory_limit.get()),
-            cores_permille: entry.cores_permille.get().clamp(1, WHOLE_SHARE),
-            burst_ns: entry.burst.get().min(compute::MOST_BURST),
+            cores_permille: entry.cores_permille.get(),
+            burst_ns: entry.burst.get(),
         }
+        .bounded()
     }
 
     /// Writes the limits into an entry, and says what the terms of its time were, and are. They take effect at once.
     fn write(self, entry: &DeviceEntry) -> (Terms, Terms) {
-        entry.memory_limit.set(self.memory.unwrap_or(NO_LIMIT));
+        let Self { memory, cores_permille, burst_ns } = self.bounded();
+        entry.memory_limit.set(memory.unwrap_or(NO_LIMIT));
         // Of two who change the terms at once, each has what the other one wrote, or what was there before both.
-        let burst = entry.burst.swap(self.burst_ns.min(compute::MOST_BURST));
-        let permille = entry.cores_permille.swap(self.cores_permille.clamp(1, WHOLE_SHARE));
-        (compute::terms(permille, burst), compute::terms(self.cores_permille, self.burst_ns))
+        let before = compute::terms(entry.cores_permille.swap(cores_permille), entry.burst.swap(burst_ns));
+        (before, compute::terms(cores_permille, burst_ns))
     }
 }
 

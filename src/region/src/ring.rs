@@ -17,7 +17,7 @@ use crate::{
 pub const RING_PLACES: u64 = PLACES as u64;
 
 impl Place {
-    fn write(&self, entry: &Entry) {
+    pub(crate) fn write(&self, entry: &Entry) {
         self.start.set(entry.start);
         self.end.set(entry.end);
         self.check.set(check(entry));
@@ -26,7 +26,7 @@ impl Place {
     }
 
     /// What stands there; nothing while the words do not match.
-    fn read(&self) -> Entry {
+    pub(crate) fn read(&self) -> Entry {
         let ticket = self.ticket.observe();
         let entry = Entry { ticket, start: self.start.get(), end: self.end.get() };
         let matches = self.check.get() == check(&entry);

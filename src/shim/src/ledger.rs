@@ -3,11 +3,11 @@
 //! The map is cut into shards, each behind a lock that is held for a look-up and never across a call of the
 //! driver. A charge costs the same among one live allocation and a million.
 
+use crate::latch::Latched;
 use crate::slice::Slice;
 use core::num::NonZeroU64;
 use gpuslice_policy::addresses::{Addresses as Table, spread};
 use gpuslice_region::Device;
-use parking_lot::Mutex;
 
 /// Bytes of the quota that nothing is recorded for yet. Given back when dropped.
 #[derive(Debug)]
@@ -97,7 +97,7 @@ pub(crate) struct Addresses {
 /// One cache line: the lock, the newest address and what leads to the others.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Shard(Mutex<Table<Record>>);
+struct Shard(Latched<Table<Record>>);
 
 const _: () = assert!(size_of::<Shard>() == 64);
 

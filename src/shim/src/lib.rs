@@ -35,6 +35,7 @@ mod graphs;
 mod guard;
 mod holdings;
 mod hooks;
+mod latch;
 mod ledger;
 mod lifecycle;
 mod look_ups;

@@ -136,6 +136,11 @@ impl Slice {
         Some(Reservation::new(self, device, bytes))
     }
 
+    /// Looks whether the slice can still keep to its limits, for those who use nothing but its time.
+    pub(crate) fn look(&self) {
+        let _said = self.is_whole();
+    }
+
     /// Whether the slice can still keep to its limits. When it cannot, memory is refused from now on.
     #[cold]
     fn is_whole(&self) -> bool {

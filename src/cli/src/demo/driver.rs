@@ -75,8 +75,8 @@ STEP:
     ret;
 }
 ";
-/// Launches between two waits.
-const BATCH: usize = 8;
+/// Launches between two waits: 32 ms of work, so that a host that comes late to the next ones costs little.
+const BATCH: usize = 64;
 
 /// A way to get device memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -23,9 +23,6 @@ const PARTS: (u64, u64) = (256, 16);
 /// Of a hundred steps, those that allocate.
 const ALLOCATING: u64 = 60;
 
-/// Batches of kernels between two reports.
-const REPORT_BATCHES: u64 = 8;
-
 /// `gpuslice demo-worker`: one that computes, or one that takes memory.
 pub(crate) fn work(seed: Option<u64>) -> Result<Ending, Failure> {
     let driver = Driver::open().map_err(Failure::new)?;
@@ -38,14 +35,9 @@ pub(crate) fn work(seed: Option<u64>) -> Result<Ending, Failure> {
 fn compute(driver: &Driver) -> Result<Ending, Failure> {
     let kernel = driver.kernel().map_err(Failure::new)?;
     let end = end_of_input();
-    for batch in 1_u64.. {
+    while end.try_recv() == Err(TryRecvError::Empty) {
         driver.compute(kernel).map_err(Failure::new)?;
-        if batch % REPORT_BATCHES == 1 {
-            failure::print(&Counts::default().line())?;
-        }
-        if end.try_recv() != Err(TryRecvError::Empty) {
-            break;
-        }
+        failure::print(&Counts::default().line())?;
     }
     Ok(Ending::Code(0))
 }

@@ -4,6 +4,7 @@
 //! the shared word nor a clock.
 
 use super::bucket::Terms;
+use super::cost::Estimate;
 
 /// The most that a lease is, in nanoseconds of GPU time: 0.2 ms.
 ///
@@ -32,6 +33,29 @@ pub fn size(terms: Terms) -> u64 {
 #[must_use]
 pub fn turn(terms: Terms) -> u64 {
     terms.gpu(TURN_SPAN).clamp(size(terms), TURN)
+}
+
+/// The most that is taken for launches that are to overlap, in nanoseconds of GPU time: a window of a second moves by 1.6
+/// points at most.
+const MOST_TOGETHER: u64 = 16_000_000;
+/// How many launches are let go together: as many kernels that leave most of the GPU to others as are seen side by side.
+const ROUNDS: u64 = 8;
+
+/// How much to take for launches like this one where there are several streams, in nanoseconds of GPU time: so much that
+/// launches that overlap on the GPU can go together. None where they do not; `is_try` finds out.
+///
+/// Without it each would wait for the GPU time that it takes alone, would so run alone, and would go on to be charged as
+/// one that runs alone: eight small kernels side by side would get an eighth of what their share can do.
+#[must_use]
+pub fn together(estimate: &Estimate, is_try: bool) -> Option<u64> {
+    let overlaps = estimate.charged < estimate.plain.saturating_mul(3) / 4;
+    // Of whole rounds: a last one that is half full would leave the GPU half empty.
+    let round = match (overlaps, is_try) {
+        (true, _) => estimate.plain,
+        (false, true) => estimate.charged,
+        (false, false) => return None,
+    };
+    Some(round.saturating_mul(MOST_TOGETHER.checked_div(round).unwrap_or(0).min(ROUNDS)))
 }
 
 /// A thread's credit.
@@ -70,6 +94,13 @@ impl Lease {
             lacking if lacking > size => lacking,
             _ => size,
         }
+    }
+
+    /// Takes up to so much out of it, for another.
+    pub const fn share(&mut self, most: u64) -> u64 {
+        let part = if most < self.credit { most } else { self.credit };
+        self.credit = self.credit.saturating_sub(part);
+        part
     }
 
     /// Adds what was taken from the slice's word.
@@ -114,6 +145,20 @@ mod tests {
         assert_eq!(turn(terms(300)), TURN);
         assert_eq!(turn(terms(50)), 2_000_000);
         assert_eq!(turn(terms(10)), 400_000);
+    }
+
+    #[test]
+    fn launches_that_overlap_go_together_and_others_are_tried_now_and_then() {
+        let of = |charged, plain| {
+            let mut estimate = Estimate::NONE;
+            (estimate.charged, estimate.plain) = (charged, plain);
+            estimate
+        };
+        assert_eq!(together(&of(19_000, 150_000), false), Some(1_200_000));
+        assert_eq!(together(&of(1_500_000, 1_500_000), false), None);
+        assert_eq!(together(&of(100_000, 100_000), true), Some(800_000));
+        assert_eq!(together(&of(3_000_000, 3_000_000), true), Some(15_000_000));
+        assert_eq!(together(&of(50_000_000, 50_000_000), true), Some(0));
     }
 
     #[test]

@@ -10,46 +10,33 @@ use super::{DEVICE, NOW, SLOTS, World, model};
 use crate::{
     ring::RING_PLACES,
     sync::broken::{self, Break},
+    words::Place,
 };
 
-/// Three intervals are told of, so that the first and the third are written at the same place.
-const TOLD: [(u64, u64); 3] = [(10, 20), (30, 45), (50, 90)];
-
-fn two_tell_and_one_reads() {
+/// One is suspended while it writes, and another one has come around to its place.
+fn two_write_at_a_place_and_one_reads() {
+    const TOLD: [Entry; 2] = [Entry::new(0, 10, 20), Entry::new(RING_PLACES, 50, 90)];
     model(|| {
-        let world = World::new([true; SLOTS], [0; SLOTS]);
-        let other = {
-            let world = Arc::clone(&world);
-            thread::spawn(move || {
-                let (start, end) = TOLD[0];
-                world.layout.publish(DEVICE, start, end);
-            })
-        };
-        let reader = {
-            let world = Arc::clone(&world);
-            thread::spawn(move || world.layout.time[DEVICE].entry(0))
-        };
-        for (start, end) in &TOLD[1..] {
-            world.layout.publish(DEVICE, *start, *end);
+        let place = Arc::new(Place::default());
+        for entry in TOLD {
+            let place = Arc::clone(&place);
+            thread::spawn(move || place.write(&entry));
         }
-        other.join().unwrap();
-        let entries = [reader.join().unwrap(), world.layout.time[DEVICE].entry(0)];
-        for Entry { ticket, start, end } in entries {
-            assert!(ticket == 0 || TOLD.contains(&(start, end)), "words of two intervals: {start} to {end}");
-        }
+        let read = place.read();
+        assert!(read == Entry::default() || TOLD.contains(&read), "words of two intervals: {read:?}");
     });
 }
 
 #[test]
 fn words_of_two_intervals_are_never_taken_for_one() {
-    two_tell_and_one_reads();
+    two_write_at_a_place_and_one_reads();
 }
 
 #[test]
 #[should_panic(expected = "words of two intervals")]
 fn without_the_check_words_of_two_intervals_are_taken_for_one() {
     broken::make(Break::TornBelieved);
-    two_tell_and_one_reads();
+    two_write_at_a_place_and_one_reads();
 }
 
 /// What a process charges of an interval of its own. `hasty`: it does not wait for lower places to be written.

@@ -85,7 +85,9 @@ impl Model {
             self.asks[slot].wants = 0;
             let outstanding = core::mem::take(&mut self.outstanding[slot]).min(MOST_DEBT);
             let refund = lease::estate(outstanding, self.settled_at[slot], self.now);
-            self.settle(-i64::try_from(refund).unwrap());
+            if refund > 0 {
+                self.settle(-i64::try_from(refund).unwrap());
+            }
         }
     }
 

@@ -58,7 +58,9 @@ fn a_c_program_reads_a_region_that_is_in_use() {
     let program = compile(directory.path(), "c11");
     let pid = std::process::id();
     let expected = [
-        format!("device 0 07070707070707070707070707070707 total {TOTAL} limit 1000 cores 500 burst 20000000 held 350 used 42"),
+        format!(
+            "device 0 07070707070707070707070707070707 total {TOTAL} limit 1000 cores 500 burst 20000000 held 350 used 42"
+        ),
         format!("process 0 pid {pid} alive 1 held 300 refused 0 used 40"),
         format!("process 1 pid {pid} alive 1 held 50 refused 1 used 2"),
     ];

@@ -7,7 +7,7 @@ use std::{
 };
 
 use gpuslice_region::{
-    DeviceRequest, Member, Monitor, RegionError, Trust, Uuid,
+    Device, DeviceRequest, Member, Monitor, RegionError, Trust, Uuid,
     layout::{FIGURES, MAX_DEVICES, MAX_SLOTS},
 };
 
@@ -167,12 +167,35 @@ fn use_all(member: &Member) {
         let _ = member.refund(device, u64::MAX);
         let _ = (member.held(device), member.own(device), member.limits(device));
         member.count_refusal(device);
+        use_time(member, device);
         let reported = member.processes();
         assert!(
             reported.len() <= MAX_SLOTS && reported.iter().all(|process| process.held.len() <= MAX_DEVICES)
         );
         member.set_limits(device, view.limits);
     }
+}
+
+fn use_time(member: &Member, device: Device) {
+    const NOW: u64 = 1 << 50;
+    let _ = (member.lease_size(device), member.elect(device, NOW, 1), member.overlap_part(device, 1 << 40));
+    let _ = (member.time_used(device), member.meter(device), member.entry(device, member.places(device)));
+    if let Err(until) = member.take(device, 1 << 20, NOW) {
+        // Half a millisecond more, for those whose turn it is.
+        assert_eq!(member.take(device, 1 << 20, until + 500_000), Ok(()), "waits for ever");
+    }
+    member.sleep(device, member.bell(device), 0);
+    member.settle(device, i64::MIN, NOW);
+    member.settle(device, i64::MAX, NOW);
+    member.give_back(device, u64::MAX, NOW);
+    member.settled(device, u64::MAX, NOW);
+    member.serve(device, u64::MAX, u64::MAX);
+    member.publish(device, u64::MAX, 0);
+    member.add_overlap(device, u64::MAX, u64::MAX);
+    let trim = member.trim(device, NOW, true);
+    member.set_trim(device, &trim);
+    member.set_factor(device, trim.factor());
+    member.stop_asking(device);
 }
 
 #[test]

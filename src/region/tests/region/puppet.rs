@@ -202,7 +202,8 @@ fn obey() {
 /// The device of most tests, and as many others as there are words after the quota.
 fn requests(words: &[&str]) -> Vec<DeviceRequest> {
     let request = request(words[2].parse().unwrap());
-    let others = words.iter().skip(3).map(|word| DeviceRequest { uuid: Uuid([word.parse().unwrap(); 16]), ..request });
+    let others =
+        words.iter().skip(3).map(|word| DeviceRequest { uuid: Uuid([word.parse().unwrap(); 16]), ..request });
     core::iter::once(request).chain(others).collect()
 }
 

@@ -141,6 +141,7 @@ fn live(slice: &'static Slice) {
             continue;
         }
         clock::compare(begun);
+        slice.compute.sample(slice, false);
         let mut bed = helper.bed.lock();
         helper.sleeps.store(true, Ordering::Relaxed);
         core::sync::atomic::fence(Ordering::SeqCst);
@@ -159,6 +160,7 @@ fn look(slice: &'static Slice) -> bool {
     if compute.meter.harvest(slice) > 0 {
         compute.helper.tell();
     }
+    compute.sample(slice, true);
     compute.report(slice);
     kept || compute.is_anything_under_way()
 }
@@ -167,7 +169,7 @@ fn look(slice: &'static Slice) -> bool {
 /// there is anything left to do.
 fn tidy(slice: &'static Slice) -> bool {
     let compute = &slice.compute;
-    let mut left = false;
+    let mut left = compute.empty_pots(slice, KEPT);
     for shared in compute.seats.all() {
         let Some(mut seat) = shared.try_hold() else {
             left = true;

@@ -48,10 +48,13 @@ struct Queue {
     last_end: u64,
     /// Rounds since.
     rounds: u32,
+    device: usize,
 }
 
 /// For how many rounds without work a lane's last event is remembered.
 const REMEMBERED: u32 = 1000;
+/// For how many a lane counts as one in use.
+const LATELY: u32 = 100;
 
 /// Where a context's events lie in time.
 #[derive(Debug)]
@@ -116,7 +119,9 @@ impl Works {
             self.accounts.push(Account::new(place));
         }
         for flight in flights {
-            self.lanes.entry(flight.lane).or_default().flights.push_back(flight);
+            let queue = self.lanes.entry(flight.lane).or_default();
+            queue.device = flight.device;
+            queue.flights.push_back(flight);
         }
     }
 
@@ -143,6 +148,10 @@ impl Works {
             queue.rounds = if queue.flights.is_empty() { queue.rounds.saturating_add(1) } else { 0 };
             queue.rounds < REMEMBERED
         });
+        for (at, pacer) in compute.pacers.iter().enumerate() {
+            let is_busy = |queue: &&Queue| queue.device == at && queue.rounds < LATELY;
+            pacer.lanes.store(self.lanes.values().filter(is_busy).count(), Ordering::Relaxed);
+        }
         ended
     }
 

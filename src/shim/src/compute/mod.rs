@@ -44,6 +44,8 @@ use gpuslice_policy::config::{CoreMeter, LogLevel};
 use helper::Helper;
 use meter::Meter;
 use parking_lot::Mutex;
+use pay::Pot;
+use sampler::Sampler;
 use seat::Seat;
 use threads::Seats;
 
@@ -87,7 +89,9 @@ pub(crate) struct Pacer {
     /// Which one.
     pub(crate) place: Place,
     /// Held by the thread of this process that asks for GPU time.
-    asking: Mutex<()>,
+    asking: Mutex<Pot>,
+    /// Streams that it launches on, as seen lately.
+    lanes: AtomicUsize,
     /// Predicted GPU time of closed runs that have not been seen to end, in nanoseconds.
     queued: AtomicU64,
     /// Launches under way of which nothing is known.
@@ -125,6 +129,8 @@ pub(crate) struct Compute {
     /// When an event failed last, on the monotonic clock; 0 while none has.
     failed_at: AtomicU64,
     said: AtomicBool,
+    /// What is known of NVML's samples, by device.
+    samplers: Mutex<Vec<Sampler>>,
     /// Runs that turned out to have gaps.
     gaps: AtomicU64,
 }
@@ -138,7 +144,8 @@ impl Compute {
     pub(crate) fn new(places: &[Place]) -> Self {
         let pacer = |place: &Place| Pacer {
             place: *place,
-            asking: Mutex::new(()),
+            asking: Mutex::default(),
+            lanes: AtomicUsize::new(0),
             queued: AtomicU64::new(0),
             unknown: Mutex::default(),
         };
@@ -159,6 +166,7 @@ impl Compute {
             failed_at: AtomicU64::new(0),
             said: AtomicBool::new(false),
             gaps: AtomicU64::new(0),
+            samplers: Mutex::new(places.iter().map(|_| Sampler::default()).collect()),
         }
     }
 
@@ -298,6 +306,34 @@ impl Compute {
         }
         // Release: who sees the new number sees the estimates.
         self.epoch.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Gives back what threads have taken together and not spent for so long. Whether there is anything left.
+    fn empty_pots(&self, slice: &Slice, kept: u64) -> bool {
+        let mut left = false;
+        for pacer in &self.pacers {
+            // Who has it is about to spend it.
+            let Some(mut pot) = pacer.asking.try_lock() else { continue };
+            let unspent = pot.unspent(now(), kept);
+            if unspent > 0 {
+                slice.member().give_back(pacer.place.device, unspent, now());
+            }
+            left |= !pot.is_empty();
+        }
+        left
+    }
+
+    /// Asks NVML, where it is time to.
+    fn sample(&self, slice: &'static Slice, is_busy: bool) {
+        let Some(mut samplers) = self.samplers.try_lock() else { return };
+        for (at, (pacer, sampler)) in self.pacers.iter().zip(samplers.iter_mut()).enumerate() {
+            if !is_busy {
+                sampler.close();
+            } else if slice.region().terms(pacer.place.device).rate().is_partial() {
+                let covered = |from, to| self.meter.covered(slice, at, (from, to));
+                sampler::tick(slice, pacer.place, sampler, covered, now());
+            }
+        }
     }
 
     /// Tells the region how much is under way.

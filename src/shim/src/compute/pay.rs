@@ -7,8 +7,10 @@
 use super::threads::Held;
 use super::{Launch, Pacer, clock};
 use crate::slice::Slice;
+use core::sync::atomic::Ordering;
 use core::time::Duration;
 use gpuslice_policy::compute::cost::Estimate;
+use gpuslice_policy::compute::lease::{self, Lease};
 use gpuslice_policy::compute::queue::UNKNOWN_WAIT;
 use parking_lot::MutexGuard;
 
@@ -16,6 +18,10 @@ use parking_lot::MutexGuard;
 /// long without looking again; one that never came back from its wait (`longjmp` out of a signal handler) must not
 /// keep the others.
 const BESIDE: Duration = Duration::from_millis(100);
+/// Every so many times it is tried whether launches overlap.
+const TRY_EVERY: u32 = 16;
+/// Every so many times it is looked whether the region is still there.
+const LOOK_EVERY: u32 = 256;
 /// How long work that is queued ahead is waited for before it is looked at again, whatever the meter says.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
@@ -38,6 +44,34 @@ pub(super) fn pay(
     paid
 }
 
+/// GPU time that a process has taken for launches that are to go together, whichever thread makes them.
+#[derive(Debug, Default)]
+pub(super) struct Pot {
+    credit: Lease,
+    takes: u32,
+    taken_at: u64,
+}
+
+impl Pot {
+    /// How much to take at least so that launches that overlap can go together.
+    fn together(&self, estimate: &Estimate, pacer: &Pacer) -> u64 {
+        if pacer.lanes.load(Ordering::Relaxed) < 2 {
+            return 0;
+        }
+        lease::together(estimate, self.takes.is_multiple_of(TRY_EVERY)).unwrap_or(0)
+    }
+
+    /// Takes out what nobody has spent for so long, in nanoseconds.
+    pub(super) fn unspent(&mut self, now: u64, kept: u64) -> u64 {
+        if now.saturating_sub(self.taken_at) < kept { 0 } else { self.credit.end() }
+    }
+
+    /// Whether there is anything in it.
+    pub(super) fn is_empty(&self) -> bool {
+        self.credit.left() == 0
+    }
+}
+
 struct Payer {
     slice: &'static Slice,
     pacer: &'static Pacer,
@@ -46,7 +80,7 @@ struct Payer {
     /// For how long it has waited for the share.
     throttled: u64,
     /// Held while this thread asks for its process.
-    asking: Option<MutexGuard<'static, ()>>,
+    asking: Option<MutexGuard<'static, Pot>>,
 }
 
 impl Payer {
@@ -70,7 +104,7 @@ impl Payer {
             if known.is_some() && credit.spend(estimate.charged) {
                 return Some((estimate, true));
             }
-            if self.take(held, estimate.charged) {
+            if self.take(held, &estimate) {
                 held.leases.get_mut(self.device)?.spend(estimate.charged);
                 return Some((estimate, known.is_some()));
             }
@@ -84,28 +118,37 @@ impl Payer {
     }
 
     /// Takes what lacks of the slice's time, or waits and looks again.
-    fn take(&mut self, held: &mut Held, cost: u64) -> bool {
+    fn take(&mut self, held: &mut Held, estimate: &Estimate) -> bool {
         let (member, device) = (self.slice.member(), self.pacer.place.device);
         if self.asking.is_none() {
             self.asking = self.pacer.asking.try_lock();
         }
-        if self.asking.is_none() {
+        let Some(pot) = &mut self.asking else {
             self.close(held);
             let pacer = self.pacer;
             self.asking = self.timed(|| held.meanwhile(|| pacer.asking.try_lock_for(BESIDE)));
             return false;
+        };
+        let Some(credit) = held.leases.get_mut(self.device) else { return true };
+        let size = member.lease_size(device);
+        let lacks = credit.lacks(estimate.charged, size).max(1);
+        if pot.credit.left() >= lacks {
+            credit.fill(pot.credit.share(lacks));
+            return true;
         }
+        let amount = lacks.saturating_sub(pot.credit.left()).max(pot.together(estimate, self.pacer));
         // Read before it is asked, so that no ring is lost in between.
         let bell = member.bell(device);
-        let Some(credit) = held.leases.get_mut(self.device) else { return true };
-        let lacks = credit.lacks(cost, member.lease_size(device)).max(1);
         let now = clock::now();
         if !self.slice.compute.is_under_way(self.device) {
             member.idle_until_now(device, now);
         }
-        match member.take(device, lacks, now) {
+        match member.take(device, amount, now) {
             Ok(()) => {
-                credit.fill(lacks);
+                (pot.takes, pot.taken_at) = (pot.takes.wrapping_add(1), now);
+                pot.credit.fill(amount);
+                credit.fill(pot.credit.share(lacks));
+                self.look_after_region();
                 true
             }
             Err(until) => {
@@ -115,6 +158,13 @@ impl Payer {
                 let _noticed = self.slice.region().reap_if_due(clock::now());
                 false
             }
+        }
+    }
+
+    /// Whether the region is still there is seen by who uses it, now and then.
+    fn look_after_region(&self) {
+        if self.asking.as_ref().is_some_and(|pot| pot.takes.is_multiple_of(LOOK_EVERY)) {
+            self.slice.look();
         }
     }
 

@@ -205,7 +205,9 @@ impl Seat {
         self.close(slice, at, clock::cycles());
         let Some(lane) = self.lanes.get_mut(at) else { return };
         let mut open = lane.opened(&slice.compute, Bracket::Alone);
-        open.run.add(key, &Estimate { charged: 0, ..known });
+        let mut unpaid = known;
+        unpaid.charged = 0;
+        open.run.add(key, &unpaid);
         open.is_copy = true;
         lane.open = Some(open);
     }

@@ -110,11 +110,12 @@ pub(crate) unsafe fn samples(
     if code != status::SUCCESS || samples.is_null() || ![OF_GPU, OF_MEMORY].contains(&kind) {
         return code;
     }
-    // SAFETY: the caller's outputs, which the driver wrote.
-    let (value_type, count) = unsafe { (read_in(value_type), read_in(count).unwrap_or(0)) };
-    if value_type != Some(UNSIGNED) {
+    // SAFETY: the caller's output, which the driver wrote.
+    if unsafe { read_in(value_type) } != Some(UNSIGNED) {
         return code;
     }
+    // SAFETY: as above.
+    let count = unsafe { read_in(count) }.unwrap_or(0);
     let place = |at: c_uint| samples.cast::<Sample>().wrapping_add(usize::try_from(at).unwrap_or(0));
     // SAFETY: as many samples as the driver said that it wrote.
     let whole = (0..count).filter_map(|at| unsafe { read_in(place(at)) });

@@ -1,0 +1,130 @@
+//! Do the words of the compute ledger say what they were told, and nothing of what was before?
+
+use gpuslice_policy::compute::{ring::Entry, trim::Trim};
+use gpuslice_region::{DeviceRequest, Member, RING_PLACES, TimeUsed, Trust, Uuid};
+
+use crate::{
+    puppet::{directory, join, request},
+    time::{figure, now, write},
+};
+
+const MS: u64 = 1_000_000;
+const LIMIT: u64 = 1000;
+/// Any instant.
+const NOW: u64 = 1 << 50;
+
+#[test]
+fn a_region_that_is_made_anew_owes_nothing_and_remembers_nothing() {
+    let directory = directory();
+    let path = directory.path().join("region");
+    let (member, device) = join(&path, LIMIT);
+    for _ in 0..3 {
+        member.publish(device, 10, 20);
+    }
+    assert_eq!(member.take(device, 1000 * MS, now()), Ok(()));
+    member.count_used(device, 5);
+    member.set_meter(device, 2);
+    member.set_factor(device, 300_000);
+    assert!(member.elect(device, NOW, MS));
+    member.add_overlap(device, 100, 50);
+    member.set_trim(device, &Trim::from_words([7, 7, 1, 7], NOW, false));
+    member.leave();
+    let (member, device) = join(&path, LIMIT);
+    assert_eq!((member.paid_until(device), member.meter(device), member.factor(device)), (0, 0, 1_000_000));
+    assert_eq!((member.time_used(device), member.places(device)), (TimeUsed::default(), 0));
+    assert_eq!((member.entry(device, 0), member.overlap_part(device, 8)), (Entry::default(), 8));
+    assert_eq!(member.trim(device, NOW, false), Trim::new(false));
+    assert_eq!(member.take(device, MS, NOW), Ok(()));
+}
+
+#[test]
+fn sums_of_figures_never_fall_and_each_process_has_its_own() {
+    let directory = directory();
+    let path = directory.path().join("region");
+    let (watcher, device) = join(&path, LIMIT);
+    for round in 1..=3_u64 {
+        let (member, _) = join(&path, LIMIT);
+        assert_eq!(member.slot(), 1);
+        member.count_used(device, 100);
+        member.count_throttled(device, 10);
+        member.count_copied(device, 1);
+        member.count_launches(device, 7);
+        member.set_queued(device, 3);
+        let own = TimeUsed { used: 100, throttled: 10, copied: 1, queued: 3, launches: 7 };
+        assert_eq!(watcher.processes()[1].time, [own]);
+        let sum = TimeUsed {
+            used: 100 * round,
+            throttled: 10 * round,
+            copied: round,
+            queued: 3,
+            launches: 7 * round,
+        };
+        assert_eq!(watcher.time_used(device), sum);
+        member.leave();
+        assert_eq!(watcher.time_used(device), TimeUsed { queued: 0, ..sum });
+    }
+}
+
+#[test]
+fn a_device_that_is_added_later_owes_nothing_whatever_its_words_were() {
+    let directory = directory();
+    let path = directory.path().join("region");
+    let (first, _) = join(&path, LIMIT);
+    let size = figure("time.size");
+    for offset in (0..size).step_by(8) {
+        write(&path, size + offset, u64::MAX);
+    }
+    let other = DeviceRequest { uuid: Uuid([9; 16]), ..request(LIMIT) };
+    let (second, _) = Member::join(&path, Trust::OwnerOnly, &[other]).unwrap();
+    let device = second.device(&other.uuid).unwrap();
+    assert_eq!((first.time_used(device), first.paid_until(device)), (TimeUsed::default(), 0));
+    assert_eq!((second.take(device, MS, NOW), first.take(device, MS, NOW)), (Ok(()), Ok(())));
+    assert_eq!(second.processes()[1].time[device.index()], TimeUsed::default());
+}
+
+#[test]
+fn the_elected_stays_for_as_long_as_it_says_so_and_the_dead_are_replaced() {
+    let directory = directory();
+    let path = directory.path().join("region");
+    let ((first, device), (second, _)) = (join(&path, LIMIT), join(&path, LIMIT));
+    let elected =
+        |at: u64| [first.elect(device, NOW + at * MS, 10 * MS), second.elect(device, NOW + at * MS, 10 * MS)];
+    assert_eq!([elected(0), elected(9), elected(18)], [[true, false]; 3]);
+    assert!(second.elect(device, NOW + 30 * MS, 10 * MS), "the first is silent");
+    assert_eq!(elected(31), [false, true]);
+    second.leave();
+    assert!(first.elect(device, NOW + 32 * MS, 10 * MS), "the second is gone");
+    write(&path, figure("time.elected"), u64::MAX - 5);
+    assert!(first.elect(device, NOW + 33 * MS, 10 * MS), "nobody can be elected in the future");
+}
+
+#[test]
+fn a_sampler_goes_on_with_what_the_last_one_had_learned() {
+    let directory = directory();
+    let path = directory.path().join("region");
+    let ((first, device), (second, _)) = (join(&path, LIMIT), join(&path, LIMIT));
+    let learned = Trim::from_words([40, 80, 1, 90], NOW, true);
+    first.set_trim(device, &learned);
+    first.set_factor(device, learned.factor());
+    first.leave();
+    assert_eq!(second.trim(device, NOW, true), learned);
+    assert_eq!(second.factor(device), 500_000);
+    assert_eq!(second.lease_size(device), 4 * MS, "beside neighbours");
+}
+
+#[test]
+fn intervals_are_read_as_they_were_told_and_half_written_ones_are_not() {
+    let directory = directory();
+    let path = directory.path().join("region");
+    let ((first, device), (second, _)) = (join(&path, LIMIT), join(&path, LIMIT));
+    for number in 0..RING_PLACES + 2 {
+        let writer = if number % 2 == 0 { &first } else { &second };
+        assert_eq!(writer.publish(device, number * 10, number * 10 + 7), number);
+    }
+    assert_eq!(first.places(device), RING_PLACES + 2);
+    for number in 2..RING_PLACES + 2 {
+        assert_eq!(first.entry(device, number), Entry::new(number, number * 10, number * 10 + 7));
+    }
+    write(&path, figure("time.ring") + 5 * figure("place.size") + figure("place.end"), 58);
+    assert_eq!(first.entry(device, 5), Entry::default());
+}

@@ -1,0 +1,278 @@
+//! Does pacing launches leave everything else as it was, whatever the program, the driver and the kernel do meanwhile?
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
+
+mod support;
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+use support::bench::{Bench, Host};
+use support::compiler;
+use support::living::Living;
+use support::outcome::Outcome;
+use support::skip;
+
+/// A driver that has every function.
+fn bench() -> Bench {
+    Bench::simulated().with("SIMGPU_CUDA_VERSION", "13040")
+}
+
+fn paced<'bench>(host: Host<'bench>, percent: &str) -> Host<'bench> {
+    host.loaded().set("GPU_CORE_PERCENT", percent)
+}
+
+/// Runs a host bare, and with launches paced at 30 percent: it must do the same.
+fn same(program: &str, arguments: &[&str]) -> Outcome {
+    let bare = bench().host(program, arguments).run();
+    let bench = bench();
+    let outcome = paced(bench.host(program, arguments), "30").run();
+    outcome.same_as(&bare);
+    outcome
+}
+
+/// Nanoseconds in which the only device ran kernels.
+fn busy(bench: &Bench) -> u64 {
+    let report: serde_json::Value = serde_json::from_str(&bench.report()).expect("the ground truth is JSON");
+    report["devices"][0]["busy_ns"].as_u64().unwrap()
+}
+
+fn milliseconds(outcome: &Outcome, before: &str) -> u64 {
+    let line = outcome.out.lines().find_map(|line| line.strip_prefix(before)).expect("the line is there");
+    line.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn launches_that_are_recorded_cost_nothing_and_are_all_that_is_recorded() {
+    let bench = bench();
+    let outcome = paced(bench.host("paced", &["capture", "1ms"]), "30").run().quiet();
+    let recorded =
+        outcome.out.lines().filter(|line| line.ends_with("launches 0, end 0, 200 kernels, 0 others"));
+    assert_eq!(recorded.count(), 7, "{outcome}");
+    let failed: Vec<_> =
+        outcome.out.lines().filter(|line| line.ends_with("end 401, 0 kernels, 0 others")).collect();
+    assert_eq!(failed.len(), 2, "{outcome}");
+    // Fourteen hundred milliseconds of kernels: paid for, they would take more than four seconds.
+    assert!(milliseconds(&outcome, "recorded in ") < 1000, "{outcome}");
+    // What ran was paced: two launches before each of nine recordings, and the two that were none.
+    assert_eq!(busy(&bench), 418_000_000, "{outcome}");
+}
+
+#[test]
+fn a_capture_is_not_spoiled_by_runs_of_streams_that_join_it() {
+    let outcome = same("paced", &["join", "1ms"]).quiet();
+    let whole = outcome.out.lines().filter(|line| line.ends_with("launches 0, end 0, 4 kernels, 0 others"));
+    assert_eq!(whole.count(), 20, "{outcome}");
+}
+
+#[test]
+fn a_capture_in_global_mode_is_not_spoiled_by_launches_of_other_threads() {
+    let outcome = same("paced", &["beside", "200us"]).quiet();
+    outcome.contains(&["300 captures, 0 spoiled, 0 with other nodes"]);
+}
+
+#[test]
+fn contexts_and_streams_may_end_under_running_work() {
+    same("paced", &["ends", "1ms"]).quiet();
+    same("paced", &["streams", "100us"]).quiet();
+}
+
+#[test]
+fn a_launch_keeps_errno() {
+    same("paced", &["keeps", "1ms"]).quiet().says(&["errno is kept by 300"]);
+}
+
+#[test]
+fn events_that_fail_never_fail_a_launch_and_are_told_once() {
+    let faults = [
+        "cuEventCreate=2",
+        "cuEventCreate=2@3+",
+        "cuEventRecord=719",
+        "cuEventRecord=719@20+",
+        "cuEventRecord=400@9",
+        "cuEventQuery=719@5+",
+        "cuEventQuery=400@7",
+        "cuEventElapsedTime=719@3+",
+        "cuEventElapsedTime=600",
+        "cuEventCreate=2@5;cuEventRecord=719@50;cuEventQuery=719@70;cuEventElapsedTime=1@40",
+    ];
+    for fault in faults {
+        let bench = bench().with("SIMGPU_FAULTS", fault);
+        let outcome = paced(bench.host("paced", &["plain", "1ms", "400"]), "50").run();
+        assert_eq!(
+            (outcome.out.as_str(), outcome.ended.as_str()),
+            ("launches 0 0, wait 0\n", "exit 0"),
+            "{fault}: {outcome}"
+        );
+        let told: Vec<_> = outcome.err.lines().collect();
+        assert!(told.len() == 1 && told[0].contains("timing events fail"), "{fault}: {outcome}");
+    }
+}
+
+#[test]
+fn what_a_thread_has_of_the_share_is_not_lost_with_it() {
+    let bench = bench();
+    let outcome = paced(bench.host("paced", &["lives", "1ms"]), "50").run().quiet();
+    let line = outcome.out.lines().last().unwrap_or_default();
+    let taken: u64 = line.split_whitespace().nth(2).and_then(|word| word.parse().ok()).expect("a duration");
+    // 400 ms of kernels at half the time.
+    assert!((400..1200).contains(&taken), "{outcome}");
+}
+
+#[test]
+fn a_process_ends_forks_and_executes_as_without_pacing() {
+    for how in
+        ["return", "exit", "_exit", "quick_exit", "kill", "abort", "exec", "thread", "first", "children"]
+    {
+        let outcome = same("paced_life", &[how, "1ms"]);
+        println!("{outcome}");
+    }
+}
+
+#[test]
+fn signals_are_the_programs_and_interrupt_no_launch() {
+    same("paced_life", &["signals", "1ms"])
+        .quiet()
+        .says(&["failed 0, many signals, 0 elsewhere, 0 of them blocked"]);
+}
+
+#[test]
+fn one_thread_without_signals_comes_with_pacing_and_none_without() {
+    let lines = |threads: usize| {
+        [
+            "before: 0 threads of the library, 0 with open signals".to_owned(),
+            format!("then: {threads} threads of the library, 0 with open signals"),
+            format!("later: {threads} threads of the library, 0 with open signals"),
+            "mask kept, action kept, descriptors no more".to_owned(),
+        ]
+    };
+    for (percent, threads) in [("30", 1), ("100", 0)] {
+        let bench = bench();
+        let outcome = paced(bench.host("paced_life", &["threads", "1ms"]), percent).run().quiet();
+        let expected = lines(threads);
+        outcome.says(&expected.each_ref().map(String::as_str));
+    }
+}
+
+#[test]
+fn the_usual_launch_makes_no_system_call() {
+    if Command::new("strace").arg("-V").output().is_err() {
+        return skip("system calls of a launch: apt-get install strace");
+    }
+    let calls = |percent: Option<&str>| {
+        let bench = bench();
+        let list = bench.file("calls", "");
+        let program = compiler::plain("paced").display().to_string();
+        let arguments = ["-f", "-o", list.to_str().unwrap(), &program, "hot", "500ns"];
+        let host = bench.program("/usr/bin/strace".as_ref(), &arguments);
+        let outcome = match percent {
+            Some(percent) => paced(host, percent).run(),
+            None => host.run(),
+        };
+        outcome.contains(&["hot launches end 0"]);
+        let text = std::fs::read_to_string(&list).unwrap();
+        let from = text.lines().position(|line| line.contains("hot launches begin")).expect("they begin");
+        let thread = text.lines().nth(from).unwrap().split_whitespace().next().unwrap().to_owned();
+        let during = text.lines().skip(from + 1).take_while(|line| !line.contains("hot launches end"));
+        during.filter(|line| line.starts_with(&thread)).count()
+    };
+    let (bare, paced) = (calls(None), calls(Some("95")));
+    println!("4000 launches: {bare} system calls of the driver, {paced} with the library");
+    assert!(paced <= bare + 80, "{bare} without the library, {paced} with it");
+}
+
+/// A member that launches when it is told.
+fn member(bench: &Bench, kernel: &str, percent: &str) -> Living {
+    let host = paced(bench.host("paced", &["waits", kernel]), percent).start();
+    assert_eq!(host.hear().as_deref(), Some("ready"));
+    host
+}
+
+/// For how long a member's launches took, all and the longest.
+fn launches(member: &mut Living, count: u32) -> (Duration, Duration) {
+    let answer = member.numbers(&count.to_string());
+    (Duration::from_micros(answer[0]), Duration::from_micros(answer[1]))
+}
+
+#[test]
+fn nobody_waits_for_a_process_that_is_killed_while_it_has_credit_or_asks() {
+    let bench = bench();
+    let mut survivor = member(&bench, "1ms", "30");
+    launches(&mut survivor, 20);
+    for round in 0..12_u64 {
+        let mut others: Vec<_> = (0..2).map(|_| member(&bench, "1ms", "30")).collect();
+        others.iter_mut().for_each(|other| other.order("1000000"));
+        // All three wait for their turn; then the other two die, at another instant each time.
+        let (_, beside) = launches(&mut survivor, 20 + u32::try_from(round).unwrap());
+        others.iter_mut().for_each(|other| drop(other.kill()));
+        let (all, alone) = launches(&mut survivor, 30);
+        assert!(beside < Duration::from_secs(1) && alone < Duration::from_secs(1), "{beside:?}, {alone:?}");
+        assert!(all < Duration::from_secs(2), "30 ms of kernels took {all:?}");
+    }
+}
+
+#[test]
+fn nobody_waits_for_a_process_that_is_suspended() {
+    let bench = bench();
+    let mut other = member(&bench, "1ms", "30");
+    let mut survivor = member(&bench, "1ms", "30");
+    for _ in 0..6 {
+        other.order("60");
+        launches(&mut survivor, 25);
+        other.suspend();
+        let (_, longest) = launches(&mut survivor, 40);
+        other.signal(libc::SIGCONT);
+        assert!(longest < Duration::from_secs(1), "{longest:?}");
+        other.hear();
+    }
+}
+
+#[test]
+fn a_process_that_was_suspended_gets_no_more_than_its_share() {
+    let bench = bench();
+    let began = Instant::now();
+    let mut host = member(&bench, "1ms", "30");
+    host.order("1000000");
+    for _ in 0..4 {
+        while busy(&bench) < 1 {
+            std::thread::yield_now();
+        }
+        host.suspend();
+        let until = Instant::now() + Duration::from_millis(250);
+        while Instant::now() < until {
+            std::thread::yield_now();
+        }
+        host.signal(libc::SIGCONT);
+        let until = Instant::now() + Duration::from_millis(250);
+        while Instant::now() < until {
+            std::thread::yield_now();
+        }
+    }
+    let (used, passed) = (busy(&bench), began.elapsed());
+    host.kill();
+    // What was saved up (20 ms) and what is prepaid ahead come on top.
+    let most = passed.as_nanos() * 30 / 100 + 80_000_000;
+    assert!(u128::from(used) < most, "{used} ns busy within {passed:?}");
+    assert!(u128::from(used) > passed.as_nanos() / 10, "{used} ns busy within {passed:?}");
+}
+
+#[test]
+fn a_kernel_that_does_not_end_is_charged_while_it_runs() {
+    let bench = bench();
+    let mut endless = member(&bench, "60s", "50");
+    let mut waiting = member(&bench, "1ms", "50");
+    launches(&mut waiting, 4);
+    endless.ask("1");
+    while busy(&bench) < 400_000_000 {
+        std::thread::yield_now();
+    }
+    // At half the time it owes as long as it has run for, at least.
+    waiting.order("1");
+    let asked = Instant::now();
+    while busy(&bench) < 900_000_000 {
+        assert_eq!(waiting.heard(), None, "a launch went though the share was used up");
+        std::thread::yield_now();
+    }
+    endless.kill();
+    let answer = waiting.hear().expect("it goes on when the other is gone");
+    println!("waited {:?} ({answer})", asked.elapsed());
+    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+}
