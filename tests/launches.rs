@@ -4,8 +4,10 @@
 mod support;
 
 use gpuslice_driver::table::{ALL, Treatment};
+use gpuslice_region::{Monitor, Trust};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 use support::bench::{Bench, Host};
 use support::compiler;
 use support::outcome::Outcome;
@@ -62,11 +64,13 @@ fn every_call_that_submits_work_does_what_it_did_without_the_library() {
         assert!(bare.out.lines().filter(|line| line.contains(": 0, then 0, ")).count() > 60, "{bare}");
         // Ten calls of one kernel each, and two of a graph of three, with a microsecond around each node.
         assert_eq!(truth, (16, 16 * 2_000 + 6 * 1_000), "{bare}");
-        let limits: [&[(&str, &str)]; 4] = [
+        let limits: [&[(&str, &str)]; 6] = [
             &[],
             &[("GPU_MEM_LIMIT", "512MiB")],
             &[("GPU_CORE_PERCENT", "100")],
             &[("GPU_MEM_LIMIT", "512MiB"), ("GPU_CORE_PERCENT", "100"), ("GPU_CORE_COPIES", "1")],
+            &[("GPU_CORE_PERCENT", "5")],
+            &[("GPU_MEM_LIMIT", "512MiB"), ("GPU_CORE_PERCENT", "5"), ("GPU_CORE_COPIES", "1")],
         ];
         for limits in limits {
             let bench = bench();
@@ -77,4 +81,46 @@ fn every_call_that_submits_work_does_what_it_did_without_the_library() {
             assert_eq!(counted, truth, "{door} {limits:?}: kernels and their nanoseconds");
         }
     }
+}
+
+/// GPU time that the only slice was charged, and that its GPU was busy, after so many calls of one kind.
+fn charged(name: &str, count: u32, settings: &[(&str, &str)]) -> (u64, u64) {
+    let bench = bench();
+    let arguments = ["dlsym", "each", name, &count.to_string(), "400us"];
+    let host = settings
+        .iter()
+        .fold(bench.host("launches", &arguments).loaded(), |host, (name, value)| host.set(name, value));
+    let host = host.start();
+    assert_eq!(host.hear().as_deref(), Some("0, then 0"), "{name}");
+    let region = Monitor::open(&bench.region(), Trust::AnyOwner).unwrap().expect("the slice has a region");
+    let device = region.devices()[0].device;
+    let report: serde_json::Value = serde_json::from_str(&bench.report()).expect("the ground truth is JSON");
+    let busy = report["devices"][0]["busy_ns"].as_u64().unwrap();
+    // The last run is closed and measured a moment after the wait.
+    let until = Instant::now() + Duration::from_millis(500);
+    while region.time_used(device).used < busy * 9 / 10 && Instant::now() < until {
+        std::thread::yield_now();
+    }
+    let charged = region.time_used(device).used;
+    assert!(host.end().0.success());
+    (charged, busy)
+}
+
+#[test]
+fn every_call_that_submits_work_is_charged_what_it_takes() {
+    let mut wrong = Vec::new();
+    for symbol in ALL.iter().filter(|symbol| symbol.treatment() == Treatment::Gate) {
+        let is_copy = symbol.name().starts_with("cuMem");
+        let (count, copies) = if is_copy { (2000, "1") } else { (20, "0") };
+        let settings = [("GPU_CORE_PERCENT", "50"), ("GPU_CORE_COPIES", copies)];
+        let (charged, busy) = charged(symbol.name(), count, &settings);
+        println!("{symbol:?}: charged {charged} ns of {busy}");
+        // Nobody but its thread can end the last measurement on a thread's own stream.
+        let least =
+            if symbol.row().hook.unwrap().ends_with("_per_thread") { busy / 2 } else { busy * 8 / 10 };
+        if !(least..busy * 12 / 10 + 3_000_000).contains(&charged) {
+            wrong.push((symbol, charged, busy));
+        }
+    }
+    assert!(wrong.is_empty(), "charged, and busy in truth: {wrong:?}");
 }

@@ -181,8 +181,8 @@ fn a_host_under_a_sanitizer_works() {
 const REFUSED: &[&str] = &["init 800", "init again 800", "nvml 4", "nvml with flags 4"];
 
 #[test]
-fn a_malformed_limit_refuses_to_start_and_says_why_in_one_line() {
-    let malformed = [
+fn a_limit_that_cannot_be_enforced_refuses_to_start_and_says_why_in_one_line() {
+    let refused = [
         ("GPU_MEM_LIMIT", "0"),
         ("GPU_MEM_LIMIT", "lots"),
         ("GPU_MEM_LIMIT", "-1GiB"),
@@ -195,9 +195,14 @@ fn a_malformed_limit_refuses_to_start_and_says_why_in_one_line() {
         ("GPU_CORE_PERCENT", "half"),
         ("GPU_CORE_PERCENT", "0"),
         ("GPU_CORE_PERCENT", "101"),
+        ("GPU_CORE_BURST", "20"),
+        ("GPU_CORE_METER", "guess"),
+        // Well formed, and not enforced by this version.
+        ("GPU_CORE_POLICY", "equal"),
+        ("GPU_CORE_POLICY", "best-effort"),
         ("CUDA_DEVICE_MEMORY_LIMIT", "plenty"),
     ];
-    for (variable, value) in malformed {
+    for (variable, value) in refused {
         let bench = Bench::simulated();
         let outcome = bench.host("refused", &[]).loaded().set(variable, value).run();
         assert_eq!(outcome.ended, "exit 0", "{variable}={value}: {outcome}");

@@ -34,6 +34,8 @@ class Part:
         self.file = file
         self.settings = json.loads(os.environ["GPU_SUITE"])
         self.simulated = self.settings["simulated"]
+        # When the part must have ended.
+        self.end = seconds() + self.settings["seconds"]
         self.results, self.figures = [], {}
         self.scratch = tempfile.TemporaryDirectory(prefix="gpuslice-gpu-", dir="/dev/shm")
         self.regions = 0

@@ -62,7 +62,8 @@ def find(environment):
 def play(name, settings, patience):
     """Runs a part; its results, with what it left out as failures."""
     with tempfile.NamedTemporaryFile(prefix="gpuslice-part-") as answer:
-        environment = {**os.environ, "GPU_SUITE": json.dumps({**settings, "answer": answer.name})}
+        told = {**settings, "answer": answer.name, "seconds": patience}
+        environment = {**os.environ, "GPU_SUITE": json.dumps(told)}
         started = time.monotonic()
         child = subprocess.Popen([sys.executable, str(HERE / f"{name}.py")], env=environment, start_new_session=True)
         try:

@@ -16,8 +16,8 @@ SECOND = 1_000_000_000
 LIMITS = [30, 80, 10, 50, 95, 5]
 # What is measured of a cell, behind a first second that does not count. Long kernels need longer.
 SPAN, LONG_SPAN, LONG = 3, 6, 10
-# Seconds of the part that the table may take; the rest is for slices side by side, latency and overhead.
-TABLE = 290
+# Seconds that the longest cell may take, in all: none is begun later than so long before the part must have ended.
+CELL = 15
 
 
 def allowed(longest, limit, span):
@@ -130,20 +130,26 @@ def table(part, step):
     if part.simulated:
         cells = [("20 us, asynchronous", 30), ("graph of 8 ms", 50), ("2 processes, 200 us", 30)]
         part.skip("the time stamps of kernels", "the simulated GPU runs no code; its ground truth is asked instead")
-    figures, end = {}, time.monotonic() + TABLE
-    left_out = 0
+    figures, left_out = {}, 0
     for name, limit in cells:
-        if time.monotonic() > end:
+        if time.monotonic() > part.end - CELL:
             left_out += 1
             continue
         with part.about(f"{name} at {limit} %"):
             seen = figures.setdefault(name, {})[str(limit)] = cell(part, name, limit, step)
             part.figure("shares", figures)
-            # On the simulated GPU the suite is tested, not the library: `ci/accuracy.sh` does that.
-            most = 5 if part.simulated else seen["allowed"]
-            part.check(f"{name} at {limit} %: within {most} points", abs(seen["error"]) <= most, seen)
+            holds(part, f"{name} at {limit} %", seen["error"], seen["allowed"], seen)
     if left_out:
         part.skip(f"{left_out} cells of the table", "there was no time left for them")
+
+
+def holds(part, what, error, allowed, seen):
+    """Whether a mean is near enough to its limit. On the simulated GPU the suite is tested, and not the library, for which
+    `ci/accuracy.sh` is there: the processors may be busy with others, so that only too much is told."""
+    if part.simulated:
+        part.check(f"{what}: at most 8 points too much", error <= 8, seen)
+    else:
+        part.check(f"{what}: within {allowed} points", abs(error) <= allowed, seen)
 
 
 def side_by_side(part, step):
@@ -174,8 +180,7 @@ def side_by_side(part, step):
     figures = {f"{limit} %": round(percent, 2) for limit, percent in zip(shares, seen)}
     part.figure("two slices side by side", figures)
     for limit, percent in zip(shares, seen):
-        most = 8 if part.simulated else 1
-        part.check(f"side by side, the slice of {limit} % is within {most} points", abs(percent - limit) <= most, figures)
+        holds(part, f"side by side, the slice of {limit} %", percent - limit, 1, figures)
 
 
 def latency(part, step):

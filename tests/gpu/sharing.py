@@ -7,7 +7,7 @@ from driver import OUT_OF_MEMORY, SUCCESS, Cuda
 
 
 def member():
-    """Takes and gives as it is told: `take BYTES` answers the status, `give` gives the last piece back."""
+    """Takes and gives as it is told: `take BYTES` answers the status, `give` gives the last piece back, `look` what is free."""
     cuda, held = Cuda(), []
     tell({"free": cuda.free()})
     while True:
@@ -18,6 +18,8 @@ def member():
             if status == SUCCESS:
                 held.append(address.value)
             tell({"status": status, "free": cuda.free()})
+        elif word == "look":
+            tell({"free": cuda.free()})
         else:
             cuda("cuMemFree_v2", held.pop())
             tell({"status": SUCCESS, "free": cuda.free()})
@@ -28,17 +30,25 @@ def ask(worker, word):
     return worker.answer()
 
 
+# Contexts count too: so much quota for each process that has one, beside what is shared out.
+CONTEXT = 768 * MIB
+
+
 def together(part):
-    region, quarter = part.new_region(), QUOTA // 4
-    how = {"limit": QUOTA, "region": region}
+    how = {"limit": QUOTA + 2 * CONTEXT, "region": part.new_region()}
     with part.start("member", **how) as first, part.start("member", **how) as second:
         first.answer()
         second.answer()
+        # Both have their contexts: what is left, less what is no quarter, is shared out.
+        left = ask(second, "look")["free"]
+        quarter = left // 4 // MIB * MIB
+        if left > 4 * quarter:
+            ask(second, f"take {left - 4 * quarter}")
         one = ask(first, f"take {3 * quarter}")
         part.check("the first process gets three quarters", one["status"] == SUCCESS, one)
         half = ask(second, f"take {2 * quarter}")
         part.check("the second is refused half", half["status"] == OUT_OF_MEMORY, half)
-        part.check("the second sees a quarter left", half["free"] == quarter, half)
+        part.check("the second sees a quarter left", half["free"] == quarter, half, quarter)
         last = ask(second, f"take {quarter}")
         part.check("the second gets the last quarter", last["status"] == SUCCESS and last["free"] == 0, last)
         byte = ask(first, "take 1")
@@ -61,12 +71,13 @@ def killed(part, first, second, size):
 def crowd(part, members=8):
     """Processes that start at once share the quota like those that come one by one."""
     region, piece = part.new_region(), 32 * MIB
-    workers = [part.start("member", limit=QUOTA, region=region) for _ in range(members)]
+    workers = [part.start("member", limit=QUOTA + members * CONTEXT, region=region) for _ in range(members)]
     granted, busy = 0, set(range(members))
     try:
         for worker in workers:
             worker.answer()
-        while busy and granted <= 2 * QUOTA // piece:
+        room = ask(workers[0], "look")["free"]
+        while busy and granted <= 2 * room // piece:
             for number in busy:
                 workers[number].go_on(f"take {piece}")
             answers = {number: workers[number].answer()["status"] for number in busy}
@@ -75,7 +86,8 @@ def crowd(part, members=8):
     finally:
         for worker in workers:
             worker.__exit__()
-    part.check(f"{members} processes that take at once get exactly the quota", granted == QUOTA // piece, granted * piece)
+    claim = f"{members} processes that take at once get exactly what is left of the quota"
+    part.check(claim, granted == room // piece, granted * piece, room)
 
 
 def run(part):

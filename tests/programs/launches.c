@@ -2,6 +2,7 @@
 //
 // launches DOOR: calls each function of the table that is gated once, and prints its status and what it did to memory.
 // launches DOOR servers: tells who serves each.
+// launches DOOR each NAME COUNT KERNEL: calls one of them so often, with a kernel of that time, waits, and then for a line.
 // DOOR: linked, dlsym, first (cuGetProcAddress), second (cuGetProcAddress_v2).
 #include "launches.h"
 
@@ -108,16 +109,31 @@ static void tell(const char *name, int status) {
     lay_out();
 }
 
+// One call again and again.
+static int repeat(const char *name, int count) {
+    int code = 0;
+#define REPEAT(symbol, version, parameters, call) \
+    if (!strcmp(name, #symbol)) for (int i = 0; i < count && !code; i++) code = gated.symbol call;
+    GATED(REPEAT)
+    return code;
+}
+
 int main(int count, char **words) {
     const char *door = count > 1 ? words[1] : "dlsym";
     if (!open_all(door)) return say("the door is shut"), 3;
     GATED(FIND_GATED)
+    if (count > 5) {
+        if (!prepare(words[5])) return 4;
+        int code = repeat(words[3], atoi(words[4]));
+        say("%d, then %d", code, gpu.cuCtxSynchronize());
+        return getchar() == EOF ? 0 : 1;
+    }
     if (count > 2) {
 #define SERVER_OF(symbol, version, parameters, call) say(#symbol " by %s", server_of((void *)gated.symbol));
         GATED(SERVER_OF)
         return 0;
     }
-    if (!prepare()) return 4;
+    if (!prepare("2us")) return 4;
     lay_out();
 #define CALL(symbol, version, parameters, call) \
     if (!gated.symbol) say(#symbol " is not there"); \

@@ -182,9 +182,9 @@ __attribute__((unused)) static void *captured(int nodes) {
 }
 
 // Something to work on of every kind; 0 where a part cannot be had.
-__attribute__((unused)) static int prepare(void) {
+__attribute__((unused)) static int prepare(const char *time) {
     struct shape flat = {.width = 64, .height = 0, .format = 1, .channels = 1};
-    if (!begin("2us")) return say("no kernel"), 0;
+    if (!begin(time)) return say("no kernel"), 0;
     for (int i = 0; i < 2; i++) {
         int one = cu.cuMemAlloc_v2(&memory[i], SIZE), two = cu.cuMemAlloc(&narrow[i], NARROW);
         int three = gpu.cuArrayCreate_v2(&arrays[i], &flat);

@@ -68,10 +68,15 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     pub(crate) fn lease_size(&self, device: usize, slot: usize) -> u64 {
         let terms = self.terms(device);
         let Some(time) = self.time(device) else { return lease::size(terms) };
-        let mut asks = self.asks(time).enumerate();
-        let others_wait = asks.any(|(other, ask)| other != slot && ask.wants > 0);
+        let others = || self.asks(time).enumerate().filter(|(other, _)| *other != slot).map(|(_, ask)| ask);
         let is_trimmed = trim::factor_of(time.readings.0.factor.get()) < trim::ONE;
-        if others_wait || is_trimmed { lease::turn(terms) } else { lease::size(terms) }
+        if is_trimmed || others().any(|ask| ask.wants > 0) {
+            lease::turn(terms)
+        } else if others().any(|ask| ask.served > 0) {
+            lease::size(terms)
+        } else {
+            lease::alone(terms)
+        }
     }
 
     /// Takes so much GPU time for `slot`, or says when it has to look again.

@@ -68,6 +68,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
             process.sleeps_until.publish(0);
             sampler::depose(&time.sampler.0, slot);
             process.queued.set(0);
+            // Who was served counts as one that the lease is shared with.
+            process.served.set(0);
             let refund = estate(process, now);
             if refund > 0 {
                 self.settle_time(device, refund.saturating_neg(), now);

@@ -53,7 +53,10 @@ unsafe impl RawMutex for Latch {
 
 impl Latch {
     #[cold]
-    #[allow(clippy::disallowed_methods, reason = "a wait for some nanoseconds, or for a thread without a processor")]
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "a wait for some nanoseconds, or for a thread without a processor"
+    )]
     fn wait(&self) {
         loop {
             for _ in 0..LOOKS {

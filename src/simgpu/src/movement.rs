@@ -128,6 +128,11 @@ fn copy_work(to: Memory, from: Memory, bytes: u64) -> Work {
 }
 
 impl Prepared {
+    /// Whether no memory of the host takes part.
+    pub(crate) fn stays_on_devices(&self) -> bool {
+        matches!(self.work, Work::Fill { .. } | Work::Copy { direction: Direction::Peer, .. })
+    }
+
     /// Moves the bytes.
     pub(crate) fn perform(&self) {
         for (to, source) in &self.spans {

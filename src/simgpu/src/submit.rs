@@ -61,6 +61,8 @@ impl Driver {
             Op::Move(movement) => {
                 let prepared = movement.prepare(&local, simulation)?;
                 drop(local);
+                // What stays on devices is not waited for, whatever the call is called.
+                let wait = if prepared.stays_on_devices() { Wait::No } else { wait };
                 if wait == Wait::No {
                     prepared.perform();
                 }

@@ -47,15 +47,15 @@ impl Entry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Reader {
     next: u64,
-    /// Since when it waits for the next place to be written.
-    waits_since: Option<u64>,
+    /// Since when it waits for a place to be written, and the places below which all had been taken then.
+    waits: Option<(u64, u64)>,
 }
 
 impl Reader {
     /// A process that joins reads from here on.
     #[must_use]
     pub const fn new(place: u64) -> Self {
-        Self { next: place, waits_since: None }
+        Self { next: place, waits: None }
     }
 
     /// Covers all intervals of places below `to` of a ring of so many `slots`; `entry` reads what stands in a slot.
@@ -71,22 +71,29 @@ impl Reader {
         mut entry: impl FnMut(u64) -> Entry,
         mut newly: impl FnMut(u64, u64),
     ) -> bool {
+        if self.next.saturating_sub(to) > slots {
+            // Nobody is ahead of the count by a round: somebody has written over it.
+            *self = Self::new(to);
+        }
         self.next = self.next.max(to.saturating_sub(slots));
         while self.next < to {
             let found = entry(self.next.checked_rem(slots).unwrap_or(0));
-            if found.ticket <= self.next && !self.has_waited(now) {
+            if found.ticket <= self.next && !self.has_waited(to, now) {
                 return false;
             }
             if found.ticket == self.next.saturating_add(1) && found.is_sane(now) {
                 union.cover(found.start, found.end, &mut newly);
             }
-            (self.next, self.waits_since) = (self.next.saturating_add(1), None);
+            self.next = self.next.saturating_add(1);
+            self.waits = self.waits.filter(|(_, taken)| self.next < *taken);
         }
         true
     }
 
-    fn has_waited(&mut self, now: u64) -> bool {
-        now.saturating_sub(*self.waits_since.get_or_insert(now)) >= PATIENCE
+    /// Places that were taken before it began to wait have been waited for together.
+    fn has_waited(&mut self, to: u64, now: u64) -> bool {
+        let (since, _) = *self.waits.get_or_insert((now, to));
+        now.saturating_sub(since) >= PATIENCE
     }
 }
 
@@ -134,6 +141,35 @@ mod tests {
         assert_eq!(union.cover(100, 150, |_, _| {}), 50);
         assert!(ring.read(&mut reader, NOW + PATIENCE, &mut union));
         assert_eq!(union.cover(150, 200, |_, _| {}), 0);
+    }
+
+    #[test]
+    fn unwritten_places_are_waited_for_together_and_later_ones_anew() {
+        let (mut ring, mut reader, mut union) = (Ring::default(), Reader::default(), Union::new());
+        ring.places = 3;
+        assert!(!ring.read(&mut reader, NOW, &mut union));
+        ring.places = 4;
+        assert!(!ring.read(&mut reader, NOW + PATIENCE, &mut union));
+        assert_eq!(reader.next, 3);
+        assert!(ring.read(&mut reader, NOW + 2 * PATIENCE, &mut union));
+    }
+
+    #[test]
+    fn a_count_that_somebody_has_written_over_is_followed() {
+        let (mut ring, mut reader, mut union) = (Ring::default(), Reader::default(), Union::new());
+        ring.places = u64::MAX;
+        assert!(!ring.read(&mut reader, NOW, &mut union));
+        assert!(ring.read(&mut reader, NOW + PATIENCE, &mut union));
+        ring.places = 0;
+        ring.publish(100, 200);
+        assert!(ring.read(&mut reader, NOW + PATIENCE, &mut union));
+        ring.publish(200, 300);
+        assert!(ring.read(&mut reader, NOW + PATIENCE, &mut union));
+        assert_eq!(
+            union.cover(150, 300, |_, _| {}),
+            50,
+            "what it stood before the count was found to be wrong is lost"
+        );
     }
 
     #[test]

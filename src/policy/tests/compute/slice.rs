@@ -56,7 +56,13 @@ impl Slice {
     /// How much a process takes at least.
     pub fn lease(&self, me: usize) -> u64 {
         let others_wait = self.asks.iter().enumerate().any(|(other, ask)| other != me && ask.wants > 0);
-        if others_wait || self.factor < trim::ONE { lease::turn(self.terms) } else { lease::size(self.terms) }
+        if others_wait || self.factor < trim::ONE {
+            lease::turn(self.terms)
+        } else if self.asks.len() > 1 {
+            lease::size(self.terms)
+        } else {
+            lease::alone(self.terms)
+        }
     }
 
     /// Takes so much for a process, or says when it has to look again.

@@ -181,7 +181,7 @@ proptest! {
 
     #[test]
     fn any_sequence_of_payments_deaths_and_changes_of_terms_is_answered_as_the_model_answers(
-        steps in proptest::collection::vec(step(), 1..120)
+        steps in proptest::collection::vec(step(), 1..80)
     ) {
         let (world, mut model) = start();
         for step in steps {

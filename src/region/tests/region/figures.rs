@@ -1,6 +1,6 @@
 //! Do the words of the compute ledger say what they were told, and nothing of what was before?
 
-use gpuslice_policy::compute::{ring::Entry, trim::Trim};
+use gpuslice_policy::compute::{lease, ring::Entry, trim::Trim};
 use gpuslice_region::{DeviceRequest, Member, RING_PLACES, TimeUsed, Trust, Uuid};
 
 use crate::{
@@ -109,7 +109,7 @@ fn a_sampler_goes_on_with_what_the_last_one_had_learned() {
     first.leave();
     assert_eq!(second.trim(device, NOW, true), learned);
     assert_eq!(second.factor(device), 500_000);
-    assert_eq!(second.lease_size(device), 4 * MS, "beside neighbours");
+    assert_eq!(second.lease_size(device), lease::turn(second.terms(device)), "beside neighbours");
 }
 
 #[test]

@@ -176,7 +176,7 @@ fn obey() {
             }
             "small" => answer(if mount_small(words[1], words[2]) { "mounted" } else { "not mounted" }),
             "use" => answer(&time::use_all(&at().0, at().1, number(1))),
-            "lease" => answer(&time::lease(&at().0, at().1, number(1))),
+            "lease" => answer(&time::take_and_keep(&at().0, at().1, number(1))),
             "sleep" => time::sleep(&at().0, at().1, number(1), answer),
             "crowd" => answer(&time::crowd(&at().0, at().1, Path::new(words[1]), number(2))),
             "overlay" => answer(if overlay(words[1]) { "mounted" } else { "not mounted" }),

@@ -4,13 +4,10 @@
 
 use std::{fs::OpenOptions, os::unix::fs::FileExt as _, path::Path};
 
-use gpuslice_policy::compute::{bucket::MOST_DEBT, ring::Entry, trim::Trim, turn::PATIENCE};
-use gpuslice_region::{
-    Device, DeviceRequest, Limits, Member, Monitor, RING_PLACES, Reaped, TimeUsed, Trust, Uuid,
-    layout::FIGURES,
-};
+use gpuslice_policy::compute::{bucket::MOST_DEBT, lease, turn::PATIENCE};
+use gpuslice_region::{Device, Limits, Member, Monitor, Reaped, Trust, layout::FIGURES};
 
-use crate::puppet::{Puppet, UUID, directory, join, request};
+use crate::puppet::{Puppet, UUID, directory, join};
 
 const MS: u64 = 1_000_000;
 const LIMIT: u64 = 1000;
@@ -51,7 +48,7 @@ pub(crate) fn use_all(member: &Member, device: Device, amount: u64) -> String {
 }
 
 /// What a puppet does: takes so many milliseconds and keeps them.
-pub(crate) fn lease(member: &Member, device: Device, milliseconds: u64) -> String {
+pub(crate) fn take_and_keep(member: &Member, device: Device, milliseconds: u64) -> String {
     let now = now();
     member.idle_until_now(device, now);
     member.count_used(device, milliseconds);
@@ -128,11 +125,15 @@ fn who_had_less_goes_first_and_is_not_waited_for_long() {
     let due = NOW + 100 * MS;
     assert_eq!(second.take(device, 10 * MS, NOW), Err(due));
     assert_eq!(first.take(device, MS, due), Err(due + PATIENCE), "after the second");
-    assert_eq!(first.lease_size(device), 4 * MS, "turns are longer");
+    assert_eq!(first.lease_size(device), lease::turn(first.terms(device)));
     assert_eq!(first.take(device, MS, due + PATIENCE), Ok(()), "it is late");
-    assert_eq!(first.lease_size(device), 4 * MS);
+    assert_eq!(first.lease_size(device), lease::turn(first.terms(device)));
     second.stop_asking(device);
-    assert_eq!(first.lease_size(device), MS / 5);
+    assert_eq!(first.lease_size(device), lease::alone(first.terms(device)));
+    assert_eq!(second.take(device, MS, due + 100 * MS), Ok(()));
+    assert_eq!(first.lease_size(device), lease::size(first.terms(device)));
+    second.leave();
+    assert_eq!(first.lease_size(device), lease::alone(first.terms(device)));
 }
 
 #[test]
@@ -177,17 +178,17 @@ fn a_change_of_terms_by_another_process_wakes_a_sleeper_and_keeps_the_debt() {
     let limits = |permille| Limits { cores_permille: permille, ..member.limits(device) };
     let mut setter = Puppet::joined(&path, LIMIT);
     member.set_limits(device, limits(10));
-    // 1 s of GPU time is owed, at a hundredth: 100 s on the clock.
+    // 0.1 s of GPU time is owed, at a hundredth: 10 s on the clock.
     let began = now();
-    assert_eq!(setter.ask("lease 1020"), "Ok(())");
+    assert_eq!(setter.ask("lease 120"), "Ok(())");
     let mut sleeper = Puppet::joined(&path, LIMIT);
     let slept_at = now();
     assert_eq!(sleeper.ask("sleep 1"), "sleeps");
     let owed = member.paid_until(device) - began;
-    assert!((98_000 * MS..=101_000 * MS).contains(&owed), "{owed}");
+    assert!((9_000 * MS..=11_000 * MS).contains(&owed), "{owed}");
     member.set_limits(device, limits(1000));
     let owed = member.paid_until(device) - began;
-    assert!((900 * MS..=2_000 * MS).contains(&owed), "{owed}");
+    assert!((50 * MS..=1_000 * MS).contains(&owed), "{owed}");
     assert!(sleeper.hear().starts_with("taken "));
     assert!(now() < slept_at + AWOKEN, "it was not told");
 }

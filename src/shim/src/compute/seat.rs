@@ -332,7 +332,7 @@ impl Lane {
     }
 
     fn opened(&mut self, compute: &Compute, bracket: Bracket) -> Open {
-        let opened = clock::now();
+        let (opened, before) = (clock::now(), clock::cycles());
         let start = compute.events_wanted().then(|| self.record(compute)).and_then(Result::ok);
         if self.is_shared() {
             compute.began();
@@ -341,7 +341,8 @@ impl Lane {
             run: Run::open(bracket),
             start,
             opened,
-            since: clock::cycles(),
+            // The GPU may pass the event as early as the driver has it, somewhere inside the call.
+            since: before.midpoint(clock::cycles()),
             known_idle: self.empty.take().is_some(),
             is_unknown: false,
             is_copy: false,

@@ -1,0 +1,188 @@
+//! Does a slice know which part of a shared GPU's time was its own, and does it say so where it cannot?
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    reason = "a test: it ends where something is wrong, and waits for what must come"
+)]
+
+mod support;
+
+use gpuslice_policy::compute::source::{Measured, Source, Why};
+use gpuslice_policy::compute::trim::ONE;
+use gpuslice_region::{Monitor, Trust};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+use support::artefacts;
+use support::bench::Bench;
+use support::living::Living;
+
+/// What must come comes within this, on a machine that has other things to do.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Kernels of a millisecond, for longer than anybody looks.
+const BUSY: [&str; 2] = ["300", "1000000"];
+/// The older question of the two that NVML is asked, and the newer one: not supported.
+const NO_SAMPLES: &str = "nvmlDeviceGetProcessUtilization=3";
+const NO_LIST: &str = "nvmlDeviceGetProcessesUtilizationInfo=3";
+
+const TRIMMED: Measured = Measured::by(Source::Trimmed);
+
+fn untold(why: Why) -> Measured {
+    Measured { source: Source::Events, why: Some(why) }
+}
+
+/// A process of the slice that is always busy.
+fn member(bench: &Bench) -> Living {
+    begin(
+        bench.host("load", &BUSY).loaded().set("GPU_CORE_PERCENT", "40").set("SIMGPU_GROUP", "home").start(),
+    )
+}
+
+/// A process of nobody's that is always busy.
+fn neighbour(bench: &Bench) -> Living {
+    begin(bench.host("load", &BUSY).set("SIMGPU_GROUP", "away").start())
+}
+
+fn begin(mut program: Living) -> Living {
+    assert_eq!(program.hear().as_deref(), Some("ready"));
+    program.order("");
+    program
+}
+
+/// How the slice's time is measured, and which part of it is its own.
+fn told(bench: &Bench) -> (Measured, u32) {
+    let monitor = Monitor::open(&bench.region(), Trust::AnyOwner).unwrap().expect("there is a region");
+    let device = monitor.devices()[0].device;
+    (Measured::of_word(monitor.meter(device)), monitor.factor(device))
+}
+
+/// Waits until that is so.
+#[track_caller]
+fn until(bench: &Bench, is_so: impl Fn(Measured, u32) -> bool) {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let (measured, factor) = told(bench);
+        if is_so(measured, factor) {
+            return;
+        }
+        assert!(Instant::now() < end, "{measured}, factor {factor}");
+        sleep(Duration::from_millis(20));
+    }
+}
+
+/// The neighbour's part is not charged; a process that is always busy beside another has about half.
+fn is_trimmed(measured: Measured, factor: u32) -> bool {
+    measured == TRIMMED && (ONE / 10..ONE * 9 / 10).contains(&factor)
+}
+
+fn is_whole(measured: Measured, factor: u32) -> bool {
+    measured == TRIMMED && factor == ONE
+}
+
+#[test]
+fn beside_a_neighbour_only_the_slices_own_part_counts_and_alone_all_of_it() {
+    let bench = Bench::simulated();
+    let _member = member(&bench);
+    until(&bench, is_whole);
+    let mut neighbour = neighbour(&bench);
+    until(&bench, is_trimmed);
+    neighbour.kill();
+    until(&bench, is_whole);
+}
+
+#[test]
+fn in_a_container_neighbours_have_numbers_of_the_host() {
+    let bench = Bench::simulated().with("SIMGPU_NVML_PIDS", "foreign");
+    let (_neighbour, _member) = (neighbour(&bench), member(&bench));
+    until(&bench, is_trimmed);
+}
+
+#[test]
+fn where_the_slice_has_numbers_of_the_host_they_are_learned_while_it_is_alone() {
+    for pids in ["offset", "mixed"] {
+        let bench = Bench::simulated().with("SIMGPU_NVML_PIDS", pids).with("SIMGPU_CUDA_VERSION", "12040");
+        let _member = member(&bench);
+        until(&bench, is_whole);
+        let _neighbour = neighbour(&bench);
+        until(&bench, is_trimmed);
+    }
+}
+
+#[test]
+fn a_neighbour_is_never_taken_for_one_of_the_slice() {
+    let bench = Bench::simulated().with("SIMGPU_NVML_PIDS", "mixed").with("SIMGPU_CUDA_VERSION", "12040");
+    let (_neighbour, _member) = (neighbour(&bench), member(&bench));
+    until(&bench, |measured, _| measured == untold(Why::Numbers));
+    for _ in 0..50 {
+        sleep(Duration::from_millis(20));
+        assert_eq!(told(&bench), (untold(Why::Numbers), ONE));
+    }
+}
+
+#[test]
+fn several_processes_without_numbers_are_not_told_from_neighbours() {
+    let bench = Bench::simulated().with("SIMGPU_NVML_PIDS", "offset").with("SIMGPU_CUDA_VERSION", "12040");
+    let _members = [member(&bench), member(&bench)];
+    until(&bench, |measured, _| measured == untold(Why::Numbers));
+}
+
+#[test]
+fn whatever_question_the_driver_answers_is_asked() {
+    for faults in [NO_SAMPLES, NO_LIST] {
+        let bench = Bench::simulated().with("SIMGPU_FAULTS", faults);
+        let (_neighbour, _member) = (neighbour(&bench), member(&bench));
+        until(&bench, is_trimmed);
+    }
+}
+
+#[test]
+fn a_slow_nvml_delays_what_is_learned_and_nothing_else() {
+    let bench = Bench::simulated().with("SIMGPU_FAULTS", "nvmlDeviceGetProcessesUtilizationInfo=delay:30ms");
+    let (_neighbour, _member) = (neighbour(&bench), member(&bench));
+    until(&bench, is_trimmed);
+}
+
+#[test]
+fn why_nothing_is_attributed_is_said() {
+    let both = format!("{NO_SAMPLES};{NO_LIST}");
+    let cases = [
+        (("SIMGPU_NVML_PIDS", "none"), Why::NotSupported),
+        (("SIMGPU_FAULTS", both.as_str()), Why::NotSupported),
+        (("SIMGPU_FAULTS", "nvmlInit_v2=999"), Why::NoNvml),
+        (("SIMGPU_FAULTS", "nvmlDeviceGetHandleByUUID=6"), Why::NoDevice),
+        (("SIMGPU_MIG", "2"), Why::Mig),
+    ];
+    for ((name, value), why) in cases {
+        let bench = Bench::simulated().with(name, value);
+        let (_neighbour, _member) = (neighbour(&bench), member(&bench));
+        until(&bench, |measured, factor| measured == untold(why) && factor == ONE);
+    }
+}
+
+#[test]
+fn nvml_is_not_asked_where_events_alone_are_wanted() {
+    let bench = Bench::simulated().with("GPU_CORE_METER", "events");
+    let (_neighbour, _member) = (neighbour(&bench), member(&bench));
+    until(&bench, |measured, factor| measured == Measured::by(Source::Events) && factor == ONE);
+}
+
+#[test]
+fn one_process_of_a_slice_has_nvml_open() {
+    let bench = Bench::simulated();
+    let mut members = vec![member(&bench), member(&bench)];
+    let has_nvml = |member: &Living| {
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", member.pid())).unwrap();
+        maps.contains(artefacts::simulated_driver().join("libnvidia-ml.so.1").to_str().unwrap())
+    };
+    until(&bench, is_whole);
+    assert_eq!(members.iter().filter(|member| has_nvml(member)).count(), 1);
+    // Whoever lives goes on.
+    let at = members.iter().position(has_nvml).unwrap();
+    members.remove(at).kill();
+    let end = Instant::now() + PATIENCE;
+    while !has_nvml(&members[0]) {
+        assert!(Instant::now() < end, "nobody took over");
+        sleep(Duration::from_millis(20));
+    }
+}
