@@ -101,7 +101,7 @@ def measure(part, kind):
         for worker in workers:
             worker.answer(150)
         rates = {worker: [] for worker in workers}
-        for turn in range(4):
+        for turn in range(3):
             for worker in workers if turn % 2 else workers[::-1]:
                 worker.go_on("1" if worker in (bare, whole) else "2")
                 rates[worker].append(worker.answer()["a second"])

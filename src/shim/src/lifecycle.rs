@@ -105,6 +105,11 @@ fn member() -> Option<&'static Slice> {
     unsafe { slice.as_ref() }
 }
 
+/// The slice, if this process has joined it. Nothing is done to join.
+pub(crate) fn joined() -> Option<&'static Slice> {
+    if STAGE.load(Ordering::Relaxed) == LIMITED { member() } else { None }
+}
+
 /// Reads the settings if that has not been done, and says whether they refuse GPU work.
 pub(crate) fn is_refused() -> bool {
     if STAGE.load(Ordering::Relaxed) == UNREAD {

@@ -106,6 +106,8 @@ struct Play<'a> {
     began: Instant,
     killed: Option<Killed>,
     back: Option<Duration>,
+    /// Looks so far.
+    looks: u32,
 }
 
 impl<'a> Play<'a> {
@@ -118,7 +120,7 @@ impl<'a> Play<'a> {
             Slice::start("blue", (part(25, BLUE), blue), stage, signals)?,
         ];
         let began = Instant::now();
-        let mut play = Self { slices, stage, signals, screen, began, killed: None, back: None };
+        let mut play = Self { slices, stage, signals, screen, began, killed: None, back: None, looks: 0 };
         while !play.is_ready()? {
             play.wait()?;
             if play.began.elapsed() > PATIENCE {
@@ -145,14 +147,16 @@ impl<'a> Play<'a> {
         let mut verdict = Verdict::default();
         self.until(SETTLING.min(length / 4))?;
         let settled = self.used()?;
+        let (looks, since) = (self.looks, Instant::now());
         self.until(length / 2)?;
         self.kill()?;
         self.until(length * 3 / 4)?;
         let (blue, before) = self.raise(&mut verdict)?;
         self.until(length)?;
         let ended = self.used()?;
+        let starved = LOOK * self.looks.saturating_sub(looks) * 2 < since.elapsed();
         self.finish()?;
-        self.judge_shares(&mut verdict, &settled, &ended);
+        self.judge_shares(&mut verdict, (&settled, &ended), starved);
         self.judge(&mut verdict)?;
         let [_, slice] = &self.slices;
         verdict.add(
@@ -182,6 +186,7 @@ impl<'a> Play<'a> {
     }
 
     fn look(&mut self) -> Result<(), Halt> {
+        self.looks = self.looks.saturating_add(1);
         for slice in &mut self.slices {
             slice.look()?;
             for words in slice.news() {
@@ -211,7 +216,7 @@ impl<'a> Play<'a> {
         Ok(self.slices.each_ref().map(by))
     }
 
-    fn judge_shares(&self, verdict: &mut Verdict, before: &UsedByNow, after: &UsedByNow) {
+    fn judge_shares(&self, verdict: &mut Verdict, (before, after): (&UsedByNow, &UsedByNow), starved: bool) {
         let between =
             |before: Option<Moment>, after| before.zip(after).map(|(before, after)| permille(before, after));
         for (slice, (before, after)) in self.slices.iter().zip(before.iter().zip(after)) {
@@ -220,6 +225,7 @@ impl<'a> Play<'a> {
                 share: slice.account.share,
                 charged: between(before.0, after.0).unwrap_or(0),
                 counted: between(before.1, after.1),
+                starved,
             });
         }
     }

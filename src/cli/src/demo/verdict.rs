@@ -25,6 +25,8 @@ pub(super) struct Used {
     pub(super) charged: u64,
     /// What the simulated GPU counted, where there is one.
     pub(super) counted: Option<u64>,
+    /// Whether the machine had no processor for the demo: then a slice may use less than its share.
+    pub(super) starved: bool,
 }
 
 /// What a slice held, as far as it was seen.
@@ -77,15 +79,16 @@ impl Verdict {
 
     /// Whether a slice that wants all of the GPU's time got its share: by the GPU's count, otherwise by its own account.
     pub(super) fn add_share(&mut self, used: Used) {
-        let Used { name, share, charged, counted } = used;
+        let Used { name, share, charged, counted, starved } = used;
         let most = share.saturating_add(SHARE_ABOVE);
-        let least = share.saturating_sub(SHARE_BELOW);
+        let least = if starved { 1 } else { share.saturating_sub(SHARE_BELOW) };
+        let why = if starved { "; the processors are busy with other programs" } else { "" };
         let gpu =
             counted.map_or_else(String::new, |counted| format!(", {} as the GPU counted", percent(counted)));
         self.add(
             (least..=most).contains(&counted.unwrap_or(charged)),
             format!(
-                "{name} used {} of the GPU's time, of a share of {}{gpu}",
+                "{name} used {} of the GPU's time, of a share of {}{gpu}{why}",
                 percent(charged),
                 percent(share)
             ),
@@ -170,12 +173,16 @@ mod tests {
 
     #[test]
     fn a_share_that_is_not_kept_fails_whatever_the_slice_says_of_itself() {
-        let used = |charged, counted| {
-            is_good(|verdict| verdict.add_share(Used { name: "red", share: 300, charged, counted }))
+        let is_kept = |charged, counted, starved| {
+            is_good(|verdict| verdict.add_share(Used { name: "red", share: 300, charged, counted, starved }))
         };
+        let used = |charged, counted| is_kept(charged, counted, false);
         assert!(used(300, None) && used(300, Some(330)) && used(300, Some(220)));
         assert!(!used(331, None) && !used(300, Some(331)) && !used(300, Some(219)) && !used(300, Some(0)));
         assert!(used(0, Some(300)), "the GPU's count is what happened");
+        assert!(
+            is_kept(300, Some(1), true) && !is_kept(300, Some(331), true) && !is_kept(300, Some(0), true)
+        );
     }
 
     #[test]

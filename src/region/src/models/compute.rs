@@ -72,8 +72,8 @@ fn where_the_last_to_write_wins_payments_are_lost() {
     payments_and_settlements();
 }
 
-#[test]
-fn of_two_who_take_the_same_instant_one_goes() {
+/// Two processes want 3 ms each of time that is paid up to now.
+fn two_who_take_the_same_instant() {
     model(|| {
         let world = paid(0, [true; SLOTS]);
         let other = {
@@ -81,9 +81,21 @@ fn of_two_who_take_the_same_instant_one_goes() {
             thread::spawn(move || world.layout.take_time(DEVICE, 1, 3 * MS, NOW))
         };
         let results = [world.layout.take_time(DEVICE, 0, 3 * MS, NOW), other.join().unwrap()];
-        assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 1);
+        assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 1, "both have gone");
         assert_eq!(world.owed(), 3 * MS);
     });
+}
+
+#[test]
+fn of_two_who_take_the_same_instant_one_goes() {
+    two_who_take_the_same_instant();
+}
+
+#[test]
+#[should_panic(expected = "both have gone")]
+fn where_the_last_to_write_wins_both_go() {
+    broken::make(Break::LastWins);
+    two_who_take_the_same_instant();
 }
 
 /// A process waits for 10 ms that are owed, and another one gives them back.

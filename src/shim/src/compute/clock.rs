@@ -47,7 +47,7 @@ fn first_cycles() -> u64 {
     now()
 }
 
-/// Bit 8 of the answer to 0x8000_0007: "invariant TSC" (Intel SDM volume 3, 18.17.1; AMD APM volume 3, appendix E).
+/// Bit 8 of EDX in the answer to `0x8000_0007`: "invariant TSC" (Intel SDM volume 3, 18.17.1; AMD APM volume 3, appendix E).
 fn is_even() -> bool {
     let is_known = __cpuid(0x8000_0000).eax >= 0x8000_0007;
     is_known && __cpuid(0x8000_0007).edx & 1 << 8 != 0

@@ -25,9 +25,10 @@ struct Entry {
     is_known: bool,
 }
 
-/// A call that submits work: waits until it may go, calls the driver, and sees to it that it is measured.
+/// A call that submits work: waits until it may go, calls the driver, and sees to it that it is measured. What it submits
+/// is asked for only where time is paced.
 #[inline]
-pub(crate) fn gate(launch: Launch, call: impl FnOnce() -> Status) -> Status {
+pub(crate) fn gate(launch: impl FnOnce() -> Launch, call: impl FnOnce() -> Status) -> Status {
     let slice = match lifecycle::standing() {
         Standing::Free => return call(),
         Standing::Refused => return status::NOT_PERMITTED,
@@ -36,6 +37,7 @@ pub(crate) fn gate(launch: Launch, call: impl FnOnce() -> Status) -> Status {
     if !slice.compute.is_pacing(slice) {
         return call();
     }
+    let launch = launch();
     if launch.kind == Kind::Copy && !slice.compute.paces_copies {
         return unpaced(slice, &launch, call);
     }
@@ -86,6 +88,10 @@ fn enter(held: &mut Held, slice: &'static Slice, launch: &Launch) -> Option<Entr
     };
     let device = held.lanes.get(lane)?.device?;
     let pacer = compute.pacers.get(device)?;
+    // Of a single device it is known.
+    if compute.pacers.len() > 1 && !pacer.is_pacing(slice) {
+        return None;
+    }
     let now = clock::cycles();
     held.enters(now);
     let known = held.recent.find(&launch.key, compute.epoch()).copied();

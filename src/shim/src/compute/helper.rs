@@ -9,10 +9,11 @@
 )]
 
 use super::clock::{self, Both};
+use super::sampler::LINGER;
 use super::events::apart;
 use crate::driver;
 use crate::guard::shielded;
-use crate::lifecycle::{self, Standing};
+use crate::lifecycle;
 use crate::notice;
 use crate::slice::Slice;
 use core::mem::MaybeUninit;
@@ -117,11 +118,10 @@ impl Helper {
 fn without_signals<T>(start: impl FnOnce() -> T) -> T {
     let mut all = MaybeUninit::<libc::sigset_t>::zeroed();
     let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
-    // SAFETY: both sets are valid for writes, and `all` is filled before it is read.
-    unsafe {
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
-    }
+    // SAFETY: the set is valid for writes.
+    unsafe { libc::sigfillset(all.as_mut_ptr()) };
+    // SAFETY: `all` was filled, and `before` is valid for writes.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) };
     let started = start();
     // SAFETY: what the call above wrote.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
@@ -141,12 +141,15 @@ fn live(slice: &'static Slice) {
             continue;
         }
         clock::compare(begun);
-        slice.compute.sample(slice, false);
+        let is_open = slice.compute.close_samplers();
         let mut bed = helper.bed.lock();
         helper.sleeps.store(true, Ordering::Relaxed);
         core::sync::atomic::fence(Ordering::SeqCst);
         if !slice.compute.is_anything_under_way() && !helper.ends.load(Ordering::Relaxed) {
-            helper.alarm.wait(&mut bed);
+            match is_open {
+                true => drop(helper.alarm.wait_for(&mut bed, LINGER)),
+                false => helper.alarm.wait(&mut bed),
+            }
         }
         helper.sleeps.store(false, Ordering::Relaxed);
         idle = 0;
@@ -160,9 +163,12 @@ fn look(slice: &'static Slice) -> bool {
     if compute.meter.harvest(slice) > 0 {
         compute.helper.tell();
     }
-    compute.sample(slice, true);
+    let is_busy = kept || compute.is_anything_under_way();
+    if is_busy {
+        compute.sample(slice);
+    }
     compute.report(slice);
-    kept || compute.is_anything_under_way()
+    is_busy
 }
 
 /// Closes runs that their threads have left open, and takes credit back from threads that do not spend it. Whether
@@ -208,8 +214,8 @@ fn end_with_process() {
     }
     unsafe extern "C" fn end(_: *mut libc::c_void) {
         let _ended = shielded(|| {
-            // A forked child that never launched has no such thread.
-            if let Standing::Member(slice) = lifecycle::standing() {
+            // A forked child may not have joined, and will not now.
+            if let Some(slice) = lifecycle::joined() {
                 slice.compute.helper.ends.store(true, Ordering::Relaxed);
                 slice.compute.helper.wake();
                 slice.compute.meter.stop();

@@ -99,6 +99,12 @@ pub(crate) struct Pacer {
 }
 
 impl Pacer {
+    /// Whether the slice has less than all of the device's time now.
+    #[inline]
+    fn is_pacing(&self, slice: &Slice) -> bool {
+        slice.region().terms(self.place.device).rate().is_partial()
+    }
+
     /// Whether a launch of this cost may follow what is queued ahead.
     #[inline]
     fn admits(&self, cost: u64) -> bool {
@@ -173,7 +179,7 @@ impl Compute {
     /// Whether the slice has less than all of any device's time.
     #[inline]
     pub(crate) fn is_pacing(&self, slice: &Slice) -> bool {
-        self.pacers.iter().any(|pacer| slice.region().terms(pacer.place.device).rate().is_partial())
+        self.pacers.iter().any(|pacer| pacer.is_pacing(slice))
     }
 
     fn epoch(&self) -> u64 {
@@ -324,16 +330,20 @@ impl Compute {
     }
 
     /// Asks NVML, where it is time to.
-    fn sample(&self, slice: &'static Slice, is_busy: bool) {
+    fn sample(&self, slice: &'static Slice) {
         let Some(mut samplers) = self.samplers.try_lock() else { return };
         for (at, (pacer, sampler)) in self.pacers.iter().zip(samplers.iter_mut()).enumerate() {
-            if !is_busy {
-                sampler.close();
-            } else if slice.region().terms(pacer.place.device).rate().is_partial() {
+            if slice.region().terms(pacer.place.device).rate().is_partial() {
                 let covered = |from, to| self.meter.covered(slice, at, (from, to));
                 sampler::tick(slice, pacer.place, sampler, covered, now());
             }
         }
+    }
+
+    /// Closes NVML where nobody has asked for long. Whether it is open anywhere.
+    fn close_samplers(&self) -> bool {
+        let mut samplers = self.samplers.lock();
+        samplers.iter_mut().filter_map(|sampler| sampler.rest(now()).then_some(())).count() > 0
     }
 
     /// Tells the region how much is under way.

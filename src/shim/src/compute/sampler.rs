@@ -9,6 +9,7 @@ use super::samples::Asker;
 use super::whose::Whose;
 use crate::lifecycle;
 use crate::slice::{Place, Slice};
+use core::time::Duration;
 use gpuslice_policy::compute::sight::{Clocks, Closed, Use, Window, Windows};
 use gpuslice_policy::compute::source::{Measured, Source, Why};
 use gpuslice_policy::compute::trim::{ONE, Trim};
@@ -16,6 +17,9 @@ use gpuslice_policy::config::CoreMeter;
 
 /// How often NVML is asked, in nanoseconds: windows are a sixth of a second, and what is asked often is put together.
 const INTERVAL: u64 = 100_000_000;
+/// For how long NVML stays open when nothing is under way: opening it takes tens of milliseconds, and a program may pause
+/// after each request.
+pub(super) const LINGER: Duration = Duration::from_secs(2);
 /// How often it is tried where it could not be asked.
 const AGAIN: u64 = 5_000_000_000;
 /// NVML's part of the thread's time is at most one in so many.
@@ -37,6 +41,8 @@ pub(crate) struct Sampler {
     open: Option<Open>,
     /// When there is something to do next.
     next: u64,
+    /// When it was asked last whether there is.
+    asked: u64,
 }
 
 /// NVML, while it is open.
@@ -51,8 +57,16 @@ struct Open {
 }
 
 impl Sampler {
-    /// Closes NVML: nothing is under way, and nobody will ask for long.
-    pub(crate) fn close(&mut self) {
+    /// Nothing is under way: closes NVML if that is so for long. Whether it is open.
+    pub(crate) fn rest(&mut self, now: u64) -> bool {
+        let linger = u64::try_from(LINGER.as_nanos()).unwrap_or(0);
+        if now.saturating_sub(self.asked) >= linger {
+            self.close();
+        }
+        self.open.is_some()
+    }
+
+    fn close(&mut self) {
         self.open = None;
     }
 }
@@ -65,6 +79,7 @@ pub(crate) fn tick(
     covered: impl FnOnce(u64, u64) -> u64,
     now: u64,
 ) {
+    state.asked = now;
     if now < state.next {
         return;
     }

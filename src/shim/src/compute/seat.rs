@@ -294,9 +294,9 @@ impl Seat {
             lane.empty = Some(now);
             if let Some(open) = &mut lane.open {
                 open.run.waited();
-                self.idle_runs = true;
             }
         }
+        self.idle_runs = self.lanes.len() > 1;
     }
 
     /// Gives all credit back to the slice.

@@ -70,7 +70,7 @@ macro_rules! hooks {
             $($arg: $ty),*
         ) -> Status {
             // SAFETY: the caller's own arguments.
-            gate(work(Operation::$operation, $bytes, $on($stream)), || unsafe { real($($arg),*) })
+            gate(|| work(Operation::$operation, $bytes, $on($stream)), || unsafe { real($($arg),*) })
         }
     };
 }
@@ -149,7 +149,7 @@ unsafe fn described_on<C: Description>(
 ) -> Status {
     // SAFETY: by the contract above.
     match unsafe { C::bytes_on_device(copy) } {
-        Some(bytes) => gate(work(Operation::CopyOfRows, bytes, stream), call),
+        Some(bytes) => gate(|| work(Operation::CopyOfRows, bytes, stream), call),
         None => call(),
     }
 }

@@ -55,7 +55,7 @@ macro_rules! kernels {
             stream: CUstream,
             $($last: *mut *mut c_void),*
         ) -> Status {
-            let launch = kernel_of(function, [x, y, z], [block_x, block_y, block_z], shared, $on(stream));
+            let launch = || kernel_of(function, [x, y, z], [block_x, block_y, block_z], shared, $on(stream));
             // SAFETY: the caller's own arguments.
             gate(launch, || unsafe {
                 real(function, x, y, z, block_x, block_y, block_z, shared, stream, $($last),*)
@@ -121,7 +121,7 @@ unsafe fn configured_on(
     let Some(config) = (unsafe { read_in(config) }) else { return call() };
     let grid = [config.gridDimX, config.gridDimY, config.gridDimZ];
     let block = [config.blockDimX, config.blockDimY, config.blockDimZ];
-    gate(kernel_of(function, grid, block, config.sharedMemBytes, on(config.hStream)), call)
+    gate(|| kernel_of(function, grid, block, config.sharedMemBytes, on(config.hStream)), call)
 }
 
 /// `cuLaunchCooperativeKernelMultiDevice`: a kernel on each of several streams.
@@ -154,7 +154,7 @@ fn on_one_device(one: &CUDA_LAUNCH_PARAMS) -> Launch {
 /// `cuLaunch`. Block and shared memory are the function's own, set before; the driver does not tell them.
 pub(crate) unsafe fn single(real: real::cuLaunch, function: CUfunction) -> Status {
     // SAFETY: the caller's own argument.
-    gate(kernel_of(function, [1; 3], [0; 3], 0, legacy(ptr::null_mut())), || unsafe { real(function) })
+    gate(|| kernel_of(function, [1; 3], [0; 3], 0, legacy(ptr::null_mut())), || unsafe { real(function) })
 }
 
 /// `cuLaunchGrid`.
@@ -165,7 +165,7 @@ pub(crate) unsafe fn grid(
     height: c_int,
 ) -> Status {
     let shape = [width.unsigned_abs(), height.unsigned_abs(), 1];
-    let launch = kernel_of(function, shape, [0; 3], 0, legacy(ptr::null_mut()));
+    let launch = || kernel_of(function, shape, [0; 3], 0, legacy(ptr::null_mut()));
     // SAFETY: the caller's own arguments.
     gate(launch, || unsafe { real(function, width, height) })
 }
@@ -179,7 +179,7 @@ pub(crate) unsafe fn grid_async(
     stream: CUstream,
 ) -> Status {
     let shape = [width.unsigned_abs(), height.unsigned_abs(), 1];
-    let launch = kernel_of(function, shape, [0; 3], 0, legacy(stream));
+    let launch = || kernel_of(function, shape, [0; 3], 0, legacy(stream));
     // SAFETY: the caller's own arguments.
     gate(launch, || unsafe { real(function, width, height, stream) })
 }
@@ -188,7 +188,7 @@ pub(crate) unsafe fn grid_async(
 #[inline]
 pub(crate) unsafe fn graph(real: real::cuGraphLaunch, executable: CUgraphExec, stream: CUstream) -> Status {
     // SAFETY: the caller's own arguments.
-    gate(graph_of(executable, legacy(stream)), || unsafe { real(executable, stream) })
+    gate(|| graph_of(executable, legacy(stream)), || unsafe { real(executable, stream) })
 }
 
 /// `cuGraphLaunch_ptsz`.
@@ -199,7 +199,7 @@ pub(crate) unsafe fn graph_per_thread(
     stream: CUstream,
 ) -> Status {
     // SAFETY: the caller's own arguments.
-    gate(graph_of(executable, per_thread(stream)), || unsafe { real(executable, stream) })
+    gate(|| graph_of(executable, per_thread(stream)), || unsafe { real(executable, stream) })
 }
 
 #[inline]
