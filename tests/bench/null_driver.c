@@ -22,8 +22,8 @@ int cuMemAlloc_v2(uint64_t *address, size_t bytes) {
     return 0;
 }
 
-/* Streams of kernels that take a microsecond each, as far as events can tell. */
-enum { KERNEL = 1000, NOT_READY = 600 };
+/* Streams of kernels that take 100 ns each, as far as events can tell. */
+enum { KERNEL = 100, NOT_READY = 600 };
 typedef struct { uint64_t launched, free_from; } *stream_t;
 
 static uint64_t now(void) {

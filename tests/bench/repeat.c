@@ -13,9 +13,13 @@ int main(int count, char **arguments) {
     int (*version)(int *) = (int (*)(int *))dlsym(library, "cuDriverGetVersion");
     int (*alloc)(uint64_t *, size_t) = (int (*)(uint64_t *, size_t))dlsym(library, "cuMemAlloc_v2");
     int (*release)(uint64_t) = (int (*)(uint64_t))dlsym(library, "cuMemFree_v2");
+    int (*make_stream)(void **, unsigned) = (int (*)(void **, unsigned))dlsym(library, "cuStreamCreate");
+    int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
+    *(void **)&launch = dlsym(library, "cuLaunchKernel");
+    void *stream;
     const char *kind = arguments[1];
     static uint64_t kept[1000];
-    if (init(0)) return 3;
+    if (init(0) || make_stream(&stream, 1)) return 3;
     for (long left = atol(arguments[2]); left > 0; left--) {
         uint64_t address;
         int value;
@@ -26,6 +30,8 @@ int main(int count, char **arguments) {
         } else if (!strcmp(kind, "replaced")) {
             uint64_t *oldest = &kept[left % 1000];
             if ((*oldest && release(*oldest)) || alloc(oldest, 4096)) return 4;
+        } else if (!strcmp(kind, "launched")) {
+            if (launch((void *)4096, 8, 1, 1, 128, 1, 1, 0, stream, NULL, NULL)) return 4;
         } else if (!strcmp(kind, "looked-up")) {
             if (!dlsym(library, "cuMemAlloc_v2")) return 5;
         } else if (!strcmp(kind, "looked-up-elsewhere")) {

@@ -142,8 +142,9 @@ impl Account {
         let until = offset.instant(ended).unwrap_or_else(clock::now).saturating_sub(verdict.after);
         self.charge_rest(slice, flight, (verdict.length, until));
         let now = clock::now();
-        slice.member().settle(device, flight.bill.close(), now);
+        // In this order: who is killed in between loses a refund, and nobody gets it twice.
         slice.member().settled(device, flight.bill.prepaid(), now);
+        slice.member().settle(device, flight.bill.close(), now);
         count(slice, device, flight);
         learn(slice, device, flight, verdict);
     }
@@ -182,13 +183,15 @@ impl Account {
         }
         let place = member.publish(device, start, end);
         self.own_until = self.own_until.max(end);
-        let now = clock::now();
-        self.read(slice, device, place, now);
+        // Who does not wait for those that came before and are still writing charges what they charge as well.
+        while !self.read(slice, device, place, clock::now()) {
+            std::thread::yield_now();
+        }
         let history = &mut self.history;
         let covered = self.union.cover(start, end, |from, to| history.add(from, to));
         member.add_overlap(device, length, covered);
         let charge = trim::apply(covered, member.factor(device));
-        member.settle(device, flight.bill.charge(charge), now);
+        member.settle(device, flight.bill.charge(charge), clock::now());
     }
 
     /// Lays what others have published below a place on the line. False: one of them is still writing.

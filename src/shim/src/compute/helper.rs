@@ -70,9 +70,14 @@ impl Helper {
         }
     }
 
+    /// Whether the process is ending: nothing is looked at any more.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.ends.load(Ordering::Relaxed)
+    }
+
     /// Waits until something has ended, or for so long.
     pub(crate) fn wait_for_news(&self, slice: &'static Slice, most: Duration) {
-        if self.state.load(Ordering::Acquire) != STARTED || self.ends.load(Ordering::Relaxed) {
+        if self.state.load(Ordering::Acquire) != STARTED {
             // Nobody looks but those who wait.
             std::thread::sleep(ROUND.min(most));
             apart(slice.compute.is_capture_open(), || look(slice));

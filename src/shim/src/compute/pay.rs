@@ -88,6 +88,10 @@ impl Payer {
         let slice = self.slice;
         let compute = &slice.compute;
         loop {
+            if compute.helper.is_ending() {
+                // What is launched now is not measured, and nobody would see it end.
+                return None;
+            }
             let known = compute.look_up(held, &launch.key);
             if known.is_none() && !self.may_go_unknown(launch) {
                 self.close(held);

@@ -152,13 +152,13 @@ impl Seat {
         &mut self,
         slice: &'static Slice,
         at: usize,
-        (known, estimate, is_graph): (Option<&Estimate>, &Estimate, bool),
+        (estimate, is_known, is_graph): (Estimate, bool, bool),
         now: u64,
     ) {
         let Some(lane) = self.lanes.get_mut(at) else { return };
         let gap = clock::between(self.outside, lane.launched);
-        let mut bracket = Bracket::of(known, is_graph, gap);
-        if bracket == Bracket::Together && self.sampler.launch(estimate) {
+        let mut bracket = Bracket::of(is_known.then_some(&estimate), is_graph, gap);
+        if bracket == Bracket::Together && self.sampler.launch(&estimate) {
             bracket = Bracket::Alone;
         }
         let is_fit = |open: &Open| clock::between(now, open.since) < OLD;
