@@ -10,22 +10,29 @@ library=${GPUSLICE_LIB:-${CARGO_TARGET_DIR:-$PWD/target}/release/libgpuslice.so}
 folder=$(mktemp -d)
 export LD_LIBRARY_PATH=$folder GPUSLICE_REGION=/dev/shm/gpuslice-bench-$$
 trap 'rm -rf "$folder" "$GPUSLICE_REGION"' EXIT
-for program in calls startup processes memory; do
+for program in calls startup processes memory launches; do
     cc -O2 -pthread -o "$folder/$program" "tests/bench/$program.c" -ldl
 done
 cc -O2 -shared -fPIC -Wl,-soname,libcuda.so.1,-Bsymbolic -o "$folder/libcuda.so.1" tests/bench/null_driver.c
 
-measure() { # where the figures go; variables for the programs
+measure() { # where the figures go; variables for the programs; they are in the list `jobs`
     rm -f "$GPUSLICE_REGION"
-    for job in calls processes\ {1,2,16,64} memory\ {none,1,1000000}; do
+    for job in "${jobs[@]}"; do
         # shellcheck disable=SC2086 # a program and its argument
         env "${@:2}" "$folder"/$job >>"$folder/$1"
     done
 }
+all=(calls processes\ {1,2,16,64} memory\ {none,1,1000000} "launches whole_launch")
+paced=("launches paced_launch" "launches idle")
 for ((round = 0; round < ${1:-3}; round++)); do
+    jobs=("${all[@]}" "${paced[@]}")
     measure bare NOTHING=
     measure unlimited LD_PRELOAD="$library"
+    jobs=("${all[@]}")
     measure limited LD_PRELOAD="$library" GPU_MEM_LIMIT=64GiB
+    jobs=("${paced[@]}")
+    measure limited LD_PRELOAD="$library" GPU_MEM_LIMIT=64GiB GPU_CORE_PERCENT=95
+    paced=("launches paced_launch")
 done
 "$folder/startup" "$library" >"$folder/start"
 awk -v at="$folder/" '{ print $1, $2 >>(at "bare"); print $1, $3 >>(at "unlimited"); print $1, $3 >>(at "limited") }' "$folder/start"

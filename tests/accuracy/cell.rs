@@ -87,6 +87,8 @@ pub(crate) struct Cell {
     host: Host,
     /// What it misses.
     pub(crate) misses: String,
+    /// The share in each tenth of a second, in hundredths of points.
+    course: Vec<i64>,
     said: String,
 }
 
@@ -113,7 +115,7 @@ fn measured(workload: &Workload, limit: u64, seconds: u64, free: &Free, course: 
     let own = course.tracks.iter().filter(|track| track.slice == 0);
     let served: Vec<u64> =
         own.map(|track| track.busy.iter().skip(WARM_UP).map(|ns| u64::from(*ns)).sum()).collect();
-    let used: u64 = served.iter().sum();
+    let (used, busy_ns) = (sums(&busy), served.iter().sum::<u64>());
     let reachable = (free.work * (seconds - 1) * limit / 100).max(1);
     Cell {
         workload: workload.name,
@@ -122,12 +124,13 @@ fn measured(workload: &Workload, limit: u64, seconds: u64, free: &Free, course: 
         figures: figures(&busy, crate::figures::Terms { target, debt: burst + workload.longest }),
         bound: workload.longest as i64 * (10_000 - target) / (1000 * MS as i64),
         jain: jain(&served),
-        charged: (course.charged as i64 - used as i64) * 10_000 / used.max(1) as i64,
+        charged: (course.charged as i64 - busy_ns as i64) * 10_000 / busy_ns.max(1) as i64,
         is_bound: reached > limit as i64 * 100 + MARGIN,
         throughput: course.work(0) * 1000 / reachable,
         p99: p99(&course.latencies) * 100 / free.p99.max(1),
         host: course.host,
         misses: String::new(),
+        course: (100..used.len()).step_by(100).map(|to| share(&used, to - 100, to)).collect(),
         said: course.complaints.clone(),
     }
 }
@@ -213,7 +216,7 @@ impl Cell {
             "throughput_thousandths": self.throughput, "charged_hundredths": self.charged, "is_bound": self.is_bound, "p99_hundredths": self.p99,
             "late_p99_us": self.host.late_p99, "late_most_us": self.host.late_most,
             "waited_thousandths": self.host.waited, "starved": self.host.is_starved(),
-            "misses": self.misses, "excused": self.is_excused(), "said": self.said,
+            "misses": self.misses, "excused": self.is_excused(), "course": self.course, "said": self.said,
         })
     }
 }

@@ -47,6 +47,16 @@ static void tell_graph(const char *what, int begun, int recorded, int ended, voi
     if (graph) gpu.cuGraphDestroy(graph);
 }
 
+// Calls that look like ends of a capture and are none. The capture is relaxed: no call spoils it.
+static int disturb(void) {
+    void *other = NULL, *graph = NULL;
+    cu.cuStreamCreate(&other, NON_BLOCKING);
+    int ended = gpu.cuStreamEndCapture(other, &graph), again = gpu.cuStreamBeginCapture_v2(stream, 2);
+    int begun = gpu.cuStreamBeginCapture_v2(other, 7), legacy = gpu.cuStreamEndCapture((void *)1, &graph);
+    say("disturbed: end %d, begin again %d, wrongly %d, legacy %d", ended, again, begun, legacy);
+    return 0;
+}
+
 // Launches cost nothing while they are recorded, however the recording began, on a stream whose last run is not closed.
 static void capture(void) {
     void *graph = NULL, *into = NULL;
@@ -66,6 +76,9 @@ static void capture(void) {
     RECORD("the thread's own", (void *)2, gpu.cuStreamBeginCapture_ptsz(NULL), gpu.cuStreamEndCapture_ptsz(NULL, &graph))
     RECORD("the thread's own", (void *)2, gpu.cuStreamBeginCapture_v2_ptsz(NULL, 1),
            gpu.cuStreamEndCapture_ptsz(NULL, &graph))
+    // What ends nothing, or does not begin, is no end of the capture that is open.
+    RECORD("disturbed", stream, gpu.cuStreamBeginCapture_v2(stream, 2) || disturb(),
+           gpu.cuStreamEndCapture(stream, &graph))
     // These run: what does not begin is no capture.
     RECORD("no mode", stream, gpu.cuStreamBeginCapture_v2(stream, 7), gpu.cuStreamEndCapture(stream, &graph))
     RECORD("no stream", stream, gpu.cuStreamBeginCapture_v2((void *)1, 0), gpu.cuStreamEndCapture(stream, &graph))

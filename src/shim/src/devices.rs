@@ -4,7 +4,7 @@ use crate::driver;
 use core::fmt;
 use gpuslice_driver::types::CUdevice;
 use gpuslice_policy::config::{Config, DeviceIdentity, LogLevel, gpu_uuid_text};
-use gpuslice_policy::units::{Bytes, Permille};
+use gpuslice_policy::units::{Bytes, Nanos, Permille};
 use gpuslice_region::{DeviceRequest, Difference, Limits, Uuid};
 
 /// A device as CUDA describes it.
@@ -103,14 +103,30 @@ pub(crate) struct Disagreement(pub(crate) Difference);
 impl fmt::Display for Disagreement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = gpu_uuid_text(&self.0.uuid.0);
-        let quota = |memory: Option<u64>| {
-            memory.map_or_else(|| "no quota".to_owned(), |bytes| Bytes::new(bytes).to_string())
-        };
-        write!(
-            f,
-            "gpuslice: {name}: this process was started with {}, its slice has {}; the slice's limit holds.",
-            quota(self.0.asked.memory),
-            quota(self.0.holds.memory),
-        )
+        let Difference { asked, holds, .. } = self.0;
+        write!(f, "gpuslice: {name}: this process was started with ")?;
+        describe_limits(f, asked, holds)?;
+        f.write_str("; its slice has ")?;
+        describe_limits(f, holds, asked)?;
+        f.write_str("; the slice's limits hold.")
     }
+}
+
+/// Says of limits what is different in others.
+fn describe_limits(f: &mut fmt::Formatter<'_>, limits: Limits, others: Limits) -> fmt::Result {
+    let mut said = Vec::new();
+    if limits.memory != others.memory {
+        said.push(limits.memory.map_or_else(
+            || "no quota".to_owned(),
+            |bytes| format!("a quota of {}", Bytes::new(bytes)),
+        ));
+    }
+    if limits.cores_permille != others.cores_permille {
+        let share = u16::try_from(limits.cores_permille).ok().and_then(Permille::new).unwrap_or(Permille::FULL);
+        said.push(format!("a share of {share}"));
+    }
+    if limits.burst_ns != others.burst_ns {
+        said.push(format!("a burst of {}", Nanos::new(limits.burst_ns)));
+    }
+    f.write_str(&said.join(", "))
 }
