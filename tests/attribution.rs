@@ -4,6 +4,8 @@
     clippy::expect_used,
     clippy::panic,
     clippy::disallowed_methods,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
     reason = "a test: it ends where something is wrong, and waits for what must come"
 )]
 
@@ -12,6 +14,7 @@ mod support;
 use gpuslice_policy::compute::source::{Measured, Source, Why};
 use gpuslice_policy::compute::trim::ONE;
 use gpuslice_region::{Monitor, Trust};
+use serde_json::Value;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use support::artefacts;
@@ -34,9 +37,12 @@ fn untold(why: Why) -> Measured {
 
 /// A process of the slice that is always busy.
 fn member(bench: &Bench) -> Living {
-    begin(
-        bench.host("load", &BUSY).loaded().set("GPU_CORE_PERCENT", "40").set("SIMGPU_GROUP", "home").start(),
-    )
+    member_that(bench, &BUSY)
+}
+
+/// A process of the slice.
+fn member_that(bench: &Bench, does: &[&str]) -> Living {
+    begin(bench.host("load", does).loaded().set("GPU_CORE_PERCENT", "40").set("SIMGPU_GROUP", "home").start())
 }
 
 /// A process of nobody's that is always busy.
@@ -89,6 +95,14 @@ fn beside_a_neighbour_only_the_slices_own_part_counts_and_alone_all_of_it() {
     until(&bench, is_trimmed);
     neighbour.kill();
     until(&bench, is_whole);
+}
+
+#[test]
+fn a_program_that_pauses_after_each_request_is_trimmed_too() {
+    let bench = Bench::simulated();
+    let requests = ["300", "1000000", "every=300000000", "launches=60"];
+    let (_neighbour, _member) = (neighbour(&bench), member_that(&bench, &requests));
+    until(&bench, is_trimmed);
 }
 
 #[test]
@@ -165,6 +179,40 @@ fn nvml_is_not_asked_where_events_alone_are_wanted() {
     let bench = Bench::simulated().with("GPU_CORE_METER", "events");
     let (_neighbour, _member) = (neighbour(&bench), member(&bench));
     until(&bench, |measured, factor| measured == Measured::by(Source::Events) && factor == ONE);
+}
+
+/// For how much of the time from now on a process is busy, in percents.
+fn share(bench: &Bench, pid: u32) -> u64 {
+    let busy = || {
+        let truth: Value = serde_json::from_str(&bench.report()).unwrap();
+        let processes = truth["processes"].as_array().unwrap();
+        let process = processes.iter().find(|process| process["pid"] == pid).unwrap();
+        process["devices"][0]["busy_ns"].as_u64().unwrap()
+    };
+    let (began, before) = (Instant::now(), busy());
+    sleep(Duration::from_secs(4));
+    let used = busy() - before;
+    used / (began.elapsed().as_millis() as u64 * 10_000)
+}
+
+#[test]
+fn nvml_alone_holds_the_share() {
+    let bench = Bench::simulated().with("GPU_CORE_METER", "nvml");
+    // Longer than what a launch costs at first: four times the share, if nothing were learned.
+    let member = member_that(&bench, &["300", "8000000"]);
+    until(&bench, |measured, _| measured == Measured::by(Source::Nvml));
+    // What was launched too much at first is worked off.
+    sleep(Duration::from_secs(6));
+    let share = share(&bench, member.pid());
+    assert!((10..=48).contains(&share), "{share} %");
+}
+
+#[test]
+fn nvml_alone_says_where_it_does_not_know_the_process() {
+    let bench = Bench::simulated().with("GPU_CORE_METER", "nvml").with("SIMGPU_NVML_PIDS", "offset");
+    let _member = member(&bench);
+    let unknown = Measured { source: Source::Nvml, why: Some(Why::Numbers) };
+    until(&bench, |measured, _| measured == unknown);
 }
 
 #[test]

@@ -67,7 +67,7 @@ fn status_tells_what_is_used_of_a_devices_time() {
     let process = report.pointer("/slices/0/devices/0/processes/0/time").expect("there is a process");
     assert_eq!(process.get("used_ns"), Some(&12_400_000_000_u64.into()), "{process}");
     let used = "    has 30% of its time, uses 0% (over 1.00 s), 12.40 s in all\n";
-    let rest = "    launches waited 3.10 s, 12.00 ms queued ahead; measured by events, trimmed with NVML: 48% of what";
+    let rest = "    launches waited 3.10 s, 12.00 ms queued ahead, 0 ns owed; measured by events, trimmed with NVML: 48% of what";
     ask(&["status", &slice.name]).code(0).says(used).says(rest).says("GPU     TIME  WAITED  COMMAND");
     member.set_factor(device, 1_000_000);
     member.set_meter(device, Measured { source: Source::Events, why: Some(Why::Mig) }.word());
@@ -79,6 +79,19 @@ fn status_tells_what_is_used_of_a_devices_time() {
     assert_eq!(time.get("meter_why"), Some(&"the device is a MIG instance".into()), "{time}");
     ask(&["status", &slice.name, "--over", "0"]).code(0).says("has 30% of its time, 12.40 s in all\n");
     ask(&["status", &slice.name, "--over", "61"]).code(2).complains("0..=60");
+}
+
+#[test]
+fn status_tells_what_is_owed() {
+    let slice = with_share("owed", 300);
+    let device = slice.device(0x11);
+    // As at the end of a kernel of 30 s.
+    slice.member.settle(device, 30_000_000_000, slice.member.paid_until(device));
+    let report = json(&["status", &slice.name, "--over", "0", "--json"]);
+    let owed =
+        report.pointer("/slices/0/devices/0/time/owed_ns").and_then(Value::as_u64).expect("it is told");
+    println!("{owed}");
+    assert!((25_000_000_000..=30_000_000_000).contains(&owed), "{report}");
 }
 
 #[test]
@@ -133,6 +146,17 @@ fn a_share_that_is_set_holds_in_a_running_program_within_300_ms() {
     let time = report.pointer("/slices/0/devices/0/time").expect("there is a device");
     let used = time.get("used_permille").and_then(Value::as_u64).expect("it was looked at");
     assert!((150..=350).contains(&used) && time.get("throttled_ns") != Some(&0.into()), "{time}");
+    running.finish().code(0);
+}
+
+#[test]
+fn a_slice_that_began_without_a_share_can_be_given_one() {
+    let name = name("given");
+    let running = Running::computing(&["run", "--mem", "1GiB", "--name", &name]);
+    ask(&["set", &name, "--cores", "30"]).code(0).says("100% -> 30% of its time");
+    thread::sleep(Duration::from_millis(300));
+    let used = used_over(&running, Duration::from_secs(1));
+    assert!((150..=350).contains(&used), "{used} thousandths");
     running.finish().code(0);
 }
 

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 const SLEEP: Duration = Duration::from_millis(1);
 /// A machine on which a sleeper comes so much too late, once in a hundred times, had no time for us; in microseconds.
 const LATE: u64 = 500;
+/// One on which one does by so much.
+const VERY_LATE: u64 = 10_000;
 /// One on which programs that want to run wait for so much of the time, in thousandths.
 const CROWDED: u64 = 50;
 
@@ -23,8 +25,8 @@ pub(crate) struct Host {
 
 impl Host {
     /// Whether the machine had too little time for the programs.
-    pub(crate) fn is_starved(&self) -> bool {
-        self.late_p99 > LATE || self.waited > CROWDED
+    pub(crate) fn is_late(&self) -> bool {
+        self.late_p99 > LATE || self.late_most > VERY_LATE || self.waited > CROWDED
     }
 
     /// `late 0.06/1.2 ms, waits 0.3 %`

@@ -173,14 +173,19 @@ def side_by_side(part, step):
             worker.answer(span + 60)
     stamps = stamps_of(part, 2)
     if not part.simulated:
-        begin = max(min(each)[0] for each in stamps) + SECOND
-        end = min(max(pair[1] for pair in each) for each in stamps)
-        done = [sum(begin < stop <= end for _, stop in each) for each in stamps]
-        seen = [100 * 1000 * length * number / (end - begin) for number in done]
+        seen = by_work(stamps, 1000 * length)
     figures = {f"{limit} %": round(percent, 2) for limit, percent in zip(shares, seen)}
     part.figure("two slices side by side", figures)
     for limit, percent in zip(shares, seen):
         holds(part, f"side by side, the slice of {limit} %", percent - limit, 1, figures)
+
+
+def by_work(stamps, length):
+    """Percent of each of several slices, by how many kernels ended, each of which takes so many nanoseconds alone. From the
+    second second on in which all run, until the first has ended."""
+    begin = max(min(each)[0] for each in stamps) + SECOND
+    end = min(max(pair[1] for pair in each) for each in stamps)
+    return [100 * length * sum(begin < stop <= end for _, stop in each) / (end - begin) for each in stamps]
 
 
 def latency(part, step):
@@ -227,6 +232,11 @@ def witness(part):
     part.check("stamps of 30 % are told as 30 %", all(abs(seen[key] - right[key]) < 0.1 for key in right), seen)
     late = from_stamps([*stamps, (2 * SECOND, 5 * SECOND // 2)], 30, SPAN)
     part.check("half a second too much is seen in the windows", 34 < late["windows95"] < 36, late)
+    # 200 and 400 kernels a second of 1.5 ms, that take longer beside each other; the second slice begins later.
+    turns = [[(start, start + 4_000_000) for start in range(first, 6 * SECOND, SECOND // often)]
+             for first, often in ((0, 200), (SECOND, 400))]  # fmt: skip
+    seen = by_work(turns, 1_500_000)
+    part.check("side by side, kernels count as what they take alone", all(abs(a - b) < 0.5 for a, b in zip(seen, (30, 60))), seen)
 
 
 def run(part):

@@ -87,10 +87,11 @@ fn describe_time(time: &Time) -> Option<String> {
         share => format!("{} of its time", figures::percent(share.into())),
     };
     let words = format!(
-        "    has {share}, {used}{} in all\n    launches waited {}, {} queued ahead; {}\n",
+        "    has {share}, {used}{} in all\n    launches waited {}, {} queued ahead, {} owed; {}\n",
         figures::span(time.used_ns),
         figures::span(time.throttled_ns),
         figures::span(time.queued_ns),
+        figures::span(time.owed_ns),
         time.measurement(),
     );
     time.is_of_interest().then_some(words)

@@ -20,6 +20,15 @@ pub(crate) fn user() -> u32 {
     unsafe { libc::geteuid() }
 }
 
+/// Nanoseconds of the clock by which regions count instants.
+pub(crate) fn monotonic() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes to the structure given.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    let [seconds, nanoseconds] = [time.tv_sec, time.tv_nsec].map(|part| u64::try_from(part).unwrap_or(0));
+    seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds)
+}
+
 /// The signals that programs send each other in real time.
 pub(crate) fn real_time_signals() -> impl Iterator<Item = c_int> {
     libc::SIGRTMIN()..=libc::SIGRTMAX()

@@ -2,7 +2,7 @@
 //!
 //! The region counts what was charged since it was made. How much that was lately is the difference of two looks.
 
-use crate::figures;
+use crate::{figures, system};
 use gpuslice_policy::compute::source::{Measured, Source};
 use gpuslice_policy::compute::trim;
 use gpuslice_region::{DeviceView, Monitor, ProcessView, Region, TimeUsed};
@@ -29,6 +29,8 @@ pub(crate) struct Time {
     pub(crate) copied_ns: u64,
     /// Predicted GPU time of its work that is under way.
     pub(crate) queued_ns: u64,
+    /// GPU time that it owes: launches wait until the share has paid for it.
+    pub(crate) owed_ns: u64,
     /// Launches that were counted.
     pub(crate) launches: u64,
     /// What its time is measured with.
@@ -157,6 +159,11 @@ pub(crate) fn looks(regions: &[Monitor], long: Duration) -> Vec<Option<Look>> {
     pairs.map(|(before, after)| Some(Look { before, after })).collect()
 }
 
+fn owed(region: &Region, view: &DeviceView) -> u64 {
+    let ahead = region.paid_until(view.device).saturating_sub(system::monotonic());
+    if is_limited(view) { region.terms(view.device).gpu(ahead) } else { 0 }
+}
+
 fn is_limited(view: &DeviceView) -> bool {
     view.limits.cores_permille < 1000
 }
@@ -179,6 +186,7 @@ impl Time {
             throttled_ns: used.throttled,
             copied_ns: used.copied,
             queued_ns: used.queued,
+            owed_ns: owed(region, view),
             launches: used.launches,
             meter: Meter::of(measured.source),
             meter_why: measured.why.map(|why| why.to_string()),

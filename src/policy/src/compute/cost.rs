@@ -47,7 +47,10 @@ impl Key {
         let [bx, by, bz] = shape.block;
         // Two halves that do not wait for each other: every launch does this.
         let one = folded(shape.function, pair(x, y) ^ 0x9e37_79b9_7f4a_7c15);
-        let other = folded(pair(z, shape.shared) ^ 0xbf58_476d_1ce4_e5b9, pair(bx, by) ^ (bz as u64).rotate_left(20) ^ 0x94d0_49bb_1331_11eb);
+        let other = folded(
+            pair(z, shape.shared) ^ 0xbf58_476d_1ce4_e5b9,
+            pair(bx, by) ^ (bz as u64).rotate_left(20) ^ 0x94d0_49bb_1331_11eb,
+        );
         let id = folded(one ^ 0xd6e8_feb8_6659_fd93, other ^ 0x2545_f491_4f6c_dd1d);
         let blocks = (x as u64).saturating_mul(y as u64).saturating_mul(z as u64);
         Self { id: if id == 0 { 1 } else { id }, family: shape.function, blocks }
@@ -83,7 +86,7 @@ const fn pair(low: u32, high: u32) -> u64 {
 /// Both multiplied, and the product's halves laid on each other (as in `wyhash`).
 #[allow(clippy::cast_possible_truncation, reason = "the lower half is what is meant")]
 const fn folded(left: u64, right: u64) -> u64 {
-    let product = left as u128 * right as u128;
+    let product = (left as u128).wrapping_mul(right as u128);
     product as u64 ^ (product >> u64::BITS) as u64
 }
 

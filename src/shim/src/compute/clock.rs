@@ -9,7 +9,7 @@
 )]
 
 use core::arch::x86_64::{__cpuid, _rdtsc};
-use core::sync::atomic::{AtomicU64, AtomicU8, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// The monotonic clock in nanoseconds.
 pub(crate) fn now() -> u64 {

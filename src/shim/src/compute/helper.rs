@@ -168,7 +168,7 @@ fn look(slice: &'static Slice) -> bool {
     if compute.meter.harvest(slice) > 0 {
         compute.helper.tell();
     }
-    let is_busy = kept || compute.is_anything_under_way();
+    let is_busy = kept || compute.is_anything_under_way() || compute.is_blind_waiting();
     if is_busy {
         compute.sample(slice);
     }

@@ -10,6 +10,7 @@
 )]
 
 mod account;
+mod blind;
 mod clock;
 mod copies;
 mod events;
@@ -33,6 +34,7 @@ use crate::lifecycle::{self, Standing};
 use crate::notice;
 use crate::slice::{Place, Slice};
 use account::Flight;
+use blind::Blind;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use events::Events;
 use gpuslice_driver::types::{CUstream, Status, status};
@@ -43,6 +45,7 @@ use gpuslice_policy::compute::run::{Lesson, Run, Verdict};
 use gpuslice_policy::config::{CoreMeter, LogLevel};
 use helper::Helper;
 use meter::Meter;
+use once_cell::race::OnceBox;
 use parking_lot::Mutex;
 use pay::Pot;
 use sampler::Sampler;
@@ -117,7 +120,8 @@ impl Pacer {
 pub(crate) struct Compute {
     pacers: Vec<Pacer>,
     seats: Seats,
-    book: Mutex<Book>,
+    /// Made by the first launch that is paced: it is the largest thing of all.
+    book: OnceBox<Mutex<Book>>,
     /// Counts up whenever an estimate has changed.
     epoch: AtomicU64,
     /// Captures that are open.
@@ -132,6 +136,8 @@ pub(crate) struct Compute {
     paces_copies: bool,
     /// Whether GPU time is measured by events at all.
     by_events: bool,
+    /// What is known where it is not, by device.
+    blind: Vec<Blind>,
     /// When an event failed last, on the monotonic clock; 0 while none has.
     failed_at: AtomicU64,
     said: AtomicBool,
@@ -156,10 +162,12 @@ impl Compute {
             unknown: Mutex::default(),
         };
         let config = lifecycle::settings().map(|settings| &settings.config);
+        let by_events = config.is_none_or(|config| config.core_meter != CoreMeter::Nvml);
         Self {
+            blind: places.iter().filter(|_| !by_events).map(|_| Blind::default()).collect(),
             pacers: places.iter().map(pacer).collect(),
             seats: Seats::default(),
-            book: Mutex::new(Book::new(ESTIMATES)),
+            book: OnceBox::new(),
             epoch: AtomicU64::new(0),
             captures: AtomicU32::new(0),
             ends: AtomicU64::new(0),
@@ -168,7 +176,7 @@ impl Compute {
             helper: Helper::default(),
             under_way: AtomicUsize::new(0),
             paces_copies: config.is_some_and(|config| config.core_copies),
-            by_events: config.is_none_or(|config| config.core_meter != CoreMeter::Nvml),
+            by_events,
             failed_at: AtomicU64::new(0),
             said: AtomicBool::new(false),
             gaps: AtomicU64::new(0),
@@ -182,6 +190,10 @@ impl Compute {
         self.pacers.iter().any(|pacer| pacer.is_pacing(slice))
     }
 
+    fn book(&self) -> &Mutex<Book> {
+        self.book.get_or_init(|| Box::new(Mutex::new(Book::new(ESTIMATES))))
+    }
+
     fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire)
     }
@@ -192,13 +204,13 @@ impl Compute {
         if let Some(known) = seat.recent.find(key, epoch) {
             return Some(*known);
         }
-        let known = self.book.lock().known(key)?;
+        let known = self.book().lock().known(key)?;
         seat.recent.keep(key, epoch, known);
         Some(known)
     }
 
     fn prior(&self, key: &Key) -> Estimate {
-        self.book.lock().prior(key)
+        self.book().lock().prior(key)
     }
 
     fn is_capture_open(&self) -> bool {
@@ -275,7 +287,10 @@ impl Compute {
     fn unmeasured(&self, slice: &Slice, device: usize, run: &Run, is_unknown: bool) {
         let Some(pacer) = self.pacers.get(device) else { return };
         slice.member().settled(pacer.place.device, run.prepaid(), now());
-        slice.member().count_used(pacer.place.device, run.prepaid());
+        match self.blind.get(device) {
+            Some(blind) => blind.prepaid(run),
+            None => slice.member().count_used(pacer.place.device, run.prepaid()),
+        }
         if is_unknown {
             run.parts().for_each(|part| pacer.unknown.lock().done(&part.key));
         }
@@ -292,7 +307,7 @@ impl Compute {
     fn learn(&self, flight: &Flight, charged: u64, verdict: Verdict) {
         let run = &flight.run;
         {
-            let mut book = self.book.lock();
+            let mut book = self.book().lock();
             match verdict.lesson {
                 Lesson::Alone => {
                     run.parts().for_each(|part| book.measure(&part.key, charged, verdict.length));
@@ -331,6 +346,10 @@ impl Compute {
 
     /// Asks NVML, where it is time to.
     fn sample(&self, slice: &'static Slice) {
+        self.pacers.iter().zip(&self.blind).for_each(|(pacer, blind)| blind.tick(slice, pacer.place));
+        if !self.by_events {
+            return;
+        }
         let Some(mut samplers) = self.samplers.try_lock() else { return };
         for (at, (pacer, sampler)) in self.pacers.iter().zip(samplers.iter_mut()).enumerate() {
             if slice.region().terms(pacer.place.device).rate().is_partial() {
@@ -340,8 +359,14 @@ impl Compute {
         }
     }
 
+    /// Whether NVML has still to say what became of launches that nothing else measures.
+    fn is_blind_waiting(&self) -> bool {
+        self.blind.iter().any(Blind::is_waiting)
+    }
+
     /// Closes NVML where nobody has asked for long. Whether it is open anywhere.
     fn close_samplers(&self) -> bool {
+        self.blind.iter().for_each(Blind::rest);
         let mut samplers = self.samplers.lock();
         samplers.iter_mut().filter_map(|sampler| sampler.rest(now()).then_some(())).count() > 0
     }
@@ -373,7 +398,9 @@ pub(crate) fn capture_ended() {
 /// What a key stands for has changed: its cost has to be learned anew.
 pub(crate) fn forget(key: &Key) {
     with_compute(|slice| {
-        slice.compute.book.lock().doubt(key);
+        if let Some(book) = slice.compute.book.get() {
+            book.lock().doubt(key);
+        }
         slice.compute.epoch.fetch_add(1, Ordering::AcqRel);
     });
 }

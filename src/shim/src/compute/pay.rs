@@ -4,6 +4,7 @@
 //! somebody rings. For work that is queued ahead, and for the measurement of an unknown launch: until the meter has seen
 //! something end. Before every wait the thread's runs are closed, or the wait would be charged.
 
+use super::blind::Blind;
 use super::threads::Held;
 use super::{Launch, Pacer, clock};
 use crate::slice::Slice;
@@ -92,7 +93,8 @@ impl Payer {
                 // What is launched now is not measured, and nobody would see it end.
                 return None;
             }
-            let known = compute.look_up(held, &launch.key);
+            let blind = compute.blind.get(self.device).map(Blind::estimate);
+            let known = blind.or_else(|| compute.look_up(held, &launch.key));
             if known.is_none() && !self.may_go_unknown(launch) {
                 self.close(held);
                 held.meanwhile(|| compute.helper.wait_for_news(slice, Duration::from_nanos(UNKNOWN_WAIT)));

@@ -16,7 +16,7 @@ use gpuslice_policy::compute::trim::{ONE, Trim};
 use gpuslice_policy::config::CoreMeter;
 
 /// How often NVML is asked, in nanoseconds: windows are a sixth of a second, and what is asked often is put together.
-const INTERVAL: u64 = 100_000_000;
+pub(super) const INTERVAL: u64 = 100_000_000;
 /// For how long NVML stays open when nothing is under way: opening it takes tens of milliseconds, and a program may pause
 /// after each request.
 pub(super) const LINGER: Duration = Duration::from_secs(2);
@@ -101,10 +101,14 @@ pub(crate) fn tick(
             say(slice, place, Measured { source: Source::Events, why: Some(why) });
         }
     }
-    // By the clock, since NVML may have taken long.
-    let took = clock_now().saturating_sub(now);
-    let pause = took.saturating_mul(PART).min(LONGEST);
-    state.next = state.next.max(now.saturating_add(took).saturating_add(pause));
+    state.next = state.next.max(pause(now, None));
+}
+
+/// Until when NVML is to be left alone after it was asked from `now` on: by the clock, since it may have taken long.
+pub(super) fn pause(now: u64, why: Option<Why>) -> u64 {
+    let end = clock_now();
+    let pause = end.saturating_sub(now).saturating_mul(PART).min(LONGEST);
+    end.saturating_add(if why.is_some() { AGAIN } else { pause })
 }
 
 /// Whether samples may be used at all.
@@ -200,14 +204,15 @@ fn forget(slice: &Slice, place: Place, now: u64) {
 }
 
 /// Says how time is measured, unless somebody says that events fail.
-fn say(slice: &Slice, place: Place, measured: Measured) {
+pub(super) fn say(slice: &Slice, place: Place, measured: Measured) {
     let word = slice.region().meter(place.device);
     if word != measured.word() && Measured::of_word(word).source != Source::Failing {
         slice.member().set_meter(place.device, measured.word());
     }
 }
 
-fn clocks() -> Clocks {
+/// What time it is, by all clocks that NVML may use.
+pub(super) fn clocks() -> Clocks {
     let read = |clock| {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: writes to the structure given.

@@ -17,6 +17,7 @@ use core::cell::{Cell, UnsafeCell};
 use core::ops::{Deref, DerefMut};
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use core::time::Duration;
 use once_cell::race::OnceNonZeroUsize;
 use parking_lot::Mutex;
 use std::num::NonZeroUsize;
@@ -77,8 +78,9 @@ impl Held {
     pub(crate) fn meanwhile<T>(&mut self, wait: impl FnOnce() -> T) -> T {
         self.shared.owner.store(NOBODY, Ordering::Release);
         let done = wait();
+        let mut tries = 0;
         while !self.shared.try_take(HOST) {
-            std::thread::yield_now();
+            pause(&mut tries);
         }
         done
     }
@@ -134,15 +136,25 @@ impl Shared {
     /// returned (`longjmp` out of it) and its frame is gone.
     #[cold]
     fn wait_or_nested(&self, frame: usize) -> bool {
+        let mut tries = 0;
         loop {
             match self.owner.load(Ordering::Relaxed) {
                 HOST => return self.frame.load(Ordering::Relaxed) < frame,
-                METER => std::thread::yield_now(),
+                METER => pause(&mut tries),
                 _ if self.try_take(HOST) => return true,
                 _ => {}
             }
         }
     }
+}
+
+/// Lets the meter go on that has the seat for a moment. Not for ever by yielding: to one of a lower real-time priority
+/// that gives nothing.
+#[cold]
+fn pause(tries: &mut u32) {
+    const YIELDS: u32 = 50;
+    *tries = tries.saturating_add(1);
+    if *tries < YIELDS { std::thread::yield_now() } else { std::thread::sleep(Duration::from_micros(20)) }
 }
 
 /// The seats of a process.

@@ -56,6 +56,11 @@ impl Whose {
         }
     }
 
+    /// Whether NVML calls processes here by the numbers that they have here.
+    pub(super) fn knows_our_numbers(&self) -> bool {
+        self.denials.is_some()
+    }
+
     /// What a window says of the slice, of which so much is covered by its events. Nothing, or why that cannot be said.
     pub(super) fn judge(
         &mut self,

@@ -1,0 +1,162 @@
+//! What is paid for a launch where nothing but NVML measures (`GPU_CORE_METER=nvml`)?
+//!
+//! All launches of a process on a device cost the same, and what NVML says of the process is settled against it. So every
+//! process that launches asks for itself, unlike where NVML only trims: nobody else knows what it has prepaid.
+#![allow(
+    clippy::disallowed_types,
+    reason = "words of this process alone: `region::sync` is for words shared between processes"
+)]
+
+use super::clock::now as clock_now;
+use super::sampler::{INTERVAL, LINGER, clocks, pause, say};
+use super::samples::Asker;
+use super::whose::Whose;
+use crate::slice::{Place, Slice};
+use core::sync::atomic::{AtomicU64, Ordering};
+use gpuslice_policy::compute::coarse::{Coarse, Course, FIRST};
+use gpuslice_policy::compute::cost::Estimate;
+use gpuslice_policy::compute::run::Run;
+use gpuslice_policy::compute::sight::{self, Closed, Use, Verdict, Window, Windows};
+use gpuslice_policy::compute::source::{Measured, Source, Why};
+use gpuslice_policy::compute::trim::Sample;
+use parking_lot::Mutex;
+
+/// After so many windows with launches in which it was never listed, NVML does not know this process by its number.
+const DENIALS: u32 = 20;
+
+/// What a process knows of its launches on a device.
+#[derive(Debug)]
+pub(super) struct Blind {
+    /// What a launch costs, in nanoseconds.
+    cost: AtomicU64,
+    /// When launches were prepaid last.
+    launched: AtomicU64,
+    course: Mutex<Course>,
+    /// The meter's thread has it. Launches do not wait for it.
+    asking: Mutex<Asking>,
+}
+
+#[derive(Debug)]
+struct Asking {
+    open: Option<(Asker, Whose, Windows)>,
+    next: u64,
+    coarse: Coarse,
+    is_listed: bool,
+    denials: u32,
+}
+
+impl Default for Blind {
+    fn default() -> Self {
+        Self {
+            cost: AtomicU64::new(FIRST),
+            launched: AtomicU64::new(0),
+            course: Mutex::default(),
+            asking: Mutex::new(Asking {
+                open: None,
+                next: 0,
+                coarse: Coarse::new(true),
+                is_listed: false,
+                denials: 0,
+            }),
+        }
+    }
+}
+
+impl Blind {
+    /// What a launch costs.
+    pub(super) fn estimate(&self) -> Estimate {
+        let cost = self.cost.load(Ordering::Relaxed);
+        let mut estimate = Estimate::default();
+        (estimate.charged, estimate.plain) = (cost, cost);
+        estimate
+    }
+
+    /// Launches that go to the driver have been prepaid.
+    pub(super) fn prepaid(&self, run: &Run) {
+        let (now, mut course) = (clock_now(), self.course.lock());
+        for part in run.parts() {
+            let each = part.charged.checked_div(part.launches.into()).unwrap_or(0);
+            (0..part.launches).for_each(|_| course.add(now, each));
+        }
+        self.launched.store(now, Ordering::Relaxed);
+    }
+
+    /// Whether NVML is still to be asked what became of launches.
+    pub(super) fn is_waiting(&self) -> bool {
+        let idle = clock_now().saturating_sub(self.launched.load(Ordering::Relaxed));
+        u128::from(idle) < LINGER.as_nanos()
+    }
+
+    /// Nothing was launched for long: NVML is closed.
+    pub(super) fn rest(&self) {
+        if let Some(mut asking) = self.asking.try_lock().filter(|_| !self.is_waiting()) {
+            asking.open = None;
+        }
+    }
+
+    /// Asks NVML, where it is time to, and settles what it says.
+    pub(super) fn tick(&self, slice: &Slice, place: Place) {
+        let (Some(mut asking), now) = (self.asking.try_lock(), clock_now()) else { return };
+        if now < asking.next {
+            return;
+        }
+        asking.next = now.saturating_add(INTERVAL);
+        let measured = match self.step(&mut asking, slice, place) {
+            Ok(()) => Measured::by(Source::Nvml),
+            Err(why) => {
+                asking.open = None;
+                Measured { source: Source::Nvml, why: Some(why) }
+            }
+        };
+        say(slice, place, measured);
+        asking.next = asking.next.max(pause(now, measured.why));
+    }
+
+    fn step(&self, asking: &mut Asking, slice: &Slice, place: Place) -> Result<(), Why> {
+        let (asker, whose, windows) = match &mut asking.open {
+            Some(open) => open,
+            closed => closed.insert((Asker::open(place)?, Whose::new(), Windows::default())),
+        };
+        let uses = asker.uses(windows.since(clocks()))?;
+        let window = match windows.close(&uses, clocks()) {
+            Closed::Window(window) => window,
+            Closed::NothingNew => return Ok(()),
+            Closed::Undated => return Err(Why::Undated),
+        };
+        if !whose.knows_our_numbers() {
+            return Err(Why::Numbers);
+        }
+        if window.is_cut { Ok(()) } else { self.learn(asking, slice, place, &own(&uses, window)) }
+    }
+
+    fn learn(&self, asking: &mut Asking, slice: &Slice, place: Place, sample: &Sample) -> Result<(), Why> {
+        let prepaid = self.course.lock().within(sample.from, sample.to);
+        asking.is_listed |= sample.processes > 0;
+        if prepaid.launches > 0 && !asking.is_listed {
+            asking.denials = asking.denials.saturating_add(1);
+        }
+        if asking.denials >= DENIALS && !asking.is_listed {
+            self.cost.store(FIRST, Ordering::Relaxed);
+            return Err(Why::Numbers);
+        }
+        let difference = asking.coarse.learn(sample, prepaid);
+        self.cost.store(asking.coarse.cost(), Ordering::Relaxed);
+        if asking.is_listed {
+            let (device, used) = (place.device, prepaid.time.saturating_add_signed(difference));
+            slice.member().settle(device, difference, clock_now());
+            slice.member().count_used(device, used);
+        }
+        Ok(())
+    }
+}
+
+/// What a window says of this process. One that is not listed was not busy.
+fn own(uses: &[Use], window: Window) -> Sample {
+    let number = std::process::id();
+    match sight::verdict(uses, window, 0, |pid| pid == number) {
+        Verdict::Sample(sample) => sample,
+        Verdict::Nothing | Verdict::Unlisted => {
+            Sample { from: window.from, to: window.to, percent: 0, processes: 0, others: false }
+        }
+    }
+}
