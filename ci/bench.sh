@@ -1,19 +1,22 @@
 #!/usr/bin/env bash
 # What does the library cost? Each figure bare, with the library and no limit, and with a limit that does not bind, in
 # turn and in one run; the least of several rounds (3, or the first argument) counts, which noise disturbs least. Beside
-# it the most that may be added, from tests/bench/targets.txt. Nanoseconds; of memory, KiB. The driver does nothing.
+# it the most that may be added, from tests/bench/targets.txt. Nanoseconds; of memory, KiB. The driver does nothing, but
+# for the kernels that keep a GPU busy: these run on the simulated one, whose events take no time of the GPU's.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-cargo build --release --quiet --package gpuslice-shim
+cargo build --release --quiet --package gpuslice-shim --package simgpu-cuda
 library=${GPUSLICE_LIB:-${CARGO_TARGET_DIR:-$PWD/target}/release/libgpuslice.so}
 folder=$(mktemp -d)
-export LD_LIBRARY_PATH=$folder GPUSLICE_REGION=/dev/shm/gpuslice-bench-$$
-trap 'rm -rf "$folder" "$GPUSLICE_REGION"' EXIT
-for program in calls startup processes memory launches; do
+export LD_LIBRARY_PATH=$folder GPUSLICE_REGION=/dev/shm/gpuslice-bench-$$ SIMGPU_STATE=/dev/shm/gpuslice-bench-gpu-$$
+trap 'rm -rf "$folder" "$GPUSLICE_REGION" "$SIMGPU_STATE"*' EXIT
+for program in calls startup processes memory launches throughput; do
     cc -O2 -pthread -o "$folder/$program" "tests/bench/$program.c" -ldl
 done
 cc -O2 -shared -fPIC -Wl,-soname,libcuda.so.1,-Bsymbolic -o "$folder/libcuda.so.1" tests/bench/null_driver.c
+mkdir "$folder/gpu"
+cp "${CARGO_TARGET_DIR:-target}/release/libcuda.so" "$folder/gpu/libcuda.so.1"
 
 measure() { # where the figures go; variables for the programs; they are in the list `jobs`
     rm -f "$GPUSLICE_REGION"
@@ -34,6 +37,11 @@ for ((round = 0; round < ${1:-3}; round++)); do
     measure limited LD_PRELOAD="$library" GPU_MEM_LIMIT=64GiB GPU_CORE_PERCENT=95
     paced=("launches paced_launch")
 done
+export LD_LIBRARY_PATH=$folder/gpu
+jobs=(throughput)
+measure bare NOTHING=
+measure unlimited LD_PRELOAD="$library"
+measure limited LD_PRELOAD="$library" GPU_MEM_LIMIT=16GiB GPU_CORE_PERCENT=99.9
 "$folder/startup" "$library" >"$folder/start"
 awk -v at="$folder/" '{ print $1, $2 >>(at "bare"); print $1, $3 >>(at "unlimited"); print $1, $3 >>(at "limited") }' "$folder/start"
 

@@ -4,6 +4,7 @@
     clippy::expect_used,
     clippy::panic,
     clippy::disallowed_methods,
+    clippy::print_stdout,
     clippy::indexing_slicing,
     clippy::cast_possible_truncation,
     reason = "a test: it ends where something is wrong, and waits for what must come"
@@ -100,7 +101,7 @@ fn beside_a_neighbour_only_the_slices_own_part_counts_and_alone_all_of_it() {
 #[test]
 fn a_program_that_pauses_after_each_request_is_trimmed_too() {
     let bench = Bench::simulated();
-    let requests = ["300", "1000000", "every=300000000", "launches=60"];
+    let requests = ["300", "1000000", "every=400000000", "launches=10"];
     let (_neighbour, _member) = (neighbour(&bench), member_that(&bench, &requests));
     until(&bench, is_trimmed);
 }

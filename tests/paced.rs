@@ -66,7 +66,7 @@ fn launches_that_are_recorded_cost_nothing_and_are_all_that_is_recorded() {
 
 #[test]
 fn a_capture_is_not_spoiled_by_runs_of_streams_that_join_it() {
-    let outcome = same("paced", &["join", "1ms"]).quiet();
+    let outcome = same("paced", &["join", "10us"]).quiet();
     let whole = outcome.out.lines().filter(|line| line.ends_with("launches 0, end 0, 4 kernels, 0 others"));
     assert_eq!(whole.count(), 20, "{outcome}");
 }
@@ -127,11 +127,11 @@ fn what_a_thread_has_of_the_share_is_not_lost_with_it() {
 
 #[test]
 fn a_process_ends_forks_and_executes_as_without_pacing() {
-    for how in
-        ["return", "exit", "_exit", "quick_exit", "kill", "abort", "exec", "thread", "first", "children"]
-    {
-        let outcome = same("paced_life", &[how, "1ms"]);
-        println!("{outcome}");
+    let ways =
+        ["return", "exit", "_exit", "quick_exit", "kill", "abort", "exec", "thread", "first", "children"];
+    // What waits at the instant of the end is chance.
+    for how in ways.into_iter().cycle().take(4 * ways.len()) {
+        same("paced_life", &[how, "1ms"]);
     }
 }
 

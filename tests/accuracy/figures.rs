@@ -154,6 +154,12 @@ mod tests {
     }
 
     #[test]
+    fn one_window_of_ten_does() {
+        let low = figures(&course(&[(30_000, 500), (3000, 400), (7000, 500)]), HALF);
+        assert_eq!((low.p95, low.mean), (1000, -77));
+    }
+
+    #[test]
     fn waiting_for_what_is_owed_is_no_stall() {
         // 20 ms of work of every 40.
         let parts: Vec<_> = (0..200).flat_map(|_| [(20, 1000), (20, 0)]).collect();
@@ -165,6 +171,11 @@ mod tests {
     #[test]
     fn nobody_owes_more_than_a_burst_and_a_kernel() {
         assert_eq!(figures(&course(&[(2000, 1000), (100, 0), (1000, 500)]), HALF).stall, 56);
+    }
+
+    #[test]
+    fn a_share_has_settled_when_it_holds_for_a_while() {
+        assert_eq!(figures(&course(&[(400, 500), (300, 800), (3000, 500)]), HALF).settling, Some(670));
     }
 
     #[test]

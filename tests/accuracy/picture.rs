@@ -11,7 +11,7 @@ const BOTTOM: i64 = 44;
 /// Each point is the share of so many milliseconds.
 pub(crate) const POINT_MS: usize = 100;
 /// Of the lines, in the order of the courses; told apart by those who do not see all colours.
-const COLOURS: [&str; 5] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b58900"];
+const COLOURS: [&str; 5] = ["#3987d4", "#d55e00", "#009e73", "#cc79a7", "#b58900"];
 
 const STYLE: &str = "\
 <style>

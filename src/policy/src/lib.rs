@@ -7,6 +7,7 @@
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
 pub mod addresses;
+pub mod arbiter;
 pub mod array;
 pub mod code;
 pub mod compute;

@@ -34,6 +34,20 @@ pub(crate) fn phase<T>(step: impl FnOnce() -> T) -> Phase<T> {
     outcome.map_or(Phase::Broken, Phase::Done)
 }
 
+/// Whether a phase runs on this thread.
+pub(crate) fn is_inside() -> bool {
+    INSIDE.get()
+}
+
+/// Runs a wait within a phase as if it were outside: who never comes back from it (`longjmp` out of a signal handler)
+/// must not take all later calls of the thread for ours.
+pub(crate) fn outside<T>(wait: impl FnOnce() -> T) -> T {
+    let before = INSIDE.replace(false);
+    let done = wait();
+    INSIDE.set(before);
+    done
+}
+
 /// Runs a step that keeps `errno` and whose panic ends here. For what is done once in a process's life.
 #[inline]
 pub(crate) fn shielded<T>(step: impl FnOnce() -> T) -> Option<T> {

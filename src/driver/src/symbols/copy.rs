@@ -4,31 +4,31 @@
 #[macro_export]
 macro_rules! rows_copy {
     ({ $next:ident $($files:ident)* } $then:tt $($rows:tt)*) => { $crate::$next! { { $($files)* } $then $($rows)*
-    copy_host: "Between host and device: copy engines, no multiprocessor time" {
-        pass cuMemcpyAtoH @2000(dst_host: *mut c_void, src_array: CUarray, src_offset: c_uint, byte_count: c_uint);
-        pass cuMemcpyAtoHAsync @2000(dst_host: *mut c_void, src_array: CUarray, src_offset: c_uint, byte_count: c_uint, h_stream: CUstream);
-        pass cuMemcpyAtoHAsync_v2 @3020(dst_host: *mut c_void, src_array: CUarray, src_offset: usize, byte_count: usize, h_stream: CUstream);
-        pass cuMemcpyAtoHAsync_v2_ptsz @7000(dst_host: *mut c_void, src_array: CUarray, src_offset: usize, byte_count: usize, h_stream: CUstream);
-        pass cuMemcpyAtoH_v2 @3020(dst_host: *mut c_void, src_array: CUarray, src_offset: usize, byte_count: usize);
-        pass cuMemcpyAtoH_v2_ptds @7000(dst_host: *mut c_void, src_array: CUarray, src_offset: usize, byte_count: usize);
-        pass cuMemcpyDtoH @2000(dst_host: *mut c_void, src_device: CUdeviceptr_v1, byte_count: c_uint);
-        pass cuMemcpyDtoHAsync @2000(dst_host: *mut c_void, src_device: CUdeviceptr_v1, byte_count: c_uint, h_stream: CUstream);
-        pass cuMemcpyDtoHAsync_v2 @3020(dst_host: *mut c_void, src_device: CUdeviceptr, byte_count: usize, h_stream: CUstream);
-        pass cuMemcpyDtoHAsync_v2_ptsz @7000(dst_host: *mut c_void, src_device: CUdeviceptr, byte_count: usize, h_stream: CUstream);
-        pass cuMemcpyDtoH_v2 @3020(dst_host: *mut c_void, src_device: CUdeviceptr, byte_count: usize);
-        pass cuMemcpyDtoH_v2_ptds @7000(dst_host: *mut c_void, src_device: CUdeviceptr, byte_count: usize);
-        pass cuMemcpyHtoA @2000(dst_array: CUarray, dst_offset: c_uint, src_host: *const c_void, byte_count: c_uint);
-        pass cuMemcpyHtoAAsync @2000(dst_array: CUarray, dst_offset: c_uint, src_host: *const c_void, byte_count: c_uint, h_stream: CUstream);
-        pass cuMemcpyHtoAAsync_v2 @3020(dst_array: CUarray, dst_offset: usize, src_host: *const c_void, byte_count: usize, h_stream: CUstream);
-        pass cuMemcpyHtoAAsync_v2_ptsz @7000(dst_array: CUarray, dst_offset: usize, src_host: *const c_void, byte_count: usize, h_stream: CUstream);
-        pass cuMemcpyHtoA_v2 @3020(dst_array: CUarray, dst_offset: usize, src_host: *const c_void, byte_count: usize);
-        pass cuMemcpyHtoA_v2_ptds @7000(dst_array: CUarray, dst_offset: usize, src_host: *const c_void, byte_count: usize);
-        pass cuMemcpyHtoD @2000(dst_device: CUdeviceptr_v1, src_host: *const c_void, byte_count: c_uint);
-        pass cuMemcpyHtoDAsync @2000(dst_device: CUdeviceptr_v1, src_host: *const c_void, byte_count: c_uint, h_stream: CUstream);
-        pass cuMemcpyHtoDAsync_v2 @3020(dst_device: CUdeviceptr, src_host: *const c_void, byte_count: usize, h_stream: CUstream);
-        pass cuMemcpyHtoDAsync_v2_ptsz @7000(dst_device: CUdeviceptr, src_host: *const c_void, byte_count: usize, h_stream: CUstream);
-        pass cuMemcpyHtoD_v2 @3020(dst_device: CUdeviceptr, src_host: *const c_void, byte_count: usize);
-        pass cuMemcpyHtoD_v2_ptds @7000(dst_device: CUdeviceptr, src_host: *const c_void, byte_count: usize);
+    copy_host: "Between host and device: copy engines, no multiprocessor time. Their time is kept out of that of kernels" {
+        watch cuMemcpyAtoH @2000(dst_host: *mut c_void, src_array: CUarray, src_offset: c_uint, byte_count: c_uint) by host_copies::array;
+        watch cuMemcpyAtoHAsync @2000(dst_host: *mut c_void, src_array: CUarray, src_offset: c_uint, byte_count: c_uint, h_stream: CUstream) by host_copies::array_async;
+        watch cuMemcpyAtoHAsync_v2 @3020(dst_host: *mut c_void, src_array: CUarray, src_offset: usize, byte_count: usize, h_stream: CUstream) by host_copies::array_async;
+        watch cuMemcpyAtoHAsync_v2_ptsz @7000(dst_host: *mut c_void, src_array: CUarray, src_offset: usize, byte_count: usize, h_stream: CUstream) by host_copies::array_async_per_thread;
+        watch cuMemcpyAtoH_v2 @3020(dst_host: *mut c_void, src_array: CUarray, src_offset: usize, byte_count: usize) by host_copies::array;
+        watch cuMemcpyAtoH_v2_ptds @7000(dst_host: *mut c_void, src_array: CUarray, src_offset: usize, byte_count: usize) by host_copies::array_per_thread;
+        watch cuMemcpyDtoH @2000(dst_host: *mut c_void, src_device: CUdeviceptr_v1, byte_count: c_uint) by host_copies::copy;
+        watch cuMemcpyDtoHAsync @2000(dst_host: *mut c_void, src_device: CUdeviceptr_v1, byte_count: c_uint, h_stream: CUstream) by host_copies::copy_async;
+        watch cuMemcpyDtoHAsync_v2 @3020(dst_host: *mut c_void, src_device: CUdeviceptr, byte_count: usize, h_stream: CUstream) by host_copies::copy_async;
+        watch cuMemcpyDtoHAsync_v2_ptsz @7000(dst_host: *mut c_void, src_device: CUdeviceptr, byte_count: usize, h_stream: CUstream) by host_copies::copy_async_per_thread;
+        watch cuMemcpyDtoH_v2 @3020(dst_host: *mut c_void, src_device: CUdeviceptr, byte_count: usize) by host_copies::copy;
+        watch cuMemcpyDtoH_v2_ptds @7000(dst_host: *mut c_void, src_device: CUdeviceptr, byte_count: usize) by host_copies::copy_per_thread;
+        watch cuMemcpyHtoA @2000(dst_array: CUarray, dst_offset: c_uint, src_host: *const c_void, byte_count: c_uint) by host_copies::array;
+        watch cuMemcpyHtoAAsync @2000(dst_array: CUarray, dst_offset: c_uint, src_host: *const c_void, byte_count: c_uint, h_stream: CUstream) by host_copies::array_async;
+        watch cuMemcpyHtoAAsync_v2 @3020(dst_array: CUarray, dst_offset: usize, src_host: *const c_void, byte_count: usize, h_stream: CUstream) by host_copies::array_async;
+        watch cuMemcpyHtoAAsync_v2_ptsz @7000(dst_array: CUarray, dst_offset: usize, src_host: *const c_void, byte_count: usize, h_stream: CUstream) by host_copies::array_async_per_thread;
+        watch cuMemcpyHtoA_v2 @3020(dst_array: CUarray, dst_offset: usize, src_host: *const c_void, byte_count: usize) by host_copies::array;
+        watch cuMemcpyHtoA_v2_ptds @7000(dst_array: CUarray, dst_offset: usize, src_host: *const c_void, byte_count: usize) by host_copies::array_per_thread;
+        watch cuMemcpyHtoD @2000(dst_device: CUdeviceptr_v1, src_host: *const c_void, byte_count: c_uint) by host_copies::copy;
+        watch cuMemcpyHtoDAsync @2000(dst_device: CUdeviceptr_v1, src_host: *const c_void, byte_count: c_uint, h_stream: CUstream) by host_copies::copy_async;
+        watch cuMemcpyHtoDAsync_v2 @3020(dst_device: CUdeviceptr, src_host: *const c_void, byte_count: usize, h_stream: CUstream) by host_copies::copy_async;
+        watch cuMemcpyHtoDAsync_v2_ptsz @7000(dst_device: CUdeviceptr, src_host: *const c_void, byte_count: usize, h_stream: CUstream) by host_copies::copy_async_per_thread;
+        watch cuMemcpyHtoD_v2 @3020(dst_device: CUdeviceptr, src_host: *const c_void, byte_count: usize) by host_copies::copy;
+        watch cuMemcpyHtoD_v2_ptds @7000(dst_device: CUdeviceptr, src_host: *const c_void, byte_count: usize) by host_copies::copy_per_thread;
     }
     copy_device: "Within the device: uses its bandwidth and perhaps its multiprocessors" {
         gate cuMemcpyAtoA @2000(dst_array: CUarray, dst_offset: c_uint, src_array: CUarray, src_offset: c_uint, byte_count: c_uint) by copies::between_arrays;
@@ -67,22 +67,22 @@ macro_rules! rows_copy {
         pass cuMemcpy3DAsync @2000(p_copy: *const CUDA_MEMCPY3D_v1, h_stream: CUstream);
     }
     copy_any: "A copy whose direction only the driver knows: to ask it would cost more than the call, and most of them are between host and device. Not measured" {
-        pass cuMemcpy @4000(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize);
+        watch cuMemcpy @4000(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize) by host_copies::any;
         pass cuMemcpy3DBatchAsync @12080(num_ops: usize, op_list: *mut CUDA_MEMCPY3D_BATCH_OP, fail_idx: *mut usize, flags: c_ulonglong, h_stream: CUstream);
         pass cuMemcpy3DBatchAsync_ptsz @12080(num_ops: usize, op_list: *mut CUDA_MEMCPY3D_BATCH_OP, fail_idx: *mut usize, flags: c_ulonglong, h_stream: CUstream);
         pass cuMemcpy3DBatchAsync_v2 @13000(num_ops: usize, op_list: *mut CUDA_MEMCPY3D_BATCH_OP, flags: c_ulonglong, h_stream: CUstream);
         pass cuMemcpy3DBatchAsync_v2_ptsz @13000(num_ops: usize, op_list: *mut CUDA_MEMCPY3D_BATCH_OP, flags: c_ulonglong, h_stream: CUstream);
         pass cuMemcpy3DWithAttributesAsync @13020(op: *mut CUDA_MEMCPY3D_BATCH_OP, flags: c_ulonglong, h_stream: CUstream);
         pass cuMemcpy3DWithAttributesAsync_ptsz @13020(op: *mut CUDA_MEMCPY3D_BATCH_OP, flags: c_ulonglong, h_stream: CUstream);
-        pass cuMemcpyAsync @4000(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize, h_stream: CUstream);
-        pass cuMemcpyAsync_ptsz @7000(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize, h_stream: CUstream);
+        watch cuMemcpyAsync @4000(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize, h_stream: CUstream) by host_copies::copy_async;
+        watch cuMemcpyAsync_ptsz @7000(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize, h_stream: CUstream) by host_copies::copy_async_per_thread;
         pass cuMemcpyBatchAsync @12080(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, fail_idx: *mut usize, h_stream: CUstream);
         pass cuMemcpyBatchAsync_ptsz @12080(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, fail_idx: *mut usize, h_stream: CUstream);
         pass cuMemcpyBatchAsync_v2 @13000(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, h_stream: CUstream);
         pass cuMemcpyBatchAsync_v2_ptsz @13000(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, h_stream: CUstream);
         pass cuMemcpyWithAttributesAsync @13020(dst: CUdeviceptr, src: CUdeviceptr, size: usize, attr: *mut CUmemcpyAttributes, h_stream: CUstream);
         pass cuMemcpyWithAttributesAsync_ptsz @13020(dst: CUdeviceptr, src: CUdeviceptr, size: usize, attr: *mut CUmemcpyAttributes, h_stream: CUstream);
-        pass cuMemcpy_ptds @7000(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize);
+        watch cuMemcpy_ptds @7000(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize) by host_copies::any_per_thread;
     }
     copy_peer: "Between devices: links and copy engines. Not measured" {
         pass cuFabricCpyBatchAsync @13050(num_ops: usize, op_list: *mut CUDA_FABRIC_COPY_BATCH_OP, flags: c_ulonglong, h_stream: CUstream);

@@ -14,6 +14,7 @@
 )]
 
 mod accuracy;
+mod arbitrate;
 mod blind;
 mod chance;
 mod changes;
@@ -22,6 +23,7 @@ mod meter;
 mod mishaps;
 mod program;
 mod scenario;
+mod sharing;
 mod shim;
 mod slice;
 mod watch;

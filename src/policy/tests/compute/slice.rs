@@ -31,6 +31,8 @@ pub struct Slice {
     pub taken: Vec<u64>,
     /// Whether a refund has moved the word since somebody looked.
     pub refunded: bool,
+    /// Time on the clock that launches waited.
+    pub throttled: u64,
 }
 
 impl Slice {
@@ -50,6 +52,7 @@ impl Slice {
             lost: 0,
             taken: vec![0; processes],
             refunded: false,
+            throttled: 0,
         }
     }
 

@@ -293,7 +293,10 @@ impl World {
         let process = &mut self.processes[me];
         let slice = &mut self.slices[process.slice];
         match process.shim.admit(&launch.kind, since, self.now, slice, &mut self.gpu) {
-            Ok(paid) => self.enter(me, launch, Some(paid)),
+            Ok(paid) => {
+                slice.throttled += self.now - since;
+                self.enter(me, launch, Some(paid));
+            }
             Err(wait) => {
                 let late = self.chance.between(0, self.machine.late + 1);
                 process.wake = match wait {

@@ -15,6 +15,7 @@ use crate::slice::Slice;
 use core::sync::atomic::Ordering;
 use gpuslice_driver::types::{Status, status};
 use gpuslice_policy::compute::cost::Estimate;
+use gpuslice_policy::compute::run::{Bracket, Run};
 
 /// A launch that was paid and is about to enter the driver. Written in its place: a copy of what has just been written in
 /// parts keeps the processor waiting.
@@ -134,7 +135,17 @@ fn leave(held: &mut Held, slice: &'static Slice, launch: &Launch, entry: &Entry,
     if !is_known {
         quietly(|| slice.compute.unknown_left(*device, &launch.key), ());
     }
-    let _measured = held.launched(slice, *lane, (&launch.key, estimate, !is_known));
+    if held.launched(slice, *lane, (&launch.key, estimate, !is_known)).is_none() {
+        not_measured(slice, launch, entry);
+    }
+}
+
+/// Its run was closed before it: what was prepaid stands.
+#[cold]
+fn not_measured(slice: &'static Slice, launch: &Launch, entry: &Entry) {
+    let mut run = Run::open(Bracket::Alone);
+    run.add(&launch.key, &entry.estimate);
+    quietly(|| slice.compute.unmeasured(slice, entry.device, &run, !entry.is_known), ());
 }
 
 /// Looks around where something is captured or a stream has ended. False: the launch is captured and costs nothing.

@@ -9,8 +9,8 @@
 )]
 
 use super::clock::{self, Both};
-use super::sampler::LINGER;
 use super::events::apart;
+use super::sampler::LINGER;
 use crate::driver;
 use crate::guard::shielded;
 use crate::lifecycle;
@@ -75,8 +75,13 @@ impl Helper {
         self.ends.load(Ordering::Relaxed)
     }
 
-    /// Waits until something has ended, or for so long.
-    pub(crate) fn wait_for_news(&self, slice: &'static Slice, most: Duration) {
+    /// What to [wait](Self::wait_for_news) with: to be read before it is looked what there is, so that no news is missed.
+    pub(crate) fn news(&self) -> u64 {
+        *self.news.lock()
+    }
+
+    /// Waits until something has ended since the news were read, or for so long.
+    pub(crate) fn wait_for_news(&self, slice: &'static Slice, before: u64, most: Duration) {
         if self.state.load(Ordering::Acquire) != STARTED {
             // Nobody looks but those who wait.
             std::thread::sleep(ROUND.min(most));
@@ -85,7 +90,6 @@ impl Helper {
         }
         self.wake();
         let mut news = self.news.lock();
-        let before = *news;
         let _late = self.told.wait_while_for(&mut news, |news| *news == before, most);
     }
 
@@ -181,9 +185,10 @@ fn look(slice: &'static Slice) -> bool {
 fn tidy(slice: &'static Slice) -> bool {
     let compute = &slice.compute;
     let mut left = compute.empty_pots(slice, KEPT);
-    for shared in compute.seats.all() {
+    let mut holders = 0_usize;
+    for shared in compute.seats.all().into_iter().filter(|shared| !shared.is_free()) {
         let Some(mut seat) = shared.try_hold() else {
-            left = true;
+            (left, holders) = (true, holders.saturating_add(1));
             continue;
         };
         let (now, ended) = (clock::cycles(), shared.has_ended());
@@ -195,15 +200,18 @@ fn tidy(slice: &'static Slice) -> bool {
             // Nobody can close these any more.
             seat.abandon(slice);
         }
-        if ended || clock::between(now, seat.left) >= KEPT {
+        let is_quiet = clock::between(now, seat.left) >= KEPT;
+        if ended || is_quiet {
             seat.end_leases(slice);
         }
         left |= seat.has_credit();
+        holders = holders.saturating_add(usize::from(!ended && !is_quiet));
         drop(seat);
         if ended {
             compute.seats.cleared(shared);
         }
     }
+    compute.holders.store(holders, Ordering::Relaxed);
     left
 }
 
@@ -220,8 +228,8 @@ fn end_with_process() {
     unsafe extern "C" fn end(_: *mut libc::c_void) {
         let _ended = shielded(|| {
             // A forked child may not have joined, and will not now.
-            if let Some(slice) = lifecycle::joined() {
-                slice.compute.helper.ends.store(true, Ordering::Relaxed);
+            // Registered once more by each process of a chain of forks; once is enough.
+            if let Some(slice) = lifecycle::joined().filter(|slice| !slice.compute.helper.ends.swap(true, Ordering::Relaxed)) {
                 slice.compute.helper.wake();
                 slice.compute.meter.stop();
             }

@@ -17,9 +17,10 @@ use super::{Compute, clock};
 use crate::driver::within;
 use crate::slice::Slice;
 use core::sync::atomic::{AtomicU64, Ordering};
+use core::time::Duration;
 use gpuslice_driver::types::{Status, status};
 use gpuslice_policy::compute::timeline::{Base, Offset};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -39,6 +40,8 @@ struct Works {
     /// By the number of the context.
     contexts: BTreeMap<u64, Times>,
     accounts: Vec<Account>,
+    /// The numbers of contexts that may be ending.
+    resting: Vec<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -53,6 +56,8 @@ struct Queue {
 
 /// For how many rounds without work a lane's last event is remembered.
 const REMEMBERED: u32 = 1000;
+/// How long the end of a context waits for a round.
+const ROUND_ENDS: Duration = Duration::from_secs(2);
 /// For how many a lane counts as one in use.
 const LATELY: u32 = 100;
 
@@ -84,12 +89,32 @@ impl Meter {
         works.round(slice)
     }
 
-    /// A context is about to end: what is under way in it is not measured any more. How many flights that were.
-    pub(crate) fn end_context(&self, slice: &'static Slice, pool: u64) -> usize {
-        let Some(mut works) = self.works.try_lock_for(super::helper::AT_EXIT) else { return 0 };
+    /// A context is about to end: what is under way in it is looked at once more, and then not until it is known whether
+    /// it has.
+    pub(crate) fn rest(&self, slice: &'static Slice, pool: u64) {
+        let Some(mut works) = self.works_soon(slice) else { return };
         let incoming = core::mem::take(&mut *self.incoming.lock());
         works.receive(slice, incoming);
-        works.round(slice).saturating_add(works.end_context(slice, pool))
+        works.round(slice);
+        works.resting.push(pool);
+    }
+
+    /// What is under way in it is not measured any more, or looked at again.
+    pub(crate) fn resume(&self, slice: &'static Slice, pool: u64, ended: bool) {
+        let Some(mut works) = self.works_soon(slice) else { return };
+        if let Some(at) = works.resting.iter().position(|resting| *resting == pool) {
+            works.resting.swap_remove(at);
+        }
+        if ended {
+            let incoming = core::mem::take(&mut *self.incoming.lock());
+            works.receive(slice, incoming);
+            works.end_context(slice, pool);
+        }
+    }
+
+    /// Waits for a round to end: it may be kept in the driver for as long as code is loaded. Not once the process ends.
+    fn works_soon(&self, slice: &Slice) -> Option<MutexGuard<'_, Works>> {
+        if slice.compute.helper.is_ending() { self.works.try_lock() } else { self.works.try_lock_for(ROUND_ENDS) }
     }
 
     /// Keeps the meter's thread out of the driver from now on, if that is possible soon: the process ends.
@@ -131,9 +156,12 @@ impl Works {
         if !self.has_read_others(slice) {
             return 0;
         }
-        let Self { lanes, contexts, .. } = self;
+        let Self { lanes, contexts, resting, .. } = self;
         for queue in lanes.values_mut() {
             let Some(pool) = queue.flights.front().map(|flight| flight.pool) else { continue };
+            if resting.contains(&pool) {
+                continue;
+            }
             let context = compute.events.context_of(pool);
             let looked = context.and_then(|context| within(context, || queue.look(compute, contexts)));
             if let Err(code) = looked.unwrap_or(Err(status::INVALID_CONTEXT)) {
@@ -195,8 +223,7 @@ impl Works {
         ended
     }
 
-    fn end_context(&mut self, slice: &'static Slice, pool: u64) -> usize {
-        let mut ended = 0_usize;
+    fn end_context(&mut self, slice: &'static Slice, pool: u64) {
         self.contexts.remove(&pool);
         for queue in self.lanes.values_mut() {
             if queue.flights.front().is_none_or(|flight| flight.pool != pool) {
@@ -205,11 +232,9 @@ impl Works {
             for flight in queue.flights.drain(..) {
                 slice.compute.unmeasured(slice, flight.device, &flight.run, flight.is_unknown);
                 slice.compute.landed(flight.device, flight.run.prepaid());
-                ended = ended.saturating_add(1);
             }
             queue.last_end = 0;
         }
-        ended
     }
 }
 
@@ -238,6 +263,8 @@ impl Queue {
                 times.offset.recorded(flight.opened, began);
                 times.offset.passed(now, began);
                 flight.began = Some(began);
+                // After an hour without work a float would tell the end to a quarter of a millisecond.
+                times.renew(compute, flight.pool, &mut flight.start, now)?;
             }
             if flight.ended.is_none() {
                 if !events::has_passed(flight.end)? {
@@ -248,7 +275,7 @@ impl Queue {
                 let ended = times.time(flight.end)?;
                 times.offset.passed(now, ended);
                 flight.ended = Some(ended);
-                times.renew(compute, flight, now)?;
+                times.renew(compute, flight.pool, &mut flight.end, now)?;
             }
         }
         Ok(())
@@ -265,15 +292,14 @@ impl Times {
         events::elapsed(self.event, event).map(|elapsed| self.base.time(elapsed))
     }
 
-    /// Takes times from another event from time to time: the flight's end, which the GPU has just passed.
-    fn renew(&mut self, compute: &Compute, flight: &mut Flight, now: u64) -> Result<(), Status> {
+    /// Takes times from another event from time to time: one of a flight's, which the GPU has just passed.
+    fn renew(&mut self, compute: &Compute, pool: u64, passed: &mut Event, now: u64) -> Result<(), Status> {
         if self.base.is_due(now) {
-            let elapsed = events::elapsed(self.event, flight.end)?;
-            let spare = compute.events.get(flight.pool)?;
+            let elapsed = events::elapsed(self.event, *passed)?;
+            let spare = compute.events.get(pool)?;
             self.base.replace(elapsed, now);
-            let old = core::mem::replace(&mut self.event, flight.end);
-            compute.events.put(flight.pool, old);
-            flight.end = spare;
+            let old = core::mem::replace(&mut self.event, core::mem::replace(passed, spare));
+            compute.events.put(pool, old);
         }
         Ok(())
     }

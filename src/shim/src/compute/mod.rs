@@ -93,6 +93,8 @@ pub(crate) struct Pacer {
     pub(crate) place: Place,
     /// Held by the thread of this process that asks for GPU time.
     asking: Mutex<Pot>,
+    /// When that thread looked last.
+    asked: AtomicU64,
     /// Streams that it launches on, as seen lately.
     lanes: AtomicUsize,
     /// Predicted GPU time of closed runs that have not been seen to end, in nanoseconds.
@@ -133,6 +135,8 @@ pub(crate) struct Compute {
     helper: Helper,
     /// Runs that are open and flights that have not landed.
     under_way: AtomicUsize,
+    /// Threads that launch, as seen lately.
+    holders: AtomicUsize,
     paces_copies: bool,
     /// Whether GPU time is measured by events at all.
     by_events: bool,
@@ -157,6 +161,7 @@ impl Compute {
         let pacer = |place: &Place| Pacer {
             place: *place,
             asking: Mutex::default(),
+            asked: AtomicU64::new(0),
             lanes: AtomicUsize::new(0),
             queued: AtomicU64::new(0),
             unknown: Mutex::default(),
@@ -175,6 +180,7 @@ impl Compute {
             meter: Meter::default(),
             helper: Helper::default(),
             under_way: AtomicUsize::new(0),
+            holders: AtomicUsize::new(0),
             paces_copies: config.is_some_and(|config| config.core_copies),
             by_events,
             failed_at: AtomicU64::new(0),
@@ -254,6 +260,14 @@ impl Compute {
 
     fn is_anything_under_way(&self) -> bool {
         self.under_way.load(Ordering::Acquire) != 0
+    }
+
+    /// How much of a lease a thread takes: where very many launch, what they hold together must not keep them all waiting.
+    fn part_of(&self, lease: u64) -> u64 {
+        /// So many threads hold whole leases.
+        const WHOLE: usize = 8;
+        let holders = self.holders.load(Ordering::Relaxed).checked_div(WHOLE).unwrap_or(0).max(1);
+        lease.checked_div(u64::try_from(holders).unwrap_or(1)).unwrap_or(lease)
     }
 
     fn began(&self) {
@@ -344,33 +358,6 @@ impl Compute {
         left
     }
 
-    /// Asks NVML, where it is time to.
-    fn sample(&self, slice: &'static Slice) {
-        self.pacers.iter().zip(&self.blind).for_each(|(pacer, blind)| blind.tick(slice, pacer.place));
-        if !self.by_events {
-            return;
-        }
-        let Some(mut samplers) = self.samplers.try_lock() else { return };
-        for (at, (pacer, sampler)) in self.pacers.iter().zip(samplers.iter_mut()).enumerate() {
-            if slice.region().terms(pacer.place.device).rate().is_partial() {
-                let covered = |from, to| self.meter.covered(slice, at, (from, to));
-                sampler::tick(slice, pacer.place, sampler, covered, now());
-            }
-        }
-    }
-
-    /// Whether NVML has still to say what became of launches that nothing else measures.
-    fn is_blind_waiting(&self) -> bool {
-        self.blind.iter().any(Blind::is_waiting)
-    }
-
-    /// Closes NVML where nobody has asked for long. Whether it is open anywhere.
-    fn close_samplers(&self) -> bool {
-        self.blind.iter().for_each(Blind::rest);
-        let mut samplers = self.samplers.lock();
-        samplers.iter_mut().filter_map(|sampler| sampler.rest(now()).then_some(())).count() > 0
-    }
-
     /// Tells the region how much is under way.
     fn report(&self, slice: &Slice) {
         for pacer in &self.pacers {
@@ -413,21 +400,33 @@ pub(crate) fn stream_ends(stream: CUstream) {
     });
 }
 
-/// A context is about to be destroyed: its events go with it.
-pub(crate) fn context_ends(slice: &'static Slice, context: usize) {
+/// A context is about to be destroyed, or one use of it: nobody looks at its events meanwhile. Our number for it; none
+/// where nothing was launched in it.
+pub(crate) fn context_ends(slice: &'static Slice, context: usize) -> Option<u64> {
     let compute = &slice.compute;
-    let Some(pool) = compute.events.known(context) else { return };
+    let pool = compute.events.known(context)?;
     close_everywhere(slice, |lane| lane.pool == pool);
-    events::apart(compute.is_capture_open(), || compute.meter.end_context(slice, pool));
-    compute.events.end(pool);
-    compute.ends.fetch_add(1, Ordering::AcqRel);
+    events::apart(compute.is_capture_open(), || compute.meter.rest(slice, pool));
+    Some(pool)
 }
 
-/// Closes runs of all threads. One that is inside a launch meanwhile is left alone: the program ends what it uses.
+/// It has ended, and its events with it, or it lives on: others use it as well.
+pub(crate) fn context_left(slice: &'static Slice, pool: u64, ended: bool) {
+    let compute = &slice.compute;
+    compute.meter.resume(slice, pool, ended);
+    if ended {
+        compute.events.end(pool);
+        compute.ends.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+/// Closes runs of all threads, but for those that only their own threads can close. A launch under way is waited for: its
+/// thread may have an open run on the stream as well, and would mark its end in one that is gone.
 fn close_everywhere(slice: &'static Slice, is_meant: impl Fn(&seat::Lane) -> bool) {
     for shared in slice.compute.seats.all() {
-        if let Some(mut seat) = shared.try_hold() {
-            seat.close_where(slice, &is_meant);
+        if let Some(mut seat) = shared.wait_and_hold() {
+            let is_mine = shared.is_mine();
+            seat.close_where(slice, |lane| is_meant(lane) && (is_mine || lane.is_shared()));
         }
     }
 }

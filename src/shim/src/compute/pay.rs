@@ -15,10 +15,11 @@ use gpuslice_policy::compute::lease::{self, Lease};
 use gpuslice_policy::compute::queue::UNKNOWN_WAIT;
 use parking_lot::MutexGuard;
 
-/// How long a thread waits for another of its process that asks for both, before it asks beside it. Nobody asks for
-/// long without looking again; one that never came back from its wait (`longjmp` out of a signal handler) must not
-/// keep the others.
+/// How long a thread waits for another of its process that asks for both, before it looks again.
 const BESIDE: Duration = Duration::from_millis(100);
+/// Who asks looks again each second at least. One that did not for so long, in nanoseconds, never came back from its wait
+/// (`longjmp` out of a signal handler) and must not keep the others: they ask beside it.
+const GONE: u64 = 2_000_000_000;
 /// Every so many times it is tried whether launches overlap.
 const TRY_EVERY: u32 = 16;
 /// Every so many times it is looked whether the region is still there.
@@ -93,17 +94,16 @@ impl Payer {
                 // What is launched now is not measured, and nobody would see it end.
                 return None;
             }
+            let news = compute.helper.news();
             let blind = compute.blind.get(self.device).map(Blind::estimate);
             let known = blind.or_else(|| compute.look_up(held, &launch.key));
             if known.is_none() && !self.may_go_unknown(launch) {
-                self.close(held);
-                held.meanwhile(|| compute.helper.wait_for_news(slice, Duration::from_nanos(UNKNOWN_WAIT)));
+                self.wait_for_news(held, news, Duration::from_nanos(UNKNOWN_WAIT));
                 continue;
             }
             let estimate = known.unwrap_or_else(|| compute.prior(&launch.key));
             if !self.pacer.admits(estimate.charged) {
-                self.close(held);
-                held.meanwhile(|| compute.helper.wait_for_news(slice, LOOK_AGAIN));
+                self.wait_for_news(held, news, LOOK_AGAIN);
                 continue;
             }
             let credit = held.leases.get_mut(self.device)?;
@@ -115,6 +115,16 @@ impl Payer {
                 return Some((estimate, known.is_some()));
             }
         }
+    }
+
+    /// Waits until something has ended. Others of this process and of the slice may ask meanwhile.
+    fn wait_for_news(&mut self, held: &mut Held, before: u64, most: Duration) {
+        if self.asking.take().is_some() {
+            self.slice.member().stop_asking(self.pacer.place.device);
+        }
+        self.close(held);
+        let slice = self.slice;
+        held.meanwhile(|| slice.compute.helper.wait_for_news(slice, before, most));
     }
 
     /// Whether a launch of which nothing is known may be under way beside those that are.
@@ -129,20 +139,46 @@ impl Payer {
         if self.asking.is_none() {
             self.asking = self.pacer.asking.try_lock();
         }
-        let Some(pot) = &mut self.asking else {
-            self.close(held);
-            let pacer = self.pacer;
-            self.asking = self.timed(|| held.meanwhile(|| pacer.asking.try_lock_for(BESIDE)));
-            return false;
-        };
         let Some(credit) = held.leases.get_mut(self.device) else { return true };
-        let size = member.lease_size(device);
+        let size = self.slice.compute.part_of(member.lease_size(device));
         let lacks = credit.lacks(estimate.charged, size).max(1);
+        let Some(pot) = &mut self.asking else { return self.take_beside(held, lacks) };
+        self.pacer.asked.store(clock::now(), Ordering::Relaxed);
         if pot.credit.left() >= lacks {
             credit.fill(pot.credit.share(lacks));
             return true;
         }
         let amount = lacks.saturating_sub(pot.credit.left()).max(pot.together(estimate, self.pacer));
+        if !self.ask(held, amount) {
+            return false;
+        }
+        if let (Some(pot), Some(credit)) = (&mut self.asking, held.leases.get_mut(self.device)) {
+            (pot.takes, pot.taken_at) = (pot.takes.wrapping_add(1), clock::now());
+            pot.credit.fill(amount);
+            credit.fill(pot.credit.share(lacks));
+        }
+        self.look_after_region();
+        true
+    }
+
+    /// Another thread of this process asks: waits for it, or asks beside one that never came back.
+    fn take_beside(&mut self, held: &mut Held, lacks: u64) -> bool {
+        if clock::now().saturating_sub(self.pacer.asked.load(Ordering::Relaxed)) < GONE {
+            self.close(held);
+            let pacer = self.pacer;
+            self.asking = self.timed(|| held.meanwhile(|| pacer.asking.try_lock_for(BESIDE)));
+            return false;
+        }
+        let is_paid = self.ask(held, lacks);
+        if let Some(credit) = held.leases.get_mut(self.device).filter(|_| is_paid) {
+            credit.fill(lacks);
+        }
+        is_paid
+    }
+
+    /// Asks for so much of the slice's time, or waits.
+    fn ask(&mut self, held: &mut Held, amount: u64) -> bool {
+        let (member, device) = (self.slice.member(), self.pacer.place.device);
         // Read before it is asked, so that no ring is lost in between.
         let bell = member.bell(device);
         let now = clock::now();
@@ -150,13 +186,7 @@ impl Payer {
             member.idle_until_now(device, now);
         }
         match member.take(device, amount, now) {
-            Ok(()) => {
-                (pot.takes, pot.taken_at) = (pot.takes.wrapping_add(1), now);
-                pot.credit.fill(amount);
-                credit.fill(pot.credit.share(lacks));
-                self.look_after_region();
-                true
-            }
+            Ok(()) => true,
             Err(until) => {
                 self.close(held);
                 self.timed(|| held.meanwhile(|| member.sleep(device, bell, until)));

@@ -4,6 +4,8 @@
 //! and spends at most a twentieth of its thread's time on it, however slow NVML is. A window is compared with what the
 //! slice's events covered a little later, when these have been read.
 
+use super::Compute;
+use super::blind::Blind;
 use super::clock::now as clock_now;
 use super::samples::Asker;
 use super::whose::Whose;
@@ -71,14 +73,38 @@ impl Sampler {
     }
 }
 
+impl Compute {
+    /// Asks NVML, where it is time to.
+    pub(super) fn sample(&self, slice: &'static Slice) {
+        let blind = self.pacers.iter().zip(&self.blind).filter(|(_, blind)| blind.is_waiting());
+        blind.for_each(|(pacer, blind)| blind.tick(slice, pacer.place));
+        if !self.by_events {
+            return;
+        }
+        let Some(mut samplers) = self.samplers.try_lock() else { return };
+        for (at, (pacer, sampler)) in self.pacers.iter().zip(samplers.iter_mut()).enumerate() {
+            if slice.region().terms(pacer.place.device).rate().is_partial() {
+                let covered = |from, to| self.meter.covered(slice, at, (from, to));
+                tick(slice, pacer.place, sampler, covered, clock_now());
+            }
+        }
+    }
+
+    /// Whether NVML has still to say what became of launches that nothing else measures.
+    pub(super) fn is_blind_waiting(&self) -> bool {
+        self.blind.iter().any(Blind::is_waiting)
+    }
+
+    /// Closes NVML where nobody has asked for long. Whether it is open anywhere.
+    pub(super) fn close_samplers(&self) -> bool {
+        self.blind.iter().for_each(Blind::rest);
+        let mut samplers = self.samplers.lock();
+        samplers.iter_mut().filter_map(|sampler| sampler.rest(clock_now()).then_some(())).count() > 0
+    }
+}
+
 /// Does what is due. `covered` says how much of a stretch of time the slice's events cover.
-pub(crate) fn tick(
-    slice: &Slice,
-    place: Place,
-    state: &mut Sampler,
-    covered: impl FnOnce(u64, u64) -> u64,
-    now: u64,
-) {
+fn tick(slice: &Slice, place: Place, state: &mut Sampler, covered: impl FnOnce(u64, u64) -> u64, now: u64) {
     state.asked = now;
     if now < state.next {
         return;

@@ -215,9 +215,13 @@ impl Seat {
     /// After it.
     pub(crate) fn end_copy(&mut self, slice: &'static Slice, at: usize, is_made: bool) {
         let now = clock::cycles();
-        if let Some(open) = self.lanes.get_mut(at).and_then(|lane| lane.open.as_mut()) {
+        if let Some(lane) = self.lanes.get_mut(at)
+            && let Some(open) = &mut lane.open
+        {
             open.run.lead(clock::between(now, open.since));
-            open.start = open.start.filter(|_| is_made);
+            if let Some(start) = open.start.take_if(|_| !is_made) {
+                slice.compute.events.put(lane.pool, start);
+            }
         }
         self.close(slice, at, now);
         slice.compute.helper.ensure(slice);
@@ -357,9 +361,9 @@ impl Lane {
                 return Err(status::CAPTURE_INVALIDATED);
             }
             let event = compute.events.get(self.pool)?;
-            let record = || events::record(event, self.stream);
-            // A default stream is the current context's, and it may be another thread that closes the run.
-            let recorded = if self.stream.is_default() { within(self.context, record) } else { Some(record()) };
+            // It may be another thread that closes the run: a default stream is the current context's, and of other
+            // streams the driver wants some context to be current.
+            let recorded = within(self.context, || events::record(event, self.stream));
             let recorded = recorded.unwrap_or(Err(status::INVALID_CONTEXT));
             recorded.inspect_err(|_| compute.events.put(self.pool, event)).map(|()| event)
         });

@@ -12,6 +12,7 @@
 )]
 
 use super::seat::Seat;
+use crate::lifecycle;
 use crate::slice::Slice;
 use core::cell::{Cell, UnsafeCell};
 use core::ops::{Deref, DerefMut};
@@ -27,6 +28,9 @@ const NOBODY: u32 = 0;
 const HOST: u32 = 1;
 const METER: u32 = 2;
 
+/// How many pauses a launch of another thread is waited for: it usually takes some microseconds.
+const LAUNCHING: u32 = 250;
+
 /// A thread's seat. Never freed: a thread-local leads to it, and a thread that ended may come back in a destructor.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -34,6 +38,8 @@ pub(crate) struct Shared {
     /// Where the stack of the thread stood when it took the seat.
     frame: AtomicUsize,
     ended: AtomicBool,
+    /// Whether it was cleared since, and nobody has it.
+    free: AtomicBool,
     slice: &'static Slice,
     seat: UnsafeCell<Seat>,
 }
@@ -77,7 +83,7 @@ impl Held {
     /// Gives the seat up and takes it again after `wait`.
     pub(crate) fn meanwhile<T>(&mut self, wait: impl FnOnce() -> T) -> T {
         self.shared.owner.store(NOBODY, Ordering::Release);
-        let done = wait();
+        let done = crate::guard::outside(wait);
         let mut tries = 0;
         while !self.shared.try_take(HOST) {
             pause(&mut tries);
@@ -96,6 +102,32 @@ impl Shared {
     /// Takes the seat for the meter if nobody has it.
     pub(crate) fn try_hold(&'static self) -> Option<Held> {
         self.try_take(METER).then_some(Held { shared: self })
+    }
+
+    /// Takes the seat, even if its thread is inside the driver for a moment, or another one looks after it. None where
+    /// that takes too long, and of the calling thread's own, which nobody could give up meanwhile.
+    pub(crate) fn wait_and_hold(&'static self) -> Option<Held> {
+        let mut tries = 0;
+        loop {
+            if self.try_take(METER) {
+                return Some(Held { shared: self });
+            }
+            let is_launching = self.owner.load(Ordering::Relaxed) == HOST;
+            if is_launching && (self.is_mine() || tries >= LAUNCHING) {
+                return None;
+            }
+            pause(&mut tries);
+        }
+    }
+
+    /// Whether it is the calling thread's.
+    pub(crate) fn is_mine(&self) -> bool {
+        SEAT.get().is_some_and(|seat| ptr::eq(seat, self))
+    }
+
+    /// Whether there is nothing in it, and nobody to put anything in.
+    pub(crate) fn is_free(&self) -> bool {
+        self.free.load(Ordering::Acquire)
     }
 
     /// Whether its thread has ended.
@@ -140,6 +172,8 @@ impl Shared {
         loop {
             match self.owner.load(Ordering::Relaxed) {
                 HOST => return self.frame.load(Ordering::Relaxed) < frame,
+                // By this thread itself, perhaps: the program's allocator launches while we close runs.
+                METER if crate::guard::is_inside() => return false,
                 METER => pause(&mut tries),
                 _ if self.try_take(HOST) => return true,
                 _ => {}
@@ -174,7 +208,7 @@ impl Seats {
     /// A seat whose thread has ended was cleared: another thread may have it.
     pub(crate) fn cleared(&self, shared: &'static Shared) {
         let mut free = self.free.lock();
-        if shared.ended.load(Ordering::Acquire) && !free.iter().any(|seat| ptr::eq(*seat, shared)) {
+        if shared.ended.load(Ordering::Acquire) && !shared.free.swap(true, Ordering::AcqRel) {
             free.push(shared);
         }
     }
@@ -184,19 +218,26 @@ impl Seats {
 fn sit_down(slice: &'static Slice) -> Option<&'static Shared> {
     let mine = || {
         let seats = &slice.compute.seats;
-        let free = seats.free.lock().pop();
+        let free = {
+            let mut free = seats.free.lock();
+            // Under the lock: `cleared` must not take it for one that nobody has, and give it to another thread as well.
+            free.pop().inspect(|shared| {
+                shared.free.store(false, Ordering::Release);
+                shared.ended.store(false, Ordering::Release);
+            })
+        };
         let shared = free.unwrap_or_else(|| {
             let shared: &'static Shared = Box::leak(Box::new(Shared {
                 owner: AtomicU32::new(NOBODY),
                 frame: AtomicUsize::new(0),
                 ended: AtomicBool::new(false),
+                free: AtomicBool::new(false),
                 slice,
                 seat: UnsafeCell::new(Seat::new(slice)),
             }));
             seats.all.lock().push(shared);
             shared
         });
-        shared.ended.store(false, Ordering::Release);
         SEAT.set(Some(shared));
         watch_end(shared);
         shared
@@ -227,5 +268,8 @@ unsafe extern "C" fn ended(seat: *mut libc::c_void) {
     SEAT.set(None);
     // Release: the meter reads what the thread wrote.
     shared.ended.store(true, Ordering::Release);
-    shared.slice.compute.helper.wake();
+    // In a forked child that has not launched, the locks behind it may be held by threads that are not there.
+    if lifecycle::joined().is_some_and(|slice| ptr::eq(slice, shared.slice)) {
+        shared.slice.compute.helper.wake();
+    }
 }

@@ -32,6 +32,8 @@ pub(super) struct Taken {
     shared: Vec<(u64, Ending)>,
     /// The device whose primary context it is.
     primary_of: Option<CUdevice>,
+    /// Our number for it, if GPU time is measured in it.
+    measured: Option<u64>,
     /// Pools, out of which the driver may take memory as it ends a context.
     pools: Releasing,
 }
@@ -227,9 +229,10 @@ pub(crate) unsafe fn primary_reset(real: real::cuDevicePrimaryCtxReset_v2, devic
 }
 
 fn take(slice: &'static Slice, context: usize) -> Taken {
-    compute::context_ends(slice, context);
+    let measured = compute::context_ends(slice, context);
     let addresses = slice.addresses.take_owned(Owner::Context(context));
     Taken {
+        measured,
         shared: slice.shared.take_of(context, addresses.iter().map(|(address, _)| *address)),
         addresses,
         arrays: slice.arrays.take_of(context),
@@ -260,6 +263,9 @@ pub(super) fn take_primary(slice: &'static Slice, device: CUdevice) -> Taken {
 
 /// Gives back what lived in a context that ended, or records it again where the context lives on.
 pub(super) fn end(slice: &'static Slice, taken: Taken, ended: bool) {
+    if let Some(pool) = taken.measured {
+        compute::context_left(slice, pool, ended);
+    }
     if ended {
         slice.pools.distrust();
         slice.look_ups.forget();

@@ -2,10 +2,10 @@
 //!
 //! The driver runs them on multiprocessors or copy engines, as it sees fit, and both spend the device's memory
 //! bandwidth. Their cost goes by operation and size: powers of two share an estimate. A copy that its arguments show to begin
-//! or end in memory of the host is none of these; where only the driver knows the direction there is no hook.
+//! or end in memory of the host is none of these, nor is one whose direction only the driver knows (`host_copies`).
 
 use super::launch::{legacy, per_thread};
-use crate::compute::{Kind, Launch, Stream, gate};
+use crate::compute::{Kind, Launch, Stream, gate, host_copy};
 use core::ptr;
 use gpuslice_driver::arguments::read_in;
 use gpuslice_driver::types::{
@@ -106,35 +106,51 @@ hooks! {
     ) on stream => FillOfRows, rows::<V>(width, height);
 }
 
+/// Which memories a copy is between.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Between {
+    /// Of devices, arrays included.
+    Devices,
+    /// The host's and another.
+    Host,
+    /// Only the driver knows.
+    Unknown,
+}
+
+impl Between {
+    fn of(from: c_uint, to: c_uint) -> Self {
+        let is_device = |kind| matches!(kind, memory_type::DEVICE | memory_type::ARRAY);
+        match (from, to) {
+            (from, to) if is_device(from) && is_device(to) => Self::Devices,
+            (memory_type::HOST, _) | (_, memory_type::HOST) => Self::Host,
+            _ => Self::Unknown,
+        }
+    }
+}
+
 /// What a copy's description in memory says.
 pub(crate) trait Description {
-    /// Bytes that are copied between memories of devices, arrays included; none where an end is the host's, or where only
-    /// the driver knows.
+    /// Bytes that are copied, and between what.
     ///
     /// # Safety
     /// `copy` is null or valid for reads.
-    unsafe fn bytes_on_device(copy: *const Self) -> Option<u64>;
-}
-
-fn is_device(kind: c_uint) -> bool {
-    matches!(kind, memory_type::DEVICE | memory_type::ARRAY)
+    unsafe fn bytes(copy: *const Self) -> Option<(u64, Between)>;
 }
 
 impl Description for CUDA_MEMCPY2D {
-    unsafe fn bytes_on_device(copy: *const Self) -> Option<u64> {
+    unsafe fn bytes(copy: *const Self) -> Option<(u64, Between)> {
         // SAFETY: by the contract above; the same structure with integers for enumerations.
         let copy: PlaneCopy = unsafe { read_in(copy.cast()) }?;
-        let on_device = is_device(copy.from.kind) && is_device(copy.to.kind);
-        on_device.then(|| rows::<u8>(copy.width, copy.height))
+        Some((rows::<u8>(copy.width, copy.height), Between::of(copy.from.kind, copy.to.kind)))
     }
 }
 
 impl Description for CUDA_MEMCPY3D {
-    unsafe fn bytes_on_device(copy: *const Self) -> Option<u64> {
+    unsafe fn bytes(copy: *const Self) -> Option<(u64, Between)> {
         // SAFETY: by the contract above; the same structure with integers for enumerations.
         let copy: VolumeCopy = unsafe { read_in(copy.cast()) }?;
-        let on_device = is_device(copy.from.kind) && is_device(copy.to.kind);
-        on_device.then(|| rows::<u8>(copy.width, copy.height).saturating_mul(copy.depth as u64))
+        let bytes = rows::<u8>(copy.width, copy.height).saturating_mul(copy.depth as u64);
+        Some((bytes, Between::of(copy.from.kind, copy.to.kind)))
     }
 }
 
@@ -145,11 +161,13 @@ impl Description for CUDA_MEMCPY3D {
 unsafe fn described_on<C: Description>(
     copy: *const C,
     stream: Stream,
+    is_sync: bool,
     call: impl FnOnce() -> Status,
 ) -> Status {
     // SAFETY: by the contract above.
-    match unsafe { C::bytes_on_device(copy) } {
-        Some(bytes) => gate(|| work(Operation::CopyOfRows, bytes, stream), call),
+    match unsafe { C::bytes(copy) } {
+        Some((bytes, Between::Devices)) => gate(|| work(Operation::CopyOfRows, bytes, stream), call),
+        Some((bytes, between)) => host_copy(stream, bytes, is_sync && between == Between::Host, call),
         None => call(),
     }
 }
@@ -166,12 +184,14 @@ macro_rules! described {
             // SAFETY: the caller's own arguments.
             let call = || unsafe { real(copy $(, $stream)?) };
             // SAFETY: the caller's description.
-            unsafe { described_on(copy, on, call) }
+            unsafe { described_on(copy, on, described!(@sync $($stream)?), call) }
         }
     )* };
     (@type $stream:ident) => { CUstream };
     (@handle $stream:ident) => { $stream };
     (@handle) => { ptr::null_mut() };
+    (@sync $stream:ident) => { false };
+    (@sync) => { true };
 }
 
 described! {

@@ -8,6 +8,7 @@
 use super::around;
 use super::context;
 use super::measured::{How, Plan, What, measured};
+use crate::compute;
 use crate::driver;
 use crate::holdings::{Green, Holder};
 use crate::lifecycle::{self, Standing};
@@ -105,12 +106,16 @@ pub(crate) unsafe fn destroy(real: real::cuGreenCtxDestroy, green: CUgreenCtx) -
         let known = slice.holdings.take_green(green.addr())?;
         // Before the rest of what ends with the primary context.
         let own = slice.holdings.take(Holder::Green(green.addr()));
-        Some((known, own, context::take_primary(slice, known.device)))
+        let measured = compute::context_ends(slice, known.view);
+        Some((known, own, measured, context::take_primary(slice, known.device)))
     };
     // SAFETY: the caller's own argument.
     let call = || unsafe { real(green) };
     around(take, call, |slice, taken, code| {
-        let Some((known, own, primary)) = taken else { return };
+        let Some((known, own, measured, primary)) = taken else { return };
+        if let Some(pool) = measured {
+            compute::context_left(slice, pool, code == status::SUCCESS);
+        }
         if code == status::SUCCESS {
             own.into_iter().for_each(|holding| holding.end(slice));
         } else {

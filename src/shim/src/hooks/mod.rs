@@ -12,6 +12,7 @@ pub(crate) mod entries;
 pub(crate) mod graph;
 pub(crate) mod graph_cost;
 pub(crate) mod green;
+pub(crate) mod host_copies;
 mod image;
 pub(crate) mod launch;
 pub(crate) mod limits;

@@ -1,0 +1,112 @@
+//! How much is there to divide?
+//!
+//! Not always the whole: the GPU's way from process to process costs time, which is nobody's. And what slices are charged
+//! can be more than they use: where NVML does not tell them apart, each is charged for the neighbours' turns too. Rates
+//! that sum to one would then leave the GPU idle while somebody waits. So the sum is found by trying: work that waits for
+//! its share while nothing is queued says that it is too small, queues that do not empty say that it is too large, and that
+//! not the rates divide the GPU but the driver, evenly over processes. One is worse than the other, and corrected at once;
+//! the other slowly, so that the GPU is found idle at one look in a hundred at most.
+
+use super::{STEP, divide::WHOLE};
+
+/// Less than this under way, in nanoseconds, and the GPU may be idle before the next look: 1 ms.
+const LOW: u64 = 1_000_000;
+/// More than this, and it certainly is not: 4 ms.
+const HIGH: u64 = 4_000_000;
+/// By how much the sum grows at a look, in millionths.
+const UP: u64 = 50_000;
+/// By how much it shrinks, in millionths, and the part of what it is above all that is used.
+const DOWN: u64 = 300;
+const DOWN_PART: u64 = 64;
+/// The least that is divided, in millionths.
+const LEAST: u64 = 850_000;
+/// A look that comes late counts for so many at most.
+const LATE: u64 = 4;
+
+/// The sum of what slices get, in millionths of the GPU's time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Budget(u64);
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self(WHOLE)
+    }
+}
+
+/// What a look found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Found {
+    /// Slices that need anything.
+    pub busy: u64,
+    /// Predicted GPU time under way, of all of them.
+    pub queued: u64,
+    /// What all of them have used of late, in millionths.
+    pub used: u64,
+    /// Whether one waits for its share that a larger sum would give more.
+    pub starved: bool,
+    /// Since the last look, in nanoseconds.
+    pub passed: u64,
+}
+
+impl Budget {
+    /// What was found.
+    #[must_use]
+    pub const fn level(self) -> u64 {
+        self.0
+    }
+
+    /// What there is to divide, after a look.
+    pub fn look(&mut self, found: &Found) -> u64 {
+        if found.busy < 2 {
+            return self.0.max(WHOLE);
+        }
+        let looks = |step: u64| {
+            let passed = found.passed.min(STEP.saturating_mul(LATE));
+            step.saturating_mul(passed).checked_div(STEP).unwrap_or(0)
+        };
+        let level = if found.starved && found.queued < LOW {
+            self.0.saturating_add(looks(UP))
+        } else if found.queued > HIGH {
+            let above = self.0.saturating_sub(found.used) / DOWN_PART;
+            self.0.saturating_sub(looks(above.max(DOWN)))
+        } else {
+            self.0
+        };
+        // With so much nobody waits: no slice gets more than the whole.
+        self.0 = level.clamp(LEAST, WHOLE.saturating_mul(found.busy.min(64)));
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FOUND: Found = Found { busy: 2, queued: 0, used: WHOLE, starved: true, passed: STEP };
+
+    #[test]
+    fn work_that_waits_while_nothing_is_queued_raises_it_at_once() {
+        let mut budget = Budget::default();
+        assert_eq!(budget.look(&FOUND), WHOLE + UP);
+        assert_eq!(budget.look(&Found { passed: u64::MAX, ..FOUND }), WHOLE + 5 * UP);
+        assert_eq!(budget.look(&Found { queued: LOW, ..FOUND }), WHOLE + 5 * UP);
+        assert_eq!(budget.look(&Found { starved: false, ..FOUND }), WHOLE + 5 * UP);
+        (0..100).for_each(|_| drop(budget.look(&FOUND)));
+        assert_eq!(budget.look(&FOUND), 2 * WHOLE);
+    }
+
+    #[test]
+    fn queues_that_do_not_empty_lower_it_slowly() {
+        let mut budget = Budget::default();
+        assert_eq!(budget.look(&Found { queued: HIGH + 1, ..FOUND }), WHOLE - DOWN);
+        (0..1000).for_each(|_| drop(budget.look(&Found { queued: u64::MAX, ..FOUND })));
+        assert_eq!(budget.look(&Found { queued: HIGH, ..FOUND }), LEAST);
+    }
+
+    #[test]
+    fn a_slice_that_is_alone_has_the_whole() {
+        let mut budget = Budget(LEAST);
+        assert_eq!(budget.look(&Found { busy: 1, ..FOUND }), WHOLE);
+        assert_eq!(budget, Budget(LEAST), "and what was found before is kept");
+    }
+}

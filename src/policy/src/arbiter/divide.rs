@@ -1,0 +1,146 @@
+//! Who gets how much of the GPU? Demands in, parts of its time out.
+//!
+//! Slices are served class by class: those with `fixed` and `equal` of high priority, then of normal, then of low; then
+//! those with `best-effort`, in the same order. Before `equal` ones of a priority come the `fixed` ones, whose limit is a
+//! part of the whole GPU and not of what others leave. Within a class time is divided by weight (`fixed`: by limit), and
+//! what one does not need goes to the others. What a class does not need goes to the next.
+//!
+//! Nobody starves: of the GPU a tenth is kept for those whose class comes later, divided evenly over all slices, for as
+//! long as they need it. So `low`, and `best-effort` too, has at least 5 % beside one other slice, 1 % among ten.
+
+use crate::config::{CorePolicy, Priority};
+
+/// The whole GPU, in the units of this module.
+pub const WHOLE: u64 = 1_000_000;
+/// What is kept for those that come later.
+const KEPT: u64 = WHOLE / 10;
+/// The least and the most that a slice counts for.
+const WEIGHTS: (u32, u32) = (1, 1000);
+
+/// What a slice may and would use, in millionths of the GPU's time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Claim {
+    /// How it shares.
+    pub policy: CorePolicy,
+    /// Whether it goes before others.
+    pub priority: Priority,
+    /// What it counts for among those of its class.
+    pub weight: u32,
+    /// The most it may use.
+    pub limit: u64,
+    /// What it would use if it got it.
+    pub need: u64,
+}
+
+/// What a slice gets, in millionths of the GPU's time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Part {
+    /// What is set aside for it: never more than it needs.
+    pub allotted: u64,
+    /// What would be if it needed all it may use, at once, and the others what they need now.
+    pub could: u64,
+}
+
+/// What a class has to divide, and what each of it may take.
+struct Member {
+    at: usize,
+    weight: u64,
+    need: u64,
+    limit: u64,
+}
+
+/// Divides the GPU. `budget` is what there is for `equal` and `best-effort`, `fixed` ones included: the whole, unless
+/// experience says otherwise. The order of the claims does not matter.
+#[must_use]
+pub fn divide(claims: &[Claim], budget: u64) -> Vec<Part> {
+    let count = u64::try_from(claims.len()).unwrap_or(u64::MAX).max(1);
+    let least = KEPT.checked_div(count).unwrap_or(0);
+    let mut classes: Vec<(u8, Member)> =
+        claims.iter().enumerate().map(|(at, claim)| (class(claim), member(at, claim))).collect();
+    classes.sort_by_key(|(class, member)| (*class, member.at));
+    let mut parts = vec![Part::default(); claims.len()];
+    let mut later = sum(classes.iter().map(|(_, member)| member.need.min(least)));
+    let mut spent = 0_u64;
+    for same in classes.chunk_by(|one, other| one.0 == other.0) {
+        let is_fixed = same.first().is_some_and(|(class, _)| is_fixed(*class));
+        let whole = if is_fixed { WHOLE } else { budget };
+        let own = sum(same.iter().map(|(_, member)| member.need.min(least)));
+        later = later.saturating_sub(own);
+        let left = whole.saturating_sub(spent).saturating_sub(later);
+        let members: Vec<&Member> = same.iter().map(|(_, member)| member).collect();
+        let got = fill(&members, None, left.max(own));
+        for (place, member) in members.iter().enumerate() {
+            let allotted = got.get(place).copied().unwrap_or(0);
+            spent = spent.saturating_add(allotted);
+            let could = if member.need < member.limit {
+                // Its own part of what is kept would be more, too.
+                let kept = own.saturating_sub(member.need.min(least)).saturating_add(member.limit.min(least));
+                fill(&members, Some(place), left.max(kept)).get(place).copied().unwrap_or(0)
+            } else {
+                allotted
+            };
+            if let Some(part) = parts.get_mut(member.at) {
+                *part = Part { allotted, could: could.max(allotted) };
+            }
+        }
+    }
+    parts
+}
+
+/// In which order it is served; see the module.
+fn class(claim: &Claim) -> u8 {
+    let order = match claim.priority {
+        Priority::High => 0,
+        Priority::Normal => 2,
+        Priority::Low => 4,
+    };
+    match claim.policy {
+        CorePolicy::Fixed => order,
+        CorePolicy::Equal => order | 1,
+        CorePolicy::BestEffort => order | 8,
+    }
+}
+
+/// Whether slices of a class have `fixed`.
+fn is_fixed(class: u8) -> bool {
+    class & 9 == 0
+}
+
+fn member(at: usize, claim: &Claim) -> Member {
+    let limit = claim.limit.clamp(1, WHOLE);
+    let weight = match claim.policy {
+        CorePolicy::Fixed => limit,
+        _ => u64::from(claim.weight.clamp(WEIGHTS.0, WEIGHTS.1)),
+    };
+    Member { at, weight, need: claim.need.min(limit), limit }
+}
+
+/// Divides what there is by weight, so that nobody gets more than it needs and nothing is left while somebody needs it.
+/// The one at `full` is taken to need all it may use.
+fn fill(members: &[&Member], full: Option<usize>, left: u64) -> Vec<u64> {
+    let need = |place: usize, member: &Member| {
+        if full == Some(place) { member.limit } else { member.need }
+    };
+    let mut order: Vec<(usize, u64, u64)> =
+        members.iter().enumerate().map(|(place, member)| (place, need(place, member), member.weight)).collect();
+    // Who needs least for its weight first: what it leaves is there for all others.
+    order.sort_by(|one, other| {
+        one.1.saturating_mul(other.2).cmp(&other.1.saturating_mul(one.2)).then(one.0.cmp(&other.0))
+    });
+    let mut weights = sum(order.iter().map(|(_, _, weight)| *weight));
+    let mut left = left;
+    let mut got = vec![0; members.len()];
+    for (place, need, weight) in order {
+        let share = left.saturating_mul(weight).checked_div(weights).unwrap_or(0).min(need);
+        left = left.saturating_sub(share);
+        weights = weights.saturating_sub(weight);
+        if let Some(own) = got.get_mut(place) {
+            *own = share;
+        }
+    }
+    got
+}
+
+fn sum(parts: impl Iterator<Item = u64>) -> u64 {
+    parts.fold(0, u64::saturating_add)
+}

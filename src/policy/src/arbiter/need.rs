@@ -1,0 +1,188 @@
+//! How much of the GPU would a slice use if it got it? Judged from what its region tells.
+//!
+//! A slice that waits for its share would use all it may. So would one whose queue does not empty between two looks: the
+//! driver's time slicing keeps it from more, not its rate. Any other uses what it wants: its need is what it has used of
+//! late. What somebody does who did nothing is not foreseen; a slice's rate leaves room for it (see [`super`]).
+
+use super::divide::WHOLE;
+
+/// How long a slice that has waited is taken to need all it may, in nanoseconds: 50 ms. It waits between two launches, so
+/// a look often finds it not waiting.
+const HOLD: u64 = 50_000_000;
+/// Use is counted over windows of so many nanoseconds: 40 ms. A slice that stopped is believed after two of them.
+const WINDOW: u64 = 40_000_000;
+/// A window that has just begun says nothing before so many nanoseconds: 10 ms.
+const YOUNG: u64 = 10_000_000;
+/// Work that does not get on for so long is taken for that of a stopped process, in nanoseconds: 100 ms.
+const STOPPED: u64 = 100_000_000;
+/// Work that is queued for longer than this needs the GPU until the next look, in nanoseconds: 5 ms.
+const BACKLOG: u64 = super::STEP;
+/// What a slice has used lately is forgotten in so many nanoseconds: 1 s.
+const LATELY: u64 = 1_000_000_000;
+
+/// What a slice's region tells of a device: sums over its processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Seen {
+    /// GPU time that was charged, in nanoseconds; only grows.
+    pub used: u64,
+    /// Time on the clock that launches waited for the share, in nanoseconds; only grows.
+    pub throttled: u64,
+    /// Predicted GPU time of work under way, in nanoseconds.
+    pub queued: u64,
+    /// Whether a process waits for the share.
+    pub waits: bool,
+}
+
+/// What is known of a slice's need.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Judge {
+    last: Seen,
+    at: u64,
+    /// When it waited last.
+    waited: Option<u64>,
+    /// When it had used more than before.
+    moved: u64,
+    /// What was queued at the last look but one, and at the last.
+    queued: [u64; 2],
+    /// When the window began, and what had been used by then.
+    window: (u64, u64),
+    /// Use in the window before, in millionths.
+    before: u64,
+    /// Use of late, in millionths.
+    recent: u64,
+    /// Use over the last second or so, in millionths.
+    lately: u64,
+}
+
+impl Judge {
+    /// Of a slice that is seen for the first time: nothing it did before is known.
+    #[must_use]
+    pub const fn new(now: u64, seen: &Seen) -> Self {
+        Self {
+            last: *seen,
+            at: now,
+            waited: None,
+            moved: now,
+            queued: [0; 2],
+            window: (now, seen.used),
+            before: 0,
+            recent: 0,
+            lately: 0,
+        }
+    }
+
+    /// Its need, in millionths of the GPU, after another look. Of an `eager` slice, one that goes before others, anything
+    /// that is queued counts at once.
+    pub fn look(&mut self, now: u64, seen: &Seen, eager: bool) -> u64 {
+        if now < self.at || seen.used < self.last.used {
+            // The region was made anew, or the clock.
+            *self = Self::new(now, seen);
+        }
+        if seen.waits || seen.throttled > self.last.throttled {
+            self.waited = Some(now);
+        }
+        if seen.used > self.last.used || seen.queued == 0 || self.last.queued == 0 {
+            self.moved = now;
+        }
+        (self.last, self.at) = (*seen, now);
+        self.recent = self.use_until(now, seen.used);
+        let queued = self.queued();
+        let [first, second] = self.queued;
+        self.queued = [second, queued];
+        if self.waited.is_some_and(|waited| now.saturating_sub(waited) < HOLD) || (eager && queued > 0) {
+            return WHOLE;
+        }
+        self.recent.max(part(first.min(second).min(queued), BACKLOG))
+    }
+
+    /// What is queued and gets on, in nanoseconds of GPU time.
+    #[must_use]
+    pub const fn queued(&self) -> u64 {
+        if self.at.saturating_sub(self.moved) < STOPPED { self.last.queued } else { 0 }
+    }
+
+    /// What it has used of late, in millionths of the GPU.
+    #[must_use]
+    pub const fn recent(&self) -> u64 {
+        self.recent
+    }
+
+    /// What it has used over the last second or so, in millionths of the GPU.
+    #[must_use]
+    pub const fn lately(&self) -> u64 {
+        self.lately
+    }
+
+    /// Use of late, in millionths: of this window or the one before, whichever was more.
+    fn use_until(&mut self, now: u64, used: u64) -> u64 {
+        let (began, from) = self.window;
+        let passed = now.saturating_sub(began);
+        let here = if passed < YOUNG { 0 } else { part(used.saturating_sub(from), passed) };
+        let recent = here.max(self.before);
+        if passed >= WINDOW {
+            let weight = passed.min(LATELY);
+            let kept = self.lately.saturating_mul(LATELY.saturating_sub(weight));
+            self.lately = kept.saturating_add(here.saturating_mul(weight)).checked_div(LATELY).unwrap_or(0);
+            (self.window, self.before) = ((now, used), here);
+        }
+        recent
+    }
+}
+
+/// So much of so long, in millionths, the whole at most.
+fn part(time: u64, of: u64) -> u64 {
+    let millionths = u128::from(time).saturating_mul(u128::from(WHOLE)).checked_div(u128::from(of));
+    u64::try_from(millionths.unwrap_or(0)).unwrap_or(WHOLE).min(WHOLE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// Looks every 5 ms at what `seen` tells of each; the needs.
+    fn needs(looks: u64, seen: impl Fn(u64) -> Seen) -> Vec<u64> {
+        let mut judge = Judge::new(0, &seen(0));
+        (1..=looks).map(|look| judge.look(look * 5 * MS, &seen(look), false)).collect()
+    }
+
+    #[test]
+    fn who_waits_needs_all_and_for_a_while_after() {
+        let needs = needs(40, |look| Seen { waits: look == 10, ..Seen::default() });
+        assert_eq!(needs[8], 0);
+        assert!(needs[9..19].iter().all(|need| *need == WHOLE), "{needs:?}");
+        assert_eq!(needs[19], 0);
+        let throttled = self::needs(3, |look| Seen { throttled: look / 3, ..Seen::default() });
+        assert_eq!(throttled, [0, 0, WHOLE]);
+    }
+
+    #[test]
+    fn who_does_not_wait_needs_what_it_uses() {
+        let needs = needs(40, |look| Seen { used: look * 2 * MS, ..Seen::default() });
+        assert_eq!(needs[39], WHOLE * 2 / 5);
+    }
+
+    #[test]
+    fn a_queue_that_does_not_empty_needs_all_and_a_single_one_nothing() {
+        let needs = needs(10, |look| Seen { queued: if look > 5 { 20 * MS } else { 0 }, ..Seen::default() });
+        assert_eq!([needs[5], needs[6], needs[7]], [0, 0, WHOLE]);
+        let now_and_then = self::needs(10, |look| Seen { queued: look % 2 * 20 * MS, ..Seen::default() });
+        assert!(now_and_then.iter().all(|need| *need == 0), "{now_and_then:?}");
+    }
+
+    #[test]
+    fn who_stopped_needs_nothing_after_a_tenth_of_a_second() {
+        let needs = needs(60, |look| Seen { used: look.min(30) * 5 * MS, ..Seen::default() });
+        assert_eq!(needs[29], WHOLE);
+        assert!(needs[29 + 20..].iter().all(|need| *need == 0), "{needs:?}");
+    }
+
+    #[test]
+    fn a_region_made_anew_and_a_clock_set_back_begin_again() {
+        let mut judge = Judge::new(900 * MS, &Seen { used: 800 * MS, ..Seen::default() });
+        assert_eq!(judge.look(905 * MS, &Seen { used: 3 * MS, ..Seen::default() }, false), 0);
+        assert_eq!(judge.look(5 * MS, &Seen { used: 4 * MS, ..Seen::default() }, false), 0);
+        assert_eq!(judge.look(45 * MS, &Seen { used: 24 * MS, ..Seen::default() }, false), WHOLE / 2);
+    }
+}

@@ -1,0 +1,78 @@
+//! What does an arbiter do with the slices of a world?
+
+use gpuslice_policy::arbiter::need::Seen;
+use gpuslice_policy::arbiter::{Arbiter, STEP, Slice, Wish};
+use gpuslice_policy::config::{CorePolicy, Priority};
+use gpuslice_policy::units::{Nanos, Permille};
+
+use crate::program::Program;
+use crate::scenario::terms;
+use crate::shim::Wait;
+use crate::world::{Machine, Phase, World};
+
+const MS: u64 = 1_000_000;
+/// Who should have looked for so long does not wait: it is stopped.
+const OVERDUE: u64 = 10 * MS;
+
+/// A slice of this policy that may use the whole.
+pub fn wish(policy: CorePolicy, weight: u32) -> Wish {
+    let burst = Nanos::from_millis(20);
+    Wish { policy, limit: Permille::FULL, weight, priority: Priority::Normal, burst }
+}
+
+pub struct Shared {
+    pub world: World,
+    pub wishes: Vec<Wish>,
+    pub arbiter: Option<Arbiter>,
+    next: u64,
+}
+
+impl Shared {
+    pub fn new(machine: Machine, wishes: Vec<Wish>, programs: Vec<(usize, Program)>) -> Self {
+        let limits: Vec<_> =
+            wishes.iter().map(|wish| terms(wish.limit.get().into(), wish.burst.get() / MS)).collect();
+        let world = World::new(machine, &limits, programs, 11);
+        let next = world.now;
+        Self { world, wishes, arbiter: Some(Arbiter::default()), next }
+    }
+
+    /// Runs until then; the arbiter looks in between.
+    pub fn run(&mut self, until: u64) {
+        while self.world.now < until {
+            self.world.run(until.min(self.next)).unwrap();
+            if self.world.now >= self.next {
+                self.look();
+                self.next = self.world.now + STEP;
+            }
+        }
+    }
+
+    fn look(&mut self) {
+        let slices: Vec<Slice> = (0..self.wishes.len()).map(|at| self.slice(at)).collect();
+        let Some(arbiter) = &mut self.arbiter else { return };
+        let given = arbiter.look(self.world.now, &slices);
+        for (at, terms) in given.into_iter().enumerate() {
+            if self.world.slices[at].terms != terms {
+                self.world.slices[at].change(terms, self.world.now);
+                self.world.wake_sleepers(at);
+            }
+        }
+    }
+
+    /// What the region of a slice tells.
+    fn slice(&self, at: usize) -> Slice {
+        let (world, slice) = (&self.world, &self.world.slices[at]);
+        let own = || world.processes.iter().filter(|process| process.slice == at && process.is_alive());
+        let waits = |phase: &Phase| match phase {
+            Phase::Asks { wait: Some(Wait::Word(until)), .. } => until + OVERDUE > world.now,
+            _ => false,
+        };
+        let seen = Seen {
+            used: slice.measured as u64,
+            throttled: slice.throttled,
+            queued: own().map(|process| process.shim.ahead.queued()).sum(),
+            waits: own().any(|process| waits(&process.phase)),
+        };
+        Slice { id: at as u64 + 100, wish: self.wishes[at], seen }
+    }
+}

@@ -1,0 +1,54 @@
+//! Is the share kept, and does nothing stand still, whatever a program does between its launches?
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
+
+mod support;
+
+use support::bench::Bench;
+use support::outcome::Outcome;
+
+/// Runs a host with launches paced at 30 percent.
+fn paced(arguments: &[&str]) -> Outcome {
+    let bench = Bench::simulated().with("SIMGPU_CUDA_VERSION", "13040");
+    let host = bench.host("paced_more", arguments);
+    host.loaded().set("GPU_CORE_PERCENT", "30").run().quiet()
+}
+
+/// The number before `after` in the line that begins with `before`.
+fn number(outcome: &Outcome, before: &str) -> u64 {
+    let line = outcome.out.lines().find_map(|line| line.strip_prefix(before)).expect("the line is there");
+    line.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_primary_context_that_is_let_go_and_lives_on_takes_no_cost_with_it() {
+    let outcome = paced(&["retains", "10ms", "60"]);
+    outcome.contains(&["failed 0"]);
+    // 600 ms of kernels at 30 percent.
+    assert!(number(&outcome, "took ") > 1500, "{outcome}");
+}
+
+#[test]
+fn threads_that_launch_little_do_not_wait_for_what_others_hold_in_advance() {
+    let outcome = paced(&["threads", "20us", "200"]);
+    println!("{outcome}");
+    assert!(number(&outcome, "longest ") < 100, "{outcome}");
+}
+
+#[test]
+fn a_context_that_ends_after_the_meter_waits_for_nobody() {
+    let outcome = paced(&["exit"]);
+    outcome.contains(&["launched 0"]);
+    assert!(number(&outcome, "destroyed 0 in ") < 50, "{outcome}");
+}
+
+#[test]
+fn a_launch_that_is_left_by_a_jump_while_it_waits_keeps_nobody() {
+    let outcome = paced(&["jumps", "20ms", "3"]);
+    outcome.contains(&["launched 0"]);
+    assert!(number(&outcome, "took ") < 15_000, "{outcome}");
+}
+
+#[test]
+fn streams_and_threads_may_end_while_others_launch() {
+    paced(&["storm", "20us", "150"]).contains(&["failed 0, wait 0"]);
+}

@@ -1,0 +1,159 @@
+// What may a program do between its launches that must not take their cost out of the account?
+//
+// paced_more WHAT: each prints statuses and, in milliseconds, how long it took.
+#include "launches.h"
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <time.h>
+
+enum { MS = 1000000 };
+
+static int (*launch_on) KERNEL_PARAMETERS;
+
+static int launch(void *on) { return launch_on(work, 1, 1, 1, 32, 1, 1, 0, on, NULL, NULL); }
+
+static u64 now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * 1000000000ull + time.tv_nsec;
+}
+
+// The primary context is kept and let go around each launch, as libraries do, and lives on.
+static void retains(int count) {
+    int failed = 0;
+    u64 began = now();
+    for (int i = 0; i < count; i++) {
+        void *same = NULL;
+        failed += launch(stream) != 0;
+        failed += cu.cuDevicePrimaryCtxRetain(&same, 0) != 0 || same != context;
+        failed += cu.cuDevicePrimaryCtxRelease_v2(0) != 0;
+    }
+    failed += gpu.cuCtxSynchronize() != 0;
+    say("failed %d", failed);
+    say("took %llu ms", (now() - began) / MS);
+}
+
+static volatile int is_over;
+static int pause_us = 70000;
+
+static void *now_and_then(void *longest) {
+    void *own = NULL;
+    cu.cuCtxSetCurrent(context);
+    cu.cuStreamCreate(&own, NON_BLOCKING);
+    while (!is_over) {
+        u64 before = now();
+        if (launch(own)) return NULL;
+        u64 took = now() - before;
+        if (took > *(u64 *)longest) *(u64 *)longest = took;
+        usleep(pause_us);
+    }
+    return NULL;
+}
+
+// Many threads that each launch little: together far less than the share.
+static void threads(int count) {
+    static pthread_t all[256];
+    static u64 longest[256];
+    u64 most = 0;
+    for (int i = 0; i < count; i++) pthread_create(&all[i], NULL, now_and_then, &longest[i]);
+    usleep(2000000);
+    is_over = 1;
+    for (int i = 0; i < count; i++) {
+        pthread_join(all[i], NULL);
+        if (longest[i] > most) most = longest[i];
+    }
+    say("longest %llu ms", most / MS);
+}
+
+static void *made;
+
+static void last(void) {
+    u64 began = now();
+    int destroyed = cu.cuCtxDestroy_v2(made);
+    say("destroyed %d in %llu ms", destroyed, (now() - began) / MS);
+}
+
+// A context is destroyed by a handler that runs after the library's own.
+static void at_exit(void) {
+    atexit(last);
+    begin("100us");
+    cu.cuCtxCreate_v2(&made, 0, 0);
+    work = kernel("100us");
+    say("launched %d", launch(NULL));
+    usleep(5000);
+}
+
+static sigjmp_buf out;
+static void jump(int number) { siglongjmp(out, number); }
+
+static void *interrupts(void *main_thread) {
+    usleep(100000);
+    pthread_kill(*(pthread_t *)main_thread, SIGUSR1);
+    return NULL;
+}
+
+// A signal handler leaves a launch that waits for the share by a jump, and nobody ever comes back to it.
+static void jumps(int count) {
+    pthread_t self = pthread_self(), other;
+    signal(SIGUSR1, jump);
+    launch(stream), gpu.cuCtxSynchronize();
+    u64 began = now();
+    for (volatile int i = 0; i < count; i++) {
+        if (sigsetjmp(out, 1) == 0) {
+            pthread_create(&other, NULL, interrupts, &self);
+            while (!launch(stream)) {}
+            say("a launch failed");
+        }
+        pthread_join(other, NULL);
+    }
+    int failed = launch(stream);
+    say("launched %d", failed);
+    say("took %llu ms", (now() - began) / MS);
+}
+
+static void *one_of_many(void *nothing) {
+    void *own = NULL;
+    cu.cuCtxSetCurrent(context);
+    cu.cuStreamCreate(&own, NON_BLOCKING);
+    while (!is_over && !launch(own) && !launch(stream)) {}
+    return nothing;
+}
+
+static void *short_life(void *nothing) {
+    void *own = NULL;
+    cu.cuCtxSetCurrent(context);
+    int failed = cu.cuStreamCreate(&own, NON_BLOCKING) || launch(own) || gpu.cuStreamDestroy_v2(own);
+    return failed ? (void *)1l : nothing;
+}
+
+// Streams end while other threads launch, and threads come and go.
+static void storm(int count) {
+    pthread_t long_lived[3], others[4];
+    int failed = 0;
+    for (int i = 0; i < 3; i++) pthread_create(&long_lived[i], NULL, one_of_many, NULL);
+    for (int i = 0; i < count; i++) {
+        void *code;
+        for (int j = 0; j < 4; j++) pthread_create(&others[j], NULL, short_life, NULL);
+        for (int j = 0; j < 4; j++) pthread_join(others[j], &code), failed += code != NULL;
+    }
+    is_over = 1;
+    for (int i = 0; i < 3; i++) pthread_join(long_lived[i], NULL);
+    say("failed %d, wait %d", failed, gpu.cuCtxSynchronize());
+}
+
+int main(int count, char **words) {
+    const char *what = count > 1 ? words[1] : "";
+    int number = count > 3 ? atoi(words[3]) : 40;
+    if (count > 4) pause_us = atoi(words[4]);
+    if (!open_all("dlsym")) return 3;
+    launch_on = dlsym(driver, "cuLaunchKernel");
+    if (!strcmp(what, "exit")) return at_exit(), 0;
+    if (!begin(count > 2 ? words[2] : "2ms")) return 3;
+    if (!strcmp(what, "retains")) retains(number);
+    else if (!strcmp(what, "threads")) threads(number);
+    else if (!strcmp(what, "storm")) storm(number);
+    else if (!strcmp(what, "jumps")) jumps(number);
+    else return 2;
+    return 0;
+}
