@@ -30,8 +30,9 @@ fn program(door: &str) -> PathBuf {
 /// Kernels that the only process has run, and their durations.
 fn kernels(bench: &Bench) -> (u64, u64) {
     let report: serde_json::Value = serde_json::from_str(&bench.report()).expect("the ground truth is JSON");
-    let device = &report["processes"][0]["devices"][0];
-    (device["launches"].as_u64().unwrap(), device["kernel_ns"].as_u64().unwrap())
+    let number =
+        |name: &str| report.pointer(&format!("/processes/0/devices/0/{name}")).unwrap().as_u64().unwrap();
+    (number("launches"), number("kernel_ns"))
 }
 
 #[test]
@@ -93,9 +94,9 @@ fn charged(name: &str, count: u32, settings: &[(&str, &str)]) -> (u64, u64) {
     let host = host.start();
     assert_eq!(host.hear().as_deref(), Some("0, then 0"), "{name}");
     let region = Monitor::open(&bench.region(), Trust::AnyOwner).unwrap().expect("the slice has a region");
-    let device = region.devices()[0].device;
+    let device = region.devices().first().expect("it has a device").device;
     let report: serde_json::Value = serde_json::from_str(&bench.report()).expect("the ground truth is JSON");
-    let busy = report["devices"][0]["busy_ns"].as_u64().unwrap();
+    let busy = report.pointer("/devices/0/busy_ns").unwrap().as_u64().unwrap();
     // The last run is closed and measured a moment after the wait.
     let until = Instant::now() + Duration::from_millis(500);
     while region.time_used(device).used < busy * 9 / 10 && Instant::now() < until {
@@ -118,9 +119,10 @@ fn every_call_that_submits_work_is_charged_what_it_takes() {
         let is_rough = is_copy || symbol.row().hook.unwrap().ends_with("_per_thread");
         let is_right = |(charged, busy): &(u64, u64)| {
             let least = if is_rough { busy / 2 } else { busy * 8 / 10 };
-            (least..busy * 12 / 10 + 3_000_000).contains(charged)
+            (least..busy * 12 / 10 + if is_copy { 40_000_000 } else { 3_000_000 }).contains(charged)
         };
-        // A host that is held up inside the driver by other programs is charged for that: then once more.
+        // The time of a call counts as the GPU's where that has nothing to do meanwhile, which tells with copies that are
+        // shorter than their calls, and with a host that other programs hold up: then once more.
         let seen: Vec<_> = (0..5)
             .map(|_| charged(symbol.name(), count, &settings))
             .take_while(|one| !is_right(one))

@@ -166,6 +166,7 @@ mod tests {
         assert_eq!(figures(&course(&parts), HALF).stall, 0);
         let parts: Vec<_> = (0..200).flat_map(|_| [(20, 1000), (23, 0)]).collect();
         assert_eq!(figures(&course(&parts), HALF).stall, 3);
+        assert_eq!(figures(&course(&[(300, 0), (3000, 500)]), HALF).stall, 0, "it has not begun");
     }
 
     #[test]

@@ -10,16 +10,20 @@ pub mod need;
 use std::collections::BTreeMap;
 
 use crate::compute::bucket::Terms;
+use crate::compute::queue;
 use crate::config::{CorePolicy, Priority};
 use crate::units::{Nanos, Permille};
 use budget::{Budget, Found};
 use divide::{Claim, Part, WHOLE, divide};
 use need::{Judge, Seen};
 
-/// How often the arbiter looks while a slice has work, in nanoseconds: 5 ms.
-pub const STEP: u64 = 5_000_000;
+/// How often the arbiter looks while a slice has work, in nanoseconds: 2 ms.
+pub const STEP: u64 = 2_000_000;
 /// What may be saved up of time that was lent, in nanoseconds of GPU time: a turn.
 const LENT: u64 = 4_000_000;
+/// The most that a slice queues beside one of high priority that is in use, in nanoseconds of GPU time: 4 ms. Work of that
+/// one shares the GPU with it until it is done.
+const SHORT: u64 = 4_000_000;
 /// A rate that changes by less than this part of it stays as it is.
 const STEADY: u16 = 64;
 
@@ -49,6 +53,17 @@ pub struct Slice {
     pub seen: Seen,
 }
 
+/// What a slice gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Given {
+    /// Its rate and how much it may save up.
+    pub terms: Terms,
+    /// By how much its word is set back, in nanoseconds on the clock: the GPU would be idle otherwise.
+    pub gift: u64,
+    /// The most work that a process of it may have queued, in nanoseconds of GPU time.
+    pub ahead: u64,
+}
+
 /// What is remembered of a slice.
 #[derive(Debug, Clone, Copy)]
 struct Known {
@@ -67,18 +82,29 @@ pub struct Arbiter {
 }
 
 impl Arbiter {
-    /// Looks at all slices of the GPU; the terms of each, in their order.
-    pub fn look(&mut self, now: u64, slices: &[Slice]) -> Vec<Terms> {
+    /// Looks at all slices of the GPU; what each gets, in their order.
+    pub fn look(&mut self, now: u64, slices: &[Slice]) -> Vec<Given> {
         let needs = self.judge(now, slices);
         let claims: Vec<Claim> =
             slices.iter().zip(&needs).map(|(slice, need)| claim(&slice.wish, *need)).collect();
-        let found = self.found(now, slices, &needs);
+        let found = self.found(now, slices, &needs, &divide(&claims, self.budget.level()));
         let parts = divide(&claims, self.budget.look(&found));
         let full: Vec<Claim> = slices.iter().map(|slice| claim(&slice.wish, WHOLE)).collect();
         let own = divide(&full, WHOLE);
         self.at = now;
         let both = parts.iter().zip(own.iter());
-        slices.iter().zip(both).map(|(slice, (part, own))| self.give(slice, part, own)).collect()
+        let terms: Vec<Terms> =
+            slices.iter().zip(both).map(|(slice, (part, own))| self.give(slice, part, own)).collect();
+        let gift = if found.idle() { earliest(slices, &terms) } else { 0 };
+        let is_eager = |slice: &Slice| slice.wish.priority == Priority::High;
+        let used = |slice: &Slice| self.slices.get(&slice.id).map_or(0, |known| known.judge.lately());
+        let eager = slices.iter().any(|slice| is_eager(slice) && used(slice) > 0);
+        let given = |(slice, terms): (&Slice, Terms)| Given {
+            terms,
+            gift: bounded(gift, slice, terms, found.passed),
+            ahead: if eager && !is_eager(slice) { SHORT } else { queue::MOST },
+        };
+        slices.iter().zip(terms).map(given).collect()
     }
 
     /// What each needs. Slices that are not there any more are forgotten.
@@ -94,23 +120,34 @@ impl Arbiter {
         needs
     }
 
-    fn found(&self, now: u64, slices: &[Slice], needs: &[u64]) -> Found {
-        let starved = |slice: &Slice| {
-            let given = self.slices.get(&slice.id).and_then(|known| known.given);
-            let is_short = given.is_some_and(|given| given.rate() < slice.wish.limit);
-            slice.seen.waits && is_short && slice.wish.policy != CorePolicy::Fixed
+    /// What this look says of the budget; `parts` are what comes of the needs with that of the last.
+    fn found(&self, now: u64, slices: &[Slice], needs: &[u64], parts: &[Part]) -> Found {
+        let known = |slice: &Slice| self.slices.get(&slice.id);
+        let starved = |(slice, part): (&Slice, &Part)| {
+            let Some(given) = known(slice).and_then(|known| known.given) else { return false };
+            // Where the needs of others have changed it waits because of what they were.
+            let unchanged = rate(part.could).get() <= given.rate().get().saturating_add(given.rate().get() / 8);
+            slice.seen.waits && unchanged && is_steered(slice, &given)
         };
+        let busy = |(slice, need): &(&Slice, &u64)| {
+            **need > 0 || known(slice).is_some_and(|known| known.judge.mean() > 0)
+        };
+        let steered = slices.iter().filter_map(|slice| {
+            let known = known(slice)?;
+            known.given.is_some_and(|given| is_steered(slice, &given)).then(|| known.judge.queued())
+        });
         Found {
-            busy: u64::try_from(needs.iter().filter(|need| **need > 0).count()).unwrap_or(u64::MAX),
-            queued: self.sum(Judge::queued),
-            used: self.sum(Judge::recent),
-            starved: slices.iter().any(starved),
+            busy: u64::try_from(slices.iter().zip(needs).filter(busy).count()).unwrap_or(u64::MAX),
+            queued: self.sum(|known| known.judge.queued()),
+            steered: steered.fold(0, u64::saturating_add),
+            used: self.sum(|known| known.judge.mean()),
+            starved: slices.iter().zip(parts).any(starved),
             passed: now.saturating_sub(self.at),
         }
     }
 
-    fn sum(&self, figure: fn(&Judge) -> u64) -> u64 {
-        self.slices.values().map(|known| figure(&known.judge)).fold(0, u64::saturating_add)
+    fn sum(&self, figure: fn(&Known) -> u64) -> u64 {
+        self.slices.values().map(figure).fold(0, u64::saturating_add)
     }
 
     /// What is divided, in millionths of the GPU's time.
@@ -136,6 +173,31 @@ impl Arbiter {
         known.given = Some(given);
         given
     }
+}
+
+/// How long it is until the first of those may go that wait and are steered, in nanoseconds on the clock.
+fn earliest(slices: &[Slice], terms: &[Terms]) -> u64 {
+    let waiting = slices.iter().zip(terms).filter(|(slice, terms)| slice.seen.waits && is_steered(slice, terms));
+    waiting.map(|(slice, _)| slice.seen.owed).min().unwrap_or(0)
+}
+
+/// Whether a slice may have less than its limit because of others.
+fn is_steered(slice: &Slice, terms: &Terms) -> bool {
+    slice.wish.policy != CorePolicy::Fixed && terms.rate() < slice.wish.limit
+}
+
+/// So much of a gift as a slice may have. A limit below the whole GPU holds also where others leave more.
+fn bounded(gift: u64, slice: &Slice, terms: Terms, passed: u64) -> u64 {
+    if !is_steered(slice, &terms) {
+        return 0;
+    }
+    let gift = gift.min(slice.seen.owed);
+    if !slice.wish.limit.is_partial() {
+        return gift;
+    }
+    let more = slice.wish.limit.get().saturating_sub(terms.rate().get());
+    let room = passed.saturating_mul(u64::from(more)).checked_div(u64::from(terms.rate().get()));
+    gift.min(room.unwrap_or(0))
 }
 
 /// Whatever happens, a slice has this rate.

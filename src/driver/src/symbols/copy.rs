@@ -66,7 +66,7 @@ macro_rules! rows_copy {
         pass cuMemcpy3D @2000(p_copy: *const CUDA_MEMCPY3D_v1);
         pass cuMemcpy3DAsync @2000(p_copy: *const CUDA_MEMCPY3D_v1, h_stream: CUstream);
     }
-    copy_any: "A copy whose direction only the driver knows: to ask it would cost more than the call, and most of them are between host and device. Not measured" {
+    copy_any: "A copy whose direction only the driver knows: to ask it would cost more than the call, and most of them are between host and device. Not measured; the time of large ones is kept out of that of kernels" {
         watch cuMemcpy @4000(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize) by host_copies::any;
         pass cuMemcpy3DBatchAsync @12080(num_ops: usize, op_list: *mut CUDA_MEMCPY3D_BATCH_OP, fail_idx: *mut usize, flags: c_ulonglong, h_stream: CUstream);
         pass cuMemcpy3DBatchAsync_ptsz @12080(num_ops: usize, op_list: *mut CUDA_MEMCPY3D_BATCH_OP, fail_idx: *mut usize, flags: c_ulonglong, h_stream: CUstream);

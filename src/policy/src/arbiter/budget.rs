@@ -11,15 +11,15 @@ use super::{STEP, divide::WHOLE};
 
 /// Less than this under way, in nanoseconds, and the GPU may be idle before the next look: 1 ms.
 const LOW: u64 = 1_000_000;
-/// More than this, and it certainly is not: 4 ms.
-const HIGH: u64 = 4_000_000;
+/// More than this, and it certainly is not: 6 ms.
+const HIGH: u64 = 6_000_000;
 /// By how much the sum grows at a look, in millionths.
 const UP: u64 = 50_000;
 /// By how much it shrinks, in millionths, and the part of what it is above all that is used.
 const DOWN: u64 = 300;
 const DOWN_PART: u64 = 64;
 /// The least that is divided, in millionths.
-const LEAST: u64 = 850_000;
+const LEAST: u64 = 500_000;
 /// A look that comes late counts for so many at most.
 const LATE: u64 = 4;
 
@@ -38,14 +38,24 @@ impl Default for Budget {
 pub struct Found {
     /// Slices that need anything.
     pub busy: u64,
-    /// Predicted GPU time under way, of all of them.
+    /// Predicted GPU time under way, in nanoseconds.
     pub queued: u64,
+    /// The part of it whose slices have less than they may because of the budget.
+    pub steered: u64,
     /// What all of them have used of late, in millionths.
     pub used: u64,
     /// Whether one waits for its share that a larger sum would give more.
     pub starved: bool,
     /// Since the last look, in nanoseconds.
     pub passed: u64,
+}
+
+impl Found {
+    /// Whether the GPU may be idle before the next look although somebody waits for the share.
+    #[must_use]
+    pub const fn idle(&self) -> bool {
+        self.queued < LOW
+    }
 }
 
 impl Budget {
@@ -64,9 +74,9 @@ impl Budget {
             let passed = found.passed.min(STEP.saturating_mul(LATE));
             step.saturating_mul(passed).checked_div(STEP).unwrap_or(0)
         };
-        let level = if found.starved && found.queued < LOW {
+        let level = if found.starved && found.idle() {
             self.0.saturating_add(looks(UP))
-        } else if found.queued > HIGH {
+        } else if found.steered > HIGH || (found.queued > HIGH && self.0 > WHOLE) {
             let above = self.0.saturating_sub(found.used) / DOWN_PART;
             self.0.saturating_sub(looks(above.max(DOWN)))
         } else {
@@ -82,7 +92,7 @@ impl Budget {
 mod tests {
     use super::*;
 
-    const FOUND: Found = Found { busy: 2, queued: 0, used: WHOLE, starved: true, passed: STEP };
+    const FOUND: Found = Found { busy: 2, queued: 0, steered: 0, used: WHOLE, starved: true, passed: STEP };
 
     #[test]
     fn work_that_waits_while_nothing_is_queued_raises_it_at_once() {
@@ -98,9 +108,9 @@ mod tests {
     #[test]
     fn queues_that_do_not_empty_lower_it_slowly() {
         let mut budget = Budget::default();
-        assert_eq!(budget.look(&Found { queued: HIGH + 1, ..FOUND }), WHOLE - DOWN);
-        (0..1000).for_each(|_| drop(budget.look(&Found { queued: u64::MAX, ..FOUND })));
-        assert_eq!(budget.look(&Found { queued: HIGH, ..FOUND }), LEAST);
+        assert_eq!(budget.look(&Found { steered: HIGH + 1, ..FOUND }), WHOLE - DOWN);
+        (0..1000).for_each(|_| drop(budget.look(&Found { steered: u64::MAX, ..FOUND })));
+        assert_eq!(budget.look(&Found { steered: HIGH, ..FOUND }), LEAST);
     }
 
     #[test]

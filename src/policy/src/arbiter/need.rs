@@ -16,7 +16,7 @@ const YOUNG: u64 = 10_000_000;
 /// Work that does not get on for so long is taken for that of a stopped process, in nanoseconds: 100 ms.
 const STOPPED: u64 = 100_000_000;
 /// Work that is queued for longer than this needs the GPU until the next look, in nanoseconds: 5 ms.
-const BACKLOG: u64 = super::STEP;
+const BACKLOG: u64 = 5_000_000;
 /// What a slice has used lately is forgotten in so many nanoseconds: 1 s.
 const LATELY: u64 = 1_000_000_000;
 
@@ -29,6 +29,8 @@ pub struct Seen {
     pub throttled: u64,
     /// Predicted GPU time of work under way, in nanoseconds.
     pub queued: u64,
+    /// How long the slice's word lies ahead of the clock, in nanoseconds on it.
+    pub owed: u64,
     /// Whether a process waits for the share.
     pub waits: bool,
 }
@@ -48,8 +50,8 @@ pub struct Judge {
     window: (u64, u64),
     /// Use in the window before, in millionths.
     before: u64,
-    /// Use of late, in millionths.
-    recent: u64,
+    /// Use in both windows, in millionths.
+    mean: u64,
     /// Use over the last second or so, in millionths.
     lately: u64,
 }
@@ -66,7 +68,7 @@ impl Judge {
             queued: [0; 2],
             window: (now, seen.used),
             before: 0,
-            recent: 0,
+            mean: 0,
             lately: 0,
         }
     }
@@ -85,14 +87,17 @@ impl Judge {
             self.moved = now;
         }
         (self.last, self.at) = (*seen, now);
-        self.recent = self.use_until(now, seen.used);
+        let recent = self.use_until(now, seen.used);
         let queued = self.queued();
         let [first, second] = self.queued;
         self.queued = [second, queued];
         if self.waited.is_some_and(|waited| now.saturating_sub(waited) < HOLD) || (eager && queued > 0) {
             return WHOLE;
         }
-        self.recent.max(part(first.min(second).min(queued), BACKLOG))
+        if eager {
+            return 0;
+        }
+        recent.max(part(first.min(second).min(queued), BACKLOG))
     }
 
     /// What is queued and gets on, in nanoseconds of GPU time.
@@ -103,8 +108,8 @@ impl Judge {
 
     /// What it has used of late, in millionths of the GPU.
     #[must_use]
-    pub const fn recent(&self) -> u64 {
-        self.recent
+    pub const fn mean(&self) -> u64 {
+        self.mean
     }
 
     /// What it has used over the last second or so, in millionths of the GPU.
@@ -119,6 +124,8 @@ impl Judge {
         let passed = now.saturating_sub(began);
         let here = if passed < YOUNG { 0 } else { part(used.saturating_sub(from), passed) };
         let recent = here.max(self.before);
+        let both = self.before.saturating_mul(WINDOW).saturating_add(here.saturating_mul(passed.min(WINDOW)));
+        self.mean = both.checked_div(WINDOW.saturating_add(passed.min(WINDOW))).unwrap_or(0);
         if passed >= WINDOW {
             let weight = passed.min(LATELY);
             let kept = self.lately.saturating_mul(LATELY.saturating_sub(weight));

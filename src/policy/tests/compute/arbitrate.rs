@@ -42,7 +42,7 @@ impl Shared {
             self.world.run(until.min(self.next)).unwrap();
             if self.world.now >= self.next {
                 self.look();
-                self.next = self.world.now + STEP;
+                self.next = self.world.now + std::env::var("STEP").map_or(STEP, |step| step.parse::<u64>().unwrap() * 100_000);
             }
         }
     }
@@ -51,11 +51,17 @@ impl Shared {
         let slices: Vec<Slice> = (0..self.wishes.len()).map(|at| self.slice(at)).collect();
         let Some(arbiter) = &mut self.arbiter else { return };
         let given = arbiter.look(self.world.now, &slices);
-        for (at, terms) in given.into_iter().enumerate() {
-            if self.world.slices[at].terms != terms {
-                self.world.slices[at].change(terms, self.world.now);
-                self.world.wake_sleepers(at);
+        for (at, given) in given.into_iter().enumerate() {
+            let slice = &mut self.world.slices[at];
+            if slice.terms != given.terms {
+                slice.change(given.terms, self.world.now);
             }
+            if given.gift > 0 {
+                slice.paid_until -= given.gift;
+                slice.refunded = true;
+            }
+            slice.ahead = given.ahead;
+            self.world.wake_sleepers(at);
         }
     }
 
@@ -71,6 +77,7 @@ impl Shared {
             used: slice.measured as u64,
             throttled: slice.throttled,
             queued: own().map(|process| process.shim.ahead.queued()).sum(),
+            owed: slice.paid_until.saturating_sub(world.now),
             waits: own().any(|process| waits(&process.phase)),
         };
         Slice { id: at as u64 + 100, wish: self.wishes[at], seen }

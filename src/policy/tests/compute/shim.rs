@@ -178,7 +178,8 @@ impl Shim {
         }
         let estimate = known.unwrap_or_else(|| self.book.prior(&kind.key));
         let cost = estimate.charged;
-        if !self.ahead.admits(cost) {
+        let queued = self.ahead.queued();
+        if !self.ahead.admits(cost) || (queued > 0 && queued + cost > slice.ahead) {
             self.close_all(now, gpu);
             return Err(Wait::Queue);
         }

@@ -3,6 +3,7 @@
 use gpuslice_policy::compute::bucket::{self, Terms};
 use gpuslice_policy::compute::lease;
 use gpuslice_policy::compute::overlap::Overlap;
+use gpuslice_policy::compute::queue;
 use gpuslice_policy::compute::ring::Entry;
 use gpuslice_policy::compute::trim::{self, Trim};
 use gpuslice_policy::compute::turn::{self, Ask};
@@ -33,6 +34,8 @@ pub struct Slice {
     pub refunded: bool,
     /// Time on the clock that launches waited.
     pub throttled: u64,
+    /// The most work that a process may have queued.
+    pub ahead: u64,
 }
 
 impl Slice {
@@ -53,6 +56,7 @@ impl Slice {
             taken: vec![0; processes],
             refunded: false,
             throttled: 0,
+            ahead: queue::MOST,
         }
     }
 

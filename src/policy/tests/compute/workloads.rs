@@ -253,7 +253,7 @@ pub const DEGRADED: [Workload; 7] = [
         build: |_| one(mixed()),
         limits: alone,
         burst: 20,
-        target: Target::Within { mean: 100, windows: 500, after: 4 },
+        target: Target::Within { mean: 100, windows: 600, after: 4 },
         machine: |machine| seconds(coarse(machine)),
     },
     Workload {

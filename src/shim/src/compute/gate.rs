@@ -17,18 +17,13 @@ use gpuslice_driver::types::{Status, status};
 use gpuslice_policy::compute::cost::Estimate;
 use gpuslice_policy::compute::run::{Bracket, Run};
 
-/// A launch that was paid and is about to enter the driver. Written in its place: a copy of what has just been written in
-/// parts keeps the processor waiting.
+/// A launch that was paid and is about to enter the driver.
 #[derive(Debug)]
 struct Entry {
     lane: usize,
     device: usize,
     estimate: Estimate,
     is_known: bool,
-}
-
-impl Entry {
-    const NONE: Self = Self { lane: 0, device: 0, estimate: Estimate::NONE, is_known: false };
 }
 
 /// A call that submits work: waits until it may go, calls the driver, and sees to it that it is measured. What it submits
@@ -41,6 +36,9 @@ pub(crate) fn gate(launch: impl FnOnce() -> Launch, call: impl FnOnce() -> Statu
         Standing::Member(slice) => slice,
     };
     if !slice.compute.is_pacing(slice) {
+        if slice.compute.is_anything_under_way() {
+            close_before_unpaced(slice);
+        }
         return call();
     }
     let launch = launch();
@@ -48,11 +46,10 @@ pub(crate) fn gate(launch: impl FnOnce() -> Launch, call: impl FnOnce() -> Statu
         return unpaced(slice, &launch, call);
     }
     let Some(mut held) = threads::hold(slice) else { return call() };
-    let mut entry = Entry::NONE;
-    if enter(&mut held, slice, &launch, &mut entry).is_none() {
+    let Some(entry) = enter(&mut held, slice, &launch) else {
         drop(held);
         return call();
-    }
+    };
     // Dropped, and the seat given up, also when something unwinds out of the driver.
     let code = call();
     leave(&mut held, slice, &launch, &entry, code);
@@ -67,15 +64,13 @@ pub(crate) fn gate_all(launches: &[Launch], call: impl FnOnce() -> Status) -> St
         Standing::Member(slice) => slice,
     };
     if !slice.compute.is_pacing(slice) {
+        close_before_unpaced(slice);
         return call();
     }
     let Some(mut held) = threads::hold(slice) else { return call() };
     let entries: Vec<_> = launches
         .iter()
-        .filter_map(|launch| {
-            let mut entry = Entry::NONE;
-            enter(&mut held, slice, launch, &mut entry).map(|()| (launch, entry))
-        })
+        .filter_map(|launch| enter(&mut held, slice, launch).map(|entry| (launch, entry)))
         .collect();
     let code = call();
     entries.iter().for_each(|(launch, entry)| leave(&mut held, slice, launch, entry, code));
@@ -84,11 +79,11 @@ pub(crate) fn gate_all(launches: &[Launch], call: impl FnOnce() -> Status) -> St
 
 /// None: the launch goes to the driver as it is.
 #[inline]
-fn enter(held: &mut Held, slice: &'static Slice, launch: &Launch, entry: &mut Entry) -> Option<()> {
+fn enter(held: &mut Held, slice: &'static Slice, launch: &Launch) -> Option<Entry> {
     let compute = &slice.compute;
     // Relaxed: whoever begins a capture or ends a stream is ordered with this launch by the program, or not at all.
-    let is_rare =
-        compute.captures.load(Ordering::Relaxed) != 0 || compute.ends.load(Ordering::Relaxed) != held.ends_seen;
+    let is_rare = compute.captures.load(Ordering::Relaxed) != 0
+        || compute.ends.load(Ordering::Relaxed) != held.ends_seen;
     if is_rare && !is_to_run(held, compute, launch.stream) {
         return None;
     }
@@ -100,6 +95,7 @@ fn enter(held: &mut Held, slice: &'static Slice, launch: &Launch, entry: &mut En
     let pacer = compute.pacers.get(device)?;
     // Of a single device it is known.
     if compute.pacers.len() > 1 && !pacer.is_pacing(slice) {
+        quietly(|| held.close(slice, lane, clock::cycles()), ());
         return None;
     }
     let now = clock::cycles();
@@ -117,8 +113,7 @@ fn enter(held: &mut Held, slice: &'static Slice, launch: &Launch, entry: &mut En
         }
     };
     held.bracket(slice, lane, (estimate, is_known, launch.kind == Kind::Graph), now);
-    *entry = Entry { lane, device, estimate, is_known };
-    Some(())
+    Some(Entry { lane, device, estimate, is_known })
 }
 
 #[inline]
@@ -146,6 +141,18 @@ fn not_measured(slice: &'static Slice, launch: &Launch, entry: &Entry) {
     let mut run = Run::open(Bracket::Alone);
     run.add(&launch.key, &entry.estimate);
     quietly(|| slice.compute.unmeasured(slice, entry.device, &run, !entry.is_known), ());
+}
+
+/// The share has become all of the GPU's time while runs were open: what is not paced, and queued without a bound, must not
+/// lie between their events.
+#[cold]
+fn close_before_unpaced(slice: &'static Slice) {
+    let close = || {
+        if let Some(mut held) = threads::hold(slice) {
+            held.close_all(slice);
+        }
+    };
+    quietly(close, ());
 }
 
 /// Looks around where something is captured or a stream has ended. False: the launch is captured and costs nothing.

@@ -11,6 +11,7 @@
 use super::clock::{self, Both};
 use super::events::apart;
 use super::sampler::LINGER;
+use super::futex;
 use crate::driver;
 use crate::guard::shielded;
 use crate::lifecycle;
@@ -18,7 +19,7 @@ use crate::notice;
 use crate::slice::Slice;
 use core::mem::MaybeUninit;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use core::time::Duration;
 use gpuslice_policy::compute::run::OLD;
 use gpuslice_policy::config::LogLevel;
@@ -46,8 +47,7 @@ pub(crate) struct Helper {
     bed: Mutex<()>,
     alarm: Condvar,
     /// Rounds in which something has ended.
-    news: Mutex<u64>,
-    told: Condvar,
+    news: AtomicU32,
 }
 
 impl Helper {
@@ -76,12 +76,12 @@ impl Helper {
     }
 
     /// What to [wait](Self::wait_for_news) with: to be read before it is looked what there is, so that no news is missed.
-    pub(crate) fn news(&self) -> u64 {
-        *self.news.lock()
+    pub(crate) fn news(&self) -> u32 {
+        self.news.load(Ordering::Acquire)
     }
 
     /// Waits until something has ended since the news were read, or for so long.
-    pub(crate) fn wait_for_news(&self, slice: &'static Slice, before: u64, most: Duration) {
+    pub(crate) fn wait_for_news(&self, slice: &'static Slice, before: u32, most: Duration) {
         if self.state.load(Ordering::Acquire) != STARTED {
             // Nobody looks but those who wait.
             std::thread::sleep(ROUND.min(most));
@@ -89,14 +89,12 @@ impl Helper {
             return;
         }
         self.wake();
-        let mut news = self.news.lock();
-        let _late = self.told.wait_while_for(&mut news, |news| *news == before, most);
+        futex::wait(&self.news, before, most);
     }
 
     fn tell(&self) {
-        let mut news = self.news.lock();
-        *news = news.wrapping_add(1);
-        self.told.notify_all();
+        self.news.fetch_add(1, Ordering::Release);
+        futex::wake(&self.news, i32::MAX);
     }
 
     #[cold]
@@ -229,7 +227,8 @@ fn end_with_process() {
         let _ended = shielded(|| {
             // A forked child may not have joined, and will not now.
             // Registered once more by each process of a chain of forks; once is enough.
-            if let Some(slice) = lifecycle::joined().filter(|slice| !slice.compute.helper.ends.swap(true, Ordering::Relaxed)) {
+            let is_first = |slice: &&Slice| !slice.compute.helper.ends.swap(true, Ordering::Relaxed);
+            if let Some(slice) = lifecycle::joined().filter(is_first) {
                 slice.compute.helper.wake();
                 slice.compute.meter.stop();
             }

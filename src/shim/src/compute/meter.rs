@@ -114,7 +114,8 @@ impl Meter {
 
     /// Waits for a round to end: it may be kept in the driver for as long as code is loaded. Not once the process ends.
     fn works_soon(&self, slice: &Slice) -> Option<MutexGuard<'_, Works>> {
-        if slice.compute.helper.is_ending() { self.works.try_lock() } else { self.works.try_lock_for(ROUND_ENDS) }
+        let most = if slice.compute.helper.is_ending() { Duration::ZERO } else { ROUND_ENDS };
+        self.works.try_lock_for(most)
     }
 
     /// Keeps the meter's thread out of the driver from now on, if that is possible soon: the process ends.

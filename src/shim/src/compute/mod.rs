@@ -14,6 +14,7 @@ mod blind;
 mod clock;
 mod copies;
 mod events;
+mod futex;
 mod gate;
 mod helper;
 mod meter;
@@ -95,6 +96,9 @@ pub(crate) struct Pacer {
     asking: Mutex<Pot>,
     /// When that thread looked last.
     asked: AtomicU64,
+    /// How often it was done, and how many threads wait for that.
+    asks: AtomicU32,
+    waiters: AtomicU32,
     /// Streams that it launches on, as seen lately.
     lanes: AtomicUsize,
     /// Predicted GPU time of closed runs that have not been seen to end, in nanoseconds.
@@ -162,6 +166,8 @@ impl Compute {
             place: *place,
             asking: Mutex::default(),
             asked: AtomicU64::new(0),
+            asks: AtomicU32::new(0),
+            waiters: AtomicU32::new(0),
             lanes: AtomicUsize::new(0),
             queued: AtomicU64::new(0),
             unknown: Mutex::default(),

@@ -6,7 +6,7 @@
 
 use super::blind::Blind;
 use super::threads::Held;
-use super::{Launch, Pacer, clock};
+use super::{Launch, Pacer, clock, futex};
 use crate::slice::Slice;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
@@ -39,11 +39,24 @@ pub(super) fn pay(
     let began = clock::now();
     let mut payer = Payer { slice, pacer, device, began, throttled: 0, asking: None };
     let paid = payer.pay(held, launch);
+    payer.stop_asking();
     if payer.throttled > 0 {
-        slice.member().stop_asking(pacer.place.device);
         slice.member().count_throttled(pacer.place.device, payer.throttled);
     }
     paid
+}
+
+/// Waits until the thread that asks is done.
+fn asked_soon(pacer: &'static Pacer) -> Option<MutexGuard<'static, Pot>> {
+    let asks = pacer.asks.load(Ordering::SeqCst);
+    // SeqCst: either it sees this, or this finds it done.
+    pacer.waiters.fetch_add(1, Ordering::SeqCst);
+    let asking = pacer.asking.try_lock().or_else(|| {
+        futex::wait(&pacer.asks, asks, BESIDE);
+        pacer.asking.try_lock()
+    });
+    pacer.waiters.fetch_sub(1, Ordering::SeqCst);
+    asking
 }
 
 /// GPU time that a process has taken for launches that are to go together, whichever thread makes them.
@@ -117,11 +130,22 @@ impl Payer {
         }
     }
 
-    /// Waits until something has ended. Others of this process and of the slice may ask meanwhile.
-    fn wait_for_news(&mut self, held: &mut Held, before: u64, most: Duration) {
-        if self.asking.take().is_some() {
+    /// Lets others of this process ask.
+    fn stop_asking(&mut self) {
+        if self.asking.is_some() && self.throttled > 0 {
             self.slice.member().stop_asking(self.pacer.place.device);
         }
+        if self.asking.take().is_some() {
+            self.pacer.asks.fetch_add(1, Ordering::SeqCst);
+            if self.pacer.waiters.load(Ordering::SeqCst) != 0 {
+                futex::wake(&self.pacer.asks, 1);
+            }
+        }
+    }
+
+    /// Waits until something has ended. Others of this process and of the slice may ask meanwhile.
+    fn wait_for_news(&mut self, held: &mut Held, before: u32, most: Duration) {
+        self.stop_asking();
         self.close(held);
         let slice = self.slice;
         held.meanwhile(|| slice.compute.helper.wait_for_news(slice, before, most));
@@ -166,7 +190,7 @@ impl Payer {
         if clock::now().saturating_sub(self.pacer.asked.load(Ordering::Relaxed)) < GONE {
             self.close(held);
             let pacer = self.pacer;
-            self.asking = self.timed(|| held.meanwhile(|| pacer.asking.try_lock_for(BESIDE)));
+            self.asking = self.timed(|| held.meanwhile(|| asked_soon(pacer)));
             return false;
         }
         let is_paid = self.ask(held, lacks);

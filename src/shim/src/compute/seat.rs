@@ -2,8 +2,8 @@
 //!
 //! All instants are cycles of `clock`, but for the one at which a run was opened: that is compared with events.
 
-use super::events::{self, Event};
 use super::account::Flight;
+use super::events::{self, Event};
 use super::{Compute, Stream, clock};
 use crate::driver::{self, within};
 use crate::slice::Slice;
@@ -110,7 +110,8 @@ impl Seat {
     #[inline]
     pub(crate) fn lane_of(&mut self, stream: Stream) -> Option<usize> {
         let context = if stream.is_default() { Some(driver::current_context()?) } else { None };
-        let is_it = |lane: &Lane| lane.stream == stream && context.is_none_or(|context| lane.context == context);
+        let is_it =
+            |lane: &Lane| lane.stream == stream && context.is_none_or(|context| lane.context == context);
         if self.lanes.get(self.last).is_some_and(is_it) {
             return Some(self.last);
         }
