@@ -17,8 +17,8 @@ use budget::{Budget, Found};
 use divide::{Claim, Part, WHOLE, divide};
 use need::{Judge, Seen};
 
-/// How often the arbiter looks while a slice has work, in nanoseconds: 2 ms.
-pub const STEP: u64 = 2_000_000;
+/// How often the arbiter looks while a slice has work, in nanoseconds: 1 ms.
+pub const STEP: u64 = 1_000_000;
 /// What may be saved up of time that was lent, in nanoseconds of GPU time: a turn.
 const LENT: u64 = 4_000_000;
 /// The most that a slice queues beside one of high priority that is in use, in nanoseconds of GPU time: 4 ms. Work of that
@@ -69,6 +69,8 @@ pub struct Given {
 struct Known {
     judge: Judge,
     given: Option<Terms>,
+    /// It goes before others.
+    eager: bool,
     /// It has used more than is its own lately.
     borrows: bool,
 }
@@ -101,7 +103,7 @@ impl Arbiter {
         let eager = slices.iter().any(|slice| is_eager(slice) && used(slice) > 0);
         let given = |(slice, terms): (&Slice, Terms)| Given {
             terms,
-            gift: bounded(gift, slice, terms, found.passed),
+            gift: gift.min(room(slice, &terms, found.passed)),
             ahead: if eager && !is_eager(slice) { SHORT } else { queue::MOST },
         };
         slices.iter().zip(terms).map(given).collect()
@@ -113,8 +115,9 @@ impl Arbiter {
         let mut needs = Vec::with_capacity(slices.len());
         for Slice { id, seen, wish } in slices {
             let eager = wish.priority == Priority::High;
-            let new = || Known { judge: Judge::new(now, seen), given: None, borrows: false };
+            let new = || Known { judge: Judge::new(now, seen), given: None, eager, borrows: false };
             let known = self.slices.entry(*id).or_insert_with(|| before.remove(id).unwrap_or_else(new));
+            known.eager = eager;
             needs.push(known.judge.look(now, seen, eager));
         }
         needs
@@ -138,7 +141,8 @@ impl Arbiter {
         });
         Found {
             busy: u64::try_from(slices.iter().zip(needs).filter(busy).count()).unwrap_or(u64::MAX),
-            queued: self.sum(|known| known.judge.queued()),
+            // Work of high priority counts twice: nobody is to come between for the sake of a busy GPU too early.
+            queued: self.sum(|known| known.judge.queued().saturating_mul(if known.eager { 2 } else { 1 })),
             steered: steered.fold(0, u64::saturating_add),
             used: self.sum(|known| known.judge.mean()),
             starved: slices.iter().zip(parts).any(starved),
@@ -175,9 +179,10 @@ impl Arbiter {
     }
 }
 
-/// How long it is until the first of those may go that wait and are steered, in nanoseconds on the clock.
+/// How long it is until the first of those may go that wait and can have a gift, in nanoseconds on the clock.
 fn earliest(slices: &[Slice], terms: &[Terms]) -> u64 {
-    let waiting = slices.iter().zip(terms).filter(|(slice, terms)| slice.seen.waits && is_steered(slice, terms));
+    let waiting =
+        slices.iter().zip(terms).filter(|(slice, terms)| slice.seen.waits && room(slice, terms, u64::MAX) > 0);
     waiting.map(|(slice, _)| slice.seen.owed).min().unwrap_or(0)
 }
 
@@ -186,18 +191,19 @@ fn is_steered(slice: &Slice, terms: &Terms) -> bool {
     slice.wish.policy != CorePolicy::Fixed && terms.rate() < slice.wish.limit
 }
 
-/// So much of a gift as a slice may have. A limit below the whole GPU holds also where others leave more.
-fn bounded(gift: u64, slice: &Slice, terms: Terms, passed: u64) -> u64 {
-    if !is_steered(slice, &terms) {
-        return 0;
+/// By how much the word of a slice may be set back after so long, in nanoseconds on the clock. A limit holds whatever
+/// others leave; the whole GPU is none.
+fn room(slice: &Slice, terms: &Terms, passed: u64) -> u64 {
+    let Wish { policy, limit, .. } = slice.wish;
+    match (policy, limit.is_partial()) {
+        (CorePolicy::Fixed, _) => 0,
+        (_, false) => slice.seen.owed,
+        (_, true) => {
+            let more = u64::from(limit.get().saturating_sub(terms.rate().get()));
+            let part = passed.saturating_mul(more).checked_div(u64::from(terms.rate().get()));
+            part.unwrap_or(0).min(slice.seen.owed)
+        }
     }
-    let gift = gift.min(slice.seen.owed);
-    if !slice.wish.limit.is_partial() {
-        return gift;
-    }
-    let more = slice.wish.limit.get().saturating_sub(terms.rate().get());
-    let room = passed.saturating_mul(u64::from(more)).checked_div(u64::from(terms.rate().get()));
-    gift.min(room.unwrap_or(0))
 }
 
 /// Whatever happens, a slice has this rate.

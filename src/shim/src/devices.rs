@@ -116,13 +116,15 @@ impl fmt::Display for Disagreement {
 fn describe_limits(f: &mut fmt::Formatter<'_>, limits: Limits, others: Limits) -> fmt::Result {
     let mut said = Vec::new();
     if limits.memory != others.memory {
-        said.push(limits.memory.map_or_else(
-            || "no quota".to_owned(),
-            |bytes| format!("a quota of {}", Bytes::new(bytes)),
-        ));
+        said.push(
+            limits
+                .memory
+                .map_or_else(|| "no quota".to_owned(), |bytes| format!("a quota of {}", Bytes::new(bytes))),
+        );
     }
     if limits.cores_permille != others.cores_permille {
-        let share = u16::try_from(limits.cores_permille).ok().and_then(Permille::new).unwrap_or(Permille::FULL);
+        let share =
+            u16::try_from(limits.cores_permille).ok().and_then(Permille::new).unwrap_or(Permille::FULL);
         said.push(format!("a share of {share}"));
     }
     if limits.burst_ns != others.burst_ns {

@@ -187,7 +187,8 @@ pub(crate) fn lose(why: &RegionError) {
         return;
     }
     let has_share = SETTINGS.get().is_some_and(|settings| settings.config.has_share());
-    let what = if has_share { "New allocations and launches are refused." } else { "New allocations are refused." };
+    let what =
+        if has_share { "New allocations and launches are refused." } else { "New allocations are refused." };
     notice::say(LogLevel::Error, &format_args!("gpuslice: {why}. {what}"));
     close(|treatment| match treatment {
         Treatment::Charge => true,

@@ -9,8 +9,8 @@
 
 use super::{STEP, divide::WHOLE};
 
-/// Less than this under way, in nanoseconds, and the GPU may be idle before the next look: 1 ms.
-const LOW: u64 = 1_000_000;
+/// Less than this under way, in nanoseconds, and the GPU may be idle before the next look: 2 ms.
+const LOW: u64 = 2_000_000;
 /// More than this, and it certainly is not: 6 ms.
 const HIGH: u64 = 6_000_000;
 /// By how much the sum grows at a look, in millionths.

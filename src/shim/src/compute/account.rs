@@ -5,11 +5,13 @@
 
 use super::clock;
 use super::events::Event;
+use super::sampler::overrule;
 use super::seat::Lane;
 use crate::slice::Slice;
 use gpuslice_policy::compute::bill::{self, Bill};
 use gpuslice_policy::compute::ring::Reader;
 use gpuslice_policy::compute::run::{Opening, Run, Verdict};
+use gpuslice_policy::compute::source::Source;
 use gpuslice_policy::compute::timeline::{self, Offset, Union};
 use gpuslice_policy::compute::trim::{self, History};
 use gpuslice_region::{Device, RING_PLACES};
@@ -140,6 +142,7 @@ impl Account {
             return slice.compute.learn(flight, verdict.length, verdict);
         }
         let until = offset.instant(ended).unwrap_or_else(clock::now).saturating_sub(verdict.after);
+        overrule(slice, device, Source::Events);
         self.charge_rest(slice, flight, (verdict.length, until));
         let now = clock::now();
         // In this order: who is killed in between loses a refund, and nobody gets it twice.

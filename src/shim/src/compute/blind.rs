@@ -1,4 +1,4 @@
-//! What is paid for a launch where nothing but NVML measures (`GPU_CORE_METER=nvml`)?
+//! What is paid for a launch where nothing but NVML measures (`GPU_CORE_METER=nvml`), and while events fail?
 //!
 //! All launches of a process on a device cost the same, and what NVML says of the process is settled against it. So every
 //! process that launches asks for itself, unlike where NVML only trims: nobody else knows what it has prepaid.
@@ -85,6 +85,16 @@ impl Blind {
     pub(super) fn is_waiting(&self) -> bool {
         let idle = clock_now().saturating_sub(self.launched.load(Ordering::Relaxed));
         u128::from(idle) < LINGER.as_nanos()
+    }
+
+    /// Events measure again: what NVML says from now on is of launches that are settled otherwise.
+    pub(super) fn stop(&self) {
+        if self.launched.load(Ordering::Relaxed) != 0
+            && let Some(mut asking) = self.asking.try_lock()
+        {
+            self.launched.store(0, Ordering::Relaxed);
+            asking.open = None;
+        }
     }
 
     /// Nothing was launched for long: NVML is closed.

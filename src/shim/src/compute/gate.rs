@@ -17,13 +17,18 @@ use gpuslice_driver::types::{Status, status};
 use gpuslice_policy::compute::cost::Estimate;
 use gpuslice_policy::compute::run::{Bracket, Run};
 
-/// A launch that was paid and is about to enter the driver.
+/// A launch that was paid and is about to enter the driver. Written in its place: a copy of what has just been written in
+/// parts keeps the processor waiting.
 #[derive(Debug)]
 struct Entry {
     lane: usize,
     device: usize,
     estimate: Estimate,
     is_known: bool,
+}
+
+impl Entry {
+    const NONE: Self = Self { lane: 0, device: 0, estimate: Estimate::NONE, is_known: false };
 }
 
 /// A call that submits work: waits until it may go, calls the driver, and sees to it that it is measured. What it submits
@@ -46,10 +51,11 @@ pub(crate) fn gate(launch: impl FnOnce() -> Launch, call: impl FnOnce() -> Statu
         return unpaced(slice, &launch, call);
     }
     let Some(mut held) = threads::hold(slice) else { return call() };
-    let Some(entry) = enter(&mut held, slice, &launch) else {
+    let mut entry = Entry::NONE;
+    if enter(&mut held, slice, &launch, &mut entry).is_none() {
         drop(held);
         return call();
-    };
+    }
     // Dropped, and the seat given up, also when something unwinds out of the driver.
     let code = call();
     leave(&mut held, slice, &launch, &entry, code);
@@ -70,7 +76,10 @@ pub(crate) fn gate_all(launches: &[Launch], call: impl FnOnce() -> Status) -> St
     let Some(mut held) = threads::hold(slice) else { return call() };
     let entries: Vec<_> = launches
         .iter()
-        .filter_map(|launch| enter(&mut held, slice, launch).map(|entry| (launch, entry)))
+        .filter_map(|launch| {
+            let mut entry = Entry::NONE;
+            enter(&mut held, slice, launch, &mut entry).map(|()| (launch, entry))
+        })
         .collect();
     let code = call();
     entries.iter().for_each(|(launch, entry)| leave(&mut held, slice, launch, entry, code));
@@ -79,7 +88,7 @@ pub(crate) fn gate_all(launches: &[Launch], call: impl FnOnce() -> Status) -> St
 
 /// None: the launch goes to the driver as it is.
 #[inline]
-fn enter(held: &mut Held, slice: &'static Slice, launch: &Launch) -> Option<Entry> {
+fn enter(held: &mut Held, slice: &'static Slice, launch: &Launch, entry: &mut Entry) -> Option<()> {
     let compute = &slice.compute;
     // Relaxed: whoever begins a capture or ends a stream is ordered with this launch by the program, or not at all.
     let is_rare = compute.captures.load(Ordering::Relaxed) != 0
@@ -113,7 +122,8 @@ fn enter(held: &mut Held, slice: &'static Slice, launch: &Launch) -> Option<Entr
         }
     };
     held.bracket(slice, lane, (estimate, is_known, launch.kind == Kind::Graph), now);
-    Some(Entry { lane, device, estimate, is_known })
+    *entry = Entry { lane, device, estimate, is_known };
+    Some(())
 }
 
 #[inline]

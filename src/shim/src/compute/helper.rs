@@ -10,8 +10,8 @@
 
 use super::clock::{self, Both};
 use super::events::apart;
-use super::sampler::LINGER;
 use super::futex;
+use super::sampler::LINGER;
 use crate::driver;
 use crate::guard::shielded;
 use crate::lifecycle;

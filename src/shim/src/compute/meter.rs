@@ -168,7 +168,12 @@ impl Works {
             if let Err(code) = looked.unwrap_or(Err(status::INVALID_CONTEXT)) {
                 compute.event_failed(code);
                 // What cannot be asked for is not waited for, or all behind it would wait as well.
-                queue.flights.iter_mut().find(|flight| flight.ended.is_none()).into_iter().for_each(Flight::give_up);
+                queue
+                    .flights
+                    .iter_mut()
+                    .find(|flight| flight.ended.is_none())
+                    .into_iter()
+                    .for_each(Flight::give_up);
             }
         }
         let numbers: Vec<u64> = lanes.keys().copied().collect();

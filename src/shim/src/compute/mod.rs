@@ -43,6 +43,7 @@ use gpuslice_policy::compute::book::Book;
 use gpuslice_policy::compute::cost::{Estimate, Key};
 use gpuslice_policy::compute::queue::{Ahead, Unknown};
 use gpuslice_policy::compute::run::{Lesson, Run, Verdict};
+use gpuslice_policy::compute::source::Source;
 use gpuslice_policy::config::{CoreMeter, LogLevel};
 use helper::Helper;
 use meter::Meter;
@@ -175,7 +176,7 @@ impl Compute {
         let config = lifecycle::settings().map(|settings| &settings.config);
         let by_events = config.is_none_or(|config| config.core_meter != CoreMeter::Nvml);
         Self {
-            blind: places.iter().filter(|_| !by_events).map(|_| Blind::default()).collect(),
+            blind: places.iter().map(|_| Blind::default()).collect(),
             pacers: places.iter().map(pacer).collect(),
             seats: Seats::default(),
             book: OnceBox::new(),
@@ -235,6 +236,11 @@ impl Compute {
         self.by_events && (failed_at == 0 || now().saturating_sub(failed_at) >= AFTER_FAILURE)
     }
 
+    /// What is paid by while events measure nothing; none while they do.
+    fn blind(&self, device: usize) -> Option<&Blind> {
+        if self.events_wanted() { None } else { self.blind.get(device) }
+    }
+
     /// Whether a launch that is under way will be measured.
     fn is_measuring(&self) -> bool {
         self.events_wanted()
@@ -252,7 +258,7 @@ impl Compute {
         self.failed_at.store(now().max(1), Ordering::Relaxed);
         if !self.said.swap(true, Ordering::Relaxed) {
             let text = format_args!(
-                "gpuslice: timing events fail (status {code}): what launches cost is taken from estimates meanwhile."
+                "gpuslice: timing events fail (status {code}): what launches cost is taken from estimates and from NVML meanwhile."
             );
             notice::say(LogLevel::Warn, &text);
         }
@@ -307,7 +313,7 @@ impl Compute {
     fn unmeasured(&self, slice: &Slice, device: usize, run: &Run, is_unknown: bool) {
         let Some(pacer) = self.pacers.get(device) else { return };
         slice.member().settled(pacer.place.device, run.prepaid(), now());
-        match self.blind.get(device) {
+        match self.blind(device) {
             Some(blind) => blind.prepaid(run),
             None => slice.member().count_used(pacer.place.device, run.prepaid()),
         }
@@ -364,9 +370,13 @@ impl Compute {
         left
     }
 
-    /// Tells the region how much is under way.
+    /// Tells the region how much is under way, and that events fail.
     fn report(&self, slice: &Slice) {
+        let fails = self.by_events && !self.events_wanted();
         for pacer in &self.pacers {
+            if fails {
+                sampler::overrule(slice, pacer.place.device, Source::Failing);
+            }
             slice.member().set_queued(pacer.place.device, pacer.queued.load(Ordering::Relaxed));
         }
     }

@@ -108,8 +108,8 @@ impl Payer {
                 return None;
             }
             let news = compute.helper.news();
-            let blind = compute.blind.get(self.device).map(Blind::estimate);
-            let known = blind.or_else(|| compute.look_up(held, &launch.key));
+            let blind = || compute.blind(self.device).map(Blind::estimate);
+            let known = compute.look_up(held, &launch.key).or_else(blind);
             if known.is_none() && !self.may_go_unknown(launch) {
                 self.wait_for_news(held, news, Duration::from_nanos(UNKNOWN_WAIT));
                 continue;

@@ -16,6 +16,7 @@ use gpuslice_policy::compute::sight::{Clocks, Closed, Use, Window, Windows};
 use gpuslice_policy::compute::source::{Measured, Source, Why};
 use gpuslice_policy::compute::trim::{ONE, Trim};
 use gpuslice_policy::config::CoreMeter;
+use gpuslice_region::Device;
 
 /// How often NVML is asked, in nanoseconds: windows are a sixth of a second, and what is asked often is put together.
 pub(super) const INTERVAL: u64 = 100_000_000;
@@ -76,8 +77,12 @@ impl Sampler {
 impl Compute {
     /// Asks NVML, where it is time to.
     pub(super) fn sample(&self, slice: &'static Slice) {
-        let blind = self.pacers.iter().zip(&self.blind).filter(|(_, blind)| blind.is_waiting());
-        blind.for_each(|(pacer, blind)| blind.tick(slice, pacer.place));
+        if self.events_wanted() {
+            self.blind.iter().for_each(Blind::stop);
+        } else {
+            let blind = self.pacers.iter().zip(&self.blind).filter(|(_, blind)| blind.is_waiting());
+            blind.for_each(|(pacer, blind)| blind.tick(slice, pacer.place));
+        }
         if !self.by_events {
             return;
         }
@@ -234,6 +239,18 @@ pub(super) fn say(slice: &Slice, place: Place, measured: Measured) {
     let word = slice.region().meter(place.device);
     if word != measured.word() && Measured::of_word(word).source != Source::Failing {
         slice.member().set_meter(place.device, measured.word());
+    }
+}
+
+/// Says that events measure, or that they fail, whatever was said before of the other.
+pub(super) fn overrule(slice: &Slice, device: Device, source: Source) {
+    let said = Measured::of_word(slice.region().meter(device)).source;
+    let is_news = match source {
+        Source::Failing => said != Source::Failing,
+        _ => matches!(said, Source::Unknown | Source::Failing),
+    };
+    if is_news {
+        slice.member().set_meter(device, Measured::by(source).word());
     }
 }
 

@@ -34,7 +34,9 @@ pub(crate) fn waits(slice: &'static Slice, what: Waits, call: impl FnOnce() -> S
     {
         let context = driver::current_context();
         seat.waited(|lane: &Lane| match what {
-            Waits::Stream(stream) if stream.is_default() => lane.stream == stream && Some(lane.context) == context,
+            Waits::Stream(stream) if stream.is_default() => {
+                lane.stream == stream && Some(lane.context) == context
+            }
             Waits::Stream(stream) => lane.stream == stream,
             Waits::Context => Some(lane.context) == context,
             Waits::Other => false,
