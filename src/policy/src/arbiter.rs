@@ -1,11 +1,78 @@
 //! How do the slices on one GPU share its time?
 //!
 //! `fixed` needs nobody. For `equal`, `best-effort` and priorities somebody has to look at all slices of a GPU and say
-//! which rate each has now: the arbiter.
+//! what each has now: the arbiter. A look takes what the regions tell ([`need::Seen`]), judges what each slice
+//! [`need`]s, [`divide`]s the GPU among them, of which there is as much as the [`budget`] says, and gives each its
+//! [`Given`]. It is a function of what it was shown: the same looks give the same answers.
+//!
+//! # What was asked for
+//!
+//! - `GPU_CORE_PERCENT` is a cap under every policy: "the part of GPU time a slice may use". With `equal` and
+//!   `best-effort` it is the whole GPU unless it is set, so nobody meets it who does not ask for it; and an operator's
+//!   limit cannot be passed by choosing another policy. It is a guarantee under none.
+//! - `fixed` has its limit, whatever the others do, as long as all `fixed` ones fit and none of higher priority needs the
+//!   time. Its unused time is lent.
+//! - `equal` divides by weight what `fixed` ones of its priority leave, among those that need it.
+//! - `best-effort` has what all others leave, by priority and weight.
+//! - Priorities come before policies, except that `best-effort` is always last. Nobody starves: a tenth of the GPU, divided
+//!   evenly over all slices, is kept for those that come later and have work ([`divide`]).
+//!
+//! # What a rate means under the driver's time slicing
+//!
+//! A rate is a bound of the slice's own ledger; it gives nobody the GPU. Processes with work in their queues take turns of
+//! a few milliseconds, by the driver's order, evenly over processes. So the rates divide the GPU only while they, and not
+//! the queues, are what binds: their sum has to be a little less than what the GPU gives ([`budget`]). A slice that is idle
+//! or uses less than its part keeps a rate as if it needed all it may: it is not held back when it comes, and shares the
+//! GPU with what the others have queued until the next look takes from them. What they have queued is bounded for each
+//! process, so taking back takes as long as the processes that borrow have work queued, 20 ms of it each.
+//! A program that waits for each of its small kernels gives its turn away with each wait. It uses less than its part of the
+//! GPU although it would like more; what it does not use is lent.
+//!
+//! Two things keep the GPU busy. Where work waits for its share while hardly anything is queued, all words are set back by
+//! the same time on the clock, by as much as the first needs to go (a gift): as virtual time jumps in fair queueing when
+//! nobody is served. Who is owed more stays owed more, and debts that a neighbour's turns were charged for do not let the GPU
+//! idle. And the budget grows. Gifts never lift a slice over a limit below the whole GPU.
+//!
+//! Time that was lent is not saved up: a slice that has used more than its own lately saves a turn, 4 ms. Beside a slice of
+//! high priority that is in use the others queue 4 ms, so that its work does not share the GPU for long.
+//!
+//! # How often
+//!
+//! Every [`STEP`] while a slice needs anything, by the helper thread of the elected process, which looks at its own work as
+//! often; not at all while nobody needs anything. A look reads a few words of each region, and writes one where the answer
+//! has changed, or is about to become [stale](word::STALE). Rates that change by less than a sixty-fourth stay.
+//!
+//! # Which words it needs
+//!
+//! For each device of a region, beside `cores_permille` and `burst`, which stay what was asked for:
+//!
+//! | word | what | who writes |
+//! |---|---|---|
+//! | `policy`, `weight`, `priority` | as in the configuration | the first process, `gpuslice set` |
+//! | `told` | [`word::told`]: rate, burst, queue bound, when | the arbiter |
+//!
+//! What a slice may use is [`word::heard`], in place of its terms. The word is written by compare-exchange, and
+//! `change_terms` is called with what was heard before and after, so that what is owed or saved stays what it was. A gift is
+//! a refund of so much of the clock's time at that rate, without an owner; it wakes sleepers as refunds do. Where `told` is
+//! stale, each slice has its own limit, and the driver's turns divide the GPU: without an arbiter nothing is lent or kept,
+//! and nothing stands still.
+//!
+//! [`need::Seen`] is made of words that exist: `used`, `throttled` and `queued` of `TimeUsed`, `paid_until`, and whether a
+//! process has `wants` above 0 and a `sleeps_until` that has not passed by more than 10 ms (a stopped process waits for
+//! nothing). `queued` of a process whose `used` has not moved for 100 ms is best left out by the reader; of a whole slice
+//! that stands still it is left out here.
+//!
+//! Who looks, on a host without an agent, is elected among the processes of the slices whose regions lie in one directory:
+//! a file `arbiter` there, with one [`word::chair`] for each GPU (by its UUID), mapped by all of them. A process asks for the
+//! chair when it launches first and at each round of its helper thread, and gives it back (0) when it has nothing under
+//! way. One that is killed or stopped loses it after [`word::PATIENCE`]; the next one begins with what it sees, in all
+//! within 300 ms. In between the last answers hold, so nobody starves. What two arbiters write at once is only a rate each:
+//! the next look corrects it. A region that cannot be opened takes no part; the GPU time it uses is seen as a smaller GPU.
 
 pub mod budget;
 pub mod divide;
 pub mod need;
+pub mod word;
 
 use std::collections::BTreeMap;
 
@@ -129,7 +196,8 @@ impl Arbiter {
         let starved = |(slice, part): (&Slice, &Part)| {
             let Some(given) = known(slice).and_then(|known| known.given) else { return false };
             // Where the needs of others have changed it waits because of what they were.
-            let unchanged = rate(part.could).get() <= given.rate().get().saturating_add(given.rate().get() / 8);
+            let unchanged =
+                rate(part.could).get() <= given.rate().get().saturating_add(given.rate().get() / 8);
             slice.seen.waits && unchanged && is_steered(slice, &given)
         };
         let busy = |(slice, need): &(&Slice, &u64)| {
@@ -181,8 +249,10 @@ impl Arbiter {
 
 /// How long it is until the first of those may go that wait and can have a gift, in nanoseconds on the clock.
 fn earliest(slices: &[Slice], terms: &[Terms]) -> u64 {
-    let waiting =
-        slices.iter().zip(terms).filter(|(slice, terms)| slice.seen.waits && room(slice, terms, u64::MAX) > 0);
+    let waiting = slices
+        .iter()
+        .zip(terms)
+        .filter(|(slice, terms)| slice.seen.waits && room(slice, terms, u64::MAX) > 0);
     waiting.map(|(slice, _)| slice.seen.owed).min().unwrap_or(0)
 }
 

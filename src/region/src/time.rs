@@ -102,12 +102,13 @@ impl Member {
         self.layout().settle_time(device.index(), difference, now);
     }
 
-    /// So much prepaid time is settled. To be told before the difference is [settled](Self::settle): who is killed in
-    /// between loses a refund, which nobody gets twice.
-    pub fn settled(&self, device: Device, prepaid: u64, now: u64) {
+    /// So much prepaid time is settled, and with it all that this process's work had run by `until`; 0 where that is not
+    /// known. To be told before the difference is [settled](Self::settle): who is killed in between loses a refund, which
+    /// nobody gets twice.
+    pub fn settled(&self, device: Device, prepaid: u64, until: u64) {
         self.with_own(device, |process| {
             process.outstanding.change(|outstanding| outstanding.saturating_sub(prepaid));
-            process.settled_at.set(now);
+            process.settled_at.set(process.settled_at.get().max(until));
         });
     }
 

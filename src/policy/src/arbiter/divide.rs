@@ -121,8 +121,11 @@ fn fill(members: &[&Member], full: Option<usize>, left: u64) -> Vec<u64> {
     let need = |place: usize, member: &Member| {
         if full == Some(place) { member.limit } else { member.need }
     };
-    let mut order: Vec<(usize, u64, u64)> =
-        members.iter().enumerate().map(|(place, member)| (place, need(place, member), member.weight)).collect();
+    let mut order: Vec<(usize, u64, u64)> = members
+        .iter()
+        .enumerate()
+        .map(|(place, member)| (place, need(place, member), member.weight))
+        .collect();
     // Who needs least for its weight first: what it leaves is there for all others.
     order.sort_by(|one, other| {
         one.1.saturating_mul(other.2).cmp(&other.1.saturating_mul(one.2)).then(one.0.cmp(&other.0))

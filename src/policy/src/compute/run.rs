@@ -52,7 +52,9 @@ impl Bracket {
     #[must_use]
     pub const fn of(known: Option<&Estimate>, is_graph: bool, gap: u64) -> Self {
         match known {
-            Some(known) if known.is_certain() && gap < SPARSE && known.plain < long(is_graph) => Self::Together,
+            Some(known) if known.is_certain() && gap < SPARSE && known.plain < long(is_graph) => {
+                Self::Together
+            }
             _ => Self::Alone,
         }
     }

@@ -42,7 +42,8 @@ impl Shared {
             self.world.run(until.min(self.next)).unwrap();
             if self.world.now >= self.next {
                 self.look();
-                self.next = self.world.now + std::env::var("STEP").map_or(STEP, |step| step.parse::<u64>().unwrap() * 100_000);
+                self.next = self.world.now
+                    + std::env::var("STEP").map_or(STEP, |step| step.parse::<u64>().unwrap() * 100_000);
             }
         }
     }

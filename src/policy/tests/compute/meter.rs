@@ -62,7 +62,9 @@ impl Shim {
         let until = self.offset.instant(self.readings.of(end)).unwrap() - verdict.after;
         self.charge_rest(&mut flight, (verdict.length, until), now, slice);
         slice.settle(flight.bill.close(), now);
-        self.settled_at = now;
+        if (0..self.flights.len()).all(|other| other == stream || self.flights[other].is_empty()) {
+            self.settled_at = self.settled_at.max(until.min(now));
+        }
         self.outstanding -= flight.bill.prepaid();
         self.ahead.done(flight.bill.prepaid());
         self.learn(&flight, verdict, slice);

@@ -29,8 +29,12 @@ fn shares(shared: &mut Shared, time: u64) -> (Vec<u64>, u64) {
     let busy = each.iter().sum::<u64>() + (shared.world.gpu.switching - switching) * 10_000 / time;
     if std::env::var("SHOW").is_ok() && time > 100 * MS {
         let rates: Vec<_> = shared.world.slices.iter().map(|slice| slice.terms.rate().get()).collect();
-        let queued: Vec<u64> = shared.world.processes.iter().map(|process| process.shim.ahead.queued() / US).collect();
-        println!("  budget {:?} rates {rates:?} queued {queued:?}", shared.arbiter.as_ref().map(|arbiter| arbiter.budget()));
+        let queued: Vec<u64> =
+            shared.world.processes.iter().map(|process| process.shim.ahead.queued() / US).collect();
+        println!(
+            "  budget {:?} rates {rates:?} queued {queued:?}",
+            shared.arbiter.as_ref().map(|arbiter| arbiter.budget())
+        );
     }
     (each, busy)
 }
@@ -74,13 +78,15 @@ fn tablex() {
     // fixed
     let mut wishes = vec![wish(CorePolicy::Fixed, 100), wish(CorePolicy::Equal, 100)];
     wishes[0].limit = Permille::new(300).unwrap();
-    let mut shared = Shared::new(Machine::default(), wishes, vec![(0, small(200 * US)), (1, small(100 * US))]);
+    let mut shared =
+        Shared::new(Machine::default(), wishes, vec![(0, small(200 * US)), (1, small(100 * US))]);
     shared.run(shared.world.now + S);
     println!("fixed+equal {:?}", shares(&mut shared, 4 * S));
     // high / low
     let mut wishes = vec![wish(CorePolicy::Equal, 100), wish(CorePolicy::Equal, 100)];
     (wishes[0].priority, wishes[1].priority) = (Priority::High, Priority::Low);
-    let mut shared = Shared::new(Machine::default(), wishes, vec![(0, small(200 * US)), (1, small(100 * US))]);
+    let mut shared =
+        Shared::new(Machine::default(), wishes, vec![(0, small(200 * US)), (1, small(100 * US))]);
     shared.run(shared.world.now + S);
     println!("high+low {:?}", shares(&mut shared, 4 * S));
     // inference
@@ -105,8 +111,11 @@ fn tablex() {
         }
     }
     {
-        let mut shared =
-            Shared::new(Machine::default(), vec![wish(CorePolicy::Equal, 100)], vec![(0, small(MS).requests(30 * MS, 10))]);
+        let mut shared = Shared::new(
+            Machine::default(),
+            vec![wish(CorePolicy::Equal, 100)],
+            vec![(0, small(MS).requests(30 * MS, 10))],
+        );
         shared.run(shared.world.now + 21 * S);
         let mut latencies = shared.world.processes[0].program.latencies().to_vec();
         latencies.sort_unstable();

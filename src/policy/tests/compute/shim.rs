@@ -179,7 +179,7 @@ impl Shim {
         let estimate = known.unwrap_or_else(|| self.book.prior(&kind.key));
         let cost = estimate.charged;
         let queued = self.ahead.queued();
-        if !self.ahead.admits(cost) || (queued > 0 && queued + cost > slice.ahead) {
+        if !self.ahead.admits(cost) || (queued > 0 && queued + cost > slice.ahead.max(2 * cost)) {
             self.close_all(now, gpu);
             return Err(Wait::Queue);
         }

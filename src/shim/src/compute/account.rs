@@ -120,13 +120,14 @@ impl Account {
         self.history.covered(from, to)
     }
 
-    /// A flight has ended: it is charged, settled and learned. The times are of the lane's event before, and of its own.
+    /// A flight has ended: it is charged, settled and learned. The times are of the lane's event before, and of its own;
+    /// `is_only` says that no other lane has work under way.
     pub(super) fn settle(
         &mut self,
         slice: &'static Slice,
         flight: &mut Flight,
         (before, began, ended): (u64, u64, u64),
-        offset: Offset,
+        (offset, is_only): (Offset, bool),
     ) {
         let Some(device) = device_of(slice, flight) else { return };
         let was_idle = flight.known_idle || timeline::was_idle(before, began);
@@ -146,7 +147,9 @@ impl Account {
         self.charge_rest(slice, flight, (verdict.length, until));
         let now = clock::now();
         // In this order: who is killed in between loses a refund, and nobody gets it twice.
-        slice.member().settled(device, flight.bill.prepaid(), now);
+        // What runs beside it, or has begun since, is not settled with it.
+        let settled_until = if is_only { until.min(now) } else { 0 };
+        slice.member().settled(device, flight.bill.prepaid(), settled_until);
         slice.member().settle(device, flight.bill.close(), now);
         count(slice, device, flight);
         learn(slice, device, flight, verdict);

@@ -201,6 +201,8 @@ impl Works {
     /// Charges a lane's flights that have ended, and what runs of the next.
     fn charge_lane(&mut self, slice: &'static Slice, number: u64) -> usize {
         let mut ended = 0_usize;
+        let busy = |(of, queue): (&u64, &Queue)| *of != number && !queue.flights.is_empty();
+        let is_only = !self.lanes.iter().any(busy);
         let Some(queue) = self.lanes.get_mut(&number) else { return 0 };
         while let Some(mut flight) = queue.flights.pop_front() {
             let offset = self.contexts.get(&flight.pool).map(|times| times.offset).unwrap_or_default();
@@ -217,7 +219,7 @@ impl Works {
             match (account, flight.began) {
                 (Some(account), Some(began)) if !flight.is_given_up() => {
                     let before = core::mem::replace(&mut queue.last_end, end);
-                    account.settle(slice, &mut flight, (before, began, end), offset);
+                    account.settle(slice, &mut flight, (before, began, end), (offset, is_only));
                 }
                 _ => slice.compute.unmeasured(slice, flight.device, &flight.run, flight.is_unknown),
             }

@@ -312,7 +312,8 @@ impl Compute {
     /// A run is not measured: what was prepaid for it stands.
     fn unmeasured(&self, slice: &Slice, device: usize, run: &Run, is_unknown: bool) {
         let Some(pacer) = self.pacers.get(device) else { return };
-        slice.member().settled(pacer.place.device, run.prepaid(), now());
+        // When it ran nobody knows.
+        slice.member().settled(pacer.place.device, run.prepaid(), 0);
         match self.blind(device) {
             Some(blind) => blind.prepaid(run),
             None => slice.member().count_used(pacer.place.device, run.prepaid()),

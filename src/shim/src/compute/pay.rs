@@ -20,6 +20,8 @@ const BESIDE: Duration = Duration::from_millis(100);
 /// Who asks looks again each second at least. One that did not for so long, in nanoseconds, never came back from its wait
 /// (`longjmp` out of a signal handler) and must not keep the others: they ask beside it.
 const GONE: u64 = 2_000_000_000;
+/// How long a thread sleeps, in nanoseconds, before it looks whether another process has died: 0.1 s.
+const NOTICED: u64 = 100_000_000;
 /// Every so many times it is tried whether launches overlap.
 const TRY_EVERY: u32 = 16;
 /// Every so many times it is looked whether the region is still there.
@@ -213,8 +215,9 @@ impl Payer {
             Ok(()) => true,
             Err(until) => {
                 self.close(held);
+                // What the dead ask for, or have paid for, is not waited for longer than it takes to notice.
+                let until = until.min(now.saturating_add(NOTICED));
                 self.timed(|| held.meanwhile(|| member.sleep(device, bell, until)));
-                // What the dead ask for is not waited for longer than it takes to notice.
                 let _noticed = self.slice.region().reap_if_due(clock::now());
                 false
             }

@@ -1,0 +1,126 @@
+//! How does an arbiter tell a slice what it has, and who is the arbiter? Two words.
+
+use crate::compute::bucket::Terms;
+use crate::units::{Nanos, Permille};
+
+use super::Given;
+
+/// A slice that hears nothing for so long uses its own terms, in nanoseconds: 1 s.
+pub const STALE: u64 = 1_000_000_000;
+/// An arbiter that says nothing for so long is not the one any more, in nanoseconds: 100 ms.
+pub const PATIENCE: u64 = 100_000_000;
+
+/// Bits of a rate; of a saved up or queued time in milliseconds of 2^20 ns; of an instant in the same.
+const RATE: u32 = 10;
+const SPAN: u32 = 8;
+const UNIT: u32 = 20;
+/// All time bits of a span: as much as the slice has of its own.
+const OWN: u64 = (1 << SPAN) - 1;
+/// Bits of who holds the chair; the instant stands above them.
+const WHO: u32 = 24;
+
+/// What a slice was told: a rate, what may be saved up and queued, and when, in one word so that it changes together. Zero
+/// says nothing. Spans are rounded up to 1.05 ms; of 255 of them and more it is the slice's own that counts.
+#[must_use]
+pub fn told(given: &Given, now: u64) -> u64 {
+    let span = |time: u64| time.div_ceil(1 << UNIT).min(OWN);
+    let rate = u64::from(given.terms.rate().get()).max(1);
+    let at = (now >> UNIT).max(1) << (RATE.saturating_add(2 * SPAN));
+    at | span(given.ahead) << (RATE.saturating_add(SPAN)) | span(given.terms.burst()) << RATE | rate
+}
+
+/// What a slice may use now: what it was told, but never more than its own; its own alone where it was told nothing or
+/// the arbiter has been silent. And the most that a process may have queued, in nanoseconds, if that was told.
+#[must_use]
+pub fn heard(word: u64, own: Terms, now: u64) -> (Terms, Option<u64>) {
+    let at = (word >> (RATE.saturating_add(2 * SPAN))) << UNIT;
+    let thousandths = u16::try_from(word & ((1 << RATE) - 1)).ok().and_then(Permille::new);
+    let is_stale = now.saturating_sub(at) >= STALE || at > now.saturating_add(STALE);
+    let Some(rate) = thousandths.filter(|rate| word != 0 && !is_stale && rate.get() > 0) else {
+        return (own, None);
+    };
+    let span = |bits: u32| match (word >> bits) & OWN {
+        OWN => u64::MAX,
+        units => units << UNIT,
+    };
+    let burst = span(RATE).min(own.burst());
+    (Terms::new(rate.min(own.rate()), Nanos::new(burst)), Some(span(RATE.saturating_add(SPAN))))
+}
+
+/// The word of who holds the chair after `me` asks for it; none if somebody else does. To be written by compare-exchange;
+/// who succeeds is the arbiter until it has been silent for [`PATIENCE`]. `me` is any number that no other process has,
+/// of which the low 24 bits count; a free chair is zero.
+#[must_use]
+pub fn chair(word: u64, me: u64, now: u64) -> Option<u64> {
+    let me = (me & ((1 << WHO) - 1)).max(1);
+    let (who, since) = (word & ((1 << WHO) - 1), (word >> WHO) << UNIT);
+    let is_silent = now.saturating_sub(since) >= PATIENCE || since > now.saturating_add(PATIENCE);
+    (who == 0 || who == me || is_silent).then_some((now >> UNIT) << WHO | me)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MS: u64 = 1 << UNIT;
+    const NOW: u64 = 1 << 50;
+
+    fn terms(thousandths: u16, burst: u64) -> Terms {
+        Terms::new(Permille::new(thousandths).unwrap(), Nanos::new(burst))
+    }
+
+    fn given(thousandths: u16, burst: u64, ahead: u64) -> Given {
+        Given { terms: terms(thousandths, burst), gift: 0, ahead }
+    }
+
+    #[test]
+    fn a_slice_hears_what_it_was_told_for_a_second() {
+        let word = told(&given(250, 4 * MS, 50 * MS), NOW);
+        let own = terms(1000, 20 * MS);
+        for now in [NOW, NOW + STALE - MS, NOW - MS] {
+            assert_eq!(heard(word, own, now), (terms(250, 4 * MS), Some(50 * MS)));
+        }
+        assert_eq!(heard(word, own, NOW + STALE), (own, None));
+        assert_eq!(heard(0, own, NOW), (own, None));
+        assert_eq!(heard(told(&given(0, 0, 0), NOW), own, NOW), (terms(1, 0), Some(0)));
+        assert_eq!(
+            heard(told(&given(9, u64::MAX, u64::MAX), NOW), own, NOW),
+            (terms(9, 20 * MS), Some(u64::MAX))
+        );
+    }
+
+    #[test]
+    fn one_process_holds_the_chair_until_it_is_silent() {
+        let word = chair(0, 7, NOW).unwrap();
+        assert_eq!(chair(word, 8, NOW + PATIENCE - 2 * MS), None);
+        assert!(chair(word, 7, NOW + 50 * MS).is_some());
+        let next = chair(word, 8, NOW + PATIENCE).unwrap();
+        assert_eq!(
+            chair(next, 7, NOW + PATIENCE),
+            None,
+            "the first has lost it, even if it was only stopped"
+        );
+        assert!(chair(chair(0, 7, NOW * 2).unwrap(), 8, NOW).is_some(), "a time to come is nobody's");
+    }
+
+    proptest! {
+        #[test]
+        fn no_word_gives_more_than_the_slices_own(word in any::<u64>(), now in any::<u64>(), rate in 1_u16..=1000) {
+            let own = terms(rate, 20 * MS);
+            let (terms, _) = heard(word, own, now);
+            prop_assert!(terms.rate() <= own.rate() && terms.rate().get() > 0 && terms.burst() <= own.burst());
+        }
+
+        #[test]
+        fn what_is_told_is_heard(
+            rate in 1_u16..=1000, burst in 0..200 * MS, ahead in 0..200 * MS, now in STALE..1 << 57,
+        ) {
+            let own = terms(1000, u64::MAX);
+            let (heard, queued) = heard(told(&given(rate, burst, ahead), now), own, now);
+            prop_assert_eq!(heard.rate().get(), rate);
+            prop_assert!(heard.burst() >= burst && heard.burst() - burst < MS);
+            prop_assert!(queued.unwrap() >= ahead && queued.unwrap() - ahead < MS);
+        }
+    }
+}
