@@ -11,7 +11,9 @@
 use gpuslice_policy::{
     compute::{
         bucket::{self, MOST_DEBT, Terms},
-        lease, trim,
+        lease,
+        source::Measured,
+        trim,
         turn::{self, Ask},
     },
     units::{Nanos, Permille},
@@ -70,7 +72,9 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         let Some(time) = self.time(device) else { return lease::size(terms) };
         let others = || self.asks(time).enumerate().filter(|(other, _)| *other != slot).map(|(_, ask)| ask);
         let is_trimmed = trim::factor_of(time.readings.0.factor.get()) < trim::ONE;
-        if is_trimmed || others().any(|ask| ask.wants > 0) {
+        // Neighbours that nobody sees cost a turn once, whatever is done in it.
+        let is_blind = Measured::of_word(time.readings.0.meter.get()).why.is_some();
+        if is_trimmed || is_blind || others().any(|ask| ask.wants > 0) {
             lease::turn(terms)
         } else if others().any(|ask| ask.served > 0) {
             lease::size(terms)

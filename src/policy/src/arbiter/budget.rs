@@ -106,11 +106,15 @@ mod tests {
     }
 
     #[test]
-    fn queues_that_do_not_empty_lower_it_slowly() {
+    fn queues_that_do_not_empty_lower_it_slowly_or_by_what_nobody_uses() {
+        let found = Found { queued: HIGH + 1, steered: HIGH + 1, starved: false, ..FOUND };
         let mut budget = Budget::default();
-        assert_eq!(budget.look(&Found { steered: HIGH + 1, ..FOUND }), WHOLE - DOWN);
-        (0..1000).for_each(|_| drop(budget.look(&Found { steered: u64::MAX, ..FOUND })));
-        assert_eq!(budget.look(&Found { steered: HIGH, ..FOUND }), LEAST);
+        assert_eq!(budget.look(&found), WHOLE - DOWN);
+        assert_eq!(budget.look(&Found { steered: HIGH, ..found }), WHOLE - DOWN, "the others' are no sign");
+        (0..3000).for_each(|_| drop(budget.look(&Found { used: 0, ..found })));
+        assert_eq!(budget.look(&Found { used: 0, ..found }), LEAST);
+        let mut above = Budget(2 * WHOLE);
+        assert_eq!(above.look(&Found { steered: 0, ..found }), 2 * WHOLE - WHOLE / DOWN_PART);
     }
 
     #[test]

@@ -21,6 +21,8 @@ pub struct Slice {
     pub virtual_time: u64,
     pub trim: Trim,
     pub factor: u32,
+    /// Whether nobody tells the slice's time from its neighbours'.
+    pub unattributed: bool,
     pub overlap: Overlap,
     /// GPU time that was prepaid and settled, in sum.
     pub paid: i128,
@@ -49,6 +51,7 @@ impl Slice {
             virtual_time: 0,
             trim: Trim::new(rounded_down),
             factor: trim::ONE,
+            unattributed: false,
             overlap: Overlap::default(),
             paid: 0,
             measured: 0,
@@ -63,7 +66,7 @@ impl Slice {
     /// How much a process takes at least.
     pub fn lease(&self, me: usize) -> u64 {
         let others_wait = self.asks.iter().enumerate().any(|(other, ask)| other != me && ask.wants > 0);
-        if others_wait || self.factor < trim::ONE {
+        if others_wait || self.factor < trim::ONE || self.unattributed {
             lease::turn(self.terms)
         } else if self.asks.len() > 1 {
             lease::size(self.terms)

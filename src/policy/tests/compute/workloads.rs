@@ -269,7 +269,7 @@ pub const DEGRADED: [Workload; 7] = [
         build: |_| beside(2),
         limits: |limit| rest(limit, 1),
         burst: 20,
-        target: Target::Within { mean: 2600, windows: 2600, after: 4 },
+        target: Target::Within { mean: 2200, windows: 2200, after: 4 },
         machine: blind,
     },
 ];

@@ -159,7 +159,8 @@ impl World {
                 }
             })
             .collect();
-        let slices: Vec<Slice> = terms.iter().map(|terms| Slice::new(*terms, count, true)).collect();
+        let mut slices: Vec<Slice> = terms.iter().map(|terms| Slice::new(*terms, count, true)).collect();
+        slices.iter_mut().for_each(|slice| slice.unattributed = machine.nvml.is_none());
         let next = machine.nvml.map_or(NEVER, |(window, _)| now + window);
         Self {
             now,

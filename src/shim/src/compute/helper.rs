@@ -45,6 +45,8 @@ pub(crate) struct Helper {
     sleeps: AtomicBool,
     ends: AtomicBool,
     bed: Mutex<()>,
+    /// Held by the thread while it may be inside the driver.
+    round: Mutex<()>,
     alarm: Condvar,
     /// Rounds in which something has ended.
     news: AtomicU32,
@@ -141,7 +143,10 @@ fn live(slice: &'static Slice) {
     let begun = Both::read();
     let mut idle = 0_u32;
     while !helper.ends.load(Ordering::Relaxed) {
-        let is_busy = look(slice);
+        let is_busy = {
+            let _round = helper.round.lock();
+            !helper.ends.load(Ordering::Relaxed) && look(slice)
+        };
         idle = if is_busy { 0 } else { idle.saturating_add(1) };
         if idle < IDLE_ROUNDS {
             std::thread::sleep(ROUND);
@@ -225,12 +230,14 @@ fn end_with_process() {
     }
     unsafe extern "C" fn end(_: *mut libc::c_void) {
         let _ended = shielded(|| {
-            // A forked child may not have joined, and will not now.
-            // Registered once more by each process of a chain of forks; once is enough.
+            // A forked child may not have joined, and will not now. Registered once more by each process of a chain of
+            // forks; once is enough.
             let is_first = |slice: &&Slice| !slice.compute.helper.ends.swap(true, Ordering::Relaxed);
             if let Some(slice) = lifecycle::joined().filter(is_first) {
-                slice.compute.helper.wake();
-                slice.compute.meter.stop();
+                let helper = &slice.compute.helper;
+                helper.wake();
+                // Kept for good: no round begins any more.
+                core::mem::forget(helper.round.try_lock_for(AT_EXIT));
             }
         });
     }

@@ -118,13 +118,6 @@ impl Meter {
         self.works.try_lock_for(most)
     }
 
-    /// Keeps the meter's thread out of the driver from now on, if that is possible soon: the process ends.
-    pub(crate) fn stop(&self) {
-        if let Some(works) = self.works.try_lock_for(super::helper::AT_EXIT) {
-            core::mem::forget(works);
-        }
-    }
-
     /// How much of a device's time between two instants was the slice's, as far as it is known.
     pub(crate) fn covered(&self, slice: &'static Slice, device: usize, (from, to): (u64, u64)) -> u64 {
         let mut works = self.works.lock();

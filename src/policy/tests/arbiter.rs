@@ -1,0 +1,220 @@
+//! What holds for every division of a GPU, whatever the slices ask for and tell?
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test: it ends where something is wrong")]
+
+use gpuslice_policy::arbiter::divide::{Claim, Part, WHOLE, divide};
+use gpuslice_policy::arbiter::need::Seen;
+use gpuslice_policy::arbiter::{Arbiter, STEP, Slice, Wish};
+use gpuslice_policy::config::{CorePolicy, Priority};
+use gpuslice_policy::units::{Nanos, Permille};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+const MS: u64 = 1_000_000;
+
+fn policies() -> impl Strategy<Value = CorePolicy> {
+    select(vec![CorePolicy::Fixed, CorePolicy::Equal, CorePolicy::BestEffort])
+}
+
+fn priorities() -> impl Strategy<Value = Priority> {
+    select(vec![Priority::High, Priority::Normal, Priority::Low])
+}
+
+fn claims() -> impl Strategy<Value = Claim> {
+    let need = prop_oneof![Just(0), Just(WHOLE), 0..WHOLE];
+    (policies(), priorities(), 1_u32..=1000, prop_oneof![Just(WHOLE), 1_000..=WHOLE], need)
+        .prop_map(|(policy, priority, weight, limit, need)| Claim { policy, priority, weight, limit, need })
+}
+
+fn equal(weight: u32, need: u64) -> Claim {
+    Claim { policy: CorePolicy::Equal, priority: Priority::Normal, weight, limit: WHOLE, need }
+}
+
+fn allotted(claims: &[Claim]) -> Vec<u64> {
+    divide(claims, WHOLE).iter().map(|part| part.allotted).collect()
+}
+
+fn need(claim: &Claim) -> u64 {
+    claim.need.min(claim.limit)
+}
+
+fn wish(policy: CorePolicy, limit: u16, priority: Priority) -> Wish {
+    let limit = Permille::new(limit).unwrap();
+    Wish { policy, limit, weight: 100, priority, burst: Nanos::from_millis(20) }
+}
+
+#[test]
+fn equal_slices_divide_by_weight_and_what_one_does_not_need_goes_to_the_others() {
+    assert_eq!(allotted(&[equal(100, WHOLE), equal(300, WHOLE)]), [WHOLE / 4, WHOLE * 3 / 4]);
+    assert_eq!(allotted(&[equal(100, WHOLE), equal(300, WHOLE / 10)]), [WHOLE * 9 / 10, WHOLE / 10]);
+    let three = [equal(1, WHOLE), equal(1, WHOLE), equal(2, WHOLE / 5)];
+    assert_eq!(allotted(&three), [WHOLE * 2 / 5, WHOLE * 2 / 5, WHOLE / 5]);
+}
+
+#[test]
+fn an_idle_slice_could_have_its_part_at_once() {
+    let parts = divide(&[equal(100, 0), equal(300, WHOLE)], WHOLE);
+    assert_eq!(parts[0], Part { allotted: 0, could: WHOLE / 4 });
+    assert_eq!(parts[1], Part { allotted: WHOLE, could: WHOLE });
+}
+
+#[test]
+fn fixed_comes_before_equal_and_best_effort_after_all() {
+    let fixed = Claim { policy: CorePolicy::Fixed, limit: WHOLE * 3 / 10, ..equal(1, WHOLE) };
+    let rest = Claim { policy: CorePolicy::BestEffort, priority: Priority::High, ..equal(1000, WHOLE) };
+    assert_eq!(
+        allotted(&[rest, equal(1, WHOLE), fixed]),
+        [WHOLE / 30, WHOLE * 7 / 10 - WHOLE / 30, WHOLE * 3 / 10]
+    );
+    assert_eq!(allotted(&[rest, equal(1, 0), fixed])[0], WHOLE * 7 / 10);
+    assert_eq!(
+        divide(&[equal(1, WHOLE), fixed], WHOLE / 2)[1].allotted,
+        WHOLE * 3 / 10,
+        "whatever the budget"
+    );
+}
+
+#[test]
+fn low_has_its_least_beside_high() {
+    let high = Claim { priority: Priority::High, ..equal(1000, WHOLE) };
+    let low = Claim { priority: Priority::Low, ..equal(1, WHOLE) };
+    assert_eq!(allotted(&[high, low]), [WHOLE * 19 / 20, WHOLE / 20]);
+    assert_eq!(allotted(&[high, Claim { need: WHOLE / 100, ..low }]), [WHOLE * 99 / 100, WHOLE / 100]);
+    assert_eq!(allotted(&[high, Claim { need: 0, ..low }]), [WHOLE, 0]);
+}
+
+proptest! {
+    #[test]
+    fn all_of_the_gpu_is_given_while_somebody_needs_it_and_no_more(claims in vec(claims(), 0..20)) {
+        let got = allotted(&claims);
+        let needed: u64 = claims.iter().map(need).sum();
+        let sum: u64 = got.iter().sum();
+        prop_assert_eq!(sum, needed.min(WHOLE));
+    }
+
+    #[test]
+    fn nobody_gets_more_than_it_needs_or_may_have(claims in vec(claims(), 1..20), budget in any::<u64>()) {
+        for (claim, part) in claims.iter().zip(divide(&claims, budget)) {
+            prop_assert!(part.allotted <= need(claim));
+            prop_assert!(part.could <= claim.limit && part.could >= part.allotted);
+        }
+    }
+
+    #[test]
+    fn nobody_starves(claims in vec(claims(), 1..20)) {
+        let least = WHOLE / 10 / claims.len() as u64;
+        let alone = |claim: &Claim| {
+            claims.iter().filter(|other| (other.policy, other.priority) == (claim.policy, claim.priority)).count() == 1
+        };
+        for (claim, part) in claims.iter().zip(divide(&claims, WHOLE)) {
+            let kept = if alone(claim) { need(claim).min(least) } else { need(claim).min(1) };
+            prop_assert!(part.allotted >= kept && part.could > 0, "{claim:?} {part:?}");
+        }
+    }
+
+    #[test]
+    fn the_order_of_slices_does_not_matter(claims in vec(claims(), 1..12), by in 0_usize..12) {
+        let mut turned = claims.clone();
+        turned.rotate_left(by % claims.len());
+        let mut parts = divide(&claims, WHOLE);
+        parts.rotate_left(by % claims.len());
+        for (one, other) in parts.iter().zip(divide(&turned, WHOLE)) {
+            // What is lost to rounding is a millionth for each.
+            prop_assert!(one.allotted.abs_diff(other.allotted) <= 12 && one.could.abs_diff(other.could) <= 12);
+        }
+    }
+
+    #[test]
+    fn more_weight_or_need_or_priority_is_never_less_time(
+        claims in vec(claims(), 1..12), weight in 1_u32..=1000, more in 0..WHOLE,
+    ) {
+        let before = divide(&claims, WHOLE)[0];
+        let mut heavier = claims.clone();
+        heavier[0].weight = heavier[0].weight.max(weight);
+        prop_assert!(divide(&heavier, WHOLE)[0].allotted + 12 >= before.allotted);
+        let mut hungrier = claims.clone();
+        hungrier[0].need = (hungrier[0].need + more).min(WHOLE);
+        prop_assert!(divide(&hungrier, WHOLE)[0].allotted + 12 >= before.allotted);
+        let mut higher = claims.clone();
+        higher[0].priority = Priority::High;
+        prop_assert!(divide(&higher, WHOLE)[0].allotted + 12 >= before.allotted);
+    }
+
+    #[test]
+    fn who_needs_more_takes_from_others_and_gives_to_none(claims in vec(claims(), 2..12), more in 0..WHOLE) {
+        let before = allotted(&claims);
+        let mut hungrier = claims.clone();
+        hungrier[0].need = (hungrier[0].need + more).min(WHOLE);
+        for (at, got) in allotted(&hungrier).iter().enumerate().skip(1) {
+            prop_assert!(*got <= before[at] + 12, "{at}: {got} of {}", before[at]);
+        }
+    }
+
+    #[test]
+    fn equal_needs_are_met_in_the_ratio_of_weights(weights in vec(1_u32..=1000, 1..17)) {
+        let claims: Vec<Claim> = weights.iter().map(|weight| equal(*weight, WHOLE)).collect();
+        let sum: u64 = weights.iter().map(|weight| u64::from(*weight)).sum();
+        for (got, weight) in allotted(&claims).iter().zip(weights) {
+            prop_assert!(got.abs_diff(WHOLE * u64::from(weight) / sum) <= 17);
+        }
+    }
+
+    #[test]
+    fn whatever_regions_tell_a_cap_holds_and_everybody_has_a_rate(
+        looks in vec(
+            (any::<u64>(), vec((0_u64..4, policies(), priorities(), any::<u32>(), 0_u16..=1000, any::<[u64; 5]>(), any::<bool>()), 0..8)),
+            1..20,
+        ),
+    ) {
+        let (mut arbiter, mut twin) = (Arbiter::default(), Arbiter::default());
+        for (now, slices) in looks {
+            let slices: Vec<Slice> = slices.into_iter().map(|(id, policy, priority, weight, limit, words, waits)| {
+                let [used, throttled, queued, owed, burst] = words;
+                let limit = Permille::new(limit).unwrap();
+                let wish = Wish { policy, limit, weight, priority, burst: Nanos::new(burst) };
+                Slice { id, wish, seen: Seen { used, throttled, queued, owed, waits } }
+            }).collect();
+            let given = arbiter.look(now, &slices);
+            prop_assert_eq!(&given, &twin.look(now, &slices), "the same looks give the same answers");
+            prop_assert_eq!(given.len(), slices.len());
+            for (slice, given) in slices.iter().zip(given) {
+                let rate = given.terms.rate().get();
+                prop_assert!(rate >= 1 && rate <= slice.wish.limit.get().max(1));
+                prop_assert!(given.terms.burst() <= slice.wish.burst.get() && given.gift <= slice.seen.owed);
+                prop_assert!(slice.wish.policy != CorePolicy::Fixed || given.gift == 0);
+            }
+        }
+    }
+
+    #[test]
+    fn gifts_never_lift_a_slice_over_its_limit(limit in 10_u16..1000, owed in 0..1000 * MS, passed in 0..20 * MS) {
+        let mut arbiter = Arbiter::default();
+        let slices = [0, 1].map(|id| {
+            let limit = if id == 0 { limit } else { 1000 };
+            let seen = Seen { owed, waits: true, ..Seen::default() };
+            Slice { id, wish: wish(CorePolicy::Equal, limit, Priority::Normal), seen }
+        });
+        arbiter.look(1 << 40, &slices);
+        let given = arbiter.look((1 << 40) + passed, &slices)[0];
+        // GPU time that the rate and the gift come to.
+        let gpu = given.terms.gpu(passed.saturating_add(given.gift));
+        prop_assert!(gpu <= passed * u64::from(limit) / 1000 + 1, "{given:?}");
+    }
+}
+
+#[test]
+fn fixed_alone_is_left_as_it_is() {
+    let mut arbiter = Arbiter::default();
+    for look in 0..500_u64 {
+        let slices = [0, 1, 2].map(|id| Slice {
+            id,
+            wish: wish(CorePolicy::Fixed, [300, 600, 100][id as usize], Priority::Normal),
+            seen: Seen { used: look * 300_000, queued: 30 * MS, waits: look % 3 != id, ..Seen::default() },
+        });
+        for (slice, given) in slices.iter().zip(arbiter.look((1 << 40) + look * STEP, &slices)) {
+            assert_eq!((given.terms.rate(), given.gift), (slice.wish.limit, 0));
+            assert_eq!(given.terms.burst(), 20 * MS);
+        }
+    }
+}

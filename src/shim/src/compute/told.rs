@@ -1,0 +1,80 @@
+//! What do hooks tell of captures, graphs, streams and contexts?
+
+use super::{events, seat};
+use crate::guard::quietly;
+use crate::lifecycle::{self, Standing};
+use crate::slice::Slice;
+use core::sync::atomic::Ordering;
+use gpuslice_driver::types::CUstream;
+use gpuslice_policy::compute::cost::Key;
+
+/// A stream begins to record its calls instead of running them: told before the driver.
+pub(crate) fn capture_begins(stream: CUstream) {
+    with_compute(|slice| {
+        slice.compute.captures.fetch_add(1, Ordering::Relaxed);
+        close_everywhere(slice, |lane| lane.stream.handle == stream);
+    });
+}
+
+/// A stream has ended to record its calls, or did not begin: told after the driver.
+pub(crate) fn capture_ended() {
+    with_compute(|slice| {
+        let less = |count: u32| count.checked_sub(1);
+        let _before = slice.compute.captures.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    });
+}
+
+/// What a key stands for has changed: its cost has to be learned anew.
+pub(crate) fn forget(key: &Key) {
+    with_compute(|slice| {
+        if let Some(book) = slice.compute.book.get() {
+            book.lock().doubt(key);
+        }
+        slice.compute.epoch.fetch_add(1, Ordering::AcqRel);
+    });
+}
+
+/// A stream is about to be destroyed.
+pub(crate) fn stream_ends(stream: CUstream) {
+    with_compute(|slice| {
+        close_everywhere(slice, |lane| lane.stream.handle == stream);
+        slice.compute.ends.fetch_add(1, Ordering::AcqRel);
+    });
+}
+
+/// A context is about to be destroyed, or one use of it: nobody looks at its events meanwhile. Our number for it; none
+/// where nothing was launched in it.
+pub(crate) fn context_ends(slice: &'static Slice, context: usize) -> Option<u64> {
+    let compute = &slice.compute;
+    let pool = compute.events.known(context)?;
+    close_everywhere(slice, |lane| lane.pool == pool);
+    events::apart(compute.is_capture_open(), || compute.meter.rest(slice, pool));
+    Some(pool)
+}
+
+/// It has ended, and its events with it, or it lives on: others use it as well.
+pub(crate) fn context_left(slice: &'static Slice, pool: u64, ended: bool) {
+    let compute = &slice.compute;
+    compute.meter.resume(slice, pool, ended);
+    if ended {
+        compute.events.end(pool);
+        compute.ends.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+/// Closes runs of all threads, but for those that only their own threads can close. A launch under way is waited for: its
+/// thread may have an open run on the stream as well, and would mark its end in one that is gone.
+fn close_everywhere(slice: &'static Slice, is_meant: impl Fn(&seat::Lane) -> bool) {
+    for shared in slice.compute.seats.all() {
+        if let Some(mut seat) = shared.wait_and_hold() {
+            let is_mine = shared.is_mine();
+            seat.close_where(slice, |lane| is_meant(lane) && (is_mine || lane.is_shared()));
+        }
+    }
+}
+
+fn with_compute(change: impl FnOnce(&'static Slice)) {
+    if let Standing::Member(slice) = lifecycle::standing() {
+        quietly(|| change(slice), ());
+    }
+}
