@@ -15,7 +15,7 @@
 //! - `equal` divides by weight what `fixed` ones of its priority leave, among those that need it.
 //! - `best-effort` has what all others leave, by priority and weight.
 //! - Priorities come before policies, except that `best-effort` is always last. Nobody starves: a tenth of the GPU, divided
-//!   evenly over all slices, is kept for those that come later and have work ([`divide`]).
+//!   evenly over all slices, is kept for those that have work, whatever their class and weight ([`divide`]).
 //!
 //! # What a rate means under the driver's time slicing
 //!
@@ -147,6 +147,8 @@ struct Known {
 pub struct Arbiter {
     slices: BTreeMap<u64, Known>,
     budget: Budget,
+    /// What is divided now.
+    scale: u64,
     at: u64,
 }
 
@@ -156,10 +158,11 @@ impl Arbiter {
         let needs = self.judge(now, slices);
         let claims: Vec<Claim> =
             slices.iter().zip(&needs).map(|(slice, need)| claim(&slice.wish, *need)).collect();
-        let found = self.found(now, slices, &needs, &divide(&claims, self.budget.level()));
-        let parts = divide(&claims, self.budget.look(&found));
+        let parts = divide(&claims);
+        let found = self.found(now, slices, &needs, &parts);
+        self.scale = self.budget.look(&found);
         let full: Vec<Claim> = slices.iter().map(|slice| claim(&slice.wish, WHOLE)).collect();
-        let own = divide(&full, WHOLE);
+        let own = divide(&full);
         self.at = now;
         let both = parts.iter().zip(own.iter());
         let terms: Vec<Terms> =
@@ -196,8 +199,8 @@ impl Arbiter {
         let starved = |(slice, part): (&Slice, &Part)| {
             let Some(given) = known(slice).and_then(|known| known.given) else { return false };
             // Where the needs of others have changed it waits because of what they were.
-            let unchanged =
-                rate(part.could).get() <= given.rate().get().saturating_add(given.rate().get() / 8);
+            let unchanged = self.rate(&slice.wish, part).get()
+                <= given.rate().get().saturating_add(given.rate().get() / 8);
             slice.seen.waits && unchanged && is_steered(slice, &given)
         };
         let busy = |(slice, need): &(&Slice, &u64)| {
@@ -222,21 +225,22 @@ impl Arbiter {
         self.slices.values().map(figure).fold(0, u64::saturating_add)
     }
 
-    /// What is divided, in millionths of the GPU's time.
-    #[must_use]
-    pub const fn budget(&self) -> u64 {
-        self.budget.level()
+    /// The rate that a part comes to with the budget as it is.
+    fn rate(&self, wish: &Wish, part: &Part) -> Permille {
+        let scaled = part.could.saturating_mul(self.scale).checked_div(WHOLE).unwrap_or(0);
+        let millionths = if wish.policy == CorePolicy::Fixed { part.could } else { scaled };
+        rate(millionths).min(wish.limit).max(LEAST_RATE)
     }
 
     /// The terms that come of a part, unless they are nearly what they were.
     fn give(&mut self, slice: &Slice, part: &Part, own: &Part) -> Terms {
         let Wish { policy, limit, burst, .. } = slice.wish;
-        let Some(known) = self.slices.get_mut(&slice.id) else { return Terms::new(limit, burst) };
+        let rate = self.rate(&slice.wish, part);
+        let Some(known) = self.slices.get_mut(&slice.id) else { return Terms::new(rate, burst) };
         let lately = known.judge.lately();
         let bound = if known.borrows { own.allotted } else { own.allotted.saturating_add(own.allotted / 8) };
         known.borrows = policy != CorePolicy::Fixed && lately > bound;
         let burst = if known.borrows { Nanos::new(burst.get().min(LENT)) } else { burst };
-        let rate = rate(part.could).min(limit).max(LEAST_RATE);
         let near = |given: &Terms| {
             let by = given.rate().get().abs_diff(rate.get());
             by <= rate.get() / STEADY && rate < limit && given.burst() == burst.get()

@@ -16,8 +16,8 @@ const HIGH: u64 = 6_000_000;
 /// By how much the sum grows at a look, in millionths.
 const UP: u64 = 50_000;
 /// By how much it shrinks, in millionths, and the part of what it is above all that is used.
-const DOWN: u64 = 300;
-const DOWN_PART: u64 = 64;
+const DOWN: u64 = 100;
+const DOWN_PART: u64 = 256;
 /// The least that is divided, in millionths.
 const LEAST: u64 = 500_000;
 /// A look that comes late counts for so many at most.
@@ -59,12 +59,6 @@ impl Found {
 }
 
 impl Budget {
-    /// What was found.
-    #[must_use]
-    pub const fn level(self) -> u64 {
-        self.0
-    }
-
     /// What there is to divide, after a look.
     pub fn look(&mut self, found: &Found) -> u64 {
         if found.busy < 2 {
@@ -77,7 +71,7 @@ impl Budget {
         let level = if found.starved && found.idle() {
             self.0.saturating_add(looks(UP))
         } else if found.steered > HIGH || (found.queued > HIGH && self.0 > WHOLE) {
-            let above = self.0.saturating_sub(found.used) / DOWN_PART;
+            let above = self.0.saturating_sub(found.used).checked_div(DOWN_PART).unwrap_or(0);
             self.0.saturating_sub(looks(above.max(DOWN)))
         } else {
             self.0

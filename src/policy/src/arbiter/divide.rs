@@ -5,8 +5,8 @@
 //! part of the whole GPU and not of what others leave. Within a class time is divided by weight (`fixed`: by limit), and
 //! what one does not need goes to the others. What a class does not need goes to the next.
 //!
-//! Nobody starves: of the GPU a tenth is kept for those whose class comes later, divided evenly over all slices, for as
-//! long as they need it. So `low`, and `best-effort` too, has at least 5 % beside one other slice, 1 % among ten.
+//! Nobody starves: a tenth of the GPU, divided evenly over all slices, is kept for each as long as it needs it, whatever
+//! its class and weight. So `low`, and `best-effort` too, has at least 5 % beside one other slice, 1 % among ten.
 
 use crate::config::{CorePolicy, Priority};
 
@@ -14,6 +14,8 @@ use crate::config::{CorePolicy, Priority};
 pub const WHOLE: u64 = 1_000_000;
 /// What is kept for those that come later.
 const KEPT: u64 = WHOLE / 10;
+/// Bits behind the point of what one of weight 1 gets.
+const FINE: u32 = 20;
 /// The least and the most that a slice counts for.
 const WEIGHTS: (u32, u32) = (1, 1000);
 
@@ -49,10 +51,9 @@ struct Member {
     limit: u64,
 }
 
-/// Divides the GPU. `budget` is what there is for `equal` and `best-effort`, `fixed` ones included: the whole, unless
-/// experience says otherwise. The order of the claims does not matter.
+/// Divides the GPU. The order of the claims does not matter.
 #[must_use]
-pub fn divide(claims: &[Claim], budget: u64) -> Vec<Part> {
+pub fn divide(claims: &[Claim]) -> Vec<Part> {
     let count = u64::try_from(claims.len()).unwrap_or(u64::MAX).max(1);
     let least = KEPT.checked_div(count).unwrap_or(0);
     let mut classes: Vec<(u8, Member)> =
@@ -62,20 +63,18 @@ pub fn divide(claims: &[Claim], budget: u64) -> Vec<Part> {
     let mut later = sum(classes.iter().map(|(_, member)| member.need.min(least)));
     let mut spent = 0_u64;
     for same in classes.chunk_by(|one, other| one.0 == other.0) {
-        let is_fixed = same.first().is_some_and(|(class, _)| is_fixed(*class));
-        let whole = if is_fixed { WHOLE } else { budget };
         let own = sum(same.iter().map(|(_, member)| member.need.min(least)));
         later = later.saturating_sub(own);
-        let left = whole.saturating_sub(spent).saturating_sub(later);
+        let left = WHOLE.saturating_sub(spent).saturating_sub(later);
         let members: Vec<&Member> = same.iter().map(|(_, member)| member).collect();
-        let got = fill(&members, None, left.max(own));
+        let got = fill(&members, None, left.max(own), least);
         for (place, member) in members.iter().enumerate() {
             let allotted = got.get(place).copied().unwrap_or(0);
             spent = spent.saturating_add(allotted);
             let could = if member.need < member.limit {
                 // Its own part of what is kept would be more, too.
                 let kept = own.saturating_sub(member.need.min(least)).saturating_add(member.limit.min(least));
-                fill(&members, Some(place), left.max(kept)).get(place).copied().unwrap_or(0)
+                fill(&members, Some(place), left.max(kept), least).get(place).copied().unwrap_or(0)
             } else {
                 allotted
             };
@@ -101,11 +100,6 @@ fn class(claim: &Claim) -> u8 {
     }
 }
 
-/// Whether slices of a class have `fixed`.
-fn is_fixed(class: u8) -> bool {
-    class & 9 == 0
-}
-
 fn member(at: usize, claim: &Claim) -> Member {
     let limit = claim.limit.clamp(1, WHOLE);
     let weight = match claim.policy {
@@ -115,33 +109,25 @@ fn member(at: usize, claim: &Claim) -> Member {
     Member { at, weight, need: claim.need.min(limit), limit }
 }
 
-/// Divides what there is by weight, so that nobody gets more than it needs and nothing is left while somebody needs it.
-/// The one at `full` is taken to need all it may use.
-fn fill(members: &[&Member], full: Option<usize>, left: u64) -> Vec<u64> {
-    let need = |place: usize, member: &Member| {
-        if full == Some(place) { member.limit } else { member.need }
+/// Divides what there is by weight, so that nobody gets more than it needs or less than is kept for it, and nothing is left
+/// while somebody needs it. The one at `full` is taken to need all it may use.
+fn fill(members: &[&Member], full: Option<usize>, left: u64, least: u64) -> Vec<u64> {
+    let shares = |level: u64| {
+        members.iter().enumerate().map(move |(place, member)| {
+            let need = if full == Some(place) { member.limit } else { member.need };
+            (level.saturating_mul(member.weight) >> FINE).clamp(need.min(least), need)
+        })
     };
-    let mut order: Vec<(usize, u64, u64)> = members
-        .iter()
-        .enumerate()
-        .map(|(place, member)| (place, need(place, member), member.weight))
-        .collect();
-    // Who needs least for its weight first: what it leaves is there for all others.
-    order.sort_by(|one, other| {
-        one.1.saturating_mul(other.2).cmp(&other.1.saturating_mul(one.2)).then(one.0.cmp(&other.0))
-    });
-    let mut weights = sum(order.iter().map(|(_, _, weight)| *weight));
-    let mut left = left;
-    let mut got = vec![0; members.len()];
-    for (place, need, weight) in order {
-        let share = left.saturating_mul(weight).checked_div(weights).unwrap_or(0).min(need);
-        left = left.saturating_sub(share);
-        weights = weights.saturating_sub(weight);
-        if let Some(own) = got.get_mut(place) {
-            *own = share;
-        }
+    // The highest level at which there is enough: at the bound everybody has what it needs.
+    let (mut low, mut high) = (0_u64, WHOLE << FINE);
+    if sum(shares(high)) <= left {
+        return shares(high).collect();
     }
-    got
+    while high.saturating_sub(low) > 1 {
+        let level = low.midpoint(high);
+        if sum(shares(level)) <= left { low = level } else { high = level }
+    }
+    shares(low).collect()
 }
 
 fn sum(parts: impl Iterator<Item = u64>) -> u64 {

@@ -8,8 +8,10 @@
 //! whose errors are of microseconds. And nothing bounds what is queued ahead: the GPU works off what was launched at
 //! a wrong cost before the next window tells.
 
-use super::trim::{DECAY, Sample, WINDOW, scale};
+use super::trim::{Sample, WINDOW, scale};
 
+/// What is left of a sum after a window of a sixth of a second, in millionths: 0.93, a memory of two seconds.
+const DECAY: u64 = 930_000;
 /// What the first launches cost, in nanoseconds: 2 ms. Too much rather than too little: what was paid too much is given
 /// back after the first window, what was launched too much runs.
 pub const FIRST: u64 = 2_000_000;

@@ -31,7 +31,7 @@ impl Shared {
     pub fn new(machine: Machine, wishes: Vec<Wish>, programs: Vec<(usize, Program)>) -> Self {
         let limits: Vec<_> =
             wishes.iter().map(|wish| terms(wish.limit.get().into(), wish.burst.get() / MS)).collect();
-        let world = World::new(machine, &limits, programs, 11);
+        let world = World::new(machine, &limits, programs, std::env::var("SEED").map_or(11, |s| s.parse().unwrap()));
         let next = world.now;
         Self { world, wishes, arbiter: Some(Arbiter::default()), next }
     }
@@ -42,8 +42,7 @@ impl Shared {
             self.world.run(until.min(self.next)).unwrap();
             if self.world.now >= self.next {
                 self.look();
-                self.next = self.world.now
-                    + std::env::var("STEP").map_or(STEP, |step| step.parse::<u64>().unwrap() * 100_000);
+                self.next = self.world.now + STEP;
             }
         }
     }
