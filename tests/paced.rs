@@ -227,6 +227,20 @@ fn nobody_waits_for_a_process_that_is_killed_while_it_has_credit_or_asks() {
 }
 
 #[test]
+fn a_removed_region_refuses_launches() {
+    let bench = bench();
+    let mut member = member(&bench, "1ms", "30");
+    launches(&mut member, 20);
+    member.order("1000000");
+    std::fs::remove_file(bench.region()).unwrap();
+    let (status, said) = member.end();
+    assert!(status.success(), "{status}");
+    assert!(said.lines().count() == 1 && said.contains("New allocations and launches are refused"), "{said}");
+    // A million kernels of a millisecond were asked for, and nobody paced them any more.
+    assert!(kernels(&bench) < 5_000, "{}", kernels(&bench));
+}
+
+#[test]
 fn nobody_waits_for_a_process_that_is_suspended() {
     let bench = bench();
     let mut other = member(&bench, "1ms", "30");

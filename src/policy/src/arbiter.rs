@@ -33,6 +33,9 @@
 //! nobody is served. Who is owed more stays owed more, and debts that a neighbour's turns were charged for do not let the GPU
 //! idle. And the budget grows. Gifts never lift a slice over a limit below the whole GPU.
 //!
+//! High priority takes the GPU at the look that finds anything of it queued, and leaves it at the one that does not: what
+//! it has used of late is not kept for it.
+//!
 //! Time that was lent is not saved up: a slice that has used more than its own lately saves a turn, 4 ms. Beside a slice of
 //! high priority that is in use the others queue 4 ms, so that its work does not share the GPU for long.
 //!
@@ -52,10 +55,11 @@
 //! | `told` | [`word::told`]: rate, burst, queue bound, when | the arbiter |
 //!
 //! What a slice may use is [`word::heard`], in place of its terms. The word is written by compare-exchange, and
-//! `change_terms` is called with what was heard before and after, so that what is owed or saved stays what it was. A gift is
-//! a refund of so much of the clock's time at that rate, without an owner; it wakes sleepers as refunds do. Where `told` is
-//! stale, each slice has its own limit, and the driver's turns divide the GPU: without an arbiter nothing is lent or kept,
-//! and nothing stands still.
+//! `change_terms` is called with what was heard before and after, so that what is owed or saved stays what it was. Of the
+//! work that a process may have queued the gate takes the lower of its own bound and the one heard, two launches of a
+//! longer one. A gift is a refund of so much of the clock's time at that rate, without an owner; it wakes sleepers as
+//! refunds do. Where `told` is stale, each slice has its own limit, and the driver's turns divide the GPU: without an
+//! arbiter nothing is lent or kept, and nothing stands still.
 //!
 //! [`need::Seen`] is made of words that exist: `used`, `throttled` and `queued` of `TimeUsed`, `paid_until`, and whether a
 //! process has `wants` above 0 and a `sleeps_until` that has not passed by more than 10 ms (a stopped process waits for
@@ -86,6 +90,8 @@ use need::{Judge, Seen};
 
 /// How often the arbiter looks while a slice has work, in nanoseconds: 1 ms.
 pub const STEP: u64 = 1_000_000;
+/// A look that comes late, or is the first, counts for so long at most, in nanoseconds: 4 ms.
+const LATE: u64 = 4_000_000;
 /// What may be saved up of time that was lent, in nanoseconds of GPU time: a turn.
 const LENT: u64 = 4_000_000;
 /// The most that a slice queues beside one of high priority that is in use, in nanoseconds of GPU time: 4 ms. Work of that
@@ -217,7 +223,7 @@ impl Arbiter {
             steered: steered.fold(0, u64::saturating_add),
             used: self.sum(|known| known.judge.mean()),
             starved: slices.iter().zip(parts).any(starved),
-            passed: now.saturating_sub(self.at),
+            passed: now.saturating_sub(self.at).min(LATE),
         }
     }
 
@@ -243,7 +249,8 @@ impl Arbiter {
         let burst = if known.borrows { Nanos::new(burst.get().min(LENT)) } else { burst };
         let near = |given: &Terms| {
             let by = given.rate().get().abs_diff(rate.get());
-            by <= rate.get() / STEADY && rate < limit && given.burst() == burst.get()
+            let is_near = by <= rate.get() / STEADY && given.burst() == burst.get();
+            is_near && rate < limit && given.rate() <= limit
         };
         let given = known.given.filter(near).unwrap_or_else(|| Terms::new(rate, burst));
         known.given = Some(given);

@@ -4,7 +4,7 @@
 
 use gpuslice_policy::arbiter::divide::{Claim, Part, WHOLE, divide};
 use gpuslice_policy::arbiter::need::Seen;
-use gpuslice_policy::arbiter::{Arbiter, STEP, Slice, Wish};
+use gpuslice_policy::arbiter::{Arbiter, Given, STEP, Slice, Wish};
 use gpuslice_policy::config::{CorePolicy, Priority};
 use gpuslice_policy::units::{Nanos, Permille};
 use proptest::collection::vec;
@@ -188,7 +188,8 @@ proptest! {
             let seen = Seen { owed, waits: true, ..Seen::default() };
             Slice { id, wish: wish(CorePolicy::Equal, limit, Priority::Normal), seen }
         });
-        arbiter.look(1 << 40, &slices);
+        let first = arbiter.look(1 << 40, &slices)[0];
+        prop_assert!(first.terms.gpu(first.gift) <= 4 * STEP * u64::from(limit) / 1000);
         let given = arbiter.look((1 << 40) + passed, &slices)[0];
         // GPU time that the rate and the gift come to.
         let gpu = given.terms.gpu(passed.saturating_add(given.gift));
@@ -200,9 +201,9 @@ proptest! {
 fn fixed_alone_is_left_as_it_is() {
     let mut arbiter = Arbiter::default();
     for look in 0..500_u64 {
-        let slices = [0, 1, 2].map(|id| Slice {
+        let slices = [(0, 300), (1, 600), (2, 100)].map(|(id, limit)| Slice {
             id,
-            wish: wish(CorePolicy::Fixed, [300, 600, 100][id as usize], Priority::Normal),
+            wish: wish(CorePolicy::Fixed, limit, Priority::Normal),
             seen: Seen { used: look * 300_000, queued: 30 * MS, waits: look % 3 != id, ..Seen::default() },
         });
         for (slice, given) in slices.iter().zip(arbiter.look((1 << 40) + look * STEP, &slices)) {
@@ -210,4 +211,93 @@ fn fixed_alone_is_left_as_it_is() {
             assert_eq!(given.terms.burst(), 20 * MS);
         }
     }
+}
+
+/// Two slices, the first with this policy and priority, that are looked at so often; what each tells at a look.
+fn looked_at(looks: u64, first: (CorePolicy, Priority), seen: impl Fn(u64, u64) -> Seen) -> Vec<Given> {
+    let mut arbiter = Arbiter::default();
+    let mut look = |at: u64| {
+        let slices = [0, 1].map(|id| {
+            let (policy, priority) = if id == 0 { first } else { (CorePolicy::Equal, Priority::Normal) };
+            Slice { id, wish: wish(policy, 1000, priority), seen: seen(id, at) }
+        });
+        arbiter.look((1 << 40) + at * STEP, &slices)
+    };
+    (0..looks).map(&mut look).last().unwrap()
+}
+
+const EQUAL: (CorePolicy, Priority) = (CorePolicy::Equal, Priority::Normal);
+
+#[test]
+fn who_borrowed_saves_a_turn_and_who_did_not_its_burst() {
+    let given = looked_at(2000, EQUAL, |id, look| Seen { used: (1 - id) * look * STEP, ..Seen::default() });
+    assert_eq!([given[0].terms.burst(), given[1].terms.burst()], [4 * MS, 20 * MS]);
+}
+
+#[test]
+fn others_queue_little_beside_high_priority_that_is_in_use() {
+    let used = |id: u64, look: u64| Seen { used: (1 - id) * look * STEP / 10, ..Seen::default() };
+    let high = looked_at(200, (CorePolicy::Equal, Priority::High), used);
+    assert_eq!([high[0].ahead, high[1].ahead], [50 * MS, 4 * MS]);
+    let idle = looked_at(200, (CorePolicy::Equal, Priority::High), |_, _| Seen::default());
+    assert_eq!(idle[1].ahead, 50 * MS);
+    assert_eq!(looked_at(200, EQUAL, used)[1].ahead, 50 * MS);
+}
+
+#[test]
+fn words_are_set_back_alike_where_the_gpu_would_be_idle_and_only_there() {
+    let waiting = |queued: u64| {
+        move |id: u64, _: u64| Seen { owed: (3 + id) * MS, waits: true, queued, ..Seen::default() }
+    };
+    assert!(looked_at(50, EQUAL, waiting(0)).iter().all(|given| given.gift == 3 * MS));
+    assert!(looked_at(50, EQUAL, waiting(STEP)).iter().all(|given| given.gift == 0));
+    let nobody = looked_at(50, EQUAL, |id, _| Seen { owed: (3 + id) * MS, ..Seen::default() });
+    assert!(nobody.iter().all(|given| given.gift == 0), "nobody waits");
+}
+
+#[test]
+fn high_priority_takes_the_gpu_at_the_look_that_finds_it_busy_and_leaves_it_at_the_one_that_does_not() {
+    let high = (CorePolicy::Equal, Priority::High);
+    let seen = |last: u64| {
+        move |id: u64, look: u64| Seen {
+            used: look * STEP / 2,
+            waits: id == 1,
+            queued: if id == 0 && look == last { MS / 2 } else { 6 * MS * id },
+            ..Seen::default()
+        }
+    };
+    assert_eq!(looked_at(100, high, seen(99))[1].terms.rate().get(), 50);
+    assert!(looked_at(100, high, seen(98))[1].terms.rate().get() > 950);
+}
+
+/// A slice that needs all it may use beside one with `fixed` that uses what it wants; its rates.
+struct Beside {
+    arbiter: Arbiter,
+    now: u64,
+    used: u64,
+}
+
+impl Beside {
+    fn rate(&mut self, limit: u16, thousandths: u64) -> u16 {
+        let mut rate = 0;
+        for _ in 0..100 {
+            (self.now, self.used) = (self.now + STEP, self.used + STEP / 1000 * thousandths);
+            let seen = Seen { used: self.used, ..Seen::default() };
+            let other = Slice { id: 1, wish: wish(CorePolicy::Fixed, 1000, Priority::Normal), seen };
+            let seen = Seen { used: self.used, waits: true, queued: 3 * MS, ..Seen::default() };
+            let own = Slice { id: 0, wish: wish(CorePolicy::Equal, limit, Priority::Normal), seen };
+            rate = self.arbiter.look(self.now, &[own, other])[0].terms.rate().get();
+        }
+        rate
+    }
+}
+
+#[test]
+fn a_rate_that_changes_a_little_stays_unless_it_is_over_the_limit() {
+    let mut beside = Beside { arbiter: Arbiter::default(), now: 1 << 40, used: 0 };
+    assert_eq!(beside.rate(1000, 300), 700);
+    assert_eq!(beside.rate(1000, 303), 700);
+    assert_eq!(beside.rate(1000, 350), 650);
+    assert_eq!(beside.rate(1000, 356), 650);
+    assert_eq!(beside.rate(647, 356), 644, "a lower limit holds at once");
 }

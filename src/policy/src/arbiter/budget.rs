@@ -6,6 +6,9 @@
 //! its share while nothing is queued says that it is too small, queues that do not empty say that it is too large, and that
 //! not the rates divide the GPU but the driver, evenly over processes. One is worse than the other, and corrected at once;
 //! the other slowly, so that the GPU is found idle at one look in a hundred at most.
+//!
+//! What comes of it is a factor for the parts of `equal` and `best-effort` slices. Those of `fixed` ones are of the whole
+//! GPU.
 
 use super::{STEP, divide::WHOLE};
 
@@ -13,17 +16,15 @@ use super::{STEP, divide::WHOLE};
 const LOW: u64 = 2_000_000;
 /// More than this, and it certainly is not: 6 ms.
 const HIGH: u64 = 6_000_000;
-/// By how much the sum grows at a look, in millionths.
+/// By how much it grows in [`STEP`], in millionths.
 const UP: u64 = 50_000;
 /// By how much it shrinks, in millionths, and the part of what it is above all that is used.
 const DOWN: u64 = 100;
 const DOWN_PART: u64 = 256;
-/// The least that is divided, in millionths.
+/// The least it is, in millionths.
 const LEAST: u64 = 500_000;
-/// A look that comes late counts for so many at most.
-const LATE: u64 = 4;
 
-/// The sum of what slices get, in millionths of the GPU's time.
+/// By how much parts are multiplied, in millionths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budget(u64);
 
@@ -59,15 +60,12 @@ impl Found {
 }
 
 impl Budget {
-    /// What there is to divide, after a look.
+    /// The factor after a look, in millionths.
     pub fn look(&mut self, found: &Found) -> u64 {
         if found.busy < 2 {
             return self.0.max(WHOLE);
         }
-        let looks = |step: u64| {
-            let passed = found.passed.min(STEP.saturating_mul(LATE));
-            step.saturating_mul(passed).checked_div(STEP).unwrap_or(0)
-        };
+        let looks = |step: u64| step.saturating_mul(found.passed).checked_div(STEP).unwrap_or(0);
         let level = if found.starved && found.idle() {
             self.0.saturating_add(looks(UP))
         } else if found.steered > HIGH || (found.queued > HIGH && self.0 > WHOLE) {
@@ -92,10 +90,12 @@ mod tests {
     fn work_that_waits_while_nothing_is_queued_raises_it_at_once() {
         let mut budget = Budget::default();
         assert_eq!(budget.look(&FOUND), WHOLE + UP);
-        assert_eq!(budget.look(&Found { passed: u64::MAX, ..FOUND }), WHOLE + 5 * UP);
+        assert_eq!(budget.look(&Found { passed: 4 * STEP, ..FOUND }), WHOLE + 5 * UP);
         assert_eq!(budget.look(&Found { queued: LOW, ..FOUND }), WHOLE + 5 * UP);
         assert_eq!(budget.look(&Found { starved: false, ..FOUND }), WHOLE + 5 * UP);
-        (0..100).for_each(|_| drop(budget.look(&FOUND)));
+        (0..100).for_each(|_| {
+            budget.look(&FOUND);
+        });
         assert_eq!(budget.look(&FOUND), 2 * WHOLE);
     }
 
@@ -105,7 +105,9 @@ mod tests {
         let mut budget = Budget::default();
         assert_eq!(budget.look(&found), WHOLE - DOWN);
         assert_eq!(budget.look(&Found { steered: HIGH, ..found }), WHOLE - DOWN, "the others' are no sign");
-        (0..3000).for_each(|_| drop(budget.look(&Found { used: 0, ..found })));
+        (0..3000).for_each(|_| {
+            budget.look(&Found { used: 0, ..found });
+        });
         assert_eq!(budget.look(&Found { used: 0, ..found }), LEAST);
         let mut above = Budget(2 * WHOLE);
         assert_eq!(above.look(&Found { steered: 0, ..found }), 2 * WHOLE - WHOLE / DOWN_PART);

@@ -31,7 +31,7 @@ impl Shared {
     pub fn new(machine: Machine, wishes: Vec<Wish>, programs: Vec<(usize, Program)>) -> Self {
         let limits: Vec<_> =
             wishes.iter().map(|wish| terms(wish.limit.get().into(), wish.burst.get() / MS)).collect();
-        let world = World::new(machine, &limits, programs, std::env::var("SEED").map_or(11, |s| s.parse().unwrap()));
+        let world = World::new(machine, &limits, programs, 11);
         let next = world.now;
         Self { world, wishes, arbiter: Some(Arbiter::default()), next }
     }

@@ -270,7 +270,9 @@ fn nobody_starves_or_passes_its_limit_and_the_gpu_is_busy_whatever_the_slices_ar
             let limit = u64::from(wish.limit.get()) * 10;
             let least = limit.min(ALL / 10 / each.len() as u64);
             assert!(*share >= least / 2, "seed {seed}: {wish:?} has {share} of {each:?}");
-            assert!(*share <= limit + 200, "seed {seed}: {wish:?} has {share} of {each:?}");
+            // What was saved up comes on top, and what NVML's whole percents leave open.
+            let most = limit + wish.burst.get() * ALL / (3 * S) + 200;
+            assert!(*share <= most, "seed {seed}: {wish:?} has {share} of {each:?}");
         }
         let asked: u64 = shared.wishes.iter().map(|wish| u64::from(wish.limit.get())).sum();
         assert!(asked < 1200 || all >= 9700, "seed {seed}: {all}, {:?}", shared.wishes);

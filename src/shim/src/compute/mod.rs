@@ -99,6 +99,8 @@ pub(crate) struct Pacer {
     asking: Mutex<Pot>,
     /// When that thread looked last.
     asked: AtomicU64,
+    /// When it was looked last whether the region is still there.
+    looked: AtomicU64,
     /// How often it was done, and how many threads wait for that.
     asks: AtomicU32,
     waiters: AtomicU32,
@@ -169,6 +171,7 @@ impl Compute {
             place: *place,
             asking: Mutex::default(),
             asked: AtomicU64::new(0),
+            looked: AtomicU64::new(0),
             asks: AtomicU32::new(0),
             waiters: AtomicU32::new(0),
             lanes: AtomicUsize::new(0),

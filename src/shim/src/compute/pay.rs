@@ -7,6 +7,7 @@
 use super::blind::Blind;
 use super::threads::Held;
 use super::{Launch, Pacer, clock, futex};
+use crate::lifecycle;
 use crate::slice::Slice;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
@@ -24,8 +25,8 @@ const GONE: u64 = 2_000_000_000;
 const NOTICED: u64 = 100_000_000;
 /// Every so many times it is tried whether launches overlap.
 const TRY_EVERY: u32 = 16;
-/// Every so many times it is looked whether the region is still there.
-const LOOK_EVERY: u32 = 256;
+/// How often it is looked whether the region is still there, in nanoseconds: 0.1 s. A look takes half a microsecond.
+const LOOK_EVERY: u64 = 100_000_000;
 /// How long work that is queued ahead is waited for before it is looked at again, whatever the meter says.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
@@ -105,8 +106,9 @@ impl Payer {
         let slice = self.slice;
         let compute = &slice.compute;
         loop {
-            if compute.helper.is_ending() {
-                // What is launched now is not measured, and nobody would see it end.
+            // What is launched at the end is not measured, and nobody would see it end. Without its region nobody can say what
+            // the slice may.
+            if compute.helper.is_ending() || lifecycle::is_refused() {
                 return None;
             }
             let news = compute.helper.news();
@@ -183,7 +185,6 @@ impl Payer {
             pot.credit.fill(amount);
             credit.fill(pot.credit.share(lacks));
         }
-        self.look_after_region();
         true
     }
 
@@ -211,6 +212,7 @@ impl Payer {
         if !self.slice.compute.is_under_way(self.device) {
             member.idle_until_now(device, now);
         }
+        self.look_after_region(now);
         match member.take(device, amount, now) {
             Ok(()) => true,
             Err(until) => {
@@ -225,8 +227,10 @@ impl Payer {
     }
 
     /// Whether the region is still there is seen by who uses it, now and then.
-    fn look_after_region(&self) {
-        if self.asking.as_ref().is_some_and(|pot| pot.takes.is_multiple_of(LOOK_EVERY)) {
+    fn look_after_region(&self, now: u64) {
+        let last = self.pacer.looked.load(Ordering::Relaxed);
+        if now.saturating_sub(last) >= LOOK_EVERY {
+            self.pacer.looked.store(now, Ordering::Relaxed);
             self.slice.look();
         }
     }
