@@ -2,7 +2,7 @@
 //!
 //! `fixed` needs nobody. For `equal`, `best-effort` and priorities somebody has to look at all slices of a GPU and say
 //! what each has now: the arbiter. A look takes what the regions tell ([`need::Seen`]), judges what each slice
-//! [`need`]s, [`divide`]s the GPU among them, of which there is as much as the [`budget`] says, and gives each its
+//! [`need`]s, [divides](divide()) the GPU among them, of which there is as much as the [`budget`] says, and gives each its
 //! [`Given`]. It is a function of what it was shown: the same looks give the same answers.
 //!
 //! # What was asked for
@@ -15,7 +15,7 @@
 //! - `equal` divides by weight what `fixed` ones of its priority leave, among those that need it.
 //! - `best-effort` has what all others leave, by priority and weight.
 //! - Priorities come before policies, except that `best-effort` is always last. Nobody starves: a tenth of the GPU, divided
-//!   evenly over all slices, is kept for those that have work, whatever their class and weight ([`divide`]).
+//!   evenly over all slices, is kept for those that have work, whatever their class and weight ([`mod@divide`]).
 //!
 //! # What a rate means under the driver's time slicing
 //!

@@ -98,6 +98,8 @@ pub struct Run {
     gaps: u64,
     lead: u64,
     slack: u64,
+    /// Predicted time of launches since the host waited last.
+    awaited: u64,
     tail: u64,
     parts: [Option<Part>; PARTS],
 }
@@ -106,7 +108,17 @@ impl Run {
     /// Opened by an event that has just been recorded.
     #[must_use]
     pub const fn open(bracket: Bracket) -> Self {
-        Self { bracket, prepaid: 0, plain: 0, gaps: 0, lead: 0, slack: 0, tail: 0, parts: [None; PARTS] }
+        Self {
+            bracket,
+            prepaid: 0,
+            plain: 0,
+            gaps: 0,
+            lead: 0,
+            slack: 0,
+            awaited: 0,
+            tail: 0,
+            parts: [None; PARTS],
+        }
     }
 
     /// How long the stream may have stood idle in it, in nanoseconds: what is not charged before it has ended.
@@ -138,10 +150,14 @@ impl Run {
         self.lead = nanoseconds;
     }
 
-    /// The host has waited for the GPU inside the driver. It comes back some time after the GPU has come to a stop.
+    /// The host has waited for the GPU inside the driver, for so many nanoseconds. It comes back some time after the GPU
+    /// has come to a stop, and where the machine is busy much later: what is beyond the work that it waited for may have
+    /// been that.
     #[inline]
-    pub const fn waited(&mut self) {
-        self.slack = self.slack.saturating_add(RETURN);
+    pub const fn waited(&mut self, inside: u64) {
+        let late = inside.saturating_sub(self.awaited);
+        self.slack = self.slack.saturating_add(if late > RETURN { late } else { RETURN });
+        self.awaited = 0;
     }
 
     /// The stream may have stood idle for so many nanoseconds because of the host: between the driver's return from a
@@ -162,6 +178,7 @@ impl Run {
     pub fn add(&mut self, key: &Key, estimate: &Estimate) -> bool {
         self.prepaid = self.prepaid.saturating_add(estimate.charged);
         self.plain = self.plain.saturating_add(estimate.plain);
+        self.awaited = self.awaited.saturating_add(estimate.plain);
         self.note(key, estimate);
         self.bracket == Bracket::Alone || self.plain >= FULL
     }
@@ -310,9 +327,19 @@ mod tests {
     #[test]
     fn the_way_back_of_a_host_that_waited_is_left_to_the_estimate() {
         let mut run = of(10, 0);
-        run.waited();
+        run.waited(210 * US);
         assert_eq!(run.judge(240 * US, Opening::Busy).length, 200 * US);
         assert_eq!(run.judge(260 * US, Opening::Busy).length, 210 * US);
+    }
+
+    #[test]
+    fn a_host_that_comes_back_late_from_a_wait_is_not_charged_for_it() {
+        let mut run = of(10, 0);
+        run.waited(5_200 * US);
+        assert_eq!(run.judge(5_240 * US, Opening::Busy).length, 240 * US);
+        assert_eq!(run.judge(9_000 * US, Opening::Busy).length, 4_000 * US);
+        run.waited(30 * US);
+        assert_eq!(run.judge(5_240 * US, Opening::Busy).length, 200 * US, "what was waited for counts once");
     }
 
     #[test]

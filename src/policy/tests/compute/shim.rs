@@ -283,7 +283,7 @@ impl Shim {
         self.left = now;
         self.empty[stream] = Some(now);
         if let Some(open) = &mut self.open[stream] {
-            open.run.waited();
+            open.run.waited(inside);
         }
         self.launched[stream] += inside;
     }

@@ -261,7 +261,7 @@ pub const DEGRADED: [Workload; 7] = [
         build: |_| beside(2),
         limits: |limit| rest(limit, 1),
         burst: 20,
-        target: Target::Within { mean: 250, windows: 500, after: 4 },
+        target: Target::Within { mean: 250, windows: 600, after: 4 },
         machine: seconds,
     },
     Workload {

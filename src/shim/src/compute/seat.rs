@@ -298,7 +298,7 @@ impl Seat {
             lane.launched = lane.launched.saturating_add(inside);
             lane.empty = Some(now);
             if let Some(open) = &mut lane.open {
-                open.run.waited();
+                open.run.waited(clock::between(inside, 0));
             }
         }
         self.idle_runs = self.lanes.len() > 1;
