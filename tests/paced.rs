@@ -123,11 +123,14 @@ fn events_that_fail_never_fail_a_launch_and_are_told_once() {
 #[test]
 fn what_a_thread_has_of_the_share_is_not_lost_with_it() {
     let bench = bench();
-    let outcome = paced(bench.host("paced", &["lives", "1ms"]), "50").run().quiet();
-    let line = outcome.out.lines().last().unwrap_or_default();
-    let taken: u64 = line.split_whitespace().nth(2).and_then(|word| word.parse().ok()).expect("a duration");
-    // 400 ms of kernels at half the time.
-    assert!((400..2000).contains(&taken), "{outcome}");
+    let once = || {
+        let outcome = paced(bench.host("paced", &["lives", "1ms"]), "50").run().quiet();
+        let line = outcome.out.lines().last().unwrap_or_default();
+        line.split_whitespace().nth(2).and_then(|word| word.parse::<u64>().ok()).expect("a duration")
+    };
+    // 400 ms of kernels at half the time. A machine that has other things to do makes it longer, never shorter.
+    let taken = (0..3).map(|_| once()).find(|taken| *taken < 2000);
+    assert!(taken.is_some_and(|taken| taken >= 400), "{taken:?}");
 }
 
 #[test]
@@ -224,6 +227,18 @@ fn nobody_waits_for_a_process_that_is_killed_while_it_has_credit_or_asks() {
         assert!(beside.max(alone) < Duration::from_secs(2), "{beside:?}, {alone:?}");
         assert!(all < Duration::from_secs(3), "30 ms of kernels took {all:?}");
     }
+}
+
+#[test]
+fn a_newcomer_with_another_share_is_told_whose_holds() {
+    let bench = bench();
+    let mut first = member(&bench, "1ms", "30");
+    let (status, said) = member(&bench, "1ms", "50").end();
+    assert!(status.success(), "{status}");
+    assert!(said.contains("was started with a share of 50%; its slice has a share of 30%;"), "{said}");
+    launches(&mut first, 5);
+    let (_, said) = first.end();
+    assert_eq!(said, "");
 }
 
 #[test]

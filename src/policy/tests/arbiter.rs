@@ -213,6 +213,26 @@ fn fixed_alone_is_left_as_it_is() {
     }
 }
 
+#[test]
+fn fixed_keeps_its_limit_where_less_than_the_gpu_is_divided() {
+    let mut arbiter = Arbiter::default();
+    let mut given = Vec::new();
+    for look in 0..1000 {
+        let slices =
+            [(0, CorePolicy::Fixed, 300), (1, CorePolicy::Equal, 1000), (2, CorePolicy::Equal, 1000)].map(
+                |(id, policy, limit)| {
+                    // Queues that do not empty: the GPU gives less than the rates.
+                    let seen =
+                        Seen { used: look * STEP / 5, queued: 10 * MS, waits: true, ..Seen::default() };
+                    Slice { id, wish: wish(policy, limit, Priority::Normal), seen }
+                },
+            );
+        given = arbiter.look((1 << 40) + look * STEP, &slices);
+    }
+    assert_eq!(given[0].terms.rate().get(), 300);
+    assert!(given[1].terms.rate().get() < 300, "{given:?}");
+}
+
 /// Two slices, the first with this policy and priority, that are looked at so often; what each tells at a look.
 fn looked_at(looks: u64, first: (CorePolicy, Priority), seen: impl Fn(u64, u64) -> Seen) -> Vec<Given> {
     let mut arbiter = Arbiter::default();
@@ -268,6 +288,22 @@ fn high_priority_takes_the_gpu_at_the_look_that_finds_it_busy_and_leaves_it_at_t
     };
     assert_eq!(looked_at(100, high, seen(99))[1].terms.rate().get(), 50);
     assert!(looked_at(100, high, seen(98))[1].terms.rate().get() > 950);
+}
+
+#[test]
+fn who_waits_because_of_what_others_needed_is_no_sign_of_an_idle_gpu() {
+    let seen = |id: u64, look: u64| {
+        let (is_high, phase, used) = (id == 0, look % 20, look * STEP / 2);
+        match (is_high, phase) {
+            (true, 0..10) => Seen { used, queued: 6 * MS, ..Seen::default() },
+            // The first look that finds the other idle finds this one still waiting.
+            (false, 0..=10) => Seen { used, waits: true, ..Seen::default() },
+            (false, _) => Seen { used, queued: 3 * MS, ..Seen::default() },
+            (true, _) => Seen { used, ..Seen::default() },
+        }
+    };
+    let given = looked_at(2006, (CorePolicy::Equal, Priority::High), seen);
+    assert_eq!(given[1].terms.rate().get(), 50);
 }
 
 /// A slice that needs all it may use beside one with `fixed` that uses what it wants; its rates.

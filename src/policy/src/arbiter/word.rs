@@ -83,6 +83,12 @@ mod tests {
         }
         assert_eq!(heard(word, own, NOW + STALE), (own, None));
         assert_eq!(heard(0, own, NOW), (own, None));
+        assert_eq!(
+            heard(told(&given(250, 0, 0), NOW + 2 * STALE), own, NOW),
+            (own, None),
+            "of a time to come"
+        );
+        assert_eq!(heard(word, terms(100, MS), NOW), (terms(100, MS), Some(50 * MS)), "more than its own");
         assert_eq!(heard(told(&given(0, 0, 0), NOW), own, NOW), (terms(1, 0), Some(0)));
         assert_eq!(
             heard(told(&given(9, u64::MAX, u64::MAX), NOW), own, NOW),

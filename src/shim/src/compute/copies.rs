@@ -30,7 +30,7 @@ pub(super) fn unpaced(slice: &'static Slice, launch: &Launch, call: impl FnOnce(
         if is_rare && !is_to_run(&mut held, compute, launch.stream) {
             return None;
         }
-        let lane = match held.lane_of(launch.stream) {
+        let lane = match held.lane_of(compute, launch.stream) {
             Some(lane) => lane,
             None => held.add_lane(slice, launch.stream)?,
         };

@@ -96,7 +96,7 @@ fn enter(held: &mut Held, slice: &'static Slice, launch: &Launch, entry: &mut En
     if is_rare && !is_to_run(held, compute, launch.stream) {
         return None;
     }
-    let lane = match held.lane_of(launch.stream) {
+    let lane = match held.lane_of(compute, launch.stream) {
         Some(lane) => lane,
         None => quietly(|| held.add_lane(slice, launch.stream), None)?,
     };

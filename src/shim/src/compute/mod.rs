@@ -30,7 +30,10 @@ mod whose;
 pub(crate) use clock::now;
 pub(crate) use copies::host_copy;
 pub(crate) use gate::{gate, gate_all};
-pub(crate) use told::{capture_begins, capture_ended, context_ends, context_left, forget, stream_ends};
+pub(crate) use told::{
+    capture_begins, capture_ended, context_ends, context_left, context_seen, context_seen_in, forget,
+    stream_ends,
+};
 pub(crate) use waits::{Waits, waits};
 
 use crate::lifecycle;
@@ -55,6 +58,7 @@ use pay::Pot;
 use sampler::Sampler;
 use seat::Seat;
 use threads::Seats;
+use told::Contexts;
 
 /// A stream as a call names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,6 +143,10 @@ pub(crate) struct Compute {
     captures: AtomicU32,
     /// Streams and contexts that have ended.
     ends: AtomicU64,
+    /// Contexts that the program has had.
+    contexts: Mutex<Contexts>,
+    /// Whether that is one, which is then current where any is.
+    one_context: AtomicBool,
     events: Events,
     meter: Meter,
     helper: Helper,
@@ -188,6 +196,8 @@ impl Compute {
             epoch: AtomicU64::new(0),
             captures: AtomicU32::new(0),
             ends: AtomicU64::new(0),
+            contexts: Mutex::default(),
+            one_context: AtomicBool::new(false),
             events: Events::default(),
             meter: Meter::default(),
             helper: Helper::default(),

@@ -108,8 +108,9 @@ impl Seat {
 
     /// The lane of a stream, if this thread has launched on it.
     #[inline]
-    pub(crate) fn lane_of(&mut self, stream: Stream) -> Option<usize> {
-        let context = if stream.is_default() { Some(driver::current_context()?) } else { None };
+    pub(crate) fn lane_of(&mut self, compute: &Compute, stream: Stream) -> Option<usize> {
+        let is_asked = stream.is_default() && !compute.one_context.load(Ordering::Relaxed);
+        let context = if is_asked { Some(driver::current_context()?) } else { None };
         let is_it =
             |lane: &Lane| lane.stream == stream && context.is_none_or(|context| lane.context == context);
         if self.lanes.get(self.last).is_some_and(is_it) {

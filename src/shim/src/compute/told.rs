@@ -8,6 +8,15 @@ use core::sync::atomic::Ordering;
 use gpuslice_driver::types::CUstream;
 use gpuslice_policy::compute::cost::Key;
 
+/// Which contexts a program has had: to ask for the current one takes a tenth of what a launch may cost.
+#[derive(Debug, Default)]
+pub(super) enum Contexts {
+    #[default]
+    None,
+    One(usize),
+    Several,
+}
+
 /// A stream begins to record its calls instead of running them: told before the driver.
 pub(crate) fn capture_begins(stream: CUstream) {
     with_compute(|slice| {
@@ -40,6 +49,23 @@ pub(crate) fn stream_ends(stream: CUstream) {
         close_everywhere(slice, |lane| lane.stream.handle == stream);
         slice.compute.ends.fetch_add(1, Ordering::AcqRel);
     });
+}
+
+/// The program has this context: launches on a default stream ask for the current one only where there are several.
+pub(crate) fn context_seen(context: usize) {
+    with_compute(|slice| context_seen_in(slice, context));
+}
+
+/// The same where the slice is at hand.
+pub(crate) fn context_seen_in(slice: &Slice, context: usize) {
+    let compute = &slice.compute;
+    let mut seen = compute.contexts.lock();
+    *seen = match *seen {
+        Contexts::None => Contexts::One(context),
+        Contexts::One(first) if first == context => Contexts::One(first),
+        _ => Contexts::Several,
+    };
+    compute.one_context.store(matches!(*seen, Contexts::One(_)), Ordering::Relaxed);
 }
 
 /// A context is about to be destroyed, or one use of it: nobody looks at its events meanwhile. Our number for it; none

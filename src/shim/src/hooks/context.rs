@@ -173,7 +173,7 @@ unsafe fn created(
     let old = unsafe { read_in(output) };
     // SAFETY: by the contract above.
     let made = |_| unsafe { read_in(output) }.map(|context: CUcontext| (Holder::Context, context.addr()));
-    measured(plan, call, made, || {
+    let code = measured(plan, call, made, || {
         // SAFETY: by the contract above.
         if let Some(context) = unsafe { read_in(output) } {
             undo(context);
@@ -182,7 +182,12 @@ unsafe fn created(
             // SAFETY: by the contract above.
             unsafe { write_out(output, old) };
         }
-    })
+    });
+    // SAFETY: by the contract above.
+    if let Some(context) = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
+        compute::context_seen(context.addr());
+    }
+    code
 }
 
 fn destroy_now(context: CUcontext) {

@@ -141,6 +141,7 @@ pub(crate) unsafe fn as_context(
         |slice, (), code| {
             // SAFETY: the caller's output, which the driver accepted.
             if let Some(view) = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
+                compute::context_seen_in(slice, view.addr());
                 slice.holdings.note_view(green.addr(), view.addr());
             }
         },
