@@ -3,7 +3,9 @@
 
 mod support;
 
+use gpuslice_region::{Monitor, Trust};
 use std::process::Command;
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 use support::bench::{Bench, Host};
 use support::compiler;
@@ -64,6 +66,34 @@ fn launches_that_are_recorded_cost_nothing_and_are_all_that_is_recorded() {
     assert!(milliseconds(&outcome, "recorded in ") < 1000, "{outcome}");
     // What ran: two launches before each of ten recordings, and those of the two that were none.
     assert_eq!(kernels(&bench), 420, "{outcome}");
+}
+
+/// GPU time of the slice's copies, once no more of it comes.
+fn copied(bench: &Bench) -> u64 {
+    let monitor = Monitor::open(&bench.region(), Trust::AnyOwner).unwrap().expect("there is a region");
+    let device = monitor.devices()[0].device;
+    let end = Instant::now() + Duration::from_secs(10);
+    loop {
+        let before = monitor.time_used(device).copied;
+        sleep(Duration::from_millis(50));
+        if monitor.time_used(device).copied == before {
+            return before;
+        }
+        assert!(Instant::now() < end, "{before} ns and more");
+    }
+}
+
+#[test]
+fn fills_that_are_recorded_take_no_time() {
+    let bench = bench();
+    let mut member = paced(bench.host("paced", &["fills", "1ms"]), "30").start();
+    assert_eq!(member.hear().as_deref(), Some("ready"));
+    assert_eq!(member.ask("run 64"), "0");
+    let ran = copied(&bench);
+    assert_eq!(member.ask("cap 64"), "0");
+    let recorded = copied(&bench);
+    assert_eq!(member.ask("run 64"), "0");
+    assert!(ran > 0 && recorded == ran && copied(&bench) > ran, "{ran}, {recorded}");
 }
 
 #[test]

@@ -225,6 +225,22 @@ static void waits(void) {
     }
 }
 
+// For each line, fills so many times: `run` does it, `cap` captures it.
+static void fills(void) {
+    int (*fill)(u64, unsigned char, size_t, void *) = dlsym(driver, "cuMemsetD8Async");
+    char line[64];
+    u64 filled = 0;
+    if (cu.cuMemAlloc_v2(&filled, SIZE)) return;
+    say("ready");
+    while (fgets(line, sizeof line, stdin)) {
+        void *graph = NULL;
+        int is_captured = line[0] == 'c', code = is_captured ? gpu.cuStreamBeginCapture_v2(stream, 0) : 0;
+        for (int i = atoi(line + 4); i > 0; i--) code |= fill(filled, 4, SIZE, stream);
+        code |= is_captured ? gpu.cuStreamEndCapture(stream, &graph) : gpu.cuCtxSynchronize();
+        say("%d", code);
+    }
+}
+
 // The usual launch, between two lines that can be found in a list of system calls.
 static void hot(int count) {
     all(count, stream), gpu.cuCtxSynchronize(), all(count / 4, stream);
@@ -246,6 +262,7 @@ int main(int count, char **words) {
     else if (!strcmp(what, "keeps")) keeps();
     else if (!strcmp(what, "lives")) lives();
     else if (!strcmp(what, "waits")) waits();
+    else if (!strcmp(what, "fills")) fills();
     else if (!strcmp(what, "hot")) hot(4000);
     else return 2;
     return 0;

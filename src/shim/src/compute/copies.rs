@@ -4,13 +4,12 @@
 //! to last as long. Where one lies inside a run of kernels, its time is none of theirs: it counts as a gap. Large copies
 //! from and to the host end a run, since nobody knows how long the host's memory takes.
 
-use super::gate::is_to_run;
+use super::gate::lane_for;
 use super::waits::{Waits, waits};
 use super::{Launch, Stream, clock, threads};
 use crate::guard::quietly;
 use crate::lifecycle::{self, Standing};
 use crate::slice::Slice;
-use core::sync::atomic::Ordering;
 use gpuslice_driver::types::{Status, status};
 use gpuslice_policy::compute::cost::Estimate;
 
@@ -23,20 +22,12 @@ const LARGE: u64 = 1 << 20;
 /// A copy on the device or a fill.
 pub(super) fn unpaced(slice: &'static Slice, launch: &Launch, call: impl FnOnce() -> Status) -> Status {
     let Some(mut held) = threads::hold(slice) else { return call() };
+    let lane = lane_for(&mut held, slice, launch.stream);
     let before = || {
-        let compute = &slice.compute;
-        let is_rare = compute.captures.load(Ordering::Relaxed) != 0
-            || compute.ends.load(Ordering::Relaxed) != held.ends_seen;
-        if is_rare && !is_to_run(&mut held, compute, launch.stream) {
-            return None;
-        }
-        let lane = match held.lane_of(compute, launch.stream) {
-            Some(lane) => lane,
-            None => held.add_lane(slice, launch.stream)?,
-        };
+        let lane = lane?;
         let device = held.lanes.get(lane)?.device?;
         held.copies = held.copies.wrapping_add(1);
-        let known = compute.look_up(&mut held, &launch.key).filter(|known| known.is_certain());
+        let known = slice.compute.look_up(&mut held, &launch.key).filter(|known| known.is_certain());
         let taken_for = known.filter(|_| !held.copies.is_multiple_of(MEASURED));
         if taken_for.is_none() {
             held.begin_copy(slice, lane, &launch.key, known.unwrap_or(Estimate::NONE));

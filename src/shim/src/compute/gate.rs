@@ -86,20 +86,28 @@ pub(crate) fn gate_all(launches: &[Launch], call: impl FnOnce() -> Status) -> St
     code
 }
 
+/// The lane of a call on a stream. None where the call is captured, and where nobody knows whose the stream is. Not to be
+/// called within a phase: what is rare is one of its own.
+#[inline]
+pub(super) fn lane_for(held: &mut Held, slice: &'static Slice, stream: Stream) -> Option<usize> {
+    let compute = &slice.compute;
+    // Relaxed: whoever begins a capture or ends a stream is ordered with this call by the program, or not at all.
+    let is_rare = compute.captures.load(Ordering::Relaxed) != 0
+        || compute.ends.load(Ordering::Relaxed) != held.ends_seen;
+    if is_rare && !is_to_run(held, compute, stream) {
+        return None;
+    }
+    match held.lane_of(compute, stream) {
+        Some(lane) => Some(lane),
+        None => quietly(|| held.add_lane(slice, stream), None),
+    }
+}
+
 /// None: the launch goes to the driver as it is.
 #[inline]
 fn enter(held: &mut Held, slice: &'static Slice, launch: &Launch, entry: &mut Entry) -> Option<()> {
     let compute = &slice.compute;
-    // Relaxed: whoever begins a capture or ends a stream is ordered with this launch by the program, or not at all.
-    let is_rare = compute.captures.load(Ordering::Relaxed) != 0
-        || compute.ends.load(Ordering::Relaxed) != held.ends_seen;
-    if is_rare && !is_to_run(held, compute, launch.stream) {
-        return None;
-    }
-    let lane = match held.lane_of(compute, launch.stream) {
-        Some(lane) => lane,
-        None => quietly(|| held.add_lane(slice, launch.stream), None)?,
-    };
+    let lane = lane_for(held, slice, launch.stream)?;
     let device = held.lanes.get(lane)?.device?;
     let pacer = compute.pacers.get(device)?;
     // Of a single device it is known.
@@ -167,7 +175,7 @@ fn close_before_unpaced(slice: &'static Slice) {
 
 /// Looks around where something is captured or a stream has ended. False: the launch is captured and costs nothing.
 #[cold]
-pub(super) fn is_to_run(held: &mut Held, compute: &Compute, stream: Stream) -> bool {
+fn is_to_run(held: &mut Held, compute: &Compute, stream: Stream) -> bool {
     let look = || {
         let ends = compute.ends.load(Ordering::Acquire);
         if ends != held.ends_seen {
