@@ -27,8 +27,8 @@ use parking_lot::{Condvar, Mutex};
 
 /// How often it looks.
 const ROUND: Duration = Duration::from_millis(1);
-/// How long the end of the process, or of a context, waits for a round to end.
-pub(super) const AT_EXIT: Duration = Duration::from_millis(100);
+/// How long the end of the process waits for a round to end.
+const AT_EXIT: Duration = Duration::from_millis(100);
 /// After so many rounds without anything under way it sleeps.
 const IDLE_ROUNDS: u32 = 20;
 /// How long a thread keeps credit that it does not spend, in nanoseconds.

@@ -84,8 +84,7 @@ impl Meter {
     /// Looks at what is under way. How many flights have ended.
     pub(crate) fn harvest(&self, slice: &'static Slice) -> usize {
         let mut works = self.works.lock();
-        let incoming = core::mem::take(&mut *self.incoming.lock());
-        works.receive(slice, incoming);
+        works.receive(slice, &self.incoming);
         works.round(slice)
     }
 
@@ -93,8 +92,7 @@ impl Meter {
     /// it has.
     pub(crate) fn rest(&self, slice: &'static Slice, pool: u64) {
         let Some(mut works) = self.works_soon(slice) else { return };
-        let incoming = core::mem::take(&mut *self.incoming.lock());
-        works.receive(slice, incoming);
+        works.receive(slice, &self.incoming);
         works.round(slice);
         works.resting.push(pool);
     }
@@ -106,8 +104,7 @@ impl Meter {
             works.resting.swap_remove(at);
         }
         if ended {
-            let incoming = core::mem::take(&mut *self.incoming.lock());
-            works.receive(slice, incoming);
+            works.receive(slice, &self.incoming);
             works.end_context(slice, pool);
         }
     }
@@ -131,13 +128,14 @@ impl Meter {
 }
 
 impl Works {
-    fn receive(&mut self, slice: &'static Slice, flights: Vec<Flight>) {
+    /// Takes over what was sent off.
+    fn receive(&mut self, slice: &'static Slice, incoming: &Mutex<Vec<Flight>>) {
         while self.accounts.len() < slice.compute.pacers.len() {
             let device = slice.compute.pacers.get(self.accounts.len()).map(|pacer| pacer.place.device);
             let place = device.map_or(0, |device| slice.member().places(device));
             self.accounts.push(Account::new(place));
         }
-        for flight in flights {
+        for flight in core::mem::take(&mut *incoming.lock()) {
             let queue = self.lanes.entry(flight.lane).or_default();
             queue.device = flight.device;
             queue.flights.push_back(flight);

@@ -256,11 +256,6 @@ impl Compute {
         if self.events_wanted() { None } else { self.blind.get(device) }
     }
 
-    /// Whether a launch that is under way will be measured.
-    fn is_measuring(&self) -> bool {
-        self.events_wanted()
-    }
-
     /// An event could not be made, recorded or read.
     fn event_failed(&self, code: Status) {
         /// `CUDA_ERROR_DEINITIALIZED`: the process ends.
@@ -279,12 +274,7 @@ impl Compute {
         }
     }
 
-    /// Whether work of this process is under way on a device.
-    fn is_under_way(&self, device: usize) -> bool {
-        self.is_anything_under_way()
-            || self.pacers.get(device).is_some_and(|pacer| pacer.queued.load(Ordering::Relaxed) != 0)
-    }
-
+    /// Whether a run is open or a flight has not landed.
     fn is_anything_under_way(&self) -> bool {
         self.under_way.load(Ordering::Acquire) != 0
     }

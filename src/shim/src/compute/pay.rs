@@ -158,7 +158,7 @@ impl Payer {
     /// Whether a launch of which nothing is known may be under way beside those that are.
     fn may_go_unknown(&self, launch: &Launch) -> bool {
         let is_late = clock::now().saturating_sub(self.began) >= UNKNOWN_WAIT;
-        is_late || !self.slice.compute.is_measuring() || self.pacer.unknown.lock().admits(&launch.key)
+        is_late || !self.slice.compute.events_wanted() || self.pacer.unknown.lock().admits(&launch.key)
     }
 
     /// Takes what lacks of the slice's time, or waits and looks again.
@@ -209,7 +209,7 @@ impl Payer {
         // Read before it is asked, so that no ring is lost in between.
         let bell = member.bell(device);
         let now = clock::now();
-        if !self.slice.compute.is_under_way(self.device) {
+        if !self.slice.compute.is_anything_under_way() {
             member.idle_until_now(device, now);
         }
         self.look_after_region(now);

@@ -88,7 +88,7 @@ impl Compute {
         }
         let Some(mut samplers) = self.samplers.try_lock() else { return };
         for (at, (pacer, sampler)) in self.pacers.iter().zip(samplers.iter_mut()).enumerate() {
-            if slice.region().terms(pacer.place.device).rate().is_partial() {
+            if pacer.is_pacing(slice) {
                 let covered = |from, to| self.meter.covered(slice, at, (from, to));
                 tick(slice, pacer.place, sampler, covered, clock_now());
             }

@@ -375,9 +375,6 @@ impl Lane {
     /// The closing event is recorded and the meter told.
     fn send_off(&self, slice: &'static Slice, open: Open) {
         let compute = &slice.compute;
-        if self.is_shared() {
-            compute.ended();
-        }
         let Open { run, start, opened, known_idle, is_unknown, is_copy, .. } = open;
         let Some(device) = self.device else { return };
         let end = start.filter(|_| !run.is_empty()).and_then(|_| self.record(compute).ok());
@@ -391,6 +388,10 @@ impl Lane {
                 start.into_iter().for_each(|start| compute.events.put(self.pool, start));
                 compute.unmeasured(slice, device, &run, is_unknown);
             }
+        }
+        // After the flight was counted: in between nothing would seem to be under way.
+        if self.is_shared() {
+            compute.ended();
         }
     }
 }
