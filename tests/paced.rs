@@ -3,7 +3,7 @@
 
 mod support;
 
-use gpuslice_region::{Monitor, Trust};
+use gpuslice_region::{Monitor, TimeUsed, Trust};
 use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -68,18 +68,29 @@ fn launches_that_are_recorded_cost_nothing_and_are_all_that_is_recorded() {
     assert_eq!(kernels(&bench), 420, "{outcome}");
 }
 
-/// GPU time of the slice's copies, once no more of it comes.
-fn copied(bench: &Bench) -> u64 {
+/// What the slice has used, once no more of it comes.
+fn used(bench: &Bench) -> TimeUsed {
     let monitor = Monitor::open(&bench.region(), Trust::AnyOwner).unwrap().expect("there is a region");
     let device = monitor.devices()[0].device;
     let end = Instant::now() + Duration::from_secs(10);
     loop {
-        let before = monitor.time_used(device).copied;
+        let before = monitor.time_used(device);
         sleep(Duration::from_millis(50));
-        if monitor.time_used(device).copied == before {
+        if monitor.time_used(device) == before {
             return before;
         }
-        assert!(Instant::now() < end, "{before} ns and more");
+        assert!(Instant::now() < end, "{before:?} and more");
+    }
+}
+
+#[test]
+fn every_launch_is_counted_once() {
+    let bench = bench();
+    let mut member = member(&bench, "100us", "30");
+    for launched in [1, 8, 300] {
+        let before = used(&bench).launches;
+        launches(&mut member, launched);
+        assert_eq!(used(&bench).launches - before, u64::from(launched));
     }
 }
 
@@ -89,11 +100,11 @@ fn fills_that_are_recorded_take_no_time() {
     let mut member = paced(bench.host("paced", &["fills", "1ms"]), "30").start();
     assert_eq!(member.hear().as_deref(), Some("ready"));
     assert_eq!(member.ask("run 64"), "0");
-    let ran = copied(&bench);
+    let ran = used(&bench).copied;
     assert_eq!(member.ask("cap 64"), "0");
-    let recorded = copied(&bench);
+    let recorded = used(&bench).copied;
     assert_eq!(member.ask("run 64"), "0");
-    assert!(ran > 0 && recorded == ran && copied(&bench) > ran, "{ran}, {recorded}");
+    assert!(ran > 0 && recorded == ran && used(&bench).copied > ran, "{ran}, {recorded}");
 }
 
 #[test]

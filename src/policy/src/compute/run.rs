@@ -93,6 +93,7 @@ impl Sampler {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
     bracket: Bracket,
+    launches: u32,
     prepaid: u64,
     plain: u64,
     gaps: u64,
@@ -110,6 +111,7 @@ impl Run {
     pub const fn open(bracket: Bracket) -> Self {
         Self {
             bracket,
+            launches: 0,
             prepaid: 0,
             plain: 0,
             gaps: 0,
@@ -127,10 +129,16 @@ impl Run {
         self.gaps.saturating_add(self.lead).saturating_add(self.slack)
     }
 
+    /// How often something was launched in it.
+    #[must_use]
+    pub const fn launches(&self) -> u32 {
+        self.launches
+    }
+
     /// Whether nothing was launched in it.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
-        self.parts[0].is_none()
+        self.launches == 0
     }
 
     /// How its launches are measured.
@@ -176,6 +184,7 @@ impl Run {
     /// A launch that was prepaid by this estimate. Whether the run is full and must be closed.
     #[inline]
     pub fn add(&mut self, key: &Key, estimate: &Estimate) -> bool {
+        self.launches = self.launches.saturating_add(1);
         self.prepaid = self.prepaid.saturating_add(estimate.charged);
         self.plain = self.plain.saturating_add(estimate.plain);
         self.awaited = self.awaited.saturating_add(estimate.plain);
@@ -365,7 +374,7 @@ mod tests {
         for key in 0..20 {
             run.add(&Key::graph(key % 10), &estimate(10));
         }
-        assert_eq!(run.prepaid(), 200);
+        assert_eq!((run.launches(), run.prepaid()), (20, 200));
         assert_eq!(run.parts().count(), PARTS);
         assert!(run.parts().all(|part| (part.launches, part.plain) == (2, 20)));
     }

@@ -81,6 +81,13 @@ impl Flight {
         Self { is_copy: true, ..self }
     }
 
+    /// It is not measured: what was prepaid for it stands.
+    pub(super) fn unmeasured(&self, slice: &Slice) {
+        if !self.is_copy {
+            slice.compute.unmeasured(slice, self.device, &self.run, self.is_unknown);
+        }
+    }
+
     /// Its events fail: it counts as ended and is not measured.
     pub(super) fn give_up(&mut self) {
         (self.given_up, self.ended) = (true, Some(0));
@@ -152,6 +159,7 @@ impl Account {
         slice.member().settled(device, flight.bill.prepaid(), settled_until);
         slice.member().settle(device, flight.bill.close(), now);
         count(slice, device, flight);
+        slice.member().count_launches(device, flight.run.launches().into());
         learn(slice, device, flight, verdict);
     }
 

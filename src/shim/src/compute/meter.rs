@@ -212,7 +212,7 @@ impl Works {
                     let before = core::mem::replace(&mut queue.last_end, end);
                     account.settle(slice, &mut flight, (before, began, end), (offset, is_only));
                 }
-                _ => slice.compute.unmeasured(slice, flight.device, &flight.run, flight.is_unknown),
+                _ => flight.unmeasured(slice),
             }
             slice.compute.landed(flight.device, flight.run.prepaid());
             slice.compute.events.put(flight.pool, flight.start);
@@ -229,7 +229,7 @@ impl Works {
                 continue;
             }
             for flight in queue.flights.drain(..) {
-                slice.compute.unmeasured(slice, flight.device, &flight.run, flight.is_unknown);
+                flight.unmeasured(slice);
                 slice.compute.landed(flight.device, flight.run.prepaid());
             }
             queue.last_end = 0;

@@ -319,6 +319,7 @@ impl Compute {
         let Some(pacer) = self.pacers.get(device) else { return };
         // When it ran nobody knows.
         slice.member().settled(pacer.place.device, run.prepaid(), 0);
+        slice.member().count_launches(pacer.place.device, run.launches().into());
         match self.blind(device) {
             Some(blind) => blind.prepaid(run),
             None => slice.member().count_used(pacer.place.device, run.prepaid()),

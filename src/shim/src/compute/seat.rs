@@ -386,7 +386,9 @@ impl Lane {
             }
             (start, _) => {
                 start.into_iter().for_each(|start| compute.events.put(self.pool, start));
-                compute.unmeasured(slice, device, &run, is_unknown);
+                if !is_copy {
+                    compute.unmeasured(slice, device, &run, is_unknown);
+                }
             }
         }
         // After the flight was counted: in between nothing would seem to be under way.
