@@ -71,7 +71,7 @@ fn launches_that_are_recorded_cost_nothing_and_are_all_that_is_recorded() {
 /// What the slice has used, once no more of it comes.
 fn used(bench: &Bench) -> TimeUsed {
     let monitor = Monitor::open(&bench.region(), Trust::AnyOwner).unwrap().expect("there is a region");
-    let device = monitor.devices()[0].device;
+    let device = monitor.devices().first().expect("a device is in use").device;
     let end = Instant::now() + Duration::from_secs(10);
     loop {
         let before = monitor.time_used(device);
