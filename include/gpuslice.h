@@ -16,7 +16,7 @@
 /* "gpuslice", as the first eight bytes of the file. */
 #define GPUSLICE_MAGIC "gpuslice"
 /* The version of this layout. Every change of it has another number. */
-#define GPUSLICE_VERSION 3u
+#define GPUSLICE_VERSION 4u
 /* Size of the file in bytes. */
 #define GPUSLICE_SIZE 11808768u
 /* Processes, devices and uses of shared memory that a slice has room for. */
@@ -25,6 +25,8 @@
 #define GPUSLICE_SHARES 4096
 /* Busy intervals that are remembered of a device. */
 #define GPUSLICE_PLACES 1024
+/* Seconds that are remembered of a device's use. */
+#define GPUSLICE_SECONDS 64
 /* `ready` of a region that may be used. */
 #define GPUSLICE_READY 1u
 /* `memory_limit` of a device without a quota. */
@@ -38,6 +40,11 @@
 /* The two parts of a word of `held`: bytes held, and reservations whose bytes may still be taken back. */
 #define GPUSLICE_HELD_BYTES(word) ((uint64_t)(word) & ((UINT64_C(1) << 48) - 1))
 #define GPUSLICE_HELD_UNDECIDED(word) ((uint64_t)(word) >> 48)
+
+/* Where the word of a slot lies in its row of `held`: slots that follow each other have lines of their own. */
+#define GPUSLICE_HELD_LINES 64
+#define GPUSLICE_HELD_AT(slot) \
+    ((slot) % GPUSLICE_HELD_LINES * (GPUSLICE_SLOTS / GPUSLICE_HELD_LINES) + (slot) / GPUSLICE_HELD_LINES)
 
 /*
  * Locks are open-file-description locks (F_OFD_SETLK, F_OFD_GETLK) on single bytes. Whoever takes a slot, clears
@@ -71,7 +78,13 @@ struct gpuslice_device {
     uint32_t unused;
     uint64_t context_bytes;  /* one more than the most a context was seen to take; 0: none was */
     uint64_t burst;          /* GPU time that may be saved up, in nanoseconds */
-    uint8_t reserved[72];
+    uint64_t sharing;        /* bits 0-7 policy, 8-15 priority, from 16 on the weight: docs/region.md */
+    uint64_t peak;           /* the most bytes that were granted at a time */
+    uint64_t refused;        /* allocations that passed the quota */
+    uint64_t unmet;          /* allocations within the quota that the driver had no memory for */
+    uint32_t oversubscribe;  /* 1: what passes the quota is served from host memory */
+    uint32_t unused2;
+    uint8_t reserved[32];
 };
 
 /* A process. */
@@ -104,7 +117,15 @@ struct gpuslice_place {
     uint64_t check;  /* made of the other three: docs/region.md says how */
 };
 
-/* A process's time on a device: instants of CLOCK_MONOTONIC, spans of GPU time, all in nanoseconds. */
+/* What all processes had used when a second began. */
+struct gpuslice_moment {
+    uint64_t second; /* of CLOCK_MONOTONIC, plus 1; 0 while it is being written */
+    uint64_t used;
+    uint64_t throttled;
+    uint64_t unused;
+};
+
+/* What a process does on a device: instants of CLOCK_MONOTONIC, spans of GPU time, all in nanoseconds. */
 struct gpuslice_process_time {
     uint64_t served;
     uint64_t wants;        /* 0: it does not wait */
@@ -120,7 +141,8 @@ struct gpuslice_process_time {
     uint64_t throttled_before;
     uint64_t copied_before;
     uint64_t launches_before;
-    uint8_t reserved[16];
+    uint64_t spilled;      /* bytes beyond the quota that it was given in host memory */
+    uint8_t reserved[8];
 };
 
 /* A device's time. Each of its first parts has a line of 128 bytes. */
@@ -137,13 +159,15 @@ struct gpuslice_device_time {
     uint8_t reserved4[120];
     uint32_t factor;       /* the slice's part of busy time, in millionths; 0: not known, all of it */
     uint32_t meter;        /* how time is measured: docs/region.md */
-    uint8_t reserved5[120];
+    uint64_t told;         /* what the arbiter grants: docs/region.md */
+    uint8_t reserved5[112];
     uint64_t elected;      /* who samples NVML */
     uint64_t trim[4];
     uint8_t reserved6[88];
     struct gpuslice_place ring[GPUSLICE_PLACES];
+    struct gpuslice_moment history[GPUSLICE_SECONDS];
     struct gpuslice_process_time processes[GPUSLICE_SLOTS];
-    uint8_t reserved[3200];
+    uint8_t reserved[1152];
 };
 
 /* The whole file. Of `time`, only as many as `device_count` have space: others must not be touched. */

@@ -27,7 +27,10 @@ fn a_share_is_set_while_the_slice_lives_and_what_is_not_mentioned_stays() {
     assert_eq!((slice.share(0x11), slice.share(0x22)), (125, 300));
     ask(&["set", &slice.name, "--burst", "50ms"]).code(0).says("burst 20ms -> 50ms");
     let limits = slice.member.limits(slice.device(0x11));
-    assert_eq!(limits, Limits { memory: Some(8 * GIB), cores_permille: 125, burst_ns: 50_000_000 });
+    assert_eq!(
+        limits,
+        Limits { memory: Some(8 * GIB), cores_permille: 125, burst_ns: 50_000_000, ..Limits::NONE }
+    );
     ask(&["set", &slice.name, "--mem", "1=1GiB", "--cores", "GPU-22=100"]).code(0).says("none -> 1GiB");
     assert_eq!((slice.share(0x11), slice.share(0x22), slice.limit(0x22)), (125, 1000, Some(GIB)));
     let list = ask(&["list"]).code(0).out;

@@ -166,6 +166,6 @@ fn the_readers_refuse_what_is_no_region() {
     for reader in readers {
         let outcome = reader.run();
         assert_eq!((outcome.ended.as_str(), outcome.out.as_str()), ("exit 1", ""), "{outcome}");
-        assert!(outcome.err.contains("BENCH/other: not a region of version 3"), "{outcome}");
+        assert!(outcome.err.contains("BENCH/other: not a region of version 4"), "{outcome}");
     }
 }

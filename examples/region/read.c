@@ -74,7 +74,7 @@ static void print(const struct gpuslice_region *region, int file)
             if (load32(&region->slots[slot].state) != GPUSLICE_SLOT_TAKEN || !lives(file, slot))
                 continue;
             processes++;
-            held += GPUSLICE_HELD_BYTES(load64(&region->held[device][slot]));
+            held += GPUSLICE_HELD_BYTES(load64(&region->held[device][GPUSLICE_HELD_AT(slot)]));
             refused += load32(&region->refused[slot][device]);
         }
         held += inherited(region, device);

@@ -3,7 +3,7 @@
 
     python3 read.py /dev/shm/gpuslice-...
 
-The offsets are those of include/gpuslice.h, version 3. A memory view of 8 or 4 bytes reads a number with one load.
+The offsets are those of include/gpuslice.h, version 4. A memory view of 8 or 4 bytes reads a number with one load.
 """
 
 import fcntl
@@ -11,7 +11,7 @@ import mmap
 import struct
 import sys
 
-MAGIC, VERSION, SIZE = b"gpuslice", 3, 11808768
+MAGIC, VERSION, SIZE = b"gpuslice", 4, 11808768
 MOST_DEVICES, MOST_SLOTS = 64, 1024
 DEVICES, DEVICE, MEMORY_LIMIT, SHARE = 4096, 128, 24, 32
 SLOTS, SLOT = 12288, 128
@@ -46,7 +46,7 @@ def show(file, region):
     for device in range(devices):
         limit = words[(DEVICES + device * DEVICE + MEMORY_LIMIT) // 8]
         row = HELD // 8 + device * MOST_SLOTS
-        held = sum(words[row + slot] & ((1 << 48) - 1) for slot in members) + inherited(words, halves, device)
+        held = sum(words[row + slot % 64 * 16 + slot // 64] & ((1 << 48) - 1) for slot in members) + inherited(words, halves, device)
         refused = sum(halves[REFUSED // 4 + slot * MOST_DEVICES + device] for slot in members)
         quota = "no quota" if limit == NO_LIMIT else f"quota {limit // MIB} MiB"
         share = halves[(DEVICES + device * DEVICE + SHARE) // 4]

@@ -23,6 +23,7 @@ static void print_layout(void)
     LINE("devices", GPUSLICE_DEVICES);
     LINE("shares", GPUSLICE_SHARES);
     LINE("places", GPUSLICE_PLACES);
+    LINE("seconds", GPUSLICE_SECONDS);
     LINE("header.magic", offsetof(struct gpuslice_region, header.magic));
     LINE("header.version", offsetof(struct gpuslice_region, header.version));
     LINE("header.ready", offsetof(struct gpuslice_region, header.ready));
@@ -41,6 +42,11 @@ static void print_layout(void)
     LINE("device.cores_permille", offsetof(struct gpuslice_device, cores_permille));
     LINE("device.context_bytes", offsetof(struct gpuslice_device, context_bytes));
     LINE("device.burst", offsetof(struct gpuslice_device, burst));
+    LINE("device.sharing", offsetof(struct gpuslice_device, sharing));
+    LINE("device.peak", offsetof(struct gpuslice_device, peak));
+    LINE("device.refused", offsetof(struct gpuslice_device, refused));
+    LINE("device.unmet", offsetof(struct gpuslice_device, unmet));
+    LINE("device.oversubscribe", offsetof(struct gpuslice_device, oversubscribe));
     LINE("slots.offset", offsetof(struct gpuslice_region, slots));
     LINE("slot.size", sizeof(struct gpuslice_slot));
     LINE("slot.state", offsetof(struct gpuslice_slot, state));
@@ -48,6 +54,7 @@ static void print_layout(void)
     LINE("slot.start", offsetof(struct gpuslice_slot, start));
     LINE("slot.pid_namespace", offsetof(struct gpuslice_slot, pid_namespace));
     LINE("held.offset", offsetof(struct gpuslice_region, held));
+    LINE("held.lines", GPUSLICE_HELD_LINES);
     LINE("held.row", sizeof(((struct gpuslice_region *)0)->held[0]));
     LINE("refused.offset", offsetof(struct gpuslice_region, refused));
     LINE("refused.row", sizeof(((struct gpuslice_region *)0)->refused[0]));
@@ -65,6 +72,7 @@ static void print_layout(void)
     LINE("time.overlap", offsetof(struct gpuslice_device_time, overlap));
     LINE("time.factor", offsetof(struct gpuslice_device_time, factor));
     LINE("time.meter", offsetof(struct gpuslice_device_time, meter));
+    LINE("time.told", offsetof(struct gpuslice_device_time, told));
     LINE("time.elected", offsetof(struct gpuslice_device_time, elected));
     LINE("time.trim", offsetof(struct gpuslice_device_time, trim));
     LINE("time.ring", offsetof(struct gpuslice_device_time, ring));
@@ -73,6 +81,11 @@ static void print_layout(void)
     LINE("place.start", offsetof(struct gpuslice_place, start));
     LINE("place.end", offsetof(struct gpuslice_place, end));
     LINE("place.check", offsetof(struct gpuslice_place, check));
+    LINE("time.history", offsetof(struct gpuslice_device_time, history));
+    LINE("moment.size", sizeof(struct gpuslice_moment));
+    LINE("moment.second", offsetof(struct gpuslice_moment, second));
+    LINE("moment.used", offsetof(struct gpuslice_moment, used));
+    LINE("moment.throttled", offsetof(struct gpuslice_moment, throttled));
     LINE("time.processes", offsetof(struct gpuslice_device_time, processes));
     LINE("process.size", sizeof(struct gpuslice_process_time));
     LINE("process.served", offsetof(struct gpuslice_process_time, served));
@@ -89,6 +102,7 @@ static void print_layout(void)
     LINE("process.throttled_before", offsetof(struct gpuslice_process_time, throttled_before));
     LINE("process.copied_before", offsetof(struct gpuslice_process_time, copied_before));
     LINE("process.launches_before", offsetof(struct gpuslice_process_time, launches_before));
+    LINE("process.spilled", offsetof(struct gpuslice_process_time, spilled));
 }
 
 static uint32_t load32(const uint32_t *word)
@@ -146,7 +160,7 @@ static void print_region(const struct gpuslice_region *region, int file)
         const struct gpuslice_device *entry = &region->devices[device];
         uint64_t held = inherited(region, device, -1);
         for (uint32_t slot = 0; slot < claimed; slot++)
-            held += GPUSLICE_HELD_BYTES(load64(&region->held[device][slot]));
+            held += GPUSLICE_HELD_BYTES(load64(&region->held[device][GPUSLICE_HELD_AT(slot)]));
         printf("device %" PRIu32 " ", device);
         for (size_t byte = 0; byte < sizeof entry->uuid; byte++)
             printf("%02x", entry->uuid[byte]);
@@ -159,7 +173,7 @@ static void print_region(const struct gpuslice_region *region, int file)
         if (load32(&entry->state) == GPUSLICE_SLOT_FREE)
             continue;
         printf("process %" PRIu32 " pid %" PRIu32 " alive %d", slot, load32(&entry->pid), is_alive(file, slot));
-        printf(" held %" PRIu64, GPUSLICE_HELD_BYTES(load64(&region->held[0][slot])) + inherited(region, 0, slot));
+        printf(" held %" PRIu64, GPUSLICE_HELD_BYTES(load64(&region->held[0][GPUSLICE_HELD_AT(slot)])) + inherited(region, 0, slot));
         printf(" refused %" PRIu32, load32(&region->refused[slot][0]));
         const struct gpuslice_process_time *time = &region->time[0].processes[slot];
         printf(" used %" PRIu64 "\n", load64(&time->used) - load64(&time->used_before));

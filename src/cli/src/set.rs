@@ -99,6 +99,7 @@ impl Asked {
             memory: self.memory.or(limits.memory),
             cores_permille: self.cores.unwrap_or(limits.cores_permille),
             burst_ns: self.burst.unwrap_or(limits.burst_ns),
+            ..limits
         }
     }
 }

@@ -68,6 +68,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
             process.sleeps_until.publish(0);
             sampler::depose(&time.sampler.0, slot);
             process.queued.set(0);
+            process.spilled.set(0);
             // Who was served counts as one that the lease is shared with.
             process.served.set(0);
             let refund = estate(process, now);
@@ -110,6 +111,8 @@ impl<const SLOTS: usize> DeviceTime<SLOTS> {
         words.into_iter().chain(&sampler.trim).for_each(|word| word.set(0));
         self.readings.0.factor.set(0);
         self.readings.0.meter.set(0);
+        self.readings.0.told.set(0);
+        self.history.iter().for_each(|moment| moment.second.publish(0));
         self.clear_ring();
         self.processes.iter().take(claimed).for_each(|process| process.begin(true));
     }
@@ -117,9 +120,10 @@ impl<const SLOTS: usize> DeviceTime<SLOTS> {
 
 impl ProcessTime {
     fn begin(&self, anew: bool) {
-        let Self { served, wants, sleeps_until, outstanding, settled_at, queued, counts, before } = self;
+        let Self { served, wants, sleeps_until, outstanding, settled_at, queued, counts, before, spilled } =
+            self;
         sleeps_until.publish(0);
-        [served, wants, outstanding, settled_at, queued].into_iter().for_each(|word| word.set(0));
+        [served, wants, outstanding, settled_at, queued, spilled].into_iter().for_each(|word| word.set(0));
         if anew {
             counts.words().into_iter().for_each(|word| word.set(0));
         }

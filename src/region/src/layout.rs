@@ -5,7 +5,7 @@
 //! version refuses. The sizes are parameters only so that the models can make a small one.
 
 #[cfg(not(loom))]
-use crate::words::{Place, ProcessTime};
+use crate::words::{Moment, Place, ProcessTime};
 use crate::{
     sync::{Gate32, Gate64, HeldWord, Word32, Word64},
     words::DeviceTime,
@@ -14,7 +14,7 @@ use crate::{
 /// The first eight bytes of a region, read as a little-endian number: "gpuslice".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"gpuslice");
 /// The version of this layout.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Processes that can be in one slice.
 pub const MAX_SLOTS: usize = 1024;
 /// Devices that a slice can have.
@@ -23,6 +23,8 @@ pub const MAX_DEVICES: usize = 64;
 pub const MAX_SHARES: usize = 4096;
 /// Busy intervals that are remembered of a device; the models have few.
 pub const PLACES: usize = if cfg!(loom) { 2 } else { 1024 };
+/// Seconds that are remembered of a device's use; the models have few.
+pub const SECONDS: usize = if cfg!(loom) { 2 } else { 64 };
 /// The memory limit that says that there is none. Not zero: a word that was never written must refuse, not grant.
 pub const NO_LIMIT: u64 = u64::MAX;
 /// The whole of a device's time, in permille.
@@ -82,6 +84,17 @@ pub(crate) struct DeviceEntry {
     pub(crate) context_bytes: Word64,
     /// GPU time that may be saved up, in nanoseconds.
     pub(crate) burst: Word64,
+    /// How the slice shares the device's time with others, in one word because it changes together: `sharing` has the
+    /// bits.
+    pub(crate) sharing: Word64,
+    /// The most bytes that the slice was granted at a time.
+    pub(crate) peak: Word64,
+    /// Allocations that were refused because of the quota.
+    pub(crate) refused: Word64,
+    /// Allocations within the quota that the driver had no memory for.
+    pub(crate) unmet: Word64,
+    /// 1 if what passes the quota is served from host memory.
+    pub(crate) oversubscribe: Word32,
 }
 
 /// One process of the slice.
@@ -124,7 +137,8 @@ pub(crate) struct Layout<
     pub(crate) devices: [DeviceEntry; DEVICES],
     /// The processes.
     pub(crate) slots: [Slot; SLOTS],
-    /// What each process holds, by device: a reservation reads one row from its start to [`Header::claimed`].
+    /// What each process holds, by device: a reservation reads the words of one row whose slots are below
+    /// [`Header::claimed`]. Where a slot's word lies, [`held_at`] says.
     pub(crate) held: [[HeldWord; SLOTS]; DEVICES],
     /// Reservations that were refused, by process: only its owner writes a row.
     pub(crate) refused: [[Word32; DEVICES]; SLOTS],
@@ -151,6 +165,25 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     }
 }
 
+/// Words of a row of [`Layout::held`] that lie in one line of 128 bytes.
+const HELD_PER_LINE: usize = 16;
+
+/// Lines of a row of so many words.
+pub(crate) const fn held_lines(slots: usize) -> usize {
+    if slots < HELD_PER_LINE { slots } else { slots / HELD_PER_LINE }
+}
+
+/// Where the word of a slot lies in a row of [`Layout::held`] with so many slots. Slots that follow each other have
+/// different lines: up to 64 processes that allocate at once do not take each other's line away with each step.
+pub(crate) const fn held_at(slot: usize, slots: usize) -> usize {
+    let lines = held_lines(slots);
+    match (slot.checked_rem(lines), slots.checked_div(lines), slot.checked_div(lines)) {
+        // No overflow: less than `slots` for every slot that there is.
+        (Some(line), Some(words), Some(word)) => line.wrapping_mul(words).wrapping_add(word),
+        _ => slot,
+    }
+}
+
 /// A number of the region, checked against what there is room for.
 fn bounded(number: u32, most: usize) -> usize {
     usize::try_from(number).map_or(most, |number| number.min(most))
@@ -158,7 +191,7 @@ fn bounded(number: u32, most: usize) -> usize {
 
 /// Name and value of everything that `include/gpuslice.h` repeats, for the test that compares the two.
 #[cfg(not(loom))]
-pub const FIGURES: [(&str, usize); 72] = {
+pub const FIGURES: [(&str, usize); 86] = {
     use core::mem::offset_of;
     type Time = DeviceTime<MAX_SLOTS>;
     [
@@ -168,6 +201,7 @@ pub const FIGURES: [(&str, usize); 72] = {
         ("devices", MAX_DEVICES),
         ("shares", MAX_SHARES),
         ("places", PLACES),
+        ("seconds", SECONDS),
         ("header.magic", offset_of!(Layout, header.magic)),
         ("header.version", offset_of!(Layout, header.version)),
         ("header.ready", offset_of!(Layout, header.ready)),
@@ -186,6 +220,11 @@ pub const FIGURES: [(&str, usize); 72] = {
         ("device.cores_permille", offset_of!(DeviceEntry, cores_permille)),
         ("device.context_bytes", offset_of!(DeviceEntry, context_bytes)),
         ("device.burst", offset_of!(DeviceEntry, burst)),
+        ("device.sharing", offset_of!(DeviceEntry, sharing)),
+        ("device.peak", offset_of!(DeviceEntry, peak)),
+        ("device.refused", offset_of!(DeviceEntry, refused)),
+        ("device.unmet", offset_of!(DeviceEntry, unmet)),
+        ("device.oversubscribe", offset_of!(DeviceEntry, oversubscribe)),
         ("slots.offset", offset_of!(Layout, slots)),
         ("slot.size", size_of::<Slot>()),
         ("slot.state", offset_of!(Slot, state)),
@@ -193,6 +232,7 @@ pub const FIGURES: [(&str, usize); 72] = {
         ("slot.start", offset_of!(Slot, start)),
         ("slot.pid_namespace", offset_of!(Slot, pid_namespace)),
         ("held.offset", offset_of!(Layout, held)),
+        ("held.lines", held_lines(MAX_SLOTS)),
         ("held.row", size_of::<[HeldWord; MAX_SLOTS]>()),
         ("refused.offset", offset_of!(Layout, refused)),
         ("refused.row", size_of::<[Word32; MAX_DEVICES]>()),
@@ -210,6 +250,7 @@ pub const FIGURES: [(&str, usize); 72] = {
         ("time.overlap", offset_of!(Time, overlap)),
         ("time.factor", offset_of!(Time, readings.0.factor)),
         ("time.meter", offset_of!(Time, readings.0.meter)),
+        ("time.told", offset_of!(Time, readings.0.told)),
         ("time.elected", offset_of!(Time, sampler.0.elected)),
         ("time.trim", offset_of!(Time, sampler.0.trim)),
         ("time.ring", offset_of!(Time, ring)),
@@ -218,6 +259,11 @@ pub const FIGURES: [(&str, usize); 72] = {
         ("place.start", offset_of!(Place, start)),
         ("place.end", offset_of!(Place, end)),
         ("place.check", offset_of!(Place, check)),
+        ("time.history", offset_of!(Time, history)),
+        ("moment.size", size_of::<Moment>()),
+        ("moment.second", offset_of!(Moment, second)),
+        ("moment.used", offset_of!(Moment, used)),
+        ("moment.throttled", offset_of!(Moment, throttled)),
         ("time.processes", offset_of!(Time, processes)),
         ("process.size", size_of::<ProcessTime>()),
         ("process.served", offset_of!(ProcessTime, served)),
@@ -234,6 +280,7 @@ pub const FIGURES: [(&str, usize); 72] = {
         ("process.throttled_before", offset_of!(ProcessTime, before.throttled)),
         ("process.copied_before", offset_of!(ProcessTime, before.copied)),
         ("process.launches_before", offset_of!(ProcessTime, before.launches)),
+        ("process.spilled", offset_of!(ProcessTime, spilled)),
     ]
 };
 
@@ -260,3 +307,22 @@ const _: () = {
     assert!(size_of::<DeviceTime<MAX_SLOTS>>() == 167_936);
     assert!(SIZE == 11_808_768);
 };
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_slot_has_a_word_and_sixty_four_that_follow_each_other_lie_in_different_lines() {
+        for slots in [2, 3, MAX_SLOTS] {
+            let places: BTreeSet<_> = (0..slots).map(|slot| held_at(slot, slots)).collect();
+            assert_eq!(places, (0..slots).collect());
+        }
+        for first in [0, 64, 500] {
+            let lines: BTreeSet<_> =
+                (first..first + 64).map(|slot| held_at(slot, MAX_SLOTS) / HELD_PER_LINE).collect();
+            assert_eq!(lines.len(), 64);
+        }
+    }
+}

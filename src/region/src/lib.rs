@@ -51,6 +51,8 @@ mod region;
 #[cfg(not(loom))]
 mod removal;
 #[cfg(not(loom))]
+mod sharing;
+#[cfg(not(loom))]
 mod shortened;
 #[cfg(not(loom))]
 mod time;
@@ -73,4 +75,5 @@ pub use {
     monitor::Monitor,
     region::{Device, DeviceView, Limits, ProcessView, Region, Uuid},
     removal::{Removal, remove_if_unused},
+    sharing::Sharing,
 };

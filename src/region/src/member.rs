@@ -228,6 +228,30 @@ impl Member {
         if let Some(count) = refused.and_then(|row| row.get(device.index())) {
             count.count();
         }
+        if let Some(entry) = self.region.layout().devices.get(device.index()) {
+            entry.refused.add(1);
+        }
+    }
+
+    /// Counts an allocation that was within the quota and that the driver had no memory for: others have taken it.
+    pub fn count_unmet(&self, device: Device) {
+        if let Some(entry) = self.region.layout().devices.get(device.index()) {
+            entry.unmet.add(1);
+        }
+    }
+
+    /// This process has so many bytes more, beyond the quota, in host memory.
+    pub fn spill(&self, device: Device, bytes: u64) {
+        if let Some((_, process)) = self.region.layout().process_time(device.index(), self.slot()) {
+            process.spilled.change(|spilled| spilled.saturating_add(bytes));
+        }
+    }
+
+    /// This process has so many bytes less, beyond the quota, in host memory.
+    pub fn unspill(&self, device: Device, bytes: u64) {
+        if let Some((_, process)) = self.region.layout().process_time(device.index(), self.slot()) {
+            process.spilled.change(|spilled| spilled.saturating_sub(bytes));
+        }
     }
 
     /// Gives the place back and unmaps the region. For tests: a process that ends need not do anything, and

@@ -15,10 +15,12 @@
 //!
 //! What this does not do: it cannot stop [`charge`](Layout::charge), which settles what a driver already took.
 
+use core::ops::Range;
+
 #[cfg(all(test, loom))]
 use crate::sync::broken::{self, Break};
 use crate::{
-    layout::{Layout, NO_LIMIT},
+    layout::{Layout, NO_LIMIT, held_at},
     roster::Reaped,
     sync::{Held, HeldWord, fence_after_change, full_fence, read_fence},
 };
@@ -104,10 +106,20 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         let held = self.held_beside(device, slot, own);
         if held <= limit.min(self.memory_limit(device)) {
             word.grant();
+            self.note_peak(device, held);
             return true;
         }
         word.withdraw(asked);
         false
+    }
+
+    /// So much was held: usually less than ever before, and then nothing is written.
+    fn note_peak(&self, device: usize, held: u64) {
+        if let Some(entry) = self.devices.get(device)
+            && entry.peak.get() < held
+        {
+            entry.peak.raise(held);
+        }
     }
 
     /// Bytes that were certainly held at one instant, and bytes that are held as far as one reading can say.
@@ -136,6 +148,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     pub(crate) fn charge(&self, device: usize, slot: usize, bytes: u64) {
         if let Some(word) = self.word(device, slot) {
             word.charge(bytes);
+            self.note_peak(device, self.held(device));
         }
     }
 
@@ -158,10 +171,10 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     fn held_beside(&self, device: usize, slot: usize, own: Held) -> u64 {
         let add = |sum: u64, word: &HeldWord| sum.wrapping_add(word.get().bytes());
         self.sum(device, || {
-            let row = self.held.get(device).map_or(&[][..], |row| row.as_slice());
-            let row = row.get(..self.claimed()).unwrap_or_default();
-            let before = row.iter().take(slot).fold(own.bytes(), add);
-            row.iter().skip(slot.saturating_add(1)).fold(before, add)
+            let Some(row) = self.held.get(device) else { return own.bytes() };
+            let claimed = self.claimed();
+            let before = in_row(row, 0..slot.min(claimed)).fold(own.bytes(), add);
+            in_row(row, slot.saturating_add(1)..claimed).fold(before, add)
         })
     }
 
@@ -200,15 +213,23 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
 
     /// The word of one process.
     fn word(&self, device: usize, slot: usize) -> Option<&HeldWord> {
-        self.held.get(device)?.get(slot)
+        self.held.get(device)?.get(held_at(slot, SLOTS))
     }
 
     /// The words of all processes there ever were. How many that is, is read here and so after the fence of a
     /// reservation: a process that joined before it is always seen.
     fn words(&self, device: usize) -> impl Iterator<Item = Held> {
         let claimed = self.claimed();
-        self.held.get(device).into_iter().flat_map(move |row| row.iter().take(claimed)).map(|word| word.get())
+        self.held.get(device).into_iter().flat_map(move |row| in_row(row, 0..claimed)).map(HeldWord::get)
     }
+}
+
+/// The words of these slots.
+fn in_row<const SLOTS: usize>(
+    row: &[HeldWord; SLOTS],
+    slots: Range<usize>,
+) -> impl Iterator<Item = &HeldWord> {
+    slots.filter_map(move |slot| row.get(held_at(slot, SLOTS)))
 }
 
 /// The limit as an option: `None` where there is none.

@@ -14,6 +14,7 @@ use crate::{
     memory::limit_of,
     process,
     roster::Reaped,
+    sharing::Sharing,
     sync::Word64,
 };
 
@@ -64,11 +65,21 @@ pub struct Limits {
     pub cores_permille: u32,
     /// GPU time that it may save up, in nanoseconds, up to a minute.
     pub burst_ns: u64,
+    /// How it shares the device's time with other slices.
+    pub sharing: Sharing,
+    /// Whether what passes the memory limit is served from host memory.
+    pub oversubscribe: bool,
 }
 
 impl Limits {
     /// Nothing is limited.
-    pub const NONE: Self = Self { memory: None, cores_permille: WHOLE_SHARE, burst_ns: Self::DEFAULT_BURST };
+    pub const NONE: Self = Self {
+        memory: None,
+        cores_permille: WHOLE_SHARE,
+        burst_ns: Self::DEFAULT_BURST,
+        sharing: Sharing::FIXED,
+        oversubscribe: false,
+    };
     /// The GPU time that may be saved up unless something else is asked for, in nanoseconds: 20 ms.
     pub const DEFAULT_BURST: u64 = 20_000_000;
 
@@ -77,6 +88,7 @@ impl Limits {
         Self {
             cores_permille: self.cores_permille.clamp(1, WHOLE_SHARE),
             burst_ns: self.burst_ns.min(compute::MOST_BURST),
+            sharing: self.sharing.bounded(),
             ..self
         }
     }
@@ -87,14 +99,18 @@ impl Limits {
             memory: limit_of(entry.memory_limit.get()),
             cores_permille: entry.cores_permille.get(),
             burst_ns: entry.burst.get(),
+            sharing: Sharing::of(entry.sharing.get()),
+            oversubscribe: entry.oversubscribe.get() == 1,
         }
         .bounded()
     }
 
     /// Writes the limits into an entry, and says what the terms of its time were, and are. They take effect at once.
     fn write(self, entry: &DeviceEntry) -> (Terms, Terms) {
-        let Self { memory, cores_permille, burst_ns } = self.bounded();
+        let Self { memory, cores_permille, burst_ns, sharing, oversubscribe } = self.bounded();
         entry.memory_limit.set(memory.unwrap_or(NO_LIMIT));
+        entry.sharing.set(sharing.word());
+        entry.oversubscribe.set(oversubscribe.into());
         // Of two who change the terms at once, each has what the other one wrote, or what was there before both.
         let before = compute::terms(entry.cores_permille.swap(cores_permille), entry.burst.swap(burst_ns));
         (before, compute::terms(cores_permille, burst_ns))
@@ -143,6 +159,8 @@ pub struct ProcessView {
     pub refused: Vec<u32>,
     /// What it used of the devices' time, by [`Device::index`].
     pub time: Vec<TimeUsed>,
+    /// Bytes that it was given in host memory beyond the quota, by [`Device::index`].
+    pub spilled: Vec<u64>,
 }
 
 /// A region that is mapped. [`Member`](crate::Member) and [`Monitor`](crate::Monitor) lead to it.
@@ -207,7 +225,7 @@ impl Region {
     /// What the slice may use of a device now: it may be changed at any time. Nothing of one that is not there.
     #[must_use]
     pub fn limits(&self, device: Device) -> Limits {
-        let nothing = Limits { memory: Some(0), cores_permille: 1, burst_ns: 0 };
+        let nothing = Limits { memory: Some(0), cores_permille: 1, burst_ns: 0, ..Limits::NONE };
         self.layout().devices.get(device.0).map_or(nothing, Limits::of)
     }
 
@@ -218,6 +236,34 @@ impl Region {
             let terms = limits.write(entry);
             self.layout().change_terms(device.0, terms, bell::now());
         }
+    }
+
+    /// The most bytes that the slice was granted at a time on a device, since the region was made anew.
+    #[must_use]
+    pub fn peak(&self, device: Device) -> u64 {
+        self.layout().devices.get(device.0).map_or(0, |entry| entry.peak.get())
+    }
+
+    /// Allocations on a device that the slice was refused because of its quota, since the region was made anew.
+    #[must_use]
+    pub fn refused(&self, device: Device) -> u64 {
+        self.layout().devices.get(device.0).map_or(0, |entry| entry.refused.get())
+    }
+
+    /// Allocations on a device that were within the quota and that the driver had no memory for, since the region was
+    /// made anew.
+    #[must_use]
+    pub fn unmet(&self, device: Device) -> u64 {
+        self.layout().devices.get(device.0).map_or(0, |entry| entry.unmet.get())
+    }
+
+    /// Bytes beyond its quota that the slice was given in host memory, for a device.
+    #[must_use]
+    pub fn spilled(&self, device: Device) -> u64 {
+        let layout = self.layout();
+        let processes =
+            layout.time(device.0).into_iter().flat_map(|time| time.processes.iter().take(layout.claimed()));
+        processes.fold(0, |sum, process| sum.saturating_add(process.spilled.get()))
     }
 
     /// What a context on a device is likely to take, in bytes: the most that one of the slice's was seen to take.
@@ -294,7 +340,7 @@ impl Region {
         uuid.words().iter().zip(&entry.uuid).for_each(|(value, word)| word.set(*value));
         entry.total.set(total);
         let _before = limits.write(entry);
-        entry.context_bytes.set(0);
+        [&entry.context_bytes, &entry.peak, &entry.refused, &entry.unmet].iter().for_each(|word| word.set(0));
         layout.header.device_count.publish(u32::try_from(index.saturating_add(1)).unwrap_or(u32::MAX));
         Some(Device(index))
     }
@@ -325,6 +371,11 @@ impl Region {
                 .collect(),
             refused: layout.refused.get(slot)?.iter().take(devices).map(|count| count.get()).collect(),
             time: (0..devices).map(|device| layout.time_used_by(device, slot)).collect(),
+            spilled: (0..devices)
+                .map(|device| {
+                    layout.process_time(device, slot).map_or(0, |(_, process)| process.spilled.get())
+                })
+                .collect(),
         })
     }
 }

@@ -24,7 +24,7 @@
 //! A gap of some microseconds stays: if another thread of the host forks while a thread joins, the child has the
 //! descriptor too, and keeps the slot until it calls `exec` or ends.
 
-use crate::layout::{Layout, READY, SLOT_FREE, SLOT_TAKEN};
+use crate::layout::{Layout, READY, SLOT_FREE, SLOT_TAKEN, held_at};
 
 /// What came of looking for dead processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,7 +153,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         // Others may go on using memory that this process is charged for: they take the charge over first.
         self.leave_all_shares(slot);
         for row in self.held.iter().take(self.device_count()) {
-            if let Some(word) = row.get(slot) {
+            if let Some(word) = row.get(held_at(slot, SLOTS)) {
                 word.clear();
             }
         }

@@ -4,7 +4,7 @@
 //! processes change has a line of its own.
 
 use crate::{
-    layout::PLACES,
+    layout::{PLACES, SECONDS},
     sync::{Bell, Gate64, Word32, Word64},
 };
 
@@ -33,6 +33,8 @@ pub(crate) struct DeviceTime<const SLOTS: usize> {
     pub(crate) sampler: Line<Sampler>,
     /// Intervals in which the GPU was busy for the slice.
     pub(crate) ring: [Place; PLACES],
+    /// What had been used, second by second.
+    pub(crate) history: [Moment; SECONDS],
     /// The processes.
     pub(crate) processes: [ProcessTime; SLOTS],
 }
@@ -45,6 +47,8 @@ pub(crate) struct Readings {
     pub(crate) factor: Word32,
     /// How GPU time is measured.
     pub(crate) meter: Word32,
+    /// What the arbiter of the GPU's slices grants this one: `gpuslice_policy::arbiter::word`.
+    pub(crate) told: Word64,
 }
 
 /// Who samples NVML, and what came of it.
@@ -69,7 +73,19 @@ pub(crate) struct Place {
     pub(crate) check: Word64,
 }
 
-/// The time of one process on one device.
+/// What all processes of the slice had used when a second began.
+#[derive(Debug, Default)]
+#[repr(C, align(32))]
+pub(crate) struct Moment {
+    /// Which second of the monotonic clock, plus 1; 0 while it is being written.
+    pub(crate) second: Gate64,
+    /// GPU time that had been charged.
+    pub(crate) used: Word64,
+    /// Time on the clock that launches had waited for the share.
+    pub(crate) throttled: Word64,
+}
+
+/// What one process does on one device.
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
 pub(crate) struct ProcessTime {
@@ -89,6 +105,8 @@ pub(crate) struct ProcessTime {
     pub(crate) counts: Counts,
     /// What they had counted when this process came.
     pub(crate) before: Counts,
+    /// Bytes beyond the quota that it was given in host memory.
+    pub(crate) spilled: Word64,
 }
 
 /// Figures that only grow.
@@ -117,6 +135,7 @@ impl<const SLOTS: usize> Default for DeviceTime<SLOTS> {
             readings: Default::default(),
             sampler: Default::default(),
             ring: core::array::from_fn(|_| Place::default()),
+            history: core::array::from_fn(|_| Moment::default()),
             processes: core::array::from_fn(|_| ProcessTime::default()),
         }
     }

@@ -68,6 +68,7 @@ pub(crate) fn limits(found: &[Found], config: &Config) -> Vec<DeviceRequest> {
                     memory: limits.memory.map(Bytes::get),
                     cores_permille: limits.cores.get().into(),
                     burst_ns: config.core_burst.span().get(),
+                    ..Limits::NONE
                 },
             }
         })

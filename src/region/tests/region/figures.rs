@@ -1,7 +1,10 @@
 //! Do the words of the compute ledger say what they were told, and nothing of what was before?
 
-use gpuslice_policy::compute::{lease, ring::Entry, trim::Trim};
-use gpuslice_region::{DeviceRequest, Member, RING_PLACES, TimeUsed, Trust, Uuid};
+use gpuslice_policy::{
+    compute::{lease, ring::Entry, trim::Trim},
+    config::{CorePolicy, Priority},
+};
+use gpuslice_region::{DeviceRequest, Limits, Member, RING_PLACES, Sharing, TimeUsed, Trust, Uuid};
 
 use crate::{
     puppet::{directory, join, request},
@@ -127,4 +130,33 @@ fn intervals_are_read_as_they_were_told_and_half_written_ones_are_not() {
     }
     write(&path, figure("time.ring") + 5 * figure("place.size") + figure("place.end"), 58);
     assert_eq!(first.entry(device, 5), Entry::default());
+}
+
+#[test]
+fn the_slice_remembers_its_peak_its_refusals_and_how_it_shares() {
+    let directory = directory();
+    let path = directory.path().join("region");
+    let (watcher, device) = join(&path, LIMIT);
+    let (member, _) = join(&path, LIMIT);
+    assert_eq!((member.reserve(device, 600), watcher.reserve(device, 300)), (Ok(()), Ok(())));
+    assert_eq!((member.refund(device, 500), watcher.peak(device)), (0, 900));
+    member.charge(device, 900);
+    member.count_refusal(device);
+    member.count_unmet(device);
+    member.spill(device, 70);
+    member.unspill(device, 20);
+    assert_eq!((watcher.peak(device), watcher.spilled(device)), (1300, 50));
+    assert_eq!(watcher.processes()[1].spilled, [50]);
+    member.leave();
+    let counted =
+        [watcher.peak(device), watcher.refused(device), watcher.unmet(device), watcher.spilled(device)];
+    assert_eq!(counted, [1300, 1, 1, 0], "the dead hold nothing; what happened stays");
+    let sharing = Sharing { policy: CorePolicy::Equal, priority: Priority::High, weight: 7 };
+    let limits = Limits { sharing, oversubscribe: true, ..watcher.limits(device) };
+    watcher.set_limits(device, limits);
+    assert_eq!(watcher.limits(device), limits);
+    watcher.leave();
+    let (member, device) = join(&path, LIMIT);
+    assert_eq!([member.peak(device), member.refused(device), member.unmet(device)], [0; 3]);
+    assert_eq!(member.limits(device).sharing, Sharing::FIXED);
 }

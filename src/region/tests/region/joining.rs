@@ -201,12 +201,12 @@ fn nobody_can_monitor_what_is_not_there() {
 fn terms_beyond_their_range_are_the_nearest_and_nobody_is_told_that_they_differ() {
     let directory = directory();
     let path = directory.path().join("region");
-    let limits = Limits { memory: None, cores_permille: 0, burst_ns: u64::MAX };
+    let limits = Limits { memory: None, cores_permille: 0, burst_ns: u64::MAX, ..Limits::NONE };
     let wanted = [DeviceRequest { limits, ..request(1) }];
     let (first, _) = Member::join(&path, Trust::OwnerOnly, &wanted).unwrap();
     let (_second, differences) = Member::join(&path, Trust::OwnerOnly, &wanted).unwrap();
     assert_eq!(differences, []);
     let device = first.device(&UUID).unwrap();
-    let nearest = Limits { memory: None, cores_permille: 1, burst_ns: 60_000_000_000 };
+    let nearest = Limits { memory: None, cores_permille: 1, burst_ns: 60_000_000_000, ..Limits::NONE };
     assert_eq!(first.limits(device), nearest);
 }
