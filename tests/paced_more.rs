@@ -3,14 +3,21 @@
 
 mod support;
 
-use support::bench::Bench;
+use std::path::Path;
+use support::bench::{Bench, Host};
+use support::compiler;
 use support::outcome::Outcome;
 
 /// Runs a host with launches paced at 30 percent.
 fn paced(arguments: &[&str]) -> Outcome {
+    paced_beside(arguments, None).quiet()
+}
+
+/// The same with another preload.
+fn paced_beside(arguments: &[&str], preload: Option<&Path>) -> Outcome {
     let bench = Bench::simulated().with("SIMGPU_CUDA_VERSION", "13040");
-    let host = bench.host("paced_more", arguments);
-    host.loaded().set("GPU_CORE_PERCENT", "30").run().quiet()
+    let host = preload.into_iter().fold(bench.host("paced_more", arguments), Host::preload);
+    host.loaded().set("GPU_CORE_PERCENT", "30").run()
 }
 
 /// The number before `after` in the line that begins with `before`.
@@ -32,6 +39,18 @@ fn threads_that_launch_little_do_not_wait_for_what_others_hold_in_advance() {
     let outcome = paced(&["threads", "20us", "200"]);
     println!("{outcome}");
     assert!(number(&outcome, "longest ") < 100, "{outcome}");
+}
+
+#[test]
+fn where_a_sandbox_forbids_membarrier_others_look_after_a_threads_launches_all_the_same() {
+    let sandbox = compiler::wrapper("wrap_sandbox");
+    let inside = |words: &[&str]| {
+        let outcome = paced_beside(words, Some(&sandbox));
+        assert_eq!(outcome.err, "no membarrier here\n", "{outcome}");
+        outcome
+    };
+    assert!(number(&inside(&["threads", "20us", "200"]), "longest ") < 100);
+    inside(&["storm", "20us", "150"]).contains(&["failed 0, wait 0"]);
 }
 
 #[test]

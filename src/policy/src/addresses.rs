@@ -51,6 +51,12 @@ impl<V: Copy> Addresses<V> {
         newest.or_else(|| Some((*self.slots.get(self.find(address))?)?.value))
     }
 
+    /// Where the search for an address will begin, for who wants to have it at hand by then.
+    #[must_use]
+    pub fn near(&self, address: u64) -> Option<*const u8> {
+        self.slots.get(self.home(address)).map(|slot| core::ptr::from_ref(slot).cast())
+    }
+
     /// Takes an address out. Where it was inserted twice this is the later value, and the older may still be there.
     pub fn take(&mut self, address: u64) -> Option<V> {
         if let Some((_, value)) = self.newest.take_if(|(newest, _)| *newest == address) {

@@ -86,3 +86,14 @@ fn what_comes_and_goes_needs_no_more_memory_than_what_is_there_at_once() {
     assert_eq!(table.iter().count() as u64, LIVE);
     assert!(table.capacity() as u64 <= 2 * LIVE + 1, "{}", table.capacity());
 }
+
+#[test]
+fn different_addresses_are_near_different_places_of_the_table_that_is_there() {
+    let mut table = Addresses::default();
+    assert_eq!(table.near(0x7f00_0000_0000), None, "nothing is there");
+    (0..1000_u64).for_each(|number| table.insert(0x7f00_0000_0000 + (number << 12), number));
+    let near = |number: u64| table.near(0x7f00_0000_0000 + (number << 12)).unwrap();
+    let places: std::collections::BTreeSet<_> = (0..1000).map(near).collect();
+    assert!(places.len() > 500, "{}", places.len());
+    assert_eq!(near(7), near(7));
+}

@@ -8,6 +8,7 @@ use crate::{
     bell,
     compute::believed,
     estate::TimeUsed,
+    layout::WHOLE_SHARE,
     member::Member,
     region::{Device, Region},
     words::ProcessTime,
@@ -18,6 +19,13 @@ impl Region {
     #[must_use]
     pub fn terms(&self, device: Device) -> Terms {
         self.layout().terms(device.index())
+    }
+
+    /// Whether the slice has less than all of a device's time now. Each launch asks.
+    #[inline]
+    #[must_use]
+    pub fn is_partial(&self, device: Device) -> bool {
+        self.layout().devices.get(device.index()).is_none_or(|entry| entry.cores_permille.get() < WHOLE_SHARE)
     }
 
     /// The part of the time between events that was the slice's own, in parts of

@@ -24,7 +24,7 @@ const SWITCH: u64 = 100_000;
 pub const OLD: u64 = 10_000_000;
 /// After how long a gap a launch is measured alone, in nanoseconds: 50 us, of which two events are 2 %. The GPU had nothing
 /// to do meanwhile, and a run that goes on over such gaps says little of when its kernels ran.
-const SPARSE: u64 = 50_000;
+pub const SPARSE: u64 = 50_000;
 /// Gaps are of no account up to this part of a run: one in 20.
 const GAPLESS: u64 = 20;
 /// One launch in so many is measured alone where runs have gaps.
@@ -52,11 +52,17 @@ impl Bracket {
     #[must_use]
     pub const fn of(known: Option<&Estimate>, is_graph: bool, gap: u64) -> Self {
         match known {
-            Some(known) if known.is_certain() && gap < SPARSE && known.plain < long(is_graph) => {
-                Self::Together
-            }
+            Some(known) if gap < SPARSE && Self::is_together(known, is_graph) => Self::Together,
             _ => Self::Alone,
         }
+    }
+
+    /// Whether a launch of which so much is known is measured with others, where its stream was not idle for
+    /// [`SPARSE`] or longer.
+    #[inline]
+    #[must_use]
+    pub const fn is_together(known: &Estimate, is_graph: bool) -> bool {
+        known.is_certain() && known.plain < long(is_graph)
     }
 }
 
@@ -73,14 +79,26 @@ pub struct Sampler {
 
 impl Sampler {
     /// A launch of this estimate that belongs into a run; whether it is measured alone instead.
-    #[inline]
     pub const fn launch(&mut self, estimate: &Estimate) -> bool {
-        self.count = self.count.saturating_add(1);
-        if self.count < SAMPLED {
-            return self.has_gaps && estimate.plain >= SAMPLED_ALWAYS;
+        let is_due = self.is_due(estimate);
+        self.passes();
+        if self.count >= SAMPLED {
+            *self = Self { count: 0, has_gaps: false };
         }
-        *self = Self { count: 0, has_gaps: false };
-        true
+        is_due
+    }
+
+    /// Whether the next launch is to be measured alone if it is of this estimate.
+    #[inline]
+    #[must_use]
+    pub const fn is_due(&self, estimate: &Estimate) -> bool {
+        self.count >= SAMPLED.saturating_sub(1) || (self.has_gaps && estimate.plain >= SAMPLED_ALWAYS)
+    }
+
+    /// A launch was not chosen.
+    #[inline]
+    pub const fn passes(&mut self) {
+        self.count = self.count.saturating_add(1);
     }
 
     /// A run turned out to have gaps.
@@ -99,7 +117,7 @@ pub struct Run {
     gaps: u64,
     lead: u64,
     slack: u64,
-    /// Predicted time of launches since the host waited last.
+    /// Predicted time of the launches before the host waited last.
     awaited: u64,
     tail: u64,
     parts: [Option<Part>; PARTS],
@@ -163,9 +181,9 @@ impl Run {
     /// been that.
     #[inline]
     pub const fn waited(&mut self, inside: u64) {
-        let late = inside.saturating_sub(self.awaited);
+        let late = inside.saturating_sub(self.plain.saturating_sub(self.awaited));
         self.slack = self.slack.saturating_add(if late > RETURN { late } else { RETURN });
-        self.awaited = 0;
+        self.awaited = self.plain;
     }
 
     /// The stream may have stood idle for so many nanoseconds because of the host: between the driver's return from a
@@ -187,7 +205,6 @@ impl Run {
         self.launches = self.launches.saturating_add(1);
         self.prepaid = self.prepaid.saturating_add(estimate.charged);
         self.plain = self.plain.saturating_add(estimate.plain);
-        self.awaited = self.awaited.saturating_add(estimate.plain);
         self.note(key, estimate);
         self.bracket == Bracket::Alone || self.plain >= FULL
     }

@@ -60,6 +60,13 @@ pub(crate) fn between(later: u64, earlier: u64) -> u64 {
     u64::try_from(product >> 32).unwrap_or(u64::MAX)
 }
 
+/// Whether so many cycles took less than so many nanoseconds.
+#[inline]
+pub(crate) fn took_less(cycles: u64, nanoseconds: u64) -> bool {
+    // No processor with the counter has cycles longer than a nanosecond: the usual answer needs no conversion.
+    cycles < nanoseconds || between(cycles, 0) < nanoseconds
+}
+
 /// An instant of both clocks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Both {

@@ -6,6 +6,7 @@
 
 use super::copies::unpaced;
 use super::pay::pay;
+use super::seat::Seat;
 use super::threads::{self, Held};
 use super::{Compute, Kind, Launch, Stream, clock};
 use crate::driver;
@@ -88,7 +89,7 @@ pub(crate) fn gate_all(launches: &[Launch], call: impl FnOnce() -> Status) -> St
 
 /// The lane of a call on a stream. None where the call is captured, and where nobody knows whose the stream is. Not to be
 /// called within a phase: what is rare is one of its own.
-#[inline]
+#[inline(always)]
 pub(super) fn lane_for(held: &mut Held, slice: &'static Slice, stream: Stream) -> Option<usize> {
     let compute = &slice.compute;
     // Relaxed: whoever begins a capture or ends a stream is ordered with this call by the program, or not at all.
@@ -104,38 +105,78 @@ pub(super) fn lane_for(held: &mut Held, slice: &'static Slice, stream: Stream) -
 }
 
 /// None: the launch goes to the driver as it is.
-#[inline]
+#[inline(always)]
 fn enter(held: &mut Held, slice: &'static Slice, launch: &Launch, entry: &mut Entry) -> Option<()> {
     let compute = &slice.compute;
     let lane = lane_for(held, slice, launch.stream)?;
-    let device = held.lanes.get(lane)?.device?;
+    let now = clock::cycles();
+    let seat: &mut Seat = held;
+    seat.enters(now);
+    let device = seat.lanes.get(lane)?.device?;
     let pacer = compute.pacers.get(device)?;
     // Of a single device it is known.
-    if compute.pacers.len() > 1 && !pacer.is_pacing(slice) {
-        quietly(|| held.close(slice, lane, clock::cycles()), ());
+    let is_paced = compute.pacers.len() == 1 || pacer.is_pacing(slice);
+    if is_paced
+        && let Some(estimate) = seat.recent.find(&launch.key, compute.epoch())
+        && pacer.admits(estimate.charged)
+        && seat.leases.get_mut(device)?.spend(estimate.charged)
+    {
+        *entry = Entry { lane, device, estimate: *estimate, is_known: true };
+        if !seat.goes_on(lane, &entry.estimate, launch.kind == Kind::Graph, now) {
+            bracket(held, slice, launch, entry);
+        }
+        return Some(());
+    }
+    *entry = Entry { lane, device, ..Entry::NONE };
+    enter_slowly(held, slice, launch, entry, is_paced)
+}
+
+/// The thread's credit does not suffice, or nothing is known of the launch.
+#[cold]
+#[inline(never)]
+fn enter_slowly(
+    held: &mut Held,
+    slice: &'static Slice,
+    launch: &Launch,
+    entry: &mut Entry,
+    is_paced: bool,
+) -> Option<()> {
+    if !is_paced {
+        quietly(|| held.close(slice, entry.lane, clock::cycles()), ());
         return None;
     }
-    let now = clock::cycles();
-    held.enters(now);
-    let known = held.recent.find(&launch.key, compute.epoch()).copied();
-    let quick = known.filter(|known| pacer.admits(known.charged));
-    let credit = held.leases.get_mut(device)?;
-    let (estimate, is_known, now) = match quick {
-        Some(estimate) if credit.spend(estimate.charged) => (estimate, true, now),
-        _ => {
-            let (estimate, is_known) = quietly(|| pay(held, slice, device, launch), None)?;
-            // Our own waiting was inside the driver's call.
-            held.left = clock::cycles();
-            (estimate, is_known, held.left)
-        }
-    };
-    held.bracket(slice, lane, (estimate, is_known, launch.kind == Kind::Graph), now);
-    *entry = Entry { lane, device, estimate, is_known };
+    (entry.estimate, entry.is_known) = quietly(|| pay(held, slice, entry.device, launch), None)?;
+    // Our own waiting was inside the driver's call.
+    held.left = clock::cycles();
+    let now = held.left;
+    let is_certain =
+        entry.is_known && held.goes_on(entry.lane, &entry.estimate, launch.kind == Kind::Graph, now);
+    if !is_certain {
+        bracket(held, slice, launch, entry);
+    }
     Some(())
 }
 
-#[inline]
+/// A run has to be opened or closed before the launch.
+#[cold]
+#[inline(never)]
+fn bracket(held: &mut Held, slice: &'static Slice, launch: &Launch, entry: &Entry) {
+    let known = entry.is_known.then_some(&entry.estimate);
+    quietly(|| held.reopen(slice, entry.lane, known, launch.kind == Kind::Graph), ());
+}
+
+#[inline(always)]
 fn leave(held: &mut Held, slice: &'static Slice, launch: &Launch, entry: &Entry, code: Status) {
+    let is_usual = code == status::SUCCESS && entry.is_known;
+    if !(is_usual && held.launched(slice, entry.lane, &launch.key, &entry.estimate).is_some()) {
+        leave_slowly(held, slice, launch, entry, code);
+    }
+}
+
+/// The launch failed, nothing was known of it, or its run was closed meanwhile.
+#[cold]
+#[inline(never)]
+fn leave_slowly(held: &mut Held, slice: &'static Slice, launch: &Launch, entry: &Entry, code: Status) {
     let Entry { lane, device, estimate, is_known } = entry;
     if code != status::SUCCESS {
         // Nothing runs: the thread has its credit back.
@@ -147,10 +188,12 @@ fn leave(held: &mut Held, slice: &'static Slice, launch: &Launch, entry: &Entry,
     }
     if !is_known {
         quietly(|| slice.compute.unknown_left(*device, &launch.key), ());
+        held.is_unknown(*lane);
+        if held.launched(slice, *lane, &launch.key, estimate).is_some() {
+            return;
+        }
     }
-    if held.launched(slice, *lane, (&launch.key, estimate, !is_known)).is_none() {
-        not_measured(slice, launch, entry);
-    }
+    not_measured(slice, launch, entry);
 }
 
 /// Its run was closed before it: what was prepaid stands.

@@ -8,10 +8,12 @@
     reason = "words of this process alone: `region::sync` is for words shared between processes"
 )]
 
+use super::barrier;
 use super::clock::{self, Both};
 use super::events::apart;
 use super::futex;
 use super::sampler::LINGER;
+use super::threads::Visited;
 use crate::driver;
 use crate::guard::shielded;
 use crate::lifecycle;
@@ -140,6 +142,7 @@ fn without_signals<T>(start: impl FnOnce() -> T) -> T {
 fn live(slice: &'static Slice) {
     let helper = &slice.compute.helper;
     driver::exchange_capture_mode(driver::RELAXED);
+    barrier::prepare();
     let begun = Both::read();
     let mut idle = 0_u32;
     while !helper.ends.load(Ordering::Relaxed) {
@@ -190,9 +193,13 @@ fn tidy(slice: &'static Slice) -> bool {
     let mut left = compute.empty_pots(slice, KEPT);
     let mut holders = 0_usize;
     for shared in compute.seats.all().into_iter().filter(|shared| !shared.is_free()) {
-        let Some(mut seat) = shared.try_hold() else {
-            (left, holders) = (true, holders.saturating_add(1));
-            continue;
+        let mut seat = match shared.look_after() {
+            Visited::Now(seat) => seat,
+            Visited::Clean => continue,
+            Visited::Busy => {
+                (left, holders) = (true, holders.saturating_add(1));
+                continue;
+            }
         };
         let (now, ended) = (clock::cycles(), shared.has_ended());
         seat.close_where(slice, |lane| {
@@ -207,9 +214,15 @@ fn tidy(slice: &'static Slice) -> bool {
         if ended || is_quiet {
             seat.end_leases(slice);
         }
+        let is_left =
+            seat.has_credit() || seat.lanes.iter().any(|lane| lane.open.is_some() && lane.is_shared());
         left |= seat.has_credit();
         holders = holders.saturating_add(usize::from(!ended && !is_quiet));
-        drop(seat);
+        if is_left || !is_quiet {
+            drop(seat);
+        } else {
+            seat.leave_clean();
+        }
         if ended {
             compute.seats.cleared(shared);
         }

@@ -10,6 +10,7 @@
 )]
 
 mod account;
+mod barrier;
 mod blind;
 mod clock;
 mod copies;
@@ -120,7 +121,7 @@ impl Pacer {
     /// Whether the slice has less than all of the device's time now.
     #[inline]
     fn is_pacing(&self, slice: &Slice) -> bool {
-        slice.region().terms(self.place.device).rate().is_partial()
+        slice.region().is_partial(self.place.device)
     }
 
     /// Whether a launch of this cost may follow what is queued ahead.

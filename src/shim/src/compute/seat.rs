@@ -12,7 +12,7 @@ use gpuslice_driver::types::{Status, status};
 use gpuslice_policy::compute::cost::{Estimate, Key};
 use gpuslice_policy::compute::lease::Lease;
 use gpuslice_policy::compute::recent::Recent;
-use gpuslice_policy::compute::run::{Bracket, OLD, Run, Sampler};
+use gpuslice_policy::compute::run::{Bracket, OLD, Run, SPARSE, Sampler};
 
 /// Of so many runs with gaps at a time the sampler is told: it chooses the next launch after fewer.
 const MOST_TOLD: usize = 16;
@@ -74,6 +74,8 @@ pub(crate) struct Open {
     /// When that was, on the monotonic clock and in cycles.
     opened: u64,
     pub(crate) since: u64,
+    /// For how long the host was outside between its launches.
+    gaps: u64,
     /// Whether the host had waited for the stream.
     known_idle: bool,
     /// Whether it is a launch of which nothing is known.
@@ -148,35 +150,45 @@ impl Seat {
         self.ends_seen = ends;
     }
 
+    /// Whether a launch of which so much is known goes into the run that is open on its lane: as most do. Otherwise the
+    /// lane is to be [opened anew](Self::reopen) before it.
+    #[inline(always)]
+    pub(crate) fn goes_on(&mut self, at: usize, known: &Estimate, is_graph: bool, now: u64) -> bool {
+        let Some(lane) = self.lanes.get_mut(at) else { return false };
+        let Some(open) = &mut lane.open else { return false };
+        let gap = self.outside.saturating_sub(lane.launched);
+        let goes_on = Bracket::is_together(known, is_graph)
+            && clock::took_less(gap, SPARSE)
+            && clock::took_less(now.saturating_sub(open.since), OLD)
+            && !self.idle_runs
+            && !self.sampler.is_due(known);
+        if goes_on {
+            self.sampler.passes();
+            if lane.empty.is_none() {
+                open.gaps = open.gaps.wrapping_add(gap);
+            }
+        }
+        goes_on
+    }
+
     /// Before a launch on a lane: runs are closed and opened as its bracket asks.
-    #[inline]
-    pub(crate) fn bracket(
+    pub(crate) fn reopen(
         &mut self,
         slice: &'static Slice,
         at: usize,
-        (estimate, is_known, is_graph): (Estimate, bool, bool),
-        now: u64,
+        known: Option<&Estimate>,
+        is_graph: bool,
     ) {
+        let now = clock::cycles();
         let Some(lane) = self.lanes.get_mut(at) else { return };
-        let gap = clock::between(self.outside, lane.launched);
-        let mut bracket = Bracket::of(is_known.then_some(&estimate), is_graph, gap);
-        if bracket == Bracket::Together && self.sampler.launch(&estimate) {
+        let gap = self.outside.saturating_sub(lane.launched);
+        let mut bracket = Bracket::of(known, is_graph, clock::between(gap, 0));
+        if bracket == Bracket::Together
+            && let Some(known) = known
+            && self.sampler.launch(known)
+        {
             bracket = Bracket::Alone;
         }
-        let is_fit = |open: &Open| clock::between(now, open.since) < OLD;
-        match &mut lane.open {
-            Some(open) if bracket == Bracket::Together && !self.idle_runs && is_fit(open) => {
-                if lane.empty.is_none() {
-                    open.run.idle(gap);
-                }
-            }
-            _ => crate::guard::quietly(|| self.reopen(slice, at, bracket, gap), ()),
-        }
-    }
-
-    #[cold]
-    fn reopen(&mut self, slice: &'static Slice, at: usize, bracket: Bracket, gap: u64) {
-        let now = clock::cycles();
         let gaps = slice.compute.gaps.load(Ordering::Relaxed);
         (self.gaps_told..gaps).take(MOST_TOLD).for_each(|_| self.sampler.gaps());
         self.gaps_told = gaps;
@@ -195,7 +207,7 @@ impl Seat {
         }
         let Some(lane) = self.lanes.get_mut(at) else { return };
         match &mut lane.open {
-            Some(open) if lane.empty.is_none() => open.run.idle(gap),
+            Some(open) if lane.empty.is_none() => open.gaps = open.gaps.wrapping_add(gap),
             Some(_) => {}
             None => lane.open = Some(lane.opened(&slice.compute, bracket)),
         }
@@ -241,6 +253,7 @@ impl Seat {
             None => clock::between(self.outside, lane.launched),
         };
         if let Some(mut open) = lane.open.take() {
+            open.run.idle(clock::between(open.gaps, 0));
             open.run.close(idle);
             lane.send_off(slice, open);
         }
@@ -263,30 +276,43 @@ impl Seat {
         }
     }
 
+    /// Nothing is known of the launch that the lane's open run is for.
+    pub(crate) fn is_unknown(&mut self, at: usize) {
+        if let Some(open) = self.lanes.get_mut(at).and_then(|lane| lane.open.as_mut()) {
+            open.is_unknown = true;
+        }
+    }
+
     /// After a launch: it belongs to the lane's run, which is closed when it is full. None where nothing measures it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn launched(
         &mut self,
         slice: &'static Slice,
         at: usize,
-        (key, estimate, is_unknown): (&Key, &Estimate, bool),
+        key: &Key,
+        estimate: &Estimate,
     ) -> Option<()> {
         let now = clock::cycles();
+        self.left = now;
         let lane = self.lanes.get_mut(at)?;
         lane.launched = self.outside;
-        self.left = now;
+        let is_first = lane.empty.is_some();
         let open = lane.open.as_mut()?;
-        match lane.empty.take() {
-            Some(since) => open.run.idle(clock::between(now, since)),
-            None if open.run.is_empty() => open.run.lead(clock::between(now, open.since)),
-            None => {}
+        if is_first || open.run.is_empty() {
+            lane.began(now);
         }
-        open.is_unknown |= is_unknown;
+        let open = lane.open.as_mut()?;
         if open.run.add(key, estimate) {
-            crate::guard::quietly(|| self.close(slice, at, now), ());
-            self.left = clock::cycles();
+            self.is_full(slice, at, now);
         }
         Some(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn is_full(&mut self, slice: &'static Slice, at: usize, now: u64) {
+        crate::guard::quietly(|| self.close(slice, at, now), ());
+        self.left = clock::cycles();
     }
 
     /// The host is back from a wait for the streams that are meant. It entered the driver at `self.left`.
@@ -337,6 +363,16 @@ impl Lane {
         self.stream.handle.addr() != 2 && !(self.stream.is_default() && self.stream.per_thread)
     }
 
+    /// The first launch since the run was opened, or since the stream was empty, has left the driver.
+    #[cold]
+    fn began(&mut self, now: u64) {
+        let Some(open) = &mut self.open else { return };
+        match self.empty.take() {
+            Some(since) => open.run.idle(clock::between(now, since)),
+            None => open.run.lead(clock::between(now, open.since)),
+        }
+    }
+
     fn opened(&mut self, compute: &Compute, bracket: Bracket) -> Open {
         let (opened, before) = (clock::now(), clock::cycles());
         let start = compute.events_wanted().then(|| self.record(compute)).and_then(Result::ok);
@@ -349,6 +385,7 @@ impl Lane {
             opened,
             // The GPU may pass the event as early as the driver has it, somewhere inside the call.
             since: before.midpoint(clock::cycles()),
+            gaps: 0,
             known_idle: self.empty.take().is_some(),
             is_unknown: false,
             is_copy: false,

@@ -1,8 +1,12 @@
 //! What does each thread of the program keep, and who may touch it?
 //!
 //! A thread that launches has a *seat*: its credit, its copies of estimates, its open runs. It owns the seat from the
-//! entry of a launch to its return, across the driver's call, by one uncontended exchange. The meter's thread only ever
-//! tries: to close a run that its thread has left open, and to clear the seat of a thread that has ended.
+//! entry of a launch to its return, across the driver's call. Others visit it seldom: to close a run that its thread has
+//! left open, and to clear the seat of a thread that has ended.
+//!
+//! So the thread says that it is inside, looks whether anybody is visiting, and pays for no exchange; a visitor says that
+//! it comes, has all threads of the process pass a full fence (`barrier`), and only then looks whether the thread is
+//! inside. Of the two at least one sees the other: the thread waits then, the visitor gives up.
 //!
 //! A seat belongs to a slice, and a forked child has another slice: it finds its parent's seat, sees that, and takes one
 //! of its own.
@@ -11,22 +15,18 @@
     reason = "words of this process alone: `region::sync` is for words shared between processes"
 )]
 
+use super::barrier;
 use super::seat::Seat;
 use crate::lifecycle;
 use crate::slice::Slice;
 use core::cell::{Cell, UnsafeCell};
 use core::ops::{Deref, DerefMut};
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use core::time::Duration;
 use once_cell::race::OnceNonZeroUsize;
 use parking_lot::Mutex;
 use std::num::NonZeroUsize;
-
-/// Whose seat it is at the moment.
-const NOBODY: u32 = 0;
-const HOST: u32 = 1;
-const METER: u32 = 2;
 
 /// How many pauses a launch of another thread is waited for: it usually takes some microseconds.
 const LAUNCHING: u32 = 250;
@@ -34,9 +34,18 @@ const LAUNCHING: u32 = 250;
 /// A thread's seat. Never freed: a thread-local leads to it, and a thread that ended may come back in a destructor.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    owner: AtomicU32,
+    /// Whether its thread is in a launch. Written by the thread alone.
+    inside: AtomicBool,
+    /// Whether somebody else has the seat, or asks for it.
+    visited: AtomicBool,
     /// Where the stack of the thread stood when it took the seat.
     frame: AtomicUsize,
+    /// How often its thread has taken it.
+    taken: AtomicU64,
+    /// The same when a round of the meter looked last.
+    seen: AtomicU64,
+    /// The same when there was last known to be nothing that others have to do with it.
+    clean: AtomicU64,
     ended: AtomicBool,
     /// Whether it was cleared since, and nobody has it.
     free: AtomicBool,
@@ -44,48 +53,61 @@ pub(crate) struct Shared {
     seat: UnsafeCell<Seat>,
 }
 
-// SAFETY: the seat is reached through `Held` alone, and `owner` lets one of them exist at a time.
+// SAFETY: the seat is reached through `Held` and `Visit` alone, and `inside` and `visited` let one of them exist at a time.
 unsafe impl Sync for Shared {}
 
-/// A seat that is held; given up when dropped.
+/// A seat that its thread holds; given up when dropped.
 #[derive(Debug)]
 pub(crate) struct Held {
     shared: &'static Shared,
 }
 
-impl Deref for Held {
-    type Target = Seat;
-
-    #[inline]
-    fn deref(&self) -> &Seat {
-        // SAFETY: whoever has the `Held` owns the seat.
-        unsafe { &*self.shared.seat.get() }
-    }
+/// A seat that another thread holds than its own; given up when dropped.
+#[derive(Debug)]
+pub(crate) struct Visit {
+    shared: &'static Shared,
 }
 
-impl DerefMut for Held {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut Seat {
-        // SAFETY: as above, and the `Held` is borrowed mutably.
-        unsafe { &mut *self.shared.seat.get() }
-    }
+/// Both lead to the seat.
+macro_rules! leads_to_the_seat {
+    ($($holder:ident $says:ident),*) => { $(
+        impl Deref for $holder {
+            type Target = Seat;
+
+            #[inline]
+            fn deref(&self) -> &Seat {
+                // SAFETY: whoever has this owns the seat.
+                unsafe { &*self.shared.seat.get() }
+            }
+        }
+
+        impl DerefMut for $holder {
+            #[inline]
+            fn deref_mut(&mut self) -> &mut Seat {
+                // SAFETY: as above, and this is borrowed mutably.
+                unsafe { &mut *self.shared.seat.get() }
+            }
+        }
+
+        impl Drop for $holder {
+            #[inline]
+            fn drop(&mut self) {
+                // Release: pairs with the acquiring look of the next owner.
+                self.shared.$says.store(false, Ordering::Release);
+            }
+        }
+    )* };
 }
 
-impl Drop for Held {
-    #[inline]
-    fn drop(&mut self) {
-        // Release: pairs with the acquiring exchange of the next owner.
-        self.shared.owner.store(NOBODY, Ordering::Release);
-    }
-}
+leads_to_the_seat!(Held inside, Visit visited);
 
 impl Held {
     /// Gives the seat up and takes it again after `wait`.
     pub(crate) fn meanwhile<T>(&mut self, wait: impl FnOnce() -> T) -> T {
-        self.shared.owner.store(NOBODY, Ordering::Release);
+        self.shared.inside.store(false, Ordering::Release);
         let done = crate::guard::outside(wait);
         let mut tries = 0;
-        while !self.shared.try_take(HOST) {
+        while !self.shared.try_enter() {
             pause(&mut tries);
         }
         done
@@ -93,27 +115,55 @@ impl Held {
 }
 
 impl Shared {
+    /// Takes the seat for its thread, which is not inside, unless somebody visits it.
     #[inline]
-    fn try_take(&self, who: u32) -> bool {
-        // Acquire: pairs with the release of the last owner.
-        self.owner.compare_exchange(NOBODY, who, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    fn try_enter(&self) -> bool {
+        self.inside.store(true, Ordering::Relaxed);
+        barrier::light();
+        // Acquire: pairs with the release of the last visitor.
+        if !self.visited.load(Ordering::Acquire) {
+            return true;
+        }
+        self.inside.store(false, Ordering::Release);
+        false
     }
 
-    /// Takes the seat for the meter if nobody has it.
-    pub(crate) fn try_hold(&'static self) -> Option<Held> {
-        self.try_take(METER).then_some(Held { shared: self })
+    /// Takes the seat for another thread if nobody has it.
+    fn try_visit(&'static self) -> Option<Visit> {
+        if self.inside.load(Ordering::Relaxed) {
+            return None;
+        }
+        // Acquire: pairs with the release of the last visitor.
+        self.visited.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).ok()?;
+        let visit = Visit { shared: self };
+        // Acquire: pairs with the release of the seat's thread.
+        (barrier::heavy() && !self.inside.load(Ordering::Acquire)).then_some(visit)
+    }
+
+    /// Takes the seat for the meter if there may be anything to do, and its thread has not launched since the meter
+    /// asked last: every visit disturbs all threads of the process.
+    pub(crate) fn look_after(&'static self) -> Visited {
+        // Relaxed: a launch that is not seen yet is one of the next round.
+        let taken = self.taken.load(Ordering::Relaxed);
+        let is_still = self.seen.swap(taken, Ordering::Relaxed) == taken;
+        if !is_still {
+            Visited::Busy
+        } else if self.clean.load(Ordering::Relaxed) == taken && !self.has_ended() {
+            Visited::Clean
+        } else {
+            self.try_visit().map_or(Visited::Busy, Visited::Now)
+        }
     }
 
     /// Takes the seat, even if its thread is inside the driver for a moment, or another one looks after it. None where
     /// that takes too long, and of the calling thread's own, which nobody could give up meanwhile.
-    pub(crate) fn wait_and_hold(&'static self) -> Option<Held> {
+    pub(crate) fn wait_and_hold(&'static self) -> Option<Visit> {
         let mut tries = 0;
         loop {
-            if self.try_take(METER) {
-                return Some(Held { shared: self });
+            if let Some(visit) = self.try_visit() {
+                return Some(visit);
             }
-            let is_launching = self.owner.load(Ordering::Relaxed) == HOST;
-            if is_launching && (self.is_mine() || tries >= LAUNCHING) {
+            if self.inside.load(Ordering::Relaxed) && (self.is_mine() || tries >= LAUNCHING) {
                 return None;
             }
             pause(&mut tries);
@@ -149,10 +199,11 @@ pub(crate) fn hold(slice: &'static Slice) -> Option<Held> {
         Some(shared) if ptr::eq(shared.slice, slice) => shared,
         _ => sit_down(slice)?,
     };
-    if !shared.try_take(HOST) && !shared.wait_or_nested(frame) {
+    if (shared.inside.load(Ordering::Relaxed) || !shared.try_enter()) && !shared.wait_or_nested(frame) {
         return None;
     }
     shared.frame.store(frame, Ordering::Relaxed);
+    shared.taken.store(shared.taken.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     Some(Held { shared })
 }
 
@@ -170,15 +221,36 @@ impl Shared {
     fn wait_or_nested(&self, frame: usize) -> bool {
         let mut tries = 0;
         loop {
-            match self.owner.load(Ordering::Relaxed) {
-                HOST => return self.frame.load(Ordering::Relaxed) < frame,
-                // By this thread itself, perhaps: the program's allocator launches while we close runs.
-                METER if crate::guard::is_inside() => return false,
-                METER => pause(&mut tries),
-                _ if self.try_take(HOST) => return true,
-                _ => {}
+            if self.inside.load(Ordering::Relaxed) {
+                return self.frame.load(Ordering::Relaxed) < frame;
             }
+            if self.try_enter() {
+                return true;
+            }
+            // By this thread itself, perhaps: the program's allocator launches while we close runs.
+            if crate::guard::is_inside() {
+                return false;
+            }
+            pause(&mut tries);
         }
+    }
+}
+
+/// What came of a visit.
+#[derive(Debug)]
+pub(crate) enum Visited {
+    /// Its thread uses it, or somebody else looks after it.
+    Busy,
+    /// There is nothing to do.
+    Clean,
+    /// It is held now.
+    Now(Visit),
+}
+
+impl Visit {
+    /// There is nothing left to do until its thread takes it again.
+    pub(crate) fn leave_clean(self) {
+        self.shared.clean.store(self.shared.taken.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 }
 
@@ -228,8 +300,12 @@ fn sit_down(slice: &'static Slice) -> Option<&'static Shared> {
         };
         let shared = free.unwrap_or_else(|| {
             let shared: &'static Shared = Box::leak(Box::new(Shared {
-                owner: AtomicU32::new(NOBODY),
+                inside: AtomicBool::new(false),
+                visited: AtomicBool::new(false),
                 frame: AtomicUsize::new(0),
+                taken: AtomicU64::new(0),
+                seen: AtomicU64::new(0),
+                clean: AtomicU64::new(u64::MAX),
                 ended: AtomicBool::new(false),
                 free: AtomicBool::new(false),
                 slice,
