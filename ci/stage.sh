@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Builds the workspace for release and lays out the simulated driver in target/simgpu/, to be used through LD_LIBRARY_PATH.
+# Gives the reader the name that programs ask for which are linked with it.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
@@ -15,4 +16,5 @@ cargo build --release --workspace
 mkdir -p "$TARGET/simgpu"
 stage libcuda.so libcuda.so
 stage libnvidia_ml.so libnvidia-ml.so
+ln -sf libgpuslice_read.so "$TARGET/release/libgpuslice_read.so.1"
 echo "ok simulated driver: $TARGET/simgpu"

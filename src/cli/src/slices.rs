@@ -3,19 +3,15 @@
 use crate::arguments::SliceName;
 use crate::failure::Failure;
 use crate::system;
+pub(crate) use gpuslice_region::names::name_of;
+use gpuslice_region::names::{self, FOLDER, Found, PREFIX, RUN};
 use gpuslice_region::{Monitor, RegionError, Trust};
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf, absolute};
+use std::path::{Path, PathBuf};
 
-/// Where regions are unless they are named.
-const FOLDER: &str = "/dev/shm";
-/// How the file names of such regions begin.
-const PREFIX: &str = "gpuslice-";
-/// What stands behind the user's number in the regions of `run`.
-const RUN: &str = "run-";
 /// Inode of the process-number namespace that the machine starts with.
 const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 
@@ -62,51 +58,28 @@ fn is_unused(path: &Path) -> bool {
     }
 }
 
-/// What a slice is called: what stands behind user and `run` in its region's name, or that name.
-pub(crate) fn name_of(region: &Path) -> String {
-    let file = region.file_name().unwrap_or(region.as_os_str()).to_string_lossy().into_owned();
-    let Some((user, rest)) = file.strip_prefix(PREFIX).and_then(|rest| rest.split_once('-')) else {
-        return file;
-    };
-    if user.is_empty()
-        || !user.bytes().all(|byte| byte.is_ascii_digit())
-        || region.parent() != Some(Path::new(FOLDER))
-    {
-        return file;
-    }
-    rest.strip_prefix(RUN).unwrap_or(rest).to_owned()
-}
-
 /// Every path that may be a region, in the folder where they are unless they are named.
 pub(crate) fn all() -> Result<Vec<PathBuf>, Failure> {
-    let failed =
-        |error: io::Error| Failure::new(format!("{FOLDER} cannot be read: {error}; mount a tmpfs there"));
-    let mut regions = Vec::new();
-    for entry in fs::read_dir(FOLDER).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        if entry.file_name().to_string_lossy().starts_with(PREFIX) {
-            regions.push(entry.path());
-        }
-    }
-    regions.sort();
-    Ok(regions)
+    names::all().map_err(unreadable)
+}
+
+fn unreadable(error: io::Error) -> Failure {
+    Failure::new(format!("{FOLDER} cannot be read: {error}; mount a tmpfs there"))
 }
 
 /// The region that a slice's name or path means.
 pub(crate) fn find(slice: &OsStr) -> Result<PathBuf, Failure> {
     let text = slice.to_string_lossy();
-    if text.contains('/') {
-        return absolute(slice)
-            .map_err(|error| Failure::new(format!("{text}: {error}; give an absolute path")));
-    }
-    let means = |path: &PathBuf| name_of(path) == text || path.file_name() == Some(slice);
-    let found: Vec<PathBuf> = all()?.into_iter().filter(means).collect();
-    let own: Vec<PathBuf> = found.iter().filter(|path| is_own(path)).cloned().collect();
-    match (own.as_slice(), found.as_slice()) {
-        ([one], _) | ([], [one]) => Ok(one.clone()),
-        ([], []) => Err(missing(&text)),
-        _ => {
-            let paths: Vec<String> = found.iter().map(|path| path.display().to_string()).collect();
+    let is_path = text.contains('/');
+    let failed = |error: io::Error| match is_path {
+        true => Failure::new(format!("{text}: {error}; give an absolute path")),
+        false => unreadable(error),
+    };
+    match names::find(slice).map_err(failed)? {
+        Found::One(path) => Ok(path),
+        Found::Nothing => Err(missing(&text)),
+        Found::Several(paths) => {
+            let paths: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
             Err(Failure::new(format!(
                 "{text:?} means several slices; give the path of one: {}",
                 paths.join(", ")
@@ -119,10 +92,6 @@ fn missing(slice: &str) -> Failure {
     Failure::new(format!(
         "there is no slice {slice:?}; `gpuslice list` shows those there are, or give a region's path"
     ))
-}
-
-fn is_own(path: &Path) -> bool {
-    fs::symlink_metadata(path).is_ok_and(|found| found.uid() == system::user())
 }
 
 /// Opens the region of a slice that was named on purpose.
@@ -155,23 +124,5 @@ fn is_of_others(error: &RegionError) -> bool {
         RegionError::Owner { .. } => true,
         RegionError::System { source, .. } => source.kind() == io::ErrorKind::PermissionDenied,
         _ => false,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_slice_is_called_what_follows_its_user() {
-        for (path, name) in [
-            ("/dev/shm/gpuslice-1000-run-red", "red"),
-            ("/dev/shm/gpuslice-1000-4026531841", "4026531841"),
-            ("/dev/shm/gpuslice-else", "gpuslice-else"),
-            ("/srv/gpuslice-1000-run-red", "gpuslice-1000-run-red"),
-            ("/srv/region", "region"),
-        ] {
-            assert_eq!(name_of(Path::new(path)), name);
-        }
     }
 }

@@ -190,6 +190,11 @@ pub(crate) fn believed<const SLOTS: usize>(time: &DeviceTime<SLOTS>, terms: Term
     paid_until.min(most)
 }
 
+/// As [`believed`], by somebody who may not write.
+pub(crate) fn credible<const SLOTS: usize>(time: &DeviceTime<SLOTS>, terms: Terms, now: u64) -> u64 {
+    time.paid_until.0.get().min(most(terms, now))
+}
+
 fn most(terms: Terms, now: u64) -> u64 {
     now.saturating_add(terms.wall(MOST_DEBT))
 }

@@ -92,6 +92,16 @@ pub enum RegionError {
         /// The region's path.
         path: PathBuf,
     },
+    /// The region was made anew: the slice that was looked at has ended.
+    Renewed {
+        /// The region's path.
+        path: PathBuf,
+    },
+    /// This process has as many regions mapped as it can be kept from being ended by.
+    TooManyOpen {
+        /// The region's path.
+        path: PathBuf,
+    },
 }
 
 impl fmt::Display for RegionError {
@@ -177,6 +187,14 @@ impl fmt::Display for RegionError {
                 "{}: was removed or replaced while this slice uses it; restart the slice's processes",
                 path.display()
             ),
+            Self::Renewed { path } => write!(
+                out,
+                "{}: was made anew since it was opened, for another slice; open it again",
+                path.display()
+            ),
+            Self::TooManyOpen { path } => {
+                write!(out, "{}: too many regions are open in this process; close some", path.display())
+            }
         }
     }
 }

@@ -8,6 +8,7 @@
 //!
 //! - [`Member`] is a process's place in a slice: it reserves and gives back.
 //! - [`Monitor`] reads the same figures without taking a place.
+//! - [`Reader`] reads them without the right to write.
 //! - [`Region`] is what both can read.
 //!
 //! Functions here make system calls (never on the way of a reservation that is granted at once) and may change
@@ -43,9 +44,13 @@ mod member;
 #[cfg(not(loom))]
 mod monitor;
 #[cfg(not(loom))]
+pub mod names;
+#[cfg(not(loom))]
 mod patience;
 #[cfg(not(loom))]
 mod process;
+#[cfg(not(loom))]
+mod reader;
 #[cfg(not(loom))]
 mod region;
 #[cfg(not(loom))]
@@ -73,6 +78,7 @@ pub use {
     map::Trust,
     member::{DeviceRequest, Difference, Member, Use},
     monitor::Monitor,
+    reader::{DeviceFigures, Reader},
     region::{Device, DeviceView, Limits, ProcessView, Region, Uuid},
     removal::{Removal, remove_if_unused},
     sharing::Sharing,

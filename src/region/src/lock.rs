@@ -33,6 +33,11 @@ impl Locks {
         Self { file }
     }
 
+    /// The opening.
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
     /// Takes the file's space for a device's time, before it is touched: a full disk is an error here and not a signal
     /// later.
     pub(crate) fn take_space(&self, device: usize) -> io::Result<()> {
@@ -57,7 +62,8 @@ impl Lives for Locks {
     type Error = io::Error;
 
     fn lives(&self, slot: usize) -> io::Result<bool> {
-        let mut lock = byte(libc::F_WRLCK, life_offset(slot));
+        // A lock for reading, which only the owner's is in the way of: who may not write may ask too.
+        let mut lock = byte(libc::F_RDLCK, life_offset(slot));
         // SAFETY: the descriptor is open and `lock` is a `flock` that the call may write.
         let status =
             unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_OFD_GETLK, ptr::from_mut(&mut lock)) };

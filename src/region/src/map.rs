@@ -55,6 +55,15 @@ struct FileId {
     inode: u64,
 }
 
+/// What a mapping is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rights {
+    /// To be read. A write would end the process.
+    Read,
+    /// To be changed too.
+    Write,
+}
+
 /// The memory of a region. Unmapped when dropped.
 #[derive(Debug)]
 struct Mapping(NonNull<Layout>);
@@ -73,17 +82,21 @@ impl Drop for Mapping {
 }
 
 impl Mapping {
-    /// Maps a file that is at least [`SIZE`] long.
-    fn new(file: &File) -> io::Result<Self> {
-        let (rights, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+    /// Maps a file that is at least [`SIZE`] long, and tells whether it is kept from ending the process.
+    fn new(file: &File, rights: Rights) -> io::Result<(Self, bool)> {
+        let kind = libc::MAP_SHARED;
+        let rights = match rights {
+            Rights::Read => libc::PROT_READ,
+            Rights::Write => libc::PROT_READ | libc::PROT_WRITE,
+        };
         // SAFETY: a new mapping at an address of the system's choice; it overlaps nothing.
         let start = unsafe { libc::mmap(ptr::null_mut(), SIZE, rights, kind, file.as_raw_fd(), 0) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
         let start = NonNull::new(start).ok_or(io::ErrorKind::AddrNotAvailable)?;
-        shortened::protect(start);
-        Ok(Self(start.cast()))
+        let is_protected = shortened::protect(start);
+        Ok((Self(start.cast()), is_protected))
     }
 }
 
@@ -113,7 +126,7 @@ impl Mapped {
 
     /// Another opening of the same file, through its path: only an opening of its own has locks of its own.
     pub(crate) fn reopen(&self) -> Result<File, RegionError> {
-        let file = open_file(&self.path)?.ok_or_else(|| self.replaced())?;
+        let file = open_file(&self.path, Rights::Write)?.ok_or_else(|| self.replaced())?;
         match file.metadata() {
             Ok(found) if id_of(&found) == self.id => Ok(file),
             Ok(_) => Err(self.replaced()),
@@ -145,6 +158,21 @@ impl Mapped {
         fs::read_link(link).is_ok_and(|target| target.as_os_str().as_bytes().ends_with(b" (deleted)"))
     }
 
+    /// Whether an opening of the file still has all of it, and newcomers find it.
+    pub(crate) fn check_file(&self, file: &File) -> Result<(), RegionError> {
+        let found = file.metadata().map_err(|source| self.failed("look at it", source))?;
+        if found.nlink() == 0 {
+            return Err(self.replaced());
+        }
+        if found.len() != FILE_SIZE {
+            return Err(RegionError::Damaged { path: self.path.clone() });
+        }
+        match self.path.symlink_metadata() {
+            Ok(found) if id_of(&found) != self.id => Err(self.replaced()),
+            _ => Ok(()),
+        }
+    }
+
     /// An error of a system call.
     pub(crate) fn failed(&self, doing: &'static str, source: io::Error) -> RegionError {
         system(&self.path, doing)(source)
@@ -157,7 +185,21 @@ impl Mapped {
 
 /// Opens and maps the region at `path`, an absolute path. `None`: there is no file.
 pub(crate) fn open(path: &Path, trust: Trust) -> Result<Option<Mapped>, RegionError> {
-    let Some(file) = open_file(path)? else { return Ok(None) };
+    Ok(open_with(path, trust, Rights::Write)?.map(|(mapped, _file, _is_protected)| mapped))
+}
+
+/// The same to be read only, which needs no right to write, with the opening. Refuses what cannot be kept from ending
+/// the process.
+pub(crate) fn open_to_read(path: &Path, trust: Trust) -> Result<Option<(Mapped, File)>, RegionError> {
+    match open_with(path, trust, Rights::Read)? {
+        None => Ok(None),
+        Some((mapped, file, true)) => Ok(Some((mapped, file))),
+        Some((_, _, false)) => Err(RegionError::TooManyOpen { path: path.into() }),
+    }
+}
+
+fn open_with(path: &Path, trust: Trust, rights: Rights) -> Result<Option<(Mapped, File, bool)>, RegionError> {
+    let Some(file) = open_file(path, rights)? else { return Ok(None) };
     let found = file.metadata().map_err(system(path, "look at it"))?;
     // SAFETY: the call has no arguments and cannot fail.
     let ours = unsafe { libc::geteuid() };
@@ -165,8 +207,8 @@ pub(crate) fn open(path: &Path, trust: Trust) -> Result<Option<Mapped>, RegionEr
         return Err(RegionError::Owner { path: path.into(), found: found.uid(), ours });
     }
     check_prefix(path, &file, found.len())?;
-    let memory = Mapping::new(&file).map_err(system(path, "map it"))?;
-    Ok(Some(Mapped { memory, path: path.into(), id: id_of(&found) }))
+    let (memory, is_protected) = Mapping::new(&file, rights).map_err(system(path, "map it"))?;
+    Ok(Some((Mapped { memory, path: path.into(), id: id_of(&found) }, file, is_protected)))
 }
 
 /// Makes an empty region at `path`. That another process was faster is no failure.
@@ -180,9 +222,10 @@ pub(crate) fn create(path: &Path) -> Result<(), RegionError> {
 }
 
 /// Opens a regular file, without following a link and without waiting for the other end of a pipe.
-fn open_file(path: &Path) -> Result<Option<File>, RegionError> {
+fn open_file(path: &Path, rights: Rights) -> Result<Option<File>, RegionError> {
     let flags = libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
-    let file = match OpenOptions::new().read(true).write(true).custom_flags(flags).open(path) {
+    let write = rights == Rights::Write;
+    let file = match OpenOptions::new().read(true).write(write).custom_flags(flags).open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => {

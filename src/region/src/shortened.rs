@@ -25,7 +25,7 @@ use crate::layout::SIZE;
 
 /// Regions that one process maps at most: itself one, and one more for each it looks at. Those beyond are not kept
 /// from ending the process.
-const MOST: usize = 64;
+const MOST: usize = 1024;
 
 /// Where regions are mapped; 0 is nowhere.
 static MAPPED: [AtomicUsize; MOST] = [const { AtomicUsize::new(0) }; MOST];
@@ -43,16 +43,16 @@ static SPENT: AtomicBool = AtomicBool::new(false);
 /// How a handler is called. One that unwinds or jumps out of it may do so: nothing here needs to be ended.
 type Handler = unsafe extern "C-unwind" fn(c_int, *mut siginfo_t, *mut c_void);
 
-/// Takes the region at this address into protection.
-pub(crate) fn protect(start: NonNull<c_void>) {
+/// Takes the region at this address into protection, and tells whether there was room for it.
+pub(crate) fn protect(start: NonNull<c_void>) -> bool {
     if !TRIED.swap(true, Ordering::Relaxed) {
         set_handler();
     }
     let start = start.as_ptr().expose_provenance();
     // Relaxed: only this thread touches the region before it hands it to others.
-    let _place = MAPPED
-        .iter()
-        .find(|place| place.compare_exchange(0, start, Ordering::Relaxed, Ordering::Relaxed).is_ok());
+    let free =
+        |place: &AtomicUsize| place.compare_exchange(0, start, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+    MAPPED.iter().any(free)
 }
 
 /// Ends the protection, before the region is unmapped.

@@ -17,4 +17,5 @@ mod life;
 mod lost;
 mod puppet;
 mod quota;
+mod reader;
 mod time;

@@ -12,7 +12,7 @@ use std::{
 
 use gpuslice_region::{Device, DeviceRequest, Limits, Member, Trust, Uuid};
 
-use crate::{quota, time};
+use crate::{quota, reader, time};
 
 const VARIABLE: &str = "GPUSLICE_REGION_PUPPET";
 /// The device of most tests.
@@ -193,6 +193,7 @@ fn obey() {
             "take" => answer(&quota::take(&at().0, at().1, Path::new(words[1]), number(2))),
             "churn" => answer(&quota::churn(&at().0, at().1, Path::new(words[1]), number(2), number(3))),
             "grab" => answer(&quota::grab(&at().0, at().1, Path::new(words[1]), number(2))),
+            "read" => answer(&reader::exhaust(Path::new(words[1]))),
             "ping" => answer("pong"),
             other => panic!("no command: {other}"),
         }

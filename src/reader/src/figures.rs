@@ -1,0 +1,133 @@
+//! Which numbers does a caller in C get, and what lies where in its structures? `include/gpuslice_read.h` has the same.
+//!
+//! A structure grows at its end only, by eight bytes at a time.
+
+use crate::boundary::Plain;
+use gpuslice_policy::config::{CorePolicy, Priority};
+use gpuslice_region::{ProcessView, TimeUsed};
+
+/// The memory limit of a device without one.
+pub(crate) const NO_LIMIT: u64 = u64::MAX;
+
+/// `struct gpuslice_device_figures`.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct DeviceFigures {
+    pub(crate) uuid: [u8; 16],
+    pub(crate) total: u64,
+    pub(crate) memory_limit: u64,
+    pub(crate) held: u64,
+    pub(crate) held_by_dead: u64,
+    pub(crate) peak: u64,
+    pub(crate) refused: u64,
+    pub(crate) unmet: u64,
+    pub(crate) spilled: u64,
+    pub(crate) burst_ns: u64,
+    pub(crate) used_ns: u64,
+    pub(crate) throttled_ns: u64,
+    pub(crate) queued_ns: u64,
+    pub(crate) copied_ns: u64,
+    pub(crate) launches: u64,
+    pub(crate) paid_until_ns: u64,
+    pub(crate) read_at_ns: u64,
+    pub(crate) number: u32,
+    pub(crate) share_permille: u32,
+    pub(crate) policy: u32,
+    pub(crate) priority: u32,
+    pub(crate) weight: u32,
+    pub(crate) oversubscribe: u32,
+    pub(crate) meter: u32,
+    pub(crate) factor_millionths: u32,
+}
+
+/// `struct gpuslice_process_figures`.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct ProcessFigures {
+    pub(crate) start: u64,
+    pub(crate) pid_namespace: u64,
+    pub(crate) held: u64,
+    pub(crate) refused: u64,
+    pub(crate) spilled: u64,
+    pub(crate) used_ns: u64,
+    pub(crate) throttled_ns: u64,
+    pub(crate) queued_ns: u64,
+    pub(crate) copied_ns: u64,
+    pub(crate) launches: u64,
+    pub(crate) slot: u32,
+    pub(crate) pid: u32,
+}
+
+// SAFETY: numbers in the order of C, those of eight bytes first and an even count of the others: no padding.
+unsafe impl Plain for DeviceFigures {
+    const FIRST_SIZE: usize = 176;
+}
+
+// SAFETY: as above.
+unsafe impl Plain for ProcessFigures {
+    const FIRST_SIZE: usize = 88;
+}
+
+impl DeviceFigures {
+    /// What was read of the device of this number.
+    pub(crate) fn of(number: u32, read: &gpuslice_region::DeviceFigures) -> Self {
+        let (limits, time) = (read.limits, read.time);
+        Self {
+            uuid: read.uuid.0,
+            total: read.total,
+            memory_limit: limits.memory.unwrap_or(NO_LIMIT),
+            held: read.held,
+            held_by_dead: read.held_by_dead,
+            peak: read.peak,
+            refused: read.refused,
+            unmet: read.unmet,
+            spilled: read.spilled,
+            burst_ns: limits.burst_ns,
+            used_ns: time.used,
+            throttled_ns: time.throttled,
+            queued_ns: time.queued,
+            copied_ns: time.copied,
+            launches: time.launches,
+            paid_until_ns: read.paid_until,
+            read_at_ns: read.read_at,
+            number,
+            share_permille: limits.cores_permille,
+            policy: match limits.sharing.policy {
+                CorePolicy::Fixed => 0,
+                CorePolicy::Equal => 1,
+                CorePolicy::BestEffort => 2,
+            },
+            priority: match limits.sharing.priority {
+                Priority::Normal => 0,
+                Priority::High => 1,
+                Priority::Low => 2,
+            },
+            weight: limits.sharing.weight,
+            oversubscribe: limits.oversubscribe.into(),
+            meter: read.meter,
+            factor_millionths: read.factor,
+        }
+    }
+}
+
+impl ProcessFigures {
+    /// What a process says of itself on a device.
+    pub(crate) fn of(device: usize, process: &ProcessView) -> Self {
+        let of = |figures: &[u64]| figures.get(device).copied().unwrap_or(0);
+        let time = process.time.get(device).copied().unwrap_or(TimeUsed::default());
+        Self {
+            start: process.start,
+            pid_namespace: process.pid_namespace,
+            held: of(&process.held),
+            refused: process.refused.get(device).copied().unwrap_or(0).into(),
+            spilled: of(&process.spilled),
+            used_ns: time.used,
+            throttled_ns: time.throttled,
+            queued_ns: time.queued,
+            copied_ns: time.copied,
+            launches: time.launches,
+            slot: u32::try_from(process.slot).unwrap_or(u32::MAX),
+            pid: process.pid,
+        }
+    }
+}

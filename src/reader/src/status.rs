@@ -1,0 +1,106 @@
+//! How does a function say what went wrong?
+
+use core::ffi::{CStr, c_int};
+use gpuslice_region::RegionError;
+use std::io;
+
+macro_rules! statuses {
+    ($($(#[$meaning:meta])* $name:ident = $number:literal, $spelled:literal, $text:literal;)*) => {
+        /// Why a function did not do what it was asked for. The numbers never change.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(i32)]
+        pub(crate) enum Status {
+            $($(#[$meaning])* $name = $number,)*
+        }
+
+        /// Names and numbers, as the header has them.
+        #[cfg(test)]
+        pub(crate) const NAMES: &[(&str, c_int)] = &[("GPUSLICE_OK", Status::OK), $(($spelled, $number),)*];
+
+        impl Status {
+            /// What a number means.
+            pub(crate) fn text(number: c_int) -> &'static CStr {
+                match number {
+                    Self::OK => c"success",
+                    $($number => $text,)*
+                    _ => c"no status of this version of the library",
+                }
+            }
+        }
+    };
+}
+
+statuses! {
+    /// A pointer is null, or a size too small.
+    Argument = 1, "GPUSLICE_ERROR_ARGUMENT", c"a null pointer, an empty name, or a structure that is too small";
+    /// Not there, or not made yet.
+    NoSlice = 2, "GPUSLICE_ERROR_NO_SLICE", c"there is no such slice; it may not have begun";
+    /// Several slices have the name.
+    Ambiguous = 3, "GPUSLICE_ERROR_AMBIGUOUS", c"several slices have this name; give the path of one";
+    /// The system does not allow it.
+    Permission = 4, "GPUSLICE_ERROR_PERMISSION", c"this user may not read the region (or, to reap, write it)";
+    /// Something else has the name.
+    NotARegion = 5, "GPUSLICE_ERROR_NOT_A_REGION", c"the file is no region";
+    /// Another gpuslice made it.
+    Version = 6, "GPUSLICE_ERROR_VERSION", c"the region has another version than this library reads";
+    /// Shortened or overwritten.
+    Damaged = 7, "GPUSLICE_ERROR_DAMAGED", c"the region was shortened or overwritten; its slice is lost";
+    /// Removed, or another in its place.
+    Replaced = 8, "GPUSLICE_ERROR_REPLACED", c"the region was removed or replaced; close it, and open what is there now";
+    /// Another slice has the file.
+    Renewed = 9, "GPUSLICE_ERROR_RENEWED", c"the region was made anew for another slice; close it and open it again";
+    /// No device of that number.
+    NoDevice = 10, "GPUSLICE_ERROR_NO_DEVICE", c"the slice has no device of this number";
+    /// More than the caller has room for.
+    Room = 11, "GPUSLICE_ERROR_ROOM", c"there is more than there is room for; the count says how much";
+    /// More regions than can be kept from ending the process.
+    TooManyOpen = 12, "GPUSLICE_ERROR_TOO_MANY_OPEN", c"too many slices are open in this process; close some";
+    /// A call of the system failed.
+    System = 13, "GPUSLICE_ERROR_SYSTEM", c"the system refused; errno says why";
+    /// Somebody else has the lock.
+    Busy = 14, "GPUSLICE_ERROR_BUSY", c"another process changes the slice's roster just now; try again";
+    /// Our mistake.
+    Internal = 15, "GPUSLICE_ERROR_INTERNAL", c"a mistake of the library; please report it";
+}
+
+impl Status {
+    /// All is well.
+    pub(crate) const OK: c_int = 0;
+
+    /// As the caller gets it.
+    pub(crate) fn number(self) -> c_int {
+        self as c_int
+    }
+}
+
+impl From<io::Error> for Status {
+    /// Leaves the system's own number in `errno`.
+    fn from(error: io::Error) -> Self {
+        // SAFETY: this thread's own.
+        let errno = unsafe { libc::__errno_location() };
+        // SAFETY: as above.
+        unsafe { *errno = error.raw_os_error().unwrap_or(libc::EIO) };
+        match error.kind() {
+            io::ErrorKind::PermissionDenied => Self::Permission,
+            _ => Self::System,
+        }
+    }
+}
+
+impl From<RegionError> for Status {
+    fn from(error: RegionError) -> Self {
+        match error {
+            RegionError::System { source, .. } => source.into(),
+            RegionError::NotAFile { .. } | RegionError::Magic { .. } => Self::NotARegion,
+            RegionError::Owner { .. } => Self::Permission,
+            RegionError::Version { .. } => Self::Version,
+            RegionError::Size { .. } | RegionError::Damaged { .. } => Self::Damaged,
+            RegionError::Replaced { .. } => Self::Replaced,
+            RegionError::Renewed { .. } => Self::Renewed,
+            RegionError::TooManyOpen { .. } => Self::TooManyOpen,
+            RegionError::Busy { .. } => Self::Busy,
+            // What only those meet who join.
+            _ => Self::Internal,
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! Is the interface what its header says, and what was released? Does every answer mean what it should?
+
+mod abi;
+mod reading;
