@@ -26,12 +26,22 @@ fn exports(path: &Path) -> BTreeSet<String> {
 
 /// Objects that an object cannot be loaded without.
 fn needed(path: &Path) -> Vec<String> {
+    texts(path, elf::DT_NEEDED)
+}
+
+/// The name by which other objects ask for an object.
+fn soname(path: &Path) -> Vec<String> {
+    texts(path, elf::DT_SONAME)
+}
+
+/// Texts in the dynamic section of an object.
+fn texts(path: &Path, tag: u32) -> Vec<String> {
     let bytes = read(path);
     let file = ElfFile64::<Endianness>::parse(&*bytes).expect("a 64-bit shared object");
     let (endian, sections) = (file.endian(), file.elf_section_table());
     let (entries, strings) = sections.dynamic(endian, &*bytes).expect("readable").expect("a dynamic section");
     let strings = sections.strings(endian, &*bytes, strings).expect("strings of the dynamic section");
-    let wanted = entries.iter().filter(|entry| entry.tag32(endian) == Some(elf::DT_NEEDED));
+    let wanted = entries.iter().filter(|entry| entry.tag32(endian) == Some(tag));
     wanted
         .map(|entry| String::from_utf8_lossy(entry.string(endian, strings).expect("a name")).into_owned())
         .collect()
@@ -57,6 +67,22 @@ fn the_library_exports_the_table_and_the_two_look_ups_and_nothing_else() {
     let missing: Vec<_> = expected.difference(&exported).collect();
     let surplus: Vec<_> = exported.difference(&expected).collect();
     assert!(missing.is_empty() && surplus.is_empty(), "missing {missing:?}, surplus {surplus:?}");
+}
+
+#[test]
+fn the_reader_exports_the_functions_of_its_header_and_nothing_else() {
+    let header = artefacts::repository().join("include");
+    let of = |result: &str| declared(&header.join("gpuslice_read.h"), &["-DPLAIN"], result);
+    let mut expected: BTreeSet<String> =
+        ["int ", "void ", "uint32_t ", "const char *"].iter().flat_map(|result| of(result)).collect();
+    expected.retain(|name| name.starts_with("gpuslice_"));
+    assert!(expected.len() >= 14, "{expected:?}");
+    let library = artefacts::reader();
+    assert_eq!(exports(&library), expected);
+    assert_eq!(soname(&library), ["libgpuslice_read.so.1"]);
+    let companions = ["libc.so.6", "libgcc_s.so.1", "ld-linux-x86-64.so.2"];
+    let needed = needed(&library);
+    assert!(needed.iter().all(|name| companions.contains(&name.as_str())), "{needed:?}");
 }
 
 #[test]

@@ -3,6 +3,8 @@
 
 mod support;
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
@@ -71,10 +73,46 @@ fn in_c() -> Option<PathBuf> {
     compiled("c/quota.c", "quota", &[folder, "-l:libcuda.so.1".to_owned()])
 }
 
-fn reader_in_c() -> Option<PathBuf> {
+/// The monitor in C, linked with the library or with the archive.
+fn slices_in_c(name: &str, link: &[String]) -> Option<PathBuf> {
     let include = format!("-I{}", artefacts::repository().join("include").display());
-    compiled("region/read.c", "read", &[include])
+    let flags: Vec<String> = [include].into_iter().chain(link.iter().cloned()).collect();
+    compiled("read/slices.c", name, &flags)
 }
+
+fn slices_with_library() -> Option<PathBuf> {
+    let folder = artefacts::reader().parent().unwrap().display().to_string();
+    slices_in_c(
+        "slices",
+        &[format!("-L{folder}"), "-lgpuslice_read".to_owned(), format!("-Wl,-rpath,{folder}")],
+    )
+}
+
+fn slices_with_archive() -> Option<PathBuf> {
+    let archive = artefacts::reader().with_extension("a").display().to_string();
+    let system = ["-lgcc_s", "-lpthread", "-ldl", "-lm"].map(str::to_owned);
+    slices_in_c("slices-static", &[&[archive], &system[..]].concat())
+}
+
+/// The monitors, as commands.
+fn monitors() -> Vec<Vec<String>> {
+    let in_c = [slices_with_library(), slices_with_archive()].into_iter().flatten();
+    let mut commands: Vec<Vec<String>> = in_c.map(|program| vec![program.display().to_string()]).collect();
+    if let Some(python) = python() {
+        commands.push(vec![python.display().to_string(), example("read/slices.py").display().to_string()]);
+    }
+    commands
+}
+
+/// A monitor that runs on a bench; `None` for the slices means all.
+fn watch<'bench>(bench: &'bench Bench, monitor: &[String], slice: Option<&str>) -> Host<'bench> {
+    let arguments: Vec<&str> = monitor.iter().skip(1).map(String::as_str).chain(slice).collect();
+    bench
+        .program(Path::new(&monitor[0]), &arguments)
+        .set("GPUSLICE_READ_LIB", &artefacts::reader().display().to_string())
+}
+
+const HEADING: &str = "SIZES IN MIB         HELD    LIMIT     PEAK REFUSED SHARE %   USED MS";
 
 /// The interpreter itself, which needs no search path.
 fn python() -> Option<PathBuf> {
@@ -108,22 +146,90 @@ fn the_example_with_cudarc_sees_its_quota() {
 }
 
 #[test]
-fn the_readers_of_a_region_see_what_a_process_holds() {
-    let (Some(program), Some(reader)) = (in_c(), reader_in_c()) else { return };
+fn the_monitors_see_what_a_process_holds_and_what_is_left_when_it_has_ended() {
+    let Some(program) = in_c() else { return };
     let bench = Bench::simulated();
     let region = bench.region().display().to_string();
-    let mut commands = vec![format!("{} {region}", reader.display())];
-    if let Some(python) = python() {
-        commands.push(format!("{} {} {region}", python.display(), example("region/read.py").display()));
-    }
-    for command in commands {
+    for monitor in monitors() {
+        let command =
+            format!("GPUSLICE_READ_LIB={} {} {region}", artefacts::reader().display(), monitor.join(" "));
         let outcome = bench.program(&program, &[&command]).limited("256MiB").run().quiet();
-        let line = "device 0: quota 256 MiB, held 256 MiB, processes 1, refusals 1, share 100.0 %, used 0 ms";
-        outcome.contains(&[line]);
+        outcome.contains(&[
+            HEADING,
+            "region: 1 devices, 1 processes",
+            "  device 0            256      256      256       1   100.0         0",
+        ]);
+        assert_eq!(bench.truth(0).peak, 256 << 20);
+        let process = outcome.out.lines().find(|line| line.starts_with("    pid ")).unwrap_or_default();
+        let words: Vec<&str> = process.split_whitespace().collect();
+        assert_eq!((words.len(), words.get(2), words.get(3)), (5, Some(&"256"), Some(&"1")), "{outcome}");
+        // Afterwards nobody lives and nothing is held: what the slice was is still there.
+        watch(&bench, &monitor, Some(&region)).run().quiet().says(&[
+            HEADING,
+            "region: 1 devices, 0 processes",
+            "  device 0              0      256      256       1   100.0         0",
+        ]);
+        assert_eq!(bench.truth(0).held, 0);
     }
-    // Afterwards nobody lives and nothing is held.
-    let outcome = bench.program(&reader, &[&region]).run().quiet();
-    outcome.says(&["device 0: quota 256 MiB, held 0 MiB, processes 0, refusals 0, share 100.0 %, used 0 ms"]);
+}
+
+#[test]
+fn the_monitors_see_all_slices_of_the_machine_and_open_them_by_name() {
+    let Some(program) = in_c() else { return };
+    let name = format!("monitored-{}", std::process::id());
+    let user = Command::new("id").arg("-u").output().unwrap();
+    let region = format!("/dev/shm/gpuslice-{}-run-{name}", String::from_utf8_lossy(&user.stdout).trim());
+    let bench = Bench::simulated();
+    bench.program(&program, &[]).limited("256MiB").set("GPUSLICE_REGION", &region).run().quiet();
+    let seen: Vec<_> = monitors()
+        .iter()
+        .map(|monitor| (watch(&bench, monitor, None).run(), watch(&bench, monitor, Some(&name)).run()))
+        .collect();
+    std::fs::remove_file(&region).unwrap();
+    for (all, one) in seen {
+        all.contains(&[HEADING, &format!("{name}: 1 devices, 0 processes")]);
+        assert_eq!(all.ended, "exit 0", "{all}");
+        one.quiet().contains(&[&format!("{name}: 1 devices, 0 processes")]);
+    }
+}
+
+#[test]
+fn the_monitors_need_the_right_to_read_and_no_other() {
+    let (Some(program), Some(monitor)) = (in_c(), slices_with_library()) else { return };
+    let bench = Bench::simulated();
+    bench.program(&program, &[]).limited("256MiB").run().quiet();
+    let region = bench.region();
+    let folder = region.parent().unwrap();
+    // Another user, who has to reach the program and the libraries too.
+    let copies = [(artefacts::reader(), "libgpuslice_read.so.1"), (monitor, "slices")].map(|(from, name)| {
+        std::fs::copy(from, folder.join(name)).unwrap();
+        folder.join(name)
+    });
+    let rights =
+        |path: &Path, mode: u32| std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    rights(folder, 0o755);
+    copies.iter().for_each(|path| rights(path, 0o755));
+    let watch = || {
+        let [_, program] = &copies;
+        let arguments = [
+            "--reuid=65534",
+            "--clear-groups",
+            &program.display().to_string(),
+            &region.display().to_string(),
+        ];
+        bench
+            .program(Path::new("/usr/bin/setpriv"), &arguments)
+            .set("LD_LIBRARY_PATH", &folder.display().to_string())
+            .run()
+    };
+    let refused = watch();
+    if refused.err.contains("setpriv:") || !Path::new("/usr/bin/setpriv").exists() {
+        return skip("reading another user's region: needs root and setpriv");
+    }
+    assert_eq!(refused.ended, "exit 1", "{refused}");
+    assert!(refused.err.contains("BENCH/region: this user may not read the region"), "{refused}");
+    rights(&region, 0o444);
+    watch().quiet().contains(&["  device 0              0      256      256       1   100.0         0"]);
 }
 
 /// What the example for shares says, in seconds.
@@ -134,38 +240,43 @@ fn took(host: Host<'_>) -> f64 {
 }
 
 #[test]
-fn a_quarter_of_the_time_makes_the_example_take_four_times_as_long_and_the_readers_tell_what_it_used() {
-    let (Some(python), Some(reader)) = (python(), reader_in_c()) else { return };
+fn a_quarter_of_the_time_makes_the_example_take_four_times_as_long_and_the_monitors_tell_what_it_used() {
+    let Some(python) = python() else { return };
     let bench = Bench::simulated();
     let share = example("python/share.py").display().to_string();
     let bare = took(bench.program(&python, &[&share]));
     let limited = took(bench.program(&python, &[&share]).loaded().set("GPU_CORE_PERCENT", "25"));
     assert!((3.5..4.8).contains(&(limited / bare)), "{limited} s instead of {bare} s");
     let region = bench.region().display().to_string();
-    let told = bench.program(&reader, &[&region]).run().quiet();
-    let used = told
-        .out
-        .trim_end()
-        .strip_prefix("device 0: no quota, held 0 MiB, processes 0, refusals 0, share 25.0 %, used ");
-    let used: u64 =
-        used.and_then(|rest| rest.strip_suffix(" ms")?.parse().ok()).unwrap_or_else(|| panic!("{told}"));
-    assert!((590..=650).contains(&used), "620 ms ran: {told}");
-    let in_python = bench.program(&python, &[&example("region/read.py").display().to_string(), &region]);
-    assert_eq!(in_python.run().quiet().out, told.out);
+    for monitor in monitors() {
+        let told = watch(&bench, &monitor, Some(&region)).run().quiet();
+        let device = told.out.lines().find(|line| line.starts_with("  device 0")).unwrap_or_default();
+        let words: Vec<&str> = device.split_whitespace().skip(2).collect();
+        let used: u64 = words.last().and_then(|word| word.parse().ok()).unwrap_or_default();
+        assert_eq!(
+            (words.first(), words.get(1), words.get(4)),
+            (Some(&"0"), Some(&"-"), Some(&"25.0")),
+            "{told}"
+        );
+        assert!((590..=650).contains(&used), "620 ms ran: {told}");
+    }
 }
 
 #[test]
-fn the_readers_refuse_what_is_no_region() {
-    let Some(reader) = reader_in_c() else { return };
+fn the_monitors_refuse_what_is_no_region_and_say_of_which_file() {
     let bench = Bench::simulated();
     let other = bench.file("other", &"gpuslice".repeat(11_808_768 / 8)).display().to_string();
-    let mut readers = vec![bench.program(&reader, &[&other])];
-    if let Some(python) = python() {
-        readers.push(bench.program(&python, &[&example("region/read.py").display().to_string(), &other]));
-    }
-    for reader in readers {
-        let outcome = reader.run();
-        assert_eq!((outcome.ended.as_str(), outcome.out.as_str()), ("exit 1", ""), "{outcome}");
-        assert!(outcome.err.contains("BENCH/other: not a region of version 4"), "{outcome}");
+    let notes = bench.file("notes", "notes").display().to_string();
+    let missing = bench.region().display().to_string();
+    for monitor in monitors() {
+        for (path, reason) in [
+            (&other, "BENCH/other: the region has another version than this library reads"),
+            (&notes, "BENCH/notes: the file is no region"),
+            (&missing, "BENCH/region: there is no such slice"),
+        ] {
+            let outcome = watch(&bench, &monitor, Some(path)).run();
+            assert_eq!((outcome.ended.as_str(), outcome.out.trim_end()), ("exit 1", HEADING), "{outcome}");
+            assert!(outcome.err.starts_with(reason), "{outcome}");
+        }
     }
 }

@@ -22,6 +22,11 @@ pub(crate) fn library() -> PathBuf {
     present(named("GPUSLICE_LIB").unwrap_or(built), "the preload library", "ci/stage.sh, or set GPUSLICE_LIB")
 }
 
+/// The library that reads slices' figures.
+pub(crate) fn reader() -> PathBuf {
+    present(target().join("release/libgpuslice_read.so"), "the reader", "ci/stage.sh")
+}
+
 /// Folder of the simulated driver: `GPUSLICE_SIMGPU`, or where `ci/stage.sh` puts it.
 pub(crate) fn simulated_driver() -> PathBuf {
     let folder = named("GPUSLICE_SIMGPU").unwrap_or_else(|| target().join("simgpu"));
