@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-cargo build --release --quiet --package gpuslice-shim --package simgpu-cuda
+cargo build --release --quiet --package gpuslice-shim --package simgpu-cuda --package gpuslice-reader
 library=${GPUSLICE_LIB:-${CARGO_TARGET_DIR:-$PWD/target}/release/libgpuslice.so}
 folder=$(mktemp -d)
 export LD_LIBRARY_PATH=$folder GPUSLICE_REGION=/dev/shm/gpuslice-bench-$$ SIMGPU_STATE=/dev/shm/gpuslice-bench-gpu-$$
@@ -17,6 +17,9 @@ done
 cc -O2 -shared -fPIC -Wl,-soname,libcuda.so.1,-Bsymbolic -o "$folder/libcuda.so.1" tests/bench/null_driver.c
 mkdir "$folder/gpu"
 cp "${CARGO_TARGET_DIR:-target}/release/libcuda.so" "$folder/gpu/libcuda.so.1"
+cp "${CARGO_TARGET_DIR:-target}/release/libgpuslice_read.so" "$folder/libgpuslice_read.so.1"
+cc -O2 -Iinclude -o "$folder/reading" tests/bench/reading.c "$folder/libgpuslice_read.so.1" -Wl,-rpath,"$folder"
+cc -O2 -o "$folder/quota" examples/c/quota.c "$folder/gpu/libcuda.so.1"
 
 measure() { # where the figures go; variables for the programs; they are in the list `jobs`
     rm -f "$GPUSLICE_REGION"
@@ -45,5 +48,10 @@ measure limited LD_PRELOAD="$library" GPU_MEM_LIMIT=16GiB GPU_CORE_PERCENT=99.9
 "$folder/startup" "$library" >"$folder/start"
 awk -v at="$folder/" '{ print $1, $2 >>(at "bare"); print $1, $3 >>(at "unlimited"); print $1, $3 >>(at "limited") }' "$folder/start"
 
+rm -f "$GPUSLICE_REGION"
+LD_PRELOAD=$library GPU_MEM_LIMIT=64MiB SIMGPU_CONTEXT_BYTES=0 "$folder/quota" \
+    "env -u LD_PRELOAD $folder/reading $GPUSLICE_REGION" | grep ^read_ >"$folder/read"
+
 cd "$folder"
 awk -f "$OLDPWD/tests/bench/table.awk" "$OLDPWD/tests/bench/targets.txt" bare unlimited limited
+cat read # what a monitor pays for a slice of one process, a call

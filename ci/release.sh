@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds target/portable/libgpuslice.so, the library as it is given away: it runs with glibc 2.31 and newer and needs
-# nothing but the C library. Linked against the files of Debian 11, which are fetched into build/debian11 and never
-# installed. Prints its size, and what it adds to the start of a program.
+# Builds target/portable/: libgpuslice.so and libgpuslice_read.so as they are given away, the latter with its header.
+# They run with glibc 2.31 and newer and need nothing but the C library. Linked against the files of Debian 11, which
+# are fetched into build/debian11 and never installed. Prints their sizes, and what the former adds to a program's start.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
@@ -34,29 +34,39 @@ if [ ! -e "$TREE/usr/lib/gcc/x86_64-linux-gnu/10/libgcc_eh.a" ]; then
     fi
 fi
 make_link
-CARGO_TARGET_DIR=$OUT cargo rustc --release --quiet --package gpuslice-shim -- -C strip=symbols \
-    -C link-arg="--sysroot=$TREE" -C link-arg="-L$LINK"
-library=$OUT/libgpuslice.so
-cp "$OUT/release/libgpuslice.so" "$library.new"
 
 wrong() {
-    echo "FAIL the library $1"
+    echo "FAIL $1"
     exit 1
 }
-needed=$(readelf --dynamic --wide "$library.new" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | sort | xargs)
-for name in $needed; do
-    case $name in
-        libc.so.6 | libdl.so.2 | libpthread.so.0) ;;
-        *) wrong "needs $name" ;;
-    esac
-done
-# What has no version belongs to a library that was not linked with; the loader alone is left out on purpose.
-open=$(readelf --dyn-syms --wide "$library.new" | awk '$5 == "GLOBAL" && $7 == "UND" && $8 !~ /@/ { print $8 }' | xargs)
-[ "$open" = __tls_get_addr ] || wrong "asks for $open without a version"
-version=$(readelf --version-info --wide "$library.new" | grep -o 'GLIBC_[0-9.]*' | cut -d_ -f2 | sort -uV | tail -1)
-[ "$(printf '%s\n' "$version" $NEWEST | sort -V | tail -1)" = $NEWEST ] || wrong "needs glibc $version"
-mv "$library.new" "$library"
-echo "ok $library: $(stat -c %s "$library") bytes, glibc $version, needs $needed"
+
+# Builds one library, and looks at what it needs before it is given its place.
+make_portable() { # package; library
+    local library=$OUT/$2 needed name open version
+    CARGO_TARGET_DIR=$OUT cargo rustc --release --quiet --package "$1" --crate-type cdylib -- -C strip=symbols \
+        -C link-arg="--sysroot=$TREE" -C link-arg="-L$LINK"
+    cp "$OUT/release/$2" "$library.new"
+    needed=$(readelf --dynamic --wide "$library.new" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | sort | xargs)
+    for name in $needed; do
+        case $name in
+            libc.so.6 | libdl.so.2 | libpthread.so.0) ;;
+            *) wrong "$2 needs $name" ;;
+        esac
+    done
+    # What has no version belongs to a library that was not linked with; the loader alone is left out on purpose.
+    open=$(readelf --dyn-syms --wide "$library.new" | awk '$5 == "GLOBAL" && $7 == "UND" && $8 !~ /@/ { print $8 }' | xargs)
+    [ "$open" = __tls_get_addr ] || wrong "$2 asks for $open without a version"
+    version=$(readelf --version-info --wide "$library.new" | grep -o 'GLIBC_[0-9.]*' | cut -d_ -f2 | sort -uV | tail -1)
+    [ "$(printf '%s\n' "$version" $NEWEST | sort -V | tail -1)" = $NEWEST ] || wrong "$2 needs glibc $version"
+    mv "$library.new" "$library"
+    echo "ok $library: $(stat -c %s "$library") bytes, glibc $version, needs $needed"
+}
+
+library=$OUT/libgpuslice.so
+make_portable gpuslice-shim libgpuslice.so
+make_portable gpuslice-reader libgpuslice_read.so
+ln -sf libgpuslice_read.so "$OUT/libgpuslice_read.so.1"
+cp include/gpuslice_read.h "$OUT/"
 cc -O2 -o "$OUT/startup" tests/bench/startup.c
 "$OUT/startup" "$library" | awk '{
     printf "microseconds to start /bin/true: bare %d, with the library %d, added %d\n", $2, $3, $3 - $2 }'

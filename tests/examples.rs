@@ -108,7 +108,7 @@ fn monitors() -> Vec<Vec<String>> {
 fn watch<'bench>(bench: &'bench Bench, monitor: &[String], slice: Option<&str>) -> Host<'bench> {
     let arguments: Vec<&str> = monitor.iter().skip(1).map(String::as_str).chain(slice).collect();
     bench
-        .program(Path::new(&monitor[0]), &arguments)
+        .program(Path::new(monitor.first().map_or("", String::as_str)), &arguments)
         .set("GPUSLICE_READ_LIB", &artefacts::reader().display().to_string())
 }
 

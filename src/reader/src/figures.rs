@@ -4,7 +4,7 @@
 
 use crate::boundary::Plain;
 use gpuslice_policy::config::{CorePolicy, Priority};
-use gpuslice_region::{ProcessView, TimeUsed};
+use gpuslice_region::ProcessView;
 
 /// The memory limit of a device without one.
 pub(crate) const NO_LIMIT: u64 = u64::MAX;
@@ -114,7 +114,7 @@ impl ProcessFigures {
     /// What a process says of itself on a device.
     pub(crate) fn of(device: usize, process: &ProcessView) -> Self {
         let of = |figures: &[u64]| figures.get(device).copied().unwrap_or(0);
-        let time = process.time.get(device).copied().unwrap_or(TimeUsed::default());
+        let time = process.time.get(device).copied().unwrap_or_default();
         Self {
             start: process.start,
             pid_namespace: process.pid_namespace,

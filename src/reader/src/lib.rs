@@ -5,7 +5,7 @@
 //!   file of what was released.
 //! - Each converts its arguments, asks a [`Reader`], and converts the answer. None keeps anything between calls but in
 //!   the handle, and a handle never changes: so all may be called on all threads.
-//! - No panic leaves them: [`boundary`].
+//! - No panic leaves them (`boundary`).
 
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 

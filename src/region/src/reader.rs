@@ -208,28 +208,43 @@ impl Reader {
     }
 
     /// What the words of the dead still say.
-    fn dead_on(&self, device: Device) -> io::Result<Dead> {
-        let (layout, index) = (self.layout(), device.index());
-        let mut dead = Dead::default();
+    fn dead_on(&self, device: Device) -> io::Result<Left> {
+        let layout = self.layout();
+        let mut dead = Left::default();
         for slot in (0..layout.claimed()).filter(|slot| layout.is_taken(*slot)) {
-            if self.locks.lives(slot)? {
-                continue;
-            }
-            let held = layout.held_by(index, slot).saturating_add(layout.inherited_by(index, slot));
-            dead.held = dead.held.saturating_add(held);
-            if let Some((_, process)) = layout.process_time(index, slot) {
-                dead.spilled = dead.spilled.saturating_add(process.spilled.get());
-                dead.queued = dead.queued.saturating_add(process.queued.get());
+            let left = self.left_by(slot, device.index());
+            // Who lives is a question to the kernel, which takes longer than all the rest.
+            if left != Left::default() && !self.locks.lives(slot)? {
+                dead = dead.plus(&left);
             }
         }
         Ok(dead)
     }
+
+    fn left_by(&self, slot: usize, device: usize) -> Left {
+        let layout = self.layout();
+        let (spilled, queued) = layout
+            .process_time(device, slot)
+            .map_or((0, 0), |(_, process)| (process.spilled.get(), process.queued.get()));
+        let held = layout.held_by(device, slot).saturating_add(layout.inherited_by(device, slot));
+        Left { held, spilled, queued }
+    }
 }
 
-/// What dead processes left in their words.
-#[derive(Debug, Default)]
-struct Dead {
+/// What a process has, and leaves when it dies.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Left {
     held: u64,
     spilled: u64,
     queued: u64,
+}
+
+impl Left {
+    fn plus(self, other: &Self) -> Self {
+        Self {
+            held: self.held.saturating_add(other.held),
+            spilled: self.spilled.saturating_add(other.spilled),
+            queued: self.queued.saturating_add(other.queued),
+        }
+    }
 }

@@ -12,7 +12,7 @@ use core::ffi::{CStr, c_char, c_int};
 use core::mem::{MaybeUninit, size_of};
 use core::ptr;
 use gpuslice_policy::config::{CorePolicy, Priority};
-use gpuslice_region::layout::VERSION;
+use gpuslice_region::layout::{FIGURES, VERSION};
 use gpuslice_region::{Device, DeviceRequest, Limits, Member, Sharing, Trust, Uuid};
 use std::ffi::CString;
 use std::fs::{self, OpenOptions};
@@ -139,13 +139,23 @@ fn all_figures_of_a_device_come_through() {
     bench.member.count_launches(bench.device, 15);
     bench.member.set_meter(bench.device, 2);
     bench.member.set_factor(bench.device, 500_000);
-    let read = bench.open().device(0).unwrap();
+    // What members do not write from here.
+    let at = |name: &str| FIGURES.iter().find(|(known, _)| *known == name).unwrap().1 as u64;
+    let file = OpenOptions::new().write(true).open(bench.path()).unwrap();
+    let of_process = at("time.offset") + at("time.processes");
+    for (place, value) in [
+        (at("devices.offset") + at("device.refused"), 21_u64),
+        (at("devices.offset") + at("device.unmet"), 22),
+        (of_process + at("process.spilled"), 23),
+    ] {
+        file.write_at(&value.to_ne_bytes(), place).unwrap();
+    }
+    let handle = bench.open();
+    let read = handle.device(0).unwrap();
+    assert_eq!(handle.processes(1).2[0].spilled, 23);
     let memory = [read.total, read.memory_limit, read.held, read.held_by_dead, read.peak, read.spilled];
-    assert_eq!(memory, [TOTAL, LIMIT, 350, 0, 600, 0]);
-    assert_eq!(
-        (read.refused, read.unmet),
-        (bench.member.refused(bench.device), bench.member.unmet(bench.device))
-    );
+    assert_eq!(memory, [TOTAL, LIMIT, 350, 0, 600, 23]);
+    assert_eq!((read.refused, read.unmet), (21, 22));
     let time =
         [read.burst_ns, read.used_ns, read.throttled_ns, read.queued_ns, read.copied_ns, read.launches];
     assert_eq!(time, [9, 11, 12, 13, 14, 15]);
@@ -228,10 +238,10 @@ fn a_caller_with_another_header_gets_what_it_knows_and_zeroes_for_the_rest() {
 }
 
 #[test]
+#[allow(clippy::multiple_unsafe_ops_per_block, reason = "calls that all have the same reason to be safe")]
 fn what_is_wrong_with_the_arguments_is_told_and_nothing_is_touched() {
     let bench = Bench::new();
     let handle = bench.open();
-    let argument = Status::Argument.number();
     let mut opened: *mut Slice = ptr::null_mut();
     // SAFETY: null everywhere is allowed, and what is not null is right.
     let said = unsafe {
@@ -249,11 +259,13 @@ fn what_is_wrong_with_the_arguments_is_told_and_nothing_is_touched() {
             gpuslice_read_processes(handle.0, 0, ptr::null_mut(), 88, 1, ptr::null_mut()),
         ]
     };
-    assert_eq!(said, [argument; 11]);
+    assert_eq!(said, [Status::Argument.number(); 11]);
     // SAFETY: null is allowed.
-    unsafe { gpuslice_close(ptr::null_mut()) };
-    // SAFETY: as above.
-    assert!(unsafe { gpuslice_name(ptr::null()).is_null() && gpuslice_path(ptr::null()).is_null() });
+    let names = unsafe {
+        gpuslice_close(ptr::null_mut());
+        [gpuslice_name(ptr::null()), gpuslice_path(ptr::null())]
+    };
+    assert_eq!(names, [ptr::null(); 2]);
     assert_eq!(handle.device(1).unwrap_err(), Status::NoDevice.number());
     assert_eq!(handle.device(u32::MAX).unwrap_err(), Status::NoDevice.number());
     // Who does not want a number gets none.
