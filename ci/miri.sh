@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs the region's ledger in miri, which sees undefined behaviour. Of the other crates, policy
-# has no unsafe code, and what is unsafe elsewhere are calls of the system, which miri does not know. Half a minute.
+# Runs the region's ledger in miri, which sees undefined behaviour, and what passes between the reader and programs in C.
+# Of the other crates, policy has no unsafe code, and what is unsafe elsewhere are calls of the system, which miri does
+# not know. Half a minute.
 # Miri is a part of nightly compilers.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
@@ -9,6 +10,7 @@ if ! cargo +nightly miri --version >/dev/null 2>&1; then
     skip "undefined behaviour, by miri" "rustup toolchain install nightly --component miri --component rust-src"
     exit 0
 fi
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/miri
 # The tests of `process` read /proc.
-CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/miri cargo +nightly miri test --package gpuslice-region --lib -- \
-    --skip process::
+cargo +nightly miri test --package gpuslice-region --lib -- --skip process::
+cargo +nightly miri test --package gpuslice-reader --lib -- boundary::
