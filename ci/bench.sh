@@ -49,7 +49,7 @@ measure limited LD_PRELOAD="$library" GPU_MEM_LIMIT=16GiB GPU_CORE_PERCENT=99.9
 awk -v at="$folder/" '{ print $1, $2 >>(at "bare"); print $1, $3 >>(at "unlimited"); print $1, $3 >>(at "limited") }' "$folder/start"
 
 rm -f "$GPUSLICE_REGION"
-LD_PRELOAD=$library GPU_MEM_LIMIT=64MiB SIMGPU_CONTEXT_BYTES=0 "$folder/quota" \
+LD_PRELOAD=$library GPU_MEM_LIMIT=1GiB "$folder/quota" \
     "env -u LD_PRELOAD $folder/reading $GPUSLICE_REGION" | grep ^read_ >"$folder/read"
 
 cd "$folder"
