@@ -2,7 +2,8 @@
 //!
 //! Fixed-width atomics and nothing else, at offsets that `include/gpuslice.h` mirrors for C and
 //! `docs/region.md` explains. A change of anything here is a new [`VERSION`]: an opener that finds another
-//! version refuses. The sizes are parameters only so that the models can make a small one.
+//! version refuses. The sizes are parameters only so that the models can make a small one; theirs is not aligned
+//! either, since it is made on a stack of some kilobytes.
 
 #[cfg(not(loom))]
 use crate::words::{Moment, Place, ProcessTime};
@@ -23,8 +24,8 @@ pub const MAX_DEVICES: usize = 64;
 pub const MAX_SHARES: usize = 4096;
 /// Busy intervals that are remembered of a device; the models have few.
 pub const PLACES: usize = if cfg!(loom) { 2 } else { 1024 };
-/// Seconds that are remembered of a device's use; the models have few.
-pub const SECONDS: usize = if cfg!(loom) { 2 } else { 64 };
+/// Seconds that are remembered of a device's use; the models have none.
+pub const SECONDS: usize = if cfg!(loom) { 0 } else { 64 };
 /// The memory limit that says that there is none. Not zero: a word that was never written must refuse, not grant.
 pub const NO_LIMIT: u64 = u64::MAX;
 /// The whole of a device's time, in permille.
@@ -44,7 +45,7 @@ pub const JOIN_LOCK_OFFSET: usize = 0;
 
 /// What is said about the whole region. Read by every reservation, written when processes come.
 #[derive(Debug, Default)]
-#[repr(C, align(4096))]
+#[cfg_attr(not(loom), repr(C, align(4096)))]
 pub(crate) struct Header {
     /// [`MAGIC`].
     pub(crate) magic: Word64,
@@ -70,7 +71,7 @@ pub(crate) struct Header {
 
 /// One device of the slice.
 #[derive(Debug, Default)]
-#[repr(C, align(128))]
+#[cfg_attr(not(loom), repr(C, align(128)))]
 pub(crate) struct DeviceEntry {
     /// The device's UUID, first byte lowest.
     pub(crate) uuid: [Word64; 2],
@@ -99,7 +100,7 @@ pub(crate) struct DeviceEntry {
 
 /// One process of the slice.
 #[derive(Debug, Default)]
-#[repr(C, align(128))]
+#[cfg_attr(not(loom), repr(C, align(128)))]
 pub(crate) struct Slot {
     /// [`SLOT_FREE`] or [`SLOT_TAKEN`]. Whether the owner lives, the lock on this word's first byte says.
     pub(crate) state: Gate32,
@@ -113,7 +114,7 @@ pub(crate) struct Slot {
 
 /// One process's use of memory that other processes can use as well.
 #[derive(Debug, Default)]
-#[repr(C, align(32))]
+#[cfg_attr(not(loom), repr(C, align(32)))]
 pub(crate) struct Share {
     /// Role, device and slot of the process, in one word because they change together: `shares` has the bits.
     pub(crate) state: Gate64,

@@ -10,12 +10,12 @@ use crate::{
 
 /// Keeps words on a line of their own: 128 bytes, since processors fetch lines of 64 in pairs.
 #[derive(Debug, Default)]
-#[repr(C, align(128))]
+#[cfg_attr(not(loom), repr(C, align(128)))]
 pub(crate) struct Line<T>(pub(crate) T);
 
 /// The time of one device.
 #[derive(Debug)]
-#[repr(C, align(4096))]
+#[cfg_attr(not(loom), repr(C, align(4096)))]
 pub(crate) struct DeviceTime<const SLOTS: usize> {
     /// Until when the slice's GPU time is paid, on the monotonic clock.
     pub(crate) paid_until: Line<Word64>,
@@ -63,7 +63,7 @@ pub(crate) struct Sampler {
 
 /// An interval in which the GPU was busy for the slice.
 #[derive(Debug, Default)]
-#[repr(C, align(32))]
+#[cfg_attr(not(loom), repr(C, align(32)))]
 pub(crate) struct Place {
     /// Number of the place plus 1.
     pub(crate) ticket: Gate64,
@@ -75,7 +75,7 @@ pub(crate) struct Place {
 
 /// What all processes of the slice had used when a second began.
 #[derive(Debug, Default)]
-#[repr(C, align(32))]
+#[cfg_attr(not(loom), repr(C, align(32)))]
 pub(crate) struct Moment {
     /// Which second of the monotonic clock, plus 1; 0 while it is being written.
     pub(crate) second: Gate64,
@@ -87,7 +87,7 @@ pub(crate) struct Moment {
 
 /// What one process does on one device.
 #[derive(Debug, Default)]
-#[repr(C, align(128))]
+#[cfg_attr(not(loom), repr(C, align(128)))]
 pub(crate) struct ProcessTime {
     /// GPU time that it was served, as virtual time.
     pub(crate) served: Word64,
