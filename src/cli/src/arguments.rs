@@ -13,7 +13,8 @@ Examples:
   gpuslice run --mem 4GiB -- python train.py     a program inside a quota of 4 GiB
   gpuslice run --cores 30 -- python train.py     a program that gets 30 % of the GPU's time
   gpuslice list                                  the slices of this machine
-  gpuslice set 12345 --mem 6GiB --cores 50       new limits for a slice, while it runs";
+  gpuslice set 12345 --mem 6GiB --cores 50       new limits for a slice, while it runs
+  gpuslice doctor -- python train.py             what is wrong with this machine, or with starting that";
 
 const RUN_HELP: &str = "\
 The program's exit code and signals are passed on. gpuslice's own codes: 125 it failed itself, 126 the program
@@ -54,6 +55,18 @@ Examples:
   gpuslice demo --seconds 30
   gpuslice demo --simulated";
 
+const DOCTOR_HELP: &str = "\
+Says what is found of the driver, its devices, this machine or container, the preload library, a child that is
+started with it, the region's folder, the settings and, if one is named, a command: ok, note, warning or error, and
+how to mend it. The command is looked at, not run. Nothing is left behind, and no GPU is used.
+
+Exit code: 0 nothing is wrong (there may be notes), 1 at least one error, 3 warnings only, 2 the arguments are wrong.
+
+Examples:
+  gpuslice doctor
+  gpuslice doctor -- ./entrypoint.sh --epochs 3
+  gpuslice doctor --json | jq -r '.findings[] | select(.level == \"error\") | .what'";
+
 /// Lets several programs share one NVIDIA GPU, each inside its own memory quota.
 #[derive(Debug, Parser)]
 #[command(name = "gpuslice", version, after_help = EXAMPLES, arg_required_else_help = true)]
@@ -74,6 +87,8 @@ pub(crate) enum Wish {
     Status(Status),
     /// Change what a slice may use, while it runs
     Set(Set),
+    /// Say what is wrong with this machine's set-up, and how to mend it
+    Doctor(Doctor),
     /// Show two slices sharing a GPU, real or simulated
     Demo(Demo),
     /// Print a shell's completion script
@@ -81,6 +96,12 @@ pub(crate) enum Wish {
     Completions {
         /// The shell
         shell: clap_complete::Shell,
+    },
+    /// Ask the driver, NVML or the loader one question (for `doctor`)
+    #[command(hide = true)]
+    DoctorProbe {
+        /// Which
+        probe: Probe,
     },
     /// Describe the first device (for `demo`)
     #[command(hide = true)]
@@ -147,6 +168,43 @@ pub(crate) struct Set {
     /// Unused share that may be saved up, on all devices: strict (20ms of GPU time), latency (200ms), or a duration
     #[arg(long, value_name = "BURST", group = "limits")]
     pub(crate) burst: Option<Burst>,
+}
+
+/// `doctor`.
+#[derive(Debug, Args)]
+#[command(after_help = DOCTOR_HELP)]
+pub(crate) struct Doctor {
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// How long the driver may take to answer each question
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=600))]
+    pub(crate) timeout: u64,
+    /// A program and its arguments that are to be looked at as well
+    #[arg(value_name = "CMD", trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// A question that the doctor has asked in a child.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Probe {
+    /// Does the driver start?
+    Cuda,
+    /// What does NVML tell?
+    Nvml,
+    /// What is preloaded?
+    Preloaded,
+}
+
+impl Probe {
+    /// As it is typed.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Cuda => "cuda",
+            Self::Nvml => "nvml",
+            Self::Preloaded => "preloaded",
+        }
+    }
 }
 
 /// `demo`.

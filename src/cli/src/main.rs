@@ -7,6 +7,7 @@
 
 mod arguments;
 mod demo;
+mod doctor;
 mod failure;
 mod figures;
 mod installed;
@@ -58,8 +59,10 @@ fn carry_out(wish: Wish) -> Result<Ending, Failure> {
         Wish::List => list::list(),
         Wish::Status(wish) => status::status(&wish),
         Wish::Set(wish) => set::set(&wish),
+        Wish::Doctor(wish) => doctor::doctor(&wish),
         Wish::Demo(wish) => demo::play(&wish),
         Wish::Completions { shell } => complete(shell),
+        Wish::DoctorProbe { probe } => doctor::answer(probe).map(|()| Ending::Code(0)),
         Wish::DemoProbe => demo::probe(),
         Wish::DemoWorker { seed } => demo::work(seed),
     }

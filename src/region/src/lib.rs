@@ -61,6 +61,8 @@ mod sharing;
 mod shortened;
 #[cfg(not(loom))]
 mod time;
+#[cfg(not(loom))]
+mod trial;
 
 #[cfg(all(test, loom))]
 mod models;
@@ -82,4 +84,5 @@ pub use {
     region::{Device, DeviceView, Limits, ProcessView, Region, Uuid},
     removal::{Removal, remove_if_unused},
     sharing::Sharing,
+    trial::try_path,
 };

@@ -278,7 +278,7 @@ fn check_prefix(path: &Path, file: &File, len: u64) -> Result<(), RegionError> {
 }
 
 /// A file without a name, in the directory of `path`, with our rights whatever the process's mask is.
-fn unnamed(path: &Path) -> Result<File, RegionError> {
+pub(crate) fn unnamed(path: &Path) -> Result<File, RegionError> {
     let directory = path.parent().unwrap_or_else(|| Path::new("/"));
     let flags = libc::O_TMPFILE | libc::O_CLOEXEC;
     let file = OpenOptions::new()
@@ -294,7 +294,7 @@ fn unnamed(path: &Path) -> Result<File, RegionError> {
 
 /// Writes an empty region. Space is taken now for all but the devices' time, which has it when a device is added: of
 /// 64 devices most have one, and a small `/dev/shm` is the program's.
-fn fill(file: &File) -> io::Result<()> {
+pub(crate) fn fill(file: &File) -> io::Result<()> {
     file.set_len(FILE_SIZE)?;
     take_space(file, 0..offset_of!(Layout, time))?;
     file.write_all_at(&MAGIC.to_ne_bytes(), 0)?;

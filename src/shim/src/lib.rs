@@ -35,6 +35,7 @@ mod graphs;
 mod guard;
 mod holdings;
 mod hooks;
+mod label;
 mod latch;
 mod ledger;
 mod lifecycle;

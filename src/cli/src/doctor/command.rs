@@ -1,0 +1,320 @@
+//! Would the library be in a program that is started by this command?
+
+use super::elf::Elf;
+use super::finding::Finding;
+use super::script::{self, Does};
+use super::{calls, library};
+use crate::system;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// Interpreters of scripts that are started by scripts, at the most.
+const DEPTH: usize = 4;
+/// The most that is read of a script.
+const SCRIPT_BYTES: usize = 1 << 20;
+/// Programs that start the program that their arguments name, with what is preloaded.
+const STARTERS: [&str; 11] = [
+    "env",
+    "nohup",
+    "nice",
+    "time",
+    "timeout",
+    "stdbuf",
+    "setsid",
+    "taskset",
+    "numactl",
+    "tini",
+    "dumb-init",
+];
+/// Shells, whose `-c` has a script behind it.
+const SHELLS: [&str; 6] = ["sh", "bash", "dash", "zsh", "ksh", "ash"];
+
+/// What is known of a program's file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Program {
+    /// Where it is.
+    pub(super) path: PathBuf,
+    /// Whether this user may execute it.
+    pub(super) executable: bool,
+    /// Whether it runs with more rights than this user has.
+    pub(super) secure: bool,
+    /// What it is.
+    pub(super) kind: Kind,
+}
+
+/// What a program's file is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A file of the loader's.
+    Elf(Box<Elf>),
+    /// A script: its interpreter, and what is in it.
+    Script {
+        /// With its argument.
+        interpreter: Vec<String>,
+        /// As far as it was read.
+        text: String,
+    },
+    /// Something else.
+    #[default]
+    Other,
+}
+
+impl Program {
+    /// Looks at a program that is named by a path, or found in `PATH`.
+    pub(super) fn find(name: &OsStr) -> Option<Self> {
+        if name.as_bytes().contains(&b'/') {
+            let path = PathBuf::from(name);
+            return path.exists().then(|| Self::look(&path));
+        }
+        let folders = std::env::var_os("PATH").unwrap_or_default();
+        let mut paths = std::env::split_paths(&folders).map(|folder| folder.join(name));
+        paths.find(|path| path.is_file() && calls::may_execute(path)).map(|path| Self::look(&path))
+    }
+
+    fn look(path: &Path) -> Self {
+        let kind = match Elf::read(path) {
+            Ok(Some(elf)) => Kind::Elf(Box::new(elf)),
+            Ok(None) => script_at(path).unwrap_or_default(),
+            Err(_) => Kind::Other,
+        };
+        let executable = path.is_file() && calls::may_execute(path);
+        Self { path: path.to_owned(), executable, secure: is_secure(path), kind }
+    }
+}
+
+/// Whether the kernel gives a program rights that this user has not; the loader then preloads next to nothing.
+fn is_secure(path: &Path) -> bool {
+    let Ok(found) = path.metadata() else { return false };
+    let mode = found.permissions().mode();
+    let user = mode & 0o4000 != 0 && found.uid() != system::user();
+    let group = mode & 0o2010 == 0o2010 && found.gid() != calls::group();
+    user || group || (system::user() != 0 && calls::has_capabilities(path))
+}
+
+fn script_at(path: &Path) -> Option<Kind> {
+    use std::io::Read as _;
+    let mut bytes = Vec::new();
+    let limit = u64::try_from(SCRIPT_BYTES).unwrap_or(u64::MAX);
+    fs::File::open(path).ok()?.take(limit).read_to_end(&mut bytes).ok()?;
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    let line = text.lines().next()?.strip_prefix("#!")?;
+    let interpreter = line.split_ascii_whitespace().map(str::to_owned).collect();
+    Some(Kind::Script { interpreter, text })
+}
+
+/// What is found of a command, `find` being how programs are looked at. `ours` says with what the library can be
+/// loaded.
+pub(super) fn examine(
+    command: &[OsString],
+    ours: Option<&library::Library>,
+    find: &dyn Fn(&OsStr) -> Option<Program>,
+) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    follow(command, ours, find, DEPTH, &mut findings);
+    findings
+}
+
+fn follow(
+    command: &[OsString],
+    ours: Option<&library::Library>,
+    find: &dyn Fn(&OsStr) -> Option<Program>,
+    depth: usize,
+    findings: &mut Vec<Finding>,
+) {
+    let Some((name, arguments)) = command.split_first() else { return };
+    let Some(program) = find(name) else {
+        findings.push(Finding::error(
+            "command.program",
+            format!("{} is not found", name.to_string_lossy()),
+            "name a program of PATH, or its path",
+        ));
+        return;
+    };
+    let words: Vec<String> = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let shown: Vec<&str> = words.iter().map(String::as_str).collect();
+    if let Some(does) = script::does(&shown) {
+        findings.push(told(does, &format!("`{}`", words.join(" "))));
+    }
+    findings.extend(file(&program, ours));
+    let path = program.path.display().to_string();
+    if let Kind::Script { interpreter, text } = &program.kind {
+        findings.extend(
+            script::lines(text)
+                .iter()
+                .map(|line| told(line.does, &format!("{path}:{}: `{}`", line.number, line.text))),
+        );
+        let next: Vec<OsString> = interpreter.iter().map(OsString::from).collect();
+        if depth > 0 && !next.is_empty() {
+            follow(&next, ours, find, depth.saturating_sub(1), findings);
+        }
+        return;
+    }
+    let name = program.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    if SHELLS.contains(&name.as_str()) {
+        findings.extend(in_shell(arguments));
+        return;
+    }
+    if STARTERS.contains(&name.as_str()) && depth > 0 {
+        let is_program = |word: &&OsString| {
+            let text = word.to_string_lossy();
+            !text.starts_with('-') && !text.contains('=') && find(word).is_some_and(|found| found.executable)
+        };
+        if let Some(at) = arguments.iter().position(|word| is_program(&word)) {
+            follow(arguments.get(at..).unwrap_or_default(), ours, find, depth.saturating_sub(1), findings);
+        }
+    }
+}
+
+/// What a script behind `-c` does.
+fn in_shell(arguments: &[OsString]) -> Vec<Finding> {
+    let at = arguments
+        .iter()
+        .position(|word| word.as_bytes().starts_with(b"-") && word.as_bytes().ends_with(b"c"));
+    let text = at.and_then(|at| arguments.get(at.saturating_add(1)));
+    let lines = text.map_or_else(Vec::new, |text| script::lines(&text.to_string_lossy()));
+    lines.iter().map(|line| told(line.does, &format!("`{}`", line.text))).collect()
+}
+
+/// What keeps a file from having the library in it.
+fn file(program: &Program, ours: Option<&library::Library>) -> Vec<Finding> {
+    let path = program.path.display();
+    let check = "command.program";
+    if !program.executable {
+        let what = format!("{path} cannot be executed");
+        return vec![Finding::error(check, what, "chmod +x, or name the program")];
+    }
+    let mut findings = Vec::new();
+    if program.secure {
+        findings.push(Finding::error(
+            "command.rights",
+            format!("{path} runs with more rights than its caller (setuid, setgid or capabilities): the loader preloads nothing"),
+            "take the rights off (chmod u-s, setcap -r), or start it as the user it becomes",
+        ));
+    }
+    match &program.kind {
+        Kind::Elf(elf) => findings.push(elf_of(elf, program, ours)),
+        Kind::Script { interpreter, .. } => {
+            let by = interpreter.join(" ");
+            findings.push(Finding::ok(check, format!("{path} is a script for {by}")));
+        }
+        Kind::Other => findings.push(Finding::note(
+            check,
+            format!("{path} is neither an ELF file nor a script that names its interpreter"),
+            "a shell would take it for a script of its own",
+        )),
+    }
+    findings
+}
+
+fn elf_of(elf: &Elf, program: &Program, ours: Option<&library::Library>) -> Finding {
+    let path = program.path.display();
+    if let Some(foreign) = &elf.foreign {
+        return Finding::error(
+            "command.program",
+            format!("{path} is for another architecture ({foreign}): the library cannot be loaded into it"),
+            "run a build for this machine's architecture",
+        );
+    }
+    let Some(loader) = &elf.interpreter else {
+        return Finding::error(
+            "command.program",
+            format!("{path} is linked statically: no loader runs, and nothing can be preloaded"),
+            "link it dynamically; such a program is not limited by any preload library",
+        );
+    };
+    let library = ours.and_then(|library| library.elf.as_ref());
+    let strange = library.filter(|_| loader.contains("ld-musl")).and_then(|library| {
+        library.needed.iter().find(|name| name.starts_with("libgcc_s") || name.starts_with("ld-linux"))
+    });
+    if let Some(name) = strange {
+        return Finding::error(
+            "command.program",
+            format!("{path} uses musl, which has no {name}: its loader would end it"),
+            "build the portable library with ci/release.sh",
+        );
+    }
+    Finding::ok("command.program", format!("{path} is loaded by {loader}: the library can be preloaded"))
+}
+
+fn told(does: Does, place: &str) -> Finding {
+    let check = "command.environment";
+    match does {
+        Does::Overwrites => Finding::error(
+            check,
+            format!("{place} sets LD_PRELOAD and drops what was in it"),
+            "add to it: LD_PRELOAD=libother.so:$LD_PRELOAD; or mount /etc/ld.so.preload, which nothing overwrites",
+        ),
+        Does::Removes => Finding::error(
+            check,
+            format!("{place} takes LD_PRELOAD out of the environment"),
+            "leave it there; or mount /etc/ld.so.preload, which nothing overwrites",
+        ),
+        Does::Empties => Finding::error(
+            check,
+            format!("{place} starts programs with an empty environment"),
+            "hand LD_PRELOAD, GPUSLICE_REGION and GPU_* on; or use /etc/ld.so.preload and an operator's file",
+        ),
+        Does::OtherRights => Finding::error(
+            check,
+            format!("{place} starts programs as another user: LD_PRELOAD is dropped on the way"),
+            "put gpuslice run behind it: sudo -u USER gpuslice run --mem 4GiB -- CMD",
+        ),
+        Does::Elsewhere => Finding::warning(
+            check,
+            format!("{place} has a daemon start the program: it is not this command's child"),
+            "bring the library into the container: see examples/container",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Level;
+    use super::*;
+
+    fn elf(interpreter: Option<&str>) -> Kind {
+        Kind::Elf(Box::new(Elf {
+            interpreter: interpreter.map(str::to_owned),
+            is_dynamic: true,
+            ..Elf::default()
+        }))
+    }
+
+    fn levels(command: &[&str], programs: &[(&str, Kind)]) -> Vec<(&'static str, Level)> {
+        let find = |name: &OsStr| {
+            let (path, kind) = programs.iter().find(|(path, _)| OsStr::new(path) == name)?;
+            Some(Program { path: path.into(), executable: true, secure: false, kind: kind.clone() })
+        };
+        let command: Vec<OsString> = command.iter().map(OsString::from).collect();
+        examine(&command, None, &find).iter().map(|finding| (finding.check, finding.level)).collect()
+    }
+
+    const LOADER: Option<&str> = Some("/lib64/ld-linux-x86-64.so.2");
+
+    #[test]
+    fn a_static_program_is_an_error_and_a_dynamic_one_fine() {
+        assert_eq!(levels(&["a"], &[("a", elf(LOADER))]), [("command.program", Level::Ok)]);
+        assert_eq!(levels(&["a"], &[("a", elf(None))]), [("command.program", Level::Error)]);
+        assert_eq!(levels(&["b"], &[("a", elf(None))]), [("command.program", Level::Error)]);
+    }
+
+    #[test]
+    fn scripts_are_followed_to_their_interpreters_and_starters_to_their_programs() {
+        let interpreter = vec!["/bin/sh".to_owned()];
+        let script = Kind::Script { interpreter, text: "#!/bin/sh\nunset LD_PRELOAD\n".to_owned() };
+        let programs = [("s", script), ("/bin/sh", elf(None)), ("nice", elf(LOADER)), ("a", elf(None))];
+        let (fine, bad) = (("command.program", Level::Ok), ("command.program", Level::Error));
+        assert_eq!(levels(&["s"], &programs), [fine, ("command.environment", Level::Error), bad]);
+        assert_eq!(levels(&["nice", "-n", "a"], &programs), [fine, bad]);
+    }
+
+    #[test]
+    fn a_script_behind_c_is_read() {
+        let programs = [("bash", elf(LOADER))];
+        let expected = [("command.program", Level::Ok), ("command.environment", Level::Error)];
+        assert_eq!(levels(&["bash", "-ec", "LD_PRELOAD= python"], &programs), expected);
+    }
+}

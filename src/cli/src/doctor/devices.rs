@@ -1,0 +1,196 @@
+//! In which state are the devices, and what does that mean for a slice?
+
+use super::finding::Finding;
+use super::probe::{Gpu, Nvml};
+
+/// What is around the devices.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Around {
+    /// Whether an MPS daemon's pipes are where programs look for them.
+    pub(super) mps: Option<String>,
+    /// Whether this is Linux under Windows.
+    pub(super) wsl: bool,
+    /// Whether process numbers here are not the machine's.
+    pub(super) own_pids: bool,
+    /// Numbers of processes of slices that live here and hold device memory.
+    pub(super) members: Vec<u32>,
+}
+
+/// Status of NVML: this device or driver does not tell.
+const NOT_SUPPORTED: u32 = 3;
+/// Status of NVML: not for this user.
+const NO_PERMISSION: u32 = 4;
+
+/// What is found of the devices.
+pub(super) fn examine(nvml: Option<&Nvml>, around: &Around) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if around.wsl {
+        findings.push(Finding::note(
+            "devices.wsl",
+            "this is WSL: NVML names no processes there, so beside busy neighbours a slice gets less than its share",
+            "nothing; quotas hold",
+        ));
+    }
+    if let Some(pipes) = &around.mps {
+        findings.push(mps(&format!("an MPS daemon is at {pipes}")));
+    }
+    for device in nvml.map_or(&[][..], |nvml| &nvml.devices) {
+        findings.extend(state(device, around.mps.is_none()));
+        findings.push(attribution(device, around));
+    }
+    findings
+}
+
+fn mps(what: &str) -> Finding {
+    Finding::warning(
+        "devices.mps",
+        format!(
+            "{what}: kernels of several processes run at the same time, and the time of a slice contains its \
+             neighbours'"
+        ),
+        "end it (echo quit | nvidia-cuda-mps-control), or unset CUDA_MPS_PIPE_DIRECTORY for programs in slices",
+    )
+}
+
+/// What a device's modes mean.
+fn state(device: &Gpu, tell_mps: bool) -> Vec<Finding> {
+    let name = format!("{} ({})", device.uuid, device.name);
+    let mut findings = Vec::new();
+    match device.compute_mode {
+        Some(1 | 3) => findings.push(Finding::warning(
+            "devices.compute-mode",
+            format!("{name} is in exclusive mode: the second process that uses it gets CUDA error 46"),
+            "nvidia-smi -c 0, as root; in a container, on the host",
+        )),
+        Some(2) => findings.push(Finding::error(
+            "devices.compute-mode",
+            format!("{name} is in prohibited mode: no program can use it"),
+            "nvidia-smi -c 0, as root; in a container, on the host",
+        )),
+        _ => {}
+    }
+    if device.mig == Some(true) {
+        findings.push(Finding::note(
+            "devices.mig",
+            format!(
+                "{name} is divided into instances (MIG): each is a device of its own; NVML does not tell how busy \
+                 its processes are"
+            ),
+            "name instances by MIG-<uuid> in lists; give each busy slice an instance of its own",
+        ));
+    }
+    match device.virtualization {
+        Some(2) => findings.push(Finding::note(
+            "devices.vgpu",
+            format!(
+                "{name} is a vGPU: what it gets of the GPU's time, its host decides, and a share is of that"
+            ),
+            "",
+        )),
+        Some(3 | 4) => findings.push(Finding::warning(
+            "devices.vgpu",
+            format!(
+                "{name} serves vGPUs: they are not slices, and their time and memory are not seen from here"
+            ),
+            "use the GPU for vGPUs or for slices, not for both",
+        )),
+        _ => {}
+    }
+    if tell_mps && device.mps.is_some_and(|processes| processes > 0) {
+        findings.push(mps(&format!("{name} has processes under MPS")));
+    }
+    if findings.is_empty() {
+        findings.push(Finding::ok("devices.state", format!("{name}: no MIG, no MPS, no exclusive mode")));
+    }
+    findings
+}
+
+/// Whether NVML says which process uses what.
+fn attribution(device: &Gpu, around: &Around) -> Finding {
+    let check = "devices.attribution";
+    let less = "beside busy neighbours a slice gets less than its share, never more";
+    let name = &device.uuid;
+    let Some(processes) = &device.processes else {
+        return Finding::warning(
+            check,
+            format!("NVML does not list the processes of {name}: contexts count an estimate, and {less}"),
+            "use a driver or device that does; quotas hold without it",
+        );
+    };
+    match device.utilisation {
+        None | Some(NOT_SUPPORTED) => {
+            return Finding::note(
+                check,
+                format!("NVML does not tell how busy each process keeps {name}: {less}"),
+                "give each busy slice a device or instance of its own; quotas hold",
+            );
+        }
+        Some(NO_PERMISSION) => {
+            return Finding::warning(
+                check,
+                format!("NVML does not tell this user how busy each process keeps {name}: {less}"),
+                "let all users read the accounting counters: options nvidia NVreg_RestrictProfilingToAdminUsers=0",
+            );
+        }
+        Some(_) => {}
+    }
+    if around.members.iter().any(|member| processes.contains(member)) {
+        return Finding::ok(
+            check,
+            format!("NVML names the processes of slices on {name} by their own numbers"),
+        );
+    }
+    if around.own_pids || !around.members.is_empty() {
+        return Finding::note(
+            check,
+            format!(
+                "NVML may name processes on {name} by numbers of the host, not by those of this container; gpuslice \
+                 learns its own from how busy it is"
+            ),
+            "if `gpuslice status` says \"events\" beside busy neighbours, start the container with --pid=host",
+        );
+    }
+    Finding::ok(check, format!("NVML tells the processes of {name} and how busy they are"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Level;
+    use super::*;
+
+    fn levels(device: Gpu, around: &Around) -> Vec<(&'static str, Level)> {
+        let nvml = Nvml { devices: vec![device], ..Nvml::default() };
+        examine(Some(&nvml), around).iter().map(|finding| (finding.check, finding.level)).collect()
+    }
+
+    fn usual() -> Gpu {
+        Gpu { compute_mode: Some(0), processes: Some(vec![7]), utilisation: Some(0), ..Gpu::default() }
+    }
+
+    #[test]
+    fn each_mode_is_told_for_what_it_does_to_a_slice() {
+        let around = Around::default();
+        let fine = ("devices.attribution", Level::Ok);
+        assert_eq!(levels(usual(), &around), [("devices.state", Level::Ok), fine]);
+        for (mode, level) in [(1, Level::Warning), (3, Level::Warning), (2, Level::Error)] {
+            let device = Gpu { compute_mode: Some(mode), ..usual() };
+            assert_eq!(levels(device, &around), [("devices.compute-mode", level), fine]);
+        }
+        let divided = Gpu { mig: Some(true), utilisation: Some(3), ..usual() };
+        let expected = [("devices.mig", Level::Note), ("devices.attribution", Level::Note)];
+        assert_eq!(levels(divided, &around), expected);
+        let host = Gpu { virtualization: Some(3), ..usual() };
+        assert_eq!(levels(host, &around), [("devices.vgpu", Level::Warning), fine]);
+    }
+
+    #[test]
+    fn numbers_that_are_not_the_containers_are_told() {
+        let attribution = |own_pids, members: &[u32]| {
+            let around = Around { own_pids, members: members.to_vec(), ..Around::default() };
+            levels(usual(), &around).last().copied()
+        };
+        assert_eq!(attribution(true, &[7]), Some(("devices.attribution", Level::Ok)));
+        assert_eq!(attribution(true, &[]), Some(("devices.attribution", Level::Note)));
+        assert_eq!(attribution(false, &[8]), Some(("devices.attribution", Level::Note)));
+    }
+}

@@ -1,0 +1,193 @@
+//! What does an ELF file say of itself?
+
+use object::Endianness;
+use object::elf::{self, FileHeader64};
+use object::read::elf::{Dyn as _, FileHeader as _, ProgramHeader as _, Sym as _};
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// A version of glibc: 2 and what stands behind the point.
+pub(super) type Glibc = (u32, u32);
+
+/// The machine that the preload library is built for.
+const OUR_MACHINE: u16 = elf::EM_X86_64;
+/// Name of the note that our library carries.
+const NOTE: &[u8] = b"gpuslice";
+/// The most that is read of a file: a program of some gigabytes says at its start what it is.
+const MOST: u64 = 1 << 30;
+
+/// What is known of an ELF file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Elf {
+    /// The name of its architecture, where it is not this program's.
+    pub(super) foreign: Option<String>,
+    /// The loader that it asks for; none in static programs and in most libraries.
+    pub(super) interpreter: Option<String>,
+    /// Whether a loader has anything to do.
+    pub(super) is_dynamic: bool,
+    /// Its own name.
+    pub(super) soname: Option<String>,
+    /// The libraries that it asks for.
+    pub(super) needed: Vec<String>,
+    /// The newest version of glibc that it needs.
+    pub(super) glibc: Option<Glibc>,
+    /// The functions that it exports.
+    pub(super) exports: BTreeSet<String>,
+    /// Versions of package and region in our library's note.
+    pub(super) label: Option<(String, u32)>,
+}
+
+impl Elf {
+    /// Reads a file. None: it is no ELF file, or not one that makes sense.
+    pub(super) fn read(path: &Path) -> std::io::Result<Option<Self>> {
+        use std::io::Read as _;
+        let mut bytes = Vec::new();
+        let mut file = std::fs::File::open(path)?.take(MOST);
+        // What is no ELF file is not read on: it may be as large as it likes.
+        (&mut file).take(64).read_to_end(&mut bytes)?;
+        if !bytes.starts_with(&elf::ELFMAG) {
+            return Ok(None);
+        }
+        file.read_to_end(&mut bytes)?;
+        Ok(Self::parse(&bytes))
+    }
+
+    /// Reads the bytes of a file.
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+        if !bytes.starts_with(&elf::ELFMAG) {
+            return None;
+        }
+        if bytes.get(4) != Some(&elf::ELFCLASS64) {
+            return Some(Self { foreign: Some("32 bits".to_owned()), ..Self::default() });
+        }
+        let header = FileHeader64::<Endianness>::parse(bytes).ok()?;
+        let endian = header.endian().ok()?;
+        let machine = header.e_machine(endian);
+        let mut read = Self { foreign: foreign(machine), ..Self::default() };
+        for segment in header.program_headers(endian, bytes).ok()? {
+            if let Ok(Some(interpreter)) = segment.interpreter(endian, bytes) {
+                read.interpreter =
+                    Some(text(interpreter.split(|byte| *byte == 0).next().unwrap_or_default()));
+            }
+            read.is_dynamic |= segment.p_type(endian) == elf::PT_DYNAMIC;
+        }
+        // A file without sections runs as well as another; it only says less.
+        let _less = read.sections(header, endian, bytes);
+        Some(read)
+    }
+
+    fn sections(
+        &mut self,
+        header: &FileHeader64<Endianness>,
+        endian: Endianness,
+        bytes: &[u8],
+    ) -> object::Result<()> {
+        let sections = header.sections(endian, bytes)?;
+        if let Some((entries, link)) = sections.dynamic(endian, bytes)? {
+            let strings = sections.strings(endian, bytes, link)?;
+            for entry in entries {
+                match entry.tag32(endian) {
+                    Some(elf::DT_NEEDED) => self.needed.push(text(entry.string(endian, strings)?)),
+                    Some(elf::DT_SONAME) => self.soname = Some(text(entry.string(endian, strings)?)),
+                    _ => {}
+                }
+            }
+        }
+        let symbols = sections.symbols(endian, bytes, elf::SHT_DYNSYM)?;
+        for symbol in symbols.iter() {
+            let is_function = matches!(symbol.st_type(), elf::STT_FUNC | elf::STT_GNU_IFUNC);
+            if is_function && !symbol.is_undefined(endian) && symbol.st_bind() != elf::STB_LOCAL {
+                self.exports.insert(text(symbol.name(endian, symbols.strings())?));
+            }
+        }
+        for section in sections.iter() {
+            let Some(mut notes) = object::read::elf::SectionHeader::notes(section, endian, bytes)? else {
+                continue;
+            };
+            while let Some(note) = notes.next()? {
+                if note.name() == NOTE {
+                    self.label = label(note.desc());
+                }
+            }
+        }
+        let Some((mut files, link)) = sections.gnu_verneed(endian, bytes)? else { return Ok(()) };
+        let strings = sections.strings(endian, bytes, link)?;
+        while let Some((_file, mut versions)) = files.next()? {
+            while let Some(version) = versions.next()? {
+                self.glibc = self.glibc.max(glibc_of(version.name(endian, strings)?));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it exports functions of the CUDA driver's or NVML's API: those whose names say so.
+    pub(super) fn intercepts(&self) -> usize {
+        let is_driver = |name: &&String| {
+            let rest = name.strip_prefix("cu").or_else(|| name.strip_prefix("nvml"));
+            rest.is_some_and(|rest| rest.starts_with(|letter: char| letter.is_ascii_uppercase()))
+        };
+        self.exports.iter().filter(is_driver).count()
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// What an architecture is called, unless it is ours.
+fn foreign(machine: u16) -> Option<String> {
+    let name = match machine {
+        OUR_MACHINE => return None,
+        elf::EM_AARCH64 => "aarch64",
+        elf::EM_RISCV => "riscv",
+        elf::EM_PPC64 => "ppc64",
+        elf::EM_S390 => "s390x",
+        _ => return Some(format!("machine {machine}")),
+    };
+    Some(name.to_owned())
+}
+
+fn label(note: &[u8]) -> Option<(String, u32)> {
+    let (region, version) = note.split_first_chunk()?;
+    let version = version.split(|byte| *byte == 0).next()?;
+    Some((text(version), u32::from_le_bytes(*region)))
+}
+
+/// `GLIBC_2.31`.
+fn glibc_of(name: &[u8]) -> Option<Glibc> {
+    version_of(str::from_utf8(name).ok()?.strip_prefix("GLIBC_")?)
+}
+
+/// `2.31`.
+pub(super) fn version_of(text: &str) -> Option<Glibc> {
+    let (major, minor) = text.split_once('.')?;
+    let minor = minor.split('.').next()?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_program_is_read_as_what_it_is() {
+        let own = Elf::read(&std::env::current_exe().unwrap()).unwrap().unwrap();
+        assert!(own.foreign.is_none() && own.is_dynamic && own.interpreter.is_some(), "{own:?}");
+        assert!(own.needed.iter().any(|name| name.starts_with("libc.")), "{own:?}");
+        assert!(own.glibc > Some((2, 2)) && own.label.is_none());
+    }
+
+    #[test]
+    fn what_is_no_elf_file_or_only_its_start_is_no_program() {
+        assert_eq!(Elf::parse(b"#!/bin/sh\n"), None);
+        assert_eq!(Elf::parse(b"\x7fELF\x02\x01"), None);
+        assert_eq!(Elf::parse(b"\x7fELF\x01\x01").unwrap().foreign.as_deref(), Some("32 bits"));
+    }
+
+    #[test]
+    fn versions_of_glibc_are_compared_as_numbers() {
+        assert!(glibc_of(b"GLIBC_2.4") < glibc_of(b"GLIBC_2.31"));
+        assert_eq!(glibc_of(b"GLIBC_2.2.5"), Some((2, 2)));
+        assert_eq!(glibc_of(b"GCC_3.0"), None);
+    }
+}

@@ -1,0 +1,176 @@
+//! Is the preload library there, and does it fit this machine and this program?
+
+use super::elf::{Elf, Glibc, version_of};
+use super::finding::Finding;
+use gpuslice_region::layout;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+/// What was found where `gpuslice run` looks.
+#[derive(Debug)]
+pub(super) struct Library {
+    /// Where it is, or why it is nowhere.
+    pub(super) path: Result<PathBuf, String>,
+    /// What it says of itself; none where it is no ELF file.
+    pub(super) elf: Option<Elf>,
+    /// Whether others than its owner can read it, and get to it.
+    pub(super) for_others: bool,
+    /// The glibc of this machine; none where it has another C library.
+    pub(super) glibc: Option<String>,
+}
+
+/// Functions without which nothing is caught, one for each way to the driver.
+const DOORS: [&str; 6] =
+    ["dlsym", "dlvsym", "cuInit", "cuGetProcAddress_v2", "cuMemAlloc_v2", "nvmlDeviceGetMemoryInfo"];
+
+impl Library {
+    /// Looks at the library.
+    pub(super) fn look(path: Result<PathBuf, String>) -> Self {
+        let elf = path.as_deref().ok().and_then(|path| Elf::read(path).ok().flatten());
+        let for_others = path.as_deref().is_ok_and(is_for_others);
+        Self { path, elf, for_others, glibc: super::calls::glibc() }
+    }
+}
+
+/// Whether a user who is neither owner nor of the group can open a file.
+fn is_for_others(path: &Path) -> bool {
+    let has =
+        |path: &Path, bits| path.metadata().is_ok_and(|found| found.permissions().mode() & bits == bits);
+    has(path, 0o004) && path.ancestors().skip(1).all(|folder| has(folder, 0o001))
+}
+
+/// What is found of the library and of the C library it needs.
+pub(super) fn examine(library: &Library) -> Vec<Finding> {
+    let path = match &library.path {
+        Ok(path) => path.display(),
+        Err(why) => {
+            let (what, mend) = why.split_once("; ").unwrap_or((why, "name it in GPUSLICE_LIB"));
+            return vec![Finding::error("library.found", what, mend)];
+        }
+    };
+    let again = "install it again, or name another one in GPUSLICE_LIB";
+    let Some(elf) = &library.elf else {
+        let what = format!("{path} is no shared object, or cannot be read");
+        return vec![Finding::error("library.found", what, again)];
+    };
+    if let Some(foreign) = &elf.foreign {
+        let what = format!("{path} is for another architecture ({foreign})");
+        return vec![Finding::error(
+            "library.found",
+            what,
+            "install the one for this machine's architecture",
+        )];
+    }
+    let missing: Vec<&str> = DOORS.into_iter().filter(|door| !elf.exports.contains(*door)).collect();
+    if !missing.is_empty() {
+        let what = format!("{path} does not export {}: it would catch nothing", missing.join(", "));
+        return vec![Finding::error("library.found", what, again)];
+    }
+    let mut findings = vec![Finding::ok("library.found", format!("{path}, {} functions", elf.exports.len()))];
+    findings.push(version(elf));
+    if !library.for_others {
+        findings.push(Finding::warning(
+            "library.rights",
+            format!("{path} cannot be read by all users: programs of other users run without it, unlimited"),
+            "chmod a+rX on it and on the folders above it, or put it below /usr/lib",
+        ));
+    }
+    findings.push(c_library(elf, library.glibc.as_deref()));
+    findings
+}
+
+/// Whether it is of this program's version.
+fn version(elf: &Elf) -> Finding {
+    let (own, region) = (env!("CARGO_PKG_VERSION"), layout::VERSION);
+    let one = "install command and library of one version";
+    match &elf.label {
+        Some((version, found)) if *found != region => Finding::error(
+            "library.version",
+            format!(
+                "the library is {version} and makes regions of version {found}; this command is {own} and reads \
+                 version {region}"
+            ),
+            one,
+        ),
+        Some((version, _)) if version != own => Finding::warning(
+            "library.version",
+            format!("the library is {version}, this command is {own}"),
+            one,
+        ),
+        Some((version, _)) => Finding::ok(
+            "library.version",
+            format!("library and command are {version}, regions of version {region}"),
+        ),
+        None => Finding::warning("library.version", "the library does not tell its version", one),
+    }
+}
+
+/// Whether the C library here is one that it can be loaded with.
+fn c_library(elf: &Elf, glibc: Option<&str>) -> Finding {
+    let portable = "build the portable library with ci/release.sh, on or for an older system";
+    let needed =
+        elf.glibc.map_or_else(|| "no version".to_owned(), |(major, minor)| format!("{major}.{minor}"));
+    let Some(glibc) = glibc else {
+        let strange =
+            elf.needed.iter().find(|name| name.starts_with("libgcc_s") || name.starts_with("ld-linux"));
+        return match strange {
+            Some(name) => Finding::error(
+                "library.c-library",
+                format!("this C library is not glibc, and has no {name}, which the library needs"),
+                portable,
+            ),
+            None => Finding::ok("library.c-library", "this C library is not glibc; the library is portable"),
+        };
+    };
+    let present: Option<Glibc> = version_of(glibc);
+    if elf.glibc > present {
+        let what =
+            format!("the library needs glibc {needed}, here is {glibc}: the loader would end every program");
+        return Finding::error("library.c-library", what, portable);
+    }
+    Finding::ok("library.c-library", format!("glibc {glibc}; the library needs {needed}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Level;
+    use super::*;
+
+    fn fine() -> Elf {
+        let exports = DOORS.map(str::to_owned).into();
+        let label = Some((env!("CARGO_PKG_VERSION").to_owned(), layout::VERSION));
+        Elf { exports, label, glibc: Some((2, 31)), ..Elf::default() }
+    }
+
+    fn worst(elf: Elf, glibc: Option<&str>) -> (&'static str, Level) {
+        let glibc = glibc.map(str::to_owned);
+        let library =
+            Library { path: Ok("/l/libgpuslice.so".into()), elf: Some(elf), for_others: true, glibc };
+        let findings = examine(&library);
+        let worst = findings.iter().max_by_key(|finding| finding.level);
+        worst.map(|finding| (finding.check, finding.level)).unwrap()
+    }
+
+    #[test]
+    fn what_keeps_the_library_from_working_is_an_error() {
+        assert_eq!(worst(fine(), Some("2.36")).1, Level::Ok);
+        assert_eq!(worst(fine(), Some("2.4")), ("library.c-library", Level::Error));
+        let needed = vec!["libgcc_s.so.1".to_owned()];
+        assert_eq!(worst(Elf { needed, ..fine() }, None), ("library.c-library", Level::Error));
+        assert_eq!(worst(fine(), None).1, Level::Ok);
+        let foreign = Some("aarch64".to_owned());
+        assert_eq!(worst(Elf { foreign, ..fine() }, Some("2.36")), ("library.found", Level::Error));
+        assert_eq!(
+            worst(Elf { exports: [].into(), ..fine() }, Some("2.36")),
+            ("library.found", Level::Error)
+        );
+    }
+
+    #[test]
+    fn another_version_is_a_warning_and_another_region_an_error() {
+        let of = |version: &str, region| Elf { label: Some((version.to_owned(), region)), ..fine() };
+        assert_eq!(worst(of("0.0.1", layout::VERSION), Some("2.36")), ("library.version", Level::Warning));
+        assert_eq!(worst(of("0.0.1", 3), Some("2.36")), ("library.version", Level::Error));
+        assert_eq!(worst(Elf { label: None, ..fine() }, Some("2.36")), ("library.version", Level::Warning));
+    }
+}

@@ -1,0 +1,120 @@
+//! What is wrong with this machine's set-up, and how is it mended? `gpuslice doctor`.
+//!
+//! Each group of findings has a file: a function that looks at the machine, and a function from what was seen to
+//! findings. The driver is only asked by children that have a time limit; no context is made, and no file is left.
+
+mod asking;
+mod calls;
+mod command;
+mod devices;
+mod driver;
+mod elf;
+mod finding;
+mod library;
+mod machine;
+mod preload;
+mod probe;
+mod region;
+mod script;
+mod settings;
+
+use crate::arguments::{Doctor, Probe};
+use crate::failure::{self, Failure};
+use crate::{Ending, installed, run};
+use asking::Asked;
+use devices::Around;
+use finding::{Finding, Report};
+use library::Library;
+use machine::Machine;
+use region::Regions;
+use settings::Sources;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+pub(crate) use probe::answer;
+
+/// Where a driver that starts as root and finds no kernel module puts a file, which later looks like a GPU.
+const CONTROL: &str = "/dev/nvidiactl";
+/// Where the kernel module says its version.
+const MODULE: &str = "/proc/driver/nvidia/version";
+
+/// `gpuslice doctor`.
+pub(crate) fn doctor(wish: &Doctor) -> Result<Ending, Failure> {
+    crate::system::remember_children();
+    let report = Report::of(examine(wish));
+    if wish.json {
+        let text = serde_json::to_string_pretty(&report).map_err(|error| Failure::new(error.to_string()))?;
+        failure::print(&format!("{text}\n"))?;
+    } else {
+        failure::print(&report.text())?;
+    }
+    Ok(Ending::Code(report.exit_code()))
+}
+
+/// Everything that is looked at, in the order in which it is shown.
+fn examine(wish: &Doctor) -> Vec<Finding> {
+    let patience = Duration::from_secs(wish.timeout);
+    let machine = Machine::look();
+    let (cuda, nvml) = ask_driver(patience);
+    let library = Library::look(installed::library().map_err(|failure| match failure {
+        Failure::Message { text, .. } => text,
+        Failure::ReaderGone => String::new(),
+    }));
+    let sources = Sources::look();
+    let config = sources.config().ok();
+    let regions = Regions::look(config.as_ref());
+    let around =
+        Around { mps: mps(), wsl: machine.wsl, own_pids: machine.own_pids, members: regions.members.clone() };
+    let kernel = fs::read_to_string(MODULE).ok();
+    let has_driver = matches!(&cuda, Asked::Answer(cuda, _) if cuda.path.is_some());
+    let told = if let Asked::Answer(nvml, _) = &nvml { Some(nvml) } else { None };
+
+    let mut findings = driver::examine(&cuda, &nvml, kernel.as_deref().and_then(driver::kernel_version));
+    findings.extend(devices::examine(told, &around));
+    findings.extend(machine::examine(&machine, has_driver));
+    findings.extend(library::examine(&library));
+    findings.extend(preload_of(&library, patience));
+    findings.extend(region::examine(&regions));
+    findings.extend(settings::examine(&sources));
+    findings.extend(command::examine(&wish.command, Some(&library), &command::Program::find));
+    findings
+}
+
+/// Asks the driver and NVML, and takes back what only their asking has made.
+fn ask_driver(patience: Duration) -> (Asked<probe::Cuda>, Asked<probe::Nvml>) {
+    let was_there = Path::new(CONTROL).exists();
+    let asked = (asking::ask(Probe::Cuda, None, patience), asking::ask(Probe::Nvml, None, patience));
+    if !was_there && !Path::new(MODULE).exists() {
+        let _none = fs::remove_file(CONTROL);
+    }
+    asked
+}
+
+/// Where the pipes of an MPS daemon are that programs started from here would use.
+fn mps() -> Option<String> {
+    let folder = std::env::var("CUDA_MPS_PIPE_DIRECTORY").unwrap_or_else(|_| "/tmp/nvidia-mps".to_owned());
+    Path::new(&folder).join("control").exists().then_some(folder)
+}
+
+/// What is preloaded already, and what becomes of a child that is started as `run` does it.
+fn preload_of(library: &Library, patience: Duration) -> Vec<Finding> {
+    let environment = std::env::var_os("LD_PRELOAD").map(|text| text.to_string_lossy().into_owned());
+    let file = fs::read_to_string("/etc/ld.so.preload").ok();
+    let mut findings = preload::entries(environment.as_deref(), file.as_deref());
+    let Ok(path) = &library.path else { return findings };
+    match run::preload(path) {
+        Err(Failure::Message { text, .. }) => {
+            let (what, mend) = text.split_once("; ").unwrap_or((&text, "put the library elsewhere"));
+            findings.push(Finding::error("preload.active", what, mend));
+        }
+        Err(Failure::ReaderGone) => {}
+        Ok(list) => {
+            let asked: Asked<probe::Preloaded> = asking::ask(Probe::Preloaded, Some(list), patience);
+            let objects = if let Asked::Answer(seen, _) = &asked { &seen.objects[..] } else { &[] };
+            let others = preload::Other::all(objects, path);
+            findings.extend(preload::examine(path, &asked, &others));
+        }
+    }
+    findings
+}

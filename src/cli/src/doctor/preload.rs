@@ -1,0 +1,217 @@
+//! Does a program that is started like `gpuslice run` starts it have our library in it, and what else?
+
+use super::asking::Asked;
+use super::elf::Elf;
+use super::finding::Finding;
+use super::probe::Preloaded;
+use std::path::{Path, PathBuf};
+
+/// A shared object in the program beside ours.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Other {
+    /// Its file.
+    pub(super) path: PathBuf,
+    /// Functions of the driver's or NVML's names that it exports.
+    pub(super) driver_functions: usize,
+    /// Whether it exports `dlsym`.
+    pub(super) dlsym: bool,
+    /// Whether it is a gpuslice library.
+    pub(super) ours: bool,
+}
+
+impl Other {
+    /// Looks at what is in the program, less our library, the C library and the loader.
+    pub(super) fn all(objects: &[PathBuf], library: &Path) -> Vec<Self> {
+        let mut others: Vec<Self> = objects
+            .iter()
+            .filter(|path| !is_same(path, library))
+            .filter_map(|path| Self::look(path))
+            .collect();
+        others.retain(|other| other.driver_functions > 0 || other.dlsym || other.ours);
+        others
+    }
+
+    fn look(path: &Path) -> Option<Self> {
+        let elf = Elf::read(path).ok()??;
+        let soname = elf.soname.as_deref().unwrap_or_default();
+        // These are what is wrapped.
+        if ["libc.", "libdl.", "ld-", "libcuda.so", "libnvidia-ml.so"]
+            .iter()
+            .any(|name| soname.starts_with(name))
+        {
+            return None;
+        }
+        Some(Self {
+            path: path.to_owned(),
+            driver_functions: elf.intercepts(),
+            dlsym: elf.exports.contains("dlsym"),
+            ours: elf.label.is_some(),
+        })
+    }
+}
+
+/// Interposers of other authors, by how their files' names begin.
+const KNOWN: [(&str, &str); 6] = [
+    ("libvgpu", "HAMi-core"),
+    ("libcuda-control", "vcuda (gpu-manager)"),
+    ("libvgpu-control", "vgpu-manager"),
+    ("libgemhook", "Gemini (KubeShare)"),
+    ("libcudahook", "a hook of the driver"),
+    ("libnvshare", "nvshare"),
+];
+
+/// What came of starting a program with our library.
+pub(super) fn examine(library: &Path, asked: &Asked<Preloaded>, others: &[Other]) -> Vec<Finding> {
+    let (seen, said) = match asked {
+        Asked::Answer(seen, said) => (seen, said),
+        Asked::Hangs(step) => {
+            return vec![Finding::error(
+                "preload.active",
+                format!("a program with the library preloaded does not come back from {step}"),
+                "see what else is preloaded: LD_PRELOAD and /etc/ld.so.preload",
+            )];
+        }
+        Asked::Failed { how, said, .. } => {
+            return vec![Finding::error(
+                "preload.active",
+                format!("a program with the library preloaded ends at once: {how} {}", first_line(said)),
+                "mend what the loader names; see what else is preloaded: LD_PRELOAD and /etc/ld.so.preload",
+            )];
+        }
+    };
+    let mut findings = vec![active(library, seen, said)];
+    findings.extend(complaints(said));
+    findings.extend(others.iter().map(|other| conflict(other, seen)));
+    findings
+}
+
+fn first_line(said: &str) -> &str {
+    said.lines().next().unwrap_or_default()
+}
+
+fn active(library: &Path, seen: &Preloaded, said: &str) -> Finding {
+    let path = library.display();
+    if !seen.objects.iter().any(|object| is_same(object, library)) {
+        return Finding::error(
+            "preload.active",
+            format!("the loader did not load {path} into a child: {}", first_line(said)),
+            "mend what the loader names; a file system mounted noexec, another user's rights and AT_SECURE do that",
+        );
+    }
+    match &seen.dlsym {
+        Some(owner) if is_same(owner, library) => {
+            Finding::ok("preload.active", format!("a child has {path} in it, and calls its dlsym"))
+        }
+        owner => Finding::error(
+            "preload.active",
+            format!(
+                "a child has {path} in it, but calls the dlsym of {}",
+                owner
+                    .as_ref()
+                    .map_or_else(|| "nobody knows whom".to_owned(), |owner| owner.display().to_string())
+            ),
+            "take the other library out of LD_PRELOAD and /etc/ld.so.preload, or put it behind libgpuslice.so",
+        ),
+    }
+}
+
+/// What the loader could not preload.
+fn complaints(said: &str) -> Option<Finding> {
+    let line = said.lines().find(|line| line.contains("cannot be preloaded"))?;
+    Some(Finding::warning(
+        "preload.entries",
+        line.trim_start_matches("ERROR: ").trim(),
+        "take it out of LD_PRELOAD or /etc/ld.so.preload, or mend its path",
+    ))
+}
+
+fn conflict(other: &Other, seen: &Preloaded) -> Finding {
+    let path = other.path.display();
+    let out = "take it out of LD_PRELOAD and of /etc/ld.so.preload: one library may limit the GPU";
+    let file = other.path.file_name().unwrap_or_default().to_string_lossy();
+    if other.ours {
+        let what = format!("another copy of gpuslice is preloaded, {path}: memory would be charged twice");
+        return Finding::error("preload.conflict", what, "preload one of them");
+    }
+    if other.driver_functions > 0 {
+        let known = KNOWN.iter().find(|(start, _)| file.starts_with(start));
+        let author = known.map_or_else(String::new, |(_, author)| format!(" of {author}"));
+        let what = format!(
+            "another interposer{author} is preloaded, {path} ({} functions of the driver): limits count twice or not at \
+             all",
+            other.driver_functions
+        );
+        return Finding::error("preload.conflict", what, out);
+    }
+    let is_before = seen.dlsym.as_ref().is_some_and(|owner| is_same(owner, &other.path));
+    let what = format!("{path} exports a dlsym of its own");
+    if is_before {
+        Finding::error(
+            "preload.conflict",
+            format!("{what} and comes first: what programs look up is missed"),
+            out,
+        )
+    } else {
+        Finding::warning(
+            "preload.conflict",
+            format!("{what}, behind ours: it does not see what programs look up"),
+            "keep it only if it is known to work with other libraries",
+        )
+    }
+}
+
+/// Whether two paths are one file.
+pub(super) fn is_same(one: &Path, other: &Path) -> bool {
+    one == other || one.canonicalize().is_ok_and(|one| other.canonicalize().is_ok_and(|other| one == other))
+}
+
+/// What stands in `LD_PRELOAD` and `/etc/ld.so.preload` before `run` adds anything: nothing has to.
+pub(super) fn entries(environment: Option<&str>, file: Option<&str>) -> Vec<Finding> {
+    let list = |text: &str| text.split([' ', ':', '\n', '\t']).filter(|word| !word.is_empty()).count();
+    let mut findings = Vec::new();
+    if let Some(text) = environment.filter(|text| list(text) > 0) {
+        findings.push(Finding::note("preload.entries", format!("LD_PRELOAD is {text}"), ""));
+    }
+    if let Some(text) = file.filter(|text| list(text) > 0) {
+        let text = text.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
+        findings.push(Finding::note("preload.entries", format!("/etc/ld.so.preload names {text}"), ""));
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Level;
+    use super::*;
+
+    fn levels(objects: &[&str], dlsym: &str, said: &str, others: &[Other]) -> Vec<Level> {
+        let seen = Preloaded {
+            objects: objects.iter().map(PathBuf::from).collect(),
+            dlsym: Some(dlsym.into()),
+            secure: false,
+        };
+        let asked = Asked::Answer(seen, said.to_owned());
+        examine(Path::new("/l/ours.so"), &asked, others).iter().map(|finding| finding.level).collect()
+    }
+
+    fn other(driver_functions: usize) -> Other {
+        Other { path: "/l/libvgpu.so".into(), driver_functions, dlsym: true, ours: false }
+    }
+
+    #[test]
+    fn the_library_must_be_in_the_child_and_first() {
+        assert_eq!(levels(&["/l/ours.so"], "/l/ours.so", "", &[]), [Level::Ok]);
+        assert_eq!(levels(&["/l/x.so"], "/l/libc.so.6", "", &[]), [Level::Error]);
+        assert_eq!(levels(&["/l/ours.so"], "/l/x.so", "", &[]), [Level::Error]);
+        let said = "ERROR: ld.so: object 'nowhere.so' from LD_PRELOAD cannot be preloaded: ignored.";
+        assert_eq!(levels(&["/l/ours.so"], "/l/ours.so", said, &[]), [Level::Ok, Level::Warning]);
+    }
+
+    #[test]
+    fn another_interposer_is_an_error_and_another_dlsym_behind_ours_a_warning() {
+        assert_eq!(levels(&["/l/ours.so"], "/l/ours.so", "", &[other(9)]), [Level::Ok, Level::Error]);
+        assert_eq!(levels(&["/l/ours.so"], "/l/ours.so", "", &[other(0)]), [Level::Ok, Level::Warning]);
+        let first = levels(&["/l/ours.so"], "/l/libvgpu.so", "", &[other(0)]);
+        assert_eq!(first, [Level::Error, Level::Error]);
+    }
+}

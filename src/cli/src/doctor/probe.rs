@@ -1,0 +1,294 @@
+//! What does a process of its own see of the driver, of NVML, and of what is preloaded?
+//!
+//! A driver may hang, crash, or end the process that calls it. So the doctor has these questions asked by a child, and
+//! waits for it no longer than it has patience. No context is ever made.
+#![allow(unsafe_code, reason = "calls the driver API and NVML")]
+
+use super::calls;
+use crate::arguments::Probe;
+use crate::failure::{self, Failure};
+use gpuslice_driver::elf::Image;
+use gpuslice_driver::functions;
+use gpuslice_driver::types::{CUuuid, Status, c_uint, nvmlDevice_t, nvmlProcessInfo_v2_t, status};
+use serde::{Deserialize, Serialize};
+use std::ffi::{CStr, CString};
+use std::path::PathBuf;
+use std::{fs, ptr};
+
+/// A library that was loaded, and whatever was asked of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Cuda {
+    /// Where it is; none where the loader does not find it.
+    pub(super) path: Option<PathBuf>,
+    /// What the loader said then.
+    pub(super) missing: Option<String>,
+    /// The version of CUDA that it offers, 12040 for 12.4.
+    pub(super) version: Option<i32>,
+    /// What `cuInit` returned; none where there is no such function.
+    pub(super) init: Option<u32>,
+    /// Devices by their UUIDs.
+    pub(super) devices: Vec<String>,
+}
+
+/// What NVML says.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Nvml {
+    /// Where it is; none where the loader does not find it.
+    pub(super) path: Option<PathBuf>,
+    /// What the loader said then.
+    pub(super) missing: Option<String>,
+    /// What `nvmlInit_v2` returned.
+    pub(super) init: Option<u32>,
+    /// The driver's version.
+    pub(super) driver: Option<String>,
+    /// Devices.
+    pub(super) devices: Vec<Gpu>,
+}
+
+/// A device, as NVML describes it. What it does not tell is none.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Gpu {
+    /// Its UUID.
+    pub(super) uuid: String,
+    /// Its model.
+    pub(super) name: String,
+    /// Whether it is divided into instances (MIG).
+    pub(super) mig: Option<bool>,
+    /// 0 default, 1 exclusive thread, 2 prohibited, 3 exclusive process.
+    pub(super) compute_mode: Option<u32>,
+    /// 0 none, 1 passed through to a virtual machine, 2 vGPU in a virtual machine, 3 host of vGPUs.
+    pub(super) virtualization: Option<u32>,
+    /// Compute processes by their numbers.
+    pub(super) processes: Option<Vec<u32>>,
+    /// Processes under MPS.
+    pub(super) mps: Option<u32>,
+    /// What the question for the utilisation of processes returned.
+    pub(super) utilisation: Option<u32>,
+}
+
+/// What a process sees in which our library is to be preloaded.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Preloaded {
+    /// Files that are mapped as code.
+    pub(super) objects: Vec<PathBuf>,
+    /// The file whose `dlsym` a program calls.
+    pub(super) dlsym: Option<PathBuf>,
+    /// Whether it runs with more rights than whoever started it.
+    pub(super) secure: bool,
+}
+
+/// What begins the line with the answer, and the line before a step that may hang.
+pub(super) const ANSWER: &str = "gpuslice-probe answer ";
+/// See [`ANSWER`].
+pub(super) const STEP: &str = "gpuslice-probe step ";
+
+/// `gpuslice doctor-probe`: answers the doctor's question.
+pub(crate) fn answer(probe: Probe) -> Result<(), Failure> {
+    let answer = match probe {
+        Probe::Cuda => serde_json::to_string(&cuda()),
+        Probe::Nvml => serde_json::to_string(&nvml()),
+        Probe::Preloaded => serde_json::to_string(&preloaded()),
+    };
+    let answer = answer.map_err(|error| Failure::new(error.to_string()))?;
+    failure::print(&format!("{ANSWER}{answer}\n"))
+}
+
+/// Says what comes next: if it hangs, it is known where.
+fn step(name: &str) {
+    let _nobody_listens = failure::print(&format!("{STEP}{name}\n"));
+}
+
+/// The code that is mapped into this process.
+fn preloaded() -> Preloaded {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let code =
+        maps.lines().filter(|line| line.split_ascii_whitespace().nth(1).is_some_and(|r| r.contains('x')));
+    let mut objects: Vec<PathBuf> =
+        code.filter_map(|line| Some(PathBuf::from(line.get(line.find('/')?..)?))).collect();
+    objects.dedup();
+    Preloaded { objects, dlsym: calls::owner_of_dlsym(), secure: calls::is_secure() }
+}
+
+/// A library that was opened, and itself: a look-up by the loader would find what is preloaded before it.
+struct Opened {
+    image: Option<Image>,
+    path: Option<PathBuf>,
+    missing: Option<String>,
+}
+
+/// Loads a library for good.
+fn open(soname: &CStr, known: &CStr) -> Opened {
+    let name = soname.to_string_lossy().into_owned();
+    step(&format!("loading {name}"));
+    // SAFETY: what the libraries do when they are loaded, they do in every program that uses them.
+    match unsafe { libloading::Library::new(&name) } {
+        Err(error) => Opened { image: None, path: None, missing: Some(error.to_string()) },
+        Ok(library) => {
+            std::mem::forget(library);
+            let image = Image::defining(known, &[soname]);
+            let path = image.and_then(|image| calls::object_at(image.symbol(known)?));
+            Opened { image, path: path.map(|path| path.canonicalize().unwrap_or(path)), missing: None }
+        }
+    }
+}
+
+/// A function of the library itself.
+macro_rules! find {
+    ($image:expr, $name:ident) => {
+        $image.symbol(&CString::new(stringify!($name)).unwrap_or_default()).map(|address| {
+            // SAFETY: the row of the table is the signature of the symbol.
+            unsafe { core::mem::transmute::<*const core::ffi::c_void, functions::$name>(address) }
+        })
+    };
+}
+
+fn cuda() -> Cuda {
+    let opened = open(c"libcuda.so.1", c"cuInit");
+    let mut found = Cuda { path: opened.path, missing: opened.missing, ..Cuda::default() };
+    let Some(image) = opened.image else { return found };
+    if let Some(version) = find!(image, cuDriverGetVersion) {
+        let mut number = 0;
+        step("cuDriverGetVersion");
+        // SAFETY: room for a number.
+        let code = unsafe { version(&raw mut number) };
+        found.version = (code == status::SUCCESS).then_some(number);
+    }
+    let Some(init) = find!(image, cuInit) else { return found };
+    step("cuInit");
+    // SAFETY: the only argument must be 0.
+    let code = unsafe { init(0) };
+    found.init = Some(code);
+    if code == status::SUCCESS {
+        step("asking for devices");
+        found.devices = devices(image).unwrap_or_default();
+    }
+    found
+}
+
+/// UUIDs of the devices that CUDA shows.
+fn devices(image: Image) -> Option<Vec<String>> {
+    let count_of = find!(image, cuDeviceGetCount)?;
+    let device_of = find!(image, cuDeviceGet)?;
+    let uuid_of = find!(image, cuDeviceGetUuid)?;
+    let mut count = 0;
+    // SAFETY: room for a number.
+    if unsafe { count_of(&raw mut count) } != status::SUCCESS {
+        return None;
+    }
+    let uuid = |number| {
+        let (mut device, mut uuid) = (0, CUuuid { bytes: [0; 16] });
+        // SAFETY: room for a handle.
+        let code = unsafe { device_of(&raw mut device, number) };
+        // SAFETY: room for a UUID; a handle that is none is refused.
+        let told = code == status::SUCCESS && unsafe { uuid_of(&raw mut uuid, device) } == status::SUCCESS;
+        let bytes = uuid.bytes.map(|byte| byte.to_ne_bytes()[0]);
+        told.then(|| gpuslice_policy::config::gpu_uuid_text(&bytes))
+    };
+    Some((0..count).filter_map(uuid).collect())
+}
+
+/// A text that NVML writes into room that it is given.
+fn told(write: impl FnOnce(*mut core::ffi::c_char, c_uint) -> Status) -> Option<String> {
+    let mut room = [0_u8; 128];
+    let length = c_uint::try_from(room.len()).ok()?;
+    let code = write(room.as_mut_ptr().cast(), length);
+    let text = CStr::from_bytes_until_nul(&room).ok()?;
+    (code == status::SUCCESS).then(|| text.to_string_lossy().into_owned())
+}
+
+/// A number that NVML writes.
+fn number(write: impl FnOnce(*mut c_uint) -> Status) -> Option<u32> {
+    let mut number = 0;
+    (write(&raw mut number) == status::SUCCESS).then_some(number)
+}
+
+fn nvml() -> Nvml {
+    let opened = open(c"libnvidia-ml.so.1", c"nvmlInit_v2");
+    let mut found = Nvml { path: opened.path, missing: opened.missing, ..Nvml::default() };
+    let Some((image, init)) = opened.image.and_then(|image| Some((image, find!(image, nvmlInit_v2)?))) else {
+        return found;
+    };
+    step("nvmlInit_v2");
+    // SAFETY: no arguments.
+    let code = unsafe { init() };
+    found.init = Some(code);
+    if code != status::SUCCESS {
+        return found;
+    }
+    step("asking NVML for devices");
+    // SAFETY: room for a text of that length.
+    let version = |function: functions::nvmlSystemGetDriverVersion| {
+        told(|room, length| unsafe { function(room, length) })
+    };
+    found.driver = find!(image, nvmlSystemGetDriverVersion).and_then(version);
+    found.devices = gpus(image).unwrap_or_default();
+    if let Some(shutdown) = find!(image, nvmlShutdown) {
+        // SAFETY: ends what `nvmlInit_v2` began.
+        unsafe { shutdown() };
+    }
+    found
+}
+
+fn gpus(image: Image) -> Option<Vec<Gpu>> {
+    let count_of = find!(image, nvmlDeviceGetCount_v2)?;
+    let handle_of = find!(image, nvmlDeviceGetHandleByIndex_v2)?;
+    // SAFETY: room for a number.
+    let count = number(|count| unsafe { count_of(count) })?;
+    let handle = |index| {
+        let mut device: nvmlDevice_t = ptr::null_mut();
+        // SAFETY: room for a handle.
+        let code = unsafe { handle_of(index, &raw mut device) };
+        (code == status::SUCCESS).then_some(device)
+    };
+    Some((0..count).filter_map(handle).map(|device| gpu(image, device)).collect())
+}
+
+/// All that NVML tells of a device. Each question is one that only reads.
+fn gpu(image: Image, device: nvmlDevice_t) -> Gpu {
+    let uuid = find!(image, nvmlDeviceGetUUID)
+        // SAFETY: a handle of NVML's, and room for a text of that length.
+        .and_then(|function| told(|room, length| unsafe { function(device, room, length) }));
+    let name = find!(image, nvmlDeviceGetName)
+        // SAFETY: as above.
+        .and_then(|function| told(|room, length| unsafe { function(device, room, length) }));
+    let mut pending = 0;
+    let mig = find!(image, nvmlDeviceGetMigMode)
+        // SAFETY: a handle of NVML's, and room for two numbers.
+        .and_then(|function| number(|mode| unsafe { function(device, mode, &raw mut pending) }));
+    let compute_mode = find!(image, nvmlDeviceGetComputeMode)
+        // SAFETY: a handle of NVML's, and room for a number.
+        .and_then(|function| number(|mode| unsafe { function(device, mode) }));
+    let virtualization = find!(image, nvmlDeviceGetVirtualizationMode)
+        // SAFETY: as above.
+        .and_then(|function| number(|mode| unsafe { function(device, mode) }));
+    Gpu {
+        uuid: uuid.unwrap_or_default(),
+        name: name.unwrap_or_default(),
+        mig: mig.map(|mode| mode != 0),
+        compute_mode,
+        virtualization,
+        processes: find!(image, nvmlDeviceGetComputeRunningProcesses_v2)
+            .and_then(|list| processes(list, device)),
+        mps: find!(image, nvmlDeviceGetMPSComputeRunningProcesses_v2)
+            .and_then(|list| processes(list, device))
+            .and_then(|list| u32::try_from(list.len()).ok()),
+        utilisation: find!(image, nvmlDeviceGetProcessUtilization).map(|function| {
+            let mut count = 0;
+            // SAFETY: a handle of NVML's, and a count that says that there is no room.
+            unsafe { function(device, ptr::null_mut(), &raw mut count, 0) }
+        }),
+    }
+}
+
+/// Numbers of the processes on a list, up to as many as there is room for.
+fn processes(
+    list: functions::nvmlDeviceGetComputeRunningProcesses_v2,
+    device: nvmlDevice_t,
+) -> Option<Vec<u32>> {
+    let mut entries = vec![nvmlProcessInfo_v2_t::default(); 1024];
+    let mut count = c_uint::try_from(entries.len()).ok()?;
+    // SAFETY: room for as many entries as the count says.
+    let code = unsafe { list(device, &raw mut count, entries.as_mut_ptr()) };
+    let told = entries.iter().take(usize::try_from(count).ok()?).map(|entry| entry.pid).collect();
+    (code == status::SUCCESS).then_some(told)
+}

@@ -1,0 +1,251 @@
+//! Can a slice have its region where it would be, and which regions are there?
+
+use super::calls::{self, Room};
+use super::finding::Finding;
+use crate::{figures, report, slices, system};
+use gpuslice_policy::config::{self, Config};
+use gpuslice_region::{Monitor, RegionError, Trust, try_path};
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// Where a node agent mounts a container's region.
+const MOUNTED: &str = "/run/gpuslice/region";
+/// Bytes that a region of one device takes.
+const REGION_BYTES: u64 = (1 << 20) + (164 << 10);
+
+/// What there is at a region's path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum State {
+    /// Nothing.
+    Absent,
+    /// A region in which so many processes live.
+    Living(usize),
+    /// A region in which nobody lives.
+    Stale,
+    /// Something that cannot be used, with what is said of it.
+    Unusable(String),
+    /// A region of another user, which this one cannot look at.
+    Foreign,
+}
+
+/// What was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Regions {
+    /// Where the slice of a program that is started from here would have it.
+    pub(super) path: PathBuf,
+    /// Whether that was said by a setting.
+    pub(super) named: bool,
+    /// What came of making one there, without a name: what is wrong.
+    pub(super) trial: Result<(), String>,
+    /// The room of the file system.
+    pub(super) room: Option<Room>,
+    /// Whether anybody may remove another's files in the folder.
+    pub(super) removable: bool,
+    /// What is there.
+    pub(super) own: State,
+    /// The regions in `/dev/shm`.
+    pub(super) others: Vec<(PathBuf, State)>,
+    /// Numbers of processes that live in them, mean the same here, and hold device memory.
+    pub(super) members: Vec<u32>,
+}
+
+impl Regions {
+    /// Looks at the regions. A configuration that is refused names none.
+    pub(super) fn look(config: Option<&Config>) -> Self {
+        let named = config.and_then(|config| config.region.clone());
+        let is_named = named.is_some();
+        let path = named.unwrap_or_else(usual);
+        let folder = path.parent().unwrap_or(Path::new("/")).to_owned();
+        let mode = folder.metadata().map_or(0, |found| found.permissions().mode());
+        let trust = if is_named || system::user() == 0 { Trust::AnyOwner } else { Trust::OwnerOnly };
+        let mut members = Vec::new();
+        let own = look_at(&path, trust, &mut members);
+        let all = slices::all().unwrap_or_default().into_iter().filter(|other| *other != path);
+        let trust = if system::user() == 0 { Trust::AnyOwner } else { Trust::OwnerOnly };
+        let others = all.map(|path| (path.clone(), look_at(&path, trust, &mut members))).collect();
+        Self {
+            trial: try_path(&path).map_err(|error| error.to_string()),
+            room: calls::room(&folder),
+            removable: mode & 0o1002 == 0o002,
+            named: is_named,
+            path,
+            own,
+            others,
+            members,
+        }
+    }
+}
+
+/// Where the library puts a region that no setting names.
+fn usual() -> PathBuf {
+    let mounted = Path::new(MOUNTED);
+    if mounted.is_dir() {
+        return mounted.join("region");
+    }
+    let namespace = fs::metadata("/proc/self/ns/mnt").map_or(0, |namespace| namespace.ino());
+    config::default_region_path(system::user(), namespace)
+}
+
+fn look_at(path: &Path, trust: Trust, members: &mut Vec<u32>) -> State {
+    let monitor = match Monitor::open(path, trust) {
+        Ok(Some(monitor)) => monitor,
+        Ok(None) => return State::Absent,
+        Err(error) if is_of_others(&error) => return State::Foreign,
+        Err(error) => return State::Unusable(error.to_string()),
+    };
+    let _not_now = monitor.reap();
+    let processes = monitor.processes();
+    let holds = |process: &&gpuslice_region::ProcessView| {
+        process.held.iter().any(|bytes| *bytes > 0) && report::is_near(process)
+    };
+    members.extend(processes.iter().filter(holds).map(|process| process.pid));
+    if processes.is_empty() { State::Stale } else { State::Living(processes.len()) }
+}
+
+fn is_of_others(error: &RegionError) -> bool {
+    match error {
+        RegionError::Owner { .. } => true,
+        RegionError::System { source, .. } => source.kind() == std::io::ErrorKind::PermissionDenied,
+        _ => false,
+    }
+}
+
+/// What is found of the regions.
+pub(super) fn examine(regions: &Regions) -> Vec<Finding> {
+    let path = regions.path.display();
+    let mut findings = vec![folder(regions)];
+    if regions.trial.is_ok() && regions.room.is_some_and(|room| room.free < 2 * REGION_BYTES) {
+        findings.push(Finding::warning(
+            "region.room",
+            format!("there is room for one more region at most where {path} is"),
+            "make room there, or name another place in GPUSLICE_REGION",
+        ));
+    }
+    if regions.removable {
+        findings.push(Finding::warning(
+            "region.rights",
+            format!("anybody can remove or replace {path}: its slice would then be refused the GPU"),
+            "chmod +t its folder, or name a folder of this user's own",
+        ));
+    }
+    findings.extend(own(regions));
+    findings.extend(regions.others.iter().filter_map(|(path, state)| other(path, state)));
+    let living = regions.others.iter().filter(|(_, state)| matches!(state, State::Living(_))).count();
+    let foreign = regions.others.iter().filter(|(_, state)| *state == State::Foreign).count();
+    if living + foreign > 0 {
+        let what =
+            format!("{living} other slices live in /dev/shm, {foreign} regions there are other users'");
+        findings.push(Finding::ok("region.others", what));
+    }
+    findings
+}
+
+fn folder(regions: &Regions) -> Finding {
+    let path = regions.path.display();
+    let by = if regions.named { ", as it is named" } else { "" };
+    match &regions.trial {
+        Ok(()) => {
+            let room =
+                regions.room.map_or_else(String::new, |room| format!(", {} free", figures::size(room.free)));
+            Finding::ok(
+                "region.folder",
+                format!("a region can be made at {path}{by}: file locks are kept{room}"),
+            )
+        }
+        Err(why) => {
+            let (what, mend) = split(why);
+            Finding::error("region.folder", format!("no region can be made: {what}"), mend)
+        }
+    }
+}
+
+/// What is wrong, and what mends it, of a message that tells both.
+fn split(message: &str) -> (&str, &str) {
+    message.split_once("; ").unwrap_or((message, "name another path in GPUSLICE_REGION"))
+}
+
+fn own(regions: &Regions) -> Option<Finding> {
+    let path = regions.path.display();
+    match &regions.own {
+        State::Absent => None,
+        State::Living(count) => {
+            let what = format!("{count} processes live in {path}: a program started from here joins them");
+            Some(Finding::note("region.own", what, ""))
+        }
+        State::Stale => Some(Finding::ok(
+            "region.own",
+            format!("{path} is there and nobody lives in it: the next process makes it anew"),
+        )),
+        State::Unusable(why) => {
+            let (what, mend) = split(why);
+            Some(Finding::error("region.own", what, mend))
+        }
+        State::Foreign => Some(Finding::error(
+            "region.own",
+            format!("{path} belongs to another user, or may not be opened"),
+            "name another path in GPUSLICE_REGION, or let that user give the right to read and write it",
+        )),
+    }
+}
+
+fn other(path: &Path, state: &State) -> Option<Finding> {
+    let shown = path.display();
+    match state {
+        State::Stale => Some(Finding::note(
+            "region.stale",
+            format!("{shown} is left of a slice in which nobody lives"),
+            format!("nothing: its next process makes it anew; or rm {shown}"),
+        )),
+        State::Unusable(why) => {
+            let (what, mend) = split(why);
+            Some(Finding::warning("region.unusable", what, mend))
+        }
+        State::Absent | State::Living(_) | State::Foreign => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Level;
+    use super::*;
+
+    fn fine() -> Regions {
+        Regions {
+            path: "/dev/shm/gpuslice-0-1".into(),
+            named: false,
+            trial: Ok(()),
+            room: Some(Room { total: 1 << 30, free: 1 << 30 }),
+            removable: false,
+            own: State::Absent,
+            others: Vec::new(),
+            members: Vec::new(),
+        }
+    }
+
+    fn worst(regions: &Regions) -> (&'static str, Level) {
+        let findings = examine(regions);
+        findings.iter().max_by_key(|finding| finding.level).map(|f| (f.check, f.level)).unwrap()
+    }
+
+    #[test]
+    fn what_refuses_the_own_slice_is_an_error_and_what_refuses_another_a_warning() {
+        assert_eq!(worst(&fine()).1, Level::Ok);
+        let version = State::Unusable("x: region of version 3; remove it".to_owned());
+        let own = Regions { own: version.clone(), ..fine() };
+        assert_eq!(worst(&own), ("region.own", Level::Error));
+        let other = Regions { others: vec![("/dev/shm/gpuslice-0-2".into(), version)], ..fine() };
+        assert_eq!(worst(&other), ("region.unusable", Level::Warning));
+        let stale = Regions { others: vec![("/dev/shm/gpuslice-0-2".into(), State::Stale)], ..fine() };
+        assert_eq!(worst(&stale), ("region.stale", Level::Note));
+        let trial = Err("x: this file system forgets; name a path on a tmpfs".to_owned());
+        assert_eq!(worst(&Regions { trial, ..fine() }), ("region.folder", Level::Error));
+    }
+
+    #[test]
+    fn a_folder_without_room_or_without_the_sticky_bit_is_a_warning() {
+        let room = Some(Room { total: 1 << 30, free: 2 << 20 });
+        assert_eq!(worst(&Regions { room, ..fine() }), ("region.room", Level::Warning));
+        assert_eq!(worst(&Regions { removable: true, ..fine() }), ("region.rights", Level::Warning));
+    }
+}

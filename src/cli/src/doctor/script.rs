@@ -1,0 +1,167 @@
+//! Which lines of a shell script keep the library out of what it starts?
+
+/// A line that matters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Line {
+    /// Its number, from 1.
+    pub(super) number: usize,
+    /// What it is.
+    pub(super) text: String,
+    /// What it does.
+    pub(super) does: Does,
+}
+
+/// What a line does to the programs behind it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Does {
+    /// Sets `LD_PRELOAD` to something that does not contain what it was.
+    Overwrites,
+    /// Removes it.
+    Removes,
+    /// Starts programs with an environment of their own.
+    Empties,
+    /// Starts programs with other rights, for which the loader or the starter drops it.
+    OtherRights,
+    /// Has a program started elsewhere, by a daemon.
+    Elsewhere,
+}
+
+/// Programs that start others as another user, with an environment of their own.
+const OTHER_RIGHTS: [&str; 8] = ["sudo", "su", "doas", "runuser", "pkexec", "gosu", "su-exec", "setpriv"];
+/// Those of them that hand the environment on.
+const KEEPERS: [&str; 3] = ["gosu", "su-exec", "setpriv"];
+/// Programs that have a container started by somebody else.
+const ELSEWHERE: [&str; 5] = ["docker", "podman", "nerdctl", "ctr", "kubectl"];
+
+/// The lines of a script that matter. A script is read as text, not run: what it decides itself is not known.
+pub(super) fn lines(script: &str) -> Vec<Line> {
+    let numbered = script.lines().zip(1..);
+    numbered
+        .filter_map(|(line, number)| {
+            let text = line.trim();
+            (!text.starts_with('#')).then(|| commands(text)).flatten().map(|does| Line {
+                number,
+                text: text.to_owned(),
+                does,
+            })
+        })
+        .collect()
+}
+
+/// What the commands of a line do, the first that does anything.
+fn commands(line: &str) -> Option<Does> {
+    line.split([';', '&', '|', '(', ')', '`']).find_map(|command| {
+        let words: Vec<&str> = command.split_ascii_whitespace().map(unquoted).collect();
+        does(&words)
+    })
+}
+
+fn unquoted(word: &str) -> &str {
+    word.trim_matches(['"', '\''])
+}
+
+/// What a command does to what it starts.
+pub(super) fn does(words: &[&str]) -> Option<Does> {
+    let passed =
+        ["exec", "export", "declare", "then", "do", "else", "if", "!", "{", "time", "nohup", "command"];
+    let mut words = words;
+    while let [first, rest @ ..] = words {
+        if let Some(value) = first.strip_prefix("LD_PRELOAD=") {
+            return assigned(value);
+        }
+        let skips =
+            passed.contains(first) || (first.contains('=') && !first.starts_with('-')) || *first == "-x";
+        if !skips {
+            break;
+        }
+        if *first == "exec" && rest.first() == Some(&"-c") {
+            return Some(Does::Empties);
+        }
+        words = rest;
+    }
+    let [program, rest @ ..] = words else { return None };
+    let name = program.rsplit('/').next().unwrap_or(program);
+    match name {
+        "unset" if rest.contains(&"LD_PRELOAD") => Some(Does::Removes),
+        "env" => env(rest),
+        _ if KEEPERS.contains(&name) => None,
+        _ if OTHER_RIGHTS.contains(&name) => Some(Does::OtherRights),
+        _ if ELSEWHERE.contains(&name)
+            && rest.iter().any(|word| matches!(*word, "run" | "exec" | "start" | "create")) =>
+        {
+            Some(Does::Elsewhere)
+        }
+        _ => None,
+    }
+}
+
+fn assigned(value: &str) -> Option<Does> {
+    let value = unquoted(value);
+    if value.is_empty() {
+        return Some(Does::Removes);
+    }
+    let keeps =
+        value.contains("$LD_PRELOAD") || value.contains("${LD_PRELOAD") || value.contains("libgpuslice");
+    (!keeps).then_some(Does::Overwrites)
+}
+
+/// What `env` does, up to the program that it starts.
+fn env(words: &[&str]) -> Option<Does> {
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        match *word {
+            "-i" | "-" | "--ignore-environment" => return Some(Does::Empties),
+            "-u" | "--unset" if words.next() == Some(&"LD_PRELOAD") => return Some(Does::Removes),
+            "-uLD_PRELOAD" | "--unset=LD_PRELOAD" => return Some(Does::Removes),
+            word if word.starts_with("LD_PRELOAD=") => {
+                return assigned(word.trim_start_matches("LD_PRELOAD="));
+            }
+            word if word.starts_with('-') || word.contains('=') => {}
+            _ => return does(&[&[*word], words.as_slice()].concat()),
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_that_keep_the_library_out_are_found() {
+        for (line, expected) in [
+            ("unset LD_PRELOAD", Does::Removes),
+            ("unset -v A LD_PRELOAD B", Does::Removes),
+            ("export LD_PRELOAD=", Does::Removes),
+            ("export LD_PRELOAD=/usr/lib/libjemalloc.so", Does::Overwrites),
+            ("LD_PRELOAD=\"libx.so\" exec python train.py", Does::Overwrites),
+            ("if true; then unset LD_PRELOAD; fi", Does::Removes),
+            ("exec env -i PATH=$PATH python", Does::Empties),
+            ("env -u LD_PRELOAD python", Does::Removes),
+            ("exec -c python", Does::Empties),
+            ("exec sudo -u worker python train.py", Does::OtherRights),
+            ("env A=1 su - worker", Does::OtherRights),
+            ("docker run --rm image", Does::Elsewhere),
+        ] {
+            let found: Vec<Does> = lines(line).iter().map(|line| line.does).collect();
+            assert_eq!(found, [expected], "{line}");
+        }
+    }
+
+    #[test]
+    fn lines_that_keep_what_was_preloaded_are_not() {
+        for line in [
+            "export LD_PRELOAD=libx.so:$LD_PRELOAD",
+            "export LD_PRELOAD=\"libx.so${LD_PRELOAD:+:$LD_PRELOAD}\"",
+            "LD_PRELOAD=/opt/libgpuslice.so python",
+            "# unset LD_PRELOAD",
+            "echo unset LD_PRELOAD",
+            "env PYTHONPATH=. python train.py",
+            "gosu worker python train.py",
+            "docker ps",
+            "unset OTHER",
+        ] {
+            assert_eq!(lines(line), [], "{line}");
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! What do the environment and the operator's files come to?
+
+use super::finding::Finding;
+use gpuslice_policy::config::{self, Config, FileRead, OperatorFiles};
+use gpuslice_policy::units::Setting as _;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+/// An operator's file as it was found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) enum Read {
+    /// There is none.
+    #[default]
+    Absent,
+    /// It could not be read, for this reason.
+    Unreadable(String),
+    /// What is in it.
+    Contents(Vec<u8>),
+}
+
+impl Read {
+    fn of(path: &Path) -> Self {
+        let read = |file: File| {
+            let mut contents = Vec::new();
+            // One byte more than allowed, so that the reader sees what is too long.
+            file.take(config::MAX_FILE_BYTES.saturating_add(1)).read_to_end(&mut contents)?;
+            Ok(contents)
+        };
+        match File::open(path).and_then(read) {
+            Ok(contents) => Self::Contents(contents),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Self::Absent,
+            Err(error) => Self::Unreadable(error.to_string()),
+        }
+    }
+
+    fn as_read(&self) -> FileRead<'_> {
+        match self {
+            Self::Absent => FileRead::Absent,
+            Self::Unreadable(why) => FileRead::Unreadable(why),
+            Self::Contents(contents) => FileRead::Contents(contents),
+        }
+    }
+}
+
+/// Where settings come from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Sources {
+    /// The variables.
+    pub(super) environment: Vec<(String, Vec<u8>)>,
+    /// The file that `GPUSLICE_CONFIG` names.
+    pub(super) named: Read,
+    /// The file that is always read.
+    pub(super) fixed: Read,
+}
+
+impl Sources {
+    /// Those of this process, which `run` hands on to the program.
+    pub(super) fn look() -> Self {
+        use std::os::unix::ffi::OsStringExt as _;
+        let environment: Vec<(String, Vec<u8>)> = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_vec())))
+            .collect();
+        let mut sources = Self { environment, ..Self::default() };
+        let named: Option<PathBuf> = config::operator_file(&|name| sources.variable(name)).ok().flatten();
+        sources.named = named.map_or(Read::Absent, |path| Read::of(&path));
+        sources.fixed = Read::of(Path::new(config::FIXED_FILE));
+        sources
+    }
+
+    fn variable(&self, name: &str) -> Option<Vec<u8>> {
+        self.environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone())
+    }
+
+    /// What the library makes of them.
+    pub(super) fn config(&self) -> Result<Config, config::Rejected> {
+        let files = OperatorFiles { named: self.named.as_read(), fixed: self.fixed.as_read() };
+        Config::from_sources(&|name| self.variable(name), &files)
+    }
+
+    /// What the library would make of the environment alone.
+    fn environment_alone(&self) -> Option<Config> {
+        let files = OperatorFiles { named: FileRead::Absent, fixed: FileRead::Absent };
+        let alone = |name: &str| self.variable(name).filter(|_| name != "GPUSLICE_CONFIG");
+        Config::from_sources(&alone, &files).ok()
+    }
+}
+
+/// What is found of the settings.
+pub(super) fn examine(sources: &Sources) -> Vec<Finding> {
+    let config = match sources.config() {
+        Ok(config) => config,
+        Err(rejected) => {
+            let malformed = rejected.malformed.iter().map(|malformed| refused(&malformed.to_string()));
+            let warnings = rejected.warnings.iter().map(|warning| warned(&warning.to_string()));
+            return malformed.chain(warnings).collect();
+        }
+    };
+    let mut findings: Vec<Finding> =
+        config.unenforceable().iter().map(|limit| refused(&limit.to_string())).collect();
+    findings.extend(config.warnings.iter().map(|warning| warned(&warning.to_string())));
+    let alone = sources.environment_alone();
+    let said = alone.as_ref().map(values).unwrap_or_default();
+    for (key, value) in values(&config) {
+        let before = said.iter().find(|(other, _)| *other == key).map(|(_, value)| value);
+        let from = match before {
+            Some(same) if *same == value => "by the environment".to_owned(),
+            Some(other) => format!("by an operator's file, which wins over {other} in the environment"),
+            None => "by an operator's file".to_owned(),
+        };
+        findings.push(Finding::ok("settings.value", format!("{key} is {value}, {from}")));
+    }
+    if config.is_unlimited() {
+        findings.push(Finding::note(
+            "settings.limit",
+            "neither environment nor operator's file sets a limit: programs with the library preloaded are not limited",
+            "set GPU_MEM_LIMIT or GPU_CORE_PERCENT, or start them with `gpuslice run --mem … --cores …`",
+        ));
+    }
+    findings
+}
+
+/// Settings that differ from their defaults, as they would be written.
+fn values(config: &Config) -> Vec<(&'static str, String)> {
+    let default = Config::default();
+    let switch = |on: bool| if on { "1" } else { "0" }.to_owned();
+    let all = [
+        ("GPU_MEM_LIMIT", config.memory.setting(), default.memory.setting()),
+        ("GPU_CORE_PERCENT", config.cores.setting(), default.cores.setting()),
+        ("GPU_CORE_POLICY", config.core_policy.setting(), default.core_policy.setting()),
+        ("GPU_CORE_WEIGHT", config.core_weight.setting(), default.core_weight.setting()),
+        ("GPU_CORE_BURST", config.core_burst.setting(), default.core_burst.setting()),
+        ("GPU_CORE_METER", config.core_meter.setting(), default.core_meter.setting()),
+        ("GPU_CORE_COPIES", switch(config.core_copies), switch(default.core_copies)),
+        ("GPU_PRIORITY", config.priority.setting(), default.priority.setting()),
+        ("GPU_MEM_OVERSUBSCRIBE", switch(config.oversubscribe), switch(default.oversubscribe)),
+    ];
+    let mut values: Vec<_> = all
+        .into_iter()
+        .filter(|(_, value, default)| value != default)
+        .map(|(key, value, _)| (key, value))
+        .collect();
+    values.extend(config.region.as_ref().map(|path| ("GPUSLICE_REGION", path.display().to_string())));
+    values
+}
+
+/// A message of the library's, without its beginning.
+fn plain(message: &str) -> &str {
+    message.strip_prefix("gpuslice: ").unwrap_or(message)
+}
+
+/// What the library would refuse GPU work for: what is wrong, and behind the last semicolon what is right.
+fn refused(message: &str) -> Finding {
+    let message = plain(message).trim_end_matches(" GPU work is refused.").trim_end_matches('.');
+    let (what, mend) = message.rsplit_once("; ").unwrap_or((message, "mend or remove it"));
+    Finding::error("settings.malformed", format!("{what}; programs would be refused the GPU"), mend)
+}
+
+fn warned(message: &str) -> Finding {
+    Finding::warning("settings.warning", plain(message), "mend or remove it")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Level;
+    use super::*;
+
+    fn with(environment: &[(&str, &str)], fixed: &str) -> Vec<(Level, String)> {
+        let environment =
+            environment.iter().map(|(key, value)| ((*key).to_owned(), value.as_bytes().to_vec())).collect();
+        let fixed = if fixed.is_empty() { Read::Absent } else { Read::Contents(fixed.as_bytes().to_vec()) };
+        let sources = Sources { environment, named: Read::Absent, fixed };
+        examine(&sources).into_iter().map(|finding| (finding.level, finding.what)).collect()
+    }
+
+    #[test]
+    fn what_each_variable_comes_to_is_told_with_its_source() {
+        let told = with(&[("GPU_MEM_LIMIT", "4096MiB"), ("GPU_CORE_PERCENT", "30")], "GPU_CORE_PERCENT=20\n");
+        let expected = [
+            (Level::Ok, "GPU_MEM_LIMIT is 4GiB, by the environment".to_owned()),
+            (
+                Level::Ok,
+                "GPU_CORE_PERCENT is 20, by an operator's file, which wins over 30 in the environment"
+                    .to_owned(),
+            ),
+        ];
+        assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn a_malformed_value_is_an_error_and_no_limit_a_note() {
+        let told = with(&[("GPU_MEM_LIMIT", "4Gigs")], "");
+        assert_eq!(told.first().map(|(level, _)| *level), Some(Level::Error));
+        assert!(told.first().unwrap().1.starts_with("GPU_MEM_LIMIT=\"4Gigs\" is not a size"), "{told:?}");
+        assert_eq!(with(&[], "").first().map(|(level, _)| *level), Some(Level::Note));
+        assert_eq!(
+            with(&[("GPUSLICE_LOG", "loud")], "").first().map(|(level, _)| *level),
+            Some(Level::Warning)
+        );
+    }
+}
