@@ -1,1 +1,526 @@
+//! Does `gpuslice doctor` find what is really wrong, say how to mend it, and leave nothing behind?
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
+mod support;
+
+use serde_json::Value;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use support::command::{Ended, OwnSlice, PROGRAM, RegionFile, ask, end, gpuslice, name};
+use support::{artefacts, compiler, skip};
+use tempfile::TempDir;
+
+/// A machine of its own: a simulated driver or none, a state, and a region.
+struct Machine {
+    folder: TempDir,
+    variables: Vec<(String, String)>,
+}
+
+/// What the doctor said.
+struct Told {
+    ended: Ended,
+    findings: Vec<Value>,
+}
+
+impl Machine {
+    fn new() -> Self {
+        let folder = tempfile::tempdir_in("/dev/shm").expect("a folder can be made");
+        let region = folder.path().join("region").display().to_string();
+        let variables =
+            vec![("GPUSLICE_REGION".to_owned(), region), ("GPU_MEM_LIMIT".to_owned(), "4GiB".to_owned())];
+        Self { folder, variables }
+    }
+
+    fn simulated() -> Self {
+        let machine = Self::new();
+        let state = machine.path("state").display().to_string();
+        let driver = artefacts::simulated_driver().display().to_string();
+        machine.with("LD_LIBRARY_PATH", &driver).with("SIMGPU_STATE", &state)
+    }
+
+    fn with(mut self, name: &str, value: &str) -> Self {
+        self.variables.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// A file that can be executed.
+    fn script(&self, name: &str, text: &str) -> String {
+        let path = self.path(name);
+        fs::write(&path, text).expect("it can be written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("it is ours");
+        path.display().to_string()
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = gpuslice(&["doctor"]);
+        command.args(arguments).envs(self.variables.iter().cloned());
+        command
+    }
+
+    fn asks(&self, arguments: &[&str]) -> Told {
+        Told::of(end(&mut self.command(&[&["--json"], arguments].concat())))
+    }
+}
+
+impl Told {
+    fn of(ended: Ended) -> Self {
+        let report: Value = serde_json::from_str(&ended.out).unwrap_or_else(|_| panic!("no JSON: {ended:?}"));
+        assert_eq!(report.pointer("/version"), Some(&1.into()));
+        let findings = report.pointer("/findings").and_then(Value::as_array).expect("a list").clone();
+        let count = |level: &str| findings.iter().filter(|finding| finding["level"] == level).count();
+        for (field, level) in [("errors", "error"), ("warnings", "warning"), ("notes", "note")] {
+            assert_eq!(report.get(field), Some(&count(level).into()), "{field}");
+        }
+        let expected = if count("error") > 0 {
+            1
+        } else if count("warning") > 0 {
+            3
+        } else {
+            0
+        };
+        assert_eq!(ended.status.code(), Some(expected), "{ended:?}");
+        for finding in &findings {
+            let is_mended = finding["mend"].as_str().is_some_and(|mend| !mend.is_empty());
+            assert!(
+                is_mended || ["ok", "note"].contains(&finding["level"].as_str().unwrap_or_default()),
+                "{finding}"
+            );
+            assert!(!finding["what"].as_str().expect("a text").contains('\n'), "{finding}");
+        }
+        Self { ended, findings }
+    }
+
+    /// Fails unless there is such a finding whose line contains these words.
+    #[track_caller]
+    fn has(&self, check: &str, level: &str, words: &str) -> &Self {
+        let is_it = |finding: &Value| {
+            finding["check"] == check
+                && finding["level"] == level
+                && finding["what"].as_str().is_some_and(|what| what.contains(words))
+        };
+        assert!(self.findings.iter().any(is_it), "no {check} {level} {words:?} in {}", self.ended.out);
+        self
+    }
+
+    /// Fails if there is a finding of this name.
+    #[track_caller]
+    fn has_no(&self, check: &str) -> &Self {
+        assert!(
+            !self.findings.iter().any(|finding| finding["check"] == check),
+            "{check} in {}",
+            self.ended.out
+        );
+        self
+    }
+
+    fn checks(&self) -> Vec<String> {
+        // What lies in the machine's own /dev/shm belongs to others and changes.
+        let kept = |check: &String| !check.starts_with("region.");
+        self.findings.iter().map(|finding| finding["check"].to_string()).filter(kept).collect()
+    }
+}
+
+/// Runs a line of shell in which mounts are its own, if that is allowed here.
+fn with_mounts(line: &str, machine: &Machine, arguments: &[&str]) -> Option<Told> {
+    let mut command = Command::new("unshare");
+    command.args([
+        "-m",
+        "sh",
+        "-c",
+        &format!("{{ {line}; }} || exit 99; exec \"$0\" doctor --json \"$@\""),
+        PROGRAM,
+    ]);
+    let asked = machine.command(&[]);
+    command
+        .args(arguments)
+        .env_clear()
+        .envs(asked.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let output = command.output().ok()?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let ended = Ended { status: output.status, out: text(&output.stdout), err: text(&output.stderr) };
+    if ended.status.code() == Some(99) || ended.err.contains("unshare") {
+        skip(&format!("doctor with other mounts: {}; to mend it: run as root", ended.err.trim()));
+        return None;
+    }
+    Some(Told::of(ended))
+}
+
+#[test]
+fn a_machine_with_nothing_wrong_is_found_so_and_ends_with_0() {
+    let machine = Machine::simulated();
+    let told = machine.asks(&["--", "cat"]);
+    told.has("driver.cuda", "ok", "simgpu/libcuda.so.1, CUDA 13.0")
+        .has("driver.init", "ok", "shows 1 device")
+        .has("driver.nvml", "ok", "driver 580")
+        .has("devices.state", "ok", "Simulated H100")
+        .has("library.found", "ok", "libgpuslice.so")
+        .has("library.version", "ok", env!("CARGO_PKG_VERSION"))
+        .has("library.c-library", "ok", "glibc 2.")
+        .has("preload.active", "ok", "calls its dlsym")
+        .has("region.folder", "ok", "locks are kept")
+        .has("settings.value", "ok", "GPU_MEM_LIMIT is 4GiB, by the environment")
+        .has("command.program", "ok", "can be preloaded")
+        .has_no("preload.conflict");
+    assert_eq!(told.checks(), machine.asks(&["--", "cat"]).checks(), "the order is stable");
+    let elsewhere = machine.with("GPUSLICE_REGION", "/dev/shm/region").with("SIMGPU_STATE", "/dev/shm/state");
+    if let Some(told) = with_mounts("mount -t tmpfs none /dev/shm && chmod 1777 /dev/shm", &elsewhere, &[]) {
+        assert_eq!(told.ended.status.code(), Some(0), "{}", told.ended.out);
+    }
+}
+
+#[test]
+fn people_are_told_the_same_in_lines_and_the_help_has_examples() {
+    let machine = Machine::new();
+    let ended = end(&mut machine.command(&["--", "/nowhere/at/all"])).code(1);
+    let ended = ended
+        .says("driver\n  error    libcuda.so.1 cannot be loaded")
+        .says("           -> install the NVIDIA driver");
+    let summary = ended.out.lines().last().expect("there is one").to_owned();
+    assert!(summary.contains("2 errors"), "{summary}");
+    ask(&["doctor", "--help"]).code(0).says("Examples:").says("3 warnings only");
+    ask(&["doctor", "--timeout", "0"]).code(2).complains("1..=600");
+    assert!(!ask(&["--help"]).code(0).out.contains("doctor-probe"));
+}
+
+#[test]
+fn without_a_driver_all_the_rest_is_looked_at_and_nothing_is_left() {
+    let machine = Machine::new();
+    machine
+        .asks(&[])
+        .has("driver.cuda", "error", "cannot be loaded")
+        .has("driver.nvml", "warning", "cannot be loaded")
+        .has("preload.active", "ok", "")
+        .has("region.folder", "ok", "")
+        .has_no("devices.state");
+    assert_eq!(fs::read_dir(machine.folder.path()).unwrap().count(), 0, "something was left");
+}
+
+#[test]
+fn a_driver_that_does_not_start_is_explained_by_its_status() {
+    for (faults, check, words) in [
+        ("cuInit=34", "driver.init", "STUB_LIBRARY"),
+        ("cuInit=100", "driver.init", "NO_DEVICE"),
+        ("cuInit=803", "driver.init", "different versions"),
+        ("cuInit=35", "driver.init", "older than"),
+        ("cuInit=4711", "driver.init", "returns 4711"),
+        ("nvmlInit_v2=18", "driver.nvml", "different versions"),
+        ("nvmlInit_v2=9", "driver.nvml", "not loaded"),
+        ("cuInit=kill", "driver.cuda", "ended at cuInit: signal: 9"),
+    ] {
+        Machine::simulated().with("SIMGPU_FAULTS", faults).asks(&[]).has(check, "error", words);
+    }
+}
+
+#[test]
+fn a_driver_that_hangs_does_not_hang_the_doctor_and_its_child_is_ended() {
+    let machine = Machine::simulated().with("SIMGPU_FAULTS", "cuInit=delay:600s;nvmlInit_v2=delay:600s");
+    let begun = Instant::now();
+    let told = machine.asks(&["--timeout", "1"]);
+    assert!(begun.elapsed() < Duration::from_secs(120));
+    told.has("driver.cuda", "error", "does not come back from cuInit")
+        .has("driver.nvml", "error", "does not come back from nvmlInit_v2")
+        .has("preload.active", "ok", "");
+    let state = machine.path("state").display().to_string();
+    let is_left = |path: &Path| {
+        fs::read(path.join("environ")).is_ok_and(|bytes| String::from_utf8_lossy(&bytes).contains(&state))
+    };
+    let left: Vec<PathBuf> =
+        fs::read_dir("/proc").unwrap().flatten().map(|e| e.path()).filter(|p| is_left(p)).collect();
+    assert_eq!(left, Vec::<PathBuf>::new());
+}
+
+#[test]
+fn no_context_is_made_and_no_memory_is_taken() {
+    let machine = Machine::simulated();
+    machine.asks(&[]);
+    let truth =
+        Command::new(artefacts::truth_reader()).env("SIMGPU_STATE", machine.path("state")).output().unwrap();
+    let truth: Value = serde_json::from_slice(&truth.stdout).expect("this is JSON");
+    assert_eq!(truth.pointer("/devices/0/peak"), Some(&0.into()), "{truth}");
+}
+
+#[test]
+fn instances_and_figures_that_nvml_does_not_tell_are_notes() {
+    Machine::simulated()
+        .with("SIMGPU_MIG", "2")
+        .asks(&[])
+        .has("devices.mig", "note", "divided into instances")
+        .has("devices.attribution", "note", "how busy");
+    Machine::simulated().with("SIMGPU_NVML_PIDS", "none").asks(&[]).has(
+        "devices.attribution",
+        "note",
+        "how busy",
+    );
+}
+
+#[test]
+fn modes_that_are_in_the_way_of_slices_are_warned_of() {
+    let Some(object) = compiler::compile(
+        "odd_nvml.c",
+        "odd_nvml.so",
+        &["-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1"],
+    ) else {
+        return skip("doctor on odd devices: odd_nvml.c does not compile");
+    };
+    let machine = Machine::simulated();
+    fs::copy(object, machine.path("libnvidia-ml.so.1")).unwrap();
+    let folders = format!("{}:{}", machine.folder.path().display(), artefacts::simulated_driver().display());
+    let machine = machine.with("LD_LIBRARY_PATH", &folders);
+    machine.asks(&[]).has("devices.state", "ok", "GPU-odd").has_no("devices.compute-mode");
+    let asks = |name: &str, value: &str| {
+        let mut command = machine.command(&["--json"]);
+        Told::of(end(command.env(name, value)))
+    };
+    asks("ODD_MODE", "3").has("devices.compute-mode", "warning", "exclusive");
+    asks("ODD_MODE", "2").has("devices.compute-mode", "error", "prohibited");
+    asks("ODD_VIRTUAL", "3").has("devices.vgpu", "warning", "serves vGPUs");
+    asks("ODD_VIRTUAL", "2").has("devices.vgpu", "note", "vGPU");
+    asks("ODD_MPS", "1").has("devices.mps", "warning", "under MPS");
+    asks("ODD_DENIED", "4").has("devices.attribution", "warning", "this user");
+    fs::create_dir(machine.path("mps")).unwrap();
+    fs::write(machine.path("mps/control"), "").unwrap();
+    let pipes = machine.path("mps").display().to_string();
+    asks("CUDA_MPS_PIPE_DIRECTORY", &pipes).has("devices.mps", "warning", &pipes);
+}
+
+#[test]
+fn another_interposer_is_found_however_it_is_preloaded() {
+    let compile = |name: &str, flags: &[&str]| {
+        let flags = [&["-shared", "-fPIC"], flags].concat();
+        compiler::compile("interposer.c", name, &flags).expect("interposer.c compiles").display().to_string()
+    };
+    let machine = Machine::simulated();
+    let asks = |preload: &str| {
+        let mut command = machine.command(&["--json"]);
+        Told::of(end(command.env("LD_PRELOAD", preload)))
+    };
+    let both = compile("libvgpu.so", &["-DDLSYM", "-DCALLS"]);
+    asks(&both).has("preload.conflict", "error", "HAMi-core").has("preload.entries", "note", &both);
+    let looks = compile("dlsym_only.so", &["-DDLSYM"]);
+    asks(&looks).has("preload.conflict", "warning", "dlsym").has("preload.active", "ok", "");
+    asks("libm.so.6").has_no("preload.conflict");
+    asks("/nowhere/lib.so").has("preload.entries", "warning", "cannot be preloaded");
+    let copy = machine.path("copy.so");
+    fs::copy(artefacts::library(), &copy).unwrap();
+    asks(&copy.display().to_string()).has("preload.conflict", "error", "another copy of gpuslice");
+    // In /etc/ld.so.preload, it is preloaded into the doctor's children as into all programs.
+    let line = "mount -t tmpfs none /mnt && mkdir /mnt/u /mnt/w && \
+                mount -t overlay -o lowerdir=/etc,upperdir=/mnt/u,workdir=/mnt/w none /etc";
+    if let Some(told) = with_mounts(&format!("{line} && echo {both} > /etc/ld.so.preload"), &machine, &[]) {
+        told.has("preload.conflict", "error", "HAMi-core").has(
+            "preload.entries",
+            "note",
+            "/etc/ld.so.preload",
+        );
+    }
+}
+
+#[test]
+fn a_library_that_cannot_work_is_told_for_what_it_is() {
+    let machine = Machine::simulated();
+    let asks = |library: &Path| {
+        let mut command = machine.command(&["--json"]);
+        Told::of(end(command.env("GPUSLICE_LIB", library)))
+    };
+    asks(Path::new("/nowhere.so")).has("library.found", "error", "/nowhere.so");
+    let other = artefacts::system_object("libm.so.6").expect("every system has it");
+    asks(&other).has("library.found", "error", "does not export").has("preload.active", "error", "");
+    let copy = machine.path("libgpuslice.so");
+    let changed = |from: &[u8], to: &[u8]| {
+        let mut bytes = fs::read(artefacts::library()).unwrap();
+        let at = bytes.windows(from.len()).position(|part| part == from).expect("it is there");
+        bytes[at..at + to.len()].copy_from_slice(to);
+        fs::write(&copy, bytes).unwrap();
+        asks(&copy)
+    };
+    let note = b"gpuslice\0\0\0\0\x04\0\0\0";
+    changed(note, b"gpuslice\0\0\0\0\x03\0\0\0").has("library.version", "error", "regions of version 3");
+    let version = [&note[..], b"0.1.0"].concat();
+    let older = [&note[..], b"0.0.9"].concat();
+    changed(&version, &older).has("library.version", "warning", "the library is 0.0.9");
+    changed(b"\x7fELF\x02", b"\x7fELF\x01").has("library.found", "error", "another architecture");
+    changed(b"GLIBC_2.34\0", b"GLIBC_9.99\0").has("library.c-library", "error", "needs glibc 9.99");
+    fs::copy(artefacts::library(), &copy).unwrap();
+    fs::set_permissions(&copy, fs::Permissions::from_mode(0o600)).unwrap();
+    asks(&copy).has("library.rights", "warning", "all users");
+    let spaced = machine.path("a b.so");
+    fs::copy(artefacts::library(), &spaced).unwrap();
+    asks(&spaced).has("preload.active", "error", "space or colon");
+}
+
+#[test]
+fn commands_into_which_nothing_can_be_preloaded_are_found() {
+    let machine = Machine::simulated();
+    machine.asks(&["--", "no-such-program"]).has("command.program", "error", "not found");
+    machine.asks(&["--", "/etc/passwd"]).has("command.program", "error", "cannot be executed");
+    match compiler::compile("holder.c", "holder_static", &["-static"]) {
+        Some(program) => {
+            let program = program.display().to_string();
+            machine.asks(&["--", &program]).has("command.program", "error", "linked statically");
+        }
+        None => skip(
+            "doctor with a static program: cc -static does not work; to mend it: install a static C library",
+        ),
+    }
+    let foreign = machine.script("foreign", "");
+    let mut bytes = fs::read(PROGRAM).unwrap();
+    bytes[18] = 183;
+    fs::write(&foreign, bytes).unwrap();
+    machine.asks(&["--", &foreign]).has("command.program", "error", "another architecture (aarch64)");
+    let script = "#!/bin/sh\nset -e\nunset LD_PRELOAD\nexport LD_PRELOAD=libother.so\nexec \"$@\"\n";
+    let script = machine.script("entrypoint.sh", script);
+    machine
+        .asks(&["--", "nice", &script, "python"])
+        .has("command.environment", "error", "entrypoint.sh:3: `unset LD_PRELOAD` takes")
+        .has("command.environment", "error", "entrypoint.sh:4: `export LD_PRELOAD=libother.so` sets")
+        .has("command.program", "ok", "is a script for /bin/sh");
+    machine.asks(&["--", "env", "-i", "sh"]).has("command.environment", "error", "empty environment");
+    machine.asks(&["--", "sh", "-c", "LD_PRELOAD= exec x"]).has(
+        "command.environment",
+        "error",
+        "takes LD_PRELOAD out",
+    );
+    let fine = machine.script("fine.sh", "#!/bin/sh\nLD_PRELOAD=libm.so.6:$LD_PRELOAD exec \"$@\"\n");
+    machine.asks(&["--", &fine]).has_no("command.environment");
+}
+
+#[test]
+fn a_program_with_rights_of_its_own_is_found_and_really_loads_nothing() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let program = folder.path().join("other");
+    fs::copy(PROGRAM, &program).unwrap();
+    if chown(&program, Some(65534), None).is_err() {
+        return skip("doctor with a setuid program: a file cannot be given away; to mend it: run as root");
+    }
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
+    let machine = Machine::simulated();
+    machine.asks(&["--", &program.display().to_string()]).has("command.rights", "error", "preloads nothing");
+    // That is so: the program itself says that the library is not in it.
+    let mut probe = Command::new(&program);
+    let said = end(probe.args(["doctor-probe", "preloaded"]).env("LD_PRELOAD", artefacts::library()));
+    assert!(said.out.contains("\"secure\":true") && !said.out.contains("libgpuslice.so"), "{said:?}");
+}
+
+#[test]
+fn places_that_cannot_hold_a_region_are_found_by_trying() {
+    let at = |path: &str| Machine::simulated().with("GPUSLICE_REGION", path);
+    at("/nowhere/region").asks(&[]).has("region.folder", "error", "/nowhere/region");
+    at("/proc/region").asks(&[]).has("region.folder", "error", "/proc/region");
+    let tmpfs = |options: &str| format!("mount -t tmpfs -o {options} none /mnt");
+    let on = at("/mnt/region");
+    if let Some(told) = with_mounts(&tmpfs("size=64k"), &on, &[]) {
+        told.has("region.folder", "error", "No space left");
+    }
+    if let Some(told) = with_mounts(&tmpfs("size=2m,mode=1777"), &on, &[]) {
+        told.has("region.room", "warning", "one more region");
+    }
+    if let Some(told) = with_mounts(&tmpfs("size=64m,mode=777"), &on, &[]) {
+        told.has("region.rights", "warning", "anybody can remove");
+    }
+    if let Some(told) = with_mounts(&tmpfs("ro"), &on, &[]) {
+        told.has("region.folder", "error", "Read-only");
+    }
+    let overlay = "mount -t tmpfs none /mnt && mkdir /mnt/l /mnt/u /mnt/w /mnt/o && \
+                   mount -t overlay -o lowerdir=/mnt/l,upperdir=/mnt/u,workdir=/mnt/w none /mnt/o";
+    if let Some(told) = with_mounts(overlay, &at("/mnt/o/region"), &[]) {
+        told.has("region.folder", "error", "/mnt/o/region: this file system forgets the lock");
+    }
+}
+
+#[test]
+fn regions_that_are_there_are_told_for_what_they_are() {
+    let machine = Machine::simulated();
+    let region = machine.path("region");
+    fs::write(&region, [&b"gpuslice"[..], &3_u32.to_ne_bytes(), &[0; 64]].concat()).unwrap();
+    machine.asks(&[]).has("region.own", "error", "region of version 3");
+    fs::write(&region, "something else").unwrap();
+    machine.asks(&[]).has("region.own", "error", "begins with");
+    fs::remove_file(&region).unwrap();
+    fs::create_dir(&region).unwrap();
+    machine.asks(&[]).has("region.own", "error", "a directory");
+    let damaged = RegionFile::of(&name("doctor-damaged"));
+    fs::write(&damaged.0, "something else").unwrap();
+    machine.asks(&[]).has("region.unusable", "warning", &damaged.0.display().to_string());
+    let slice = OwnSlice::join("doctor");
+    let path = slice.member.path().display().to_string();
+    let named = Machine::simulated().with("GPUSLICE_REGION", &path);
+    named.asks(&[]).has("region.own", "note", "1 processes live");
+    Machine::simulated().asks(&[]).has("region.others", "ok", "");
+    let OwnSlice { member, region: _region, .. } = slice;
+    member.leave();
+    Machine::simulated().asks(&[]).has("region.stale", "note", &path);
+    named.asks(&[]).has("region.own", "ok", "nobody lives");
+}
+
+#[test]
+fn settings_are_read_as_the_library_reads_them() {
+    let with = |name: &str, value: &str| Machine::simulated().with(name, value).asks(&[]);
+    with("GPU_MEM_LIMIT", "4Gigs").has(
+        "settings.malformed",
+        "error",
+        "GPU_MEM_LIMIT=\"4Gigs\" is not a size",
+    );
+    with("GPU_CORE_PERCENT", "101").has("settings.malformed", "error", "GPU_CORE_PERCENT");
+    with("GPUSLICE_CONFIG", "/nowhere/config").has("settings.malformed", "error", "/nowhere/config");
+    with("GPU_MEM_LIMIT", "").has("settings.limit", "note", "not limited");
+    with("CUDA_DEVICE_MEMORY_LIMIT", "2g").has("settings.value", "ok", "GPU_MEM_LIMIT is 4GiB");
+    let machine = Machine::simulated();
+    let file = machine.script("config", "GPU_CORE_PERCENT=20\nGPU_MEM_LIMIT=1GiB\nSOMETHING=1\n");
+    let machine = machine.with("GPUSLICE_CONFIG", &file).with("GPU_CORE_PERCENT", "30");
+    machine
+        .asks(&[])
+        .has("settings.value", "ok", "GPU_CORE_PERCENT is 20, by an operator's file, which wins over 30")
+        .has("settings.value", "ok", "GPU_MEM_LIMIT is 1GiB, by an operator's file, which wins over 4GiB")
+        .has("settings.warning", "warning", "SOMETHING");
+}
+
+#[test]
+fn what_a_container_was_not_given_is_told() {
+    let with = |name: &str, value: &str| Machine::simulated().with(name, value).asks(&[]);
+    with("NVIDIA_VISIBLE_DEVICES", "void").has("machine.nvidia", "warning", "brings no GPU in");
+    with("NVIDIA_DRIVER_CAPABILITIES", "compute").has("machine.nvidia", "warning", "without utility");
+    with("NVIDIA_VISIBLE_DEVICES", "all").has("machine.nvidia", "ok", "is all");
+    let machine = Machine::simulated();
+    if let Some(told) = with_mounts("mount -t tmpfs -o size=8m none /dev/shm", &machine, &[]) {
+        told.has("machine.shm", "warning", "free of 8.00 MiB");
+    }
+}
+
+#[test]
+fn a_stub_of_the_toolkit_is_told_from_a_driver() {
+    let machine = Machine::simulated();
+    let stubs = machine.path("stubs");
+    fs::create_dir(&stubs).unwrap();
+    for library in ["libcuda.so.1", "libnvidia-ml.so.1"] {
+        fs::copy(artefacts::simulated_driver().join(library), stubs.join(library)).unwrap();
+    }
+    let machine = machine.with("LD_LIBRARY_PATH", &stubs.display().to_string());
+    machine.asks(&[]).has("driver.stub", "error", "is a stub");
+}
+
+#[test]
+fn a_real_driver_on_a_machine_without_a_gpu_is_described() {
+    let drivers = artefacts::real_drivers();
+    if drivers.is_empty() {
+        skip("doctor on real drivers: none in GPUSLICE_DRIVERS or build/drivers; run ci/drivers.sh");
+    }
+    if Path::new("/dev/nvidia0").exists() {
+        return skip("doctor on real drivers without a GPU: this machine has one");
+    }
+    for (series, folder) in drivers {
+        let machine = Machine::new().with("LD_LIBRARY_PATH", &folder.display().to_string());
+        machine
+            .asks(&[])
+            .has("driver.cuda", "ok", &format!("libcuda.so.{series}."))
+            .has("driver.init", "error", "cuInit returns 100, CUDA_ERROR_NO_DEVICE")
+            .has("driver.nvml", "error", "nvmlInit returns 9")
+            .has("driver.versions", "ok", &format!("libnvidia-ml.so.1 {series}."));
+    }
+}

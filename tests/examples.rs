@@ -280,3 +280,70 @@ fn the_monitors_refuse_what_is_no_region_and_say_of_which_file() {
         }
     }
 }
+
+/// What the example for day and night says of a program, as the GPU counted it.
+#[derive(Debug, PartialEq)]
+struct Shown {
+    part: String,
+    process: u32,
+    gib: f64,
+    percent: f64,
+}
+
+impl Shown {
+    fn read(line: &str) -> Option<Self> {
+        let [part, "process", process, "holds", gib, "GiB", "had", percent, "%", ..] =
+            line.split_ascii_whitespace().collect::<Vec<_>>()[..]
+        else {
+            return None;
+        };
+        let (process, gib, percent) = (process.parse().ok()?, gib.parse().ok()?, percent.parse().ok()?);
+        Some(Self { part: part.to_owned(), process, gib, percent })
+    }
+}
+
+#[test]
+fn by_night_one_program_has_the_gpu_and_by_day_four_have_a_quarter_without_a_restart() {
+    let Some(python) = python() else { return };
+    let path = format!("{}:/usr/bin:/bin", python.parent().unwrap().display());
+    let bench = Bench::simulated().with("PATH", &path);
+    let demo = bench.program(Path::new("/bin/sh"), &[&example("day-night/demo.sh").display().to_string()]);
+    let demo = demo
+        .set("GPUSLICE", env!("CARGO_BIN_EXE_gpuslice"))
+        .set("GPUSLICE_LIB", &artefacts::library().display().to_string())
+        .set("GPUSLICE_SIMGPU", &artefacts::simulated_driver().display().to_string())
+        .set("GPUSLICE_TRUTH", &artefacts::truth_reader().display().to_string());
+    let outcome = demo.run();
+    assert_eq!(outcome.ended, "exit 0", "{outcome}");
+    let shown: Vec<Shown> = outcome.out.lines().filter_map(Shown::read).collect();
+    let [day, night, again] =
+        [0..4, 4..8, 8..12].map(|rows| shown.get(rows).expect("three parts of four programs"));
+    for (rows, part) in [(day, "day"), (night, "night"), (again, "day")] {
+        let same = rows.iter().zip(day).all(|(row, first)| row.process == first.process);
+        assert!(same && rows.iter().all(|row| row.part == part), "not the same programs: {outcome}");
+    }
+    for row in day.iter().chain(again) {
+        assert!((row.gib - 4.0).abs() < 0.01 && (row.percent - 25.0).abs() < 5.0, "{row:?} in {outcome}");
+    }
+    let (whole, little): (Vec<&Shown>, Vec<&Shown>) = night.iter().partition(|row| row.gib > 12.9);
+    assert!(whole.len() == 1 && whole.iter().all(|row| row.percent > 90.0), "{outcome}");
+    assert!(little.iter().all(|row| row.gib < 1.01 && row.percent < 6.0), "{outcome}");
+}
+
+#[test]
+fn the_script_for_day_and_night_changes_whom_it_can_and_says_whom_it_cannot() {
+    let bench = Bench::simulated();
+    let script = example("day-night/day-night").display().to_string();
+    let asked = |words: &[&str]| {
+        let words = [&[script.as_str()], words].concat();
+        bench.program(Path::new("/bin/sh"), &words).set("GPUSLICE", env!("CARGO_BIN_EXE_gpuslice")).run()
+    };
+    let wrong = asked(&[]);
+    assert!(wrong.ended == "exit 2" && wrong.err.contains("usage: day-night day|night"), "{wrong}");
+    let nobody = asked(&["day"]);
+    assert_eq!(
+        (nobody.ended.as_str(), nobody.err.matches("there is no slice").count()),
+        ("exit 1", 4),
+        "{nobody}"
+    );
+}

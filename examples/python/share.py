@@ -70,4 +70,5 @@ def main():
     print(f"{LAUNCHES} kernels took {run(kernel, LAUNCHES):.2f} s")
 
 
-main()
+if __name__ == "__main__":
+    main()

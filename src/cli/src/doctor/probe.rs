@@ -216,11 +216,9 @@ fn nvml() -> Nvml {
         return found;
     }
     step("asking NVML for devices");
-    // SAFETY: room for a text of that length.
-    let version = |function: functions::nvmlSystemGetDriverVersion| {
-        told(|room, length| unsafe { function(room, length) })
-    };
-    found.driver = find!(image, nvmlSystemGetDriverVersion).and_then(version);
+    found.driver = find!(image, nvmlSystemGetDriverVersion)
+        // SAFETY: room for a text of that length.
+        .and_then(|function| told(|room, length| unsafe { function(room, length) }));
     found.devices = gpus(image).unwrap_or_default();
     if let Some(shutdown) = find!(image, nvmlShutdown) {
         // SAFETY: ends what `nvmlInit_v2` began.

@@ -56,7 +56,7 @@ impl Regions {
         let named = config.and_then(|config| config.region.clone());
         let is_named = named.is_some();
         let path = named.unwrap_or_else(usual);
-        let folder = path.parent().unwrap_or(Path::new("/")).to_owned();
+        let folder = path.parent().unwrap_or_else(|| Path::new("/")).to_owned();
         let mode = folder.metadata().map_or(0, |found| found.permissions().mode());
         let trust = if is_named || system::user() == 0 { Trust::AnyOwner } else { Trust::OwnerOnly };
         let mut members = Vec::new();
