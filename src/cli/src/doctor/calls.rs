@@ -19,16 +19,27 @@ fn text(path: &Path) -> Option<CString> {
     CString::new(path.as_os_str().as_bytes()).ok()
 }
 
-/// The room of the file system that a path is on.
-pub(super) fn room(path: &Path) -> Option<Room> {
+/// What the system says of the file system that a path is on.
+fn file_system(path: &Path) -> Option<libc::statvfs> {
     let path = text(path)?;
     let mut found = MaybeUninit::<libc::statvfs>::zeroed();
     // SAFETY: a text that ends in zero, and room for the answer.
     let status = unsafe { libc::statvfs(path.as_ptr(), found.as_mut_ptr()) };
     // SAFETY: all zeroes is a valid value too.
     let found = unsafe { found.assume_init() };
+    (status == 0).then_some(found)
+}
+
+/// The room of the file system that a path is on.
+pub(super) fn room(path: &Path) -> Option<Room> {
+    let found = file_system(path)?;
     let bytes = |blocks: libc::fsblkcnt_t| blocks.saturating_mul(found.f_frsize);
-    (status == 0).then(|| Room { total: bytes(found.f_blocks), free: bytes(found.f_bavail) })
+    Some(Room { total: bytes(found.f_blocks), free: bytes(found.f_bavail) })
+}
+
+/// Whether programs on the file system that a path is on get the rights that their files give them.
+pub(super) fn gives_rights(path: &Path) -> bool {
+    file_system(path).is_none_or(|found| found.f_flag & libc::ST_NOSUID == 0)
 }
 
 /// Whether this user may read and write a path.

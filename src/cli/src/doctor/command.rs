@@ -88,6 +88,9 @@ impl Program {
 /// Whether the kernel gives a program rights that this user has not; the loader then preloads next to nothing.
 fn is_secure(path: &Path) -> bool {
     let Ok(found) = path.metadata() else { return false };
+    if !calls::gives_rights(path) {
+        return false;
+    }
     let mode = found.permissions().mode();
     let user = mode & 0o4000 != 0 && found.uid() != system::user();
     let group = mode & 0o2010 == 0o2010 && found.gid() != calls::group();

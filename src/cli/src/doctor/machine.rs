@@ -85,8 +85,8 @@ pub(super) fn examine(machine: &Machine, has_driver: bool) -> Vec<Finding> {
     if machine.host_ipc {
         findings.push(Finding::note(
             "machine.ipc",
-            "/dev/shm is the host's (--ipc=host): regions of other containers lie in it; each container is a slice of \
-             its own all the same",
+            "this container shares the host's IPC (--ipc=host), and as a rule its /dev/shm: regions of other containers \
+             lie in it; each container is a slice of its own all the same",
             "",
         ));
     }

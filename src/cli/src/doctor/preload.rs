@@ -92,10 +92,15 @@ fn first_line(said: &str) -> &str {
 fn active(library: &Path, seen: &Preloaded, said: &str) -> Finding {
     let path = library.display();
     if !seen.objects.iter().any(|object| is_same(object, library)) {
+        let why = match (seen.secure, first_line(said)) {
+            (true, _) => ", which has more rights than its caller (setuid or capabilities)".to_owned(),
+            (false, "") => String::new(),
+            (false, line) => format!(": {line}"),
+        };
         return Finding::error(
             "preload.active",
-            format!("the loader did not load {path} into a child: {}", first_line(said)),
-            "mend what the loader names; a file system mounted noexec, another user's rights and AT_SECURE do that",
+            format!("the loader did not load {path} into a child{why}"),
+            "mend what the loader names; a file system mounted noexec and another user's rights do that as well",
         );
     }
     match &seen.dlsym {

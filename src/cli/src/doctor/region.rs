@@ -143,7 +143,7 @@ pub(super) fn examine(regions: &Regions) -> Vec<Finding> {
 
 fn folder(regions: &Regions) -> Finding {
     let path = regions.path.display();
-    let by = if regions.named { ", as it is named" } else { "" };
+    let by = if regions.named { ", as a setting names it" } else { "" };
     match &regions.trial {
         Ok(()) => {
             let room =
