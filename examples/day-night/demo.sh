@@ -28,7 +28,8 @@ reader, part, sizes, shares = sys.argv[1:]
 sizes, shares = ([int(word) for word in words.split()] for words in (sizes, shares))
 
 def look():
-    truth = json.loads(subprocess.run([reader], capture_output=True, check=True).stdout)
+    said = subprocess.run([reader], capture_output=True).stdout
+    truth = json.loads(said or '{"processes": []}')  # nobody has started the GPU yet
     alive = sorted((p for p in truth["processes"] if p["alive"] and p["devices"]), key=lambda p: p["pid"])
     return time.monotonic(), [(p["pid"], p["devices"][0]["held"], p["devices"][0]["busy_ns"]) for p in alive]
 
