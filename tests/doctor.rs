@@ -142,7 +142,10 @@ fn with_mounts(line: &str, machine: &Machine, arguments: &[&str]) -> Option<Told
         .args(arguments)
         .env_clear()
         .envs(asked.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let output = command.output().ok()?;
+    let Ok(output) = command.output() else {
+        skip("doctor with other mounts: there is no unshare; to mend it: apt-get install util-linux");
+        return None;
+    };
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let ended = Ended { status: output.status, out: text(&output.stdout), err: text(&output.stderr) };
     if ended.status.code() == Some(99) || ended.err.contains("unshare") {
@@ -381,6 +384,11 @@ fn commands_into_which_nothing_can_be_preloaded_are_found() {
         .has("command.environment", "error", "entrypoint.sh:3: `unset LD_PRELOAD` takes")
         .has("command.environment", "error", "entrypoint.sh:4: `export LD_PRELOAD=libother.so` sets")
         .has("command.program", "ok", "is a script for /bin/sh");
+    machine.asks(&["--", "sudo", "-u", "worker", "cat"]).has(
+        "command.environment",
+        "error",
+        "as another user",
+    );
     machine.asks(&["--", "env", "-i", "sh"]).has("command.environment", "error", "empty environment");
     machine.asks(&["--", "sh", "-c", "LD_PRELOAD= exec x"]).has(
         "command.environment",
@@ -490,6 +498,12 @@ fn what_a_container_was_not_given_is_told() {
     let machine = Machine::simulated();
     if let Some(told) = with_mounts("mount -t tmpfs -o size=8m none /dev/shm", &machine, &[]) {
         told.has("machine.shm", "warning", "free of 8.00 MiB");
+    }
+    let forbidden = "mount -t tmpfs -o nodev none /mnt && mknod -m 666 /mnt/ctl c 195 255 && mount -t tmpfs none /dev && \
+                     mknod -m 666 /dev/null c 1 3 && mkdir /dev/shm && touch /dev/nvidiactl && \
+                     mount --bind /mnt/ctl /dev/nvidiactl";
+    if let Some(told) = with_mounts(forbidden, &machine, &[]) {
+        told.has("machine.device-files", "error", "may not use /dev/nvidiactl");
     }
 }
 

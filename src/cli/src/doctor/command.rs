@@ -128,6 +128,11 @@ fn follow(
     findings: &mut Vec<Finding>,
 ) {
     let Some((name, arguments)) = command.split_first() else { return };
+    let words: Vec<String> = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let shown: Vec<&str> = words.iter().map(String::as_str).collect();
+    if let Some(does) = script::does(&shown) {
+        findings.push(told(does, &format!("`{}`", words.join(" "))));
+    }
     let Some(program) = find(name) else {
         findings.push(Finding::error(
             "command.program",
@@ -136,11 +141,6 @@ fn follow(
         ));
         return;
     };
-    let words: Vec<String> = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let shown: Vec<&str> = words.iter().map(String::as_str).collect();
-    if let Some(does) = script::does(&shown) {
-        findings.push(told(does, &format!("`{}`", words.join(" "))));
-    }
     findings.extend(file(&program, ours));
     let path = program.path.display().to_string();
     if let Kind::Script { interpreter, text } = &program.kind {

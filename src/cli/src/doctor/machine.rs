@@ -61,7 +61,8 @@ fn container() -> Option<&'static str> {
     found.or_else(|| std::env::var_os("KUBERNETES_SERVICE_HOST").map(|_| "Kubernetes"))
 }
 
-/// The driver's device files. Opening one may start a GPU; asking for the rights does not.
+/// The driver's device files. To open that of a GPU may start it, to ask for the rights does not; the control file is
+/// opened as well, since a container's device rules and mounts forbid what the rights allow.
 fn files() -> Vec<(PathBuf, bool)> {
     let entries = fs::read_dir("/dev").into_iter().flatten().flatten().map(|entry| entry.path());
     let is_one = |path: &PathBuf| {
@@ -71,7 +72,13 @@ fn files() -> Vec<(PathBuf, bool)> {
     };
     let mut files: Vec<PathBuf> = entries.filter(is_one).collect();
     files.sort();
-    files.into_iter().map(|path| (path.clone(), calls::may_use(&path))).collect()
+    files.into_iter().map(|path| (path.clone(), calls::may_use(&path) && !is_denied(&path))).collect()
+}
+
+fn is_denied(path: &Path) -> bool {
+    let is_control = path.file_name().is_some_and(|name| name == "nvidiactl");
+    let open = || fs::File::options().read(true).write(true).open(path);
+    is_control && open().is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied)
 }
 
 /// What is found of the machine.
@@ -160,7 +167,8 @@ fn device_files(machine: &Machine) -> Option<Finding> {
         return Some(Finding::error(
             "machine.device-files",
             format!("this user may not use {}", closed.join(", ")),
-            "chmod a+rw on the host, or give the user the group that owns them",
+            "chmod a+rw on the host, or give the user the group that owns them; a container gets the right to use them with \
+             --gpus all",
         ));
     }
     let names: Vec<_> =
