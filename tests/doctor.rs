@@ -237,6 +237,9 @@ fn a_driver_that_hangs_does_not_hang_the_doctor_and_its_child_is_ended() {
     let left: Vec<PathBuf> =
         fs::read_dir("/proc").unwrap().flatten().map(|e| e.path()).filter(|p| is_left(p)).collect();
     assert_eq!(left, Vec::<PathBuf>::new());
+    // One that is only slow is waited for.
+    let slow = Machine::simulated().with("SIMGPU_FAULTS", "cuInit=delay:2s");
+    slow.asks(&["--timeout", "120"]).has("driver.init", "ok", "");
 }
 
 #[test]
