@@ -3,6 +3,7 @@
 A worker is a task of the same file in a process of its own, because what a process has loaded and allocated cannot be undone.
 """
 
+import collections
 import contextlib
 import json
 import os
@@ -12,11 +13,19 @@ import sys
 import tempfile
 import time
 
+from stats import median  # noqa: F401 (parts have it from here)
+from workspace import die_with
+
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 # The quota of most tests: on a real GPU small enough to be had beside other work.
 QUOTA = 2 * GIB
 # Variables that change what a run does, and are ours to set.
 OURS = ("GPU_", "GPUSLICE_", "CUDA_DEVICE_MEMORY_LIMIT", "CUDA_DEVICE_SM_LIMIT", "LD_PRELOAD", "SIMGPU_")
+
+
+AS_ASSUMED, DIFFERS, NOT_SEEN = "as assumed", "differs", "not seen"
+# What the design takes for granted, the line of it that rests on that, and what would have to change.
+Fact = collections.namedtuple("Fact", ["claim", "rests", "otherwise"])
 
 
 class Skip(Exception):
@@ -36,8 +45,8 @@ class Part:
         self.simulated = self.settings["simulated"]
         # When the part must have ended.
         self.end = seconds() + self.settings["seconds"]
-        self.results, self.figures = [], {}
-        self.scratch = tempfile.TemporaryDirectory(prefix="gpuslice-gpu-", dir="/dev/shm")
+        self.results, self.figures, self.facts = [], {}, []
+        self.scratch = tempfile.TemporaryDirectory(prefix="part-", dir=self.settings["scratch"])
         self.regions = 0
 
     def _add(self, result, claim, details=""):
@@ -47,7 +56,7 @@ class Part:
 
     def _save(self):
         with open(self.settings["answer"], "w") as file:
-            json.dump({"results": self.results, "figures": self.figures}, file)
+            json.dump({"results": self.results, "figures": self.figures, "facts": self.facts}, file)
 
     def check(self, claim, truth, *details):
         """A claim; the details are shown where it does not hold."""
@@ -55,6 +64,30 @@ class Part:
 
     def skip(self, what, why):
         self._add("SKIP", what, why)
+
+    def fact(self, fact, truth, seen):
+        """Something the design takes for granted: whether it is so, or None where it was not seen, with what was seen."""
+        verdict = {True: AS_ASSUMED, False: DIFFERS, None: NOT_SEEN}[truth if truth is None else bool(truth)]
+        self.facts.append({**fact._asdict(), "verdict": verdict, "seen": seen})
+        result = {AS_ASSUMED: "ok", DIFFERS: "DIFFERS", NOT_SEEN: "SKIP"}[verdict]
+        self._add(result, fact.claim, "" if truth else f"{verdict}: {seen}")
+
+    @contextlib.contextmanager
+    def about_facts(self, what, *facts):
+        """As `about`; facts of which nothing was heard are not seen."""
+        told = len(self.facts)
+        why = "nothing was told"
+        try:
+            yield
+        except Skip as reason:
+            why = str(reason)
+        except Exception as error:  # a fault of the suite, or of the library where it is loaded
+            why = f"{type(error).__name__}: {error}"
+            self._add("FAIL", what, why)
+        heard = {fact["claim"] for fact in self.facts[told:]}
+        for fact in facts:
+            if fact.claim not in heard:
+                self.fact(fact, None, why)
 
     def figure(self, name, value):
         self.figures[name] = value
@@ -90,7 +123,8 @@ class Part:
 
     def start(self, task, loaded=False, limit=None, region=None, env=None, **arguments):
         """Starts a worker."""
-        command = [sys.executable, self.file, "--task", task, json.dumps({**arguments, "simulated": self.simulated})]
+        told = {**arguments, "simulated": self.simulated, "parent": os.getpid()}
+        command = [sys.executable, self.file, "--task", task, json.dumps(told)]
         return Worker(command, self.environment(loaded, limit, region, **(env or {})))
 
     def work(self, task, patience=60, **how):
@@ -143,6 +177,13 @@ class Worker:
             raise Broken(f"no answer within {patience} s; {self.said()}")
         raise Broken(f"ended with {status}; {self.said()}")
 
+    def end(self, patience=60):
+        """Its exit status, once it has ended by itself; None where it does not."""
+        try:
+            return self.child.wait(patience)
+        except subprocess.TimeoutExpired:
+            return None
+
     def go_on(self, word=""):
         """Lets it go on."""
         self.child.stdin.write(f"{word}\n")
@@ -194,12 +235,6 @@ def wait():
     return line.strip()
 
 
-def median(values):
-    ordered = sorted(values)
-    middle = len(ordered) // 2
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
-
-
 def seconds():
     return time.monotonic()
 
@@ -207,8 +242,11 @@ def seconds():
 def main(file, run, *tasks):
     """Runs a part, or one of its tasks."""
     if sys.argv[1:2] != ["--task"]:
-        return run(Part(file))
+        part = Part(file)
+        die_with(part.settings["runner"])
+        return run(part)
     arguments = json.loads(sys.argv[3])
+    die_with(arguments.pop("parent"))
     simulated = arguments.pop("simulated")
     try:
         answer = {task.__name__: task for task in tasks}[sys.argv[2]](**arguments)

@@ -3,11 +3,13 @@
 import json
 import re
 
-ORDER = ["FAIL", "SKIP", "ok"]
+from plot import bars, intervals
+
+ORDER = ["FAIL", "DIFFERS", "SKIP", "ok"]
 
 
-def page(report):
-    """The whole page."""
+def page(report, drawn=()):
+    """The whole page; what is drawn are the names of pictures beside it."""
     gpu, summary = report["gpu"], report["summary"]
     where = "the **simulated GPU**: no measurement" if report["simulated"] else f"{gpu['name']}, driver {gpu['driver']}"
     lines = [
@@ -16,14 +18,18 @@ def page(report):
         f"Measured by `ci/gpu.sh` on {where}. Library `{report['library'][:16]}`, Linux {report['kernel']},",
         f"{report['processors']} processors, Python {report['python']}.",
         "",
-        f"{summary['ok']} claims hold, {summary['FAIL']} do not, {summary['SKIP']} were skipped.",
+        f"{summary['ok']} claims hold, {summary['FAIL']} do not, {summary['SKIP']} were skipped;",
+        f"{summary['DIFFERS']} facts differ from what the design assumes.",
         "",
     ]
+    for name in drawn:
+        lines += [f"![{name}]({name})", ""]
+    lines += table_of_facts(report)
     shares = report["parts"].get("shares", {}).get("figures", {}).get("shares")
     if shares:
         lines += table_of_shares(shares)
     for name, part in report["parts"].items():
-        lines += describe(name, part)
+        lines += describe(name, part, report["library"])
     return "\n".join(lines) + "\n"
 
 
@@ -53,12 +59,56 @@ def show(cell):
     return text + (f" ({cell['windows95']:.1f})" if "windows95" in cell else "")
 
 
-def describe(name, part):
+def table_of_facts(report):
+    """What the design takes for granted, what differs first."""
+    facts = [fact for part in report["parts"].values() for fact in part.get("facts", [])]
+    if not facts:
+        return []
+    order = ["differs", "not seen", "as assumed"]
+    lines = [
+        "## Facts", "", "What the design takes for granted, and which line of it would have to change.", "",
+        "| fact | verdict | seen | rests on it | if it differs |", "|---|---|---|---|---|",
+    ]  # fmt: skip
+    for fact in sorted(facts, key=lambda fact: order.index(fact["verdict"])):
+        verdict = f"**{fact['verdict']}**" if fact["verdict"] == "differs" else fact["verdict"]
+        lines.append(f"| {fact['claim']} | {verdict} | {cut(fact['seen'])} | {fact['rests']} | {fact['otherwise']} |")
+    return [*lines, ""]
+
+
+def pictures(report):
+    """Pictures of what there is, by name."""
+    figures = {name: part["figures"] for name, part in report["parts"].items()}
+    where = " (simulated: no measurement)" if report["simulated"] else f", {report['gpu']['name']}"
+    drawn = {}
+    shares = figures.get("shares", {}).get("shares")
+    if shares:
+        rows = [(f"{name}, {limit} %", cell["mean"] - cell["error"], cell["mean"], cell["mean"])
+                for name, cells in shares.items() for limit, cell in cells.items()]  # fmt: skip
+        errors = [(name, min(0, value - wanted), value - wanted, max(0, value - wanted)) for name, wanted, value, _ in rows]
+        drawn["shares"] = intervals(f"Share less limit, in points{where}", errors, 0)
+    costs = figures.get("models", {}).get("throughput to bare")
+    if costs:
+        rows = [(name, *(100 * seen[key] for key in ("low", "median", "high"))) for name, seen in costs.items()]
+        drawn["overhead"] = intervals(f"Throughput at 100 %, in % of bare, with its 95 % interval{where}", rows, 99.5, " %")
+    divided = figures.get("neighbours", {}).get("shares")
+    if divided:
+        rows = [(f"{name}: {which}", share, name) for name, seen in divided.items() for which, share in seen["percent"].items()]
+        drawn["neighbours"] = bars(f"Shares of slices side by side, in percent of the device{where}", rows, " %")
+    latency = figures.get("neighbours", {}).get("latency")
+    if latency:
+        rows = [(f"{name}, {key}", seen[key], key) for name, seen in latency.items() for key in ("p50 ms", "p99 ms")]
+        drawn["latency"] = bars(f"Requests beside a training neighbour{where}", rows, " ms")
+    return drawn
+
+
+def describe(name, part, library):
     """A part: what does not hold, what was skipped, its figures."""
     results = sorted(part["results"], key=lambda result: ORDER.index(result["result"]))
     told = [result for result in results if result["result"] != "ok"]
     count = sum(result["result"] == "ok" for result in results)
     lines = [f"## {name}", "", f"{count} claims hold. {part['seconds']:.0f} s.", ""]
+    if part.get("library", library) != library:
+        lines += [f"Measured of another library: `{part['library'][:16]}`, {part['date']}.", ""]
     lines += [f"- {result['result']}: {result['claim']}{tail(result['details'])}" for result in told]
     lines += [""] if told else []
     figures = {key: value for key, value in part["figures"].items() if key != "shares"}

@@ -10,23 +10,31 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
-from page import page
+from page import page, pictures
+from workspace import caches, end, workspace
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 # Groups of parts, in this order, with the seconds that each part may take. Each group ends within `--budget`.
 GROUPS = {
+    "facts": {
+        "kernel": 30, "facts/machine": 40, "lookup": 90, "facts/events": 60, "facts/slicing": 80, "facts/sampler": 60,
+        "growth": 90, "facts/layout": 60, "facts/queue": 40, "facts/calls": 50, "facts/graphs": 40, "facts/integrity": 40,
+    },
     "memory": {
-        "kernel": 30, "quota": 90, "sharing": 60, "growth": 90, "lookup": 90, "overhead": 120, "startup": 90,
-        "with_torch": 240, "with_jax": 150, "with_cupy": 90,
+        "quota": 110, "sharing": 60, "with_torch": 160, "torch_memory": 160, "with_jax": 120, "with_cupy": 60,
     },
     "compute": {"shares_torch": 170, "shares": 440},
+    "frameworks": {"frameworks": 450},
+    "overhead": {"overhead": 100, "startup": 70, "models": 330},
+    "neighbours": {"neighbours": 200, "neighbours_torch": 240},
 }  # fmt: skip
 PARTS = {name: most for group in GROUPS.values() for name, most in group.items()}
+FORMAT = 2
+RESULTS = ("ok", "FAIL", "DIFFERS", "SKIP")
 
 FIND = """
 import ctypes, sys
@@ -52,7 +60,10 @@ except (OSError, AttributeError, Refused):
 def find(environment):
     """The machine's GPU, or why there is none."""
     command = [sys.executable, "-c", FIND, str(HERE)]
-    asked = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    try:
+        asked = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    except subprocess.TimeoutExpired:
+        return None, "the driver does not answer"
     if asked.returncode:
         return None, (asked.stderr.strip().splitlines() or ["it ended without a word"])[-1]
     name, size, cuda, driver = asked.stdout.splitlines()
@@ -61,20 +72,22 @@ def find(environment):
 
 def play(name, settings, patience):
     """Runs a part; its results, with what it left out as failures."""
-    with tempfile.NamedTemporaryFile(prefix="gpuslice-part-") as answer:
-        told = {**settings, "answer": answer.name, "seconds": patience}
-        environment = {**os.environ, "GPU_SUITE": json.dumps(told)}
-        started = time.monotonic()
-        child = subprocess.Popen([sys.executable, str(HERE / f"{name}.py")], env=environment, start_new_session=True)
-        try:
-            ended = child.wait(timeout=patience)
-            trouble = f"the part ended with {ended}" if ended else None
-        except subprocess.TimeoutExpired:
-            trouble = f"no end within {patience:.0f} s"
-            os.killpg(child.pid, signal.SIGKILL)  # its workers are of its session
-            child.wait()
-        text = Path(answer.name).read_text()
-    seen = json.loads(text) if text else {"results": [], "figures": {}}
+    answer = Path(settings["scratch"]) / "answer"
+    answer.write_text("")
+    told = {**settings, "answer": str(answer), "seconds": patience, "runner": os.getpid()}
+    path = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, **caches(settings["scratch"]), "GPU_SUITE": json.dumps(told), "PYTHONPATH": path}
+    started, trouble = time.monotonic(), None
+    child = subprocess.Popen([sys.executable, str(HERE / f"{name}.py")], env=environment, start_new_session=True)
+    try:
+        ended = child.wait(timeout=patience)
+        trouble = f"the part ended with {ended}" if ended else None
+    except subprocess.TimeoutExpired:
+        trouble = f"no end within {patience:.0f} s; it was stopped with all that it had started"
+    finally:
+        end(child)  # its workers are of its session
+    text = answer.read_text()
+    seen = json.loads(text) if text else {"results": [], "figures": {}, "facts": []}
     if trouble:
         print("FAIL", f"{name}: {trouble}", flush=True)
         seen["results"].append({"result": "FAIL", "claim": name, "details": trouble})
@@ -83,15 +96,42 @@ def play(name, settings, patience):
 
 def must_exist(path):
     if not path.exists():
-        sys.exit(f"there is no {path}: run ci/stage.sh")
+        sys.exit(f"there is no {path}: run ci/stage.sh, or say in GPUSLICE_LIB where the library is")
 
 
-def destination(gpu, simulated):
-    """Where the measurement goes: `$OUT`, or beside the others; what the simulated GPU says is no measurement."""
-    folder = os.environ.get("OUT") or (ROOT / "build" if simulated else ROOT / "docs" / "measurements")
+def destination(gpu, options):
+    """Where the measurement goes: `--out`, `$OUT`, or beside the others; what the simulated GPU says is no measurement."""
+    measured = ROOT / "docs" / "measurements"
+    folder = Path(options.out or os.environ.get("OUT") or (ROOT / "build" if options.simulated else measured))
+    if options.simulated and folder.resolve() == measured.resolve():
+        sys.exit("what the simulated GPU says does not go to docs/measurements")
     words = re.sub("[^a-z0-9]+", "-", gpu["name"].lower()).strip("-")
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    return Path(folder) / f"{datetime.date.today()}-{words}.json"
+    if options.simulated and "simulated" not in words:
+        words = f"simulated-{words}"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{datetime.date.today()}-{words}.json"
+
+
+def with_earlier(path, report):
+    """The file of this day and GPU, with the parts that are in it; a further one where that was of another driver."""
+    number, place = 1, path
+    while place.exists():
+        parts = parts_of(place, report)
+        if parts is not None:
+            return place, parts
+        number += 1
+        place = path.with_name(f"{path.stem}-{number}.json")
+    return place, {}
+
+
+def parts_of(path, report):
+    """The parts of an earlier run, or none where it was of another GPU, driver or form."""
+    try:
+        before = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    same = all(before.get(key) == report[key] for key in ("format", "gpu", "simulated", "kernel"))
+    return before.get("parts", {}) if same else None
 
 
 def save(path, report):
@@ -100,38 +140,68 @@ def save(path, report):
     part.replace(path)
 
 
-def main():
-    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="*", choices=[*GROUPS, *PARTS, []], help="groups or parts; all when none is named")
+def arguments():
+    parser = argparse.ArgumentParser(prog="ci/gpu.sh", description=__doc__)
+    parser.add_argument("parts", nargs="*", choices=[*GROUPS, *PARTS, []], help="groups or parts; all when none is named",
+                        metavar="PART")  # fmt: skip
     parser.add_argument("--simulated", action="store_true", help="on the simulated GPU")
+    parser.add_argument("--out", help="the folder for the file and the page (default: $OUT, or docs/measurements)")
     parser.add_argument("--budget", type=float, default=460, help="seconds that the parts of a group may take together")
-    options = parser.parse_args()
+    parser.add_argument("--list", action="store_true", help="prints the parts and ends")
+    parser.epilog = "Groups: " + ", ".join(GROUPS) + ". Parts: see --list."
+    return parser.parse_args()
+
+
+def main():
+    options = arguments()
+    if options.list:
+        print("\n".join(f"{group}: {', '.join(parts)}" for group, parts in GROUPS.items()))
+        return 0
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, lambda number, _: sys.exit(128 + number))
+    with workspace() as scratch:
+        try:
+            return measure(options, scratch)
+        except KeyboardInterrupt:
+            return 130
+
+
+def measure(options, scratch):
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     library = Path(os.environ.get("GPUSLICE_LIB") or target / "release" / "libgpuslice.so").absolute()
     simgpu = Path(os.environ.get("GPUSLICE_SIMGPU") or target / "simgpu").absolute()
     if options.simulated:
         must_exist(simgpu / "libcuda.so.1")
-    with tempfile.TemporaryDirectory(prefix="gpuslice-find-") as scratch:
-        own = {"LD_LIBRARY_PATH": str(simgpu), "SIMGPU_STATE": f"{scratch}/gpu"} if options.simulated else {}
-        kept = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-        gpu, why = find({**kept, **own})
+    own = {"LD_LIBRARY_PATH": str(simgpu), "SIMGPU_STATE": f"{scratch}/gpu"} if options.simulated else {}
+    kept = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    gpu, why = find({**kept, **own})
+    if gpu is not None and gpu["name"].startswith("Simulated") and not options.simulated:
+        gpu, why = None, "the driver in LD_LIBRARY_PATH is the simulated one, which needs --simulated"
     if gpu is None:
         print(f"SKIP everything that needs a GPU: {why}; to mend it: run ci/gpu.sh on a machine with an NVIDIA GPU")
         print("0 passed, 0 failed, 1 skipped")
         return 0
     must_exist(library)
 
-    settings = {"library": str(library), "simgpu": str(simgpu), "simulated": options.simulated}
+    settings = {"library": str(library), "simgpu": str(simgpu), "simulated": options.simulated, "scratch": str(scratch)}
     report = {
-        "format": 1, "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "gpu": gpu,
-        "simulated": options.simulated, "kernel": platform.release(), "processors": os.cpu_count(),
-        "python": platform.python_version(), "library": hashlib.sha256(library.read_bytes()).hexdigest(), "parts": {},
+        "format": FORMAT, "date": now(), "gpu": gpu, "simulated": options.simulated, "kernel": platform.release(),
+        "processors": os.cpu_count(), "python": platform.python_version(), "parts": {},
+        "library": hashlib.sha256(library.read_bytes()).hexdigest(),
     }  # fmt: skip
-    path = destination(gpu, options.simulated)
-    report["parts"] = measured_before(path, report)
-    for group in chosen(options.parts):
-        play_all(group, settings, report, path, options.budget)
-    return summarise(report, path)
+    path, report["parts"] = with_earlier(destination(gpu, options), report)
+    asked = []
+    try:
+        for group in chosen(options.parts):
+            asked += group
+            play_all(group, settings, report, path, options.budget)
+    finally:
+        finish(report, path)
+    return summarise(report, asked)
+
+
+def now():
+    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
 
 
 def chosen(words):
@@ -141,38 +211,43 @@ def chosen(words):
     return [*groups, single] if single else groups
 
 
-def measured_before(path, report):
-    """Parts that were measured today of the same library on the same GPU."""
-    try:
-        before = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}
-    same = all(before.get(key) == report[key] for key in ("format", "library", "gpu", "simulated"))
-    return before.get("parts", {}) if same else {}
-
-
 def play_all(parts, settings, report, path, budget):
     """Runs parts one after the other, as long as there is time."""
     began = time.monotonic()
     for name in parts:
         print(f"== {name}", flush=True)
         left = budget - (time.monotonic() - began)
-        if left < 5:
+        # A part that has no time left keeps what an earlier run measured.
+        if left >= 5:
+            seen = play(name, settings, min(PARTS[name], left))
+        elif name in report["parts"]:
+            print(f"SKIP {name}: no time left of {budget:.0f} s; what was measured earlier stays", flush=True)
+            continue
+        else:
             print(f"SKIP {name}: no time left of {budget:.0f} s", flush=True)
             skipped = {"result": "SKIP", "claim": name, "details": "no time left"}
-            report["parts"][name] = {"results": [skipped], "figures": {}, "seconds": 0}
-        else:
-            report["parts"][name] = play(name, settings, min(PARTS[name], left))
+            seen = {"results": [skipped], "figures": {}, "facts": [], "seconds": 0}
+        report["parts"][name] = {**seen, "library": report["library"], "date": now()}
         save(path, report)
 
 
-def summarise(report, path):
+def finish(report, path):
+    """The file, the page and its pictures, with what is there."""
     results = [result["result"] for part in report["parts"].values() for result in part["results"]]
-    report["summary"] = {word: results.count(word) for word in ("ok", "FAIL", "SKIP")}
+    report["summary"] = {word: results.count(word) for word in RESULTS}
     save(path, report)
-    path.with_suffix(".md").write_text(page(report))
-    print(f"written: {path} and the page beside it")
-    print(f"{results.count('ok')} passed, {results.count('FAIL')} failed, {results.count('SKIP')} skipped")
+    drawn = {f"{path.stem}-{name}.svg": picture for name, picture in pictures(report).items()}
+    for name, picture in drawn.items():
+        path.with_name(name).write_text(picture)
+    path.with_suffix(".md").write_text(page(report, list(drawn)))
+    print(f"written: {path}, the page beside it and {len(drawn)} pictures")
+
+
+def summarise(report, asked):
+    """Counts what this run has asked. A fact that differs is a finding and no failure."""
+    results = [result["result"] for name in asked for result in report["parts"][name]["results"]]
+    differs = f", {results.count('DIFFERS')} facts differ" if "DIFFERS" in results else ""
+    print(f"{results.count('ok')} passed, {results.count('FAIL')} failed, {results.count('SKIP')} skipped{differs}")
     return 1 if "FAIL" in results else 0
 
 

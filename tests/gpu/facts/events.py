@@ -1,0 +1,253 @@
+"""How exact are timing events, what do they cost, and who may ask them when?"""
+
+import ctypes
+import threading
+import time
+from ctypes import byref, c_float, c_int, c_uint64
+
+from bench import Fact, main
+from stats import median, spread
+from watch import Watcher
+
+DURATION = Fact(
+    "two timing events around a kernel are its duration within 1 us and 1 %",
+    "src/shim/src/compute/events.rs; docs/compute.md, step 3",
+    "the library would have to take off what a pair adds (a constant of events.rs)",
+)
+LONG_RUN = Fact(
+    "two events around a run of 64 kernels are from the first's start to the last's end, within 1 %",
+    "FULL in src/policy/src/compute/run.rs",
+    "runs would have to be bracketed kernel by kernel",
+)
+CLOCKS = Fact(
+    "events run with the host's clock: apart by at most 50 us over 2 s",
+    "Offset in src/policy/src/compute/timeline.rs",
+    "the offset would have to be measured more often than every 100 ms (TOGETHER)",
+)
+OTHER_THREAD = Fact(
+    "another thread may query, read and record events, with or without a context",
+    "src/shim/src/compute/helper.rs",
+    "the helper would have to hold the context of each event",
+)
+NO_WAIT = Fact(
+    "asking whether an event has passed does not wait for the device",
+    "src/shim/src/compute/helper.rs",
+    "the helper would stall for as long as a kernel runs",
+)
+RELAXED = Fact(
+    "in relaxed mode another thread may query events while a stream captures, and the capture ends well",
+    "src/shim/src/compute/helper.rs; driver::pool_reserved in src/shim/src/driver.rs",
+    "measuring would have to stop while anything captures",
+)
+COST = Fact(
+    "a pair of events before and behind a run of 2 ms costs at most 1 % of throughput",
+    "FULL in src/policy/src/compute/run.rs",
+    "runs would have to be longer",
+)
+
+
+def exactness():
+    """By length in microseconds: what events say less what the kernels say, in nanoseconds."""
+    watcher, told = Watcher([1, 20, 1000, 50_000]), {}
+    first, last = watcher.event(), watcher.event()
+    for length, count in ((20, 100), (1000, 30), (50_000, 5)):
+        watcher.forget()
+        launch, events = watcher.watching(length), []
+        for _ in range(count):
+            watcher.record(first)
+            launch()
+            watcher.record(last)
+            watcher.wait()
+            events.append(watcher.between(first, last))
+        kernels = watcher.kernels()
+        more = [event - (ran.ended - ran.begun) for event, ran in zip(events, kernels)]
+        told[length] = {"more": spread(more, 0), "by": round(sum(events) / sum(ran.ended - ran.begun for ran in kernels) - 1, 5)}
+    return told
+
+
+def resolution():
+    """In what steps events and the device's clock go, in nanoseconds."""
+    watcher, told = Watcher([1]), []
+    first, last = watcher.event(), watcher.event()
+    launch = watcher.watching(1)
+    for number in range(300):
+        launch.boxes[1] = 137 * number % 40_000
+        watcher.record(first)
+        launch()
+        watcher.record(last)
+        watcher.wait()
+        told.append(round(watcher.between(first, last)))
+    different = sorted(set(told))
+    steps = [later - sooner for sooner, later in zip(different, different[1:]) if later - sooner > 4]
+    bare = []
+    for _ in range(100):
+        watcher.record(first)
+        watcher.record(last)
+        watcher.wait()
+        bare.append(watcher.between(first, last))
+    watcher.launcher("ticks", watcher.ring + 64, 1000)()
+    watcher.wait()
+    clock = watcher.read(64, 1000)
+    ticks = [later - sooner for sooner, later in zip(clock, clock[1:]) if later > sooner]
+    return {"event step": min(steps, default=None), "nothing between": spread(bare, 0), "clock step": spread(ticks, 0)}
+
+
+def run_of_kernels():
+    watcher = Watcher([20, 10_000])
+    first, last, launch = watcher.event(), watcher.event(), watcher.watching(20)
+    watcher.watching(10_000)()  # so that the host is ahead
+    watcher.wait()
+    watcher.forget()
+    lead = watcher.watching(10_000)
+    lead()
+    watcher.record(first)
+    for _ in range(64):
+        launch()
+    watcher.record(last)
+    event, kernels = (watcher.wait(), watcher.between(first, last))[1], watcher.kernels()[1:]
+    return {"event": round(event), "kernels": kernels[-1].ended - kernels[0].begun, "count": len(kernels)}
+
+
+def clocks():
+    """Microseconds by which two events that are 2 s apart differ from the host's clock, each read when it has passed."""
+    watcher = Watcher([1])
+    first, last = watcher.event(), watcher.event()
+
+    def passed(event):
+        watcher.record(event)
+        while watcher.cuda.status("cuEventQuery", event):
+            pass
+        return time.monotonic_ns()
+
+    passed(first)
+    begun = passed(first)
+    time.sleep(2)
+    ended = passed(last)
+    return {"us": round((watcher.between(first, last) - (ended - begun)) / 1000, 1)}
+
+
+def in_thread(function):
+    told = []
+    thread = threading.Thread(target=lambda: told.append(function()))
+    thread.start()
+    thread.join()
+    return told[0]
+
+
+def other_thread():
+    """Statuses of calls in a thread with and one without a context; how long a query of a pending event took."""
+    watcher = Watcher([50_000])
+    cuda, first, last = watcher.cuda, watcher.event(), watcher.event()
+    watcher.record(first)
+    watcher.watching(50_000)()
+    watcher.record(last)
+    length = c_float()
+    calls = {
+        "query": lambda: cuda.status("cuEventQuery", last),
+        "synchronize": lambda: cuda.status("cuEventSynchronize", last),
+        "elapsed": lambda: cuda.status("cuEventElapsedTime", byref(length), first, last),
+        "record": lambda: cuda.status("cuEventRecord", last, watcher.stream),
+    }
+
+    def all_of_them(context):
+        if context:
+            cuda("cuCtxSetCurrent", cuda.context)
+        return {name: call() for name, call in calls.items()}
+
+    def pending():
+        began = time.perf_counter_ns()
+        status = cuda.status("cuEventQuery", last)
+        return [status, (time.perf_counter_ns() - began) // 1000]
+
+    return {"pending, us": in_thread(pending), "with": in_thread(lambda: all_of_them(True)), "without": in_thread(lambda: all_of_them(False))}
+
+
+def capture():
+    """By capture mode and call: its status in another thread in relaxed mode, and that of the capture's end."""
+    watcher, told = Watcher([1]), {}
+    cuda, done, other = watcher.cuda, watcher.event(), watcher.cuda.stream()
+    watcher.record(done, other)
+    watcher.wait()
+    pool = cuda.value("cuDeviceGetDefaultMemPool", cuda.device)
+    word, launch = c_uint64(), watcher.nothing()
+    calls = {
+        "cuEventQuery": lambda: cuda.status("cuEventQuery", done),
+        "cuEventElapsedTime": lambda: cuda.status("cuEventElapsedTime", byref(c_float()), done, done),
+        "cuEventRecord": lambda: cuda.status("cuEventRecord", watcher.event(), other),
+        "cuMemGetInfo": lambda: cuda.status("cuMemGetInfo_v2", byref(word), byref(c_uint64())),
+        "cuMemPoolGetAttribute": lambda: cuda.status("cuMemPoolGetAttribute", pool, 5, byref(word)),
+    }
+
+    def relaxed(call):
+        cuda("cuCtxSetCurrent", cuda.context)
+        mode = c_int(2)
+        cuda("cuThreadExchangeStreamCaptureMode", byref(mode))
+        status = call()
+        cuda("cuThreadExchangeStreamCaptureMode", byref(mode))
+        return status
+
+    for mode, name in enumerate(("global", "of a thread", "relaxed")):
+        for call, function in calls.items():
+            graph = c_uint64()
+            cuda("cuStreamBeginCapture_v2", watcher.stream, mode)
+            launch()
+            status = in_thread(lambda function=function: relaxed(function))
+            end = cuda.status("cuStreamEndCapture", watcher.stream, byref(graph))
+            told[f"{call}, {name}"] = [status, end]
+            if graph.value:
+                cuda("cuGraphDestroy", graph.value)
+    return told
+
+
+def cost():
+    """Nanoseconds of a kernel of 20 us behind a long one, without events, and with a pair around each hundred (2 ms)."""
+    watcher = Watcher([20, 20_000])
+    pairs = [(watcher.event(), watcher.event()) for _ in range(4)]
+    launch, lead, told = watcher.watching(20), watcher.watching(20_000), {"without": [], "with": []}
+    for turn in range(10):
+        for way in ("without", "with") if turn % 2 else ("with", "without"):
+            watcher.forget()
+            lead()
+            for first, last in pairs:
+                if way == "with":
+                    watcher.record(first)
+                for _ in range(100):
+                    launch()
+                if way == "with":
+                    watcher.record(last)
+            kernels = watcher.kernels()[1:]
+            told[way].append((kernels[-1].ended - kernels[0].begun) / len(kernels))
+    ratios = [other / mine for mine, other in zip(told["with"], told["without"])]
+    return {**{way: round(median(lengths), 1) for way, lengths in told.items()}, "ratio": round(median(ratios), 5)}
+
+
+def run(part):
+    with part.about_facts("resolution"):
+        part.figure("resolution, ns", part.work("resolution"))
+        part.check("measured: resolution of events", True)
+    with part.about_facts("duration", DURATION):
+        seen = part.work("exactness")
+        right = all(abs(cell["more"]["median"]) <= max(1000, 10 * int(length)) for length, cell in seen.items())
+        part.fact(DURATION, right, seen)
+    with part.about_facts("a run of kernels", LONG_RUN):
+        seen = part.work("run_of_kernels")
+        part.fact(LONG_RUN, abs(seen["event"] / seen["kernels"] - 1) <= 0.01, seen)
+    with part.about_facts("clocks", CLOCKS):
+        seen = part.work("clocks")
+        part.fact(CLOCKS, None if part.simulated else abs(seen["us"]) <= 50, seen)
+    with part.about_facts("another thread", OTHER_THREAD, NO_WAIT):
+        seen = part.work("other_thread")
+        without = {name: seen["without"][name] for name in ("query", "elapsed")}
+        part.fact(OTHER_THREAD, not any(seen["with"].values()) and not any(without.values()), seen)
+        status, took = seen["pending, us"]
+        part.fact(NO_WAIT, None if part.simulated or status != 600 else took < 5000, seen["pending, us"])
+    with part.about_facts("capture", RELAXED):
+        seen = part.work("capture")
+        part.fact(RELAXED, all(pair == [0, 0] for pair in seen.values()), {name: pair for name, pair in seen.items() if any(pair)})
+    with part.about_facts("cost", COST):
+        seen = part.work("cost")
+        part.fact(COST, seen["ratio"] >= 0.99, seen)
+
+
+if __name__ == "__main__":
+    main(__file__, run, exactness, resolution, run_of_kernels, clocks, other_thread, capture, cost)

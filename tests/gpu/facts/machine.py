@@ -1,0 +1,122 @@
+"""What machine is this, and how do the driver, NVML and the kernel call the same things?"""
+
+import ctypes
+import os
+import shutil
+from ctypes import byref, c_int, c_uint, c_uint64
+
+from bench import Fact, Skip, main, tell, wait
+from driver import Cuda, Nvml, Refused
+
+PIDS = Fact(
+    "NVML calls a process by a number that the process knows itself by (NSpid)",
+    "src/policy/src/compute/solitude.rs, src/shim/src/compute/whose.rs",
+    "sampling is matched by exclusion only; beside busy neighbours a slice then pays for part of their turns",
+)
+UUIDS = Fact(
+    "NVML finds the device by the UUID that CUDA gives",
+    "src/shim/src/management.rs",
+    "limits by UUID would have to be matched by PCI address",
+)
+NO_CONTEXT = Fact(
+    "cuInit, cuDeviceGet and NVML's memory information make no context",
+    "src/shim/src/slice.rs joins at cuInit",
+    "joining a slice would cost memory of the device",
+)
+# CUdevice_attribute
+ATTRIBUTES = {
+    "multiprocessors": 16, "compute mode": 20, "concurrent kernels": 31, "major": 75, "minor": 76, "compute preemption": 90,
+    "virtual memory": 102, "pools": 115, "MPS": 133,
+}  # fmt: skip
+
+
+class Listed(ctypes.Structure):
+    """nvmlProcessInfo_t."""
+
+    _fields_ = [("pid", c_uint), ("used", c_uint64), ("instance", c_uint), ("compute", c_uint)]
+
+
+def own_numbers():
+    with open("/proc/self/status") as file:
+        line = [line for line in file if line.startswith("NSpid:")]
+    return [int(word) for word in line[0].split()[1:]] if line else [os.getpid()]
+
+
+def listed(nvml):
+    """What NVML says that each process holds."""
+    count, there = c_uint(256), (Listed * 256)()
+    nvml("nvmlDeviceGetComputeRunningProcesses_v3", nvml.device, byref(count), there)
+    return {process.pid: process.used for process in there[: count.value]}
+
+
+def number(nvml, call):
+    return nvml.value(call, kind=c_uint) if call.startswith("nvmlSystem") else read(nvml, call)
+
+
+def read(nvml, call):
+    word = c_uint()
+    nvml(call, nvml.device, byref(word))
+    return word.value
+
+
+def described():
+    """Everything that a reader of the measurement wants to know of the machine."""
+    cuda = Cuda(context=False)
+    nvml, told = Nvml(cuda.uuid()), {}
+
+    def ask(name, question):
+        try:
+            told[name] = question()
+        except (Refused, AttributeError, OSError) as refusal:
+            told[name] = str(refusal)
+
+    for name, attribute in ATTRIBUTES.items():
+        ask(name, lambda attribute=attribute: cuda.attribute(attribute))
+    for call in ("PersistenceMode", "ComputeMode", "AccountingMode", "Architecture"):
+        ask(call, lambda call=call: read(nvml, f"nvmlDeviceGet{call}"))
+    mig, later = c_uint(), c_uint()
+    ask("MIG", lambda: (nvml("nvmlDeviceGetMigMode", nvml.device, byref(mig), byref(later)), mig.value)[1])
+    for name, path in (("driver", "/proc/driver/nvidia/version"), ("first process", "/proc/1/comm")):
+        ask(name, lambda path=path: open(path).read().splitlines()[0])
+    ask("namespace", lambda: os.readlink("/proc/self/ns/pid"))
+    told["numbers of a process"] = len(own_numbers())
+    told["MPS in the environment"] = any(name.startswith("CUDA_MPS") for name in os.environ)
+    told["compiler"] = shutil.which("cc") or "none"
+    ask("others on the device", lambda: len(listed(nvml)))
+    return told
+
+
+def known():
+    """How NVML calls this process."""
+    cuda = Cuda(context=False)
+    nvml = Nvml(cuda.uuid())
+    before = listed(nvml)
+    flags, active = c_uint(), c_int()
+    cuda("cuDevicePrimaryCtxGetState", cuda.device, byref(flags), byref(active))
+    context = cuda.value("cuDevicePrimaryCtxRetain", cuda.device)
+    cuda("cuCtxSetCurrent", context)
+    cuda.value("cuMemAlloc_v2", 1 << 20)
+    now = listed(nvml)
+    tell({"own": own_numbers(), "listed": [pid for pid in now if pid not in before], "early": active.value})
+    wait()
+    return {}
+
+
+def run(part):
+    with part.about("the machine"):
+        seen = part.work("described")
+        part.figure("machine", seen)
+        busy = seen.get("others on the device")
+        part.check("nobody else uses the GPU", not isinstance(busy, int) or busy == 0, f"{busy} others; figures are theirs too")
+    with part.about_facts("numbers of processes", UUIDS, NO_CONTEXT, PIDS):
+        with part.start("known") as worker:
+            seen = worker.answer()
+        part.fact(UUIDS, True, "found")
+        part.fact(NO_CONTEXT, not seen["early"], seen["early"])
+        if not seen["listed"]:
+            raise Skip("NVML lists no new process once it has a context")
+        part.fact(PIDS, any(pid in seen["own"] for pid in seen["listed"]), seen)
+
+
+if __name__ == "__main__":
+    main(__file__, run, described, known)
