@@ -1,0 +1,130 @@
+"""What does NVML say of a process's use of the device: how often, how late, how exactly, and when it does nothing?"""
+
+import collections
+import ctypes
+import time
+from ctypes import byref, c_uint, c_uint64
+
+from bench import Fact, Skip, main, tell, wait
+from driver import Cuda, Nvml
+from stats import median, spread
+from watch import Watcher, overlap, turns
+
+WINDOW = Fact(
+    "process utilisation comes in windows of a sixth of a second",
+    "WINDOW in src/policy/src/compute/trim.rs",
+    "the trim would follow neighbours later or sooner than it thinks",
+)
+CLOCK = Fact(
+    "its time stamps are the host's time of day, and at most a second old under load",
+    "LEAD and AHEAD in src/policy/src/compute/sight.rs",
+    "samples could not be laid on the slice's line of time",
+)
+PART = Fact(
+    "its figure is the part of the time in which kernels of the process ran, within 3 points",
+    "src/policy/src/compute/trim.rs, sight.rs",
+    "the trim would charge a wrong part of what events show",
+)
+IDLE = Fact(
+    "a process that has done nothing for 2 s is listed with 0, or not at all",
+    "src/policy/src/compute/sight.rs",
+    "a slice would be trimmed for work that it no longer does",
+)
+CHEAP = Fact(
+    "reading the samples takes at most 20 ms",
+    "src/shim/src/compute/sampler.rs reads them from a thread of its own",
+    "the sampler would fall behind its windows",
+)
+SPAN = 5
+
+
+class Sample(ctypes.Structure):
+    """nvmlProcessUtilizationSample_t."""
+
+    _fields_ = [("pid", c_uint), ("stamp", c_uint64), ("sm", c_uint), ("memory", c_uint), ("encoder", c_uint), ("decoder", c_uint)]
+
+
+def samples(nvml, since=0):
+    """Process, time stamp in microseconds, percent; nothing where there is no sample."""
+    count, there = c_uint(1024), (Sample * 1024)()
+    status = nvml.status("nvmlDeviceGetProcessUtilization", nvml.device, there, byref(count), since)
+    return [(each.pid, each.stamp, each.sm) for each in there[: count.value]] if status == 0 else []
+
+
+def half():
+    """Works for 5 of every 10 ms, and tells the part of the time that it did."""
+    watcher = Watcher([5000])
+    launch = watcher.watching(5000)
+    launch()
+    watcher.forget()
+    tell({})
+    wait()
+    began = due = time.monotonic()
+    while due < began + SPAN:
+        time.sleep(max(0, due - time.monotonic()))
+        launch()
+        due += 0.01
+    kernels, holes = watcher.seen()
+    took = time.monotonic() - began
+    if kernels:
+        tell({"percent": round(100 * overlap(turns(kernels, holes), 0, 1 << 63) / (kernels[-1].ended - kernels[0].begun), 2)})
+    else:
+        tell({"percent": round(100 * 0.005 * (SPAN / 0.01) / took, 2), "from": "its lengths"})
+    wait()
+    return {}
+
+
+def watched(span):
+    """What NVML tells while the worker is half busy, and behind it."""
+    cuda = Cuda(context=False)
+    nvml = Nvml(cuda.uuid())
+    tell({"known": [pid for pid, _, _ in samples(nvml)]})
+    wait()
+    seen, costs, ages, end = collections.defaultdict(dict), [], [], time.time() + span
+    while time.time() < end:
+        began = time.perf_counter()
+        now = samples(nvml)
+        costs.append(time.perf_counter() - began)
+        for pid, stamp, percent in now:
+            seen[pid][stamp] = percent
+        if now:
+            ages.append(time.time() - max(stamp for _, stamp, _ in now) / 1e6)
+        time.sleep(0.05)
+    tell({"samples": {pid: sorted(stamps.items()) for pid, stamps in seen.items()}, "ms": spread([1000 * cost for cost in costs], 2),
+          "age": spread(ages[len(ages) // 3 :], 3)})  # fmt: skip
+    wait()
+    return {"later": samples(nvml, int((time.time() - 1) * 1e6))}
+
+
+def run(part):
+    facts = (WINDOW, CLOCK, PART, IDLE, CHEAP)
+    with part.about_facts("samples", *facts), part.start("half") as worker, part.start("watched", span=SPAN) as watcher:
+        worker.answer()
+        watcher.answer()
+        worker.go_on()
+        watcher.go_on()
+        did, seen = worker.answer(SPAN + 60), watcher.answer(SPAN + 60)
+        time.sleep(2.5)
+        watcher.go_on()
+        later = watcher.answer()["later"]
+        worker.go_on()
+        new = {pid: rows for pid, rows in seen["samples"].items() if len(rows) > 3}
+        part.figure("samples", {"cost, ms": seen["ms"], "age, s": seen["age"], "worker": did["percent"], "processes": len(new)})
+        if not new:
+            raise Skip("NVML tells no process apart")
+        # The worker is the one that NVML saw most of.
+        pid, rows = max(new.items(), key=lambda item: sum(percent for _, percent in item[1]))
+        middle = [percent for _, percent in rows[len(rows) // 3 : -1]] or [0]
+        gaps = [(after[0] - before[0]) / 1000 for before, after in zip(rows, rows[1:])]
+        part.figure("ms between samples", spread(gaps))
+        part.fact(WINDOW, 120 <= median(gaps) <= 220, f"{median(gaps):.0f} ms")
+        part.fact(CLOCK, -0.05 <= seen["age"]["median"] <= 1, seen["age"])
+        mean = sum(middle) / len(middle)
+        part.fact(PART, abs(mean - did["percent"]) <= 3, f"{mean:.1f} of {did['percent']}")
+        busy = [row for row in later if str(row[0]) == pid and row[2] > 0]
+        part.fact(IDLE, not busy, later)
+        part.fact(CHEAP, seen["ms"]["median"] <= 20, seen["ms"])
+
+
+if __name__ == "__main__":
+    main(__file__, run, half, watched)
