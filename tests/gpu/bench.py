@@ -70,7 +70,7 @@ class Part:
         verdict = {True: AS_ASSUMED, False: DIFFERS, None: NOT_SEEN}[truth if truth is None else bool(truth)]
         self.facts.append({**fact._asdict(), "verdict": verdict, "seen": seen})
         result = {AS_ASSUMED: "ok", DIFFERS: "DIFFERS", NOT_SEEN: "SKIP"}[verdict]
-        self._add(result, fact.claim, "" if truth else f"{verdict}: {seen}")
+        self._add(result, fact.claim, "" if truth else f"{verdict}: {seen}"[:300])
 
     @contextlib.contextmanager
     def about_facts(self, what, *facts):

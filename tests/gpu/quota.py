@@ -9,10 +9,12 @@ from driver import OUT_OF_MEMORY, Cuda, Nvml, Refused
 from families import FAMILIES
 
 PIECES = 8
+# What the device may lose beyond what a slice is charged: what is rounded up, and what NVML counts late.
+SLACK = 16 * MIB
 
 
 def fill(family, piece):
-    """Takes pieces until one is refused, and gives them all back."""
+    """Takes pieces until one is refused, holds them while a witness looks, and gives them all back."""
     cuda, take = Cuda(), FAMILIES[family]
     take(cuda, piece)[1]()  # what a first call sets up is there before the count begins
     before, held, refusal = cuda.info(), [], None
@@ -25,6 +27,8 @@ def fill(family, piece):
             refusal = refused
     full = cuda.info()
     taken = sum(size for size, _ in held)
+    tell({})
+    wait()
     for _, give in held:
         give()
     after = cuda.free()
@@ -88,11 +92,44 @@ def watch(uuid):
     return Nvml(uuid).memory()
 
 
+def witness():
+    """What is used of the device by NVML's own figure, each time that it is asked."""
+    nvml = Nvml(Cuda(context=False).uuid())
+    tell({})
+    while True:
+        wait()
+        tell(nvml.memory()["v2"][2])
+
+
+def used(watcher):
+    watcher.go_on()
+    return watcher.answer()
+
+
+def filled(part, family, watcher):
+    """What a worker says that fills its quota, and what the device lost meanwhile."""
+    before = used(watcher)
+    with part.start("fill", limit=QUOTA, family=family, piece=QUOTA // PIECES) as worker:
+        worker.answer()
+        lost = used(watcher) - before
+        worker.go_on()
+        return {**worker.answer(), "lost": lost}
+
+
 def families(part):
+    with part.start("witness") as watcher:
+        watcher.answer()
+        each_family(part, watcher)
+    together(part)
+
+
+def each_family(part, watcher):
     for family in FAMILIES:
         with part.about(f"{family}: a quota"):
-            seen = part.work("fill", limit=QUOTA, family=family, piece=QUOTA // PIECES)
+            seen = filled(part, family, watcher)
             part.figure(family, seen)
+            within = seen["taken"] - SLACK <= seen["lost"] <= QUOTA + SLACK
+            part.check(f"{family}: by NVML's own figure the device lost what was granted and no more than the quota", within, seen)
             part.check(f"{family}: the size is the quota, whoever is asked", seen["total"] == [QUOTA] * 3, seen["total"])
             part.check(f"{family}: more than the quota is refused with 2", seen["status"] == OUT_OF_MEMORY, seen["status"])
             part.check(f"{family}: a refused call leaves its output", seen["untouched"])
@@ -102,6 +139,9 @@ def families(part):
             most = seen["before"] // (QUOTA // PIECES)
             part.check(f"{family}: what fits is granted", fits and seen["pieces"] >= max(1, most - 1), seen)
             part.check(f"{family}: what is given back can be had again", seen["after"] == seen["before"] and seen["again"], seen)
+
+
+def together(part):
     with part.about("all families together"):
         seen = part.work("mixed", limit=QUOTA)
         part.figure("mixed", seen)
@@ -165,4 +205,4 @@ def run(part):
 
 
 if __name__ == "__main__":
-    main(__file__, run, fill, to_the_byte, mixed, hold, watch)
+    main(__file__, run, fill, to_the_byte, mixed, hold, watch, witness)

@@ -75,6 +75,13 @@ def run(part):
             # In advance JAX takes three quarters of what it sees.
             part.check(f"{name}: what fits is granted", seen["taken"] >= QUOTA * 3 // 4 - OWN, seen)
             part.check(f"{name}: what was deleted can be had again", seen["again"] > 0, seen)
+    with part.about("JAX, a fraction of the quota in advance"):
+        env = {"XLA_PYTHON_CLIENT_PREALLOCATE": "true", "XLA_PYTHON_CLIENT_MEM_FRACTION": ".50"}
+        seen = part.work("fill", limit=QUOTA, patience=90, env=env)
+        part.figure("fill of a fraction of 0.5", seen)
+        within = seen["pool"] is None or abs(seen["pool"] - QUOTA // 2) <= OWN // 2
+        part.check("XLA_PYTHON_CLIENT_MEM_FRACTION is of the quota and not of the device", within, seen)
+        part.check("no more than the fraction is granted", QUOTA // 4 <= seen["taken"] <= QUOTA // 2, seen)
     with part.about("JAX, a training step"):
         bare, loaded, limited = part.three_ways("train", limit=QUOTA, patience=90, env=fixed)
         part.check("a training step gives the same, loaded", loaded == bare, loaded, bare)
