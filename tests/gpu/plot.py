@@ -3,7 +3,7 @@
 from xml.sax.saxutils import escape
 
 WIDTH, LEFT, RIGHT, ROW, TOP = 760, 270, 90, 22, 46
-STYLE = "font-family='sans-serif' font-size='12' fill='#333'"
+STYLE = "font-family='sans-serif' fill='#333'"
 COLOURS = ("#2b6cb0", "#c05621", "#2f855a", "#6b46c1", "#718096")
 
 
@@ -13,8 +13,8 @@ def document(height, title, body):
     return "\n".join([head, paper, text(10, 20, title, "font-weight='bold'"), *body, "</svg>"]) + "\n"
 
 
-def text(x, y, words, more=""):
-    return f"<text x='{x:.1f}' y='{y:.1f}' {STYLE} {more}>{escape(str(words))}</text>"
+def text(x, y, words, more="", size=12):
+    return f"<text x='{x:.1f}' y='{y:.1f}' font-size='{size}' {STYLE} {more}>{escape(str(words))}</text>"
 
 
 def scale(low, high):
@@ -25,7 +25,7 @@ def scale(low, high):
 
 def mark(x, height, words):
     line = f"<line x1='{x:.1f}' x2='{x:.1f}' y1='{TOP - 10}' y2='{height - 6}' stroke='#c53030' stroke-dasharray='4 3'/>"
-    return [line, text(x + 3, TOP - 12, words, "font-size='11'")]
+    return [line, text(x + 3, TOP - 12, words, size=11)]
 
 
 def intervals(title, rows, wanted, unit=""):

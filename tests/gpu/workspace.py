@@ -23,6 +23,8 @@ def workspace():
     folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=FOLDER))
     with open(folder / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.write(str(os.getpid()))
+        lock.flush()
         try:
             yield folder
         finally:

@@ -1,10 +1,13 @@
 """Where do pools and graphs lay memory, and what becomes of memory whose maker is gone?"""
 
 import ctypes
+import fcntl
+import os
+import struct
 from ctypes import byref, c_char, c_int, c_size_t, c_uint64, c_ulonglong, c_void_p
 
 from bench import MIB, Fact, main, tell, wait
-from driver import POOL_THRESHOLD, READ_WRITE, Access, Cuda, Location, Nvml, PoolProperties
+from driver import ON_DEVICE, PINNED, POOL_THRESHOLD, READ_WRITE, Access, AllocationProperties, Cuda, Location, Nvml, PoolProperties
 
 START = Fact(
     "a pool lays an allocation at the start of the first hole that it finds fitting",
@@ -36,12 +39,17 @@ SAME_HANDLE = Fact(
     "src/region/src/shares.rs, src/shim/src/hooks/sharing.rs",
     "memory shared between processes would be charged twice",
 )
+MARKED = Fact(
+    "a descriptor of exported memory can carry a lock of its open file, which fdinfo shows",
+    "src/shim/src/tags.rs",
+    "nobody inherits the charge of memory that is handed over by descriptor",
+)
 LIVES_ON = Fact(
     "memory of an exporter that was killed lives on in its importers",
     "src/shim/src/hooks/sharing.rs, src/region/src/shares.rs",
     "an heir would be charged for memory that is gone, until it closes it",
 )
-GRAPH_RESERVED = 2
+GRAPH_RESERVED, POSIX_DESCRIPTOR, F_OFD_SETLK = 2, 1, 37
 POOL_KEEPS_ALL = c_ulonglong((1 << 64) - 1)
 
 
@@ -137,6 +145,25 @@ def graph_memory():
     return {"address": node.address != 0, "steps": steps}
 
 
+def descriptor():
+    """Exports physical memory as a descriptor, and gives it a lock for reading on one byte far behind its end."""
+    cuda, place, number = Cuda(), 1 << 62 | 12345, c_int()
+    size, kind = cuda.granule(), AllocationProperties(PINNED, POSIX_DESCRIPTOR, Location(ON_DEVICE, cuda.device))
+    handle = cuda.value("cuMemCreate", size, byref(kind), 0)
+    cuda("cuMemExportToShareableHandle", byref(number), handle, ctypes.c_int(POSIX_DESCRIPTOR), 0)
+    lock, told = struct.pack("hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, place, 1, 0), {}
+    try:
+        fcntl.fcntl(number.value, F_OFD_SETLK, lock)
+        told["set"] = True
+    except OSError as error:
+        told["set"] = str(error)
+    with open(f"/proc/self/fdinfo/{number.value}") as info:
+        told["shown"] = any(str(place) in line for line in info if line.startswith("lock:"))
+    os.close(number.value)
+    cuda("cuMemRelease", handle)
+    return told
+
+
 def exporter(size):
     """Takes memory, writes to it, and tells its handle twice."""
     cuda = Cuda()
@@ -184,6 +211,9 @@ def run(part):
         part.fact(EARLY_ADDRESS, seen["address"] and steps["instantiated"] == steps["before"], seen)
         grown, kept = steps["launched again"] - steps["before"], steps["destroyed"] == steps["launched again"]
         part.fact(GRAPH_UNIT, 10 * MIB <= grown <= 32 * MIB and kept and steps["trimmed"] == steps["before"], steps)
+    with part.about_facts("a descriptor of memory", MARKED):
+        seen = part.work("descriptor")
+        part.fact(MARKED, seen == {"set": True, "shown": True}, seen)
     with part.about_facts("memory of a killed exporter", SAME_HANDLE, LIVES_ON):
         size = 64 * MIB
         with part.start("exporter", size=size) as maker:
@@ -198,4 +228,4 @@ def run(part):
 
 
 if __name__ == "__main__":
-    main(__file__, run, holes, destroyed, graph_memory, exporter, importer)
+    main(__file__, run, holes, destroyed, graph_memory, descriptor, exporter, importer)

@@ -23,6 +23,11 @@ NO_CONTEXT = Fact(
     "src/shim/src/slice.rs joins at cuInit",
     "joining a slice would cost memory of the device",
 )
+FORKED = Fact(
+    "after cuInit in a parent a forked child may not use CUDA, and the parent goes on",
+    "src/shim/src/lifecycle.rs",
+    "a forked child would need a context's charge of its own",
+)
 # CUdevice_attribute
 ATTRIBUTES = {
     "multiprocessors": 16, "compute mode": 20, "concurrent kernels": 31, "major": 75, "minor": 76, "compute preemption": 90,
@@ -102,6 +107,20 @@ def known():
     return {}
 
 
+def forked():
+    """Statuses in a child that was forked behind cuInit: of cuInit and of a context; then of an allocation in the parent."""
+    cuda = Cuda()
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        context = c_uint64()
+        statuses = [cuda.status("cuInit", 0), cuda.status("cuDevicePrimaryCtxRetain", byref(context), cuda.device)]
+        os.write(writing, " ".join(map(str, statuses)).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    return {"child": [int(word) for word in os.read(reading, 100).split()], "parent": cuda.status("cuMemAlloc_v2", byref(c_uint64()), 1)}
+
+
 def run(part):
     with part.about("the machine"):
         seen = part.work("described")
@@ -117,6 +136,10 @@ def run(part):
             raise Skip("NVML lists no new process once it has a context")
         part.fact(PIDS, any(pid in seen["own"] for pid in seen["listed"]), seen)
 
+    with part.about_facts("a forked child", FORKED):
+        seen = part.work("forked")
+        part.fact(FORKED, any(seen["child"]) and seen["parent"] == 0, seen)
+
 
 if __name__ == "__main__":
-    main(__file__, run, described, known)
+    main(__file__, run, described, known, forked)

@@ -1,0 +1,289 @@
+"""Is the suite itself right? Its arithmetic, its files, its claims, and what it leaves behind when it is interrupted."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+from unittest import mock
+from xml.dom.minidom import parseString
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+sys.path[:0] = [str(HERE), str(HERE / "facts")]
+
+import bench  # noqa: E402
+import page  # noqa: E402
+import plot  # noqa: E402
+import run  # noqa: E402
+import slicing  # noqa: E402
+import stats  # noqa: E402
+import watch  # noqa: E402
+import workspace  # noqa: E402
+
+GPU = {"name": "Some GPU", "bytes": 1, "cuda": 13000, "driver": "580.1"}
+
+
+def report(**other):
+    return {"format": run.FORMAT, "gpu": GPU, "simulated": False, "kernel": "6.1", "library": "a" * 64, "date": "2026-01-01T00:00:00",
+            "processors": 2, "python": "3", "parts": {}, **other}  # fmt: skip
+
+
+def a_part(result="ok", **figures):
+    return {"results": [{"result": result, "claim": "c", "details": ""}], "figures": figures, "facts": [], "seconds": 1,
+            "library": "a" * 64, "date": "2026-01-01T00:00:00"}  # fmt: skip
+
+
+class Arithmetic(unittest.TestCase):
+    def test_percentiles_lie_between_values_in_a_straight_line(self):
+        self.assertEqual(stats.percentile([4, 1, 3, 2], 50), 2.5)
+        self.assertEqual(stats.percentile(range(101), 99), 99)
+        self.assertEqual([stats.percentile([7, 9], percent) for percent in (0, 25, 100)], [7, 7.5, 9])
+        self.assertEqual(stats.percentile([5], 99), 5)
+        with self.assertRaises(ValueError):
+            stats.percentile([], 50)
+
+    def test_a_bootstrap_interval_encloses_the_median_and_is_wider_for_fewer_values(self):
+        many, few = [number % 11 for number in range(220)], [0, 2, 5, 8, 10]
+        low, high = stats.interval(many)
+        self.assertTrue(4 <= low <= 5 <= high <= 6, (low, high))
+        wide = stats.interval(few)
+        self.assertGreater(wide[1] - wide[0], high - low)
+        self.assertEqual(stats.interval(few), stats.interval(few))
+        self.assertEqual(stats.interval([3, 3, 3]), (3, 3))
+
+    def test_a_bootstrap_interval_holds_the_truth_about_as_often_as_it_says(self):
+        import random
+
+        chance, held = random.Random(3), 0
+        for number in range(60):
+            low, high = stats.interval([chance.gauss(10, 1) for _ in range(20)], seed=number)
+            held += low <= 10 <= high
+        self.assertGreaterEqual(held, 51)
+
+    def test_ratios_are_of_pairs(self):
+        seen = stats.ratio([99, 198, 49.5], [100, 200, 50])
+        self.assertEqual((seen["median"], seen["low"], seen["high"], seen["pairs"]), (0.99, 0.99, 0.99, 3))
+        with self.assertRaises(ValueError):
+            stats.ratio([1], [1, 2])
+
+    def test_jains_index_is_one_when_all_have_the_same_and_one_nth_when_one_has_all(self):
+        self.assertEqual(stats.jain([25, 25, 25, 25]), 1)
+        self.assertEqual(stats.jain([0, 0, 7, 0]), 0.25)
+        self.assertAlmostEqual(stats.jain([1, 3]), 0.8)
+        self.assertEqual(stats.jain([0, 0]), 1)
+
+    def test_turns_are_what_lies_between_holes(self):
+        kernels = [watch.Ran(0, 100_000, 40_000), watch.Ran(101_000, 200_000, 0)]
+        self.assertEqual(watch.turns(kernels, [(30_000, 70_000)]), [[0, 30_000], [70_000, 200_000]])
+        self.assertEqual(watch.overlap([[0, 10], [20, 30]], 5, 25), 10)
+
+    def test_slices_of_two_that_take_turns_are_told_as_halves(self):
+        lines = [[[at, at + 1_000_000] for at in range(first, 40_000_000, 2_050_000)] for first in (0, 1_025_000)]
+        seen = slicing.told([{"turns": line, "events": 2.05} for line in lines])
+        self.assertTrue(all(abs(share - 48.8) < 1 for share in seen["percent of each"]), seen)
+        self.assertEqual((seen["change, us"]["median"], seen["both at once"]), (25, 0))
+
+
+class Files(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.path = Path(self.folder.name) / "2026-01-01-some-gpu.json"
+
+    def test_parts_of_separate_runs_come_together(self):
+        run.finish(report(parts={"quota": a_part()}), self.path)
+        path, parts = run.with_earlier(self.path, report())
+        self.assertEqual((path, list(parts)), (self.path, ["quota"]))
+        run.finish(report(parts={**parts, "shares": a_part("FAIL")}, library="b" * 64), self.path)
+        kept = json.loads(self.path.read_text())
+        self.assertEqual(kept["summary"], {"ok": 1, "FAIL": 1, "DIFFERS": 0, "SKIP": 0})
+        self.assertIn("Measured of another library: `aaaaaaaaaaaaaaaa`", self.path.with_suffix(".md").read_text())
+
+    def test_another_driver_or_a_foreign_file_is_not_overwritten(self):
+        run.finish(report(parts={"quota": a_part()}), self.path)
+        other, parts = run.with_earlier(self.path, report(gpu={**GPU, "driver": "590.1"}))
+        self.assertEqual((other.name, parts), ("2026-01-01-some-gpu-2.json", {}))
+        other.write_text("no measurement")
+        self.assertEqual(run.with_earlier(self.path, report(gpu={**GPU, "driver": "590.1"}))[0].name, "2026-01-01-some-gpu-3.json")
+
+    def test_what_the_simulated_gpu_says_goes_nowhere_near_measurements(self):
+        options = mock.Mock(out=str(ROOT / "docs" / "measurements"), simulated=True)
+        with self.assertRaises(SystemExit):
+            run.destination(GPU, options)
+        options.out = self.folder.name
+        self.assertIn("simulated", run.destination(GPU, options).name)
+        text = page.page({**report(simulated=True), "summary": dict.fromkeys(run.RESULTS, 0)})
+        self.assertIn("simulated GPU**: no measurement", text)
+
+    def test_a_page_shows_what_differs_first_and_pictures_are_well_formed(self):
+        fact = {"claim": "it is so", "rests": "src/lib.rs", "otherwise": "change it", "seen": "it is not"}
+        parts = {
+            "facts/x": {**a_part(), "facts": [{**fact, "verdict": "as assumed"}, {**fact, "verdict": "differs"}]},
+            "shares": a_part(shares={"20 us & <more>": {"30": {"mean": 30.2, "error": 0.2, "allowed": 0.5}}}),
+            "models": a_part(**{"throughput to bare": {"graphs": {"low": 0.99, "median": 0.995, "high": 1.0}}}),
+            "neighbours": a_part(shares={"two": {"percent": {"1": 29.9, "2": 69.8}}}, latency={"alone": {"p50 ms": 1, "p99 ms": 2}}),
+        }
+        told = report(parts=parts)
+        drawn = page.pictures(told)
+        self.assertEqual(set(drawn), {"shares", "overhead", "neighbours", "latency"})
+        for picture in drawn.values():
+            parseString(picture)
+        text = page.page({**told, "summary": dict.fromkeys(run.RESULTS, 0)}, ["x.svg"])
+        self.assertLess(text.index("**differs**"), text.index("as assumed"))
+        self.assertIn("![x.svg](x.svg)", text)
+
+    def test_pictures_of_one_value_and_of_none_but_zeros_are_well_formed(self):
+        parseString(plot.intervals("t", [("a", 1, 1, 1)], 1))
+        parseString(plot.bars("t", [("a", 0, "g")]))
+
+
+class Verdicts(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        told = {"simulated": False, "seconds": 9, "answer": f"{folder.name}/answer", "scratch": folder.name}
+        with mock.patch.dict(os.environ, {"GPU_SUITE": json.dumps(told)}):
+            self.part = bench.Part("x")
+        self.addCleanup(self.part.scratch.cleanup)
+        self.facts = [bench.Fact(name, "src", "change") for name in ("one", "two")]
+
+    def verdicts(self):
+        return [(fact["claim"], fact["verdict"]) for fact in self.part.facts]
+
+    def test_a_fact_that_nobody_told_is_not_seen(self):
+        with mock.patch("builtins.print"), self.part.about_facts("both", *self.facts):
+            self.part.fact(self.facts[0], False, "other")
+            raise bench.Skip("no stamps")
+        self.assertEqual(self.verdicts(), [("one", "differs"), ("two", "not seen")])
+        self.assertEqual([result["result"] for result in self.part.results], ["DIFFERS", "SKIP"])
+
+    def test_a_fault_of_the_suite_is_a_failure(self):
+        with mock.patch("builtins.print"), self.part.about_facts("both", *self.facts):
+            raise TypeError("a fault")
+        self.assertEqual([result["result"] for result in self.part.results], ["FAIL", "SKIP", "SKIP"])
+
+
+class Claims(unittest.TestCase):
+    """What docs/measurements says is asked, and where facts say that the design rests on them."""
+
+    def test_every_claim_names_the_command_that_measures_it_or_says_why_none_does(self):
+        rows = re.findall(r"^\| (.+) \|$", (ROOT / "docs/measurements/README.md").read_text().partition("## Claims that rest")[2].partition(
+            "\n## What `ci/bench.sh`")[0], re.M)  # fmt: skip
+        rows = [re.split(r" ?\| ", row) for row in rows if not row.startswith(("claim", "---"))]
+        self.assertGreater(len(rows), 40)
+        for row in rows:
+            commands = re.findall(r"`ci/gpu\.sh ([^`]+)`", row[-1])
+            self.assertTrue(commands or row[-1].startswith("not asked: "), row)
+            for command in commands:
+                self.assertTrue(all(word in run.GROUPS or word in run.PARTS for word in command.split()), row)
+
+    def test_what_facts_rest_on_is_there(self):
+        for fact in all_facts():
+            for place in re.findall(r"(?:src|docs)/[a-z0-9_/.]+", fact.rests):
+                self.assertTrue((ROOT / place.rstrip(".")).exists(), (fact.claim, place))
+            for name in re.findall(r"\b[A-Z][A-Z_]{3,}\b", fact.rests):
+                if name not in ("NVML",):
+                    places = re.findall(r"src/[a-z0-9_/.]+\.rs", fact.rests)
+                    self.assertTrue(any(name in (ROOT / place).read_text() for place in places), (fact.claim, name))
+
+    def test_every_part_is_there_and_each_group_can_end_in_eight_minutes(self):
+        for name in run.PARTS:
+            self.assertTrue((HERE / f"{name}.py").exists(), name)
+        self.assertTrue(all(most <= 480 for most in run.PARTS.values()))
+
+
+def all_facts():
+    import importlib.util
+
+    for path in [HERE / "growth.py", HERE / "lookup.py", *sorted((HERE / "facts").glob("*.py"))]:
+        spec = importlib.util.spec_from_file_location(f"facts_{path.stem}", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        yield from (value for value in vars(module).values() if isinstance(value, bench.Fact))
+
+
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+SIMGPU = Path(os.environ.get("GPUSLICE_SIMGPU") or TARGET / "simgpu")
+
+
+class Interrupted(unittest.TestCase):
+    """A run that is ended from outside leaves no process, region or file."""
+
+    def setUp(self):
+        if not (SIMGPU / "libcuda.so.1").exists():
+            print("SKIP how an interrupted GPU suite cleans up; to mend it: ci/stage.sh")
+            self.skipTest("no simulated driver")
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        command = [sys.executable, str(HERE / "run.py"), "shares", "--simulated", "--out", folder.name]
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("GPU_")}
+        self.child = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(self.child.kill)
+        # A part and a worker of it, in the run's own folder.
+        self.folder = until(lambda: next((folder for folder in folders() if f"/{self.child.pid}\n" in owner(folder)), None))
+        until(lambda: len(members(self.folder)) >= 2)
+
+    def test_by_ctrl_c(self):
+        self.child.send_signal(signal.SIGINT)
+        self.assertEqual(self.child.wait(30), 130)
+        self.assertFalse(members(self.folder))
+        self.assertFalse(self.folder.exists())
+
+    def test_by_a_kill_after_which_the_next_run_removes_the_rest(self):
+        self.child.kill()
+        self.child.wait(30)
+        until(lambda: not members(self.folder))
+        workspace.sweep()
+        self.assertFalse(self.folder.exists())
+
+
+def until(condition, patience=60):
+    end = time.monotonic() + patience
+    while time.monotonic() < end:
+        seen = condition()
+        if seen:
+            return seen
+        time.sleep(0.05)
+    raise AssertionError("it did not come to that")
+
+
+def folders():
+    return list(workspace.FOLDER.glob(workspace.PREFIX + "*"))
+
+
+def owner(folder):
+    try:
+        return f"/{(folder / 'lock').read_text()}\n"
+    except OSError:
+        return ""
+
+
+def members(folder):
+    """Processes that have the folder in their environment: parts, and their workers."""
+    found, name = [], str(folder).encode()
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            if name in (place / "environ").read_bytes():
+                found.append(int(place.name))
+        except OSError:
+            continue
+    return found
+
+
+class Counted(unittest.TextTestResult):
+    """Says what was counted in the form that ci/test.sh reads."""
+
+    def stopTestRun(self):
+        super().stopTestRun()
+        bad = len(self.failures) + len(self.errors)
+        print(f"{self.testsRun - bad - len(self.skipped)} passed, {bad} failed, {len(self.skipped)} skipped", flush=True)
+
+
+if __name__ == "__main__":
+    unittest.main(testRunner=unittest.TextTestRunner(resultclass=Counted, stream=sys.stdout))
