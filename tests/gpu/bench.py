@@ -47,6 +47,8 @@ class Part:
         self.end = seconds() + self.settings["seconds"]
         self.results, self.figures, self.facts = [], {}, []
         self.scratch = tempfile.TemporaryDirectory(prefix="part-", dir=self.settings["scratch"])
+        # For what is large.
+        self.bulk = self.settings["bulk"]
         self.regions = 0
 
     def _add(self, result, claim, details=""):

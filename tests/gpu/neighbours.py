@@ -48,7 +48,7 @@ def side_by_side(part, shares, step, own, span):
         workers = []
         for number, share in enumerate(shares):
             how = {"lengths": [LENGTH], "how": "stream", "step": step, "seconds": span + 1.5}
-            file = f"{part.scratch.name}/stamps-{number}"
+            file = f"{part.bulk}/stamps-{number}"
             workers.append(stack.enter_context(part.start("busy", **settings(part, share, own), **how, file=file)))
         for worker in workers:
             worker.answer()
@@ -88,7 +88,7 @@ def beside_training(part, own, step, sharing, span):
     with contextlib.ExitStack() as stack:
         trainer = None
         if limited:
-            file = f"{part.scratch.name}/stamps-0"
+            file = f"{part.bulk}/stamps-0"
             work = {"lengths": [200, 700, 2000], "how": "stream", "step": step, "seconds": span + 1, "file": file}
             trainer = stack.enter_context(part.start("busy", **settings(part, neighbour, own), **work))
             trainer.answer()

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from page import page, pictures
-from workspace import caches, end, workspace
+from workspace import bulk, caches, end, workspace
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -76,7 +76,7 @@ def play(name, settings, patience):
     answer.write_text("")
     told = {**settings, "answer": str(answer), "seconds": patience, "runner": os.getpid()}
     path = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = {**os.environ, **caches(settings["scratch"]), "GPU_SUITE": json.dumps(told), "PYTHONPATH": path}
+    environment = {**os.environ, **caches(settings["bulk"]), "GPU_SUITE": json.dumps(told), "PYTHONPATH": path}
     started, trouble = time.monotonic(), None
     child = subprocess.Popen([sys.executable, str(HERE / f"{name}.py")], env=environment, start_new_session=True)
     try:
@@ -183,7 +183,8 @@ def measure(options, scratch):
         return 0
     must_exist(library)
 
-    settings = {"library": str(library), "simgpu": str(simgpu), "simulated": options.simulated, "scratch": str(scratch)}
+    settings = {"library": str(library), "simgpu": str(simgpu), "simulated": options.simulated, "scratch": str(scratch),
+                "bulk": str(bulk(scratch))}  # fmt: skip
     report = {
         "format": FORMAT, "date": now(), "gpu": gpu, "simulated": options.simulated, "kernel": platform.release(),
         "processors": os.cpu_count(), "python": platform.python_version(), "parts": {},

@@ -22,6 +22,7 @@ import page  # noqa: E402
 import plot  # noqa: E402
 import run  # noqa: E402
 import slicing  # noqa: E402
+import stamps  # noqa: E402
 import stats  # noqa: E402
 import watch  # noqa: E402
 import workspace  # noqa: E402
@@ -77,6 +78,13 @@ class Arithmetic(unittest.TestCase):
         self.assertEqual(stats.jain([0, 0, 7, 0]), 0.25)
         self.assertAlmostEqual(stats.jain([1, 3]), 0.8)
         self.assertEqual(stats.jain([0, 0]), 1)
+
+    def test_pauses_between_queued_kernels_belong_to_their_run_and_longer_ones_do_not(self):
+        kernels = [(at, at + 20_000) for at in range(0, 30_000_000, 21_000)] + [(40_000_000, 50_000_000)]
+        alone, joined = stamps.Timeline(kernels), stamps.Timeline(kernels, 2000)
+        self.assertAlmostEqual(alone.percent(0, 21_000_000), 100 * 20 / 21, 2)
+        self.assertAlmostEqual(joined.percent(0, 21_000_000), 100, 2)
+        self.assertAlmostEqual(joined.percent(0, 50_000_000), 80, 1)
 
     def test_turns_are_what_lies_between_holes(self):
         kernels = [watch.Ran(0, 100_000, 40_000), watch.Ran(101_000, 200_000, 0)]
@@ -147,7 +155,7 @@ class Verdicts(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        told = {"simulated": False, "seconds": 9, "answer": f"{folder.name}/answer", "scratch": folder.name}
+        told = {"simulated": False, "seconds": 9, "answer": f"{folder.name}/answer", "scratch": folder.name, "bulk": folder.name}
         with mock.patch.dict(os.environ, {"GPU_SUITE": json.dumps(told)}):
             self.part = bench.Part("x")
         self.addCleanup(self.part.scratch.cleanup)
@@ -233,14 +241,14 @@ class Interrupted(unittest.TestCase):
         self.child.send_signal(signal.SIGINT)
         self.assertEqual(self.child.wait(30), 130)
         self.assertFalse(members(self.folder))
-        self.assertFalse(self.folder.exists())
+        self.assertFalse(self.folder.exists() or workspace.bulk(self.folder).exists())
 
     def test_by_a_kill_after_which_the_next_run_removes_the_rest(self):
         self.child.kill()
         self.child.wait(30)
         until(lambda: not members(self.folder))
         workspace.sweep()
-        self.assertFalse(self.folder.exists())
+        self.assertFalse(self.folder.exists() or workspace.bulk(self.folder).exists())
 
 
 def until(condition, patience=60):

@@ -68,19 +68,20 @@ def stamps_of(part, count):
     seen = []
     for number in range(count):
         words = array.array("Q")
-        path = Path(f"{part.scratch.name}/stamps-{number}")
+        path = Path(f"{part.bulk}/stamps-{number}")
         words.frombytes(path.read_bytes())
         path.unlink()
         seen.append(list(zip(words[::2], words[1::2])))
     return seen
 
 
-def cell(part, name, limit, step):
+def cell(part, name, limit, clock):
     """One workload under one limit."""
+    step = clock["step"]
     count, lengths, longest, how = WORKLOADS[name]
     span = LONG_SPAN if longest > LONG else SPAN
     slice_ = in_slice(part, limit, part.new_region())
-    arguments = {"lengths": lengths, "how": how, "step": step, "seconds": span + 1.2, "file": f"{part.scratch.name}/stamps-{{}}"}
+    arguments = {"lengths": lengths, "how": how, "step": step, "seconds": span + 1.2, "file": f"{part.bulk}/stamps-{{}}"}
     with started(part, count, "busy", slice_, **arguments) as workers:
         for worker in workers:
             worker.go_on()
@@ -89,7 +90,7 @@ def cell(part, name, limit, step):
         answers = [worker.answer(span + 60) for worker in workers]
     stamps = [pair for each in stamps_of(part, count) for pair in each]
     if not part.simulated:
-        seen = from_stamps(stamps, limit, span)
+        seen = from_stamps(stamps, limit, span, clock["pause"])
     seen["launches"] = sum(answer["launches"] for answer in answers)
     return {**seen, "allowed": round(allowed(longest, limit, span), 2), "error": round(seen["mean"] - limit, 2)}
 
@@ -102,13 +103,16 @@ def from_truth(truth, span):
     return {"mean": round(100 * (after - before) / (ended - began), 2)}
 
 
-def from_stamps(stamps, limit, span):
-    line = Timeline(stamps)
+def from_stamps(stamps, limit, span, pause=0):
+    """A slice has the device for as long as its kernels run one behind the other: what the device needs to get from one to
+    the next in its queue is part of that, since nobody else could have it. Without such pauses is told beside it."""
+    line = Timeline(stamps, pause)
     begin = line.starts[0] + SECOND
     end = min(begin + span * SECOND, line.ends[-1])
     off = sorted(abs(percent - limit) for percent in line.windows(begin, end)) or [0]
     return {
         "mean": round(line.percent(begin, end), 2),
+        "kernels alone": round(Timeline(stamps).percent(begin, end), 2),
         "windows95": round(off[(len(off) - 1) * 95 // 100], 2),
         "settled": settled(line, limit),
         "longest_pause_ms": round(line.longest_gap(begin, end) / 1e6, 2),
@@ -124,7 +128,7 @@ def settled(line, limit):
     return None
 
 
-def table(part, step):
+def table(part, clock):
     """All cells that there is time for, in the order of the limits."""
     cells = [(name, limit) for limit in LIMITS for name in WORKLOADS]
     if part.simulated:
@@ -136,7 +140,7 @@ def table(part, step):
             left_out += 1
             continue
         with part.about(f"{name} at {limit} %"):
-            seen = figures.setdefault(name, {})[str(limit)] = cell(part, name, limit, step)
+            seen = figures.setdefault(name, {})[str(limit)] = cell(part, name, limit, clock)
             part.figure("shares", figures)
             holds(part, f"{name} at {limit} %", seen["error"], seen["allowed"], seen)
     if left_out:
@@ -160,7 +164,7 @@ def side_by_side(part, step):
         workers = []
         for number, limit in enumerate(shares):
             slice_ = in_slice(part, limit, part.new_region())
-            file = f"{part.scratch.name}/stamps-{number}"
+            file = f"{part.bulk}/stamps-{number}"
             workers += stack.enter_context(started(part, 1, "busy", slice_, **how, file=file))
         for worker in workers:
             worker.go_on()
@@ -249,7 +253,7 @@ def run(part):
             ("overhead at 100 %", whole), ("two slices side by side", side_by_side), ("latency", latency), ("shares", table),
         ):  # fmt: skip
             with part.about(what):
-                measure(part, seen["step"])
+                measure(part, seen if measure is table else seen["step"])
 
 
 if __name__ == "__main__":

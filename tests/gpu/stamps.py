@@ -135,7 +135,7 @@ def must(status):
 
 
 def calibrate():
-    """Nanoseconds of a step, once the device's clock has risen."""
+    """Nanoseconds of a step once the device's clock has risen, and of the device's pause between two queued kernels."""
     kernels = Kernels([1000], 1)  # a million steps
     stream = kernels.cuda.stream()
     launch = kernels.prepared(1000, stream)
@@ -143,20 +143,36 @@ def calibrate():
         must(launch())
     stamps = kernels.stamps()
     if not stamps:
-        return {"step": 1.0, "resolution": 0}  # the simulated GPU
+        return {"step": 1.0, "resolution": 0, "pause": 0}  # the simulated GPU
     lengths = [end - start for start, end in stamps[-10:]]
     different = {clock for pair in stamps for clock in pair}
     gaps = [later - sooner for sooner, later in zip(sorted(different), sorted(different)[1:])]
-    return {"step": median(lengths) / 1_000_000, "resolution": min(gaps, default=0)}
+    step = median(lengths) / 1_000_000
+    return {"step": step, "resolution": min(gaps, default=0), "pause": pause(step)}
+
+
+def pause(step):
+    """Nanoseconds between kernels of 20 us behind a long one, so that the host is ahead: twice the median, to be sure."""
+    kernels = Kernels([20, 10_000], step)
+    stream = kernels.cuda.stream()
+    for length, count in ((20, 10), (10_000, 1), (20, 200)):
+        launch = kernels.prepared(length, stream)
+        for _ in range(count):
+            must(launch())
+        if length == 20 and count == 10:
+            kernels.forget()
+    stamps = sorted(kernels.stamps())[1:]
+    return round(2 * max(0, median([after[0] - before[1] for before, after in zip(stamps, stamps[1:])])))
 
 
 class Timeline:
-    """When any of some kernels ran: their stamps as disjoint intervals in order."""
+    """When any of some kernels ran: their stamps as disjoint intervals in order. What is not further apart than the device's
+    own pause between two kernels that wait in its queue is one interval."""
 
-    def __init__(self, stamps):
+    def __init__(self, stamps, pause=0):
         self.starts, self.ends, self.before = [], [], [0]
         for start, end in sorted(stamps):
-            if self.ends and start <= self.ends[-1]:
+            if self.ends and start <= self.ends[-1] + pause:
                 self.ends[-1] = max(self.ends[-1], end)
             else:
                 self._close()

@@ -1,4 +1,4 @@
-"""What does a run leave behind? One folder, that it removes itself, or that the next run removes for one that was killed."""
+"""What does a run leave behind? Nothing: it removes its folders itself, and those of a run that was killed the next one removes."""
 
 import contextlib
 import ctypes
@@ -16,9 +16,14 @@ PR_SET_PDEATHSIG = 1
 CACHES = ("CUDA_CACHE_PATH", "TRITON_CACHE_DIR", "CUPY_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "XDG_CACHE_HOME")
 
 
+def bulk(folder):
+    """The folder beside it for what is large: a container's /dev/shm may be small."""
+    return Path(tempfile.gettempdir()) / folder.name
+
+
 @contextlib.contextmanager
 def workspace():
-    """A folder for regions, answers and caches; a lock on a file in it says that its run lives."""
+    """A folder for regions and answers, and one for what is large; a lock on a file in the first says that its run lives."""
     sweep()
     folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=FOLDER))
     with open(folder / "lock", "w") as lock:
@@ -26,9 +31,15 @@ def workspace():
         lock.write(str(os.getpid()))
         lock.flush()
         try:
+            bulk(folder).mkdir(mode=0o700)
             yield folder
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            remove(folder)
+
+
+def remove(folder):
+    for path in (bulk(folder), folder):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def sweep():
@@ -36,12 +47,12 @@ def sweep():
     for folder in FOLDER.glob(PREFIX + "*"):
         with contextlib.suppress(OSError), open(folder / "lock") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
+            remove(folder)
 
 
 def caches(folder):
     """Variables that keep caches in the folder."""
-    return {**{name: os.path.join(folder, "cache", name.lower()) for name in CACHES}, "PYTHONDONTWRITEBYTECODE": "1"}
+    return {**{name: os.path.join(folder, name.lower()) for name in CACHES}, "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 def die_with(parent):
