@@ -1,13 +1,17 @@
 #!/usr/bin/env bash
-# Checks the library on a real GPU and measures what is assumed about it, without changing any setting of the GPU:
-# `ci/gpu.sh memory` and `ci/gpu.sh compute`, each within 8 minutes; both without a name, and names of parts run only
-# those. Needs python3, the driver and target/release/libgpuslice.so; PyTorch, JAX, CuPy, nvidia-smi and cc where they
-# are there. `--simulated` runs what can be run on the simulated GPU.
+# Everything that only a GPU can show, in one command that changes no setting of it:
+# `ci/gpu.sh facts|memory|compute|frameworks|overhead|neighbours`, each within 8 minutes; all without a name. Names of single
+# parts run only those (`--list`). Needs python3, the driver and target/release/libgpuslice.so (or GPUSLICE_LIB); PyTorch,
+# Triton, JAX, CuPy, TensorFlow, nvidia-smi and cc where they are there. `--out DIR` says where the file and the page go;
+# `--simulated` runs what can be run on the simulated GPU; `selftest` tests the suite itself.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 if ! have python3; then
     skip "everything that needs a GPU" "apt-get install python3"
     exit 0
+fi
+if [ "${1:-}" = selftest ]; then
+    exec python3 tests/gpu/selftest.py "${@:2}"
 fi
 exec python3 tests/gpu/run.py "$@"

@@ -32,6 +32,7 @@ part "other C libraries" ci/everywhere.sh
 part "sanitizers" ci/sanitize.sh
 part "miri" ci/miri.sh
 part "hostile input" ci/fuzz.sh
+part "GPU suite itself" ci/gpu.sh selftest
 part "GPU suite, simulated" ci/gpu.sh --simulated
 OUT=build part "GPU" ci/gpu.sh
 

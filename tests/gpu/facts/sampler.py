@@ -117,6 +117,7 @@ def run(part):
         middle = [percent for _, percent in rows[len(rows) // 3 : -1]] or [0]
         gaps = [(after[0] - before[0]) / 1000 for before, after in zip(rows, rows[1:])]
         part.figure("ms between samples", spread(gaps))
+        part.figure("percent, sample by sample", [percent for _, percent in rows])
         part.fact(WINDOW, 120 <= median(gaps) <= 220, f"{median(gaps):.0f} ms")
         part.fact(CLOCK, -0.05 <= seen["age"]["median"] <= 1, seen["age"])
         mean = sum(middle) / len(middle)
