@@ -66,7 +66,7 @@ def side_by_side(part, shares, step, own, span):
 
 
 def divided(part, name, shares, step, own, figures):
-    span = 1.5 if part.simulated else 10
+    span = 1 if part.simulated else 10
     got = side_by_side(part, shares, step, own, span)
     limits = [share or 100 / len(shares) for share in shares]
     fair = round(jain([percent / limit for percent, limit in zip(got, limits)]), 5)
@@ -105,7 +105,7 @@ def beside_training(part, own, step, sharing, span):
 
 
 def latency(part, ways, step):
-    span, figures = 2 if part.simulated else 12, {}
+    span, figures = 1 if part.simulated else 12, {}
     for name, sharing, own in ways:
         with part.about(f"requests, {name}"):
             figures[name] = beside_training(part, own, step, sharing, span)

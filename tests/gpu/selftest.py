@@ -221,29 +221,40 @@ SIMGPU = Path(os.environ.get("GPUSLICE_SIMGPU") or TARGET / "simgpu")
 
 
 class Interrupted(unittest.TestCase):
-    """A run that is ended from outside leaves no process, region or file."""
+    """A run that is ended from outside leaves no process, region or file, and a part that takes too long is stopped."""
 
-    def setUp(self):
+    def start(self, *more):
         if not (SIMGPU / "libcuda.so.1").exists():
             print("SKIP how an interrupted GPU suite cleans up; to mend it: ci/stage.sh")
             self.skipTest("no simulated driver")
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        command = [sys.executable, str(HERE / "run.py"), "shares", "--simulated", "--out", folder.name]
+        command = [sys.executable, str(HERE / "run.py"), "shares", "--simulated", "--out", folder.name, *more]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("GPU_")}
-        self.child = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.said = Path(folder.name) / "said"
+        with open(self.said, "w") as said:
+            self.child = subprocess.Popen(command, env=environment, stdout=said, stderr=said)
         self.addCleanup(self.child.kill)
         # A part and a worker of it, in the run's own folder.
         self.folder = until(lambda: next((folder for folder in folders() if f"/{self.child.pid}\n" in owner(folder)), None))
         until(lambda: len(members(self.folder)) >= 2)
 
+    def test_a_part_that_takes_too_long_is_stopped_and_says_so(self):
+        self.start("--budget", "6")
+        self.assertEqual(self.child.wait(60), 1)
+        self.assertIn("FAIL shares: no end within 6 s; it was stopped", self.said.read_text())
+        self.assertFalse(members(self.folder))
+        self.assertFalse(self.folder.exists())
+
     def test_by_ctrl_c(self):
+        self.start()
         self.child.send_signal(signal.SIGINT)
         self.assertEqual(self.child.wait(30), 130)
         self.assertFalse(members(self.folder))
         self.assertFalse(self.folder.exists() or workspace.bulk(self.folder).exists())
 
     def test_by_a_kill_after_which_the_next_run_removes_the_rest(self):
+        self.start()
         self.child.kill()
         self.child.wait(30)
         until(lambda: not members(self.folder))

@@ -109,7 +109,7 @@ class Watcher:
         """A launch that can be called again and again; a refusal is an exception."""
         boxes = (c_uint64 * max(1, len(values)))(*values)
         places = (c_void_p * max(1, len(values)))(*[ctypes.addressof(boxes) + 8 * at for at in range(len(boxes))])
-        shape = [c_uint(word) for word in (1, 1, 1, 32, 1, 1, 0)]
+        shape = [c_uint(word) for word in (1, 1, 1, 1, 1, 1, 0)]
         call, function, line = self.cuda.object.cuLaunchKernel, self.functions[name], c_void_p(stream or self.stream)
 
         def launch():
