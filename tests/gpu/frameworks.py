@@ -49,7 +49,9 @@ def by_torch():
         "random": torch.rand(1000, **device).double().sum(),
         "solver": torch.linalg.solve(matrix + 100 * torch.eye(512, **device), matrix).double().sum(),
     }
-    net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(8 * 62 * 62, 10)).cuda()
+    net = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(8 * 62 * 62, 10)
+    ).cuda()
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
     for number in range(5):
         optimizer.zero_grad()
@@ -112,7 +114,9 @@ def by_tensorflow():
     tf.keras.utils.set_random_seed(1)
     tf.config.experimental.enable_op_determinism()
     matrix, images = tf.random.normal((512, 512)), tf.random.normal((8, 32, 32, 3))
-    net = tf.keras.Sequential([tf.keras.layers.Conv2D(8, 3, activation="relu"), tf.keras.layers.Flatten(), tf.keras.layers.Dense(10)])
+    net = tf.keras.Sequential(
+        [tf.keras.layers.Conv2D(8, 3, activation="relu"), tf.keras.layers.Flatten(), tf.keras.layers.Dense(10)]
+    )
     optimizer = tf.keras.optimizers.SGD(0.01)
     told = {"product": tf.reduce_sum(matrix @ matrix)}
     for number in range(5):

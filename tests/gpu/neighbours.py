@@ -71,7 +71,11 @@ def divided(part, name, shares, step, own, figures):
     limits = [share or 100 / len(shares) for share in shares]
     fair = round(jain([percent / limit for percent, limit in zip(got, limits)]), 5)
     labels = [f"{number + 1}, {'no limit' if share is None else f'{share} %'}" for number, share in enumerate(shares)]
-    figures[name] = {"percent": dict(zip(labels, (round(percent, 2) for percent in got))), "jain": fair, "sum": round(sum(got), 2)}
+    figures[name] = {
+        "percent": dict(zip(labels, (round(percent, 2) for percent in got))),
+        "jain": fair,
+        "sum": round(sum(got), 2),
+    }
     part.figure("shares", figures)
     if shares[0] is None or part.simulated:
         return part.check(f"{name}: measured", all(percent > 0 for percent in got), figures[name])

@@ -129,7 +129,9 @@ def each_family(part, watcher):
             seen = filled(part, family, watcher)
             part.figure(family, seen)
             within = seen["taken"] - SLACK <= seen["lost"] <= QUOTA + SLACK
-            part.check(f"{family}: by NVML's own figure the device lost what was granted and no more than the quota", within, seen)
+            part.check(
+                f"{family}: by NVML's own figure the device lost what was granted and no more than the quota", within, seen
+            )
             part.check(f"{family}: the size is the quota, whoever is asked", seen["total"] == [QUOTA] * 3, seen["total"])
             part.check(f"{family}: more than the quota is refused with 2", seen["status"] == OUT_OF_MEMORY, seen["status"])
             part.check(f"{family}: a refused call leaves its output", seen["untouched"])

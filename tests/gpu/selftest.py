@@ -31,8 +31,8 @@ GPU = {"name": "Some GPU", "bytes": 1, "cuda": 13000, "driver": "580.1"}
 
 
 def report(**other):
-    return {"format": run.FORMAT, "gpu": GPU, "simulated": False, "kernel": "6.1", "library": "a" * 64, "date": "2026-01-01T00:00:00",
-            "processors": 2, "python": "3", "parts": {}, **other}  # fmt: skip
+    return {"format": run.FORMAT, "gpu": GPU, "simulated": False, "kernel": "6.1", "library": "a" * 64, "processors": 2,
+            "date": "2026-01-01T00:00:00", "python": "3", "parts": {}, **other}  # fmt: skip
 
 
 def a_part(result="ok", **figures):
@@ -118,7 +118,9 @@ class Files(unittest.TestCase):
         other, parts = run.with_earlier(self.path, report(gpu={**GPU, "driver": "590.1"}))
         self.assertEqual((other.name, parts), ("2026-01-01-some-gpu-2.json", {}))
         other.write_text("no measurement")
-        self.assertEqual(run.with_earlier(self.path, report(gpu={**GPU, "driver": "590.1"}))[0].name, "2026-01-01-some-gpu-3.json")
+        self.assertEqual(
+            run.with_earlier(self.path, report(gpu={**GPU, "driver": "590.1"}))[0].name, "2026-01-01-some-gpu-3.json"
+        )
 
     def test_what_the_simulated_gpu_says_goes_nowhere_near_measurements(self):
         options = mock.Mock(out=str(ROOT / "docs" / "measurements"), simulated=True)
@@ -135,7 +137,9 @@ class Files(unittest.TestCase):
             "facts/x": {**a_part(), "facts": [{**fact, "verdict": "as assumed"}, {**fact, "verdict": "differs"}]},
             "shares": a_part(shares={"20 us & <more>": {"30": {"mean": 30.2, "error": 0.2, "allowed": 0.5}}}),
             "models": a_part(**{"throughput to bare": {"graphs": {"low": 0.99, "median": 0.995, "high": 1.0}}}),
-            "neighbours": a_part(shares={"two": {"percent": {"1": 29.9, "2": 69.8}}}, latency={"alone": {"p50 ms": 1, "p99 ms": 2}}),
+            "neighbours": a_part(
+                shares={"two": {"percent": {"1": 29.9, "2": 69.8}}}, latency={"alone": {"p50 ms": 1, "p99 ms": 2}}
+            ),
         }
         told = report(parts=parts)
         drawn = page.pictures(told)
@@ -155,7 +159,13 @@ class Verdicts(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        told = {"simulated": False, "seconds": 9, "answer": f"{folder.name}/answer", "scratch": folder.name, "bulk": folder.name}
+        told = {
+            "simulated": False,
+            "seconds": 9,
+            "answer": f"{folder.name}/answer",
+            "scratch": folder.name,
+            "bulk": folder.name,
+        }
         with mock.patch.dict(os.environ, {"GPU_SUITE": json.dumps(told)}):
             self.part = bench.Part("x")
         self.addCleanup(self.part.scratch.cleanup)
@@ -181,8 +191,9 @@ class Claims(unittest.TestCase):
     """What docs/measurements says is asked, and where facts say that the design rests on them."""
 
     def test_every_claim_names_the_command_that_measures_it_or_says_why_none_does(self):
-        rows = re.findall(r"^\| (.+) \|$", (ROOT / "docs/measurements/README.md").read_text().partition("## Claims that rest")[2].partition(
-            "\n## What `ci/bench.sh`")[0], re.M)  # fmt: skip
+        text = (ROOT / "docs/measurements/README.md").read_text()
+        claims = text.partition("## Claims that rest")[2].partition("\n## What `ci/bench.sh`")[0]
+        rows = re.findall(r"^\| (.+) \|$", claims, re.M)
         rows = [re.split(r" ?\| ", row) for row in rows if not row.startswith(("claim", "---"))]
         self.assertGreater(len(rows), 40)
         for row in rows:
@@ -257,7 +268,7 @@ class Interrupted(unittest.TestCase):
         self.start()
         self.child.kill()
         self.child.wait(30)
-        until(lambda: not members(self.folder))
+        until(lambda: not members(self.folder), 10)  # the part by itself would take longer
         workspace.sweep()
         self.assertFalse(self.folder.exists() or workspace.bulk(self.folder).exists())
 

@@ -99,7 +99,12 @@ def private_pool():
     del graph
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
-    return {"value": value, "wanted": float(sum(range(8)) * 16 * MIB), "kept": kept, "left": before - torch.cuda.mem_get_info()[0]}
+    return {
+        "value": value,
+        "wanted": float(sum(range(8)) * 16 * MIB),
+        "kept": kept,
+        "left": before - torch.cuda.mem_get_info()[0],
+    }
 
 
 def capture_out_of_memory():
@@ -183,11 +188,15 @@ def run(part):
             seen = part.work("recovery", limit=QUOTA, patience=90, env=env)
             part.figure(f"recovery, {name}", seen)
             again = seen["free"][0] - seen["free"][-1] <= 64 * MIB
-            part.check(f"{name}: training goes on behind an out-of-memory error", seen["refused"] == 3 and seen["trained"] == 4, seen)
+            part.check(
+                f"{name}: training goes on behind an out-of-memory error", seen["refused"] == 3 and seen["trained"] == 4, seen
+            )
             part.check(f"{name}: three such errors lose nothing", again, seen)
     with part.about("PyTorch, out of memory in a capture"):
         seen = part.work("capture_out_of_memory", limit=QUOTA, patience=90)
-        part.check("a capture beyond the quota is out of memory, and the next one works", seen["said"] and seen["sum"] == 3072, seen)
+        part.check(
+            "a capture beyond the quota is out of memory, and the next one works", seen["said"] and seen["sum"] == 3072, seen
+        )
     return None
 
 

@@ -1,4 +1,4 @@
-"""What does a run leave behind? Nothing: it removes its folders itself, and those of a run that was killed the next one removes."""
+"""What does a run leave behind? Nothing: its folders go with it, and those of a run that was killed go with the next."""
 
 import contextlib
 import ctypes

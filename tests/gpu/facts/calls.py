@@ -95,7 +95,7 @@ def run(part):
             (PAIR, 2 * seen["cuEventRecord"]["ns"]), (QUERY, seen["cuEventQuery, pending"]["ns"]),
             (COUNTER, seen["cuMemPoolGetAttribute"]["ns"]),
         ):  # fmt: skip
-            part.fact(fact, None if part.simulated else worth <= 2000, f"{worth} ns")
+            part.fact(fact, part.timely(worth <= 2000), f"{worth} ns")
 
 
 if __name__ == "__main__":

@@ -111,11 +111,12 @@ def run(part):
         part.figure("a graph of 100 kernels of 50 us", seen)
         close = abs(seen["event, us"] / seen["kernels, us"] - 1) <= 0.02 if seen["kernels, us"] else None
         part.fact(ENCLOSED, close, seen)
-        part.fact(CHEAP, None if part.simulated else seen["launch, us"] <= 50, seen)
+        part.fact(CHEAP, part.timely(seen["launch, us"] <= 50), seen)
     with part.about_facts("a graph that is launched while it runs", AGAIN):
         seen = part.work("again")
         part.figure("launched while it runs, ms", seen)
-        part.fact(AGAIN, seen["the same twice"] >= 1.8 * seen["one"], seen)
+        # The simulated GPU lets them run side by side.
+        part.fact(AGAIN, None if part.simulated else seen["the same twice"] >= 1.8 * seen["one"], seen)
     with part.about("launches of graphs until one blocks"):
         part.figure("launches of a graph until one blocks", part.work("depth"))
 

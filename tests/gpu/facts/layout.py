@@ -7,7 +7,18 @@ import struct
 from ctypes import byref, c_char, c_int, c_size_t, c_uint64, c_ulonglong, c_void_p
 
 from bench import MIB, Fact, main, tell, wait
-from driver import ON_DEVICE, PINNED, POOL_THRESHOLD, READ_WRITE, Access, AllocationProperties, Cuda, Location, Nvml, PoolProperties
+from driver import (
+    ON_DEVICE,
+    PINNED,
+    POOL_THRESHOLD,
+    READ_WRITE,
+    Access,
+    AllocationProperties,
+    Cuda,
+    Location,
+    Nvml,
+    PoolProperties,
+)
 
 START = Fact(
     "a pool lays an allocation at the start of the first hole that it finds fitting",
@@ -56,7 +67,13 @@ POOL_KEEPS_ALL = c_ulonglong((1 << 64) - 1)
 class AllocationNode(ctypes.Structure):
     """CUDA_MEM_ALLOC_NODE_PARAMS."""
 
-    _fields_ = [("pool", PoolProperties), ("access", c_void_p), ("accesses", c_size_t), ("size", c_size_t), ("address", c_uint64)]
+    _fields_ = [
+        ("pool", PoolProperties),
+        ("access", c_void_p),
+        ("accesses", c_size_t),
+        ("size", c_size_t),
+        ("address", c_uint64),
+    ]
 
 
 class Handle(ctypes.Structure):

@@ -118,7 +118,10 @@ def forked():
         os.write(writing, " ".join(map(str, statuses)).encode())
         os._exit(0)
     os.waitpid(child, 0)
-    return {"child": [int(word) for word in os.read(reading, 100).split()], "parent": cuda.status("cuMemAlloc_v2", byref(c_uint64()), 1)}
+    return {
+        "child": [int(word) for word in os.read(reading, 100).split()],
+        "parent": cuda.status("cuMemAlloc_v2", byref(c_uint64()), 1),
+    }
 
 
 def run(part):

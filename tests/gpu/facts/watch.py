@@ -93,12 +93,18 @@ class Watcher:
 
     def __init__(self, lengths=(1000,)):
         self.cuda = Cuda()
+        self.load(lengths)
+
+    def load(self, lengths):
+        """What is to run, in the context that is current."""
         self.ring = self.cuda.value("cuMemAlloc_v2", SIZE)
         self.forget()
         rooms = {"hole": HOLE, "head": HEAD, "holes": HEAD + 24 * KERNELS, "last_kernel": KERNELS - 1, "last_hole": HOLES - 1}
         names = {length: f"watch_spin_{length}us" for length in lengths}  # the simulated GPU reads the length there
         entries = "".join(WATCH % {"name": name, **rooms} for name in names.values())
-        module = self.cuda.value("cuModuleLoadData", f".version 7.0\n.target sm_75\n.address_size 64\n{entries}{TICKS}\0".encode())
+        module = self.cuda.value(
+            "cuModuleLoadData", f".version 7.0\n.target sm_75\n.address_size 64\n{entries}{TICKS}\0".encode()
+        )
         self.functions = {
             name: c_void_p(self.cuda.value("cuModuleGetFunction", module, name.encode()))
             for name in [*names.values(), "ticks", "nothing"]
