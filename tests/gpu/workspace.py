@@ -52,7 +52,7 @@ def sweep():
 
 def caches(folder):
     """Variables that keep caches in the folder."""
-    return {**{name: os.path.join(folder, name.lower()) for name in CACHES}, "PYTHONDONTWRITEBYTECODE": "1"}
+    return {name: os.path.join(folder, name.lower()) for name in CACHES}
 
 
 def die_with(parent):
