@@ -197,6 +197,7 @@ class Claims(unittest.TestCase):
         rows = [re.split(r" ?\| ", row) for row in rows if not row.startswith(("claim", "---"))]
         self.assertGreater(len(rows), 40)
         for row in rows:
+            self.assertEqual(len(row), 3, row)
             commands = re.findall(r"`ci/gpu\.sh ([^`]+)`", row[-1])
             self.assertTrue(commands or row[-1].startswith("not asked: "), row)
             for command in commands:
