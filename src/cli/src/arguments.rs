@@ -6,6 +6,7 @@ use gpuslice_policy::units::Permille;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -13,6 +14,7 @@ Examples:
   gpuslice run --mem 4GiB -- python train.py     a program inside a quota of 4 GiB
   gpuslice run --cores 30 -- python train.py     a program that gets 30 % of the GPU's time
   gpuslice list                                  the slices of this machine
+  gpuslice top                                   the same, live, with bars, history and keys
   gpuslice set 12345 --mem 6GiB --cores 50       new limits for a slice, while it runs
   gpuslice doctor -- python train.py             what is wrong with this machine, or with starting that";
 
@@ -33,6 +35,17 @@ Examples:
   gpuslice status team
   gpuslice status team --over 10
   gpuslice status --json | jq '.slices[].devices[] | [.held, .time.used_permille]'";
+
+const TOP_HELP: &str = "\
+Keys: up, down (or k, j) select a slice; Enter shows its processes; s sorts by name, memory or time, r turns the
+order round; m changes its memory limit, c its share of GPU time, with values as `gpuslice set` takes them; ? shows
+this; q, Esc or Ctrl-C end it. It needs a terminal; `gpuslice status` does not.
+
+Examples:
+  gpuslice top
+  gpuslice top team
+  gpuslice top --interval 0.2
+  NO_COLOR=1 gpuslice top";
 
 const SET_HELP: &str = "\
 A quota below what the slice holds takes nothing away: new allocations are refused until the programs have freed
@@ -85,6 +98,8 @@ pub(crate) enum Wish {
     List,
     /// Show what slices hold, device by device and process by process
     Status(Status),
+    /// Watch slices and change their limits, live in a terminal
+    Top(Top),
     /// Change what a slice may use, while it runs
     Set(Set),
     /// Say what is wrong with this machine's set-up, and how to mend it
@@ -151,6 +166,17 @@ pub(crate) struct Status {
     /// How long to look at what is used of GPU time, where that is limited
     #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(0..=60))]
     pub(crate) over: u64,
+}
+
+/// `top`.
+#[derive(Debug, Args)]
+#[command(after_help = TOP_HELP)]
+pub(crate) struct Top {
+    /// Name of a slice, or path of its region [default: all slices in /dev/shm]
+    pub(crate) slice: Option<OsString>,
+    /// Time between two looks: 0.1 to 60
+    #[arg(long, value_name = "SECONDS", default_value = "1")]
+    pub(crate) interval: Interval,
 }
 
 /// `set`.
@@ -270,6 +296,22 @@ impl FromStr for Burst {
     }
 }
 
+/// Time between two looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Interval(pub(crate) Duration);
+
+impl FromStr for Interval {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let range = Duration::from_millis(100)..=Duration::from_secs(60);
+        let span = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        span.filter(|span| range.contains(span))
+            .map(Self)
+            .ok_or_else(|| "a number of seconds from 0.1 to 60, like 0.5 or 2".to_owned())
+    }
+}
+
 /// Characters of a slice's name at the most.
 const NAME_LENGTH: usize = 64;
 
@@ -332,6 +374,16 @@ mod tests {
         assert!(parse(&["--cores", "30", "--burst", "latency"]).is_ok());
         assert!(parse(&["--mem", "1g", "--burst", "latency"]).is_err());
         assert!(Arguments::try_parse_from(["gpuslice", "set", "x", "--burst", "50ms"]).is_ok());
+    }
+
+    #[test]
+    fn an_interval_is_a_tenth_of_a_second_to_a_minute() {
+        for (good, millis) in [("0.1", 100), ("1", 1000), ("2.5", 2500), ("60", 60_000)] {
+            assert_eq!(good.parse(), Ok(Interval(Duration::from_millis(millis))));
+        }
+        for bad in ["0", "0.09", "60.1", "-1", "NaN", "inf", "1e99", "", "1s"] {
+            assert!(bad.parse::<Interval>().is_err(), "{bad}");
+        }
     }
 
     #[test]

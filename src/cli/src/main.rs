@@ -20,6 +20,7 @@ mod slices;
 mod status;
 mod system;
 mod time;
+mod top;
 mod unaccounted;
 
 use arguments::{Arguments, Wish};
@@ -58,6 +59,7 @@ fn carry_out(wish: Wish) -> Result<Ending, Failure> {
         Wish::Run(wish) => run::run(&wish),
         Wish::List => list::list(),
         Wish::Status(wish) => status::status(&wish),
+        Wish::Top(wish) => top::top(&wish),
         Wish::Set(wish) => set::set(&wish),
         Wish::Doctor(wish) => doctor::doctor(&wish),
         Wish::Demo(wish) => demo::play(&wish),

@@ -114,13 +114,18 @@ impl Device {
 
 /// What a process runs, if it is one that can be seen from here: numbers mean nothing in another namespace, and
 /// are used again. Characters that steer a terminal are replaced.
-fn command_of(process: &ProcessView) -> Option<String> {
+pub(crate) fn command_of(process: &ProcessView) -> Option<String> {
     if !is_near(process) {
         return None;
     }
     let words = fs::read(format!("/proc/{}/cmdline", process.pid)).ok()?;
     let text = String::from_utf8_lossy(&words).trim_end_matches('\0').replace('\0', " ");
-    Some(text.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect())
+    Some(harmless(&text))
+}
+
+/// A text in which characters that steer a terminal are replaced.
+pub(crate) fn harmless(text: &str) -> String {
+    text.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect()
 }
 
 /// Whether a process's number means it here as well.

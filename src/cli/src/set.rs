@@ -7,9 +7,25 @@ use gpuslice_policy::config::{Config, DeviceIdentity};
 use gpuslice_policy::units::{Bytes, Nanos};
 use gpuslice_region::{DeviceView, Limits, Monitor};
 
+/// What is told of a change.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Told {
+    /// What became of what was asked for.
+    pub(crate) warnings: Vec<String>,
+    /// What is other than before.
+    pub(crate) changes: Vec<String>,
+}
+
 /// `gpuslice set`.
 pub(crate) fn set(wish: &Set) -> Result<Ending, Failure> {
-    let monitor = slices::open(&wish.slice)?;
+    let told = apply(&slices::open(&wish.slice)?, wish)?;
+    told.warnings.iter().for_each(|warning| failure::note(warning));
+    failure::print(&told.changes.iter().map(|change| format!("{change}\n")).collect::<String>())?;
+    Ok(Ending::Code(0))
+}
+
+/// Changes a slice's limits, unless anything that is asked for is wrong.
+pub(crate) fn apply(monitor: &Monitor, wish: &Set) -> Result<Told, Failure> {
     monitor.reap()?;
     if monitor.processes().is_empty() {
         return Err(Failure::new(format!(
@@ -20,11 +36,12 @@ pub(crate) fn set(wish: &Set) -> Result<Ending, Failure> {
     let config = config_of(wish);
     let devices = monitor.devices();
     check(wish, &config, &devices)?;
+    let mut told = Told::default();
     for device in &devices {
-        warn(device, &config);
-        change(&monitor, device, Asked::of(wish, device, &config))?;
+        told.warnings.extend(warnings(device, &config));
+        told.changes.extend(change(monitor, device, Asked::of(wish, device, &config)));
     }
-    Ok(Ending::Code(0))
+    Ok(told)
 }
 
 /// What was typed, as a configuration.
@@ -70,11 +87,9 @@ fn identity(device: &DeviceView) -> DeviceIdentity {
     DeviceIdentity { ordinal, uuid: device.uuid.0, total: Bytes::new(device.total) }
 }
 
-fn warn(device: &DeviceView, config: &Config) {
-    config.limits_for(identity(device)).warnings.iter().for_each(|warning| {
-        let warning = warning.to_string();
-        failure::note(warning.strip_prefix("gpuslice: ").unwrap_or(&warning));
-    });
+fn warnings(device: &DeviceView, config: &Config) -> Vec<String> {
+    let said = config.limits_for(identity(device)).warnings.into_iter().map(|warning| warning.to_string());
+    said.map(|warning| warning.strip_prefix("gpuslice: ").map(str::to_owned).unwrap_or(warning)).collect()
 }
 
 /// What is asked for of one device; what is not mentioned stays.
@@ -104,11 +119,11 @@ impl Asked {
     }
 }
 
-fn change(monitor: &Monitor, device: &DeviceView, asked: Asked) -> Result<(), Failure> {
+fn change(monitor: &Monitor, device: &DeviceView, asked: Asked) -> Vec<String> {
     let before = monitor.limits(device.device);
     let after = asked.on(before);
     if asked == Asked::default() {
-        return Ok(());
+        return Vec::new();
     }
     monitor.set_limits(device.device, after);
     let mut told = Vec::new();
@@ -124,8 +139,7 @@ fn change(monitor: &Monitor, device: &DeviceView, asked: Asked) -> Result<(), Fa
         let [old, new] = [before, after].map(|limits| Nanos::new(limits.burst_ns));
         told.push(format!("burst {old} -> {new}"));
     }
-    let lines: String = told.iter().map(|line| format!("GPU-{}: {line}\n", device.uuid)).collect();
-    failure::print(&lines)
+    told.iter().map(|line| format!("GPU-{}: {line}", device.uuid)).collect()
 }
 
 /// What there is to say where more is held than may be.

@@ -119,7 +119,7 @@ pub(crate) fn open_all() -> Result<Vec<Monitor>, Failure> {
     Ok(monitors)
 }
 
-fn is_of_others(error: &RegionError) -> bool {
+pub(crate) fn is_of_others(error: &RegionError) -> bool {
     match error {
         RegionError::Owner { .. } => true,
         RegionError::System { source, .. } => source.kind() == io::ErrorKind::PermissionDenied,

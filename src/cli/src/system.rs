@@ -4,6 +4,7 @@
 use libc::{c_int, sigset_t};
 use std::io;
 use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command};
 use std::ptr;
@@ -86,6 +87,18 @@ impl Signals {
         (number > 0).then_some(Arrived { number, by_kernel: info.si_code > 0 })
     }
 
+    /// A descriptor that can be read from while a signal is kept back; what is asked for with [`within`](Self::within)
+    /// is gone from it.
+    pub(crate) fn descriptor(&self) -> io::Result<OwnedFd> {
+        // SAFETY: a valid set; a new descriptor.
+        let number = unsafe { libc::signalfd(-1, &raw const self.kept, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
+        if number < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the call above made it, and nobody else has it.
+        Ok(unsafe { OwnedFd::from_raw_fd(number) })
+    }
+
     /// Starts a program that finds its signals as this process found them.
     pub(crate) fn spawn(&self, command: &mut Command) -> io::Result<Child> {
         let before = self.before;
@@ -126,6 +139,36 @@ pub(crate) fn send(child: &Child, signal: c_int) {
 pub(crate) fn remember_children() {
     // SAFETY: the default disposition of a signal that is ignored by default.
     unsafe { libc::signal(SIGCHLD, libc::SIG_DFL) };
+}
+
+/// Waits until one of these can be read, or is at its end, but not longer than this; which ones.
+pub(crate) fn readable<const N: usize>(descriptors: [BorrowedFd<'_>; N], time: Duration) -> io::Result<[bool; N]> {
+    let ask = |descriptor: BorrowedFd<'_>| libc::pollfd {
+        fd: descriptor.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    let mut asked = descriptors.map(ask);
+    // Rounded up: a wait that ends too early would be followed by others.
+    let millis = c_int::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(c_int::MAX);
+    // SAFETY: as many entries as are named.
+    let count = unsafe { libc::poll(asked.as_mut_ptr(), N as libc::nfds_t, millis) };
+    match io::Error::last_os_error() {
+        error if count < 0 && error.kind() != io::ErrorKind::Interrupted => Err(error),
+        _ => Ok(asked.map(|entry| count > 0 && entry.revents != 0)),
+    }
+}
+
+/// Stops this process and those that are one job with it, as Ctrl-Z does, until somebody lets them go on. Not where
+/// nobody could: in a session without a shell.
+pub(crate) fn suspend() {
+    let (set, mut before) = (set_of([SIGTSTP]), set_of([]));
+    // SAFETY: two valid sets.
+    unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, &raw mut before) };
+    // SAFETY: the own process group; this process stops before the call returns.
+    unsafe { libc::kill(0, SIGTSTP) };
+    // SAFETY: a valid set.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) };
 }
 
 /// Stops this process until somebody lets it go on.

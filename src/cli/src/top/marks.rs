@@ -1,0 +1,198 @@
+//! How are quantities drawn in a few characters, and texts made to fit?
+
+use ratatui::text::Span;
+
+/// Heights of a sparkline, from nothing to all there may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Levels([&'static str; 9]);
+
+impl Levels {
+    pub(crate) const BLOCKS: Self = Self([" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"]);
+    /// For terminals that have no others.
+    pub(crate) const ASCII: Self = Self([" ", ".", ":", "-", "=", "+", "*", "%", "#"]);
+
+    /// Those that a terminal of this kind and language can show.
+    pub(crate) fn of(term: &str, language: Option<&str>) -> Self {
+        let language = language.map(str::to_ascii_lowercase);
+        let is_wide = |name: &String| name.contains("utf-8") || name.contains("utf8");
+        // Where nothing is said of the language (containers), terminals know UTF-8 today; the Linux console has few marks.
+        if term == "linux" || language.is_some_and(|name| !is_wide(&name)) { Self::ASCII } else { Self::BLOCKS }
+    }
+}
+
+/// The last minute in so many characters, the newest to the right: the most of each stretch, against a whole. Anything
+/// at all is seen.
+pub(crate) fn sparkline(seconds: &[u64], whole: u64, width: usize, levels: Levels) -> String {
+    let minute = super::model::MINUTE;
+    let missing = minute.saturating_sub(seconds.len());
+    let stretch = |column: usize| {
+        let [from, to] = [column, column + 1].map(|edge| edge * minute / width.max(1));
+        let within = from.max(missing)..to.max(from + 1).max(missing);
+        let seen = seconds.get(within.start - missing..(within.end - missing).min(seconds.len()));
+        seen.and_then(|seconds| seconds.iter().max()).copied()
+    };
+    let mark = |column: usize| {
+        let Some(used) = stretch(column) else { return " " };
+        let level = (used.saturating_mul(8)).div_ceil(whole.max(1)).min(8);
+        usize::try_from(level).ok().and_then(|level| levels.0.get(level)).copied().unwrap_or(" ")
+    };
+    (0..width).map(mark).collect()
+}
+
+/// `[####..|.]`: how much of a whole, in `width` characters, with a mark where it was most. Anything at all is seen.
+pub(crate) fn bar(part: u64, whole: u64, peak: Option<u64>, width: usize) -> String {
+    let inner = width.saturating_sub(2);
+    let columns = |part: u64| {
+        let columns = (u128::from(part) * inner as u128).checked_div(u128::from(whole)).unwrap_or(0);
+        let columns = usize::try_from(columns).unwrap_or(inner).min(inner);
+        if part > 0 { columns.max(1) } else { 0 }
+    };
+    let (filled, top) = (columns(part), peak.map_or(0, columns));
+    let mark = |column: usize| match column {
+        column if column < filled => '#',
+        column if column + 1 == top => '|',
+        _ => '.',
+    };
+    let marks: String = (0..inner).map(mark).collect();
+    format!("[{marks}]").chars().take(width).collect()
+}
+
+/// Columns that a text takes.
+pub(crate) fn width(text: &str) -> usize {
+    Span::raw(text).width()
+}
+
+/// A text cut to so many columns; what is cut is seen.
+pub(crate) fn cut(text: &str, columns: usize) -> String {
+    if width(text) <= columns {
+        return text.to_owned();
+    }
+    let mut short = String::new();
+    let mut taken = 0;
+    for letter in text.chars() {
+        taken += width(letter.encode_utf8(&mut [0; 4]));
+        if taken >= columns {
+            break;
+        }
+        short.push(letter);
+    }
+    if columns > 0 {
+        short.push('~');
+    }
+    short
+}
+
+/// A text in exactly so many columns, to the left.
+pub(crate) fn left(text: &str, columns: usize) -> String {
+    let text = cut(text, columns);
+    let free = columns.saturating_sub(width(&text));
+    format!("{text}{}", " ".repeat(free))
+}
+
+/// A text in exactly so many columns, to the right.
+pub(crate) fn right(text: &str, columns: usize) -> String {
+    let text = cut(text, columns);
+    let free = columns.saturating_sub(width(&text));
+    format!("{}{text}", " ".repeat(free))
+}
+
+/// A text in lines of so many columns, broken between words where that is possible.
+pub(crate) fn wrap(text: &str, columns: usize) -> Vec<String> {
+    let columns = columns.max(1);
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let mut word = word;
+        loop {
+            let Some(line) = lines.last_mut() else { break };
+            let space = usize::from(!line.is_empty());
+            if width(line) + space + width(word) <= columns {
+                line.push_str(&" "[..space]);
+                line.push_str(word);
+                break;
+            }
+            if !line.is_empty() {
+                lines.push(String::new());
+                continue;
+            }
+            // One letter at least, whatever its width.
+            let mut taken = 0;
+            let fits = |(place, letter): (usize, char)| {
+                taken += width(letter.encode_utf8(&mut [0; 4]));
+                (place > 0 && taken > columns).then_some(place)
+            };
+            let (head, tail) = word.split_at(word.char_indices().find_map(fits).unwrap_or(word.len()));
+            line.push_str(head);
+            word = tail;
+            if word.is_empty() {
+                break;
+            }
+            lines.push(String::new());
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_shows_what_is_held_where_it_was_most_and_never_less_than_there_is() {
+        for ((part, whole, peak, width), shown) in [
+            ((0, 8, None, 6), "[....]"),
+            ((4, 8, None, 6), "[##..]"),
+            ((4, 8, Some(8), 6), "[##.|]"),
+            ((4, 8, Some(4), 6), "[##..]"),
+            ((1, u64::MAX, None, 6), "[#...]"),
+            ((9, 8, Some(20), 6), "[####]"),
+            ((1, 0, None, 6), "[#...]"),
+            ((u64::MAX, u64::MAX, None, 3), "[#]"),
+            ((1, 1, None, 2), "[]"),
+            ((1, 1, None, 1), "["),
+            ((1, 1, None, 0), ""),
+        ] {
+            assert_eq!(bar(part, whole, peak, width), shown);
+        }
+    }
+
+    #[test]
+    fn a_sparkline_is_a_minute_whatever_its_width() {
+        let minute: Vec<u64> = (0..60).map(|second| if second < 30 { 0 } else { 300 }).collect();
+        for width in [1, 7, 20, 60, 100] {
+            let shown = sparkline(&minute, 300, width, Levels::ASCII);
+            assert_eq!(shown.len(), width);
+            assert!(shown.ends_with('#'), "{shown}");
+            let idle = shown.chars().filter(|mark| *mark == ' ').count();
+            assert_eq!(idle, width / 2, "{shown}");
+        }
+        assert_eq!(sparkline(&[100, 200, 300, 1, 0, 900], 300, 60, Levels::ASCII).trim_start(), "-*#. #");
+        assert_eq!(sparkline(&[], 300, 3, Levels::BLOCKS), "   ");
+        assert_eq!(sparkline(&[5], 0, 1, Levels::BLOCKS), "█");
+        assert_eq!(sparkline(&[5], 10, 0, Levels::BLOCKS), "");
+    }
+
+    #[test]
+    fn marks_are_those_that_the_terminal_knows() {
+        assert_eq!(Levels::of("xterm", None), Levels::BLOCKS);
+        assert_eq!(Levels::of("xterm", Some("de_DE.UTF-8")), Levels::BLOCKS);
+        assert_eq!(Levels::of("xterm", Some("C.utf8")), Levels::BLOCKS);
+        assert_eq!(Levels::of("xterm", Some("C")), Levels::ASCII);
+        assert_eq!(Levels::of("linux", Some("C.UTF-8")), Levels::ASCII);
+    }
+
+    #[test]
+    fn texts_are_cut_and_filled_by_the_columns_that_they_take() {
+        assert_eq!((cut("abc", 3).as_str(), cut("abcd", 3).as_str(), cut("ab", 0).as_str()), ("abc", "ab~", ""));
+        assert_eq!((cut("日本語", 5).as_str(), cut("日本語", 4).as_str()), ("日本~", "日~"));
+        assert_eq!((left("日", 4), right("ab", 4), left("abcd", 3)), ("日  ".into(), "  ab".into(), "ab~".into()));
+    }
+
+    #[test]
+    fn a_text_is_wrapped_between_words_and_never_lost() {
+        assert_eq!(wrap("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrap("abcdefgh ij", 3), ["abc", "def", "gh", "ij"]);
+        assert_eq!(wrap("日本語", 3), ["日", "本", "語"]);
+        assert_eq!(wrap("日本", 0), ["日", "本"]);
+        assert_eq!(wrap("", 5), [""]);
+    }
+}

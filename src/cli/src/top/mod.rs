@@ -1,0 +1,161 @@
+//! What do slices do right now? `gpuslice top`: a screen that is looked at, and keys.
+//!
+//! A look (`seen`) is taken in by the `model`; a key changes the `state`; both are shown by the `view`. One thread waits
+//! for keys, signals and the next look at once, and nothing happens in between.
+
+mod change;
+mod keys;
+mod marks;
+mod model;
+mod seen;
+mod state;
+mod terminal;
+mod view;
+
+use crate::Ending;
+use crate::arguments::Top;
+use crate::failure::Failure;
+use crate::slices;
+use crate::system::{SIGCONT, SIGHUP, SIGTSTP, SIGWINCH};
+use marks::Levels;
+use model::Model;
+use seen::{Scope, Seen};
+use state::{Deed, State};
+use std::env;
+use std::io;
+use std::time::{Duration, Instant};
+use terminal::{Event, Screen};
+use view::View;
+
+/// `gpuslice top`.
+pub(crate) fn top(wish: &Top) -> Result<Ending, Failure> {
+    terminal::check()?;
+    let (scope, nothing) = match &wish.slice {
+        Some(slice) => {
+            let path = slices::open(slice)?.path().to_owned();
+            let nothing = format!("{} is gone; it is shown again when it comes back", path.display());
+            (Scope::One(path), nothing)
+        }
+        None => (Scope::All, "no slices; `gpuslice run` starts a program in one".to_owned()),
+    };
+    let text = |name: &str| env::var_os(name).map(|value| value.to_string_lossy().into_owned());
+    let is_said = |name: &&str| text(name).is_some_and(|value| !value.is_empty());
+    let language = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find(is_said).and_then(text);
+    let levels = Levels::of(&text("TERM").unwrap_or_default(), language.as_deref());
+    let view = View::new(!is_said(&"NO_COLOR"), levels, wish.interval.0, nothing);
+    let mut watch = Watch {
+        screen: Screen::open(terminal::signals())?,
+        view,
+        scope,
+        model: Model::default(),
+        state: State::default(),
+        due: Instant::now(),
+        interval: wish.interval.0,
+    };
+    // A terminal that can neither be read nor written is gone, and whoever sat before it.
+    Ok(watch.run()?.unwrap_or(Ending::Signal(SIGHUP)))
+}
+
+/// All that is alive while slices are watched.
+#[derive(Debug)]
+struct Watch {
+    screen: Screen,
+    view: View,
+    scope: Scope,
+    model: Model,
+    state: State,
+    /// When the next look is due.
+    due: Instant,
+    interval: Duration,
+}
+
+impl Watch {
+    /// Until the end. None where the terminal is gone.
+    fn run(&mut self) -> Result<Option<Ending>, Failure> {
+        self.look();
+        loop {
+            let Ok(()) = self.show() else { return Ok(None) };
+            match self.screen.next(self.due) {
+                Ok(Event::Due) => self.look(),
+                Ok(Event::Keys(keys)) => match self.press(keys) {
+                    Ok(None) => {}
+                    Ok(ending) => return Ok(ending),
+                    Err(_) => return Ok(None),
+                },
+                Ok(Event::Signal(signal)) if terminal::is_end(signal) => {
+                    return Ok(Some(Ending::Signal(signal.number)));
+                }
+                Ok(Event::Signal(signal)) => match self.heed(signal.number) {
+                    Ok(None) => {}
+                    Ok(ending) => return Ok(ending),
+                    Err(_) => return Ok(None),
+                },
+                Ok(Event::Gone) | Err(_) => return Ok(None),
+            }
+        }
+    }
+
+    /// Looks, and says when it will be looked again. A look that comes too late is not made up for.
+    fn look(&mut self) {
+        let now = Instant::now();
+        match Seen::now(&self.scope, self.state.open().as_deref()) {
+            Ok(seen) => self.model.take(seen, now),
+            Err(Failure::Message { text, .. }) => self.state.say(text, true),
+            Err(Failure::ReaderGone) => {}
+        }
+        self.state.follow(&self.model);
+        let next = self.due + self.interval;
+        self.due = if next > now { next } else { now + self.interval };
+    }
+
+    fn show(&mut self) -> io::Result<()> {
+        let lines = self.view.lines(&self.model, &mut self.state, self.screen.size());
+        self.screen.show(lines)
+    }
+
+    fn press(&mut self, keys: Vec<keys::Key>) -> io::Result<Option<Ending>> {
+        for key in keys {
+            match self.state.press(key, &self.model) {
+                Deed::Show => self.state.follow(&self.model),
+                Deed::Look => self.look_at_once(),
+                Deed::Change(change) => {
+                    let told = change::apply(&change);
+                    self.look_at_once();
+                    self.state.changed(change, told);
+                }
+                Deed::Repaint => self.screen.repaint()?,
+                Deed::Suspend => {
+                    if let Some(ending) = self.suspend()? {
+                        return Ok(Some(ending));
+                    }
+                }
+                Deed::Quit => return Ok(Some(Ending::Code(0))),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Looks between two looks, which come when they would have come.
+    fn look_at_once(&mut self) {
+        let due = self.due;
+        self.look();
+        self.due = due;
+    }
+
+    /// A signal that ends nothing.
+    fn heed(&mut self, signal: i32) -> io::Result<Option<Ending>> {
+        match signal {
+            SIGTSTP => return self.suspend(),
+            SIGCONT => self.screen.resume()?,
+            SIGWINCH => self.screen.resize()?,
+            _ => {}
+        }
+        Ok(None)
+    }
+
+    fn suspend(&mut self) -> io::Result<Option<Ending>> {
+        let ended = self.screen.suspend()?;
+        self.due = Instant::now();
+        Ok(ended.map(|signal| Ending::Signal(signal.number)))
+    }
+}

@@ -1,0 +1,409 @@
+//! What do looks at slices say together: what was used lately, which slices are on a GPU, and in which order?
+
+use super::seen::{Device, Life, Process, ProcessId, Seen, Slice};
+use gpuslice_region::Uuid;
+use std::cmp::Reverse;
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Over how long it is told what is used, less what a look may come too early.
+const LATELY: Duration = Duration::from_millis(950);
+/// How much of the past is kept, second by second.
+pub(crate) const MINUTE: usize = 60;
+
+/// A slice on a GPU, or without one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Key {
+    pub(crate) path: PathBuf,
+    pub(crate) uuid: Option<Uuid>,
+}
+
+/// What slices are sorted by; a GPU's slices stay together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Sort {
+    #[default]
+    Name,
+    /// What holds most first.
+    Memory,
+    /// What used most lately first.
+    Time,
+}
+
+impl Sort {
+    pub(crate) fn next(self) -> Self {
+        match self {
+            Self::Name => Self::Memory,
+            Self::Memory => Self::Time,
+            Self::Time => Self::Name,
+        }
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Name => "name",
+            Self::Memory => "memory",
+            Self::Time => "time",
+        }
+    }
+}
+
+/// A GPU, and the slices on it.
+#[derive(Debug)]
+pub(crate) struct Group<'a> {
+    /// None for slices that have no GPU yet.
+    pub(crate) uuid: Option<Uuid>,
+    /// Bytes that it has, and that slices hold of it.
+    pub(crate) total: u64,
+    pub(crate) held: u64,
+    /// Thousandths of its time that slices used lately; none where nothing can be said yet.
+    pub(crate) used: Option<u64>,
+    pub(crate) rows: Vec<Row<'a>>,
+}
+
+/// A slice on a GPU.
+#[derive(Debug)]
+pub(crate) struct Row<'a> {
+    pub(crate) key: Key,
+    pub(crate) slice: &'a Slice,
+    pub(crate) device: Option<&'a Device>,
+    /// Thousandths of the GPU's time that it used lately; none at the first look.
+    pub(crate) used: Option<u64>,
+    /// The same of the last seconds, the newest last.
+    pub(crate) seconds: Vec<u64>,
+}
+
+/// A process of a slice on a GPU.
+#[derive(Debug)]
+pub(crate) struct ProcessRow<'a> {
+    pub(crate) process: &'a Process,
+    pub(crate) held: u64,
+    pub(crate) refused: u32,
+    /// GPU time in nanoseconds.
+    pub(crate) total: u64,
+    pub(crate) throttled: u64,
+    /// Thousandths of the GPU's time that it used lately; none at its first look.
+    pub(crate) used: Option<u64>,
+}
+
+/// What was counted at one look.
+#[derive(Debug)]
+struct Sample {
+    at: Instant,
+    used: u64,
+    processes: Vec<(ProcessId, u64)>,
+}
+
+/// What is known of one slice on one GPU.
+#[derive(Debug)]
+struct Track {
+    key: Key,
+    life: Life,
+    /// From the newest that is old enough to compare with, or the oldest there is, to the last.
+    samples: VecDeque<Sample>,
+    seconds: VecDeque<u64>,
+    /// When the next second is over.
+    due: Instant,
+}
+
+impl Track {
+    fn new(key: Key, life: Life, now: Instant) -> Self {
+        Self { key, life, samples: VecDeque::new(), seconds: VecDeque::new(), due: now + Duration::from_secs(1) }
+    }
+
+    fn take(&mut self, sample: Sample) {
+        let now = sample.at;
+        self.samples.push_back(sample);
+        let is_old = |sample: &Sample| now.saturating_duration_since(sample.at) >= LATELY;
+        while self.samples.get(1).is_some_and(is_old) {
+            self.samples.pop_front();
+        }
+        let Some(used) = self.used() else { return };
+        // A second that is nearly over counts: its look comes as early as late.
+        while now + (Duration::from_secs(1) - LATELY) >= self.due {
+            self.due += Duration::from_secs(1);
+            self.seconds.push_back(used);
+            if self.seconds.len() > MINUTE {
+                self.seconds.pop_front();
+            }
+        }
+    }
+
+    fn used(&self) -> Option<u64> {
+        let [first, last] = self.ends()?;
+        permille(first.used, last.used, last.at - first.at)
+    }
+
+    fn used_by(&self, id: ProcessId) -> Option<u64> {
+        let [first, last] = self.ends()?;
+        let of = |sample: &Sample| Some(sample.processes.iter().find(|(other, _)| *other == id)?.1);
+        permille(of(first)?, of(last)?, last.at - first.at)
+    }
+
+    fn ends(&self) -> Option<[&Sample; 2]> {
+        Some([self.samples.front()?, self.samples.back()?])
+    }
+}
+
+fn permille(before: u64, after: u64, span: Duration) -> Option<u64> {
+    let used = u128::from(after.saturating_sub(before)) * 1000;
+    u64::try_from(used.checked_div(span.as_nanos())?).ok()
+}
+
+/// All that is known.
+#[derive(Debug, Default)]
+pub(crate) struct Model {
+    pub(crate) seen: Seen,
+    tracks: Vec<Track>,
+}
+
+impl Model {
+    /// Takes in what a look saw. What was not seen any more, or is another slice under its name, is forgotten.
+    pub(crate) fn take(&mut self, seen: Seen, now: Instant) {
+        let mut old = std::mem::take(&mut self.tracks);
+        for slice in &seen.slices {
+            for device in &slice.devices {
+                let key = Key { path: slice.path.clone(), uuid: Some(device.uuid) };
+                let is_same = |track: &Track| track.key == key && track.life == slice.life;
+                let known = old.iter().position(is_same).map(|place| old.swap_remove(place));
+                let mut track = known.unwrap_or_else(|| Track::new(key, slice.life, now));
+                let used = |process: &Process| Some((process.id, *process.used.get(device.number)?));
+                let processes = slice.processes.iter().filter_map(used).collect();
+                track.take(Sample { at: now, used: device.used, processes });
+                self.tracks.push(track);
+            }
+        }
+        self.seen = seen;
+    }
+
+    pub(crate) fn slice(&self, path: &Path) -> Option<&Slice> {
+        self.seen.slices.iter().find(|slice| slice.path == path)
+    }
+
+    /// Processes of all slices.
+    pub(crate) fn processes(&self) -> usize {
+        self.seen.slices.iter().map(|slice| slice.processes.len()).sum()
+    }
+
+    /// All GPUs with their slices, by UUID; slices without one last.
+    pub(crate) fn groups(&self, sort: Sort, reversed: bool) -> Vec<Group<'_>> {
+        let mut groups: Vec<Group<'_>> = Vec::new();
+        for row in self.rows() {
+            let uuid = row.key.uuid;
+            let place = groups.iter().position(|group| group.uuid == uuid).unwrap_or_else(|| {
+                groups.push(Group { uuid, total: 0, held: 0, used: None, rows: Vec::new() });
+                groups.len() - 1
+            });
+            let Some(group) = groups.get_mut(place) else { continue };
+            group.total = group.total.max(row.device.map_or(0, |device| device.total));
+            group.held = group.held.saturating_add(row.device.map_or(0, |device| device.held));
+            group.used = match (group.used, row.used) {
+                (Some(sum), Some(used)) => Some(sum.saturating_add(used)),
+                (sum, used) => sum.or(used),
+            };
+            group.rows.push(row);
+        }
+        for group in &mut groups {
+            sort_rows(&mut group.rows, sort, reversed);
+        }
+        groups.sort_by_key(|group| group.uuid.map_or((true, [0; 16]), |uuid| (false, uuid.0)));
+        groups
+    }
+
+    fn rows(&self) -> impl Iterator<Item = Row<'_>> {
+        self.seen.slices.iter().flat_map(|slice| {
+            let alone = slice.devices.is_empty().then(|| self.row(slice, None));
+            slice.devices.iter().map(|device| self.row(slice, Some(device))).chain(alone)
+        })
+    }
+
+    fn row<'a>(&'a self, slice: &'a Slice, device: Option<&'a Device>) -> Row<'a> {
+        let key = Key { path: slice.path.clone(), uuid: device.map(|device| device.uuid) };
+        let track = self.track(&key);
+        let seconds = track.map(|track| track.seconds.iter().copied().collect()).unwrap_or_default();
+        Row { used: track.and_then(Track::used), seconds, key, slice, device }
+    }
+
+    fn track(&self, key: &Key) -> Option<&Track> {
+        self.tracks.iter().find(|track| track.key == *key)
+    }
+
+    /// The processes of a slice on a GPU.
+    pub(crate) fn processes_of(&self, row: &Row<'_>, sort: Sort, reversed: bool) -> Vec<ProcessRow<'_>> {
+        let Some(slice) = self.slice(&row.key.path) else { return Vec::new() };
+        let number = row.device.map_or(usize::MAX, |device| device.number);
+        let track = self.track(&row.key);
+        let of = |process| ProcessRow::of(process, number, track);
+        let mut rows: Vec<ProcessRow<'_>> = slice.processes.iter().map(of).collect();
+        match sort {
+            Sort::Name => rows.sort_by_key(|row| row.process.id.pid),
+            Sort::Memory => rows.sort_by_key(|row| Reverse(row.held)),
+            Sort::Time => rows.sort_by_key(|row| Reverse((row.used, row.total))),
+        }
+        if reversed {
+            rows.reverse();
+        }
+        rows
+    }
+}
+
+impl<'a> ProcessRow<'a> {
+    fn of(process: &'a Process, number: usize, track: Option<&Track>) -> Self {
+        let of = |figures: &[u64]| figures.get(number).copied().unwrap_or(0);
+        Self {
+            process,
+            held: of(&process.held),
+            refused: process.refused.get(number).copied().unwrap_or(0),
+            total: of(&process.used),
+            throttled: of(&process.throttled),
+            used: track.and_then(|track| track.used_by(process.id)),
+        }
+    }
+}
+
+fn sort_rows(rows: &mut [Row<'_>], sort: Sort, reversed: bool) {
+    let held = |row: &Row<'_>| row.device.map_or(0, |device| device.held);
+    rows.sort_by(|one, other| one.slice.name.cmp(&other.slice.name).then(one.key.path.cmp(&other.key.path)));
+    match sort {
+        Sort::Name => {}
+        Sort::Memory => rows.sort_by_key(|row| Reverse(held(row))),
+        Sort::Time => rows.sort_by_key(|row| Reverse(row.used)),
+    }
+    if reversed {
+        rows.reverse();
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use gpuslice_region::Limits;
+
+    /// A slice that holds so many bytes and used so many milliseconds of one GPU.
+    pub(crate) fn slice(name: &str, held: u64, used: u64) -> Slice {
+        let device = Device {
+            number: 0,
+            uuid: Uuid([0x11; 16]),
+            total: 16 << 30,
+            limits: Limits { memory: Some(8 << 30), cores_permille: 300, ..Limits::NONE },
+            held,
+            peak: held,
+            used: used * 1_000_000,
+            throttled: 0,
+            queued: 0,
+            refused: 0,
+            unmet: 0,
+            spilled: 0,
+        };
+        let process = Process {
+            id: ProcessId { pid: 7, start: 1, slot: 0 },
+            command: Some("python train.py".to_owned()),
+            held: vec![held],
+            refused: vec![0],
+            used: vec![used * 1_000_000],
+            throttled: vec![0],
+        };
+        Slice {
+            path: Path::new("/dev/shm").join(name),
+            name: name.to_owned(),
+            life: Life { inode: 1, epoch: 1 },
+            devices: vec![device],
+            processes: vec![process],
+        }
+    }
+
+    pub(crate) fn seen(slices: &[Slice]) -> Seen {
+        Seen { slices: slices.to_vec(), ..Seen::default() }
+    }
+
+    fn names(model: &Model, sort: Sort, reversed: bool) -> Vec<String> {
+        let groups = model.groups(sort, reversed);
+        groups.iter().flat_map(|group| &group.rows).map(|row| row.slice.name.clone()).collect()
+    }
+
+    fn only<'a>(groups: &'a [Group<'a>]) -> &'a Row<'a> {
+        assert_eq!((groups.len(), groups[0].rows.len()), (1, 1));
+        &groups[0].rows[0]
+    }
+
+    #[test]
+    fn what_was_used_lately_is_what_was_charged_over_the_last_second_however_often_one_looks() {
+        for step in [100, 1000, 2500] {
+            let (mut model, start) = (Model::default(), Instant::now());
+            for look in 0..200_u64 {
+                let at = look * step;
+                // A tenth of the time in the first ten seconds, then a half.
+                let used = at.min(10_000) / 10 + at.saturating_sub(10_000) / 2;
+                model.take(seen(&[slice("a", 0, used)]), start + Duration::from_millis(at));
+                let groups = model.groups(Sort::Name, false);
+                match at {
+                    0 => assert_eq!(only(&groups).used, None),
+                    1..=10_000 => assert_eq!(only(&groups).used, Some(100), "{at} by {step}"),
+                    12_500.. => assert_eq!(only(&groups).used, Some(500), "{at} by {step}"),
+                    _ => {}
+                }
+                let second = usize::try_from(at / 1000).unwrap().min(MINUTE);
+                assert_eq!(only(&groups).seconds.len(), second, "{at} by {step}");
+            }
+            let groups = model.groups(Sort::Name, false);
+            let processes = model.processes_of(only(&groups), Sort::Name, false);
+            assert_eq!(processes[0].used, only(&groups).used);
+        }
+    }
+
+    #[test]
+    fn a_slice_that_is_made_anew_has_no_past() {
+        let (mut model, start) = (Model::default(), Instant::now());
+        model.take(seen(&[slice("a", 0, 0)]), start);
+        model.take(seen(&[slice("a", 0, 900)]), start + Duration::from_secs(1));
+        assert_eq!(only(&model.groups(Sort::Name, false)).used, Some(900));
+        let mut anew = slice("a", 0, 950);
+        anew.life.epoch = 2;
+        model.take(seen(&[anew.clone()]), start + Duration::from_secs(2));
+        let groups = model.groups(Sort::Name, false);
+        assert_eq!((only(&groups).used, only(&groups).seconds.as_slice()), (None, &[][..]));
+        drop(groups);
+        anew.life.inode = 2;
+        model.take(seen(&[anew]), start + Duration::from_secs(3));
+        assert_eq!(only(&model.groups(Sort::Name, false)).used, None);
+        model.take(Seen::default(), start + Duration::from_secs(4));
+        assert!(model.groups(Sort::Name, false).is_empty() && model.tracks.is_empty());
+    }
+
+    #[test]
+    fn counters_that_fall_use_nothing() {
+        let (mut model, start) = (Model::default(), Instant::now());
+        model.take(seen(&[slice("a", 0, 900)]), start);
+        model.take(seen(&[slice("a", 0, 0)]), start + Duration::from_secs(1));
+        assert_eq!(only(&model.groups(Sort::Name, false)).used, Some(0));
+        model.take(seen(&[slice("a", 0, 5)]), start + Duration::from_secs(1));
+        assert_eq!(only(&model.groups(Sort::Name, false)).used, Some(0));
+    }
+
+    #[test]
+    fn slices_are_sorted_by_name_memory_and_time_and_turned_round() {
+        let (mut model, start) = (Model::default(), Instant::now());
+        model.take(seen(&[slice("b", 1, 0), slice("a", 3, 0), slice("c", 2, 0)]), start);
+        let later = start + Duration::from_secs(1);
+        model.take(seen(&[slice("b", 1, 20), slice("a", 3, 10), slice("c", 2, 30)]), later);
+        assert_eq!(names(&model, Sort::Name, false), ["a", "b", "c"]);
+        assert_eq!(names(&model, Sort::Name, true), ["c", "b", "a"]);
+        assert_eq!(names(&model, Sort::Memory, false), ["a", "c", "b"]);
+        assert_eq!(names(&model, Sort::Time, false), ["c", "b", "a"]);
+        assert_eq!(names(&model, Sort::Time, true), ["a", "b", "c"]);
+        assert_eq!(Sort::Name.next().next().next(), Sort::Name);
+    }
+
+    #[test]
+    fn slices_stand_with_their_gpus_and_those_without_one_last() {
+        let (mut model, mut two, mut none) = (Model::default(), slice("two", 5, 0), slice("none", 0, 0));
+        let other = Device { number: 1, uuid: Uuid([0x01; 16]), held: 7, ..two.devices[0].clone() };
+        two.devices.push(other);
+        none.devices.clear();
+        model.take(seen(&[none, two, slice("one", 2, 0)]), Instant::now());
+        let groups = model.groups(Sort::Name, false);
+        let shape: Vec<_> = groups.iter().map(|group| (group.uuid, group.held, group.rows.len())).collect();
+        assert_eq!(shape, [(Some(Uuid([1; 16])), 7, 1), (Some(Uuid([0x11; 16])), 7, 2), (None, 0, 1)]);
+        assert_eq!(model.processes(), 3);
+    }
+}

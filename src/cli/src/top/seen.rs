@@ -1,0 +1,199 @@
+//! What is to be seen of slices at one moment?
+//!
+//! Each look opens each region anew: so what was removed, replaced, shortened or overwritten meanwhile is found out by the
+//! checks that opening makes, and no more than one region is mapped at a time.
+
+use crate::failure::Failure;
+use crate::report;
+use crate::slices;
+use crate::system;
+use gpuslice_region::{DeviceView, Limits, Monitor, ProcessView, RegionError, Trust, Uuid};
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+/// What one look saw.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) slices: Vec<Slice>,
+    pub(crate) unreadable: Vec<Unreadable>,
+    /// Regions of other users.
+    pub(crate) others: u32,
+}
+
+/// A region that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Unreadable {
+    pub(crate) name: String,
+    pub(crate) why: String,
+}
+
+/// Which life of a slice it is: a region that is removed or made anew is another slice under the old name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Life {
+    pub(crate) inode: u64,
+    pub(crate) epoch: u64,
+}
+
+/// A slice.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Slice {
+    pub(crate) path: PathBuf,
+    pub(crate) name: String,
+    pub(crate) life: Life,
+    pub(crate) devices: Vec<Device>,
+    pub(crate) processes: Vec<Process>,
+}
+
+/// A device of a slice.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Device {
+    /// Its place in the slice, from 0.
+    pub(crate) number: usize,
+    pub(crate) uuid: Uuid,
+    /// Bytes that it has.
+    pub(crate) total: u64,
+    pub(crate) limits: Limits,
+    /// Bytes that the slice holds, and the most that it ever held.
+    pub(crate) held: u64,
+    pub(crate) peak: u64,
+    /// GPU time in nanoseconds: charged, waited for, under way.
+    pub(crate) used: u64,
+    pub(crate) throttled: u64,
+    pub(crate) queued: u64,
+    /// Allocations that the quota refused, and that the driver had no memory for.
+    pub(crate) refused: u64,
+    pub(crate) unmet: u64,
+    /// Bytes given in host memory.
+    pub(crate) spilled: u64,
+}
+
+/// A process of a slice.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Process {
+    pub(crate) id: ProcessId,
+    /// What it runs; none where it cannot be seen from here, or nobody asked.
+    pub(crate) command: Option<String>,
+    /// Bytes that it holds, allocations that it was refused, GPU time that it used and waited for, by device.
+    pub(crate) held: Vec<u64>,
+    pub(crate) refused: Vec<u32>,
+    pub(crate) used: Vec<u64>,
+    pub(crate) throttled: Vec<u64>,
+}
+
+/// Which process it is: numbers are used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ProcessId {
+    pub(crate) pid: u32,
+    pub(crate) start: u64,
+    pub(crate) slot: usize,
+}
+
+/// Which slices are looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// All that `gpuslice list` shows.
+    All,
+    /// The one with this region.
+    One(PathBuf),
+}
+
+impl Scope {
+    fn paths(&self) -> Result<Vec<PathBuf>, Failure> {
+        match self {
+            Self::All => slices::all(),
+            Self::One(path) => Ok(vec![path.clone()]),
+        }
+    }
+
+    /// A path that was named may be anybody's; of others, only root's own eyes are trusted with everybody's.
+    fn trust(&self) -> Trust {
+        if *self != Self::All || system::user() == 0 { Trust::AnyOwner } else { Trust::OwnerOnly }
+    }
+}
+
+impl Seen {
+    /// Looks at slices. What the processes of `open` run is looked up as well.
+    pub(crate) fn now(scope: &Scope, open: Option<&Path>) -> Result<Self, Failure> {
+        let mut seen = Self::default();
+        for path in scope.paths()? {
+            let wants_commands = open == Some(path.as_path());
+            match Slice::at(&path, scope.trust(), wants_commands) {
+                Ok(Some(slice)) => seen.slices.push(slice),
+                Ok(None) | Err(RegionError::Replaced { .. }) => {}
+                Err(error) if *scope == Scope::All && slices::is_of_others(&error) => {
+                    seen.others = seen.others.saturating_add(1);
+                }
+                Err(error) => {
+                    seen.unreadable.push(Unreadable { name: name_of(&path), why: report::harmless(&error.to_string()) });
+                }
+            }
+        }
+        Ok(seen)
+    }
+}
+
+/// The slice's name, as it can be shown.
+fn name_of(path: &Path) -> String {
+    report::harmless(&slices::name_of(path))
+}
+
+/// Which life of the slice a region is now.
+pub(crate) fn life_of(monitor: &Monitor) -> Life {
+    let inode = fs::symlink_metadata(monitor.path()).map_or(0, |found| found.ino());
+    Life { inode, epoch: monitor.epoch() }
+}
+
+impl Slice {
+    /// None where there is no slice.
+    fn at(path: &Path, trust: Trust, wants_commands: bool) -> Result<Option<Self>, RegionError> {
+        let Some(monitor) = Monitor::open(path, trust)? else { return Ok(None) };
+        match monitor.reap() {
+            Err(error @ RegionError::Replaced { .. }) => return Err(error),
+            // The dead are cleared by somebody else, or later.
+            Ok(_) | Err(_) => {}
+        }
+        let life = life_of(&monitor);
+        let devices = monitor.devices().iter().map(|view| Device::of(&monitor, view)).collect();
+        let process = |view: &ProcessView| Process::of(view, wants_commands);
+        let processes = monitor.processes().iter().map(process).collect();
+        let slice = Self { path: path.to_owned(), name: name_of(path), life, devices, processes };
+        // Made anew, or shortened, while it was read: the next look sees what it is then.
+        let is_whole = monitor.is_ready() && life == life_of(&monitor);
+        Ok(is_whole.then_some(slice))
+    }
+}
+
+impl Device {
+    fn of(monitor: &Monitor, view: &DeviceView) -> Self {
+        let device = view.device;
+        let time = monitor.time_used(device);
+        Self {
+            number: device.index(),
+            uuid: view.uuid,
+            total: view.total,
+            limits: view.limits,
+            held: monitor.held(device),
+            peak: monitor.peak(device),
+            used: time.used,
+            throttled: time.throttled,
+            queued: time.queued,
+            refused: monitor.refused(device),
+            unmet: monitor.unmet(device),
+            spilled: monitor.spilled(device),
+        }
+    }
+}
+
+impl Process {
+    fn of(view: &ProcessView, wants_command: bool) -> Self {
+        Self {
+            id: ProcessId { pid: view.pid, start: view.start, slot: view.slot },
+            command: wants_command.then(|| report::command_of(view)).flatten(),
+            held: view.held.clone(),
+            refused: view.refused.clone(),
+            used: view.time.iter().map(|time| time.used).collect(),
+            throttled: view.time.iter().map(|time| time.throttled).collect(),
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! How is a terminal taken over, and given back whatever happens?
+//!
+//! Plain ANSI: the alternate screen, no mouse. Raw mode comes first and goes last, so that a process in the background is
+//! stopped by the kernel before it writes anything.
+
+use super::keys::{Key, Keys};
+use crate::failure::Failure;
+use crate::system::{self, Arrived, SIGHUP, Signals};
+use crossterm::cursor::{Hide, Show};
+use crossterm::style::ResetColor;
+use crossterm::terminal::{
+    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode, is_raw_mode_enabled,
+};
+use ratatui::backend::{Backend as _, ClearType, CrosstermBackend};
+use ratatui::layout::Rect;
+use ratatui::text::{Line, Text};
+use ratatui::{Terminal, TerminalOptions, Viewport};
+use std::fs::File;
+use std::io::{self, BufWriter, IsTerminal as _, Read as _, Stdout, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::panic;
+use std::time::{Duration, Instant};
+
+/// How long it is waited for the rest of a sequence that begins with Escape.
+const REST: Duration = Duration::from_millis(50);
+/// Columns and lines of a terminal that does not tell.
+const USUAL: (u16, u16) = (80, 24);
+
+/// What happened.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    Keys(Vec<Key>),
+    Signal(Arrived),
+    /// It is time.
+    Due,
+    /// The terminal is gone.
+    Gone,
+}
+
+/// Says why there can be no screen here, if so.
+pub(crate) fn check() -> Result<(), Failure> {
+    let other = "; `gpuslice status` shows the same figures once, without one";
+    let no = |why: &str| Err(Failure::with_code(format!("{why}{other}"), 2));
+    if !io::stdout().is_terminal() {
+        return no("top needs a terminal, and standard output is none");
+    }
+    if !io::stdin().is_terminal() {
+        return no("top needs a terminal to read keys from, and standard input is none");
+    }
+    if std::env::var_os("TERM").is_some_and(|term| term == "dumb") {
+        return no("top needs a terminal whose cursor can be moved, and TERM is dumb");
+    }
+    Ok(())
+}
+
+/// A terminal that is taken over until this is dropped, the program panics, or it is suspended.
+#[derive(Debug)]
+pub(crate) struct Screen {
+    terminal: Terminal<CrosstermBackend<BufWriter<Stdout>>>,
+    size: (u16, u16),
+    input: File,
+    keys: Keys,
+    signals: Signals,
+    arrived: OwnedFd,
+}
+
+impl Screen {
+    /// Takes the terminal over. Signals that would end this process are kept back from now on.
+    pub(crate) fn open(signals: Signals) -> Result<Self, Failure> {
+        let failed = |error: io::Error| Failure::new(format!("the terminal cannot be used: {error}"));
+        let backend = CrosstermBackend::new(BufWriter::new(io::stdout()));
+        let size = size();
+        let options = TerminalOptions { viewport: Viewport::Fixed(Rect::new(0, 0, size.0, size.1)) };
+        let screen = Self {
+            terminal: Terminal::with_options(backend, options).map_err(failed)?,
+            size,
+            input: io::stdin().as_fd().try_clone_to_owned().map_err(failed)?.into(),
+            keys: Keys::default(),
+            arrived: signals.descriptor().map_err(failed)?,
+            signals,
+        };
+        give_back_before_panics();
+        enter().map_err(failed)?;
+        Ok(screen)
+    }
+
+    /// Columns and lines.
+    pub(crate) fn size(&self) -> (usize, usize) {
+        (self.size.0.into(), self.size.1.into())
+    }
+
+    /// Looks whether the size is another one.
+    pub(crate) fn resize(&mut self) -> io::Result<()> {
+        let size = size();
+        if size != self.size {
+            self.size = size;
+            self.repaint()?;
+        }
+        Ok(())
+    }
+
+    /// Has everything drawn anew.
+    pub(crate) fn repaint(&mut self) -> io::Result<()> {
+        self.terminal.backend_mut().clear_region(ClearType::All)?;
+        self.terminal.resize(Rect::new(0, 0, self.size.0, self.size.1))
+    }
+
+    /// Shows these lines. What cannot be written now, since the terminal takes no more, is written the next time.
+    pub(crate) fn show(&mut self, lines: Vec<Line<'static>>) -> io::Result<()> {
+        let draw = |frame: &mut ratatui::Frame<'_>| frame.render_widget(Text::from(lines), frame.area());
+        match self.terminal.draw(draw) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.repaint().or(Ok(())),
+            drawn => drawn.map(|_| ()),
+        }
+    }
+
+    /// What happens next, until this instant.
+    pub(crate) fn next(&mut self, due: Instant) -> io::Result<Event> {
+        loop {
+            if let Some(signal) = self.signals.within(Duration::ZERO) {
+                return Ok(Event::Signal(signal));
+            }
+            let left = due.saturating_duration_since(Instant::now());
+            let wait = if self.keys.is_waiting() { left.min(REST) } else { left };
+            let [typed, arrived] = system::readable([self.input.as_fd(), self.arrived.as_fd()], wait)?;
+            if arrived {
+                continue;
+            }
+            if typed {
+                return self.read();
+            }
+            if let Some(key) = self.keys.end() {
+                return Ok(Event::Keys(vec![key]));
+            }
+            if Instant::now() >= due {
+                return Ok(Event::Due);
+            }
+        }
+    }
+
+    fn read(&mut self) -> io::Result<Event> {
+        let mut bytes = [0; 1024];
+        match self.input.read(&mut bytes) {
+            Ok(0) => Ok(Event::Gone),
+            Ok(count) => Ok(Event::Keys(self.keys.take(bytes.get(..count).unwrap_or(&[])))),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Event::Keys(Vec::new())),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(Event::Keys(Vec::new())),
+            Err(error) if error.raw_os_error() == Some(libc::EIO) => Ok(Event::Gone),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Gives the terminal back and stops, until this process is let go on. A signal that ends it comes first then: the
+    /// terminal may be somebody else's by now.
+    pub(crate) fn suspend(&mut self) -> io::Result<Option<Arrived>> {
+        give_back();
+        system::suspend();
+        while let Some(signal) = self.signals.within(Duration::ZERO) {
+            if is_end(signal) {
+                return Ok(Some(signal));
+            }
+        }
+        enter()?;
+        self.size = size();
+        self.repaint()?;
+        Ok(None)
+    }
+
+    /// Takes the terminal over once more: whoever stopped this process may have left it in any state.
+    pub(crate) fn resume(&mut self) -> io::Result<()> {
+        give_back();
+        enter()?;
+        self.size = size();
+        self.repaint()
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        give_back();
+    }
+}
+
+/// Signals that a screen has to know of.
+pub(crate) fn signals() -> Signals {
+    Signals::keep([
+        SIGHUP,
+        system::SIGINT,
+        system::SIGQUIT,
+        system::SIGTERM,
+        system::SIGALRM,
+        system::SIGUSR1,
+        system::SIGUSR2,
+        system::SIGVTALRM,
+        system::SIGPROF,
+        system::SIGIO,
+        system::SIGPWR,
+        system::SIGTSTP,
+        system::SIGCONT,
+        system::SIGWINCH,
+    ])
+}
+
+/// Whether this process ends by a signal that is kept back.
+pub(crate) fn is_end(signal: Arrived) -> bool {
+    !matches!(signal.number, system::SIGTSTP | system::SIGCONT | system::SIGWINCH)
+}
+
+/// Columns and lines of the terminal.
+fn size() -> (u16, u16) {
+    let told = crossterm::terminal::window_size().map_or((0, 0), |size| (size.columns, size.rows));
+    if told.0 == 0 || told.1 == 0 { USUAL } else { told }
+}
+
+fn enter() -> io::Result<()> {
+    enable_raw_mode()?;
+    let entered = crossterm::execute!(io::stdout(), EnterAlternateScreen, Hide);
+    if entered.is_err() {
+        give_back();
+    }
+    entered
+}
+
+/// Gives the terminal back, if it was taken. It may be gone: nothing can be done then.
+fn give_back() {
+    if is_raw_mode_enabled().unwrap_or(true) {
+        let _gone = crossterm::execute!(io::stdout(), ResetColor, LeaveAlternateScreen, Show);
+        let _gone = io::stdout().flush();
+        let _gone = disable_raw_mode();
+    }
+}
+
+/// What a panic says is read on the usual screen.
+fn give_back_before_panics() {
+    let usual = panic::take_hook();
+    panic::set_hook(Box::new(move |panic| {
+        give_back();
+        usual(panic);
+    }));
+}

@@ -1,0 +1,54 @@
+//! Which colours and weights do things have?
+
+use ratatui::style::{Color, Modifier, Style};
+
+/// Colours, or none. Nothing is told by a colour alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Paint {
+    has_colours: bool,
+}
+
+impl Paint {
+    pub(super) fn new(has_colours: bool) -> Self {
+        Self { has_colours }
+    }
+
+    fn coloured(self, colour: Color) -> Style {
+        if self.has_colours { Style::new().fg(colour) } else { Style::new() }
+    }
+
+    pub(super) fn title(self) -> Style {
+        Style::new().add_modifier(Modifier::REVERSED)
+    }
+
+    pub(super) fn strong(self) -> Style {
+        Style::new().add_modifier(Modifier::BOLD)
+    }
+
+    /// What is named rather than told.
+    pub(super) fn faint(self) -> Style {
+        self.coloured(Color::Cyan)
+    }
+
+    pub(super) fn bad(self) -> Style {
+        self.coloured(Color::Red)
+    }
+
+    pub(super) fn good(self) -> Style {
+        self.coloured(Color::Green)
+    }
+
+    /// How full something is.
+    pub(super) fn fill(self, part: u64, whole: u64) -> Style {
+        match u128::from(part) * 100 / u128::from(whole.max(1)) {
+            0..75 => self.coloured(Color::Green),
+            75..90 => self.coloured(Color::Yellow),
+            _ => self.coloured(Color::Red),
+        }
+    }
+
+    /// A time's bar and history: a share that is used up is as it should be.
+    pub(super) fn time(self) -> Style {
+        self.coloured(Color::Blue)
+    }
+}
