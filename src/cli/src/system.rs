@@ -91,7 +91,8 @@ impl Signals {
     /// is gone from it.
     pub(crate) fn descriptor(&self) -> io::Result<OwnedFd> {
         // SAFETY: a valid set; a new descriptor.
-        let number = unsafe { libc::signalfd(-1, &raw const self.kept, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
+        let number =
+            unsafe { libc::signalfd(-1, &raw const self.kept, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
         if number < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -142,7 +143,10 @@ pub(crate) fn remember_children() {
 }
 
 /// Waits until one of these can be read, or is at its end, but not longer than this; which ones.
-pub(crate) fn readable<const N: usize>(descriptors: [BorrowedFd<'_>; N], time: Duration) -> io::Result<[bool; N]> {
+pub(crate) fn readable<const N: usize>(
+    descriptors: [BorrowedFd<'_>; N],
+    time: Duration,
+) -> io::Result<[bool; N]> {
     let ask = |descriptor: BorrowedFd<'_>| libc::pollfd {
         fd: descriptor.as_raw_fd(),
         events: libc::POLLIN,

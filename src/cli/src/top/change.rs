@@ -51,7 +51,13 @@ mod tests {
 
     fn asked(limit: Limit, text: &str) -> Change {
         let life = Life { inode: 0, epoch: 0 };
-        Change { limit, path: PathBuf::from("/dev/shm/gpuslice-no"), name: "no".into(), life, text: text.into() }
+        Change {
+            limit,
+            path: PathBuf::from("/dev/shm/gpuslice-no"),
+            name: "no".into(),
+            life,
+            text: text.into(),
+        }
     }
 
     #[test]

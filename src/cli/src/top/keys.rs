@@ -74,7 +74,8 @@ fn first(bytes: &[u8]) -> First {
         [0x1b, b'O', last, ..] => First::Bytes(3, of_sequence(&[], *last)),
         [0x1b, b'[', rest @ ..] => match rest.iter().position(|byte| (0x40..=0x7e).contains(byte)) {
             Some(end) => {
-                let (parameters, last) = (rest.get(..end).unwrap_or(&[]), rest.get(end).copied().unwrap_or(0));
+                let (parameters, last) =
+                    (rest.get(..end).unwrap_or(&[]), rest.get(end).copied().unwrap_or(0));
                 First::Bytes(end.saturating_add(3), of_sequence(parameters, last))
             }
             None if bytes.len() < MOST => First::Unfinished,
@@ -172,12 +173,10 @@ mod tests {
     #[test]
     fn what_is_no_key_is_passed_over_and_never_kept_for_long() {
         let mut keys = Keys::default();
-        assert_eq!(keys.take(b"\x1bxj\x1b[200~\xff\xc3(k\x1b[<0;1;1mq"), [
-            Key::Letter('j'),
-            Key::Letter('('),
-            Key::Letter('k'),
-            Key::Letter('q')
-        ]);
+        assert_eq!(
+            keys.take(b"\x1bxj\x1b[200~\xff\xc3(k\x1b[<0;1;1mq"),
+            [Key::Letter('j'), Key::Letter('('), Key::Letter('k'), Key::Letter('q')]
+        );
         assert_eq!(keys.take(&[b"\x1b[".as_slice(), &[b'1'; 100]].concat()), []);
         assert!(!keys.is_waiting());
     }

@@ -16,7 +16,11 @@ impl Levels {
         let language = language.map(str::to_ascii_lowercase);
         let is_wide = |name: &String| name.contains("utf-8") || name.contains("utf8");
         // Where nothing is said of the language (containers), terminals know UTF-8 today; the Linux console has few marks.
-        if term == "linux" || language.is_some_and(|name| !is_wide(&name)) { Self::ASCII } else { Self::BLOCKS }
+        if term == "linux" || language.is_some_and(|name| !is_wide(&name)) {
+            Self::ASCII
+        } else {
+            Self::BLOCKS
+        }
     }
 }
 
@@ -182,9 +186,15 @@ mod tests {
 
     #[test]
     fn texts_are_cut_and_filled_by_the_columns_that_they_take() {
-        assert_eq!((cut("abc", 3).as_str(), cut("abcd", 3).as_str(), cut("ab", 0).as_str()), ("abc", "ab~", ""));
+        assert_eq!(
+            (cut("abc", 3).as_str(), cut("abcd", 3).as_str(), cut("ab", 0).as_str()),
+            ("abc", "ab~", "")
+        );
         assert_eq!((cut("日本語", 5).as_str(), cut("日本語", 4).as_str()), ("日本~", "日~"));
-        assert_eq!((left("日", 4), right("ab", 4), left("abcd", 3)), ("日  ".into(), "  ab".into(), "ab~".into()));
+        assert_eq!(
+            (left("日", 4), right("ab", 4), left("abcd", 3)),
+            ("日  ".into(), "  ab".into(), "ab~".into())
+        );
     }
 
     #[test]

@@ -108,7 +108,13 @@ struct Track {
 
 impl Track {
     fn new(key: Key, life: Life, now: Instant) -> Self {
-        Self { key, life, samples: VecDeque::new(), seconds: VecDeque::new(), due: now + Duration::from_secs(1) }
+        Self {
+            key,
+            life,
+            samples: VecDeque::new(),
+            seconds: VecDeque::new(),
+            due: now + Duration::from_secs(1),
+        }
     }
 
     fn take(&mut self, sample: Sample) {

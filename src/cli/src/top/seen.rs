@@ -125,7 +125,8 @@ impl Seen {
                     seen.others = seen.others.saturating_add(1);
                 }
                 Err(error) => {
-                    seen.unreadable.push(Unreadable { name: name_of(&path), why: report::harmless(&error.to_string()) });
+                    seen.unreadable
+                        .push(Unreadable { name: name_of(&path), why: report::harmless(&error.to_string()) });
                 }
             }
         }

@@ -87,8 +87,7 @@ impl State {
     pub(crate) fn follow(&mut self, model: &Model) {
         let keys = self.keys(model);
         let wanted = self.selected.as_ref();
-        if let Some((place, (key, name))) =
-            keys.iter().enumerate().find(|(_, (key, _))| Some(key) == wanted)
+        if let Some((place, (key, name))) = keys.iter().enumerate().find(|(_, (key, _))| Some(key) == wanted)
         {
             (self.place, self.name) = (place, name.clone());
             self.follow_prompt(model, key);

@@ -238,3 +238,46 @@ fn give_back_before_panics() {
         usual(panic);
     }));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use portable_pty::{CommandBuilder, PtySize, native_pty_system};
+
+    /// Set in the process that panics.
+    const CHILD: &str = "GPUSLICE_TEST_PANIC";
+
+    #[test]
+    fn a_panic_is_read_on_the_usual_screen_of_a_terminal_that_is_as_before() {
+        if std::env::var_os(CHILD).is_some() {
+            let _screen = Screen::open(signals()).expect("this is a terminal");
+            panic!("as it was asked to");
+        }
+        let test =
+            "top::terminal::tests::a_panic_is_read_on_the_usual_screen_of_a_terminal_that_is_as_before";
+        let pair = native_pty_system().openpty(PtySize::default()).expect("there are terminals");
+        let before = pair.master.get_termios().expect("it is a terminal");
+        let mut command = CommandBuilder::new(std::env::current_exe().expect("this is a program"));
+        command.args(["--exact", test, "--nocapture"]);
+        command.env(CHILD, "1");
+        let mut child = pair.slave.spawn_command(command).expect("it can be started");
+        let mut reader = pair.master.try_clone_reader().expect("it can be read");
+        let reading = std::thread::spawn(move || {
+            let (mut all, mut bytes) = (Vec::new(), [0; 4096]);
+            while let Ok(count @ 1..) = reader.read(&mut bytes) {
+                all.extend_from_slice(&bytes[..count]);
+            }
+            String::from_utf8_lossy(&all).into_owned()
+        });
+        assert!(!child.wait().expect("it is our child").success());
+        assert_eq!(pair.master.get_termios().expect("it is a terminal"), before);
+        drop(pair);
+        let said = reading.join().expect("it does not panic");
+        let place =
+            |words: &str| said.find(words).unwrap_or_else(|| panic!("{words:?} is missing in {said:?}"));
+        assert!(
+            place("[?1049h") < place("[?1049l") && place("[?1049l") < place("as it was asked to"),
+            "{said:?}"
+        );
+    }
+}

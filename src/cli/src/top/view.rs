@@ -2,8 +2,8 @@
 //!
 //! Lines are as wide and as many as there is room for; what is narrow leaves out what matters least.
 
-mod paint;
 mod pages;
+mod paint;
 mod row;
 
 use super::marks::{self, Levels};
@@ -101,7 +101,9 @@ impl View {
                 Limit::Share => "share in percent (1 to 100)",
             };
             let text = format!("{} of {}: {}_", what, prompt.name, prompt.text);
-            lines.extend(marks::wrap(&text, width).into_iter().map(|line| Line::styled(line, self.paint.strong())));
+            lines.extend(
+                marks::wrap(&text, width).into_iter().map(|line| Line::styled(line, self.paint.strong())),
+            );
         }
         if lines.is_empty() {
             lines.push(Line::styled(keys(state.page, width), self.paint.faint()));
@@ -113,8 +115,19 @@ impl View {
 /// The keys that there are, the most important ones where there is little room.
 fn keys(page: Page, width: usize) -> String {
     let all: &[&str] = match page {
-        Page::Slices => &["q quit", "? help", "Enter processes", "s sort", "r reverse", "m memory", "c share", "j,k select"],
-        Page::Processes => &["Esc back", "? help", "s sort", "r reverse", "m memory", "c share", "j,k scroll"],
+        Page::Slices => &[
+            "q quit",
+            "? help",
+            "Enter processes",
+            "s sort",
+            "r reverse",
+            "m memory",
+            "c share",
+            "j,k select",
+        ],
+        Page::Processes => {
+            &["Esc back", "? help", "s sort", "r reverse", "m memory", "c share", "j,k scroll"]
+        }
         Page::Help => &["any key: back"],
     };
     let mut text = String::new();
@@ -131,7 +144,11 @@ fn keys(page: Page, width: usize) -> String {
 /// `0.2`, `1`, `60`.
 fn seconds(span: Duration) -> String {
     let (whole, millis) = (span.as_secs(), span.subsec_millis());
-    if millis == 0 { whole.to_string() } else { format!("{whole}.{millis:03}").trim_end_matches('0').to_owned() }
+    if millis == 0 {
+        whole.to_string()
+    } else {
+        format!("{whole}.{millis:03}").trim_end_matches('0').to_owned()
+    }
 }
 
 /// The first line to show, moved as little as possible so that the selected ones are seen.
@@ -156,10 +173,8 @@ mod tests {
     fn busy() -> Model {
         let (mut model, start) = (Model::default(), Instant::now());
         for second in 0..5 {
-            let mut slices: Vec<_> = ["red", "green", "blue"]
-                .into_iter()
-                .map(|name| slice(name, 3 << 30, second * 125))
-                .collect();
+            let mut slices: Vec<_> =
+                ["red", "green", "blue"].into_iter().map(|name| slice(name, 3 << 30, second * 125)).collect();
             let device = &mut slices[0].devices[0];
             (device.peak, device.throttled, device.queued) = (4 << 30, 3_100_000_000, 12_000_000);
             (device.refused, device.unmet, device.spilled) = (3, 2, 1 << 20);
@@ -183,7 +198,9 @@ mod tests {
         let (busy, empty) = (busy(), Model::default());
         for model in [&busy, &empty] {
             for keys in ["", "j", "\n", "?", "m", "cx"] {
-                for (width, height) in [(0, 0), (1, 1), (5, 2), (20, 5), (40, 10), (80, 24), (200, 50), (500, 3)] {
+                for (width, height) in
+                    [(0, 0), (1, 1), (5, 2), (20, 5), (40, 10), (80, 24), (200, 50), (500, 3)]
+                {
                     let mut state = State::default();
                     state.follow(model);
                     for key in keys.chars() {
@@ -211,7 +228,7 @@ mod tests {
             "GPU-11111111-1111-1111-1111-111111111111",
             "slices hold 6.00 GiB of 16GiB",
             "> red",
-            "[####.|......]",
+            "[####|......]",
             "3.00 GiB/8GiB",
             "12.5%/30%",
             "peak 4.00 GiB",

@@ -66,7 +66,8 @@ pub(super) fn slices(
     }
     if model.seen.others > 0 {
         let text = format!("regions of other users are not shown ({}); root sees all", model.seen.others);
-        lines.extend(marks::wrap(&text, width).into_iter().map(|line| Line::styled(line, view.paint.faint())));
+        lines
+            .extend(marks::wrap(&text, width).into_iter().map(|line| Line::styled(line, view.paint.faint())));
     }
     (lines, selected)
 }
@@ -75,14 +76,15 @@ fn gpu(view: &View, group: &Group<'_>, width: usize) -> Line<'static> {
     let Some(uuid) = group.uuid else {
         return Line::styled(marks::cut("without a GPU", width), view.paint.strong());
     };
-    let used = group.used.map_or_else(String::new, |used| format!(", use {}", figures::percent(used)));
-    let figures =
-        format!("slices hold {} of {}{used}", figures::size(group.held), figures::limit(Some(group.total)));
-    let room = width.saturating_sub(marks::width(&figures) + 2);
-    let whole = format!("GPU-{uuid}");
+    let [held, total] = [figures::size(group.held), figures::limit(Some(group.total))];
+    let used = group.used.map_or_else(|| "-".to_owned(), figures::percent);
+    let (whole, long) = (format!("GPU-{uuid}"), format!("slices hold {held} of {total}, use {used}"));
     // Its beginning is enough for the lists that `set` takes.
-    let name = if marks::width(&whole) <= room { whole } else { whole.chars().take(room.clamp(8, 12)).collect() };
-    Line::styled(marks::cut(&format!("{name}  {figures}"), width), view.paint.strong())
+    let short: String = whole.chars().take(12).collect();
+    let forms =
+        [format!("{whole}  {long}"), format!("{short}  {long}"), format!("{short}  {held}/{total}, {used}")];
+    let fits = forms.iter().find(|form| marks::width(form) <= width).or(forms.last());
+    Line::styled(marks::cut(fits.map_or("", String::as_str), width), view.paint.strong())
 }
 
 /// The selected slice and its processes.
@@ -113,7 +115,8 @@ pub(super) fn processes(
 }
 
 fn names(width: usize) -> String {
-    let mut text = format!("{} {} {}", marks::right("PID", 8), marks::right("HELD", 11), marks::right("GPU", 6));
+    let mut text =
+        format!("{} {} {}", marks::right("PID", 8), marks::right("HELD", 11), marks::right("GPU", 6));
     if width >= BROAD {
         text.push_str(&format!(
             " {} {} {}",

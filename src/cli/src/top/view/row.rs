@@ -55,7 +55,11 @@ pub(super) fn names(view: &View, width: usize) -> Line<'static> {
     }
     text.push_str(&marks::right("HELD/LIMIT", SIZES));
     if widths.time > 0 {
-        text.push_str(&format!("  {} {}", marks::left("TIME", widths.time), marks::right("USED/SHARE", SHARES)));
+        text.push_str(&format!(
+            "  {} {}",
+            marks::left("TIME", widths.time),
+            marks::right("USED/SHARE", SHARES)
+        ));
     }
     if widths.history > 0 {
         text.push_str("  LAST MINUTE");
@@ -71,7 +75,8 @@ pub(super) fn lines(view: &View, row: &Row<'_>, is_selected: bool, width: usize)
     let name = Span::styled(format!("{mark}{} ", marks::left(&row.slice.name, widths.name)), name_style);
     let Some(device) = row.device else {
         let processes = row.slice.processes.len();
-        let words = marks::cut(&format!("no GPU yet, {processes} processes"), width.saturating_sub(widths.name + 3));
+        let words =
+            marks::cut(&format!("no GPU yet, processes {processes}"), width.saturating_sub(widths.name + 3));
         return vec![Line::from(vec![name, Span::raw(words)])];
     };
     let mut first = vec![name];
@@ -186,7 +191,8 @@ pub(super) fn fitted(line: Line<'static>, width: usize) -> Line<'static> {
     let mut room = width;
     let mut spans = Vec::new();
     for span in line.spans {
-        let text = if span.width() <= room { span.content.into_owned() } else { marks::cut(&span.content, room) };
+        let text =
+            if span.width() <= room { span.content.into_owned() } else { marks::cut(&span.content, room) };
         room = room.saturating_sub(marks::width(&text));
         spans.push(Span::styled(text, span.style));
     }

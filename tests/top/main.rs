@@ -1,0 +1,526 @@
+//! Does `gpuslice top` show what regions say, change limits, and leave every terminal as it was?
+//!
+//! In a real pseudo-terminal; what its user sees is read with a terminal emulator.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
+
+#[path = "../support/mod.rs"]
+mod support;
+mod terminal;
+
+use gpuslice_policy::config::{CorePolicy, Priority};
+use gpuslice_region::{Limits, Sharing};
+use std::fs;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+use support::command::{GIB, OwnSlice, PROGRAM, ask, end, gpuslice, name};
+use terminal::Terminal;
+
+const USUAL: (u16, u16) = (80, 24);
+
+fn top(arguments: &[&str], size: (u16, u16)) -> Terminal {
+    Terminal::start(PROGRAM, &[&["top"], arguments].concat(), size)
+}
+
+/// Top on one slice, ten looks a second.
+fn watch(slice: &OwnSlice, size: (u16, u16)) -> Terminal {
+    top(&[&slice.name, "--interval", "0.1"], size)
+}
+
+fn kill(signal: &str, process: u32) {
+    let sent = Command::new("kill").args([format!("-{signal}"), process.to_string()]).status();
+    assert!(sent.expect("there is a kill").success());
+}
+
+/// A slice with something to tell.
+fn telling(of: &str) -> OwnSlice {
+    let slice = OwnSlice::join(of);
+    let (device, member) = (slice.device(0x11), &slice.member);
+    let sharing = Sharing { policy: CorePolicy::BestEffort, priority: Priority::High, weight: 250 };
+    let limits = member.limits(device);
+    member.set_limits(device, Limits { cores_permille: 300, sharing, ..limits });
+    member.reserve(device, 6 * GIB).expect("it fits");
+    assert_eq!(member.refund(device, 3 * GIB), 0);
+    member.count_throttled(device, 3_100_000_000);
+    member.set_queued(device, 12_000_000);
+    member.count_refusal(device);
+    member.count_unmet(device);
+    member.count_unmet(device);
+    member.spill(device, GIB / 2);
+    slice
+}
+
+#[test]
+fn every_size_shows_the_figures_that_it_has_room_for() {
+    let slice = telling("figures");
+    for (size, figures) in [
+        (
+            (80, 24),
+            &["11111111-1111-1111-1111-111111111111", "peak 6.00 GiB", "waited 3.10 s", "priority high"][..],
+        ),
+        ((40, 10), &["GPU-11111111  "]),
+        ((200, 50), &["LAST MINUTE", "peak 6.00 GiB  waited 3.10 s  12.00 ms ahead", "GPU-22222222-2222"]),
+    ] {
+        let terminal = watch(&slice, size);
+        let always = ["3.00 GiB/8GiB", "/30%", "refused 1", "unmet 2", "spilled 512.00 MiB", "q quit"];
+        let more = ["12.00 ms ahead", "policy best-effort", "weight 250", "processes 1"];
+        for figure in figures.iter().copied().chain(always).chain(more) {
+            terminal.shows(figure);
+        }
+        assert!(terminal.widest() <= size.0.into() && terminal.is_alternate(), "{}", terminal.screen());
+    }
+}
+
+#[test]
+fn what_is_used_lately_is_shown_with_its_history_and_by_process() {
+    let slice = telling("lately");
+    let device = slice.device(0x11);
+    let mut terminal = watch(&slice, (120, 24));
+    terminal.shows("0%/30%");
+    let start = Instant::now();
+    let mut charged = 0;
+    let mut charge = || {
+        // A quarter of the time that passes is charged.
+        let due = u64::try_from(start.elapsed().as_nanos()).expect("it is short") / 4;
+        slice.member.count_used(device, due - charged);
+        charged = due;
+    };
+    let used = |screen: &str| {
+        let row = screen.lines().find(|line| line.contains("/30%")).unwrap_or_default();
+        let word = row.split_whitespace().find_map(|word| word.strip_suffix("%/30%"));
+        word.and_then(|word| word.parse::<f64>().ok()).unwrap_or(0.0)
+    };
+    let is_seen = |screen: &str| (15.0..35.0).contains(&used(screen)) && screen.contains('▇');
+    terminal.until("a quarter of the time, and its history", |screen| {
+        charge();
+        is_seen(screen)
+    });
+    terminal.press("\r");
+    terminal.until("what the process uses", |screen| {
+        charge();
+        let own = std::process::id().to_string();
+        let row = screen.lines().find(|line| line.trim_start().starts_with(&own)).unwrap_or_default();
+        let mut words = row.split_whitespace();
+        let used = words.nth(3).and_then(|word| word.strip_suffix('%')).and_then(|word| word.parse().ok());
+        row.contains("3.00 GiB")
+            && row.contains("/top-")
+            && used.is_some_and(|used| (15.0..35.0).contains(&used))
+    });
+    terminal.press("\x1b");
+    terminal.lacks("COMMAND");
+}
+
+#[test]
+fn it_follows_the_size_of_its_terminal() {
+    let slice = telling("resized");
+    let mut terminal = watch(&slice, USUAL);
+    terminal.shows("/30%");
+    for (columns, rows) in [(40, 10), (200, 50), (10, 3), (1, 1), (80, 24)] {
+        terminal.resize(columns, rows);
+        terminal.until("the new size", |screen| {
+            // The title is as wide as the screen, and in inverse letters the lines are as they were counted.
+            let first = screen.lines().next().unwrap_or_default().chars().count();
+            let small = columns < 40;
+            first <= columns.into()
+                && (small || screen.contains("3.00 GiB/8GiB"))
+                && screen.lines().count() <= rows.into()
+        });
+        assert!(terminal.is_running());
+    }
+    terminal.shows("every 0.1 s");
+}
+
+#[test]
+fn slices_are_sorted_by_keys_and_the_selection_stays_with_its_slice() {
+    let [few, many] = ["order-a", "order-b"].map(OwnSlice::join);
+    few.member.reserve(few.device(0x11), GIB).expect("it fits");
+    many.member.reserve(many.device(0x11), 2 * GIB).expect("it fits");
+    // Other tests have slices at the same time: room for all of them.
+    let mut terminal = top(&["--interval", "0.1"], (160, 400));
+    let order = |screen: &str, first: &OwnSlice, second: &OwnSlice| {
+        // The first GPU's group holds both: 0x11 of the two.
+        let place = |slice: &OwnSlice| screen.lines().position(|line| line.contains(&slice.name));
+        place(first).zip(place(second)).is_some_and(|(first, second)| first < second)
+    };
+    terminal.until("by name", |screen| screen.contains("by name") && order(screen, &few, &many));
+    terminal.press("s");
+    terminal.until("by memory", |screen| screen.contains("by memory") && order(screen, &many, &few));
+    terminal.press("r");
+    terminal.until("reversed", |screen| screen.contains("by memory, reversed") && order(screen, &few, &many));
+    terminal.press("s");
+    terminal.shows("by time, reversed");
+    terminal.press("rs");
+    terminal.until("by name", |screen| screen.contains("by name  ") && order(screen, &few, &many));
+    terminal.press("\x1b[H");
+    terminal.until("the first is selected", |screen| {
+        screen
+            .lines()
+            .filter(|line| !line.starts_with("GPU"))
+            .nth(2)
+            .is_some_and(|line| line.starts_with('>'))
+    });
+}
+
+#[test]
+fn limits_are_changed_while_the_slice_lives_and_seen_at_once() {
+    let slice = OwnSlice::join("changed");
+    // Ten seconds between two looks: what is seen at once is not seen by a look that was due.
+    let mut terminal = top(&[&slice.name, "--interval", "60"], USUAL);
+    terminal.shows("0 B/8GiB");
+    terminal.press("m");
+    terminal.shows(&format!("memory limit (like 4GiB, 50%) of {}: 0=_", slice.name));
+    terminal.press("6GiB\r");
+    terminal.shows("8GiB -> 6GiB");
+    terminal.shows("0 B/6GiB");
+    assert_eq!((slice.limit(0x11), slice.limit(0x22)), (Some(6 * GIB), None));
+    // The second device's.
+    terminal.press("jc");
+    terminal.shows("share in percent (1 to 100)");
+    terminal.press("12.5\r");
+    terminal.shows("100% -> 12.5% of its time");
+    terminal.shows("/12.5%");
+    assert_eq!((slice.share(0x11), slice.share(0x22)), (1000, 125));
+    // All devices'.
+    terminal.press("m\x1525%\r");
+    terminal.shows("0 B/4GiB");
+    assert_eq!((slice.limit(0x11), slice.limit(0x22)), (Some(4 * GIB), Some(4 * GIB)));
+    terminal.press("m\x1599TiB\r");
+    terminal.shows("is more than device");
+    assert_eq!(slice.limit(0x11), Some(16 * GIB));
+}
+
+#[test]
+fn a_wrong_value_is_refused_with_the_words_of_set_and_can_be_mended() {
+    let slice = OwnSlice::join("wrong");
+    let mut terminal = watch(&slice, USUAL);
+    terminal.shows("0 B/8GiB");
+    for (key, value, words) in [
+        ("m", "4 apples", "write it like 4GiB"),
+        ("m", "0", "a quota of nothing"),
+        ("m", "7=1GiB", "\"7=1GiB\" names no device of the slice"),
+        ("c", "101", "a number from 1 to 100 like 30 or 12.5"),
+        ("c", "30%", "without a % sign"),
+        ("c", "0=30,0=40", "name each device once"),
+    ] {
+        terminal.press(&format!("{key}\x15{value}\r"));
+        terminal.says(words);
+        terminal.shows(&format!("{value}_"));
+        assert_eq!((slice.limit(0x11), slice.share(0x11)), (Some(8 * GIB), 1000));
+        terminal.press("\x1b");
+        terminal.shows("q quit");
+    }
+    terminal.press("m\x150\r");
+    terminal.shows("a quota of nothing");
+    terminal.press("\x7f2GiB\r");
+    terminal.shows("0 B/2GiB");
+    assert_eq!(slice.limit(0x11), Some(2 * GIB));
+}
+
+#[test]
+fn a_slice_may_end_and_come_back_while_it_is_selected() {
+    let slice = OwnSlice::join("ending");
+    let mut terminal = watch(&slice, USUAL);
+    terminal.shows("0 B/8GiB");
+    terminal.press("\rm");
+    terminal.shows("memory limit");
+    let OwnSlice { member, name: _, region } = slice;
+    member.leave();
+    fs::remove_file(&region.0).expect("it is there");
+    terminal.until("the end", |screen| screen.contains("is gone") && !screen.contains("COMMAND"));
+    terminal.lacks("memory limit");
+    terminal.press("mcs\r?\x1b");
+    let back = OwnSlice::join("ending");
+    terminal.shows("0 B/8GiB");
+    back.member.reserve(back.device(0x11), GIB).expect("it fits");
+    terminal.shows("1.00 GiB/8GiB");
+}
+
+#[test]
+fn what_is_no_region_any_more_is_told_and_stops_nothing() {
+    let slice = OwnSlice::join("hostile");
+    let mut terminal = watch(&slice, (200, 24));
+    terminal.shows("0 B/8GiB");
+    let OwnSlice { member, name: _, region } = slice;
+    member.leave();
+    let path = &region.0;
+    let size = fs::metadata(path).expect("it is there").len();
+    fs::write(path, "something else").expect("it can be written");
+    terminal.shows("begins with");
+    fs::write(path, "").expect("it can be written");
+    terminal.until("empty", |screen| screen.contains("region") && !screen.contains("something"));
+    fs::File::options()
+        .write(true)
+        .open(path)
+        .and_then(|file| file.set_len(size))
+        .expect("it can be made longer");
+    terminal.shows("begins with");
+    fs::remove_file(path).expect("it is there");
+    fs::create_dir(path).expect("a folder can be made");
+    terminal.shows("is a directory");
+    fs::remove_dir(path).expect("it is there");
+    terminal.shows("is gone; it is shown again");
+    let back = OwnSlice::join("hostile");
+    terminal.shows("0 B/8GiB");
+    drop(back);
+    terminal.press("q");
+    assert!(terminal.end().success());
+    terminal.is_as_before();
+}
+
+#[test]
+fn slices_that_storm_do_not_disturb_it() {
+    let stable = telling("stable");
+    let mut terminal = top(&["--interval", "0.1"], (120, 300));
+    terminal.shows(&stable.name);
+    let start = Instant::now();
+    let mut round = 0_u32;
+    while start.elapsed() < Duration::from_secs(3) {
+        let slice = OwnSlice::join("storm");
+        slice.member.reserve(slice.device(0x11), GIB).expect("it fits");
+        let OwnSlice { member, name: _, region } = slice;
+        match round % 4 {
+            0 => member.leave(),
+            1 => fs::File::options().write(true).open(&region.0).and_then(|file| file.set_len(100)).unwrap(),
+            2 => fs::write(&region.0, vec![0xa5; 1 << 20]).unwrap(),
+            _ => fs::remove_file(&region.0).unwrap(),
+        }
+        round += 1;
+        thread::sleep(Duration::from_millis(7));
+        terminal.press(["j", "k", "s", "\r", "\x1b[B", "?", "G", "\r"][usize::try_from(round % 8).unwrap()]);
+        assert!(terminal.is_running(), "after {round}:\n{}", terminal.screen());
+    }
+    println!("{round} slices came and went");
+    // Back to the page of all slices, where Escape would be the end.
+    terminal.press("\x0c");
+    if !terminal.screen().contains("q quit") {
+        terminal.press("?x");
+    }
+    terminal.shows(&stable.name);
+    terminal.press("q");
+    assert!(terminal.end().success());
+    terminal.is_as_before();
+}
+
+#[test]
+fn however_it_ends_the_terminal_is_as_before() {
+    let slice = telling("restored");
+    for key in ["q", "\x1b", "\x03", "?q", "\rq", "m\x03"] {
+        let mut terminal = watch(&slice, USUAL);
+        terminal.shows("/30%");
+        terminal.press(key);
+        assert!(terminal.end().success(), "{key:?}");
+        terminal.is_as_before();
+    }
+    for (signal, told) in
+        [("TERM", "Terminated"), ("HUP", "Hangup"), ("INT", "Interrupt"), ("QUIT", "Quit"), ("USR1", "User")]
+    {
+        let mut terminal = watch(&slice, USUAL);
+        terminal.shows("/30%");
+        kill(signal, terminal.process());
+        let status = terminal.end();
+        assert!(status.signal().is_some_and(|signal| signal.starts_with(told)), "{signal}: {status:?}");
+        terminal.is_as_before();
+    }
+}
+
+#[test]
+fn it_ends_with_its_terminal() {
+    let slice = telling("hung-up");
+    let mut terminal = watch(&slice, USUAL);
+    terminal.shows("/30%");
+    terminal.hang_up();
+    let status = terminal.end();
+    assert!(status.signal().is_some_and(|signal| signal.starts_with("Hangup")), "{status:?}");
+}
+
+#[test]
+fn it_ends_with_a_terminal_that_nobody_tells_it_of() {
+    let slice = telling("not-told");
+    // In a session of its own, the terminal is not its own, and there is no SIGHUP.
+    let line = format!("setsid {PROGRAM} top {} --interval 0.1 & echo $! >&3; wait", slice.name);
+    let folder = tempfile::tempdir_in("/dev/shm").expect("a folder can be made");
+    let number = folder.path().join("number");
+    let line = format!("exec 3>{}; {line}", number.display());
+    let mut terminal = Terminal::start("sh", &["-c", &line], USUAL);
+    terminal.shows("/30%");
+    let process = fs::read_to_string(number).expect("it was written").trim().parse().expect("a number");
+    terminal.hang_up();
+    let start = Instant::now();
+    while state_of(process).is_some_and(|state| state != 'Z') {
+        assert!(start.elapsed() < Duration::from_secs(60), "it does not end");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn it_can_be_suspended_and_goes_on_where_it_was() {
+    let slice = telling("suspended");
+    let shell = ["--norc", "--noprofile", "-i"];
+    let mut terminal = Terminal::with("bash", &shell, USUAL, &[("PS1", "shell> "), ("SHELL", "/bin/bash")]);
+    terminal.shows("shell>");
+    terminal.press(&format!("{PROGRAM} top {} --interval 0.1; echo end=$?\r", slice.name));
+    terminal.shows("/30%");
+    assert!(terminal.is_alternate());
+    for how in ["key", "TSTP", "STOP"] {
+        let process = child_of(terminal.process());
+        match how {
+            "key" => terminal.press("\x1a"),
+            signal => kill(signal, process),
+        }
+        terminal.until("stopped", |_| state_of(process) == Some('T'));
+        if how != "STOP" {
+            terminal.shows("Stopped");
+            assert!(!terminal.is_alternate(), "{how}");
+            terminal.press(
+                "clear; stty -a | tr ' ;' '\\n\\n' | grep -x -e icanon -e echo -e isig | paste -sd+\r",
+            );
+            terminal.shows("isig+icanon+echo");
+        }
+        terminal.press("clear; fg\r");
+        terminal.until("it goes on", |screen| screen.contains("/30%") && screen.contains("every 0.1 s"));
+        assert!(terminal.is_alternate(), "{how}");
+        terminal.press("?");
+        terminal.shows("reverse the order");
+        terminal.press("x");
+        terminal.shows("/30%");
+    }
+    terminal.press("q");
+    terminal.until("the usual screen", |screen| !screen.contains("every 0.1 s") && screen.contains("shell>"));
+    assert!(!terminal.is_alternate());
+    // Ended while it is stopped: it does not touch the terminal again.
+    terminal.press(&format!("clear; {PROGRAM} top {}\r", slice.name));
+    terminal.shows("every 1 s");
+    terminal.press("\x1a");
+    terminal.shows("Stopped");
+    let process = child_of(terminal.process());
+    terminal.press("clear; kill %1\r");
+    terminal.until("the end", |_| matches!(state_of(process), None | Some('Z')));
+    terminal.press("\r");
+    terminal.shows("Terminated");
+    assert!(!terminal.is_alternate());
+    terminal.press("stty -a | tr ' ;' '\\n\\n' | grep -x -e icanon -e echo -e isig | paste -sd+\r");
+    terminal.shows("isig+icanon+echo");
+}
+
+/// The one child that a shell has.
+fn child_of(shell: u32) -> u32 {
+    let path = format!("/proc/{shell}/task/{shell}/children");
+    let children = fs::read_to_string(path).expect("the shell runs");
+    children.split_whitespace().next_back().and_then(|child| child.parse().ok()).expect("it has a child")
+}
+
+fn state_of(process: u32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+#[test]
+fn without_a_terminal_it_says_what_does_without() {
+    ask(&["top"]).code(2).complains("standard output is none").complains("`gpuslice status`");
+    for (arguments, words) in [
+        (&["TERM=dumb", PROGRAM, "top"][..], "TERM is dumb"),
+        (&["sh", "-c", &format!("{PROGRAM} top </dev/null")], "standard input is none"),
+        (&["TERM=dumb", "sh", "-c", &format!("{PROGRAM} top")], "`gpuslice status`"),
+    ] {
+        let mut terminal = Terminal::start("env", arguments, USUAL);
+        let screen = terminal.shows("`gpuslice status`").replace('\n', " ");
+        assert_eq!(terminal.end().exit_code(), 2);
+        assert!(screen.contains(words) && !terminal.raw().contains('\x1b'), "{screen}");
+        terminal.is_as_before();
+    }
+    let mut unknown = top(&["no-such-slice"], USUAL);
+    unknown.shows("there is no slice");
+    assert_eq!(unknown.end().exit_code(), 1);
+    for interval in ["0", "0.05", "61", "x", "-1", "NaN"] {
+        ask(&["top", &format!("--interval={interval}")]).code(2).complains("0.1 to 60");
+    }
+    end(gpuslice(&["top", "--help"]).stdin(Stdio::null())).code(0).says("Examples").says("0.1 to 60");
+}
+
+/// Whether a colour was set: 30 to 38 and 90 to 97 of `ESC [ … m`.
+fn has_colours(raw: &str) -> bool {
+    raw.split("\x1b[").skip(1).any(|rest| {
+        let Some((parameters, _)) = rest.split_once('m') else { return false };
+        let all_numbers = parameters.bytes().all(|byte| byte.is_ascii_digit() || byte == b';');
+        all_numbers && parameters.split(';').any(|number| matches!(number.parse(), Ok(30..=38 | 90..=97)))
+    })
+}
+
+#[test]
+fn colours_are_left_out_where_nobody_wants_them() {
+    let slice = telling("colours");
+    for (value, wanted) in [(None, true), (Some("1"), false), (Some(""), true)] {
+        let variables: Vec<_> = value.map(|value| ("NO_COLOR", value)).into_iter().collect();
+        let terminal = Terminal::with(PROGRAM, &["top", &slice.name], USUAL, &variables);
+        terminal.shows("/30%");
+        assert_eq!(has_colours(&terminal.raw()), wanted, "{value:?}");
+        // No mouse, whatever the colours.
+        assert!(!terminal.raw().contains("\x1b[?1000h") && terminal.raw().contains("\x1b[?1049h"));
+    }
+}
+
+/// Seconds of processor time that a process has used, in clock ticks of a hundredth.
+fn ticks(process: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).expect("it runs");
+    let fields = stat.rsplit_once(") ").expect("it has a name").1;
+    fields.split_whitespace().skip(11).take(2).map(|field| field.parse::<u64>().expect("a number")).sum()
+}
+
+#[test]
+fn idle_it_costs_next_to_nothing() {
+    let slice = telling("idle");
+    let terminal = top(&[&slice.name], USUAL);
+    terminal.shows("/30%");
+    let (start, before) = (Instant::now(), ticks(terminal.process()));
+    thread::sleep(Duration::from_secs(5));
+    let (span, used) = (start.elapsed(), ticks(terminal.process()) - before);
+    println!("{used} hundredths of a second in {span:?}");
+    // Whoever waits by asking again and again uses all there is.
+    assert!(used < 25, "{used} hundredths of a second in {span:?}");
+}
+
+#[test]
+fn it_works_in_tmux() {
+    let is_there = Command::new("tmux").arg("-V").output().is_ok_and(|output| output.status.success());
+    if !is_there {
+        support::skip("top in tmux: install tmux");
+        return;
+    }
+    let slice = telling("tmux");
+    let socket = name("top");
+    let tmux = |arguments: &[&str]| {
+        let mut command = Command::new("tmux");
+        command
+            .args(["-L", &socket, "-f", "/dev/null"])
+            .args(arguments)
+            .env_remove("TMUX")
+            .env("LANG", "C.UTF-8");
+        let output = command.env("TERM", "xterm-256color").output().expect("there is tmux");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let line = format!("{PROGRAM} top {} --interval 0.1; sleep 1000", slice.name);
+    tmux(&["-u", "new-session", "-d", "-x", "80", "-y", "24", &line]);
+    let start = Instant::now();
+    let until = |is_so: &dyn Fn(&str) -> bool| loop {
+        let screen = tmux(&["capture-pane", "-p"]);
+        if is_so(&screen) {
+            return true;
+        }
+        if start.elapsed() > Duration::from_secs(60) {
+            println!("{screen}");
+            return false;
+        }
+        thread::sleep(Duration::from_millis(20));
+    };
+    let drawn = until(&|screen| screen.contains("3.00 GiB/8GiB") && screen.contains("priority high"));
+    tmux(&["send-keys", "Down"]);
+    let moved = until(&|screen| {
+        screen.lines().filter(|line| line.starts_with('>')).any(|line| line.contains("none"))
+    });
+    tmux(&["resize-window", "-x", "40", "-y", "10"]);
+    let resized = until(&|screen| screen.contains("GPU-22222222  ") && screen.lines().count() <= 10);
+    tmux(&["send-keys", "q"]);
+    let left = until(&|screen| !screen.contains("gpuslice top"));
+    tmux(&["kill-server"]);
+    assert!(drawn && moved && resized && left, "{drawn} {moved} {resized} {left}");
+}
