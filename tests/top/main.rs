@@ -1,7 +1,14 @@
 //! Does `gpuslice top` show what regions say, change limits, and leave every terminal as it was?
 //!
 //! In a real pseudo-terminal; what its user sees is read with a terminal emulator.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test"
+)]
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -337,10 +344,10 @@ fn it_ends_with_its_terminal() {
 fn it_ends_with_a_terminal_that_nobody_tells_it_of() {
     let slice = telling("not-told");
     // In a session of its own, the terminal is not its own, and there is no SIGHUP.
-    let line = format!("setsid {PROGRAM} top {} --interval 0.1 & echo $! >&3; wait", slice.name);
+    let line = format!("setsid {PROGRAM} top {} --interval 0.1 <&4 & echo $! >&3; wait", slice.name);
     let folder = tempfile::tempdir_in("/dev/shm").expect("a folder can be made");
     let number = folder.path().join("number");
-    let line = format!("exec 3>{}; {line}", number.display());
+    let line = format!("exec 3>{} 4<&0; {line}", number.display());
     let mut terminal = Terminal::start("sh", &["-c", &line], USUAL);
     terminal.shows("/30%");
     let process = fs::read_to_string(number).expect("it was written").trim().parse().expect("a number");
@@ -468,15 +475,15 @@ fn ticks(process: u32) -> u64 {
 
 #[test]
 fn idle_it_costs_next_to_nothing() {
-    let slice = telling("idle");
-    let terminal = top(&[&slice.name], USUAL);
-    terminal.shows("/30%");
+    let slices: Vec<OwnSlice> = (0..20).map(|number| OwnSlice::join(&format!("idle-{number:02}"))).collect();
+    let terminal = top(&[], (120, 400));
+    terminal.shows(&slices[0].name);
     let (start, before) = (Instant::now(), ticks(terminal.process()));
     thread::sleep(Duration::from_secs(5));
     let (span, used) = (start.elapsed(), ticks(terminal.process()) - before);
-    println!("{used} hundredths of a second in {span:?}");
+    println!("{used} hundredths of a second in {span:?} for {} slices", slices.len());
     // Whoever waits by asking again and again uses all there is.
-    assert!(used < 25, "{used} hundredths of a second in {span:?}");
+    assert!(used < 50, "{used} hundredths of a second in {span:?}");
 }
 
 #[test]

@@ -103,37 +103,39 @@ pub(crate) fn right(text: &str, columns: usize) -> String {
 /// A text in lines of so many columns, broken between words where that is possible.
 pub(crate) fn wrap(text: &str, columns: usize) -> Vec<String> {
     let columns = columns.max(1);
-    let mut lines = vec![String::new()];
+    let mut lines = Vec::new();
+    let mut line = String::new();
     for word in text.split(' ') {
-        let mut word = word;
-        loop {
-            let Some(line) = lines.last_mut() else { break };
-            let space = usize::from(!line.is_empty());
-            if width(line) + space + width(word) <= columns {
-                line.push_str(&" "[..space]);
-                line.push_str(word);
-                break;
+        let mut rest = word;
+        if !line.is_empty() {
+            if width(&line) + 1 + width(word) <= columns {
+                line.push(' ');
+            } else {
+                lines.push(std::mem::take(&mut line));
             }
-            if !line.is_empty() {
-                lines.push(String::new());
-                continue;
-            }
-            // One letter at least, whatever its width.
-            let mut taken = 0;
-            let fits = |(place, letter): (usize, char)| {
-                taken += width(letter.encode_utf8(&mut [0; 4]));
-                (place > 0 && taken > columns).then_some(place)
-            };
-            let (head, tail) = word.split_at(word.char_indices().find_map(fits).unwrap_or(word.len()));
-            line.push_str(head);
-            word = tail;
-            if word.is_empty() {
-                break;
-            }
-            lines.push(String::new());
         }
+        while width(&line) + width(rest) > columns {
+            let (head, tail) = rest.split_at(fitting(rest, columns));
+            if tail.is_empty() {
+                break;
+            }
+            lines.push(head.to_owned());
+            rest = tail;
+        }
+        line.push_str(rest);
     }
+    lines.push(line);
     lines
+}
+
+/// Bytes of a text that fit into so many columns: one letter at least, whatever its width.
+fn fitting(text: &str, columns: usize) -> usize {
+    let mut taken = 0;
+    let is_over = |(place, letter): (usize, char)| {
+        taken += width(letter.encode_utf8(&mut [0; 4]));
+        (place > 0 && taken > columns).then_some(place)
+    };
+    text.char_indices().find_map(is_over).unwrap_or(text.len())
 }
 
 #[cfg(test)]

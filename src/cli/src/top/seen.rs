@@ -16,16 +16,10 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) slices: Vec<Slice>,
-    pub(crate) unreadable: Vec<Unreadable>,
+    /// Regions that cannot be read: which, why, and how to mend it.
+    pub(crate) unreadable: Vec<String>,
     /// Regions of other users.
     pub(crate) others: u32,
-}
-
-/// A region that cannot be read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Unreadable {
-    pub(crate) name: String,
-    pub(crate) why: String,
 }
 
 /// Which life of a slice it is: a region that is removed or made anew is another slice under the old name.
@@ -124,10 +118,7 @@ impl Seen {
                 Err(error) if *scope == Scope::All && slices::is_of_others(&error) => {
                     seen.others = seen.others.saturating_add(1);
                 }
-                Err(error) => {
-                    seen.unreadable
-                        .push(Unreadable { name: name_of(&path), why: report::harmless(&error.to_string()) });
-                }
+                Err(error) => seen.unreadable.push(report::harmless(&error.to_string())),
             }
         }
         Ok(seen)
@@ -149,10 +140,9 @@ impl Slice {
     /// None where there is no slice.
     fn at(path: &Path, trust: Trust, wants_commands: bool) -> Result<Option<Self>, RegionError> {
         let Some(monitor) = Monitor::open(path, trust)? else { return Ok(None) };
-        match monitor.reap() {
-            Err(error @ RegionError::Replaced { .. }) => return Err(error),
-            // The dead are cleared by somebody else, or later.
-            Ok(_) | Err(_) => {}
+        // Otherwise the dead are cleared by somebody else, or later.
+        if let Err(error @ RegionError::Replaced { .. }) = monitor.reap() {
+            return Err(error);
         }
         let life = life_of(&monitor);
         let devices = monitor.devices().iter().map(|view| Device::of(&monitor, view)).collect();

@@ -17,6 +17,7 @@ use ratatui::text::{Line, Text};
 use ratatui::{Terminal, TerminalOptions, Viewport};
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal as _, Read as _, Stdout, Write as _};
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::panic;
 use std::time::{Duration, Instant};
@@ -56,7 +57,8 @@ pub(crate) fn check() -> Result<(), Failure> {
 /// A terminal that is taken over until this is dropped, the program panics, or it is suspended.
 #[derive(Debug)]
 pub(crate) struct Screen {
-    terminal: Terminal<CrosstermBackend<BufWriter<Stdout>>>,
+    /// Never dropped: it would write to a terminal that was given back, or panic where that is gone.
+    terminal: ManuallyDrop<Terminal<CrosstermBackend<BufWriter<Stdout>>>>,
     size: (u16, u16),
     input: File,
     keys: Keys,
@@ -72,7 +74,7 @@ impl Screen {
         let size = size();
         let options = TerminalOptions { viewport: Viewport::Fixed(Rect::new(0, 0, size.0, size.1)) };
         let screen = Self {
-            terminal: Terminal::with_options(backend, options).map_err(failed)?,
+            terminal: ManuallyDrop::new(Terminal::with_options(backend, options).map_err(failed)?),
             size,
             input: io::stdin().as_fd().try_clone_to_owned().map_err(failed)?.into(),
             keys: Keys::default(),

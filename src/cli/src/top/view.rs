@@ -77,9 +77,13 @@ impl View {
             (count, "process") => format!("{count} processes"),
             (count, what) => format!("{count} {what}s"),
         };
+        let unreadable = match model.seen.unreadable.len() {
+            0 => String::new(),
+            count => format!(", {count} unreadable"),
+        };
         let order = if state.reversed { ", reversed" } else { "" };
         let text = format!(
-            "gpuslice top  {}  by {}{order}  every {} s",
+            "gpuslice top  {}{unreadable}  by {}{order}  every {} s",
             figures.map(plural).join(", "),
             state.sort.name(),
             seconds(self.interval),
@@ -162,7 +166,7 @@ fn scroll(first: usize, selected: &Range<usize>, lines: usize, room: usize) -> u
 mod tests {
     use super::super::keys::Key;
     use super::super::model::tests::{seen, slice};
-    use super::super::seen::{Seen, Unreadable};
+    use super::super::seen::Seen;
     use super::*;
     use std::time::Instant;
 
@@ -180,8 +184,8 @@ mod tests {
             (device.refused, device.unmet, device.spilled) = (3, 2, 1 << 20);
             slices[1].devices[0].limits.memory = None;
             slices[2].devices.clear();
-            let broken = Unreadable { name: "broken".to_owned(), why: "/dev/shm/x: is a folder".to_owned() };
-            let seen = Seen { unreadable: vec![broken], others: 2, ..seen(&slices) };
+            let unreadable = vec!["/dev/shm/x: is a folder".to_owned()];
+            let seen = Seen { unreadable, others: 2, ..seen(&slices) };
             model.take(seen, start + Duration::from_secs(second));
         }
         model
@@ -224,7 +228,7 @@ mod tests {
         state.press(Key::Down, &model);
         let screen = shown(&model, &mut state, 80, 24).join("\n");
         for figure in [
-            "gpuslice top  1 GPU, 3 slices, 3 processes  by name  every 1 s",
+            "gpuslice top  1 GPU, 3 slices, 3 processes, 1 unreadable  by name  every 1 s",
             "GPU-11111111-1111-1111-1111-111111111111",
             "slices hold 6.00 GiB of 16GiB",
             "> red",
@@ -242,7 +246,7 @@ mod tests {
             "priority normal",
             "3.00 GiB/none",
             "no GPU yet",
-            "broken  /dev/shm/x: is a folder",
+            "/dev/shm/x: is a folder",
             "regions of other users are not shown (2); root sees all",
             "q quit",
         ] {

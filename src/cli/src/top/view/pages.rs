@@ -3,7 +3,7 @@
 use super::{View, row};
 use crate::figures;
 use crate::top::marks;
-use crate::top::model::{Group, Model, ProcessRow};
+use crate::top::model::{Group, Model, ProcessRow, Row};
 use crate::top::state::State;
 use ratatui::text::{Line, Span};
 use std::ops::Range;
@@ -60,9 +60,11 @@ pub(super) fn slices(
     if model.seen.slices.is_empty() {
         lines.extend(marks::wrap(&view.nothing, width).into_iter().map(Line::raw));
     }
-    for unreadable in &model.seen.unreadable {
-        let text = format!("{}  {}", unreadable.name, unreadable.why);
-        lines.extend(marks::wrap(&text, width).into_iter().map(|line| Line::styled(line, view.paint.bad())));
+    for why in &model.seen.unreadable {
+        // Where there is more to see, its beginning says which one it is.
+        let told =
+            if model.seen.slices.is_empty() { marks::wrap(why, width) } else { vec![marks::cut(why, width)] };
+        lines.extend(told.into_iter().map(|line| Line::styled(line, view.paint.bad())));
     }
     if model.seen.others > 0 {
         let text = format!("regions of other users are not shown ({}); root sees all", model.seen.others);
@@ -83,7 +85,7 @@ fn gpu(view: &View, group: &Group<'_>, width: usize) -> Line<'static> {
     let short: String = whole.chars().take(12).collect();
     let forms =
         [format!("{whole}  {long}"), format!("{short}  {long}"), format!("{short}  {held}/{total}, {used}")];
-    let fits = forms.iter().find(|form| marks::width(form) <= width).or(forms.last());
+    let fits = forms.iter().find(|form| marks::width(form) <= width).or_else(|| forms.last());
     Line::styled(marks::cut(fits.map_or("", String::as_str), width), view.paint.strong())
 }
 
@@ -96,7 +98,7 @@ pub(super) fn processes(
 ) -> Vec<Line<'static>> {
     let groups = model.groups(state.sort, state.reversed);
     let selected = groups.iter().find_map(|group| {
-        let is_selected = |row: &&super::super::model::Row<'_>| Some(&row.key) == state.selected.as_ref();
+        let is_selected = |row: &&Row<'_>| Some(&row.key) == state.selected.as_ref();
         Some((group, group.rows.iter().find(is_selected)?))
     });
     let Some((group, row)) = selected else { return Vec::new() };

@@ -81,7 +81,7 @@ pub(super) fn lines(view: &View, row: &Row<'_>, is_selected: bool, width: usize)
     };
     let mut first = vec![name];
     first.extend(memory(view, device, widths));
-    let time = time(view, row, device);
+    let time = time(row, device);
     if widths.time > 0 {
         first.push(Span::raw("  "));
         first.push(Span::styled(time_bar(row, device, widths.time), view.paint.time()));
@@ -118,7 +118,7 @@ fn memory(view: &View, device: &Device, widths: Widths) -> Vec<Span<'static>> {
 }
 
 /// What is used of the time lately, and the share.
-fn time(_view: &View, row: &Row<'_>, device: &Device) -> String {
+fn time(row: &Row<'_>, device: &Device) -> String {
     let used = row.used.map_or_else(|| "-".to_owned(), figures::percent);
     format!("{used}/{}", figures::percent(device.limits.cores_permille.into()))
 }
