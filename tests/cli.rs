@@ -24,7 +24,7 @@ fn kill(signal: &str, process: u32) {
 
 #[test]
 fn every_command_has_help_with_an_example() {
-    for command in ["run", "status", "set", "demo", "completions"] {
+    for command in ["run", "status", "top", "set", "demo", "completions"] {
         ask(&[command, "--help"]).code(0).says("Example").says("Usage: gpuslice");
     }
     let all = ask(&["--help"]).code(0).says("Examples:").says("list");
