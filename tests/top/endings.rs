@@ -1,0 +1,121 @@
+//! Is a terminal as before, however `top` ends or is suspended?
+
+use super::support::command::PROGRAM;
+use super::terminal::Terminal;
+use super::{USUAL, kill, telling, watch};
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+#[test]
+fn however_it_ends_the_terminal_is_as_before() {
+    let slice = telling("restored");
+    for key in ["q", "\x1b", "\x03", "?q", "\rq", "m\x03"] {
+        let mut terminal = watch(&slice, USUAL);
+        terminal.shows("/30%");
+        terminal.press(key);
+        assert!(terminal.end().success(), "{key:?}");
+        terminal.is_as_before();
+    }
+    for (signal, told) in
+        [("TERM", "Terminated"), ("HUP", "Hangup"), ("INT", "Interrupt"), ("QUIT", "Quit"), ("USR1", "User")]
+    {
+        let mut terminal = watch(&slice, USUAL);
+        terminal.shows("/30%");
+        kill(signal, terminal.process());
+        let status = terminal.end();
+        assert!(status.signal().is_some_and(|signal| signal.starts_with(told)), "{signal}: {status:?}");
+        terminal.is_as_before();
+    }
+}
+
+#[test]
+fn it_ends_with_its_terminal() {
+    let slice = telling("hung-up");
+    let mut terminal = watch(&slice, USUAL);
+    terminal.shows("/30%");
+    terminal.hang_up();
+    let status = terminal.end();
+    assert!(status.signal().is_some_and(|signal| signal.starts_with("Hangup")), "{status:?}");
+}
+
+#[test]
+fn it_ends_with_a_terminal_that_nobody_tells_it_of() {
+    let slice = telling("not-told");
+    // In a session of its own, the terminal is not its own, and there is no SIGHUP.
+    let line = format!("setsid {PROGRAM} top {} --interval 0.1 <&4 & echo $! >&3; wait", slice.name);
+    let folder = tempfile::tempdir_in("/dev/shm").expect("a folder can be made");
+    let number = folder.path().join("number");
+    let line = format!("exec 3>{} 4<&0; {line}", number.display());
+    let mut terminal = Terminal::start("sh", &["-c", &line], USUAL);
+    terminal.shows("/30%");
+    let process = fs::read_to_string(number).expect("it was written").trim().parse().expect("a number");
+    terminal.hang_up();
+    let start = Instant::now();
+    while state_of(process).is_some_and(|state| state != 'Z') {
+        assert!(start.elapsed() < Duration::from_secs(60), "it does not end");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn it_can_be_suspended_and_goes_on_where_it_was() {
+    let slice = telling("suspended");
+    let shell = ["--norc", "--noprofile", "-i"];
+    let mut terminal = Terminal::with("bash", &shell, USUAL, &[("PS1", "shell> "), ("SHELL", "/bin/bash")]);
+    terminal.shows("shell>");
+    terminal.press(&format!("{PROGRAM} top {} --interval 0.1; echo end=$?\r", slice.name));
+    terminal.shows("/30%");
+    assert!(terminal.is_alternate());
+    for how in ["key", "TSTP", "STOP"] {
+        let process = child_of(terminal.process());
+        match how {
+            "key" => terminal.press("\x1a"),
+            signal => kill(signal, process),
+        }
+        terminal.until("stopped", |_| state_of(process) == Some('T'));
+        if how != "STOP" {
+            terminal.shows("Stopped");
+            assert!(!terminal.is_alternate(), "{how}");
+            terminal.press(
+                "clear; stty -a | tr ' ;' '\\n\\n' | grep -x -e icanon -e echo -e isig | paste -sd+\r",
+            );
+            terminal.shows("isig+icanon+echo");
+        }
+        terminal.press("clear; fg\r");
+        terminal.until("it goes on", |screen| screen.contains("/30%") && screen.contains("every 0.1 s"));
+        assert!(terminal.is_alternate(), "{how}");
+        terminal.press("?");
+        terminal.shows("reverse the order");
+        terminal.press("x");
+        terminal.shows("/30%");
+    }
+    terminal.press("q");
+    terminal.until("the usual screen", |screen| !screen.contains("every 0.1 s") && screen.contains("shell>"));
+    assert!(!terminal.is_alternate());
+    // Ended while it is stopped: it does not touch the terminal again.
+    terminal.press(&format!("clear; {PROGRAM} top {}\r", slice.name));
+    terminal.shows("every 1 s");
+    terminal.press("\x1a");
+    terminal.shows("Stopped");
+    let process = child_of(terminal.process());
+    terminal.press("clear; kill %1\r");
+    terminal.until("the end", |_| matches!(state_of(process), None | Some('Z')));
+    terminal.press("\r");
+    terminal.shows("Terminated");
+    assert!(!terminal.is_alternate());
+    terminal.press("stty -a | tr ' ;' '\\n\\n' | grep -x -e icanon -e echo -e isig | paste -sd+\r");
+    terminal.shows("isig+icanon+echo");
+}
+
+/// The one child that a shell has.
+fn child_of(shell: u32) -> u32 {
+    let path = format!("/proc/{shell}/task/{shell}/children");
+    let children = fs::read_to_string(path).expect("the shell runs");
+    children.split_whitespace().next_back().and_then(|child| child.parse().ok()).expect("it has a child")
+}
+
+fn state_of(process: u32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
