@@ -18,11 +18,50 @@ pub(crate) struct Config {
     pub(crate) graph_block: u64,
     /// `CUDA_MODULE_LOADING`: whether code is loaded when it is first needed.
     pub(crate) lazy: bool,
+    /// Where managed memory is.
+    pub(crate) managing: Managing,
     /// `CUDA_VISIBLE_DEVICES`.
     pub(crate) visible: Option<String>,
     /// `CUDA_DEVICE_ORDER`.
     pub(crate) order: Option<String>,
 }
+
+/// Where managed memory is, as `SIMGPU_MANAGED` says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Managing {
+    /// On its device from the start.
+    AtOnce,
+    /// Nowhere until something is copied or filled there, or it is prefetched.
+    WhenTouched,
+    /// On its device from the start, and at no time with the host as well.
+    Exclusive,
+    /// The devices have none.
+    Never,
+}
+
+impl Managing {
+    fn read(wanted: Option<&str>) -> Self {
+        match wanted {
+            Some("touched") => Self::WhenTouched,
+            Some("exclusive") => Self::Exclusive,
+            Some("none") => Self::Never,
+            _ => Self::AtOnce,
+        }
+    }
+
+    /// What a device says of itself where it is not what others say.
+    pub(crate) fn attribute(self, number: u32) -> Option<i32> {
+        match (self, number) {
+            (Self::Never, MANAGED) | (Self::Never | Self::Exclusive, CONCURRENT_MANAGED) => Some(0),
+            _ => None,
+        }
+    }
+}
+
+/// `CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY`.
+const MANAGED: u32 = 83;
+/// `CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS`.
+const CONCURRENT_MANAGED: u32 = 89;
 
 /// The version that is offered when nothing else is asked for.
 const VERSION: i32 = 13_000;
@@ -59,6 +98,7 @@ impl Config {
             lazy: is_lazy(text("CUDA_MODULE_LOADING").as_deref()),
             kernel_ns: text("SIMGPU_KERNEL_NS").and_then(|n| n.parse().ok()).unwrap_or(KERNEL_NS),
             graph_block: text("SIMGPU_GRAPH_BLOCK").and_then(|n| size(&n)).unwrap_or(GRAPH_BLOCK).max(1),
+            managing: Managing::read(text("SIMGPU_MANAGED").as_deref()),
             visible: text("CUDA_VISIBLE_DEVICES"),
             order: text("CUDA_DEVICE_ORDER"),
         }

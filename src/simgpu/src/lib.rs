@@ -35,6 +35,7 @@ mod host;
 mod image;
 mod local;
 mod lookup;
+mod managed;
 #[doc(hidden)]
 pub mod management;
 mod memory;

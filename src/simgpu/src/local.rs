@@ -11,6 +11,7 @@ use crate::external::External;
 use crate::graph_memory::{GraphPool, Hold};
 use crate::graphs::{Exec, Graph};
 use crate::greens::Greens;
+use crate::managed::Managed;
 use crate::objects::{Objects, Tag};
 use crate::pools::Pools;
 use crate::regions::Regions;
@@ -33,6 +34,8 @@ pub(crate) struct Local {
     pub(crate) peers: HashSet<(u64, u64)>,
     /// What is behind each address.
     pub(crate) regions: Regions,
+    /// Managed memory, by where it begins.
+    pub(crate) managed: HashMap<u64, Managed>,
     /// Streams and events.
     pub(crate) streams: Streams,
     /// Modules, libraries and their kernels.
@@ -80,6 +83,7 @@ impl Local {
             greens: Greens::new(),
             peers: HashSet::new(),
             regions: Regions::default(),
+            managed: HashMap::new(),
             streams: Streams::new(),
             code: Code::new(),
             arrays: Arrays::new(),

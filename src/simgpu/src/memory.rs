@@ -5,6 +5,7 @@ use gpuslice_driver::types::{Status, status};
 use crate::arena::{ALIGNMENT, PAGE};
 use crate::driver::Outcome;
 use crate::local::Local;
+use crate::managed::Managed;
 use crate::regions::{HostBlock, Origin, Region};
 use crate::simulation::Simulation;
 use crate::state::Kind;
@@ -31,14 +32,19 @@ impl Local {
             Origin::Managed => (Kind::Managed, PAGE),
             _ => (Kind::Linear, ALIGNMENT),
         };
-        simulation.allocate(device, kind, charged)?;
-        let region = Region { size, backing: 0, device: Some(device), context, origin, charged, number: 0 };
+        let taken = if origin == Origin::Managed { simulation.at_once(charged)? } else { charged };
+        simulation.allocate(device, kind, taken)?;
+        let region =
+            Region { size, backing: 0, device: Some(device), context, origin, charged: taken, number: 0 };
         let placed = place(simulation, region, alignment);
         let Some((address, region)) = placed else {
-            simulation.release(device, kind, charged);
+            simulation.release(device, kind, taken);
             return Err(status::OUT_OF_MEMORY);
         };
         self.regions.add(address, region);
+        if origin == Origin::Managed {
+            self.managed.insert(address, Managed::new(charged, taken > 0));
+        }
         Ok(address)
     }
 
@@ -60,6 +66,9 @@ impl Local {
     pub(crate) fn end_region(&mut self, simulation: &Simulation, address: u64) {
         if let Some(region) = self.regions.remove(address) {
             let lent = self.borrowed.take_loan(address);
+            if let Some(device) = region.device {
+                self.end_managed(simulation, address, device);
+            }
             end(simulation, address, &region, lent);
         }
     }

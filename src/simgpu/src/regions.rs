@@ -99,6 +99,13 @@ impl Regions {
         self.device.remove(&address)
     }
 
+    /// The region that begins at an address holds this much of its device from now on.
+    pub(crate) fn set_charged(&mut self, address: u64, bytes: u64) {
+        if let Some(region) = self.device.get_mut(&address) {
+            region.charged = bytes;
+        }
+    }
+
     /// The region that begins at an address.
     pub(crate) fn at(&self, address: u64) -> Option<&Region> {
         self.device.get(&address)

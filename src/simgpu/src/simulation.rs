@@ -10,7 +10,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::arena::Arena;
 use crate::clock;
-use crate::config::Config;
+use crate::config::{Config, Managing};
 use crate::driver::{Outcome, statuses};
 use crate::faults::Verdict;
 use crate::host::Host;
@@ -192,6 +192,24 @@ impl Simulation {
     pub(crate) fn uncount_allocation(&self, device: usize) {
         if let Some(mut state) = self.own() {
             state.uncount(self.slot, device);
+        }
+    }
+
+    /// How much of its device managed memory of so many bytes takes when it is made.
+    pub(crate) fn at_once(&self, bytes: u64) -> Result<u64, Status> {
+        match self.config.managing {
+            Managing::AtOnce | Managing::Exclusive => Ok(bytes),
+            Managing::WhenTouched => Ok(0),
+            Managing::Never => Err(status::NOT_SUPPORTED),
+        }
+    }
+
+    /// Changes how many bytes of managed memory this process has with the host.
+    pub(crate) fn change_host(&self, device: usize, change: impl FnOnce(u64) -> u64) {
+        let Some(mut state) = self.own() else { return };
+        if let Some(usage) = state.usage(self.slot, device) {
+            usage.on_host = change(usage.on_host);
+            usage.on_host_peak = usage.on_host_peak.max(usage.on_host);
         }
     }
 

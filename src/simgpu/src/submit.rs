@@ -59,6 +59,7 @@ impl Driver {
             local.streams.streams.get(stream).map(|stream| (stream.place, stream.context))?;
         match op {
             Op::Move(movement) => {
+                local.touch(simulation, movement);
                 let prepared = movement.prepare(&local, simulation)?;
                 drop(local);
                 // What stays on devices is not waited for, whatever the call is called.

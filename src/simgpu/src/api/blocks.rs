@@ -3,8 +3,18 @@
 use gpuslice_driver::types::*;
 
 use crate::driver::{Driver, Outcome, statuses};
+use crate::managed::HOST;
 use crate::memory::{PITCH, map_host};
 use crate::regions::{HostBlock, Origin};
+
+/// A place by the device's number, or the host's.
+pub(super) fn ordinal_of(place: CUmemLocation) -> Result<i32, Status> {
+    match place.kind {
+        1 => Ok(place.id),
+        2..=4 => Ok(HOST),
+        _ => Err(status::INVALID_VALUE),
+    }
+}
 
 impl Driver {
     pub(super) fn allocate(&self, size: u64, origin: Origin) -> Result<u64, Status> {
@@ -99,6 +109,38 @@ impl Driver {
         }
         let host = local.regions.host_around(address).map(|(base, block)| (base, block.size));
         host.ok_or(statuses::NOT_FOUND)
+    }
+
+    pub(super) fn advise(&self, address: CUdeviceptr, count: usize, advice: u32, to: i32) -> Outcome {
+        self.hint(address, count)?;
+        let simulation = self.simulation()?;
+        simulation.local().advise(simulation, address, advice, to)
+    }
+
+    pub(super) fn prefetch(&self, address: CUdeviceptr, count: usize, to: i32) -> Outcome {
+        self.hint(address, count)?;
+        let simulation = self.simulation()?;
+        simulation.local().prefetch(simulation, address, to)
+    }
+
+    /// Each range goes to the last place whose index is not behind it.
+    pub(super) fn prefetch_all(
+        &self,
+        (addresses, sizes, count): (*mut CUdeviceptr, *mut usize, usize),
+        (places, starts, number): (*mut CUmemLocation, *mut usize, usize),
+    ) -> Outcome {
+        if number == 0 || number > count || self.read_at(starts, 0)? != 0 {
+            return Err(status::INVALID_VALUE);
+        }
+        let mut place = 0;
+        for index in 0..count {
+            while place + 1 < number && self.read_at(starts, place + 1)? <= index {
+                place += 1;
+            }
+            let to = ordinal_of(self.read_at(places, place)?)?;
+            self.prefetch(self.read_at(addresses, index)?, self.read_at(sizes, index)?, to)?;
+        }
+        Ok(())
     }
 
     /// Hints about managed memory change nothing here, but must be about memory that is there.

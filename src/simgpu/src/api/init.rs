@@ -103,8 +103,10 @@ impl Init for Driver {
     }
 
     fn cuDeviceGetAttribute(&self, pi: *mut c_int, attrib: c_uint, dev: CUdevice) -> Outcome {
-        let gpu = self.simulation()?.gpu(dev)?;
-        self.write(pi, attributes::device(attrib, gpu).ok_or(status::INVALID_VALUE)?)
+        let simulation = self.simulation()?;
+        let gpu = simulation.gpu(dev)?;
+        let own = simulation.config.managing.attribute(attrib);
+        self.write(pi, own.or_else(|| attributes::device(attrib, gpu)).ok_or(status::INVALID_VALUE)?)
     }
 
     fn cuDeviceGetName(&self, name: *mut c_char, len: c_int, dev: CUdevice) -> Outcome {

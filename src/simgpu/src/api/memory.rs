@@ -3,6 +3,7 @@
 use gpuslice_driver::types::*;
 
 use super::Memory;
+use super::blocks::ordinal_of;
 use crate::driver::{Driver, Outcome, statuses};
 use crate::objects::handle;
 use crate::regions::Origin;
@@ -110,60 +111,132 @@ impl Memory for Driver {
         self.write(total, size as usize)
     }
 
-    fn cuMemAdvise(&self, dev_ptr: CUdeviceptr, count: usize, _advice: c_uint, _device: CUdevice) -> Outcome {
-        self.hint(dev_ptr, count)
+    fn cuMemAdvise(&self, dev_ptr: CUdeviceptr, count: usize, advice: c_uint, device: CUdevice) -> Outcome {
+        self.advise(dev_ptr, count, advice, device)
     }
 
     fn cuMemAdvise_v2(
         &self,
         dev_ptr: CUdeviceptr,
         count: usize,
-        _advice: c_uint,
-        _to: CUmemLocation,
+        advice: c_uint,
+        to: CUmemLocation,
     ) -> Outcome {
-        self.hint(dev_ptr, count)
+        self.advise(dev_ptr, count, advice, ordinal_of(to)?)
+    }
+
+    fn cuMemRangeGetAttribute(
+        &self,
+        data: *mut c_void,
+        data_size: usize,
+        attribute: c_uint,
+        dev_ptr: CUdeviceptr,
+        count: usize,
+    ) -> Outcome {
+        self.hint(dev_ptr, count)?;
+        if data_size != size_of::<c_int>() {
+            return Err(status::INVALID_VALUE);
+        }
+        let answer = self.simulation()?.local().range_attribute(dev_ptr, attribute)?;
+        self.write(data.cast::<c_int>(), answer)
     }
 
     fn cuMemPrefetchAsync(
         &self,
         dev_ptr: CUdeviceptr,
         count: usize,
-        _to: CUdevice,
+        to: CUdevice,
         _stream: CUstream,
     ) -> Outcome {
-        self.hint(dev_ptr, count)
+        self.prefetch(dev_ptr, count, to)
     }
 
     fn cuMemPrefetchAsync_ptsz(
         &self,
         dev_ptr: CUdeviceptr,
         count: usize,
-        _to: CUdevice,
+        to: CUdevice,
         _stream: CUstream,
     ) -> Outcome {
-        self.hint(dev_ptr, count)
+        self.prefetch(dev_ptr, count, to)
     }
 
     fn cuMemPrefetchAsync_v2(
         &self,
         dev_ptr: CUdeviceptr,
         count: usize,
-        _to: CUmemLocation,
+        to: CUmemLocation,
         _flags: c_uint,
         _stream: CUstream,
     ) -> Outcome {
-        self.hint(dev_ptr, count)
+        self.prefetch(dev_ptr, count, ordinal_of(to)?)
     }
 
     fn cuMemPrefetchAsync_v2_ptsz(
         &self,
         dev_ptr: CUdeviceptr,
         count: usize,
-        _to: CUmemLocation,
+        to: CUmemLocation,
         _flags: c_uint,
         _stream: CUstream,
     ) -> Outcome {
-        self.hint(dev_ptr, count)
+        self.prefetch(dev_ptr, count, ordinal_of(to)?)
+    }
+
+    fn cuMemPrefetchBatchAsync(
+        &self,
+        dptrs: *mut CUdeviceptr,
+        sizes: *mut usize,
+        count: usize,
+        prefetch_locs: *mut CUmemLocation,
+        prefetch_loc_idxs: *mut usize,
+        num_prefetch_locs: usize,
+        _flags: c_ulonglong,
+        _stream: CUstream,
+    ) -> Outcome {
+        self.prefetch_all((dptrs, sizes, count), (prefetch_locs, prefetch_loc_idxs, num_prefetch_locs))
+    }
+
+    fn cuMemPrefetchBatchAsync_ptsz(
+        &self,
+        dptrs: *mut CUdeviceptr,
+        sizes: *mut usize,
+        count: usize,
+        prefetch_locs: *mut CUmemLocation,
+        prefetch_loc_idxs: *mut usize,
+        num_prefetch_locs: usize,
+        _flags: c_ulonglong,
+        _stream: CUstream,
+    ) -> Outcome {
+        self.prefetch_all((dptrs, sizes, count), (prefetch_locs, prefetch_loc_idxs, num_prefetch_locs))
+    }
+
+    fn cuMemDiscardAndPrefetchBatchAsync(
+        &self,
+        dptrs: *mut CUdeviceptr,
+        sizes: *mut usize,
+        count: usize,
+        prefetch_locs: *mut CUmemLocation,
+        prefetch_loc_idxs: *mut usize,
+        num_prefetch_locs: usize,
+        _flags: c_ulonglong,
+        _stream: CUstream,
+    ) -> Outcome {
+        self.prefetch_all((dptrs, sizes, count), (prefetch_locs, prefetch_loc_idxs, num_prefetch_locs))
+    }
+
+    fn cuMemDiscardAndPrefetchBatchAsync_ptsz(
+        &self,
+        dptrs: *mut CUdeviceptr,
+        sizes: *mut usize,
+        count: usize,
+        prefetch_locs: *mut CUmemLocation,
+        prefetch_loc_idxs: *mut usize,
+        num_prefetch_locs: usize,
+        _flags: c_ulonglong,
+        _stream: CUstream,
+    ) -> Outcome {
+        self.prefetch_all((dptrs, sizes, count), (prefetch_locs, prefetch_loc_idxs, num_prefetch_locs))
     }
 
     fn cuMemDiscardBatchAsync(

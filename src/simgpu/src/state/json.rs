@@ -38,12 +38,14 @@ fn usage(usage: &Usage, device: usize, now: &Done) -> String {
     let kinds = Kind::ALL.iter().zip(usage.held);
     let kinds: Vec<_> = kinds.map(|(kind, held)| format!("\"{}\":{held}", kind.name())).collect();
     format!(
-        "{{\"device\":{device},\"held\":{},\"peak\":{},\"kinds\":{{{}}},\"allocations\":{},\"refusals\":{},\
+        "{{\"device\":{device},\"held\":{},\"peak\":{},\"kinds\":{{{}}},\"on_host\":{},\"on_host_peak\":{},\"allocations\":{},\"refusals\":{},\
          \"live\":{},\"contexts\":{},\"contexts_made\":{},\"modules\":{},\"modules_loaded\":{},\
          \"busy_ns\":{},\"kernel_ns\":{},\"launches\":{}}}",
         usage.total(),
         usage.peak,
         kinds.join(","),
+        usage.on_host,
+        usage.on_host_peak,
         usage.allocations,
         usage.refusals,
         usage.live,

@@ -36,7 +36,7 @@ pub const NAME: usize = 32;
 /// `SIMGPU` and a number that changes with the layout.
 pub const MAGIC: u64 = 0x0055_5047_4d49_5300;
 /// Counts up whenever the layout changes.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// What device memory is spent on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,6 +110,10 @@ pub struct Usage {
     pub held: [u64; KINDS],
     /// The most that were ever held, over all kinds.
     pub peak: u64,
+    /// Bytes of managed memory that are with the host.
+    pub on_host: u64,
+    /// The most that were ever there.
+    pub on_host_peak: u64,
     /// Allocations that succeeded.
     pub allocations: u64,
     /// Allocations refused for want of memory.

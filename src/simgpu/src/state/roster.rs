@@ -68,6 +68,7 @@ impl Locked<'_> {
         let serial = process.serial;
         for usage in &mut process.usage {
             usage.held = Default::default();
+            usage.on_host = 0;
             usage.live = 0;
             usage.contexts = 0;
             usage.modules = 0;
@@ -101,7 +102,10 @@ impl Locked<'_> {
             if process.life == life::DEAD {
                 process.life = life::FREE;
             }
-            process.usage.iter_mut().for_each(|usage| usage.peak = usage.total());
+            process.usage.iter_mut().for_each(|usage| {
+                usage.peak = usage.total();
+                usage.on_host_peak = usage.on_host;
+            });
         }
         let groups = state.groups.iter_mut().flat_map(|group| &mut group.levels);
         groups.chain(&mut state.levels).for_each(|level| level.peak = level.held);
@@ -167,6 +171,8 @@ impl Usage {
     pub const NONE: Self = Self {
         held: [0; super::KINDS],
         peak: 0,
+        on_host: 0,
+        on_host_peak: 0,
         allocations: 0,
         refusals: 0,
         live: 0,
