@@ -11,6 +11,7 @@ pub(crate) mod command;
 pub(crate) mod compiler;
 pub(crate) mod living;
 pub(crate) mod outcome;
+pub(crate) mod quotas;
 pub(crate) mod sharers;
 pub(crate) mod table;
 

@@ -11,7 +11,7 @@ pub enum Treatment {
     Release,
     /// Work for the GPU: its start may be delayed.
     Gate,
-    /// The answer is ours, or the driver's is changed.
+    /// The answer is ours, or what is asked or answered is changed.
     Answer,
     /// Forwarded unchanged; something is remembered or brought up to date.
     Watch,

@@ -13,6 +13,7 @@ pub mod code;
 pub mod compute;
 pub mod config;
 pub mod graph;
+pub mod host_memory;
 pub mod pool;
 pub mod units;
 pub mod visible;

@@ -68,6 +68,7 @@ pub(crate) fn limits(found: &[Found], config: &Config) -> Vec<DeviceRequest> {
                     memory: limits.memory.map(Bytes::get),
                     cores_permille: limits.cores.get().into(),
                     burst_ns: config.core_burst.span().get(),
+                    oversubscribe: config.oversubscribe,
                     ..Limits::NONE
                 },
             }
@@ -130,6 +131,10 @@ fn describe_limits(f: &mut fmt::Formatter<'_>, limits: Limits, others: Limits) -
     }
     if limits.burst_ns != others.burst_ns {
         said.push(format!("a burst of {}", Nanos::new(limits.burst_ns)));
+    }
+    if limits.oversubscribe != others.oversubscribe {
+        let with = if limits.oversubscribe { "host memory beyond its quota" } else { "a hard quota" };
+        said.push(with.to_owned());
     }
     f.write_str(&said.join(", "))
 }

@@ -6,8 +6,8 @@ use gpuslice_driver::Symbol;
 use gpuslice_driver::functions as real;
 use gpuslice_driver::slot;
 use gpuslice_driver::types::{
-    CUcontext, CUdevice, CUdeviceptr, CUfunction, CUkernel, CUlibrary, CUmemoryPool, CUmodule, CUstream,
-    nvmlDevice_t, status,
+    CUcontext, CUdevice, CUdeviceptr, CUfunction, CUkernel, CUlibrary, CUmemLocation, CUmemoryPool, CUmodule,
+    CUstream, Status, nvmlDevice_t, status,
 };
 use std::ptr;
 
@@ -73,6 +73,72 @@ pub(crate) fn device_free() -> Option<u64> {
     // SAFETY: both outputs are valid for writes.
     let code = unsafe { function(&raw mut free, &raw mut total) };
     (code == status::SUCCESS).then_some(free as u64)
+}
+
+/// Managed memory of the current context, by its address.
+pub(crate) fn allocate_managed(bytes: u64, flags: c_uint) -> Result<u64, Status> {
+    let function = slot::real::<real::cuMemAllocManaged>(Symbol::cuMemAllocManaged);
+    let function = function.ok_or(status::NOT_SUPPORTED)?;
+    let bytes = usize::try_from(bytes).map_err(|_| status::OUT_OF_MEMORY)?;
+    let mut address: CUdeviceptr = 0;
+    // SAFETY: the output is valid for writes.
+    done(unsafe { function(&raw mut address, bytes, flags) })?;
+    Ok(address)
+}
+
+/// `CU_MEM_ADVISE_SET_PREFERRED_LOCATION`.
+pub(crate) const PREFER: c_uint = 3;
+/// `CU_MEM_ADVISE_SET_ACCESSED_BY`.
+const LET_ACCESS: c_uint = 5;
+/// `CU_DEVICE_CPU`: the host, where a device is named.
+pub(crate) const HOST: CUdevice = -1;
+/// The host as a place. Its number means nothing.
+pub(crate) const HOST_PLACE: CUmemLocation = CUmemLocation { kind: 2, id: 0 };
+
+/// Makes managed memory stay with the host, whoever uses it.
+pub(crate) fn prefer_host(address: u64, bytes: u64) -> Result<(), Status> {
+    advise(address, bytes, PREFER, HOST)
+}
+
+/// Makes managed memory be mapped for a device wherever it is, so that no use of it is a reason to move it.
+pub(crate) fn let_access(address: u64, bytes: u64, device: CUdevice) -> Result<(), Status> {
+    advise(address, bytes, LET_ACCESS, device)
+}
+
+/// By the first form, or where a driver has none any more by the second.
+fn advise(address: u64, bytes: u64, advice: c_uint, device: CUdevice) -> Result<(), Status> {
+    let bytes = usize::try_from(bytes).map_err(|_| status::INVALID_VALUE)?;
+    if let Some(function) = slot::real::<real::cuMemAdvise>(Symbol::cuMemAdvise) {
+        // SAFETY: values only; the driver checks them.
+        return done(unsafe { function(address, bytes, advice, device) });
+    }
+    let place = if device == HOST { HOST_PLACE } else { CUmemLocation { kind: 1, id: device } };
+    let function = slot::real::<real::cuMemAdvise_v2>(Symbol::cuMemAdvise_v2).ok_or(status::NOT_SUPPORTED)?;
+    // SAFETY: as above.
+    done(unsafe { function(address, bytes, advice, place) })
+}
+
+/// Frees memory that the program never got to see, or whose free is ours to do. The driver waits for all that uses it.
+pub(crate) fn free(address: u64) -> Status {
+    slot::real::<real::cuMemFree_v2>(Symbol::cuMemFree_v2).map_or(status::NOT_SUPPORTED, |free| {
+        // SAFETY: an address that the driver gave out, and the program names no more.
+        unsafe { free(address) }
+    })
+}
+
+/// Waits until a stream has done what it was given.
+pub(crate) fn wait_for(stream: CUstream) -> Status {
+    slot::real::<real::cuStreamSynchronize>(Symbol::cuStreamSynchronize).map_or(
+        status::NOT_SUPPORTED,
+        |wait| {
+            // SAFETY: the driver checks the handle.
+            unsafe { wait(stream) }
+        },
+    )
+}
+
+fn done(code: Status) -> Result<(), Status> {
+    if code == status::SUCCESS { Ok(()) } else { Err(code) }
 }
 
 /// A property of a device, by its number.

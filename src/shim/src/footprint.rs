@@ -78,6 +78,16 @@ impl Session {
         })
     }
 
+    /// Bytes of a device that nobody holds.
+    pub(crate) fn free(&self, place: Place) -> Option<u64> {
+        let ask = slot::real::<real::nvmlDeviceGetMemoryInfo>(Symbol::nvmlDeviceGetMemoryInfo)?;
+        let mut memory = [0_u64; 3];
+        // SAFETY: three words, as the first form has them: all, free, used.
+        let code = unsafe { ask(self.device(place)?, memory.as_mut_ptr().cast()) };
+        let [_, free, _] = memory;
+        (code == status::SUCCESS).then_some(free)
+    }
+
     fn own_bytes(&self, device: nvmlDevice_t) -> Option<u64> {
         // The second form: the newest has entries of two sizes, by driver.
         let list = slot::real::<real::nvmlDeviceGetComputeRunningProcesses_v2>(

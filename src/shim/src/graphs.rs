@@ -70,6 +70,13 @@ pub(crate) enum Obstacle {
     Full(Device),
 }
 
+impl Executable {
+    /// What it can need of the first device that it takes memory of.
+    pub(crate) fn first_need(&self) -> Option<(Device, u64)> {
+        self.needs.first().map(|need| (need.pool.place.device, need.pages))
+    }
+}
+
 impl Graphs {
     /// Reserves what an executable of a graph can need.
     pub(crate) fn reserve(
@@ -114,6 +121,14 @@ impl Graphs {
             self.ended(slice, earlier);
         }
         pools.iter().for_each(|pool| pool.read(slice));
+    }
+
+    /// What an executable can need; none where it takes no memory.
+    pub(crate) fn need_of(&self, handle: usize) -> Option<(Device, u64)> {
+        if !self.any.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.executables.lock().get(&handle)?.first_need()
     }
 
     /// Takes out an executable while the driver ends it.

@@ -259,6 +259,11 @@ impl Flight {
         Some(Self { slice, pool, way })
     }
 
+    /// How much of which device was reserved for it; none where the pool has a hole.
+    pub(crate) fn granted(&self) -> Option<(Device, u64)> {
+        Some((self.pool.device, self.way.reserved()?))
+    }
+
     /// The driver has answered: brings the charge up to date.
     pub(crate) fn land(self, address: Option<u64>) {
         let Self { slice, pool, way } = self;

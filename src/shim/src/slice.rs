@@ -14,6 +14,8 @@ use crate::measure::Witness;
 use crate::physical::Tables;
 use crate::pools::Pools;
 use crate::shared::Shared;
+use crate::spill::Spilled;
+use crate::unmet::Unmet;
 use core::cell::Cell;
 use core::ffi::c_int;
 use gpuslice_driver::types::CUdevice;
@@ -31,6 +33,10 @@ pub(crate) struct Slice {
     pub(crate) physical: Mutex<Tables>,
     /// What others use of this process's memory, and it of theirs.
     pub(crate) shared: Shared,
+    /// What this process has in host memory beyond the quota.
+    pub(crate) spilled: Spilled,
+    /// What the device had no memory for.
+    pub(crate) unmet: Unmet,
     /// Arrays that this process made.
     pub(crate) arrays: Arrays,
     /// Pools that this process allocates from.
@@ -87,6 +93,8 @@ impl Slice {
             addresses: Addresses::default(),
             physical: Mutex::default(),
             shared: Shared::default(),
+            spilled: Spilled::default(),
+            unmet: Unmet::default(),
             arrays: Arrays::default(),
             pools: Pools::default(),
             graphs: Graphs::default(),
@@ -170,10 +178,14 @@ impl Slice {
     /// The context that what is made now lives in: the current one, or the primary one where a green context is
     /// current.
     pub(crate) fn owner_of_current(&self) -> Option<usize> {
-        let context = driver::current_context()?;
-        let Some(device) = self.holdings.device_of_view(context) else { return Some(context) };
+        driver::current_context().map(|context| self.owner_of(context))
+    }
+
+    /// The context that what is made in one lives in: the primary one for a green one.
+    pub(crate) fn owner_of(&self, context: usize) -> usize {
+        let Some(device) = self.holdings.device_of_view(context) else { return context };
         let primaries = self.primaries.lock();
-        primaries.iter().find(|(_, of)| *of == device).map(|(primary, _)| *primary).or(Some(context))
+        primaries.iter().find(|(_, of)| *of == device).map_or(context, |(primary, _)| *primary)
     }
 
     /// Lets others of the slice inherit the charge of memory that they use as well.

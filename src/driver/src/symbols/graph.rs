@@ -26,8 +26,8 @@ macro_rules! rows_graph {
         charge cuGraphInstantiate_v2 @11000(ph_graph_exec: *mut CUgraphExec, h_graph: CUgraph, ph_error_node: *mut CUgraphNode, log_buffer: *mut c_char, buffer_size: usize) by graph::instantiate;
         pass cuGraphMemAllocNodeGetParams @11040(h_node: CUgraphNode, params_out: *mut CUDA_MEM_ALLOC_NODE_PARAMS);
         pass cuGraphMemFreeNodeGetParams @11040(h_node: CUgraphNode, dptr_out: *mut CUdeviceptr);
-        watch cuGraphUpload @11010(h_graph: CUgraphExec, h_stream: CUstream);
-        watch cuGraphUpload_ptsz @11010(h_graph_exec: CUgraphExec, h_stream: CUstream);
+        watch cuGraphUpload @11010(h_graph: CUgraphExec, h_stream: CUstream) by graph::upload;
+        watch cuGraphUpload_ptsz @11010(h_graph_exec: CUgraphExec, h_stream: CUstream) by graph::upload;
     }
     graph_update: "Changes what the next launch of an executable costs" {
         pass cuGraphExecBatchMemOpNodeSetParams @11070(h_graph_exec: CUgraphExec, h_node: CUgraphNode, node_params: *const CUDA_BATCH_MEM_OP_NODE_PARAMS);

@@ -28,8 +28,6 @@ macro_rules! rows_memory {
         answer cuMemGetInfo_v2 @3020(free: *mut usize, total: *mut usize) by report::mem_info;
     }
     managed_hint: "Placement hints for memory that is counted already" {
-        pass cuMemAdvise @8000(dev_ptr: CUdeviceptr, count: usize, advice: c_uint, device: CUdevice);
-        pass cuMemAdvise_v2 @12020(dev_ptr: CUdeviceptr, count: usize, advice: c_uint, location: CUmemLocation);
         pass cuMemDiscardBatchAsync @13000(dptrs: *mut CUdeviceptr, sizes: *mut usize, count: usize, flags: c_ulonglong, h_stream: CUstream);
         pass cuMemDiscardBatchAsync_ptsz @13000(dptrs: *mut CUdeviceptr, sizes: *mut usize, count: usize, flags: c_ulonglong, h_stream: CUstream);
         pass cuMemGetLocationInfo @13040(ptr: CUdeviceptr, size: usize, summary_granularity: usize, sampling_granularity: usize, location_out: *mut CUmemLocation);
@@ -38,15 +36,19 @@ macro_rules! rows_memory {
         pass cuStreamAttachMemAsync @6000(h_stream: CUstream, dptr: CUdeviceptr, length: usize, flags: c_uint);
         pass cuStreamAttachMemAsync_ptsz @7000(h_stream: CUstream, dptr: CUdeviceptr, length: usize, flags: c_uint);
     }
-    managed_move: "On some GPUs this can fill device memory with host pages that no allocation announced" {
-        watch cuMemDiscardAndPrefetchBatchAsync @13000(dptrs: *mut CUdeviceptr, sizes: *mut usize, count: usize, prefetch_locs: *mut CUmemLocation, prefetch_loc_idxs: *mut usize, num_prefetch_locs: usize, flags: c_ulonglong, h_stream: CUstream);
-        watch cuMemDiscardAndPrefetchBatchAsync_ptsz @13000(dptrs: *mut CUdeviceptr, sizes: *mut usize, count: usize, prefetch_locs: *mut CUmemLocation, prefetch_loc_idxs: *mut usize, num_prefetch_locs: usize, flags: c_ulonglong, h_stream: CUstream);
-        watch cuMemPrefetchAsync @8000(dev_ptr: CUdeviceptr, count: usize, dst_device: CUdevice, h_stream: CUstream);
-        watch cuMemPrefetchAsync_ptsz @8000(dev_ptr: CUdeviceptr, count: usize, dst_device: CUdevice, h_stream: CUstream);
-        watch cuMemPrefetchAsync_v2 @12020(dev_ptr: CUdeviceptr, count: usize, location: CUmemLocation, flags: c_uint, h_stream: CUstream);
-        watch cuMemPrefetchAsync_v2_ptsz @12020(dev_ptr: CUdeviceptr, count: usize, location: CUmemLocation, flags: c_uint, h_stream: CUstream);
-        watch cuMemPrefetchBatchAsync @13000(dptrs: *mut CUdeviceptr, sizes: *mut usize, count: usize, prefetch_locs: *mut CUmemLocation, prefetch_loc_idxs: *mut usize, num_prefetch_locs: usize, flags: c_ulonglong, h_stream: CUstream);
-        watch cuMemPrefetchBatchAsync_ptsz @13000(dptrs: *mut CUdeviceptr, sizes: *mut usize, count: usize, prefetch_locs: *mut CUmemLocation, prefetch_loc_idxs: *mut usize, num_prefetch_locs: usize, flags: c_ulonglong, h_stream: CUstream);
+    managed_advice: "Where managed memory should be; what stands beyond the quota stays with the host" {
+        answer cuMemAdvise @8000(dev_ptr: CUdeviceptr, count: usize, advice: c_uint, device: CUdevice) by managed::advise;
+        answer cuMemAdvise_v2 @12020(dev_ptr: CUdeviceptr, count: usize, advice: c_uint, location: CUmemLocation) by managed::advise_v2;
+    }
+    managed_move: "Moves managed memory; what stands beyond the quota is moved to the host, wherever the program wants it" {
+        answer cuMemDiscardAndPrefetchBatchAsync @13000(dptrs: *mut CUdeviceptr, sizes: *mut usize, count: usize, prefetch_locs: *mut CUmemLocation, prefetch_loc_idxs: *mut usize, num_prefetch_locs: usize, flags: c_ulonglong, h_stream: CUstream) by managed::prefetch_batch;
+        answer cuMemDiscardAndPrefetchBatchAsync_ptsz @13000(dptrs: *mut CUdeviceptr, sizes: *mut usize, count: usize, prefetch_locs: *mut CUmemLocation, prefetch_loc_idxs: *mut usize, num_prefetch_locs: usize, flags: c_ulonglong, h_stream: CUstream) by managed::prefetch_batch;
+        answer cuMemPrefetchAsync @8000(dev_ptr: CUdeviceptr, count: usize, dst_device: CUdevice, h_stream: CUstream) by managed::prefetch;
+        answer cuMemPrefetchAsync_ptsz @8000(dev_ptr: CUdeviceptr, count: usize, dst_device: CUdevice, h_stream: CUstream) by managed::prefetch;
+        answer cuMemPrefetchAsync_v2 @12020(dev_ptr: CUdeviceptr, count: usize, location: CUmemLocation, flags: c_uint, h_stream: CUstream) by managed::prefetch_v2;
+        answer cuMemPrefetchAsync_v2_ptsz @12020(dev_ptr: CUdeviceptr, count: usize, location: CUmemLocation, flags: c_uint, h_stream: CUstream) by managed::prefetch_v2;
+        answer cuMemPrefetchBatchAsync @13000(dptrs: *mut CUdeviceptr, sizes: *mut usize, count: usize, prefetch_locs: *mut CUmemLocation, prefetch_loc_idxs: *mut usize, num_prefetch_locs: usize, flags: c_ulonglong, h_stream: CUstream) by managed::prefetch_batch;
+        answer cuMemPrefetchBatchAsync_ptsz @13000(dptrs: *mut CUdeviceptr, sizes: *mut usize, count: usize, prefetch_locs: *mut CUmemLocation, prefetch_loc_idxs: *mut usize, num_prefetch_locs: usize, flags: c_ulonglong, h_stream: CUstream) by managed::prefetch_batch;
     }
     host_memory: "Memory of the host, outside the quota" {
         pass cuMemAllocHost @2000(pp: *mut *mut c_void, bytesize: c_uint);

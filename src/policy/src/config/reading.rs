@@ -109,7 +109,7 @@ impl Reading {
             core_meter: self.value("GPU_CORE_METER", str::parse).unwrap_or_default(),
             core_copies: self.value("GPU_CORE_COPIES", parse_switch).unwrap_or_default(),
             priority: self.without_effect("GPU_PRIORITY", str::parse, Priority::default()),
-            oversubscribe: self.without_effect("GPU_MEM_OVERSUBSCRIBE", parse_switch, false),
+            oversubscribe: self.value("GPU_MEM_OVERSUBSCRIBE", parse_switch).unwrap_or_default(),
             region: self.value("GPUSLICE_REGION", parse_path),
             log: self.log(),
             warnings: Vec::new(),

@@ -64,6 +64,12 @@ impl Flight {
     pub fn bytes(&self) -> u64 {
         self.entry.bytes()
     }
+
+    /// The most that the pool may grow by, which is reserved; none where the pool has a hole.
+    #[must_use]
+    pub fn reserved(&self) -> Option<u64> {
+        self.reserved
+    }
 }
 
 /// Reserves the most that an allocation may make the pool grow by. Where that does not fit, a hole in the pool will

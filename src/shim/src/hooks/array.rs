@@ -4,7 +4,7 @@
 //! gives nothing back. Memory that is mapped to sparse and deferred arrays was charged when it was made; a mapping
 //! keeps it alive until it is taken away by a call that names the same part, or the array ends.
 
-use super::{Decision, around, charge, reserve, vmm};
+use super::{Decision, Granted, around, charge, reserve, vmm};
 use crate::arrays::{Descriptor, Part, Wanted};
 use crate::driver;
 use crate::ledger::Reservation;
@@ -193,6 +193,12 @@ struct Due {
     context: usize,
     device: Device,
     charged: Option<Reservation>,
+}
+
+impl Granted for Due {
+    fn granted(&self) -> Option<(Device, u64)> {
+        self.charged.as_ref()?.granted()
+    }
 }
 
 fn made(

@@ -12,6 +12,7 @@ use crate::measure::Making;
 use crate::pools::Releasing;
 use crate::shared::Ending;
 use crate::slice::Slice;
+use crate::spill::Extent;
 use core::ffi::{c_int, c_uint};
 use gpuslice_driver::Symbol;
 use gpuslice_driver::arguments::{read_in, write_out};
@@ -25,6 +26,7 @@ use gpuslice_driver::types::{
 #[derive(Default)]
 pub(super) struct Taken {
     addresses: Vec<(u64, Charge)>,
+    spilled: Vec<(u64, Extent)>,
     arrays: Vec<(u64, Array)>,
     executables: Vec<(usize, Executable)>,
     holdings: Vec<Holding>,
@@ -240,6 +242,7 @@ fn take(slice: &'static Slice, context: usize) -> Taken {
         measured,
         shared: slice.shared.take_of(context, addresses.iter().map(|(address, _)| *address)),
         addresses,
+        spilled: slice.spilled.take_of(context),
         arrays: slice.arrays.take_of(context),
         executables: slice.graphs.take_of(context),
         holdings: slice.holdings.take_of(context),
@@ -287,6 +290,9 @@ pub(super) fn end(slice: &'static Slice, taken: Taken, ended: bool) {
         for (address, charge) in taken.addresses {
             slice.addresses.insert(address, charge);
         }
+        for (address, extent) in taken.spilled {
+            slice.spilled.put_back(address, extent);
+        }
         return slice.holdings.put_back(taken.holdings);
     }
     if let Some(device) = taken.primary_of {
@@ -296,5 +302,6 @@ pub(super) fn end(slice: &'static Slice, taken: Taken, ended: bool) {
     // Before the bytes go back: an heir is charged first.
     taken.shared.into_iter().for_each(|(_, ending)| ending.end(slice));
     taken.addresses.into_iter().for_each(|(_, charge)| slice.refund(charge.device, charge.bytes));
+    taken.spilled.into_iter().for_each(|(_, extent)| extent.end(slice));
     taken.holdings.into_iter().for_each(|holding| holding.end(slice));
 }

@@ -3,17 +3,21 @@
 //! Instantiation reserves, so launches and uploads need no hook: what they take is reserved. Nor do frees: what a
 //! graph's allocation had stays its executable's, to be taken again by the next launch.
 
-use super::{Decision, around, charge, graph_cost, make_room, refuse};
+use super::{Decision, Granted, around, charge, graph_cost, make_room, refuse};
 use crate::driver;
 use crate::graphs::{Executable, Obstacle};
+use crate::guard::quietly;
+use crate::lifecycle;
 use crate::slice::Slice;
+use crate::unmet;
 use core::ffi::{c_char, c_ulonglong};
 use gpuslice_driver::arguments::read_in;
 use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{
     CUDA_GRAPH_INSTANTIATE_PARAMS, CUdevice, CUgraph, CUgraphExec, CUgraphExecUpdateResult,
-    CUgraphExecUpdateResultInfo, CUgraphNode, Status, status,
+    CUgraphExecUpdateResultInfo, CUgraphNode, CUstream, Status, status,
 };
+use gpuslice_region::Device;
 
 /// `CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD`.
 const UPLOAD: u64 = 2;
@@ -59,6 +63,12 @@ pub(crate) unsafe fn instantiate_with_params(
     let call = || unsafe { real(output, graph, parameters) };
     // SAFETY: the caller's output.
     unsafe { instantiated(output, graph, flags, call) }
+}
+
+impl Granted for (&'static Slice, Executable) {
+    fn granted(&self) -> Option<(Device, u64)> {
+        self.1.first_need()
+    }
 }
 
 /// A call that makes an executable.
@@ -162,6 +172,29 @@ pub(crate) unsafe fn destroy(real: real::cuGraphExecDestroy, executable: CUgraph
             }
         },
     )
+}
+
+/// A launch has taken what was reserved for its executable, or the device had not so much.
+#[inline]
+pub(super) fn launched(executable: CUgraphExec, code: Status) -> Status {
+    if code == status::OUT_OF_MEMORY {
+        quietly(|| note_unmet(executable), ());
+    }
+    code
+}
+
+#[cold]
+fn note_unmet(executable: CUgraphExec) {
+    let Some(slice) = lifecycle::joined() else { return };
+    if let Some((device, bytes)) = slice.graphs.need_of(executable.addr()) {
+        unmet::note(slice, device, bytes);
+    }
+}
+
+/// `cuGraphUpload` in both forms.
+pub(crate) unsafe fn upload(real: real::cuGraphUpload, executable: CUgraphExec, stream: CUstream) -> Status {
+    // SAFETY: the caller's own arguments.
+    launched(executable, unsafe { real(executable, stream) })
 }
 
 /// `cuDeviceGraphMemTrim`.

@@ -3,6 +3,7 @@
 //! The usual launch comes through here. A key is made of numbers that are at hand; nothing is looked up.
 #![allow(clippy::too_many_arguments, reason = "the calls have as many")]
 
+use super::graph::launched;
 use crate::compute::{Kind, Launch, Stream, gate, gate_all};
 use crate::guard::quietly;
 use core::ffi::{c_int, c_uint, c_void};
@@ -188,7 +189,8 @@ pub(crate) unsafe fn grid_async(
 #[inline]
 pub(crate) unsafe fn graph(real: real::cuGraphLaunch, executable: CUgraphExec, stream: CUstream) -> Status {
     // SAFETY: the caller's own arguments.
-    gate(|| graph_of(executable, legacy(stream)), || unsafe { real(executable, stream) })
+    let code = gate(|| graph_of(executable, legacy(stream)), || unsafe { real(executable, stream) });
+    launched(executable, code)
 }
 
 /// `cuGraphLaunch_ptsz`.
@@ -199,7 +201,8 @@ pub(crate) unsafe fn graph_per_thread(
     stream: CUstream,
 ) -> Status {
     // SAFETY: the caller's own arguments.
-    gate(|| graph_of(executable, per_thread(stream)), || unsafe { real(executable, stream) })
+    let code = gate(|| graph_of(executable, per_thread(stream)), || unsafe { real(executable, stream) });
+    launched(executable, code)
 }
 
 #[inline]

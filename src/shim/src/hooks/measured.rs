@@ -3,7 +3,7 @@
 //! What they surely take is reserved; the rest is measured afterwards. Where that does not fit the call is undone, as
 //! if the driver had refused it. So such a call can stand beyond the quota for the moment until it is measured.
 
-use super::{Decision, charge, reserve};
+use super::{Decision, Granted, charge, reserve};
 use crate::holdings::Holder;
 use crate::ledger::Reservation;
 use crate::measure::{Before, Likely, Making};
@@ -62,6 +62,12 @@ impl How {
             }
             Self::InContext(before, likely) => before.change(reserved, *likely),
         }
+    }
+}
+
+impl Granted for (&'static Slice, Plan, Reservation) {
+    fn granted(&self) -> Option<(Device, u64)> {
+        self.2.granted()
     }
 }
 

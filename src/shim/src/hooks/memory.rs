@@ -1,34 +1,44 @@
 //! Ordinary device memory: what does it cost, and who gives it back?
 
-use super::{Decision, around, charge, reserve};
+use super::{Decision, around, charge, charge_or_spill, fit, refuse, spill_or_refuse};
 use crate::driver;
 use crate::ledger::{Owner, Reservation};
 use crate::pools::Pools;
-use crate::slice::Slice;
+use crate::slice::{Place, Slice};
+use crate::spill::Claim;
 use core::ffi::c_uint;
-use gpuslice_driver::Symbol;
 use gpuslice_driver::arguments::{read_in, write_out};
 use gpuslice_driver::functions as real;
-use gpuslice_driver::slot;
 use gpuslice_driver::types::{CUdeviceptr, CUdeviceptr_v1, Status, status};
 use gpuslice_policy::pool::holes::FreeFor;
 
 /// What the driver rounds a row of pitched memory up to, at most: `CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT` of every
 /// GPU so far. Only a first guess; the pitch that the driver returns is what counts.
 const PITCH_GUESS: u64 = 512;
+/// What rows of pitched memory are shorter than: `CU_DEVICE_ATTRIBUTE_MAX_PITCH` of every GPU so far.
+const LONGEST_ROW: u64 = 1 << 31;
+/// `CU_MEM_ATTACH_GLOBAL`: any stream of any device can use it.
+pub(super) const ATTACH_GLOBAL: c_uint = 1;
 
 /// `cuMemAlloc_v2`.
 pub(crate) unsafe fn alloc(real: real::cuMemAlloc_v2, output: *mut CUdeviceptr, bytes: usize) -> Status {
     // SAFETY: the caller's own arguments.
-    linear(bytes as u64, || unsafe { real(output, bytes) }, || unsafe { read_in(output) })
+    let call = || unsafe { real(output, bytes) };
+    // SAFETY: the caller's output.
+    unsafe { linear_or_spilled(bytes as u64, call, output, ATTACH_GLOBAL) }
 }
 
 /// `cuMemAlloc`, with 32 bits of size and address.
 pub(crate) unsafe fn alloc_v1(real: real::cuMemAlloc, output: *mut CUdeviceptr_v1, bytes: c_uint) -> Status {
     // SAFETY: the caller's own arguments.
     let call = || unsafe { real(output, bytes) };
-    // SAFETY: the caller's output, which the driver accepted.
-    linear(bytes.into(), call, || unsafe { read_in(output) }.map(u64::from))
+    charge(
+        // Managed memory has addresses of 64 bits.
+        |slice| reserve_here(slice, bytes.into()),
+        call,
+        // SAFETY: the caller's output, which the driver accepted.
+        |reserved, code| recorded(reserved, code, || unsafe { read_in(output) }.map(u64::from)),
+    )
 }
 
 /// `cuMemAllocManaged`: all of it can live on the device at once.
@@ -39,33 +49,83 @@ pub(crate) unsafe fn managed(
     flags: c_uint,
 ) -> Status {
     // SAFETY: the caller's own arguments.
-    linear(bytes as u64, || unsafe { real(output, bytes, flags) }, || unsafe { read_in(output) })
+    let call = || unsafe { real(output, bytes, flags) };
+    // SAFETY: the caller's output.
+    unsafe { linear_or_spilled(bytes as u64, call, output, flags) }
 }
 
-/// Memory of a known size at an address that the driver chooses.
-fn linear(bytes: u64, call: impl FnOnce() -> Status, address: impl FnOnce() -> Option<u64>) -> Status {
-    charge(
-        |slice| reserve_here(slice, bytes),
+/// Memory of a known size at an address that the driver chooses, or what stands in for it.
+///
+/// # Safety
+/// `output` is null or valid for reads and writes.
+unsafe fn linear_or_spilled(
+    bytes: u64,
+    call: impl FnOnce() -> Status,
+    output: *mut CUdeviceptr,
+    flags: c_uint,
+) -> Status {
+    charge_or_spill(
+        |slice| reserve_or_spill_here(slice, bytes),
         call,
-        |(reservation, context), code| {
-            if code == status::SUCCESS
-                && let Some(address) = address()
-            {
-                reservation.record(address, context);
-            }
-            code
-        },
+        // SAFETY: by the contract above; the driver accepted it.
+        |reserved, code| recorded(reserved, code, || unsafe { read_in(output) }),
+        // SAFETY: by the contract above.
+        |claim| unsafe { spilled(claim, output, flags) },
     )
+}
+
+/// Keeps the charge for what the driver has made.
+pub(super) fn recorded(
+    (reservation, context): (Reservation, usize),
+    code: Status,
+    address: impl FnOnce() -> Option<u64>,
+) -> Status {
+    if code == status::SUCCESS
+        && let Some(address) = address()
+    {
+        reservation.record(address, context);
+    }
+    code
+}
+
+/// Host memory instead of the device's. Without a place to write the address to nothing is made.
+///
+/// # Safety
+/// `output` is null or valid for writes.
+pub(super) unsafe fn spilled(claim: Claim, output: *mut CUdeviceptr, flags: c_uint) -> Status {
+    if output.is_null() {
+        return claim.refuse();
+    }
+    // SAFETY: by the contract above.
+    claim.serve(flags, |address| unsafe { write_out(output, address) })
 }
 
 /// Reserves on the device of the current context. Without one, and for nothing at all, the driver has its say.
 pub(super) fn reserve_here(slice: &'static Slice, bytes: u64) -> Decision<(Reservation, usize)> {
+    reserve_or(slice, bytes, |place, _| refuse(slice, place.device))
+}
+
+/// As [`reserve_here`], for what host memory can stand in for.
+pub(super) fn reserve_or_spill_here(slice: &'static Slice, bytes: u64) -> Decision<(Reservation, usize)> {
+    reserve_or(slice, bytes, |place, context| spill_or_refuse(slice, place, Some(context), bytes))
+}
+
+/// Reserves on the device of the current context, or does what is due `otherwise`.
+#[inline]
+fn reserve_or(
+    slice: &'static Slice,
+    bytes: u64,
+    otherwise: impl FnOnce(&Place, usize) -> Decision<(Reservation, usize)>,
+) -> Decision<(Reservation, usize)> {
     let place = driver::current_device().and_then(|device| slice.place(device));
     let (Some(context), Some(place)) = (slice.owner_of_current(), place) else { return Decision::Forward };
     if bytes == 0 {
         return Decision::Forward;
     }
-    reserve(slice, place.device, bytes).map(|reservation| (reservation, context))
+    match fit(slice, place.device, bytes) {
+        Some(reservation) => Decision::Go((reservation, context)),
+        None => otherwise(&place, context),
+    }
 }
 
 /// `cuMemAllocPitch_v2`.
@@ -84,6 +144,8 @@ pub(crate) unsafe fn pitch(
         // SAFETY: the caller's own arguments.
         || unsafe { real(output, pitch, width, height, element) },
         &outputs,
+        // What the driver does not accept is refused as ever.
+        matches!(element, 4 | 8 | 16),
     )
 }
 
@@ -103,8 +165,14 @@ pub(crate) unsafe fn pitch_v1(
         // SAFETY: the caller's own arguments.
         || unsafe { real(output, pitch, width, height, element) },
         &outputs,
+        false,
     )
 }
+
+/// A number of the driver's, of whichever size.
+trait Word: Copy + TryInto<u64> + TryFrom<u64> {}
+
+impl<T: Copy + TryInto<u64> + TryFrom<u64>> Word for T {}
 
 /// Where a call for rows writes address and pitch, and what stood there before.
 struct Outputs<A, P> {
@@ -113,7 +181,7 @@ struct Outputs<A, P> {
     before: (Option<A>, Option<P>),
 }
 
-impl<A: Copy + TryInto<u64>, P: Copy + TryInto<u64>> Outputs<A, P> {
+impl<A: Word, P: Word> Outputs<A, P> {
     /// # Safety
     /// Both are null or valid for reads and writes for as long as this lives.
     unsafe fn new(address: *mut A, pitch: *mut P) -> Self {
@@ -124,6 +192,11 @@ impl<A: Copy + TryInto<u64>, P: Copy + TryInto<u64>> Outputs<A, P> {
         Self { address, pitch, before: (old_address, old_pitch) }
     }
 
+    /// Whether there is a place for either.
+    fn are_there(&self) -> bool {
+        !self.address.is_null() && !self.pitch.is_null()
+    }
+
     /// What the driver wrote.
     fn read(&self) -> Option<(u64, u64)> {
         // SAFETY: by the contract of `new`.
@@ -131,6 +204,16 @@ impl<A: Copy + TryInto<u64>, P: Copy + TryInto<u64>> Outputs<A, P> {
         // SAFETY: by the contract of `new`.
         let pitch = unsafe { read_in(self.pitch) }?;
         Some((address.try_into().ok()?, pitch.try_into().ok()?))
+    }
+
+    /// Writes what the driver would have. Only outputs of 64 bits have room for any address.
+    fn write(&self, address: u64, pitch: u64) {
+        if let (Ok(address), Ok(pitch)) = (address.try_into(), pitch.try_into()) {
+            // SAFETY: by the contract of `new`.
+            unsafe { write_out(self.address, address) };
+            // SAFETY: by the contract of `new`.
+            unsafe { write_out(self.pitch, pitch) };
+        }
     }
 
     /// As if the call had not been made.
@@ -147,16 +230,22 @@ impl<A: Copy + TryInto<u64>, P: Copy + TryInto<u64>> Outputs<A, P> {
 }
 
 /// Rows of memory, each as long as the driver wants it. Where rows turn out longer than there is room for, the
-/// memory is freed again.
-fn pitched<A: Copy + TryInto<u64>, P: Copy + TryInto<u64>>(
+/// memory is freed again. Host memory can stand in for rows if `may_spill`, with a pitch that suits every GPU.
+fn pitched<A: Word, P: Word>(
     (width, height): (u64, u64),
     call: impl FnOnce() -> Status,
     outputs: &Outputs<A, P>,
+    may_spill: bool,
 ) -> Status {
+    let row = width.checked_next_multiple_of(PITCH_GUESS);
     // What overflows is more than any quota, and the driver refuses it where there is none.
-    let guess = width.checked_next_multiple_of(PITCH_GUESS).and_then(|row| row.checked_mul(height));
-    charge(
-        |slice| reserve_here(slice, guess.unwrap_or(u64::MAX)),
+    let guess = row.and_then(|row| row.checked_mul(height));
+    let may_spill = may_spill && row.is_some_and(|row| row < LONGEST_ROW) && outputs.are_there();
+    charge_or_spill(
+        |slice| {
+            let reserve = if may_spill { reserve_or_spill_here } else { reserve_here };
+            reserve(slice, guess.unwrap_or(u64::MAX))
+        },
         call,
         |(mut reservation, context), code| {
             let Some((address, pitch)) = outputs.read().filter(|_| code == status::SUCCESS) else {
@@ -166,19 +255,12 @@ fn pitched<A: Copy + TryInto<u64>, P: Copy + TryInto<u64>>(
                 reservation.record(address, context);
                 return code;
             }
-            free_now(address);
+            driver::free(address);
             outputs.restore();
             status::OUT_OF_MEMORY
         },
+        |claim| claim.serve(ATTACH_GLOBAL, |address| outputs.write(address, row.unwrap_or(0))),
     )
-}
-
-/// Frees memory that the program never got to see.
-fn free_now(address: u64) {
-    if let Some(free) = slot::real::<real::cuMemFree_v2>(Symbol::cuMemFree_v2) {
-        // SAFETY: an address that the driver gave out in this call.
-        unsafe { free(address) };
-    }
 }
 
 /// `cuMemFree_v2`.
@@ -199,19 +281,29 @@ pub(super) fn freed(address: u64, free: impl FnOnce() -> FreeFor, call: impl FnO
     let take = |slice: &'static Slice| {
         // In a box: it is large and hardly ever there, and every free would carry it around.
         let ending = slice.shared.any().then(|| Box::new(slice.shared.take(address)));
-        let Some(charge) = slice.addresses.take(address) else { return (ending, None) };
-        let Owner::Pool(pool) = charge.owner else { return (ending, Some((charge, None))) };
+        let Some(charge) = slice.addresses.take(address) else {
+            // Nor is this often there.
+            return (ending, None, slice.spilled.take(address).map(Box::new));
+        };
+        let Owner::Pool(pool) = charge.owner else { return (ending, Some((charge, None)), None) };
         let block = slice.pools.leave(slice, pool, address, charge.bytes);
-        (ending, Some((charge, Some((block, free())))))
+        (ending, Some((charge, Some((block, free())))), None)
     };
-    around(take, call, |slice, (ending, taken), code| {
+    around(take, call, |slice, (ending, taken, spilled), code| {
         let is_freed = code == status::SUCCESS;
         match ending {
             Some(ending) if is_freed => ending.end(slice),
             Some(ending) => slice.shared.put_back(address, *ending),
             None => {}
         }
-        let Some((charge, block)) = taken else { return };
+        let Some((charge, block)) = taken else {
+            match spilled {
+                Some(extent) if is_freed => extent.end(slice),
+                Some(extent) => slice.spilled.put_back(address, *extent),
+                None => {}
+            }
+            return;
+        };
         match block {
             Some((block, free)) if is_freed => slice.pools.left(slice, block, free),
             Some((block, _)) => Pools::stay(slice, block),

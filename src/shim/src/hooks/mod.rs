@@ -17,6 +17,7 @@ mod image;
 pub(crate) mod launch;
 pub(crate) mod limits;
 pub(crate) mod lookup;
+pub(crate) mod managed;
 mod measured;
 mod members;
 pub(crate) mod memory;
@@ -39,7 +40,10 @@ use crate::guard::{Phase, phase, quietly};
 use crate::ledger::Reservation;
 use crate::lifecycle::{self, Standing};
 use crate::measure;
-use crate::slice::Slice;
+use crate::slice::{Place, Slice};
+use crate::spill::{Claim, Failure};
+use crate::unmet;
+use core::ffi::c_uint;
 use core::mem::ManuallyDrop;
 use gpuslice_driver::types::{Status, status};
 use gpuslice_region::Device;
@@ -50,6 +54,8 @@ enum Decision<T> {
     Forward,
     /// The driver is not called.
     Refuse(Status),
+    /// The quota has no room, and host memory can stand in for the device's.
+    Spill(Box<Claim>),
     /// The quota has room; `T` settles the call afterwards.
     Go(T),
 }
@@ -59,17 +65,47 @@ impl<T> Decision<T> {
         match self {
             Self::Forward => Decision::Forward,
             Self::Refuse(code) => Decision::Refuse(code),
+            Self::Spill(claim) => Decision::Spill(claim),
             Self::Go(reserved) => Decision::Go(change(reserved)),
         }
     }
 }
 
+/// What was reserved for a call.
+trait Granted {
+    /// How much of which device; none where nothing was.
+    fn granted(&self) -> Option<(Device, u64)>;
+}
+
+impl Granted for Reservation {
+    fn granted(&self) -> Option<(Device, u64)> {
+        Some((self.device(), self.bytes()))
+    }
+}
+
+/// What was reserved, and the context that it is for.
+impl Granted for (Reservation, usize) {
+    fn granted(&self) -> Option<(Device, u64)> {
+        self.0.granted()
+    }
+}
+
 /// A call that takes memory: `decide` reserves, `call` is the driver, `settle` gets what was reserved and the
 /// driver's status, and has the last word on the status.
-fn charge<T>(
+fn charge<T: Granted>(
     decide: impl FnOnce(&'static Slice) -> Decision<T>,
     call: impl FnOnce() -> Status,
     settle: impl FnOnce(T, Status) -> Status,
+) -> Status {
+    charge_or_spill(decide, call, settle, |claim| claim.refuse())
+}
+
+/// As [`charge`]; `spill` is the call where the quota has no room and host memory can stand in.
+fn charge_or_spill<T: Granted>(
+    decide: impl FnOnce(&'static Slice) -> Decision<T>,
+    call: impl FnOnce() -> Status,
+    settle: impl FnOnce(T, Status) -> Status,
+    spill: impl FnOnce(Claim) -> Status,
 ) -> Status {
     let slice = match lifecycle::standing() {
         Standing::Free => return call(),
@@ -82,19 +118,71 @@ fn charge<T>(
         // A limit that cannot be enforced refuses, whatever the reason.
         Phase::Broken => return status::OUT_OF_MEMORY,
         Phase::Done(Decision::Refuse(code)) => return code,
+        Phase::Done(Decision::Spill(claim)) => return spill(*claim),
         // What unwinds out of the driver leaves nobody to say what it took: then it stays charged.
         Phase::Done(Decision::Go(reserved)) => ManuallyDrop::new(reserved),
     };
     let code = call();
+    if code == status::OUT_OF_MEMORY {
+        note_unmet(slice, reserved.granted());
+    }
     quietly(|| settle(ManuallyDrop::into_inner(reserved), code), code)
 }
 
+/// The driver had no memory for what was granted.
+#[cold]
+#[inline(never)]
+fn note_unmet(slice: &Slice, granted: Option<(Device, u64)>) {
+    if let Some((device, bytes)) = granted {
+        quietly(|| unmet::note(slice, device, bytes), ());
+    }
+}
+
+impl Claim {
+    /// Counts the refusal of what is not served.
+    fn refuse(self) -> Status {
+        quietly(|| self.slice.count_refusal(self.device), ());
+        status::OUT_OF_MEMORY
+    }
+
+    /// Serves an allocation from host memory: `put` gives it to the program.
+    fn serve(self, flags: c_uint, put: impl FnOnce(u64)) -> Status {
+        match self.get(flags) {
+            Ok(address) => {
+                put(address);
+                quietly(|| self.record(address), ());
+                status::SUCCESS
+            }
+            Err(Failure::Full) => self.refuse(),
+            Err(Failure::Status(code)) => code,
+        }
+    }
+}
+
+/// The answer to a request that does not fit, and that host memory could serve.
+#[cold]
+fn spill_or_refuse<T>(
+    slice: &'static Slice,
+    place: &Place,
+    context: Option<usize>,
+    bytes: u64,
+) -> Decision<T> {
+    let claim = Claim::new(slice, *place, context, bytes);
+    match claim {
+        Some(claim) if !is_lost() => Decision::Spill(Box::new(claim)),
+        _ => refuse(slice, place.device),
+    }
+}
+
 /// Reserves for a call, or refuses it with the status that an allocator's retry logic waits for.
-///
-/// Before a refusal room is made.
 fn reserve(slice: &'static Slice, device: Device, bytes: u64) -> Decision<Reservation> {
+    fit(slice, device, bytes).map_or_else(|| refuse(slice, device), Decision::Go)
+}
+
+/// Reserves. Before it does not fit room is made.
+fn fit(slice: &'static Slice, device: Device, bytes: u64) -> Option<Reservation> {
     let again = || if make_room(slice, device) { slice.reserve(device, bytes) } else { None };
-    slice.reserve(device, bytes).or_else(again).map_or_else(|| refuse(slice, device), Decision::Go)
+    slice.reserve(device, bytes).or_else(again)
 }
 
 /// Before something is refused: the pools of this process are brought up to date (the driver may have taken memory
@@ -110,12 +198,16 @@ pub(crate) fn make_room(slice: &'static Slice, device: Device) -> bool {
 
 /// The answer to a request that does not fit.
 fn refuse<T>(slice: &Slice, device: Device) -> Decision<T> {
-    // Looking for room may have shown that the limit cannot be enforced any more.
-    if matches!(lifecycle::standing(), Standing::Refused) {
+    if is_lost() {
         return Decision::Refuse(status::NOT_PERMITTED);
     }
     slice.count_refusal(device);
     Decision::Refuse(status::OUT_OF_MEMORY)
+}
+
+/// Whether looking for room has shown that the limit cannot be enforced any more.
+fn is_lost() -> bool {
+    matches!(lifecycle::standing(), Standing::Refused)
 }
 
 /// A call that gives something back or changes what is known: `before` takes out what the driver is about to end

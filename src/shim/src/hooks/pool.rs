@@ -1,9 +1,10 @@
 //! Stream-ordered memory: which pool does a call concern, and what happens around it?
 
-use super::memory::{freed, reserve_here};
-use super::{Decision, around, charge, refuse, vmm};
+use super::memory::{ATTACH_GLOBAL, freed, recorded, reserve_or_spill_here, spilled};
+use super::{Decision, Granted, around, charge_or_spill, refuse, spill_or_refuse, vmm};
 use crate::driver;
 use crate::ledger::Reservation;
+use crate::lifecycle;
 use crate::pools::{Flight, Pool, Releasing};
 use crate::slice::{Place, Slice};
 use gpuslice_driver::arguments::read_in;
@@ -12,6 +13,7 @@ use gpuslice_driver::types::{
     CUdeviceptr, CUmemPoolProps, CUmemoryPool, CUstream, PoolProperties, Status, status,
 };
 use gpuslice_policy::pool::holes::FreeFor;
+use gpuslice_region::Device;
 use std::sync::Arc;
 
 /// Which stream stands for the default one.
@@ -55,8 +57,8 @@ unsafe fn alloc_in(
     // SAFETY: the caller's own arguments.
     let call = || unsafe { real(output, bytes, stream) };
     let pool = |slice| pool_of_stream(slice, stream);
-    // SAFETY: the caller's output, which the driver accepted.
-    allocate(bytes as u64, (stream, default), pool, call, || unsafe { read_in(output) })
+    // SAFETY: the caller's output.
+    unsafe { allocate(output, bytes as u64, (stream, default), pool, call) }
 }
 
 /// `cuMemAllocFromPoolAsync`.
@@ -92,8 +94,8 @@ unsafe fn alloc_from_in(
 ) -> Status {
     // SAFETY: the caller's own arguments.
     let call = || unsafe { real(output, bytes, pool, order.0) };
-    // SAFETY: the caller's output, which the driver accepted.
-    allocate(bytes as u64, order, |slice| pool_of_handle(slice, pool), call, || unsafe { read_in(output) })
+    // SAFETY: the caller's output.
+    unsafe { allocate(output, bytes as u64, order, |slice| pool_of_handle(slice, pool), call) }
 }
 
 /// A number for the stream in whose order a call stands: streams of one number are one stream.
@@ -138,12 +140,25 @@ enum Payment {
     Size((Reservation, usize)),
 }
 
-fn allocate(
+impl Granted for Payment {
+    fn granted(&self) -> Option<(Device, u64)> {
+        match self {
+            Self::Pool(flight) => flight.granted(),
+            Self::Size(reserved) => reserved.granted(),
+        }
+    }
+}
+
+/// Host memory that stands in is there before the stream comes to it, which is soon enough.
+///
+/// # Safety
+/// `output` is null or valid for reads and writes.
+unsafe fn allocate(
+    output: *mut CUdeviceptr,
     bytes: u64,
     order: (CUstream, DefaultStream),
     source: impl FnOnce(&'static Slice) -> Source,
     call: impl FnOnce() -> Status,
-    address: impl FnOnce() -> Option<u64>,
 ) -> Status {
     let decide = |slice: &'static Slice| {
         // While a stream captures, the call adds a node to a graph: the memory is the graph's, and no pool's.
@@ -153,23 +168,31 @@ fn allocate(
         let pool = match source(slice) {
             Source::Pool(pool) => pool,
             Source::Host => return Decision::Forward,
-            Source::Unknown => return reserve_here(slice, bytes).map(Payment::Size),
+            Source::Unknown => return reserve_or_spill_here(slice, bytes).map(Payment::Size),
         };
         let device = pool.device;
         match Flight::begin(slice, pool, bytes, order_of(order)) {
             Some(flight) => Decision::Go(Payment::Pool(flight)),
-            None => refuse(slice, device),
+            None => match slice.places().iter().find(|place| place.device == device) {
+                Some(place) => {
+                    let context = driver::stream_context(order.0).map(|context| slice.owner_of(context));
+                    spill_or_refuse(slice, place, context, bytes)
+                }
+                None => refuse(slice, device),
+            },
         }
     };
-    charge(decide, call, |payment, code| {
-        let address = address().filter(|_| code == status::SUCCESS);
-        match (payment, address) {
-            (Payment::Pool(flight), address) => flight.land(address),
-            (Payment::Size((reservation, context)), Some(address)) => reservation.record(address, context),
-            (Payment::Size(_), None) => {}
+    // SAFETY: by the contract above.
+    let address = || unsafe { read_in(output) };
+    let settle = |payment, code| match payment {
+        Payment::Pool(flight) => {
+            flight.land(address().filter(|_| code == status::SUCCESS));
+            code
         }
-        code
-    })
+        Payment::Size(reserved) => recorded(reserved, code, address),
+    };
+    // SAFETY: by the contract above.
+    charge_or_spill(decide, call, settle, |claim| unsafe { spilled(claim, output, ATTACH_GLOBAL) })
 }
 
 /// The pool that a stream's allocations come from.
@@ -203,9 +226,8 @@ fn pool_of_handle(slice: &Slice, pool: CUmemoryPool) -> Source {
 
 /// `cuMemFreeAsync`.
 pub(crate) unsafe fn free(real: real::cuMemFreeAsync, address: CUdeviceptr, stream: CUstream) -> Status {
-    let free = || FreeFor::Stream(order_of((stream, DefaultStream::Legacy)));
     // SAFETY: the caller's own arguments.
-    freed(address, free, || unsafe { real(address, stream) })
+    freed_in(address, (stream, DefaultStream::Legacy), || unsafe { real(address, stream) })
 }
 
 /// `cuMemFreeAsync_ptsz`.
@@ -214,9 +236,26 @@ pub(crate) unsafe fn free_ptsz(
     address: CUdeviceptr,
     stream: CUstream,
 ) -> Status {
-    let free = || FreeFor::Stream(order_of((stream, DefaultStream::PerThread)));
     // SAFETY: the caller's own arguments.
-    freed(address, free, || unsafe { real(address, stream) })
+    freed_in(address, (stream, DefaultStream::PerThread), || unsafe { real(address, stream) })
+}
+
+/// The end of an address in the order of a stream. A driver that does not free managed memory so is given the time to
+/// come there: then the memory is freed at once.
+fn freed_in(address: CUdeviceptr, order: (CUstream, DefaultStream), call: impl FnOnce() -> Status) -> Status {
+    let is_spilled = lifecycle::joined().is_some_and(|slice| slice.spilled.begins_at(address));
+    let free = || FreeFor::Stream(order_of(order));
+    freed(address, free, || {
+        let code = call();
+        let is_unable = matches!(code, status::INVALID_VALUE | status::NOT_SUPPORTED);
+        if !is_spilled || !is_unable || driver::is_capturing(shown(order)) {
+            return code;
+        }
+        match driver::wait_for(shown(order)) {
+            status::SUCCESS => driver::free(address),
+            failed => failed,
+        }
+    })
 }
 
 /// `cuMemPoolCreate`: a new pool holds nothing yet.

@@ -3,7 +3,7 @@
 //! Handles and mappings are counted before the driver is called where a call adds one, and after it where a call
 //! takes one away, so that memory is never given back while the driver still holds it.
 
-use super::{Decision, around, charge, reserve};
+use super::{Decision, Granted, around, charge, reserve};
 use crate::ledger::Reservation;
 pub(crate) use crate::physical::Number;
 use crate::physical::{Piece, Tables};
@@ -15,7 +15,7 @@ use gpuslice_driver::types::{
     AllocationProperties, CUdeviceptr, CUmemAllocationProp, CUmemGenericAllocationHandle, CUmemLocation,
     Status, status,
 };
-use gpuslice_region::Use;
+use gpuslice_region::{Device, Use};
 
 /// `CU_MEM_LOCATION_TYPE_DEVICE`.
 const ON_DEVICE: u32 = 1;
@@ -90,6 +90,12 @@ pub(crate) fn device_of(location: CUmemLocation) -> Option<c_int> {
         ON_DEVICE => Some(location.id),
         ON_PART_OF_DEVICE => Some(location.id & 0xff),
         _ => None,
+    }
+}
+
+impl Granted for (&'static Slice, Reservation) {
+    fn granted(&self) -> Option<(Device, u64)> {
+        self.1.granted()
     }
 }
 

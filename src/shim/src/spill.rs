@@ -1,0 +1,201 @@
+//! What does this process have in host memory because the quota had no room, and how is memory got that stays there?
+//!
+//! It is managed memory that prefers the host: the device reaches it over the bus, and no page of it moves to the
+//! device. It is counted as spilled from before the driver is asked until after it was freed, and never moves back.
+#![allow(
+    clippy::disallowed_types,
+    reason = "words of this process alone: `region::sync` is for words shared between processes"
+)]
+
+use crate::slice::{Place, Slice};
+use crate::{driver, host_memory, notice};
+use core::fmt::Display;
+use core::sync::atomic::{AtomicBool, Ordering};
+use gpuslice_driver::types::{CUdevice, Status, status};
+use gpuslice_policy::config::{LogLevel, gpu_uuid_text};
+use gpuslice_policy::units::Bytes;
+use gpuslice_region::Device;
+use once_cell::race::OnceBool;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+
+/// `CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS`.
+const CONCURRENT_ACCESS: u32 = 89;
+
+/// An allocation for which the quota has no room.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Claim {
+    pub(crate) slice: &'static Slice,
+    /// The device that it would have been of.
+    pub(crate) device: Device,
+    handle: CUdevice,
+    /// The context that it lives in.
+    context: usize,
+    bytes: u64,
+}
+
+/// Why an allocation is not served from host memory.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// It is refused as if there were no host memory to have.
+    Full,
+    /// The driver has objections that it would have to the program's own call, too.
+    Status(Status),
+}
+
+/// Memory that was spilled.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Extent {
+    device: Device,
+    bytes: u64,
+    context: usize,
+}
+
+/// All spilled memory of this process, by its first address.
+#[derive(Debug, Default)]
+pub(crate) struct Spilled {
+    any: AtomicBool,
+    live: Mutex<BTreeMap<u64, Extent>>,
+}
+
+impl Spilled {
+    /// Whether there ever was any. Cheap: every free asks.
+    #[inline]
+    pub(crate) fn any(&self) -> bool {
+        // Relaxed: who frees an address got it from the thread that has set this.
+        self.any.load(Ordering::Relaxed)
+    }
+
+    fn add(&self, address: u64, extent: Extent) {
+        self.any.store(true, Ordering::Relaxed);
+        self.live.lock().insert(address, extent);
+    }
+
+    /// Whether spilled memory begins at an address.
+    pub(crate) fn begins_at(&self, address: u64) -> bool {
+        self.any() && self.live.lock().contains_key(&address)
+    }
+
+    /// Whether any byte of a range is spilled.
+    pub(crate) fn touches(&self, address: u64, bytes: u64) -> bool {
+        let end = address.saturating_add(bytes);
+        self.any()
+            && self
+                .live
+                .lock()
+                .range(..end)
+                .next_back()
+                .is_some_and(|(start, extent)| start.saturating_add(extent.bytes) > address)
+    }
+
+    /// Takes out what is about to be freed.
+    pub(crate) fn take(&self, address: u64) -> Option<Extent> {
+        if self.any() { self.live.lock().remove(&address) } else { None }
+    }
+
+    /// Takes out what ends with a context.
+    pub(crate) fn take_of(&self, context: usize) -> Vec<(u64, Extent)> {
+        if !self.any() {
+            return Vec::new();
+        }
+        self.live.lock().extract_if(.., |_, extent| extent.context == context).collect()
+    }
+
+    /// What was taken out lives on.
+    pub(crate) fn put_back(&self, address: u64, extent: Extent) {
+        self.add(address, extent);
+    }
+}
+
+impl Extent {
+    /// It is gone.
+    pub(crate) fn end(self, slice: &Slice) {
+        slice.member().unspill(self.device, self.bytes);
+    }
+}
+
+impl Claim {
+    /// A claim to host memory, if the slice may have any and the device can use it.
+    #[cold]
+    pub(crate) fn new(
+        slice: &'static Slice,
+        place: Place,
+        context: Option<usize>,
+        bytes: u64,
+    ) -> Option<Self> {
+        if !slice.region().limits(place.device).oversubscribe {
+            return None;
+        }
+        if driver::device_attribute(place.handle, CONCURRENT_ACCESS) != Some(1) {
+            say_once(&place, &"the device cannot use managed memory that the host has");
+            return None;
+        }
+        if !host_memory::has_room_for(bytes) {
+            say_once(&place, &format_args!("the host has no room for {}", Bytes::new(bytes)));
+            return None;
+        }
+        Some(Self { slice, device: place.device, handle: place.handle, context: context?, bytes })
+    }
+
+    /// Gets the memory: where it is, with nothing recorded. Calls the driver, so it is not run in a phase.
+    pub(crate) fn get(&self, flags: u32) -> Result<u64, Failure> {
+        // First: whoever looks sees no memory that is not counted.
+        self.slice.member().spill(self.device, self.bytes);
+        let got = driver::within(self.context, || self.get_here(flags));
+        let got = got.unwrap_or(Err((Failure::Full, "its context cannot be used", status::SUCCESS)));
+        got.map_err(|(failure, what, code)| {
+            self.slice.member().unspill(self.device, self.bytes);
+            if let (Failure::Full, Some(place)) = (&failure, self.slice.place(self.handle)) {
+                say_once(&place, &format_args!("{what} (status {code})"));
+            }
+            failure
+        })
+    }
+
+    fn get_here(&self, flags: u32) -> Result<u64, (Failure, &'static str, Status)> {
+        let address = driver::allocate_managed(self.bytes, flags).map_err(|code| {
+            let failure = match code {
+                status::OUT_OF_MEMORY | status::NOT_SUPPORTED => Failure::Full,
+                code => Failure::Status(code),
+            };
+            (failure, "the driver gives no managed memory", code)
+        })?;
+        // Without the first, pages come to be on the device; without the second, atomic operations bring them there.
+        let kept = driver::prefer_host(address, self.bytes)
+            .and_then(|()| driver::let_access(address, self.bytes, self.handle));
+        kept.map(|()| address).map_err(|code| {
+            driver::free(address);
+            (Failure::Full, "the driver does not keep managed memory with the host", code)
+        })
+    }
+
+    /// The program has it now.
+    pub(crate) fn record(&self, address: u64) {
+        let extent = Extent { device: self.device, bytes: self.bytes, context: self.context };
+        self.slice.spilled.add(address, extent);
+        static SAID: OnceBool = OnceBool::new();
+        if SAID.set(true).is_ok() {
+            notice::say(
+                LogLevel::Warn,
+                &format_args!(
+                    "gpuslice: the quota has no room for {}: it is served from host memory, which the GPU reaches over the bus (GPU_MEM_OVERSUBSCRIBE=1).",
+                    Bytes::new(self.bytes)
+                ),
+            );
+        }
+    }
+}
+
+/// Says once why what passes the quota is refused after all.
+fn say_once(place: &Place, why: &dyn Display) {
+    static SAID: OnceBool = OnceBool::new();
+    if SAID.set(true).is_ok() {
+        notice::say(
+            LogLevel::Warn,
+            &format_args!(
+                "gpuslice: {}: {why}; what passes the quota is refused although GPU_MEM_OVERSUBSCRIBE=1.",
+                gpu_uuid_text(&place.uuid)
+            ),
+        );
+    }
+}

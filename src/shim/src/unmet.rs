@@ -1,0 +1,82 @@
+//! What if the quota has room, and the device has not? Then others hold the device, and the slice is told so.
+
+use crate::compute::now;
+use crate::slice::Slice;
+use crate::{driver, footprint, notice};
+use core::fmt;
+use gpuslice_policy::config::{LogLevel, gpu_uuid_text};
+use gpuslice_policy::units::Bytes;
+use gpuslice_region::Device;
+use parking_lot::Mutex;
+
+/// How long nothing more is said of a device, in nanoseconds: programs try again and again.
+const QUIET: u64 = 60_000_000_000;
+
+/// When it was last said of which device.
+#[derive(Debug, Default)]
+pub(crate) struct Unmet(Mutex<Vec<(Device, u64)>>);
+
+impl Unmet {
+    /// Whether it is time to say something of a device; then it is not for a while.
+    fn is_due(&self, device: Device, now: u64) -> bool {
+        let mut said = self.0.lock();
+        match said.iter_mut().find(|(of, _)| *of == device) {
+            Some((_, at)) if now.saturating_sub(*at) < QUIET => return false,
+            Some((_, at)) => *at = now,
+            None => said.push((device, now)),
+        }
+        true
+    }
+}
+
+/// What stands beside what.
+struct Story {
+    name: String,
+    asked: u64,
+    held: u64,
+    quota: Option<u64>,
+    free: Option<u64>,
+    total: u64,
+}
+
+impl fmt::Display for Story {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = Bytes::new;
+        write!(f, "gpuslice: {}: the device has no memory for ", self.name)?;
+        if self.asked > 0 {
+            write!(f, "{} that the quota has room for: ", bytes(self.asked))?;
+        } else {
+            f.write_str("what the quota has room for: ")?;
+        }
+        write!(f, "this slice holds {} of ", bytes(self.held))?;
+        match self.quota {
+            Some(quota) => write!(f, "{}", bytes(quota))?,
+            None => f.write_str("no quota")?,
+        }
+        if let Some(free) = self.free {
+            write!(f, ", and {} of the device's {} are free", bytes(free), bytes(self.total))?;
+        }
+        f.write_str(". Others hold the rest.")
+    }
+}
+
+/// The driver had no memory for what the ledger had granted, `granted` bytes of which are still counted as held.
+#[cold]
+pub(crate) fn note(slice: &Slice, device: Device, granted: u64) {
+    slice.member().count_unmet(device);
+    let Some(place) = slice.places().iter().find(|place| place.device == device).copied() else { return };
+    if !slice.unmet.is_due(device, now()) {
+        return;
+    }
+    let here = driver::current_device() == Some(place.handle);
+    let free = if here { driver::device_free() } else { None };
+    let story = Story {
+        name: gpu_uuid_text(&place.uuid),
+        asked: granted,
+        held: slice.region().held(device).saturating_sub(granted),
+        quota: slice.region().limits(device).memory,
+        free: free.or_else(|| footprint::Session::open()?.free(place)),
+        total: place.total,
+    };
+    notice::say(LogLevel::Warn, &story);
+}

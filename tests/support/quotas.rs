@@ -1,0 +1,116 @@
+//! Slices at their quotas: what do their processes do, what does each ledger say, and what is the truth?
+
+use super::bench::Bench;
+use super::living::Living;
+use gpuslice_region::{Device, Limits, Monitor, Trust};
+use serde_json::Value;
+use std::path::PathBuf;
+
+pub(crate) const MIB: u64 = 1 << 20;
+
+/// One GPU with slices on it.
+pub(crate) struct Ground {
+    pub(crate) bench: Bench,
+}
+
+/// What a region tells of its device.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Figures {
+    pub(crate) held: u64,
+    pub(crate) spilled: u64,
+    pub(crate) refused: u64,
+    pub(crate) unmet: u64,
+}
+
+impl Ground {
+    pub(crate) fn region(&self, slice: &str) -> PathBuf {
+        self.bench.region().with_file_name(format!("region-{slice}"))
+    }
+
+    /// A process of a slice, with variables of its own.
+    #[track_caller]
+    pub(crate) fn actor(&self, slice: &str, quota: &str, variables: &[(&str, &str)]) -> Actor {
+        let region = self.region(slice).display().to_string();
+        let host = self.bench.host("spill", &[]).limited(quota).set("GPUSLICE_REGION", &region);
+        let host = variables.iter().fold(host, |host, (name, value)| host.set(name, value)).start();
+        assert_eq!(host.hear().as_deref(), Some("ready"));
+        Actor(host)
+    }
+
+    fn monitor(&self, slice: &str) -> (Monitor, Device) {
+        let monitor = Monitor::open(&self.region(slice), Trust::AnyOwner).expect("the region can be read");
+        let monitor = monitor.expect("the slice has a region");
+        monitor.reap().expect("the dead can be told");
+        let device = monitor.devices().first().expect("a device").device;
+        (monitor, device)
+    }
+
+    /// What a slice's region says, when the dead have been taken out of it.
+    #[track_caller]
+    pub(crate) fn figures(&self, slice: &str) -> Figures {
+        let (monitor, device) = self.monitor(slice);
+        Figures {
+            held: monitor.held(device),
+            spilled: monitor.spilled(device),
+            refused: monitor.refused(device),
+            unmet: monitor.unmet(device),
+        }
+    }
+
+    /// Changes the limits of a slice while it runs.
+    pub(crate) fn change(&self, slice: &str, change: impl FnOnce(Limits) -> Limits) {
+        let (monitor, device) = self.monitor(slice);
+        monitor.set_limits(device, change(monitor.limits(device)));
+    }
+
+    /// Bytes of managed memory that are with the host in truth: now, and at most of any one process.
+    pub(crate) fn on_host(&self) -> (u64, u64) {
+        (self.each("on_host").iter().sum(), self.each("on_host_peak").into_iter().max().unwrap_or(0))
+    }
+
+    /// Allocations that live in truth, wherever their bytes are.
+    pub(crate) fn live(&self) -> u64 {
+        self.each("live").iter().sum()
+    }
+
+    /// A figure of each process on the first device.
+    fn each(&self, name: &str) -> Vec<u64> {
+        let report: Value = serde_json::from_str(&self.bench.report()).expect("the truth is JSON");
+        let processes = report.pointer("/processes").and_then(Value::as_array).expect("processes");
+        let figure = |process: &Value| {
+            process.pointer(&format!("/devices/0/{name}")).and_then(Value::as_u64).expect("a number")
+        };
+        processes.iter().map(figure).collect()
+    }
+}
+
+/// A process that does what it is told.
+pub(crate) struct Actor(pub(crate) Living);
+
+impl Actor {
+    #[track_caller]
+    pub(crate) fn answers(&mut self, order: &str, expected: i64) {
+        let answer = self.0.ask(order);
+        println!("{order}: {answer}");
+        assert_eq!(answer, expected.to_string(), "{order}");
+    }
+
+    #[track_caller]
+    pub(crate) fn does(&mut self, order: &str) {
+        self.answers(order, 0);
+    }
+
+    /// Free memory, size of the device, and its size again by another call.
+    #[track_caller]
+    pub(crate) fn shows(&mut self, left: u64, quota: u64) {
+        assert_eq!(self.0.numbers("info"), [left, quota, quota]);
+    }
+
+    /// What it said on standard error by its end.
+    #[track_caller]
+    pub(crate) fn said(self) -> Vec<String> {
+        let (status, text) = self.0.end();
+        assert!(status.success(), "{status}: {text}");
+        text.lines().map(str::to_owned).collect()
+    }
+}
