@@ -201,8 +201,11 @@ impl Local {
     }
 
     /// An executable ends: what it has runs on, what lives stays alive, and the memory stays in the pool.
-    pub(crate) fn end_exec(&mut self, handle: u64) -> Outcome {
-        self.execs.remove(handle)?;
+    pub(crate) fn end_exec(&mut self, simulation: &Simulation, handle: u64) -> Outcome {
+        if let Some((device, _, event)) = self.execs.remove(handle)?.done {
+            // Gone already where its context is.
+            let _ = simulation.shared.lock().engine(device).remove_event(event);
+        }
         for ((_, _), hold) in self.graph_holds.iter_mut().filter(|((exec, _), _)| *exec == handle) {
             (hold.ended, hold.mapped) = (true, hold.flight.is_some());
         }
@@ -229,7 +232,7 @@ impl Local {
             let _ = self.free_graph_block(address);
         }
         for exec in self.execs.matching(|exec| exec.context == context) {
-            let _ = self.end_exec(exec);
+            let _ = self.end_exec(simulation, exec);
             self.note_flight(exec, None);
         }
         let devices: Vec<usize> = self.graph_pools.keys().copied().collect();

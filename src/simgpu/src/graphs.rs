@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use gpuslice_driver::types::{CUhostFn, Status};
 
 use crate::driver::statuses;
-use crate::engine::{Config, WHOLE_DEVICE, Work};
+use crate::engine::{ClientId, Config, EventId, WHOLE_DEVICE, Work};
 use crate::graph_memory::GRANULE;
 use crate::local::Local;
 use crate::movement::Movement;
@@ -77,6 +77,8 @@ pub(crate) struct Exec {
     pub(crate) context: u64,
     pub(crate) flags: u64,
     pub(crate) disabled: HashSet<u64>,
+    /// What says that its launches are done: on which device, whose they are, and the event.
+    pub(crate) done: Option<(usize, ClientId, EventId)>,
 }
 
 /// An allocation of a graph.

@@ -94,7 +94,8 @@ impl Graphs for Driver {
             instantiate_params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS) =>
             self.instantiate_with(ph_graph_exec, h_graph, instantiate_params, true);
         cuGraphExecDestroy(h_graph_exec: CUgraphExec) => {
-            self.simulation()?.local().end_exec(handle(h_graph_exec))
+            let simulation = self.simulation()?;
+            simulation.local().end_exec(simulation, handle(h_graph_exec))
         };
         cuGraphUpload(h_graph: CUgraphExec, h_stream: CUstream) => self.upload(h_graph, On::legacy(h_stream));
         cuGraphUpload_ptsz(h_graph_exec: CUgraphExec, h_stream: CUstream) =>

@@ -3,7 +3,7 @@
 use gpuslice_driver::types::*;
 
 use crate::driver::{Driver, Outcome};
-use crate::engine::Config;
+use crate::engine::{Config, EventId, Work};
 use crate::graphs::{AUTO_FREE, Exec, Graph, Node, Op, node_type};
 use crate::host::Duty;
 use crate::objects::{handle, pointer};
@@ -102,7 +102,7 @@ impl Driver {
         let graph = local.graphs.get(source)?.clone();
         graph.ordered().ok_or(status::INVALID_VALUE)?;
         let children = local.children_of(&graph);
-        let exec = Exec { graph, children, source, context, flags, disabled: Default::default() };
+        let exec = Exec { graph, children, source, context, flags, disabled: Default::default(), done: None };
         if exec.graph.owned {
             return Err(status::INVALID_VALUE);
         }
@@ -114,7 +114,7 @@ impl Driver {
         if flags & UPLOAD != 0
             && let Err(why) = self.upload(pointer(exec), upload)
         {
-            let _ = simulation.local().end_exec(exec);
+            let _ = simulation.local().end_exec(simulation, exec);
             return Err(why);
         }
         self.write(to, pointer(exec))
@@ -203,6 +203,9 @@ impl Driver {
         for event in &plan.waits {
             self.wait_event(On(stream, false), pointer(*event))?;
         }
+        // Launches of one executable wait for each other, in whichever streams they are.
+        let done = self.done(exec, context, place.device)?;
+        simulation.enqueue(place, Work::Wait(done))?;
         let ticket = simulation.enqueue(place, plan.work())?;
         for (function, data) in &plan.hosts {
             self.put_duty(simulation, context, place, Duty::Function(*function, *data))?;
@@ -210,9 +213,25 @@ impl Driver {
         for event in &plan.records {
             self.record(pointer(*event), On(stream, false))?;
         }
+        simulation.enqueue(place, Work::Record(done))?;
         let mut local = simulation.local();
         local.note_flight(exec, Some(ticket));
         local.give_graph_blocks(exec)
+    }
+
+    /// The event that says that an executable's launches on a device are done.
+    fn done(&self, exec: u64, context: u64, device: usize) -> Result<EventId, Status> {
+        let simulation = self.simulation()?;
+        let mut local = simulation.local();
+        let client = local.contexts.get(context)?.client;
+        let exec = local.execs.get_mut(exec)?;
+        if let Some((_, _, event)) = exec.done.filter(|(_, its, _)| *its == client) {
+            return Ok(event);
+        }
+        let made =
+            simulation.shared.lock().engine(device).add_event(client).map_err(|_| status::OUT_OF_MEMORY)?;
+        exec.done = Some((device, client, made));
+        Ok(made)
     }
 
     /// Puts a graph's nodes in the place of an executable's, if they are of the same types in the same order.
