@@ -19,6 +19,7 @@
 
 mod compute;
 mod estate;
+mod history;
 pub mod layout;
 mod memory;
 mod ring;
@@ -70,6 +71,7 @@ mod models;
 mod properties;
 
 pub use estate::TimeUsed;
+pub use history::Lately;
 pub use memory::{Refusal, Why};
 pub use ring::RING_PLACES;
 pub use roster::Reaped;

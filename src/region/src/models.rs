@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "models are tests")]
 
 mod compute;
+mod history;
 mod ring;
 mod shares;
 

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "all of this is test")]
 
+mod history;
 mod time;
 
 use std::cell::RefCell;

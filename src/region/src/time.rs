@@ -8,6 +8,7 @@ use crate::{
     bell,
     compute::believed,
     estate::TimeUsed,
+    history::Lately,
     layout::WHOLE_SHARE,
     member::Member,
     region::{Device, Region},
@@ -39,6 +40,13 @@ impl Region {
     #[must_use]
     pub fn time_used(&self, device: Device) -> TimeUsed {
         self.layout().time_used(device.index())
+    }
+
+    /// What all processes used of a device over the last seconds, 1 to 62; up to one more where work was under way then.
+    /// Nothing where nobody [notes](Member::note_second) it. `now` is the monotonic clock.
+    #[must_use]
+    pub fn used_over(&self, device: Device, seconds: u64, now: u64) -> Lately {
+        self.layout().used_over(device.index(), seconds, now)
     }
 
     /// Until when the slice's GPU time is paid; an instant that has passed is time saved up.
@@ -181,6 +189,12 @@ impl Member {
     /// This process made so many launches more.
     pub fn count_launches(&self, device: Device, launches: u64) {
         self.with_own(device, |process| process.counts.launches.add(launches));
+    }
+
+    /// Notes what the slice has used of a device until now, for [`Region::used_over`]. Cheap where that was done in this
+    /// second. To be called once a second while anything is under way, and before what begins after a pause is counted.
+    pub fn note_second(&self, device: Device, now: u64) {
+        self.layout().note_second(device.index(), now);
     }
 
     /// Whether this process is the one of the slice that samples a device. It stays the one for as long as it asks again

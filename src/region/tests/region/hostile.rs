@@ -192,6 +192,14 @@ fn use_time(member: &Member, device: Device) {
     member.serve(device, u64::MAX, u64::MAX);
     member.publish(device, u64::MAX, 0);
     member.add_overlap(device, u64::MAX, u64::MAX);
+    for now in [0, NOW, u64::MAX] {
+        member.note_second(device, now);
+        for seconds in [0, 1, 60, u64::MAX] {
+            let (lately, sum) = (member.used_over(device, seconds, now), member.time_used(device));
+            assert!(lately.used <= sum.used && lately.throttled <= sum.throttled, "{lately:?}");
+            assert!((1_000_000_000..64_000_000_000).contains(&lately.span), "{lately:?}");
+        }
+    }
     let trim = member.trim(device, NOW, true);
     member.set_trim(device, &trim);
     member.set_factor(device, trim.factor());

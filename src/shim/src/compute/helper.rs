@@ -174,6 +174,8 @@ fn live(slice: &'static Slice) {
 /// One round. Whether there is anything left to look at.
 fn look(slice: &'static Slice) -> bool {
     let compute = &slice.compute;
+    // Before anything of this second is counted.
+    compute.note_second(slice, clock::now());
     let kept = tidy(slice);
     if compute.meter.harvest(slice) > 0 {
         compute.helper.tell();

@@ -378,6 +378,11 @@ impl Compute {
         left
     }
 
+    /// Tells the region what has been used until now, once a second.
+    fn note_second(&self, slice: &Slice, now: u64) {
+        self.pacers.iter().for_each(|pacer| slice.member().note_second(pacer.place.device, now));
+    }
+
     /// Tells the region how much is under way, and that events fail.
     fn report(&self, slice: &Slice) {
         let fails = self.by_events && !self.events_wanted();

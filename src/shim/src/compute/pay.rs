@@ -40,6 +40,8 @@ pub(super) fn pay(
 ) -> Option<(Estimate, bool)> {
     let pacer = slice.compute.pacers.get(device)?;
     let began = clock::now();
+    // What begins after a pause waits, and is counted, later.
+    slice.member().note_second(pacer.place.device, began);
     let mut payer = Payer { slice, pacer, device, began, throttled: 0, asking: None };
     let paid = payer.pay(held, launch);
     payer.stop_asking();

@@ -1,0 +1,50 @@
+//! Is a note of what was used read only as it was written?
+
+use loom::{sync::Arc, thread};
+
+use super::model;
+use crate::{
+    estate::TimeUsed,
+    history::Note,
+    sync::broken::{self, Break},
+    words::Moment,
+};
+
+const SECOND: u64 = 1_000_000_000;
+/// The clock of who reads: ten seconds after the first note.
+const NOW: u64 = 10 * SECOND;
+const OLD: Note = Note { age: 10 * SECOND, used: 7, throttled: 14 };
+const NEW: Note = Note { age: 8 * SECOND, used: 50, throttled: 100 };
+
+fn note(moment: &Moment, note: Note) {
+    let sums = TimeUsed { used: note.used, throttled: note.throttled, ..TimeUsed::default() };
+    moment.note((NOW - note.age) / SECOND + 1, || sums);
+}
+
+/// A note is written over an old one, which somebody is just reading.
+fn one_notes_and_one_reads() {
+    model(|| {
+        let moment = Arc::new(Moment::default());
+        note(&moment, OLD);
+        let other = {
+            let moment = Arc::clone(&moment);
+            thread::spawn(move || note(&moment, NEW))
+        };
+        let said = moment.read(NOW);
+        assert!([None, Some(OLD), Some(NEW)].contains(&said), "words of two notes: {said:?}");
+        other.join().unwrap();
+        assert_eq!(moment.read(NOW), Some(NEW));
+    });
+}
+
+#[test]
+fn words_of_two_notes_are_never_taken_for_one() {
+    one_notes_and_one_reads();
+}
+
+#[test]
+#[should_panic(expected = "words of two notes")]
+fn without_the_fence_words_of_two_notes_are_taken_for_one() {
+    broken::make(Break::NoFence);
+    one_notes_and_one_reads();
+}

@@ -1,0 +1,115 @@
+//! Is what was used lately what was counted lately, however work and pauses follow each other?
+
+use proptest::prelude::*;
+
+use super::{CASES, World};
+use crate::{history::Lately, layout::SECONDS};
+
+const DEVICE: usize = 1;
+const SECOND: u64 = 1_000_000_000;
+
+/// A pause, and what is counted after it.
+fn step() -> impl Strategy<Value = (u64, u64)> {
+    let pause = prop_oneof![
+        8 => 0..SECOND / 3,
+        2 => 0..3 * SECOND,
+        1 => 0..80 * SECOND,
+    ];
+    (pause, 0..50_000_000_u64)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(CASES) })]
+
+    #[test]
+    fn what_was_used_lately_is_what_was_counted_since_the_span_began(
+        start in 0..1_u64 << 45,
+        steps in proptest::collection::vec(step(), 1..200)
+    ) {
+        let world = World::new(0);
+        let (layout, mut now, mut counted) = (&world.layout, start, Vec::new());
+        layout.header.claimed.set(1);
+        let counts = &layout.time[DEVICE].processes[0].counts;
+        for (pause, used) in steps {
+            now += pause;
+            layout.note_second(DEVICE, now);
+            counts.used.add(used);
+            counts.throttled.add(2 * used);
+            counted.push((now, used));
+            for seconds in [1, 10, 60, 62] {
+                let lately = layout.used_over(DEVICE, seconds, now);
+                // A span begins with a second.
+                let began = (now / SECOND * SECOND).saturating_sub(seconds * SECOND);
+                let since = |(at, used): &(u64, u64)| if *at >= began { *used } else { 0 };
+                let used: u64 = counted.iter().map(since).sum();
+                let was_noted = counted.iter().any(|(at, _)| at / SECOND == began / SECOND);
+                let is_known = now >= seconds * SECOND;
+                let span = if was_noted && is_known { now - began } else { seconds * SECOND };
+                prop_assert_eq!(lately, Lately { used, throttled: 2 * used, span });
+            }
+            // Long after, nothing was used lately.
+            let later = now + 70 * SECOND;
+            prop_assert_eq!(layout.used_over(DEVICE, 1, later), Lately { span: SECOND, ..Lately::default() });
+        }
+    }
+
+    #[test]
+    fn words_of_any_value_say_nothing_beyond_what_was_counted(
+        words in proptest::collection::vec(any::<[u64; 3]>(), SECONDS),
+        near in any::<bool>(),
+        used in any::<u64>(),
+        seconds in any::<u64>(),
+        now in any::<u64>(),
+    ) {
+        let world = World::new(0);
+        let layout = &world.layout;
+        layout.header.claimed.set(1);
+        layout.time[DEVICE].processes[0].counts.used.set(used);
+        for (moment, [second, used, throttled]) in layout.time[DEVICE].history.iter().zip(words) {
+            // Words of seconds that can be meant are rare among all.
+            let second = if near { (now / SECOND).saturating_sub(second % 70) + 1 } else { second };
+            moment.second.publish(second);
+            moment.used.set(used);
+            moment.throttled.set(throttled);
+        }
+        let lately = layout.used_over(DEVICE, seconds, now);
+        prop_assert!(lately.used <= used && lately.throttled == 0);
+        prop_assert!((SECOND..64 * SECOND).contains(&lately.span));
+        layout.note_second(DEVICE, now);
+        prop_assert!(layout.used_over(DEVICE, seconds, now).used <= used);
+    }
+}
+
+#[test]
+fn a_note_that_was_never_finished_is_a_gap_that_the_next_one_fills() {
+    let world = World::new(0);
+    let layout = &world.layout;
+    layout.header.claimed.set(1);
+    let (time, used) = (&layout.time[DEVICE], &layout.time[DEVICE].processes[0].counts.used);
+    let now = 1000 * SECOND;
+    layout.note_second(DEVICE, now);
+    used.set(300);
+    // As who is killed in between leaves it.
+    time.history[usize::try_from(1001_u64).unwrap() % SECONDS].second.publish(0);
+    let at = |now| layout.used_over(DEVICE, 1, now);
+    assert_eq!(at(now + SECOND), Lately { used: 300, throttled: 0, span: SECOND });
+    layout.note_second(DEVICE, now + SECOND);
+    used.set(350);
+    assert_eq!(at(now + 2 * SECOND), Lately { used: 50, throttled: 0, span: SECOND });
+}
+
+#[test]
+fn a_second_is_noted_once() {
+    let world = World::new(0);
+    let layout = &world.layout;
+    layout.header.claimed.set(1);
+    let used = &layout.time[DEVICE].processes[0].counts.used;
+    for used_before in [5, 70, 900] {
+        layout.note_second(DEVICE, 7 * SECOND + used_before);
+        used.set(used_before);
+    }
+    assert_eq!(layout.used_over(DEVICE, 1, 8 * SECOND).used, 900);
+    assert_eq!(layout.used_over(0, 1, 8 * SECOND).used, 0);
+    layout.note_second(DEVICE, 8 * SECOND);
+    assert_eq!(layout.used_over(DEVICE, 1, 9 * SECOND).used, 0);
+}
