@@ -3,6 +3,7 @@
 
 mod support;
 
+use gpuslice_region::{Member, Trust};
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::process::ExitStatusExt as _;
@@ -24,7 +25,7 @@ fn kill(signal: &str, process: u32) {
 
 #[test]
 fn every_command_has_help_with_an_example() {
-    for command in ["run", "status", "top", "set", "demo", "completions"] {
+    for command in ["run", "list", "status", "top", "set", "demo", "completions", "man"] {
         ask(&[command, "--help"]).code(0).says("Example").says("Usage: gpuslice");
     }
     let all = ask(&["--help"]).code(0).says("Examples:").says("list");
@@ -47,6 +48,12 @@ fn wrong_arguments_end_with_2_and_say_what_would_be_right() {
         (&["set", "x", "--cores", "100.1"], "a number from 1 to 100"),
         (&["run", "--mem", "1g", "--name", "a/b", "true"], "letters, digits"),
         (&["run", "--mem", "1g", "--name", "a", "--region", "/b", "true"], "cannot be used with"),
+        (&["run", "--policy", "fair", "true"], "[possible values: fixed, equal, best-effort]"),
+        (&["run", "--priority", "urgent", "true"], "[possible values: high, normal, low]"),
+        (&["run", "--policy", "equal", "--weight", "1001", "true"], "write a whole number from 1 to 1000"),
+        (&["run", "--mem", "1g", "--weight", "5", "true"], "--policy <POLICY>"),
+        (&["set", "x", "--weight", "0"], "write a whole number from 1 to 1000"),
+        (&["set", "x", "--policy", "none"], "[possible values: fixed, equal, best-effort]"),
         (&["run", "true"], "--mem <SIZE>"),
         (&["run", "--mem", "1g"], "<CMD>..."),
         (&["set", "x"], "--mem <SIZE>"),
@@ -54,78 +61,6 @@ fn wrong_arguments_end_with_2_and_say_what_would_be_right() {
         (&["lst"], "a similar subcommand exists"),
     ] {
         assert_eq!(ask(arguments).code(2).complains(words).out, "");
-    }
-}
-
-#[test]
-fn run_ends_as_its_program_ends() {
-    let run = |line: &str| ask(&["run", "--mem", "64MiB", "--", "sh", "-c", line]);
-    for code in [0, 1, 7, 255] {
-        run(&format!("exit {code}")).code(code);
-    }
-    for signal in [15, 9, 6] {
-        assert_eq!(run(&format!("kill -{signal} $$")).status.signal(), Some(signal));
-    }
-}
-
-#[test]
-fn run_tells_its_own_failures_from_the_programs() {
-    ask(&["run", "--mem", "1g", "/nowhere/at/all"]).code(127).complains("not found");
-    ask(&["run", "--mem", "1g", "/etc/passwd"]).code(126).complains("cannot be executed");
-    ask(&["run", "--mem", "1g", "--region", "/nowhere/region", "true"]).code(125).complains("make it first");
-    let mut run = gpuslice(&["run", "--mem", "1g", "true"]);
-    end(run.env("GPUSLICE_LIB", "/nowhere.so")).code(125).complains("GPUSLICE_LIB names /nowhere.so");
-}
-
-#[test]
-fn the_library_is_looked_for_beside_the_program_and_the_places_are_named() {
-    let folder = tempfile::tempdir_in("/dev/shm").expect("a folder can be made");
-    let copy = folder.path().join("bin/gpuslice");
-    std::fs::create_dir(folder.path().join("bin")).expect("a folder can be made");
-    std::fs::copy(PROGRAM, &copy).expect("the program can be copied");
-    let mut run = Command::new(&copy);
-    run.args(["run", "--mem", "1g", "--", "sh", "-c", "echo $LD_PRELOAD"]).env_remove("GPUSLICE_LIB");
-    end(&mut run).code(125).complains("bin/libgpuslice.so or ").complains("../lib/gpuslice/libgpuslice.so");
-    for place in ["lib/gpuslice/libgpuslice.so", "bin/libgpuslice.so"] {
-        let place = folder.path().join(place);
-        std::fs::create_dir_all(place.parent().expect("it has a folder")).expect("a folder can be made");
-        std::fs::copy(artefacts::library(), &place).expect("the library can be copied");
-        let found = place.canonicalize().expect("it is there");
-        end(&mut run).code(0).says(&found.display().to_string());
-    }
-}
-
-#[test]
-fn a_program_finds_its_slice_in_its_environment_and_its_signals_as_they_were() {
-    let shown = "echo $LD_PRELOAD $GPU_MEM_LIMIT $GPU_CORE_PERCENT $GPU_CORE_BURST $GPUSLICE_REGION";
-    let folder = tempfile::tempdir_in("/dev/shm").expect("a folder can be made");
-    let limits = ["--mem", "50%", "--cores", "0=12.5", "--burst", "latency"];
-    let run = [&["run"], &limits[..], &["--region", "region", "--", "sh", "-c", shown]].concat();
-    let ended = end(gpuslice(&run).current_dir(folder.path()).env("LD_PRELOAD", "libm.so.6")).code(0);
-    let (library, region) = (artefacts::library(), folder.path().join("region"));
-    assert_eq!(
-        ended.out,
-        format!("{}:libm.so.6 50% 0=12.5 latency {}\n", library.display(), region.display())
-    );
-    let blocked = ["grep", "SigBlk", "/proc/self/status"];
-    let bare = end(Command::new("env").args(blocked));
-    let run = ask(&[&["run", "--mem", "1g", "--"], &blocked[..]].concat());
-    assert_eq!((bare.out, bare.status), (run.out, run.status));
-}
-
-#[test]
-fn run_passes_on_what_it_is_sent() {
-    for signal in ["TERM", "INT", "HUP", "QUIT", "USR1", "USR2", "WINCH", "RTMIN"] {
-        let program =
-            format!("trap 'echo got; exit 3' {signal}; echo ready; for i in $(seq 500); do sleep 0.02; done");
-        let (mut child, mut out) =
-            start(gpuslice(&["run", "--mem", "1g", "--", "env", "--default-signal", "bash", "-c", &program]));
-        let mut said = String::new();
-        out.read_line(&mut said).expect("it is text");
-        kill(signal, child.id());
-        out.read_line(&mut said).expect("it is text");
-        let code = child.wait().expect("it is our child").code();
-        assert_eq!((said.as_str(), code), ("ready\ngot\n", Some(3)), "{signal}");
     }
 }
 
@@ -140,19 +75,7 @@ fn a_slice_is_listed_while_its_program_runs_and_gone_afterwards() {
     ask(&["status", &name]).code(0).says("demo-worker --seed 1").says("of 64MiB");
     running.finish().code(0);
     assert!(!region.0.exists());
-    ask(&["status", &name]).code(1).complains("gpuslice list");
-}
-
-#[test]
-fn programs_under_one_name_are_one_slice_and_the_last_takes_the_region_along() {
-    let name = name("shared");
-    let region = RegionFile::of(&name);
-    let [first, second] = [(); 2].map(|()| Running::start(&["run", "--mem", "64MiB", "--name", &name]));
-    let report = json(&["status", "--json", &name]);
-    assert_eq!(report.pointer("/slices/0/processes"), Some(&2.into()), "{report}");
-    first.finish().code(0).complains("still run in the slice");
-    second.finish().code(0);
-    assert!(!region.0.exists());
+    ask(&["status", &name]).code(1).complains("there is no slice");
 }
 
 #[test]
@@ -178,7 +101,11 @@ fn status_tells_what_the_region_says_to_the_byte() {
         device.pointer("/processes/0/command").is_some_and(|command| command.to_string().contains("/cli-"))
     );
     assert_eq!(report.pointer("/slices/0/devices/1/limit"), Some(&Value::Null));
-    ask(&["status", &slice.name]).code(0).says("holds 3.00 GiB of 8GiB, 1 refused").says("of all there is");
+    ask(&["status", &slice.name])
+        .code(0)
+        .says("holds 3.00 GiB of 8GiB;")
+        .says("1 refused")
+        .says("of all there is");
 }
 
 #[test]
@@ -207,9 +134,13 @@ fn set_refuses_what_it_cannot_do_and_changes_nothing() {
     assert_eq!((slice.limit(0x11), slice.limit(0x22)), (Some(8 * GIB), None));
     assert_eq!((slice.share(0x11), slice.share(0x22)), (1000, 1000));
     ask(&["set", "no-such-slice", "--mem", "1g"]).code(1).complains("there is no slice");
-    let OwnSlice { member, name, region: _region } = slice;
-    member.leave();
-    ask(&["set", &name, "--mem", "1g"]).code(1).complains("no process lives");
+    // Not where regions of `run` are: what nobody lives in there is removed by whoever lists it.
+    let folder = tempfile::tempdir_in("/dev/shm").expect("a folder can be made");
+    let region = folder.path().join("region");
+    Member::join(&region, Trust::OwnerOnly, &[]).expect("the slice can be joined").0.leave();
+    ask(&["set", &region.display().to_string(), "--mem", "1g"]).code(1).complains("no process lives");
+    let _member = Member::join(&region, Trust::OwnerOnly, &[]).expect("the slice can be joined");
+    ask(&["set", &region.display().to_string(), "--mem", "1g"]).code(1).complains("has no device yet");
 }
 
 #[test]

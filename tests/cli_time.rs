@@ -4,12 +4,15 @@
 mod support;
 
 use gpuslice_policy::compute::source::{Measured, Source, Why};
-use gpuslice_region::Limits;
+use gpuslice_policy::config::{CorePolicy, Priority};
+use gpuslice_region::{Limits, Sharing};
 use serde_json::Value;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 use support::command::{GIB, OwnSlice, Running, ask, json, name};
+
+const SECOND: u64 = 1_000_000_000;
 
 fn with_share(of: &str, permille: u32) -> OwnSlice {
     let slice = OwnSlice::join(of);
@@ -50,13 +53,13 @@ fn status_tells_what_is_used_of_a_devices_time() {
     member.set_meter(device, Measured::by(Source::Trimmed).word());
     member.set_factor(device, 480_000);
     let report = json(&["status", &slice.name, "--json"]);
-    assert_eq!(report.pointer("/version"), Some(&1.into()));
+    assert_eq!(report.pointer("/version"), Some(&2.into()));
     let time = report.pointer("/slices/0/devices/0/time").expect("there is a device");
     for (pointer, value) in [
         ("/share_permille", Value::from(300)),
         ("/burst_ns", 20_000_000.into()),
         ("/used_ns", 12_400_000_000_u64.into()),
-        ("/used_permille", 0.into()),
+        ("/used_permille", Value::Null),
         ("/throttled_ns", 3_100_000_000_u64.into()),
         ("/copied_ns", 7.into()),
         ("/queued_ns", 12_000_000.into()),
@@ -69,9 +72,16 @@ fn status_tells_what_is_used_of_a_devices_time() {
     }
     let process = report.pointer("/slices/0/devices/0/processes/0/time").expect("there is a process");
     assert_eq!(process.get("used_ns"), Some(&12_400_000_000_u64.into()), "{process}");
-    let used = "    has 30% of its time, uses 0% (over 1.00 s), 12.40 s in all\n";
+    let has = "    has 30% of its time, policy fixed, weight 100, priority normal, burst 20ms\n";
+    let used =
+        "    uses 0% (over 1.00 s), 12.40 s used in all; lately 1 s: 0%, waited 0 ns; 10 s: 0%, waited";
     let rest = "    launches waited 3.10 s, 12.00 ms queued ahead, 0 ns owed; measured by events, trimmed with NVML: 48% of what";
-    ask(&["status", &slice.name]).code(0).says(used).says(rest).says("GPU     TIME  WAITED  COMMAND");
+    ask(&["status", &slice.name, "--over", "1"])
+        .code(0)
+        .says(has)
+        .says(used)
+        .says(rest)
+        .says("WAITED  COMMAND");
     member.set_factor(device, 1_000_000);
     member.set_meter(device, Measured { source: Source::Events, why: Some(Why::Mig) }.word());
     ask(&["status", &slice.name, "--over", "0"])
@@ -80,7 +90,7 @@ fn status_tells_what_is_used_of_a_devices_time() {
     let report = json(&["status", &slice.name, "--over", "0", "--json"]);
     let time = report.pointer("/slices/0/devices/0/time").expect("there is a device");
     assert_eq!(time.get("meter_why"), Some(&"the device is a MIG instance".into()), "{time}");
-    ask(&["status", &slice.name, "--over", "0"]).code(0).says("has 30% of its time, 12.40 s in all\n");
+    ask(&["status", &slice.name, "--over", "0"]).code(0).says("\n    12.40 s used in all; ");
     ask(&["status", &slice.name, "--over", "61"]).code(2).complains("0..=60");
 }
 
@@ -113,7 +123,7 @@ fn what_is_used_lately_is_what_was_charged_while_status_looked() {
                 charged = due;
             }
         });
-        let report = json(&["status", &slice.name, "--json"]);
+        let report = json(&["status", &slice.name, "--json", "--over", "1"]);
         drop(done);
         report
     });
@@ -124,6 +134,44 @@ fn what_is_used_lately_is_what_was_charged_while_status_looked() {
         assert!((150..=350).contains(&used), "{time}");
     }
     assert_eq!(report.pointer("/slices/0/devices/1/time/used_permille"), Some(&0.into()), "{report}");
+}
+
+#[test]
+fn what_was_used_over_the_last_seconds_is_told_without_waiting_for_it() {
+    let slice = with_share("history", 300);
+    let (device, member) = (slice.device(0x11), &slice.member);
+    // 61 s ago and ever since; then 2 s without anything.
+    let now = now();
+    for ago in (3..=61).rev() {
+        member.note_second(device, now - ago * SECOND);
+        member.count_used(device, SECOND / 4);
+        member.count_throttled(device, SECOND / 2);
+    }
+    let report = json(&["status", &slice.name, "--json"]);
+    let lately = report.pointer("/slices/0/devices/0/time/lately").and_then(Value::as_array);
+    let lately = lately.expect("it is told");
+    println!("{report}");
+    for (told, seconds, at_most) in [(0, 1, 0), (1, 10, 8), (2, 60, 58)] {
+        let figure = |name: &str| lately[told].get(name).and_then(Value::as_u64).expect("it is a number");
+        assert_eq!(figure("seconds"), seconds);
+        // A second more or less, by the time that passed since.
+        let used = figure("used_ns") / (SECOND / 4);
+        assert!(used <= at_most + 1 && used + 8 >= at_most, "{used} quarters of a second in {seconds} s");
+        assert_eq!(figure("throttled_ns"), 2 * figure("used_ns"));
+        assert!((SECOND * seconds..=SECOND * (seconds + 1)).contains(&figure("span_ns")));
+        assert_eq!(figure("used_permille"), figure("used_ns") * 1000 / figure("span_ns"));
+    }
+    let last = lately[2].get("used_permille").and_then(Value::as_u64).expect("it is a number");
+    assert!((200..=250).contains(&last), "{last}");
+}
+
+/// Nanoseconds of the clock by which regions count.
+fn now() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` may be written.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    u64::try_from(time.tv_sec).expect("it is positive") * SECOND
+        + u64::try_from(time.tv_nsec).expect("it is positive")
 }
 
 /// Thousandths of the simulated GPU's time that a program used over so long, by ground truth.
@@ -145,11 +193,37 @@ fn a_share_that_is_set_holds_in_a_running_program_within_300_ms() {
         // Less than the share where the processor is busy with others, and never more.
         assert!((permille / 2..=permille + 50).contains(&used), "{used} thousandths at {share} %");
     }
-    let report = json(&["status", &name, "--json"]);
+    let report = json(&["status", &name, "--json", "--over", "1"]);
     let time = report.pointer("/slices/0/devices/0/time").expect("there is a device");
     let used = time.get("used_permille").and_then(Value::as_u64).expect("it was looked at");
     assert!((150..=350).contains(&used) && time.get("throttled_ns") != Some(&0.into()), "{time}");
+    // The library has noted the seconds that the GPU was used in.
+    let noted = time.pointer("/lately/0/used_permille").and_then(Value::as_u64).expect("it is a number");
+    assert!((100..=400).contains(&noted), "{time}");
+    let all = time.pointer("/lately/2/used_ns").and_then(Value::as_u64).expect("it is a number");
+    assert_eq!(time.get("used_ns").and_then(Value::as_u64), Some(all), "{time}");
     running.finish().code(0);
+}
+
+#[test]
+fn policy_weight_and_priority_are_set_at_once_and_what_is_not_mentioned_stays() {
+    let slice = OwnSlice::join("policy");
+    let sharing = || [0x11, 0x22].map(|number| slice.member.limits(slice.device(number)).sharing);
+    let all = ["set", &slice.name, "--policy", "equal", "--weight", "300", "--priority", "high"];
+    ask(&all).code(0).says("policy fixed -> equal").says("weight 100 -> 300").says("priority normal -> high");
+    let high = Sharing { policy: CorePolicy::Equal, priority: Priority::High, weight: 300 };
+    assert_eq!(sharing(), [high; 2]);
+    ask(&["set", &slice.name, "--cores", "0=40", "--priority", "low"]).code(0).says("priority high -> low");
+    assert_eq!(sharing(), [Sharing { priority: Priority::Low, ..high }; 2]);
+    assert_eq!((slice.share(0x11), slice.share(0x22), slice.limit(0x11)), (400, 1000, Some(8 * GIB)));
+    let report = json(&["status", &slice.name, "--json"]);
+    let time = report.pointer("/slices/0/devices/1/time").expect("there are two devices");
+    let told = ["policy", "weight", "priority"].map(|name| time.get(name).cloned().expect("it is told"));
+    assert_eq!(told, [Value::from("equal"), 300.into(), "low".into()]);
+    ask(&["status", &slice.name]).code(0).says("has 40% of its time, policy equal, weight 300, priority low");
+    // Nothing is changed where a part of it cannot be.
+    ask(&["set", &slice.name, "--policy", "fixed", "--cores", "9=5"]).code(1).complains("names no device");
+    assert_eq!(sharing(), [Sharing { priority: Priority::Low, ..high }; 2]);
 }
 
 #[test]
@@ -166,7 +240,7 @@ fn a_slice_that_began_without_a_share_can_be_given_one() {
 #[test]
 fn a_slice_that_nothing_is_limited_or_counted_of_is_not_waited_for() {
     let slice = OwnSlice::join("unlimited");
-    let report = json(&["status", &slice.name, "--json"]);
+    let report = json(&["status", &slice.name, "--json", "--over", "60"]);
     assert_eq!(report.pointer("/slices/0/devices/0/time/used_permille"), Some(&Value::Null), "{report}");
     assert_eq!(report.pointer("/slices/0/devices/0/time/meter"), Some(&"none".into()), "{report}");
     let text = ask(&["status", &slice.name]).code(0).out;

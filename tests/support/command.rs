@@ -125,8 +125,8 @@ impl OwnSlice {
 
 /// A program of the demo in a slice on the simulated GPU, until its standard input ends.
 pub(crate) struct Running {
-    child: Child,
-    out: BufReader<ChildStdout>,
+    pub(crate) child: Child,
+    pub(crate) out: BufReader<ChildStdout>,
     folder: tempfile::TempDir,
 }
 

@@ -14,6 +14,7 @@ pub(crate) mod outcome;
 pub(crate) mod quotas;
 pub(crate) mod sharers;
 pub(crate) mod table;
+pub(crate) mod terminal;
 
 use std::fs::OpenOptions;
 use std::io::Write;

@@ -1,7 +1,8 @@
 //! What can be typed after `gpuslice`?
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args, Parser, Subcommand};
-use gpuslice_policy::config::{self, Fault, PerDevice, Quota, ValueError};
+use gpuslice_policy::config::{self, CorePolicy, Fault, PerDevice, Priority, Quota, ValueError, Weight};
 use gpuslice_policy::units::Permille;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -16,25 +17,46 @@ Examples:
   gpuslice list                                  the slices of this machine
   gpuslice top                                   the same, live, with bars, history and keys
   gpuslice set 12345 --mem 6GiB --cores 50       new limits for a slice, while it runs
-  gpuslice doctor -- python train.py             what is wrong with this machine, or with starting that";
+  gpuslice doctor -- python train.py             what is wrong with this machine, or with starting that
+
+A slice is meant by its name, as `gpuslice list` shows it, or by the path of its region, with a / in it.
+
+Exit codes: 0 done, 1 failed, 2 the arguments are wrong. `run` ends as its program ends.";
 
 const RUN_HELP: &str = "\
-The program's exit code and signals are passed on. gpuslice's own codes: 125 it failed itself, 126 the program
-cannot be executed, 127 it is not found, 2 the arguments are wrong.
+The program's exit code and signals are passed on; a program that a signal ends is told on as that signal, which
+shells show as 128 and its number. gpuslice's own codes: 125 it failed itself, 126 the program cannot be executed,
+127 it is not found, 2 the arguments are wrong.
+
+The region is removed with the slice's last process. Where that outlives the command, the next `gpuslice list`,
+`status` or `run` removes it. One that --region names is removed only if this command found none there.
 
 Examples:
   gpuslice run --mem 4GiB --cores 30 -- python train.py --epochs 3
   gpuslice run --mem 50% -- ./simulate
   gpuslice run --mem 0=4GiB,1=8GiB --cores 0=30,1=50 -- ./two-gpus
   gpuslice run --cores 25 --burst latency -- ./serve
+  gpuslice run --policy equal --weight 200 -- python train.py
+  gpuslice run --policy best-effort --priority low --mem 8GiB -- ./crawl
   gpuslice run --mem 8GiB --name team -- ./a &  gpuslice run --mem 8GiB --name team -- ./b   (one slice)";
 
+const LIST_HELP: &str = "\
+Shown are the regions of this user in /dev/shm (root: of all users), the one that GPUSLICE_REGION names, and that of
+the container. A region elsewhere is meant by its path. What `run` has left behind of slices that have ended is
+removed.
+
+Examples:
+  gpuslice list
+  gpuslice list --json | jq -r '.slices[].name'";
+
 const STATUS_HELP: &str = "\
+Sizes in the JSON are bytes, spans are nanoseconds, shares are thousandths; docs/status.md has all of its fields.
+
 Examples:
   gpuslice status
   gpuslice status team
   gpuslice status team --over 10
-  gpuslice status --json | jq '.slices[].devices[] | [.held, .time.used_permille]'";
+  gpuslice status --json | jq '.slices[].devices[] | [.held, .time.lately[1].used_permille]'";
 
 const TOP_HELP: &str = "\
 Keys: up, down (or k, j) select a slice; Enter shows its processes; s sorts by name, memory or time, r turns the
@@ -50,14 +72,28 @@ Examples:
 const SET_HELP: &str = "\
 A quota below what the slice holds takes nothing away: new allocations are refused until the programs have freed
 enough. Another share of GPU time holds at once; what is owed or saved up stays. In a list, devices are numbered as
-`gpuslice status` shows them, or named by their UUIDs.
+`gpuslice status` shows them, or named by their UUIDs; policy, weight, priority and burst are those of all devices.
+What is not mentioned stays. Nothing is changed where anything of it cannot be. Who may change a slice is who may
+write its region.
 
 Examples:
   gpuslice set team --mem 6GiB
   gpuslice set team --cores 50
   gpuslice set team --cores 12.5 --burst 50ms
+  gpuslice set team --policy equal --weight 300 --priority high
   gpuslice set /dev/shm/gpuslice-1000-run-12345 --mem 25%
   gpuslice set team --mem 0=4GiB,1=2GiB";
+
+const COMPLETIONS_HELP: &str = "\
+Examples:
+  gpuslice completions bash > /etc/bash_completion.d/gpuslice
+  gpuslice completions zsh > \"${fpath[1]}/_gpuslice\"
+  gpuslice completions fish > ~/.config/fish/completions/gpuslice.fish";
+
+const MAN_HELP: &str = "\
+Examples:
+  gpuslice man /usr/local/share/man/man1
+  gpuslice man | man -l -";
 
 const DEMO_HELP: &str = "\
 Exit code 0 only if no slice ever held more than its quota, what passes it was refused, the memory of a killed
@@ -95,7 +131,7 @@ pub(crate) enum Wish {
     /// Start a program in a slice
     Run(Run),
     /// List the slices of this machine
-    List,
+    List(List),
     /// Show what slices hold, device by device and process by process
     Status(Status),
     /// Watch slices and change their limits, live in a terminal
@@ -107,10 +143,17 @@ pub(crate) enum Wish {
     /// Show two slices sharing a GPU, real or simulated
     Demo(Demo),
     /// Print a shell's completion script
-    #[command(after_help = "Example:\n  gpuslice completions bash > /etc/bash_completion.d/gpuslice")]
+    #[command(after_help = COMPLETIONS_HELP)]
     Completions {
         /// The shell
         shell: clap_complete::Shell,
+    },
+    /// Write the manual pages of all commands into a folder, or print that of gpuslice
+    #[command(after_help = MAN_HELP)]
+    Man {
+        /// The folder, which must be there
+        #[arg(value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+        folder: Option<PathBuf>,
     },
     /// Ask the driver, NVML or the loader one question (for `doctor`)
     #[command(hide = true)]
@@ -143,28 +186,48 @@ pub(crate) struct Run {
     /// Unused share that may be saved up: strict (20ms of GPU time), latency (200ms), or a duration
     #[arg(long, value_name = "BURST", requires = "cores")]
     pub(crate) burst: Option<Burst>,
+    /// How slices divide the GPU's time: fixed (the share is a cap), equal (by weight among those that are busy),
+    /// best-effort (what others leave)
+    #[arg(long, group = "limits", value_parser = policies(), ignore_case = true)]
+    pub(crate) policy: Option<CorePolicy>,
+    /// What the slice counts for beside others of its policy: 1 to 1000 [default: 100]
+    #[arg(long, value_name = "N", requires = "policy")]
+    pub(crate) weight: Option<Weight>,
+    /// Who goes first among the slices on one GPU
+    #[arg(long, group = "limits", value_parser = priorities(), ignore_case = true)]
+    pub(crate) priority: Option<Priority>,
     /// Name of the slice; programs started with one name are one slice [default: the process number]
     #[arg(long, conflicts_with = "region")]
     pub(crate) name: Option<SliceName>,
     /// Region file of the slice, instead of one in /dev/shm
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_hint = clap::ValueHint::FilePath)]
     pub(crate) region: Option<PathBuf>,
     /// The program and its arguments
     #[arg(value_name = "CMD", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_hint = clap::ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
+}
+
+/// `list`.
+#[derive(Debug, Args)]
+#[command(after_help = LIST_HELP)]
+pub(crate) struct List {
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// `status`.
 #[derive(Debug, Args)]
 #[command(after_help = STATUS_HELP)]
 pub(crate) struct Status {
-    /// Name of a slice, or path of its region [default: all slices in /dev/shm]
+    /// Name of a slice, or path of its region [default: all that `gpuslice list` shows]
     pub(crate) slice: Option<OsString>,
-    /// Print one JSON object, sizes in bytes, spans in nanoseconds
+    /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
-    /// How long to look at what is used of GPU time, where that is limited
-    #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(0..=60))]
+    /// Look for so long at what is used of GPU time, process by process
+    #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=60))]
     pub(crate) over: u64,
 }
 
@@ -194,6 +257,26 @@ pub(crate) struct Set {
     /// Unused share that may be saved up, on all devices: strict (20ms of GPU time), latency (200ms), or a duration
     #[arg(long, value_name = "BURST", group = "limits")]
     pub(crate) burst: Option<Burst>,
+    /// How slices divide the GPU's time: fixed (the share is a cap), equal (by weight among those that are busy),
+    /// best-effort (what others leave)
+    #[arg(long, group = "limits", value_parser = policies(), ignore_case = true)]
+    pub(crate) policy: Option<CorePolicy>,
+    /// What the slice counts for beside others of its policy: 1 to 1000
+    #[arg(long, value_name = "N", group = "limits")]
+    pub(crate) weight: Option<Weight>,
+    /// Who goes first among the slices on one GPU
+    #[arg(long, group = "limits", value_parser = priorities(), ignore_case = true)]
+    pub(crate) priority: Option<Priority>,
+}
+
+/// The policies, so that shells can offer them.
+fn policies() -> impl TypedValueParser<Value = CorePolicy> {
+    PossibleValuesParser::new(["fixed", "equal", "best-effort"]).try_map(|text| text.parse::<CorePolicy>())
+}
+
+/// The priorities.
+fn priorities() -> impl TypedValueParser<Value = Priority> {
+    PossibleValuesParser::new(["high", "normal", "low"]).try_map(|text| text.parse::<Priority>())
 }
 
 /// `doctor`.
@@ -384,6 +467,25 @@ mod tests {
         for bad in ["0", "0.09", "60.1", "-1", "NaN", "inf", "1e99", "", "1s"] {
             assert!(bad.parse::<Interval>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_policy_or_a_priority_is_asked_for_like_a_limit_and_a_weight_is_not() {
+        let parse = |typed: &[&str]| {
+            let all = [&["gpuslice", "run"], typed, &["x"]].concat();
+            Arguments::try_parse_from(all).map(|arguments| match arguments.wish {
+                Wish::Run(run) => (run.policy, run.weight.map(Weight::get), run.priority),
+                _ => panic!("not run"),
+            })
+        };
+        let both = parse(&["--policy", "best-effort", "--weight", "1000"]).unwrap();
+        assert_eq!(both, (Some(CorePolicy::BestEffort), Some(1000), None));
+        assert_eq!(parse(&["--priority", "LOW"]).unwrap(), (None, None, Some(Priority::Low)));
+        assert_eq!(parse(&["--policy", "equal"]).unwrap(), (Some(CorePolicy::Equal), None, None));
+        for bad in [&["--weight", "5"][..], &["--policy", "fair"], &["--policy", "equal", "--weight", "0"]] {
+            assert!(parse(bad).is_err(), "{bad:?}");
+        }
+        assert!(Arguments::try_parse_from(["gpuslice", "set", "x", "--weight", "5"]).is_ok());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! How does a command say that it could not do what it was asked for?
 
 use gpuslice_region::RegionError;
+use serde::Serialize;
 use std::io::{self, Write as _};
 
 /// Why a command failed.
@@ -51,6 +52,12 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::ReaderGone),
         Err(error) => Err(Failure::new(format!("standard output cannot be written: {error}"))),
     }
+}
+
+/// Writes a document for programs to standard output.
+pub(crate) fn print_json(document: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(document);
+    print(&format!("{}\n", text.map_err(|error| Failure::new(error.to_string()))?))
 }
 
 /// Says something on standard error that stops nothing.

@@ -37,6 +37,20 @@ pub(crate) fn span(nanoseconds: u64) -> String {
     format!("{}.{:02} {name}", hundredths / 100, hundredths % 100)
 }
 
+/// `3 s`, `12 min`, `5 h`, `2 days`: how long ago something was, in seconds, rounded down.
+pub(crate) fn age(seconds: u64) -> String {
+    let units = [(86400, "days"), (3600, "h"), (60, "min")];
+    let Some((unit, name)) = units.into_iter().find(|(unit, _)| seconds >= 2 * unit) else {
+        return format!("{seconds} s");
+    };
+    format!("{} {name}", seconds / unit)
+}
+
+/// What others have written, without what steers a terminal.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect()
+}
+
 /// `[#####.....]`: how much of a whole, in `width` characters.
 pub(crate) fn bar(part: u64, whole: u64, width: usize) -> String {
     let filled = (u128::from(part) * width as u128).checked_div(u128::from(whole)).unwrap_or(0);
@@ -93,6 +107,19 @@ mod tests {
         ] {
             assert_eq!(span(nanoseconds), shown);
         }
+    }
+
+    #[test]
+    fn ages_are_whole_and_never_look_longer_than_they_are() {
+        let ages = [(0, "0 s"), (119, "119 s"), (120, "2 min"), (7199, "119 min"), (7200, "2 h")];
+        for (seconds, shown) in ages.into_iter().chain([(172_799, "47 h"), (172_800, "2 days")]) {
+            assert_eq!(age(seconds), shown);
+        }
+    }
+
+    #[test]
+    fn nothing_that_others_wrote_steers_a_terminal() {
+        assert_eq!(printable("a\x1b[2J\u{9b}b\n"), "a?[2J?b?");
     }
 
     #[test]

@@ -12,7 +12,9 @@ mod failure;
 mod figures;
 mod installed;
 mod list;
+mod manual;
 mod nvml;
+mod progress;
 mod report;
 mod run;
 mod set;
@@ -24,8 +26,8 @@ mod top;
 mod unaccounted;
 
 use arguments::{Arguments, Wish};
+use clap::Parser as _;
 use clap::error::ErrorKind;
-use clap::{CommandFactory as _, Parser as _};
 use failure::Failure;
 use std::process::ExitCode;
 
@@ -57,28 +59,18 @@ fn main() -> ExitCode {
 fn carry_out(wish: Wish) -> Result<Ending, Failure> {
     match wish {
         Wish::Run(wish) => run::run(&wish),
-        Wish::List => list::list(),
+        Wish::List(wish) => list::list(&wish),
         Wish::Status(wish) => status::status(&wish),
         Wish::Top(wish) => top::top(&wish),
         Wish::Set(wish) => set::set(&wish),
         Wish::Doctor(wish) => doctor::doctor(&wish),
         Wish::Demo(wish) => demo::play(&wish),
-        Wish::Completions { shell } => complete(shell),
+        Wish::Completions { shell } => manual::complete(shell),
+        Wish::Man { folder } => manual::write(folder.as_deref()),
         Wish::DoctorProbe { probe } => doctor::answer(probe).map(|()| Ending::Code(0)),
         Wish::DemoProbe => demo::probe(),
         Wish::DemoWorker { seed } => demo::work(seed),
     }
-}
-
-/// Prints a shell's completion script, without the commands that nobody types.
-fn complete(shell: clap_complete::Shell) -> Result<Ending, Failure> {
-    let all = Arguments::command();
-    let typed = all.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
-    let mut shown = clap::Command::new("gpuslice").about("gpuslice").subcommands(typed.collect::<Vec<_>>());
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut shown, "gpuslice", &mut script);
-    failure::print(&String::from_utf8_lossy(&script))?;
-    Ok(Ending::Code(0))
 }
 
 /// Help, the version, or what is wrong with the arguments.

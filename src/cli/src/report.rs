@@ -1,9 +1,9 @@
 //! What is there to tell about a slice?
 
 use crate::nvml::Nvml;
-use crate::slices;
 use crate::time::{Look, ProcessTime, Time};
 use crate::unaccounted::unaccounted;
+use crate::{figures, slices, system};
 use gpuslice_region::{DeviceView, ProcessView, Region};
 use serde::Serialize;
 use std::fs;
@@ -33,10 +33,21 @@ pub(crate) struct Device {
     pub(crate) total: u64,
     /// Bytes that the slice may hold; null where there is no limit.
     pub(crate) limit: Option<u64>,
+    /// Whether what passes the limit is served from host memory.
+    pub(crate) oversubscribe: bool,
     /// Bytes that the slice holds.
     pub(crate) held: u64,
-    /// Allocations that were refused to processes that live.
+    /// The most bytes that it was granted at a time, since the region was made.
+    pub(crate) peak: u64,
+    /// Bytes beyond the limit that it was given in host memory.
+    pub(crate) spilled: u64,
+    /// Allocations that it was refused because of the limit, since the region was made.
     pub(crate) refused: u64,
+    /// Allocations within the limit that the driver had no memory for, since the region was made.
+    pub(crate) unmet: u64,
+    /// The most bytes that a context of the slice's was seen to take, which `held` contains for each context; null while
+    /// none was seen.
+    pub(crate) context_bytes: Option<u64>,
     /// Bytes that NVML attributes to the slice's processes beyond what they hold by the ledger; less than nothing
     /// where it is fewer; null where that cannot be told.
     pub(crate) unaccounted: Option<i64>,
@@ -53,8 +64,12 @@ pub(crate) struct Process {
     pub(crate) pid: u32,
     /// What it runs; null where it cannot be seen from here.
     pub(crate) command: Option<String>,
+    /// When it started, in seconds since 1970; null where it cannot be seen from here.
+    pub(crate) started: Option<u64>,
     /// Bytes that it holds.
     pub(crate) held: u64,
+    /// Bytes beyond the limit that it was given in host memory.
+    pub(crate) spilled: u64,
     /// Allocations that it was refused.
     pub(crate) refused: u32,
     /// What it uses of the device's time.
@@ -70,8 +85,8 @@ impl Slice {
         let of = |view: DeviceView| Device::of(region, &view, &processes, (nvml, look));
         let devices = region.devices().into_iter().map(of);
         Self {
-            name: slices::name_of(region.path()),
-            region: region.path().display().to_string(),
+            name: figures::printable(&slices::label(region.path())),
+            region: figures::printable(&region.path().display().to_string()),
             processes: processes.len(),
             devices: devices.collect(),
         }
@@ -88,12 +103,15 @@ impl Device {
         let number = view.device.index();
         let uuid = view.uuid.to_string();
         let seen = nvml.and_then(|nvml| Some((nvml, nvml.device(&uuid)?)));
+        let boot = booted();
         let processes: Vec<Process> = processes
             .iter()
             .map(|process| Process {
                 pid: process.pid,
                 command: command_of(process),
+                started: is_near(process).then(|| boot.map(|boot| boot + seconds(process.start))).flatten(),
                 held: process.held.get(number).copied().unwrap_or(0),
+                spilled: process.spilled.get(number).copied().unwrap_or(0),
                 refused: process.refused.get(number).copied().unwrap_or(0),
                 time: ProcessTime::of(process, number, look),
             })
@@ -103,8 +121,13 @@ impl Device {
             uuid: seen.as_ref().map_or_else(|| format!("GPU-{uuid}"), |(_, device)| device.name.clone()),
             total: view.total,
             limit: view.limits.memory,
+            oversubscribe: view.limits.oversubscribe,
             held: region.held(view.device),
-            refused: processes.iter().map(|process| u64::from(process.refused)).sum(),
+            peak: region.peak(view.device),
+            spilled: region.spilled(view.device),
+            refused: region.refused(view.device),
+            unmet: region.unmet(view.device),
+            context_bytes: region.context_bytes(view.device),
             unaccounted: seen.and_then(|(nvml, device)| unaccounted(nvml, &device, region, number)),
             time: Time::of(region, view, look),
             processes,
@@ -113,7 +136,7 @@ impl Device {
 }
 
 /// What a process runs, if it is one that can be seen from here: numbers mean nothing in another namespace, and
-/// are used again. Characters that steer a terminal are replaced.
+/// are used again.
 pub(crate) fn command_of(process: &ProcessView) -> Option<String> {
     if !is_near(process) {
         return None;
@@ -125,7 +148,18 @@ pub(crate) fn command_of(process: &ProcessView) -> Option<String> {
 
 /// A text in which characters that steer a terminal are replaced.
 pub(crate) fn harmless(text: &str) -> String {
-    text.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect()
+    figures::printable(text)
+}
+
+/// When the machine was started, in seconds since 1970.
+fn booted() -> Option<u64> {
+    let stat = fs::read_to_string("/proc/stat").ok()?;
+    stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
+}
+
+/// A span that `/proc` tells in clock ticks.
+fn seconds(ticks: u64) -> u64 {
+    ticks / system::ticks_per_second()
 }
 
 /// Whether a process's number means it here as well.

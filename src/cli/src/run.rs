@@ -1,12 +1,14 @@
 //! How does a program start in a slice?
 //!
-//! `run` stays beside the program: what it is sent it passes on, it ends as the program ends, and it removes the
-//! region that the program's library made when nobody uses it any more.
+//! `run` stays beside the program: what it is sent it passes on, it stops and ends as the program does, and it removes
+//! the region that the program's library made when nobody uses it any more. The program is of the same group and job, so
+//! that a terminal and a shell treat the two as one.
 
 use crate::arguments::Run;
 use crate::failure::{self, Failure};
-use crate::system::{self, Arrived, Signals};
+use crate::system::{self, Arrived, Change, Signals};
 use crate::{Ending, installed, slices};
+use gpuslice_policy::units::Setting as _;
 use gpuslice_region::{Removal, Trust, remove_if_unused};
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -33,12 +35,15 @@ pub(crate) fn run(wish: &Run) -> Result<Ending, Failure> {
 fn start(wish: &Run) -> Result<Ending, Failure> {
     let region = region_of(wish)?;
     let mut command = prepare(wish, &region)?;
-    system::remember_children();
-    let signals = Signals::keep(passed_on().chain([system::SIGCHLD, system::SIGTSTP]));
-    let mut child = signals.spawn(&mut command).map_err(|error| not_started(&command, &error))?;
-    let status =
-        accompany(&mut child, &signals).map_err(|error| Failure::new(format!("cannot wait: {error}")))?;
-    tidy(&region);
+    slices::sweep();
+    // A region that somebody else has put where --region says is theirs.
+    let is_ours = wish.region.is_none() || region.symlink_metadata().is_err();
+    let signals = Signals::keep(system::signals().chain([system::SIGCHLD]));
+    let child = signals.spawn(&mut command).map_err(|error| not_started(&command, &error))?;
+    let status = Company { child: &child, signals: &signals, is_stopped: false }.keep();
+    if is_ours {
+        tidy(&region);
+    }
     Ok(ending(status))
 }
 
@@ -79,6 +84,15 @@ fn prepare(wish: &Run, region: &Path) -> Result<Command, Failure> {
     if let Some(burst) = &wish.burst {
         command.env("GPU_CORE_BURST", &burst.text);
     }
+    if let Some(policy) = &wish.policy {
+        command.env("GPU_CORE_POLICY", policy.setting());
+    }
+    if let Some(weight) = &wish.weight {
+        command.env("GPU_CORE_WEIGHT", weight.get().to_string());
+    }
+    if let Some(priority) = &wish.priority {
+        command.env("GPU_PRIORITY", priority.setting());
+    }
     Ok(command)
 }
 
@@ -109,43 +123,52 @@ fn not_started(command: &Command, error: &io::Error) -> Failure {
     }
 }
 
-/// Signals that are meant for the program.
-fn passed_on() -> impl Iterator<Item = i32> {
-    let usual = [
-        system::SIGHUP,
-        system::SIGINT,
-        system::SIGQUIT,
-        system::SIGTERM,
-        system::SIGUSR1,
-        system::SIGUSR2,
-        system::SIGALRM,
-        system::SIGVTALRM,
-        system::SIGPROF,
-        system::SIGIO,
-        system::SIGPWR,
-        system::SIGURG,
-        system::SIGWINCH,
-        system::SIGCONT,
-    ];
-    usual.into_iter().chain(system::real_time_signals())
+/// Stays beside the program until it ends.
+struct Company<'a> {
+    child: &'a Child,
+    signals: &'a Signals,
+    is_stopped: bool,
 }
 
-/// Passes signals on until the program ends.
-fn accompany(child: &mut Child, signals: &Signals) -> io::Result<ExitStatus> {
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(status);
+impl Company<'_> {
+    /// Passes signals on until the program ends.
+    fn keep(mut self) -> ExitStatus {
+        loop {
+            while let Some((child, change)) = system::changed() {
+                if child != self.child.id() {
+                    continue;
+                }
+                match change {
+                    Change::Ended(status) => return status,
+                    Change::Continued => self.is_stopped = false,
+                    Change::Stopped => self.stop(),
+                }
+            }
+            let arrived = self.signals.next();
+            if self.is_meant_for_it(arrived) {
+                system::send(self.child, arrived.number);
+            }
         }
-        let Arrived { number, by_kernel } = signals.next();
-        if number == system::SIGCHLD {
-            continue;
-        }
-        // What the kernel sends, from a terminal, it has sent to the program as well.
-        if !by_kernel {
-            system::send(child, number);
-        }
-        if number == system::SIGTSTP {
-            system::stop();
+    }
+
+    /// The program was stopped: so is this process, for the shell that looks at it alone.
+    fn stop(&mut self) {
+        self.is_stopped = true;
+        system::stop();
+    }
+
+    /// Whether the program is to be sent what has arrived.
+    fn is_meant_for_it(&self, arrived: Arrived) -> bool {
+        match arrived.number {
+            system::SIGCHLD => false,
+            // Whoever lets a job go on says so to all of it. Who goes on already need not be told.
+            system::SIGCONT => self.is_stopped,
+            // What a terminal sends, it has sent to all of the job; a program that left the job is none of it.
+            number if arrived.by_kernel && system::is_of_terminals(number) => {
+                !system::is_of_our_group(self.child)
+            }
+            // What it sends to its whole group, it has sent to itself.
+            _ => arrived.sender != Some(self.child.id()) && arrived.sender != Some(std::process::id()),
         }
     }
 }
@@ -155,7 +178,9 @@ fn tidy(region: &Path) {
     match remove_if_unused(region, Trust::AnyOwner) {
         Ok(Removal::Gone) => {}
         Ok(Removal::InUse(living)) => {
-            failure::note(&format!("{} stays: {living} processes still run in the slice", region.display()));
+            let who =
+                if living == 1 { "1 process still runs" } else { &format!("{living} processes still run") };
+            failure::note(&format!("{} stays: {who} in the slice", region.display()));
         }
         Err(error) => failure::note(&error.to_string()),
     }

@@ -3,9 +3,9 @@
 use crate::arguments::Set;
 use crate::failure::{self, Failure};
 use crate::{Ending, figures, slices};
-use gpuslice_policy::config::{Config, DeviceIdentity};
-use gpuslice_policy::units::{Bytes, Nanos};
-use gpuslice_region::{DeviceView, Limits, Monitor};
+use gpuslice_policy::config::{Config, CorePolicy, DeviceIdentity, Priority};
+use gpuslice_policy::units::{Bytes, Nanos, Setting as _};
+use gpuslice_region::{DeviceView, Limits, Monitor, Sharing};
 
 /// What is told of a change.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -35,6 +35,12 @@ pub(crate) fn apply(monitor: &Monitor, wish: &Set) -> Result<Told, Failure> {
     }
     let config = config_of(wish);
     let devices = monitor.devices();
+    if devices.is_empty() {
+        return Err(Failure::new(format!(
+            "{} has no device yet: none of its processes has started CUDA; try again when one has",
+            monitor.path().display()
+        )));
+    }
     check(wish, &config, &devices)?;
     let mut told = Told::default();
     for device in &devices {
@@ -98,6 +104,9 @@ struct Asked {
     memory: Option<u64>,
     cores: Option<u32>,
     burst: Option<u64>,
+    policy: Option<CorePolicy>,
+    weight: Option<u32>,
+    priority: Option<Priority>,
 }
 
 impl Asked {
@@ -106,6 +115,9 @@ impl Asked {
             memory: config.limits_for(identity(device)).memory.map(Bytes::get),
             cores: config.share_of(identity(device)).map(|share| share.get().into()),
             burst: wish.burst.as_ref().map(|burst| burst.burst.span().get()),
+            policy: wish.policy,
+            weight: wish.weight.map(|weight| weight.get().into()),
+            priority: wish.priority,
         }
     }
 
@@ -114,6 +126,11 @@ impl Asked {
             memory: self.memory.or(limits.memory),
             cores_permille: self.cores.unwrap_or(limits.cores_permille),
             burst_ns: self.burst.unwrap_or(limits.burst_ns),
+            sharing: Sharing {
+                policy: self.policy.unwrap_or(limits.sharing.policy),
+                weight: self.weight.unwrap_or(limits.sharing.weight),
+                priority: self.priority.unwrap_or(limits.sharing.priority),
+            },
             ..limits
         }
     }
@@ -138,6 +155,19 @@ fn change(monitor: &Monitor, device: &DeviceView, asked: Asked) -> Vec<String> {
     if asked.burst.is_some() {
         let [old, new] = [before, after].map(|limits| Nanos::new(limits.burst_ns));
         told.push(format!("burst {old} -> {new}"));
+    }
+    let sharing = [before, after].map(|limits| limits.sharing);
+    if asked.policy.is_some() {
+        let [old, new] = sharing.map(|sharing| sharing.policy.setting());
+        told.push(format!("policy {old} -> {new}"));
+    }
+    if asked.weight.is_some() {
+        let [old, new] = sharing.map(|sharing| sharing.weight);
+        told.push(format!("weight {old} -> {new}"));
+    }
+    if asked.priority.is_some() {
+        let [old, new] = sharing.map(|sharing| sharing.priority.setting());
+        told.push(format!("priority {old} -> {new}"));
     }
     told.iter().map(|line| format!("GPU-{}: {line}", device.uuid)).collect()
 }

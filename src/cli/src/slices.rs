@@ -1,11 +1,11 @@
 //! Which region does the name of a slice mean, and which slices are there?
 
 use crate::arguments::SliceName;
-use crate::failure::Failure;
+use crate::failure::{self, Failure};
 use crate::system;
-pub(crate) use gpuslice_region::names::name_of;
+pub(crate) use gpuslice_region::names::label;
 use gpuslice_region::names::{self, FOLDER, Found, PREFIX, RUN};
-use gpuslice_region::{Monitor, RegionError, Trust};
+use gpuslice_region::{Monitor, RegionError, Trust, remove_if_unused};
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 
 /// Inode of the process-number namespace that the machine starts with.
 const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
+/// Names that a message tells at the most.
+const TOLD: usize = 20;
 
 /// The region of a slice that `run` starts under a name.
 pub(crate) fn named(name: &SliceName) -> PathBuf {
@@ -58,7 +60,7 @@ fn is_unused(path: &Path) -> bool {
     }
 }
 
-/// Every path that may be a region, in the folder where they are unless they are named.
+/// Every path that may be a region.
 pub(crate) fn all() -> Result<Vec<PathBuf>, Failure> {
     names::all().map_err(unreadable)
 }
@@ -77,7 +79,7 @@ pub(crate) fn find(slice: &OsStr) -> Result<PathBuf, Failure> {
     };
     match names::find(slice).map_err(failed)? {
         Found::One(path) => Ok(path),
-        Found::Nothing => Err(missing(&text)),
+        Found::Nothing => Err(missing(slice)),
         Found::Several(paths) => {
             let paths: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
             Err(Failure::new(format!(
@@ -88,33 +90,60 @@ pub(crate) fn find(slice: &OsStr) -> Result<PathBuf, Failure> {
     }
 }
 
-fn missing(slice: &str) -> Failure {
-    Failure::new(format!(
-        "there is no slice {slice:?}; `gpuslice list` shows those there are, or give a region's path"
-    ))
+/// There is no such slice: says which there are.
+fn missing(slice: &OsStr) -> Failure {
+    let text = slice.to_string_lossy();
+    if text.contains('/') {
+        return Failure::new(format!("there is no region at {text}; `gpuslice list` shows those there are"));
+    }
+    let mut names: Vec<String> = openable().iter().map(|monitor| label(monitor.path())).collect();
+    let more = names.len().saturating_sub(TOLD);
+    names.truncate(TOLD);
+    let there = match (names.as_slice(), more) {
+        ([], _) => "there is none at all".to_owned(),
+        (names, 0) => format!("there are: {}", names.join(", ")),
+        (names, more) => format!("there are: {} and {more} more, see `gpuslice list`", names.join(", ")),
+    };
+    let path = if Path::new(slice).exists() {
+        format!(" (for the file of that name write ./{text})")
+    } else {
+        String::new()
+    };
+    Failure::new(format!("there is no slice {text:?}; {there}{path}"))
 }
 
 /// Opens the region of a slice that was named on purpose.
 pub(crate) fn open(slice: &OsStr) -> Result<Monitor, Failure> {
     let path = find(slice)?;
-    Monitor::open(&path, Trust::AnyOwner)?.ok_or_else(|| missing(&slice.to_string_lossy()))
+    Monitor::open(&path, Trust::AnyOwner)?.ok_or_else(|| missing(slice))
 }
 
-/// Opens every region there is, and says of each that cannot be opened why. Root is shown everybody's.
+/// Whose regions are shown: root is shown everybody's.
+fn trust() -> Trust {
+    if system::user() == 0 { Trust::AnyOwner } else { Trust::OwnerOnly }
+}
+
+/// Every region that can be opened, and nothing said of others.
+fn openable() -> Vec<Monitor> {
+    let open = |path: PathBuf| Monitor::open(&path, trust()).ok().flatten();
+    all().unwrap_or_default().into_iter().filter_map(open).collect()
+}
+
+/// Opens every region there is, and says of each that cannot be opened why. What has been left behind is removed.
 pub(crate) fn open_all() -> Result<Vec<Monitor>, Failure> {
-    let trust = if system::user() == 0 { Trust::AnyOwner } else { Trust::OwnerOnly };
+    sweep();
     let mut monitors = Vec::new();
     let mut others: u32 = 0;
     for path in all()? {
-        match Monitor::open(&path, trust) {
+        match Monitor::open(&path, trust()) {
             Ok(Some(monitor)) => monitors.push(monitor),
             Ok(None) => {}
             Err(error) if is_of_others(&error) => others = others.saturating_add(1),
-            Err(error) => crate::failure::note(&error.to_string()),
+            Err(error) => failure::note(&error.to_string()),
         }
     }
     if others > 0 {
-        crate::failure::note(&format!("regions of other users are not shown ({others}); root sees all"));
+        failure::note(&format!("regions of other users are not shown ({others}); root sees all"));
     }
     Ok(monitors)
 }
@@ -125,4 +154,18 @@ pub(crate) fn is_of_others(error: &RegionError) -> bool {
         RegionError::System { source, .. } => source.kind() == io::ErrorKind::PermissionDenied,
         _ => false,
     }
+}
+
+/// Removes the regions of `run` in which nobody lives any more: of those who were killed before they could, and of
+/// programs that outlived the command. One that is about to be used loses nothing: its first process makes it anew
+/// anyway. What cannot be removed is left to those who list it.
+pub(crate) fn sweep() {
+    let mine = |path: &&PathBuf| system::user() == 0 || is_own(path);
+    for path in all().unwrap_or_default().iter().filter(|path| names::is_of_run(path)).filter(mine) {
+        let _left = remove_if_unused(path, trust());
+    }
+}
+
+fn is_own(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|found| found.uid() == system::user())
 }

@@ -6,10 +6,11 @@ use crate::nvml::Nvml;
 use crate::report::{Device, Slice};
 use crate::time::{self, Time};
 use crate::{Ending, figures, slices};
+use gpuslice_policy::units::Nanos;
 use serde::Serialize;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
-/// What `--json` prints; `docs/configuration.md` describes it.
+/// What `--json` prints; `docs/status.md` describes it.
 #[derive(Debug, Serialize)]
 struct Report {
     /// Of this form. A field that is added leaves it; one that goes or means something else counts it up.
@@ -18,7 +19,7 @@ struct Report {
 }
 
 /// The form that is printed.
-const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// `gpuslice status`.
 pub(crate) fn status(wish: &Status) -> Result<Ending, Failure> {
@@ -33,8 +34,7 @@ pub(crate) fn status(wish: &Status) -> Result<Ending, Failure> {
     let slices: Vec<Slice> =
         both.map(|(monitor, look)| Slice::of(monitor, nvml.as_ref(), look.as_ref())).collect();
     if wish.json {
-        let text = serde_json::to_string_pretty(&Report { version: VERSION, slices });
-        failure::print(&format!("{}\n", text.map_err(|error| Failure::new(error.to_string()))?))?;
+        failure::print_json(&Report { version: VERSION, slices })?;
     } else if slices.is_empty() {
         failure::print("no slices\n")?;
     } else {
@@ -49,52 +49,85 @@ fn describe(slice: &Slice) -> String {
 }
 
 fn describe_device(device: &Device) -> String {
-    let mut rows =
-        vec![["PID", "HELD", "REFUSED", "GPU", "TIME", "WAITED", "COMMAND"].map(str::to_owned).to_vec()];
+    let mut rows = vec![
+        ["PID", "SINCE", "HELD", "REFUSED", "GPU", "TIME", "WAITED", "COMMAND"].map(str::to_owned).to_vec(),
+    ];
+    let now = UNIX_EPOCH.elapsed().map_or(0, |age| age.as_secs());
     for process in &device.processes {
         rows.push(vec![
             process.pid.to_string(),
+            process.started.map_or_else(dash, |started| figures::age(now.saturating_sub(started))),
             figures::size(process.held),
             process.refused.to_string(),
-            process.time.used_permille.map_or_else(|| "-".to_owned(), figures::percent),
+            process.time.used_permille.map_or_else(dash, figures::percent),
             figures::span(process.time.used_ns),
             figures::span(process.time.throttled_ns),
             process.command.clone().unwrap_or_else(|| "(not visible from here)".to_owned()),
         ]);
     }
-    let processes =
-        if device.processes.is_empty() { String::new() } else { figures::table(&rows, &[0, 1, 2, 3, 4, 5]) };
-    let table = processes.lines().map(|line| format!("      {line}\n"));
-    let indented: String = describe_time(&device.time).into_iter().chain(table).collect();
+    let numbers = &[0, 1, 2, 3, 4, 5, 6];
+    let processes = if device.processes.is_empty() { String::new() } else { figures::table(&rows, numbers) };
+    let indented = |text: &str| text.lines().map(|line| format!("      {line}\n")).collect::<String>();
+    let time = if device.time.is_of_interest() { describe_time(&device.time) } else { String::new() };
     format!(
-        "  {} {}  holds {} of {}, {} refused, {} unaccounted; the device has {}\n{indented}",
+        "  {} {}  holds {} of {}; the device has {}\n    {}\n{time}{}",
         device.number,
         device.uuid,
         figures::size(device.held),
         device.limit.map_or_else(|| "all there is".to_owned(), |limit| figures::limit(Some(limit))),
-        device.refused,
-        device.unaccounted.map_or_else(|| "unknown".to_owned(), signed),
         figures::limit(Some(device.total)),
+        describe_memory(device),
+        indented(&processes),
     )
 }
 
-/// How much of the device's time the slice has and uses, where that is limited or counted.
-fn describe_time(time: &Time) -> Option<String> {
-    let lately = |(used, over)| format!("uses {} (over {}), ", figures::percent(used), figures::span(over));
-    let used = time.used_permille.zip(time.used_over_ns).map_or_else(String::new, lately);
+fn dash() -> String {
+    "-".to_owned()
+}
+
+/// What there is to say of its memory beside what is held.
+fn describe_memory(device: &Device) -> String {
+    let mut words = vec![
+        format!("peak {}", figures::size(device.peak)),
+        format!("{} refused", device.refused),
+        format!("{} unmet", device.unmet),
+        format!("{} unaccounted", device.unaccounted.map_or_else(|| "unknown".to_owned(), signed)),
+    ];
+    if device.oversubscribe || device.spilled > 0 {
+        words.push(format!("{} in host memory", figures::size(device.spilled)));
+    }
+    if let Some(bytes) = device.context_bytes {
+        words.push(format!("a context takes {}", figures::size(bytes)));
+    }
+    words.join(", ")
+}
+
+/// How much of the device's time the slice has and uses.
+fn describe_time(time: &Time) -> String {
+    let looked = |(used, over)| format!("uses {} (over {}), ", figures::percent(used), figures::span(over));
+    let used = time.used_permille.zip(time.used_over_ns).map_or_else(String::new, looked);
     let share = match time.share_permille {
         1000 => "all of its time".to_owned(),
         share => format!("{} of its time", figures::percent(share.into())),
     };
-    let words = format!(
-        "    has {share}, {used}{} in all\n    launches waited {}, {} queued ahead, {} owed; {}\n",
+    let lately = time.lately.map(|lately| {
+        let used = figures::percent(lately.used_permille);
+        format!("{} s: {used}, waited {}", lately.seconds, figures::span(lately.throttled_ns))
+    });
+    format!(
+        "    has {share}, policy {}, weight {}, priority {}, burst {}\n    {used}{} used in all; lately {}\n    \
+         launches waited {}, {} queued ahead, {} owed; {}\n",
+        time.policy,
+        time.weight,
+        time.priority,
+        Nanos::new(time.burst_ns),
         figures::span(time.used_ns),
+        lately.join("; "),
         figures::span(time.throttled_ns),
         figures::span(time.queued_ns),
         figures::span(time.owed_ns),
         time.measurement(),
-    );
-    time.is_of_interest().then_some(words)
+    )
 }
 
 /// A difference of sizes.

@@ -6,19 +6,50 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Child, Command, ExitStatus};
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 pub(crate) use libc::{
     SIGALRM, SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGPWR, SIGQUIT, SIGSTOP, SIGTERM, SIGTSTP,
-    SIGURG, SIGUSR1, SIGUSR2, SIGVTALRM, SIGWINCH,
+    SIGUSR1, SIGUSR2, SIGVTALRM, SIGWINCH,
 };
+
+/// What this process was started with for `SIGPIPE`: the standard library ignores it before `main`.
+static PIPE: AtomicBool = AtomicBool::new(false);
+
+/// Looks before the standard library changes it.
+#[used]
+// SAFETY: the loader calls what lies in this section, as functions without a result, before `main`.
+#[unsafe(link_section = ".init_array")]
+static LOOK: extern "C" fn() = {
+    extern "C" fn look() {
+        PIPE.store(is_ignored(libc::SIGPIPE), Ordering::Relaxed);
+    }
+    look
+};
+
+/// Whether a signal is ignored.
+fn is_ignored(signal: c_int) -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: nothing is set, and there is room for what is.
+    unsafe { libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) };
+    // SAFETY: all zeroes is a valid value too.
+    unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
+}
 
 /// The user that this process acts as.
 pub(crate) fn user() -> u32 {
     // SAFETY: asks for a number; cannot fail.
     unsafe { libc::geteuid() }
+}
+
+/// Clock ticks of a second, as `/proc` counts them.
+pub(crate) fn ticks_per_second() -> u64 {
+    // SAFETY: asks for a number.
+    u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).unwrap_or(100).max(1)
 }
 
 /// Nanoseconds of the clock by which regions count instants.
@@ -30,9 +61,20 @@ pub(crate) fn monotonic() -> u64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds)
 }
 
-/// The signals that programs send each other in real time.
-pub(crate) fn real_time_signals() -> impl Iterator<Item = c_int> {
-    libc::SIGRTMIN()..=libc::SIGRTMAX()
+/// Every signal that a program can be sent and that can be kept back. What the processor raises in this process itself
+/// ends it all the same.
+pub(crate) fn signals() -> impl Iterator<Item = c_int> {
+    let usual = (1..32).filter(|number| !matches!(*number, libc::SIGKILL | SIGSTOP | SIGCHLD));
+    usual.chain(libc::SIGRTMIN()..=libc::SIGRTMAX())
+}
+
+/// Whether it is a signal that terminals have sent to jobs. What the kernel sends else is a timer that whoever executed
+/// this program has set.
+pub(crate) fn is_of_terminals(signal: c_int) -> bool {
+    matches!(
+        signal,
+        SIGHUP | SIGINT | SIGQUIT | SIGTSTP | libc::SIGTTIN | libc::SIGTTOU | SIGWINCH | SIGCONT
+    )
 }
 
 /// A signal that came.
@@ -40,8 +82,10 @@ pub(crate) fn real_time_signals() -> impl Iterator<Item = c_int> {
 pub(crate) struct Arrived {
     /// Which one.
     pub(crate) number: c_int,
-    /// Whether the kernel sent it, which it does to all processes of a terminal's job at once.
+    /// Whether the kernel sent it.
     pub(crate) by_kernel: bool,
+    /// Who sent it, where that was a process that has a number here.
+    pub(crate) sender: Option<u32>,
 }
 
 /// Signals that are kept back until they are asked for, in this thread and those that it starts.
@@ -49,6 +93,8 @@ pub(crate) struct Arrived {
 pub(crate) struct Signals {
     kept: sigset_t,
     before: sigset_t,
+    /// Whether the end of children was ignored.
+    forgets_children: bool,
 }
 
 impl Signals {
@@ -57,7 +103,10 @@ impl Signals {
         let (kept, mut before) = (set_of(numbers), set_of([]));
         // SAFETY: two valid sets; the call cannot fail with them.
         unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const kept, &raw mut before) };
-        Self { kept, before }
+        // Children are waited for, even if whoever started us had them forgotten at once.
+        let forgets_children = is_ignored(SIGCHLD);
+        remember_children();
+        Self { kept, before, forgets_children }
     }
 
     /// Waits for a signal.
@@ -84,7 +133,11 @@ impl Signals {
         let number = unsafe { libc::sigtimedwait(&raw const self.kept, info.as_mut_ptr(), time) };
         // SAFETY: all zeroes is a valid value too.
         let info = unsafe { info.assume_init() };
-        (number > 0).then_some(Arrived { number, by_kernel: info.si_code > 0 })
+        let by_kernel = info.si_code > 0;
+        // SAFETY: what processes send has this field.
+        let sender = if by_kernel { 0 } else { unsafe { info.si_pid() } };
+        let sender = u32::try_from(sender).ok().filter(|sender| *sender > 0);
+        (number > 0).then_some(Arrived { number, by_kernel, sender })
     }
 
     /// A descriptor that can be read from while a signal is kept back; what is asked for with [`within`](Self::within)
@@ -102,14 +155,21 @@ impl Signals {
 
     /// Starts a program that finds its signals as this process found them.
     pub(crate) fn spawn(&self, command: &mut Command) -> io::Result<Child> {
-        let before = self.before;
+        let (before, forgets_children) = (self.before, self.forgets_children);
+        let ignores_pipes = PIPE.load(Ordering::Relaxed);
         let restore = move || {
+            for (signal, was_ignored) in [(SIGCHLD, forgets_children), (libc::SIGPIPE, ignores_pipes)] {
+                if was_ignored {
+                    // SAFETY: a plain call that may be made between fork and exec.
+                    unsafe { libc::signal(signal, libc::SIG_IGN) };
+                }
+            }
             // SAFETY: a valid set; may be called between fork and exec.
             let status =
                 unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) };
             if status == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(status)) }
         };
-        // SAFETY: the closure calls one function, which is allowed between fork and exec.
+        // SAFETY: the closure calls what may be called between fork and exec, and nothing else.
         unsafe { command.pre_exec(restore) };
         command.spawn()
     }
@@ -175,10 +235,55 @@ pub(crate) fn suspend() {
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) };
 }
 
-/// Stops this process until somebody lets it go on.
+/// What has become of a child.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// It was stopped.
+    Stopped,
+    /// It goes on.
+    Continued,
+    /// It has ended, and its number is not its own any more.
+    Ended(ExitStatus),
+}
+
+/// What has become of some child since this was asked last. Also of those that were none: process 1 of a container gets
+/// the orphans of all others.
+pub(crate) fn changed() -> Option<(u32, Change)> {
+    let mut status = 0;
+    let changes = libc::WNOHANG | libc::WUNTRACED | libc::WCONTINUED;
+    // SAFETY: the status may be written.
+    let child = unsafe { libc::waitpid(-1, &raw mut status, changes) };
+    let child = u32::try_from(child).ok().filter(|child| *child > 0)?;
+    let status = ExitStatus::from_raw(status);
+    let change = match status {
+        status if status.stopped_signal().is_some() => Change::Stopped,
+        status if status.continued() => Change::Continued,
+        status => Change::Ended(status),
+    };
+    Some((child, change))
+}
+
+/// Whether a child that was not waited for yet is of this process's group: what a terminal sends, it is sent as well.
+pub(crate) fn is_of_our_group(child: &Child) -> bool {
+    let group = |number| {
+        // SAFETY: asks for a number; fails where there is no such process.
+        unsafe { libc::getpgid(number) }
+    };
+    libc::pid_t::try_from(child.id()).is_ok_and(|child| group(child) == group(0))
+}
+
+/// Stops this process as a terminal stops it, until somebody lets it go on. Not where nobody would: in a group that no
+/// shell controls.
 pub(crate) fn stop() {
-    // SAFETY: a plain call.
-    unsafe { libc::raise(SIGSTOP) };
+    let (set, mut before) = (set_of([SIGTSTP]), set_of([]));
+    // SAFETY: the default disposition, which is to stop.
+    unsafe { libc::signal(SIGTSTP, libc::SIG_DFL) };
+    // SAFETY: a plain call: the signal waits while it is blocked.
+    unsafe { libc::raise(SIGTSTP) };
+    // SAFETY: two valid sets. This process is stopped in here.
+    unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, &raw mut before) };
+    // SAFETY: what the call above wrote.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) };
 }
 
 /// Ends this process as the signal would have, without a memory dump of its own. Where that is not possible

@@ -2,12 +2,13 @@
 //!
 //! The region counts what was charged since it was made. How much that was lately is the difference of two looks.
 
-use crate::{figures, system};
+use crate::{figures, progress, system};
 use gpuslice_policy::compute::source::{Measured, Source};
 use gpuslice_policy::compute::trim;
+use gpuslice_policy::config::CorePolicy;
+use gpuslice_policy::units::Setting as _;
 use gpuslice_region::{DeviceView, Monitor, ProcessView, Region, TimeUsed};
 use serde::Serialize;
-use std::thread;
 use std::time::{Duration, Instant};
 
 /// A device's time, as a slice uses it. Its form is that of `status --json`; spans are nanoseconds.
@@ -15,6 +16,12 @@ use std::time::{Duration, Instant};
 pub(crate) struct Time {
     /// The slice's share in thousandths; 1000 is no limit.
     pub(crate) share_permille: u32,
+    /// How slices divide the device's time, as `GPU_CORE_POLICY` has it.
+    pub(crate) policy: String,
+    /// What the slice counts for beside others.
+    pub(crate) weight: u32,
+    /// Who goes first, as `GPU_PRIORITY` has it.
+    pub(crate) priority: String,
     /// GPU time that it may save up.
     pub(crate) burst_ns: u64,
     /// GPU time that it was charged since the region was made.
@@ -23,6 +30,8 @@ pub(crate) struct Time {
     pub(crate) used_permille: Option<u64>,
     /// How long that was looked at.
     pub(crate) used_over_ns: Option<u64>,
+    /// What it was charged over the last 1, 10 and 60 seconds.
+    pub(crate) lately: [Lately; 3],
     /// How long its launches waited for the share, on the clock, all together.
     pub(crate) throttled_ns: u64,
     /// GPU time of its copies on the device and fills.
@@ -42,6 +51,35 @@ pub(crate) struct Time {
     /// `meter` and `meter_why` as they were written.
     #[serde(skip)]
     measured: Measured,
+}
+
+/// What a slice was charged over the last seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(crate) struct Lately {
+    /// The seconds that were asked for.
+    pub(crate) seconds: u64,
+    /// How long that was: up to a second more, since sums are kept from the beginnings of seconds.
+    pub(crate) span_ns: u64,
+    /// GPU time that was charged.
+    pub(crate) used_ns: u64,
+    /// The same in thousandths of the span.
+    pub(crate) used_permille: u64,
+    /// How long launches waited for the share, all together.
+    pub(crate) throttled_ns: u64,
+}
+
+impl Lately {
+    fn of(region: &Region, device: gpuslice_region::Device, seconds: u64) -> Self {
+        let gpuslice_region::Lately { used, throttled, span } =
+            region.used_over(device, seconds, system::monotonic());
+        let used_permille = permille(used, span.into());
+        Self { seconds, span_ns: span, used_ns: used, used_permille, throttled_ns: throttled }
+    }
+}
+
+/// Thousandths of a span.
+fn permille(used: u64, span: u128) -> u64 {
+    u64::try_from(u128::from(used) * 1000 / span.max(1)).unwrap_or(u64::MAX)
 }
 
 /// A device's time, as one process of the slice uses it.
@@ -139,7 +177,7 @@ impl Look {
     }
 
     fn permille(&self, used: u64) -> u64 {
-        u64::try_from(u128::from(used) * 1000 / self.span()).unwrap_or(u64::MAX)
+        permille(used, self.span())
     }
 }
 
@@ -154,7 +192,7 @@ pub(crate) fn looks(regions: &[Monitor], long: Duration) -> Vec<Option<Look>> {
     }
     let moments = |regions: &[Monitor]| regions.iter().map(|region| Moment::now(region)).collect::<Vec<_>>();
     let before = moments(regions);
-    thread::sleep(long);
+    progress::wait("looking at what is used of GPU time", long);
     let pairs = before.into_iter().zip(moments(regions));
     pairs.map(|(before, after)| Some(Look { before, after })).collect()
 }
@@ -179,7 +217,11 @@ impl Time {
         let measured = Measured::of_word(region.meter(view.device));
         Self {
             share_permille: view.limits.cores_permille,
+            policy: view.limits.sharing.policy.setting(),
+            weight: view.limits.sharing.weight,
+            priority: view.limits.sharing.priority.setting(),
             burst_ns: view.limits.burst_ns,
+            lately: [1, 10, 60].map(|seconds| Lately::of(region, view.device, seconds)),
             used_ns: used.used,
             used_permille: look.and_then(|look| look.at(view.device.index())),
             used_over_ns: look.and_then(|look| u64::try_from(look.span()).ok()),
@@ -197,7 +239,13 @@ impl Time {
 
     /// Whether there is anything to tell people.
     pub(crate) fn is_of_interest(&self) -> bool {
-        self.share_permille < 1000 || self.launches > 0
+        self.share_permille < 1000 || self.launches > 0 || self.policy != CorePolicy::Fixed.setting()
+    }
+
+    /// `30%`; with the policy, where that is none in which the share is all there is.
+    pub(crate) fn share(&self) -> String {
+        let share = figures::percent(self.share_permille.into());
+        if self.policy == CorePolicy::Fixed.setting() { share } else { format!("{share} {}", self.policy) }
     }
 
     /// How the time is measured, and which part of it is taken for the slice's own.

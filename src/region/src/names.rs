@@ -1,6 +1,7 @@
 //! Which region does the name of a slice mean, and which regions are there?
 
 use std::{
+    env,
     ffi::OsStr,
     fs, io,
     os::unix::fs::MetadataExt as _,
@@ -13,6 +14,10 @@ pub const FOLDER: &str = "/dev/shm";
 pub const PREFIX: &str = "gpuslice-";
 /// What stands behind the user's number in the regions of `gpuslice run`.
 pub const RUN: &str = "run-";
+/// Where a container's region is whose node agent has mounted a folder for it.
+const MOUNTED: &str = "/run/gpuslice/region/region";
+/// Names the region of this process's slice, where it is in one.
+const VARIABLE: &str = "GPUSLICE_REGION";
 
 /// What a name may mean.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,23 +30,49 @@ pub enum Found {
     Several(Vec<PathBuf>),
 }
 
+/// The user in a region's name, and what stands behind.
+fn parts(region: &Path) -> Option<(&str, &str)> {
+    let (user, rest) = region.file_name()?.to_str()?.strip_prefix(PREFIX)?.split_once('-')?;
+    let is_number = !user.is_empty() && user.bytes().all(|byte| byte.is_ascii_digit());
+    (is_number && region.parent() == Some(Path::new(FOLDER))).then_some((user, rest))
+}
+
+/// Whether a region's name says that `gpuslice run` has named it.
+#[must_use]
+pub fn is_of_run(region: &Path) -> bool {
+    parts(region).is_some_and(|(_, rest)| rest.starts_with(RUN))
+}
+
 /// What a slice is called: what stands behind user and `run` in its region's name, or that name.
 #[must_use]
 pub fn name_of(region: &Path) -> String {
-    let file = region.file_name().unwrap_or(region.as_os_str()).to_string_lossy().into_owned();
-    let Some((user, rest)) = file.strip_prefix(PREFIX).and_then(|rest| rest.split_once('-')) else {
-        return file;
-    };
-    if user.is_empty()
-        || !user.bytes().all(|byte| byte.is_ascii_digit())
-        || region.parent() != Some(Path::new(FOLDER))
-    {
-        return file;
-    }
-    rest.strip_prefix(RUN).unwrap_or(rest).to_owned()
+    let file = || region.file_name().unwrap_or(region.as_os_str()).to_string_lossy().into_owned();
+    parts(region).map_or_else(file, |(_, rest)| rest.strip_prefix(RUN).unwrap_or(rest).to_owned())
 }
 
-/// Every path that may be a region, in the folder where they are unless they are named.
+/// What to type for a slice: its name where that means it and no other, else the name of its file, else its path.
+#[must_use]
+pub fn label(region: &Path) -> String {
+    label_among(region, &all().unwrap_or_default(), is_own)
+}
+
+fn label_among(region: &Path, all: &[PathBuf], is_own: impl Fn(&Path) -> bool) -> String {
+    let path = || region.display().to_string();
+    let file = region.file_name().map(|file| file.to_string_lossy().into_owned());
+    let means_it = |name: &String| matches!(meant(name, all, &is_own).as_slice(), [one] if one == region);
+    [name_of(region)].into_iter().chain(file).find(means_it).unwrap_or_else(path)
+}
+
+/// The regions that a name may mean: of several, this user's own.
+fn meant(name: &str, all: &[PathBuf], is_own: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
+    let means = |path: &&PathBuf| name_of(path) == name || path.file_name() == Some(OsStr::new(name));
+    let found: Vec<PathBuf> = all.iter().filter(means).cloned().collect();
+    let own: Vec<PathBuf> = found.iter().filter(|path| is_own(path)).cloned().collect();
+    if own.is_empty() { found } else { own }
+}
+
+/// Every path that may be a region: those where they are unless they are named, and those of the slice and the
+/// container that this process is in.
 ///
 /// # Errors
 /// The folder cannot be read.
@@ -53,7 +84,10 @@ pub fn all() -> io::Result<Vec<PathBuf>> {
             regions.push(entry.path());
         }
     }
+    let around = env::var_os(VARIABLE).map(PathBuf::from).filter(|path| path.is_absolute());
+    regions.extend(around.into_iter().chain([MOUNTED.into()]).filter(|path| path.exists()));
     regions.sort();
+    regions.dedup();
     Ok(regions)
 }
 
@@ -67,12 +101,7 @@ pub fn find(slice: &OsStr) -> io::Result<Found> {
     if text.contains('/') {
         return absolute(slice).map(Found::One);
     }
-    let means = |path: &PathBuf| name_of(path) == text || path.file_name() == Some(slice);
-    let mut found: Vec<PathBuf> = all()?.into_iter().filter(means).collect();
-    let own: Vec<PathBuf> = found.iter().filter(|path| is_own(path)).cloned().collect();
-    if let [one] = own.as_slice() {
-        return Ok(Found::One(one.clone()));
-    }
+    let mut found = meant(&text, &all()?, is_own);
     Ok(match found.len() {
         0 => Found::Nothing,
         1 => Found::One(found.remove(0)),
@@ -101,5 +130,36 @@ mod tests {
         ] {
             assert_eq!(name_of(Path::new(path)), name);
         }
+    }
+
+    #[test]
+    fn a_label_means_its_slice_and_no_other() {
+        let all = [
+            "/dev/shm/gpuslice-0-run-red",
+            "/dev/shm/gpuslice-1000-run-red",
+            "/dev/shm/gpuslice-1000-run-blue",
+            "/dev/shm/gpuslice-1000-blue",
+            "/dev/shm/gpuslice-1000-77",
+            "/run/gpuslice/region/region",
+            "/srv/region",
+        ]
+        .map(PathBuf::from);
+        // As user 1000 sees them.
+        let own = |path: &Path| path.to_string_lossy().contains("-1000-");
+        for (path, label) in [
+            ("/dev/shm/gpuslice-0-run-red", "gpuslice-0-run-red"),
+            ("/dev/shm/gpuslice-1000-run-red", "red"),
+            ("/dev/shm/gpuslice-1000-run-blue", "gpuslice-1000-run-blue"),
+            ("/dev/shm/gpuslice-1000-blue", "gpuslice-1000-blue"),
+            ("/dev/shm/gpuslice-1000-77", "77"),
+            ("/run/gpuslice/region/region", "/run/gpuslice/region/region"),
+            ("/elsewhere/region", "/elsewhere/region"),
+        ] {
+            assert_eq!(label_among(Path::new(path), &all, own), label);
+            let found = meant(label, &all, own);
+            assert!(label.contains('/') || found == [PathBuf::from(path)], "{label}: {found:?}");
+        }
+        assert_eq!(meant("blue", &all, own).len(), 2);
+        assert!(meant("green", &all, own).is_empty());
     }
 }

@@ -4,13 +4,15 @@
 //! So a region is removed under that lock, after a look that nobody lives, and no newcomer is left on a file
 //! that has lost its name.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, absolute},
+};
 
 use crate::{
     bell,
     error::RegionError,
-    map::Trust,
-    monitor::Monitor,
+    map::{self, Trust},
     patience::{Patience, REMOVING},
     region::Region,
 };
@@ -30,10 +32,16 @@ pub enum Removal {
 /// Every [`RegionError`] of a file that is not a region that can be used, and of a directory that nothing can be
 /// removed from.
 pub fn remove_if_unused(path: &Path, trust: Trust) -> Result<Removal, RegionError> {
+    let path = &absolute(path).map_err(|source| RegionError::System {
+        path: path.into(),
+        doing: "find where it is",
+        source,
+    })?;
     let mut patience = Patience::new(REMOVING);
     loop {
-        let Some(monitor) = Monitor::open(path, trust)? else { return Ok(Removal::Gone) };
-        match try_once(&monitor) {
+        // Also one that nobody finished making.
+        let Some(region) = map::open(path, trust)?.map(Region::new) else { return Ok(Removal::Gone) };
+        match try_once(&region) {
             Ok(Some(outcome)) => return Ok(outcome),
             Ok(None) | Err(RegionError::Replaced { .. }) => {}
             Err(error) => return Err(error),

@@ -51,7 +51,6 @@ pub(crate) fn probe() -> Result<Ending, Failure> {
 
 /// `gpuslice demo`.
 pub(crate) fn play(wish: &Demo) -> Result<Ending, Failure> {
-    system::remember_children();
     let signals = Signals::keep([system::SIGINT, system::SIGTERM, system::SIGHUP, system::SIGQUIT]);
     let stage = Stage::find(wish.simulated)?;
     let mut screen = Screen::open();

@@ -127,7 +127,7 @@ impl Seen {
 
 /// The slice's name, as it can be shown.
 fn name_of(path: &Path) -> String {
-    report::harmless(&slices::name_of(path))
+    report::harmless(&slices::label(path))
 }
 
 /// Which life of the slice a region is now.

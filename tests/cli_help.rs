@@ -1,0 +1,146 @@
+//! Do manual pages, completions and documents say what the program does?
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+use support::command::{Ended, ask, end, gpuslice};
+use support::{artefacts, skip};
+
+/// The commands that `gpuslice --help` shows.
+fn commands() -> BTreeSet<String> {
+    let help = ask(&["--help"]).code(0).out;
+    let (_, list) = help.split_once("Commands:\n").expect("there are commands");
+    let (list, _) = list.split_once("\n\n").expect("something follows");
+    let first = |line: &str| line.split_whitespace().next().map(str::to_owned);
+    list.lines().filter_map(first).collect()
+}
+
+/// A program of the system, where it is installed.
+fn system(words: &[&str], input: &str) -> Option<Ended> {
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]).env_clear().env("PATH", "/usr/bin:/bin").env("HOME", "/nonexistent");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().ok()?;
+    let _ended_before = child.stdin.take().expect("it is piped").write_all(input.as_bytes());
+    let output = child.wait_with_output().expect("it is our child");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Some(Ended { status: output.status, out: text(&output.stdout), err: text(&output.stderr) })
+}
+
+#[test]
+fn every_command_has_a_manual_page_with_its_options_and_examples() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let path = folder.path().display().to_string();
+    ask(&["man", &path]).code(0);
+    let files: BTreeSet<String> = fs::read_dir(folder.path())
+        .expect("it can be read")
+        .map(|file| file.expect("it can be read").file_name().to_string_lossy().into_owned())
+        .collect();
+    let pages = commands().iter().map(|command| format!("gpuslice-{command}.1")).collect::<BTreeSet<_>>();
+    assert_eq!(files, pages.into_iter().chain(["gpuslice.1".to_owned()]).collect());
+    for (command, words) in
+        [("run", "\\-\\-weight"), ("set", "\\-\\-priority"), ("status", "\\-\\-over"), ("list", "Examples:")]
+    {
+        let page =
+            fs::read_to_string(folder.path().join(format!("gpuslice-{command}.1"))).expect("it is there");
+        assert!(page.contains(words) && page.contains("Examples:"), "{page}");
+    }
+    assert!(ask(&["man"]).code(0).out.starts_with(".ie"), "the page of gpuslice itself");
+    ask(&["man", "/nowhere/at/all"]).code(1).complains("/nowhere/at/all");
+}
+
+#[test]
+fn man_reads_the_pages() {
+    let page = ask(&["man"]).code(0).out;
+    let Some(read) = system(&["man", "--warnings", "-E", "UTF-8", "-l", "-"], &page) else {
+        return skip("man_reads_the_pages: man is not installed");
+    };
+    if !read.status.success() {
+        return skip("man_reads_the_pages: man is not the one of man-db");
+    }
+    assert_eq!(read.err, "");
+    read.says("gpuslice").says("set 12345 --mem 6GiB --cores 50");
+}
+
+/// What bash offers for a word: the last of a line.
+fn bash_offers(line: &[&str]) -> Vec<String> {
+    let words = line.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ");
+    let last = line.len() - 1;
+    let script = ask(&["completions", "bash"]).code(0).out;
+    let ask = format!(
+        "{script}\nCOMP_WORDS=({words}); COMP_CWORD={last}; COMP_LINE=\"${{COMP_WORDS[*]}}\"\n\
+         COMP_POINT=${{#COMP_LINE}}\n_gpuslice gpuslice \"${{COMP_WORDS[{last}]}}\" \"${{COMP_WORDS[{last}-1]}}\"\n\
+         printf '%s\\n' \"${{COMPREPLY[@]}}\""
+    );
+    let told = system(&["bash", "--norc", "-c", &ask], "").expect("there is bash").code(0);
+    assert_eq!(told.err, "");
+    told.out.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn bash_completes_commands_options_and_their_values() {
+    assert_eq!(bash_offers(&["gpuslice", "st"]), ["status"]);
+    assert_eq!(bash_offers(&["gpuslice", "set", "x", "--pri"]), ["--priority"]);
+    assert_eq!(bash_offers(&["gpuslice", "run", "--policy", ""]), ["fixed", "equal", "best-effort"]);
+    assert_eq!(bash_offers(&["gpuslice", "run", "--policy", "b"]), ["best-effort"]);
+    assert_eq!(bash_offers(&["gpuslice", "completions", "z"]), ["zsh"]);
+    let all: BTreeSet<String> = bash_offers(&["gpuslice", ""]).into_iter().collect();
+    assert!(commands().is_subset(&all) && !all.contains("demo-worker"), "{all:?}");
+}
+
+#[test]
+fn other_shells_read_their_scripts() {
+    for (shell, check) in [("zsh", &["zsh", "-n"][..]), ("fish", &["fish", "--no-execute"])] {
+        let script = ask(&["completions", shell]).code(0).out;
+        assert!(commands().iter().all(|command| script.contains(command.as_str())), "{script}");
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let file = folder.path().join("script");
+        fs::write(&file, &script).expect("it can be written");
+        let Some(read) = system(&[check, &[&file.display().to_string()]].concat(), "") else {
+            skip(&format!("other_shells_read_their_scripts: {shell} is not installed"));
+            continue;
+        };
+        assert_eq!(read.code(0).err, "");
+    }
+}
+
+#[test]
+fn the_exit_codes_are_those_that_are_documented() {
+    let file = artefacts::repository().join("docs/operating.md");
+    let text = fs::read_to_string(file).expect("there is a page");
+    let (_, codes) = text.split_once("## Exit codes").expect("there is a section");
+    let codes = codes.split("\n## ").next().expect("there is a first part");
+    // Each code that stands first in a row of the table, and what ends with it.
+    let told: Vec<&str> =
+        codes.lines().filter_map(|line| line.strip_prefix("| ")?.split(" |").next()).collect();
+    assert_eq!(told, ["code", "0", "1", "2", "125", "126", "127", "128 + n"]);
+    ask(&["list"]).code(0);
+    ask(&["status", "no-such-slice"]).code(1);
+    ask(&["status", "--wrong"]).code(2);
+    ask(&[]).code(2);
+    let mut run = gpuslice(&["run", "--mem", "1g", "true"]);
+    end(run.env("GPUSLICE_LIB", "/nowhere.so")).code(125);
+    ask(&["run", "--mem", "1g", "/etc/passwd"]).code(126);
+    ask(&["run", "--mem", "1g", "/nowhere/at/all"]).code(127);
+    ask(&["run", "--mem", "1g", "sh", "-c", "exit 42"]).code(42);
+}
+
+#[test]
+fn every_command_and_option_is_in_the_documents() {
+    let docs = ["docs/operating.md", "docs/status.md", "docs/configuration.md", "README.md"];
+    let read = |file: &&str| fs::read_to_string(artefacts::repository().join(file)).expect("there is a page");
+    let text: String = docs.iter().map(read).collect();
+    for command in ["run", "list", "status", "set", "demo", "completions", "man"] {
+        assert!(text.contains(&format!("gpuslice {command}")), "gpuslice {command} is in no document");
+        let help = ask(&[command, "--help"]).code(0).out;
+        for option in help.split_whitespace().filter(|word| word.starts_with("--") && word.len() > 2) {
+            let option = option.trim_end_matches([',', '.', ';', ')']);
+            let is_known = matches!(option, "--help" | "--seconds" | "--simulated" | "--epochs");
+            assert!(is_known || text.contains(option), "{option} of {command} is in no document");
+        }
+    }
+}

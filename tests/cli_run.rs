@@ -1,0 +1,463 @@
+//! Is a program that `gpuslice run` starts as it would be without it, and what is left of it afterwards?
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
+
+mod support;
+
+use gpuslice_region::{Member, Trust};
+use std::fs;
+use std::io::{BufReader, Read as _};
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+use support::command::{Ended, OwnSlice, PROGRAM, RegionFile, Running, ask, end, gpuslice, json, name};
+use support::terminal::Terminal;
+use support::{artefacts, skip};
+
+/// Goes on until a trap ends it: in bash alone, so that nothing is beside it that a terminal stops.
+const FOR_EVER: &str = "exec 9<> <(:); echo ready; for ((i = 0; i < 3000; i++)); do read -t 0.02 -u 9; done";
+/// Nobody.
+const NOBODY: u32 = 65534;
+
+fn start(mut command: Command) -> (Child, BufReader<ChildStdout>) {
+    let mut child = command.stdout(Stdio::piped()).spawn().expect("it can be started");
+    let out = child.stdout.take().expect("it is piped");
+    (child, BufReader::new(out))
+}
+
+fn line(out: &mut impl std::io::BufRead) -> String {
+    let mut line = String::new();
+    out.read_line(&mut line).expect("it is text");
+    line.trim_end().to_owned()
+}
+
+fn kill(signal: &str, process: u32) {
+    // The shell's own knows all names.
+    let sent = Command::new("bash").args(["-c", "kill -$0 $1", signal, &process.to_string()]).status();
+    assert!(sent.expect("there is bash").success());
+}
+
+fn children_of(process: u32) -> Vec<u32> {
+    let text = fs::read_to_string(format!("/proc/{process}/task/{process}/children")).expect("it lives");
+    text.split_whitespace().map(|number| number.parse().expect("it is a number")).collect()
+}
+
+/// A program of the system around `gpuslice`.
+fn around(words: &[&str]) -> Command {
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]).env_clear().env("PATH", "/usr/bin:/bin").stdin(Stdio::null());
+    command
+}
+
+/// Whether something comes true.
+fn soon(mut what: impl FnMut() -> bool) -> bool {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !what() {
+        if Instant::now() > end {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    true
+}
+
+/// Whether this works here.
+fn works(words: &[&str]) -> bool {
+    around(words).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+}
+
+#[test]
+fn run_ends_as_its_program_ends() {
+    let run = |line: &str| ask(&["run", "--mem", "64MiB", "--", "sh", "-c", line]);
+    for code in [0, 1, 7, 255] {
+        run(&format!("exit {code}")).code(code);
+    }
+    for signal in [15, 9, 6] {
+        assert_eq!(run(&format!("kill -{signal} $$")).status.signal(), Some(signal));
+        let line = format!(r#""$0" run --mem 64MiB -- sh -c 'kill -{signal} $$' 2>/dev/null; echo $?"#);
+        let shell = end(around(&["sh", "-c", &line, PROGRAM]).env("GPUSLICE_LIB", artefacts::library()));
+        assert_eq!(shell.out.trim(), (128 + signal).to_string());
+    }
+}
+
+#[test]
+fn run_tells_its_own_failures_from_the_programs() {
+    ask(&["run", "--mem", "1g", "/nowhere/at/all"]).code(127).complains("not found");
+    ask(&["run", "--mem", "1g", "/etc/passwd"]).code(126).complains("cannot be executed");
+    ask(&["run", "--mem", "1g", "--region", "/nowhere/region", "true"]).code(125).complains("make it first");
+    let mut run = gpuslice(&["run", "--mem", "1g", "true"]);
+    end(run.env("GPUSLICE_LIB", "/nowhere.so")).code(125).complains("GPUSLICE_LIB names /nowhere.so");
+}
+
+#[test]
+fn the_library_is_looked_for_beside_the_program_and_the_places_are_named() {
+    let folder = tempfile::tempdir_in("/dev/shm").expect("a folder can be made");
+    let copy = folder.path().join("bin/gpuslice");
+    fs::create_dir(folder.path().join("bin")).expect("a folder can be made");
+    fs::copy(PROGRAM, &copy).expect("the program can be copied");
+    let mut run = Command::new(&copy);
+    run.args(["run", "--mem", "1g", "--", "sh", "-c", "echo $LD_PRELOAD"]).env_remove("GPUSLICE_LIB");
+    end(&mut run).code(125).complains("bin/libgpuslice.so or ").complains("../lib/gpuslice/libgpuslice.so");
+    for place in ["lib/gpuslice/libgpuslice.so", "bin/libgpuslice.so"] {
+        let place = folder.path().join(place);
+        fs::create_dir_all(place.parent().expect("it has a folder")).expect("a folder can be made");
+        fs::copy(artefacts::library(), &place).expect("the library can be copied");
+        let found = place.canonicalize().expect("it is there");
+        end(&mut run).code(0).says(&found.display().to_string());
+    }
+}
+
+#[test]
+fn a_program_finds_its_slice_in_its_environment_and_its_signals_as_they_were() {
+    let shown = "echo $LD_PRELOAD $GPU_MEM_LIMIT $GPU_CORE_PERCENT $GPU_CORE_BURST $GPU_CORE_POLICY \
+                 $GPU_CORE_WEIGHT $GPU_PRIORITY $GPUSLICE_REGION";
+    let folder = tempfile::tempdir_in("/dev/shm").expect("a folder can be made");
+    let limits = ["--mem", "50%", "--cores", "0=12.5", "--burst", "latency"];
+    let sharing = ["--policy", "Equal", "--weight", "300", "--priority", "high"];
+    let run = [&["run"], &limits[..], &sharing, &["--region", "region", "--", "sh", "-c", shown]].concat();
+    let ended = end(gpuslice(&run).current_dir(folder.path()).env("LD_PRELOAD", "libm.so.6")).code(0);
+    let (library, region) = (artefacts::library(), folder.path().join("region"));
+    assert_eq!(
+        ended.out,
+        format!("{}:libm.so.6 50% 0=12.5 latency equal 300 high {}\n", library.display(), region.display())
+    );
+    // Blocked, ignored and caught signals are as they were, the two that a program may change at its start included.
+    let ways = [&[][..], &["--block-signal=INT", "--ignore-signal=PIPE,CHLD,USR1"], &["--default-signal"]];
+    for way in ways {
+        let shown = ["grep", "Sig[BIC]", "/proc/self/status"];
+        let bare = end(&mut around(&[&["env"], way, &shown[..]].concat()));
+        let run = [&["env"], way, &[PROGRAM, "run", "--mem", "1g", "--"], &shown[..]].concat();
+        let run = end(around(&run).env("GPUSLICE_LIB", artefacts::library())).code(0);
+        assert_eq!((bare.out, bare.status), (run.out, run.status));
+    }
+}
+
+#[test]
+fn programs_under_one_name_are_one_slice_and_the_last_takes_the_region_along() {
+    let name = name("shared");
+    let region = RegionFile::of(&name);
+    let [first, second] = [(); 2].map(|()| Running::start(&["run", "--mem", "64MiB", "--name", &name]));
+    let report = json(&["status", "--json", &name]);
+    assert_eq!(report.pointer("/slices/0/processes"), Some(&2.into()), "{report}");
+    first.finish().code(0).complains("1 process still runs in the slice");
+    second.finish().code(0);
+    assert!(!region.0.exists());
+}
+
+#[test]
+fn whatever_run_is_sent_the_program_is_sent() {
+    let usual = "HUP INT QUIT ILL TRAP ABRT BUS FPE USR1 SEGV USR2 PIPE ALRM TERM STKFLT TSTP TTIN TTOU URG XCPU \
+                 XFSZ VTALRM PROF WINCH IO PWR SYS RTMIN RTMIN+5 RTMAX";
+    let program = format!("for s in {usual}; do trap \"echo got $s\" $s; done; {FOR_EVER}");
+    let run = gpuslice(&["run", "--mem", "1g", "--", "env", "--default-signal", "bash", "-c", &program]);
+    let (mut child, mut out) = start(run);
+    assert_eq!(line(&mut out), "ready");
+    for signal in usual.split_ascii_whitespace() {
+        kill(signal, child.id());
+        assert_eq!(line(&mut out), format!("got {signal}"));
+    }
+    for program in children_of(child.id()) {
+        kill("KILL", program);
+    }
+    assert_eq!(child.wait().expect("it is our child").signal(), Some(libc::SIGKILL));
+}
+
+#[test]
+fn what_a_program_sends_to_its_whole_group_it_gets_once() {
+    let program = format!("trap 'n=$((n+1))' TERM; trap 'echo $n; exit 3' WINCH; kill -TERM 0; {FOR_EVER}");
+    let mut run = gpuslice(&["run", "--mem", "1g", "--", "bash", "-c", &program]);
+    run.process_group(0);
+    let (mut child, mut out) = start(run);
+    assert_eq!(line(&mut out), "ready");
+    // Of what waits, run takes the lower number first: TERM would have been passed on before.
+    kill("WINCH", child.id());
+    assert_eq!(line(&mut out), "1");
+    assert_eq!(child.wait().expect("it is our child").code(), Some(3));
+}
+
+#[test]
+fn a_timer_that_was_set_before_run_ends_the_program() {
+    if !works(&["perl", "-e", "1"]) {
+        return skip("a_timer_that_was_set_before_run_ends_the_program: needs perl");
+    }
+    let script = "alarm 1; exec @ARGV";
+    let mut run = around(&["perl", "-e", script, PROGRAM, "run", "--mem", "1g", "--", "sleep", "60"]);
+    assert_eq!(end(run.env("GPUSLICE_LIB", artefacts::library())).status.signal(), Some(libc::SIGALRM));
+}
+
+#[test]
+fn ctrl_c_reaches_a_program_once() {
+    let program =
+        format!("trap 'n=$((n+1)); echo interrupted' INT; trap 'echo count $n.; exit 5' WINCH; {FOR_EVER}");
+    let mut terminal = Terminal::start(&mut gpuslice(&["run", "--mem", "1g", "--", "bash", "-c", &program]));
+    terminal.until("ready");
+    terminal.types("\x03");
+    terminal.until("interrupted");
+    kill("WINCH", terminal.child.id());
+    terminal.until("count 1.");
+    assert_eq!(terminal.end().0.code(), Some(5));
+}
+
+#[test]
+fn ctrl_c_reaches_a_program_that_has_left_the_group() {
+    // Who is `timeout`, has a group of its own.
+    let program = format!("trap 'echo interrupted; exit 6' INT; {FOR_EVER}");
+    let mut terminal = Terminal::start(&mut gpuslice(&[
+        "run", "--mem", "1g", "--", "timeout", "100", "bash", "-c", &program,
+    ]));
+    terminal.until("ready");
+    terminal.types("\x03");
+    terminal.until("interrupted");
+    assert_eq!(terminal.end().0.code(), Some(6));
+}
+
+#[test]
+fn a_job_is_stopped_and_goes_on_as_a_whole() {
+    let program = format!("trap 'echo goes on; exit 4' CONT; {FOR_EVER}");
+    let shell = r#"set -m; "$0" run --mem 1g -- bash -c "$1"; echo "stopped $?"; fg; echo "ended $?""#;
+    let mut command = around(&["bash", "-c", shell, PROGRAM, &program]);
+    let mut terminal = Terminal::start(command.env("GPUSLICE_LIB", artefacts::library()));
+    terminal.until("ready");
+    terminal.types("\x1a");
+    // What is stopped is the job: 128 and SIGTSTP.
+    terminal.until("stopped 148");
+    terminal.until("goes on");
+    terminal.until("ended 4");
+    assert_eq!(terminal.end().0.code(), Some(0));
+}
+
+#[test]
+fn a_program_that_catches_ctrl_z_and_then_stops_itself_stops_the_job() {
+    // As editors do.
+    let program =
+        format!("trap 'echo tidy; kill -STOP $$' TSTP; trap 'echo goes on; exit 4' CONT; {FOR_EVER}");
+    let shell = r#"set -m; "$0" run --mem 1g -- bash -c "$1"; echo "stopped $?"; fg; echo "ended $?""#;
+    let mut command = around(&["bash", "-c", shell, PROGRAM, &program]);
+    let mut terminal = Terminal::start(command.env("GPUSLICE_LIB", artefacts::library()));
+    terminal.until("ready");
+    terminal.types("\x1a");
+    terminal.until("tidy");
+    terminal.until("stopped 148");
+    terminal.until("ended 4");
+    assert_eq!(terminal.end().0.code(), Some(0));
+}
+
+#[test]
+fn a_region_stays_for_a_child_that_outlives_the_command_and_goes_with_it() {
+    for (number, cleaner) in [&["list"][..], &["run", "--mem", "1g", "--", "true"]].into_iter().enumerate() {
+        let name = name(&format!("outlives-{number}"));
+        let region = RegionFile::of(&name);
+        let folder = tempfile::tempdir_in("/dev/shm").expect("a folder can be made");
+        // The program's end comes when the test says so; its child ends with its standard input.
+        let program = r#"exec 3<&0; "$0" demo-worker --seed 1 <&3 & until [ -e "$1" ]; do sleep 0.02; done"#;
+        let gate = folder.path().join("gate");
+        let mut run =
+            gpuslice(&["run", "--mem", "64MiB", "--name", &name, "--", "sh", "-c", program, PROGRAM]);
+        run.arg(&gate).env("LD_LIBRARY_PATH", artefacts::simulated_driver());
+        run.env("SIMGPU_STATE", folder.path().join("state")).env("SIMGPU_CONTEXT_BYTES", "0");
+        run.stdin(Stdio::piped()).stderr(Stdio::piped());
+        let (mut child, mut out) = start(run);
+        assert!(line(&mut out).contains(' '), "the program does not work");
+        fs::write(gate, "").expect("it can be written");
+        // As `wait` without closing what its child reads.
+        let mut status = None;
+        assert!(soon(|| {
+            status = child.try_wait().expect("it is our child");
+            status.is_some()
+        }));
+        assert_eq!(status.and_then(|status| status.code()), Some(0));
+        let said = line(&mut BufReader::new(child.stderr.take().expect("it is piped")));
+        assert!(said.contains("stays: 1 process still runs in the slice"), "{said}");
+        ask(cleaner).code(0);
+        assert!(region.0.exists());
+        ask(&["list"]).code(0).says(&name);
+        drop(child.stdin.take());
+        out.read_to_string(&mut String::new()).expect("it is text");
+        assert!(soon(|| {
+            ask(cleaner).code(0);
+            !region.0.exists()
+        }));
+    }
+}
+
+#[test]
+fn what_a_killed_run_leaves_is_removed_when_its_program_has_ended() {
+    for (number, cleaner) in [&["status"][..], &["run", "--mem", "1g", "--", "true"]].into_iter().enumerate()
+    {
+        let name = name(&format!("orphan-{number}"));
+        let region = RegionFile::of(&name);
+        let mut running = Running::start(&["run", "--mem", "64MiB", "--name", &name]);
+        let input = running.child.stdin.take();
+        running.child.kill().expect("it is our child");
+        running.child.wait().expect("it is our child");
+        ask(cleaner).code(0);
+        assert!(region.0.exists(), "its program lives");
+        drop(input);
+        running.out.read_to_string(&mut String::new()).expect("it is text");
+        assert!(soon(|| {
+            ask(cleaner).code(0);
+            !region.0.exists()
+        }));
+    }
+}
+
+#[test]
+fn a_named_region_is_removed_by_who_made_it_and_by_no_other() {
+    let folder = tempfile::tempdir_in("/dev/shm").expect("a folder can be made");
+    let region = folder.path().join("region");
+    let path = region.display().to_string();
+    let run = || Running::start(&["run", "--mem", "64MiB", "--region", &path]);
+    run().finish().code(0);
+    assert!(!region.exists(), "run has made it");
+    Member::join(&region, Trust::OwnerOnly, &[]).expect("it can be made").0.leave();
+    let running = run();
+    ask(&["status", &path]).code(0).says("of 64MiB");
+    running.finish().code(0);
+    assert!(region.exists(), "it was there before");
+    ask(&["list"]).code(0);
+    assert!(region.exists(), "list removes no region that was named");
+}
+
+#[test]
+fn a_slice_in_a_slice_is_another_one() {
+    let line =
+        r#"echo $GPUSLICE_REGION; "$0" run --mem 32MiB -- sh -c 'echo $GPU_MEM_LIMIT $GPUSLICE_REGION'"#;
+    let ended = ask(&["run", "--mem", "64MiB", "--", "sh", "-c", line, PROGRAM]).code(0);
+    let (outer, inner) = ended.out.trim_end().split_once('\n').expect("two lines");
+    assert!(inner.starts_with("32MiB /dev/shm/gpuslice-") && !inner.ends_with(outer), "{ended:?}");
+}
+
+/// The program and what belongs to it, where everybody can read it; writable for nobody in particular.
+struct Public {
+    folder: tempfile::TempDir,
+}
+
+impl Public {
+    fn new() -> Self {
+        let folder = tempfile::tempdir_in("/dev/shm").expect("a folder can be made");
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
+        fs::copy(PROGRAM, folder.path().join("gpuslice")).expect("it can be copied");
+        fs::copy(artefacts::library(), folder.path().join("libgpuslice.so")).expect("it can be copied");
+        for library in ["libcuda.so.1", "libnvidia-ml.so.1"] {
+            let driver = artefacts::simulated_driver().join(library);
+            fs::copy(driver, folder.path().join(library)).expect("it can be copied");
+        }
+        fs::create_dir(folder.path().join("own")).expect("a folder can be made");
+        chown(folder.path().join("own"), Some(NOBODY), Some(NOBODY)).expect("this is root");
+        Self { folder }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).display().to_string()
+    }
+
+    /// `gpuslice` as that user.
+    fn ask(&self, arguments: &[&str]) -> Ended {
+        end(&mut self.command(arguments))
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let (program, user) = (self.path("gpuslice"), NOBODY.to_string());
+        let mut command =
+            around(&["setpriv", "--reuid", &user, "--regid", &user, "--clear-groups", &program]);
+        command.args(arguments).env("LD_LIBRARY_PATH", self.folder.path());
+        command.env("SIMGPU_STATE", self.path("own/state")).env("SIMGPU_CONTEXT_BYTES", "0");
+        command
+    }
+}
+
+#[test]
+fn everything_works_without_privileges_and_others_slices_are_not_touched() {
+    let nobody = NOBODY.to_string();
+    if !works(&["setpriv", "--reuid", &nobody, "--regid", &nobody, "--clear-groups", "true"]) {
+        return skip("everything_works_without_privileges: needs root, to become somebody else");
+    }
+    let (public, name) = (Public::new(), name("plain"));
+    let roots = OwnSlice::join("of-root");
+    let worker = public.path("gpuslice");
+    let mut run = public.command(&["run", "--mem", "64MiB", "--name", &name, "--", &worker, "demo-worker"]);
+    let (mut child, mut out) = start({
+        run.args(["--seed", "1"]).stdin(Stdio::piped());
+        run
+    });
+    assert!(line(&mut out).contains(' '), "the program does not work");
+    let list = public.ask(&["list"]).code(0).complains("regions of other users are not shown");
+    assert!(list.out.contains(&name) && !list.out.contains(&roots.name), "{list:?}");
+    public.ask(&["status", &name]).code(0).says("demo-worker --seed 1").says("of 64MiB");
+    public.ask(&["set", &name, "--mem", "32MiB"]).code(0).says("64MiB -> 32MiB");
+    let path = roots.region.0.display().to_string();
+    for slice in [&roots.name, &path] {
+        public
+            .ask(&["set", slice, "--mem", "1GiB"])
+            .code(1)
+            .complains("give this user the right to read and write it");
+    }
+    assert_eq!(roots.limit(0x11), Some(8 << 30));
+    // Root sees everybody's, by its name where no other has it.
+    ask(&["list"]).code(0).says(&name);
+    ask(&["set", &name, "--mem", "48MiB"]).code(0).says("32MiB -> 48MiB");
+    let region = format!("/dev/shm/gpuslice-{NOBODY}-run-{name}");
+    assert!(Path::new(&region).exists());
+    drop(child.stdin.take());
+    out.read_to_string(&mut String::new()).expect("it is text");
+    assert_eq!(child.wait().expect("it is our child").code(), Some(0));
+    assert!(!Path::new(&region).exists());
+}
+
+#[test]
+fn run_can_be_the_first_process_of_a_container() {
+    let container = ["unshare", "--pid", "--fork", "--mount", "--mount-proc"];
+    if !works(&[&container[..], &["true"]].concat()) {
+        return skip("run_can_be_the_first_process_of_a_container: needs the right to unshare");
+    }
+    let inside = |name: &str, program: &str| {
+        let run = [PROGRAM, "run", "--mem", "1g", "--name", name, "--", "bash", "-c", program];
+        let mut command = around(&[&container[..], &run].concat());
+        command.env("GPUSLICE_LIB", artefacts::library());
+        command
+    };
+    let name = name("container");
+    end(&mut inside(&name, "exit 7")).code(7);
+    // The first process of a container cannot die by a signal.
+    end(&mut inside(&name, "kill -9 $$")).code(137);
+    // Orphans are waited for.
+    let program = "[ $PPID = 1 ] || exit 8; for i in 1 2 3; do (sleep 0 & ); done; for i in $(seq 1000); do \
+                   grep -qs '^State:.Z' /proc/[0-9]*/status || exit 0; sleep 0.02; done; exit 9";
+    end(&mut inside(&name, program)).code(0);
+    // What the container's runtime sends, the program gets.
+    let program = format!("trap 'echo terminated; exit 5' TERM; {FOR_EVER}");
+    let (mut child, mut out) = start(inside(&name, &program));
+    assert_eq!(line(&mut out), "ready");
+    kill("TERM", children_of(child.id())[0]);
+    assert_eq!(line(&mut out), "terminated");
+    assert_eq!(child.wait().expect("it is our child").code(), Some(5));
+}
+
+#[test]
+fn a_slice_in_a_container_is_seen_from_outside() {
+    let container = ["unshare", "--pid", "--fork", "--mount", "--mount-proc"];
+    if !works(&[&container[..], &["true"]].concat()) {
+        return skip("a_slice_in_a_container_is_seen_from_outside: needs the right to unshare");
+    }
+    let name = name("inside");
+    let folder = tempfile::tempdir_in("/dev/shm").expect("a folder can be made");
+    let run =
+        [PROGRAM, "run", "--mem", "64MiB", "--name", &name, "--", PROGRAM, "demo-worker", "--seed", "1"];
+    let mut command = around(&[&container[..], &run].concat());
+    command.env("GPUSLICE_LIB", artefacts::library()).env("LD_LIBRARY_PATH", artefacts::simulated_driver());
+    command.env("SIMGPU_STATE", folder.path().join("state")).env("SIMGPU_CONTEXT_BYTES", "0");
+    let (mut child, mut out) = start({
+        command.stdin(Stdio::piped());
+        command
+    });
+    assert!(line(&mut out).contains(' '), "the program does not work");
+    let report = json(&["status", &name, "--json"]);
+    let process = report.pointer("/slices/0/devices/0/processes/0").expect("it is seen").clone();
+    // Its number is one of the container's: what it would be here is not known.
+    assert_eq!(process.get("command"), Some(&serde_json::Value::Null), "{process}");
+    ask(&["set", &name, "--mem", "32MiB"]).code(0).says("64MiB -> 32MiB");
+    drop(child.stdin.take());
+    out.read_to_string(&mut String::new()).expect("it is text");
+    assert_eq!(child.wait().expect("it is our child").code(), Some(0));
+}

@@ -1,0 +1,263 @@
+//! Does `status` tell all that a region says, in the form that is documented, and are slices found by their names?
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
+
+mod support;
+
+use gpuslice_policy::compute::source::{Measured, Source, Why};
+use gpuslice_policy::config::{CorePolicy, Priority};
+use gpuslice_region::{DeviceRequest, Limits, Member, Sharing, Trust, Uuid};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::chown;
+use support::command::{GIB, OwnSlice, RegionFile, ask, end, gpuslice, json, name};
+use support::terminal::Terminal;
+use support::{artefacts, skip};
+
+const MS: u64 = 1_000_000;
+
+/// A slice of which every figure has been told something.
+fn busy(of: &str) -> OwnSlice {
+    let slice = OwnSlice::join(of);
+    let (device, member) = (slice.device(0x11), &slice.member);
+    member.set_limits(
+        device,
+        Limits {
+            memory: Some(8 * GIB),
+            cores_permille: 125,
+            burst_ns: 200 * MS,
+            sharing: Sharing { policy: CorePolicy::Equal, priority: Priority::High, weight: 300 },
+            oversubscribe: true,
+        },
+    );
+    member.reserve(device, 3 * GIB).expect("it fits");
+    assert_eq!(member.refund(device, GIB), 0);
+    (0..3).for_each(|_| member.count_refusal(device));
+    (0..2).for_each(|_| member.count_unmet(device));
+    member.spill(device, 5 << 20);
+    member.learn_context_bytes(device, 240 << 20);
+    member.count_used(device, 12_400 * MS);
+    member.count_throttled(device, 3_100 * MS);
+    member.count_copied(device, 7);
+    member.count_launches(device, 42);
+    member.set_queued(device, 12 * MS);
+    member.set_meter(device, Measured { source: Source::Events, why: Some(Why::Mig) }.word());
+    member.set_factor(device, 480_000);
+    slice
+}
+
+/// The text, with what is another one in each run replaced.
+fn settled(text: &str, slice: &OwnSlice, report: &Value) -> String {
+    let process = report.pointer("/slices/0/devices/0/processes/0").expect("there is one");
+    let field = |name: &str| process.get(name).expect("it is told").to_string();
+    text.replace(&slice.region.0.display().to_string(), "REGION")
+        .replace(&slice.name, "NAME")
+        .replace(&format!("\"pid\": {}", std::process::id()), "\"pid\": PID")
+        .replace(&field("command"), "COMMAND")
+        .replace(&format!("\"started\": {}", field("started")), "\"started\": STARTED")
+}
+
+/// Compares with a file of `tests/golden`; with `GPUSLICE_BLESS` set, writes it.
+fn is_golden(file: &str, text: &str) {
+    let path = artefacts::repository().join("tests/golden").join(file);
+    if std::env::var_os("GPUSLICE_BLESS").is_some() {
+        fs::write(&path, text).expect("it can be written");
+    }
+    let golden = fs::read_to_string(&path).expect("there is such a file");
+    assert_eq!(text, golden, "{file}: if that is meant, count the version up or add to docs/status.md");
+}
+
+#[test]
+fn status_as_json_is_as_it_was() {
+    let slice = busy("golden");
+    let ended = ask(&["status", &slice.name, "--json"]).code(0);
+    let report: Value = serde_json::from_str(&ended.out).expect("this is JSON");
+    is_golden("status.json", &settled(&ended.out, &slice, &report));
+    // The same words again, in the same order.
+    assert_eq!(ask(&["status", &slice.name, "--json"]).code(0).out, ended.out);
+}
+
+#[test]
+fn list_as_json_is_as_it_was_and_a_part_of_status() {
+    let slice = busy("listed");
+    let listing = json(&["list", "--json"]);
+    let slices = listing.pointer("/slices").and_then(Value::as_array).expect("there are slices");
+    let own = slices.iter().find(|found| found.get("name") == Some(&slice.name.clone().into()));
+    let own = own.expect("it is listed");
+    let text = serde_json::to_string_pretty(own).expect("it can be written") + "\n";
+    let region = slice.region.0.display().to_string();
+    is_golden("list.json", &text.replace(&region, "REGION").replace(&slice.name, "NAME"));
+    let status = json(&["status", &slice.name, "--json"]);
+    assert_eq!(listing.get("version"), status.get("version"));
+    for pointer in
+        ["/name", "/region", "/processes", "/devices/0/held", "/devices/0/limit", "/devices/0/total"]
+    {
+        assert_eq!(own.pointer(pointer), status.pointer(&format!("/slices/0{pointer}")), "{pointer}");
+    }
+}
+
+/// The names of all fields, at any depth.
+fn fields(value: &Value, into: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(object) => object.iter().for_each(|(name, value)| {
+            into.insert(name.clone());
+            fields(value, into);
+        }),
+        Value::Array(values) => values.iter().for_each(|value| fields(value, into)),
+        _ => {}
+    }
+}
+
+#[test]
+fn every_field_is_documented_and_no_other() {
+    let slice = busy("documented");
+    let mut told = BTreeSet::new();
+    fields(&json(&["status", &slice.name, "--json"]), &mut told);
+    let text = fs::read_to_string(artefacts::repository().join("docs/status.md")).expect("there is a page");
+    // A row of a table begins with the field's name.
+    let name = |line: &str| line.strip_prefix("| `")?.split_once("` |").map(|(name, _)| name.to_owned());
+    let documented: BTreeSet<String> = text.lines().filter_map(name).collect();
+    assert_eq!(told, documented);
+}
+
+#[test]
+fn status_tells_people_the_same() {
+    let slice = busy("people");
+    let ended = ask(&["status", &slice.name]).code(0);
+    for words in [
+        "holds 2.00 GiB of 8GiB; the device has 16GiB\n",
+        "    peak 3.00 GiB, 3 refused, 2 unmet, unknown unaccounted, 5.00 MiB in host memory, a context takes 240.00 MiB\n",
+        "    has 12.5% of its time, policy equal, weight 300, priority high, burst 200ms\n",
+        "    12.40 s used in all; lately 1 s: 0%, waited 0 ns; 10 s: 0%",
+        "    launches waited 3.10 s, 12.00 ms queued ahead, 0 ns owed; measured by events (the device is a MIG instance)",
+        "PID  SINCE",
+    ] {
+        assert!(ended.out.contains(words), "{words} is missing in {}", ended.out);
+    }
+    // A device of which nothing is limited and nothing was used has no more to tell.
+    assert!(ended.out.contains("holds 0 B of all there is; the device has 16GiB\n    peak 0 B, 0 refused"));
+    let list = ask(&["list"]).code(0).out;
+    let row = list.lines().find(|line| line.contains(&slice.name)).expect("it is listed");
+    assert!(row.contains("8GiB  12.5% equal"), "{list}");
+}
+
+#[test]
+fn when_a_process_started_is_told() {
+    let slice = OwnSlice::join("started");
+    let report = json(&["status", &slice.name, "--json"]);
+    let started = report.pointer("/slices/0/devices/0/processes/0/started").and_then(Value::as_u64);
+    let now = std::time::UNIX_EPOCH.elapsed().expect("it is after 1970").as_secs();
+    let age = now.saturating_sub(started.expect("it is visible"));
+    let own = fs::metadata("/proc/self/stat").and_then(|file| file.modified()).expect("it can be read");
+    let about = own.elapsed().expect("it is past").as_secs();
+    // The kernel tells when it was booted to the second.
+    assert!(age.abs_diff(about) < 60 && age < 24 * 3600, "{age} s, {about} s");
+}
+
+#[test]
+fn what_takes_long_is_said_to_a_terminal_and_to_nobody_else() {
+    let slice = busy("progress");
+    let mut terminal = Terminal::start(&mut gpuslice(&["status", &slice.name, "--over", "3"]));
+    terminal.until("looking at what is used of GPU time: 3 s left");
+    terminal.until("(over 3.");
+    assert_eq!(terminal.end().0.code(), Some(0));
+    let ended = ask(&["status", &slice.name, "--over", "2"]).code(0);
+    assert_eq!(ended.err, "");
+    let mut terminal = Terminal::start(&mut gpuslice(&["status", &slice.name, "--over", "1"]));
+    terminal.until("(over 1.");
+    assert!(!terminal.seen.contains("left"), "{}", terminal.seen);
+}
+
+#[test]
+fn a_slice_is_meant_by_its_name_its_file_and_its_path() {
+    let slice = OwnSlice::join("meant");
+    let path = slice.region.0.clone();
+    let file = path.file_name().expect("it has a name").to_string_lossy().into_owned();
+    for meant in [&slice.name, &file, &path.display().to_string()] {
+        ask(&["status", meant]).code(0).says(&slice.name);
+        ask(&["set", meant, "--weight", "7"]).code(0);
+    }
+    let mut here = gpuslice(&["status", &format!("./{file}")]);
+    end(here.current_dir("/dev/shm")).code(0).says(&slice.name);
+}
+
+#[test]
+fn a_name_that_nothing_has_is_answered_with_those_there_are() {
+    let slice = OwnSlice::join("there");
+    for command in [&["status", "nothing-like-it"][..], &["set", "nothing-like-it", "--mem", "1g"]] {
+        let ended = ask(command).code(1).complains("there is no slice \"nothing-like-it\"; there are: ");
+        assert!(ended.err.contains(&slice.name) || ended.err.contains(" more, see "), "{ended:?}");
+    }
+    ask(&["status", "/dev/shm/no/region"]).code(1).complains("there is no region at /dev/shm/no/region");
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    fs::write(folder.path().join("here"), "").expect("it can be written");
+    end(gpuslice(&["status", "here"]).current_dir(folder.path())).code(1).complains("write ./here");
+}
+
+#[test]
+fn a_name_that_several_have_is_answered_with_their_paths_and_listed_so_that_it_can_be_typed() {
+    let slice = OwnSlice::join("twice");
+    // The region of a container, of the same name.
+    let other = slice.region.0.display().to_string().replace("-run-", "-");
+    let other = RegionFile(other.into());
+    let (_member, _) = Member::join(&other.0, Trust::OwnerOnly, &[]).expect("it can be made");
+    let [first, second] = [&slice.region.0, &other.0].map(|path| path.display().to_string());
+    let ended = ask(&["status", &slice.name]).code(1).complains("means several slices");
+    assert!(ended.err.contains(&first) && ended.err.contains(&second), "{ended:?}");
+    let listing = json(&["list", "--json"]);
+    let slices = listing.pointer("/slices").and_then(Value::as_array).expect("there are slices");
+    for path in [first, second] {
+        let own = slices.iter().find(|found| found.get("region") == Some(&path.clone().into()));
+        let name = own.and_then(|own| own.get("name")).and_then(Value::as_str).expect("it is listed");
+        let status = json(&["status", name, "--json"]);
+        assert_eq!(status.pointer("/slices/0/region"), Some(&path.into()), "{name}");
+    }
+}
+
+#[test]
+fn inside_a_slice_its_own_region_is_listed_wherever_it_is() {
+    let folder = tempfile::tempdir_in("/dev/shm").expect("a folder can be made");
+    let region = folder.path().join(name("own"));
+    let wanted = DeviceRequest { uuid: Uuid([0x33; 16]), total: GIB, limits: Limits::NONE };
+    let (_member, _) = Member::join(&region, Trust::OwnerOnly, &[wanted]).expect("it can be made");
+    for arguments in [&["list"][..], &["status"], &["status", &name("own")]] {
+        end(gpuslice(arguments).env("GPUSLICE_REGION", &region)).code(0).says(&name("own"));
+    }
+    let listed = ask(&["list"]).code(0).out;
+    assert!(!listed.contains(&name("own")), "outside it is meant by its path: {listed}");
+}
+
+#[test]
+fn names_that_others_chose_steer_no_terminal() {
+    let region = RegionFile(format!("/dev/shm/gpuslice-x-\u{1b}[31m{}", name("red")).into());
+    let (_member, _) = Member::join(&region.0, Trust::OwnerOnly, &[]).expect("it can be made");
+    let ended = ask(&["list"]).code(0);
+    assert!(ended.out.contains("?[31m") && !ended.out.contains('\u{1b}'), "{ended:?}");
+}
+
+#[test]
+fn a_region_that_nobody_finished_making_is_removed_by_who_lists_it() {
+    let region = RegionFile::of(&name("unready"));
+    Member::join(&region.0, Trust::OwnerOnly, &[]).expect("it can be made").0.leave();
+    let ready = gpuslice_region::layout::FIGURES.iter().find(|(name, _)| *name == "header.ready");
+    let file = fs::OpenOptions::new().write(true).open(&region.0).expect("it is ours");
+    let offset = ready.expect("there is such a word").1 as u64;
+    // Unless another test has listed it meanwhile.
+    std::os::unix::fs::FileExt::write_all_at(&file, &[0; 4], offset).expect("it can be written");
+    ask(&["list"]).code(0);
+    assert!(!region.0.exists());
+}
+
+#[test]
+fn roots_list_prefers_its_own_slice_and_shows_others_by_their_files() {
+    let slice = OwnSlice::join("prefers");
+    let other = RegionFile(format!("/dev/shm/gpuslice-4242-run-{}", slice.name).into());
+    let (_member, _) = Member::join(&other.0, Trust::OwnerOnly, &[]).expect("it can be made");
+    if chown(&other.0, Some(4242), None).is_err() {
+        return skip("roots_list_prefers_its_own_slice: needs root");
+    }
+    let own = json(&["status", &slice.name, "--json"]);
+    let region = slice.region.0.display().to_string();
+    assert_eq!(own.pointer("/slices/0/region"), Some(&region.into()));
+    ask(&["list"]).code(0).says(&format!("gpuslice-4242-run-{}", slice.name));
+}

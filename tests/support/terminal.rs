@@ -1,0 +1,93 @@
+//! How does a test sit at a terminal?
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// Nothing here takes as long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A program with a terminal of its own, as its session's first.
+pub(crate) struct Terminal {
+    pub(crate) child: Child,
+    ours: File,
+    /// All that was seen.
+    pub(crate) seen: String,
+}
+
+impl Terminal {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        let (mut ours, mut theirs) = (-1, -1);
+        let none = std::ptr::null_mut();
+        // SAFETY: room for two descriptors; nothing else is asked for.
+        let made = unsafe { libc::openpty(&raw mut ours, &raw mut theirs, none, none.cast(), none.cast()) };
+        assert_eq!(made, 0, "there is no terminal to be had");
+        // SAFETY: nobody else has these descriptors.
+        let [ours, theirs] = [ours, theirs].map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+        let copy = || Stdio::from(theirs.try_clone().expect("it can be copied"));
+        command.stdin(copy()).stdout(copy()).stderr(copy());
+        let own = ours.as_raw_fd();
+        // SAFETY: plain calls that may be made between fork and exec.
+        unsafe {
+            command.pre_exec(move || {
+                libc::close(own);
+                libc::setsid();
+                libc::ioctl(0, libc::TIOCSCTTY, 0);
+                Ok(())
+            });
+        }
+        let child = command.spawn().expect("it can be started");
+        // The command keeps copies: it must not keep the terminal open.
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        Self { child, ours: File::from(ours), seen: String::new() }
+    }
+
+    pub(crate) fn types(&mut self, keys: &str) {
+        self.ours.write_all(keys.as_bytes()).expect("somebody reads it");
+    }
+
+    /// Reads until this is seen.
+    #[track_caller]
+    pub(crate) fn until(&mut self, words: &str) {
+        let end = Instant::now() + PATIENCE;
+        while !self.seen.contains(words) {
+            assert!(Instant::now() < end && self.read(), "{words:?} was not seen in {:?}", self.seen);
+        }
+    }
+
+    /// Reads what there is within a tenth of a second. False at the end.
+    fn read(&mut self) -> bool {
+        let mut poll = libc::pollfd { fd: self.ours.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one descriptor.
+        if unsafe { libc::poll(&raw mut poll, 1, 100) } == 0 {
+            return true;
+        }
+        let mut bytes = [0; 4096];
+        match self.ours.read(&mut bytes) {
+            Ok(read @ 1..) => {
+                self.seen.push_str(&String::from_utf8_lossy(&bytes[..read]));
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Reads to the end.
+    pub(crate) fn end(mut self) -> (ExitStatus, String) {
+        let end = Instant::now() + PATIENCE;
+        while self.read() {
+            assert!(Instant::now() < end, "it does not end: {:?}", self.seen);
+        }
+        (self.child.wait().expect("it is our child"), std::mem::take(&mut self.seen))
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ended = self.child.kill();
+        let _ended = self.child.wait();
+    }
+}
