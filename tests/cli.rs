@@ -10,7 +10,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use support::artefacts;
-use support::command::{GIB, OwnSlice, PROGRAM, RegionFile, Running, ask, end, gpuslice, json, name};
+use support::command::{GIB, OwnSlice, RegionFile, Running, ask, end, gpuslice, json, name};
 
 fn start(mut command: Command) -> (Child, BufReader<ChildStdout>) {
     let mut child = command.stdout(Stdio::piped()).spawn().expect("gpuslice can be started");

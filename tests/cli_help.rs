@@ -43,11 +43,11 @@ fn every_command_has_a_manual_page_with_its_options_and_examples() {
     let pages = commands().iter().map(|command| format!("gpuslice-{command}.1")).collect::<BTreeSet<_>>();
     assert_eq!(files, pages.into_iter().chain(["gpuslice.1".to_owned()]).collect());
     for (command, words) in
-        [("run", "\\-\\-weight"), ("set", "\\-\\-priority"), ("status", "\\-\\-over"), ("list", "Examples:")]
+        [("run", "\\-\\-weight"), ("set", "\\-\\-priority"), ("status", "\\-\\-over"), ("list", "\\-\\-json")]
     {
         let page =
             fs::read_to_string(folder.path().join(format!("gpuslice-{command}.1"))).expect("it is there");
-        assert!(page.contains(words) && page.contains("Examples:"), "{page}");
+        assert!(page.contains(words) && page.contains(".SH EXAMPLES"), "{page}");
     }
     assert!(ask(&["man"]).code(0).out.starts_with(".ie"), "the page of gpuslice itself");
     ask(&["man", "/nowhere/at/all"]).code(1).complains("/nowhere/at/all");
