@@ -1,5 +1,6 @@
 //! Do manual pages, completions and documents say what the program does?
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
+#![allow(clippy::indexing_slicing, reason = "a test")]
 
 mod support;
 

@@ -1,5 +1,6 @@
 //! Is a program that `gpuslice run` starts as it would be without it, and what is left of it afterwards?
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
+#![allow(clippy::indexing_slicing, reason = "a test")]
 
 mod support;
 

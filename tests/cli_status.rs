@@ -1,5 +1,6 @@
 //! Does `status` tell all that a region says, in the form that is documented, and are slices found by their names?
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
+#![allow(clippy::indexing_slicing, reason = "a test")]
 
 mod support;
 

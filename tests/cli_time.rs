@@ -1,5 +1,6 @@
 //! Does the command line show and set shares of GPU time as they are?
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
+#![allow(clippy::indexing_slicing, reason = "a test")]
 
 mod support;
 

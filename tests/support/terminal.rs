@@ -18,6 +18,19 @@ pub(crate) struct Terminal {
     pub(crate) seen: String,
 }
 
+/// Makes this process, whose standard input is a terminal, the first of a session that has it.
+fn begin_session(other_end: libc::c_int) -> std::io::Result<()> {
+    // SAFETY: the descriptor is this process's copy, which it does not use.
+    unsafe { libc::close(other_end) };
+    // SAFETY: a plain call.
+    unsafe { libc::setsid() };
+    // SAFETY: the request takes a number.
+    match unsafe { libc::ioctl(0, libc::TIOCSCTTY, 0) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
 impl Terminal {
     pub(crate) fn start(command: &mut Command) -> Self {
         let (mut ours, mut theirs) = (-1, -1);
@@ -30,15 +43,8 @@ impl Terminal {
         let copy = || Stdio::from(theirs.try_clone().expect("it can be copied"));
         command.stdin(copy()).stdout(copy()).stderr(copy());
         let own = ours.as_raw_fd();
-        // SAFETY: plain calls that may be made between fork and exec.
-        unsafe {
-            command.pre_exec(move || {
-                libc::close(own);
-                libc::setsid();
-                libc::ioctl(0, libc::TIOCSCTTY, 0);
-                Ok(())
-            });
-        }
+        // SAFETY: what it calls may be called between fork and exec.
+        unsafe { command.pre_exec(move || begin_session(own)) };
         let child = command.spawn().expect("it can be started");
         // The command keeps copies: it must not keep the terminal open.
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -68,7 +74,7 @@ impl Terminal {
         let mut bytes = [0; 4096];
         match self.ours.read(&mut bytes) {
             Ok(read @ 1..) => {
-                self.seen.push_str(&String::from_utf8_lossy(&bytes[..read]));
+                self.seen.push_str(&String::from_utf8_lossy(bytes.get(..read).unwrap_or_default()));
                 true
             }
             _ => false,

@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, ExitStatus};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 pub(crate) use libc::{
@@ -17,8 +17,8 @@ pub(crate) use libc::{
     SIGUSR1, SIGUSR2, SIGVTALRM, SIGWINCH,
 };
 
-/// What this process was started with for `SIGPIPE`: the standard library ignores it before `main`.
-static PIPE: AtomicBool = AtomicBool::new(false);
+/// Whether this process was started with `SIGPIPE` ignored: the standard library ignores it before `main`.
+static PIPE: OnceLock<bool> = OnceLock::new();
 
 /// Looks before the standard library changes it.
 #[used]
@@ -26,7 +26,7 @@ static PIPE: AtomicBool = AtomicBool::new(false);
 #[unsafe(link_section = ".init_array")]
 static LOOK: extern "C" fn() = {
     extern "C" fn look() {
-        PIPE.store(is_ignored(libc::SIGPIPE), Ordering::Relaxed);
+        let _first = PIPE.set(is_ignored(libc::SIGPIPE));
     }
     look
 };
@@ -156,7 +156,7 @@ impl Signals {
     /// Starts a program that finds its signals as this process found them.
     pub(crate) fn spawn(&self, command: &mut Command) -> io::Result<Child> {
         let (before, forgets_children) = (self.before, self.forgets_children);
-        let ignores_pipes = PIPE.load(Ordering::Relaxed);
+        let ignores_pipes = PIPE.get() == Some(&true);
         let restore = move || {
             for (signal, was_ignored) in [(SIGCHLD, forgets_children), (libc::SIGPIPE, ignores_pipes)] {
                 if was_ignored {
