@@ -164,16 +164,29 @@ fn whatever_run_is_sent_the_program_is_sent() {
     assert_eq!(child.wait().expect("it is our child").signal(), Some(libc::SIGKILL));
 }
 
+/// Lets `run` go on, and look at all that it was sent while it stood still: it takes the lower number first. So what is
+/// counted by the program's trap for `WINCH` is all that it was sent before.
+fn go_on_with_winch(run: u32) {
+    kill("WINCH", run);
+    kill("CONT", run);
+}
+
 #[test]
 fn what_a_program_sends_to_its_whole_group_it_gets_once() {
-    let program = format!("trap 'n=$((n+1))' TERM; trap 'echo $n; exit 3' WINCH; kill -TERM 0; {FOR_EVER}");
+    let program = format!(
+        "trap 'n=$((n+1)); echo terminated' TERM; trap 'echo count $n; exit 3' WINCH; trap 'kill -TERM 0' USR1; \
+         {FOR_EVER}"
+    );
     let mut run = gpuslice(&["run", "--mem", "1g", "--", "bash", "-c", &program]);
     run.process_group(0);
     let (mut child, mut out) = start(run);
     assert_eq!(line(&mut out), "ready");
-    // Of what waits, run takes the lower number first: TERM would have been passed on before.
-    kill("WINCH", child.id());
-    assert_eq!(line(&mut out), "1");
+    // Two that come at once are one: the program has had its own before `run` looks.
+    kill("STOP", child.id());
+    kill("USR1", children_of(child.id())[0]);
+    assert_eq!(line(&mut out), "terminated");
+    go_on_with_winch(child.id());
+    assert_eq!(line(&mut out), "count 1");
     assert_eq!(child.wait().expect("it is our child").code(), Some(3));
 }
 
@@ -193,9 +206,10 @@ fn ctrl_c_reaches_a_program_once() {
         format!("trap 'n=$((n+1)); echo interrupted' INT; trap 'echo count $n.; exit 5' WINCH; {FOR_EVER}");
     let mut terminal = Terminal::start(&mut gpuslice(&["run", "--mem", "1g", "--", "bash", "-c", &program]));
     terminal.until("ready");
+    kill("STOP", terminal.child.id());
     terminal.types("\x03");
     terminal.until("interrupted");
-    kill("WINCH", terminal.child.id());
+    go_on_with_winch(terminal.child.id());
     terminal.until("count 1.");
     assert_eq!(terminal.end().0.code(), Some(5));
 }
