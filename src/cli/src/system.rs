@@ -71,10 +71,7 @@ pub(crate) fn signals() -> impl Iterator<Item = c_int> {
 /// Whether it is a signal that terminals have sent to jobs. What the kernel sends else is a timer that whoever executed
 /// this program has set.
 pub(crate) fn is_of_terminals(signal: c_int) -> bool {
-    matches!(
-        signal,
-        SIGHUP | SIGINT | SIGQUIT | SIGTSTP | libc::SIGTTIN | libc::SIGTTOU | SIGWINCH | SIGCONT
-    )
+    matches!(signal, SIGHUP | SIGINT | SIGQUIT | SIGTSTP | libc::SIGTTIN | libc::SIGTTOU | SIGWINCH | SIGCONT)
 }
 
 /// A signal that came.
