@@ -54,6 +54,7 @@ fn play<'a>(
         programs: (workload.programs)(limit),
         limits,
         burst: workload.burst,
+        settings: &[],
         seconds,
         variant,
         events: Vec::new(),

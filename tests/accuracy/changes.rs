@@ -22,7 +22,8 @@ fn programs(name: &str) -> Vec<Program> {
 fn play(name: &str, limit: u64, seconds: u64, events: Vec<(u64, Event)>) -> Course {
     let programs = programs(name);
     let (limits, burst) = (Some(vec![limit]), "strict");
-    run(&Play { programs, limits, burst, seconds, variant: variant(), events, has_requests: false }).unwrap()
+    let (settings, variant) = ([].as_slice(), variant());
+    run(&Play { programs, limits, burst, settings, seconds, variant, events, has_requests: false }).unwrap()
 }
 
 /// Starts with the first limit and changes to each of the others, after so many seconds each.

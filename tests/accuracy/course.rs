@@ -6,7 +6,7 @@ use crate::support::bench::Bench;
 use crate::support::living::Living;
 use crate::support::{artefacts, compiler};
 use crate::workloads::{Program, Variant};
-use gpuslice_region::{Limits, Monitor, Trust};
+use gpuslice_region::{Limits, Monitor, Sharing, Trust};
 use simgpu::state::file::Shared;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -24,6 +24,8 @@ pub(crate) struct Play<'a> {
     /// The limits of the slices in percent; none: without the library.
     pub(crate) limits: Option<Vec<u64>>,
     pub(crate) burst: &'a str,
+    /// More settings of each slice.
+    pub(crate) settings: Settings<'a>,
     pub(crate) seconds: u64,
     pub(crate) variant: &'a Variant,
     /// What befalls them, and at which millisecond.
@@ -32,11 +34,20 @@ pub(crate) struct Play<'a> {
     pub(crate) has_requests: bool,
 }
 
+/// Names and values, by slice.
+pub(crate) type Settings<'a> = &'a [&'a [(&'a str, &'a str)]];
+
 /// What can befall them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Event {
     /// The first slice gets this limit, in percent.
     Limit(u64),
+    /// A slice shares like this from now on.
+    Sharing(usize, Sharing),
+    /// A program is stopped.
+    Suspend(usize),
+    /// It goes on.
+    Resume(usize),
     /// A program is killed, and another one like it starts in its place.
     Kill(usize),
 }
@@ -61,6 +72,8 @@ pub(crate) struct Track {
     pub(crate) busy: Vec<u32>,
     /// Durations of the kernels that ended from the second second on.
     pub(crate) work: u64,
+    /// When it went to work again, if it does so in turns, in milliseconds.
+    pub(crate) began: Vec<u64>,
 }
 
 impl Course {
@@ -150,13 +163,14 @@ impl<'a> Stage<'a> {
             track.work = of(&work).saturating_sub(of(&warm));
         }
         course.host = watch.end();
-        self.end(&mut course);
+        self.end(&mut course, began);
         Ok(course)
     }
 
     fn tracks(&self) -> Vec<Track> {
         let length = self.play.seconds as usize * 1000;
-        let track = |program: &Program| Track { slice: program.slice, busy: vec![0; length], work: 0 };
+        let track =
+            |program: &Program| Track { slice: program.slice, busy: vec![0; length], ..Track::default() };
         self.play.programs.iter().map(track).collect()
     }
 
@@ -198,18 +212,28 @@ impl<'a> Stage<'a> {
 
     fn befall(&mut self, event: Event) -> Result<(), String> {
         match event {
-            Event::Limit(percent) => self.limit(percent * 10),
+            Event::Limit(percent) => {
+                self.limit(0, |limits| Limits { cores_permille: percent as u32 * 10, ..limits })
+            }
+            Event::Sharing(slice, sharing) => self.limit(slice, |limits| Limits { sharing, ..limits }),
+            Event::Suspend(me) => {
+                self.programs[me].suspend();
+                Ok(())
+            }
+            Event::Resume(me) => {
+                self.programs[me].signal(libc::SIGCONT);
+                Ok(())
+            }
             Event::Kill(me) => self.replace(me),
         }
     }
 
-    fn limit(&self, permille: u64) -> Result<(), String> {
-        let path = region(&self.bench, 0);
+    fn limit(&self, slice: usize, change: impl Fn(Limits) -> Limits) -> Result<(), String> {
+        let path = region(&self.bench, slice);
         let opened = Monitor::open(&path, Trust::AnyOwner).map_err(|wrong| wrong.to_string())?;
         let monitor = opened.ok_or("there is no region")?;
         for device in monitor.devices() {
-            let limits = Limits { cores_permille: permille as u32, ..monitor.limits(device.device) };
-            monitor.set_limits(device.device, limits);
+            monitor.set_limits(device.device, change(monitor.limits(device.device)));
         }
         Ok(())
     }
@@ -223,7 +247,7 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    fn end(self, course: &mut Course) {
+    fn end(self, course: &mut Course, began: u64) {
         for (me, mut program) in self.programs.into_iter().enumerate() {
             if me == 0 && self.play.has_requests {
                 while let Some(line) = program.hear() {
@@ -231,6 +255,11 @@ impl<'a> Stage<'a> {
                 }
             }
             program.kill();
+            while let Some(line) = program.hear() {
+                let instant = line.strip_prefix("began ").and_then(|text| text.parse::<u64>().ok());
+                let instant = instant.and_then(|ns| (ns / 1_000_000).checked_sub(began));
+                course.tracks[me].began.extend(instant);
+            }
             course.complaints += &program.end().1;
         }
     }
@@ -256,6 +285,9 @@ fn start(
     if let Some(limits) = &play.limits {
         host = host.loaded().set("GPU_CORE_PERCENT", &limits[program.slice].to_string());
         host = host.set("GPU_CORE_BURST", play.burst);
+        for (name, value) in play.settings.get(program.slice).copied().unwrap_or_default() {
+            host = host.set(name, value);
+        }
         host = host.set("GPUSLICE_REGION", &region(bench, program.slice).display().to_string());
     }
     if !play.variant.has_nvml {

@@ -20,6 +20,8 @@ mod course;
 mod figures;
 mod host;
 mod picture;
+mod policies;
+mod shares;
 #[path = "../support/mod.rs"]
 mod support;
 mod workloads;

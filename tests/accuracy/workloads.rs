@@ -53,7 +53,7 @@ impl Program {
     }
 }
 
-fn of(slice: usize, lengths: &[u64], how: &str) -> Program {
+pub(crate) fn of(slice: usize, lengths: &[u64], how: &str) -> Program {
     Program { slice, lengths: lengths.to_vec(), how: how.to_owned() }
 }
 

@@ -5,6 +5,7 @@
 //   how=0 kernels, 1 cooperative, 2 cuLaunchKernelEx, 3 a graph of eight kernels of that length together
 //   streams=1 in turn    blocks=264 of a kernel; less than the device leaves room for others beside it
 //   wait=0 two batches of 10 ms are under way, 1 each launch is waited for
+//   work=0 pause=0: works and pauses for so long (nanoseconds) in turn, and prints "began" and when, by the monotonic clock
 //   every=0 always busy; else requests of `launches` launches come at such a mean interval (nanoseconds), each is waited
 //   for, and its time from arrival to end is printed    seed=1 of what comes by chance
 #include "host.h"
@@ -45,7 +46,7 @@ static struct {
 static u64 lengths[KINDS], kinds, state = 1;
 static void *work[KINDS], *streams[STREAMS];
 static struct {
-    u64 how, streams, blocks, wait, every, launches, seed;
+    u64 how, streams, blocks, wait, every, launches, seed, work, pause;
 } wish = {.streams = 1, .blocks = 264, .launches = 1, .seed = 1};
 
 static void must(int status, const char *what) {
@@ -138,7 +139,16 @@ static void be_busy(u64 end) {
     u64 batch = 0;
     for (int i = 0; i < 2; i++)
         if (load.cuEventCreate(&events[i], NO_TIMING)) events[0] = NULL;
+    u64 rest = 0;
     while (now() < end) {
+        if (wish.work && now() >= rest) {
+            if (rest) {
+                MUST(cuCtxSynchronize);
+                sleep_until(now() + wish.pause);
+            }
+            say("began %llu", now());
+            rest = now() + wish.work;
+        }
         u64 sum = launch_any();
         if (wish.wait) {
             MUST(cuCtxSynchronize);
@@ -167,7 +177,8 @@ static int read_wish(int count, char **words) {
         const char *name;
         u64 *value;
     } names[] = {{"how", &wish.how},     {"streams", &wish.streams},   {"blocks", &wish.blocks}, {"wait", &wish.wait},
-                 {"every", &wish.every}, {"launches", &wish.launches}, {"seed", &wish.seed}};
+                 {"every", &wish.every}, {"launches", &wish.launches}, {"seed", &wish.seed},
+                 {"work", &wish.work},   {"pause", &wish.pause}};
     for (int i = 3; i < count; i++) {
         char *value = strchr(words[i], '=');
         u64 *place = NULL;

@@ -15,7 +15,7 @@ mod values;
 
 pub use choices::{Burst, CoreMeter, CorePolicy, Log, LogLevel, Priority, Weight};
 pub use device::{DeviceName, UuidPrefix, gpu_uuid_text, parse_uuid_text};
-pub use texts::{Fault, Malformed, Origin, Said, Unenforceable, ValueError, Warning};
+pub use texts::{Fault, Malformed, Origin, Said, ValueError, Warning};
 pub use values::{PerDevice, Quota};
 
 use crate::units::{Bytes, Permille};
@@ -78,8 +78,6 @@ pub struct Config {
     pub warnings: Vec<Warning>,
     memory_told: Told,
     cores_told: Told,
-    /// Where the policy was said.
-    policy_said: Option<Said>,
 }
 
 /// A configuration that cannot be honoured. GPU work is refused, and each of `malformed` is one line on
@@ -163,17 +161,16 @@ impl Config {
         self.memory.values().next().is_none() && !self.has_share()
     }
 
-    /// Whether any device's time is limited.
+    /// Whether any device's time is limited, or divided with other slices.
     #[must_use]
     pub fn has_share(&self) -> bool {
-        self.core_policy != CorePolicy::Fixed || self.cores.values().any(Permille::is_partial)
+        self.divides() || self.cores.values().any(Permille::is_partial)
     }
 
-    /// What was asked for and cannot be enforced by this version. With any of these, GPU work is refused.
+    /// Whether the time of all devices is divided with other slices: by policy, or by priority.
     #[must_use]
-    pub fn unenforceable(&self) -> Vec<Unenforceable> {
-        let policy = self.policy_said.iter().filter(|_| self.core_policy != CorePolicy::Fixed);
-        policy.cloned().map(Unenforceable::Policy).collect()
+    pub fn divides(&self) -> bool {
+        self.core_policy != CorePolicy::Fixed || self.priority != Priority::Normal
     }
 
     /// The limits of a device. One that is named twice, by number and by UUID, gets the smaller ones.

@@ -109,11 +109,10 @@ proptest! {
                 prop_assert!(limits.cores >= Permille::LEAST);
                 let unlimited = limits.memory.is_none() && limits.cores == Permille::FULL;
                 prop_assert!(unlimited || !config.is_unlimited());
-                prop_assert!(config.unenforceable().is_empty() || !config.is_unlimited());
+                prop_assert!(!config.divides() || !config.is_unlimited());
                 let warnings = config.warnings.iter().chain(&limits.warnings).map(ToString::to_string);
-                let reasons = config.unenforceable().iter().map(ToString::to_string).collect::<Vec<_>>();
                 let ambiguous = config.ambiguous(&[uuid, uuid]).iter().map(ToString::to_string).collect::<Vec<_>>();
-                warnings.chain(reasons).chain(ambiguous).collect()
+                warnings.chain(ambiguous).collect()
             }
         };
         for line in lines {

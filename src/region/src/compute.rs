@@ -9,6 +9,7 @@
 //! Words may say anything: a debt beyond what can be owed is brought down to it by whoever reads it.
 
 use gpuslice_policy::{
+    arbiter::word,
     compute::{
         bucket::{self, MOST_DEBT, Terms},
         lease,
@@ -19,6 +20,8 @@ use gpuslice_policy::{
     units::{Nanos, Permille},
 };
 
+#[cfg(all(test, loom))]
+use crate::sync::broken::{self, Break};
 use crate::{
     bell,
     layout::{DeviceEntry, Layout, WHOLE_SHARE},
@@ -30,6 +33,8 @@ use crate::{
 pub(crate) const MOST_BURST: u64 = MOST_DEBT;
 /// How often a payment is tried while others pay at the same instant, before it is left to the caller.
 const TRIES: u32 = 64;
+/// Bits of [`DeviceEntry::sharing`] that are zero where others have no part in what the slice may use.
+const DIVIDES: u64 = 0xffff;
 /// What a process says while it looks once more before it sleeps: whoever makes room then rings.
 const ABOUT_TO: u64 = u64::MAX;
 
@@ -61,9 +66,19 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         Some((time, time.processes.get(slot)?))
     }
 
-    /// What the slice may use of a device's time. Nearly nothing of one that is not there.
+    /// What the slice may use of a device's time: its own terms, or what it was told for as long as that stands. Nearly
+    /// nothing of one that is not there.
     pub(crate) fn terms(&self, device: usize) -> Terms {
-        self.devices.get(device).map_or_else(|| terms(1, 0), terms_of)
+        let told = self.time(device).map_or(0, |time| time.readings.0.told.get());
+        self.devices.get(device).map_or_else(|| terms(1, 0), |entry| word::granted(told, terms_of(entry)).0)
+    }
+
+    /// Whether launches on a device are paid for: less than the whole is the slice's, or others divide it with the slice.
+    #[inline]
+    pub(crate) fn is_paced(&self, device: usize) -> bool {
+        self.devices.get(device).is_none_or(|entry| {
+            entry.cores_permille.get() < WHOLE_SHARE || entry.sharing.get() & DIVIDES != 0
+        })
     }
 
     /// How much a process takes at least: more where turns or neighbours make each taking dear.
@@ -89,6 +104,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     /// that the wait is over.
     pub(crate) fn take_time(&self, device: usize, slot: usize, amount: u64, now: u64) -> Result<(), u64> {
         let Some((time, process)) = self.process_time(device, slot) else { return Ok(()) };
+        self.forget_stale(device, now);
         if process.wants.get() == 0 {
             let virtual_time = time.virtual_time.0.get();
             process.served.change(|served| turn::start(served, virtual_time));
@@ -157,6 +173,53 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         time.paid_until.0.change(|paid_until| bucket::change(paid_until.min(most), now, old, new));
         full_fence();
         bell::ring(&time.bell.0);
+    }
+
+    /// Tells the slice what it may use. What is owed or saved stays what it was.
+    ///
+    /// The two words change one after the other, and somebody may pay in between. In the order chosen here he pays too
+    /// little, once; in the other one he would pay by the new rate and then be changed to it again, twenty times too much
+    /// where a rate falls to a twentieth. Somebody else may tell, or forget, at the same time: one of them has done it.
+    pub(crate) fn tell(&self, device: usize, new: u64, now: u64) {
+        let (Some(time), Some(entry)) = (self.time(device), self.devices.get(device)) else { return };
+        let (told, own) = (&time.readings.0.told, terms_of(entry));
+        let before = told.get();
+        let change = (word::granted(before, own).0, word::granted(new, own).0);
+        #[cfg(all(test, loom))]
+        let falls = change.1.rate() < change.0.rate() && !broken::is(Break::ToldFirst);
+        #[cfg(not(all(test, loom)))]
+        let falls = change.1.rate() < change.0.rate();
+        if falls {
+            self.change_terms(device, change, now);
+        }
+        let is_told = told.replace(before, new);
+        match (is_told, falls) {
+            (true, false) => self.change_terms(device, change, now),
+            (false, true) => self.change_terms(device, (change.1, change.0), now),
+            _ => {}
+        }
+    }
+
+    /// What was told too long ago does not hold any more. Until somebody notices it stands, so that everybody pays by the
+    /// same terms; who takes it away, and that is one, changes what is owed.
+    pub(crate) fn forget_stale(&self, device: usize, now: u64) {
+        let Some(time) = self.time(device) else { return };
+        let told = time.readings.0.told.get();
+        if word::is_stale(told, now) && time.readings.0.told.replace(told, 0) {
+            let own = self.devices.get(device).map_or_else(|| terms(1, 0), terms_of);
+            self.change_terms(device, (word::granted(told, own).0, own), now);
+        }
+    }
+
+    /// Sets the word back by so much on the clock, but not behind it, and wakes those who may go then.
+    pub(crate) fn give_time(&self, device: usize, gift: u64, now: u64) {
+        let Some(time) = self.time(device) else { return };
+        let most = most(self.terms(device), now);
+        time.paid_until.0.change(|paid_until| {
+            let paid_until = paid_until.min(most);
+            paid_until.saturating_sub(gift.min(paid_until.saturating_sub(now)))
+        });
+        self.wake(device, now);
     }
 
     /// Rings, if anybody sleeps for longer than the word and its turn ask.

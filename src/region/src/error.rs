@@ -82,6 +82,13 @@ pub enum RegionError {
         /// The region's path.
         path: PathBuf,
     },
+    /// The file is not what processes elect an arbiter by.
+    NotChairs {
+        /// Its path.
+        path: PathBuf,
+        /// What is wrong with it.
+        wrong: &'static str,
+    },
     /// The file was shortened or overwritten: it says nothing of this process any more.
     Damaged {
         /// The region's path.
@@ -176,6 +183,9 @@ impl fmt::Display for RegionError {
                  path on a tmpfs such as /dev/shm, or on a volume",
                 path.display()
             ),
+            Self::NotChairs { path, wrong } => {
+                write!(out, "{}: {wrong}, so no arbiter can be elected there; remove it", path.display())
+            }
             Self::Damaged { path } => write!(
                 out,
                 "{}: was shortened or overwritten while this slice uses it; end the slice's processes, remove it, \

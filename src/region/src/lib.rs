@@ -35,6 +35,8 @@ mod bell;
 #[path = "models/bell.rs"]
 mod bell;
 #[cfg(not(loom))]
+mod chairs;
+#[cfg(not(loom))]
 mod error;
 #[cfg(not(loom))]
 mod lock;
@@ -78,6 +80,7 @@ pub use roster::Reaped;
 
 #[cfg(not(loom))]
 pub use {
+    chairs::Chairs,
     error::RegionError,
     map::Trust,
     member::{DeviceRequest, Difference, Member, Use},
@@ -86,5 +89,6 @@ pub use {
     region::{Device, DeviceView, Limits, ProcessView, Region, Uuid},
     removal::{Removal, remove_if_unused},
     sharing::Sharing,
+    time::AtWork,
     trial::try_path,
 };

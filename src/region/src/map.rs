@@ -57,7 +57,7 @@ struct FileId {
 
 /// What a mapping is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rights {
+pub(crate) enum Rights {
     /// To be read. A write would end the process.
     Read,
     /// To be changed too.
@@ -95,7 +95,7 @@ impl Mapping {
             return Err(io::Error::last_os_error());
         }
         let start = NonNull::new(start).ok_or(io::ErrorKind::AddrNotAvailable)?;
-        let is_protected = shortened::protect(start);
+        let is_protected = shortened::protect(start, SIZE);
         Ok((Self(start.cast()), is_protected))
     }
 }
@@ -222,7 +222,7 @@ pub(crate) fn create(path: &Path) -> Result<(), RegionError> {
 }
 
 /// Opens a regular file, without following a link and without waiting for the other end of a pipe.
-fn open_file(path: &Path, rights: Rights) -> Result<Option<File>, RegionError> {
+pub(crate) fn open_file(path: &Path, rights: Rights) -> Result<Option<File>, RegionError> {
     let flags = libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
     let write = rights == Rights::Write;
     let file = match OpenOptions::new().read(true).write(write).custom_flags(flags).open(path) {
@@ -324,7 +324,7 @@ pub(crate) fn take_space(file: &File, bytes: Range<usize>) -> io::Result<()> {
 }
 
 /// Gives a file without a name its name.
-fn link(file: &File, path: &Path) -> io::Result<()> {
+pub(crate) fn link(file: &File, path: &Path) -> io::Result<()> {
     let from = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
     let to = CString::new(path.as_os_str().as_bytes())?;
     let flags = libc::AT_SYMLINK_FOLLOW;
@@ -339,6 +339,6 @@ fn id_of(found: &fs::Metadata) -> FileId {
     FileId { device: found.dev(), inode: found.ino() }
 }
 
-fn system(path: &Path, doing: &'static str) -> impl Fn(io::Error) -> RegionError {
+pub(crate) fn system(path: &Path, doing: &'static str) -> impl Fn(io::Error) -> RegionError {
     move |source| RegionError::System { path: path.into(), doing, source }
 }

@@ -3,7 +3,7 @@
 use core::fmt;
 use std::path::Path;
 
-use gpuslice_policy::compute::bucket::Terms;
+use gpuslice_policy::{arbiter::word, compute::bucket::Terms};
 
 use crate::{
     bell, compute,
@@ -230,11 +230,14 @@ impl Region {
     }
 
     /// Changes what the slice may use of a device. What it already holds stays; only new reservations see it. GPU time
-    /// that it owes or has saved up stays what it is, and who waits for the share looks again.
+    /// that it owes or has saved up stays what it is, and who waits for the share looks again. What an arbiter told before
+    /// does not hold any more; it may tell something else at any time.
     pub fn set_limits(&self, device: Device, limits: Limits) {
-        if let Some(entry) = self.layout().devices.get(device.0) {
-            let terms = limits.write(entry);
-            self.layout().change_terms(device.0, terms, bell::now());
+        let layout = self.layout();
+        if let Some(entry) = layout.devices.get(device.0) {
+            let told = layout.time(device.0).map_or(0, |time| time.readings.0.told.swap(0));
+            let (before, after) = limits.write(entry);
+            layout.change_terms(device.0, (word::granted(told, before).0, after), bell::now());
         }
     }
 
@@ -287,6 +290,13 @@ impl Region {
     #[must_use]
     pub fn held(&self, device: Device) -> u64 {
         self.layout().held(device.0)
+    }
+
+    /// Whether any process has a slot. It may be dead: see [`reap`](Self::reap).
+    #[must_use]
+    pub fn is_inhabited(&self) -> bool {
+        let layout = self.layout();
+        (0..layout.claimed()).any(|slot| layout.is_taken(slot))
     }
 
     /// The processes that have a slot. The dead among them are gone after [`reap`](Self::reap).

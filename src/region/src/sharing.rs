@@ -19,6 +19,12 @@ impl Sharing {
     /// The most that a slice can count for.
     const MOST_WEIGHT: u32 = 1000;
 
+    /// Whether anything but the limit says what the slice may use: others do, by policy or by priority.
+    #[must_use]
+    pub fn divides(self) -> bool {
+        self.policy != CorePolicy::Fixed || self.priority != Priority::Normal
+    }
+
     /// Brought into its range.
     pub(crate) fn bounded(self) -> Self {
         Self { weight: self.weight.clamp(1, Self::MOST_WEIGHT), ..self }

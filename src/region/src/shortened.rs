@@ -1,5 +1,7 @@
 //! What becomes of a process whose region is shortened under it?
 //!
+//! A region is meant here, and the [table of chairs](crate::Chairs), which is mapped as regions are.
+//!
 //! Memory that lies behind the end of its file cannot be touched: the kernel sends `SIGBUS`, which ends a program.
 //! No look beforehand helps, since the file can be shortened after any look, and no file that has a name can be
 //! kept from it. So whoever maps a region has a handler for `SIGBUS`. If the address lies in a region, zeroes are
@@ -21,14 +23,23 @@ use core::{
 
 use libc::{SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTART, SA_SIGINFO, sigaction, siginfo_t};
 
-use crate::layout::SIZE;
-
 /// Regions that one process maps at most: itself one, and one more for each it looks at. Those beyond are not kept
 /// from ending the process.
 const MOST: usize = 1024;
 
-/// Where regions are mapped; 0 is nowhere.
-static MAPPED: [AtomicUsize; MOST] = [const { AtomicUsize::new(0) }; MOST];
+/// Where something is mapped.
+struct Place {
+    /// Its address: 0 is nowhere, [`TAKEN`] not yet known.
+    start: AtomicUsize,
+    /// Its bytes. Written before the address.
+    length: AtomicUsize,
+}
+
+/// An address that nothing is mapped at.
+const TAKEN: usize = 1;
+
+static MAPPED: [Place; MOST] =
+    [const { Place { start: AtomicUsize::new(0), length: AtomicUsize::new(0) } }; MOST];
 
 /// Whether it was tried to set the handler. Once in a process and its forked children, so that it can never come
 /// to stand behind a handler which it stands before.
@@ -43,23 +54,27 @@ static SPENT: AtomicBool = AtomicBool::new(false);
 /// How a handler is called. One that unwinds or jumps out of it may do so: nothing here needs to be ended.
 type Handler = unsafe extern "C-unwind" fn(c_int, *mut siginfo_t, *mut c_void);
 
-/// Takes the region at this address into protection, and tells whether there was room for it.
-pub(crate) fn protect(start: NonNull<c_void>) -> bool {
+/// Takes so many bytes at this address into protection, and tells whether there was room for it.
+pub(crate) fn protect(start: NonNull<c_void>, length: usize) -> bool {
     if !TRIED.swap(true, Ordering::Relaxed) {
         set_handler();
     }
     let start = start.as_ptr().expose_provenance();
-    // Relaxed: only this thread touches the region before it hands it to others.
+    // Relaxed: only this thread touches the memory before it hands it to others.
     let free =
-        |place: &AtomicUsize| place.compare_exchange(0, start, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-    MAPPED.iter().any(free)
+        |place: &&Place| place.start.compare_exchange(0, TAKEN, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+    let Some(place) = MAPPED.iter().find(free) else { return false };
+    place.length.store(length, Ordering::Relaxed);
+    // Release: pairs with the load in `place_of`.
+    place.start.store(start, Ordering::Release);
+    true
 }
 
 /// Ends the protection, before the region is unmapped.
 pub(crate) fn forget(start: NonNull<c_void>) {
     let start = start.as_ptr().expose_provenance();
-    if let Some(place) = MAPPED.iter().find(|place| place.load(Ordering::Relaxed) == start) {
-        place.store(0, Ordering::Relaxed);
+    if let Some(place) = MAPPED.iter().find(|place| place.start.load(Ordering::Relaxed) == start) {
+        place.start.store(0, Ordering::Relaxed);
     }
 }
 
@@ -108,7 +123,7 @@ unsafe extern "C-unwind" fn on_bus_error(signal: c_int, info: *mut siginfo_t, co
     if said.si_code > 0 {
         // SAFETY: the kernel sent it, so it has an address.
         let address = unsafe { said.si_addr() }.expose_provenance();
-        if region_at(address).is_some_and(cover) {
+        if place_of(address).is_some_and(cover) {
             return;
         }
     }
@@ -136,22 +151,26 @@ fn is_fault(said: &siginfo_t) -> bool {
     said.si_code > 0 && said.si_code != libc::BUS_MCEERR_AO
 }
 
-/// Start of the region that an address lies in.
-fn region_at(address: usize) -> Option<usize> {
-    let starts = MAPPED.iter().map(|place| place.load(Ordering::Relaxed));
-    starts.filter(|start| *start != 0).find(|start| address.wrapping_sub(*start) < SIZE)
+/// Start and length of what an address lies in.
+fn place_of(address: usize) -> Option<(usize, usize)> {
+    // Acquire: pairs with the store in `protect`.
+    let places = MAPPED.iter().map(|place| {
+        let start = place.start.load(Ordering::Acquire);
+        (start, place.length.load(Ordering::Relaxed))
+    });
+    places.filter(|(start, _)| *start > TAKEN).find(|(start, length)| address.wrapping_sub(*start) < *length)
 }
 
-/// Maps zeroes over a region. By the system call itself: others' `mmap` may do more than is allowed here.
-fn cover(start: usize) -> bool {
+/// Maps zeroes over it. By the system call itself: others' `mmap` may do more than is allowed here.
+fn cover((start, length): (usize, usize)) -> bool {
     let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
     let (rights, none, offset) = (libc::PROT_READ | libc::PROT_WRITE, -1_i32, 0_usize);
     // SAFETY: this thread's own.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above.
     let saved = unsafe { *errno };
-    // SAFETY: a region of ours is mapped there, `SIZE` long, whose words may change to anything at any time.
-    let result = unsafe { libc::syscall(libc::SYS_mmap, start, SIZE, rights, kind, none, offset) };
+    // SAFETY: a mapping of ours lies there, this long, whose words may change to anything at any time.
+    let result = unsafe { libc::syscall(libc::SYS_mmap, start, length, rights, kind, none, offset) };
     // SAFETY: as above.
     unsafe { *errno = saved };
     result != -1

@@ -360,6 +360,8 @@ pub(crate) mod broken {
         LastWins,
         /// Words of a place of the ring are believed although they do not match.
         TornBelieved,
+        /// A lower rate is told before what is owed follows.
+        ToldFirst,
         /// What a dead process leaves stays in its word.
         EstateKept,
     }

@@ -2,18 +2,42 @@
 //!
 //! Instants are of the monotonic clock, spans of GPU time unless said otherwise, all in nanoseconds.
 
-use gpuslice_policy::compute::{bucket::Terms, ring::Entry, trim::Trim};
+use gpuslice_policy::{
+    arbiter::word,
+    compute::{bucket::Terms, ring::Entry, trim::Trim},
+};
 
 use crate::{
     bell,
-    compute::believed,
+    compute::{believed, terms, terms_of},
     estate::TimeUsed,
     history::Lately,
-    layout::WHOLE_SHARE,
     member::Member,
     region::{Device, Region},
     words::ProcessTime,
 };
+
+/// Who should have looked for so long, in nanoseconds, does not wait: it is stopped, or dead.
+const OVERDUE: u64 = 10_000_000;
+
+/// What a process does on a device. Sums over processes are those of [`TimeUsed`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AtWork {
+    /// GPU time that was charged, in nanoseconds; never falls.
+    pub used: u64,
+    /// Time on the clock that launches waited for the share, in nanoseconds; never falls.
+    pub throttled: u64,
+    /// Predicted GPU time of work that is under way, in nanoseconds.
+    pub queued: u64,
+    /// Whether it waits for the share.
+    pub waits: bool,
+}
+
+impl ProcessTime {
+    fn waits(&self, now: u64) -> bool {
+        self.wants.get() > 0 && self.sleeps_until.observe().saturating_add(OVERDUE) > now
+    }
+}
 
 impl Region {
     /// What the slice may use of a device's time now. Nearly nothing of one that is not there.
@@ -22,11 +46,53 @@ impl Region {
         self.layout().terms(device.index())
     }
 
-    /// Whether the slice has less than all of a device's time now. Each launch asks.
+    /// What the slice may use of a device's time where nobody tells it anything.
+    #[must_use]
+    pub fn own_terms(&self, device: Device) -> Terms {
+        self.layout().devices.get(device.index()).map_or_else(|| terms(1, 0), terms_of)
+    }
+
+    /// Whether launches on a device are paid for: less than the whole is the slice's, or others divide it with the slice.
     #[inline]
     #[must_use]
-    pub fn is_partial(&self, device: Device) -> bool {
-        self.layout().devices.get(device.index()).is_none_or(|entry| entry.cores_permille.get() < WHOLE_SHARE)
+    pub fn is_paced(&self, device: Device) -> bool {
+        self.layout().is_paced(device.index())
+    }
+
+    /// What the slice was told by an arbiter last: [`word`](gpuslice_policy::arbiter::word).
+    #[must_use]
+    pub fn told(&self, device: Device) -> u64 {
+        self.layout().time(device.index()).map_or(0, |time| time.readings.0.told.get())
+    }
+
+    /// Tells the slice what it may use from now on: a [word](gpuslice_policy::arbiter::word::told). GPU time that it owes
+    /// or has saved up stays what it is, and who waits for the share looks again.
+    pub fn tell(&self, device: Device, word: u64, now: u64) {
+        self.layout().tell(device.index(), word, now);
+    }
+
+    /// Forgets what was told too long ago. The most work that a process may have queued, in nanoseconds of GPU time, if
+    /// that was told.
+    pub fn hear(&self, device: Device, now: u64) -> Option<u64> {
+        self.layout().forget_stale(device.index(), now);
+        word::granted(self.told(device), self.own_terms(device)).1
+    }
+
+    /// Lets the slice go on earlier by so much on the clock, where it owes so much: the GPU would be idle otherwise.
+    pub fn gift(&self, device: Device, wall: u64, now: u64) {
+        self.layout().give_time(device.index(), wall, now);
+    }
+
+    /// What every process does now that has a slot, or had one, by slot.
+    pub fn at_work(&self, device: Device, now: u64) -> impl Iterator<Item = AtWork> {
+        let layout = self.layout();
+        let processes = layout.time(device.index()).into_iter().flat_map(|time| time.processes.iter());
+        processes.take(layout.claimed()).map(move |process| AtWork {
+            used: process.counts.used.get(),
+            throttled: process.counts.throttled.get(),
+            queued: process.queued.get(),
+            waits: process.waits(now),
+        })
     }
 
     /// The part of the time between events that was the slice's own, in parts of
@@ -97,6 +163,14 @@ impl Member {
     /// This process does not wait any more.
     pub fn stop_asking(&self, device: Device) {
         self.layout().stop_asking(device.index(), self.slot());
+    }
+
+    /// Whether this process waits for the share.
+    #[must_use]
+    pub fn is_asking(&self, device: Device) -> bool {
+        self.layout()
+            .process_time(device.index(), self.slot())
+            .is_some_and(|(_, process)| process.wants.get() > 0)
     }
 
     /// What to [`sleep`](Self::sleep) with. To be read before [`take`](Self::take), so that no ring is lost.

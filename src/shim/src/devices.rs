@@ -4,8 +4,8 @@ use crate::driver;
 use core::fmt;
 use gpuslice_driver::types::CUdevice;
 use gpuslice_policy::config::{Config, DeviceIdentity, LogLevel, gpu_uuid_text};
-use gpuslice_policy::units::{Bytes, Nanos, Permille};
-use gpuslice_region::{DeviceRequest, Difference, Limits, Uuid};
+use gpuslice_policy::units::{Bytes, Nanos, Permille, Setting as _};
+use gpuslice_region::{DeviceRequest, Difference, Limits, Sharing, Uuid};
 
 /// A device as CUDA describes it.
 #[derive(Debug, Clone, Copy)]
@@ -69,6 +69,11 @@ pub(crate) fn limits(found: &[Found], config: &Config) -> Vec<DeviceRequest> {
                     cores_permille: limits.cores.get().into(),
                     burst_ns: config.core_burst.span().get(),
                     oversubscribe: config.oversubscribe,
+                    sharing: Sharing {
+                        policy: config.core_policy,
+                        priority: config.priority,
+                        weight: config.core_weight.get().into(),
+                    },
                     ..Limits::NONE
                 },
             }
@@ -82,7 +87,8 @@ pub(crate) fn limits(found: &[Found], config: &Config) -> Vec<DeviceRequest> {
 }
 
 fn is_free(request: &DeviceRequest) -> bool {
-    request.limits.memory.is_none() && request.limits.cores_permille == u32::from(Permille::FULL.get())
+    let Limits { memory, cores_permille, sharing, .. } = request.limits;
+    memory.is_none() && cores_permille == u32::from(Permille::FULL.get()) && !sharing.divides()
 }
 
 /// Says that limits were asked for and that they are for other devices than this process has.
@@ -135,6 +141,15 @@ fn describe_limits(f: &mut fmt::Formatter<'_>, limits: Limits, others: Limits) -
     if limits.oversubscribe != others.oversubscribe {
         let with = if limits.oversubscribe { "host memory beyond its quota" } else { "a hard quota" };
         said.push(with.to_owned());
+    }
+    if limits.sharing.policy != others.sharing.policy {
+        said.push(format!("policy {}", limits.sharing.policy.setting()));
+    }
+    if limits.sharing.weight != others.sharing.weight {
+        said.push(format!("a weight of {}", limits.sharing.weight));
+    }
+    if limits.sharing.priority != others.sharing.priority {
+        said.push(format!("{} priority", limits.sharing.priority.setting()));
     }
     f.write_str(&said.join(", "))
 }

@@ -240,11 +240,6 @@ fn read_settings_now() {
 fn settle(config: Config) {
     notice::set(config.log.clone());
     config.warnings.iter().for_each(|warning| notice::say(LogLevel::Warn, warning));
-    let unenforceable = config.unenforceable();
-    if !unenforceable.is_empty() {
-        unenforceable.iter().for_each(|limit| refuse(limit));
-        return;
-    }
     if config.is_unlimited() {
         STAGE.store(FREE, Ordering::Relaxed);
         return;

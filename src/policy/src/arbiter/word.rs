@@ -29,16 +29,12 @@ pub fn told(given: &Given, now: u64) -> u64 {
     at | span(given.ahead) << (RATE.saturating_add(SPAN)) | span(given.terms.burst()) << RATE | rate
 }
 
-/// What a slice may use now: what it was told, but never more than its own; its own alone where it was told nothing or
-/// the arbiter has been silent. And the most that a process may have queued, in nanoseconds, if that was told.
+/// What a slice may use while this word stands, however old it is: what it was told, but never more than its own; its own
+/// alone where it was told nothing. And the most that a process may have queued, in nanoseconds, if that was told.
 #[must_use]
-pub fn heard(word: u64, own: Terms, now: u64) -> (Terms, Option<u64>) {
-    let at = (word >> (RATE.saturating_add(2 * SPAN))) << UNIT;
+pub fn granted(word: u64, own: Terms) -> (Terms, Option<u64>) {
     let thousandths = u16::try_from(word & ((1 << RATE) - 1)).ok().and_then(Permille::new);
-    let is_stale = now.saturating_sub(at) >= STALE || at > now.saturating_add(STALE);
-    let Some(rate) = thousandths.filter(|rate| word != 0 && !is_stale && rate.get() > 0) else {
-        return (own, None);
-    };
+    let Some(rate) = thousandths.filter(|rate| rate.get() > 0) else { return (own, None) };
     let span = |bits: u32| match (word >> bits) & OWN {
         OWN => u64::MAX,
         units => units << UNIT,
@@ -47,15 +43,51 @@ pub fn heard(word: u64, own: Terms, now: u64) -> (Terms, Option<u64>) {
     (Terms::new(rate.min(own.rate()), Nanos::new(burst)), Some(span(RATE.saturating_add(SPAN))))
 }
 
+/// Whether the arbiter has been silent for so long that a word says nothing any more. Of a word that says nothing: no.
+#[must_use]
+pub fn is_stale(word: u64, now: u64) -> bool {
+    let at = said_at(word);
+    word != 0 && (now.saturating_sub(at) >= STALE || at > now.saturating_add(STALE))
+}
+
+/// What a slice may use now: what it was [`granted`], its own where the arbiter has been silent.
+#[must_use]
+pub fn heard(word: u64, own: Terms, now: u64) -> (Terms, Option<u64>) {
+    granted(if is_stale(word, now) { 0 } else { word }, own)
+}
+
+/// Whether a new word has to be written in the place of another: it says something else, or the other is about to become
+/// stale.
+#[must_use]
+pub fn is_news(word: u64, new: u64, now: u64) -> bool {
+    let about = |word: u64| word & ((1 << (RATE.saturating_add(2 * SPAN))) - 1);
+    about(word) != about(new) || is_stale(word, now.saturating_add(STALE / 2))
+}
+
+/// When it was said.
+const fn said_at(word: u64) -> u64 {
+    (word >> (RATE.saturating_add(2 * SPAN))) << UNIT
+}
+
 /// The word of who holds the chair after `me` asks for it; none if somebody else does. To be written by compare-exchange;
 /// who succeeds is the arbiter until it has been silent for [`PATIENCE`]. `me` is any number that no other process has,
 /// of which the low 24 bits count; a free chair is zero.
 #[must_use]
 pub fn chair(word: u64, me: u64, now: u64) -> Option<u64> {
-    let me = (me & ((1 << WHO) - 1)).max(1);
-    let (who, since) = (word & ((1 << WHO) - 1), (word >> WHO) << UNIT);
+    let (me, who, since) = (number(me), word & ((1 << WHO) - 1), (word >> WHO) << UNIT);
     let is_silent = now.saturating_sub(since) >= PATIENCE || since > now.saturating_add(PATIENCE);
     (who == 0 || who == me || is_silent).then_some((now >> UNIT) << WHO | me)
+}
+
+/// Whether `me` holds the chair, as the word says it.
+#[must_use]
+pub fn is_held_by(word: u64, me: u64) -> bool {
+    word & ((1 << WHO) - 1) == number(me)
+}
+
+/// Never that of a free chair.
+fn number(me: u64) -> u64 {
+    (me & ((1 << WHO) - 1)).max(1)
 }
 
 #[cfg(test)]
@@ -97,10 +129,29 @@ mod tests {
     }
 
     #[test]
+    fn a_word_is_written_where_it_says_something_else_or_becomes_stale() {
+        let given = given(250, 4 * MS, 50 * MS);
+        let word = told(&given, NOW);
+        let later = |passed: u64| is_news(word, told(&given, NOW + passed), NOW + passed);
+        assert_eq!([0, STALE / 4, STALE / 2].map(later), [false, false, true]);
+        assert!(is_news(word, told(&self::given(251, 4 * MS, 50 * MS), NOW), NOW));
+        assert!(is_news(0, word, NOW));
+    }
+
+    #[test]
+    fn a_word_that_stands_grants_the_same_however_old_it_is() {
+        let (word, own) = (told(&given(250, 4 * MS, 50 * MS), NOW), terms(1000, 20 * MS));
+        assert_eq!(granted(word, own), heard(word, own, NOW));
+        assert!(!is_stale(word, NOW + STALE - MS) && is_stale(word, NOW + STALE) && !is_stale(0, NOW));
+        assert_eq!(granted(0, own), (own, None));
+    }
+
+    #[test]
     fn one_process_holds_the_chair_until_it_is_silent() {
         let word = chair(0, 7, NOW).unwrap();
         assert_eq!(chair(word, 8, NOW + PATIENCE - 2 * MS), None);
         assert!(chair(word, 7, NOW + 50 * MS).is_some());
+        assert!(is_held_by(word, 7) && !is_held_by(word, 8) && !is_held_by(0, 0));
         let next = chair(word, 8, NOW + PATIENCE).unwrap();
         assert_eq!(
             chair(next, 7, NOW + PATIENCE),

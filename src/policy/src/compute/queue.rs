@@ -42,6 +42,14 @@ impl Ahead {
         self.queued == 0 || self.queued.saturating_add(cost) <= bound
     }
 
+    /// [`admits`](Self::admits), where no more than so much may be queued beside others, two launches of a longer one.
+    #[inline]
+    #[must_use]
+    pub fn admits_within(&self, cost: u64, most: u64) -> bool {
+        let is_within = self.queued.saturating_add(cost) <= most.max(cost.saturating_mul(2));
+        self.queued == 0 || (is_within && self.admits(cost))
+    }
+
     /// A bracket was closed for which so much was prepaid.
     pub const fn add(&mut self, prepaid: u64) {
         self.queued = self.queued.saturating_add(prepaid);
@@ -104,6 +112,16 @@ mod tests {
         assert!(!ahead.admits(32 * MS), "but no more than 50 ms");
         ahead.done(19 * MS);
         assert_eq!(ahead, Ahead::default());
+    }
+
+    #[test]
+    fn beside_others_less_may_be_queued_but_two_launches_always() {
+        let ahead = Ahead::of(3 * MS);
+        assert!(ahead.admits_within(MS, 4 * MS));
+        assert!(!ahead.admits_within(MS + MS / 2, 4 * MS));
+        assert!(ahead.admits_within(3 * MS, 4 * MS), "two of a longer one");
+        assert!(!Ahead::of(30 * MS).admits_within(MS, u64::MAX), "its own bound stays");
+        assert!(Ahead::default().admits_within(400 * MS, 0));
     }
 
     #[test]

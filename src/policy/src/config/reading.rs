@@ -1,6 +1,6 @@
 //! How do the sources become one configuration? Layer by layer, collecting everything that is wrong.
 
-use super::choices::{CorePolicy, Log, Priority, parse_path, parse_switch};
+use super::choices::{Log, parse_path, parse_switch};
 use super::device::DeviceName;
 use super::layers::{self, CORE_PERCENT, HAMI_MEMORY, HAMI_SHARE, Layer, MEM_LIMIT};
 use super::texts::{Fault, Malformed, Said, ValueError, Warning};
@@ -96,19 +96,17 @@ impl Reading {
     pub(super) fn config(&mut self) -> Config {
         let memory = self.limit(MEM_LIMIT, HAMI_MEMORY, parse_hami_size);
         let cores = self.limit(CORE_PERCENT, HAMI_SHARE, parse_hami_share);
-        let policy: Option<(CorePolicy, Said)> = self.setting("GPU_CORE_POLICY", str::parse);
         Config {
             memory: memory.values,
             memory_told: memory.told,
             cores: cores.values,
             cores_told: cores.told,
-            core_policy: policy.as_ref().map(|(policy, _)| *policy).unwrap_or_default(),
-            policy_said: policy.map(|(_, said)| said),
+            core_policy: self.value("GPU_CORE_POLICY", str::parse).unwrap_or_default(),
             core_weight: self.value("GPU_CORE_WEIGHT", str::parse).unwrap_or_default(),
             core_burst: self.value("GPU_CORE_BURST", str::parse).unwrap_or_default(),
             core_meter: self.value("GPU_CORE_METER", str::parse).unwrap_or_default(),
             core_copies: self.value("GPU_CORE_COPIES", parse_switch).unwrap_or_default(),
-            priority: self.without_effect("GPU_PRIORITY", str::parse, Priority::default()),
+            priority: self.value("GPU_PRIORITY", str::parse).unwrap_or_default(),
             oversubscribe: self.value("GPU_MEM_OVERSUBSCRIBE", parse_switch).unwrap_or_default(),
             region: self.value("GPUSLICE_REGION", parse_path),
             log: self.log(),
@@ -135,21 +133,6 @@ impl Reading {
 
     fn value<T>(&mut self, key: &str, parse: impl Fn(&str) -> Result<T, Fault>) -> Option<T> {
         self.setting(key, parse).map(|(value, _)| value)
-    }
-
-    /// Reads a setting that this version does not act upon, and says so where it is not the default. Neither
-    /// kind of setting loosens a limit, so that nothing has to be refused.
-    fn without_effect<T: PartialEq>(
-        &mut self,
-        key: &str,
-        parse: impl Fn(&str) -> Result<T, Fault>,
-        default: T,
-    ) -> T {
-        let Some((value, said)) = self.setting(key, parse) else { return default };
-        if value != default {
-            self.warnings.push(Warning::NotYet(said));
-        }
-        value
     }
 
     /// Reads the log setting. It limits nothing, so a malformed one is only warned of.

@@ -195,22 +195,6 @@ impl fmt::Display for Malformed {
 
 impl Error for Malformed {}
 
-/// A limit that is well formed and that this version cannot enforce. With one of these, GPU work is refused.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Unenforceable {
-    /// A policy under which slices divide a device's time.
-    Policy(Said),
-}
-
-impl fmt::Display for Unenforceable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self::Policy(said) = self;
-        let right =
-            "divides GPU time among slices, which this version cannot enforce; leave it out or write fixed";
-        write!(f, "{PREFIX}{said} {right}. {REFUSED}")
-    }
-}
-
 /// Something that the user should know and that stops nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -221,8 +205,6 @@ pub enum Warning {
     FileInFile(Said),
     /// A log setting that says nothing; the default is used.
     Log(Said, Fault),
-    /// A setting that this version reads and does not act upon.
-    NotYet(Said),
     /// A quota larger than the device.
     OverDevice {
         /// Where the quota was said; empty for a quota that was not read from a configuration.
@@ -250,7 +232,6 @@ impl fmt::Display for Warning {
             Self::Log(said, fault) => {
                 write!(f, "{said} {fault}. Logging goes on at level warn to standard error.")
             }
-            Self::NotYet(said) => write!(f, "{said} has no effect in this version."),
             Self::OverDevice { said, device, total } => {
                 write!(
                     f,

@@ -3,6 +3,15 @@
 use loom::{sync::Arc, thread};
 
 use super::{DEVICE, NOW, SLOTS, World, model};
+use gpuslice_policy::{
+    arbiter::{
+        Given,
+        word::{STALE, told},
+    },
+    compute::bucket::Terms,
+    units::{Nanos, Permille},
+};
+
 use crate::{
     bell,
     layout::WHOLE_SHARE,
@@ -199,4 +208,85 @@ fn what_the_dead_leave_is_given_back_once_though_the_heir_is_killed() {
 fn what_stays_in_the_word_of_the_dead_is_given_back_twice() {
     broken::make(Break::EstateKept);
     the_dead_leave_time(true);
+}
+
+/// The word that tells a slice to use so many thousandths.
+fn word_of(thousandths: u16, now: u64) -> u64 {
+    let terms = Terms::new(Permille::new(thousandths).unwrap(), Nanos::new(0));
+    told(&Given { terms, gift: 0, ahead: u64::MAX }, now)
+}
+
+/// Two processes notice that what was told, half of the GPU, is stale. 10 ms on the clock are owed.
+fn two_notice_that_what_was_told_is_stale() {
+    model(|| {
+        let world = paid(10, [true; SLOTS]);
+        world.layout.time[DEVICE].readings.0.told.set(word_of(500, NOW - STALE));
+        let other = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || world.layout.forget_stale(DEVICE, NOW))
+        };
+        world.layout.forget_stale(DEVICE, NOW);
+        other.join().unwrap();
+        assert_eq!(world.owed(), 5 * MS, "what is owed was changed twice");
+    });
+}
+
+#[test]
+fn what_is_stale_changes_what_is_owed_once() {
+    two_notice_that_what_was_told_is_stale();
+}
+
+#[test]
+#[should_panic(expected = "changed twice")]
+fn where_both_take_the_stale_word_away_it_changes_twice() {
+    broken::make(Break::LastWins);
+    two_notice_that_what_was_told_is_stale();
+}
+
+/// A slice is told to use a tenth while a process pays for 1 ms: 10 ms on the clock by the new rate.
+fn a_payment_while_a_lower_rate_is_told() {
+    model(|| {
+        let world = paid(0, [true; SLOTS]);
+        let other = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || world.layout.take_time(DEVICE, 0, MS, NOW))
+        };
+        world.layout.tell(DEVICE, word_of(100, NOW), NOW);
+        let taken = other.join().unwrap();
+        assert!(taken.is_ok());
+        assert!((MS..=10 * MS).contains(&world.owed()), "it paid by the lower rate twice");
+    });
+}
+
+#[test]
+fn who_pays_while_a_lower_rate_is_told_pays_by_one_of_the_rates() {
+    a_payment_while_a_lower_rate_is_told();
+}
+
+#[test]
+#[should_panic(expected = "by the lower rate twice")]
+fn who_pays_where_the_rate_is_told_first_may_pay_by_it_twice() {
+    broken::make(Break::ToldFirst);
+    a_payment_while_a_lower_rate_is_told();
+}
+
+/// An arbiter tells a word while a process takes the stale one before it away. 8 ms on the clock are owed at a half.
+#[test]
+fn who_tells_and_who_forgets_leave_what_is_owed() {
+    model(|| {
+        let world = paid(8, [true; SLOTS]);
+        world.layout.time[DEVICE].readings.0.told.set(word_of(500, NOW - STALE));
+        let other = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || world.layout.forget_stale(DEVICE, NOW))
+        };
+        let new = word_of(250, NOW);
+        world.layout.tell(DEVICE, new, NOW);
+        other.join().unwrap();
+        match world.layout.time[DEVICE].readings.0.told.get() {
+            // 4 ms of GPU time, at a quarter or at the whole.
+            word if word == new => assert_eq!(world.owed(), 16 * MS),
+            word => assert_eq!((word, world.owed()), (0, 4 * MS)),
+        }
+    });
 }

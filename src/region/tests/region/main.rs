@@ -19,3 +19,4 @@ mod puppet;
 mod quota;
 mod reader;
 mod time;
+mod told;

@@ -156,11 +156,13 @@ fn live(slice: &'static Slice) {
             continue;
         }
         clock::compare(begun);
+        slice.compute.leave_chairs();
         let is_open = slice.compute.close_samplers();
         let mut bed = helper.bed.lock();
         helper.sleeps.store(true, Ordering::Relaxed);
         core::sync::atomic::fence(Ordering::SeqCst);
-        if !slice.compute.is_anything_under_way() && !helper.ends.load(Ordering::Relaxed) {
+        let is_needed = slice.compute.is_anything_under_way() || slice.compute.is_asking(slice);
+        if !is_needed && !helper.ends.load(Ordering::Relaxed) {
             match is_open {
                 true => drop(helper.alarm.wait_for(&mut bed, LINGER)),
                 false => helper.alarm.wait(&mut bed),
@@ -169,6 +171,7 @@ fn live(slice: &'static Slice) {
         helper.sleeps.store(false, Ordering::Relaxed);
         idle = 0;
     }
+    slice.compute.leave_chairs();
 }
 
 /// One round. Whether there is anything left to look at.
@@ -185,7 +188,8 @@ fn look(slice: &'static Slice) -> bool {
         compute.sample(slice);
     }
     compute.report(slice);
-    is_busy
+    compute.arbitrate(slice);
+    is_busy || compute.is_asking(slice)
 }
 
 /// Closes runs that their threads have left open, and takes credit back from threads that do not spend it. Whether

@@ -10,6 +10,7 @@
 )]
 
 mod account;
+mod arbiter;
 mod barrier;
 mod blind;
 mod clock;
@@ -19,6 +20,7 @@ mod futex;
 mod gate;
 mod helper;
 mod meter;
+mod neighbours;
 mod pay;
 mod sampler;
 mod samples;
@@ -41,6 +43,7 @@ use crate::lifecycle;
 use crate::notice;
 use crate::slice::{Place, Slice};
 use account::Flight;
+use arbiter::Steward;
 use blind::Blind;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use events::Events;
@@ -113,21 +116,24 @@ pub(crate) struct Pacer {
     lanes: AtomicUsize,
     /// Predicted GPU time of closed runs that have not been seen to end, in nanoseconds.
     queued: AtomicU64,
+    /// The most that may be, by what other slices leave; as heard at the helper's last round.
+    most_ahead: AtomicU64,
     /// Launches under way of which nothing is known.
     unknown: Mutex<Unknown>,
 }
 
 impl Pacer {
-    /// Whether the slice has less than all of the device's time now.
+    /// Whether the slice has less than all of the device's time now, or divides it with others.
     #[inline]
     fn is_pacing(&self, slice: &Slice) -> bool {
-        slice.region().is_partial(self.place.device)
+        slice.region().is_paced(self.place.device)
     }
 
     /// Whether a launch of this cost may follow what is queued ahead.
     #[inline]
     fn admits(&self, cost: u64) -> bool {
-        Ahead::of(self.queued.load(Ordering::Relaxed)).admits(cost)
+        let most = self.most_ahead.load(Ordering::Relaxed);
+        Ahead::of(self.queued.load(Ordering::Relaxed)).admits_within(cost, most)
     }
 }
 
@@ -165,6 +171,8 @@ pub(crate) struct Compute {
     said: AtomicBool,
     /// What is known of NVML's samples, by device.
     samplers: Mutex<Vec<Sampler>>,
+    /// What is known of other slices.
+    steward: Mutex<Steward>,
     /// Runs that turned out to have gaps.
     gaps: AtomicU64,
 }
@@ -185,6 +193,7 @@ impl Compute {
             waiters: AtomicU32::new(0),
             lanes: AtomicUsize::new(0),
             queued: AtomicU64::new(0),
+            most_ahead: AtomicU64::new(u64::MAX),
             unknown: Mutex::default(),
         };
         let config = lifecycle::settings().map(|settings| &settings.config);
@@ -209,11 +218,12 @@ impl Compute {
             failed_at: AtomicU64::new(0),
             said: AtomicBool::new(false),
             gaps: AtomicU64::new(0),
+            steward: Mutex::default(),
             samplers: Mutex::new(places.iter().map(|_| Sampler::default()).collect()),
         }
     }
 
-    /// Whether the slice has less than all of any device's time.
+    /// Whether the slice has less than all of any device's time, or divides it with others.
     #[inline]
     pub(crate) fn is_pacing(&self, slice: &Slice) -> bool {
         self.pacers.iter().any(|pacer| pacer.is_pacing(slice))

@@ -219,6 +219,7 @@ impl Payer {
             Ok(()) => true,
             Err(until) => {
                 self.close(held);
+                self.slice.compute.look_while_asking(self.slice, self.pacer);
                 // What the dead ask for, or have paid for, is not waited for longer than it takes to notice.
                 let until = until.min(now.saturating_add(NOTICED));
                 self.timed(|| held.meanwhile(|| member.sleep(device, bell, until)));

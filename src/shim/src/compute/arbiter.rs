@@ -1,0 +1,161 @@
+//! Does this process look at all slices on its GPUs, and what does it tell them?
+//!
+//! A slice whose policy or priority concerns others asks for its GPU's chair at each round of the helper's, while it has
+//! work under way or waits for the share, and gives it back when it has had nothing for some rounds. Who holds it looks at
+//! all slices whose regions lie in the same directory ([`neighbours`](super::neighbours)), has them divide the GPU
+//! ([`gpuslice_policy::arbiter`]), and writes what each may use into its region. `fixed` slices of normal priority never
+//! ask: alone they need nobody, and beside others these look.
+//!
+//! Without chairs (a directory that cannot be written, a file of somebody else's) every slice keeps its own limit, which
+//! is said once.
+
+use super::neighbours::Neighbours;
+use super::{Compute, Pacer, clock};
+use crate::notice;
+use crate::slice::Slice;
+use core::sync::atomic::Ordering;
+use gpuslice_policy::arbiter::{self, Arbiter, word};
+use gpuslice_policy::compute::queue;
+use gpuslice_policy::config::LogLevel;
+use gpuslice_region::{Chairs, Uuid};
+
+/// How often it is tried to open the chairs, and looked whether others find the same, in nanoseconds.
+const AGAIN: u64 = 1_000_000_000;
+
+/// What this process knows as an arbiter, or as one that would be.
+#[derive(Debug, Default)]
+pub(crate) struct Steward {
+    chairs: Option<Chairs>,
+    /// When they were opened, or looked for, last.
+    tried: u64,
+    said: bool,
+    /// By the places of the pacers; of those whose chair this process does not hold, nothing.
+    arbiters: Vec<Option<Arbiter>>,
+    neighbours: Option<Neighbours>,
+}
+
+impl Pacer {
+    /// Whether other slices have a part in what this one may use.
+    fn divides(&self, slice: &Slice) -> bool {
+        slice.region().limits(self.place.device).sharing.divides()
+    }
+
+    /// What was told is heard, or forgotten where it is too old.
+    fn hear(&self, slice: &Slice, now: u64) {
+        let most = slice.region().hear(self.place.device, now).unwrap_or(u64::MAX);
+        self.most_ahead.store(most, Ordering::Relaxed);
+    }
+}
+
+impl Compute {
+    /// Whether a thread of this process waits for a share that others have a part in: nobody else may be left to look.
+    pub(super) fn is_asking(&self, slice: &Slice) -> bool {
+        self.pacers.iter().any(|pacer| slice.member().is_asking(pacer.place.device) && pacer.divides(slice))
+    }
+
+    /// Sees to it that somebody looks while such a thread waits.
+    pub(super) fn look_while_asking(&self, slice: &'static Slice, pacer: &Pacer) {
+        if pacer.divides(slice) {
+            self.helper.ensure(slice);
+        }
+    }
+
+    /// A round: what was told is heard, and where this process holds a chair, all slices of the GPU are looked at.
+    pub(super) fn arbitrate(&self, slice: &'static Slice) {
+        let now = clock::now();
+        self.pacers.iter().for_each(|pacer| pacer.hear(slice, now));
+        let Some(mut steward) = self.steward.try_lock() else { return };
+        if self.pacers.iter().any(|pacer| pacer.divides(slice)) {
+            steward.round(slice, &self.pacers, now);
+        } else if steward.holds_any() {
+            steward.leave(&self.pacers);
+        }
+    }
+
+    /// There is nothing to do here: others look.
+    pub(super) fn leave_chairs(&self) {
+        if let Some(mut steward) = self.steward.try_lock() {
+            steward.leave(&self.pacers);
+        }
+    }
+}
+
+impl Steward {
+    fn holds_any(&self) -> bool {
+        self.arbiters.iter().any(Option::is_some)
+    }
+
+    fn leave(&mut self, pacers: &[Pacer]) {
+        if let Some(chairs) = &self.chairs {
+            pacers.iter().for_each(|pacer| chairs.leave(&Uuid(pacer.place.uuid)));
+        }
+        self.arbiters.clear();
+        self.neighbours = None;
+    }
+
+    fn round(&mut self, slice: &'static Slice, pacers: &[Pacer], now: u64) {
+        self.open(slice, now);
+        let Some(chairs) = &self.chairs else { return };
+        self.arbiters.resize_with(pacers.len(), || None);
+        for (pacer, arbiter) in pacers.iter().zip(&mut self.arbiters) {
+            let holds = pacer.divides(slice) && chairs.ask(&Uuid(pacer.place.uuid), now);
+            // A new one begins with what it sees.
+            *arbiter = arbiter.take().filter(|_| holds).or_else(|| holds.then(Arbiter::default));
+        }
+        if !self.holds_any() {
+            self.neighbours = None;
+            return;
+        }
+        let neighbours = self.neighbours.get_or_insert_default();
+        neighbours.look(slice, now);
+        for (pacer, arbiter) in pacers.iter().zip(&mut self.arbiters) {
+            if let Some(arbiter) = arbiter {
+                divide(arbiter, neighbours, &Uuid(pacer.place.uuid), now);
+            }
+        }
+    }
+
+    /// Opens the chairs, unless that was tried a moment ago; anew where others find a different file.
+    fn open(&mut self, slice: &Slice, now: u64) {
+        if now.saturating_sub(self.tried) < AGAIN && self.tried != 0 {
+            return;
+        }
+        self.tried = now;
+        if self.chairs.as_ref().is_some_and(Chairs::is_current) {
+            return;
+        }
+        let Some(folder) = slice.region().path().parent() else { return };
+        self.chairs = Chairs::open(folder)
+            .inspect_err(|error| {
+                if !core::mem::replace(&mut self.said, true) {
+                    let text = format_args!(
+                        "gpuslice: {error}. Nothing is divided with other slices: this one keeps its own limit."
+                    );
+                    notice::say(LogLevel::Warn, &text);
+                }
+            })
+            .ok();
+    }
+}
+
+/// Looks at all slices on a GPU, and tells each what it may use.
+fn divide(arbiter: &mut Arbiter, neighbours: &mut Neighbours, gpu: &Uuid, now: u64) {
+    let seen = |(at, neighbour): (usize, &mut super::neighbours::Neighbour)| {
+        neighbour.seen(gpu, now).map(|(device, slice)| (at, device, slice))
+    };
+    let seen: Vec<_> = neighbours.all().iter_mut().enumerate().filter_map(seen).collect();
+    let slices: Vec<arbiter::Slice> = seen.iter().map(|(_, _, slice)| *slice).collect();
+    for ((at, device, _), given) in seen.iter().zip(arbiter.look(now, &slices)) {
+        let Some(neighbour) = neighbours.all().get(*at) else { continue };
+        let (region, told) = (neighbour.region(), word::told(&given, now));
+        let before = region.told(*device);
+        // Who has what is its own anyway need not be told.
+        let is_own = given.terms == region.own_terms(*device) && given.ahead >= queue::MOST;
+        if (before != 0 || !is_own) && word::is_news(before, told, now) {
+            region.tell(*device, told, now);
+        }
+        if given.gift > 0 {
+            region.gift(*device, given.gift, now);
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Which slices' regions lie beside this one's, and what do they tell of a device?
+//!
+//! Only the process that holds a chair looks. A region that cannot be opened takes no part: the GPU time that its slice
+//! uses makes the GPU look smaller. So does one that nobody is paid for in, a `fixed` slice with the whole GPU and normal
+//! priority: it counts nothing, so there is nothing to be seen.
+
+use crate::lifecycle;
+use crate::slice::Slice;
+use gpuslice_policy::arbiter::{self, Wish, need::Seen};
+use gpuslice_policy::units::{Nanos, Permille};
+use gpuslice_region::layout::SIZE;
+use gpuslice_region::{Device, Limits, Monitor, Region, Trust, Uuid};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::{DirEntryExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+/// How often it is looked whether the directory has changed, and how often all of it is read anyway, in nanoseconds.
+const LOOK: u64 = 25_000_000;
+const READ: u64 = 200_000_000;
+/// Regions that are looked at: the library protects the mappings of so many, and some more for the program.
+const MOST: usize = 48;
+/// How often it is looked who of a slice has died, in nanoseconds: their work does not count any more.
+const BURY: u64 = 250_000_000;
+/// A process whose use has not moved for so long stands still, in nanoseconds: its work does not wait for the GPU.
+const STOPPED: u64 = 100_000_000;
+
+/// A slice beside this one, or this one itself.
+#[derive(Debug)]
+pub(super) struct Neighbour {
+    /// A number that no other has.
+    id: u64,
+    name: OsString,
+    inode: u64,
+    monitor: Monitor,
+    buried: u64,
+    /// What each process of each device had used, and since when that has been so.
+    still: BTreeMap<Device, Vec<(u64, u64)>>,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(super) struct Neighbours {
+    known: Vec<Neighbour>,
+    /// Inodes of files that are none.
+    others: BTreeSet<u64>,
+    ids: u64,
+    looked: u64,
+    read: u64,
+    stamp: (i64, i64),
+}
+
+impl Neighbours {
+    /// The slices that are there.
+    pub(super) fn all(&mut self) -> &mut [Neighbour] {
+        &mut self.known
+    }
+
+    /// Looks who has come and gone, where it is time to.
+    pub(super) fn look(&mut self, slice: &Slice, now: u64) {
+        if now.saturating_sub(self.looked) < LOOK {
+            return;
+        }
+        self.looked = now;
+        let own = slice.region().path();
+        let Some(folder) = own.parent() else { return };
+        let stamp = fs::metadata(folder).map_or((0, 0), |found| (found.mtime(), found.mtime_nsec()));
+        if stamp != self.stamp || now.saturating_sub(self.read) >= READ {
+            (self.stamp, self.read) = (stamp, now);
+            self.read(folder, own);
+        }
+        for neighbour in &mut self.known {
+            neighbour.bury(now);
+        }
+    }
+
+    fn read(&mut self, folder: &Path, own: &Path) {
+        let Ok(entries) = fs::read_dir(folder) else { return };
+        let found: Vec<(u64, OsString)> =
+            entries.flatten().map(|entry| (entry.ino(), entry.file_name())).collect();
+        let inodes: BTreeSet<u64> = found.iter().map(|(inode, _)| *inode).collect();
+        self.others.retain(|inode| inodes.contains(inode));
+        self.known
+            .retain(|known| found.iter().any(|(inode, name)| (*inode, name) == (known.inode, &known.name)));
+        for (inode, name) in found {
+            let is_known = self.known.iter().any(|known| known.inode == inode);
+            if is_known || self.others.contains(&inode) || self.known.len() >= MOST {
+                continue;
+            }
+            match open(&folder.join(&name), own) {
+                Opened::Region(monitor) => {
+                    self.ids = self.ids.wrapping_add(1);
+                    let (id, still) = (self.ids, BTreeMap::new());
+                    self.known.push(Neighbour { id, name, inode, monitor, buried: 0, still });
+                }
+                Opened::NotYet => {}
+                Opened::Other => {
+                    self.others.insert(inode);
+                }
+            }
+        }
+    }
+}
+
+/// What a file of the directory is.
+enum Opened {
+    Region(Monitor),
+    /// A region that nobody has finished making.
+    NotYet,
+    Other,
+}
+
+/// Others' regions must be this user's or root's; whose this slice's own may be, its path says.
+fn open(path: &PathBuf, own: &Path) -> Opened {
+    let trust = lifecycle::settings().map_or(Trust::OwnerOnly, |settings| settings.trust);
+    let trust = if path == own { trust } else { Trust::OwnerOnly };
+    // What is no region is not even opened: that may do something, to a pipe for example.
+    let size = u64::try_from(SIZE).unwrap_or(0);
+    if !path.symlink_metadata().is_ok_and(|found| found.is_file() && found.len() == size) {
+        return Opened::Other;
+    }
+    match Monitor::open(path, trust) {
+        Ok(Some(monitor)) => Opened::Region(monitor),
+        Ok(None) => Opened::NotYet,
+        Err(_) => Opened::Other,
+    }
+}
+
+impl Neighbour {
+    /// Its region.
+    pub(super) fn region(&self) -> &Region {
+        self.monitor.region()
+    }
+
+    /// Forgets what the dead had under way.
+    fn bury(&mut self, now: u64) {
+        if now.saturating_sub(self.buried) >= BURY {
+            self.buried = now;
+            let _noticed = self.monitor.reap_if_due(now);
+        }
+    }
+
+    /// What it asks for and tells of a GPU, and its number for it. None where it has no part in it.
+    pub(super) fn seen(&mut self, gpu: &Uuid, now: u64) -> Option<(Device, arbiter::Slice)> {
+        let region = self.monitor.region();
+        let device = region.device(gpu).filter(|device| region.is_paced(*device))?;
+        if !region.is_ready() || !region.is_inhabited() {
+            return None;
+        }
+        let mut seen = Seen { owed: region.paid_until(device).saturating_sub(now), ..Seen::default() };
+        let still = self.still.entry(device).or_default();
+        for (slot, work) in region.at_work(device, now).enumerate() {
+            seen.used = seen.used.saturating_add(work.used);
+            seen.throttled = seen.throttled.saturating_add(work.throttled);
+            seen.waits |= work.waits;
+            if still.len() <= slot {
+                still.push((work.used, now));
+            }
+            let Some((used, since)) = still.get_mut(slot) else { continue };
+            if *used != work.used || work.queued == 0 {
+                (*used, *since) = (work.used, now);
+            }
+            if now.saturating_sub(*since) < STOPPED {
+                seen.queued = seen.queued.saturating_add(work.queued);
+            }
+        }
+        Some((device, arbiter::Slice { id: self.id, wish: wish(region.limits(device)), seen }))
+    }
+}
+
+fn wish(limits: Limits) -> Wish {
+    let limit = u16::try_from(limits.cores_permille).ok().and_then(Permille::new);
+    Wish {
+        policy: limits.sharing.policy,
+        limit: limit.unwrap_or(Permille::FULL),
+        weight: limits.sharing.weight,
+        priority: limits.sharing.priority,
+        burst: Nanos::new(limits.burst_ns),
+    }
+}
