@@ -5,6 +5,7 @@
 #   ci/accuracy.sh real       the library under real programs on the simulated GPU; half an hour
 #   ci/accuracy.sh changes    new limits and deaths while they run
 #   ci/accuracy.sh variants   a part of the table where events fail, NVML is missing, or knows less
+#   ci/accuracy.sh policies   how slices divide a GPU by policy, weight and priority; four minutes
 #   ci/accuracy.sh picture    draws docs/share.svg
 # GPUSLICE_WORKLOAD='part|part' and GPUSLICE_LIMITS=5,30 choose rows, GPUSLICE_SECONDS=n how long a cell of `real` takes,
 # GPUSLICE_VARIANT=part what is wrong around it; GPUSLICE_JSON=file collects the figures for programs.
@@ -35,7 +36,8 @@ case $1 in
                 GPUSLICE_WORKLOAD="${GPUSLICE_WORKLOAD:-20 us, async|mixed|graph|2 processes|2 slices}"
         done
         ;;
+    policies) measure slices_divide_a_gpu ;;
     picture) measure a_share_over_time GPUSLICE_PICTURE="$ROOT/docs/share.svg" ;;
-    *) echo "ci/accuracy.sh virtual, real, changes, variants or picture" >&2 && exit 2 ;;
+    *) echo "ci/accuracy.sh virtual, real, changes, variants, policies or picture" >&2 && exit 2 ;;
 esac
 exit "$missed"

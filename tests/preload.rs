@@ -197,9 +197,9 @@ fn a_limit_that_cannot_be_enforced_refuses_to_start_and_says_why_in_one_line() {
         ("GPU_CORE_PERCENT", "101"),
         ("GPU_CORE_BURST", "20"),
         ("GPU_CORE_METER", "guess"),
-        // Well formed, and not enforced by this version.
-        ("GPU_CORE_POLICY", "equal"),
-        ("GPU_CORE_POLICY", "best-effort"),
+        ("GPU_CORE_POLICY", "fair"),
+        ("GPU_CORE_WEIGHT", "0"),
+        ("GPU_PRIORITY", "urgent"),
         ("CUDA_DEVICE_MEMORY_LIMIT", "plenty"),
     ];
     for (variable, value) in refused {

@@ -39,6 +39,7 @@ pub(crate) type Settings<'a> = &'a [&'a [(&'a str, &'a str)]];
 
 /// What can befall them.
 #[derive(Debug, Clone, Copy)]
+#[allow(dead_code, reason = "each test uses a part")]
 pub(crate) enum Event {
     /// The first slice gets this limit, in percent.
     Limit(u64),

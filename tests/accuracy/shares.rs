@@ -1,7 +1,7 @@
 //! How do slices divide a GPU? From busy milliseconds to shares, and to when they changed.
 
 use crate::course::Course;
-use crate::figures::{share, sums};
+use crate::figures::{self, share, sums};
 
 /// A share that was reached is seen over so many milliseconds.
 const SEEN: usize = 40;
@@ -21,10 +21,8 @@ pub(crate) fn parts(course: &Course, slices: usize, from: usize, to: usize) -> V
 
 /// How evenly shares were for their weights, in thousandths.
 pub(crate) fn jain(shares: &[i64], weights: &[u64]) -> u64 {
-    let each: Vec<f64> =
-        shares.iter().zip(weights).map(|(share, weight)| *share as f64 / *weight as f64).collect();
-    let (sum, squares): (f64, f64) = (each.iter().sum(), each.iter().map(|one| one * one).sum());
-    (sum * sum * 1000.0 / (squares * each.len() as f64).max(1e-9)).round() as u64
+    let each = shares.iter().zip(weights).map(|(share, weight)| *share as u64 * 1000 / weight);
+    figures::jain(&each.collect::<Vec<_>>())
 }
 
 /// How many milliseconds after one a slice first has nearly its part, in hundredths of points, for a while; none: not before

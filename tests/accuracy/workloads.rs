@@ -43,6 +43,11 @@ pub(crate) struct Program {
 }
 
 impl Program {
+    /// Whether it answers requests, whose times it tells.
+    pub(crate) fn has_requests(&self) -> bool {
+        self.how.contains("every=")
+    }
+
     /// What the program is told.
     pub(crate) fn arguments(&self, seconds: u64, seed: usize) -> Vec<String> {
         let lengths: Vec<_> = self.lengths.iter().map(u64::to_string).collect();

@@ -60,7 +60,8 @@ pub fn heard(word: u64, own: Terms, now: u64) -> (Terms, Option<u64>) {
 /// stale.
 #[must_use]
 pub fn is_news(word: u64, new: u64, now: u64) -> bool {
-    let about = |word: u64| word & ((1 << (RATE.saturating_add(2 * SPAN))) - 1);
+    // What stands below the instant.
+    let about = |word: u64| word << u64::BITS.saturating_sub(RATE.saturating_add(2 * SPAN));
     about(word) != about(new) || is_stale(word, now.saturating_add(STALE / 2))
 }
 

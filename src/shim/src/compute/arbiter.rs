@@ -94,7 +94,7 @@ impl Steward {
     }
 
     fn round(&mut self, slice: &'static Slice, pacers: &[Pacer], now: u64) {
-        self.open(slice, now);
+        self.open(slice, pacers, now);
         let Some(chairs) = &self.chairs else { return };
         self.arbiters.resize_with(pacers.len(), || None);
         for (pacer, arbiter) in pacers.iter().zip(&mut self.arbiters) {
@@ -116,7 +116,7 @@ impl Steward {
     }
 
     /// Opens the chairs, unless that was tried a moment ago; anew where others find a different file.
-    fn open(&mut self, slice: &Slice, now: u64) {
+    fn open(&mut self, slice: &Slice, pacers: &[Pacer], now: u64) {
         if now.saturating_sub(self.tried) < AGAIN && self.tried != 0 {
             return;
         }
@@ -124,6 +124,7 @@ impl Steward {
         if self.chairs.as_ref().is_some_and(Chairs::is_current) {
             return;
         }
+        self.leave(pacers);
         let Some(folder) = slice.region().path().parent() else { return };
         self.chairs = Chairs::open(folder)
             .inspect_err(|error| {

@@ -1,7 +1,7 @@
 //! Who looks at what is under way?
 //!
 //! A thread of ours, started with the first run that is opened: once a millisecond while anything is under way, and
-//! asleep otherwise. All signals are blocked in it, since they are the program's. It ends before the driver is torn
+//! asleep otherwise. Signals are blocked in it, since they are the program's. It ends before the driver is torn
 //! down at the process's exit.
 #![allow(
     clippy::disallowed_types,
@@ -125,12 +125,16 @@ impl Helper {
     }
 }
 
-/// Runs with all signals blocked, and gives the thread its mask back.
+/// Runs with all signals blocked but the one of a file that was shortened under its mapping, which would end the process,
+/// and gives the thread its mask back. A `SIGBUS` that is sent to the process goes to its first thread, as long as that
+/// takes it.
 fn without_signals<T>(start: impl FnOnce() -> T) -> T {
     let mut all = MaybeUninit::<libc::sigset_t>::zeroed();
     let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
     // SAFETY: the set is valid for writes.
     unsafe { libc::sigfillset(all.as_mut_ptr()) };
+    // SAFETY: the set was filled.
+    unsafe { libc::sigdelset(all.as_mut_ptr(), libc::SIGBUS) };
     // SAFETY: `all` was filled, and `before` is valid for writes.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) };
     let started = start();
