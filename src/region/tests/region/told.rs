@@ -43,6 +43,10 @@ fn what_is_told_holds_until_it_is_stale_and_what_is_owed_stays_what_it_is() {
     assert_eq!(member.terms(device).rate().get(), 20);
     assert_eq!(member.own_terms(device).rate().get(), 500);
     assert_eq!(member.take(device, MS, NOW), Err(NOW + 2500 * MS));
+    member.tell(device, word(250, 0, NOW), NOW);
+    assert_eq!(member.take(device, MS, NOW), Err(NOW + 200 * MS));
+    member.tell(device, word(20, 4 << 20, NOW), NOW);
+    assert_eq!(member.take(device, MS, NOW), Err(NOW + 2500 * MS));
     assert_eq!(member.hear(device, NOW + STALE - 1), Some(4 << 20));
     assert_eq!(member.terms(device).rate().get(), 20);
     // 30 ms of GPU time are still owed then, and paid at a half.
@@ -87,19 +91,17 @@ fn a_gift_and_a_higher_rate_wake_who_waits() {
     let path = directory.path().join("region");
     let (member, device) = join(&path, LIMIT);
     for is_gift in [true, false] {
-        // Two minutes on the clock, or 20 minutes.
+        // 20 ms of GPU time: 20 s at a thousandth.
         let began = now();
-        assert_eq!(member.take(device, 60_000 * MS, began), Ok(()));
-        if !is_gift {
-            member.tell(device, word(50, u64::MAX, began), began);
-        }
+        member.tell(device, word(1000, 0, began), began);
+        assert_eq!(member.take(device, 40 * MS, began), Ok(()));
+        member.tell(device, word(1, 0, began), began);
         let mut sleeper = Puppet::joined(&path, LIMIT);
         let slept_at = now();
         assert_eq!(sleeper.ask("sleep 1"), "sleeps");
         if is_gift {
             member.gift(device, u64::MAX, now());
         } else {
-            member.settle(device, -59_990_000_000, now());
             member.tell(device, word(500, u64::MAX, now()), now());
         }
         assert!(sleeper.hear().starts_with("taken "), "{is_gift}");
