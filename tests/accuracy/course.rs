@@ -218,6 +218,8 @@ impl<'a> Stage<'a> {
             }
             Event::Sharing(slice, sharing) => self.limit(slice, |limits| Limits { sharing, ..limits }),
             Event::Suspend(me) => {
+                // Not in the middle of the simulated driver, which would keep all others waiting.
+                let _outside = self.truth.lock();
                 self.programs[me].suspend();
                 Ok(())
             }

@@ -16,6 +16,12 @@ const UNKNOWN: u8 = 8;
 /// How long a launch waits for an unknown one to be measured, in nanoseconds: 50 ms.
 pub const UNKNOWN_WAIT: u64 = 50_000_000;
 
+/// The least bound where other slices leave so much room, in nanoseconds: two launches may always be queued.
+#[must_use]
+pub const fn least(room: u64) -> u64 {
+    if room < LEAST { room } else { LEAST }
+}
+
 /// Predicted work of closed brackets that has not been seen to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ahead {
@@ -38,16 +44,15 @@ impl Ahead {
     /// Whether a launch of this cost may follow: two of it, but 20 to 50 ms, and always one.
     #[must_use]
     pub fn admits(&self, cost: u64) -> bool {
-        let bound = cost.saturating_mul(2).clamp(LEAST, MOST);
-        self.queued == 0 || self.queued.saturating_add(cost) <= bound
+        self.admits_within(cost, LEAST)
     }
 
-    /// [`admits`](Self::admits), where no more than so much may be queued beside others, two launches of a longer one.
+    /// The same where the least bound is another one, of those that [`least`] gives.
     #[inline]
     #[must_use]
-    pub fn admits_within(&self, cost: u64, most: u64) -> bool {
-        let is_within = self.queued.saturating_add(cost) <= most.max(cost.saturating_mul(2));
-        self.queued == 0 || (is_within && self.admits(cost))
+    pub fn admits_within(&self, cost: u64, least: u64) -> bool {
+        let bound = cost.saturating_mul(2).max(least).min(MOST);
+        self.queued == 0 || self.queued.saturating_add(cost) <= bound
     }
 
     /// A bracket was closed for which so much was prepaid.
@@ -117,11 +122,12 @@ mod tests {
     #[test]
     fn beside_others_less_may_be_queued_but_two_launches_always() {
         let ahead = Ahead::of(3 * MS);
-        assert!(ahead.admits_within(MS, 4 * MS));
-        assert!(!ahead.admits_within(MS + MS / 2, 4 * MS));
-        assert!(ahead.admits_within(3 * MS, 4 * MS), "two of a longer one");
-        assert!(!Ahead::of(30 * MS).admits_within(MS, u64::MAX), "its own bound stays");
-        assert!(Ahead::default().admits_within(400 * MS, 0));
+        let admits = |ahead: Ahead, cost, room| ahead.admits_within(cost, least(room));
+        assert!(admits(ahead, MS, 4 * MS));
+        assert!(!admits(ahead, MS + MS / 2, 4 * MS));
+        assert!(admits(ahead, 3 * MS, 4 * MS), "two of a longer one");
+        assert!(!admits(Ahead::of(30 * MS), MS, u64::MAX), "its own bound stays");
+        assert!(admits(Ahead::default(), 400 * MS, 0));
     }
 
     #[test]

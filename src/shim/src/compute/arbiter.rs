@@ -42,8 +42,8 @@ impl Pacer {
 
     /// What was told is heard, or forgotten where it is too old.
     fn hear(&self, slice: &Slice, now: u64) {
-        let most = slice.region().hear(self.place.device, now).unwrap_or(u64::MAX);
-        self.most_ahead.store(most, Ordering::Relaxed);
+        let room = slice.region().hear(self.place.device, now).unwrap_or(u64::MAX);
+        self.least_ahead.store(queue::least(room), Ordering::Relaxed);
     }
 }
 

@@ -50,7 +50,7 @@ use events::Events;
 use gpuslice_driver::types::{CUstream, Status, status};
 use gpuslice_policy::compute::book::Book;
 use gpuslice_policy::compute::cost::{Estimate, Key};
-use gpuslice_policy::compute::queue::{Ahead, Unknown};
+use gpuslice_policy::compute::queue::{self, Ahead, Unknown};
 use gpuslice_policy::compute::run::{Lesson, Run, Verdict};
 use gpuslice_policy::compute::source::Source;
 use gpuslice_policy::config::{CoreMeter, LogLevel};
@@ -116,8 +116,8 @@ pub(crate) struct Pacer {
     lanes: AtomicUsize,
     /// Predicted GPU time of closed runs that have not been seen to end, in nanoseconds.
     queued: AtomicU64,
-    /// The most that may be, by what other slices leave; as heard at the helper's last round.
-    most_ahead: AtomicU64,
+    /// The bound of it for short launches, by what other slices leave; as heard at the helper's last round.
+    least_ahead: AtomicU64,
     /// Launches under way of which nothing is known.
     unknown: Mutex<Unknown>,
 }
@@ -132,8 +132,8 @@ impl Pacer {
     /// Whether a launch of this cost may follow what is queued ahead.
     #[inline]
     fn admits(&self, cost: u64) -> bool {
-        let most = self.most_ahead.load(Ordering::Relaxed);
-        Ahead::of(self.queued.load(Ordering::Relaxed)).admits_within(cost, most)
+        let least = self.least_ahead.load(Ordering::Relaxed);
+        Ahead::of(self.queued.load(Ordering::Relaxed)).admits_within(cost, least)
     }
 }
 
@@ -193,7 +193,7 @@ impl Compute {
             waiters: AtomicU32::new(0),
             lanes: AtomicUsize::new(0),
             queued: AtomicU64::new(0),
-            most_ahead: AtomicU64::new(u64::MAX),
+            least_ahead: AtomicU64::new(queue::LEAST),
             unknown: Mutex::default(),
         };
         let config = lifecycle::settings().map(|settings| &settings.config);
