@@ -97,8 +97,7 @@ pub(super) fn examine(sources: &Sources) -> Vec<Finding> {
         }
     };
     let mut findings: Vec<Finding> =
-        config.unenforceable().iter().map(|limit| refused(&limit.to_string())).collect();
-    findings.extend(config.warnings.iter().map(|warning| warned(&warning.to_string())));
+        config.warnings.iter().map(|warning| warned(&warning.to_string())).collect();
     let alone = sources.environment_alone();
     let said = alone.as_ref().map(values).unwrap_or_default();
     for (key, value) in values(&config) {
