@@ -74,7 +74,6 @@ pub(crate) fn limits(found: &[Found], config: &Config) -> Vec<DeviceRequest> {
                         priority: config.priority,
                         weight: config.core_weight.get().into(),
                     },
-                    ..Limits::NONE
                 },
             }
         })
