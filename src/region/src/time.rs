@@ -59,7 +59,7 @@ impl Region {
         self.layout().is_paced(device.index())
     }
 
-    /// What the slice was told by an arbiter last: [`word`](gpuslice_policy::arbiter::word).
+    /// What the slice was told by an arbiter last: [`word`].
     #[must_use]
     pub fn told(&self, device: Device) -> u64 {
         self.layout().time(device.index()).map_or(0, |time| time.readings.0.told.get())
