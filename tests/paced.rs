@@ -108,6 +108,17 @@ fn fills_that_are_recorded_take_no_time() {
 }
 
 #[test]
+fn a_copy_between_any_addresses_counts_where_both_are_of_the_device() {
+    let bench = bench();
+    let mut member = paced(bench.host("paced", &["moves", "1ms"]), "30").start();
+    assert_eq!(member.hear().as_deref(), Some("ready"));
+    assert_eq!(member.ask("host"), "0");
+    assert_eq!(used(&bench).copied, 0);
+    assert_eq!(member.ask("device"), "0");
+    assert!(used(&bench).copied > 0);
+}
+
+#[test]
 fn a_capture_is_not_spoiled_by_runs_of_streams_that_join_it() {
     let outcome = same("paced", &["join", "10us"]).quiet();
     let whole = outcome.out.lines().filter(|line| line.ends_with("launches 0, end 0, 4 kernels, 0 others"));

@@ -241,6 +241,20 @@ static void fills(void) {
     }
 }
 
+// Copies between addresses that only the driver can tell apart: `device`, `host`.
+static void moves(void) {
+    int (*move)(u64, u64, size_t, void *) = dlsym(driver, "cuMemcpyAsync");
+    char line[64], *here = malloc(SIZE);
+    u64 one = 0, other = 0;
+    if (cu.cuMemAlloc_v2(&one, SIZE) || cu.cuMemAlloc_v2(&other, SIZE)) return;
+    say("ready");
+    while (fgets(line, sizeof line, stdin)) {
+        int code = 0;
+        for (int i = 0; i < 64; i++) code |= move(line[0] == 'd' ? other : (u64)here, one, SIZE, stream);
+        say("%d", code | gpu.cuCtxSynchronize());
+    }
+}
+
 // The usual launch, between two lines that can be found in a list of system calls.
 static void hot(int count) {
     all(count, stream), gpu.cuCtxSynchronize(), all(count / 4, stream);
@@ -263,6 +277,7 @@ int main(int count, char **words) {
     else if (!strcmp(what, "lives")) lives();
     else if (!strcmp(what, "waits")) waits();
     else if (!strcmp(what, "fills")) fills();
+    else if (!strcmp(what, "moves")) moves();
     else if (!strcmp(what, "hot")) hot(4000);
     else return 2;
     return 0;

@@ -7,7 +7,7 @@ use gpuslice_driver::functions as real;
 use gpuslice_driver::slot;
 use gpuslice_driver::types::{
     CUcontext, CUdevice, CUdeviceptr, CUfunction, CUkernel, CUlibrary, CUmemLocation, CUmemoryPool, CUmodule,
-    CUstream, Status, nvmlDevice_t, status,
+    CUstream, Status, memory_type, nvmlDevice_t, status,
 };
 use std::ptr;
 
@@ -144,6 +144,17 @@ fn done(code: Status) -> Result<(), Status> {
 /// A property of a device, by its number.
 pub(crate) fn device_attribute(device: CUdevice, attribute: c_uint) -> Option<u64> {
     ask!(cuDeviceGetAttribute, c_int, attribute, device).and_then(|value| u64::try_from(value).ok())
+}
+
+/// Whether an address is of a device's memory, as far as the driver says.
+pub(crate) fn is_on_device(address: u64) -> bool {
+    /// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`.
+    const MEMORY_TYPE: c_uint = 2;
+    let function = slot::real::<real::cuPointerGetAttribute>(Symbol::cuPointerGetAttribute);
+    let mut kind: c_uint = 0;
+    // SAFETY: this attribute has the width of the output; the driver checks the address.
+    let code = function.map(|function| unsafe { function((&raw mut kind).cast(), MEMORY_TYPE, address) });
+    code == Some(status::SUCCESS) && kind == memory_type::DEVICE
 }
 
 /// A limit of the current context.

@@ -66,23 +66,23 @@ macro_rules! rows_copy {
         pass cuMemcpy3D @2000(p_copy: *const CUDA_MEMCPY3D_v1);
         pass cuMemcpy3DAsync @2000(p_copy: *const CUDA_MEMCPY3D_v1, h_stream: CUstream);
     }
-    copy_any: "A copy whose direction only the driver knows: to ask it would cost more than the call, and most of them are between host and device. Not measured; the time of large ones is kept out of that of kernels" {
-        watch cuMemcpy @4000(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize) by host_copies::any;
+    copy_any: "A copy whose direction only the driver knows. One that is alone: it is asked while time is paced. Batches: to ask for each costs more than the call." {
+        watch cuMemcpy @4000(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize) by host_copies::anywhere;
         pass cuMemcpy3DBatchAsync @12080(num_ops: usize, op_list: *mut CUDA_MEMCPY3D_BATCH_OP, fail_idx: *mut usize, flags: c_ulonglong, h_stream: CUstream);
         pass cuMemcpy3DBatchAsync_ptsz @12080(num_ops: usize, op_list: *mut CUDA_MEMCPY3D_BATCH_OP, fail_idx: *mut usize, flags: c_ulonglong, h_stream: CUstream);
         pass cuMemcpy3DBatchAsync_v2 @13000(num_ops: usize, op_list: *mut CUDA_MEMCPY3D_BATCH_OP, flags: c_ulonglong, h_stream: CUstream);
         pass cuMemcpy3DBatchAsync_v2_ptsz @13000(num_ops: usize, op_list: *mut CUDA_MEMCPY3D_BATCH_OP, flags: c_ulonglong, h_stream: CUstream);
         pass cuMemcpy3DWithAttributesAsync @13020(op: *mut CUDA_MEMCPY3D_BATCH_OP, flags: c_ulonglong, h_stream: CUstream);
         pass cuMemcpy3DWithAttributesAsync_ptsz @13020(op: *mut CUDA_MEMCPY3D_BATCH_OP, flags: c_ulonglong, h_stream: CUstream);
-        watch cuMemcpyAsync @4000(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize, h_stream: CUstream) by host_copies::copy_async;
-        watch cuMemcpyAsync_ptsz @7000(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize, h_stream: CUstream) by host_copies::copy_async_per_thread;
+        watch cuMemcpyAsync @4000(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize, h_stream: CUstream) by host_copies::anywhere_async;
+        watch cuMemcpyAsync_ptsz @7000(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize, h_stream: CUstream) by host_copies::anywhere_async_per_thread;
         pass cuMemcpyBatchAsync @12080(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, fail_idx: *mut usize, h_stream: CUstream);
         pass cuMemcpyBatchAsync_ptsz @12080(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, fail_idx: *mut usize, h_stream: CUstream);
         pass cuMemcpyBatchAsync_v2 @13000(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, h_stream: CUstream);
         pass cuMemcpyBatchAsync_v2_ptsz @13000(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, h_stream: CUstream);
         pass cuMemcpyWithAttributesAsync @13020(dst: CUdeviceptr, src: CUdeviceptr, size: usize, attr: *mut CUmemcpyAttributes, h_stream: CUstream);
         pass cuMemcpyWithAttributesAsync_ptsz @13020(dst: CUdeviceptr, src: CUdeviceptr, size: usize, attr: *mut CUmemcpyAttributes, h_stream: CUstream);
-        watch cuMemcpy_ptds @7000(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize) by host_copies::any_per_thread;
+        watch cuMemcpy_ptds @7000(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize) by host_copies::anywhere_per_thread;
     }
     copy_peer: "Between devices: links and copy engines. Not measured" {
         pass cuFabricCpyBatchAsync @13050(num_ops: usize, op_list: *mut CUDA_FABRIC_COPY_BATCH_OP, flags: c_ulonglong, h_stream: CUstream);

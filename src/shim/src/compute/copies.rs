@@ -55,6 +55,11 @@ pub(super) fn unpaced(slice: &'static Slice, launch: &Launch, call: impl FnOnce(
     code
 }
 
+/// Whether this process's launches are paced now.
+pub(crate) fn is_paced() -> bool {
+    matches!(lifecycle::standing(), Standing::Member(slice) if slice.compute.is_pacing(slice))
+}
+
 /// A copy from or to the host. `is_sync`: the program waits for it, and so for what the stream did before.
 pub(crate) fn host_copy(stream: Stream, bytes: u64, is_sync: bool, call: impl FnOnce() -> Status) -> Status {
     let Standing::Member(slice) = lifecycle::standing() else { return call() };

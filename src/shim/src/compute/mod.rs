@@ -31,7 +31,7 @@ mod waits;
 mod whose;
 
 pub(crate) use clock::now;
-pub(crate) use copies::host_copy;
+pub(crate) use copies::{host_copy, is_paced};
 pub(crate) use gate::{gate, gate_all};
 pub(crate) use told::{
     capture_begins, capture_ended, context_ends, context_left, context_seen, context_seen_in, forget,

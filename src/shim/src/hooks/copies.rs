@@ -49,6 +49,11 @@ fn work(operation: Operation, bytes: u64, stream: Stream) -> Launch {
     Launch { key: Key::kernel(&shape), kind: Kind::Copy, stream }
 }
 
+/// A copy of so many bytes that lie one after the other.
+pub(super) fn copied(bytes: u64, stream: Stream) -> Launch {
+    work(Operation::Copy, bytes, stream)
+}
+
 /// Bytes of rows of elements of a type.
 fn rows<V>(width: impl Count, height: impl Count) -> u64 {
     width.wide().saturating_mul(height.wide()).saturating_mul(size_of::<V>() as u64)

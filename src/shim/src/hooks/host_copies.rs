@@ -1,14 +1,17 @@
-//! Copies from and to the host, and those whose direction only the driver knows: how large are they, and who waits?
+//! Copies from and to the host, and those that only addresses tell apart: how large are they, and who waits?
 //!
 //! They are not GPU time of the slice's, but where a large one lies between kernels its time must not be taken for theirs.
-//! Calls without `Async` come back when the copy is done; one between addresses of any kind may not (within a device
-//! nobody waits), so nothing is concluded from its return.
+//! Calls without `Async` come back when the copy is done. For one between addresses of any kind the driver is asked where
+//! they are, while time is paced: within a device it is a copy as `copies` has them, for which nobody waits. Otherwise
+//! nothing is concluded from its return either.
 
-use super::copies::Count;
+use super::copies::{Count, copied};
 use super::launch::{legacy, per_thread};
-use crate::compute::host_copy;
+use crate::compute::{Stream, gate, host_copy, is_paced};
+use crate::driver;
+use crate::guard::quietly;
 use core::ptr;
-use gpuslice_driver::types::{CUstream, Status};
+use gpuslice_driver::types::{CUdeviceptr, CUstream, Status};
 
 /// Declares for each order of arguments the hook of the calls whose null stream is the legacy default stream, and that of
 /// those whose null stream is the thread's own.
@@ -34,12 +37,52 @@ macro_rules! hooks {
 hooks! {
     /// `cuMemcpyHtoD` and `cuMemcpyDtoH`.
     copy, copy_per_thread<A, B>(to: A, from: B, bytes: N) of bytes on ptr::null_mut(), true;
-    /// `cuMemcpyHtoDAsync` and `cuMemcpyDtoHAsync`; `cuMemcpyAsync`.
+    /// `cuMemcpyHtoDAsync` and `cuMemcpyDtoHAsync`.
     copy_async, copy_async_per_thread<A, B>(to: A, from: B, bytes: N, stream: CUstream) of bytes on stream, false;
     /// `cuMemcpyHtoA` and `cuMemcpyAtoH`, which differ in where the offset stands.
     array, array_per_thread<A, B, C>(to: A, second: B, third: C, bytes: N) of bytes on ptr::null_mut(), true;
     /// `cuMemcpyHtoAAsync` and `cuMemcpyAtoHAsync`.
     array_async, array_async_per_thread<A, B, C>(to: A, second: B, third: C, bytes: N, stream: CUstream) of bytes on stream, false;
+}
+
+/// Hooks of the calls whose addresses may be of any memory.
+macro_rules! between_any {
+    ($( $(#[$about:meta])* $on:ident $name:ident($($last:ident)?) $stream:expr; )*) => { $(
+        $(#[$about])*
+        pub(crate) unsafe fn $name(
+            real: unsafe extern "C-unwind" fn(CUdeviceptr, CUdeviceptr, usize $(, between_any!(type $last))?) -> Status,
+            to: CUdeviceptr,
+            from: CUdeviceptr,
+            bytes: usize,
+            $($last: CUstream,)?
+        ) -> Status {
+            // SAFETY: the caller's own arguments.
+            any($on($stream), (to, from), bytes, || unsafe { real(to, from, bytes $(, $last)?) })
+        }
+    )* };
+    (type $last:ident) => { CUstream };
+}
+
+between_any! {
     /// `cuMemcpy`.
-    any, any_per_thread<A>(to: A, from: A, bytes: N) of bytes on ptr::null_mut(), false;
+    legacy anywhere() ptr::null_mut();
+    /// `cuMemcpy_ptds`.
+    per_thread anywhere_per_thread() ptr::null_mut();
+    /// `cuMemcpyAsync`.
+    legacy anywhere_async(stream) stream;
+    /// `cuMemcpyAsync_ptsz`.
+    per_thread anywhere_async_per_thread(stream) stream;
+}
+
+fn any(
+    stream: Stream,
+    (to, from): (CUdeviceptr, CUdeviceptr),
+    bytes: usize,
+    call: impl FnOnce() -> Status,
+) -> Status {
+    let is_within = || driver::is_on_device(to) && driver::is_on_device(from);
+    if is_paced() && quietly(is_within, false) {
+        return gate(|| copied(bytes.wide(), stream), call);
+    }
+    host_copy(stream, bytes.wide(), false, call)
 }
