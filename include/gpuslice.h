@@ -33,6 +33,8 @@
 #define GPUSLICE_NO_LIMIT UINT64_MAX
 /* `cores_permille` of a device whose time is not limited. */
 #define GPUSLICE_WHOLE_SHARE 1000u
+/* `oversubscribe` of a device where what passes the quota is served from host memory: "pill". */
+#define GPUSLICE_OVERSUBSCRIBED 0x6c6c6970u
 /* `state` of a slot. */
 #define GPUSLICE_SLOT_FREE 0u
 #define GPUSLICE_SLOT_TAKEN 1u
@@ -82,7 +84,7 @@ struct gpuslice_device {
     uint64_t peak;           /* the most bytes that were granted at a time */
     uint64_t refused;        /* allocations that passed the quota */
     uint64_t unmet;          /* allocations within the quota that the driver had no memory for */
-    uint32_t oversubscribe;  /* 1: what passes the quota is served from host memory */
+    uint32_t oversubscribe;  /* GPUSLICE_OVERSUBSCRIBED: what passes the quota is served from host memory */
     uint32_t unused2;
     uint8_t reserved[32];
 };

@@ -145,7 +145,8 @@ fn low_priority_has_its_least_beside_high_and_best_effort_what_is_left() {
             let began = course.tracks[0].began[1] as usize;
             (part(&course, 1, began - 700, began - 100), part(&course, 1, began + 200, began + 900))
         },
-        |(left, beside)| *left >= 8500 && (300..=1500).contains(beside),
+        // On a busy machine the other one may not even get to launch what it may.
+        |(left, beside)| *left >= 8500 && (100..=1500).contains(beside),
     );
 }
 

@@ -23,6 +23,7 @@ static void print_layout(void)
     LINE("devices", GPUSLICE_DEVICES);
     LINE("shares", GPUSLICE_SHARES);
     LINE("places", GPUSLICE_PLACES);
+    LINE("oversubscribed", GPUSLICE_OVERSUBSCRIBED);
     LINE("seconds", GPUSLICE_SECONDS);
     LINE("header.magic", offsetof(struct gpuslice_region, header.magic));
     LINE("header.version", offsetof(struct gpuslice_region, header.version));

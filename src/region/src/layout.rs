@@ -28,6 +28,9 @@ pub const PLACES: usize = if cfg!(loom) { 2 } else { 1024 };
 pub const SECONDS: usize = if cfg!(loom) { 0 } else { 64 };
 /// The memory limit that says that there is none. Not zero: a word that was never written must refuse, not grant.
 pub const NO_LIMIT: u64 = u64::MAX;
+/// What the word for host memory beyond the quota says where that is wanted: "pill", as no word is by chance, since a
+/// slice whose region was overwritten must refuse.
+pub const OVERSUBSCRIBED: u32 = u32::from_le_bytes(*b"pill");
 /// The whole of a device's time, in permille.
 pub const WHOLE_SHARE: u32 = 1000;
 /// The ready word of a region that may be used.
@@ -94,7 +97,7 @@ pub(crate) struct DeviceEntry {
     pub(crate) refused: Word64,
     /// Allocations within the quota that the driver had no memory for.
     pub(crate) unmet: Word64,
-    /// 1 if what passes the quota is served from host memory.
+    /// [`OVERSUBSCRIBED`] if what passes the quota is served from host memory.
     pub(crate) oversubscribe: Word32,
 }
 
@@ -192,7 +195,7 @@ fn bounded(number: u32, most: usize) -> usize {
 
 /// Name and value of everything that `include/gpuslice.h` repeats, for the test that compares the two.
 #[cfg(not(loom))]
-pub const FIGURES: [(&str, usize); 86] = {
+pub const FIGURES: [(&str, usize); 87] = {
     use core::mem::offset_of;
     type Time = DeviceTime<MAX_SLOTS>;
     [
@@ -202,6 +205,7 @@ pub const FIGURES: [(&str, usize); 86] = {
         ("devices", MAX_DEVICES),
         ("shares", MAX_SHARES),
         ("places", PLACES),
+        ("oversubscribed", OVERSUBSCRIBED as usize),
         ("seconds", SECONDS),
         ("header.magic", offset_of!(Layout, header.magic)),
         ("header.version", offset_of!(Layout, header.version)),

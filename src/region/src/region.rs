@@ -9,7 +9,7 @@ use crate::{
     bell, compute,
     error::RegionError,
     estate::TimeUsed,
-    layout::{DeviceEntry, Layout, NO_LIMIT, READY, WHOLE_SHARE},
+    layout::{DeviceEntry, Layout, NO_LIMIT, OVERSUBSCRIBED, READY, WHOLE_SHARE},
     map::Mapped,
     memory::limit_of,
     process,
@@ -100,7 +100,7 @@ impl Limits {
             cores_permille: entry.cores_permille.get(),
             burst_ns: entry.burst.get(),
             sharing: Sharing::of(entry.sharing.get()),
-            oversubscribe: entry.oversubscribe.get() == 1,
+            oversubscribe: entry.oversubscribe.get() == OVERSUBSCRIBED,
         }
         .bounded()
     }
@@ -110,7 +110,7 @@ impl Limits {
         let Self { memory, cores_permille, burst_ns, sharing, oversubscribe } = self.bounded();
         entry.memory_limit.set(memory.unwrap_or(NO_LIMIT));
         entry.sharing.set(sharing.word());
-        entry.oversubscribe.set(oversubscribe.into());
+        entry.oversubscribe.set(if oversubscribe { OVERSUBSCRIBED } else { 0 });
         // Of two who change the terms at once, each has what the other one wrote, or what was there before both.
         let before = compute::terms(entry.cores_permille.swap(cores_permille), entry.burst.swap(burst_ns));
         (before, compute::terms(cores_permille, burst_ns))
