@@ -54,6 +54,16 @@ fn a_primary_context_is_paid_for_once_and_given_back_at_its_end() {
 }
 
 #[test]
+fn a_free_beside_a_release_that_ends_nothing_gives_back_what_it_frees() {
+    bench()
+        .host("contexts", &["beside"])
+        .limited("164MiB")
+        .run()
+        .quiet()
+        .says(&["init 0", "refused 0, lost 0"]);
+}
+
+#[test]
 fn every_form_of_making_a_context_pays_and_the_last_detachment_gives_back() {
     let outcome = bench().host("contexts", &["forms"]).limited("350MiB").run();
     outcome.says(&[

@@ -29,7 +29,7 @@ mod workloads;
 
 use course::{Course, Event, Play, Settings, run};
 use gpuslice_policy::config::{CorePolicy, Priority};
-use gpuslice_region::{Monitor, Sharing, Trust};
+use gpuslice_region::{Member, Monitor, Sharing, Trust};
 use shares::{jain, lending, median_and_most, part, parts};
 use std::fs;
 use std::path::PathBuf;
@@ -275,6 +275,21 @@ fn go_on(bench: &Bench, slices: usize) {
         let before = used(bench, slice);
         wait_until("a slice stands still", || used(bench, slice) >= before + 50_000_000);
     }
+}
+
+#[test]
+fn regions_that_were_left_behind_take_nobodys_place() {
+    let _alone = machine();
+    let bench = Bench::simulated();
+    let leave_behind = |number: usize| {
+        let path = bench.region().with_file_name(format!("left-{number}"));
+        Member::join(&path, Trust::OwnerOnly, &[]).unwrap().0.leave();
+    };
+    (0..60).for_each(leave_behind);
+    let _programs = [working(&bench, 0, &[EQUAL]), working(&bench, 1, &[EQUAL])];
+    (60..120).for_each(leave_behind);
+    go_on(&bench, 2);
+    wait_until("a slice is left out", || told(&bench, 0) != 0 && told(&bench, 1) != 0);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 // What do contexts take of a quota, and when do they give it back? `contexts CASE`.
 #include "host.h"
+#include <pthread.h>
 
 enum { MOST = 8 };
 
@@ -71,9 +72,36 @@ static int forms(void) {
     return 0;
 }
 
+static int is_done;
+
+static void *retain_and_release(void *nothing) {
+    void *context;
+    while (!__atomic_load_n(&is_done, __ATOMIC_ACQUIRE))
+        if (cu.cuDevicePrimaryCtxRetain(&context, 0) || cu.cuDevicePrimaryCtxRelease_v2(0)) abort();
+    return nothing;
+}
+
+// A library retains and releases the primary context over and over, while the program allocates and frees in it.
+static int beside(void) {
+    pthread_t thread;
+    void *context;
+    int refused = 0;
+    if (cu.cuDevicePrimaryCtxRetain(&context, 0) || cu.cuCtxSetCurrent(context)) return 3;
+    u64 before = left(), address;
+    pthread_create(&thread, NULL, retain_and_release, NULL);
+    for (int i = 0; i < 20000; i++)
+        if (cu.cuMemAlloc_v2(&address, 4 << 20)) refused++;
+        else if (cu.cuMemFree_v2(address)) return 4;
+    __atomic_store_n(&is_done, 1, __ATOMIC_RELEASE);
+    pthread_join(thread, NULL);
+    say("refused %d, lost %llu", refused, before - left());
+    return 0;
+}
+
 int main(int count, char **words) {
     if (count < 2 || !open_driver()) return 2;
     say("init %d", cu.cuInit(0));
     if (!strcmp(words[1], "forms")) return forms();
+    if (!strcmp(words[1], "beside")) return beside();
     return !strcmp(words[1], "many") ? many() : primary();
 }

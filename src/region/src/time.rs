@@ -170,7 +170,7 @@ impl Member {
     pub fn is_asking(&self, device: Device) -> bool {
         self.layout()
             .process_time(device.index(), self.slot())
-            .is_some_and(|(_, process)| process.wants.get() > 0)
+            .is_some_and(|(_, process)| process.waits(bell::now()))
     }
 
     /// What to [`sleep`](Self::sleep) with. To be read before [`take`](Self::take), so that no ring is lost.

@@ -241,6 +241,16 @@ pub(crate) fn exchange_capture_mode(mode: c_uint) -> Option<c_uint> {
     (code == status::SUCCESS).then_some(mode)
 }
 
+/// Makes calls that the driver does not let a thread make while others capture in global mode.
+pub(crate) fn beside_captures<T>(calls: impl FnOnce() -> T) -> T {
+    let before = exchange_capture_mode(RELAXED);
+    let done = calls();
+    if let Some(mode) = before {
+        exchange_capture_mode(mode);
+    }
+    done
+}
+
 /// Where the allocation begins that an address lies in.
 pub(crate) fn start_of(address: CUdeviceptr) -> Option<u64> {
     ask!(cuMemGetAddressRange_v2, CUdeviceptr, ptr::null_mut(), address)

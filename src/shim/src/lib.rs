@@ -46,6 +46,7 @@ mod measure;
 mod notice;
 mod physical;
 mod pools;
+mod primaries;
 mod shared;
 mod slice;
 mod spill;

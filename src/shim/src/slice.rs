@@ -13,6 +13,7 @@ use crate::look_ups::LookUps;
 use crate::measure::Witness;
 use crate::physical::Tables;
 use crate::pools::Pools;
+use crate::primaries::Primaries;
 use crate::shared::Shared;
 use crate::spill::Spilled;
 use crate::unmet::Unmet;
@@ -53,8 +54,8 @@ pub(crate) struct Slice {
     pub(crate) flights: Flights,
     /// GPU time.
     pub(crate) compute: Compute,
-    /// The primary context of each device, where it is known: context and device.
-    pub(crate) primaries: Mutex<Vec<(usize, CUdevice)>>,
+    /// The primary context of each device, where it is known.
+    pub(crate) primaries: Primaries,
 }
 
 /// A device of this process.
@@ -102,7 +103,7 @@ impl Slice {
             look_ups: LookUps::default(),
             witness: Witness::default(),
             flights: Flights::default(),
-            primaries: Mutex::default(),
+            primaries: Primaries::default(),
         }
     }
 
@@ -184,8 +185,7 @@ impl Slice {
     /// The context that what is made in one lives in: the primary one for a green one.
     pub(crate) fn owner_of(&self, context: usize) -> usize {
         let Some(device) = self.holdings.device_of_view(context) else { return context };
-        let primaries = self.primaries.lock();
-        primaries.iter().find(|(_, of)| *of == device).map_or(context, |(primary, _)| *primary)
+        self.primaries.of(device).unwrap_or(context)
     }
 
     /// Lets others of the slice inherit the charge of memory that they use as well.

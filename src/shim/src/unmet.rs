@@ -56,13 +56,22 @@ impl fmt::Display for Story {
         if let Some(free) = self.free {
             write!(f, ", and {} of the device's {} are free", bytes(free), bytes(self.total))?;
         }
-        f.write_str(". Others hold the rest.")
+        f.write_str(".")?;
+        // The driver keeps something for itself on every device.
+        match self.free {
+            Some(free) if free.saturating_add(self.held) >= self.total / 8 * 7 => Ok(()),
+            _ => f.write_str(" Others hold the rest."),
+        }
     }
 }
 
 /// The driver had no memory for what the ledger had granted, `granted` bytes of which are still counted as held.
 #[cold]
 pub(crate) fn note(slice: &Slice, device: Device, granted: u64) {
+    // Without a quota nothing was promised: the device is full, as it would be without us.
+    if !slice.has_quota(device) {
+        return;
+    }
     slice.member().count_unmet(device);
     let Some(place) = slice.places().iter().find(|place| place.device == device).copied() else { return };
     if !slice.unmet.is_due(device, now()) {

@@ -110,7 +110,7 @@ impl Steward {
         neighbours.look(slice, now);
         for (pacer, arbiter) in pacers.iter().zip(&mut self.arbiters) {
             if let Some(arbiter) = arbiter {
-                divide(arbiter, neighbours, &Uuid(pacer.place.uuid), now);
+                divide(arbiter, neighbours, &Uuid(pacer.place.uuid));
             }
         }
     }
@@ -140,7 +140,9 @@ impl Steward {
 }
 
 /// Looks at all slices on a GPU, and tells each what it may use.
-fn divide(arbiter: &mut Arbiter, neighbours: &mut Neighbours, gpu: &Uuid, now: u64) {
+fn divide(arbiter: &mut Arbiter, neighbours: &mut Neighbours, gpu: &Uuid) {
+    // Read here: what a slice owes is told by where its word stands to the clock, and looking around may have taken long.
+    let now = clock::now();
     let seen = |(at, neighbour): (usize, &mut super::neighbours::Neighbour)| {
         neighbour.seen(gpu, now).map(|(device, slice)| (at, device, slice))
     };

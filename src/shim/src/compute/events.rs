@@ -139,13 +139,5 @@ fn ok(code: Status) -> Result<(), Status> {
 
 /// Runs calls of ours in the driver so that no capture is spoilt by them; `is_open` says whether there may be one.
 pub(crate) fn apart<T>(is_open: bool, calls: impl FnOnce() -> T) -> T {
-    if !is_open {
-        return calls();
-    }
-    let before = driver::exchange_capture_mode(driver::RELAXED);
-    let done = calls();
-    if let Some(before) = before {
-        driver::exchange_capture_mode(before);
-    }
-    done
+    if is_open { driver::beside_captures(calls) } else { calls() }
 }

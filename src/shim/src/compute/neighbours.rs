@@ -4,12 +4,13 @@
 //! uses makes the GPU look smaller. So does one that nobody is paid for in, a `fixed` slice with the whole GPU and normal
 //! priority: it counts nothing, so there is nothing to be seen.
 
+use super::clock;
 use crate::lifecycle;
 use crate::slice::Slice;
 use gpuslice_policy::arbiter::{self, Wish, need::Seen};
 use gpuslice_policy::units::{Nanos, Permille};
 use gpuslice_region::layout::SIZE;
-use gpuslice_region::{Device, Limits, Monitor, Region, Trust, Uuid};
+use gpuslice_region::{Device, Limits, Monitor, Region, RegionError, Trust, Uuid};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs;
@@ -21,6 +22,10 @@ const LOOK: u64 = 25_000_000;
 const READ: u64 = 200_000_000;
 /// Regions that are looked at: the library protects the mappings of so many, and some more for the program.
 const MOST: usize = 48;
+/// The part of the time that reading the directory may take: one in 20. The thread that does it measures as well.
+const SELDOM: u64 = 20;
+/// Names that are read at the most.
+const NAMES: usize = 20_000;
 /// How often it is looked who of a slice has died, in nanoseconds: their work does not count any more.
 const BURY: u64 = 250_000_000;
 /// A process whose use has not moved for so long stands still, in nanoseconds: its work does not wait for the GPU.
@@ -43,11 +48,13 @@ pub(super) struct Neighbour {
 #[derive(Debug, Default)]
 pub(super) struct Neighbours {
     known: Vec<Neighbour>,
-    /// Inodes of files that are none.
-    others: BTreeSet<u64>,
+    /// Files that are none.
+    others: BTreeSet<(u64, OsString)>,
     ids: u64,
     looked: u64,
     read: u64,
+    /// Not before this instant.
+    rests_until: u64,
     stamp: (i64, i64),
 }
 
@@ -66,9 +73,12 @@ impl Neighbours {
         let own = slice.region().path();
         let Some(folder) = own.parent() else { return };
         let stamp = fs::metadata(folder).map_or((0, 0), |found| (found.mtime(), found.mtime_nsec()));
-        if stamp != self.stamp || now.saturating_sub(self.read) >= READ {
+        let is_due = stamp != self.stamp || now.saturating_sub(self.read) >= READ;
+        if is_due && now >= self.rests_until {
             (self.stamp, self.read) = (stamp, now);
             self.read(folder, own);
+            let after = clock::now();
+            self.rests_until = after.saturating_add(after.saturating_sub(now).saturating_mul(SELDOM));
         }
         for neighbour in &mut self.known {
             neighbour.bury(now);
@@ -77,26 +87,30 @@ impl Neighbours {
 
     fn read(&mut self, folder: &Path, own: &Path) {
         let Ok(entries) = fs::read_dir(folder) else { return };
-        let found: Vec<(u64, OsString)> =
-            entries.flatten().map(|entry| (entry.ino(), entry.file_name())).collect();
-        let inodes: BTreeSet<u64> = found.iter().map(|(inode, _)| *inode).collect();
-        self.others.retain(|inode| inodes.contains(inode));
-        self.known
-            .retain(|known| found.iter().any(|(inode, name)| (*inode, name) == (known.inode, &known.name)));
+        let mut found: Vec<(u64, OsString)> =
+            entries.take(NAMES).flatten().map(|entry| (entry.ino(), entry.file_name())).collect();
+        let all: BTreeSet<&(u64, OsString)> = found.iter().collect();
+        self.others.retain(|other| all.contains(other));
+        // Regions that nobody lives in are left behind: they would take the places of others.
+        self.known.retain(|known| {
+            all.contains(&(known.inode, known.name.clone())) && known.monitor.region().is_inhabited()
+        });
+        // The own one has its place whatever else there is.
+        found.sort_by_key(|(_, name)| Some(name.as_os_str()) != own.file_name());
         for (inode, name) in found {
             let is_known = self.known.iter().any(|known| known.inode == inode);
-            if is_known || self.others.contains(&inode) || self.known.len() >= MOST {
+            if is_known || self.known.len() >= MOST || self.others.contains(&(inode, name.clone())) {
                 continue;
             }
             match open(&folder.join(&name), own) {
-                Opened::Region(monitor) => {
+                Opened::Region(monitor) if monitor.region().is_inhabited() => {
                     self.ids = self.ids.wrapping_add(1);
                     let (id, still) = (self.ids, BTreeMap::new());
                     self.known.push(Neighbour { id, name, inode, monitor, buried: 0, still });
                 }
-                Opened::NotYet => {}
+                Opened::Region(_) | Opened::NotYet => {}
                 Opened::Other => {
-                    self.others.insert(inode);
+                    self.others.insert((inode, name));
                 }
             }
         }
@@ -106,7 +120,7 @@ impl Neighbours {
 /// What a file of the directory is.
 enum Opened {
     Region(Monitor),
-    /// A region that nobody has finished making.
+    /// A region that nobody has finished making, or that could not be opened this time.
     NotYet,
     Other,
 }
@@ -123,6 +137,7 @@ fn open(path: &PathBuf, own: &Path) -> Opened {
     match Monitor::open(path, trust) {
         Ok(Some(monitor)) => Opened::Region(monitor),
         Ok(None) => Opened::NotYet,
+        Err(RegionError::System { .. }) => Opened::NotYet,
         Err(_) => Opened::Other,
     }
 }

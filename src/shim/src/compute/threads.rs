@@ -110,6 +110,7 @@ impl Held {
         while !self.shared.try_enter() {
             pause(&mut tries);
         }
+        self.shared.takes();
         done
     }
 }
@@ -126,6 +127,12 @@ impl Shared {
         }
         self.inside.store(false, Ordering::Release);
         false
+    }
+
+    /// Its thread has taken it: what others knew of it counts no more.
+    #[inline]
+    fn takes(&self) {
+        self.taken.store(self.taken.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
     /// Takes the seat for another thread if nobody has it.
@@ -163,7 +170,10 @@ impl Shared {
             if let Some(visit) = self.try_visit() {
                 return Some(visit);
             }
-            if self.inside.load(Ordering::Relaxed) && (self.is_mine() || tries >= LAUNCHING) {
+            let is_inside = self.inside.load(Ordering::Relaxed);
+            // Where a sandbox has since forbidden the barrier, nobody visits any more.
+            let is_hopeless = tries >= LAUNCHING && (is_inside || !barrier::heavy());
+            if is_hopeless || (is_inside && self.is_mine()) {
                 return None;
             }
             pause(&mut tries);
@@ -203,7 +213,7 @@ pub(crate) fn hold(slice: &'static Slice) -> Option<Held> {
         return None;
     }
     shared.frame.store(frame, Ordering::Relaxed);
-    shared.taken.store(shared.taken.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    shared.takes();
     Some(Held { shared })
 }
 

@@ -130,9 +130,7 @@ pub(crate) unsafe fn primary_retain(
         |slice, (), code| {
             // SAFETY: the caller's output, which the driver accepted.
             if let Some(context) = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
-                let mut primaries = slice.primaries.lock();
-                primaries.retain(|(_, of)| *of != device);
-                primaries.push((context.addr(), device));
+                slice.primaries.retained(context.addr(), device);
             }
         },
     )
@@ -212,14 +210,32 @@ fn release_now(device: CUdevice) {
 pub(crate) unsafe fn primary_release(real: real::cuDevicePrimaryCtxRelease_v2, device: CUdevice) -> Status {
     // SAFETY: the caller's own argument.
     let call = || unsafe { real(device) };
-    around(
-        |slice| take_primary(slice, device),
-        call,
-        |slice, taken, code| {
-            let ended = driver::primary_context_is_active(device) == Some(false);
-            end(slice, taken, code == status::SUCCESS && ended);
-        },
-    )
+    let take = |slice: &'static Slice| {
+        let may_be_last = slice.primaries.releases(device);
+        if may_be_last { take_primary(slice, device) } else { take_nothing(slice) }
+    };
+    around(take, call, |slice, taken, code| {
+        if code != status::SUCCESS {
+            slice.primaries.keeps(device);
+        }
+        primary_left(slice, taken, device, code == status::SUCCESS);
+    })
+}
+
+/// What lives in a device's primary context, where a call may end it that is no release of the program's own.
+pub(super) fn take_primary_unless_held(slice: &'static Slice, device: CUdevice) -> Taken {
+    if slice.primaries.is_held(device) { take_nothing(slice) } else { take_primary(slice, device) }
+}
+
+/// After a call that may have ended a device's primary context.
+pub(super) fn primary_left(slice: &'static Slice, taken: Taken, device: CUdevice, succeeded: bool) {
+    let ended = succeeded && driver::primary_context_is_active(device) == Some(false);
+    let is_early = taken.primary_of.is_some();
+    end(slice, taken, ended);
+    // Others have released it at the same time, or more often than was seen.
+    if ended && !is_early {
+        end(slice, take_primary(slice, device), true);
+    }
 }
 
 /// `cuDevicePrimaryCtxReset` in both forms: ends the context whoever uses it.
@@ -262,8 +278,7 @@ fn releasing(slice: &'static Slice) -> Releasing {
 
 /// What lives in a device's primary context. The handle is not known before the program has it.
 pub(super) fn take_primary(slice: &'static Slice, device: CUdevice) -> Taken {
-    let known = slice.primaries.lock().iter().find(|(_, of)| *of == device).map(|(context, _)| *context);
-    known.map_or_else(
+    slice.primaries.of(device).map_or_else(
         || take_nothing(slice),
         |context| Taken { primary_of: Some(device), ..take(slice, context) },
     )

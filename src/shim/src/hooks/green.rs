@@ -9,7 +9,6 @@ use super::around;
 use super::context;
 use super::measured::{How, Plan, What, measured};
 use crate::compute;
-use crate::driver;
 use crate::holdings::{Green, Holder};
 use crate::lifecycle::{self, Standing};
 use crate::measure::Making;
@@ -107,7 +106,7 @@ pub(crate) unsafe fn destroy(real: real::cuGreenCtxDestroy, green: CUgreenCtx) -
         // Before the rest of what ends with the primary context.
         let own = slice.holdings.take(Holder::Green(green.addr()));
         let measured = compute::context_ends(slice, known.view);
-        Some((known, own, measured, context::take_primary(slice, known.device)))
+        Some((known, own, measured, context::take_primary_unless_held(slice, known.device)))
     };
     // SAFETY: the caller's own argument.
     let call = || unsafe { real(green) };
@@ -122,8 +121,7 @@ pub(crate) unsafe fn destroy(real: real::cuGreenCtxDestroy, green: CUgreenCtx) -
             slice.holdings.add_green(known);
             slice.holdings.put_back(own);
         }
-        let ended = driver::primary_context_is_active(known.device) == Some(false);
-        context::end(slice, primary, code == status::SUCCESS && ended);
+        context::primary_left(slice, primary, known.device, code == status::SUCCESS);
     })
 }
 

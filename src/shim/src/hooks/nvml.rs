@@ -10,7 +10,7 @@ use gpuslice_driver::arguments::{read_in, write_out};
 use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{Status, nvmlDevice_t, nvmlMemory_t, nvmlMemory_v2_t, status};
 use gpuslice_policy::config::DeviceIdentity;
-use gpuslice_policy::units::{Bytes, Permille};
+use gpuslice_policy::units::Bytes;
 use gpuslice_region::{Monitor, Region, Uuid};
 
 /// `nvmlDeviceGetMemoryInfo`, and `nvmlDeviceGetConfComputeProtectedMemoryUsage`, which has the same form.
@@ -140,17 +140,18 @@ fn configured(settings: &Settings, part: Part, ordinal: Option<u32>) -> Option<Q
     Some(Quota { total: limit, left: limit })
 }
 
-/// Whether the slice has less than all of the time of one of these devices.
+/// Whether the time of one of these devices is limited for the slice, or divided with others.
 pub(super) fn has_share(parts: &[Part]) -> bool {
     let Some(settings) = lifecycle::settings() else { return false };
-    parts.iter().any(|part| share_of(settings, *part).is_some_and(Permille::is_partial))
+    parts.iter().any(|part| is_paced(settings, *part).unwrap_or(false))
 }
 
-/// What of a device's time the slice has: from the region, or else from the settings.
-fn share_of(settings: &Settings, part: Part) -> Option<Permille> {
+/// The same of one: from the region, or else from the settings. Not from what it may use this instant, which others
+/// change all the time.
+fn is_paced(settings: &Settings, part: Part) -> Option<bool> {
     let in_region = |region: &Region| {
         let device = region.device(&Uuid(part.uuid))?;
-        Some(region.terms(device).rate())
+        Some(region.is_paced(device))
     };
     let ordinal = match lifecycle::standing() {
         Standing::Member(slice) => return in_region(slice.region()),
@@ -161,6 +162,6 @@ fn share_of(settings: &Settings, part: Part) -> Option<Permille> {
     region.and_then(in_region).or_else(|| {
         let total = Bytes::new(management::total(part.handle)?);
         let limits = settings.config.limits_for(DeviceIdentity { ordinal, uuid: part.uuid, total });
-        Some(limits.cores)
+        Some(limits.cores.is_partial() || settings.config.divides())
     })
 }

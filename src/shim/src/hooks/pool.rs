@@ -191,8 +191,13 @@ unsafe fn allocate(
         }
         Payment::Size(reserved) => recorded(reserved, code, address),
     };
-    // SAFETY: by the contract above.
-    charge_or_spill(decide, call, settle, |claim| unsafe { spilled(claim, output, ATTACH_GLOBAL) })
+    let spill = |claim| {
+        // SAFETY: by the contract above.
+        let spilled = || unsafe { spilled(claim, output, ATTACH_GLOBAL) };
+        // The call that it stands for spoils no capture of another thread's.
+        driver::beside_captures(spilled)
+    };
+    charge_or_spill(decide, call, settle, spill)
 }
 
 /// The pool that a stream's allocations come from.
@@ -251,10 +256,12 @@ fn freed_in(address: CUdeviceptr, order: (CUstream, DefaultStream), call: impl F
         if !is_spilled || !is_unable || driver::is_capturing(shown(order)) {
             return code;
         }
-        match driver::wait_for(shown(order)) {
+        // What another thread captures must not be spoiled by it, as it would not be by the program's own call.
+        let free_now = || match driver::wait_for(shown(order)) {
             status::SUCCESS => driver::free(address),
             failed => failed,
-        }
+        };
+        driver::beside_captures(free_now)
     })
 }
 
