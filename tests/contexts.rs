@@ -54,6 +54,20 @@ fn a_primary_context_is_paid_for_once_and_given_back_at_its_end() {
 }
 
 #[test]
+fn a_refusal_is_told_to_who_wants_to_know_everything() {
+    let refused = |level: &str| {
+        let bench = bench();
+        let host = bench.host("contexts", &["many"]).limited("350MiB").set("GPUSLICE_LOG", level);
+        host.run()
+            .err
+            .lines()
+            .filter(|line| line.contains("is refused: the slice holds 300MiB of 350MiB."))
+            .count()
+    };
+    assert_eq!([refused("debug"), refused("info")], [1, 0]);
+}
+
+#[test]
 fn a_free_beside_a_release_that_ends_nothing_gives_back_what_it_frees() {
     bench()
         .host("contexts", &["beside"])

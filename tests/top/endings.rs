@@ -105,8 +105,20 @@ fn it_can_be_suspended_and_goes_on_where_it_was() {
     terminal.press("\r");
     terminal.shows("Terminated");
     assert!(!terminal.is_alternate());
+    // Started in the background, where it may not touch the terminal, and ended there.
+    terminal.press(&format!("{PROGRAM} top {} &\r", slice.name));
+    terminal.until("a child", |_| has_child(terminal.process()));
+    let process = child_of(terminal.process());
+    terminal.until("stopped", |_| state_of(process) == Some('T'));
+    terminal.press("clear; kill %1\r");
+    terminal.until("the end", |_| state_of(process).is_none());
     terminal.press("stty -a | tr ' ;' '\\n\\n' | grep -x -e icanon -e echo -e isig | paste -sd+\r");
     terminal.shows("isig+icanon+echo");
+}
+
+fn has_child(shell: u32) -> bool {
+    let children = fs::read_to_string(format!("/proc/{shell}/task/{shell}/children"));
+    children.is_ok_and(|children| !children.trim().is_empty())
 }
 
 /// The one child that a shell has.

@@ -116,7 +116,8 @@ Examples:
   gpuslice doctor -- ./entrypoint.sh --epochs 3
   gpuslice doctor --json | jq -r '.findings[] | select(.level == \"error\") | .what'";
 
-/// Lets several programs share one NVIDIA GPU, each inside its own memory quota.
+/// Lets several programs share one NVIDIA GPU, each inside its own slice: a memory quota and a share of
+/// its time.
 #[derive(Debug, Parser)]
 #[command(name = "gpuslice", version, after_help = EXAMPLES, arg_required_else_help = true)]
 #[command(disable_help_subcommand = true)]

@@ -232,6 +232,15 @@ pub(crate) fn suspend() {
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) };
 }
 
+/// Whether this process's group may use the terminal that is its standard input; also where that is none, or gone.
+pub(crate) fn is_in_foreground() -> bool {
+    // SAFETY: the calls read no memory of ours.
+    let holder = unsafe { libc::tcgetpgrp(libc::STDIN_FILENO) };
+    // SAFETY: as above.
+    let own = unsafe { libc::getpgrp() };
+    holder < 0 || holder == own
+}
+
 /// What has become of a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {

@@ -11,6 +11,7 @@ use crate::ledger::{Addresses, Reservation};
 use crate::lifecycle;
 use crate::look_ups::LookUps;
 use crate::measure::Witness;
+use crate::notice;
 use crate::physical::Tables;
 use crate::pools::Pools;
 use crate::primaries::Primaries;
@@ -20,6 +21,8 @@ use crate::unmet::Unmet;
 use core::cell::Cell;
 use core::ffi::c_int;
 use gpuslice_driver::types::CUdevice;
+use gpuslice_policy::config::{LogLevel, gpu_uuid_text};
+use gpuslice_policy::units::Bytes;
 use gpuslice_region::{Device, Member, Region, Use, Uuid};
 use parking_lot::Mutex;
 
@@ -159,6 +162,17 @@ impl Slice {
     /// Counts a refusal that the program gets to see.
     pub(crate) fn count_refusal(&self, device: Device) {
         self.member.count_refusal(device);
+        let Some(place) = self.places().iter().find(|place| place.device == device) else { return };
+        let (held, limit) = (self.region().held(device), self.region().limits(device).memory);
+        notice::say(
+            LogLevel::Debug,
+            &format_args!(
+                "gpuslice: {}: an allocation is refused: the slice holds {} of {}.",
+                gpu_uuid_text(&place.uuid),
+                Bytes::new(held),
+                limit.map_or_else(|| "no quota".to_owned(), |limit| Bytes::new(limit).to_string()),
+            ),
+        );
     }
 
     /// Takes bytes whatever the quota says: the driver has taken them already.

@@ -52,6 +52,10 @@ pub(crate) fn top(wish: &Top) -> Result<Ending, Failure> {
         due: Instant::now(),
         interval: wish.interval.0,
     };
+    let failed = |error: io::Error| Failure::new(format!("the terminal cannot be used: {error}"));
+    if let Some(signal) = watch.screen.take_over().map_err(failed)? {
+        return Ok(Ending::Signal(signal.number));
+    }
     // A terminal that can neither be read nor written is gone, and whoever sat before it.
     Ok(watch.run()?.unwrap_or(Ending::Signal(SIGHUP)))
 }
@@ -146,7 +150,7 @@ impl Watch {
     fn heed(&mut self, signal: i32) -> io::Result<Option<Ending>> {
         match signal {
             SIGTSTP => return self.suspend(),
-            SIGCONT => self.screen.resume()?,
+            SIGCONT => return Ok(self.screen.resume()?.map(|signal| Ending::Signal(signal.number))),
             SIGWINCH => self.screen.resize()?,
             _ => {}
         }

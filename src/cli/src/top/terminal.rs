@@ -24,6 +24,8 @@ use std::time::{Duration, Instant};
 
 /// How long it is waited for the rest of a sequence that begins with Escape.
 const REST: Duration = Duration::from_millis(50);
+/// How long a signal may come behind the one that lets a stopped process go on.
+const ORDER: Duration = Duration::from_millis(100);
 /// Columns and lines of a terminal that does not tell.
 const USUAL: (u16, u16) = (80, 24);
 
@@ -67,23 +69,45 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
-    /// Takes the terminal over. Signals that would end this process are kept back from now on.
+    /// For a terminal that is yet to be [taken over](Self::take_over). Signals that would end this process are kept back
+    /// from now on.
     pub(crate) fn open(signals: Signals) -> Result<Self, Failure> {
         let failed = |error: io::Error| Failure::new(format!("the terminal cannot be used: {error}"));
         let backend = CrosstermBackend::new(BufWriter::new(io::stdout()));
         let size = size();
         let options = TerminalOptions { viewport: Viewport::Fixed(Rect::new(0, 0, size.0, size.1)) };
-        let screen = Self {
+        give_back_before_panics();
+        Ok(Self {
             terminal: ManuallyDrop::new(Terminal::with_options(backend, options).map_err(failed)?),
             size,
             input: io::stdin().as_fd().try_clone_to_owned().map_err(failed)?.into(),
             keys: Keys::default(),
             arrived: signals.descriptor().map_err(failed)?,
             signals,
-        };
-        give_back_before_panics();
-        enter().map_err(failed)?;
-        Ok(screen)
+        })
+    }
+
+    /// Takes the terminal over, once it is this process's. A signal that ends this process comes first: in the background
+    /// the kernel would stop it at its first touch of the terminal, and it would not come to hear of the signal.
+    pub(crate) fn take_over(&mut self) -> io::Result<Option<Arrived>> {
+        loop {
+            let is_ours = system::is_in_foreground();
+            // Who ends a stopped job lets it go on as well, in either order.
+            let patience = if is_ours { Duration::ZERO } else { ORDER };
+            while let Some(signal) = self.signals.within(patience) {
+                if is_end(signal) {
+                    return Ok(Some(signal));
+                }
+            }
+            if is_ours {
+                break;
+            }
+            system::suspend();
+        }
+        enter()?;
+        self.size = size();
+        self.repaint()?;
+        Ok(None)
     }
 
     /// Columns and lines.
@@ -157,23 +181,15 @@ impl Screen {
     pub(crate) fn suspend(&mut self) -> io::Result<Option<Arrived>> {
         give_back();
         system::suspend();
-        while let Some(signal) = self.signals.within(Duration::ZERO) {
-            if is_end(signal) {
-                return Ok(Some(signal));
-            }
-        }
-        enter()?;
-        self.size = size();
-        self.repaint()?;
-        Ok(None)
+        self.take_over()
     }
 
     /// Takes the terminal over once more: whoever stopped this process may have left it in any state.
-    pub(crate) fn resume(&mut self) -> io::Result<()> {
-        give_back();
-        enter()?;
-        self.size = size();
-        self.repaint()
+    pub(crate) fn resume(&mut self) -> io::Result<Option<Arrived>> {
+        if system::is_in_foreground() {
+            give_back();
+        }
+        self.take_over()
     }
 }
 
