@@ -99,26 +99,30 @@ fn it_can_be_suspended_and_goes_on_where_it_was() {
     terminal.press("\x1a");
     terminal.shows("Stopped");
     let process = child_of(terminal.process());
-    terminal.press("clear; kill %1\r");
-    // Not only dead: the shell has to have noticed, which then tells of it before its next prompt.
-    terminal.until("the end", |_| state_of(process).is_none());
-    terminal.press("\r");
-    terminal.shows("Terminated");
+    end_while_stopped(process);
+    terminal.until("the end", |_| is_gone(process));
     assert!(!terminal.is_alternate());
     // Started in the background, where it may not touch the terminal, and ended there.
-    terminal.press(&format!("{PROGRAM} top {} &\r", slice.name));
-    terminal.until("a child", |_| has_child(terminal.process()));
-    let process = child_of(terminal.process());
+    terminal.press(&format!("clear; {PROGRAM} top {} & echo is $!.\r", slice.name));
+    let number = |screen: &str| {
+        screen.lines().find_map(|line| line.strip_prefix("is ")?.strip_suffix('.')?.parse().ok())
+    };
+    let process = number(&terminal.until("its number", |screen| number(screen).is_some())).unwrap();
     terminal.until("stopped", |_| state_of(process) == Some('T'));
-    terminal.press("clear; kill %1\r");
-    terminal.until("the end", |_| state_of(process).is_none());
+    end_while_stopped(process);
+    terminal.until("the end", |_| is_gone(process));
     terminal.press("stty -a | tr ' ;' '\\n\\n' | grep -x -e icanon -e echo -e isig | paste -sd+\r");
     terminal.shows("isig+icanon+echo");
 }
 
-fn has_child(shell: u32) -> bool {
-    let children = fs::read_to_string(format!("/proc/{shell}/task/{shell}/children"));
-    children.is_ok_and(|children| !children.trim().is_empty())
+/// As a shell ends a job that is stopped.
+fn end_while_stopped(process: u32) {
+    kill("TERM", process);
+    kill("CONT", process);
+}
+
+fn is_gone(process: u32) -> bool {
+    matches!(state_of(process), None | Some('Z'))
 }
 
 /// The one child that a shell has.
