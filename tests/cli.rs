@@ -47,6 +47,7 @@ fn wrong_arguments_end_with_2_and_say_what_would_be_right() {
         (&["run", "--mem", "1g", "--burst", "20ms", "true"], "--cores <PERCENT>"),
         (&["set", "x", "--cores", "100.1"], "a number from 1 to 100"),
         (&["run", "--mem", "1g", "--name", "a/b", "true"], "letters, digits"),
+        (&["run", "--mem", "1g", "--name", "7857", "true"], "its process number; add a letter"),
         (&["run", "--mem", "1g", "--name", "a", "--region", "/b", "true"], "cannot be used with"),
         (&["run", "--policy", "fair", "true"], "[possible values: fixed, equal, best-effort]"),
         (&["run", "--priority", "urgent", "true"], "[possible values: high, normal, low]"),
@@ -150,6 +151,28 @@ fn a_file_that_is_no_region_is_named_and_stops_no_list() {
     let path = region.0.display().to_string();
     ask(&["status", &path]).code(1).complains(&path);
     ask(&["list"]).code(0).says("NAME").complains(&path);
+}
+
+#[test]
+fn what_others_have_named_their_files_does_not_steer_the_terminal() {
+    let evil = name("evil-\x1b]0;owned\x07\u{202e}\u{9b}2J");
+    let damaged = RegionFile::of(&format!("{evil}-damaged"));
+    std::fs::write(&damaged.0, "something else").expect("it can be written");
+    let region = RegionFile::of(&format!("{evil}-region"));
+    let _member = Member::join(&region.0, Trust::OwnerOnly, &[]).expect("the slice can be joined");
+    let (damaged, region) = (damaged.0.display().to_string(), region.0.display().to_string());
+    let shown = "evil-?]0;owned??";
+    for (arguments, code) in [
+        (&["list"][..], 0),
+        (&["status", &damaged], 1),
+        (&["set", &region, "--mem", "1g"], 1),
+        (&["status", "no-such-slice"], 1),
+    ] {
+        let ended = ask(arguments).code(code).complains("");
+        assert!(ended.err.contains(shown) || arguments.contains(&"no-such-slice"), "{ended:?}");
+        let steers = |letter: char| (letter.is_control() && letter != '\n') || letter == '\u{202e}';
+        assert!(!ended.out.contains(steers) && !ended.err.contains(steers), "{ended:?}");
+    }
 }
 
 #[test]

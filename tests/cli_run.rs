@@ -7,7 +7,7 @@ mod support;
 use gpuslice_region::{Member, Trust};
 use std::fs;
 use std::io::{BufReader, Read as _};
-use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::os::unix::fs::{PermissionsExt as _, chown, lchown, symlink};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -148,7 +148,7 @@ fn programs_under_one_name_are_one_slice_and_the_last_takes_the_region_along() {
 
 #[test]
 fn whatever_run_is_sent_the_program_is_sent() {
-    let usual = "HUP INT QUIT ILL TRAP ABRT BUS FPE USR1 SEGV USR2 PIPE ALRM TERM STKFLT TSTP TTIN TTOU URG XCPU \
+    let usual = "HUP INT QUIT TRAP ABRT USR1 USR2 PIPE ALRM TERM STKFLT TSTP TTIN TTOU URG XCPU \
                  XFSZ VTALRM PROF WINCH IO PWR SYS RTMIN RTMIN+5 RTMAX";
     let program = format!("for s in {usual}; do trap \"echo got $s\" $s; done; {FOR_EVER}");
     let run = gpuslice(&["run", "--mem", "1g", "--", "env", "--default-signal", "bash", "-c", &program]);
@@ -162,6 +162,20 @@ fn whatever_run_is_sent_the_program_is_sent() {
         kill("KILL", program);
     }
     assert_eq!(child.wait().expect("it is our child").signal(), Some(libc::SIGKILL));
+}
+
+#[test]
+fn run_keeps_no_signal_back_that_the_processor_raises() {
+    // While it waits for them, they do not count as kept back: so it is looked at while it stands still.
+    let program = "s=/proc/$PPID/status; kill -STOP $PPID; until grep -q '^State:.T' $s; do sleep 0.02; done; \
+                   grep SigBlk $s; kill -CONT $PPID";
+    let ended = ask(&["run", "--mem", "1g", "--", "sh", "-c", program]).code(0);
+    let blocked = ended.out.trim().rsplit('\t').next().expect("there is a set");
+    let blocked = u64::from_str_radix(blocked, 16).expect("it is a number");
+    let is_blocked = |signal: &i32| blocked >> (signal - 1) & 1 == 1;
+    let raised = [libc::SIGBUS, libc::SIGSEGV, libc::SIGILL, libc::SIGFPE];
+    assert_eq!(raised.into_iter().filter(is_blocked).collect::<Vec<_>>(), Vec::<i32>::new());
+    assert!(is_blocked(&libc::SIGTERM), "{ended:?}");
 }
 
 /// Lets `run` go on, and look at all that it was sent while it stood still: it takes the lower number first. So what is
@@ -225,6 +239,18 @@ fn ctrl_c_reaches_a_program_that_has_left_the_group() {
     terminal.types("\x03");
     terminal.until("interrupted");
     assert_eq!(terminal.end().0.code(), Some(6));
+}
+
+#[test]
+fn a_terminal_that_hangs_up_ends_run_and_its_program() {
+    // As with `ssh -t host gpuslice run ...`: `run` is the session's first, whom alone the kernel tells.
+    let folder = tempfile::tempdir_in("/dev/shm").expect("a folder can be made");
+    let said = folder.path().join("said");
+    let program = format!("trap 'echo hung up >{}; exit 7' HUP; {FOR_EVER}", said.display());
+    let mut terminal = Terminal::start(&mut gpuslice(&["run", "--mem", "1g", "--", "bash", "-c", &program]));
+    terminal.until("ready");
+    assert_eq!(terminal.hang_up().code(), Some(7));
+    assert_eq!(fs::read_to_string(&said).expect("it was told"), "hung up\n");
 }
 
 #[test]
@@ -332,6 +358,35 @@ fn a_named_region_is_removed_by_who_made_it_and_by_no_other() {
     assert!(region.exists(), "it was there before");
     ask(&["list"]).code(0);
     assert!(region.exists(), "list removes no region that was named");
+}
+
+#[test]
+fn a_name_under_which_somebody_else_has_put_a_region_is_refused() {
+    let name = name("foreign");
+    let slice = OwnSlice::join("foreign");
+    let region = &slice.region.0;
+    if chown(region, Some(NOBODY), Some(NOBODY)).is_err() {
+        return skip("a_name_under_which_somebody_else_has_put_a_region: needs root, to give a file away");
+    }
+    let run = ["run", "--mem", "1g", "--name", &name, "--", "echo", "started"];
+    let ended = ask(&run).code(125).complains("belongs to user 65534");
+    assert_eq!(ended.out, "");
+    // A link of theirs to a region of this user is theirs, too.
+    let elsewhere = region.with_extension("elsewhere");
+    fs::rename(region, &elsewhere).expect("it is there");
+    let elsewhere = RegionFile(elsewhere);
+    chown(&elsewhere.0, Some(0), Some(0)).expect("this is root");
+    symlink(&elsewhere.0, region).expect("a link can be made");
+    lchown(region, Some(NOBODY), Some(NOBODY)).expect("this is root");
+    ask(&run).code(125).complains("belongs to user 65534");
+    // Root's is trusted; whether this user may write to it, the library finds out.
+    let nobody = NOBODY.to_string();
+    if !works(&["setpriv", "--reuid", &nobody, "--regid", &nobody, "--clear-groups", "true"]) {
+        return skip("a region of root under a user's name: needs setpriv, to become somebody else");
+    }
+    let roots = RegionFile(format!("/dev/shm/gpuslice-{NOBODY}-run-{name}").into());
+    fs::write(&roots.0, "").expect("it can be written");
+    Public::new().ask(&run).code(0).says("started");
 }
 
 #[test]

@@ -403,6 +403,25 @@ fn commands_into_which_nothing_can_be_preloaded_are_found() {
 }
 
 #[test]
+fn what_is_no_file_is_not_opened() {
+    let machine = Machine::simulated();
+    let fifo = machine.path("fifo");
+    assert!(Command::new("mkfifo").args(["-m", "755"]).arg(&fifo).status().unwrap().success());
+    let fifo = fifo.display().to_string();
+    // Who opens a pipe that nobody writes to waits for ever.
+    let asks = |arguments: &[&str], library: &Path| {
+        let mut asked = machine.command(&[&["--json"], arguments].concat());
+        asked.env("GPUSLICE_LIB", library);
+        let variables = asked.get_envs().filter_map(|(name, value)| Some((name, value?)));
+        let mut command = Command::new("timeout");
+        command.args(["-s", "KILL", "60", PROGRAM]).args(asked.get_args()).env_clear().envs(variables);
+        Told::of(end(&mut command))
+    };
+    asks(&["--", &fifo], &artefacts::library()).has("command.program", "error", "cannot be executed");
+    asks(&[], Path::new(&fifo)).has("library.found", "error", "fifo");
+}
+
+#[test]
 fn a_program_with_rights_of_its_own_is_found_and_really_loads_nothing() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let program = folder.path().join("other");

@@ -18,10 +18,23 @@ pub(crate) struct Terminal {
     pub(crate) seen: String,
 }
 
+/// Both ends of a new terminal. No program that any test starts keeps them: it would keep the terminal from hanging up.
+fn open() -> [OwnedFd; 2] {
+    let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC;
+    // SAFETY: a plain call.
+    let ours = unsafe { libc::posix_openpt(flags) };
+    assert!(ours >= 0, "there is no terminal to be had");
+    // SAFETY: the call above made it.
+    assert_eq!(unsafe { libc::unlockpt(ours) }, 0, "the terminal is locked");
+    // SAFETY: the request takes flags.
+    let theirs = unsafe { libc::ioctl(ours, libc::TIOCGPTPEER, flags) };
+    assert!(theirs >= 0, "the terminal has no other end");
+    // SAFETY: nobody else has these descriptors.
+    [ours, theirs].map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
 /// Makes this process, whose standard input is a terminal, the first of a session that has it.
-fn begin_session(other_end: libc::c_int) -> std::io::Result<()> {
-    // SAFETY: the descriptor is this process's copy, which it does not use.
-    unsafe { libc::close(other_end) };
+fn begin_session() -> std::io::Result<()> {
     // SAFETY: a plain call.
     unsafe { libc::setsid() };
     // SAFETY: the request takes a number.
@@ -33,18 +46,11 @@ fn begin_session(other_end: libc::c_int) -> std::io::Result<()> {
 
 impl Terminal {
     pub(crate) fn start(command: &mut Command) -> Self {
-        let (mut ours, mut theirs) = (-1, -1);
-        let none = std::ptr::null_mut();
-        // SAFETY: room for two descriptors; nothing else is asked for.
-        let made = unsafe { libc::openpty(&raw mut ours, &raw mut theirs, none, none.cast(), none.cast()) };
-        assert_eq!(made, 0, "there is no terminal to be had");
-        // SAFETY: nobody else has these descriptors.
-        let [ours, theirs] = [ours, theirs].map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+        let [ours, theirs] = open();
         let copy = || Stdio::from(theirs.try_clone().expect("it can be copied"));
         command.stdin(copy()).stdout(copy()).stderr(copy());
-        let own = ours.as_raw_fd();
         // SAFETY: what it calls may be called between fork and exec.
-        unsafe { command.pre_exec(move || begin_session(own)) };
+        unsafe { command.pre_exec(begin_session) };
         let child = command.spawn().expect("it can be started");
         // The command keeps copies: it must not keep the terminal open.
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -78,6 +84,19 @@ impl Terminal {
                 true
             }
             _ => false,
+        }
+    }
+
+    /// Hangs up, as a terminal does whose window is closed; how the program ends then.
+    pub(crate) fn hang_up(mut self) -> ExitStatus {
+        self.ours = File::open("/dev/null").expect("it can be opened");
+        let end = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().expect("it is our child") {
+                return status;
+            }
+            assert!(Instant::now() < end, "it does not end");
+            std::thread::sleep(Duration::from_millis(10));
         }
     }
 

@@ -409,6 +409,11 @@ impl FromStr for SliceName {
     fn from_str(text: &str) -> Result<Self, String> {
         let usual = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
         let starts_well = text.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
+        if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-') {
+            return Err("a name of digits and - alone could be that of a slice without a name, which is called by its \
+                        process number; add a letter"
+                .to_owned());
+        }
         if starts_well && text.len() <= NAME_LENGTH && text.bytes().all(usual) {
             return Ok(Self(text.to_owned()));
         }
@@ -491,10 +496,10 @@ mod tests {
 
     #[test]
     fn a_name_cannot_leave_its_folder_or_look_like_an_option() {
-        for good in ["a", "team-1", "2026.01_x"] {
+        for good in ["a", "team-1", "2026.01_x", "7857a"] {
             assert!(good.parse::<SliceName>().is_ok(), "{good}");
         }
-        for bad in ["", "a/b", "..", "-x", "a b", "ä", &"x".repeat(65)] {
+        for bad in ["", "a/b", "..", "-x", "7857", "7857-4026532000", "-", "a b", "ä", &"x".repeat(65)] {
             assert!(bad.parse::<SliceName>().is_err(), "{bad}");
         }
     }

@@ -1,5 +1,6 @@
 //! How does a command say that it could not do what it was asked for?
 
+use crate::figures::printable;
 use gpuslice_region::RegionError;
 use serde::Serialize;
 use std::io::{self, Write as _};
@@ -62,5 +63,5 @@ pub(crate) fn print_json(document: &impl Serialize) -> Result<(), Failure> {
 
 /// Says something on standard error that stops nothing.
 pub(crate) fn note(text: &str) {
-    let _nobody_listens = writeln!(io::stderr(), "gpuslice: {text}");
+    let _nobody_listens = writeln!(io::stderr(), "gpuslice: {}", printable(text));
 }

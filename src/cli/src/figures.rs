@@ -1,6 +1,7 @@
 //! How are quantities and tables shown to people?
 
 use gpuslice_policy::units::Bytes;
+use unicode_properties::{GeneralCategory, UnicodeGeneralCategory as _};
 
 /// Units with two decimals, largest first.
 const UNITS: [(u64, &str); 4] = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
@@ -46,9 +47,14 @@ pub(crate) fn age(seconds: u64) -> String {
     format!("{} {name}", seconds / unit)
 }
 
-/// What others have written, without what steers a terminal.
+/// What others have written, in one line, without what steers a terminal, is not seen, or turns the order of letters.
 pub(crate) fn printable(text: &str) -> String {
-    text.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect()
+    let steers = |letter: char| {
+        let category = letter.general_category();
+        use GeneralCategory::{Control, Format, LineSeparator, ParagraphSeparator};
+        matches!(category, Control | Format | LineSeparator | ParagraphSeparator)
+    };
+    text.chars().map(|letter| if steers(letter) { '?' } else { letter }).collect()
 }
 
 /// `[#####.....]`: how much of a whole, in `width` characters.
@@ -120,6 +126,12 @@ mod tests {
     #[test]
     fn nothing_that_others_wrote_steers_a_terminal() {
         assert_eq!(printable("a\x1b[2J\u{9b}b\n"), "a?[2J?b?");
+        for letter in
+            ['\u{ad}', '\u{200b}', '\u{202a}', '\u{202e}', '\u{2066}', '\u{2069}', '\u{feff}', '\u{2028}']
+        {
+            assert_eq!(printable(&format!("a{letter}b")), "a?b", "{letter:?}");
+        }
+        assert_eq!(printable("Größe 大 €"), "Größe 大 €");
     }
 
     #[test]

@@ -50,7 +50,7 @@ fn main() -> ExitCode {
         Ok(Ending::Signal(signal)) => ExitCode::from(system::die_by(signal)),
         Err(Failure::ReaderGone) => ExitCode::SUCCESS,
         Err(Failure::Message { text, code }) => {
-            eprintln!("gpuslice: {text}");
+            failure::note(&text);
             ExitCode::from(code)
         }
     }

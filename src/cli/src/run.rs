@@ -60,7 +60,7 @@ fn region_of(wish: &Run) -> Result<PathBuf, Failure> {
                 }
             }
         }
-        (None, Some(name)) => Ok(slices::named(name)),
+        (None, Some(name)) => slices::named(name),
         (None, None) => slices::fresh(),
     }
 }
@@ -163,6 +163,8 @@ impl Company<'_> {
             system::SIGCHLD => false,
             // Whoever lets a job go on says so to all of it. Who goes on already need not be told.
             system::SIGCONT => self.is_stopped,
+            // A terminal that is gone tells its session's first alone.
+            system::SIGHUP if arrived.by_kernel && system::leads_session() => true,
             // What a terminal sends, it has sent to all of the job; a program that left the job is none of it.
             number if arrived.by_kernel && system::is_of_terminals(number) => {
                 !system::is_of_our_group(self.child)

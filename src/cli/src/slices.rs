@@ -17,9 +17,18 @@ const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 /// Names that a message tells at the most.
 const TOLD: usize = 20;
 
-/// The region of a slice that `run` starts under a name.
-pub(crate) fn named(name: &SliceName) -> PathBuf {
-    in_folder(&name.0)
+/// The region of a slice that `run` starts under a name. Everybody may make files in [`FOLDER`], and the library trusts
+/// a region that it is told, whoever owns it: so not one that another user has put there.
+pub(crate) fn named(name: &SliceName) -> Result<PathBuf, Failure> {
+    let path = in_folder(&name.0);
+    match fs::symlink_metadata(&path).map_or(0, |found| found.uid()) {
+        owner if owner == 0 || owner == system::user() => Ok(path),
+        owner => Err(Failure::new(format!(
+            "{} belongs to user {owner}, who could change its limits; choose another --name, or name it with --region \
+             if that user is trusted",
+            path.display()
+        ))),
+    }
 }
 
 /// A region that no living process uses, for a slice without a name.

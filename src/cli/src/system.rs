@@ -61,10 +61,13 @@ pub(crate) fn monotonic() -> u64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds)
 }
 
-/// Every signal that a program can be sent and that can be kept back. What the processor raises in this process itself
-/// ends it all the same.
+/// Every signal that a program can be sent and that can be kept back. Not what the processor raises: kept back, it ends
+/// this process without asking the handler of regions that were shortened.
 pub(crate) fn signals() -> impl Iterator<Item = c_int> {
-    let usual = (1..32).filter(|number| !matches!(*number, libc::SIGKILL | SIGSTOP | SIGCHLD));
+    use libc::{SIGBUS, SIGFPE, SIGILL, SIGKILL, SIGSEGV};
+    let usual = (1..32).filter(|number| {
+        !matches!(*number, SIGKILL | SIGSTOP | SIGCHLD | SIGBUS | SIGSEGV | SIGILL | SIGFPE)
+    });
     usual.chain(libc::SIGRTMIN()..=libc::SIGRTMAX())
 }
 
@@ -276,6 +279,13 @@ pub(crate) fn is_of_our_group(child: &Child) -> bool {
         unsafe { libc::getpgid(number) }
     };
     libc::pid_t::try_from(child.id()).is_ok_and(|child| group(child) == group(0))
+}
+
+/// Whether this process is its session's first: when a terminal hangs up, the kernel tells nobody else.
+pub(crate) fn leads_session() -> bool {
+    // SAFETY: asks for a number; cannot fail for the own process.
+    let session = unsafe { libc::getsid(0) };
+    u32::try_from(session).is_ok_and(|session| session == std::process::id())
 }
 
 /// Stops this process as a terminal stops it, until somebody lets it go on. Not where nobody would: in a group that no

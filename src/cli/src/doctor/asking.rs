@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 /// How long a child that was killed is waited for: one that hangs in the kernel may never end.
 const FAREWELL: Duration = Duration::from_secs(1);
+/// The most that is kept of what a child says on one of its pipes.
+const MOST: usize = 1 << 20;
 /// How often it is looked whether a child has ended.
 const PAUSE: Duration = Duration::from_millis(2);
 
@@ -86,15 +88,17 @@ fn end_within(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
     }
 }
 
-/// Reads all that comes, piece by piece: of a child that hangs, what it said before.
+/// Reads all that comes, piece by piece: of a child that hangs, what it said before. What passes [`MOST`] is read, lest
+/// the child waits for its pipe, and dropped.
 fn listen(pipe: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
     let (tell, told) = channel();
     thread::spawn(move || {
         let Some(mut pipe) = pipe else { return };
-        let mut room = [0; 4096];
+        let (mut room, mut left) = ([0; 4096], MOST);
         while let Ok(length @ 1..) = pipe.read(&mut room) {
-            let piece = room.get(..length).unwrap_or_default().to_vec();
-            if tell.send(piece).is_err() {
+            let piece = room.get(..length.min(left)).unwrap_or_default().to_vec();
+            left = left.saturating_sub(piece.len());
+            if !piece.is_empty() && tell.send(piece).is_err() {
                 return;
             }
         }
@@ -102,11 +106,48 @@ fn listen(pipe: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
     told
 }
 
-/// What came, up to the pipe's end; whoever else holds the other end is not waited for.
+/// What came, up to the pipe's end; whoever else holds the other end is not waited for, however often it says something.
 fn heard(told: &Receiver<Vec<u8>>) -> String {
-    let mut all = Vec::new();
-    while let Ok(piece) = told.recv_timeout(FAREWELL) {
+    let (mut all, begun) = (Vec::new(), Instant::now());
+    while let Ok(piece) = told.recv_timeout(FAREWELL.saturating_sub(begun.elapsed())) {
         all.extend(piece);
     }
     String::from_utf8_lossy(&all).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Says something again and again, so many times.
+    struct Talker {
+        times: u32,
+        piece: usize,
+        pause: Duration,
+    }
+
+    impl Read for Talker {
+        fn read(&mut self, room: &mut [u8]) -> std::io::Result<usize> {
+            let Some(left) = self.times.checked_sub(1) else { return Ok(0) };
+            self.times = left;
+            thread::sleep(self.pause);
+            let said = room.get_mut(..self.piece).unwrap_or_default();
+            said.fill(b'x');
+            Ok(said.len())
+        }
+    }
+
+    #[test]
+    fn who_goes_on_talking_is_not_listened_to_for_ever() {
+        let begun = Instant::now();
+        let talker = Talker { times: 600, piece: 1, pause: FAREWELL / 10 };
+        assert!(heard(&listen(Some(talker))).starts_with('x'));
+        assert!(begun.elapsed() < FAREWELL * 30);
+    }
+
+    #[test]
+    fn of_much_only_so_much_is_kept() {
+        let talker = Talker { times: 1000, piece: 4000, pause: Duration::ZERO };
+        assert_eq!(heard(&listen(Some(talker))).len(), MOST);
+    }
 }

@@ -39,8 +39,14 @@ pub(super) struct Elf {
 
 impl Elf {
     /// Reads a file. None: it is no ELF file, or not one that makes sense.
+    ///
+    /// # Errors
+    /// It cannot be read, or is something else than a file: to open a pipe is to wait for who writes to it.
     pub(super) fn read(path: &Path) -> std::io::Result<Option<Self>> {
         use std::io::Read as _;
+        if !path.metadata()?.is_file() {
+            return Err(std::io::ErrorKind::InvalidInput.into());
+        }
         let mut bytes = Vec::new();
         let mut file = std::fs::File::open(path)?.take(MOST);
         // What is no ELF file is not read on: it may be as large as it likes.

@@ -1,5 +1,6 @@
 //! What did the doctor find, how bad is it, and what mends it?
 
+use crate::figures;
 use serde::Serialize;
 use std::fmt::Write as _;
 
@@ -72,9 +73,9 @@ impl Finding {
     }
 }
 
-/// Characters that steer a terminal or begin another line are replaced: files and variables may hold anything.
+/// Files and variables may hold anything.
 fn one_line(text: &str) -> String {
-    text.trim().chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect()
+    figures::printable(text.trim())
 }
 
 /// What `doctor --json` prints; `docs/operating.md` describes it.
@@ -156,11 +157,11 @@ mod tests {
     fn a_finding_is_one_line_and_its_mending_another_whatever_a_file_holds() {
         let report = Report::of(vec![
             Finding::ok("a.a", "fine"),
-            Finding::error("a.b", "line\nbreak \u{1b}[2J", "mend it"),
+            Finding::error("a.b", "line\nbreak \u{1b}[2J", "mend\u{202e}it"),
             Finding::note("b.a", "so", ""),
         ]);
         let lines =
-            "a\n  ok       fine\n  error    line?break ?[2J\n           -> mend it\nb\n  note     so\n";
+            "a\n  ok       fine\n  error    line?break ?[2J\n           -> mend?it\nb\n  note     so\n";
         assert_eq!(report.text(), format!("{lines}1 error, 0 warnings, 1 note\n"));
     }
 }

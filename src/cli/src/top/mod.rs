@@ -15,6 +15,7 @@ mod view;
 use crate::Ending;
 use crate::arguments::Top;
 use crate::failure::Failure;
+use crate::figures;
 use crate::slices;
 use crate::system::{SIGCONT, SIGHUP, SIGTSTP, SIGWINCH};
 use marks::Levels;
@@ -33,7 +34,8 @@ pub(crate) fn top(wish: &Top) -> Result<Ending, Failure> {
     let (scope, nothing) = match &wish.slice {
         Some(slice) => {
             let path = slices::open(slice)?.path().to_owned();
-            let nothing = format!("{} is gone; it is shown again when it comes back", path.display());
+            let shown = figures::printable(&path.display().to_string());
+            let nothing = format!("{shown} is gone; it is shown again when it comes back");
             (Scope::One(path), nothing)
         }
         None => (Scope::All, "no slices; `gpuslice run` starts a program in one".to_owned()),
