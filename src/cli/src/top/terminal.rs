@@ -268,7 +268,8 @@ mod tests {
     #[test]
     fn a_panic_is_read_on_the_usual_screen_of_a_terminal_that_is_as_before() {
         if std::env::var_os(CHILD).is_some() {
-            let _screen = Screen::open(signals()).expect("this is a terminal");
+            let mut screen = Screen::open(signals()).expect("this is a terminal");
+            screen.take_over().expect("it is this process's");
             panic!("as it was asked to");
         }
         let test =
