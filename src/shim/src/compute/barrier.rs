@@ -23,8 +23,8 @@ fn membarrier(command: libc::c_int) -> bool {
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
 }
 
-/// Frees the frequent side of its fence, where that can be done. It may take some milliseconds, so it is no thread of the
-/// program's that calls this.
+/// Frees the frequent side of its fence, where that can be done. It takes tens of milliseconds in a process of several
+/// threads, so no thread calls this that anybody waits for.
 pub(super) fn prepare() {
     if membarrier(REGISTER) && membarrier(ALL_THREADS) {
         // Release: who sees it comes after the registration.
