@@ -33,8 +33,11 @@ fn open() -> [OwnedFd; 2] {
     [ours, theirs].map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Makes this process, whose standard input is a terminal, the first of a session that has it.
+/// Makes this process, whose standard input is a terminal, the first of a session that has it, and one that hears when it
+/// hangs up: tests may be run by `nohup`, and a shell cannot catch what was ignored before it.
 fn begin_session() -> std::io::Result<()> {
+    // SAFETY: a plain call.
+    unsafe { libc::signal(libc::SIGHUP, libc::SIG_DFL) };
     // SAFETY: a plain call.
     unsafe { libc::setsid() };
     // SAFETY: the request takes a number.
@@ -87,17 +90,17 @@ impl Terminal {
         }
     }
 
-    /// Hangs up, as a terminal does whose window is closed; how the program ends then, if it does.
-    pub(crate) fn hang_up(mut self) -> Option<ExitStatus> {
+    /// Hangs up, as a terminal does whose window is closed; how the program ends then.
+    pub(crate) fn hang_up(mut self) -> ExitStatus {
         self.ours = File::open("/dev/null").expect("it can be opened");
-        let end = Instant::now() + PATIENCE / 3;
-        while Instant::now() < end {
+        let end = Instant::now() + PATIENCE;
+        loop {
             if let Some(status) = self.child.try_wait().expect("it is our child") {
-                return Some(status);
+                return status;
             }
+            assert!(Instant::now() < end, "it does not end");
             std::thread::sleep(Duration::from_millis(10));
         }
-        None
     }
 
     /// Reads to the end.
