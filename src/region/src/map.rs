@@ -20,7 +20,7 @@ use std::{
             },
         },
     },
-    path::{Path, PathBuf},
+    path::{self, Path, PathBuf},
     ptr::{self, NonNull},
 };
 
@@ -181,6 +181,15 @@ impl Mapped {
     fn replaced(&self) -> RegionError {
         RegionError::Replaced { path: self.path.clone() }
     }
+}
+
+/// A path that means the same wherever this process goes.
+pub(crate) fn absolute(path: &Path) -> Result<PathBuf, RegionError> {
+    path::absolute(path).map_err(|source| RegionError::System {
+        path: path.into(),
+        doing: "find where it is",
+        source,
+    })
 }
 
 /// Opens and maps the region at `path`, an absolute path. `None`: there is no file.

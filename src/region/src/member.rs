@@ -1,7 +1,7 @@
 //! How does a process take its place in a slice, and use it?
 
 use core::ops::Deref;
-use std::path::{Path, absolute};
+use std::path::Path;
 
 use crate::{
     bell,
@@ -80,11 +80,7 @@ impl Member {
         trust: Trust,
         wanted: &[DeviceRequest],
     ) -> Result<(Self, Vec<Difference>), RegionError> {
-        let path = &absolute(path).map_err(|source| RegionError::System {
-            path: path.into(),
-            doing: "find where it is",
-            source,
-        })?;
+        let path = &map::absolute(path)?;
         for _ in 0..OPENINGS {
             let Some(mapped) = map::open(path, trust)? else {
                 map::create(path)?;

@@ -1,7 +1,7 @@
 //! How does somebody look at a slice without being in it?
 
 use core::ops::Deref;
-use std::path::{Path, absolute};
+use std::path::Path;
 
 use crate::{
     error::RegionError,
@@ -32,11 +32,7 @@ impl Monitor {
     /// # Errors
     /// Every [`RegionError`] of a file that is not a region that can be used.
     pub fn open(path: &Path, trust: Trust) -> Result<Option<Self>, RegionError> {
-        let path = &absolute(path).map_err(|source| RegionError::System {
-            path: path.into(),
-            doing: "find where it is",
-            source,
-        })?;
+        let path = &map::absolute(path)?;
         let region = map::open(path, trust)?.map(Region::new);
         Ok(region.filter(Region::is_ready).map(|region| Self { region }))
     }

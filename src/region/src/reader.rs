@@ -4,10 +4,7 @@
 //! read, and then it is seen whether the region is still the one that was opened: what comes out of a region that is
 //! going to pieces is an error and never a number.
 
-use std::{
-    io,
-    path::{Path, absolute},
-};
+use std::{io, path::Path};
 
 use crate::{
     bell, compute,
@@ -70,11 +67,7 @@ impl Reader {
     /// # Errors
     /// Every [`RegionError`] of a file that is not a region that can be read.
     pub fn open(path: &Path, trust: Trust) -> Result<Option<Self>, RegionError> {
-        let path = &absolute(path).map_err(|source| RegionError::System {
-            path: path.into(),
-            doing: "find where it is",
-            source,
-        })?;
+        let path = &map::absolute(path)?;
         let Some((mapped, file)) = map::open_to_read(path, trust)? else { return Ok(None) };
         let region = Region::new(mapped);
         // Before the epoch: a region is ready after it has its number.

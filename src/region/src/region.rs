@@ -83,6 +83,12 @@ impl Limits {
     /// The GPU time that may be saved up unless something else is asked for, in nanoseconds: 20 ms.
     pub const DEFAULT_BURST: u64 = 20_000_000;
 
+    /// Whether launches are paid for: less than the whole time is the slice's, or others divide it with the slice.
+    #[must_use]
+    pub fn is_paced(&self) -> bool {
+        self.cores_permille < WHOLE_SHARE || self.sharing.divides()
+    }
+
     /// The limits, brought into their range.
     pub(crate) fn bounded(self) -> Self {
         Self {

@@ -86,8 +86,7 @@ pub(crate) fn limits(found: &[Found], config: &Config) -> Vec<DeviceRequest> {
 }
 
 fn is_free(request: &DeviceRequest) -> bool {
-    let Limits { memory, cores_permille, sharing, .. } = request.limits;
-    memory.is_none() && cores_permille == u32::from(Permille::FULL.get()) && !sharing.divides()
+    request.limits.memory.is_none() && !request.limits.is_paced()
 }
 
 /// Says that limits were asked for and that they are for other devices than this process has.

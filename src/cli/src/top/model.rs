@@ -227,7 +227,9 @@ impl Model {
         let key = Key { path: slice.path.clone(), uuid: device.map(|device| device.uuid) };
         let track = self.track(&key);
         let seconds = track.map(|track| track.seconds.iter().copied().collect()).unwrap_or_default();
-        let used = track.and_then(Track::used).filter(|used| *used > 0 || device.is_some_and(is_measured));
+        let used = track.and_then(Track::used);
+        // Nobody measures where nothing is paid for.
+        let used = used.filter(|used| *used > 0 || device.is_some_and(|device| device.limits.is_paced()));
         Row { used, seconds, key, slice, device }
     }
 
@@ -252,11 +254,6 @@ impl Model {
         }
         rows
     }
-}
-
-/// Whether what a slice uses of a GPU's time is measured: it is where that is limited, or divided with others.
-fn is_measured(device: &Device) -> bool {
-    device.limits.cores_permille < 1000 || device.limits.sharing.divides()
 }
 
 impl<'a> ProcessRow<'a> {
