@@ -46,16 +46,19 @@ pub(crate) struct Use {
     pub(crate) bytes: Option<u64>,
 }
 
-/// A function of the library itself. A look-up by the loader would find that of a library which is preloaded, ours for
-/// one, and its answers would be the slice's own again.
+/// A function of the library itself, if it has it. A look-up by the loader would find that of a library which is
+/// preloaded, ours for one, and its answers would be the slice's own again.
 macro_rules! find {
-    ($image:expr, $name:ident) => {{
-        let name = CString::new(stringify!($name)).ok()?;
-        let address = $image.symbol(&name)?;
-        // SAFETY: the row of the table is the signature of the symbol.
-        unsafe { core::mem::transmute::<*const core::ffi::c_void, functions::$name>(address) }
-    }};
+    ($image:expr, $name:ident) => {
+        $image.symbol(&std::ffi::CString::new(stringify!($name)).unwrap_or_default()).map(|address| {
+            // SAFETY: the row of the table is the signature of the symbol.
+            unsafe {
+                core::mem::transmute::<*const core::ffi::c_void, gpuslice_driver::functions::$name>(address)
+            }
+        })
+    };
 }
+pub(crate) use find;
 
 impl Nvml {
     /// None where there is no NVML, or it cannot be used.
@@ -65,11 +68,11 @@ impl Nvml {
         let library = unsafe { Library::new(name) }.ok()?;
         let image = Image::defining(c"nvmlInit_v2", &[SONAME])?;
         let calls = Calls {
-            nvmlShutdown: find!(image, nvmlShutdown),
-            nvmlDeviceGetHandleByUUID: find!(image, nvmlDeviceGetHandleByUUID),
-            nvmlDeviceGetComputeRunningProcesses_v2: find!(image, nvmlDeviceGetComputeRunningProcesses_v2),
+            nvmlShutdown: find!(image, nvmlShutdown)?,
+            nvmlDeviceGetHandleByUUID: find!(image, nvmlDeviceGetHandleByUUID)?,
+            nvmlDeviceGetComputeRunningProcesses_v2: find!(image, nvmlDeviceGetComputeRunningProcesses_v2)?,
         };
-        let init = find!(image, nvmlInit_v2);
+        let init = find!(image, nvmlInit_v2)?;
         // SAFETY: no arguments.
         let code = unsafe { init() };
         (code == status::SUCCESS).then_some(Self { calls, _library: library })

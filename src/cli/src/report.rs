@@ -143,12 +143,7 @@ pub(crate) fn command_of(process: &ProcessView) -> Option<String> {
     }
     let words = fs::read(format!("/proc/{}/cmdline", process.pid)).ok()?;
     let text = String::from_utf8_lossy(&words).trim_end_matches('\0').replace('\0', " ");
-    Some(harmless(&text))
-}
-
-/// A text in which characters that steer a terminal are replaced.
-pub(crate) fn harmless(text: &str) -> String {
-    figures::printable(text)
+    Some(figures::printable(&text))
 }
 
 /// When the machine was started, in seconds since 1970.

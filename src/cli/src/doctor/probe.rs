@@ -7,11 +7,12 @@
 use super::calls;
 use crate::arguments::Probe;
 use crate::failure::{self, Failure};
+use crate::nvml::find;
 use gpuslice_driver::elf::Image;
 use gpuslice_driver::functions;
 use gpuslice_driver::types::{CUuuid, Status, c_uint, nvmlDevice_t, nvmlProcessInfo_v2_t, status};
 use serde::{Deserialize, Serialize};
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 use std::path::PathBuf;
 use std::{fs, ptr};
 
@@ -130,16 +131,6 @@ fn open(soname: &CStr, known: &CStr) -> Opened {
             Opened { image, path: path.map(|path| path.canonicalize().unwrap_or(path)), missing: None }
         }
     }
-}
-
-/// A function of the library itself.
-macro_rules! find {
-    ($image:expr, $name:ident) => {
-        $image.symbol(&CString::new(stringify!($name)).unwrap_or_default()).map(|address| {
-            // SAFETY: the row of the table is the signature of the symbol.
-            unsafe { core::mem::transmute::<*const core::ffi::c_void, functions::$name>(address) }
-        })
-    };
 }
 
 fn cuda() -> Cuda {

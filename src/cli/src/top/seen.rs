@@ -4,6 +4,7 @@
 //! checks that opening makes, and no more than one region is mapped at a time.
 
 use crate::failure::Failure;
+use crate::figures;
 use crate::report;
 use crate::slices;
 use crate::system;
@@ -118,7 +119,7 @@ impl Seen {
                 Err(error) if *scope == Scope::All && slices::is_of_others(&error) => {
                     seen.others = seen.others.saturating_add(1);
                 }
-                Err(error) => seen.unreadable.push(report::harmless(&error.to_string())),
+                Err(error) => seen.unreadable.push(figures::printable(&error.to_string())),
             }
         }
         Ok(seen)
@@ -127,7 +128,7 @@ impl Seen {
 
 /// The slice's name, as it can be shown.
 fn name_of(path: &Path) -> String {
-    report::harmless(&slices::label(path))
+    figures::printable(&slices::label(path))
 }
 
 /// Which life of the slice a region is now.
