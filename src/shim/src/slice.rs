@@ -20,6 +20,7 @@ use crate::spill::Spilled;
 use crate::unmet::Unmet;
 use core::cell::Cell;
 use core::ffi::c_int;
+use core::fmt;
 use gpuslice_driver::types::CUdevice;
 use gpuslice_policy::config::{LogLevel, gpu_uuid_text};
 use gpuslice_policy::units::Bytes;
@@ -59,6 +60,26 @@ pub(crate) struct Slice {
     pub(crate) compute: Compute,
     /// The primary context of each device, where it is known.
     pub(crate) primaries: Primaries,
+}
+
+/// Says that an allocation is refused.
+struct Refusal<'slice> {
+    slice: &'slice Slice,
+    device: Device,
+}
+
+impl fmt::Display for Refusal<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { slice, device } = *self;
+        let name = slice.places().iter().find(|place| place.device == device);
+        let name = name.map_or_else(String::new, |place| gpu_uuid_text(&place.uuid));
+        let held = Bytes::new(slice.region().held(device));
+        write!(f, "gpuslice: {name}: an allocation is refused: the slice holds {held} of ")?;
+        match slice.region().limits(device).memory {
+            Some(limit) => write!(f, "{}.", Bytes::new(limit)),
+            None => f.write_str("no quota."),
+        }
+    }
 }
 
 /// A device of this process.
@@ -162,17 +183,7 @@ impl Slice {
     /// Counts a refusal that the program gets to see.
     pub(crate) fn count_refusal(&self, device: Device) {
         self.member.count_refusal(device);
-        let Some(place) = self.places().iter().find(|place| place.device == device) else { return };
-        let (held, limit) = (self.region().held(device), self.region().limits(device).memory);
-        notice::say(
-            LogLevel::Debug,
-            &format_args!(
-                "gpuslice: {}: an allocation is refused: the slice holds {} of {}.",
-                gpu_uuid_text(&place.uuid),
-                Bytes::new(held),
-                limit.map_or_else(|| "no quota".to_owned(), |limit| Bytes::new(limit).to_string()),
-            ),
-        );
+        notice::say(LogLevel::Debug, &Refusal { slice: self, device });
     }
 
     /// Takes bytes whatever the quota says: the driver has taken them already.

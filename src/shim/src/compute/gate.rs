@@ -122,9 +122,7 @@ fn enter(held: &mut Held, slice: &'static Slice, launch: &Launch, entry: &mut En
         && seat.leases.get_mut(device)?.spend(estimate.charged)
     {
         *entry = Entry { lane, device, estimate: *estimate, is_known: true };
-        if !seat.goes_on(lane, &entry.estimate, launch.kind == Kind::Graph, now) {
-            bracket(held, slice, launch, entry);
-        }
+        place(held, slice, launch, entry, now);
         return Some(());
     }
     *entry = Entry { lane, device, ..Entry::NONE };
@@ -149,12 +147,18 @@ fn enter_slowly(
     // Our own waiting was inside the driver's call.
     held.left = clock::cycles();
     let now = held.left;
-    let is_certain =
+    place(held, slice, launch, entry, now);
+    Some(())
+}
+
+/// Sees to it that there is a run that the launch goes into.
+#[inline(always)]
+fn place(held: &mut Held, slice: &'static Slice, launch: &Launch, entry: &Entry, now: u64) {
+    let goes_on =
         entry.is_known && held.goes_on(entry.lane, &entry.estimate, launch.kind == Kind::Graph, now);
-    if !is_certain {
+    if !goes_on {
         bracket(held, slice, launch, entry);
     }
-    Some(())
 }
 
 /// A run has to be opened or closed before the launch.
