@@ -4,6 +4,7 @@ use gpuslice_driver::types::*;
 
 use super::Memory;
 use super::blocks::ordinal_of;
+use super::methods::methods;
 use crate::driver::{Driver, Outcome, statuses};
 use crate::objects::handle;
 use crate::regions::Origin;
@@ -111,18 +112,41 @@ impl Memory for Driver {
         self.write(total, size as usize)
     }
 
-    fn cuMemAdvise(&self, dev_ptr: CUdeviceptr, count: usize, advice: c_uint, device: CUdevice) -> Outcome {
-        self.advise(dev_ptr, count, advice, device)
-    }
-
-    fn cuMemAdvise_v2(
-        &self,
-        dev_ptr: CUdeviceptr,
-        count: usize,
-        advice: c_uint,
-        to: CUmemLocation,
-    ) -> Outcome {
-        self.advise(dev_ptr, count, advice, ordinal_of(to)?)
+    methods! { self;
+        cuMemAdvise(dev_ptr: CUdeviceptr, count: usize, advice: c_uint, device: CUdevice) =>
+            self.advise(dev_ptr, count, advice, device);
+        cuMemAdvise_v2(dev_ptr: CUdeviceptr, count: usize, advice: c_uint, to: CUmemLocation) =>
+            self.advise(dev_ptr, count, advice, ordinal_of(to)?);
+        cuMemPrefetchAsync(dev_ptr: CUdeviceptr, count: usize, to: CUdevice, _stream: CUstream) =>
+            self.prefetch(dev_ptr, count, to);
+        cuMemPrefetchAsync_ptsz(dev_ptr: CUdeviceptr, count: usize, to: CUdevice, _stream: CUstream) =>
+            self.prefetch(dev_ptr, count, to);
+        cuMemPrefetchAsync_v2(dev_ptr: CUdeviceptr, count: usize, to: CUmemLocation, _flags: c_uint,
+            _stream: CUstream) => self.prefetch(dev_ptr, count, ordinal_of(to)?);
+        cuMemPrefetchAsync_v2_ptsz(dev_ptr: CUdeviceptr, count: usize, to: CUmemLocation, _flags: c_uint,
+            _stream: CUstream) => self.prefetch(dev_ptr, count, ordinal_of(to)?);
+        cuMemPrefetchBatchAsync(dptrs: *mut CUdeviceptr, sizes: *mut usize, count: usize,
+            prefetch_locs: *mut CUmemLocation, prefetch_loc_idxs: *mut usize, num_prefetch_locs: usize,
+            _flags: c_ulonglong, _stream: CUstream) =>
+            self.prefetch_all((dptrs, sizes, count), (prefetch_locs, prefetch_loc_idxs, num_prefetch_locs));
+        cuMemPrefetchBatchAsync_ptsz(dptrs: *mut CUdeviceptr, sizes: *mut usize, count: usize,
+            prefetch_locs: *mut CUmemLocation, prefetch_loc_idxs: *mut usize, num_prefetch_locs: usize,
+            _flags: c_ulonglong, _stream: CUstream) =>
+            self.prefetch_all((dptrs, sizes, count), (prefetch_locs, prefetch_loc_idxs, num_prefetch_locs));
+        cuMemDiscardAndPrefetchBatchAsync(dptrs: *mut CUdeviceptr, sizes: *mut usize, count: usize,
+            prefetch_locs: *mut CUmemLocation, prefetch_loc_idxs: *mut usize, num_prefetch_locs: usize,
+            _flags: c_ulonglong, _stream: CUstream) =>
+            self.prefetch_all((dptrs, sizes, count), (prefetch_locs, prefetch_loc_idxs, num_prefetch_locs));
+        cuMemDiscardAndPrefetchBatchAsync_ptsz(dptrs: *mut CUdeviceptr, sizes: *mut usize, count: usize,
+            prefetch_locs: *mut CUmemLocation, prefetch_loc_idxs: *mut usize, num_prefetch_locs: usize,
+            _flags: c_ulonglong, _stream: CUstream) =>
+            self.prefetch_all((dptrs, sizes, count), (prefetch_locs, prefetch_loc_idxs, num_prefetch_locs));
+        cuMemDiscardBatchAsync(dptrs: *mut CUdeviceptr, sizes: *mut usize, count: usize,
+            _flags: c_ulonglong, _stream: CUstream) => self.hints(dptrs, sizes, count);
+        cuStreamAttachMemAsync(_stream: CUstream, dptr: CUdeviceptr, length: usize, _flags: c_uint) =>
+            self.hint(dptr, length.max(1));
+        cuStreamAttachMemAsync_ptsz(_stream: CUstream, dptr: CUdeviceptr, length: usize, _flags: c_uint) =>
+            self.hint(dptr, length.max(1));
     }
 
     fn cuMemRangeGetAttribute(
@@ -139,135 +163,6 @@ impl Memory for Driver {
         }
         let answer = self.simulation()?.local().range_attribute(dev_ptr, attribute)?;
         self.write(data.cast::<c_int>(), answer)
-    }
-
-    fn cuMemPrefetchAsync(
-        &self,
-        dev_ptr: CUdeviceptr,
-        count: usize,
-        to: CUdevice,
-        _stream: CUstream,
-    ) -> Outcome {
-        self.prefetch(dev_ptr, count, to)
-    }
-
-    fn cuMemPrefetchAsync_ptsz(
-        &self,
-        dev_ptr: CUdeviceptr,
-        count: usize,
-        to: CUdevice,
-        _stream: CUstream,
-    ) -> Outcome {
-        self.prefetch(dev_ptr, count, to)
-    }
-
-    fn cuMemPrefetchAsync_v2(
-        &self,
-        dev_ptr: CUdeviceptr,
-        count: usize,
-        to: CUmemLocation,
-        _flags: c_uint,
-        _stream: CUstream,
-    ) -> Outcome {
-        self.prefetch(dev_ptr, count, ordinal_of(to)?)
-    }
-
-    fn cuMemPrefetchAsync_v2_ptsz(
-        &self,
-        dev_ptr: CUdeviceptr,
-        count: usize,
-        to: CUmemLocation,
-        _flags: c_uint,
-        _stream: CUstream,
-    ) -> Outcome {
-        self.prefetch(dev_ptr, count, ordinal_of(to)?)
-    }
-
-    fn cuMemPrefetchBatchAsync(
-        &self,
-        dptrs: *mut CUdeviceptr,
-        sizes: *mut usize,
-        count: usize,
-        prefetch_locs: *mut CUmemLocation,
-        prefetch_loc_idxs: *mut usize,
-        num_prefetch_locs: usize,
-        _flags: c_ulonglong,
-        _stream: CUstream,
-    ) -> Outcome {
-        self.prefetch_all((dptrs, sizes, count), (prefetch_locs, prefetch_loc_idxs, num_prefetch_locs))
-    }
-
-    fn cuMemPrefetchBatchAsync_ptsz(
-        &self,
-        dptrs: *mut CUdeviceptr,
-        sizes: *mut usize,
-        count: usize,
-        prefetch_locs: *mut CUmemLocation,
-        prefetch_loc_idxs: *mut usize,
-        num_prefetch_locs: usize,
-        _flags: c_ulonglong,
-        _stream: CUstream,
-    ) -> Outcome {
-        self.prefetch_all((dptrs, sizes, count), (prefetch_locs, prefetch_loc_idxs, num_prefetch_locs))
-    }
-
-    fn cuMemDiscardAndPrefetchBatchAsync(
-        &self,
-        dptrs: *mut CUdeviceptr,
-        sizes: *mut usize,
-        count: usize,
-        prefetch_locs: *mut CUmemLocation,
-        prefetch_loc_idxs: *mut usize,
-        num_prefetch_locs: usize,
-        _flags: c_ulonglong,
-        _stream: CUstream,
-    ) -> Outcome {
-        self.prefetch_all((dptrs, sizes, count), (prefetch_locs, prefetch_loc_idxs, num_prefetch_locs))
-    }
-
-    fn cuMemDiscardAndPrefetchBatchAsync_ptsz(
-        &self,
-        dptrs: *mut CUdeviceptr,
-        sizes: *mut usize,
-        count: usize,
-        prefetch_locs: *mut CUmemLocation,
-        prefetch_loc_idxs: *mut usize,
-        num_prefetch_locs: usize,
-        _flags: c_ulonglong,
-        _stream: CUstream,
-    ) -> Outcome {
-        self.prefetch_all((dptrs, sizes, count), (prefetch_locs, prefetch_loc_idxs, num_prefetch_locs))
-    }
-
-    fn cuMemDiscardBatchAsync(
-        &self,
-        dptrs: *mut CUdeviceptr,
-        sizes: *mut usize,
-        count: usize,
-        _flags: c_ulonglong,
-        _stream: CUstream,
-    ) -> Outcome {
-        self.hints(dptrs, sizes, count)
-    }
-
-    fn cuStreamAttachMemAsync(
-        &self,
-        _stream: CUstream,
-        dptr: CUdeviceptr,
-        length: usize,
-        _flags: c_uint,
-    ) -> Outcome {
-        self.hint(dptr, length.max(1))
-    }
-
-    fn cuStreamAttachMemAsync_ptsz(
-        &self,
-        _stream: CUstream,
-        dptr: CUdeviceptr,
-        length: usize,
-        _flags: c_uint,
-    ) -> Outcome {
-        self.hint(dptr, length.max(1))
     }
 
     fn cuMemAllocHost(&self, pp: *mut *mut c_void, bytesize: c_uint) -> Outcome {
