@@ -33,7 +33,6 @@ use gpuslice_region::{Member, Monitor, Sharing, Trust};
 use shares::{jain, lending, median_and_most, part, parts};
 use std::fs;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use support::bench::Bench;
 use support::living::Living;
@@ -42,13 +41,6 @@ use workloads::{Program, VARIANTS, of};
 const US: u64 = 1_000;
 /// How often something is measured again that the machine may have had no time for.
 const TRIES: usize = 4;
-
-/// One at a time has the machine.
-static MACHINE: Mutex<()> = Mutex::new(());
-
-fn machine() -> MutexGuard<'static, ()> {
-    MACHINE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
 
 type Setting = (&'static str, &'static str);
 const EQUAL: Setting = ("GPU_CORE_POLICY", "equal");
@@ -94,7 +86,7 @@ fn is_near(share: i64, points: i64, within: i64) -> bool {
 
 #[test]
 fn equal_slices_divide_the_gpu_by_weight_and_leave_none_of_it() {
-    let _alone = machine();
+    let _alone = support::machine();
     let settings: Settings<'_> = &[&[EQUAL, weight("100")], &[EQUAL, weight("300")], &[EQUAL, weight("600")]];
     comes_out(
         || parts(&play(&busy(3), settings, 4, &[]), 3, 1000, 3900),
@@ -104,7 +96,7 @@ fn equal_slices_divide_the_gpu_by_weight_and_leave_none_of_it() {
 
 #[test]
 fn a_slice_that_is_alone_has_the_whole_gpu_and_one_with_a_limit_no_more_than_that() {
-    let _alone = machine();
+    let _alone = support::machine();
     comes_out(|| part(&play(&busy(1), &[&[EQUAL]], 3, &[]), 0, 1000, 2900), |share| *share >= 9500);
     let capped: Settings<'_> = &[&[EQUAL, weight("1000"), ("GPU_CORE_PERCENT", "30")], &[EQUAL]];
     comes_out(
@@ -115,7 +107,7 @@ fn a_slice_that_is_alone_has_the_whole_gpu_and_one_with_a_limit_no_more_than_tha
 
 #[test]
 fn what_one_does_not_use_is_lent_and_taken_back() {
-    let _alone = machine();
+    let _alone = support::machine();
     let settings: Settings<'_> = &[&[EQUAL, weight("400")], &[EQUAL, weight("100")]];
     let programs = [of(0, &[200 * US], "work=700000000 pause=700000000"), of(1, &[200 * US], "")];
     comes_out(
@@ -130,7 +122,7 @@ fn what_one_does_not_use_is_lent_and_taken_back() {
 
 #[test]
 fn low_priority_has_its_least_beside_high_and_best_effort_what_is_left() {
-    let _alone = machine();
+    let _alone = support::machine();
     let settings: Settings<'_> = &[&[EQUAL, HIGH], &[EQUAL, LOW]];
     comes_out(
         || parts(&play(&busy(2), settings, 4, &[]), 2, 1000, 3900),
@@ -152,7 +144,7 @@ fn low_priority_has_its_least_beside_high_and_best_effort_what_is_left() {
 
 #[test]
 fn fixed_keeps_its_limit_beside_equal_and_a_low_one_gives_way() {
-    let _alone = machine();
+    let _alone = support::machine();
     let limited: Settings<'_> = &[&[("GPU_CORE_PERCENT", "30")], &[EQUAL]];
     comes_out(
         || parts(&play(&busy(2), limited, 4, &[]), 2, 1000, 3900),
@@ -181,7 +173,7 @@ fn one_by_one(events: &[(u64, Event)]) -> Vec<u64> {
 
 #[test]
 fn whoever_is_stopped_the_others_go_on_dividing_the_gpu() {
-    let _alone = machine();
+    let _alone = support::machine();
     let stops = (0..3_usize).flat_map(|me| {
         let at = 2000 + me as u64 * 2000;
         [(at, Event::Suspend(me)), (at + 1000, Event::Resume(me))]
@@ -193,14 +185,14 @@ fn whoever_is_stopped_the_others_go_on_dividing_the_gpu() {
 
 #[test]
 fn whoever_is_killed_the_others_go_on_dividing_the_gpu_and_the_next_one_takes_part() {
-    let _alone = machine();
+    let _alone = support::machine();
     let kills: Vec<_> = (0..3).map(|me| (2000 + me as u64 * 2000, Event::Kill(me))).collect();
     comes_out(|| one_by_one(&kills), |indices| indices.iter().all(|index| *index >= 960));
 }
 
 #[test]
 fn another_policy_weight_or_priority_takes_effect_while_programs_run() {
-    let _alone = machine();
+    let _alone = support::machine();
     let sharing = |policy, priority, weight| Sharing { policy, priority, weight };
     let events = [
         (2000, Event::Sharing(0, sharing(CorePolicy::Equal, Priority::Normal, 400))),
@@ -279,7 +271,7 @@ fn go_on(bench: &Bench, slices: usize) {
 
 #[test]
 fn regions_that_were_left_behind_take_nobodys_place() {
-    let _alone = machine();
+    let _alone = support::machine();
     let bench = Bench::simulated();
     let leave_behind = |number: usize| {
         let path = bench.region().with_file_name(format!("left-{number}"));
@@ -294,7 +286,7 @@ fn regions_that_were_left_behind_take_nobodys_place() {
 
 #[test]
 fn without_an_arbiter_nobody_starves_and_it_is_said_once() {
-    let _alone = machine();
+    let _alone = support::machine();
     let bench = Bench::simulated();
     let precious = bench.file("precious", "precious");
     std::os::unix::fs::symlink(&precious, chairs(&bench)).unwrap();
@@ -312,7 +304,7 @@ fn without_an_arbiter_nobody_starves_and_it_is_said_once() {
 
 #[test]
 fn chairs_that_are_shortened_or_removed_end_nobody_and_are_made_anew_once_they_are_gone() {
-    let _alone = machine();
+    let _alone = support::machine();
     let bench = Bench::simulated();
     let _programs = [working(&bench, 0, &[EQUAL]), working(&bench, 1, &[EQUAL, weight("300")])];
     wait_until("nobody is told anything", || told(&bench, 0) != 0 && told(&bench, 1) != 0);
@@ -326,7 +318,7 @@ fn chairs_that_are_shortened_or_removed_end_nobody_and_are_made_anew_once_they_a
 
 #[test]
 fn what_is_overwritten_with_anything_starves_nobody() {
-    let _alone = machine();
+    let _alone = support::machine();
     let bench = Bench::simulated();
     let _programs = [working(&bench, 0, &[EQUAL]), working(&bench, 1, &[EQUAL])];
     wait_until("nobody is told anything", || told(&bench, 0) != 0 && told(&bench, 1) != 0);
@@ -350,7 +342,7 @@ fn threads(program: &Living) -> Vec<String> {
 
 #[test]
 fn a_slice_with_the_whole_gpu_costs_nothing_beside_others_and_makes_no_file() {
-    let _alone = machine();
+    let _alone = support::machine();
     let bench = Bench::simulated();
     let free = working(&bench, 0, &[("GPU_MEM_LIMIT", "64MiB")]);
     std::thread::sleep(Duration::from_millis(100));
@@ -365,7 +357,7 @@ fn a_slice_with_the_whole_gpu_costs_nothing_beside_others_and_makes_no_file() {
 
 #[test]
 fn a_slice_of_fixed_ones_needs_nobody() {
-    let _alone = machine();
+    let _alone = support::machine();
     let bench = Bench::simulated();
     let share = ("GPU_CORE_PERCENT", "40");
     let _programs = [working(&bench, 0, &[share]), working(&bench, 1, &[share])];

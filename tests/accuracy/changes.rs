@@ -4,8 +4,9 @@ use crate::cell::points;
 use crate::course::{Course, Event, Play, run};
 use crate::figures::{Terms, figures, jain, settling, share, sums};
 use crate::picture::{Line, draw};
+use crate::support::machine;
 use crate::workloads::{Program, WORKLOADS};
-use crate::{machine, note, seconds, variable, variant};
+use crate::{note, seconds, variable, variant};
 use serde_json::json;
 
 const MS: u64 = 1_000_000;

@@ -29,20 +29,12 @@ mod workloads;
 use cell::{TARGETS, cell, free, heading};
 use serde_json::Value;
 use std::io::Write as _;
-use std::sync::{Mutex, MutexGuard};
 use workloads::{LIMITS, Target, VARIANTS, Variant, WORKLOADS, Workload};
 
 /// Seconds of a cell where the table was not asked for.
 const QUICK: u64 = 3;
 /// Seconds that a program is watched without a limit at the most: it does the same all the time.
 const FREE: u64 = 4;
-
-/// One at a time has the machine.
-static MACHINE: Mutex<()> = Mutex::new(());
-
-fn machine() -> MutexGuard<'static, ()> {
-    MACHINE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
 
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
@@ -133,6 +125,6 @@ fn quick() {
 
 #[test]
 fn a_share_holds_when_programs_really_run() {
-    let _alone = machine();
+    let _alone = support::machine();
     seconds().map_or_else(quick, table);
 }

@@ -3,8 +3,9 @@
 use crate::course::{Course, Play, Settings, run};
 use crate::figures::p99;
 use crate::shares::{jain, lending, median_and_most, part, parts};
+use crate::support::machine;
 use crate::workloads::{Program, of};
-use crate::{host, machine, note, seconds, variant};
+use crate::{host, note, seconds, variant};
 use serde_json::json;
 
 const US: u64 = 1_000;

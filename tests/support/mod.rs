@@ -18,6 +18,13 @@ pub(crate) mod terminal;
 
 use std::fs::OpenOptions;
 use std::io::Write;
+use std::sync::{Mutex, MutexGuard};
+
+/// Waits until no other test of this program has the machine to itself, and has it until the guard ends.
+pub(crate) fn machine() -> MutexGuard<'static, ()> {
+    static MACHINE: Mutex<()> = Mutex::new(());
+    MACHINE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
 
 /// Says that something could not be checked on this machine, and counts it.
 pub(crate) fn skip(reason: &str) {
