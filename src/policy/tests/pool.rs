@@ -2,7 +2,7 @@
 //!
 //! Threads allocate, free, wait and trim on a model of a driver's pool; each step of theirs and each call of the
 //! driver is a point at which another thread may go on. After every call of the driver the ledger is compared with
-//! what the pool really holds.
+//! what the pool really holds; it never says more than the quota, so that nobody is refused what fits.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
 use gpuslice_policy::pool::holes::FreeFor;
@@ -150,7 +150,9 @@ impl Outside for World {
     }
 
     fn charge(&self, bytes: u64) {
-        *self.ledger.lock().unwrap() += bytes;
+        let mut ledger = self.ledger.lock().unwrap();
+        *ledger += bytes;
+        assert!(*ledger <= self.quota, "{ledger} is charged, the quota is {}", self.quota);
     }
 
     fn refund(&self, bytes: u64) {

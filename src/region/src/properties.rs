@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use proptest::prelude::*;
 
 use crate::{
-    layout::{Layout, NO_LIMIT},
+    layout::{Layout, NO_LIMIT, held_at},
     memory::{Refusal, Surroundings, Why},
     roster::{Identity, Lives, Reaped},
     sync::Held,
@@ -195,4 +195,21 @@ proptest! {
     ) {
         run(steps)?;
     }
+}
+
+#[test]
+fn the_peak_knows_nothing_of_what_is_only_asked_for() {
+    let world = World::new(100);
+    for slot in 0..2 {
+        world.lives.borrow_mut()[slot] = true;
+        world.layout.take(slot, Identity::default());
+    }
+    let peak = || world.layout.devices[0].peak.get();
+    world.layout.reserve(0, 0, 60, &mut &world).unwrap();
+    world.layout.held[0][held_at(1, SLOTS)].enter(90).unwrap();
+    world.layout.charge(0, 0, 10);
+    assert_eq!(peak(), 70);
+    world.layout.held[0][held_at(1, SLOTS)].withdraw(90);
+    world.layout.charge(0, 1, 50);
+    assert_eq!(peak(), 120);
 }

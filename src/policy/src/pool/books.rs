@@ -26,6 +26,8 @@ pub struct Books {
     largest: u64,
     /// Those among them that reserved nothing, because the pool surely had a hole for them.
     unbacked: u64,
+    /// What the others have reserved together.
+    reserved: u64,
     /// Allocations that ever began; the number of one is the count with it.
     begun: u64,
     /// Calls on their way in which the driver may take memory out of the pool.
@@ -67,6 +69,11 @@ impl Books {
         Entry { bytes, number: self.begun, began_alone: self.calls == 1 }
     }
 
+    /// An allocation that began has reserved so much.
+    pub(super) fn reserved(&mut self, bytes: u64) {
+        self.reserved = self.reserved.saturating_add(bytes);
+    }
+
     /// An allocation ended without the driver having been called.
     pub(super) fn withdraw(&mut self) {
         self.version = self.version.wrapping_add(1);
@@ -87,6 +94,7 @@ impl Books {
         held: Option<u64>,
     ) -> Change {
         self.unbacked = self.unbacked.saturating_sub(u64::from(reserved.is_none()));
+        self.reserved = self.reserved.saturating_sub(reserved.unwrap_or(0));
         let growth = self.note_reading(reading, held);
         let was_alone = entry.began_alone && entry.number == self.begun;
         if let Some(address) = address {
@@ -143,12 +151,16 @@ impl Books {
     /// Brings the charge to what the pool holds. `reserved` bytes were taken of the quota for this; what is not
     /// needed goes back.
     ///
+    /// Growth that is beyond these bytes is paid for by allocations that are on their way, as far as they have reserved
+    /// it: to charge it here would make the ledger say more than the pool will ever hold, until they land.
+    ///
     /// While an allocation is on its way that reserved nothing, nothing goes back: should another have taken its
     /// hole, the pool grows by what that other one reserved.
     fn settle(&mut self, reserved: u64, is_told: bool) -> Change {
         let paid = self.charged.saturating_add(reserved);
         let told = if is_told { self.held } else { paid };
-        let owed = if self.unbacked > 0 { told.max(paid) } else { told };
+        let owed = told.min(paid).max(told.saturating_sub(self.reserved));
+        let owed = if self.unbacked > 0 { owed.max(paid) } else { owed };
         self.charged = owed;
         match owed.checked_sub(paid) {
             Some(more) => Change::Charge(more),

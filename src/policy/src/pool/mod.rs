@@ -79,7 +79,13 @@ pub fn begin(outside: &impl Outside, bytes: u64, stream: usize) -> Option<Flight
     let most = bytes.checked_next_multiple_of(GROWTH)?;
     let bytes = bytes.checked_next_multiple_of(ALIGNMENT)?;
     let entry = outside.step(|books| books.begin(bytes));
-    let reserve = || outside.reserve(most);
+    let reserve = || {
+        let is_granted = outside.reserve(most);
+        if is_granted {
+            outside.step(|books| books.reserved(most));
+        }
+        is_granted
+    };
     if reserve() {
         return Some(Flight { entry, reserved: Some(most) });
     }
