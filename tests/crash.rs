@@ -6,44 +6,18 @@
 
 mod support;
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use support::aftermath::{Aftermath, HELD, QUOTA};
+use support::chance::{seed, variable};
 use support::living::Living;
 use support::{bench::Bench, skip};
 
 /// How far it is stepped without a breakpoint.
 const REACH: u64 = 5_000;
 
-/// A number of an environment variable.
-fn variable(name: &str) -> Option<u64> {
-    let value = std::env::var(name).ok()?;
-    Some(value.parse().unwrap_or_else(|_| panic!("{name}={value} is not a number")))
-}
-
 /// How many deaths there are to be: what was asked for, or what an ordinary run has time for.
 fn deaths(ordinary: u64) -> u64 {
     variable("GPUSLICE_STORM").unwrap_or(ordinary)
-}
-
-/// Where chance begins; printed, so that a run can be repeated.
-fn seed(test: &str) -> Chance {
-    let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    let seed = variable("GPUSLICE_SEED").unwrap_or_else(|| u64::from(clock.subsec_nanos()) + 1);
-    println!("{test}: GPUSLICE_SEED={seed}");
-    Chance(seed)
-}
-
-/// Numbers that look random: xorshift.
-#[derive(Debug)]
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % limit.max(1)
-    }
 }
 
 /// The program that steps hosts through a call; none where no process may trace another.
@@ -230,7 +204,7 @@ fn busy_processes_may_be_killed_at_any_instant() {
 #[test]
 fn members_do_not_wait_for_those_who_die_beside_them() {
     let mut aftermath = Aftermath::new();
-    let seed = seed("beside").0.to_string();
+    let seed = seed("beside").below(1 << 30).to_string();
     let mut storm = aftermath.bench.host("storm", &["4", "4", &seed]).loaded().start();
     assert_eq!(storm.hear().as_deref(), Some("ready"));
     for _ in 0..deaths(200).div_ceil(40) {

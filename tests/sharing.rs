@@ -12,7 +12,8 @@
 
 mod support;
 
-use support::sharers::{Actor, Chance, MIB, PIECE, QUOTA, Stage, through_each};
+use support::chance::{Chance, seed};
+use support::sharers::{Actor, MIB, PIECE, QUOTA, Stage, through_each};
 
 #[test]
 fn an_import_is_charged_nothing_while_its_maker_has_it() {
@@ -247,10 +248,10 @@ fn memory_of_another_slice_is_never_charged_here() {
 
 /// What one process does next, and with whom. Orders that make no sense get the driver's refusal.
 fn one_step(stage: &Stage, actors: &mut [Actor], born: &mut usize, chance: &mut Chance) {
-    let (from, to) = (chance.below(actors.len()), chance.below(actors.len()));
-    let (here, there) = (chance.below(4), chance.below(4));
-    let (name, bytes) = (actors[to].name().to_owned(), (2 + 2 * chance.below(4) as u64) * MIB);
-    match chance.below(16) {
+    let (from, to) = (chance.index(actors.len()), chance.index(actors.len()));
+    let (here, there) = (chance.index(4), chance.index(4));
+    let (name, bytes) = (actors[to].name().to_owned(), (2 + 2 * chance.index(4) as u64) * MIB);
+    match chance.index(16) {
         0 | 1 => actors[from].tries(&format!("create {here} {bytes} 9")),
         2 => actors[from].tries(&format!("alloc {here} {bytes}")),
         3..=5 => {
@@ -286,7 +287,7 @@ fn one_step(stage: &Stage, actors: &mut [Actor], born: &mut usize, chance: &mut 
 
 #[test]
 fn after_any_sequence_of_calls_and_deaths_the_ledger_is_the_truth() {
-    let mut chance = Chance::new();
+    let mut chance = seed("sharing");
     let stage = Stage::new("plain");
     let mut born = 4;
     let mut actors: Vec<_> = (1..=born).map(|number| stage.actor("a", &format!("actor{number}"))).collect();

@@ -83,11 +83,16 @@ impl Living {
     pub(crate) fn wait_for_its_end(&mut self) -> ExitStatus {
         // Not by `Child::wait`, which closes its input.
         loop {
-            if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
+            if let Some(status) = self.has_ended() {
                 return status;
             }
             std::thread::yield_now();
         }
+    }
+
+    /// How it ended, if it has; its pipes stay as they are.
+    pub(crate) fn has_ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().expect("a child can be waited for")
     }
 
     /// Kills it and waits for its end.

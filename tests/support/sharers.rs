@@ -153,25 +153,3 @@ impl Actor {
 pub(crate) fn through_each(scene: impl Fn(Stage)) {
     DOORS.into_iter().for_each(|door| scene(Stage::new(door)));
 }
-
-/// Choices that a seed repeats.
-pub(crate) struct Chance(u64);
-
-impl Chance {
-    /// `GPUSLICE_SEED`, or a new one each time; printed.
-    pub(crate) fn new() -> Self {
-        let named = std::env::var("GPUSLICE_SEED").ok().and_then(|text| text.parse().ok());
-        let now = || std::time::UNIX_EPOCH.elapsed().map_or(1, |age| u64::from(age.subsec_nanos()));
-        let seed = named.unwrap_or_else(now);
-        println!("GPUSLICE_SEED={seed}");
-        Self(seed)
-    }
-
-    /// A number below a bound: splitmix64.
-    pub(crate) fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        usize::try_from((mixed ^ mixed >> 31) % bound as u64).expect("below a bound")
-    }
-}

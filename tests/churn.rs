@@ -1,0 +1,318 @@
+//! Do slices stay whole for as long as programs come and go, are killed, fork, and limits change?
+//!
+//! The ordinary run takes a few seconds. `GPUSLICE_CHURN=86400` makes it so many (`ci/churn.sh`), and holds nobody waits
+//! too long against the target; `GPUSLICE_SEED` repeats what chance decides.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    reason = "a test: it ends where something is wrong, and prints figures"
+)]
+
+mod support;
+
+use gpuslice_region::{Limits, Monitor, Trust};
+use serde_json::Value;
+use simgpu::state::file::Shared;
+use std::collections::HashMap;
+use std::fs;
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+use support::bench::Bench;
+use support::chance::{Chance, seed, variable};
+use support::compiler;
+use support::living::Living;
+
+/// Seconds of an ordinary run.
+const SECONDS: u64 = 10;
+/// Time between two looks.
+const LOOK: Duration = Duration::from_millis(10);
+/// All come to an end, and nothing but what stays may be left, so often.
+const CALM: Duration = Duration::from_secs(4);
+/// In which all that the dead had must be there again.
+const SOON: Duration = Duration::from_secs(1);
+/// The most that a slice may stand still beyond what its ledger owes, in milliseconds.
+const STALL: u64 = 250;
+/// KiB that whoever stays may grow by, however long that is: estimates of what is launched, buffers of threads.
+const MORE_KIB: u64 = 4096;
+/// Programs of a slice that come and go at the same time.
+const GUESTS: usize = 3;
+const MIB: u64 = 1 << 20;
+/// The quotas that a slice has in turn.
+const QUOTAS: [u64; 3] = [48 * MIB, 64 * MIB, 96 * MIB];
+
+/// A slice: how it shares, and the shares that it has in turn, in percent.
+struct Kind {
+    name: &'static str,
+    settings: &'static [(&'static str, &'static str)],
+    shares: [u32; 3],
+}
+
+const KINDS: [Kind; 3] = [
+    Kind { name: "steady", settings: &[], shares: [30, 20, 40] },
+    Kind { name: "bursts", settings: &[("GPU_CORE_BURST", "latency")], shares: [20, 10, 30] },
+    Kind {
+        name: "rest",
+        settings: &[("GPU_CORE_POLICY", "best-effort"), ("GPU_PRIORITY", "low")],
+        shares: [100, 100, 50],
+    },
+];
+
+/// How often what happened.
+#[derive(Debug, Default)]
+struct Count {
+    started: u64,
+    killed: u64,
+    terminated: u64,
+    ended: u64,
+    changes: u64,
+    calms: u64,
+}
+
+/// Somebody who stays, and what is known of his last kernel.
+struct Slice<'a> {
+    kind: &'a Kind,
+    region: PathBuf,
+    monitor: Monitor,
+    /// Has work all the time.
+    resident: Living,
+    guests: Vec<Guest>,
+    /// The last millisecond in which the resident ran, until when that was owed for since, and the longest beyond.
+    ran: u64,
+    owed_until: u64,
+    stall: u64,
+    /// What the resident had after a while.
+    at_first: Option<Footprint>,
+}
+
+/// What a process has that must not grow.
+#[derive(Debug, Clone, Copy)]
+struct Footprint {
+    descriptors: usize,
+    mappings: usize,
+    threads: usize,
+    /// Memory of its own.
+    kib: u64,
+}
+
+struct Guest {
+    living: Living,
+    dies_at: Instant,
+    signal: Option<libc::c_int>,
+}
+
+impl Footprint {
+    fn of(pid: u32) -> Self {
+        let count = |part: &str| fs::read_dir(format!("/proc/{pid}/{part}")).unwrap().count();
+        let text = |part: &str| fs::read_to_string(format!("/proc/{pid}/{part}")).unwrap();
+        let status = text("status");
+        let kib = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+        Self {
+            descriptors: count("fd"),
+            mappings: text("maps").lines().filter(|line| line.contains("/region-")).count(),
+            threads: count("task"),
+            kib: kib.trim().trim_end_matches(" kB").parse().unwrap(),
+        }
+    }
+}
+
+impl<'a> Slice<'a> {
+    fn start(bench: &'a Bench, kind: &'a Kind) -> Self {
+        let region = bench.region().with_file_name(format!("region-{}", kind.name));
+        let host = bench.program(&compiler::plain("load"), &["1e9", "100000"]);
+        let mut resident = settled(host, kind, &region).start();
+        assert_eq!(resident.hear().as_deref(), Some("ready"));
+        let monitor = Monitor::open(&region, Trust::AnyOwner).unwrap().expect("the resident has made it");
+        resident.order("");
+        let guests = Vec::new();
+        Self { kind, region, monitor, resident, guests, ran: 0, owed_until: 0, stall: 0, at_first: None }
+    }
+
+    fn invite(&mut self, bench: &Bench, chance: &mut Chance) {
+        let calls = [0, 20 + chance.below(400)][chance.index(2)];
+        let words =
+            [chance.below(1 << 20), 1 + chance.below(4), calls, chance.below(4)].map(|word| word.to_string());
+        let host = bench.host("churn", &words.each_ref().map(String::as_str));
+        let living = settled(host, self.kind, &self.region).start();
+        let dies_at = Instant::now() + Duration::from_millis(1 + chance.below(1_500));
+        let signal = [libc::SIGKILL, libc::SIGKILL, libc::SIGTERM][chance.index(3)];
+        self.guests.push(Guest { living, dies_at, signal: Some(signal) });
+    }
+
+    /// Whoever has reached the end of its days goes; all of them, if asked.
+    fn see_off(&mut self, all: bool, count: &mut Count) {
+        let now = Instant::now();
+        for mut guest in std::mem::take(&mut self.guests) {
+            if let Some(status) = guest.living.has_ended() {
+                let by_itself = guest
+                    .signal
+                    .is_some_and(|_| status.success() || signal_of(status) == Some(libc::SIGABRT));
+                let (_, said) = guest.living.end();
+                assert!(by_itself && said.is_empty(), "{}: {status}: {said}", self.kind.name);
+                count.ended += 1;
+                continue;
+            }
+            if !all && guest.dies_at > now {
+                self.guests.push(guest);
+                continue;
+            }
+            let signal = guest.signal.take().unwrap_or(libc::SIGKILL);
+            guest.living.signal(signal);
+            let (status, said) = guest.living.end();
+            // It may have come to its end just before.
+            let by_it = signal_of(status) == Some(signal);
+            let by_itself = status.success() || signal_of(status) == Some(libc::SIGABRT);
+            assert!((by_it || by_itself) && said.is_empty(), "{}: {status}: {said}", self.kind.name);
+            *if signal == libc::SIGKILL { &mut count.killed } else { &mut count.terminated } += 1;
+        }
+    }
+
+    fn change(&self, chance: &mut Chance) {
+        for view in self.monitor.devices() {
+            let limits = self.monitor.limits(view.device);
+            let memory = Some(QUOTAS[chance.index(3)]);
+            let cores_permille = self.kind.shares[chance.index(3)] * 10;
+            self.monitor.set_limits(view.device, Limits { memory, cores_permille, ..limits });
+        }
+    }
+
+    /// How long the resident has stood still beyond what the slice owes.
+    fn look(&mut self, last: Option<u64>, now: u64) {
+        let device = self.monitor.devices()[0].device;
+        if let Some(last) = last {
+            self.ran = self.ran.max(last);
+        }
+        self.owed_until =
+            self.owed_until.max(self.monitor.paid_until(device).min(now + 60_000_000_000) / 1_000_000);
+        let waits_since = self.ran.max(self.owed_until.min(now / 1_000_000));
+        self.stall = self.stall.max((now / 1_000_000).saturating_sub(waits_since));
+    }
+
+    fn held(&self) -> u64 {
+        self.monitor.reap().expect("the dead can be told");
+        self.monitor.held(self.monitor.devices()[0].device)
+    }
+}
+
+/// The most that the processes of a slice had together, by ground truth.
+fn peak_of(report: &str, name: &str) -> u64 {
+    let report: Value = serde_json::from_str(report).unwrap();
+    let groups = report["groups"].as_array().unwrap();
+    let group =
+        groups.iter().find(|group| group["name"] == name).unwrap_or_else(|| panic!("{name}: {report}"));
+    group["devices"][0]["peak"].as_u64().unwrap()
+}
+
+fn signal_of(status: std::process::ExitStatus) -> Option<i32> {
+    std::os::unix::process::ExitStatusExt::signal(&status)
+}
+
+fn settled<'b>(
+    host: support::bench::Host<'b>,
+    kind: &Kind,
+    region: &std::path::Path,
+) -> support::bench::Host<'b> {
+    let host =
+        host.loaded().set("SIMGPU_GROUP", kind.name).set("GPUSLICE_REGION", &region.display().to_string());
+    let host = host
+        .set("GPU_MEM_LIMIT", &QUOTAS[0].to_string())
+        .set("GPU_CORE_PERCENT", &kind.shares[0].to_string());
+    // Limits change while they live; who comes later is told so, at the level of warnings.
+    let host = host.set("GPUSLICE_LOG", "error");
+    kind.settings.iter().fold(host, |host, (name, value)| host.set(name, value))
+}
+
+/// Nobody but those who stay: what is held is theirs, in the ledgers and in truth, and they have no more than at first.
+fn calm(bench: &Bench, slices: &mut [Slice<'_>], residents: u64) {
+    let began = Instant::now();
+    loop {
+        let held: Vec<u64> = slices.iter().map(Slice::held).collect();
+        let here: Vec<usize> = slices.iter().map(|slice| slice.monitor.processes().len()).collect();
+        let truth = bench.truth(0).held;
+        if held.iter().sum::<u64>() == residents && truth == residents && here.iter().all(|here| *here == 1) {
+            break;
+        }
+        assert!(
+            began.elapsed() < SOON,
+            "a second after all guests have gone: ledgers {held:?}, truth {truth}, residents' {residents}; {here:?} live"
+        );
+    }
+    let report = bench.report();
+    for slice in slices {
+        let (name, now) = (slice.kind.name, Footprint::of(slice.resident.pid()));
+        let first = *slice.at_first.get_or_insert(now);
+        let counts = |of: Footprint| [of.descriptors, of.mappings, of.threads];
+        assert_eq!(counts(now), counts(first), "{name}: what its resident has, now and at first");
+        assert!(now.kib <= first.kib + MORE_KIB, "{name}: its resident has grown: {now:?}, {first:?}");
+        let peak = slice.monitor.peak(slice.monitor.devices()[0].device);
+        let truth = peak_of(&report, name);
+        assert!(peak <= QUOTAS[2] && truth <= QUOTAS[2], "{name}: at the peak {peak}, in truth {truth}");
+    }
+}
+
+#[test]
+fn slices_stay_whole_while_programs_come_and_go() {
+    let mut chance = seed("churn");
+    let seconds = variable("GPUSLICE_CHURN").unwrap_or(SECONDS);
+    let bench = Bench::simulated();
+    let mut slices: Vec<Slice<'_>> = KINDS.iter().map(|kind| Slice::start(&bench, kind)).collect();
+    let truth = Shared::open_existing(&bench.region().with_file_name("state")).unwrap();
+    let residents = bench.truth(0).held;
+    let (mut count, began) = (Count::default(), Instant::now());
+    let (mut calm_at, mut change_at, mut seen) = (began + CALM, began, 0);
+    while began.elapsed() < Duration::from_secs(seconds) {
+        thread::sleep(LOOK);
+        let mut last = HashMap::new();
+        seen = truth.lock().course(0, seen, |span| {
+            last.insert(span.pid, span.ms);
+        });
+        let now = monotonic();
+        for slice in &mut slices {
+            slice.look(last.get(&slice.resident.pid()).copied(), now);
+            slice.see_off(false, &mut count);
+            while slice.guests.len() < GUESTS && calm_at > Instant::now() {
+                slice.invite(&bench, &mut chance);
+                count.started += 1;
+            }
+        }
+        if change_at <= Instant::now() {
+            slices[chance.index(3)].change(&mut chance);
+            count.changes += 1;
+            change_at = Instant::now() + Duration::from_millis(50 + chance.below(500));
+        }
+        if calm_at <= Instant::now() {
+            slices.iter_mut().for_each(|slice| slice.see_off(true, &mut count));
+            calm(&bench, &mut slices, residents);
+            count.calms += 1;
+            calm_at = Instant::now() + CALM;
+        }
+    }
+    slices.iter_mut().for_each(|slice| slice.see_off(true, &mut count));
+    calm(&bench, &mut slices, residents);
+    println!("churn: {seconds} s, {count:?}");
+    for Slice { kind, stall, resident, at_first, .. } in &slices {
+        let grown = Footprint::of(resident.pid()).kib.saturating_sub(at_first.map_or(0, |first| first.kib));
+        println!(
+            "churn: {}: {stall} ms at the most without work and beyond what is owed; {grown} KiB grown",
+            kind.name
+        );
+    }
+    for slice in slices {
+        let Slice { kind, resident, stall, .. } = slice;
+        resident.signal(libc::SIGKILL);
+        let (_, said) = resident.end();
+        assert!(said.is_empty(), "{}: {said}", kind.name);
+        assert!(variable("GPUSLICE_CHURN").is_none() || stall <= STALL, "{}: {stall} ms", kind.name);
+    }
+}
+
+fn monotonic() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the time is ours.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
+}
