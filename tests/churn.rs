@@ -37,6 +37,8 @@ const CALM: Duration = Duration::from_secs(4);
 const SOON: Duration = Duration::from_secs(1);
 /// The most that a slice may stand still beyond what its ledger owes, in milliseconds.
 const STALL: u64 = 250;
+/// Mappings of regions: two of the own, and those of who divides the device, one of each slice.
+const MAPPINGS: usize = 2 + KINDS.len();
 /// KiB that whoever stays may grow by, however long that is: estimates of what is launched, buffers of threads.
 const MORE_KIB: u64 = 4096;
 /// Programs of a slice that come and go at the same time.
@@ -245,8 +247,9 @@ fn calm(bench: &Bench, slices: &mut [Slice<'_>], residents: u64) {
     for slice in slices {
         let (name, now) = (slice.kind.name, Footprint::of(slice.resident.pid()));
         let first = *slice.at_first.get_or_insert(now);
-        let counts = |of: Footprint| [of.descriptors, of.mappings, of.threads];
+        let counts = |of: Footprint| [of.descriptors, of.threads];
         assert_eq!(counts(now), counts(first), "{name}: what its resident has, now and at first");
+        assert!(now.mappings <= MAPPINGS, "{name}: {now:?}");
         assert!(now.kib <= first.kib + MORE_KIB, "{name}: its resident has grown: {now:?}, {first:?}");
         let peak = slice.monitor.peak(slice.monitor.devices()[0].device);
         let truth = peak_of(&report, name);
