@@ -50,10 +50,12 @@
 
 /*
  * Locks are open-file-description locks (F_OFD_SETLK, F_OFD_GETLK) on single bytes. Whoever takes a slot, clears
- * one or adds a device has a write lock on byte 0. The process in slot i lives for as long as there is a write
- * lock on the byte GPUSLICE_LIFE_OFFSET(i).
+ * one or adds a device has a write lock on byte 0. Whoever changes a part of a device's limits has one on the byte
+ * GPUSLICE_LIMITS_LOCK_OFFSET while it reads and writes them. The process in slot i lives for as long as there is a
+ * write lock on the byte GPUSLICE_LIFE_OFFSET(i).
  */
 #define GPUSLICE_JOIN_LOCK_OFFSET 0
+#define GPUSLICE_LIMITS_LOCK_OFFSET offsetof(struct gpuslice_region, devices)
 #define GPUSLICE_LIFE_OFFSET(slot) (offsetof(struct gpuslice_region, slots) + (slot) * sizeof(struct gpuslice_slot))
 
 /* What is said about the whole region. */

@@ -67,6 +67,13 @@ pub enum RegionError {
         /// How long it was waited for.
         waited: Duration,
     },
+    /// Another process is changing the limits and does not finish.
+    Changing {
+        /// The region's path.
+        path: PathBuf,
+        /// How long it was waited for.
+        waited: Duration,
+    },
     /// All slots are taken by living processes.
     TableFull {
         /// The region's path.
@@ -162,6 +169,13 @@ impl fmt::Display for RegionError {
                 out,
                 "{}: process {by} has been joining for more than {} ms and may be suspended; let it go on, or \
                  end it",
+                path.display(),
+                waited.as_millis()
+            ),
+            Self::Changing { path, waited } => write!(
+                out,
+                "{}: another process has been changing its limits for more than {} ms and may be suspended; let it go \
+                 on, or end it",
                 path.display(),
                 waited.as_millis()
             ),

@@ -45,6 +45,9 @@ pub const SIZE: usize = size_of::<Layout>();
 /// Offset of the byte whose lock joining, reaping and adding devices take.
 #[cfg(not(loom))]
 pub const JOIN_LOCK_OFFSET: usize = 0;
+/// Offset of the byte whose lock those take who change limits.
+#[cfg(not(loom))]
+pub const LIMITS_LOCK_OFFSET: usize = core::mem::offset_of!(Layout, devices);
 
 /// What is said about the whole region. Read by every reservation, written when processes come.
 #[derive(Debug, Default)]

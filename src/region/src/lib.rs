@@ -37,6 +37,8 @@ mod bell;
 #[cfg(not(loom))]
 mod chairs;
 #[cfg(not(loom))]
+mod change;
+#[cfg(not(loom))]
 mod error;
 #[cfg(not(loom))]
 mod lock;
@@ -81,6 +83,7 @@ pub use roster::Reaped;
 #[cfg(not(loom))]
 pub use {
     chairs::Chairs,
+    change::Change,
     error::RegionError,
     map::Trust,
     member::{DeviceRequest, Difference, Member, Use},

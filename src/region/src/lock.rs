@@ -9,7 +9,7 @@ use std::{fs::File, io, os::fd::AsRawFd as _, ptr};
 use libc::{c_int, c_short};
 
 use crate::{
-    layout::{JOIN_LOCK_OFFSET, Layout, MAX_SLOTS, Slot},
+    layout::{JOIN_LOCK_OFFSET, LIMITS_LOCK_OFFSET, Layout, MAX_SLOTS, Slot},
     map,
     roster::Lives,
 };
@@ -23,9 +23,12 @@ pub(crate) struct Locks {
     file: File,
 }
 
-/// The join lock, until it is dropped.
+/// The lock of a byte, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct JoinLock<'locks>(&'locks Locks);
+pub(crate) struct Locked<'locks> {
+    locks: &'locks Locks,
+    offset: usize,
+}
 
 impl Locks {
     /// Uses an opening of its own of the region.
@@ -45,16 +48,25 @@ impl Locks {
     }
 
     /// Takes the join lock, unless somebody has it.
-    pub(crate) fn try_join(&self) -> io::Result<Option<JoinLock<'_>>> {
-        Ok(set(&self.file, libc::F_WRLCK, JOIN_LOCK_OFFSET)?.then_some(JoinLock(self)))
+    pub(crate) fn try_join(&self) -> io::Result<Option<Locked<'_>>> {
+        self.try_lock(JOIN_LOCK_OFFSET)
+    }
+
+    /// Takes the lock of those who change limits, unless somebody has it.
+    pub(crate) fn try_limits(&self) -> io::Result<Option<Locked<'_>>> {
+        self.try_lock(LIMITS_LOCK_OFFSET)
+    }
+
+    fn try_lock(&self, offset: usize) -> io::Result<Option<Locked<'_>>> {
+        Ok(set(&self.file, libc::F_WRLCK, offset)?.then_some(Locked { locks: self, offset }))
     }
 }
 
-impl Drop for JoinLock<'_> {
+impl Drop for Locked<'_> {
     /// Lets go by an unlock and not by closing: a child that was forked meanwhile has the descriptor too. A
     /// failure is not possible for a lock that is held.
     fn drop(&mut self) {
-        let _ = set(&self.0.file, libc::F_UNLCK, JOIN_LOCK_OFFSET);
+        let _ = set(&self.locks.file, libc::F_UNLCK, self.offset);
     }
 }
 

@@ -7,7 +7,7 @@ use crate::{
     bell,
     error::RegionError,
     layout::MAX_SLOTS,
-    lock::{JoinLock, Life, Locks},
+    lock::{Life, Locked, Locks},
     map::{self, Mapped, Trust},
     memory::Refusal,
     patience::{Around, JOINING, Patience},
@@ -259,7 +259,7 @@ impl Member {
 }
 
 /// Waits for the join lock, but not for ever: its holder may be suspended.
-fn wait_for<'locks>(mapped: &Mapped, locks: &'locks Locks) -> Result<JoinLock<'locks>, RegionError> {
+fn wait_for<'locks>(mapped: &Mapped, locks: &'locks Locks) -> Result<Locked<'locks>, RegionError> {
     let mut patience = Patience::new(JOINING);
     loop {
         if let Some(lock) = locks.try_join().map_err(|source| mapped.failed("lock it", source))? {

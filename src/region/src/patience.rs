@@ -43,6 +43,13 @@ pub(crate) const REMOVING: Pace = Pace {
     total: Duration::from_millis(500),
 };
 
+/// The lock of those who change limits: it is held for some microseconds by each.
+pub(crate) const CHANGING: Pace = Pace {
+    first: Duration::from_micros(20),
+    longest: Duration::from_millis(1),
+    total: Duration::from_secs(2),
+};
+
 /// A series of waits.
 #[derive(Debug)]
 pub(crate) struct Patience {
@@ -117,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_series_of_waits_grows_to_its_longest_and_ends_at_its_total() {
-        for pace in [RESERVING, JOINING, REMOVING] {
+        for pace in [RESERVING, JOINING, REMOVING, CHANGING] {
             let mut patience = Patience::new(pace);
             let waits: Vec<_> = core::iter::from_fn(|| patience.next()).collect();
             assert!(waits.iter().all(|wait| *wait <= pace.longest && !wait.is_zero()));

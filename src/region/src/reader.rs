@@ -10,6 +10,7 @@ use crate::{
     bell, compute,
     error::RegionError,
     estate::TimeUsed,
+    history::Lately,
     layout::{Layout, MAGIC, READY, VERSION},
     lock::Locks,
     map::{self, Trust},
@@ -31,6 +32,8 @@ pub struct Reader {
 /// What a slice has and uses of a device. Each figure is exact for an instant while they were read, not all for the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceFigures {
+    /// Which one.
+    pub device: Device,
     /// Its UUID.
     pub uuid: Uuid,
     /// Bytes of memory that it has.
@@ -49,10 +52,14 @@ pub struct DeviceFigures {
     pub unmet: u64,
     /// Bytes beyond the quota that the living were given in host memory.
     pub spilled: u64,
+    /// What a context is likely to take, in bytes: see [`Region::context_bytes`].
+    pub context_bytes: Option<u64>,
     /// What was used of its time, by those who have ended too; `queued` is of the living.
     pub time: TimeUsed,
     /// Until when the slice's GPU time is paid, on the monotonic clock.
     pub paid_until: u64,
+    /// GPU time that the slice owes, in nanoseconds; nothing where its launches are not paid for.
+    pub owed: u64,
     /// How GPU time is measured: see [`Region::meter`].
     pub meter: u32,
     /// The slice's part of the time between events: see [`Region::factor`].
@@ -114,6 +121,33 @@ impl Reader {
     /// As [`check`](Self::check).
     pub fn device_count(&self) -> Result<usize, RegionError> {
         self.checked(Ok(self.layout().device_count()))
+    }
+
+    /// The figures of all devices.
+    ///
+    /// # Errors
+    /// As [`device`](Self::device).
+    pub fn devices(&self) -> Result<Vec<DeviceFigures>, RegionError> {
+        let views = self.region.devices();
+        let figures: io::Result<Vec<_>> = views.iter().map(|view| self.figures(view)).collect();
+        self.checked(figures.map_err(|source| self.unknown(source)))
+    }
+
+    /// What all processes used of a device lately: see [`Region::used_over`].
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    pub fn used_over(&self, device: Device, seconds: u64) -> Result<Lately, RegionError> {
+        self.checked(Ok(self.region.used_over(device, seconds, bell::now())))
+    }
+
+    /// Whether anybody has died whom nobody has cleared yet: see [`Region::reap`], which needs the right to write.
+    ///
+    /// # Errors
+    /// As [`device`](Self::device).
+    pub fn any_dead(&self) -> Result<bool, RegionError> {
+        let dead = self.layout().any_dead(&self.locks);
+        self.checked(dead.map_err(|source| self.unknown(source)))
     }
 
     /// The figures of the device at this place of the region's table. `None`: the slice has no such device.
@@ -182,7 +216,11 @@ impl Reader {
         time.queued = time.queued.saturating_sub(dead.queued);
         let now = bell::now();
         let words = layout.time(device.index());
+        let terms = layout.terms(device.index());
+        let paid_until = words.map_or(0, |time| compute::credible(time, terms, now));
+        let owed = if view.limits.is_paced() { terms.gpu(paid_until.saturating_sub(now)) } else { 0 };
         Ok(DeviceFigures {
+            device,
             uuid: view.uuid,
             total: view.total,
             limits: view.limits,
@@ -193,7 +231,9 @@ impl Reader {
             unmet: region.unmet(device),
             spilled: spilled.saturating_sub(dead.spilled),
             time,
-            paid_until: words.map_or(0, |time| compute::credible(time, layout.terms(device.index()), now)),
+            context_bytes: region.context_bytes(device),
+            paid_until,
+            owed,
             meter: region.meter(device),
             factor: region.factor(device),
             read_at: now,

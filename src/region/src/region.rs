@@ -235,7 +235,8 @@ impl Region {
         self.layout().devices.get(device.0).map_or(nothing, Limits::of)
     }
 
-    /// Changes what the slice may use of a device. What it already holds stays; only new reservations see it. GPU time
+    /// Writes what the slice may use of a device, whatever others write at the same time: who changes a part of it is to
+    /// use [`change_limits`](Self::change_limits). What it already holds stays; only new reservations see it. GPU time
     /// that it owes or has saved up stays what it is, and who waits for the share looks again. What an arbiter told before
     /// does not hold any more; it may tell something else at any time.
     pub fn set_limits(&self, device: Device, limits: Limits) {

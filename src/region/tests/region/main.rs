@@ -14,6 +14,7 @@ mod figures;
 mod hostile;
 mod joining;
 mod life;
+mod limits;
 mod lost;
 mod puppet;
 mod quota;

@@ -12,7 +12,7 @@ use std::{
 
 use gpuslice_region::{Device, DeviceRequest, Limits, Member, Trust, Uuid};
 
-use crate::{quota, reader, time};
+use crate::{limits, quota, reader, time};
 
 const VARIABLE: &str = "GPUSLICE_REGION_PUPPET";
 /// The device of most tests.
@@ -194,6 +194,8 @@ fn obey() {
             "churn" => answer(&quota::churn(&at().0, at().1, Path::new(words[1]), number(2), number(3))),
             "grab" => answer(&quota::grab(&at().0, at().1, Path::new(words[1]), number(2))),
             "read" => answer(&reader::exhaust(Path::new(words[1]))),
+            "limits" => answer(&limits::change(Path::new(words[1]), words[2])),
+            "begin" => limits::begin(Path::new(words[1]), answer),
             "ping" => answer("pong"),
             other => panic!("no command: {other}"),
         }
