@@ -138,6 +138,21 @@ fn limits_that_name_none_of_the_devices_are_said_to_limit_nothing() {
 }
 
 #[test]
+fn a_device_of_a_list_that_is_not_there_is_named_once_and_the_others_are_limited() {
+    let bench = Bench::simulated();
+    let outcome = ask(&bench, "0").limited("0=64MiB,7=1GiB").set("GPU_CORE_PERCENT", "8=30").run();
+    shows(&outcome, 64 << 20, 1 << 20);
+    for words in [
+        "gpuslice: GPU_MEM_LIMIT=\"0=64MiB,7=1GiB\" names device 7, which CUDA does not show this process.",
+        "gpuslice: GPU_CORE_PERCENT=\"8=30\" names device 8, which CUDA does not show this process; of device 0, which \
+         it shows, it says nothing.",
+    ] {
+        assert_eq!(outcome.err.lines().filter(|line| *line == words).count(), 1, "{words}: {outcome}");
+    }
+    assert_eq!(outcome.err.lines().count(), 2, "{outcome}");
+}
+
+#[test]
 fn no_byte_more_than_the_quota_is_in_use_while_pools_and_contexts_come_and_go_in_many_threads() {
     const QUOTA: u64 = 150_000_000;
     let bench = Bench::simulated();

@@ -28,6 +28,7 @@ mod support;
 mod workloads;
 
 use course::{Course, Event, Play, Settings, run};
+use gpuslice_policy::arbiter::MOST_SLICES;
 use gpuslice_policy::config::{CorePolicy, Priority};
 use gpuslice_region::{Member, Monitor, Sharing, Trust};
 use shares::{jain, lending, median_and_most, part, parts};
@@ -282,6 +283,31 @@ fn regions_that_were_left_behind_take_nobodys_place() {
     (60..120).for_each(leave_behind);
     go_on(&bench, 2);
     wait_until("a slice is left out", || told(&bench, 0) != 0 && told(&bench, 1) != 0);
+}
+
+#[test]
+fn that_a_slice_is_one_too_many_is_said_once() {
+    let _alone = support::machine();
+    let bench = Bench::simulated();
+    let live_in = |number: usize| {
+        let path = bench.region().with_file_name(format!("living-{number:02}"));
+        Member::join(&path, Trust::OwnerOnly, &[]).unwrap().0
+    };
+    // One place is the program's own.
+    let mut members: Vec<Member> = (1..MOST_SLICES).map(live_in).collect();
+    let mut program = working(&bench, 0, &[EQUAL]);
+    (0..6).for_each(|_| go_on(&bench, 1));
+    members.push(live_in(MOST_SLICES));
+    // Time enough to read the folder several times.
+    (0..12).for_each(|_| go_on(&bench, 1));
+    program.kill();
+    let said = program.end().1;
+    assert_eq!(said.lines().count(), 1, "{said}");
+    let path = bench.region().with_file_name(format!("living-{MOST_SLICES}"));
+    assert!(
+        said.contains(&format!("gpuslice: {}: GPUs are divided among 48 slices", path.display())),
+        "{said}"
+    );
 }
 
 #[test]

@@ -90,6 +90,8 @@ use need::{Judge, Seen};
 
 /// How often the arbiter looks while a slice has work, in nanoseconds: 1 ms.
 pub const STEP: u64 = 1_000_000;
+/// Slices of a folder that an arbiter looks at, each of which it has mapped. Others keep their own limits.
+pub const MOST_SLICES: usize = 48;
 /// A look that comes late, or is the first, counts for so long at most, in nanoseconds: 4 ms.
 const LATE: u64 = 4_000_000;
 /// What may be saved up of time that was lent, in nanoseconds of GPU time: a turn.

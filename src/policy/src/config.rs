@@ -201,6 +201,17 @@ impl Config {
         self.cores.of(device.ordinal, &device.uuid).into_iter().min()
     }
 
+    /// What the lists say of devices that are none of these.
+    ///
+    /// Such an item leaves nothing unenforced, since who is not shown a device cannot use it: so nothing is refused, and a
+    /// list may be that of a whole machine. It may be a slip as well, by which a device that is there has no limit; so it
+    /// is told, and which devices the list says nothing of.
+    #[must_use]
+    pub fn absent(&self, devices: &[DeviceIdentity]) -> Vec<Warning> {
+        let quotas = absent(&self.memory, &self.memory_told, devices);
+        quotas.chain(absent(&self.cores, &self.cores_told, devices)).collect()
+    }
+
     /// What the lists say that is ambiguous on a machine with these devices: a beginning that several UUIDs have.
     #[must_use]
     pub fn ambiguous(&self, uuids: &[[u8; 16]]) -> Vec<Malformed> {
@@ -215,6 +226,24 @@ impl Config {
             })
             .collect()
     }
+}
+
+/// What one list says of devices that are none of these.
+fn absent<T: Copy>(
+    list: &PerDevice<T>,
+    told: &Told,
+    devices: &[DeviceIdentity],
+) -> impl Iterator<Item = Warning> {
+    let is_unnamed = |device: &&DeviceIdentity| list.of(device.ordinal, &device.uuid).is_empty();
+    let name = |device: &DeviceIdentity| {
+        device.ordinal.map_or_else(|| gpu_uuid_text(&device.uuid), |number| number.to_string())
+    };
+    let unnamed: Vec<String> = devices.iter().filter(is_unnamed).map(name).collect();
+    list.absent(devices).into_iter().map(move |name| Warning::Absent {
+        said: told.about_name(&name).cloned(),
+        name: name.to_string(),
+        unnamed: unnamed.clone(),
+    })
 }
 
 #[cfg(test)]

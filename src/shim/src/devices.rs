@@ -54,12 +54,7 @@ pub(crate) fn limits(found: &[Found], config: &Config) -> Vec<DeviceRequest> {
     let requests: Vec<DeviceRequest> = found
         .iter()
         .map(|device| {
-            let identity = DeviceIdentity {
-                ordinal: Some(device.ordinal),
-                uuid: device.uuid,
-                total: Bytes::new(device.total),
-            };
-            let limits = config.limits_for(identity);
+            let limits = config.limits_for(identity(device));
             limits.warnings.iter().for_each(|warning| crate::notice::say(LogLevel::Warn, warning));
             DeviceRequest {
                 uuid: Uuid(device.uuid),
@@ -78,11 +73,17 @@ pub(crate) fn limits(found: &[Found], config: &Config) -> Vec<DeviceRequest> {
             }
         })
         .collect();
-    // A list may well name devices that others use. One that names none of ours is more likely a slip.
     if !requests.is_empty() && requests.iter().all(is_free) {
         crate::notice::say(LogLevel::Warn, &NothingLimited(requests.len()));
+    } else {
+        let identities: Vec<DeviceIdentity> = found.iter().map(identity).collect();
+        config.absent(&identities).iter().for_each(|warning| crate::notice::say(LogLevel::Warn, warning));
     }
     requests
+}
+
+fn identity(device: &Found) -> DeviceIdentity {
+    DeviceIdentity { ordinal: Some(device.ordinal), uuid: device.uuid, total: Bytes::new(device.total) }
 }
 
 fn is_free(request: &DeviceRequest) -> bool {

@@ -19,6 +19,12 @@ impl Told {
         self.0.iter().find(|(name, _)| concerns(name)).map(|(_, said)| said)
     }
 
+    /// Where something was said of what has this name.
+    pub(super) fn about_name(&self, wanted: &DeviceName) -> Option<&Said> {
+        let concerns = |name: &Option<DeviceName>| name.is_none_or(|name| name == *wanted);
+        self.0.iter().find(|(name, _)| concerns(name)).map(|(_, said)| said)
+    }
+
     /// Where anything was said first.
     pub(super) fn first(&self) -> Option<&Said> {
         self.0.first().map(|(_, said)| said)

@@ -221,6 +221,15 @@ pub enum Warning {
         /// The device.
         device: String,
     },
+    /// A device of a list that CUDA does not show.
+    Absent {
+        /// Where the list was said.
+        said: Option<Said>,
+        /// What names it in the list.
+        name: String,
+        /// Numbers of the devices that CUDA shows and that the list says nothing of.
+        unnamed: Vec<String>,
+    },
 }
 
 impl fmt::Display for Warning {
@@ -241,6 +250,18 @@ impl fmt::Display for Warning {
             }
             Self::TwoLimits { said, device } => {
                 write!(f, "{} names device {device} twice; the smaller limit is used.", Quoted(said.as_ref()))
+            }
+            Self::Absent { said, name, unnamed } => {
+                write!(
+                    f,
+                    "{} names device {name}, which CUDA does not show this process",
+                    Quoted(said.as_ref())
+                )?;
+                match unnamed.as_slice() {
+                    [] => f.write_str("."),
+                    [one] => write!(f, "; of device {one}, which it shows, it says nothing."),
+                    more => write!(f, "; of devices {}, which it shows, it says nothing.", more.join(", ")),
+                }
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use core::str::FromStr;
 
+use super::DeviceIdentity;
 use super::device::DeviceName;
 use super::texts::{Fault, ValueError};
 use crate::units::{Bytes, Nanos, Permille, Setting, TIME_UNITS};
@@ -106,6 +107,14 @@ impl<T: Copy> PerDevice<T> {
     /// Every value that is given to some device.
     pub fn values(&self) -> impl Iterator<Item = T> {
         self.named.iter().map(|(_, value)| *value).chain(self.others)
+    }
+
+    /// The names that none of these devices has.
+    #[must_use]
+    pub fn absent(&self, devices: &[DeviceIdentity]) -> Vec<DeviceName> {
+        let is_there =
+            |name: &DeviceName| devices.iter().any(|device| name.matches(device.ordinal, &device.uuid));
+        self.named.iter().map(|(name, _)| *name).filter(|name| !is_there(name)).collect()
     }
 
     /// The values for a device: those of the items that name it, otherwise the one for the others.

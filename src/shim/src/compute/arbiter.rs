@@ -90,7 +90,7 @@ impl Steward {
             pacers.iter().for_each(|pacer| chairs.leave(&Uuid(pacer.place.uuid)));
         }
         self.arbiters.clear();
-        self.neighbours = None;
+        self.neighbours.iter_mut().for_each(Neighbours::forget);
     }
 
     fn round(&mut self, slice: &'static Slice, pacers: &[Pacer], now: u64) {
@@ -103,7 +103,7 @@ impl Steward {
             *arbiter = arbiter.take().filter(|_| holds).or_else(|| holds.then(Arbiter::default));
         }
         if !self.holds_any() {
-            self.neighbours = None;
+            self.neighbours.iter_mut().for_each(Neighbours::forget);
             return;
         }
         let neighbours = self.neighbours.get_or_insert_default();

@@ -6,8 +6,11 @@
 
 use super::clock;
 use crate::lifecycle;
+use crate::notice;
 use crate::slice::Slice;
+use core::fmt;
 use gpuslice_policy::arbiter::{self, Wish, need::Seen};
+use gpuslice_policy::config::LogLevel;
 use gpuslice_policy::units::{Nanos, Permille};
 use gpuslice_region::layout::SIZE;
 use gpuslice_region::{Device, Limits, Monitor, Region, RegionError, Trust, Uuid};
@@ -20,8 +23,8 @@ use std::path::{Path, PathBuf};
 /// How often it is looked whether the directory has changed, and how often all of it is read anyway, in nanoseconds.
 const LOOK: u64 = 25_000_000;
 const READ: u64 = 200_000_000;
-/// Regions that are looked at: the library protects the mappings of so many, and some more for the program.
-const MOST: usize = 48;
+/// Regions that are looked at.
+const MOST: usize = arbiter::MOST_SLICES;
 /// The part of the time that reading the directory may take: one in 20. The thread that does it measures as well.
 const SELDOM: u64 = 20;
 /// Names that are read at the most.
@@ -56,12 +59,19 @@ pub(super) struct Neighbours {
     /// Not before this instant.
     rests_until: u64,
     stamp: (i64, i64),
+    /// Whether it was said that there are more than are looked at.
+    said: bool,
 }
 
 impl Neighbours {
     /// The slices that are there.
     pub(super) fn all(&mut self) -> &mut [Neighbour] {
         &mut self.known
+    }
+
+    /// Closes all of them. What was said is not said again.
+    pub(super) fn forget(&mut self) {
+        *self = Self { said: self.said, ..Self::default() };
     }
 
     /// Looks who has come and gone, where it is time to.
@@ -99,10 +109,15 @@ impl Neighbours {
         found.sort_by_key(|(_, name)| Some(name.as_os_str()) != own.file_name());
         for (inode, name) in found {
             let is_known = self.known.iter().any(|known| known.inode == inode);
-            if is_known || self.known.len() >= MOST || self.others.contains(&(inode, name.clone())) {
+            let is_full = self.known.len() >= MOST;
+            if is_known || (is_full && self.said) || self.others.contains(&(inode, name.clone())) {
                 continue;
             }
             match open(&folder.join(&name), own) {
+                Opened::Region(monitor) if monitor.region().is_inhabited() && is_full => {
+                    self.said = true;
+                    notice::say(LogLevel::Warn, &LeftOut(monitor.region().path()));
+                }
                 Opened::Region(monitor) if monitor.region().is_inhabited() => {
                     self.ids = self.ids.wrapping_add(1);
                     let (id, still) = (self.ids, BTreeMap::new());
@@ -114,6 +129,20 @@ impl Neighbours {
                 }
             }
         }
+    }
+}
+
+/// Says that a slice has no part in what is divided.
+struct LeftOut<'a>(&'a Path);
+
+impl fmt::Display for LeftOut<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "gpuslice: {}: GPUs are divided among {MOST} slices of a folder, and this one is beyond them: it keeps its own \
+             limit and is lent nothing. Put some regions elsewhere with GPUSLICE_REGION.",
+            self.0.display()
+        )
     }
 }
 

@@ -113,6 +113,35 @@ fn every_setting_has_an_effect_and_none_is_warned_of() {
 }
 
 #[test]
+fn a_device_of_a_list_that_is_not_there_is_told_with_those_that_the_list_leaves_out() {
+    let device = |ordinal, uuid| DeviceIdentity { ordinal: Some(ordinal), uuid, total: Bytes::new(1) };
+    let (one, two) = (device(0, UUID), device(1, OTHER));
+    let told = |key: &str, value: &str, devices: &[DeviceIdentity]| -> Vec<String> {
+        from_env(&[(key, value)]).absent(devices).iter().map(ToString::to_string).collect()
+    };
+    for (key, value, devices, end) in [
+        ("GPU_MEM_LIMIT", "0=4g,7=1g", &[one][..], "names device 7, which CUDA does not show this process."),
+        (
+            "GPU_CORE_PERCENT",
+            "0=40,GPU-1=30",
+            &[one, two],
+            "names device GPU-1, which CUDA does not show this process; of device 1, which it shows, it says nothing.",
+        ),
+        (
+            "CUDA_DEVICE_MEMORY_LIMIT_7",
+            "1g",
+            &[one, two],
+            "names device 7, which CUDA does not show this process; of devices 0, 1, which it shows, it says nothing.",
+        ),
+    ] {
+        assert_eq!(told(key, value, devices), [format!("gpuslice: {key}=\"{value}\" {end}")]);
+    }
+    assert!(told("GPU_MEM_LIMIT", "0=4g,GPU-8932=1g", &[one]).is_empty());
+    assert!(told("GPU_MEM_LIMIT", "4g", &[one, two]).is_empty());
+    assert_eq!(told("GPU_MEM_LIMIT", "0=4g,7=1g,8=1g", &[one]).len(), 2);
+}
+
+#[test]
 fn the_beginning_of_several_uuids_is_ambiguous() {
     let config = from_env(&[("GPU_MEM_LIMIT", "GPU-89=4g"), ("GPU_CORE_PERCENT", "GPU-8932=100")]);
     assert!(config.ambiguous(&[UUID]).is_empty());
