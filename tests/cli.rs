@@ -3,12 +3,13 @@
 
 mod support;
 
-use gpuslice_region::{Member, Trust};
+use gpuslice_region::{Limits, Member, Trust};
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
 use support::artefacts;
 use support::command::{GIB, OwnSlice, RegionFile, Running, ask, end, gpuslice, json, name};
 
@@ -53,6 +54,18 @@ fn wrong_arguments_end_with_2_and_say_what_would_be_right() {
         (&["run", "--priority", "urgent", "true"], "[possible values: high, normal, low]"),
         (&["run", "--policy", "equal", "--weight", "1001", "true"], "write a whole number from 1 to 1000"),
         (&["run", "--mem", "1g", "--weight", "5", "true"], "--policy <POLICY>"),
+        (
+            &["set", "x", "--mem", "0"],
+            "a quota of nothing; write a size like 4GiB, or 100% for all that the device has",
+        ),
+        (&["set", "x", "--mem", "0=0%"], "\"0=0%\" is a quota of nothing; write a size like 4GiB, or 100%"),
+        (&["run", "--mem", "1g", "--nmae", "x", "true"], "unexpected argument '--nmae' found"),
+        (&["run", "--mem", "1g", "--nmae", "x", "true"], "'--name'"),
+        (&["run", "--mem", "1g", "-x", "true"], "unexpected argument '-x' found"),
+        (&["doctor", "--jsno"], "'--json'"),
+        (&["status", "--over", "61"], "a number of seconds from 0.1 to 60, like 0.5 or 2, or 0 for no look"),
+        (&["status", "--over", "0.01"], "a number of seconds from 0.1 to 60"),
+        (&["status", "--over", "1s"], "a number of seconds from 0.1 to 60"),
         (&["set", "x", "--weight", "0"], "write a whole number from 1 to 1000"),
         (&["set", "x", "--policy", "none"], "[possible values: fixed, equal, best-effort]"),
         (&["run", "true"], "--mem <SIZE>"),
@@ -129,9 +142,15 @@ fn set_takes_effect_while_the_slice_lives() {
 #[test]
 fn set_refuses_what_it_cannot_do_and_changes_nothing() {
     let slice = OwnSlice::join("refused");
-    ask(&["set", &slice.name, "--mem", "7=1GiB"]).code(1).complains("names no device");
-    ask(&["set", &slice.name, "--cores", "7=50"]).code(1).complains("\"7=50\" names no device");
-    ask(&["set", &slice.name, "--mem", "1GiB", "--cores", "7=50"]).code(1).complains("names no device");
+    for arguments in [
+        &["--mem", "7=1GiB"][..],
+        &["--mem", "0=2GiB,7=1GiB"],
+        &["--cores", "7=50"],
+        &["--mem", "1GiB", "--cores", "7=50,GPU-11=30"],
+    ] {
+        let all = [&["set", &slice.name], arguments].concat();
+        ask(&all).code(1).complains("names 7, which is no device of the slice");
+    }
     assert_eq!((slice.limit(0x11), slice.limit(0x22)), (Some(8 * GIB), None));
     assert_eq!((slice.share(0x11), slice.share(0x22)), (1000, 1000));
     ask(&["set", "no-such-slice", "--mem", "1g"]).code(1).complains("there is no slice");
@@ -142,6 +161,60 @@ fn set_refuses_what_it_cannot_do_and_changes_nothing() {
     ask(&["set", &region.display().to_string(), "--mem", "1g"]).code(1).complains("no process lives");
     let _member = Member::join(&region, Trust::OwnerOnly, &[]).expect("the slice can be joined");
     ask(&["set", &region.display().to_string(), "--mem", "1g"]).code(1).complains("has no device yet");
+}
+
+#[test]
+fn two_who_change_a_slice_at_once_undo_nothing_of_each_other() {
+    let slice = OwnSlice::join("at-once");
+    let mut waiting = None;
+    slice
+        .member
+        .change_limits(|view| {
+            // Meanwhile another one sets something else: it has to wait.
+            let other = waiting.get_or_insert_with(|| {
+                gpuslice(&["set", &slice.name, "--weight", "7", "--policy", "equal"])
+                    .stdout(Stdio::piped())
+                    .spawn()
+                    .expect("gpuslice can be started")
+            });
+            let end = Instant::now() + Duration::from_millis(500);
+            while Instant::now() < end && other.try_wait().expect("it is our child").is_none() {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            Some(Limits { memory: Some(GIB), ..view.limits })
+        })
+        .expect("they can be changed");
+    let ended = waiting.expect("it was started").wait_with_output().expect("it is our child");
+    assert!(ended.status.success(), "{ended:?}");
+    for number in [0x11, 0x22] {
+        let limits = slice.member.limits(slice.device(number));
+        assert_eq!((limits.memory, limits.sharing.weight), (Some(GIB), 7), "{limits:?}");
+    }
+    assert!(String::from_utf8_lossy(&ended.stdout).contains("weight 100 -> 7"), "{ended:?}");
+}
+
+#[test]
+fn a_value_that_changes_nothing_for_now_is_set_and_said_to() {
+    let slice = OwnSlice::join("idle-values");
+    let name = slice.name.as_str();
+    let idle = |arguments: &[&str]| ask(&[&["set", name], arguments].concat()).code(0).err;
+    let (weight, burst) =
+        ("a weight has no effect under policy fixed", "a burst has no effect on a slice that has all");
+    for (arguments, said) in [
+        (&["--weight", "300"][..], Some(weight)),
+        (&["--burst", "50ms"], Some(burst)),
+        (&["--cores", "30", "--burst", "50ms"], None),
+        (&["--cores", "1=100", "--burst", "60ms"], None),
+        (&["--policy", "equal", "--weight", "200"], None),
+        (&["--cores", "100", "--burst", "latency"], None),
+        (&["--policy", "fixed", "--weight", "100"], Some(weight)),
+    ] {
+        let err = idle(arguments);
+        assert_eq!(err.lines().count(), usize::from(said.is_some()), "{arguments:?}: {err}");
+        assert!(said.is_none_or(|words| err.starts_with("gpuslice: ") && err.contains(words)), "{err}");
+    }
+    let limits = slice.member.limits(slice.device(0x11));
+    assert_eq!((limits.sharing.weight, limits.burst_ns), (100, 200_000_000));
 }
 
 #[test]

@@ -4,14 +4,18 @@
 
 mod support;
 
+use gpuslice_policy::arbiter::MOST_SLICES;
 use gpuslice_policy::compute::source::{Measured, Source, Why};
 use gpuslice_policy::config::{CorePolicy, Priority};
-use gpuslice_region::{DeviceRequest, Limits, Member, Sharing, Trust, Uuid};
+use gpuslice_region::{DeviceRequest, Limits, Member, Reader, Sharing, Trust, Uuid};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::chown;
-use support::command::{GIB, OwnSlice, RegionFile, ask, end, gpuslice, json, name};
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+use std::time::{Duration, Instant};
+use support::command::{GIB, OwnSlice, RegionFile, Running, ask, end, gpuslice, json, name};
 use support::terminal::Terminal;
 use support::{artefacts, skip};
 
@@ -249,6 +253,116 @@ fn a_region_that_nobody_finished_making_is_removed_by_who_lists_it() {
     std::os::unix::fs::FileExt::write_all_at(&file, &[0; 4], offset).expect("it can be written");
     ask(&["list"]).code(0);
     assert!(!region.0.exists());
+}
+
+/// The same by somebody who may read regions and write none.
+fn reading(arguments: &[&str]) -> Command {
+    let mut command = gpuslice(arguments);
+    // SAFETY: the call has no arguments and cannot fail.
+    if unsafe { libc::geteuid() } == 0 {
+        command.uid(65534);
+    }
+    command
+}
+
+/// A program of the slice that was killed while it held something of its device, which is still charged; how much.
+fn dead_in(slice: &OwnSlice) -> u64 {
+    let mut running = Running::start(&["run", "--mem", "64MiB", "--name", &slice.name]);
+    let own = std::process::id();
+    let other = || {
+        let report = json(&["status", &slice.name, "--json"]);
+        let device = |number| report.pointer(&format!("/slices/0/devices/{number}"));
+        let processes = device(2)?.pointer("/processes")?.as_array()?;
+        let process = processes.iter().find(|process| process["pid"].as_u64() != Some(own.into()))?;
+        Some((process["pid"].as_u64()?, process["held"].as_u64()?))
+    };
+    let (pid, _) = other().expect("it runs");
+    let kill = |signal: &str, pid: u64| {
+        assert!(
+            Command::new("kill")
+                .args([signal, &pid.to_string()])
+                .status()
+                .expect("there is a kill")
+                .success()
+        );
+    };
+    // Else `run` would clear what its program leaves. To wait for it closes what the program reads.
+    let _open = running.child.stdin.take();
+    running.child.kill().expect("it runs");
+    running.child.wait().expect("it is our child");
+    let end = Instant::now() + Duration::from_secs(60);
+    let held = loop {
+        kill("-STOP", pid);
+        match other().expect("it lives").1 {
+            0 => kill("-CONT", pid),
+            held => break held,
+        }
+        assert!(Instant::now() < end, "it never holds anything");
+    };
+    let reader = Reader::open(&slice.region.0, Trust::OwnerOnly).unwrap().expect("it is there");
+    kill("-KILL", pid);
+    while !reader.any_dead().expect("it can be asked") {
+        assert!(Instant::now() < end, "it does not die");
+        std::thread::yield_now();
+    }
+    held
+}
+
+#[test]
+fn who_may_only_read_a_region_looks_at_it_and_is_told_the_dead_from_the_living() {
+    let slice = OwnSlice::join("read-only");
+    let path = slice.region.0.display().to_string();
+    let mode =
+        |mode| fs::set_permissions(&slice.region.0, fs::Permissions::from_mode(mode)).expect("it is ours");
+    let held = dead_in(&slice);
+    // SAFETY: the call has no arguments and cannot fail.
+    mode(if unsafe { libc::geteuid() } == 0 { 0o644 } else { 0o444 });
+    let report = |command: &mut Command| -> Value {
+        serde_json::from_str(&end(command).code(0).out).expect("this is JSON")
+    };
+    for _ in 0..2 {
+        let status = report(&mut reading(&["status", &path, "--json"]));
+        let figures = ["held", "held_by_dead"].map(|name| status["slices"][0]["devices"][2][name].as_u64());
+        assert_eq!(
+            (figures, status["slices"][0]["processes"].as_u64()),
+            ([Some(0), Some(held)], Some(1)),
+            "{status}"
+        );
+    }
+    end(&mut reading(&["status", &path]))
+        .code(0)
+        .says(" of the dead count until a process of the slice clears them");
+    let list = report(reading(&["list", "--json"]).env("GPUSLICE_REGION", &path));
+    let listed =
+        list["slices"].as_array().into_iter().flatten().find(|found| found["region"] == path.as_str());
+    // Regions of other users are shown to root alone.
+    // SAFETY: the call has no arguments and cannot fail.
+    assert!(unsafe { libc::geteuid() } == 0 || listed.is_some_and(|own| own["processes"] == 1), "{list}");
+    end(&mut reading(&["set", &path, "--mem", "1GiB"])).code(1).complains(&path);
+    assert_eq!(slice.limit(0x11), Some(8 * GIB));
+    // Who may write clears the dead by looking.
+    mode(0o600);
+    let status = json(&["status", &path, "--json"]);
+    assert_eq!(status["slices"][0]["devices"][2]["held_by_dead"].as_u64(), Some(0), "{status}");
+}
+
+#[test]
+fn more_slices_than_gpus_are_divided_among_are_said_to_be() {
+    let folder = tempfile::tempdir_in("/dev/shm").expect("a folder can be made");
+    let live_in = |number: usize| {
+        let path = folder.path().join(format!("region-{number}"));
+        Member::join(&path, Trust::OwnerOnly, &[]).expect("it can be made").0
+    };
+    let mut members: Vec<Member> = (0..MOST_SLICES).map(live_in).collect();
+    // Nobody lives in this one.
+    live_in(MOST_SLICES).leave();
+    let region = members[0].path().display().to_string();
+    assert_eq!(ask(&["status", &region]).code(0).err, "");
+    members.push(live_in(MOST_SLICES + 1));
+    let folder = folder.path().display();
+    let words = format!("have their regions in {folder}: GPUs are divided among 48 of them");
+    ask(&["status", &region]).code(0).complains("gpuslice: 49 slices of user ").complains(&words);
+    end(gpuslice(&["list"]).env("GPUSLICE_REGION", &region)).code(0).complains(&words);
 }
 
 #[test]

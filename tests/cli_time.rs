@@ -6,7 +6,7 @@ mod support;
 
 use gpuslice_policy::compute::source::{Measured, Source, Why};
 use gpuslice_policy::config::{CorePolicy, Priority};
-use gpuslice_region::{Limits, Sharing};
+use gpuslice_region::{Limits, Reader, Sharing, Trust};
 use serde_json::Value;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
@@ -92,7 +92,7 @@ fn status_tells_what_is_used_of_a_devices_time() {
     let time = report.pointer("/slices/0/devices/0/time").expect("there is a device");
     assert_eq!(time.get("meter_why"), Some(&"the device is a MIG instance".into()), "{time}");
     ask(&["status", &slice.name, "--over", "0"]).code(0).says("\n    12.40 s used in all; ");
-    ask(&["status", &slice.name, "--over", "61"]).code(2).complains("0..=60");
+    ask(&["status", &slice.name, "--over", "61"]).code(2).complains("a number of seconds from 0.1 to 60");
 }
 
 #[test]
@@ -223,7 +223,9 @@ fn policy_weight_and_priority_are_set_at_once_and_what_is_not_mentioned_stays() 
     assert_eq!(told, [Value::from("equal"), 300.into(), "low".into()]);
     ask(&["status", &slice.name]).code(0).says("has 40% of its time, policy equal, weight 300, priority low");
     // Nothing is changed where a part of it cannot be.
-    ask(&["set", &slice.name, "--policy", "fixed", "--cores", "9=5"]).code(1).complains("names no device");
+    ask(&["set", &slice.name, "--policy", "fixed", "--cores", "9=5"])
+        .code(1)
+        .complains("names 9, which is no device");
     assert_eq!(sharing(), [Sharing { priority: Priority::Low, ..high }; 2]);
 }
 
@@ -236,6 +238,28 @@ fn a_slice_that_began_without_a_share_can_be_given_one() {
     let used = used_over(&running, Duration::from_secs(1));
     assert!((150..=350).contains(&used), "{used} thousandths");
     running.finish().code(0);
+}
+
+#[test]
+fn what_a_slice_owes_is_told_under_every_policy_that_paces() {
+    for sharing in [
+        Sharing { policy: CorePolicy::Equal, ..Sharing::FIXED },
+        Sharing { policy: CorePolicy::BestEffort, ..Sharing::FIXED },
+        Sharing { priority: Priority::Low, ..Sharing::FIXED },
+    ] {
+        let slice = OwnSlice::join("owes");
+        let (device, member) = (slice.device(0x11), &slice.member);
+        member.set_limits(device, Limits { sharing, ..Limits::NONE });
+        let reader = Reader::open(&slice.region.0, Trust::OwnerOnly).unwrap().expect("it is there");
+        let now = reader.device(device.index()).unwrap().expect("it is there").read_at;
+        member.settle(device, 50_000_000_000, now);
+        let report = json(&["status", &slice.name, "--json", "--over", "0.2"]);
+        let time = report.pointer("/slices/0/devices/0/time").expect("there is a device");
+        let figure = |name: &str| time.get(name).and_then(Value::as_u64).expect("it is a number");
+        assert!((1..=50 * SECOND).contains(&figure("owed_ns")), "{sharing:?}: {time}");
+        assert!((SECOND / 5..SECOND).contains(&figure("used_over_ns")), "{time}");
+        ask(&["status", &slice.name]).code(0).says("has all of its time, policy ").says(" owed; ");
+    }
 }
 
 #[test]

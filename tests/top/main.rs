@@ -18,6 +18,7 @@ mod terminal;
 use gpuslice_policy::config::{CorePolicy, Priority};
 use gpuslice_region::{Limits, Sharing};
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -119,6 +120,30 @@ fn what_is_used_lately_is_shown_with_its_history_and_by_process() {
 }
 
 #[test]
+fn who_may_only_read_a_region_watches_it_and_changes_nothing() {
+    let slice = telling("read-only");
+    let path = slice.region.0.display().to_string();
+    // SAFETY: the call has no arguments and cannot fail.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    let mode = fs::Permissions::from_mode(if is_root { 0o644 } else { 0o444 });
+    fs::set_permissions(&slice.region.0, mode).expect("it is ours");
+    let mut terminal = if is_root {
+        let reduced = ["--reuid=65534", "--clear-groups", PROGRAM, "top", &path];
+        Terminal::start("setpriv", &reduced, USUAL)
+    } else {
+        top(&[&path], USUAL)
+    };
+    terminal.shows("3.00 GiB/8GiB");
+    terminal.press("m");
+    terminal.press("\x151GiB\r");
+    terminal.says("give this user the right to read and write it");
+    assert_eq!(slice.limit(0x11), Some(8 * GIB));
+    terminal.press("\x1b");
+    terminal.press("q");
+    assert!(terminal.end().success());
+}
+
+#[test]
 fn it_follows_the_size_of_its_terminal() {
     let slice = telling("resized");
     let mut terminal = watch(&slice, USUAL);
@@ -205,7 +230,7 @@ fn a_wrong_value_is_refused_with_the_words_of_set_and_can_be_mended() {
     for (key, value, words) in [
         ("m", "4 apples", "write it like 4GiB"),
         ("m", "0", "a quota of nothing"),
-        ("m", "7=1GiB", "\"7=1GiB\" names no device of the slice"),
+        ("m", "7=1GiB", "\"7=1GiB\" names 7, which is no device of the slice"),
         ("c", "101", "a number from 1 to 100 like 30 or 12.5"),
         ("c", "30%", "without a % sign"),
         ("c", "0=30,0=40", "name each device once"),

@@ -204,7 +204,8 @@ pub(crate) struct Run {
     #[arg(long, value_name = "PATH", value_hint = clap::ValueHint::FilePath)]
     pub(crate) region: Option<PathBuf>,
     /// The program and its arguments
-    #[arg(value_name = "CMD", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    // Not `allow_hyphen_values`: an option that is mistyped would be the program.
+    #[arg(value_name = "CMD", required = true, trailing_var_arg = true)]
     #[arg(value_hint = clap::ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
 }
@@ -227,9 +228,9 @@ pub(crate) struct Status {
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
-    /// Look for so long at what is used of GPU time, process by process
-    #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=60))]
-    pub(crate) over: u64,
+    /// Look for so long at what is used of GPU time, process by process: 0.1 to 60, or 0 for not at all
+    #[arg(long, value_name = "SECONDS", default_value = "0")]
+    pub(crate) over: Over,
 }
 
 /// `top`.
@@ -249,8 +250,8 @@ pub(crate) struct Top {
 pub(crate) struct Set {
     /// Name of the slice, or path of its region
     pub(crate) slice: OsString,
-    /// Device memory the slice may hold: 4GiB, 50%, or a list per device like 0=4GiB,1=50%
-    #[arg(long, value_name = "SIZE", group = "limits")]
+    /// Device memory the slice may hold: 4GiB, 50%, or a list per device like 0=4GiB,1=50%; 100% for all of it
+    #[arg(long, value_name = "SIZE", group = "limits", value_parser = quota_to_set)]
     pub(crate) mem: Option<Memory>,
     /// Share of GPU time in percent: 1 to 100 like 30 or 12.5, or a list per device like 0=30,1=50
     #[arg(long, value_name = "PERCENT", group = "limits")]
@@ -291,7 +292,7 @@ pub(crate) struct Doctor {
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=600))]
     pub(crate) timeout: u64,
     /// A program and its arguments that are to be looked at as well
-    #[arg(value_name = "CMD", trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_name = "CMD", trailing_var_arg = true)]
     pub(crate) command: Vec<OsString>,
 }
 
@@ -346,6 +347,20 @@ impl FromStr for Memory {
     }
 }
 
+/// A quota of a slice that runs. To leave it out leaves the old one, so who wants none is told something else than who
+/// starts a program.
+fn quota_to_set(text: &str) -> Result<Memory, String> {
+    text.parse().map_err(|error: ValueError| match (&error.part, &error.fault) {
+        (part, Fault::ZeroSize) => {
+            let part = part.as_ref().map_or_else(String::new, |part| format!("{part:?} "));
+            format!(
+                "{part}is a quota of nothing; write a size like 4GiB, or 100% for all that the device has"
+            )
+        }
+        _ => error.to_string(),
+    })
+}
+
 /// A share of GPU time as `GPU_CORE_PERCENT` takes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Cores {
@@ -388,12 +403,35 @@ impl FromStr for Interval {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let range = Duration::from_millis(100)..=Duration::from_secs(60);
-        let span = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-        span.filter(|span| range.contains(span))
+        seconds(text)
+            .filter(is_a_look)
             .map(Self)
             .ok_or_else(|| "a number of seconds from 0.1 to 60, like 0.5 or 2".to_owned())
     }
+}
+
+/// How long it is looked; nothing for not at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Over(pub(crate) Duration);
+
+impl FromStr for Over {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        seconds(text)
+            .filter(|span| span.is_zero() || is_a_look(span))
+            .map(Self)
+            .ok_or_else(|| "a number of seconds from 0.1 to 60, like 0.5 or 2, or 0 for no look".to_owned())
+    }
+}
+
+fn seconds(text: &str) -> Option<Duration> {
+    text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+}
+
+/// Whether something can be seen in so long, and it can be waited for.
+fn is_a_look(span: &Duration) -> bool {
+    (Duration::from_millis(100)..=Duration::from_secs(60)).contains(span)
 }
 
 /// Characters of a slice's name at the most.
@@ -472,6 +510,27 @@ mod tests {
         }
         for bad in ["0", "0.09", "60.1", "-1", "NaN", "inf", "1e99", "", "1s"] {
             assert!(bad.parse::<Interval>().is_err(), "{bad}");
+            assert!(bad == "0" || bad.parse::<Over>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_look_is_a_tenth_of_a_second_to_a_minute_or_none() {
+        for (good, millis) in [("0", 0), ("0.0", 0), ("0.1", 100), ("0.5", 500), ("60", 60_000)] {
+            assert_eq!(good.parse(), Ok(Over(Duration::from_millis(millis))));
+        }
+    }
+
+    #[test]
+    fn an_option_that_there_is_not_is_no_program() {
+        for command in [&["run", "--mem", "1g"][..], &["doctor"]] {
+            for wrong in [&["--nmae", "x", "true"][..], &["-x", "true"]] {
+                let typed = [&["gpuslice"], command, wrong].concat();
+                let error = Arguments::try_parse_from(typed).unwrap_err();
+                assert_eq!(error.kind(), clap::error::ErrorKind::UnknownArgument, "{error}");
+            }
+            let typed = [&["gpuslice"], command, &["--", "--nmae", "x"]].concat();
+            assert!(Arguments::try_parse_from(typed).is_ok(), "{command:?}");
         }
     }
 

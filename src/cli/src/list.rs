@@ -4,7 +4,7 @@ use crate::arguments::List;
 use crate::failure::{self, Failure};
 use crate::report::Slice;
 use crate::status::VERSION;
-use crate::{Ending, figures, slices};
+use crate::{Ending, crowd, figures, slices};
 use serde::Serialize;
 
 /// What `--json` prints: of the form of `status --json`, but less; `docs/status.md` describes it.
@@ -35,8 +35,15 @@ struct ListedDevice<'a> {
 
 /// `gpuslice list`.
 pub(crate) fn list(wish: &List) -> Result<Ending, Failure> {
-    let monitors = slices::open_all()?;
-    let slices: Vec<Slice> = monitors.iter().map(|monitor| Slice::of(monitor, None, None)).collect();
+    let readers = slices::look_at_all()?;
+    let mut slices = Vec::new();
+    for reader in &readers {
+        match Slice::of(reader, None, None) {
+            Ok(slice) => slices.push(slice),
+            Err(error) => failure::note(&slices::lost(&error)),
+        }
+    }
+    crowd::note(&readers);
     if wish.json {
         let listing = Listing { version: VERSION, slices: slices.iter().map(Listed::of).collect() };
         failure::print_json(&listing)?;

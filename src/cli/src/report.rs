@@ -4,7 +4,7 @@ use crate::nvml::Nvml;
 use crate::time::{Look, ProcessTime, Time};
 use crate::unaccounted::unaccounted;
 use crate::{figures, slices, system};
-use gpuslice_region::{DeviceView, ProcessView, Region};
+use gpuslice_region::{DeviceFigures, ProcessView, Reader, RegionError};
 use serde::Serialize;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -35,8 +35,10 @@ pub(crate) struct Device {
     pub(crate) limit: Option<u64>,
     /// Whether what passes the limit is served from host memory.
     pub(crate) oversubscribe: bool,
-    /// Bytes that the slice holds.
+    /// Bytes that the living processes of the slice hold.
     pub(crate) held: u64,
+    /// Bytes of the dead, which count until somebody clears them: whoever looked may not.
+    pub(crate) held_by_dead: u64,
     /// The most bytes that it was granted at a time, since the region was made.
     pub(crate) peak: u64,
     /// Bytes beyond the limit that it was given in host memory.
@@ -77,31 +79,29 @@ pub(crate) struct Process {
 }
 
 impl Slice {
-    /// Looks at a slice, beside NVML if it is given, and at what it used since an earlier look. What the dead hold is
-    /// cleared first, where that is possible now.
-    pub(crate) fn of(region: &Region, nvml: Option<&Nvml>, look: Option<&Look>) -> Self {
-        let _not_now = region.reap();
-        let processes = region.processes();
-        let of = |view: DeviceView| Device::of(region, &view, &processes, (nvml, look));
-        let devices = region.devices().into_iter().map(of);
-        Self {
-            name: figures::printable(&slices::label(region.path())),
-            region: figures::printable(&region.path().display().to_string()),
+    /// Looks at a slice, beside NVML if it is given, and at what it used since an earlier look.
+    pub(crate) fn of(reader: &Reader, nvml: Option<&Nvml>, look: Option<&Look>) -> Result<Self, RegionError> {
+        let processes = reader.processes()?;
+        let of = |read: &DeviceFigures| Device::of(reader, read, &processes, (nvml, look));
+        let devices: Result<_, RegionError> = reader.devices()?.iter().map(of).collect();
+        Ok(Self {
+            name: figures::printable(&slices::label(reader.path())),
+            region: figures::printable(&reader.path().display().to_string()),
             processes: processes.len(),
-            devices: devices.collect(),
-        }
+            devices: devices?,
+        })
     }
 }
 
 impl Device {
     fn of(
-        region: &Region,
-        view: &DeviceView,
+        reader: &Reader,
+        read: &DeviceFigures,
         processes: &[ProcessView],
         (nvml, look): (Option<&Nvml>, Option<&Look>),
-    ) -> Self {
-        let number = view.device.index();
-        let uuid = view.uuid.to_string();
+    ) -> Result<Self, RegionError> {
+        let number = read.device.index();
+        let uuid = read.uuid.to_string();
         let seen = nvml.and_then(|nvml| Some((nvml, nvml.device(&uuid)?)));
         let boot = booted();
         let processes: Vec<Process> = processes
@@ -116,22 +116,23 @@ impl Device {
                 time: ProcessTime::of(process, number, look),
             })
             .collect();
-        Self {
+        Ok(Self {
             number,
             uuid: seen.as_ref().map_or_else(|| format!("GPU-{uuid}"), |(_, device)| device.name.clone()),
-            total: view.total,
-            limit: view.limits.memory,
-            oversubscribe: view.limits.oversubscribe,
-            held: region.held(view.device),
-            peak: region.peak(view.device),
-            spilled: region.spilled(view.device),
-            refused: region.refused(view.device),
-            unmet: region.unmet(view.device),
-            context_bytes: region.context_bytes(view.device),
-            unaccounted: seen.and_then(|(nvml, device)| unaccounted(nvml, &device, region, number)),
-            time: Time::of(region, view, look),
+            total: read.total,
+            limit: read.limits.memory,
+            oversubscribe: read.limits.oversubscribe,
+            held: read.held,
+            held_by_dead: read.held_by_dead,
+            peak: read.peak,
+            spilled: read.spilled,
+            refused: read.refused,
+            unmet: read.unmet,
+            context_bytes: read.context_bytes,
+            unaccounted: seen.and_then(|(nvml, device)| unaccounted(nvml, &device, reader, number)),
+            time: Time::of(reader, read, look)?,
             processes,
-        }
+        })
     }
 }
 

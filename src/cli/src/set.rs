@@ -3,9 +3,9 @@
 use crate::arguments::Set;
 use crate::failure::{self, Failure};
 use crate::{Ending, figures, slices};
-use gpuslice_policy::config::{Config, CorePolicy, DeviceIdentity, Priority};
+use gpuslice_policy::config::{Config, CorePolicy, DeviceIdentity, DeviceName, Priority};
 use gpuslice_policy::units::{Bytes, Nanos, Setting as _};
-use gpuslice_region::{DeviceView, Limits, Monitor, Sharing};
+use gpuslice_region::{Change, DeviceView, Limits, Monitor, Sharing};
 
 /// What is told of a change.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -42,11 +42,17 @@ pub(crate) fn apply(monitor: &Monitor, wish: &Set) -> Result<Told, Failure> {
         )));
     }
     check(wish, &config, &devices)?;
+    let changes = monitor.change_limits(|device| {
+        let asked = Asked::of(wish, device, &config);
+        (asked != Asked::default()).then(|| asked.on(device.limits))
+    })?;
     let mut told = Told::default();
-    for device in &devices {
-        told.warnings.extend(warnings(device, &config));
-        told.changes.extend(change(monitor, device, Asked::of(wish, device, &config)));
+    for Change { before, after } in &changes {
+        let asked = Asked::of(wish, before, &config);
+        told.warnings.extend(warnings(before, &config));
+        told.changes.extend(described(monitor, before, asked, *after));
     }
+    told.warnings.extend(without_effect(wish, &changes).map(str::to_owned));
     Ok(told)
 }
 
@@ -66,20 +72,20 @@ fn config_of(wish: &Set) -> Config {
 fn check(wish: &Set, config: &Config, devices: &[DeviceView]) -> Result<(), Failure> {
     let uuids: Vec<[u8; 16]> = devices.iter().map(|device| device.uuid.0).collect();
     let typed = [wish.mem.as_ref().map(|memory| &memory.text), wish.cores.as_ref().map(|cores| &cores.text)];
-    let named = [
-        devices.iter().any(|device| config.limits_for(identity(device)).memory.is_some()),
-        devices.iter().any(|device| config.share_of(identity(device)).is_some()),
-    ];
-    for (text, any) in typed.into_iter().zip(named) {
+    let identities: Vec<DeviceIdentity> = devices.iter().map(identity).collect();
+    let absent = [config.memory.absent(&identities), config.cores.absent(&identities)];
+    for (text, absent) in typed.into_iter().zip(absent) {
         match text {
             Some(text) if !config.ambiguous(&uuids).is_empty() => {
                 return Err(Failure::new(format!(
                     "{text:?} names a device by what several UUIDs begin with; write more of it"
                 )));
             }
-            Some(text) if !any => {
+            Some(text) if !absent.is_empty() => {
+                let names: Vec<String> = absent.iter().map(DeviceName::to_string).collect();
                 return Err(Failure::new(format!(
-                    "{text:?} names no device of the slice; `gpuslice status` shows its devices"
+                    "{text:?} names {}, which is no device of the slice; `gpuslice status` shows its devices",
+                    names.join(" and ")
                 )));
             }
             _ => {}
@@ -136,13 +142,23 @@ impl Asked {
     }
 }
 
-fn change(monitor: &Monitor, device: &DeviceView, asked: Asked) -> Vec<String> {
-    let before = monitor.limits(device.device);
-    let after = asked.on(before);
-    if asked == Asked::default() {
-        return Vec::new();
-    }
-    monitor.set_limits(device.device, after);
+/// What is to be said of values that were written and change nothing for now, on any device.
+fn without_effect(wish: &Set, changes: &[Change]) -> impl Iterator<Item = &'static str> {
+    let never = |has_effect: fn(&Limits) -> bool| !changes.iter().any(|change| has_effect(&change.after));
+    let is_divided = |limits: &Limits| limits.sharing.policy != CorePolicy::Fixed;
+    let weight = wish.weight.is_some() && never(is_divided);
+    let burst = wish.burst.is_some() && never(Limits::is_paced);
+    let weight =
+        weight.then_some("a weight has no effect under policy fixed; it has under equal and best-effort");
+    let burst = burst.then_some(
+        "a burst has no effect on a slice that has all of its devices' time; it has when --cores is less",
+    );
+    weight.into_iter().chain(burst)
+}
+
+/// What was changed of a device.
+fn described(monitor: &Monitor, device: &DeviceView, asked: Asked, after: Limits) -> Vec<String> {
+    let before = device.limits;
     let mut told = Vec::new();
     if let Some(quota) = asked.memory {
         let [old, new] = [before.memory, after.memory].map(figures::limit);

@@ -5,7 +5,7 @@ use crate::failure::{self, Failure};
 use crate::system;
 pub(crate) use gpuslice_region::names::label;
 use gpuslice_region::names::{self, FOLDER, Found, PREFIX, RUN};
-use gpuslice_region::{Monitor, RegionError, Trust, remove_if_unused};
+use gpuslice_region::{Monitor, Reader, RegionError, Trust, remove_if_unused};
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
@@ -105,7 +105,7 @@ fn missing(slice: &OsStr) -> Failure {
     if text.contains('/') {
         return Failure::new(format!("there is no region at {text}; `gpuslice list` shows those there are"));
     }
-    let mut names: Vec<String> = openable().iter().map(|monitor| label(monitor.path())).collect();
+    let mut names: Vec<String> = readable().iter().map(|reader| label(reader.path())).collect();
     let more = names.len().saturating_sub(TOLD);
     names.truncate(TOLD);
     let there = match (names.as_slice(), more) {
@@ -121,7 +121,7 @@ fn missing(slice: &OsStr) -> Failure {
     Failure::new(format!("there is no slice {text:?}; {there}{path}"))
 }
 
-/// Opens the region of a slice that was named on purpose.
+/// Opens the region of a slice that was named on purpose, to change something.
 pub(crate) fn open(slice: &OsStr) -> Result<Monitor, Failure> {
     let path = find(slice)?;
     Monitor::open(&path, Trust::AnyOwner)?.ok_or_else(|| missing(slice))
@@ -132,20 +132,37 @@ fn trust() -> Trust {
     if system::user() == 0 { Trust::AnyOwner } else { Trust::OwnerOnly }
 }
 
-/// Every region that can be opened, and nothing said of others.
-fn openable() -> Vec<Monitor> {
-    let open = |path: PathBuf| Monitor::open(&path, trust()).ok().flatten();
+/// Opens the region of a slice that was named on purpose, to look at it.
+pub(crate) fn look(slice: &OsStr) -> Result<Reader, Failure> {
+    let path = find(slice)?;
+    look_at(&path, Trust::AnyOwner)?.ok_or_else(|| missing(slice))
+}
+
+/// Opens a region to look at it, which needs the right to read it only. Who may write it clears what the dead hold, so that
+/// others pay for what they share with them; else figures tell the dead apart.
+pub(crate) fn look_at(path: &Path, trust: Trust) -> Result<Option<Reader>, RegionError> {
+    let reader = Reader::open(path, trust)?;
+    if reader.as_ref().is_some_and(|reader| reader.any_dead().is_ok_and(|any| any)) {
+        let _not_now = Monitor::open(path, trust).map(|monitor| monitor.map(|monitor| monitor.reap()));
+    }
+    Ok(reader)
+}
+
+/// Every region that can be read, and nothing said of others.
+fn readable() -> Vec<Reader> {
+    let open = |path: PathBuf| Reader::open(&path, trust()).ok().flatten();
     all().unwrap_or_default().into_iter().filter_map(open).collect()
 }
 
-/// Opens every region there is, and says of each that cannot be opened why. What has been left behind is removed.
-pub(crate) fn open_all() -> Result<Vec<Monitor>, Failure> {
+/// Opens every region there is to look at it, and says of each that cannot be read why. What has been left behind is
+/// removed.
+pub(crate) fn look_at_all() -> Result<Vec<Reader>, Failure> {
     sweep();
-    let mut monitors = Vec::new();
+    let mut readers = Vec::new();
     let mut others: u32 = 0;
     for path in all()? {
-        match Monitor::open(&path, trust()) {
-            Ok(Some(monitor)) => monitors.push(monitor),
+        match look_at(&path, trust()) {
+            Ok(Some(reader)) => readers.push(reader),
             Ok(None) => {}
             Err(error) if is_of_others(&error) => others = others.saturating_add(1),
             Err(error) => failure::note(&error.to_string()),
@@ -154,7 +171,17 @@ pub(crate) fn open_all() -> Result<Vec<Monitor>, Failure> {
     if others > 0 {
         failure::note(&format!("regions of other users are not shown ({others}); root sees all"));
     }
-    Ok(monitors)
+    Ok(readers)
+}
+
+/// What is said of a slice that could be opened and could not be read.
+pub(crate) fn lost(error: &RegionError) -> String {
+    match error {
+        RegionError::Replaced { path } | RegionError::Renewed { path } => {
+            format!("{}: its slice ended while it was looked at", path.display())
+        }
+        other => other.to_string(),
+    }
 }
 
 pub(crate) fn is_of_others(error: &RegionError) -> bool {

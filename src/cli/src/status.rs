@@ -5,10 +5,11 @@ use crate::failure::{self, Failure};
 use crate::nvml::Nvml;
 use crate::report::{Device, Slice};
 use crate::time::{self, Time};
-use crate::{Ending, figures, slices};
+use crate::{Ending, crowd, figures, slices};
 use gpuslice_policy::units::Nanos;
+use gpuslice_region::Reader;
 use serde::Serialize;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 
 /// What `--json` prints; `docs/status.md` describes it.
 #[derive(Debug, Serialize)]
@@ -23,16 +24,23 @@ pub(crate) const VERSION: u32 = 2;
 
 /// `gpuslice status`.
 pub(crate) fn status(wish: &Status) -> Result<Ending, Failure> {
-    let monitors = match &wish.slice {
-        Some(slice) => vec![slices::open(slice)?],
-        None => slices::open_all()?,
+    let readers = match &wish.slice {
+        Some(slice) => vec![slices::look(slice)?],
+        None => slices::look_at_all()?,
     };
     // Starting NVML has effects on the machine: not for nothing.
-    let nvml = monitors.iter().any(|monitor| !monitor.devices().is_empty()).then(Nvml::open).flatten();
-    let looks = time::looks(&monitors, Duration::from_secs(wish.over));
-    let both = monitors.iter().zip(&looks);
-    let slices: Vec<Slice> =
-        both.map(|(monitor, look)| Slice::of(monitor, nvml.as_ref(), look.as_ref())).collect();
+    let has_devices = |reader: &Reader| reader.device_count().is_ok_and(|count| count > 0);
+    let nvml = readers.iter().any(has_devices).then(Nvml::open).flatten();
+    let looks = time::looks(&readers, wish.over.0);
+    let mut slices = Vec::new();
+    for (reader, look) in readers.iter().zip(&looks) {
+        match Slice::of(reader, nvml.as_ref(), look.as_ref()) {
+            Ok(slice) => slices.push(slice),
+            Err(error) if wish.slice.is_some() => return Err(Failure::new(slices::lost(&error))),
+            Err(error) => failure::note(&slices::lost(&error)),
+        }
+    }
+    crowd::note(&readers);
     if wish.json {
         failure::print_json(&Report { version: VERSION, slices })?;
     } else if slices.is_empty() {
@@ -95,6 +103,10 @@ fn describe_memory(device: &Device) -> String {
     ];
     if device.oversubscribe || device.spilled > 0 {
         words.push(format!("{} in host memory", figures::size(device.spilled)));
+    }
+    if device.held_by_dead > 0 {
+        let size = figures::size(device.held_by_dead);
+        words.push(format!("{size} of the dead count until a process of the slice clears them"));
     }
     if let Some(bytes) = device.context_bytes {
         words.push(format!("a context takes {}", figures::size(bytes)));

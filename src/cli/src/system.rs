@@ -52,15 +52,6 @@ pub(crate) fn ticks_per_second() -> u64 {
     u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).unwrap_or(100).max(1)
 }
 
-/// Nanoseconds of the clock by which regions count instants.
-pub(crate) fn monotonic() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes to the structure given.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    let [seconds, nanoseconds] = [time.tv_sec, time.tv_nsec].map(|part| u64::try_from(part).unwrap_or(0));
-    seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds)
-}
-
 /// Every signal that a program can be sent and that can be kept back. Not what the processor raises: kept back, it ends
 /// this process without asking the handler of regions that were shortened.
 pub(crate) fn signals() -> impl Iterator<Item = c_int> {

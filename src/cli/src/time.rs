@@ -2,12 +2,12 @@
 //!
 //! The region counts what was charged since it was made. How much that was lately is the difference of two looks.
 
-use crate::{figures, progress, system};
+use crate::{figures, progress};
 use gpuslice_policy::compute::source::{Measured, Source};
 use gpuslice_policy::compute::trim;
 use gpuslice_policy::config::CorePolicy;
 use gpuslice_policy::units::Setting as _;
-use gpuslice_region::{DeviceView, Monitor, ProcessView, Region, TimeUsed};
+use gpuslice_region::{DeviceFigures, ProcessView, Reader, RegionError, TimeUsed};
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
@@ -51,6 +51,9 @@ pub(crate) struct Time {
     /// `meter` and `meter_why` as they were written.
     #[serde(skip)]
     measured: Measured,
+    /// Whether launches are paid for.
+    #[serde(skip)]
+    is_paced: bool,
 }
 
 /// What a slice was charged over the last seconds.
@@ -69,11 +72,10 @@ pub(crate) struct Lately {
 }
 
 impl Lately {
-    fn of(region: &Region, device: gpuslice_region::Device, seconds: u64) -> Self {
-        let gpuslice_region::Lately { used, throttled, span } =
-            region.used_over(device, seconds, system::monotonic());
+    fn of(reader: &Reader, device: gpuslice_region::Device, seconds: u64) -> Result<Self, RegionError> {
+        let gpuslice_region::Lately { used, throttled, span } = reader.used_over(device, seconds)?;
         let used_permille = permille(used, span.into());
-        Self { seconds, span_ns: span, used_ns: used, used_permille, throttled_ns: throttled }
+        Ok(Self { seconds, span_ns: span, used_ns: used, used_permille, throttled_ns: throttled })
     }
 }
 
@@ -129,19 +131,17 @@ impl Meter {
 #[derive(Debug)]
 struct Moment {
     at: Instant,
-    epoch: u64,
     devices: Vec<TimeUsed>,
     processes: Vec<ProcessView>,
 }
 
 impl Moment {
-    fn now(region: &Region) -> Self {
-        Self {
+    fn now(reader: &Reader) -> Result<Self, RegionError> {
+        Ok(Self {
             at: Instant::now(),
-            epoch: region.epoch(),
-            devices: region.devices().iter().map(|view| region.time_used(view.device)).collect(),
-            processes: region.processes(),
-        }
+            devices: reader.devices()?.iter().map(|read| read.time).collect(),
+            processes: reader.processes()?,
+        })
     }
 
     fn by(&self, process: &ProcessView, device: usize) -> u64 {
@@ -160,11 +160,10 @@ pub(crate) struct Look {
 }
 
 impl Look {
-    /// Thousandths of a device's time that the slice used; none where the region was made anew.
+    /// Thousandths of a device's time that the slice used; none where it has the device for a shorter time.
     fn at(&self, device: usize) -> Option<u64> {
         let [before, after] = [&self.before, &self.after].map(|moment| moment.devices.get(device));
-        let used = after?.used.saturating_sub(before?.used);
-        (self.before.epoch == self.after.epoch).then(|| self.permille(used))
+        Some(self.permille(after?.used.saturating_sub(before?.used)))
     }
 
     /// The same of one process.
@@ -181,29 +180,20 @@ impl Look {
     }
 }
 
-/// Looks for so long at what is used of some regions, if that says anything of any.
-pub(crate) fn looks(regions: &[Monitor], long: Duration) -> Vec<Option<Look>> {
-    let is_counted = |region: &Monitor| {
-        let devices = region.devices();
-        devices.iter().any(|view| is_limited(view) || region.time_used(view.device).launches > 0)
+/// Looks for so long at what is used of some slices, if that says anything of any; nothing of those that end meanwhile.
+pub(crate) fn looks(readers: &[Reader], long: Duration) -> Vec<Option<Look>> {
+    let is_counted = |reader: &Reader| {
+        let devices = reader.devices().unwrap_or_default();
+        devices.iter().any(|read| read.limits.is_paced() || read.time.launches > 0)
     };
-    if long.is_zero() || !regions.iter().any(is_counted) {
-        return regions.iter().map(|_| None).collect();
+    if long.is_zero() || !readers.iter().any(is_counted) {
+        return readers.iter().map(|_| None).collect();
     }
-    let moments = |regions: &[Monitor]| regions.iter().map(|region| Moment::now(region)).collect::<Vec<_>>();
-    let before = moments(regions);
+    let moments = || readers.iter().map(|reader| Moment::now(reader).ok()).collect::<Vec<_>>();
+    let before = moments();
     progress::wait("looking at what is used of GPU time", long);
-    let pairs = before.into_iter().zip(moments(regions));
-    pairs.map(|(before, after)| Some(Look { before, after })).collect()
-}
-
-fn owed(region: &Region, view: &DeviceView) -> u64 {
-    let ahead = region.paid_until(view.device).saturating_sub(system::monotonic());
-    if is_limited(view) { region.terms(view.device).gpu(ahead) } else { 0 }
-}
-
-fn is_limited(view: &DeviceView) -> bool {
-    view.limits.cores_permille < 1000
+    let pairs = before.into_iter().zip(moments());
+    pairs.map(|(before, after)| Some(Look { before: before?, after: after? })).collect()
 }
 
 fn used_by(process: &ProcessView, device: usize) -> TimeUsed {
@@ -212,34 +202,40 @@ fn used_by(process: &ProcessView, device: usize) -> TimeUsed {
 
 impl Time {
     /// A device's time now, and over a look.
-    pub(crate) fn of(region: &Region, view: &DeviceView, look: Option<&Look>) -> Self {
-        let used = region.time_used(view.device);
-        let measured = Measured::of_word(region.meter(view.device));
-        Self {
-            share_permille: view.limits.cores_permille,
-            policy: view.limits.sharing.policy.setting(),
-            weight: view.limits.sharing.weight,
-            priority: view.limits.sharing.priority.setting(),
-            burst_ns: view.limits.burst_ns,
-            lately: [1, 10, 60].map(|seconds| Lately::of(region, view.device, seconds)),
+    pub(crate) fn of(
+        reader: &Reader,
+        read: &DeviceFigures,
+        look: Option<&Look>,
+    ) -> Result<Self, RegionError> {
+        let (limits, used) = (read.limits, read.time);
+        let measured = Measured::of_word(read.meter);
+        let lately = |seconds| Lately::of(reader, read.device, seconds);
+        Ok(Self {
+            share_permille: limits.cores_permille,
+            policy: limits.sharing.policy.setting(),
+            weight: limits.sharing.weight,
+            priority: limits.sharing.priority.setting(),
+            burst_ns: limits.burst_ns,
+            lately: [lately(1)?, lately(10)?, lately(60)?],
             used_ns: used.used,
-            used_permille: look.and_then(|look| look.at(view.device.index())),
+            used_permille: look.and_then(|look| look.at(read.device.index())),
             used_over_ns: look.and_then(|look| u64::try_from(look.span()).ok()),
             throttled_ns: used.throttled,
             copied_ns: used.copied,
             queued_ns: used.queued,
-            owed_ns: owed(region, view),
+            owed_ns: read.owed,
             launches: used.launches,
             meter: Meter::of(measured.source),
             meter_why: measured.why.map(|why| why.to_string()),
             measured,
-            own_millionths: region.factor(view.device),
-        }
+            own_millionths: read.factor,
+            is_paced: limits.is_paced(),
+        })
     }
 
     /// Whether there is anything to tell people.
     pub(crate) fn is_of_interest(&self) -> bool {
-        self.share_permille < 1000 || self.launches > 0 || self.policy != CorePolicy::Fixed.setting()
+        self.is_paced || self.launches > 0
     }
 
     /// `30%`; with the policy, where that is none in which the share is all there is.

@@ -2,7 +2,7 @@
 
 use crate::nvml::{Device, Nvml, Use};
 use crate::report::is_near;
-use gpuslice_region::{ProcessView, Region};
+use gpuslice_region::{ProcessView, Reader};
 use std::time::Duration;
 
 /// How often it is tried while the ledger moves.
@@ -17,12 +17,12 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// Ledger and NVML cannot be read at one instant. So both are read twice, by turns, and both must be as before:
 /// what is taken and given back between two readings could be seen by one of them alone. What stays is memory that is
 /// charged and that the driver has not taken yet, or has given back already, while its process waits for its turn.
-pub(crate) fn unaccounted(nvml: &Nvml, device: &Device, region: &Region, number: usize) -> Option<i64> {
+pub(crate) fn unaccounted(nvml: &Nvml, device: &Device, reader: &Reader, number: usize) -> Option<i64> {
     for _ in 0..TRIES {
-        let before = Ledger::read(region, number);
+        let before = Ledger::read(reader, number)?;
         let named = nvml.processes(device)?;
         let difference = before.compared_with(&named);
-        if before == Ledger::read(region, number)
+        if before == Ledger::read(reader, number)?
             && difference == before.compared_with(&nvml.processes(device)?)
         {
             return difference;
@@ -45,14 +45,13 @@ struct Entry {
 }
 
 impl Ledger {
-    fn read(region: &Region, number: usize) -> Self {
-        let _not_now = region.reap();
+    fn read(reader: &Reader, number: usize) -> Option<Self> {
         let entry = |process: &ProcessView| Entry {
             pid: process.pid,
             near: is_near(process),
             held: process.held.get(number).copied().unwrap_or(0),
         };
-        Self(region.processes().iter().map(entry).collect())
+        Some(Self(reader.processes().ok()?.iter().map(entry).collect()))
     }
 
     fn compared_with(&self, named: &[Use]) -> Option<i64> {

@@ -243,7 +243,7 @@ impl<'a> Play<'a> {
         let [_, blue] = &mut self.slices;
         verdict.add_quota(&blue.account, truth.as_ref());
         let (before, after) = (blue.account.limit, blue.account.limit.saturating_add(blue.account.limit / 2));
-        blue.set_limit(after);
+        blue.set_limit(after)?;
         let text = format!("blue's new quota of {}", size(after));
         self.screen.note(&format!("-> {text} instead of {}, while it runs", size(before)))?;
         Ok((before, text))

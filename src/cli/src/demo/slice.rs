@@ -213,12 +213,13 @@ impl Slice {
     }
 
     /// Gives it another quota.
-    pub(super) fn set_limit(&mut self, limit: u64) {
+    pub(super) fn set_limit(&mut self, limit: u64) -> Result<(), Failure> {
         if let Some((monitor, device)) = &self.watched {
-            let limits = Limits { memory: Some(limit), ..monitor.limits(*device) };
-            monitor.set_limits(*device, limits);
+            let quota = |limits| Limits { memory: Some(limit), ..limits };
+            monitor.change_limits(|view| (view.device == *device).then(|| quota(view.limits)))?;
             self.account.limit = limit;
         }
+        Ok(())
     }
 
     /// GPU time that it was charged, in nanoseconds, and when that was read.

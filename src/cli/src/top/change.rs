@@ -14,7 +14,7 @@ pub(crate) fn apply(change: &Change) -> Result<String, String> {
     let monitor = Monitor::open(&change.path, Trust::AnyOwner).map_err(|error| error.to_string())?;
     let gone = || format!("{} is gone", change.name);
     let monitor = monitor.ok_or_else(gone)?;
-    if seen::life_of(&monitor) != change.life {
+    if seen::life_of(&change.path, monitor.epoch()) != change.life {
         return Err(format!("{} was made anew meanwhile; nothing was changed", change.name));
     }
     match set::apply(&monitor, &wish) {

@@ -33,7 +33,7 @@ pub(crate) fn top(wish: &Top) -> Result<Ending, Failure> {
     terminal::check()?;
     let (scope, nothing) = match &wish.slice {
         Some(slice) => {
-            let path = slices::open(slice)?.path().to_owned();
+            let path = slices::look(slice)?.path().to_owned();
             let shown = figures::printable(&path.display().to_string());
             let nothing = format!("{shown} is gone; it is shown again when it comes back");
             (Scope::One(path), nothing)

@@ -8,7 +8,7 @@ use crate::figures;
 use crate::report;
 use crate::slices;
 use crate::system;
-use gpuslice_region::{DeviceView, Limits, Monitor, ProcessView, RegionError, Trust, Uuid};
+use gpuslice_region::{DeviceFigures, Limits, ProcessView, RegionError, Trust, Uuid};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -131,48 +131,46 @@ fn name_of(path: &Path) -> String {
     figures::printable(&slices::label(path))
 }
 
-/// Which life of the slice a region is now.
-pub(crate) fn life_of(monitor: &Monitor) -> Life {
-    let inode = fs::symlink_metadata(monitor.path()).map_or(0, |found| found.ino());
-    Life { inode, epoch: monitor.epoch() }
+/// Which life of the slice a region is that was made anew so often.
+pub(crate) fn life_of(path: &Path, epoch: u64) -> Life {
+    Life { inode: fs::symlink_metadata(path).map_or(0, |found| found.ino()), epoch }
 }
 
 impl Slice {
     /// None where there is no slice.
     fn at(path: &Path, trust: Trust, wants_commands: bool) -> Result<Option<Self>, RegionError> {
-        let Some(monitor) = Monitor::open(path, trust)? else { return Ok(None) };
-        // Otherwise the dead are cleared by somebody else, or later.
-        if let Err(error @ RegionError::Replaced { .. }) = monitor.reap() {
-            return Err(error);
+        let Some(reader) = slices::look_at(path, trust)? else { return Ok(None) };
+        let life = life_of(path, reader.epoch());
+        let read = || -> Result<Self, RegionError> {
+            let devices = reader.devices()?.iter().map(Device::of).collect();
+            let process = |view: &ProcessView| Process::of(view, wants_commands);
+            let processes = reader.processes()?.iter().map(process).collect();
+            Ok(Self { path: path.to_owned(), name: name_of(path), life, devices, processes })
+        };
+        match read() {
+            Ok(slice) => Ok(Some(slice)),
+            // Made anew, or shortened, while it was read: the next look sees what it is then.
+            Err(RegionError::Renewed { .. } | RegionError::Damaged { .. }) => Ok(None),
+            Err(error) => Err(error),
         }
-        let life = life_of(&monitor);
-        let devices = monitor.devices().iter().map(|view| Device::of(&monitor, view)).collect();
-        let process = |view: &ProcessView| Process::of(view, wants_commands);
-        let processes = monitor.processes().iter().map(process).collect();
-        let slice = Self { path: path.to_owned(), name: name_of(path), life, devices, processes };
-        // Made anew, or shortened, while it was read: the next look sees what it is then.
-        let is_whole = monitor.is_ready() && life == life_of(&monitor);
-        Ok(is_whole.then_some(slice))
     }
 }
 
 impl Device {
-    fn of(monitor: &Monitor, view: &DeviceView) -> Self {
-        let device = view.device;
-        let time = monitor.time_used(device);
+    fn of(read: &DeviceFigures) -> Self {
         Self {
-            number: device.index(),
-            uuid: view.uuid,
-            total: view.total,
-            limits: view.limits,
-            held: monitor.held(device),
-            peak: monitor.peak(device),
-            used: time.used,
-            throttled: time.throttled,
-            queued: time.queued,
-            refused: monitor.refused(device),
-            unmet: monitor.unmet(device),
-            spilled: monitor.spilled(device),
+            number: read.device.index(),
+            uuid: read.uuid,
+            total: read.total,
+            limits: read.limits,
+            held: read.held,
+            peak: read.peak,
+            used: read.time.used,
+            throttled: read.time.throttled,
+            queued: read.time.queued,
+            refused: read.refused,
+            unmet: read.unmet,
+            spilled: read.spilled,
         }
     }
 }
