@@ -131,6 +131,25 @@ impl Signals {
         (number > 0).then_some(Arrived { number, by_kernel, sender })
     }
 
+    /// Stops this process and those that are one job with it, as Ctrl-Z does, until somebody lets it go on. Not where
+    /// nobody could: in a session without a shell.
+    ///
+    /// What is kept back has its usual effect meanwhile. Who ends a job that is stopped lets it go on as well; where both
+    /// come just before the stop, the latter is forgotten with it, and the job would stay, not having heard of its end.
+    pub(crate) fn suspend(&self) {
+        // The first process of a container cannot be stopped, and would lose what has its usual effect.
+        if std::process::id() == 1 {
+            return;
+        }
+        let mut before = set_of([]);
+        // SAFETY: two valid sets.
+        unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const self.kept, &raw mut before) };
+        // SAFETY: the own process group; this process stops before the call returns.
+        unsafe { libc::kill(0, SIGTSTP) };
+        // SAFETY: a valid set.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) };
+    }
+
     /// A descriptor that can be read from while a signal is kept back; what is asked for with [`within`](Self::within)
     /// is gone from it.
     pub(crate) fn descriptor(&self) -> io::Result<OwnedFd> {
@@ -212,18 +231,6 @@ pub(crate) fn readable<const N: usize>(
         error if count < 0 && error.kind() != io::ErrorKind::Interrupted => Err(error),
         _ => Ok(asked.map(|entry| count > 0 && entry.revents != 0)),
     }
-}
-
-/// Stops this process and those that are one job with it, as Ctrl-Z does, until somebody lets them go on. Not where
-/// nobody could: in a session without a shell.
-pub(crate) fn suspend() {
-    let (set, mut before) = (set_of([SIGTSTP]), set_of([]));
-    // SAFETY: two valid sets.
-    unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, &raw mut before) };
-    // SAFETY: the own process group; this process stops before the call returns.
-    unsafe { libc::kill(0, SIGTSTP) };
-    // SAFETY: a valid set.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) };
 }
 
 /// Whether this process's group may use the terminal that is its standard input; also where that is none, or gone.

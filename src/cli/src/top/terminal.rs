@@ -102,7 +102,7 @@ impl Screen {
             if is_ours {
                 break;
             }
-            system::suspend();
+            self.signals.suspend();
         }
         enter()?;
         self.size = size();
@@ -180,7 +180,7 @@ impl Screen {
     /// terminal may be somebody else's by now.
     pub(crate) fn suspend(&mut self) -> io::Result<Option<Arrived>> {
         give_back();
-        system::suspend();
+        self.signals.suspend();
         self.take_over()
     }
 
@@ -264,6 +264,26 @@ mod tests {
 
     /// Set in the process that panics.
     const CHILD: &str = "GPUSLICE_TEST_PANIC";
+
+    #[test]
+    #[allow(unsafe_code, reason = "sends signals to a thread")]
+    fn who_is_ended_in_the_instant_in_which_it_stops_ends() {
+        if std::env::var_os(CHILD).is_some() {
+            let signals = signals();
+            for signal in [system::SIGTERM, system::SIGCONT] {
+                // SAFETY: a plain call; to this thread, which keeps the signals back.
+                unsafe { libc::raise(signal) };
+            }
+            return signals.suspend();
+        }
+        let test = "top::terminal::tests::who_is_ended_in_the_instant_in_which_it_stops_ends";
+        // A job of its own, which the shell hears of when it stops, too.
+        let line = r#"set -m; "$0" --exact "$1" & wait $!; code=$?; kill -KILL %1 2>/dev/null; exit $code"#;
+        let mut shell = std::process::Command::new("bash");
+        shell.args(["-c", line]).arg(std::env::current_exe().expect("this is a program")).arg(test);
+        let status = shell.env(CHILD, "1").status().expect("there is a bash");
+        assert_eq!(status.code(), Some(128 + system::SIGTERM));
+    }
 
     #[test]
     fn a_panic_is_read_on_the_usual_screen_of_a_terminal_that_is_as_before() {
