@@ -219,13 +219,13 @@ fn ctrl_c_reaches_a_program_once() {
     let program =
         format!("trap 'n=$((n+1)); echo interrupted' INT; trap 'echo count $n.; exit 5' WINCH; {FOR_EVER}");
     let mut terminal = Terminal::start(&mut gpuslice(&["run", "--mem", "1g", "--", "bash", "-c", &program]));
-    terminal.until("ready");
-    kill("STOP", terminal.child.id());
-    terminal.types("\x03");
-    terminal.until("interrupted");
-    go_on_with_winch(terminal.child.id());
-    terminal.until("count 1.");
-    assert_eq!(terminal.end().0.code(), Some(5));
+    terminal.hears("ready");
+    kill("STOP", terminal.process());
+    terminal.press("\x03");
+    terminal.hears("interrupted");
+    go_on_with_winch(terminal.process());
+    terminal.hears("count 1.");
+    assert_eq!(terminal.end().code(), Some(5));
 }
 
 #[test]
@@ -235,10 +235,10 @@ fn ctrl_c_reaches_a_program_that_has_left_the_group() {
     let mut terminal = Terminal::start(&mut gpuslice(&[
         "run", "--mem", "1g", "--", "timeout", "100", "bash", "-c", &program,
     ]));
-    terminal.until("ready");
-    terminal.types("\x03");
-    terminal.until("interrupted");
-    assert_eq!(terminal.end().0.code(), Some(6));
+    terminal.hears("ready");
+    terminal.press("\x03");
+    terminal.hears("interrupted");
+    assert_eq!(terminal.end().code(), Some(6));
 }
 
 #[test]
@@ -248,8 +248,9 @@ fn a_terminal_that_hangs_up_ends_run_and_its_program() {
     let said = folder.path().join("said");
     let program = format!("trap 'echo hung up >{}; exit 7' HUP; {FOR_EVER}", said.display());
     let mut terminal = Terminal::start(&mut gpuslice(&["run", "--mem", "1g", "--", "bash", "-c", &program]));
-    terminal.until("ready");
-    assert_eq!(terminal.hang_up().code(), Some(7));
+    terminal.hears("ready");
+    terminal.hang_up();
+    assert_eq!(terminal.end().code(), Some(7));
     assert_eq!(fs::read_to_string(&said).expect("it was told"), "hung up\n");
 }
 
@@ -259,13 +260,13 @@ fn a_job_is_stopped_and_goes_on_as_a_whole() {
     let shell = r#"set -m; "$0" run --mem 1g -- bash -c "$1"; echo "stopped $?"; fg; echo "ended $?""#;
     let mut command = around(&["bash", "-c", shell, PROGRAM, &program]);
     let mut terminal = Terminal::start(command.env("GPUSLICE_LIB", artefacts::library()));
-    terminal.until("ready");
-    terminal.types("\x1a");
+    terminal.hears("ready");
+    terminal.press("\x1a");
     // What is stopped is the job: 128 and SIGTSTP.
-    terminal.until("stopped 148");
-    terminal.until("goes on");
-    terminal.until("ended 4");
-    assert_eq!(terminal.end().0.code(), Some(0));
+    terminal.hears("stopped 148");
+    terminal.hears("goes on");
+    terminal.hears("ended 4");
+    assert_eq!(terminal.end().code(), Some(0));
 }
 
 #[test]
@@ -276,12 +277,12 @@ fn a_program_that_catches_ctrl_z_and_then_stops_itself_stops_the_job() {
     let shell = r#"set -m; "$0" run --mem 1g -- bash -c "$1"; echo "stopped $?"; fg; echo "ended $?""#;
     let mut command = around(&["bash", "-c", shell, PROGRAM, &program]);
     let mut terminal = Terminal::start(command.env("GPUSLICE_LIB", artefacts::library()));
-    terminal.until("ready");
-    terminal.types("\x1a");
-    terminal.until("tidy");
-    terminal.until("stopped 148");
-    terminal.until("ended 4");
-    assert_eq!(terminal.end().0.code(), Some(0));
+    terminal.hears("ready");
+    terminal.press("\x1a");
+    terminal.hears("tidy");
+    terminal.hears("stopped 148");
+    terminal.hears("ended 4");
+    assert_eq!(terminal.end().code(), Some(0));
 }
 
 #[test]

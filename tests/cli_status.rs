@@ -165,14 +165,14 @@ fn when_a_process_started_is_told() {
 fn what_takes_long_is_said_to_a_terminal_and_to_nobody_else() {
     let slice = busy("progress");
     let mut terminal = Terminal::start(&mut gpuslice(&["status", &slice.name, "--over", "3"]));
-    terminal.until("looking at what is used of GPU time: 3 s left");
-    terminal.until("(over 3.");
-    assert_eq!(terminal.end().0.code(), Some(0));
+    terminal.hears("looking at what is used of GPU time: 3 s left");
+    terminal.hears("(over 3.");
+    assert_eq!(terminal.end().code(), Some(0));
     let ended = ask(&["status", &slice.name, "--over", "2"]).code(0);
     assert_eq!(ended.err, "");
-    let mut terminal = Terminal::start(&mut gpuslice(&["status", &slice.name, "--over", "1"]));
-    terminal.until("(over 1.");
-    assert!(!terminal.seen.contains("left"), "{}", terminal.seen);
+    let terminal = Terminal::start(&mut gpuslice(&["status", &slice.name, "--over", "1"]));
+    terminal.hears("(over 1.");
+    assert!(!terminal.raw().contains("left"), "{}", terminal.raw());
 }
 
 #[test]

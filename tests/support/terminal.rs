@@ -1,21 +1,36 @@
-//! How does a test sit at a terminal?
+//! How does a test sit at a terminal, and what does it see there?
 
+use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
+use std::num::NonZeroU16;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// Nothing here takes as long.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long it is waited for output before it is looked whether anybody still wants it.
+const PAUSE: i32 = 20;
+
+/// What came out of the program.
+struct Output {
+    parser: vt100::Parser,
+    raw: Vec<u8>,
+    /// Nobody reads any more.
+    is_left: bool,
+}
 
 /// A program with a terminal of its own, as its session's first.
 pub(crate) struct Terminal {
-    pub(crate) child: Child,
-    ours: File,
-    /// All that was seen.
-    pub(crate) seen: String,
+    child: Child,
+    ours: Option<File>,
+    output: Arc<Mutex<Output>>,
+    reading: Option<JoinHandle<()>>,
+    before: String,
 }
 
 /// Both ends of a new terminal. No program that any test starts keeps them: it would keep the terminal from hanging up.
@@ -47,9 +62,36 @@ fn begin_session() -> std::io::Result<()> {
     }
 }
 
+fn set_size(terminal: &File, (columns, rows): (u16, u16)) {
+    let size = libc::winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    // SAFETY: the request reads the structure.
+    assert_eq!(unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCSWINSZ, &raw const size) }, 0);
+}
+
+/// How a terminal treats what is typed and written.
+fn manner(terminal: &File) -> String {
+    // SAFETY: all zeroes is a value.
+    let mut modes: libc::termios = unsafe { std::mem::zeroed() };
+    // SAFETY: the call writes to the structure.
+    assert_eq!(unsafe { libc::tcgetattr(terminal.as_raw_fd(), &raw mut modes) }, 0, "it is no terminal");
+    format!(
+        "{:x} {:x} {:x} {:x} {:?}",
+        modes.c_iflag, modes.c_oflag, modes.c_cflag, modes.c_lflag, modes.c_cc
+    )
+}
+
 impl Terminal {
+    /// Starts a program as the one whose terminal it is.
     pub(crate) fn start(command: &mut Command) -> Self {
+        Self::sized(command, (80, 24))
+    }
+
+    /// The same, with so many columns and lines.
+    pub(crate) fn sized(command: &mut Command, size: (u16, u16)) -> Self {
         let [ours, theirs] = open();
+        let ours = File::from(ours);
+        set_size(&ours, size);
+        let before = manner(&ours);
         let copy = || Stdio::from(theirs.try_clone().expect("it can be copied"));
         command.stdin(copy()).stdout(copy()).stderr(copy());
         // SAFETY: what it calls may be called between fork and exec.
@@ -57,59 +99,138 @@ impl Terminal {
         let child = command.spawn().expect("it can be started");
         // The command keeps copies: it must not keep the terminal open.
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        Self { child, ours: File::from(ours), seen: String::new() }
+        let parser = vt100::Parser::new(number(size.1), number(size.0), 0);
+        let output = Arc::new(Mutex::new(Output { parser, raw: Vec::new(), is_left: false }));
+        let reading = read_all(ours.try_clone().expect("it can be copied"), Arc::clone(&output));
+        Self { child, ours: Some(ours), output, reading: Some(reading), before }
     }
 
-    pub(crate) fn types(&mut self, keys: &str) {
-        self.ours.write_all(keys.as_bytes()).expect("somebody reads it");
+    fn ours(&self) -> &File {
+        self.ours.as_ref().expect("it was not hung up")
     }
 
-    /// Reads until this is seen.
+    fn output(&self) -> MutexGuard<'_, Output> {
+        self.output.lock().expect("nobody panicked")
+    }
+
+    pub(crate) fn press(&mut self, keys: &str) {
+        self.ours().write_all(keys.as_bytes()).expect("somebody reads it");
+    }
+
+    pub(crate) fn resize(&mut self, columns: u16, rows: u16) {
+        // The emulator first: what is drawn for the new size must not come too early.
+        self.output().parser.set_size(number(rows), number(columns));
+        set_size(self.ours(), (columns, rows));
+    }
+
+    /// What its user sees, line by line.
+    pub(crate) fn screen(&self) -> String {
+        let contents = self.output().parser.screen().contents();
+        contents.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+    }
+
+    /// All that was ever written.
+    pub(crate) fn raw(&self) -> String {
+        String::from_utf8_lossy(&self.output().raw).into_owned()
+    }
+
+    pub(crate) fn is_alternate(&self) -> bool {
+        self.output().parser.screen().alternate_screen()
+    }
+
+    /// Waits until this was written, whatever became of it on the screen.
     #[track_caller]
-    pub(crate) fn until(&mut self, words: &str) {
-        let end = Instant::now() + PATIENCE;
-        while !self.seen.contains(words) {
-            assert!(Instant::now() < end && self.read(), "{words:?} was not seen in {:?}", self.seen);
-        }
+    pub(crate) fn hears(&self, words: &str) {
+        self.until(words, |_| self.raw().contains(words));
     }
 
-    /// Reads what there is within a tenth of a second. False at the end.
-    fn read(&mut self) -> bool {
-        let mut poll = libc::pollfd { fd: self.ours.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: one descriptor.
-        if unsafe { libc::poll(&raw mut poll, 1, 100) } == 0 {
-            return true;
-        }
-        let mut bytes = [0; 4096];
-        match self.ours.read(&mut bytes) {
-            Ok(read @ 1..) => {
-                self.seen.push_str(&String::from_utf8_lossy(bytes.get(..read).unwrap_or_default()));
-                true
+    /// Waits until its user sees what is asked for.
+    #[track_caller]
+    pub(crate) fn until(&self, what: &str, mut is_so: impl FnMut(&str) -> bool) -> String {
+        let start = Instant::now();
+        loop {
+            let screen = self.screen();
+            if is_so(&screen) {
+                return screen;
             }
-            _ => false,
+            assert!(start.elapsed() < PATIENCE, "{what}: not seen in\n{screen}\n{}", self.told());
+            thread::sleep(Duration::from_millis(10));
         }
     }
 
-    /// Hangs up, as a terminal does whose window is closed; how the program ends then.
-    pub(crate) fn hang_up(mut self) -> ExitStatus {
-        self.ours = File::open("/dev/null").expect("it can be opened");
-        let end = Instant::now() + PATIENCE;
+    #[track_caller]
+    pub(crate) fn shows(&self, words: &str) -> String {
+        self.until(words, |screen| screen.contains(words))
+    }
+
+    /// As [`shows`](Self::shows), where the words may stand in several lines.
+    #[track_caller]
+    pub(crate) fn says(&self, words: &str) -> String {
+        self.until(words, |screen| screen.split_whitespace().collect::<Vec<_>>().join(" ").contains(words))
+    }
+
+    #[track_caller]
+    pub(crate) fn lacks(&self, words: &str) -> String {
+        self.until(&format!("without {words}"), |screen| !screen.contains(words))
+    }
+
+    /// The columns of its longest line.
+    pub(crate) fn widest(&self) -> usize {
+        self.screen().lines().map(|line| line.chars().count()).max().unwrap_or(0)
+    }
+
+    pub(crate) fn process(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().expect("it is our child").is_none()
+    }
+
+    fn told(&self) -> String {
+        let mut told = String::new();
+        for letter in self.raw().chars().rev().take(400).collect::<Vec<_>>().into_iter().rev() {
+            let _string = write!(told, "{}", letter.escape_default());
+        }
+        told
+    }
+
+    /// Waits for the end.
+    #[track_caller]
+    pub(crate) fn end(&mut self) -> ExitStatus {
+        let start = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().expect("it is our child") {
                 return status;
             }
-            assert!(Instant::now() < end, "it does not end");
-            std::thread::sleep(Duration::from_millis(10));
+            assert!(start.elapsed() < PATIENCE, "it does not end:\n{}", self.screen());
+            thread::sleep(Duration::from_millis(10));
         }
     }
 
-    /// Reads to the end.
-    pub(crate) fn end(mut self) -> (ExitStatus, String) {
-        let end = Instant::now() + PATIENCE;
-        while self.read() {
-            assert!(Instant::now() < end, "it does not end: {:?}", self.seen);
+    /// Waits until the terminal is as it was before the program began, and the usual screen is shown, with its cursor.
+    #[track_caller]
+    pub(crate) fn is_as_before(&self) {
+        let start = Instant::now();
+        let is_back = || {
+            let output = self.output();
+            let screen = output.parser.screen();
+            !screen.alternate_screen() && !screen.hide_cursor()
+        };
+        while !is_back() || manner(self.ours()) != self.before {
+            let found = format!("{}\nnot as before: {}\n{}", manner(self.ours()), self.before, self.told());
+            assert!(start.elapsed() < PATIENCE, "{found}");
+            thread::sleep(Duration::from_millis(10));
         }
-        (self.child.wait().expect("it is our child"), std::mem::take(&mut self.seen))
+    }
+
+    /// Hangs up, as a terminal does whose window is closed.
+    pub(crate) fn hang_up(&mut self) {
+        self.output().is_left = true;
+        if let Some(reading) = self.reading.take() {
+            reading.join().expect("it does not panic");
+        }
+        self.ours = None;
     }
 }
 
@@ -117,5 +238,31 @@ impl Drop for Terminal {
     fn drop(&mut self) {
         let _ended = self.child.kill();
         let _ended = self.child.wait();
+        if let Ok(mut output) = self.output.lock() {
+            output.is_left = true;
+        }
     }
+}
+
+fn number(size: u16) -> NonZeroU16 {
+    NonZeroU16::new(size).expect("it has a size")
+}
+
+/// Reads all that comes, until nobody wants it any more, or nobody has the other end.
+fn read_all(mut ours: File, output: Arc<Mutex<Output>>) -> JoinHandle<()> {
+    thread::spawn(move || {
+        let mut bytes = [0; 4096];
+        while output.lock().is_ok_and(|output| !output.is_left) {
+            let mut poll = libc::pollfd { fd: ours.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+            // SAFETY: one descriptor.
+            if unsafe { libc::poll(&raw mut poll, 1, PAUSE) } <= 0 {
+                continue;
+            }
+            let Ok(count @ 1..) = ours.read(&mut bytes) else { break };
+            let Ok(mut output) = output.lock() else { break };
+            let read = bytes.get(..count).unwrap_or(&[]);
+            output.parser.process(read);
+            output.raw.extend_from_slice(read);
+        }
+    })
 }

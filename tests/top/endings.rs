@@ -1,9 +1,9 @@
 //! Is a terminal as before, however `top` ends or is suspended?
 
 use super::support::command::PROGRAM;
-use super::terminal::Terminal;
-use super::{USUAL, kill, telling, watch};
+use super::{USUAL, kill, sit, telling, watch};
 use std::fs;
+use std::os::unix::process::ExitStatusExt as _;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,14 +17,18 @@ fn however_it_ends_the_terminal_is_as_before() {
         assert!(terminal.end().success(), "{key:?}");
         terminal.is_as_before();
     }
-    for (signal, told) in
-        [("TERM", "Terminated"), ("HUP", "Hangup"), ("INT", "Interrupt"), ("QUIT", "Quit"), ("USR1", "User")]
-    {
+    for (signal, number) in [
+        ("TERM", libc::SIGTERM),
+        ("HUP", libc::SIGHUP),
+        ("INT", libc::SIGINT),
+        ("QUIT", libc::SIGQUIT),
+        ("USR1", libc::SIGUSR1),
+    ] {
         let mut terminal = watch(&slice, USUAL);
         terminal.shows("/30%");
         kill(signal, terminal.process());
         let status = terminal.end();
-        assert!(status.signal().is_some_and(|signal| signal.starts_with(told)), "{signal}: {status:?}");
+        assert_eq!(status.signal(), Some(number), "{signal}: {status:?}");
         terminal.is_as_before();
     }
 }
@@ -36,7 +40,7 @@ fn it_ends_with_its_terminal() {
     terminal.shows("/30%");
     terminal.hang_up();
     let status = terminal.end();
-    assert!(status.signal().is_some_and(|signal| signal.starts_with("Hangup")), "{status:?}");
+    assert_eq!(status.signal(), Some(libc::SIGHUP), "{status:?}");
 }
 
 #[test]
@@ -47,7 +51,7 @@ fn it_ends_with_a_terminal_that_nobody_tells_it_of() {
     let folder = tempfile::tempdir_in("/dev/shm").expect("a folder can be made");
     let number = folder.path().join("number");
     let line = format!("exec 3>{} 4<&0; {line}", number.display());
-    let mut terminal = Terminal::start("sh", &["-c", &line], USUAL);
+    let mut terminal = sit("sh", &["-c", &line], USUAL, &[]);
     terminal.shows("/30%");
     let process = fs::read_to_string(number).expect("it was written").trim().parse().expect("a number");
     terminal.hang_up();
@@ -62,7 +66,7 @@ fn it_ends_with_a_terminal_that_nobody_tells_it_of() {
 fn it_can_be_suspended_and_goes_on_where_it_was() {
     let slice = telling("suspended");
     let shell = ["--norc", "--noprofile", "-i"];
-    let mut terminal = Terminal::with("bash", &shell, USUAL, &[("PS1", "shell> "), ("SHELL", "/bin/bash")]);
+    let mut terminal = sit("bash", &shell, USUAL, &[("PS1", "shell> "), ("SHELL", "/bin/bash")]);
     terminal.shows("shell>");
     terminal.press(&format!("{PROGRAM} top {} --interval 0.1; echo end=$?\r", slice.name));
     terminal.shows("/30%");

@@ -13,7 +13,6 @@
 mod endings;
 #[path = "../support/mod.rs"]
 mod support;
-mod terminal;
 
 use gpuslice_policy::config::{CorePolicy, Priority};
 use gpuslice_region::{Limits, Sharing};
@@ -23,12 +22,20 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 use support::command::{GIB, OwnSlice, PROGRAM, ask, end, gpuslice, name};
-use terminal::Terminal;
+use support::terminal::Terminal;
 
 const USUAL: (u16, u16) = (80, 24);
 
+/// A program with a terminal, and nothing in its environment but what belongs to one.
+fn sit(program: &str, arguments: &[&str], size: (u16, u16), variables: &[(&str, &str)]) -> Terminal {
+    let usual = [("PATH", "/usr/bin:/bin"), ("TERM", "xterm-256color"), ("LANG", "C.UTF-8")];
+    let mut command = Command::new(program);
+    command.args(arguments).env_clear().envs(usual).envs(variables.iter().copied());
+    Terminal::sized(&mut command, size)
+}
+
 fn top(arguments: &[&str], size: (u16, u16)) -> Terminal {
-    Terminal::start(PROGRAM, &[&["top"], arguments].concat(), size)
+    sit(PROGRAM, &[&["top"], arguments].concat(), size, &[])
 }
 
 /// Top on one slice, ten looks a second.
@@ -129,7 +136,7 @@ fn who_may_only_read_a_region_watches_it_and_changes_nothing() {
     fs::set_permissions(&slice.region.0, mode).expect("it is ours");
     let mut terminal = if is_root {
         let reduced = ["--reuid=65534", "--clear-groups", PROGRAM, "top", &path];
-        Terminal::start("setpriv", &reduced, USUAL)
+        sit("setpriv", &reduced, USUAL, &[])
     } else {
         top(&[&path], USUAL)
     };
@@ -341,15 +348,15 @@ fn without_a_terminal_it_says_what_does_without() {
         (&["sh", "-c", &format!("{PROGRAM} top </dev/null")], "standard input is none"),
         (&["TERM=dumb", "sh", "-c", &format!("{PROGRAM} top")], "`gpuslice status`"),
     ] {
-        let mut terminal = Terminal::start("env", arguments, USUAL);
+        let mut terminal = sit("env", arguments, USUAL, &[]);
         let screen = terminal.shows("`gpuslice status`").replace('\n', " ");
-        assert_eq!(terminal.end().exit_code(), 2);
+        assert_eq!(terminal.end().code(), Some(2));
         assert!(screen.contains(words) && !terminal.raw().contains('\x1b'), "{screen}");
         terminal.is_as_before();
     }
     let mut unknown = top(&["no-such-slice"], USUAL);
     unknown.shows("there is no slice");
-    assert_eq!(unknown.end().exit_code(), 1);
+    assert_eq!(unknown.end().code(), Some(1));
     for interval in ["0", "0.05", "61", "x", "-1", "NaN"] {
         ask(&["top", &format!("--interval={interval}")]).code(2).complains("0.1 to 60");
     }
@@ -370,7 +377,7 @@ fn colours_are_left_out_where_nobody_wants_them() {
     let slice = telling("colours");
     for (value, wanted) in [(None, true), (Some("1"), false), (Some(""), true)] {
         let variables: Vec<_> = value.map(|value| ("NO_COLOR", value)).into_iter().collect();
-        let terminal = Terminal::with(PROGRAM, &["top", &slice.name], USUAL, &variables);
+        let terminal = sit(PROGRAM, &["top", &slice.name], USUAL, &variables);
         terminal.shows("/30%");
         assert_eq!(has_colours(&terminal.raw()), wanted, "{value:?}");
         // No mouse, whatever the colours.
