@@ -10,6 +10,7 @@
 //! Instants and spans are plain `u64` nanoseconds, as in the shared words and the driver's figures that they come from
 //! and go to: an instant is of the monotonic clock, a span of GPU time unless its name or text says otherwise.
 
+pub mod beside;
 pub mod bill;
 pub mod book;
 pub mod bucket;

@@ -144,6 +144,15 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         Err(now)
     }
 
+    /// A process has let go what the slice has nothing left for: it is owed.
+    pub(crate) fn owe_time(&self, device: usize, slot: usize, amount: u64, now: u64) {
+        let Some((_, process)) = self.process_time(device, slot) else { return };
+        self.settle_time(device, i64::try_from(amount).unwrap_or(i64::MAX), now);
+        // In the order of a payment.
+        process.outstanding.change(|outstanding| outstanding.saturating_add(amount));
+        process.served.change(|served| served.saturating_add(amount));
+    }
+
     /// A process does not wait any more.
     pub(crate) fn stop_asking(&self, device: usize, slot: usize) {
         if let Some((_, process)) = self.process_time(device, slot) {

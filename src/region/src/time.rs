@@ -160,6 +160,12 @@ impl Member {
         self.layout().take_time(device.index(), self.slot(), amount, now)
     }
 
+    /// Pays for so much GPU time although the slice has nothing left, or it is not this process's turn: it is owed. For
+    /// launches that take no time of their own beside what is under way.
+    pub fn owe(&self, device: Device, amount: u64, now: u64) {
+        self.layout().owe_time(device.index(), self.slot(), amount, now);
+    }
+
     /// This process does not wait any more.
     pub fn stop_asking(&self, device: Device) {
         self.layout().stop_asking(device.index(), self.slot());

@@ -171,6 +171,12 @@ impl Run {
         self.prepaid
     }
 
+    /// How long its launches are predicted to take one after the other, in nanoseconds.
+    #[must_use]
+    pub const fn plain(&self) -> u64 {
+        self.plain
+    }
+
     /// The run's first launch has left the driver so long after the opening event was recorded, in nanoseconds.
     pub const fn lead(&mut self, nanoseconds: u64) {
         self.lead = nanoseconds;

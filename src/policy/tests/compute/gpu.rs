@@ -16,6 +16,8 @@ struct Client {
     streams: Vec<VecDeque<Item>>,
     /// The truth: time in which a kernel of it ran.
     busy: u64,
+    /// Time that its kernels ran, those side by side each by itself.
+    work: u64,
 }
 
 #[derive(Debug)]
@@ -48,12 +50,16 @@ impl Gpu {
     }
 
     pub fn client(&mut self, streams: usize) -> usize {
-        self.clients.push(Client { streams: vec![VecDeque::new(); streams], busy: 0 });
+        self.clients.push(Client { streams: vec![VecDeque::new(); streams], busy: 0, work: 0 });
         self.clients.len() - 1
     }
 
     pub fn busy(&self, client: usize) -> u64 {
         self.clients[client].busy
+    }
+
+    pub fn work(&self, client: usize) -> u64 {
+        self.clients[client].work
     }
 
     pub fn depth(&self, client: usize, stream: usize) -> usize {
@@ -113,6 +119,7 @@ impl Gpu {
         for stream in &mut client.streams {
             if let Some(Item::Kernel(left)) = stream.front_mut() {
                 ran = true;
+                client.work += time;
                 *left -= time;
                 if *left == 0 {
                     stream.pop_front();

@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 
+use gpuslice_policy::compute::beside::{self, Beside};
 use gpuslice_policy::compute::bill::Bill;
 use gpuslice_policy::compute::book::Book;
 use gpuslice_policy::compute::cost::Estimate;
-use gpuslice_policy::compute::lease::Lease;
+use gpuslice_policy::compute::lease::{self, Lease};
 use gpuslice_policy::compute::queue::{Ahead, UNKNOWN_WAIT, Unknown};
 use gpuslice_policy::compute::recent::Recent;
 use gpuslice_policy::compute::ring::Reader;
@@ -109,6 +110,11 @@ pub struct Shim {
     pub outstanding: u64,
     pub settled_at: u64,
     pub launches: u64,
+    /// When each stream is predicted to be done with what was sent off.
+    pub until: Vec<u64>,
+    pub beside: Beside,
+    /// How often something was taken.
+    pub takes: u32,
     pub events: u64,
     /// Where nothing but NVML measures.
     pub blind: Option<Blind>,
@@ -144,6 +150,9 @@ impl Shim {
             outstanding: 0,
             settled_at: now,
             launches: 0,
+            until: vec![0; streams],
+            beside: Beside::default(),
+            takes: 0,
             events: 0,
             blind: None,
         }
@@ -161,7 +170,7 @@ impl Shim {
     /// Before a launch: pays for it, or says what it has to wait for. `since` is when it first asked.
     pub fn admit(
         &mut self,
-        kind: &Kind,
+        (kind, stream): (&Kind, usize),
         since: u64,
         now: u64,
         slice: &mut Slice,
@@ -186,7 +195,19 @@ impl Shim {
         if known.is_some() && self.lease.spend(cost) {
             return Ok(self.pay(known, estimate));
         }
-        let lacks = self.lease.lacks(cost, slice.lease(self.me)).max(1);
+        if known.is_some()
+            && self.open.len() > 1
+            && let Some(owed) = self.goes_beside(stream, &estimate, now)
+        {
+            let lacks = cost.saturating_sub(self.lease.left());
+            slice.owe(self.me, lacks, now);
+            self.beside = Beside::of(owed);
+            self.outstanding += lacks;
+            self.lease.fill(lacks);
+            assert!(self.lease.spend(cost));
+            return Ok(self.pay(known, estimate));
+        }
+        let lacks = self.lease.lacks(cost, slice.lease(self.me)).max(1).max(self.together(&estimate));
         if let Err(until) = slice.take(self.me, lacks, now) {
             self.close_all(now, gpu);
             return Err(Wait::Word(until));
@@ -194,10 +215,32 @@ impl Shim {
         if !self.is_busy() && self.open.iter().all(Option::is_none) {
             self.settled_at = now;
         }
+        self.takes += 1;
+        self.beside = Beside::default();
         self.lease.fill(lacks);
         self.outstanding += lacks;
         assert!(self.lease.spend(cost));
         Ok(self.pay(known, estimate))
+    }
+
+    /// What is owed if a launch goes with those that are under way although nothing is left to pay it with.
+    fn goes_beside(&self, stream: usize, estimate: &Estimate, now: u64) -> Option<u64> {
+        let ends = |stream: usize| {
+            let open = self.open[stream].as_ref();
+            open.map_or(self.until[stream], |open| {
+                beside::done(self.until[stream], open.opened, open.run.plain())
+            })
+        };
+        let last = (0..self.until.len()).map(ends).max().unwrap();
+        self.beside.go(estimate, beside::done(ends(stream), now, estimate.plain), last)
+    }
+
+    /// How much to take at least so that launches that overlap go together.
+    fn together(&self, estimate: &Estimate) -> u64 {
+        if self.open.len() < 2 {
+            return 0;
+        }
+        lease::together(estimate, self.takes.is_multiple_of(16)).unwrap_or(0)
     }
 
     pub fn pay(&mut self, known: Option<Estimate>, estimate: Estimate) -> Paid {
@@ -320,6 +363,7 @@ impl Shim {
         let mut open = self.open[stream].take().unwrap();
         open.end = gpu.record(self.client, stream);
         open.bill = Bill::new(open.run.prepaid());
+        self.until[stream] = beside::done(self.until[stream], open.opened, open.run.plain());
         self.ahead.add(open.run.prepaid());
         self.flights[stream].push_back(open);
     }

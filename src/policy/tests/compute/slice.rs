@@ -94,6 +94,14 @@ impl Slice {
         Ok(())
     }
 
+    /// A process has let something go that nothing was left for.
+    pub fn owe(&mut self, me: usize, amount: u64, now: u64) {
+        self.paid_until = bucket::prepay(self.paid_until, now, amount, self.terms);
+        self.paid += i128::from(amount);
+        self.taken[me] += amount;
+        self.asks[me].served += amount;
+    }
+
     pub fn settle(&mut self, difference: i64, now: u64) {
         self.paid_until = bucket::settle(self.paid_until, now, difference, self.terms);
         self.paid += i128::from(difference);

@@ -187,6 +187,12 @@ impl World {
         own.map(|process| self.gpu.busy(process.client)).sum()
     }
 
+    /// What its kernels took, those side by side each by itself.
+    pub fn work(&self, slice: usize) -> u64 {
+        let own = self.processes.iter().filter(|process| process.slice == slice);
+        own.map(|process| self.gpu.work(process.client)).sum()
+    }
+
     /// Runs until then, or until a claim fails.
     pub fn run(&mut self, until: u64) -> Result<(), String> {
         while self.now < until {
@@ -293,7 +299,7 @@ impl World {
         }
         let process = &mut self.processes[me];
         let slice = &mut self.slices[process.slice];
-        match process.shim.admit(&launch.kind, since, self.now, slice, &mut self.gpu) {
+        match process.shim.admit((&launch.kind, launch.stream), since, self.now, slice, &mut self.gpu) {
             Ok(paid) => {
                 slice.throttled += self.now - since;
                 self.enter(me, launch, Some(paid));

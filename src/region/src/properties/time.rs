@@ -23,6 +23,7 @@ enum Step {
     Die(usize),
     Reap,
     Take(usize, u64),
+    Owe(usize, u64),
     StopAsking(usize),
     Settle(i64),
     Settled(usize, u64),
@@ -38,6 +39,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..SLOTS).prop_map(Step::Die),
         1 => Just(Step::Reap),
         8 => (0..SLOTS, 1..30 * MS).prop_map(|(slot, amount)| Step::Take(slot, amount)),
+        2 => (0..SLOTS, 1..30 * MS).prop_map(|(slot, amount)| Step::Owe(slot, amount)),
         1 => (0..SLOTS).prop_map(Step::StopAsking),
         3 => prop_oneof![-20_000_000..20_000_000_i64, any::<i64>()].prop_map(Step::Settle),
         3 => (0..SLOTS, span()).prop_map(|(slot, prepaid)| Step::Settled(slot, prepaid)),
@@ -141,6 +143,12 @@ fn play(world: &World, model: &mut Model, step: Step) -> Result<(), TestCaseErro
         }
         Step::Take(slot, amount) if lives[slot] => {
             prop_assert_eq!(layout.take_time(DEVICE, slot, amount, now), model.take(slot, amount));
+        }
+        Step::Owe(slot, amount) if lives[slot] => {
+            layout.owe_time(DEVICE, slot, amount, now);
+            model.settle(i64::try_from(amount).unwrap());
+            model.asks[slot].served += amount;
+            model.outstanding[slot] += amount;
         }
         Step::StopAsking(slot) if lives[slot] => {
             layout.stop_asking(DEVICE, slot);

@@ -119,6 +119,14 @@ fn what_is_saved_up_goes_at_once_and_the_rest_is_owed_by_all() {
 }
 
 #[test]
+fn what_goes_although_nothing_is_left_is_owed_by_all() {
+    let directory = directory();
+    let (first, second, device) = in_debt(&directory.path().join("region"), NOW);
+    first.owe(device, 5 * MS, NOW);
+    assert_eq!(second.take(device, MS, NOW), Err(NOW + 110 * MS));
+}
+
+#[test]
 fn who_had_less_goes_first_and_is_not_waited_for_long() {
     let directory = directory();
     let (first, second, device) = in_debt(&directory.path().join("region"), NOW);

@@ -143,7 +143,8 @@ fn enter_slowly(
         quietly(|| held.close(slice, entry.lane, clock::cycles()), ());
         return None;
     }
-    (entry.estimate, entry.is_known) = quietly(|| pay(held, slice, entry.device, launch), None)?;
+    (entry.estimate, entry.is_known) =
+        quietly(|| pay(held, slice, (entry.lane, entry.device), launch), None)?;
     // Our own waiting was inside the driver's call.
     held.left = clock::cycles();
     let now = held.left;

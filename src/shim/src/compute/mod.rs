@@ -116,6 +116,10 @@ pub(crate) struct Pacer {
     lanes: AtomicUsize,
     /// Predicted GPU time of closed runs that have not been seen to end, in nanoseconds.
     queued: AtomicU64,
+    /// When the last of them is predicted to end, on the monotonic clock.
+    until: AtomicU64,
+    /// What launches owe that went beside others since the slice's time was paid for last, in nanoseconds of GPU time.
+    owed: AtomicU64,
     /// The bound of it for short launches, by what other slices leave; as heard at the helper's last round.
     least_ahead: AtomicU64,
     /// Launches under way of which nothing is known.
@@ -193,6 +197,8 @@ impl Compute {
             waiters: AtomicU32::new(0),
             lanes: AtomicUsize::new(0),
             queued: AtomicU64::new(0),
+            until: AtomicU64::new(0),
+            owed: AtomicU64::new(0),
             least_ahead: AtomicU64::new(queue::LEAST),
             unknown: Mutex::default(),
         };
@@ -314,6 +320,13 @@ impl Compute {
         self.began();
         self.meter.send_off(flight);
         self.helper.wake();
+    }
+
+    /// A stream is predicted to be busy until then.
+    fn is_busy_until(&self, device: usize, until: u64) {
+        if let Some(pacer) = self.pacers.get(device) {
+            pacer.until.fetch_max(until, Ordering::Relaxed);
+        }
     }
 
     /// It has ended, or nobody will see its end.

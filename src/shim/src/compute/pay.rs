@@ -5,12 +5,14 @@
 //! something end. Before every wait the thread's runs are closed, or the wait would be charged.
 
 use super::blind::Blind;
+use super::seat::Lane;
 use super::threads::Held;
 use super::{Launch, Pacer, clock, futex};
 use crate::lifecycle;
 use crate::slice::Slice;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
+use gpuslice_policy::compute::beside::{self, Beside};
 use gpuslice_policy::compute::cost::Estimate;
 use gpuslice_policy::compute::lease::{self, Lease};
 use gpuslice_policy::compute::queue::UNKNOWN_WAIT;
@@ -35,14 +37,14 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 pub(super) fn pay(
     held: &mut Held,
     slice: &'static Slice,
-    device: usize,
+    (lane, device): (usize, usize),
     launch: &Launch,
 ) -> Option<(Estimate, bool)> {
     let pacer = slice.compute.pacers.get(device)?;
     let began = clock::now();
     // What begins after a pause waits, and is counted, later.
     slice.member().note_second(pacer.place.device, began);
-    let mut payer = Payer { slice, pacer, device, began, throttled: 0, asking: None };
+    let mut payer = Payer { slice, pacer, lane, device, began, throttled: 0, asking: None };
     let paid = payer.pay(held, launch);
     payer.stop_asking();
     if payer.throttled > 0 {
@@ -95,6 +97,7 @@ impl Pot {
 struct Payer {
     slice: &'static Slice,
     pacer: &'static Pacer,
+    lane: usize,
     device: usize,
     began: u64,
     /// For how long it has waited for the share.
@@ -129,7 +132,7 @@ impl Payer {
             if known.is_some() && credit.spend(estimate.charged) {
                 return Some((estimate, true));
             }
-            if self.take(held, &estimate) {
+            if self.take(held, &estimate, known.is_some()) {
                 held.leases.get_mut(self.device)?.spend(estimate.charged);
                 return Some((estimate, known.is_some()));
             }
@@ -163,8 +166,31 @@ impl Payer {
         is_late || !self.slice.compute.events_wanted() || self.pacer.unknown.lock().admits(&launch.key)
     }
 
+    /// Lets a launch go that ends beside what is under way, and so takes no time of its own, although its thread has
+    /// nothing left. What it costs is owed.
+    fn owe(&mut self, held: &mut Held, estimate: &Estimate) -> bool {
+        // On a single stream nothing runs beside, whatever part of its time a launch is charged for.
+        if self.pacer.lanes.load(Ordering::Relaxed) < 2 {
+            return false;
+        }
+        let now = clock::now();
+        let Some(own) = held.lanes.get(self.lane) else { return false };
+        let done = beside::done(own.done(), now, estimate.plain);
+        let others = held.lanes.iter().filter(|lane| lane.device == Some(self.device));
+        let last = others.map(Lane::done).max().unwrap_or(0).max(self.pacer.until.load(Ordering::Relaxed));
+        let more = |owed: u64| Beside::of(owed).go(estimate, done, last);
+        if self.pacer.owed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
+            return false;
+        }
+        let Some(credit) = held.leases.get_mut(self.device) else { return false };
+        let lacks = estimate.charged.saturating_sub(credit.left());
+        self.slice.member().owe(self.pacer.place.device, lacks, now);
+        credit.fill(lacks);
+        true
+    }
+
     /// Takes what lacks of the slice's time, or waits and looks again.
-    fn take(&mut self, held: &mut Held, estimate: &Estimate) -> bool {
+    fn take(&mut self, held: &mut Held, estimate: &Estimate, is_known: bool) -> bool {
         let (member, device) = (self.slice.member(), self.pacer.place.device);
         if self.asking.is_none() {
             self.asking = self.pacer.asking.try_lock();
@@ -172,17 +198,23 @@ impl Payer {
         let Some(credit) = held.leases.get_mut(self.device) else { return true };
         let size = self.slice.compute.part_of(member.lease_size(device));
         let lacks = credit.lacks(estimate.charged, size).max(1);
-        let Some(pot) = &mut self.asking else { return self.take_beside(held, lacks) };
-        self.pacer.asked.store(clock::now(), Ordering::Relaxed);
-        if pot.credit.left() >= lacks {
-            credit.fill(pot.credit.share(lacks));
+        if let Some(pot) = &mut self.asking {
+            self.pacer.asked.store(clock::now(), Ordering::Relaxed);
+            if pot.credit.left() >= lacks {
+                credit.fill(pot.credit.share(lacks));
+                return true;
+            }
+        }
+        if is_known && self.owe(held, estimate) {
             return true;
         }
+        let Some(pot) = &mut self.asking else { return self.take_beside(held, lacks) };
         let amount = lacks.saturating_sub(pot.credit.left()).max(pot.together(estimate, self.pacer));
         if !self.ask(held, amount) {
             return false;
         }
         if let (Some(pot), Some(credit)) = (&mut self.asking, held.leases.get_mut(self.device)) {
+            self.pacer.owed.store(0, Ordering::Relaxed);
             (pot.takes, pot.taken_at) = (pot.takes.wrapping_add(1), clock::now());
             pot.credit.fill(amount);
             credit.fill(pot.credit.share(lacks));

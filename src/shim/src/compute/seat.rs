@@ -9,6 +9,7 @@ use crate::driver::{self, within};
 use crate::slice::Slice;
 use core::sync::atomic::Ordering;
 use gpuslice_driver::types::{Status, status};
+use gpuslice_policy::compute::beside;
 use gpuslice_policy::compute::cost::{Estimate, Key};
 use gpuslice_policy::compute::lease::Lease;
 use gpuslice_policy::compute::recent::Recent;
@@ -61,6 +62,8 @@ pub(crate) struct Lane {
     pub(crate) launched: u64,
     /// Since when the stream is known to be empty.
     pub(crate) empty: Option<u64>,
+    /// When the stream is predicted to be done with the runs that were closed, on the monotonic clock.
+    until: u64,
     /// The run that launches go into.
     pub(crate) open: Option<Open>,
 }
@@ -137,6 +140,7 @@ impl Seat {
             number: compute.meter.next_number(),
             launched: self.outside,
             empty: None,
+            until: 0,
             open: None,
         });
         self.last = self.lanes.len().saturating_sub(1);
@@ -363,6 +367,12 @@ impl Lane {
         self.stream.handle.addr() != 2 && !(self.stream.is_default() && self.stream.per_thread)
     }
 
+    /// When the stream is predicted to be done with all that this thread has launched on it, on the monotonic clock.
+    pub(crate) fn done(&self) -> u64 {
+        let open = self.open.as_ref();
+        open.map_or(self.until, |open| beside::done(self.until, open.opened, open.run.plain()))
+    }
+
     /// The first launch since the run was opened, or since the stream was empty, has left the driver.
     #[cold]
     fn began(&mut self, now: u64) {
@@ -410,14 +420,16 @@ impl Lane {
     }
 
     /// The closing event is recorded and the meter told.
-    fn send_off(&self, slice: &'static Slice, open: Open) {
+    fn send_off(&mut self, slice: &'static Slice, open: Open) {
         let compute = &slice.compute;
+        self.until = beside::done(self.until, open.opened, open.run.plain());
         let Open { run, start, opened, known_idle, is_unknown, is_copy, .. } = open;
         let Some(device) = self.device else { return };
         let end = start.filter(|_| !run.is_empty()).and_then(|_| self.record(compute).ok());
         match (start, end) {
             (Some(start), Some(end)) => {
                 let told = (opened, known_idle, is_unknown);
+                compute.is_busy_until(device, self.until);
                 let flight = Flight::new(self, device, run, (start, end), told);
                 compute.sent_off(if is_copy { flight.of_copy() } else { flight });
             }
