@@ -9,10 +9,12 @@ pub const ONE: u32 = 1_000_000;
 /// The least factor: 2 %. A turn of 1 ms among eight slices waits for seven neighbours with 2 ms each, and is a
 /// fifteenth of the time between its events; less than a fiftieth is taken for a wrong sample.
 const LEAST: u32 = ONE / 50;
-/// What is left of a sum after a window of a sixth of a second, in parts of [`ONE`]: 0.8, a memory of a second. With 0.93
-/// a slice of 50 % beside one of 46 % is half a point lower over its first ten seconds; whole percents make less
-/// difference than that.
-const DECAY: u64 = 800_000;
+/// What is left of a sum after a window of a sixth of a second, in parts of [`ONE`]: a half.
+///
+/// A longer memory settles late: whose factor is too large gets too little, its neighbours find less of it between their
+/// events, and what all are to learn moves on while they do. With 0.8 a slice of 50 % beside one of 46 % is two points low in
+/// its second and third second. Whole percents make less difference than that; with 0.3 they begin to.
+const DECAY: u64 = 500_000;
 /// NVML's own window on most devices, in nanoseconds: a sixth of a second.
 pub(super) const WINDOW: u64 = 166_666_667;
 /// More than the sums come to, in nanoseconds: a minute.
@@ -228,6 +230,14 @@ mod tests {
         }
         assert_eq!((trim.factor() + 500) / 1000, 500);
         assert_eq!(apply(2_000, 500_000), 1_000);
+    }
+
+    #[test]
+    fn what_neighbours_do_now_counts_after_three_windows() {
+        let mut trim = Trim::new(false);
+        (0..20).for_each(|window| trim.learn(&sample(window, 48, true), WINDOW * 6 / 10));
+        (20..23).for_each(|window| trim.learn(&sample(window, 36, true), WINDOW * 6 / 10));
+        assert!(trim.factor() < ONE * 63 / 100, "{} of 600000", trim.factor());
     }
 
     #[test]

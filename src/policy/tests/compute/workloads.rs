@@ -284,7 +284,7 @@ pub const DEGRADED: [Workload; 7] = [
         limits: |limit| rest(limit, 1),
         burst: 20,
         group: 0,
-        target: Target::Within { mean: 250, windows: 600, after: 4 },
+        target: Target::Within { mean: 150, windows: 400, after: 4 },
         machine: seconds,
     },
     Workload {
