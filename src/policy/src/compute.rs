@@ -16,6 +16,7 @@ pub mod book;
 pub mod bucket;
 pub mod coarse;
 pub mod cost;
+pub mod departed;
 pub mod lease;
 pub mod overlap;
 pub mod queue;

@@ -163,6 +163,7 @@ impl Sampler {
                 closed.insert(Open::new(asker))
             }
         };
+        open.whose.look(slice, now);
         if let Some((uses, window)) = open.ended.take() {
             let covered = covered(window.from, window.to);
             return open.learn(slice, place, (&uses, window), covered, now);

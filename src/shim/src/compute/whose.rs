@@ -19,6 +19,7 @@
 
 use crate::hooks::entries::driver_version;
 use crate::slice::{Place, Slice};
+use gpuslice_policy::compute::departed::Departed;
 use gpuslice_policy::compute::sight::{self, Use, Verdict, Window};
 use gpuslice_policy::compute::solitude::Solitude;
 use gpuslice_policy::compute::source::Why;
@@ -40,6 +41,7 @@ pub(super) struct Whose {
     namespace: u64,
     /// Windows in a row that spoke against our own numbers; none where these are not believed.
     denials: Option<u32>,
+    departed: Departed,
     solitude: Solitude,
 }
 
@@ -52,6 +54,7 @@ impl Whose {
         Self {
             namespace: namespace.unwrap_or(0),
             denials: is_ours.then_some(0),
+            departed: Departed::default(),
             solitude: Solitude::default(),
         }
     }
@@ -59,6 +62,14 @@ impl Whose {
     /// Whether NVML calls processes here by the numbers that they have here.
     pub(super) fn knows_our_numbers(&self) -> bool {
         self.denials.is_some()
+    }
+
+    /// Looks who belongs to the slice: its dead are listed for some time.
+    pub(super) fn look(&mut self, slice: &Slice, now: u64) {
+        let members = slice.region().processes();
+        let near = members.iter().filter(|member| self.is_near(member)).map(|member| member.pid);
+        let near: Vec<u32> = near.collect();
+        self.departed.note(near, now);
     }
 
     /// What a window says of the slice, of which so much is covered by its events. Nothing, or why that cannot be said.
@@ -107,7 +118,8 @@ impl Whose {
         let far: Vec<&ProcessView> = members.iter().filter(|member| !self.is_near(member)).collect();
         let mut own = Vec::new();
         for entry in uses {
-            let is_near = members.iter().any(|one| one.pid == entry.pid && self.is_near(one));
+            let is_near = members.iter().any(|one| one.pid == entry.pid && self.is_near(one))
+                || self.departed.was_member(entry.pid);
             if is_near || (!far.is_empty() && is_one_of(&far, entry.pid).ok_or(Why::Elsewhere)?) {
                 own.push(entry.pid);
             }
