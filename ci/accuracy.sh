@@ -5,7 +5,7 @@
 #   ci/accuracy.sh real       the library under real programs on the simulated GPU; half an hour
 #   ci/accuracy.sh changes    new limits and deaths while they run
 #   ci/accuracy.sh variants   a part of the table where events fail, NVML is missing, or knows less
-#   ci/accuracy.sh policies   how slices divide a GPU by policy, weight and priority; four minutes
+#   ci/accuracy.sh policies   how slices divide a GPU by policy, weight and priority; five minutes
 #   ci/accuracy.sh picture    draws docs/share.svg
 # GPUSLICE_WORKLOAD='part|part' and GPUSLICE_LIMITS=5,30 choose rows, GPUSLICE_SECONDS=n how long a cell of `real` takes,
 # GPUSLICE_VARIANT=part what is wrong around it; GPUSLICE_JSON=file collects the figures for programs.

@@ -15,6 +15,8 @@
 )]
 #![allow(dead_code, reason = "of what measures a share a part is used")]
 
+#[path = "accuracy/arbiters.rs"]
+mod arbiters;
 #[path = "accuracy/course.rs"]
 mod course;
 #[path = "accuracy/figures.rs"]
@@ -27,14 +29,14 @@ mod support;
 #[path = "accuracy/workloads.rs"]
 mod workloads;
 
+use arbiters::{chairs, monitor, region, replacements, told, wait, working};
 use course::{Course, Event, Play, Settings, run};
 use gpuslice_policy::arbiter::MOST_SLICES;
 use gpuslice_policy::config::{CorePolicy, Priority};
-use gpuslice_region::{Member, Monitor, Sharing, Trust};
+use gpuslice_region::{Member, Sharing, Trust};
 use shares::{jain, lending, median_and_most, part, parts};
 use std::fs;
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use support::bench::Bench;
 use support::living::Living;
 use workloads::{Program, VARIANTS, of};
@@ -192,6 +194,23 @@ fn whoever_is_killed_the_others_go_on_dividing_the_gpu_and_the_next_one_takes_pa
 }
 
 #[test]
+fn an_arbiter_that_dies_is_replaced_within_three_tenths_of_a_second() {
+    /// What is promised.
+    const PROMISED: Duration = Duration::from_millis(300);
+    /// On a machine that has other things to do nobody may have a processor for a while.
+    const BUSY: Duration = Duration::from_secs(3);
+    let _alone = support::machine();
+    comes_out(
+        || {
+            let replaced = replacements(4);
+            assert!(replaced.iter().all(|replaced| replaced.told < BUSY), "{replaced:?}");
+            replaced
+        },
+        |replaced| replaced.iter().any(|replaced| replaced.told <= PROMISED),
+    );
+}
+
+#[test]
 fn another_policy_weight_or_priority_takes_effect_while_programs_run() {
     let _alone = support::machine();
     let sharing = |policy, priority, weight| Sharing { policy, priority, weight };
@@ -213,52 +232,10 @@ fn another_policy_weight_or_priority_takes_effect_while_programs_run() {
     );
 }
 
-/// A program with work in a slice of its own, which lasts until it is killed.
-fn working(bench: &Bench, slice: usize, settings: &[Setting]) -> Living {
-    let mut host = bench.host("load", &["60", "200000"]).loaded();
-    for (name, value) in settings {
-        host = host.set(name, value);
-    }
-    let mut living = host.set("GPUSLICE_REGION", &region(bench, slice).display().to_string()).start();
-    assert_eq!(living.hear().as_deref(), Some("ready"));
-    living.order("");
-    living
-}
-
-fn region(bench: &Bench, slice: usize) -> PathBuf {
-    bench.region().with_file_name(format!("region-{slice}"))
-}
-
-fn monitor(bench: &Bench, slice: usize) -> Monitor {
-    Monitor::open(&region(bench, slice), Trust::AnyOwner).unwrap().expect("the slice has a region")
-}
-
 /// What a slice was charged for so far.
 fn used(bench: &Bench, slice: usize) -> u64 {
     let monitor = monitor(bench, slice);
     monitor.devices().iter().map(|device| monitor.time_used(device.device).used).sum()
-}
-
-/// What the slice was told last.
-fn told(bench: &Bench, slice: usize) -> u64 {
-    let monitor = monitor(bench, slice);
-    monitor.told(monitor.devices()[0].device)
-}
-
-/// The chairs beside the regions.
-fn chairs(bench: &Bench) -> PathBuf {
-    // SAFETY: the call has no arguments and cannot fail.
-    bench.region().with_file_name(format!(".gpuslice-arbiter-{}", unsafe { libc::geteuid() }))
-}
-
-/// Waits until something is so; half a minute at most.
-#[track_caller]
-fn wait_until(what: &str, is_so: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < Duration::from_secs(30), "{what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// All of these slices do so many milliseconds of work more.
@@ -266,7 +243,7 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
 fn go_on(bench: &Bench, slices: usize) {
     for slice in 0..slices {
         let before = used(bench, slice);
-        wait_until("a slice stands still", || used(bench, slice) >= before + 50_000_000);
+        wait("a slice stands still", || used(bench, slice) >= before + 50_000_000);
     }
 }
 
@@ -282,7 +259,7 @@ fn regions_that_were_left_behind_take_nobodys_place() {
     let _programs = [working(&bench, 0, &[EQUAL]), working(&bench, 1, &[EQUAL])];
     (60..120).for_each(leave_behind);
     go_on(&bench, 2);
-    wait_until("a slice is left out", || told(&bench, 0) != 0 && told(&bench, 1) != 0);
+    wait("a slice is left out", || told(&bench, 0) != 0 && told(&bench, 1) != 0);
 }
 
 #[test]
@@ -333,12 +310,12 @@ fn chairs_that_are_shortened_or_removed_end_nobody_and_are_made_anew_once_they_a
     let _alone = support::machine();
     let bench = Bench::simulated();
     let _programs = [working(&bench, 0, &[EQUAL]), working(&bench, 1, &[EQUAL, weight("300")])];
-    wait_until("nobody is told anything", || told(&bench, 0) != 0 && told(&bench, 1) != 0);
+    wait("nobody is told anything", || told(&bench, 0) != 0 && told(&bench, 1) != 0);
     fs::OpenOptions::new().write(true).open(chairs(&bench)).unwrap().set_len(0).unwrap();
-    wait_until("what was told long ago still holds", || told(&bench, 0) == 0 && told(&bench, 1) == 0);
+    wait("what was told long ago still holds", || told(&bench, 0) == 0 && told(&bench, 1) == 0);
     go_on(&bench, 2);
     fs::remove_file(chairs(&bench)).unwrap();
-    wait_until("nobody looks any more", || told(&bench, 0) != 0 && told(&bench, 1) != 0);
+    wait("nobody looks any more", || told(&bench, 0) != 0 && told(&bench, 1) != 0);
     go_on(&bench, 2);
 }
 
@@ -347,7 +324,7 @@ fn what_is_overwritten_with_anything_starves_nobody() {
     let _alone = support::machine();
     let bench = Bench::simulated();
     let _programs = [working(&bench, 0, &[EQUAL]), working(&bench, 1, &[EQUAL])];
-    wait_until("nobody is told anything", || told(&bench, 0) != 0 && told(&bench, 1) != 0);
+    wait("nobody is told anything", || told(&bench, 0) != 0 && told(&bench, 1) != 0);
     for byte in [0xff, 0x5a, 0] {
         fs::write(chairs(&bench), vec![byte; 4096]).unwrap();
         for slice in 0..2 {
@@ -358,6 +335,96 @@ fn what_is_overwritten_with_anything_starves_nobody() {
         }
         go_on(&bench, 2);
     }
+}
+
+/// A slice with kernels of so many nanoseconds beside one that has a process and no work; what it has queued, looked at
+/// again and again for a second, and how much of that time it has used, in thousandths.
+fn beside_idle(first: &[Setting], kernel: u64) -> (Vec<u64>, u64) {
+    let bench = Bench::simulated();
+    let start = |slice: usize, settings: &[Setting], words: &[&str]| {
+        let host = bench.host("load", words).loaded();
+        let host = settings.iter().fold(host, |host, (name, value)| host.set(name, value));
+        let mut living = host.set("GPUSLICE_REGION", &region(&bench, slice).display().to_string()).start();
+        assert_eq!(living.hear().as_deref(), Some("ready"));
+        living.order("");
+        living
+    };
+    // A millisecond of work, and then nothing for a minute.
+    let _idle = start(0, first, &["60", "200000", "work=1000000", "pause=60000000000"]);
+    let _busy = start(1, &[EQUAL], &["60", &kernel.to_string()]);
+    let progress = |time: u64| {
+        let before = used(&bench, 1);
+        wait("the slice stands still", || used(&bench, 1) >= before + time);
+    };
+    // After the first launches, of which nothing is known, and until it has been seen who is there.
+    progress(500_000_000);
+    let (began, before, mut queued) = (now(), used(&bench, 1), Vec::new());
+    let (monitor, mut time) = (monitor(&bench, 1), 0);
+    let device = monitor.devices()[0].device;
+    while time < 1_000_000_000 {
+        queued.push(monitor.region().at_work(device, now()).map(|work| work.queued).sum());
+        std::thread::sleep(Duration::from_millis(2));
+        time = now() - began;
+    }
+    queued.sort_unstable();
+    (queued, (used(&bench, 1) - before) * 1000 / time)
+}
+
+#[test]
+fn beside_high_priority_that_has_no_work_others_queue_little_and_keep_the_gpu_busy() {
+    let _alone = support::machine();
+    // Most of the time at most so much: 3 ms and what one measurement spans, or one launch.
+    for (kernel, most) in [(200 * US, 6_000 * US), (5_000 * US, 6_000 * US)] {
+        let mostly = |first: &[Setting]| {
+            let (queued, busy) = beside_idle(first, kernel);
+            (queued[queued.len() * 3 / 4], busy)
+        };
+        comes_out(|| mostly(&[EQUAL, HIGH]), |(queued, busy)| *queued <= most && *busy >= 900);
+        comes_out(|| mostly(&[EQUAL]), |(queued, _)| *queued > most);
+    }
+}
+
+/// The monotonic clock, in nanoseconds.
+fn now() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is valid for writes.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+#[test]
+fn a_directory_that_is_slow_to_read_is_read_seldom_and_what_is_told_then_is_not_of_before() {
+    /// A reading takes so long, in milliseconds; twenty times as long it is not repeated. Who is silent for 100 ms is
+    /// replaced.
+    const SLOW: u64 = 60;
+    /// Where the instant stands in what was told, and its unit.
+    const AT: (u32, u32) = (26, 20);
+    let _alone = support::machine();
+    comes_out(
+        || {
+            let bench = Bench::simulated();
+            let read = bench.file("read", "");
+            let readings = || fs::metadata(&read).unwrap().len();
+            let host = bench.host("load", &["60", "200000"]).loaded().set(REST.0, REST.1);
+            let host = host.preload(&support::compiler::wrapper("wrap_folder"));
+            let host =
+                host.set("FOLDER_MS", &SLOW.to_string()).set("FOLDER_READ", &read.display().to_string());
+            let mut slow = host.set("GPUSLICE_REGION", &region(&bench, 1).display().to_string()).start();
+            assert_eq!(slow.hear().as_deref(), Some("ready"));
+            slow.order("");
+            wait("nobody reads the directory", || readings() > 0);
+            let began = now();
+            // What it is told once it is found tells the slice beside it to give way.
+            let _high = working(&bench, 0, &[EQUAL, HIGH]);
+            wait("nobody is told anything", || told(&bench, 1) != 0);
+            let (said_at, seen) = ((told(&bench, 1) >> AT.0) << AT.1, now());
+            wait("the directory is not read again", || readings() > 2);
+            let late = seen.saturating_sub(said_at) / 1_000_000;
+            let apart = (now() - began) / 1_000_000 / (readings() - 1);
+            (late, apart)
+        },
+        |(late, apart)| *late < SLOW * 2 / 3 && *apart >= SLOW * 20,
+    );
 }
 
 /// The threads of a process, by name.
@@ -374,9 +441,9 @@ fn a_slice_with_the_whole_gpu_costs_nothing_beside_others_and_makes_no_file() {
     std::thread::sleep(Duration::from_millis(100));
     assert!(!chairs(&bench).exists());
     let _beside = working(&bench, 1, &[EQUAL]);
-    wait_until("nobody asks for the chair", || chairs(&bench).exists());
+    wait("nobody asks for the chair", || chairs(&bench).exists());
     let before = used(&bench, 1);
-    wait_until("the other one stands still", || used(&bench, 1) >= before + 200_000_000);
+    wait("the other one stands still", || used(&bench, 1) >= before + 200_000_000);
     assert_eq!((used(&bench, 0), told(&bench, 0)), (0, 0), "it is neither measured nor told anything");
     assert!(threads(&free).iter().all(|name| name.trim() != "gpuslice"), "{:?}", threads(&free));
 }

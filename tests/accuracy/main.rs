@@ -14,6 +14,7 @@
     reason = "a test: it ends where something is wrong, and prints figures"
 )]
 
+mod arbiters;
 mod cell;
 mod changes;
 mod course;

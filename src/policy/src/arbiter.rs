@@ -36,8 +36,12 @@
 //! High priority takes the GPU at the look that finds anything of it queued, and leaves it at the one that does not: what
 //! it has used of late is not kept for it.
 //!
-//! Time that was lent is not saved up: a slice that has used more than its own lately saves a turn, 4 ms. Beside a slice of
-//! high priority that is in use the others queue 4 ms, so that its work does not share the GPU for long.
+//! Time that was lent is not saved up: a slice that has used more than its own lately saves a turn, 4 ms.
+//!
+//! Beside a slice of high priority that is there, busy or not, the others give way. What they have queued when it comes takes
+//! every other turn of the driver, so they queue 3 ms or one longer launch, take leases of a millisecond and save up one:
+//! all of it goes on after the other one has come. While it has work under way they are given no gifts: the GPU may be about to be idle, for a
+//! millisecond or two until its end is seen, but often it is the next request that follows, and would wait for them.
 //!
 //! # How often
 //!
@@ -56,8 +60,8 @@
 //!
 //! What a slice may use is [`word::heard`], in place of its terms. The word is written by compare-exchange, and
 //! `change_terms` is called with what was heard before and after, so that what is owed or saved stays what it was. Of the
-//! work that a process may have queued the gate takes the lower of its own bound and the one heard, two launches of a
-//! longer one. A gift is a refund of so much of the clock's time at that rate, without an owner; it wakes sleepers as
+//! work that a process may have queued the gate takes the lower of its own bound and the one heard, of longer launches two
+//! or one ([`queue`]). A gift is a refund of so much of the clock's time at that rate, without an owner; it wakes sleepers as
 //! refunds do. Where `told` is stale, each slice has its own limit, and the driver's turns divide the GPU: without an
 //! arbiter nothing is lent or kept, and nothing stands still.
 //!
@@ -76,6 +80,7 @@
 pub mod budget;
 pub mod divide;
 pub mod need;
+pub mod pace;
 pub mod word;
 
 use std::collections::BTreeMap;
@@ -96,9 +101,12 @@ pub const MOST_SLICES: usize = 48;
 const LATE: u64 = 4_000_000;
 /// What may be saved up of time that was lent, in nanoseconds of GPU time: a turn.
 const LENT: u64 = 4_000_000;
-/// The most that a slice queues beside one of high priority that is in use, in nanoseconds of GPU time: 4 ms. Work of that
-/// one shares the GPU with it until it is done.
-const SHORT: u64 = 4_000_000;
+/// The most that a slice queues beside one of high priority, in nanoseconds of GPU time: 3 ms. Work of that one shares the
+/// GPU with it until it is done. With 2 ms, what one measurement of small kernels spans, the GPU would stand idle for a
+/// tenth of its time until it is seen that they have ended.
+const SHORT: u64 = 3_000_000;
+/// What it may save up, in nanoseconds of GPU time: 1 ms. What is saved up is used after the other one has come.
+const SHORT_BURST: u64 = 1_000_000;
 /// A rate that changes by less than this part of it stays as it is.
 const STEADY: u16 = 64;
 
@@ -172,17 +180,20 @@ impl Arbiter {
         let full: Vec<Claim> = slices.iter().map(|slice| claim(&slice.wish, WHOLE)).collect();
         let own = divide(&full);
         self.at = now;
+        let gives_way = |slice: &Slice| slices.iter().any(|other| goes_before(other, slice));
         let both = parts.iter().zip(own.iter());
-        let terms: Vec<Terms> =
-            slices.iter().zip(both).map(|(slice, (part, own))| self.give(slice, part, own)).collect();
-        let gift = if found.idle() { earliest(slices, &terms) } else { 0 };
-        let is_eager = |slice: &Slice| slice.wish.priority == Priority::High;
-        let used = |slice: &Slice| self.slices.get(&slice.id).map_or(0, |known| known.judge.lately());
-        let eager = slices.iter().any(|slice| is_eager(slice) && used(slice) > 0);
+        let terms: Vec<Terms> = slices
+            .iter()
+            .zip(both)
+            .map(|(slice, (part, own))| self.give(slice, part, own, gives_way(slice)))
+            .collect();
+        // What is let go while work of high priority is under way is in the way of what follows that.
+        let is_held = |slice: &Slice| found.eager && gives_way(slice);
+        let gift = if found.idle() { earliest(slices, &terms, is_held) } else { 0 };
         let given = |(slice, terms): (&Slice, Terms)| Given {
             terms,
-            gift: gift.min(room(slice, &terms, found.passed)),
-            ahead: if eager && !is_eager(slice) { SHORT } else { queue::MOST },
+            gift: if is_held(slice) { 0 } else { gift.min(room(slice, &terms, found.passed)) },
+            ahead: if gives_way(slice) { SHORT } else { queue::MOST },
         };
         slices.iter().zip(terms).map(given).collect()
     }
@@ -191,8 +202,9 @@ impl Arbiter {
     fn judge(&mut self, now: u64, slices: &[Slice]) -> Vec<u64> {
         let mut before = core::mem::take(&mut self.slices);
         let mut needs = Vec::with_capacity(slices.len());
-        for Slice { id, seen, wish } in slices {
-            let eager = wish.priority == Priority::High;
+        for slice in slices {
+            let Slice { id, seen, .. } = slice;
+            let eager = is_eager(slice);
             let new = || Known { judge: Judge::new(now, seen), given: None, eager, borrows: false };
             let known = self.slices.entry(*id).or_insert_with(|| before.remove(id).unwrap_or_else(new));
             known.eager = eager;
@@ -225,6 +237,7 @@ impl Arbiter {
             steered: steered.fold(0, u64::saturating_add),
             used: self.sum(|known| known.judge.mean()),
             starved: slices.iter().zip(parts).any(starved),
+            eager: self.slices.values().any(|known| known.eager && known.judge.queued() > 0),
             passed: now.saturating_sub(self.at).min(LATE),
         }
     }
@@ -241,14 +254,19 @@ impl Arbiter {
     }
 
     /// The terms that come of a part, unless they are nearly what they were.
-    fn give(&mut self, slice: &Slice, part: &Part, own: &Part) -> Terms {
+    fn give(&mut self, slice: &Slice, part: &Part, own: &Part, gives_way: bool) -> Terms {
         let Wish { policy, limit, burst, .. } = slice.wish;
         let rate = self.rate(&slice.wish, part);
         let Some(known) = self.slices.get_mut(&slice.id) else { return Terms::new(rate, burst) };
         let lately = known.judge.lately();
         let bound = if known.borrows { own.allotted } else { own.allotted.saturating_add(own.allotted / 8) };
         known.borrows = policy != CorePolicy::Fixed && lately > bound;
-        let burst = if known.borrows { Nanos::new(burst.get().min(LENT)) } else { burst };
+        let most = match (gives_way && policy != CorePolicy::Fixed, known.borrows) {
+            (true, _) => SHORT_BURST,
+            (false, true) => LENT,
+            (false, false) => u64::MAX,
+        };
+        let burst = Nanos::new(burst.get().min(most));
         let near = |given: &Terms| {
             let by = given.rate().get().abs_diff(rate.get());
             let is_near = by <= rate.get() / STEADY && given.burst() == burst.get();
@@ -260,12 +278,23 @@ impl Arbiter {
     }
 }
 
+/// Whether a slice goes before others.
+fn is_eager(slice: &Slice) -> bool {
+    slice.wish.priority == Priority::High
+}
+
+/// Whether the other one is to give way to a slice. `best-effort` is last whatever its priority.
+fn goes_before(slice: &Slice, other: &Slice) -> bool {
+    let is_last = |slice: &Slice| slice.wish.policy == CorePolicy::BestEffort;
+    is_eager(slice) && !is_eager(other) && (!is_last(slice) || is_last(other))
+}
+
 /// How long it is until the first of those may go that wait and can have a gift, in nanoseconds on the clock.
-fn earliest(slices: &[Slice], terms: &[Terms]) -> u64 {
+fn earliest(slices: &[Slice], terms: &[Terms], is_held: impl Fn(&Slice) -> bool) -> u64 {
     let waiting = slices
         .iter()
         .zip(terms)
-        .filter(|(slice, terms)| slice.seen.waits && room(slice, terms, u64::MAX) > 0);
+        .filter(|(slice, terms)| slice.seen.waits && !is_held(slice) && room(slice, terms, u64::MAX) > 0);
     waiting.map(|(slice, _)| slice.seen.owed).min().unwrap_or(0)
 }
 

@@ -247,6 +247,7 @@ fn looked_at(looks: u64, first: (CorePolicy, Priority), seen: impl Fn(u64, u64) 
 }
 
 const EQUAL: (CorePolicy, Priority) = (CorePolicy::Equal, Priority::Normal);
+const HIGH: (CorePolicy, Priority) = (CorePolicy::Equal, Priority::High);
 
 #[test]
 fn who_borrowed_saves_a_turn_and_who_did_not_its_burst() {
@@ -255,13 +256,36 @@ fn who_borrowed_saves_a_turn_and_who_did_not_its_burst() {
 }
 
 #[test]
-fn others_queue_little_beside_high_priority_that_is_in_use() {
+fn others_queue_and_save_up_little_beside_high_priority_busy_or_not() {
     let used = |id: u64, look: u64| Seen { used: (1 - id) * look * STEP / 10, ..Seen::default() };
-    let high = looked_at(200, (CorePolicy::Equal, Priority::High), used);
-    assert_eq!([high[0].ahead, high[1].ahead], [50 * MS, 4 * MS]);
-    let idle = looked_at(200, (CorePolicy::Equal, Priority::High), |_, _| Seen::default());
-    assert_eq!(idle[1].ahead, 50 * MS);
-    assert_eq!(looked_at(200, EQUAL, used)[1].ahead, 50 * MS);
+    let idle = |_: u64, _: u64| Seen::default();
+    for high in [looked_at(200, HIGH, used), looked_at(200, HIGH, idle)] {
+        assert_eq!([high[0].ahead, high[1].ahead], [50 * MS, 3 * MS]);
+        assert_eq!([high[0].terms.burst(), high[1].terms.burst()], [20 * MS, MS]);
+    }
+    let last = looked_at(200, (CorePolicy::BestEffort, Priority::High), used);
+    assert_eq!(last[1].ahead, 50 * MS, "best-effort is last, whatever its priority");
+    let equal = looked_at(200, EQUAL, used);
+    assert_eq!([equal[1].ahead, equal[1].terms.burst()], [50 * MS, 20 * MS]);
+}
+
+#[test]
+fn nobody_is_let_go_early_while_work_of_high_priority_is_under_way() {
+    // The last tenth of a millisecond of a request, beside somebody who waits.
+    let ending = |queued: u64| {
+        move |id: u64, _: u64| match id {
+            0 => Seen { queued, ..Seen::default() },
+            _ => Seen { owed: 3 * MS, waits: true, ..Seen::default() },
+        }
+    };
+    assert_eq!(looked_at(50, HIGH, ending(MS / 10))[1].gift, 0);
+    assert_eq!(looked_at(50, HIGH, ending(0))[1].gift, 3 * MS);
+    assert_eq!(looked_at(50, EQUAL, ending(MS / 10))[1].gift, 3 * MS);
+    // It is not in its own way.
+    let waits =
+        |id: u64, _: u64| Seen { queued: MS / 10, owed: (3 + id) * MS, waits: true, ..Seen::default() };
+    let given = looked_at(50, HIGH, waits);
+    assert_eq!([given[0].gift, given[1].gift], [3 * MS, 0]);
 }
 
 #[test]

@@ -47,6 +47,8 @@ pub struct Found {
     pub used: u64,
     /// Whether one waits for its share that a larger sum would give more.
     pub starved: bool,
+    /// Whether work of high priority is under way.
+    pub eager: bool,
     /// Since the last look, in nanoseconds.
     pub passed: u64,
 }
@@ -84,7 +86,8 @@ impl Budget {
 mod tests {
     use super::*;
 
-    const FOUND: Found = Found { busy: 2, queued: 0, steered: 0, used: WHOLE, starved: true, passed: STEP };
+    const FOUND: Found =
+        Found { busy: 2, queued: 0, steered: 0, used: WHOLE, starved: true, eager: false, passed: STEP };
 
     #[test]
     fn work_that_waits_while_nothing_is_queued_raises_it_at_once() {

@@ -5,6 +5,7 @@
 
 use super::bucket::Terms;
 use super::cost::Estimate;
+use super::queue;
 
 /// The most that a lease is, in nanoseconds of GPU time: 0.2 ms.
 ///
@@ -44,6 +45,16 @@ pub fn alone(terms: Terms) -> u64 {
 #[must_use]
 pub fn turn(terms: Terms) -> u64 {
     terms.gpu(TURN_SPAN).clamp(size(terms), TURN)
+}
+
+/// The most that is taken beside others who must not wait for it long, in nanoseconds of GPU time: 1 ms.
+const MOST_BESIDE: u64 = 1_000_000;
+
+/// So much, or less where what may be queued is bounded by others: credit is spent after they have come. `least` is the
+/// bound that [`queue::least`] gives.
+#[must_use]
+pub const fn beside(size: u64, least: u64) -> u64 {
+    if least < queue::LEAST && size > MOST_BESIDE { MOST_BESIDE } else { size }
 }
 
 /// The most that is taken for launches that are to overlap, in nanoseconds of GPU time: a window of a second moves by 1.6
@@ -163,6 +174,13 @@ mod tests {
         assert_eq!(turn(terms(300)), TURN);
         assert_eq!(turn(terms(50)), 2_000_000);
         assert_eq!(turn(terms(10)), 400_000);
+    }
+
+    #[test]
+    fn beside_others_who_must_not_wait_it_is_a_millisecond_at_most() {
+        let short = queue::least(3_000_000);
+        assert_eq!([TURN, MOST_ALONE].map(|size| beside(size, short)), [1_000_000, MOST_ALONE]);
+        assert_eq!(beside(TURN, queue::least(u64::MAX)), TURN);
     }
 
     #[test]

@@ -16,7 +16,17 @@ const UNKNOWN: u8 = 8;
 /// How long a launch waits for an unknown one to be measured, in nanoseconds: 50 ms.
 pub const UNKNOWN_WAIT: u64 = 50_000_000;
 
-/// The least bound where other slices leave so much room, in nanoseconds: two launches may always be queued.
+/// So long before the end of what is queued the next launch may go, in nanoseconds: 0.3 ms, what a host takes to wake up and
+/// to launch.
+pub const AT_END: u64 = 300_000;
+
+/// The bound of launches of this cost.
+const fn two(cost: u64) -> u64 {
+    let two = cost.saturating_mul(2).saturating_add(cost / 4);
+    if two < MOST { two } else { MOST }
+}
+
+/// The least bound where other slices leave so much room, in nanoseconds: one launch may always be queued.
 #[must_use]
 pub const fn least(room: u64) -> u64 {
     if room < LEAST { room } else { LEAST }
@@ -41,18 +51,32 @@ impl Ahead {
         self.queued
     }
 
-    /// Whether a launch of this cost may follow: two of it, but 20 to 50 ms, and always one.
+    /// Whether a launch of this cost may follow: two of it, with a quarter to spare since estimates differ from launch to
+    /// launch, but 20 to 50 ms, and always one.
     #[must_use]
     pub fn admits(&self, cost: u64) -> bool {
         self.admits_within(cost, LEAST)
     }
 
-    /// The same where the least bound is another one, of those that [`least`] gives.
+    /// The same where the least bound is another one, of those that [`least`] gives: where others must not wait for long,
+    /// of long launches only one.
     #[inline]
     #[must_use]
     pub fn admits_within(&self, cost: u64, least: u64) -> bool {
-        let bound = cost.saturating_mul(2).max(least).min(MOST);
-        self.queued == 0 || self.queued.saturating_add(cost) <= bound
+        self.queued.saturating_add(cost) <= least || self.admits_long(cost, least)
+    }
+
+    /// The same for one that is longer than the bound leaves room for.
+    #[cold]
+    fn admits_long(&self, cost: u64, least: u64) -> bool {
+        self.queued == 0 || (least >= LEAST && self.queued.saturating_add(cost) <= two(cost))
+    }
+
+    /// Whether one may follow all the same, since what is queued is expected to end in so many nanoseconds: a GPU that
+    /// waits for a host stands idle. Never a third one, whatever is expected.
+    #[must_use]
+    pub fn admits_at_end(&self, cost: u64, left: u64) -> bool {
+        left <= AT_END && self.queued.saturating_add(cost) <= two(cost)
     }
 
     /// A bracket was closed for which so much was prepaid.
@@ -114,20 +138,30 @@ mod tests {
         assert!(ahead.admits(MS));
         assert!(!ahead.admits(2 * MS));
         assert!(ahead.admits(20 * MS), "two of a longer one");
+        assert!(ahead.admits(16 * MS), "also where less was expected of the second");
+        assert!(!ahead.admits(15 * MS));
         assert!(!ahead.admits(32 * MS), "but no more than 50 ms");
         ahead.done(19 * MS);
         assert_eq!(ahead, Ahead::default());
     }
 
     #[test]
-    fn beside_others_less_may_be_queued_but_two_launches_always() {
+    fn beside_others_less_may_be_queued_and_of_long_launches_one() {
         let ahead = Ahead::of(3 * MS);
         let admits = |ahead: Ahead, cost, room| ahead.admits_within(cost, least(room));
         assert!(admits(ahead, MS, 4 * MS));
         assert!(!admits(ahead, MS + MS / 2, 4 * MS));
-        assert!(admits(ahead, 3 * MS, 4 * MS), "two of a longer one");
+        assert!(!admits(ahead, 3 * MS, 4 * MS));
         assert!(!admits(Ahead::of(30 * MS), MS, u64::MAX), "its own bound stays");
         assert!(admits(Ahead::default(), 400 * MS, 0));
+    }
+
+    #[test]
+    fn the_next_one_goes_as_the_last_is_about_to_end_but_no_third() {
+        let one = Ahead::of(5 * MS);
+        assert!(one.admits_at_end(5 * MS, AT_END) && one.admits_at_end(5 * MS, 0));
+        assert!(!one.admits_at_end(5 * MS, AT_END + 1));
+        assert!(!Ahead::of(10 * MS).admits_at_end(5 * MS, 0));
     }
 
     #[test]

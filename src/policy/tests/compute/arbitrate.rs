@@ -24,7 +24,11 @@ pub struct Shared {
     pub world: World,
     pub wishes: Vec<Wish>,
     pub arbiter: Option<Arbiter>,
+    /// How often it looks.
+    pub every: u64,
     next: u64,
+    /// The arbiter's clock less that of the world.
+    ahead: i64,
 }
 
 impl Shared {
@@ -33,7 +37,7 @@ impl Shared {
             wishes.iter().map(|wish| terms(wish.limit.get().into(), wish.burst.get() / MS)).collect();
         let world = World::new(machine, &limits, programs, 11);
         let next = world.now;
-        Self { world, wishes, arbiter: Some(Arbiter::default()), next }
+        Self { world, wishes, arbiter: Some(Arbiter::default()), every: STEP, next, ahead: 0 }
     }
 
     /// Runs until then; the arbiter looks in between.
@@ -42,15 +46,20 @@ impl Shared {
             self.world.run(until.min(self.next)).unwrap();
             if self.world.now >= self.next {
                 self.look();
-                self.next = self.world.now + STEP;
+                self.next = self.world.now + self.every;
             }
         }
+    }
+
+    /// Sets the arbiter's clock on.
+    pub fn set_clock(&mut self, by: i64) {
+        self.ahead += by;
     }
 
     fn look(&mut self) {
         let slices: Vec<Slice> = (0..self.wishes.len()).map(|at| self.slice(at)).collect();
         let Some(arbiter) = &mut self.arbiter else { return };
-        let given = arbiter.look(self.world.now, &slices);
+        let given = arbiter.look(self.world.now.saturating_add_signed(self.ahead), &slices);
         for (at, given) in given.into_iter().enumerate() {
             let slice = &mut self.world.slices[at];
             if slice.terms != given.terms {

@@ -67,6 +67,7 @@ impl Shim {
         }
         self.outstanding -= flight.bill.prepaid();
         self.ahead.done(flight.bill.prepaid());
+        self.ends = until + self.ahead.queued();
         self.learn(&flight, verdict, slice);
         true
     }

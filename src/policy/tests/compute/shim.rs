@@ -7,7 +7,7 @@ use gpuslice_policy::compute::bill::Bill;
 use gpuslice_policy::compute::book::Book;
 use gpuslice_policy::compute::cost::Estimate;
 use gpuslice_policy::compute::lease::{self, Lease};
-use gpuslice_policy::compute::queue::{Ahead, UNKNOWN_WAIT, Unknown};
+use gpuslice_policy::compute::queue::{self, Ahead, UNKNOWN_WAIT, Unknown};
 use gpuslice_policy::compute::recent::Recent;
 use gpuslice_policy::compute::ring::Reader;
 use gpuslice_policy::compute::run::{Bracket, OLD, Run, Sampler};
@@ -15,7 +15,7 @@ use gpuslice_policy::compute::timeline::{Offset, Union};
 use gpuslice_policy::compute::trim::History;
 
 use crate::blind::Blind;
-use crate::gpu::Gpu;
+use crate::gpu::{Gpu, NEVER};
 use crate::program::Kind;
 use crate::slice::Slice;
 
@@ -24,8 +24,8 @@ use crate::slice::Slice;
 pub enum Wait {
     /// The slice's word, until then.
     Word(u64),
-    /// Work that is queued ahead.
-    Queue,
+    /// Work that is queued ahead: until something is seen to end, or until then.
+    Queue(u64),
     /// An unknown launch to be measured, until then.
     Unknown(u64),
 }
@@ -90,6 +90,8 @@ pub struct Shim {
     pub reader: Reader,
     pub offset: Offset,
     pub ahead: Ahead,
+    /// When what is queued is expected to have ended.
+    pub ends: u64,
     pub unknown: Unknown,
     pub sampler: Sampler,
     pub history: History,
@@ -136,6 +138,7 @@ impl Shim {
             reader: Reader::default(),
             offset: Offset::default(),
             ahead: Ahead::default(),
+            ends: 0,
             unknown: Unknown::default(),
             sampler: Sampler::default(),
             history: History::default(),
@@ -187,10 +190,12 @@ impl Shim {
         }
         let estimate = known.unwrap_or_else(|| self.book.prior(&kind.key));
         let cost = estimate.charged;
-        let queued = self.ahead.queued();
-        if !self.ahead.admits(cost) || (queued > 0 && queued + cost > slice.ahead.max(2 * cost)) {
+        let (least, left) = (queue::least(slice.ahead), self.ends.saturating_sub(now));
+        let is_at_end = least < queue::LEAST && self.ahead.admits_at_end(cost, left);
+        if !self.ahead.admits_within(cost, least) && !is_at_end {
             self.close_all(now, gpu);
-            return Err(Wait::Queue);
+            let left = self.ends.saturating_sub(now).saturating_sub(queue::AT_END);
+            return Err(Wait::Queue(if least < queue::LEAST && left > 0 { now + left } else { NEVER }));
         }
         if known.is_some() && self.lease.spend(cost) {
             return Ok(self.pay(known, estimate));
@@ -365,6 +370,7 @@ impl Shim {
         open.bill = Bill::new(open.run.prepaid());
         self.until[stream] = beside::done(self.until[stream], open.opened, open.run.plain());
         self.ahead.add(open.run.prepaid());
+        self.ends = self.ends.max(now) + open.run.prepaid();
         self.flights[stream].push_back(open);
     }
 

@@ -66,13 +66,14 @@ impl Slice {
     /// How much a process takes at least.
     pub fn lease(&self, me: usize) -> u64 {
         let others_wait = self.asks.iter().enumerate().any(|(other, ask)| other != me && ask.wants > 0);
-        if others_wait || self.factor < trim::ONE || self.unattributed {
+        let size = if others_wait || self.factor < trim::ONE || self.unattributed {
             lease::turn(self.terms)
         } else if self.asks.len() > 1 {
             lease::size(self.terms)
         } else {
             lease::alone(self.terms)
-        }
+        };
+        lease::beside(size, queue::least(self.ahead))
     }
 
     /// Takes so much for a process, or says when it has to look again.

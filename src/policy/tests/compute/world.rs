@@ -307,8 +307,8 @@ impl World {
             Err(wait) => {
                 let late = self.chance.between(0, self.machine.late + 1);
                 process.wake = match wait {
-                    Wait::Word(until) | Wait::Unknown(until) => until + late,
-                    Wait::Queue => NEVER,
+                    Wait::Queue(NEVER) => NEVER,
+                    Wait::Word(until) | Wait::Unknown(until) | Wait::Queue(until) => until + late,
                 };
                 process.phase = Phase::Asks { launch, since, wait: Some(wait) };
                 self.arm(me);
@@ -360,7 +360,7 @@ impl World {
         process.tick = NEVER;
         let at = process.slice;
         let ended = process.shim.harvest(self.now, &mut self.slices[at], &self.gpu);
-        if ended && let Phase::Asks { wait: Some(Wait::Queue | Wait::Unknown(_)), .. } = process.phase {
+        if ended && let Phase::Asks { wait: Some(Wait::Queue(_) | Wait::Unknown(_)), .. } = process.phase {
             process.wake = self.now;
         }
         self.arm(me);

@@ -214,7 +214,8 @@ impl Works {
                 }
                 _ => flight.unmeasured(slice),
             }
-            slice.compute.landed(flight.device, flight.run.prepaid());
+            let at = offset.instant(end).unwrap_or_else(clock::now);
+            slice.compute.landed(flight.device, flight.run.prepaid(), at);
             slice.compute.events.put(flight.pool, flight.start);
             slice.compute.events.put(flight.pool, flight.end);
             ended = ended.saturating_add(1);
@@ -230,7 +231,7 @@ impl Works {
             }
             for flight in queue.flights.drain(..) {
                 flight.unmeasured(slice);
-                slice.compute.landed(flight.device, flight.run.prepaid());
+                slice.compute.landed(flight.device, flight.run.prepaid(), clock::now());
             }
             queue.last_end = 0;
         }

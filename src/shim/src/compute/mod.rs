@@ -139,6 +139,11 @@ impl Pacer {
         let least = self.least_ahead.load(Ordering::Relaxed);
         Ahead::of(self.queued.load(Ordering::Relaxed)).admits_within(cost, least)
     }
+
+    /// Whether other slices leave less room than usual for what is queued.
+    fn gives_way(&self) -> bool {
+        self.least_ahead.load(Ordering::Relaxed) < queue::LEAST
+    }
 }
 
 /// What a process knows of the GPU time that it uses.
@@ -168,6 +173,9 @@ pub(crate) struct Compute {
     paces_copies: bool,
     /// Whether GPU time is measured by events at all.
     by_events: bool,
+    /// When what is queued is expected to have ended, on the monotonic clock, by device; kept where other slices leave less
+    /// room than usual.
+    queue_ends: Box<[AtomicU64]>,
     /// What is known where it is not, by device.
     blind: Vec<Blind>,
     /// When an event failed last, on the monotonic clock; 0 while none has.
@@ -205,6 +213,7 @@ impl Compute {
         let config = lifecycle::settings().map(|settings| &settings.config);
         let by_events = config.is_none_or(|config| config.core_meter != CoreMeter::Nvml);
         Self {
+            queue_ends: places.iter().map(|_| AtomicU64::new(0)).collect(),
             blind: places.iter().map(|_| Blind::default()).collect(),
             pacers: places.iter().map(pacer).collect(),
             seats: Seats::default(),
@@ -313,9 +322,13 @@ impl Compute {
     }
 
     /// A closed run is on its way.
-    fn sent_off(&self, flight: Flight) {
+    fn sent_off(&self, slice: &Slice, flight: Flight) {
         if let Some(pacer) = self.pacers.get(flight.device) {
-            pacer.queued.fetch_add(flight.run.prepaid(), Ordering::Relaxed);
+            let prepaid = flight.run.prepaid();
+            let before = pacer.queued.fetch_add(prepaid, Ordering::Relaxed);
+            if before == 0 || pacer.gives_way() {
+                self.queue_grows(slice, pacer, flight.device, (before, prepaid));
+            }
         }
         self.began();
         self.meter.send_off(flight);
@@ -329,11 +342,43 @@ impl Compute {
         }
     }
 
-    /// It has ended, or nobody will see its end.
-    fn landed(&self, device: usize, prepaid: u64) {
+    /// There is something in a queue that was empty, or one that others leave little room for has become longer.
+    #[cold]
+    #[inline(never)]
+    fn queue_grows(&self, slice: &Slice, pacer: &Pacer, device: usize, (before, prepaid): (u64, u64)) {
+        if before == 0 {
+            // Who gives way to this slice is to see at once that it has work, not at the helper's next round.
+            slice.member().set_queued(pacer.place.device, prepaid);
+        }
+        if pacer.gives_way() {
+            let now = now();
+            self.expect_end(
+                device,
+                now.saturating_add(self.queue_lasts(device, now)).saturating_add(prepaid),
+            );
+        }
+    }
+
+    /// What is queued is expected to have ended then.
+    fn expect_end(&self, device: usize, at: u64) {
+        if let Some(ends) = self.queue_ends.get(device) {
+            ends.store(at, Ordering::Relaxed);
+        }
+    }
+
+    /// How long it is until then, in nanoseconds.
+    fn queue_lasts(&self, device: usize, now: u64) -> u64 {
+        self.queue_ends.get(device).map_or(0, |ends| ends.load(Ordering::Relaxed).saturating_sub(now))
+    }
+
+    /// It has ended then, or nobody will see its end.
+    fn landed(&self, device: usize, prepaid: u64, ended: u64) {
         if let Some(pacer) = self.pacers.get(device) {
             let less = |queued: u64| Some(queued.saturating_sub(prepaid));
-            let _before = pacer.queued.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+            let before = pacer.queued.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+            if pacer.gives_way() {
+                self.expect_end(device, ended.saturating_add(before.unwrap_or(0).saturating_sub(prepaid)));
+            }
         }
         self.ended();
     }

@@ -9,7 +9,7 @@ use crate::lifecycle;
 use crate::notice;
 use crate::slice::Slice;
 use core::fmt;
-use gpuslice_policy::arbiter::{self, Wish, need::Seen};
+use gpuslice_policy::arbiter::{self, Wish, need::Seen, pace::Pace};
 use gpuslice_policy::config::LogLevel;
 use gpuslice_policy::units::{Nanos, Permille};
 use gpuslice_region::layout::SIZE;
@@ -20,13 +20,8 @@ use std::fs;
 use std::os::unix::fs::{DirEntryExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-/// How often it is looked whether the directory has changed, and how often all of it is read anyway, in nanoseconds.
-const LOOK: u64 = 25_000_000;
-const READ: u64 = 200_000_000;
 /// Regions that are looked at.
 const MOST: usize = arbiter::MOST_SLICES;
-/// The part of the time that reading the directory may take: one in 20. The thread that does it measures as well.
-const SELDOM: u64 = 20;
 /// Names that are read at the most.
 const NAMES: usize = 20_000;
 /// How often it is looked who of a slice has died, in nanoseconds: their work does not count any more.
@@ -54,11 +49,7 @@ pub(super) struct Neighbours {
     /// Files that are none.
     others: BTreeSet<(u64, OsString)>,
     ids: u64,
-    looked: u64,
-    read: u64,
-    /// Not before this instant.
-    rests_until: u64,
-    stamp: (i64, i64),
+    pace: Pace,
     /// Whether it was said that there are more than are looked at.
     said: bool,
 }
@@ -76,19 +67,15 @@ impl Neighbours {
 
     /// Looks who has come and gone, where it is time to.
     pub(super) fn look(&mut self, slice: &Slice, now: u64) {
-        if now.saturating_sub(self.looked) < LOOK {
+        if !self.pace.looks(now) {
             return;
         }
-        self.looked = now;
         let own = slice.region().path();
         let Some(folder) = own.parent() else { return };
-        let stamp = fs::metadata(folder).map_or((0, 0), |found| (found.mtime(), found.mtime_nsec()));
-        let is_due = stamp != self.stamp || now.saturating_sub(self.read) >= READ;
-        if is_due && now >= self.rests_until {
-            (self.stamp, self.read) = (stamp, now);
+        let changed = fs::metadata(folder).map_or((0, 0), |found| (found.mtime(), found.mtime_nsec()));
+        if self.pace.reads(changed, now) {
             self.read(folder, own);
-            let after = clock::now();
-            self.rests_until = after.saturating_add(after.saturating_sub(now).saturating_mul(SELDOM));
+            self.pace.has_read(clock::now());
         }
         for neighbour in &mut self.known {
             neighbour.bury(now);

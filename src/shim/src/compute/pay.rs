@@ -15,7 +15,7 @@ use core::time::Duration;
 use gpuslice_policy::compute::beside::{self, Beside};
 use gpuslice_policy::compute::cost::Estimate;
 use gpuslice_policy::compute::lease::{self, Lease};
-use gpuslice_policy::compute::queue::UNKNOWN_WAIT;
+use gpuslice_policy::compute::queue::{self, Ahead, UNKNOWN_WAIT};
 use parking_lot::MutexGuard;
 
 /// How long a thread waits for another of its process that asks for both, before it looks again.
@@ -124,8 +124,10 @@ impl Payer {
                 continue;
             }
             let estimate = known.unwrap_or_else(|| compute.prior(&launch.key));
-            if !self.pacer.admits(estimate.charged) {
-                self.wait_for_news(held, news, LOOK_AGAIN);
+            if !self.pacer.admits(estimate.charged)
+                && let Some(most) = self.queue_is_full(estimate.charged)
+            {
+                self.wait_for_news(held, news, most);
                 continue;
             }
             let credit = held.leases.get_mut(self.device)?;
@@ -169,8 +171,9 @@ impl Payer {
     /// Lets a launch go that ends beside what is under way, and so takes no time of its own, although its thread has
     /// nothing left. What it costs is owed.
     fn owe(&mut self, held: &mut Held, estimate: &Estimate) -> bool {
-        // On a single stream nothing runs beside, whatever part of its time a launch is charged for.
-        if self.pacer.lanes.load(Ordering::Relaxed) < 2 {
+        // On a single stream nothing runs beside, whatever part of its time a launch is charged for. And who gives way takes
+        // nothing in advance.
+        if self.pacer.lanes.load(Ordering::Relaxed) < 2 || self.pacer.gives_way() {
             return false;
         }
         let now = clock::now();
@@ -189,6 +192,21 @@ impl Payer {
         true
     }
 
+    /// How long to wait at most for what is queued before a launch of this cost that is not admitted; none where it may go
+    /// all the same, since that is about to end.
+    #[cold]
+    #[inline(never)]
+    fn queue_is_full(&self, cost: u64) -> Option<Duration> {
+        if !self.pacer.gives_way() {
+            return Some(LOOK_AGAIN);
+        }
+        let queued = self.pacer.queued.load(Ordering::Relaxed);
+        let left = self.slice.compute.queue_lasts(self.device, clock::now());
+        let most = Duration::from_nanos(left.saturating_sub(queue::AT_END));
+        let is_at_end = Ahead::of(queued).admits_at_end(cost, left);
+        (!is_at_end).then(|| if most.is_zero() { LOOK_AGAIN } else { most.min(LOOK_AGAIN) })
+    }
+
     /// Takes what lacks of the slice's time, or waits and looks again.
     fn take(&mut self, held: &mut Held, estimate: &Estimate, is_known: bool) -> bool {
         let (member, device) = (self.slice.member(), self.pacer.place.device);
@@ -196,7 +214,8 @@ impl Payer {
             self.asking = self.pacer.asking.try_lock();
         }
         let Some(credit) = held.leases.get_mut(self.device) else { return true };
-        let size = self.slice.compute.part_of(member.lease_size(device));
+        let least = self.pacer.least_ahead.load(Ordering::Relaxed);
+        let size = lease::beside(self.slice.compute.part_of(member.lease_size(device)), least);
         let lacks = credit.lacks(estimate.charged, size).max(1);
         if let Some(pot) = &mut self.asking {
             self.pacer.asked.store(clock::now(), Ordering::Relaxed);

@@ -431,7 +431,7 @@ impl Lane {
                 let told = (opened, known_idle, is_unknown);
                 compute.is_busy_until(device, self.until);
                 let flight = Flight::new(self, device, run, (start, end), told);
-                compute.sent_off(if is_copy { flight.of_copy() } else { flight });
+                compute.sent_off(slice, if is_copy { flight.of_copy() } else { flight });
             }
             (start, _) => {
                 start.into_iter().for_each(|start| compute.events.put(self.pool, start));

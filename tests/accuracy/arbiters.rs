@@ -1,0 +1,123 @@
+//! Who looks at the slices of a GPU, and how soon does another one after its death?
+//!
+//! Read from outside: from the chairs beside the regions, and from what the slices are told.
+
+use crate::support::bench::Bench;
+use crate::support::living::Living;
+use gpuslice_region::{Monitor, Trust};
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// How long anything may take before it counts as never: the machine may be busy.
+const NEVER: Duration = Duration::from_secs(30);
+/// A process that looks says so each millisecond. One that was stopped for so long without a change of the word was it;
+/// should another one only have had no processor, the next one is tried.
+const SILENT: Duration = Duration::from_millis(40);
+/// Where the first chair lies in the file: the GPU, then who holds it; behind them the next.
+const FIRST: usize = 16;
+const CHAIR: usize = 16;
+/// Bits of the holder's number; above them stands when it said so.
+const WHO: u64 = (1 << 24) - 1;
+
+/// The chairs beside the regions.
+pub(crate) fn chairs(bench: &Bench) -> PathBuf {
+    // SAFETY: the call has no arguments and cannot fail.
+    bench.region().with_file_name(format!(".gpuslice-arbiter-{}", unsafe { libc::geteuid() }))
+}
+
+pub(crate) fn region(bench: &Bench, slice: usize) -> PathBuf {
+    bench.region().with_file_name(format!("region-{slice}"))
+}
+
+pub(crate) fn monitor(bench: &Bench, slice: usize) -> Monitor {
+    Monitor::open(&region(bench, slice), Trust::AnyOwner).unwrap().expect("the slice has a region")
+}
+
+/// What the slice was told last.
+pub(crate) fn told(bench: &Bench, slice: usize) -> u64 {
+    let monitor = monitor(bench, slice);
+    monitor.told(monitor.devices()[0].device)
+}
+
+/// A program with work in a slice of its own, which lasts until it is killed.
+pub(crate) fn working(bench: &Bench, slice: usize, settings: &[(&'static str, &'static str)]) -> Living {
+    let mut host = bench.host("load", &["60", "200000"]).loaded();
+    for (name, value) in settings {
+        host = host.set(name, value);
+    }
+    let mut living = host.set("GPUSLICE_REGION", &region(bench, slice).display().to_string()).start();
+    assert_eq!(living.hear().as_deref(), Some("ready"));
+    living.order("");
+    living
+}
+
+/// The word of who holds the chair of the only GPU; zero where nobody does.
+fn holder(bench: &Bench) -> u64 {
+    let bytes = fs::read(chairs(bench)).unwrap_or_default();
+    let word =
+        |at: usize| bytes.get(at..at + 8).map_or(0, |word| u64::from_ne_bytes(word.try_into().unwrap()));
+    let taken = (FIRST..bytes.len()).step_by(CHAIR).find(|at| word(*at) != 0);
+    taken.map_or(0, |at| word(at + 8))
+}
+
+/// How long after the arbiter stood still for good it took: until another process held its chair, and until that one told
+/// a slice something.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Replaced {
+    pub(crate) held: Duration,
+    pub(crate) told: Duration,
+}
+
+/// Ends the arbiter of so many slices that always have work, again and again until one slice is left. Fewer figures than
+/// deaths where the machine was so busy that another process was taken for it.
+pub(crate) fn replacements(slices: usize) -> Vec<Replaced> {
+    let bench = Bench::simulated();
+    let equal = [("GPU_CORE_POLICY", "equal")];
+    let mut programs: Vec<(usize, Living)> =
+        (0..slices).map(|slice| (slice, working(&bench, slice, &equal))).collect();
+    let mut replaced = Vec::new();
+    while programs.len() > 1 {
+        let is_told = |(slice, _): &(usize, Living)| told(&bench, *slice) != 0;
+        wait("somebody is told nothing", || programs.iter().all(is_told) && holder(&bench) != 0);
+        let mut turns = (0..programs.len()).cycle();
+        let (at, since) = turns.find_map(|at| Some((at, silenced(&bench, &programs[at].1)?))).unwrap();
+        let (_, mut program) = programs.swap_remove(at);
+        let words = || programs.iter().map(|(slice, _)| told(&bench, *slice)).collect::<Vec<_>>();
+        let (word, before) = (holder(&bench), words());
+        program.kill();
+        wait("nobody looks any more", || ![0, word].contains(&holder(&bench)));
+        let held = since.elapsed();
+        if holder(&bench) & WHO == word & WHO {
+            continue; // It lives: it had no processor, and another one was killed.
+        }
+        wait("nobody is told anything", || words() != before);
+        replaced.push(Replaced { held, told: since.elapsed() });
+    }
+    replaced
+}
+
+/// Stops a program; since when nobody looks. If others do it goes on.
+fn silenced(bench: &Bench, program: &Living) -> Option<Instant> {
+    let since = Instant::now();
+    program.suspend();
+    let word = holder(bench);
+    while since.elapsed() < SILENT {
+        if holder(bench) != word || word == 0 {
+            program.signal(libc::SIGCONT);
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Some(since)
+}
+
+/// Waits until something is so; half a minute at most.
+#[track_caller]
+pub(crate) fn wait(what: &str, is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < NEVER, "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
