@@ -45,7 +45,7 @@
 //!
 //! # How often
 //!
-//! Every [`STEP`] while a slice needs anything, by the helper thread of the elected process, which looks at its own work as
+//! Every [`STEP`], or [`STEP_BESIDE_HIGH`], while a slice needs anything, by the helper thread of the elected process, which looks at its own work as
 //! often; not at all while nobody needs anything. A look reads a few words of each region, and writes one where the answer
 //! has changed, or is about to become [stale](word::STALE). Rates that change by less than a sixty-fourth stay.
 //!
@@ -95,6 +95,9 @@ use need::{Judge, Seen};
 
 /// How often the arbiter looks while a slice has work, in nanoseconds: 1 ms.
 pub const STEP: u64 = 1_000_000;
+/// How often where a slice of high priority is there, in nanoseconds: 0.25 ms. Until the look after a request comes, others
+/// may let one launch more go, and until the one after its end the GPU is idle.
+pub const STEP_BESIDE_HIGH: u64 = 250_000;
 /// Slices of a folder that an arbiter looks at, each of which it has mapped. Others keep their own limits.
 pub const MOST_SLICES: usize = 48;
 /// A look that comes late, or is the first, counts for so long at most, in nanoseconds: 4 ms.
@@ -237,7 +240,7 @@ impl Arbiter {
             steered: steered.fold(0, u64::saturating_add),
             used: self.sum(|known| known.judge.mean()),
             starved: slices.iter().zip(parts).any(starved),
-            eager: self.slices.values().any(|known| known.eager && known.judge.queued() > 0),
+            eager: self.slices.values().any(|known| known.eager && known.judge.is_at_work()),
             passed: now.saturating_sub(self.at).min(LATE),
         }
     }

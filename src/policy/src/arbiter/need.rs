@@ -17,6 +17,9 @@ const YOUNG: u64 = 10_000_000;
 const STOPPED: u64 = 100_000_000;
 /// Work that is queued for longer than this needs the GPU until the next look, in nanoseconds: 5 ms.
 const BACKLOG: u64 = 5_000_000;
+/// A slice that goes before others is at work for so long after nothing of it is queued, in nanoseconds: 0.5 ms. A program
+/// that has waited for one request begins the next one a wake-up later, and whoever is let go in between delays that.
+const PAUSE: u64 = 500_000;
 /// What a slice has used lately is forgotten in so many nanoseconds: 1 s.
 const LATELY: u64 = 1_000_000_000;
 
@@ -44,6 +47,8 @@ pub struct Judge {
     waited: Option<u64>,
     /// When it had used more than before.
     moved: u64,
+    /// When something was queued last.
+    queued_at: Option<u64>,
     /// What was queued at the last look but one, and at the last.
     queued: [u64; 2],
     /// When the window began, and what had been used by then.
@@ -65,6 +70,7 @@ impl Judge {
             at: now,
             waited: None,
             moved: now,
+            queued_at: None,
             queued: [0; 2],
             window: (now, seen.used),
             before: 0,
@@ -74,7 +80,7 @@ impl Judge {
     }
 
     /// Its need, in millionths of the GPU, after another look. Of an `eager` slice, one that goes before others, anything
-    /// that is queued counts at once.
+    /// that is queued counts at once, and a moment longer.
     pub fn look(&mut self, now: u64, seen: &Seen, eager: bool) -> u64 {
         if now < self.at || seen.used < self.last.used {
             // The region was made anew, or the clock.
@@ -89,9 +95,13 @@ impl Judge {
         (self.last, self.at) = (*seen, now);
         let recent = self.use_until(now, seen.used);
         let queued = self.queued();
+        if queued > 0 {
+            self.queued_at = Some(now);
+        }
         let [first, second] = self.queued;
         self.queued = [second, queued];
-        if self.waited.is_some_and(|waited| now.saturating_sub(waited) < HOLD) || (eager && queued > 0) {
+        if self.waited.is_some_and(|waited| now.saturating_sub(waited) < HOLD) || (eager && self.is_at_work())
+        {
             return WHOLE;
         }
         if eager {
@@ -104,6 +114,12 @@ impl Judge {
     #[must_use]
     pub const fn queued(&self) -> u64 {
         if self.at.saturating_sub(self.moved) < STOPPED { self.last.queued } else { 0 }
+    }
+
+    /// Whether something is queued, or was a moment ago.
+    #[must_use]
+    pub fn is_at_work(&self) -> bool {
+        self.queued_at.is_some_and(|queued| self.at.saturating_sub(queued) < PAUSE)
     }
 
     /// What it has used of late, in millionths of the GPU.

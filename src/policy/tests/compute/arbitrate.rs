@@ -1,7 +1,7 @@
 //! What does an arbiter do with the slices of a world?
 
 use gpuslice_policy::arbiter::need::Seen;
-use gpuslice_policy::arbiter::{Arbiter, STEP, Slice, Wish};
+use gpuslice_policy::arbiter::{Arbiter, STEP, STEP_BESIDE_HIGH, Slice, Wish};
 use gpuslice_policy::config::{CorePolicy, Priority};
 use gpuslice_policy::units::{Nanos, Permille};
 
@@ -37,7 +37,9 @@ impl Shared {
             wishes.iter().map(|wish| terms(wish.limit.get().into(), wish.burst.get() / MS)).collect();
         let world = World::new(machine, &limits, programs, 11);
         let next = world.now;
-        Self { world, wishes, arbiter: Some(Arbiter::default()), every: STEP, next, ahead: 0 }
+        let has_high = wishes.iter().any(|wish| wish.priority == Priority::High);
+        let every = if has_high { STEP_BESIDE_HIGH } else { STEP };
+        Self { world, wishes, arbiter: Some(Arbiter::default()), every, next, ahead: 0 }
     }
 
     /// Runs until then; the arbiter looks in between.

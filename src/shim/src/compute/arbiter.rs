@@ -14,9 +14,10 @@ use super::{Compute, Pacer, clock};
 use crate::notice;
 use crate::slice::Slice;
 use core::sync::atomic::Ordering;
+use core::time::Duration;
 use gpuslice_policy::arbiter::{self, Arbiter, word};
 use gpuslice_policy::compute::queue;
-use gpuslice_policy::config::LogLevel;
+use gpuslice_policy::config::{LogLevel, Priority};
 use gpuslice_region::{Chairs, Uuid};
 
 /// How often it is tried to open the chairs, and looked whether others find the same, in nanoseconds.
@@ -40,6 +41,12 @@ impl Pacer {
         slice.region().limits(self.place.device).sharing.divides()
     }
 
+    /// Whether others give way to the slice.
+    fn goes_before(&self, slice: &Slice) -> bool {
+        let sharing = slice.region().limits(self.place.device).sharing;
+        sharing.divides() && sharing.priority == Priority::High
+    }
+
     /// What was told is heard, or forgotten where it is too old.
     fn hear(&self, slice: &Slice, now: u64) {
         let room = slice.region().hear(self.place.device, now).unwrap_or(u64::MAX);
@@ -58,6 +65,12 @@ impl Compute {
         if pacer.divides(slice) {
             self.helper.ensure(slice);
         }
+    }
+
+    /// How long the helper rests between two rounds.
+    pub(super) fn round(&self, slice: &Slice) -> Duration {
+        let is_beside_high = self.pacers.iter().any(|pacer| pacer.gives_way() || pacer.goes_before(slice));
+        Duration::from_nanos(if is_beside_high { arbiter::STEP_BESIDE_HIGH } else { arbiter::STEP })
     }
 
     /// A round: what was told is heard, and where this process holds a chair, all slices of the GPU are looked at.

@@ -23,12 +23,13 @@ use core::mem::MaybeUninit;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use core::time::Duration;
+use gpuslice_policy::arbiter;
 use gpuslice_policy::compute::run::OLD;
 use gpuslice_policy::config::LogLevel;
 use parking_lot::{Condvar, Mutex};
 
-/// How often it looks.
-const ROUND: Duration = Duration::from_millis(1);
+/// How often it looks where nothing asks for more.
+const ROUND: Duration = Duration::from_nanos(arbiter::STEP);
 /// How long the end of the process waits for a round to end.
 const AT_EXIT: Duration = Duration::from_millis(100);
 /// After so many rounds without anything under way it sleeps.
@@ -161,7 +162,7 @@ fn live(slice: &'static Slice) {
         };
         idle = if is_busy { 0 } else { idle.saturating_add(1) };
         if idle < IDLE_ROUNDS {
-            std::thread::sleep(ROUND);
+            std::thread::sleep(slice.compute.round(slice));
             continue;
         }
         clock::compare(begun);
