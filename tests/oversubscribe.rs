@@ -232,6 +232,33 @@ fn in_a_capture_the_driver_has_its_say() {
 }
 
 #[test]
+fn what_spills_in_stream_order_spoils_no_capture_of_another_thread() {
+    // The driver frees managed memory in stream order, or leaves that to us.
+    for faults in ["", "cuMemFreeAsync=801"] {
+        let ground = Ground::new();
+        let mut actor = ground.faulty(faults);
+        actor.does(&format!("take_alloc 0 {QUOTA}"));
+        actor.does("apart");
+        for how in ["async", "async_ptsz", "from", "from_ptsz"] {
+            actor.does(&format!("take_{how} 1 {MIB}"));
+            assert_eq!(ground.figures("a").spilled, MIB, "{how}");
+            actor.does("give_freeasync 1");
+            assert_eq!(ground.figures("a").spilled, 0, "{how}");
+        }
+        // What may spoil it without us may do so with us.
+        actor.answers(&format!("take_alloc 1 {MIB}"), 900);
+        actor.answers("joined", 901);
+        let ground = Ground::new();
+        let mut actor = ground.faulty(faults);
+        actor.does(&format!("take_alloc 0 {QUOTA}"));
+        actor.does("apart");
+        actor.does(&format!("take_async 1 {MIB}"));
+        actor.does("give_freeasync 1");
+        actor.does("joined");
+    }
+}
+
+#[test]
 fn what_lived_in_a_context_ends_with_it() {
     let ground = Ground::new();
     let mut actor = ground.process();

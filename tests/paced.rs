@@ -95,6 +95,29 @@ fn every_launch_is_counted_once() {
 }
 
 #[test]
+fn a_launch_that_waited_for_the_share_is_measured_like_any_other() {
+    let bench = bench();
+    let mut member = paced(bench.host("paced", &["waits", "100us", "150ms"]), "10").start();
+    assert_eq!(member.hear().as_deref(), Some("ready"));
+    let counted = |launched: u64| {
+        let end = Instant::now() + Duration::from_secs(10);
+        while used(&bench).launches < launched {
+            assert!(Instant::now() < end, "a run was left open");
+        }
+        assert_eq!(used(&bench).launches, launched);
+    };
+    launches(&mut member, 20);
+    member.ask("other 0");
+    counted(21);
+    for round in 1..=3 {
+        // The share is used up for more than a second: whoever looks after the thread finds nothing to do meanwhile.
+        let (all, _) = told(&mut member, "other 1");
+        assert!(all > Duration::from_millis(500), "{all:?}");
+        counted(21 + 2 * round);
+    }
+}
+
+#[test]
 fn fills_that_are_recorded_take_no_time() {
     let bench = bench();
     let mut member = paced(bench.host("paced", &["fills", "1ms"]), "30").start();
@@ -256,7 +279,11 @@ fn member(bench: &Bench, kernel: &str, percent: &str) -> Living {
 
 /// For how long a member's launches took, all and the longest.
 fn launches(member: &mut Living, count: u32) -> (Duration, Duration) {
-    let answer = member.numbers(&count.to_string());
+    told(member, &count.to_string())
+}
+
+fn told(member: &mut Living, order: &str) -> (Duration, Duration) {
+    let answer = member.numbers(order);
     let &[all, longest] = answer.as_slice() else { panic!("{answer:?}") };
     (Duration::from_micros(all), Duration::from_micros(longest))
 }

@@ -54,6 +54,16 @@ fn where_a_sandbox_forbids_membarrier_others_look_after_a_threads_launches_all_t
 }
 
 #[test]
+fn where_a_sandbox_forbids_membarrier_later_streams_end_all_the_same() {
+    let outcome = paced(&["late", "100us"]);
+    if outcome.out == "no membarrier\n" {
+        return support::skip("a sandbox that is entered late: there is no membarrier here");
+    }
+    outcome.contains(&["sandbox 0", "launched 0 0, wait 0"]);
+    assert!(number(&outcome, "ended 0 in ") < 5000, "{outcome}");
+}
+
+#[test]
 fn a_context_that_ends_after_the_meter_waits_for_nobody() {
     let outcome = paced(&["exit"]);
     outcome.contains(&["launched 0"]);

@@ -236,6 +236,15 @@ fn a_device_is_as_busy_as_the_slice_makes_it() {
 }
 
 #[test]
+fn a_slice_that_divides_the_gpu_with_others_is_shown_its_own_use_whatever_it_may_use_now() {
+    let outcome = strange(&without_quota().with("GPU_CORE_POLICY", "equal"), &["use"]);
+    outcome.contains(&["a1 busy 0: 21 3", "watcher-of-a busy 0: 21 3", "b1 busy 0: 12 3"]);
+    outcome.contains(&["a1 use 0, 2, a1 10, a2 11", "watcher-of-c busy 0: 0 0"]);
+    // Alone with all of its time a slice is shown the device.
+    strange(&without_quota(), &["use"]).contains(&["a1 busy 0: 90 80", "watcher-of-c busy 0: 90 80"]);
+}
+
+#[test]
 fn the_domains_of_a_device_are_as_busy_as_the_slice_makes_them() {
     let outcome = strange(&stage(), &["use"]);
     outcome.contains(&["a1 domains 0: 21 3, present 1", "b1 domains 0: 12 3, present 1"]);

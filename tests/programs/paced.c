@@ -210,14 +210,18 @@ static void lives(void) {
     say("400 threads, %llu ms", (now() - began) / MS);
 }
 
-// For each line, launches so many: says how long all took and the longest of them, in microseconds.
-static void waits(void) {
+// For each line, launches so many: says how long all took and the longest of them, in microseconds. `other` launches one of
+// another kernel before.
+static void waits(const char *other_time) {
     char line[64];
+    void *usual = work, *other = other_time ? kernel(other_time) : work;
     say("ready");
     while (fgets(line, sizeof line, stdin)) {
         u64 began = now(), longest = 0;
-        for (int i = atoi(line); i > 0; i--) {
+        int is_behind = !strncmp(line, "other", 5);
+        for (int i = is_behind ? -1 : 0, count = atoi(line + 5 * is_behind); i < count; i++) {
             u64 before = now();
+            work = i < 0 ? other : usual;
             if (launch(stream)) return;
             if (now() - before > longest) longest = now() - before;
         }
@@ -275,7 +279,7 @@ int main(int count, char **words) {
     else if (!strcmp(what, "plain")) plain(count > 3 ? atoi(words[3]) : 400);
     else if (!strcmp(what, "keeps")) keeps();
     else if (!strcmp(what, "lives")) lives();
-    else if (!strcmp(what, "waits")) waits();
+    else if (!strcmp(what, "waits")) waits(count > 3 ? words[3] : NULL);
     else if (!strcmp(what, "fills")) fills();
     else if (!strcmp(what, "moves")) moves();
     else if (!strcmp(what, "hot")) hot(4000);

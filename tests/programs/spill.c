@@ -4,6 +4,7 @@
 // answered, and what they tell. The first number names a place for an address or a handle.
 #include "host.h"
 #include <pthread.h>
+#include <semaphore.h>
 #include <sys/wait.h>
 
 struct place { int kind, id; };
@@ -195,6 +196,33 @@ static long race(u64 threads) {
     return failed;
 }
 
+// Another thread captures, in the mode that spares nobody, from `apart` to `joined`: whether it could.
+static pthread_t other_thread;
+static sem_t has_begun, may_end;
+static void *captures(void *unused) {
+    void *own = NULL, *graph = NULL;
+    (void)unused;
+    cu.cuCtxSetCurrent(primary);
+    long status = cu.cuStreamCreate(&own, 1);
+    if (!status) status = more.cuStreamBeginCapture_v2(own, 0);
+    sem_post(&has_begun);
+    sem_wait(&may_end);
+    return (void *)(status ? status : more.cuStreamEndCapture(own, &graph));
+}
+
+static long apart(void) {
+    sem_init(&has_begun, 0, 0), sem_init(&may_end, 0, 0);
+    int status = pthread_create(&other_thread, NULL, captures, NULL);
+    return status ? status : sem_wait(&has_begun);
+}
+
+static long joined(void) {
+    void *status = NULL;
+    sem_post(&may_end);
+    pthread_join(other_thread, &status);
+    return (long)status;
+}
+
 static int forked(void) {
     int status;
     pid_t child = fork();
@@ -231,6 +259,8 @@ int main(void) {
         else if (!strcmp(word, "query")) answer = more.cuStreamQuery(stream);
         else if (!strcmp(word, "capture")) answer = more.cuStreamBeginCapture_v2(stream, (int)a);
         else if (!strcmp(word, "captured")) answer = more.cuStreamEndCapture(stream, &(void *){NULL});
+        else if (!strcmp(word, "apart")) answer = apart();
+        else if (!strcmp(word, "joined")) answer = joined();
         else if (!strcmp(word, "graph")) answer = graph(a, b);
         else if (!strcmp(word, "upload")) answer = more.cuGraphUpload((void *)at[a], stream);
         else if (!strcmp(word, "launch")) answer = more.cuGraphLaunch((void *)at[a], stream);
