@@ -81,17 +81,31 @@ static void *retain_and_release(void *nothing) {
     return nothing;
 }
 
-// A library retains and releases the primary context over and over, while the program allocates and frees in it.
-static int beside(void) {
+static void *attach_and_detach(void *context) {
+    int (*attach)(void **, unsigned) = dlsym(driver, "cuCtxAttach"), (*detach)(void *) = dlsym(driver, "cuCtxDetach");
+    void *same;
+    while (!__atomic_load_n(&is_done, __ATOMIC_ACQUIRE))
+        if (cu.cuCtxSetCurrent(context) || attach(&same, 0) || same != context || detach(context)) abort();
+    return NULL;
+}
+
+// A library takes and gives back uses of a context over and over, while the program makes and ends things in it.
+static int beside(void *(*library)(void *)) {
+    struct { size_t width, height; int format; unsigned channels; } shape = {1024, 1024, 0x20, 1};
+    int (*make)(void **, const void *) = dlsym(driver, "cuArrayCreate_v2"), (*end)(void *) = dlsym(driver, "cuArrayDestroy");
     pthread_t thread;
-    void *context;
+    void *context, *array;
     int refused = 0;
-    if (cu.cuDevicePrimaryCtxRetain(&context, 0) || cu.cuCtxSetCurrent(context)) return 3;
+    if (library == attach_and_detach ? cu.cuCtxCreate_v2(&context, 0, 0) : cu.cuDevicePrimaryCtxRetain(&context, 0)) return 3;
+    if (cu.cuCtxSetCurrent(context)) return 3;
     u64 before = left(), address;
-    pthread_create(&thread, NULL, retain_and_release, NULL);
+    pthread_create(&thread, NULL, library, context);
     for (int i = 0; i < 20000; i++)
         if (cu.cuMemAlloc_v2(&address, 4 << 20)) refused++;
         else if (cu.cuMemFree_v2(address)) return 4;
+        else if (i % 4) continue;
+        else if (make(&array, &shape)) refused++;
+        else if (end(array)) return 5;
     __atomic_store_n(&is_done, 1, __ATOMIC_RELEASE);
     pthread_join(thread, NULL);
     say("refused %d, lost %llu", refused, before - left());
@@ -102,6 +116,7 @@ int main(int count, char **words) {
     if (count < 2 || !open_driver()) return 2;
     say("init %d", cu.cuInit(0));
     if (!strcmp(words[1], "forms")) return forms();
-    if (!strcmp(words[1], "beside")) return beside();
+    if (!strcmp(words[1], "beside")) return beside(retain_and_release);
+    if (!strcmp(words[1], "attached")) return beside(attach_and_detach);
     return !strcmp(words[1], "many") ? many() : primary();
 }

@@ -159,16 +159,10 @@ impl Graphs {
         self.executables.lock().extract_if(|_, one| one.context == context).collect()
     }
 
-    /// A context has ended and its executables with it, or it lives on.
-    pub(crate) fn context_left(&self, slice: &Slice, executables: Vec<(usize, Executable)>, ended: bool) {
-        for (handle, executable) in executables {
-            if ended {
-                self.ended(slice, executable);
-            } else {
-                self.put_back(handle, executable);
-            }
-        }
-        if ended && self.any.load(Ordering::Relaxed) {
+    /// A context has ended and its executables with it.
+    pub(crate) fn context_ended(&self, slice: &Slice, executables: impl Iterator<Item = Executable>) {
+        executables.for_each(|executable| self.ended(slice, executable));
+        if self.any.load(Ordering::Relaxed) {
             // What earlier executables left alive in it has ended as well.
             self.all().iter().for_each(|pool| pool.read(slice));
         }

@@ -40,6 +40,11 @@ pub(crate) struct Holding {
 }
 
 impl Holding {
+    /// Whether it is this that holds it.
+    pub(crate) fn is_of(&self, holder: Holder) -> bool {
+        self.holder == holder
+    }
+
     /// The context that it ends with.
     pub(crate) fn context(&self) -> usize {
         self.context

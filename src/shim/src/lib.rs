@@ -27,6 +27,7 @@ mod compute;
 mod devices;
 mod dlsym;
 mod driver;
+mod endings;
 mod exports;
 mod flights;
 mod footprint;

@@ -1,7 +1,7 @@
 //! Which context is a device's primary one, and how often has the program asked for it?
 //!
-//! Only the last release ends it. Before a call that may end a context its charges are taken out of the maps, and a free by
-//! another thread would find nothing meanwhile: so that is done for the last release alone, as far as it is known here.
+//! Only the last release ends it. Before a call that may end a context all that lives in it is taken out of the maps
+//! (`endings`), which takes long where that is much: so it is done for the last release alone, as far as it is known here.
 
 use gpuslice_driver::types::CUdevice;
 use parking_lot::Mutex;

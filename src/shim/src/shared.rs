@@ -139,6 +139,11 @@ impl Shared {
 }
 
 impl Ending {
+    /// Whether nothing stood there.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.loan.is_none() && self.opened.is_none()
+    }
+
     /// It ended. Before the bytes of the address are given back: an heir is charged first.
     pub(crate) fn end(self, slice: &Slice) {
         if let Some(loan) = self.loan {

@@ -4,6 +4,7 @@ use crate::arrays::Arrays;
 use crate::compute::{Compute, now};
 use crate::devices::Found;
 use crate::driver;
+use crate::endings::Endings;
 use crate::flights::Flights;
 use crate::graphs::Graphs;
 use crate::holdings::Holdings;
@@ -56,6 +57,8 @@ pub(crate) struct Slice {
     pub(crate) witness: Witness,
     /// Calls of this process that take or give back memory right now.
     pub(crate) flights: Flights,
+    /// What lived in contexts that may be ending.
+    pub(crate) endings: Endings,
     /// GPU time.
     pub(crate) compute: Compute,
     /// The primary context of each device, where it is known.
@@ -127,6 +130,7 @@ impl Slice {
             look_ups: LookUps::default(),
             witness: Witness::default(),
             flights: Flights::default(),
+            endings: Endings::default(),
             primaries: Primaries::default(),
         }
     }

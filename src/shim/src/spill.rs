@@ -78,14 +78,7 @@ impl Spilled {
 
     /// Whether any byte of a range is spilled.
     pub(crate) fn touches(&self, address: u64, bytes: u64) -> bool {
-        let end = address.saturating_add(bytes);
-        self.any()
-            && self
-                .live
-                .lock()
-                .range(..end)
-                .next_back()
-                .is_some_and(|(start, extent)| start.saturating_add(extent.bytes) > address)
+        self.any() && Extent::touch(&self.live.lock(), address, bytes)
     }
 
     /// Takes out what is about to be freed.
@@ -108,6 +101,13 @@ impl Spilled {
 }
 
 impl Extent {
+    /// Whether any byte of a range is of one of these.
+    pub(crate) fn touch(all: &BTreeMap<u64, Self>, address: u64, bytes: u64) -> bool {
+        let end = address.saturating_add(bytes);
+        let last = all.range(..end).next_back();
+        last.is_some_and(|(start, extent)| start.saturating_add(extent.bytes) > address)
+    }
+
     /// It is gone.
     pub(crate) fn end(self, slice: &Slice) {
         slice.member().unspill(self.device, self.bytes);

@@ -248,7 +248,7 @@ pub(crate) unsafe fn destroy_mipmapped(
 
 fn ended(handle: u64, call: impl FnOnce() -> Status) -> Status {
     around(
-        |slice| slice.arrays.take(handle),
+        |slice| slice.take_array(handle),
         call,
         |slice, array, code| {
             let Some(array) = array else { return };

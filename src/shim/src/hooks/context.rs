@@ -2,17 +2,12 @@
 
 use super::around;
 use super::measured::{How, Plan, What, measured};
-use crate::arrays::Array;
 use crate::compute;
 use crate::driver;
-use crate::graphs::Executable;
-use crate::holdings::{Holder, Holding};
-use crate::ledger::{Charge, Owner};
+use crate::holdings::Holder;
 use crate::measure::Making;
 use crate::pools::Releasing;
-use crate::shared::Ending;
 use crate::slice::Slice;
-use crate::spill::Extent;
 use core::ffi::{c_int, c_uint};
 use gpuslice_driver::Symbol;
 use gpuslice_driver::arguments::{read_in, write_out};
@@ -22,16 +17,11 @@ use gpuslice_driver::types::{
     CUcontext, CUctxCreateParams, CUdevice, CUexecAffinityParam, Status, VdpDevice, VdpGetProcAddress, status,
 };
 
-/// Charges that were taken out of the maps while the driver ends their context.
+/// What stands still while the driver ends a context.
 #[derive(Default)]
 pub(super) struct Taken {
-    addresses: Vec<(u64, Charge)>,
-    spilled: Vec<(u64, Extent)>,
-    arrays: Vec<(u64, Array)>,
-    executables: Vec<(usize, Executable)>,
-    holdings: Vec<Holding>,
-    /// What others use of it, and it of others.
-    shared: Vec<(u64, Ending)>,
+    /// What lived in it, by its number in [`Endings`](crate::endings::Endings).
+    lived: Option<u64>,
     /// The device whose primary context it is.
     primary_of: Option<CUdevice>,
     /// Our number for it, if GPU time is measured in it.
@@ -253,15 +243,9 @@ pub(crate) unsafe fn primary_reset(real: real::cuDevicePrimaryCtxReset_v2, devic
 
 fn take(slice: &'static Slice, context: usize) -> Taken {
     let measured = compute::context_ends(slice, context);
-    let addresses = slice.addresses.take_owned(Owner::Context(context));
     Taken {
         measured,
-        shared: slice.shared.take_of(context, addresses.iter().map(|(address, _)| *address)),
-        addresses,
-        spilled: slice.spilled.take_of(context),
-        arrays: slice.arrays.take_of(context),
-        executables: slice.graphs.take_of(context),
-        holdings: slice.holdings.take_of(context),
+        lived: Some(slice.endings.begin(slice, context)),
         primary_of: None,
         pools: releasing(slice),
     }
@@ -284,7 +268,7 @@ pub(super) fn take_primary(slice: &'static Slice, device: CUdevice) -> Taken {
     )
 }
 
-/// Gives back what lived in a context that ended, or records it again where the context lives on.
+/// The driver is back: what lived in the context has ended with it, or lives on.
 pub(super) fn end(slice: &'static Slice, taken: Taken, ended: bool) {
     if let Some(pool) = taken.measured {
         compute::context_left(slice, pool, ended);
@@ -294,29 +278,10 @@ pub(super) fn end(slice: &'static Slice, taken: Taken, ended: bool) {
         slice.look_ups.forget();
     }
     taken.pools.end(slice);
-    slice.graphs.context_left(slice, taken.executables, ended);
-    if !ended {
-        for (handle, array) in taken.arrays {
-            slice.arrays.put_back(handle, array);
-        }
-        for (address, ending) in taken.shared {
-            slice.shared.put_back(address, ending);
-        }
-        for (address, charge) in taken.addresses {
-            slice.addresses.insert(address, charge);
-        }
-        for (address, extent) in taken.spilled {
-            slice.spilled.put_back(address, extent);
-        }
-        return slice.holdings.put_back(taken.holdings);
+    if let Some(number) = taken.lived {
+        slice.endings.end(slice, number, ended);
     }
-    if let Some(device) = taken.primary_of {
+    if let Some(device) = taken.primary_of.filter(|_| ended) {
         slice.holdings.forget_greens_of(device);
     }
-    taken.arrays.into_iter().for_each(|(_, array)| array.end(slice));
-    // Before the bytes go back: an heir is charged first.
-    taken.shared.into_iter().for_each(|(_, ending)| ending.end(slice));
-    taken.addresses.into_iter().for_each(|(_, charge)| slice.refund(charge.device, charge.bytes));
-    taken.spilled.into_iter().for_each(|(_, extent)| extent.end(slice));
-    taken.holdings.into_iter().for_each(|holding| holding.end(slice));
 }

@@ -161,7 +161,7 @@ pub(crate) unsafe fn destroy(real: real::cuGraphExecDestroy, executable: CUgraph
     // SAFETY: the caller's own argument.
     let call = || unsafe { real(executable) };
     around(
-        |slice| slice.graphs.take(executable.addr()),
+        |slice| slice.take_executable(executable.addr()),
         call,
         |slice, taken, code| {
             let Some(taken) = taken else { return };

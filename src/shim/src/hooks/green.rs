@@ -104,7 +104,7 @@ pub(crate) unsafe fn destroy(real: real::cuGreenCtxDestroy, green: CUgreenCtx) -
     let take = |slice: &'static Slice| {
         let known = slice.holdings.take_green(green.addr())?;
         // Before the rest of what ends with the primary context.
-        let own = slice.holdings.take(Holder::Green(green.addr()));
+        let own = slice.take_held(Holder::Green(green.addr()));
         let measured = compute::context_ends(slice, known.view);
         Some((known, own, measured, context::take_primary_unless_held(slice, known.device)))
     };

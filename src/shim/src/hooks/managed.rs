@@ -18,7 +18,7 @@ const NO_ACCESS: c_uint = 6;
 
 /// Whether any byte of a range is spilled.
 fn is_spilled(address: CUdeviceptr, bytes: usize) -> bool {
-    let touched = || lifecycle::joined().is_some_and(|slice| slice.spilled.touches(address, bytes as u64));
+    let touched = || lifecycle::joined().is_some_and(|slice| slice.spilled_touches(address, bytes as u64));
     quietly(touched, false)
 }
 
@@ -133,7 +133,7 @@ unsafe fn redirected(
             }
             current = next;
         }
-        let spilled = slice.spilled.touches(address, bytes as u64);
+        let spilled = slice.spilled_touches(address, bytes as u64);
         any |= spilled;
         // SAFETY: as above.
         let place = unsafe { read_in(places.wrapping_add(current)) }?;

@@ -280,10 +280,10 @@ pub(crate) unsafe fn free_v1(real: real::cuMemFree, address: CUdeviceptr_v1) -> 
 pub(super) fn freed(address: u64, free: impl FnOnce() -> FreeFor, call: impl FnOnce() -> Status) -> Status {
     let take = |slice: &'static Slice| {
         // In a box: it is large and hardly ever there, and every free would carry it around.
-        let ending = slice.shared.any().then(|| Box::new(slice.shared.take(address)));
-        let Some(charge) = slice.addresses.take(address) else {
+        let ending = slice.shared.any().then(|| Box::new(slice.take_shared(address)));
+        let Some(charge) = slice.take_charge(address) else {
             // Nor is this often there.
-            return (ending, None, slice.spilled.take(address).map(Box::new));
+            return (ending, None, slice.take_spilled(address).map(Box::new));
         };
         let Owner::Pool(pool) = charge.owner else { return (ending, Some((charge, None)), None) };
         let block = slice.pools.leave(slice, pool, address, charge.bytes);

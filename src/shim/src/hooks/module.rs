@@ -200,7 +200,7 @@ pub(crate) unsafe fn unload_library(real: real::cuLibraryUnload, library: CUlibr
 fn unloaded(holder: Holder, call: impl FnOnce() -> Status) -> Status {
     let take = |slice: &'static Slice| {
         let before = Before::begin_exactly(slice);
-        (slice.holdings.take(holder), before)
+        (slice.take_held(holder), before)
     };
     around(take, call, |slice, (held, before), code| {
         if code != status::SUCCESS {

@@ -248,7 +248,7 @@ pub(crate) unsafe fn free_ptsz(
 /// The end of an address in the order of a stream. A driver that does not free managed memory so is given the time to
 /// come there: then the memory is freed at once.
 fn freed_in(address: CUdeviceptr, order: (CUstream, DefaultStream), call: impl FnOnce() -> Status) -> Status {
-    let is_spilled = lifecycle::joined().is_some_and(|slice| slice.spilled.begins_at(address));
+    let is_spilled = lifecycle::joined().is_some_and(|slice| slice.spilled_begins_at(address));
     let free = || FreeFor::Stream(order_of(order));
     freed(address, free, || {
         let code = call();

@@ -210,7 +210,7 @@ fn fail(slice: &Slice, used: Option<Use>) {
 /// `cuIpcCloseMemHandle`.
 pub(crate) unsafe fn ipc_close(real: real::cuIpcCloseMemHandle, address: CUdeviceptr) -> Status {
     around(
-        |slice| slice.shared.take(address),
+        |slice| slice.take_shared(address),
         // SAFETY: the caller's own argument.
         || unsafe { real(address) },
         |slice, ending, code| {

@@ -1,0 +1,208 @@
+//! What lived in a context that the driver may be about to end?
+//!
+//! Before such a call all of it is taken out of the maps: once the driver has ended the context it gives its addresses and
+//! handles to others, and nobody could tell any more whose they were. It is kept here meanwhile, and who frees some of it
+//! beside the call finds it here. What is left goes with the context, or back into the maps where the context lives on.
+//!
+//! Of several such calls for one context only one ends it. What they took out is kept together until the last of them is
+//! back, so that it does not matter which.
+#![allow(
+    clippy::disallowed_types,
+    reason = "words of this process alone: `region::sync` is for words shared between processes"
+)]
+
+use crate::arrays::Array;
+use crate::graphs::Executable;
+use crate::holdings::{Holder, Holding};
+use crate::ledger::{Charge, Owner};
+use crate::shared;
+use crate::slice::Slice;
+use crate::spill::Extent;
+use core::sync::atomic::{AtomicBool, Ordering};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, HashMap};
+
+/// Everything that may be ending.
+#[derive(Debug, Default)]
+pub(crate) struct Endings {
+    /// Whether there ever was such a call: every free that finds nothing asks.
+    any: AtomicBool,
+    under_way: Mutex<Vec<Ending>>,
+}
+
+#[derive(Debug)]
+struct Ending {
+    /// A number that no other has.
+    number: u64,
+    context: usize,
+    /// Calls that are under way.
+    calls: usize,
+    /// Whether one of them has ended it.
+    ended: bool,
+    lived: Lived,
+}
+
+/// What lived in a context.
+#[derive(Debug, Default)]
+struct Lived {
+    addresses: HashMap<u64, Charge>,
+    spilled: BTreeMap<u64, Extent>,
+    arrays: HashMap<u64, Array>,
+    executables: HashMap<usize, Executable>,
+    holdings: Vec<Holding>,
+    /// What others use of it, and it of others.
+    shared: Vec<(u64, shared::Ending)>,
+}
+
+impl Endings {
+    /// The driver is about to be asked to end a context, or one use of it. A number to tell how that went.
+    pub(crate) fn begin(&self, slice: &Slice, context: usize) -> u64 {
+        // Relaxed: who misses what is taken out has seen the lock of its map, and this before it.
+        self.any.store(true, Ordering::Relaxed);
+        let mut all = self.under_way.lock();
+        if let Some(known) = all.iter_mut().find(|one| one.context == context && !one.ended) {
+            known.calls = known.calls.saturating_add(1);
+            known.lived.take(slice, context);
+            return known.number;
+        }
+        let number = all.iter().map(|one| one.number).max().unwrap_or(0).wrapping_add(1);
+        let mut lived = Lived::default();
+        lived.take(slice, context);
+        all.push(Ending { number, context, calls: 1, ended: false, lived });
+        number
+    }
+
+    /// The driver is back, and the context has ended or lives on.
+    pub(crate) fn end(&self, slice: &Slice, number: u64, ended: bool) {
+        let mut all = self.under_way.lock();
+        let Some(at) = all.iter().position(|one| one.number == number) else { return };
+        if let Some(one) = all.get_mut(at) {
+            one.calls = one.calls.saturating_sub(1);
+            one.ended |= ended;
+            if one.calls > 0 {
+                return;
+            }
+        }
+        let Ending { ended, lived, .. } = all.swap_remove(at);
+        if ended {
+            drop(all);
+            lived.end(slice);
+        } else {
+            // Under the lock: who looks for any of it finds it here or there.
+            lived.put_back(slice);
+        }
+    }
+
+    /// Looks for what was not found where it should be: here, and `there` once more.
+    fn find<T>(
+        &self,
+        here: impl FnMut(&mut Lived) -> Option<T>,
+        there: impl FnOnce() -> Option<T>,
+    ) -> Option<T> {
+        if !self.any.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut all = self.under_way.lock();
+        all.iter_mut().map(|one| &mut one.lived).find_map(here).or_else(there)
+    }
+}
+
+impl Lived {
+    fn take(&mut self, slice: &Slice, context: usize) {
+        let addresses = slice.addresses.take_owned(Owner::Context(context));
+        self.shared.extend(slice.shared.take_of(context, addresses.iter().map(|(address, _)| *address)));
+        self.addresses.extend(addresses);
+        self.spilled.extend(slice.spilled.take_of(context));
+        self.arrays.extend(slice.arrays.take_of(context));
+        self.executables.extend(slice.graphs.take_of(context));
+        self.holdings.extend(slice.holdings.take_of(context));
+    }
+
+    fn put_back(self, slice: &Slice) {
+        self.executables.into_iter().for_each(|(handle, one)| slice.graphs.put_back(handle, one));
+        self.arrays.into_iter().for_each(|(handle, array)| slice.arrays.put_back(handle, array));
+        self.shared.into_iter().for_each(|(address, ending)| slice.shared.put_back(address, ending));
+        self.addresses.into_iter().for_each(|(address, charge)| slice.addresses.insert(address, charge));
+        self.spilled.into_iter().for_each(|(address, extent)| slice.spilled.put_back(address, extent));
+        slice.holdings.put_back(self.holdings);
+    }
+
+    fn end(self, slice: &Slice) {
+        slice.graphs.context_ended(slice, self.executables.into_values());
+        self.arrays.into_values().for_each(|array| array.end(slice));
+        // Before the bytes go back: an heir is charged first.
+        self.shared.into_iter().for_each(|(_, ending)| ending.end(slice));
+        self.addresses.into_values().for_each(|charge| slice.refund(charge.device, charge.bytes));
+        self.spilled.into_values().for_each(|extent| extent.end(slice));
+        self.holdings.into_iter().for_each(|holding| holding.end(slice));
+    }
+}
+
+/// What ends by itself is looked for in its map first.
+impl Slice {
+    /// Takes out what an address was charged; none for an address that nobody charged.
+    #[inline]
+    pub(crate) fn take_charge(&self, address: u64) -> Option<Charge> {
+        let there = || self.addresses.take(address);
+        there().or_else(|| self.endings.find(|lived| lived.addresses.remove(&address), there))
+    }
+
+    /// Takes out spilled memory that is about to be freed.
+    pub(crate) fn take_spilled(&self, address: u64) -> Option<Extent> {
+        let there = || self.spilled.take(address);
+        there().or_else(|| self.endings.find(|lived| lived.spilled.remove(&address), there))
+    }
+
+    /// Whether spilled memory begins at an address.
+    pub(crate) fn spilled_begins_at(&self, address: u64) -> bool {
+        let there = || self.spilled.begins_at(address).then_some(());
+        let here = |lived: &mut Lived| lived.spilled.contains_key(&address).then_some(());
+        self.spilled.any() && there().or_else(|| self.endings.find(here, there)).is_some()
+    }
+
+    /// Whether any byte of a range is spilled.
+    pub(crate) fn spilled_touches(&self, address: u64, bytes: u64) -> bool {
+        let there = || self.spilled.touches(address, bytes).then_some(());
+        let here = |lived: &mut Lived| Extent::touch(&lived.spilled, address, bytes).then_some(());
+        self.spilled.any() && there().or_else(|| self.endings.find(here, there)).is_some()
+    }
+
+    /// Takes out an array that is about to end.
+    pub(crate) fn take_array(&self, handle: u64) -> Option<Array> {
+        let there = || self.arrays.take(handle);
+        there().or_else(|| self.endings.find(|lived| lived.arrays.remove(&handle), there))
+    }
+
+    /// Takes out an executable that is about to end.
+    pub(crate) fn take_executable(&self, handle: usize) -> Option<Executable> {
+        let there = || self.graphs.take(handle);
+        there().or_else(|| self.endings.find(|lived| lived.executables.remove(&handle), there))
+    }
+
+    /// Takes out all that something holds, in any context.
+    pub(crate) fn take_held(&self, holder: Holder) -> Vec<Holding> {
+        let mut taken = self.holdings.take(holder);
+        // Of a library some may be here and some there.
+        self.endings.find::<()>(
+            |lived| {
+                taken.extend(lived.holdings.extract_if(.., |one| one.is_of(holder)));
+                None
+            },
+            || None,
+        );
+        taken
+    }
+
+    /// Takes out what others use at an address, and this process of others, that is about to end or to be closed once.
+    pub(crate) fn take_shared(&self, address: u64) -> shared::Ending {
+        let there = || Some(self.shared.take(address)).filter(|ending| !ending.is_empty());
+        let here = |lived: &mut Lived| {
+            let at = lived.shared.iter().position(|(of, _)| *of == address)?;
+            Some(lived.shared.swap_remove(at).1)
+        };
+        if !self.shared.any() {
+            return shared::Ending::default();
+        }
+        there().or_else(|| self.endings.find(here, there)).unwrap_or_default()
+    }
+}
