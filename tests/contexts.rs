@@ -79,6 +79,13 @@ fn what_ends_beside_a_call_that_ends_no_context_is_given_back() {
 }
 
 #[test]
+fn of_uses_that_are_given_back_together_the_last_gives_back_what_the_context_holds() {
+    let bench = bench().with("SIMGPU_FAULTS", "cuCtxDetach=delay:1ms");
+    let outcome = bench.host("contexts", &["together"]).limited("512MiB").run().quiet();
+    outcome.says(&["init 0", "failed 0, lost 0"]);
+}
+
+#[test]
 fn every_form_of_making_a_context_pays_and_the_last_detachment_gives_back() {
     let outcome = bench().host("contexts", &["forms"]).limited("350MiB").run();
     outcome.says(&[

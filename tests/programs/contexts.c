@@ -112,11 +112,39 @@ static int beside(void *(*library)(void *)) {
     return 0;
 }
 
+static void *detaches(void *context) {
+    int (*detach)(void *) = dlsym(driver, "cuCtxDetach");
+    return (void *)(long)(cu.cuCtxSetCurrent(context) || detach(context));
+}
+
+// Several threads give back their uses of a context at once; the last of them, whoever that is, ends it.
+static int together(void) {
+    enum { THREADS = 3 };
+    int (*attach)(void **, unsigned) = dlsym(driver, "cuCtxAttach"), (*pop)(void **) = dlsym(driver, "cuCtxPopCurrent_v2");
+    pthread_t threads[THREADS];
+    void *context, *other, *same, *status;
+    u64 address, lost = 0;
+    int failed = 0;
+    if (cu.cuCtxCreate_v2(&context, 0, 0)) return 3;
+    for (int i = 0; i < 300; i++) {
+        u64 before = left();
+        if (cu.cuCtxCreate_v2(&other, 0, 0) || cu.cuMemAlloc_v2(&address, 8 << 20)) return 4;
+        for (int j = 1; j < THREADS; j++) failed += attach(&same, 0);
+        failed += pop(&same);
+        for (int j = 0; j < THREADS; j++) pthread_create(&threads[j], NULL, detaches, other);
+        for (int j = 0; j < THREADS; j++) pthread_join(threads[j], &status), failed += status != NULL;
+        lost += before - left();
+    }
+    say("failed %d, lost %llu", failed, lost);
+    return 0;
+}
+
 int main(int count, char **words) {
     if (count < 2 || !open_driver()) return 2;
     say("init %d", cu.cuInit(0));
     if (!strcmp(words[1], "forms")) return forms();
     if (!strcmp(words[1], "beside")) return beside(retain_and_release);
+    if (!strcmp(words[1], "together")) return together();
     if (!strcmp(words[1], "attached")) return beside(attach_and_detach);
     return !strcmp(words[1], "many") ? many() : primary();
 }
