@@ -130,15 +130,48 @@ fn fills_that_are_recorded_take_no_time() {
     assert!(ran > 0 && recorded == ran && used(&bench).copied > ran, "{ran}, {recorded}");
 }
 
+/// How copies can be asked for whose direction only the driver knows.
+const WAYS: [&str; 11] = [
+    "one",
+    "with",
+    "box1",
+    "batch",
+    "batch_v2",
+    "boxes",
+    "boxes_v2",
+    "batch_ptsz",
+    "batch_v2_ptsz",
+    "boxes_ptsz",
+    "boxes_v2_ptsz",
+];
+
 #[test]
-fn a_copy_between_any_addresses_counts_where_both_are_of_the_device() {
-    let bench = bench();
-    let mut member = paced(bench.host("paced", &["moves", "1ms"]), "30").start();
-    assert_eq!(member.hear().as_deref(), Some("ready"));
-    assert_eq!(member.ask("host"), "0");
-    assert_eq!(used(&bench).copied, 0);
-    assert_eq!(member.ask("device"), "0");
-    assert!(used(&bench).copied > 0);
+fn copies_between_any_addresses_count_where_both_are_of_the_device() {
+    for how in WAYS {
+        let bench = bench();
+        let mut member = paced(bench.host("paced", &["moves", "1ms"]), "30").start();
+        assert_eq!(member.hear().as_deref(), Some("ready"));
+        assert_eq!(member.ask(&format!("host {how}")), "0", "{how}");
+        assert_eq!(used(&bench).copied, 0, "{how}");
+        assert_eq!(member.ask(&format!("device {how}")), "0", "{how}");
+        assert!(used(&bench).copied > 0, "{how}");
+    }
+}
+
+#[test]
+fn copies_in_batches_are_paid_for_where_copies_are() {
+    for how in ["batch", "batch_v2", "boxes", "boxes_v2"] {
+        let bench = bench().with("GPU_CORE_COPIES", "1");
+        let mut member = paced(bench.host("paced", &["moves", "1ms"]), "30").start();
+        assert_eq!(member.hear().as_deref(), Some("ready"));
+        assert_eq!(member.ask(&format!("host {how}")), "0", "{how}");
+        assert_eq!(used(&bench).used, 0, "{how}");
+        let before = busy(&bench);
+        assert_eq!(member.ask(&format!("device {how}")), "0", "{how}");
+        let (took, paid) = (busy(&bench) - before, used(&bench).used);
+        println!("{how}: {took} ns, {paid} ns paid for");
+        assert!(paid > took / 2 && paid < took * 2, "{how}: {took} ns, {paid} ns paid for");
+    }
 }
 
 #[test]

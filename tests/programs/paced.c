@@ -245,16 +245,48 @@ static void fills(void) {
     }
 }
 
-// Copies between addresses that only the driver can tell apart: `device`, `host`.
+// CUDA_MEMCPY3D_BATCH_OP.
+struct box_end { int kind; u64 place, row, rows, location; };
+struct box { struct box_end from, to; size_t width, height, depth; int order; unsigned flags; };
+
+enum { PIECES = 64 };
+
+// Copies between addresses that only the driver can tell apart. Each order has two words: `device` or `host`, and how.
 static void moves(void) {
-    int (*move)(u64, u64, size_t, void *) = dlsym(driver, "cuMemcpyAsync");
-    char line[64], *here = malloc(SIZE);
-    u64 one = 0, other = 0;
-    if (cu.cuMemAlloc_v2(&one, SIZE) || cu.cuMemAlloc_v2(&other, SIZE)) return;
+    int (*one)(u64, u64, size_t, void *) = dlsym(driver, "cuMemcpyAsync");
+    int (*with)(u64, u64, size_t, void *, void *) = dlsym(driver, "cuMemcpyWithAttributesAsync");
+    int (*one_box)(struct box *, u64, void *) = dlsym(driver, "cuMemcpy3DWithAttributesAsync");
+    int (*first)(u64 *, u64 *, size_t *, size_t, void *, size_t *, size_t, size_t *, void *) = NULL;
+    int (*second)(u64 *, u64 *, size_t *, size_t, void *, size_t *, size_t, void *) = NULL;
+    int (*boxes)(size_t, struct box *, size_t *, u64, void *) = NULL, (*boxes_2)(size_t, struct box *, u64, void *) = NULL;
+    char line[64], where[32], how[32], *here = malloc(PIECES * SIZE);
+    u64 source = 0, target = 0, to[PIECES], from[PIECES];
+    size_t sizes[PIECES], attribute_of = 0, failed;
+    long attributes[8] = {1};
+    struct box all[PIECES];
+    if (cu.cuMemAlloc_v2(&source, PIECES * SIZE) || cu.cuMemAlloc_v2(&target, PIECES * SIZE)) return;
     say("ready");
-    while (fgets(line, sizeof line, stdin)) {
-        int code = 0;
-        for (int i = 0; i < 64; i++) code |= move(line[0] == 'd' ? other : (u64)here, one, SIZE, stream);
+    while (fgets(line, sizeof line, stdin) && sscanf(line, "%31s %31s", where, how) == 2) {
+        int code = 0, is_own = strstr(how, "_ptsz") != NULL;
+        void *on = is_own ? NULL : stream;
+        *(void **)&first = dlsym(driver, is_own ? "cuMemcpyBatchAsync_ptsz" : "cuMemcpyBatchAsync");
+        *(void **)&second = dlsym(driver, is_own ? "cuMemcpyBatchAsync_v2_ptsz" : "cuMemcpyBatchAsync_v2");
+        *(void **)&boxes = dlsym(driver, is_own ? "cuMemcpy3DBatchAsync_ptsz" : "cuMemcpy3DBatchAsync");
+        *(void **)&boxes_2 = dlsym(driver, is_own ? "cuMemcpy3DBatchAsync_v2_ptsz" : "cuMemcpy3DBatchAsync_v2");
+        for (int i = 0; i < PIECES; i++) {
+            from[i] = source + i * SIZE, sizes[i] = SIZE;
+            to[i] = (where[0] == 'd' ? target : (u64)here) + i * SIZE;
+            all[i] = (struct box){{1, from[i], 0, 0, 0}, {1, to[i], 0, 0, 0}, SIZE / 4, 2, 2, 1, 0};
+        }
+        if (!strncmp(how, "one", 3)) for (int i = 0; i < PIECES; i++) code |= one(to[i], from[i], SIZE, on);
+        else if (!strncmp(how, "with", 4)) for (int i = 0; i < PIECES; i++) code |= with(to[i], from[i], SIZE, attributes, on);
+        else if (!strncmp(how, "box1", 4)) for (int i = 0; i < PIECES; i++) code |= one_box(&all[i], 0, on);
+        else for (int i = 0; i < PIECES; i++) {
+            if (!strncmp(how, "batch_v2", 8)) code |= second(to, from, sizes, PIECES, attributes, &attribute_of, 1, on);
+            else if (!strncmp(how, "batch", 5)) code |= first(to, from, sizes, PIECES, attributes, &attribute_of, 1, &failed, on);
+            else if (!strncmp(how, "boxes_v2", 8)) code |= boxes_2(PIECES, all, 0, on);
+            else code |= boxes(PIECES, all, &failed, 0, on);
+        }
         say("%d", code | gpu.cuCtxSynchronize());
     }
 }

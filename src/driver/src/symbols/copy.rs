@@ -66,22 +66,22 @@ macro_rules! rows_copy {
         pass cuMemcpy3D @2000(p_copy: *const CUDA_MEMCPY3D_v1);
         pass cuMemcpy3DAsync @2000(p_copy: *const CUDA_MEMCPY3D_v1, h_stream: CUstream);
     }
-    copy_any: "A copy whose direction only the driver knows. One that is alone: it is asked while time is paced. Batches: to ask for each costs more than the call." {
+    copy_any: "A copy whose direction only the driver knows: it is asked while time is paced, and of a batch for some of its copies" {
         watch cuMemcpy @4000(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize) by host_copies::anywhere;
-        pass cuMemcpy3DBatchAsync @12080(num_ops: usize, op_list: *mut CUDA_MEMCPY3D_BATCH_OP, fail_idx: *mut usize, flags: c_ulonglong, h_stream: CUstream);
-        pass cuMemcpy3DBatchAsync_ptsz @12080(num_ops: usize, op_list: *mut CUDA_MEMCPY3D_BATCH_OP, fail_idx: *mut usize, flags: c_ulonglong, h_stream: CUstream);
-        pass cuMemcpy3DBatchAsync_v2 @13000(num_ops: usize, op_list: *mut CUDA_MEMCPY3D_BATCH_OP, flags: c_ulonglong, h_stream: CUstream);
-        pass cuMemcpy3DBatchAsync_v2_ptsz @13000(num_ops: usize, op_list: *mut CUDA_MEMCPY3D_BATCH_OP, flags: c_ulonglong, h_stream: CUstream);
-        pass cuMemcpy3DWithAttributesAsync @13020(op: *mut CUDA_MEMCPY3D_BATCH_OP, flags: c_ulonglong, h_stream: CUstream);
-        pass cuMemcpy3DWithAttributesAsync_ptsz @13020(op: *mut CUDA_MEMCPY3D_BATCH_OP, flags: c_ulonglong, h_stream: CUstream);
+        watch cuMemcpy3DBatchAsync @12080(num_ops: usize, op_list: *mut CUDA_MEMCPY3D_BATCH_OP, fail_idx: *mut usize, flags: c_ulonglong, h_stream: CUstream) by batches::boxes;
+        watch cuMemcpy3DBatchAsync_ptsz @12080(num_ops: usize, op_list: *mut CUDA_MEMCPY3D_BATCH_OP, fail_idx: *mut usize, flags: c_ulonglong, h_stream: CUstream) by batches::boxes_per_thread;
+        watch cuMemcpy3DBatchAsync_v2 @13000(num_ops: usize, op_list: *mut CUDA_MEMCPY3D_BATCH_OP, flags: c_ulonglong, h_stream: CUstream) by batches::boxes_v2;
+        watch cuMemcpy3DBatchAsync_v2_ptsz @13000(num_ops: usize, op_list: *mut CUDA_MEMCPY3D_BATCH_OP, flags: c_ulonglong, h_stream: CUstream) by batches::boxes_v2_per_thread;
+        watch cuMemcpy3DWithAttributesAsync @13020(op: *mut CUDA_MEMCPY3D_BATCH_OP, flags: c_ulonglong, h_stream: CUstream) by batches::one_box;
+        watch cuMemcpy3DWithAttributesAsync_ptsz @13020(op: *mut CUDA_MEMCPY3D_BATCH_OP, flags: c_ulonglong, h_stream: CUstream) by batches::one_box_per_thread;
         watch cuMemcpyAsync @4000(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize, h_stream: CUstream) by host_copies::anywhere_async;
         watch cuMemcpyAsync_ptsz @7000(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize, h_stream: CUstream) by host_copies::anywhere_async_per_thread;
-        pass cuMemcpyBatchAsync @12080(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, fail_idx: *mut usize, h_stream: CUstream);
-        pass cuMemcpyBatchAsync_ptsz @12080(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, fail_idx: *mut usize, h_stream: CUstream);
-        pass cuMemcpyBatchAsync_v2 @13000(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, h_stream: CUstream);
-        pass cuMemcpyBatchAsync_v2_ptsz @13000(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, h_stream: CUstream);
-        pass cuMemcpyWithAttributesAsync @13020(dst: CUdeviceptr, src: CUdeviceptr, size: usize, attr: *mut CUmemcpyAttributes, h_stream: CUstream);
-        pass cuMemcpyWithAttributesAsync_ptsz @13020(dst: CUdeviceptr, src: CUdeviceptr, size: usize, attr: *mut CUmemcpyAttributes, h_stream: CUstream);
+        watch cuMemcpyBatchAsync @12080(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, fail_idx: *mut usize, h_stream: CUstream) by batches::runs;
+        watch cuMemcpyBatchAsync_ptsz @12080(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, fail_idx: *mut usize, h_stream: CUstream) by batches::runs_per_thread;
+        watch cuMemcpyBatchAsync_v2 @13000(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, h_stream: CUstream) by batches::runs_v2;
+        watch cuMemcpyBatchAsync_v2_ptsz @13000(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, h_stream: CUstream) by batches::runs_v2_per_thread;
+        watch cuMemcpyWithAttributesAsync @13020(dst: CUdeviceptr, src: CUdeviceptr, size: usize, attr: *mut CUmemcpyAttributes, h_stream: CUstream) by host_copies::anywhere_with;
+        watch cuMemcpyWithAttributesAsync_ptsz @13020(dst: CUdeviceptr, src: CUdeviceptr, size: usize, attr: *mut CUmemcpyAttributes, h_stream: CUstream) by host_copies::anywhere_with_per_thread;
         watch cuMemcpy_ptds @7000(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize) by host_copies::anywhere_per_thread;
     }
     copy_peer: "Between devices: links and copy engines. Not measured" {

@@ -1,6 +1,9 @@
 //! What do the structures say that describe a copy? Their enumerations as integers.
 
-use super::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUarray, CUdeviceptr, c_uint, c_void};
+use super::{
+    CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_BATCH_OP, CUDA_MEMCPY3D_PEER, CUarray, CUdeviceptr, c_uint,
+    c_void,
+};
 
 /// `CUmemorytype`: where one end of a copy is.
 pub mod memory_type {
@@ -94,6 +97,47 @@ pub struct VolumeCopy {
     pub depth: usize,
 }
 
+/// One end of a [`BoxCopy`].
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct BoxEnd {
+    /// [`POINTER`](Self::POINTER) or [`ARRAY`](Self::ARRAY).
+    pub kind: c_uint,
+    /// Its address, or the array.
+    pub place: u64,
+    /// Of an address: bytes of a row and rows of a slice, 0 where they follow each other, and where it is. Of an array: the
+    /// first element in each direction.
+    pub rest: [u64; 3],
+}
+
+impl BoxEnd {
+    /// `CU_MEMCPY_OPERAND_TYPE_POINTER`.
+    pub const POINTER: c_uint = 1;
+    /// `CU_MEMCPY_OPERAND_TYPE_ARRAY`.
+    pub const ARRAY: c_uint = 2;
+}
+
+/// `CUDA_MEMCPY3D_BATCH_OP`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct BoxCopy {
+    /// Where from.
+    pub from: BoxEnd,
+    /// Where to.
+    pub to: BoxEnd,
+    /// Bytes of a row; elements, where an end is an array.
+    pub width: usize,
+    /// Rows of a slice.
+    pub height: usize,
+    /// Slices.
+    pub depth: usize,
+    /// When the source is read.
+    pub order: c_uint,
+    /// What the copy may do.
+    pub flags: c_uint,
+}
+
+const _: () = assert!(size_of::<BoxCopy>() == size_of::<CUDA_MEMCPY3D_BATCH_OP>());
 const _: () = assert!(size_of::<PlaneCopy>() == size_of::<CUDA_MEMCPY2D>());
 const _: () = assert!(size_of::<VolumeCopy>() == size_of::<CUDA_MEMCPY3D>());
 const _: () = assert!(size_of::<VolumeCopy>() == size_of::<CUDA_MEMCPY3D_PEER>());

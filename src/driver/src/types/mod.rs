@@ -8,7 +8,7 @@ mod copy;
 mod cuda;
 mod nvml;
 
-pub use copy::{PlaneCopy, PlaneEnd, VolumeCopy, VolumeEnd, memory_type};
+pub use copy::{BoxCopy, BoxEnd, PlaneCopy, PlaneEnd, VolumeCopy, VolumeEnd, memory_type};
 pub use core::ffi::{
     c_char, c_int, c_longlong, c_short, c_uchar, c_uint, c_ulong, c_ulonglong, c_ushort, c_void,
 };

@@ -21,6 +21,7 @@ enum Operation {
     CopyOfRows = 3,
     Fill = 4,
     FillOfRows = 5,
+    Batch = 6,
 }
 
 /// A number of bytes or elements in either width.
@@ -43,10 +44,23 @@ impl Count for c_uint {
 
 /// So many bytes at one estimate: a KiB, and then each power of two.
 fn work(operation: Operation, bytes: u64, stream: Stream) -> Launch {
-    let kib = bytes.div_ceil(1024).max(1).checked_next_power_of_two();
-    let kib = kib.and_then(|kib| c_uint::try_from(kib).ok()).unwrap_or(c_uint::MAX);
-    let shape = Shape { function: operation as u64, grid: [kib, 1, 1], block: [0; 3], shared: 0 };
+    in_parts(operation, bytes, 1, stream)
+}
+
+/// The same in so many parts: each power of two of them has its own estimate.
+fn in_parts(operation: Operation, bytes: u64, parts: u64, stream: Stream) -> Launch {
+    let power = |of: u64| {
+        let power = of.max(1).checked_next_power_of_two();
+        power.and_then(|power| c_uint::try_from(power).ok()).unwrap_or(c_uint::MAX)
+    };
+    let grid = [power(bytes.div_ceil(1024)), power(parts), 1];
+    let shape = Shape { function: operation as u64, grid, block: [0; 3], shared: 0 };
     Launch { key: Key::kernel(&shape), kind: Kind::Copy, stream }
+}
+
+/// A batch of so many copies, of so many bytes together.
+pub(super) fn copied_together(bytes: u64, count: usize, stream: Stream) -> Launch {
+    in_parts(Operation::Batch, bytes, count as u64, stream)
 }
 
 /// A copy of so many bytes that lie one after the other.

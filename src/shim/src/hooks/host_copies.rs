@@ -11,7 +11,8 @@ use crate::compute::{Stream, gate, host_copy, is_paced};
 use crate::driver;
 use crate::guard::quietly;
 use core::ptr;
-use gpuslice_driver::types::{CUdeviceptr, CUstream, Status};
+use gpuslice_driver::functions as real;
+use gpuslice_driver::types::{CUdeviceptr, CUmemcpyAttributes, CUstream, Status};
 
 /// Declares for each order of arguments the hook of the calls whose null stream is the legacy default stream, and that of
 /// those whose null stream is the thread's own.
@@ -43,6 +44,32 @@ hooks! {
     array, array_per_thread<A, B, C>(to: A, second: B, third: C, bytes: N) of bytes on ptr::null_mut(), true;
     /// `cuMemcpyHtoAAsync` and `cuMemcpyAtoHAsync`.
     array_async, array_async_per_thread<A, B, C>(to: A, second: B, third: C, bytes: N, stream: CUstream) of bytes on stream, false;
+}
+
+/// `cuMemcpyWithAttributesAsync`.
+pub(crate) unsafe fn anywhere_with(
+    real: real::cuMemcpyWithAttributesAsync,
+    to: CUdeviceptr,
+    from: CUdeviceptr,
+    bytes: usize,
+    attributes: *mut CUmemcpyAttributes,
+    stream: CUstream,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    any(legacy(stream), (to, from), bytes, || unsafe { real(to, from, bytes, attributes, stream) })
+}
+
+/// `cuMemcpyWithAttributesAsync_ptsz`.
+pub(crate) unsafe fn anywhere_with_per_thread(
+    real: real::cuMemcpyWithAttributesAsync_ptsz,
+    to: CUdeviceptr,
+    from: CUdeviceptr,
+    bytes: usize,
+    attributes: *mut CUmemcpyAttributes,
+    stream: CUstream,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    any(per_thread(stream), (to, from), bytes, || unsafe { real(to, from, bytes, attributes, stream) })
 }
 
 /// Hooks of the calls whose addresses may be of any memory.

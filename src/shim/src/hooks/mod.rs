@@ -5,6 +5,7 @@
 //! `gpuslice_driver::arguments` only.
 
 pub(crate) mod array;
+pub(crate) mod batches;
 pub(crate) mod capture;
 pub(crate) mod context;
 pub(crate) mod copies;

@@ -99,6 +99,18 @@ impl Copies for Driver {
             self.copy_batch(On::legacy(h_stream), dsts, srcs, sizes, count);
         cuMemcpyBatchAsync_v2_ptsz(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, _attrs: *mut CUmemcpyAttributes, _attrs_idxs: *mut usize, _num_attrs: usize, h_stream: CUstream) =>
             self.copy_batch(On::per_thread(h_stream), dsts, srcs, sizes, count);
+        cuMemcpy3DBatchAsync(num_ops: usize, op_list: *mut CUDA_MEMCPY3D_BATCH_OP, _fail_idx: *mut usize, _flags: c_ulonglong, h_stream: CUstream) =>
+            self.copy_boxes(On::legacy(h_stream), op_list, num_ops);
+        cuMemcpy3DBatchAsync_ptsz(num_ops: usize, op_list: *mut CUDA_MEMCPY3D_BATCH_OP, _fail_idx: *mut usize, _flags: c_ulonglong, h_stream: CUstream) =>
+            self.copy_boxes(On::per_thread(h_stream), op_list, num_ops);
+        cuMemcpy3DBatchAsync_v2(num_ops: usize, op_list: *mut CUDA_MEMCPY3D_BATCH_OP, _flags: c_ulonglong, h_stream: CUstream) =>
+            self.copy_boxes(On::legacy(h_stream), op_list, num_ops);
+        cuMemcpy3DBatchAsync_v2_ptsz(num_ops: usize, op_list: *mut CUDA_MEMCPY3D_BATCH_OP, _flags: c_ulonglong, h_stream: CUstream) =>
+            self.copy_boxes(On::per_thread(h_stream), op_list, num_ops);
+        cuMemcpy3DWithAttributesAsync(op: *mut CUDA_MEMCPY3D_BATCH_OP, _flags: c_ulonglong, h_stream: CUstream) =>
+            self.copy_boxes(On::legacy(h_stream), op, 1);
+        cuMemcpy3DWithAttributesAsync_ptsz(op: *mut CUDA_MEMCPY3D_BATCH_OP, _flags: c_ulonglong, h_stream: CUstream) =>
+            self.copy_boxes(On::per_thread(h_stream), op, 1);
         cuMemcpyWithAttributesAsync(dst: CUdeviceptr, src: CUdeviceptr, size: usize, _attr: *mut CUmemcpyAttributes, h_stream: CUstream) =>
             self.copy_any(On::legacy(h_stream), dst, src, size as u64, Wait::No);
         cuMemcpyWithAttributesAsync_ptsz(dst: CUdeviceptr, src: CUdeviceptr, size: usize, _attr: *mut CUmemcpyAttributes, h_stream: CUstream) =>

@@ -116,6 +116,26 @@ impl Driver {
         Ok(())
     }
 
+    /// Boxes between addresses. Not those of arrays, whose lengths are in elements.
+    pub(super) fn copy_boxes(&self, on: On, list: *mut CUDA_MEMCPY3D_BATCH_OP, count: usize) -> Outcome {
+        for index in 0..count {
+            let copy: BoxCopy = self.read_at(list.cast_const().cast(), index)?;
+            let (width, height, depth) = (copy.width as u64, copy.height as u64, copy.depth as u64);
+            let end = |end: &BoxEnd| {
+                if end.kind != BoxEnd::POINTER {
+                    return Err(status::NOT_SUPPORTED);
+                }
+                let [row, rows, _] = end.rest;
+                let or = |given: u64, own: u64| if given == 0 { own } else { given };
+                let side = self.simulation()?.local().either(end.place);
+                Ok(End { pitch: or(row, width), height: or(rows, height), ..End::flat(side) })
+            };
+            let (to, from) = (end(&copy.to)?, end(&copy.from)?);
+            self.move_bytes(on, Movement::Copy { to, from, width, height, depth }, Wait::No)?;
+        }
+        Ok(())
+    }
+
     pub(super) fn copy_2d(&self, on: On, copy: *const CUDA_MEMCPY2D, wait: Wait) -> Outcome {
         self.move_bytes(on, self.movement_2d(copy)?, wait)
     }
