@@ -3,7 +3,9 @@
 
 mod support;
 
+use gpuslice_region::{Monitor, Trust};
 use std::path::Path;
+use std::time::{Duration, Instant};
 use support::bench::{Bench, Host};
 use support::compiler;
 use support::outcome::Outcome;
@@ -61,6 +63,51 @@ fn where_a_sandbox_forbids_membarrier_later_streams_end_all_the_same() {
     }
     outcome.contains(&["sandbox 0", "launched 0 0, wait 0"]);
     assert!(number(&outcome, "ended 0 in ") < 5000, "{outcome}");
+}
+
+/// How many launches the slice has counted.
+fn counted(bench: &Bench) -> u64 {
+    let monitor = Monitor::open(&bench.region(), Trust::AnyOwner).unwrap().expect("there is a region");
+    let device = monitor.devices().first().expect("a device is in use").device;
+    monitor.time_used(device).launches
+}
+
+/// Whether all launches are counted within so many milliseconds.
+fn are_counted(bench: &Bench, launched: u64, within: u64) -> bool {
+    let end = Instant::now() + Duration::from_millis(within);
+    while counted(bench) != launched {
+        if Instant::now() > end {
+            return false;
+        }
+        std::thread::yield_now();
+    }
+    true
+}
+
+#[test]
+fn where_a_sandbox_forbids_membarrier_later_a_threads_launches_are_looked_after_from_its_next_one_on() {
+    let bench = Bench::simulated();
+    let mut host =
+        bench.host("paced_more", &["sealed", "100us"]).loaded().set("GPU_CORE_PERCENT", "50").start();
+    assert_eq!(host.hear().as_deref(), Some("ready"));
+    host.ask("8");
+    let mut launched = 8;
+    assert!(are_counted(&bench, launched, 10_000));
+    if host.ask("seal") == "-1" {
+        return support::skip("a sandbox that is entered late: there is no membarrier here");
+    }
+    // Of a thread that launches no more a run stays open, until it launches again: who looks after it has to find out.
+    let is_looked_after = (0..20).any(|_| {
+        host.ask("8");
+        launched += 8;
+        are_counted(&bench, launched, 500)
+    });
+    assert!(is_looked_after, "{} of {launched}", counted(&bench));
+    for order in ["8", "thread8", "8"] {
+        host.ask(order);
+        launched += 8;
+        assert!(are_counted(&bench, launched, 10_000), "{order}: {} of {launched}", counted(&bench));
+    }
 }
 
 #[test]

@@ -213,6 +213,30 @@ static void late(void) {
     say("launched %d %ld, wait %d", failed, (long)code, gpu.cuCtxSynchronize());
 }
 
+static void *some(void *count) {
+    cu.cuCtxSetCurrent(context);
+    for (int i = 0; i < *(int *)count; i++)
+        if (launch(stream)) abort();
+    return NULL;
+}
+
+// One that launches when it is told, by this thread or `thread` by one that ends, and enters the sandbox when it is told.
+static void sealed(void) {
+    char line[64];
+    say("ready");
+    while (fgets(line, sizeof line, stdin)) {
+        pthread_t thread;
+        int is_thread = !strncmp(line, "thread", 6), number = atoi(line + 6 * is_thread);
+        if (!strncmp(line, "seal", 4)) {
+            say("%d", syscall(SYS_membarrier, 0, 0, 0) < 0 ? -1 : enter_sandbox());
+            continue;
+        }
+        if (is_thread) pthread_create(&thread, NULL, some, &number), pthread_join(thread, NULL);
+        else some(&number);
+        say("0");
+    }
+}
+
 int main(int count, char **words) {
     const char *what = count > 1 ? words[1] : "";
     int number = count > 3 ? atoi(words[3]) : 40;
@@ -225,6 +249,7 @@ int main(int count, char **words) {
     else if (!strcmp(what, "threads")) threads(number);
     else if (!strcmp(what, "storm")) storm(number);
     else if (!strcmp(what, "late")) late();
+    else if (!strcmp(what, "sealed")) sealed();
     else if (!strcmp(what, "jumps")) jumps(number);
     else return 2;
     return 0;

@@ -8,7 +8,7 @@ use super::copies::unpaced;
 use super::pay::pay;
 use super::seat::Seat;
 use super::threads::{self, Held};
-use super::{Compute, Kind, Launch, Stream, clock};
+use super::{Kind, Launch, Stream, clock};
 use crate::driver;
 use crate::guard::quietly;
 use crate::lifecycle::{self, Standing};
@@ -95,7 +95,7 @@ pub(super) fn lane_for(held: &mut Held, slice: &'static Slice, stream: Stream) -
     // Relaxed: whoever begins a capture or ends a stream is ordered with this call by the program, or not at all.
     let is_rare = compute.captures.load(Ordering::Relaxed) != 0
         || compute.ends.load(Ordering::Relaxed) != held.ends_seen;
-    if is_rare && !is_to_run(held, compute, stream) {
+    if is_rare && !is_to_run(held, slice, stream) {
         return None;
     }
     match held.lane_of(compute, stream) {
@@ -223,10 +223,14 @@ fn close_before_unpaced(slice: &'static Slice) {
 
 /// Looks around where something is captured or a stream has ended. False: the launch is captured and costs nothing.
 #[cold]
-fn is_to_run(held: &mut Held, compute: &Compute, stream: Stream) -> bool {
+fn is_to_run(held: &mut Held, slice: &'static Slice, stream: Stream) -> bool {
+    let compute = &slice.compute;
     let look = || {
         let ends = compute.ends.load(Ordering::Acquire);
         if ends != held.ends_seen {
+            if held.was_missed() {
+                held.give_up(slice);
+            }
             held.forget_ended(ends);
         }
         !(compute.is_capture_open() && stream.may_capture())

@@ -259,7 +259,17 @@ impl Seat {
         if let Some(mut open) = lane.open.take() {
             open.run.idle(clock::between(open.gaps, 0));
             open.run.close(idle);
-            lane.send_off(slice, open);
+            lane.send_off(slice, open, true);
+        }
+    }
+
+    /// Streams have ended and nobody could close the runs that were open on them: no mark may be made there any more, and
+    /// what was prepaid stands.
+    pub(crate) fn give_up(&mut self, slice: &'static Slice) {
+        for lane in &mut self.lanes {
+            if let Some(open) = lane.open.take() {
+                lane.send_off(slice, open, false);
+            }
         }
     }
 
@@ -419,13 +429,13 @@ impl Lane {
         recorded.inspect_err(|code| compute.event_failed(*code))
     }
 
-    /// The closing event is recorded and the meter told.
-    fn send_off(&mut self, slice: &'static Slice, open: Open) {
+    /// The closing event is recorded, where it may be, and the meter told.
+    fn send_off(&mut self, slice: &'static Slice, open: Open, may_mark: bool) {
         let compute = &slice.compute;
         self.until = beside::done(self.until, open.opened, open.run.plain());
         let Open { run, start, opened, known_idle, is_unknown, is_copy, .. } = open;
         let Some(device) = self.device else { return };
-        let end = start.filter(|_| !run.is_empty()).and_then(|_| self.record(compute).ok());
+        let end = start.filter(|_| may_mark && !run.is_empty()).and_then(|_| self.record(compute).ok());
         match (start, end) {
             (Some(start), Some(end)) => {
                 let told = (opened, known_idle, is_unknown);

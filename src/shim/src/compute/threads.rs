@@ -22,7 +22,7 @@ use crate::slice::Slice;
 use core::cell::{Cell, UnsafeCell};
 use core::ops::{Deref, DerefMut};
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use core::time::Duration;
 use once_cell::race::OnceNonZeroUsize;
 use parking_lot::Mutex;
@@ -38,6 +38,10 @@ pub(crate) struct Shared {
     inside: AtomicBool,
     /// Whether somebody else has the seat, or asks for it.
     visited: AtomicBool,
+    /// Whether its thread has a fence of its own in each launch, whatever becomes of `barrier`.
+    fenced: AtomicBool,
+    /// Whether somebody had to do with it, and could not take it.
+    missed: AtomicBool,
     /// Where the stack of the thread stood when it took the seat.
     frame: AtomicUsize,
     /// How often its thread has taken it.
@@ -102,6 +106,11 @@ macro_rules! leads_to_the_seat {
 leads_to_the_seat!(Held inside, Visit visited);
 
 impl Held {
+    /// Whether somebody wanted to close runs and could not take the seat since this was asked last.
+    pub(crate) fn was_missed(&self) -> bool {
+        self.shared.missed.swap(false, Ordering::Acquire)
+    }
+
     /// Gives the seat up and takes it again after `wait`.
     pub(crate) fn meanwhile<T>(&mut self, wait: impl FnOnce() -> T) -> T {
         self.shared.inside.store(false, Ordering::Release);
@@ -120,7 +129,7 @@ impl Shared {
     #[inline]
     fn try_enter(&self) -> bool {
         self.inside.store(true, Ordering::Relaxed);
-        barrier::light();
+        barrier::light(&self.fenced);
         // Acquire: pairs with the release of the last visitor.
         if !self.visited.load(Ordering::Acquire) {
             return true;
@@ -143,8 +152,12 @@ impl Shared {
         // Acquire: pairs with the release of the last visitor.
         self.visited.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).ok()?;
         let visit = Visit { shared: self };
+        // What this thread does itself it does in order, and one that has ended does nothing any more. Acquire: pairs with
+        // the release in `barrier::light`.
+        let is_seen =
+            self.is_mine() || self.is_over() || barrier::heavy() || self.fenced.load(Ordering::Acquire);
         // Acquire: pairs with the release of the seat's thread.
-        (barrier::heavy() && !self.inside.load(Ordering::Acquire)).then_some(visit)
+        (is_seen && !self.inside.load(Ordering::Acquire)).then_some(visit)
     }
 
     /// Takes the seat for the meter if there may be anything to do, and its thread has not launched since the meter
@@ -174,6 +187,8 @@ impl Shared {
             // Where a sandbox has since forbidden the barrier, nobody visits any more.
             let is_hopeless = tries >= LAUNCHING && (is_inside || !barrier::heavy());
             if is_hopeless || (is_inside && self.is_mine()) {
+                // Release: pairs with the exchange of `was_missed`.
+                self.missed.store(true, Ordering::Release);
                 return None;
             }
             pause(&mut tries);
@@ -193,6 +208,12 @@ impl Shared {
     /// Whether its thread has ended.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
+    }
+
+    /// The same for one that visits: who sits down next says so before it looks whether anybody does.
+    fn is_over(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.has_ended()
     }
 }
 
@@ -306,12 +327,16 @@ fn sit_down(slice: &'static Slice) -> Option<&'static Shared> {
             free.pop().inspect(|shared| {
                 shared.free.store(false, Ordering::Release);
                 shared.ended.store(false, Ordering::Release);
+                // Pairs with the fence in `is_over`.
+                fence(Ordering::SeqCst);
             })
         };
         let shared = free.unwrap_or_else(|| {
             let shared: &'static Shared = Box::leak(Box::new(Shared {
                 inside: AtomicBool::new(false),
                 visited: AtomicBool::new(false),
+                fenced: AtomicBool::new(false),
+                missed: AtomicBool::new(false),
                 frame: AtomicUsize::new(0),
                 taken: AtomicU64::new(0),
                 seen: AtomicU64::new(0),
