@@ -181,13 +181,15 @@ static int enter_sandbox(void) {
 
 static pthread_barrier_t both;
 
-static void *launches_once(void *on) {
+static void *launches_before(void *on) {
     cu.cuCtxSetCurrent(context);
-    long code = launch(on);
+    long code = 0;
+    for (int i = 0; i < 8; i++) code |= launch(on);
     pthread_barrier_wait(&both);
-    // It does nothing until the stream is gone, and then goes on with another.
+    // It does nothing until the stream is gone, and then goes on with another, for long enough to be looked after.
     pthread_barrier_wait(&both);
-    return (void *)(code | launch(stream));
+    for (int i = 0; i < 100; i++) code |= launch(stream), usleep(1000);
+    return (void *)code;
 }
 
 // A stream ends whose launches another thread has made, and one of this thread's own.
@@ -202,7 +204,7 @@ static void late(void) {
         return;
     }
     say("sandbox %d", enter_sandbox());
-    pthread_create(&other, NULL, launches_once, streams[1]);
+    pthread_create(&other, NULL, launches_before, streams[1]);
     pthread_barrier_wait(&both);
     failed |= launch(streams[0]);
     u64 began = now();
