@@ -259,6 +259,14 @@ fn signals_are_the_programs_and_interrupt_no_launch() {
 }
 
 #[test]
+fn a_bus_error_that_a_program_is_sent_and_blocks_waits_for_it() {
+    same("paced_life", &["bus", "1ms"]).quiet();
+    let bench = bench();
+    let outcome = paced(bench.host("paced_life", &["after_bus", "1ms"]), "30").run().quiet();
+    outcome.contains(&["after: 1 threads of the library, 0 with open signals"]);
+}
+
+#[test]
 fn one_thread_without_signals_comes_with_pacing_and_none_without() {
     let lines = |threads: usize| {
         [

@@ -173,6 +173,31 @@ static void signals(void) {
         by_others - before);
 }
 
+// A SIGBUS that is sent to a process all of whose threads block it waits until somebody takes it.
+static void waiting_bus(void) {
+    sigset_t bus, pending;
+    siginfo_t said;
+    struct timespec none = {0, 0};
+    sigemptyset(&bus), sigaddset(&bus, SIGBUS), pthread_sigmask(SIG_BLOCK, &bus, NULL);
+    for (int i = 0; i < 6; i++) {
+        for (int j = 0; j < 50; j++) launch(stream);
+        if (i % 2) sigqueue(getpid(), SIGBUS, (union sigval){.sival_int = 42});
+        else kill(getpid(), SIGBUS);
+        for (int j = 0; j < 50; j++) launch(stream);
+        sigpending(&pending);
+        int waits = sigismember(&pending, SIGBUS), taken = sigtimedwait(&bus, &said, &none);
+        say("waits %d, taken %d, code %d, value %d", waits, taken, said.si_code, i % 2 ? said.si_value.sival_int : 0);
+    }
+}
+
+// The same, and after a while all is as before.
+static void bus_and_after(void) {
+    waiting_bus();
+    for (int i = 0; i < 50; i++) launch(stream);
+    usleep(20000);
+    other_threads("after");
+}
+
 int main(int count, char **words) {
     const char *what = count > 1 ? words[1] : "";
     self = words[0], kernel_name = count > 2 ? words[2] : "1ms";
@@ -183,6 +208,8 @@ int main(int count, char **words) {
     if (!strcmp(what, "children")) children();
     else if (!strcmp(what, "threads")) thread_count();
     else if (!strcmp(what, "signals")) signals();
+    else if (!strcmp(what, "bus")) waiting_bus();
+    else if (!strcmp(what, "after_bus")) bus_and_after();
     else end(what);
     return 0;
 }

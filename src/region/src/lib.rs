@@ -35,6 +35,8 @@ mod bell;
 #[path = "models/bell.rs"]
 mod bell;
 #[cfg(not(loom))]
+pub mod bystander;
+#[cfg(not(loom))]
 mod chairs;
 #[cfg(not(loom))]
 mod change;

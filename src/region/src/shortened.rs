@@ -21,6 +21,7 @@ use core::{
     sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering},
 };
 
+use crate::bystander;
 use libc::{SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTART, SA_SIGINFO, sigaction, siginfo_t};
 
 /// Regions that one process maps at most: itself one, and one more for each it looks at. Those beyond are not kept
@@ -126,6 +127,10 @@ unsafe extern "C-unwind" fn on_bus_error(signal: c_int, info: *mut siginfo_t, co
         if place_of(address).is_some_and(cover) {
             return;
         }
+    }
+    // SAFETY: the kernel's own arguments.
+    if unsafe { bystander::sends_on(info, context) } {
+        return;
     }
     // SAFETY: null, or an action that is never freed.
     let before = unsafe { BEFORE.load(Ordering::Acquire).as_ref() };

@@ -26,6 +26,7 @@ use core::time::Duration;
 use gpuslice_policy::arbiter;
 use gpuslice_policy::compute::run::OLD;
 use gpuslice_policy::config::LogLevel;
+use gpuslice_region::bystander;
 use parking_lot::{Condvar, Mutex};
 
 /// How often it looks where nothing asks for more.
@@ -126,16 +127,12 @@ impl Helper {
     }
 }
 
-/// Runs with all signals blocked but the one of a file that was shortened under its mapping, which would end the process,
-/// and gives the thread its mask back. A `SIGBUS` that is sent to the process goes to its first thread, as long as that
-/// takes it.
+/// Runs with all signals blocked and gives the thread its mask back.
 fn without_signals<T>(start: impl FnOnce() -> T) -> T {
     let mut all = MaybeUninit::<libc::sigset_t>::zeroed();
     let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
     // SAFETY: the set is valid for writes.
     unsafe { libc::sigfillset(all.as_mut_ptr()) };
-    // SAFETY: the set was filled.
-    unsafe { libc::sigdelset(all.as_mut_ptr(), libc::SIGBUS) };
     // SAFETY: `all` was filled, and `before` is valid for writes.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) };
     let started = start();
@@ -153,9 +150,12 @@ fn live(slice: &'static Slice) {
         .name("gpuslice-once".to_owned())
         .stack_size(64 << 10)
         .spawn(barrier::prepare);
+    // After that thread was made, which needs no signal.
+    bystander::begin();
     let begun = Both::read();
     let mut idle = 0_u32;
     while !helper.ends.load(Ordering::Relaxed) {
+        bystander::listen();
         let is_busy = {
             let _round = helper.round.lock();
             !helper.ends.load(Ordering::Relaxed) && look(slice)
