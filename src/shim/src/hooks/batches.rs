@@ -100,7 +100,9 @@ pub(crate) unsafe fn one_box(
     stream: CUstream,
 ) -> Status {
     // SAFETY: the caller's own arguments.
-    unsafe { boxes_on(legacy(stream), copy, 1, || real(copy, flags, stream)) }
+    let call = || unsafe { real(copy, flags, stream) };
+    // SAFETY: the caller's copy.
+    unsafe { boxes_on(legacy(stream), copy, 1, call) }
 }
 
 /// `cuMemcpy3DWithAttributesAsync_ptsz`.
@@ -111,7 +113,9 @@ pub(crate) unsafe fn one_box_per_thread(
     stream: CUstream,
 ) -> Status {
     // SAFETY: the caller's own arguments.
-    unsafe { boxes_on(per_thread(stream), copy, 1, || real(copy, flags, stream)) }
+    let call = || unsafe { real(copy, flags, stream) };
+    // SAFETY: the caller's copy.
+    unsafe { boxes_on(per_thread(stream), copy, 1, call) }
 }
 
 /// # Safety
