@@ -143,11 +143,22 @@ impl Slice {
     /// Takes out what an address was charged; none for an address that nobody charged.
     #[inline]
     pub(crate) fn take_charge(&self, address: u64) -> Option<Charge> {
-        let there = || self.addresses.take(address);
-        there().or_else(|| self.endings.find(|lived| lived.addresses.remove(&address), there))
+        match self.addresses.take(address) {
+            Some(charge) => Some(charge),
+            None => self.find_charge(address),
+        }
+    }
+
+    /// Apart from what every free goes through.
+    #[cold]
+    #[inline(never)]
+    fn find_charge(&self, address: u64) -> Option<Charge> {
+        self.endings.find(|lived| lived.addresses.remove(&address), || self.addresses.take(address))
     }
 
     /// Takes out spilled memory that is about to be freed.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn take_spilled(&self, address: u64) -> Option<Extent> {
         let there = || self.spilled.take(address);
         there().or_else(|| self.endings.find(|lived| lived.spilled.remove(&address), there))
@@ -194,6 +205,8 @@ impl Slice {
     }
 
     /// Takes out what others use at an address, and this process of others, that is about to end or to be closed once.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn take_shared(&self, address: u64) -> shared::Ending {
         let there = || Some(self.shared.take(address)).filter(|ending| !ending.is_empty());
         let here = |lived: &mut Lived| {
