@@ -1,7 +1,7 @@
 //! What becomes of a `SIGBUS` that a program is sent, and that a thread of the library's own is given?
 //!
 //! Signals are the program's, and so that thread blocks them all but this one, which must be open for a region that is
-//! [shortened](crate::shortened). Where all threads of the program block it, to wait for it or to have it later, the kernel
+//! shortened. Where all threads of the program block it, to wait for it or to have it later, the kernel
 //! gives one that is sent to the process to ours. Then ours blocks it too, and sends it to the process once more: there it
 //! waits for the program, as it would without us. Once it has been taken, ours opens it again.
 //!
