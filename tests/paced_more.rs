@@ -111,6 +111,31 @@ fn where_a_sandbox_forbids_membarrier_later_a_threads_launches_are_looked_after_
 }
 
 #[test]
+fn what_runs_on_a_stream_of_a_green_context_is_charged_though_that_ends() {
+    for on in ["stream", "default"] {
+        let bench = Bench::simulated().with("SIMGPU_CUDA_VERSION", "13040");
+        let host =
+            bench.host("paced_more", &["green", "300ms", on]).loaded().set("GPU_CORE_PERCENT", "50").start();
+        assert_eq!(host.hear().as_deref(), Some("failed 0"));
+        let monitor = Monitor::open(&bench.region(), Trust::AnyOwner).unwrap().expect("there is a region");
+        let device = monitor.devices().first().expect("a device is in use").device;
+        let end = Instant::now() + Duration::from_secs(10);
+        while monitor.time_used(device).used < 250_000_000 {
+            assert!(Instant::now() < end, "{on}: {:?}", monitor.time_used(device));
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn a_driver_that_keeps_events_of_a_green_context_apart_fails_no_launch_and_is_no_news() {
+    let bench =
+        Bench::simulated().with("SIMGPU_CUDA_VERSION", "13040").with("SIMGPU_FAULTS", "cuEventRecord=400@1");
+    let host = bench.host("paced_more", &["green", "1ms", "default"]).loaded().set("GPU_CORE_PERCENT", "50");
+    host.run().quiet().says(&["failed 0"]);
+}
+
+#[test]
 fn a_context_that_ends_after_the_meter_waits_for_nobody() {
     let outcome = paced(&["exit"]);
     outcome.contains(&["launched 0"]);

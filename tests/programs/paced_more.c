@@ -239,6 +239,27 @@ static void sealed(void) {
     }
 }
 
+// A green context ends while a kernel runs on a `stream` of its own, or on the default one while it is current. The primary
+// context lives on, and the kernel with it.
+static void green(const char *where) {
+    int (*resource)(int, void *, unsigned) = dlsym(driver, "cuDeviceGetDevResource");
+    int (*split)(void *, unsigned *, void *, void *, unsigned, unsigned) = dlsym(driver, "cuDevSmResourceSplitByCount");
+    int (*describe)(void **, void *, unsigned) = dlsym(driver, "cuDevResourceGenerateDesc");
+    int (*make)(void **, void *, int, unsigned) = dlsym(driver, "cuGreenCtxCreate");
+    int (*make_stream)(void **, void *, unsigned, int) = dlsym(driver, "cuGreenCtxStreamCreate");
+    int (*as_context)(void **, void *) = dlsym(driver, "cuCtxFromGreenCtx"), (*end)(void *) = dlsym(driver, "cuGreenCtxDestroy");
+    char device[256] = {0}, parts[512], rest[256], line[16];
+    void *descriptor, *made = NULL, *own = NULL, *view = NULL;
+    unsigned number = 2;
+    int failed = resource(0, device, 1) || split(parts, &number, device, rest, 0, 8) || describe(&descriptor, parts, 1) ||
+                 make(&made, descriptor, 0, 1) || make_stream(&own, made, NON_BLOCKING, 0) || as_context(&view, made);
+    if (!strcmp(where, "default")) failed |= cu.cuCtxSetCurrent(view), own = NULL;
+    failed |= launch(own);
+    failed |= cu.cuCtxSetCurrent(context) || end(made) || gpu.cuCtxSynchronize();
+    say("failed %d", failed);
+    if (!fgets(line, sizeof line, stdin)) return;
+}
+
 int main(int count, char **words) {
     const char *what = count > 1 ? words[1] : "";
     int number = count > 3 ? atoi(words[3]) : 40;
@@ -252,6 +273,7 @@ int main(int count, char **words) {
     else if (!strcmp(what, "storm")) storm(number);
     else if (!strcmp(what, "late")) late();
     else if (!strcmp(what, "sealed")) sealed();
+    else if (!strcmp(what, "green")) green(count > 3 ? words[3] : "stream");
     else if (!strcmp(what, "jumps")) jumps(number);
     else return 2;
     return 0;

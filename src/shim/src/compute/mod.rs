@@ -35,7 +35,7 @@ pub(crate) use copies::{host_copy, is_paced};
 pub(crate) use gate::{gate, gate_all};
 pub(crate) use told::{
     capture_begins, capture_ended, context_ends, context_left, context_seen, context_seen_in, forget,
-    stream_ends,
+    stream_ends, view_ends,
 };
 pub(crate) use waits::{Waits, waits};
 
@@ -157,6 +157,8 @@ pub(crate) struct Compute {
     epoch: AtomicU64,
     /// Captures that are open.
     captures: AtomicU32,
+    /// Whether the driver lets events of the primary context tell the time of green ones: until it has refused to.
+    views_differ: AtomicBool,
     /// Streams and contexts that have ended.
     ends: AtomicU64,
     /// Contexts that the program has had.
@@ -220,6 +222,7 @@ impl Compute {
             book: OnceBox::new(),
             epoch: AtomicU64::new(0),
             captures: AtomicU32::new(0),
+            views_differ: AtomicBool::new(false),
             ends: AtomicU64::new(0),
             contexts: Mutex::default(),
             one_context: AtomicBool::new(false),
@@ -246,6 +249,11 @@ impl Compute {
 
     fn book(&self) -> &Mutex<Book> {
         self.book.get_or_init(|| Box::new(Mutex::new(Book::new(ESTIMATES))))
+    }
+
+    /// The context whose events tell the time of another: of a green one the primary, which it runs in and which lives on.
+    fn home_of(&self, slice: &Slice, context: usize) -> usize {
+        if self.views_differ.load(Ordering::Acquire) { context } else { slice.owner_of(context) }
     }
 
     fn epoch(&self) -> u64 {

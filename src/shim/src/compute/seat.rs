@@ -135,7 +135,7 @@ impl Seat {
         self.lanes.push(Lane {
             stream,
             context,
-            pool: compute.events.number_of(context),
+            pool: compute.events.number_of(compute.home_of(slice, context)),
             device,
             number: compute.meter.next_number(),
             launched: self.outside,
@@ -393,6 +393,15 @@ impl Lane {
         }
     }
 
+    /// Whether its events are of another context than it is. Then that does not go, and lanes are made anew.
+    fn is_foreign(&self, compute: &Compute) -> bool {
+        let is_foreign = compute.events.context_of(self.pool).is_some_and(|home| home != self.context);
+        if is_foreign && !compute.views_differ.swap(true, Ordering::AcqRel) {
+            compute.ends.fetch_add(1, Ordering::AcqRel);
+        }
+        is_foreign
+    }
+
     fn opened(&mut self, compute: &Compute, bracket: Bracket) -> Open {
         let (opened, before) = (clock::now(), clock::cycles());
         let start = compute.events_wanted().then(|| self.record(compute)).and_then(Result::ok);
@@ -424,6 +433,8 @@ impl Lane {
             // streams the driver wants some context to be current.
             let recorded = within(self.context, || events::record(event, self.stream));
             let recorded = recorded.unwrap_or(Err(status::INVALID_CONTEXT));
+            let recorded = recorded
+                .map_err(|code| if self.is_foreign(compute) { status::INVALID_CONTEXT } else { code });
             recorded.inspect_err(|_| compute.events.put(self.pool, event)).map(|()| event)
         });
         recorded.inspect_err(|code| compute.event_failed(*code))

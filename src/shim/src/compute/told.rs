@@ -78,6 +78,14 @@ pub(crate) fn context_ends(slice: &'static Slice, context: usize) -> Option<u64>
     Some(pool)
 }
 
+/// A green context is about to be destroyed, by the handle that it has as a context: runs on its default streams are closed.
+/// What is under way goes on in the primary context, and so do the events that tell of it.
+pub(crate) fn view_ends(slice: &'static Slice, view: usize) -> Option<u64> {
+    close_everywhere(slice, |lane| lane.context == view);
+    slice.compute.ends.fetch_add(1, Ordering::AcqRel);
+    context_ends(slice, view)
+}
+
 /// It has ended, and its events with it, or it lives on: others use it as well.
 pub(crate) fn context_left(slice: &'static Slice, pool: u64, ended: bool) {
     let compute = &slice.compute;

@@ -34,7 +34,12 @@ pub(crate) unsafe fn create(
 ) -> Status {
     // SAFETY: the caller's own arguments.
     let call = || unsafe { real(output, resources, device, flags) };
-    let Some(slice) = concerned(device) else { return call() };
+    if !is_concerned(device) {
+        let code = call();
+        // SAFETY: the caller's output.
+        unsafe { note(output, device, code) };
+        return code;
+    }
     let Some(retain) = slot::real::<real::cuDevicePrimaryCtxRetain>(Symbol::cuDevicePrimaryCtxRetain) else {
         return call();
     };
@@ -45,7 +50,7 @@ pub(crate) unsafe fn create(
         return code;
     }
     // SAFETY: the caller's output.
-    let code = unsafe { create_in(slice, output, (primary.addr(), device), call) };
+    let code = unsafe { create_in(output, (primary.addr(), device), call) };
     if let Some(release) =
         slot::real::<real::cuDevicePrimaryCtxRelease_v2>(Symbol::cuDevicePrimaryCtxRelease_v2)
     {
@@ -55,16 +60,15 @@ pub(crate) unsafe fn create(
     code
 }
 
-/// The slice, where it has a quota on the device.
-fn concerned(device: CUdevice) -> Option<&'static Slice> {
-    let Standing::Member(slice) = lifecycle::standing() else { return None };
-    slice.place(device).filter(|place| slice.has_quota(place.device)).map(|_| slice)
+/// Whether the slice has a quota on the device.
+fn is_concerned(device: CUdevice) -> bool {
+    let Standing::Member(slice) = lifecycle::standing() else { return false };
+    slice.place(device).is_some_and(|place| slice.has_quota(place.device))
 }
 
 /// # Safety
 /// `output` is null or valid for reads and writes.
 unsafe fn create_in(
-    slice: &'static Slice,
     output: *mut CUgreenCtx,
     (primary, device): (usize, CUdevice),
     call: impl FnOnce() -> Status,
@@ -93,10 +97,25 @@ unsafe fn create_in(
     };
     let code = measured(plan, call, made, undo);
     // SAFETY: by the contract above.
-    if let Some(green) = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
-        slice.holdings.add_green(Green { handle: green.addr(), view: 0, device });
-    }
+    unsafe { note(output, device, code) };
     code
+}
+
+/// Remembers what was made, with or without a quota.
+///
+/// # Safety
+/// `output` is null or valid for reads.
+unsafe fn note(output: *mut CUgreenCtx, device: CUdevice, code: Status) {
+    around(
+        |_| (),
+        || code,
+        |slice, (), code| {
+            // SAFETY: by the contract above.
+            if let Some(green) = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
+                slice.holdings.add_green(Green { handle: green.addr(), view: 0, device });
+            }
+        },
+    );
 }
 
 /// `cuGreenCtxDestroy`: ends the primary context with its last use.
@@ -105,7 +124,7 @@ pub(crate) unsafe fn destroy(real: real::cuGreenCtxDestroy, green: CUgreenCtx) -
         let known = slice.holdings.take_green(green.addr())?;
         // Before the rest of what ends with the primary context.
         let own = slice.take_held(Holder::Green(green.addr()));
-        let measured = compute::context_ends(slice, known.view);
+        let measured = compute::view_ends(slice, known.view);
         Some((known, own, measured, context::take_primary_unless_held(slice, known.device)))
     };
     // SAFETY: the caller's own argument.
