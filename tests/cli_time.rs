@@ -202,7 +202,9 @@ fn a_share_that_is_set_holds_in_a_running_program_within_300_ms() {
     let noted = time.pointer("/lately/0/used_permille").and_then(Value::as_u64).expect("it is a number");
     assert!((100..=400).contains(&noted), "{time}");
     let all = time.pointer("/lately/2/used_ns").and_then(Value::as_u64).expect("it is a number");
-    assert_eq!(time.get("used_ns").and_then(Value::as_u64), Some(all), "{time}");
+    // The program runs on while one is read after the other.
+    let used = time.get("used_ns").and_then(Value::as_u64).expect("it is a number");
+    assert!(used.abs_diff(all) < used / 100, "{time}");
     running.finish().code(0);
 }
 

@@ -64,6 +64,14 @@ impl Shown {
     }
 }
 
+/// Said nothing but that a list names devices that are not there.
+#[track_caller]
+fn told(outcome: Outcome) -> Outcome {
+    let is_known = |line: &str| line.contains("which CUDA does not show this process");
+    assert!(outcome.ended == "exit 0" && outcome.err.lines().all(is_known), "{outcome}");
+    outcome
+}
+
 fn three() -> Bench {
     Bench::simulated().with("SIMGPU_DEVICES", "3")
 }
@@ -85,7 +93,7 @@ fn names(bench: &Bench) -> Vec<String> {
 fn every_order(make: impl Fn() -> Bench, limits: &str) -> Shown {
     let run = |words: &[&str]| {
         let bench = make();
-        Shown::of(&host(&bench, words).limited(limits).run().quiet())
+        Shown::of(&told(host(&bench, words).limited(limits).run()))
     };
     let alone = run(&["nvml"]);
     let first = run(&["nvml", "cuda", "nvml"]);
@@ -158,7 +166,7 @@ fn without_the_variable_numbers_follow_the_bus() {
 fn where_cuda_shows_nothing_no_number_means_anything() {
     for list in ["", "-1", "3", "0,0", "0,1,0", "GPU-x", "none"] {
         let bench = three().with("CUDA_VISIBLE_DEVICES", list);
-        let shown = Shown::of(&host(&bench, &["nvml", "cuda", "nvml"]).limited(LIMITS).run().quiet());
+        let shown = Shown::of(&told(host(&bench, &["nvml", "cuda", "nvml"]).limited(LIMITS).run()));
         assert_eq!((shown.cuda.len(), shown.sizes().into_values().max()), (0, Some(GIB)), "{list:?}");
         assert_eq!(shown.sizes().into_values().min(), Some(GIB), "{list:?}");
     }
@@ -213,11 +221,11 @@ fn numbers_of_different_gpus_are_guessed_aloud_until_cuda_has_told_them() {
     host(&bench, &["nvml"]).limited(&format!("{}=64MiB", all[1])).run().quiet();
     // CUDA shows the fastest as its first and only one: nobody guesses that it is another.
     let only = three().with("SIMGPU_FASTEST", "2").with("CUDA_VISIBLE_DEVICES", "0");
-    numbered(&Shown::of(&host(&only, &["cuda", "nvml"]).limited(LIMITS).run().quiet()), &all, &[2]);
+    numbered(&Shown::of(&told(host(&only, &["cuda", "nvml"]).limited(LIMITS).run())), &all, &[2]);
     // CUDA has told, in this process or in another one of the slice.
-    let told = host(&bench, &["cuda", "hold"]).limited(LIMITS).start();
-    while told.hear().is_some_and(|line| line != "holds") {}
-    numbered(&Shown::of(&host(&bench, &["cuda", "nvml"]).limited(LIMITS).run().quiet()), &all, &[2, 0, 1]);
+    let holds = host(&bench, &["cuda", "hold"]).limited(LIMITS).start();
+    while holds.hear().is_some_and(|line| line != "holds") {}
+    numbered(&Shown::of(&told(host(&bench, &["cuda", "nvml"]).limited(LIMITS).run())), &all, &[2, 0, 1]);
     let seen = Shown::of(&host(&bench, &["nvml"]).limited(LIMITS).run()).sizes();
     let size = |device: usize| seen[&all[device][4..]];
     assert_eq!([size(2), size(0)], [64 * MIB, 128 * MIB]);

@@ -51,8 +51,11 @@ fn open() -> [OwnedFd; 2] {
 /// Makes this process, whose standard input is a terminal, the first of a session that has it, and one that hears when it
 /// hangs up: tests may be run by `nohup`, and a shell cannot catch what was ignored before it.
 fn begin_session() -> std::io::Result<()> {
-    // SAFETY: a plain call.
-    unsafe { libc::signal(libc::SIGHUP, libc::SIG_DFL) };
+    for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT] {
+        // What was ignored before a shell began it cannot trap: who starts the tests in the background ignores these.
+        // SAFETY: a plain call.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
     // SAFETY: a plain call.
     unsafe { libc::setsid() };
     // SAFETY: the request takes a number.

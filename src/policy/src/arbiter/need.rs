@@ -20,6 +20,9 @@ const BACKLOG: u64 = 5_000_000;
 /// A slice that goes before others is at work for so long after nothing of it is queued, in nanoseconds: 0.5 ms. A program
 /// that has waited for one request begins the next one a wake-up later, and whoever is let go in between delays that.
 const PAUSE: u64 = 500_000;
+/// Such pauses are a tenth of the time at the most, and together no more than so many nanoseconds at once: 2 ms. Between
+/// small kernels that come one by one others have the GPU.
+const PAUSES: u64 = 2_000_000;
 /// What a slice has used lately is forgotten in so many nanoseconds: 1 s.
 const LATELY: u64 = 1_000_000_000;
 
@@ -49,6 +52,8 @@ pub struct Judge {
     moved: u64,
     /// When something was queued last.
     queued_at: Option<u64>,
+    /// How long it may still be at work with nothing queued.
+    patience: u64,
     /// What was queued at the last look but one, and at the last.
     queued: [u64; 2],
     /// When the window began, and what had been used by then.
@@ -71,6 +76,7 @@ impl Judge {
             waited: None,
             moved: now,
             queued_at: None,
+            patience: PAUSES,
             queued: [0; 2],
             window: (now, seen.used),
             before: 0,
@@ -92,11 +98,15 @@ impl Judge {
         if seen.used > self.last.used || seen.queued == 0 || self.last.queued == 0 {
             self.moved = now;
         }
+        let passed = now.saturating_sub(self.at);
         (self.last, self.at) = (*seen, now);
         let recent = self.use_until(now, seen.used);
         let queued = self.queued();
+        self.patience = self.patience.saturating_add(passed / 10).min(PAUSES);
         if queued > 0 {
             self.queued_at = Some(now);
+        } else if self.is_at_work() {
+            self.patience = self.patience.saturating_sub(passed);
         }
         let [first, second] = self.queued;
         self.queued = [second, queued];
@@ -119,7 +129,8 @@ impl Judge {
     /// Whether something is queued, or was a moment ago.
     #[must_use]
     pub fn is_at_work(&self) -> bool {
-        self.queued_at.is_some_and(|queued| self.at.saturating_sub(queued) < PAUSE)
+        let since = self.queued_at.map(|queued| self.at.saturating_sub(queued));
+        since.is_some_and(|since| since == 0 || (since < PAUSE && self.patience > 0))
     }
 
     /// What it has used of late, in millionths of the GPU.
@@ -199,6 +210,32 @@ mod tests {
         let needs = needs(60, |look| Seen { used: look.min(30) * 5 * MS, ..Seen::default() });
         assert_eq!(needs[29], WHOLE);
         assert!(needs[29 + 20..].iter().all(|need| *need == 0), "{needs:?}");
+    }
+
+    /// What a slice that goes before others is said to need, where something of it is queued at these looks of a quarter
+    /// of a millisecond.
+    fn eager(looks: u64, is_queued: impl Fn(u64) -> bool) -> Vec<bool> {
+        let mut judge = Judge::new(0, &Seen::default());
+        let seen =
+            |look: u64| Seen { queued: u64::from(is_queued(look)) * MS, used: look, ..Seen::default() };
+        (1..=looks).map(|look| judge.look(look * MS / 4, &seen(look), true) == WHOLE).collect()
+    }
+
+    #[test]
+    fn a_request_that_has_ended_may_be_followed_by_the_next() {
+        // Ten milliseconds of thirty.
+        let needs = eager(1200, |look| look % 120 < 40);
+        let after = |look: usize| [needs[look + 38], needs[look + 39], needs[look + 40], needs[look + 41]];
+        for request in (0..1080).step_by(120) {
+            assert_eq!(after(request), [true, true, false, false], "{request}");
+        }
+    }
+
+    #[test]
+    fn what_comes_one_by_one_leaves_the_gpu_to_others_in_between() {
+        let needs = eager(1200, |look| look % 2 == 0);
+        let pauses = needs.iter().skip(200).step_by(2).filter(|need| **need).count();
+        assert!(pauses < 150, "{pauses} of 500");
     }
 
     #[test]
