@@ -331,6 +331,25 @@ fn told(member: &mut Living, order: &str) -> (Duration, Duration) {
 }
 
 #[test]
+fn a_host_that_is_held_up_before_it_records_what_ends_a_run_does_not_pay_for_it() {
+    // One of a run's two events, and the next, which is the other.
+    let cases = [("1ms", 200, 200), ("1ms", 200, 201), ("100us", 2000, 30), ("100us", 2000, 31)];
+    for (kernel, count, at) in cases {
+        let fault = format!("cuEventRecord=delay:400ms@{at}");
+        let bench = bench().with("SIMGPU_FAULTS", &fault);
+        let mut member = member(&bench, kernel, "50");
+        launches(&mut member, count);
+        let (used, ran) = (used(&bench).used, busy(&bench));
+        println!("{kernel}, {fault}: {used} ns used, {ran} ns busy");
+        // A machine that has other things to do makes kernels look longer, but hardly all of them by a whole length.
+        assert!(
+            ran > 0 && used > ran / 2 && used < 2 * ran,
+            "{kernel}, {fault}: {used} ns used, {ran} ns busy"
+        );
+    }
+}
+
+#[test]
 fn nobody_waits_for_a_process_that_is_killed_while_it_has_credit_or_asks() {
     let bench = bench();
     let mut survivor = member(&bench, "1ms", "30");

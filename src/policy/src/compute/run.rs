@@ -120,6 +120,7 @@ pub struct Run {
     /// Predicted time of the launches before the host waited last.
     awaited: u64,
     tail: u64,
+    late: u64,
     parts: [Option<Part>; PARTS],
 }
 
@@ -137,6 +138,7 @@ impl Run {
             slack: 0,
             awaited: 0,
             tail: 0,
+            late: 0,
             parts: [None; PARTS],
         }
     }
@@ -144,7 +146,7 @@ impl Run {
     /// How long the stream may have stood idle in it, in nanoseconds: what is not charged before it has ended.
     #[must_use]
     pub const fn gaps(&self) -> u64 {
-        self.gaps.saturating_add(self.lead).saturating_add(self.slack)
+        self.gaps.saturating_add(self.lead).saturating_add(self.slack).saturating_add(self.late)
     }
 
     /// How often something was launched in it.
@@ -205,6 +207,13 @@ impl Run {
         self.tail = idle;
     }
 
+    /// The closing event was in the stream only so many nanoseconds after the run was closed, because of the host. Only for
+    /// launches whose cost is known: of others nothing but the measurement says how long they took. What a host is late by
+    /// that was not held up is of no account.
+    pub const fn late(&mut self, nanoseconds: u64) {
+        self.late = if nanoseconds > RETURN { nanoseconds } else { 0 };
+    }
+
     /// A launch that was prepaid by this estimate. Whether the run is full and must be closed.
     #[inline]
     pub fn add(&mut self, key: &Key, estimate: &Estimate) -> bool {
@@ -237,9 +246,9 @@ impl Run {
         let lead = if opening == Opening::Busy { 0 } else { self.lead };
         let measured = measured.saturating_sub(lead).max(1);
         let switch = if opening == Opening::Switched { SWITCH } else { 0 };
-        let gaps = self.gaps.saturating_add(self.slack);
+        let gaps = self.gaps.saturating_add(self.slack).saturating_add(self.late);
         let (idle, lesson) = match self.bracket {
-            Bracket::Alone => (switch, Lesson::Alone),
+            Bracket::Alone => (self.late.saturating_add(switch), Lesson::Alone),
             Bracket::Together if gaps.saturating_mul(GAPLESS) > measured => {
                 (gaps.saturating_add(switch), Lesson::Gaps)
             }
@@ -247,7 +256,8 @@ impl Run {
             Bracket::Together => (0, Lesson::Run),
         };
         let length = self.plain.clamp(measured.saturating_sub(idle).max(1), measured);
-        Verdict { length, after: self.tail.min(measured.saturating_sub(length)), lesson }
+        let after = self.tail.saturating_add(self.late).min(measured.saturating_sub(length));
+        Verdict { length, after, lesson }
     }
 
     /// The keys that learn from it.
@@ -388,6 +398,28 @@ mod tests {
         run.close(800 * US);
         assert_eq!(run.judge(1000 * US, Opening::Busy).after, 800 * US);
         assert_eq!(run.judge(900 * US, Opening::Busy).after, 700 * US);
+    }
+
+    #[test]
+    fn a_host_that_is_late_with_the_closing_event_is_not_charged_for_it() {
+        let judged = |bracket, late, measured| {
+            let mut run = Run::open(bracket);
+            run.add(&Key::graph(1), &estimate(1000 * US));
+            run.close(0);
+            run.late(late);
+            let verdict = run.judge(measured, Opening::Busy);
+            (verdict.length, verdict.after)
+        };
+        for bracket in [Bracket::Alone, Bracket::Together] {
+            assert_eq!(judged(bracket, 20_000 * US, 20_010 * US), (1000 * US, 19_010 * US));
+            assert_eq!(
+                judged(bracket, 20_000 * US, 25_000 * US),
+                (5000 * US, 20_000 * US),
+                "it was busy before"
+            );
+            assert_eq!(judged(bracket, 20_000 * US, 400 * US), (400 * US, 0));
+            assert_eq!(judged(bracket, RETURN, 1040 * US), (1040 * US, 0), "not held up");
+        }
     }
 
     #[test]

@@ -64,6 +64,8 @@ pub(crate) struct Lane {
     pub(crate) empty: Option<u64>,
     /// When the stream is predicted to be done with the runs that were closed, on the monotonic clock.
     until: u64,
+    /// How long it took to close the last run, in nanoseconds.
+    closing: u64,
     /// The run that launches go into.
     pub(crate) open: Option<Open>,
 }
@@ -83,6 +85,8 @@ pub(crate) struct Open {
     known_idle: bool,
     /// Whether it is a launch of which nothing is known.
     pub(crate) is_unknown: bool,
+    /// Whether what its launches take is known from measurements.
+    is_certain: bool,
     /// Whether it is a copy that nobody pays for.
     is_copy: bool,
 }
@@ -141,6 +145,7 @@ impl Seat {
             launched: self.outside,
             empty: None,
             until: 0,
+            closing: 0,
             open: None,
         });
         self.last = self.lanes.len().saturating_sub(1);
@@ -213,7 +218,10 @@ impl Seat {
         match &mut lane.open {
             Some(open) if lane.empty.is_none() => open.gaps = open.gaps.wrapping_add(gap),
             Some(_) => {}
-            None => lane.open = Some(lane.opened(&slice.compute, bracket)),
+            None => {
+                let is_certain = known.is_some_and(Estimate::is_certain);
+                lane.open = Some(lane.opened(&slice.compute, bracket, is_certain));
+            }
         }
         slice.compute.helper.ensure(slice);
     }
@@ -222,7 +230,7 @@ impl Seat {
     pub(crate) fn begin_copy(&mut self, slice: &'static Slice, at: usize, key: &Key, known: Estimate) {
         self.close(slice, at, clock::cycles());
         let Some(lane) = self.lanes.get_mut(at) else { return };
-        let mut open = lane.opened(&slice.compute, Bracket::Alone);
+        let mut open = lane.opened(&slice.compute, Bracket::Alone, known.is_certain());
         let mut unpaid = known;
         unpaid.charged = 0;
         open.run.add(key, &unpaid);
@@ -259,7 +267,7 @@ impl Seat {
         if let Some(mut open) = lane.open.take() {
             open.run.idle(clock::between(open.gaps, 0));
             open.run.close(idle);
-            lane.send_off(slice, open, true);
+            lane.send_off(slice, open, Some(now));
         }
     }
 
@@ -268,7 +276,7 @@ impl Seat {
     pub(crate) fn give_up(&mut self, slice: &'static Slice) {
         for lane in &mut self.lanes {
             if let Some(open) = lane.open.take() {
-                lane.send_off(slice, open, false);
+                lane.send_off(slice, open, None);
             }
         }
     }
@@ -402,7 +410,7 @@ impl Lane {
         is_foreign
     }
 
-    fn opened(&mut self, compute: &Compute, bracket: Bracket) -> Open {
+    fn opened(&mut self, compute: &Compute, bracket: Bracket, is_certain: bool) -> Open {
         let (opened, before) = (clock::now(), clock::cycles());
         let start = compute.events_wanted().then(|| self.record(compute)).and_then(Result::ok);
         if self.is_shared() {
@@ -417,6 +425,7 @@ impl Lane {
             gaps: 0,
             known_idle: self.empty.take().is_some(),
             is_unknown: false,
+            is_certain,
             is_copy: false,
         }
     }
@@ -440,15 +449,23 @@ impl Lane {
         recorded.inspect_err(|code| compute.event_failed(*code))
     }
 
-    /// The closing event is recorded, where it may be, and the meter told.
-    fn send_off(&mut self, slice: &'static Slice, open: Open, may_mark: bool) {
+    /// The closing event is recorded, where it may be, and the meter told. The run was closed at `closed`; none where no
+    /// mark may be made.
+    fn send_off(&mut self, slice: &'static Slice, open: Open, closed: Option<u64>) {
         let compute = &slice.compute;
         self.until = beside::done(self.until, open.opened, open.run.plain());
-        let Open { run, start, opened, known_idle, is_unknown, is_copy, .. } = open;
+        let Open { mut run, start, opened, known_idle, is_unknown, is_certain, is_copy, .. } = open;
         let Some(device) = self.device else { return };
-        let end = start.filter(|_| may_mark && !run.is_empty()).and_then(|_| self.record(compute).ok());
+        let end =
+            start.filter(|_| closed.is_some() && !run.is_empty()).and_then(|_| self.record(compute).ok());
         match (start, end) {
             (Some(start), Some(end)) => {
+                let took = closed.map_or(0, |closed| clock::between(clock::cycles(), closed));
+                let before = core::mem::replace(&mut self.closing, took);
+                if is_certain {
+                    // What it takes every time is the driver's way and not a host that was held up.
+                    run.late(took.saturating_sub(before));
+                }
                 let told = (opened, known_idle, is_unknown);
                 compute.is_busy_until(device, self.until);
                 let flight = Flight::new(self, device, run, (start, end), told);
