@@ -44,6 +44,20 @@ fn threads_that_launch_little_do_not_wait_for_what_others_hold_in_advance() {
 }
 
 #[test]
+fn while_nvml_keeps_the_meter_launches_go_on() {
+    for fault in ["nvmlDeviceGetProcessesUtilizationInfo=delay:3s@5", "nvmlInit_v2=delay:3s@1"] {
+        let bench = Bench::simulated().with("SIMGPU_FAULTS", fault);
+        // One thread, for two seconds, without a pause.
+        let host = bench.host("paced_more", &["threads", "1ms", "1", "0"]);
+        let outcome = host.loaded().set("GPU_CORE_PERCENT", "95").run().quiet();
+        println!("{fault}: {outcome}");
+        assert!(number(&outcome, "longest ") < 700, "{fault}: {outcome}");
+        // 1900 ms of kernels; where none is measured, one each 50 ms.
+        assert!(number(&outcome, "launches ") > 300, "{fault}: {outcome}");
+    }
+}
+
+#[test]
 fn where_a_sandbox_forbids_membarrier_others_look_after_a_threads_launches_all_the_same() {
     let sandbox = compiler::wrapper("wrap_sandbox");
     let inside = |words: &[&str]| {

@@ -42,7 +42,7 @@ static void retains(int count) {
 }
 
 static volatile int is_over;
-static int pause_us = 70000;
+static int pause_us = 70000, launches;
 
 static void *now_and_then(void *longest) {
     void *own = NULL;
@@ -53,6 +53,7 @@ static void *now_and_then(void *longest) {
         if (launch(own)) return NULL;
         u64 took = now() - before;
         if (took > *(u64 *)longest) *(u64 *)longest = took;
+        __atomic_fetch_add(&launches, 1, __ATOMIC_RELAXED);
         usleep(pause_us);
     }
     return NULL;
@@ -71,6 +72,7 @@ static void threads(int count) {
         if (longest[i] > most) most = longest[i];
     }
     say("longest %llu ms", most / MS);
+    say("launches %d", launches);
 }
 
 static void *made;

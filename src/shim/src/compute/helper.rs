@@ -2,7 +2,7 @@
 //!
 //! A thread of ours, started with the first run that is opened: once a millisecond while anything is under way, and
 //! asleep otherwise. Signals are blocked in it, since they are the program's. It ends before the driver is torn
-//! down at the process's exit.
+//! down at the process's exit. While NVML keeps it, launches that wait look at the events themselves.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -12,6 +12,7 @@ use super::barrier;
 use super::clock::{self, Both};
 use super::events::apart;
 use super::futex;
+use super::life::Life;
 use super::sampler::LINGER;
 use super::threads::Visited;
 use crate::driver;
@@ -21,7 +22,7 @@ use crate::notice;
 use crate::slice::Slice;
 use core::mem::MaybeUninit;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
 use gpuslice_policy::arbiter;
 use gpuslice_policy::compute::run::OLD;
@@ -31,6 +32,8 @@ use parking_lot::{Condvar, Mutex};
 
 /// How often it looks where nothing asks for more.
 const ROUND: Duration = Duration::from_nanos(arbiter::STEP);
+/// Who waits looks itself when the thread has not come round for so long.
+const LATE: Duration = Duration::from_millis(2);
 /// How long the end of the process waits for a round to end.
 const AT_EXIT: Duration = Duration::from_millis(100);
 /// After so many rounds without anything under way it sleeps.
@@ -38,14 +41,10 @@ const IDLE_ROUNDS: u32 = 20;
 /// How long a thread keeps credit that it does not spend, in nanoseconds.
 const KEPT: u64 = 50_000_000;
 
-const NOT_STARTED: u8 = 0;
-const STARTED: u8 = 1;
-const CANNOT: u8 = 2;
-
 /// The meter's thread.
 #[derive(Debug, Default)]
 pub(crate) struct Helper {
-    state: AtomicU8,
+    life: Life,
     sleeps: AtomicBool,
     ends: AtomicBool,
     bed: Mutex<()>,
@@ -54,13 +53,17 @@ pub(crate) struct Helper {
     alarm: Condvar,
     /// Rounds in which something has ended.
     news: AtomicU32,
+    /// Rounds that have ended.
+    rounds: AtomicU32,
+    /// Until when one of those who wait sees to it that the rounds go on, on the monotonic clock.
+    watched: AtomicU64,
 }
 
 impl Helper {
     /// Starts the thread if it does not run, and wakes it if it sleeps.
     #[inline]
     pub(crate) fn ensure(&self, slice: &'static Slice) {
-        if self.state.load(Ordering::Acquire) == NOT_STARTED {
+        if self.life.is_to_begin() {
             self.start(slice);
         }
         self.wake();
@@ -88,14 +91,34 @@ impl Helper {
 
     /// Waits until something has ended since the news were read, or for so long.
     pub(crate) fn wait_for_news(&self, slice: &'static Slice, before: u32, most: Duration) {
-        if self.state.load(Ordering::Acquire) != STARTED {
+        if !self.life.is_on() {
             // Nobody looks but those who wait.
             std::thread::sleep(ROUND.min(most));
             apart(slice.compute.is_capture_open(), || look(slice));
             return;
         }
         self.wake();
-        futex::wait(&self.news, before, most);
+        if most < LATE || !self.begins_watch() {
+            futex::wait(&self.news, before, most);
+            return;
+        }
+        let rounds = self.rounds.load(Ordering::Relaxed);
+        futex::wait(&self.news, before, LATE);
+        self.watched.store(0, Ordering::Relaxed);
+        let is_late = self.rounds.load(Ordering::Relaxed) == rounds && self.news() == before;
+        if is_late && !self.is_ending() && harvest_here(slice) > 0 {
+            self.tell();
+        }
+    }
+
+    /// Whether the calling thread is the one that watches: who is woken each time for nothing should be one only. One that
+    /// never comes back is replaced.
+    fn begins_watch(&self) -> bool {
+        let (now, late) = (clock::now(), u64::try_from(LATE.as_nanos()).unwrap_or(0));
+        let watched = self.watched.load(Ordering::Relaxed);
+        let until = now.saturating_add(late.saturating_mul(2));
+        now >= watched
+            && self.watched.compare_exchange(watched, until, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
     fn tell(&self) {
@@ -106,18 +129,18 @@ impl Helper {
     #[cold]
     fn start(&self, slice: &'static Slice) {
         clock::compare_first();
-        if self.state.swap(STARTED, Ordering::AcqRel) != NOT_STARTED {
+        if !self.life.begins() {
             return;
         }
         let started = without_signals(|| {
             std::thread::Builder::new()
                 .name("gpuslice".to_owned())
                 .stack_size(256 << 10)
-                .spawn(move || shielded(|| live(slice)))
+                .spawn(move || slice.compute.helper.life.live(|| live(slice)))
                 .map(drop)
         });
         if let Err(error) = started {
-            self.state.store(CANNOT, Ordering::Release);
+            self.life.cannot_begin();
             let text = format_args!(
                 "gpuslice: no thread can be started ({error}); GPU time is measured only while launches wait."
             );
@@ -127,14 +150,33 @@ impl Helper {
     }
 }
 
+/// Looks at the events on a thread of the program's, unless another does. How many flights have ended.
+fn harvest_here(slice: &'static Slice) -> usize {
+    /// What the thread's own instructions raise: blocked, it would end the process.
+    const OWN: [libc::c_int; 6] =
+        [libc::SIGBUS, libc::SIGSEGV, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
+    let look = || slice.compute.meter.try_harvest(slice);
+    // A handler that leaves by a jump would keep the meter's lock for good.
+    without_signals_but(&OWN, || apart(slice.compute.is_capture_open(), look))
+}
+
 /// Runs with all signals blocked and gives the thread its mask back.
 fn without_signals<T>(start: impl FnOnce() -> T) -> T {
+    without_signals_but(&[], start)
+}
+
+/// The same with some left as they are.
+fn without_signals_but<T>(others: &[libc::c_int], start: impl FnOnce() -> T) -> T {
     let mut all = MaybeUninit::<libc::sigset_t>::zeroed();
     let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
     // SAFETY: the set is valid for writes.
     unsafe { libc::sigfillset(all.as_mut_ptr()) };
+    for other in others {
+        // SAFETY: filled above.
+        unsafe { libc::sigdelset(all.as_mut_ptr(), *other) };
+    }
     // SAFETY: `all` was filled, and `before` is valid for writes.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) };
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr()) };
     let started = start();
     // SAFETY: what the call above wrote.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
@@ -160,6 +202,7 @@ fn live(slice: &'static Slice) {
             let _round = helper.round.lock();
             !helper.ends.load(Ordering::Relaxed) && look(slice)
         };
+        helper.rounds.fetch_add(1, Ordering::Relaxed);
         idle = if is_busy { 0 } else { idle.saturating_add(1) };
         if idle < IDLE_ROUNDS {
             std::thread::sleep(slice.compute.round(slice));

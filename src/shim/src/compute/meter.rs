@@ -4,7 +4,8 @@
 //! What has been measured is laid on the slice's line of time; what it newly covers is charged and learned, and the
 //! difference to what was prepaid is settled. A run that has begun and not ended is charged as it runs.
 //!
-//! The meter's lock is taken by its own thread, and by threads that end a context; never by one that launches.
+//! The meter's lock is taken by its own thread, and by threads that end a context. One that launches never waits for it:
+//! it takes it only where it is free, while that thread is late.
 
 #![allow(
     clippy::disallowed_types,
@@ -84,6 +85,13 @@ impl Meter {
     /// Looks at what is under way. How many flights have ended.
     pub(crate) fn harvest(&self, slice: &'static Slice) -> usize {
         let mut works = self.works.lock();
+        works.receive(slice, &self.incoming);
+        works.round(slice)
+    }
+
+    /// The same, unless another thread does.
+    pub(crate) fn try_harvest(&self, slice: &'static Slice) -> usize {
+        let Some(mut works) = self.works.try_lock() else { return 0 };
         works.receive(slice, &self.incoming);
         works.round(slice)
     }

@@ -19,6 +19,7 @@ mod events;
 mod futex;
 mod gate;
 mod helper;
+mod life;
 mod meter;
 mod neighbours;
 mod pay;
