@@ -93,7 +93,7 @@ struct gpuslice_device_figures {
     uint8_t uuid[16];         /* as CUDA and NVML have it */
     uint64_t total;           /* memory of the device */
     uint64_t memory_limit;    /* the slice's quota, or GPUSLICE_NO_LIMIT */
-    uint64_t held;            /* by living processes, reservations under way included */
+    uint64_t held;            /* by living processes, reservations under way included; contexts and code if made under a quota */
     uint64_t held_by_dead;    /* counts as well until a member needs it, or gpuslice_reap */
     uint64_t peak;            /* the most that was granted at a time */
     uint64_t refused;         /* allocations that passed the quota */

@@ -66,6 +66,18 @@ fn wrong_arguments_end_with_2_and_say_what_would_be_right() {
         (&["status", "--over", "61"], "a number of seconds from 0.1 to 60, like 0.5 or 2, or 0 for no look"),
         (&["status", "--over", "0.01"], "a number of seconds from 0.1 to 60"),
         (&["status", "--over", "1s"], "a number of seconds from 0.1 to 60"),
+        (&["status", "--over", "-1"], "a number of seconds from 0.1 to 60, like 0.5 or 2, or 0 for no look"),
+        (&["top", "--interval", "-0.5"], "a number of seconds from 0.1 to 60"),
+        (&["set", "x", "--mem", "-1"], "write it like 4GiB"),
+        (&["set", "x", "--cores", "-12.5"], "a number from 1 to 100"),
+        (&["set", "x", "--burst", "-1"], "write strict, latency or a duration like 20ms"),
+        (&["set", "x", "--weight", "-1"], "write a whole number from 1 to 1000"),
+        (&["run", "--mem", "-1", "true"], "write it like 4GiB"),
+        (&["run", "--cores", "-1", "true"], "a number from 1 to 100"),
+        (&["run", "--cores", "30", "--burst", "-1", "true"], "write strict, latency or a duration like 20ms"),
+        (&["run", "--policy", "equal", "--weight", "-1", "true"], "write a whole number from 1 to 1000"),
+        (&["demo", "--seconds", "-1"], "2..=3600"),
+        (&["doctor", "--timeout", "-1"], "1..=600"),
         (&["set", "x", "--weight", "0"], "write a whole number from 1 to 1000"),
         (&["set", "x", "--policy", "none"], "[possible values: fixed, equal, best-effort]"),
         (&["run", "true"], "--mem <SIZE>"),
@@ -215,6 +227,17 @@ fn a_value_that_changes_nothing_for_now_is_set_and_said_to() {
     }
     let limits = slice.member.limits(slice.device(0x11));
     assert_eq!((limits.sharing.weight, limits.burst_ns), (100, 200_000_000));
+}
+
+#[test]
+fn a_first_quota_is_said_not_to_count_what_is_there() {
+    let slice = OwnSlice::join("first-quota");
+    let set = |quota| ask(&["set", &slice.name, "--mem", quota]).code(0);
+    // One device has a quota of 8 GiB.
+    assert_eq!(set("0=4GiB").err, "");
+    let first = set("4GiB").says("none -> 4GiB").complains("contexts and code of a slice that had no quota");
+    assert_eq!(first.err.lines().count(), 1, "{first:?}");
+    assert_eq!(set("5GiB").err, "");
 }
 
 #[test]

@@ -464,6 +464,7 @@ fn everything_works_without_privileges_and_others_slices_are_not_touched() {
             .code(1)
             .complains("give this user the right to read and write it");
     }
+    public.ask(&["status", &path]).code(1).complains("give this user the right to read it, or");
     assert_eq!(roots.limit(0x11), Some(8 << 30));
     // Root sees everybody's, by its name where no other has it.
     ask(&["list"]).code(0).says(&name);

@@ -351,18 +351,38 @@ fn more_slices_than_gpus_are_divided_among_are_said_to_be() {
     let folder = tempfile::tempdir_in("/dev/shm").expect("a folder can be made");
     let live_in = |number: usize| {
         let path = folder.path().join(format!("region-{number}"));
-        Member::join(&path, Trust::OwnerOnly, &[]).expect("it can be made").0
+        let wanted = [DeviceRequest { uuid: Uuid([0x11; 16]), total: 16 * GIB, limits: Limits::NONE }];
+        Member::join(&path, Trust::OwnerOnly, &wanted).expect("it can be made").0
     };
     let mut members: Vec<Member> = (0..MOST_SLICES).map(live_in).collect();
     // Nobody lives in this one.
     live_in(MOST_SLICES).leave();
     let region = members[0].path().display().to_string();
-    assert_eq!(ask(&["status", &region]).code(0).err, "");
-    members.push(live_in(MOST_SLICES + 1));
-    let folder = folder.path().display();
-    let words = format!("have their regions in {folder}: GPUs are divided among 48 of them");
-    ask(&["status", &region]).code(0).complains("gpuslice: 49 slices of user ").complains(&words);
+    let says_nothing = || assert_eq!(ask(&["status", &region]).code(0).err, "");
+    let divide = |member: &Member, policy| {
+        let device = member.device(&Uuid([0x11; 16])).expect("the slice has the device");
+        member.set_limits(device, Limits { sharing: Sharing { policy, ..Sharing::FIXED }, ..Limits::NONE });
+    };
+    divide(&members[1], CorePolicy::Equal);
+    says_nothing();
+    members.extend([live_in(MOST_SLICES + 1), live_in(MOST_SLICES + 2)]);
+    let words =
+        format!("have their regions in {}: GPUs are divided among 48 of them", folder.path().display());
+    ask(&["status", &region]).code(0).complains("gpuslice: 50 slices of user ").complains(&words);
     end(gpuslice(&["list"]).env("GPUSLICE_REGION", &region)).code(0).complains(&words);
+    // Nobody looks where none divides.
+    divide(&members[1], CorePolicy::Fixed);
+    says_nothing();
+    divide(&members[1], CorePolicy::Equal);
+    // Nobody looks at another's.
+    let give_away = |member: &Member| chown(member.path(), Some(4242), None).is_ok();
+    if !members.iter().rev().take(2).all(give_away) {
+        return skip("more_slices_than_gpus_are_divided_among: two users need root");
+    }
+    says_nothing();
+    let others = members.last().expect("there are some").path().display().to_string();
+    divide(members.last().expect("there are some"), CorePolicy::Equal);
+    assert_eq!(ask(&["status", &others]).code(0).err, "");
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! What can be typed after `gpuslice`?
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValuesParser, RangedI64ValueParser, TypedValueParser};
 use clap::{ArgGroup, Args, Parser, Subcommand};
 use gpuslice_policy::config::{self, CorePolicy, Fault, PerDevice, Priority, Quota, ValueError, Weight};
 use gpuslice_policy::units::Permille;
 use std::ffi::OsString;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -179,20 +180,20 @@ pub(crate) enum Wish {
 #[command(after_help = RUN_HELP, group = ArgGroup::new("limits").required(true).multiple(true))]
 pub(crate) struct Run {
     /// Device memory the slice may hold: 4GiB, 50%, or a list per device like 0=4GiB,1=50%
-    #[arg(long, value_name = "SIZE", group = "limits")]
+    #[arg(long, allow_negative_numbers = true, value_name = "SIZE", group = "limits")]
     pub(crate) mem: Option<Memory>,
     /// Share of GPU time in percent: 1 to 100 like 30 or 12.5, or a list per device like 0=30,1=50
-    #[arg(long, value_name = "PERCENT", group = "limits")]
+    #[arg(long, allow_negative_numbers = true, value_name = "PERCENT", group = "limits")]
     pub(crate) cores: Option<Cores>,
     /// Unused share that may be saved up: strict (20ms of GPU time), latency (200ms), or a duration
-    #[arg(long, value_name = "BURST", requires = "cores")]
+    #[arg(long, allow_negative_numbers = true, value_name = "BURST", requires = "cores")]
     pub(crate) burst: Option<Burst>,
     /// How slices divide the GPU's time: fixed (the share is a cap), equal (by weight among those that are busy),
     /// best-effort (what others leave)
     #[arg(long, group = "limits", value_parser = policies(), ignore_case = true)]
     pub(crate) policy: Option<CorePolicy>,
     /// What the slice counts for beside others of its policy: 1 to 1000 [default: 100]
-    #[arg(long, value_name = "N", requires = "policy")]
+    #[arg(long, allow_negative_numbers = true, value_name = "N", requires = "policy")]
     pub(crate) weight: Option<Weight>,
     /// Who goes first among the slices on one GPU
     #[arg(long, group = "limits", value_parser = priorities(), ignore_case = true)]
@@ -229,7 +230,7 @@ pub(crate) struct Status {
     #[arg(long)]
     pub(crate) json: bool,
     /// Look for so long at what is used of GPU time, process by process: 0.1 to 60, or 0 for not at all
-    #[arg(long, value_name = "SECONDS", default_value = "0")]
+    #[arg(long, allow_negative_numbers = true, value_name = "SECONDS", default_value = "0")]
     pub(crate) over: Over,
 }
 
@@ -240,7 +241,7 @@ pub(crate) struct Top {
     /// Name of a slice, or path of its region [default: all slices in /dev/shm]
     pub(crate) slice: Option<OsString>,
     /// Time between two looks: 0.1 to 60
-    #[arg(long, value_name = "SECONDS", default_value = "1")]
+    #[arg(long, allow_negative_numbers = true, value_name = "SECONDS", default_value = "1")]
     pub(crate) interval: Interval,
 }
 
@@ -251,24 +252,29 @@ pub(crate) struct Set {
     /// Name of the slice, or path of its region
     pub(crate) slice: OsString,
     /// Device memory the slice may hold: 4GiB, 50%, or a list per device like 0=4GiB,1=50%; 100% for all of it
-    #[arg(long, value_name = "SIZE", group = "limits", value_parser = quota_to_set)]
+    #[arg(long, allow_negative_numbers = true, value_name = "SIZE", group = "limits", value_parser = quota_to_set)]
     pub(crate) mem: Option<Memory>,
     /// Share of GPU time in percent: 1 to 100 like 30 or 12.5, or a list per device like 0=30,1=50
-    #[arg(long, value_name = "PERCENT", group = "limits")]
+    #[arg(long, allow_negative_numbers = true, value_name = "PERCENT", group = "limits")]
     pub(crate) cores: Option<Cores>,
     /// Unused share that may be saved up, on all devices: strict (20ms of GPU time), latency (200ms), or a duration
-    #[arg(long, value_name = "BURST", group = "limits")]
+    #[arg(long, allow_negative_numbers = true, value_name = "BURST", group = "limits")]
     pub(crate) burst: Option<Burst>,
     /// How slices divide the GPU's time: fixed (the share is a cap), equal (by weight among those that are busy),
     /// best-effort (what others leave)
     #[arg(long, group = "limits", value_parser = policies(), ignore_case = true)]
     pub(crate) policy: Option<CorePolicy>,
     /// What the slice counts for beside others of its policy: 1 to 1000
-    #[arg(long, value_name = "N", group = "limits")]
+    #[arg(long, allow_negative_numbers = true, value_name = "N", group = "limits")]
     pub(crate) weight: Option<Weight>,
     /// Who goes first among the slices on one GPU
     #[arg(long, group = "limits", value_parser = priorities(), ignore_case = true)]
     pub(crate) priority: Option<Priority>,
+}
+
+/// A whole number; one below zero is told the range as others are.
+fn whole(range: RangeInclusive<i64>) -> impl TypedValueParser<Value = u64> {
+    RangedI64ValueParser::<u64>::new().range(range)
 }
 
 /// The policies, so that shells can offer them.
@@ -289,7 +295,8 @@ pub(crate) struct Doctor {
     #[arg(long)]
     pub(crate) json: bool,
     /// How long the driver may take to answer each question
-    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=600))]
+    #[arg(long, allow_negative_numbers = true, value_name = "SECONDS")]
+    #[arg(default_value_t = 10, value_parser = whole(1..=600))]
     pub(crate) timeout: u64,
     /// A program and its arguments that are to be looked at as well
     #[arg(value_name = "CMD", trailing_var_arg = true)]
@@ -323,7 +330,8 @@ impl Probe {
 #[command(after_help = DEMO_HELP)]
 pub(crate) struct Demo {
     /// How long it runs
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(2..=3600))]
+    #[arg(long, allow_negative_numbers = true, value_name = "N")]
+    #[arg(default_value_t = 8, value_parser = whole(2..=3600))]
     pub(crate) seconds: u64,
     /// Use the simulated GPU even where there is a real one
     #[arg(long)]

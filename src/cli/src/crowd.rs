@@ -28,10 +28,11 @@ pub(crate) fn note(readers: &[Reader]) {
     }
 }
 
-/// Slices that live in a folder and are looked at by an arbiter of this user: its own, and root's.
+/// Slices of a user that live in a folder, if any of them divides a GPU: only then somebody looks at them. Others' cannot be
+/// opened by who looks.
 fn count(folder: &Path, owner: u32) -> usize {
     let is_region = |found: &Metadata| {
-        found.is_file() && usize::try_from(found.len()) == Ok(SIZE) && [0, owner].contains(&found.uid())
+        found.is_file() && usize::try_from(found.len()) == Ok(SIZE) && found.uid() == owner
     };
     let files = fs::read_dir(folder).into_iter().flatten().flatten();
     let paths: Vec<PathBuf> = files
@@ -42,9 +43,13 @@ fn count(folder: &Path, owner: u32) -> usize {
     if paths.len() <= MOST_SLICES {
         return 0;
     }
-    let lives = |path: &&PathBuf| {
-        let reader = Reader::open(path, Trust::AnyOwner).ok().flatten();
-        reader.is_some_and(|reader| reader.process_count().is_ok_and(|count| count > 0))
+    // Whether each that lives divides.
+    let living = |path: &PathBuf| {
+        let reader = Reader::open(path, Trust::AnyOwner).ok().flatten()?;
+        let devices =
+            reader.devices().ok().filter(|_| reader.process_count().is_ok_and(|count| count > 0))?;
+        Some(devices.iter().any(|device| device.limits.sharing.divides()))
     };
-    paths.iter().filter(lives).count()
+    let divides: Vec<bool> = paths.iter().filter_map(living).collect();
+    if divides.contains(&true) { divides.len() } else { 0 }
 }

@@ -5,6 +5,9 @@ use std::{error::Error, io, path::PathBuf, time::Duration};
 
 use crate::layout::{MAGIC, MAX_DEVICES, MAX_SLOTS, VERSION};
 
+/// What is being done by who needs no right to write.
+pub(crate) const OPENING_TO_READ: &str = "open it to read";
+
 /// Why a region cannot be used. The message names the file, what was found, what would be right, and how to
 /// mend it.
 #[derive(Debug)]
@@ -125,6 +128,9 @@ impl fmt::Display for RegionError {
                 write!(out, "{}: cannot {doing}: {source}", path.display())?;
                 match source.kind() {
                     io::ErrorKind::NotFound => write!(out, "; make its directory, or name another path"),
+                    io::ErrorKind::PermissionDenied if *doing == OPENING_TO_READ => {
+                        write!(out, "; give this user the right to read it, or name another path")
+                    }
                     io::ErrorKind::PermissionDenied => {
                         write!(out, "; give this user the right to read and write it, or name another path")
                     }

@@ -25,7 +25,7 @@ use std::{
 };
 
 use crate::{
-    error::RegionError,
+    error::{OPENING_TO_READ, RegionError},
     layout::{Layout, MAGIC, MAX_DEVICES, MAX_SLOTS, SIZE, VERSION},
     lock::Locks,
     shortened,
@@ -241,7 +241,7 @@ pub(crate) fn open_file(path: &Path, rights: Rights) -> Result<Option<File>, Reg
             // Only after the failure, and only for the message.
             return Err(match path.symlink_metadata().map(|found| name_of(&found.file_type())) {
                 Ok(Some(found)) => RegionError::NotAFile { path: path.into(), found },
-                _ => system(path, "open it")(error),
+                _ => system(path, if write { "open it" } else { OPENING_TO_READ })(error),
             });
         }
     };

@@ -49,7 +49,7 @@ pub(crate) struct Device {
     /// Bytes that it has.
     pub(crate) total: u64,
     pub(crate) limits: Limits,
-    /// Bytes that the slice holds, and the most that it ever held.
+    /// Bytes that the slice holds, and the most that was granted at a time.
     pub(crate) held: u64,
     pub(crate) peak: u64,
     /// GPU time in nanoseconds: charged, waited for, under way.

@@ -23,7 +23,7 @@ Ctrl-Z            suspend
 ?                 this help
 q, Esc, Ctrl-C    quit; Esc leaves a page or a prompt first
 
-MEMORY [##..|.]   held of the limit; | is the most that was ever held
+MEMORY [##..|.]   held of the limit; | is the most that was granted at a time
 TIME   [##....]   used over the last second, of the share
 history           the last minute, against the share
 waited            launches waited for the share, in all
