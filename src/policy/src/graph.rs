@@ -70,6 +70,8 @@ struct Sums([u64; SIZES]);
 pub struct Reading {
     number: u64,
     ends: u64,
+    /// The newest that had been taken down when it began.
+    newest: u64,
 }
 
 impl GraphPool {
@@ -112,17 +114,21 @@ impl GraphPool {
     /// The driver is about to be asked what its pool holds.
     pub fn begin_reading(&mut self) -> Reading {
         self.readings = self.readings.wrapping_add(1);
-        Reading { number: self.readings, ends: self.ends }
+        Reading { number: self.readings, ends: self.ends, newest: self.newest }
     }
 
     /// The driver's answer: those that are gone do not have more than that. False where the answer cannot be used,
-    /// since an executable has ended meanwhile; what it left behind may not be in it.
+    /// since an executable has ended meanwhile, and what it left behind may not be in it; or since it is more than this
+    /// pool can explain, and another answer has been taken down meanwhile, which may have been less.
     pub fn end_reading(&mut self, reading: &Reading, reserved: u64) -> bool {
         if reading.ends != self.ends {
             return false;
         }
         if reading.number < self.newest {
             return true;
+        }
+        if reserved > self.owed() && reading.newest != self.newest {
+            return false;
         }
         self.newest = reading.number;
         self.seen |= reserved;

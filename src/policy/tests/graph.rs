@@ -36,6 +36,8 @@ enum Step {
     Free(usize),
     Trim,
     BeginReading,
+    /// The driver answers a reading that has begun.
+    Answer(usize),
     EndReading(usize),
 }
 
@@ -48,11 +50,12 @@ fn step() -> impl Strategy<Value = Step> {
         any::<usize>().prop_map(Step::Free),
         Just(Step::Trim),
         Just(Step::BeginReading),
+        any::<usize>().prop_map(Step::Answer),
         any::<usize>().prop_map(Step::EndReading),
     ]
 }
 
-fn run(driver: &mut Driver, pool: &mut GraphPool, readings: &mut Vec<(Reading, u64)>, step: &Step) {
+fn run(driver: &mut Driver, pool: &mut GraphPool, readings: &mut Vec<(Reading, Option<u64>)>, step: &Step) {
     match *step {
         Step::Make(pages) => {
             pool.begin(pages);
@@ -82,13 +85,23 @@ fn run(driver: &mut Driver, pool: &mut GraphPool, readings: &mut Vec<(Reading, u
         Step::Trim => driver.reserved = driver.in_use(),
         Step::BeginReading => {
             let reading = pool.begin_reading();
-            readings.push((reading, driver.reserved));
+            readings.push((reading, None));
+        }
+        Step::Answer(which) if !readings.is_empty() => {
+            let count = readings.len();
+            if let Some((_, answer)) = readings.get_mut(which % count) {
+                answer.get_or_insert(driver.reserved);
+            }
         }
         Step::EndReading(which) if !readings.is_empty() => {
-            let (reading, reserved) = readings.swap_remove(which % readings.len());
+            let (reading, answer) = readings.swap_remove(which % readings.len());
+            let reserved = answer.unwrap_or(driver.reserved);
+            let before = pool.owed();
             let _used = pool.end_reading(&reading, reserved);
+            // The driver takes nothing beyond what is owed: no answer of it can make that more.
+            assert!(pool.owed() <= before, "{reserved} read late: {} is owed after {before}", pool.owed());
         }
-        Step::End(_) | Step::EndReading(_) => {}
+        Step::End(_) | Step::Answer(_) | Step::EndReading(_) => {}
     }
 }
 

@@ -47,6 +47,13 @@ pub(super) struct Entry {
     began_alone: bool,
 }
 
+/// A reading of the driver's counter on its way.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reading {
+    number: u64,
+    version: u64,
+}
+
 /// What has to be done to the ledger, under the lock in which it was found out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
@@ -90,7 +97,7 @@ impl Books {
         entry: Entry,
         reserved: Option<u64>,
         address: Option<u64>,
-        reading: u64,
+        reading: Reading,
         held: Option<u64>,
     ) -> Change {
         self.unbacked = self.unbacked.saturating_sub(u64::from(reserved.is_none()));
@@ -119,22 +126,30 @@ impl Books {
         self.holes.allocated(address, entry.bytes, growth);
     }
 
-    pub(super) fn begin_reading(&mut self) -> u64 {
+    pub(super) fn begin_reading(&mut self) -> Reading {
         self.readings = self.readings.wrapping_add(1);
-        self.readings
+        Reading { number: self.readings, version: self.version }
+    }
+
+    /// Whether a reading can be taken down. The pool holds no more than what is charged and reserved: a figure beyond
+    /// that is of an instant before another reading found less, and what that one gave back may be another's by now.
+    /// Only where nothing came between does it show growth that nobody has paid for.
+    pub(super) fn is_current(&self, reading: Reading, held: Option<u64>) -> bool {
+        let covered = self.charged.saturating_add(self.reserved);
+        reading.version == self.version || held.is_none_or(|held| held <= covered)
     }
 
     /// Takes down what the driver said that the pool holds.
-    pub(super) fn end_reading(&mut self, reading: u64, held: Option<u64>) -> Change {
+    pub(super) fn end_reading(&mut self, reading: Reading, held: Option<u64>) -> Change {
         self.note_reading(reading, held);
         self.settle(0, held.is_some())
     }
 
     /// Takes down a reading, unless one that began later has been: that one has seen all that this one could see.
     /// Returns by how much the pool grew.
-    fn note_reading(&mut self, reading: u64, held: Option<u64>) -> u64 {
-        let Some(held) = held.filter(|_| reading > self.last_reading) else { return 0 };
-        self.last_reading = reading;
+    fn note_reading(&mut self, reading: Reading, held: Option<u64>) -> u64 {
+        let Some(held) = held.filter(|_| reading.number > self.last_reading) else { return 0 };
+        self.last_reading = reading.number;
         self.note_held(held)
     }
 

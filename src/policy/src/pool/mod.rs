@@ -107,7 +107,14 @@ pub fn land(outside: &impl Outside, flight: Flight, address: Option<u64>) {
     let Flight { entry, reserved } = flight;
     let reading = outside.step(Books::begin_reading);
     let held = outside.held();
-    outside.step(|books| apply(outside, books.land(entry, reserved, address, reading, held)));
+    let is_current = outside.step(|books| {
+        let is_current = books.is_current(reading, held);
+        apply(outside, books.land(entry, reserved, address, reading, held.filter(|_| is_current)));
+        is_current
+    });
+    if !is_current {
+        reconcile(outside);
+    }
 }
 
 /// A block is about to be freed by the driver.
@@ -147,9 +154,18 @@ pub fn end_release(outside: &impl Outside) {
 
 /// Brings the charge to what the driver says that the pool holds.
 pub fn reconcile(outside: &impl Outside) {
-    let reading = outside.step(Books::begin_reading);
-    let held = outside.held();
-    outside.step(|books| apply(outside, books.end_reading(reading, held)));
+    let read_once = || {
+        let reading = outside.step(Books::begin_reading);
+        let held = outside.held();
+        outside.step(|books| {
+            let is_current = books.is_current(reading, held);
+            if is_current {
+                apply(outside, books.end_reading(reading, held));
+            }
+            is_current
+        })
+    };
+    let _was_read = (0..READINGS).any(|_| read_once());
 }
 
 /// Done under the lock of the books: a refund must not overtake the charge that another thread has just written
