@@ -6,7 +6,7 @@
 
 use crate::{
     error::RegionError,
-    patience::{CHANGING, Patience},
+    patience::{self, CHANGING},
     region::{DeviceView, Limits, Region},
 };
 
@@ -32,17 +32,9 @@ impl Region {
         mut change: impl FnMut(&DeviceView) -> Option<Limits>,
     ) -> Result<Vec<Change>, RegionError> {
         let locks = self.mapped().locks()?;
-        let mut patience = Patience::new(CHANGING);
-        let _lock = loop {
-            match locks.try_limits().map_err(|source| self.mapped().failed("lock it", source))? {
-                Some(lock) => break lock,
-                None if patience.wait() => {}
-                None => {
-                    let (path, waited) = (self.path().to_owned(), patience.waited());
-                    return Err(RegionError::Changing { path, waited });
-                }
-            }
-        };
+        let attempt = || locks.try_limits().map_err(|source| self.mapped().failed("lock it", source));
+        let late = |waited| RegionError::Changing { path: self.path().to_owned(), waited };
+        let _lock = patience::until_had(CHANGING, attempt, late)?;
         let mut changes = Vec::new();
         for before in self.devices() {
             let Some(after) = change(&before).map(Limits::bounded) else { continue };

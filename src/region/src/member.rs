@@ -10,7 +10,7 @@ use crate::{
     lock::{Life, Locked, Locks},
     map::{self, Mapped, Trust},
     memory::Refusal,
-    patience::{Around, JOINING, Patience},
+    patience::{self, Around, JOINING},
     process,
     region::{Device, Limits, Region, Uuid},
     roster::Lives as _,
@@ -260,17 +260,14 @@ impl Member {
 
 /// Waits for the join lock, but not for ever: its holder may be suspended.
 fn wait_for<'locks>(mapped: &Mapped, locks: &'locks Locks) -> Result<Locked<'locks>, RegionError> {
-    let mut patience = Patience::new(JOINING);
-    loop {
-        if let Some(lock) = locks.try_join().map_err(|source| mapped.failed("lock it", source))? {
-            mapped.header.joiner.set(process::number());
-            return Ok(lock);
-        }
-        if !patience.wait() {
-            let (by, waited) = (mapped.header.joiner.get(), patience.waited());
-            return Err(RegionError::Busy { path: mapped.path().into(), by, waited });
-        }
-    }
+    let attempt = || locks.try_join().map_err(|source| mapped.failed("lock it", source));
+    let lock = patience::until_had(JOINING, attempt, |waited| RegionError::Busy {
+        path: mapped.path().into(),
+        by: mapped.header.joiner.get(),
+        waited,
+    })?;
+    mapped.header.joiner.set(process::number());
+    Ok(lock)
 }
 
 /// Adds the devices that the region does not have, and says where its limits are others.

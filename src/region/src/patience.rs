@@ -50,6 +50,24 @@ pub(crate) const CHANGING: Pace = Pace {
     total: Duration::from_secs(2),
 };
 
+/// Tries again and again, until something is had or fails. What becomes of it when the waits have ended, after so long, is
+/// for `late` to say.
+pub(crate) fn until_had<T, E>(
+    pace: Pace,
+    mut attempt: impl FnMut() -> Result<Option<T>, E>,
+    late: impl FnOnce(Duration) -> E,
+) -> Result<T, E> {
+    let mut patience = Patience::new(pace);
+    loop {
+        if let Some(had) = attempt()? {
+            return Ok(had);
+        }
+        if !patience.wait() {
+            return Err(late(patience.waited()));
+        }
+    }
+}
+
 /// A series of waits.
 #[derive(Debug)]
 pub(crate) struct Patience {

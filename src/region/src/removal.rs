@@ -4,10 +4,7 @@
 //! So a region is removed under that lock, after a look that nobody lives, and no newcomer is left on a file
 //! that has lost its name.
 
-use std::{
-    fs,
-    path::{Path, absolute},
-};
+use std::{fs, path::Path};
 
 use crate::{
     bell,
@@ -32,11 +29,7 @@ pub enum Removal {
 /// Every [`RegionError`] of a file that is not a region that can be used, and of a directory that nothing can be
 /// removed from.
 pub fn remove_if_unused(path: &Path, trust: Trust) -> Result<Removal, RegionError> {
-    let path = &absolute(path).map_err(|source| RegionError::System {
-        path: path.into(),
-        doing: "find where it is",
-        source,
-    })?;
+    let path = &map::absolute(path)?;
     let mut patience = Patience::new(REMOVING);
     loop {
         // Also one that nobody finished making.
