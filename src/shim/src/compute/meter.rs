@@ -84,14 +84,15 @@ impl Meter {
 
     /// Looks at what is under way. How many flights have ended.
     pub(crate) fn harvest(&self, slice: &'static Slice) -> usize {
-        let mut works = self.works.lock();
-        works.receive(slice, &self.incoming);
-        works.round(slice)
+        self.harvested(self.works.lock(), slice)
     }
 
     /// The same, unless another thread does.
     pub(crate) fn try_harvest(&self, slice: &'static Slice) -> usize {
-        let Some(mut works) = self.works.try_lock() else { return 0 };
+        self.works.try_lock().map_or(0, |works| self.harvested(works, slice))
+    }
+
+    fn harvested(&self, mut works: MutexGuard<'_, Works>, slice: &'static Slice) -> usize {
         works.receive(slice, &self.incoming);
         works.round(slice)
     }

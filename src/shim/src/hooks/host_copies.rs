@@ -11,7 +11,6 @@ use crate::compute::{Stream, gate, host_copy, is_paced};
 use crate::driver;
 use crate::guard::quietly;
 use core::ptr;
-use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{CUdeviceptr, CUmemcpyAttributes, CUstream, Status};
 
 /// Declares for each order of arguments the hook of the calls whose null stream is the legacy default stream, and that of
@@ -46,48 +45,21 @@ hooks! {
     array_async, array_async_per_thread<A, B, C>(to: A, second: B, third: C, bytes: N, stream: CUstream) of bytes on stream, false;
 }
 
-/// `cuMemcpyWithAttributesAsync`.
-pub(crate) unsafe fn anywhere_with(
-    real: real::cuMemcpyWithAttributesAsync,
-    to: CUdeviceptr,
-    from: CUdeviceptr,
-    bytes: usize,
-    attributes: *mut CUmemcpyAttributes,
-    stream: CUstream,
-) -> Status {
-    // SAFETY: the caller's own arguments.
-    any(legacy(stream), (to, from), bytes, || unsafe { real(to, from, bytes, attributes, stream) })
-}
-
-/// `cuMemcpyWithAttributesAsync_ptsz`.
-pub(crate) unsafe fn anywhere_with_per_thread(
-    real: real::cuMemcpyWithAttributesAsync_ptsz,
-    to: CUdeviceptr,
-    from: CUdeviceptr,
-    bytes: usize,
-    attributes: *mut CUmemcpyAttributes,
-    stream: CUstream,
-) -> Status {
-    // SAFETY: the caller's own arguments.
-    any(per_thread(stream), (to, from), bytes, || unsafe { real(to, from, bytes, attributes, stream) })
-}
-
 /// Hooks of the calls whose addresses may be of any memory.
 macro_rules! between_any {
-    ($( $(#[$about:meta])* $on:ident $name:ident($($last:ident)?) $stream:expr; )*) => { $(
+    ($( $(#[$about:meta])* $on:ident $name:ident($($last:ident: $ty:ty),*) $stream:expr; )*) => { $(
         $(#[$about])*
         pub(crate) unsafe fn $name(
-            real: unsafe extern "C-unwind" fn(CUdeviceptr, CUdeviceptr, usize $(, between_any!(type $last))?) -> Status,
+            real: unsafe extern "C-unwind" fn(CUdeviceptr, CUdeviceptr, usize $(, $ty)*) -> Status,
             to: CUdeviceptr,
             from: CUdeviceptr,
             bytes: usize,
-            $($last: CUstream,)?
+            $($last: $ty),*
         ) -> Status {
             // SAFETY: the caller's own arguments.
-            any($on($stream), (to, from), bytes, || unsafe { real(to, from, bytes $(, $last)?) })
+            any($on($stream), (to, from), bytes, || unsafe { real(to, from, bytes $(, $last)*) })
         }
     )* };
-    (type $last:ident) => { CUstream };
 }
 
 between_any! {
@@ -96,9 +68,13 @@ between_any! {
     /// `cuMemcpy_ptds`.
     per_thread anywhere_per_thread() ptr::null_mut();
     /// `cuMemcpyAsync`.
-    legacy anywhere_async(stream) stream;
+    legacy anywhere_async(stream: CUstream) stream;
     /// `cuMemcpyAsync_ptsz`.
-    per_thread anywhere_async_per_thread(stream) stream;
+    per_thread anywhere_async_per_thread(stream: CUstream) stream;
+    /// `cuMemcpyWithAttributesAsync`.
+    legacy anywhere_with(attributes: *mut CUmemcpyAttributes, stream: CUstream) stream;
+    /// `cuMemcpyWithAttributesAsync_ptsz`.
+    per_thread anywhere_with_per_thread(attributes: *mut CUmemcpyAttributes, stream: CUstream) stream;
 }
 
 fn any(
