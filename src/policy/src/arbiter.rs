@@ -33,20 +33,20 @@
 //! nobody is served. Who is owed more stays owed more, and debts that a neighbour's turns were charged for do not let the GPU
 //! idle. And the budget grows. Gifts never lift a slice over a limit below the whole GPU.
 //!
-//! High priority takes the GPU at the look that finds anything of it queued, and leaves it at the one that does not: what
-//! it has used of late is not kept for it.
+//! High priority takes the GPU at the look that finds anything of it queued, and leaves it half a millisecond after the last
+//! one that does ([`need`]): what it has used of late is not kept for it.
 //!
 //! Time that was lent is not saved up: a slice that has used more than its own lately saves a turn, 4 ms.
 //!
 //! Beside a slice of high priority that is there, busy or not, the others give way. What they have queued when it comes takes
 //! every other turn of the driver, so they queue 3 ms or one longer launch, take leases of a millisecond and save up one:
-//! all of it goes on after the other one has come. While it has work under way they are given no gifts: the GPU may be about to be idle, for a
-//! millisecond or two until its end is seen, but often it is the next request that follows, and would wait for them.
+//! all of it goes on after the other one has come. While it has work under way they are given no gifts: the GPU may be about
+//! to be idle, but often it is the next request that follows, and would wait for them.
 //!
 //! # How often
 //!
-//! Every [`STEP`], or [`STEP_BESIDE_HIGH`], while a slice needs anything, by the helper thread of the elected process, which looks at its own work as
-//! often; not at all while nobody needs anything. A look reads a few words of each region, and writes one where the answer
+//! Every [`STEP`], or [`STEP_BESIDE_HIGH`], while a slice needs anything, by the helper thread of the elected process, which
+//! looks at its own work as often; not at all while nobody needs anything. A look reads a few words of each region, and writes one where the answer
 //! has changed, or is about to become [stale](word::STALE). Rates that change by less than a sixty-fourth stay.
 //!
 //! # Which words it needs
