@@ -19,7 +19,6 @@ use serde_json::Value;
 use simgpu::state::file::Shared;
 use std::collections::HashMap;
 use std::fs;
-use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 use support::bench::Bench;
@@ -78,7 +77,6 @@ struct Count {
 /// Somebody who stays, and what is known of his last kernel.
 struct Slice<'a> {
     kind: &'a Kind,
-    region: PathBuf,
     monitor: Monitor,
     /// Has work all the time.
     resident: Living,
@@ -124,14 +122,15 @@ impl Footprint {
 
 impl<'a> Slice<'a> {
     fn start(bench: &'a Bench, kind: &'a Kind) -> Self {
-        let region = bench.region().with_file_name(format!("region-{}", kind.name));
         let host = bench.program(&compiler::plain("load"), &["1e9", "100000"]);
-        let mut resident = settled(host, kind, &region).start();
+        let mut resident = settled(host, kind).start();
         assert_eq!(resident.hear().as_deref(), Some("ready"));
-        let monitor = Monitor::open(&region, Trust::AnyOwner).unwrap().expect("the resident has made it");
+        let monitor = Monitor::open(&bench.region_of(kind.name), Trust::AnyOwner)
+            .unwrap()
+            .expect("the resident has made it");
         resident.order("");
         let guests = Vec::new();
-        Self { kind, region, monitor, resident, guests, ran: 0, owed_until: 0, stall: 0, at_first: None }
+        Self { kind, monitor, resident, guests, ran: 0, owed_until: 0, stall: 0, at_first: None }
     }
 
     fn invite(&mut self, bench: &Bench, chance: &mut Chance) {
@@ -139,7 +138,7 @@ impl<'a> Slice<'a> {
         let words =
             [chance.below(1 << 20), 1 + chance.below(4), calls, chance.below(4)].map(|word| word.to_string());
         let host = bench.host("churn", &words.each_ref().map(String::as_str));
-        let living = settled(host, self.kind, &self.region).start();
+        let living = settled(host, self.kind).start();
         let dies_at = Instant::now() + Duration::from_millis(1 + chance.below(1_500));
         let signal = [libc::SIGKILL, libc::SIGKILL, libc::SIGTERM][chance.index(3)];
         self.guests.push(Guest { living, dies_at, signal: Some(signal) });
@@ -213,19 +212,14 @@ fn signal_of(status: std::process::ExitStatus) -> Option<i32> {
     std::os::unix::process::ExitStatusExt::signal(&status)
 }
 
-fn settled<'b>(
-    host: support::bench::Host<'b>,
-    kind: &Kind,
-    region: &std::path::Path,
-) -> support::bench::Host<'b> {
-    let host =
-        host.loaded().set("SIMGPU_GROUP", kind.name).set("GPUSLICE_REGION", &region.display().to_string());
+fn settled<'b>(host: support::bench::Host<'b>, kind: &Kind) -> support::bench::Host<'b> {
+    let host = host.loaded().set("SIMGPU_GROUP", kind.name).in_slice(kind.name);
     let host = host
         .set("GPU_MEM_LIMIT", &QUOTAS[0].to_string())
         .set("GPU_CORE_PERCENT", &kind.shares[0].to_string());
     // Limits change while they live; who comes later is told so, at the level of warnings.
     let host = host.set("GPUSLICE_LOG", "error");
-    kind.settings.iter().fold(host, |host, (name, value)| host.set(name, value))
+    host.set_all(kind.settings)
 }
 
 /// Nobody but those who stay: what is held is theirs, in the ledgers and in truth, and they have no more than at first.
@@ -273,7 +267,7 @@ fn slices_stay_whole_while_programs_come_and_go() {
         seen = truth.lock().course(0, seen, |span| {
             last.insert(span.pid, span.ms);
         });
-        let now = monotonic();
+        let now = support::monotonic();
         for slice in &mut slices {
             slice.look(last.get(&slice.resident.pid()).copied(), now);
             slice.see_off(false, &mut count);
@@ -311,11 +305,4 @@ fn slices_stay_whole_while_programs_come_and_go() {
         assert!(said.is_empty(), "{}: {said}", kind.name);
         assert!(variable("GPUSLICE_CHURN").is_none() || stall <= STALL, "{}: {stall} ms", kind.name);
     }
-}
-
-fn monotonic() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the time is ours.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }

@@ -142,7 +142,7 @@ fn what_was_used_over_the_last_seconds_is_told_without_waiting_for_it() {
     let slice = with_share("history", 300);
     let (device, member) = (slice.device(0x11), &slice.member);
     // 61 s ago and ever since; then 2 s without anything.
-    let now = now();
+    let now = support::monotonic();
     for ago in (3..=61).rev() {
         member.note_second(device, now - ago * SECOND);
         member.count_used(device, SECOND / 4);
@@ -164,15 +164,6 @@ fn what_was_used_over_the_last_seconds_is_told_without_waiting_for_it() {
     }
     let last = lately[2].get("used_permille").and_then(Value::as_u64).expect("it is a number");
     assert!((200..=250).contains(&last), "{last}");
-}
-
-/// Nanoseconds of the clock by which regions count.
-fn now() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` may be written.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    u64::try_from(time.tv_sec).expect("it is positive") * SECOND
-        + u64::try_from(time.tv_nsec).expect("it is positive")
 }
 
 /// Thousandths of the simulated GPU's time that a program used over so long, by ground truth.

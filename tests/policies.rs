@@ -29,7 +29,7 @@ mod support;
 #[path = "accuracy/workloads.rs"]
 mod workloads;
 
-use arbiters::{chairs, monitor, region, replacements, told, wait, working};
+use arbiters::{begun, chairs, monitor, replacements, told, wait, working};
 use course::{Course, Event, Play, Settings, run};
 use gpuslice_policy::arbiter::MOST_SLICES;
 use gpuslice_policy::config::{CorePolicy, Priority};
@@ -342,12 +342,7 @@ fn what_is_overwritten_with_anything_starves_nobody() {
 fn beside_idle(first: &[Setting], kernel: u64) -> (Vec<u64>, u64) {
     let bench = Bench::simulated();
     let start = |slice: usize, settings: &[Setting], words: &[&str]| {
-        let host = bench.host("load", words).loaded();
-        let host = settings.iter().fold(host, |host, (name, value)| host.set(name, value));
-        let mut living = host.set("GPUSLICE_REGION", &region(&bench, slice).display().to_string()).start();
-        assert_eq!(living.hear().as_deref(), Some("ready"));
-        living.order("");
-        living
+        begun(bench.host("load", words).loaded().set_all(settings).in_slice(slice))
     };
     // A millisecond of work, and then nothing for a minute.
     let _idle = start(0, first, &["60", "200000", "work=1000000", "pause=60000000000"]);
@@ -358,13 +353,13 @@ fn beside_idle(first: &[Setting], kernel: u64) -> (Vec<u64>, u64) {
     };
     // After the first launches, of which nothing is known, and until it has been seen who is there.
     progress(500_000_000);
-    let (began, before, mut queued) = (now(), used(&bench, 1), Vec::new());
+    let (began, before, mut queued) = (support::monotonic(), used(&bench, 1), Vec::new());
     let (monitor, mut time) = (monitor(&bench, 1), 0);
     let device = monitor.devices()[0].device;
     while time < 1_000_000_000 {
-        queued.push(monitor.region().at_work(device, now()).map(|work| work.queued).sum());
+        queued.push(monitor.region().at_work(device, support::monotonic()).map(|work| work.queued).sum());
         std::thread::sleep(Duration::from_millis(2));
-        time = now() - began;
+        time = support::monotonic() - began;
     }
     queued.sort_unstable();
     (queued, (used(&bench, 1) - before) * 1000 / time)
@@ -384,14 +379,6 @@ fn beside_high_priority_that_has_no_work_others_queue_little_and_keep_the_gpu_bu
     }
 }
 
-/// The monotonic clock, in nanoseconds.
-fn now() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is valid for writes.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
-
 #[test]
 fn a_directory_that_is_slow_to_read_is_read_seldom_and_what_is_told_then_is_not_of_before() {
     /// A reading takes so long, in milliseconds; twenty times as long it is not repeated. Who is silent for 100 ms is
@@ -409,18 +396,16 @@ fn a_directory_that_is_slow_to_read_is_read_seldom_and_what_is_told_then_is_not_
             let host = host.preload(&support::compiler::wrapper("wrap_folder"));
             let host =
                 host.set("FOLDER_MS", &SLOW.to_string()).set("FOLDER_READ", &read.display().to_string());
-            let mut slow = host.set("GPUSLICE_REGION", &region(&bench, 1).display().to_string()).start();
-            assert_eq!(slow.hear().as_deref(), Some("ready"));
-            slow.order("");
+            let _slow = begun(host.in_slice(1));
             wait("nobody reads the directory", || readings() > 0);
-            let began = now();
+            let began = support::monotonic();
             // What it is told once it is found tells the slice beside it to give way.
             let _high = working(&bench, 0, &[EQUAL, HIGH]);
             wait("nobody is told anything", || told(&bench, 1) != 0);
-            let (said_at, seen) = ((told(&bench, 1) >> AT.0) << AT.1, now());
+            let (said_at, seen) = ((told(&bench, 1) >> AT.0) << AT.1, support::monotonic());
             wait("the directory is not read again", || readings() > 2);
             let late = seen.saturating_sub(said_at) / 1_000_000;
-            let apart = (now() - began) / 1_000_000 / (readings() - 1);
+            let apart = (support::monotonic() - began) / 1_000_000 / (readings() - 1);
             (late, apart)
         },
         |(late, apart)| *late < SLOW * 2 / 3 && *apart >= SLOW * 20,

@@ -2,7 +2,7 @@
 //!
 //! Read from outside: from the chairs beside the regions, and from what the slices are told.
 
-use crate::support::bench::Bench;
+use crate::support::bench::{Bench, Host};
 use crate::support::living::Living;
 use gpuslice_region::{Monitor, Trust};
 use std::fs;
@@ -26,12 +26,8 @@ pub(crate) fn chairs(bench: &Bench) -> PathBuf {
     bench.region().with_file_name(format!(".gpuslice-arbiter-{}", unsafe { libc::geteuid() }))
 }
 
-pub(crate) fn region(bench: &Bench, slice: usize) -> PathBuf {
-    bench.region().with_file_name(format!("region-{slice}"))
-}
-
 pub(crate) fn monitor(bench: &Bench, slice: usize) -> Monitor {
-    Monitor::open(&region(bench, slice), Trust::AnyOwner).unwrap().expect("the slice has a region")
+    Monitor::open(&bench.region_of(slice), Trust::AnyOwner).unwrap().expect("the slice has a region")
 }
 
 /// What the slice was told last.
@@ -42,11 +38,12 @@ pub(crate) fn told(bench: &Bench, slice: usize) -> u64 {
 
 /// A program with work in a slice of its own, which lasts until it is killed.
 pub(crate) fn working(bench: &Bench, slice: usize, settings: &[(&'static str, &'static str)]) -> Living {
-    let mut host = bench.host("load", &["60", "200000"]).loaded();
-    for (name, value) in settings {
-        host = host.set(name, value);
-    }
-    let mut living = host.set("GPUSLICE_REGION", &region(bench, slice).display().to_string()).start();
+    begun(bench.host("load", &["60", "200000"]).loaded().set_all(settings).in_slice(slice))
+}
+
+/// A program that is told to begin.
+pub(crate) fn begun(host: Host<'_>) -> Living {
+    let mut living = host.start();
     assert_eq!(living.hear().as_deref(), Some("ready"));
     living.order("");
     living

@@ -204,7 +204,7 @@ impl<'a> Stage<'a> {
 
     /// What the library has charged the first slice for.
     fn charged(&self) -> u64 {
-        let monitor = Monitor::open(&region(&self.bench, 0), Trust::AnyOwner).ok().flatten();
+        let monitor = Monitor::open(&self.bench.region_of(0), Trust::AnyOwner).ok().flatten();
         let of = |monitor: Monitor| {
             monitor.devices().iter().map(|device| monitor.time_used(device.device).used).sum()
         };
@@ -232,7 +232,7 @@ impl<'a> Stage<'a> {
     }
 
     fn limit(&self, slice: usize, change: impl Fn(Limits) -> Limits) -> Result<(), String> {
-        let path = region(&self.bench, slice);
+        let path = self.bench.region_of(slice);
         let opened = Monitor::open(&path, Trust::AnyOwner).map_err(|wrong| wrong.to_string())?;
         let monitor = opened.ok_or("there is no region")?;
         for device in monitor.devices() {
@@ -268,11 +268,6 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// The region of a slice.
-fn region(bench: &Bench, slice: usize) -> PathBuf {
-    bench.region().with_file_name(format!("region-{slice}"))
-}
-
 /// Starts a program and waits until it is ready to begin.
 fn start(
     play: &Play<'_>,
@@ -288,10 +283,8 @@ fn start(
     if let Some(limits) = &play.limits {
         host = host.loaded().set("GPU_CORE_PERCENT", &limits[program.slice].to_string());
         host = host.set("GPU_CORE_BURST", play.burst);
-        for (name, value) in play.settings.get(program.slice).copied().unwrap_or_default() {
-            host = host.set(name, value);
-        }
-        host = host.set("GPUSLICE_REGION", &region(bench, program.slice).display().to_string());
+        host = host.set_all(play.settings.get(program.slice).copied().unwrap_or_default());
+        host = host.in_slice(program.slice);
     }
     if !play.variant.has_nvml {
         host = host.set("LD_LIBRARY_PATH", &bench.region().parent().unwrap().display().to_string());

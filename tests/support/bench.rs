@@ -3,6 +3,7 @@
 use super::outcome::Outcome;
 use super::{artefacts, compiler};
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
@@ -53,6 +54,11 @@ impl Bench {
     /// Where the region of a slice would be.
     pub(crate) fn region(&self) -> PathBuf {
         self.folder.path().join("region")
+    }
+
+    /// The same of one of several.
+    pub(crate) fn region_of(&self, slice: impl Display) -> PathBuf {
+        self.folder.path().join(format!("region-{slice}"))
     }
 
     /// A file of the bench, with this content.
@@ -131,6 +137,17 @@ impl Host<'_> {
     pub(crate) fn set(mut self, name: &str, value: &str) -> Self {
         self.variables.insert(name.to_owned(), value.to_owned());
         self
+    }
+
+    /// In a slice of its own, one of several of the bench.
+    pub(crate) fn in_slice(self, slice: impl Display) -> Self {
+        let region = self.bench.region_of(slice);
+        self.set("GPUSLICE_REGION", &region.display().to_string())
+    }
+
+    /// Sets several.
+    pub(crate) fn set_all(self, variables: &[(&str, &str)]) -> Self {
+        variables.iter().fold(self, |host, (name, value)| host.set(name, value))
     }
 
     /// Preloads an object, after those before it.

@@ -27,6 +27,14 @@ pub(crate) fn machine() -> MutexGuard<'static, ()> {
     MACHINE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
+/// The monotonic clock, by which regions and the simulated GPU count, in nanoseconds.
+pub(crate) fn monotonic() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` may be written.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
+}
+
 /// Says that something could not be checked on this machine, and counts it.
 pub(crate) fn skip(reason: &str) {
     println!("SKIP {reason}");

@@ -24,15 +24,13 @@ pub(crate) struct Figures {
 
 impl Ground {
     pub(crate) fn region(&self, slice: &str) -> PathBuf {
-        self.bench.region().with_file_name(format!("region-{slice}"))
+        self.bench.region_of(slice)
     }
 
     /// A process of a slice, with variables of its own.
     #[track_caller]
     pub(crate) fn actor(&self, slice: &str, quota: &str, variables: &[(&str, &str)]) -> Actor {
-        let region = self.region(slice).display().to_string();
-        let host = self.bench.host("spill", &[]).limited(quota).set("GPUSLICE_REGION", &region);
-        let host = variables.iter().fold(host, |host, (name, value)| host.set(name, value)).start();
+        let host = self.bench.host("spill", &[]).limited(quota).in_slice(slice).set_all(variables).start();
         assert_eq!(host.hear().as_deref(), Some("ready"));
         Actor(host)
     }

@@ -34,7 +34,7 @@ impl Stage {
     }
 
     pub(crate) fn region(&self, slice: &str) -> PathBuf {
-        self.bench.region().with_file_name(format!("region-{slice}"))
+        self.bench.region_of(slice)
     }
 
     /// A process of a slice.
@@ -52,8 +52,7 @@ impl Stage {
             compiler::plain("sharing")
         };
         let host = self.bench.program(&program, &[self.door, name]).set("SIMGPU_FAULTS", faults);
-        let region = self.region(slice).display().to_string();
-        let host = host.set("GPUSLICE_REGION", &region).limited("64MiB").start();
+        let host = host.in_slice(slice).limited("64MiB").start();
         assert_eq!(host.hear().as_deref(), Some("ready"), "{name} through {}", self.door);
         Actor { host, name: name.to_owned() }
     }
