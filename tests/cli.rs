@@ -230,17 +230,6 @@ fn a_value_that_changes_nothing_for_now_is_set_and_said_to() {
 }
 
 #[test]
-fn a_first_quota_is_said_not_to_count_what_is_there() {
-    let slice = OwnSlice::join("first-quota");
-    let set = |quota| ask(&["set", &slice.name, "--mem", quota]).code(0);
-    // One device has a quota of 8 GiB.
-    assert_eq!(set("0=4GiB").err, "");
-    let first = set("4GiB").says("none -> 4GiB").complains("contexts and code of a slice that had no quota");
-    assert_eq!(first.err.lines().count(), 1, "{first:?}");
-    assert_eq!(set("5GiB").err, "");
-}
-
-#[test]
 fn a_file_that_is_no_region_is_named_and_stops_no_list() {
     let region = RegionFile::of(&name("damaged"));
     std::fs::write(&region.0, "something else").expect("it can be written");

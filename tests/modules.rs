@@ -3,7 +3,8 @@
 
 mod support;
 
-use support::bench::Bench;
+use gpuslice_region::{Limits, Monitor, Trust};
+use support::bench::{Bench, Host};
 use support::compiler;
 use support::living::Living;
 
@@ -29,7 +30,11 @@ struct Tenant<'bench> {
 
 impl<'bench> Tenant<'bench> {
     fn through(bench: &'bench Bench, door: &str) -> Self {
-        let living = bench.host("modules", &[door]).limited(&QUOTA.to_string()).start();
+        Self::started(bench, bench.host("modules", &[door]).limited(&QUOTA.to_string()))
+    }
+
+    fn started(bench: &'bench Bench, host: Host<'_>) -> Self {
+        let living = host.start();
         assert_eq!(living.hear().as_deref(), Some("init 0"));
         Self { bench, living }
     }
@@ -390,6 +395,27 @@ fn where_nobody_says_who_holds_what_the_difference_of_free_memory_is_charged() {
     assert_eq!(tenant.order("load data 300000000").0, 2);
     assert_eq!(tenant.order("left"), (0, before));
     tenant.end_saying("a module, code and variables, takes about");
+}
+
+#[test]
+fn a_quota_that_comes_late_counts_what_is_there() {
+    let bench = bench();
+    let host = bench.host("modules", &["dlsym"]).loaded().set("GPU_CORE_PERCENT", "50");
+    let mut tenant = Tenant::started(&bench, host);
+    let orders =
+        ["retain", "current primary", "green", "load data 4194304", "use function", "limit 2 18874368"];
+    orders.iter().for_each(|order| tenant.just(order));
+    let held = CONTEXT + GREEN + 4 * MIB + CODE + 10 * MIB;
+    assert_eq!(tenant.truth(), held);
+    let slice = Monitor::open(&bench.region(), Trust::OwnerOnly).unwrap().expect("the tenant has made it");
+    let view = slice.devices().swap_remove(0);
+    slice.set_limits(view.device, Limits { memory: Some(QUOTA), ..view.limits });
+    assert_eq!(tenant.does("left"), held);
+    tenant.does("unload");
+    tenant.just("ungreen");
+    tenant.just("release");
+    assert_eq!((tenant.truth(), slice.held(view.device)), (0, 0));
+    tenant.end();
 }
 
 #[test]

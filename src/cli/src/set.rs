@@ -53,7 +53,6 @@ pub(crate) fn apply(monitor: &Monitor, wish: &Set) -> Result<Told, Failure> {
         told.changes.extend(described(monitor, before, asked, *after));
     }
     told.warnings.extend(without_effect(wish, &changes).map(str::to_owned));
-    told.warnings.extend(late(&changes).map(str::to_owned));
     Ok(told)
 }
 
@@ -155,15 +154,6 @@ fn without_effect(wish: &Set, changes: &[Change]) -> impl Iterator<Item = &'stat
         "a burst has no effect on a slice that has all of its devices' time; it has when --cores is less",
     );
     weight.into_iter().chain(burst)
-}
-
-/// What is to be said where there was no quota until now: nobody measured contexts and code.
-fn late(changes: &[Change]) -> Option<&'static str> {
-    let is_first = |change: &Change| change.before.limits.memory.is_none() && change.after.memory.is_some();
-    changes.iter().any(is_first).then_some(
-        "contexts and code of a slice that had no quota are not counted where they are there already; those that \
-         are made from now on are",
-    )
 }
 
 /// What was changed of a device.

@@ -193,9 +193,9 @@ impl Before {
         Some(before)
     }
 
-    /// Of the device of the current context, if it has a quota.
+    /// Of the device of the current context. Also without a quota: what is held counts against one that comes later.
     fn read(slice: &'static Slice) -> Option<Self> {
-        let place = slice.place(driver::current_device()?).filter(|place| slice.has_quota(place.device))?;
+        let place = slice.place(driver::current_device()?)?;
         let context = slice.owner_of_current()?;
         let round = slice.witness.seen(place.device).map(|seen| seen.round);
         // First: who begins after it is seen to have begun.

@@ -154,8 +154,7 @@ unsafe fn created(
     undo: impl FnOnce(CUcontext),
 ) -> Status {
     let plan = |slice: &'static Slice| {
-        let place = slice.place(device).filter(|place| slice.has_quota(place.device));
-        let place = place.filter(|_| is_new())?;
+        let place = slice.place(device).filter(|_| is_new())?;
         let least = slice.context_bytes(place.device).unwrap_or(0);
         Some(Plan { what: What::Context, how: How::Making(Making::read(slice, place), ESTIMATE), least })
     };

@@ -60,10 +60,10 @@ pub(crate) unsafe fn create(
     code
 }
 
-/// Whether the slice has a quota on the device.
+/// Whether the device is one of the slice's.
 fn is_concerned(device: CUdevice) -> bool {
     let Standing::Member(slice) = lifecycle::standing() else { return false };
-    slice.place(device).is_some_and(|place| slice.has_quota(place.device))
+    slice.place(device).is_some()
 }
 
 /// # Safety
