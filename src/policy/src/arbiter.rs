@@ -15,7 +15,9 @@
 //! - `equal` divides by weight what `fixed` ones of its priority leave, among those that need it.
 //! - `best-effort` has what all others leave, by priority and weight.
 //! - Priorities come before policies, except that `best-effort` is always last. Nobody starves: a tenth of the GPU, divided
-//!   evenly over all slices, is kept for those that have work, whatever their class and weight ([`mod@divide`]).
+//!   evenly over all slices, is kept for those that have work, whatever their class and weight ([`mod@divide`]). One that has
+//!   had the GPU until now can wait for that: 5 % beside requests are a kernel of theirs in every third request that has to
+//!   wait for another, and a tenth of the 99th percentile.
 //!
 //! # What a rate means under the driver's time slicing
 //!
@@ -176,7 +178,7 @@ impl Arbiter {
     pub fn look(&mut self, now: u64, slices: &[Slice]) -> Vec<Given> {
         let needs = self.judge(now, slices);
         let claims: Vec<Claim> =
-            slices.iter().zip(&needs).map(|(slice, need)| claim(&slice.wish, *need)).collect();
+            slices.iter().zip(&needs).map(|(slice, need)| self.claim(slice, *need)).collect();
         let parts = divide(&claims);
         let found = self.found(now, slices, &needs, &parts);
         self.scale = self.budget.look(&found);
@@ -205,15 +207,21 @@ impl Arbiter {
     fn judge(&mut self, now: u64, slices: &[Slice]) -> Vec<u64> {
         let mut before = core::mem::take(&mut self.slices);
         let mut needs = Vec::with_capacity(slices.len());
+        let least = divide::least(slices.len());
         for slice in slices {
             let Slice { id, seen, .. } = slice;
             let eager = is_eager(slice);
             let new = || Known { judge: Judge::new(now, seen), given: None, eager, borrows: false };
             let known = self.slices.entry(*id).or_insert_with(|| before.remove(id).unwrap_or_else(new));
             known.eager = eager;
-            needs.push(known.judge.look(now, seen, eager));
+            needs.push(known.judge.look(now, seen, eager, least));
         }
         needs
+    }
+
+    fn claim(&self, slice: &Slice, need: u64) -> Claim {
+        let has_enough = self.slices.get(&slice.id).is_some_and(|known| known.judge.has_enough());
+        Claim { has_enough, ..claim(&slice.wish, need) }
     }
 
     /// What this look says of the budget; `parts` are what comes of the needs with that of the last.
@@ -330,7 +338,7 @@ const LEAST_RATE: Permille = match Permille::new(1) {
 fn claim(wish: &Wish, need: u64) -> Claim {
     let Wish { policy, limit, weight, priority, .. } = *wish;
     let limit = u64::from(limit.get()).saturating_mul(WHOLE / 1000);
-    Claim { policy, priority, weight, limit, need }
+    Claim { policy, priority, weight, limit, need, has_enough: false }
 }
 
 /// In thousandths, rounded.

@@ -23,12 +23,22 @@ fn priorities() -> impl Strategy<Value = Priority> {
 
 fn claims() -> impl Strategy<Value = Claim> {
     let need = prop_oneof![Just(0), Just(WHOLE), 0..WHOLE];
-    (policies(), priorities(), 1_u32..=1000, prop_oneof![Just(WHOLE), 1_000..=WHOLE], need)
-        .prop_map(|(policy, priority, weight, limit, need)| Claim { policy, priority, weight, limit, need })
+    let limit = prop_oneof![Just(WHOLE), 1_000..=WHOLE];
+    (policies(), priorities(), 1_u32..=1000, limit, need, any::<bool>()).prop_map(
+        |(policy, priority, weight, limit, need, has_enough)| Claim {
+            policy,
+            priority,
+            weight,
+            limit,
+            need,
+            has_enough,
+        },
+    )
 }
 
 fn equal(weight: u32, need: u64) -> Claim {
-    Claim { policy: CorePolicy::Equal, priority: Priority::Normal, weight, limit: WHOLE, need }
+    let (policy, priority) = (CorePolicy::Equal, Priority::Normal);
+    Claim { policy, priority, weight, limit: WHOLE, need, has_enough: false }
 }
 
 fn allotted(claims: &[Claim]) -> Vec<u64> {
@@ -77,6 +87,9 @@ fn low_has_its_least_beside_high() {
     assert_eq!(allotted(&[high, low]), [WHOLE * 19 / 20, WHOLE / 20]);
     assert_eq!(allotted(&[high, Claim { need: WHOLE / 100, ..low }]), [WHOLE * 99 / 100, WHOLE / 100]);
     assert_eq!(allotted(&[high, Claim { need: 0, ..low }]), [WHOLE, 0]);
+    assert_eq!(allotted(&[high, Claim { has_enough: true, ..low }]), [WHOLE, 0]);
+    let half = Claim { need: WHOLE / 2, ..high };
+    assert_eq!(allotted(&[half, Claim { has_enough: true, ..low }]), [WHOLE / 2, WHOLE / 2]);
 }
 
 proptest! {
@@ -102,7 +115,8 @@ proptest! {
         let least = WHOLE / 10 / claims.len() as u64;
         for (claim, part) in claims.iter().zip(divide(&claims)) {
             let kept = need(claim).min(least);
-            prop_assert!(part.allotted >= kept && part.could > 0, "{claim:?} {part:?}");
+            let is_fed = part.allotted >= kept && part.could > 0;
+            prop_assert!(is_fed || claim.has_enough, "{claim:?} {part:?}");
         }
     }
 
@@ -304,7 +318,7 @@ fn high_priority_takes_the_gpu_at_the_look_that_finds_it_busy_and_leaves_it_at_t
     let high = (CorePolicy::Equal, Priority::High);
     let seen = |last: u64| {
         move |id: u64, look: u64| Seen {
-            used: look * STEP / 2,
+            used: if id == 0 { look * STEP / 2 } else { 0 },
             waits: id == 1,
             queued: if id == 0 && look == last { MS / 2 } else { 6 * MS * id },
             ..Seen::default()
@@ -315,9 +329,26 @@ fn high_priority_takes_the_gpu_at_the_look_that_finds_it_busy_and_leaves_it_at_t
 }
 
 #[test]
+fn what_is_kept_beside_high_priority_is_for_those_that_have_not_had_far_more() {
+    // The other one has all of the GPU for 200 ms, and none from then on.
+    let rate = |looks: u64| {
+        let seen = |id: u64, look: u64| match id {
+            0 if look < 200 => Seen::default(),
+            0 => Seen { used: (look - 200) * STEP, queued: 6 * MS, ..Seen::default() },
+            _ => Seen { used: look.min(200) * STEP, waits: true, ..Seen::default() },
+        };
+        looked_at(looks, HIGH, seen)[1].terms.rate().get()
+    };
+    assert_eq!([rate(201), rate(400), rate(402), rate(1000)], [1, 1, 50, 50]);
+    assert!(rate(200) > 950);
+}
+
+#[test]
 fn who_waits_because_of_what_others_needed_is_no_sign_of_an_idle_gpu() {
     let seen = |id: u64, look: u64| {
-        let (is_high, phase, used) = (id == 0, look % 20, look * STEP / 2);
+        let is_high = id == 0;
+        // The other one has no more than what is kept for it.
+        let (phase, used) = (look % 20, look * STEP / if is_high { 2 } else { 25 });
         match (is_high, phase) {
             (true, 0..10) => Seen { used, queued: 6 * MS, ..Seen::default() },
             // The first look that finds the other idle finds this one still waiting.

@@ -6,7 +6,8 @@
 //! what one does not need goes to the others. What a class does not need goes to the next.
 //!
 //! Nobody starves: a tenth of the GPU, divided evenly over all slices, is kept for each as long as it needs it, whatever
-//! its class and weight. So `low`, and `best-effort` too, has at least 5 % beside one other slice, 1 % among ten.
+//! its class and weight. So `low`, and `best-effort` too, has at least 5 % beside one other slice, 1 % among ten. Not
+//! for one that has had far more until now ([`super::need::Judge::has_enough`]): it would be in the way of others.
 
 use crate::config::{CorePolicy, Priority};
 
@@ -32,6 +33,14 @@ pub struct Claim {
     pub limit: u64,
     /// What it would use if it got it.
     pub need: u64,
+    /// It has had so much until now that nothing is kept for it.
+    pub has_enough: bool,
+}
+
+/// What is kept for each of so many slices, in millionths of the GPU's time.
+#[must_use]
+pub fn least(count: usize) -> u64 {
+    KEPT.checked_div(u64::try_from(count).unwrap_or(u64::MAX)).unwrap_or(KEPT)
 }
 
 /// What a slice gets, in millionths of the GPU's time.
@@ -49,32 +58,40 @@ struct Member {
     weight: u64,
     need: u64,
     limit: u64,
+    /// What is kept for it, however much it needs.
+    least: u64,
+}
+
+impl Member {
+    /// What is kept for it.
+    fn kept(&self) -> u64 {
+        self.need.min(self.least)
+    }
 }
 
 /// Divides the GPU. The order of the claims does not matter.
 #[must_use]
 pub fn divide(claims: &[Claim]) -> Vec<Part> {
-    let count = u64::try_from(claims.len()).unwrap_or(u64::MAX).max(1);
-    let least = KEPT.checked_div(count).unwrap_or(0);
+    let least = least(claims.len());
     let mut classes: Vec<(u8, Member)> =
-        claims.iter().enumerate().map(|(at, claim)| (class(claim), member(at, claim))).collect();
+        claims.iter().enumerate().map(|(at, claim)| (class(claim), member(at, claim, least))).collect();
     classes.sort_by_key(|(class, member)| (*class, member.at));
     let mut parts = vec![Part::default(); claims.len()];
-    let mut later = sum(classes.iter().map(|(_, member)| member.need.min(least)));
+    let mut later = sum(classes.iter().map(|(_, member)| member.kept()));
     let mut spent = 0_u64;
     for same in classes.chunk_by(|one, other| one.0 == other.0) {
-        let own = sum(same.iter().map(|(_, member)| member.need.min(least)));
+        let own = sum(same.iter().map(|(_, member)| member.kept()));
         later = later.saturating_sub(own);
         let left = WHOLE.saturating_sub(spent).saturating_sub(later);
         let members: Vec<&Member> = same.iter().map(|(_, member)| member).collect();
-        let got = fill(&members, None, left.max(own), least);
+        let got = fill(&members, None, left.max(own));
         for (place, member) in members.iter().enumerate() {
             let allotted = got.get(place).copied().unwrap_or(0);
             spent = spent.saturating_add(allotted);
             let could = if member.need < member.limit {
                 // Its own part of what is kept would be more, too.
-                let kept = own.saturating_sub(member.need.min(least)).saturating_add(member.limit.min(least));
-                fill(&members, Some(place), left.max(kept), least).get(place).copied().unwrap_or(0)
+                let kept = own.saturating_sub(member.kept()).saturating_add(member.limit.min(member.least));
+                fill(&members, Some(place), left.max(kept)).get(place).copied().unwrap_or(0)
             } else {
                 allotted
             };
@@ -100,22 +117,23 @@ fn class(claim: &Claim) -> u8 {
     }
 }
 
-fn member(at: usize, claim: &Claim) -> Member {
+fn member(at: usize, claim: &Claim, least: u64) -> Member {
     let limit = claim.limit.clamp(1, WHOLE);
     let weight = match claim.policy {
         CorePolicy::Fixed => limit,
         _ => u64::from(claim.weight.clamp(WEIGHTS.0, WEIGHTS.1)),
     };
-    Member { at, weight, need: claim.need.min(limit), limit }
+    let least = if claim.has_enough { 0 } else { least };
+    Member { at, weight, need: claim.need.min(limit), limit, least }
 }
 
 /// Divides what there is by weight, so that nobody gets more than it needs or less than is kept for it, and nothing is left
 /// while somebody needs it. The one at `full` is taken to need all it may use.
-fn fill(members: &[&Member], full: Option<usize>, left: u64, least: u64) -> Vec<u64> {
+fn fill(members: &[&Member], full: Option<usize>, left: u64) -> Vec<u64> {
     let shares = |level: u64| {
         members.iter().enumerate().map(move |(place, member)| {
             let need = if full == Some(place) { member.limit } else { member.need };
-            (level.saturating_mul(member.weight) >> FINE).clamp(need.min(least), need)
+            (level.saturating_mul(member.weight) >> FINE).clamp(need.min(member.least), need)
         })
     };
     // The highest level at which there is enough: at the bound everybody has what it needs.

@@ -26,6 +26,12 @@ const PAUSES: u64 = 2_000_000;
 /// What a slice has used lately is forgotten in so many nanoseconds: 1 s.
 const LATELY: u64 = 1_000_000_000;
 
+/// A slice has enough when it is ahead of what is kept for it by more than so much, in nanoseconds of GPU time: 20 ms. One
+/// that has no more than that is to keep it, and it comes in whole kernels.
+const ENOUGH: u64 = 20_000_000;
+/// For how long it has, after it had the GPU for the last time, in nanoseconds: 200 ms.
+const ENOUGH_FOR: u64 = 200_000_000;
+
 /// What a slice's region tells of a device: sums over its processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Seen {
@@ -64,6 +70,9 @@ pub struct Judge {
     mean: u64,
     /// Use over the last second or so, in millionths.
     lately: u64,
+    /// Until when it has had what is kept for it.
+    fed_until: u64,
+    has_enough: bool,
 }
 
 impl Judge {
@@ -82,12 +91,14 @@ impl Judge {
             before: 0,
             mean: 0,
             lately: 0,
+            fed_until: now,
+            has_enough: false,
         }
     }
 
     /// Its need, in millionths of the GPU, after another look. Of an `eager` slice, one that goes before others, anything
-    /// that is queued counts at once, and a moment longer.
-    pub fn look(&mut self, now: u64, seen: &Seen, eager: bool) -> u64 {
+    /// that is queued counts at once, and a moment longer. `least` is what is kept for it, in millionths.
+    pub fn look(&mut self, now: u64, seen: &Seen, eager: bool, least: u64) -> u64 {
         if now < self.at || seen.used < self.last.used {
             // The region was made anew, or the clock.
             *self = Self::new(now, seen);
@@ -98,6 +109,11 @@ impl Judge {
         if seen.used > self.last.used || seen.queued == 0 || self.last.queued == 0 {
             self.moved = now;
         }
+        let had = scale(seen.used.saturating_sub(self.last.used), least);
+        let enough = now.saturating_add(scale(ENOUGH, least));
+        let fed_until = self.fed_until.max(self.at).saturating_add(had);
+        self.fed_until = fed_until.min(enough.saturating_add(ENOUGH_FOR));
+        self.has_enough = self.fed_until > enough;
         let passed = now.saturating_sub(self.at);
         (self.last, self.at) = (*seen, now);
         let recent = self.use_until(now, seen.used);
@@ -145,6 +161,13 @@ impl Judge {
         self.lately
     }
 
+    /// Whether it has had so much until now that others come first, should they need all of the GPU: requests of a slice
+    /// of high priority, say, which follow each other closely at times.
+    #[must_use]
+    pub const fn has_enough(&self) -> bool {
+        self.has_enough
+    }
+
     /// Use of late, in millionths: of this window or the one before, whichever was more.
     fn use_until(&mut self, now: u64, used: u64) -> u64 {
         let (began, from) = self.window;
@@ -169,16 +192,24 @@ fn part(time: u64, of: u64) -> u64 {
     u64::try_from(millionths.unwrap_or(0)).unwrap_or(WHOLE).min(WHOLE)
 }
 
+/// How long a part in millionths takes to come to so many nanoseconds.
+fn scale(time: u64, part: u64) -> u64 {
+    let clock = u128::from(time).saturating_mul(u128::from(WHOLE)).checked_div(u128::from(part));
+    u64::try_from(clock.unwrap_or(0)).unwrap_or(u64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const MS: u64 = 1_000_000;
+    /// What is kept for each of two.
+    const LEAST: u64 = WHOLE / 20;
 
     /// Looks every 5 ms at what `seen` tells of each; the needs.
     fn needs(looks: u64, seen: impl Fn(u64) -> Seen) -> Vec<u64> {
         let mut judge = Judge::new(0, &seen(0));
-        (1..=looks).map(|look| judge.look(look * 5 * MS, &seen(look), false)).collect()
+        (1..=looks).map(|look| judge.look(look * 5 * MS, &seen(look), false, LEAST)).collect()
     }
 
     #[test]
@@ -218,7 +249,7 @@ mod tests {
         let mut judge = Judge::new(0, &Seen::default());
         let seen =
             |look: u64| Seen { queued: u64::from(is_queued(look)) * MS, used: look, ..Seen::default() };
-        (1..=looks).map(|look| judge.look(look * MS / 4, &seen(look), true) == WHOLE).collect()
+        (1..=looks).map(|look| judge.look(look * MS / 4, &seen(look), true, LEAST) == WHOLE).collect()
     }
 
     #[test]
@@ -239,10 +270,35 @@ mod tests {
     }
 
     #[test]
+    fn who_has_had_far_more_than_is_kept_for_it_has_enough_for_a_fifth_of_a_second() {
+        let mut judge = Judge::new(0, &Seen::default());
+        let mut look = |at: u64, used: u64| {
+            judge.look(at * MS, &Seen { used: used * MS, ..Seen::default() }, false, LEAST);
+            judge.has_enough()
+        };
+        // All of the GPU for 100 ms, then nothing.
+        assert!(!look(20, 20) && look(22, 22) && look(100, 100));
+        assert!(look(299, 100) && !look(300, 100));
+    }
+
+    #[test]
+    fn who_has_no_more_than_is_kept_for_it_never_has_enough() {
+        for part in [20, 100] {
+            let mut judge = Judge::new(0, &Seen::default());
+            let mut has_enough = |kernel: u64| {
+                let seen = Seen { used: kernel * 20 * MS, ..Seen::default() };
+                judge.look(kernel * 20 * MS * part, &seen, false, WHOLE / part);
+                judge.has_enough()
+            };
+            assert!((1..50).all(|kernel| !has_enough(kernel)), "kernels of 20 ms, one of {part}");
+        }
+    }
+
+    #[test]
     fn a_region_made_anew_and_a_clock_set_back_begin_again() {
         let mut judge = Judge::new(900 * MS, &Seen { used: 800 * MS, ..Seen::default() });
-        assert_eq!(judge.look(905 * MS, &Seen { used: 3 * MS, ..Seen::default() }, false), 0);
-        assert_eq!(judge.look(5 * MS, &Seen { used: 4 * MS, ..Seen::default() }, false), 0);
-        assert_eq!(judge.look(45 * MS, &Seen { used: 24 * MS, ..Seen::default() }, false), WHOLE / 2);
+        assert_eq!(judge.look(905 * MS, &Seen { used: 3 * MS, ..Seen::default() }, false, LEAST), 0);
+        assert_eq!(judge.look(5 * MS, &Seen { used: 4 * MS, ..Seen::default() }, false, LEAST), 0);
+        assert_eq!(judge.look(45 * MS, &Seen { used: 24 * MS, ..Seen::default() }, false, LEAST), WHOLE / 2);
     }
 }
