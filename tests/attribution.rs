@@ -18,8 +18,7 @@ use gpuslice_region::{Monitor, Trust};
 use serde_json::Value;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
-use support::artefacts;
-use support::bench::Bench;
+use support::bench::{Bench, Host};
 use support::living::Living;
 
 /// What must come comes within this, on a machine that has other things to do.
@@ -43,7 +42,11 @@ fn member(bench: &Bench) -> Living {
 
 /// A process of the slice.
 fn member_that(bench: &Bench, does: &[&str]) -> Living {
-    begin(bench.host("load", does).loaded().set("GPU_CORE_PERCENT", "40").set("SIMGPU_GROUP", "home").start())
+    begin(host(bench, does).start())
+}
+
+fn host<'bench>(bench: &'bench Bench, does: &[&str]) -> Host<'bench> {
+    bench.host("load", does).loaded().set("GPU_CORE_PERCENT", "40").set("SIMGPU_GROUP", "home")
 }
 
 /// A process of nobody's that is always busy.
@@ -217,21 +220,21 @@ fn nvml_alone_says_where_it_does_not_know_the_process() {
 }
 
 #[test]
-fn one_process_of_a_slice_has_nvml_open() {
+fn one_process_of_a_slice_asks_nvml_and_the_next_one_after_its_death() {
     let bench = Bench::simulated();
-    let mut members = vec![member(&bench), member(&bench)];
-    let has_nvml = |member: &Living| {
-        let maps = std::fs::read_to_string(format!("/proc/{}/maps", member.pid())).unwrap();
-        maps.contains(artefacts::simulated_driver().join("libnvidia-ml.so.1").to_str().unwrap())
-    };
+    let mut first = member(&bench);
     until(&bench, is_whole);
-    assert_eq!(members.iter().filter(|member| has_nvml(member)).count(), 1);
-    // Whoever lives goes on.
-    let at = members.iter().position(has_nvml).unwrap();
-    members.remove(at).kill();
-    let end = Instant::now() + PATIENCE;
-    while !has_nvml(&members[0]) {
-        assert!(Instant::now() < end, "nobody took over");
-        sleep(Duration::from_millis(20));
+    // One that would be told nothing.
+    let blind = format!("{NO_SAMPLES};{NO_LIST}");
+    let _second = begin(host(&bench, &BUSY).set("SIMGPU_FAULTS", &blind).start());
+    let (end, mut looks) = (Instant::now() + Duration::from_secs(2), 0);
+    while Instant::now() < end {
+        let (measured, factor) = told(&bench);
+        assert!(is_whole(measured, factor), "{measured}, after {looks} looks");
+        looks += 1;
+        sleep(Duration::from_millis(5));
     }
+    assert!(looks > 20, "{looks} looks");
+    first.kill();
+    until(&bench, |measured, _| measured == untold(Why::NotSupported));
 }
