@@ -86,6 +86,15 @@ fn of_uses_that_are_given_back_together_the_last_gives_back_what_the_context_hol
 }
 
 #[test]
+fn a_context_that_is_made_anew_while_its_end_is_taken_down_is_given_back_as_well() {
+    // We ask for the state when the driver is back: meanwhile others make it anew.
+    let slow = "cuDevicePrimaryCtxGetState=delay:100us";
+    let bench = bench().with("SIMGPU_MEMORY", "64GiB").with("SIMGPU_FAULTS", slow);
+    let outcome = bench.host("contexts", &["remade"]).limited("63GiB").run().quiet();
+    outcome.says(&["init 0", "lost 0"]);
+}
+
+#[test]
 fn every_form_of_making_a_context_pays_and_the_last_detachment_gives_back() {
     let outcome = bench().host("contexts", &["forms"]).limited("350MiB").run();
     outcome.says(&[

@@ -139,12 +139,35 @@ static int together(void) {
     return 0;
 }
 
+static void *remakes(void *nothing) {
+    void *context;
+    u64 address;
+    for (int i = 0; i < 1500; i++)
+        if (cu.cuDevicePrimaryCtxRetain(&context, 0) || cu.cuCtxSetCurrent(context)
+            || cu.cuMemAlloc_v2(&address, 1 << 20) || cu.cuDevicePrimaryCtxRelease_v2(0)) abort();
+    return nothing;
+}
+
+// Threads end a context and make it anew, with the handle and the addresses that it had, while others do the same.
+static int remade(void) {
+    enum { THREADS = 3 };
+    pthread_t threads[THREADS];
+    void *context;
+    if (cu.cuCtxCreate_v2(&context, 0, 0)) return 3;
+    u64 before = left();
+    for (int i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, remakes, NULL);
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    say("lost %llu", before - left());
+    return 0;
+}
+
 int main(int count, char **words) {
     if (count < 2 || !open_driver()) return 2;
     say("init %d", cu.cuInit(0));
     if (!strcmp(words[1], "forms")) return forms();
     if (!strcmp(words[1], "beside")) return beside(retain_and_release);
     if (!strcmp(words[1], "together")) return together();
+    if (!strcmp(words[1], "remade")) return remade();
     if (!strcmp(words[1], "attached")) return beside(attach_and_detach);
     return !strcmp(words[1], "many") ? many() : primary();
 }

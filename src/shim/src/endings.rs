@@ -39,11 +39,13 @@ struct Ending {
     calls: usize,
     /// Whether one of them has ended it.
     ended: bool,
-    lived: Lived,
+    /// What each of them found, the last one at the end. One address or handle may be in two of them: one call has ended the
+    /// context and is not back yet, and the driver has given all of it to a new one, which the next call is to end.
+    lived: Vec<Lived>,
 }
 
 /// What lived in a context.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Lived {
     addresses: HashMap<u64, Charge>,
     spilled: BTreeMap<u64, Extent>,
@@ -62,12 +64,11 @@ impl Endings {
         let mut all = self.under_way.lock();
         if let Some(known) = all.iter_mut().find(|one| one.context == context && !one.ended) {
             known.calls = known.calls.saturating_add(1);
-            known.lived.take(slice, context);
+            known.lived.push(Lived::take(slice, context));
             return known.number;
         }
         let number = all.iter().map(|one| one.number).max().unwrap_or(0).wrapping_add(1);
-        let mut lived = Lived::default();
-        lived.take(slice, context);
+        let lived = vec![Lived::take(slice, context)];
         all.push(Ending { number, context, calls: 1, ended: false, lived });
         number
     }
@@ -86,10 +87,10 @@ impl Endings {
         let Ending { ended, lived, .. } = all.swap_remove(at);
         if ended {
             drop(all);
-            lived.end(slice);
+            lived.into_iter().for_each(|lived| lived.end(slice));
         } else {
             // Under the lock: who looks for any of it finds it here or there.
-            lived.put_back(slice);
+            lived.into_iter().for_each(|lived| lived.put_back(slice));
         }
     }
 
@@ -103,19 +104,21 @@ impl Endings {
             return None;
         }
         let mut all = self.under_way.lock();
-        all.iter_mut().map(|one| &mut one.lived).find_map(here).or_else(there)
+        all.iter_mut().flat_map(|one| one.lived.iter_mut().rev()).find_map(here).or_else(there)
     }
 }
 
 impl Lived {
-    fn take(&mut self, slice: &Slice, context: usize) {
+    fn take(slice: &Slice, context: usize) -> Self {
         let addresses = slice.addresses.take_owned(Owner::Context(context));
-        self.shared.extend(slice.shared.take_of(context, addresses.iter().map(|(address, _)| *address)));
-        self.addresses.extend(addresses);
-        self.spilled.extend(slice.spilled.take_of(context));
-        self.arrays.extend(slice.arrays.take_of(context));
-        self.executables.extend(slice.graphs.take_of(context));
-        self.holdings.extend(slice.holdings.take_of(context));
+        Self {
+            shared: slice.shared.take_of(context, addresses.iter().map(|(address, _)| *address)),
+            addresses: addresses.into_iter().collect(),
+            spilled: slice.spilled.take_of(context).into_iter().collect(),
+            arrays: slice.arrays.take_of(context).into_iter().collect(),
+            executables: slice.graphs.take_of(context).into_iter().collect(),
+            holdings: slice.holdings.take_of(context),
+        }
     }
 
     fn put_back(self, slice: &Slice) {

@@ -2,13 +2,31 @@
 //!
 //! Only the last release ends it. Before a call that may end a context all that lives in it is taken out of the maps
 //! (`endings`), which takes long where that is much: so it is done for the last release alone, as far as it is known here.
+//!
+//! It is the same handle each time that it is made, and its addresses come again too. So whoever asks for it or lets go of
+//! it does so in turn, until what the call has changed is taken down: otherwise one thread would make it anew before
+//! another has seen that it ended, and what both have made in it could not be told apart.
 
+use core::time::Duration;
 use gpuslice_driver::types::CUdevice;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, ReentrantMutex, ReentrantMutexGuard};
+
+/// Devices with this many numbers between them share a turn.
+const TURNS: usize = 16;
+/// How long somebody waits for his turn. A driver that makes a context needs seconds at the most; one that calls the
+/// program back meanwhile, which waits for a thread that waits here, must not hang for ever.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The primary contexts that the program has asked for.
 #[derive(Debug, Default)]
-pub(crate) struct Primaries(Mutex<Vec<Primary>>);
+pub(crate) struct Primaries {
+    all: Mutex<Vec<Primary>>,
+    turns: [ReentrantMutex<()>; TURNS],
+}
+
+/// Nobody else makes or ends the primary context of the device meanwhile.
+/// None where that could not be waited for.
+pub(crate) type Turn<'a> = Option<ReentrantMutexGuard<'a, ()>>;
 
 #[derive(Debug, Clone, Copy)]
 struct Primary {
@@ -19,9 +37,16 @@ struct Primary {
 }
 
 impl Primaries {
+    /// Waits until nobody else makes or ends the primary context of a device. The driver may call back in the middle of it,
+    /// so one thread may have its turn twice.
+    pub(crate) fn turn(&self, device: CUdevice) -> Turn<'_> {
+        let turn = usize::try_from(device).ok().and_then(|device| self.turns.get(device.checked_rem(TURNS)?));
+        turn.and_then(|turn| turn.try_lock_for(PATIENCE))
+    }
+
     /// The program has retained it once more.
     pub(crate) fn retained(&self, context: usize, device: CUdevice) {
-        let mut all = self.0.lock();
+        let mut all = self.all.lock();
         match all.iter_mut().find(|primary| primary.device == device) {
             Some(known) => {
                 known.context = context;
@@ -33,17 +58,17 @@ impl Primaries {
 
     /// The context of a device, where it is known.
     pub(crate) fn of(&self, device: CUdevice) -> Option<usize> {
-        self.0.lock().iter().find(|primary| primary.device == device).map(|primary| primary.context)
+        self.all.lock().iter().find(|primary| primary.device == device).map(|primary| primary.context)
     }
 
     /// Whether the program has it.
     pub(crate) fn is_held(&self, device: CUdevice) -> bool {
-        self.0.lock().iter().any(|primary| primary.device == device && primary.retains > 0)
+        self.all.lock().iter().any(|primary| primary.device == device && primary.retains > 0)
     }
 
     /// The program releases it. Whether that may be the last release.
     pub(crate) fn releases(&self, device: CUdevice) -> bool {
-        let mut all = self.0.lock();
+        let mut all = self.all.lock();
         let Some(known) = all.iter_mut().find(|primary| primary.device == device) else { return true };
         known.retains = known.retains.saturating_sub(1);
         known.retains == 0
@@ -51,7 +76,7 @@ impl Primaries {
 
     /// The driver did not release it.
     pub(crate) fn keeps(&self, device: CUdevice) {
-        if let Some(known) = self.0.lock().iter_mut().find(|primary| primary.device == device) {
+        if let Some(known) = self.all.lock().iter_mut().find(|primary| primary.device == device) {
             known.retains = known.retains.saturating_add(1);
         }
     }

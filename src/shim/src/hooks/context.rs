@@ -5,8 +5,10 @@ use super::measured::{How, Plan, What, measured};
 use crate::compute;
 use crate::driver;
 use crate::holdings::Holder;
+use crate::lifecycle::{self, Standing};
 use crate::measure::Making;
 use crate::pools::Releasing;
+use crate::primaries::Turn;
 use crate::slice::Slice;
 use core::ffi::{c_int, c_uint};
 use gpuslice_driver::Symbol;
@@ -109,6 +111,7 @@ pub(crate) unsafe fn primary_retain(
     output: *mut CUcontext,
     device: CUdevice,
 ) -> Status {
+    let _turn = turn(device);
     let is_new = || driver::primary_context_is_active(device) == Some(false);
     // SAFETY: the caller's own arguments.
     let call = || unsafe { real(output, device) };
@@ -197,6 +200,7 @@ fn release_now(device: CUdevice) {
 
 /// `cuDevicePrimaryCtxRelease` in both forms: ends the context with its last use.
 pub(crate) unsafe fn primary_release(real: real::cuDevicePrimaryCtxRelease_v2, device: CUdevice) -> Status {
+    let _turn = turn(device);
     // SAFETY: the caller's own argument.
     let call = || unsafe { real(device) };
     let take = |slice: &'static Slice| {
@@ -211,6 +215,14 @@ pub(crate) unsafe fn primary_release(real: real::cuDevicePrimaryCtxRelease_v2, d
     })
 }
 
+/// The caller's turn to make or end the primary context of a device.
+fn turn(device: CUdevice) -> Turn<'static> {
+    match lifecycle::standing() {
+        Standing::Member(slice) => slice.primaries.turn(device),
+        _ => None,
+    }
+}
+
 /// What lives in a device's primary context, where a call may end it that is no release of the program's own.
 pub(super) fn take_primary_unless_held(slice: &'static Slice, device: CUdevice) -> Taken {
     if slice.primaries.is_held(device) { take_nothing(slice) } else { take_primary(slice, device) }
@@ -221,7 +233,7 @@ pub(super) fn primary_left(slice: &'static Slice, taken: Taken, device: CUdevice
     let ended = succeeded && driver::primary_context_is_active(device) == Some(false);
     let is_early = taken.primary_of.is_some();
     end(slice, taken, ended);
-    // Others have released it at the same time, or more often than was seen.
+    // It was released more often than was seen.
     if ended && !is_early {
         end(slice, take_primary(slice, device), true);
     }
@@ -229,6 +241,7 @@ pub(super) fn primary_left(slice: &'static Slice, taken: Taken, device: CUdevice
 
 /// `cuDevicePrimaryCtxReset` in both forms: ends the context whoever uses it.
 pub(crate) unsafe fn primary_reset(real: real::cuDevicePrimaryCtxReset_v2, device: CUdevice) -> Status {
+    let _turn = turn(device);
     // SAFETY: the caller's own argument.
     let call = || unsafe { real(device) };
     around(

@@ -122,15 +122,16 @@ unsafe fn note(output: *mut CUgreenCtx, device: CUdevice, code: Status) {
 pub(crate) unsafe fn destroy(real: real::cuGreenCtxDestroy, green: CUgreenCtx) -> Status {
     let take = |slice: &'static Slice| {
         let known = slice.holdings.take_green(green.addr())?;
+        let turn = slice.primaries.turn(known.device);
         // Before the rest of what ends with the primary context.
         let own = slice.take_held(Holder::Green(green.addr()));
         let measured = compute::view_ends(slice, known.view);
-        Some((known, own, measured, context::take_primary_unless_held(slice, known.device)))
+        Some((turn, known, own, measured, context::take_primary_unless_held(slice, known.device)))
     };
     // SAFETY: the caller's own argument.
     let call = || unsafe { real(green) };
     around(take, call, |slice, taken, code| {
-        let Some((known, own, measured, primary)) = taken else { return };
+        let Some((_turn, known, own, measured, primary)) = taken else { return };
         if let Some(pool) = measured {
             compute::context_left(slice, pool, code == status::SUCCESS);
         }
