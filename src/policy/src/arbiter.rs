@@ -16,8 +16,8 @@
 //! - `best-effort` has what all others leave, by priority and weight.
 //! - Priorities come before policies, except that `best-effort` is always last. Nobody starves: a tenth of the GPU, divided
 //!   evenly over all slices, is kept for those that have work, whatever their class and weight ([`mod@divide`]). One that has
-//!   had the GPU until now can wait for that: 5 % beside requests are a kernel of theirs in every third request that has to
-//!   wait for another, and a tenth of the 99th percentile.
+//!   had the GPU until now can wait for that: 5 % of the time of requests that follow each other closely are kernels between
+//!   them, and up to a tenth of their 99th percentile.
 //!
 //! # What a rate means under the driver's time slicing
 //!
