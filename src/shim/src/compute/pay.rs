@@ -233,7 +233,6 @@ impl Payer {
             return false;
         }
         if let (Some(pot), Some(credit)) = (&mut self.asking, held.leases.get_mut(self.device)) {
-            self.pacer.owed.store(0, Ordering::Relaxed);
             (pot.takes, pot.taken_at) = (pot.takes.wrapping_add(1), clock::now());
             pot.credit.fill(amount);
             credit.fill(pot.credit.share(lacks));
@@ -267,7 +266,10 @@ impl Payer {
         }
         self.look_after_region(now);
         match member.take(device, amount, now) {
-            Ok(()) => true,
+            Ok(()) => {
+                self.pacer.owed.store(0, Ordering::Relaxed);
+                true
+            }
             Err(until) => {
                 self.close(held);
                 self.slice.compute.look_while_asking(self.slice, self.pacer);
