@@ -48,8 +48,9 @@
 //! # How often
 //!
 //! Every [`STEP`], or [`STEP_BESIDE_HIGH`], while a slice needs anything, by the helper thread of the elected process, which
-//! looks at its own work as often; not at all while nobody needs anything. A look reads a few words of each region, and writes one where the answer
-//! has changed, or is about to become [stale](word::STALE). Rates that change by less than a sixty-fourth stay.
+//! looks at its own work as often; not at all while nobody needs anything. A look reads a few words of each region, and
+//! writes one where the answer has changed, or is about to become [stale](word::STALE). Rates that change by less than a
+//! sixty-fourth stay.
 //!
 //! # Which words it needs
 //!

@@ -194,6 +194,21 @@ mod tests {
     }
 
     #[test]
+    fn what_a_trim_gave_back_is_not_owed_again_by_an_answer_of_before_it() {
+        let mut pool = GraphPool::default();
+        pool.begin(64 * MIB);
+        pool.end(64 * MIB);
+        // The one that begins later is answered before the trim.
+        let (after, before) = (pool.begin_reading(), pool.begin_reading());
+        assert!(pool.end_reading(&after, 0));
+        assert!(!pool.end_reading(&before, 64 * MIB));
+        assert_eq!(pool.owed(), 0);
+        // Where nothing came between it is true, whatever the reason.
+        assert!(read(&mut pool, 64 * MIB));
+        assert_eq!(pool.owed(), 64 * MIB);
+    }
+
+    #[test]
     fn what_is_gone_counts_until_the_driver_says_that_its_pool_holds_less() {
         let mut pool = GraphPool::default();
         pool.begin(64 * MIB);
