@@ -4,6 +4,7 @@
 // 50 us to 2 ms, wait, make streams and fork children at random. After so many calls each it ends: HOW=0 by returning,
 // 1 by _exit, 2 by abort, 3 as another program, which is itself with HOW=0. Statuses other than "out of memory" for
 // memory are said on standard error, and end it with 3.
+#include "chance.h"
 #include "launches.h"
 #include <pthread.h>
 #include <signal.h>
@@ -21,11 +22,6 @@ struct piece {
 static int (*launch) KERNEL_PARAMETERS;
 static void *kernels[KERNELS];
 static u64 calls;
-
-static u64 draw(u64 *state, u64 below) {
-    *state = *state * 6364136223846793005ull + 1442695040888963407ull;
-    return (*state >> 33) % below;
-}
 
 static void must(int status, const char *what) {
     if (!status) return;

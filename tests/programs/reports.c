@@ -8,6 +8,7 @@
 //   figures: prints total, free, used, the number of processes and the sum of what they hold.
 //   short: prints size and free memory in the forms of 32 bits, then in those of 64.
 //   has PID: prints whether a list names this process.
+#include "chance.h"
 #include "process_lists.h"
 
 enum { ROOM = 64 };
@@ -155,10 +156,9 @@ static int storm(u64 seed) {
     if (!start()) return 3;
     say("ready");
     for (;;) {
-        seed = seed * 6364136223846793005ull + 1442695040888963407ull;
-        u64 *block = &blocks[seed >> 62];
+        u64 *block = &blocks[draw(&seed, 4)];
         if (*block) cu.cuMemFree_v2(*block), *block = 0;
-        else if (cu.cuMemAlloc_v2(block, (seed >> 32) % (8 << 20) + 1)) *block = 0;
+        else if (cu.cuMemAlloc_v2(block, draw(&seed, 8 << 20) + 1)) *block = 0;
     }
 }
 

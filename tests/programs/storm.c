@@ -5,6 +5,7 @@
 // the command says, and starts new ones; `0` ends. After each death of all it prints how many were killed, and how many
 // had ended before. With MOST the processes end by themselves after so many calls, and are counted instead. No
 // allocation has more than LARGEST bytes.
+#include "chance.h"
 #include "graph_calls.h"
 #include <errno.h>
 #include <pthread.h>
@@ -19,14 +20,6 @@ enum { KEPT = 8, PROCESSES = 256, GRANULE = 2 << 20 };
 static u64 most, largest = 256 << 10;
 static int threads;
 static void *context;
-
-struct chance {
-    u64 state;
-};
-static u64 draw(struct chance *chance, u64 below) {
-    chance->state = chance->state * 6364136223846793005ull + 1442695040888963407ull;
-    return (chance->state >> 33) % below;
-}
 
 // A piece of memory and how it is given back.
 struct piece {
@@ -45,7 +38,7 @@ static int take_physical(struct piece *piece, int map) {
     return 1;
 }
 
-static void take(struct piece *piece, struct chance *chance, void *stream) {
+static void take(struct piece *piece, u64 *chance, void *stream) {
     u64 bytes = 1 + draw(chance, largest);
     size_t row;
     int is = draw(chance, 16);
@@ -68,7 +61,7 @@ static void give(struct piece *piece, void *stream) {
 }
 
 // A graph that allocates and frees, from its making to its end.
-static void run_graph(struct chance *chance, void *stream) {
+static void run_graph(u64 *chance, void *stream) {
     void *made, *executable, *node, *end;
     struct allocation_node wanted = {.pool = {.kind = PINNED, .location = ON_DEVICE}, .bytes = 1 + draw(chance, largest)};
     if (graph.cuGraphCreate(&made, 0) || graph.cuGraphAddMemAllocNode(&node, made, NULL, 0, &wanted)) _exit(9);
@@ -81,7 +74,7 @@ static void run_graph(struct chance *chance, void *stream) {
 }
 
 static void *busy(void *seed) {
-    struct chance chance = {(u64)(size_t)seed};
+    u64 chance = (u64)(size_t)seed;
     struct piece kept[KEPT] = {{0}};
     void *stream = NULL, *own = NULL;
     if (cu.cuCtxSetCurrent(context) || cu.cuStreamCreate(&stream, 1)) _exit(3);
@@ -139,7 +132,7 @@ int main(int count, char **words) {
     if (count < 4 || !enter("dlsym")) return 2;
     int processes = number(words[1]);
     threads = number(words[2]);
-    struct chance chance = {number(words[3])};
+    u64 chance = number(words[3]);
     if (count > 4) most = number(words[4]);
     if (count > 5) largest = number(words[5]);
     if (processes > PROCESSES || threads > 64) return 2;
