@@ -215,7 +215,9 @@ impl Arbiter {
             let new = || Known { judge: Judge::new(now, seen), given: None, eager, borrows: false };
             let known = self.slices.entry(*id).or_insert_with(|| before.remove(id).unwrap_or_else(new));
             known.eager = eager;
-            needs.push(known.judge.look(now, seen, eager, least));
+            let rate = known.given.map_or(Permille::FULL, Terms::rate);
+            let owes = seen.owed.saturating_mul(u64::from(rate.get())) / 1000;
+            needs.push(known.judge.look(now, seen, eager, least, owes));
         }
         needs
     }

@@ -26,8 +26,9 @@ const PAUSES: u64 = 2_000_000;
 /// What a slice has used lately is forgotten in so many nanoseconds: 1 s.
 const LATELY: u64 = 1_000_000_000;
 
-/// A slice has enough when it is ahead of what is kept for it by more than so much, in nanoseconds of GPU time: 20 ms. One
-/// that has no more than that is to keep it, and it comes in whole kernels.
+/// A slice has enough when it is ahead of what is kept for it by more than so much, in nanoseconds of GPU time: 20 ms, and
+/// what it owes on top. One that has no more than is kept for it has it in whole kernels, and owes for the last one: it
+/// waits for that already.
 const ENOUGH: u64 = 20_000_000;
 /// For how long it has, after it had the GPU for the last time, in nanoseconds: 200 ms.
 const ENOUGH_FOR: u64 = 200_000_000;
@@ -97,8 +98,9 @@ impl Judge {
     }
 
     /// Its need, in millionths of the GPU, after another look. Of an `eager` slice, one that goes before others, anything
-    /// that is queued counts at once, and a moment longer. `least` is what is kept for it, in millionths.
-    pub fn look(&mut self, now: u64, seen: &Seen, eager: bool, least: u64) -> u64 {
+    /// that is queued counts at once, and a moment longer. `least` is what is kept for it, in millionths, and `owes` the GPU
+    /// time that it owes, in nanoseconds.
+    pub fn look(&mut self, now: u64, seen: &Seen, eager: bool, least: u64, owes: u64) -> u64 {
         if now < self.at || seen.used < self.last.used {
             // The region was made anew, or the clock.
             *self = Self::new(now, seen);
@@ -110,7 +112,7 @@ impl Judge {
             self.moved = now;
         }
         let had = scale(seen.used.saturating_sub(self.last.used), least);
-        let enough = now.saturating_add(scale(ENOUGH, least));
+        let enough = now.saturating_add(scale(ENOUGH.saturating_add(owes), least));
         let fed_until = self.fed_until.max(self.at).saturating_add(had);
         self.fed_until = fed_until.min(enough.saturating_add(ENOUGH_FOR));
         self.has_enough = self.fed_until > enough;
@@ -209,7 +211,7 @@ mod tests {
     /// Looks every 5 ms at what `seen` tells of each; the needs.
     fn needs(looks: u64, seen: impl Fn(u64) -> Seen) -> Vec<u64> {
         let mut judge = Judge::new(0, &seen(0));
-        (1..=looks).map(|look| judge.look(look * 5 * MS, &seen(look), false, LEAST)).collect()
+        (1..=looks).map(|look| judge.look(look * 5 * MS, &seen(look), false, LEAST, 0)).collect()
     }
 
     #[test]
@@ -249,7 +251,7 @@ mod tests {
         let mut judge = Judge::new(0, &Seen::default());
         let seen =
             |look: u64| Seen { queued: u64::from(is_queued(look)) * MS, used: look, ..Seen::default() };
-        (1..=looks).map(|look| judge.look(look * MS / 4, &seen(look), true, LEAST) == WHOLE).collect()
+        (1..=looks).map(|look| judge.look(look * MS / 4, &seen(look), true, LEAST, 0) == WHOLE).collect()
     }
 
     #[test]
@@ -273,7 +275,7 @@ mod tests {
     fn who_has_had_far_more_than_is_kept_for_it_has_enough_for_a_fifth_of_a_second() {
         let mut judge = Judge::new(0, &Seen::default());
         let mut look = |at: u64, used: u64| {
-            judge.look(at * MS, &Seen { used: used * MS, ..Seen::default() }, false, LEAST);
+            judge.look(at * MS, &Seen { used: used * MS, ..Seen::default() }, false, LEAST, 0);
             judge.has_enough()
         };
         // All of the GPU for 100 ms, then nothing.
@@ -283,22 +285,24 @@ mod tests {
 
     #[test]
     fn who_has_no_more_than_is_kept_for_it_never_has_enough() {
-        for part in [20, 100] {
+        for (part, kernel) in [(20, 20), (20, 30), (20, 100), (100, 20), (100, 400)] {
             let mut judge = Judge::new(0, &Seen::default());
-            let mut has_enough = |kernel: u64| {
-                let seen = Seen { used: kernel * 20 * MS, ..Seen::default() };
-                judge.look(kernel * 20 * MS * part, &seen, false, WHOLE / part);
+            // Each kernel ends at a look, and is paid for, bit by bit, until the next one.
+            let mut has_enough = |look: u64| {
+                let seen = Seen { used: (look / 10 + 1) * kernel * MS, ..Seen::default() };
+                let owes = (10 - look % 10) * kernel * MS / 10;
+                judge.look(look * kernel * part * MS / 10, &seen, false, WHOLE / part, owes);
                 judge.has_enough()
             };
-            assert!((1..50).all(|kernel| !has_enough(kernel)), "kernels of 20 ms, one of {part}");
+            assert!((1..500).all(|look| !has_enough(look)), "kernels of {kernel} ms, one of {part}");
         }
     }
 
     #[test]
     fn a_region_made_anew_and_a_clock_set_back_begin_again() {
         let mut judge = Judge::new(900 * MS, &Seen { used: 800 * MS, ..Seen::default() });
-        assert_eq!(judge.look(905 * MS, &Seen { used: 3 * MS, ..Seen::default() }, false, LEAST), 0);
-        assert_eq!(judge.look(5 * MS, &Seen { used: 4 * MS, ..Seen::default() }, false, LEAST), 0);
-        assert_eq!(judge.look(45 * MS, &Seen { used: 24 * MS, ..Seen::default() }, false, LEAST), WHOLE / 2);
+        assert_eq!(judge.look(905 * MS, &Seen { used: 3 * MS, ..Seen::default() }, false, LEAST, 0), 0);
+        assert_eq!(judge.look(5 * MS, &Seen { used: 4 * MS, ..Seen::default() }, false, LEAST, 0), 0);
+        assert_eq!(judge.look(45 * MS, &Seen { used: 24 * MS, ..Seen::default() }, false, LEAST, 0), WHOLE / 2);
     }
 }

@@ -150,14 +150,17 @@ fn caps(table: &mut Table) {
         table.most(&format!("{name}, beside equal: error"), (each[0].abs_diff(3000) / 10, "‰"), 10, 0);
         table.busy(name, all, 0);
     }
-    let mut wishes = equal(&[100, 100]);
-    (wishes[0].priority, wishes[1].priority) = (Priority::High, Priority::Low);
-    let mut shared = one_each(wishes, vec![small(200 * US), small(100 * US)]);
-    let (each, all) = shares(&mut shared, 4 * S);
-    // Of the 98 % that the GPU has for kernels where it goes from one to the other.
-    table.least("low beside high: share", (each[1] / 10, "‰"), 48, 0);
-    table.most("low beside high: share", (each[1] / 10, "‰"), 100, 0);
-    table.busy("low beside high", all, 0);
+    for (kernel, time) in [(100 * US, 4 * S), (30 * MS, 40 * S), (100 * MS, 80 * S)] {
+        let mut wishes = equal(&[100, 100]);
+        (wishes[0].priority, wishes[1].priority) = (Priority::High, Priority::Low);
+        let mut shared = one_each(wishes, vec![small(200 * US), small(kernel)]);
+        let (each, all) = shares(&mut shared, time);
+        let name = format!("low, kernels of {} us, beside high", kernel / US);
+        // Of the 98 % that the GPU has for kernels where it goes from one to the other.
+        table.least(&format!("{name}: share"), (each[1] / 10, "‰"), 48, 0);
+        table.most(&format!("{name}: share"), (each[1] / 10, "‰"), 100, 0);
+        table.busy(&name, all, 0);
+    }
 }
 
 /// The first is stopped for a second. How long until the second has its time, and until it has it back.
