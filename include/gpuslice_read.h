@@ -141,8 +141,8 @@ uint32_t gpuslice_layout_version(void);
 const char *gpuslice_error_text(int status);
 
 /*
- * Writes the paths of the regions in /dev/shm, sorted, each ended by a zero and an empty one behind the last. Some may
- * not open: other users', or no region at all. `needed`, unless it is null, becomes the bytes that all take; if `room`
+ * Writes the paths of the regions in /dev/shm and of that of the slice or container that this process is in, sorted, each
+ * ended by a zero and an empty one behind the last. Some may not open: other users', or no region at all. `needed`, unless it is null, becomes the bytes that all take; if `room`
  * is less, nothing is written, and it is GPUSLICE_ERROR_ROOM.
  */
 int gpuslice_list(char *paths, size_t room, size_t *needed);

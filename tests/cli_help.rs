@@ -5,8 +5,8 @@
 mod support;
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::io::Write as _;
+use std::fs::{self, File};
+use std::io::{Write as _, pipe};
 use std::process::{Command, Stdio};
 use support::command::{Ended, ask, end, gpuslice};
 use support::{artefacts, skip};
@@ -118,7 +118,7 @@ fn the_exit_codes_are_those_that_are_documented() {
     // Each code that stands first in a row of the table, and what ends with it.
     let told: Vec<&str> =
         codes.lines().filter_map(|line| line.strip_prefix("| ")?.split(" |").next()).collect();
-    assert_eq!(told, ["code", "0", "1", "2", "125", "126", "127", "128 + n"]);
+    assert_eq!(told, ["code", "0", "1", "2", "3", "125", "126", "127", "128 + n"]);
     ask(&["list"]).code(0);
     ask(&["status", "no-such-slice"]).code(1);
     ask(&["status", "--wrong"]).code(2);
@@ -128,6 +128,22 @@ fn the_exit_codes_are_those_that_are_documented() {
     ask(&["run", "--mem", "1g", "/etc/passwd"]).code(126);
     ask(&["run", "--mem", "1g", "/nowhere/at/all"]).code(127);
     ask(&["run", "--mem", "1g", "sh", "-c", "exit 42"]).code(42);
+    ask(&["top"]).code(2);
+}
+
+#[test]
+fn whoever_cannot_be_told_is_told_by_the_exit_code() {
+    let full = || File::options().write(true).open("/dev/full").expect("there is such a device");
+    for (arguments, code) in [(&["lst"][..], 2), (&[], 2), (&["status", "no-such-slice"], 1)] {
+        assert_eq!(gpuslice(arguments).stderr(full()).status().unwrap().code(), Some(code), "{arguments:?}");
+    }
+    for arguments in [&["--help"][..], &["list"], &["list", "--json"], &["completions", "bash"], &["man"]] {
+        end(gpuslice(arguments).stdout(full())).code(1).complains("standard output cannot be written");
+        // A reader that has seen enough.
+        let (reader, gone) = pipe().expect("there are pipes");
+        drop(reader);
+        assert_eq!(end(gpuslice(arguments).stdout(gone)).code(0).err, "");
+    }
 }
 
 #[test]

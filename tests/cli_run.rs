@@ -5,8 +5,10 @@
 mod support;
 
 use gpuslice_region::{Member, Trust};
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufReader, Read as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{PermissionsExt as _, chown, lchown, symlink};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
@@ -14,7 +16,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 use support::command::{Ended, OwnSlice, PROGRAM, RegionFile, Running, ask, end, gpuslice, json, name};
 use support::terminal::Terminal;
-use support::{artefacts, skip};
+use support::{artefacts, compiler, skip};
 
 /// Goes on until a trap ends it: in bash alone, so that nothing is beside it that a terminal stops.
 const FOR_EVER: &str = "exec 9<> <(:); echo ready; for ((i = 0; i < 3000; i++)); do read -t 0.02 -u 9; done";
@@ -87,6 +89,10 @@ fn run_tells_its_own_failures_from_the_programs() {
     ask(&["run", "--mem", "1g", "/nowhere/at/all"]).code(127).complains("not found");
     ask(&["run", "--mem", "1g", "/etc/passwd"]).code(126).complains("cannot be executed");
     ask(&["run", "--mem", "1g", "--region", "/nowhere/region", "true"]).code(125).complains("make it first");
+    ask(&["run", "--mem", "1g", "--region", "/dev/shm/a ", "true"]).code(125).complains("ends in a space");
+    let mut run = gpuslice(&["run", "--mem", "1g", "--region"]);
+    run.arg(OsStr::from_bytes(b"/dev/shm/\xff")).arg("true");
+    end(&mut run).code(125).complains("is not UTF-8");
     let mut run = gpuslice(&["run", "--mem", "1g", "true"]);
     end(run.env("GPUSLICE_LIB", "/nowhere.so")).code(125).complains("GPUSLICE_LIB names /nowhere.so");
 }
@@ -397,6 +403,83 @@ fn a_slice_in_a_slice_is_another_one() {
     let ended = ask(&["run", "--mem", "64MiB", "--", "sh", "-c", line, PROGRAM]).code(0);
     let (outer, inner) = ended.out.trim_end().split_once('\n').expect("two lines");
     assert!(inner.starts_with("32MiB /dev/shm/gpuslice-") && !inner.ends_with(outer), "{ended:?}");
+    assert_eq!(ended.err, "", "the outer slice has no process that uses CUDA, and so no region");
+    let outer = OwnSlice::join("outer");
+    let mut run = gpuslice(&["run", "--mem", "32MiB", "--", "true"]);
+    end(run.env("GPUSLICE_REGION", &outer.region.0)).code(0).complains("what the two may use adds up");
+    let mut run = gpuslice(&["run", "--mem", "32MiB", "--name", &outer.name, "--", "true"]);
+    let ended = end(run.env("GPUSLICE_REGION", &outer.region.0)).code(0);
+    assert!(!ended.err.contains("adds up"), "it is in that slice: {ended:?}");
+}
+
+#[test]
+fn what_limits_nothing_now_is_a_slice_all_the_same() {
+    for limit in [["--cores", "100"], ["--policy", "fixed"], ["--priority", "normal"]] {
+        let name = name(limit[1]);
+        let running = Running::start(&["run", limit[0], limit[1], "--name", &name]);
+        ask(&["set", &name, "--mem", "32MiB"]).code(0).says("none -> 32MiB");
+        running.finish().code(0);
+        assert!(!RegionFile::of(&name).0.exists());
+    }
+    let name = name("team");
+    let first = Running::start(&["run", "--mem", "64MiB", "--name", &name]);
+    let second = Running::start(&["run", "--cores", "100", "--name", &name]);
+    assert_eq!(json(&["status", &name, "--json"]).pointer("/slices/0/processes"), Some(&2.into()));
+    second.finish().code(0);
+    first.finish().code(0);
+}
+
+#[test]
+fn what_the_library_cannot_be_in_is_said_before_it_starts() {
+    let run = |program: &str| ask(&["run", "--mem", "1g", "--", program]);
+    assert_eq!(run("true").code(0).err, "");
+    let Some(program) = compiler::compile("holder.c", "holder_static", &["-static"]) else {
+        return skip("a static program under run: cc cannot link one; to mend it: apt-get install libc6-dev");
+    };
+    let program = program.display().to_string();
+    run(&program).complains("is linked statically");
+    ask(&["run", "--mem", "1g", "--", "env", &program]).complains("is linked statically");
+    // It would not be loaded, and the program run without a limit.
+    let text = artefacts::repository().join("README.md");
+    let other = artefacts::system_object("libm.so.6").expect("every system has it");
+    for (library, why) in [(other, "does not export"), (text, "is no shared object")] {
+        let mut run = gpuslice(&["run", "--mem", "1g", "--", "echo", "started"]);
+        let ended = end(run.env("GPUSLICE_LIB", library)).code(125).complains(why);
+        assert_eq!(ended.out, "");
+    }
+    let nobody = NOBODY.to_string();
+    if !works(&["setpriv", "--reuid", &nobody, "--regid", &nobody, "--clear-groups", "true"]) {
+        return skip("run of a program that gets rights: needs root, to become somebody else");
+    }
+    let public = Public::new();
+    fs::copy("/usr/bin/id", public.path("id")).expect("it can be copied");
+    fs::set_permissions(public.path("id"), fs::Permissions::from_mode(0o4755)).expect("it is ours");
+    let ended = public.ask(&["run", "--mem", "1g", "--", &public.path("id")]).code(125);
+    assert_eq!(ended.complains("with more rights than its caller").out, "");
+}
+
+#[test]
+fn the_slice_of_an_operators_file_is_that_of_every_program() {
+    let folder = tempfile::tempdir_in("/dev/shm").expect("a folder can be made");
+    let [region, file] = ["operators", "config"].map(|name| folder.path().join(name));
+    fs::write(&file, format!("GPUSLICE_REGION={}\nGPU_MEM_LIMIT=4GiB\n", region.display())).expect("it can be written");
+    let as_there = |arguments: &[&str]| {
+        let mut command = gpuslice(arguments);
+        command.env("GPUSLICE_CONFIG", &file).env("GPUSLICE_REGION", "/nowhere/region");
+        end(&mut command)
+    };
+    let shown = as_there(&["run", "--cores", "30", "--", "sh", "-c", "echo $GPUSLICE_REGION"]).code(0);
+    assert_eq!(shown.out.trim_end(), region.display().to_string());
+    for other in [["--name", "x"], ["--region", "/dev/shm/x"]] {
+        let run = [&["run", "--cores", "30"], &other[..], &["--", "true"]].concat();
+        as_there(&run).code(125).complains("leave --name and --region out");
+    }
+    as_there(&["run", "--cores", "30", "--region", &region.display().to_string(), "--", "true"]).code(0);
+    let (_member, _) = Member::join(&region, Trust::OwnerOnly, &[]).expect("it can be made");
+    as_there(&["list"]).code(0).says("operators");
+    as_there(&["status", "operators"]).code(0).says(&region.display().to_string());
+    as_there(&["run", "--cores", "30", "--", "true"]).code(0);
+    assert!(region.exists(), "it is the operator's");
 }
 
 /// The program and what belongs to it, where everybody can read it; writable for nobody in particular.

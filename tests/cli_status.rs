@@ -11,7 +11,7 @@ use gpuslice_region::{DeviceRequest, Limits, Member, Reader, Sharing, Trust, Uui
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -397,4 +397,41 @@ fn roots_list_prefers_its_own_slice_and_shows_others_by_their_files() {
     let region = slice.region.0.display().to_string();
     assert_eq!(own.pointer("/slices/0/region"), Some(&region.into()));
     ask(&["list"]).code(0).says(&format!("gpuslice-4242-run-{}", slice.name));
+}
+
+#[test]
+fn a_driver_that_hangs_keeps_nobody_from_what_the_region_says() {
+    let slice = OwnSlice::join("hung");
+    let status = |faults: &str| {
+        let mut command = gpuslice(&["status", &slice.name, "--json"]);
+        command.env("LD_LIBRARY_PATH", artefacts::simulated_driver()).env("SIMGPU_FAULTS", faults);
+        let folder = tempfile::tempdir_in("/dev/shm").expect("a folder can be made");
+        end(command.env("SIMGPU_STATE", folder.path().join("state"))).code(0)
+    };
+    assert_eq!(status("").err, "");
+    for call in ["nvmlInit_v2", "nvmlDeviceGetHandleByUUID"] {
+        let told = status(&format!("{call}=delay:600s")).complains("NVML does not answer");
+        let report: Value = serde_json::from_str(&told.out).expect("this is JSON");
+        assert_eq!(report.pointer("/slices/0/devices/0/limit"), Some(&(8 * GIB).into()));
+        assert_eq!(report.pointer("/slices/0/devices/0/unaccounted"), Some(&Value::Null));
+    }
+}
+
+#[test]
+fn a_name_leads_to_nothing_that_another_user_has_planted() {
+    const SOMEBODY: u32 = 4242;
+    let slice = OwnSlice::join("planted");
+    let region = &slice.region.0;
+    let own = region.metadata().expect("it is there").uid();
+    fs::set_permissions(region, fs::Permissions::from_mode(0o666)).expect("it is ours");
+    if chown(region, Some(SOMEBODY), Some(SOMEBODY)).is_err() {
+        return skip("a name of another user's slice: needs root, to give a file away");
+    }
+    let mut command = reading(&["status", &slice.name]);
+    end(&mut command).code(1).complains("there is no slice");
+    end(&mut reading(&["status", &region.display().to_string()])).code(0).says(&slice.name);
+    // Root's is meant by its name, and this is root, who may mean anybody's.
+    ask(&["status", &slice.name]).code(0).says(&slice.name);
+    chown(region, Some(own), Some(own)).expect("this is root");
+    end(&mut reading(&["status", &slice.name])).code(0).says(&slice.name);
 }

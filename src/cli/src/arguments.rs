@@ -42,8 +42,8 @@ Examples:
   gpuslice run --mem 8GiB --name team -- ./a &  gpuslice run --mem 8GiB --name team -- ./b   (one slice)";
 
 const LIST_HELP: &str = "\
-Shown are the regions of this user in /dev/shm (root: of all users), the one that GPUSLICE_REGION names, and that of
-the container. A region elsewhere is meant by its path. What `run` has left behind of slices that have ended is
+Shown are the regions of this user in /dev/shm (root: of all users), the one that an operator's file or
+GPUSLICE_REGION names, and that of the container. A region elsewhere is meant by its path. What `run` has left behind of slices that have ended is
 removed.
 
 Examples:
@@ -163,6 +163,9 @@ pub(crate) enum Wish {
         /// Which
         probe: Probe,
     },
+    /// Ask NVML what standard input says (for `status`)
+    #[command(hide = true)]
+    NvmlWorker,
     /// Describe the first device (for `demo`)
     #[command(hide = true)]
     DemoProbe,
@@ -178,6 +181,7 @@ pub(crate) enum Wish {
 /// `run`.
 #[derive(Debug, Args)]
 #[command(after_help = RUN_HELP, group = ArgGroup::new("limits").required(true).multiple(true))]
+#[command(group = ArgGroup::new("paced").args(["cores", "policy", "priority"]).multiple(true))]
 pub(crate) struct Run {
     /// Device memory the slice may hold: 4GiB, 50%, or a list per device like 0=4GiB,1=50%
     #[arg(long, allow_negative_numbers = true, value_name = "SIZE", group = "limits")]
@@ -186,7 +190,7 @@ pub(crate) struct Run {
     #[arg(long, allow_negative_numbers = true, value_name = "PERCENT", group = "limits")]
     pub(crate) cores: Option<Cores>,
     /// Unused share that may be saved up: strict (20ms of GPU time), latency (200ms), or a duration
-    #[arg(long, allow_negative_numbers = true, value_name = "BURST", requires = "cores")]
+    #[arg(long, allow_negative_numbers = true, value_name = "BURST", requires = "paced")]
     pub(crate) burst: Option<Burst>,
     /// How slices divide the GPU's time: fixed (the share is a cap), equal (by weight among those that are busy),
     /// best-effort (what others leave)

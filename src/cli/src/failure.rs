@@ -63,5 +63,10 @@ pub(crate) fn print_json(document: &impl Serialize) -> Result<(), Failure> {
 
 /// Says something on standard error that stops nothing.
 pub(crate) fn note(text: &str) {
-    let _nobody_listens = writeln!(io::stderr(), "gpuslice: {}", printable(text));
+    complain(&format!("gpuslice: {}\n", printable(text)));
+}
+
+/// Writes to standard error, as it is. Who does not listen is told by the exit code alone.
+pub(crate) fn complain(text: &str) {
+    let _nobody_listens = io::stderr().write_all(text.as_bytes());
 }

@@ -46,7 +46,11 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => return answer(&error),
     };
-    match carry_out(arguments.wish) {
+    end(carry_out(arguments.wish))
+}
+
+fn end(ended: Result<Ending, Failure>) -> ExitCode {
+    match ended {
         Ok(Ending::Code(code)) => ExitCode::from(code),
         Ok(Ending::Signal(signal)) => ExitCode::from(system::die_by(signal)),
         Err(Failure::ReaderGone) => ExitCode::SUCCESS,
@@ -69,6 +73,7 @@ fn carry_out(wish: Wish) -> Result<Ending, Failure> {
         Wish::Completions { shell } => manual::complete(shell),
         Wish::Man { folder } => manual::write(folder.as_deref()),
         Wish::DoctorProbe { probe } => doctor::answer(probe).map(|()| Ending::Code(0)),
+        Wish::NvmlWorker => nvml::work(),
         Wish::DemoProbe => demo::probe(),
         Wish::DemoWorker { seed } => demo::work(seed),
     }
@@ -78,13 +83,12 @@ fn carry_out(wish: Wish) -> Result<Ending, Failure> {
 fn answer(error: &clap::Error) -> ExitCode {
     let text = error.render().to_string();
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        eprint!("{text}");
+        failure::complain(&text);
         return ExitCode::from(2);
     }
     if error.use_stderr() {
-        eprint!("gpuslice: {}", text.strip_prefix("error: ").unwrap_or(&text));
+        failure::complain(&format!("gpuslice: {}", text.strip_prefix("error: ").unwrap_or(&text)));
         return ExitCode::from(2);
     }
-    let _reader_gone = failure::print(&text);
-    ExitCode::SUCCESS
+    end(failure::print(&text).map(|()| Ending::Code(0)))
 }

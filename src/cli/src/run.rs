@@ -7,8 +7,9 @@
 use crate::arguments::Run;
 use crate::failure::{self, Failure};
 use crate::system::{self, Arrived, Change, Signals};
-use crate::{Ending, installed, slices};
+use crate::{Ending, doctor, installed, slices};
 use gpuslice_policy::units::Setting as _;
+use gpuslice_region::names::of_operator;
 use gpuslice_region::{Removal, Trust, remove_if_unused};
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -33,11 +34,20 @@ pub(crate) fn run(wish: &Run) -> Result<Ending, Failure> {
 }
 
 fn start(wish: &Run) -> Result<Ending, Failure> {
-    let region = region_of(wish)?;
-    let mut command = prepare(wish, &region)?;
+    let library = installed::library()?;
+    for note in doctor::hindrances(&library, &wish.command)? {
+        failure::note(&note);
+    }
+    let operators = of_operator();
+    let region = region_of(wish, operators.as_deref())?;
+    if let Some(outer) = outer_region().filter(|outer| *outer != region) {
+        let (inner, outer) = (region.display(), outer.display());
+        failure::note(&format!("{inner} is a slice beside {outer}, not in it: what the two may use adds up"));
+    }
+    let mut command = prepare(wish, &library, &region)?;
     slices::sweep();
-    // A region that somebody else has put where --region says is theirs.
-    let is_ours = wish.region.is_none() || region.symlink_metadata().is_err();
+    // A region that somebody else has put where --region says is theirs, and so is the operator's.
+    let is_ours = operators.is_none() && (wish.region.is_none() || region.symlink_metadata().is_err());
     let signals = Signals::keep(system::signals().chain([system::SIGCHLD]));
     let child = signals.spawn(&mut command).map_err(|error| not_started(&command, &error))?;
     let status = Company { child: &child, signals: &signals, is_stopped: false }.keep();
@@ -47,39 +57,60 @@ fn start(wish: &Run) -> Result<Ending, Failure> {
     Ok(ending(status))
 }
 
-/// The region of the slice that is asked for.
-fn region_of(wish: &Run) -> Result<PathBuf, Failure> {
-    match (&wish.region, &wish.name) {
-        (Some(path), _) => {
-            let path =
-                absolute(path).map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
-            match path.parent() {
-                Some(folder) if folder.is_dir() => Ok(path),
-                _ => {
-                    Err(Failure::new(format!("{}: its folder does not exist; make it first", path.display())))
-                }
-            }
-        }
-        (None, Some(name)) => slices::named(name),
-        (None, None) => slices::fresh(),
+/// The region of the slice that is asked for; `operators` is the one that the library will take whatever is asked for.
+fn region_of(wish: &Run, operators: Option<&Path>) -> Result<PathBuf, Failure> {
+    let asked = match (&wish.region, &wish.name) {
+        (Some(path), _) => in_a_folder(path)?,
+        (None, Some(name)) => slices::named(name)?,
+        (None, None) => match operators {
+            Some(operators) => return Ok(operators.to_owned()),
+            None => slices::fresh()?,
+        },
+    };
+    match operators {
+        Some(operators) if operators != asked => Err(Failure::new(format!(
+            "an operator's file puts every program here into the slice of {}; leave --name and --region out",
+            operators.display()
+        ))),
+        _ => Ok(asked),
+    }
+}
+
+/// The region of the slice in which this command was started.
+fn outer_region() -> Option<PathBuf> {
+    std::env::var_os("GPUSLICE_REGION").map(PathBuf::from).filter(|outer| outer.exists())
+}
+
+/// The path of a region, if its folder is there and the library reads the path as it is written.
+fn in_a_folder(path: &Path) -> Result<PathBuf, Failure> {
+    let path = absolute(path).map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
+    if path.to_str().is_none_or(|text| text.trim_ascii() != text) {
+        return Err(Failure::new(format!(
+            "{}: a path that is not UTF-8, or ends in a space, is none to the library; choose another one",
+            path.display()
+        )));
+    }
+    match path.parent() {
+        Some(folder) if folder.is_dir() => Ok(path),
+        _ => Err(Failure::new(format!("{}: its folder does not exist; make it first", path.display()))),
     }
 }
 
 /// The program, with what makes it a process of the slice.
-fn prepare(wish: &Run, region: &Path) -> Result<Command, Failure> {
+fn prepare(wish: &Run, library: &Path, region: &Path) -> Result<Command, Failure> {
     let [program, arguments @ ..] = wish.command.as_slice() else {
         return Err(Failure::new("no program is named; write it behind --"));
     };
     let mut command = Command::new(program);
-    command
-        .args(arguments)
-        .env("LD_PRELOAD", preload(&installed::library()?)?)
-        .env("GPUSLICE_REGION", region);
+    command.args(arguments).env("LD_PRELOAD", preload(library)?).env("GPUSLICE_REGION", region);
     if let Some(memory) = &wish.mem {
         command.env("GPU_MEM_LIMIT", &memory.text);
     }
     if let Some(cores) = &wish.cores {
         command.env("GPU_CORE_PERCENT", &cores.text);
+    } else if std::env::var_os("GPU_CORE_PERCENT").is_none_or(|said| said.is_empty()) {
+        // Whatever is asked for, the program is part of the slice: what is no limit now can be one later.
+        command.env("GPU_CORE_PERCENT", "100");
     }
     if let Some(burst) = &wish.burst {
         command.env("GPU_CORE_BURST", &burst.text);

@@ -27,6 +27,9 @@ pub(crate) fn unaccounted(nvml: &Nvml, device: &Device, reader: &Reader, number:
         {
             return difference;
         }
+        if nvml.is_late() {
+            break;
+        }
         std::thread::sleep(PAUSE);
     }
     None

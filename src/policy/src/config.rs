@@ -156,9 +156,13 @@ impl Config {
     }
 
     /// Whether nothing is limited: then the library only passes calls on.
+    ///
+    /// Where a region is named, a share of everything is a limit, too: who names it wants the slice, which others may be
+    /// part of, and whose share may be another one later.
     #[must_use]
     pub fn is_unlimited(&self) -> bool {
-        self.memory.values().next().is_none() && !self.has_share()
+        let is_member = self.region.is_some() && self.cores.values().next().is_some();
+        self.memory.values().next().is_none() && !self.has_share() && !is_member
     }
 
     /// Whether any device's time is limited, or divided with other slices.

@@ -10,6 +10,7 @@
 
 use gpuslice_policy::{
     arbiter::word,
+    config::Burst,
     compute::{
         bucket::{self, MOST_DEBT, Terms},
         lease,
@@ -29,8 +30,8 @@ use crate::{
     words::{DeviceTime, ProcessTime},
 };
 
-/// The most GPU time that may be saved up, in nanoseconds: as much as may be owed.
-pub(crate) const MOST_BURST: u64 = MOST_DEBT;
+/// The most GPU time that may be saved up, in nanoseconds.
+pub(crate) const MOST_BURST: u64 = Burst::MOST.get();
 /// How often a payment is tried while others pay at the same instant, before it is left to the caller.
 const TRIES: u32 = 64;
 /// Bits of [`DeviceEntry::sharing`] that are zero where others have no part in what the slice may use.

@@ -53,6 +53,8 @@ mod monitor;
 #[cfg(not(loom))]
 pub mod names;
 #[cfg(not(loom))]
+pub mod operator;
+#[cfg(not(loom))]
 mod patience;
 #[cfg(not(loom))]
 mod process;

@@ -4,9 +4,13 @@ use std::{
     env,
     ffi::OsStr,
     fs, io,
-    os::unix::fs::MetadataExt as _,
+    os::unix::{ffi::OsStringExt, fs::MetadataExt as _},
     path::{Path, PathBuf, absolute},
 };
+
+use gpuslice_policy::config::Config;
+
+use crate::operator::Operator;
 
 /// Where regions are unless they are named.
 pub const FOLDER: &str = "/dev/shm";
@@ -53,22 +57,33 @@ pub fn name_of(region: &Path) -> String {
 /// What to type for a slice: its name where that means it and no other, else the name of its file, else its path.
 #[must_use]
 pub fn label(region: &Path) -> String {
-    label_among(region, &all().unwrap_or_default(), is_own)
+    label_among(region, &all().unwrap_or_default(), nearness)
 }
 
-fn label_among(region: &Path, all: &[PathBuf], is_own: impl Fn(&Path) -> bool) -> String {
+fn label_among(region: &Path, all: &[PathBuf], near: impl Fn(&Path) -> Option<Near>) -> String {
     let path = || region.display().to_string();
     let file = region.file_name().map(|file| file.to_string_lossy().into_owned());
-    let means_it = |name: &String| matches!(meant(name, all, &is_own).as_slice(), [one] if one == region);
+    let means_it = |name: &String| matches!(meant(name, all, &near).as_slice(), [one] if one == region);
     [name_of(region)].into_iter().chain(file).find(means_it).unwrap_or_else(path)
 }
 
-/// The regions that a name may mean: of several, this user's own.
-fn meant(name: &str, all: &[PathBuf], is_own: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
+/// How near a region is to this user: of several that a name may mean, the nearest are meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Near {
+    /// Their own, or that of the slice or container that they are in.
+    Own,
+    /// One of root's; to root, anybody's.
+    Trusted,
+}
+
+/// The regions that a name may mean. Everybody may put files beside them: those of others, who could lead a command to
+/// theirs that way, are meant by their paths alone.
+fn meant(name: &str, all: &[PathBuf], near: impl Fn(&Path) -> Option<Near>) -> Vec<PathBuf> {
     let means = |path: &&PathBuf| name_of(path) == name || path.file_name() == Some(OsStr::new(name));
-    let found: Vec<PathBuf> = all.iter().filter(means).cloned().collect();
-    let own: Vec<PathBuf> = found.iter().filter(|path| is_own(path)).cloned().collect();
-    if own.is_empty() { found } else { own }
+    let found = |path: &PathBuf| near(path).map(|near| (near, path.clone()));
+    let found: Vec<(Near, PathBuf)> = all.iter().filter(means).filter_map(found).collect();
+    let nearest = found.iter().map(|(near, _)| *near).min();
+    found.into_iter().filter(|(near, _)| Some(*near) == nearest).map(|(_, path)| path).collect()
 }
 
 /// Every path that may be a region: those where they are unless they are named, and those of the slice and the
@@ -84,15 +99,30 @@ pub fn all() -> io::Result<Vec<PathBuf>> {
             regions.push(entry.path());
         }
     }
-    let around = env::var_os(VARIABLE).map(PathBuf::from).filter(|path| path.is_absolute());
-    regions.extend(around.into_iter().chain([MOUNTED.into()]).filter(|path| path.exists()));
+    regions.extend(around().filter(|path| path.exists()));
     regions.sort();
     regions.dedup();
     Ok(regions)
 }
 
+/// The regions of the slice and the container that this process is in: the one that is named for it, by an operator's file
+/// before the environment as in the library, and the one that a node agent has mounted.
+fn around() -> impl Iterator<Item = PathBuf> {
+    let variable = env::var_os(VARIABLE).map(PathBuf::from).filter(|path| path.is_absolute());
+    of_operator().or(variable).into_iter().chain([MOUNTED.into()])
+}
+
+/// The region that an operator's file names: whatever the environment says, every program that is started here with the
+/// library is of its slice.
+#[must_use]
+pub fn of_operator() -> Option<PathBuf> {
+    let env = |name: &str| env::var_os(name).map(OsStringExt::into_vec);
+    let files_alone = |name: &str| env(name).filter(|_| name == "GPUSLICE_CONFIG");
+    Config::from_sources(&files_alone, &Operator::look(&env).files()).ok()?.region
+}
+
 /// The region that a slice's name or path means. What has a slash is a path; of several slices with one name, this
-/// user's is meant.
+/// user's is meant, and no other user's but root's.
 ///
 /// # Errors
 /// The folder, or where this process is, cannot be read.
@@ -101,7 +131,7 @@ pub fn find(slice: &OsStr) -> io::Result<Found> {
     if text.contains('/') {
         return absolute(slice).map(Found::One);
     }
-    let mut found = meant(&text, &all()?, is_own);
+    let mut found = meant(&text, &all()?, nearness);
     Ok(match found.len() {
         0 => Found::Nothing,
         1 => Found::One(found.remove(0)),
@@ -109,10 +139,14 @@ pub fn find(slice: &OsStr) -> io::Result<Found> {
     })
 }
 
-fn is_own(path: &Path) -> bool {
+fn nearness(path: &Path) -> Option<Near> {
     // SAFETY: the call has no arguments and cannot fail.
     let ours = unsafe { libc::geteuid() };
-    fs::symlink_metadata(path).is_ok_and(|found| found.uid() == ours)
+    let owner = fs::symlink_metadata(path).ok()?.uid();
+    if owner == ours || around().any(|own| own == path) {
+        return Some(Near::Own);
+    }
+    (owner == 0 || ours == 0).then_some(Near::Trusted)
 }
 
 #[cfg(test)]
@@ -140,26 +174,34 @@ mod tests {
             "/dev/shm/gpuslice-1000-run-blue",
             "/dev/shm/gpuslice-1000-blue",
             "/dev/shm/gpuslice-1000-77",
+            "/dev/shm/gpuslice-2000-run-planted",
+            "/dev/shm/gpuslice-2000-run-red",
             "/run/gpuslice/region/region",
             "/srv/region",
         ]
         .map(PathBuf::from);
         // As user 1000 sees them.
-        let own = |path: &Path| path.to_string_lossy().contains("-1000-");
+        let near = |path: &Path| match path.to_string_lossy() {
+            text if text.contains("-2000-") => None,
+            text if text.contains("-0-") => Some(Near::Trusted),
+            _ => Some(Near::Own),
+        };
         for (path, label) in [
             ("/dev/shm/gpuslice-0-run-red", "gpuslice-0-run-red"),
             ("/dev/shm/gpuslice-1000-run-red", "red"),
             ("/dev/shm/gpuslice-1000-run-blue", "gpuslice-1000-run-blue"),
             ("/dev/shm/gpuslice-1000-blue", "gpuslice-1000-blue"),
             ("/dev/shm/gpuslice-1000-77", "77"),
+            ("/dev/shm/gpuslice-2000-run-planted", "/dev/shm/gpuslice-2000-run-planted"),
             ("/run/gpuslice/region/region", "/run/gpuslice/region/region"),
             ("/elsewhere/region", "/elsewhere/region"),
         ] {
-            assert_eq!(label_among(Path::new(path), &all, own), label);
-            let found = meant(label, &all, own);
+            assert_eq!(label_among(Path::new(path), &all, near), label);
+            let found = meant(label, &all, near);
             assert!(label.contains('/') || found == [PathBuf::from(path)], "{label}: {found:?}");
         }
-        assert_eq!(meant("blue", &all, own).len(), 2);
-        assert!(meant("green", &all, own).is_empty());
+        assert_eq!(meant("blue", &all, near).len(), 2);
+        assert!(meant("green", &all, near).is_empty());
+        assert!(meant("planted", &all, near).is_empty());
     }
 }

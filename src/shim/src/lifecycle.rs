@@ -22,12 +22,11 @@ use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 use gpuslice_driver::slot;
 use gpuslice_driver::table::{ALL, Treatment};
 use gpuslice_driver::types::{Status, status};
-use gpuslice_policy::config::{self, Config, FileRead, LogLevel, OperatorFiles};
+use gpuslice_policy::config::{self, Config, LogLevel};
+use gpuslice_region::operator::Operator;
 use gpuslice_region::{Member, RegionError, Trust};
 use once_cell::race::{OnceBox, OnceNonZeroUsize};
 use parking_lot::Mutex;
-use std::fs::File;
-use std::io::Read;
 use std::num::NonZeroUsize;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
@@ -222,10 +221,7 @@ fn read_settings_now() {
         notice::say(LogLevel::Error, &format_args!("gpuslice: internal error, please report: {panic}"));
     }));
     let env = |name: &str| std::env::var_os(name).map(OsStringExt::into_vec);
-    let named = config::operator_file(&env).ok().flatten().map(|path| Contents::of(&path));
-    let fixed = Contents::of(Path::new(config::FIXED_FILE));
-    let named = named.as_ref().map_or(FileRead::Absent, Contents::as_read);
-    match Config::from_sources(&env, &OperatorFiles { named, fixed: fixed.as_read() }) {
+    match Config::from_sources(&env, &Operator::look(&env).files()) {
         Ok(config) => settle(config),
         Err(rejected) => {
             notice::set(rejected.log);
@@ -264,37 +260,6 @@ fn default_region() -> PathBuf {
     let user = unsafe { libc::geteuid() };
     let container = std::fs::metadata("/proc/self/ns/mnt").map_or(0, |namespace| namespace.ino());
     config::default_region_path(user, container)
-}
-
-/// An operator's file as it was found.
-enum Contents {
-    Absent,
-    Unreadable(String),
-    Read(Vec<u8>),
-}
-
-impl Contents {
-    fn of(path: &Path) -> Self {
-        let read = |mut file: File| {
-            let mut contents = Vec::new();
-            // One byte more than allowed, so that the reader sees what is too long.
-            Read::take(&mut file, config::MAX_FILE_BYTES.saturating_add(1)).read_to_end(&mut contents)?;
-            Ok(contents)
-        };
-        match File::open(path).and_then(read) {
-            Ok(contents) => Self::Read(contents),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Self::Absent,
-            Err(error) => Self::Unreadable(error.to_string()),
-        }
-    }
-
-    fn as_read(&self) -> FileRead<'_> {
-        match self {
-            Self::Absent => FileRead::Absent,
-            Self::Unreadable(why) => FileRead::Unreadable(why),
-            Self::Read(contents) => FileRead::Contents(contents),
-        }
-    }
 }
 
 /// The page of this process.

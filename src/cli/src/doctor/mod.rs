@@ -17,6 +17,7 @@ mod probe;
 mod region;
 mod script;
 mod settings;
+mod start;
 
 use crate::arguments::{Doctor, Probe};
 use crate::failure::{self, Failure};
@@ -33,6 +34,7 @@ use std::path::Path;
 use std::time::Duration;
 
 pub(crate) use probe::answer;
+pub(crate) use start::hindrances;
 
 /// Where a driver that starts as root and finds no kernel module puts a file, which later looks like a GPU.
 const CONTROL: &str = "/dev/nvidiactl";

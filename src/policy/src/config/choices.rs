@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use super::texts::Fault;
 use super::values::parse_duration;
+use crate::compute::bucket;
 use crate::units::{Nanos, Setting};
 
 /// Declares an enum whose values are words, with how they are read (in either case) and written.
@@ -134,6 +135,9 @@ pub enum Burst {
 }
 
 impl Burst {
+    /// The most that may be saved up: as much as a slice can owe.
+    pub const MOST: Nanos = Nanos::new(bucket::MOST_DEBT);
+
     /// The GPU time that may be saved up.
     #[must_use]
     pub const fn span(self) -> Nanos {
@@ -152,7 +156,10 @@ impl FromStr for Burst {
         match text.trim_ascii().to_ascii_lowercase().as_str() {
             "strict" => Ok(Self::Strict),
             "latency" => Ok(Self::Latency),
-            duration => parse_duration(duration).map(Self::Span).ok_or(Fault::NotABurst),
+            duration => {
+                let span = parse_duration(duration).ok_or(Fault::NotABurst)?;
+                if span <= Self::MOST { Ok(Self::Span(span)) } else { Err(Fault::LongBurst) }
+            }
         }
     }
 }
@@ -257,6 +264,8 @@ mod tests {
         for burst in [Burst::Strict, Burst::Latency] {
             assert_eq!(burst.setting().parse(), Ok(burst));
         }
+        assert_eq!("60s".parse(), Ok(Burst::Span(Burst::MOST)));
+        assert_eq!("60001ms".parse::<Burst>(), Err(Fault::LongBurst));
         assert!("best effort".parse::<CorePolicy>().is_err());
     }
 

@@ -77,6 +77,8 @@ pub enum Fault {
     NotAWeight,
     /// Not a burst.
     NotABurst,
+    /// A burst beyond [`super::Burst::MOST`].
+    LongBurst,
     /// Neither 0 nor 1.
     NotASwitch,
     /// Not an absolute path.
@@ -123,6 +125,7 @@ impl fmt::Display for Fault {
             Self::SeveralDevices => "is the beginning of several devices' UUIDs; write more of the UUID",
             Self::NotOneOf(words) => return write!(f, "is not known; write {words}"),
             Self::NotAWeight => "is not a weight; write a whole number from 1 to 1000",
+            Self::LongBurst => "is a burst beyond 60s; save up at most 60s of GPU time",
             Self::NotABurst => "is not a burst; write strict, latency or a duration like 20ms, 500us or 1s",
             Self::NotASwitch => "is neither 0 nor 1; write one of them",
             Self::NotAPath => "is not an absolute path; write one that begins with a /",

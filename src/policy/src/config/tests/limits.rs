@@ -32,6 +32,11 @@ fn a_whole_share_under_the_fixed_policy_is_no_limit() {
         let config = from_env(list);
         assert!(config.is_unlimited(), "{list:?}");
     }
+    // Who names a region is to be part of its slice, whose share may be another one, and be changed.
+    for share in ["GPU_CORE_PERCENT", "CUDA_DEVICE_SM_LIMIT"] {
+        assert!(!from_env(&[(share, "100"), ("GPUSLICE_REGION", "/dev/shm/a")]).is_unlimited(), "{share}");
+    }
+    assert!(from_env(&[("GPUSLICE_REGION", "/dev/shm/a")]).is_unlimited());
     for list in [
         ("GPU_CORE_PERCENT", "99.9"),
         ("GPU_CORE_PERCENT", "7=30"),
