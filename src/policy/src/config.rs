@@ -162,7 +162,13 @@ impl Config {
     #[must_use]
     pub fn is_unlimited(&self) -> bool {
         let is_member = self.region.is_some() && self.cores.values().next().is_some();
-        self.memory.values().next().is_none() && !self.has_share() && !is_member
+        !self.limits_something() && !is_member
+    }
+
+    /// Whether something is limited on some device, which need not be there.
+    #[must_use]
+    pub fn limits_something(&self) -> bool {
+        self.memory.values().next().is_some() || self.has_share()
     }
 
     /// Whether any device's time is limited, or divided with other slices.

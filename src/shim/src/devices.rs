@@ -73,7 +73,7 @@ pub(crate) fn limits(found: &[Found], config: &Config) -> Vec<DeviceRequest> {
             }
         })
         .collect();
-    if !requests.is_empty() && requests.iter().all(is_free) {
+    if config.limits_something() && !requests.is_empty() && requests.iter().all(is_free) {
         crate::notice::say(LogLevel::Warn, &NothingLimited(requests.len()));
     } else {
         let identities: Vec<DeviceIdentity> = found.iter().map(identity).collect();
