@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Does the portable library work with other C libraries? Runs one small program under it with the glibc of each of
-# Debian's releases and with musl, each started through its own loader, bare, without a limit and inside a quota.
+# Debian's releases and with musl, each started through its own loader, bare, without a limit and inside a quota; with
+# each glibc the command line as well.
 # The C libraries are fetched into build/libc, never installed. The driver behind does nothing.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
@@ -102,6 +103,13 @@ check() { # what; kind; its loader; its folder of libraries
     compare "$1, a quota" "$(run "${@:2}" LD_PRELOAD="$library" GPU_MEM_LIMIT=$QUOTA)" "$(expected 2)"
 }
 
+check_command() { # what; its loader; its folder of libraries
+    local path=/nonexistent/region status=0 said
+    said=$("$2" --library-path "$3" "$TARGET/portable/gpuslice" status $path 2>&1) || status=$?
+    compare "$1, the command line" "$said; exit $status" \
+        "gpuslice: there is no region at $path; \`gpuslice list\` shows those there are; exit 1"
+}
+
 if [ ! -e "$library" ]; then
     skip "other C libraries" "run ci/release.sh, where apt reaches Debian 11"
     exit 0
@@ -118,6 +126,7 @@ for suite in $SUITES; do
     glibc=$(dirname "$(find_glibc "$tree")")
     version=$(grep -ao 'GNU C Library (Debian GLIBC [^)]*)' "$glibc/libc.so.6" | grep -o '[0-9][^)]*')
     check "glibc $version" glibc "$glibc/ld-linux-x86-64.so.2" "$glibc"
+    check_command "glibc $version" "$glibc/ld-linux-x86-64.so.2" "$glibc"
     [ -e "$folder/musl/host" ] || make_for_musl "$tree"
     check "musl of $suite" musl "$(find_musl "$tree")" /nonexistent
 done

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Builds target/portable/: libgpuslice.so and libgpuslice_read.so as they are given away, the latter with its header.
-# They run with glibc 2.31 and newer and need nothing but the C library. Linked against the files of Debian 11, which
-# are fetched into build/debian11 and never installed. Prints their sizes, and what the former adds to a program's start.
+# Builds target/portable/: libgpuslice.so, libgpuslice_read.so with its header, and gpuslice with its manual pages and
+# completions, as they are given away. They run with glibc 2.31 and newer and need nothing but the C library. Linked
+# against the files of Debian 11, which are fetched into build/debian11 and never installed. Prints their sizes, and what
+# the preload library adds to a program's start.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
@@ -40,10 +41,10 @@ wrong() {
     exit 1
 }
 
-# Builds one library, and looks at what it needs before it is given its place.
-make_portable() { # package; library
+# Builds one library or program, and looks at what it needs before it is given its place.
+make_portable() { # package; what cargo makes of it; cargo's words for it
     local library=$OUT/$2 needed name open version
-    CARGO_TARGET_DIR=$OUT cargo rustc --release --quiet --package "$1" --crate-type cdylib -- -C strip=symbols \
+    CARGO_TARGET_DIR=$OUT cargo rustc --release --quiet --package "$1" "${@:3}" -- -C strip=symbols \
         -C link-arg="--sysroot=$TREE" -C link-arg="-L$LINK"
     cp "$OUT/release/$2" "$library.new"
     needed=$(readelf --dynamic --wide "$library.new" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | sort | xargs)
@@ -63,8 +64,12 @@ make_portable() { # package; library
 }
 
 library=$OUT/libgpuslice.so
-make_portable gpuslice-shim libgpuslice.so
-make_portable gpuslice-reader libgpuslice_read.so
+make_portable gpuslice-shim libgpuslice.so --crate-type cdylib
+make_portable gpuslice-reader libgpuslice_read.so --crate-type cdylib
+make_portable gpuslice-cli gpuslice --bin gpuslice
+mkdir -p "$OUT/man" "$OUT/completions"
+"$OUT/gpuslice" man "$OUT/man"
+for shell in bash zsh fish; do "$OUT/gpuslice" completions $shell >"$OUT/completions/gpuslice.$shell"; done
 ln -sf libgpuslice_read.so "$OUT/libgpuslice_read.so.1"
 cp include/gpuslice_read.h "$OUT/"
 cc -O2 -o "$OUT/startup" tests/bench/startup.c
