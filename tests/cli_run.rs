@@ -462,7 +462,8 @@ fn what_the_library_cannot_be_in_is_said_before_it_starts() {
 fn the_slice_of_an_operators_file_is_that_of_every_program() {
     let folder = tempfile::tempdir_in("/dev/shm").expect("a folder can be made");
     let [region, file] = ["operators", "config"].map(|name| folder.path().join(name));
-    fs::write(&file, format!("GPUSLICE_REGION={}\nGPU_MEM_LIMIT=4GiB\n", region.display())).expect("it can be written");
+    fs::write(&file, format!("GPUSLICE_REGION={}\nGPU_MEM_LIMIT=4GiB\n", region.display()))
+        .expect("it can be written");
     let as_there = |arguments: &[&str]| {
         let mut command = gpuslice(arguments);
         command.env("GPUSLICE_CONFIG", &file).env("GPUSLICE_REGION", "/nowhere/region");

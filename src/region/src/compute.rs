@@ -10,7 +10,6 @@
 
 use gpuslice_policy::{
     arbiter::word,
-    config::Burst,
     compute::{
         bucket::{self, MOST_DEBT, Terms},
         lease,
@@ -18,6 +17,7 @@ use gpuslice_policy::{
         trim,
         turn::{self, Ask},
     },
+    config::Burst,
     units::{Nanos, Permille},
 };
 

@@ -27,7 +27,9 @@ pub(crate) fn hindrances(library: &Path, command: &[OsString]) -> Result<Vec<Str
     let mut notes = Vec::new();
     for finding in command::examine(command, Some(&library), &without_script) {
         match finding.level {
-            Level::Error if finding.check == "command.rights" => return Err(Failure::new(sentence(&finding))),
+            Level::Error if finding.check == "command.rights" => {
+                return Err(Failure::new(sentence(&finding)));
+            }
             Level::Error => notes.push(sentence(&finding)),
             _ => {}
         }

@@ -303,6 +303,9 @@ mod tests {
         let mut judge = Judge::new(900 * MS, &Seen { used: 800 * MS, ..Seen::default() });
         assert_eq!(judge.look(905 * MS, &Seen { used: 3 * MS, ..Seen::default() }, false, LEAST, 0), 0);
         assert_eq!(judge.look(5 * MS, &Seen { used: 4 * MS, ..Seen::default() }, false, LEAST, 0), 0);
-        assert_eq!(judge.look(45 * MS, &Seen { used: 24 * MS, ..Seen::default() }, false, LEAST, 0), WHOLE / 2);
+        assert_eq!(
+            judge.look(45 * MS, &Seen { used: 24 * MS, ..Seen::default() }, false, LEAST, 0),
+            WHOLE / 2
+        );
     }
 }
