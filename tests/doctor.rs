@@ -13,7 +13,7 @@ use support::command::{Ended, OwnSlice, PROGRAM, RegionFile, ask, end, gpuslice,
 use support::{artefacts, compiler, skip};
 use tempfile::TempDir;
 
-/// A machine of its own: a simulated driver or none, a state, and a region.
+/// A machine of its own: a simulated driver or none, a state, a region, a limit, and the library preloaded.
 struct Machine {
     folder: TempDir,
     variables: Vec<(String, String)>,
@@ -29,9 +29,11 @@ impl Machine {
     fn new() -> Self {
         let folder = tempfile::tempdir_in("/dev/shm").expect("a folder can be made");
         let region = folder.path().join("region").display().to_string();
-        let variables =
-            vec![("GPUSLICE_REGION".to_owned(), region), ("GPU_MEM_LIMIT".to_owned(), "4GiB".to_owned())];
-        Self { folder, variables }
+        let library = artefacts::library().display().to_string();
+        Self { folder, variables: Vec::new() }
+            .with("GPUSLICE_REGION", &region)
+            .with("GPU_MEM_LIMIT", "4GiB")
+            .with("LD_PRELOAD", &library)
     }
 
     fn simulated() -> Self {
@@ -43,6 +45,11 @@ impl Machine {
 
     fn with(mut self, name: &str, value: &str) -> Self {
         self.variables.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    fn without(mut self, name: &str) -> Self {
+        self.variables.retain(|(other, _)| other != name);
         self
     }
 
@@ -167,6 +174,7 @@ fn a_machine_with_nothing_wrong_is_found_so_and_ends_with_0() {
         .has("library.version", "ok", env!("CARGO_PKG_VERSION"))
         .has("library.c-library", "ok", "glibc 2.")
         .has("preload.active", "ok", "calls its dlsym")
+        .has("preload.inherited", "ok", "libgpuslice.so in it")
         .has("region.folder", "ok", "locks are kept")
         .has("settings.value", "ok", "GPU_MEM_LIMIT is 4GiB, by the environment")
         .has("command.program", "ok", "can be preloaded")
@@ -311,6 +319,8 @@ fn another_interposer_is_found_however_it_is_preloaded() {
     asks(&both).has("preload.conflict", "error", "HAMi-core").has("preload.entries", "note", &both);
     let looks = compile("dlsym_only.so", &["-DDLSYM"]);
     asks(&looks).has("preload.conflict", "warning", "dlsym").has("preload.active", "ok", "");
+    let behind = format!("{looks}:{}", artefacts::library().display());
+    asks(&behind).has("preload.inherited", "error", "calls another library's dlsym");
     asks("libm.so.6").has_no("preload.conflict");
     asks("/nowhere/lib.so").has("preload.entries", "warning", "cannot be preloaded");
     let copy = machine.path("copy.so");
@@ -325,6 +335,79 @@ fn another_interposer_is_found_however_it_is_preloaded() {
             "note",
             "/etc/ld.so.preload",
         );
+    }
+}
+
+#[test]
+fn a_limit_that_programs_started_from_here_would_not_have_is_an_error() {
+    let library = artefacts::library().display().to_string();
+    let bare = || Machine::simulated().without("LD_PRELOAD");
+    let told = bare().asks(&[]);
+    told.has("preload.active", "ok", "").has(
+        "preload.inherited",
+        "error",
+        "no libgpuslice.so in it and no limit: LD_PRELOAD is not set",
+    );
+    assert!(told.ended.out.contains(&format!("export LD_PRELOAD={library}; or")), "{}", told.ended.out);
+    // An entrypoint has overwritten it.
+    let told = bare().with("LD_PRELOAD", "libm.so.6").asks(&[]);
+    told.has("preload.inherited", "error", "LD_PRELOAD is libm.so.6");
+    assert!(told.ended.out.contains(&format!("LD_PRELOAD={library}:$LD_PRELOAD;")), "{}", told.ended.out);
+    let wrong = "/nowhere/libgpuslice.so";
+    let told = bare().with("LD_PRELOAD", wrong).asks(&[]);
+    told.has("preload.inherited", "error", &format!("'{wrong}' from LD_PRELOAD cannot be preloaded"));
+    // Beside others it is as good as alone, and a copy as good as what is installed.
+    bare().with("LD_PRELOAD", &format!("{library}:libm.so.6")).asks(&[]).has(
+        "preload.inherited",
+        "ok",
+        &library,
+    );
+    let machine = bare();
+    let copy = machine.path("copy.so");
+    fs::copy(artefacts::library(), &copy).unwrap();
+    let copy = copy.display().to_string();
+    machine.with("LD_PRELOAD", &copy).asks(&[]).has("preload.inherited", "ok", &copy);
+    // Whoever sets no limit, or uses `gpuslice run`, needs nothing.
+    bare().without("GPU_MEM_LIMIT").asks(&[]).has_no("preload.inherited").has("settings.limit", "note", "");
+    for brings in [
+        &["nice", PROGRAM, "run", "--", "cat"][..],
+        &["sh", "-c", "exec gpuslice run -- cat"],
+        &["env", &format!("LD_PRELOAD={library}"), "cat"],
+    ] {
+        bare().asks(&[&["--"], brings].concat()).has_no("preload.inherited");
+    }
+    for leaves in [&["cat"][..], &["env", "LD_PRELOAD=/nowhere/libgpuslice.so", "cat"]] {
+        bare().asks(&[&["--"], leaves].concat()).has("preload.inherited", "error", "");
+    }
+}
+
+#[test]
+fn limits_of_operators_files_and_shares_are_looked_for_in_programs_as_well() {
+    let bare = || Machine::simulated().without("LD_PRELOAD").without("GPU_MEM_LIMIT");
+    for (name, value) in [
+        ("GPU_CORE_PERCENT", "30"),
+        ("GPU_CORE_POLICY", "equal"),
+        ("CUDA_DEVICE_MEMORY_LIMIT", "2g"),
+        ("GPU_MEM_LIMIT", "4Gigs"),
+    ] {
+        bare().with(name, value).asks(&[]).has("preload.inherited", "error", "not set");
+    }
+    let machine = bare();
+    let file = machine.script("config", "GPU_MEM_LIMIT=1GiB\n");
+    machine.with("GPUSLICE_CONFIG", &file).asks(&[]).has("preload.inherited", "error", "not set");
+    let fixed = "mount -t tmpfs none /run && mkdir -p /run/gpuslice/conf && \
+                 echo GPU_MEM_LIMIT=1GiB > /run/gpuslice/conf/config";
+    if let Some(told) = with_mounts(fixed, &bare(), &[]) {
+        told.has("preload.inherited", "error", "not set");
+    }
+    // What the loader preloads into everything needs no variable.
+    let line = "mount -t tmpfs none /mnt && mkdir /mnt/u /mnt/w && \
+                mount -t overlay -o lowerdir=/etc,upperdir=/mnt/u,workdir=/mnt/w none /etc";
+    let library = artefacts::library().display().to_string();
+    let line = format!("{line} && echo {library} > /etc/ld.so.preload");
+    let machine = bare().with("GPU_MEM_LIMIT", "4GiB");
+    if let Some(told) = with_mounts(&line, &machine, &[]) {
+        told.has("preload.inherited", "ok", &library);
     }
 }
 

@@ -83,6 +83,11 @@ impl Program {
         let executable = path.is_file() && calls::may_execute(path);
         Self { path: path.to_owned(), executable, secure: is_secure(path), kind }
     }
+
+    /// Whether its file has one of these names.
+    fn is_one_of(&self, names: &[&str]) -> bool {
+        self.path.file_name().and_then(OsStr::to_str).is_some_and(|name| names.contains(&name))
+    }
 }
 
 /// Whether the kernel gives a program rights that this user has not; the loader then preloads next to nothing.
@@ -155,30 +160,60 @@ fn follow(
         }
         return;
     }
-    let name = program.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    if SHELLS.contains(&name.as_str()) {
+    if program.is_one_of(&SHELLS) {
         findings.extend(in_shell(arguments));
-        return;
+    } else if let Some(next) = started_by(&program, arguments, find).filter(|_| depth > 0) {
+        follow(next, ours, find, depth.saturating_sub(1), findings);
     }
-    if STARTERS.contains(&name.as_str()) && depth > 0 {
-        let is_program = |word: &&OsString| {
-            let text = word.to_string_lossy();
-            !text.starts_with('-') && !text.contains('=') && find(word).is_some_and(|found| found.executable)
-        };
-        if let Some(at) = arguments.iter().position(|word| is_program(&word)) {
-            follow(arguments.get(at..).unwrap_or_default(), ours, find, depth.saturating_sub(1), findings);
+}
+
+/// Whether a command starts its program with our library, whatever the environment says.
+pub(super) fn brings_library(command: &[OsString], find: &dyn Fn(&OsStr) -> Option<Program>) -> bool {
+    let mut left = command;
+    for _ in 0..=DEPTH {
+        let Some((name, arguments)) = left.split_first() else { return false };
+        let words: Vec<String> = left.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        if script::brings(&words.iter().map(String::as_str).collect::<Vec<_>>()) {
+            return true;
         }
+        let Some(program) = find(name) else { return false };
+        if let Kind::Script { text, .. } = &program.kind {
+            return script::brings_library(text);
+        }
+        if program.is_one_of(&SHELLS) {
+            return behind_c(arguments).is_some_and(|text| script::brings_library(&text));
+        }
+        left = started_by(&program, arguments, find).unwrap_or_default();
     }
+    false
+}
+
+/// The command that a program starts, if it is one that starts what its arguments name.
+fn started_by<'a>(
+    program: &Program,
+    arguments: &'a [OsString],
+    find: &dyn Fn(&OsStr) -> Option<Program>,
+) -> Option<&'a [OsString]> {
+    let is_program = |word: &OsString| {
+        let text = word.to_string_lossy();
+        !text.starts_with('-') && !text.contains('=') && find(word).is_some_and(|found| found.executable)
+    };
+    let at = arguments.iter().position(is_program).filter(|_| program.is_one_of(&STARTERS))?;
+    arguments.get(at..)
 }
 
 /// What a script behind `-c` does.
 fn in_shell(arguments: &[OsString]) -> Vec<Finding> {
+    let lines = behind_c(arguments).map_or_else(Vec::new, |text| script::lines(&text));
+    lines.iter().map(|line| told(line.does, &format!("`{}`", line.text))).collect()
+}
+
+/// The script that a shell finds behind `-c`.
+fn behind_c(arguments: &[OsString]) -> Option<String> {
     let at = arguments
         .iter()
-        .position(|word| word.as_bytes().starts_with(b"-") && word.as_bytes().ends_with(b"c"));
-    let text = at.and_then(|at| arguments.get(at.saturating_add(1)));
-    let lines = text.map_or_else(Vec::new, |text| script::lines(&text.to_string_lossy()));
-    lines.iter().map(|line| told(line.does, &format!("`{}`", line.text))).collect()
+        .position(|word| word.as_bytes().starts_with(b"-") && word.as_bytes().ends_with(b"c"))?;
+    Some(arguments.get(at.saturating_add(1))?.to_string_lossy().into_owned())
 }
 
 /// What keeps a file from having the library in it.
@@ -312,6 +347,31 @@ mod tests {
         let (fine, bad) = (("command.program", Level::Ok), ("command.program", Level::Error));
         assert_eq!(levels(&["s"], &programs), [fine, ("command.environment", Level::Error), bad]);
         assert_eq!(levels(&["nice", "-n", "a"], &programs), [fine, bad]);
+    }
+
+    #[test]
+    fn what_brings_the_library_is_found_behind_starters_and_in_scripts() {
+        let script =
+            |text: &str| Kind::Script { interpreter: vec!["/bin/sh".to_owned()], text: text.to_owned() };
+        let programs = [
+            ("run.sh", script("#!/bin/sh\nexec gpuslice run --mem 1g -- \"$@\"\n")),
+            ("other.sh", script("#!/bin/sh\n# gpuslice run\nexec \"$@\"\n")),
+            ("nice", elf(LOADER)),
+            ("sh", elf(LOADER)),
+        ];
+        let brings = |line: &str| {
+            let find = |name: &OsStr| {
+                let (path, kind) = programs.iter().find(|(path, _)| OsStr::new(path) == name)?;
+                Some(Program { path: path.into(), executable: true, secure: false, kind: kind.clone() })
+            };
+            brings_library(&line.split(' ').map(OsString::from).collect::<Vec<_>>(), &find)
+        };
+        for line in ["/bin/gpuslice run -- a", "nice run.sh a", "env LD_PRELOAD=libgpuslice.so a"] {
+            assert!(brings(line), "{line}");
+        }
+        for line in ["a", "nice other.sh a", "sh -c a", "gpuslice list", "env LD_PRELOAD=/l/libm.so a"] {
+            assert!(!brings(line), "{line}");
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod devices;
 mod driver;
 mod elf;
 mod finding;
+mod inherited;
 mod library;
 mod machine;
 mod preload;
@@ -77,6 +78,9 @@ fn examine(wish: &Doctor) -> Vec<Finding> {
     findings.extend(machine::examine(&machine, has_driver));
     findings.extend(library::examine(&library));
     findings.extend(preload_of(&library, patience));
+    if sources.ask_for_limits() && !command::brings_library(&wish.command, &command::Program::find) {
+        findings.push(inherited_of(&library, patience));
+    }
     findings.extend(region::examine(&regions));
     findings.extend(settings::examine(&sources));
     findings.extend(command::examine(&wish.command, Some(&library), &command::Program::find));
@@ -119,4 +123,14 @@ fn preload_of(library: &Library, patience: Duration) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// What becomes of a child that is started as anybody else starts programs here.
+fn inherited_of(library: &Library, patience: Duration) -> Finding {
+    let environment = std::env::var_os("LD_PRELOAD").filter(|text| !text.is_empty());
+    let text = environment.as_ref().map(|text| text.to_string_lossy().into_owned());
+    let asked: Asked<probe::Preloaded> = asking::ask(Probe::Preloaded, environment, patience);
+    let objects = if let Asked::Answer(seen, _) = &asked { &seen.objects[..] } else { &[] };
+    let library = library.path.as_deref().ok();
+    inherited::examine(&asked, inherited::ours(objects, library), text.as_deref(), library)
 }

@@ -120,12 +120,16 @@ fn active(library: &Path, seen: &Preloaded, said: &str) -> Finding {
     }
 }
 
-/// What the loader could not preload.
-fn complaints(said: &str) -> Option<Finding> {
+/// What the loader says of something that it could not preload.
+pub(super) fn cannot_be_preloaded(said: &str) -> Option<&str> {
     let line = said.lines().find(|line| line.contains("cannot be preloaded"))?;
+    Some(line.trim_start_matches("ERROR: ").trim())
+}
+
+fn complaints(said: &str) -> Option<Finding> {
     Some(Finding::warning(
         "preload.entries",
-        line.trim_start_matches("ERROR: ").trim(),
+        cannot_be_preloaded(said)?,
         "take it out of LD_PRELOAD or /etc/ld.so.preload, or mend its path",
     ))
 }

@@ -1,4 +1,6 @@
-//! Which lines of a shell script keep the library out of what it starts?
+//! Which lines of a shell script keep the library out of what it starts, and which bring it?
+
+use std::path::Path;
 
 /// A line that matters.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,6 +107,29 @@ fn assigned(value: &str) -> Option<Does> {
     (!keeps).then_some(Does::Overwrites)
 }
 
+/// Whether a script starts anything with our library by itself.
+pub(super) fn brings_library(script: &str) -> bool {
+    let commands = script.lines().map(str::trim).filter(|line| !line.starts_with('#'));
+    commands.flat_map(|line| line.split([';', '&', '|', '(', ')', '`'])).any(|command| {
+        let words: Vec<&str> = command.split_ascii_whitespace().map(unquoted).collect();
+        brings(&words)
+    })
+}
+
+/// Whether a command does: by `gpuslice run`, or by naming the library.
+pub(super) fn brings(words: &[&str]) -> bool {
+    let runs =
+        |pair: &[&str]| matches!(pair, [program, "run"] if program.rsplit('/').next() == Some("gpuslice"));
+    words.windows(2).any(runs)
+        || words.iter().filter_map(|word| word.strip_prefix("LD_PRELOAD=")).any(names_library)
+}
+
+/// Whether our library is in a list for the loader. One that is named by a whole path must be there.
+fn names_library(list: &str) -> bool {
+    let may_be = |path: &str| !path.starts_with('/') || path.contains('$') || Path::new(path).is_file();
+    unquoted(list).split([':', ' ']).any(|path| path.contains("libgpuslice") && may_be(path))
+}
+
 /// What `env` does, up to the program that it starts.
 fn env(words: &[&str]) -> Option<Does> {
     let mut words = words.iter();
@@ -145,6 +170,25 @@ mod tests {
         ] {
             let found: Vec<Does> = lines(line).iter().map(|line| line.does).collect();
             assert_eq!(found, [expected], "{line}");
+        }
+    }
+
+    #[test]
+    fn a_library_is_brought_by_run_or_by_its_name_but_not_from_where_it_is_not() {
+        for line in [
+            "exec \"/usr/bin/gpuslice\" run --mem 1g -- python",
+            "export LD_PRELOAD=\"libx.so:libgpuslice.so\"",
+            "A=1 LD_PRELOAD=$FOLDER/libgpuslice.so python",
+        ] {
+            assert!(brings_library(line), "{line}");
+        }
+        for line in [
+            "# gpuslice run -- python",
+            "gpuslice list; run",
+            "LD_PRELOAD=/nowhere/libgpuslice.so python",
+            "LD_PRELOAD=libx.so python",
+        ] {
+            assert!(!brings_library(line), "{line}");
         }
     }
 

@@ -78,6 +78,11 @@ impl Sources {
         Config::from_sources(&|name| self.variable(name), &files)
     }
 
+    /// Whether programs are to have a limit. What is malformed may be meant as one.
+    pub(super) fn ask_for_limits(&self) -> bool {
+        self.config().map_or(true, |config| !config.is_unlimited())
+    }
+
     /// What the library would make of the environment alone.
     fn environment_alone(&self) -> Option<Config> {
         let files = OperatorFiles { named: FileRead::Absent, fixed: FileRead::Absent };

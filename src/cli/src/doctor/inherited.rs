@@ -1,0 +1,111 @@
+//! Does a program that is started from here, without `gpuslice run`, have our library in it?
+
+use super::asking::Asked;
+use super::elf::Elf;
+use super::finding::Finding;
+use super::preload::{cannot_be_preloaded, is_same};
+use super::probe::Preloaded;
+use std::path::{Path, PathBuf};
+
+/// The check's name.
+const CHECK: &str = "preload.inherited";
+
+/// The preload library among what is in a program: the installed one, or another copy.
+pub(super) fn ours<'a>(objects: &'a [PathBuf], library: Option<&Path>) -> Option<&'a Path> {
+    let is_copy = |path: &Path| matches!(Elf::read(path), Ok(Some(elf)) if elf.label.is_some());
+    let installed = objects.iter().find(|path| library.is_some_and(|library| is_same(path, library)));
+    installed.or_else(|| objects.iter().find(|path| is_copy(path))).map(PathBuf::as_path)
+}
+
+/// What came of starting a program with the environment as it is, where a limit is asked for. `ours` is the library that
+/// is in it, `preloaded` what `LD_PRELOAD` says, `library` what could stand there.
+pub(super) fn examine(
+    asked: &Asked<Preloaded>,
+    ours: Option<&Path>,
+    preloaded: Option<&str>,
+    library: Option<&Path>,
+) -> Finding {
+    let (seen, said) = match asked {
+        Asked::Answer(seen, said) => (seen, said),
+        Asked::Hangs(step) => return fails(&format!("does not come back from {step}")),
+        Asked::Failed { how, said, .. } => {
+            return fails(&format!("ends at once: {how} {}", said.lines().next().unwrap_or_default()));
+        }
+    };
+    let Some(ours) = ours else { return missing(said, preloaded, library) };
+    let path = ours.display();
+    match &seen.dlsym {
+        Some(owner) if is_same(owner, ours) => {
+            Finding::ok(CHECK, format!("a program that is started from here has {path} in it"))
+        }
+        _ => Finding::error(
+            CHECK,
+            format!(
+                "a program that is started from here has {path} in it, but calls another library's dlsym"
+            ),
+            "name libgpuslice.so first, or start the program with `gpuslice run`",
+        ),
+    }
+}
+
+fn fails(how: &str) -> Finding {
+    Finding::error(
+        CHECK,
+        format!("a program that is started from here {how}"),
+        "see what is preloaded: LD_PRELOAD and /etc/ld.so.preload",
+    )
+}
+
+fn missing(said: &str, preloaded: Option<&str>, library: Option<&Path>) -> Finding {
+    let complaint = cannot_be_preloaded(said);
+    let why = match (complaint, preloaded) {
+        (Some(line), _) => line.to_owned(),
+        (None, Some(text)) => format!("LD_PRELOAD is {text}"),
+        (None, None) => "LD_PRELOAD is not set".to_owned(),
+    };
+    // What the loader refuses is not worth keeping.
+    let kept = if preloaded.is_some() && complaint.is_none() { ":$LD_PRELOAD" } else { "" };
+    let library = library.map_or_else(|| "/path/of/libgpuslice.so".into(), Path::to_string_lossy);
+    Finding::error(
+        CHECK,
+        format!(
+            "a limit is set, and a program that is started from here has no libgpuslice.so in it and no limit: {why}"
+        ),
+        format!(
+            "export LD_PRELOAD={library}{kept}; or name that in /etc/ld.so.preload; or start the program with `gpuslice run`"
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Level;
+    use super::*;
+
+    const OURS: &str = "/l/libgpuslice.so";
+
+    fn of(dlsym: &str, said: &str, ours: Option<&str>, preloaded: Option<&str>) -> Finding {
+        let seen = Preloaded { dlsym: Some(dlsym.into()), ..Preloaded::default() };
+        let asked = Asked::Answer(seen, said.to_owned());
+        examine(&asked, ours.map(Path::new), preloaded, Some(Path::new(OURS)))
+    }
+
+    #[test]
+    fn the_library_must_be_in_a_program_and_first() {
+        assert_eq!(of(OURS, "", Some(OURS), Some(OURS)).level, Level::Ok);
+        assert_eq!(of("/l/other.so", "", Some(OURS), Some(OURS)).level, Level::Error);
+        assert_eq!(of("/l/libc.so.6", "", None, None).level, Level::Error);
+        let hangs = examine(&Asked::Hangs("starting".to_owned()), None, None, None);
+        assert_eq!(hangs.level, Level::Error);
+    }
+
+    #[test]
+    fn what_mends_it_keeps_what_is_preloaded_but_not_what_cannot_be() {
+        let mend = |said: &str, preloaded| of("", said, None, preloaded).mend.unwrap_or_default();
+        let begins = |mend: String, line: &str| assert!(mend.starts_with(line), "{mend}");
+        begins(mend("", None), "export LD_PRELOAD=/l/libgpuslice.so; ");
+        begins(mend("", Some("libm.so.6")), "export LD_PRELOAD=/l/libgpuslice.so:$LD_PRELOAD; ");
+        let said = "ERROR: ld.so: object '/no.so' from LD_PRELOAD cannot be preloaded: ignored.";
+        begins(mend(said, Some("/no.so")), "export LD_PRELOAD=/l/libgpuslice.so; ");
+    }
+}
