@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 use support::command::{Ended, OwnSlice, PROGRAM, RegionFile, ask, end, gpuslice, name};
+use support::terminal::Terminal;
 use support::{artefacts, compiler, skip};
 use tempfile::TempDir;
 
@@ -248,6 +249,20 @@ fn a_driver_that_hangs_does_not_hang_the_doctor_and_its_child_is_ended() {
     // One that is only slow is waited for.
     let slow = Machine::simulated().with("SIMGPU_FAULTS", "cuInit=delay:2s");
     slow.asks(&["--timeout", "120"]).has("driver.init", "ok", "");
+}
+
+#[test]
+fn at_a_terminal_it_is_said_what_is_waited_for() {
+    let machine = Machine::simulated().with("SIMGPU_FAULTS", "cuInit=delay:3s;nvmlInit_v2=delay:3s");
+    let mut terminal = Terminal::sized(&mut machine.command(&["--timeout", "300"]), (200, 100));
+    terminal.hears("asking the driver: up to ");
+    terminal.hears("asking NVML: up to ");
+    terminal.shows("cuInit succeeds");
+    terminal.lacks("asking");
+    let code = terminal.end().code();
+    assert!([Some(0), Some(3)].contains(&code), "{code:?}: {}", terminal.screen());
+    // Where nobody looks, nothing is said.
+    assert_eq!(machine.asks(&["--timeout", "300"]).ended.err, "");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! How is a question put to a child that may never answer?
 
 use super::probe::{ANSWER, STEP};
+use super::waiting::Line;
 use crate::arguments::Probe;
 use serde::de::DeserializeOwned;
 use std::ffi::OsString;
@@ -57,9 +58,14 @@ pub(super) fn ask<T: DeserializeOwned>(
         Err(error) => return failed(error.to_string()),
     };
     let (out, err) = (listen(child.stdout.take()), listen(child.stderr.take()));
-    let Some(status) = end_within(&mut child, patience) else {
+    let mut line = Line::new(match probe {
+        Probe::Cuda => "asking the driver",
+        Probe::Nvml => "asking NVML",
+        Probe::Preloaded => "starting a program with what is preloaded",
+    });
+    let Some(status) = end_within(&mut child, patience, |waited, left| line.update(waited, left)) else {
         let _gone = child.kill();
-        let _never = end_within(&mut child, FAREWELL);
+        let _never = end_within(&mut child, FAREWELL, |_, _| {});
         return Asked::Hangs(last_step(&heard(&out)));
     };
     let (out, err) = (heard(&out), heard(&err));
@@ -75,15 +81,22 @@ fn last_step(out: &str) -> String {
     step.unwrap_or("starting").to_owned()
 }
 
-fn end_within(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
+/// Waits for a child's end, and tells meanwhile how long that has been and may still be.
+fn end_within(
+    child: &mut Child,
+    patience: Duration,
+    mut tell: impl FnMut(Duration, Duration),
+) -> Option<ExitStatus> {
     let begun = Instant::now();
     loop {
         if let Ok(Some(status)) = child.try_wait() {
             return Some(status);
         }
-        if begun.elapsed() >= patience {
+        let waited = begun.elapsed();
+        if waited >= patience {
             return None;
         }
+        tell(waited, patience.saturating_sub(waited));
         thread::sleep(PAUSE);
     }
 }

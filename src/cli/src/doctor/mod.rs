@@ -19,6 +19,7 @@ mod region;
 mod script;
 mod settings;
 mod start;
+mod waiting;
 
 use crate::arguments::{Doctor, Probe};
 use crate::failure::{self, Failure};
