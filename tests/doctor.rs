@@ -427,6 +427,27 @@ fn limits_of_operators_files_and_shares_are_looked_for_in_programs_as_well() {
 }
 
 #[test]
+fn variables_that_nobody_reads_are_warned_of() {
+    let with = |name: &str, value: &str| Machine::simulated().with(name, value).asks(&[]);
+    let told = with("GPU_MEM_LIMITS", "4GiB");
+    told.has("settings.unknown", "warning", "GPU_MEM_LIMITS is set");
+    assert!(told.ended.out.contains("rename it if GPU_MEM_LIMIT is meant"), "{}", told.ended.out);
+    let told = with("GPU_MEM_RESERVE", "2GiB");
+    told.has("settings.unknown", "warning", "quotas may sum to more than the GPU has");
+    for name in ["GPU_CORE_LIMIT", "GPUSLICE_REGIONS", "GPU_PRIORITY_CLASS"] {
+        with(name, "1").has("settings.unknown", "warning", &format!("{name} is set"));
+    }
+    // Beside what is malformed it is told too.
+    let machine = Machine::simulated().with("GPU_CORE_PERCENT", "x").with("GPU_MEM_LIMITS", "4GiB");
+    machine.asks(&[]).has("settings.malformed", "error", "").has("settings.unknown", "warning", "");
+    for (name, value) in
+        [("GPU_MEM_LIMITS", ""), ("GPUSLICE_LOG", "warn"), ("GPUSLICE_SERVICE_HOST", "10.0.0.1")]
+    {
+        with(name, value).has_no("settings.unknown");
+    }
+}
+
+#[test]
 fn a_library_that_cannot_work_is_told_for_what_it_is() {
     let machine = Machine::simulated();
     let asks = |library: &Path| {

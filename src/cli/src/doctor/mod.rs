@@ -19,6 +19,7 @@ mod region;
 mod script;
 mod settings;
 mod start;
+mod variables;
 mod waiting;
 
 use crate::arguments::{Doctor, Probe};
@@ -84,6 +85,7 @@ fn examine(wish: &Doctor) -> Vec<Finding> {
     }
     findings.extend(region::examine(&regions));
     findings.extend(settings::examine(&sources));
+    findings.extend(variables::examine(&sources.environment));
     findings.extend(command::examine(&wish.command, Some(&library), &command::Program::find));
     findings
 }
