@@ -1,8 +1,8 @@
 //! How is a question put to a child that may never answer?
 
 use super::probe::{ANSWER, STEP};
-use super::waiting::Line;
 use crate::arguments::Probe;
+use crate::progress::{Line, SHORT};
 use serde::de::DeserializeOwned;
 use std::ffi::OsString;
 use std::io::Read;
@@ -58,14 +58,17 @@ pub(super) fn ask<T: DeserializeOwned>(
         Err(error) => return failed(error.to_string()),
     };
     let (out, err) = (listen(child.stdout.take()), listen(child.stderr.take()));
-    let mut line = Line::new(match probe {
+    let what = match probe {
         Probe::Cuda => "asking the driver",
         Probe::Nvml => "asking NVML",
         Probe::Preloaded => "starting a program with what is preloaded",
-    });
-    let Some(status) = end_within(&mut child, patience, |waited, left| line.update(waited, left)) else {
+    };
+    let mut line = Line::default();
+    let tell =
+        |left: Duration| line.show(format!("{what}: up to {} s more", left.as_secs().saturating_add(1)));
+    let Some(status) = end_within(&mut child, patience, tell) else {
         let _gone = child.kill();
-        let _never = end_within(&mut child, FAREWELL, |_, _| {});
+        let _never = end_within(&mut child, FAREWELL, |_| {});
         return Asked::Hangs(last_step(&heard(&out)));
     };
     let (out, err) = (heard(&out), heard(&err));
@@ -81,12 +84,8 @@ fn last_step(out: &str) -> String {
     step.unwrap_or("starting").to_owned()
 }
 
-/// Waits for a child's end, and tells meanwhile how long that has been and may still be.
-fn end_within(
-    child: &mut Child,
-    patience: Duration,
-    mut tell: impl FnMut(Duration, Duration),
-) -> Option<ExitStatus> {
+/// Waits for a child's end, and tells, where that takes its time, how long it may still be.
+fn end_within(child: &mut Child, patience: Duration, mut tell: impl FnMut(Duration)) -> Option<ExitStatus> {
     let begun = Instant::now();
     loop {
         if let Ok(Some(status)) = child.try_wait() {
@@ -96,7 +95,9 @@ fn end_within(
         if waited >= patience {
             return None;
         }
-        tell(waited, patience.saturating_sub(waited));
+        if waited > SHORT {
+            tell(patience.saturating_sub(waited));
+        }
         thread::sleep(PAUSE);
     }
 }

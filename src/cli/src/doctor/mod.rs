@@ -20,7 +20,6 @@ mod script;
 mod settings;
 mod start;
 mod variables;
-mod waiting;
 
 use crate::arguments::{Doctor, Probe};
 use crate::failure::{self, Failure};

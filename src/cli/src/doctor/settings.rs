@@ -1,57 +1,17 @@
 //! What do the environment and the operator's files come to?
 
 use super::finding::Finding;
-use gpuslice_policy::config::{self, Config, FileRead, OperatorFiles};
+use gpuslice_policy::config::{self, Config};
 use gpuslice_policy::units::Setting as _;
-use std::fs::File;
-use std::io::{self, Read as _};
-use std::path::{Path, PathBuf};
-
-/// An operator's file as it was found.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) enum Read {
-    /// There is none.
-    #[default]
-    Absent,
-    /// It could not be read, for this reason.
-    Unreadable(String),
-    /// What is in it.
-    Contents(Vec<u8>),
-}
-
-impl Read {
-    fn of(path: &Path) -> Self {
-        let read = |file: File| {
-            let mut contents = Vec::new();
-            // One byte more than allowed, so that the reader sees what is too long.
-            file.take(config::MAX_FILE_BYTES.saturating_add(1)).read_to_end(&mut contents)?;
-            Ok(contents)
-        };
-        match File::open(path).and_then(read) {
-            Ok(contents) => Self::Contents(contents),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Self::Absent,
-            Err(error) => Self::Unreadable(error.to_string()),
-        }
-    }
-
-    fn as_read(&self) -> FileRead<'_> {
-        match self {
-            Self::Absent => FileRead::Absent,
-            Self::Unreadable(why) => FileRead::Unreadable(why),
-            Self::Contents(contents) => FileRead::Contents(contents),
-        }
-    }
-}
+use gpuslice_region::operator::Operator;
 
 /// Where settings come from.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Sources {
     /// The variables.
     pub(super) environment: Vec<(String, Vec<u8>)>,
-    /// The file that `GPUSLICE_CONFIG` names.
-    pub(super) named: Read,
-    /// The file that is always read.
-    pub(super) fixed: Read,
+    /// The operator's files.
+    pub(super) operator: Operator,
 }
 
 impl Sources {
@@ -62,9 +22,7 @@ impl Sources {
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_vec())))
             .collect();
         let mut sources = Self { environment, ..Self::default() };
-        let named: Option<PathBuf> = config::operator_file(&|name| sources.variable(name)).ok().flatten();
-        sources.named = named.map_or(Read::Absent, |path| Read::of(&path));
-        sources.fixed = Read::of(Path::new(config::FIXED_FILE));
+        sources.operator = Operator::look(&|name| sources.variable(name));
         sources
     }
 
@@ -74,8 +32,7 @@ impl Sources {
 
     /// What the library makes of them.
     pub(super) fn config(&self) -> Result<Config, config::Rejected> {
-        let files = OperatorFiles { named: self.named.as_read(), fixed: self.fixed.as_read() };
-        Config::from_sources(&|name| self.variable(name), &files)
+        Config::from_sources(&|name| self.variable(name), &self.operator.files())
     }
 
     /// Whether programs are to have a limit. What is malformed may be meant as one.
@@ -85,9 +42,8 @@ impl Sources {
 
     /// What the library would make of the environment alone.
     fn environment_alone(&self) -> Option<Config> {
-        let files = OperatorFiles { named: FileRead::Absent, fixed: FileRead::Absent };
         let alone = |name: &str| self.variable(name).filter(|_| name != "GPUSLICE_CONFIG");
-        Config::from_sources(&alone, &files).ok()
+        Config::from_sources(&alone, &Operator::default().files()).ok()
     }
 }
 
@@ -168,12 +124,15 @@ fn warned(message: &str) -> Finding {
 mod tests {
     use super::super::finding::Level;
     use super::*;
+    use gpuslice_region::operator::Contents;
 
     fn with(environment: &[(&str, &str)], fixed: &str) -> Vec<(Level, String)> {
         let environment =
             environment.iter().map(|(key, value)| ((*key).to_owned(), value.as_bytes().to_vec())).collect();
-        let fixed = if fixed.is_empty() { Read::Absent } else { Read::Contents(fixed.as_bytes().to_vec()) };
-        let sources = Sources { environment, named: Read::Absent, fixed };
+        let fixed =
+            if fixed.is_empty() { Contents::Absent } else { Contents::Read(fixed.as_bytes().to_vec()) };
+        let operator = Operator { named: Contents::Absent, fixed };
+        let sources = Sources { environment, operator };
         examine(&sources).into_iter().map(|finding| (finding.level, finding.what)).collect()
     }
 

@@ -1,7 +1,8 @@
 //! Which variables look like settings of ours and are read by nobody?
 
 use super::finding::Finding;
-use gpuslice_policy::config::{Config, FileRead, OperatorFiles};
+use gpuslice_policy::config::Config;
+use gpuslice_region::operator::Operator;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
@@ -28,8 +29,7 @@ fn read() -> BTreeSet<String> {
         names.borrow_mut().insert(name.to_owned());
         None
     };
-    let files = OperatorFiles { named: FileRead::Absent, fixed: FileRead::Absent };
-    let _unlimited = Config::from_sources(&ask, &files);
+    let _unlimited = Config::from_sources(&ask, &Operator::default().files());
     names.into_inner()
 }
 
