@@ -16,7 +16,7 @@
 /* "gpuslice", as the first eight bytes of the file. */
 #define GPUSLICE_MAGIC "gpuslice"
 /* The version of this layout. Every change of it has another number. */
-#define GPUSLICE_VERSION 4u
+#define GPUSLICE_VERSION 5u
 /* Size of the file in bytes. */
 #define GPUSLICE_SIZE 11808768u
 /* Processes, devices and uses of shared memory that a slice has room for. */
@@ -146,7 +146,7 @@ struct gpuslice_process_time {
     uint64_t copied_before;
     uint64_t launches_before;
     uint64_t spilled;      /* bytes beyond the quota that it was given in host memory */
-    uint8_t reserved[8];
+    uint64_t contexts;     /* bytes of `held` that are contexts' */
 };
 
 /* A device's time. Each of its first parts has a line of 128 bytes. */
@@ -204,6 +204,7 @@ GPUSLICE_ASSERT(offsetof(struct gpuslice_region, held) == 143360);
 GPUSLICE_ASSERT(offsetof(struct gpuslice_region, refused) == 667648);
 GPUSLICE_ASSERT(offsetof(struct gpuslice_region, shares) == 929792);
 GPUSLICE_ASSERT(offsetof(struct gpuslice_device, burst) == 48);
+GPUSLICE_ASSERT(offsetof(struct gpuslice_process_time, contexts) == 120);
 GPUSLICE_ASSERT(sizeof(struct gpuslice_process_time) == 128);
 GPUSLICE_ASSERT(offsetof(struct gpuslice_device_time, ring) == 896);
 GPUSLICE_ASSERT(sizeof(struct gpuslice_device_time) == 167936);

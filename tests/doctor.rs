@@ -3,6 +3,7 @@
 
 mod support;
 
+use gpuslice_region::layout::VERSION;
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
@@ -465,8 +466,9 @@ fn a_library_that_cannot_work_is_told_for_what_it_is() {
         fs::write(&copy, bytes).unwrap();
         asks(&copy)
     };
-    let note = b"gpuslice\0\0\0\0\x04\0\0\0";
-    changed(note, b"gpuslice\0\0\0\0\x03\0\0\0").has("library.version", "error", "regions of version 3");
+    let of_version = |version: u32| [&b"gpuslice\0\0\0\0"[..], &version.to_ne_bytes()].concat();
+    let note = of_version(VERSION);
+    changed(&note, &of_version(3)).has("library.version", "error", "regions of version 3");
     let version = [&note[..], b"0.1.0"].concat();
     let older = [&note[..], b"0.0.9"].concat();
     changed(&version, &older).has("library.version", "warning", "the library is 0.0.9");

@@ -135,7 +135,7 @@ fn place(random: &mut Random) -> u64 {
         }
         "process" => {
             let at = figure("time.offset") + random.below(3) * figure("time.size") + figure("time.processes");
-            at + row(random, MAX_SLOTS) * figure("process.size") + random.below(14) * 8
+            at + row(random, MAX_SLOTS) * figure("process.size") + random.below(16) * 8
         }
         "place" => {
             let at = figure("time.offset") + random.below(3) * figure("time.size") + figure("time.ring");
@@ -164,6 +164,7 @@ fn read_all(region: &Region) {
         let _ = (region.held(view.device), region.limits(view.device), region.context_bytes(view.device));
         region.learn_context_bytes(view.device, 1 << 20);
         let device = view.device;
+        let _ = (region.contexts(device), region.spilled(device));
         let _ = (region.terms(device), region.factor(device), region.meter(device), region.time_used(device));
         let _ = (region.paid_until(device), region.entry(device, region.places(device)));
         region.set_limits(view.device, view.limits);
@@ -194,6 +195,8 @@ fn use_all(member: &Member) {
         member.charge(device, u64::MAX);
         let _ = member.refund(device, u64::MAX);
         member.count_refusal(device);
+        member.begin_context(device, u64::MAX);
+        member.end_context(device, 4096);
     }
 }
 

@@ -104,6 +104,7 @@ static void print_layout(void)
     LINE("process.copied_before", offsetof(struct gpuslice_process_time, copied_before));
     LINE("process.launches_before", offsetof(struct gpuslice_process_time, launches_before));
     LINE("process.spilled", offsetof(struct gpuslice_process_time, spilled));
+    LINE("process.contexts", offsetof(struct gpuslice_process_time, contexts));
 }
 
 static uint32_t load32(const uint32_t *word)

@@ -69,6 +69,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
             sampler::depose(&time.sampler.0, slot);
             process.queued.set(0);
             process.spilled.set(0);
+            process.contexts.set(0);
             // Who was served counts as one that the lease is shared with.
             process.served.set(0);
             let refund = estate(process, now);
@@ -120,10 +121,11 @@ impl<const SLOTS: usize> DeviceTime<SLOTS> {
 
 impl ProcessTime {
     fn begin(&self, anew: bool) {
-        let Self { served, wants, sleeps_until, outstanding, settled_at, queued, counts, before, spilled } =
-            self;
+        let Self { served, wants, sleeps_until, outstanding, settled_at, queued, .. } = self;
+        let Self { counts, before, spilled, contexts, .. } = self;
         sleeps_until.publish(0);
-        [served, wants, outstanding, settled_at, queued, spilled].into_iter().for_each(|word| word.set(0));
+        let words = [served, wants, outstanding, settled_at, queued, spilled, contexts];
+        words.into_iter().for_each(|word| word.set(0));
         if anew {
             counts.words().into_iter().for_each(|word| word.set(0));
         }

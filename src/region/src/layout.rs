@@ -15,7 +15,7 @@ use crate::{
 /// The first eight bytes of a region, read as a little-endian number: "gpuslice".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"gpuslice");
 /// The version of this layout.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// Processes that can be in one slice.
 pub const MAX_SLOTS: usize = 1024;
 /// Devices that a slice can have.
@@ -198,7 +198,7 @@ fn bounded(number: u32, most: usize) -> usize {
 
 /// Name and value of everything that `include/gpuslice.h` repeats, for the test that compares the two.
 #[cfg(not(loom))]
-pub const FIGURES: [(&str, usize); 87] = {
+pub const FIGURES: [(&str, usize); 88] = {
     use core::mem::offset_of;
     type Time = DeviceTime<MAX_SLOTS>;
     [
@@ -289,6 +289,7 @@ pub const FIGURES: [(&str, usize); 87] = {
         ("process.copied_before", offset_of!(ProcessTime, before.copied)),
         ("process.launches_before", offset_of!(ProcessTime, before.launches)),
         ("process.spilled", offset_of!(ProcessTime, spilled)),
+        ("process.contexts", offset_of!(ProcessTime, contexts)),
     ]
 };
 
@@ -312,6 +313,7 @@ const _: () = {
     assert!(size_of::<Share>() == 32);
     assert!(offset_of!(DeviceEntry, burst) == 48);
     assert!(offset_of!(Layout, time) == 1_060_864);
+    assert!(offset_of!(ProcessTime, contexts) == 120);
     assert!(size_of::<DeviceTime<MAX_SLOTS>>() == 167_936);
     assert!(SIZE == 11_808_768);
 };

@@ -250,6 +250,20 @@ impl Member {
         }
     }
 
+    /// So many of the bytes that this process holds are a context's: to be said when they are held already.
+    pub fn begin_context(&self, device: Device, bytes: u64) {
+        if let Some((_, process)) = self.region.layout().process_time(device.index(), self.slot()) {
+            process.contexts.change(|contexts| contexts.saturating_add(bytes));
+        }
+    }
+
+    /// So many of them are a context's no more: to be said before they are [given back](Self::refund).
+    pub fn end_context(&self, device: Device, bytes: u64) {
+        if let Some((_, process)) = self.region.layout().process_time(device.index(), self.slot()) {
+            process.contexts.change(|contexts| contexts.saturating_sub(bytes));
+        }
+    }
+
     /// Gives the place back and unmaps the region. For tests: a process that ends need not do anything, and
     /// one that uses a GPU is never sure that it is done.
     pub fn leave(self) {

@@ -52,6 +52,8 @@ pub struct DeviceFigures {
     pub unmet: u64,
     /// Bytes beyond the quota that the living were given in host memory.
     pub spilled: u64,
+    /// Bytes of [`held`](Self::held) that are contexts': see [`Region::contexts`].
+    pub contexts: u64,
     /// What a context is likely to take, in bytes: see [`Region::context_bytes`].
     pub context_bytes: Option<u64>,
     /// What was used of its time, by those who have ended too; `queued` is of the living.
@@ -210,8 +212,9 @@ impl Reader {
     fn figures(&self, view: &DeviceView) -> io::Result<DeviceFigures> {
         let (region, layout, device) = (&self.region, self.layout(), view.device);
         // The sums before the dead: who is cleared in between counts once more, and nobody is taken off who is not in.
-        let (held, spilled, mut time) =
-            (region.held(device), region.spilled(device), region.time_used(device));
+        let (held, spilled, contexts) =
+            (region.held(device), region.spilled(device), region.contexts(device));
+        let mut time = region.time_used(device);
         let dead = self.dead_on(device)?;
         time.queued = time.queued.saturating_sub(dead.queued);
         let now = bell::now();
@@ -230,6 +233,7 @@ impl Reader {
             refused: region.refused(device),
             unmet: region.unmet(device),
             spilled: spilled.saturating_sub(dead.spilled),
+            contexts: contexts.saturating_sub(dead.contexts),
             time,
             context_bytes: region.context_bytes(device),
             paid_until,
@@ -256,11 +260,16 @@ impl Reader {
 
     fn left_by(&self, slot: usize, device: usize) -> Left {
         let layout = self.layout();
-        let (spilled, queued) = layout
-            .process_time(device, slot)
-            .map_or((0, 0), |(_, process)| (process.spilled.get(), process.queued.get()));
         let held = layout.held_by(device, slot).saturating_add(layout.inherited_by(device, slot));
-        Left { held, spilled, queued }
+        let Some((_, process)) = layout.process_time(device, slot) else {
+            return Left { held, ..Left::default() };
+        };
+        Left {
+            held,
+            spilled: process.spilled.get(),
+            contexts: process.contexts.get(),
+            queued: process.queued.get(),
+        }
     }
 }
 
@@ -269,6 +278,7 @@ impl Reader {
 struct Left {
     held: u64,
     spilled: u64,
+    contexts: u64,
     queued: u64,
 }
 
@@ -277,6 +287,7 @@ impl Left {
         Self {
             held: self.held.saturating_add(other.held),
             spilled: self.spilled.saturating_add(other.spilled),
+            contexts: self.contexts.saturating_add(other.contexts),
             queued: self.queued.saturating_add(other.queued),
         }
     }

@@ -16,6 +16,7 @@ use crate::{
     roster::Reaped,
     sharing::Sharing,
     sync::Word64,
+    words::ProcessTime,
 };
 
 /// Shortest time between two reapings of [`Region::reap_if_due`], in nanoseconds.
@@ -167,6 +168,8 @@ pub struct ProcessView {
     pub time: Vec<TimeUsed>,
     /// Bytes that it was given in host memory beyond the quota, by [`Device::index`].
     pub spilled: Vec<u64>,
+    /// Bytes of [`held`](Self::held) that are contexts', by [`Device::index`].
+    pub contexts: Vec<u64>,
 }
 
 /// A region that is mapped. [`Member`](crate::Member) and [`Monitor`](crate::Monitor) lead to it.
@@ -270,10 +273,22 @@ impl Region {
     /// Bytes beyond its quota that the slice was given in host memory, for a device.
     #[must_use]
     pub fn spilled(&self, device: Device) -> u64 {
+        self.sum(device, |process| process.spilled.get())
+    }
+
+    /// Bytes that the slice holds on a device for contexts, green ones included, and for what limits of theirs were seen to
+    /// take: a part of [`held`](Self::held). Those of the dead are in it until [`reap`](Self::reap).
+    #[must_use]
+    pub fn contexts(&self, device: Device) -> u64 {
+        self.sum(device, |process| process.contexts.get())
+    }
+
+    /// What all processes say on a device together.
+    fn sum(&self, device: Device, word: impl Fn(&ProcessTime) -> u64) -> u64 {
         let layout = self.layout();
         let processes =
             layout.time(device.0).into_iter().flat_map(|time| time.processes.iter().take(layout.claimed()));
-        processes.fold(0, |sum, process| sum.saturating_add(process.spilled.get()))
+        processes.fold(0, |sum, process| sum.saturating_add(word(process)))
     }
 
     /// What a context on a device is likely to take, in bytes: the most that one of the slice's was seen to take.
@@ -378,6 +393,10 @@ impl Region {
         let layout = self.layout();
         let entry = layout.slots.get(slot)?;
         let devices = layout.device_count();
+        let each = |word: fn(&ProcessTime) -> u64| {
+            let of = |device| layout.process_time(device, slot).map_or(0, |(_, process)| word(process));
+            (0..devices).map(of).collect()
+        };
         Some(ProcessView {
             slot,
             pid: entry.pid.get(),
@@ -388,11 +407,8 @@ impl Region {
                 .collect(),
             refused: layout.refused.get(slot)?.iter().take(devices).map(|count| count.get()).collect(),
             time: (0..devices).map(|device| layout.time_used_by(device, slot)).collect(),
-            spilled: (0..devices)
-                .map(|device| {
-                    layout.process_time(device, slot).map_or(0, |(_, process)| process.spilled.get())
-                })
-                .collect(),
+            spilled: each(|process| process.spilled.get()),
+            contexts: each(|process| process.contexts.get()),
         })
     }
 }

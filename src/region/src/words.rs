@@ -107,6 +107,8 @@ pub(crate) struct ProcessTime {
     pub(crate) before: Counts,
     /// Bytes beyond the quota that it was given in host memory.
     pub(crate) spilled: Word64,
+    /// Bytes that it holds for contexts.
+    pub(crate) contexts: Word64,
 }
 
 /// Figures that only grow.

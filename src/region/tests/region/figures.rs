@@ -4,7 +4,7 @@ use gpuslice_policy::{
     compute::{lease, ring::Entry, trim::Trim},
     config::{CorePolicy, Priority},
 };
-use gpuslice_region::{DeviceRequest, Limits, Member, RING_PLACES, Sharing, TimeUsed, Trust, Uuid};
+use gpuslice_region::{DeviceRequest, Limits, Member, RING_PLACES, Reader, Sharing, TimeUsed, Trust, Uuid};
 
 use crate::{
     puppet::{directory, join, request},
@@ -159,4 +159,43 @@ fn the_slice_remembers_its_peak_its_refusals_and_how_it_shares() {
     let (member, device) = join(&path, LIMIT);
     assert_eq!([member.peak(device), member.refused(device), member.unmet(device)], [0; 3]);
     assert_eq!(member.limits(device).sharing, Sharing::FIXED);
+}
+
+#[test]
+fn what_contexts_hold_is_told_of_each_process_and_ends_with_it() {
+    let directory = directory();
+    let path = directory.path().join("region");
+    let (watcher, device) = join(&path, LIMIT);
+    let reader = Reader::open(&path, Trust::OwnerOnly).unwrap().unwrap();
+    let told = || {
+        let each: Vec<_> = reader.processes().unwrap().iter().map(|process| process.contexts[0]).collect();
+        (reader.device(0).unwrap().unwrap().contexts, each)
+    };
+    watcher.charge(device, 100);
+    watcher.begin_context(device, 90);
+    let (member, _) = join(&path, LIMIT);
+    let slot = member.slot();
+    member.charge(device, 200);
+    member.begin_context(device, 150);
+    member.begin_context(device, 30);
+    assert_eq!(told(), (270, vec![90, 180]));
+    member.end_context(device, 150);
+    assert_eq!((told(), watcher.contexts(device)), ((120, vec![90, 30]), 120));
+    member.end_context(device, 31);
+    assert_eq!(told(), (90, vec![90, 0]), "never less than nothing");
+    member.begin_context(device, 40);
+    member.leave();
+    assert_eq!(told(), (90, vec![90]));
+    // What a slot says that nobody has means nothing to who takes it.
+    let word = figure("time.processes") + slot as u64 * figure("process.size");
+    write(&path, word + figure("process.contexts"), 77);
+    assert_eq!(watcher.contexts(device), 167);
+    let (member, _) = join(&path, LIMIT);
+    assert_eq!((member.slot(), told()), (slot, (90, vec![90, 0])));
+    // Nor does what a device's part said before the device was there.
+    let of_second = figure("time.size") + figure("time.processes");
+    let second = DeviceRequest { uuid: Uuid([9; 16]), ..request(LIMIT) };
+    write(&path, of_second + figure("process.contexts"), 78);
+    let (_third, _) = Member::join(&path, Trust::OwnerOnly, &[second]).unwrap();
+    assert_eq!(reader.device(1).unwrap().unwrap().contexts, 0);
 }

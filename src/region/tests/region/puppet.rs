@@ -163,6 +163,10 @@ fn obey() {
                 let result = at().0.reserve(at().1, number(1)).map_err(|refusal| refusal.why);
                 answer(&format!("{result:?}"));
             }
+            "context" => {
+                at().0.begin_context(at().1, number(1));
+                answer("said");
+            }
             "descriptors" => answer(&format!("{:?}", descriptors())),
             "close" => {
                 // SAFETY: closes what is open; nothing in a puppet uses a descriptor but the standard ones.

@@ -28,6 +28,7 @@ fn the_dead_are_told_from_the_living_without_being_cleared() {
         [Puppet::joined(&path, LIMIT), Puppet::joined(&path, LIMIT), Puppet::joined(&path, LIMIT)];
     for (puppet, bytes) in puppets.iter_mut().zip([100, 20, 3]) {
         assert_eq!(puppet.ask(&format!("reserve {bytes}")), "Ok(())");
+        assert_eq!(puppet.ask(&format!("context {bytes}")), "said");
     }
     let reader = open(&path);
     let seen = |reader: &Reader| {
@@ -35,6 +36,8 @@ fn the_dead_are_told_from_the_living_without_being_cleared() {
         let processes = reader.processes().unwrap();
         let slots: Vec<usize> = processes.iter().map(|process| process.slot).collect();
         assert_eq!(reader.process_count().unwrap(), slots.len());
+        let each: u64 = processes.iter().map(|process| process.contexts[0]).sum();
+        assert_eq!((device.contexts, each), (device.held, device.held), "all that is held is contexts'");
         (device.held, device.held_by_dead, device.peak, slots)
     };
     assert_eq!(seen(&reader), (123, 0, 123, vec![0, 1, 2]));
