@@ -41,6 +41,8 @@ fn busy(of: &str) -> OwnSlice {
     (0..2).for_each(|_| member.count_unmet(device));
     member.spill(device, 5 << 20);
     member.learn_context_bytes(device, 240 << 20);
+    member.begin_context(device, 500 << 20);
+    member.end_context(device, 20 << 20);
     member.count_used(device, 12_400 * MS);
     member.count_throttled(device, 3_100 * MS);
     member.count_copied(device, 7);
@@ -130,8 +132,8 @@ fn status_tells_people_the_same() {
     let slice = busy("people");
     let ended = ask(&["status", &slice.name]).code(0);
     for words in [
-        "holds 2.00 GiB of 8GiB; the device has 16GiB\n",
-        "    peak 3.00 GiB, 3 refused, 2 unmet, unknown unaccounted, 5.00 MiB in host memory, a context takes 240.00 MiB\n",
+        "holds 2.00 GiB of 8GiB; the device has 16GiB\n    contexts hold 480.00 MiB of that, the largest one so \
+         far took 240.00 MiB\n    peak 3.00 GiB, 3 refused, 2 unmet, unknown unaccounted, 5.00 MiB in host memory\n",
         "    has 12.5% of its time, policy equal, weight 300, priority high, burst 200ms\n",
         "    12.40 s used in all; lately 1 s: 0%, waited 0 ns; 10 s: 0%",
         "    launches waited 3.10 s, 12.00 ms queued ahead, 0 ns owed; measured by events (the device is a MIG instance)",

@@ -113,6 +113,11 @@ fn a_process_may_be_killed_at_any_instruction_of_an_allocation_from_a_pool() {
 }
 
 #[test]
+fn a_process_may_be_killed_at_any_instruction_of_giving_a_context_more_room() {
+    killed_inside("grow", deaths(200));
+}
+
+#[test]
 fn a_process_may_be_killed_at_any_instruction_of_the_end_of_a_context() {
     killed_inside("destroy", deaths(200));
 }

@@ -19,7 +19,7 @@
 #include <sys/user.h>
 #include <sys/wait.h>
 
-enum { PIECE = 1 << 20, GRANULE = 2 << 20, MOST = 4 << 20 };
+enum { HEAP = 2, PIECE = 1 << 20, GRANULE = 2 << 20, MOST = 4 << 20 };
 
 static u64 quota, held[2];
 static void *context, *stream;
@@ -34,9 +34,14 @@ static void ready_with_stream(void) {
     ready();
     if (cu.cuStreamCreate(&stream, 1)) _exit(3);
 }
+// More room for the heap, which counts as the context's.
+static int set_heap(void) {
+    int (*set)(int, size_t) = dlsym(driver, "cuCtxSetLimit");
+    return set(HEAP, 16 << 20);
+}
 static void ready_with_context(void) {
     ready();
-    if (cu.cuCtxCreate_v2(&context, 0, 0) || cu.cuMemAlloc_v2(&held[1], PIECE)) _exit(3);
+    if (cu.cuCtxCreate_v2(&context, 0, 0) || cu.cuMemAlloc_v2(&held[1], PIECE) || set_heap()) _exit(3);
 }
 
 // A member has died that holds half of the quota, and nobody has noticed yet.
@@ -89,6 +94,7 @@ static void pooled(void) {
     cu.cuMemFreeAsync(held[1], stream);
     cu.cuStreamSynchronize(stream);
 }
+static void grow(void) { set_heap(); }
 static void destroy(void) { cu.cuCtxDestroy_v2(context); }
 
 static const struct call {
@@ -101,6 +107,7 @@ static const struct call {
     {"physical", ready, physical},         {"pooled", ready_with_stream, pooled},
     {"destroy", ready_with_context, destroy}, {"reap", beside_the_dead, take_from_the_dead},
     {"make", without_region, join},        {"renew", alone, join},
+    {"grow", ready, grow},
 };
 enum { CALLS = sizeof calls / sizeof *calls };
 

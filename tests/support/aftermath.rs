@@ -2,7 +2,7 @@
 
 use super::bench::Bench;
 use super::living::Living;
-use gpuslice_region::{Monitor, Trust};
+use gpuslice_region::{Device, Monitor, Trust};
 use std::time::{Duration, Instant};
 
 /// Quota of the slice.
@@ -58,9 +58,20 @@ impl Aftermath {
     #[track_caller]
     pub(crate) fn ledger(&self) -> u64 {
         self.monitor.reap().expect("the dead can be told");
+        self.monitor.held(self.device())
+    }
+
+    /// How much of it contexts hold.
+    #[track_caller]
+    fn contexts(&self) -> u64 {
+        self.monitor.contexts(self.device())
+    }
+
+    #[track_caller]
+    fn device(&self) -> Device {
         let devices = self.monitor.devices();
         let [device] = devices.as_slice() else { panic!("{devices:?}") };
-        self.monitor.held(device.device)
+        device.device
     }
 
     /// The ledger is the truth, and this much is held, beside what the witness holds, by so many others.
@@ -72,7 +83,15 @@ impl Aftermath {
             (HELD + bytes, HELD + bytes),
             "the ledger, and what is held in truth"
         );
-        assert_eq!(self.monitor.processes().len(), 1 + others);
+        let processes = self.monitor.processes();
+        assert_eq!(processes.len(), 1 + others);
+        // Contexts take nothing here, and nobody who lives has given one more room.
+        let told: Vec<u64> = processes.into_iter().flat_map(|process| process.contexts).collect();
+        assert_eq!(
+            (self.contexts(), told),
+            (0, vec![0; 1 + others]),
+            "what contexts hold, together and each"
+        );
     }
 
     /// Nobody but the witness lives: within a second the whole rest of the quota can be had again in one piece,

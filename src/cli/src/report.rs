@@ -37,6 +37,8 @@ pub(crate) struct Device {
     pub(crate) oversubscribe: bool,
     /// Bytes that the living processes of the slice hold.
     pub(crate) held: u64,
+    /// How many of them are contexts', of all those that live.
+    pub(crate) held_by_contexts: u64,
     /// Bytes of the dead, which count until somebody clears them: whoever looked may not.
     pub(crate) held_by_dead: u64,
     /// The most bytes that it was granted at a time, since the region was made.
@@ -47,8 +49,7 @@ pub(crate) struct Device {
     pub(crate) refused: u64,
     /// Allocations within the limit that the driver had no memory for, since the region was made.
     pub(crate) unmet: u64,
-    /// The most bytes that a context of the slice's was seen to take, which `held` contains for each context; null while
-    /// none was seen.
+    /// The most bytes that one context of the slice's was seen to take; null while none was seen.
     pub(crate) context_bytes: Option<u64>,
     /// Bytes that NVML attributes to the slice's processes beyond what they hold by the ledger; less than nothing
     /// where it is fewer; null where that cannot be told.
@@ -70,6 +71,8 @@ pub(crate) struct Process {
     pub(crate) started: Option<u64>,
     /// Bytes that it holds.
     pub(crate) held: u64,
+    /// How many of them are its contexts'.
+    pub(crate) held_by_contexts: u64,
     /// Bytes beyond the limit that it was given in host memory.
     pub(crate) spilled: u64,
     /// Allocations that it was refused.
@@ -111,6 +114,7 @@ impl Device {
                 command: command_of(process),
                 started: is_near(process).then(|| boot.map(|boot| boot + seconds(process.start))).flatten(),
                 held: process.held.get(number).copied().unwrap_or(0),
+                held_by_contexts: process.contexts.get(number).copied().unwrap_or(0),
                 spilled: process.spilled.get(number).copied().unwrap_or(0),
                 refused: process.refused.get(number).copied().unwrap_or(0),
                 time: ProcessTime::of(process, number, look),
@@ -123,6 +127,7 @@ impl Device {
             limit: read.limits.memory,
             oversubscribe: read.limits.oversubscribe,
             held: read.held,
+            held_by_contexts: read.contexts,
             held_by_dead: read.held_by_dead,
             peak: read.peak,
             spilled: read.spilled,

@@ -78,12 +78,13 @@ fn describe_device(device: &Device) -> String {
     let indented = |text: &str| text.lines().map(|line| format!("      {line}\n")).collect::<String>();
     let time = if device.time.is_of_interest() { describe_time(&device.time) } else { String::new() };
     format!(
-        "  {} {}  holds {} of {}; the device has {}\n    {}\n{time}{}",
+        "  {} {}  holds {} of {}; the device has {}\n{}    {}\n{time}{}",
         device.number,
         device.uuid,
         figures::size(device.held),
         device.limit.map_or_else(|| "all there is".to_owned(), |limit| figures::limit(Some(limit))),
         figures::limit(Some(device.total)),
+        describe_contexts(device),
         describe_memory(device),
         indented(&processes),
     )
@@ -108,10 +109,17 @@ fn describe_memory(device: &Device) -> String {
         let size = figures::size(device.held_by_dead);
         words.push(format!("{size} of the dead count until a process of the slice clears them"));
     }
-    if let Some(bytes) = device.context_bytes {
-        words.push(format!("a context takes {}", figures::size(bytes)));
-    }
     words.join(", ")
+}
+
+/// How much of what is held is contexts', where there is or was one.
+fn describe_contexts(device: &Device) -> String {
+    let [all, one] = [device.held_by_contexts, device.context_bytes.unwrap_or(0)].map(figures::size);
+    match device.context_bytes {
+        None if device.held_by_contexts == 0 => String::new(),
+        None => format!("    contexts hold {all} of that\n"),
+        Some(_) => format!("    contexts hold {all} of that, the largest one so far took {one}\n"),
+    }
 }
 
 /// How much of the device's time the slice has and uses.

@@ -29,6 +29,16 @@ pub(crate) enum Holder {
     Rest,
 }
 
+impl Holder {
+    /// Whether it is a context, and neither code nor what nobody can name.
+    fn is_context(self) -> bool {
+        match self {
+            Self::Context | Self::Limits | Self::Green(_) => true,
+            Self::Module(_) | Self::Library(_) | Self::Rest => false,
+        }
+    }
+}
+
 /// Memory that was charged.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Holding {
@@ -57,7 +67,7 @@ impl Holding {
 
     /// It is given back.
     pub(crate) fn end(self, slice: &Slice) {
-        slice.refund(self.device, self.bytes);
+        give_back(slice, self.holder, self.device, self.bytes);
     }
 }
 
@@ -85,7 +95,15 @@ pub(crate) struct Holdings {
 
 impl Holdings {
     /// Bytes were charged for something that lives in a context.
-    pub(crate) fn add(&self, holder: Holder, context: usize, device: Device, bytes: u64) {
+    pub(crate) fn add(&self, slice: &Slice, holder: Holder, context: usize, device: Device, bytes: u64) {
+        // Before anybody can find it and give it back.
+        if holder.is_context() {
+            slice.member().begin_context(device, bytes);
+        }
+        self.insert(holder, context, device, bytes);
+    }
+
+    fn insert(&self, holder: Holder, context: usize, device: Device, bytes: u64) {
         if bytes > 0 {
             let mut held = self.held.lock();
             let (_, sum) = held.entry((holder, context)).or_insert((device, 0));
@@ -117,7 +135,7 @@ impl Holdings {
     /// What was taken out lives on.
     pub(crate) fn put_back(&self, holdings: Vec<Holding>) {
         for Holding { holder, context, device, bytes } in holdings {
-            self.add(holder, context, device, bytes);
+            self.insert(holder, context, device, bytes);
         }
     }
 
@@ -128,7 +146,7 @@ impl Holdings {
         let (device, less) = (*device, bytes.min(*sum));
         *sum = sum.saturating_sub(less);
         drop(held);
-        slice.refund(device, less);
+        give_back(slice, holder, device, less);
         less
     }
 
@@ -194,4 +212,12 @@ impl Holdings {
     pub(crate) fn forget_greens_of(&self, device: CUdevice) {
         self.greens.lock().retain(|green| green.device != device);
     }
+}
+
+/// What something held is given back, and is no context's any more.
+fn give_back(slice: &Slice, holder: Holder, device: Device, bytes: u64) {
+    if holder.is_context() {
+        slice.member().end_context(device, bytes);
+    }
+    slice.refund(device, bytes);
 }

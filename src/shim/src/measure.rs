@@ -307,7 +307,7 @@ fn apply(slice: &Slice, device: Device, context: usize, change: i64) {
     let bytes = change.unsigned_abs();
     if change > 0 {
         slice.charge(device, bytes);
-        slice.holdings.add(Holder::Rest, context, device, bytes);
+        slice.holdings.add(slice, Holder::Rest, context, device, bytes);
     } else if bytes > 0 {
         let rest = bytes.saturating_sub(slice.holdings.shrink(slice, Holder::Rest, context, bytes));
         slice.holdings.shrink_code(slice, context, rest);

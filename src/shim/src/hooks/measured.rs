@@ -125,7 +125,7 @@ fn keep(
     if !fits {
         return Err(took);
     }
-    slice.holdings.add(holder, context, reservation.device(), took);
+    slice.holdings.add(slice, holder, context, reservation.device(), took);
     reservation.keep();
     Ok(())
 }
@@ -136,7 +136,7 @@ pub(super) fn force(slice: &Slice, device: Device, took: u64, (holder, context):
         return;
     }
     slice.charge(device, took);
-    slice.holdings.add(holder, context, device, took);
+    slice.holdings.add(slice, holder, context, device, took);
     if slice.is_beyond(device) {
         say_once(
             &BEYOND,

@@ -221,7 +221,7 @@ fn unloaded(holder: Holder, call: impl FnOnce() -> Status) -> Status {
 fn give_back(slice: &'static Slice, before: &Before, bytes: u64) {
     let (device, context) = (before.place.device, before.context);
     let rest = slice.holdings.bytes(Holder::Rest, context);
-    slice.holdings.add(Holder::Rest, context, device, bytes);
+    slice.holdings.add(slice, Holder::Rest, context, device, bytes);
     let negative = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX).saturating_neg();
     let range = (negative(bytes.saturating_add(rest)), 0);
     let gave = before.change(0, Likely { range, otherwise: negative(bytes), surely: bytes > 0 });
