@@ -40,7 +40,7 @@ extern "C" {
 #endif
 
 /* The version of this header. Later ones add; what would break a program has another soname. */
-#define GPUSLICE_API_VERSION 1u
+#define GPUSLICE_API_VERSION 2u
 
 /* The memory limit of a device without one. */
 #define GPUSLICE_NO_LIMIT UINT64_MAX
@@ -115,6 +115,7 @@ struct gpuslice_device_figures {
     uint32_t oversubscribe;   /* 1: what passes the quota is served from host memory */
     uint32_t meter;           /* enum gpuslice_meter */
     uint32_t factor_millionths; /* the slice's own part of the time between events */
+    uint64_t held_by_contexts; /* a part of `held`: all contexts of the living, and what limits of theirs were seen to add. Since version 2 */
 };
 
 /* What a process has and uses of a device. What it is, it says itself. */
@@ -131,6 +132,7 @@ struct gpuslice_process_figures {
     uint64_t launches;
     uint32_t slot;          /* its place in the slice, which no other living process has */
     uint32_t pid;           /* in its own process-number namespace */
+    uint64_t held_by_contexts; /* a part of `held`. Since version 2 */
 };
 
 /* The version of the library's interface: GPUSLICE_API_VERSION of its header. */

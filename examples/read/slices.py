@@ -30,6 +30,7 @@ class Device(ctypes.Structure):
         (name, c_uint32)
         for name in "number share_permille policy priority weight oversubscribe meter factor_millionths".split()
     ]
+    _fields_ += [("held_by_contexts", c_uint64)]
 
 
 class Process(ctypes.Structure):
@@ -41,7 +42,7 @@ class Process(ctypes.Structure):
             "start pid_namespace held refused spilled used_ns throttled_ns queued_ns copied_ns launches"
         ).split()
     ]
-    _fields_ += [("slot", c_uint32), ("pid", c_uint32)]
+    _fields_ += [("slot", c_uint32), ("pid", c_uint32), ("held_by_contexts", c_uint64)]
 
 
 def library():

@@ -38,6 +38,7 @@ pub(crate) struct DeviceFigures {
     pub(crate) oversubscribe: u32,
     pub(crate) meter: u32,
     pub(crate) factor_millionths: u32,
+    pub(crate) held_by_contexts: u64,
 }
 
 /// `struct gpuslice_process_figures`.
@@ -56,9 +57,10 @@ pub(crate) struct ProcessFigures {
     pub(crate) launches: u64,
     pub(crate) slot: u32,
     pub(crate) pid: u32,
+    pub(crate) held_by_contexts: u64,
 }
 
-// SAFETY: numbers in the order of C, those of eight bytes first and an even count of the others: no padding.
+// SAFETY: numbers in the order of C, an even count of those of four bytes between those of eight: no padding.
 unsafe impl Plain for DeviceFigures {
     const FIRST_SIZE: usize = 176;
 }
@@ -106,6 +108,7 @@ impl DeviceFigures {
             oversubscribe: limits.oversubscribe.into(),
             meter: read.meter,
             factor_millionths: read.factor,
+            held_by_contexts: read.contexts,
         }
     }
 }
@@ -128,6 +131,7 @@ impl ProcessFigures {
             launches: time.launches,
             slot: u32::try_from(process.slot).unwrap_or(u32::MAX),
             pid: process.pid,
+            held_by_contexts: of(&process.contexts),
         }
     }
 }

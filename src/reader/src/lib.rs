@@ -27,7 +27,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 /// The version of the interface: counted up when something is added. What would break programs has another soname.
-const API_VERSION: u32 = 1;
+const API_VERSION: u32 = 2;
 
 /// An open slice.
 #[derive(Debug)]

@@ -51,9 +51,9 @@ fn layout() -> Vec<(String, usize)> {
     }
     structure!("gpuslice_device_figures", DeviceFigures: uuid total memory_limit held held_by_dead peak refused unmet
         spilled burst_ns used_ns throttled_ns queued_ns copied_ns launches paid_until_ns read_at_ns number
-        share_permille policy priority weight oversubscribe meter factor_millionths);
+        share_permille policy priority weight oversubscribe meter factor_millionths held_by_contexts);
     structure!("gpuslice_process_figures", ProcessFigures: start pid_namespace held refused spilled used_ns
-        throttled_ns queued_ns copied_ns launches slot pid);
+        throttled_ns queued_ns copied_ns launches slot pid held_by_contexts);
     layout
 }
 
@@ -137,9 +137,9 @@ fn structures_have_no_bytes_that_mean_nothing_and_are_never_smaller_than_at_firs
         assert!(first.contains(&format!("sizeof(struct {name}) = {size}\n")));
     }
     // Each field ends where the next one begins.
-    let device: Vec<usize> = layout().iter().skip(1).take(25).map(|(_, offset)| *offset).collect();
+    let device: Vec<usize> = layout().iter().skip(1).take(26).map(|(_, offset)| *offset).collect();
     let gaps: Vec<usize> = device.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    assert_eq!(gaps, [&[16][..], &[8; 16], &[4; 7]].concat());
+    assert_eq!(gaps, [&[16][..], &[8; 16], &[4; 8]].concat());
 }
 
 #[test]

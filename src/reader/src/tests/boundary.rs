@@ -1,6 +1,6 @@
 //! Does what passes the boundary stay within what the caller has? By miri too, which sees every byte.
 
-use crate::boundary::{answer, fill, reference, text, write};
+use crate::boundary::{Plain as _, answer, fill, reference, text, write};
 use crate::figures::{DeviceFigures, ProcessFigures};
 use crate::gpuslice_error_text;
 use crate::status::{NAMES, Status};
@@ -19,6 +19,7 @@ fn process() -> ProcessFigures {
         refused: vec![1, 8],
         time: Vec::new(),
         spilled: vec![1, 9],
+        contexts: vec![1, 6],
     };
     ProcessFigures::of(1, &process)
 }
@@ -37,9 +38,16 @@ fn a_structure_of_any_size_and_place_is_filled_to_its_end_and_no_further() {
             assert!(bytes[start + whole..end].iter().all(|byte| *byte == 0));
             let held = &bytes[start + 16..start + 40];
             assert_eq!(held, [7_u64, 8, 9].map(u64::to_ne_bytes).concat());
+            assert_eq!(bytes[start + whole - 8..start + whole], 6_u64.to_ne_bytes());
         }
     }
-    for size in [0, 1, whole - 1] {
+    // Who was built with the first header gets what it has.
+    let first = ProcessFigures::FIRST_SIZE;
+    let mut bytes = vec![0xaa_u8; whole];
+    // SAFETY: there are more bytes than that.
+    assert_eq!(unsafe { fill(bytes.as_mut_ptr(), first, &process()) }, Ok(()));
+    assert_eq!((&bytes[first - 4..first], &bytes[first..]), (&4_u32.to_ne_bytes()[..], &[0xaa; 8][..]));
+    for size in [0, 1, first - 1] {
         // SAFETY: nothing is written where there is too little room.
         assert_eq!(unsafe { fill(ptr::dangling_mut(), size, &process()) }, Err(Status::Argument));
     }
@@ -59,9 +67,11 @@ fn a_device_that_a_process_knows_nothing_of_has_zeroes() {
         refused: Vec::new(),
         time: Vec::new(),
         spilled: Vec::new(),
+        contexts: Vec::new(),
     };
     let figures = ProcessFigures::of(usize::MAX, &process);
     assert_eq!((figures.held, figures.refused, figures.spilled, figures.used_ns), (0, 0, 0, 0));
+    assert_eq!(figures.held_by_contexts, 0);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Does every answer mean what it should?
 
+use crate::boundary::Plain as _;
 use crate::figures::{DeviceFigures, ProcessFigures};
 use crate::status::Status;
 use crate::{
@@ -146,12 +147,14 @@ fn all_figures_of_a_device_come_through() {
         (at("devices.offset") + at("device.refused"), 21_u64),
         (at("devices.offset") + at("device.unmet"), 22),
         (of_process + at("process.spilled"), 23),
+        (of_process + at("process.contexts"), 24),
     ] {
         file.write_at(&value.to_ne_bytes(), place).unwrap();
     }
     let handle = bench.open();
     let read = handle.device(0).unwrap();
-    assert_eq!(handle.processes(1).2[0].spilled, 23);
+    let process = handle.processes(1).2.swap_remove(0);
+    assert_eq!((process.spilled, process.held_by_contexts, read.held_by_contexts), (23, 24, 24));
     let memory = [read.total, read.memory_limit, read.held, read.held_by_dead, read.peak, read.spilled];
     assert_eq!(memory, [TOTAL, LIMIT, 350, 0, 600, 23]);
     assert_eq!((read.refused, read.unmet), (21, 22));
@@ -221,7 +224,9 @@ fn a_caller_with_another_header_gets_what_it_knows_and_zeroes_for_the_rest() {
     assert_eq!((&bytes[..16], &bytes[size..size + 16]), (&[7; 16][..], &[0; 16][..]));
     assert_eq!(bytes[size + 16..], [0xaa; 8]);
     // SAFETY: room for less than is asked for is never used.
-    let status = unsafe { gpuslice_read_device(handle.0, 0, bytes.as_mut_ptr().cast(), size - 1) };
+    let status = unsafe {
+        gpuslice_read_device(handle.0, 0, bytes.as_mut_ptr().cast(), DeviceFigures::FIRST_SIZE - 1)
+    };
     assert_eq!(status, Status::Argument.number());
     // Processes lie as far apart as the caller's structures.
     let (_other, _) = join(&bench.path(), limits());
