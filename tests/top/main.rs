@@ -63,6 +63,7 @@ fn telling(of: &str) -> OwnSlice {
     member.count_unmet(device);
     member.count_unmet(device);
     member.spill(device, GIB / 2);
+    member.begin_context(device, GIB / 4);
     slice
 }
 
@@ -79,7 +80,8 @@ fn every_size_shows_the_figures_that_it_has_room_for() {
     ] {
         let terminal = watch(&slice, size);
         let always = ["3.00 GiB/8GiB", "/30%", "refused 1", "unmet 2", "spilled 512.00 MiB", "q quit"];
-        let more = ["12.00 ms ahead", "policy best-effort", "weight 250", "processes 1"];
+        let more =
+            ["12.00 ms ahead", "contexts 256.00 MiB", "policy best-effort", "weight 250", "processes 1"];
         for figure in figures.iter().copied().chain(always).chain(more) {
             terminal.shows(figure);
         }

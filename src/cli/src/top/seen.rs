@@ -49,8 +49,9 @@ pub(crate) struct Device {
     /// Bytes that it has.
     pub(crate) total: u64,
     pub(crate) limits: Limits,
-    /// Bytes that the slice holds, and the most that was granted at a time.
+    /// Bytes that the slice holds, how many of them for contexts, and the most that was granted at a time.
     pub(crate) held: u64,
+    pub(crate) contexts: u64,
     pub(crate) peak: u64,
     /// GPU time in nanoseconds: charged, waited for, under way.
     pub(crate) used: u64,
@@ -164,6 +165,7 @@ impl Device {
             total: read.total,
             limits: read.limits,
             held: read.held,
+            contexts: read.contexts,
             peak: read.peak,
             used: read.time.used,
             throttled: read.time.throttled,

@@ -237,6 +237,7 @@ mod tests {
             "12.5%/30%",
             "peak 4.00 GiB",
             "waited 3.10 s",
+            "contexts 768.00 MiB",
             "12.00 ms ahead",
             "refused 3",
             "unmet 2",

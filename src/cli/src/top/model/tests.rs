@@ -11,6 +11,7 @@ pub(crate) fn slice(name: &str, held: u64, used: u64) -> Slice {
         total: 16 << 30,
         limits: Limits { memory: Some(8 << 30), cores_permille: 300, ..Limits::NONE },
         held,
+        contexts: held / 4,
         peak: held,
         used: used * 1_000_000,
         throttled: 0,

@@ -28,6 +28,7 @@ TIME   [##....]   used over the last second, of the share
 history           the last minute, against the share
 waited            launches waited for the share, in all
 ahead             GPU time of work that is under way
+contexts          what contexts hold of what is held
 refused           allocations beyond the limit
 unmet             allocations the driver had no memory for
 spilled           bytes given in host memory";

@@ -140,6 +140,7 @@ fn words(row: &Row<'_>, device: &Device) -> Vec<(String, bool)> {
         (format!("peak {}", figures::size(device.peak)), false),
         (format!("waited {}", figures::span(device.throttled)), false),
         (format!("{} ahead", figures::span(device.queued)), false),
+        (format!("contexts {}", figures::size(device.contexts)), false),
         (format!("refused {}", device.refused), device.refused > 0),
         (format!("unmet {}", device.unmet), device.unmet > 0),
         (format!("spilled {}", figures::size(device.spilled)), device.spilled > 0),
