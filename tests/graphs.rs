@@ -12,7 +12,7 @@ const DOORS: &[&str] = &["linked", "dlsym", "cuGetProcAddress"];
 
 /// The host that has a part.
 fn host(what: &str) -> &'static str {
-    let alone = ["capture", "unspoiled", "small", "devices", "threads", "killed"];
+    let alone = ["capture", "unspoiled", "beside", "small", "devices", "threads", "killed"];
     if alone.contains(&what) { "graph_life" } else { "graphs" }
 }
 
@@ -242,6 +242,27 @@ fn making_room_spoils_no_capture_of_another_thread() {
         "another thread captures, charged 64, pool 64",
         "instantiate 0, capture 0, charged 64, pool 0",
     ]);
+}
+
+#[test]
+fn memory_in_the_order_of_another_stream_spoils_no_capture() {
+    let whole = "capture 0, end 0, instantiate 0, launch 0, ran 1";
+    let sixty_four = (64 * MIB).to_string();
+    let program = compiler::plain(host("beside"));
+    let bare = Bench::simulated().program(&program, &["dlsym", "beside", &sixty_four]).run().quiet();
+    let without = "beside 0, beyond the quota 0, wait 0";
+    bare.says(&[without, whole, without, whole]);
+    // A quota, a share of time, and both.
+    for limits in [&["GPU_MEM_LIMIT"][..], &["GPU_CORE_PERCENT"], &["GPU_MEM_LIMIT", "GPU_CORE_PERCENT"]] {
+        let bench = Bench::simulated();
+        let mut host = bench.program(&program, &["dlsym", "beside", &sixty_four]).loaded();
+        for limit in limits {
+            host = host.set(limit, if *limit == "GPU_MEM_LIMIT" { "64MiB" } else { "30" });
+        }
+        let beside =
+            if limits.contains(&"GPU_MEM_LIMIT") { "beside 0, beyond the quota 2, wait 0" } else { without };
+        host.run().quiet().says(&[beside, whole, beside, whole]);
+    }
 }
 
 #[test]

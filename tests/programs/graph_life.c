@@ -82,6 +82,66 @@ static void unspoiled(void) {
     say("instantiate %d, capture %ld, " STATE, code, (long)answer, NOW);
 }
 
+// A capture in the mode that spares nobody, on one stream, while memory is taken and given back in the order of another:
+// by another thread, then by the one that captures. What was captured runs afterwards.
+static int ran;
+static void runs(void *nothing) {
+    (void)nothing;
+    ran++;
+}
+static int begin_beside(void) {
+    int code = graph.cuStreamBeginCapture_v2(streams[1], 0);
+    return code ? code : graph.cuLaunchHostFunc(streams[1], runs, NULL);
+}
+static void end_beside(int begun) {
+    void *of = NULL, *made = NULL;
+    int end = graph.cuStreamEndCapture(streams[1], &of), made_it = -1, launched = -1;
+    ran = 0;
+    if (!end) made = instantiate(of, 0, &made_it);
+    if (!made_it) launched = graph.cuGraphLaunch(made, streams[1]);
+    cu.cuStreamSynchronize(streams[1]);
+    say("capture %d, end %d, instantiate %d, launch %d, ran %d", begun, end, made_it, launched, ran);
+}
+static int taken_by(int way, u64 bytes) {
+    static void *own;
+    u64 address = 0;
+    void *on = way % 2 ? NULL : streams[0];
+    if (!own) cu.cuDeviceGetDefaultMemPool(&own, 0);
+    int code = way == 0   ? cu.cuMemAllocAsync(&address, bytes, on)
+               : way == 1 ? cu.cuMemAllocAsync_ptsz(&address, bytes, on)
+               : way == 2 ? cu.cuMemAllocFromPoolAsync(&address, bytes, own, on)
+                          : cu.cuMemAllocFromPoolAsync_ptsz(&address, bytes, own, on);
+    if (code) return code;
+    return way % 2 ? cu.cuMemFreeAsync_ptsz(address, on) : cu.cuMemFreeAsync(address, on);
+}
+static void take_beside(void) {
+    int codes = 0;
+    for (int way = 0; way < 4; way++) codes |= taken_by(way, 1 << 20);
+    int beyond = taken_by(0, quota + MIB), wait = cu.cuStreamSynchronize(streams[0]);
+    say("beside %d, beyond the quota %d, wait %d", codes, beyond, wait);
+}
+static void *captures_beside(void *unused) {
+    (void)unused;
+    cu.cuCtxSetCurrent(context);
+    int begun = begin_beside();
+    __atomic_store_n(&is_open, 1, __ATOMIC_RELEASE);
+    while (__atomic_load_n(&is_open, __ATOMIC_ACQUIRE)) usleep(200);
+    end_beside(begun);
+    return NULL;
+}
+static void beside(void) {
+    pthread_t thread;
+    is_open = 0;
+    pthread_create(&thread, NULL, captures_beside, NULL);
+    while (!__atomic_load_n(&is_open, __ATOMIC_ACQUIRE)) usleep(200);
+    take_beside();
+    __atomic_store_n(&is_open, 0, __ATOMIC_RELEASE);
+    pthread_join(thread, NULL);
+    int begun = begin_beside();
+    take_beside();
+    end_beside(begun);
+}
+
 // Small graphs, before and after the driver has shown by how much its pool grows.
 static void small(void) {
     void *of[3], *made[3];
@@ -200,7 +260,7 @@ static int killed(const char *door) {
 }
 
 int main(int count, char **words) {
-    static const struct part parts[] = {{"capture", capture}, {"unspoiled", unspoiled}, {"small", small},
+    static const struct part parts[] = {{"capture", capture}, {"unspoiled", unspoiled}, {"small", small},  {"beside", beside},
                                         {"devices", devices}, {"threads", threads},     {NULL, NULL}};
     if (count == 4 && !strcmp(words[2], "killed")) return quota = number(words[3]), killed(words[1]);
     return play(parts, count, words);

@@ -4,6 +4,7 @@
 //! made its twin without memory is made first, asked and ended. The answers are kept. A driver that cannot (before
 //! CUDA 11.6, or for a kind that has no such twin) leaves an estimate, on the high side.
 
+use crate::driver;
 use crate::hooks::vmm::{self, Number};
 use crate::ledger::Reservation;
 use crate::slice::{Place, Slice};
@@ -24,8 +25,6 @@ use std::collections::HashMap;
 
 /// `CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED`.
 const CAN_DEFER: c_uint = 121;
-/// `CU_STREAM_CAPTURE_MODE_RELAXED`: what we do meanwhile ends nobody's capture.
-const RELAXED: c_uint = 2;
 /// How many answers are kept. A program has a few shapes; one that has more asks again.
 const MOST_ANSWERS: usize = 1024;
 
@@ -164,14 +163,10 @@ fn ask(device: CUdevice, wanted: Wanted) -> Option<u64> {
     }
     let twin = Descriptor::of(wanted.shape.deferred())?;
     let twin = (&raw const twin).cast::<CUDA_ARRAY3D_DESCRIPTOR>();
-    let mode = exchange_capture_mode(RELAXED);
-    let size = match wanted.levels {
+    let size = driver::beside_captures(|| match wanted.levels {
         None => size_of_array(device, twin),
         Some(levels) => size_of_mipmap(device, twin, levels),
-    };
-    if let Some(mode) = mode {
-        exchange_capture_mode(mode);
-    }
+    });
     // Zero is no answer: an array takes something.
     size.filter(|bytes| *bytes > 0)
 }
@@ -182,16 +177,6 @@ fn can_defer(device: CUdevice) -> bool {
     // SAFETY: the output is valid for writes; the driver checks the rest.
     let code = function.map(|function| unsafe { function(&raw mut can, CAN_DEFER, device) });
     code == Some(status::SUCCESS) && can != 0
-}
-
-/// Sets this thread's mode and returns the one before.
-fn exchange_capture_mode(mode: c_uint) -> Option<c_uint> {
-    let function =
-        slot::real::<real::cuThreadExchangeStreamCaptureMode>(Symbol::cuThreadExchangeStreamCaptureMode)?;
-    let mut mode = mode;
-    // SAFETY: an enumeration of the size of an integer, valid for reads and writes.
-    let code = unsafe { function((&raw mut mode).cast()) };
-    (code == status::SUCCESS).then_some(mode)
 }
 
 fn size_of_array(device: CUdevice, twin: *const CUDA_ARRAY3D_DESCRIPTOR) -> Option<u64> {

@@ -1,5 +1,6 @@
 //! What do we ask the driver ourselves? Always through the real functions, never through our own entries.
 
+use crate::captures::apart;
 use core::ffi::{c_char, c_int, c_uint};
 use core::mem::MaybeUninit;
 use gpuslice_driver::Symbol;
@@ -71,7 +72,7 @@ pub(crate) fn device_free() -> Option<u64> {
     let function = slot::real::<real::cuMemGetInfo_v2>(Symbol::cuMemGetInfo_v2)?;
     let (mut free, mut total) = (0_usize, 0_usize);
     // SAFETY: both outputs are valid for writes.
-    let code = unsafe { function(&raw mut free, &raw mut total) };
+    let code = beside_captures(|| unsafe { function(&raw mut free, &raw mut total) });
     (code == status::SUCCESS).then_some(free as u64)
 }
 
@@ -122,7 +123,7 @@ fn advise(address: u64, bytes: u64, advice: c_uint, device: CUdevice) -> Result<
 pub(crate) fn free(address: u64) -> Status {
     slot::real::<real::cuMemFree_v2>(Symbol::cuMemFree_v2).map_or(status::NOT_SUPPORTED, |free| {
         // SAFETY: an address that the driver gave out, and the program names no more.
-        unsafe { free(address) }
+        beside_captures(|| unsafe { free(address) })
     })
 }
 
@@ -150,27 +151,29 @@ pub(crate) fn device_attribute(device: CUdevice, attribute: c_uint) -> Option<u6
 pub(crate) fn is_on_device(address: u64) -> bool {
     /// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`.
     const MEMORY_TYPE: c_uint = 2;
-    let function = slot::real::<real::cuPointerGetAttribute>(Symbol::cuPointerGetAttribute);
+    let Some(function) = slot::real::<real::cuPointerGetAttribute>(Symbol::cuPointerGetAttribute) else {
+        return false;
+    };
     let mut kind: c_uint = 0;
     // SAFETY: this attribute has the width of the output; the driver checks the address.
-    let code = function.map(|function| unsafe { function((&raw mut kind).cast(), MEMORY_TYPE, address) });
-    code == Some(status::SUCCESS) && kind == memory_type::DEVICE
+    let code = apart(|| unsafe { function((&raw mut kind).cast(), MEMORY_TYPE, address) });
+    code == status::SUCCESS && kind == memory_type::DEVICE
 }
 
 /// A limit of the current context.
 pub(crate) fn context_limit(limit: c_uint) -> Option<usize> {
-    ask!(cuCtxGetLimit, usize, limit)
+    beside_captures(|| ask!(cuCtxGetLimit, usize, limit))
 }
 
 /// The library of a kernel.
 pub(crate) fn library_of_kernel(kernel: CUkernel) -> Option<usize> {
-    let library: CUlibrary = ask!(cuKernelGetLibrary, CUlibrary, kernel)?;
+    let library = beside_captures(|| ask!(cuKernelGetLibrary, CUlibrary, kernel))?;
     Some(library.addr())
 }
 
 /// The module of a function.
 pub(crate) fn module_of_function(function: CUfunction) -> Option<usize> {
-    let module: CUmodule = ask!(cuFuncGetModule, CUmodule, function)?;
+    let module = beside_captures(|| ask!(cuFuncGetModule, CUmodule, function))?;
     Some(module.addr())
 }
 
@@ -179,7 +182,7 @@ pub(crate) fn primary_context_is_active(device: CUdevice) -> Option<bool> {
     let function = slot::real::<real::cuDevicePrimaryCtxGetState>(Symbol::cuDevicePrimaryCtxGetState)?;
     let (mut flags, mut active): (c_uint, c_int) = (0, 0);
     // SAFETY: both outputs are valid for writes.
-    let code = unsafe { function(device, &raw mut flags, &raw mut active) };
+    let code = beside_captures(|| unsafe { function(device, &raw mut flags, &raw mut active) });
     (code == status::SUCCESS).then_some(active != 0)
 }
 
@@ -200,7 +203,7 @@ pub(crate) fn stream_context(stream: CUstream) -> Option<usize> {
     let function = slot::real::<real::cuStreamGetCtx>(Symbol::cuStreamGetCtx)?;
     let mut context: CUcontext = ptr::null_mut();
     // SAFETY: the output is valid for writes; the driver checks the handle.
-    let code = unsafe { function(stream, &raw mut context) };
+    let code = apart(|| unsafe { function(stream, &raw mut context) });
     (code == status::SUCCESS && !context.is_null()).then(|| context.expose_provenance())
 }
 
@@ -241,7 +244,8 @@ pub(crate) fn exchange_capture_mode(mode: c_uint) -> Option<c_uint> {
     (code == status::SUCCESS).then_some(mode)
 }
 
-/// Makes calls that the driver does not let a thread make while others capture in global mode.
+/// Makes calls that the driver does not let a thread make while others capture in global mode. What is asked often is made
+/// [`apart`], which looks first whether anything is captured.
 pub(crate) fn beside_captures<T>(calls: impl FnOnce() -> T) -> T {
     let before = exchange_capture_mode(RELAXED);
     let done = calls();
@@ -253,18 +257,18 @@ pub(crate) fn beside_captures<T>(calls: impl FnOnce() -> T) -> T {
 
 /// Where the allocation begins that an address lies in.
 pub(crate) fn start_of(address: CUdeviceptr) -> Option<u64> {
-    ask!(cuMemGetAddressRange_v2, CUdeviceptr, ptr::null_mut(), address)
+    apart(|| ask!(cuMemGetAddressRange_v2, CUdeviceptr, ptr::null_mut(), address))
 }
 
 /// The pool that stream-ordered allocations of a device come from.
 pub(crate) fn current_pool(device: CUdevice) -> Option<usize> {
-    let pool: CUmemoryPool = ask!(cuDeviceGetMemPool, CUmemoryPool, device)?;
+    let pool = apart(|| ask!(cuDeviceGetMemPool, CUmemoryPool, device))?;
     Some(pool.expose_provenance())
 }
 
 /// The pool that a device has from the start.
 pub(crate) fn default_pool(device: CUdevice) -> Option<usize> {
-    let pool: CUmemoryPool = ask!(cuDeviceGetDefaultMemPool, CUmemoryPool, device)?;
+    let pool = apart(|| ask!(cuDeviceGetDefaultMemPool, CUmemoryPool, device))?;
     Some(pool.expose_provenance())
 }
 
@@ -281,9 +285,9 @@ pub(crate) fn pool_used(pool: usize) -> Option<u64> {
 fn pool_attribute(pool: usize, attribute: c_uint) -> Option<u64> {
     let function = slot::real::<real::cuMemPoolGetAttribute>(Symbol::cuMemPoolGetAttribute)?;
     let mut value = 0_u64;
+    let pool = ptr::with_exposed_provenance_mut(pool);
     // SAFETY: both attributes that are asked for are 64-bit; the driver checks the handle.
-    let code =
-        unsafe { function(ptr::with_exposed_provenance_mut(pool), attribute, (&raw mut value).cast()) };
+    let code = apart(|| unsafe { function(pool, attribute, (&raw mut value).cast()) });
     (code == status::SUCCESS).then_some(value)
 }
 
@@ -292,7 +296,7 @@ pub(crate) fn trim_pool(pool: usize, keep: u64) {
     let Ok(keep) = usize::try_from(keep) else { return };
     if let Some(function) = slot::real::<real::cuMemPoolTrimTo>(Symbol::cuMemPoolTrimTo) {
         // SAFETY: the driver checks the handle; nothing is written.
-        unsafe { function(ptr::with_exposed_provenance_mut(pool), keep) };
+        beside_captures(|| unsafe { function(ptr::with_exposed_provenance_mut(pool), keep) });
     }
 }
 

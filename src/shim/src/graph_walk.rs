@@ -1,5 +1,6 @@
 //! What does the driver say of a graph, and of the memory that graphs hold? Always through the real functions.
 
+use crate::driver::beside_captures;
 use crate::hooks::vmm::device_of;
 use core::ffi::{c_int, c_uint};
 use core::mem::MaybeUninit;
@@ -15,8 +16,6 @@ const CHILD: c_uint = 4;
 const ALLOCATION: c_uint = 10;
 /// `CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT`.
 const RESERVED_CURRENT: c_uint = 2;
-/// `CU_STREAM_CAPTURE_MODE_RELAXED`.
-const RELAXED: c_uint = 2;
 
 /// An allocation node of a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,28 +104,15 @@ pub(crate) fn reserved(device: CUdevice) -> Option<u64> {
     let ask = slot::real::<real::cuDeviceGetGraphMemAttribute>(Symbol::cuDeviceGetGraphMemAttribute)?;
     let mut value = 0_u64;
     // SAFETY: the attribute is 64-bit; the driver checks the device.
-    let code = unsafe { ask(device, RESERVED_CURRENT, (&raw mut value).cast()) };
+    let code = beside_captures(|| unsafe { ask(device, RESERVED_CURRENT, (&raw mut value).cast()) });
     (code == status::SUCCESS).then_some(value)
 }
 
-/// Makes the driver give back what it holds for graphs and none of them uses. A capture of another thread is not
-/// spoiled by it: this thread counts as one that knows what it does.
+/// Makes the driver give back what it holds for graphs and none of them uses.
 pub(crate) fn trim(device: CUdevice) {
     let Some(function) = slot::real::<real::cuDeviceGraphMemTrim>(Symbol::cuDeviceGraphMemTrim) else {
         return;
     };
-    let mut mode = RELAXED;
-    exchange_capture_mode(&mut mode);
     // SAFETY: the driver checks the device; nothing is written.
-    unsafe { function(device) };
-    exchange_capture_mode(&mut mode);
-}
-
-fn exchange_capture_mode(mode: &mut c_uint) {
-    let exchange =
-        slot::real::<real::cuThreadExchangeStreamCaptureMode>(Symbol::cuThreadExchangeStreamCaptureMode);
-    if let Some(exchange) = exchange {
-        // SAFETY: an enumeration of the size of an integer, valid for reads and writes.
-        unsafe { exchange(ptr::from_mut(mode).cast()) };
-    }
+    beside_captures(|| unsafe { function(device) });
 }

@@ -1,10 +1,10 @@
 //! How are the timing events of a context had, recorded and read?
 //!
-//! Always by the driver's own functions. What the program captures must not be spoilt by ours: while a capture is open,
-//! each of our calls is made in relaxed mode, which concerns the calling thread alone.
+//! Always by the driver's own functions. What the program captures must not be spoilt by ours: whoever asks for one of these
+//! calls makes it apart (`captures`).
 
 use super::Stream;
-use crate::driver::{self, within};
+use crate::driver::within;
 use core::ffi::c_uint;
 use core::ptr;
 use gpuslice_driver::Symbol;
@@ -135,9 +135,4 @@ pub(crate) fn elapsed(from: Event, to: Event) -> Result<i64, Status> {
 
 fn ok(code: Status) -> Result<(), Status> {
     if code == status::SUCCESS { Ok(()) } else { Err(code) }
-}
-
-/// Runs calls of ours in the driver so that no capture is spoilt by them; `is_open` says whether there may be one.
-pub(crate) fn apart<T>(is_open: bool, calls: impl FnOnce() -> T) -> T {
-    if is_open { driver::beside_captures(calls) } else { calls() }
 }

@@ -9,6 +9,7 @@ use super::pay::pay;
 use super::seat::Seat;
 use super::threads::{self, Held};
 use super::{Kind, Launch, Stream, clock};
+use crate::captures;
 use crate::driver;
 use crate::guard::quietly;
 use crate::lifecycle::{self, Standing};
@@ -93,8 +94,7 @@ pub(crate) fn gate_all(launches: &[Launch], call: impl FnOnce() -> Status) -> St
 pub(super) fn lane_for(held: &mut Held, slice: &'static Slice, stream: Stream) -> Option<usize> {
     let compute = &slice.compute;
     // Relaxed: whoever begins a capture or ends a stream is ordered with this call by the program, or not at all.
-    let is_rare = compute.captures.load(Ordering::Relaxed) != 0
-        || compute.ends.load(Ordering::Relaxed) != held.ends_seen;
+    let is_rare = captures::is_open() || compute.ends.load(Ordering::Relaxed) != held.ends_seen;
     if is_rare && !is_to_run(held, slice, stream) {
         return None;
     }
@@ -233,7 +233,7 @@ fn is_to_run(held: &mut Held, slice: &'static Slice, stream: Stream) -> bool {
             }
             held.forget_ended(ends);
         }
-        !(compute.is_capture_open() && stream.may_capture())
+        !(captures::is_open() && stream.may_capture())
     };
     quietly(look, true)
 }

@@ -10,11 +10,11 @@
 
 use super::barrier;
 use super::clock::{self, Both};
-use super::events::apart;
 use super::futex;
 use super::life::Life;
 use super::sampler::LINGER;
 use super::threads::Visited;
+use crate::captures::apart;
 use crate::driver;
 use crate::guard::shielded;
 use crate::lifecycle;
@@ -94,7 +94,7 @@ impl Helper {
         if !self.life.is_on() {
             // Nobody looks but those who wait.
             std::thread::sleep(ROUND.min(most));
-            apart(slice.compute.is_capture_open(), || look(slice));
+            apart(|| look(slice));
             return;
         }
         self.wake();
@@ -157,7 +157,7 @@ fn harvest_here(slice: &'static Slice) -> usize {
         [libc::SIGBUS, libc::SIGSEGV, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
     let look = || slice.compute.meter.try_harvest(slice);
     // A handler that leaves by a jump would keep the meter's lock for good.
-    without_signals_but(&OWN, || apart(slice.compute.is_capture_open(), look))
+    without_signals_but(&OWN, || apart(look))
 }
 
 /// Runs with all signals blocked and gives the thread its mask back.

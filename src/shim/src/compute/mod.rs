@@ -35,8 +35,7 @@ pub(crate) use clock::now;
 pub(crate) use copies::{host_copy, is_paced};
 pub(crate) use gate::{gate, gate_all};
 pub(crate) use told::{
-    capture_begins, capture_ended, context_ends, context_left, context_seen, context_seen_in, forget,
-    stream_ends, view_ends,
+    capture_begins, context_ends, context_left, context_seen, context_seen_in, forget, stream_ends, view_ends,
 };
 pub(crate) use waits::{Waits, waits};
 
@@ -156,8 +155,6 @@ pub(crate) struct Compute {
     book: OnceBox<Mutex<Book>>,
     /// Counts up whenever an estimate has changed.
     epoch: AtomicU64,
-    /// Captures that are open.
-    captures: AtomicU32,
     /// Whether the driver lets events of the primary context tell the time of green ones: until it has refused to.
     views_differ: AtomicBool,
     /// Streams and contexts that have ended.
@@ -222,7 +219,6 @@ impl Compute {
             seats: Seats::default(),
             book: OnceBox::new(),
             epoch: AtomicU64::new(0),
-            captures: AtomicU32::new(0),
             views_differ: AtomicBool::new(false),
             ends: AtomicU64::new(0),
             contexts: Mutex::default(),
@@ -274,10 +270,6 @@ impl Compute {
 
     fn prior(&self, key: &Key) -> Estimate {
         self.book().lock().prior(key)
-    }
-
-    fn is_capture_open(&self) -> bool {
-        self.captures.load(Ordering::Relaxed) != 0
     }
 
     /// Whether events are to be recorded: they are wanted and have not failed lately.

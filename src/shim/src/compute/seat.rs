@@ -5,6 +5,7 @@
 use super::account::Flight;
 use super::events::{self, Event};
 use super::{Compute, Stream, clock};
+use crate::captures::{self, apart};
 use crate::driver::{self, within};
 use crate::slice::Slice;
 use core::sync::atomic::Ordering;
@@ -432,8 +433,8 @@ impl Lane {
 
     /// Records an event in the stream, or says once that it cannot be done.
     fn record(&self, compute: &Compute) -> Result<Event, Status> {
-        let may_capture = compute.is_capture_open();
-        let recorded = events::apart(may_capture, || {
+        let may_capture = captures::is_open();
+        let recorded = apart(|| {
             if may_capture && self.stream.may_capture() {
                 return Err(status::CAPTURE_INVALIDATED);
             }

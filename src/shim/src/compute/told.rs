@@ -1,6 +1,7 @@
 //! What do hooks tell of captures, graphs, streams and contexts?
 
-use super::{events, seat};
+use super::seat;
+use crate::captures::apart;
 use crate::guard::quietly;
 use crate::lifecycle::{self, Standing};
 use crate::slice::Slice;
@@ -19,18 +20,7 @@ pub(super) enum Contexts {
 
 /// A stream begins to record its calls instead of running them: told before the driver.
 pub(crate) fn capture_begins(stream: CUstream) {
-    with_compute(|slice| {
-        slice.compute.captures.fetch_add(1, Ordering::Relaxed);
-        close_everywhere(slice, |lane| lane.stream.handle == stream);
-    });
-}
-
-/// A stream has ended to record its calls, or did not begin: told after the driver.
-pub(crate) fn capture_ended() {
-    with_compute(|slice| {
-        let less = |count: u32| count.checked_sub(1);
-        let _before = slice.compute.captures.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
-    });
+    with_compute(|slice| close_everywhere(slice, |lane| lane.stream.handle == stream));
 }
 
 /// What a key stands for has changed: its cost has to be learned anew.
@@ -74,7 +64,7 @@ pub(crate) fn context_ends(slice: &'static Slice, context: usize) -> Option<u64>
     let compute = &slice.compute;
     let pool = compute.events.known(context)?;
     close_everywhere(slice, |lane| lane.pool == pool);
-    events::apart(compute.is_capture_open(), || compute.meter.rest(slice, pool));
+    apart(|| compute.meter.rest(slice, pool));
     Some(pool)
 }
 

@@ -1,10 +1,11 @@
 //! When may a stream be recording its calls instead of running them?
 //!
-//! Captures are counted so that launches ask the driver about their stream only while one may be open. The count may be
-//! too high, which costs a question a launch, and never too low: a capture counts before the driver opens it, and ends only
+//! Captures are counted so that launches ask the driver about their stream, and calls of ours are made apart, only while one
+//! may be open (`captures`). The count may be too high, which costs a question a launch, and never too low: a capture counts before the driver opens it, and ends only
 //! where the driver's answer says that this call ended it. One that nobody ends (its thread has ended, its stream or context
 //! was destroyed, the process has forked) counts for good.
 
+use crate::captures;
 use crate::compute;
 use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{
@@ -74,10 +75,11 @@ pub(crate) unsafe fn end_to_graphics(real: real::cuStreamEndCaptureToCig, stream
 }
 
 fn begins(stream: CUstream, call: impl FnOnce() -> Status) -> Status {
+    captures::begins();
     compute::capture_begins(stream);
     let code = call();
     if code != status::SUCCESS {
-        compute::capture_ended();
+        captures::ended();
     }
     code
 }
@@ -87,7 +89,7 @@ fn begins(stream: CUstream, call: impl FnOnce() -> Status) -> Status {
 fn ends(call: impl FnOnce() -> Status) -> Status {
     let code = call();
     if matches!(code, status::SUCCESS | status::CAPTURE_INVALIDATED | status::CAPTURE_UNJOINED) {
-        compute::capture_ended();
+        captures::ended();
     }
     code
 }

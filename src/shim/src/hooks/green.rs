@@ -9,6 +9,7 @@ use super::around;
 use super::context;
 use super::measured::{How, Plan, What, measured};
 use crate::compute;
+use crate::driver::beside_captures;
 use crate::holdings::{Green, Holder};
 use crate::lifecycle::{self, Standing};
 use crate::measure::Making;
@@ -45,7 +46,7 @@ pub(crate) unsafe fn create(
     };
     let mut primary: CUcontext = ptr::null_mut();
     // SAFETY: the output is valid for writes.
-    let code = unsafe { context::primary_retain(retain, &raw mut primary, device) };
+    let code = beside_captures(|| unsafe { context::primary_retain(retain, &raw mut primary, device) });
     if code != status::SUCCESS {
         return code;
     }
@@ -55,7 +56,7 @@ pub(crate) unsafe fn create(
         slot::real::<real::cuDevicePrimaryCtxRelease_v2>(Symbol::cuDevicePrimaryCtxRelease_v2)
     {
         // SAFETY: takes back the retain above.
-        unsafe { context::primary_release(release, device) };
+        beside_captures(|| unsafe { context::primary_release(release, device) });
     }
     code
 }

@@ -4,6 +4,7 @@
 //! if the driver had refused it. So such a call can stand beyond the quota for the moment until it is measured.
 
 use super::{Decision, Granted, charge, reserve};
+use crate::driver::beside_captures;
 use crate::holdings::Holder;
 use crate::ledger::Reservation;
 use crate::measure::{Before, Likely, Making};
@@ -99,7 +100,8 @@ pub(super) fn measured(
         let Err(took) = keep(slice, reservation, change.unsigned_abs(), (holder, context)) else {
             return code;
         };
-        undo();
+        // The program's call has gone through: what takes it back must spoil nothing either.
+        beside_captures(undo);
         slice.count_refusal(device);
         say_refused(plan.what, took);
         status::OUT_OF_MEMORY

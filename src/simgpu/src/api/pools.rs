@@ -181,6 +181,7 @@ impl Driver {
     fn pool_attribute(&self, pool: CUmemoryPool, number: c_uint, to: *mut c_void) -> Outcome {
         let simulation = self.simulation()?;
         let mut local = simulation.local();
+        local.unsafe_call()?;
         let pool = local.settled(simulation, handle(pool))?;
         let word = to.cast::<u64>();
         let int = to.cast::<u32>();
@@ -203,6 +204,7 @@ impl Driver {
 
     fn set_pool_attribute(&self, pool: CUmemoryPool, number: c_uint, from: *mut c_void) -> Outcome {
         let mut local = self.simulation()?.local();
+        local.unsafe_call()?;
         let pool = local.pools.get_mut(handle(pool))?;
         match number {
             1..=3 => {
@@ -266,6 +268,7 @@ impl Pools for Driver {
         cuMemPoolTrimTo(pool: CUmemoryPool, min_bytes_to_keep: usize) => {
             let simulation = self.simulation()?;
             let mut local = simulation.local();
+            local.unsafe_call()?;
             local.pools.get(handle(pool))?;
             local.trim_pool(simulation, handle(pool), Some(min_bytes_to_keep as u64))
         };

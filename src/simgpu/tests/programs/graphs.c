@@ -21,6 +21,17 @@ int main(void) {
     OK(cuStreamBeginCapture_v2(s, 0)); mode = 2; OK(cuThreadExchangeStreamCaptureMode(&mode)); SAME(mode, 0);
     OK(cuMemAlloc_v2(&a, 1)); OK(cuMemFree_v2(a)); OK(cuThreadExchangeStreamCaptureMode(&mode)); OK(cuStreamEndCapture(s, &g)); OK(cuGraphDestroy(g));
 
+    /* So do the attributes of a pool, and trimming it; taking memory in the order of another stream does not. */
+    handle own; uint64_t told = 0; OK(cuDeviceGetDefaultMemPool(&own, 0));
+    for (int i = 0; i < 4; i++) {
+        OK(cuStreamBeginCapture_v2(s, 0)); OK(cuMemAllocAsync(&a, 1, t)); OK(cuMemFreeAsync(a, t));
+        if (i == 1) STATUS(900, cuMemPoolGetAttribute(own, 5, &told));
+        if (i == 2) STATUS(900, cuMemPoolSetAttribute(own, 4, &told));
+        if (i == 3) STATUS(900, cuMemPoolTrimTo(own, 0));
+        STATUS(i ? 901 : 0, cuStreamEndCapture(s, &g)); if (!i) OK(cuGraphDestroy(g));
+    }
+    OK(cuStreamSynchronize(t)); OK(cuMemPoolTrimTo(own, 0));
+
     /* The legacy stream would have to wait for a blocking stream that captures; asking it spoils nothing. */
     handle blocking; OK(cuStreamCreate(&blocking, 0)); OK(cuStreamBeginCapture_v2(blocking, 0)); STATUS(906, cuStreamIsCapturing(NULL, &capturing));
     OK(cuStreamEndCapture(blocking, &g)); OK(cuGraphDestroy(g)); OK(cuStreamBeginCapture_v2(blocking, 0));
