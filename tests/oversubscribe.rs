@@ -164,6 +164,15 @@ fn neither_advice_nor_a_prefetch_brings_it_to_the_device() {
 }
 
 #[test]
+fn a_prefetch_that_lacks_a_list_is_the_drivers_to_refuse() {
+    let ground = Ground::new();
+    let mut actor = ground.process();
+    actor.does(&format!("take_managed 0 {QUOTA}"));
+    actor.does(&format!("take_managed 1 {MIB}"));
+    actor.answers("without_starts 1", 1);
+}
+
+#[test]
 fn a_program_can_see_what_it_has() {
     const MEMORY_TYPE: u32 = 2;
     const IS_MANAGED: u32 = 8;

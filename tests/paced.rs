@@ -176,6 +176,12 @@ fn copies_in_batches_are_paid_for_where_copies_are() {
 }
 
 #[test]
+fn copies_by_lists_that_are_not_there_are_the_drivers_to_refuse() {
+    let outcome = same("paced", &["absent", "1ms"]).quiet();
+    outcome.contains(&["0 0: 1 1", "0: 1 1 1", "1 3: 1 1", "1: 1 1 1"]);
+}
+
+#[test]
 fn a_capture_is_not_spoiled_by_runs_of_streams_that_join_it() {
     let outcome = same("paced", &["join", "10us"]).quiet();
     let whole = outcome.out.lines().filter(|line| line.ends_with("launches 0, end 0, 4 kernels, 0 others"));

@@ -291,6 +291,35 @@ static void moves(void) {
     }
 }
 
+// Copies by lists that are not there.
+static void absent(void) {
+    int (*with)(struct box *, u64, void *), (*with_own)(struct box *, u64, void *);
+    *(void **)&with = dlsym(driver, "cuMemcpy3DWithAttributesAsync");
+    *(void **)&with_own = dlsym(driver, "cuMemcpy3DWithAttributesAsync_ptsz");
+    for (int is_own = 0; is_own < 2; is_own++) {
+        int (*first)(u64 *, u64 *, size_t *, size_t, void *, size_t *, size_t, size_t *, void *);
+        int (*second)(u64 *, u64 *, size_t *, size_t, void *, size_t *, size_t, void *);
+        int (*boxes)(size_t, struct box *, size_t *, u64, void *), (*boxes_2)(size_t, struct box *, u64, void *);
+        *(void **)&first = dlsym(driver, is_own ? "cuMemcpyBatchAsync_ptsz" : "cuMemcpyBatchAsync");
+        *(void **)&second = dlsym(driver, is_own ? "cuMemcpyBatchAsync_v2_ptsz" : "cuMemcpyBatchAsync_v2");
+        *(void **)&boxes = dlsym(driver, is_own ? "cuMemcpy3DBatchAsync_ptsz" : "cuMemcpy3DBatchAsync");
+        *(void **)&boxes_2 = dlsym(driver, is_own ? "cuMemcpy3DBatchAsync_v2_ptsz" : "cuMemcpy3DBatchAsync_v2");
+        // All of the lists, then one of them.
+        for (int which = 0; which < 4; which++) {
+            u64 some[2] = {0};
+            size_t none[2] = {0}, attribute_of = 0, failed;
+            long attributes[8] = {1};
+            u64 *to = which == 0 || which == 1 ? NULL : some, *from = which == 0 || which == 2 ? NULL : some;
+            size_t *sizes = which == 0 || which == 3 ? NULL : none;
+            void *on = is_own ? NULL : stream;
+            int one = first(to, from, sizes, 2, attributes, &attribute_of, 1, &failed, on);
+            say("%d %d: %d %d", is_own, which, one, second(to, from, sizes, 2, attributes, &attribute_of, 1, on));
+        }
+        int one = boxes(2, NULL, NULL, 0, is_own ? NULL : stream), two = boxes_2(2, NULL, 0, is_own ? NULL : stream);
+        say("%d: %d %d %d", is_own, one, two, is_own ? with_own(NULL, 0, NULL) : with(NULL, 0, stream));
+    }
+}
+
 // The usual launch, between two lines that can be found in a list of system calls.
 static void hot(int count) {
     all(count, stream), gpu.cuCtxSynchronize(), all(count / 4, stream);
@@ -314,6 +343,7 @@ int main(int count, char **words) {
     else if (!strcmp(what, "waits")) waits(count > 3 ? words[3] : NULL);
     else if (!strcmp(what, "fills")) fills();
     else if (!strcmp(what, "moves")) moves();
+    else if (!strcmp(what, "absent")) absent();
     else if (!strcmp(what, "hot")) hot(4000);
     else return 2;
     return 0;

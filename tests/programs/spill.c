@@ -144,6 +144,14 @@ static int lure(u64 place) {
     return failed;
 }
 
+// A prefetch to two places that does not say which range goes where.
+static int without_starts(u64 place) {
+    struct place devices[2] = {{ON_DEVICE, 0}, {ON_DEVICE, 0}};
+    u64 both[2] = {at[0], at[place]};
+    size_t sizes[2] = {size[0], size[place]};
+    return more.cuMemPrefetchBatchAsync(both, sizes, 2, devices, NULL, 2, 0, stream);
+}
+
 // Work of so many milliseconds goes into the stream.
 static int work(u64 milliseconds) {
     char text[128];
@@ -255,6 +263,7 @@ int main(void) {
         else if (!strcmp(word, "preferred")) answer = preferred(a);
         else if (!strcmp(word, "lure")) answer = lure(a);
         else if (!strcmp(word, "prefetch")) answer = more.cuMemPrefetchAsync(at[a], size[a], 0, stream);
+        else if (!strcmp(word, "without_starts")) answer = without_starts(a);
         else if (!strcmp(word, "work")) answer = work(a);
         else if (!strcmp(word, "query")) answer = more.cuStreamQuery(stream);
         else if (!strcmp(word, "capture")) answer = more.cuStreamBeginCapture_v2(stream, (int)a);

@@ -38,6 +38,9 @@ macro_rules! runs {
         ) -> Status {
             // SAFETY: the caller's own arguments.
             let call = || unsafe { real(to, from, sizes, count, attributes, indices, attribute_count, $($failed,)? stream) };
+            if to.is_null() || from.is_null() || sizes.is_null() {
+                return call();
+            }
             // SAFETY: the caller's lists, as long as it says.
             let bytes = |at: usize| unsafe { read_in(sizes.wrapping_add(at)) }.unwrap_or(0) as u64;
             let is_on_device = |list: *mut CUdeviceptr, at: usize| {
@@ -126,6 +129,9 @@ unsafe fn boxes_on(
     count: usize,
     call: impl FnOnce() -> Status,
 ) -> Status {
+    if list.is_null() {
+        return call();
+    }
     let list: *const BoxCopy = list.cast();
     // SAFETY: by the contract above; the same structure with integers for enumerations.
     let copy = |at: usize| unsafe { read_in(list.wrapping_add(at)) };

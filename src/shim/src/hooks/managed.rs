@@ -119,6 +119,9 @@ unsafe fn redirected(
     (places, starts, number): (*mut CUmemLocation, *mut usize, usize),
 ) -> Option<(Vec<CUmemLocation>, Vec<usize>)> {
     let slice = lifecycle::joined().filter(|slice| slice.spilled.any())?;
+    if starts.is_null() {
+        return None;
+    }
     let (mut current, mut any) = (0_usize, false);
     let mut all = Vec::new();
     for range in 0..count {
