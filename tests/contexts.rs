@@ -115,6 +115,31 @@ fn a_context_that_is_made_anew_while_its_end_is_taken_down_is_given_back_as_well
 }
 
 #[test]
+fn a_context_that_was_reset_is_paid_for_while_somebody_who_retained_it_uses_it() {
+    let told = [
+        "retain 0, active 1, left 824",
+        "reset 0, active 0, left 924",
+        "retain 0, active 1, left 824",
+        "release 0, active 1, left 824",
+        "release 0, active 0, left 924",
+        "release 201, active 0, left 924",
+        "retain 0, active 1, left 824",
+        "reset 0, active 0, left 924",
+        "release 0, active 0, left 924",
+    ];
+    let bare = bench().host("contexts", &["reset"]).run();
+    bare.says(&[&["init 0"], &told[..]].concat());
+    bench().host("contexts", &["reset"]).limited("1GiB").run().quiet().same_as(&bare);
+}
+
+#[test]
+fn who_waits_for_another_that_asks_for_the_context_keeps_errno() {
+    let bench = bench().with("SIMGPU_FAULTS", "cuDevicePrimaryCtxRetain=delay:2s@1");
+    let outcome = bench.host("contexts", &["interrupted"]).limited("1GiB").run().quiet();
+    outcome.says(&["init 0", "waited 1, errno 77 77"]);
+}
+
+#[test]
 fn every_form_of_making_a_context_pays_and_the_last_detachment_gives_back() {
     let outcome = bench().host("contexts", &["forms"]).limited("350MiB").run();
     outcome.says(&[

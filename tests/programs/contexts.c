@@ -1,6 +1,8 @@
 // What do contexts take of a quota, and when do they give it back? `contexts CASE`.
 #include "host.h"
+#include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 
 enum { MOST = 8 };
 
@@ -42,6 +44,27 @@ static int primary(void) {
     }
     int retain = cu.cuDevicePrimaryCtxRetain(&context, 0), reset = cu.cuDevicePrimaryCtxReset_v2(0);
     say("retain %d, reset %d, left %llu", retain, reset, left());
+    return 0;
+}
+
+static void tell_primary(const char *what, int status) {
+    int (*state)(int, unsigned *, int *) = dlsym(driver, "cuDevicePrimaryCtxGetState"), is_active = -1;
+    unsigned flags;
+    state(0, &flags, &is_active);
+    say("%s %d, active %d, left %llu", what, status, is_active, left());
+}
+
+// A reset ends the primary context, and takes back no use of it.
+static int reset(void) {
+    void *own = NULL, *context = NULL;
+    if (cu.cuCtxCreate_v2(&own, 0, 0)) return 3;
+    tell_primary("retain", cu.cuDevicePrimaryCtxRetain(&context, 0));
+    tell_primary("reset", cu.cuDevicePrimaryCtxReset_v2(0));
+    tell_primary("retain", cu.cuDevicePrimaryCtxRetain(&context, 0));
+    for (int i = 0; i < 3; i++) tell_primary("release", cu.cuDevicePrimaryCtxRelease_v2(0));
+    tell_primary("retain", cu.cuDevicePrimaryCtxRetain(&context, 0));
+    tell_primary("reset", cu.cuDevicePrimaryCtxReset_v2(0));
+    tell_primary("release", cu.cuDevicePrimaryCtxRelease_v2(0));
     return 0;
 }
 
@@ -161,13 +184,55 @@ static int remade(void) {
     return 0;
 }
 
+// Of two threads that ask for a context one waits for the other, which the driver keeps for long. A signal interrupts it.
+static _Atomic int number_of[2], is_back[2];
+static void *asks(void *which) {
+    long own = (long)which;
+    void *context = NULL;
+    number_of[own] = gettid();
+    errno = 77;
+    int code = cu.cuDevicePrimaryCtxRetain(&context, 0), error = errno;
+    is_back[own] = 1;
+    return (void *)(long)(code ? code : error);
+}
+static int sleeps(int thread) {
+    char path[64], state = 0;
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", thread);
+    FILE *file = fopen(path, "r");
+    if (!file) return 0;
+    if (fscanf(file, "%*d (%*[^)]) %c", &state) != 1) state = 0;
+    fclose(file);
+    return state == 'S';
+}
+static void interrupt(int signal) { (void)signal; }
+static int interrupted(void) {
+    struct sigaction action = {.sa_handler = interrupt};
+    pthread_t threads[2];
+    void *left_errno[2];
+    int seen = 0;
+    sigaction(SIGUSR1, &action, NULL);
+    for (long i = 0; i < 2; i++) {
+        pthread_create(&threads[i], NULL, asks, (void *)i);
+        while (!is_back[i] && !(number_of[i] && sleeps(number_of[i]))) usleep(1000);
+    }
+    while (!is_back[0]) {
+        if (sleeps(number_of[1])) pthread_kill(threads[1], SIGUSR1), seen = 1;
+        usleep(1000);
+    }
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], &left_errno[i]);
+    say("waited %d, errno %ld %ld", seen, (long)left_errno[0], (long)left_errno[1]);
+    return 0;
+}
+
 int main(int count, char **words) {
     if (count < 2 || !open_driver()) return 2;
     say("init %d", cu.cuInit(0));
     if (!strcmp(words[1], "forms")) return forms();
+    if (!strcmp(words[1], "reset")) return reset();
     if (!strcmp(words[1], "beside")) return beside(retain_and_release);
     if (!strcmp(words[1], "together")) return together();
     if (!strcmp(words[1], "remade")) return remade();
+    if (!strcmp(words[1], "interrupted")) return interrupted();
     if (!strcmp(words[1], "attached")) return beside(attach_and_detach);
     return !strcmp(words[1], "many") ? many() : primary();
 }

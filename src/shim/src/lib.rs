@@ -9,7 +9,7 @@
 //! 1. Nothing runs at load time: no constructor, no thread, no file, no change of the environment.
 //! 2. Anything may be called before our start, from another library's constructor, in a child, after `exit`.
 //! 3. A call that is only forwarded takes no lock, allocates nothing, and makes no system call. No lock is held
-//!    across a call of the driver.
+//!    across a call of the driver, but for the turn of a primary context (`primaries`).
 //! 4. Our own driver calls use the real functions; a second entry on the same thread while we decide or settle
 //!    passes straight through.
 //! 5. `errno` stays the driver's, a pending `dlerror` stays the caller's. Never setenv, exit, abort, umask.

@@ -107,9 +107,13 @@ impl Local {
         }
     }
 
-    /// Ends the green contexts of a primary context that ends.
+    /// Ends the green contexts of a primary context that ends, and their uses of it.
     pub(crate) fn end_greens_of(&mut self, simulation: &Simulation, context: u64) {
         for green in self.greens.greens.matching(|green| green.context == context) {
+            let ordinal = self.greens.greens.get(green).map(|green| green.ordinal);
+            if let Ok(primary) = ordinal.and_then(|ordinal| self.primary(ordinal)) {
+                primary.uses = primary.uses.saturating_sub(1);
+            }
             self.drop_green(simulation, green);
         }
     }
@@ -140,7 +144,9 @@ impl Local {
         let primary = self.primary(ordinal)?;
         primary.uses = primary.uses.checked_sub(1).ok_or(status::INVALID_CONTEXT)?;
         let (handle, uses) = (primary.handle, primary.uses);
-        if uses > 0 { Ok(()) } else { self.end_context(simulation, handle) }
+        // A reset may have ended it before.
+        let is_over = uses > 0 || self.contexts.get(handle).is_err();
+        if is_over { Ok(()) } else { self.end_context(simulation, handle) }
     }
 
     /// Takes a use of a device's primary context, which is made if it does not live.

@@ -4,11 +4,11 @@ use super::around;
 use super::measured::{How, Plan, What, measured};
 use crate::compute;
 use crate::driver;
+use crate::guard::shielded;
 use crate::holdings::Holder;
 use crate::lifecycle::{self, Standing};
 use crate::measure::Making;
 use crate::pools::Releasing;
-use crate::primaries::Turn;
 use crate::slice::Slice;
 use core::ffi::{c_int, c_uint};
 use gpuslice_driver::Symbol;
@@ -111,22 +111,23 @@ pub(crate) unsafe fn primary_retain(
     output: *mut CUcontext,
     device: CUdevice,
 ) -> Status {
-    let _turn = turn(device);
     let is_new = || driver::primary_context_is_active(device) == Some(false);
     // SAFETY: the caller's own arguments.
     let call = || unsafe { real(output, device) };
-    // SAFETY: the caller's output.
-    let code = unsafe { created(output, device, is_new, call, |_| release_now(device)) };
-    around(
-        |_| (),
-        || code,
-        |slice, (), code| {
-            // SAFETY: the caller's output, which the driver accepted.
-            if let Some(context) = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
-                slice.primaries.retained(context.addr(), device);
-            }
-        },
-    )
+    in_turn(device, || {
+        // SAFETY: the caller's output.
+        let code = unsafe { created(output, device, is_new, call, |_| release_now(device)) };
+        around(
+            |_| (),
+            || code,
+            |slice, (), code| {
+                // SAFETY: the caller's output, which the driver accepted.
+                if let Some(context) = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
+                    slice.primaries.retained(context.addr(), device);
+                }
+            },
+        )
+    })
 }
 
 /// `cuVDPAUCtxCreate` in both forms.
@@ -200,27 +201,31 @@ fn release_now(device: CUdevice) {
 
 /// `cuDevicePrimaryCtxRelease` in both forms: ends the context with its last use.
 pub(crate) unsafe fn primary_release(real: real::cuDevicePrimaryCtxRelease_v2, device: CUdevice) -> Status {
-    let _turn = turn(device);
     // SAFETY: the caller's own argument.
     let call = || unsafe { real(device) };
     let take = |slice: &'static Slice| {
         let may_be_last = slice.primaries.releases(device);
         if may_be_last { take_primary(slice, device) } else { take_nothing(slice) }
     };
-    around(take, call, |slice, taken, code| {
-        if code != status::SUCCESS {
-            slice.primaries.keeps(device);
-        }
-        primary_left(slice, taken, device, code == status::SUCCESS);
-    })
+    let release = || {
+        around(take, call, |slice, taken, code| {
+            if code != status::SUCCESS {
+                slice.primaries.keeps(device);
+            }
+            primary_left(slice, taken, device, code == status::SUCCESS);
+        })
+    };
+    in_turn(device, release)
 }
 
-/// The caller's turn to make or end the primary context of a device.
-fn turn(device: CUdevice) -> Turn<'static> {
-    match lifecycle::standing() {
-        Standing::Member(slice) => slice.primaries.turn(device),
-        _ => None,
-    }
+/// The caller's turn to make or end the primary context of a device. To wait for it and to end it may need the kernel,
+/// whose answers do not concern the program.
+fn in_turn(device: CUdevice, calls: impl FnOnce() -> Status) -> Status {
+    let Standing::Member(slice) = lifecycle::standing() else { return calls() };
+    let turn = shielded(|| slice.primaries.turn(device)).flatten();
+    let code = calls();
+    shielded(|| drop(turn));
+    code
 }
 
 /// What lives in a device's primary context, where a call may end it that is no release of the program's own.
@@ -241,16 +246,18 @@ pub(super) fn primary_left(slice: &'static Slice, taken: Taken, device: CUdevice
 
 /// `cuDevicePrimaryCtxReset` in both forms: ends the context whoever uses it.
 pub(crate) unsafe fn primary_reset(real: real::cuDevicePrimaryCtxReset_v2, device: CUdevice) -> Status {
-    let _turn = turn(device);
     // SAFETY: the caller's own argument.
     let call = || unsafe { real(device) };
-    around(
-        |slice| take_primary(slice, device),
-        call,
-        |slice, taken, code| {
-            end(slice, taken, code == status::SUCCESS);
-        },
-    )
+    let reset = || {
+        around(
+            |slice| take_primary(slice, device),
+            call,
+            |slice, taken, code| {
+                end(slice, taken, code == status::SUCCESS);
+            },
+        )
+    };
+    in_turn(device, reset)
 }
 
 fn take(slice: &'static Slice, context: usize) -> Taken {

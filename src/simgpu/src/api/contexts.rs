@@ -56,9 +56,8 @@ impl Driver {
         let simulation = self.simulation()?;
         simulation.device(device)?;
         let mut local = simulation.local();
-        let primary = local.primary(device)?;
-        primary.uses = 0;
-        let handle = primary.handle;
+        let handle = local.primary(device)?.handle;
+        // Who has retained it has to release it all the same.
         let _ = local.end_context(simulation, handle);
         Ok(())
     }

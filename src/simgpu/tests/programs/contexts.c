@@ -31,6 +31,12 @@ int main(void) {
     OK(cuDevicePrimaryCtxReset_v2(0)); SAME(held(), cost + 20 * MIB);
     OK(cuDevicePrimaryCtxGetState(0, &flags, &active)); CHECK(!active);
 
+    /* A reset releases nothing: two uses are left, and whoever retains it next makes it anew for all. */
+    OK(cuDevicePrimaryCtxRetain(&c, 0)); CHECK(c == primary); SAME(held(), 2 * cost + 20 * MIB);
+    OK(cuDevicePrimaryCtxRelease_v2(0)); OK(cuDevicePrimaryCtxRelease_v2(0)); SAME(held(), 2 * cost + 20 * MIB);
+    OK(cuDevicePrimaryCtxReset_v2(0)); OK(cuDevicePrimaryCtxRelease_v2(0)); STATUS(201, cuDevicePrimaryCtxRelease_v2(0));
+    SAME(held(), cost + 20 * MIB);
+
     STATUS(201, cuCtxSetCurrent((handle)0x1234)); OK(cuCtxSetCurrent(NULL)); STATUS(201, cuMemAlloc_v2(&p, 1));
     return 0;
 }

@@ -36,5 +36,9 @@ int main(void) {
     OK(cuCtxSetCurrent(primary)); OK(cuMemFree_v2(p)); SAME(held(), full - little - 10 * MIB);
     OK(cuCtxGetDevResource(NULL, &own, 1)); SAME(own.processors, 132);
     OK(cuDevicePrimaryCtxRelease_v2(0)); OK(cuDevicePrimaryCtxGetState(0, &flags, &active)); CHECK(!active);
+
+    /* A reset ends green contexts too, and their uses of the primary one. */
+    OK(cuGreenCtxCreate(&green, descriptor, 0, 1)); OK(cuDevicePrimaryCtxReset_v2(0)); STATUS(201, cuGreenCtxDestroy(green));
+    STATUS(201, cuDevicePrimaryCtxRelease_v2(0));
     return 0;
 }
