@@ -167,3 +167,33 @@ fn a_launch_that_is_left_by_a_jump_while_it_waits_keeps_nobody() {
 fn streams_and_threads_may_end_while_others_launch() {
     paced(&["storm", "20us", "150"]).contains(&["failed 0, wait 0"]);
 }
+
+#[test]
+fn a_stream_that_waits_for_its_host_keeps_neither_the_host_nor_other_streams() {
+    let bench = Bench::simulated().with("SIMGPU_CUDA_VERSION", "13040");
+    let limited = |percent: &str, kernel: &str| {
+        let host = bench.host("paced_more", &["held-up", kernel, "30"]).loaded();
+        host.set("GPU_CORE_PERCENT", percent).run().quiet()
+    };
+    // 150 ms of work that cannot begin, and 100 ms beside it.
+    let outcome = limited("95", "5ms");
+    println!("{outcome}");
+    outcome.contains(&["failed 0"]);
+    assert!(number(&outcome, "queued after ") < 1000, "{outcome}");
+    assert!(number(&outcome, "beside after ") < 1000, "{outcome}");
+    // What is not known yet is measured one by one where it can be: here it cannot.
+    let outcome = limited("50", "20us");
+    outcome.contains(&["failed 0"]);
+    assert!(number(&outcome, "queued after ") < 1000, "{outcome}");
+}
+
+#[test]
+fn what_a_stream_waits_for_between_kernels_is_not_charged() {
+    for way in ["function", "event"] {
+        let outcome = paced(&[way, "20us", "600"]);
+        println!("{way}: {outcome}");
+        outcome.contains(&["failed 0"]);
+        // Naps of 2 ms, one after the other. Charged, each would cost its kernel 6 ms more.
+        assert!((1200..2200).contains(&number(&outcome, "took ")), "{way}: {outcome}");
+    }
+}

@@ -262,12 +262,68 @@ static void green(const char *where) {
     if (!fgets(line, sizeof line, stdin)) return;
 }
 
+static int (*host_function)(void *, void (*)(void *), void *);
+
+static void pass(void *nothing) {
+    (void)nothing;
+    while (!is_over) usleep(100);
+}
+
+static void nap(void *nothing) {
+    (void)nothing;
+    usleep(2000);
+}
+
+// Launches follow in a stream what only the thread that launches them brings to an end; beside it another stream has work.
+static void held_up(int count) {
+    void *other = NULL;
+    int failed = 0;
+    alarm(60);
+    for (int i = 0; i < 20; i++) failed += launch(stream) != 0;
+    failed += gpu.cuCtxSynchronize() != 0 || cu.cuStreamCreate(&other, NON_BLOCKING) != 0;
+    failed += host_function(stream, pass, NULL) != 0;
+    u64 began = now();
+    for (int i = 0; i < count; i++) failed += launch(stream) != 0;
+    say("queued after %llu ms", (now() - began) / MS);
+    began = now();
+    for (int i = 0; i < 20; i++) failed += launch(other) != 0;
+    failed += cu.cuStreamSynchronize(other) != 0;
+    say("beside after %llu ms", (now() - began) / MS);
+    is_over = 1;
+    failed += gpu.cuCtxSynchronize() != 0;
+    say("failed %d", failed);
+}
+
+// Between small kernels the stream waits for something that is not the GPU's: a function of the host, or another stream's.
+static void between(const char *way, int count) {
+    void *other = NULL, *event = NULL;
+    int failed = cu.cuStreamCreate(&other, NON_BLOCKING) != 0 || gpu.cuEventCreate(&event, 0) != 0;
+    for (int i = 0; i < 200; i++) failed += launch(stream) != 0;
+    failed += gpu.cuCtxSynchronize() != 0;
+    u64 began = now();
+    for (int i = 0; i < count; i++) {
+        failed += launch(stream) != 0;
+        if (!strcmp(way, "function")) {
+            failed += host_function(stream, nap, NULL) != 0;
+        } else {
+            failed += host_function(other, nap, NULL) != 0 || gpu.cuEventRecord(event, other) != 0;
+            failed += gpu.cuStreamWaitEvent(stream, event, 0) != 0;
+        }
+        // What was charged is felt by those that follow.
+        if (i % 50 == 49) failed += cu.cuStreamSynchronize(stream) != 0;
+    }
+    failed += gpu.cuCtxSynchronize() != 0;
+    say("took %llu ms", (now() - began) / MS);
+    say("failed %d", failed);
+}
+
 int main(int count, char **words) {
     const char *what = count > 1 ? words[1] : "";
     int number = count > 3 ? atoi(words[3]) : 40;
     if (count > 4) pause_us = atoi(words[4]);
     if (!open_all("dlsym")) return 3;
     launch_on = dlsym(driver, "cuLaunchKernel");
+    *(void **)&host_function = dlsym(driver, "cuLaunchHostFunc");
     if (!strcmp(what, "exit")) return at_exit(), 0;
     if (!begin(count > 2 ? words[2] : "2ms")) return 3;
     if (!strcmp(what, "retains")) retains(number);
@@ -277,6 +333,8 @@ int main(int count, char **words) {
     else if (!strcmp(what, "sealed")) sealed();
     else if (!strcmp(what, "green")) green(count > 3 ? words[3] : "stream");
     else if (!strcmp(what, "jumps")) jumps(number);
+    else if (!strcmp(what, "held-up")) held_up(number);
+    else if (!strcmp(what, "function") || !strcmp(what, "event")) between(what, number);
     else return 2;
     return 0;
 }

@@ -84,17 +84,17 @@ macro_rules! rows_copy {
         watch cuMemcpyWithAttributesAsync_ptsz @13020(dst: CUdeviceptr, src: CUdeviceptr, size: usize, attr: *mut CUmemcpyAttributes, h_stream: CUstream) by host_copies::anywhere_with_per_thread;
         watch cuMemcpy_ptds @7000(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize) by host_copies::anywhere_per_thread;
     }
-    copy_peer: "Between devices: links and copy engines. Not measured" {
-        pass cuFabricCpyBatchAsync @13050(num_ops: usize, op_list: *mut CUDA_FABRIC_COPY_BATCH_OP, flags: c_ulonglong, h_stream: CUstream);
-        pass cuFabricCpyBatchAsync_ptsz @13050(num_ops: usize, op_list: *mut CUDA_FABRIC_COPY_BATCH_OP, flags: c_ulonglong, h_stream: CUstream);
-        pass cuMemcpy3DPeer @4000(p_copy: *const CUDA_MEMCPY3D_PEER);
-        pass cuMemcpy3DPeerAsync @4000(p_copy: *const CUDA_MEMCPY3D_PEER, h_stream: CUstream);
-        pass cuMemcpy3DPeerAsync_ptsz @7000(p_copy: *const CUDA_MEMCPY3D_PEER, h_stream: CUstream);
-        pass cuMemcpy3DPeer_ptds @7000(p_copy: *const CUDA_MEMCPY3D_PEER);
-        pass cuMemcpyPeer @4000(dst_device: CUdeviceptr, dst_context: CUcontext, src_device: CUdeviceptr, src_context: CUcontext, byte_count: usize);
-        pass cuMemcpyPeerAsync @4000(dst_device: CUdeviceptr, dst_context: CUcontext, src_device: CUdeviceptr, src_context: CUcontext, byte_count: usize, h_stream: CUstream);
-        pass cuMemcpyPeerAsync_ptsz @7000(dst_device: CUdeviceptr, dst_context: CUcontext, src_device: CUdeviceptr, src_context: CUcontext, byte_count: usize, h_stream: CUstream);
-        pass cuMemcpyPeer_ptds @7000(dst_device: CUdeviceptr, dst_context: CUcontext, src_device: CUdeviceptr, src_context: CUcontext, byte_count: usize);
+    copy_peer: "Between devices: links and copy engines. Not measured, and kept out of the time of kernels" {
+        watch cuFabricCpyBatchAsync @13050(num_ops: usize, op_list: *mut CUDA_FABRIC_COPY_BATCH_OP, flags: c_ulonglong, h_stream: CUstream) by stream_waits::last_of_four;
+        watch cuFabricCpyBatchAsync_ptsz @13050(num_ops: usize, op_list: *mut CUDA_FABRIC_COPY_BATCH_OP, flags: c_ulonglong, h_stream: CUstream) by stream_waits::last_of_four_per_thread;
+        watch cuMemcpy3DPeer @4000(p_copy: *const CUDA_MEMCPY3D_PEER) by stream_waits::none_of_one;
+        watch cuMemcpy3DPeerAsync @4000(p_copy: *const CUDA_MEMCPY3D_PEER, h_stream: CUstream) by stream_waits::last_of_two;
+        watch cuMemcpy3DPeerAsync_ptsz @7000(p_copy: *const CUDA_MEMCPY3D_PEER, h_stream: CUstream) by stream_waits::last_of_two_per_thread;
+        watch cuMemcpy3DPeer_ptds @7000(p_copy: *const CUDA_MEMCPY3D_PEER) by stream_waits::none_of_one_per_thread;
+        watch cuMemcpyPeer @4000(dst_device: CUdeviceptr, dst_context: CUcontext, src_device: CUdeviceptr, src_context: CUcontext, byte_count: usize) by stream_waits::none_of_five;
+        watch cuMemcpyPeerAsync @4000(dst_device: CUdeviceptr, dst_context: CUcontext, src_device: CUdeviceptr, src_context: CUcontext, byte_count: usize, h_stream: CUstream) by stream_waits::last_of_six;
+        watch cuMemcpyPeerAsync_ptsz @7000(dst_device: CUdeviceptr, dst_context: CUcontext, src_device: CUdeviceptr, src_context: CUcontext, byte_count: usize, h_stream: CUstream) by stream_waits::last_of_six_per_thread;
+        watch cuMemcpyPeer_ptds @7000(dst_device: CUdeviceptr, dst_context: CUcontext, src_device: CUdeviceptr, src_context: CUcontext, byte_count: usize) by stream_waits::none_of_five_per_thread;
     }
     copy_set: "Fills: device work" {
         gate cuMemsetD16 @2000(dst_device: CUdeviceptr_v1, us: c_ushort, n: c_uint) by copies::fill;

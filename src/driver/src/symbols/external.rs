@@ -15,8 +15,8 @@ macro_rules! rows_external {
         pass cuImportExternalSemaphore @10000(ext_sem_out: *mut CUexternalSemaphore, sem_handle_desc: *const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC);
         pass cuSignalExternalSemaphoresAsync @10000(ext_sem_array: *const CUexternalSemaphore, params_array: *const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS, num_ext_sems: c_uint, stream: CUstream);
         pass cuSignalExternalSemaphoresAsync_ptsz @10000(ext_sem_array: *const CUexternalSemaphore, params_array: *const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS, num_ext_sems: c_uint, stream: CUstream);
-        pass cuWaitExternalSemaphoresAsync @10000(ext_sem_array: *const CUexternalSemaphore, params_array: *const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS, num_ext_sems: c_uint, stream: CUstream);
-        pass cuWaitExternalSemaphoresAsync_ptsz @10000(ext_sem_array: *const CUexternalSemaphore, params_array: *const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS, num_ext_sems: c_uint, stream: CUstream);
+        watch cuWaitExternalSemaphoresAsync @10000(ext_sem_array: *const CUexternalSemaphore, params_array: *const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS, num_ext_sems: c_uint, stream: CUstream) by stream_waits::last_of_four;
+        watch cuWaitExternalSemaphoresAsync_ptsz @10000(ext_sem_array: *const CUexternalSemaphore, params_array: *const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS, num_ext_sems: c_uint, stream: CUstream) by stream_waits::last_of_four_per_thread;
     }
     ipc_memory: "Memory of another process: the exporter holds the charge" {
         watch cuIpcCloseMemHandle @4010(dptr: CUdeviceptr) by sharing::ipc_close;

@@ -27,13 +27,13 @@ macro_rules! rows_launch {
         pass cuParamSeti @2000(hfunc: CUfunction, offset: c_int, value: c_uint);
         pass cuParamSetv @2000(hfunc: CUfunction, offset: c_int, ptr: *mut c_void, numbytes: c_uint);
     }
-    host_callback: "Host work in stream order" {
-        pass cuLaunchHostFunc @10000(h_stream: CUstream, function: CUhostFn, user_data: *mut c_void);
-        pass cuLaunchHostFunc_ptsz @10000(h_stream: CUstream, function: CUhostFn, user_data: *mut c_void);
-        pass cuLaunchHostFunc_v2 @13010(h_stream: CUstream, function: CUhostFn, user_data: *mut c_void, sync_mode: c_uint);
-        pass cuLaunchHostFunc_v2_ptsz @13010(h_stream: CUstream, function: CUhostFn, user_data: *mut c_void, sync_mode: c_uint);
-        pass cuStreamAddCallback @5000(h_stream: CUstream, callback: CUstreamCallback, user_data: *mut c_void, flags: c_uint);
-        pass cuStreamAddCallback_ptsz @7000(h_stream: CUstream, callback: CUstreamCallback, user_data: *mut c_void, flags: c_uint);
+    host_callback: "Host work in stream order. Its time is kept out of that of kernels" {
+        watch cuLaunchHostFunc @10000(h_stream: CUstream, function: CUhostFn, user_data: *mut c_void) by stream_waits::first_of_three;
+        watch cuLaunchHostFunc_ptsz @10000(h_stream: CUstream, function: CUhostFn, user_data: *mut c_void) by stream_waits::first_of_three_per_thread;
+        watch cuLaunchHostFunc_v2 @13010(h_stream: CUstream, function: CUhostFn, user_data: *mut c_void, sync_mode: c_uint) by stream_waits::first_of_four;
+        watch cuLaunchHostFunc_v2_ptsz @13010(h_stream: CUstream, function: CUhostFn, user_data: *mut c_void, sync_mode: c_uint) by stream_waits::first_of_four_per_thread;
+        watch cuStreamAddCallback @5000(h_stream: CUstream, callback: CUstreamCallback, user_data: *mut c_void, flags: c_uint) by stream_waits::first_of_four;
+        watch cuStreamAddCallback_ptsz @7000(h_stream: CUstream, callback: CUstreamCallback, user_data: *mut c_void, flags: c_uint) by stream_waits::first_of_four_per_thread;
     }
     occupancy: "Pure calculation" {
         pass cuOccupancyAvailableDynamicSMemPerBlock @10020(dynamic_smem_size: *mut usize, func: CUfunction, num_blocks: c_int, block_size: c_int);

@@ -71,23 +71,23 @@ macro_rules! rows_stream {
         pass cuStreamQuery_ptsz @7000(h_stream: CUstream);
         pass cuStreamSetAttribute @11000(h_stream: CUstream, attr: c_uint, param: *const CUstreamAttrValue);
         pass cuStreamSetAttribute_ptsz @11000(h_stream: CUstream, attr: c_uint, value: *const CUstreamAttrValue);
-        pass cuStreamWaitEvent @3020(h_stream: CUstream, h_event: CUevent, flags: c_uint);
-        pass cuStreamWaitEvent_ptsz @7000(h_stream: CUstream, h_event: CUevent, flags: c_uint);
+        watch cuStreamWaitEvent @3020(h_stream: CUstream, h_event: CUevent, flags: c_uint) by stream_waits::first_of_three;
+        watch cuStreamWaitEvent_ptsz @7000(h_stream: CUstream, h_event: CUevent, flags: c_uint) by stream_waits::first_of_three_per_thread;
     }
     stream_memop: "Waits and writes of single words by the front end" {
         pass cuFlushGPUDirectRDMAWrites @11030(target: c_uint, scope: c_uint);
-        pass cuStreamBatchMemOp @8000(stream: CUstream, count: c_uint, param_array: *mut CUstreamBatchMemOpParams, flags: c_uint);
-        pass cuStreamBatchMemOp_ptsz @8000(stream: CUstream, count: c_uint, param_array: *mut CUstreamBatchMemOpParams, flags: c_uint);
-        pass cuStreamBatchMemOp_v2 @11070(stream: CUstream, count: c_uint, param_array: *mut CUstreamBatchMemOpParams, flags: c_uint);
-        pass cuStreamBatchMemOp_v2_ptsz @11070(stream: CUstream, count: c_uint, param_array: *mut CUstreamBatchMemOpParams, flags: c_uint);
-        pass cuStreamWaitValue32 @8000(stream: CUstream, addr: CUdeviceptr, value: c_uint, flags: c_uint);
-        pass cuStreamWaitValue32_ptsz @8000(stream: CUstream, addr: CUdeviceptr, value: c_uint, flags: c_uint);
-        pass cuStreamWaitValue32_v2 @11070(stream: CUstream, addr: CUdeviceptr, value: c_uint, flags: c_uint);
-        pass cuStreamWaitValue32_v2_ptsz @11070(stream: CUstream, addr: CUdeviceptr, value: c_uint, flags: c_uint);
-        pass cuStreamWaitValue64 @9000(stream: CUstream, addr: CUdeviceptr, value: u64, flags: c_uint);
-        pass cuStreamWaitValue64_ptsz @9000(stream: CUstream, addr: CUdeviceptr, value: u64, flags: c_uint);
-        pass cuStreamWaitValue64_v2 @11070(stream: CUstream, addr: CUdeviceptr, value: u64, flags: c_uint);
-        pass cuStreamWaitValue64_v2_ptsz @11070(stream: CUstream, addr: CUdeviceptr, value: u64, flags: c_uint);
+        watch cuStreamBatchMemOp @8000(stream: CUstream, count: c_uint, param_array: *mut CUstreamBatchMemOpParams, flags: c_uint) by stream_waits::first_of_four;
+        watch cuStreamBatchMemOp_ptsz @8000(stream: CUstream, count: c_uint, param_array: *mut CUstreamBatchMemOpParams, flags: c_uint) by stream_waits::first_of_four_per_thread;
+        watch cuStreamBatchMemOp_v2 @11070(stream: CUstream, count: c_uint, param_array: *mut CUstreamBatchMemOpParams, flags: c_uint) by stream_waits::first_of_four;
+        watch cuStreamBatchMemOp_v2_ptsz @11070(stream: CUstream, count: c_uint, param_array: *mut CUstreamBatchMemOpParams, flags: c_uint) by stream_waits::first_of_four_per_thread;
+        watch cuStreamWaitValue32 @8000(stream: CUstream, addr: CUdeviceptr, value: c_uint, flags: c_uint) by stream_waits::first_of_four;
+        watch cuStreamWaitValue32_ptsz @8000(stream: CUstream, addr: CUdeviceptr, value: c_uint, flags: c_uint) by stream_waits::first_of_four_per_thread;
+        watch cuStreamWaitValue32_v2 @11070(stream: CUstream, addr: CUdeviceptr, value: c_uint, flags: c_uint) by stream_waits::first_of_four;
+        watch cuStreamWaitValue32_v2_ptsz @11070(stream: CUstream, addr: CUdeviceptr, value: c_uint, flags: c_uint) by stream_waits::first_of_four_per_thread;
+        watch cuStreamWaitValue64 @9000(stream: CUstream, addr: CUdeviceptr, value: u64, flags: c_uint) by stream_waits::first_of_four;
+        watch cuStreamWaitValue64_ptsz @9000(stream: CUstream, addr: CUdeviceptr, value: u64, flags: c_uint) by stream_waits::first_of_four_per_thread;
+        watch cuStreamWaitValue64_v2 @11070(stream: CUstream, addr: CUdeviceptr, value: u64, flags: c_uint) by stream_waits::first_of_four;
+        watch cuStreamWaitValue64_v2_ptsz @11070(stream: CUstream, addr: CUdeviceptr, value: u64, flags: c_uint) by stream_waits::first_of_four_per_thread;
         pass cuStreamWriteValue32 @8000(stream: CUstream, addr: CUdeviceptr, value: c_uint, flags: c_uint);
         pass cuStreamWriteValue32_ptsz @8000(stream: CUstream, addr: CUdeviceptr, value: c_uint, flags: c_uint);
         pass cuStreamWriteValue32_v2 @11070(stream: CUstream, addr: CUdeviceptr, value: c_uint, flags: c_uint);

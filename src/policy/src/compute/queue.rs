@@ -9,6 +9,10 @@ use super::cost::Key;
 pub const LEAST: u64 = 20_000_000;
 /// The most, in nanoseconds of predicted GPU time: 50 ms.
 pub const MOST: u64 = 50_000_000;
+/// Work of a stream in which nothing begins for so long, in nanoseconds, is not the GPU's to do: 50 ms. The stream waits for
+/// something else: a host function, a word in memory, another device, a semaphore. That may come from the very thread that
+/// would wait for the queue. What the slice's time is paid for bounds what follows, as it bounds everything.
+pub const HELD_UP: u64 = MOST;
 /// Launches of one unknown key that may be under way.
 const UNKNOWN_OF_KEY: u8 = 2;
 /// Launches of all unknown keys that may be under way: a program at its warm-up meets thousands of shapes.

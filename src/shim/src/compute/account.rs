@@ -3,10 +3,10 @@
 //! The measurement of a run becomes an interval on the slice's line of time. What no other interval covers, of this
 //! process's streams and of the slice's other processes, is charged and learned.
 
-use super::clock;
 use super::events::Event;
 use super::sampler::overrule;
 use super::seat::Lane;
+use super::{Compute, clock};
 use crate::slice::Slice;
 use gpuslice_policy::compute::bill::{self, Bill};
 use gpuslice_policy::compute::ring::Reader;
@@ -31,7 +31,9 @@ pub(crate) struct Flight {
     /// When the start was recorded, on the monotonic clock.
     pub(super) opened: u64,
     known_idle: bool,
-    pub(super) is_unknown: bool,
+    is_unknown: bool,
+    /// Whether launches wait for it: its predicted time counts as queued, and its shape as one that is being measured.
+    is_awaited: bool,
     /// Whether it is a copy that nobody pays for.
     is_copy: bool,
     /// On the line of time of the context's events.
@@ -66,6 +68,7 @@ impl Flight {
             opened,
             known_idle,
             is_unknown,
+            is_awaited: true,
             is_copy: false,
             began: None,
             ended: None,
@@ -84,7 +87,24 @@ impl Flight {
     /// It is not measured: what was prepaid for it stands.
     pub(super) fn unmeasured(&self, slice: &Slice) {
         if !self.is_copy {
-            slice.compute.unmeasured(slice, self.device, &self.run, self.is_unknown);
+            slice.compute.unmeasured(slice, self.device, &self.run, self.keeps_others());
+        }
+    }
+
+    /// Whether launches of shapes of which nothing is known wait until it has been measured.
+    pub(super) fn keeps_others(&self) -> bool {
+        self.is_unknown && self.is_awaited
+    }
+
+    /// How much of what is queued it is, in nanoseconds of GPU time.
+    pub(super) fn queued(&self) -> u64 {
+        if self.is_awaited { self.run.prepaid() } else { 0 }
+    }
+
+    /// Nobody waits for it any more: it is still measured when it comes to that.
+    pub(super) fn set_aside(&mut self, compute: &Compute) {
+        if core::mem::take(&mut self.is_awaited) {
+            compute.set_aside(self.device, &self.run, self.is_unknown);
         }
     }
 

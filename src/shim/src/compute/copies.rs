@@ -2,7 +2,7 @@
 //!
 //! They are shown and kept apart. Copies and fills on the device are measured one in so many, and the others are taken
 //! to last as long. Where one lies inside a run of kernels, its time is none of theirs: it counts as a gap. Large copies
-//! from and to the host end a run, since nobody knows how long the host's memory takes.
+//! from and to the host end a run, since nobody knows how long the host's memory takes, and so do waits in the stream.
 
 use super::gate::lane_for;
 use super::waits::{Waits, waits};
@@ -15,9 +15,9 @@ use gpuslice_policy::compute::cost::Estimate;
 
 /// One copy of a kind in so many is measured: two events each would be as dear as a small copy.
 const MEASURED: u32 = 16;
-/// From so many bytes on a copy from or to the host ends a run: it takes 20 us and more on any bus, and a run's two
-/// events take two.
-const LARGE: u64 = 1 << 20;
+/// From so many bytes on a copy from or to the host ends a run: it takes 3 us and more on any bus, and a run's two events
+/// take two.
+const LARGE: u64 = 64 << 10;
 
 /// A copy on the device or a fill.
 pub(super) fn unpaced(slice: &'static Slice, launch: &Launch, call: impl FnOnce() -> Status) -> Status {
@@ -67,13 +67,28 @@ pub(crate) fn host_copy(stream: Stream, bytes: u64, is_sync: bool, call: impl Fn
         return call();
     }
     if bytes >= LARGE {
-        let close = || {
-            if let Some(mut held) = threads::hold(slice) {
-                held.enters(clock::cycles());
-                held.close_where(slice, |lane| lane.stream == stream);
-            }
-        };
-        quietly(close, ());
+        end_run(slice, stream);
     }
     if is_sync { waits(slice, Waits::Stream(stream), call) } else { call() }
+}
+
+/// What a stream is to do next is no work of the GPU's, and takes nobody knows how long.
+pub(crate) fn ends_run(stream: Stream, call: impl FnOnce() -> Status) -> Status {
+    if let Standing::Member(slice) = lifecycle::standing()
+        && slice.compute.is_pacing(slice)
+    {
+        end_run(slice, stream);
+    }
+    call()
+}
+
+/// What the calling thread has launched on a stream is measured up to here.
+fn end_run(slice: &'static Slice, stream: Stream) {
+    let close = || {
+        if let Some(mut held) = threads::hold(slice) {
+            held.enters(clock::cycles());
+            held.close_where(slice, |lane| lane.stream == stream);
+        }
+    };
+    quietly(close, ());
 }

@@ -20,6 +20,7 @@ use crate::slice::Slice;
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
 use gpuslice_driver::types::{Status, status};
+use gpuslice_policy::compute::queue;
 use gpuslice_policy::compute::timeline::{Base, Offset};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::btree_map::Entry;
@@ -53,6 +54,8 @@ struct Queue {
     /// Rounds since.
     rounds: u32,
     device: usize,
+    /// When something of it was seen to run or to end, or came when there was nothing, on the monotonic clock.
+    moved: u64,
 }
 
 /// For how many rounds without work a lane's last event is remembered.
@@ -147,6 +150,9 @@ impl Works {
         for flight in core::mem::take(&mut *incoming.lock()) {
             let queue = self.lanes.entry(flight.lane).or_default();
             queue.device = flight.device;
+            if queue.flights.is_empty() {
+                queue.moved = clock::now();
+            }
             queue.flights.push_back(flight);
         }
     }
@@ -224,11 +230,12 @@ impl Works {
                 _ => flight.unmeasured(slice),
             }
             let at = offset.instant(end).unwrap_or_else(clock::now);
-            slice.compute.landed(flight.device, flight.run.prepaid(), at);
+            slice.compute.landed(&flight, at);
             slice.compute.events.put(flight.pool, flight.start);
             slice.compute.events.put(flight.pool, flight.end);
             ended = ended.saturating_add(1);
         }
+        queue.set_aside(&slice.compute, ended > 0);
         ended
     }
 
@@ -240,7 +247,7 @@ impl Works {
             }
             for flight in queue.flights.drain(..) {
                 flight.unmeasured(slice);
-                slice.compute.landed(flight.device, flight.run.prepaid(), clock::now());
+                slice.compute.landed(&flight, clock::now());
             }
             queue.last_end = 0;
         }
@@ -248,6 +255,17 @@ impl Works {
 }
 
 impl Queue {
+    /// Nobody waits for what is held up by something else than the GPU.
+    fn set_aside(&mut self, compute: &Compute, has_moved: bool) {
+        let Some(front) = self.flights.front() else { return };
+        let now = clock::now();
+        if has_moved || front.began.is_some() {
+            self.moved = now;
+        } else if now.saturating_sub(self.moved) >= queue::HELD_UP {
+            self.flights.iter_mut().for_each(|flight| flight.set_aside(compute));
+        }
+    }
+
     /// Looks at events up to the first that the GPU has not passed.
     fn look(&mut self, compute: &Compute, contexts: &mut BTreeMap<u64, Times>) -> Result<(), Status> {
         for flight in &mut self.flights {

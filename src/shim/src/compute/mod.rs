@@ -32,7 +32,7 @@ mod waits;
 mod whose;
 
 pub(crate) use clock::now;
-pub(crate) use copies::{host_copy, is_paced};
+pub(crate) use copies::{ends_run, host_copy, is_paced};
 pub(crate) use gate::{gate, gate_all};
 pub(crate) use told::{
     capture_begins, context_ends, context_left, context_seen, context_seen_in, forget, stream_ends, view_ends,
@@ -138,6 +138,13 @@ impl Pacer {
     fn admits(&self, cost: u64) -> bool {
         let least = self.least_ahead.load(Ordering::Relaxed);
         Ahead::of(self.queued.load(Ordering::Relaxed)).admits_within(cost, least)
+    }
+
+    /// So much less of its work is queued; what is left.
+    fn less_queued(&self, by: u64) -> u64 {
+        let less = |queued: u64| Some(queued.saturating_sub(by));
+        let before = self.queued.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        before.unwrap_or(0).saturating_sub(by)
     }
 
     /// Whether other slices leave less room than usual for what is queued.
@@ -373,15 +380,23 @@ impl Compute {
     }
 
     /// It has ended then, or nobody will see its end.
-    fn landed(&self, device: usize, prepaid: u64, ended: u64) {
-        if let Some(pacer) = self.pacers.get(device) {
-            let less = |queued: u64| Some(queued.saturating_sub(prepaid));
-            let before = pacer.queued.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    fn landed(&self, flight: &Flight, ended: u64) {
+        if let Some(pacer) = self.pacers.get(flight.device) {
+            let left = pacer.less_queued(flight.queued());
             if pacer.gives_way() {
-                self.expect_end(device, ended.saturating_add(before.unwrap_or(0).saturating_sub(prepaid)));
+                self.expect_end(flight.device, ended.saturating_add(left));
             }
         }
         self.ended();
+    }
+
+    /// It waits for something else than the GPU: nobody is to wait for it.
+    fn set_aside(&self, device: usize, run: &Run, is_unknown: bool) {
+        let Some(pacer) = self.pacers.get(device) else { return };
+        pacer.less_queued(run.prepaid());
+        if is_unknown {
+            run.parts().for_each(|part| pacer.unknown.lock().done(&part.key));
+        }
     }
 
     /// A run is not measured: what was prepaid for it stands.
@@ -422,7 +437,7 @@ impl Compute {
                 Lesson::Gaps | Lesson::Nothing => {}
             }
         }
-        if let Some(pacer) = self.pacers.get(flight.device).filter(|_| flight.is_unknown) {
+        if let Some(pacer) = self.pacers.get(flight.device).filter(|_| flight.keeps_others()) {
             run.parts().for_each(|part| pacer.unknown.lock().done(&part.key));
         }
         if verdict.lesson == Lesson::Gaps {

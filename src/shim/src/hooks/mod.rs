@@ -32,6 +32,7 @@ pub(crate) mod report;
 pub(crate) mod sharing;
 pub(crate) mod start;
 pub(crate) mod stream;
+pub(crate) mod stream_waits;
 pub(crate) mod sync;
 pub(crate) mod use_rates;
 mod versioned;
