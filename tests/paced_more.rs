@@ -164,6 +164,44 @@ fn a_launch_that_is_left_by_a_jump_while_it_waits_keeps_nobody() {
 }
 
 #[test]
+fn where_no_thread_can_be_started_a_launch_that_is_left_by_a_jump_keeps_nobody() {
+    // The first launch that waits is left while it looks at events.
+    let bench = Bench::simulated().with("SIMGPU_FAULTS", "cuEventQuery=delay:300ms");
+    let host = bench.host("paced_more", &["jumps", "20ms", "3"]).preload(&compiler::wrapper("wrap_threads"));
+    let outcome = host.loaded().set("GPU_CORE_PERCENT", "95").run();
+    assert!(outcome.err.contains("no thread can be started"), "{outcome}");
+    outcome.contains(&["launched 0"]);
+}
+
+#[test]
+fn a_context_that_ends_while_the_meter_is_kept_in_another_costs_nothing_from_then_on() {
+    let bench = Bench::simulated().with("SIMGPU_FAULTS", "cuCtxDestroy_v2=delay:2s");
+    let host = bench.host("paced_more", &["ends", "100us"]).loaded().set("GPU_CORE_PERCENT", "95");
+    let mut host = host.start();
+    match host.hear().as_deref() {
+        Some("untold") => {
+            return support::skip("a context that ends beside a slow call: /proc tells no calls");
+        }
+        said => assert_eq!(said, Some("ending 0")),
+    }
+    // The next to ask for an event is the meter's thread, of the other context: the first one rests.
+    bench.goes_wrong("cuEventQuery=delay:6s@1");
+    assert_eq!(host.ask("go on"), "launched 0, destroyed 0");
+    let monitor = Monitor::open(&bench.region(), Trust::AnyOwner).unwrap().expect("there is a region");
+    let device = monitor.devices().first().expect("a device is in use").device;
+    let used = || monitor.time_used(device).used;
+    let end = Instant::now() + Duration::from_secs(20);
+    loop {
+        let before = used();
+        std::thread::sleep(Duration::from_millis(500));
+        if used() == before {
+            break;
+        }
+        assert!(Instant::now() < end, "{:?}", monitor.time_used(device));
+    }
+}
+
+#[test]
 fn streams_and_threads_may_end_while_others_launch() {
     paced(&["storm", "20us", "150"]).contains(&["failed 0, wait 0"]);
 }

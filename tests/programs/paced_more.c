@@ -317,6 +317,50 @@ static void between(const char *way, int count) {
     say("failed %d", failed);
 }
 
+static volatile pid_t ending;
+
+static void *destroys(void *which) {
+    ending = syscall(SYS_gettid);
+    return (void *)(long)cu.cuCtxDestroy_v2(which);
+}
+
+// Whether the thread that destroys a context has come to the driver, which sleeps; -1: it cannot be told.
+static int is_in_driver(void) {
+    char path[64];
+    long number = -1;
+    snprintf(path, sizeof path, "/proc/self/task/%d/syscall", ending);
+    FILE *file = fopen(path, "r");
+    if (!file || fscanf(file, "%ld", &number) < 0) number = -1;
+    if (file) fclose(file);
+    return !file ? -1 : number == SYS_clock_nanosleep;
+}
+
+// A context ends while a kernel runs in it and one in another context, where short ones are launched afterwards.
+static void ends(void) {
+    pthread_t other;
+    char line[16];
+    void *code, *short_one = work, *of_all = context, *first, *long_one = kernel("3s");
+    int failed = cu.cuCtxCreate_v2(&first, 0, 0), told;
+    void *shorter = kernel("300ms");
+    // Of neither anything is known, so that both go at once.
+    failed |= cu.cuCtxSetCurrent(of_all);
+    work = long_one;
+    failed |= launch(stream) || cu.cuCtxSetCurrent(first);
+    work = shorter;
+    failed |= launch(NULL) || cu.cuCtxSetCurrent(of_all);
+    usleep(50000);
+    pthread_create(&other, NULL, destroys, first);
+    while (!ending || !(told = is_in_driver())) usleep(1000);
+    say(told < 0 ? "untold" : "ending %d", failed);
+    if (!fgets(line, sizeof line, stdin)) return;
+    pthread_join(other, &code);
+    work = short_one;
+    for (int i = 0; i < 100; i++) failed |= launch(stream);
+    failed |= gpu.cuCtxSynchronize();
+    say("launched %d, destroyed %ld", failed, (long)code);
+    if (!fgets(line, sizeof line, stdin)) return;
+}
+
 int main(int count, char **words) {
     const char *what = count > 1 ? words[1] : "";
     int number = count > 3 ? atoi(words[3]) : 40;
@@ -335,6 +379,7 @@ int main(int count, char **words) {
     else if (!strcmp(what, "jumps")) jumps(number);
     else if (!strcmp(what, "held-up")) held_up(number);
     else if (!strcmp(what, "function") || !strcmp(what, "event")) between(what, number);
+    else if (!strcmp(what, "ends")) ends();
     else return 2;
     return 0;
 }

@@ -106,10 +106,21 @@ impl Bench {
 
     /// Everything that the simulated GPU tells of itself.
     pub(crate) fn report(&self) -> String {
+        self.tell(&[])
+    }
+
+    /// What is to go wrong from now on, in all processes; nothing that was said before does any more.
+    pub(crate) fn goes_wrong(&self, faults: &str) {
+        self.tell(&["--faults", faults]);
+    }
+
+    fn tell(&self, arguments: &[&str]) -> String {
         let output = Command::new(artefacts::truth_reader())
+            .args(arguments)
             .env("SIMGPU_STATE", self.folder.path().join("state"))
             .output()
             .expect("simgpu-truth runs");
+        assert!(output.status.success(), "{output:?}");
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 }

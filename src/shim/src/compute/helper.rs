@@ -94,7 +94,7 @@ impl Helper {
         if !self.life.is_on() {
             // Nobody looks but those who wait.
             std::thread::sleep(ROUND.min(most));
-            apart(|| look(slice));
+            let _is_busy = in_peace(|| look(slice));
             return;
         }
         self.wake();
@@ -152,11 +152,15 @@ impl Helper {
 
 /// Looks at the events on a thread of the program's, unless another does. How many flights have ended.
 fn harvest_here(slice: &'static Slice) -> usize {
+    in_peace(|| slice.compute.meter.try_harvest(slice))
+}
+
+/// Looks on a thread of the program's: a handler that leaves by a jump would keep the meter's lock for good, and what the
+/// program captures is not to be spoilt.
+fn in_peace<T>(look: impl FnOnce() -> T) -> T {
     /// What the thread's own instructions raise: blocked, it would end the process.
     const OWN: [libc::c_int; 6] =
         [libc::SIGBUS, libc::SIGSEGV, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
-    let look = || slice.compute.meter.try_harvest(slice);
-    // A handler that leaves by a jump would keep the meter's lock for good.
     without_signals_but(&OWN, || apart(look))
 }
 

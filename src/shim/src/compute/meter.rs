@@ -5,7 +5,8 @@
 //! difference to what was prepaid is settled. A run that has begun and not ended is charged as it runs.
 //!
 //! The meter's lock is taken by its own thread, and by threads that end a context. One that launches never waits for it:
-//! it takes it only where it is free, while that thread is late.
+//! it takes it only where it is free, while that thread is late. Since its own thread may be kept in the driver for long,
+//! what becomes of a context is left where the next round finds it.
 
 #![allow(
     clippy::disallowed_types,
@@ -32,7 +33,17 @@ pub(crate) struct Meter {
     numbers: AtomicU64,
     /// Sent off and not yet looked at.
     incoming: Mutex<Vec<Flight>>,
+    endings: Mutex<Endings>,
     works: Mutex<Works>,
+}
+
+/// What becomes of contexts, by their numbers.
+#[derive(Debug, Default)]
+struct Endings {
+    /// Those that may be ending: their events are not looked at. One that several calls may end is named by each.
+    resting: Vec<u64>,
+    /// Those that have ended, and of whose work nobody knows it yet.
+    ended: Vec<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -42,8 +53,6 @@ struct Works {
     /// By the number of the context.
     contexts: BTreeMap<u64, Times>,
     accounts: Vec<Account>,
-    /// The numbers of contexts that may be ending.
-    resting: Vec<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -60,8 +69,10 @@ struct Queue {
 
 /// For how many rounds without work a lane's last event is remembered.
 const REMEMBERED: u32 = 1000;
-/// How long the end of a context waits for a round.
+/// How long a call that may end a context waits for a round.
 const ROUND_ENDS: Duration = Duration::from_secs(2);
+/// How long it waits once it is over: a round that is not kept in the driver ends within that.
+const NEWS_HEARD: Duration = Duration::from_millis(10);
 /// For how many a lane counts as one in use.
 const LATELY: u32 = 100;
 
@@ -96,35 +107,51 @@ impl Meter {
     }
 
     fn harvested(&self, mut works: MutexGuard<'_, Works>, slice: &'static Slice) -> usize {
-        works.receive(slice, &self.incoming);
-        works.round(slice)
+        works.receive(slice, self);
+        works.round(slice, self)
     }
 
     /// A context is about to end: what is under way in it is looked at once more, and then not until it is known whether
     /// it has.
     pub(crate) fn rest(&self, slice: &'static Slice, pool: u64) {
-        let Some(mut works) = self.works_soon(slice) else { return };
-        works.receive(slice, &self.incoming);
-        works.round(slice);
-        works.resting.push(pool);
+        let works = self.works_soon(slice, ROUND_ENDS);
+        let works = works.map(|mut works| {
+            works.receive(slice, self);
+            works.round(slice, self);
+            works
+        });
+        self.endings.lock().resting.push(pool);
+        drop(works);
     }
 
-    /// What is under way in it is not measured any more, or looked at again.
+    /// What is under way in it is not measured any more, or looked at again. A round that is kept in the driver hears of it
+    /// when it is back.
     pub(crate) fn resume(&self, slice: &'static Slice, pool: u64, ended: bool) {
-        let Some(mut works) = self.works_soon(slice) else { return };
-        if let Some(at) = works.resting.iter().position(|resting| *resting == pool) {
-            works.resting.swap_remove(at);
+        {
+            let mut endings = self.endings.lock();
+            if let Some(at) = endings.resting.iter().position(|resting| *resting == pool) {
+                endings.resting.swap_remove(at);
+            }
+            if !ended {
+                return;
+            }
+            endings.ended.push(pool);
         }
-        if ended {
-            works.receive(slice, &self.incoming);
-            works.end_context(slice, pool);
+        // At once where it can be: the process may end before the next round.
+        if let Some(mut works) = self.works_soon(slice, NEWS_HEARD) {
+            works.receive(slice, self);
         }
     }
 
     /// Waits for a round to end: it may be kept in the driver for as long as code is loaded. Not once the process ends.
-    fn works_soon(&self, slice: &Slice) -> Option<MutexGuard<'_, Works>> {
-        let most = if slice.compute.helper.is_ending() { Duration::ZERO } else { ROUND_ENDS };
+    fn works_soon(&self, slice: &Slice, most: Duration) -> Option<MutexGuard<'_, Works>> {
+        let most = if slice.compute.helper.is_ending() { Duration::ZERO } else { most };
         self.works.try_lock_for(most)
+    }
+
+    /// Whether nobody is to look at what is under way in a context.
+    fn is_resting(&self, pool: u64) -> bool {
+        self.endings.lock().resting.contains(&pool)
     }
 
     /// How much of a device's time between two instants was the slice's, as far as it is known.
@@ -140,14 +167,16 @@ impl Meter {
 }
 
 impl Works {
-    /// Takes over what was sent off.
-    fn receive(&mut self, slice: &'static Slice, incoming: &Mutex<Vec<Flight>>) {
+    /// Takes over what was sent off, and what is known of contexts.
+    fn receive(&mut self, slice: &'static Slice, meter: &Meter) {
+        // First: what was sent off before a context ended is then among what is taken over.
+        let ended = core::mem::take(&mut meter.endings.lock().ended);
         while self.accounts.len() < slice.compute.pacers.len() {
             let device = slice.compute.pacers.get(self.accounts.len()).map(|pacer| pacer.place.device);
             let place = device.map_or(0, |device| slice.member().places(device));
             self.accounts.push(Account::new(place));
         }
-        for flight in core::mem::take(&mut *incoming.lock()) {
+        for flight in core::mem::take(&mut *meter.incoming.lock()) {
             let queue = self.lanes.entry(flight.lane).or_default();
             queue.device = flight.device;
             if queue.flights.is_empty() {
@@ -155,18 +184,21 @@ impl Works {
             }
             queue.flights.push_back(flight);
         }
+        for pool in ended {
+            self.end_context(slice, pool);
+        }
     }
 
     /// Looks at the events of all lanes, then charges what they say.
-    fn round(&mut self, slice: &'static Slice) -> usize {
+    fn round(&mut self, slice: &'static Slice, meter: &Meter) -> usize {
         let compute = &slice.compute;
         if !self.has_read_others(slice) {
             return 0;
         }
-        let Self { lanes, contexts, resting, .. } = self;
+        let Self { lanes, contexts, .. } = self;
         for queue in lanes.values_mut() {
             let Some(pool) = queue.flights.front().map(|flight| flight.pool) else { continue };
-            if resting.contains(&pool) {
+            if meter.is_resting(pool) {
                 continue;
             }
             let context = compute.events.context_of(pool);

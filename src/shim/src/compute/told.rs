@@ -79,11 +79,12 @@ pub(crate) fn view_ends(slice: &'static Slice, view: usize) -> Option<u64> {
 /// It has ended, and its events with it, or it lives on: others use it as well.
 pub(crate) fn context_left(slice: &'static Slice, pool: u64, ended: bool) {
     let compute = &slice.compute;
-    compute.meter.resume(slice, pool, ended);
     if ended {
+        // First: from then on nobody asks for an event of it.
         compute.events.end(pool);
         compute.ends.fetch_add(1, Ordering::AcqRel);
     }
+    compute.meter.resume(slice, pool, ended);
 }
 
 /// Closes runs of all threads, but for those that only their own threads can close. A launch under way is waited for: its
