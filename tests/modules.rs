@@ -4,6 +4,7 @@
 mod support;
 
 use gpuslice_region::{Limits, Monitor, Trust};
+use std::time::{Duration, Instant};
 use support::bench::{Bench, Host};
 use support::compiler;
 use support::living::Living;
@@ -401,23 +402,152 @@ fn where_nobody_says_who_holds_what_the_difference_of_free_memory_is_charged() {
 #[test]
 fn a_quota_that_comes_late_counts_what_is_there() {
     let bench = bench();
-    let host = bench.host("modules", &["dlsym"]).loaded().set("GPU_CORE_PERCENT", "50");
-    let mut tenant = Tenant::started(&bench, host);
+    let mut tenant = without_a_quota(&bench);
     let orders =
         ["retain", "current primary", "green", "load data 4194304", "use function", "limit 2 18874368"];
-    // Without a quota the host is shown what the device has left.
-    orders.iter().for_each(|order| assert_eq!(tenant.living.numbers(order)[0], 0, "{order}"));
+    tenant.unlimited(&orders);
     let held = CONTEXT + GREEN + 4 * MIB + CODE + 10 * MIB;
     assert_eq!(tenant.truth(), held);
-    let slice = Monitor::open(&bench.region(), Trust::OwnerOnly).unwrap().expect("the tenant has made it");
-    let view = slice.devices().swap_remove(0);
-    slice.set_limits(view.device, Limits { memory: Some(QUOTA), ..view.limits });
+    let slice = slice(&bench);
+    let device = slice.devices()[0].device;
+    // Until then contexts are estimated, and the rest is what free memory has lost.
+    assert_eq!(slice.held(device), held - CONTEXT + 256 * MIB - GREEN + 4 * MIB);
+    limit(&slice, Some(QUOTA));
     assert_eq!(tenant.does("left"), held);
     tenant.does("unload");
     tenant.just("ungreen");
     tenant.just("release");
-    assert_eq!((tenant.truth(), slice.held(view.device)), (0, 0));
+    assert_eq!((tenant.truth(), slice.held(device)), (0, 0));
     tenant.end();
+}
+
+fn slice(bench: &Bench) -> Monitor {
+    Monitor::open(&bench.region(), Trust::OwnerOnly).unwrap().expect("the tenant has made it")
+}
+
+/// The slice gets a quota, or loses it.
+fn limit(slice: &Monitor, quota: Option<u64>) {
+    let view = slice.devices().swap_remove(0);
+    slice.set_limits(view.device, Limits { memory: quota, ..view.limits });
+}
+
+/// A host in a slice that has a share of time, and no quota.
+fn without_a_quota(bench: &Bench) -> Tenant<'_> {
+    Tenant::started(bench, bench.host("modules", &["dlsym"]).loaded().set("GPU_CORE_PERCENT", "50"))
+}
+
+impl Tenant<'_> {
+    /// Orders succeed, in a slice without a quota, whose host is shown what the device has left.
+    #[track_caller]
+    fn unlimited(&mut self, orders: &[&str]) {
+        orders.iter().for_each(|order| assert_eq!(self.living.numbers(order).first(), Some(&0), "{order}"));
+    }
+}
+
+#[test]
+fn a_quota_that_comes_late_counts_several_contexts_each_for_itself() {
+    let bench = bench();
+    let mut tenant = without_a_quota(&bench);
+    tenant.unlimited(&["context usual", "context usual", "context usual"]);
+    let slice = slice(&bench);
+    limit(&slice, Some(QUOTA));
+    assert_eq!(tenant.does("alloc 1000000"), 3 * CONTEXT + 1_000_000);
+    tenant.just("end");
+    assert_eq!(slice.held(slice.devices()[0].device), 2 * CONTEXT);
+    tenant.does("current usual 0");
+    // What is made while there is none is made up for when there is one again.
+    limit(&slice, None);
+    tenant.unlimited(&["context usual", "load data 4194304", "use function"]);
+    limit(&slice, Some(QUOTA));
+    assert_eq!(tenant.does("left"), 3 * CONTEXT + 4 * MIB + CODE);
+    tenant.end();
+}
+
+#[test]
+fn a_quota_that_comes_late_counts_what_a_launch_loaded_before() {
+    let bench = bench();
+    let mut tenant = without_a_quota(&bench);
+    tenant.unlimited(&[
+        "retain",
+        "current primary",
+        "library data 4194304",
+        "use kernel",
+        "use launch",
+        "wait",
+    ]);
+    let slice = slice(&bench);
+    limit(&slice, Some(QUOTA));
+    assert_eq!(tenant.does("alloc 1000000"), CONTEXT + 4 * MIB + CODE + 1_000_000);
+    tenant.end();
+}
+
+#[test]
+fn a_quota_that_comes_while_nvml_fails_counts_by_estimates_until_it_answers() {
+    let bench = bench();
+    let mut tenant = without_a_quota(&bench);
+    tenant.unlimited(&["retain", "current primary"]);
+    bench.goes_wrong("nvmlInit_v2=999");
+    limit(&slice(&bench), Some(QUOTA));
+    assert_eq!(tenant.order("left"), (0, 256 * MIB));
+    bench.goes_wrong("");
+    let end = Instant::now() + Duration::from_secs(30);
+    while tenant.order("left").1 != CONTEXT {
+        assert!(Instant::now() < end, "{:?}", tenant.order("left"));
+    }
+    tenant.end();
+}
+
+#[test]
+fn a_quota_that_comes_late_where_nvml_knows_nobody_leaves_estimates_and_nvml_alone() {
+    let bench = bench().with("SIMGPU_NVML_PIDS", "none").with("GPU_CORE_METER", "events");
+    let mut tenant = without_a_quota(&bench);
+    tenant.unlimited(&["retain", "current primary"]);
+    limit(&slice(&bench), Some(QUOTA));
+    assert_eq!(tenant.order("left"), (0, 256 * MIB));
+    bench.goes_wrong("nvmlInit_v2=kill");
+    // For longer than NVML is left alone where it fails.
+    std::thread::sleep(Duration::from_millis(1500));
+    assert_eq!(tenant.order("alloc 1000000"), (0, 256 * MIB + 1_000_000));
+    tenant.end();
+}
+
+#[test]
+fn without_a_quota_nothing_waits_for_nvml() {
+    let slow = ["nvmlDeviceGetComputeRunningProcesses_v2=delay:3s", "nvmlInit_v2=delay:3s"];
+    // Where it is not asked about time either it is not asked at all.
+    for (fault, meter) in [(slow[0], "auto"), (slow[1], "auto"), ("nvmlInit_v2=kill", "events")] {
+        let bench = bench().with("SIMGPU_FAULTS", fault).with("GPU_CORE_METER", meter);
+        let mut tenant = without_a_quota(&bench);
+        let orders = ["retain", "current primary", "load data 4194304", "use function", "green"];
+        let late = ["library data 4194304", "use kernel", "use launch", "wait", "wait", "unload", "release"];
+        for order in orders.into_iter().chain(late) {
+            let began = Instant::now();
+            tenant.unlimited(&[order]);
+            assert!(began.elapsed() < Duration::from_millis(1500), "{fault}: {order}: {:?}", began.elapsed());
+        }
+        tenant.end();
+    }
+}
+
+#[test]
+fn nvml_that_fails_is_left_alone_for_a_while() {
+    for quota in [Some(QUOTA), None] {
+        let bench = bench();
+        let mut tenant = without_a_quota(&bench);
+        limit(&slice(&bench), quota);
+        tenant.unlimited(&["retain", "current primary", "library data 4194304", "use kernel", "use launch"]);
+        // What the launch has loaded is looked for each time that the program waits: a thousand tries are 50 s.
+        bench.goes_wrong("nvmlInit_v2=delay:50ms;nvmlInit_v2=999");
+        let began = Instant::now();
+        (0..1000).for_each(|_| tenant.unlimited(&["wait"]));
+        assert!(began.elapsed() < Duration::from_secs(15), "{quota:?}: {:?}", began.elapsed());
+        bench.goes_wrong("");
+        let end = Instant::now() + Duration::from_secs(30);
+        while quota.is_some() && tenant.order("wait").1 != tenant.truth() {
+            assert!(Instant::now() < end, "{:?}", tenant.order("wait"));
+        }
+        tenant.end();
+    }
 }
 
 #[test]

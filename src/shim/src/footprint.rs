@@ -33,10 +33,18 @@ const MOST: usize = 1024;
 /// `NVML_VALUE_NOT_AVAILABLE`.
 const NOT_AVAILABLE: c_ulonglong = c_ulonglong::MAX;
 
-/// Bytes of a device that NVML attributes to this process; none where it does not list it, because it holds nothing
-/// or is known by another number.
-pub(crate) fn own(place: Place) -> Option<u64> {
-    Session::open()?.own(place)
+/// Why NVML does not say what this process holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Silence {
+    /// It is missing or fails.
+    Failed,
+    /// It does not list this process, because it holds nothing or is known by another number, or not what it holds.
+    Unlisted,
+}
+
+/// Bytes of a device that NVML attributes to this process.
+pub(crate) fn own(place: Place) -> Result<u64, Silence> {
+    Session::open().ok_or(Silence::Failed)?.own(place)
 }
 
 /// NVML while it is open.
@@ -59,8 +67,10 @@ impl Session {
     }
 
     /// As [`own`], for several questions.
-    pub(crate) fn own(&self, place: Place) -> Option<u64> {
-        self.own_bytes(self.device(place)?)
+    pub(crate) fn own(&self, place: Place) -> Result<u64, Silence> {
+        let bytes = self.device(place).and_then(|device| self.own_entries(device)).ok_or(Silence::Failed)?;
+        let is_told = !bytes.is_empty() && !bytes.contains(&NOT_AVAILABLE);
+        if is_told { Ok(bytes.iter().sum()) } else { Err(Silence::Unlisted) }
     }
 
     /// NVML's handle of a device.
@@ -88,7 +98,8 @@ impl Session {
         (code == status::SUCCESS).then_some(free)
     }
 
-    fn own_bytes(&self, device: nvmlDevice_t) -> Option<u64> {
+    /// Bytes of each entry of this process's.
+    fn own_entries(&self, device: nvmlDevice_t) -> Option<Vec<u64>> {
         // The second form: the newest has entries of two sizes, by driver.
         let list = slot::real::<real::nvmlDeviceGetComputeRunningProcesses_v2>(
             Symbol::nvmlDeviceGetComputeRunningProcesses_v2,
@@ -103,9 +114,7 @@ impl Session {
         }
         let own = std::process::id();
         let listed = entries.iter().take(usize::try_from(count).ok()?);
-        let bytes: Vec<u64> = listed.filter(|entry| entry.pid == own).map(|entry| entry.bytes).collect();
-        let is_told = !bytes.is_empty() && !bytes.contains(&NOT_AVAILABLE);
-        is_told.then(|| bytes.iter().sum())
+        Some(listed.filter(|entry| entry.pid == own).map(|entry| entry.bytes).collect())
     }
 }
 

@@ -150,8 +150,8 @@ impl Holdings {
         less
     }
 
-    /// Gives back up to so much of what code holds in a context, whichever it is.
-    pub(crate) fn shrink_code(&self, slice: &Slice, context: usize, bytes: u64) {
+    /// Gives back up to so much of what code holds in a context, whichever it is; returns how much that was.
+    pub(crate) fn shrink_code(&self, slice: &Slice, context: usize, bytes: u64) -> u64 {
         let is_code = |holder: Holder| matches!(holder, Holder::Module(_) | Holder::Library(_));
         let held = self.held.lock();
         let code: Vec<Holder> = held
@@ -161,7 +161,17 @@ impl Holdings {
             .collect();
         drop(held);
         let shrink = |left: u64, holder| left.saturating_sub(self.shrink(slice, holder, context, left));
-        code.into_iter().fold(bytes, shrink);
+        bytes.saturating_sub(code.into_iter().fold(bytes, shrink))
+    }
+
+    /// The contexts of a device in which anything is held.
+    pub(crate) fn contexts(&self, device: Device) -> Vec<usize> {
+        let held = self.held.lock();
+        let mut contexts: Vec<usize> =
+            held.iter().filter(|(_, (on, _))| *on == device).map(|((_, context), _)| *context).collect();
+        contexts.sort_unstable();
+        contexts.dedup();
+        contexts
     }
 
     /// A module or a kernel came out of a library.

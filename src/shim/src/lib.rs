@@ -55,3 +55,4 @@ mod spill;
 mod tags;
 mod unmet;
 mod used;
+mod witness;

@@ -10,21 +10,17 @@
 //! still moment ([`settle`]).
 //!
 //! Where NVML does not know this process, the difference of free memory is taken if such a call can have taken so
-//! much, and an estimate otherwise.
-
-#![allow(
-    clippy::disallowed_types,
-    reason = "words of this process alone: `region::sync` is for words shared between processes"
-)]
+//! much, and an estimate otherwise. So it is on a device without a quota, where NVML is not asked at all: nobody wants to
+//! wait for it there. When a quota comes it is asked once, and what it says beyond the ledger is added to what was
+//! estimated ([`make_up`]). Where it does not answer it is left alone for a while, and the estimates hold meanwhile.
 
 use crate::driver;
 use crate::flights::Count;
 use crate::footprint;
 use crate::holdings::Holder;
 use crate::slice::{Place, Slice};
-use core::sync::atomic::{AtomicBool, Ordering};
+use crate::witness::{Figures, Seen, difference, signed};
 use gpuslice_region::Device;
-use parking_lot::Mutex;
 
 /// What is taken for possible where only free memory can be asked.
 #[derive(Debug, Clone, Copy)]
@@ -45,103 +41,6 @@ impl Likely {
     /// The same while other threads take or give memory: no more than the estimate, and back goes what was charged.
     fn among(&self, window: i64) -> i64 {
         if self.otherwise < 0 { self.otherwise } else { window.max(0).min(self.otherwise) }
-    }
-}
-
-/// What NVML said last of a device.
-#[derive(Debug, Clone, Copy)]
-struct Seen {
-    device: Device,
-    /// Bytes that it attributed to this process; none where it does not know the process.
-    own: Option<u64>,
-    /// Bytes that this process was charged for then.
-    charged: u64,
-    /// Bytes that nobody held then, where it was asked.
-    free: Option<u64>,
-    /// Counts the measurements: of two that overlap, the later one sees that there was another.
-    round: u64,
-    /// The context in which something may have been taken since that nobody measured.
-    unsettled: Option<usize>,
-    /// Bytes that were charged since for want of a still moment, and may be too many.
-    unsure: u64,
-}
-
-/// What is known of each device.
-#[derive(Debug, Default)]
-pub(crate) struct Witness {
-    seen: Mutex<Vec<Seen>>,
-    /// Whether anything is unsettled, perhaps. Cheap to ask.
-    loose: AtomicBool,
-}
-
-/// Figures of one instant.
-#[derive(Debug, Clone, Copy)]
-struct Figures {
-    own: u64,
-    charged: u64,
-    free: u64,
-}
-
-impl Witness {
-    fn seen(&self, device: Device) -> Option<Seen> {
-        self.seen.lock().iter().find(|seen| seen.device == device).copied()
-    }
-
-    /// What NVML said, when it agreed with the ledger: what is taken from here on is compared with it.
-    pub(crate) fn note(&self, device: Device, own: Option<u64>, charged: u64) {
-        let mut all = self.seen.lock();
-        let round =
-            all.iter().find(|seen| seen.device == device).map_or(0, |seen| seen.round.wrapping_add(1));
-        all.retain(|seen| seen.device != device);
-        all.push(Seen { device, own, charged, free: None, round, unsettled: None, unsure: 0 });
-    }
-
-    /// Something may take memory in a context from now on at calls that are not measured.
-    pub(crate) fn unsettle(&self, device: Device, context: usize) {
-        let mut all = self.seen.lock();
-        let known = all.iter_mut().find(|seen| seen.device == device && seen.own.is_some());
-        if let Some(seen) = known {
-            seen.unsettled.get_or_insert(context);
-            self.loose.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// Whether something may have been taken that was not measured.
-    pub(crate) fn is_unsettled(&self) -> bool {
-        self.loose.load(Ordering::Relaxed)
-    }
-
-    fn update<T>(&self, device: Device, change: impl FnOnce(&mut Seen) -> T) -> Option<T> {
-        let mut all = self.seen.lock();
-        let changed = all.iter_mut().find(|seen| seen.device == device).map(change);
-        self.loose.store(all.iter().any(|seen| seen.unsettled.is_some()), Ordering::Relaxed);
-        changed
-    }
-}
-
-impl Seen {
-    /// What this process took since, beyond what the ledger explains.
-    fn since(&self, now: Figures) -> i64 {
-        let own = self.own.unwrap_or(now.own);
-        signed(now.own).saturating_sub(signed(own)).saturating_sub(difference(self.charged, now.charged))
-    }
-
-    /// Whether free memory moved as the ledger did, so that nothing was taken that is not known.
-    fn explains(&self, free: u64, charged: u64) -> bool {
-        self.free.is_some_and(|then| difference(free, then) == difference(self.charged, charged))
-    }
-
-    /// What was taken and not measured. Negative is at most what was charged without being sure (`rest` of it
-    /// because of an earlier time): where the ledger is ahead of the driver, as with managed memory that is not on the
-    /// device, nothing else is given back for it.
-    fn found(&self, now: Figures, rest: u64) -> i64 {
-        self.since(now).max(signed(self.unsure.saturating_add(rest)).saturating_neg())
-    }
-
-    fn agree(&mut self, now: Figures, took: i64) {
-        (self.own, self.free) = (Some(now.own), Some(now.free));
-        self.charged = now.charged.saturating_add_signed(took);
-        (self.round, self.unsettled, self.unsure) = (self.round.wrapping_add(1), None, 0);
     }
 }
 
@@ -175,10 +74,10 @@ impl Before {
             return Some(before);
         };
         let (free, charged) = (before.free, before.charged);
-        if seen.own.is_none() || seen.explains(free, charged) {
+        if seen.own.is_none() || seen.explains(free, charged) || !slice.has_quota(device) {
             return Some(before);
         }
-        let own = footprint::own(before.place);
+        let own = slice.witness.ask(before.place);
         if let Some(own) = own
             .filter(|_| slice.flights.count().is_still_since(before.count, 1) && slice.own(device) == charged)
         {
@@ -215,12 +114,17 @@ impl Before {
         if window == 0 && !likely.surely {
             return 0;
         }
-        let is_known = slice.witness.seen(device).is_none_or(|seen| seen.own.is_some());
-        let own = is_known.then(|| footprint::own(self.place)).flatten();
+        let is_known = slice.witness.seen(device).is_none_or(|seen| seen.own.is_some() && !seen.estimated);
+        let asks = is_known && slice.has_quota(device);
+        let own = asks.then(|| slice.witness.ask(self.place)).flatten();
         let still = explained == 0
             && slice.own(device).saturating_sub(reserved) == charged
             && slice.flights.count().is_still_since(self.count, 1);
-        let Some(own) = own else { return if still { likely.of(window) } else { likely.among(window) } };
+        let Some(own) = own else {
+            let took = if still { likely.of(window) } else { likely.among(window) };
+            slice.witness.note_estimate(device, self.context, took);
+            return took;
+        };
         let now = Figures { own, charged, free };
         let took = slice.witness.update(device, |seen| self.compare(seen, now, (window, still), likely));
         took.unwrap_or_else(|| {
@@ -257,18 +161,42 @@ impl Before {
 
 /// As [`settle`], on the device of the current context.
 #[cold]
-pub(crate) fn settle_here(slice: &'static Slice, own: u64) {
-    if let Some(place) = driver::current_device().and_then(|device| slice.place(device)) {
-        settle(slice, place.device, own);
+pub(crate) fn settle_here(slice: &'static Slice, own: u64) -> bool {
+    if !slice.has_any_quota() {
+        return false;
+    }
+    let place = driver::current_device().and_then(|device| slice.place(device));
+    place.is_some_and(|place| settle(slice, place.device, own))
+}
+
+/// Before something is granted of a quota, or said of it: what was estimated while there was none is made up for on the
+/// device of the current context, if this is a still moment. `own` as in [`settle`].
+#[inline]
+pub(crate) fn make_up(slice: &'static Slice, own: u64) {
+    if slice.witness.has_estimates() {
+        make_up_now(slice, own);
     }
 }
 
-/// Makes up for what was taken and not measured, if this is a still moment; says whether it was. `own` is how many
-/// calls are on their way because of the one that asks.
+#[cold]
+#[inline(never)]
+fn make_up_now(slice: &'static Slice, own: u64) {
+    if slice.has_any_quota() && slice.witness.is_time_to_try() && settle_here(slice, own) {
+        slice.witness.try_at_once();
+    }
+}
+
+/// Makes up for what was taken and not measured, if this is a still moment and the device has a quota; says whether it
+/// was. `own` is how many calls are on their way because of the one that asks.
 #[cold]
 pub(crate) fn settle(slice: &'static Slice, device: Device, own: u64) -> bool {
-    let Some(seen) = slice.witness.seen(device) else { return false };
-    let (Some(context), Some(before)) = (seen.unsettled, Before::read(slice)) else { return false };
+    let Some(seen) = slice.witness.seen(device).filter(|_| slice.has_quota(device)) else { return false };
+    let Some(context) = seen.unsettled.filter(|_| !slice.witness.is_silent()) else { return false };
+    if seen.estimated {
+        // The ledger stands for all that the driver has given.
+        slice.pools.reconcile_all(slice);
+    }
+    let Some(before) = Before::read(slice) else { return false };
     if before.place.device != device || !before.count.is_still_since(before.count, own) {
         return false;
     }
@@ -276,7 +204,9 @@ pub(crate) fn settle(slice: &'static Slice, device: Device, own: u64) -> bool {
     if !slice.flights.count().is_still_since(before.count, own) || slice.own(device) != now.charged {
         return false;
     }
-    let rest = slice.holdings.bytes(Holder::Rest, context);
+    let contexts = concerned(slice, &seen, context);
+    let rests = contexts.iter().map(|context| slice.holdings.bytes(Holder::Rest, *context));
+    let rest = rests.fold(0, u64::saturating_add);
     let change = slice.witness.update(device, |seen| {
         if before.round != Some(seen.round) {
             return None;
@@ -286,8 +216,14 @@ pub(crate) fn settle(slice: &'static Slice, device: Device, own: u64) -> bool {
         Some(found)
     });
     let Some(change) = change.flatten() else { return false };
-    apply(slice, device, context, change);
+    spread(slice, &seen, &contexts, change);
     true
+}
+
+/// The contexts that something may have been taken in: where there are estimates any of the device's.
+fn concerned(slice: &Slice, seen: &Seen, context: usize) -> Vec<usize> {
+    let all = if seen.estimated { slice.holdings.contexts(seen.device) } else { Vec::new() };
+    if all.is_empty() { vec![context] } else { all }
 }
 
 /// What this process holds now. NVML is spared where free memory and ledger moved together, so that nothing was taken
@@ -297,21 +233,33 @@ fn figures(seen: &Seen, before: &Before) -> Option<Figures> {
     let own = if seen.explains(free, charged) {
         seen.own?.saturating_add_signed(difference(seen.charged, charged))
     } else {
-        footprint::own(before.place)?
+        before.slice.witness.ask(before.place)?
     };
     Some(Figures { own, charged, free })
 }
 
-/// Charges what was found, or gives back what was charged too much.
-fn apply(slice: &Slice, device: Device, context: usize, change: i64) {
-    let bytes = change.unsigned_abs();
-    if change > 0 {
-        slice.charge(device, bytes);
-        slice.holdings.add(slice, Holder::Rest, context, device, bytes);
-    } else if bytes > 0 {
-        let rest = bytes.saturating_sub(slice.holdings.shrink(slice, Holder::Rest, context, bytes));
-        slice.holdings.shrink_code(slice, context, rest);
+/// Charges what was found, or gives back what was charged too much, in equal parts: contexts are like each other.
+fn spread(slice: &Slice, seen: &Seen, contexts: &[usize], change: i64) {
+    let mut left = change.unsigned_abs();
+    for (context, others) in contexts.iter().zip((1..=contexts.len() as u64).rev()) {
+        let part = left.div_ceil(others);
+        let done = if change > 0 {
+            slice.charge(seen.device, part);
+            slice.holdings.add(slice, Holder::Rest, *context, seen.device, part);
+            part
+        } else {
+            give_back(slice, *context, part, seen.estimated)
+        };
+        left = left.saturating_sub(done);
     }
+}
+
+/// Gives back up to so much of what is held in a context, which may have been estimated itself; returns how much that was.
+fn give_back(slice: &Slice, context: usize, bytes: u64, estimated: bool) -> u64 {
+    let shrink = |left: u64, holder| left.saturating_sub(slice.holdings.shrink(slice, holder, context, left));
+    let rest = shrink(bytes, Holder::Rest);
+    let left = if estimated { shrink(rest, Holder::Context) } else { rest };
+    bytes.saturating_sub(left.saturating_sub(slice.holdings.shrink_code(slice, context, left)))
 }
 
 /// A context is about to be made: there may be none to ask for free memory, so NVML is asked on both sides.
@@ -319,6 +267,8 @@ fn apply(slice: &Slice, device: Device, context: usize, change: i64) {
 pub(crate) struct Making {
     slice: &'static Slice,
     pub(crate) place: Place,
+    /// Whether NVML is asked: the device has a quota.
+    asks: bool,
     nvml: Option<footprint::Session>,
     own: Option<u64>,
     charged: u64,
@@ -338,20 +288,26 @@ impl Making {
         if slice.witness.is_unsettled() {
             settle_here(slice, 1);
         }
-        let nvml = footprint::Session::open();
+        let asks = slice.has_quota(place.device);
+        let nvml = if asks { footprint::Session::open() } else { None };
         let count = slice.flights.count();
         let charged = slice.own(place.device);
-        let own = nvml.as_ref().and_then(|nvml| nvml.own(place));
-        Self { slice, place, nvml, own, charged, count, is_usual: false }
+        let own = nvml.as_ref().and_then(|nvml| nvml.own(place).ok());
+        Self { slice, place, asks, nvml, own, charged, count, is_usual: false }
     }
 
     /// What the context took: by how much NVML's figure grew. It tells the truth, and is remembered for the slice,
     /// where nothing else of this process changed meanwhile; otherwise what was seen before does.
     pub(crate) fn took(&self, reserved: u64, estimate: u64) -> u64 {
         let (slice, device) = (self.slice, self.place.device);
-        let now = self.nvml.as_ref().and_then(|nvml| nvml.own(self.place));
-        let charged = slice.own(device).saturating_sub(reserved);
         let known = slice.context_bytes(device).filter(|_| self.is_usual);
+        if !self.asks {
+            let took = known.unwrap_or(estimate);
+            slice.witness.note_estimate(device, 0, signed(took));
+            return took;
+        }
+        let now = self.nvml.as_ref().and_then(|nvml| nvml.own(self.place).ok());
+        let charged = slice.own(device).saturating_sub(reserved);
         let Some(now) = now else {
             // Not listed although there is a context: NVML knows the process by another number.
             slice.witness.note(device, None, charged);
@@ -367,12 +323,4 @@ impl Making {
         slice.witness.note(device, Some(now), charged.saturating_add(took));
         took
     }
-}
-
-fn signed(bytes: u64) -> i64 {
-    i64::try_from(bytes).unwrap_or(i64::MAX)
-}
-
-fn difference(before: u64, after: u64) -> i64 {
-    signed(after).saturating_sub(signed(before))
 }

@@ -11,7 +11,6 @@ use crate::holdings::Holdings;
 use crate::ledger::{Addresses, Reservation};
 use crate::lifecycle;
 use crate::look_ups::LookUps;
-use crate::measure::Witness;
 use crate::notice;
 use crate::physical::Tables;
 use crate::pools::Pools;
@@ -19,6 +18,7 @@ use crate::primaries::Primaries;
 use crate::shared::Shared;
 use crate::spill::Spilled;
 use crate::unmet::Unmet;
+use crate::witness::Witness;
 use core::cell::Cell;
 use core::ffi::c_int;
 use core::fmt;
@@ -240,6 +240,11 @@ impl Slice {
     /// Whether the slice has a quota on a device now.
     pub(crate) fn has_quota(&self, device: Device) -> bool {
         self.member.limits(device).memory.is_some()
+    }
+
+    /// Whether it has one on any device of this process.
+    pub(crate) fn has_any_quota(&self) -> bool {
+        self.devices.iter().any(|place| self.has_quota(place.device))
     }
 
     /// Bytes that the driver has given this process of a device, by the ledger: what graphs may take later is charged

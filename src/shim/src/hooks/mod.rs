@@ -115,6 +115,9 @@ fn charge_or_spill<T: Granted>(
         Standing::Member(slice) => slice,
     };
     let _flight = slice.flights.begin();
+    if slice.witness.has_estimates() {
+        make_up(slice);
+    }
     let reserved = match phase(|| decide(slice)) {
         Phase::Nested | Phase::Done(Decision::Forward) => return call(),
         // A limit that cannot be enforced refuses, whatever the reason.
@@ -129,6 +132,13 @@ fn charge_or_spill<T: Granted>(
         note_unmet(slice, reserved.granted());
     }
     quietly(|| settle(ManuallyDrop::into_inner(reserved), code), code)
+}
+
+/// Before anything is decided by a quota that came late.
+#[cold]
+#[inline(never)]
+fn make_up(slice: &'static Slice) {
+    quietly(|| measure::make_up(slice, 1), ());
 }
 
 /// The driver had no memory for what was granted.

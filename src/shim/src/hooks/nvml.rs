@@ -5,6 +5,7 @@
 use crate::guard::quietly;
 use crate::lifecycle::{self, Settings, Standing};
 use crate::management::{self, Part};
+use crate::measure;
 use crate::slice::Quota;
 use gpuslice_driver::arguments::{read_in, write_out};
 use gpuslice_driver::functions as real;
@@ -104,6 +105,7 @@ fn of_part(settings: &Settings, part: Part) -> Option<Quota> {
     if let Standing::Member(slice) = standing
         && let Some(place) = slice.place_of(&part.uuid)
     {
+        measure::make_up(slice, 0);
         slice.pools.reconcile_all(slice);
         // The dead hold nothing from the instant on at which they can be told.
         let _reaped = slice.region().reap();

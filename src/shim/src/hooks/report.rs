@@ -3,6 +3,7 @@
 use crate::driver;
 use crate::guard::quietly;
 use crate::lifecycle::{self, Standing};
+use crate::measure;
 use crate::slice::Quota;
 use core::ffi::{c_int, c_uint};
 use gpuslice_driver::arguments::{read_in, write_out};
@@ -68,6 +69,7 @@ fn of(code: Status, device: c_int) -> Option<Quota> {
     if code != status::SUCCESS {
         return None;
     }
+    measure::make_up(slice, 0);
     slice.pools.reconcile_all(slice);
     // The dead hold nothing from the instant on at which they can be told.
     let _reaped = slice.region().reap();

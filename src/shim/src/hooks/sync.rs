@@ -45,7 +45,7 @@ fn waiting(what: Waits, call: impl FnOnce() -> Status) -> Status {
     let call = || waits(slice, what, call);
     let code = if slice.pools.any() { releasing(|slice| slice.pools.all(), call) } else { call() };
     if slice.witness.is_unsettled() {
-        quietly(|| measure::settle_here(slice, 0), ());
+        quietly(|| measure::settle_here(slice, 0), false);
     }
     code
 }
