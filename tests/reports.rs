@@ -168,7 +168,7 @@ fn status_tells_what_the_ledger_does_not_know_to_the_byte() {
     assert_eq!(status(&bench, |status| status.loaded()).0, Some(2 * UNEXPLAINED));
     let program = Path::new(env!("CARGO_BIN_EXE_gpuslice"));
     let text = bench.program(program, &["status", &bench.region().display().to_string()]).run().quiet();
-    assert!(text.out.contains(" 0 refused, 0 unmet, 6.00 MiB unaccounted,"), "{text}");
+    assert!(text.out.contains(" 0 refused, 0 unmet, 6.00 MiB unaccounted\n"), "{text}");
     members[0].kill();
     assert_eq!(status(&bench, |status| status).0, Some(UNEXPLAINED));
 }
@@ -204,7 +204,7 @@ fn it_is_unknown_what_is_unaccounted_where_nvml_does_not_tell() {
     let program = Path::new(env!("CARGO_BIN_EXE_gpuslice"));
     let words = ["status", &bench.region().display().to_string()];
     let text = bench.program(program, &words).set("LD_LIBRARY_PATH", "/nowhere").run().quiet();
-    assert!(text.out.contains(" unknown unaccounted,"), "{text}");
+    assert!(text.out.contains(" unknown unaccounted\n"), "{text}");
 }
 
 #[test]
