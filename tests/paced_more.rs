@@ -235,3 +235,14 @@ fn what_a_stream_waits_for_between_kernels_is_not_charged() {
         assert!((1200..2200).contains(&number(&outcome, "took ")), "{way}: {outcome}");
     }
 }
+
+#[test]
+fn shapes_that_are_all_new_do_not_wait_for_the_meter_one_by_one() {
+    let bench = Bench::simulated();
+    let host = || bench.host("paced_more", &["shapes", "20us", "5000"]);
+    let (bare, limited) = (host().run(), host().loaded().set("GPU_CORE_PERCENT", "95").run().quiet());
+    println!("{bare}{limited}");
+    limited.contains(&["failed 0"]);
+    // Where each eight of them wait for a round of the meter it is seven times as long.
+    assert!(number(&limited, "took ") < 3 * number(&bare, "took ") + 50, "{bare}{limited}");
+}

@@ -262,6 +262,16 @@ static void green(const char *where) {
     if (!fgets(line, sizeof line, stdin)) return;
 }
 
+// No two launches are alike.
+static void shapes(int count) {
+    int failed = 0;
+    u64 began = now();
+    for (int i = 1; i <= count; i++) failed += launch_on(work, 1, i, 1, 32, 1, 1, 0, stream, NULL, NULL) != 0;
+    failed += gpu.cuCtxSynchronize() != 0;
+    say("took %llu ms", (now() - began) / MS);
+    say("failed %d", failed);
+}
+
 static int (*host_function)(void *, void (*)(void *), void *);
 
 static void pass(void *nothing) {
@@ -377,6 +387,7 @@ int main(int count, char **words) {
     else if (!strcmp(what, "sealed")) sealed();
     else if (!strcmp(what, "green")) green(count > 3 ? words[3] : "stream");
     else if (!strcmp(what, "jumps")) jumps(number);
+    else if (!strcmp(what, "shapes")) shapes(number);
     else if (!strcmp(what, "held-up")) held_up(number);
     else if (!strcmp(what, "function") || !strcmp(what, "event")) between(what, number);
     else if (!strcmp(what, "ends")) ends();

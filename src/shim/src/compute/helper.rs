@@ -34,6 +34,8 @@ use parking_lot::{Condvar, Mutex};
 const ROUND: Duration = Duration::from_nanos(arbiter::STEP);
 /// Who waits looks itself when the thread has not come round for so long.
 const LATE: Duration = Duration::from_millis(2);
+/// How long it waits before it looks for the first time.
+const AT_ONCE: Duration = Duration::from_micros(50);
 /// How long the end of the process waits for a round to end.
 const AT_EXIT: Duration = Duration::from_millis(100);
 /// After so many rounds without anything under way it sleeps.
@@ -109,6 +111,24 @@ impl Helper {
         if is_late && !self.is_ending() && harvest_here(slice) > 0 {
             self.tell();
         }
+    }
+
+    /// The same for what may end at any moment, and while the GPU has nothing else to do: looks itself, at first after next
+    /// to no time.
+    pub(crate) fn look_for_news(&self, slice: &'static Slice, before: u32, most: Duration) {
+        if !self.life.is_on() || !self.begins_watch() {
+            return self.wait_for_news(slice, before, most);
+        }
+        let (mut waited, mut pause) = (Duration::ZERO, AT_ONCE);
+        while waited < LATE.min(most) && self.news() == before && !self.is_ending() {
+            futex::wait(&self.news, before, pause);
+            waited = waited.saturating_add(pause);
+            pause = pause.saturating_mul(2);
+            if self.news() == before && harvest_here(slice) > 0 {
+                self.tell();
+            }
+        }
+        self.watched.store(0, Ordering::Relaxed);
     }
 
     /// Whether the calling thread is the one that watches: who is woken each time for nothing should be one only. One that

@@ -120,7 +120,7 @@ impl Payer {
             let blind = || compute.blind(self.device).map(Blind::estimate);
             let known = compute.look_up(held, &launch.key).or_else(blind);
             if known.is_none() && !self.may_go_unknown(launch) {
-                self.wait_for_news(held, news, Duration::from_nanos(UNKNOWN_WAIT));
+                self.wait_to_know(held, news);
                 continue;
             }
             let estimate = known.unwrap_or_else(|| compute.prior(&launch.key));
@@ -160,6 +160,14 @@ impl Payer {
         self.close(held);
         let slice = self.slice;
         held.meanwhile(|| slice.compute.helper.wait_for_news(slice, before, most));
+    }
+
+    /// Waits until something has been measured. A round of the helper's lasts longer than eight small kernels do.
+    fn wait_to_know(&mut self, held: &mut Held, before: u32) {
+        self.stop_asking();
+        self.close(held);
+        let (slice, most) = (self.slice, Duration::from_nanos(UNKNOWN_WAIT));
+        held.meanwhile(|| slice.compute.helper.look_for_news(slice, before, most));
     }
 
     /// Whether a launch of which nothing is known may be under way beside those that are.
