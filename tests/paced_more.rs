@@ -246,3 +246,14 @@ fn shapes_that_are_all_new_do_not_wait_for_the_meter_one_by_one() {
     // Where each eight of them wait for a round of the meter it is seven times as long.
     assert!(number(&limited, "took ") < 3 * number(&bare, "took ") + 50, "{bare}{limited}");
 }
+
+#[test]
+fn what_measures_the_default_stream_is_no_barrier_between_others() {
+    let bench = Bench::simulated();
+    let host = || bench.host("paced_more", &["side-by-side", "20us"]);
+    let (bare, limited) = (host().run(), host().loaded().set("GPU_CORE_PERCENT", "95").run().quiet());
+    println!("{bare}{limited}");
+    limited.contains(&["failed 0"]);
+    // 130 ms; 200 where the second kernel waits for the first.
+    assert!(number(&limited, "took ") < number(&bare, "took ") + 45, "{bare}{limited}");
+}

@@ -262,6 +262,22 @@ static void green(const char *where) {
     if (!fgets(line, sizeof line, stdin)) return;
 }
 
+// Two streams that the default stream blocks have a long kernel each, one after the other, and it a few short ones before.
+static void side_by_side(void) {
+    void *streams[2], *longer = kernel("100ms");
+    int failed = cu.cuStreamCreate(&streams[0], 0) != 0 || cu.cuStreamCreate(&streams[1], 0) != 0;
+    for (int i = 0; i < 200; i++) failed += launch(NULL) != 0;
+    failed += gpu.cuCtxSynchronize() != 0;
+    for (int i = 0; i < 3; i++) failed += launch(NULL) != 0;
+    work = longer;
+    u64 began = now();
+    failed += launch(streams[0]) != 0;
+    usleep(30000);
+    failed += launch(streams[1]) != 0 || gpu.cuCtxSynchronize() != 0;
+    say("took %llu ms", (now() - began) / MS);
+    say("failed %d", failed);
+}
+
 // No two launches are alike.
 static void shapes(int count) {
     int failed = 0;
@@ -387,6 +403,7 @@ int main(int count, char **words) {
     else if (!strcmp(what, "sealed")) sealed();
     else if (!strcmp(what, "green")) green(count > 3 ? words[3] : "stream");
     else if (!strcmp(what, "jumps")) jumps(number);
+    else if (!strcmp(what, "side-by-side")) side_by_side();
     else if (!strcmp(what, "shapes")) shapes(number);
     else if (!strcmp(what, "held-up")) held_up(number);
     else if (!strcmp(what, "function") || !strcmp(what, "event")) between(what, number);

@@ -207,6 +207,20 @@ pub(crate) fn stream_context(stream: CUstream) -> Option<usize> {
     (code == status::SUCCESS && !context.is_null()).then(|| context.expose_provenance())
 }
 
+/// Whether what is launched on a stream waits for the legacy default stream, and that for it. So it is where the driver does
+/// not say.
+pub(crate) fn waits_for_legacy(stream: CUstream) -> bool {
+    const NON_BLOCKING: u32 = 1;
+    if stream.addr() <= 2 {
+        return true;
+    }
+    let Some(function) = slot::real::<real::cuStreamGetFlags>(Symbol::cuStreamGetFlags) else { return true };
+    let mut flags = 0;
+    // SAFETY: the output is valid for writes; the driver checks the handle.
+    let code = apart(|| unsafe { function(stream, &raw mut flags) });
+    code != status::SUCCESS || flags & NON_BLOCKING == 0
+}
+
 /// The device of a context that need not be current.
 pub(crate) fn context_device(context: usize) -> Option<CUdevice> {
     within(context, current_device)?

@@ -245,6 +245,12 @@ impl Stream {
         self.handle.addr() <= 2
     }
 
+    /// Whether it is the legacy default stream, which waits for all streams of its context but those that are made not to
+    /// block, and they for it.
+    pub(crate) fn is_legacy(self) -> bool {
+        self.handle.addr() == 1 || (self.handle.is_null() && !self.per_thread)
+    }
+
     /// Whether it may record its calls instead of running them.
     pub(crate) fn may_capture(self) -> bool {
         driver::may_capture(self.handle, self.per_thread)

@@ -40,6 +40,8 @@ pub(crate) struct Seat {
     last: usize,
     /// Whether a lane may have an open run on a stream that is known to be empty.
     pub(crate) idle_runs: bool,
+    /// Whether a run may be open on a legacy default stream.
+    legacy_runs: bool,
     /// Which ends of streams it has heard of.
     pub(crate) ends_seen: u64,
     /// Copies so far.
@@ -51,6 +53,8 @@ pub(crate) struct Seat {
 pub(crate) struct Lane {
     /// The stream.
     pub(crate) stream: Stream,
+    /// Whether it waits for the legacy default stream, and is another one.
+    joins_legacy: bool,
     /// Its context.
     pub(crate) context: usize,
     /// Our number for the context.
@@ -104,6 +108,7 @@ impl Seat {
             lanes: Vec::new(),
             last: 0,
             idle_runs: false,
+            legacy_runs: false,
             ends_seen: 0,
             copies: 0,
         }
@@ -139,6 +144,7 @@ impl Seat {
         let device = compute.pacers.iter().position(|pacer| pacer.place.handle == handle);
         self.lanes.push(Lane {
             stream,
+            joins_legacy: !stream.is_legacy() && driver::waits_for_legacy(stream.handle),
             context,
             pool: compute.events.number_of(compute.home_of(slice, context)),
             device,
@@ -171,6 +177,7 @@ impl Seat {
             && clock::took_less(gap, SPARSE)
             && clock::took_less(now.saturating_sub(open.since), OLD)
             && !self.idle_runs
+            && !(self.legacy_runs && lane.joins_legacy)
             && !self.sampler.is_due(known);
         if goes_on {
             self.sampler.passes();
@@ -202,6 +209,12 @@ impl Seat {
         let gaps = slice.compute.gaps.load(Ordering::Relaxed);
         (self.gaps_told..gaps).take(MOST_TOLD).for_each(|_| self.sampler.gaps());
         self.gaps_told = gaps;
+        if self.legacy_runs && lane.joins_legacy {
+            // A mark in that stream waits for all that was launched before it and keeps all that follows: so it is made
+            // where the program itself goes from one to the other.
+            self.close_where(slice, |lane| lane.stream.is_legacy());
+            self.legacy_runs = false;
+        }
         if core::mem::take(&mut self.idle_runs) {
             // Runs of streams that take turns would overlap, though their kernels do not.
             for other in (0..self.lanes.len()).filter(|other| *other != at) {
@@ -222,6 +235,7 @@ impl Seat {
             None => {
                 let is_certain = known.is_some_and(Estimate::is_certain);
                 lane.open = Some(lane.opened(&slice.compute, bracket, is_certain));
+                self.legacy_runs |= lane.stream.is_legacy();
             }
         }
         slice.compute.helper.ensure(slice);
