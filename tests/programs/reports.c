@@ -8,16 +8,41 @@
 //   figures: prints total, free, used, the number of processes and the sum of what they hold.
 //   short: prints size and free memory in the forms of 32 bits, then in those of 64.
 //   has PID: prints whether a list names this process.
+//   busy: prints how busy GPU and memory are by the rates, by the domains, and by the mean of the samples of two seconds;
+//     then what NVML returned for what each process uses, by both functions.
 #include "chance.h"
 #include "process_lists.h"
+#include <time.h>
 
-enum { ROOM = 64 };
+enum { ROOM = 64, SAMPLES = 512, OF_GPU = 1, OF_MEMORY = 2, UTILIZATION_VERSION = 0x01000018 };
 struct memory {
     u64 total, free, used;
 };
 struct memory_v2 {
     unsigned version;
     u64 total, reserved, free, used;
+};
+
+struct domains {
+    unsigned flags, domains[8][4];
+};
+struct past {
+    u64 time;
+    unsigned value, rest;
+};
+struct use {
+    unsigned pid;
+    u64 time;
+    unsigned values[4];
+};
+struct listed_use {
+    u64 time;
+    unsigned pid, values[7];
+};
+struct uses {
+    unsigned version, count;
+    u64 since;
+    struct listed_use *entries;
 };
 
 static void *device;
@@ -29,7 +54,12 @@ static void *device;
     X(nvmlDeviceGetComputeRunningProcesses, (void *, unsigned *, struct info_v1 *)) \
     X(nvmlDeviceGetComputeRunningProcesses_v2, (void *, unsigned *, struct info_v2 *)) \
     X(nvmlDeviceGetComputeRunningProcesses_v3, (void *, unsigned *, struct info_v2 *)) \
-    X(nvmlDeviceGetRunningProcessDetailList, (void *, struct details *))
+    X(nvmlDeviceGetRunningProcessDetailList, (void *, struct details *)) \
+    X(nvmlDeviceGetUtilizationRates, (void *, unsigned *)) \
+    X(nvmlDeviceGetDynamicPstatesInfo, (void *, struct domains *)) \
+    X(nvmlDeviceGetSamples, (void *, unsigned, u64, unsigned *, unsigned *, struct past *)) \
+    X(nvmlDeviceGetProcessUtilization, (void *, struct use *, unsigned *, u64)) \
+    X(nvmlDeviceGetProcessesUtilizationInfo, (void *, struct uses *))
 #define POINTER(name, parameters) static int(*name) parameters;
 NVML_FUNCTIONS(POINTER)
 
@@ -151,6 +181,33 @@ static void has(unsigned pid) {
     say("%d", found);
 }
 
+static unsigned mean_of(unsigned kind, u64 since) {
+    static struct past samples[SAMPLES];
+    unsigned type, count = SAMPLES;
+    u64 sum = 0;
+    if (nvmlDeviceGetSamples(device, kind, since, &type, &count, samples) || !count) return 0;
+    for (unsigned sample = 0; sample < count; sample++) sum += samples[sample].value;
+    return sum / count;
+}
+
+static void busy(void) {
+    struct timespec now;
+    struct domains states = {0};
+    struct use samples[ROOM];
+    struct listed_use entries[ROOM];
+    struct uses list = {UTILIZATION_VERSION, ROOM, 0, entries};
+    unsigned rates[2] = {0}, count = ROOM;
+    clock_gettime(CLOCK_REALTIME, &now);
+    u64 since = (u64)(now.tv_sec - 2) * 1000000;
+    int wrong = nvmlDeviceGetUtilizationRates(device, rates) || nvmlDeviceGetDynamicPstatesInfo(device, &states);
+    if (wrong) return say("wrong");
+    unsigned gpu = mean_of(OF_GPU, since), memory = mean_of(OF_MEMORY, since);
+    int first = nvmlDeviceGetProcessUtilization(device, samples, &count, 0);
+    int second = nvmlDeviceGetProcessesUtilizationInfo(device, &list);
+    say("%u %u %u %u %u %u %d %d", rates[0], rates[1], states.domains[0][1], states.domains[1][1], gpu, memory, first,
+        second);
+}
+
 static int storm(u64 seed) {
     u64 blocks[4] = {0};
     if (!start()) return 3;
@@ -197,6 +254,7 @@ int main(int count, char **words) {
         else if (!strcmp(what, "figures")) figures();
         else if (!strcmp(what, "short")) short_forms();
         else if (!strcmp(what, "has")) has(value);
+        else if (!strcmp(what, "busy")) busy();
         else return 2;
     }
     return 0;

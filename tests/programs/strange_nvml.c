@@ -48,7 +48,7 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, unsig
 
 int nvmlSystemGetDriverVersion(char *version, unsigned room) {
     const char *ours = getenv("STRANGE_VERSION");
-    snprintf(version, room, "%s", ours ? ours : "550.54.15");
+    snprintf(version, room, "%s", ours ? ours : "580.65.06");
     return 0;
 }
 

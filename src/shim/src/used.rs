@@ -1,8 +1,9 @@
 //! What did each process use of a device since an instant, as NVML says?
 //!
-//! Drivers from 550 on have a second function for the question, and some of 580 no longer answer the first.
+//! Drivers from 550 on have a second function for the question, and some of 580 no longer answer the first. By which numbers
+//! processes are called in either, [`compute::whose`](crate::compute) tells.
 
-use crate::hooks::entries::ask;
+use crate::hooks::entries::{ask, driver_version};
 use core::ffi::{c_uint, c_ulonglong};
 use gpuslice_driver::arguments::{read_in, write_out};
 use gpuslice_driver::functions as real;
@@ -12,6 +13,10 @@ use gpuslice_driver::types::{
 };
 use gpuslice_driver::{Symbol, slot};
 
+/// The inode of the initial process-number namespace: `PROC_PID_INIT_INO`, part of Linux's interface.
+const INITIAL: u64 = 0xefff_fffc;
+/// The first drivers that translate numbers.
+const TRANSLATES: u32 = 570;
 /// The first version of the question of 24 bytes.
 const VERSION_1: c_uint = 0x0100_0018;
 
@@ -35,6 +40,12 @@ pub(crate) enum Form {
     Samples,
     /// `nvmlDeviceGetProcessesUtilizationInfo`.
     List,
+}
+
+/// Whether these drivers call the processes of a namespace by the numbers that they have there. To be called while NVML is
+/// open.
+pub(crate) fn knows_numbers_of(namespace: Option<u64>) -> bool {
+    namespace == Some(INITIAL) || driver_version().is_some_and(|(major, _)| major >= TRANSLATES)
 }
 
 /// Asks in one form. Nobody where nothing is new: "not found" says no more.

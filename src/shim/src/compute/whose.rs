@@ -17,8 +17,8 @@
 //! What is left to chance: with drivers from 570 on, a neighbour whose number on the host is that of one of our processes
 //! in our namespace.
 
-use crate::hooks::entries::driver_version;
 use crate::slice::{Place, Slice};
+use crate::used::knows_numbers_of;
 use gpuslice_policy::compute::departed::Departed;
 use gpuslice_policy::compute::sight::{self, Use, Verdict, Window};
 use gpuslice_policy::compute::solitude::Solitude;
@@ -28,10 +28,6 @@ use gpuslice_region::ProcessView;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-/// The inode of the initial process-number namespace: `PROC_PID_INIT_INO`, part of Linux's interface.
-const INITIAL: u64 = 0xefff_fffc;
-/// The first drivers that translate numbers.
-const TRANSLATES: u32 = 570;
 /// After so many windows in a row in which we should have been listed, our numbers are not NVML's.
 const DENIALS: u32 = 3;
 
@@ -49,11 +45,9 @@ impl Whose {
     /// To be called while NVML is open.
     pub(super) fn new() -> Self {
         let namespace = namespace_of("self");
-        let translates = || driver_version().is_some_and(|(major, _)| major >= TRANSLATES);
-        let is_ours = namespace == Some(INITIAL) || translates();
         Self {
             namespace: namespace.unwrap_or(0),
-            denials: is_ours.then_some(0),
+            denials: knows_numbers_of(namespace).then_some(0),
             departed: Departed::default(),
             solitude: Solitude::default(),
         }

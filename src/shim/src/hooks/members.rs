@@ -5,6 +5,7 @@ use super::nvml;
 use crate::guard::{Phase, phase};
 use crate::lifecycle::{self, Standing};
 use crate::management::{self, Part};
+use crate::used;
 use gpuslice_driver::types::nvmlDevice_t;
 use gpuslice_region::{Monitor, ProcessView, Region, Uuid};
 use std::os::unix::fs::MetadataExt;
@@ -39,12 +40,8 @@ impl Members {
     }
 
     fn of_all(parts: &[Part]) -> Option<Self> {
-        let settings = lifecycle::settings()?;
-        if let Standing::Member(slice) = lifecycle::standing() {
-            return Some(Self::of(slice.region(), parts));
-        }
-        let monitor = Monitor::open(&settings.region, settings.trust).ok().flatten();
-        Some(monitor.map_or_else(Self::default, |monitor| Self::of(monitor.region(), parts)))
+        let _limits = lifecycle::settings()?;
+        Some(in_region(|region| Self::of(region, parts)).unwrap_or_default())
     }
 
     fn of(region: &Region, parts: &[Part]) -> Self {
@@ -69,14 +66,25 @@ impl Members {
         self.held(pid).is_some()
     }
 
-    /// Whether the driver can name all of them to us.
-    pub(super) fn all_near(&self) -> bool {
-        self.0.iter().all(|seen| seen.near)
+    /// Whether the driver can say of each of them by our numbers what it uses.
+    pub(super) fn are_told_apart(&self) -> bool {
+        self.0.iter().all(|seen| seen.near) && our_numbers_are_known()
+    }
+
+    /// Whether none of them holds anything of the device, as all do that run anything there.
+    pub(super) fn hold_nothing(&self) -> bool {
+        self.0.iter().all(|seen| seen.held == 0)
     }
 
     /// What the member with this number in our namespace holds.
     pub(super) fn held(&self, pid: u32) -> Option<u64> {
         self.0.iter().find(|seen| seen.near && seen.pid == pid).map(|seen| seen.held)
+    }
+
+    /// What of a list of what processes use is about members.
+    pub(super) fn own_uses<T: Listed>(&self, uses: impl Iterator<Item = T>) -> Vec<T> {
+        // Of another numbering, the numbers of ours would be strangers'.
+        if our_numbers_are_known() { self.own(uses) } else { Vec::new() }
     }
 
     /// What of a list is about members.
@@ -109,6 +117,21 @@ fn found(find: impl FnOnce() -> Option<Members>) -> Option<Members> {
         // A mistake of ours shows nobody.
         Phase::Broken => Some(Members::default()),
     }
+}
+
+/// Whether the driver says by the numbers of our namespace what processes use, as far as that is known beforehand.
+fn our_numbers_are_known() -> bool {
+    used::knows_numbers_of(Some(pid_namespace()).filter(|namespace| *namespace != 0))
+}
+
+/// What the slice's region says; none where there is none.
+pub(super) fn in_region<T>(look: impl FnOnce(&Region) -> T) -> Option<T> {
+    if let Standing::Member(slice) = lifecycle::standing() {
+        return Some(look(slice.region()));
+    }
+    let settings = lifecycle::settings()?;
+    let monitor = Monitor::open(&settings.region, settings.trust).ok().flatten()?;
+    Some(look(monitor.region()))
 }
 
 /// Inode of our process-number namespace; 0 where it cannot be told, as the region has it.

@@ -25,6 +25,7 @@ pub(crate) mod memory;
 pub(crate) mod module;
 pub(crate) mod multicast;
 pub(crate) mod nvml;
+mod own_use;
 pub(crate) mod pool;
 pub(crate) mod process_use;
 pub(crate) mod processes;

@@ -112,7 +112,7 @@ unsafe fn deliver_samples<T: Copy + Listed>(
     count: *mut c_uint,
     to: *mut T,
 ) -> Status {
-    let own = |(samples, length): (Vec<T>, usize)| members.own(samples.into_iter().take(length));
+    let own = |(samples, length): (Vec<T>, usize)| members.own_uses(samples.into_iter().take(length));
     match answer.map(|answer| quietly(|| own(answer), Vec::new())) {
         Ok(shown) if !shown.is_empty() => {
             // SAFETY: by the contract above.

@@ -1,19 +1,14 @@
-//! How busy is a device of which a slice has a part? With the work of the slice, as far as NVML tells processes apart.
+//! How busy is a device of which a slice has a part? With the work of the slice, as far as that is known.
 //!
-//! Where it does not, its own answer stands.
+//! Where it is not, NVML's own answer stands.
 
-use super::members::{Members, sharers};
-use crate::guard::quietly;
-use crate::used::{Form, Used, used};
+use super::own_use::{self, OwnUse, own_use};
 use core::ffi::{c_uint, c_ulonglong};
 use gpuslice_driver::arguments::{read_in, write_out};
 use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{
     Status, nvmlDevice_t, nvmlGpuDynamicPstatesInfo_t, nvmlSample_t, nvmlUtilization_t, status,
 };
-
-/// Of so many microseconds the mean is shown: the longest period over which NVML takes a device's own figure.
-const PERIOD_US: c_ulonglong = 1_000_000;
 
 /// `nvmlDeviceGetUtilizationRates`.
 pub(crate) unsafe fn rates(
@@ -26,11 +21,10 @@ pub(crate) unsafe fn rates(
     // SAFETY: the caller's output, which the driver wrote if the call succeeded.
     let whole = || unsafe { read_in(utilization) };
     if code == status::SUCCESS
-        && let Some((own, whole)) = lately(device).zip(whole())
+        && let Some((own, whole)) = own_use::lately(device).zip(whole())
     {
-        let shown = nvmlUtilization_t { gpu: own.gpu.min(whole.gpu), memory: own.memory.min(whole.memory) };
         // SAFETY: as above.
-        unsafe { write_out(utilization, shown) };
+        unsafe { write_out(utilization, own.of(whole)) };
     }
     code
 }
@@ -53,8 +47,8 @@ struct Domain {
 }
 
 impl Domain {
-    fn at_most(self, percentage: c_uint) -> Self {
-        Self { percentage: self.percentage.min(percentage), ..self }
+    fn with(self, percentage: c_uint) -> Self {
+        Self { percentage, ..self }
     }
 }
 
@@ -70,9 +64,11 @@ pub(crate) unsafe fn domains(
     // SAFETY: the caller's output, which begins so and which the driver wrote if the call succeeded.
     let whole = || unsafe { read_in(domains) };
     if code == status::SUCCESS
-        && let Some((own, whole)) = lately(device).zip(whole())
+        && let Some((own, whole)) = own_use::lately(device).zip(whole())
     {
-        let (gpu, memory) = (whole.gpu.at_most(own.gpu), whole.memory.at_most(own.memory));
+        let (gpu, memory) = (whole.gpu, whole.memory);
+        let shown = own.of(nvmlUtilization_t { gpu: gpu.percentage, memory: memory.percentage });
+        let (gpu, memory) = (gpu.with(shown.gpu), memory.with(shown.memory));
         // SAFETY: as above.
         unsafe { write_out(domains, Domains { gpu, memory, ..whole }) };
     }
@@ -118,45 +114,38 @@ pub(crate) unsafe fn samples(
     let count = unsafe { read_in(count) }.unwrap_or(0);
     let place = |at: c_uint| samples.cast::<Sample>().wrapping_add(usize::try_from(at).unwrap_or(0));
     // SAFETY: as many samples as the driver said that it wrote.
-    let whole = (0..count).filter_map(|at| unsafe { read_in(place(at)) });
-    let sum = whole.fold(0_u64, |sum, sample| sum.saturating_add(sample.value.into()));
-    let Some(own) = of_slice(device, last_seen) else { return code };
-    let own = u64::from(if kind == OF_GPU { own.gpu } else { own.memory });
-    for at in 0..count {
+    let whole: Vec<Sample> = (0..count).filter_map(|at| unsafe { read_in(place(at)) }).collect();
+    let Some((part, of)) = part_of(device, kind, last_seen, &whole) else { return code };
+    for (at, sample) in (0..count).zip(whole) {
+        let value = u64::from(sample.value).saturating_mul(part).checked_div(of);
+        let value = value.and_then(|value| c_uint::try_from(value).ok()).unwrap_or(0).min(sample.value);
         // SAFETY: as above.
-        let Some(sample) = (unsafe { read_in(place(at)) }) else { continue };
-        let part = u64::from(sample.value).saturating_mul(own).saturating_mul(count.into());
-        let value = part.checked_div(sum).and_then(|value| c_uint::try_from(value).ok()).unwrap_or(0);
-        // SAFETY: as above.
-        unsafe { write_out(place(at), Sample { value: value.min(sample.value), ..sample }) };
+        unsafe { write_out(place(at), Sample { value, ..sample }) };
     }
     code
 }
 
-/// The slice's use of a device in the last second.
-fn lately(device: nvmlDevice_t) -> Option<nvmlUtilization_t> {
-    of_slice(device, now_us().saturating_sub(PERIOD_US))
-}
-
-/// The slice's use of a device since an instant; none where the device is nobody's in part, or processes cannot be told
-/// apart.
-fn of_slice(device: nvmlDevice_t, since: c_ulonglong) -> Option<nvmlUtilization_t> {
-    let members = sharers(device).filter(Members::all_near)?;
-    quietly(|| sum_of(&members, device, since), None)
-}
-
-fn sum_of(members: &Members, device: nvmlDevice_t, since: c_ulonglong) -> Option<nvmlUtilization_t> {
-    let answer = used(device, Form::Samples, since).or_else(|_not_so| used(device, Form::List, since));
-    let own: Vec<Used> = answer.ok()?.into_iter().filter(|used| members.has(used.pid)).collect();
-    let sum = |part: fn(&Used) -> u32| own.iter().fold(0_u32, |sum, used| sum.saturating_add(part(used)));
-    Some(nvmlUtilization_t { gpu: sum(|used| used.sm), memory: sum(|used| used.memory) })
-}
-
-/// The clock by which NVML dates samples.
-fn now_us() -> c_ulonglong {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes to the structure given.
-    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut time) };
-    let microseconds = i128::from(time.tv_sec) * 1_000_000 + i128::from(time.tv_nsec / 1000);
-    c_ulonglong::try_from(microseconds).unwrap_or(0)
+/// Which part of a device's samples is the slice's, as a fraction. None where the samples stand as they are.
+fn part_of(
+    device: nvmlDevice_t,
+    kind: c_uint,
+    last_seen: c_ulonglong,
+    whole: &[Sample],
+) -> Option<(u64, u64)> {
+    let sum = whole.iter().fold(0_u64, |sum, sample| sum.saturating_add(sample.value.into()));
+    let mean = |percent: c_uint| {
+        let count = u64::try_from(whole.len()).unwrap_or(u64::MAX);
+        (u64::from(percent).saturating_mul(count), sum)
+    };
+    // Samples are kept for some seconds only, whatever is asked for.
+    let began = whole.first().map_or(last_seen, |first| first.timestamp.max(last_seen));
+    match own_use(device, last_seen, began)? {
+        OwnUse::Told(own) => Some(mean(if kind == OF_GPU { own.gpu } else { own.memory })),
+        OwnUse::Charged(percent) if kind == OF_GPU => Some(mean(percent)),
+        OwnUse::Charged(_) => {
+            let whole = own_use::whole(device)?;
+            let shown = own_use::lately(device)?.of(whole);
+            Some((shown.gpu.into(), whole.gpu.into()))
+        }
+    }
 }

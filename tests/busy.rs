@@ -1,0 +1,214 @@
+//! How busy is a slice shown to be where NVML does not call its processes by their own numbers?
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    clippy::indexing_slicing,
+    reason = "a test: it ends where something is wrong, and waits for what must come"
+)]
+
+mod support;
+
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+use support::bench::{Bench, Host};
+use support::living::Living;
+use support::{compiler, skip};
+
+/// What must come comes within this, on a machine that has other things to do.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Kernels of a millisecond, for longer than anybody looks.
+const BUSY: [&str; 2] = ["300", "1000000"];
+/// How NVML calls processes, and the version of CUDA of a driver that does.
+const NUMBERINGS: [(&str, &str); 3] = [("mixed", "12040"), ("offset", "12040"), ("foreign", "13000")];
+/// What a slice that uses all of its 30 % is shown, about.
+const ABOUT_30: std::ops::RangeInclusive<u64> = 20..=40;
+
+/// How busy the device is shown to be, in percents: GPU and memory by the rates, by the domains, and on average over
+/// two seconds; what NVML returned for what each process uses, by both functions.
+#[derive(Debug, Clone, Copy)]
+struct Shown {
+    rates: [u64; 2],
+    domains: [u64; 2],
+    samples: [u64; 2],
+    uses: [u64; 2],
+}
+
+fn look(viewer: &mut Living) -> Shown {
+    let numbers = viewer.numbers("busy");
+    let two = |at: usize| [numbers[at], numbers[at + 1]];
+    Shown { rates: two(0), domains: two(2), samples: two(4), uses: two(6) }
+}
+
+fn at_home<'bench>(bench: &'bench Bench, name: &str, does: &[&str]) -> Host<'bench> {
+    bench.host(name, does).loaded().set("SIMGPU_GROUP", "home")
+}
+
+/// A process of the slice that is always busy.
+fn member(bench: &Bench) -> Living {
+    begin(at_home(bench, "load", &BUSY).start())
+}
+
+/// A process of nobody's that is always busy.
+fn neighbour(bench: &Bench) -> Living {
+    begin(bench.host("load", &BUSY).set("SIMGPU_GROUP", "away").start())
+}
+
+fn begin(mut program: Living) -> Living {
+    assert_eq!(program.hear().as_deref(), Some("ready"));
+    program.order("");
+    program
+}
+
+/// Somebody of the slice who looks, and holds so many bytes; none: does not use CUDA.
+fn viewer(bench: &Bench, holds: &str) -> Living {
+    ready(at_home(bench, "reports", &["watch", "0", holds]).start())
+}
+
+fn ready(viewer: Living) -> Living {
+    assert_eq!(viewer.hear().as_deref(), Some("ready"));
+    viewer
+}
+
+/// Waits until what is shown is so.
+#[track_caller]
+fn until(viewer: &mut Living, is_so: impl Fn(&Shown) -> bool) {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let shown = look(viewer);
+        if is_so(&shown) {
+            return;
+        }
+        assert!(Instant::now() < end, "{shown:?}");
+        sleep(Duration::from_millis(20));
+    }
+}
+
+/// Fails unless somebody who looks at a slice that uses its 30 % is shown about that for some time, and never an idle one.
+#[track_caller]
+fn is_busy_for_about_30(viewer: &mut Living) {
+    // The first seconds are not all work.
+    until(viewer, |shown| ABOUT_30.contains(&shown.rates[0]) && ABOUT_30.contains(&shown.samples[0]));
+    let looks: Vec<Shown> = (0..60).map(|_| look_again(viewer)).collect();
+    let forms: [fn(&Shown) -> u64; 3] =
+        [|shown| shown.rates[0], |shown| shown.domains[0], |shown| shown.samples[0]];
+    for form in forms {
+        assert!(looks.iter().all(|shown| form(shown) > 0), "{looks:?}");
+        let mean = looks.iter().map(form).sum::<u64>() / 60;
+        assert!(ABOUT_30.contains(&mean), "{mean}: {looks:?}");
+    }
+}
+
+fn look_again(viewer: &mut Living) -> Shown {
+    sleep(Duration::from_millis(50));
+    look(viewer)
+}
+
+#[test]
+fn a_busy_slice_beside_a_busy_neighbour_is_shown_its_share() {
+    for (pids, version) in NUMBERINGS {
+        let bench = Bench::simulated().with("GPU_CORE_PERCENT", "30");
+        let bench = bench.with("SIMGPU_NVML_PIDS", pids).with("SIMGPU_CUDA_VERSION", version);
+        let (_neighbour, _member) = (neighbour(&bench), member(&bench));
+        for holds in ["0", "1"] {
+            is_busy_for_about_30(&mut viewer(&bench, holds));
+        }
+    }
+}
+
+#[test]
+fn an_idle_slice_beside_a_busy_neighbour_is_shown_an_idle_device() {
+    for (pids, version) in NUMBERINGS {
+        let bench = Bench::simulated().with("GPU_CORE_PERCENT", "30");
+        let bench = bench.with("SIMGPU_NVML_PIDS", pids).with("SIMGPU_CUDA_VERSION", version);
+        let _neighbour = neighbour(&bench);
+        let mut outside = ready(bench.host("reports", &["watch", "0", "0"]).start());
+        until(&mut outside, |shown| shown.rates[0] > 90);
+        for holds in ["0", "1"] {
+            let mut viewer = viewer(&bench, holds);
+            let idle = [look_again(&mut viewer), look_again(&mut viewer)];
+            let sum = |shown: &Shown| shown.rates[0] + shown.domains[0] + shown.samples[0];
+            assert!(idle.iter().map(sum).sum::<u64>() == 0, "{pids}: {idle:?}");
+        }
+    }
+}
+
+#[test]
+fn work_that_has_ended_is_shown_no_more() {
+    let bench = Bench::simulated().with("GPU_CORE_PERCENT", "30").with("SIMGPU_NVML_PIDS", "mixed");
+    let (_neighbour, mut member, mut viewer) = (neighbour(&bench), member(&bench), viewer(&bench, "1"));
+    until(&mut viewer, |shown| ABOUT_30.contains(&shown.rates[0]));
+    member.kill();
+    until(&mut viewer, |shown| shown.rates[0] == 0 && shown.domains[0] == 0);
+}
+
+#[test]
+fn where_nvml_tells_nobody_apart_a_slice_is_shown_its_share_and_as_much_of_the_memorys_use() {
+    let bench = Bench::simulated().with("GPU_CORE_PERCENT", "30").with("STRANGE_SILENT", "1");
+    let _member = member(&bench);
+    let viewer = at_home(&bench, "reports", &["watch", "0", "1"]).preload(&compiler::wrapper("strange_nvml"));
+    let mut viewer = ready(viewer.start());
+    until(&mut viewer, |shown| ABOUT_30.contains(&shown.rates[0]));
+    // The device is 90 and 80 percent busy, and so are its samples.
+    let shown = look(&mut viewer);
+    assert_eq!(shown.rates[1], shown.rates[0] * 80 / 90, "{shown:?}");
+    assert_eq!(shown.domains[1], shown.domains[0] * 80 / 90, "{shown:?}");
+    assert!((15..=36).contains(&shown.samples[1]), "{shown:?}");
+}
+
+/// A busy member, or an idle one, and somebody who looks, in a process-number namespace of their own beside a busy
+/// neighbour outside. None where that is not allowed.
+fn in_a_container(bench: &Bench, member: &[&str]) -> Option<Living> {
+    let programs = ["load", "reports"].map(|name| compiler::plain(name).display().to_string());
+    let [load, reports] = programs.each_ref().map(String::as_str);
+    let begin = "load=$1 reports=$2; shift 2; [ $# = 0 ] || \"$load\" \"$@\" </dev/null >/dev/null & \
+                 exec \"$reports\" watch 0 0";
+    let words = [
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--mount",
+        "--mount-proc",
+        "sh",
+        "-c",
+        begin,
+        "sh",
+        load,
+        reports,
+    ];
+    let host = bench.program(Path::new("/usr/bin/unshare"), &[&words, member].concat());
+    let viewer = host.loaded().start();
+    (viewer.hear()? == "ready").then_some(viewer)
+}
+
+/// What must be so of what is shown.
+type Claim<'a> = &'a dyn Fn(&Shown) -> bool;
+
+#[test]
+fn in_a_container_of_an_old_driver_a_slice_is_shown_its_share_if_it_has_one_and_else_the_device() {
+    let about_30 = |shown: &Shown| ABOUT_30.contains(&shown.rates[0]);
+    let whole = |shown: &Shown| shown.rates[0] > 90 && shown.samples[0] > 90;
+    let cases: [(_, _, &[&str], Claim<'_>); 3] = [
+        ("GPU_CORE_PERCENT", "30", &BUSY, &about_30),
+        ("GPU_MEM_LIMIT", "1GiB", &BUSY, &whole),
+        // Nobody has used the device: whose work it does is known.
+        ("GPU_MEM_LIMIT", "1GiB", &[], &|shown| shown.rates[0] == 0),
+    ];
+    for (name, value, does, is_so) in cases {
+        let bench = Bench::simulated().with("SIMGPU_NVML_PIDS", "mixed").with("SIMGPU_CUDA_VERSION", "12040");
+        // Who uses the device holds something of it, as everywhere but on this bench.
+        let bench = bench.with("SIMGPU_CONTEXT_BYTES", "64MiB").with(name, value);
+        let _neighbour = neighbour(&bench);
+        let mut outside = ready(bench.host("reports", &["watch", "0", "0"]).start());
+        until(&mut outside, |shown| shown.rates[0] > 90);
+        let Some(mut viewer) = in_a_container(&bench, does) else {
+            return skip("namespaces of processes: not allowed here; run the tests as root");
+        };
+        until(&mut viewer, is_so);
+        // Nobody can be named there.
+        assert_eq!(look(&mut viewer).uses, [6, 6]);
+    }
+}
