@@ -68,8 +68,7 @@ impl Shared {
                 slice.change(given.terms, self.world.now);
             }
             if given.gift > 0 {
-                slice.paid_until -= given.gift;
-                slice.refunded = true;
+                slice.give(given.gift, self.world.now);
             }
             slice.ahead = given.ahead;
             self.world.wake_sleepers(at);

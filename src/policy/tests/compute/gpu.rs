@@ -66,6 +66,11 @@ impl Gpu {
         self.clients[client].streams[stream].len()
     }
 
+    /// Whether nothing of it is queued or runs.
+    pub fn is_idle(&self, client: usize) -> bool {
+        self.clients[client].streams.iter().all(VecDeque::is_empty)
+    }
+
     /// When the event passed, by the GPU's clock; [`NEVER`] if it has not.
     pub fn event(&self, event: usize) -> u64 {
         self.events[event]

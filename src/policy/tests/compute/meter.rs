@@ -9,6 +9,9 @@ use crate::gpu::{Gpu, NEVER};
 use crate::shim::{Bracketed, Shim};
 use crate::slice::{PLACES, Slice};
 
+/// Kernels of 400 ms differ by 2 %.
+const LONG_KERNEL: u64 = 390_000_000;
+
 impl Shim {
     /// The helper's round: charges what has been measured. Whether anything ended.
     pub fn harvest(&mut self, now: u64, slice: &mut Slice, gpu: &Gpu) -> bool {
@@ -49,6 +52,7 @@ impl Shim {
             self.flights[stream].push_front(flight);
             return false;
         }
+        self.long_kernels += u64::from(flight.run.launches() == 1 && flight.truth >= LONG_KERNEL);
         let measured = self.readings.of(end) - self.readings.of(start);
         let before = core::mem::replace(&mut self.last_end[stream], self.readings.of(end));
         let was_idle = flight.known_idle || timeline::was_idle(before, self.readings.of(start));
@@ -120,6 +124,10 @@ impl Shim {
     }
 
     pub fn read(&mut self, to: u64, now: u64, slice: &Slice) -> bool {
+        if to.saturating_sub(self.read_to) > PLACES {
+            self.has_holes_until = now;
+        }
+        self.read_to = self.read_to.max(to);
         let history = &mut self.history;
         let (own, others) = (self.own_until, &mut self.others_until);
         let entry = |slot: u64| {
@@ -136,6 +144,7 @@ impl Shim {
         let paid = flight.bill.prepaid();
         let served = &mut slice.asks[self.me].served;
         *served = (*served + charged).saturating_sub(paid);
+        slice.got[self.me] += charged as i64 - paid as i64;
         match verdict.lesson {
             Lesson::Alone => {
                 for part in flight.run.parts() {

@@ -114,6 +114,11 @@ impl Program {
         self.kinds.iter().map(|kind| kind.duration + kind.duration * kind.jitter / 1000).max().unwrap_or(0)
     }
 
+    /// How long its launches take on average.
+    pub fn mean(&self) -> u64 {
+        self.kinds.iter().map(|kind| kind.duration).sum::<u64>() / self.kinds.len() as u64
+    }
+
     pub fn next(&mut self, now: u64, chance: &mut Chance) -> Step {
         if let Some((mean, launches)) = self.requests {
             return self.request(now, mean, launches, chance);

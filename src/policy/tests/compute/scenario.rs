@@ -114,10 +114,14 @@ fn seeds_that_failed_once_hold() {
     }
 }
 
+/// A number of the environment.
+pub fn read(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok())
+}
+
 /// `GPUSLICE_SEED=n` runs that one, `GPUSLICE_SEEDS=n` so many.
 #[test]
 fn ten_thousand_seeds_hold_every_claim_at_every_step() {
-    let read = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let seeds = match read("GPUSLICE_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..read("GPUSLICE_SEEDS").unwrap_or(10_000),

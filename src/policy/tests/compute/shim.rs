@@ -102,6 +102,9 @@ pub struct Shim {
     pub launched: Vec<u64>,
     /// Since when a stream is known to be empty.
     pub empty: Vec<Option<u64>>,
+    /// Up to which place the ring has been read, and when places had been written over before.
+    pub read_to: u64,
+    pub has_holes_until: u64,
     /// What was paid for a launch that is inside the driver.
     pub entering: u64,
     /// Each stream's last event that was seen.
@@ -112,6 +115,8 @@ pub struct Shim {
     pub outstanding: u64,
     pub settled_at: u64,
     pub launches: u64,
+    /// Kernels of 400 ms, give or take a few, whose end was measured.
+    pub long_kernels: u64,
     /// When each stream is predicted to be done with what was sent off.
     pub until: Vec<u64>,
     pub beside: Beside,
@@ -146,6 +151,8 @@ impl Shim {
             outside: 0,
             launched: vec![0; streams],
             empty: vec![Some(now); streams],
+            read_to: 0,
+            has_holes_until: 0,
             entering: 0,
             last_end: vec![0; streams],
             own_until: 0,
@@ -153,6 +160,7 @@ impl Shim {
             outstanding: 0,
             settled_at: now,
             launches: 0,
+            long_kernels: 0,
             until: vec![0; streams],
             beside: Beside::default(),
             takes: 0,
@@ -186,6 +194,7 @@ impl Shim {
         let waits = since + UNKNOWN_WAIT;
         if known.is_none() && !self.unknown.admits(&kind.key) && now < waits {
             self.close_all(now, gpu);
+            slice.asks[self.me].wants = 0;
             return Err(Wait::Unknown(waits));
         }
         let estimate = known.unwrap_or_else(|| self.book.prior(&kind.key));
@@ -194,10 +203,13 @@ impl Shim {
         let is_at_end = least < queue::LEAST && self.ahead.admits_at_end(cost, left);
         if !self.ahead.admits_within(cost, least) && !is_at_end {
             self.close_all(now, gpu);
+            // Others have their turns meanwhile.
+            slice.asks[self.me].wants = 0;
             let left = self.ends.saturating_sub(now).saturating_sub(queue::AT_END);
             return Err(Wait::Queue(if least < queue::LEAST && left > 0 { now + left } else { NEVER }));
         }
         if known.is_some() && self.lease.spend(cost) {
+            slice.asks[self.me].wants = 0;
             return Ok(self.pay(known, estimate));
         }
         if known.is_some()
@@ -205,6 +217,7 @@ impl Shim {
             && let Some(owed) = self.goes_beside(stream, &estimate, now)
         {
             let lacks = cost.saturating_sub(self.lease.left());
+            slice.asks[self.me].wants = 0;
             slice.owe(self.me, lacks, now);
             self.beside = Beside::of(owed);
             self.outstanding += lacks;

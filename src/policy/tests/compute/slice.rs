@@ -8,6 +8,8 @@ use gpuslice_policy::compute::ring::Entry;
 use gpuslice_policy::compute::trim::{self, Trim};
 use gpuslice_policy::compute::turn::{self, Ask};
 
+use crate::debt::Debt;
+
 /// Places of the ring.
 pub const PLACES: u64 = 1024;
 
@@ -15,6 +17,10 @@ pub const PLACES: u64 = 1024;
 pub struct Slice {
     pub terms: Terms,
     pub paid_until: u64,
+    /// What the word should say.
+    pub debt: Debt,
+    /// The most that was owed when somebody took more.
+    pub owed_at_take: i128,
     pub places: u64,
     pub ring: Vec<Entry>,
     pub asks: Vec<Ask>,
@@ -32,6 +38,14 @@ pub struct Slice {
     pub lost: i128,
     /// GPU time that each process took, in sum.
     pub taken: Vec<u64>,
+    /// The same with what was measured in place of what was taken for it.
+    pub got: Vec<i64>,
+    /// The most that each process took at once.
+    pub dearest: Vec<u64>,
+    /// What was given back, in sum.
+    pub given_back: u64,
+    /// GPU time that an arbiter gave, in sum.
+    pub given: u64,
     /// Whether a refund has moved the word since somebody looked.
     pub refunded: bool,
     /// Time on the clock that launches waited.
@@ -45,6 +59,8 @@ impl Slice {
         Self {
             terms,
             paid_until: 0,
+            debt: Debt::new(terms),
+            owed_at_take: 0,
             places: 0,
             ring: vec![Entry::default(); PLACES as usize],
             asks: vec![Ask::default(); processes],
@@ -57,6 +73,10 @@ impl Slice {
             measured: 0,
             lost: 0,
             taken: vec![0; processes],
+            got: vec![0; processes],
+            dearest: vec![0; processes],
+            given_back: 0,
+            given: 0,
             refunded: false,
             throttled: 0,
             ahead: queue::MOST,
@@ -87,9 +107,13 @@ impl Slice {
         if let Some(until) = turn::wait(self.paid_until, before, now, self.terms) {
             return Err(until);
         }
+        self.owed_at_take = self.owed_at_take.max(self.debt.owed(now, self.terms));
         self.paid_until = bucket::prepay(self.paid_until, now, amount, self.terms);
+        self.debt.settle(amount as i64, now, self.terms);
         self.paid += i128::from(amount);
         self.taken[me] += amount;
+        self.got[me] += amount as i64;
+        self.dearest[me] = self.dearest[me].max(amount);
         self.virtual_time = self.virtual_time.max(served);
         self.asks[me] = Ask { served: served + amount, wants: 0 };
         Ok(())
@@ -98,19 +122,32 @@ impl Slice {
     /// A process has let something go that nothing was left for.
     pub fn owe(&mut self, me: usize, amount: u64, now: u64) {
         self.paid_until = bucket::prepay(self.paid_until, now, amount, self.terms);
+        self.debt.settle(amount as i64, now, self.terms);
         self.paid += i128::from(amount);
         self.taken[me] += amount;
+        self.got[me] += amount as i64;
         self.asks[me].served += amount;
     }
 
     pub fn settle(&mut self, difference: i64, now: u64) {
         self.paid_until = bucket::settle(self.paid_until, now, difference, self.terms);
+        self.debt.settle(difference, now, self.terms);
         self.paid += i128::from(difference);
+        self.given_back += difference.min(0).unsigned_abs();
         self.refunded |= difference < 0;
+    }
+
+    /// Time on the clock that nobody has to pay for.
+    pub fn give(&mut self, gift: u64, now: u64) {
+        self.paid_until -= gift;
+        self.debt.give(gift, now, self.terms);
+        self.given += self.terms.gpu(gift);
+        self.refunded = true;
     }
 
     pub fn change(&mut self, terms: Terms, now: u64) {
         self.paid_until = bucket::change(self.paid_until, now, self.terms, terms);
+        self.debt.change(now, self.terms, terms);
         self.terms = terms;
         self.refunded = true;
     }

@@ -1,9 +1,14 @@
 //! What must hold at every step, whatever happens?
 
-use gpuslice_policy::compute::{lease, turn};
+use gpuslice_policy::compute::lease;
 
+use crate::counts::Counts;
+use crate::gpu::NEVER;
+use crate::mishaps::Told;
+use crate::shim::Wait;
 use crate::slice::Slice;
-use crate::world::World;
+use crate::waits::Waiter;
+use crate::world::{Phase, World};
 
 /// What was seen of a slice.
 #[derive(Debug, Clone)]
@@ -18,51 +23,85 @@ struct Seen {
     underpaid: u64,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
-struct Waiter {
-    /// Since when it waits although the slice's time is not owed.
-    due: Option<u64>,
-    since: Option<u64>,
-    /// What others had been served when it began to wait.
-    others: u64,
-    stopped_until: u64,
-}
-
 #[derive(Debug, Default)]
 pub struct Watch {
     now: u64,
+    started: u64,
     slices: Vec<Seen>,
     waiters: Vec<Waiter>,
     /// Time that was taken for work: running work is charged by a clock that jumped until it has ended, a launch that is
     /// stopped inside the driver keeps its run open.
     jumped: u64,
+    /// When the clock jumped last or somebody was stopped, and until when.
+    disturbed: u64,
+    jumps: Vec<u64>,
+    /// What the GPU's truth did not bear out when something was learned.
+    wrong: Option<String>,
     /// Whether nobody looks: where estimates are wrong on purpose, and where nothing measures a launch.
     pub is_off: bool,
-    /// The longest that anybody waited beyond what was owed.
+    /// The longest that anybody waited for the word beyond what was owed.
     pub longest: u64,
+    pub counts: Counts,
 }
 
-/// Nobody waits longer than this beyond what is owed, his own lateness aside.
-const PATIENCE: u64 = 1_000_000;
 /// What may pass between two steps unseen.
 const STEP: u64 = 100_000;
+/// What a history has together, in nanoseconds: how it lies in the first and in the last of a window is not known.
+const BIN: u64 = 1 << 24;
+/// What is taken at once for launches that are to overlap, at most.
+const TOGETHER: u64 = 16_000_000;
+/// How well clocks are laid on each other, with work that is charged while it runs.
+const CLOCKS: u64 = 2_000_000;
+/// How long after it has ended the latest work is seen and charged.
+const SEEN: u64 = 3_000_000;
+/// A jump has been survived when so much time has gone by.
+const SURVIVED: u64 = 100_000_000;
 
 impl Watch {
     pub fn new(slices: &[Slice], now: u64, is_off: bool) -> Self {
         let seen = Seen { paid: 0, measured: 0, entitled: 0, least: 0, burst: 0, underpaid: 0 };
         let waiters = vec![Waiter::default(); slices.first().map_or(0, |slice| slice.asks.len())];
-        Self { now, slices: vec![seen; slices.len()], waiters, jumped: 0, is_off, longest: 0 }
+        Self { now, started: now, slices: vec![seen; slices.len()], waiters, is_off, ..Self::default() }
     }
 
-    pub fn jumped(&mut self, by: u64) {
+    pub fn jumped(&mut self, by: u64, now: u64) {
         self.jumped += by;
+        self.disturbed = self.disturbed.max(now);
+        self.jumps.push(now);
         self.waiters.iter_mut().for_each(|waiter| waiter.stopped_until += by);
     }
 
     pub fn stopped(&mut self, me: usize, until: u64) {
         self.jumped += until - self.now;
+        self.disturbed = self.disturbed.max(until);
         let waiter = &mut self.waiters[me];
         waiter.stopped_until = waiter.stopped_until.max(until);
+    }
+
+    /// A launch begins to wait for this, or waits on.
+    pub fn waits(&mut self, before: &Phase, wait: Wait) {
+        let counts = &mut self.counts;
+        let is_new = |same: fn(&Wait) -> bool| match before {
+            Phase::Asks { wait: Some(before), .. } => u64::from(!same(before)),
+            _ => 1,
+        };
+        match wait {
+            Wait::Word(_) => counts.word_waits += is_new(|wait| matches!(wait, Wait::Word(_))),
+            Wait::Queue(_) => counts.queue_waits += is_new(|wait| matches!(wait, Wait::Queue(_))),
+            Wait::Unknown(_) => counts.unknown_waits += is_new(|wait| matches!(wait, Wait::Unknown(_))),
+        }
+    }
+
+    /// What was tried up to now.
+    pub fn counts(&self, world: &World) -> Counts {
+        let starvable =
+            self.waiters.iter().enumerate().filter(|(me, waiter)| waiter.is_starvable(*me, world));
+        Counts {
+            jumps: self.jumps.iter().filter(|at| **at + SURVIVED <= world.now).count() as u64,
+            long_kernels: world.processes.iter().map(|process| process.shim.long_kernels).sum(),
+            starvable: starvable.count() as u64,
+            ..self.counts
+        }
     }
 
     pub fn look(&mut self, world: &World) -> Result<(), String> {
@@ -71,14 +110,19 @@ impl Watch {
         if !world.limited || self.is_off {
             return Ok(());
         }
+        if let Some(wrong) = self.wrong.take() {
+            return Err(wrong);
+        }
         for at in 0..world.slices.len() {
             self.settled_is_measured(at, world)?;
+            self.the_word_is_what_was_paid(at, world)?;
             self.physics(at, passed, world)?;
             self.measured_is_true(at, world)?;
         }
         for me in 0..world.processes.len() {
-            self.nobody_waits_for_nothing(me, world)?;
-            self.nobody_starves(me, world)?;
+            let waited = self.waiters[me].waits_for_nothing(me, world)?;
+            self.longest = self.longest.max(waited);
+            self.waiters[me].starves(me, world)?;
         }
         Ok(())
     }
@@ -98,79 +142,112 @@ impl Watch {
         Err(format!("slice {at} has paid {} and accounts for {accounted}", slice.paid))
     }
 
-    /// What was measured is what ran, where the slice has the GPU to itself. 3 % and a millisecond are left to events; the
+    /// Each payment and each refund has moved the word by what it was, and nobody took anything while something was owed.
+    fn the_word_is_what_was_paid(&self, at: usize, world: &World) -> Result<(), String> {
+        let slice = &world.slices[at];
+        if !slice.debt.is(slice.paid_until, world.now, slice.terms) {
+            let owed = slice.debt.owed(world.now, slice.terms);
+            return Err(format!("slice {at} owes {owed}, its word says {}", slice.paid_until));
+        }
+        if slice.owed_at_take > i128::from(STEP) {
+            return Err(format!("slice {at} took more when it owed {}", slice.owed_at_take));
+        }
+        Ok(())
+    }
+
+    /// What was measured is what ran where the slice has the GPU to itself. Beside others it is no less where nobody tells
+    /// them apart, and no more than has passed; where NVML does, it is as much within what that costs. 3 % are left to events, and to each process what its clocks may be laid
+    /// wrongly on each other; the
     /// GPU's way from process to process, and time inside the driver for kernels that are shorter than their launch,
     /// cannot be told from work.
     fn measured_is_true(&self, at: usize, world: &World) -> Result<(), String> {
         let own = || world.processes.iter().filter(|process| process.slice == at);
-        if world.slices.len() > 1 || world.machine.lies > 0 || own().any(|process| !process.is_alive()) {
-            return Ok(());
-        }
         let (measured, used) = (world.slices[at].measured as u64, world.used(at));
         let under_way = own().map(|process| process.shim.under_way()).sum::<u64>();
         let inside = own().map(|process| process.shim.launches * world.machine.launch).sum::<u64>();
-        let error = used / 33 + 1_000_000 * own().count() as u64 + world.gpu.switching + self.jumped + inside;
-        if measured <= used + error && used <= measured + under_way + error {
+        let error = used / 33 + CLOCKS * own().count() as u64 + world.gpu.switching + self.jumped + inside;
+        let passed = world.now - self.started;
+        let (least, most) = match self.trim_error(world) {
+            _ if world.slices.len() == 1 => (used, used),
+            None => (used, passed),
+            Some(NEVER) => (0, passed),
+            Some(error) => (used.saturating_sub(error), passed.min(used + error)),
+        };
+        if measured <= most + error && least <= measured + under_way + error {
             return Ok(());
         }
-        Err(format!("slice {at} measured {measured} of {used}, with {under_way} under way"))
+        Err(format!("slice {at} measured {measured} of {used} in {passed}, with {under_way} under way"))
+    }
+
+    /// By how much the slices' charges may be wrong because NVML tells them apart; none where it does not, [`NEVER`] where it
+    /// lies: then nothing is known of what is charged, but that no more is than passes. What neighbours do is known after
+    /// the window and its lag, and counts after three more windows; whole percents of each process are two points.
+    fn trim_error(&self, world: &World) -> Option<u64> {
+        let (window, lag) = world.machine.nvml.filter(|_| world.slices.len() > 1)?;
+        let changes = 1 + self.counts.changes + self.counts.deaths;
+        let passed = world.now - self.started;
+        Some(if world.machine.lies > 0 { NEVER } else { changes * (4 * window + lag) + passed / 50 })
     }
 
     /// Of any time that passes no more is used than the share, the burst, one launch, leases, what estimates lack, and a
-    /// hundredth for measurements.
+    /// hundredth for measurements. Where streams may overlap a process takes more at once ([`lease::together`]), and lets a
+    /// launch go beside others and owes it.
     fn physics(&mut self, at: usize, passed: u64, world: &World) -> Result<(), String> {
         let (slice, seen) = (&world.slices[at], &mut self.slices[at]);
         let own = || world.processes.iter().filter(|process| process.slice == at);
         seen.entitled += u128::from(passed) * u128::from(slice.terms.rate().get());
         seen.burst = seen.burst.max(slice.terms.burst());
         seen.underpaid = seen.underpaid.max(own().map(|process| process.shim.underpaid()).sum());
-        let beyond = i128::from(world.used(at)) - (seen.entitled / 1000) as i128;
+        let entitled = (seen.entitled / 1000) as i128 + i128::from(slice.given);
+        let beyond = i128::from(world.used(at)) - entitled;
         seen.least = seen.least.min(beyond);
         let longest = own().map(|process| process.program.longest()).max().unwrap_or(0);
+        let several = own().filter(|process| process.program.streams > 1);
+        let beside: u64 = several.map(|process| process.program.longest() + TOGETHER).sum();
         let leases = own().count() as u64 * lease::turn(slice.terms);
-        let bound =
-            longest + seen.burst + seen.underpaid + leases + STEP + world.used(at) / 100 + self.jumped;
-        let is_trimmed = world.machine.nvml.is_some() && (world.slices.len() > 1 || world.machine.lies > 0);
-        if is_trimmed || beyond - seen.least <= i128::from(bound) {
+        let bound = longest
+            + beside
+            + seen.burst
+            + seen.underpaid
+            + leases
+            + STEP
+            + world.used(at) / 100
+            + self.jumped;
+        let bound = bound.saturating_add(self.trim_error(world).unwrap_or(0));
+        if beyond - self.slices[at].least <= i128::from(bound) {
             return Ok(());
         }
-        Err(format!("slice {at} used {} beyond its share, physics allows {bound}", beyond - seen.least))
+        let beyond = beyond - self.slices[at].least;
+        Err(format!("slice {at} used {beyond} beyond its share, physics allows {bound}"))
     }
 
-    fn nobody_waits_for_nothing(&mut self, me: usize, world: &World) -> Result<(), String> {
-        let (process, waiter) = (&world.processes[me], &mut self.waiters[me]);
-        let slice = &world.slices[process.slice];
-        let is_due = process.waits_for_word().is_some()
-            && slice.paid_until <= world.now
-            && world.now > waiter.stopped_until + world.machine.late;
-        if !is_due {
-            waiter.due = None;
-            return Ok(());
+    /// A sample was learned: the events must have covered what ran in its window, however long ago that was, and no more
+    /// than there was. Not where the clock jumped or somebody was stopped since: windows are laid on the host's clock. Nor
+    /// where the ring was written over before who is elected read it, after a sleep; how often is counted.
+    ///
+    /// What the dead left unmeasured nobody has seen; nor, of a window that has just ended, what is under way.
+    pub fn learned(&mut self, world: &World, at: usize, told: &Told, covered: Option<u64>) {
+        let (from, to) = (told.sample.from, told.sample.to);
+        if !world.limited || self.is_off || from <= self.disturbed {
+            return;
         }
-        let waited = world.now - *waiter.due.get_or_insert(world.now);
-        self.longest = self.longest.max(waited);
-        if waited <= PATIENCE + world.machine.late {
-            return Ok(());
+        let Some(covered) = covered else {
+            self.counts.holes += 1;
+            return;
+        };
+        self.counts.windows += u64::from(world.now > to);
+        let own = || world.processes.iter().filter(|process| process.slice == at);
+        let length = to - from;
+        let is_fresh = world.now < to + SEEN;
+        let unseen = own().filter(|process| is_fresh || !process.is_alive());
+        let unseen: u64 = unseen.map(|process| process.shim.under_way()).sum();
+        let error = length / 33 + BIN / 2 + SEEN * own().count() as u64;
+        if told.busy > covered + unseen + error || covered > length + length / 33 {
+            self.wrong = Some(format!(
+                "slice {at} covered {covered} of {} ns in a window of {length} told {} later",
+                told.busy,
+                world.now - to
+            ));
         }
-        Err(format!("process {me} waits {waited} ns although nothing is owed"))
-    }
-
-    fn nobody_starves(&mut self, me: usize, world: &World) -> Result<(), String> {
-        let (process, waiter) = (&world.processes[me], &mut self.waiters[me]);
-        let slice = &world.slices[process.slice];
-        let others = slice.taken.iter().sum::<u64>() - slice.taken[me];
-        let since =
-            process.waits_for_word().filter(|_| world.now > waiter.stopped_until + world.machine.late);
-        if since.is_none() || waiter.since != since {
-            (waiter.since, waiter.others) = (since, others);
-            return Ok(());
-        }
-        let siblings = world.processes.iter().filter(|other| other.slice == process.slice);
-        let most: u64 = siblings.map(|other| turn::LAG + 3 * other.program.longest() + 2_000_000).sum();
-        let passed_over = others - waiter.others;
-        if passed_over <= most {
-            return Ok(());
-        }
-        Err(format!("process {me} was passed over by {passed_over} ns of others"))
     }
 }

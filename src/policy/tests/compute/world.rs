@@ -8,7 +8,7 @@ use crate::gpu::{Gpu, NEVER};
 use crate::mishaps::{Mishap, Sampler};
 use crate::program::{Kind, Program, Step};
 use crate::shim::{Paid, Readings, Shim, Wait};
-use crate::slice::Slice;
+use crate::slice::{PLACES, Slice};
 use crate::watch::Watch;
 
 /// What measures.
@@ -103,6 +103,11 @@ pub struct Process {
 impl Process {
     pub fn is_alive(&self) -> bool {
         !matches!(self.phase, Phase::Dead)
+    }
+
+    /// Whether its helper is awake.
+    pub fn has_helper(&self) -> bool {
+        self.is_alive() && (self.shim.is_busy() || matches!(self.phase, Phase::Asks { .. }))
     }
 
     /// Since when it waits for the word.
@@ -305,6 +310,7 @@ impl World {
                 self.enter(me, launch, Some(paid));
             }
             Err(wait) => {
+                self.watch.waits(&process.phase, wait);
                 let late = self.chance.between(0, self.machine.late + 1);
                 process.wake = match wait {
                     Wait::Queue(NEVER) => NEVER,
@@ -365,6 +371,18 @@ impl World {
         }
         self.arm(me);
         self.wake_sleepers(at);
+        self.read_along(at);
+    }
+
+    /// The helpers of those that wait look as often, and so lose nothing of what the ring had.
+    fn read_along(&mut self, at: usize) {
+        let slice = &self.slices[at];
+        for process in self.processes.iter_mut().filter(|process| process.slice == at && process.has_helper())
+        {
+            if process.shim.read_to + PLACES / 2 < slice.places {
+                process.shim.read(slice.places, self.now, slice);
+            }
+        }
     }
 
     pub fn wake_sleepers(&mut self, at: usize) {

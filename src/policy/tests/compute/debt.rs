@@ -1,0 +1,68 @@
+//! What does a slice owe? The ledger once more, by other arithmetic: as a debt in thousandths of nanoseconds of GPU time
+//! instead of an instant.
+
+use gpuslice_policy::compute::bucket::{MOST_DEBT, Terms};
+
+/// What is owed; less than nothing is saved.
+#[derive(Debug, Clone, Copy)]
+pub struct Debt {
+    owed: i128,
+    at: u64,
+    /// Payments so far: the word's instant is rounded up with each.
+    payments: u64,
+}
+
+impl Debt {
+    /// A slice that has saved all it may.
+    pub fn new(terms: Terms) -> Self {
+        Self { owed: -saved(terms), at: 0, payments: 0 }
+    }
+
+    fn pass(&mut self, now: u64, terms: Terms) {
+        self.owed -= i128::from(now.saturating_sub(self.at)) * i128::from(terms.rate().get());
+        self.at = now;
+    }
+
+    pub fn settle(&mut self, difference: i64, now: u64, terms: Terms) {
+        self.pass(now, terms);
+        self.payments += 1;
+        if difference >= 0 {
+            self.owed = self.owed.max(-saved(terms));
+        }
+        self.owed = (self.owed + i128::from(difference) * 1000).min(i128::from(MOST_DEBT) * 1000);
+    }
+
+    /// So much time on the clock is given away.
+    pub fn give(&mut self, wall: u64, now: u64, terms: Terms) {
+        self.pass(now, terms);
+        self.owed -= i128::from(wall) * i128::from(terms.rate().get());
+    }
+
+    /// The same debt, or as much saved as the new terms allow.
+    pub fn change(&mut self, now: u64, old: Terms, new: Terms) {
+        self.pass(now, old);
+        self.payments += 1;
+        self.owed = self.owed.max(-saved(new));
+    }
+
+    /// Whether a word says the same, but for what is rounded. How much is saved beyond the burst is of no account.
+    pub fn is(&self, paid_until: u64, now: u64, terms: Terms) -> bool {
+        let mut debt = *self;
+        debt.pass(now, terms);
+        let least = -saved(terms);
+        let word = (i128::from(paid_until) - i128::from(now)) * i128::from(terms.rate().get());
+        let rounded = i128::from(self.payments + 2) * 2000;
+        (word.max(least) - debt.owed.max(least)).abs() <= rounded
+    }
+
+    /// In nanoseconds of GPU time.
+    pub fn owed(&self, now: u64, terms: Terms) -> i128 {
+        let mut debt = *self;
+        debt.pass(now, terms);
+        debt.owed / 1000
+    }
+}
+
+fn saved(terms: Terms) -> i128 {
+    i128::from(terms.burst()) * 1000
+}

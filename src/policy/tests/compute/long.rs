@@ -1,0 +1,145 @@
+//! What happens under a long seed? Seconds instead of milliseconds, in which samples of the past are learned from.
+
+use gpuslice_policy::compute::bucket::Terms;
+
+use crate::chance::Chance;
+use crate::counts::Counts;
+use crate::mishaps::Mishap;
+use crate::program::{Kind, Program};
+use crate::scenario::{read, terms};
+use crate::shim::Readings;
+use crate::world::{Machine, World};
+
+const US: u64 = 1_000;
+const MS: u64 = 1_000_000;
+const S: u64 = 1_000_000_000;
+
+/// Launches that a seed is to come to at most, roughly: what a second is on the GPU differs by a factor of a thousand.
+const LAUNCHES: u64 = 20_000;
+/// As many as take about a minute of one core.
+const SEEDS: u64 = 2_500;
+/// From so many seeds on each thing that is counted is tried.
+const ENOUGH: u64 = 100;
+
+fn kinds(chance: &mut Chance, me: u64) -> Vec<Kind> {
+    let longest = chance.of(&[400 * US, 2 * MS, 20 * MS, 400 * MS]);
+    let count = chance.between(1, 5);
+    let kinds = (0..count).map(|function| {
+        let duration = if function == 0 { longest } else { chance.scale(20 * US, longest) };
+        let name = me * 100 + function;
+        let kind = if chance.one_in(6) { Kind::graph(name, duration) } else { Kind::kernel(name, duration) };
+        Kind { jitter: chance.of(&[0, 20, 200]), ..kind }
+    });
+    kinds.collect()
+}
+
+fn program(chance: &mut Chance, me: u64) -> Program {
+    let program = Program::new(kinds(chance, me)).streams(chance.of(&[1, 1, 1, 2, 4, 8]));
+    let program = program.sync(chance.of(&[0, 0, 1, 1, 10]));
+    match chance.between(0, 5) {
+        0 => program.requests(chance.scale(5 * MS, S), chance.between(1, 10)),
+        1 => program.think(chance.scale(20 * US, 5 * MS)),
+        _ => program,
+    }
+}
+
+fn machine(chance: &mut Chance) -> Machine {
+    Machine {
+        slice: chance.of(&[MS, 2 * MS, 5 * MS]),
+        switch: chance.of(&[0, 20 * US, 100 * US]),
+        launch: chance.between(1_500, 6_000),
+        late: chance.of(&[0, 60 * US, 300 * US]),
+        readings: Readings {
+            drift: chance.between(0, 100),
+            resolution: chance.of(&[1, 32, 500, 1000]),
+            origin: 1 << 40,
+        },
+        nvml: chance.of(&[
+            None,
+            Some((166_666_667, 20 * MS)),
+            Some((166_666_667, 20 * MS)),
+            Some((1000 * MS, 300 * MS)),
+            Some((100 * MS, 5 * MS)),
+        ]),
+        lies: chance.of(&[0, 0, 3, 10]),
+        ..Machine::default()
+    }
+}
+
+fn mishaps(world: &mut World, chance: &mut Chance, length: u64) {
+    let (slices, processes) = (world.slices.len() as u64, world.processes.len() as u64);
+    for _ in 0..chance.between(0, 8) {
+        let at = world.now + chance.between(0, length);
+        let me = chance.between(0, processes) as usize;
+        match chance.between(0, 4) {
+            0 => {
+                let terms = terms(chance.between(10, 1000), chance.of(&[20, 200]));
+                world.befall(at, Mishap::Terms(chance.between(0, slices) as usize, terms));
+            }
+            1 => {
+                world.befall(at, Mishap::Kill(me));
+                world.befall(at + chance.between(0, 500 * MS), Mishap::Reap(me));
+            }
+            2 => world.befall(at, Mishap::Stop(me, chance.scale(MS, 200 * MS))),
+            _ => world.befall(at, Mishap::Jump(chance.scale(US, length / 50))),
+        }
+    }
+}
+
+/// The world of a long seed, and for how long it is looked at.
+fn of(seed: u64) -> (World, u64) {
+    let mut chance = Chance::new(seed ^ 1 << 32);
+    let slices = chance.of(&[1, 1, 2, 2, 3, 8]);
+    let processes = slices.max(chance.of(&[1, 2, 2, 4, 8, 16]));
+    let shares: Vec<Terms> = (0..slices)
+        .map(|_| terms(chance.between(10, 1 + 1000 / slices as u64), chance.of(&[20, 20, 200])))
+        .collect();
+    let programs: Vec<_> = (0..processes).map(|me| (me % slices, program(&mut chance, me as u64))).collect();
+    let shortest = programs.iter().map(|(_, program)| program.mean()).min().unwrap();
+    let machine = machine(&mut chance);
+    let mut world = World::new(machine, &shares, programs, seed);
+    let most = (shortest * LAUNCHES).clamp(2 * S, 20 * S);
+    let length = chance.between(2 * S, most + 1);
+    mishaps(&mut world, &mut chance, length);
+    (world, length)
+}
+
+fn try_seed(seed: u64) -> (Counts, Result<(), String>) {
+    let (mut world, length) = of(seed);
+    let start = world.now;
+    let result = world.run(start + length);
+    let counts = world.watch.counts(&world);
+    (counts, result.map_err(|wrong| format!("long seed {seed}, {} us: {wrong}", (world.now - start) / 1000)))
+}
+
+/// Seeds that failed once: by what others were served before, and by clocks that were laid on each other anew.
+const KEPT: [u64; 5] = [210, 300, 923, 1053, 2712];
+
+#[test]
+fn long_seeds_that_failed_once_hold() {
+    for seed in KEPT {
+        try_seed(seed).1.unwrap();
+    }
+}
+
+/// `GPUSLICE_SEED=n` runs that one; `GPUSLICE_SEEDS=n` so many of the short ones, and of these as much more or less.
+#[test]
+fn long_seeds_hold_every_claim_at_every_step() {
+    let seeds = match read("GPUSLICE_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..read("GPUSLICE_SEEDS").map_or(SEEDS, |seeds| (seeds * SEEDS).div_ceil(10_000)),
+    };
+    let count = seeds.end - seeds.start;
+    let halves = [0, 1].map(|odd| seeds.clone().filter(move |seed| seed % 2 == odd));
+    let tried: Vec<_> = std::thread::scope(|scope| {
+        let threads = halves.map(|half| scope.spawn(move || half.map(try_seed).collect::<Vec<_>>()));
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    let mut counts = Counts::default();
+    tried.iter().for_each(|(tried, _)| counts += *tried);
+    let wrong: Vec<_> = tried.into_iter().filter_map(|(_, result)| result.err()).collect();
+    println!("{count} long seeds:\n{counts}");
+    assert!(wrong.is_empty(), "{} seeds:\n{}", wrong.len(), wrong[..wrong.len().min(20)].join("\n"));
+    let missing = counts.missing();
+    assert!(count < ENOUGH || missing.is_empty(), "never tried: {}", missing.join(", "));
+}
