@@ -456,6 +456,18 @@ fn what_the_library_cannot_be_in_is_said_before_it_starts() {
     fs::set_permissions(public.path("id"), fs::Permissions::from_mode(0o4755)).expect("it is ours");
     let ended = public.ask(&["run", "--mem", "1g", "--", &public.path("id")]).code(125);
     assert_eq!(ended.complains("with more rights than its caller").out, "");
+    // A guess is said, and a script's own rights are none.
+    public
+        .ask(&["run", "--mem", "1g", "--", "env", &public.path("id")])
+        .code(0)
+        .complains("with more rights");
+    fs::write(public.path("script"), "#!/bin/sh\necho started\n").expect("it can be written");
+    fs::set_permissions(public.path("script"), fs::Permissions::from_mode(0o6755)).expect("it is ours");
+    let ended = public.ask(&["run", "--mem", "1g", "--", &public.path("script")]).code(0);
+    assert_eq!((ended.out.as_str(), ended.err.as_str()), ("started\n", ""));
+    // Arguments of what starts nothing are not looked at, whatever they are.
+    let ended = public.ask(&["run", "--mem", "1g", "--", "echo", &public.path("id")]).code(0);
+    assert_eq!(ended.err, "");
 }
 
 #[test]

@@ -227,8 +227,8 @@ fn a_stream_that_waits_for_its_host_keeps_neither_the_host_nor_other_streams() {
 
 #[test]
 fn what_a_stream_waits_for_between_kernels_is_not_charged() {
-    for way in ["function", "event"] {
-        let outcome = paced(&[way, "20us", "600"]);
+    for way in ["function", "form", "default", "event"] {
+        let outcome = paced(&["between", "20us", "600", way]);
         println!("{way}: {outcome}");
         outcome.contains(&["failed 0"]);
         // Naps of 2 ms, one after the other. Charged, each would cost its kernel 6 ms more.

@@ -320,23 +320,31 @@ static void held_up(int count) {
     say("failed %d", failed);
 }
 
-// Between small kernels the stream waits for something that is not the GPU's: a function of the host, or another stream's.
+// Between small kernels the stream waits for something that is not the GPU's: a function of the host, told by either form
+// of the call, one in the default stream that blocks it, or another stream's.
 static void between(const char *way, int count) {
-    void *other = NULL, *event = NULL;
+    void *other = NULL, *event = NULL, *on = stream;
+    int (*other_form)(void *, void (*)(void *), void *);
+    *(void **)&other_form = dlsym(driver, "cuLaunchHostFunc_ptsz");
     int failed = cu.cuStreamCreate(&other, NON_BLOCKING) != 0 || gpu.cuEventCreate(&event, 0) != 0;
-    for (int i = 0; i < 200; i++) failed += launch(stream) != 0;
+    if (!strcmp(way, "default")) failed += cu.cuStreamCreate(&on, 0) != 0;
+    for (int i = 0; i < 200; i++) failed += launch(on) != 0;
     failed += gpu.cuCtxSynchronize() != 0;
     u64 began = now();
     for (int i = 0; i < count; i++) {
-        failed += launch(stream) != 0;
+        failed += launch(on) != 0;
         if (!strcmp(way, "function")) {
-            failed += host_function(stream, nap, NULL) != 0;
+            failed += host_function(on, nap, NULL) != 0;
+        } else if (!strcmp(way, "form")) {
+            failed += other_form(on, nap, NULL) != 0;
+        } else if (!strcmp(way, "default")) {
+            failed += host_function(NULL, nap, NULL) != 0;
         } else {
             failed += host_function(other, nap, NULL) != 0 || gpu.cuEventRecord(event, other) != 0;
-            failed += gpu.cuStreamWaitEvent(stream, event, 0) != 0;
+            failed += gpu.cuStreamWaitEvent(on, event, 0) != 0;
         }
         // What was charged is felt by those that follow.
-        if (i % 50 == 49) failed += cu.cuStreamSynchronize(stream) != 0;
+        if (i % 50 == 49) failed += cu.cuStreamSynchronize(on) != 0;
     }
     failed += gpu.cuCtxSynchronize() != 0;
     say("took %llu ms", (now() - began) / MS);
@@ -406,7 +414,7 @@ int main(int count, char **words) {
     else if (!strcmp(what, "side-by-side")) side_by_side();
     else if (!strcmp(what, "shapes")) shapes(number);
     else if (!strcmp(what, "held-up")) held_up(number);
-    else if (!strcmp(what, "function") || !strcmp(what, "event")) between(what, number);
+    else if (!strcmp(what, "between")) between(count > 4 ? words[4] : "", number);
     else if (!strcmp(what, "ends")) ends();
     else return 2;
     return 0;

@@ -1,7 +1,7 @@
 //! What holds for every configuration, whatever is in it?
 
 use gpuslice_policy::config::{
-    Burst, Config, DeviceIdentity, DeviceName, FileRead, OperatorFiles, PerDevice, Quota, Weight,
+    Burst, Config, DeviceIdentity, DeviceName, Fault, FileRead, OperatorFiles, PerDevice, Quota, Weight,
     gpu_uuid_text, parse_uuid_text,
 };
 use gpuslice_policy::units::{Bytes, Nanos, Permille, Setting};
@@ -133,9 +133,11 @@ proptest! {
     }
 
     #[test]
-    fn a_burst_is_read_as_it_is_written(nanos in 1..u64::MAX) {
+    fn a_burst_is_read_as_it_is_written(nanos in 1..=Burst::MOST.get(), beyond in 1..u64::MAX) {
         let burst = Burst::Span(Nanos::new(nanos));
         prop_assert_eq!(burst.setting().parse::<Burst>(), Ok(burst));
+        let long = Burst::Span(Nanos::new(Burst::MOST.get().saturating_add(beyond)));
+        prop_assert_eq!(long.setting().parse::<Burst>(), Err(Fault::LongBurst));
     }
 
     #[test]

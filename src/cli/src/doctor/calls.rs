@@ -37,6 +37,12 @@ pub(super) fn room(path: &Path) -> Option<Room> {
     Some(Room { total: bytes(found.f_blocks), free: bytes(found.f_bavail) })
 }
 
+/// Whether this process and all that it starts can get no more rights than it has, as in containers that say so.
+pub(super) fn gets_no_rights() -> bool {
+    // SAFETY: asks for a flag; the arguments that it does not use are zero.
+    unsafe { libc::prctl(libc::PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1 }
+}
+
 /// Whether programs on the file system that a path is on get the rights that their files give them.
 pub(super) fn gives_rights(path: &Path) -> bool {
     file_system(path).is_none_or(|found| found.f_flag & libc::ST_NOSUID == 0)

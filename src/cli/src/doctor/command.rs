@@ -81,7 +81,9 @@ impl Program {
             Err(_) => Kind::Other,
         };
         let executable = path.is_file() && calls::may_execute(path);
-        Self { path: path.to_owned(), executable, secure: is_secure(path), kind }
+        // A script runs with its interpreter's rights, whatever its own file says.
+        let secure = !matches!(kind, Kind::Script { .. }) && is_secure(path);
+        Self { path: path.to_owned(), executable, secure, kind }
     }
 
     /// Whether its file has one of these names.
@@ -96,7 +98,7 @@ fn is_secure(path: &Path) -> bool {
     if !calls::gives_rights(path) {
         return false;
     }
-    let mode = found.permissions().mode();
+    let mode = if calls::gets_no_rights() { 0 } else { found.permissions().mode() };
     let user = mode & 0o4000 != 0 && found.uid() != system::user();
     let group = mode & 0o2010 == 0o2010 && found.gid() != calls::group();
     user || group || (system::user() != 0 && calls::has_capabilities(path))
@@ -194,12 +196,15 @@ fn started_by<'a>(
     arguments: &'a [OsString],
     find: &dyn Fn(&OsStr) -> Option<Program>,
 ) -> Option<&'a [OsString]> {
+    // What others are given as arguments is not looked at: it may be any number of files, anywhere.
+    if !program.is_one_of(&STARTERS) {
+        return None;
+    }
     let is_program = |word: &OsString| {
         let text = word.to_string_lossy();
         !text.starts_with('-') && !text.contains('=') && find(word).is_some_and(|found| found.executable)
     };
-    let at = arguments.iter().position(is_program).filter(|_| program.is_one_of(&STARTERS))?;
-    arguments.get(at..)
+    arguments.get(arguments.iter().position(is_program)?..)
 }
 
 /// What a script behind `-c` does.

@@ -21,13 +21,13 @@ pub(crate) fn hindrances(library: &Path, command: &[OsString]) -> Result<Vec<Str
         return Err(Failure::new(sentence(wrong)));
     }
     // `execve` says itself what is wrong with a program that is not there.
-    if command.first().and_then(|name| Program::find(name)).is_none_or(|program| !program.executable) {
-        return Ok(Vec::new());
-    }
+    let program = command.first().and_then(|name| Program::find(name));
+    let Some(program) = program.filter(|program| program.executable) else { return Ok(Vec::new()) };
     let mut notes = Vec::new();
     for finding in command::examine(command, Some(&library), &without_script) {
         match finding.level {
-            Level::Error if finding.check == "command.rights" => {
+            // What it starts is a guess from its arguments.
+            Level::Error if finding.check == "command.rights" && program.secure => {
                 return Err(Failure::new(sentence(&finding)));
             }
             Level::Error => notes.push(sentence(&finding)),

@@ -32,7 +32,9 @@ pub(crate) struct Flight {
     pub(super) opened: u64,
     known_idle: bool,
     is_unknown: bool,
-    /// Whether launches wait for it: its predicted time counts as queued, and its shape as one that is being measured.
+    /// Whether its predicted time counts as queued.
+    is_queued: bool,
+    /// Whether launches of other shapes of which nothing is known may have to wait for it.
     is_awaited: bool,
     /// Whether it is a copy that nobody pays for.
     is_copy: bool,
@@ -68,6 +70,7 @@ impl Flight {
             opened,
             known_idle,
             is_unknown,
+            is_queued: true,
             is_awaited: true,
             is_copy: false,
             began: None,
@@ -98,13 +101,24 @@ impl Flight {
 
     /// How much of what is queued it is, in nanoseconds of GPU time.
     pub(super) fn queued(&self) -> u64 {
-        if self.is_awaited { self.run.prepaid() } else { 0 }
+        if self.is_queued { self.run.prepaid() } else { 0 }
     }
 
-    /// Nobody waits for it any more: it is still measured when it comes to that.
-    pub(super) fn set_aside(&mut self, compute: &Compute) {
-        if core::mem::take(&mut self.is_awaited) {
-            compute.set_aside(self.device, &self.run, self.is_unknown);
+    /// Nobody waits for it any more: it is still measured when it comes to that. Whether somebody may have until now.
+    pub(super) fn set_aside(&mut self, compute: &Compute) -> bool {
+        let keeps_others = self.keeps_others();
+        if !core::mem::take(&mut self.is_queued) {
+            return false;
+        }
+        self.is_awaited = false;
+        compute.set_aside(self.device, &self.run, keeps_others);
+        true
+    }
+
+    /// What it waited for has come.
+    pub(super) fn is_ahead_again(&mut self, compute: &Compute) {
+        if !core::mem::replace(&mut self.is_queued, true) {
+            compute.is_ahead_again(self.device, &self.run);
         }
     }
 

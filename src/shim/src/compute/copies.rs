@@ -82,12 +82,14 @@ pub(crate) fn ends_run(stream: Stream, call: impl FnOnce() -> Status) -> Status 
     call()
 }
 
-/// What the calling thread has launched on a stream is measured up to here.
+/// What the calling thread has launched on a stream, and on those that wait for it, is measured up to here.
 fn end_run(slice: &'static Slice, stream: Stream) {
     let close = || {
         if let Some(mut held) = threads::hold(slice) {
             held.enters(clock::cycles());
-            held.close_where(slice, |lane| lane.stream == stream);
+            held.close_where(slice, |lane| {
+                lane.stream == stream || (stream.is_legacy() && lane.joins_legacy)
+            });
         }
     };
     quietly(close, ());

@@ -14,8 +14,9 @@ use crate::driver;
 use crate::guard::quietly;
 use crate::lifecycle::{self, Standing};
 use crate::slice::Slice;
+use core::ptr;
 use core::sync::atomic::Ordering;
-use gpuslice_driver::types::{Status, status};
+use gpuslice_driver::types::{CUstream, Status, status};
 use gpuslice_policy::compute::cost::Estimate;
 use gpuslice_policy::compute::run::{Bracket, Run};
 
@@ -239,16 +240,28 @@ fn is_to_run(held: &mut Held, slice: &'static Slice, stream: Stream) -> bool {
 }
 
 impl Stream {
+    /// One that is told by a handle; `per_thread`: the call takes null for the thread's own. One stream is told in one way,
+    /// whichever calls name it.
+    #[inline]
+    pub(crate) fn named(handle: CUstream, per_thread: bool) -> Self {
+        match handle.addr() {
+            0 => Self { handle, per_thread },
+            1 => Self { handle: ptr::null_mut(), per_thread: false },
+            2 => Self { handle: ptr::null_mut(), per_thread: true },
+            _ => Self { handle, per_thread: false },
+        }
+    }
+
     /// Whether it is one of those that every context or thread has.
     #[inline]
     pub(crate) fn is_default(self) -> bool {
-        self.handle.addr() <= 2
+        self.handle.is_null()
     }
 
     /// Whether it is the legacy default stream, which waits for all streams of its context but those that are made not to
     /// block, and they for it.
     pub(crate) fn is_legacy(self) -> bool {
-        self.handle.addr() == 1 || (self.handle.is_null() && !self.per_thread)
+        self.handle.is_null() && !self.per_thread
     }
 
     /// Whether it may record its calls instead of running them.

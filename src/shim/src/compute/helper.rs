@@ -124,7 +124,7 @@ impl Helper {
             futex::wait(&self.news, before, pause);
             waited = waited.saturating_add(pause);
             pause = pause.saturating_mul(2);
-            if self.news() == before && harvest_here(slice) > 0 {
+            if self.news() == before && !self.is_ending() && harvest_here(slice) > 0 {
                 self.tell();
             }
         }

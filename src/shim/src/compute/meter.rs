@@ -65,6 +65,8 @@ struct Queue {
     device: usize,
     /// When something of it was seen to run or to end, or came when there was nothing, on the monotonic clock.
     moved: u64,
+    /// Whether some of it was set aside.
+    is_aside: bool,
 }
 
 /// For how many rounds without work a lane's last event is remembered.
@@ -96,7 +98,7 @@ impl Meter {
         self.incoming.lock().push(flight);
     }
 
-    /// Looks at what is under way. How many flights have ended.
+    /// Looks at what is under way. How many flights have ended, or lanes are waited for no more.
     pub(crate) fn harvest(&self, slice: &'static Slice) -> usize {
         self.harvested(self.works.lock(), slice)
     }
@@ -267,8 +269,8 @@ impl Works {
             slice.compute.events.put(flight.pool, flight.end);
             ended = ended.saturating_add(1);
         }
-        queue.set_aside(&slice.compute, ended > 0);
-        ended
+        let changed = queue.set_aside(&slice.compute, ended > 0);
+        ended.saturating_add(usize::from(changed))
     }
 
     fn end_context(&mut self, slice: &'static Slice, pool: u64) {
@@ -287,15 +289,23 @@ impl Works {
 }
 
 impl Queue {
-    /// Nobody waits for what is held up by something else than the GPU.
-    fn set_aside(&mut self, compute: &Compute, has_moved: bool) {
-        let Some(front) = self.flights.front() else { return };
+    /// Nobody waits for what is held up by something else than the GPU, until that has come. Whether somebody may have
+    /// waited until now.
+    fn set_aside(&mut self, compute: &Compute, has_moved: bool) -> bool {
+        let Some(front) = self.flights.front() else { return false };
         let now = clock::now();
         if has_moved || front.began.is_some() {
             self.moved = now;
-        } else if now.saturating_sub(self.moved) >= queue::HELD_UP {
-            self.flights.iter_mut().for_each(|flight| flight.set_aside(compute));
+            if core::mem::take(&mut self.is_aside) {
+                self.flights.iter_mut().for_each(|flight| flight.is_ahead_again(compute));
+            }
+            return false;
         }
+        if now.saturating_sub(self.moved) < queue::HELD_UP {
+            return false;
+        }
+        self.is_aside = true;
+        self.flights.iter_mut().filter_map(|flight| flight.set_aside(compute).then_some(())).count() > 0
     }
 
     /// Looks at events up to the first that the GPU has not passed.

@@ -67,10 +67,10 @@ use told::Contexts;
 /// A stream as a call names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stream {
-    /// The handle as the caller gave it: 0 is the default stream, 1 the legacy one, 2 the thread's own.
-    pub(crate) handle: CUstream,
-    /// Whether the default stream is the thread's own: the call is a `_ptsz` or `_ptds` form.
-    pub(crate) per_thread: bool,
+    /// The handle; null is a default stream.
+    handle: CUstream,
+    /// Whether it is the thread's own default stream; false of every other.
+    per_thread: bool,
 }
 
 // SAFETY: the handle is never read or written through; the driver takes it from any thread.
@@ -391,11 +391,18 @@ impl Compute {
     }
 
     /// It waits for something else than the GPU: nobody is to wait for it.
-    fn set_aside(&self, device: usize, run: &Run, is_unknown: bool) {
+    fn set_aside(&self, device: usize, run: &Run, keeps_others: bool) {
         let Some(pacer) = self.pacers.get(device) else { return };
         pacer.less_queued(run.prepaid());
-        if is_unknown {
+        if keeps_others {
             run.parts().for_each(|part| pacer.unknown.lock().done(&part.key));
+        }
+    }
+
+    /// It is the GPU's to do after all.
+    fn is_ahead_again(&self, device: usize, run: &Run) {
+        if let Some(pacer) = self.pacers.get(device) {
+            pacer.queued.fetch_add(run.prepaid(), Ordering::Relaxed);
         }
     }
 

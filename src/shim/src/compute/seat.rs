@@ -54,7 +54,7 @@ pub(crate) struct Lane {
     /// The stream.
     pub(crate) stream: Stream,
     /// Whether it waits for the legacy default stream, and is another one.
-    joins_legacy: bool,
+    pub(crate) joins_legacy: bool,
     /// Its context.
     pub(crate) context: usize,
     /// Our number for the context.
@@ -397,7 +397,7 @@ impl Lane {
     /// Whether anybody but the thread itself can record in the stream.
     pub(crate) fn is_shared(&self) -> bool {
         // The thread's own default stream means another one to every thread.
-        self.stream.handle.addr() != 2 && !(self.stream.is_default() && self.stream.per_thread)
+        !self.stream.per_thread
     }
 
     /// When the stream is predicted to be done with all that this thread has launched on it, on the monotonic clock.

@@ -17,13 +17,13 @@ use gpuslice_policy::compute::cost::{Key, Shape};
 const DEVICES: c_uint = 64;
 
 /// A stream of a call whose null stream is the legacy default stream.
-pub(super) const fn legacy(handle: CUstream) -> Stream {
-    Stream { handle, per_thread: false }
+pub(super) fn legacy(handle: CUstream) -> Stream {
+    Stream::named(handle, false)
 }
 
 /// A stream of a call whose null stream is the thread's own.
-pub(super) const fn per_thread(handle: CUstream) -> Stream {
-    Stream { handle, per_thread: true }
+pub(super) fn per_thread(handle: CUstream) -> Stream {
+    Stream::named(handle, true)
 }
 
 #[inline]

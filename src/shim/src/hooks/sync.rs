@@ -1,8 +1,9 @@
 //! Calls in which the program waits: have its pools given memory back meanwhile, has a launch loaded code, which streams
 //! are empty afterwards?
 
+use super::launch::{legacy, per_thread};
 use super::pool::releasing;
-use crate::compute::{Stream, Waits, waits};
+use crate::compute::{Waits, waits};
 use crate::guard::quietly;
 use crate::lifecycle::{self, Standing};
 use crate::measure;
@@ -30,13 +31,13 @@ pub(crate) unsafe fn event(real: real::cuEventSynchronize, event: CUevent) -> St
 /// `cuStreamSynchronize`.
 pub(crate) unsafe fn stream(real: real::cuStreamSynchronize, stream: CUstream) -> Status {
     // SAFETY: the caller's own argument.
-    waiting(Waits::Stream(Stream { handle: stream, per_thread: false }), || unsafe { real(stream) })
+    waiting(Waits::Stream(legacy(stream)), || unsafe { real(stream) })
 }
 
 /// `cuStreamSynchronize_ptsz`.
 pub(crate) unsafe fn stream_per_thread(real: real::cuStreamSynchronize_ptsz, stream: CUstream) -> Status {
     // SAFETY: the caller's own argument.
-    waiting(Waits::Stream(Stream { handle: stream, per_thread: true }), || unsafe { real(stream) })
+    waiting(Waits::Stream(per_thread(stream)), || unsafe { real(stream) })
 }
 
 /// What a pool holds above its threshold goes back at such points.
