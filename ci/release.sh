@@ -56,7 +56,7 @@ make_portable() { # package; what cargo makes of it; cargo's words for it
     done
     # What has no version belongs to a library that was not linked with; the loader alone is left out on purpose.
     open=$(readelf --dyn-syms --wide "$library.new" | awk '$5 == "GLOBAL" && $7 == "UND" && $8 !~ /@/ { print $8 }' | xargs)
-    [ "$open" = __tls_get_addr ] || wrong "$2 asks for $open without a version"
+    [ -z "${open#__tls_get_addr}" ] || wrong "$2 asks for $open without a version"
     version=$(readelf --version-info --wide "$library.new" | grep -o 'GLIBC_[0-9.]*' | cut -d_ -f2 | sort -uV | tail -1)
     [ "$(printf '%s\n' "$version" $NEWEST | sort -V | tail -1)" = $NEWEST ] || wrong "$2 needs glibc $version"
     mv "$library.new" "$library"
