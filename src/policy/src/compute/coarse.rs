@@ -52,15 +52,15 @@ impl Default for Course {
 }
 
 impl Course {
-    /// A launch was prepaid now.
-    pub fn add(&mut self, now: u64, cost: u64) {
+    /// So many launches were prepaid now, with so much GPU time together, in nanoseconds.
+    pub fn add(&mut self, now: u64, launches: u32, time: u64) {
         let number = now >> BIN_BITS;
         let Some(bin) = self.bins.get_mut(place(number)) else { return };
         if bin.0 != number {
             *bin = (number, Prepaid::default());
         }
-        bin.1.time = bin.1.time.saturating_add(cost);
-        bin.1.launches = bin.1.launches.saturating_add(1);
+        bin.1.time = bin.1.time.saturating_add(time);
+        bin.1.launches = bin.1.launches.saturating_add(launches.into());
     }
 
     /// What was prepaid in a window, in whole bins: those that begin in it. So windows that follow on each other have
@@ -188,7 +188,7 @@ mod tests {
     fn windows_that_follow_on_each_other_have_each_launch_once() {
         let mut course = Course::default();
         for at in 0..1000 {
-            course.add(S + at * 1_000_000, 7);
+            course.add(S + at * 1_000_000, 1, 7);
         }
         let cuts = [S - 5, S + 123_456_789, S + 200_000_001, S + 850_000_000, 3 * S];
         let windows = cuts.windows(2).map(|cut| course.within(cut[0], cut[1]));

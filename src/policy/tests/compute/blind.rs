@@ -32,7 +32,7 @@ impl Shim {
             self.lease.fill(lacks);
             assert!(self.lease.spend(cost));
         }
-        blind.course.add(now, cost);
+        blind.course.add(now, 1, cost);
         let mut estimate = Estimate::default();
         (estimate.charged, estimate.plain) = (cost, cost);
         Ok(self.pay(None, estimate))

@@ -74,10 +74,7 @@ impl Blind {
     /// Launches that go to the driver have been prepaid.
     pub(super) fn prepaid(&self, run: &Run) {
         let (now, mut course) = (clock_now(), self.course.lock());
-        for part in run.parts() {
-            let each = part.charged.checked_div(part.launches.into()).unwrap_or(0);
-            (0..part.launches).for_each(|_| course.add(now, each));
-        }
+        course.add(now, run.launches(), run.prepaid());
         self.launched.store(now, Ordering::Relaxed);
     }
 
