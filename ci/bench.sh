@@ -29,7 +29,8 @@ measure() { # where the figures go; variables for the programs; they are in the 
     done
 }
 all=(calls processes\ {1,2,16,64} memory\ {none,1,1000000} "launches whole_launch")
-paced=("launches paced_launch" "launches idle")
+steps=("launches paced_launch" "launches step_of_256_shapes 256")
+paced=("${steps[@]}" "launches idle")
 for ((round = 0; round < ${1:-3}; round++)); do
     jobs=("${all[@]}" "${paced[@]}")
     measure bare NOTHING=
@@ -38,7 +39,7 @@ for ((round = 0; round < ${1:-3}; round++)); do
     measure limited LD_PRELOAD="$library" GPU_MEM_LIMIT=64GiB
     jobs=("${paced[@]}")
     measure limited LD_PRELOAD="$library" GPU_MEM_LIMIT=64GiB GPU_CORE_PERCENT=95
-    paced=("launches paced_launch")
+    paced=("${steps[@]}")
 done
 export LD_LIBRARY_PATH=$folder/gpu
 jobs=(throughput)

@@ -37,6 +37,36 @@ fn a_primary_context_that_is_let_go_and_lives_on_takes_no_cost_with_it() {
 }
 
 #[test]
+fn a_launch_on_two_devices_is_measured_on_the_one_that_need_not_wait_as_well() {
+    let bench = Bench::simulated().with("SIMGPU_DEVICES", "2");
+    let host = bench.host("paced_more", &["both-devices", "3ms", "20"]).loaded();
+    let host = host.set("GPU_CORE_PERCENT", "0=90,1=10").start();
+    assert_eq!(host.hear().as_deref(), Some("failed 0"));
+    let region = Monitor::open(&bench.region(), Trust::AnyOwner).unwrap().expect("the slice has a region");
+    let devices = region.devices();
+    assert_eq!(devices.len(), 2);
+    let used = || devices.iter().map(|listed| region.time_used(listed.device).used / 1_000_000).min();
+    let until = Instant::now() + Duration::from_millis(500);
+    while used() < Some(55) && Instant::now() < until {
+        std::thread::yield_now();
+    }
+    println!("the one that was used less, for 60 ms: {:?}", used());
+    assert!(used() >= Some(55));
+    assert!(host.end().0.success());
+}
+
+#[test]
+fn a_step_of_many_shapes_is_not_charged_twice_once_events_fail() {
+    let bench = Bench::simulated().with("SIMGPU_FAULTS", "cuEventRecord=719@200+");
+    let host = bench.host("paced_more", &["steps", "50us", "50000"]).loaded();
+    let outcome = host.set("GPU_CORE_PERCENT", "50").run();
+    outcome.contains(&["failed 0"]);
+    println!("{outcome}");
+    // 2.5 s of kernels; what is blind may be wrong by a fifth.
+    assert!(number(&outcome, "took ") < 6000, "{outcome}");
+}
+
+#[test]
 fn threads_that_launch_little_do_not_wait_for_what_others_hold_in_advance() {
     let outcome = paced(&["threads", "20us", "200"]);
     println!("{outcome}");

@@ -1,6 +1,6 @@
-/* What does a launch cost that need not wait? `launches NAME` prints one line `name nanoseconds` for each number of
- * threads: the median of launches in short bursts, so far apart that no limit binds. `launches idle` prints what the first launch
- * takes after ten seconds without any. */
+/* What does a launch cost that need not wait? `launches NAME [SHAPES]` prints one line `name nanoseconds` for each number of
+ * threads: the median of launches in short bursts, so far apart that no limit binds, of so many shapes in turn (one).
+ * `launches idle` prints what the first launch takes after ten seconds without any. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -12,12 +12,14 @@
 #include <x86intrin.h>
 
 /* A kernel takes a tenth of a microsecond: all threads together ask for less than half of the GPU. */
-enum { MOST_THREADS = 16, BURST = 8, BURSTS = 20000, WARMING = 4000, EVERY_NS = 2000, LONGEST = 1 << 16, IDLE_S = 10 };
+enum { MOST_THREADS = 16, BURST = 8, BURSTS = 20000, WARMING = 4000, MOST_SHAPES = 4096, EVERY_NS = 2000, LONGEST = 1 << 16, IDLE_S = 10 };
 
 static int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
 static int (*make_stream)(void **, unsigned);
 static uint64_t pause_cycles;
 static double cycle_ns;
+static unsigned shapes = 1;
+static __thread unsigned shape;
 static uint32_t seen[LONGEST]; /* bursts, by the cycles that they took */
 
 static double now(void) {
@@ -26,12 +28,17 @@ static double now(void) {
     return time.tv_sec * 1e9 + time.tv_nsec;
 }
 
+static unsigned next_shape(void) {
+    shape = shape + 1 < shapes ? shape + 1 : 0;
+    return shape + 1;
+}
+
 /* Cycles of so many launches, one right after the other. */
 static uint64_t launches(int count, void *stream) {
     unsigned ignored;
     uint64_t start = __rdtscp(&ignored);
     while (count-- > 0)
-        if (launch((void *)4096, 8, 1, 1, 128, 1, 1, 0, stream, NULL, NULL)) abort();
+        if (launch((void *)4096, next_shape(), 1, 1, 128, 1, 1, 0, stream, NULL, NULL)) abort();
     return __rdtscp(&ignored) - start;
 }
 
@@ -77,7 +84,8 @@ static void after_idle(void) {
 
 int main(int count, char **arguments) {
     void *library = dlopen("libcuda.so.1", RTLD_NOW);
-    if (count != 2 || !library) return 2;
+    if (count > 2) shapes = atoi(arguments[2]);
+    if (count < 2 || shapes < 1 || shapes > MOST_SHAPES || !library) return 2;
     int (*init)(unsigned) = (int (*)(unsigned))dlsym(library, "cuInit");
     *(void **)&launch = dlsym(library, "cuLaunchKernel");
     *(void **)&make_stream = dlsym(library, "cuStreamCreate");

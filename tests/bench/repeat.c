@@ -1,5 +1,6 @@
 /* Makes one kind of call as often as it is told, so that instructions can be counted: `repeat KIND COUNT`. Of what is
- * `replaced` there are a thousand allocations at any time, of which the oldest is freed. */
+ * `replaced` there are a thousand allocations at any time, of which the oldest is freed; what is `stepped` is a launch, of 256
+ * shapes in turn. */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -32,6 +33,8 @@ int main(int count, char **arguments) {
             if ((*oldest && release(*oldest)) || alloc(oldest, 4096)) return 4;
         } else if (!strcmp(kind, "launched")) {
             if (launch((void *)4096, 8, 1, 1, 128, 1, 1, 0, stream, NULL, NULL)) return 4;
+        } else if (!strcmp(kind, "stepped")) {
+            if (launch((void *)4096, 1 + left % 256, 1, 1, 128, 1, 1, 0, stream, NULL, NULL)) return 4;
         } else if (!strcmp(kind, "looked-up")) {
             if (!dlsym(library, "cuMemAlloc_v2")) return 5;
         } else if (!strcmp(kind, "looked-up-elsewhere")) {

@@ -76,6 +76,8 @@ static void capture(void) {
     RECORD("the thread's own", (void *)2, gpu.cuStreamBeginCapture_ptsz(NULL), gpu.cuStreamEndCapture_ptsz(NULL, &graph))
     RECORD("the thread's own", (void *)2, gpu.cuStreamBeginCapture_v2_ptsz(NULL, 1),
            gpu.cuStreamEndCapture_ptsz(NULL, &graph))
+    RECORD("the thread's own by its name", (void *)2, gpu.cuStreamBeginCapture_v2((void *)2, 1),
+           gpu.cuStreamEndCapture((void *)2, &graph))
     // What ends nothing, or does not begin, is no end of the capture that is open.
     RECORD("disturbed", stream, gpu.cuStreamBeginCapture_v2(stream, 2) || disturb(),
            gpu.cuStreamEndCapture(stream, &graph))

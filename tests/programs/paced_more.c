@@ -288,6 +288,16 @@ static void shapes(int count) {
     say("failed %d", failed);
 }
 
+// The same forty shapes over and over.
+static void steps(int count) {
+    int failed = 0;
+    u64 began = now();
+    for (int i = 0; i < count; i++) failed += launch_on(work, 1, i % 40 + 1, 1, 32, 1, 1, 0, stream, NULL, NULL) != 0;
+    failed += gpu.cuCtxSynchronize() != 0;
+    say("took %llu ms", (now() - began) / MS);
+    say("failed %d", failed);
+}
+
 static int (*host_function)(void *, void (*)(void *), void *);
 
 static void pass(void *nothing) {
@@ -349,6 +359,26 @@ static void between(const char *way, int count) {
     failed += gpu.cuCtxSynchronize() != 0;
     say("took %llu ms", (now() - began) / MS);
     say("failed %d", failed);
+}
+
+// A kernel on each of two devices with one call, of which one has far less to give than the other.
+static void both_devices(const char *time, int count) {
+    int (*on_all)(struct several *, unsigned, unsigned);
+    *(void **)&on_all = dlsym(driver, "cuLaunchCooperativeKernelMultiDevice");
+    struct several all[2] = {{work, {1, 1, 1}, {32, 1, 1}, 0, stream, NULL}};
+    void *there = NULL;
+    char line[8];
+    int failed = cu.cuDevicePrimaryCtxRetain(&there, 1) != 0 || cu.cuCtxSetCurrent(there) != 0;
+    all[1] = all[0];
+    all[1].function = kernel(time);
+    failed += cu.cuStreamCreate(&all[1].stream, NON_BLOCKING) != 0;
+    // What it has saved is used up.
+    failed += launch_on(kernel("40ms"), 1, 1, 1, 32, 1, 1, 0, all[1].stream, NULL, NULL) != 0;
+    failed += cu.cuStreamSynchronize(all[1].stream) != 0 || cu.cuCtxSetCurrent(context) != 0;
+    for (int i = 0; i < count; i++) failed += on_all(all, 2, 0) != 0;
+    failed += cu.cuStreamSynchronize(stream) != 0 || cu.cuStreamSynchronize(all[1].stream) != 0;
+    say("failed %d", failed);
+    if (!fgets(line, sizeof line, stdin)) return;
 }
 
 static volatile pid_t ending;
@@ -413,8 +443,10 @@ int main(int count, char **words) {
     else if (!strcmp(what, "jumps")) jumps(number);
     else if (!strcmp(what, "side-by-side")) side_by_side();
     else if (!strcmp(what, "shapes")) shapes(number);
+    else if (!strcmp(what, "steps")) steps(number);
     else if (!strcmp(what, "held-up")) held_up(number);
     else if (!strcmp(what, "between")) between(count > 4 ? words[4] : "", number);
+    else if (!strcmp(what, "both-devices")) both_devices(words[2], number);
     else if (!strcmp(what, "ends")) ends();
     else return 2;
     return 0;

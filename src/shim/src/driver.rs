@@ -211,9 +211,6 @@ pub(crate) fn stream_context(stream: CUstream) -> Option<usize> {
 /// not say.
 pub(crate) fn waits_for_legacy(stream: CUstream) -> bool {
     const NON_BLOCKING: u32 = 1;
-    if stream.addr() <= 2 {
-        return true;
-    }
     let Some(function) = slot::real::<real::cuStreamGetFlags>(Symbol::cuStreamGetFlags) else { return true };
     let mut flags = 0;
     // SAFETY: the output is valid for writes; the driver checks the handle.

@@ -70,25 +70,32 @@ impl Book {
         Estimate { charged: by_blocks(charged), plain: by_blocks(plain), samples: 0 }
     }
 
-    /// A single launch was measured.
-    pub fn measure(&mut self, key: &Key, charged: u64, plain: u64) {
+    /// A single launch was measured. Whether that has changed its estimate.
+    pub fn measure(&mut self, key: &Key, charged: u64, plain: u64) -> bool {
         let (charged, plain) = (charged.clamp(1, MOST), plain.clamp(1, MOST));
         self.clock = self.clock.saturating_add(1);
         let clock = self.clock;
-        let estimate = self.known(key).unwrap_or_default().measured(charged, plain);
+        let before = self.known(key);
+        let estimate = before.unwrap_or_default().measured(charged, plain);
         if let Some(slot) = self.slot(key.id()) {
             *slot = Slot { id: key.id(), estimate, used: clock };
         }
         self.relate(key, estimate);
+        before != Some(estimate)
     }
 
-    /// A run was measured of which this was a part. What was never measured alone learns nothing from it.
-    pub fn measure_run(&mut self, part: &Part, outcome: &Outcome) {
+    /// A run was measured of which this was a part. What was never measured alone learns nothing from it. Whether that has
+    /// changed its estimate.
+    pub fn measure_run(&mut self, part: &Part, outcome: &Outcome) -> bool {
         self.clock = self.clock.saturating_add(1);
         let clock = self.clock;
-        let Some(slot) = self.slot(part.key.id()).filter(|slot| slot.id == part.key.id()) else { return };
-        slot.estimate = slot.estimate.in_run(part, outcome);
+        let Some(slot) = self.slot(part.key.id()).filter(|slot| slot.id == part.key.id()) else {
+            return false;
+        };
+        let estimate = slot.estimate.in_run(part, outcome);
+        let before = core::mem::replace(&mut slot.estimate, estimate);
         slot.used = clock;
+        before != estimate
     }
 
     /// The key stands for something else now: a graph was updated. Its estimate is used on, since most updates change
@@ -191,6 +198,22 @@ mod tests {
     }
 
     #[test]
+    fn it_is_told_whether_a_measurement_has_changed_an_estimate() {
+        let mut book = Book::new(64);
+        let key = shape(1, 1);
+        assert!(book.measure(&key, 1000, 1000));
+        let changes = (0..20).filter(|_| book.measure(&key, 1000, 1000)).count();
+        assert!(changes < 8, "until it makes no difference how many measurements there were");
+        assert!(book.measure(&key, 1001, 1000));
+        let (part, outcome) = run(key, 100, 100_100);
+        let as_predicted = Outcome { charged: 100_100, plain: 100_100, ..outcome };
+        let known = book.known(&key);
+        assert_eq!(book.measure_run(&part, &as_predicted), book.known(&key) != known);
+        assert!(book.measure_run(&part, &Outcome { charged: 200_000, ..as_predicted }));
+        assert!(!book.measure_run(&run(shape(2, 1), 1, 1).0, &outcome), "never measured alone");
+    }
+
+    #[test]
     fn a_run_teaches_nothing_about_what_was_never_measured_alone() {
         let mut book = Book::new(64);
         let (part, outcome) = run(shape(1, 1), 100, 100_000);
@@ -216,7 +239,9 @@ mod tests {
     #[test]
     fn a_graph_that_was_updated_is_measured_alone_and_the_measurement_believed() {
         let mut book = Book::new(64);
-        (0..20).for_each(|_| book.measure(&Key::graph(3), 50, 50));
+        for _ in 0..20 {
+            book.measure(&Key::graph(3), 50, 50);
+        }
         book.doubt(&Key::graph(4));
         assert_eq!(Bracket::of(book.known(&Key::graph(3)).as_ref(), true, 0), Bracket::Together);
         book.doubt(&Key::graph(3));

@@ -1,18 +1,34 @@
 //! Which estimates does a thread keep at hand?
 //!
 //! The book of estimates is the process's and behind a lock. A thread copies what it uses, so that the usual launch
-//! takes no lock: one look into a small table. A copy is good until the book's epoch, which its owner counts up
-//! whenever an estimate has changed, has passed.
+//! takes no lock: one look into a table of its own. A copy is good until the epoch of its key has passed, which the book's
+//! owner counts up whenever that estimate has changed. Keys share epochs, [`EPOCHS`] of them: a step of hundreds of shapes
+//! has one of them measured every few launches, and asks anew for those alone.
 
 use super::cost::{Estimate, Key};
 
-/// Copies that a thread keeps: 2.5 KiB. A training step has more shapes, and then asks the book for some.
-const PLACES: usize = 64;
+/// How many epochs there are.
+pub const EPOCHS: usize = 512;
+/// Copies that a thread keeps at first: 2.5 KiB.
+const FEW: usize = 64;
+/// The most: 160 KiB, for the several hundred shapes of a training step.
+const MANY: usize = 4096;
+/// A table in which so many copies as one in so many of its places were lost to others is too small.
+const CROWDED: usize = 4;
 
-/// A thread's copies of estimates.
-#[derive(Debug, Clone, Copy)]
+/// Which epoch is a key's, of [`EPOCHS`].
+#[inline]
+#[must_use]
+pub fn epoch_of(key: &Key) -> usize {
+    bits(key, 40) & EPOCHS.saturating_sub(1)
+}
+
+/// A thread's copies of estimates: two places for each key, in a table that grows where many are in use.
+#[derive(Debug, Clone, Default)]
 pub struct Recent {
-    places: [Copied; PLACES],
+    places: Vec<Copied>,
+    /// Copies that others have taken the place of.
+    lost: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -22,34 +38,88 @@ struct Copied {
     estimate: Estimate,
 }
 
-impl Recent {
-    /// No copies; made at compile time, for a thread-local.
-    pub const NONE: Self = Self { places: [Copied { id: 0, epoch: 0, estimate: Estimate::NONE }; PLACES] };
+impl Copied {
+    const NONE: Self = Self { id: 0, epoch: 0, estimate: Estimate::NONE };
+}
 
-    /// The copy of a key's estimate, if there is one that is as young as `epoch`.
-    #[inline]
+impl Recent {
+    /// No copies; takes no memory.
+    pub const NONE: Self = Self { places: Vec::new(), lost: 0 };
+
+    /// The copy of a key's estimate, if there is one that is as young as the key's `epoch`.
+    #[inline(always)]
     #[must_use]
     pub fn find(&self, key: &Key, epoch: u64) -> Option<&Estimate> {
-        let copied = self.places.get(place(key))?;
-        (copied.id == key.id() && copied.epoch == epoch).then_some(&copied.estimate)
+        let at = self.place(key);
+        let first = self.places.get(at)?;
+        let copied = if first.id == key.id() { first } else { self.second(at, key)? };
+        (copied.epoch == epoch).then_some(&copied.estimate)
     }
 
     /// Keeps a copy; `epoch` was read before the estimate was.
     pub fn keep(&mut self, key: &Key, epoch: u64, estimate: Estimate) {
-        if let Some(copied) = self.places.get_mut(place(key)) {
-            *copied = Copied { id: key.id(), epoch, estimate };
+        if self.places.is_empty() || (self.lost >= self.places.len() / CROWDED && self.places.len() < MANY) {
+            // What was kept is asked for again.
+            let places = self.places.len().saturating_mul(2).clamp(FEW, MANY);
+            *self = Self { places: vec![Copied::NONE; places], lost: 0 };
         }
+        let at = self.place(key);
+        let new = Copied { id: key.id(), epoch, estimate };
+        let Ok([first, second]) = self.places.get_disjoint_mut([at, at ^ 1]) else { return };
+        if second.id == new.id {
+            *second = new;
+            return;
+        }
+        if first.id != new.id && first.id != 0 {
+            self.lost = self.lost.saturating_add(usize::from(second.id != 0));
+            *second = *first;
+        }
+        *first = new;
+    }
+
+    #[inline(never)]
+    fn second(&self, at: usize, key: &Key) -> Option<&Copied> {
+        self.places.get(at ^ 1).filter(|copied| copied.id == key.id())
+    }
+
+    #[inline]
+    fn place(&self, key: &Key) -> usize {
+        bits(key, 24) & self.places.len().wrapping_sub(1)
     }
 }
 
+/// Bits of a key's id, from one of them on.
 #[inline]
-fn place(key: &Key) -> usize {
-    usize::try_from(key.id() >> 40).unwrap_or(0) & PLACES.saturating_sub(1)
+fn bits(key: &Key, from: u32) -> usize {
+    usize::try_from(key.id().wrapping_shr(from)).unwrap_or(0)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::cost::Shape;
     use super::*;
+
+    /// A kernel of a program whose functions lie one after the other.
+    fn function(number: u64) -> Key {
+        let shape = Shape { function: number * 96, grid: [64, 1, 1], block: [128, 1, 1], shared: 0 };
+        Key::kernel(&shape)
+    }
+
+    /// How many of so many keys, used in turn, are found once the table has grown.
+    fn found(keys: u64) -> usize {
+        let mut recent = Recent::NONE;
+        let mut round = || {
+            let mut found = 0;
+            for key in (0..keys).map(function) {
+                match recent.find(&key, 1) {
+                    Some(_) => found += 1,
+                    None => recent.keep(&key, 1, Estimate::NONE),
+                }
+            }
+            found
+        };
+        (0..1000).map(|_| round()).max().unwrap()
+    }
 
     #[test]
     fn a_copy_is_found_until_the_epoch_has_passed() {
@@ -60,5 +130,26 @@ mod tests {
         assert!(recent.find(&key, 4).is_some());
         assert_eq!(recent.find(&key, 5), None);
         assert_eq!(recent.find(&Key::graph(8), 4), None);
+        recent.keep(&key, 5, Estimate::NONE);
+        assert!(recent.find(&key, 5).is_some());
+    }
+
+    #[test]
+    fn nearly_all_shapes_of_a_step_are_at_hand() {
+        assert_eq!(found(16), 16);
+        assert!(found(256) >= 250, "{}", found(256));
+        assert!(found(1000) >= 900, "{}", found(1000));
+    }
+
+    #[test]
+    fn few_shapes_take_little_memory_and_very_many_a_bounded_one() {
+        let places = |keys: u64| {
+            let mut recent = Recent::NONE;
+            (0..keys).for_each(|key| recent.keep(&function(key), 1, Estimate::NONE));
+            recent.places.len()
+        };
+        assert_eq!(places(0), 0);
+        assert_eq!(places(8), FEW);
+        assert_eq!(places(1_000_000), MANY);
     }
 }

@@ -1,6 +1,7 @@
 //! What does the helper thread of a process do? Measurements become charges and lessons.
 
 use gpuslice_policy::compute::bill;
+use gpuslice_policy::compute::recent::epoch_of;
 use gpuslice_policy::compute::run::{Lesson, Opening, Verdict};
 use gpuslice_policy::compute::timeline;
 use gpuslice_policy::compute::trim;
@@ -145,22 +146,20 @@ impl Shim {
         let served = &mut slice.asks[self.me].served;
         *served = (*served + charged).saturating_sub(paid);
         slice.got[self.me] += charged as i64 - paid as i64;
-        match verdict.lesson {
-            Lesson::Alone => {
-                for part in flight.run.parts() {
-                    self.book.measure(&part.key, charged, verdict.length);
-                    if flight.is_unknown {
-                        self.unknown.done(&part.key);
-                    }
-                }
+        let outcome = flight.run.outcome(charged, verdict.length);
+        for part in flight.run.parts() {
+            let has_changed = match verdict.lesson {
+                Lesson::Alone => self.book.measure(&part.key, charged, verdict.length),
+                Lesson::Run => self.book.measure_run(part, &outcome),
+                Lesson::Gaps | Lesson::Nothing => false,
+            };
+            self.epochs[epoch_of(&part.key)] += u64::from(has_changed);
+            if flight.is_unknown && verdict.lesson == Lesson::Alone {
+                self.unknown.done(&part.key);
             }
-            Lesson::Run => {
-                let outcome = flight.run.outcome(charged, verdict.length);
-                flight.run.parts().for_each(|part| self.book.measure_run(part, &outcome));
-            }
-            Lesson::Gaps => self.sampler.gaps(),
-            Lesson::Nothing => {}
         }
-        self.epoch += 1;
+        if verdict.lesson == Lesson::Gaps {
+            self.sampler.gaps();
+        }
     }
 }

@@ -8,7 +8,7 @@ use gpuslice_policy::compute::book::Book;
 use gpuslice_policy::compute::cost::Estimate;
 use gpuslice_policy::compute::lease::{self, Lease};
 use gpuslice_policy::compute::queue::{self, Ahead, UNKNOWN_WAIT, Unknown};
-use gpuslice_policy::compute::recent::Recent;
+use gpuslice_policy::compute::recent::{EPOCHS, Recent, epoch_of};
 use gpuslice_policy::compute::ring::Reader;
 use gpuslice_policy::compute::run::{Bracket, OLD, Run, Sampler};
 use gpuslice_policy::compute::timeline::{Offset, Union};
@@ -82,7 +82,7 @@ pub struct Shim {
     pub readings: Readings,
     pub book: Book,
     pub recent: Recent,
-    pub epoch: u64,
+    pub epochs: [u64; EPOCHS],
     pub lease: Lease,
     pub open: Vec<Option<Bracketed>>,
     pub flights: Vec<VecDeque<Bracketed>>,
@@ -135,7 +135,7 @@ impl Shim {
             readings,
             book: Book::new(256),
             recent: Recent::NONE,
-            epoch: 0,
+            epochs: [0; EPOCHS],
             lease: Lease::NONE,
             open: (0..streams).map(|_| None).collect(),
             flights: (0..streams).map(|_| VecDeque::new()).collect(),
@@ -170,11 +170,12 @@ impl Shim {
     }
 
     fn known(&mut self, kind: &Kind) -> Option<Estimate> {
-        if let Some(known) = self.recent.find(&kind.key, self.epoch) {
+        let epoch = self.epochs[epoch_of(&kind.key)];
+        if let Some(known) = self.recent.find(&kind.key, epoch) {
             return Some(*known);
         }
         let known = self.book.known(&kind.key)?;
-        self.recent.keep(&kind.key, self.epoch, known);
+        self.recent.keep(&kind.key, epoch, known);
         Some(known)
     }
 

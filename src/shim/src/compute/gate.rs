@@ -77,13 +77,13 @@ pub(crate) fn gate_all(launches: &[Launch], call: impl FnOnce() -> Status) -> St
         return call();
     }
     let Some(mut held) = threads::hold(slice) else { return call() };
-    let entries: Vec<_> = launches
-        .iter()
-        .filter_map(|launch| {
-            let mut entry = Entry::NONE;
-            enter(&mut held, slice, launch, &mut entry).map(|()| (launch, entry))
-        })
-        .collect();
+    // All are paid for before any is bracketed: who waits closes its runs.
+    let prepaid = launches.iter().filter_map(|launch| {
+        let mut entry = Entry::NONE;
+        prepay(&mut held, slice, launch, &mut entry).map(|_| (launch, entry))
+    });
+    let entries: Vec<_> = prepaid.collect();
+    entries.iter().for_each(|(launch, entry)| place(&mut held, slice, launch, entry, clock::cycles()));
     let code = call();
     entries.iter().for_each(|(launch, entry)| leave(&mut held, slice, launch, entry, code));
     code
@@ -108,6 +108,15 @@ pub(super) fn lane_for(held: &mut Held, slice: &'static Slice, stream: Stream) -
 /// None: the launch goes to the driver as it is.
 #[inline(always)]
 fn enter(held: &mut Held, slice: &'static Slice, launch: &Launch, entry: &mut Entry) -> Option<()> {
+    let now = prepay(held, slice, launch, entry)?;
+    place(held, slice, launch, entry, now);
+    Some(())
+}
+
+/// Pays for a launch, and waits for that if need be. When that was done, in cycles; none: the launch goes to the driver as it
+/// is.
+#[inline(always)]
+fn prepay(held: &mut Held, slice: &'static Slice, launch: &Launch, entry: &mut Entry) -> Option<u64> {
     let compute = &slice.compute;
     let lane = lane_for(held, slice, launch.stream)?;
     let now = clock::cycles();
@@ -118,28 +127,27 @@ fn enter(held: &mut Held, slice: &'static Slice, launch: &Launch, entry: &mut En
     // Of a single device it is known.
     let is_paced = compute.pacers.len() == 1 || pacer.is_pacing(slice);
     if is_paced
-        && let Some(estimate) = seat.recent.find(&launch.key, compute.epoch())
+        && let Some(estimate) = seat.recent.find(&launch.key, compute.epoch(&launch.key))
         && pacer.admits(estimate.charged)
         && seat.leases.get_mut(device)?.spend(estimate.charged)
     {
         *entry = Entry { lane, device, estimate: *estimate, is_known: true };
-        place(held, slice, launch, entry, now);
-        return Some(());
+        return Some(now);
     }
     *entry = Entry { lane, device, ..Entry::NONE };
-    enter_slowly(held, slice, launch, entry, is_paced)
+    prepay_slowly(held, slice, launch, entry, is_paced)
 }
 
 /// The thread's credit does not suffice, or nothing is known of the launch.
 #[cold]
 #[inline(never)]
-fn enter_slowly(
+fn prepay_slowly(
     held: &mut Held,
     slice: &'static Slice,
     launch: &Launch,
     entry: &mut Entry,
     is_paced: bool,
-) -> Option<()> {
+) -> Option<u64> {
     if !is_paced {
         quietly(|| held.close(slice, entry.lane, clock::cycles()), ());
         return None;
@@ -148,9 +156,7 @@ fn enter_slowly(
         quietly(|| pay(held, slice, (entry.lane, entry.device), launch), None)?;
     // Our own waiting was inside the driver's call.
     held.left = clock::cycles();
-    let now = held.left;
-    place(held, slice, launch, entry, now);
-    Some(())
+    Some(held.left)
 }
 
 /// Sees to it that there is a run that the launch goes into.
@@ -256,6 +262,11 @@ impl Stream {
     #[inline]
     pub(crate) fn is_default(self) -> bool {
         self.handle.is_null()
+    }
+
+    /// Whether a call that names this handle may mean it.
+    pub(crate) fn is_named(self, handle: CUstream) -> bool {
+        self == Self::named(handle, false) || self == Self::named(handle, true)
     }
 
     /// Whether it is the legacy default stream, which waits for all streams of its context but those that are made not to

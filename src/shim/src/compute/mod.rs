@@ -49,8 +49,9 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering
 use events::Events;
 use gpuslice_driver::types::{CUstream, Status, status};
 use gpuslice_policy::compute::book::Book;
-use gpuslice_policy::compute::cost::{Estimate, Key};
+use gpuslice_policy::compute::cost::{Estimate, Key, Part};
 use gpuslice_policy::compute::queue::{self, Ahead, Unknown};
+use gpuslice_policy::compute::recent::{EPOCHS, epoch_of};
 use gpuslice_policy::compute::run::{Lesson, Run, Verdict};
 use gpuslice_policy::compute::source::Source;
 use gpuslice_policy::config::{CoreMeter, LogLevel};
@@ -160,8 +161,8 @@ pub(crate) struct Compute {
     seats: Seats,
     /// Made by the first launch that is paced: it is the largest thing of all.
     book: OnceBox<Mutex<Book>>,
-    /// Counts up whenever an estimate has changed.
-    epoch: AtomicU64,
+    /// Each counts up whenever an estimate of those whose epoch it is has changed.
+    epochs: [AtomicU64; EPOCHS],
     /// Whether the driver lets events of the primary context tell the time of green ones: until it has refused to.
     views_differ: AtomicBool,
     /// Streams and contexts that have ended.
@@ -225,7 +226,7 @@ impl Compute {
             pacers: places.iter().map(pacer).collect(),
             seats: Seats::default(),
             book: OnceBox::new(),
-            epoch: AtomicU64::new(0),
+            epochs: [const { AtomicU64::new(0) }; EPOCHS],
             views_differ: AtomicBool::new(false),
             ends: AtomicU64::new(0),
             contexts: Mutex::default(),
@@ -260,13 +261,22 @@ impl Compute {
         if self.views_differ.load(Ordering::Acquire) { context } else { slice.owner_of(context) }
     }
 
-    fn epoch(&self) -> u64 {
-        self.epoch.load(Ordering::Acquire)
+    #[inline]
+    fn epoch(&self, key: &Key) -> u64 {
+        self.epochs.get(epoch_of(key)).map_or(0, |epoch| epoch.load(Ordering::Acquire))
+    }
+
+    /// An estimate has changed.
+    fn has_changed(&self, key: &Key) {
+        if let Some(epoch) = self.epochs.get(epoch_of(key)) {
+            // Release: who sees the new number sees the estimate.
+            epoch.fetch_add(1, Ordering::AcqRel);
+        }
     }
 
     /// What is known of a key; a copy is kept by the thread.
     fn look_up(&self, seat: &mut Seat, key: &Key) -> Option<Estimate> {
-        let epoch = self.epoch();
+        let epoch = self.epoch(key);
         if let Some(known) = seat.recent.find(key, epoch) {
             return Some(*known);
         }
@@ -431,18 +441,14 @@ impl Compute {
     /// Estimates follow what was measured.
     fn learn(&self, flight: &Flight, charged: u64, verdict: Verdict) {
         let run = &flight.run;
-        {
+        if matches!(verdict.lesson, Lesson::Alone | Lesson::Run) {
+            let outcome = run.outcome(charged, verdict.length);
             let mut book = self.book().lock();
-            match verdict.lesson {
-                Lesson::Alone => {
-                    run.parts().for_each(|part| book.measure(&part.key, charged, verdict.length));
-                }
-                Lesson::Run => {
-                    let outcome = run.outcome(charged, verdict.length);
-                    run.parts().for_each(|part| book.measure_run(part, &outcome));
-                }
-                Lesson::Gaps | Lesson::Nothing => {}
-            }
+            let mut learns = |part: &Part| match verdict.lesson {
+                Lesson::Alone => book.measure(&part.key, charged, verdict.length),
+                _ => book.measure_run(part, &outcome),
+            };
+            run.parts().filter(|part| learns(part)).for_each(|part| self.has_changed(&part.key));
         }
         if let Some(pacer) = self.pacers.get(flight.device).filter(|_| flight.keeps_others()) {
             run.parts().for_each(|part| pacer.unknown.lock().done(&part.key));
@@ -450,8 +456,6 @@ impl Compute {
         if verdict.lesson == Lesson::Gaps {
             self.gaps.fetch_add(1, Ordering::Relaxed);
         }
-        // Release: who sees the new number sees the estimates.
-        self.epoch.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Gives back what threads have taken together and not spent for so long. Whether there is anything left.

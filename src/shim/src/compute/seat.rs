@@ -144,7 +144,8 @@ impl Seat {
         let device = compute.pacers.iter().position(|pacer| pacer.place.handle == handle);
         self.lanes.push(Lane {
             stream,
-            joins_legacy: !stream.is_legacy() && driver::waits_for_legacy(stream.handle),
+            joins_legacy: !stream.is_legacy()
+                && (stream.is_default() || driver::waits_for_legacy(stream.handle)),
             context,
             pool: compute.events.number_of(compute.home_of(slice, context)),
             device,

@@ -20,7 +20,7 @@ pub(super) enum Contexts {
 
 /// A stream begins to record its calls instead of running them: told before the driver.
 pub(crate) fn capture_begins(stream: CUstream) {
-    with_compute(|slice| close_everywhere(slice, |lane| lane.stream.handle == stream));
+    with_compute(|slice| close_everywhere(slice, |lane| lane.stream.is_named(stream)));
 }
 
 /// What a key stands for has changed: its cost has to be learned anew.
@@ -29,14 +29,14 @@ pub(crate) fn forget(key: &Key) {
         if let Some(book) = slice.compute.book.get() {
             book.lock().doubt(key);
         }
-        slice.compute.epoch.fetch_add(1, Ordering::AcqRel);
+        slice.compute.has_changed(key);
     });
 }
 
 /// A stream is about to be destroyed.
 pub(crate) fn stream_ends(stream: CUstream) {
     with_compute(|slice| {
-        close_everywhere(slice, |lane| lane.stream.handle == stream);
+        close_everywhere(slice, |lane| lane.stream.is_named(stream));
         slice.compute.ends.fetch_add(1, Ordering::AcqRel);
     });
 }
