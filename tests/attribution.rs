@@ -20,11 +20,10 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 use support::bench::{Bench, Host};
 use support::living::Living;
+use support::neighbours::{BUSY, begin, neighbour};
 
 /// What must come comes within this, on a machine that has other things to do.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Kernels of a millisecond, for longer than anybody looks.
-const BUSY: [&str; 2] = ["300", "1000000"];
 /// The older question of the two that NVML is asked, and the newer one: not supported.
 const NO_SAMPLES: &str = "nvmlDeviceGetProcessUtilization=3";
 const NO_LIST: &str = "nvmlDeviceGetProcessesUtilizationInfo=3";
@@ -47,17 +46,6 @@ fn member_that(bench: &Bench, does: &[&str]) -> Living {
 
 fn host<'bench>(bench: &'bench Bench, does: &[&str]) -> Host<'bench> {
     bench.host("load", does).loaded().set("GPU_CORE_PERCENT", "40").set("SIMGPU_GROUP", "home")
-}
-
-/// A process of nobody's that is always busy.
-fn neighbour(bench: &Bench) -> Living {
-    begin(bench.host("load", &BUSY).set("SIMGPU_GROUP", "away").start())
-}
-
-fn begin(mut program: Living) -> Living {
-    assert_eq!(program.hear().as_deref(), Some("ready"));
-    program.order("");
-    program
 }
 
 /// How the slice's time is measured, and which part of it is its own.

@@ -16,12 +16,11 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 use support::bench::{Bench, Host};
 use support::living::Living;
+use support::neighbours::{BUSY, begin, neighbour};
 use support::{compiler, skip};
 
 /// What must come comes within this, on a machine that has other things to do.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Kernels of a millisecond, for longer than anybody looks.
-const BUSY: [&str; 2] = ["300", "1000000"];
 /// How NVML calls processes, and the version of CUDA of a driver that does.
 const NUMBERINGS: [(&str, &str); 3] = [("mixed", "12040"), ("offset", "12040"), ("foreign", "13000")];
 /// What a slice that uses all of its 30 % is shown, about.
@@ -50,17 +49,6 @@ fn at_home<'bench>(bench: &'bench Bench, name: &str, does: &[&str]) -> Host<'ben
 /// A process of the slice that is always busy.
 fn member(bench: &Bench) -> Living {
     begin(at_home(bench, "load", &BUSY).start())
-}
-
-/// A process of nobody's that is always busy.
-fn neighbour(bench: &Bench) -> Living {
-    begin(bench.host("load", &BUSY).set("SIMGPU_GROUP", "away").start())
-}
-
-fn begin(mut program: Living) -> Living {
-    assert_eq!(program.hear().as_deref(), Some("ready"));
-    program.order("");
-    program
 }
 
 /// Somebody of the slice who looks, and holds so many bytes; none: does not use CUDA.

@@ -11,6 +11,7 @@ pub(crate) mod chance;
 pub(crate) mod command;
 pub(crate) mod compiler;
 pub(crate) mod living;
+pub(crate) mod neighbours;
 pub(crate) mod outcome;
 pub(crate) mod quotas;
 pub(crate) mod sharers;

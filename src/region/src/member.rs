@@ -14,6 +14,8 @@ use crate::{
     process,
     region::{Device, Limits, Region, Uuid},
     roster::Lives as _,
+    sync::Word64,
+    words::ProcessTime,
 };
 
 /// How often a region may vanish under a newcomer before it gives up.
@@ -238,29 +240,33 @@ impl Member {
 
     /// This process has so many bytes more, beyond the quota, in host memory.
     pub fn spill(&self, device: Device, bytes: u64) {
-        if let Some((_, process)) = self.region.layout().process_time(device.index(), self.slot()) {
-            process.spilled.change(|spilled| spilled.saturating_add(bytes));
-        }
+        self.change(device, |process| &process.spilled, |spilled| spilled.saturating_add(bytes));
     }
 
     /// This process has so many bytes less, beyond the quota, in host memory.
     pub fn unspill(&self, device: Device, bytes: u64) {
-        if let Some((_, process)) = self.region.layout().process_time(device.index(), self.slot()) {
-            process.spilled.change(|spilled| spilled.saturating_sub(bytes));
-        }
+        self.change(device, |process| &process.spilled, |spilled| spilled.saturating_sub(bytes));
     }
 
     /// So many of the bytes that this process holds are a context's: to be said when they are held already.
     pub fn begin_context(&self, device: Device, bytes: u64) {
-        if let Some((_, process)) = self.region.layout().process_time(device.index(), self.slot()) {
-            process.contexts.change(|contexts| contexts.saturating_add(bytes));
-        }
+        self.change(device, |process| &process.contexts, |contexts| contexts.saturating_add(bytes));
     }
 
     /// So many of them are a context's no more: to be said before they are [given back](Self::refund).
     pub fn end_context(&self, device: Device, bytes: u64) {
+        self.change(device, |process| &process.contexts, |contexts| contexts.saturating_sub(bytes));
+    }
+
+    /// Changes one of this process's words for a device.
+    fn change(
+        &self,
+        device: Device,
+        word: impl FnOnce(&ProcessTime) -> &Word64,
+        change: impl Fn(u64) -> u64,
+    ) {
         if let Some((_, process)) = self.region.layout().process_time(device.index(), self.slot()) {
-            process.contexts.change(|contexts| contexts.saturating_sub(bytes));
+            word(process).change(change);
         }
     }
 

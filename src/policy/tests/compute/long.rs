@@ -1,14 +1,10 @@
 //! What happens under a long seed? Seconds instead of milliseconds, in which samples of the past are learned from.
 
-use gpuslice_policy::compute::bucket::Terms;
-
 use crate::chance::Chance;
 use crate::counts::Counts;
-use crate::mishaps::Mishap;
 use crate::program::{Kind, Program};
-use crate::scenario::{read, terms};
-use crate::shim::Readings;
-use crate::world::{Machine, World};
+use crate::scenario::{Family, read, shares};
+use crate::world::World;
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
@@ -43,64 +39,33 @@ fn program(chance: &mut Chance, me: u64) -> Program {
     }
 }
 
-fn machine(chance: &mut Chance) -> Machine {
-    Machine {
-        slice: chance.of(&[MS, 2 * MS, 5 * MS]),
-        switch: chance.of(&[0, 20 * US, 100 * US]),
-        launch: chance.between(1_500, 6_000),
-        late: chance.of(&[0, 60 * US, 300 * US]),
-        readings: Readings {
-            drift: chance.between(0, 100),
-            resolution: chance.of(&[1, 32, 500, 1000]),
-            origin: 1 << 40,
-        },
-        nvml: chance.of(&[
-            None,
-            Some((166_666_667, 20 * MS)),
-            Some((166_666_667, 20 * MS)),
-            Some((1000 * MS, 300 * MS)),
-            Some((100 * MS, 5 * MS)),
-        ]),
-        lies: chance.of(&[0, 0, 3, 10]),
-        ..Machine::default()
-    }
-}
-
-fn mishaps(world: &mut World, chance: &mut Chance, length: u64) {
-    let (slices, processes) = (world.slices.len() as u64, world.processes.len() as u64);
-    for _ in 0..chance.between(0, 8) {
-        let at = world.now + chance.between(0, length);
-        let me = chance.between(0, processes) as usize;
-        match chance.between(0, 4) {
-            0 => {
-                let terms = terms(chance.between(10, 1000), chance.of(&[20, 200]));
-                world.befall(at, Mishap::Terms(chance.between(0, slices) as usize, terms));
-            }
-            1 => {
-                world.befall(at, Mishap::Kill(me));
-                world.befall(at + chance.between(0, 500 * MS), Mishap::Reap(me));
-            }
-            2 => world.befall(at, Mishap::Stop(me, chance.scale(MS, 200 * MS))),
-            _ => world.befall(at, Mishap::Jump(chance.scale(US, length / 50))),
-        }
-    }
-}
+const LONG: Family = Family {
+    nvml: &[
+        None,
+        Some((166_666_667, 20 * MS)),
+        Some((166_666_667, 20 * MS)),
+        Some((1000 * MS, 300 * MS)),
+        Some((100 * MS, 5 * MS)),
+    ],
+    lies: &[0, 0, 3, 10],
+    mishaps: 8,
+    noticed: 500 * MS,
+    stopped: 200 * MS,
+};
 
 /// The world of a long seed, and for how long it is looked at.
 fn of(seed: u64) -> (World, u64) {
     let mut chance = Chance::new(seed ^ 1 << 32);
     let slices = chance.of(&[1, 1, 2, 2, 3, 8]);
     let processes = slices.max(chance.of(&[1, 2, 2, 4, 8, 16]));
-    let shares: Vec<Terms> = (0..slices)
-        .map(|_| terms(chance.between(10, 1 + 1000 / slices as u64), chance.of(&[20, 20, 200])))
-        .collect();
+    let shares = shares(&mut chance, slices);
     let programs: Vec<_> = (0..processes).map(|me| (me % slices, program(&mut chance, me as u64))).collect();
     let shortest = programs.iter().map(|(_, program)| program.mean()).min().unwrap();
-    let machine = machine(&mut chance);
+    let machine = LONG.machine(&mut chance);
     let mut world = World::new(machine, &shares, programs, seed);
     let most = (shortest * LAUNCHES).clamp(2 * S, 20 * S);
     let length = chance.between(2 * S, most + 1);
-    mishaps(&mut world, &mut chance, length);
+    LONG.befall(&mut world, &mut chance, length, length / 50);
     (world, length)
 }
 

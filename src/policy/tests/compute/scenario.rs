@@ -37,46 +37,72 @@ fn program(chance: &mut Chance, me: u64) -> Program {
     if chance.one_in(2) { program.think(chance.scale(5_000, 5 * MS)) } else { program }
 }
 
-fn machine(chance: &mut Chance) -> Machine {
-    Machine {
-        slice: chance.of(&[MS, 2 * MS, 5 * MS]),
-        switch: chance.of(&[0, 20_000, 100_000]),
-        launch: chance.between(1_500, 6_000),
-        late: chance.of(&[0, 60_000, 300_000]),
-        readings: Readings {
-            drift: chance.between(0, 100),
-            resolution: chance.of(&[1, 32, 500, 1000]),
-            origin: 1 << 40,
-        },
-        nvml: chance.of(&[
-            None,
-            Some((166_666_667, 20 * MS)),
-            Some((1000 * MS, 300 * MS)),
-            Some((20 * MS, 0)),
-        ]),
-        lies: chance.of(&[0, 0, 3]),
-        ..Machine::default()
+/// What seeds of one kind have in common.
+pub struct Family {
+    /// How NVML's samples may be: how long a window, and how much later it is read.
+    pub nvml: &'static [Option<(u64, u64)>],
+    /// One sample in so many is wrong; 0: none.
+    pub lies: &'static [u64],
+    /// Fewer mishaps than this.
+    pub mishaps: u64,
+    /// The dead are noticed, and the stopped go on, within so many nanoseconds.
+    pub noticed: u64,
+    pub stopped: u64,
+}
+
+const SHORT: Family = Family {
+    nvml: &[None, Some((166_666_667, 20 * MS)), Some((1000 * MS, 300 * MS)), Some((20 * MS, 0))],
+    lies: &[0, 0, 3],
+    mishaps: 4,
+    noticed: 100 * MS,
+    stopped: 100 * MS,
+};
+
+impl Family {
+    pub fn machine(&self, chance: &mut Chance) -> Machine {
+        Machine {
+            slice: chance.of(&[MS, 2 * MS, 5 * MS]),
+            switch: chance.of(&[0, 20_000, 100_000]),
+            launch: chance.between(1_500, 6_000),
+            late: chance.of(&[0, 60_000, 300_000]),
+            readings: Readings {
+                drift: chance.between(0, 100),
+                resolution: chance.of(&[1, 32, 500, 1000]),
+                origin: 1 << 40,
+            },
+            nvml: chance.of(self.nvml),
+            lies: chance.of(self.lies),
+            ..Machine::default()
+        }
+    }
+
+    /// Clocks jump by up to `jump` nanoseconds.
+    pub fn befall(&self, world: &mut World, chance: &mut Chance, length: u64, jump: u64) {
+        let (slices, processes) = (world.slices.len() as u64, world.processes.len() as u64);
+        for _ in 0..chance.between(0, self.mishaps) {
+            let at = world.now + chance.between(0, length);
+            let me = chance.between(0, processes) as usize;
+            match chance.between(0, 4) {
+                0 => {
+                    let terms = terms(chance.between(10, 1000), chance.of(&[20, 200]));
+                    world.befall(at, Mishap::Terms(chance.between(0, slices) as usize, terms));
+                }
+                1 => {
+                    world.befall(at, Mishap::Kill(me));
+                    world.befall(at + chance.between(0, self.noticed), Mishap::Reap(me));
+                }
+                2 => world.befall(at, Mishap::Stop(me, chance.scale(MS, self.stopped))),
+                _ => world.befall(at, Mishap::Jump(chance.scale(1_000, jump))),
+            }
+        }
     }
 }
 
-fn mishaps(world: &mut World, chance: &mut Chance, length: u64) {
-    let (slices, processes) = (world.slices.len() as u64, world.processes.len() as u64);
-    for _ in 0..chance.between(0, 4) {
-        let at = world.now + chance.between(0, length);
-        let me = chance.between(0, processes) as usize;
-        match chance.between(0, 4) {
-            0 => {
-                let terms = terms(chance.between(10, 1000), chance.of(&[20, 200]));
-                world.befall(at, Mishap::Terms(chance.between(0, slices) as usize, terms));
-            }
-            1 => {
-                world.befall(at, Mishap::Kill(me));
-                world.befall(at + chance.between(0, 100 * MS), Mishap::Reap(me));
-            }
-            2 => world.befall(at, Mishap::Stop(me, chance.scale(MS, 100 * MS))),
-            _ => world.befall(at, Mishap::Jump(chance.scale(1_000, 10_000 * MS))),
-        }
-    }
+/// What so many slices may have; all of it together at the most.
+pub fn shares(chance: &mut Chance, slices: usize) -> Vec<Terms> {
+    (0..slices)
+        .map(|_| terms(chance.between(10, 1 + 1000 / slices as u64), chance.of(&[20, 20, 200])))
+        .collect()
 }
 
 /// The world of a seed, and for how long it is looked at.
@@ -84,14 +110,12 @@ pub fn of(seed: u64) -> (World, u64) {
     let mut chance = Chance::new(seed);
     let slices = chance.of(&[1, 1, 1, 2, 3, 8]);
     let processes = slices.max(chance.of(&[1, 1, 1, 2, 4, 16]));
-    let shares: Vec<Terms> = (0..slices)
-        .map(|_| terms(chance.between(10, 1 + 1000 / slices as u64), chance.of(&[20, 20, 200])))
-        .collect();
+    let shares = shares(&mut chance, slices);
     let programs = (0..processes).map(|me| (me % slices, program(&mut chance, me as u64))).collect();
-    let machine = machine(&mut chance);
+    let machine = SHORT.machine(&mut chance);
     let mut world = World::new(machine, &shares, programs, seed);
     let length = chance.scale(5 * MS, 60 * MS);
-    mishaps(&mut world, &mut chance, length);
+    SHORT.befall(&mut world, &mut chance, length, 10_000 * MS);
     (world, length)
 }
 

@@ -305,7 +305,11 @@ impl Queue {
             return false;
         }
         self.is_aside = true;
-        self.flights.iter_mut().filter_map(|flight| flight.set_aside(compute).then_some(())).count() > 0
+        let mut any = false;
+        for flight in &mut self.flights {
+            any |= flight.set_aside(compute);
+        }
+        any
     }
 
     /// Looks at events up to the first that the GPU has not passed.

@@ -5,6 +5,7 @@
 //! something end. Before every wait the thread's runs are closed, or the wait would be charged.
 
 use super::blind::Blind;
+use super::helper::Helper;
 use super::seat::Lane;
 use super::threads::Held;
 use super::{Launch, Pacer, clock, futex};
@@ -120,14 +121,16 @@ impl Payer {
             let blind = || compute.blind(self.device).map(Blind::estimate);
             let known = compute.look_up(held, &launch.key).or_else(blind);
             if known.is_none() && !self.may_go_unknown(launch) {
-                self.wait_to_know(held, news);
+                // A round of the helper's lasts longer than eight small kernels do.
+                let most = Duration::from_nanos(UNKNOWN_WAIT);
+                self.wait(held, |helper, slice| helper.look_for_news(slice, news, most));
                 continue;
             }
             let estimate = known.unwrap_or_else(|| compute.prior(&launch.key));
             if !self.pacer.admits(estimate.charged)
                 && let Some(most) = self.queue_is_full(estimate.charged)
             {
-                self.wait_for_news(held, news, most);
+                self.wait(held, |helper, slice| helper.wait_for_news(slice, news, most));
                 continue;
             }
             let credit = held.leases.get_mut(self.device)?;
@@ -154,20 +157,12 @@ impl Payer {
         }
     }
 
-    /// Waits until something has ended. Others of this process and of the slice may ask meanwhile.
-    fn wait_for_news(&mut self, held: &mut Held, before: u32, most: Duration) {
+    /// Waits until something has ended or was measured. Others of this process and of the slice may ask meanwhile.
+    fn wait(&mut self, held: &mut Held, until: impl FnOnce(&Helper, &'static Slice)) {
         self.stop_asking();
         self.close(held);
         let slice = self.slice;
-        held.meanwhile(|| slice.compute.helper.wait_for_news(slice, before, most));
-    }
-
-    /// Waits until something has been measured. A round of the helper's lasts longer than eight small kernels do.
-    fn wait_to_know(&mut self, held: &mut Held, before: u32) {
-        self.stop_asking();
-        self.close(held);
-        let (slice, most) = (self.slice, Duration::from_nanos(UNKNOWN_WAIT));
-        held.meanwhile(|| slice.compute.helper.look_for_news(slice, before, most));
+        held.meanwhile(|| until(&slice.compute.helper, slice));
     }
 
     /// Whether a launch of which nothing is known may be under way beside those that are.

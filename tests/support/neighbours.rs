@@ -1,0 +1,19 @@
+//! Programs that are always busy, on a GPU that several share.
+
+use super::bench::Bench;
+use super::living::Living;
+
+/// What `load` is told for kernels of a millisecond, for longer than anybody looks.
+pub(crate) const BUSY: [&str; 2] = ["300", "1000000"];
+
+/// A process of nobody's that is always busy.
+pub(crate) fn neighbour(bench: &Bench) -> Living {
+    begin(bench.host("load", &BUSY).set("SIMGPU_GROUP", "away").start())
+}
+
+/// Lets one go that waits for that.
+pub(crate) fn begin(mut program: Living) -> Living {
+    assert_eq!(program.hear().as_deref(), Some("ready"));
+    program.order("");
+    program
+}
