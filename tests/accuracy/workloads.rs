@@ -100,7 +100,7 @@ const SHORT: Workload = Workload {
     group: 0,
 };
 
-pub(crate) const WORKLOADS: [Workload; 16] = [
+pub(crate) const WORKLOADS: [Workload; 17] = [
     Workload { name: "20 us, async", programs: |_| one(20 * US, ""), ..SHORT },
     Workload { name: "20 us, each waited for", programs: |_| one(20 * US, "wait=1"), ..SHORT },
     Workload { name: "1.5 ms, few blocks", programs: |_| one(1_500 * US, "blocks=4"), ..SHORT },
@@ -151,6 +151,15 @@ pub(crate) const WORKLOADS: [Workload; 16] = [
         ..SHORT
     },
     Workload {
+        name: "bursty beside steady",
+        // Ten launches of 1 ms at once, then a wait for them: more than half of the share, if it were let. The other one
+        // would use all of it as well.
+        programs: |limit| {
+            vec![of(0, &[MS], &format!("every={} launches=10", 10 * MS * 100 / limit)), of(0, &[20 * US], "")]
+        },
+        ..SHORT
+    },
+    Workload {
         name: "2 slices",
         programs: |_| beside(2),
         limits: |limit| rest(limit, 1),
@@ -176,8 +185,8 @@ pub(crate) const WORKLOADS: [Workload; 16] = [
 
 /// Cells that may miss, and why: the GPU of several processes that are always busy goes from one to the other every 2 ms,
 /// and has 97.6 % of its time for kernels.
-pub(crate) const EXCUSED: [(&str, u64); 3] =
-    [("2 processes", 95), ("8 processes", 95), ("long beside short", 95)];
+pub(crate) const EXCUSED: [(&str, u64); 4] =
+    [("2 processes", 95), ("8 processes", 95), ("long beside short", 95), ("bursty beside steady", 95)];
 
 /// What is missing or wrong around the slices.
 pub(crate) struct Variant {

@@ -75,7 +75,7 @@ impl Target {
 }
 
 /// On the usual machine.
-pub const WORKLOADS: [Workload; 15] = [
+pub const WORKLOADS: [Workload; 16] = [
     Workload {
         name: "20 us, async",
         build: |_| one(small(20 * US)),
@@ -182,6 +182,17 @@ pub const WORKLOADS: [Workload; 15] = [
         burst: 20,
         group: 0,
         target: Target::Long(10 * MS),
+        machine: usual,
+    },
+    Workload {
+        name: "bursty beside steady",
+        // Ten launches of 1 ms at once, then a wait for them: more than half of the share, if it were let. The other one
+        // would use all of it as well.
+        build: |limit| vec![(0, small(MS).requests(10 * MS * 100 / limit, 10)), (0, small(20 * US))],
+        limits: alone,
+        burst: 20,
+        group: 0,
+        target: Target::Short,
         machine: usual,
     },
     Workload {

@@ -34,21 +34,40 @@ impl Entry {
     const NONE: Self = Self { lane: 0, device: 0, estimate: Estimate::NONE, is_known: false };
 }
 
+/// What stands before a call that submits work.
+enum Door {
+    /// Nothing: it goes to the driver as it is.
+    Open,
+    /// A limit that cannot be kept.
+    Shut,
+    /// A slice whose time is paced.
+    Paced(&'static Slice),
+}
+
+#[inline(always)]
+fn door() -> Door {
+    match lifecycle::standing() {
+        Standing::Free => Door::Open,
+        Standing::Refused => Door::Shut,
+        Standing::Member(slice) if slice.compute.is_pacing(slice) => Door::Paced(slice),
+        Standing::Member(slice) => {
+            if slice.compute.is_anything_under_way() {
+                close_before_unpaced(slice);
+            }
+            Door::Open
+        }
+    }
+}
+
 /// A call that submits work: waits until it may go, calls the driver, and sees to it that it is measured. What it submits
 /// is asked for only where time is paced.
 #[inline]
 pub(crate) fn gate(launch: impl FnOnce() -> Launch, call: impl FnOnce() -> Status) -> Status {
-    let slice = match lifecycle::standing() {
-        Standing::Free => return call(),
-        Standing::Refused => return status::NOT_PERMITTED,
-        Standing::Member(slice) => slice,
+    let slice = match door() {
+        Door::Open => return call(),
+        Door::Shut => return status::NOT_PERMITTED,
+        Door::Paced(slice) => slice,
     };
-    if !slice.compute.is_pacing(slice) {
-        if slice.compute.is_anything_under_way() {
-            close_before_unpaced(slice);
-        }
-        return call();
-    }
     let launch = launch();
     if launch.kind == Kind::Copy && !slice.compute.paces_copies {
         return unpaced(slice, &launch, call);
@@ -66,16 +85,13 @@ pub(crate) fn gate(launch: impl FnOnce() -> Launch, call: impl FnOnce() -> Statu
 }
 
 /// A call that submits work to several streams at once: each is paid for, one after the other.
-pub(crate) fn gate_all(launches: &[Launch], call: impl FnOnce() -> Status) -> Status {
-    let slice = match lifecycle::standing() {
-        Standing::Free => return call(),
-        Standing::Refused => return status::NOT_PERMITTED,
-        Standing::Member(slice) => slice,
+pub(crate) fn gate_all(launches: impl FnOnce() -> Vec<Launch>, call: impl FnOnce() -> Status) -> Status {
+    let slice = match door() {
+        Door::Open => return call(),
+        Door::Shut => return status::NOT_PERMITTED,
+        Door::Paced(slice) => slice,
     };
-    if !slice.compute.is_pacing(slice) {
-        close_before_unpaced(slice);
-        return call();
-    }
+    let launches = quietly(launches, Vec::new());
     let Some(mut held) = threads::hold(slice) else { return call() };
     // All are paid for before any is bracketed: who waits closes its runs.
     let prepaid = launches.iter().filter_map(|launch| {
@@ -126,6 +142,9 @@ fn prepay(held: &mut Held, slice: &'static Slice, launch: &Launch, entry: &mut E
     let pacer = compute.pacers.get(device)?;
     // Of a single device it is known.
     let is_paced = compute.pacers.len() == 1 || pacer.is_pacing(slice);
+    if !is_paced && seat.lanes.get(lane).is_some_and(|lane| lane.open.is_none()) {
+        return None;
+    }
     if is_paced
         && let Some(estimate) = seat.recent.find(&launch.key, compute.epoch(&launch.key))
         && pacer.admits(estimate.charged)
