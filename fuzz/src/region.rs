@@ -213,6 +213,13 @@ fn use_time(member: &Member, device: Device) {
         assert_eq!(member.take(device, 1 << 20, until.saturating_add(1 << 20)), Ok(()), "waits for ever");
     }
     member.sleep(device, member.bell(device), 0);
+    member.idle_until_now(device, NOW);
+    let _ = member.hear(device, NOW);
+    member.tell(device, member.told(device), NOW);
+    member.tell(device, u64::MAX, NOW);
+    member.gift(device, u64::MAX, NOW);
+    assert!(member.at_work(device, NOW).count() <= MAX_SLOTS);
+    member.owe(device, u64::MAX, NOW);
     member.settle(device, i64::MIN, NOW);
     member.settle(device, i64::MAX, NOW);
     member.give_back(device, u64::MAX, NOW);
@@ -223,6 +230,15 @@ fn use_time(member: &Member, device: Device) {
     let trim = member.trim(device, NOW, true);
     member.set_trim(device, &trim);
     member.set_factor(device, trim.factor());
+    member.set_meter(device, u32::MAX);
+    member.set_queued(device, u64::MAX);
+    member.note_second(device, NOW);
     member.count_used(device, u64::MAX);
+    member.count_throttled(device, u64::MAX);
+    member.count_copied(device, u64::MAX);
+    member.count_launches(device, u64::MAX);
+    member.note_second(device, NOW + (1 << 30));
+    let _ = (member.used_over(device, 1, NOW), member.used_over(device, u64::MAX, u64::MAX));
     member.stop_asking(device);
+    assert!(!member.is_asking(device), "it asks for ever");
 }
