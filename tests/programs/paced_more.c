@@ -262,6 +262,13 @@ static void green(const char *where) {
     if (!fgets(line, sizeof line, stdin)) return;
 }
 
+static int (*host_function)(void *, void (*)(void *), void *);
+
+static void pass(void *nothing) {
+    (void)nothing;
+    while (!is_over) usleep(100);
+}
+
 // Two streams that the default stream blocks have a long kernel each, one after the other, and it a few short ones before.
 static void side_by_side(void) {
     void *streams[2], *longer = kernel("100ms");
@@ -276,6 +283,38 @@ static void side_by_side(void) {
     failed += launch(streams[1]) != 0 || gpu.cuCtxSynchronize() != 0;
     say("took %llu ms", (now() - began) / MS);
     say("failed %d", failed);
+}
+
+// A stream that the default stream waits for is held up until another one, that has nothing to do with it, is done.
+static void one_held_up(void) {
+    void *streams[2];
+    int failed = cu.cuStreamCreate(&streams[0], 0) != 0 || cu.cuStreamCreate(&streams[1], 0) != 0;
+    alarm(20);
+    for (int i = 0; i < 200; i++) failed += launch(NULL) != 0;
+    failed += gpu.cuCtxSynchronize() != 0;
+    for (int i = 0; i < 3; i++) failed += launch(NULL) != 0;
+    failed += host_function(streams[0], pass, NULL) != 0 || launch(streams[1]) != 0;
+    failed += cu.cuStreamSynchronize(streams[1]) != 0;
+    is_over = 1;
+    failed += gpu.cuCtxSynchronize() != 0;
+    say("failed %d", failed);
+}
+
+// Now and then some launches go to a stream; all the time a few, and far apart, to another one.
+static void now_and_then_aside(int count) {
+    void *aside = NULL;
+    char line[8];
+    int failed = cu.cuStreamCreate(&aside, NON_BLOCKING) != 0;
+    for (int i = 0; i < count; i++) {
+        for (int j = 0; j < 5; j++) failed += launch(aside) != 0;
+        for (u64 end = now() + 50 * MS; now() < end;) {
+            failed += launch(stream) != 0;
+            for (u64 next = now() + 10000; now() < next;) {}
+        }
+    }
+    failed += gpu.cuCtxSynchronize() != 0;
+    say("failed %d", failed);
+    if (!fgets(line, sizeof line, stdin)) return;
 }
 
 // No two launches are alike.
@@ -296,13 +335,6 @@ static void steps(int count) {
     failed += gpu.cuCtxSynchronize() != 0;
     say("took %llu ms", (now() - began) / MS);
     say("failed %d", failed);
-}
-
-static int (*host_function)(void *, void (*)(void *), void *);
-
-static void pass(void *nothing) {
-    (void)nothing;
-    while (!is_over) usleep(100);
 }
 
 static void nap(void *nothing) {
@@ -442,6 +474,8 @@ int main(int count, char **words) {
     else if (!strcmp(what, "green")) green(count > 3 ? words[3] : "stream");
     else if (!strcmp(what, "jumps")) jumps(number);
     else if (!strcmp(what, "side-by-side")) side_by_side();
+    else if (!strcmp(what, "one-held-up")) one_held_up();
+    else if (!strcmp(what, "aside")) now_and_then_aside(number);
     else if (!strcmp(what, "shapes")) shapes(number);
     else if (!strcmp(what, "steps")) steps(number);
     else if (!strcmp(what, "held-up")) held_up(number);

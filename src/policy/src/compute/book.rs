@@ -70,32 +70,35 @@ impl Book {
         Estimate { charged: by_blocks(charged), plain: by_blocks(plain), samples: 0 }
     }
 
-    /// A single launch was measured. Whether that has changed its estimate.
-    pub fn measure(&mut self, key: &Key, charged: u64, plain: u64) -> bool {
+    /// A single launch was measured. The ids of those whose estimates are not what they were: its own, and another one's that
+    /// had to make room.
+    pub fn measure(&mut self, key: &Key, charged: u64, plain: u64) -> [Option<u64>; 2] {
         let (charged, plain) = (charged.clamp(1, MOST), plain.clamp(1, MOST));
         self.clock = self.clock.saturating_add(1);
         let clock = self.clock;
         let before = self.known(key);
         let estimate = before.unwrap_or_default().measured(charged, plain);
+        let mut evicted = None;
         if let Some(slot) = self.slot(key.id()) {
-            *slot = Slot { id: key.id(), estimate, used: clock };
+            let old = core::mem::replace(slot, Slot { id: key.id(), estimate, used: clock });
+            evicted = Some(old.id).filter(|old| *old != 0 && *old != key.id());
         }
         self.relate(key, estimate);
-        before != Some(estimate)
+        [Some(key.id()).filter(|_| before != Some(estimate)), evicted]
     }
 
-    /// A run was measured of which this was a part. What was never measured alone learns nothing from it. Whether that has
-    /// changed its estimate.
-    pub fn measure_run(&mut self, part: &Part, outcome: &Outcome) -> bool {
+    /// A run was measured of which this was a part. What was never measured alone learns nothing from it. The same of its own
+    /// id: nobody has to make room.
+    pub fn measure_run(&mut self, part: &Part, outcome: &Outcome) -> [Option<u64>; 2] {
         self.clock = self.clock.saturating_add(1);
         let clock = self.clock;
         let Some(slot) = self.slot(part.key.id()).filter(|slot| slot.id == part.key.id()) else {
-            return false;
+            return [None; 2];
         };
         let estimate = slot.estimate.in_run(part, outcome);
         let before = core::mem::replace(&mut slot.estimate, estimate);
         slot.used = clock;
-        before != estimate
+        [Some(part.key.id()).filter(|_| before != estimate), None]
     }
 
     /// The key stands for something else now: a graph was updated. Its estimate is used on, since most updates change
@@ -201,16 +204,27 @@ mod tests {
     fn it_is_told_whether_a_measurement_has_changed_an_estimate() {
         let mut book = Book::new(64);
         let key = shape(1, 1);
-        assert!(book.measure(&key, 1000, 1000));
-        let changes = (0..20).filter(|_| book.measure(&key, 1000, 1000)).count();
+        let own = [Some(key.id()), None];
+        assert_eq!(book.measure(&key, 1000, 1000), own);
+        let changes = (0..20).filter(|_| book.measure(&key, 1000, 1000) == own).count();
         assert!(changes < 8, "until it makes no difference how many measurements there were");
-        assert!(book.measure(&key, 1001, 1000));
+        assert_eq!(book.measure(&key, 1000, 1000), [None; 2]);
+        assert_eq!(book.measure(&key, 1001, 1000), own);
         let (part, outcome) = run(key, 100, 100_100);
         let as_predicted = Outcome { charged: 100_100, plain: 100_100, ..outcome };
         let known = book.known(&key);
-        assert_eq!(book.measure_run(&part, &as_predicted), book.known(&key) != known);
-        assert!(book.measure_run(&part, &Outcome { charged: 200_000, ..as_predicted }));
-        assert!(!book.measure_run(&run(shape(2, 1), 1, 1).0, &outcome), "never measured alone");
+        assert_eq!(book.measure_run(&part, &as_predicted) == own, book.known(&key) != known);
+        assert_eq!(book.measure_run(&part, &Outcome { charged: 200_000, ..as_predicted }), own);
+        assert_eq!(book.measure_run(&run(shape(2, 1), 1, 1).0, &outcome), [None; 2], "never measured alone");
+    }
+
+    #[test]
+    fn who_had_to_make_room_is_told() {
+        let mut book = Book::new(WAYS);
+        let keys: Vec<_> = (0..=WAYS as u64).map(Key::graph).collect();
+        let told: Vec<_> = keys.iter().map(|key| book.measure(key, 5, 5)[1]).collect();
+        assert_eq!(told, [None, None, None, None, Some(keys[0].id())]);
+        assert_eq!(book.known(&keys[0]), None);
     }
 
     #[test]

@@ -16,11 +16,11 @@ const MANY: usize = 4096;
 /// A table in which so many copies as one in so many of its places were lost to others is too small.
 const CROWDED: usize = 4;
 
-/// Which epoch is a key's, of [`EPOCHS`].
+/// Which epoch is that of the key with this id, of [`EPOCHS`].
 #[inline]
 #[must_use]
-pub fn epoch_of(key: &Key) -> usize {
-    bits(key, 40) & EPOCHS.saturating_sub(1)
+pub fn epoch_of(id: u64) -> usize {
+    bits(id, 40) & EPOCHS.saturating_sub(1)
 }
 
 /// A thread's copies of estimates: two places for each key, in a table that grows where many are in use.
@@ -84,14 +84,14 @@ impl Recent {
 
     #[inline]
     fn place(&self, key: &Key) -> usize {
-        bits(key, 24) & self.places.len().wrapping_sub(1)
+        bits(key.id(), 24) & self.places.len().wrapping_sub(1)
     }
 }
 
-/// Bits of a key's id, from one of them on.
+/// Bits of an id, from one of them on.
 #[inline]
-fn bits(key: &Key, from: u32) -> usize {
-    usize::try_from(key.id().wrapping_shr(from)).unwrap_or(0)
+fn bits(id: u64, from: u32) -> usize {
+    usize::try_from(id.wrapping_shr(from)).unwrap_or(0)
 }
 
 #[cfg(test)]

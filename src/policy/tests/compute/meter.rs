@@ -148,12 +148,12 @@ impl Shim {
         slice.got[self.me] += charged as i64 - paid as i64;
         let outcome = flight.run.outcome(charged, verdict.length);
         for part in flight.run.parts() {
-            let has_changed = match verdict.lesson {
+            let changed = match verdict.lesson {
                 Lesson::Alone => self.book.measure(&part.key, charged, verdict.length),
                 Lesson::Run => self.book.measure_run(part, &outcome),
-                Lesson::Gaps | Lesson::Nothing => false,
+                Lesson::Gaps | Lesson::Nothing => [None; 2],
             };
-            self.epochs[epoch_of(&part.key)] += u64::from(has_changed);
+            changed.into_iter().flatten().for_each(|id| self.epochs[epoch_of(id)] += 1);
             if flight.is_unknown && verdict.lesson == Lesson::Alone {
                 self.unknown.done(&part.key);
             }

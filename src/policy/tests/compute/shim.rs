@@ -170,7 +170,7 @@ impl Shim {
     }
 
     fn known(&mut self, kind: &Kind) -> Option<Estimate> {
-        let epoch = self.epochs[epoch_of(&kind.key)];
+        let epoch = self.epochs[epoch_of(kind.key.id())];
         if let Some(known) = self.recent.find(&kind.key, epoch) {
             return Some(*known);
         }

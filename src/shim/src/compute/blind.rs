@@ -12,7 +12,7 @@ use super::sampler::{INTERVAL, LINGER, clocks, pause, say};
 use super::samples::Asker;
 use super::whose::Whose;
 use crate::slice::{Place, Slice};
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use gpuslice_policy::compute::coarse::{Coarse, Course, FIRST};
 use gpuslice_policy::compute::cost::Estimate;
 use gpuslice_policy::compute::run::Run;
@@ -31,6 +31,8 @@ pub(super) struct Blind {
     cost: AtomicU64,
     /// When launches were prepaid last.
     launched: AtomicU64,
+    /// Whether NVML has not failed to say of late what became of them.
+    is_told: AtomicBool,
     course: Mutex<Course>,
     /// The meter's thread has it. Launches do not wait for it.
     asking: Mutex<Asking>,
@@ -50,6 +52,7 @@ impl Default for Blind {
         Self {
             cost: AtomicU64::new(FIRST),
             launched: AtomicU64::new(0),
+            is_told: AtomicBool::new(true),
             course: Mutex::default(),
             asking: Mutex::new(Asking {
                 open: None,
@@ -76,6 +79,11 @@ impl Blind {
         let (now, mut course) = (clock_now(), self.course.lock());
         course.add(now, run.launches(), run.prepaid());
         self.launched.store(now, Ordering::Relaxed);
+    }
+
+    /// Whether what launches used is counted as NVML tells it. Otherwise what was prepaid counts.
+    pub(super) fn is_told(&self) -> bool {
+        self.is_told.load(Ordering::Relaxed)
     }
 
     /// Whether NVML is still to be asked what became of launches.
@@ -115,6 +123,7 @@ impl Blind {
                 Measured { source: Source::Nvml, why: Some(why) }
             }
         };
+        self.is_told.store(measured.why.is_none(), Ordering::Relaxed);
         say(slice, place, measured);
         asking.next = asking.next.max(pause(now, measured.why));
     }

@@ -5,6 +5,7 @@
 //! from and to the host end a run, since nobody knows how long the host's memory takes, and so do waits in the stream.
 
 use super::gate::lane_for;
+use super::seat::Lane;
 use super::waits::{Waits, waits};
 use super::{Launch, Stream, clock, threads};
 use crate::guard::quietly;
@@ -25,7 +26,11 @@ pub(super) fn unpaced(slice: &'static Slice, launch: &Launch, call: impl FnOnce(
     let lane = lane_for(&mut held, slice, launch.stream);
     let before = || {
         let lane = lane?;
-        let device = held.lanes.get(lane)?.device?;
+        let Lane { device, joins_legacy, .. } = *held.lanes.get(lane)?;
+        let device = device?;
+        if joins_legacy {
+            held.leave_legacy(slice);
+        }
         held.copies = held.copies.wrapping_add(1);
         let known = slice.compute.look_up(&mut held, &launch.key).filter(|known| known.is_certain());
         let taken_for = known.filter(|_| !held.copies.is_multiple_of(MEASURED));
@@ -87,6 +92,9 @@ fn end_run(slice: &'static Slice, stream: Stream) {
     let close = || {
         if let Some(mut held) = threads::hold(slice) {
             held.enters(clock::cycles());
+            if !stream.is_legacy() {
+                held.leave_legacy(slice);
+            }
             held.close_where(slice, |lane| {
                 lane.stream == stream || (stream.is_legacy() && lane.joins_legacy)
             });

@@ -98,8 +98,14 @@ pub(crate) fn gate_all(launches: impl FnOnce() -> Vec<Launch>, call: impl FnOnce
         let mut entry = Entry::NONE;
         prepay(&mut held, slice, launch, &mut entry).map(|_| (launch, entry))
     });
-    let entries: Vec<_> = prepaid.collect();
-    entries.iter().for_each(|(launch, entry)| place(&mut held, slice, launch, entry, clock::cycles()));
+    let mut entries: Vec<_> = prepaid.collect();
+    for (launch, entry) in &mut entries {
+        // Lanes are forgotten where streams have ended meanwhile.
+        if let Some(lane) = lane_for(&mut held, slice, launch.stream) {
+            entry.lane = lane;
+            place(&mut held, slice, launch, entry, clock::cycles());
+        }
+    }
     let code = call();
     entries.iter().for_each(|(launch, entry)| leave(&mut held, slice, launch, entry, code));
     code
@@ -241,6 +247,9 @@ fn not_measured(slice: &'static Slice, launch: &Launch, entry: &Entry) {
 fn close_before_unpaced(slice: &'static Slice) {
     let close = || {
         if let Some(mut held) = threads::hold(slice) {
+            if held.was_missed() {
+                held.give_up(slice);
+            }
             held.close_all(slice);
         }
     };

@@ -60,8 +60,8 @@ struct Queue {
     flights: VecDeque<Flight>,
     /// The last event that was seen.
     last_end: u64,
-    /// Rounds since.
-    rounds: u32,
+    /// Since when there is nothing in it, on the monotonic clock; 0 while there is.
+    empty: u64,
     device: usize,
     /// When something of it was seen to run or to end, or came when there was nothing, on the monotonic clock.
     moved: u64,
@@ -69,14 +69,14 @@ struct Queue {
     is_aside: bool,
 }
 
-/// For how many rounds without work a lane's last event is remembered.
-const REMEMBERED: u32 = 1000;
+/// How long a lane's last event is remembered once it has no work, in nanoseconds.
+const REMEMBERED: u64 = 1_000_000_000;
 /// How long a call that may end a context waits for a round.
 const ROUND_ENDS: Duration = Duration::from_secs(2);
 /// How long it waits once it is over: a round that is not kept in the driver ends within that.
 const NEWS_HEARD: Duration = Duration::from_millis(10);
-/// For how many a lane counts as one in use.
-const LATELY: u32 = 100;
+/// How long a lane counts as one in use, in nanoseconds.
+const LATELY: u64 = 100_000_000;
 
 /// Where a context's events lie in time.
 #[derive(Debug)]
@@ -216,14 +216,25 @@ impl Works {
                     .for_each(Flight::give_up);
             }
         }
-        let numbers: Vec<u64> = lanes.keys().copied().collect();
-        let ended = numbers.into_iter().map(|number| self.charge_lane(slice, number)).sum();
+        let busy = lanes.iter().filter(|(_, queue)| !queue.flights.is_empty());
+        let numbers: Vec<u64> = busy.map(|(number, _)| *number).collect();
+        let (mut others, mut ended) = (numbers.len(), 0_usize);
+        for number in numbers {
+            ended = ended.saturating_add(self.charge_lane(slice, number, others == 1));
+            let is_done = self.lanes.get(&number).is_none_or(|queue| queue.flights.is_empty());
+            others = others.saturating_sub(usize::from(is_done));
+        }
+        let now = clock::now();
         self.lanes.retain(|_, queue| {
-            queue.rounds = if queue.flights.is_empty() { queue.rounds.saturating_add(1) } else { 0 };
-            queue.rounds < REMEMBERED
+            queue.empty = match queue.empty {
+                _ if !queue.flights.is_empty() => 0,
+                0 => now,
+                since => since,
+            };
+            queue.is_of_the_last(REMEMBERED, now)
         });
         for (at, pacer) in compute.pacers.iter().enumerate() {
-            let is_busy = |queue: &&Queue| queue.device == at && queue.rounds < LATELY;
+            let is_busy = |queue: &&Queue| queue.device == at && queue.is_of_the_last(LATELY, now);
             pacer.lanes.store(self.lanes.values().filter(is_busy).count(), Ordering::Relaxed);
         }
         ended
@@ -238,11 +249,9 @@ impl Works {
         })
     }
 
-    /// Charges a lane's flights that have ended, and what runs of the next.
-    fn charge_lane(&mut self, slice: &'static Slice, number: u64) -> usize {
+    /// Charges a lane's flights that have ended, and what runs of the next. `is_only`: no other lane has any.
+    fn charge_lane(&mut self, slice: &'static Slice, number: u64, is_only: bool) -> usize {
         let mut ended = 0_usize;
-        let busy = |(of, queue): (&u64, &Queue)| *of != number && !queue.flights.is_empty();
-        let is_only = !self.lanes.iter().any(busy);
         let Some(queue) = self.lanes.get_mut(&number) else { return 0 };
         while let Some(mut flight) = queue.flights.pop_front() {
             let offset = self.contexts.get(&flight.pool).map(|times| times.offset).unwrap_or_default();
@@ -289,6 +298,11 @@ impl Works {
 }
 
 impl Queue {
+    /// Whether it has had work within so many nanoseconds.
+    fn is_of_the_last(&self, nanoseconds: u64, now: u64) -> bool {
+        self.empty == 0 || now.saturating_sub(self.empty) < nanoseconds
+    }
+
     /// Nobody waits for what is held up by something else than the GPU, until that has come. Whether somebody may have
     /// waited until now.
     fn set_aside(&mut self, compute: &Compute, has_moved: bool) -> bool {

@@ -49,7 +49,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering
 use events::Events;
 use gpuslice_driver::types::{CUstream, Status, status};
 use gpuslice_policy::compute::book::Book;
-use gpuslice_policy::compute::cost::{Estimate, Key, Part};
+use gpuslice_policy::compute::cost::{Estimate, Key};
 use gpuslice_policy::compute::queue::{self, Ahead, Unknown};
 use gpuslice_policy::compute::recent::{EPOCHS, epoch_of};
 use gpuslice_policy::compute::run::{Lesson, Run, Verdict};
@@ -163,6 +163,8 @@ pub(crate) struct Compute {
     book: OnceBox<Mutex<Book>>,
     /// Each counts up whenever an estimate of those whose epoch it is has changed.
     epochs: [AtomicU64; EPOCHS],
+    /// When what a key stands for has changed last, of those whose epoch it is, on the monotonic clock.
+    doubted: [AtomicU64; EPOCHS],
     /// Whether the driver lets events of the primary context tell the time of green ones: until it has refused to.
     views_differ: AtomicBool,
     /// Streams and contexts that have ended.
@@ -227,6 +229,7 @@ impl Compute {
             seats: Seats::default(),
             book: OnceBox::new(),
             epochs: [const { AtomicU64::new(0) }; EPOCHS],
+            doubted: [const { AtomicU64::new(0) }; EPOCHS],
             views_differ: AtomicBool::new(false),
             ends: AtomicU64::new(0),
             contexts: Mutex::default(),
@@ -263,12 +266,29 @@ impl Compute {
 
     #[inline]
     fn epoch(&self, key: &Key) -> u64 {
-        self.epochs.get(epoch_of(key)).map_or(0, |epoch| epoch.load(Ordering::Acquire))
+        self.epochs.get(epoch_of(key.id())).map_or(0, |epoch| epoch.load(Ordering::Acquire))
     }
 
-    /// An estimate has changed.
-    fn has_changed(&self, key: &Key) {
-        if let Some(epoch) = self.epochs.get(epoch_of(key)) {
+    /// A key stands for something else from now on.
+    fn doubt(&self, key: &Key) {
+        if let Some(doubted) = self.doubted.get(epoch_of(key.id())) {
+            doubted.store(now(), Ordering::Relaxed);
+        }
+        if let Some(book) = self.book.get() {
+            book.lock().doubt(key);
+        }
+        self.has_changed(key.id());
+    }
+
+    /// Whether a run that was opened then says nothing of what a key stands for now.
+    fn is_doubted(&self, key: &Key, opened: u64) -> bool {
+        let doubted = self.doubted.get(epoch_of(key.id()));
+        doubted.is_some_and(|doubted| doubted.load(Ordering::Relaxed) >= opened)
+    }
+
+    /// The estimate of the key with this id has changed.
+    fn has_changed(&self, id: u64) {
+        if let Some(epoch) = self.epochs.get(epoch_of(id)) {
             // Release: who sees the new number sees the estimate.
             epoch.fetch_add(1, Ordering::AcqRel);
         }
@@ -306,7 +326,11 @@ impl Compute {
         const DEINITIALIZED: Status = 4;
         /// `CUDA_ERROR_CONTEXT_IS_DESTROYED`.
         const DESTROYED: Status = 709;
-        if matches!(code, status::INVALID_CONTEXT | status::CAPTURE_INVALIDATED | DEINITIALIZED | DESTROYED) {
+        /// `CUDA_ERROR_INVALID_HANDLE`: the stream has ended.
+        const NO_SUCH_STREAM: Status = 400;
+        let is_of_one =
+            matches!(code, status::INVALID_CONTEXT | status::CAPTURE_INVALIDATED | NO_SUCH_STREAM);
+        if is_of_one || matches!(code, DEINITIALIZED | DESTROYED) {
             return;
         }
         self.failed_at.store(now().max(1), Ordering::Relaxed);
@@ -422,9 +446,12 @@ impl Compute {
         // When it ran nobody knows.
         slice.member().settled(pacer.place.device, run.prepaid(), 0);
         slice.member().count_launches(pacer.place.device, run.launches().into());
-        match self.blind(device) {
-            Some(blind) => blind.prepaid(run),
-            None => slice.member().count_used(pacer.place.device, run.prepaid()),
+        let blind = self.blind(device);
+        if let Some(blind) = blind {
+            blind.prepaid(run);
+        }
+        if blind.is_none_or(|blind| !blind.is_told()) {
+            slice.member().count_used(pacer.place.device, run.prepaid());
         }
         if is_unknown {
             run.parts().for_each(|part| pacer.unknown.lock().done(&part.key));
@@ -444,11 +471,13 @@ impl Compute {
         if matches!(verdict.lesson, Lesson::Alone | Lesson::Run) {
             let outcome = run.outcome(charged, verdict.length);
             let mut book = self.book().lock();
-            let mut learns = |part: &Part| match verdict.lesson {
-                Lesson::Alone => book.measure(&part.key, charged, verdict.length),
-                _ => book.measure_run(part, &outcome),
-            };
-            run.parts().filter(|part| learns(part)).for_each(|part| self.has_changed(&part.key));
+            for part in run.parts().filter(|part| !self.is_doubted(&part.key, flight.opened)) {
+                let changed = match verdict.lesson {
+                    Lesson::Alone => book.measure(&part.key, charged, verdict.length),
+                    _ => book.measure_run(part, &outcome),
+                };
+                changed.into_iter().flatten().for_each(|id| self.has_changed(id));
+            }
         }
         if let Some(pacer) = self.pacers.get(flight.device).filter(|_| flight.keeps_others()) {
             run.parts().for_each(|part| pacer.unknown.lock().done(&part.key));

@@ -19,6 +19,9 @@ use gpuslice_policy::compute::run::{Bracket, OLD, Run, SPARSE, Sampler};
 /// Of so many runs with gaps at a time the sampler is told: it chooses the next launch after fewer.
 const MOST_TOLD: usize = 16;
 
+/// A run into which nothing was launched for so long, in nanoseconds, while its thread launched elsewhere, is closed: 2 ms.
+const LEFT: u64 = 2_000_000;
+
 /// What a thread keeps.
 #[derive(Debug)]
 pub(crate) struct Seat {
@@ -65,6 +68,8 @@ pub(crate) struct Lane {
     pub(crate) number: u64,
     /// How long the host had been outside at the last launch.
     pub(crate) launched: u64,
+    /// When that was.
+    last: u64,
     /// Since when the stream is known to be empty.
     pub(crate) empty: Option<u64>,
     /// When the stream is predicted to be done with the runs that were closed, on the monotonic clock.
@@ -122,16 +127,23 @@ impl Seat {
     }
 
     /// The lane of a stream, if this thread has launched on it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn lane_of(&mut self, compute: &Compute, stream: Stream) -> Option<usize> {
         let is_asked = stream.is_default() && !compute.one_context.load(Ordering::Relaxed);
         let context = if is_asked { Some(driver::current_context()?) } else { None };
-        let is_it =
-            |lane: &Lane| lane.stream == stream && context.is_none_or(|context| lane.context == context);
-        if self.lanes.get(self.last).is_some_and(is_it) {
+        if self.lanes.get(self.last).is_some_and(|lane| lane.is_of(stream, context)) {
             return Some(self.last);
         }
-        self.last = self.lanes.iter().position(is_it)?;
+        self.other_lane_of(stream, context)
+    }
+
+    #[inline(never)]
+    fn other_lane_of(&mut self, stream: Stream, context: Option<usize>) -> Option<usize> {
+        // Streams that are used in turn follow each other.
+        let next = self.last.wrapping_add(1);
+        let is_next = self.lanes.get(next).is_some_and(|lane| lane.is_of(stream, context));
+        let mut lanes = self.lanes.iter();
+        self.last = if is_next { next } else { lanes.position(|lane| lane.is_of(stream, context))? };
         Some(self.last)
     }
 
@@ -151,6 +163,7 @@ impl Seat {
             device,
             number: compute.meter.next_number(),
             launched: self.outside,
+            last: self.left,
             empty: None,
             until: 0,
             closing: 0,
@@ -210,11 +223,14 @@ impl Seat {
         let gaps = slice.compute.gaps.load(Ordering::Relaxed);
         (self.gaps_told..gaps).take(MOST_TOLD).for_each(|_| self.sampler.gaps());
         self.gaps_told = gaps;
-        if self.legacy_runs && lane.joins_legacy {
-            // A mark in that stream waits for all that was launched before it and keeps all that follows: so it is made
-            // where the program itself goes from one to the other.
-            self.close_where(slice, |lane| lane.stream.is_legacy());
-            self.legacy_runs = false;
+        if lane.joins_legacy {
+            self.leave_legacy(slice);
+        }
+        // What these were given since says nothing of how long they took, and they may not be used again for long.
+        for other in (0..self.lanes.len()).filter(|other| *other != at) {
+            if self.lanes.get(other).is_some_and(|other| other.is_left(now)) {
+                self.close(slice, other, now);
+            }
         }
         if core::mem::take(&mut self.idle_runs) {
             // Runs of streams that take turns would overlap, though their kernels do not.
@@ -240,6 +256,15 @@ impl Seat {
             }
         }
         slice.compute.helper.ensure(slice);
+    }
+
+    /// Before anything goes into a stream that the legacy default stream waits for. A mark in that one waits for all that was
+    /// put into such streams before it and keeps all that follows: so it is made where the program itself goes from one to
+    /// the other.
+    pub(crate) fn leave_legacy(&mut self, slice: &'static Slice) {
+        if core::mem::take(&mut self.legacy_runs) {
+            self.close_where(slice, |lane| lane.stream.is_legacy());
+        }
     }
 
     /// Before a copy that is measured and not paid for.
@@ -278,7 +303,8 @@ impl Seat {
         }
         let idle = match lane.empty {
             Some(since) => clock::between(now, since),
-            None => clock::between(self.outside, lane.launched),
+            // What the thread did elsewhere was not for this stream.
+            None => clock::between(now, lane.last),
         };
         if let Some(mut open) = lane.open.take() {
             open.run.idle(clock::between(open.gaps, 0));
@@ -333,7 +359,7 @@ impl Seat {
         let now = clock::cycles();
         self.left = now;
         let lane = self.lanes.get_mut(at)?;
-        lane.launched = self.outside;
+        (lane.launched, lane.last) = (self.outside, now);
         let is_first = lane.empty.is_some();
         let open = lane.open.as_mut()?;
         if is_first || open.run.is_empty() {
@@ -383,6 +409,7 @@ impl Seat {
     pub(crate) fn abandon(&mut self, slice: &'static Slice) {
         for lane in self.lanes.drain(..) {
             if let (Some(open), Some(device)) = (lane.open, lane.device) {
+                open.start.into_iter().for_each(|start| slice.compute.events.put(lane.pool, start));
                 slice.compute.unmeasured(slice, device, &open.run, open.is_unknown);
             }
         }
@@ -395,6 +422,17 @@ impl Seat {
 }
 
 impl Lane {
+    #[inline(always)]
+    fn is_of(&self, stream: Stream, context: Option<usize>) -> bool {
+        self.stream == stream && context.is_none_or(|context| self.context == context)
+    }
+
+    /// Whether it has an open run into which nothing was launched for a while.
+    fn is_left(&self, now: u64) -> bool {
+        let is_used = self.open.as_ref().is_some_and(|open| !open.run.is_empty());
+        is_used && self.empty.is_none() && clock::between(now, self.last) >= LEFT
+    }
+
     /// Whether anybody but the thread itself can record in the stream.
     pub(crate) fn is_shared(&self) -> bool {
         // The thread's own default stream means another one to every thread.

@@ -93,6 +93,13 @@ macro_rules! leads_to_the_seat {
             }
         }
 
+        impl $holder {
+            /// Whether somebody wanted to close runs and could not take the seat since this was asked last.
+            pub(crate) fn was_missed(&self) -> bool {
+                self.shared.missed.swap(false, Ordering::Acquire)
+            }
+        }
+
         impl Drop for $holder {
             #[inline]
             fn drop(&mut self) {
@@ -106,11 +113,6 @@ macro_rules! leads_to_the_seat {
 leads_to_the_seat!(Held inside, Visit visited);
 
 impl Held {
-    /// Whether somebody wanted to close runs and could not take the seat since this was asked last.
-    pub(crate) fn was_missed(&self) -> bool {
-        self.shared.missed.swap(false, Ordering::Acquire)
-    }
-
     /// Gives the seat up and takes it again after `wait`.
     pub(crate) fn meanwhile<T>(&mut self, wait: impl FnOnce() -> T) -> T {
         self.shared.inside.store(false, Ordering::Release);
@@ -168,11 +170,17 @@ impl Shared {
         let is_still = self.seen.swap(taken, Ordering::Relaxed) == taken;
         if !is_still {
             Visited::Busy
-        } else if self.clean.load(Ordering::Relaxed) == taken && !self.has_ended() {
+        } else if self.is_clean() && !self.has_ended() {
             Visited::Clean
         } else {
             self.try_visit().map_or(Visited::Busy, Visited::Now)
         }
+    }
+
+    /// Whether its thread has not taken it since there was last known to be nothing that others have to do with it. Relaxed: a
+    /// launch that is not seen yet is one that nobody has ordered with what is asked for.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.clean.load(Ordering::Relaxed) == self.taken.load(Ordering::Relaxed)
     }
 
     /// Takes the seat, even if its thread is inside the driver for a moment, or another one looks after it. None where

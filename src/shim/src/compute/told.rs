@@ -25,12 +25,7 @@ pub(crate) fn capture_begins(stream: CUstream) {
 
 /// What a key stands for has changed: its cost has to be learned anew.
 pub(crate) fn forget(key: &Key) {
-    with_compute(|slice| {
-        if let Some(book) = slice.compute.book.get() {
-            book.lock().doubt(key);
-        }
-        slice.compute.has_changed(key);
-    });
+    with_compute(|slice| slice.compute.doubt(key));
 }
 
 /// A stream is about to be destroyed.
@@ -91,8 +86,11 @@ pub(crate) fn context_left(slice: &'static Slice, pool: u64, ended: bool) {
 /// thread may have an open run on the stream as well, and would mark its end in one that is gone.
 fn close_everywhere(slice: &'static Slice, is_meant: impl Fn(&seat::Lane) -> bool) {
     for shared in slice.compute.seats.all() {
+        let is_mine = shared.is_mine();
+        if !is_mine && shared.is_clean() {
+            continue;
+        }
         if let Some(mut seat) = shared.wait_and_hold() {
-            let is_mine = shared.is_mine();
             seat.close_where(slice, |lane| is_meant(lane) && (is_mine || lane.is_shared()));
         }
     }
