@@ -4,7 +4,7 @@
 #   ci/accuracy.sh virtual    the control loop in virtual time, on a simulated GPU (also without an argument)
 #   ci/accuracy.sh real       the library under real programs on the simulated GPU; half an hour
 #   ci/accuracy.sh changes    new limits and deaths while they run
-#   ci/accuracy.sh variants   a part of the table where events fail, NVML is missing, or knows less
+#   ci/accuracy.sh variants   the same table where events fail, NVML is missing, or knows less; five times as long
 #   ci/accuracy.sh policies   how slices divide a GPU by policy, weight and priority; five minutes
 #   ci/accuracy.sh picture    draws docs/share.svg
 # GPUSLICE_WORKLOAD='part|part' and GPUSLICE_LIMITS=5,30 choose rows, GPUSLICE_SECONDS=n how long a cell of `real` takes,
@@ -32,8 +32,7 @@ case $1 in
     changes) measure a_new_limit && measure a_killed_process ;;
     variants)
         for variant in "no event" "no libnvidia-ml" "knows no process" instance "take a second"; do
-            measure a_share_holds GPUSLICE_LIMITS="${GPUSLICE_LIMITS:-10,30,80}" GPUSLICE_VARIANT="$variant" \
-                GPUSLICE_WORKLOAD="${GPUSLICE_WORKLOAD:-20 us, async|mixed|graph|2 processes|2 slices}"
+            measure a_share_holds GPUSLICE_VARIANT="$variant"
         done
         ;;
     policies) measure slices_divide_a_gpu ;;

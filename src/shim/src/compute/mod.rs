@@ -280,7 +280,7 @@ impl Compute {
         self.has_changed(key.id());
     }
 
-    /// Whether a run that was opened then says nothing of what a key stands for now.
+    /// Whether a key stood for something else when a run was opened then.
     fn is_doubted(&self, key: &Key, opened: u64) -> bool {
         let doubted = self.doubted.get(epoch_of(key.id()));
         doubted.is_some_and(|doubted| doubted.load(Ordering::Relaxed) >= opened)
@@ -471,11 +471,15 @@ impl Compute {
         if matches!(verdict.lesson, Lesson::Alone | Lesson::Run) {
             let outcome = run.outcome(charged, verdict.length);
             let mut book = self.book().lock();
-            for part in run.parts().filter(|part| !self.is_doubted(&part.key, flight.opened)) {
+            for part in run.parts() {
                 let changed = match verdict.lesson {
                     Lesson::Alone => book.measure(&part.key, charged, verdict.length),
                     _ => book.measure_run(part, &outcome),
                 };
+                if self.is_doubted(&part.key, flight.opened) {
+                    // It was something else still: better than nothing, but the next one is believed.
+                    book.doubt(&part.key);
+                }
                 changed.into_iter().flatten().for_each(|id| self.has_changed(id));
             }
         }
