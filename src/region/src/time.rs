@@ -213,11 +213,12 @@ impl Member {
         self.with_own(device, |process| process.settled_at.set(now));
     }
 
-    /// Gives back prepaid time that nothing was launched for.
+    /// Gives back prepaid time that nothing was launched for: it was not served either.
     pub fn give_back(&self, device: Device, credit: u64, now: u64) {
         // In this order: who is killed in between loses it, and nobody gets it twice.
         self.with_own(device, |process| {
             process.outstanding.change(|outstanding| outstanding.saturating_sub(credit));
+            process.served.change(|served| served.saturating_sub(credit));
         });
         let refund = i64::try_from(credit).unwrap_or(i64::MAX);
         self.layout().settle_time(device.index(), refund.saturating_neg(), now);

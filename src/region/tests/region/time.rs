@@ -145,6 +145,18 @@ fn who_had_less_goes_first_and_is_not_waited_for_long() {
 }
 
 #[test]
+fn what_was_given_back_counts_as_had_by_nobody() {
+    let directory = directory();
+    let (first, second, device) = in_debt(&directory.path().join("region"), NOW);
+    first.give_back(device, 60 * MS, NOW);
+    assert_eq!(second.take(device, 40 * MS, NOW), Ok(()));
+    let due = NOW + 60 * MS;
+    assert_eq!(first.take(device, MS, NOW), Err(due));
+    assert_eq!(second.take(device, MS, due), Err(due + PATIENCE), "the first has had less");
+    assert_eq!(first.take(device, MS, due), Ok(()));
+}
+
+#[test]
 fn what_was_measured_too_much_is_owed_and_too_little_given_back() {
     let directory = directory();
     let (first, _second, device) = in_debt(&directory.path().join("region"), NOW);
