@@ -157,12 +157,11 @@ impl Cell {
 
     /// What is promised where nothing is wrong.
     fn targets(&self, seconds: u64) -> Targets {
-        let short = Targets { throughput: 990, ..Targets::within(50, 150) };
-        let long =
-            Targets { stall: PATIENCE, ..Targets::within(self.mean_bound(seconds).max(100), i64::MAX) };
         match self.target {
-            Target::Short => Targets { stall: PATIENCE, ..short },
-            Target::Long => long,
+            Target::Short => Targets { throughput: 990, stall: PATIENCE, ..Targets::within(50, 150) },
+            Target::Long => {
+                Targets { stall: PATIENCE, ..Targets::within(self.mean_bound(seconds).max(100), i64::MAX) }
+            }
             Target::Beside => Targets::within(100, 500),
             Target::Latency => Targets { p99: 120, ..Targets::within(i64::MAX, i64::MAX) },
         }

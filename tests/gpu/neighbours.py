@@ -6,7 +6,7 @@ import time
 
 from bench import main
 from driver import Cuda
-from shares import Truth, by_work, in_slice, stamps_of
+from shares import in_slice, side_by_side
 from stamps import calibrate
 from stats import jain, percentile
 from workloads import busy, requests
@@ -16,7 +16,6 @@ CASES = {
     "two, half each": (50, 50), "two, 30 and 70": (30, 70), "four, a quarter each": (25, 25, 25, 25),
     "four, 10 to 40": (10, 20, 30, 40), "two, plain": (None, None), "four, plain": (None,) * 4,
 }  # fmt: skip
-LENGTH = 1500  # microseconds of a kernel of those that want the whole device
 # Requests of 5 ms of kernels every 50 ms take a tenth of the device: two thirds of a share of 15 %.
 EACH, PERIOD, SHARE = 5, 0.05, 15
 MPS_ENABLED = 133  # CUdevice_attribute
@@ -42,32 +41,9 @@ def settings(part, share, own, **more):
     return {**slice_, "env": {**slice_["env"], **own}}
 
 
-def side_by_side(part, shares, step, own, span):
-    """Percent of the device that each of some programs got which all want the whole of it."""
-    with contextlib.ExitStack() as stack:
-        workers = []
-        for number, share in enumerate(shares):
-            how = {"lengths": [LENGTH], "how": "stream", "step": step, "seconds": span + 1.5}
-            file = f"{part.bulk}/stamps-{number}"
-            workers.append(stack.enter_context(part.start("busy", **settings(part, share, own), **how, file=file)))
-        for worker in workers:
-            worker.answer()
-        for worker in workers:
-            worker.go_on()
-        if part.simulated:
-            time.sleep(1)
-            truth = Truth(part)
-            (began, _, before), _, (ended, _, after) = truth.read(), time.sleep(span), truth.read()
-            seen = [100 * (after[worker.child.pid] - before[worker.child.pid]) / (ended - began) for worker in workers]
-        for worker in workers:
-            worker.answer(span + 60)
-    stamps = stamps_of(part, len(shares))
-    return seen if part.simulated else by_work(stamps, 1000 * LENGTH)
-
-
 def divided(part, name, shares, step, own, figures):
     span = 1 if part.simulated else 10
-    got = side_by_side(part, shares, step, own, span)
+    got = side_by_side(part, [settings(part, share, own) for share in shares], step, span)
     limits = [share or 100 / len(shares) for share in shares]
     fair = round(jain([percent / limit for percent, limit in zip(got, limits)]), 5)
     labels = [f"{number + 1}, {'no limit' if share is None else f'{share} %'}" for number, share in enumerate(shares)]

@@ -5,6 +5,7 @@ import re
 
 from plot import bars, intervals
 
+REQUESTS = "requests at two thirds"  # as `shares` names them
 ORDER = ["FAIL", "DIFFERS", "SKIP", "ok"]
 
 
@@ -25,28 +26,32 @@ def page(report, drawn=()):
     for name in drawn:
         lines += [f"![{name}]({name})", ""]
     lines += table_of_facts(report)
-    shares = report["parts"].get("shares", {}).get("figures", {}).get("shares")
-    if shares:
-        lines += table_of_shares(shares)
+    figures = report["parts"].get("shares", {}).get("figures", {})
+    if figures.get("shares"):
+        lines += table_of_shares(figures["shares"], figures.get(REQUESTS, {}))
     for name, part in report["parts"].items():
         lines += describe(name, part, report["library"])
     return "\n".join(lines) + "\n"
 
 
-def table_of_shares(shares):
-    """Workloads by limits: how far the mean was from the limit, in points, and how far that may be."""
+def table_of_shares(shares, requests):
+    """Workloads by limits: how far the mean was from the limit, in points, and how far that may be; how long requests took."""
     limits = sorted({limit for cells in shares.values() for limit in cells}, key=int)
     lines = [
         "## Shares of GPU time",
         "",
         "Mean less limit, in points of the device's time; in brackets the 95th percentile of how far sliding windows of",
-        "1 s were off. **Bold**: further than the target, or, for kernels of more than 5 ms, than anybody can hold.",
+        "1 s were off. **Bold**: further than the target, or, for kernels of more than 5 ms, than anybody can hold. Of requests",
+        "the 99th percentile, as a multiple of that without a limit; at most 1.2.",
         "",
         "| workload | " + " | ".join(f"{limit} %" for limit in limits) + " |",
         "|---|" + "---:|" * len(limits),
     ]
     for name, cells in shares.items():
         lines.append(f"| {name} | " + " | ".join(show(cells.get(limit)) for limit in limits) + " |")
+    if requests:
+        ratios = [f"{requests[limit]['ratio']:.2f}" if limit in requests else "" for limit in limits]
+        lines.append(f"| {REQUESTS} | " + " | ".join(ratios) + " |")
     return [*lines, ""]
 
 
@@ -111,7 +116,7 @@ def describe(name, part, library):
         lines += [f"Measured of another library: `{part['library'][:16]}`, {part['date']}.", ""]
     lines += [f"- {result['result']}: {result['claim']}{tail(result['details'])}" for result in told]
     lines += [""] if told else []
-    figures = {key: value for key, value in part["figures"].items() if key != "shares"}
+    figures = {key: value for key, value in part["figures"].items() if key not in ("shares", REQUESTS)}
     if figures:
         lines += ["| figure | |", "|---|---|"]
         lines += [f"| {cut(key)} | {cut(value)} |" for key, value in figures.items()]

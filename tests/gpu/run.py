@@ -28,7 +28,7 @@ GROUPS = {
     "memory": {
         "quota": 110, "sharing": 60, "with_torch": 160, "torch_memory": 160, "with_jax": 120, "with_cupy": 60,
     },
-    "compute": {"shares_torch": 170, "shares": 440},
+    "compute": {"shares_torch": 170, "shares": 455},
     "frameworks": {"frameworks": 450},
     "overhead": {"overhead": 100, "startup": 70, "models": 330},
     "neighbours": {"neighbours": 200, "neighbours_torch": 240},

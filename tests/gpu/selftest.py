@@ -135,7 +135,10 @@ class Files(unittest.TestCase):
         fact = {"claim": "it is so", "rests": "src/lib.rs", "otherwise": "change it", "seen": "it is not"}
         parts = {
             "facts/x": {**a_part(), "facts": [{**fact, "verdict": "as assumed"}, {**fact, "verdict": "differs"}]},
-            "shares": a_part(shares={"20 us & <more>": {"30": {"mean": 30.2, "error": 0.2, "allowed": 0.5}}}),
+            "shares": a_part(
+                shares={"20 us & <more>": {"30": {"mean": 30.2, "error": 0.2, "allowed": 0.5}}},
+                **{page.REQUESTS: {"30": {"ratio": 1.125}}},
+            ),
             "models": a_part(**{"throughput to bare": {"graphs": {"low": 0.99, "median": 0.995, "high": 1.0}}}),
             "neighbours": a_part(
                 shares={"two": {"percent": {"1": 29.9, "2": 69.8}}}, latency={"alone": {"p50 ms": 1, "p99 ms": 2}}
@@ -149,6 +152,7 @@ class Files(unittest.TestCase):
         text = page.page({**told, "summary": dict.fromkeys(run.RESULTS, 0)}, ["x.svg"])
         self.assertLess(text.index("**differs**"), text.index("as assumed"))
         self.assertIn("![x.svg](x.svg)", text)
+        self.assertIn(f"| {page.REQUESTS} | 1.12 |", text)
 
     def test_pictures_of_one_value_and_of_none_but_zeros_are_well_formed(self):
         parseString(plot.intervals("t", [("a", 1, 1, 1)], 1))

@@ -8,16 +8,22 @@ import time
 from pathlib import Path
 
 from bench import GIB, main, median
+from page import REQUESTS
 from stamps import Timeline, calibrate
+from stats import percentile
 from workloads import WORKLOADS, busy, requests, turns
 
 SECOND = 1_000_000_000
 # In this order, so that what there is no time for is what matters least.
 LIMITS = [30, 80, 10, 50, 95, 5]
 # What is measured of a cell, behind a first second that does not count. Long kernels need longer.
-SPAN, LONG_SPAN, LONG = 3, 6, 10
+SPAN, LONG_SPAN, LONG = 2, 5, 10
+# How many slices: the rest of the device is divided among the others, and all want the whole of it.
+SLICES = {"2 slices": 2, "4 slices": 4}
 # Seconds that the longest cell may take, in all: none is begun later than so long before the part must have ended.
 CELL = 15
+# Microseconds of a kernel of slices side by side.
+LENGTH = 1500
 
 
 def allowed(longest, limit, span):
@@ -49,18 +55,13 @@ def in_slice(part, limit, region, **more):
 
 
 @contextlib.contextmanager
-def started(part, count, task, settings, **arguments):
-    """Workers that stand ready, in one slice or bare; the number of each takes the place of `{}` in the arguments."""
-    filled = [{key: value.format(number) if isinstance(value, str) else value for key, value in arguments.items()}
-              for number in range(count)]  # fmt: skip
-    workers = [part.start(task, **settings, **each) for each in filled]
-    try:
+def started(part, task, each):
+    """Workers that stand ready, each in a slice or bare, with arguments of its own: pairs of both."""
+    with contextlib.ExitStack() as stack:
+        workers = [stack.enter_context(part.start(task, **settings, **arguments)) for settings, arguments in each]
         for worker in workers:
             worker.answer()
         yield workers
-    finally:
-        for worker in workers:
-            worker.__exit__()
 
 
 def stamps_of(part, count):
@@ -77,22 +78,37 @@ def stamps_of(part, count):
 
 def cell(part, name, limit, clock):
     """One workload under one limit."""
-    step = clock["step"]
-    count, lengths, longest, how = WORKLOADS[name]
+    programs, longest = WORKLOADS[name]
     span = LONG_SPAN if longest > LONG else SPAN
     slice_ = in_slice(part, limit, part.new_region())
-    arguments = {"lengths": lengths, "how": how, "step": step, "seconds": span + 1.2, "file": f"{part.bulk}/stamps-{{}}"}
-    with started(part, count, "busy", slice_, **arguments) as workers:
+    common = {"step": clock["step"], "seconds": span + 1.2}
+    each = [(slice_, {**common, "lengths": lengths, "how": how, "file": f"{part.bulk}/stamps-{number}"})
+            for number, (lengths, how) in enumerate(programs)]  # fmt: skip
+    with started(part, "busy", each) as workers:
         for worker in workers:
             worker.go_on()
         if part.simulated:
             seen = from_truth(Truth(part), span)
         answers = [worker.answer(span + 60) for worker in workers]
-    stamps = [pair for each in stamps_of(part, count) for pair in each]
+    stamps = [pair for each in stamps_of(part, len(programs)) for pair in each]
     if not part.simulated:
         seen = from_stamps(stamps, limit, span, clock["pause"])
     seen["launches"] = sum(answer["launches"] for answer in answers)
-    return {**seen, "allowed": round(allowed(longest, limit, span), 2), "error": round(seen["mean"] - limit, 2)}
+    return judged(seen, limit, allowed(longest, limit, span))
+
+
+def judged(seen, limit, allowed):
+    return {**seen, "allowed": round(allowed, 2), "error": round(seen["mean"] - limit, 2)}
+
+
+def among_others(part, name, limit, clock):
+    """The first of several slices."""
+    others = SLICES[name] - 1
+    limits = [limit, *[max(1, (96 - limit) // others)] * others]
+    slices = [in_slice(part, each, part.new_region()) for each in limits]
+    got = side_by_side(part, slices, clock["step"], 1 if part.simulated else SPAN)
+    others = {f"{each} %": round(percent, 2) for each, percent in zip(limits[1:], got[1:])}
+    return judged({"mean": round(got[0], 2), "others": others}, limit, 1)
 
 
 def from_truth(truth, span):
@@ -130,19 +146,25 @@ def settled(line, limit):
 
 def table(part, clock):
     """All cells that there is time for, in the order of the limits."""
-    cells = [(name, limit) for limit in LIMITS for name in WORKLOADS]
+    cells = [(name, limit) for limit in LIMITS for name in (*WORKLOADS, *SLICES, REQUESTS)]
     if part.simulated:
-        cells = [("20 us, asynchronous", 30), ("graph of 8 ms", 50), ("2 processes, 200 us", 30)]
+        names = ("20 us, asynchronous", "2 processes, 200 us", "bursty beside steady", "2 slices", REQUESTS)
+        cells = [("graph of 8 ms", 50), *[(name, 30) for name in names]]
         part.skip("the time stamps of kernels", "the simulated GPU runs no code; its ground truth is asked instead")
-    figures, left_out = {}, 0
+    figures, left_out = {"shares": {}, REQUESTS: {}}, 0
     for name, limit in cells:
         if time.monotonic() > part.end - CELL:
             left_out += 1
             continue
         with part.about(f"{name} at {limit} %"):
-            seen = figures.setdefault(name, {})[str(limit)] = cell(part, name, limit, clock)
-            part.figure("shares", figures)
-            holds(part, f"{name} at {limit} %", seen["error"], seen["allowed"], seen)
+            kind = REQUESTS if name == REQUESTS else "shares"
+            if name == REQUESTS:
+                figures[kind][str(limit)] = latency(part, limit, clock["step"])
+            else:
+                seen = (among_others if name in SLICES else cell)(part, name, limit, clock)
+                figures[kind].setdefault(name, {})[str(limit)] = seen
+                holds(part, f"{name} at {limit} %", seen["error"], seen["allowed"], seen)
+            part.figure(kind, figures[kind])
     if left_out:
         part.skip(f"{left_out} cells of the table", "there was no time left for them")
 
@@ -156,16 +178,22 @@ def holds(part, what, error, allowed, seen):
         part.check(f"{what}: within {allowed} points", abs(error) <= allowed, seen)
 
 
-def side_by_side(part, step):
-    """Two slices that both want the whole device: each kernel's length alone, times how many ran."""
-    shares, length, span = {30: None, 70: None}, 1500, 3 if part.simulated else 10
-    how = {"lengths": [length], "how": "stream", "step": step, "seconds": span + 1.5}
-    with contextlib.ExitStack() as stack:
-        workers = []
-        for number, limit in enumerate(shares):
-            slice_ = in_slice(part, limit, part.new_region())
-            file = f"{part.bulk}/stamps-{number}"
-            workers += stack.enter_context(started(part, 1, "busy", slice_, **how, file=file))
+def thirty_and_seventy(part, step):
+    """Two slices that take the whole device together."""
+    limits, span = (30, 70), 3 if part.simulated else 10
+    got = side_by_side(part, [in_slice(part, limit, part.new_region()) for limit in limits], step, span)
+    figures = {f"{limit} %": round(percent, 2) for limit, percent in zip(limits, got)}
+    part.figure("two slices side by side", figures)
+    for limit, percent in zip(limits, got):
+        holds(part, f"side by side, the slice of {limit} %", percent - limit, 1, figures)
+
+
+def side_by_side(part, slices, step, span):
+    """Percent of the device that each of several programs got, told by how it is started, which all want the whole of it:
+    each kernel's length alone, times how many ran."""
+    how = {"lengths": [LENGTH], "how": "stream", "step": step, "seconds": span + 1.5}
+    each = [(slice_, {**how, "file": f"{part.bulk}/stamps-{number}"}) for number, slice_ in enumerate(slices)]
+    with started(part, "busy", each) as workers:
         for worker in workers:
             worker.go_on()
         if part.simulated:
@@ -175,13 +203,8 @@ def side_by_side(part, step):
             seen = [100 * (after[pid] - before[pid]) / (ended - began) for pid in pids]
         for worker in workers:
             worker.answer(span + 60)
-    stamps = stamps_of(part, 2)
-    if not part.simulated:
-        seen = by_work(stamps, 1000 * length)
-    figures = {f"{limit} %": round(percent, 2) for limit, percent in zip(shares, seen)}
-    part.figure("two slices side by side", figures)
-    for limit, percent in zip(shares, seen):
-        holds(part, f"side by side, the slice of {limit} %", percent - limit, 1, figures)
+    stamps = stamps_of(part, len(slices))
+    return seen if part.simulated else by_work(stamps, 1000 * LENGTH)
 
 
 def by_work(stamps, length):
@@ -192,28 +215,26 @@ def by_work(stamps, length):
     return [100 * length * sum(begin < stop <= end for _, stop in each) / (end - begin) for each in stamps]
 
 
-def latency(part, step):
+def latency(part, limit, step):
     """Requests at two thirds of a share with the latency class, against the same requests without a limit."""
-    limit, each, span = 30, 5, 2 if part.simulated else 6
+    each, span = 5, 2 if part.simulated else 4
     how = {"step": step, "seconds": span, "period": each / 1000 / (limit / 100 * 2 / 3), "kernels_each": each}
     p99 = {}
     for way, settings in (("bare", {}), ("limited", in_slice(part, limit, part.new_region(), GPU_CORE_BURST="latency"))):
-        with started(part, 1, "requests", settings, **how) as [worker]:
+        with started(part, "requests", [(settings, how)]) as [worker]:
             worker.go_on()
-            taken = sorted(worker.answer(span + 60)["seconds"])
-        p99[way] = taken[(len(taken) - 1) * 99 // 100]
+            p99[way] = percentile(worker.answer(span + 60)["seconds"], 99)
     ratio = p99["limited"] / p99["bare"]
-    part.figure("requests at two thirds of 30 %", {"p99 in ms": {way: round(1000 * value, 3) for way, value in p99.items()},
-                                                   "ratio": round(ratio, 3)})  # fmt: skip
-    part.check("the p99 of requests is measured" if part.simulated else "the p99 of requests is at most 1.2 times unlimited",
-               part.simulated or ratio <= 1.2, p99)  # fmt: skip
+    claim = f"{REQUESTS} of {limit} %: their p99 is " + ("measured" if part.simulated else "at most 1.2 times unlimited")
+    part.check(claim, part.simulated or ratio <= 1.2, p99)
+    return {"p99 in ms": {way: round(1000 * value, 3) for way, value in p99.items()}, "ratio": round(ratio, 3)}
 
 
 def whole(part, step):
     """What a limit of 100 costs: paired turns of short kernels, bare and inside a slice."""
     slice_ = in_slice(part, 100, part.new_region(), GPU_MEM_LIMIT=str(2 * GIB))
     rounds, ratios = (2, []) if part.simulated else (10, [])
-    with started(part, 1, "turns", {}, step=step) as [bare], started(part, 1, "turns", slice_, step=step) as [inside]:
+    with started(part, "turns", [({}, {"step": step}), (slice_, {"step": step})]) as [bare, inside]:
         for number in range(rounds + 1):
             rates = {}
             for worker in (bare, inside) if number % 2 else (inside, bare):
@@ -250,7 +271,7 @@ def run(part):
         seen = part.work("calibrate")
         part.figure("the device's clock", seen)
         for what, measure in (
-            ("overhead at 100 %", whole), ("two slices side by side", side_by_side), ("latency", latency), ("shares", table),
+            ("overhead at 100 %", whole), ("two slices side by side", thirty_and_seventy), ("shares", table),
         ):  # fmt: skip
             with part.about(what):
                 measure(part, seen if measure is table else seen["step"])

@@ -1,6 +1,7 @@
 """What a slice does while its share is measured: tasks of `shares`, one process each."""
 
 import array
+import collections
 import random
 import time
 from ctypes import c_uint64, c_void_p
@@ -8,21 +9,27 @@ from ctypes import c_uint64, c_void_p
 from bench import tell, wait
 from stamps import Kernels, must
 
-# By name: how many processes, the lengths of the kernels in microseconds, the longest piece that cannot be stopped in
-# milliseconds, and how they are launched.
+Workload = collections.namedtuple("Workload", ["programs", "longest"])
+# By name: of each program of the slice the lengths of its kernels in microseconds and how they are launched; the longest piece
+# that cannot be stopped, in milliseconds.
 WORKLOADS = {
-    "20 us, asynchronous": (1, [20], 0.02, "stream"),
-    "1.5 ms, few blocks": (1, [1500], 1.5, "stream"),
-    "10 us to 2 ms, mixed": (1, [10, 50, 200, 700, 2000], 2, "stream"),
-    "50 ms, waits for each": (1, [50_000], 50, "one by one"),
-    "150 ms, waits for each": (1, [150_000], 150, "one by one"),
-    "graph of 8 ms": (1, [1000], 8, "graph"),
-    "cooperative, 500 us": (1, [500], 0.5, "cuLaunchCooperativeKernel"),
-    "cuLaunchKernelEx, 200 us": (1, [200], 0.2, "cuLaunchKernelEx"),
-    "8 streams, 500 us": (1, [500], 0.5, "streams"),
-    "2 processes, 200 us": (2, [200], 0.2, "stream"),
-    "8 processes, 200 us": (8, [200], 0.2, "stream"),
+    "20 us, asynchronous": Workload([([20], "stream")], 0.02),
+    "20 us, waits for each": Workload([([20], "one by one")], 0.02),
+    "1.5 ms, few blocks": Workload([([1500], "stream")], 1.5),
+    "10 us to 2 ms, mixed": Workload([([10, 50, 200, 700, 2000], "stream")], 2),
+    "50 ms, waits for each": Workload([([50_000], "one by one")], 50),
+    "150 ms, waits for each": Workload([([150_000], "one by one")], 150),
+    "graph of 8 ms": Workload([([1000], "graph")], 8),
+    "cooperative, 500 us": Workload([([500], "cuLaunchCooperativeKernel")], 0.5),
+    "cuLaunchKernelEx, 200 us": Workload([([200], "cuLaunchKernelEx")], 0.2),
+    "8 streams, 500 us": Workload([([500], "streams")], 0.5),
+    "2 processes, 200 us": Workload([([200], "stream")] * 2, 0.2),
+    "8 processes, 200 us": Workload([([200], "stream")] * 8, 0.2),
+    "long beside short": Workload([([10_000], "stream"), ([20], "stream"), ([300], "one by one")], 10),
+    "bursty beside steady": Workload([([1000], "bursts"), ([20], "stream")], 1),
 }
+# Launches of a burst, behind which all are waited for.
+BURST = 10
 GRAPH_NODES, STREAMS = 8, 8
 
 
@@ -42,16 +49,16 @@ def busy(lengths, how, step, seconds, file):
     """Launches for so long without a pause, then leaves its stamps in a file."""
     kernels = Kernels(lengths, step)
     ready, streams = launches(kernels, lengths, how)
-    chance = random.Random(1)
+    chance, together = random.Random(1), {"one by one": 1, "bursts": BURST}.get(how, 16)
     tell({})
     wait()
     count, end = 0, time.monotonic() + seconds
     while time.monotonic() < end:
-        for _ in range(1 if how == "one by one" else 16):
+        for _ in range(together):
             must(chance.choice(ready)() if len(ready) > 1 else ready[0]())
-            count += 1
-            if how == "one by one":
-                kernels.cuda("cuStreamSynchronize", streams[0])
+        count += together
+        if how in ("one by one", "bursts"):
+            kernels.cuda("cuStreamSynchronize", streams[0])
     leave(kernels, file)
     tell({"launches": count})
 

@@ -247,9 +247,7 @@ fn not_measured(slice: &'static Slice, launch: &Launch, entry: &Entry) {
 fn close_before_unpaced(slice: &'static Slice) {
     let close = || {
         if let Some(mut held) = threads::hold(slice) {
-            if held.was_missed() {
-                held.give_up(slice);
-            }
+            held.give_up_missed(slice);
             held.close_all(slice);
         }
     };
@@ -263,9 +261,7 @@ fn is_to_run(held: &mut Held, slice: &'static Slice, stream: Stream) -> bool {
     let look = || {
         let ends = compute.ends.load(Ordering::Acquire);
         if ends != held.ends_seen {
-            if held.was_missed() {
-                held.give_up(slice);
-            }
+            held.give_up_missed(slice);
             held.forget_ended(ends);
         }
         !(captures::is_open() && stream.may_capture())

@@ -285,10 +285,7 @@ fn tidy(slice: &'static Slice) -> bool {
             }
         };
         let (now, ended) = (clock::cycles(), shared.has_ended());
-        if seat.was_missed() {
-            // A stream may be gone that has a run open.
-            seat.give_up(slice);
-        }
+        seat.give_up_missed(slice);
         seat.close_where(slice, |lane| {
             let age = lane.open.as_ref().map_or(0, |open| clock::between(now, open.since));
             lane.is_shared() && (age >= OLD || ended)

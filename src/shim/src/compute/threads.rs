@@ -94,9 +94,12 @@ macro_rules! leads_to_the_seat {
         }
 
         impl $holder {
-            /// Whether somebody wanted to close runs and could not take the seat since this was asked last.
-            pub(crate) fn was_missed(&self) -> bool {
-                self.shared.missed.swap(false, Ordering::Acquire)
+            /// Gives up the runs that somebody wanted to close and could not, because the seat was taken: their streams
+            /// may have ended since.
+            pub(crate) fn give_up_missed(&mut self, slice: &'static Slice) {
+                if self.shared.missed.swap(false, Ordering::Acquire) {
+                    self.give_up(slice);
+                }
             }
         }
 
@@ -195,7 +198,7 @@ impl Shared {
             // Where a sandbox has since forbidden the barrier, nobody visits any more.
             let is_hopeless = tries >= LAUNCHING && (is_inside || !barrier::heavy());
             if is_hopeless || (is_inside && self.is_mine()) {
-                // Release: pairs with the exchange of `was_missed`.
+                // Release: pairs with the exchange of `give_up_missed`.
                 self.missed.store(true, Ordering::Release);
                 return None;
             }
