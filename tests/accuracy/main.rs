@@ -30,7 +30,7 @@ mod workloads;
 use cell::{TARGETS, cell, free, heading};
 use serde_json::Value;
 use std::io::Write as _;
-use workloads::{LIMITS, Target, VARIANTS, Variant, WORKLOADS, Workload};
+use workloads::{LIMITS, Target, VARIANTS, Variant, Workload};
 
 /// Seconds of a cell where the table was not asked for.
 const QUICK: u64 = 3;
@@ -103,7 +103,7 @@ fn table(seconds: u64) {
     let is_wanted = |workload: &&Workload| only.split('|').any(|part| workload.name.contains(part));
     println!("{}: {}; {seconds} s a cell", variant.name, host::machine());
     println!("{}", heading());
-    let wanted = WORKLOADS.iter().filter(is_wanted);
+    let wanted = variant.workloads.iter().filter(is_wanted);
     let missed: Vec<String> = wanted.flat_map(|workload| rows(workload, seconds, variant)).collect();
     println!("{TARGETS}");
     println!("load at the end: {}", host::machine());
@@ -114,7 +114,7 @@ fn table(seconds: u64) {
 fn quick() {
     println!("{}", heading());
     for (name, limit) in [("20 us, async", 30), ("graph of 8 ms", 10), ("2 processes", 50)] {
-        let workload = WORKLOADS.iter().find(|workload| workload.name == name).unwrap();
+        let workload = variant().workloads.iter().find(|workload| workload.name == name).unwrap();
         let before = free(workload, limit, QUICK, variant()).unwrap();
         let cell = cell(workload, limit, QUICK, &before, variant()).unwrap();
         println!("{}", cell.line());

@@ -207,6 +207,23 @@ pub(crate) const WORKLOADS: [Workload; 17] = [
     },
 ];
 
+/// Kernels of all lengths, as they are measured: in runs, alone, and behind a host that has paused.
+const LENGTHS: [Workload; 13] = [
+    Workload { name: "10 us", programs: |_| one(10 * US, ""), ..SHORT },
+    Workload { name: "20 us", programs: |_| one(20 * US, ""), ..SHORT },
+    Workload { name: "50 us", programs: |_| one(50 * US, ""), ..SHORT },
+    Workload { name: "100 us", programs: |_| one(100 * US, ""), ..SHORT },
+    Workload { name: "200 us", programs: |_| one(200 * US, ""), ..SHORT },
+    Workload { name: "400 us", programs: |_| one(400 * US, ""), ..SHORT },
+    Workload { name: "520 us", programs: |_| one(520 * US, ""), ..SHORT },
+    Workload { name: "1 ms", programs: |_| one(MS, ""), ..SHORT },
+    Workload { name: "2 ms", programs: |_| one(2 * MS, ""), ..SHORT },
+    Workload { name: "5 ms", programs: |_| one(5 * MS, ""), longest: 5 * MS, ..SHORT },
+    Workload { name: "graph of 220 us", programs: |_| one(220 * US, "how=3"), ..SHORT },
+    Workload { name: "200 us, waited for", programs: |_| one(200 * US, "wait=1"), ..SHORT },
+    Workload { name: "520 us, waited for", programs: |_| one(520 * US, "wait=1"), ..SHORT },
+];
+
 /// Cells that may miss, and why: the GPU of several processes that are always busy goes from one to the other every 2 ms,
 /// and has 97.6 % of its time for kernels.
 pub(crate) const EXCUSED: [(&str, u64); 4] =
@@ -218,6 +235,8 @@ pub(crate) struct Variant {
     pub(crate) variables: &'static [(&'static str, &'static str)],
     /// Whether there is a libnvidia-ml.
     pub(crate) has_nvml: bool,
+    /// What is run there.
+    pub(crate) workloads: &'static [Workload],
     /// What is documented instead of the usual targets, of workloads with such a part in their names: the first counts.
     pub(crate) documented: &'static [(&'static str, Targets)],
 }
@@ -230,11 +249,23 @@ impl Variant {
     }
 }
 
-const WHOLE: Variant =
-    Variant { name: "all as it should be", variables: &[], has_nvml: true, documented: &[] };
+const WHOLE: Variant = Variant {
+    name: "all as it should be",
+    variables: &[],
+    has_nvml: true,
+    workloads: &WORKLOADS,
+    documented: &[],
+};
 
-pub(crate) const VARIANTS: [Variant; 6] = [
+pub(crate) const VARIANTS: [Variant; 7] = [
     WHOLE,
+    // A pair takes two microseconds of the GPU's time, as is assumed of real ones; every target holds all the same.
+    Variant {
+        name: "events that cost a microsecond",
+        variables: &[("SIMGPU_TIME", "event_ns=1000")],
+        workloads: &LENGTHS,
+        ..WHOLE
+    },
     Variant {
         name: "no event can be recorded",
         variables: &[("SIMGPU_FAULTS", EVENTS_FAIL)],

@@ -78,6 +78,7 @@ mod tests {
     #[test]
     fn a_bill_settles_what_is_beyond_the_prepaid_at_once_and_the_rest_in_the_end() {
         let mut bill = Bill::new(100);
+        assert_eq!(bill.prepaid(), 100);
         assert_eq!(bill.charge(60), 0);
         assert_eq!(bill.charge(60), 20);
         assert_eq!(bill.charge(5), 5);

@@ -165,11 +165,57 @@ mod tests {
     #[test]
     fn the_cost_falls_and_rises_by_no_more_than_eight_times_a_window() {
         let mut coarse = Coarse::new(false);
-        coarse.learn(&sample(0, 1), Prepaid { time: 0, launches: 1_000_000 });
-        assert_eq!(coarse.cost(), FIRST / 8);
-        coarse.learn(&sample(1, 100), Prepaid { time: 0, launches: 1 });
-        coarse.learn(&sample(2, 100), Prepaid { time: 0, launches: 1 });
-        assert!(coarse.cost() <= 8 * FIRST);
+        let mut learn = |window, percent, launches| {
+            coarse.learn(&sample(window, percent), Prepaid { time: 0, launches });
+            coarse.cost()
+        };
+        assert_eq!(learn(0, 1, 1000), FIRST / 8);
+        assert_eq!(learn(1, 0, 1_000_000), FIRST / 64);
+        let mut coarse = Coarse::new(false);
+        coarse.learn(&sample(0, 100), Prepaid { time: 0, launches: 1 });
+        assert_eq!(coarse.cost(), 8 * FIRST);
+    }
+
+    #[test]
+    fn what_was_seen_fades_within_seconds_and_more_of_it_in_a_longer_window() {
+        let cost_after = |windows: u64| {
+            let mut coarse = Coarse::new(false);
+            (0..200).for_each(|window| {
+                coarse.learn(&sample(window, 100), Prepaid { time: 0, launches: WINDOW / 1_000_000 });
+            });
+            let sample = Sample { to: sample(200, 100).from + windows * WINDOW, ..sample(200, 100) };
+            coarse.learn(&sample, Prepaid { time: 0, launches: windows * WINDOW / 2_000_000 });
+            coarse.cost() / 1000
+        };
+        // Launches of 1 ms, and then of 2: a window counts for 0.07 of the memory, and 0.65 of it is left behind six.
+        assert_eq!([0, 1, 6].map(cost_after), [1004, 1040, 1248]);
+    }
+
+    #[test]
+    fn a_window_counts_as_so_many_as_it_is_nearest_to() {
+        let learned = |length| {
+            let mut coarse = Coarse::new(false);
+            coarse.learn(&sample(0, 100), Prepaid { time: 0, launches: 1 });
+            let next = sample(1, 0);
+            coarse.learn(&Sample { to: next.from + length, ..next }, Prepaid { time: 0, launches: 1 });
+            coarse.seen
+        };
+        let faded = |times| (0..times).fold(WINDOW, |sum, _| scale(sum, DECAY));
+        assert_eq!(
+            [8, 14, 16, 24, 26].map(|tenths| learned(WINDOW * tenths / 10)),
+            [1, 1, 2, 2, 3].map(faded)
+        );
+    }
+
+    #[test]
+    fn a_window_in_which_nothing_was_launched_and_nothing_ran_teaches_nothing() {
+        let mut coarse = Coarse::new(false);
+        coarse.learn(&sample(0, 30), Prepaid { time: 0, launches: 50 });
+        let (cost, sum) = (coarse.cost(), coarse.seen);
+        coarse.learn(&sample(1, 0), Prepaid::default());
+        assert_eq!((coarse.cost(), coarse.seen), (cost, sum));
+        coarse.learn(&sample(2, 0), Prepaid { time: 0, launches: 50 });
+        assert!(coarse.cost() < cost && coarse.seen < sum, "launches that ran for nothing");
     }
 
     #[test]
@@ -186,15 +232,20 @@ mod tests {
 
     #[test]
     fn windows_that_follow_on_each_other_have_each_launch_once() {
+        const BEGIN: u64 = 90_000 * S;
         let mut course = Course::default();
         for at in 0..1000 {
-            course.add(S + at * 1_000_000, 1, 7);
+            course.add(BEGIN + at * 1_000_000, 1, 7);
         }
-        let cuts = [S - 5, S + 123_456_789, S + 200_000_001, S + 850_000_000, 3 * S];
+        let cuts = [0, 123_456_789, 200_000_001, 850_000_000, 3 * S].map(|cut| BEGIN - 20_000_000 + cut);
         let windows = cuts.windows(2).map(|cut| course.within(cut[0], cut[1]));
         let sum = windows.fold((0, 0), |sum, part| (sum.0 + part.time, sum.1 + part.launches));
         assert_eq!(sum, (7000, 1000));
-        assert_eq!(course.within(9 * S, 10 * S), Prepaid::default(), "whatever the place held");
+        assert_eq!(
+            course.within(BEGIN + 9 * S, BEGIN + 10 * S),
+            Prepaid::default(),
+            "whatever the place held"
+        );
     }
 
     #[test]

@@ -148,9 +148,8 @@ impl Estimate {
 
     pub(super) fn measured(self, charged: u64, plain: u64) -> Self {
         let samples = u64::from(self.samples);
-        let towards = |old: u64, new: u64| match samples {
-            0 => new,
-            _ => stepped(old, i128::from(new).saturating_sub(i128::from(old)), samples.saturating_add(1)),
+        let towards = |old: u64, new: u64| {
+            stepped(old, i128::from(new).saturating_sub(i128::from(old)), samples.saturating_add(1))
         };
         Self {
             charged: towards(self.charged, charged),
@@ -211,5 +210,87 @@ mod tests {
             assert_ne!(Key::kernel(&base).id(), Key::kernel(&other).id(), "{other:?}");
         }
         assert_ne!(Key::graph(7).id(), Key::kernel(&base).id());
+    }
+
+    #[test]
+    fn keys_of_shapes_that_are_alike_are_spread_over_all_bits() {
+        let base = Shape { function: 0x7f00_1234_5600, grid: [64, 1, 1], block: [128, 1, 1], shared: 0 };
+        // As programs have them: one thing grows, by one or by a power of two.
+        let one_by_one = (0..1000).map(|at| Shape { grid: [at, 1, 1], ..base });
+        let rows = (0..1000).map(|at| Shape { grid: [64, at, 7], ..base });
+        let layers = (0..1000).map(|at| Shape { grid: [64, 2, at], block: [64, 2, 2], ..base });
+        let blocks = (0..1000).map(|at| Shape { block: [at, 4, 3], ..base });
+        let flat = (0..1000).map(|at| Shape { block: [5, at, 1], ..base });
+        let deep = (0..1000).map(|at| Shape { block: [8, 8, at], shared: 16, ..base });
+        let shared = (0..1000).map(|at| Shape { shared: at * 1024 + 8, ..base });
+        let functions = (1..1000).map(|at| Shape { function: base.function + at * 64, ..base });
+        let families: [Vec<Shape>; 8] = [
+            one_by_one.collect(),
+            rows.collect(),
+            layers.collect(),
+            blocks.collect(),
+            flat.collect(),
+            deep.collect(),
+            shared.collect(),
+            functions.collect(),
+        ];
+        let families: Vec<Vec<u64>> = families
+            .iter()
+            .map(|shapes| shapes.iter().map(|shape| Key::kernel(shape).id()).collect())
+            .chain([(0..1000).map(|at| Key::graph(0x5555_0000 + at * 16).id()).collect()])
+            .collect();
+        for ids in &families {
+            for bit in 0..u64::BITS {
+                let ones = ids.iter().filter(|id| *id >> bit & 1 == 1).count();
+                assert!((400..600).contains(&ones), "bit {bit}: {ones} of {}", ids.len());
+            }
+        }
+        let mut all: Vec<u64> = families.into_iter().flatten().collect();
+        let count = all.len();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), count);
+    }
+
+    #[test]
+    fn a_key_knows_how_many_blocks_its_launches_have() {
+        let shape = Shape { function: 7, grid: [2, 3, 5], block: [1, 1, 1], shared: 0 };
+        assert_eq!(Key::kernel(&shape).blocks(), 30);
+        assert_eq!(Key::graph(7).blocks(), 0);
+    }
+
+    fn of(charged: u64, plain: u64, samples: u8) -> Estimate {
+        Estimate { charged, plain, samples }
+    }
+
+    #[test]
+    fn the_first_measurement_is_believed_and_each_further_one_counts_as_one_of_those_before_it_up_to_eight() {
+        let first = of(900, 900, 0).measured(100, 200);
+        assert_eq!(first, of(100, 200, 1));
+        let second = first.measured(200, 200);
+        assert_eq!(second, of(150, 200, 2));
+        let many = (0..20).fold(second, |estimate, _| estimate.measured(200, 200));
+        assert_eq!(many, of(200, 200, 7));
+        assert_eq!(many.measured(1000, 200), of(300, 200, 7), "one of eight");
+    }
+
+    #[test]
+    fn a_run_moves_an_estimate_by_a_quarter_of_its_error_in_what_the_key_had_of_it() {
+        let key = Key::graph(1);
+        let part = |charged| Part { key, launches: 10, charged, plain: charged };
+        let outcome = |measured, predicted| Outcome {
+            charged: measured,
+            charged_predicted: predicted,
+            plain: measured,
+            plain_predicted: predicted,
+        };
+        let estimate = of(1000, 1000, 3);
+        // It was the whole run, half of it, and next to nothing of it.
+        assert_eq!(estimate.in_run(&part(10_000), &outcome(20_000, 10_000)), of(1250, 1250, 3));
+        assert_eq!(estimate.in_run(&part(10_000), &outcome(40_000, 20_000)), of(1125, 1125, 3));
+        assert_eq!(estimate.in_run(&part(10_000), &outcome(20_000_000, 10_000_000)), of(1001, 1001, 3));
+        // No run is believed by more than four times, up or down.
+        assert_eq!(estimate.in_run(&part(10_000), &outcome(9_000_000, 10_000)), of(1750, 1750, 3));
+        assert_eq!(estimate.in_run(&part(10_000), &outcome(0, 10_000)), of(812, 812, 3));
     }
 }

@@ -192,6 +192,8 @@ mod tests {
         };
         assert_eq!(together(&of(19_000, 150_000), false), Some(1_500_000));
         assert_eq!(together(&of(1_500_000, 1_500_000), false), None);
+        assert_eq!(together(&of(75_000, 100_000), false), None);
+        assert!(together(&of(74_999, 100_000), false).is_some());
         assert_eq!(together(&of(100_000, 100_000), true), Some(1_000_000));
         assert_eq!(together(&of(3_000_000, 3_000_000), true), Some(15_000_000));
         assert_eq!(together(&of(50_000_000, 50_000_000), true), Some(0));
@@ -203,7 +205,15 @@ mod tests {
         lease.fill(100);
         assert!(lease.spend(60));
         assert!(!lease.spend(41));
+        assert_eq!(lease.left(), 40);
         assert_eq!(lease.end(), 40);
+        assert_eq!(lease, Lease::NONE);
+    }
+
+    #[test]
+    fn another_gets_as_much_of_a_credit_as_it_asks_for_and_there_is() {
+        let mut lease = Lease { credit: 100 };
+        assert_eq!([lease.share(60), lease.share(60), lease.share(60)], [60, 40, 0]);
         assert_eq!(lease, Lease::NONE);
     }
 

@@ -70,15 +70,28 @@ mod tests {
         assert!(overlap.part(1_000_000).abs_diff(500_000) <= 1_000);
     }
 
+    #[test]
+    fn what_is_learned_anew_outweighs_what_was_after_a_tenth_of_a_second() {
+        let mut overlap = Overlap::default();
+        (0..100).for_each(|_| overlap.add(1_000_000, 0));
+        assert_eq!(overlap.plain, LATELY);
+        assert_eq!(overlap.part(1_000_000), 0);
+        overlap.add(50_000_000, 50_000_000);
+        assert_eq!(overlap.plain, LATELY);
+        assert!(overlap.part(1_000_000).abs_diff(333_333) <= 1, "{}", overlap.part(1_000_000));
+        overlap.add(u64::MAX, 0);
+        assert_eq!((overlap.plain, overlap.part(1_000_000)), (LATELY, 0));
+    }
+
     proptest! {
         #[test]
         fn a_word_says_what_it_was_made_of_and_whatever_it_is_the_part_is_no_more_than_the_whole(
-            intervals in prop::collection::vec((any::<u64>(), any::<u64>()), 0..20),
+            intervals in prop::collection::vec((0..2 * LATELY, any::<u64>()), 0..20),
             word in any::<u64>(),
             length in any::<u64>(),
         ) {
-            let mut overlap = Overlap::from_word(word);
-            prop_assert!(overlap.part(length) <= length);
+            prop_assert!(Overlap::from_word(word).part(length) <= length);
+            let mut overlap = Overlap::default();
             for (length, covered) in intervals {
                 overlap.add(length, covered);
                 prop_assert_eq!(Overlap::from_word(overlap.word()), overlap);

@@ -145,6 +145,7 @@ mod tests {
         assert!(ahead.admits(16 * MS), "also where less was expected of the second");
         assert!(!ahead.admits(15 * MS));
         assert!(!ahead.admits(32 * MS), "but no more than 50 ms");
+        assert_eq!(ahead.queued(), 19 * MS);
         ahead.done(19 * MS);
         assert_eq!(ahead, Ahead::default());
     }
@@ -183,5 +184,8 @@ mod tests {
         assert!(unknown.admits(&Key::graph(9)));
         assert!(unknown.admits(&Key::graph(3)));
         assert!(!unknown.admits(&Key::graph(2)));
+        unknown.add(&Key::graph(3));
+        unknown.done(&Key::graph(0));
+        assert!(!unknown.admits(&Key::graph(3)), "the one of before counts");
     }
 }

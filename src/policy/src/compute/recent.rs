@@ -135,10 +135,28 @@ mod tests {
     }
 
     #[test]
+    fn keys_have_epochs_of_their_own_as_far_as_there_are_so_many() {
+        let mut keys = [0; EPOCHS];
+        (0..10 * EPOCHS as u64).for_each(|key| keys[epoch_of(function(key).id())] += 1);
+        let most = keys.iter().max().unwrap();
+        assert!(*most < 30 && !keys.contains(&0), "{keys:?}");
+    }
+
+    #[test]
     fn nearly_all_shapes_of_a_step_are_at_hand() {
         assert_eq!(found(16), 16);
         assert!(found(256) >= 250, "{}", found(256));
         assert!(found(1000) >= 900, "{}", found(1000));
+    }
+
+    #[test]
+    fn the_largest_table_stays_full() {
+        let mut recent = Recent::NONE;
+        for key in 0..200_000 {
+            recent.keep(&function(key), 1, Estimate::NONE);
+            let kept = || recent.places.iter().filter(|copied| copied.id != 0).count();
+            assert!(key < 100_000 || key % 100 > 0 || kept() > MANY * 99 / 100, "{}", kept());
+        }
     }
 
     #[test]
@@ -150,6 +168,7 @@ mod tests {
         };
         assert_eq!(places(0), 0);
         assert_eq!(places(8), FEW);
+        assert!(places(150) > FEW, "of which a good part was lost");
         assert_eq!(places(1_000_000), MANY);
     }
 }

@@ -367,6 +367,23 @@ mod tests {
     }
 
     #[test]
+    fn a_run_has_gaps_if_they_are_more_than_a_twentieth_of_it() {
+        let lesson = |measured| of(100, 100 * US).judge(measured, Opening::Busy).lesson;
+        assert_eq!(lesson(100 * US * GAPLESS), Lesson::Run);
+        assert_eq!(lesson(100 * US * GAPLESS - 1), Lesson::Gaps);
+    }
+
+    #[test]
+    fn all_that_may_have_been_a_gap_is_not_charged_before_the_end() {
+        let mut run = of(10, 100);
+        assert_eq!(run.gaps(), 3 * US + 100);
+        run.waited(0);
+        run.close(7);
+        run.late(RETURN + 1);
+        assert_eq!(run.gaps(), 3 * US + 107 + 2 * RETURN + 1);
+    }
+
+    #[test]
     fn the_way_back_of_a_host_that_waited_is_left_to_the_estimate() {
         let mut run = of(10, 0);
         run.waited(210 * US);
@@ -429,7 +446,8 @@ mod tests {
         for key in 0..20 {
             run.add(&Key::graph(key % 10), &estimate(10));
         }
-        assert_eq!((run.launches(), run.prepaid()), (20, 200));
+        assert!(!run.is_empty());
+        assert_eq!((run.launches(), run.prepaid(), run.plain()), (20, 200, 200));
         assert_eq!(run.parts().count(), PARTS);
         assert!(run.parts().all(|part| (part.launches, part.plain) == (2, 20)));
     }

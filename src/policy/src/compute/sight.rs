@@ -226,6 +226,17 @@ mod tests {
     }
 
     #[test]
+    fn a_wall_clock_that_is_slewed_was_not_set() {
+        let since = |by: u64| {
+            let mut windows = begun(100 * S);
+            let clocks = clocks(100 * S + 170 * MS);
+            windows.since(Clocks { wall: clocks.wall - by, ..clocks })
+        };
+        assert_ne!(since(STEADY), 0);
+        assert_eq!(since(STEADY + 1), 0);
+    }
+
+    #[test]
     fn samples_may_be_dated_by_the_time_since_the_machine_started() {
         let mut windows = Windows::default();
         let stamp = |at: u64| Use { pid: 7, stamp: (at + 5 * S) / 1000, percent: 10 };
@@ -251,6 +262,9 @@ mod tests {
         let window = Window { from: S, to: 2 * S, is_cut: false };
         let sample = Sample { from: S, to: 2 * S, percent: 50, processes: 2, others: true };
         assert_eq!(verdict(&uses, window, S, |pid| pid < 9), Verdict::Sample(sample));
+        let idle = [entry(7, S, 50), entry(9, S, 0)];
+        let beside = Sample { processes: 1, others: false, ..sample };
+        assert_eq!(verdict(&idle, window, S, |pid| pid < 9), Verdict::Sample(beside), "who does nothing");
         let alone = Sample { percent: 100, processes: 3, others: false, ..sample };
         assert_eq!(verdict(&uses, window, S, |_| true), Verdict::Sample(alone));
     }
@@ -260,7 +274,9 @@ mod tests {
         let window = Window { from: S, to: 2 * S, is_cut: false };
         let uses = [entry(9, S, 50)];
         assert_eq!(verdict(&uses, window, S / 2, |_| false), Verdict::Unlisted);
+        assert_eq!(verdict(&uses, window, S / 8, |_| false), Verdict::Unlisted);
         assert_eq!(verdict(&uses, window, S / 9, |_| false), Verdict::Nothing);
+        assert_eq!(verdict(&uses, Window { to: S, ..window }, S, |_| false), Verdict::Nothing, "no time");
     }
 
     #[test]
@@ -269,6 +285,8 @@ mod tests {
         let close = windows.close(&[entry(7, 110 * S, 30)], clocks(110 * S + MS));
         let long = Window { from: 108 * S, to: 110 * S, is_cut: true };
         assert_eq!(close, Closed::Window(long));
+        let close = begun(100 * S).close(&[entry(7, 102 * S, 30)], clocks(102 * S + MS));
+        assert_eq!(close, window(100 * S, 102 * S), "not yet");
         let uses = [entry(7, 110 * S, 1), entry(9, 110 * S, 1)];
         assert_eq!(verdict(&uses, long, S, |pid| pid == 7), Verdict::Nothing);
         assert!(matches!(verdict(&uses, long, S, |_| true), Verdict::Sample(Sample { others: false, .. })));

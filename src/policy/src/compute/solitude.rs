@@ -114,9 +114,35 @@ mod tests {
     }
 
     #[test]
+    fn nvml_may_differ_from_us_by_its_rounding_and_a_tenth() {
+        let proven = |percent, ours| after(3, &[(9, percent)], ours).proven();
+        assert_eq!([71, 72, 49, 48].map(|percent| proven(percent, 60)), [1, 0, 1, 0]);
+    }
+
+    #[test]
+    fn windows_of_which_not_all_is_known_or_that_are_none_prove_nothing() {
+        for window in [Window { is_cut: true, ..WINDOW }, Window { to: WINDOW.from, ..WINDOW }] {
+            let mut solitude = Solitude::default();
+            (0..9).for_each(|_| solitude.look(&uses(&[(9, 0)]), window, 0, 1));
+            (0..9).for_each(|_| solitude.look(&uses(&[(9, 50)]), window, S / 2, 1));
+            assert_eq!(solitude.proven(), 0, "{window:?}");
+        }
+    }
+
+    #[test]
+    fn no_more_than_so_many_numbers_are_kept_in_mind() {
+        let mut solitude = Solitude::default();
+        (1..100).for_each(|pid| solitude.look(&uses(&[(pid, 50)]), WINDOW, S / 2, 1));
+        assert_eq!(solitude.proofs.len(), MOST);
+    }
+
+    #[test]
     fn a_number_that_shows_more_work_than_the_slice_did_is_not_ours() {
-        let mut solitude = after(3, &[(9, 30)], 30);
-        solitude.look(&uses(&[(9, 60), (8, 40)]), WINDOW, S / 100 * 20, 1);
-        assert_eq!(solitude.proven(), 0);
+        // The margin is 7 there, twice of it is believed.
+        for (percent, proven) in [(60, 0), (35, 0), (34, 1)] {
+            let mut solitude = after(3, &[(9, 30)], 30);
+            solitude.look(&uses(&[(9, percent), (8, 40)]), WINDOW, S / 100 * 20, 1);
+            assert_eq!(solitude.proven(), proven, "{percent}");
+        }
     }
 }

@@ -250,6 +250,30 @@ mod tests {
     }
 
     #[test]
+    fn an_interval_is_covered_when_all_of_it_is() {
+        let mut union = Union::new();
+        covered(&mut union, 100, 200);
+        covered(&mut union, 300, 400);
+        for (start, end) in [(100, 200), (120, 150), (300, 400), (500, 500), (9, 3)] {
+            assert!(union.is_covered(start, end), "{start} to {end}");
+        }
+        for (start, end) in [(99, 150), (150, 201), (200, 300), (150, 350), (250, 260), (400, 401), (0, 500)]
+        {
+            assert!(!union.is_covered(start, end), "{start} to {end}");
+        }
+        union.floor = 50;
+        assert!(union.is_covered(0, 50) && union.is_covered(7, 9));
+        assert!(!union.is_covered(0, 51));
+    }
+
+    #[test]
+    fn a_stream_was_idle_if_more_than_the_clocks_step_lies_between_two_events() {
+        assert!(!was_idle(1_000, 1_000 + STEP));
+        assert!(was_idle(1_000, 1_001 + STEP));
+        assert!(!was_idle(9_000, 1_000), "clocks that were laid on each other anew");
+    }
+
+    #[test]
     fn memory_is_bounded_and_what_is_forgotten_counts_as_covered() {
         let mut union = Union::new();
         for at in 0..1000 {
@@ -292,6 +316,21 @@ mod tests {
         }
         offset.recorded(9 * SECOND, 200_000);
         assert_eq!(offset.instant(200_000), Some(9 * SECOND));
+    }
+
+    #[test]
+    fn a_clock_that_loses_is_followed_by_what_is_seen_alone() {
+        let mut offset = Offset::default();
+        offset.recorded(SECOND, 0);
+        for event in (0..SECOND).step_by(1_000_000) {
+            let host = SECOND + event + event / 100;
+            offset.passed(host, event);
+            // What two tenths of a second hide, and what a late sight may be.
+            assert!(
+                offset.instant(event).unwrap().abs_diff(host) <= 2_000_000 + LATE.unsigned_abs(),
+                "{event}"
+            );
+        }
     }
 
     #[test]

@@ -219,6 +219,16 @@ mod tests {
         history.add(20 * S, 20 * S + 8 * S);
         let covered = history.covered(26 * S, 27 * S);
         assert!((S - 1000..=S).contains(&covered), "{covered}");
+        let mut bins = History::default();
+        bins.add(BIN - 7, BIN);
+        bins.add(BIN, 3 * BIN);
+        let mut pieces = History::default();
+        (0..1000).for_each(|at| pieces.add(2 * at, 2 * at + 1));
+        assert_eq!(pieces.covered(0, BIN), 1000);
+        assert_eq!(
+            [0, 1, 2, 3].map(|bin| bins.covered(bin * BIN, (bin + 1) * BIN - 1)),
+            [6, BIN - 1, BIN - 1, 0]
+        );
     }
 
     #[test]
@@ -238,6 +248,34 @@ mod tests {
         (0..20).for_each(|window| trim.learn(&sample(window, 48, true), WINDOW * 6 / 10));
         (20..23).for_each(|window| trim.learn(&sample(window, 36, true), WINDOW * 6 / 10));
         assert!(trim.factor() < ONE * 63 / 100, "{} of 600000", trim.factor());
+    }
+
+    #[test]
+    fn a_window_of_a_second_counts_as_six() {
+        let (mut one, mut six) = (Trim::new(false), Trim::new(false));
+        for trim in [&mut one, &mut six] {
+            (0..20).for_each(|window| trim.learn(&sample(window, 48, true), WINDOW * 6 / 10));
+        }
+        one.learn(&Sample { to: sample(26, 0, true).from, ..sample(20, 12, true) }, 6 * (WINDOW * 6 / 10));
+        (20..26).for_each(|window| six.learn(&sample(window, 12, true), WINDOW * 6 / 10));
+        // Together at its end they weigh more than one after the other, so that it is nearer to what is new.
+        assert!(200_000 < one.factor() && one.factor() < six.factor(), "{} {}", one.factor(), six.factor());
+        assert!(six.factor() < 230_000, "{}", six.factor());
+    }
+
+    #[test]
+    fn a_window_counts_as_so_many_as_it_is_nearest_to() {
+        let learned = |length| {
+            let mut trim = Trim::new(false);
+            trim.learn(&sample(0, 48, true), WINDOW);
+            trim.learn(&Sample { to: sample(1, 0, true).from + length, ..sample(1, 0, true) }, 0);
+            trim.covered
+        };
+        let faded = |times| (0..times).fold(WINDOW, |sum, _| scale(sum, DECAY));
+        assert_eq!(
+            [8, 14, 16, 24, 26].map(|tenths| learned(WINDOW * tenths / 10)),
+            [1, 1, 2, 2, 3].map(faded)
+        );
     }
 
     #[test]
@@ -271,6 +309,11 @@ mod tests {
             trim.learn(&sample(1, 20, true), WINDOW / 2);
         }
         assert_eq!(second, first);
+        // The first was alone for one window, the second sees the next.
+        first.learn(&sample(2, 20, false), WINDOW / 2);
+        let mut second = Trim::from_words(first.words(), 10 * S, true);
+        second.learn(&sample(3, 20, false), WINDOW / 2);
+        assert_eq!(second.factor(), ONE);
         let mut wild = Trim::from_words([u64::MAX; 4], S, false);
         for window in 0..200 {
             wild.learn(&sample(window, 30, true), WINDOW * 6 / 10);
@@ -290,6 +333,8 @@ mod tests {
             Sample { percent: 4_000_000, ..sample(6, 0, true) },
             Sample { to: 0, ..sample(6, 10, true) },
             Sample { to: u64::MAX, ..sample(6, 10, true) },
+            Sample { to: sample(6, 0, true).from + WINDOW / 16 - 1, ..sample(6, 10, true) },
+            Sample { to: sample(18, 0, true).from + 1, ..sample(6, 10, true) },
         ] {
             trim.learn(&wrong, WINDOW);
             assert_eq!(trim, before);

@@ -97,7 +97,7 @@ impl EngineState {
 
     /// Starts kernels of the owner, oldest first, while they fit side by side.
     fn admit(&mut self) {
-        let limit = self.config().concurrent;
+        let (limit, event_ns) = (self.config().concurrent, u64::from(self.config().event_ns));
         loop {
             let client = self.clients.at(self.owner);
             let (link, busy_ns) = (client.ready.head, client.busy_ns);
@@ -111,7 +111,8 @@ impl EngineState {
                 return;
             }
             let row = self.streams.at_mut(link);
-            row.ends = busy_ns.saturating_add(item.duration);
+            let records = u64::from(core::mem::take(&mut row.records));
+            row.ends = busy_ns.saturating_add(item.duration).saturating_add(records.saturating_mul(event_ns));
             row.phase_order = item.order;
             super::repair::written();
             row.phase = phase::RUNNING;

@@ -137,6 +137,8 @@ impl EngineState {
             client.kernel_ns = client.kernel_ns.saturating_add(item.duration);
         }
         if item.kind == kind::RECORD {
+            let row = self.streams.at_mut(link);
+            row.records = row.records.saturating_add(1);
             let clock = self.clock;
             let event = self.events.at_mut(item.target);
             // A newer record has taken the event over: this one is nobody's any more.

@@ -106,7 +106,8 @@ pub(super) struct Stream {
     pub(super) next_ready: Link,
     pub(super) next_poked: Link,
     pub(super) next_of_client: Link,
-    pub(super) reserved: u32,
+    /// Events recorded since the last kernel.
+    pub(super) records: u32,
     /// Order and total of the newest finished item.
     pub(super) done_order: u64,
     pub(super) done_total: u64,

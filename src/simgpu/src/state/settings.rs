@@ -132,6 +132,7 @@ fn time(text: &str) -> Option<Config> {
             "client_depth" => config.client_depth = small()?,
             "concurrent" => config.concurrent = small()?,
             "copy_engines" => config.copy_engines = small()?,
+            "event_ns" => config.event_ns = small()?,
             "event_skew_ppm" => config.event_skew_ppm = value.parse().ok()?,
             _ => return None,
         }

@@ -38,6 +38,25 @@ fn event_times_are_multiples_of_the_resolution() {
 }
 
 #[test]
+fn each_event_makes_the_next_kernel_of_its_stream_longer() {
+    let mut d = plain_device();
+    d.set_config(Config { event_ns: 1000, ..*d.config() }, T0);
+    let c = d.add_client(1, T0).unwrap();
+    let (s, other) = (d.legacy_stream(c).unwrap(), d.add_stream(c, StreamKind::NonBlocking).unwrap());
+    mark(&mut d, c, other, T0);
+    let before = mark(&mut d, c, s, T0);
+    d.enqueue(s, kernel(MS), T0).unwrap();
+    let between = [mark(&mut d, c, s, T0), mark(&mut d, c, s, T0)][1];
+    d.enqueue(s, kernel(MS), T0).unwrap();
+    d.enqueue(s, kernel(MS), T0).unwrap();
+    let end = mark(&mut d, c, s, T0);
+    assert_eq!(time(&mut d, before, T0 + S), Some(0));
+    assert_eq!(time(&mut d, between, T0 + S), Some(MS + 1000));
+    assert_eq!(time(&mut d, end, T0 + S), Some(3 * MS + 3000));
+    assert_eq!(busy(&mut d, c, T0 + S), 3 * MS + 3000);
+}
+
+#[test]
 fn a_device_clock_that_runs_fast_shows_in_event_times() {
     let mut d = plain_device();
     let config = Config { event_skew_ppm: 100, ..*d.config() };
