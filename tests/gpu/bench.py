@@ -57,8 +57,11 @@ class Part:
         self._save()
 
     def _save(self):
-        with open(self.settings["answer"], "w") as file:
+        # Whole or not at all: the part may be ended at any instant.
+        part = self.settings["answer"] + ".part"
+        with open(part, "w") as file:
             json.dump({"results": self.results, "figures": self.figures, "facts": self.facts}, file)
+        os.replace(part, self.settings["answer"])
 
     def check(self, claim, truth, *details):
         """A claim; the details are shown where it does not hold."""
@@ -200,8 +203,9 @@ class Worker:
         with contextlib.suppress(ProcessLookupError):
             self.child.send_signal(signal.SIGKILL)
         self.child.wait()
-        self.child.stdin.close()
-        self.child.stdout.close()
+        for stream in (self.child.stdin, self.child.stdout):
+            with contextlib.suppress(OSError):  # what was not read any more
+                stream.close()
 
     def said(self):
         self.errors.seek(0)

@@ -20,6 +20,7 @@ def by_driver():
     size, stream = 4 * MIB, cuda.stream()
     one, two = cuda.value("cuMemAlloc_v2", size), cuda.value("cuMemAllocAsync", size, stream)
     cuda("cuMemsetD32_v2", one, c_uint(0x01020304), size // 4)
+    cuda("cuCtxSynchronize")  # another stream does not wait for it
     cuda("cuMemcpyDtoDAsync_v2", two, one, size, stream)
     cuda("cuMemsetD8Async", two, c_int(9), 100, stream)
     cuda("cuStreamSynchronize", stream)

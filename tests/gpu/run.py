@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from page import page, pictures
+from page import REQUESTS, page, pictures
 from workspace import bulk, caches, end, workspace
 
 HERE = Path(__file__).resolve().parent
@@ -148,9 +148,14 @@ def arguments():
     parser.add_argument("--simulated", action="store_true", help="on the simulated GPU")
     parser.add_argument("--out", help="the folder for the file and the page (default: $OUT, or docs/measurements)")
     parser.add_argument("--budget", type=float, default=460, help="seconds that the parts of a group may take together")
+    parser.add_argument("--limits", type=numbers, help="the limits that `shares` measures, as 95,5; what it measured of others stays")
     parser.add_argument("--list", action="store_true", help="prints the parts and ends")
     parser.epilog = "Groups: " + ", ".join(GROUPS) + ". Parts: see --list."
     return parser.parse_args()
+
+
+def numbers(text):
+    return [int(word) for word in text.split(",")]
 
 
 def main():
@@ -185,7 +190,7 @@ def measure(options, scratch):
     must_exist(library)
 
     settings = {"library": str(library), "simgpu": str(simgpu), "simulated": options.simulated, "scratch": str(scratch),
-                "bulk": str(bulk(scratch))}  # fmt: skip
+                "bulk": str(bulk(scratch)), "limits": options.limits}  # fmt: skip
     report = {
         "format": FORMAT, "date": now(), "gpu": gpu, "simulated": options.simulated, "kernel": platform.release(),
         "processors": os.cpu_count(), "python": platform.python_version(), "parts": {},
@@ -221,7 +226,9 @@ def play_all(parts, settings, report, path, budget):
         left = budget - (time.monotonic() - began)
         # A part that has no time left keeps what an earlier run measured.
         if left >= 5:
-            seen = play(name, settings, min(PARTS[name], left))
+            seen = play(name, settings, left if len(parts) == 1 else min(PARTS[name], left))
+            if settings["limits"]:
+                seen = joined(report["parts"].get(name, {}), seen, report["library"])
         elif name in report["parts"]:
             print(f"SKIP {name}: no time left of {budget:.0f} s; what was measured earlier stays", flush=True)
             continue
@@ -231,6 +238,25 @@ def play_all(parts, settings, report, path, budget):
             seen = {"results": [skipped], "figures": {}, "facts": [], "seconds": 0}
         report["parts"][name] = {**seen, "library": report["library"], "date": now()}
         save(path, report)
+
+
+def joined(before, seen, library):
+    """What a part measured of some limits, with what it had measured of others, of the same library."""
+    if before.get("library") != library:
+        return seen
+    claims = {result["claim"] for result in seen["results"]}
+    results = [result for result in before["results"] if result["claim"] not in claims]
+    figures = {**before["figures"], **seen["figures"]}
+    for name, levels in (("shares", 2), (REQUESTS, 1)):  # of workloads and limits, of limits
+        figures[name] = merged(before["figures"].get(name, {}), seen["figures"].get(name, {}), levels)
+    return {**seen, "results": results + seen["results"], "figures": figures}
+
+
+def merged(old, new, levels):
+    """The entries of both, the new ones before the old ones, down to so many levels."""
+    if levels == 0:
+        return new
+    return {**old, **{key: merged(old.get(key, {}), value, levels - 1) for key, value in new.items()}}
 
 
 def finish(report, path):

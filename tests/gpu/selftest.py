@@ -18,6 +18,7 @@ ROOT = HERE.parent.parent
 sys.path[:0] = [str(HERE), str(HERE / "facts")]
 
 import bench  # noqa: E402
+import driver  # noqa: E402
 import page  # noqa: E402
 import plot  # noqa: E402
 import run  # noqa: E402
@@ -122,6 +123,23 @@ class Files(unittest.TestCase):
             run.with_earlier(self.path, report(gpu={**GPU, "driver": "590.1"}))[0].name, "2026-01-01-some-gpu-3.json"
         )
 
+    def test_limits_that_are_measured_later_join_the_others(self):
+        def part(limit, mean):
+            made = a_part(shares={"x": {limit: {"mean": mean}}, f"y{limit}": {limit: {"mean": mean}}})
+            made["results"][0]["claim"] = f"x at {limit} %"
+            return made
+
+        first = {**part("30", 29), "library": "a"}
+        first["figures"]["shares"]["x"]["30"]["at first"] = 28
+        both = run.joined(first, part("95", 94), "a")
+        self.assertEqual(both["figures"]["shares"]["x"], {"30": {"mean": 29, "at first": 28}, "95": {"mean": 94}})
+        self.assertEqual(set(both["figures"]["shares"]), {"x", "y30", "y95"})
+        self.assertEqual([result["claim"] for result in both["results"]], ["x at 30 %", "x at 95 %"])
+        again = run.joined({**both, "library": "a"}, part("30", 31), "a")
+        self.assertEqual(again["figures"]["shares"]["x"]["30"], {"mean": 31})
+        self.assertEqual(len(again["results"]), 2)
+        self.assertEqual(run.joined(first, part("95", 94), "b"), part("95", 94), "of another library")
+
     def test_what_the_simulated_gpu_says_goes_nowhere_near_measurements(self):
         options = mock.Mock(out=str(ROOT / "docs" / "measurements"), simulated=True)
         with self.assertRaises(SystemExit):
@@ -157,6 +175,25 @@ class Files(unittest.TestCase):
     def test_pictures_of_one_value_and_of_none_but_zeros_are_well_formed(self):
         parseString(plot.intervals("t", [("a", 1, 1, 1)], 1))
         parseString(plot.bars("t", [("a", 0, "g")]))
+
+
+PTXAS = ROOT / "build" / "headers" / "ptxas"
+
+
+class Kernels(unittest.TestCase):
+    def test_the_assembler_takes_every_kernel_for_the_oldest_and_the_newest_devices(self):
+        if not PTXAS.exists():
+            print("SKIP whether the kernels of the GPU suite assemble; to mend it: ci/headers.sh")
+            self.skipTest("no assembler")
+        texts = {"stamps": stamps.text(["spin_20us"]), "watch": watch.text(["watch_spin_20us"]), "driver": driver.PTX}
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in texts.items():
+                source = Path(folder) / name
+                source.write_bytes(text.rstrip(b"\0"))
+                for target in ("sm_75", "sm_90", "sm_120"):
+                    command = [PTXAS, f"-arch={target}", source, "-o", f"{source}.cubin"]
+                    told = subprocess.run(command, capture_output=True, text=True, check=False)
+                    self.assertEqual(told.returncode, 0, f"{name}, {target}: {told.stderr}")
 
 
 class Verdicts(unittest.TestCase):

@@ -16,8 +16,11 @@ from workloads import WORKLOADS, busy, requests, turns
 SECOND = 1_000_000_000
 # In this order, so that what there is no time for is what matters least.
 LIMITS = [30, 80, 10, 50, 95, 5]
-# What is measured of a cell, behind a first second that does not count. Long kernels need longer.
-SPAN, LONG_SPAN, LONG = 2, 5, 10
+# It waits for each of its kernels, so that the GPU waits for it: some limits are more than it can use.
+WAITING = "20 us, waits for each"
+# What is measured of a cell, behind a first second that does not count. Long kernels need longer, and what misses is measured
+# again for as long as is promised.
+SPAN, LONG_SPAN, LONG, PROMISED = 2, 5, 10, 10
 # How many slices: the rest of the device is divided among the others, and all want the whole of it.
 SLICES = {"2 slices": 2, "4 slices": 4}
 # Seconds that the longest cell may take, in all: none is begun later than so long before the part must have ended.
@@ -76,11 +79,11 @@ def stamps_of(part, count):
     return seen
 
 
-def cell(part, name, limit, clock):
-    """One workload under one limit."""
+def cell(part, name, limit, clock, span=None):
+    """One workload under one limit, or, of 100, without the library."""
     programs, longest = WORKLOADS[name]
-    span = LONG_SPAN if longest > LONG else SPAN
-    slice_ = in_slice(part, limit, part.new_region())
+    span = span or (LONG_SPAN if longest > LONG else SPAN)
+    slice_ = in_slice(part, limit, part.new_region()) if limit < 100 else {}
     common = {"step": clock["step"], "seconds": span + 1.2}
     each = [(slice_, {**common, "lengths": lengths, "how": how, "file": f"{part.bulk}/stamps-{number}"})
             for number, (lengths, how) in enumerate(programs)]  # fmt: skip
@@ -146,12 +149,13 @@ def settled(line, limit):
 
 def table(part, clock):
     """All cells that there is time for, in the order of the limits."""
-    cells = [(name, limit) for limit in LIMITS for name in (*WORKLOADS, *SLICES, REQUESTS)]
+    limits = part.settings.get("limits") or LIMITS
+    cells = [(name, limit) for limit in limits for name in (*WORKLOADS, *SLICES, REQUESTS)]
     if part.simulated:
         names = ("20 us, asynchronous", "2 processes, 200 us", "bursty beside steady", "2 slices", REQUESTS)
         cells = [("graph of 8 ms", 50), *[(name, 30) for name in names]]
         part.skip("the time stamps of kernels", "the simulated GPU runs no code; its ground truth is asked instead")
-    figures, left_out = {"shares": {}, REQUESTS: {}}, 0
+    figures, left_out, reached = {"shares": {}, REQUESTS: {}}, 0, {}
     for name, limit in cells:
         if time.monotonic() > part.end - CELL:
             left_out += 1
@@ -161,12 +165,28 @@ def table(part, clock):
             if name == REQUESTS:
                 figures[kind][str(limit)] = latency(part, limit, clock["step"])
             else:
-                seen = (among_others if name in SLICES else cell)(part, name, limit, clock)
+                seen = judged_cell(part, name, limit, clock, reached)
                 figures[kind].setdefault(name, {})[str(limit)] = seen
                 holds(part, f"{name} at {limit} %", seen["error"], seen["allowed"], seen)
             part.figure(kind, figures[kind])
     if left_out:
         part.skip(f"{left_out} cells of the table", "there was no time left for them")
+
+
+def judged_cell(part, name, limit, clock, reached):
+    """A cell; `reached` keeps what programs do without a limit that cannot use every share."""
+    if name in SLICES:
+        return among_others(part, name, limit, clock)
+    seen = cell(part, name, limit, clock)
+    if part.simulated:
+        return seen
+    if name == WAITING:
+        free = reached[name] = reached.get(name) or cell(part, name, 100, clock)["mean"]
+        if limit > free - 5:  # it does not bind
+            return {**seen, "without a limit": free, "error": max(0, seen["error"])}
+    if abs(seen["error"]) > seen["allowed"] and time.monotonic() < part.end - 2 * CELL:
+        return {**cell(part, name, limit, clock, PROMISED), "at first": seen["mean"]}
+    return seen
 
 
 def holds(part, what, error, allowed, seen):
@@ -217,7 +237,7 @@ def by_work(stamps, length):
 
 def latency(part, limit, step):
     """Requests at two thirds of a share with the latency class, against the same requests without a limit."""
-    each, span = 5, 2 if part.simulated else 4
+    each, span = 5, 2 if part.simulated else 8 if limit <= 10 else 4
     how = {"step": step, "seconds": span, "period": each / 1000 / (limit / 100 * 2 / 3), "kernels_each": each}
     p99 = {}
     for way, settings in (("bare", {}), ("limited", in_slice(part, limit, part.new_region(), GPU_CORE_BURST="latency"))):

@@ -139,16 +139,17 @@ def calibrate():
     kernels = Kernels([1000], 1)  # a million steps
     stream = kernels.cuda.stream()
     launch = kernels.prepared(1000, stream)
-    for _ in range(30):
+    for _ in range(200):  # more than a second, in which the clock rises
         must(launch())
     stamps = kernels.stamps()
     if not stamps:
-        return {"step": 1.0, "resolution": 0, "pause": 0}  # the simulated GPU
-    lengths = [end - start for start, end in stamps[-10:]]
+        return {"step": 1.0, "spread": 0, "resolution": 0, "pause": 0}  # the simulated GPU
+    lengths = [end - start for start, end in stamps[-50:]]
     different = {clock for pair in stamps for clock in pair}
     gaps = [later - sooner for sooner, later in zip(sorted(different), sorted(different)[1:])]
     step = median(lengths) / 1_000_000
-    return {"step": step, "resolution": min(gaps, default=0), "pause": pause(step)}
+    spread = (max(lengths) - min(lengths)) / median(lengths)
+    return {"step": step, "spread": round(spread, 5), "resolution": min(gaps, default=0), "pause": pause(step)}
 
 
 def pause(step):

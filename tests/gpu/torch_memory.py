@@ -40,7 +40,8 @@ def processes():
     spawn = processes.get_context("spawn")
     tensor = torch.full((PIECE * 4,), 3, dtype=torch.uint8, device="cuda")
     given, answers = spawn.Queue(), spawn.Queue()
-    child = spawn.Process(target=child_of_processes, args=(given, answers))
+    # Ended with this one, whatever becomes of it: it would keep the pipe of our answers open.
+    child = spawn.Process(target=child_of_processes, args=(given, answers), daemon=True)
     child.start()
     given.put(tensor)
     told = answers.get(timeout=100)

@@ -254,7 +254,8 @@ static void green(const char *where) {
     void *descriptor, *made = NULL, *own = NULL, *view = NULL;
     unsigned number = 2;
     int failed = resource(0, device, 1) || split(parts, &number, device, rest, 0, 8) || describe(&descriptor, parts, 1) ||
-                 make(&made, descriptor, 0, 1) || make_stream(&own, made, NON_BLOCKING, 0) || as_context(&view, made);
+                 make(&made, descriptor, 0, 1) || make_stream(&own, made, NON_BLOCKING, 0);
+    if (strcmp(where, "unnamed")) failed |= as_context(&view, made);
     if (!strcmp(where, "default")) failed |= cu.cuCtxSetCurrent(view), own = NULL;
     failed |= launch(own);
     failed |= cu.cuCtxSetCurrent(context) || end(made) || gpu.cuCtxSynchronize();
@@ -360,6 +361,55 @@ static void held_up(int count) {
     is_over = 1;
     failed += gpu.cuCtxSynchronize() != 0;
     say("failed %d", failed);
+}
+
+// A graph that took 30 ms becomes one that runs on for as long as what is launched beside it has not come.
+static void outlasts(int count) {
+    int (*update)(void *, void *, u64 *), (*go)(void *, void *), failed = 0;
+    void *other = NULL, *made = NULL, *short_one = work;
+    u64 result[4] = {0};
+    char line[8];
+    alarm(60);
+    *(void **)&update = dlsym(driver, "cuGraphExecUpdate_v2");
+    *(void **)&go = dlsym(driver, "cuGraphLaunch");
+    failed += cu.cuStreamCreate(&other, NON_BLOCKING) != 0 || launch(other) != 0;
+    work = kernel("30ms");
+    failed += gpu.cuGraphInstantiateWithFlags(&made, captured(1), 0) != 0;
+    for (int i = 0; i < 3; i++) failed += go(made, stream) != 0 || gpu.cuCtxSynchronize() != 0;
+    usleep(300000);
+    work = kernel("60s");
+    failed += update(made, captured(1), result) != 0 || go(made, stream) != 0;
+    work = short_one;
+    u64 began = now();
+    for (int i = 0; i < count; i++) failed += launch(other) != 0;
+    say("beside after %llu ms", (now() - began) / MS);
+    say("failed %d", failed);
+    if (!fgets(line, sizeof line, stdin)) return;
+}
+
+static void *resets(void *nothing) {
+    int (*reset)(int);
+    *(void **)&reset = dlsym(driver, "cuDevicePrimaryCtxReset_v2");
+    return reset(0) ? (void *)1l : nothing;
+}
+
+// The primary context is reset by another thread while launches in this thread's own default stream are being measured.
+static void after_reset(int count) {
+    pthread_t other;
+    void *code;
+    int failed = 0;
+    launch_on = dlsym(driver, "cuLaunchKernel_ptsz");
+    for (int i = 0; i < 8; i++) failed += launch(NULL) != 0, failed += gpu.cuCtxSynchronize() != 0;
+    for (int i = 0; i < 8; i++) failed += launch(NULL) != 0;
+    pthread_create(&other, NULL, resets, NULL);
+    pthread_join(other, &code);
+    failed += code != NULL || cu.cuDevicePrimaryCtxRetain(&context, 0) != 0 || cu.cuCtxSetCurrent(context) != 0;
+    work = kernel("10ms");
+    u64 began = now();
+    for (int i = 0; i < count; i++) failed += launch(NULL) != 0;
+    failed += gpu.cuCtxSynchronize() != 0;
+    say("failed %d", failed);
+    say("took %llu ms", (now() - began) / MS);
 }
 
 // Between small kernels the stream waits for something that is not the GPU's: a function of the host, told by either form
@@ -479,6 +529,8 @@ int main(int count, char **words) {
     else if (!strcmp(what, "shapes")) shapes(number);
     else if (!strcmp(what, "steps")) steps(number);
     else if (!strcmp(what, "held-up")) held_up(number);
+    else if (!strcmp(what, "outlasts")) outlasts(number);
+    else if (!strcmp(what, "after-reset")) after_reset(number);
     else if (!strcmp(what, "between")) between(count > 4 ? words[4] : "", number);
     else if (!strcmp(what, "both-devices")) both_devices(words[2], number);
     else if (!strcmp(what, "ends")) ends();

@@ -7,8 +7,8 @@ use gpuslice_driver::Symbol;
 use gpuslice_driver::functions as real;
 use gpuslice_driver::slot;
 use gpuslice_driver::types::{
-    CUcontext, CUdevice, CUdeviceptr, CUfunction, CUkernel, CUlibrary, CUmemLocation, CUmemoryPool, CUmodule,
-    CUstream, Status, memory_type, nvmlDevice_t, status,
+    CUcontext, CUdevice, CUdeviceptr, CUfunction, CUgreenCtx, CUkernel, CUlibrary, CUmemLocation,
+    CUmemoryPool, CUmodule, CUstream, Status, memory_type, nvmlDevice_t, status,
 };
 use std::ptr;
 
@@ -205,6 +205,15 @@ pub(crate) fn stream_context(stream: CUstream) -> Option<usize> {
     // SAFETY: the output is valid for writes; the driver checks the handle.
     let code = apart(|| unsafe { function(stream, &raw mut context) });
     (code == status::SUCCESS && !context.is_null()).then(|| context.expose_provenance())
+}
+
+/// The handle by which a green context is used as a context.
+pub(crate) fn view_of(green: CUgreenCtx) -> Option<usize> {
+    let function = slot::real::<real::cuCtxFromGreenCtx>(Symbol::cuCtxFromGreenCtx)?;
+    let mut view: CUcontext = ptr::null_mut();
+    // SAFETY: the output is valid for writes; the driver checks the handle.
+    let code = apart(|| unsafe { function(&raw mut view, green) });
+    (code == status::SUCCESS && !view.is_null()).then(|| view.expose_provenance())
 }
 
 /// Whether what is launched on a stream waits for the legacy default stream, and that for it. So it is where the driver does

@@ -14,6 +14,8 @@ pub(crate) struct Config {
     pub(crate) program: Vec<u8>,
     /// How long a kernel runs whose name does not say it.
     pub(crate) kernel_ns: u64,
+    /// Whether a launch returns when its kernel has ended.
+    pub(crate) launches_block: bool,
     /// In what the graph pools of this process take memory.
     pub(crate) graph_block: u64,
     /// `CUDA_MODULE_LOADING`: whether code is loaded when it is first needed.
@@ -96,6 +98,8 @@ impl Config {
             group: text("SIMGPU_GROUP").unwrap_or_default().into_bytes(),
             program: std::fs::read("/proc/self/comm").unwrap_or_default().trim_ascii_end().to_vec(),
             lazy: is_lazy(text("CUDA_MODULE_LOADING").as_deref()),
+            launches_block: text("CUDA_LAUNCH_BLOCKING")
+                .is_some_and(|value| !value.is_empty() && value != "0"),
             kernel_ns: text("SIMGPU_KERNEL_NS").and_then(|n| n.parse().ok()).unwrap_or(KERNEL_NS),
             graph_block: text("SIMGPU_GRAPH_BLOCK").and_then(|n| size(&n)).unwrap_or(GRAPH_BLOCK).max(1),
             managing: Managing::read(text("SIMGPU_MANAGED").as_deref()),

@@ -28,6 +28,8 @@ pub(crate) struct Stream {
     pub(crate) number: u64,
     /// Whether it is the context's legacy default stream.
     pub(crate) legacy: bool,
+    /// The green context that it was made in.
+    pub(crate) green: Option<u64>,
     /// The capture it takes part in.
     pub(crate) capture: Option<Membership>,
 }
@@ -96,7 +98,8 @@ impl Local {
     fn note_stream(&mut self, context: u64, place: Place, flags: u32, priority: i32, legacy: bool) -> u64 {
         self.streams.made += 1;
         let number = self.streams.made;
-        self.streams.streams.add(Stream { context, place, flags, priority, number, legacy, capture: None })
+        let (green, capture) = (None, None);
+        self.streams.streams.add(Stream { context, place, flags, priority, number, legacy, green, capture })
     }
 
     /// The handle that means a stream: of a stream the program made, or of a default stream of the current

@@ -75,7 +75,11 @@ impl Driver {
             }
             Op::Kernel(launch) => {
                 drop(local);
-                simulation.enqueue(place, Work::Kernel { ns: launch.ns, occupancy: launch.occupancy })?;
+                let work = Work::Kernel { ns: launch.ns, occupancy: launch.occupancy };
+                let ticket = simulation.enqueue(place, work)?;
+                if simulation.config.launches_block {
+                    simulation.wait(place.device, Target::Ticket(ticket));
+                }
             }
             Op::Host(function, data) => {
                 drop(local);

@@ -68,10 +68,13 @@ def full(room):
             time.sleep(0.001)
             late.append(time.monotonic() - began - 0.001)
 
-    for _ in range(room):
+    launch()
+    watcher.wait()  # the first one is slow by itself
+    for filled in range(room):
         began = time.perf_counter_ns()
         launch()
-        if time.perf_counter_ns() - began > 500_000:
+        # No queue is as short, whatever else has held a launch up.
+        if time.perf_counter_ns() - began > 500_000 and filled >= 256:
             break
     else:
         return {}
@@ -85,7 +88,7 @@ def full(room):
     spent = time.thread_time() - began
     end.set()
     thread.join()
-    return {"ms": round(percentile(taken, 50), 3), "p99 ms": round(percentile(taken, 99), 3), "ms in all": round(sum(taken), 1),
+    return {"filled": filled, "ms": round(percentile(taken, 50), 3), "p99 ms": round(percentile(taken, 99), 3), "ms in all": round(sum(taken), 1),
             "processor ms": round(1000 * spent, 1), "late p99 ms": round(1000 * percentile(late, 99), 3)}  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from driver import Cuda, Refused
 # Behind two counters: rings of kernels (begun, ended, lost) and of holes (from, to). Powers of two.
 KERNELS, HOLES, HEAD = 1 << 16, 1 << 16, 64
 SIZE = HEAD + 24 * KERNELS + 16 * HOLES
-HOLE = 10_000
+HOLE, PATIENCE = 10_000, 30_000_000_000
 
 WATCH = """
 .visible .entry %(name)s(.param .u64 ring, .param .u64 length)
@@ -44,19 +44,23 @@ LOOK:
     shl.b64 %%place, %%place, 4;
     add.u64 %%place, %%ring, %%place;
     st.global.u64 [%%place+%(holes)d], %%before;
-    st.global.u64 [%%place+%(holes)d+8], %%now;
+    st.global.u64 [%%place+%(hole_ends)d], %%now;
+    // A clock that goes in long steps would never let it work.
+    setp.gt.u64 %%torn, %%lost, %(patience)d;
+    @%%torn bra END;
 DONE:
     sub.u64 %%own, %%now, %%begun;
     sub.u64 %%own, %%own, %%lost;
     setp.lt.u64 %%apart, %%own, %%length;
     @%%apart bra LOOK;
+END:
     atom.global.add.u64 %%place, [%%ring], 1;
     and.b64 %%place, %%place, %(last_kernel)d;
     mul.lo.u64 %%place, %%place, 24;
     add.u64 %%place, %%ring, %%place;
-    st.global.u64 [%%place+%(head)d], %%begun;
-    st.global.u64 [%%place+%(head)d+8], %%now;
-    st.global.u64 [%%place+%(head)d+16], %%lost;
+    st.global.u64 [%%place+%(begins)d], %%begun;
+    st.global.u64 [%%place+%(ends)d], %%now;
+    st.global.u64 [%%place+%(loses)d], %%lost;
     ret;
 }
 """
@@ -88,6 +92,15 @@ AGAIN:
 Ran = collections.namedtuple("Ran", ["begun", "ended", "lost"])
 
 
+def text(names):
+    """A module with watching kernels of these names."""
+    holes = HEAD + 24 * KERNELS
+    rooms = {"hole": HOLE, "patience": PATIENCE, "last_kernel": KERNELS - 1, "last_hole": HOLES - 1, "holes": holes,
+             "hole_ends": holes + 8, "begins": HEAD, "ends": HEAD + 8, "loses": HEAD + 16}  # fmt: skip
+    entries = "".join(WATCH % {"name": name, **rooms} for name in names)
+    return f".version 7.0\n.target sm_75\n.address_size 64\n{entries}{TICKS}\0".encode()
+
+
 class Watcher:
     """Device 0 with watching kernels of several lengths in microseconds, their ring, and a stream."""
 
@@ -99,12 +112,8 @@ class Watcher:
         """What is to run, in the context that is current."""
         self.ring = self.cuda.value("cuMemAlloc_v2", SIZE)
         self.forget()
-        rooms = {"hole": HOLE, "head": HEAD, "holes": HEAD + 24 * KERNELS, "last_kernel": KERNELS - 1, "last_hole": HOLES - 1}
         names = {length: f"watch_spin_{length}us" for length in lengths}  # the simulated GPU reads the length there
-        entries = "".join(WATCH % {"name": name, **rooms} for name in names.values())
-        module = self.cuda.value(
-            "cuModuleLoadData", f".version 7.0\n.target sm_75\n.address_size 64\n{entries}{TICKS}\0".encode()
-        )
+        module = self.cuda.value("cuModuleLoadData", text(names.values()))
         self.functions = {
             name: c_void_p(self.cuda.value("cuModuleGetFunction", module, name.encode()))
             for name in [*names.values(), "ticks", "nothing"]

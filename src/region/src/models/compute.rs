@@ -15,6 +15,7 @@ use gpuslice_policy::{
 use crate::{
     bell,
     layout::WHOLE_SHARE,
+    sampler,
     sync::broken::{self, Break},
 };
 
@@ -271,8 +272,7 @@ fn who_pays_where_the_rate_is_told_first_may_pay_by_it_twice() {
 }
 
 /// An arbiter tells a word while a process takes the stale one before it away. 8 ms on the clock are owed at a half.
-#[test]
-fn who_tells_and_who_forgets_leave_what_is_owed() {
+fn one_tells_while_another_forgets() {
     model(|| {
         let world = paid(8, [true; SLOTS]);
         world.layout.time[DEVICE].readings.0.told.set(word_of(500, NOW - STALE));
@@ -283,10 +283,133 @@ fn who_tells_and_who_forgets_leave_what_is_owed() {
         let new = word_of(250, NOW);
         world.layout.tell(DEVICE, new, NOW);
         other.join().unwrap();
-        match world.layout.time[DEVICE].readings.0.told.get() {
-            // 4 ms of GPU time, at a quarter or at the whole.
-            word if word == new => assert_eq!(world.owed(), 16 * MS),
-            word => assert_eq!((word, world.owed()), (0, 4 * MS)),
-        }
+        // 4 ms of GPU time, at a quarter or at the whole.
+        let expected = [(new, 16 * MS), (0, 4 * MS)];
+        let left = (world.layout.time[DEVICE].readings.0.told.get(), world.owed());
+        assert!(expected.contains(&left), "what is owed became another: {left:?}");
     });
+}
+
+#[test]
+fn who_tells_and_who_forgets_leave_what_is_owed() {
+    one_tells_while_another_forgets();
+}
+
+#[test]
+#[should_panic(expected = "what is owed became another")]
+fn where_the_last_to_write_wins_who_tells_and_who_forgets_change_what_is_owed() {
+    broken::make(Break::LastWins);
+    one_tells_while_another_forgets();
+}
+
+/// What the elected process is silent for at most, and a process that has been silent for longer.
+const PATIENCE: u64 = 500 * MS;
+const SILENT: u64 = (NOW - 2 * PATIENCE) & !0xffff | 3;
+
+/// Two processes want to be the one that asks NVML, after `last`.
+fn two_want_to_ask(last: u64) {
+    model(move || {
+        let world = paid(0, [true; SLOTS]);
+        world.layout.time[DEVICE].sampler.0.elected.set(last);
+        let other = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || world.layout.elect(DEVICE, 1, NOW, PATIENCE))
+        };
+        let elected = [world.layout.elect(DEVICE, 0, NOW, PATIENCE), other.join().unwrap()];
+        assert_eq!(elected.iter().filter(|is_elected| **is_elected).count(), 1, "two ask");
+    });
+}
+
+#[test]
+fn of_two_who_want_to_ask_nvml_one_does() {
+    two_want_to_ask(0);
+    two_want_to_ask(SILENT);
+}
+
+#[test]
+#[should_panic(expected = "two ask")]
+fn where_the_last_to_write_wins_two_ask() {
+    broken::make(Break::LastWins);
+    two_want_to_ask(SILENT);
+}
+
+/// The one that asked has died. Somebody clears up after it while another one takes over.
+fn one_takes_over_while_the_dead_is_deposed() {
+    model(|| {
+        let world = paid(0, [true; SLOTS]);
+        world.layout.time[DEVICE].sampler.0.elected.set(SILENT);
+        let other = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || sampler::depose(&world.layout.time[DEVICE].sampler.0, 2))
+        };
+        // Lost to whoever clears up, it is tried again at the next look.
+        let is_elected = (0..2).any(|_| world.layout.elect(DEVICE, 1, NOW, PATIENCE));
+        other.join().unwrap();
+        assert!(is_elected);
+        assert_eq!(world.layout.time[DEVICE].sampler.0.elected.get() & 0xffff, 2, "the new one was deposed");
+    });
+}
+
+#[test]
+fn who_takes_over_from_the_dead_stays() {
+    one_takes_over_while_the_dead_is_deposed();
+}
+
+#[test]
+#[should_panic(expected = "the new one was deposed")]
+fn where_the_last_to_write_wins_the_new_one_is_deposed() {
+    broken::make(Break::LastWins);
+    one_takes_over_while_the_dead_is_deposed();
+}
+
+/// 10 ms are owed. One process owes 3 ms more, an arbiter gives 4 of them back.
+fn a_gift_comes_while_more_is_owed() {
+    model(|| {
+        let world = paid(10, [true; SLOTS]);
+        let other = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || world.layout.give_time(DEVICE, 4 * MS, NOW))
+        };
+        world.layout.owe_time(DEVICE, 0, 3 * MS, NOW);
+        other.join().unwrap();
+        assert_eq!(world.owed(), 9 * MS, "a gift or a debt was lost");
+    });
+}
+
+#[test]
+fn no_gift_and_no_debt_is_lost() {
+    a_gift_comes_while_more_is_owed();
+}
+
+#[test]
+#[should_panic(expected = "a gift or a debt was lost")]
+fn where_the_last_to_write_wins_a_gift_or_a_debt_is_lost() {
+    broken::make(Break::LastWins);
+    a_gift_comes_while_more_is_owed();
+}
+
+/// Two processes tell of 3 ms each that they measured, of which 1 ms and 2 ms were covered newly.
+fn two_tell_what_was_covered() {
+    model(|| {
+        let world = paid(0, [true; SLOTS]);
+        let other = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || world.layout.add_overlap(DEVICE, 3 * MS, MS))
+        };
+        world.layout.add_overlap(DEVICE, 3 * MS, 2 * MS);
+        other.join().unwrap();
+        assert_eq!(world.layout.overlap_part(DEVICE, 6 * MS), 3 * MS, "one was not heard");
+    });
+}
+
+#[test]
+fn whatever_two_tell_of_overlap_is_heard() {
+    two_tell_what_was_covered();
+}
+
+#[test]
+#[should_panic(expected = "one was not heard")]
+fn where_the_last_to_write_wins_one_is_not_heard() {
+    broken::make(Break::LastWins);
+    two_tell_what_was_covered();
 }

@@ -262,7 +262,7 @@ fn is_to_run(held: &mut Held, slice: &'static Slice, stream: Stream) -> bool {
         let ends = compute.ends.load(Ordering::Acquire);
         if ends != held.ends_seen {
             held.give_up_missed(slice);
-            held.forget_ended(ends);
+            held.forget_ended(slice, ends);
         }
         !(captures::is_open() && stream.may_capture())
     };

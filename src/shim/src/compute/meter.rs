@@ -67,6 +67,8 @@ struct Queue {
     moved: u64,
     /// Whether some of it was set aside.
     is_aside: bool,
+    /// Whether its first flight was under way on the GPU when it was looked at last.
+    has_begun: bool,
 }
 
 /// How long a lane's last event is remembered once it has no work, in nanoseconds.
@@ -308,14 +310,17 @@ impl Queue {
     fn set_aside(&mut self, compute: &Compute, has_moved: bool) -> bool {
         let Some(front) = self.flights.front() else { return false };
         let now = clock::now();
-        if has_moved || front.began.is_some() {
+        let has_begun = core::mem::replace(&mut self.has_begun, front.began.is_some());
+        if has_moved || self.has_begun != has_begun {
             self.moved = now;
             if core::mem::take(&mut self.is_aside) {
                 self.flights.iter_mut().for_each(|flight| flight.is_ahead_again(compute));
             }
             return false;
         }
-        if now.saturating_sub(self.moved) < queue::HELD_UP {
+        // What runs for much longer than it ever did may wait for what waits for it.
+        let takes = if self.has_begun { front.run.plain() } else { 0 };
+        if now.saturating_sub(self.moved) < queue::HELD_UP.saturating_add(takes) {
             return false;
         }
         self.is_aside = true;

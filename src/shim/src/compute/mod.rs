@@ -112,6 +112,8 @@ pub(crate) struct Pacer {
     looked: AtomicU64,
     /// How often it was done, and how many threads wait for that.
     asks: AtomicU32,
+    /// How often something has ended, or nobody will see its end; wraps.
+    landings: AtomicU32,
     waiters: AtomicU32,
     /// Streams that it launches on, as seen lately.
     lanes: AtomicUsize,
@@ -183,6 +185,8 @@ pub(crate) struct Compute {
     paces_copies: bool,
     /// Whether GPU time is measured by events at all.
     by_events: bool,
+    /// Whether a launch returns when its kernel has ended.
+    launches_block: bool,
     /// When what is queued is expected to have ended, on the monotonic clock, by device; kept where other slices leave less
     /// room than usual.
     queue_ends: Box<[AtomicU64]>,
@@ -204,6 +208,11 @@ const AFTER_FAILURE: u64 = 1_000_000_000;
 /// Estimates that a process keeps: 40 bytes each.
 const ESTIMATES: usize = 16 << 10;
 
+/// Whether the program has asked the driver for that, as people do who look for a fault.
+fn launches_block() -> bool {
+    std::env::var_os("CUDA_LAUNCH_BLOCKING").is_some_and(|value| !value.is_empty() && value != "0")
+}
+
 impl Compute {
     pub(crate) fn new(places: &[Place]) -> Self {
         let pacer = |place: &Place| Pacer {
@@ -212,6 +221,7 @@ impl Compute {
             asked: AtomicU64::new(0),
             looked: AtomicU64::new(0),
             asks: AtomicU32::new(0),
+            landings: AtomicU32::new(0),
             waiters: AtomicU32::new(0),
             lanes: AtomicUsize::new(0),
             queued: AtomicU64::new(0),
@@ -241,6 +251,7 @@ impl Compute {
             holders: AtomicUsize::new(0),
             paces_copies: config.is_some_and(|config| config.core_copies),
             by_events,
+            launches_block: launches_block(),
             failed_at: AtomicU64::new(0),
             said: AtomicBool::new(false),
             gaps: AtomicU64::new(0),
@@ -328,8 +339,12 @@ impl Compute {
         const DESTROYED: Status = 709;
         /// `CUDA_ERROR_INVALID_HANDLE`: the stream has ended.
         const NO_SUCH_STREAM: Status = 400;
+        /// From `CUDA_ERROR_ILLEGAL_ADDRESS` to `CUDA_ERROR_LAUNCH_FAILED`: a kernel has broken its context, in which every
+        /// call fails from then on. Other contexts go on.
+        const BROKEN: [Status; 9] = [700, 702, 710, 714, 715, 716, 717, 718, 719];
         let is_of_one =
-            matches!(code, status::INVALID_CONTEXT | status::CAPTURE_INVALIDATED | NO_SUCH_STREAM);
+            matches!(code, status::INVALID_CONTEXT | status::CAPTURE_INVALIDATED | NO_SUCH_STREAM)
+                || BROKEN.contains(&code);
         if is_of_one || matches!(code, DEINITIALIZED | DESTROYED) {
             return;
         }
@@ -416,6 +431,7 @@ impl Compute {
     /// It has ended then, or nobody will see its end.
     fn landed(&self, flight: &Flight, ended: u64) {
         if let Some(pacer) = self.pacers.get(flight.device) {
+            pacer.landings.fetch_add(1, Ordering::Relaxed);
             let left = pacer.less_queued(flight.queued());
             if pacer.gives_way() {
                 self.expect_end(flight.device, ended.saturating_add(left));

@@ -30,6 +30,9 @@ const NOTICED: u64 = 100_000_000;
 const TRY_EVERY: u32 = 16;
 /// How often it is looked whether the region is still there, in nanoseconds: 0.1 s. A look takes half a microsecond.
 const LOOK_EVERY: u64 = 100_000_000;
+/// How long, in nanoseconds, a launch waits while a kernel of its own process runs on and nothing ends: that kernel is charged
+/// as it runs, so that the launch would never be due, and may wait for it.
+const STUCK: u64 = 1_000_000_000;
 /// How long work that is queued ahead is waited for before it is looked at again, whatever the meter says.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
@@ -45,7 +48,8 @@ pub(super) fn pay(
     let began = clock::now();
     // What begins after a pause waits, and is counted, later.
     slice.member().note_second(pacer.place.device, began);
-    let mut payer = Payer { slice, pacer, lane, device, began, throttled: 0, asking: None };
+    let mut payer =
+        Payer { slice, pacer, lane, device, began, throttled: 0, alone_since: 0, landings: 0, asking: None };
     let paid = payer.pay(held, launch);
     payer.stop_asking();
     if payer.throttled > 0 {
@@ -103,6 +107,10 @@ struct Payer {
     began: u64,
     /// For how long it has waited for the share.
     throttled: u64,
+    /// Since when it has been waiting for the share while nothing of its process ended; 0: it has not.
+    alone_since: u64,
+    /// How much had ended then.
+    landings: u32,
     /// Held while this thread asks for its process.
     asking: Option<MutexGuard<'static, Pot>>,
 }
@@ -273,6 +281,10 @@ impl Payer {
                 self.pacer.owed.store(0, Ordering::Relaxed);
                 true
             }
+            Err(_) if self.is_stuck(now) => {
+                member.owe(device, amount, now);
+                true
+            }
             Err(until) => {
                 self.close(held);
                 self.slice.compute.look_while_asking(self.slice, self.pacer);
@@ -283,6 +295,16 @@ impl Payer {
                 false
             }
         }
+    }
+
+    /// Whether it may wait for what waits for it. Then it goes, and what it costs is owed.
+    fn is_stuck(&mut self, now: u64) -> bool {
+        let landings = self.pacer.landings.load(Ordering::Relaxed);
+        let is_alone = landings == self.landings && self.slice.compute.is_anything_under_way();
+        if self.alone_since == 0 || !is_alone {
+            (self.alone_since, self.landings) = (now, landings);
+        }
+        now.saturating_sub(self.alone_since) >= STUCK
     }
 
     /// Whether the region is still there is seen by who uses it, now and then.

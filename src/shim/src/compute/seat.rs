@@ -22,6 +22,9 @@ const MOST_TOLD: usize = 16;
 /// A run into which nothing was launched for so long, in nanoseconds, while its thread launched elsewhere, is closed: 2 ms.
 const LEFT: u64 = 2_000_000;
 
+/// `CUDA_ERROR_INVALID_HANDLE`: what a driver says of an event in a stream of another context.
+const NOT_OF_THIS_CONTEXT: Status = 400;
+
 /// What a thread keeps.
 #[derive(Debug)]
 pub(crate) struct Seat {
@@ -60,7 +63,9 @@ pub(crate) struct Lane {
     pub(crate) joins_legacy: bool,
     /// Its context.
     pub(crate) context: usize,
-    /// Our number for the context.
+    /// The context whose events tell of it: of a green one the primary.
+    home: usize,
+    /// Our number for that.
     pub(crate) pool: u64,
     /// Its device, as a place in `Compute::pacers`; none where nobody paces.
     pub(crate) device: Option<usize>,
@@ -152,14 +157,16 @@ impl Seat {
     pub(crate) fn add_lane(&mut self, slice: &'static Slice, stream: Stream) -> Option<usize> {
         let compute = &slice.compute;
         let context = driver::stream_context(stream.handle)?;
-        let handle = driver::context_device(context)?;
+        let home = compute.home_of(slice, context);
+        let handle = driver::context_device(home)?;
         let device = compute.pacers.iter().position(|pacer| pacer.place.handle == handle);
         self.lanes.push(Lane {
             stream,
             joins_legacy: !stream.is_legacy()
                 && (stream.is_default() || driver::waits_for_legacy(stream.handle)),
             context,
-            pool: compute.events.number_of(compute.home_of(slice, context)),
+            home,
+            pool: compute.events.number_of(home),
             device,
             number: compute.meter.next_number(),
             launched: self.outside,
@@ -173,8 +180,15 @@ impl Seat {
         Some(self.last)
     }
 
-    /// Streams have ended: lanes that lead to none are forgotten.
-    pub(crate) fn forget_ended(&mut self, ends: u64) {
+    /// Streams have ended: lanes that lead to none are forgotten. What is open in a context that has ended nobody measures.
+    pub(crate) fn forget_ended(&mut self, slice: &'static Slice, ends: u64) {
+        for lane in &mut self.lanes {
+            if slice.compute.events.context_of(lane.pool).is_none()
+                && let Some(open) = lane.open.take()
+            {
+                lane.send_off(slice, open, None);
+            }
+        }
         self.lanes.retain(|lane| lane.open.is_some());
         self.last = 0;
         self.ends_seen = ends;
@@ -214,6 +228,9 @@ impl Seat {
         let Some(lane) = self.lanes.get_mut(at) else { return };
         let gap = self.outside.saturating_sub(lane.launched);
         let mut bracket = Bracket::of(known, is_graph, clock::between(gap, 0));
+        if slice.compute.launches_block {
+            bracket = Bracket::Alone;
+        }
         if bracket == Bracket::Together
             && let Some(known) = known
             && self.sampler.launch(known)
@@ -363,7 +380,7 @@ impl Seat {
         let is_first = lane.empty.is_some();
         let open = lane.open.as_mut()?;
         if is_first || open.run.is_empty() {
-            lane.began(now);
+            lane.began(now, slice.compute.launches_block);
         }
         let open = lane.open.as_mut()?;
         if open.run.add(key, estimate) {
@@ -445,19 +462,22 @@ impl Lane {
         open.map_or(self.until, |open| beside::done(self.until, open.opened, open.run.plain()))
     }
 
-    /// The first launch since the run was opened, or since the stream was empty, has left the driver.
+    /// The first launch since the run was opened, or since the stream was empty, has left the driver. `has_ended`: it leaves
+    /// it only when its kernel has ended.
     #[cold]
-    fn began(&mut self, now: u64) {
+    fn began(&mut self, now: u64, has_ended: bool) {
         let Some(open) = &mut self.open else { return };
         match self.empty.take() {
             Some(since) => open.run.idle(clock::between(now, since)),
+            // Its code may have been loaded first where nothing is known of it.
+            None if has_ended && !open.is_unknown => {}
             None => open.run.lead(clock::between(now, open.since)),
         }
     }
 
     /// Whether its events are of another context than it is. Then that does not go, and lanes are made anew.
     fn is_foreign(&self, compute: &Compute) -> bool {
-        let is_foreign = compute.events.context_of(self.pool).is_some_and(|home| home != self.context);
+        let is_foreign = self.home != self.context;
         if is_foreign && !compute.views_differ.swap(true, Ordering::AcqRel) {
             compute.ends.fetch_add(1, Ordering::AcqRel);
         }
@@ -494,10 +514,15 @@ impl Lane {
             let event = compute.events.get(self.pool)?;
             // It may be another thread that closes the run: a default stream is the current context's, and of other
             // streams the driver wants some context to be current.
-            let recorded = within(self.context, || events::record(event, self.stream));
+            // And a green context can be current to one thread at a time.
+            let current = if self.stream.is_default() { self.context } else { self.home };
+            let recorded = within(current, || events::record(event, self.stream)).map(|recorded| {
+                recorded.map_err(|code| match code {
+                    NOT_OF_THIS_CONTEXT if self.is_foreign(compute) => status::INVALID_CONTEXT,
+                    _ => code,
+                })
+            });
             let recorded = recorded.unwrap_or(Err(status::INVALID_CONTEXT));
-            let recorded = recorded
-                .map_err(|code| if self.is_foreign(compute) { status::INVALID_CONTEXT } else { code });
             recorded.inspect_err(|_| compute.events.put(self.pool, event)).map(|()| event)
         });
         recorded.inspect_err(|code| compute.event_failed(*code))

@@ -9,7 +9,7 @@ use super::around;
 use super::context;
 use super::measured::{How, Plan, What, measured};
 use crate::compute;
-use crate::driver::beside_captures;
+use crate::driver::{self, beside_captures};
 use crate::holdings::{Green, Holder};
 use crate::lifecycle::{self, Standing};
 use crate::measure::Making;
@@ -113,7 +113,9 @@ unsafe fn note(output: *mut CUgreenCtx, device: CUdevice, code: Status) {
         |slice, (), code| {
             // SAFETY: by the contract above.
             if let Some(green) = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
-                slice.holdings.add_green(Green { handle: green.addr(), view: 0, device });
+                // Its streams name it by this, whether the program has asked for it or not.
+                let view = driver::view_of(green).unwrap_or(0);
+                slice.holdings.add_green(Green { handle: green.addr(), view, device });
             }
         },
     );

@@ -164,9 +164,10 @@ impl Driver {
         }
         let simulation = self.simulation()?;
         let mut local = simulation.local();
-        let green = local.greens.greens.get(handle(green)).map_err(|_| status::INVALID_CONTEXT)?;
-        let context = green.context;
+        let green = handle(green);
+        let context = local.greens.greens.get(green).map_err(|_| status::INVALID_CONTEXT)?.context;
         let stream = local.make_stream(simulation, context, flags, priority.clamp(-5, 0))?;
+        local.streams.streams.get_mut(stream)?.green = Some(green);
         self.write(to, pointer(stream))
     }
 }

@@ -164,8 +164,12 @@ impl Driver {
 
     fn stream_context(&self, on: On, to: *mut CUcontext) -> Outcome {
         let (stream, _) = self.stream(on)?;
-        let context = self.simulation()?.local().streams.streams.get(stream)?.context;
-        self.write(to, pointer(context))
+        let mut local = self.simulation()?.local();
+        let (context, green) =
+            local.streams.streams.get(stream).map(|stream| (stream.context, stream.green))?;
+        // Of a stream of a green context the handle that stands for that, as long as it lives.
+        let view = green.and_then(|green| local.green_view(green).ok());
+        self.write(to, pointer(view.unwrap_or(context)))
     }
 
     fn stream_device(&self, on: On, to: *mut CUdevice) -> Outcome {
