@@ -4,7 +4,13 @@
 
 use std::{fs::OpenOptions, os::unix::fs::FileExt as _, path::Path};
 
-use gpuslice_policy::compute::{bucket::MOST_DEBT, lease, turn::PATIENCE};
+use gpuslice_policy::compute::{
+    bucket::MOST_DEBT,
+    lease,
+    source::{Measured, Source, Why},
+    trim,
+    turn::PATIENCE,
+};
 use gpuslice_region::{Device, Limits, Member, Monitor, Reaped, Trust, layout::FIGURES};
 
 use crate::puppet::{Puppet, UUID, directory, join};
@@ -306,4 +312,47 @@ fn processes_that_take_and_give_back_at_once_lose_nothing() {
     assert!(paid <= end + CROWD * MS, "{paid} {end}");
     assert!(start + kept <= paid, "more was kept than paid: {kept} in {}", paid.abs_diff(start));
     assert!(kept > MS, "nothing was tried: {kept}");
+}
+
+#[test]
+fn more_is_taken_at_a_time_by_who_is_alone_and_where_each_taking_costs_a_turn() {
+    let directory = directory();
+    let path = directory.path().join("region");
+    let (member, device) = join(&path, LIMIT);
+    let (other, _) = join(&path, LIMIT);
+    let terms = member.terms(device);
+    let [alone, usual, turn] = [lease::alone(terms), lease::size(terms), lease::turn(terms)];
+    let sizes = || [&member, &other].map(|member| member.lease_size(device));
+    assert_eq!(sizes(), [alone, alone], "nobody has had anything");
+    member.take(device, 100 * MS, NOW).unwrap();
+    assert_eq!(sizes(), [alone, usual]);
+    assert!(other.take(device, MS, NOW).is_err());
+    assert_eq!(sizes(), [turn, usual], "one waits");
+    other.stop_asking(device);
+    assert_ne!(sizes()[0], turn);
+    // Neighbours, told by NVML or not to be told.
+    member.set_factor(device, trim::ONE - 1);
+    assert_eq!(sizes(), [turn, turn]);
+    member.set_factor(device, trim::ONE);
+    assert_eq!(sizes()[1], usual);
+    member.set_meter(device, Measured { source: Source::Events, why: Some(Why::Mig) }.word());
+    assert_eq!(sizes(), [turn, turn]);
+}
+
+#[test]
+fn one_process_asks_nvml_until_it_is_silent() {
+    let directory = directory();
+    let path = directory.path().join("region");
+    let ((first, device), (second, _)) = (join(&path, LIMIT), join(&path, LIMIT));
+    let silence = 500 * MS;
+    assert!(first.elect(device, NOW, silence));
+    assert!(!second.elect(device, NOW + silence - 1, silence));
+    assert!(first.elect(device, NOW + silence / 2, silence), "and goes on");
+    assert!(!second.elect(device, NOW + silence, silence));
+    assert!(second.elect(device, NOW + silence * 3 / 2, silence));
+    assert!(!first.elect(device, NOW + silence * 3 / 2, silence));
+    assert!(first.elect(device, NOW, silence), "by a clock that was ahead");
+    // The time is kept in units of 65.5 us.
+    assert!(!second.elect(device, NOW + 0xfffe, 0));
+    assert!(second.elect(device, NOW + 0xffff, 0));
 }

@@ -299,8 +299,11 @@ impl Payer {
 
     /// Whether it may wait for what waits for it. Then it goes, and what it costs is owed.
     fn is_stuck(&mut self, now: u64) -> bool {
+        let compute = &self.slice.compute;
         let landings = self.pacer.landings.load(Ordering::Relaxed);
-        let is_alone = landings == self.landings && self.slice.compute.is_anything_under_way();
+        // Without events nothing is charged as it runs.
+        let is_alone =
+            landings == self.landings && compute.is_anything_under_way() && compute.events_wanted();
         if self.alone_since == 0 || !is_alone {
             (self.alone_since, self.landings) = (now, landings);
         }
