@@ -12,7 +12,7 @@ mod shares;
 
 use loom::{
     sync::{Arc, Mutex},
-    thread,
+    thread::{self, JoinHandle},
 };
 
 use crate::{
@@ -151,6 +151,15 @@ fn model(body: impl Fn() + Sync + Send + 'static) {
     builder.check(body);
 }
 
+/// Does this in another thread.
+fn beside<World: 'static, Result: 'static>(
+    world: &Arc<World>,
+    act: impl FnOnce(&World) -> Result + 'static,
+) -> JoinHandle<Result> {
+    let world = Arc::clone(world);
+    thread::spawn(move || act(&world))
+}
+
 fn full(result: &Result<(), Refusal>) -> bool {
     matches!(result, Err(Refusal { why: Why::Full, .. }))
 }
@@ -159,10 +168,7 @@ fn full(result: &Result<(), Refusal>) -> bool {
 fn two_of_which_one_fits() {
     model(|| {
         let world = World::new([true; SLOTS], [0; SLOTS]);
-        let other = {
-            let world = Arc::clone(&world);
-            thread::spawn(move || world.reserve(1, 6))
-        };
+        let other = beside(&world, |world| world.reserve(1, 6));
         let results = [world.reserve(0, 6), other.join().unwrap()];
         let granted = results.iter().filter(|result| result.is_ok()).count();
         assert!(granted <= 1, "both were granted");
@@ -189,13 +195,10 @@ fn a_newcomer_and_another() {
         let world = World::new([true, false, false], [0; SLOTS]);
         world.layout.slots.iter().skip(1).for_each(|slot| slot.state.publish(SLOT_FREE));
         world.layout.header.claimed.set(1);
-        let newcomer = {
-            let world = Arc::clone(&world);
-            thread::spawn(move || {
-                world.join(1);
-                world.reserve(1, 6)
-            })
-        };
+        let newcomer = beside(&world, |world| {
+            world.join(1);
+            world.reserve(1, 6)
+        });
         let results = [world.reserve(0, 6), newcomer.join().unwrap()];
         assert!(!results.iter().all(Result::is_ok), "both were granted");
     });
@@ -218,10 +221,7 @@ fn without_the_fence_a_newcomer_is_not_seen() {
 fn of_three_reservations_of_which_two_fit_two_are_granted_at_most_and_one_at_most_is_refused() {
     model(|| {
         let world = World::new([true; SLOTS], [0; SLOTS]);
-        let others = [1, 2].map(|slot| {
-            let world = Arc::clone(&world);
-            thread::spawn(move || world.reserve(slot, 4))
-        });
+        let others = [1, 2].map(|slot| beside(&world, move |world| world.reserve(slot, 4)));
         let first = world.reserve(0, 4);
         let results = others.map(|other| other.join().unwrap()).into_iter().chain([first]);
         let results: Vec<_> = results.collect();
@@ -234,10 +234,7 @@ fn of_three_reservations_of_which_two_fit_two_are_granted_at_most_and_one_at_mos
 fn two_that_both_fit() {
     model(|| {
         let world = World::new([true; SLOTS], [0; SLOTS]);
-        let other = {
-            let world = Arc::clone(&world);
-            thread::spawn(move || world.reserve(1, 4))
-        };
+        let other = beside(&world, |world| world.reserve(1, 4));
         let results = [world.reserve(0, 4), other.join().unwrap()];
         assert!(!results.iter().any(full), "refused although it fits");
     });
@@ -253,11 +250,8 @@ fn of_two_reservations_that_both_fit_none_is_refused() {
 fn one_that_is_taken_back() {
     model(|| {
         let world = World::new([true; SLOTS], [0, 0, 2]);
-        let other = {
-            let world = Arc::clone(&world);
-            // 9 never fits beside the 2.
-            thread::spawn(move || world.reserve(1, 9))
-        };
+        // 9 never fits beside the 2.
+        let other = beside(&world, |world| world.reserve(1, 9));
         assert!(!full(&world.reserve(0, 6)), "refused for what was never held");
         assert!(other.join().unwrap().is_err());
     });
@@ -279,13 +273,10 @@ fn if_undecided_reservations_counted_as_held_one_that_is_taken_back_would_refuse
 fn bytes_that_move() {
     model(|| {
         let world = World::new([true; SLOTS], [4, 0, 0]);
-        let other = {
-            let world = Arc::clone(&world);
-            thread::spawn(move || {
-                assert_eq!(world.layout.refund(DEVICE, 0, 4), 0);
-                let _ = world.reserve(1, 4);
-            })
-        };
+        let other = beside(&world, |world| {
+            assert_eq!(world.layout.refund(DEVICE, 0, 4), 0);
+            let _ = world.reserve(1, 4);
+        });
         assert!(!full(&world.reserve(2, 6)), "bytes were counted twice");
         other.join().unwrap();
     });
@@ -307,10 +298,7 @@ fn after_a_single_reading_bytes_that_move_are_counted_twice() {
 fn the_dead_make_room(blind: bool) {
     model(move || {
         let world = World::new([false, true, true], [8, 0, 0]);
-        let monitor = {
-            let world = Arc::clone(&world);
-            thread::spawn(move || world.reap(false))
-        };
+        let monitor = beside(&world, |world| world.reap(false));
         let mut around = Around { world: &world, left: TRIES, blind };
         let result = world.layout.reserve(DEVICE, 1, 6, &mut around);
         monitor.join().unwrap();
@@ -334,10 +322,7 @@ fn who_takes_a_reaping_under_way_for_nobody_dead_refuses_for_their_sake() {
 fn the_slot_of_the_dead_is_taken_again(stale: bool) {
     model(move || {
         let world = World::new([false, true, true], [8, 0, 0]);
-        let monitor = {
-            let world = Arc::clone(&world);
-            thread::spawn(move || world.reap(stale))
-        };
+        let monitor = beside(&world, move |world| world.reap(stale));
         world.join(0);
         let result = world.reserve(0, 6);
         monitor.join().unwrap();

@@ -8,7 +8,7 @@
 //! whose errors are of microseconds. And nothing bounds what is queued ahead: the GPU works off what was launched at
 //! a wrong cost before the next window tells.
 
-use super::trim::{Sample, WINDOW, scale};
+use super::trim::{Sample, scale, windows};
 
 /// What is left of a sum after a window of a sixth of a second, in millionths: 0.93, a memory of two seconds.
 const DECAY: u64 = 930_000;
@@ -124,8 +124,7 @@ impl Coarse {
         if seen == 0 && launches == 0 {
             return;
         }
-        let windows = length.saturating_add(WINDOW / 2) / WINDOW;
-        for _ in 0..windows.clamp(1, 12) {
+        for _ in 0..windows(length) {
             self.seen = scale(self.seen, DECAY);
             self.launches = scale(self.launches, DECAY);
         }
@@ -141,7 +140,7 @@ impl Coarse {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::trim::WINDOW, *};
 
     const S: u64 = 1_000_000_000;
 

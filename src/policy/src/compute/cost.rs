@@ -216,29 +216,19 @@ mod tests {
     fn keys_of_shapes_that_are_alike_are_spread_over_all_bits() {
         let base = Shape { function: 0x7f00_1234_5600, grid: [64, 1, 1], block: [128, 1, 1], shared: 0 };
         // As programs have them: one thing grows, by one or by a power of two.
-        let one_by_one = (0..1000).map(|at| Shape { grid: [at, 1, 1], ..base });
-        let rows = (0..1000).map(|at| Shape { grid: [64, at, 7], ..base });
-        let layers = (0..1000).map(|at| Shape { grid: [64, 2, at], block: [64, 2, 2], ..base });
-        let blocks = (0..1000).map(|at| Shape { block: [at, 4, 3], ..base });
-        let flat = (0..1000).map(|at| Shape { block: [5, at, 1], ..base });
-        let deep = (0..1000).map(|at| Shape { block: [8, 8, at], shared: 16, ..base });
-        let shared = (0..1000).map(|at| Shape { shared: at * 1024 + 8, ..base });
-        let functions = (1..1000).map(|at| Shape { function: base.function + at * 64, ..base });
-        let families: [Vec<Shape>; 8] = [
-            one_by_one.collect(),
-            rows.collect(),
-            layers.collect(),
-            blocks.collect(),
-            flat.collect(),
-            deep.collect(),
-            shared.collect(),
-            functions.collect(),
+        let families: [fn(Shape, u32) -> Shape; 8] = [
+            |base, at| Shape { grid: [at, 1, 1], ..base },
+            |base, at| Shape { grid: [64, at, 7], ..base },
+            |base, at| Shape { grid: [64, 2, at], block: [64, 2, 2], ..base },
+            |base, at| Shape { block: [at, 4, 3], ..base },
+            |base, at| Shape { block: [5, at, 1], ..base },
+            |base, at| Shape { block: [8, 8, at], shared: 16, ..base },
+            |base, at| Shape { shared: at * 1024 + 8, ..base },
+            |base, at| Shape { function: base.function + (u64::from(at) + 1) * 64, ..base },
         ];
-        let families: Vec<Vec<u64>> = families
-            .iter()
-            .map(|shapes| shapes.iter().map(|shape| Key::kernel(shape).id()).collect())
-            .chain([(0..1000).map(|at| Key::graph(0x5555_0000 + at * 16).id()).collect()])
-            .collect();
+        let kernels = families.map(|shape| (0..1000).map(|at| Key::kernel(&shape(base, at)).id()).collect());
+        let graphs = (0..1000).map(|at| Key::graph(0x5555_0000 + at * 16).id()).collect();
+        let families: Vec<Vec<u64>> = kernels.into_iter().chain([graphs]).collect();
         for ids in &families {
             for bit in 0..u64::BITS {
                 let ones = ids.iter().filter(|id| *id >> bit & 1 == 1).count();

@@ -17,6 +17,8 @@ const LEAST: u32 = ONE / 50;
 const DECAY: u64 = 500_000;
 /// NVML's own window on most devices, in nanoseconds: a sixth of a second.
 pub(super) const WINDOW: u64 = 166_666_667;
+/// No window is longer than so many of them: two seconds, where the slowest devices have one.
+const MOST_WINDOWS: u64 = 12;
 /// More than the sums come to, in nanoseconds: a minute.
 const MOST: u64 = 60_000_000_000;
 /// Windows alone after which the neighbours have gone. One could be a neighbour's pause.
@@ -144,7 +146,7 @@ impl Trim {
     /// What cannot be is ignored: windows that are too short or too long, older than the last, or busier than whole.
     pub fn learn(&mut self, sample: &Sample, covered: u64) {
         let length = sample.to.saturating_sub(sample.from);
-        let is_possible = (WINDOW / 16..=WINDOW.saturating_mul(12)).contains(&length)
+        let is_possible = (WINDOW / 16..=WINDOW.saturating_mul(MOST_WINDOWS)).contains(&length)
             && sample.to > self.last
             && sample.percent <= 100_u32.saturating_add(sample.processes);
         if !is_possible {
@@ -171,12 +173,16 @@ impl Trim {
     }
 
     fn fade(&mut self, length: u64) {
-        let windows = length.saturating_add(WINDOW / 2) / WINDOW;
-        for _ in 0..windows.max(1) {
+        for _ in 0..windows(length) {
             self.seen = scale(self.seen, DECAY);
             self.covered = scale(self.covered, DECAY);
         }
     }
+}
+
+/// How many of NVML's usual windows one of so many nanoseconds counts for: the nearest number, one at least.
+pub(super) fn windows(length: u64) -> u64 {
+    (length.saturating_add(WINDOW / 2) / WINDOW).clamp(1, MOST_WINDOWS)
 }
 
 /// The factor that a shared word says: one if it was never written, and none that [`Trim::factor`] does not give.

@@ -1,8 +1,8 @@
 //! Is GPU time paid once, does nobody sleep on who may go, and is what the dead leave given back once?
 
-use loom::{sync::Arc, thread};
+use loom::sync::Arc;
 
-use super::{DEVICE, NOW, SLOTS, World, model};
+use super::{DEVICE, NOW, SLOTS, World, beside, model};
 use gpuslice_policy::{
     arbiter::{
         Given,
@@ -57,13 +57,10 @@ impl World {
 fn payments_and_settlements() {
     model(|| {
         let world = paid(0, [true; SLOTS]);
-        let other = {
-            let world = Arc::clone(&world);
-            thread::spawn(move || {
-                world.settle(2_000_000);
-                world.settle(-1_000_000);
-            })
-        };
+        let other = beside(&world, |world| {
+            world.settle(2_000_000);
+            world.settle(-1_000_000);
+        });
         let taken = world.layout.take_time(DEVICE, 0, 3 * MS, NOW);
         other.join().unwrap();
         assert_eq!(world.owed(), MS + taken.map_or(0, |()| 3 * MS), "a payment was lost");
@@ -86,10 +83,7 @@ fn where_the_last_to_write_wins_payments_are_lost() {
 fn two_who_take_the_same_instant() {
     model(|| {
         let world = paid(0, [true; SLOTS]);
-        let other = {
-            let world = Arc::clone(&world);
-            thread::spawn(move || world.layout.take_time(DEVICE, 1, 3 * MS, NOW))
-        };
+        let other = beside(&world, |world| world.layout.take_time(DEVICE, 1, 3 * MS, NOW));
         let results = [world.layout.take_time(DEVICE, 0, 3 * MS, NOW), other.join().unwrap()];
         assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 1, "both have gone");
         assert_eq!(world.owed(), 3 * MS);
@@ -112,10 +106,7 @@ fn where_the_last_to_write_wins_both_go() {
 fn a_refund_comes_while_one_goes_to_sleep(late: bool) {
     model(move || {
         let world = paid(10, [true; SLOTS]);
-        let other = {
-            let world = Arc::clone(&world);
-            thread::spawn(move || world.settle(-10_000_000))
-        };
+        let other = beside(&world, |world| world.settle(-10_000_000));
         world.take_or_sleep(1, MS, late);
         other.join().unwrap();
         assert_eq!(world.owed(), MS);
@@ -148,13 +139,10 @@ fn other_terms_come_while_one_goes_to_sleep(late: bool) {
         world.layout.devices[DEVICE].cores_permille.set(1);
         let old = world.layout.terms(DEVICE);
         world.layout.time[DEVICE].paid_until.0.set(NOW + 999);
-        let other = {
-            let world = Arc::clone(&world);
-            thread::spawn(move || {
-                world.layout.devices[DEVICE].cores_permille.set(WHOLE_SHARE);
-                world.layout.change_terms(DEVICE, (old, world.layout.terms(DEVICE)), NOW);
-            })
-        };
+        let other = beside(&world, move |world| {
+            world.layout.devices[DEVICE].cores_permille.set(WHOLE_SHARE);
+            world.layout.change_terms(DEVICE, (old, world.layout.terms(DEVICE)), NOW);
+        });
         world.take_or_sleep(1, MS, late);
         other.join().unwrap();
     });
@@ -182,10 +170,7 @@ fn the_dead_leave_time(killed: bool) {
         if killed {
             broken::kill_next_heir();
         }
-        let other = {
-            let world = Arc::clone(&world);
-            thread::spawn(move || world.reap(false))
-        };
+        let other = beside(&world, |world| world.reap(false));
         world.reap(false);
         other.join().unwrap();
         world.reap(false);
@@ -222,10 +207,7 @@ fn two_notice_that_what_was_told_is_stale() {
     model(|| {
         let world = paid(10, [true; SLOTS]);
         world.layout.time[DEVICE].readings.0.told.set(word_of(500, NOW - STALE));
-        let other = {
-            let world = Arc::clone(&world);
-            thread::spawn(move || world.layout.forget_stale(DEVICE, NOW))
-        };
+        let other = beside(&world, |world| world.layout.forget_stale(DEVICE, NOW));
         world.layout.forget_stale(DEVICE, NOW);
         other.join().unwrap();
         assert_eq!(world.owed(), 5 * MS, "what is owed was changed twice");
@@ -248,10 +230,7 @@ fn where_both_take_the_stale_word_away_it_changes_twice() {
 fn a_payment_while_a_lower_rate_is_told() {
     model(|| {
         let world = paid(0, [true; SLOTS]);
-        let other = {
-            let world = Arc::clone(&world);
-            thread::spawn(move || world.layout.take_time(DEVICE, 0, MS, NOW))
-        };
+        let other = beside(&world, |world| world.layout.take_time(DEVICE, 0, MS, NOW));
         world.layout.tell(DEVICE, word_of(100, NOW), NOW);
         let taken = other.join().unwrap();
         assert!(taken.is_ok());
@@ -276,10 +255,7 @@ fn one_tells_while_another_forgets() {
     model(|| {
         let world = paid(8, [true; SLOTS]);
         world.layout.time[DEVICE].readings.0.told.set(word_of(500, NOW - STALE));
-        let other = {
-            let world = Arc::clone(&world);
-            thread::spawn(move || world.layout.forget_stale(DEVICE, NOW))
-        };
+        let other = beside(&world, |world| world.layout.forget_stale(DEVICE, NOW));
         let new = word_of(250, NOW);
         world.layout.tell(DEVICE, new, NOW);
         other.join().unwrap();
@@ -311,10 +287,7 @@ fn two_want_to_ask(last: u64) {
     model(move || {
         let world = paid(0, [true; SLOTS]);
         world.layout.time[DEVICE].sampler.0.elected.set(last);
-        let other = {
-            let world = Arc::clone(&world);
-            thread::spawn(move || world.layout.elect(DEVICE, 1, NOW, PATIENCE))
-        };
+        let other = beside(&world, |world| world.layout.elect(DEVICE, 1, NOW, PATIENCE));
         let elected = [world.layout.elect(DEVICE, 0, NOW, PATIENCE), other.join().unwrap()];
         assert_eq!(elected.iter().filter(|is_elected| **is_elected).count(), 1, "two ask");
     });
@@ -338,10 +311,7 @@ fn one_takes_over_while_the_dead_is_deposed() {
     model(|| {
         let world = paid(0, [true; SLOTS]);
         world.layout.time[DEVICE].sampler.0.elected.set(SILENT);
-        let other = {
-            let world = Arc::clone(&world);
-            thread::spawn(move || sampler::depose(&world.layout.time[DEVICE].sampler.0, 2))
-        };
+        let other = beside(&world, |world| sampler::depose(&world.layout.time[DEVICE].sampler.0, 2));
         // Lost to whoever clears up, it is tried again at the next look.
         let is_elected = (0..2).any(|_| world.layout.elect(DEVICE, 1, NOW, PATIENCE));
         other.join().unwrap();
@@ -366,10 +336,7 @@ fn where_the_last_to_write_wins_the_new_one_is_deposed() {
 fn a_gift_comes_while_more_is_owed() {
     model(|| {
         let world = paid(10, [true; SLOTS]);
-        let other = {
-            let world = Arc::clone(&world);
-            thread::spawn(move || world.layout.give_time(DEVICE, 4 * MS, NOW))
-        };
+        let other = beside(&world, |world| world.layout.give_time(DEVICE, 4 * MS, NOW));
         world.layout.owe_time(DEVICE, 0, 3 * MS, NOW);
         other.join().unwrap();
         assert_eq!(world.owed(), 9 * MS, "a gift or a debt was lost");
@@ -392,10 +359,7 @@ fn where_the_last_to_write_wins_a_gift_or_a_debt_is_lost() {
 fn two_tell_what_was_covered() {
     model(|| {
         let world = paid(0, [true; SLOTS]);
-        let other = {
-            let world = Arc::clone(&world);
-            thread::spawn(move || world.layout.add_overlap(DEVICE, 3 * MS, MS))
-        };
+        let other = beside(&world, |world| world.layout.add_overlap(DEVICE, 3 * MS, MS));
         world.layout.add_overlap(DEVICE, 3 * MS, 2 * MS);
         other.join().unwrap();
         assert_eq!(world.layout.overlap_part(DEVICE, 6 * MS), 3 * MS, "one was not heard");

@@ -1,8 +1,8 @@
 //! Is a note of what was used read only as it was written?
 
-use loom::{sync::Arc, thread};
+use loom::sync::Arc;
 
-use super::model;
+use super::{beside, model};
 use crate::{
     estate::TimeUsed,
     history::Note,
@@ -26,10 +26,7 @@ fn one_notes_and_one_reads() {
     model(|| {
         let moment = Arc::new(Moment::default());
         note(&moment, OLD);
-        let other = {
-            let moment = Arc::clone(&moment);
-            thread::spawn(move || note(&moment, NEW))
-        };
+        let other = beside(&moment, |moment| note(moment, NEW));
         let said = moment.read(NOW);
         assert!([None, Some(OLD), Some(NEW)].contains(&said), "words of two notes: {said:?}");
         other.join().unwrap();

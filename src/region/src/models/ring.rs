@@ -6,7 +6,7 @@ use gpuslice_policy::compute::{
 };
 use loom::{sync::Arc, thread};
 
-use super::{DEVICE, NOW, SLOTS, World, model};
+use super::{DEVICE, NOW, SLOTS, World, beside, model};
 use crate::{
     ring::RING_PLACES,
     sync::broken::{self, Break},
@@ -19,8 +19,7 @@ fn two_write_at_a_place_and_one_reads() {
     model(|| {
         let place = Arc::new(Place::default());
         for entry in TOLD {
-            let place = Arc::clone(&place);
-            thread::spawn(move || place.write(&entry));
+            let _ = beside(&place, move |place| place.write(&entry));
         }
         let read = place.read();
         assert!(read == Entry::default() || TOLD.contains(&read), "words of two intervals: {read:?}");
@@ -57,10 +56,7 @@ fn charge(world: &World, (start, end): (u64, u64), hasty: bool) -> u64 {
 fn two_that_overlap(hasty: bool) {
     model(move || {
         let world = World::new([true; SLOTS], [0; SLOTS]);
-        let other = {
-            let world = Arc::clone(&world);
-            thread::spawn(move || charge(&world, (50, 150), hasty))
-        };
+        let other = beside(&world, move |world| charge(world, (50, 150), hasty));
         let charged = charge(&world, (0, 100), hasty);
         assert_eq!(charged + other.join().unwrap(), 150, "charged twice, or not at all");
     });

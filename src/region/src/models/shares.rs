@@ -1,8 +1,8 @@
 //! Is memory that several processes use charged at every instant, and once in the end?
 
-use loom::{sync::Arc, thread};
+use loom::sync::Arc;
 
-use super::{DEVICE, SLOTS, World, model};
+use super::{DEVICE, SLOTS, World, beside, model};
 use crate::sync::broken::{self, Break};
 
 const KEY: u64 = 7;
@@ -19,14 +19,11 @@ fn lent() -> (Arc<World>, usize) {
 fn one_leaves_while_another_comes() {
     model(|| {
         let (world, owner) = lent();
-        let other = {
-            let world = Arc::clone(&world);
-            thread::spawn(move || {
-                let share = world.layout.borrow(1, KEY)?;
-                world.layout.settle_share(share);
-                Some(share)
-            })
-        };
+        let other = beside(&world, |world| {
+            let share = world.layout.borrow(1, KEY)?;
+            world.layout.settle_share(share);
+            Some(share)
+        });
         world.layout.leave_share(owner, true);
         assert_eq!(world.layout.refund(DEVICE, 0, BYTES), 0);
         let expected = other.join().unwrap().map_or(0, |_| BYTES);
@@ -52,18 +49,15 @@ fn the_owner_leaves_while_somebody_sums(dies: bool) {
         let (world, owner) = lent();
         let user = world.layout.borrow(1, KEY).unwrap();
         world.layout.settle_share(user);
-        let leaving = {
-            let world = Arc::clone(&world);
-            thread::spawn(move || {
-                if dies {
-                    world.lives[0].publish(0);
-                    world.reap(false);
-                } else {
-                    world.layout.leave_share(owner, true);
-                    assert_eq!(world.layout.refund(DEVICE, 0, BYTES), 0);
-                }
-            })
-        };
+        let leaving = beside(&world, move |world| {
+            if dies {
+                world.lives[0].publish(0);
+                world.reap(false);
+            } else {
+                world.layout.leave_share(owner, true);
+                assert_eq!(world.layout.refund(DEVICE, 0, BYTES), 0);
+            }
+        });
         assert!(world.sum() >= BYTES, "for an instant nobody paid");
         leaving.join().unwrap();
         assert_eq!(world.sum(), BYTES, "nobody pays, or two do");
@@ -98,10 +92,7 @@ fn an_heir_leaves_while_somebody_sums() {
         let next = world.layout.borrow(2, KEY).unwrap();
         assert!(next < heir);
         world.layout.settle_share(next);
-        let leaving = {
-            let world = Arc::clone(&world);
-            thread::spawn(move || world.layout.leave_share(heir, true))
-        };
+        let leaving = beside(&world, move |world| world.layout.leave_share(heir, true));
         assert!(world.sum() >= BYTES, "for an instant nobody paid");
         leaving.join().unwrap();
         assert_eq!(world.sum(), BYTES, "nobody pays, or two do");
@@ -126,10 +117,7 @@ fn of_two_that_come_while_the_payer_leaves_one_pays() {
     model(|| {
         let (world, owner) = lent();
         let first = world.layout.borrow(1, KEY).unwrap();
-        let other = {
-            let world = Arc::clone(&world);
-            thread::spawn(move || world.layout.settle_share(first))
-        };
+        let other = beside(&world, move |world| world.layout.settle_share(first));
         world.layout.leave_share(owner, true);
         assert_eq!(world.layout.refund(DEVICE, 0, BYTES), 0);
         other.join().unwrap();

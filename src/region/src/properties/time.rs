@@ -203,8 +203,10 @@ proptest! {
             for slot in 0..SLOTS {
                 let process = &layout.time[DEVICE].processes[slot];
                 prop_assert_eq!(process.outstanding.get(), model.outstanding[slot]);
-                prop_assert!(!model.taken[slot] || process.wants.get() == model.asks[slot].wants);
+                let ask = Ask { served: process.served.get(), wants: process.wants.get() };
+                prop_assert!(!model.taken[slot] || ask == model.asks[slot], "{:?} for {:?}", ask, model.asks[slot]);
             }
+            prop_assert_eq!(layout.time[DEVICE].virtual_time.0.get(), model.virtual_time);
         }
     }
 }
