@@ -16,7 +16,7 @@
 /* "gpuslice", as the first eight bytes of the file. */
 #define GPUSLICE_MAGIC "gpuslice"
 /* The version of this layout. Every change of it has another number. */
-#define GPUSLICE_VERSION 5u
+#define GPUSLICE_VERSION 6u
 /* Size of the file in bytes. */
 #define GPUSLICE_SIZE 11808768u
 /* Processes, devices and uses of shared memory that a slice has room for. */
@@ -168,10 +168,15 @@ struct gpuslice_device_time {
     uint64_t elected;      /* who samples NVML */
     uint64_t trim[4];
     uint8_t reserved6[88];
+    uint64_t paid_at;      /* when the last payment was made */
+    uint64_t kept_since;   /* since when the last one had been waited for that was waited for long */
+    uint64_t kept_until;   /* when that was made */
+    uint64_t step_until;   /* until when the device goes in step with all others that do */
+    uint8_t reserved7[96];
     struct gpuslice_place ring[GPUSLICE_PLACES];
     struct gpuslice_moment history[GPUSLICE_SECONDS];
     struct gpuslice_process_time processes[GPUSLICE_SLOTS];
-    uint8_t reserved[1152];
+    uint8_t reserved[1024];
 };
 
 /* The whole file. Of `time`, only as many as `device_count` have space: others must not be touched. */
@@ -206,7 +211,7 @@ GPUSLICE_ASSERT(offsetof(struct gpuslice_region, shares) == 929792);
 GPUSLICE_ASSERT(offsetof(struct gpuslice_device, burst) == 48);
 GPUSLICE_ASSERT(offsetof(struct gpuslice_process_time, contexts) == 120);
 GPUSLICE_ASSERT(sizeof(struct gpuslice_process_time) == 128);
-GPUSLICE_ASSERT(offsetof(struct gpuslice_device_time, ring) == 896);
+GPUSLICE_ASSERT(offsetof(struct gpuslice_device_time, ring) == 1024);
 GPUSLICE_ASSERT(sizeof(struct gpuslice_device_time) == 167936);
 GPUSLICE_ASSERT(offsetof(struct gpuslice_region, time) == 1060864);
 GPUSLICE_ASSERT(sizeof(struct gpuslice_region) == GPUSLICE_SIZE);

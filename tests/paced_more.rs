@@ -55,6 +55,33 @@ fn a_launch_on_two_devices_is_measured_on_the_one_that_need_not_wait_as_well() {
     assert!(host.end().0.success());
 }
 
+/// How long a step takes, in microseconds, of threads on two GPUs that share 30 percent of each.
+fn step_of_two(steps: u64, kernel: &str, kernels: &str, [meetings, together]: [&str; 2]) -> u64 {
+    let bench = Bench::simulated().with("SIMGPU_DEVICES", "2");
+    let steps_text = steps.to_string();
+    let host = bench.host("collective", &["2", &steps_text, kernel, kernels, meetings, together]).loaded();
+    let outcome = host.set("GPU_CORE_PERCENT", "30").run();
+    outcome.contains(&["failed 0"]);
+    number(&outcome, "took ") * 1000 / steps
+}
+
+#[test]
+fn threads_that_wait_for_each_other_on_their_gpus_keep_in_step() {
+    // 5.05 ms at 30 percent are 16.8; out of step, one is seconds.
+    let took = step_of_two(60, "5ms", "1", ["1", "2"]);
+    println!("16.8 ms took {took} us");
+    assert!(took < 40_000);
+}
+
+#[test]
+fn threads_that_do_not_wait_for_each_other_each_have_their_share() {
+    for (kernel, kernels) in [("5ms", "1"), ("100us", "50")] {
+        let took = step_of_two(60, kernel, kernels, ["1", "1"]);
+        println!("16.8 ms took {took} us");
+        assert!(took < 20_000);
+    }
+}
+
 #[test]
 fn a_step_of_many_shapes_is_not_charged_twice_once_events_fail() {
     let bench = Bench::simulated().with("SIMGPU_FAULTS", "cuEventRecord=999@200+");

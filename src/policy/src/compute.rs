@@ -26,6 +26,7 @@ pub mod run;
 pub mod sight;
 pub mod solitude;
 pub mod source;
+pub mod step;
 pub mod timeline;
 pub mod trim;
 pub mod turn;

@@ -14,6 +14,7 @@ use gpuslice_policy::{
         bucket::{self, MOST_DEBT, Terms},
         lease,
         source::Measured,
+        step::{self, Kept, LASTS, Other},
         trim,
         turn::{self, Ask},
     },
@@ -49,6 +50,25 @@ pub(crate) fn terms(permille: u32, burst: u64) -> Terms {
     let thousandths = u16::try_from(permille.clamp(1, WHOLE_SHARE)).ok();
     let rate = thousandths.and_then(Permille::new).unwrap_or(Permille::FULL);
     Terms::new(rate, Nanos::new(burst.min(MOST_BURST)))
+}
+
+/// Who should have looked for so long, in nanoseconds, does not wait: it is stopped, or dead.
+const OVERDUE: u64 = 10_000_000;
+
+impl ProcessTime {
+    /// Whether the process waits for the share.
+    pub(crate) fn waits(&self, now: u64) -> bool {
+        self.wants.get() > 0 && self.sleeps_until.observe().saturating_add(OVERDUE) > now
+    }
+}
+
+/// What devices in step are to each other.
+#[derive(Default)]
+struct InStep {
+    /// Until when to wait for them.
+    wait: u64,
+    /// No more is saved up than they have: since when.
+    saved: u64,
 }
 
 impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVICES, SLOTS, SHARES> {
@@ -103,7 +123,13 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     ///
     /// One thread of a process at a time. Of a device that is not there everything is granted: nobody could ever say
     /// that the wait is over.
-    pub(crate) fn take_time(&self, device: usize, slot: usize, amount: u64, now: u64) -> Result<(), u64> {
+    pub(crate) fn take_time(
+        &self,
+        device: usize,
+        slot: usize,
+        amount: u64,
+        (since, now): (u64, u64),
+    ) -> Result<(), u64> {
         let Some((time, process)) = self.process_time(device, slot) else { return Ok(()) };
         self.forget_stale(device, now);
         if process.wants.get() == 0 {
@@ -111,10 +137,10 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
             process.served.change(|served| turn::start(served, virtual_time));
         }
         process.wants.set(amount.max(1));
-        if self.pay(device, slot, amount, now).is_err() {
+        if self.pay(device, slot, amount, (since, now)).is_err() {
             process.sleeps_until.publish(ABOUT_TO);
             full_fence();
-            if let Err(until) = self.pay(device, slot, amount, now) {
+            if let Err(until) = self.pay(device, slot, amount, (since, now)) {
                 process.sleeps_until.publish(until);
                 return Err(until);
             }
@@ -124,25 +150,81 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     }
 
     /// Pays for a process if it is its turn; else when to look again.
-    fn pay(&self, device: usize, slot: usize, amount: u64, now: u64) -> Result<(), u64> {
+    fn pay(&self, device: usize, slot: usize, amount: u64, (since, now): (u64, u64)) -> Result<(), u64> {
         let Some((time, process)) = self.process_time(device, slot) else { return Ok(()) };
+        let others = self.in_step(device, since, now);
         for _ in 0..TRIES {
             let terms = self.terms(device);
             let paid_until = believed(time, terms, now);
             let served = process.served.get();
             let before = turn::before(slot, served, self.asks(time));
-            if let Some(until) = turn::wait(paid_until, before, now, terms) {
+            if let Some(until) = turn::wait(paid_until.max(others.wait), before, now, terms) {
                 return Err(until);
             }
-            if time.paid_until.0.replace(paid_until, bucket::prepay(paid_until, now, amount, terms)) {
+            if time
+                .paid_until
+                .0
+                .replace(paid_until, bucket::prepay(paid_until.max(others.saved), now, amount, terms))
+            {
                 // After the payment: who is killed in between loses it, and it is never refunded unpaid.
                 process.outstanding.change(|outstanding| outstanding.saturating_add(amount));
                 process.served.change(|served| served.saturating_add(amount));
                 time.virtual_time.0.raise(served);
+                time.step.0.paid_at.set(now);
+                if step::is_long(since, now) {
+                    time.step.0.kept_since.set(since);
+                    time.step.0.kept_until.set(now);
+                }
                 return Ok(());
             }
         }
         Err(now)
+    }
+
+    /// What devices in step with this one are to a process that has waited since an instant.
+    fn in_step(&self, device: usize, since: u64, now: u64) -> InStep {
+        if !self.is_in_step(device, now) {
+            return InStep::default();
+        }
+        let others =
+            (0..self.device_count()).filter(|other| *other != device && self.is_in_step(*other, now));
+        others.filter_map(|other| self.seen_by_others(other, now)).fold(InStep::default(), |all, other| {
+            let wait = step::wait(&other, since, now).unwrap_or(0);
+            InStep { wait: all.wait.max(wait), saved: all.saved.max(other.paid_until.min(now)) }
+        })
+    }
+
+    /// Whether a device goes in step with others.
+    pub(crate) fn is_in_step(&self, device: usize, now: u64) -> bool {
+        self.time(device).is_some_and(|time| time.step.0.lasts_until.get() > now)
+    }
+
+    /// What a device does.
+    fn seen_by_others(&self, device: usize, now: u64) -> Option<Other> {
+        let time = self.time(device)?;
+        let processes = || time.processes.iter().take(self.claimed());
+        Some(Other {
+            paid_until: believed(time, self.terms(device), now),
+            is_asked: processes().any(|process| process.waits(now)),
+            is_busy: processes().any(|process| process.queued.get() > 0),
+            ended: processes().map(|process| process.settled_at.get()).max().unwrap_or(0),
+            paid_at: time.step.0.paid_at.get(),
+        })
+    }
+
+    /// How long a device's share kept a launch last.
+    pub(crate) fn last_wait(&self, device: usize) -> Kept {
+        self.time(device).map_or_else(Kept::default, |time| {
+            let step = &time.step.0;
+            Kept { since: step.kept_since.get(), until: step.kept_until.get() }
+        })
+    }
+
+    /// From now on for a while these devices go in step.
+    pub(crate) fn go_in_step(&self, devices: [usize; 2], now: u64) {
+        for time in devices.into_iter().filter_map(|device| self.time(device)) {
+            time.step.0.lasts_until.set(now.saturating_add(LASTS));
+        }
     }
 
     /// A process has let go what the slice has nothing left for: it is owed.

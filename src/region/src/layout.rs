@@ -15,7 +15,7 @@ use crate::{
 /// The first eight bytes of a region, read as a little-endian number: "gpuslice".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"gpuslice");
 /// The version of this layout.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// Processes that can be in one slice.
 pub const MAX_SLOTS: usize = 1024;
 /// Devices that a slice can have.
@@ -198,7 +198,7 @@ fn bounded(number: u32, most: usize) -> usize {
 
 /// Name and value of everything that `include/gpuslice.h` repeats, for the test that compares the two.
 #[cfg(not(loom))]
-pub const FIGURES: [(&str, usize); 88] = {
+pub const FIGURES: [(&str, usize); 92] = {
     use core::mem::offset_of;
     type Time = DeviceTime<MAX_SLOTS>;
     [
@@ -261,6 +261,10 @@ pub const FIGURES: [(&str, usize); 88] = {
         ("time.told", offset_of!(Time, readings.0.told)),
         ("time.elected", offset_of!(Time, sampler.0.elected)),
         ("time.trim", offset_of!(Time, sampler.0.trim)),
+        ("time.paid_at", offset_of!(Time, step.0.paid_at)),
+        ("time.kept_since", offset_of!(Time, step.0.kept_since)),
+        ("time.kept_until", offset_of!(Time, step.0.kept_until)),
+        ("time.step_until", offset_of!(Time, step.0.lasts_until)),
         ("time.ring", offset_of!(Time, ring)),
         ("place.size", size_of::<Place>()),
         ("place.ticket", offset_of!(Place, ticket)),

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "all of this is test")]
 
 mod history;
+mod ring;
 mod shares;
 mod time;
 

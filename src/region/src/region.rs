@@ -126,7 +126,7 @@ impl Limits {
 
 /// A device of a region: its place in the region's table. It means something for this region only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Device(usize);
+pub struct Device(pub(crate) usize);
 
 impl Device {
     /// The place in the table.

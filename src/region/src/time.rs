@@ -4,7 +4,7 @@
 
 use gpuslice_policy::{
     arbiter::word,
-    compute::{bucket::Terms, ring::Entry, trim::Trim},
+    compute::{bucket::Terms, ring::Entry, step::Ran, trim::Trim},
 };
 
 use crate::{
@@ -17,9 +17,6 @@ use crate::{
     words::ProcessTime,
 };
 
-/// Who should have looked for so long, in nanoseconds, does not wait: it is stopped, or dead.
-const OVERDUE: u64 = 10_000_000;
-
 /// What a process does on a device. Sums over processes are those of [`TimeUsed`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AtWork {
@@ -31,12 +28,6 @@ pub struct AtWork {
     pub queued: u64,
     /// Whether it waits for the share.
     pub waits: bool,
-}
-
-impl ProcessTime {
-    fn waits(&self, now: u64) -> bool {
-        self.wants.get() > 0 && self.sleeps_until.observe().saturating_add(OVERDUE) > now
-    }
 }
 
 impl Region {
@@ -157,7 +148,36 @@ impl Member {
     /// The instant to look again at; this process is then one that waits, until it takes or
     /// [stops asking](Self::stop_asking).
     pub fn take(&self, device: Device, amount: u64, now: u64) -> Result<(), u64> {
-        self.layout().take_time(device.index(), self.slot(), amount, now)
+        self.take_since(device, amount, now, now)
+    }
+
+    /// The same for one who has asked since an instant: where the device goes [in step](Self::go_in_step) with others,
+    /// each of those keeps it once.
+    ///
+    /// # Errors
+    /// As for [`take`](Self::take).
+    pub fn take_since(&self, device: Device, amount: u64, since: u64, now: u64) -> Result<(), u64> {
+        self.layout().take_time(device.index(), self.slot(), amount, (since, now))
+    }
+
+    /// The device on which a launch got through that a run on `device` had waited for.
+    #[must_use]
+    pub fn ended_by(&self, device: Device, ran: &Ran) -> Option<Device> {
+        let layout = self.layout();
+        let others = (0..layout.device_count()).filter(|other| *other != device.index());
+        { others }.find(|other| ran.ended_by(layout.last_wait(*other))).map(Device)
+    }
+
+    /// Whether a device goes in step with others.
+    #[must_use]
+    pub fn is_in_step(&self, device: Device, now: u64) -> bool {
+        self.layout().is_in_step(device.index(), now)
+    }
+
+    /// Kernels of these devices wait for each other: for [a while](gpuslice_policy::compute::step::LASTS) who pays on one of them waits until those
+    /// can that are held back on the other.
+    pub fn go_in_step(&self, devices: [Device; 2], now: u64) {
+        self.layout().go_in_step(devices.map(Device::index), now);
     }
 
     /// Pays for so much GPU time although the slice has nothing left, or it is not this process's turn: it is owed. For

@@ -31,6 +31,8 @@ pub(crate) struct DeviceTime<const SLOTS: usize> {
     pub(crate) readings: Line<Readings>,
     /// What the elected process knows from NVML.
     pub(crate) sampler: Line<Sampler>,
+    /// How it goes in step with other devices.
+    pub(crate) step: Line<Step>,
     /// Intervals in which the GPU was busy for the slice.
     pub(crate) ring: [Place; PLACES],
     /// What had been used, second by second.
@@ -59,6 +61,20 @@ pub(crate) struct Sampler {
     pub(crate) elected: Word64,
     /// Busy time that NVML saw, that events covered, windows alone, and the last window's end.
     pub(crate) trim: [Word64; 4],
+}
+
+/// What other devices are to know of a device's payments, and whether they have to.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(crate) struct Step {
+    /// When the last one was made, on the monotonic clock.
+    pub(crate) paid_at: Word64,
+    /// Since when the last one had been waited for that was waited for long.
+    pub(crate) kept_since: Word64,
+    /// When that was made.
+    pub(crate) kept_until: Word64,
+    /// Until when the device goes in step with all others of which that is said.
+    pub(crate) lasts_until: Word64,
 }
 
 /// An interval in which the GPU was busy for the slice.
@@ -136,6 +152,7 @@ impl<const SLOTS: usize> Default for DeviceTime<SLOTS> {
             overlap: Default::default(),
             readings: Default::default(),
             sampler: Default::default(),
+            step: Default::default(),
             ring: core::array::from_fn(|_| Place::default()),
             history: core::array::from_fn(|_| Moment::default()),
             processes: core::array::from_fn(|_| ProcessTime::default()),

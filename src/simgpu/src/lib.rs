@@ -38,6 +38,7 @@ mod lookup;
 mod managed;
 #[doc(hidden)]
 pub mod management;
+mod meetings;
 mod memory;
 mod movement;
 mod multicast;

@@ -9,6 +9,7 @@ use crate::clock;
 use crate::driver::{Outcome, statuses};
 use crate::engine::{Completion, EnqueueError, EventId, StreamId, StreamKind, Target, Ticket, Work};
 use crate::local::Local;
+use crate::meetings;
 use crate::objects::{Objects, Tag};
 use crate::simulation::Simulation;
 use crate::thread;
@@ -183,6 +184,7 @@ impl Simulation {
             let now = clock::now();
             let mut state = self.shared.lock();
             state.look_around(self.slot, now);
+            self.meetings.look(&mut state, now);
             match state.engine(place.device).enqueue(place.id, work, now) {
                 Ok(ticket) => return Ok(ticket),
                 Err(EnqueueError::WouldBlock { retry_at }) => {
@@ -199,7 +201,13 @@ impl Simulation {
         let now = clock::now();
         let mut state = self.shared.lock();
         state.look_around(self.slot, now);
-        state.engine(device).completion(target, now).unwrap_or(Completion::Done)
+        let is_met = self.meetings.look(&mut state, now);
+        match state.engine(device).completion(target, now).unwrap_or(Completion::Done) {
+            Completion::NotBefore(instant) if is_met => {
+                Completion::NotBefore(instant.min(now + meetings::POLL))
+            }
+            completion => completion,
+        }
     }
 
     /// Waits until a target is complete. No lock may be held.

@@ -45,7 +45,7 @@ impl World {
         let bell = &self.layout.time[DEVICE].bell.0;
         loop {
             let heard = bell.heard();
-            if self.layout.take_time(DEVICE, slot, amount, NOW).is_ok() {
+            if self.layout.take_time(DEVICE, slot, amount, (NOW, NOW)).is_ok() {
                 return;
             }
             bell::sleep(bell, if late { bell.heard() } else { heard });
@@ -61,7 +61,7 @@ fn payments_and_settlements() {
             world.settle(2_000_000);
             world.settle(-1_000_000);
         });
-        let taken = world.layout.take_time(DEVICE, 0, 3 * MS, NOW);
+        let taken = world.layout.take_time(DEVICE, 0, 3 * MS, (NOW, NOW));
         other.join().unwrap();
         assert_eq!(world.owed(), MS + taken.map_or(0, |()| 3 * MS), "a payment was lost");
     });
@@ -83,8 +83,8 @@ fn where_the_last_to_write_wins_payments_are_lost() {
 fn two_who_take_the_same_instant() {
     model(|| {
         let world = paid(0, [true; SLOTS]);
-        let other = beside(&world, |world| world.layout.take_time(DEVICE, 1, 3 * MS, NOW));
-        let results = [world.layout.take_time(DEVICE, 0, 3 * MS, NOW), other.join().unwrap()];
+        let other = beside(&world, |world| world.layout.take_time(DEVICE, 1, 3 * MS, (NOW, NOW)));
+        let results = [world.layout.take_time(DEVICE, 0, 3 * MS, (NOW, NOW)), other.join().unwrap()];
         assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 1, "both have gone");
         assert_eq!(world.owed(), 3 * MS);
     });
@@ -230,7 +230,7 @@ fn where_both_take_the_stale_word_away_it_changes_twice() {
 fn a_payment_while_a_lower_rate_is_told() {
     model(|| {
         let world = paid(0, [true; SLOTS]);
-        let other = beside(&world, |world| world.layout.take_time(DEVICE, 0, MS, NOW));
+        let other = beside(&world, |world| world.layout.take_time(DEVICE, 0, MS, (NOW, NOW)));
         world.layout.tell(DEVICE, word_of(100, NOW), NOW);
         let taken = other.join().unwrap();
         assert!(taken.is_ok());

@@ -108,8 +108,13 @@ fn play(world: &World, model: &mut Model, step: Step) -> Result<(), TestCaseErro
         }
         Step::Clear(slot) => {
             layout.leave_all_shares(slot);
-            let used = |model: &Model, index: usize| model.uses[index].is_some_and(|entry| entry.slot == slot);
-            (0..SHARES).for_each(|index| if used(model, index) { model.leave(index, true) });
+            let used =
+                |model: &Model, index: usize| model.uses[index].is_some_and(|entry| entry.slot == slot);
+            (0..SHARES).for_each(|index| {
+                if used(model, index) {
+                    model.leave(index, true);
+                }
+            });
         }
         Step::Lend { .. } => {}
     }

@@ -142,7 +142,7 @@ fn play(world: &World, model: &mut Model, step: Step) -> Result<(), TestCaseErro
             model.reap(lives);
         }
         Step::Take(slot, amount) if lives[slot] => {
-            prop_assert_eq!(layout.take_time(DEVICE, slot, amount, now), model.take(slot, amount));
+            prop_assert_eq!(layout.take_time(DEVICE, slot, amount, (now, now)), model.take(slot, amount));
         }
         Step::Owe(slot, amount) if lives[slot] => {
             layout.owe_time(DEVICE, slot, amount, now);

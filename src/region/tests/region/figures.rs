@@ -25,12 +25,16 @@ fn a_region_that_is_made_anew_owes_nothing_and_remembers_nothing() {
         member.publish(device, 10, 20);
     }
     assert_eq!(member.take(device, 1000 * MS, now()), Ok(()));
+    member.note_second(device, NOW);
     member.count_used(device, 5);
     member.set_meter(device, 2);
     member.set_factor(device, 300_000);
     assert!(member.elect(device, NOW, MS));
     member.add_overlap(device, 100, 50);
     member.set_trim(device, &Trim::from_words([7, 7, 1, 7], NOW, false));
+    // So there is something to forget.
+    assert_eq!((member.meter(device), member.overlap_part(device, 8)), (2, 4));
+    assert_eq!(member.used_over(device, 1, NOW).used, 5);
     member.leave();
     let (member, device) = join(&path, LIMIT);
     assert_eq!((member.paid_until(device), member.meter(device), member.factor(device)), (0, 0, 1_000_000));

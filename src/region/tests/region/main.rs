@@ -19,5 +19,6 @@ mod lost;
 mod puppet;
 mod quota;
 mod reader;
+mod step;
 mod time;
 mod told;

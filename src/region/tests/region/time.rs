@@ -42,7 +42,7 @@ pub(crate) fn write(path: &Path, offset: u64, value: u64) {
 }
 
 /// Where a process has a word.
-fn word_of(slot: u64, name: &str) -> u64 {
+pub(crate) fn word_of(slot: u64, name: &str) -> u64 {
     figure("time.processes") + slot * figure("process.size") + figure(name)
 }
 
@@ -160,6 +160,34 @@ fn what_was_given_back_counts_as_had_by_nobody() {
     assert_eq!(first.take(device, MS, NOW), Err(due));
     assert_eq!(second.take(device, MS, due), Err(due + PATIENCE), "the first has had less");
     assert_eq!(first.take(device, MS, due), Ok(()));
+}
+
+#[test]
+fn what_was_charged_counts_as_had_and_not_what_was_paid_for_it() {
+    let directory = directory();
+    let (first, second, device) = in_debt(&directory.path().join("region"), NOW);
+    // Of its 70 ms the first has had 10, and the second 15.
+    first.serve(device, 0, 60 * MS);
+    second.serve(device, 20 * MS, 5 * MS);
+    let due = NOW + 100 * MS;
+    assert_eq!(first.take(device, MS, NOW), Err(due));
+    assert_eq!(second.take(device, MS, due), Err(due + PATIENCE), "the first has had less");
+    assert_eq!(first.take(device, MS, due), Ok(()));
+}
+
+#[test]
+fn of_what_a_process_had_prepaid_only_what_is_not_settled_is_given_back_when_it_ends() {
+    let directory = directory();
+    let path = directory.path().join("region");
+    let ((first, device), (second, _)) = (join(&path, LIMIT), join(&path, LIMIT));
+    let began = now();
+    // So much that time cannot be saved up in this test, however long it takes.
+    assert_eq!(first.take(device, 30_000 * MS, began), Ok(()));
+    let owed = second.paid_until(device);
+    // And nothing can have run since.
+    first.settled(device, 20_000 * MS, began + 1_000_000 * MS);
+    first.leave();
+    assert_eq!(second.paid_until(device), owed - 2 * 10_000 * MS);
 }
 
 #[test]

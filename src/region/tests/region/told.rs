@@ -13,7 +13,7 @@ use gpuslice_region::{AtWork, Device, Limits, Member, Sharing};
 
 use crate::{
     puppet::{Puppet, directory, join},
-    time::now,
+    time::{now, word_of, write},
 };
 
 const MS: u64 = 1_000_000;
@@ -145,7 +145,8 @@ fn launches_are_paid_for_where_others_have_a_part_or_there_is_a_limit() {
 #[test]
 fn who_waits_is_seen_until_it_should_have_looked_again() {
     let directory = directory();
-    let (member, device) = in_debt(&directory.path().join("region"), NOW);
+    let path = directory.path().join("region");
+    let (member, device) = in_debt(&path, NOW);
     member.set_queued(device, 3);
     member.count_used(device, 5);
     member.count_throttled(device, 7);
@@ -155,6 +156,8 @@ fn who_waits_is_seen_until_it_should_have_looked_again() {
     assert_eq!(at(NOW + 111 * MS), AtWork { waits: false, ..waits }, "it is stopped");
     assert!(member.is_asking(device));
     member.stop_asking(device);
+    // As for an instant in between: it wants nothing any more, and has yet to say that it does not sleep.
+    write(&path, word_of(0, "process.sleeps_until"), u64::MAX);
     assert_eq!(at(NOW), AtWork { waits: false, ..waits });
     assert!(!member.is_asking(device) && member.is_inhabited());
 }

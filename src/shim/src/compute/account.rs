@@ -12,6 +12,7 @@ use gpuslice_policy::compute::bill::{self, Bill};
 use gpuslice_policy::compute::ring::Reader;
 use gpuslice_policy::compute::run::{Opening, Run, Verdict};
 use gpuslice_policy::compute::source::Source;
+use gpuslice_policy::compute::step::{Ran, Seen};
 use gpuslice_policy::compute::timeline::{self, Offset, Union};
 use gpuslice_policy::compute::trim::{self, History};
 use gpuslice_region::{Device, RING_PLACES};
@@ -142,6 +143,8 @@ pub(super) struct Account {
     /// Until when intervals of ours and of the slice's other processes reach.
     own_until: u64,
     others_until: u64,
+    /// Runs that waited for launches on other devices.
+    meetings: Seen,
 }
 
 impl Account {
@@ -153,6 +156,7 @@ impl Account {
             history: History::default(),
             own_until: 0,
             others_until: 0,
+            meetings: Seen::default(),
         }
     }
 
@@ -194,7 +198,19 @@ impl Account {
         slice.member().settle(device, flight.bill.close(), now);
         count(slice, device, flight);
         slice.member().count_launches(device, flight.run.launches().into());
-        learn(slice, device, flight, verdict);
+        let ran = Ran { plain: flight.run.plain(), length: verdict.length, until };
+        let believed =
+            if self.has_waited(slice, device, &ran, now) { ran.believed() } else { verdict.length };
+        learn(slice, device, flight, verdict, believed);
+    }
+
+    /// Whether a run waited for a launch on another device, which shows that the two have to go in step.
+    fn has_waited(&mut self, slice: &Slice, device: Device, ran: &Ran, now: u64) -> bool {
+        let other = ran.beyond().and_then(|_| slice.member().ended_by(device, ran));
+        if let Some(other) = other.filter(|_| self.meetings.add(ran)) {
+            slice.member().go_in_step([device, other], now);
+        }
+        other.is_some()
     }
 
     /// What still runs is charged as it runs.
@@ -268,10 +284,10 @@ fn count(slice: &Slice, device: Device, flight: &mut Flight) {
     flight.counted = flight.counted.max(charged);
 }
 
-fn learn(slice: &'static Slice, device: Device, flight: &Flight, verdict: Verdict) {
+/// What a flight was charged counts for its process's turn; of what it took so much is learned.
+fn learn(slice: &'static Slice, device: Device, flight: &Flight, verdict: Verdict, believed: u64) {
     let member = slice.member();
-    let part = member.overlap_part(device, verdict.length);
-    let charged = trim::apply(part, member.factor(device));
-    member.serve(device, charged, flight.bill.prepaid());
-    slice.compute.learn(flight, charged, verdict);
+    let charged = |length| trim::apply(member.overlap_part(device, length), member.factor(device));
+    member.serve(device, charged(verdict.length), flight.bill.prepaid());
+    slice.compute.learn(flight, charged(believed), Verdict { length: believed, ..verdict });
 }

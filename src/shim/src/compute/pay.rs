@@ -48,8 +48,18 @@ pub(super) fn pay(
     let began = clock::now();
     // What begins after a pause waits, and is counted, later.
     slice.member().note_second(pacer.place.device, began);
-    let mut payer =
-        Payer { slice, pacer, lane, device, began, throttled: 0, alone_since: 0, landings: 0, asking: None };
+    let mut payer = Payer {
+        slice,
+        pacer,
+        lane,
+        device,
+        began,
+        throttled: 0,
+        asks_since: u64::MAX,
+        alone_since: 0,
+        landings: 0,
+        asking: None,
+    };
     let paid = payer.pay(held, launch);
     payer.stop_asking();
     if payer.throttled > 0 {
@@ -107,6 +117,8 @@ struct Payer {
     began: u64,
     /// For how long it has waited for the share.
     throttled: u64,
+    /// When it asked first; not yet: all ones.
+    asks_since: u64,
     /// Since when it has been waiting for the share while nothing of its process ended; 0: it has not.
     alone_since: u64,
     /// How much had ended then.
@@ -203,6 +215,24 @@ impl Payer {
         true
     }
 
+    /// Lets a small launch go with the one that was paid for last, where devices go in step: on one of them it may be paid from
+    /// what a lease has left, and what waits for it must not wait for the share. What it costs is owed.
+    fn follow(&self, held: &mut Held, estimate: &Estimate, size: u64) -> bool {
+        let (member, device) = (self.slice.member(), self.pacer.place.device);
+        let Some(credit) = held.leases.get_mut(self.device) else { return false };
+        let lacks = estimate.charged.saturating_sub(credit.left());
+        let more = |owed: u64| owed.checked_add(lacks).filter(|owed| *owed <= size);
+        let now = clock::now();
+        if !member.is_in_step(device, now)
+            || self.pacer.owed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err()
+        {
+            return false;
+        }
+        member.owe(device, lacks, now);
+        credit.fill(lacks);
+        true
+    }
+
     /// How long to wait at most for what is queued before a launch of this cost that is not admitted; none where it may go
     /// all the same, since that is about to end.
     #[cold]
@@ -236,6 +266,9 @@ impl Payer {
             }
         }
         if is_known && self.owe(held, estimate) {
+            return true;
+        }
+        if is_known && self.follow(held, estimate, size) {
             return true;
         }
         let Some(pot) = &mut self.asking else { return self.take_beside(held, lacks) };
@@ -276,7 +309,8 @@ impl Payer {
             member.idle_until_now(device, now);
         }
         self.look_after_region(now);
-        match member.take(device, amount, now) {
+        self.asks_since = self.asks_since.min(now);
+        match member.take_since(device, amount, self.asks_since, now) {
             Ok(()) => {
                 self.pacer.owed.store(0, Ordering::Relaxed);
                 true

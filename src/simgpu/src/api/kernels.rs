@@ -45,9 +45,11 @@ impl Driver {
         let simulation = self.simulation()?;
         let mut local = simulation.local();
         let function = local.launchable(simulation, handle(function))?;
-        let ns = local.code.functions.get(function)?.ns;
+        let called = local.code.functions.get(function)?;
+        let (ns, is_met) = (called.ns, called.name.as_bytes().windows(4).any(|part| part == b"meet"));
         let (occupancy, (grid, block, shared)) = (occupancy(&extent), extent);
-        Ok(Launch { function, grid, block, shared, params, extra, ns, occupancy })
+        let meets = if is_met { extent.0[0] } else { 0 };
+        Ok(Launch { function, grid, block, shared, params, extra, ns, meets, occupancy })
     }
 
     #[allow(clippy::too_many_arguments, reason = "the interface's own")]

@@ -299,7 +299,10 @@ impl Streams for Driver {
             self.record(h_event, On::per_thread(h_stream));
         cuEventQuery(h_event: CUevent) => {
             let (device, id) = self.event(h_event)?;
-            match self.simulation()?.shared.lock().engine(device).event_status(id, crate::clock::now()) {
+            let simulation = self.simulation()?;
+            let (now, mut state) = (crate::clock::now(), simulation.shared.lock());
+            simulation.meetings.look(&mut state, now);
+            match state.engine(device).event_status(id, now) {
                 Ok(EventStatus::Pending) => Err(statuses::NOT_READY),
                 Ok(_) => Ok(()),
                 Err(_) => Err(statuses::INVALID_HANDLE),

@@ -1,0 +1,191 @@
+//! When does a device's share have to wait for another's?
+//!
+//! Ranks that use a GPU each meet in collectives: a kernel that keeps its GPU busy until those of the others run. Paced each by
+//! its own bucket, the rank that comes first pays for its wait and comes last the next time, by `1 / share - 1` times as much:
+//! below a half, the wait grows with every step, to seconds. So devices whose kernels have been seen to wait for each other
+//! go in step: who could go waits until those can that are held back by their own share, and all go at one instant.
+//!
+//! Nothing tells that a kernel waits, but its end does: it ran for far longer than it does, and ended when a launch on
+//! another device had got through that had been kept by the share for most of that time.
+
+/// A run that was measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ran {
+    /// How long it takes by itself, in nanoseconds.
+    pub plain: u64,
+    /// How long it took.
+    pub length: u64,
+    /// When it ended, on the monotonic clock.
+    pub until: u64,
+}
+
+/// A launch that its device's share kept for long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Kept {
+    /// Since when, on the monotonic clock.
+    pub since: u64,
+    /// Until when.
+    pub until: u64,
+}
+
+/// What another device does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Other {
+    /// Until when its time is paid, on the monotonic clock.
+    pub paid_until: u64,
+    /// Whether anybody waits for its time.
+    pub is_asked: bool,
+    /// Whether it has work that is not known to have ended.
+    pub is_busy: bool,
+    /// When its last work ended, as far as it is known.
+    pub ended: u64,
+    /// When it was paid for last.
+    pub paid_at: u64,
+}
+
+/// What passes for the error of two clocks and the time of a launch, in nanoseconds: a millisecond.
+const SLACK: u64 = 1_000_000;
+/// What may run between a payment and the kernel that was waited for: the largest lease.
+const BETWEEN: u64 = 4_000_000;
+/// The launch that ended a run's wait was kept for more than this part of it: others before it were kept as well.
+const PART: u64 = 8;
+/// Beyond so much time a run counts twice.
+const LONG: u64 = 10_000_000;
+/// What has to be counted.
+const ENOUGH: u32 = 2;
+/// Within so long, in nanoseconds: ten seconds.
+const LATELY: u64 = 10_000_000_000;
+/// For so long devices go in step, in nanoseconds: a minute. Then they show again whether they have to.
+pub const LASTS: u64 = 60_000_000_000;
+/// How long a rank may take from the end of its work to its next launch, in nanoseconds: 50 ms. One that does not ask
+/// by then is not waited for.
+const PREPARES: u64 = 50_000_000;
+
+impl Ran {
+    /// For how much longer it ran than it does, if that is far longer.
+    #[must_use]
+    pub fn beyond(&self) -> Option<u64> {
+        let beyond = self.length.saturating_sub(self.plain);
+        (beyond > (self.plain / 2).saturating_add(SLACK)).then_some(beyond)
+    }
+
+    /// What to learn from it if it waited: twice of what it takes by itself. That it waited is not certain.
+    #[must_use]
+    pub fn believed(&self) -> u64 {
+        self.length.min(self.plain.saturating_mul(2))
+    }
+
+    /// Whether it ended because a launch on another device had got through.
+    #[must_use]
+    pub fn ended_by(&self, kept: Kept) -> bool {
+        let Some(beyond) = self.beyond() else { return false };
+        let ends = kept.until.saturating_add(self.plain).saturating_add(BETWEEN).saturating_add(SLACK);
+        kept.until < self.until.saturating_add(SLACK)
+            && self.until < ends
+            && kept.until.saturating_sub(kept.since) > beyond / PART
+    }
+}
+
+/// How often it was seen lately that a device's kernels wait for another's.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Seen {
+    first: u64,
+    count: u32,
+}
+
+impl Seen {
+    /// A run ended by another device's launch. Whether it is certain now.
+    pub fn add(&mut self, ran: &Ran) -> bool {
+        if ran.until.saturating_sub(self.first) > LATELY {
+            *self = Self { first: ran.until, count: 0 };
+        }
+        self.count = self.count.saturating_add(if ran.beyond() > Some(LONG) { 2 } else { 1 });
+        self.count >= ENOUGH
+    }
+}
+
+/// Whether a launch that was asked for and paid at these instants waited for long: others may have waited for it.
+#[must_use]
+pub const fn is_long(since: u64, at: u64) -> bool {
+    at.saturating_sub(since) > SLACK / 2
+}
+
+/// When a process that could go and has waited since this instant has to look again, for the sake of another device in
+/// step with its own; none if it may go.
+///
+/// Never for one that has gone since: so each can be kept by another once. Nor for one that works: that work may be what
+/// waits.
+#[must_use]
+pub fn wait(other: &Other, since: u64, now: u64) -> Option<u64> {
+    if other.is_busy || other.paid_at >= since {
+        return None;
+    }
+    let most = if other.is_asked { u64::MAX } else { other.ended.saturating_add(PREPARES) };
+    let until = other.paid_until.min(most);
+    (until > now).then_some(until)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+    /// A run of 5 ms that took 25 and ended at 100.
+    const RAN: Ran = Ran { plain: 5 * MS, length: 25 * MS, until: 100 * MS };
+    /// Who is in debt up to 100 ms, asks, and went at 10.
+    const OTHER: Other =
+        Other { paid_until: 100 * MS, is_asked: true, is_busy: false, ended: 50 * MS, paid_at: 10 * MS };
+
+    #[test]
+    fn far_longer_is_half_as_long_again_and_a_millisecond() {
+        let beyond = |plain, length| Ran { plain, length, until: 0 }.beyond();
+        assert_eq!(beyond(4 * MS, 7 * MS), None);
+        assert_eq!(beyond(4 * MS, 7 * MS + 1), Some(3 * MS + 1));
+        assert_eq!(beyond(0, MS), None);
+        assert_eq!([RAN.believed(), Ran { plain: 20 * MS, ..RAN }.believed()], [10 * MS, 25 * MS]);
+    }
+
+    #[test]
+    fn a_run_was_ended_by_a_launch_that_was_kept_meanwhile_and_went_just_before_its_end() {
+        let ended_by = |since, until| RAN.ended_by(Kept { since: since * MS, until: until * MS });
+        assert!(ended_by(80, 95) && ended_by(70, 100));
+        assert!(!ended_by(80, 90), "10 ms before: with what comes before it, it takes 10 at the most");
+        assert!(!ended_by(80, 101), "it had not gone yet");
+        assert!(ended_by(92, 95) && !ended_by(93, 95), "an eighth of 20 ms");
+        assert!(!Ran { length: 8 * MS, ..RAN }.ended_by(Kept { since: 80 * MS, until: 95 * MS }));
+    }
+
+    #[test]
+    fn it_is_certain_after_two_runs_or_a_long_one_within_ten_seconds() {
+        let short = |until| Ran { plain: MS, length: 4 * MS, until };
+        let mut seen = Seen::default();
+        assert_eq!([1, 2].map(|at| seen.add(&short(at * MS))), [false, true]);
+        let mut seen = Seen::default();
+        assert_eq!([1, 1 + 10_001, 10_003].map(|at| seen.add(&short(at * MS))), [false, false, true]);
+        assert!(Seen::default().add(&RAN));
+        assert!(!Seen::default().add(&Ran { plain: MS, length: 11 * MS, until: 0 }));
+    }
+
+    #[test]
+    fn who_could_go_waits_for_those_that_are_held_back_once() {
+        let now = 60 * MS;
+        assert_eq!(wait(&OTHER, 20 * MS, now), Some(100 * MS));
+        assert_eq!(wait(&OTHER, 20 * MS, 100 * MS), None);
+        assert_eq!(wait(&OTHER, 10 * MS, now), None, "it has gone since");
+        assert_eq!(wait(&Other { is_busy: true, ..OTHER }, 20 * MS, now), None, "it may wait for this one");
+    }
+
+    #[test]
+    fn who_does_not_ask_is_waited_for_as_long_as_it_may_prepare() {
+        let silent = Other { is_asked: false, ..OTHER };
+        assert_eq!(wait(&silent, 20 * MS, 60 * MS), Some(100 * MS));
+        let early = Other { ended: 30 * MS, ..silent };
+        assert_eq!(wait(&early, 20 * MS, 60 * MS), Some(80 * MS));
+        assert_eq!(wait(&early, 20 * MS, 80 * MS), None);
+    }
+
+    #[test]
+    fn half_a_millisecond_is_not_long() {
+        assert_eq!([MS / 2, MS / 2 + 1].map(|at| is_long(0, at)), [false, true]);
+    }
+}

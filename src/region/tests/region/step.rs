@@ -1,0 +1,87 @@
+//! Do devices go in step where their kernels wait for each other?
+
+use gpuslice_policy::compute::step::{LASTS, Ran};
+use gpuslice_region::{Device, DeviceRequest, Member, Trust, Uuid};
+
+use crate::puppet::{UUID, directory, request};
+
+const MS: u64 = 1_000_000;
+const LIMIT: u64 = 1000;
+/// Any instant; the devices' share is a half, so what costs 1 ms moves a word by 2 ms.
+const NOW: u64 = 1 << 50;
+const OTHER: Uuid = Uuid([8; 16]);
+
+/// Two members of a slice with two devices. One of them has paid for 50 ms more than was saved up on the first, and asks
+/// for more: it may go in 100 ms.
+fn held_back(folder: &tempfile::TempDir) -> ([Member; 2], [Device; 2]) {
+    let path = folder.path().join("region");
+    let requests = [request(LIMIT), DeviceRequest { uuid: OTHER, ..request(LIMIT) }];
+    let members = [0, 1].map(|_| Member::join(&path, Trust::OwnerOnly, &requests).unwrap().0);
+    let devices = [UUID, OTHER].map(|uuid| members[0].device(&uuid).unwrap());
+    assert_eq!(members[0].take(devices[0], 70 * MS, NOW), Ok(()));
+    assert_eq!(members[0].take(devices[0], MS, NOW + 1), Err(NOW + 100 * MS));
+    (members, devices)
+}
+
+#[test]
+fn who_could_go_waits_for_who_is_held_back_on_a_device_in_step() {
+    let folder = directory();
+    let ([first, second], devices) = held_back(&folder);
+    assert!(!second.is_in_step(devices[1], NOW));
+    second.go_in_step(devices, NOW);
+    assert!(second.is_in_step(devices[1], NOW));
+    assert_eq!(second.take_since(devices[1], MS, NOW + MS, NOW + MS), Err(NOW + 100 * MS));
+    let due = NOW + 100 * MS;
+    assert_eq!(second.take_since(devices[1], MS, NOW + MS, due), Ok(()), "both can go");
+    assert_eq!(first.take(devices[0], MS, due), Ok(()));
+}
+
+#[test]
+fn it_waits_for_each_once_and_for_none_that_works_or_has_long_been_silent() {
+    let folder = directory();
+    let ([first, second], devices) = held_back(&folder);
+    second.go_in_step(devices, NOW);
+    let ask = |since, at| second.take_since(devices[1], MS, NOW + since * MS, NOW + at * MS);
+    assert!(ask(1, 2).is_err());
+    assert_eq!(ask(0, 2), Ok(()), "the other has gone at that instant");
+    first.set_queued(devices[0], MS);
+    assert_eq!(ask(10, 10), Ok(()), "its work may be what waits");
+    first.set_queued(devices[0], 0);
+    assert!(ask(20, 20).is_err());
+    first.stop_asking(devices[0]);
+    assert_eq!(ask(20, 20), Ok(()), "it has nothing to launch");
+    first.settled(devices[0], 70 * MS, NOW);
+    assert_eq!(ask(30, 30), Err(NOW + 50 * MS), "it may be about to");
+}
+
+#[test]
+fn no_more_is_saved_up_than_others_in_step_have() {
+    let folder = directory();
+    let ([first, second], devices) = held_back(&folder);
+    second.go_in_step(devices, NOW);
+    let due = NOW + 200 * MS;
+    assert_eq!(first.take(devices[0], 20 * MS, due), Ok(()));
+    assert_eq!(second.take(devices[1], 10 * MS, due), Ok(()));
+    assert_eq!(second.take(devices[1], MS, due), Err(due + 20 * MS), "of 20 ms that it had, nothing");
+}
+
+#[test]
+fn a_minute_later_each_goes_by_itself() {
+    let folder = directory();
+    let ([_first, second], devices) = held_back(&folder);
+    second.go_in_step(devices, NOW - LASTS + MS);
+    assert!(second.is_in_step(devices[1], NOW) && !second.is_in_step(devices[1], NOW + MS));
+    assert_eq!(second.take(devices[1], MS, NOW + MS), Ok(()));
+}
+
+#[test]
+fn a_run_that_ended_when_a_launch_got_through_on_another_device_says_on_which() {
+    let folder = directory();
+    let ([first, second], devices) = held_back(&folder);
+    let due = NOW + 100 * MS;
+    let ran = Ran { plain: MS, length: 60 * MS, until: due + 2 * MS };
+    assert_eq!(second.ended_by(devices[1], &ran), None);
+    assert_eq!(first.take_since(devices[0], MS, NOW + 1, due), Ok(()));
+    assert_eq!(second.ended_by(devices[1], &ran), Some(devices[0]));
+    assert_eq!(first.ended_by(devices[0], &ran), None, "not by itself");
+}
