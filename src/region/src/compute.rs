@@ -171,7 +171,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
                 process.served.change(|served| served.saturating_add(amount));
                 time.virtual_time.0.raise(served);
                 time.step.0.paid_at.set(now);
-                if step::is_long(since, now) {
+                if step::is_told(Kept { since, until: now }, self.last_wait(device)) {
                     time.step.0.kept_since.set(since);
                     time.step.0.kept_until.set(now);
                 }
@@ -190,13 +190,13 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
             (0..self.device_count()).filter(|other| *other != device && self.is_in_step(*other, now));
         others.filter_map(|other| self.seen_by_others(other, now)).fold(InStep::default(), |all, other| {
             let wait = step::wait(&other, since, now).unwrap_or(0);
-            InStep { wait: all.wait.max(wait), saved: all.saved.max(other.paid_until.min(now)) }
+            InStep { wait: all.wait.max(wait), saved: all.saved.max(step::saved(&other, now)) }
         })
     }
 
     /// Whether a device goes in step with others.
     pub(crate) fn is_in_step(&self, device: usize, now: u64) -> bool {
-        self.time(device).is_some_and(|time| time.step.0.lasts_until.get() > now)
+        self.time(device).is_some_and(|time| step::holds(time.step.0.lasts_until.get(), now))
     }
 
     /// What a device does.

@@ -13,7 +13,7 @@ use crate::{
     layout::Layout,
     sampler,
     sync::Word64,
-    words::{Counts, DeviceTime, ProcessTime},
+    words::{Counts, DeviceTime, ProcessTime, Step},
 };
 
 /// GPU time that was used, and what happened on the way. All but `launches` in nanoseconds.
@@ -108,8 +108,10 @@ impl<const SLOTS: usize> DeviceTime<SLOTS> {
     /// Makes all words say nothing, those of as many processes as `claimed`.
     pub(crate) fn clear(&self, claimed: usize) {
         let sampler = &self.sampler.0;
+        let Step { paid_at, kept_since, kept_until, lasts_until } = &self.step.0;
         let words = [&self.paid_until.0, &self.virtual_time.0, &self.overlap.0, &sampler.elected];
-        words.into_iter().chain(&sampler.trim).for_each(|word| word.set(0));
+        let step = [paid_at, kept_since, kept_until, lasts_until];
+        words.into_iter().chain(&sampler.trim).chain(step).for_each(|word| word.set(0));
         self.readings.0.factor.set(0);
         self.readings.0.meter.set(0);
         self.readings.0.told.set(0);

@@ -6,7 +6,7 @@
 //! go in step: who could go waits until those can that are held back by their own share, and all go at one instant.
 //!
 //! Nothing tells that a kernel waits, but its end does: it ran for far longer than it does, and ended when a launch on
-//! another device had got through that had been kept by the share for most of that time.
+//! another device had got through that had been kept meanwhile.
 
 /// A run that was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub struct Other {
 const SLACK: u64 = 1_000_000;
 /// What may run between a payment and the kernel that was waited for: the largest lease.
 const BETWEEN: u64 = 4_000_000;
-/// The launch that ended a run's wait was kept for more than this part of it: others before it were kept as well.
+/// The launch that ended a run's wait was kept, while the run ran, for more than this part of it: others before it were kept as well.
 const PART: u64 = 8;
 /// Beyond so much time a run counts twice.
 const LONG: u64 = 10_000_000;
@@ -60,6 +60,10 @@ pub const LASTS: u64 = 60_000_000_000;
 /// How long a rank may take from the end of its work to its next launch, in nanoseconds: 50 ms. One that does not ask
 /// by then is not waited for.
 const PREPARES: u64 = 50_000_000;
+/// After so long a run has been seen to have ended, in nanoseconds: ten milliseconds.
+const SEEN: u64 = 10_000_000;
+/// Nobody waits longer for another device, in nanoseconds: ten seconds. Whatever is wrong there, it is not for long.
+const MOST: u64 = 10_000_000_000;
 
 impl Ran {
     /// For how much longer it ran than it does, if that is far longer.
@@ -80,9 +84,8 @@ impl Ran {
     pub fn ended_by(&self, kept: Kept) -> bool {
         let Some(beyond) = self.beyond() else { return false };
         let ends = kept.until.saturating_add(self.plain).saturating_add(BETWEEN).saturating_add(SLACK);
-        kept.until < self.until.saturating_add(SLACK)
-            && self.until < ends
-            && kept.until.saturating_sub(kept.since) > beyond / PART
+        let meanwhile = kept.until.saturating_sub(kept.since.max(self.until.saturating_sub(self.length)));
+        kept.until < self.until.saturating_add(SLACK) && self.until < ends && meanwhile > beyond / PART
     }
 }
 
@@ -104,10 +107,25 @@ impl Seen {
     }
 }
 
-/// Whether a launch that was asked for and paid at these instants waited for long: others may have waited for it.
+/// Whether a launch was kept for long, so that others may have waited for it. `last` is the one of which that was said last: of
+/// two that follow each other the longer one is told, since runs are seen to have ended a while after they have.
 #[must_use]
-pub const fn is_long(since: u64, at: u64) -> bool {
-    at.saturating_sub(since) > SLACK / 2
+pub const fn is_told(kept: Kept, last: Kept) -> bool {
+    let (length, before) = (kept.until.saturating_sub(kept.since), last.until.saturating_sub(last.since));
+    length > SLACK / 2 && (length >= before || kept.until.saturating_sub(last.until) > SEEN)
+}
+
+/// Whether devices go in step that are to do so until an instant. One too far ahead is of another boot, or nonsense.
+#[must_use]
+pub const fn holds(until: u64, now: u64) -> bool {
+    until > now && until.saturating_sub(now) <= LASTS
+}
+
+/// Since when time may be saved up where others in step have paid until then: no more than they have, but for what a payment
+/// may be late.
+#[must_use]
+pub fn saved(other: &Other, now: u64) -> u64 {
+    other.paid_until.min(now).saturating_sub(SLACK)
 }
 
 /// When a process that could go and has waited since this instant has to look again, for the sake of another device in
@@ -120,7 +138,7 @@ pub fn wait(other: &Other, since: u64, now: u64) -> Option<u64> {
     if other.is_busy || other.paid_at >= since {
         return None;
     }
-    let most = if other.is_asked { u64::MAX } else { other.ended.saturating_add(PREPARES) };
+    let most = if other.is_asked { since.saturating_add(MOST) } else { other.ended.saturating_add(PREPARES) };
     let until = other.paid_until.min(most);
     (until > now).then_some(until)
 }
@@ -152,6 +170,14 @@ mod tests {
         assert!(!ended_by(80, 90), "10 ms before: with what comes before it, it takes 10 at the most");
         assert!(!ended_by(80, 101), "it had not gone yet");
         assert!(ended_by(92, 95) && !ended_by(93, 95), "an eighth of 20 ms");
+        let last = Ran { plain: 10 * MS, length: 30 * MS, until: 100 * MS };
+        let before = Kept { since: 0, until: 87 * MS };
+        assert!(last.ended_by(before) && !Ran { length: 13 * MS, ..last }.ended_by(before));
+        let (ran, kept) = (Ran { plain: MS, length: 6 * MS, ..RAN }, Kept { since: 0, until: 94_500_000 });
+        assert!(
+            !ran.ended_by(kept) && ran.ended_by(Kept { until: 95 * MS, ..kept }),
+            "it was kept before, not meanwhile"
+        );
         assert!(!Ran { length: 8 * MS, ..RAN }.ended_by(Kept { since: 80 * MS, until: 95 * MS }));
     }
 
@@ -185,7 +211,34 @@ mod tests {
     }
 
     #[test]
-    fn half_a_millisecond_is_not_long() {
-        assert_eq!([MS / 2, MS / 2 + 1].map(|at| is_long(0, at)), [false, true]);
+    fn nobody_waits_for_longer_than_ten_seconds() {
+        let far = Other { paid_until: u64::MAX, ..OTHER };
+        assert_eq!(wait(&far, 20 * MS, 60 * MS), Some(20 * MS + MOST));
+        assert_eq!(wait(&far, 20 * MS, 20 * MS + MOST), None);
+    }
+
+    #[test]
+    fn devices_are_in_step_for_a_minute_whatever_the_word_says() {
+        assert_eq!(
+            [0, 9, 10, 10 + LASTS, 11 + LASTS, u64::MAX].map(|until| holds(until, 10)),
+            [false, false, false, true, false, false]
+        );
+    }
+
+    #[test]
+    fn as_much_may_be_saved_up_as_others_have_and_a_millisecond() {
+        assert_eq!([70, 100].map(|now| saved(&OTHER, now * MS) / MS), [69, 99]);
+        assert_eq!(saved(&OTHER, 150 * MS), 99 * MS);
+    }
+
+    #[test]
+    fn of_launches_that_were_kept_the_longer_one_is_told_for_ten_milliseconds() {
+        let told = |since, until| is_told(Kept { since, until }, Kept { since: 50 * MS, until: 100 * MS });
+        assert!(!told(101 * MS, 110 * MS) && told(101 * MS, 110 * MS + 1), "seen by then");
+        assert!(told(101 * MS, 151 * MS), "as long");
+        assert_eq!(
+            [MS / 2, MS / 2 + 1].map(|until| is_told(Kept { since: 0, until }, Kept::default())),
+            [false, true]
+        );
     }
 }

@@ -62,7 +62,11 @@ fn no_more_is_saved_up_than_others_in_step_have() {
     let due = NOW + 200 * MS;
     assert_eq!(first.take(devices[0], 20 * MS, due), Ok(()));
     assert_eq!(second.take(devices[1], 10 * MS, due), Ok(()));
-    assert_eq!(second.take(devices[1], MS, due), Err(due + 20 * MS), "of 20 ms that it had, nothing");
+    assert_eq!(
+        second.take(devices[1], MS, due),
+        Err(due + 19 * MS),
+        "of 20 ms that it had, a millisecond on the clock"
+    );
 }
 
 #[test]

@@ -199,8 +199,9 @@ impl Account {
         count(slice, device, flight);
         slice.member().count_launches(device, flight.run.launches().into());
         let ran = Ran { plain: flight.run.plain(), length: verdict.length, until };
-        let believed =
-            if self.has_waited(slice, device, &ran, now) { ran.believed() } else { verdict.length };
+        // What it takes by itself is not known of one that is measured for the first time.
+        let has_waited = !flight.is_unknown && self.has_waited(slice, device, &ran, now);
+        let believed = if has_waited { ran.believed() } else { verdict.length };
         learn(slice, device, flight, verdict, believed);
     }
 

@@ -238,6 +238,8 @@ impl Works {
         for (at, pacer) in compute.pacers.iter().enumerate() {
             let is_busy = |queue: &&Queue| queue.device == at && queue.is_of_the_last(LATELY, now);
             pacer.lanes.store(self.lanes.values().filter(is_busy).count(), Ordering::Relaxed);
+            let runs = self.lanes.values().any(|queue| queue.device == at && queue.is_running());
+            pacer.runs.store(runs, Ordering::Relaxed);
         }
         ended
     }
@@ -303,6 +305,11 @@ impl Queue {
     /// Whether it has had work within so many nanoseconds.
     fn is_of_the_last(&self, nanoseconds: u64, now: u64) -> bool {
         self.empty == 0 || now.saturating_sub(self.empty) < nanoseconds
+    }
+
+    /// Whether the GPU is at its first.
+    fn is_running(&self) -> bool {
+        self.flights.front().is_some_and(|flight| flight.began.is_some())
     }
 
     /// Nobody waits for what is held up by something else than the GPU, until that has come. Whether somebody may have

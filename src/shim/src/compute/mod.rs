@@ -121,6 +121,8 @@ pub(crate) struct Pacer {
     queued: AtomicU64,
     /// When the last of them is predicted to end, on the monotonic clock.
     until: AtomicU64,
+    /// Whether the GPU was at one when it was looked at last, queued or set aside.
+    runs: AtomicBool,
     /// What launches owe that went beside others since the slice's time was paid for last, in nanoseconds of GPU time.
     owed: AtomicU64,
     /// The bound of it for short launches, by what other slices leave; as heard at the helper's last round.
@@ -226,6 +228,7 @@ impl Compute {
             lanes: AtomicUsize::new(0),
             queued: AtomicU64::new(0),
             until: AtomicU64::new(0),
+            runs: AtomicBool::new(false),
             owed: AtomicU64::new(0),
             least_ahead: AtomicU64::new(queue::LEAST),
             unknown: Mutex::default(),
@@ -534,7 +537,10 @@ impl Compute {
             if fails {
                 sampler::overrule(slice, pacer.place.device, Source::Failing);
             }
-            slice.member().set_queued(pacer.place.device, pacer.queued.load(Ordering::Relaxed));
+            // What nobody here waits for any more may be what other devices wait for.
+            let least = u64::from(pacer.runs.load(Ordering::Relaxed));
+            let queued = pacer.queued.load(Ordering::Relaxed).max(least);
+            slice.member().set_queued(pacer.place.device, queued);
         }
     }
 }

@@ -26,6 +26,8 @@ const BESIDE: Duration = Duration::from_millis(100);
 const GONE: u64 = 2_000_000_000;
 /// How long a thread sleeps, in nanoseconds, before it looks whether another process has died: 0.1 s.
 const NOTICED: u64 = 100_000_000;
+/// The same where another device may have kept it, in nanoseconds: 2 ms.
+const IN_STEP: u64 = 2_000_000;
 /// Every so many times it is tried whether launches overlap.
 const TRY_EVERY: u32 = 16;
 /// How often it is looked whether the region is still there, in nanoseconds: 0.1 s. A look takes half a microsecond.
@@ -323,7 +325,9 @@ impl Payer {
                 self.close(held);
                 self.slice.compute.look_while_asking(self.slice, self.pacer);
                 // What the dead ask for, or have paid for, is not waited for longer than it takes to notice.
-                let until = until.min(now.saturating_add(NOTICED));
+                // Nor what was waited for on another device, whose bell is another one.
+                let most = if member.is_in_step(device, now) { IN_STEP } else { NOTICED };
+                let until = until.min(now.saturating_add(most));
                 self.timed(|| held.meanwhile(|| member.sleep(device, bell, until)));
                 let _noticed = self.slice.region().reap_if_due(clock::now());
                 false
