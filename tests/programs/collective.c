@@ -5,7 +5,6 @@
 // of 1 nobody waits for anybody. Prints how long all took.
 #include "launches.h"
 #include <pthread.h>
-#include <time.h>
 
 enum { MOST = 8, MS = 1000000 };
 
@@ -14,12 +13,6 @@ static const char *length;
 static int (*launch) KERNEL_PARAMETERS;
 static u64 took[MOST];
 static pthread_barrier_t all;
-
-static u64 now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec * 1000000000ull + time.tv_nsec;
-}
 
 static void *rank(void *number) {
     int self = (int)(long)number, failed = 0;

@@ -10,7 +10,6 @@
 //   for, and its time from arrival to end is printed    seed=1 of what comes by chance
 #include "host.h"
 #include <errno.h>
-#include <time.h>
 
 enum { NON_BLOCKING = 1, NO_TIMING = 2, KINDS = 32, STREAMS = 32, NODES = 8, BATCH_NS = 10000000 };
 enum how { KERNELS, COOPERATIVE, EX, GRAPH };
@@ -55,12 +54,6 @@ static void must(int status, const char *what) {
     exit(1);
 }
 #define MUST(function, ...) must(load.function(__VA_ARGS__), #function)
-
-static u64 now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (u64)time.tv_sec * 1000000000 + time.tv_nsec;
-}
 
 static void sleep_until(u64 instant) {
     struct timespec time = {.tv_sec = instant / 1000000000, .tv_nsec = instant % 1000000000};

@@ -4,19 +4,12 @@
 #include "launches.h"
 #include <errno.h>
 #include <pthread.h>
-#include <time.h>
 
 enum { KERNEL_NODE = 0, MS = 1000000 };
 
 static int (*launch_on) KERNEL_PARAMETERS;
 
 static int launch(void *on) { return launch_on(work, 1, 1, 1, 32, 1, 1, 0, on, NULL, NULL); }
-
-static u64 now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec * 1000000000ull + time.tv_nsec;
-}
 
 // How many launches of so many went well, and the first other status.
 static int all(int count, void *on) {

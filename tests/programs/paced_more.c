@@ -12,19 +12,12 @@
 #include <stddef.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <time.h>
 
 enum { MS = 1000000 };
 
 static int (*launch_on) KERNEL_PARAMETERS;
 
 static int launch(void *on) { return launch_on(work, 1, 1, 1, 32, 1, 1, 0, on, NULL, NULL); }
-
-static u64 now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec * 1000000000ull + time.tv_nsec;
-}
 
 // The primary context is kept and let go around each launch, as libraries do, and lives on.
 static void retains(int count) {

@@ -161,11 +161,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
             if let Some(until) = turn::wait(paid_until.max(others.wait), before, now, terms) {
                 return Err(until);
             }
-            if time
-                .paid_until
-                .0
-                .replace(paid_until, bucket::prepay(paid_until.max(others.saved), now, amount, terms))
-            {
+            let prepaid = bucket::prepay(paid_until.max(others.saved), now, amount, terms);
+            if time.paid_until.0.replace(paid_until, prepaid) {
                 // After the payment: who is killed in between loses it, and it is never refunded unpaid.
                 process.outstanding.change(|outstanding| outstanding.saturating_add(amount));
                 process.served.change(|served| served.saturating_add(amount));

@@ -39,6 +39,8 @@ pub(crate) struct Function {
     pub(crate) name: CString,
     /// How long it runs.
     pub(crate) ns: u64,
+    /// Whether it waits for others while it runs.
+    pub(crate) meets: bool,
     pub(crate) settings: Settings,
     /// The kernel it is of; 0 for none.
     pub(crate) kernel: u64,
@@ -263,6 +265,7 @@ impl Local {
             context: module.context,
             name: CString::new(name).map_err(|_| status::INVALID_VALUE)?,
             ns,
+            meets: name.contains("meet"),
             settings: Settings::NEW,
             kernel: 0,
             block: [1; 3],

@@ -108,13 +108,11 @@ fn play(world: &World, model: &mut Model, step: Step) -> Result<(), TestCaseErro
         }
         Step::Clear(slot) => {
             layout.leave_all_shares(slot);
-            let used =
-                |model: &Model, index: usize| model.uses[index].is_some_and(|entry| entry.slot == slot);
-            (0..SHARES).for_each(|index| {
-                if used(model, index) {
+            for index in 0..SHARES {
+                if model.uses[index].is_some_and(|entry| entry.slot == slot) {
                     model.leave(index, true);
                 }
-            });
+            }
         }
         Step::Lend { .. } => {}
     }

@@ -114,6 +114,13 @@ fn in_debt(path: &Path, now: u64) -> (Member, Member, Device) {
     (first, second, device)
 }
 
+/// At an instant when one of the two can go, it is the first.
+fn assert_first_goes_first(first: &Member, second: &Member, device: Device, due: u64) {
+    assert_eq!(first.take(device, MS, NOW), Err(due));
+    assert_eq!(second.take(device, MS, due), Err(due + PATIENCE), "the first has had less");
+    assert_eq!(first.take(device, MS, due), Ok(()));
+}
+
 #[test]
 fn what_is_saved_up_goes_at_once_and_the_rest_is_owed_by_all() {
     let directory = directory();
@@ -157,9 +164,7 @@ fn what_was_given_back_counts_as_had_by_nobody() {
     first.give_back(device, 60 * MS, NOW);
     assert_eq!(second.take(device, 40 * MS, NOW), Ok(()));
     let due = NOW + 60 * MS;
-    assert_eq!(first.take(device, MS, NOW), Err(due));
-    assert_eq!(second.take(device, MS, due), Err(due + PATIENCE), "the first has had less");
-    assert_eq!(first.take(device, MS, due), Ok(()));
+    assert_first_goes_first(&first, &second, device, due);
 }
 
 #[test]
@@ -170,9 +175,7 @@ fn what_was_charged_counts_as_had_and_not_what_was_paid_for_it() {
     first.serve(device, 0, 60 * MS);
     second.serve(device, 20 * MS, 5 * MS);
     let due = NOW + 100 * MS;
-    assert_eq!(first.take(device, MS, NOW), Err(due));
-    assert_eq!(second.take(device, MS, due), Err(due + PATIENCE), "the first has had less");
-    assert_eq!(first.take(device, MS, due), Ok(()));
+    assert_first_goes_first(&first, &second, device, due);
 }
 
 #[test]

@@ -315,9 +315,10 @@ impl Queue {
     /// Nobody waits for what is held up by something else than the GPU, until that has come. Whether somebody may have
     /// waited until now.
     fn set_aside(&mut self, compute: &Compute, has_moved: bool) -> bool {
+        let is_running = self.is_running();
         let Some(front) = self.flights.front() else { return false };
         let now = clock::now();
-        let has_begun = core::mem::replace(&mut self.has_begun, front.began.is_some());
+        let has_begun = core::mem::replace(&mut self.has_begun, is_running);
         if has_moved || self.has_begun != has_begun {
             self.moved = now;
             if core::mem::take(&mut self.is_aside) {

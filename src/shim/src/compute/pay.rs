@@ -195,7 +195,7 @@ impl Payer {
 
     /// Lets a launch go that ends beside what is under way, and so takes no time of its own, although its thread has
     /// nothing left. What it costs is owed.
-    fn owe(&mut self, held: &mut Held, estimate: &Estimate) -> bool {
+    fn owe(&self, held: &mut Held, estimate: &Estimate) -> bool {
         // On a single stream nothing runs beside, whatever part of its time a launch is charged for. And who gives way takes
         // nothing in advance.
         if self.pacer.lanes.load(Ordering::Relaxed) < 2 || self.pacer.gives_way() {
@@ -206,31 +206,35 @@ impl Payer {
         let done = beside::done(own.done(), now, estimate.plain);
         let others = held.lanes.iter().filter(|lane| lane.device == Some(self.device));
         let last = others.map(Lane::done).max().unwrap_or(0).max(self.pacer.until.load(Ordering::Relaxed));
-        let more = |owed: u64| Beside::of(owed).go(estimate, done, last);
-        if self.pacer.owed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
-            return false;
-        }
-        let Some(credit) = held.leases.get_mut(self.device) else { return false };
-        let lacks = estimate.charged.saturating_sub(credit.left());
-        self.slice.member().owe(self.pacer.place.device, lacks, now);
-        credit.fill(lacks);
-        true
+        self.go_owed(held, estimate, now, |owed, _| Beside::of(owed).go(estimate, done, last))
     }
 
     /// Lets a small launch go with the one that was paid for last, where devices go in step: on one of them it may be paid from
     /// what a lease has left, and what waits for it must not wait for the share. What it costs is owed.
     fn follow(&self, held: &mut Held, estimate: &Estimate, size: u64) -> bool {
-        let (member, device) = (self.slice.member(), self.pacer.place.device);
+        let now = clock::now();
+        self.slice.member().is_in_step(self.pacer.place.device, now)
+            && self.go_owed(held, estimate, now, |owed, lacks| {
+                owed.checked_add(lacks).filter(|owed| *owed <= size)
+            })
+    }
+
+    /// Lets a launch go for which its thread has too little left, and owes what it lacks. `more`: what is owed since the
+    /// slice's time was paid for last, then, of what was and of what it lacks; none if it may not go.
+    fn go_owed(
+        &self,
+        held: &mut Held,
+        estimate: &Estimate,
+        now: u64,
+        more: impl Fn(u64, u64) -> Option<u64>,
+    ) -> bool {
         let Some(credit) = held.leases.get_mut(self.device) else { return false };
         let lacks = estimate.charged.saturating_sub(credit.left());
-        let more = |owed: u64| owed.checked_add(lacks).filter(|owed| *owed <= size);
-        let now = clock::now();
-        if !member.is_in_step(device, now)
-            || self.pacer.owed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err()
-        {
+        let more = |owed: u64| more(owed, lacks);
+        if self.pacer.owed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
             return false;
         }
-        member.owe(device, lacks, now);
+        self.slice.member().owe(self.pacer.place.device, lacks, now);
         credit.fill(lacks);
         true
     }
@@ -267,10 +271,7 @@ impl Payer {
                 return true;
             }
         }
-        if is_known && self.owe(held, estimate) {
-            return true;
-        }
-        if is_known && self.follow(held, estimate, size) {
+        if is_known && (self.owe(held, estimate) || self.follow(held, estimate, size)) {
             return true;
         }
         let Some(pot) = &mut self.asking else { return self.take_beside(held, lacks) };

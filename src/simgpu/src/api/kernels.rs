@@ -3,6 +3,7 @@
 use gpuslice_driver::types::*;
 
 use crate::attributes;
+use crate::code::Function;
 use crate::driver::{Driver, Outcome, statuses};
 use crate::graphs::{Launch, Op};
 use crate::host::Duty;
@@ -45,10 +46,9 @@ impl Driver {
         let simulation = self.simulation()?;
         let mut local = simulation.local();
         let function = local.launchable(simulation, handle(function))?;
-        let called = local.code.functions.get(function)?;
-        let (ns, is_met) = (called.ns, called.name.as_bytes().windows(4).any(|part| part == b"meet"));
+        let &Function { ns, meets, .. } = local.code.functions.get(function)?;
         let (occupancy, (grid, block, shared)) = (occupancy(&extent), extent);
-        let meets = if is_met { extent.0[0] } else { 0 };
+        let meets = if meets { grid[0] } else { 0 };
         Ok(Launch { function, grid, block, shared, params, extra, ns, meets, occupancy })
     }
 

@@ -99,11 +99,10 @@ impl EngineState {
     }
 
     fn bound_of_ticket(&self, ticket: Ticket) -> Bound {
-        let link = ticket.stream.link;
-        if self.reached(link, ticket.stream.generation, ticket.order) {
+        if self.is_over(ticket) {
             return Bound::Done;
         }
-        self.bound(link, ticket.order, ticket.total)
+        self.bound(ticket.stream.link, ticket.order, ticket.total)
     }
 
     fn bound_of_stream(&self, link: Link) -> Bound {
