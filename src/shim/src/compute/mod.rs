@@ -11,6 +11,7 @@
 
 mod account;
 mod arbiter;
+mod asking;
 mod barrier;
 mod blind;
 mod clock;
@@ -44,6 +45,7 @@ use crate::notice;
 use crate::slice::{Place, Slice};
 use account::Flight;
 use arbiter::Steward;
+use asking::Asking;
 use blind::Blind;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use events::Events;
@@ -59,7 +61,6 @@ use helper::Helper;
 use meter::Meter;
 use once_cell::race::OnceBox;
 use parking_lot::Mutex;
-use pay::Pot;
 use sampler::Sampler;
 use seat::Seat;
 use threads::Seats;
@@ -104,17 +105,12 @@ pub(crate) enum Kind {
 pub(crate) struct Pacer {
     /// Which one.
     pub(crate) place: Place,
-    /// Held by the thread of this process that asks for GPU time.
-    asking: Mutex<Pot>,
-    /// When that thread looked last.
-    asked: AtomicU64,
+    /// Which thread of this process asks for GPU time.
+    asking: Asking,
     /// When it was looked last whether the region is still there.
     looked: AtomicU64,
-    /// How often it was done, and how many threads wait for that.
-    asks: AtomicU32,
     /// How often something has ended, or nobody will see its end; wraps.
     landings: AtomicU32,
-    waiters: AtomicU32,
     /// Streams that it launches on, as seen lately.
     lanes: AtomicUsize,
     /// Predicted GPU time of closed runs that have not been seen to end, in nanoseconds.
@@ -219,12 +215,9 @@ impl Compute {
     pub(crate) fn new(places: &[Place]) -> Self {
         let pacer = |place: &Place| Pacer {
             place: *place,
-            asking: Mutex::default(),
-            asked: AtomicU64::new(0),
+            asking: Asking::default(),
             looked: AtomicU64::new(0),
-            asks: AtomicU32::new(0),
             landings: AtomicU32::new(0),
-            waiters: AtomicU32::new(0),
             lanes: AtomicUsize::new(0),
             queued: AtomicU64::new(0),
             until: AtomicU64::new(0),
@@ -515,7 +508,7 @@ impl Compute {
         let mut left = false;
         for pacer in &self.pacers {
             // Who has it is about to spend it.
-            let Some(mut pot) = pacer.asking.try_lock() else { continue };
+            let Some(mut pot) = pacer.asking.begin() else { continue };
             let unspent = pot.unspent(now(), kept);
             if unspent > 0 {
                 slice.member().give_back(pacer.place.device, unspent, now());

@@ -4,32 +4,27 @@
 //! somebody rings. For work that is queued ahead, and for the measurement of an unknown launch: until the meter has seen
 //! something end. Before every wait the thread's runs are closed, or the wait would be charged.
 
+use super::asking::Turn;
 use super::blind::Blind;
 use super::helper::Helper;
 use super::seat::Lane;
 use super::threads::Held;
-use super::{Launch, Pacer, clock, futex};
+use super::{Launch, Pacer, clock};
 use crate::lifecycle;
 use crate::slice::Slice;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 use gpuslice_policy::compute::beside::{self, Beside};
 use gpuslice_policy::compute::cost::Estimate;
-use gpuslice_policy::compute::lease::{self, Lease};
+use gpuslice_policy::compute::lease;
 use gpuslice_policy::compute::queue::{self, Ahead, UNKNOWN_WAIT};
-use parking_lot::MutexGuard;
 
 /// How long a thread waits for another of its process that asks for both, before it looks again.
 const BESIDE: Duration = Duration::from_millis(100);
-/// Who asks looks again each second at least. One that did not for so long, in nanoseconds, never came back from its wait
-/// (`longjmp` out of a signal handler) and must not keep the others: they ask beside it.
-const GONE: u64 = 2_000_000_000;
 /// How long a thread sleeps, in nanoseconds, before it looks whether another process has died: 0.1 s.
 const NOTICED: u64 = 100_000_000;
 /// The same where another device may have kept it, in nanoseconds: 2 ms.
 const IN_STEP: u64 = 2_000_000;
-/// Every so many times it is tried whether launches overlap.
-const TRY_EVERY: u32 = 16;
 /// How often it is looked whether the region is still there, in nanoseconds: 0.1 s. A look takes half a microsecond.
 const LOOK_EVERY: u64 = 100_000_000;
 /// How long, in nanoseconds, a launch waits while a kernel of its own process runs on and nothing ends: that kernel is charged
@@ -70,47 +65,6 @@ pub(super) fn pay(
     paid
 }
 
-/// Waits until the thread that asks is done.
-fn asked_soon(pacer: &'static Pacer) -> Option<MutexGuard<'static, Pot>> {
-    let asks = pacer.asks.load(Ordering::SeqCst);
-    // SeqCst: either it sees this, or this finds it done.
-    pacer.waiters.fetch_add(1, Ordering::SeqCst);
-    let asking = pacer.asking.try_lock().or_else(|| {
-        futex::wait(&pacer.asks, asks, BESIDE);
-        pacer.asking.try_lock()
-    });
-    pacer.waiters.fetch_sub(1, Ordering::SeqCst);
-    asking
-}
-
-/// GPU time that a process has taken for launches that are to go together, whichever thread makes them.
-#[derive(Debug, Default)]
-pub(super) struct Pot {
-    credit: Lease,
-    takes: u32,
-    taken_at: u64,
-}
-
-impl Pot {
-    /// How much to take at least so that launches that overlap can go together.
-    fn together(&self, estimate: &Estimate, pacer: &Pacer) -> u64 {
-        if pacer.lanes.load(Ordering::Relaxed) < 2 {
-            return 0;
-        }
-        lease::together(estimate, self.takes.is_multiple_of(TRY_EVERY)).unwrap_or(0)
-    }
-
-    /// Takes out what nobody has spent for so long, in nanoseconds.
-    pub(super) fn unspent(&mut self, now: u64, kept: u64) -> u64 {
-        if now.saturating_sub(self.taken_at) < kept { 0 } else { self.credit.end() }
-    }
-
-    /// Whether there is anything in it.
-    pub(super) fn is_empty(&self) -> bool {
-        self.credit.left() == 0
-    }
-}
-
 struct Payer {
     slice: &'static Slice,
     pacer: &'static Pacer,
@@ -126,7 +80,7 @@ struct Payer {
     /// How much had ended then.
     landings: u32,
     /// Held while this thread asks for its process.
-    asking: Option<MutexGuard<'static, Pot>>,
+    asking: Option<Turn<'static>>,
 }
 
 impl Payer {
@@ -171,12 +125,7 @@ impl Payer {
         if self.asking.is_some() && self.throttled > 0 {
             self.slice.member().stop_asking(self.pacer.place.device);
         }
-        if self.asking.take().is_some() {
-            self.pacer.asks.fetch_add(1, Ordering::SeqCst);
-            if self.pacer.waiters.load(Ordering::SeqCst) != 0 {
-                futex::wake(&self.pacer.asks, 1);
-            }
-        }
+        drop(self.asking.take());
     }
 
     /// Waits until something has ended or was measured. Others of this process and of the slice may ask meanwhile.
@@ -258,14 +207,14 @@ impl Payer {
     fn take(&mut self, held: &mut Held, estimate: &Estimate, is_known: bool) -> bool {
         let (member, device) = (self.slice.member(), self.pacer.place.device);
         if self.asking.is_none() {
-            self.asking = self.pacer.asking.try_lock();
+            self.asking = self.pacer.asking.begin();
         }
         let Some(credit) = held.leases.get_mut(self.device) else { return true };
         let least = self.pacer.least_ahead.load(Ordering::Relaxed);
         let size = lease::beside(self.slice.compute.part_of(member.lease_size(device)), least);
         let lacks = credit.lacks(estimate.charged, size).max(1);
         if let Some(pot) = &mut self.asking {
-            self.pacer.asked.store(clock::now(), Ordering::Relaxed);
+            self.pacer.asking.look(clock::now());
             if pot.credit.left() >= lacks {
                 credit.fill(pot.credit.share(lacks));
                 return true;
@@ -275,13 +224,13 @@ impl Payer {
             return true;
         }
         let Some(pot) = &mut self.asking else { return self.take_beside(held, lacks) };
-        let amount = lacks.saturating_sub(pot.credit.left()).max(pot.together(estimate, self.pacer));
+        let lanes = self.pacer.lanes.load(Ordering::Relaxed);
+        let amount = lacks.saturating_sub(pot.credit.left()).max(pot.together(estimate, lanes));
         if !self.ask(held, amount) {
             return false;
         }
         if let (Some(pot), Some(credit)) = (&mut self.asking, held.leases.get_mut(self.device)) {
-            (pot.takes, pot.taken_at) = (pot.takes.wrapping_add(1), clock::now());
-            pot.credit.fill(amount);
+            pot.take(amount, clock::now());
             credit.fill(pot.credit.share(lacks));
         }
         true
@@ -289,10 +238,10 @@ impl Payer {
 
     /// Another thread of this process asks: waits for it, or asks beside one that never came back.
     fn take_beside(&mut self, held: &mut Held, lacks: u64) -> bool {
-        if clock::now().saturating_sub(self.pacer.asked.load(Ordering::Relaxed)) < GONE {
+        let asking = &self.pacer.asking;
+        if !asking.is_left(clock::now()) {
             self.close(held);
-            let pacer = self.pacer;
-            self.asking = self.timed(|| held.meanwhile(|| asked_soon(pacer)));
+            self.asking = self.timed(|| held.meanwhile(|| asking.begin_soon(BESIDE)));
             return false;
         }
         let is_paid = self.ask(held, lacks);

@@ -1,0 +1,91 @@
+//! Does who waits to ask for the slice's time hear when it may, whoever has let go of it?
+//!
+//! The library's own modules are in no library that a test can be linked with, so these are taken in as sources.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_types, reason = "a test")]
+
+#[allow(dead_code, reason = "the library uses the rest")]
+#[path = "../src/compute/asking.rs"]
+mod asking;
+#[path = "../src/compute/futex.rs"]
+mod futex;
+
+use asking::Asking;
+use gpuslice_policy::compute::cost::Estimate;
+use std::fs;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A futex waits for a second at most: who waits so long was not woken.
+const NOT_WOKEN: Duration = Duration::from_millis(900);
+const ROUNDS: usize = 20;
+const SECOND: u64 = 1_000_000_000;
+
+/// Waits until a thread of this process sleeps.
+fn sleeps(thread: libc::pid_t) {
+    let stat = format!("/proc/self/task/{thread}/stat");
+    while !fs::read_to_string(&stat).unwrap().contains(") S ") {
+        thread::yield_now();
+    }
+}
+
+/// Whoever lets go of it, having asked for the slice's time or only looked into the pot.
+#[test]
+fn who_waits_is_woken_by_whoever_lets_go_of_it() {
+    let asking = &Asking::default();
+    for round in 0..ROUNDS {
+        let turn = asking.begin().unwrap();
+        let (waits, begun) = mpsc::channel();
+        thread::scope(|scope| {
+            let waiter = scope.spawn(move || {
+                // SAFETY: asks for a number.
+                waits.send(unsafe { libc::gettid() }).unwrap();
+                let began = Instant::now();
+                (asking.begin_soon(Duration::from_secs(1)).is_some(), began.elapsed())
+            });
+            let thread = begun.recv().unwrap();
+            // Every other time at the instant at which it begins to wait.
+            if round % 2 == 0 {
+                sleeps(thread);
+            }
+            drop(turn);
+            let (has_begun, waited) = waiter.join().unwrap();
+            assert!(has_begun && waited < NOT_WOKEN, "waited for {waited:?}");
+        });
+    }
+}
+
+#[test]
+fn who_is_not_let_in_looks_again_by_itself() {
+    let asking = Asking::default();
+    let _turn = asking.begin().unwrap();
+    assert!(asking.begin().is_none());
+    assert!(asking.begin_soon(Duration::from_millis(1)).is_none());
+}
+
+#[test]
+fn who_has_not_looked_for_long_never_came_back() {
+    let asking = Asking::default();
+    asking.look(SECOND);
+    assert!(!asking.is_left(2 * SECOND));
+    assert!(asking.is_left(3 * SECOND));
+}
+
+#[test]
+fn what_nobody_spends_is_taken_out_after_a_while() {
+    let asking = Asking::default();
+    let mut pot = asking.begin().unwrap();
+    pot.take(1000, SECOND);
+    assert_eq!((pot.unspent(SECOND + 1, 2), pot.is_empty()), (0, false));
+    assert_eq!((pot.unspent(SECOND + 2, 2), pot.is_empty()), (1000, true));
+}
+
+#[test]
+fn on_one_stream_nothing_goes_together() {
+    let asking = Asking::default();
+    let pot = asking.begin().unwrap();
+    let mut estimate = Estimate::NONE;
+    (estimate.plain, estimate.charged) = (100_000, 20_000);
+    assert_eq!(pot.together(&estimate, 1), 0);
+    assert!(pot.together(&estimate, 2) >= estimate.plain);
+}
