@@ -300,6 +300,33 @@ fn a_kernel_that_runs_on_does_not_keep_what_it_may_wait_for() {
     }
 }
 
+/// How much is queued at most when a launch returns, in milliseconds: of a slice that has saved up for all of it.
+fn ahead(words: &[&str]) -> u64 {
+    let bench = Bench::simulated().with("SIMGPU_CUDA_VERSION", "13040");
+    let host = bench.host("ahead", words).loaded();
+    let outcome = host.set("GPU_CORE_PERCENT", "95").set("GPU_CORE_BURST", "60s").run().quiet();
+    println!("{words:?}: {outcome}");
+    outcome.contains(&["failed 0"]);
+    number(&outcome, "ahead ")
+}
+
+#[test]
+fn what_is_queued_ahead_is_bounded_whatever_is_saved_up() {
+    // Runs that are open do not count, and are a millisecond or a launch.
+    for (kernel, most) in [("1", 25), ("5", 30), ("15", 55), ("40", 130)] {
+        let ahead = ahead(&[kernel, "60"]);
+        assert!(ahead <= most, "{ahead} ms of kernels of {kernel} ms");
+    }
+}
+
+#[test]
+fn what_a_graph_takes_that_was_changed_is_known_after_one_launch() {
+    for way in ["1", "2", "3"] {
+        let ahead = ahead(&["20", "60", way]);
+        assert!(ahead <= 65, "{ahead} ms, changed by {way}");
+    }
+}
+
 #[test]
 fn launches_that_return_when_their_kernels_have_ended_are_charged() {
     let bench = Bench::simulated();

@@ -17,16 +17,17 @@ pub(crate) struct Workload {
     pub(crate) target: Target,
     /// The longest kernel of the judged slice.
     pub(crate) longest: u64,
-    /// GPU time of kernels side by side that go at once, in nanoseconds.
+    /// GPU time that goes at once, in nanoseconds, where that is much of what a small limit has: of kernels side by side, or of
+    /// a long one.
     pub(crate) group: u64,
 }
 
 /// By what it is judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// Kernels up to 5 ms: the mean within 0.5 points, 95 % of windows within 1.5.
+    /// Kernels up to 5 ms, graphs, mixed lengths: the mean within 0.5 points, 95 % of windows within 1.5.
     Short,
-    /// Longer ones: the mean within what physics allows, or one point.
+    /// Longer kernels: the mean within what physics allows, or one point.
     Long,
     /// Beside other slices: the mean within 1 point, windows within 5.
     Beside,
@@ -134,6 +135,7 @@ pub(crate) const WORKLOADS: [Workload; 17] = [
         programs: |_| one(50 * MS, "wait=1"),
         target: Target::Long,
         longest: 50 * MS,
+        group: 50 * MS,
         ..SHORT
     },
     Workload {
@@ -141,15 +143,10 @@ pub(crate) const WORKLOADS: [Workload; 17] = [
         programs: |_| one(150 * MS, "wait=1"),
         target: Target::Long,
         longest: 150 * MS,
+        group: 150 * MS,
         ..SHORT
     },
-    Workload {
-        name: "graph of 8 ms",
-        programs: |_| one(8 * MS, "how=3"),
-        target: Target::Long,
-        longest: 8 * MS,
-        ..SHORT
-    },
+    Workload { name: "graph of 8 ms", programs: |_| one(8 * MS, "how=3"), longest: 8 * MS, ..SHORT },
     Workload {
         name: "cooperative, 4 ms",
         programs: |_| one(4 * MS, "how=1 wait=1"),
@@ -170,7 +167,6 @@ pub(crate) const WORKLOADS: [Workload; 17] = [
         programs: |_| {
             vec![of(0, &[10 * MS], ""), of(0, &[20 * US], ""), of(0, &[300 * US], "wait=1 blocks=16")]
         },
-        target: Target::Long,
         longest: 10 * MS,
         ..SHORT
     },
@@ -224,10 +220,13 @@ const LENGTHS: [Workload; 13] = [
     Workload { name: "520 us, waited for", programs: |_| one(520 * US, "wait=1"), ..SHORT },
 ];
 
-/// Cells that may miss, and why: the GPU of several processes that are always busy goes from one to the other every 2 ms,
-/// and has 97.6 % of its time for kernels.
+/// Cells that may miss, by so much, and why: the GPU of several processes that are always busy goes from one to the other every
+/// 2 ms, and has 97.6 % of its time for kernels. The rest lies within their intervals, and is charged.
 pub(crate) const EXCUSED: [(&str, u64); 4] =
     [("2 processes", 95), ("8 processes", 95), ("long beside short", 95), ("bursty beside steady", 95)];
+/// How much those may miss by.
+pub(crate) const SWITCHED: Targets =
+    Targets { jain: 950, throughput: 970, stall: 5, ..Targets::within(200, 250) };
 
 /// What is missing or wrong around the slices.
 pub(crate) struct Variant {

@@ -98,7 +98,8 @@ impl Payer {
             let known = compute.look_up(held, &launch.key).or_else(blind);
             if known.is_none() && !self.may_go_unknown(launch) {
                 // A round of the helper's lasts longer than eight small kernels do.
-                let most = Duration::from_nanos(UNKNOWN_WAIT);
+                let waited = clock::now().saturating_sub(self.began);
+                let most = Duration::from_nanos(UNKNOWN_WAIT.saturating_sub(waited));
                 self.wait(held, |helper, slice| helper.look_for_news(slice, news, most));
                 continue;
             }

@@ -1,0 +1,79 @@
+// How much work is queued on the GPU when a launch returns? Of kernels that take so long, or of a graph that takes so long
+// since it was changed: by an update (1), by other parameters of its kernel (2), or by a node that was off (3).
+//   ahead MS COUNT [WAY]
+#include "launches.h"
+
+enum { MS = 1000000, KNOWN = 20 };
+
+// CUDA_KERNEL_NODE_PARAMS.
+struct kernel_node {
+    void *function;
+    unsigned grid[3], block[3], shared;
+    void **parameters, **extra, *kernel, *context;
+};
+
+static int (*launch) KERNEL_PARAMETERS;
+static int (*go)(void *, void *);
+static void *made;
+
+static int submit(void) {
+    return made ? go(made, stream) : launch(work, 1, 1, 1, 32, 1, 1, 0, stream, NULL, NULL);
+}
+
+static void *found(const char *name) { return dlsym(driver, name); }
+
+// A graph of short kernels that is known, and then takes as long as `slow` does.
+static int change(int way, void *slow) {
+    int (*update)(void *, void *, u64 *), (*set)(void *, void *, const struct kernel_node *);
+    int (*enable)(void *, void *, unsigned), failed = 0;
+    struct kernel_node node = {.function = slow, .grid = {1, 1, 1}, .block = {32, 1, 1}};
+    void *fast = work, *graph = captured(1), *kernels[2] = {0};
+    size_t nodes = 2;
+    u64 result[4] = {0};
+    *(void **)&update = found("cuGraphExecUpdate_v2");
+    *(void **)&set = found("cuGraphExecKernelNodeSetParams_v2");
+    *(void **)&enable = found("cuGraphNodeSetEnabled");
+    failed += gpu.cuGraphGetNodes(graph, kernels, &nodes) != 0 || nodes != 1;
+    if (way == 3) {
+        work = slow, graph = captured(1), work = fast;
+        failed += gpu.cuGraphGetNodes(graph, kernels, &nodes) != 0 || nodes != 1;
+    }
+    failed += gpu.cuGraphInstantiateWithFlags(&made, graph, 0) != 0;
+    if (way == 3) failed += enable(made, kernels[0], 0) != 0;
+    for (int i = 0; i < KNOWN; i++) failed += submit() != 0 || gpu.cuCtxSynchronize() != 0;
+    work = slow;
+    if (way == 1) failed += update(made, captured(1), result) != 0;
+    if (way == 2) failed += set(made, kernels[0], &node) != 0;
+    if (way == 3) failed += enable(made, kernels[0], 1) != 0;
+    // By what it took before until one has ended.
+    failed += submit() != 0 || gpu.cuCtxSynchronize() != 0;
+    usleep(100000);
+    return failed;
+}
+
+int main(int count, char **words) {
+    char name[32];
+    long long most = 0, takes;
+    int failed = 0, way = count > 3 ? atoi(words[3]) : 0;
+    if (count < 3 || !open_all("dlsym") || !begin("100us")) return 3;
+    takes = atoi(words[1]) * (long long)MS;
+    snprintf(name, sizeof name, "%dms", atoi(words[1]));
+    launch = found("cuLaunchKernel"), go = found("cuGraphLaunch");
+    alarm(60);
+    if (way) {
+        failed += change(way, kernel(name));
+    } else {
+        work = kernel(name);
+        for (int i = 0; i < KNOWN; i++) failed += submit() != 0 || gpu.cuCtxSynchronize() != 0;
+    }
+    u64 began = now();
+    for (int i = 1; i <= atoi(words[2]); i++) {
+        failed += submit() != 0;
+        long long queued = i * takes - (long long)(now() - began);
+        if (queued > most) most = queued;
+    }
+    failed += gpu.cuCtxSynchronize() != 0;
+    say("ahead %lld ms", most / MS);
+    say("failed %d", failed);
+    return 0;
+}
