@@ -6,6 +6,7 @@ use std::{
     path::Path,
 };
 
+use gpuslice_policy::compute::{step::Ran, turn::PATIENCE};
 use gpuslice_region::{
     Device, DeviceRequest, Limits, Member, Monitor, Region, Trust, Uuid,
     layout::{FIGURES, MAX_DEVICES, MAX_SLOTS, PLACES, SIZE},
@@ -180,6 +181,9 @@ fn read_all(region: &Region) {
 
 /// Few devices, because a reservation waits for words that say that others are at it.
 fn use_all(member: &Member) {
+    if let [one, other, ..] = member.devices().as_slice() {
+        use_step(member, [one.device, other.device]);
+    }
     for view in member.devices().into_iter().take(2) {
         use_time(member, view.device);
         let device = view.device;
@@ -198,6 +202,20 @@ fn use_all(member: &Member) {
         member.begin_context(device, u64::MAX);
         member.end_context(device, 4096);
     }
+}
+
+/// Whatever the words of the other device say, nobody is kept for its sake for longer than ten seconds.
+fn use_step(member: &Member, devices: [Device; 2]) {
+    const NOW: u64 = 1 << 51;
+    const MOST: u64 = 10_000_000_000;
+    let [device, other] = devices;
+    let _ = member.ended_by(device, &Ran { plain: 1, length: u64::MAX, until: NOW });
+    member.go_in_step(devices, NOW);
+    assert!(member.is_in_step(device, NOW) && member.is_in_step(other, NOW));
+    member.settle(device, i64::MIN, NOW);
+    let kept = member.take_since(device, 1 << 20, NOW - MOST, NOW);
+    assert!(kept.is_ok() || kept.is_err_and(|until| until <= NOW + PATIENCE), "{kept:?}");
+    let _ = (member.take_since(device, 1 << 20, NOW, NOW), member.take_since(other, 1 << 20, 0, NOW));
 }
 
 fn one_line(text: &str) {

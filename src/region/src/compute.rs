@@ -28,7 +28,7 @@ use crate::{
     bell,
     layout::{DeviceEntry, Layout, WHOLE_SHARE},
     sync::full_fence,
-    words::{DeviceTime, ProcessTime},
+    words::{DeviceTime, ProcessTime, Step},
 };
 
 /// The most GPU time that may be saved up, in nanoseconds.
@@ -170,7 +170,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
                 time.step.0.paid_at.set(now);
                 if step::is_told(Kept { since, until: now }, self.last_wait(device)) {
                     time.step.0.kept_since.set(since);
-                    time.step.0.kept_until.set(now);
+                    time.step.0.kept_until.publish(now);
                 }
                 return Ok(());
             }
@@ -209,12 +209,18 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         })
     }
 
-    /// How long a device's share kept a launch last.
+    /// How long a device's share kept a launch last. While that is written it is shorter than it was, never longer.
     pub(crate) fn last_wait(&self, device: usize) -> Kept {
-        self.time(device).map_or_else(Kept::default, |time| {
-            let step = &time.step.0;
-            Kept { since: step.kept_since.get(), until: step.kept_until.get() }
-        })
+        let Some(time) = self.time(device) else { return Kept::default() };
+        let Step { kept_since, kept_until, .. } = &time.step.0;
+        #[cfg(all(test, loom))]
+        if broken::is(Break::TornBelieved) {
+            let since = kept_since.get();
+            return Kept { since, until: kept_until.observe() };
+        }
+        // In this order: who reads a new one reads since when, too.
+        let until = kept_until.observe();
+        Kept { since: kept_since.get(), until }
     }
 
     /// From now on for a while these devices go in step.

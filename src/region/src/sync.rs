@@ -358,7 +358,7 @@ pub(crate) mod broken {
         MovesIgnored,
         /// A word is changed by reading and then writing it.
         LastWins,
-        /// Words of a place of the ring are believed although they do not match.
+        /// Words of a place of the ring are believed although they do not match, or read in the order of writing.
         TornBelieved,
         /// A lower rate is told before what is owed follows.
         ToldFirst,

@@ -71,8 +71,8 @@ pub(crate) struct Step {
     pub(crate) paid_at: Word64,
     /// Since when the last one had been waited for that was waited for long.
     pub(crate) kept_since: Word64,
-    /// When that was made.
-    pub(crate) kept_until: Word64,
+    /// When that was made; written behind it.
+    pub(crate) kept_until: Gate64,
     /// Until when the device goes in step with all others of which that is said.
     pub(crate) lasts_until: Word64,
 }

@@ -138,8 +138,8 @@ pub fn wait(other: &Other, since: u64, now: u64) -> Option<u64> {
     if other.is_busy || other.paid_at >= since {
         return None;
     }
-    let most = if other.is_asked { since.saturating_add(MOST) } else { other.ended.saturating_add(PREPARES) };
-    let until = other.paid_until.min(most);
+    let prepares = if other.is_asked { u64::MAX } else { other.ended.saturating_add(PREPARES) };
+    let until = other.paid_until.min(prepares).min(since.saturating_add(MOST));
     (until > now).then_some(until)
 }
 
@@ -215,6 +215,8 @@ mod tests {
         let far = Other { paid_until: u64::MAX, ..OTHER };
         assert_eq!(wait(&far, 20 * MS, 60 * MS), Some(20 * MS + MOST));
         assert_eq!(wait(&far, 20 * MS, 20 * MS + MOST), None);
+        let ended_later = Other { is_asked: false, ended: u64::MAX, ..far };
+        assert_eq!(wait(&ended_later, 20 * MS, 60 * MS), Some(20 * MS + MOST));
     }
 
     #[test]

@@ -355,6 +355,32 @@ fn where_the_last_to_write_wins_a_gift_or_a_debt_is_lost() {
     a_gift_comes_while_more_is_owed();
 }
 
+/// A launch got through that had been kept for 2 ms, long after one that was kept for 50, while another process looks.
+fn one_looks_while_it_is_told_what_was_kept() {
+    model(|| {
+        let world = paid(0, [true; SLOTS]);
+        let step = &world.layout.time[DEVICE].step.0;
+        step.kept_since.set(NOW - 1000 * MS);
+        step.kept_until.publish(NOW - 950 * MS);
+        let other = beside(&world, |world| world.layout.last_wait(DEVICE));
+        assert_eq!(world.layout.take_time(DEVICE, 1, MS, (NOW - 2 * MS, NOW)), Ok(()));
+        let kept = other.join().unwrap();
+        assert!(kept.until.saturating_sub(kept.since) <= 50 * MS, "nobody was kept for so long: {kept:?}");
+    });
+}
+
+#[test]
+fn what_was_kept_is_never_seen_as_longer_than_it_was() {
+    one_looks_while_it_is_told_what_was_kept();
+}
+
+#[test]
+#[should_panic(expected = "nobody was kept for so long")]
+fn who_looks_since_when_first_may_see_what_nobody_was_kept_for() {
+    broken::make(Break::TornBelieved);
+    one_looks_while_it_is_told_what_was_kept();
+}
+
 /// Two processes tell of 3 ms each that they measured, of which 1 ms and 2 ms were covered newly.
 fn two_tell_what_was_covered() {
     model(|| {
