@@ -55,12 +55,18 @@ fn a_launch_on_two_devices_is_measured_on_the_one_that_need_not_wait_as_well() {
     assert!(host.end().0.success());
 }
 
-/// How long a step takes, in microseconds, of threads on two GPUs that share 30 percent of each.
-fn step_of_two(steps: u64, kernel: &str, kernels: &str, [meetings, together]: [&str; 2]) -> u64 {
+/// How long a step takes, in microseconds, of threads on two GPUs that share so much of each.
+fn step_of_two(
+    percent: &str,
+    steps: u64,
+    kernel: &str,
+    kernels: &str,
+    [meetings, together]: [&str; 2],
+) -> u64 {
     let bench = Bench::simulated().with("SIMGPU_DEVICES", "2");
     let steps_text = steps.to_string();
     let host = bench.host("collective", &["2", &steps_text, kernel, kernels, meetings, together]).loaded();
-    let outcome = host.set("GPU_CORE_PERCENT", "30").run();
+    let outcome = host.set("GPU_CORE_PERCENT", percent).run();
     outcome.contains(&["failed 0"]);
     number(&outcome, "took ") * 1000 / steps
 }
@@ -68,15 +74,23 @@ fn step_of_two(steps: u64, kernel: &str, kernels: &str, [meetings, together]: [&
 #[test]
 fn threads_that_wait_for_each_other_on_their_gpus_keep_in_step() {
     // 5.05 ms at 30 percent are 16.8; out of step, one is seconds.
-    let took = step_of_two(60, "5ms", "1", ["1", "2"]);
+    let took = step_of_two("30", 60, "5ms", "1", ["1", "2"]);
     println!("16.8 ms took {took} us");
     assert!(took < 40_000);
 }
 
 #[test]
+fn threads_that_wait_for_each_other_all_the_time_keep_in_step() {
+    // Ten times half a millisecond, each with a collective, at 10 percent: 50 ms. Of what leases leave, more than a second.
+    let took = step_of_two("10", 40, "500us", "1", ["10", "2"]);
+    println!("50 ms took {took} us");
+    assert!(took < 250_000);
+}
+
+#[test]
 fn threads_that_do_not_wait_for_each_other_each_have_their_share() {
     for (kernel, kernels) in [("5ms", "1"), ("100us", "50")] {
-        let took = step_of_two(60, kernel, kernels, ["1", "1"]);
+        let took = step_of_two("30", 60, kernel, kernels, ["1", "1"]);
         println!("16.8 ms took {took} us");
         assert!(took < 20_000);
     }

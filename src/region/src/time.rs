@@ -135,10 +135,11 @@ impl Region {
 }
 
 impl Member {
-    /// How much GPU time to take at least: more where turns or neighbours make each taking dear.
+    /// How much GPU time to take at least: more where turns or neighbours make each taking dear, next to nothing where the
+    /// device goes [in step](Self::go_in_step).
     #[must_use]
-    pub fn lease_size(&self, device: Device) -> u64 {
-        self.layout().lease_size(device.index(), self.slot())
+    pub fn lease_size(&self, device: Device, now: u64) -> u64 {
+        self.layout().lease_size(device.index(), self.slot(), now)
     }
 
     /// Pays for so much GPU time, if the slice has it and it is this process's turn. To be called by one thread at a

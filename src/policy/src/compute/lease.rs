@@ -21,8 +21,8 @@ const SPAN_ALONE: u64 = 12_000_000;
 /// The most that a turn is, in nanoseconds of GPU time, and the time on the clock that it stands for.
 const TURN: u64 = 4_000_000;
 const TURN_SPAN: u64 = 40_000_000;
-/// The least, in nanoseconds of GPU time.
-const LEAST: u64 = 20_000;
+/// The least, in nanoseconds of GPU time: 20 us.
+pub const LEAST: u64 = 20_000;
 /// How much time on the clock a lease may stand for, in nanoseconds: what a killed thread keeps from its slice.
 const SPAN: u64 = 4_000_000;
 

@@ -1,6 +1,9 @@
 //! Do devices go in step where their kernels wait for each other?
 
-use gpuslice_policy::compute::step::{LASTS, Ran};
+use gpuslice_policy::compute::{
+    lease,
+    step::{LASTS, Ran},
+};
 use gpuslice_region::{Device, DeviceRequest, Member, Trust, Uuid};
 
 use crate::puppet::{UUID, directory, request};
@@ -33,6 +36,11 @@ fn who_could_go_waits_for_who_is_held_back_on_a_device_in_step() {
     assert_eq!(second.take_since(devices[1], MS, NOW + MS, NOW + MS), Err(NOW + 100 * MS));
     let due = NOW + 100 * MS;
     assert_eq!(second.take_since(devices[1], MS, NOW + MS, due), Ok(()), "both can go");
+    assert_eq!(
+        second.lease_size(devices[1], due),
+        lease::LEAST,
+        "nothing is left that goes without the other"
+    );
     assert_eq!(first.take(devices[0], MS, due), Ok(()));
 }
 

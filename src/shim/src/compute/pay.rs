@@ -212,10 +212,11 @@ impl Payer {
         }
         let Some(credit) = held.leases.get_mut(self.device) else { return true };
         let least = self.pacer.least_ahead.load(Ordering::Relaxed);
-        let size = lease::beside(self.slice.compute.part_of(member.lease_size(device)), least);
+        let now = clock::now();
+        let size = lease::beside(self.slice.compute.part_of(member.lease_size(device, now)), least);
         let lacks = credit.lacks(estimate.charged, size).max(1);
         if let Some(pot) = &mut self.asking {
-            self.pacer.asking.look(clock::now());
+            self.pacer.asking.look(now);
             if pot.credit.left() >= lacks {
                 credit.fill(pot.credit.share(lacks));
                 return true;
