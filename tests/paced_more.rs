@@ -84,7 +84,7 @@ fn threads_that_wait_for_each_other_all_the_time_keep_in_step() {
     // Ten times half a millisecond, each with a collective, at 10 percent: 50 ms. Of what leases leave, more than a second.
     let took = step_of_two("10", 40, "500us", "1", ["10", "2"]);
     println!("50 ms took {took} us");
-    assert!(took < 250_000);
+    assert!(took < 500_000);
 }
 
 #[test]
@@ -327,7 +327,7 @@ fn ahead(words: &[&str]) -> u64 {
 #[test]
 fn what_is_queued_ahead_is_bounded_whatever_is_saved_up() {
     // Runs that are open do not count, and are a millisecond or a launch.
-    for (kernel, most) in [("1", 25), ("5", 30), ("15", 55), ("40", 130)] {
+    for (kernel, most) in [("1", 25), ("5", 30), ("15", 55), ("40", 85)] {
         let ahead = ahead(&[kernel, "60"]);
         assert!(ahead <= most, "{ahead} ms of kernels of {kernel} ms");
     }

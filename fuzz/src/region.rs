@@ -181,9 +181,6 @@ fn read_all(region: &Region) {
 
 /// Few devices, because a reservation waits for words that say that others are at it.
 fn use_all(member: &Member) {
-    if let [one, other, ..] = member.devices().as_slice() {
-        use_step(member, [one.device, other.device]);
-    }
     for view in member.devices().into_iter().take(2) {
         use_time(member, view.device);
         let device = view.device;
@@ -201,6 +198,10 @@ fn use_all(member: &Member) {
         member.count_refusal(device);
         member.begin_context(device, u64::MAX);
         member.end_context(device, 4096);
+    }
+    // Last, since it writes what the others read.
+    if let [one, other, ..] = member.devices().as_slice() {
+        use_step(member, [one.device, other.device]);
     }
 }
 

@@ -213,7 +213,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         })
     }
 
-    /// How long a device's share kept a launch last. While that is written it is shorter than it was, never longer.
+    /// How long a device's share kept a launch last. While one writes that it is shorter than it was, never longer.
     pub(crate) fn last_wait(&self, device: usize) -> Kept {
         let Some(time) = self.time(device) else { return Kept::default() };
         let Step { kept_since, kept_until, .. } = &time.step.0;

@@ -21,10 +21,10 @@ const NOT_WOKEN: Duration = Duration::from_millis(900);
 const ROUNDS: usize = 20;
 const SECOND: u64 = 1_000_000_000;
 
-/// Waits until a thread of this process sleeps.
+/// Waits until a thread of this process sleeps, or has ended.
 fn sleeps(thread: libc::pid_t) {
     let stat = format!("/proc/self/task/{thread}/stat");
-    while !fs::read_to_string(&stat).unwrap().contains(") S ") {
+    while fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") S ")) {
         thread::yield_now();
     }
 }

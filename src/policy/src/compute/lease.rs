@@ -16,6 +16,7 @@ pub const MOST: u64 = 200_000;
 ///
 /// A thread waits after each lease, and closes its run before. Two events, and what a run is measured too long at its ends, are
 /// two to four microseconds: 2 % of 0.2 ms, and of a kernel of 0.1 ms that is all that 0.2 ms have room for.
+/// A killed thread keeps it from its own process only.
 const MOST_ALONE: u64 = 1_000_000;
 const SPAN_ALONE: u64 = 12_000_000;
 /// The most that a turn is, in nanoseconds of GPU time, and the time on the clock that it stands for.

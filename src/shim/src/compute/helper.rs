@@ -34,8 +34,8 @@ use parking_lot::{Condvar, Mutex};
 const ROUND: Duration = Duration::from_nanos(arbiter::STEP);
 /// Who waits looks itself when the thread has not come round for so long.
 const LATE: Duration = Duration::from_millis(2);
-/// How long those wait who leave it to another to watch.
-const UNWATCHED: Duration = Duration::from_millis(4);
+/// How long those wait who leave it to another to watch: not so short that many who do keep a processor busy.
+const UNWATCHED: Duration = Duration::from_millis(10);
 /// How long it waits before it looks for the first time.
 const AT_ONCE: Duration = Duration::from_micros(50);
 /// How long the end of the process waits for a round to end.
