@@ -25,6 +25,10 @@ each() { # the same: what one call takes, whatever start and end take
     echo $((($(instructions "$1" 22000 "${@:2}") - $(instructions "$1" 2000 "${@:2}")) / 20000))
 }
 
+counted() { # what the library adds to a call
+    echo $(($(each "$kind" "${preload[@]}") - $(each "$kind" NOTHING=)))
+}
+
 failed=0 passed=0
 while read -r kind limit most; do
     preload=(LD_PRELOAD="$target/release/libgpuslice.so")
@@ -33,7 +37,13 @@ while read -r kind limit most; do
         *%) preload+=(GPU_MEM_LIMIT=64GiB GPU_CORE_PERCENT="${limit%\%}") ;;
         *) preload+=(GPU_MEM_LIMIT="$limit") ;;
     esac
-    added=$(($(each "$kind" "${preload[@]}") - $(each "$kind" NOTHING=)))
+    added=$(counted)
+    # What is done each so many milliseconds counts too, and a busy machine makes more of them: the least of three.
+    for _ in 2 3; do
+        [ "$added" -gt "$most" ] || break
+        again=$(counted)
+        [ "$again" -ge "$added" ] || added=$again
+    done
     verdict=ok
     [ "$added" -le "$most" ] || verdict=FAIL
     echo "$verdict $kind, limit $limit: $added instructions added, at most $most"
