@@ -169,7 +169,8 @@ mod tests {
         assert!(ended_by(80, 95) && ended_by(70, 100));
         assert!(!ended_by(80, 90), "10 ms before: with what comes before it, it takes 10 at the most");
         assert!(!ended_by(80, 101), "it had not gone yet");
-        assert!(ended_by(92, 95) && !ended_by(93, 95), "an eighth of 20 ms");
+        let just = |since| RAN.ended_by(Kept { since, until: 95 * MS });
+        assert!(just(92_499_999) && !just(92_500_000), "an eighth of 20 ms");
         let last = Ran { plain: 10 * MS, length: 30 * MS, until: 100 * MS };
         let before = Kept { since: 0, until: 87 * MS };
         assert!(last.ended_by(before) && !Ran { length: 13 * MS, ..last }.ended_by(before));
@@ -188,6 +189,8 @@ mod tests {
         assert_eq!([1, 2].map(|at| seen.add(&short(at * MS))), [false, true]);
         let mut seen = Seen::default();
         assert_eq!([1, 1 + 10_001, 10_003].map(|at| seen.add(&short(at * MS))), [false, false, true]);
+        let mut seen = Seen::default();
+        assert_eq!([11_000, 21_000].map(|at| seen.add(&short(at * MS))), [false, true], "ten seconds");
         assert!(Seen::default().add(&RAN));
         assert!(!Seen::default().add(&Ran { plain: MS, length: 11 * MS, until: 0 }));
     }
