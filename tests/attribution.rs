@@ -23,7 +23,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 use support::bench::{Bench, Host};
 use support::living::Living;
-use support::neighbours::{BUSY, begin, neighbour};
+use support::neighbours::{BUSY, IN_A_CONTAINER, begin, neighbour};
 use support::{compiler, skip};
 
 /// What must come comes within this, on a machine that has other things to do.
@@ -137,22 +137,19 @@ fn several_processes_without_numbers_are_not_told_from_neighbours() {
     until(&bench, |measured, _| measured == untold(Why::Numbers));
 }
 
-/// What begins a process-number namespace, and has a shell do this there.
-const ELSEWHERE: [&str; 7] = ["--pid", "--fork", "--kill-child", "--mount", "--mount-proc", "sh", "-c"];
-
-/// Whether there may be such namespaces, in which the next process's number can be chosen.
+/// Whether there may be containers, in which the next process's number can be chosen.
 fn may_be_elsewhere() -> bool {
     let choice = "echo 1000 >/proc/sys/kernel/ns_last_pid";
-    let tried = Command::new("unshare").args(ELSEWHERE).arg(choice).stderr(Stdio::null()).status();
+    let tried = Command::new("unshare").args(IN_A_CONTAINER).arg(choice).stderr(Stdio::null()).status();
     tried.is_ok_and(|status| status.success())
 }
 
-/// A process of the slice that is always busy, in a process-number namespace of its own, where it has this number.
+/// A process of the slice that is always busy, in a container, where it has this number.
 fn member_elsewhere(bench: &Bench, number: u32) -> Living {
     let (load, number_there) = (compiler::plain("load").display().to_string(), number.to_string());
     // What a shell starts in the background reads nothing.
     let go = "echo $(($1 - 1)) >/proc/sys/kernel/ns_last_pid || exit; shift; exec 3<&0; \"$@\" <&3 & wait";
-    let words = [ELSEWHERE.as_slice(), &[go, "sh", &number_there, &load], &BUSY].concat();
+    let words = [IN_A_CONTAINER.as_slice(), &[go, "sh", &number_there, &load], &BUSY].concat();
     let host = bench.program(Path::new("/usr/bin/unshare"), &words).loaded();
     begin(host.set("GPU_CORE_PERCENT", "40").set("SIMGPU_GROUP", "home").start())
 }

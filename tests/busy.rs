@@ -16,7 +16,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 use support::bench::{Bench, Host};
 use support::living::Living;
-use support::neighbours::{BUSY, begin, neighbour};
+use support::neighbours::{BUSY, IN_A_CONTAINER, begin, neighbour};
 use support::{compiler, skip};
 
 /// What must come comes within this, on a machine that has other things to do.
@@ -154,20 +154,8 @@ fn in_a_container(bench: &Bench, member: &[&str]) -> Option<Living> {
     let [load, reports] = programs.each_ref().map(String::as_str);
     let begin = "load=$1 reports=$2; shift 2; [ $# = 0 ] || \"$load\" \"$@\" </dev/null >/dev/null & \
                  exec \"$reports\" watch 0 0";
-    let words = [
-        "--pid",
-        "--fork",
-        "--kill-child",
-        "--mount",
-        "--mount-proc",
-        "sh",
-        "-c",
-        begin,
-        "sh",
-        load,
-        reports,
-    ];
-    let host = bench.program(Path::new("/usr/bin/unshare"), &[&words, member].concat());
+    let words = [IN_A_CONTAINER.as_slice(), &[begin, "sh", load, reports], member].concat();
+    let host = bench.program(Path::new("/usr/bin/unshare"), &words);
     let viewer = host.loaded().start();
     (viewer.hear()? == "ready").then_some(viewer)
 }

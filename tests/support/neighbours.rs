@@ -6,6 +6,10 @@ use super::living::Living;
 /// What `load` is told for kernels of a millisecond, for longer than anybody looks.
 pub(crate) const BUSY: [&str; 2] = ["300", "1000000"];
 
+/// What `unshare` is told to begin a container, with process numbers of its own, and to have a shell do this there.
+pub(crate) const IN_A_CONTAINER: [&str; 7] =
+    ["--pid", "--fork", "--kill-child", "--mount", "--mount-proc", "sh", "-c"];
+
 /// A process of nobody's that is always busy.
 pub(crate) fn neighbour(bench: &Bench) -> Living {
     begin(bench.host("load", &BUSY).set("SIMGPU_GROUP", "away").start())

@@ -104,11 +104,11 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
 
     /// How much a process takes at least: more where turns or neighbours make each taking dear.
     pub(crate) fn lease_size(&self, device: usize, slot: usize, now: u64) -> u64 {
-        let terms = self.terms(device);
         // With what a lease has left a launch on one device would go, and wait for the one on another that has nothing left.
         if self.is_in_step(device, now) {
             return lease::LEAST;
         }
+        let terms = self.terms(device);
         let Some(time) = self.time(device) else { return lease::size(terms) };
         let others = || self.asks(time).enumerate().filter(|(other, _)| *other != slot).map(|(_, ask)| ask);
         let is_trimmed = trim::factor_of(time.readings.0.factor.get()) < trim::ONE;

@@ -126,7 +126,7 @@ impl Payer {
         if self.asking.is_some() && self.throttled > 0 {
             self.slice.member().stop_asking(self.pacer.place.device);
         }
-        drop(self.asking.take());
+        self.asking = None;
     }
 
     /// Waits until something has ended or was measured. Others of this process and of the slice may ask meanwhile.
@@ -156,31 +156,9 @@ impl Payer {
         let done = beside::done(own.done(), now, estimate.plain);
         let others = held.lanes.iter().filter(|lane| lane.device == Some(self.device));
         let last = others.map(Lane::done).max().unwrap_or(0).max(self.pacer.until.load(Ordering::Relaxed));
-        self.go_owed(held, estimate, now, |owed, _| Beside::of(owed).go(estimate, done, last))
-    }
-
-    /// Lets a small launch go with the one that was paid for last, where devices go in step: on one of them it may be paid from
-    /// what a lease has left, and what waits for it must not wait for the share. What it costs is owed.
-    fn follow(&self, held: &mut Held, estimate: &Estimate, size: u64) -> bool {
-        let now = clock::now();
-        self.slice.member().is_in_step(self.pacer.place.device, now)
-            && self.go_owed(held, estimate, now, |owed, lacks| {
-                owed.checked_add(lacks).filter(|owed| *owed <= size)
-            })
-    }
-
-    /// Lets a launch go for which its thread has too little left, and owes what it lacks. `more`: what is owed since the
-    /// slice's time was paid for last, then, of what was and of what it lacks; none if it may not go.
-    fn go_owed(
-        &self,
-        held: &mut Held,
-        estimate: &Estimate,
-        now: u64,
-        more: impl Fn(u64, u64) -> Option<u64>,
-    ) -> bool {
         let Some(credit) = held.leases.get_mut(self.device) else { return false };
         let lacks = estimate.charged.saturating_sub(credit.left());
-        let more = |owed: u64| more(owed, lacks);
+        let more = |owed| Beside::of(owed).go(estimate, done, last);
         if self.pacer.owed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
             return false;
         }
@@ -222,7 +200,7 @@ impl Payer {
                 return true;
             }
         }
-        if is_known && (self.owe(held, estimate) || self.follow(held, estimate, size)) {
+        if is_known && self.owe(held, estimate) {
             return true;
         }
         let Some(pot) = &mut self.asking else { return self.take_beside(held, lacks) };
