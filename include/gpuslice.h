@@ -172,7 +172,9 @@ struct gpuslice_device_time {
     uint64_t kept_since;   /* since when the last one had been waited for that was waited for long */
     uint64_t kept_until;   /* when that was made */
     uint64_t step_until;   /* until when the device goes in step with all others that do */
-    uint8_t reserved7[96];
+    uint64_t overdue_at;   /* when a run was seen last that may wait for another device */
+    uint64_t ahead_until;  /* until when it is paid what goes ahead for a run on another device */
+    uint8_t reserved7[80];
     struct gpuslice_place ring[GPUSLICE_PLACES];
     struct gpuslice_moment history[GPUSLICE_SECONDS];
     struct gpuslice_process_time processes[GPUSLICE_SLOTS];

@@ -55,6 +55,15 @@ fn a_launch_on_two_devices_is_measured_on_the_one_that_need_not_wait_as_well() {
     assert!(host.end().0.success());
 }
 
+/// What `collective` says of threads on as many GPUs, with so many percent of each.
+fn collective(percent: &str, devices: &str, words: &[&str]) -> Outcome {
+    let bench = Bench::simulated().with("SIMGPU_DEVICES", devices);
+    let host = bench.host("collective", &[&[devices], words].concat()).loaded();
+    let outcome = host.set("GPU_CORE_PERCENT", percent).run();
+    outcome.contains(&["failed 0"]);
+    outcome
+}
+
 /// How long a step takes, in microseconds, of threads on two GPUs that share so much of each.
 fn step_of_two(
     percent: &str,
@@ -63,11 +72,7 @@ fn step_of_two(
     kernels: &str,
     [meetings, together]: [&str; 2],
 ) -> u64 {
-    let bench = Bench::simulated().with("SIMGPU_DEVICES", "2");
-    let steps_text = steps.to_string();
-    let host = bench.host("collective", &["2", &steps_text, kernel, kernels, meetings, together]).loaded();
-    let outcome = host.set("GPU_CORE_PERCENT", percent).run();
-    outcome.contains(&["failed 0"]);
+    let outcome = collective(percent, "2", &[&steps.to_string(), kernel, kernels, meetings, together]);
     number(&outcome, "took ") * 1000 / steps
 }
 
@@ -85,6 +90,22 @@ fn threads_that_wait_for_each_other_all_the_time_keep_in_step() {
     let took = step_of_two("10", 40, "500us", "1", ["10", "2"]);
     println!("50 ms took {took} us");
     assert!(took < 500_000);
+}
+
+#[test]
+fn a_kernel_that_waits_for_a_launch_on_another_gpu_does_not_wait_for_what_that_one_owes() {
+    // 100 ms at 20 percent are half a second, of which 400 ms are owed when they have ended.
+    let outcome = collective("20", "2", &["12", "500us", "1", "1", "2", "100ms"]);
+    println!("{outcome}");
+    assert!(number(&outcome, "last ") < 300);
+}
+
+#[test]
+fn threads_on_four_gpus_keep_in_step() {
+    // 5.05 ms at 10 percent are 50.5; out of step, seconds.
+    let took = number(&collective("10", "4", &["40", "5ms", "1", "1", "4"]), "took ") * 1000 / 40;
+    println!("50.5 ms took {took} us");
+    assert!(took < 150_000);
 }
 
 #[test]

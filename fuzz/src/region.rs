@@ -210,7 +210,9 @@ fn use_step(member: &Member, devices: [Device; 2]) {
     const NOW: u64 = 1 << 51;
     const MOST: u64 = 10_000_000_000;
     let [device, other] = devices;
-    let _ = member.ended_by(device, &Ran { plain: 1, length: u64::MAX, until: NOW });
+    let _ = member.ended_by(device, &Ran { plain: 1, length: u64::MAX, until: NOW, after: u64::MAX });
+    member.note_overdue(other, NOW);
+    let _ = (member.are_others_overdue(device, NOW), member.go_ahead(device, u64::MAX, 0, NOW));
     member.go_in_step(devices, NOW);
     assert!(member.is_in_step(device, NOW) && member.is_in_step(other, NOW));
     member.settle(device, i64::MIN, NOW);

@@ -171,15 +171,74 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
                 process.outstanding.change(|outstanding| outstanding.saturating_add(amount));
                 process.served.change(|served| served.saturating_add(amount));
                 time.virtual_time.0.raise(served);
-                time.step.0.paid_at.set(now);
-                if step::is_told(Kept { since, until: now }, self.last_wait(device)) {
-                    time.step.0.kept_since.set(since);
-                    time.step.0.kept_until.publish(now);
-                }
+                self.note_payment(device, (since, now));
                 return Ok(());
             }
         }
         Err(now)
+    }
+
+    /// Tells other devices that a process has got through that had waited since an instant.
+    fn note_payment(&self, device: usize, (since, now): (u64, u64)) {
+        let Some(time) = self.time(device) else { return };
+        time.step.0.paid_at.set(now);
+        if step::is_told(Kept { since, until: now }, self.last_wait(device)) {
+            time.step.0.kept_since.set(since);
+            time.step.0.kept_until.publish(now);
+        }
+    }
+
+    /// A run on a device goes on for far longer than it does: wakes those whom other devices' shares hold back, since it may
+    /// wait for them. Once: they look again while it goes on.
+    pub(crate) fn note_overdue(&self, device: usize, now: u64) {
+        let Some(time) = self.time(device).filter(|_| self.device_count() > 1) else { return };
+        let was_overdue = step::is_overdue(time.step.0.overdue_at.get(), now);
+        time.step.0.overdue_at.set(now);
+        if was_overdue {
+            return;
+        }
+        full_fence();
+        let others = (0..self.device_count()).filter(|other| *other != device);
+        for other in others.filter_map(|other| self.time(other)) {
+            if other.processes.iter().take(self.claimed()).any(|process| process.sleeps_until.observe() > now)
+            {
+                bell::ring(&other.bell.0);
+            }
+        }
+    }
+
+    /// What was overdue has ended.
+    pub(crate) fn forget_overdue(&self, device: usize) {
+        if let Some(time) = self.time(device) {
+            time.step.0.overdue_at.set(0);
+        }
+    }
+
+    /// When a run was last seen to be overdue on another device, where one is.
+    pub(crate) fn others_overdue(&self, device: usize, now: u64) -> Option<u64> {
+        let others = (0..self.device_count()).filter(|other| *other != device);
+        let seen = others.filter_map(|other| self.time(other)).map(|time| time.step.0.overdue_at.get());
+        seen.filter(|seen| step::is_overdue(*seen, now)).max()
+    }
+
+    /// Takes so much for `slot` that the slice has not got, since a run on another device may wait for it, if so much may go
+    /// ahead. Not where the run has not been seen since this device's last payment, or has work of this one to wait for.
+    pub(crate) fn go_ahead(&self, device: usize, slot: usize, amount: u64, (since, now): (u64, u64)) -> bool {
+        let Some(time) = self.time(device) else { return false };
+        let Step { paid_at, ahead_until, .. } = &time.step.0;
+        let is_busy = || time.processes.iter().take(self.claimed()).any(|process| process.queued.get() > 0);
+        if self.others_overdue(device, now).is_none_or(|seen| seen <= paid_at.get()) || is_busy() {
+            return false;
+        }
+        let (until, terms) = (ahead_until.get(), step::ahead(self.terms(device)));
+        let is_due = bucket::wait(until, now).is_none();
+        if !is_due || !ahead_until.replace(until, bucket::prepay(until, now, amount, terms)) {
+            return false;
+        }
+        self.owe_time(device, slot, amount, now);
+        self.note_payment(device, (since, now));
+        self.stop_asking(device, slot);
+        true
     }
 
     /// What devices in step with this one are to a process that has waited since an instant.

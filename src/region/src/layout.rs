@@ -198,7 +198,7 @@ fn bounded(number: u32, most: usize) -> usize {
 
 /// Name and value of everything that `include/gpuslice.h` repeats, for the test that compares the two.
 #[cfg(not(loom))]
-pub const FIGURES: [(&str, usize); 92] = {
+pub const FIGURES: [(&str, usize); 94] = {
     use core::mem::offset_of;
     type Time = DeviceTime<MAX_SLOTS>;
     [
@@ -265,6 +265,8 @@ pub const FIGURES: [(&str, usize); 92] = {
         ("time.kept_since", offset_of!(Time, step.0.kept_since)),
         ("time.kept_until", offset_of!(Time, step.0.kept_until)),
         ("time.step_until", offset_of!(Time, step.0.lasts_until)),
+        ("time.overdue_at", offset_of!(Time, step.0.overdue_at)),
+        ("time.ahead_until", offset_of!(Time, step.0.ahead_until)),
         ("time.ring", offset_of!(Time, ring)),
         ("place.size", size_of::<Place>()),
         ("place.ticket", offset_of!(Place, ticket)),

@@ -46,19 +46,23 @@ struct World {
     join_lock: Mutex<()>,
 }
 
+/// A region with so many devices in which everything is zero.
+fn layout<const DEVICES: usize>() -> Layout<DEVICES, SLOTS, SHARES> {
+    Layout {
+        header: Default::default(),
+        devices: core::array::from_fn(|_| Default::default()),
+        slots: Default::default(),
+        held: core::array::from_fn(|_| Default::default()),
+        refused: core::array::from_fn(|_| core::array::from_fn(|_| Default::default())),
+        shares: Default::default(),
+        time: core::array::from_fn(|_| Default::default()),
+    }
+}
+
 impl World {
     /// All slots are taken; those in `living` by somebody who lives. `held` is what they hold.
     fn new(living: [bool; SLOTS], held: [u64; SLOTS]) -> Arc<Self> {
-        let layout = Layout {
-            header: Default::default(),
-            devices: Default::default(),
-            slots: Default::default(),
-            held: Default::default(),
-            refused: Default::default(),
-            shares: Default::default(),
-            time: Default::default(),
-        };
-        let world = Self { layout, lives: Default::default(), join_lock: Mutex::new(()) };
+        let world = Self { layout: layout(), lives: Default::default(), join_lock: Mutex::new(()) };
         world.layout.header.device_count.publish(1);
         world.layout.header.claimed.set(u32::try_from(SLOTS).unwrap());
         world.layout.devices[DEVICE].memory_limit.set(LIMIT);

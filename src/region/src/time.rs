@@ -181,6 +181,31 @@ impl Member {
         self.layout().go_in_step(devices.map(Device::index), now);
     }
 
+    /// A run on a device goes on for far longer than it does, as far as is known now. Who is held back on others may
+    /// [go ahead](Self::go_ahead).
+    pub fn note_overdue(&self, device: Device, now: u64) {
+        self.layout().note_overdue(device.index(), now);
+    }
+
+    /// A run that was [seen](Self::note_overdue) to go on for far longer than it does has ended. If there is another one, that
+    /// is seen again.
+    pub fn forget_overdue(&self, device: Device) {
+        self.layout().forget_overdue(device.index());
+    }
+
+    /// Whether a run on another device was [seen](Self::note_overdue) to go on for far longer than it does.
+    #[must_use]
+    pub fn are_others_overdue(&self, device: Device, now: u64) -> bool {
+        self.layout().others_overdue(device.index(), now).is_some()
+    }
+
+    /// Pays for so much GPU time although the slice has nothing left, for one who has asked since an instant:
+    /// [a run on another device](Self::are_others_overdue) may wait for it, and for nothing that was launched before. It is
+    /// owed. False: half of the share has gone ahead already, or nothing waits.
+    pub fn go_ahead(&self, device: Device, amount: u64, since: u64, now: u64) -> bool {
+        self.layout().go_ahead(device.index(), self.slot(), amount, (since, now))
+    }
+
     /// Pays for so much GPU time although the slice has nothing left, or it is not this process's turn: it is owed. For
     /// launches that take no time of their own beside what is under way.
     pub fn owe(&self, device: Device, amount: u64, now: u64) {

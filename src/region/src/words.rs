@@ -75,6 +75,10 @@ pub(crate) struct Step {
     pub(crate) kept_until: Gate64,
     /// Until when the device goes in step with all others of which that is said.
     pub(crate) lasts_until: Word64,
+    /// When a run was seen last that runs for far longer than it does, and so may wait for another device.
+    pub(crate) overdue_at: Word64,
+    /// Until when it is paid what goes ahead since a run on another device may wait for it.
+    pub(crate) ahead_until: Word64,
 }
 
 /// An interval in which the GPU was busy for the slice.

@@ -6,7 +6,11 @@
 //! go in step: who could go waits until those can that are held back by their own share, and all go at one instant.
 //!
 //! Nothing tells that a kernel waits, but its end does: it ran for far longer than it does, and ended when a launch on
-//! another device had got through that had been kept meanwhile.
+//! another device had got through that had been kept meanwhile. While it runs for far longer than it does it may wait, so
+//! what other devices' shares hold back goes *ahead*: it is owed, and there is a bound for it, since the run may have other reasons.
+
+use super::bucket::Terms;
+use crate::units::{Nanos, Permille};
 
 /// A run that was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,8 +19,10 @@ pub struct Ran {
     pub plain: u64,
     /// How long it took.
     pub length: u64,
-    /// When it ended, on the monotonic clock.
+    /// When it ended at the earliest, on the monotonic clock.
     pub until: u64,
+    /// How much later that may have been: the stream may have had nothing to do.
+    pub after: u64,
 }
 
 /// A launch that its device's share kept for long.
@@ -64,6 +70,14 @@ const PREPARES: u64 = 50_000_000;
 const SEEN: u64 = 10_000_000;
 /// Nobody waits longer for another device, in nanoseconds: ten seconds. Whatever is wrong there, it is not for long.
 const MOST: u64 = 10_000_000_000;
+/// A run that was seen to run for far longer than it does so long ago, in nanoseconds, still does: the meter looks each
+/// millisecond, on a host that may be late. 5 ms.
+const FRESH: u64 = 5_000_000;
+/// Beyond so much time a run waits for nothing that could go, in nanoseconds: a second. Kernels that never end are no reason.
+const PATIENCE: u64 = 1_000_000_000;
+/// GPU time that may go ahead at once, in nanoseconds: 20 ms, in which a few launches before the one that is waited for have
+/// room.
+const AHEAD: u64 = 20_000_000;
 
 impl Ran {
     /// For how much longer it ran than it does, if that is far longer.
@@ -71,6 +85,12 @@ impl Ran {
     pub fn beyond(&self) -> Option<u64> {
         let beyond = self.length.saturating_sub(self.plain);
         (beyond > (self.plain / 2).saturating_add(SLACK)).then_some(beyond)
+    }
+
+    /// Whether what runs for so long by now may wait for a launch on another device.
+    #[must_use]
+    pub fn may_wait(&self) -> bool {
+        self.beyond().is_some_and(|beyond| beyond <= PATIENCE)
     }
 
     /// What to learn from it if it waited: twice of what it takes by itself. That it waited is not certain.
@@ -85,7 +105,8 @@ impl Ran {
         let Some(beyond) = self.beyond() else { return false };
         let ends = kept.until.saturating_add(self.plain).saturating_add(BETWEEN).saturating_add(SLACK);
         let meanwhile = kept.until.saturating_sub(kept.since.max(self.until.saturating_sub(self.length)));
-        kept.until < self.until.saturating_add(SLACK) && self.until < ends && meanwhile > beyond / PART
+        let latest = self.until.saturating_add(self.after);
+        kept.until < latest.saturating_add(SLACK) && self.until < ends && meanwhile > beyond / PART
     }
 }
 
@@ -121,6 +142,20 @@ pub const fn holds(until: u64, now: u64) -> bool {
     until > now && until.saturating_sub(now) <= LASTS
 }
 
+/// Whether a run goes on that was seen at this instant to have run for far longer than it does.
+#[must_use]
+pub const fn is_overdue(seen: u64, now: u64) -> bool {
+    seen > 0 && seen <= now.saturating_add(FRESH) && now <= seen.saturating_add(FRESH)
+}
+
+/// What of its share a device may use ahead: half of it, so that the other half pays for what was.
+#[must_use]
+pub fn ahead(terms: Terms) -> Terms {
+    let rate = terms.rate();
+    let half = Permille::new((rate.get() / 2).max(1)).unwrap_or(rate);
+    Terms::new(half, Nanos::new(AHEAD))
+}
+
 /// Since when time may be saved up where others in step have paid until then: no more than they have, but for what a payment
 /// may be late.
 #[must_use]
@@ -149,14 +184,14 @@ mod tests {
 
     const MS: u64 = 1_000_000;
     /// A run of 5 ms that took 25 and ended at 100.
-    const RAN: Ran = Ran { plain: 5 * MS, length: 25 * MS, until: 100 * MS };
+    const RAN: Ran = Ran { plain: 5 * MS, length: 25 * MS, until: 100 * MS, after: 0 };
     /// Who is in debt up to 100 ms, asks, and went at 10.
     const OTHER: Other =
         Other { paid_until: 100 * MS, is_asked: true, is_busy: false, ended: 50 * MS, paid_at: 10 * MS };
 
     #[test]
     fn far_longer_is_half_as_long_again_and_a_millisecond() {
-        let beyond = |plain, length| Ran { plain, length, until: 0 }.beyond();
+        let beyond = |plain, length| Ran { plain, length, until: 0, after: 0 }.beyond();
         assert_eq!(beyond(4 * MS, 7 * MS), None);
         assert_eq!(beyond(4 * MS, 7 * MS + 1), Some(3 * MS + 1));
         assert_eq!(beyond(0, MS), None);
@@ -171,7 +206,7 @@ mod tests {
         assert!(!ended_by(80, 101), "it had not gone yet");
         let just = |since| RAN.ended_by(Kept { since, until: 95 * MS });
         assert!(just(92_499_999) && !just(92_500_000), "an eighth of 20 ms");
-        let last = Ran { plain: 10 * MS, length: 30 * MS, until: 100 * MS };
+        let last = Ran { plain: 10 * MS, length: 30 * MS, ..RAN };
         let before = Kept { since: 0, until: 87 * MS };
         assert!(last.ended_by(before) && !Ran { length: 13 * MS, ..last }.ended_by(before));
         let (ran, kept) = (Ran { plain: MS, length: 6 * MS, ..RAN }, Kept { since: 0, until: 94_500_000 });
@@ -183,8 +218,42 @@ mod tests {
     }
 
     #[test]
+    fn who_may_have_ended_later_was_ended_by_what_went_until_then() {
+        let kept = Kept { since: 80 * MS, until: 107 * MS };
+        let ended_by = |after| Ran { after: after * MS, ..RAN }.ended_by(kept);
+        assert!(!ended_by(6) && ended_by(7));
+        assert!(
+            Ran { after: 50 * MS, ..RAN }.ended_by(Kept { since: 80 * MS, until: 95 * MS }),
+            "or at the earliest"
+        );
+    }
+
+    #[test]
+    fn what_runs_for_far_longer_than_it_does_may_wait_for_a_second() {
+        let may_wait = |length| Ran { plain: 4 * MS, length, until: 0, after: 0 }.may_wait();
+        assert_eq!([7 * MS, 7 * MS + 1, 1004 * MS, 1004 * MS + 1].map(may_wait), [false, true, true, false]);
+    }
+
+    #[test]
+    fn a_run_is_overdue_for_five_milliseconds_after_it_was_seen_to_be() {
+        let is_overdue = |now| is_overdue(100 * MS, now);
+        assert_eq!(
+            [95 * MS - 1, 95 * MS, 105 * MS, 105 * MS + 1].map(is_overdue),
+            [false, true, true, false]
+        );
+        assert!(!super::is_overdue(0, 0), "never");
+    }
+
+    #[test]
+    fn half_of_a_share_may_go_ahead() {
+        let ahead = |rate| ahead(Terms::new(Permille::new(rate).unwrap(), Nanos::new(0)));
+        assert_eq!([300, 1].map(|rate| ahead(rate).rate().get()), [150, 1]);
+        assert_eq!(ahead(300).burst(), 20 * MS);
+    }
+
+    #[test]
     fn it_is_certain_after_two_runs_or_a_long_one_within_ten_seconds() {
-        let short = |until| Ran { plain: MS, length: 4 * MS, until };
+        let short = |until| Ran { plain: MS, length: 4 * MS, until, after: 0 };
         let mut seen = Seen::default();
         assert_eq!([1, 2].map(|at| seen.add(&short(at * MS))), [false, true]);
         let mut seen = Seen::default();
@@ -192,7 +261,7 @@ mod tests {
         let mut seen = Seen::default();
         assert_eq!([11_000, 21_000].map(|at| seen.add(&short(at * MS))), [false, true], "ten seconds");
         assert!(Seen::default().add(&RAN));
-        assert!(!Seen::default().add(&Ran { plain: MS, length: 11 * MS, until: 0 }));
+        assert!(!Seen::default().add(&Ran { plain: MS, length: 11 * MS, until: 0, after: 0 }));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use loom::sync::Arc;
 
-use super::{DEVICE, NOW, SLOTS, World, beside, model};
+use super::{DEVICE, NOW, SLOTS, World, beside, layout, model};
 use gpuslice_policy::{
     arbiter::{
         Given,
@@ -353,6 +353,44 @@ fn no_gift_and_no_debt_is_lost() {
 fn where_the_last_to_write_wins_a_gift_or_a_debt_is_lost() {
     broken::make(Break::LastWins);
     a_gift_comes_while_more_is_owed();
+}
+
+/// A process waits for 10 ms that are owed on one device, and a run on another is seen to be overdue.
+fn a_run_is_overdue_while_one_goes_to_sleep(late: bool) {
+    model(move || {
+        let world = Arc::new(layout::<2>());
+        world.header.device_count.publish(2);
+        world.header.claimed.set(1);
+        world.time[1].paid_until.0.set(NOW + 10 * MS);
+        let other = beside(&world, |world| world.note_overdue(0, NOW));
+        let bell = &world.time[1].bell.0;
+        loop {
+            let heard = bell.heard();
+            if world.take_time(1, 0, MS, (NOW, NOW)).is_ok() || world.go_ahead(1, 0, MS, (NOW, NOW)) {
+                break;
+            }
+            bell::sleep(bell, if late { bell.heard() } else { heard });
+        }
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn nobody_sleeps_through_what_waits_for_him() {
+    a_run_is_overdue_while_one_goes_to_sleep(false);
+}
+
+#[test]
+#[should_panic(expected = "nobody rang")]
+fn without_the_fences_one_sleeps_through_what_waits_for_him() {
+    broken::make(Break::NoFence);
+    a_run_is_overdue_while_one_goes_to_sleep(false);
+}
+
+#[test]
+#[should_panic(expected = "nobody rang")]
+fn who_listens_after_it_was_refused_sleeps_through_what_waits_for_him() {
+    a_run_is_overdue_while_one_goes_to_sleep(true);
 }
 
 /// A launch got through that had been kept for 2 ms, long after one that was kept for 50, while another process looks.

@@ -91,9 +91,65 @@ fn a_run_that_ended_when_a_launch_got_through_on_another_device_says_on_which() 
     let folder = directory();
     let ([first, second], devices) = held_back(&folder);
     let due = NOW + 100 * MS;
-    let ran = Ran { plain: MS, length: 60 * MS, until: due + 2 * MS };
+    let ran = Ran { plain: MS, length: 60 * MS, until: due + 2 * MS, after: 0 };
     assert_eq!(second.ended_by(devices[1], &ran), None);
     assert_eq!(first.take_since(devices[0], MS, NOW + 1, due), Ok(()));
     assert_eq!(second.ended_by(devices[1], &ran), Some(devices[0]));
     assert_eq!(first.ended_by(devices[0], &ran), None, "not by itself");
+}
+
+#[test]
+fn who_is_held_back_goes_ahead_while_a_run_on_another_device_is_overdue() {
+    let folder = directory();
+    let ([first, second], [held, overdue]) = held_back(&folder);
+    let ahead = |at| first.go_ahead(held, MS, NOW, NOW + at * MS);
+    assert!(!ahead(2));
+    second.note_overdue(held, NOW + 2 * MS);
+    assert!(!ahead(2), "its own");
+    second.note_overdue(overdue, NOW + 2 * MS);
+    assert!(first.is_asking(held) && ahead(2) && !first.is_asking(held));
+    assert_eq!(first.take(held, MS, NOW + 2 * MS), Err(NOW + 102 * MS), "it is owed");
+    assert!(!ahead(3), "that may have been what it waited for");
+    second.note_overdue(overdue, NOW + 3 * MS);
+    first.set_queued(held, MS);
+    assert!(!ahead(3), "its work may be what is waited for");
+    first.set_queued(held, 0);
+    assert!(!ahead(9), "nobody has said so for long");
+    second.forget_overdue(overdue);
+    assert!(!ahead(3));
+    second.note_overdue(overdue, NOW + 4 * MS);
+    assert!(ahead(4));
+}
+
+#[test]
+fn half_of_a_share_goes_ahead_and_no_more() {
+    let folder = directory();
+    let ([first, second], [held, overdue]) = held_back(&folder);
+    let ahead = |amount, at| {
+        second.note_overdue(overdue, NOW + at);
+        first.go_ahead(held, amount, NOW, NOW + at)
+    };
+    assert!(ahead(20 * MS, MS), "as much as may be saved up");
+    assert!(ahead(5 * MS, MS + 1), "what costs more than is saved goes once");
+    assert!(!ahead(1, MS + 2) && !ahead(1, 21 * MS - 1), "a quarter of the clock pays for it");
+    assert!(ahead(1, 21 * MS));
+}
+
+#[test]
+fn who_is_held_back_is_woken_once_when_a_run_on_another_device_is_overdue() {
+    let folder = directory();
+    let ([first, second], [held, overdue]) = held_back(&folder);
+    let rings = || first.bell(held);
+    let before = rings();
+    second.note_overdue(held, NOW + MS);
+    assert_eq!(rings(), before, "its own");
+    second.note_overdue(overdue, NOW + MS);
+    assert_eq!(rings(), before + 1);
+    second.note_overdue(overdue, NOW + 2 * MS);
+    assert_eq!(rings(), before + 1, "it looks by itself now");
+    second.note_overdue(overdue, NOW + 20 * MS);
+    assert_eq!(rings(), before + 2);
+    first.stop_asking(held);
+    second.note_overdue(overdue, NOW + 40 * MS);
+    assert_eq!(rings(), before + 2, "nobody sleeps");
 }

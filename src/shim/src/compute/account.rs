@@ -187,7 +187,8 @@ impl Account {
             slice.member().count_copied(device, verdict.length);
             return slice.compute.learn(flight, verdict.length, verdict);
         }
-        let until = offset.instant(ended).unwrap_or_else(clock::now).saturating_sub(verdict.after);
+        let after = verdict.after;
+        let until = offset.instant(ended).unwrap_or_else(clock::now).saturating_sub(after);
         overrule(slice, device, Source::Events);
         self.charge_rest(slice, flight, (verdict.length, until));
         let now = clock::now();
@@ -198,7 +199,10 @@ impl Account {
         slice.member().settle(device, flight.bill.close(), now);
         count(slice, device, flight);
         slice.member().count_launches(device, flight.run.launches().into());
-        let ran = Ran { plain: flight.run.plain(), length: verdict.length, until };
+        let ran = Ran { plain: flight.run.plain(), length: verdict.length, until, after };
+        if ran.beyond().is_some() {
+            slice.member().forget_overdue(device);
+        }
         // What it takes by itself is not known of one that is measured for the first time.
         let has_waited = !flight.is_unknown && self.has_waited(slice, device, &ran, now);
         let believed = if has_waited { ran.believed() } else { verdict.length };
@@ -216,8 +220,14 @@ impl Account {
 
     /// What still runs is charged as it runs.
     pub(super) fn charge_running(&mut self, slice: &'static Slice, flight: &mut Flight, began: u64) {
-        let start = began.saturating_add(flight.run.gaps()).max(flight.charged_to);
-        if let Some(until) = bill::running(start, clock::now()).filter(|_| !flight.is_copy) {
+        let now = clock::now();
+        let began = began.saturating_add(flight.run.gaps());
+        let start = began.max(flight.charged_to);
+        if let Some(until) = bill::running(start, now).filter(|_| !flight.is_copy) {
+            let ran = Ran { plain: flight.run.plain(), length: until.saturating_sub(began), until, after: 0 };
+            if let Some(device) = device_of(slice, flight).filter(|_| !flight.is_unknown && ran.may_wait()) {
+                slice.member().note_overdue(device, now);
+            }
             self.charge(slice, flight, (start, until));
             flight.charged_to = until;
             flight.progress = flight.progress.saturating_add(until.saturating_sub(start));

@@ -251,12 +251,14 @@ impl Payer {
                 member.owe(device, amount, now);
                 true
             }
+            Err(_) if member.go_ahead(device, amount, self.asks_since, now) => true,
             Err(until) => {
                 self.close(held);
                 self.slice.compute.look_while_asking(self.slice, self.pacer);
                 // What the dead ask for, or have paid for, is not waited for longer than it takes to notice.
-                // Nor what was waited for on another device, whose bell is another one.
-                let most = if member.is_in_step(device, now) { IN_STEP } else { NOTICED };
+                // Nor what was waited for on another device, whose bell is another one, or what is to go for its sake.
+                let looks_soon = member.is_in_step(device, now) || member.are_others_overdue(device, now);
+                let most = if looks_soon { IN_STEP } else { NOTICED };
                 let until = until.min(now.saturating_add(most));
                 self.timed(|| held.meanwhile(|| member.sleep(device, bell, until)));
                 let _noticed = self.slice.region().reap_if_due(clock::now());
