@@ -173,8 +173,9 @@ struct gpuslice_device_time {
     uint64_t kept_until;   /* when that was made */
     uint64_t step_until;   /* until when the device goes in step with all others that do */
     uint64_t overdue_at;   /* when a run was seen last that may wait for another device */
-    uint64_t ahead_until;  /* until when it is paid what goes ahead for a run on another device */
-    uint8_t reserved7[80];
+    uint64_t ahead_at;     /* when something went ahead last since a run on another device may wait for it */
+    uint64_t ahead_until;  /* until when such is paid */
+    uint8_t reserved7[72];
     struct gpuslice_place ring[GPUSLICE_PLACES];
     struct gpuslice_moment history[GPUSLICE_SECONDS];
     struct gpuslice_process_time processes[GPUSLICE_SLOTS];

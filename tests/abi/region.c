@@ -81,6 +81,7 @@ static void print_layout(void)
     LINE("time.kept_until", offsetof(struct gpuslice_device_time, kept_until));
     LINE("time.step_until", offsetof(struct gpuslice_device_time, step_until));
     LINE("time.overdue_at", offsetof(struct gpuslice_device_time, overdue_at));
+    LINE("time.ahead_at", offsetof(struct gpuslice_device_time, ahead_at));
     LINE("time.ahead_until", offsetof(struct gpuslice_device_time, ahead_until));
     LINE("time.ring", offsetof(struct gpuslice_device_time, ring));
     LINE("place.size", sizeof(struct gpuslice_place));

@@ -171,20 +171,24 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
                 process.outstanding.change(|outstanding| outstanding.saturating_add(amount));
                 process.served.change(|served| served.saturating_add(amount));
                 time.virtual_time.0.raise(served);
-                self.note_payment(device, (since, now));
+                self.note_payment(device, Kept { since, until: now, went_ahead: false });
                 return Ok(());
             }
         }
         Err(now)
     }
 
-    /// Tells other devices that a process has got through that had waited since an instant.
-    fn note_payment(&self, device: usize, (since, now): (u64, u64)) {
+    /// Tells other devices that a process has got through that had been kept.
+    fn note_payment(&self, device: usize, kept: Kept) {
         let Some(time) = self.time(device) else { return };
-        time.step.0.paid_at.set(now);
-        if step::is_told(Kept { since, until: now }, self.last_wait(device)) {
-            time.step.0.kept_since.set(since);
-            time.step.0.kept_until.publish(now);
+        let step = &time.step.0;
+        step.paid_at.set(kept.until);
+        if kept.went_ahead {
+            step.ahead_at.set(kept.until);
+        }
+        if step::is_told(kept, self.last_wait(device)) {
+            step.kept_since.set(kept.since);
+            step.kept_until.publish(kept.until);
         }
     }
 
@@ -192,9 +196,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     /// wait for them. Once: they look again while it goes on.
     pub(crate) fn note_overdue(&self, device: usize, now: u64) {
         let Some(time) = self.time(device).filter(|_| self.device_count() > 1) else { return };
-        let was_overdue = step::is_overdue(time.step.0.overdue_at.get(), now);
-        time.step.0.overdue_at.set(now);
-        if was_overdue {
+        if step::is_known(time.step.0.overdue_at.swap(now), now) {
             return;
         }
         full_fence();
@@ -221,22 +223,26 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         seen.filter(|seen| step::is_overdue(*seen, now)).max()
     }
 
-    /// Takes so much for `slot` that the slice has not got, since a run on another device may wait for it, if so much may go
-    /// ahead. Not where the run has not been seen since this device's last payment, or has work of this one to wait for.
+    /// Takes so much for `slot` that the slice owes already, since a run on another device may wait for it, if so much may go
+    /// ahead. Not where the run has not been seen since this device's last payment, or what was sent off may be what it waits
+    /// for.
     pub(crate) fn go_ahead(&self, device: usize, slot: usize, amount: u64, (since, now): (u64, u64)) -> bool {
         let Some(time) = self.time(device) else { return false };
-        let Step { paid_at, ahead_until, .. } = &time.step.0;
+        let (Step { paid_at, ahead_until, .. }, terms) = (&time.step.0, self.terms(device));
         let is_busy = || time.processes.iter().take(self.claimed()).any(|process| process.queued.get() > 0);
-        if self.others_overdue(device, now).is_none_or(|seen| seen <= paid_at.get()) || is_busy() {
+        if self.others_overdue(device, now).is_none_or(|seen| seen <= paid_at.get())
+            || !step::is_held_back(believed(time, terms, now), now, terms)
+            || is_busy()
+        {
             return false;
         }
-        let (until, terms) = (ahead_until.get(), step::ahead(self.terms(device)));
-        let is_due = bucket::wait(until, now).is_none();
-        if !is_due || !ahead_until.replace(until, bucket::prepay(until, now, amount, terms)) {
+        let until = ahead_until.get();
+        let next = step::ahead(until, now, amount, terms);
+        if next.is_none_or(|next| !ahead_until.replace(until, next)) {
             return false;
         }
         self.owe_time(device, slot, amount, now);
-        self.note_payment(device, (since, now));
+        self.note_payment(device, Kept { since, until: now, went_ahead: true });
         self.stop_asking(device, slot);
         true
     }
@@ -275,15 +281,15 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     /// How long a device's share kept a launch last. While one writes that it is shorter than it was, never longer.
     pub(crate) fn last_wait(&self, device: usize) -> Kept {
         let Some(time) = self.time(device) else { return Kept::default() };
-        let Step { kept_since, kept_until, .. } = &time.step.0;
+        let Step { kept_since, kept_until, ahead_at, .. } = &time.step.0;
         #[cfg(all(test, loom))]
         if broken::is(Break::TornBelieved) {
             let since = kept_since.get();
-            return Kept { since, until: kept_until.observe() };
+            return Kept { since, until: kept_until.observe(), went_ahead: false };
         }
         // In this order: who reads a new one reads since when, too.
         let until = kept_until.observe();
-        Kept { since: kept_since.get(), until }
+        Kept { since: kept_since.get(), until, went_ahead: until == ahead_at.get() }
     }
 
     /// From now on for a while these devices go in step.

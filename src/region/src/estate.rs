@@ -108,9 +108,10 @@ impl<const SLOTS: usize> DeviceTime<SLOTS> {
     /// Makes all words say nothing, those of as many processes as `claimed`.
     pub(crate) fn clear(&self, claimed: usize) {
         let sampler = &self.sampler.0;
-        let Step { paid_at, kept_since, kept_until, lasts_until, overdue_at, ahead_until } = &self.step.0;
+        let Step { paid_at, kept_since, kept_until, lasts_until, overdue_at, ahead_at, ahead_until } =
+            &self.step.0;
         let words = [&self.paid_until.0, &self.virtual_time.0, &self.overlap.0, &sampler.elected];
-        let step = [paid_at, kept_since, lasts_until, overdue_at, ahead_until];
+        let step = [paid_at, kept_since, lasts_until, overdue_at, ahead_at, ahead_until];
         words.into_iter().chain(&sampler.trim).chain(step).for_each(|word| word.set(0));
         kept_until.publish(0);
         self.readings.0.factor.set(0);

@@ -198,7 +198,7 @@ fn bounded(number: u32, most: usize) -> usize {
 
 /// Name and value of everything that `include/gpuslice.h` repeats, for the test that compares the two.
 #[cfg(not(loom))]
-pub const FIGURES: [(&str, usize); 94] = {
+pub const FIGURES: [(&str, usize); 95] = {
     use core::mem::offset_of;
     type Time = DeviceTime<MAX_SLOTS>;
     [
@@ -266,6 +266,7 @@ pub const FIGURES: [(&str, usize); 94] = {
         ("time.kept_until", offset_of!(Time, step.0.kept_until)),
         ("time.step_until", offset_of!(Time, step.0.lasts_until)),
         ("time.overdue_at", offset_of!(Time, step.0.overdue_at)),
+        ("time.ahead_at", offset_of!(Time, step.0.ahead_at)),
         ("time.ahead_until", offset_of!(Time, step.0.ahead_until)),
         ("time.ring", offset_of!(Time, ring)),
         ("place.size", size_of::<Place>()),

@@ -4,7 +4,12 @@
 
 use gpuslice_policy::{
     arbiter::word,
-    compute::{bucket::Terms, ring::Entry, step::Ran, trim::Trim},
+    compute::{
+        bucket::Terms,
+        ring::Entry,
+        step::{Kept, Ran},
+        trim::Trim,
+    },
 };
 
 use crate::{
@@ -161,12 +166,12 @@ impl Member {
         self.layout().take_time(device.index(), self.slot(), amount, (since, now))
     }
 
-    /// The device on which a launch got through that a run on `device` had waited for.
+    /// The device on which a launch got through that a run on `device` had waited for, and how that had been kept.
     #[must_use]
-    pub fn ended_by(&self, device: Device, ran: &Ran) -> Option<Device> {
+    pub fn ended_by(&self, device: Device, ran: &Ran) -> Option<(Device, Kept)> {
         let layout = self.layout();
         let others = (0..layout.device_count()).filter(|other| *other != device.index());
-        { others }.find(|other| ran.ended_by(layout.last_wait(*other))).map(Device)
+        { others }.map(|other| (Device(other), layout.last_wait(other))).find(|(_, kept)| ran.ended_by(*kept))
     }
 
     /// Whether a device goes in step with others.
@@ -199,9 +204,9 @@ impl Member {
         self.layout().others_overdue(device.index(), now).is_some()
     }
 
-    /// Pays for so much GPU time although the slice has nothing left, for one who has asked since an instant:
-    /// [a run on another device](Self::are_others_overdue) may wait for it, and for nothing that was launched before. It is
-    /// owed. False: half of the share has gone ahead already, or nothing waits.
+    /// Pays for so much GPU time although the slice owes already, for one who has asked since an instant:
+    /// [a run on another device](Self::are_others_overdue) may wait for it, and for nothing that was sent off before. It is owed. False: half of the share has gone ahead already, too much
+    /// is owed, or nothing waits.
     pub fn go_ahead(&self, device: Device, amount: u64, since: u64, now: u64) -> bool {
         self.layout().go_ahead(device.index(), self.slot(), amount, (since, now))
     }

@@ -77,7 +77,9 @@ pub(crate) struct Step {
     pub(crate) lasts_until: Word64,
     /// When a run was seen last that runs for far longer than it does, and so may wait for another device.
     pub(crate) overdue_at: Word64,
-    /// Until when it is paid what goes ahead since a run on another device may wait for it.
+    /// When something went ahead last since a run on another device may wait for it.
+    pub(crate) ahead_at: Word64,
+    /// Until when such is paid.
     pub(crate) ahead_until: Word64,
 }
 

@@ -9,7 +9,7 @@
 //! another device had got through that had been kept meanwhile. While it runs for far longer than it does it may wait, so
 //! what other devices' shares hold back goes *ahead*: it is owed, and there is a bound for it, since the run may have other reasons.
 
-use super::bucket::Terms;
+use super::bucket::{self, Terms};
 use crate::units::{Nanos, Permille};
 
 /// A run that was measured.
@@ -32,6 +32,8 @@ pub struct Kept {
     pub since: u64,
     /// Until when.
     pub until: u64,
+    /// Whether it went ahead then, because something was overdue: that this ends soon after proves less.
+    pub went_ahead: bool,
 }
 
 /// What another device does.
@@ -57,8 +59,8 @@ const BETWEEN: u64 = 4_000_000;
 const PART: u64 = 8;
 /// Beyond so much time a run counts twice.
 const LONG: u64 = 10_000_000;
-/// What has to be counted.
-const ENOUGH: u32 = 2;
+/// What has to be counted: half of it is a run that was ended by what its share had let go, a quarter by what went ahead.
+const ENOUGH: u32 = 4;
 /// Within so long, in nanoseconds: ten seconds.
 const LATELY: u64 = 10_000_000_000;
 /// For so long devices go in step, in nanoseconds: a minute. Then they show again whether they have to.
@@ -78,6 +80,9 @@ const PATIENCE: u64 = 1_000_000_000;
 /// GPU time that may go ahead at once, in nanoseconds: 20 ms, in which a few launches before the one that is waited for have
 /// room.
 const AHEAD: u64 = 20_000_000;
+/// Beyond so much debt nothing goes ahead, in nanoseconds of GPU time: a second. What went ahead is paid for by prediction, and
+/// may run for far longer.
+const MOST_OWED: u64 = 1_000_000_000;
 
 impl Ran {
     /// For how much longer it ran than it does, if that is far longer.
@@ -103,7 +108,8 @@ impl Ran {
     #[must_use]
     pub fn ended_by(&self, kept: Kept) -> bool {
         let Some(beyond) = self.beyond() else { return false };
-        let ends = kept.until.saturating_add(self.plain).saturating_add(BETWEEN).saturating_add(SLACK);
+        let between = if kept.went_ahead { 0 } else { BETWEEN };
+        let ends = kept.until.saturating_add(self.plain).saturating_add(between).saturating_add(SLACK);
         let meanwhile = kept.until.saturating_sub(kept.since.max(self.until.saturating_sub(self.length)));
         let latest = self.until.saturating_add(self.after);
         kept.until < latest.saturating_add(SLACK) && self.until < ends && meanwhile > beyond / PART
@@ -118,12 +124,17 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// A run ended by another device's launch. Whether it is certain now.
-    pub fn add(&mut self, ran: &Ran) -> bool {
+    /// A run ended by another device's launch that had been kept. Whether it is certain now.
+    pub fn add(&mut self, ran: &Ran, kept: Kept) -> bool {
         if ran.until.saturating_sub(self.first) > LATELY {
             *self = Self { first: ran.until, count: 0 };
         }
-        self.count = self.count.saturating_add(if ran.beyond() > Some(LONG) { 2 } else { 1 });
+        let counts = match (kept.went_ahead, ran.beyond() > Some(LONG)) {
+            (true, _) => ENOUGH / 4,
+            (false, false) => ENOUGH / 2,
+            (false, true) => ENOUGH,
+        };
+        self.count = self.count.saturating_add(counts);
         self.count >= ENOUGH
     }
 }
@@ -148,12 +159,30 @@ pub const fn is_overdue(seen: u64, now: u64) -> bool {
     seen > 0 && seen <= now.saturating_add(FRESH) && now <= seen.saturating_add(FRESH)
 }
 
-/// What of its share a device may use ahead: half of it, so that the other half pays for what was.
+/// Whether those who wait know that a run is overdue, since that was said at this instant before. Who looks after half of the
+/// time may have found it stale already, on a host that was late in saying it.
 #[must_use]
-pub fn ahead(terms: Terms) -> Terms {
-    let rate = terms.rate();
+pub const fn is_known(seen: u64, now: u64) -> bool {
+    is_overdue(seen, now) && now <= seen.saturating_add(FRESH / 2)
+}
+
+/// Whether a device's share holds back what may go ahead: something is owed, and no more than a second of GPU time.
+#[must_use]
+pub fn is_held_back(paid_until: u64, now: u64, terms: Terms) -> bool {
+    paid_until > now && paid_until <= now.saturating_add(terms.wall(MOST_OWED))
+}
+
+/// The word that says until when it is paid what went ahead, after so much more; none if it may not go.
+///
+/// Half of the share pays for it, so that the other half pays for what was; a fiftieth of a second may be saved up, and what
+/// costs more than that goes once. A word too far ahead is of other terms, or nonsense.
+#[must_use]
+pub fn ahead(until: u64, now: u64, amount: u64, terms: Terms) -> Option<u64> {
+    let (rate, most) = (terms.rate(), now.saturating_add(MOST));
     let half = Permille::new((rate.get() / 2).max(1)).unwrap_or(rate);
-    Terms::new(half, Nanos::new(AHEAD))
+    let terms = Terms::new(half, Nanos::new(AHEAD.min(terms.burst())));
+    let until = if until > most { 0 } else { until };
+    bucket::wait(until, now).is_none().then(|| bucket::prepay(until, now, amount, terms).min(most))
 }
 
 /// Since when time may be saved up where others in step have paid until then: no more than they have, but for what a payment
@@ -200,30 +229,33 @@ mod tests {
 
     #[test]
     fn a_run_was_ended_by_a_launch_that_was_kept_meanwhile_and_went_just_before_its_end() {
-        let ended_by = |since, until| RAN.ended_by(Kept { since: since * MS, until: until * MS });
+        let kept = |since, until| Kept { since, until, went_ahead: false };
+        let ended_by = |since, until| RAN.ended_by(kept(since * MS, until * MS));
         assert!(ended_by(80, 95) && ended_by(70, 100));
         assert!(!ended_by(80, 90), "10 ms before: with what comes before it, it takes 10 at the most");
         assert!(!ended_by(80, 101), "it had not gone yet");
-        let just = |since| RAN.ended_by(Kept { since, until: 95 * MS });
+        let just = |since| RAN.ended_by(kept(since, 95 * MS));
         assert!(just(92_499_999) && !just(92_500_000), "an eighth of 20 ms");
         let last = Ran { plain: 10 * MS, length: 30 * MS, ..RAN };
-        let before = Kept { since: 0, until: 87 * MS };
+        let before = kept(0, 87 * MS);
         assert!(last.ended_by(before) && !Ran { length: 13 * MS, ..last }.ended_by(before));
-        let (ran, kept) = (Ran { plain: MS, length: 6 * MS, ..RAN }, Kept { since: 0, until: 94_500_000 });
+        let ran = Ran { plain: MS, length: 6 * MS, ..RAN };
         assert!(
-            !ran.ended_by(kept) && ran.ended_by(Kept { until: 95 * MS, ..kept }),
+            !ran.ended_by(kept(0, 94_500_000)) && ran.ended_by(kept(0, 95 * MS)),
             "it was kept before, not meanwhile"
         );
-        assert!(!Ran { length: 8 * MS, ..RAN }.ended_by(Kept { since: 80 * MS, until: 95 * MS }));
+        assert!(!Ran { length: 8 * MS, ..RAN }.ended_by(kept(80 * MS, 95 * MS)));
+        let ahead = |until| RAN.ended_by(Kept { went_ahead: true, ..kept(70 * MS, until) });
+        assert!(!ahead(94 * MS) && ahead(94 * MS + 1), "what goes ahead is one launch");
     }
 
     #[test]
     fn who_may_have_ended_later_was_ended_by_what_went_until_then() {
-        let kept = Kept { since: 80 * MS, until: 107 * MS };
+        let kept = Kept { since: 80 * MS, until: 107 * MS, went_ahead: false };
         let ended_by = |after| Ran { after: after * MS, ..RAN }.ended_by(kept);
         assert!(!ended_by(6) && ended_by(7));
         assert!(
-            Ran { after: 50 * MS, ..RAN }.ended_by(Kept { since: 80 * MS, until: 95 * MS }),
+            Ran { after: 50 * MS, ..RAN }.ended_by(Kept { until: 95 * MS, ..kept }),
             "or at the earliest"
         );
     }
@@ -245,23 +277,61 @@ mod tests {
     }
 
     #[test]
-    fn half_of_a_share_may_go_ahead() {
-        let ahead = |rate| ahead(Terms::new(Permille::new(rate).unwrap(), Nanos::new(0)));
-        assert_eq!([300, 1].map(|rate| ahead(rate).rate().get()), [150, 1]);
-        assert_eq!(ahead(300).burst(), 20 * MS);
+    fn who_waits_knows_it_for_half_of_that_time() {
+        assert_eq!(
+            [102 * MS + MS / 2, 102 * MS + MS / 2 + 1].map(|now| is_known(100 * MS, now)),
+            [true, false]
+        );
+        assert!(!is_known(0, 1));
+    }
+
+    fn terms(rate: u16, burst: u64) -> Terms {
+        Terms::new(Permille::new(rate).unwrap(), Nanos::from_millis(burst))
+    }
+
+    #[test]
+    fn half_of_a_share_pays_for_what_goes_ahead() {
+        let now = 100_000 * MS;
+        let ahead = |until, cost, rate, burst| ahead(until, now, cost * MS, terms(rate, burst));
+        assert_eq!(ahead(0, 25, 500, 20), Some(now + 20 * MS), "20 ms are saved up");
+        assert_eq!(ahead(now, 5, 500, 20), Some(now + 20 * MS));
+        assert_eq!(ahead(now + 1, 5, 500, 20), None);
+        assert_eq!(ahead(0, 25, 500, 200), Some(now + 20 * MS), "no more");
+        assert_eq!(ahead(0, 2, 500, 1), Some(now + 4 * MS), "less, where less is lent");
+        assert_eq!(ahead(now, 1, 1, 1), Some(now + 1000 * MS), "a thousandth is not divided");
+        assert_eq!(ahead(now, 200, 1, 1), Some(now + MOST), "nobody waits for longer");
+        assert_eq!(ahead(now + MOST, 5, 500, 20), None);
+        assert_eq!(ahead(now + MOST + 1, 5, 500, 20), Some(now - 60 * MS), "that is no such word");
+    }
+
+    #[test]
+    fn who_owes_up_to_a_second_of_gpu_time_is_held_back() {
+        let is_held_back = |until| is_held_back(until, 100 * MS, terms(500, 20));
+        assert_eq!(
+            [100 * MS, 100 * MS + 1, 2100 * MS, 2100 * MS + 1].map(is_held_back),
+            [false, true, true, false]
+        );
     }
 
     #[test]
     fn it_is_certain_after_two_runs_or_a_long_one_within_ten_seconds() {
         let short = |until| Ran { plain: MS, length: 4 * MS, until, after: 0 };
+        let long = Ran { plain: MS, length: 11 * MS + 1, until: 0, after: 0 };
+        let (held, ahead) = (Kept::default(), Kept { went_ahead: true, ..Kept::default() });
         let mut seen = Seen::default();
-        assert_eq!([1, 2].map(|at| seen.add(&short(at * MS))), [false, true]);
+        assert_eq!([1, 2].map(|at| seen.add(&short(at * MS), held)), [false, true]);
         let mut seen = Seen::default();
-        assert_eq!([1, 1 + 10_001, 10_003].map(|at| seen.add(&short(at * MS))), [false, false, true]);
+        assert_eq!([1, 1 + 10_001, 10_003].map(|at| seen.add(&short(at * MS), held)), [false, false, true]);
         let mut seen = Seen::default();
-        assert_eq!([11_000, 21_000].map(|at| seen.add(&short(at * MS))), [false, true], "ten seconds");
-        assert!(Seen::default().add(&RAN));
-        assert!(!Seen::default().add(&Ran { plain: MS, length: 11 * MS, until: 0, after: 0 }));
+        assert_eq!([11_000, 21_000].map(|at| seen.add(&short(at * MS), held)), [false, true], "ten seconds");
+        assert!(Seen::default().add(&long, held));
+        assert!(!Seen::default().add(&Ran { length: 11 * MS, ..long }, held));
+        let mut seen = Seen::default();
+        assert_eq!(
+            [1, 2, 3, 4].map(|_| seen.add(&long, ahead)),
+            [false, false, false, true],
+            "four that went ahead"
+        );
     }
 
     #[test]
@@ -307,12 +377,10 @@ mod tests {
 
     #[test]
     fn of_launches_that_were_kept_the_longer_one_is_told_for_ten_milliseconds() {
-        let told = |since, until| is_told(Kept { since, until }, Kept { since: 50 * MS, until: 100 * MS });
+        let kept = |since, until| Kept { since, until, went_ahead: false };
+        let told = |since, until| is_told(kept(since, until), kept(50 * MS, 100 * MS));
         assert!(!told(101 * MS, 110 * MS) && told(101 * MS, 110 * MS + 1), "seen by then");
         assert!(told(101 * MS, 151 * MS), "as long");
-        assert_eq!(
-            [MS / 2, MS / 2 + 1].map(|until| is_told(Kept { since: 0, until }, Kept::default())),
-            [false, true]
-        );
+        assert_eq!([MS / 2, MS / 2 + 1].map(|until| is_told(kept(0, until), Kept::default())), [false, true]);
     }
 }

@@ -2,7 +2,7 @@
 
 use gpuslice_policy::compute::{
     lease,
-    step::{LASTS, Ran},
+    step::{Kept, LASTS, Ran},
 };
 use gpuslice_region::{Device, DeviceRequest, Member, Trust, Uuid};
 
@@ -94,7 +94,8 @@ fn a_run_that_ended_when_a_launch_got_through_on_another_device_says_on_which() 
     let ran = Ran { plain: MS, length: 60 * MS, until: due + 2 * MS, after: 0 };
     assert_eq!(second.ended_by(devices[1], &ran), None);
     assert_eq!(first.take_since(devices[0], MS, NOW + 1, due), Ok(()));
-    assert_eq!(second.ended_by(devices[1], &ran), Some(devices[0]));
+    let kept = Kept { since: NOW + 1, until: due, went_ahead: false };
+    assert_eq!(second.ended_by(devices[1], &ran), Some((devices[0], kept)));
     assert_eq!(first.ended_by(devices[0], &ran), None, "not by itself");
 }
 
@@ -107,7 +108,11 @@ fn who_is_held_back_goes_ahead_while_a_run_on_another_device_is_overdue() {
     second.note_overdue(held, NOW + 2 * MS);
     assert!(!ahead(2), "its own");
     second.note_overdue(overdue, NOW + 2 * MS);
-    assert!(first.is_asking(held) && ahead(2) && !first.is_asking(held));
+    let is_asking = || first.at_work(held, NOW + 2 * MS).any(|process| process.waits);
+    assert!(is_asking() && ahead(2) && !is_asking());
+    let ran = Ran { plain: MS, length: 6 * MS, until: NOW + 3 * MS, after: 0 };
+    let kept = Kept { since: NOW, until: NOW + 2 * MS, went_ahead: true };
+    assert_eq!(second.ended_by(overdue, &ran), Some((held, kept)));
     assert_eq!(first.take(held, MS, NOW + 2 * MS), Err(NOW + 102 * MS), "it is owed");
     assert!(!ahead(3), "that may have been what it waited for");
     second.note_overdue(overdue, NOW + 3 * MS);

@@ -43,6 +43,8 @@ pub(crate) struct Flight {
     pub(super) began: Option<u64>,
     pub(super) ended: Option<u64>,
     given_up: bool,
+    /// Whether it was told that it runs for far longer than it does.
+    is_overdue: bool,
     bill: Bill,
     /// Until when it has been charged while it ran.
     charged_to: u64,
@@ -77,6 +79,7 @@ impl Flight {
             began: None,
             ended: None,
             given_up: false,
+            is_overdue: false,
             charged_to: 0,
             progress: 0,
             counted: 0,
@@ -200,7 +203,7 @@ impl Account {
         count(slice, device, flight);
         slice.member().count_launches(device, flight.run.launches().into());
         let ran = Ran { plain: flight.run.plain(), length: verdict.length, until, after };
-        if ran.beyond().is_some() {
+        if flight.is_overdue {
             slice.member().forget_overdue(device);
         }
         // What it takes by itself is not known of one that is measured for the first time.
@@ -211,11 +214,11 @@ impl Account {
 
     /// Whether a run waited for a launch on another device, which shows that the two have to go in step.
     fn has_waited(&mut self, slice: &Slice, device: Device, ran: &Ran, now: u64) -> bool {
-        let other = ran.beyond().and_then(|_| slice.member().ended_by(device, ran));
-        if let Some(other) = other.filter(|_| self.meetings.add(ran)) {
+        let ended_by = ran.beyond().and_then(|_| slice.member().ended_by(device, ran));
+        if let Some((other, _)) = ended_by.filter(|(_, kept)| self.meetings.add(ran, *kept)) {
             slice.member().go_in_step([device, other], now);
         }
-        other.is_some()
+        ended_by.is_some()
     }
 
     /// What still runs is charged as it runs.
@@ -227,6 +230,7 @@ impl Account {
             let ran = Ran { plain: flight.run.plain(), length: until.saturating_sub(began), until, after: 0 };
             if let Some(device) = device_of(slice, flight).filter(|_| !flight.is_unknown && ran.may_wait()) {
                 slice.member().note_overdue(device, now);
+                flight.is_overdue = true;
             }
             self.charge(slice, flight, (start, until));
             flight.charged_to = until;

@@ -21,6 +21,8 @@ use gpuslice_policy::compute::queue::{self, Ahead, UNKNOWN_WAIT};
 
 /// How long a thread waits for another of its process that asks for both, before it looks again.
 const BESIDE: Duration = Duration::from_millis(100);
+/// What goes ahead at least where a lease is more, in nanoseconds of GPU time: 1 ms.
+const AHEAD: u64 = 1_000_000;
 /// How long a thread sleeps, in nanoseconds, before it looks whether another process has died: 0.1 s.
 const NOTICED: u64 = 100_000_000;
 /// The same where another device may have kept it, in nanoseconds: 2 ms.
@@ -193,6 +195,8 @@ impl Payer {
         let now = clock::now();
         let size = lease::beside(self.slice.compute.part_of(member.lease_size(device, now)), least);
         let lacks = credit.lacks(estimate.charged, size).max(1);
+        // By itself, without what it would leave for others.
+        let needs = estimate.charged.saturating_sub(credit.left()).max(1);
         if let Some(pot) = &mut self.asking {
             self.pacer.asking.look(now);
             if pot.credit.left() >= lacks {
@@ -203,39 +207,39 @@ impl Payer {
         if is_known && self.owe(held, estimate) {
             return true;
         }
-        let Some(pot) = &mut self.asking else { return self.take_beside(held, lacks) };
+        let Some(pot) = &mut self.asking else { return self.take_beside(held, (lacks, needs)) };
         let lanes = self.pacer.lanes.load(Ordering::Relaxed);
         let amount = lacks.saturating_sub(pot.credit.left()).max(pot.together(estimate, lanes));
-        if !self.ask(held, amount) {
-            return false;
-        }
+        let Some(paid) = self.ask(held, (amount, needs)) else { return false };
         if let (Some(pot), Some(credit)) = (&mut self.asking, held.leases.get_mut(self.device)) {
-            pot.take(amount, clock::now());
+            pot.take(paid, clock::now());
             credit.fill(pot.credit.share(lacks));
         }
         true
     }
 
     /// Another thread of this process asks: waits for it, or asks beside one that never came back.
-    fn take_beside(&mut self, held: &mut Held, lacks: u64) -> bool {
+    fn take_beside(&mut self, held: &mut Held, (lacks, needs): (u64, u64)) -> bool {
         let asking = &self.pacer.asking;
         if !asking.is_left(clock::now()) {
             self.close(held);
             self.asking = self.timed(|| held.meanwhile(|| asking.begin_soon(BESIDE)));
             return false;
         }
-        let is_paid = self.ask(held, lacks);
-        if let Some(credit) = held.leases.get_mut(self.device).filter(|_| is_paid) {
-            credit.fill(lacks);
+        let Some(paid) = self.ask(held, (lacks, needs)) else { return false };
+        if let Some(credit) = held.leases.get_mut(self.device) {
+            credit.fill(paid);
         }
-        is_paid
+        true
     }
 
-    /// Asks for so much of the slice's time, or waits.
-    fn ask(&mut self, held: &mut Held, amount: u64) -> bool {
+    /// Asks for so much of the slice's time, of which the launch itself `needs` so much, or waits. What was paid.
+    fn ask(&mut self, held: &mut Held, (amount, needs): (u64, u64)) -> Option<u64> {
         let (member, device) = (self.slice.member(), self.pacer.place.device);
         // Read before it is asked, so that no ring is lost in between.
         let bell = member.bell(device);
+        // Not one by one where they are small: what waits for them is charged.
+        let least = needs.max(amount.min(AHEAD));
         let now = clock::now();
         if !self.slice.compute.is_anything_under_way() {
             member.idle_until_now(device, now);
@@ -245,13 +249,16 @@ impl Payer {
         match member.take_since(device, amount, self.asks_since, now) {
             Ok(()) => {
                 self.pacer.owed.store(0, Ordering::Relaxed);
-                true
+                Some(amount)
             }
             Err(_) if self.is_stuck(now) => {
                 member.owe(device, amount, now);
-                true
+                Some(amount)
             }
-            Err(_) if member.go_ahead(device, amount, self.asks_since, now) => true,
+            // Who gives way takes nothing in advance.
+            Err(_) if !self.pacer.gives_way() && member.go_ahead(device, least, self.asks_since, now) => {
+                Some(least)
+            }
             Err(until) => {
                 self.close(held);
                 self.slice.compute.look_while_asking(self.slice, self.pacer);
@@ -262,7 +269,7 @@ impl Payer {
                 let until = until.min(now.saturating_add(most));
                 self.timed(|| held.meanwhile(|| member.sleep(device, bell, until)));
                 let _noticed = self.slice.region().reap_if_due(clock::now());
-                false
+                None
             }
         }
     }
