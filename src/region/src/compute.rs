@@ -195,7 +195,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     /// A run on a device goes on for far longer than it does: wakes those whom other devices' shares hold back, since it may
     /// wait for them. Once: they look again while it goes on.
     pub(crate) fn note_overdue(&self, device: usize, now: u64) {
-        let Some(time) = self.time(device).filter(|_| self.device_count() > 1) else { return };
+        let Some(time) = self.time(device) else { return };
         if step::is_known(time.step.0.overdue_at.swap(now), now) {
             return;
         }

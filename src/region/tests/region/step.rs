@@ -45,6 +45,15 @@ fn who_could_go_waits_for_who_is_held_back_on_a_device_in_step() {
 }
 
 #[test]
+fn who_goes_in_step_waits_for_none_that_does_not() {
+    let folder = directory();
+    let ([_first, second], [held, other]) = held_back(&folder);
+    second.go_in_step([other, other], NOW);
+    assert!(second.is_in_step(other, NOW) && !second.is_in_step(held, NOW));
+    assert_eq!(second.take_since(other, MS, NOW + MS, NOW + MS), Ok(()));
+}
+
+#[test]
 fn it_waits_for_each_once_and_for_none_that_works_or_has_long_been_silent() {
     let folder = directory();
     let ([first, second], devices) = held_back(&folder);
@@ -154,7 +163,9 @@ fn who_is_held_back_is_woken_once_when_a_run_on_another_device_is_overdue() {
     assert_eq!(rings(), before + 1, "it looks by itself now");
     second.note_overdue(overdue, NOW + 20 * MS);
     assert_eq!(rings(), before + 2);
+    second.note_overdue(overdue, NOW + 100 * MS);
+    assert_eq!(rings(), before + 2, "its time has come");
     first.stop_asking(held);
-    second.note_overdue(overdue, NOW + 40 * MS);
+    second.note_overdue(overdue, NOW + 200 * MS);
     assert_eq!(rings(), before + 2, "nobody sleeps");
 }
