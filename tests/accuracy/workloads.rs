@@ -17,8 +17,8 @@ pub(crate) struct Workload {
     pub(crate) target: Target,
     /// The longest kernel of the judged slice.
     pub(crate) longest: u64,
-    /// GPU time that goes at once, in nanoseconds, where that is much of what a small limit has: of kernels side by side, of a
-    /// graph, or of a long one.
+    /// GPU time that goes at once, in nanoseconds, where that is much of what a small limit has: of kernels side by side, or of
+    /// a long one.
     pub(crate) group: u64,
 }
 
@@ -146,13 +146,7 @@ pub(crate) const WORKLOADS: [Workload; 17] = [
         group: 150 * MS,
         ..SHORT
     },
-    Workload {
-        name: "graph of 8 ms",
-        programs: |_| one(8 * MS, "how=3"),
-        longest: 8 * MS,
-        group: 8 * MS,
-        ..SHORT
-    },
+    Workload { name: "graph of 8 ms", programs: |_| one(8 * MS, "how=3"), longest: 8 * MS, ..SHORT },
     Workload {
         name: "cooperative, 4 ms",
         programs: |_| one(4 * MS, "how=1 wait=1"),

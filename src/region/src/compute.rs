@@ -200,12 +200,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
             return;
         }
         full_fence();
-        let others = (0..self.device_count()).filter(|other| *other != device);
-        for other in others.filter_map(|other| self.time(other)) {
-            if other.processes.iter().take(self.claimed()).any(|process| process.sleeps_until.observe() > now)
-            {
-                bell::ring(&other.bell.0);
-            }
+        for other in self.other_devices(device).filter_map(|other| self.time(other)) {
+            self.ring_for(other, |until| until > now);
         }
     }
 
@@ -218,9 +214,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
 
     /// When a run was last seen to be overdue on another device, where one is.
     pub(crate) fn others_overdue(&self, device: usize, now: u64) -> Option<u64> {
-        let others = (0..self.device_count()).filter(|other| *other != device);
-        let seen = others.filter_map(|other| self.time(other)).map(|time| time.step.0.overdue_at.get());
-        seen.filter(|seen| step::is_overdue(*seen, now)).max()
+        let others = self.other_devices(device).filter_map(|other| self.time(other));
+        others.map(|time| time.step.0.overdue_at.get()).filter(|seen| step::is_overdue(*seen, now)).max()
     }
 
     /// Takes so much for `slot` that the slice owes already, since a run on another device may wait for it, if so much may go
@@ -229,10 +224,9 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     pub(crate) fn go_ahead(&self, device: usize, slot: usize, amount: u64, (since, now): (u64, u64)) -> bool {
         let Some(time) = self.time(device) else { return false };
         let (Step { paid_at, ahead_until, .. }, terms) = (&time.step.0, self.terms(device));
-        let is_busy = || time.processes.iter().take(self.claimed()).any(|process| process.queued.get() > 0);
         if self.others_overdue(device, now).is_none_or(|seen| seen <= paid_at.get())
             || !step::is_held_back(believed(time, terms, now), now, terms)
-            || is_busy()
+            || self.is_busy(time)
         {
             return false;
         }
@@ -252,8 +246,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         if !self.is_in_step(device, now) {
             return InStep::default();
         }
-        let others =
-            (0..self.device_count()).filter(|other| *other != device && self.is_in_step(*other, now));
+        let others = self.other_devices(device).filter(|other| self.is_in_step(*other, now));
         others.filter_map(|other| self.seen_by_others(other, now)).fold(InStep::default(), |all, other| {
             let wait = step::wait(&other, since, now).unwrap_or(0);
             InStep { wait: all.wait.max(wait), saved: all.saved.max(step::saved(&other, now)) }
@@ -272,7 +265,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         Some(Other {
             paid_until: believed(time, self.terms(device), now),
             is_asked: processes().any(|process| process.waits(now)),
-            is_busy: processes().any(|process| process.queued.get() > 0),
+            is_busy: self.is_busy(time),
             ended: processes().map(|process| process.settled_at.get()).max().unwrap_or(0),
             paid_at: time.step.0.paid_at.get(),
         })
@@ -391,13 +384,25 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         let Some(time) = self.time(device) else { return };
         full_fence();
         let paid_until = believed(time, self.terms(device), now);
+        self.ring_for(time, |until| bucket::wakes(until, paid_until, now));
+    }
+
+    /// Rings, if anybody sleeps until an instant that is too late. To be called behind a full fence.
+    fn ring_for(&self, time: &DeviceTime<SLOTS>, is_late: impl Fn(u64) -> bool) {
         let sleepers = time.processes.iter().take(self.claimed());
-        if sleepers
-            .map(|process| process.sleeps_until.observe())
-            .any(|until| bucket::wakes(until, paid_until, now))
-        {
+        if sleepers.map(|process| process.sleeps_until.observe()).any(is_late) {
             bell::ring(&time.bell.0);
         }
+    }
+
+    /// Whether a device has work that is not known to have ended.
+    fn is_busy(&self, time: &DeviceTime<SLOTS>) -> bool {
+        time.processes.iter().take(self.claimed()).any(|process| process.queued.get() > 0)
+    }
+
+    /// All devices in use but this one.
+    pub(crate) fn other_devices(&self, device: usize) -> impl Iterator<Item = usize> {
+        (0..self.device_count()).filter(move |other| *other != device)
     }
 
     /// What all processes ask for, by slot.

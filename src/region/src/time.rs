@@ -170,8 +170,9 @@ impl Member {
     #[must_use]
     pub fn ended_by(&self, device: Device, ran: &Ran) -> Option<(Device, Kept)> {
         let layout = self.layout();
-        let others = (0..layout.device_count()).filter(|other| *other != device.index());
-        { others }.map(|other| (Device(other), layout.last_wait(other))).find(|(_, kept)| ran.ended_by(*kept))
+        let mut others =
+            layout.other_devices(device.index()).map(|other| (Device(other), layout.last_wait(other)));
+        others.find(|(_, kept)| ran.ended_by(*kept))
     }
 
     /// Whether a device goes in step with others.
@@ -205,8 +206,8 @@ impl Member {
     }
 
     /// Pays for so much GPU time although the slice owes already, for one who has asked since an instant:
-    /// [a run on another device](Self::are_others_overdue) may wait for it, and for nothing that was sent off before. It is owed. False: half of the share has gone ahead already, too much
-    /// is owed, or nothing waits.
+    /// [a run on another device](Self::are_others_overdue) may wait for it, and for nothing that was sent off before. It is
+    /// owed. False: half of the share has gone ahead already, too much is owed, or nothing waits.
     pub fn go_ahead(&self, device: Device, amount: u64, since: u64, now: u64) -> bool {
         self.layout().go_ahead(device.index(), self.slot(), amount, (since, now))
     }

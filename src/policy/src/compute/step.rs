@@ -174,7 +174,7 @@ pub fn is_held_back(paid_until: u64, now: u64, terms: Terms) -> bool {
 
 /// The word that says until when it is paid what went ahead, after so much more; none if it may not go.
 ///
-/// Half of the share pays for it, so that the other half pays for what was; a fiftieth of a second may be saved up, and what
+/// Half of the share pays for it, so that the other half pays for what was; 20 ms of GPU time may be saved up, and what
 /// costs more than that goes once. A word too far ahead is of other terms, or nonsense.
 #[must_use]
 pub fn ahead(until: u64, now: u64, amount: u64, terms: Terms) -> Option<u64> {

@@ -190,8 +190,7 @@ impl Account {
             slice.member().count_copied(device, verdict.length);
             return slice.compute.learn(flight, verdict.length, verdict);
         }
-        let after = verdict.after;
-        let until = offset.instant(ended).unwrap_or_else(clock::now).saturating_sub(after);
+        let until = offset.instant(ended).unwrap_or_else(clock::now).saturating_sub(verdict.after);
         overrule(slice, device, Source::Events);
         self.charge_rest(slice, flight, (verdict.length, until));
         let now = clock::now();
@@ -202,7 +201,7 @@ impl Account {
         slice.member().settle(device, flight.bill.close(), now);
         count(slice, device, flight);
         slice.member().count_launches(device, flight.run.launches().into());
-        let ran = Ran { plain: flight.run.plain(), length: verdict.length, until, after };
+        let ran = Ran { plain: flight.run.plain(), length: verdict.length, until, after: verdict.after };
         if flight.is_overdue {
             slice.member().forget_overdue(device);
         }
