@@ -109,6 +109,18 @@ fn threads_on_four_gpus_keep_in_step() {
 }
 
 #[test]
+fn processes_that_wait_for_each_other_on_their_gpus_keep_in_step() {
+    // Each on its own, whether it sees all GPUs or one; 50.5 ms as above.
+    for ranks in ["processes", "apart"] {
+        let outcome = collective("10", "2", &["40", "5ms", "1", "1", "2", "0us", ranks]);
+        let took = number(&outcome, "took ") * 1000 / 40;
+        println!("50.5 ms took {took} us, {ranks}");
+        assert!(took > 45_000, "they did not wait for each other's shares");
+        assert!(took < 150_000);
+    }
+}
+
+#[test]
 fn threads_that_do_not_wait_for_each_other_each_have_their_share() {
     for (kernel, kernels) in [("5ms", "1"), ("100us", "50")] {
         let took = step_of_two("30", 60, kernel, kernels, ["1", "1"]);

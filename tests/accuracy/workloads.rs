@@ -204,7 +204,7 @@ pub(crate) const WORKLOADS: [Workload; 17] = [
 ];
 
 /// Kernels of all lengths, as they are measured: in runs, alone, and behind a host that has paused.
-const LENGTHS: [Workload; 13] = [
+const LENGTHS: [Workload; 14] = [
     Workload { name: "10 us", programs: |_| one(10 * US, ""), ..SHORT },
     Workload { name: "20 us", programs: |_| one(20 * US, ""), ..SHORT },
     Workload { name: "50 us", programs: |_| one(50 * US, ""), ..SHORT },
@@ -216,6 +216,7 @@ const LENGTHS: [Workload; 13] = [
     Workload { name: "2 ms", programs: |_| one(2 * MS, ""), ..SHORT },
     Workload { name: "5 ms", programs: |_| one(5 * MS, ""), longest: 5 * MS, ..SHORT },
     Workload { name: "graph of 220 us", programs: |_| one(220 * US, "how=3"), ..SHORT },
+    Workload { name: "graph of 310 us", programs: |_| one(310 * US, "how=3"), ..SHORT },
     Workload { name: "200 us, waited for", programs: |_| one(200 * US, "wait=1"), ..SHORT },
     Workload { name: "520 us, waited for", programs: |_| one(520 * US, "wait=1"), ..SHORT },
 ];

@@ -1,19 +1,26 @@
 // Do ranks that wait for each other on their GPUs keep in step?
 //
-// collective DEVICES STEPS KERNEL KERNELS MEETINGS TOGETHER [LATE]: in each step a thread for each device launches so many
-// kernels of this time and then one that runs until those of TOGETHER threads run, so many times, and waits for the end. With
+// collective DEVICES STEPS KERNEL KERNELS MEETINGS TOGETHER [LATE [RANKS]]: in each step a rank for each device launches so many
+// kernels of this time and then one that runs until those of TOGETHER ranks run, so many times, and waits for the end. With
 // TOGETHER of 1 nobody waits for anybody. On the second device a kernel of the time LATE comes before the last step, and is
-// waited for. Prints how long all took, and how long the first device's last step.
+// waited for. Ranks are threads, or with `processes` processes, each of which sees but its own device with `apart`. Prints how
+// long all took, and how long the first device's last step.
 #include "launches.h"
 #include <pthread.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 
 enum { MOST = 8, MS = 1000000 };
 
-static int devices, steps, kernels, meetings, together;
+static int devices, steps, kernels, meetings, together, processes, apart;
 static const char *length, *late;
 static int (*launch) KERNEL_PARAMETERS;
-static u64 took[MOST], last;
-static pthread_barrier_t all;
+
+// What all ranks share.
+static struct {
+    pthread_barrier_t barrier;
+    u64 took[MOST], last;
+} *all;
 
 static void *rank(void *number) {
     int self = (int)(long)number, failed = 0;
@@ -25,16 +32,16 @@ static void *rank(void *number) {
              ".version 8.0\n.target sm_80\n.visible .entry %s() { ret; }\n.visible .entry meet_spin_50us() { ret; }\n"
              ".visible .entry %s() { ret; }\n",
              name, of_late);
-    failed += cu.cuDevicePrimaryCtxRetain(&current, self) != 0 || cu.cuCtxSetCurrent(current) != 0;
+    failed += cu.cuDevicePrimaryCtxRetain(&current, apart ? 0 : self) != 0 || cu.cuCtxSetCurrent(current) != 0;
     failed += cu.cuStreamCreate(&own, NON_BLOCKING) != 0 || gpu.cuModuleLoadData(&code, text) != 0;
     failed += gpu.cuModuleGetFunction(&compute, code, name) != 0;
     failed += gpu.cuModuleGetFunction(&meet, code, "meet_spin_50us") != 0;
     failed += gpu.cuModuleGetFunction(&before, code, of_late) != 0;
-    pthread_barrier_wait(&all);
+    pthread_barrier_wait(&all->barrier);
     u64 began = now();
     for (int step = 0; step < steps; step++) {
         if (step == steps - 1) {
-            pthread_barrier_wait(&all);
+            pthread_barrier_wait(&all->barrier);
             if (self == 1 && *late != '0') {
                 failed += launch(before, 1, 1, 1, 32, 1, 1, 0, own, NULL, NULL) != 0;
                 failed += cu.cuStreamSynchronize(own) != 0;
@@ -43,32 +50,66 @@ static void *rank(void *number) {
         u64 step_began = now();
         for (int meeting = 0; meeting < meetings; meeting++) {
             for (int i = 0; i < kernels; i++) failed += launch(compute, 1, 1, 1, 32, 1, 1, 0, own, NULL, NULL) != 0;
-            failed += launch(meet, together, 1, 1, 32, 1, 1, 0, own, NULL, NULL) != 0;
+            failed += launch(meet, together, 1 + processes, 1, 32, 1, 1, 0, own, NULL, NULL) != 0;
         }
         failed += cu.cuStreamSynchronize(own) != 0;
-        if (self == 0) last = now() - step_began;
+        if (self == 0) all->last = now() - step_began;
     }
-    took[self] = now() - began;
+    all->took[self] = now() - began;
     return (void *)(long)failed;
 }
 
-int main(int count, char **words) {
+static int join_in(void) {
+    if (!open_all("dlsym") || cu.cuInit(0)) return 0;
+    *(void **)&launch = dlsym(driver, "cuLaunchKernel");
+    return 1;
+}
+
+static long run_threads(void) {
     pthread_t threads[MOST];
     long failed = 0;
-    if (count < 7 || !open_all("dlsym") || cu.cuInit(0)) return 2;
-    devices = atoi(words[1]), steps = atoi(words[2]), length = words[3], kernels = atoi(words[4]);
-    meetings = atoi(words[5]), together = atoi(words[6]), late = count > 7 ? words[7] : "0us";
-    *(void **)&launch = dlsym(driver, "cuLaunchKernel");
-    pthread_barrier_init(&all, NULL, devices);
+    if (!join_in()) return 1;
     for (long i = 0; i < devices; i++) pthread_create(&threads[i], NULL, rank, (void *)i);
     for (int i = 0; i < devices; i++) {
         void *said = NULL;
         pthread_join(threads[i], &said);
         failed += (long)said;
     }
+    return failed;
+}
+
+static long run_processes(void) {
+    long failed = 0;
+    for (long i = 0; i < devices; i++) {
+        if (fork()) continue;
+        char own[16];
+        snprintf(own, sizeof own, "%ld", i);
+        if (apart) setenv("CUDA_VISIBLE_DEVICES", own, 1);
+        _exit(!join_in() || rank((void *)i));
+    }
+    for (int i = 0; i < devices; i++) {
+        int status = 0;
+        failed += wait(&status) < 0 || status != 0;
+    }
+    return failed;
+}
+
+int main(int count, char **words) {
+    if (count < 7) return 2;
+    devices = atoi(words[1]), steps = atoi(words[2]), length = words[3], kernels = atoi(words[4]);
+    meetings = atoi(words[5]), together = atoi(words[6]), late = count > 7 ? words[7] : "0us", processes = count > 8;
+    apart = processes && strcmp(words[8], "apart") == 0;
+    all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (all == MAP_FAILED || devices > MOST) return 2;
+    pthread_barrierattr_t shared;
+    pthread_barrierattr_init(&shared);
+    pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
+    pthread_barrier_init(&all->barrier, &shared, devices);
+    long failed = processes ? run_processes() : run_threads();
+    u64 longest = 0;
+    for (int i = 0; i < devices; i++) longest = all->took[i] > longest ? all->took[i] : longest;
     say("failed %ld", failed);
-    for (int i = 1; i < devices; i++) took[0] = took[i] > took[0] ? took[i] : took[0];
-    say("took %llu ms", took[0] / MS);
-    say("last %llu ms", last / MS);
+    say("took %llu ms", longest / MS);
+    say("last %llu ms", all->last / MS);
     return failed != 0;
 }

@@ -23,8 +23,8 @@ pub(crate) struct Launch {
     pub(crate) params: usize,
     pub(crate) extra: usize,
     pub(crate) ns: u64,
-    /// How many devices it waits for while it runs, its own included; 0 or 1 for none.
-    pub(crate) meets: u32,
+    /// Whether it waits for others while it runs.
+    pub(crate) meets: bool,
     pub(crate) occupancy: u16,
 }
 

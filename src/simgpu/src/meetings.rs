@@ -1,58 +1,48 @@
 //! Which kernels wait for each other?
 //!
 //! Collectives do: each rank's kernel keeps its device busy until those of all the others run. Here they are those whose
-//! names have `meet`; a launch waits for as many devices of its process as its grid has columns, and then runs for its time.
+//! names have `meet`: a launch waits for as many as its grid has columns, and then runs for its time. With one row they are
+//! those of its process; with more, those of all processes that have as many rows.
 
-use parking_lot::Mutex;
-
-use crate::engine::Ticket;
+use crate::engine::{Meeting, Work};
+use crate::graphs::Launch;
+use crate::simulation::Simulation;
 use crate::state::file::Locked;
 
-/// The longest that a kernel waits, in nanoseconds.
-pub(crate) const LONGEST: u64 = 60_000_000_000;
 /// How long nobody sleeps longer than while kernels wait for each other, in nanoseconds.
 pub(crate) const POLL: u64 = 20_000;
 
-/// A kernel that waits for others.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Comer {
-    pub(crate) device: usize,
-    pub(crate) ticket: Ticket,
-    /// How many devices have to be there, its own included.
-    pub(crate) wanted: u32,
-    /// How long it runs once they are.
-    pub(crate) ns: u64,
+/// A launch as work of its device.
+pub(crate) fn kernel(simulation: &Simulation, launch: &Launch) -> Work {
+    let &Launch { ns, occupancy, grid: [kernels, rows, _], .. } = launch;
+    if !launch.meets || kernels < 2 {
+        return Work::Kernel { ns, occupancy };
+    }
+    // Neither is the number of the other kind: no process is the 2^32nd.
+    let key = if rows > 1 { u64::from(rows) << 32 } else { simulation.serial };
+    Work::Meet { meeting: Meeting { key, kernels }, ns, occupancy }
 }
 
-/// The kernels of this process that wait for others.
-#[derive(Debug, Default)]
-pub(crate) struct Meetings(Mutex<Vec<Comer>>);
-
-impl Meetings {
-    /// A kernel will wait for others.
-    pub(crate) fn expect(&self, comer: Comer) {
-        self.0.lock().push(comer);
+/// Lets those that all run go on. Whether any is still expected.
+pub(crate) fn look(state: &mut Locked<'_>, now: u64) -> bool {
+    let devices = state.settings.count();
+    if !is_any(state, devices) {
+        return false;
     }
-
-    /// Lets those that all run go on. Whether any is still expected.
-    pub(crate) fn look(&self, state: &mut Locked<'_>, now: u64) -> bool {
-        let mut comers = self.0.lock();
-        if comers.is_empty() {
-            return false;
-        }
-        comers.iter().for_each(|comer| state.engine(comer.device).advance(now));
-        comers.retain(|comer| !state.engine(comer.device).is_over(comer.ticket));
-        let here: Vec<Comer> = comers
-            .iter()
-            .copied()
-            .filter(|comer| state.engine(comer.device).is_running(comer.ticket))
-            .collect();
-        for comer in &here {
-            if u32::try_from(here.len()).unwrap_or(u32::MAX) >= comer.wanted {
-                state.engine(comer.device).end_after(comer.ticket, comer.ns);
-                comers.retain(|other| (other.device, other.ticket) != (comer.device, comer.ticket));
-            }
-        }
-        !comers.is_empty()
+    let mut here: Vec<Meeting> = Vec::new();
+    for device in 0..devices {
+        let engine = state.engine(device);
+        engine.advance(now);
+        here.extend(engine.waiting());
     }
+    for meeting in &here {
+        if here.iter().filter(|other| other.key == meeting.key).count() >= meeting.kernels as usize {
+            (0..devices).for_each(|device| state.engine(device).meet(meeting.key));
+        }
+    }
+    is_any(state, devices)
+}
+
+fn is_any(state: &mut Locked<'_>, devices: usize) -> bool {
+    (0..devices).any(|device| state.engine(device).unmet() > 0)
 }

@@ -16,7 +16,6 @@ use crate::faults::Verdict;
 use crate::host::Host;
 use crate::local::Local;
 use crate::management::attribution::View;
-use crate::meetings::Meetings;
 use crate::state::file::{Locked, Shared, default_path};
 use crate::state::roster::Newcomer;
 use crate::state::settings::Settings;
@@ -40,8 +39,6 @@ pub(crate) struct Simulation {
     pub(crate) serial: u64,
     /// Addresses and bytes of its device memory.
     pub(crate) arena: Arena,
-    /// Its kernels that wait for each other.
-    pub(crate) meetings: Meetings,
     /// Who runs host functions.
     pub(crate) host: Host,
     /// Devices on which the driver has taken memory that no call explains, a bit each.
@@ -123,20 +120,8 @@ impl Simulation {
         let serial = state.processes.get(slot).map_or(0, |process| process.serial);
         drop(state);
         let local = Mutex::new(Local::new(visible.len()));
-        let (meetings, host, unexplained) = (Meetings::default(), Host::default(), AtomicU64::new(0));
-        Ok(Self {
-            shared,
-            config,
-            settings,
-            visible,
-            slot,
-            serial,
-            arena,
-            meetings,
-            host,
-            unexplained,
-            local,
-        })
+        let (host, unexplained) = (Host::default(), AtomicU64::new(0));
+        Ok(Self { shared, config, settings, visible, slot, serial, arena, host, unexplained, local })
     }
 
     /// What only this process knows. Taken before the shared lock, never after it.

@@ -184,12 +184,16 @@ impl Simulation {
             let now = clock::now();
             let mut state = self.shared.lock();
             state.look_around(self.slot, now);
-            self.meetings.look(&mut state, now);
+            let is_expected = meetings::look(&mut state, now);
             match state.engine(place.device).enqueue(place.id, work, now) {
                 Ok(ticket) => return Ok(ticket),
                 Err(EnqueueError::WouldBlock { retry_at }) => {
                     drop(state);
-                    clock::sleep_until(retry_at);
+                    clock::sleep_until(if is_expected {
+                        retry_at.min(now + meetings::POLL)
+                    } else {
+                        retry_at
+                    });
                 }
                 Err(EnqueueError::NoStream | EnqueueError::NoEvent) => return Err(statuses::INVALID_HANDLE),
             }
@@ -201,9 +205,9 @@ impl Simulation {
         let now = clock::now();
         let mut state = self.shared.lock();
         state.look_around(self.slot, now);
-        let is_met = self.meetings.look(&mut state, now);
+        let is_expected = meetings::look(&mut state, now);
         match state.engine(device).completion(target, now).unwrap_or(Completion::Done) {
-            Completion::NotBefore(instant) if is_met => {
+            Completion::NotBefore(instant) if is_expected => {
                 Completion::NotBefore(instant.min(now + meetings::POLL))
             }
             completion => completion,

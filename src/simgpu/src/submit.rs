@@ -4,9 +4,9 @@ use gpuslice_driver::types::{CUstream, Status};
 
 use crate::driver::{Driver, Outcome};
 use crate::engine::{Target, Work};
-use crate::graphs::{Launch, Op};
+use crate::graphs::Op;
 use crate::host::Duty;
-use crate::meetings::{self, Comer};
+use crate::meetings;
 use crate::objects::handle;
 use crate::simulation::Simulation;
 use crate::streams::Place;
@@ -76,12 +76,7 @@ impl Driver {
             }
             Op::Kernel(launch) => {
                 drop(local);
-                let ns = if launch.meets > 1 { meetings::LONGEST } else { launch.ns };
-                let ticket = simulation.enqueue(place, Work::Kernel { ns, occupancy: launch.occupancy })?;
-                if launch.meets > 1 {
-                    let Launch { ns, meets: wanted, .. } = *launch;
-                    simulation.meetings.expect(Comer { device: place.device, ticket, wanted, ns });
-                }
+                let ticket = simulation.enqueue(place, meetings::kernel(simulation, launch))?;
                 if simulation.config.launches_block {
                     simulation.wait(place.device, Target::Ticket(ticket));
                 }

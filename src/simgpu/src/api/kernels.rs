@@ -48,7 +48,6 @@ impl Driver {
         let function = local.launchable(simulation, handle(function))?;
         let &Function { ns, meets, .. } = local.code.functions.get(function)?;
         let (occupancy, (grid, block, shared)) = (occupancy(&extent), extent);
-        let meets = if meets { grid[0] } else { 0 };
         Ok(Launch { function, grid, block, shared, params, extra, ns, meets, occupancy })
     }
 

@@ -301,7 +301,7 @@ impl Streams for Driver {
             let (device, id) = self.event(h_event)?;
             let simulation = self.simulation()?;
             let (now, mut state) = (crate::clock::now(), simulation.shared.lock());
-            simulation.meetings.look(&mut state, now);
+            crate::meetings::look(&mut state, now);
             match state.engine(device).event_status(id, now) {
                 Ok(EventStatus::Pending) => Err(statuses::NOT_READY),
                 Ok(_) => Ok(()),

@@ -205,9 +205,10 @@ impl EngineState {
         }
         let mut item = stream.items.head;
         while item != 0 {
-            let next = self.items.at(item).next;
+            let row = *self.items.at(item);
+            self.forget_meeting(&row);
             self.items.give(item);
-            item = next;
+            item = row.next;
         }
         let row = self.streams.at_mut(link);
         row.items = List::default();

@@ -167,29 +167,6 @@ impl EngineState {
         self.reached(ticket.stream.link, ticket.stream.generation, ticket.order)
     }
 
-    /// Whether a kernel runs, or has run for part of its time.
-    pub(crate) fn is_running(&self, ticket: Ticket) -> bool {
-        let stream = self.streams.at(ticket.stream.link);
-        !self.is_over(ticket) && stream.phase == phase::RUNNING && stream.phase_order == ticket.order
-    }
-
-    /// A kernel that runs ends when its client has run for so much longer.
-    pub(crate) fn end_after(&mut self, ticket: Ticket, ns: u64) {
-        let link = ticket.stream.link;
-        let stream = self.streams.at_mut(link);
-        let (client, mut place) = (stream.client, stream.items.head);
-        let ends = self.clients.at(client).busy_ns.saturating_add(ns);
-        let less = core::mem::replace(&mut stream.ends, ends).saturating_sub(ends);
-        stream.last_total = stream.last_total.saturating_sub(less);
-        let item = self.items.at_mut(place);
-        item.duration = item.duration.saturating_sub(less);
-        while place != 0 {
-            let item = self.items.at_mut(place);
-            item.total = item.total.saturating_sub(less);
-            place = item.next;
-        }
-    }
-
     /// When the next kernel ends or the slice does.
     pub(super) fn next_compute(&self) -> u64 {
         let client = self.clients.at(self.owner);

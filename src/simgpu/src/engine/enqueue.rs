@@ -6,6 +6,7 @@ use super::ids::{
     ClientId, Completion, EnqueueError, EventId, Gone, HostCall, StreamId, Target, Ticket, Work,
 };
 use super::layout::EngineState;
+use super::meet;
 use super::rows::{Item, kind, ordering, phase, status};
 use super::table::Link;
 
@@ -112,6 +113,12 @@ impl EngineState {
             Work::Kernel { ns, occupancy } => {
                 item = Item { kind: kind::KERNEL, duration: ns, occupancy, launches: 1, ..item };
             }
+            Work::Meet { meeting, ns, occupancy } => {
+                let (unmet, wanted, wanted_total) = (meeting.kernels, meeting.key, ns);
+                let waiting = Item { unmet, wanted, wanted_total, ..item };
+                item =
+                    Item { kind: kind::KERNEL, duration: meet::LONGEST, occupancy, launches: 1, ..waiting };
+            }
             Work::Graph { kernels_ns, nodes, occupancy } => {
                 let duration = config.graph_ns(kernels_ns, nodes);
                 item = Item { kind: kind::GRAPH, duration, occupancy, launches: nodes, ..item };
@@ -176,6 +183,7 @@ impl EngineState {
 
     /// Counts an item that was appended to a stream.
     pub(super) fn count(&mut self, link: Link, item: &Item) {
+        self.unmet += u32::from(item.unmet != 0);
         let stream = self.streams.at_mut(link);
         stream.queued += 1;
         let client = self.clients.at_mut(stream.client);

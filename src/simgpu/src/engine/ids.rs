@@ -72,6 +72,15 @@ pub(crate) enum StreamKind {
     NonBlocking,
 }
 
+/// Kernels that wait for each other, on whatever devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Meeting {
+    /// Which one: those with the same key wait for each other.
+    pub(crate) key: u64,
+    /// How many have to run.
+    pub(crate) kernels: u32,
+}
+
 /// What can be enqueued. Occupancy is the share of the device that a kernel fills, in thousandths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
@@ -80,6 +89,15 @@ pub(crate) enum Work {
         /// Its duration.
         ns: u64,
         /// 1 to 1000; kernels of one client overlap while the sum is at most 1000.
+        occupancy: u16,
+    },
+    /// A kernel that keeps the device busy until enough of its meeting run, and for so long after it.
+    Meet {
+        /// Whom it waits for.
+        meeting: Meeting,
+        /// As for a kernel, from then on.
+        ns: u64,
+        /// As for a kernel.
         occupancy: u16,
     },
     /// One launch of a graph.

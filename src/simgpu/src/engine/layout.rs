@@ -85,7 +85,8 @@ pub(crate) struct EngineState {
     pub(super) last_owner: u32,
     /// Whether the owner has used them since it last ran dry.
     pub(super) owner_active: u32,
-    pub(super) reserved: u32,
+    /// Queued kernels that wait for others, or will.
+    pub(super) unmet: u32,
     /// When the switch to the owner is over.
     pub(super) resume_at: u64,
     pub(super) slice_start: u64,

@@ -30,6 +30,10 @@
 //! fn next_host_call(&mut self, id: ClientId, now_ns: u64) -> Option<HostCall>
 //! fn finish_host_call(&mut self, call: HostCall, now_ns: u64) -> Result<(), Gone>
 //!
+//! fn unmet(&self) -> u32
+//! fn waiting(&self) -> impl Iterator<Item = Meeting>
+//! fn meet(&mut self, key: u64)
+//!
 //! fn completion(&mut self, target: Target, now_ns: u64) -> Result<Completion, Gone>
 //! fn event_status(&mut self, id: EventId, now_ns: u64) -> Result<EventStatus, Gone>
 //! fn elapsed_ns(&mut self, from: EventId, to: EventId, now_ns: u64) -> Result<i64, ElapsedError>
@@ -57,6 +61,8 @@
 //! * `cuMemFreeAsync` enqueues [`Work::Marker`] and takes the memory back when its ticket is complete.
 //! * An event of another device cannot be waited for here: enqueue [`Work::Host`] with a token of the
 //!   caller's and finish it when the other device's engine says that the event is complete.
+//! * A collective is [`Work::Meet`] on each of its devices. While any is [`unmet`](EngineState::unmet), the caller moves all
+//!   devices to one instant, counts who is [waiting](EngineState::waiting), and lets those go on that are complete.
 //! * A process without news among `process_samples` (0 given) is `NVML_ERROR_NOT_FOUND`.
 //!
 //! # What is modelled
@@ -82,6 +88,7 @@ mod copy;
 mod enqueue;
 mod ids;
 mod layout;
+mod meet;
 mod order;
 mod query;
 mod repair;
@@ -92,7 +99,7 @@ mod truth;
 
 pub(crate) use config::{Config, Direction, MAX_CONCURRENT, MAX_COPY_ENGINES, WHOLE_DEVICE};
 pub(crate) use ids::{
-    ClientId, Completion, ElapsedError, EnqueueError, EventId, EventStatus, Gone, HostCall, Refused,
+    ClientId, Completion, ElapsedError, EnqueueError, EventId, EventStatus, Gone, HostCall, Meeting, Refused,
     StreamId, StreamKind, Target, Ticket, Work,
 };
 pub(crate) use layout::{

@@ -127,6 +127,7 @@ impl EngineState {
             stream.detours = stream.detours.saturating_sub(1);
         }
         let (client_link, rule) = (stream.client, stream.ordering);
+        self.forget_meeting(&item);
         let client = self.clients.at_mut(client_link);
         client.queued = client.queued.saturating_sub(1);
         if rule == ordering::BLOCKING {

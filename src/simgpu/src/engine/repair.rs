@@ -41,6 +41,7 @@ impl EngineState {
     fn repair_clients(&mut self) {
         self.runnable = List::default();
         self.poked = List::default();
+        self.unmet = 0;
         for link in self.clients.links() {
             let client = *self.clients.at(link);
             let legacy = self.streams.at(client.legacy);

@@ -67,13 +67,16 @@ pub(super) struct Item {
     pub(super) duration: u64,
     /// Duration of everything ever enqueued on the stream, this included.
     pub(super) total: u64,
-    /// A wait: the order that the target stream must reach. A host function: the caller's token.
+    /// A wait: the order that the target stream must reach. A host function: the caller's token. A kernel of a meeting: its key.
     pub(super) wanted: u64,
-    /// A wait: the total at that order.
+    /// A wait: the total at that order. A kernel of a meeting: how long it runs after that.
     pub(super) wanted_total: u64,
     /// A wait: the target stream. A record: the event.
     pub(super) target: Link,
     pub(super) target_generation: u32,
+    /// How many kernels its meeting waits for; 0 for none, or once they have met.
+    pub(super) unmet: u32,
+    pub(super) reserved: u32,
     pub(super) stream: Link,
     pub(super) next: Link,
     /// Kernels in it.

@@ -10,6 +10,7 @@ use super::*;
 
 mod events;
 mod faults;
+mod meetings;
 mod queues;
 mod random;
 mod samples;

@@ -1,0 +1,79 @@
+//! Claims about kernels that wait for each other.
+
+use super::*;
+
+const PAIR: Meeting = Meeting { key: 7, kernels: 2 };
+
+fn meet(ns: u64) -> Work {
+    Work::Meet { meeting: PAIR, ns, occupancy: WHOLE_DEVICE }
+}
+
+/// A device with a client and its stream, which has this queued at the start.
+fn with(work: &[Work]) -> (Box<EngineState>, ClientId, StreamId) {
+    let mut d = plain_device();
+    let c = d.add_client(1, T0).unwrap();
+    let s = d.legacy_stream(c).unwrap();
+    for one in work {
+        d.enqueue(s, *one, T0).unwrap();
+    }
+    (d, c, s)
+}
+
+fn here(state: &mut EngineState, now: u64) -> Vec<Meeting> {
+    state.advance(now);
+    state.waiting().collect()
+}
+
+#[test]
+fn who_waits_for_others_keeps_its_device_busy_and_then_runs_for_its_time() {
+    let (mut d, c, s) = with(&[kernel(MS), meet(3 * MS), kernel(2 * MS)]);
+    assert_eq!((here(&mut d, T0), d.unmet()), (vec![], 1));
+    assert_eq!(here(&mut d, T0 + 20 * MS), [PAIR]);
+    d.meet(8);
+    assert_eq!((here(&mut d, T0 + 30 * MS), d.unmet()), (vec![PAIR], 1));
+    d.meet(7);
+    assert_eq!((here(&mut d, T0 + 30 * MS), d.unmet()), (vec![], 0));
+    assert_eq!(wait(&mut d, Target::Stream(s), T0 + 30 * MS).0, T0 + 35 * MS);
+    let truth = d.client_truth(c, T0 + S).unwrap();
+    assert_eq!((truth.busy_ns, truth.kernel_ns, truth.launches), (35 * MS, 35 * MS, 3));
+}
+
+#[test]
+fn who_waits_goes_on_waiting_while_another_client_has_its_slice() {
+    let (mut d, _, s) = with(&[meet(MS)]);
+    let other = d.add_client(2, T0).unwrap();
+    let beside = d.legacy_stream(other).unwrap();
+    d.enqueue(beside, kernel(S), T0).unwrap();
+    // In the middle of the second slice, which is the other's.
+    let now = T0 + d.config().slice_ns * 3 / 2;
+    assert_eq!(here(&mut d, now), [PAIR]);
+    d.meet(7);
+    assert_eq!(wait(&mut d, Target::Stream(s), now).0, T0 + 2 * d.config().slice_ns + MS);
+}
+
+#[test]
+fn whom_nobody_joins_waits_for_a_minute() {
+    let (mut d, _, s) = with(&[meet(MS)]);
+    assert_eq!(wait(&mut d, Target::Stream(s), T0).0, T0 + 60 * S);
+    assert_eq!(d.unmet(), 0);
+}
+
+#[test]
+fn of_who_is_gone_nobody_waits() {
+    let (mut d, c, _) = with(&[meet(MS), meet(MS)]);
+    assert_eq!(d.unmet(), 2);
+    d.remove_client(c, T0 + MS).unwrap();
+    assert_eq!((here(&mut d, T0 + MS), d.unmet()), (vec![], 0));
+}
+
+#[test]
+fn a_repair_finds_who_waits() {
+    let (mut d, _, s) = with(&[meet(MS), meet(MS)]);
+    assert_eq!(here(&mut d, T0 + MS), [PAIR]);
+    d.meet(7);
+    d.unmet = 9;
+    d.repair(T0 + MS);
+    assert_eq!((here(&mut d, T0 + 3 * MS), d.unmet()), (vec![PAIR], 1));
+    d.meet(7);
+    assert_eq!(wait(&mut d, Target::Stream(s), T0 + 3 * MS).0, T0 + 4 * MS);
+}
