@@ -77,6 +77,17 @@ fn step_of_two(
 }
 
 #[test]
+fn a_rank_on_the_simulated_gpu_waits_for_the_others() {
+    for ranks in ["threads", "graphs", "processes", "apart,graphs"] {
+        let bench = Bench::simulated().with("SIMGPU_DEVICES", "2");
+        let words = ["2", "2", "500us", "1", "1", "2", "100ms", ranks];
+        let outcome = bench.host("collective", &words).run();
+        outcome.contains(&["failed 0"]);
+        assert!((100..300).contains(&number(&outcome, "last ")), "{ranks}: {outcome}");
+    }
+}
+
+#[test]
 fn threads_that_wait_for_each_other_on_their_gpus_keep_in_step() {
     // 5.05 ms at 30 percent are 16.8; out of step, one is seconds.
     let took = step_of_two("30", 60, "5ms", "1", ["1", "2"]);
@@ -110,8 +121,8 @@ fn threads_on_four_gpus_keep_in_step() {
 
 #[test]
 fn processes_that_wait_for_each_other_on_their_gpus_keep_in_step() {
-    // Each on its own, whether it sees all GPUs or one; 50.5 ms as above.
-    for ranks in ["processes", "apart"] {
+    // Whether each sees all GPUs or its own, and also where a step is a graph; 50.5 ms as above.
+    for ranks in ["processes", "apart", "processes,graphs"] {
         let outcome = collective("10", "2", &["40", "5ms", "1", "1", "2", "0us", ranks]);
         let took = number(&outcome, "took ") * 1000 / 40;
         println!("50.5 ms took {took} us, {ranks}");

@@ -3,18 +3,19 @@
 // collective DEVICES STEPS KERNEL KERNELS MEETINGS TOGETHER [LATE [RANKS]]: in each step a rank for each device launches so many
 // kernels of this time and then one that runs until those of TOGETHER ranks run, so many times, and waits for the end. With
 // TOGETHER of 1 nobody waits for anybody. On the second device a kernel of the time LATE comes before the last step, and is
-// waited for. Ranks are threads, or with `processes` processes, each of which sees but its own device with `apart`. Prints how
-// long all took, and how long the first device's last step.
+// waited for. Ranks are threads, or with `processes` processes, each of which sees but its own device with `apart`; with `graphs`
+// what comes before a wait is launched as a graph. Prints how long all took, and how long the first device's last step.
 #include "launches.h"
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 
-enum { MOST = 8, MS = 1000000 };
+enum { MOST = 8, MS = 1000000, RELAXED = 2 };
 
-static int devices, steps, kernels, meetings, together, processes, apart;
+static int devices, steps, kernels, meetings, together, processes, apart, graphs;
 static const char *length, *late;
 static int (*launch) KERNEL_PARAMETERS;
+static int (*launch_graph)(void *, void *);
 
 // What all ranks share.
 static struct {
@@ -22,10 +23,20 @@ static struct {
     u64 took[MOST], last;
 } *all;
 
+// A step's kernels.
+static int submit(void *compute, void *meet, void *own) {
+    int failed = 0;
+    for (int meeting = 0; meeting < meetings; meeting++) {
+        for (int i = 0; i < kernels; i++) failed += launch(compute, 1, 1, 1, 32, 1, 1, 0, own, NULL, NULL) != 0;
+        failed += launch(meet, together, 1 + processes, 1, 32, 1, 1, 0, own, NULL, NULL) != 0;
+    }
+    return failed;
+}
+
 static void *rank(void *number) {
     int self = (int)(long)number, failed = 0;
     char text[512], name[64], of_late[64];
-    void *current = NULL, *own = NULL, *code = NULL, *compute = NULL, *meet = NULL, *before = NULL;
+    void *current = NULL, *own = NULL, *code = NULL, *compute = NULL, *meet = NULL, *before = NULL, *whole = NULL;
     snprintf(name, sizeof name, "spin_%s", length);
     snprintf(of_late, sizeof of_late, "late_spin_%s", late);
     snprintf(text, sizeof text,
@@ -37,6 +48,10 @@ static void *rank(void *number) {
     failed += gpu.cuModuleGetFunction(&compute, code, name) != 0;
     failed += gpu.cuModuleGetFunction(&meet, code, "meet_spin_50us") != 0;
     failed += gpu.cuModuleGetFunction(&before, code, of_late) != 0;
+    if (graphs) {
+        failed += gpu.cuStreamBeginCapture_v2(own, RELAXED) != 0 || submit(compute, meet, own);
+        failed += gpu.cuStreamEndCapture(own, &whole) != 0 || gpu.cuGraphInstantiateWithFlags(&whole, whole, 0) != 0;
+    }
     pthread_barrier_wait(&all->barrier);
     u64 began = now();
     for (int step = 0; step < steps; step++) {
@@ -48,10 +63,7 @@ static void *rank(void *number) {
             }
         }
         u64 step_began = now();
-        for (int meeting = 0; meeting < meetings; meeting++) {
-            for (int i = 0; i < kernels; i++) failed += launch(compute, 1, 1, 1, 32, 1, 1, 0, own, NULL, NULL) != 0;
-            failed += launch(meet, together, 1 + processes, 1, 32, 1, 1, 0, own, NULL, NULL) != 0;
-        }
+        failed += graphs ? launch_graph(whole, own) != 0 : submit(compute, meet, own);
         failed += cu.cuStreamSynchronize(own) != 0;
         if (self == 0) all->last = now() - step_began;
     }
@@ -62,6 +74,7 @@ static void *rank(void *number) {
 static int join_in(void) {
     if (!open_all("dlsym") || cu.cuInit(0)) return 0;
     *(void **)&launch = dlsym(driver, "cuLaunchKernel");
+    *(void **)&launch_graph = dlsym(driver, "cuGraphLaunch");
     return 1;
 }
 
@@ -97,8 +110,10 @@ static long run_processes(void) {
 int main(int count, char **words) {
     if (count < 7) return 2;
     devices = atoi(words[1]), steps = atoi(words[2]), length = words[3], kernels = atoi(words[4]);
-    meetings = atoi(words[5]), together = atoi(words[6]), late = count > 7 ? words[7] : "0us", processes = count > 8;
-    apart = processes && strcmp(words[8], "apart") == 0;
+    meetings = atoi(words[5]), together = atoi(words[6]), late = count > 7 ? words[7] : "0us";
+    const char *ranks = count > 8 ? words[8] : "";
+    apart = strstr(ranks, "apart") != NULL, processes = apart || strstr(ranks, "processes");
+    graphs = strstr(ranks, "graphs") != NULL;
     all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (all == MAP_FAILED || devices > MOST) return 2;
     pthread_barrierattr_t shared;

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use gpuslice_driver::types::{CUhostFn, Status};
 
 use crate::driver::statuses;
-use crate::engine::{ClientId, Config, EventId, WHOLE_DEVICE, Work};
+use crate::engine::{ClientId, Config, EventId, Meeting, WHOLE_DEVICE, Work};
 use crate::graph_memory::GRANULE;
 use crate::local::Local;
+use crate::meetings;
 use crate::movement::Movement;
 use crate::objects::Tag;
 use crate::simulation::Simulation;
@@ -226,6 +227,8 @@ pub(crate) struct Plan {
     ns: u64,
     nodes: u32,
     occupancy: u16,
+    /// Whom its collectives wait for.
+    meeting: Option<Meeting>,
     pub(crate) moves: Vec<Movement>,
     pub(crate) hosts: Vec<(CUhostFn, usize)>,
     pub(crate) records: Vec<u64>,
@@ -235,9 +238,12 @@ pub(crate) struct Plan {
 impl Plan {
     /// What goes into the queue; nothing where nothing takes time.
     pub(crate) fn work(&self) -> Work {
-        match self.nodes {
-            0 => Work::Marker,
-            nodes => Work::Graph { kernels_ns: self.ns, nodes, occupancy: self.occupancy.max(1) },
+        let Self { ns, nodes, .. } = *self;
+        let occupancy = self.occupancy.max(1);
+        match self.meeting {
+            Some(meeting) => Work::Meet { meeting, ns, nodes, occupancy },
+            None if nodes == 0 => Work::Marker,
+            None => Work::Graph { kernels_ns: ns, nodes, occupancy },
         }
     }
 }
@@ -279,6 +285,7 @@ impl Local {
             Op::Kernel(launch) => {
                 plan.nodes += 1;
                 plan.occupancy = plan.occupancy.max(launch.occupancy);
+                plan.meeting = plan.meeting.or_else(|| meetings::of(simulation, launch));
                 return Ok(launch.ns);
             }
             Op::Move(movement) => {
@@ -297,6 +304,7 @@ impl Local {
                 let child = self.plan(simulation, (child, children), &HashSet::new(), config)?;
                 plan.nodes += child.nodes;
                 plan.occupancy = plan.occupancy.max(child.occupancy);
+                plan.meeting = plan.meeting.or(child.meeting);
                 plan.moves.extend(child.moves);
                 plan.hosts.extend(child.hosts);
                 plan.records.extend(child.records);

@@ -2,7 +2,8 @@
 //!
 //! Collectives do: each rank's kernel keeps its device busy until those of all the others run. Here they are those whose
 //! names have `meet`: a launch waits for as many as its grid has columns, and then runs for its time. With one row they are
-//! those of its process; with more, those of all processes that have as many rows.
+//! those of its process; with more, those of all processes that have as many rows. A graph that has one waits before its first
+//! node.
 
 use crate::engine::{Meeting, Work};
 use crate::graphs::Launch;
@@ -14,13 +15,19 @@ pub(crate) const POLL: u64 = 20_000;
 
 /// A launch as work of its device.
 pub(crate) fn kernel(simulation: &Simulation, launch: &Launch) -> Work {
-    let &Launch { ns, occupancy, grid: [kernels, rows, _], .. } = launch;
-    if !launch.meets || kernels < 2 {
-        return Work::Kernel { ns, occupancy };
+    let &Launch { ns, occupancy, .. } = launch;
+    match of(simulation, launch) {
+        Some(meeting) => Work::Meet { meeting, ns, nodes: 1, occupancy },
+        None => Work::Kernel { ns, occupancy },
     }
+}
+
+/// Whom a launch waits for.
+pub(crate) fn of(simulation: &Simulation, launch: &Launch) -> Option<Meeting> {
+    let [kernels, rows, _] = launch.grid;
     // Neither is the number of the other kind: no process is the 2^32nd.
     let key = if rows > 1 { u64::from(rows) << 32 } else { simulation.serial };
-    Work::Meet { meeting: Meeting { key, kernels }, ns, occupancy }
+    (launch.meets && kernels > 1).then_some(Meeting { key, kernels })
 }
 
 /// Lets those that all run go on. Whether any is still expected.

@@ -113,11 +113,12 @@ impl EngineState {
             Work::Kernel { ns, occupancy } => {
                 item = Item { kind: kind::KERNEL, duration: ns, occupancy, launches: 1, ..item };
             }
-            Work::Meet { meeting, ns, occupancy } => {
-                let (unmet, wanted, wanted_total) = (meeting.kernels, meeting.key, ns);
+            Work::Meet { meeting, ns, nodes, occupancy } => {
+                let (unmet, wanted, wanted_total) =
+                    (meeting.kernels, meeting.key, config.graph_ns(ns, nodes));
+                let kind = if nodes > 1 { kind::GRAPH } else { kind::KERNEL };
                 let waiting = Item { unmet, wanted, wanted_total, ..item };
-                item =
-                    Item { kind: kind::KERNEL, duration: meet::LONGEST, occupancy, launches: 1, ..waiting };
+                item = Item { kind, duration: meet::LONGEST, occupancy, launches: nodes, ..waiting };
             }
             Work::Graph { kernels_ns, nodes, occupancy } => {
                 let duration = config.graph_ns(kernels_ns, nodes);

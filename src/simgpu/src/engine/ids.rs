@@ -72,7 +72,7 @@ pub(crate) enum StreamKind {
     NonBlocking,
 }
 
-/// Kernels that wait for each other, on whatever devices.
+/// Kernels, or graphs, that wait for each other, on whatever devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Meeting {
     /// Which one: those with the same key wait for each other.
@@ -91,12 +91,14 @@ pub(crate) enum Work {
         /// 1 to 1000; kernels of one client overlap while the sum is at most 1000.
         occupancy: u16,
     },
-    /// A kernel that keeps the device busy until enough of its meeting run, and for so long after it.
+    /// A kernel or a graph that keeps the device busy until enough of its meeting run, and for so long after it.
     Meet {
         /// Whom it waits for.
         meeting: Meeting,
-        /// As for a kernel, from then on.
+        /// As for a kernel or a graph, from then on.
         ns: u64,
+        /// How many kernels it has.
+        nodes: u32,
         /// As for a kernel.
         occupancy: u16,
     },

@@ -5,7 +5,7 @@ use super::*;
 const PAIR: Meeting = Meeting { key: 7, kernels: 2 };
 
 fn meet(ns: u64) -> Work {
-    Work::Meet { meeting: PAIR, ns, occupancy: WHOLE_DEVICE }
+    Work::Meet { meeting: PAIR, ns, nodes: 1, occupancy: WHOLE_DEVICE }
 }
 
 /// A device with a client and its stream, which has this queued at the start.
@@ -56,6 +56,16 @@ fn whom_nobody_joins_waits_for_a_minute() {
     let (mut d, _, s) = with(&[meet(MS)]);
     assert_eq!(wait(&mut d, Target::Stream(s), T0).0, T0 + 60 * S);
     assert_eq!(d.unmet(), 0);
+}
+
+#[test]
+fn a_graph_that_waits_has_its_kernels_and_the_gaps_between_them() {
+    let (mut d, c, s) = with(&[Work::Meet { meeting: PAIR, ns: MS, nodes: 11, occupancy: 1000 }]);
+    d.advance(T0 + MS);
+    d.meet(7);
+    let gaps = 10 * d.config().graph_node_gap_ns;
+    assert_eq!(wait(&mut d, Target::Stream(s), T0 + MS).0, T0 + 2 * MS + gaps);
+    assert_eq!(d.client_truth(c, T0 + S).unwrap().launches, 11);
 }
 
 #[test]
