@@ -39,6 +39,10 @@ for ((round = 0; round < ${1:-3}; round++)); do
     measure limited LD_PRELOAD="$library" GPU_MEM_LIMIT=64GiB
     jobs=("${paced[@]}")
     measure limited LD_PRELOAD="$library" GPU_MEM_LIMIT=64GiB GPU_CORE_PERCENT=95
+    jobs=("launches whole_launch_of_8_devices")
+    measure bare NULL_DEVICES=8
+    measure unlimited NULL_DEVICES=8 LD_PRELOAD="$library"
+    measure limited NULL_DEVICES=8 LD_PRELOAD="$library" GPU_MEM_LIMIT=64GiB
     paced=("${steps[@]}")
 done
 export LD_LIBRARY_PATH=$folder/gpu

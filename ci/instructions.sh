@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # How many instructions does the library add to a call? Counted by valgrind, so the same on every machine and run, and
-# compared with tests/bench/instructions.txt, which holds `kind limit most-added`, where the limit is one of memory or a
-# share of GPU time in percent. Prints each count. Our own thread's instructions do not count.
+# compared with tests/bench/instructions.txt, which holds `kind limit most-added`, where the limit is one of memory, also of so
+# many devices (`8x64GiB`), or a share of GPU time in percent. Prints each count. Our own thread's instructions do not count.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
@@ -26,13 +26,14 @@ each() { # the same: what one call takes, whatever start and end take
 }
 
 counted() { # what the library adds to a call
-    echo $(($(each "$kind" "${preload[@]}") - $(each "$kind" NOTHING=)))
+    echo $(($(each "$kind" NULL_DEVICES="$devices" "${preload[@]}") - $(each "$kind" NULL_DEVICES="$devices")))
 }
 
 failed=0 passed=0
 while read -r kind limit most; do
-    preload=(LD_PRELOAD="$target/release/libgpuslice.so")
+    preload=(LD_PRELOAD="$target/release/libgpuslice.so") devices=1
     case $limit in
+        *x*) devices=${limit%%x*} && preload+=(GPU_MEM_LIMIT="${limit#*x}") ;;
         none) ;;
         *%) preload+=(GPU_MEM_LIMIT=64GiB GPU_CORE_PERCENT="${limit%\%}") ;;
         *) preload+=(GPU_MEM_LIMIT="$limit") ;;

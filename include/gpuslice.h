@@ -35,6 +35,8 @@
 #define GPUSLICE_WHOLE_SHARE 1000u
 /* `oversubscribe` of a device where what passes the quota is served from host memory: "pill". */
 #define GPUSLICE_OVERSUBSCRIBED 0x6c6c6970u
+/* `unpaced` while launches were not paid for on any device: "free". */
+#define GPUSLICE_UNPACED 0x65657266u
 /* `state` of a slot. */
 #define GPUSLICE_SLOT_FREE 0u
 #define GPUSLICE_SLOT_TAKEN 1u
@@ -70,7 +72,8 @@ struct gpuslice_header {
     uint32_t joiner;       /* process that had the lock on byte 0 last */
     uint32_t shared;       /* every share in use is below this one */
     uint64_t moves;        /* how often one share took the charge over from another */
-    uint8_t reserved[4040];
+    uint32_t unpaced;      /* GPUSLICE_UNPACED while launches were not paid for on any device since it was made anew */
+    uint8_t reserved[4036];
 };
 
 /* A device. */

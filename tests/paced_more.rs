@@ -83,7 +83,7 @@ fn a_rank_on_the_simulated_gpu_waits_for_the_others() {
         let words = ["2", "2", "500us", "1", "1", "2", "100ms", ranks];
         let outcome = bench.host("collective", &words).run();
         outcome.contains(&["failed 0"]);
-        assert!((100..300).contains(&number(&outcome, "last ")), "{ranks}: {outcome}");
+        assert!((50..300).contains(&number(&outcome, "last ")), "{ranks}: {outcome}");
     }
 }
 
@@ -126,7 +126,7 @@ fn processes_that_wait_for_each_other_on_their_gpus_keep_in_step() {
         let outcome = collective("10", "2", &["40", "5ms", "1", "1", "2", "0us", ranks]);
         let took = number(&outcome, "took ") * 1000 / 40;
         println!("50.5 ms took {took} us, {ranks}");
-        assert!(took > 45_000, "they did not wait for each other's shares");
+        assert!(took > 45_000, "more than the share");
         assert!(took < 150_000);
     }
 }

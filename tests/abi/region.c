@@ -24,6 +24,7 @@ static void print_layout(void)
     LINE("shares", GPUSLICE_SHARES);
     LINE("places", GPUSLICE_PLACES);
     LINE("oversubscribed", GPUSLICE_OVERSUBSCRIBED);
+    LINE("unpaced", GPUSLICE_UNPACED);
     LINE("seconds", GPUSLICE_SECONDS);
     LINE("header.magic", offsetof(struct gpuslice_region, header.magic));
     LINE("header.version", offsetof(struct gpuslice_region, header.version));
@@ -35,6 +36,7 @@ static void print_layout(void)
     LINE("header.joiner", offsetof(struct gpuslice_region, header.joiner));
     LINE("header.shared", offsetof(struct gpuslice_region, header.shared));
     LINE("header.moves", offsetof(struct gpuslice_region, header.moves));
+    LINE("header.unpaced", offsetof(struct gpuslice_region, header.unpaced));
     LINE("devices.offset", offsetof(struct gpuslice_region, devices));
     LINE("device.size", sizeof(struct gpuslice_device));
     LINE("device.uuid", offsetof(struct gpuslice_device, uuid));

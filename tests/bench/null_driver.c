@@ -9,10 +9,14 @@ static uint64_t next = 1 << 20;
 
 int cuInit(unsigned flags) { return (int)flags; }
 int cuDriverGetVersion(int *version) { return *version = 13000, 0; }
-int cuDeviceGetCount(int *count) { return *count = 1, 0; }
+/* As many as the environment says, of which the first is used. */
+int cuDeviceGetCount(int *count) {
+    const char *devices = getenv("NULL_DEVICES");
+    return *count = devices ? atoi(devices) : 1, 0;
+}
 int cuDeviceGet(int *device, int ordinal) { return *device = ordinal, 0; }
 int cuDeviceGetUuid_v2(unsigned char *uuid, int device) { return memset(uuid, device + 1, 16), 0; }
-int cuDeviceTotalMem_v2(size_t *bytes, int device) { return *bytes = (size_t)80 << 30, device; }
+int cuDeviceTotalMem_v2(size_t *bytes, int device) { return *bytes = (size_t)80 << 30, device < 0; }
 int cuCtxGetCurrent(void **context) { return *context = &next, 0; }
 int cuCtxGetDevice(int *device) { return *device = 0, 0; }
 int cuMemFree_v2(uint64_t address) { return address == 0; }

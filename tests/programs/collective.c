@@ -7,7 +7,9 @@
 // what comes before a wait is launched as a graph. Prints how long all took, and how long the first device's last step.
 #include "launches.h"
 #include <pthread.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 
 enum { MOST = 8, MS = 1000000, RELAXED = 2 };
@@ -94,7 +96,12 @@ static long run_threads(void) {
 static long run_processes(void) {
     long failed = 0;
     for (long i = 0; i < devices; i++) {
-        if (fork()) continue;
+        pid_t child = fork();
+        failed += child < 0;
+        if (child) continue;
+        // One that fails leaves the others waiting for it.
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        alarm(60);
         char own[16];
         snprintf(own, sizeof own, "%ld", i);
         if (apart) setenv("CUDA_VISIBLE_DEVICES", own, 1);

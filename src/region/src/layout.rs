@@ -31,6 +31,8 @@ pub const NO_LIMIT: u64 = u64::MAX;
 /// What the word for host memory beyond the quota says where that is wanted: "pill", as no word is by chance, since a
 /// slice whose region was overwritten must refuse.
 pub const OVERSUBSCRIBED: u32 = u32::from_le_bytes(*b"pill");
+/// What the header's word says while launches are not paid for on any device: "free", for the same reason.
+pub const UNPACED: u32 = u32::from_le_bytes(*b"free");
 /// The whole of a device's time, in permille.
 pub const WHOLE_SHARE: u32 = 1000;
 /// The ready word of a region that may be used.
@@ -73,6 +75,9 @@ pub(crate) struct Header {
     pub(crate) shared: Word32,
     /// How often one share took the charge over from another.
     pub(crate) moves: Gate64,
+    /// [`UNPACED`] while launches were not paid for on any device since the region was made anew: of many devices not each is
+    /// looked at for every launch. A region that is lost is read as zeroes, and then each is.
+    pub(crate) unpaced: Word32,
 }
 
 /// One device of the slice.
@@ -198,7 +203,7 @@ fn bounded(number: u32, most: usize) -> usize {
 
 /// Name and value of everything that `include/gpuslice.h` repeats, for the test that compares the two.
 #[cfg(not(loom))]
-pub const FIGURES: [(&str, usize); 95] = {
+pub const FIGURES: [(&str, usize); 97] = {
     use core::mem::offset_of;
     type Time = DeviceTime<MAX_SLOTS>;
     [
@@ -209,6 +214,7 @@ pub const FIGURES: [(&str, usize); 95] = {
         ("shares", MAX_SHARES),
         ("places", PLACES),
         ("oversubscribed", OVERSUBSCRIBED as usize),
+        ("unpaced", UNPACED as usize),
         ("seconds", SECONDS),
         ("header.magic", offset_of!(Layout, header.magic)),
         ("header.version", offset_of!(Layout, header.version)),
@@ -220,6 +226,7 @@ pub const FIGURES: [(&str, usize); 95] = {
         ("header.joiner", offset_of!(Layout, header.joiner)),
         ("header.shared", offset_of!(Layout, header.shared)),
         ("header.moves", offset_of!(Layout, header.moves)),
+        ("header.unpaced", offset_of!(Layout, header.unpaced)),
         ("devices.offset", offset_of!(Layout, devices)),
         ("device.size", size_of::<DeviceEntry>()),
         ("device.uuid", offset_of!(DeviceEntry, uuid)),

@@ -9,7 +9,7 @@ use crate::{
     bell, compute,
     error::RegionError,
     estate::TimeUsed,
-    layout::{DeviceEntry, Layout, NO_LIMIT, OVERSUBSCRIBED, READY, WHOLE_SHARE},
+    layout::{DeviceEntry, Header, Layout, NO_LIMIT, OVERSUBSCRIBED, READY, WHOLE_SHARE},
     map::Mapped,
     memory::limit_of,
     process,
@@ -113,13 +113,23 @@ impl Limits {
     }
 
     /// Writes the limits into an entry, and says what the terms of its time were, and are. They take effect at once.
-    fn write(self, entry: &DeviceEntry) -> (Terms, Terms) {
-        let Self { memory, cores_permille, burst_ns, sharing, oversubscribe } = self.bounded();
+    fn write(self, header: &Header, entry: &DeviceEntry) -> (Terms, Terms) {
+        let limits = self.bounded();
+        let Self { memory, cores_permille, burst_ns, sharing, oversubscribe } = limits;
+        // Before: who is killed in between has not written limits that nobody looks at. And behind: the region may be made anew
+        // meanwhile.
+        let look = || {
+            if limits.is_paced() {
+                header.unpaced.set(0);
+            }
+        };
+        look();
         entry.memory_limit.set(memory.unwrap_or(NO_LIMIT));
         entry.sharing.set(sharing.word());
         entry.oversubscribe.set(if oversubscribe { OVERSUBSCRIBED } else { 0 });
         // Of two who change the terms at once, each has what the other one wrote, or what was there before both.
         let before = compute::terms(entry.cores_permille.swap(cores_permille), entry.burst.swap(burst_ns));
+        look();
         (before, compute::terms(cores_permille, burst_ns))
     }
 }
@@ -246,7 +256,7 @@ impl Region {
         let layout = self.layout();
         if let Some(entry) = layout.devices.get(device.0) {
             let told = layout.time(device.0).map_or(0, |time| time.readings.0.told.swap(0));
-            let (before, after) = limits.write(entry);
+            let (before, after) = limits.write(&layout.header, entry);
             layout.change_terms(device.0, (word::granted(told, before).0, after), bell::now());
         }
     }
@@ -371,7 +381,7 @@ impl Region {
         layout.held.get(index)?.iter().for_each(|word| word.clear());
         uuid.words().iter().zip(&entry.uuid).for_each(|(value, word)| word.set(*value));
         entry.total.set(total);
-        let _before = limits.write(entry);
+        let _before = limits.write(&layout.header, entry);
         [&entry.context_bytes, &entry.peak, &entry.refused, &entry.unmet].iter().for_each(|word| word.set(0));
         layout.header.device_count.publish(u32::try_from(index.saturating_add(1)).unwrap_or(u32::MAX));
         Some(Device(index))

@@ -24,7 +24,7 @@
 //! A gap of some microseconds stays: if another thread of the host forks while a thread joins, the child has the
 //! descriptor too, and keeps the slot until it calls `exec` or ends.
 
-use crate::layout::{Layout, READY, SLOT_FREE, SLOT_TAKEN, held_at};
+use crate::layout::{Layout, READY, SLOT_FREE, SLOT_TAKEN, UNPACED, held_at};
 
 /// What came of looking for dead processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,6 +124,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         self.shares.iter().take(self.shared()).for_each(|share| share.state.publish(0));
         self.header.shared.set(0);
         self.header.claimed.set(0);
+        self.header.unpaced.set(UNPACED);
         self.header.epoch.set(self.header.epoch.get().wrapping_add(1));
     }
 

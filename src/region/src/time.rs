@@ -17,6 +17,7 @@ use crate::{
     compute::{believed, terms, terms_of},
     estate::TimeUsed,
     history::Lately,
+    layout::UNPACED,
     member::Member,
     region::{Device, Region},
     words::ProcessTime,
@@ -53,6 +54,13 @@ impl Region {
     #[must_use]
     pub fn is_paced(&self, device: Device) -> bool {
         self.layout().is_paced(device.index())
+    }
+
+    /// Whether launches were not paid for on any device since the region was made anew; then they are on none. Cheap.
+    #[inline]
+    #[must_use]
+    pub fn is_unpaced(&self) -> bool {
+        self.layout().header.unpaced.get() == UNPACED
     }
 
     /// What the slice was told by an arbiter last: [`word`].

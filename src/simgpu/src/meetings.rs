@@ -11,7 +11,7 @@ use crate::simulation::Simulation;
 use crate::state::file::Locked;
 
 /// How long nobody sleeps longer than while kernels wait for each other, in nanoseconds.
-pub(crate) const POLL: u64 = 20_000;
+const POLL: u64 = 20_000;
 
 /// A launch as work of its device.
 pub(crate) fn kernel(simulation: &Simulation, launch: &Launch) -> Work {
@@ -30,11 +30,11 @@ pub(crate) fn of(simulation: &Simulation, launch: &Launch) -> Option<Meeting> {
     (launch.meets && kernels > 1).then_some(Meeting { key, kernels })
 }
 
-/// Lets those that all run go on. Whether any is still expected.
-pub(crate) fn look(state: &mut Locked<'_>, now: u64) -> bool {
+/// Lets those that all run go on. A process that is killed in here may leave a part of them to wait for their minute.
+pub(crate) fn look(state: &mut Locked<'_>, now: u64) {
     let devices = state.settings.count();
-    if !is_any(state, devices) {
-        return false;
+    if (0..devices).all(|device| state.engine(device).unmet() == 0) {
+        return;
     }
     let mut here: Vec<Meeting> = Vec::new();
     for device in 0..devices {
@@ -44,12 +44,12 @@ pub(crate) fn look(state: &mut Locked<'_>, now: u64) -> bool {
     }
     for meeting in &here {
         if here.iter().filter(|other| other.key == meeting.key).count() >= meeting.kernels as usize {
-            (0..devices).for_each(|device| state.engine(device).meet(meeting.key));
+            (0..devices).for_each(|device| state.engine(device).meet(*meeting));
         }
     }
-    is_any(state, devices)
 }
 
-fn is_any(state: &mut Locked<'_>, devices: usize) -> bool {
-    (0..devices).any(|device| state.engine(device).unmet() > 0)
+/// When to ask a device again that can say nothing before an instant: soon where its kernels wait for others.
+pub(crate) fn again(state: &mut Locked<'_>, device: usize, instant: u64, now: u64) -> u64 {
+    if state.engine(device).unmet() > 0 { instant.min(now + POLL) } else { instant }
 }

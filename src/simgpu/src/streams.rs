@@ -184,16 +184,13 @@ impl Simulation {
             let now = clock::now();
             let mut state = self.shared.lock();
             state.look_around(self.slot, now);
-            let is_expected = meetings::look(&mut state, now);
+            meetings::look(&mut state, now);
             match state.engine(place.device).enqueue(place.id, work, now) {
                 Ok(ticket) => return Ok(ticket),
                 Err(EnqueueError::WouldBlock { retry_at }) => {
+                    let retry_at = meetings::again(&mut state, place.device, retry_at, now);
                     drop(state);
-                    clock::sleep_until(if is_expected {
-                        retry_at.min(now + meetings::POLL)
-                    } else {
-                        retry_at
-                    });
+                    clock::sleep_until(retry_at);
                 }
                 Err(EnqueueError::NoStream | EnqueueError::NoEvent) => return Err(statuses::INVALID_HANDLE),
             }
@@ -205,10 +202,10 @@ impl Simulation {
         let now = clock::now();
         let mut state = self.shared.lock();
         state.look_around(self.slot, now);
-        let is_expected = meetings::look(&mut state, now);
+        meetings::look(&mut state, now);
         match state.engine(device).completion(target, now).unwrap_or(Completion::Done) {
-            Completion::NotBefore(instant) if is_expected => {
-                Completion::NotBefore(instant.min(now + meetings::POLL))
+            Completion::NotBefore(instant) => {
+                Completion::NotBefore(meetings::again(&mut state, device, instant, now))
             }
             completion => completion,
         }

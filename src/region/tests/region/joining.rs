@@ -75,6 +75,29 @@ fn a_limit_that_is_changed_holds_at_once_and_for_all() {
 }
 
 #[test]
+fn launches_are_free_until_they_are_paid_for_on_any_device() {
+    let directory = directory();
+    let path = directory.path().join("region");
+    let mut paced = Puppet::joined(&path, 100);
+    let monitor = Monitor::open(&path, Trust::OwnerOnly).unwrap().unwrap();
+    assert!(!monitor.is_unpaced());
+    paced.kill();
+    let mut whole = request(100);
+    whole.limits.cores_permille = 1000;
+    let (member, _) = Member::join(&path, Trust::OwnerOnly, &[whole]).unwrap();
+    let device = member.device(&UUID).unwrap();
+    assert!(member.is_unpaced(), "made anew");
+    let told = |limits: Limits| {
+        monitor.set_limits(device, limits);
+        (member.is_unpaced(), member.is_paced(device))
+    };
+    assert_eq!(told(Limits { memory: Some(50), ..whole.limits }), (true, false));
+    assert_eq!(told(Limits { cores_permille: 999, ..whole.limits }), (false, true));
+    // From here on each device is looked at.
+    assert_eq!(told(whole.limits), (false, false));
+}
+
+#[test]
 fn a_process_is_seen_with_what_it_holds_and_was_refused() {
     let directory = directory();
     let (member, device) = join(&directory.path().join("region"), 100);

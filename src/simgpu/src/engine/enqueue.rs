@@ -114,8 +114,8 @@ impl EngineState {
                 item = Item { kind: kind::KERNEL, duration: ns, occupancy, launches: 1, ..item };
             }
             Work::Meet { meeting, ns, nodes, occupancy } => {
-                let (unmet, wanted, wanted_total) =
-                    (meeting.kernels, meeting.key, config.graph_ns(ns, nodes));
+                let (unmet, wanted) = (meeting.kernels, meeting.key);
+                let wanted_total = config.graph_ns(ns, nodes).max(1);
                 let kind = if nodes > 1 { kind::GRAPH } else { kind::KERNEL };
                 let waiting = Item { unmet, wanted, wanted_total, ..item };
                 item = Item { kind, duration: meet::LONGEST, occupancy, launches: nodes, ..waiting };
@@ -163,7 +163,7 @@ impl EngineState {
         self.last_order += 1;
         let order = self.last_order;
         let stream = self.streams.at_mut(link);
-        stream.last_total = stream.last_total.saturating_add(item.duration);
+        stream.last_total = stream.last_total.saturating_add(item.foreseen());
         stream.last_order = order;
         item.total = stream.last_total;
         item.stream = link;

@@ -24,12 +24,12 @@ impl EngineState {
     }
 
     /// All of a meeting run: those that are here end when their clients have run for their time from now on.
-    pub(crate) fn meet(&mut self, key: u64) {
+    pub(crate) fn meet(&mut self, meeting: Meeting) {
         for client in self.clients.links() {
             for place in 0..self.clients.at(client).running().len() {
                 let Some(&link) = self.clients.at(client).running().get(place) else { continue };
-                let item = *self.oldest(link);
-                if item.unmet != 0 && item.wanted == key {
+                let item = self.oldest(link);
+                if item.unmet == meeting.kernels && item.wanted == meeting.key {
                     self.end_after(link, item.wanted_total);
                 }
             }
@@ -47,19 +47,14 @@ impl EngineState {
 
     /// The kernel that runs ends when its client has run for so much longer.
     fn end_after(&mut self, link: Link, ns: u64) {
-        let stream = self.streams.at_mut(link);
-        let mut place = stream.items.head;
+        let stream = *self.streams.at(link);
         let ends = self.clients.at(stream.client).busy_ns.saturating_add(ns);
-        let less = core::mem::replace(&mut stream.ends, ends).saturating_sub(ends);
-        stream.last_total = stream.last_total.saturating_sub(less);
-        let item = self.items.at_mut(place);
-        item.duration = item.duration.saturating_sub(less);
+        let item = self.items.at_mut(stream.items.head);
+        item.duration = item.duration.saturating_sub(stream.ends.saturating_sub(ends));
         item.unmet = 0;
         self.unmet = self.unmet.saturating_sub(1);
-        while place != 0 {
-            let item = self.items.at_mut(place);
-            item.total = item.total.saturating_sub(less);
-            place = item.next;
-        }
+        // Whoever is killed before this leaves a kernel that waits for its minute, and counts for its time.
+        super::repair::written();
+        self.streams.at_mut(link).ends = ends;
     }
 }

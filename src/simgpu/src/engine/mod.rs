@@ -32,7 +32,7 @@
 //!
 //! fn unmet(&self) -> u32
 //! fn waiting(&self) -> impl Iterator<Item = Meeting>
-//! fn meet(&mut self, key: u64)
+//! fn meet(&mut self, meeting: Meeting)
 //!
 //! fn completion(&mut self, target: Target, now_ns: u64) -> Result<Completion, Gone>
 //! fn event_status(&mut self, id: EventId, now_ns: u64) -> Result<EventStatus, Gone>

@@ -118,7 +118,7 @@ impl EngineState {
             let tail = core::mem::replace(&mut stream.items.tail, link);
             if tail == 0 {
                 stream.items.head = link;
-                stream.done_total = item.total.saturating_sub(item.duration);
+                stream.done_total = item.total.saturating_sub(item.foreseen());
             }
             stream.last_order = order;
             stream.last_total = item.total;

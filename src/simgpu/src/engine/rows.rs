@@ -65,7 +65,7 @@ pub(super) struct Item {
     pub(super) order: u64,
     /// Time on the multiprocessors or on the copy engine.
     pub(super) duration: u64,
-    /// Duration of everything ever enqueued on the stream, this included.
+    /// Duration of everything ever enqueued on the stream, this included, without what waits for others.
     pub(super) total: u64,
     /// A wait: the order that the target stream must reach. A host function: the caller's token. A kernel of a meeting: its key.
     pub(super) wanted: u64,
@@ -183,6 +183,14 @@ pub(super) struct Client {
     pub(super) busy_mark: u64,
     pub(super) memory_mark: u64,
     pub(super) running: [Link; MAX_CONCURRENT],
+}
+
+impl Item {
+    /// How long it takes at the least.
+    pub(super) fn foreseen(&self) -> u64 {
+        // It may have met meanwhile: how long it has waited is no part of any total.
+        if kind::computes(self.kind) && self.wanted_total != 0 { self.wanted_total } else { self.duration }
+    }
 }
 
 impl Row for Item {

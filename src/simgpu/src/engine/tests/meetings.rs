@@ -29,13 +29,30 @@ fn who_waits_for_others_keeps_its_device_busy_and_then_runs_for_its_time() {
     let (mut d, c, s) = with(&[kernel(MS), meet(3 * MS), kernel(2 * MS)]);
     assert_eq!((here(&mut d, T0), d.unmet()), (vec![], 1));
     assert_eq!(here(&mut d, T0 + 20 * MS), [PAIR]);
-    d.meet(8);
+    d.meet(Meeting { key: 8, ..PAIR });
+    d.meet(Meeting { kernels: 3, ..PAIR });
     assert_eq!((here(&mut d, T0 + 30 * MS), d.unmet()), (vec![PAIR], 1));
-    d.meet(7);
+    d.meet(PAIR);
     assert_eq!((here(&mut d, T0 + 30 * MS), d.unmet()), (vec![], 0));
     assert_eq!(wait(&mut d, Target::Stream(s), T0 + 30 * MS).0, T0 + 35 * MS);
     let truth = d.client_truth(c, T0 + S).unwrap();
     assert_eq!((truth.busy_ns, truth.kernel_ns, truth.launches), (35 * MS, 35 * MS, 3));
+}
+
+#[test]
+fn how_long_they_waited_is_foreseen_of_nothing_behind_them() {
+    let (mut d, c, s) = with(&[meet(3 * MS)]);
+    let behind = d.enqueue(s, kernel(2 * MS), T0).unwrap();
+    let event = mark(&mut d, c, s, T0);
+    let other = d.add_stream(c, StreamKind::NonBlocking).unwrap();
+    d.enqueue(other, Work::Wait(event), T0).unwrap();
+    d.advance(T0 + 20 * MS);
+    d.meet(PAIR);
+    for target in [Target::Ticket(behind), Target::Event(event), Target::Stream(other), Target::Client(c)] {
+        let bound = d.completion(target, T0 + 20 * MS).unwrap();
+        assert!(matches!(bound, Completion::NotBefore(instant) if instant <= T0 + 25 * MS), "{bound:?}");
+    }
+    assert_eq!(wait(&mut d, Target::Event(event), T0 + 20 * MS).0, T0 + 25 * MS);
 }
 
 #[test]
@@ -47,7 +64,7 @@ fn who_waits_goes_on_waiting_while_another_client_has_its_slice() {
     // In the middle of the second slice, which is the other's.
     let now = T0 + d.config().slice_ns * 3 / 2;
     assert_eq!(here(&mut d, now), [PAIR]);
-    d.meet(7);
+    d.meet(PAIR);
     assert_eq!(wait(&mut d, Target::Stream(s), now).0, T0 + 2 * d.config().slice_ns + MS);
 }
 
@@ -62,7 +79,7 @@ fn whom_nobody_joins_waits_for_a_minute() {
 fn a_graph_that_waits_has_its_kernels_and_the_gaps_between_them() {
     let (mut d, c, s) = with(&[Work::Meet { meeting: PAIR, ns: MS, nodes: 11, occupancy: 1000 }]);
     d.advance(T0 + MS);
-    d.meet(7);
+    d.meet(PAIR);
     let gaps = 10 * d.config().graph_node_gap_ns;
     assert_eq!(wait(&mut d, Target::Stream(s), T0 + MS).0, T0 + 2 * MS + gaps);
     assert_eq!(d.client_truth(c, T0 + S).unwrap().launches, 11);
@@ -80,10 +97,10 @@ fn of_who_is_gone_nobody_waits() {
 fn a_repair_finds_who_waits() {
     let (mut d, _, s) = with(&[meet(MS), meet(MS)]);
     assert_eq!(here(&mut d, T0 + MS), [PAIR]);
-    d.meet(7);
+    d.meet(PAIR);
     d.unmet = 9;
     d.repair(T0 + MS);
     assert_eq!((here(&mut d, T0 + 3 * MS), d.unmet()), (vec![PAIR], 1));
-    d.meet(7);
+    d.meet(PAIR);
     assert_eq!(wait(&mut d, Target::Stream(s), T0 + 3 * MS).0, T0 + 4 * MS);
 }
