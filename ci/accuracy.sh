@@ -4,7 +4,7 @@
 #   ci/accuracy.sh virtual    the control loop in virtual time, on a simulated GPU (also without an argument)
 #   ci/accuracy.sh real       the library under real programs on the simulated GPU; half an hour
 #   ci/accuracy.sh changes    new limits and deaths while they run
-#   ci/accuracy.sh events     kernels of all lengths where events take the GPU's time; ten minutes
+#   ci/accuracy.sh events     kernels of all lengths where events take the GPU's time; twenty minutes
 #   ci/accuracy.sh variants   the same table where events fail, NVML is missing, or knows less; five times as long
 #   ci/accuracy.sh policies   how slices divide a GPU by policy, weight and priority; five minutes
 #   ci/accuracy.sh picture    draws docs/share.svg

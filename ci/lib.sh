@@ -34,7 +34,8 @@ private() { # an apt program; its arguments
     "$1" -q -o Dir::Etc::sourcelist="$APT/sources" -o Dir::Etc::sourceparts=- -o Dir::Etc::preferencesparts=- \
         -o Dir::State="$APT/state" -o Dir::State::status="$APT/status" -o Dir::Cache="$APT/cache" \
         -o APT::Sandbox::User=root -o Acquire::Languages=none \
-        -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false "${@:2}"
+        -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false \
+        -o Acquire::http::Timeout=20 -o Acquire::https::Timeout=20 -o Acquire::Retries=1 "${@:2}"
 }
 
 # The mirror is the one the machine uses; only the suites and the component are ours.
@@ -88,5 +89,5 @@ make_venv() {
     local python
     find_python >/dev/null || packages python3 python3-venv || return 1
     python=$(find_python) || { skip "what needs Python 3.11" "apt-get install python3.11 python3.11-venv"; return 1; }
-    "$python" -m venv build/venv
+    "$python" -m venv build/venv || { skip "what needs a virtual environment" "apt-get install python3-venv"; return 1; }
 }

@@ -6,7 +6,7 @@
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
-if ! cargo +nightly miri --version >/dev/null 2>&1; then
+if ! cargo +nightly miri setup >/dev/null 2>&1; then
     skip "undefined behaviour, by miri" "rustup toolchain install nightly --component miri --component rust-src"
     exit 0
 fi

@@ -16,8 +16,9 @@ part() { # what; the command
     printf '== %s: %s s\n' "$1" $((SECONDS - seconds))
 }
 
-# A C compiler for the test programs, which bring the sanitizers, and the allocators that some of them run under.
-tools() { packages gcc libc6-dev libjemalloc2 libtcmalloc-minimal4 || true; }
+# A C compiler for the test programs, which bring the sanitizers, the allocators that some of them run under, and what counts
+# system calls and instructions.
+tools() { packages gcc libc6-dev libjemalloc2 libtcmalloc-minimal4 strace valgrind || true; }
 
 part "tools" tools
 part "build" ci/stage.sh

@@ -16,7 +16,7 @@
 /* "gpuslice", as the first eight bytes of the file. */
 #define GPUSLICE_MAGIC "gpuslice"
 /* The version of this layout. Every change of it has another number. */
-#define GPUSLICE_VERSION 6u
+#define GPUSLICE_VERSION 7u
 /* Size of the file in bytes. */
 #define GPUSLICE_SIZE 11808768u
 /* Processes, devices and uses of shared memory that a slice has room for. */
@@ -81,11 +81,11 @@ struct gpuslice_device {
     uint8_t uuid[16];
     uint64_t total;          /* bytes of memory that it has */
     uint64_t memory_limit;   /* bytes that the slice may hold */
-    uint32_t cores_permille; /* the slice's share of its time */
+    uint32_t cores_permille; /* the slice's share of its time; below the whole only with 0 in the header's `unpaced` */
     uint32_t unused;
     uint64_t context_bytes;  /* one more than the most a context was seen to take; 0: none was */
     uint64_t burst;          /* GPU time that may be saved up, in nanoseconds */
-    uint64_t sharing;        /* bits 0-7 policy, 8-15 priority, from 16 on the weight: docs/region.md */
+    uint64_t sharing;        /* bits 0-7 policy, 8-15 priority, from 16 on the weight: docs/region.md; other than 0 only with 0 in `unpaced` */
     uint64_t peak;           /* the most bytes that were granted at a time */
     uint64_t refused;        /* allocations that passed the quota */
     uint64_t unmet;          /* allocations within the quota that the driver had no memory for */

@@ -247,9 +247,10 @@ fn names_that_others_chose_steer_no_terminal() {
 #[test]
 fn a_region_that_nobody_finished_making_is_removed_by_who_lists_it() {
     let region = RegionFile::of(&name("unready"));
-    Member::join(&region.0, Trust::OwnerOnly, &[]).expect("it can be made").0.leave();
-    let ready = gpuslice_region::layout::FIGURES.iter().find(|(name, _)| *name == "header.ready");
+    let (maker, _) = Member::join(&region.0, Trust::OwnerOnly, &[]).expect("it can be made");
     let file = fs::OpenOptions::new().write(true).open(&region.0).expect("it is ours");
+    maker.leave();
+    let ready = gpuslice_region::layout::FIGURES.iter().find(|(name, _)| *name == "header.ready");
     let offset = ready.expect("there is such a word").1 as u64;
     // Unless another test has listed it meanwhile.
     std::os::unix::fs::FileExt::write_all_at(&file, &[0; 4], offset).expect("it can be written");

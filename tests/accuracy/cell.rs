@@ -123,7 +123,7 @@ fn measured(play: &Play, workload: &Workload, limit: u64, free: &Free, course: &
     let own = course.tracks.iter().filter(|track| track.slice == 0);
     let served: Vec<u64> =
         own.map(|track| track.busy.iter().skip(WARM_UP).map(|ns| u64::from(*ns)).sum()).collect();
-    let (used, busy_ns) = (sums(&busy), served.iter().sum::<u64>());
+    let used = sums(&busy);
     let reachable = (free.work * (seconds - 1) * limit / 100).max(1);
     let figures = figures(&busy, Terms { target, debt: burst + workload.longest });
     let mut cell = Cell {
@@ -135,7 +135,7 @@ fn measured(play: &Play, workload: &Workload, limit: u64, free: &Free, course: &
         bound: workload.longest as i64 * (10_000 - target) / (1000 * MS as i64),
         jain: jain(&served),
         served: served.iter().map(|ns| ns / 1000).collect(),
-        charged: (course.charged as i64 - busy_ns as i64) * 10_000 / busy_ns.max(1) as i64,
+        charged: course.overcharge(),
         is_bound: reached > limit as i64 * 100 + MARGIN,
         throughput: course.work(0) * 1000 / reachable,
         edge: workload.group * 100_000 / (limit * (seconds - 1) * 1000 * MS),

@@ -76,8 +76,7 @@ fn a_killed_process_leaves_the_share_to_the_others() {
         .collect();
     let living: Vec<u64> =
         served.iter().enumerate().filter(|(me, _)| *me != 1).map(|(_, served)| *served).collect();
-    let used = served.iter().sum::<u64>();
-    let charged = (course.charged as i64 - used as i64) * 10_000 / used.max(1) as i64;
+    let charged = course.overcharge();
     println!(
         "8 processes, one killed twice a second: mean {}, p95 {}, stall {} ms, Jain of the others {}.{:03}, charged {} %  {}",
         points(figures.mean),
@@ -92,7 +91,10 @@ fn a_killed_process_leaves_the_share_to_the_others() {
         "killed": "8 processes", "limit": limit, "mean": figures.mean, "p95": figures.p95,
         "stall_ms": figures.stall, "jain_thousandths": jain(&living), "host_was_late": course.host.is_late(),
     }));
-    assert!(figures.mean <= 100 && figures.mean >= -target / 2, "{figures:?}");
+    // In the short run of the test suite it is enough that it holds by and large.
+    let (most, windows) = if seconds < 10 { (target / 2, i64::MAX) } else { (50, 150) };
+    let is_kept = figures.mean <= 100.min(most) && figures.mean >= -most && figures.p95 <= windows;
+    assert!(is_kept || (seconds >= 10 && course.host.is_late()), "{figures:?}");
     // A short look at a share that each has an eighth of says little.
     let even = if seconds < 10 { 950 } else { 990 };
     assert!(course.host.is_late() || jain(&living) >= even, "{living:?}");

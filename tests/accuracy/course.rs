@@ -57,12 +57,19 @@ pub(crate) enum Event {
 #[derive(Debug, Default)]
 pub(crate) struct Course {
     pub(crate) tracks: Vec<Track>,
-    /// GPU time that the library charged the first slice for from the second second on.
-    pub(crate) charged: u64,
+    /// What the library charged the first slice for and what that used, in nanoseconds of GPU time, from the second second on.
+    spent: Spent,
     pub(crate) latencies: Vec<u64>,
     pub(crate) host: Host,
     /// What they said on standard error.
     pub(crate) complaints: String,
+}
+
+/// GPU time of a slice up to an instant, in nanoseconds.
+#[derive(Debug, Clone, Copy, Default)]
+struct Spent {
+    charged: u64,
+    used: u64,
 }
 
 /// What one program did.
@@ -86,6 +93,12 @@ impl Course {
             sum.iter_mut().zip(&track.busy).for_each(|(sum, busy)| *sum += busy);
         }
         sum
+    }
+
+    /// What the first slice was charged for beyond what it used, in hundredths of a percent.
+    pub(crate) fn overcharge(&self) -> i64 {
+        let Spent { charged, used } = self.spent;
+        (charged as i64 - used as i64) * 10_000 / used.max(1) as i64
     }
 
     /// Durations of a slice's kernels from the second second on.
@@ -153,12 +166,15 @@ impl<'a> Stage<'a> {
             }
             seen = self.look(&mut course.tracks, began, seen);
             if warm.is_none() && seen >= began + WARM_UP as u64 {
-                warm = Some((self.work(), self.charged()));
+                warm = Some((self.work(), self.spent()));
             }
         }
-        let (warm, charged) = warm.unwrap_or_default();
-        let work = self.work();
-        course.charged = self.charged().saturating_sub(charged);
+        let (warm, before) = warm.unwrap_or_default();
+        let (work, after) = (self.work(), self.spent());
+        course.spent = Spent {
+            charged: after.charged.saturating_sub(before.charged),
+            used: after.used.saturating_sub(before.used),
+        };
         for (me, track) in course.tracks.iter_mut().enumerate() {
             let of = |work: &HashMap<usize, u64>| work.get(&me).copied().unwrap_or_default();
             track.work = of(&work).saturating_sub(of(&warm));
@@ -202,7 +218,14 @@ impl<'a> Stage<'a> {
         work
     }
 
-    /// What the library has charged the first slice for.
+    /// What the library has charged the first slice for, and what that has used, at one instant.
+    fn spent(&self) -> Spent {
+        let is_of_it = |pid| self.who.get(pid).is_some_and(|me| self.play.programs[*me].slice == 0);
+        let deeds = self.truth.lock().deeds(0);
+        let used = deeds.iter().filter(|deeds| is_of_it(&deeds.pid)).map(|deeds| deeds.busy_ns).sum();
+        Spent { charged: self.charged(), used }
+    }
+
     fn charged(&self) -> u64 {
         let monitor = Monitor::open(&self.bench.region_of(0), Trust::AnyOwner).ok().flatten();
         let of = |monitor: Monitor| {

@@ -104,6 +104,7 @@ fn table(seconds: u64) {
     println!("{}: {}; {seconds} s a cell", variant.name, host::machine());
     println!("{}", heading());
     let wanted = variant.workloads.iter().filter(is_wanted);
+    assert!(wanted.clone().count() > 0, "no workload has {only} in its name");
     let missed: Vec<String> = wanted.flat_map(|workload| rows(workload, seconds, variant)).collect();
     println!("{TARGETS}");
     println!("load at the end: {}", host::machine());

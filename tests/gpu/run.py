@@ -163,6 +163,7 @@ def main():
     if options.list:
         print("\n".join(f"{group}: {', '.join(parts)}" for group, parts in GROUPS.items()))
         return 0
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what it starts in the background
     for ending in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(ending, lambda number, _: sys.exit(128 + number))
     with workspace() as scratch:

@@ -169,12 +169,14 @@ impl Running {
         Ended { status: self.child.wait().expect("it is our child"), out, err }
     }
 
-    /// Nanoseconds in which the simulated GPU ran kernels, and when that was.
-    pub(crate) fn busy(&self) -> (Instant, u64) {
+    /// Nanoseconds in which the simulated GPU ran kernels, and instants before and after that was so.
+    pub(crate) fn busy(&self) -> ([Instant; 2], u64) {
+        let before = Instant::now();
         let mut command = Command::new(artefacts::truth_reader());
         let output = command.env("SIMGPU_STATE", self.folder.path().join("state")).output();
+        let instants = [before, Instant::now()];
         let truth: Value = serde_json::from_slice(&output.expect("it runs").stdout).expect("this is JSON");
         let busy = truth.pointer("/devices/0/busy_ns").and_then(Value::as_u64);
-        (Instant::now(), busy.expect("there is a device"))
+        (instants, busy.expect("there is a device"))
     }
 }

@@ -4,7 +4,7 @@ use super::bench::Host;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Child, ChildStdin, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long an answer may take before the host counts as hanging. Nearly a million single steps take most of a minute
 /// on a machine that has other things to do.
@@ -74,7 +74,9 @@ impl Living {
         let state = format!("/proc/{}/stat", self.pid());
         // The letter behind the name in brackets; a process that is stopped has none but T.
         let stopped = || std::fs::read_to_string(&state).is_ok_and(|text| text.contains(") T "));
+        let until = Instant::now() + PATIENCE;
         while !stopped() {
+            assert!(Instant::now() < until, "it does not stand still");
             std::thread::yield_now();
         }
     }
@@ -82,7 +84,9 @@ impl Living {
     /// Waits for its end, leaving its pipes as they are.
     pub(crate) fn wait_for_its_end(&mut self) -> ExitStatus {
         // Not by `Child::wait`, which closes its input.
+        let until = Instant::now() + PATIENCE;
         loop {
+            assert!(Instant::now() < until, "it does not end");
             if let Some(status) = self.has_ended() {
                 return status;
             }

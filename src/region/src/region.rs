@@ -15,7 +15,7 @@ use crate::{
     process,
     roster::Reaped,
     sharing::Sharing,
-    sync::Word64,
+    sync::{Word64, full_fence},
     words::ProcessTime,
 };
 
@@ -124,11 +124,13 @@ impl Limits {
             }
         };
         look();
+        full_fence();
         entry.memory_limit.set(memory.unwrap_or(NO_LIMIT));
         entry.sharing.set(sharing.word());
         entry.oversubscribe.set(if oversubscribe { OVERSUBSCRIBED } else { 0 });
         // Of two who change the terms at once, each has what the other one wrote, or what was there before both.
         let before = compute::terms(entry.cores_permille.swap(cores_permille), entry.burst.swap(burst_ns));
+        full_fence();
         look();
         (before, compute::terms(cores_permille, burst_ns))
     }

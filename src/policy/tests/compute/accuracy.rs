@@ -231,13 +231,15 @@ fn targets() {
 const EXCUSED: [(&str, u64); 4] =
     [("2 processes", 95), ("8 processes", 95), ("long beside short", 95), ("bursty beside steady", 95)];
 
-/// `GPUSLICE_WORKLOAD=part` prints the workloads with that in their names.
+/// `GPUSLICE_WORKLOAD='part|part'` prints the workloads with such a part in their names.
 #[test]
 fn table_of_all_workloads_and_limits() {
     let only = std::env::var("GPUSLICE_WORKLOAD").unwrap_or_default();
     heading();
     let mut missed = Vec::new();
-    for workload in WORKLOADS.iter().filter(|workload| workload.name.contains(&only)) {
+    let is_wanted = |name: &str| only.split('|').any(|part| name.contains(part));
+    assert!(WORKLOADS.iter().any(|workload| is_wanted(workload.name)), "no workload has {only} in its name");
+    for workload in WORKLOADS.iter().filter(|workload| is_wanted(workload.name)) {
         let cells = LIMITS.into_iter().filter(|limit| cell(workload, *limit));
         missed.extend(cells.map(|limit| (workload.name, limit)));
     }

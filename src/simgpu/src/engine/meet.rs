@@ -50,11 +50,11 @@ impl EngineState {
         let stream = *self.streams.at(link);
         let ends = self.clients.at(stream.client).busy_ns.saturating_add(ns);
         let item = self.items.at_mut(stream.items.head);
-        item.duration = item.duration.saturating_sub(stream.ends.saturating_sub(ends));
         item.unmet = 0;
-        self.unmet = self.unmet.saturating_sub(1);
-        // Whoever is killed before this leaves a kernel that waits for its minute, and counts for its time.
+        // From here on a repair knows when it ends.
         super::repair::written();
+        item.duration = item.duration.saturating_sub(stream.ends.saturating_sub(ends));
+        self.unmet = self.unmet.saturating_sub(1);
         self.streams.at_mut(link).ends = ends;
     }
 }

@@ -12,7 +12,7 @@ const FOLLOWED: usize = 16;
 impl EngineState {
     /// Whether the target is complete at `now_ns`, and if not, how long to sleep before asking again. The
     /// instant is never later than the completion would be if nothing were added or removed, and is exactly
-    /// it for one stream without a neighbour.
+    /// it for one stream without a neighbour; but for kernels that wait for others, which end when those do.
     ///
     /// # Errors
     /// The target does not exist (any more). A ticket of a destroyed stream is [`Completion::Done`].
@@ -179,7 +179,7 @@ impl EngineState {
             return start;
         }
         let left = stream.ends.saturating_sub(client.busy_ns);
-        start.saturating_sub(item.duration.saturating_sub(left))
+        start.saturating_sub(item.foreseen().saturating_sub(left))
     }
 
     /// The earliest instant at which a client's kernels can run.
@@ -193,7 +193,7 @@ impl EngineState {
             let stream = self.streams.at(other);
             let item = self.items.at(stream.items.head);
             let left = stream.ends.saturating_sub(owner.busy_ns);
-            let rest = stream.last_total.saturating_sub(stream.done_total).saturating_sub(item.duration);
+            let rest = stream.last_total.saturating_sub(stream.done_total).saturating_sub(item.foreseen());
             if self.computes_to_its_end(stream) { left.saturating_add(rest) } else { left }
         });
         let dry = now.saturating_add(busy.max().unwrap_or(0));

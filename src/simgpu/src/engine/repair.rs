@@ -172,9 +172,12 @@ impl EngineState {
 
     /// Puts a kernel back into its client's running set.
     fn run_again(&mut self, link: Link) -> bool {
-        let stream = self.streams.at(link);
+        let stream = self.streams.at_mut(link);
         let item = *self.items.at(stream.items.head);
         let client = self.clients.at_mut(stream.client);
+        if item.has_met() {
+            stream.ends = stream.ends.min(client.busy_ns.saturating_add(item.wanted_total));
+        }
         let Some(place) = client.running.get_mut(client.running_count as usize) else { return false };
         *place = link;
         client.running_count += 1;

@@ -186,10 +186,19 @@ pub(super) struct Client {
 }
 
 impl Item {
-    /// How long it takes at the least.
+    /// Whether it is of a meeting, and waits for others, or has.
+    fn meets(&self) -> bool {
+        kind::computes(self.kind) && self.wanted_total != 0
+    }
+
+    /// Whether it is of a meeting that has found together.
+    pub(super) fn has_met(&self) -> bool {
+        self.meets() && self.unmet == 0
+    }
+
+    /// How long it takes at the least: how long it waits for others, or has, is no part of any total.
     pub(super) fn foreseen(&self) -> u64 {
-        // It may have met meanwhile: how long it has waited is no part of any total.
-        if kind::computes(self.kind) && self.wanted_total != 0 { self.wanted_total } else { self.duration }
+        if self.meets() { self.wanted_total } else { self.duration }
     }
 }
 

@@ -49,8 +49,7 @@ fn how_long_they_waited_is_foreseen_of_nothing_behind_them() {
     d.advance(T0 + 20 * MS);
     d.meet(PAIR);
     for target in [Target::Ticket(behind), Target::Event(event), Target::Stream(other), Target::Client(c)] {
-        let bound = d.completion(target, T0 + 20 * MS).unwrap();
-        assert!(matches!(bound, Completion::NotBefore(instant) if instant <= T0 + 25 * MS), "{bound:?}");
+        assert_eq!(d.completion(target, T0 + 20 * MS), Ok(Completion::NotBefore(T0 + 25 * MS)));
     }
     assert_eq!(wait(&mut d, Target::Event(event), T0 + 20 * MS).0, T0 + 25 * MS);
 }
@@ -91,6 +90,17 @@ fn of_who_is_gone_nobody_waits() {
     assert_eq!(d.unmet(), 2);
     d.remove_client(c, T0 + MS).unwrap();
     assert_eq!((here(&mut d, T0 + MS), d.unmet()), (vec![], 0));
+}
+
+#[test]
+fn a_repair_ends_what_was_about_to_be_told_that_its_meeting_is_complete() {
+    let (mut d, _, s) = with(&[meet(3 * MS)]);
+    d.advance(T0 + MS);
+    let oldest = d.streams.at(s.link).items.head;
+    d.items.at_mut(oldest).unmet = 0;
+    d.repair(T0 + MS);
+    assert_eq!((here(&mut d, T0 + MS), d.unmet()), (vec![], 0));
+    assert_eq!(wait(&mut d, Target::Stream(s), T0 + MS).0, T0 + 4 * MS);
 }
 
 #[test]
