@@ -51,7 +51,7 @@ while read -ra row; do
     series=${row[0]} dir=$OUT/${row[0]}
     if [ ! -s "$dir/version" ]; then
         # shellcheck disable=SC2086 # words
-        [ -n "$sources" ] || make_sources non-free $SUITES || true
+        [ -n "$sources" ] || make_sources non-free $SUITES
         sources=made
         if fetch "${row[@]}" && ask "$dir" >"$dir/asked"; then
             mv "$dir/asked" "$dir/version"

@@ -26,7 +26,7 @@ fetch_all() {
     [ ! -e "$TREES/sid" ] || return 0
     have apt-get && have dpkg || return 0
     # shellcheck disable=SC2086 # words
-    make_sources main $SUITES || true
+    make_sources main $SUITES
     for suite in $SUITES; do
         rm -rf "${TREES:?}/$suite"
         unpack "$TREES/$suite" "libc6/$suite" "musl/$suite" "musl-dev/$suite" || rm -rf "${TREES:?}/$suite"

@@ -41,8 +41,8 @@ while read -r kind limit most; do
         *) preload+=(GPU_MEM_LIMIT="$limit") ;;
     esac
     added=$(counted)
-    # What is done each so many milliseconds counts too, and a busy machine makes more of them: the least of five.
-    for _ in 2 3 4 5; do
+    # What is done each so many milliseconds counts too, and a busy machine makes more of them: the least of three.
+    for _ in 2 3; do
         [ "$added" -gt "$most" ] || break
         again=$(counted)
         [ "$again" -ge "$added" ] || added=$again

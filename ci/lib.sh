@@ -38,7 +38,8 @@ private() { # an apt program; its arguments
         -o Acquire::http::Timeout=20 -o Acquire::https::Timeout=20 -o Acquire::Retries=1 "${@:2}"
 }
 
-# The mirror is the one the machine uses; only the suites and the component are ours.
+# The mirror is the one the machine uses; only the suites and the component are ours. What is not to be had fails where it is
+# unpacked.
 make_sources() { # component; suites
     mkdir -p "$APT/state/lists/partial" "$APT/cache/archives/partial"
     : >"$APT/status"
@@ -56,8 +57,8 @@ make_sources() { # component; suites
                 esac
                 echo "deb $options$uri $suite $1"
             done
-        done | sort -u >"$APT/sources"
-    private apt-get update >"$APT/update.log" 2>&1 || true # a suite that is not to be had fails alone
+        done | sort -u >"$APT/sources" || true
+    private apt-get update >"$APT/update.log" 2>&1 || true
 }
 
 # A package is named as apt does it: NAME=VERSION or NAME/SUITE.

@@ -85,7 +85,7 @@ struct gpuslice_device {
     uint32_t unused;
     uint64_t context_bytes;  /* one more than the most a context was seen to take; 0: none was */
     uint64_t burst;          /* GPU time that may be saved up, in nanoseconds */
-    uint64_t sharing;        /* bits 0-7 policy, 8-15 priority, from 16 on the weight: docs/region.md; other than 0 only with 0 in `unpaced` */
+    uint64_t sharing;        /* bits 0-7 policy, 8-15 priority, from 16 on the weight; policy, priority only with 0 in `unpaced` */
     uint64_t peak;           /* the most bytes that were granted at a time */
     uint64_t refused;        /* allocations that passed the quota */
     uint64_t unmet;          /* allocations within the quota that the driver had no memory for */

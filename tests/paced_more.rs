@@ -447,12 +447,15 @@ fn charged_and_used_aside() -> (u64, u64) {
     assert_eq!(host.hear().as_deref(), Some("failed 0"));
     let region = Monitor::open(&bench.region(), Trust::AnyOwner).unwrap().expect("the slice has a region");
     let device = region.devices().first().expect("a device is in use").device;
+    let report: serde_json::Value = serde_json::from_str(&bench.report()).expect("the ground truth is JSON");
+    let truth = |path| report.pointer(path).unwrap().as_u64().unwrap();
+    let (busy, launches) =
+        (truth("/devices/0/busy_ns") / 1_000_000, truth("/processes/0/devices/0/launches"));
     let until = Instant::now() + Duration::from_secs(5);
-    while region.time_used(device).queued > 0 && Instant::now() < until {
+    while region.time_used(device).launches < launches {
+        assert!(Instant::now() < until, "not all has been charged");
         std::thread::yield_now();
     }
-    let report: serde_json::Value = serde_json::from_str(&bench.report()).expect("the ground truth is JSON");
-    let busy = report.pointer("/devices/0/busy_ns").unwrap().as_u64().unwrap() / 1_000_000;
     let used = region.time_used(device).used / 1_000_000;
     println!("charged {used} ms, used {busy} ms");
     assert!(host.end().0.success());

@@ -91,10 +91,10 @@ fn a_killed_process_leaves_the_share_to_the_others() {
         "killed": "8 processes", "limit": limit, "mean": figures.mean, "p95": figures.p95,
         "stall_ms": figures.stall, "jain_thousandths": jain(&living), "host_was_late": course.host.is_late(),
     }));
-    // In the short run of the test suite it is enough that it holds by and large.
-    let (most, windows) = if seconds < 10 { (target / 2, i64::MAX) } else { (50, 150) };
-    let is_kept = figures.mean <= 100.min(most) && figures.mean >= -most && figures.p95 <= windows;
-    assert!(is_kept || (seconds >= 10 && course.host.is_late()), "{figures:?}");
+    assert!(figures.mean <= 100 && figures.mean >= -target / 2, "{figures:?}");
+    // The short run of the test suite is too short for more.
+    let is_exact = figures.mean.abs() <= 50 && figures.p95 <= 150;
+    assert!(is_exact || seconds < 10 || course.host.is_late(), "{figures:?}");
     // A short look at a share that each has an eighth of says little.
     let even = if seconds < 10 { 950 } else { 990 };
     assert!(course.host.is_late() || jain(&living) >= even, "{living:?}");

@@ -118,12 +118,12 @@ impl Limits {
         let Self { memory, cores_permille, burst_ns, sharing, oversubscribe } = limits;
         // Before: who is killed in between has not written limits that nobody looks at. And behind: the region may be made anew
         // meanwhile.
-        let look = || {
+        let mark = || {
             if limits.is_paced() {
                 header.unpaced.set(0);
             }
         };
-        look();
+        mark();
         full_fence();
         entry.memory_limit.set(memory.unwrap_or(NO_LIMIT));
         entry.sharing.set(sharing.word());
@@ -131,7 +131,7 @@ impl Limits {
         // Of two who change the terms at once, each has what the other one wrote, or what was there before both.
         let before = compute::terms(entry.cores_permille.swap(cores_permille), entry.burst.swap(burst_ns));
         full_fence();
-        look();
+        mark();
         (before, compute::terms(cores_permille, burst_ns))
     }
 }

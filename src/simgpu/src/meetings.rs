@@ -34,10 +34,10 @@ pub(crate) fn of(simulation: &Simulation, launch: &Launch) -> Option<Meeting> {
 
 /// Lets those that all run go on. A process that is killed in here may leave a part of them to wait for their minute.
 pub(crate) fn look(state: &mut Locked<'_>, now: u64) {
-    let devices = state.settings.count();
-    if !is_any(state, devices) {
+    if !is_any(state) {
         return;
     }
+    let devices = state.settings.count();
     let mut here: Vec<Meeting> = Vec::new();
     for device in 0..devices {
         let engine = state.engine(device);
@@ -58,18 +58,17 @@ fn complete(here: &[Meeting]) -> impl Iterator<Item = &Meeting> {
 /// When to ask a device again that can say nothing before an instant: soon where its kernels wait for others, or those of
 /// another device that its process may be in charge of.
 pub(crate) fn again(state: &mut Locked<'_>, device: usize, instant: u64, now: u64) -> u64 {
-    let devices = state.settings.count();
     if state.engine(device).unmet() > 0 {
         instant.min(now + POLL)
-    } else if is_any(state, devices) {
+    } else if is_any(state) {
         instant.min(now + ELSEWHERE)
     } else {
         instant
     }
 }
 
-fn is_any(state: &mut Locked<'_>, devices: usize) -> bool {
-    (0..devices).any(|device| state.engine(device).unmet() > 0)
+fn is_any(state: &mut Locked<'_>) -> bool {
+    (0..state.settings.count()).any(|device| state.engine(device).unmet() > 0)
 }
 
 #[cfg(test)]
