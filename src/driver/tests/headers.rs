@@ -88,7 +88,9 @@ fn header(name: &str) -> Option<PathBuf> {
 #[test]
 fn every_row_has_the_signature_that_the_headers_declare() {
     let (Some(cuda), Some(nvml)) = (header("cuda.h"), header("nvml.h")) else {
-        println!("SKIP no cuda.h and nvml.h in build/headers: ci/headers.sh brings them");
+        println!(
+            "SKIP signatures of NVIDIA's headers: not in GPUSLICE_HEADERS or build/headers; to mend it: ci/headers.sh"
+        );
         return;
     };
     let folders = [&cuda, &nvml].map(|path| format!("-I{}", path.parent().expect("in a folder").display()));

@@ -62,7 +62,8 @@ impl Image {
         let variables = match form {
             Form::Elf => of_elf(bytes).unwrap_or(0),
             Form::Text => of_text(bytes),
-            Form::Fat | Form::Wrapper => 0,
+            Form::Fat => of_fat(bytes),
+            Form::Wrapper => 0,
         };
         Self { bytes: bytes.len() as u64, variables }
     }
@@ -114,6 +115,44 @@ pub fn fat_length(header: &[u8]) -> Option<u64> {
 fn word(bytes: &[u8], at: usize, length: usize) -> Option<u64> {
     let bytes = bytes.get(at..at.checked_add(length)?)?;
     Some(bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)))
+}
+
+/// Kinds of parts of a fat binary.
+const PART_TEXT: u64 = 1;
+const PART_ELF: u64 = 2;
+/// Flags of parts that are compressed.
+const COMPRESSED: u64 = 0x2000 | 0x8000;
+
+/// One code for several GPUs, of which the driver takes one: the most that any part declares. What is compressed is not
+/// read.
+fn of_fat(bytes: &[u8]) -> u64 {
+    let mut most = 0;
+    let mut rest = word(bytes, 6, 2).and_then(|header| bytes.get(usize::try_from(header).ok()?..));
+    // Each part has a header, of at least the fields that are read here, and its content.
+    while let Some((part, after)) = rest.and_then(part_of_fat) {
+        most = most.max(part);
+        rest = Some(after);
+    }
+    most
+}
+
+/// Bytes of the variables of the first part, and the parts after it.
+fn part_of_fat(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    const FIELDS: u64 = 48;
+    let (kind, header, size) = (word(bytes, 0, 2)?, word(bytes, 4, 4)?, word(bytes, 8, 8)?);
+    let flags = word(bytes, 40, 8)?;
+    if header < FIELDS {
+        return None;
+    }
+    let (_, content) = bytes.split_at_checked(usize::try_from(header).ok()?)?;
+    let (content, after) = content.split_at_checked(usize::try_from(size).ok()?)?;
+    let variables = match kind {
+        _ if flags & COMPRESSED != 0 => 0,
+        PART_TEXT => of_text(content),
+        PART_ELF => of_elf(content).unwrap_or(0),
+        _ => 0,
+    };
+    Some((variables, after))
 }
 
 /// Variables stand in sections `.nv.global` and `.nv.global.init`.
@@ -211,6 +250,29 @@ mod tests {
         let mut fat = [0_u8; 16];
         (fat[6], fat[8]) = (16, 200);
         assert_eq!(fat_length(&fat), Some(216));
+    }
+
+    #[test]
+    fn parts_of_a_fat_binary_are_read_unless_they_are_compressed() {
+        let part = |kind: u8, flags: u16, content: &[u8]| {
+            let mut part = vec![0_u8; 64];
+            (part[0], part[4]) = (kind, 64);
+            part[8..10].copy_from_slice(&u16::try_from(content.len()).unwrap().to_le_bytes());
+            part[40..42].copy_from_slice(&flags.to_le_bytes());
+            part.extend_from_slice(content);
+            part
+        };
+        let large = part(1, 0, b".global .b8 x[5000000];");
+        let larger = part(1, 0x2000, b".global .b8 x[9000000];");
+        let small = part(1, 0x11, b".global .b8 x[3000000];");
+        let parts = [large, larger, small].concat();
+        let mut fat = FAT.to_vec();
+        fat.extend_from_slice(&[1, 0, 16, 0]);
+        fat.extend_from_slice(&(parts.len() as u64).to_le_bytes());
+        fat.extend_from_slice(&parts);
+        assert_eq!(Image::of(&fat), Image { bytes: fat.len() as u64, variables: 5_000_000 });
+        // Cut anywhere, it is read as far as it goes.
+        assert!((0..fat.len()).all(|length| Image::of(&fat[..length]).variables <= 5_000_000));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 mod choices;
 mod device;
+pub mod keys;
 mod layers;
 mod reading;
 mod texts;
@@ -16,7 +17,7 @@ mod values;
 pub use choices::{Burst, CoreMeter, CorePolicy, Log, LogLevel, Priority, Weight};
 pub use device::{DeviceName, UuidPrefix, gpu_uuid_text, parse_uuid_text};
 pub use texts::{Fault, Malformed, Origin, Said, ValueError, Warning};
-pub use values::{PerDevice, Quota};
+pub use values::{PerDevice, Quota, in_powers_of_1000, refuse_few_bytes};
 
 use crate::units::{Bytes, Permille};
 use layers::CONFIG_FILE;
@@ -97,6 +98,9 @@ pub struct Rejected {
 pub struct DeviceIdentity {
     /// CUDA's number, after `CUDA_VISIBLE_DEVICES`; none for a device that CUDA does not show.
     pub ordinal: Option<u32>,
+    /// The number of the GPU in the order of the bus, as NVML counts; none where it is not known. Only lists in an
+    /// operator's file count so: see [`Config::counts_on_bus`].
+    pub bus: Option<u32>,
     /// The UUID (of the instance, where the device is one).
     pub uuid: [u8; 16],
     /// All of its memory.
@@ -114,6 +118,17 @@ pub struct DeviceLimits {
     pub warnings: Vec<Warning>,
 }
 
+/// Where the quota of a device was said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QuotaSource {
+    /// The setting, with its place.
+    pub said: Said,
+    /// The quota that it comes to.
+    pub bytes: Bytes,
+    /// The value that was probably meant, where the value is a bare number that no program can work with: `4096MiB`.
+    pub meant: Option<String>,
+}
+
 /// The operator's file that the environment names, if it names one.
 ///
 /// # Errors
@@ -125,15 +140,8 @@ pub fn operator_file(env: &dyn Fn(&str) -> Option<Vec<u8>>) -> Result<Option<Pat
     let said = Said::environment(CONFIG_FILE, value);
     match layers::text(&said).and_then(choices::parse_path) {
         Ok(path) => Ok(Some(path)),
-        Err(fault) => Err(Malformed::new(said, fault)),
+        Err(fault) => Err(Malformed::unread(said, fault)),
     }
-}
-
-/// Where the region is without `GPUSLICE_REGION`: one per user and container, since containers that were
-/// started with the host's `/dev/shm` have mount namespaces of their own.
-#[must_use]
-pub fn default_region_path(uid: u32, mount_namespace_inode: u64) -> PathBuf {
-    PathBuf::from(format!("/dev/shm/gpuslice-{uid}-{mount_namespace_inode}"))
 }
 
 impl Config {
@@ -183,11 +191,29 @@ impl Config {
         self.core_policy != CorePolicy::Fixed || self.priority != Priority::Normal
     }
 
+    /// Whether a list numbers devices by the bus, as lists in an operator's file do. Then each device's number there has
+    /// to be known, or the limits cannot be enforced.
+    #[must_use]
+    pub fn counts_on_bus(&self) -> bool {
+        self.memory.counts_on_bus() || self.cores.counts_on_bus()
+    }
+
+    /// The devices that a list in an operator's file leaves without a limit: they are not limited by it.
+    ///
+    /// Returned are the setting and the numbers or UUIDs of these devices.
+    #[must_use]
+    pub fn left_out(&self, devices: &[DeviceIdentity]) -> Vec<(Said, Vec<String>)> {
+        let memory = (self.memory_told.first(), unnamed(&self.memory, devices));
+        let cores = (self.cores_told.first(), unnamed(&self.cores, devices));
+        let lists = [memory, cores].into_iter().filter_map(|(said, unnamed)| Some((said?.clone(), unnamed)));
+        lists.filter(|(said, unnamed)| said.is_of_operator() && !unnamed.is_empty()).collect()
+    }
+
     /// The limits of a device. One that is named twice, by number and by UUID, gets the smaller ones.
     #[must_use]
     pub fn limits_for(&self, device: DeviceIdentity) -> DeviceLimits {
-        let quotas = self.memory.of(device.ordinal, &device.uuid);
-        let shares = self.cores.of(device.ordinal, &device.uuid);
+        let quotas = self.memory.of(&device);
+        let shares = self.cores.of(&device);
         let applied = quotas.iter().map(|quota| quota.on(device.total)).min_by_key(|applied| applied.bytes);
         let name = gpu_uuid_text(&device.uuid);
         let mut warnings = Vec::new();
@@ -205,10 +231,19 @@ impl Config {
         DeviceLimits { memory, cores: shares.into_iter().min().unwrap_or(Permille::FULL), warnings }
     }
 
+    /// Where the quota of a device was said; none where it has no quota.
+    #[must_use]
+    pub fn quota_source(&self, device: DeviceIdentity) -> Option<QuotaSource> {
+        let bytes = self.limits_for(device).memory?;
+        let said = self.memory_told.about(&device)?.clone();
+        let meant = meant(&said, bytes, device.total);
+        Some(QuotaSource { said, bytes, meant })
+    }
+
     /// The share that is said of a device, the smaller one where it is named twice; none where nothing is said of it.
     #[must_use]
     pub fn share_of(&self, device: DeviceIdentity) -> Option<Permille> {
-        self.cores.of(device.ordinal, &device.uuid).into_iter().min()
+        self.cores.of(&device).into_iter().min()
     }
 
     /// What the lists say of devices that are none of these.
@@ -238,22 +273,43 @@ impl Config {
     }
 }
 
+/// The size that a bare number of bytes probably means: the largest unit of which the device has so many. `4` is 4GiB to
+/// some, and `4096` is 4096MiB to Slurm and HAMi.
+fn meant(said: &Said, quota: Bytes, total: Bytes) -> Option<String> {
+    let number = quota.get().to_string();
+    let is_bare = |item: &[u8]| item.trim_ascii() == number.as_bytes();
+    let items = said.value.split(|byte| *byte == b',');
+    let is_said =
+        items.map(|item| item.rsplit(|byte| *byte == b'=').next()).any(|item| item.is_some_and(is_bare));
+    if !is_said || quota >= Bytes::MIB {
+        return None;
+    }
+    let units = [("GiB", Bytes::GIB), ("MiB", Bytes::MIB), ("KiB", Bytes::KIB)];
+    let fits = |unit: Bytes| quota.get().checked_mul(unit.get()).is_some_and(|bytes| bytes <= total.get());
+    units.into_iter().find(|(_, unit)| fits(*unit)).map(|(name, _)| format!("{number}{name}"))
+}
+
 /// What one list says of devices that are none of these.
 fn absent<T: Copy>(
     list: &PerDevice<T>,
     told: &Told,
     devices: &[DeviceIdentity],
 ) -> impl Iterator<Item = Warning> {
-    let is_unnamed = |device: &&DeviceIdentity| list.of(device.ordinal, &device.uuid).is_empty();
-    let name = |device: &DeviceIdentity| {
-        device.ordinal.map_or_else(|| gpu_uuid_text(&device.uuid), |number| number.to_string())
-    };
-    let unnamed: Vec<String> = devices.iter().filter(is_unnamed).map(name).collect();
+    let unnamed = unnamed(list, devices);
     list.absent(devices).into_iter().map(move |name| Warning::Absent {
         said: told.about_name(&name).cloned(),
         name: name.to_string(),
         unnamed: unnamed.clone(),
     })
+}
+
+/// The devices that a list says nothing of, as it would name them: by number where they have one, otherwise by UUID.
+fn unnamed<T: Copy>(list: &PerDevice<T>, devices: &[DeviceIdentity]) -> Vec<String> {
+    let name = |device: &DeviceIdentity| {
+        let number = if list.counts_on_bus() { device.bus } else { device.ordinal };
+        number.map_or_else(|| gpu_uuid_text(&device.uuid), |number| number.to_string())
+    };
+    devices.iter().filter(|device| list.of(device).is_empty()).map(name).collect()
 }
 
 #[cfg(test)]

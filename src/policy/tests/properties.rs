@@ -103,7 +103,7 @@ proptest! {
             }
             Ok(config) => {
                 let total = Bytes::new(total);
-                let limits = config.limits_for(DeviceIdentity { ordinal, uuid, total });
+                let limits = config.limits_for(DeviceIdentity { ordinal, bus: ordinal, uuid, total });
                 prop_assert!(limits.memory.is_none_or(|quota| quota >= Bytes::new(1)));
                 prop_assert!(limits.memory.is_none_or(|quota| quota <= total.max(Bytes::new(1))));
                 prop_assert!(limits.cores >= Permille::LEAST);
@@ -152,21 +152,27 @@ proptest! {
         let text = gpu_uuid_text(&uuid);
         prop_assert_eq!(parse_uuid_text(&text), Some(uuid));
         let beginning: DeviceName = text[..length].parse().unwrap();
-        prop_assert!(beginning.matches(None, &uuid));
+        let device = DeviceIdentity { ordinal: None, bus: None, uuid, total: Bytes::ZERO };
+        prop_assert!(beginning.matches(&device));
         prop_assert_eq!(beginning.to_string().parse::<DeviceName>(), Ok(beginning));
     }
 
     #[test]
     fn the_operators_quota_holds_whatever_the_environment_says(
+        ordinal in proptest::option::of(0_u32..3),
         env in vec((proptest::sample::select(KEYS.to_vec()), value()), 0..8),
     ) {
         let variables =
             |key: &str| env.iter().find(|(name, _)| *name == key).map(|(_, value)| value.clone());
-        let fixed = FileRead::Contents(b"GPU_MEM_LIMIT=GPU-89898989=1GiB");
-        let config = Config::from_sources(&variables, &OperatorFiles { named: FileRead::Absent, fixed });
-        if let Ok(config) = config {
-            let device = DeviceIdentity { ordinal: Some(0), uuid: [0x89; 16], total: Bytes::new(1 << 36) };
-            prop_assert_eq!(config.limits_for(device).memory, Some(Bytes::GIB));
+        let uuid = [0x89; 16];
+        for list in ["GPU-89898989=1GiB", "1=1GiB"] {
+            let file = format!("GPU_MEM_LIMIT={list}");
+            let fixed = FileRead::Contents(file.as_bytes());
+            let config = Config::from_sources(&variables, &OperatorFiles { named: FileRead::Absent, fixed });
+            if let Ok(config) = config {
+                let device = DeviceIdentity { ordinal, bus: Some(1), uuid, total: Bytes::new(1 << 36) };
+                prop_assert_eq!(config.limits_for(device).memory, Some(Bytes::GIB));
+            }
         }
     }
 }

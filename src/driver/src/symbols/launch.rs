@@ -45,8 +45,8 @@ macro_rules! rows_launch {
         pass cuOccupancyMaxPotentialClusterSize @11070(cluster_size: *mut c_int, func: CUfunction, config: *const CUlaunchConfig);
     }
     module_load: "Code and device variables take device memory" {
-        charge cuLibraryLoadData @12000(library: *mut CUlibrary, code: *const c_void, jit_options: *mut CUjit_option, jit_options_values: *mut *mut c_void, num_jit_options: c_uint, library_options: *mut CUlibraryOption, library_option_values: *mut *mut c_void, num_library_options: c_uint) by module::load_library;
-        charge cuLibraryLoadFromFile @12000(library: *mut CUlibrary, file_name: *const c_char, jit_options: *mut CUjit_option, jit_options_values: *mut *mut c_void, num_jit_options: c_uint, library_options: *mut CUlibraryOption, library_option_values: *mut *mut c_void, num_library_options: c_uint) by module::load_library_file;
+        charge cuLibraryLoadData @12000(library: *mut CUlibrary, code: *const c_void, jit_options: *mut CUjit_option, jit_options_values: *mut *mut c_void, num_jit_options: c_uint, library_options: *mut CUlibraryOption, library_option_values: *mut *mut c_void, num_library_options: c_uint) by library::load_data;
+        charge cuLibraryLoadFromFile @12000(library: *mut CUlibrary, file_name: *const c_char, jit_options: *mut CUjit_option, jit_options_values: *mut *mut c_void, num_jit_options: c_uint, library_options: *mut CUlibraryOption, library_option_values: *mut *mut c_void, num_library_options: c_uint) by library::load_file;
         charge cuModuleLoad @2000(module: *mut CUmodule, fname: *const c_char) by module::load;
         charge cuModuleLoadData @2000(module: *mut CUmodule, image: *const c_void) by module::load_data;
         charge cuModuleLoadDataEx @2010(module: *mut CUmodule, image: *const c_void, num_options: c_uint, options: *mut CUjit_option, option_values: *mut *mut c_void) by module::load_data_ex;
@@ -54,17 +54,19 @@ macro_rules! rows_launch {
     }
     module_lazy: "May be the call that completes a deferred load" {
         watch cuFuncLoad @12040(function: CUfunction) by module::load_function;
-        watch cuKernelGetFunction @12000(p_func: *mut CUfunction, kernel: CUkernel) by module::kernel_function;
-        watch cuLibraryGetGlobal @12000(dptr: *mut CUdeviceptr, bytes: *mut usize, library: CUlibrary, name: *const c_char) by module::library_variable;
-        watch cuLibraryGetKernel @12000(p_kernel: *mut CUkernel, library: CUlibrary, name: *const c_char) by module::kernel;
-        watch cuLibraryGetManaged @12000(dptr: *mut CUdeviceptr, bytes: *mut usize, library: CUlibrary, name: *const c_char) by module::library_variable;
-        watch cuLibraryGetModule @12000(p_mod: *mut CUmodule, library: CUlibrary) by module::library_module;
+        watch cuKernelGetFunction @12000(p_func: *mut CUfunction, kernel: CUkernel) by library::kernel_function;
+        watch cuLibraryEnumerateKernels @12040(kernels: *mut CUkernel, num_kernels: c_uint, lib: CUlibrary) by library::kernels;
+        watch cuLibraryGetGlobal @12000(dptr: *mut CUdeviceptr, bytes: *mut usize, library: CUlibrary, name: *const c_char) by library::variable;
+        watch cuLibraryGetKernel @12000(p_kernel: *mut CUkernel, library: CUlibrary, name: *const c_char) by library::kernel;
+        watch cuLibraryGetManaged @12000(dptr: *mut CUdeviceptr, bytes: *mut usize, library: CUlibrary, name: *const c_char) by library::variable;
+        watch cuLibraryGetModule @12000(p_mod: *mut CUmodule, library: CUlibrary) by library::get_module;
+        watch cuLibraryGetUnifiedFunction @12000(fptr: *mut *mut c_void, library: CUlibrary, symbol: *const c_char) by library::unified_function;
         watch cuModuleGetFunction @2000(hfunc: *mut CUfunction, hmod: CUmodule, name: *const c_char) by module::function;
         watch cuModuleGetGlobal @2000(dptr: *mut CUdeviceptr_v1, bytes: *mut c_uint, hmod: CUmodule, name: *const c_char) by module::variable_v1;
         watch cuModuleGetGlobal_v2 @3020(dptr: *mut CUdeviceptr, bytes: *mut usize, hmod: CUmodule, name: *const c_char) by module::variable;
     }
     module_unload: "Gives back code and device variables" {
-        release cuLibraryUnload @12000(library: CUlibrary) by module::unload_library;
+        release cuLibraryUnload @12000(library: CUlibrary) by library::unload;
         release cuModuleUnload @2000(hmod: CUmodule) by module::unload;
     }
     module_query: "Names, handles and attributes" {
@@ -84,9 +86,7 @@ macro_rules! rows_launch {
         pass cuKernelGetParamInfo @12040(kernel: CUkernel, param_index: usize, param_offset: *mut usize, param_size: *mut usize);
         pass cuKernelSetAttribute @12000(attrib: c_uint, val: c_int, kernel: CUkernel, dev: CUdevice);
         pass cuKernelSetCacheConfig @12000(kernel: CUkernel, config: c_uint, dev: CUdevice);
-        pass cuLibraryEnumerateKernels @12040(kernels: *mut CUkernel, num_kernels: c_uint, lib: CUlibrary);
         pass cuLibraryGetKernelCount @12040(count: *mut c_uint, lib: CUlibrary);
-        pass cuLibraryGetUnifiedFunction @12000(fptr: *mut *mut c_void, library: CUlibrary, symbol: *const c_char);
         pass cuModuleEnumerateFunctions @12040(functions: *mut CUfunction, num_functions: c_uint, module: CUmodule);
         pass cuModuleGetFunctionCount @12040(count: *mut c_uint, module: CUmodule);
         pass cuModuleGetLoadingMode @11070(mode: *mut CUmoduleLoadingMode);

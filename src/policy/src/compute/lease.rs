@@ -104,8 +104,9 @@ impl Lease {
         self.credit
     }
 
-    /// Pays so many nanoseconds of GPU time from it; false, and nothing paid, if it does not suffice.
+    /// Pays `cost` nanoseconds of GPU time from the credit. Returns false, and pays nothing, if the credit does not suffice.
     #[inline]
+    #[must_use]
     pub const fn spend(&mut self, cost: u64) -> bool {
         match self.credit.checked_sub(cost) {
             Some(left) => {
@@ -144,13 +145,33 @@ impl Lease {
     }
 }
 
-/// What is refunded when a process was killed: of its `outstanding` GPU time (prepaid, neither measured nor given
-/// back) all that cannot have run since it last settled. All in nanoseconds, the instants of the monotonic clock.
+/// The work that a process had under way when it died.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Work {
+    /// Nothing: all that it launched is settled.
+    None,
+    /// Launches whose cost was predicted and prepaid.
+    Predicted,
+    /// A launch of which nothing was known, too, for which [`FIRST_PRIOR`](super::book::FIRST_PRIOR) was prepaid.
+    Unpredicted,
+}
+
+/// The difference between what a dead process ran and its `outstanding` GPU time (prepaid, neither measured nor given
+/// back). All in nanoseconds, the instants of the monotonic clock. Negative: so much is given back.
 ///
-/// Without it a slice at 5 % would stand still for a second after the death of a process with 50 ms queued.
+/// Its work cannot have run for longer than since it last settled, and not for longer than was predicted. Without the refund
+/// a slice at 5 % would stand still for a second after the death of a process with 50 ms queued. A launch that nothing
+/// predicts counts as what may be queued at the most: without that, processes that end behind their first launch would use
+/// the GPU for nothing. What it really takes nobody knows after the death: a driver may stop it then.
 #[must_use]
-pub const fn estate(outstanding: u64, last_settled: u64, now: u64) -> u64 {
-    outstanding.saturating_sub(now.saturating_sub(last_settled))
+pub fn estate(outstanding: u64, work: Work, last_settled: u64, now: u64) -> i64 {
+    let most = match work {
+        Work::None => 0,
+        Work::Predicted => outstanding,
+        Work::Unpredicted => outstanding.max(queue::MOST),
+    };
+    let ran = now.saturating_sub(last_settled).min(most);
+    ran.cast_signed().saturating_sub(outstanding.cast_signed())
 }
 
 #[cfg(test)]
@@ -230,8 +251,18 @@ mod tests {
 
     #[test]
     fn the_dead_leave_what_cannot_have_run() {
-        assert_eq!(estate(50, 1000, 1010), 40);
-        assert_eq!(estate(50, 1000, 2000), 0);
-        assert_eq!(estate(50, 1000, 900), 50);
+        assert_eq!(estate(50, Work::Predicted, 1000, 1010), -40);
+        assert_eq!(estate(50, Work::Predicted, 1000, 2000), 0);
+        assert_eq!(estate(50, Work::Predicted, 1000, 900), -50);
+        assert_eq!(estate(50, Work::None, 1000, 2000), -50);
+    }
+
+    #[test]
+    fn the_dead_are_charged_what_may_have_run_of_a_launch_that_nothing_predicts() {
+        assert_eq!(estate(50, Work::Unpredicted, 1000, 1010), -40);
+        assert_eq!(estate(50, Work::Unpredicted, 1000, 1050), 0);
+        assert_eq!(estate(50, Work::Unpredicted, 1000, 3000), 1950);
+        assert_eq!(estate(50, Work::Unpredicted, 1000, u64::MAX), 49_999_950, "50 ms at the most");
+        assert_eq!(estate(2 * queue::MOST, Work::Unpredicted, 0, u64::MAX), 0);
     }
 }

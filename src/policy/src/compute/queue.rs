@@ -110,6 +110,12 @@ impl Unknown {
         all < UNKNOWN && of_key < UNKNOWN_OF_KEY
     }
 
+    /// Whether there is any.
+    #[must_use]
+    pub fn any(&self) -> bool {
+        self.under_way.iter().any(|(_, count)| *count > 0)
+    }
+
     /// One goes.
     pub fn add(&mut self, key: &Key) {
         let same = self.under_way.iter().position(|(id, _)| *id == key.id());

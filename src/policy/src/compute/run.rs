@@ -15,7 +15,7 @@ pub const FULL: u64 = 2_000_000;
 /// How long after the GPU has stopped a waiting host is back, in nanoseconds, at most: 50 us for one that was put to
 /// sleep; one that spins takes a tenth of it. What a run with waits costs is left to the estimates for so long. Without
 /// it a program that launches 20 us and waits, over and over, is charged for its way back: a tenth too much.
-const RETURN: u64 = 50_000;
+pub const RETURN: u64 = 50_000;
 /// How long the GPU takes to come from another process, in nanoseconds, at most: 0.1 ms. No kernel runs meanwhile, so
 /// the first run of a turn is left to the estimates for so long; those of two processes would be 1 % too much.
 const SWITCH: u64 = 100_000;
@@ -29,6 +29,8 @@ pub const SPARSE: u64 = 50_000;
 const GAPLESS: u64 = 20;
 /// One launch in so many is measured alone where runs have gaps.
 const SAMPLED: u32 = 512;
+/// After how many launches one is measured alone although its stream may have run empty.
+const LATEST: u32 = 2 * SAMPLED;
 /// From here on every launch is measured alone where runs have gaps, in nanoseconds: 0.1 ms, of which two events are 1 %.
 const SAMPLED_ALWAYS: u64 = 100_000;
 /// As how many launches a run with gaps counts.
@@ -79,9 +81,17 @@ pub struct Sampler {
 
 impl Sampler {
     /// A launch of this estimate that belongs into a run; whether it is measured alone instead.
-    pub const fn launch(&mut self, estimate: &Estimate) -> bool {
+    ///
+    /// `may_be_empty` tells whether the stream may have run empty ([`Spell::may_have_ended`]). The events around a launch of
+    /// 10 us into an empty stream look as if its kernel had taken 10 us. So a small kernel is not measured until the stream is
+    /// known to be busy, or known to be empty after a wait, for `LATEST` launches at most.
+    pub fn launch(&mut self, estimate: &Estimate, may_be_empty: impl FnOnce() -> bool) -> bool {
         let is_due = self.is_due(estimate);
+        let waits = is_due && estimate.plain < SAMPLED_ALWAYS && self.count < LATEST && may_be_empty();
         self.passes();
+        if waits {
+            return false;
+        }
         if self.count >= SAMPLED {
             *self = Self { count: 0, has_gaps: false };
         }
@@ -121,6 +131,8 @@ pub struct Run {
     awaited: u64,
     tail: u64,
     late: u64,
+    /// Whether all estimates that it was prepaid by rest on measurements.
+    is_certain: bool,
     parts: [Option<Part>; PARTS],
 }
 
@@ -139,6 +151,7 @@ impl Run {
             awaited: 0,
             tail: 0,
             late: 0,
+            is_certain: true,
             parts: [None; PARTS],
         }
     }
@@ -184,14 +197,20 @@ impl Run {
         self.lead = nanoseconds;
     }
 
-    /// The host has waited for the GPU inside the driver, for so many nanoseconds. It comes back some time after the GPU
-    /// has come to a stop, and where the machine is busy much later: what is beyond the work that it waited for may have
-    /// been that.
+    /// The host has waited for the GPU, and was inside the driver for `inside` nanoseconds: since the stream that was empty
+    /// had its first launch ([`Spell`]), or in the wait alone. Time beyond the predicted work may have been idle: launches
+    /// may take longer than their kernels, and the host comes back some time after the GPU has come to a stop, on a busy
+    /// machine much later.
     #[inline]
     pub const fn waited(&mut self, inside: u64) {
-        let late = inside.saturating_sub(self.plain.saturating_sub(self.awaited));
+        let late = inside.saturating_sub(self.unawaited());
         self.slack = self.slack.saturating_add(if late > RETURN { late } else { RETURN });
         self.awaited = self.plain;
+    }
+
+    /// Predicted time of the launches since the host waited last, in nanoseconds.
+    const fn unawaited(&self) -> u64 {
+        self.plain.saturating_sub(self.awaited)
     }
 
     /// The stream may have stood idle for so many nanoseconds because of the host: between the driver's return from a
@@ -207,9 +226,8 @@ impl Run {
         self.tail = idle;
     }
 
-    /// The closing event was in the stream only so many nanoseconds after the run was closed, because of the host. Only for
-    /// launches whose cost is known: of others nothing but the measurement says how long they took. What a host is late by
-    /// that was not held up is of no account.
+    /// The closing event was in the stream only `nanoseconds` after the run was closed, because of the host. A host that was
+    /// not held up is late by less than [`RETURN`], which is of no account.
     pub const fn late(&mut self, nanoseconds: u64) {
         self.late = if nanoseconds > RETURN { nanoseconds } else { 0 };
     }
@@ -220,6 +238,7 @@ impl Run {
         self.launches = self.launches.saturating_add(1);
         self.prepaid = self.prepaid.saturating_add(estimate.charged);
         self.plain = self.plain.saturating_add(estimate.plain);
+        self.is_certain &= estimate.is_certain();
         self.note(key, estimate);
         self.bracket == Bracket::Alone || self.plain >= FULL
     }
@@ -241,14 +260,23 @@ impl Run {
     }
 
     /// What `measured` nanoseconds between its events mean.
+    ///
+    /// The events bound the work from both sides: it took `measured` at most, and at least `measured` less the time in which
+    /// the stream may have been idle. Between the two bounds the estimate decides. A measurement whose bounds are far apart
+    /// does not replace an estimate that is uncertain: the next launch is measured as well, and this one is charged for all that
+    /// it may have taken. A batch of copies, for one, returns only when it has ended.
     #[must_use]
     pub fn judge(&self, measured: u64, opening: Opening) -> Verdict {
-        let lead = if opening == Opening::Busy { 0 } else { self.lead };
-        let measured = measured.saturating_sub(lead).max(1);
+        let (way, held) = self.lead_of(measured, opening);
+        let measured = measured.saturating_sub(way).max(1);
         let switch = if opening == Opening::Switched { SWITCH } else { 0 };
-        let gaps = self.gaps.saturating_add(self.slack).saturating_add(self.late);
+        let held = held.saturating_add(self.late);
+        let gaps = self.gaps.saturating_add(self.slack).saturating_add(held);
         let (idle, lesson) = match self.bracket {
-            Bracket::Alone => (self.late.saturating_add(switch), Lesson::Alone),
+            Bracket::Alone if !self.is_certain && held > measured.saturating_sub(held) => {
+                (0, Lesson::Nothing)
+            }
+            Bracket::Alone => (held.saturating_add(switch), Lesson::Alone),
             Bracket::Together if gaps.saturating_mul(GAPLESS) > measured => {
                 (gaps.saturating_add(switch), Lesson::Gaps)
             }
@@ -257,7 +285,21 @@ impl Run {
         };
         let length = self.plain.clamp(measured.saturating_sub(idle).max(1), measured);
         let after = self.tail.saturating_add(self.late).min(measured.saturating_sub(length));
-        Verdict { length, after, lesson }
+        Verdict { length, after, held: held > 0, lesson }
+    }
+
+    /// How long the stream was idle before the first kernel began, and how long it may have been idle beyond that, in
+    /// nanoseconds.
+    ///
+    /// A launch takes a few microseconds each time, and its kernel begins at the end of them. A launch that takes longer was
+    /// held up: before its kernel began, as where code is loaded, or while the kernel ran, as where the thread lost its
+    /// processor. A launch that returned after the kernel's end shows the latter.
+    fn lead_of(&self, measured: u64, opening: Opening) -> (u64, u64) {
+        match opening {
+            Opening::Busy => (0, 0),
+            _ if self.lead > RETURN || self.lead >= measured => (0, self.lead),
+            _ => (self.lead, 0),
+        }
     }
 
     /// The keys that learn from it.
@@ -269,6 +311,41 @@ impl Run {
     #[must_use]
     pub const fn outcome(&self, charged: u64, plain: u64) -> Outcome {
         Outcome { charged, charged_predicted: self.prepaid, plain, plain_predicted: self.plain }
+    }
+}
+
+/// The time from the first launch into an empty stream to the next wait for it, over which runs may be closed and opened.
+///
+/// A launch of 10 us keeps a kernel of 5 us waiting: the stream is idle for half of the time although the host never leaves
+/// the driver. Of the time inside the driver all that is beyond the predicted work may have been idle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Spell {
+    /// Predicted time of the runs that were closed in it, and what of it counts as idle in them.
+    predicted: u64,
+    counted: u64,
+}
+
+impl Spell {
+    /// Of `inside` nanoseconds inside the driver since it began, those that no closed run accounts for.
+    #[must_use]
+    pub const fn left(&self, inside: u64) -> u64 {
+        inside.saturating_sub(self.predicted.saturating_add(self.counted))
+    }
+
+    /// Whether the stream may have run empty `passed` nanoseconds after it began, where `open` is the run that is open in it:
+    /// no more than `last` nanoseconds of predicted work are left.
+    #[must_use]
+    pub fn may_have_ended(&self, open: Option<&Run>, passed: u64, last: u64) -> bool {
+        let predicted = self.predicted.saturating_add(open.map_or(0, Run::unawaited));
+        passed.saturating_add(last) > predicted
+    }
+
+    /// `run` is closed in it. The host was inside the driver for `inside` nanoseconds until its last launch returned.
+    pub const fn close(&mut self, run: &mut Run, inside: u64) {
+        let idle = self.left(inside).saturating_sub(run.unawaited());
+        run.slack = run.slack.saturating_add(idle);
+        self.predicted = self.predicted.saturating_add(run.unawaited());
+        self.counted = self.counted.saturating_add(idle);
     }
 }
 
@@ -304,6 +381,9 @@ pub struct Verdict {
     pub length: u64,
     /// How long before the closing event they are taken to have ended, in nanoseconds.
     pub after: u64,
+    /// Whether the host was held up, so that the stream may have been idle when the closing event passed. Of the next run its
+    /// opening event then says nothing: it passed at once.
+    pub held: bool,
     /// What is learned.
     pub lesson: Lesson,
 }
@@ -353,7 +433,7 @@ mod tests {
     #[test]
     fn a_run_without_gaps_costs_what_was_measured_less_the_lead_where_the_stream_was_idle() {
         let run = of(100, 100 * US);
-        let verdict = Verdict { length: 2400 * US, after: 0, lesson: Lesson::Run };
+        let verdict = Verdict { length: 2400 * US, after: 0, held: false, lesson: Lesson::Run };
         assert_eq!(run.judge(2400 * US, Opening::Busy), verdict);
         assert_eq!(run.judge(2403 * US, Opening::Idle), verdict);
     }
@@ -440,6 +520,77 @@ mod tests {
         }
     }
 
+    /// A launch that is measured alone, of which `plain` is known or, where it is not `certain`, believed.
+    fn single(plain: u64, certain: bool, lead: u64) -> Run {
+        let mut run = Run::open(Bracket::Alone);
+        run.add(&Key::graph(1), &Estimate { samples: certain.into(), ..estimate(plain) });
+        run.lead(lead);
+        run
+    }
+
+    #[test]
+    fn a_launch_that_returns_after_its_kernel_has_ended_teaches_nothing_that_is_not_known() {
+        // 400 us, of a thread that loses its processor for 3 ms behind the launch.
+        let judged = |certain| {
+            let verdict = single(20 * US, certain, 3_004 * US).judge(3_008 * US, Opening::Idle);
+            (verdict.length, verdict.held, verdict.lesson)
+        };
+        assert_eq!(judged(false), (3_008 * US, true, Lesson::Nothing));
+        assert_eq!(judged(true), (20 * US, true, Lesson::Alone));
+        let known = |plain| single(plain, true, 3_004 * US).judge(3_008 * US, Opening::Idle).length;
+        assert_eq!([1, 400 * US, 9_000 * US].map(known), [4 * US, 400 * US, 3_008 * US]);
+    }
+
+    #[test]
+    fn a_closing_event_that_is_late_teaches_nothing_of_a_launch_that_is_not_known() {
+        let mut run = single(20 * US, false, 3 * US);
+        run.late(3_000 * US);
+        let verdict = run.judge(3_403 * US, Opening::Idle);
+        assert_eq!((verdict.length, verdict.lesson), (3_400 * US, Lesson::Nothing));
+        assert_eq!(
+            run.judge(90_000 * US, Opening::Busy).lesson,
+            Lesson::Alone,
+            "of a long one it says enough"
+        );
+    }
+
+    #[test]
+    fn a_launch_that_is_held_up_for_less_than_its_kernel_takes_is_believed() {
+        let verdict = single(20 * US, false, 1_000 * US).judge(9_000 * US, Opening::Idle);
+        assert_eq!((verdict.length, verdict.lesson), (8_000 * US, Lesson::Alone));
+        let half = single(20 * US, false, 1_000 * US).judge(2_000 * US, Opening::Idle);
+        assert_eq!((half.length, half.lesson), (1_000 * US, Lesson::Alone));
+        let less = single(20 * US, false, 1_000 * US).judge(1_999 * US, Opening::Idle);
+        assert_eq!((less.length, less.lesson), (1_999 * US, Lesson::Nothing));
+    }
+
+    #[test]
+    fn what_a_launch_takes_each_time_is_over_before_its_kernel_begins() {
+        let judged = |lead, measured| {
+            let verdict = single(20 * US, false, lead).judge(measured, Opening::Idle);
+            (verdict.length, verdict.held, verdict.lesson)
+        };
+        assert_eq!(judged(6 * US, 8 * US), (2 * US, false, Lesson::Alone));
+        assert_eq!(judged(RETURN, RETURN + 1), (1, false, Lesson::Alone));
+        assert_eq!(
+            judged(6 * US, 6 * US),
+            (6 * US, true, Lesson::Nothing),
+            "it was not: the kernel has ended"
+        );
+        let busy = single(20 * US, false, 3_000 * US).judge(400 * US, Opening::Busy);
+        assert_eq!((busy.length, busy.held, busy.lesson), (400 * US, false, Lesson::Alone));
+    }
+
+    #[test]
+    fn a_run_whose_first_launch_is_held_up_is_left_to_the_estimates() {
+        let mut run = of(100, 0);
+        run.lead(3_000 * US);
+        let judged = |measured| run.judge(measured, Opening::Idle);
+        assert_eq!((judged(4_900 * US).length, judged(4_900 * US).lesson), (2_000 * US, Lesson::Gaps));
+        assert_eq!(judged(6_000 * US).length, 3_000 * US);
+        assert_eq!(judged(2_900 * US).length, 2_000 * US);
+    }
+
     #[test]
     fn every_key_of_a_run_has_its_part_and_too_many_are_charged_all_the_same() {
         let mut run = Run::open(Bracket::Together);
@@ -454,13 +605,58 @@ mod tests {
     }
 
     #[test]
+    fn launches_that_take_longer_than_their_kernels_are_left_to_the_estimates() {
+        let launched = |launches| {
+            let mut run = of(launches, 0);
+            run.lead(0);
+            run
+        };
+        // Ten launches of 50 us with kernels of 20 us, and a wait.
+        let mut run = launched(10);
+        let spell = Spell::default();
+        run.waited(spell.left(500 * US));
+        assert_eq!(run.judge(500 * US, Opening::Busy).length, 200 * US);
+        // The run is closed after six of them, and the wait comes in the next one.
+        let (mut first, mut second) = (launched(6), launched(4));
+        let mut spell = Spell::default();
+        spell.close(&mut first, 300 * US);
+        assert_eq!(first.judge(300 * US, Opening::Busy).length, 120 * US);
+        second.waited(spell.left(500 * US));
+        assert_eq!(second.judge(200 * US, Opening::Busy).length, 80 * US);
+        assert!(spell.may_have_ended(None, 101 * US, 20 * US));
+        assert!(!spell.may_have_ended(None, 100 * US, 20 * US));
+        assert!(!spell.may_have_ended(Some(&launched(1)), 120 * US, 20 * US));
+        // Launches of 5 us keep nothing waiting.
+        let (mut run, mut spell) = (launched(10), Spell::default());
+        spell.close(&mut run, 50 * US);
+        assert_eq!(run.judge(210 * US, Opening::Busy).length, 210 * US);
+    }
+
+    #[test]
+    fn a_small_launch_waits_to_be_sampled_until_its_stream_is_known_to_be_empty() {
+        let due = || {
+            let mut sampler = Sampler::default();
+            (0..SAMPLED - 1).for_each(|_| sampler.passes());
+            sampler
+        };
+        let small = estimate(20 * US);
+        let mut sampler = due();
+        assert!(!sampler.launch(&small, || true) && !sampler.launch(&small, || true));
+        assert!(sampler.launch(&small, || false));
+        assert_eq!(sampler, Sampler::default());
+        let mut sampler = due();
+        assert_eq!((0..2000).position(|_| sampler.launch(&small, || true)), Some(SAMPLED as usize + 1));
+        assert!(due().launch(&estimate(SAMPLED_ALWAYS), || true), "a longer one does not");
+    }
+
+    #[test]
     fn one_launch_in_512_is_sampled_and_a_run_with_gaps_counts_as_64() {
         let small = estimate(20 * US);
         let mut sampler = Sampler::default();
-        assert_eq!((0..1024).filter(|_| sampler.launch(&small)).count(), 2);
+        assert_eq!((0..1024).filter(|_| sampler.launch(&small, || false)).count(), 2);
         (0..7).for_each(|_| sampler.gaps());
-        assert_eq!((0..64).position(|_| sampler.launch(&small)), Some(63));
+        assert_eq!((0..64).position(|_| sampler.launch(&small, || false)), Some(63));
         sampler.gaps();
-        assert!(sampler.launch(&estimate(SAMPLED_ALWAYS)));
+        assert!(sampler.launch(&estimate(SAMPLED_ALWAYS), || false));
     }
 }

@@ -209,11 +209,11 @@ impl Setting for Weight {
     }
 }
 
-/// Reads `0` or `1`.
+/// Reads `1` or `0`, or a word for one of them in either case.
 pub(super) fn parse_switch(text: &str) -> Result<bool, Fault> {
-    match text.trim_ascii() {
-        "0" => Ok(false),
-        "1" => Ok(true),
+    match text.trim_ascii().to_ascii_lowercase().as_str() {
+        "1" | "true" | "yes" | "on" => Ok(true),
+        "0" | "false" | "no" | "off" => Ok(false),
         _ => Err(Fault::NotASwitch),
     }
 }
@@ -235,6 +235,19 @@ mod tests {
         }
         for text in ["", "0", "1001", "+5", "-5", "1.5", "65537"] {
             assert_eq!(text.parse::<Weight>(), Err(Fault::NotAWeight), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_switch_is_on_or_off_in_any_usual_word() {
+        for (text, on) in
+            [("1", true), ("True", true), (" yes ", true), ("ON", true), ("0", false), ("no", false)]
+        {
+            assert_eq!(parse_switch(text), Ok(on), "{text:?}");
+        }
+        assert_eq!((parse_switch("false"), parse_switch("Off")), (Ok(false), Ok(false)));
+        for text in ["", "2", "y", "enabled", "-1"] {
+            assert_eq!(parse_switch(text), Err(Fault::NotASwitch), "{text:?}");
         }
     }
 

@@ -1,11 +1,13 @@
 //! Which device does an entry of a list mean?
 //!
-//! A device is named by CUDA's number, or by its UUID as `CUDA_VISIBLE_DEVICES` takes it: `GPU-` or `MIG-`
-//! and the UUID or the beginning of one.
+//! A device is named by a number, or by its UUID as `CUDA_VISIBLE_DEVICES` takes it: `GPU-` or `MIG-` and the UUID or the
+//! beginning of one. A number is CUDA's, which the environment decides; in an operator's file it is the bus's, which
+//! nothing in the process changes.
 
 use core::fmt;
 use core::str::FromStr;
 
+use super::DeviceIdentity;
 use super::texts::Fault;
 
 /// The hexadecimal digits of a UUID.
@@ -25,6 +27,8 @@ pub struct UuidPrefix {
 pub enum DeviceName {
     /// CUDA's number, after `CUDA_VISIBLE_DEVICES`.
     Ordinal(u32),
+    /// The GPU's number in the order of the bus, as NVML counts; an instance has the number of its GPU.
+    Bus(u32),
     /// `GPU-…`: a whole device.
     Gpu(UuidPrefix),
     /// `MIG-…`: an instance of a device.
@@ -56,28 +60,37 @@ impl UuidPrefix {
 }
 
 impl DeviceName {
-    /// Whether the device with this number, where it has one, and this UUID is meant.
+    /// Whether this device is meant.
     #[must_use]
-    pub fn matches(&self, ordinal: Option<u32>, uuid: &[u8; 16]) -> bool {
+    pub fn matches(&self, device: &DeviceIdentity) -> bool {
         match self {
-            Self::Ordinal(number) => ordinal == Some(*number),
-            Self::Gpu(prefix) | Self::Mig(prefix) => prefix.matches(uuid),
+            Self::Ordinal(number) => device.ordinal == Some(*number),
+            Self::Bus(number) => device.bus == Some(*number),
+            Self::Gpu(prefix) | Self::Mig(prefix) => prefix.matches(&device.uuid),
+        }
+    }
+
+    /// The name as an operator's file means it: a number is the bus's.
+    pub(super) fn of_operator(self) -> Self {
+        match self {
+            Self::Ordinal(number) => Self::Bus(number),
+            other => other,
         }
     }
 
     /// Whether both surely or possibly mean one device: a list with such a pair says two things about it.
     pub(super) fn overlaps(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Ordinal(one), Self::Ordinal(two)) => one == two,
+            (Self::Ordinal(one), Self::Ordinal(two)) | (Self::Bus(one), Self::Bus(two)) => one == two,
             (Self::Gpu(one) | Self::Mig(one), Self::Gpu(two) | Self::Mig(two)) => one.overlaps(two),
-            (Self::Ordinal(_), _) | (_, Self::Ordinal(_)) => false,
+            (Self::Ordinal(_) | Self::Bus(_), _) | (_, Self::Ordinal(_) | Self::Bus(_)) => false,
         }
     }
 
     /// The UUID or its beginning, where the device is named by one.
     pub(super) fn uuid(&self) -> Option<&UuidPrefix> {
         match self {
-            Self::Ordinal(_) => None,
+            Self::Ordinal(_) | Self::Bus(_) => None,
             Self::Gpu(prefix) | Self::Mig(prefix) => Some(prefix),
         }
     }
@@ -143,7 +156,7 @@ impl FromStr for DeviceName {
 impl fmt::Display for DeviceName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Ordinal(number) => write!(f, "{number}"),
+            Self::Ordinal(number) | Self::Bus(number) => write!(f, "{number}"),
             Self::Gpu(prefix) => write!(f, "GPU-{prefix}"),
             Self::Mig(prefix) => write!(f, "MIG-{prefix}"),
         }
@@ -173,6 +186,9 @@ mod tests {
 
     const UUID: [u8; 16] =
         [0x89, 0x32, 0xf9, 0x37, 0xd7, 0x2c, 0x41, 0x06, 0xc1, 0x2f, 0x20, 0xbd, 0x9f, 0xae, 0xd9, 0xf6];
+    const NOTHING: DeviceIdentity =
+        DeviceIdentity { ordinal: None, bus: None, uuid: [0; 16], total: crate::units::Bytes::ZERO };
+    const DEVICE: DeviceIdentity = DeviceIdentity { uuid: UUID, ..NOTHING };
     const TEXT: &str = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6";
 
     #[test]
@@ -188,18 +204,24 @@ mod tests {
     fn the_beginning_of_a_uuid_names_every_device_that_begins_so() {
         for text in ["GPU-8", "GPU-8932F937", "GPU-8932f937-", "GPU-8932f937-d", TEXT] {
             let name: DeviceName = text.parse().unwrap();
-            assert!(name.matches(None, &UUID), "{text}");
-            assert!(!name.matches(Some(8), &[0; 16]), "{text}");
+            assert!(name.matches(&DEVICE), "{text}");
+            assert!(!name.matches(&DeviceIdentity { ordinal: Some(8), bus: Some(8), ..NOTHING }), "{text}");
         }
-        assert!(!"GPU-8933".parse::<DeviceName>().unwrap().matches(None, &UUID));
+        assert!(!"GPU-8933".parse::<DeviceName>().unwrap().matches(&DEVICE));
     }
 
     #[test]
     fn a_number_names_the_device_of_that_number_only() {
         let name: DeviceName = "3".parse().unwrap();
-        assert!(name.matches(Some(3), &UUID));
-        assert!(!name.matches(Some(4), &UUID));
-        assert!(!name.matches(None, &UUID));
+        let on_bus = name.of_operator();
+        for (ordinal, bus) in
+            [(Some(3), None), (Some(3), Some(4)), (None, Some(3)), (Some(4), Some(3)), (None, None)]
+        {
+            let device = DeviceIdentity { ordinal, bus, ..DEVICE };
+            assert_eq!(name.matches(&device), ordinal == Some(3), "{device:?}");
+            assert_eq!(on_bus.matches(&device), bus == Some(3), "{device:?}");
+        }
+        assert_eq!(on_bus.to_string(), "3");
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! A setting has one or more keys (`GPU_MEM_LIMIT` and HAMi's names for the same). The highest layer that has
 //! any of them decides the setting alone, so that nothing of a lower layer shows through.
 
-use super::texts::{Fault, Malformed, Said, Warning};
+use super::keys;
+use super::texts::{Fault, Malformed, Said};
 use super::{MAX_FILE_BYTES, MAX_VALUE_BYTES};
 
 /// The quota's own key.
@@ -68,9 +69,10 @@ pub(super) fn environment(env: &dyn Fn(&str) -> Option<Vec<u8>>) -> Layer {
     Layer { entries: entries.collect() }
 }
 
-/// Reads an operator's file: lines of `KEY=value`, comments (a `#` at the beginning of a line), empty lines.
+/// Reads an operator's file: lines of `KEY=value`, empty lines, and comments (a `#` at the beginning of a line, or behind a
+/// space).
 /// Returns what can be read beside what cannot.
-pub(super) fn file(name: &str, contents: &[u8], warnings: &mut Vec<Warning>) -> (Layer, Vec<Malformed>) {
+pub(super) fn file(name: &str, contents: &[u8]) -> (Layer, Vec<Malformed>) {
     let (mut layer, mut malformed) = (Layer::default(), Vec::new());
     if u64::try_from(contents.len()).map_or(true, |length| length > MAX_FILE_BYTES) {
         malformed.push(Malformed::new(Said::file(name), Fault::LongFile));
@@ -83,8 +85,12 @@ pub(super) fn file(name: &str, contents: &[u8], warnings: &mut Vec<Warning>) -> 
         }
         match file_line(name, number, line, &layer) {
             Err(error) => malformed.push(error),
-            Ok(said) if said.key == CONFIG_FILE => warnings.push(Warning::FileInFile(said)),
-            Ok(said) if !is_setting(&said.key) => warnings.push(Warning::UnknownKey(said)),
+            Ok(said) if said.key == CONFIG_FILE => malformed.push(Malformed::new(said, Fault::FileInFile)),
+            // A limit under a misspelt key is a limit that was asked for.
+            Ok(said) if !is_setting(&said.key) => {
+                let meant = keys::meant(&said.key, keys::settings().filter(|key| *key != CONFIG_FILE));
+                malformed.push(Malformed::new(said, Fault::UnknownKey(meant)));
+            }
             Ok(said) => layer.entries.push(said),
         }
     }
@@ -112,10 +118,19 @@ fn split_setting(line: &[u8]) -> Option<(&str, &[u8])> {
     let (key, value) = line.split_at_checked(middle)?;
     let key = str::from_utf8(key).ok()?.trim_ascii();
     let is_key = !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-    is_key.then_some((key, value.get(1..)?.trim_ascii()))
+    is_key.then_some((key, without_comment(value.get(1..)?).trim_ascii()))
 }
 
-fn is_setting(key: &str) -> bool {
+/// The value before a comment: a `#` with a space before it, or at the beginning.
+fn without_comment(value: &[u8]) -> &[u8] {
+    let before = |at: usize| value.get(..at).unwrap_or_default();
+    let is_comment =
+        |at: &usize| value.get(*at) == Some(&b'#') && before(*at).last().is_none_or(u8::is_ascii_whitespace);
+    (0..value.len()).find(is_comment).map_or(value, before)
+}
+
+/// Whether a key is one of a setting's.
+pub(super) fn is_setting(key: &str) -> bool {
     [MEM_LIMIT, CORE_PERCENT, HAMI_MEMORY, HAMI_SHARE].contains(&key)
         || SINGLE_KEYS.contains(&key)
         || [HAMI_MEMORY, HAMI_SHARE].into_iter().any(|base| hami_ordinal(key, base).is_some())

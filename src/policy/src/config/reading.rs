@@ -1,10 +1,10 @@
 //! How do the sources become one configuration? Layer by layer, collecting everything that is wrong.
 
-use super::choices::{Log, parse_path, parse_switch};
+use super::choices::{CorePolicy, Log, parse_path, parse_switch};
 use super::device::DeviceName;
 use super::layers::{self, CORE_PERCENT, HAMI_MEMORY, HAMI_SHARE, Layer, MEM_LIMIT};
 use super::texts::{Fault, Malformed, Said, ValueError, Warning};
-use super::values::{PerDevice, parse_hami_share, parse_hami_size};
+use super::values::{PerDevice, in_powers_of_1000, parse_hami_share, parse_hami_size};
 use super::{Config, DeviceIdentity, FIXED_FILE, FileRead, OperatorFiles, operator_file};
 
 /// Where a limit was said, for all devices or for one.
@@ -14,8 +14,7 @@ pub(super) struct Told(Vec<(Option<DeviceName>, Said)>);
 impl Told {
     /// Where the limit of this device was said.
     pub(super) fn about(&self, device: &DeviceIdentity) -> Option<&Said> {
-        let concerns =
-            |name: &Option<DeviceName>| name.is_none_or(|name| name.matches(device.ordinal, &device.uuid));
+        let concerns = |name: &Option<DeviceName>| name.is_none_or(|name| name.matches(device));
         self.0.iter().find(|(name, _)| concerns(name)).map(|(_, said)| said)
     }
 
@@ -86,7 +85,7 @@ impl Reading {
                     .push(Malformed::new(Said::file(name), Fault::UnreadableFile(reason.to_owned())));
             }
             FileRead::Contents(contents) => {
-                let (layer, malformed) = layers::file(name, contents, &mut self.warnings);
+                let (layer, malformed) = layers::file(name, contents);
                 self.layers.push(layer);
                 self.malformed.extend(malformed);
             }
@@ -102,7 +101,7 @@ impl Reading {
     pub(super) fn config(&mut self) -> Config {
         let memory = self.limit(MEM_LIMIT, HAMI_MEMORY, parse_hami_size);
         let cores = self.limit(CORE_PERCENT, HAMI_SHARE, parse_hami_share);
-        Config {
+        let config = Config {
             memory: memory.values,
             memory_told: memory.told,
             cores: cores.values,
@@ -117,6 +116,31 @@ impl Reading {
             region: self.value("GPUSLICE_REGION", parse_path),
             log: self.log(),
             warnings: Vec::new(),
+        };
+        // Of settings that are refused, none has an effect.
+        if self.malformed.is_empty() {
+            self.remark(&config);
+        }
+        config
+    }
+
+    /// Notes what is read and means something else than its user may think.
+    ///
+    /// A weight or a burst limits nothing by itself, so that one without effect is no reason to refuse GPU work.
+    fn remark(&mut self, config: &Config) {
+        let weight = "under policy fixed; it has with GPU_CORE_POLICY=equal or best-effort";
+        let burst = "on a slice that has all of its devices' time; it has with GPU_CORE_PERCENT below 100";
+        let idle = [
+            ("GPU_CORE_WEIGHT", config.core_policy == CorePolicy::Fixed, weight),
+            ("GPU_CORE_BURST", !config.has_share(), burst),
+        ];
+        for (key, is_idle, why) in idle {
+            let said = self.said(key).filter(|_| is_idle);
+            self.warnings.extend(said.map(|said| Warning::WithoutEffect(said, why)));
+        }
+        if let Some(said) = self.said(MEM_LIMIT) {
+            let meaning = layers::text(&said).ok().and_then(in_powers_of_1000);
+            self.warnings.extend(meaning.map(|meaning| Warning::PowersOf1000(said, meaning)));
         }
     }
 
@@ -126,10 +150,20 @@ impl Reading {
         match layers::text(&said).and_then(parse) {
             Ok(value) => Some((value, said)),
             Err(fault) => {
-                self.malformed.push(Malformed::new(said, fault));
+                self.malformed.push(Malformed::unread(said, fault));
                 None
             }
         }
+    }
+
+    /// Whether a source sets the setting of this key, under any of its names.
+    fn sets(&self, key: &str) -> bool {
+        let own = [(MEM_LIMIT, HAMI_MEMORY), (CORE_PERCENT, HAMI_SHARE)];
+        let limit = own.into_iter().find(|(own, hami)| key == *own || key == *hami);
+        self.layers.iter().any(|layer| match limit {
+            Some((own, hami)) => layer.sets(own, hami),
+            None => layer.get(key).is_some(),
+        })
     }
 
     /// What the highest layer that has a key says.
@@ -145,13 +179,14 @@ impl Reading {
     fn log(&mut self) -> Log {
         let Some(said) = self.said("GPUSLICE_LOG") else { return Log::default() };
         layers::text(&said).and_then(str::parse).unwrap_or_else(|fault| {
+            let fault = said.surrounds().unwrap_or(fault);
             self.warnings.push(Warning::Log(said, fault));
             Log::default()
         })
     }
 
     /// Reads a limit from the highest layer that sets it under any of its names.
-    fn limit<T>(
+    fn limit<T: Copy>(
         &mut self,
         key: &str,
         hami: &str,
@@ -170,15 +205,28 @@ impl Reading {
     }
 }
 
+/// Says of a setting's key whether a source sets that setting, under any of its names.
+pub(super) fn settings_that_are_set(
+    env: &dyn Fn(&str) -> Option<Vec<u8>>,
+    files: &OperatorFiles<'_>,
+) -> impl Fn(&str) -> bool {
+    let reading = Reading::open(env, files);
+    let names_file = !matches!(operator_file(env), Ok(None));
+    move |key| if key == layers::CONFIG_FILE { names_file } else { reading.sets(key) }
+}
+
 /// Reads a limit under its own name.
-fn own_limit<T>(said: &Said, malformed: &mut Vec<Malformed>) -> Limit<T>
+fn own_limit<T: Copy>(said: &Said, malformed: &mut Vec<Malformed>) -> Limit<T>
 where
     PerDevice<T>: core::str::FromStr<Err = ValueError>,
 {
     match layers::text(said).map_err(ValueError::from).and_then(str::parse) {
-        Ok(values) => Limit { values, told: Told(vec![(None, said.clone())]) },
+        Ok(values) => {
+            let values = if said.is_of_operator() { PerDevice::of_operator(values) } else { values };
+            Limit { values, told: Told(vec![(None, said.clone())]) }
+        }
         Err(error) => {
-            malformed.push(Malformed::new(said.clone(), error));
+            malformed.push(Malformed::unread(said.clone(), error));
             Limit::default()
         }
     }
@@ -196,13 +244,14 @@ fn hami_limit<T>(
     let mut read = |said: &Said| {
         let value = layers::text(said).and_then(&parse);
         value.unwrap_or_else(|fault| {
-            malformed.push(Malformed::new(said.clone(), fault));
+            malformed.push(Malformed::unread(said.clone(), fault));
             None
         })
     };
     for (ordinal, said) in layer.per_device(hami) {
         if let Some(value) = read(said) {
             let name = DeviceName::Ordinal(ordinal);
+            let name = if said.is_of_operator() { name.of_operator() } else { name };
             limit.values.named.push((name, value));
             limit.told.0.push((Some(name), said.clone()));
         }

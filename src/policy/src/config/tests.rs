@@ -33,7 +33,7 @@ fn lines(result: Result<Config, Rejected>) -> Vec<String> {
 
 fn device(ordinal: u32) -> DeviceIdentity {
     let uuid = if ordinal == 0 { UUID } else { OTHER };
-    DeviceIdentity { ordinal: Some(ordinal), uuid, total: Bytes::new(80 * GIB) }
+    DeviceIdentity { ordinal: Some(ordinal), bus: Some(ordinal), uuid, total: Bytes::new(80 * GIB) }
 }
 
 fn memory(config: &Config, ordinal: u32) -> Option<u64> {

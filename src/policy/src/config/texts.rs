@@ -6,6 +6,9 @@
 use core::error::Error;
 use core::fmt;
 
+use super::choices::LogLevel;
+use super::keys;
+use super::layers::CONFIG_FILE;
 use super::{MAX_FILE_BYTES, MAX_VALUE_BYTES};
 use crate::units::Bytes;
 
@@ -53,6 +56,18 @@ pub enum Fault {
     TooLong,
     /// Neither a size nor a percentage.
     NotASize,
+    /// A size whose unit stands apart from its number.
+    SpacedUnit,
+    /// A fraction without a unit.
+    PartOfAByte,
+    /// So few bytes, without a unit, that another unit must be meant.
+    FewBytes(u64),
+    /// A number with a comma in the place of its point; this is how it is written.
+    DecimalComma(String),
+    /// A value between quotes.
+    Quoted,
+    /// A value in the environment with a comment behind it.
+    Commented,
     /// A size of nothing.
     ZeroSize,
     /// A size that does not fit 64 bits.
@@ -79,7 +94,7 @@ pub enum Fault {
     NotABurst,
     /// A burst beyond [`super::Burst::MOST`].
     LongBurst,
-    /// Neither 0 nor 1.
+    /// Neither on nor off.
     NotASwitch,
     /// Not an absolute path.
     NotAPath,
@@ -89,6 +104,10 @@ pub enum Fault {
     NotALine,
     /// A key without a value in a file.
     NoValue,
+    /// A key in a file that is no setting's, and the setting's that it resembles.
+    UnknownKey(Option<&'static str>),
+    /// The name of another file, in a file.
+    FileInFile,
     /// A key that an earlier line, whose number this is, has set.
     SetTwice(usize),
     /// The named file is not there.
@@ -105,7 +124,31 @@ impl fmt::Display for Fault {
         f.write_str(match self {
             Self::NotText => "is not text; write it in UTF-8 without NUL bytes",
             Self::TooLong => return write!(f, "is too long; write at most {MAX_VALUE_BYTES} bytes"),
-            Self::NotASize => "is not a size; write it like 4GiB, 4096MiB, 1500000000 or 50%",
+            Self::NotASize => "is not a size; write it like 4GiB, 1.5GiB, 4096MiB, 1500000000 or 50%",
+            Self::SpacedUnit => "has a space before its unit; write it without, like 4GiB or 50%",
+            Self::PartOfAByte => "is no whole number of bytes; write its unit as well, like 1.5GiB",
+            Self::FewBytes(bytes) => {
+                let unit = match bytes {
+                    0..=256 => "GiB",
+                    257..=262_144 => "MiB",
+                    _ => return write!(f, "is {bytes} bytes, less than any program needs; write a unit, like 4GiB"),
+                };
+                return write!(f, "is {bytes} bytes, less than any program needs; write {bytes}{unit} if that is meant");
+            }
+            Self::DecimalComma(point) => {
+                return write!(
+                    f,
+                    "has a comma, which separates the items of a list; write {}",
+                    shortened(point.as_bytes(), SHOWN_BYTES)
+                );
+            }
+            Self::Quoted => {
+                "has quotes around it, which belong to the value here, as in a file for docker --env-file; write it \
+                 without them"
+            }
+            Self::Commented => {
+                "has a comment behind it, which belongs to the value in the environment; write the value alone"
+            }
             Self::ZeroSize => "is a quota of nothing; write a size like 4GiB, or leave it out for no quota",
             Self::HugeSize => "is more than any device holds; write a size like 4GiB or 50%",
             Self::NotAHamiSize => "is not a size as HAMi takes it; write it like 4g, 4096m or 1500000000",
@@ -127,11 +170,26 @@ impl fmt::Display for Fault {
             Self::NotAWeight => "is not a weight; write a whole number from 1 to 1000",
             Self::LongBurst => "is a burst beyond 60s; save up at most 60s of GPU time",
             Self::NotABurst => "is not a burst; write strict, latency or a duration like 20ms, 500us or 1s",
-            Self::NotASwitch => "is neither 0 nor 1; write one of them",
+            Self::NotASwitch => "is not a switch; write 1 (or true, yes, on) or 0 (or false, no, off)",
             Self::NotAPath => "is not an absolute path; write one that begins with a /",
             Self::NotALog => "is not a log level; write off, error, warn, info or debug, or a level:path",
             Self::NotALine => "is not a setting; write KEY=value, a comment after a #, or nothing",
             Self::NoValue => "has no value; write one, or remove the line",
+            Self::UnknownKey(Some(meant)) => {
+                return write!(
+                    f,
+                    "is not a setting of gpuslice; write {meant} if that is meant, or remove the line"
+                );
+            }
+            Self::UnknownKey(None) => {
+                let keys: Vec<&str> = keys::settings().filter(|key| *key != CONFIG_FILE).collect();
+                return write!(
+                    f,
+                    "is not a setting of gpuslice; write one of {}, or remove the line",
+                    keys.join(", ")
+                );
+            }
+            Self::FileInFile => "has no effect in a file; write the settings of that file here",
             Self::SetTwice(line) => return write!(f, "was set in line {line} already; set it once"),
             Self::NoFile => "names a file that is not there; name the operator's file, or leave it out",
             Self::UnreadableFile(reason) => {
@@ -188,6 +246,12 @@ impl Malformed {
     pub(super) fn new(said: Said, error: impl Into<ValueError>) -> Self {
         Self { said: Box::new(said), error: error.into() }
     }
+
+    /// A value that cannot be read, for the reason that its quotes or a comment give where it has these.
+    pub(super) fn unread(said: Said, error: impl Into<ValueError>) -> Self {
+        let error = said.surrounds().map_or_else(|| error.into(), ValueError::from);
+        Self::new(said, error)
+    }
 }
 
 impl fmt::Display for Malformed {
@@ -202,10 +266,17 @@ impl Error for Malformed {}
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Warning {
-    /// A key in a file that nothing reads.
-    UnknownKey(Said),
-    /// The name of another file, in a file.
-    FileInFile(Said),
+    /// A variable of the environment that resembles a setting's and is none.
+    Misspelt {
+        /// The variable.
+        said: Said,
+        /// The setting that it resembles.
+        meant: &'static str,
+    },
+    /// A setting that has no effect beside the others, for this reason.
+    WithoutEffect(Said, &'static str),
+    /// A quota in powers of 1000, and what that means.
+    PowersOf1000(Said, String),
     /// A log setting that says nothing; the default is used.
     Log(Said, Fault),
     /// A quota larger than the device.
@@ -230,17 +301,32 @@ pub enum Warning {
         said: Option<Said>,
         /// What names it in the list.
         name: String,
-        /// Numbers of the devices that CUDA shows and that the list says nothing of.
+        /// Numbers, as the list counts, of the devices that CUDA shows and that the list says nothing of.
         unnamed: Vec<String>,
     },
+}
+
+impl Warning {
+    /// From which log level on it is said.
+    #[must_use]
+    pub fn level(&self) -> LogLevel {
+        match self {
+            Self::PowersOf1000(..) => LogLevel::Info,
+            _ => LogLevel::Warn,
+        }
+    }
 }
 
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(PREFIX)?;
         match self {
-            Self::UnknownKey(said) => write!(f, "{said} is not a setting of gpuslice; the line is ignored."),
-            Self::FileInFile(said) => write!(f, "{said} has no effect in a file; the line is ignored."),
+            Self::Misspelt { said, meant } => write!(
+                f,
+                "{said} is not a setting of gpuslice and limits nothing; if {meant} is meant, rename it, otherwise unset it."
+            ),
+            Self::WithoutEffect(said, why) => write!(f, "{said} has no effect {why}."),
+            Self::PowersOf1000(said, meaning) => write!(f, "{said}: {meaning}."),
             Self::Log(said, fault) => {
                 write!(f, "{said} {fault}. Logging goes on at level warn to standard error.")
             }
@@ -323,6 +409,22 @@ impl Said {
     /// What was said in the environment.
     pub(super) fn environment(key: &str, value: Vec<u8>) -> Self {
         Self { origin: Origin::Environment, key: key.to_owned(), value }
+    }
+
+    /// Quotes or spaces that surround the value.
+    pub(super) fn surrounds(&self) -> Option<Fault> {
+        let value = self.value.trim_ascii();
+        if value.starts_with(b"\"") || value.starts_with(b"'") {
+            return Some(Fault::Quoted);
+        }
+        let is_comment = |pair: &[u8]| matches!(pair, [space, b'#'] if space.is_ascii_whitespace());
+        let has_comment = !self.is_of_operator() && value.windows(2).any(is_comment);
+        has_comment.then_some(Fault::Commented)
+    }
+
+    /// Whether it stands in an operator's file.
+    pub(super) fn is_of_operator(&self) -> bool {
+        matches!(self.origin, Origin::Line { .. })
     }
 
     /// What was said in a line of a file.

@@ -47,7 +47,8 @@ impl FromStr for Quota {
     fn from_str(text: &str) -> Result<Self, Fault> {
         let text = text.trim_ascii();
         let Some(percent) = text.strip_suffix('%') else { return parse_size(text).map(Self::Size) };
-        match u32::try_from(number(percent, Fault::NotASize, Fault::HugeSize)?) {
+        let fault = if percent.ends_with(' ') { Fault::SpacedUnit } else { Fault::NotASize };
+        match u32::try_from(number(percent, fault, Fault::HugeSize)?) {
             Ok(0) => Err(Fault::ZeroSize),
             Ok(percent) => Ok(Self::Percent(percent)),
             Err(_) => Err(Fault::HugeSize),
@@ -104,6 +105,18 @@ impl<T: Copy> PerDevice<T> {
         Self { named: Vec::new(), others: Some(value) }
     }
 
+    /// The list as an operator's file means it: its numbers are the bus's.
+    #[must_use]
+    pub(super) fn of_operator(self) -> Self {
+        let named = self.named.into_iter().map(|(name, value)| (name.of_operator(), value));
+        Self { named: named.collect(), ..self }
+    }
+
+    /// Whether a device is named by its number on the bus.
+    pub(super) fn counts_on_bus(&self) -> bool {
+        self.named.iter().any(|(name, _)| matches!(name, DeviceName::Bus(_)))
+    }
+
     /// Every value that is given to some device.
     pub fn values(&self) -> impl Iterator<Item = T> {
         self.named.iter().map(|(_, value)| *value).chain(self.others)
@@ -112,19 +125,14 @@ impl<T: Copy> PerDevice<T> {
     /// The names that none of these devices has.
     #[must_use]
     pub fn absent(&self, devices: &[DeviceIdentity]) -> Vec<DeviceName> {
-        let is_there =
-            |name: &DeviceName| devices.iter().any(|device| name.matches(device.ordinal, &device.uuid));
+        let is_there = |name: &DeviceName| devices.iter().any(|device| name.matches(device));
         self.named.iter().map(|(name, _)| *name).filter(|name| !is_there(name)).collect()
     }
 
     /// The values for a device: those of the items that name it, otherwise the one for the others.
-    pub(super) fn of(&self, ordinal: Option<u32>, uuid: &[u8; 16]) -> Vec<T> {
-        let named: Vec<T> = self
-            .named
-            .iter()
-            .filter(|(name, _)| name.matches(ordinal, uuid))
-            .map(|(_, value)| *value)
-            .collect();
+    pub(super) fn of(&self, device: &DeviceIdentity) -> Vec<T> {
+        let named: Vec<T> =
+            self.named.iter().filter(|(name, _)| name.matches(device)).map(|(_, value)| *value).collect();
         if named.is_empty() { self.others.into_iter().collect() } else { named }
     }
 }
@@ -136,6 +144,9 @@ impl<T: FromStr<Err = Fault>> FromStr for PerDevice<T> {
     fn from_str(text: &str) -> Result<Self, ValueError> {
         if !text.contains(['=', ',']) {
             return Ok(Self { named: Vec::new(), others: Some(text.parse()?) });
+        }
+        if let Some(point) = decimal_comma(text).filter(|point| point.parse::<T>().is_ok()) {
+            return Err(Fault::DecimalComma(point).into());
         }
         let mut named = Vec::new();
         for item in text.split(',').map(str::trim_ascii) {
@@ -158,6 +169,14 @@ impl<T: Setting> Setting for PerDevice<T> {
     }
 }
 
+/// A number with a comma, written with a point.
+fn decimal_comma(text: &str) -> Option<String> {
+    let text = text.trim_ascii();
+    let (whole, rest) = text.split_once(',')?;
+    let is_number = number(whole, Fault::NotAnItem, Fault::NotAnItem).is_ok();
+    (is_number && rest.starts_with(|first: char| first.is_ascii_digit())).then(|| format!("{whole}.{rest}"))
+}
+
 /// Reads `device=value`, for a device that no earlier item of the list may mean.
 fn list_item<T: FromStr<Err = Fault>>(
     item: &str,
@@ -171,24 +190,113 @@ fn list_item<T: FromStr<Err = Fault>>(
     Ok((name, value.parse()?))
 }
 
-/// Reads a size that is not zero: digits, and at once a unit or nothing.
+/// The units of a size in lower case, with their bytes.
+const SIZE_UNITS: [(&str, u64); 17] = [
+    ("", 1),
+    ("k", 1 << 10),
+    ("ki", 1 << 10),
+    ("kib", 1 << 10),
+    ("m", 1 << 20),
+    ("mi", 1 << 20),
+    ("mib", 1 << 20),
+    ("g", 1 << 30),
+    ("gi", 1 << 30),
+    ("gib", 1 << 30),
+    ("t", 1 << 40),
+    ("ti", 1 << 40),
+    ("tib", 1 << 40),
+    ("kb", 1_000),
+    ("mb", 1_000_000),
+    ("gb", 1_000_000_000),
+    ("tb", 1_000_000_000_000),
+];
+/// Digits behind the point of a size; more say nothing, since a TiB has 13.
+const FRACTION_DIGITS: usize = 18;
+
+/// Reads a size that is not zero: a number, and at once a unit or nothing. A fraction is exact, rounded down to a byte.
 fn parse_size(text: &str) -> Result<Bytes, Fault> {
-    let (digits, unit) = split_number(text);
-    let scale = match unit.to_ascii_lowercase().as_str() {
-        "" => 1,
-        "k" | "ki" | "kib" => 1 << 10,
-        "m" | "mi" | "mib" => 1 << 20,
-        "g" | "gi" | "gib" => 1 << 30,
-        "t" | "ti" | "tib" => 1 << 40,
-        "kb" => 1_000,
-        "mb" => 1_000_000,
-        "gb" => 1_000_000_000,
-        "tb" => 1_000_000_000_000,
-        _ => return Err(Fault::NotASize),
+    let (digits, rest) = split_number(text);
+    let (fraction, unit) = match rest.strip_prefix('.') {
+        Some(rest) => {
+            let (fraction, unit) = split_number(rest);
+            (Some(fraction), unit)
+        }
+        None => (None, rest),
     };
+    let scale = |unit: &str| {
+        SIZE_UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)).map(|(_, scale)| *scale)
+    };
+    let unspaced = unit.trim_ascii_start();
+    if unspaced != unit && !digits.is_empty() && scale(unspaced).is_some() {
+        return Err(Fault::SpacedUnit);
+    }
+    let scale = scale(unit).ok_or(Fault::NotASize)?;
     let count = number(digits, Fault::NotASize, Fault::HugeSize)?;
     let size = Bytes::new(scale).checked_mul(count).ok_or(Fault::HugeSize)?;
+    let part = match fraction {
+        None => Bytes::ZERO,
+        Some(fraction) => {
+            let part = part(fraction, scale).ok_or(Fault::NotASize)?;
+            if unit.is_empty() {
+                return Err(Fault::PartOfAByte);
+            }
+            part
+        }
+    };
+    let size = size.checked_add(part).ok_or(Fault::HugeSize)?;
     if size == Bytes::ZERO { Err(Fault::ZeroSize) } else { Ok(size) }
+}
+
+/// The digits behind a point as a part of the unit, rounded down to a byte.
+fn part(digits: &str, scale: u64) -> Option<Bytes> {
+    if digits.is_empty() || digits.len() > FRACTION_DIGITS {
+        return None;
+    }
+    let parts: u64 = digits.parse().ok()?;
+    let of = 10_u128.checked_pow(u32::try_from(digits.len()).ok()?)?;
+    let bytes = u128::from(parts).checked_mul(u128::from(scale))?.checked_div(of)?;
+    u64::try_from(bytes).ok().map(Bytes::new)
+}
+
+/// Explains a quota in powers of 1000, in bytes and beside the power of 1024: `4gb is 4000000000 bytes, 7 % less than 4GiB`.
+///
+/// `text` is a value of `GPU_MEM_LIMIT`. None where no size in it has such a unit.
+#[must_use]
+pub fn in_powers_of_1000(text: &str) -> Option<String> {
+    text.split(',').find_map(|item| {
+        let size = item.rsplit('=').next().unwrap_or(item).trim_ascii();
+        let letters = size.find(|letter: char| letter.is_ascii_alphabetic())?;
+        let (number, unit) = size.split_at_checked(letters).filter(|(number, _)| number.len() <= 20)?;
+        let (percent, binary) = match unit.to_ascii_lowercase().as_str() {
+            "kb" => (2, "KiB"),
+            "mb" => (5, "MiB"),
+            "gb" => (7, "GiB"),
+            "tb" => (9, "TiB"),
+            _ => return None,
+        };
+        let bytes = parse_size(size).ok()?.get();
+        Some(format!("{size} is {bytes} bytes, {percent} % less than {number}{binary}"))
+    })
+}
+
+/// Refuses a quota that is written as a number of bytes and has no room for any program: a MiB or more was meant.
+///
+/// `text` is a value of `GPU_MEM_LIMIT` as a person types it.
+///
+/// # Errors
+/// A size without a unit is below 1 MiB.
+pub fn refuse_few_bytes(text: &str) -> Result<(), ValueError> {
+    for item in text.split(',') {
+        let size = item.rsplit('=').next().unwrap_or(item).trim_ascii();
+        let bytes = number(size, Fault::NotASize, Fault::HugeSize).map(Bytes::new);
+        if let Ok(bytes) = bytes
+            && bytes < Bytes::MIB
+        {
+            let part = (item != text).then(|| item.trim_ascii().to_owned());
+            return Err(ValueError { part, fault: Fault::FewBytes(bytes.get()) });
+        }
+    }
+    Ok(())
 }
 
 /// Reads what HAMi takes for a size: digits and `k`, `m` or `g` in either case. Zero is no quota.
@@ -274,6 +382,14 @@ mod tests {
             ("2tb", 2_000_000_000_000),
             (" \t 4g\n", 4 << 30),
             ("0004g", 4 << 30),
+            ("4.5GiB", (9 << 30) / 2),
+            ("1.5g", (3 << 30) / 2),
+            ("0.5Ki", 512),
+            ("1.5kb", 1500),
+            ("0.1k", 102),
+            ("1.999999999999999999t", (2 << 40) - 1),
+            ("3.70gb", 3_700_000_000),
+            ("17179869183.9999999999999g", u64::MAX),
         ] {
             assert_eq!(text.parse(), Ok(Quota::Size(Bytes::new(bytes))), "{text:?}");
         }
@@ -289,9 +405,13 @@ mod tests {
             "GiB",
             "%",
             "4Gigs",
-            "1.5GiB",
-            "4 g",
-            "50 %",
+            "1.GiB",
+            ".5GiB",
+            "1.5.5g",
+            "1.-5g",
+            "1.0000000000000000000g",
+            "4 apples",
+            " g",
             "-4g",
             "+4g",
             "4g4",
@@ -309,7 +429,11 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Quota>(), Err(Fault::NotASize), "{text:?}");
         }
-        for text in ["0", "0g", "00MiB", "0%"] {
+        for text in ["4 g", "50 %", "4.5\tGiB", "1  kb"] {
+            assert_eq!(text.parse::<Quota>(), Err(Fault::SpacedUnit), "{text:?}");
+        }
+        assert_eq!("1.5".parse::<Quota>(), Err(Fault::PartOfAByte));
+        for text in ["0", "0g", "00MiB", "0%", "0.0g", "0.0001k"] {
             assert_eq!(text.parse::<Quota>(), Err(Fault::ZeroSize), "{text:?}");
         }
         for text in
@@ -355,6 +479,46 @@ mod tests {
         }
         for text in ["", "20", "ms", "0ms", "-1ms", "1.5s", "20 ms", "1m", "18446744073709551615s"] {
             assert_eq!(parse_duration(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_comma_between_digits_is_answered_with_a_point_where_that_is_right() {
+        let fault = |text: &str| text.parse::<PerDevice<Permille>>().unwrap_err().fault;
+        assert_eq!(fault(" 12,5 "), Fault::DecimalComma("12.5".to_owned()));
+        for text in ["12,55", "30,50", "12,", ",5", "12,5,5", "0=12,5"] {
+            assert_eq!(fault(text), Fault::NotAnItem, "{text}");
+        }
+        let size = "4,5GiB".parse::<PerDevice<Quota>>().unwrap_err();
+        assert_eq!(size, Fault::DecimalComma("4.5GiB".to_owned()).into());
+        assert_eq!("4,8".parse::<PerDevice<Quota>>().unwrap_err().fault, Fault::NotAnItem);
+    }
+
+    #[test]
+    fn powers_of_1000_are_told_in_bytes() {
+        for (text, told) in [
+            ("4gb", "4gb is 4000000000 bytes, 7 % less than 4GiB"),
+            ("0=1GiB, 1 = 1.5MB ", "1.5MB is 1500000 bytes, 5 % less than 1.5MiB"),
+            ("1TB", "1TB is 1000000000000 bytes, 9 % less than 1TiB"),
+            ("3kB", "3kB is 3000 bytes, 2 % less than 3KiB"),
+        ] {
+            assert_eq!(in_powers_of_1000(text).as_deref(), Some(told));
+        }
+        for text in ["4GiB", "4g", "4000000000", "50%", "gb", "", "4xb", "GPU-8=4g", "99999999999999tb"] {
+            assert_eq!(in_powers_of_1000(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn few_bytes_are_refused_where_they_are_typed() {
+        for text in ["4", "4096", "1048575", "0=4GiB,1=4", " 8 "] {
+            assert!(
+                matches!(refuse_few_bytes(text), Err(ValueError { fault: Fault::FewBytes(_), .. })),
+                "{text}"
+            );
+        }
+        for text in ["1048576", "4KiB", "1%", "0=4GiB,1=1500000000", "", "x"] {
+            assert_eq!(refuse_few_bytes(text), Ok(()), "{text}");
         }
     }
 

@@ -64,6 +64,9 @@ impl Shim {
             _ => Opening::Busy,
         };
         let verdict = flight.run.judge(measured, opening);
+        if verdict.held {
+            self.last_end[stream] = 0;
+        }
         let until = self.offset.instant(self.readings.of(end)).unwrap() - verdict.after;
         self.charge_rest(&mut flight, (verdict.length, until), now, slice);
         slice.settle(flight.bill.close(), now);
@@ -154,7 +157,7 @@ impl Shim {
                 Lesson::Gaps | Lesson::Nothing => [None; 2],
             };
             changed.into_iter().flatten().for_each(|id| self.epochs[epoch_of(id)] += 1);
-            if flight.is_unknown && verdict.lesson == Lesson::Alone {
+            if flight.is_unknown {
                 self.unknown.done(&part.key);
             }
         }

@@ -79,10 +79,11 @@ impl World {
         let slice = &mut self.slices[process.slice];
         slice.asks[me].wants = 0;
         let outstanding = core::mem::take(&mut process.shim.outstanding);
-        let refund = lease::estate(outstanding, process.shim.settled_at, process.killed_at);
+        let rest =
+            lease::estate(outstanding, lease::Work::Predicted, process.shim.settled_at, process.killed_at);
         let unmeasured = process.shim.unmeasured();
-        slice.settle(-(refund as i64), self.now);
-        slice.lost += unmeasured as i128 - i128::from(refund);
+        slice.settle(rest, self.now);
+        slice.lost += unmeasured as i128 + i128::from(rest);
         process.reaped = true;
         let at = process.slice;
         self.wake_sleepers(at);

@@ -10,7 +10,7 @@ use gpuslice_policy::compute::lease::{self, Lease};
 use gpuslice_policy::compute::queue::{self, Ahead, UNKNOWN_WAIT, Unknown};
 use gpuslice_policy::compute::recent::{EPOCHS, Recent, epoch_of};
 use gpuslice_policy::compute::ring::Reader;
-use gpuslice_policy::compute::run::{Bracket, OLD, Run, Sampler};
+use gpuslice_policy::compute::run::{Bracket, OLD, Run, Sampler, Spell};
 use gpuslice_policy::compute::timeline::{Offset, Union};
 use gpuslice_policy::compute::trim::History;
 
@@ -100,8 +100,12 @@ pub struct Shim {
     pub outside: u64,
     /// What that was at each stream's last launch.
     pub launched: Vec<u64>,
+    /// When that was.
+    pub last: Vec<u64>,
     /// Since when a stream is known to be empty.
     pub empty: Vec<Option<u64>>,
+    /// When a stream that was empty had its first launch, and how long the host had been outside by then.
+    pub spells: Vec<Option<(u64, u64, Spell)>>,
     /// Up to which place the ring has been read, and when places had been written over before.
     pub read_to: u64,
     pub has_holes_until: u64,
@@ -150,7 +154,9 @@ impl Shim {
             left: now,
             outside: 0,
             launched: vec![0; streams],
+            last: vec![0; streams],
             empty: vec![Some(now); streams],
+            spells: vec![None; streams],
             read_to: 0,
             has_holes_until: 0,
             entering: 0,
@@ -276,7 +282,14 @@ impl Shim {
         }
         let gap = self.outside - self.launched[stream];
         let mut bracket = Bracket::of(paid.is_known.then_some(&paid.estimate), kind.graph, gap);
-        if bracket == Bracket::Together && self.sampler.launch(&paid.estimate) {
+        let may_be_empty = || {
+            self.empty[stream].is_none()
+                && self.spells[stream].as_ref().is_some_and(|(since, _, spell)| {
+                    let run = self.open[stream].as_ref().map(|open| &open.run);
+                    spell.may_have_ended(run, now - since, 2 * paid.estimate.plain)
+                })
+        };
+        if bracket == Bracket::Together && self.sampler.launch(&paid.estimate, may_be_empty) {
             bracket = Bracket::Alone;
         }
         // Runs of streams that take turns would overlap, though their kernels do not.
@@ -297,7 +310,7 @@ impl Shim {
         }
     }
 
-    /// It leaves the driver, which has given it to the GPU.
+    /// It leaves the driver, which gave it to the GPU.
     pub fn leave(
         &mut self,
         kind: &Kind,
@@ -307,18 +320,21 @@ impl Shim {
         gpu: &mut Gpu,
     ) {
         if self.blind.is_some() {
-            gpu.kernel(self.client, stream, truth);
             self.launches += 1;
             return;
         }
         let open = self.open[stream].as_mut().unwrap();
-        self.launched[stream] = self.outside;
+        (self.launched[stream], self.last[stream]) = (self.outside, now);
+        let is_idle = open.known_idle || open.opened >= self.until[stream];
+        let is_first = self.spells[stream].is_none() && open.run.is_empty() && is_idle;
+        if self.empty[stream].is_some() || is_first {
+            self.spells[stream] = Some((now, self.outside, Spell::default()));
+        }
         match self.empty[stream].take() {
             Some(since) => open.run.idle(now - since),
             None if open.run.is_empty() => open.run.lead(now - open.opened),
             None => {}
         }
-        gpu.kernel(self.client, stream, truth);
         if !paid.is_known {
             self.unknown.add(&kind.key);
             open.is_unknown = true;
@@ -344,8 +360,11 @@ impl Shim {
         self.outside += inside;
         self.left = now;
         self.empty[stream] = Some(now);
+        let spell = self.spells[stream].take();
         if let Some(open) = &mut self.open[stream] {
-            open.run.waited(inside);
+            let all = spell
+                .map(|(since, outside, spell)| spell.left(now - since - (self.launched[stream] - outside)));
+            open.run.waited(all.unwrap_or(inside));
         }
         self.launched[stream] += inside;
     }
@@ -371,6 +390,12 @@ impl Shim {
         if self.open[stream].is_none() {
             return;
         }
+        if let (Some((since, outside, spell)), Some(open)) =
+            (&mut self.spells[stream], &mut self.open[stream])
+        {
+            let inside = self.last[stream] - *since - (self.launched[stream] - *outside);
+            spell.close(&mut open.run, inside);
+        }
         match self.empty[stream] {
             Some(since) => self.open[stream].as_mut().unwrap().run.close(now - since),
             None => {
@@ -390,6 +415,7 @@ impl Shim {
 
     pub fn close_all(&mut self, now: u64, gpu: &mut Gpu) {
         (0..self.open.len()).for_each(|stream| self.close(stream, now, gpu));
+        self.spells.fill(None);
     }
 
     pub fn is_busy(&self) -> bool {

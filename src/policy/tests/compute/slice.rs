@@ -99,7 +99,8 @@ impl Slice {
     /// Takes so much for a process, or says when it has to look again.
     pub fn take(&mut self, me: usize, amount: u64, now: u64) -> Result<(), u64> {
         if self.asks[me].wants == 0 {
-            self.asks[me].served = turn::start(self.asks[me].served, self.virtual_time);
+            let asks = self.asks.iter().copied();
+            self.asks[me].served = turn::start(self.asks[me].served, self.virtual_time, asks);
         }
         self.asks[me].wants = amount;
         let served = self.asks[me].served;

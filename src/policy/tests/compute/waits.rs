@@ -51,7 +51,7 @@ struct Had {
 }
 
 fn had(other: usize, slice: &Slice) -> Had {
-    let served = turn::start(slice.asks[other].served, slice.virtual_time);
+    let served = turn::start(slice.asks[other].served, slice.virtual_time, slice.asks.iter().copied());
     Had { taken: slice.taken[other], got: slice.got[other], served }
 }
 

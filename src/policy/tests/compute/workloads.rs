@@ -75,7 +75,26 @@ impl Target {
 }
 
 /// On the usual machine.
-pub const WORKLOADS: [Workload; 16] = [
+pub const WORKLOADS: [Workload; 18] = [
+    Workload {
+        name: "5 us, ten waited for",
+        build: |_| one(small(5 * US).sync(10)),
+        limits: alone,
+        burst: 20,
+        group: 0,
+        target: Target::Short,
+        machine: usual,
+    },
+    Workload {
+        // The GPU waits for each launch.
+        name: "5 us, slow launches",
+        build: |_| one(small(5 * US).sync(10)),
+        limits: alone,
+        burst: 20,
+        group: 0,
+        target: Target::Short,
+        machine: |machine| Machine { launch: 10 * US, back: 20 * US, ..machine },
+    },
     Workload {
         name: "20 us, async",
         build: |_| one(small(20 * US)),

@@ -38,6 +38,9 @@ pub struct Machine {
     /// One sample in so many is nonsense; none if 0.
     pub lies: u64,
     pub meter: Meter,
+    /// How many launches of a process return late at first, and how much later than their kernels may begin: the thread loses
+    /// its processor inside the driver.
+    pub held: (u64, u64),
 }
 
 impl Default for Machine {
@@ -53,6 +56,7 @@ impl Default for Machine {
             nvml: Some((166_666_667, 20_000_000)),
             lies: 0,
             meter: Meter::Events,
+            held: (0, 0),
         }
     }
 }
@@ -72,6 +76,11 @@ pub enum Phase {
         paid: Option<Paid>,
     },
     Inside {
+        launch: Launch,
+        paid: Option<Paid>,
+    },
+    /// Inside the driver, which has given the work to the GPU.
+    Submitted {
         launch: Launch,
         paid: Option<Paid>,
     },
@@ -96,6 +105,8 @@ pub struct Process {
     pub phase: Phase,
     pub wake: u64,
     pub tick: u64,
+    /// How many launches have been held up.
+    held: u64,
     pub killed_at: u64,
     pub reaped: bool,
 }
@@ -159,6 +170,7 @@ impl World {
                     phase: Phase::Ready,
                     wake: start,
                     tick: NEVER,
+                    held: 0,
                     killed_at: 0,
                     reaped: false,
                 }
@@ -270,7 +282,8 @@ impl World {
             Phase::Ready => self.begin(me),
             Phase::Asks { launch, since, .. } => self.ask(me, launch, since),
             Phase::Full { launch, paid } => self.enter(me, launch, paid),
-            Phase::Inside { launch, paid } => self.leave(me, launch, paid),
+            Phase::Inside { launch, paid } => self.submit(me, launch, paid),
+            Phase::Submitted { launch, paid } => self.leave(me, launch, paid),
             Phase::Syncs(stream) => {
                 self.processes[me].shim.waited(stream, self.now);
                 self.processes[me].phase = Phase::Ready;
@@ -337,14 +350,23 @@ impl World {
         self.arm(me);
     }
 
+    fn submit(&mut self, me: usize, launch: Launch, paid: Option<Paid>) {
+        let process = &mut self.processes[me];
+        self.gpu.kernel(process.client, launch.stream, launch.truth);
+        let (launches, time) = self.machine.held;
+        if process.held >= launches {
+            return self.leave(me, launch, paid);
+        }
+        process.held += 1;
+        process.phase = Phase::Submitted { launch, paid };
+        process.wake = self.now + time;
+    }
+
     fn leave(&mut self, me: usize, launch: Launch, paid: Option<Paid>) {
         let process = &mut self.processes[me];
-        match &paid {
-            Some(paid) => {
-                let what = (launch.stream, launch.truth);
-                process.shim.leave(&launch.kind, paid, what, self.now, &mut self.gpu);
-            }
-            None => self.gpu.kernel(process.client, launch.stream, launch.truth),
+        if let Some(paid) = &paid {
+            let what = (launch.stream, launch.truth);
+            process.shim.leave(&launch.kind, paid, what, self.now, &mut self.gpu);
         }
         process.phase = Phase::Ready;
         // A little of its own, as any program has.

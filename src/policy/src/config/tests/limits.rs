@@ -193,8 +193,3 @@ fn the_defaults_are_the_contracts() {
     );
     assert_eq!((config.priority, config.log.level), (Priority::Normal, LogLevel::Warn));
 }
-
-#[test]
-fn without_a_name_each_user_and_container_has_a_region() {
-    assert_eq!(default_region_path(1000, 4_026_531_841), PathBuf::from("/dev/shm/gpuslice-1000-4026531841"));
-}

@@ -8,7 +8,7 @@ fn every_malformed_value_is_one_line_that_says_what_would_be_right() {
         (
             "GPU_MEM_LIMIT",
             "4Gigs",
-            "=\"4Gigs\" is not a size; write it like 4GiB, 4096MiB, 1500000000 or 50%",
+            "=\"4Gigs\" is not a size; write it like 4GiB, 1.5GiB, 4096MiB, 1500000000 or 50%",
         ),
         (
             "GPU_MEM_LIMIT",
@@ -23,7 +23,7 @@ fn every_malformed_value_is_one_line_that_says_what_would_be_right() {
         (
             "GPU_MEM_LIMIT",
             "0=4g,1=4Gigs",
-            "=\"0=4g,1=4Gigs\" is malformed: \"1=4Gigs\" is not a size; write it like 4GiB, 4096MiB, 1500000000 or 50%",
+            "=\"0=4g,1=4Gigs\" is malformed: \"1=4Gigs\" is not a size; write it like 4GiB, 1.5GiB, 4096MiB, 1500000000 or 50%",
         ),
         (
             "GPU_MEM_LIMIT",
@@ -53,9 +53,39 @@ fn every_malformed_value_is_one_line_that_says_what_would_be_right() {
             "=\"20\" is not a burst; write strict, latency or a duration like 20ms, 500us or 1s",
         ),
         ("GPU_CORE_METER", "cupti", "=\"cupti\" is not known; write auto, events or nvml"),
-        ("GPU_CORE_COPIES", "yes", "=\"yes\" is neither 0 nor 1; write one of them"),
+        (
+            "GPU_CORE_COPIES",
+            "perhaps",
+            "=\"perhaps\" is not a switch; write 1 (or true, yes, on) or 0 (or false, no, off)",
+        ),
+        (
+            "GPU_CORE_PERCENT",
+            "12,5",
+            "=\"12,5\" has a comma, which separates the items of a list; write 12.5",
+        ),
+        (
+            "GPU_MEM_LIMIT",
+            "4 GiB",
+            "=\"4 GiB\" has a space before its unit; write it without, like 4GiB or 50%",
+        ),
+        ("GPU_MEM_LIMIT", "1.5", "=\"1.5\" is no whole number of bytes; write its unit as well, like 1.5GiB"),
+        (
+            "GPU_MEM_LIMIT",
+            "\"4GiB\"",
+            "=\"\\\"4GiB\\\"\" has quotes around it, which belong to the value here, as in a file for docker --env-file; \
+             write it without them",
+        ),
+        (
+            "GPU_MEM_LIMIT",
+            "2GiB # two",
+            "=\"2GiB # two\" has a comment behind it, which belongs to the value in the environment; write the value alone",
+        ),
         ("GPU_PRIORITY", "urgent", "=\"urgent\" is not known; write high, normal or low"),
-        ("GPU_MEM_OVERSUBSCRIBE", "2", "=\"2\" is neither 0 nor 1; write one of them"),
+        (
+            "GPU_MEM_OVERSUBSCRIBE",
+            "2",
+            "=\"2\" is not a switch; write 1 (or true, yes, on) or 0 (or false, no, off)",
+        ),
         ("GPUSLICE_REGION", "r", "=\"r\" is not an absolute path; write one that begins with a /"),
         (
             "CUDA_DEVICE_MEMORY_LIMIT_3",
@@ -108,13 +138,47 @@ fn a_malformed_log_setting_refuses_nothing() {
 }
 
 #[test]
-fn every_setting_has_an_effect_and_none_is_warned_of() {
-    assert!(from_env(&[("GPU_PRIORITY", "high"), ("GPU_MEM_OVERSUBSCRIBE", "1")]).warnings.is_empty());
+fn settings_without_effect_are_warned_of_and_no_others() {
+    for list in [
+        &[("GPU_PRIORITY", "high"), ("GPU_MEM_OVERSUBSCRIBE", "1")] as Variables<'_>,
+        &[("GPU_CORE_WEIGHT", "300"), ("GPU_CORE_POLICY", "equal"), ("GPU_CORE_BURST", "latency")],
+        &[("GPU_CORE_BURST", "latency"), ("GPU_CORE_PERCENT", "30")],
+    ] {
+        assert!(from_env(list).warnings.is_empty(), "{list:?}");
+    }
+    for (list, line) in [
+        (
+            &[("GPU_CORE_WEIGHT", "300"), ("GPU_CORE_PERCENT", "30")] as Variables<'_>,
+            "GPU_CORE_WEIGHT=\"300\" has no effect under policy fixed; it has with GPU_CORE_POLICY=equal or best-effort.",
+        ),
+        (
+            &[("GPU_CORE_BURST", "latency"), ("GPU_MEM_LIMIT", "1g")],
+            "GPU_CORE_BURST=\"latency\" has no effect on a slice that has all of its devices' time; it has with \
+             GPU_CORE_PERCENT below 100.",
+        ),
+    ] {
+        let config = from_env(list);
+        assert_eq!(warning(&config.warnings), format!("gpuslice: {line}"));
+        assert_eq!(config.warnings[0].level(), LogLevel::Warn);
+    }
+    let refused = read(&[("GPU_CORE_WEIGHT", "300"), ("GPU_MEM_LIMIT", "x")], "").unwrap_err();
+    assert_eq!((refused.malformed.len(), refused.warnings), (1, Vec::new()));
+}
+
+#[test]
+fn a_quota_in_powers_of_1000_is_told_to_those_who_ask() {
+    let config = from_env(&[("GPU_MEM_LIMIT", "4gb")]);
+    assert_eq!(
+        warning(&config.warnings),
+        "gpuslice: GPU_MEM_LIMIT=\"4gb\": 4gb is 4000000000 bytes, 7 % less than 4GiB."
+    );
+    assert_eq!(config.warnings[0].level(), LogLevel::Info);
 }
 
 #[test]
 fn a_device_of_a_list_that_is_not_there_is_told_with_those_that_the_list_leaves_out() {
-    let device = |ordinal, uuid| DeviceIdentity { ordinal: Some(ordinal), uuid, total: Bytes::new(1) };
+    let device =
+        |ordinal, uuid| DeviceIdentity { ordinal: Some(ordinal), bus: None, uuid, total: Bytes::new(1) };
     let (one, two) = (device(0, UUID), device(1, OTHER));
     let told = |key: &str, value: &str, devices: &[DeviceIdentity]| -> Vec<String> {
         from_env(&[(key, value)]).absent(devices).iter().map(ToString::to_string).collect()

@@ -1,0 +1,47 @@
+//! Do processes that come and go leave the others their part?
+
+use crate::mishaps::Mishap;
+use crate::program::{Kind, Program};
+use crate::scenario::terms;
+use crate::world::{Machine, World};
+
+const US: u64 = 1_000;
+const MS: u64 = 1_000_000;
+const S: u64 = 1_000_000_000;
+/// Processes that stay.
+const STAY: usize = 2;
+/// Processes that live at a time beside them, and for how long each.
+const COME: usize = 12;
+const LIFE: u64 = 850 * MS;
+
+/// The least GPU time of one that stays, and that of all, within `seconds` at a share of `limit` percent.
+fn served(limit: u64, seconds: u64) -> (u64, u64) {
+    let lives = (seconds * S / LIFE) as usize;
+    let count = STAY + COME * lives;
+    let programs = (0..count).map(|_| (0, Program::new(vec![Kind::kernel(1, 400 * US)]))).collect();
+    let mut world = World::new(Machine::default(), &[terms(limit * 10, 20)], programs, 5);
+    // Nobody can say how long a process may wait beside others that were never there before.
+    world.watch.is_off = true;
+    let start = world.now;
+    for at in 0..COME * lives {
+        let begins = start + at as u64 * LIFE / COME as u64;
+        world.processes[STAY + at].wake = begins;
+        world.befall(begins + LIFE, Mishap::Kill(STAY + at));
+        world.befall(begins + LIFE + 50 * MS, Mishap::Reap(STAY + at));
+    }
+    world.run(start + seconds * S).unwrap();
+    let stays = world.processes.iter().take(STAY).map(|process| world.gpu.busy(process.client));
+    (stays.min().unwrap(), world.used(0))
+}
+
+#[test]
+fn fourteen_newcomers_a_second_leave_those_that_stay_their_part() {
+    for limit in [10, 30, 80] {
+        let (least, all) = served(limit, 8);
+        let part = least * 1000 / (all / (STAY + COME) as u64);
+        println!("{limit} %: one that stays has {part} thousandths of its part, {} ms", least / MS);
+        assert!(part >= 900, "{limit} %: {part} thousandths");
+        // Newcomers are charged for time that they take and do not use because they are killed.
+        assert!(part <= 2000, "{limit} %: {part} thousandths");
+    }
+}

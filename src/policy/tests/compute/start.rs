@@ -1,0 +1,101 @@
+//! Do processes of a slice that start together get the same? On a machine that has too few processors for them.
+
+use gpuslice_policy::compute::lease;
+use gpuslice_policy::compute::turn;
+
+use crate::program::{Kind, Program};
+use crate::scenario::terms;
+use crate::world::{Machine, Phase, World};
+
+const US: u64 = 1_000;
+const MS: u64 = 1_000_000;
+const S: u64 = 1_000_000_000;
+const PROCESSES: u64 = 8;
+const BURST: u64 = 20 * MS;
+/// The length of a kernel.
+const LENGTH: u64 = 400 * US;
+
+/// GPU time in nanoseconds, and waits.
+#[derive(Debug)]
+struct Outcome {
+    served: Vec<u64>,
+    first_second: u64,
+    /// The longest that a launch had waited when it was looked at.
+    wait: u64,
+}
+
+/// The first launches of each process return `late` nanoseconds after their kernels may begin.
+fn outcome(limit: u64, processes: u64, (launches, late): (u64, u64), seconds: u64) -> Outcome {
+    let machine = Machine { held: (launches, late), ..Machine::default() };
+    let programs = (0..processes).map(|_| (0, Program::new(vec![Kind::kernel(1, LENGTH)]))).collect();
+    let mut world = World::new(machine, &[terms(limit * 10, BURST / MS)], programs, 7);
+    // The kernels of a host that is held up run before anybody knows what they take.
+    world.watch.is_off = launches > 0;
+    let start = world.now;
+    let (mut first_second, mut wait) = (0, 0);
+    while world.now < start + seconds * S {
+        world.run(world.now + MS).unwrap();
+        let waits = world.processes.iter().filter_map(|process| match process.phase {
+            Phase::Asks { since, .. } => Some(world.now - since),
+            _ => None,
+        });
+        wait = waits.max().unwrap_or(0).max(wait);
+        if world.now <= start + S {
+            first_second = world.used(0);
+        }
+    }
+    let served = world.processes.iter().map(|process| world.gpu.busy(process.client)).collect();
+    Outcome { served, first_second, wait }
+}
+
+/// In thousandths.
+fn jain(served: &[u64]) -> u64 {
+    let sum: u64 = served.iter().map(|served| served / US).sum();
+    let squares: u64 = served.iter().map(|served| (served / US).pow(2)).sum();
+    sum * sum / served.len() as u64 * 1000 / squares.max(1)
+}
+
+const HELD: [(u64, u64); 5] = [(0, 0), (1, 3 * MS), (2, 3 * MS), (2, 300 * US), (8, 4 * MS)];
+
+#[test]
+fn processes_that_start_together_are_served_evenly_although_their_first_launches_return_late() {
+    for (launches, late) in HELD {
+        for limit in [10, 30, 80] {
+            let outcome = outcome(limit, PROCESSES, (launches, late), 8);
+            let name = format!("{limit} %, {launches} launches {} us late", late / US);
+            let terms = terms(limit * 10, BURST / MS);
+            // One may have had all that was saved up, and is charged for all that its late launches may have taken. It waits until
+            // the others have had as much, their turns, and what those that were idle may be behind.
+            let ahead = BURST + launches * late;
+            let longest = terms.wall((PROCESSES - 1) * (ahead + turn::LAG + lease::turn(terms) + LENGTH));
+            println!(
+                "{name}: Jain {}, longest wait {} ms of {}, first second {} ms of {}",
+                jain(&outcome.served),
+                outcome.wait / MS,
+                longest / MS,
+                outcome.first_second / MS,
+                limit * 10
+            );
+            assert!(jain(&outcome.served) >= 990, "{name}: {outcome:?}");
+            assert!(outcome.wait <= longest, "{name}: {outcome:?}");
+            // Of each kernel whose launch returned late nobody knows what it took.
+            let most = limit * S / 100 + BURST + PROCESSES * launches.max(1) * LENGTH;
+            assert!(outcome.first_second <= most, "{name}: {outcome:?}");
+        }
+    }
+}
+
+#[test]
+fn a_process_whose_first_launches_return_late_keeps_to_its_share() {
+    for (launches, late) in HELD {
+        let outcome = outcome(10, 1, (launches, late), 3);
+        let name = format!("{launches} launches {} us late", late / US);
+        let terms = terms(100, BURST / MS);
+        let most = S / 10 + BURST + lease::alone(terms) + launches.max(1) * LENGTH;
+        assert!(outcome.first_second <= most, "{name}: {outcome:?}");
+        // It is charged for all that such a launch may have taken.
+        assert!(outcome.served[0] + launches * late >= 3 * S / 10, "{name}: {outcome:?}");
+        let longest = terms.wall(2 * lease::alone(terms) + launches * late);
+        assert!(outcome.wait <= longest, "{name}: {outcome:?}");
+    }
+}
