@@ -16,7 +16,7 @@
 /* "gpuslice", as the first eight bytes of the file. */
 #define GPUSLICE_MAGIC "gpuslice"
 /* The version of this layout. Every change of it has another number. */
-#define GPUSLICE_VERSION 7u
+#define GPUSLICE_VERSION 8u
 /* Size of the file in bytes. */
 #define GPUSLICE_SIZE 11808768u
 /* Processes, devices and uses of shared memory that a slice has room for. */
@@ -60,6 +60,15 @@
 #define GPUSLICE_LIMITS_LOCK_OFFSET offsetof(struct gpuslice_region, devices)
 #define GPUSLICE_LIFE_OFFSET(slot) (offsetof(struct gpuslice_region, slots) + (slot) * sizeof(struct gpuslice_slot))
 
+/* What the slice owes on a device, from the end of its last process until a process uses the device again. */
+struct gpuslice_debt {
+    uint8_t uuid[16];        /* the device */
+    uint64_t paid_until;     /* until when its GPU time is paid, on the monotonic clock; 0: the entry says nothing */
+    uint64_t burst;          /* GPU time that could be saved up, in nanoseconds */
+    uint32_t cores_permille; /* the share that pays */
+    uint32_t reserved;
+};
+
 /* What is said about the whole region. */
 struct gpuslice_header {
     uint8_t magic[8];
@@ -73,7 +82,11 @@ struct gpuslice_header {
     uint32_t shared;       /* every share in use is below this one */
     uint64_t moves;        /* how often one share took the charge over from another */
     uint32_t unpaced;      /* GPUSLICE_UNPACED while launches were not paid for on any device since it was made anew */
-    uint8_t reserved[4036];
+    uint32_t reserved;
+    uint64_t boot[2];      /* in which boot of the machine it was made anew; 0 where that was not known */
+    uint64_t keeper;       /* process that clears the dead after the file was removed; 0: none */
+    struct gpuslice_debt debts[GPUSLICE_DEVICES];
+    uint8_t reserved_too[1448];
 };
 
 /* A device. */
@@ -139,7 +152,7 @@ struct gpuslice_process_time {
     uint64_t sleeps_until; /* 0: it does not sleep */
     uint64_t outstanding;  /* prepaid, and not settled */
     uint64_t settled_at;
-    uint64_t queued;       /* predicted, under way */
+    uint64_t queued;       /* predicted, under way; bit 63: and some of which nothing is known */
     uint64_t used;         /* charged, by the slot's earlier processes too: as the other counts, never falls */
     uint64_t throttled;    /* on the clock, that launches waited for the share */
     uint64_t copied;

@@ -138,7 +138,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         self.forget_stale(device, now);
         if process.wants.get() == 0 {
             let virtual_time = time.virtual_time.0.get();
-            process.served.change(|served| turn::start(served, virtual_time));
+            process.served.change(|served| turn::start(served, virtual_time, self.asks(time)));
         }
         process.wants.set(amount.max(1));
         if self.pay(device, slot, amount, (since, now)).is_err() {
@@ -397,7 +397,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
 
     /// Whether a device has work that is not known to have ended.
     fn is_busy(&self, time: &DeviceTime<SLOTS>) -> bool {
-        time.processes.iter().take(self.claimed()).any(|process| process.queued.get() > 0)
+        time.processes.iter().take(self.claimed()).any(|process| process.queued() > 0)
     }
 
     /// All devices in use but this one.
@@ -427,6 +427,7 @@ pub(crate) fn credible<const SLOTS: usize>(time: &DeviceTime<SLOTS>, terms: Term
     time.paid_until.0.get().min(most(terms, now))
 }
 
-fn most(terms: Terms, now: u64) -> u64 {
+/// The latest instant until which time can be paid: the most that a slice may owe.
+pub(crate) fn most(terms: Terms, now: u64) -> u64 {
     now.saturating_add(terms.wall(MOST_DEBT))
 }

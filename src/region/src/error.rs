@@ -109,6 +109,13 @@ pub enum RegionError {
         /// The region's path.
         path: PathBuf,
     },
+    /// The file was removed, and members of the slice go on without it.
+    Detached {
+        /// Where it was.
+        path: PathBuf,
+        /// The members that this process can see, by process number.
+        members: Vec<u32>,
+    },
     /// The region was made anew: the slice that was looked at has ended.
     Renewed {
         /// The region's path.
@@ -136,6 +143,9 @@ impl fmt::Display for RegionError {
                     }
                     io::ErrorKind::Unsupported => {
                         write!(out, "; name a path on a tmpfs such as /dev/shm, or on a volume")
+                    }
+                    io::ErrorKind::ReadOnlyFilesystem => {
+                        write!(out, "; mount it so that it can be written to, or name another path")
                     }
                     io::ErrorKind::StorageFull => write!(out, "; make room there, or name another path"),
                     _ => Ok(()),
@@ -214,8 +224,16 @@ impl fmt::Display for RegionError {
             ),
             Self::Replaced { path } => write!(
                 out,
-                "{}: was removed or replaced while this slice uses it; restart the slice's processes",
+                "{}: was removed or replaced while this slice uses it; its processes go on and keep to its limits, but new \
+                 ones and `gpuslice set` do not reach them",
                 path.display()
+            ),
+            Self::Detached { path, members } => write!(
+                out,
+                "{}: was removed while in use by {}, and a new region would give the slice its limits twice; end them, or name \
+                 another region",
+                path.display(),
+                listed(members)
             ),
             Self::Renewed { path } => write!(
                 out,
@@ -226,6 +244,18 @@ impl fmt::Display for RegionError {
                 write!(out, "{}: too many regions are open in this process; close some", path.display())
             }
         }
+    }
+}
+
+/// `process 7`, or `processes 7, 8 and 3 more`.
+pub(crate) fn listed(processes: &[u32]) -> String {
+    /// So many are told.
+    const TOLD: usize = 8;
+    let told: Vec<String> = processes.iter().take(TOLD).map(u32::to_string).collect();
+    let word = if processes.len() == 1 { "process" } else { "processes" };
+    match processes.len().saturating_sub(told.len()) {
+        0 => format!("{word} {}", told.join(", ")),
+        more => format!("{word} {} and {more} more", told.join(", ")),
     }
 }
 

@@ -1,11 +1,15 @@
 //! What does a process leave of the compute ledger when it ends, and how much was used in all?
 //!
-//! Prepaid time that cannot have run goes back to the slice. That happens under the join lock, and the word is emptied
+//! Prepaid time that cannot have run goes back to the slice. A launch that nothing predicts was prepaid with next to nothing:
+//! what may have run of it is charged. That happens under the join lock, and the word is emptied
 //! before what it said is given on: who is killed in between loses it, and nothing is ever given twice. What was
 //! counted stays where it is, and the next process in the slot goes on from there: so nothing is moved when a process
 //! dies, and no sum ever falls.
 
-use gpuslice_policy::compute::{bucket::MOST_DEBT, lease};
+use gpuslice_policy::compute::{
+    bucket::MOST_DEBT,
+    lease::{self, Work},
+};
 
 #[cfg(all(test, loom))]
 use crate::sync::broken::{self, Break};
@@ -13,7 +17,7 @@ use crate::{
     layout::Layout,
     sampler,
     sync::Word64,
-    words::{Counts, DeviceTime, ProcessTime, Step},
+    words::{Counts, DeviceTime, ProcessTime, Step, UNPREDICTED},
 };
 
 /// GPU time that was used, and what happened on the way. All but `launches` in nanoseconds.
@@ -38,14 +42,14 @@ impl TimeUsed {
 
     /// What was counted in a slot, by whomever.
     fn of_slot(process: &ProcessTime) -> Self {
-        Self::new(process.counts.now(), process.queued.get())
+        Self::new(process.counts.now(), process.queued())
     }
 
     /// What the process counted that has the slot.
     fn of(process: &ProcessTime) -> Self {
         let [mut counts, before] = [process.counts.now(), process.before.now()];
         counts.iter_mut().zip(before).for_each(|(count, before)| *count = count.saturating_sub(before));
-        Self::new(counts, process.queued.get())
+        Self::new(counts, process.queued())
     }
 
     fn plus(self, other: Self) -> Self {
@@ -67,15 +71,20 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
             let waited = process.wants.swap(0) > 0;
             process.sleeps_until.publish(0);
             sampler::depose(&time.sampler.0, slot);
-            process.queued.set(0);
+            let queued = process.queued.swap(0);
             process.spilled.set(0);
             process.contexts.set(0);
             // Who was served counts as one that the lease is shared with.
             process.served.set(0);
-            let refund = estate(process, now);
-            if refund > 0 {
-                self.settle_time(device, refund.saturating_neg(), now);
-            } else if waited {
+            let (rest, since) = estate(process, queued, now);
+            if rest > 0 {
+                // As of then: what was paid on the clock since the launch is paid.
+                self.settle_time(device, rest, since);
+                process.counts.used.add(rest.unsigned_abs());
+            } else if rest < 0 {
+                self.settle_time(device, rest, now);
+            }
+            if waited && rest >= 0 {
                 self.wake(device, now);
             }
         }
@@ -147,13 +156,22 @@ impl Counts {
     }
 }
 
-/// What is refunded of a dead process's prepaid time; its word is empty then.
-fn estate(process: &ProcessTime, now: u64) -> i64 {
+/// The charge of a dead process beyond its prepaid time, or its refund if negative, in nanoseconds of GPU time; and
+/// the instant from which its work may have run. `queued` is what the word of that name said. The word for what is prepaid is
+/// empty then.
+fn estate(process: &ProcessTime, queued: u64, now: u64) -> (i64, u64) {
     let outstanding = process.outstanding.swap(0).min(MOST_DEBT);
     #[cfg(all(test, loom))]
     if broken::is(Break::EstateKept) {
         process.outstanding.set(outstanding);
     }
-    let refund = lease::estate(outstanding, process.settled_at.get(), now);
-    i64::try_from(refund).unwrap_or(i64::MAX)
+    let work = match queued {
+        0 => Work::None,
+        _ if queued & UNPREDICTED == 0 => Work::Predicted,
+        _ => Work::Unpredicted,
+    };
+    let settled_at = process.settled_at.get();
+    // A process that never said when it was idle is taken to have launched just now.
+    let since = if settled_at == 0 && work == Work::Unpredicted { now } else { settled_at.min(now) };
+    (lease::estate(outstanding, work, since, now), since)
 }

@@ -15,11 +15,13 @@ use crate::{
 /// The first eight bytes of a region, read as a little-endian number: "gpuslice".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"gpuslice");
 /// The version of this layout.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 /// Processes that can be in one slice.
 pub const MAX_SLOTS: usize = 1024;
 /// Devices that a slice can have.
 pub const MAX_DEVICES: usize = 64;
+/// Devices on which a slice without a process can owe time; the models have few.
+pub const DEBTS: usize = if cfg!(loom) { 1 } else { MAX_DEVICES };
 /// Uses of shared memory that a slice can have at a time.
 pub const MAX_SHARES: usize = 4096;
 /// Busy intervals that are remembered of a device; the models have few.
@@ -52,7 +54,7 @@ pub const JOIN_LOCK_OFFSET: usize = 0;
 pub const LIMITS_LOCK_OFFSET: usize = core::mem::offset_of!(Layout, devices);
 
 /// What is said about the whole region. Read by every reservation, written when processes come.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 #[cfg_attr(not(loom), repr(C, align(4096)))]
 pub(crate) struct Header {
     /// [`MAGIC`].
@@ -78,6 +80,47 @@ pub(crate) struct Header {
     /// [`UNPACED`] while launches were not paid for on any device since the region was made anew: of many devices not each is
     /// looked at for every launch. A region that is lost is read as zeroes, and then each is.
     pub(crate) unpaced: Word32,
+    /// In which boot of the machine the region was made anew; zero where that was not known.
+    pub(crate) boot: [Word64; 2],
+    /// Process that clears the dead of a region whose file was removed: its number, and above it when it started; 0: none.
+    pub(crate) keeper: Word64,
+    /// The slice's debts on its devices, noted when the region is made anew.
+    pub(crate) debts: [Debt; DEBTS],
+}
+
+impl Default for Header {
+    fn default() -> Self {
+        Self {
+            magic: Default::default(),
+            version: Default::default(),
+            ready: Default::default(),
+            size: Default::default(),
+            epoch: Default::default(),
+            claimed: Default::default(),
+            device_count: Default::default(),
+            joiner: Default::default(),
+            shared: Default::default(),
+            moves: Default::default(),
+            unpaced: Default::default(),
+            boot: Default::default(),
+            keeper: Default::default(),
+            debts: core::array::from_fn(|_| Debt::default()),
+        }
+    }
+}
+
+/// A slice's debt on a device, from the end of its last process until a process uses the device again.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(crate) struct Debt {
+    /// The device, as in [`DeviceEntry::uuid`].
+    pub(crate) uuid: [Word64; 2],
+    /// Until when the slice's GPU time is paid, on the monotonic clock; 0: the entry says nothing.
+    pub(crate) paid_until: Word64,
+    /// GPU time that could be saved up, in nanoseconds.
+    pub(crate) burst: Word64,
+    /// The share that pays, of [`WHOLE_SHARE`].
+    pub(crate) cores_permille: Word32,
 }
 
 /// One device of the slice.
@@ -203,7 +246,7 @@ fn bounded(number: u32, most: usize) -> usize {
 
 /// Name and value of everything that `include/gpuslice.h` repeats, for the test that compares the two.
 #[cfg(not(loom))]
-pub const FIGURES: [(&str, usize); 97] = {
+pub const FIGURES: [(&str, usize); 105] = {
     use core::mem::offset_of;
     type Time = DeviceTime<MAX_SLOTS>;
     [
@@ -227,6 +270,14 @@ pub const FIGURES: [(&str, usize); 97] = {
         ("header.shared", offset_of!(Layout, header.shared)),
         ("header.moves", offset_of!(Layout, header.moves)),
         ("header.unpaced", offset_of!(Layout, header.unpaced)),
+        ("header.boot", offset_of!(Layout, header.boot)),
+        ("header.keeper", offset_of!(Layout, header.keeper)),
+        ("debts.offset", offset_of!(Layout, header.debts)),
+        ("debt.size", size_of::<Debt>()),
+        ("debt.uuid", offset_of!(Debt, uuid)),
+        ("debt.paid_until", offset_of!(Debt, paid_until)),
+        ("debt.burst", offset_of!(Debt, burst)),
+        ("debt.cores_permille", offset_of!(Debt, cores_permille)),
         ("devices.offset", offset_of!(Layout, devices)),
         ("device.size", size_of::<DeviceEntry>()),
         ("device.uuid", offset_of!(DeviceEntry, uuid)),

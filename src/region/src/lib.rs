@@ -18,6 +18,7 @@
 #![cfg_attr(loom, allow(dead_code, reason = "the models use no file, and so not all of the words"))]
 
 mod compute;
+mod debts;
 mod estate;
 mod history;
 pub mod layout;
@@ -41,6 +42,8 @@ mod chairs;
 #[cfg(not(loom))]
 mod change;
 #[cfg(not(loom))]
+mod detached;
+#[cfg(not(loom))]
 mod error;
 #[cfg(not(loom))]
 mod lock;
@@ -53,9 +56,15 @@ mod monitor;
 #[cfg(not(loom))]
 pub mod names;
 #[cfg(not(loom))]
+mod numbers;
+#[cfg(not(loom))]
 pub mod operator;
 #[cfg(not(loom))]
 mod patience;
+#[cfg(not(loom))]
+mod pause;
+#[cfg(not(loom))]
+mod places;
 #[cfg(not(loom))]
 mod process;
 #[cfg(not(loom))]
@@ -88,13 +97,15 @@ pub use roster::Reaped;
 pub use {
     chairs::Chairs,
     change::Change,
+    detached::{Detached, detached},
     error::RegionError,
     map::Trust,
     member::{DeviceRequest, Difference, Member, Use},
     monitor::Monitor,
+    pause::pause,
     reader::{DeviceFigures, Reader},
     region::{Device, DeviceView, Limits, ProcessView, Region, Uuid},
-    removal::{Removal, remove_if_unused},
+    removal::{Removal, remove_for_good, remove_if_unused},
     sharing::Sharing,
     time::AtWork,
     trial::try_path,

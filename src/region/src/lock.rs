@@ -10,7 +10,7 @@ use libc::{c_int, c_short};
 
 use crate::{
     layout::{JOIN_LOCK_OFFSET, LIMITS_LOCK_OFFSET, Layout, MAX_SLOTS, Slot},
-    map,
+    map, places,
     roster::Lives,
 };
 
@@ -100,6 +100,7 @@ impl Life {
     pub(crate) fn begin(file: &File, free: impl Iterator<Item = usize>) -> io::Result<Option<Self>> {
         for slot in free {
             if set(file, libc::F_WRLCK, life_offset(slot))? {
+                keep_from_ageing(file);
                 return Ok(Some(Self { page: keep(file)?, slot }));
             }
         }
@@ -115,6 +116,16 @@ impl Life {
     pub(crate) fn end(self) {
         // SAFETY: the mapping is our own, `keep` made it, and nothing ever reads or writes it.
         unsafe { libc::munmap(ptr::with_exposed_provenance_mut(self.page), KEPT) };
+    }
+}
+
+/// Keeps `systemd-tmpfiles`, which removes what lies in `/tmp` unused for days, from a region that is in use: it leaves files
+/// alone that somebody has locked by `flock`, and a mapping's writes change no time of a file. Elsewhere than on a tmpfs the
+/// two kinds of locks may be one.
+fn keep_from_ageing(file: &File) {
+    if places::is_of_tmpfs(file) {
+        // SAFETY: the descriptor is open; the call takes nothing else. Whether it succeeds changes nothing here.
+        unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_SH | libc::LOCK_NB) };
     }
 }
 

@@ -124,9 +124,25 @@ impl Mapped {
         &self.path
     }
 
-    /// Another opening of the same file, through its path: only an opening of its own has locks of its own.
+    /// Another opening of the same file, through its path or the name that it has now: only an opening of its own has locks
+    /// of its own.
     pub(crate) fn reopen(&self) -> Result<File, RegionError> {
-        let file = open_file(&self.path, Rights::Write)?.ok_or_else(|| self.replaced())?;
+        match self.reopen_at(&self.path) {
+            Err(RegionError::Replaced { .. }) => match self.name_now() {
+                Some(name) if !is_removed(&name) => self.reopen_at(&name),
+                _ => Err(self.replaced()),
+            },
+            opened => opened,
+        }
+    }
+
+    fn reopen_at(&self, path: &Path) -> Result<File, RegionError> {
+        let file = match open_file(path, Rights::Write) {
+            Ok(file) => file.ok_or_else(|| self.replaced())?,
+            // Something that is no file at all stands there.
+            Err(RegionError::NotAFile { .. }) => return Err(self.replaced()),
+            Err(error) => return Err(error),
+        };
         match file.metadata() {
             Ok(found) if id_of(&found) == self.id => Ok(file),
             Ok(_) => Err(self.replaced()),
@@ -150,12 +166,15 @@ impl Mapped {
         }
     }
 
-    /// Whether the file was removed, as far as the kernel tells. Reading this link needs no rights; following it
-    /// would.
-    fn has_lost_its_name(&self) -> bool {
+    /// Whether the file was removed, as far as the kernel tells.
+    pub(crate) fn has_lost_its_name(&self) -> bool {
+        self.name_now().is_some_and(|name| is_removed(&name))
+    }
+
+    /// The name that the file has now, as the kernel tells it. Reading this link needs no rights; following it would.
+    fn name_now(&self) -> Option<PathBuf> {
         let start = self.memory.0.as_ptr().expose_provenance();
-        let link = format!("/proc/self/map_files/{start:x}-{:x}", start.saturating_add(SIZE));
-        fs::read_link(link).is_ok_and(|target| target.as_os_str().as_bytes().ends_with(b" (deleted)"))
+        fs::read_link(format!("/proc/self/map_files/{start:x}-{:x}", start.saturating_add(SIZE))).ok()
     }
 
     /// Whether an opening of the file still has all of it, and newcomers find it.
@@ -342,6 +361,11 @@ pub(crate) fn link(file: &File, path: &Path) -> io::Result<()> {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// Whether the kernel says that a file has lost this name.
+fn is_removed(name: &Path) -> bool {
+    name.as_os_str().as_bytes().ends_with(b" (deleted)")
 }
 
 fn id_of(found: &fs::Metadata) -> FileId {

@@ -4,7 +4,7 @@ use core::ops::Deref;
 use std::path::Path;
 
 use crate::{
-    bell,
+    bell, detached,
     error::RegionError,
     layout::MAX_SLOTS,
     lock::{Life, Locked, Locks},
@@ -85,6 +85,10 @@ impl Member {
         let path = &map::absolute(path)?;
         for _ in 0..OPENINGS {
             let Some(mapped) = map::open(path, trust)? else {
+                let members = detached::members_of(path);
+                if !members.is_empty() {
+                    return Err(RegionError::Detached { path: path.into(), members });
+                }
                 map::create(path)?;
                 continue;
             };
@@ -120,7 +124,7 @@ impl Member {
             return Err(RegionError::LockNotKept { path: mapped.path().into() });
         }
         if !anybody {
-            mapped.renew();
+            mapped.renew(process::boot(), bell::now());
         }
         let region = Region::new(mapped);
         let differences = match add_all(&region, &locks, wanted) {
@@ -148,12 +152,13 @@ impl Member {
         self.life.slot()
     }
 
-    /// Whether the slice can still keep to its limits: newcomers find this region, and it knows of this process.
-    /// Takes a look at the file system.
+    /// Whether all is as it was: newcomers find this region, and it knows of this process. Takes a look at the file
+    /// system.
     ///
     /// # Errors
-    /// [`RegionError::Damaged`] when the file was shortened or overwritten, [`RegionError::Replaced`] when it was
-    /// removed or something else stands in its place.
+    /// [`RegionError::Damaged`] when the file was shortened or overwritten: nothing says any more what the slice holds.
+    /// [`RegionError::Replaced`] when it was removed or something else stands in its place: the members go on in the
+    /// memory that they share.
     pub fn check(&self) -> Result<(), RegionError> {
         let layout = self.region.layout();
         if self.slot() >= layout.claimed() || !layout.is_taken(self.slot()) {
@@ -300,7 +305,7 @@ fn add_all(region: &Region, locks: &Locks, wanted: &[DeviceRequest]) -> Result<V
                 .take_space(space)
                 .map_err(|source| region.mapped().failed("take room for a device", source))?;
             region
-                .add(*uuid, *total, *limits)
+                .add(*uuid, *total, *limits, bell::now())
                 .ok_or_else(|| RegionError::TooManyDevices { path: region.path().into() })?;
             continue;
         };

@@ -10,10 +10,10 @@ use std::{
 
 use gpuslice_policy::config::Config;
 
-use crate::operator::Operator;
+use crate::{operator::Operator, places};
 
-/// Where regions are unless they are named.
-pub const FOLDER: &str = "/dev/shm";
+pub use places::{FOLDER, ends_with_session, folder};
+
 /// How the file names of such regions begin; the number of their user follows.
 pub const PREFIX: &str = "gpuslice-";
 /// What stands behind the user's number in the regions of `gpuslice run`.
@@ -38,13 +38,27 @@ pub enum Found {
 fn parts(region: &Path) -> Option<(&str, &str)> {
     let (user, rest) = region.file_name()?.to_str()?.strip_prefix(PREFIX)?.split_once('-')?;
     let is_number = !user.is_empty() && user.bytes().all(|byte| byte.is_ascii_digit());
-    (is_number && region.parent() == Some(Path::new(FOLDER))).then_some((user, rest))
+    (is_number && region.parent().is_some_and(places::is_folder)).then_some((user, rest))
+}
+
+/// Whether a region is where regions are unless they are named, by its path alone.
+#[must_use]
+pub fn is_usual(region: &Path) -> bool {
+    parts(region).is_some()
 }
 
 /// Whether a region's name says that `gpuslice run` has named it.
 #[must_use]
 pub fn is_of_run(region: &Path) -> bool {
     parts(region).is_some_and(|(_, rest)| rest.starts_with(RUN))
+}
+
+/// The region of the processes of a container that no setting names: that of a user, by the number of the mount namespace.
+/// Where another user has put a file there, the next of numbered names.
+#[must_use]
+pub fn usual(user: u32, container: u64) -> PathBuf {
+    let path = folder().join(format!("{PREFIX}{user}-{container}"));
+    places::numbered(&path, |owner| owner == user || owner == 0)
 }
 
 /// What a slice is called: what stands behind user and `run` in its region's name, or that name.
@@ -93,10 +107,12 @@ fn meant(name: &str, all: &[PathBuf], near: impl Fn(&Path) -> Option<Near>) -> V
 /// The folder cannot be read.
 pub fn all() -> io::Result<Vec<PathBuf>> {
     let mut regions = Vec::new();
-    for entry in fs::read_dir(FOLDER)? {
-        let entry = entry?;
-        if entry.file_name().to_string_lossy().starts_with(PREFIX) {
-            regions.push(entry.path());
+    for folder in places::folders() {
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            if entry.file_name().to_string_lossy().starts_with(PREFIX) {
+                regions.push(entry.path());
+            }
         }
     }
     regions.extend(around().filter(|path| path.exists()));
@@ -159,6 +175,7 @@ mod tests {
             ("/dev/shm/gpuslice-1000-run-red", "red"),
             ("/dev/shm/gpuslice-1000-4026531841", "4026531841"),
             ("/dev/shm/gpuslice-else", "gpuslice-else"),
+            ("/tmp/gpuslice-1000-run-red", "red"),
             ("/srv/gpuslice-1000-run-red", "gpuslice-1000-run-red"),
             ("/srv/region", "region"),
         ] {

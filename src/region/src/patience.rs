@@ -4,9 +4,9 @@
 //! The times are lower bounds: the kernel adds its own (about 50 microseconds a wait).
 
 use core::{hash::BuildHasher as _, time::Duration};
-use std::{hash::RandomState, process, thread};
+use std::{hash::RandomState, process};
 
-use crate::{memory::Surroundings, region::Region, roster::Reaped};
+use crate::{memory::Surroundings, pause::pause, region::Region, roster::Reaped};
 
 /// Bounds of a series of waits.
 #[derive(Clone, Copy, Debug)]
@@ -93,7 +93,7 @@ impl Patience {
     #[allow(clippy::disallowed_methods, reason = "the bounded wait is what this file is for")]
     pub(crate) fn wait(&mut self) -> bool {
         let Some(next) = self.next() else { return false };
-        thread::sleep(next);
+        pause(next);
         true
     }
 

@@ -268,7 +268,7 @@ impl Reader {
             held,
             spilled: process.spilled.get(),
             contexts: process.contexts.get(),
-            queued: process.queued.get(),
+            queued: process.queued(),
         }
     }
 }

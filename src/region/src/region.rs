@@ -12,6 +12,7 @@ use crate::{
     layout::{DeviceEntry, Header, Layout, NO_LIMIT, OVERSUBSCRIBED, READY, WHOLE_SHARE},
     map::Mapped,
     memory::limit_of,
+    numbers::Numbers,
     process,
     roster::Reaped,
     sharing::Sharing,
@@ -343,14 +344,20 @@ impl Region {
             .collect()
     }
 
-    /// Clears what dead processes hold.
+    /// Clears what dead processes hold. Where the file was removed nobody can ask for its locks: then processes of this
+    /// process-number namespace are told apart by their numbers and starts, and all others count as living.
     ///
     /// # Errors
-    /// [`RegionError::Replaced`] when the path leads to another file now, [`RegionError::System`] when it cannot
-    /// be opened or locked.
+    /// [`RegionError::Replaced`] when the path leads to another file now and this one is not known to be removed,
+    /// [`RegionError::System`] when it cannot be opened or locked.
     pub fn reap(&self) -> Result<Reaped, RegionError> {
         let layout = self.layout();
-        let locks = self.mapped.locks()?;
+        let locks = match self.mapped.locks() {
+            Err(RegionError::Replaced { .. }) if self.mapped.has_lost_its_name() => {
+                return Ok(layout.bury_unlocked(&Numbers::here(layout), bell::now()));
+            }
+            locks => locks?,
+        };
         let failed = |source| self.mapped.failed("ask who lives", source);
         if !layout.any_dead(&locks).map_err(failed)? {
             return Ok(Reaped::Nobody);
@@ -375,7 +382,7 @@ impl Region {
     }
 
     /// Adds a device, whose time has space already. Needs the join lock. `None`: there is no room.
-    pub(crate) fn add(&self, uuid: Uuid, total: u64, limits: Limits) -> Option<Device> {
+    pub(crate) fn add(&self, uuid: Uuid, total: u64, limits: Limits, now: u64) -> Option<Device> {
         let layout = self.layout();
         let index = layout.device_count();
         let (entry, time) = (layout.devices.get(index)?, layout.time.get(index)?);
@@ -384,6 +391,7 @@ impl Region {
         uuid.words().iter().zip(&entry.uuid).for_each(|(value, word)| word.set(*value));
         entry.total.set(total);
         let _before = limits.write(&layout.header, entry);
+        layout.take_debt(index, now);
         [&entry.context_bytes, &entry.peak, &entry.refused, &entry.unmet].iter().for_each(|word| word.set(0));
         layout.header.device_count.publish(u32::try_from(index.saturating_add(1)).unwrap_or(u32::MAX));
         Some(Device(index))

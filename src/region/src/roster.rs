@@ -24,6 +24,7 @@
 //! A gap of some microseconds stays: if another thread of the host forks while a thread joins, the child has the
 //! descriptor too, and keeps the slot until it calls `exec` or ends.
 
+use crate::debts::Boot;
 use crate::layout::{Layout, READY, SLOT_FREE, SLOT_TAKEN, UNPACED, held_at};
 
 /// What came of looking for dead processes.
@@ -114,11 +115,12 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         entry.state.publish(SLOT_TAKEN);
     }
 
-    /// Makes the region anew: no device, no process. Needs the join lock, and that nobody lives.
+    /// Makes the region anew: no device, no process. What the slice owes stays. Needs the join lock, and that nobody lives.
     ///
     /// A process that is killed in here leaves a region that is not ready, and the next one starts over.
-    pub(crate) fn renew(&self) {
+    pub(crate) fn renew(&self, boot: Boot, now: u64) {
         self.header.ready.publish(0);
+        self.keep_debts(boot, now);
         self.header.device_count.publish(0);
         self.slots.iter().for_each(|slot| slot.state.publish(SLOT_FREE));
         self.shares.iter().take(self.shared()).for_each(|share| share.state.publish(0));

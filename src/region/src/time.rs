@@ -20,7 +20,7 @@ use crate::{
     layout::UNPACED,
     member::Member,
     region::{Device, Region},
-    words::ProcessTime,
+    words::{ProcessTime, UNDER_WAY, UNPREDICTED},
 };
 
 /// What a process does on a device. Sums over processes are those of [`TimeUsed`].
@@ -94,7 +94,7 @@ impl Region {
         processes.take(layout.claimed()).map(move |process| AtWork {
             used: process.counts.used.get(),
             throttled: process.counts.throttled.get(),
-            queued: process.queued.get(),
+            queued: process.queued(),
             waits: process.waits(now),
         })
     }
@@ -324,7 +324,25 @@ impl Member {
 
     /// Work of this process that is under way is predicted to take so long.
     pub fn set_queued(&self, device: Device, time: u64) {
-        self.with_own(device, |process| process.queued.set(time));
+        let marks = UNPREDICTED | UNDER_WAY;
+        self.with_own(device, |process| process.queued.change(|before| before & marks | time & !marks));
+    }
+
+    /// Work of this process may be under way from now on: should it die, its prepaid time counts as used.
+    pub fn begin_work(&self, device: Device) {
+        self.with_own(device, |process| process.queued.change(|before| before | UNDER_WAY));
+    }
+
+    /// No work of this process is under way: should it die, its prepaid time is given back.
+    pub fn end_work(&self, device: Device) {
+        self.with_own(device, |process| process.queued.change(|before| before & !(UNDER_WAY | UNPREDICTED)));
+    }
+
+    /// Whether a launch of this process is under way of which nothing is known: it may take longer than is
+    /// [predicted](Self::set_queued).
+    pub fn set_unpredicted(&self, device: Device, is_unpredicted: bool) {
+        let mark = if is_unpredicted { UNPREDICTED | UNDER_WAY } else { 0 };
+        self.with_own(device, |process| process.queued.change(|before| before & !UNPREDICTED | mark));
     }
 
     /// This process made so many launches more.

@@ -121,7 +121,7 @@ pub(crate) struct ProcessTime {
     pub(crate) outstanding: Word64,
     /// When it settled last.
     pub(crate) settled_at: Word64,
-    /// Predicted time of work under way.
+    /// Predicted time of work under way, [`UNPREDICTED`] and [`UNDER_WAY`].
     pub(crate) queued: Word64,
     /// What was counted, by the processes that had the slot before as well: no sum of slots ever falls.
     pub(crate) counts: Counts,
@@ -131,6 +131,19 @@ pub(crate) struct ProcessTime {
     pub(crate) spilled: Word64,
     /// Bytes that it holds for contexts.
     pub(crate) contexts: Word64,
+}
+
+/// The bit of [`ProcessTime::queued`] that says that nothing predicts some of the work under way.
+pub(crate) const UNPREDICTED: u64 = 1 << 63;
+
+/// The bit of [`ProcessTime::queued`] that says that work may be under way, predicted or not, sent off as a whole or not.
+pub(crate) const UNDER_WAY: u64 = 1 << 62;
+
+impl ProcessTime {
+    /// Predicted time of work under way.
+    pub(crate) fn queued(&self) -> u64 {
+        self.queued.get() & !(UNPREDICTED | UNDER_WAY)
+    }
 }
 
 /// Figures that only grow.

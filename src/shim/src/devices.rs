@@ -1,6 +1,8 @@
 //! Which devices does CUDA show this process, and what may the slice use of each?
 
 use crate::driver;
+use crate::management;
+use crate::slice::Place;
 use core::fmt;
 use gpuslice_driver::types::CUdevice;
 use gpuslice_policy::config::{Config, DeviceIdentity, LogLevel, gpu_uuid_text};
@@ -12,6 +14,8 @@ use gpuslice_region::{DeviceRequest, Difference, Limits, Sharing, Uuid};
 pub(crate) struct Found {
     /// CUDA's number, after `CUDA_VISIBLE_DEVICES`.
     pub(crate) ordinal: u32,
+    /// NVML's number, in the order of the bus; none unless [`number_by_bus`] has asked.
+    pub(crate) bus: Option<u32>,
     /// CUDA's handle.
     pub(crate) handle: CUdevice,
     /// Its UUID.
@@ -31,7 +35,38 @@ fn describe(number: i32) -> Option<Found> {
     let handle = driver::device(number)?;
     let uuid = driver::device_uuid(handle)?;
     let total = driver::device_total(handle)?;
-    Some(Found { ordinal: number.try_into().ok()?, handle, uuid, total })
+    Some(Found { ordinal: number.try_into().ok()?, bus: None, handle, uuid, total })
+}
+
+/// Gives each device its number in the order of the bus, by which lists in an operator's file name devices.
+///
+/// # Errors
+/// NVML does not tell the order. The tenant decides in which order CUDA shows devices, so that is no way to find it out.
+pub(crate) fn number_by_bus(found: &mut [Found]) -> Result<(), UnknownBus> {
+    let order = management::bus_order().ok_or(UnknownBus(None))?;
+    for device in found {
+        let place = order.iter().find(|(uuid, _)| *uuid == device.uuid);
+        device.bus = Some(place.ok_or(UnknownBus(Some(device.uuid)))?.1);
+    }
+    Ok(())
+}
+
+/// Says that the numbers in an operator's file cannot be told apart.
+#[derive(Debug)]
+pub(crate) struct UnknownBus(Option<[u8; 16]>);
+
+impl fmt::Display for UnknownBus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("gpuslice: an operator's file limits devices by their numbers on the bus, and NVML")?;
+        match &self.0 {
+            None => f.write_str(" cannot be opened to tell these")?,
+            Some(uuid) => write!(f, " does not tell that of {}", gpu_uuid_text(uuid))?,
+        }
+        f.write_str(
+            "; name devices by UUID or limit all alike, or give the container NVML \
+             (NVIDIA_DRIVER_CAPABILITIES=compute,utility). GPU work is refused.",
+        )
+    }
 }
 
 /// Says that CUDA shows a device and does not tell which one it is.
@@ -83,7 +118,19 @@ pub(crate) fn limits(found: &[Found], config: &Config) -> Vec<DeviceRequest> {
 }
 
 fn identity(device: &Found) -> DeviceIdentity {
-    DeviceIdentity { ordinal: Some(device.ordinal), uuid: device.uuid, total: Bytes::new(device.total) }
+    DeviceIdentity {
+        ordinal: Some(device.ordinal),
+        bus: device.bus,
+        uuid: device.uuid,
+        total: Bytes::new(device.total),
+    }
+}
+
+/// How the settings name a device of this slice. Its number on the bus is not known here: an item of an operator's list that
+/// names the device by that number does not match.
+pub(crate) fn identity_of(place: &Place, ordinal: Option<usize>) -> DeviceIdentity {
+    let ordinal = ordinal.and_then(|ordinal| u32::try_from(ordinal).ok());
+    DeviceIdentity { ordinal, bus: None, uuid: place.uuid, total: Bytes::new(place.total) }
 }
 
 fn is_free(request: &DeviceRequest) -> bool {
@@ -98,7 +145,8 @@ impl fmt::Display for NothingLimited {
         write!(
             f,
             "gpuslice: the limits that are set name none of the {} devices that CUDA shows this process, so nothing is \
-             limited; name devices by CUDA's numbers or by the UUIDs that `nvidia-smi -L` prints.",
+             limited; name devices by CUDA's numbers (in an operator's file: by the bus's) or by the UUIDs that \
+             `nvidia-smi -L` prints.",
             self.0,
         )
     }

@@ -165,6 +165,13 @@ pub(crate) fn context_limit(limit: c_uint) -> Option<usize> {
     beside_captures(|| ask!(cuCtxGetLimit, usize, limit))
 }
 
+/// Whether libraries are loaded into all contexts at once.
+pub(crate) fn loads_eagerly() -> bool {
+    /// `CU_MODULE_EAGER_LOADING`.
+    const EAGER: c_uint = 1;
+    beside_captures(|| ask!(cuModuleGetLoadingMode, c_uint)) == Some(EAGER)
+}
+
 /// The library of a kernel.
 pub(crate) fn library_of_kernel(kernel: CUkernel) -> Option<usize> {
     let library = beside_captures(|| ask!(cuKernelGetLibrary, CUlibrary, kernel))?;

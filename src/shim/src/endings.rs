@@ -15,6 +15,7 @@ use crate::arrays::Array;
 use crate::graphs::Executable;
 use crate::holdings::{Holder, Holding};
 use crate::ledger::{Charge, Owner};
+use crate::lifecycle;
 use crate::shared;
 use crate::slice::Slice;
 use crate::spill::Extent;
@@ -84,9 +85,10 @@ impl Endings {
                 return;
             }
         }
-        let Ending { ended, lived, .. } = all.swap_remove(at);
+        let Ending { ended, lived, context, .. } = all.swap_remove(at);
         if ended {
             drop(all);
+            slice.libraries.context_ended(context);
             lived.into_iter().for_each(|lived| lived.end(slice));
         } else {
             // Under the lock: who looks for any of it finds it here or there.
@@ -113,7 +115,7 @@ impl Lived {
         let addresses = slice.addresses.take_owned(Owner::Context(context));
         Self {
             shared: slice.shared.take_of(context, addresses.iter().map(|(address, _)| *address)),
-            addresses: addresses.into_iter().collect(),
+            addresses: gathered(addresses),
             spilled: slice.spilled.take_of(context).into_iter().collect(),
             arrays: slice.arrays.take_of(context).into_iter().collect(),
             executables: slice.graphs.take_of(context).into_iter().collect(),
@@ -139,6 +141,16 @@ impl Lived {
         self.spilled.into_values().for_each(|extent| extent.end(slice));
         self.holdings.into_iter().for_each(|holding| holding.end(slice));
     }
+}
+
+/// A table of charges. One for which there is no memory is empty: the charges count until the process ends.
+fn gathered(charges: Vec<(u64, Charge)>) -> HashMap<u64, Charge> {
+    let mut table = HashMap::new();
+    match table.try_reserve(charges.len()) {
+        Ok(()) => table.extend(charges),
+        Err(_) => lifecycle::run_out(),
+    }
+    table
 }
 
 /// What ends by itself is looked for in its map first.

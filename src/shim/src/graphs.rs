@@ -66,8 +66,8 @@ pub(crate) enum Obstacle {
     NotOurs,
     /// The driver does not say what it allocates.
     Untold,
-    /// It does not fit on this device.
-    Full(Device),
+    /// So many bytes do not fit on this device.
+    Full(Device, u64),
 }
 
 impl Executable {
@@ -98,7 +98,7 @@ impl Graphs {
             let pool = self.pool(place);
             if !pool.take(slice, pages) {
                 self.cancel(slice, executable);
-                return Err(Obstacle::Full(place.device));
+                return Err(Obstacle::Full(place.device, pages));
             }
             executable.needs.push(Need { pool, pages });
         }

@@ -86,8 +86,6 @@ pub(crate) struct Green {
 #[derive(Debug, Default)]
 pub(crate) struct Holdings {
     held: Mutex<HashMap<(Holder, usize), (Device, u64)>>,
-    /// The libraries of modules and kernels that came out of one.
-    libraries: Mutex<HashMap<usize, usize>>,
     greens: Mutex<Vec<Green>>,
     /// Whether there ever was a green context: every allocation asks.
     any_green: AtomicBool,
@@ -104,7 +102,8 @@ impl Holdings {
     }
 
     fn insert(&self, holder: Holder, context: usize, device: Device, bytes: u64) {
-        if bytes > 0 {
+        // Contexts are listed, also those that took nothing.
+        if bytes > 0 || holder == Holder::Context {
             let mut held = self.held.lock();
             let (_, sum) = held.entry((holder, context)).or_insert((device, 0));
             *sum = sum.saturating_add(bytes);
@@ -174,19 +173,25 @@ impl Holdings {
         contexts
     }
 
-    /// A module or a kernel came out of a library.
-    pub(crate) fn note_origin(&self, handle: usize, library: usize) {
-        self.libraries.lock().insert(handle, library);
+    /// The contexts that this process has made, with their devices.
+    pub(crate) fn contexts_made(&self) -> Vec<(usize, Device)> {
+        let held = self.held.lock();
+        let contexts = held.iter().filter(|((holder, _), _)| *holder == Holder::Context);
+        contexts.map(|((_, context), (device, _))| (*context, *device)).collect()
     }
 
-    /// The library that a module or a kernel came out of.
-    pub(crate) fn library_of(&self, handle: usize) -> Option<usize> {
-        self.libraries.lock().get(&handle).copied()
-    }
-
-    /// A library ended, and all that came out of it.
-    pub(crate) fn forget_library(&self, library: usize) {
-        self.libraries.lock().retain(|_, of| *of != library);
+    /// Another holder has so much of what one was charged.
+    pub(crate) fn pass(&self, slice: &Slice, from: (Holder, usize), to: (Holder, usize), bytes: u64) {
+        let mut held = self.held.lock();
+        let Some((device, sum)) = held.get_mut(&from) else { return };
+        let (device, part) = (*device, bytes.min(*sum));
+        *sum = sum.saturating_sub(part);
+        let (_, of_other) = held.entry(to).or_insert((device, 0));
+        *of_other = of_other.saturating_add(part);
+        drop(held);
+        if from.0.is_context() && !to.0.is_context() {
+            slice.member().end_context(device, part);
+        }
     }
 
     /// A green context was made.

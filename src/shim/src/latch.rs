@@ -65,7 +65,7 @@ impl Latch {
                 }
                 core::hint::spin_loop();
             }
-            std::thread::sleep(SLEEP);
+            gpuslice_region::pause(SLEEP);
         }
     }
 }

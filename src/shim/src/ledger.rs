@@ -4,6 +4,7 @@
 //! driver. A charge costs the same among one live allocation and a million.
 
 use crate::latch::Latched;
+use crate::lifecycle;
 use crate::slice::Slice;
 use core::num::NonZeroU64;
 use gpuslice_policy::addresses::{Addresses as Table, spread};
@@ -134,6 +135,12 @@ impl Addresses {
         for Shard(table) in &self.shards {
             let mut table = table.lock();
             let from = taken.len();
+            let count = charges(&table).filter(|(_, charge)| charge.owner == owner).count();
+            if taken.try_reserve(count).is_err() {
+                // Memory that stays is charged until the process ends.
+                lifecycle::run_out();
+                return taken;
+            }
             taken.extend(charges(&table).filter(|(_, charge)| charge.owner == owner));
             for (address, _) in taken.iter().skip(from) {
                 table.take(*address);

@@ -41,6 +41,7 @@ mod host_memory;
 mod label;
 mod latch;
 mod ledger;
+mod libraries;
 mod lifecycle;
 mod look_ups;
 mod management;
@@ -49,6 +50,8 @@ mod notice;
 mod physical;
 mod pools;
 mod primaries;
+mod refusals;
+mod reserve;
 mod shared;
 mod slice;
 mod spill;
@@ -56,3 +59,6 @@ mod tags;
 mod unmet;
 mod used;
 mod witness;
+
+#[global_allocator]
+static ALLOCATOR: reserve::Guest = reserve::Guest;

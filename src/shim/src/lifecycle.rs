@@ -15,14 +15,16 @@
 use crate::devices;
 use crate::guard::shielded;
 use crate::notice;
+use crate::reserve;
 use crate::slice::Slice;
 use core::fmt::Display;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
 use gpuslice_driver::slot;
 use gpuslice_driver::table::{ALL, Treatment};
 use gpuslice_driver::types::{Status, status};
-use gpuslice_policy::config::{self, Config, LogLevel};
+use gpuslice_policy::config::{Config, LogLevel, keys};
+use gpuslice_region::names;
 use gpuslice_region::operator::Operator;
 use gpuslice_region::{Member, RegionError, Trust};
 use once_cell::race::{OnceBox, OnceNonZeroUsize};
@@ -140,7 +142,7 @@ fn join_now() -> Standing {
     if STAGE.load(Ordering::Relaxed) == REFUSED {
         return Standing::Refused;
     }
-    let found = match devices::find() {
+    let mut found = match devices::find() {
         None => return Standing::Free,
         Some(Ok(found)) => found,
         Some(Err(unknown)) => {
@@ -148,6 +150,12 @@ fn join_now() -> Standing {
             return Standing::Refused;
         }
     };
+    if settings.config.counts_on_bus()
+        && let Err(unknown) = devices::number_by_bus(&mut found)
+    {
+        refuse(&unknown);
+        return Standing::Refused;
+    }
     let uuids: Vec<_> = found.iter().map(|device| device.uuid).collect();
     let ambiguous = settings.config.ambiguous(&uuids);
     if !ambiguous.is_empty() {
@@ -196,6 +204,28 @@ pub(crate) fn lose(why: &RegionError) {
     });
 }
 
+/// The program has no memory left for what we have to keep count of. Needs none itself: it is called in the middle of an
+/// allocation, whoever makes it.
+#[cold]
+pub(crate) fn run_out() {
+    if STAGE.compare_exchange(LIMITED, REFUSED, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+        notice::say_plainly(
+            LogLevel::Error,
+            "gpuslice: the process has no memory left to keep count in (RLIMIT_AS, or a limit of the container); raise \
+             that limit and start it again. GPU work is refused.\n",
+        );
+        close(|treatment| matches!(treatment, Treatment::Charge | Treatment::Gate));
+    }
+}
+
+/// Says once that the slice's file is gone, whoever notices it.
+pub(crate) fn goes_on_without_file(removed: &RegionError) {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if !SAID.swap(true, Ordering::Relaxed) {
+        notice::say(LogLevel::Warn, &format_args!("gpuslice: {removed}."));
+    }
+}
+
 /// From now on the slots of all calls of such a treatment lead to [`refused`].
 fn close(is_meant: impl Fn(Treatment) -> bool) {
     let Some(target) = NonNull::new((refused as *mut core::ffi::c_void).cast()) else { return };
@@ -221,11 +251,15 @@ fn read_settings_now() {
         notice::say(LogLevel::Error, &format_args!("gpuslice: internal error, please report: {panic}"));
     }));
     let env = |name: &str| std::env::var_os(name).map(OsStringExt::into_vec);
-    match Config::from_sources(&env, &Operator::look(&env).files()) {
-        Ok(config) => settle(config),
+    let operator = Operator::look(&env);
+    match Config::from_sources(&env, &operator.files()) {
+        Ok(mut config) => {
+            config.warnings.extend(keys::misspelt(&environment(), &operator.files()));
+            settle(config);
+        }
         Err(rejected) => {
             notice::set(rejected.log);
-            rejected.warnings.iter().for_each(|warning| notice::say(LogLevel::Warn, warning));
+            rejected.warnings.iter().for_each(|warning| notice::say(warning.level(), warning));
             if STAGE.load(Ordering::Relaxed) == UNREAD {
                 rejected.malformed.iter().for_each(|malformed| refuse(malformed));
             }
@@ -233,9 +267,15 @@ fn read_settings_now() {
     }
 }
 
+/// All variables of the environment whose names are text, as those of all settings are.
+fn environment() -> Vec<(String, Vec<u8>)> {
+    let variables = std::env::vars_os();
+    variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_vec()))).collect()
+}
+
 fn settle(config: Config) {
     notice::set(config.log.clone());
-    config.warnings.iter().for_each(|warning| notice::say(LogLevel::Warn, warning));
+    config.warnings.iter().for_each(|warning| notice::say(warning.level(), warning));
     if config.is_unlimited() {
         STAGE.store(FREE, Ordering::Relaxed);
         return;
@@ -244,6 +284,12 @@ fn settle(config: Config) {
     let trust = if named.is_some() { Trust::AnyOwner } else { Trust::OwnerOnly };
     let region = named.unwrap_or_else(default_region);
     let _already = SETTINGS.set(Box::new(Settings { config, region, trust }));
+    if !reserve::take() {
+        refuse(
+            &"gpuslice: the process has no address space for 4MiB (RLIMIT_AS); raise that limit. GPU work is refused.",
+        );
+        return;
+    }
     // Another thread may have found out meanwhile that the limits cannot be enforced: that stays.
     let _kept = STAGE.compare_exchange(UNREAD, LIMITED, Ordering::Relaxed, Ordering::Relaxed);
 }
@@ -259,7 +305,7 @@ fn default_region() -> PathBuf {
     // SAFETY: always succeeds.
     let user = unsafe { libc::geteuid() };
     let container = std::fs::metadata("/proc/self/ns/mnt").map_or(0, |namespace| namespace.ino());
-    config::default_region_path(user, container)
+    names::usual(user, container)
 }
 
 /// The page of this process.

@@ -1,9 +1,11 @@
 //! Which devices does NVML see, and which numbers would CUDA give them? Asked without starting CUDA.
 //!
 //! Identity is the UUID. NVML numbers GPUs in the order of the bus and shows all of them, whatever
-//! `CUDA_VISIBLE_DEVICES` says; only who has to know CUDA's numbers without CUDA works them out here.
+//! `CUDA_VISIBLE_DEVICES` says. CUDA's numbers are worked out here where CUDA has not told them. Lists in an operator's
+//! file name devices by NVML's numbers, which nothing in the process changes.
 
 use crate::driver::nvml_uuid;
+use crate::footprint::Session;
 use crate::notice;
 use core::ffi::{c_char, c_uint};
 use core::fmt::{self, Display};
@@ -12,7 +14,8 @@ use gpuslice_driver::Symbol;
 use gpuslice_driver::functions as real;
 use gpuslice_driver::slot;
 use gpuslice_driver::types::{nvmlDevice_t, nvmlMemory_t, status};
-use gpuslice_policy::config::{Config, DeviceName, LogLevel, parse_uuid_text};
+use gpuslice_policy::config::{Config, DeviceIdentity, DeviceName, LogLevel, parse_uuid_text};
+use gpuslice_policy::units::Bytes;
 use gpuslice_policy::visible::{Gpu, Instance, visible};
 use once_cell::race::OnceBool;
 
@@ -53,6 +56,25 @@ pub(crate) fn total(device: nvmlDevice_t) -> Option<u64> {
     ask!(nvmlDeviceGetMemoryInfo, nvmlMemory_t::default(), device).map(|memory| memory.total)
 }
 
+/// The UUIDs of all devices with the numbers of their GPUs in the order of the bus. None where NVML cannot be opened.
+pub(crate) fn bus_order() -> Option<Vec<([u8; 16], u32)>> {
+    let _open = Session::open()?;
+    Some(numbered_parts().map(|(number, part)| (part.uuid, number)).collect())
+}
+
+/// A device as the settings name it, with the numbers that CUDA would give it and that the bus gives it. NVML is open.
+pub(crate) fn identity(part: Part, config: &Config, ordinal: Option<u32>) -> Option<DeviceIdentity> {
+    let place = || numbered_parts().find(|(_, other)| other.uuid == part.uuid).map(|(number, _)| number);
+    let bus = config.counts_on_bus().then(place).flatten();
+    Some(DeviceIdentity { ordinal, bus, uuid: part.uuid, total: Bytes::new(total(part.handle)?) })
+}
+
+/// All devices, instances too, with the numbers of their GPUs in the order of the bus. NVML is open.
+fn numbered_parts() -> impl Iterator<Item = (u32, Part)> {
+    let gpus = (0..count().min(MOST)).filter_map(|number| Some((number, handle(number)?)));
+    gpus.flat_map(|(number, gpu)| parts(gpu).into_iter().map(move |part| (number, part)))
+}
+
 /// CUDA's number of a device, where a process that started CUDA now would see it.
 pub(crate) fn ordinal(device: &[u8; 16], config: &Config) -> Option<u32> {
     let handles = || (0..count().min(MOST)).filter_map(handle);
@@ -68,7 +90,7 @@ pub(crate) fn ordinal(device: &[u8; 16], config: &Config) -> Option<u32> {
     u32::try_from(place).ok()
 }
 
-/// Whether a limit is given to a device by its number.
+/// Whether a limit is given to a device by CUDA's number.
 fn names_numbers(config: &Config) -> bool {
     config.memory.named.iter().any(|(name, _)| matches!(name, DeviceName::Ordinal(_)))
 }

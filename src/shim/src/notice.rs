@@ -35,8 +35,21 @@ pub(crate) fn say(level: LogLevel, message: &dyn Display) {
     }
 }
 
-/// Writes past the Rust library's locks and past `SIGPIPE`; what cannot be written is lost.
+/// The same of a text that ends its line itself, without any memory. In a file of the log it is not found.
+pub(crate) fn say_plainly(level: LogLevel, line: &str) {
+    if LOG.get().is_some_and(|log| log.level.admits(level)) {
+        write(libc::STDERR_FILENO, line.as_bytes());
+    }
+}
+
+/// Writes past the Rust library's locks and past `SIGPIPE`; a line that cannot be written is lost. So is one for which a pipe
+/// has no room: the program must not wait for a reader that it does not have.
 fn write(descriptor: i32, line: &[u8]) {
+    let mut room = libc::pollfd { fd: descriptor, events: libc::POLLOUT, revents: 0 };
+    // SAFETY: one valid entry; returns at once.
+    if unsafe { libc::poll(&raw mut room, 1, 0) } == 0 {
+        return;
+    }
     without_sigpipe(|| {
         // SAFETY: reads `line.len()` bytes from a slice of that length.
         unsafe { libc::write(descriptor, line.as_ptr().cast(), line.len()) };

@@ -9,23 +9,21 @@ use crate::flights::Flights;
 use crate::graphs::Graphs;
 use crate::holdings::Holdings;
 use crate::ledger::{Addresses, Reservation};
+use crate::libraries::Libraries;
 use crate::lifecycle;
 use crate::look_ups::LookUps;
-use crate::notice;
 use crate::physical::Tables;
 use crate::pools::Pools;
 use crate::primaries::Primaries;
+use crate::refusals::{Refusals, What};
 use crate::shared::Shared;
 use crate::spill::Spilled;
 use crate::unmet::Unmet;
 use crate::witness::Witness;
 use core::cell::Cell;
 use core::ffi::c_int;
-use core::fmt;
 use gpuslice_driver::types::CUdevice;
-use gpuslice_policy::config::{LogLevel, gpu_uuid_text};
-use gpuslice_policy::units::Bytes;
-use gpuslice_region::{Device, Member, Region, Use, Uuid};
+use gpuslice_region::{Device, Member, Region, RegionError, Use, Uuid};
 use parking_lot::Mutex;
 
 /// The place of this process in its slice. Made once per process and never ended.
@@ -41,6 +39,8 @@ pub(crate) struct Slice {
     pub(crate) shared: Shared,
     /// What this process has in host memory beyond the quota.
     pub(crate) spilled: Spilled,
+    /// Requests that the quota had no room for.
+    refusals: Refusals,
     /// What the device had no memory for.
     pub(crate) unmet: Unmet,
     /// Arrays that this process made.
@@ -51,6 +51,8 @@ pub(crate) struct Slice {
     pub(crate) graphs: Graphs,
     /// What this process was charged for beside allocations.
     pub(crate) holdings: Holdings,
+    /// Libraries, and the contexts that they are loaded into.
+    pub(crate) libraries: Libraries,
     /// Look-ups of code that need not be measured again.
     pub(crate) look_ups: LookUps,
     /// What was measured last.
@@ -63,26 +65,6 @@ pub(crate) struct Slice {
     pub(crate) compute: Compute,
     /// The primary context of each device, where it is known.
     pub(crate) primaries: Primaries,
-}
-
-/// Says that an allocation is refused.
-struct Refusal<'slice> {
-    slice: &'slice Slice,
-    device: Device,
-}
-
-impl fmt::Display for Refusal<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { slice, device } = *self;
-        let name = slice.places().iter().find(|place| place.device == device);
-        let name = name.map_or_else(String::new, |place| gpu_uuid_text(&place.uuid));
-        let held = Bytes::new(slice.region().held(device));
-        write!(f, "gpuslice: {name}: an allocation is refused: the slice holds {held} of ")?;
-        match slice.region().limits(device).memory {
-            Some(limit) => write!(f, "{}.", Bytes::new(limit)),
-            None => f.write_str("no quota."),
-        }
-    }
 }
 
 /// A device of this process.
@@ -122,11 +104,13 @@ impl Slice {
             physical: Mutex::default(),
             shared: Shared::default(),
             spilled: Spilled::default(),
+            refusals: Refusals::default(),
             unmet: Unmet::default(),
             arrays: Arrays::default(),
             pools: Pools::default(),
             graphs: Graphs::default(),
             holdings: Holdings::default(),
+            libraries: Libraries::default(),
             look_ups: LookUps::default(),
             witness: Witness::default(),
             flights: Flights::default(),
@@ -178,16 +162,28 @@ impl Slice {
         let _said = self.is_whole();
     }
 
-    /// Whether the slice can still keep to its limits. When it cannot, memory is refused from now on.
+    /// Whether the slice can still keep to its limits. When it cannot, memory is refused from now on. Without its file it can:
+    /// the members share what they have mapped.
     #[cold]
     fn is_whole(&self) -> bool {
-        self.member.check().inspect_err(lifecycle::lose).is_ok()
+        match self.member.check() {
+            Ok(()) => true,
+            Err(removed @ RegionError::Replaced { .. }) => {
+                lifecycle::goes_on_without_file(&removed);
+                true
+            }
+            Err(error) => {
+                lifecycle::lose(&error);
+                false
+            }
+        }
     }
 
-    /// Counts a refusal that the program gets to see.
-    pub(crate) fn count_refusal(&self, device: Device) {
+    /// Counts a refusal of so many bytes that the program gets to see, and says it.
+    #[cold]
+    pub(crate) fn count_refusal(&self, device: Device, what: What, asked: u64) {
         self.member.count_refusal(device);
-        notice::say(LogLevel::Debug, &Refusal { slice: self, device });
+        self.refusals.say(self, device, what, asked);
     }
 
     /// Takes bytes whatever the quota says: the driver has taken them already.

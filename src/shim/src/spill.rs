@@ -115,6 +115,11 @@ impl Extent {
 }
 
 impl Claim {
+    /// How much was asked for.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// A claim to host memory, if the slice may have any and the device can use it.
     #[cold]
     pub(crate) fn new(

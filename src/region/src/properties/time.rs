@@ -64,7 +64,7 @@ struct Model {
 impl Model {
     fn take(&mut self, me: usize, amount: u64) -> Result<(), u64> {
         if self.asks[me].wants == 0 {
-            self.asks[me].served = turn::start(self.asks[me].served, self.virtual_time);
+            self.asks[me].served = turn::start(self.asks[me].served, self.virtual_time, self.asks);
         }
         self.asks[me].wants = amount;
         let served = self.asks[me].served;
@@ -86,9 +86,9 @@ impl Model {
             }
             self.asks[slot].wants = 0;
             let outstanding = core::mem::take(&mut self.outstanding[slot]).min(MOST_DEBT);
-            let refund = lease::estate(outstanding, self.settled_at[slot], self.now);
-            if refund > 0 {
-                self.settle(-i64::try_from(refund).unwrap());
+            let rest = lease::estate(outstanding, lease::Work::None, self.settled_at[slot], self.now);
+            if rest < 0 {
+                self.settle(rest);
             }
         }
     }

@@ -111,7 +111,9 @@ fn a_file_of_another_user_is_refused_unless_it_was_named_on_purpose() {
     let directory = directory();
     let path = left_behind(&directory);
     if chown(&path, Some(4242), None).is_err() {
-        eprintln!("SKIP a_file_of_another_user_is_refused_unless_it_was_named_on_purpose: needs root");
+        eprintln!(
+            "SKIP a region of another user: needs root, to give a file away; to mend it: run the tests as root"
+        );
         return;
     }
     let error = refusal(&path);

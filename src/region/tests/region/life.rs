@@ -1,5 +1,7 @@
 //! Is a process taken for dead exactly when it is?
 
+use std::os::fd::AsRawFd as _;
+
 use gpuslice_region::{Monitor, Reaped, Trust};
 
 use crate::puppet::{Puppet, directory, join, kill};
@@ -129,10 +131,27 @@ fn a_file_system_that_forgets_the_lock_of_a_closed_file_is_refused() {
     let mut puppet = Puppet::start();
     if puppet.ask(&format!("overlay {}", directory.path().display())) != "mounted" {
         eprintln!(
-            "SKIP a_file_system_that_forgets_the_lock_of_a_closed_file_is_refused: cannot mount overlayfs"
+            "SKIP a file system that forgets locks: this process may not mount overlayfs; elsewhere: as root, where overlayfs can be mounted"
         );
         return;
     }
     let answer = puppet.ask(&format!("join {} {LIMIT}", directory.path().join("merged/region").display()));
     assert!(answer.contains("forgets the lock") && answer.contains("/dev/shm"), "{answer}");
+}
+
+#[test]
+fn a_region_in_use_is_locked_against_those_who_remove_old_files() {
+    let directory = directory();
+    let path = directory.path().join("region");
+    let is_free = || {
+        let file = std::fs::File::open(&path).unwrap();
+        // SAFETY: the descriptor is open; the call takes nothing else.
+        unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) == 0 }
+    };
+    let mut puppets = [Puppet::joined(&path, LIMIT), Puppet::joined(&path, LIMIT)];
+    assert_eq!(puppets[0].ask("close"), "closed");
+    puppets[1].kill();
+    assert!(!is_free(), "the one that has closed its descriptors lives");
+    puppets[0].kill();
+    assert!(is_free());
 }

@@ -11,7 +11,7 @@ use gpuslice_region::{
     DeviceRequest, Member, Monitor, RegionError, Removal, Trust, Uuid, Why, layout::FIGURES, remove_if_unused,
 };
 
-use crate::puppet::{Puppet, directory, join, request};
+use crate::puppet::{Puppet, directory, join, kill, request};
 
 const LIMIT: u64 = 1000;
 
@@ -47,7 +47,9 @@ fn where_there_is_no_space_for_a_device_nobody_joins_and_nobody_is_ended() {
     // Room for one device and not for two.
     let mut puppet = Puppet::start();
     if puppet.ask(&format!("small {} 1300", directory.path().display())) != "mounted" {
-        eprintln!("SKIP where_there_is_no_space_for_a_device_nobody_joins_and_nobody_is_ended: cannot mount");
+        eprintln!(
+            "SKIP a region without space for a device: this process may not mount; elsewhere: as root, where mounts are allowed"
+        );
         return;
     }
     let path = directory.path().join("region").display().to_string();
@@ -155,13 +157,83 @@ fn a_removed_or_replaced_region_is_told() {
     assert!(matches!(newcomer.check().unwrap_err(), RegionError::Replaced { .. }));
 }
 
+/// Members of a region that has just lost its name, by removal or because something else has taken it.
+fn two_without_their_file(path: &Path, lose: impl FnOnce()) -> [Puppet; 2] {
+    let puppets = [Puppet::joined(path, LIMIT), Puppet::joined(path, LIMIT)];
+    lose();
+    puppets
+}
+
+#[test]
+fn members_keep_to_their_limits_without_their_file() {
+    for is_replaced in [false, true] {
+        let directory = directory();
+        let path = directory.path().join("region");
+        let [mut first, mut second] = two_without_their_file(&path, || match is_replaced {
+            false => fs::remove_file(&path).unwrap(),
+            true => {
+                fs::write(directory.path().join("other"), "notes").unwrap();
+                fs::rename(directory.path().join("other"), &path).unwrap();
+            }
+        });
+        assert_eq!(first.ask("reserve 600"), "Ok(())");
+        assert!(second.ask("reserve 600").contains("Full"));
+        assert!(first.ask("check").contains("Replaced"));
+        // The dead are found by their numbers, also while nobody has waited for them.
+        match is_replaced {
+            false => first.kill(),
+            true => first.kill_to_zombie(),
+        }
+        assert_eq!(second.ask("reserve 600"), "Ok(())");
+        assert!(second.ask("reserve 600").contains("Full"));
+    }
+}
+
+#[test]
+fn a_newcomer_is_refused_while_members_live_without_their_file() {
+    let directory = directory();
+    let path = directory.path().join("region");
+    let [mut first, mut second] = two_without_their_file(&path, || fs::remove_file(&path).unwrap());
+    let newcomer = || Member::join(&path, Trust::OwnerOnly, &[request(LIMIT)]);
+    let refused = || match newcomer() {
+        Err(RegionError::Detached { members, .. }) => members,
+        other => panic!("{other:?}"),
+    };
+    let number = |puppet: &Puppet| u32::try_from(puppet.pid()).unwrap();
+    let mut members = refused();
+    members.sort_unstable();
+    let mut expected = [number(&first), number(&second)];
+    expected.sort_unstable();
+    assert_eq!(members, expected);
+    assert!(!path.exists(), "no second region was made");
+    first.kill();
+    assert_eq!(refused(), [number(&second)]);
+    // A child has the memory and no place.
+    let child = second.ask("fork").parse().unwrap();
+    second.kill();
+    newcomer().unwrap().0.leave();
+    kill(child, libc::SIGKILL);
+}
+
+#[test]
+fn a_region_with_another_name_is_the_same_region() {
+    let directory = directory();
+    let path = directory.path().join("region");
+    let [mut first, mut second] = two_without_their_file(&path, || {
+        fs::rename(&path, directory.path().join("renamed")).unwrap();
+    });
+    assert_eq!(first.ask("reserve 600"), "Ok(())");
+    first.kill();
+    assert_eq!(second.ask("reserve 600"), "Ok(())");
+}
+
 #[test]
 fn a_region_that_is_only_out_of_sight_is_whole() {
     let directory = directory();
     let path = directory.path().join("region");
     let mut puppet = Puppet::joined(&path, LIMIT);
     if puppet.ask(&format!("chroot {}", directory.path().join("empty").display())) != "there" {
-        eprintln!("SKIP a_region_that_is_only_out_of_sight_is_whole: needs root");
+        eprintln!("SKIP a region that is out of sight: needs root; to mend it: run the tests as root");
         return;
     }
     assert_eq!(puppet.ask("check"), "Ok(())");

@@ -169,15 +169,16 @@ impl Account {
     }
 
     /// A flight has ended: it is charged, settled and learned. The times are of the lane's event before, and of its own;
-    /// `is_only` says that no other lane has work under way.
+    /// `is_only` says that no other lane has work under way. Returns whether the stream may have been idle when its closing
+    /// event passed, because the host was held up.
     pub(super) fn settle(
         &mut self,
         slice: &'static Slice,
         flight: &mut Flight,
         (before, began, ended): (u64, u64, u64),
         (offset, is_only): (Offset, bool),
-    ) {
-        let Some(device) = device_of(slice, flight) else { return };
+    ) -> bool {
+        let Some(device) = device_of(slice, flight) else { return false };
         let was_idle = flight.known_idle || timeline::was_idle(before, began);
         let switched = !flight.is_unknown && self.others_until > self.own_until;
         let opening = match (was_idle, switched) {
@@ -188,7 +189,8 @@ impl Account {
         let verdict = flight.run.judge(ended.saturating_sub(began), opening);
         if flight.is_copy {
             slice.member().count_copied(device, verdict.length);
-            return slice.compute.learn(flight, verdict.length, verdict);
+            slice.compute.learn(flight, verdict.length, verdict);
+            return verdict.held;
         }
         let until = offset.instant(ended).unwrap_or_else(clock::now).saturating_sub(verdict.after);
         overrule(slice, device, Source::Events);
@@ -209,6 +211,7 @@ impl Account {
         let has_waited = !flight.is_unknown && self.has_waited(slice, device, &ran, now);
         let believed = if has_waited { ran.believed() } else { verdict.length };
         learn(slice, device, flight, verdict, believed);
+        verdict.held
     }
 
     /// Whether a run waited for a launch on another device, which shows that the two have to go in step.
@@ -221,7 +224,14 @@ impl Account {
     }
 
     /// What still runs is charged as it runs.
-    pub(super) fn charge_running(&mut self, slice: &'static Slice, flight: &mut Flight, began: u64) {
+    /// `is_only` says that no other lane has work under way.
+    pub(super) fn charge_running(
+        &mut self,
+        slice: &'static Slice,
+        flight: &mut Flight,
+        began: u64,
+        is_only: bool,
+    ) {
         let now = clock::now();
         let began = began.saturating_add(flight.run.gaps());
         let start = began.max(flight.charged_to);
@@ -236,6 +246,10 @@ impl Account {
             flight.progress = flight.progress.saturating_add(until.saturating_sub(start));
             if let Some(device) = device_of(slice, flight) {
                 count(slice, device, flight);
+                if flight.is_unknown && is_only {
+                    // Next to nothing was prepaid: should the process die, only what runs from here on is to be charged.
+                    slice.member().settled(device, 0, until);
+                }
             }
         }
     }

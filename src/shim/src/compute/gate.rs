@@ -224,7 +224,7 @@ fn leave_slowly(held: &mut Held, slice: &'static Slice, launch: &Launch, entry: 
         return;
     }
     if !is_known {
-        quietly(|| slice.compute.unknown_left(*device, &launch.key), ());
+        quietly(|| slice.compute.unknown_left(slice, *device, &launch.key), ());
         held.is_unknown(*lane);
         if held.launched(slice, *lane, &launch.key, estimate).is_some() {
             return;

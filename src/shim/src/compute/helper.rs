@@ -13,6 +13,7 @@ use super::clock::{self, Both};
 use super::futex;
 use super::life::Life;
 use super::sampler::LINGER;
+use super::spawn;
 use super::threads::Visited;
 use crate::captures::apart;
 use crate::driver;
@@ -20,6 +21,7 @@ use crate::guard::shielded;
 use crate::lifecycle;
 use crate::notice;
 use crate::slice::Slice;
+use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -97,7 +99,7 @@ impl Helper {
     pub(crate) fn wait_for_news(&self, slice: &'static Slice, before: u32, most: Duration) {
         if !self.life.is_on() {
             // Nobody looks but those who wait.
-            std::thread::sleep(ROUND.min(most));
+            gpuslice_region::pause(ROUND.min(most));
             let _is_busy = in_peace(|| look(slice));
             return;
         }
@@ -134,6 +136,13 @@ impl Helper {
         self.watched.store(0, Ordering::Relaxed);
     }
 
+    /// Looks once on a thread of the program's, unless another does.
+    pub(crate) fn look_here(&self, slice: &'static Slice) {
+        if !self.is_ending() && harvest_here(slice) > 0 {
+            self.tell();
+        }
+    }
+
     /// Whether the calling thread is the one that watches: who is woken each time for nothing should be one only. One that
     /// never comes back is replaced.
     fn begins_watch(&self) -> bool {
@@ -155,13 +164,7 @@ impl Helper {
         if !self.life.begins() {
             return;
         }
-        let started = without_signals(|| {
-            std::thread::Builder::new()
-                .name("gpuslice".to_owned())
-                .stack_size(256 << 10)
-                .spawn(move || slice.compute.helper.life.live(|| live(slice)))
-                .map(drop)
-        });
+        let started = without_signals(|| spawn::spawn(slice, 256 << 10, main));
         if let Err(error) = started {
             self.life.cannot_begin();
             let text = format_args!(
@@ -210,15 +213,29 @@ fn without_signals_but<T>(others: &[libc::c_int], start: impl FnOnce() -> T) -> 
     started
 }
 
+/// The thread.
+extern "C" fn main(argument: *mut c_void) -> *mut c_void {
+    spawn::name(c"gpuslice");
+    // SAFETY: started by `spawn` with the slice.
+    if let Some(slice) = unsafe { spawn::slice_of(argument) } {
+        slice.compute.helper.life.live(|| live(slice));
+    }
+    ptr::null_mut()
+}
+
+/// A thread that prepares the fence and ends.
+extern "C" fn once(_: *mut c_void) -> *mut c_void {
+    spawn::name(c"gpuslice-once");
+    let _prepared = shielded(barrier::prepare);
+    ptr::null_mut()
+}
+
 fn live(slice: &'static Slice) {
     let helper = &slice.compute.helper;
     driver::exchange_capture_mode(driver::RELAXED);
     // It takes tens of milliseconds, in which the first launches wait to be measured: so a thread that ends with it. Where
     // there is none, all keep their fences.
-    let _done = std::thread::Builder::new()
-        .name("gpuslice-once".to_owned())
-        .stack_size(64 << 10)
-        .spawn(barrier::prepare);
+    let _done = spawn::spawn(slice, 64 << 10, once);
     // After that thread was made, which needs no signal.
     bystander::begin();
     let begun = Both::read();
@@ -232,7 +249,7 @@ fn live(slice: &'static Slice) {
         helper.rounds.fetch_add(1, Ordering::Relaxed);
         idle = if is_busy { 0 } else { idle.saturating_add(1) };
         if idle < IDLE_ROUNDS {
-            std::thread::sleep(slice.compute.round(slice));
+            gpuslice_region::pause(slice.compute.round(slice));
             continue;
         }
         clock::compare(begun);
@@ -323,12 +340,12 @@ fn tidy(slice: &'static Slice) -> bool {
 fn end_with_process() {
     unsafe extern "C" {
         fn __cxa_atexit(
-            function: unsafe extern "C" fn(*mut libc::c_void),
-            argument: *mut libc::c_void,
-            library: *mut libc::c_void,
+            function: unsafe extern "C" fn(*mut c_void),
+            argument: *mut c_void,
+            library: *mut c_void,
         ) -> libc::c_int;
     }
-    unsafe extern "C" fn end(_: *mut libc::c_void) {
+    unsafe extern "C" fn end(_: *mut c_void) {
         let _ended = shielded(|| {
             // A forked child may not have joined, and will not now. Registered once more by each process of a chain of
             // forks; once is enough.

@@ -264,7 +264,7 @@ impl Works {
                 if let (Some(account), Some(began)) =
                     (account, flight.began.and_then(|began| offset.instant(began)))
                 {
-                    account.charge_running(slice, &mut flight, began);
+                    account.charge_running(slice, &mut flight, began, is_only);
                 }
                 queue.flights.push_front(flight);
                 break;
@@ -272,7 +272,9 @@ impl Works {
             match (account, flight.began) {
                 (Some(account), Some(began)) if !flight.is_given_up() => {
                     let before = core::mem::replace(&mut queue.last_end, end);
-                    account.settle(slice, &mut flight, (before, began, end), (offset, is_only));
+                    if account.settle(slice, &mut flight, (before, began, end), (offset, is_only)) {
+                        queue.last_end = 0;
+                    }
                 }
                 _ => flight.unmeasured(slice),
             }

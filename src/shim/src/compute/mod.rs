@@ -27,6 +27,7 @@ mod pay;
 mod sampler;
 mod samples;
 mod seat;
+mod spawn;
 mod threads;
 mod told;
 mod waits;
@@ -57,6 +58,7 @@ use gpuslice_policy::compute::recent::{EPOCHS, epoch_of};
 use gpuslice_policy::compute::run::{Lesson, Run, Verdict};
 use gpuslice_policy::compute::source::Source;
 use gpuslice_policy::config::{CoreMeter, LogLevel};
+use gpuslice_region::Device;
 use helper::Helper;
 use meter::Meter;
 use once_cell::race::OnceBox;
@@ -471,9 +473,11 @@ impl Compute {
     }
 
     /// A launch of which nothing is known has left.
-    fn unknown_left(&self, device: usize, key: &Key) {
+    fn unknown_left(&self, slice: &Slice, device: usize, key: &Key) {
         if let Some(pacer) = self.pacers.get(device) {
-            pacer.unknown.lock().add(key);
+            let mut unknown = pacer.unknown.lock();
+            unknown.add(key);
+            slice.member().set_unpredicted(pacer.place.device, true);
         }
     }
 
@@ -534,6 +538,39 @@ impl Compute {
             let least = u64::from(pacer.runs.load(Ordering::Relaxed));
             let queued = pacer.queued.load(Ordering::Relaxed).max(least);
             slice.member().set_queued(pacer.place.device, queued);
+        }
+        self.report_unknown(slice);
+    }
+
+    /// Tells the region whether anything is under way, and whether nothing is known of some of it.
+    fn report_unknown(&self, slice: &Slice) {
+        for pacer in &self.pacers {
+            let device = pacer.place.device;
+            if !self.is_anything_under_way() {
+                slice.member().end_work(device);
+                // A run may have been opened in between. It was counted before that was told.
+                core::sync::atomic::fence(Ordering::SeqCst);
+                if self.is_anything_under_way() {
+                    slice.member().begin_work(device);
+                }
+            }
+            // Held, so that a launch that leaves meanwhile is not forgotten.
+            let unknown = pacer.unknown.lock();
+            slice.member().set_unpredicted(device, unknown.any());
+        }
+    }
+
+    /// The region's number of a device.
+    fn place(&self, device: usize) -> Option<Device> {
+        self.pacers.get(device).map(|pacer| pacer.place.device)
+    }
+
+    /// The program has waited, and may end before the helper's next round: then a launch of which nothing is known would be
+    /// charged as if it still ran.
+    fn look_at_unknown(&self, slice: &'static Slice) {
+        if self.pacers.iter().any(|pacer| pacer.unknown.lock().any()) {
+            self.helper.look_here(slice);
+            self.report(slice);
         }
     }
 }

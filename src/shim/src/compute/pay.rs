@@ -116,8 +116,9 @@ impl Payer {
             if known.is_some() && credit.spend(estimate.charged) {
                 return Some((estimate, true));
             }
-            if self.take(held, &estimate, known.is_some()) {
-                held.leases.get_mut(self.device)?.spend(estimate.charged);
+            if self.take(held, &estimate, known.is_some())
+                && held.leases.get_mut(self.device)?.spend(estimate.charged)
+            {
                 return Some((estimate, known.is_some()));
             }
         }

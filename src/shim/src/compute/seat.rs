@@ -14,7 +14,10 @@ use gpuslice_policy::compute::beside;
 use gpuslice_policy::compute::cost::{Estimate, Key};
 use gpuslice_policy::compute::lease::Lease;
 use gpuslice_policy::compute::recent::Recent;
-use gpuslice_policy::compute::run::{Bracket, OLD, Run, SPARSE, Sampler};
+use gpuslice_policy::compute::run::{Bracket, OLD, RETURN, Run, SPARSE, Sampler, Spell};
+
+/// How many launches are predicted to be queued where a stream counts as busy: two. By one it is about to run empty.
+const BACKLOG: u64 = 2;
 
 /// Of so many runs with gaps at a time the sampler is told: it chooses the next launch after fewer.
 const MOST_TOLD: usize = 16;
@@ -77,12 +80,30 @@ pub(crate) struct Lane {
     last: u64,
     /// Since when the stream is known to be empty.
     pub(crate) empty: Option<u64>,
+    /// Since when the stream has work that was empty before; none if that is not known.
+    spell: Option<Since>,
     /// When the stream is predicted to be done with the runs that were closed, on the monotonic clock.
     until: u64,
     /// How long it took to close the last run, in nanoseconds.
     closing: u64,
     /// The run that launches go into.
     pub(crate) open: Option<Open>,
+}
+
+/// When a stream that was empty had its first launch.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Since {
+    at: u64,
+    /// How long the host had been outside in sum.
+    outside: u64,
+    spell: Spell,
+}
+
+impl Since {
+    /// For how many nanoseconds the host was inside the driver until `now`, when it had been outside for `outside` in sum.
+    fn inside(&self, now: u64, outside: u64) -> u64 {
+        clock::between(now.saturating_sub(self.at), outside.saturating_sub(self.outside))
+    }
 }
 
 /// A run that is not closed.
@@ -100,8 +121,6 @@ pub(crate) struct Open {
     known_idle: bool,
     /// Whether it is a launch of which nothing is known.
     pub(crate) is_unknown: bool,
-    /// Whether what its launches take is known from measurements.
-    is_certain: bool,
     /// Whether it is a copy that nobody pays for.
     is_copy: bool,
 }
@@ -172,6 +191,7 @@ impl Seat {
             launched: self.outside,
             last: self.left,
             empty: None,
+            spell: None,
             until: 0,
             closing: 0,
             open: None,
@@ -233,7 +253,7 @@ impl Seat {
         }
         if bracket == Bracket::Together
             && let Some(known) = known
-            && self.sampler.launch(known)
+            && self.sampler.launch(known, || lane.may_be_empty(now, known))
         {
             bracket = Bracket::Alone;
         }
@@ -267,8 +287,12 @@ impl Seat {
             Some(open) if lane.empty.is_none() => open.gaps = open.gaps.wrapping_add(gap),
             Some(_) => {}
             None => {
-                let is_certain = known.is_some_and(Estimate::is_certain);
-                lane.open = Some(lane.opened(&slice.compute, bracket, is_certain));
+                lane.open = Some(lane.opened(&slice.compute, bracket));
+                // After it was counted: see `Compute::report_unknown`.
+                lane.device
+                    .and_then(|device| slice.compute.place(device))
+                    .into_iter()
+                    .for_each(|device| slice.member().begin_work(device));
                 self.legacy_runs |= lane.stream.is_legacy();
             }
         }
@@ -288,7 +312,7 @@ impl Seat {
     pub(crate) fn begin_copy(&mut self, slice: &'static Slice, at: usize, key: &Key, known: Estimate) {
         self.close(slice, at, clock::cycles());
         let Some(lane) = self.lanes.get_mut(at) else { return };
-        let mut open = lane.opened(&slice.compute, Bracket::Alone, known.is_certain());
+        let mut open = lane.opened(&slice.compute, Bracket::Alone);
         let mut unpaid = known;
         unpaid.charged = 0;
         open.run.add(key, &unpaid);
@@ -325,6 +349,9 @@ impl Seat {
         };
         if let Some(mut open) = lane.open.take() {
             open.run.idle(clock::between(open.gaps, 0));
+            if let Some(since) = &mut lane.spell {
+                since.spell.close(&mut open.run, since.inside(lane.last, lane.launched));
+            }
             open.run.close(idle);
             lane.send_off(slice, open, Some(now));
         }
@@ -345,6 +372,8 @@ impl Seat {
     pub(crate) fn close_all(&mut self, slice: &'static Slice) {
         let now = clock::cycles();
         (0..self.lanes.len()).for_each(|at| self.close(slice, at, now));
+        // The wait would count as time inside the driver.
+        self.lanes.iter_mut().for_each(|lane| lane.spell = None);
     }
 
     /// Closes the runs of a stream, or of all streams of a context.
@@ -403,11 +432,13 @@ impl Seat {
         let inside = now.saturating_sub(self.left);
         self.enters(now);
         for lane in self.lanes.iter_mut().filter(|lane| is_meant(lane)) {
+            let spell = lane.spell.take();
+            if let Some(open) = &mut lane.open {
+                let all = spell.map(|since| since.spell.left(since.inside(now, lane.launched)));
+                open.run.waited(all.unwrap_or_else(|| clock::between(inside, 0)));
+            }
             lane.launched = lane.launched.saturating_add(inside);
             lane.empty = Some(now);
-            if let Some(open) = &mut lane.open {
-                open.run.waited(clock::between(inside, 0));
-            }
         }
         self.idle_runs = self.lanes.len() > 1;
     }
@@ -464,9 +495,20 @@ impl Lane {
 
     /// The first launch since the run was opened, or since the stream was empty, has left the driver. `has_ended`: it leaves
     /// it only when its kernel has ended.
+    /// Whether the stream may have run empty since it had its first launch: see [`Spell::may_have_ended`].
+    fn may_be_empty(&self, now: u64, known: &Estimate) -> bool {
+        let Some(since) = self.spell.as_ref().filter(|_| self.empty.is_none()) else { return false };
+        let run = self.open.as_ref().map(|open| &open.run);
+        since.spell.may_have_ended(run, clock::between(now, since.at), known.plain.saturating_mul(BACKLOG))
+    }
+
     #[cold]
     fn began(&mut self, now: u64, has_ended: bool) {
         let Some(open) = &mut self.open else { return };
+        let is_idle = open.known_idle || open.opened >= self.until;
+        if self.empty.is_some() || self.spell.is_none() && open.run.is_empty() && is_idle {
+            self.spell = Some(Since { at: now, outside: self.launched, spell: Spell::default() });
+        }
         match self.empty.take() {
             Some(since) => open.run.idle(clock::between(now, since)),
             // Its code may have been loaded first where nothing is known of it.
@@ -484,9 +526,11 @@ impl Lane {
         is_foreign
     }
 
-    fn opened(&mut self, compute: &Compute, bracket: Bracket, is_certain: bool) -> Open {
+    fn opened(&mut self, compute: &Compute, bracket: Bracket) -> Open {
         let (opened, before) = (clock::now(), clock::cycles());
         let start = compute.events_wanted().then(|| self.record(compute)).and_then(Result::ok);
+        let after = start.map_or(before, |(_, returned)| returned);
+        let start = start.map(|(event, _)| event);
         if self.is_shared() {
             compute.began();
         }
@@ -494,18 +538,18 @@ impl Lane {
             run: Run::open(bracket),
             start,
             opened,
-            // The GPU may pass the event as early as the driver has it, somewhere inside the call.
-            since: before.midpoint(clock::cycles()),
+            // An event and a kernel reach the GPU at about the same place of their calls: from return to return it is as long as
+            // from one to the other. A call that was held up may have been so before or after that.
+            since: if clock::took_less(after.saturating_sub(before), RETURN) { after } else { before },
             gaps: 0,
             known_idle: self.empty.take().is_some(),
             is_unknown: false,
-            is_certain,
             is_copy: false,
         }
     }
 
-    /// Records an event in the stream, or says once that it cannot be done.
-    fn record(&self, compute: &Compute) -> Result<Event, Status> {
+    /// Records an event in the stream, or says once that it cannot be done. The event, and when the driver returned, in cycles.
+    fn record(&self, compute: &Compute) -> Result<(Event, u64), Status> {
         let may_capture = captures::is_open();
         let recorded = apart(|| {
             if may_capture && self.stream.may_capture() {
@@ -516,14 +560,18 @@ impl Lane {
             // streams the driver wants some context to be current.
             // And a green context can be current to one thread at a time.
             let current = if self.stream.is_default() { self.context } else { self.home };
-            let recorded = within(current, || events::record(event, self.stream)).map(|recorded| {
+            let recorded = within(current, || {
+                let recorded = events::record(event, self.stream);
+                recorded.map(|()| clock::cycles())
+            });
+            let recorded = recorded.map(|recorded| {
                 recorded.map_err(|code| match code {
                     NOT_OF_THIS_CONTEXT if self.is_foreign(compute) => status::INVALID_CONTEXT,
                     _ => code,
                 })
             });
             let recorded = recorded.unwrap_or(Err(status::INVALID_CONTEXT));
-            recorded.inspect_err(|_| compute.events.put(self.pool, event)).map(|()| event)
+            recorded.inspect_err(|_| compute.events.put(self.pool, event)).map(|returned| (event, returned))
         });
         recorded.inspect_err(|code| compute.event_failed(*code))
     }
@@ -533,18 +581,17 @@ impl Lane {
     fn send_off(&mut self, slice: &'static Slice, open: Open, closed: Option<u64>) {
         let compute = &slice.compute;
         self.until = beside::done(self.until, open.opened, open.run.plain());
-        let Open { mut run, start, opened, known_idle, is_unknown, is_certain, is_copy, .. } = open;
+        let Open { mut run, start, opened, known_idle, is_unknown, is_copy, .. } = open;
         let Some(device) = self.device else { return };
         let end =
             start.filter(|_| closed.is_some() && !run.is_empty()).and_then(|_| self.record(compute).ok());
+        let end = end.map(|(event, _)| event);
         match (start, end) {
             (Some(start), Some(end)) => {
                 let took = closed.map_or(0, |closed| clock::between(clock::cycles(), closed));
                 let before = core::mem::replace(&mut self.closing, took);
-                if is_certain {
-                    // What it takes every time is the driver's way and not a host that was held up.
-                    run.late(took.saturating_sub(before));
-                }
+                // Only the excess over the last call shows a host that was held up; the rest is the driver's usual time.
+                run.late(took.saturating_sub(before));
                 let told = (opened, known_idle, is_unknown);
                 compute.is_busy_until(device, self.until);
                 let flight = Flight::new(self, device, run, (start, end), told);

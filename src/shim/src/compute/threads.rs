@@ -302,7 +302,7 @@ impl Visit {
 fn pause(tries: &mut u32) {
     const YIELDS: u32 = 50;
     *tries = tries.saturating_add(1);
-    if *tries < YIELDS { std::thread::yield_now() } else { std::thread::sleep(Duration::from_micros(20)) }
+    if *tries < YIELDS { std::thread::yield_now() } else { gpuslice_region::pause(Duration::from_micros(20)) }
 }
 
 /// The seats of a process.

@@ -6,6 +6,7 @@
 use super::seat::Lane;
 use super::{clock, threads};
 use crate::driver;
+use crate::guard::quietly;
 use crate::slice::Slice;
 use gpuslice_driver::types::{Status, status};
 
@@ -22,9 +23,18 @@ pub(crate) enum Waits {
 
 /// A call in which the program waits for the GPU.
 pub(crate) fn waits(slice: &'static Slice, what: Waits, call: impl FnOnce() -> Status) -> Status {
-    if what == Waits::Other || !slice.compute.is_pacing(slice) {
+    if !slice.compute.is_pacing(slice) {
         return call();
     }
+    let code = if what == Waits::Other { call() } else { timed(slice, what, call) };
+    if code == status::SUCCESS {
+        quietly(|| slice.compute.look_at_unknown(slice), ());
+    }
+    code
+}
+
+/// The same for what says which streams are empty afterwards.
+fn timed(slice: &'static Slice, what: Waits, call: impl FnOnce() -> Status) -> Status {
     if let Some(mut seat) = threads::hold(slice) {
         seat.enters(clock::cycles());
     }

@@ -1,15 +1,18 @@
 //! Contexts: what does one take, and what lived in one that ends?
 
 use super::around;
-use super::measured::{How, Plan, What, measured};
+use super::library;
+use super::measured::{How, Plan, measured};
 use crate::compute;
 use crate::driver;
-use crate::guard::shielded;
+use crate::guard::{quietly, shielded};
 use crate::holdings::Holder;
 use crate::lifecycle::{self, Standing};
 use crate::measure::Making;
 use crate::pools::Releasing;
+use crate::refusals::What;
 use crate::slice::Slice;
+use core::cell::Cell;
 use core::ffi::{c_int, c_uint};
 use gpuslice_driver::Symbol;
 use gpuslice_driver::arguments::{read_in, write_out};
@@ -18,6 +21,7 @@ use gpuslice_driver::slot;
 use gpuslice_driver::types::{
     CUcontext, CUctxCreateParams, CUdevice, CUexecAffinityParam, Status, VdpDevice, VdpGetProcAddress, status,
 };
+use gpuslice_region::Device;
 
 /// What stands still while the driver ends a context.
 #[derive(Default)]
@@ -146,7 +150,8 @@ pub(crate) unsafe fn create_vdpau(
 }
 
 /// A call that makes a context: what it takes of the device is known only afterwards, so what contexts of the slice
-/// took before is reserved first. Where the rest does not fit, `undo` ends the context again.
+/// took before is reserved first, and the variables of all libraries that come with it. Where the rest does not fit,
+/// `undo` ends the context again.
 ///
 /// # Safety
 /// `output` is null or valid for reads and writes.
@@ -155,18 +160,26 @@ unsafe fn created(
     device: CUdevice,
     is_new: impl FnOnce() -> bool,
     call: impl FnOnce() -> Status,
-    undo: impl FnOnce(CUcontext),
+    undo: impl Fn(CUcontext),
 ) -> Status {
+    let with = Cell::new(With::default());
     let plan = |slice: &'static Slice| {
         let place = slice.place(device).filter(|_| is_new())?;
-        let least = slice.context_bytes(place.device).unwrap_or(0);
-        Some(Plan { what: What::Context, how: How::Making(Making::read(slice, place), ESTIMATE), least })
+        let libraries = With::new(slice, place.device);
+        let least = slice.context_bytes(place.device).unwrap_or(0).saturating_add(libraries.variables());
+        let making = if libraries.loaded.is_empty() {
+            Making::read(slice, place)
+        } else {
+            Making::beside(slice, place)
+        };
+        with.set(libraries);
+        Some(Plan { what: What::Context, how: How::Making(making, ESTIMATE), least })
     };
     // SAFETY: by the contract above.
     let old = unsafe { read_in(output) };
     // SAFETY: by the contract above.
     let made = |_| unsafe { read_in(output) }.map(|context: CUcontext| (Holder::Context, context.addr()));
-    let code = measured(plan, call, made, || {
+    let undo = &|| {
         // SAFETY: by the contract above.
         if let Some(context) = unsafe { read_in(output) } {
             undo(context);
@@ -175,12 +188,60 @@ unsafe fn created(
             // SAFETY: by the contract above.
             unsafe { write_out(output, old) };
         }
-    });
+    };
+    let code = measured(plan, call, made, undo);
     // SAFETY: by the contract above.
-    if let Some(context) = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
-        compute::context_seen(context.addr());
+    let Some(context) = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) else { return code };
+    if !with.take().come_into(context.addr()) {
+        let end = || {
+            undo();
+            status::SUCCESS
+        };
+        around(|slice| take(slice, context.addr()), end, |slice, taken, _| self::end(slice, taken, true));
+        return status::OUT_OF_MEMORY;
     }
+    compute::context_seen(context.addr());
     code
+}
+
+/// The libraries that come with a new context, with the bytes of their variables.
+#[derive(Default)]
+struct With {
+    /// The driver loads them in the call that makes the context.
+    loaded: Vec<(usize, u64)>,
+    /// They are loaded after it.
+    later: Vec<(usize, u64)>,
+}
+
+impl With {
+    fn new(slice: &Slice, device: Device) -> Self {
+        let all = slice.libraries.all();
+        if !all.is_empty() && driver::loads_eagerly() {
+            return Self { loaded: all, later: Vec::new() };
+        }
+        // Without a quota nothing is refused, so the driver may load at the launch.
+        let later = if slice.has_quota(device) { slice.libraries.launchable() } else { Vec::new() };
+        Self { loaded: Vec::new(), later }
+    }
+
+    fn variables(&self) -> u64 {
+        self.loaded.iter().chain(&self.later).map(|(_, bytes)| *bytes).fold(0, u64::saturating_add)
+    }
+
+    /// The context was made. False: the quota has no room for one of them.
+    fn come_into(self, context: usize) -> bool {
+        let Standing::Member(slice) = lifecycle::standing() else { return true };
+        let note = || {
+            for (library, bytes) in &self.loaded {
+                // Charged with the context, and given back with the library as well.
+                let (from, to) = (Holder::Context, Holder::Library(*library));
+                slice.holdings.pass(slice, (from, context), (to, context), *bytes);
+                slice.libraries.claim(*library, context);
+            }
+        };
+        quietly(note, ());
+        self.later.iter().all(|(library, _)| library::load_into(slice, *library, context))
+    }
 }
 
 fn destroy_now(context: CUcontext) {

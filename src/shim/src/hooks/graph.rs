@@ -8,6 +8,7 @@ use crate::driver;
 use crate::graphs::{Executable, Obstacle};
 use crate::guard::quietly;
 use crate::lifecycle;
+use crate::refusals::What;
 use crate::slice::Slice;
 use crate::unmet;
 use core::ffi::{c_char, c_ulonglong};
@@ -101,14 +102,14 @@ fn reserve(slice: &'static Slice, graph: CUgraph) -> Decision<(&'static Slice, E
     let Some(context) = driver::current_context() else { return Decision::Forward };
     let reserve = || slice.graphs.reserve(slice, graph, context);
     let reserved = reserve().or_else(|obstacle| match obstacle {
-        Obstacle::Full(device) if make_room(slice, device) => reserve(),
+        Obstacle::Full(device, _) if make_room(slice, device) => reserve(),
         obstacle => Err(obstacle),
     });
     match reserved {
         Ok(executable) => Decision::Go((slice, executable)),
         Err(Obstacle::NotOurs) => Decision::Forward,
         Err(Obstacle::Untold) => Decision::Refuse(status::OUT_OF_MEMORY),
-        Err(Obstacle::Full(device)) => refuse(slice, device),
+        Err(Obstacle::Full(device, bytes)) => refuse(slice, device, What::Allocation, bytes),
     }
 }
 

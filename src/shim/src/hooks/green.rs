@@ -7,12 +7,13 @@
 
 use super::around;
 use super::context;
-use super::measured::{How, Plan, What, measured};
+use super::measured::{How, Plan, measured};
 use crate::compute;
 use crate::driver::{self, beside_captures};
 use crate::holdings::{Green, Holder};
 use crate::lifecycle::{self, Standing};
 use crate::measure::Making;
+use crate::refusals::What;
 use crate::slice::Slice;
 use core::ffi::c_uint;
 use core::ptr;

@@ -35,16 +35,31 @@ pub(super) fn data(image: *const c_void) -> Option<Image> {
             // SAFETY: the image is as long as it says, as the driver requires.
             Some(Image::of(unsafe { core::slice::from_raw_parts(image, length) }))
         }
-        Form::Fat => fat_length(&start).map(|bytes| Image { bytes, variables: 0 }),
+        // SAFETY: as above.
+        Form::Fat => unsafe { fat(image) },
         Form::Wrapper => {
             // SAFETY: a wrapper holds the address of a fat binary.
             let inner = unsafe { read_in(image.wrapping_add(8).cast::<*const u8>()) }?;
             // SAFETY: as above.
-            let start = unsafe { read_in(inner.cast::<[u8; 16]>()) }?;
-            fat_length(&start).map(|bytes| Image { bytes, variables: 0 })
+            unsafe { fat(inner) }
         }
         Form::Text => None,
     }
+}
+
+/// The size and the variables of a fat binary.
+///
+/// # Safety
+/// The image is null or as long as its header says, as the driver requires.
+unsafe fn fat(image: *const u8) -> Option<Image> {
+    // SAFETY: by the contract above.
+    let start = unsafe { read_in(image.cast::<[u8; 16]>()) }?;
+    if Form::of(*start.first_chunk()?) != Form::Fat {
+        return None;
+    }
+    let length = usize::try_from(fat_length(&start)?).ok()?;
+    // SAFETY: by the contract above.
+    Some(Image::of(unsafe { core::slice::from_raw_parts(image, length) }))
 }
 
 /// The image, if it is text: read byte by byte, since a short one ends before a header would.

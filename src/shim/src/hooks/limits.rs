@@ -1,14 +1,17 @@
 //! `cuCtxSetLimit`: what do heap, stacks, printf buffer and room for launches take?
 //!
-//! Measured where the driver takes the memory in the call. A driver may take it at the next launch instead: what a
-//! context was set to and did not pay for is looked for at the next measured call, or when the program waits.
+//! The excess over the old value is reserved before the driver is called: a heap of 3 GiB under a quota of
+//! 1 GiB never reaches the device. The memory that the driver takes in the call is measured, and the rest goes back. A driver may
+//! take it at the next launch instead: what a context was set to and did not pay for is looked for at the next measured
+//! call, or when the program waits.
 
-use super::measured::{How, Plan, What, measured};
+use super::measured::{How, Plan, measured};
 use crate::driver;
 use crate::guard::quietly;
 use crate::holdings::Holder;
 use crate::lifecycle::{self, Standing};
 use crate::measure::{Before, Likely};
+use crate::refusals::What;
 use crate::slice::Slice;
 use core::ffi::c_uint;
 use gpuslice_driver::Symbol;
@@ -74,7 +77,7 @@ fn plan(slice: &'static Slice, limit: c_uint, value: u64, old: u64) -> Option<Pl
     let least = i64::try_from(held).unwrap_or(i64::MAX).saturating_neg();
     let otherwise = i64::try_from(more).unwrap_or(i64::MAX);
     let how = How::InContext(before, Likely { range: (least, most), otherwise, surely: false });
-    Some(Plan { what: What::Limit, how, least: 0 })
+    Some(Plan { what: What::Limit, how, least: more })
 }
 
 /// Bytes of device memory for each unit of a limit; none for limits that take no memory.

@@ -3,26 +3,19 @@
 //! What they surely take is reserved; the rest is measured afterwards. Where that does not fit the call is undone, as
 //! if the driver had refused it. So such a call can stand beyond the quota for the moment until it is measured.
 
-use super::{Decision, Granted, charge, reserve};
+use super::{Decision, Granted, charge, reserve_for};
 use crate::driver::beside_captures;
 use crate::holdings::Holder;
 use crate::ledger::Reservation;
 use crate::measure::{Before, Likely, Making};
 use crate::notice;
+use crate::refusals::{Advice, What};
 use crate::slice::Slice;
 use gpuslice_driver::types::{Status, status};
 use gpuslice_policy::config::LogLevel;
 use gpuslice_policy::units::Bytes;
 use gpuslice_region::Device;
 use once_cell::race::OnceBool;
-
-/// What it is that takes memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum What {
-    Context,
-    Code,
-    Limit,
-}
 
 /// How it is found out what a call took.
 pub(super) enum How {
@@ -82,10 +75,7 @@ pub(super) fn measured(
 ) -> Status {
     let decide = |slice: &'static Slice| {
         let Some(plan) = plan(slice) else { return Decision::Forward };
-        let reserved = likely(slice, plan.how.device(), plan.least);
-        if matches!(reserved, Decision::Refuse(_)) {
-            say_refused(plan.what, plan.least);
-        }
+        let reserved = likely(slice, plan.how.device(), plan.what, plan.least);
         reserved.map(|reservation| (slice, plan, reservation))
     };
     charge(decide, call, |(slice, plan, reservation), code| {
@@ -102,15 +92,18 @@ pub(super) fn measured(
         };
         // The program's call has gone through: what takes it back must spoil nothing either.
         beside_captures(undo);
-        slice.count_refusal(device);
-        say_refused(plan.what, took);
+        slice.count_refusal(device, plan.what, took);
         status::OUT_OF_MEMORY
     })
 }
 
 /// Reserves what a call surely takes. Nothing is refused that may cost nothing.
-fn likely(slice: &'static Slice, device: Device, bytes: u64) -> Decision<Reservation> {
-    if bytes == 0 { Decision::Go(Reservation::new(slice, device, 0)) } else { reserve(slice, device, bytes) }
+pub(super) fn likely(slice: &'static Slice, device: Device, what: What, bytes: u64) -> Decision<Reservation> {
+    if bytes == 0 {
+        Decision::Go(Reservation::new(slice, device, 0))
+    } else {
+        reserve_for(slice, device, what, bytes)
+    }
 }
 
 /// Brings the charge to what was taken, and keeps it for its holder.
@@ -140,40 +133,17 @@ pub(super) fn force(slice: &Slice, device: Device, took: u64, (holder, context):
     slice.charge(device, took);
     slice.holdings.add(slice, holder, context, device, took);
     if slice.is_beyond(device) {
-        say_once(
-            &BEYOND,
-            &format_args!(
-                "gpuslice: code that was loaded when it was first used took {}, and the quota has no room for it; nothing else is granted until there is. Raise GPU_MEM_LIMIT.",
-                Bytes::new(took)
-            ),
-        );
-    }
-}
-
-static BEYOND: OnceBool = OnceBool::new();
-
-/// Says once what it was that did not fit: a status of out of memory would not tell.
-fn say_refused(what: What, bytes: u64) {
-    static CONTEXT: OnceBool = OnceBool::new();
-    static CODE: OnceBool = OnceBool::new();
-    static LIMIT: OnceBool = OnceBool::new();
-    let (said, text) = match what {
-        What::Context => (&CONTEXT, "a context on this device takes"),
-        What::Code => (&CODE, "a module, code and variables, takes"),
-        What::Limit => (&LIMIT, "a heap, stack or buffer set with cuCtxSetLimit takes"),
-    };
-    say_once(
-        said,
-        &format_args!(
-            "gpuslice: {text} about {}, and the quota has no room for {}; raise GPU_MEM_LIMIT.",
-            Bytes::new(bytes),
-            if what == What::Context { "one" } else { "it" }
-        ),
-    );
-}
-
-fn say_once(said: &OnceBool, text: &dyn core::fmt::Display) {
-    if said.set(true).is_ok() {
-        notice::say(LogLevel::Warn, text);
+        static SAID: OnceBool = OnceBool::new();
+        if SAID.set(true).is_ok() {
+            notice::say(
+                LogLevel::Warn,
+                &format_args!(
+                    "gpuslice: code that was loaded when it was first used took {}, and the quota has no room for it; \
+                     nothing else is granted until there is. {}",
+                    Bytes::new(took),
+                    Advice::new(slice, device)
+                ),
+            );
+        }
     }
 }

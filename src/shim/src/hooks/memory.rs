@@ -4,6 +4,7 @@ use super::{Decision, around, charge, charge_or_spill, fit, refuse, spill_or_ref
 use crate::driver;
 use crate::ledger::{Owner, Reservation};
 use crate::pools::Pools;
+use crate::refusals::What;
 use crate::slice::{Place, Slice};
 use crate::spill::Claim;
 use core::ffi::c_uint;
@@ -102,7 +103,7 @@ pub(super) unsafe fn spilled(claim: Claim, output: *mut CUdeviceptr, flags: c_ui
 
 /// Reserves on the device of the current context. Without one, and for nothing at all, the driver has its say.
 pub(super) fn reserve_here(slice: &'static Slice, bytes: u64) -> Decision<(Reservation, usize)> {
-    reserve_or(slice, bytes, |place, _| refuse(slice, place.device))
+    reserve_or(slice, bytes, |place, _| refuse(slice, place.device, What::Allocation, bytes))
 }
 
 /// As [`reserve_here`], for what host memory can stand in for.

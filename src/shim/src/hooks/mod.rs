@@ -16,6 +16,7 @@ pub(crate) mod green;
 pub(crate) mod host_copies;
 mod image;
 pub(crate) mod launch;
+pub(crate) mod library;
 pub(crate) mod limits;
 pub(crate) mod lookup;
 pub(crate) mod managed;
@@ -43,6 +44,7 @@ use crate::guard::{Phase, phase, quietly};
 use crate::ledger::Reservation;
 use crate::lifecycle::{self, Standing};
 use crate::measure;
+use crate::refusals::What;
 use crate::slice::{Place, Slice};
 use crate::spill::{Claim, Failure};
 use crate::unmet;
@@ -154,7 +156,7 @@ fn note_unmet(slice: &Slice, granted: Option<(Device, u64)>) {
 impl Claim {
     /// Counts the refusal of what is not served.
     fn refuse(self) -> Status {
-        quietly(|| self.slice.count_refusal(self.device), ());
+        quietly(|| self.slice.count_refusal(self.device, What::Allocation, self.bytes()), ());
         status::OUT_OF_MEMORY
     }
 
@@ -183,13 +185,18 @@ fn spill_or_refuse<T>(
     let claim = Claim::new(slice, *place, context, bytes);
     match claim {
         Some(claim) if !is_lost() => Decision::Spill(Box::new(claim)),
-        _ => refuse(slice, place.device),
+        _ => refuse(slice, place.device, What::Allocation, bytes),
     }
 }
 
 /// Reserves for a call, or refuses it with the status that an allocator's retry logic waits for.
 fn reserve(slice: &'static Slice, device: Device, bytes: u64) -> Decision<Reservation> {
-    fit(slice, device, bytes).map_or_else(|| refuse(slice, device), Decision::Go)
+    reserve_for(slice, device, What::Allocation, bytes)
+}
+
+/// As [`reserve`], for anything that takes memory.
+fn reserve_for(slice: &'static Slice, device: Device, what: What, bytes: u64) -> Decision<Reservation> {
+    fit(slice, device, bytes).map_or_else(|| refuse(slice, device, what, bytes), Decision::Go)
 }
 
 /// Reserves. Before it does not fit room is made.
@@ -209,12 +216,12 @@ pub(crate) fn make_room(slice: &'static Slice, device: Device) -> bool {
     settled || graphs || pools
 }
 
-/// The answer to a request that does not fit.
-fn refuse<T>(slice: &Slice, device: Device) -> Decision<T> {
+/// The answer to a request of so many bytes that does not fit.
+fn refuse<T>(slice: &Slice, device: Device, what: What, bytes: u64) -> Decision<T> {
     if is_lost() {
         return Decision::Refuse(status::NOT_PERMITTED);
     }
-    slice.count_refusal(device);
+    slice.count_refusal(device, what, bytes);
     Decision::Refuse(status::OUT_OF_MEMORY)
 }
 

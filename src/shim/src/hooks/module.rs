@@ -1,18 +1,17 @@
-//! Modules and libraries: what do code and variables take, now or when they are first used?
+//! Modules: what do code and variables take, now or when they are first used?
 //!
-//! Loading by module is measured and can be undone. A library takes memory in each context where it is first used, and
-//! code that is loaded late does so when a function is asked for: these calls are measured as well, but what they
-//! took stays, since only the end of the library gives it back. A launch is never looked at: what it loaded is found
-//! at the next measured call, or when the program waits.
+//! Loading a module is measured and can be undone. Code that is loaded late takes memory when a function is asked for: such
+//! a call is measured as well, but what it took stays, since only the end of the module or library gives it back. A launch
+//! is never looked at: what it loaded is found at the next measured call, or when the program waits.
 
 use super::around;
 use super::image::{data, file};
-use super::limits::look_again;
-use super::measured::{How, Plan, What, force, measured};
+use super::measured::{How, Plan, force, measured};
 use crate::driver;
 use crate::holdings::{Holder, Holding};
 use crate::look_ups::Key;
 use crate::measure::{Before, Likely};
+use crate::refusals::What;
 use crate::slice::Slice;
 use core::ffi::{c_char, c_uint, c_void};
 use gpuslice_driver::Symbol;
@@ -20,13 +19,12 @@ use gpuslice_driver::arguments::{read_in, write_out};
 use gpuslice_driver::functions as real;
 use gpuslice_driver::slot;
 use gpuslice_driver::types::{
-    CUdeviceptr, CUdeviceptr_v1, CUfunction, CUjit_option, CUkernel, CUlibrary, CUlibraryOption, CUmodule,
-    Status, status,
+    CUdeviceptr, CUdeviceptr_v1, CUfunction, CUjit_option, CUmodule, Status, status,
 };
 use gpuslice_policy::code::Image;
 
 /// What a call takes at the most that loads code which was seen before.
-const LATE_MOST: i64 = 256 << 20;
+pub(super) const LATE_MOST: i64 = 256 << 20;
 
 /// `cuModuleLoad`.
 pub(crate) unsafe fn load(real: real::cuModuleLoad, output: *mut CUmodule, name: *const c_char) -> Status {
@@ -80,70 +78,11 @@ unsafe fn module(
     unsafe { loaded(output, image, call, |module: CUmodule| Holder::Module(module.addr()), undo) }
 }
 
-/// `cuLibraryLoadData`.
-#[allow(clippy::too_many_arguments, reason = "the driver's own")]
-pub(crate) unsafe fn load_library(
-    real: real::cuLibraryLoadData,
-    output: *mut CUlibrary,
-    image: *const c_void,
-    options: *mut CUjit_option,
-    values: *mut *mut c_void,
-    count: c_uint,
-    library_options: *mut CUlibraryOption,
-    library_values: *mut *mut c_void,
-    library_count: c_uint,
-) -> Status {
-    let call =
-        // SAFETY: the caller's own arguments.
-        || unsafe { real(output, image, options, values, count, library_options, library_values, library_count) };
-    // SAFETY: the caller's own arguments.
-    unsafe { library(output, || data(image), call) }
-}
-
-/// `cuLibraryLoadFromFile`.
-#[allow(clippy::too_many_arguments, reason = "the driver's own")]
-pub(crate) unsafe fn load_library_file(
-    real: real::cuLibraryLoadFromFile,
-    output: *mut CUlibrary,
-    name: *const c_char,
-    options: *mut CUjit_option,
-    values: *mut *mut c_void,
-    count: c_uint,
-    library_options: *mut CUlibraryOption,
-    library_values: *mut *mut c_void,
-    library_count: c_uint,
-) -> Status {
-    let call =
-        // SAFETY: the caller's own arguments.
-        || unsafe { real(output, name, options, values, count, library_options, library_values, library_count) };
-    // SAFETY: the caller's own arguments.
-    unsafe { library(output, || file(name), call) }
-}
-
-/// # Safety
-/// `output` is null or valid for reads and writes.
-unsafe fn library(
-    output: *mut CUlibrary,
-    image: impl FnOnce() -> Option<Image>,
-    call: impl FnOnce() -> Status,
-) -> Status {
-    let undo = |library| {
-        if let Some(unload) = slot::real::<real::cuLibraryUnload>(Symbol::cuLibraryUnload) {
-            // SAFETY: a library that the driver made in this call and nobody has seen.
-            unsafe { unload(library) };
-        }
-    };
-    // A library need not be loaded now.
-    let image = || image().map(|image| Image { variables: 0, ..image });
-    // SAFETY: by the contract above.
-    unsafe { loaded(output, image, call, |library: CUlibrary| Holder::Library(library.addr()), undo) }
-}
-
 /// A call that loads an image into the current context.
 ///
 /// # Safety
 /// `output` is null or valid for reads and writes.
-unsafe fn loaded<T: Copy>(
+pub(super) unsafe fn loaded<T: Copy>(
     output: *mut T,
     image: impl FnOnce() -> Option<Image>,
     call: impl FnOnce() -> Status,
@@ -181,23 +120,8 @@ pub(crate) unsafe fn unload(real: real::cuModuleUnload, module: CUmodule) -> Sta
     unloaded(Holder::Module(module.addr()), || unsafe { real(module) })
 }
 
-/// `cuLibraryUnload`.
-pub(crate) unsafe fn unload_library(real: real::cuLibraryUnload, library: CUlibrary) -> Status {
-    // SAFETY: the caller's own argument.
-    let code = unloaded(Holder::Library(library.addr()), || unsafe { real(library) });
-    around(
-        |_| (),
-        || code,
-        |slice, (), code| {
-            if code == status::SUCCESS {
-                slice.holdings.forget_library(library.addr());
-            }
-        },
-    )
-}
-
 /// Code ends. What the driver does not give back at once it keeps for other code of the context.
-fn unloaded(holder: Holder, call: impl FnOnce() -> Status) -> Status {
+pub(super) fn unloaded(holder: Holder, call: impl FnOnce() -> Status) -> Status {
     let take = |slice: &'static Slice| {
         let before = Before::begin_exactly(slice);
         (slice.take_held(holder), before)
@@ -289,60 +213,6 @@ pub(crate) unsafe fn variable_v1(
     unsafe { found_in(module, Named::Variable, name, call) }
 }
 
-/// `cuLibraryGetGlobal`, `cuLibraryGetManaged`.
-pub(crate) unsafe fn library_variable(
-    real: real::cuLibraryGetGlobal,
-    address: *mut CUdeviceptr,
-    bytes: *mut usize,
-    library: CUlibrary,
-    name: *const c_char,
-) -> Status {
-    // SAFETY: the caller's own arguments.
-    let key = || unsafe { Key::new(library.addr(), context()).of_name(name) };
-    // SAFETY: the caller's own arguments.
-    late(key, |_| Some(Holder::Library(library.addr())), || unsafe { real(address, bytes, library, name) })
-}
-
-/// `cuLibraryGetModule`.
-pub(crate) unsafe fn library_module(
-    real: real::cuLibraryGetModule,
-    output: *mut CUmodule,
-    library: CUlibrary,
-) -> Status {
-    let key = || Key::new(library.addr(), context());
-    // SAFETY: the caller's own arguments.
-    let code = late(key, |_| Some(Holder::Library(library.addr())), || unsafe { real(output, library) });
-    // SAFETY: the caller's output, which the driver accepted.
-    came_out(code, library, || unsafe { read_in(output) }.map(|module: CUmodule| module.addr()))
-}
-
-/// `cuLibraryGetKernel`: loads nothing, but the first launch does.
-pub(crate) unsafe fn kernel(
-    real: real::cuLibraryGetKernel,
-    output: *mut CUkernel,
-    library: CUlibrary,
-    name: *const c_char,
-) -> Status {
-    // SAFETY: the caller's own arguments.
-    let code = unsafe { real(output, library, name) };
-    // SAFETY: the caller's output, which the driver accepted.
-    came_out(code, library, || unsafe { read_in(output) }.map(|kernel: CUkernel| kernel.addr()))
-}
-
-/// `cuKernelGetFunction`.
-pub(crate) unsafe fn kernel_function(
-    real: real::cuKernelGetFunction,
-    output: *mut CUfunction,
-    kernel: CUkernel,
-) -> Status {
-    let holder = |slice: &Slice| {
-        let library = driver::library_of_kernel(kernel).or_else(|| slice.holdings.library_of(kernel.addr()));
-        library.map(Holder::Library)
-    };
-    // SAFETY: the caller's own arguments.
-    late(|| Key::new(kernel.addr(), context()), holder, || unsafe { real(output, kernel) })
-}
-
 /// `cuFuncLoad`.
 pub(crate) unsafe fn load_function(real: real::cuFuncLoad, function: CUfunction) -> Status {
     let holder =
@@ -354,17 +224,12 @@ pub(crate) unsafe fn load_function(real: real::cuFuncLoad, function: CUfunction)
 /// Who holds what a module takes: its library, where it came out of one.
 #[allow(clippy::unnecessary_wraps, reason = "one of several")]
 fn of_module(slice: &Slice, module: usize) -> Option<Holder> {
-    Some(slice.holdings.library_of(module).map_or(Holder::Module(module), Holder::Library))
-}
-
-/// The context that a library or kernel is loaded into now.
-fn context() -> usize {
-    driver::current_context().unwrap_or(0)
+    Some(slice.libraries.of(module).map_or(Holder::Module(module), Holder::Library))
 }
 
 /// A call that may load code which the driver has had for longer. Nothing can be undone, so what it took is charged.
 /// The same look-up once more loads nothing more.
-fn late(
+pub(super) fn late(
     key: impl FnOnce() -> Key,
     holder: impl FnOnce(&Slice) -> Option<Holder>,
     call: impl FnOnce() -> Status,
@@ -387,17 +252,4 @@ fn late(
             force(slice, before.place.device, took.unsigned_abs(), (holder, before.context));
         }
     })
-}
-
-/// A handle came out of a library, and from now on a launch may load what is behind it.
-fn came_out(code: Status, library: CUlibrary, handle: impl FnOnce() -> Option<usize>) -> Status {
-    around(
-        |_| (),
-        || code,
-        |slice, (), code| {
-            let Some(handle) = handle().filter(|_| code == status::SUCCESS) else { return };
-            slice.holdings.note_origin(handle, library.addr());
-            look_again(slice);
-        },
-    )
 }

@@ -10,8 +10,6 @@ use crate::slice::Quota;
 use gpuslice_driver::arguments::{read_in, write_out};
 use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{Status, nvmlDevice_t, nvmlMemory_t, nvmlMemory_v2_t, status};
-use gpuslice_policy::config::DeviceIdentity;
-use gpuslice_policy::units::Bytes;
 use gpuslice_region::{Monitor, Region, Uuid};
 
 /// `nvmlDeviceGetMemoryInfo`, and `nvmlDeviceGetConfComputeProtectedMemoryUsage`, which has the same form.
@@ -136,9 +134,8 @@ fn watched(settings: &Settings, uuid: &[u8; 16]) -> Option<Option<Quota>> {
 
 /// From the settings, where nobody of the slice has used the device yet.
 fn configured(settings: &Settings, part: Part, ordinal: Option<u32>) -> Option<Quota> {
-    let total = Bytes::new(management::total(part.handle)?);
-    let limits = settings.config.limits_for(DeviceIdentity { ordinal, uuid: part.uuid, total });
-    let limit = limits.memory?.get();
+    let device = management::identity(part, &settings.config, ordinal)?;
+    let limit = settings.config.limits_for(device).memory?.get();
     Some(Quota { total: limit, left: limit })
 }
 
@@ -162,8 +159,8 @@ fn is_paced(settings: &Settings, part: Part) -> Option<bool> {
     let monitor = Monitor::open(&settings.region, settings.trust).ok().flatten();
     let region = monitor.as_ref().map(Monitor::region).filter(|region| !region.processes().is_empty());
     region.and_then(in_region).or_else(|| {
-        let total = Bytes::new(management::total(part.handle)?);
-        let limits = settings.config.limits_for(DeviceIdentity { ordinal, uuid: part.uuid, total });
+        let device = management::identity(part, &settings.config, ordinal)?;
+        let limits = settings.config.limits_for(device);
         Some(limits.cores.is_partial() || settings.config.divides())
     })
 }

@@ -6,6 +6,7 @@ use crate::driver;
 use crate::ledger::Reservation;
 use crate::lifecycle;
 use crate::pools::{Flight, Pool, Releasing};
+use crate::refusals::What;
 use crate::slice::{Place, Slice};
 use gpuslice_driver::arguments::read_in;
 use gpuslice_driver::functions as real;
@@ -178,7 +179,7 @@ unsafe fn allocate(
                     let context = driver::stream_context(order.0).map(|context| slice.owner_of(context));
                     spill_or_refuse(slice, place, context, bytes)
                 }
-                None => refuse(slice, device),
+                None => refuse(slice, device, What::Allocation, bytes),
             },
         }
     };

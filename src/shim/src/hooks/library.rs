@@ -1,0 +1,404 @@
+//! Libraries: what do their code and variables take, and in which contexts?
+//!
+//! Where the driver loads lazily, a library is loaded into a context at its first use there. What its variables take is
+//! reserved first, and a use that does not fit is refused. A launch is such a use and is never refused, so the look-up of a
+//! kernel loads the library into all contexts of the process. Later contexts get it when they are made.
+//!
+//! Variables of less than 2 MiB, and those of an image that cannot be read, are charged once they are measured.
+
+use super::around;
+use super::image::{data, file};
+use super::limits::look_again;
+use super::measured::{force, likely};
+use super::module::{LATE_MOST, late, loaded, unloaded};
+use super::{Decision, Granted, charge, reserve_for};
+use crate::driver;
+use crate::guard::quietly;
+use crate::holdings::Holder;
+use crate::ledger::Reservation;
+use crate::lifecycle::{self, Standing};
+use crate::look_ups::Key;
+use crate::measure::{Before, Likely};
+use crate::refusals::What;
+use crate::slice::Slice;
+use crate::witness::signed;
+use core::cell::Cell;
+use core::ffi::{c_char, c_uint, c_void};
+use gpuslice_driver::Symbol;
+use gpuslice_driver::arguments::read_in;
+use gpuslice_driver::functions as real;
+use gpuslice_driver::slot;
+use gpuslice_driver::types::{
+    CUdeviceptr, CUfunction, CUjit_option, CUkernel, CUlibrary, CUlibraryOption, CUmodule, Status, status,
+};
+use gpuslice_policy::code::Image;
+use gpuslice_region::Device;
+use std::ptr;
+
+/// `cuLibraryLoadData`.
+#[allow(clippy::too_many_arguments, reason = "the driver's own")]
+pub(crate) unsafe fn load_data(
+    real: real::cuLibraryLoadData,
+    output: *mut CUlibrary,
+    image: *const c_void,
+    options: *mut CUjit_option,
+    values: *mut *mut c_void,
+    count: c_uint,
+    library_options: *mut CUlibraryOption,
+    library_values: *mut *mut c_void,
+    library_count: c_uint,
+) -> Status {
+    let call =
+        // SAFETY: the caller's own arguments.
+        || unsafe { real(output, image, options, values, count, library_options, library_values, library_count) };
+    // SAFETY: the caller's own arguments.
+    unsafe { load(output, || data(image), call) }
+}
+
+/// `cuLibraryLoadFromFile`.
+#[allow(clippy::too_many_arguments, reason = "the driver's own")]
+pub(crate) unsafe fn load_file(
+    real: real::cuLibraryLoadFromFile,
+    output: *mut CUlibrary,
+    name: *const c_char,
+    options: *mut CUjit_option,
+    values: *mut *mut c_void,
+    count: c_uint,
+    library_options: *mut CUlibraryOption,
+    library_values: *mut *mut c_void,
+    library_count: c_uint,
+) -> Status {
+    let call =
+        // SAFETY: the caller's own arguments.
+        || unsafe { real(output, name, options, values, count, library_options, library_values, library_count) };
+    // SAFETY: the caller's own arguments.
+    unsafe { load(output, || file(name), call) }
+}
+
+/// The contexts of this process, where the driver is about to load a library into all of them at once.
+#[derive(Default)]
+struct Eagerly {
+    /// Those of the device on which the call is measured.
+    here: Vec<usize>,
+    /// Those of other devices, with what was reserved there.
+    elsewhere: Vec<(usize, Reservation)>,
+}
+
+impl Eagerly {
+    /// None: a quota has no room.
+    fn reserve(slice: &'static Slice, variables: u64) -> Option<Self> {
+        let mut all = Self::default();
+        let current = driver::current_device().and_then(|device| slice.place(device));
+        for (context, device) in slice.holdings.contexts_made() {
+            if current.is_some_and(|place| place.device == device) {
+                all.here.push(context);
+            } else if variables > 0 {
+                let Decision::Go(reservation) = reserve_for(slice, device, What::Code, variables) else {
+                    return None;
+                };
+                all.elsewhere.push((context, reservation));
+            }
+        }
+        Some(all)
+    }
+
+    /// The driver has loaded it.
+    fn keep(self, slice: &Slice, library: usize, variables: u64) {
+        let holder = Holder::Library(library);
+        let measured_in = slice.owner_of_current();
+        for context in self.here.iter().filter(|context| Some(**context) != measured_in) {
+            // All of it was charged where it was measured, and each context ends with its own part.
+            let from = (holder, measured_in.unwrap_or(0));
+            slice.holdings.pass(slice, from, (holder, *context), variables);
+        }
+        let elsewhere = self.elsewhere.iter().map(|(context, _)| *context);
+        let contexts = self.here.iter().copied().chain(elsewhere).collect();
+        slice.libraries.add(library, variables, contexts);
+        for (context, reservation) in self.elsewhere {
+            slice.holdings.add(slice, holder, context, reservation.device(), reservation.bytes());
+            slice.witness.unsettle(reservation.device(), context);
+            reservation.keep();
+        }
+    }
+}
+
+/// # Safety
+/// `output` is null or valid for reads and writes.
+unsafe fn load(
+    output: *mut CUlibrary,
+    image: impl FnOnce() -> Option<Image>,
+    call: impl FnOnce() -> Status,
+) -> Status {
+    let undo = |library| {
+        if let Some(unload) = slot::real::<real::cuLibraryUnload>(Symbol::cuLibraryUnload) {
+            // SAFETY: a library that the driver made in this call and nobody has seen.
+            unsafe { unload(library) };
+        }
+    };
+    let holder = |library: CUlibrary| Holder::Library(library.addr());
+    let Standing::Member(slice) = lifecycle::standing() else {
+        // SAFETY: by the contract above.
+        return unsafe { loaded(output, || None, call, holder, undo) };
+    };
+    let image = quietly(image, None).unwrap_or_default();
+    let variables = image.least();
+    let eagerly = if quietly(driver::loads_eagerly, false) {
+        let Some(eagerly) = quietly(|| Eagerly::reserve(slice, variables), None) else {
+            return status::OUT_OF_MEMORY;
+        };
+        Some(eagerly)
+    } else {
+        None
+    };
+    let contexts = eagerly.as_ref().map_or(0, |eagerly| eagerly.here.len() as u64);
+    // Loaded lazily, its variables take nothing yet.
+    let now = Image {
+        bytes: image.bytes.saturating_mul(contexts.max(1)),
+        variables: image.variables.saturating_mul(contexts),
+    };
+    // SAFETY: by the contract above.
+    let code = unsafe { loaded(output, || Some(now), call, holder, undo) };
+    // SAFETY: by the contract above.
+    let made = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS);
+    let learn = || match (made, eagerly) {
+        (Some(library), Some(eagerly)) => eagerly.keep(slice, library.addr(), variables),
+        (Some(library), None) => slice.libraries.add(library.addr(), variables, Vec::new()),
+        (None, _) => {}
+    };
+    quietly(learn, ());
+    code
+}
+
+/// `cuLibraryUnload`.
+pub(crate) unsafe fn unload(real: real::cuLibraryUnload, library: CUlibrary) -> Status {
+    // SAFETY: the caller's own argument.
+    let code = unloaded(Holder::Library(library.addr()), || unsafe { real(library) });
+    around(
+        |_| (),
+        || code,
+        |slice, (), code| {
+            if code == status::SUCCESS {
+                slice.libraries.forget(library.addr());
+            }
+        },
+    )
+}
+
+/// `cuLibraryGetGlobal`, `cuLibraryGetManaged`.
+pub(crate) unsafe fn variable(
+    real: real::cuLibraryGetGlobal,
+    address: *mut CUdeviceptr,
+    bytes: *mut usize,
+    library: CUlibrary,
+    name: *const c_char,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let key = || unsafe { Key::new(library.addr(), context()).of_name(name) };
+    // SAFETY: the caller's own arguments.
+    used(|_| Some(library.addr()), key, || unsafe { real(address, bytes, library, name) })
+}
+
+/// `cuLibraryGetUnifiedFunction`.
+pub(crate) unsafe fn unified_function(
+    real: real::cuLibraryGetUnifiedFunction,
+    output: *mut *mut c_void,
+    library: CUlibrary,
+    name: *const c_char,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let key = || unsafe { Key::new(library.addr(), context()).of_name(name) };
+    // SAFETY: the caller's own arguments.
+    used(|_| Some(library.addr()), key, || unsafe { real(output, library, name) })
+}
+
+/// `cuLibraryGetModule`.
+pub(crate) unsafe fn get_module(
+    real: real::cuLibraryGetModule,
+    output: *mut CUmodule,
+    library: CUlibrary,
+) -> Status {
+    let key = || Key::new(library.addr(), context());
+    // SAFETY: the caller's own arguments.
+    let code = used(|_| Some(library.addr()), key, || unsafe { real(output, library) });
+    // SAFETY: the caller's output, which the driver accepted.
+    came_out(code, library, || unsafe { read_in(output) }.map(|module: CUmodule| module.addr()))
+}
+
+/// `cuKernelGetFunction`.
+pub(crate) unsafe fn kernel_function(
+    real: real::cuKernelGetFunction,
+    output: *mut CUfunction,
+    kernel: CUkernel,
+) -> Status {
+    let library =
+        |slice: &Slice| driver::library_of_kernel(kernel).or_else(|| slice.libraries.of(kernel.addr()));
+    // SAFETY: the caller's own arguments.
+    used(library, || Key::new(kernel.addr(), context()), || unsafe { real(output, kernel) })
+}
+
+/// `cuLibraryGetKernel`: the driver loads at the first launch.
+pub(crate) unsafe fn kernel(
+    real: real::cuLibraryGetKernel,
+    output: *mut CUkernel,
+    library: CUlibrary,
+    name: *const c_char,
+) -> Status {
+    if !load_for_launches(library) {
+        return status::OUT_OF_MEMORY;
+    }
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { real(output, library, name) };
+    // SAFETY: the caller's output, which the driver accepted.
+    came_out(code, library, || unsafe { read_in(output) }.map(|kernel: CUkernel| kernel.addr()))
+}
+
+/// `cuLibraryEnumerateKernels`: as [`kernel`].
+pub(crate) unsafe fn kernels(
+    real: real::cuLibraryEnumerateKernels,
+    output: *mut CUkernel,
+    count: c_uint,
+    library: CUlibrary,
+) -> Status {
+    if !load_for_launches(library) {
+        return status::OUT_OF_MEMORY;
+    }
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { real(output, count, library) };
+    // SAFETY: the caller's output, whose first place the driver filled.
+    came_out(code, library, || unsafe { read_in(output) }.map(|kernel: CUkernel| kernel.addr()))
+}
+
+/// A handle came out of a library, and from now on a launch may load what is behind it.
+fn came_out(code: Status, library: CUlibrary, handle: impl FnOnce() -> Option<usize>) -> Status {
+    around(
+        |_| (),
+        || code,
+        |slice, (), code| {
+            let Some(handle) = handle().filter(|_| code == status::SUCCESS) else { return };
+            slice.libraries.note_origin(handle, library.addr());
+            look_again(slice);
+        },
+    )
+}
+
+/// The context that a library or kernel is loaded into now.
+fn context() -> usize {
+    driver::current_context().unwrap_or(0)
+}
+
+/// A use of a library in the current context: the first one loads its variables.
+fn used(
+    library: impl Fn(&Slice) -> Option<usize>,
+    key: impl FnOnce() -> Key,
+    call: impl FnOnce() -> Status,
+) -> Status {
+    let claim = || {
+        let Standing::Member(slice) = lifecycle::standing() else { return None };
+        if !slice.libraries.any() {
+            return None;
+        }
+        Claim::take(slice, library(slice)?, slice.owner_of_current()?)
+    };
+    match quietly(claim, None) {
+        Some(claim) => claim.load(call).0,
+        None => late(key, |slice| library(slice).map(Holder::Library), call),
+    }
+}
+
+/// Before the program gets something that it can launch. False: a quota has no room.
+fn load_for_launches(library: CUlibrary) -> bool {
+    let Standing::Member(slice) = lifecycle::standing() else { return true };
+    let contexts = || {
+        if !slice.libraries.becomes_launchable(library.addr()) {
+            return Vec::new();
+        }
+        // Without a quota nothing is refused, so the driver may load at the launch.
+        let made = slice.holdings.contexts_made().into_iter();
+        made.filter(|(_, device)| slice.has_quota(*device)).map(|(context, _)| context).collect()
+    };
+    quietly(contexts, Vec::new()).into_iter().all(|context| load_into(slice, library.addr(), context))
+}
+
+/// Loads a library into a context, if it is not. False: a quota has no room. What the driver has against it is seen at the
+/// launch, as without us.
+pub(super) fn load_into(slice: &'static Slice, library: usize, context: usize) -> bool {
+    let Some(claim) = quietly(|| Claim::take(slice, library, context), None) else { return true };
+    let load = || {
+        let Some(get) = slot::real::<real::cuLibraryGetModule>(Symbol::cuLibraryGetModule) else {
+            return status::NOT_SUPPORTED;
+        };
+        let mut module: CUmodule = ptr::null_mut();
+        // SAFETY: the output is valid for writes; the driver checks the handle.
+        driver::beside_captures(|| unsafe { get(&raw mut module, ptr::with_exposed_provenance_mut(library)) })
+    };
+    let refused = driver::within(context, || claim.load(load).1);
+    refused != Some(true)
+}
+
+/// The first use of a library in a context, whose variables it loads.
+struct Claim {
+    slice: &'static Slice,
+    library: usize,
+    context: usize,
+    /// Bytes of the variables.
+    variables: u64,
+    /// Whether the library is loaded into the context.
+    loaded: Cell<bool>,
+}
+
+impl Claim {
+    /// None: there are no variables, or they are loaded already.
+    fn take(slice: &'static Slice, library: usize, context: usize) -> Option<Self> {
+        let variables = slice.libraries.claim(library, context)?;
+        Some(Self { slice, library, context, variables, loaded: Cell::new(false) })
+    }
+
+    /// The call that loads them into the current context, unless they are refused: its status, and whether they are.
+    fn load(self, call: impl FnOnce() -> Status) -> (Status, bool) {
+        let refused = Cell::new(false);
+        let decide = |slice: &'static Slice| {
+            let Some(before) = Before::begin_exactly(slice) else { return Decision::Forward };
+            let reserved = likely(slice, before.place.device, What::Code, self.variables);
+            if matches!(reserved, Decision::Refuse(_)) {
+                refused.set(true);
+            }
+            reserved.map(|reservation| (before, reservation))
+        };
+        let settle = |(before, mut reservation): (Before, Reservation), code| {
+            if code != status::SUCCESS {
+                return code;
+            }
+            self.loaded.set(true);
+            let likely = Likely {
+                range: (0, LATE_MOST.saturating_add(signed(self.variables))),
+                otherwise: signed(self.variables),
+                surely: true,
+            };
+            let took = before.change(reservation.bytes(), likely).max(0).unsigned_abs();
+            let holder = (Holder::Library(self.library), before.context);
+            let kept = took.min(reservation.bytes());
+            // Never more than there is, so it fits.
+            let _fits = reservation.settle(kept);
+            self.slice.holdings.add(self.slice, holder.0, holder.1, reservation.device(), kept);
+            reservation.keep();
+            force(self.slice, before.place.device, took.saturating_sub(kept), holder);
+            code
+        };
+        let code = charge(decide, call, settle);
+        (code, refused.get())
+    }
+}
+
+impl Granted for (Before, Reservation) {
+    fn granted(&self) -> Option<(Device, u64)> {
+        self.1.granted()
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if !self.loaded.get() {
+            self.slice.libraries.unclaim(self.library, self.context);
+        }
+    }
+}
