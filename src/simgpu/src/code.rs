@@ -7,6 +7,7 @@ use gpuslice_driver::types::{Status, status};
 
 use crate::arena::ALIGNMENT;
 use crate::attributes;
+use crate::clusters::Clusters;
 use crate::driver::{Outcome, statuses};
 use crate::image::{self, Image};
 use crate::local::Local;
@@ -54,6 +55,7 @@ pub(crate) struct Function {
 pub(crate) struct Settings {
     pub(crate) dynamic_shared: i32,
     pub(crate) carveout: i32,
+    pub(crate) clusters: Clusters,
 }
 
 /// Code that belongs to no context.
@@ -94,17 +96,27 @@ impl Code {
 }
 
 impl Settings {
-    const NEW: Self = Self { dynamic_shared: 49_152, carveout: -1 };
+    const NEW: Self = Self {
+        dynamic_shared: 49_152,
+        carveout: -1,
+        clusters: Clusters { required: [0; 3], beyond_portable: false, scheduling: 0 },
+    };
 
     /// `CUfunction_attribute`s, the same for every kernel but for what was set.
     pub(crate) fn get(&self, attribute: u32) -> Result<i32, Status> {
+        let [width, height, depth] = self.clusters.required;
         Ok(match attribute {
             0 => 1024,
-            1..=3 | 7 | 10..=18 => 0,
+            1..=3 | 7 | 10 | 16..=18 => 0,
             4 => 32,
             5 | 6 => 90,
             8 => self.dynamic_shared,
             9 => self.carveout,
+            11 => width,
+            12 => height,
+            13 => depth,
+            14 => i32::from(self.clusters.beyond_portable),
+            15 => self.clusters.scheduling,
             _ => return Err(status::INVALID_VALUE),
         })
     }
@@ -114,8 +126,7 @@ impl Settings {
         match attribute {
             8 if (0..=most).contains(&value) => self.dynamic_shared = value,
             9 if (-1..=100).contains(&value) => self.carveout = value,
-            11..=15 => {}
-            _ => return Err(status::INVALID_VALUE),
+            _ => self.clusters.set(attribute, value)?,
         }
         Ok(())
     }
@@ -165,20 +176,12 @@ impl Local {
     }
 
     fn make_variables(&mut self, simulation: &Simulation, handle: u64) -> Outcome {
-        let module = self.code.modules.get_mut(handle)?;
-        let (context, device) = (module.context, module.device);
+        let module = self.code.modules.get(handle)?;
+        let device = module.device;
         let mut sum = 0_u64;
         for (name, size) in module.image.variables.clone() {
             let charged = size.checked_next_multiple_of(ALIGNMENT).ok_or(status::OUT_OF_MEMORY)?;
-            simulation.allocate(device, Kind::Module, charged)?;
-            let Some(address) = simulation.arena.take(size.max(1), ALIGNMENT) else {
-                simulation.release(device, Kind::Module, charged);
-                return Err(status::OUT_OF_MEMORY);
-            };
-            let (backing, origin, device) = (address, Origin::Variable, Some(device));
-            let size = size.max(1);
-            self.regions.add(address, Region { size, backing, device, context, origin, charged, number: 0 });
-            module.variables.insert(name, (address, size));
+            self.place_variable(simulation, handle, &name, (size, charged))?;
             sum = sum.saturating_add(charged);
         }
         let padding = padding(sum, simulation.settings.module_granule);
@@ -280,9 +283,48 @@ impl Local {
         Ok(self.code.modules.get(handle)?.image.kernels.clone().unwrap_or_default())
     }
 
-    /// Address and size of a variable.
-    pub(crate) fn variable(&self, handle: u64, name: &str) -> Result<(u64, u64), Status> {
-        self.code.modules.get(handle)?.variables.get(name).copied().ok_or(statuses::NOT_FOUND)
+    /// Address and size of a variable. One that lies in the code costs no more than the code, and gets its place now.
+    pub(crate) fn variable(
+        &mut self,
+        simulation: &Simulation,
+        handle: u64,
+        name: &str,
+    ) -> Result<(u64, u64), Status> {
+        let module = self.code.modules.get(handle)?;
+        if let Some(variable) = module.variables.get(name) {
+            return Ok(*variable);
+        }
+        let symbol = module.image.symbol(name).ok_or(statuses::NOT_FOUND)?;
+        let Some(inside) = symbol.inside else {
+            self.place_variable(simulation, handle, name, (symbol.size, 0))?;
+            return self.variable(simulation, handle, name);
+        };
+        let holder = module.image.variables.get(inside).and_then(|(name, _)| module.variables.get(name));
+        let (start, size) = *holder.ok_or(statuses::NOT_FOUND)?;
+        let fits = symbol.offset.checked_add(symbol.size).is_some_and(|end| end <= size);
+        if fits { Ok((start + symbol.offset, symbol.size)) } else { Err(statuses::NOT_FOUND) }
+    }
+
+    /// Gives a variable of so many bytes its place, and charges so many for it.
+    fn place_variable(
+        &mut self,
+        simulation: &Simulation,
+        handle: u64,
+        name: &str,
+        (size, charged): (u64, u64),
+    ) -> Outcome {
+        let module = self.code.modules.get_mut(handle)?;
+        let (context, device) = (module.context, module.device);
+        simulation.allocate(device, Kind::Module, charged)?;
+        let size = size.max(1);
+        let Some(address) = simulation.arena.take(size, ALIGNMENT) else {
+            simulation.release(device, Kind::Module, charged);
+            return Err(status::OUT_OF_MEMORY);
+        };
+        let (backing, origin, device) = (address, Origin::Variable, Some(device));
+        self.regions.add(address, Region { size, backing, device, context, origin, charged, number: 0 });
+        module.variables.insert(name.to_owned(), (address, size));
+        Ok(())
     }
 
     /// Notes a library: nothing is loaded yet.

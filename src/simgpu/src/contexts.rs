@@ -137,6 +137,18 @@ impl Local {
         Ok((handle, self.contexts.get(handle).map_err(|_| status::INVALID_CONTEXT)?))
     }
 
+    /// Refuses a handle that cannot be made current. A primary context's handle always can: a thread may keep it
+    /// current over a reset, and then every call that needs the context answers 709 until it is retained again.
+    pub(crate) fn can_be_current(&self, handle: u64) -> Outcome {
+        if handle == 0 {
+            return Err(status::INVALID_CONTEXT);
+        }
+        if self.primaries.iter().any(|primary| primary.handle == handle) {
+            return Ok(());
+        }
+        self.context(handle).map(|_| ())
+    }
+
     /// Ends a context and everything that lives in it.
     pub(crate) fn end_context(&mut self, simulation: &Simulation, handle: u64) -> Outcome {
         let context = self.contexts.remove(handle).map_err(|_| status::INVALID_CONTEXT)?;

@@ -65,6 +65,7 @@ pub(crate) mod statuses {
     pub(crate) const CAPTURED_EVENT: Status = 907;
     pub(crate) const STREAM_CAPTURE_WRONG_THREAD: Status = 908;
     pub(crate) const GRAPH_EXEC_UPDATE_FAILURE: Status = 910;
+    pub(crate) const INVALID_CLUSTER_SIZE: Status = 912;
     pub(crate) const INVALID_RESOURCE_TYPE: Status = 914;
     pub(crate) const UNKNOWN: Status = 999;
 }

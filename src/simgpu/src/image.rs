@@ -8,21 +8,30 @@
 pub(crate) struct Image {
     /// Names of its kernels; none where they cannot be known.
     pub(crate) kernels: Option<Vec<String>>,
-    /// Variables with their bytes.
+    /// Variables with their bytes; of an ELF image, the sections that hold them.
     pub(crate) variables: Vec<(String, u64)>,
+    /// Names in those sections, and in sections that are part of the code.
+    pub(crate) symbols: Vec<Symbol>,
+}
+
+/// A variable of an ELF image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Symbol {
+    pub(crate) name: String,
+    /// Which of the image's variables it lies in; none where it lies in the code.
+    pub(crate) inside: Option<usize>,
+    /// Where in there.
+    pub(crate) offset: u64,
+    /// Bytes.
+    pub(crate) size: u64,
 }
 
 /// The first bytes of an ELF image.
 pub(crate) const ELF: [u8; 4] = *b"\x7fELF";
 /// The first bytes of a fat binary.
-const FAT: [u8; 4] = 0xba55_ed50_u32.to_le_bytes();
+pub(crate) const FAT: [u8; 4] = 0xba55_ed50_u32.to_le_bytes();
 /// The first bytes of the wrapper that a compiler puts around one.
-const WRAPPER: [u8; 4] = 0x4662_43b1_u32.to_le_bytes();
-
-/// Whether these first bytes are those of something binary, which has no zero at its end.
-pub(crate) fn is_binary(start: [u8; 4]) -> bool {
-    [ELF, FAT, WRAPPER].contains(&start)
-}
+pub(crate) const WRAPPER: [u8; 4] = 0x4662_43b1_u32.to_le_bytes();
 
 impl Image {
     /// Reads PTX. None where the text is no PTX.
@@ -41,7 +50,7 @@ impl Image {
         }
         let statements = code.split([';', '{', '}']);
         let variables = statements.filter_map(|statement| variable(statement.trim())).collect();
-        Some(Self { kernels: Some(kernels), variables })
+        Some(Self { kernels: Some(kernels), variables, symbols: Vec::new() })
     }
 
     /// Reads an ELF image. What cannot be read is unknown.
@@ -52,6 +61,16 @@ impl Image {
     /// Whether a kernel of this name is found.
     pub(crate) fn has_kernel(&self, name: &str) -> bool {
         self.kernels.as_ref().is_none_or(|kernels| kernels.iter().any(|kernel| kernel == name))
+    }
+
+    /// The variable of a name that is not one of [`Self::variables`]. Where nothing is known of the image every name is
+    /// one, of a size for which there is room in any.
+    pub(crate) fn symbol(&self, name: &str) -> Option<Symbol> {
+        const ANY: u64 = 64 << 10;
+        if self.kernels.is_none() && !name.is_empty() {
+            return Some(Symbol { name: name.to_owned(), inside: None, offset: 0, size: ANY });
+        }
+        self.symbols.iter().find(|symbol| symbol.name == name).cloned()
     }
 
     /// How long its kernels run, where a variable says so.
@@ -123,7 +142,8 @@ pub(crate) fn duration(name: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(factor)
 }
 
-fn word(bytes: &[u8], at: usize, length: usize) -> Option<u64> {
+/// A number in these bytes.
+pub(crate) fn word(bytes: &[u8], at: usize, length: usize) -> Option<u64> {
     let bytes = bytes.get(at..at.checked_add(length)?)?;
     Some(bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)))
 }
@@ -141,28 +161,89 @@ pub(crate) fn elf_length(header: &[u8]) -> Option<usize> {
     Some(table(0x28, 0x3a, 0x3c)?.max(table(0x20, 0x36, 0x38)?))
 }
 
-/// Kernels are sections `.text.NAME`; variables are symbols in sections `.nv.global*`.
-fn elf(bytes: &[u8]) -> Option<Image> {
+/// A section's header, as far as it is of use here.
+#[derive(Debug, Clone)]
+struct Section {
+    name: String,
+    kind: u64,
+    offset: u64,
+    size: u64,
+    /// The section that this one refers to: of a table of symbols, that of their names.
+    link: u64,
+}
+
+/// The name that begins at an offset of a section.
+fn name_at(bytes: &[u8], section: u64, offset: u64) -> Option<String> {
+    let start = usize::try_from(section.checked_add(offset)?).ok()?;
+    let name = bytes.get(start..)?.split(|byte| *byte == 0).next()?;
+    Some(String::from_utf8_lossy(name).into_owned())
+}
+
+fn sections(bytes: &[u8]) -> Option<Vec<Section>> {
     let start = offset(bytes, 0x28)?;
     let size = usize::try_from(word(bytes, 0x3a, 2)?).ok()?;
     let count = usize::try_from(word(bytes, 0x3c, 2)?).ok()?;
-    let names = usize::try_from(word(bytes, 0x3e, 2)?).ok()?;
     let header = |index: usize| start.checked_add(index.checked_mul(size)?);
-    let names_at = offset(bytes, header(names)? + 0x18)?;
-    let mut image = Image { kernels: Some(Vec::new()), variables: Vec::new() };
-    for index in 0..count {
-        let section = header(index)?;
-        let name = names_at.checked_add(usize::try_from(word(bytes, section, 4)?).ok()?)?;
-        let name = bytes.get(name..)?.split(|byte| *byte == 0).next()?;
-        let name = String::from_utf8_lossy(name);
-        if let Some(kernel) = name.strip_prefix(".text.") {
-            image.kernels.as_mut()?.push(kernel.to_owned());
-        }
-        if name.starts_with(".nv.global") {
-            image.variables.push((name.into_owned(), word(bytes, section + 0x20, 8)?));
+    let names = word(bytes, header(usize::try_from(word(bytes, 0x3e, 2)?).ok()?)?.checked_add(0x18)?, 8)?;
+    (0..count)
+        .map(|index| {
+            let at = header(index)?;
+            let of = |place: usize, length| word(bytes, at.checked_add(place)?, length);
+            let name = name_at(bytes, names, of(0, 4)?)?;
+            let (kind, offset, size, link) = (of(4, 4)?, of(0x18, 8)?, of(0x20, 8)?, of(0x28, 4)?);
+            Some(Section { name, kind, offset, size, link })
+        })
+        .collect()
+}
+
+/// The variables that a table of symbols names. `inside` says by a section's number which variable of the image it is.
+fn symbols(bytes: &[u8], sections: &[Section], inside: &[Option<usize>]) -> Vec<Symbol> {
+    /// Kind of a section that is a table of symbols, and bytes of one.
+    const TABLE: u64 = 2;
+    const EACH: u64 = 24;
+    /// Kind of a symbol that is data.
+    const DATA: u64 = 1;
+    let mut found = Vec::new();
+    for table in sections.iter().filter(|section| section.kind == TABLE) {
+        let Some(names) = usize::try_from(table.link).ok().and_then(|link| sections.get(link)) else {
+            continue;
+        };
+        for index in 0..table.size / EACH {
+            let Some(at) = table.offset.checked_add(index * EACH) else { break };
+            let of = |place: u64, length| word(bytes, usize::try_from(at.checked_add(place)?).ok()?, length);
+            let (Some(kind), Some(section)) = (of(4, 1), of(6, 2)) else { break };
+            let Some(place) = usize::try_from(section).ok().filter(|_| kind & 15 == DATA) else { continue };
+            let code = sections.get(place).is_some_and(|section| section.name.starts_with(".nv.constant3"));
+            let inside = inside.get(place).copied().flatten();
+            let (Some(name), Some(offset), Some(size)) =
+                (of(0, 4).and_then(|name| name_at(bytes, names.offset, name)), of(8, 8), of(16, 8))
+            else {
+                break;
+            };
+            if (inside.is_some() || code) && !name.is_empty() {
+                found.push(Symbol { name, inside, offset, size });
+            }
         }
     }
-    Some(image)
+    found
+}
+
+/// Kernels are sections `.text.NAME`; variables lie in sections `.nv.global*`, constant ones in `.nv.constant3*`.
+fn elf(bytes: &[u8]) -> Option<Image> {
+    let sections = sections(bytes)?;
+    let (mut kernels, mut variables, mut inside) = (Vec::new(), Vec::new(), Vec::new());
+    for section in &sections {
+        if let Some(kernel) = section.name.strip_prefix(".text.") {
+            kernels.push(kernel.to_owned());
+        }
+        let holds = section.name.starts_with(".nv.global");
+        inside.push(holds.then_some(variables.len()));
+        if holds {
+            variables.push((section.name.clone(), section.size));
+        }
+    }
+    let symbols = symbols(bytes, &sections, &inside);
+    Some(Image { kernels: Some(kernels), variables, symbols })
 }
 
 #[cfg(test)]
@@ -196,5 +277,89 @@ mod tests {
     #[test]
     fn what_is_no_ptx_is_refused() {
         assert_eq!(Image::of_text("hello"), None);
+    }
+
+    /// An ELF image with these sections: name, kind, content, size in memory, link.
+    fn elf_of(sections: &[(&str, u32, &[u8], u64, u32)]) -> Vec<u8> {
+        const HEADER: usize = 64;
+        let mut names = vec![0];
+        let mut heads = Vec::new();
+        let mut content = Vec::new();
+        for (name, kind, bytes, size, link) in sections {
+            let mut head = vec![0; HEADER];
+            head[0..4].copy_from_slice(&u32::try_from(names.len()).unwrap().to_le_bytes());
+            head[4..8].copy_from_slice(&kind.to_le_bytes());
+            head[0x18..0x20].copy_from_slice(&((HEADER + content.len()) as u64).to_le_bytes());
+            head[0x20..0x28].copy_from_slice(&size.to_le_bytes());
+            head[0x28..0x2c].copy_from_slice(&link.to_le_bytes());
+            heads.push(head);
+            content.extend_from_slice(bytes);
+            names.extend(name.bytes().chain([0]));
+        }
+        let mut last = vec![0; HEADER];
+        last[0x18..0x20].copy_from_slice(&((HEADER + content.len()) as u64).to_le_bytes());
+        heads.push(last);
+        content.extend(names);
+        let mut file = ELF.to_vec();
+        file.resize(HEADER, 0);
+        file[0x28..0x30].copy_from_slice(&((HEADER + content.len()) as u64).to_le_bytes());
+        for (at, value) in [(0x3a, HEADER), (0x3c, heads.len()), (0x3e, heads.len() - 1)] {
+            file[at..at + 2].copy_from_slice(&u16::try_from(value).unwrap().to_le_bytes());
+        }
+        file.extend(content);
+        file.extend(heads.concat());
+        assert_eq!(elf_length(&file), Some(file.len()));
+        file
+    }
+
+    fn entry_of_table(name: u32, kind: u8, section: u16, offset: u64, size: u64) -> Vec<u8> {
+        let mut entry = name.to_le_bytes().to_vec();
+        entry.extend([kind, 0]);
+        entry.extend(section.to_le_bytes());
+        entry.extend(offset.to_le_bytes());
+        entry.extend(size.to_le_bytes());
+        entry
+    }
+
+    #[test]
+    fn variables_of_an_elf_image_are_found_by_name() {
+        let names = b"\0table\0fixed\0kernel\0";
+        let table = [
+            entry_of_table(1, 0x11, 2, 16, 400),
+            entry_of_table(7, 1, 3, 0, 32),
+            entry_of_table(13, 0x12, 4, 0, 99),
+        ];
+        let table = table.concat();
+        let sections: [(&str, u32, &[u8], u64, u32); 5] = [
+            (".strtab", 3, names, names.len() as u64, 0),
+            (".symtab", 2, &table, table.len() as u64, 0),
+            (".nv.global", 8, &[], 1000, 0),
+            (".nv.constant3", 1, &[0; 32], 32, 0),
+            (".text.kernel", 1, &[0; 8], 8, 0),
+        ];
+        let file = elf_of(&sections);
+        let image = Image::of_elf(&file);
+        assert_eq!(image.kernels.as_deref(), Some(&["kernel".to_owned()][..]));
+        assert_eq!(image.variables, [(".nv.global".to_owned(), 1000)]);
+        let symbol = |name: &str| image.symbol(name).map(|found| (found.inside, found.offset, found.size));
+        assert_eq!(symbol("table"), Some((Some(0), 16, 400)));
+        assert_eq!(symbol("fixed"), Some((None, 0, 32)));
+        assert_eq!((symbol("kernel"), symbol("missing"), symbol("")), (None, None, None));
+        for place in 0..file.len() {
+            let mut damaged = file.clone();
+            damaged[place] ^= 0xff;
+            Image::of_elf(&damaged);
+            Image::of_elf(&file[..place]);
+        }
+    }
+
+    #[test]
+    fn in_an_image_of_which_nothing_is_known_every_name_is_a_variable() {
+        let unknown = Image::default();
+        assert!(
+            unknown.symbol("anything").is_some_and(|symbol| symbol.inside.is_none() && symbol.size >= 4096)
+        );
+        assert_eq!(unknown.symbol(""), None);
+        assert_eq!(Image::of_text(PTX).unwrap().symbol("anything"), None);
     }
 }

@@ -1,4 +1,4 @@
-//! What is handed from one process to another so that it can use the other's memory?
+//! Handles that one process gives another so that it can use the first one's memory and events.
 //!
 //! Memory that was made to be shared lies in a file of its own, whose descriptor is what is exported: behind the
 //! bytes stands what an importer must know. Ordinary memory is shared by a [`Ticket`], which says where it is. A
@@ -46,9 +46,11 @@ pub(crate) enum Purpose {
     PoolPointer,
     /// `CU_MEM_HANDLE_TYPE_FABRIC`.
     Fabric,
+    /// `cuIpcGetEventHandle`. Instead of a descriptor it has the event's name, and the number by which it is shared.
+    Event,
 }
 
-/// The 64 bytes by which another process finds memory.
+/// The 64 bytes by which another process finds memory, or an event.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ticket {
     /// The process that gave it out: number and serial.

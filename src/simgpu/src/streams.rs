@@ -7,10 +7,11 @@ use gpuslice_driver::types::{Status, status};
 use crate::capture::Membership;
 use crate::clock;
 use crate::driver::{Outcome, statuses};
-use crate::engine::{Completion, EnqueueError, EventId, StreamId, StreamKind, Target, Ticket, Work};
+use crate::engine::{Completion, EnqueueError, EventId, Refused, StreamId, StreamKind, Target, Ticket, Work};
 use crate::local::Local;
 use crate::meetings;
 use crate::objects::{Objects, Tag};
+use crate::sharing::{self, Label, Purpose};
 use crate::simulation::Simulation;
 use crate::thread;
 
@@ -37,6 +38,11 @@ pub(crate) struct Stream {
 
 /// Flag of streams that the legacy default stream does not know of.
 pub(crate) const NON_BLOCKING: u32 = 1;
+
+/// Flag of events that carry no time.
+pub(crate) const DISABLE_TIMING: u32 = 2;
+/// Flag of events that other processes can open.
+pub(crate) const INTERPROCESS: u32 = 4;
 
 /// A stream as the time of its device knows it.
 #[derive(Debug, Clone, Copy)]
@@ -173,6 +179,44 @@ impl Local {
         let (context, device, client) = self.current().map(|(handle, c)| (handle, c.device, c.client))?;
         let made = simulation.shared.lock().engine(device).add_event(client);
         let id = made.map_err(|_| status::OUT_OF_MEMORY)?;
+        Ok(self.streams.events.add(Event { context, device, flags, id, captured: None }))
+    }
+
+    /// The ticket by which another process can open an event.
+    pub(crate) fn event_ticket(&self, simulation: &Simulation, event: u64) -> Result<[u8; 64], Status> {
+        self.current()?;
+        let event = self.streams.events.get(event)?;
+        if event.flags & INTERPROCESS == 0 {
+            return Err(statuses::INVALID_HANDLE);
+        }
+        let shared = simulation.shared.lock().engine(event.device).share_event(event.id);
+        let number = u64::from(shared.map_err(|_| statuses::INVALID_HANDLE)?);
+        let (pid, serial) = (u64::from(std::process::id()), simulation.serial);
+        let label = Label { number, device: event.device as u64, size: 0 };
+        sharing::Ticket { pid, serial, descriptor: event.id.to_bits(), offset: 0, label }
+            .bytes(Purpose::Event)
+    }
+
+    /// Opens an event of another process, in the current context or else in another one of the event's device.
+    pub(crate) fn open_event(&mut self, simulation: &Simulation, ticket: &[u8; 64]) -> Result<u64, Status> {
+        let current = self.current()?.0;
+        let ticket = sharing::Ticket::read(ticket, Purpose::Event)?;
+        if ticket.serial == simulation.serial {
+            return Err(status::INVALID_CONTEXT);
+        }
+        let device = usize::try_from(ticket.label.device).map_err(|_| status::INVALID_VALUE)?;
+        let fitting = self.contexts.matching(|context| context.device == device);
+        let context = fitting.iter().find(|context| **context == current).or_else(|| fitting.first());
+        let context = *context.ok_or(status::INVALID_CONTEXT)?;
+        let client = self.contexts.get(context)?.client;
+        let origin = EventId::from_bits(ticket.descriptor);
+        let number = u32::try_from(ticket.label.number).map_err(|_| status::INVALID_VALUE)?;
+        let made = simulation.shared.lock().engine(device).import_event(client, origin, number);
+        let id = made.map_err(|why| match why {
+            Refused::Gone => statuses::MAP_FAILED,
+            Refused::Full => status::OUT_OF_MEMORY,
+        })?;
+        let flags = DISABLE_TIMING;
         Ok(self.streams.events.add(Event { context, device, flags, id, captured: None }))
     }
 }

@@ -5,9 +5,13 @@
 #![allow(
     clippy::disallowed_types,
     clippy::expect_used,
+    clippy::panic,
     clippy::print_stdout,
     reason = "a test: it counts, fails, and says what it skips"
 )]
+
+#[path = "../../../tests/support/freshness.rs"]
+mod freshness;
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
@@ -22,20 +26,11 @@ fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the package lies two folders deep")
 }
 
-/// Where the simulated libraries are.
-fn libraries() -> PathBuf {
-    let named = std::env::var_os("GPUSLICE_SIMGPU").map(PathBuf::from);
-    let built =
-        || Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("it lies in the target").join("simgpu");
-    let folder = named.unwrap_or_else(built);
-    for library in ["libcuda.so.1", "libnvidia-ml.so.1"] {
-        assert!(
-            folder.join(library).exists(),
-            "{library} is missing in {}: run ci/stage.sh",
-            folder.display()
-        );
-    }
-    folder
+/// Where the simulated libraries are: `GPUSLICE_SIMGPU`, or what `ci/stage.sh` built, once it is as new as its sources.
+fn libraries() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("it lies in the target");
+    FOLDER.get_or_init(|| freshness::simulated_driver(target, repository()))
 }
 
 /// The test program, compiled once.
@@ -55,7 +50,7 @@ fn watch() -> Option<&'static Path> {
                 Some(program)
             }
             Err(error) => {
-                println!("SKIP NVML beside other processes: no C compiler ({error})");
+                println!("SKIP NVML beside other processes: no C compiler ({error}); to mend it: apt-get install gcc libc6-dev");
                 None
             }
         }
@@ -244,7 +239,10 @@ fn unmodified_nvidia_smi_shows_the_simulated_device() {
     for series in ["470", "525", "535", "550", "555"] {
         let program = folder.join(series).join("nvidia-smi");
         if !program.exists() {
-            println!("SKIP nvidia-smi {series} on the simulated NVML: not in {}", folder.display());
+            println!(
+                "SKIP nvidia-smi {series} on the simulated NVML: not in {}; to mend it: ci/drivers.sh",
+                folder.display()
+            );
             continue;
         }
         assert!(machine.says(&program, &["-L"]).starts_with("GPU 0: Simulated H100 (UUID: GPU-"), "{series}");
@@ -279,13 +277,13 @@ except NVMLError_NotFound: print('idle')";
         let expected = format!("256 1792\n[{}] [0, 0] 0\nidle\n", holder.id());
         assert_eq!(machine.says(&python, &["-c", script]), expected);
     } else {
-        println!("SKIP nvidia-ml-py on the simulated NVML: not in build/venv");
+        println!("SKIP nvidia-ml-py on the simulated NVML: not in build/venv; to mend it: ci/clients.sh");
     }
     if present("nvitop") {
         let screen = machine.says(&python, &["-m", "nvitop", "--once", "--ascii"]);
         assert!(screen.contains("256.0MiB / 2048MiB") || screen.contains("256.0MiB / 2.00GiB"), "{screen}");
     } else {
-        println!("SKIP nvitop on the simulated NVML: not in build/venv");
+        println!("SKIP nvitop on the simulated NVML: not in build/venv; to mend it: ci/clients.sh");
     }
     holder.kill().expect("it can be killed");
     holder.wait().expect("it can be waited for");

@@ -27,9 +27,11 @@ programs! {
     streams_take_time_and_keep_order: "streams", &[];
     variables_of_code_are_device_memory: "code", &[];
     green_contexts_share_the_primary_one: "greens", &[];
+    clusters_fit_into_groups_of_multiprocessors: "clusters", &[];
     captured_work_does_not_run_and_graph_memory_stays_until_trimmed: "graphs", &[];
     a_forked_child_has_no_driver: "fork", &[];
     threads_can_do_everything_at_once: "threads", &[];
+    an_event_is_seen_by_every_process_that_opened_it: "events", &[];
     shared_memory_is_paid_for_once_and_outlives_its_maker: "share", &[];
 }
 
@@ -56,6 +58,20 @@ fn each_device_has_its_own_memory() {
     let mut command = machine.command("devices");
     let output = command.env("CUDA_VISIBLE_DEVICES", "1,0").output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn a_program_on_the_cuda_runtime_is_told_once_why_it_stops() {
+    let Some(machine) = Machine::new(&[]) else { return };
+    let said = |argument: &str| {
+        let output = machine.command("tables").arg(argument).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{said}");
+        said
+    };
+    assert_eq!(said("other"), "");
+    let said = said("runtime");
+    assert!(said.lines().count() == 1 && said.contains("docs/simgpu.md"), "{said}");
 }
 
 #[test]

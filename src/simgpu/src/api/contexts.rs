@@ -86,8 +86,7 @@ impl Driver {
     }
 
     fn push(&self, context: CUcontext) -> Outcome {
-        let simulation = self.simulation()?;
-        simulation.local().context(handle(context))?;
+        self.simulation()?.local().can_be_current(handle(context))?;
         if thread::push(handle(context)) { Ok(()) } else { Err(status::INVALID_VALUE) }
     }
 }
@@ -255,7 +254,7 @@ impl Contexts for Driver {
     fn cuCtxSetCurrent(&self, ctx: CUcontext) -> Outcome {
         let simulation = self.simulation()?;
         if !ctx.is_null() {
-            simulation.local().context(handle(ctx))?;
+            simulation.local().can_be_current(handle(ctx))?;
         }
         thread::replace(handle(ctx));
         Ok(())

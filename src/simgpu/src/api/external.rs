@@ -12,6 +12,7 @@ use crate::objects::{handle, pointer};
 use crate::sharing::Purpose;
 
 const _: () = assert!(size_of::<CUipcMemHandle>() == 64);
+const _: () = assert!(size_of::<CUipcEventHandle>() == 64);
 
 /// `CUDA_EXTERNAL_MEMORY_HANDLE_DESC`, of which only descriptors are known.
 #[repr(C)]
@@ -114,6 +115,24 @@ impl External for Driver {
         cuIpcCloseMemHandle(dptr: CUdeviceptr) => {
             let simulation = self.simulation()?;
             simulation.local().close_ipc(simulation, dptr)
+        };
+
+        cuIpcGetEventHandle(p_handle: *mut CUipcEventHandle, event: CUevent) => {
+            if p_handle.is_null() {
+                return Err(status::INVALID_VALUE);
+            }
+            let simulation = self.simulation()?;
+            let ticket = simulation.local().event_ticket(simulation, handle(event))?;
+            self.write(p_handle.cast::<[u8; 64]>(), ticket)
+        };
+        cuIpcOpenEventHandle(ph_event: *mut CUevent, handle: CUipcEventHandle) => {
+            if ph_event.is_null() {
+                return Err(status::INVALID_VALUE);
+            }
+            let simulation = self.simulation()?;
+            let ticket: [u8; 64] = self.read((&raw const handle).cast())?;
+            let event = simulation.local().open_event(simulation, &ticket)?;
+            self.write(ph_event, pointer(event))
         };
 
         cuImportExternalMemory(ext_mem_out: *mut CUexternalMemory,

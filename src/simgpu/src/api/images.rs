@@ -3,7 +3,8 @@
 use gpuslice_driver::types::*;
 
 use crate::driver::{Driver, Outcome, statuses};
-use crate::image::{ELF, Image, elf_length, is_binary};
+use crate::fat;
+use crate::image::{ELF, FAT, Image, WRAPPER, elf_length};
 use crate::objects::{handle, pointer};
 
 /// Bytes of the header of an ELF image.
@@ -17,11 +18,21 @@ impl Driver {
             let length = elf_length(self.bytes(code, ELF_HEADER)?).ok_or(statuses::INVALID_IMAGE)?;
             return Ok(Image::of_elf(self.bytes(code, length)?));
         }
-        if is_binary(start) {
-            return Ok(Image::default());
+        if start == WRAPPER {
+            let inner: u64 = self.read(code.cast::<u8>().wrapping_add(8).cast())?;
+            return self.fat_image(core::ptr::with_exposed_provenance(inner as usize));
+        }
+        if start == FAT {
+            return self.fat_image(code);
         }
         let text = self.text(code.cast())?.to_string_lossy();
         Image::of_text(&text).ok_or(statuses::INVALID_IMAGE)
+    }
+
+    /// The image in a fat binary.
+    fn fat_image(&self, code: *const c_void) -> Result<Image, Status> {
+        let length = fat::length(self.bytes(code, fat::HEADER)?).ok_or(statuses::INVALID_IMAGE)?;
+        Ok(fat::image(self.bytes(code, length)?))
     }
 
     /// The first bytes, not reading over the end of a short text.
@@ -45,7 +56,7 @@ impl Driver {
             return Ok(Image::of_elf(&content));
         }
         match content.first_chunk() {
-            Some(start) if is_binary(*start) => Ok(Image::default()),
+            Some(start) if *start == FAT => Ok(fat::image(&content)),
             _ => Image::of_text(&String::from_utf8_lossy(&content)).ok_or(statuses::INVALID_IMAGE),
         }
     }
@@ -86,7 +97,10 @@ impl Driver {
         name: *const c_char,
     ) -> Outcome {
         let name = self.text(name)?.to_string_lossy();
-        let (found, size) = self.simulation()?.local().variable(module, &name)?;
+        let (found, size) = {
+            let simulation = self.simulation()?;
+            simulation.local().variable(simulation, module, &name)?
+        };
         self.offer(address, found);
         self.offer(bytes, size as usize);
         Ok(())

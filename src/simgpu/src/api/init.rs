@@ -1,5 +1,7 @@
 //! What do the functions do that start the driver, look entries up or tell what a device is?
 
+use core::sync::atomic::{AtomicBool, Ordering};
+
 use gpuslice_driver::types::*;
 
 use super::Init;
@@ -13,6 +15,11 @@ mod found {
     pub(super) const UNKNOWN: u32 = 1;
     pub(super) const TOO_OLD: u32 = 2;
 }
+
+/// The name of the table without which the CUDA runtime does not start.
+const RUNTIME_TABLE: [u8; 16] = 0x6bd5_fb6c_5bf4_e74a_8987_d939_12fd_9df9_u128.to_be_bytes();
+/// Set once this process was told why the CUDA runtime stops: it asks again at each call.
+static RUNTIME_IS_TOLD: AtomicBool = AtomicBool::new(false);
 
 impl Driver {
     fn find(&self, symbol: *const c_char, version: c_int, flags: u64) -> Result<Found, Status> {
@@ -45,8 +52,14 @@ impl Init for Driver {
         pp_export_table: *mut *const c_void,
         p_export_table_id: *const CUuuid,
     ) -> Outcome {
-        self.read(p_export_table_id.cast::<[u8; 16]>())?;
+        let wanted = self.read(p_export_table_id.cast::<[u8; 16]>())?;
         self.write(pp_export_table, core::ptr::null())?;
+        if wanted == RUNTIME_TABLE && !RUNTIME_IS_TOLD.swap(true, Ordering::Relaxed) {
+            crate::notice::say(
+                "NVIDIA's CUDA runtime asks for a private table, which only NVIDIA's driver has: it stops here. \
+                 What runs is said in docs/simgpu.md.",
+            );
+        }
         Err(status::INVALID_VALUE)
     }
 

@@ -3,6 +3,7 @@
 use gpuslice_driver::types::*;
 
 use crate::attributes;
+use crate::clusters::{self, Clusters};
 use crate::code::Function;
 use crate::driver::{Driver, Outcome, statuses};
 use crate::graphs::{Launch, Op};
@@ -12,6 +13,18 @@ use crate::submit::{On, Wait};
 
 /// Shape of a launch: grid, block, shared memory.
 pub(super) type Extent = ([u32; 3], [u32; 3], u32);
+
+/// `CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION`.
+const CLUSTER_DIMENSION: u32 = 4;
+
+/// `CUlaunchAttribute` with its number and its value as words: a number that is not known here stays one.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Attribute {
+    id: u32,
+    padding: u32,
+    value: [u32; 16],
+}
 
 /// Which share of the device, in thousandths, a launch fills at the most.
 fn occupancy((grid, block, _): &Extent) -> u16 {
@@ -46,7 +59,8 @@ impl Driver {
         let simulation = self.simulation()?;
         let mut local = simulation.local();
         let function = local.launchable(simulation, handle(function))?;
-        let &Function { ns, meets, .. } = local.code.functions.get(function)?;
+        let &Function { ns, meets, settings, .. } = local.code.functions.get(function)?;
+        settings.clusters.of_launch(None, extent.0)?;
         let (occupancy, (grid, block, shared)) = (occupancy(&extent), extent);
         Ok(Launch { function, grid, block, shared, params, extra, ns, meets, occupancy })
     }
@@ -84,8 +98,62 @@ impl Driver {
         let config = self.read(config)?;
         let grid = [config.gridDimX, config.gridDimY, config.gridDimZ];
         let block = [config.blockDimX, config.blockDimY, config.blockDimZ];
+        let chosen = self.chosen_cluster(&config)?;
+        self.clusters(function)?.of_launch(chosen, grid)?;
         let on = On(handle(config.hStream), per_thread);
         self.launch_on(on, function, (grid, block, config.sharedMemBytes), params, extra)
+    }
+
+    /// A function's cluster attributes.
+    fn clusters(&self, function: CUfunction) -> Result<Clusters, Status> {
+        let simulation = self.simulation()?;
+        let mut local = simulation.local();
+        let function = local.launchable(simulation, handle(function))?;
+        local.code.functions.get(function).map(|function| function.settings.clusters)
+    }
+
+    /// The cluster that a launch's attributes choose.
+    fn chosen_cluster(&self, config: &CUlaunchConfig) -> Result<Option<[u32; 3]>, Status> {
+        for index in 0..config.numAttrs as usize {
+            let attribute: Attribute = self.read_at(config.attrs.cast(), index)?;
+            if attribute.id == CLUSTER_DIMENSION {
+                let [width, height, depth, ..] = attribute.value;
+                return Ok(Some([width, height, depth]));
+            }
+        }
+        Ok(None)
+    }
+
+    /// How many blocks of a launch one multiprocessor holds at a time.
+    fn resident_blocks(&self, function: CUfunction, config: &CUlaunchConfig) -> Result<u32, Status> {
+        let block = [config.blockDimX, config.blockDimY, config.blockDimZ];
+        let threads = block.iter().fold(1_u32, |all, size| all.saturating_mul(*size));
+        let threads = c_int::try_from(threads).map_err(|_| status::INVALID_VALUE)?;
+        self.resident(function, threads, config.sharedMemBytes as usize)
+    }
+
+    /// Blocks of the largest cluster that a launch can choose; 0 where not even one of its blocks fits.
+    pub(super) fn potential_cluster(
+        &self,
+        function: CUfunction,
+        config: *const CUlaunchConfig,
+    ) -> Result<u32, Status> {
+        let resident = self.resident_blocks(function, &self.read(config)?)?;
+        let size = self.clusters(function)?.potential();
+        Ok(if clusters::active(size, resident) > 0 { size } else { 0 })
+    }
+
+    /// Clusters of a launch that run at a time.
+    pub(super) fn active_clusters(
+        &self,
+        function: CUfunction,
+        config: *const CUlaunchConfig,
+    ) -> Result<u32, Status> {
+        let config = self.read(config)?;
+        let resident = self.resident_blocks(function, &config)?;
+        let grid = [config.gridDimX, config.gridDimY, config.gridDimZ];
+        let size = self.clusters(function)?.of_launch(self.chosen_cluster(&config)?, grid)?;
+        Ok(clusters::active(size.ok_or(status::INVALID_VALUE)?, resident))
     }
 
     pub(super) fn launch_classic(

@@ -93,10 +93,11 @@ impl Launches for Driver {
             let each = (attributes::SHARED_PER_PROCESSOR / blocks).saturating_sub(1024);
             self.write(dynamic_smem_size, each.min(attributes::SHARED_OPT_IN) as usize)
         };
-        cuOccupancyMaxPotentialClusterSize(cluster_size: *mut c_int, _func: CUfunction,
-            _config: *const CUlaunchConfig) => self.write(cluster_size, 8);
-        cuOccupancyMaxActiveClusters(num_clusters: *mut c_int, _func: CUfunction, _config: *const CUlaunchConfig) =>
-            self.write(num_clusters, (attributes::PROCESSORS / 8) as c_int);
+        cuOccupancyMaxPotentialClusterSize(cluster_size: *mut c_int, func: CUfunction,
+            config: *const CUlaunchConfig) =>
+            self.write(cluster_size, self.potential_cluster(func, config)? as c_int);
+        cuOccupancyMaxActiveClusters(num_clusters: *mut c_int, func: CUfunction, config: *const CUlaunchConfig) =>
+            self.write(num_clusters, self.active_clusters(func, config)? as c_int);
 
         cuModuleLoad(module: *mut CUmodule, fname: *const c_char) => {
             let image = self.image_file(fname)?;

@@ -8,12 +8,10 @@ use crate::driver::{Driver, Outcome, statuses};
 use crate::engine::{Completion, ElapsedError, EventStatus, Target, Work};
 use crate::host::Duty;
 use crate::objects::{handle, pointer};
-use crate::streams::NON_BLOCKING;
+use crate::streams::{DISABLE_TIMING, INTERPROCESS, NON_BLOCKING};
 use crate::submit::On;
 use crate::thread;
 
-/// Flag of events that carry no time.
-const DISABLE_TIMING: u32 = 2;
 /// All flags of events.
 const EVENT_FLAGS: u32 = 7;
 
@@ -283,6 +281,9 @@ impl Streams for Driver {
 
         cuEventCreate(ph_event: *mut CUevent, flags: c_uint) => {
             if ph_event.is_null() || flags & !EVENT_FLAGS != 0 {
+                return Err(status::INVALID_VALUE);
+            }
+            if flags & INTERPROCESS != 0 && flags & DISABLE_TIMING == 0 {
                 return Err(status::INVALID_VALUE);
             }
             let simulation = self.simulation()?;

@@ -3,7 +3,7 @@
 use super::config::Config;
 use super::ids::{ClientId, EventId, Gone, Refused, StreamId, StreamKind};
 use super::layout::EngineState;
-use super::rows::{Client, life, ordering, phase, status};
+use super::rows::{Client, Event, life, ordering, phase, status};
 use super::table::{Link, List};
 
 impl EngineState {
@@ -138,6 +138,48 @@ impl EngineState {
         Ok(())
     }
 
+    /// The number by which other clients can share an event.
+    ///
+    /// # Errors
+    /// The event does not exist (any more).
+    pub(crate) fn share_event(&mut self, id: EventId) -> Result<u32, Gone> {
+        let link = self.event_link(id).ok_or(Gone)?;
+        if self.events.at(link).shared == 0 {
+            self.last_serial = self.last_serial.checked_add(1).unwrap_or(1);
+            self.events.at_mut(link).shared = self.last_serial;
+        }
+        Ok(self.events.at(link).shared)
+    }
+
+    /// A client's own name of an event that another client shares: what either records, both see. It outlives
+    /// the other's.
+    ///
+    /// # Errors
+    /// The client or the event is gone, the event does not have that number, or there are as many events as there can be.
+    pub(crate) fn import_event(
+        &mut self,
+        id: ClientId,
+        from: EventId,
+        shared: u32,
+    ) -> Result<EventId, Refused> {
+        let found = self.event_link(from).map(|link| *self.events.at(link));
+        let origin = found.filter(|event| shared != 0 && event.shared == shared).ok_or(Refused::Gone)?;
+        let made = self.add_event(id)?;
+        let event = self.events.at_mut(made.link);
+        *event = Event { generation: event.generation, client: event.client, ..origin };
+        Ok(made)
+    }
+
+    /// Makes a record of a shared event the newest under all its names. That it is complete each finds out when it is asked.
+    pub(super) fn tell_sharers(&mut self, recorded: &Event) {
+        for link in self.events.links() {
+            let event = self.events.at_mut(link);
+            if event.shared == recorded.shared && event.status != 0 {
+                *event = Event { generation: event.generation, client: event.client, ..*recorded };
+            }
+        }
+    }
+
     pub(super) fn client_link(&self, id: ClientId) -> Option<Link> {
         let found = id.serial != 0 && id.link != 0 && self.clients.at(id.link).serial == id.serial;
         found.then_some(id.link)
@@ -215,7 +257,7 @@ impl EngineState {
         row.phase = phase::IDLE;
     }
 
-    /// Completes an event now whose record is gone together with its stream.
+    /// Completes an event now whose record is done, or gone together with its stream.
     pub(super) fn close_record(&mut self, link: Link) {
         let event = *self.events.at(link);
         if event.status != status::PENDING

@@ -205,6 +205,10 @@ impl EngineState {
         event.stream_generation = ticket.stream.generation;
         event.order = ticket.order;
         event.total = ticket.total;
+        let recorded = *event;
+        if recorded.shared != 0 {
+            self.tell_sharers(&recorded);
+        }
     }
 }
 

@@ -25,6 +25,8 @@
 //! fn remove_stream(&mut self, id: StreamId, now_ns: u64) -> Result<(), Gone>
 //! fn add_event(&mut self, id: ClientId) -> Result<EventId, Refused>
 //! fn remove_event(&mut self, id: EventId) -> Result<(), Gone>
+//! fn share_event(&mut self, id: EventId) -> Result<u32, Gone>
+//! fn import_event(&mut self, id: ClientId, from: EventId, shared: u32) -> Result<EventId, Refused>
 //!
 //! fn enqueue(&mut self, id: StreamId, work: Work, now_ns: u64) -> Result<Ticket, EnqueueError>
 //! fn next_host_call(&mut self, id: ClientId, now_ns: u64) -> Option<HostCall>

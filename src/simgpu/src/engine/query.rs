@@ -18,6 +18,9 @@ impl EngineState {
     /// The target does not exist (any more). A ticket of a destroyed stream is [`Completion::Done`].
     pub(crate) fn completion(&mut self, target: Target, now_ns: u64) -> Result<Completion, Gone> {
         self.advance(now_ns);
+        if let Target::Event(id) = target {
+            self.close_record(id.link);
+        }
         self.foresee(target)
     }
 
@@ -27,6 +30,7 @@ impl EngineState {
     /// The event does not exist (any more).
     pub(crate) fn event_status(&mut self, id: EventId, now_ns: u64) -> Result<EventStatus, Gone> {
         self.advance(now_ns);
+        self.close_record(id.link);
         let event = self.events.at(self.event_link(id).ok_or(Gone)?);
         Ok(match event.status {
             status::FRESH => EventStatus::Fresh,

@@ -138,7 +138,9 @@ pub(super) struct Event {
     pub(super) time: u64,
     /// 0: the event is free.
     pub(super) status: u8,
-    pub(super) reserved: [u8; 7],
+    pub(super) reserved: [u8; 3],
+    /// Events with the same number are one event, each client's own name of it. 0: it is not shared.
+    pub(super) shared: u32,
 }
 
 /// One client: a context of a process. Time slices are between clients.

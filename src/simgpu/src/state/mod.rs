@@ -36,7 +36,7 @@ pub const NAME: usize = 32;
 /// `SIMGPU` and a number that changes with the layout.
 pub const MAGIC: u64 = 0x0055_5047_4d49_5300;
 /// Counts up whenever the layout changes.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 
 /// What device memory is spent on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

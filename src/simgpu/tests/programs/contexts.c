@@ -1,6 +1,8 @@
 /* Contexts: each costs memory; ending one gives back all that lived in it. */
 #include "driver.h"
 
+static int active_primary(void) { unsigned flags; int active; OK(cuDevicePrimaryCtxGetState(0, &flags, &active)); return active; }
+
 int main(void) {
     handle a, b, c, primary; ptr p, q; int device, active; unsigned flags; size_t cost;
     STATUS(3, cuCtxCreate_v2(&a, 0, 0));
@@ -36,6 +38,18 @@ int main(void) {
     OK(cuDevicePrimaryCtxRelease_v2(0)); OK(cuDevicePrimaryCtxRelease_v2(0)); SAME(held(), 2 * cost + 20 * MIB);
     OK(cuDevicePrimaryCtxReset_v2(0)); OK(cuDevicePrimaryCtxRelease_v2(0)); STATUS(201, cuDevicePrimaryCtxRelease_v2(0));
     SAME(held(), cost + 20 * MIB);
+
+    /* The handle of a primary context can be made current while the context is inactive; it works once retained again. */
+    OK(cuCtxSetCurrent(primary)); OK(cuCtxGetCurrent(&c)); CHECK(c == primary); SAME(active_primary(), 0);
+    STATUS(709, cuMemAlloc_v2(&p, 1)); STATUS(709, cuCtxSynchronize()); STATUS(709, cuCtxGetDevice(&device));
+    OK(cuCtxPushCurrent_v2(primary)); STATUS(709, cuMemAlloc_v2(&p, 1)); OK(cuCtxPopCurrent_v2(&c)); CHECK(c == primary);
+    OK(cuDevicePrimaryCtxRetain(&c, 0)); CHECK(c == primary); OK(cuMemAlloc_v2(&p, MIB)); SAME(held(), 2 * cost + 21 * MIB);
+    OK(cuDevicePrimaryCtxReset_v2(0)); OK(cuCtxGetCurrent(&c)); CHECK(c == primary); STATUS(709, cuMemAlloc_v2(&p, 1));
+    OK(cuDevicePrimaryCtxRelease_v2(0)); OK(cuCtxSetCurrent(a)); SAME(held(), cost + 20 * MIB);
+
+    /* The handle of any other context that ended cannot. */
+    OK(cuCtxCreate_v2(&b, 0, 0)); OK(cuCtxDestroy_v2(b)); STATUS(201, cuCtxSetCurrent(b)); STATUS(201, cuCtxPushCurrent_v2(b));
+    OK(cuCtxGetCurrent(&c)); CHECK(c == a); STATUS(201, cuCtxPushCurrent_v2(NULL));
 
     STATUS(201, cuCtxSetCurrent((handle)0x1234)); OK(cuCtxSetCurrent(NULL)); STATUS(201, cuMemAlloc_v2(&p, 1));
     return 0;

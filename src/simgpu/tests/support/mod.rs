@@ -10,19 +10,20 @@
     reason = "tests: they count, say what they skip, and use what they need of this"
 )]
 
+#[path = "../../../../tests/support/freshness.rs"]
+mod freshness;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Where the simulated libraries are: `GPUSLICE_SIMGPU`, or `simgpu` in the target folder.
-fn libraries() -> PathBuf {
-    let named = std::env::var_os("GPUSLICE_SIMGPU").map(PathBuf::from);
+/// Where the simulated libraries are: `GPUSLICE_SIMGPU`, or what `ci/stage.sh` built, once it is as new as its sources.
+fn libraries() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("it lies in the target folder");
-    let folder = named.unwrap_or_else(|| target.join("simgpu"));
-    let there = folder.join("libcuda.so.1").exists();
-    assert!(there, "there is no libcuda.so.1 in {}: run ci/stage.sh", folder.display());
-    folder
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("it lies two folders deep");
+    FOLDER.get_or_init(|| freshness::simulated_driver(target, root))
 }
 
 /// All programs, compiled; none where there is no compiler.
@@ -52,7 +53,9 @@ fn build() -> Option<PathBuf> {
                 std::fs::rename(&made, &program).expect("it can be renamed");
             }
             Err(error) => {
-                println!("SKIP programs on the simulated GPU: no C compiler ({error})");
+                println!(
+                    "SKIP programs on the simulated GPU: no C compiler ({error}); to mend it: apt-get install gcc libc6-dev"
+                );
                 return None;
             }
         }

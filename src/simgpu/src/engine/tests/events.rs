@@ -191,3 +191,48 @@ fn names_survive_as_words() {
         assert_eq!(d.event_status(EventId::from_bits(bits), T0), Err(Gone));
     }
 }
+
+#[test]
+fn a_shared_event_is_one_event_with_a_name_for_each_client() {
+    let mut d = plain_device();
+    let [maker, user] = [1, 2].map(|pid| d.add_client(pid, T0).unwrap());
+    let [s, other] = [maker, user].map(|client| d.legacy_stream(client).unwrap());
+    let made = d.add_event(maker).unwrap();
+    let number = d.share_event(made).unwrap();
+    assert_eq!(d.share_event(made), Ok(number));
+    assert_eq!(d.import_event(user, made, number + 1), Err(Refused::Gone));
+    let opened = d.import_event(user, made, number).unwrap();
+    assert_eq!(d.event_status(opened, T0), Ok(EventStatus::Fresh));
+
+    d.enqueue(s, kernel(MS), T0).unwrap();
+    d.enqueue(s, Work::Record(made), T0).unwrap();
+    d.enqueue(other, Work::Wait(opened), T0).unwrap();
+    let after = d.enqueue(other, Work::Marker, T0).unwrap();
+    assert_eq!(d.event_status(opened, T0 + MS - 1), Ok(EventStatus::Pending));
+    assert_eq!(d.completion(Target::Event(opened), T0 + MS - 1), Ok(Completion::NotBefore(T0 + MS)));
+    assert_eq!(d.completion(Target::Event(opened), T0 + MS), Ok(Completion::Done));
+    assert_eq!(d.completion(Target::Ticket(after), T0 + MS), Ok(Completion::Done));
+
+    d.enqueue(other, kernel(MS), T0 + MS).unwrap();
+    d.enqueue(other, Work::Record(opened), T0 + MS).unwrap();
+    assert_eq!(d.event_status(made, T0 + MS), Ok(EventStatus::Pending));
+    assert!(matches!(d.event_status(made, T0 + 2 * MS), Ok(EventStatus::Done { .. })));
+}
+
+#[test]
+fn a_shared_event_outlives_the_client_that_made_it() {
+    let mut d = plain_device();
+    let [maker, user] = [1, 2].map(|pid| d.add_client(pid, T0).unwrap());
+    let s = d.legacy_stream(maker).unwrap();
+    d.enqueue(s, kernel(S), T0).unwrap();
+    let made = mark(&mut d, maker, s, T0);
+    let number = d.share_event(made).unwrap();
+    let opened = d.import_event(user, made, number).unwrap();
+    d.remove_event(made).unwrap();
+    assert_eq!(d.import_event(user, made, number), Err(Refused::Gone));
+    assert_eq!(d.event_status(opened, T0 + MS), Ok(EventStatus::Pending));
+    d.remove_client(maker, T0 + MS).unwrap();
+    assert!(matches!(d.event_status(opened, T0 + MS), Ok(EventStatus::Done { .. })));
+    let again = d.add_event(user).unwrap();
+    assert_eq!(d.event_status(again, T0 + MS), Ok(EventStatus::Fresh));
+}
