@@ -1,6 +1,6 @@
 //! What can be typed after `gpuslice`?
 
-use clap::builder::{PossibleValuesParser, RangedI64ValueParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args, Parser, Subcommand};
 use gpuslice_policy::config::{self, CorePolicy, Fault, PerDevice, Priority, Quota, ValueError, Weight};
 use gpuslice_policy::units::Permille;
@@ -20,11 +20,15 @@ Examples:
   gpuslice set 12345 --mem 6GiB --cores 50       new limits for a slice, while it runs
   gpuslice doctor -- python train.py             what is wrong with this machine, or with starting that
 
-A slice is meant by its name, as `gpuslice list` shows it, or by the path of its region, with a / in it.
+A slice is meant by its name, as `gpuslice list` shows it, by the path of its region, with a / in it, or by the number
+of one of its processes.
 
 Exit codes: 0 done, 1 failed, 2 the arguments are wrong. `run` ends as its program ends.";
 
 const RUN_HELP: &str = "\
+A program that cannot be limited (linked statically, of another architecture, setuid, behind env -i or env -u LD_PRELOAD)
+is not started, unless --allow-unlimited is given: 125.
+
 The program's exit code and signals are passed on; a program that a signal ends is told on as that signal, which
 shells show as 128 and its number. gpuslice's own codes: 125 it failed itself, 126 the program cannot be executed,
 127 it is not found, 2 the arguments are wrong.
@@ -43,26 +47,36 @@ Examples:
 
 const LIST_HELP: &str = "\
 Shown are the regions of this user in /dev/shm (root: of all users), the one that an operator's file or
-GPUSLICE_REGION names, and that of the container. A region elsewhere is meant by its path. What `run` has left behind of slices that have ended is
-removed.
+GPUSLICE_REGION names, and that of the container. A region elsewhere is meant by its path. What `run` has left behind
+of slices that have ended is removed. A slice without a process is shown last, and only with --all, by its name, or in the JSON.
 
 Examples:
   gpuslice list
+  gpuslice list --all
   gpuslice list --json | jq -r '.slices[].name'";
 
 const STATUS_HELP: &str = "\
+denied: allocations beyond the limit. unmet: allocations within the limit for which the GPU had no memory.
+unaccounted: memory that NVML attributes to the slice and that gpuslice did not charge. throttled: how long launches
+waited for the share. queued: GPU time of launches that have not ended. owed: GPU time used beyond the share; launches
+wait until the share has paid for it.
+
+With --watch a terminal is drawn anew each time; into a file or pipe one report follows the other.
 Sizes in the JSON are bytes, spans are nanoseconds, shares are thousandths; docs/status.md has all of its fields.
 
 Examples:
   gpuslice status
   gpuslice status team
   gpuslice status team --over 10
+  gpuslice status team --watch
+  gpuslice status --watch 10 > log
   gpuslice status --json | jq '.slices[].devices[] | [.held, .time.lately[1].used_permille]'";
 
 const TOP_HELP: &str = "\
 Keys: up, down (or k, j) select a slice; Enter shows its processes; s sorts by name, memory or time, r turns the
-order round; m changes its memory limit, c its share of GPU time, with values as `gpuslice set` takes them; ? shows
-this; q, Esc or Ctrl-C end it. It needs a terminal; `gpuslice status` does not.
+order round; m changes its memory limit, c its share of GPU time, with values as `gpuslice set` takes them; x removes a
+slice in which no process lives; Esc leaves a page or a prompt; ?, h or F1 shows this; q or Ctrl-C ends it. Bars are of
+the whole GPU, with the limit marked. It needs a terminal; `gpuslice status` does not.
 
 Examples:
   gpuslice top
@@ -85,6 +99,16 @@ Examples:
   gpuslice set /dev/shm/gpuslice-1000-run-12345 --mem 25%
   gpuslice set team --mem 0=4GiB,1=2GiB";
 
+const REMOVE_HELP: &str = "\
+A slice in which a process lives is not removed: end its processes first. What such a region keeps, its limits and
+counters, the next first process would replace anyway. While a slice owes GPU time, its region keeps the debt: only
+--force removes it then.
+
+Examples:
+  gpuslice remove train
+  gpuslice remove /dev/shm/gpuslice-1000-4026531832
+  gpuslice remove --all-unused";
+
 const COMPLETIONS_HELP: &str = "\
 Examples:
   gpuslice completions bash > /etc/bash_completion.d/gpuslice
@@ -97,8 +121,12 @@ Examples:
   gpuslice man | man -l -";
 
 const DEMO_HELP: &str = "\
+Two tenants share a GPU: red takes all that it gets, blue needs a little. First without gpuslice, where red leaves blue no
+memory; then each in a slice. A real GPU is not filled: there the first part shows the time only.
+
 Exit code 0 only if no slice ever held more than its quota, what passes it was refused, the memory of a killed
-process came back within a second, each slice got its share of the GPU's time, and everything ended clean.
+process came back within a second, each slice got its share of the GPU's time, a tenant was shown its quota as the size of
+the GPU, and everything ended clean.
 
 Examples:
   gpuslice demo
@@ -121,8 +149,11 @@ Examples:
 /// its time.
 #[derive(Debug, Parser)]
 #[command(name = "gpuslice", version, after_help = EXAMPLES, arg_required_else_help = true)]
-#[command(disable_help_subcommand = true)]
+#[command(disable_version_flag = true)]
 pub(crate) struct Arguments {
+    /// Print the version
+    #[arg(short = 'v', short_alias = 'V', long, action = clap::ArgAction::Version)]
+    version: Option<bool>,
     #[command(subcommand)]
     pub(crate) wish: Wish,
 }
@@ -140,6 +171,9 @@ pub(crate) enum Wish {
     Top(Top),
     /// Change what a slice may use, while it runs
     Set(Set),
+    /// Remove slices in which no process lives
+    #[command(visible_alias = "rm")]
+    Remove(Remove),
     /// Say what is wrong with this machine's set-up, and how to mend it
     Doctor(Doctor),
     /// Show two slices sharing a GPU, real or simulated
@@ -163,6 +197,9 @@ pub(crate) enum Wish {
         /// Which
         probe: Probe,
     },
+    /// Print the names of slices, one a line (for the completion of shells)
+    #[command(hide = true)]
+    CompleteSlices,
     /// Ask NVML what standard input says (for `status`)
     #[command(hide = true)]
     NvmlWorker,
@@ -171,17 +208,26 @@ pub(crate) enum Wish {
     DemoProbe,
     /// Compute, or allocate and free, until standard input ends (for `demo`)
     #[command(hide = true)]
-    DemoWorker {
-        /// Allocate and free, by choices that differ from those of another seed
-        #[arg(long)]
-        seed: Option<u64>,
-    },
+    DemoWorker(DemoWorker),
+}
+
+/// `demo-worker`.
+#[derive(Debug, Args)]
+pub(crate) struct DemoWorker {
+    /// Allocate and free, by choices that differ from those of another seed
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// Take all memory, and compute
+    #[arg(long, conflicts_with = "seed")]
+    pub(crate) greedy: bool,
+    /// Take so many bytes at once, and compute
+    #[arg(long, conflicts_with_all = ["seed", "greedy"])]
+    pub(crate) need: Option<u64>,
 }
 
 /// `run`.
 #[derive(Debug, Args)]
 #[command(after_help = RUN_HELP, group = ArgGroup::new("limits").required(true).multiple(true))]
-#[command(group = ArgGroup::new("paced").args(["cores", "policy", "priority"]).multiple(true))]
 pub(crate) struct Run {
     /// Device memory the slice may hold: 4GiB, 50%, or a list per device like 0=4GiB,1=50%
     #[arg(long, allow_negative_numbers = true, value_name = "SIZE", group = "limits")]
@@ -190,14 +236,13 @@ pub(crate) struct Run {
     #[arg(long, allow_negative_numbers = true, value_name = "PERCENT", group = "limits")]
     pub(crate) cores: Option<Cores>,
     /// Unused share that may be saved up: strict (20ms of GPU time), latency (200ms), or a duration
-    #[arg(long, allow_negative_numbers = true, value_name = "BURST", requires = "paced")]
+    #[arg(long, allow_negative_numbers = true, value_name = "BURST")]
     pub(crate) burst: Option<Burst>,
-    /// How slices divide the GPU's time: fixed (the share is a cap), equal (by weight among those that are busy),
-    /// best-effort (what others leave)
+    /// How slices divide the GPU's time
     #[arg(long, group = "limits", value_parser = policies(), ignore_case = true)]
     pub(crate) policy: Option<CorePolicy>,
-    /// What the slice counts for beside others of its policy: 1 to 1000 [default: 100]
-    #[arg(long, allow_negative_numbers = true, value_name = "N", requires = "policy")]
+    /// Weight of the slice among others of its policy, equal or best-effort: 1 to 1000 [default: 100]
+    #[arg(long, allow_negative_numbers = true, value_name = "N")]
     pub(crate) weight: Option<Weight>,
     /// Who goes first among the slices on one GPU
     #[arg(long, group = "limits", value_parser = priorities(), ignore_case = true)]
@@ -205,9 +250,12 @@ pub(crate) struct Run {
     /// Name of the slice; programs started with one name are one slice [default: the process number]
     #[arg(long, conflicts_with = "region")]
     pub(crate) name: Option<SliceName>,
-    /// Region file of the slice, instead of one in /dev/shm
+    /// Region file of the slice, instead of one in /dev/shm; a relative path is made absolute
     #[arg(long, value_name = "PATH", value_hint = clap::ValueHint::FilePath)]
     pub(crate) region: Option<PathBuf>,
+    /// Start the program even if no library can be loaded into it, so that it is not limited
+    #[arg(long)]
+    pub(crate) allow_unlimited: bool,
     /// The program and its arguments
     // Not `allow_hyphen_values`: an option that is mistyped would be the program.
     #[arg(value_name = "CMD", required = true, trailing_var_arg = true)]
@@ -215,10 +263,31 @@ pub(crate) struct Run {
     pub(crate) command: Vec<OsString>,
 }
 
+/// `remove`.
+#[derive(Debug, Args)]
+#[command(after_help = REMOVE_HELP)]
+pub(crate) struct Remove {
+    /// Names of slices, or paths of their regions
+    #[arg(value_name = "SLICE", required_unless_present = "all_unused", conflicts_with = "all_unused")]
+    pub(crate) slices: Vec<OsString>,
+    /// Remove all slices without a process that `gpuslice list --all` shows
+    #[arg(long)]
+    pub(crate) all_unused: bool,
+    /// Remove a slice also while it owes GPU time
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
 /// `list`.
 #[derive(Debug, Args)]
 #[command(after_help = LIST_HELP)]
 pub(crate) struct List {
+    /// Names of slices, or paths of their regions [default: all slices]
+    #[arg(value_name = "SLICE")]
+    pub(crate) slices: Vec<OsString>,
+    /// Show slices without a process as well
+    #[arg(short, long)]
+    pub(crate) all: bool,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
@@ -236,6 +305,10 @@ pub(crate) struct Status {
     /// Look for so long at what is used of GPU time, process by process: 0.1 to 60, or 0 for not at all
     #[arg(long, allow_negative_numbers = true, value_name = "SECONDS", default_value = "0")]
     pub(crate) over: Over,
+    /// Show it again and again, until Ctrl-C: every 2 s, or every so many seconds, 0.1 to 60
+    #[arg(short, long, allow_negative_numbers = true, value_name = "SECONDS", value_parser = watching)]
+    #[arg(num_args = 0..=1, default_missing_value = "2")]
+    pub(crate) watch: Option<Interval>,
 }
 
 /// `top`.
@@ -264,11 +337,10 @@ pub(crate) struct Set {
     /// Unused share that may be saved up, on all devices: strict (20ms of GPU time), latency (200ms), or a duration
     #[arg(long, allow_negative_numbers = true, value_name = "BURST", group = "limits")]
     pub(crate) burst: Option<Burst>,
-    /// How slices divide the GPU's time: fixed (the share is a cap), equal (by weight among those that are busy),
-    /// best-effort (what others leave)
+    /// How slices divide the GPU's time
     #[arg(long, group = "limits", value_parser = policies(), ignore_case = true)]
     pub(crate) policy: Option<CorePolicy>,
-    /// What the slice counts for beside others of its policy: 1 to 1000
+    /// Weight of the slice among others of its policy: 1 to 1000
     #[arg(long, allow_negative_numbers = true, value_name = "N", group = "limits")]
     pub(crate) weight: Option<Weight>,
     /// Who goes first among the slices on one GPU
@@ -276,19 +348,37 @@ pub(crate) struct Set {
     pub(crate) priority: Option<Priority>,
 }
 
-/// A whole number; one below zero is told the range as others are.
-fn whole(range: RangeInclusive<i64>) -> impl TypedValueParser<Value = u64> {
-    RangedI64ValueParser::<u64>::new().range(range)
+/// A whole number.
+fn whole(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<u64, String> + Clone {
+    move |text| {
+        let number = text.parse().ok().filter(|number| range.contains(number));
+        number.ok_or_else(|| format!("a whole number from {} to {}", range.start(), range.end()))
+    }
+}
+
+/// A value and what it means.
+fn explained((value, meaning): (&'static str, &'static str)) -> PossibleValue {
+    PossibleValue::new(value).help(meaning)
 }
 
 /// The policies, so that shells can offer them.
 fn policies() -> impl TypedValueParser<Value = CorePolicy> {
-    PossibleValuesParser::new(["fixed", "equal", "best-effort"]).try_map(|text| text.parse::<CorePolicy>())
+    let policies = [
+        ("fixed", "the share is a cap"),
+        ("equal", "slices that are busy divide the time by weight"),
+        ("best-effort", "the slice uses what others leave"),
+    ];
+    PossibleValuesParser::new(policies.map(explained)).try_map(|text| text.parse::<CorePolicy>())
 }
 
 /// The priorities.
 fn priorities() -> impl TypedValueParser<Value = Priority> {
-    PossibleValuesParser::new(["high", "normal", "low"]).try_map(|text| text.parse::<Priority>())
+    let priorities = [
+        ("high", "before all others, which also queue less while it has work"),
+        ("normal", "before low ones"),
+        ("low", "after all others but best-effort ones"),
+    ];
+    PossibleValuesParser::new(priorities.map(explained)).try_map(|text| text.parse::<Priority>())
 }
 
 /// `doctor`.
@@ -333,7 +423,7 @@ impl Probe {
 #[derive(Debug, Args)]
 #[command(after_help = DEMO_HELP)]
 pub(crate) struct Demo {
-    /// How long it runs
+    /// How long the slices run: 2 to 3600
     #[arg(long, allow_negative_numbers = true, value_name = "N")]
     #[arg(default_value_t = 8, value_parser = whole(2..=3600))]
     pub(crate) seconds: u64,
@@ -355,7 +445,9 @@ impl FromStr for Memory {
     type Err = ValueError;
 
     fn from_str(text: &str) -> Result<Self, ValueError> {
-        Ok(Self { text: text.to_owned(), quotas: text.parse()? })
+        let quotas = text.parse()?;
+        config::refuse_few_bytes(text)?;
+        Ok(Self { text: text.to_owned(), quotas })
     }
 }
 
@@ -420,6 +512,11 @@ impl FromStr for Interval {
             .map(Self)
             .ok_or_else(|| "a number of seconds from 0.1 to 60, like 0.5 or 2".to_owned())
     }
+}
+
+/// The interval of `--watch`, behind which people may put the slice.
+fn watching(text: &str) -> Result<Interval, String> {
+    text.parse().map_err(|error| format!("{error}; name the slice before --watch"))
 }
 
 /// How long it is looked; nothing for not at all.
@@ -507,11 +604,12 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_needs_a_share_to_save_up_of() {
+    fn a_burst_is_no_limit_by_itself() {
         let parse =
             |typed: &[&str]| Arguments::try_parse_from([&["gpuslice", "run"], typed, &["x"]].concat());
         assert!(parse(&["--cores", "30", "--burst", "latency"]).is_ok());
-        assert!(parse(&["--mem", "1g", "--burst", "latency"]).is_err());
+        assert!(parse(&["--mem", "1g", "--burst", "latency"]).is_ok());
+        assert!(parse(&["--burst", "latency"]).is_err());
         assert!(Arguments::try_parse_from(["gpuslice", "set", "x", "--burst", "50ms"]).is_ok());
     }
 

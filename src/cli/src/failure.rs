@@ -1,9 +1,11 @@
 //! How does a command say that it could not do what it was asked for?
 
+use crate::arguments::Memory;
 use crate::figures::printable;
+use gpuslice_policy::config::in_powers_of_1000;
 use gpuslice_region::RegionError;
 use serde::Serialize;
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 
 /// Why a command failed.
 #[derive(Debug)]
@@ -23,6 +25,14 @@ impl Failure {
     /// The usual failure.
     pub(crate) fn new(text: impl Into<String>) -> Self {
         Self::with_code(text, 1)
+    }
+
+    /// With words in front of it.
+    pub(crate) fn behind(self, words: &str) -> Self {
+        match self {
+            Self::Message { text, code } => Self::Message { text: format!("{words}{text}"), code },
+            other => other,
+        }
     }
 
     /// A failure with an exit code of its own.
@@ -64,6 +74,14 @@ pub(crate) fn print_json(document: &impl Serialize) -> Result<(), Failure> {
 /// Says something on standard error that stops nothing.
 pub(crate) fn note(text: &str) {
     complain(&format!("gpuslice: {}\n", printable(text)));
+}
+
+/// Says to a person at a terminal what a quota in powers of 1000 means.
+pub(crate) fn remark(memory: &Memory) {
+    let meaning = in_powers_of_1000(&memory.text).filter(|_| io::stderr().is_terminal());
+    if let Some(meaning) = meaning {
+        note(&meaning);
+    }
 }
 
 /// Writes to standard error, as it is. Who does not listen is told by the exit code alone.

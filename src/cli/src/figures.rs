@@ -1,6 +1,7 @@
 //! How are quantities and tables shown to people?
 
 use gpuslice_policy::units::Bytes;
+use std::time::UNIX_EPOCH;
 use unicode_properties::{GeneralCategory, UnicodeGeneralCategory as _};
 
 /// Units with two decimals, largest first.
@@ -45,6 +46,12 @@ pub(crate) fn age(seconds: u64) -> String {
         return format!("{seconds} s");
     };
     format!("{} {name}", seconds / unit)
+}
+
+/// How long ago a moment was that is told in seconds since 1970.
+pub(crate) fn age_since(started: u64) -> String {
+    let now = UNIX_EPOCH.elapsed().map_or(0, |age| age.as_secs());
+    age(now.saturating_sub(started))
 }
 
 /// What others have written, in one line, without what steers a terminal, is not seen, or turns the order of letters.

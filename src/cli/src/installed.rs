@@ -19,7 +19,7 @@ pub(crate) fn simulated_driver() -> Result<PathBuf, Failure> {
         what: "the simulated driver's folder",
         variable: "GPUSLICE_SIMGPU",
         places: &["simgpu", "../simgpu", "../lib/gpuslice/simgpu"],
-        mend: "make it with ci/stage.sh",
+        mend: "no release has it: make it with ci/stage.sh of a source checkout",
     })
 }
 

@@ -15,7 +15,9 @@ mod installed;
 mod list;
 mod manual;
 mod nvml;
+mod overcommit;
 mod progress;
+mod remove;
 mod report;
 mod run;
 mod set;
@@ -68,14 +70,16 @@ fn carry_out(wish: Wish) -> Result<Ending, Failure> {
         Wish::Status(wish) => status::status(&wish),
         Wish::Top(wish) => top::top(&wish),
         Wish::Set(wish) => set::set(&wish),
+        Wish::Remove(wish) => remove::remove(&wish),
         Wish::Doctor(wish) => doctor::doctor(&wish),
         Wish::Demo(wish) => demo::play(&wish),
         Wish::Completions { shell } => manual::complete(shell),
         Wish::Man { folder } => manual::write(folder.as_deref()),
         Wish::DoctorProbe { probe } => doctor::answer(probe).map(|()| Ending::Code(0)),
+        Wish::CompleteSlices => slices::print_names(),
         Wish::NvmlWorker => nvml::work(),
         Wish::DemoProbe => demo::probe(),
-        Wish::DemoWorker { seed } => demo::work(seed),
+        Wish::DemoWorker(wish) => demo::work(&wish),
     }
 }
 

@@ -1,10 +1,11 @@
 //! What is there to tell about a slice?
 
-use crate::nvml::Nvml;
+use crate::nvml::{self, Nvml};
+use crate::overcommit::Committed;
 use crate::time::{Look, ProcessTime, Time};
 use crate::unaccounted::unaccounted;
 use crate::{figures, slices, system};
-use gpuslice_region::{DeviceFigures, ProcessView, Reader, RegionError};
+use gpuslice_region::{DeviceFigures, Limits, ProcessView, Reader, RegionError};
 use serde::Serialize;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -16,10 +17,43 @@ pub(crate) struct Slice {
     pub(crate) name: String,
     /// Where its region is.
     pub(crate) region: String,
+    /// Number of the user that owns the region.
+    pub(crate) uid: Option<u32>,
+    /// That user's name; null where the machine knows none.
+    pub(crate) user: Option<String>,
+    /// When the oldest of its processes started, in seconds since 1970; null where none can be seen from here.
+    pub(crate) started: Option<u64>,
     /// Processes that live in it.
     pub(crate) processes: usize,
     /// Its devices.
     pub(crate) devices: Vec<Device>,
+}
+
+/// A GPU of the slices in a report, or an instance. Sums are over these slices, those without a process excepted.
+#[derive(Debug, Serialize)]
+pub(crate) struct Gpu {
+    /// Its UUID, as NVML writes it.
+    pub(crate) uuid: String,
+    /// Its number and product, as in `Device`.
+    pub(crate) index: Option<u32>,
+    pub(crate) instance: Option<u32>,
+    pub(crate) product: Option<String>,
+    /// Bytes that it has.
+    pub(crate) total: u64,
+    /// Bytes that all processes use, by NVML.
+    pub(crate) used: Option<u64>,
+    /// Percent of the time in which kernels ran, by NVML.
+    pub(crate) utilization_percent: Option<u32>,
+    /// Degrees Celsius, by NVML.
+    pub(crate) temperature_celsius: Option<u32>,
+    /// Bytes that the slices hold.
+    pub(crate) held: u64,
+    /// Sum of their quotas, and of the `fixed` shares below 100 %.
+    pub(crate) limit_sum: u64,
+    pub(crate) share_permille_sum: u32,
+    /// The same sums, with what they mean.
+    #[serde(skip)]
+    pub(crate) committed: Committed,
 }
 
 /// A device of a slice.
@@ -29,6 +63,12 @@ pub(crate) struct Device {
     pub(crate) number: usize,
     /// Its UUID, as NVML writes it.
     pub(crate) uuid: String,
+    /// The GPU's number, as `nvidia-smi` shows it; null where NVML does not tell.
+    pub(crate) index: Option<u32>,
+    /// The number of an instance within its GPU; null of a whole GPU.
+    pub(crate) instance: Option<u32>,
+    /// The product's name; null where NVML does not tell.
+    pub(crate) product: Option<String>,
     /// Bytes that it has.
     pub(crate) total: u64,
     /// Bytes that the slice may hold; null where there is no limit.
@@ -58,6 +98,12 @@ pub(crate) struct Device {
     pub(crate) time: Time,
     /// What each process has of it.
     pub(crate) processes: Vec<Process>,
+    /// The limits as the region has them.
+    #[serde(skip)]
+    limits: Limits,
+    /// What NVML says of it.
+    #[serde(skip)]
+    seen: Option<nvml::Device>,
 }
 
 /// A process of a slice, on one device.
@@ -81,19 +127,110 @@ pub(crate) struct Process {
     pub(crate) time: ProcessTime,
 }
 
+/// Sources that are asked beside the region.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Beside<'a> {
+    /// NVML, which names GPUs.
+    pub(crate) nvml: Option<&'a Nvml>,
+    /// Whether the ledger is compared with NVML.
+    pub(crate) compares: bool,
+    /// The use since an earlier moment.
+    pub(crate) look: Option<&'a Look>,
+}
+
 impl Slice {
-    /// Looks at a slice, beside NVML if it is given, and at what it used since an earlier look.
-    pub(crate) fn of(reader: &Reader, nvml: Option<&Nvml>, look: Option<&Look>) -> Result<Self, RegionError> {
+    /// Looks at a slice, and at what is beside it.
+    pub(crate) fn of(reader: &Reader, beside: Beside<'_>) -> Result<Self, RegionError> {
         let processes = reader.processes()?;
-        let of = |read: &DeviceFigures| Device::of(reader, read, &processes, (nvml, look));
+        let of = |read: &DeviceFigures| Device::of(reader, read, &processes, beside);
         let devices: Result<_, RegionError> = reader.devices()?.iter().map(of).collect();
+        let uid = fs::symlink_metadata(reader.path()).ok().map(|found| found.uid());
+        let boot = booted();
         Ok(Self {
             name: figures::printable(&slices::label(reader.path())),
             region: figures::printable(&reader.path().display().to_string()),
+            uid,
+            user: uid.and_then(system::user_name).map(|name| figures::printable(&name)),
+            started: processes.iter().filter_map(|process| started(process, boot)).min(),
             processes: processes.len(),
             devices: devices?,
         })
     }
+
+    /// Whether no process lives in it.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.processes == 0
+    }
+}
+
+/// Slices without a process last, else as they were.
+pub(crate) fn unused_last(slices: &mut [Slice]) {
+    slices.sort_by_key(Slice::is_unused);
+}
+
+/// The GPUs of some slices, by number, those without one last.
+pub(crate) fn gpus(slices: &[Slice]) -> Vec<Gpu> {
+    let mut gpus: Vec<Gpu> = Vec::new();
+    for (slice, device) in slices.iter().flat_map(|slice| slice.devices.iter().map(move |one| (slice, one))) {
+        let place = gpus.iter().position(|gpu| gpu.uuid == device.uuid).unwrap_or_else(|| {
+            gpus.push(Gpu::of(device));
+            gpus.len() - 1
+        });
+        if let Some(gpu) = gpus.get_mut(place).filter(|_| !slice.is_unused()) {
+            gpu.add(device);
+        }
+    }
+    gpus.sort_by_cached_key(|gpu| {
+        (gpu.index.is_none(), gpu.index, gpu.instance.is_some(), gpu.instance, gpu.uuid.clone())
+    });
+    gpus
+}
+
+/// Warnings about overcommitted GPUs.
+pub(crate) fn warnings(gpus: &[Gpu]) -> Vec<String> {
+    gpus.iter().flat_map(|gpu| gpu.committed.warnings(&gpu.name())).collect()
+}
+
+impl Gpu {
+    fn of(device: &Device) -> Self {
+        let seen = device.seen.clone().unwrap_or_default();
+        Self {
+            uuid: device.uuid.clone(),
+            index: device.index,
+            instance: device.instance,
+            product: device.product.clone(),
+            total: device.total,
+            used: seen.used,
+            utilization_percent: seen.utilization,
+            temperature_celsius: seen.temperature,
+            held: 0,
+            limit_sum: 0,
+            share_permille_sum: 0,
+            committed: Committed::default(),
+        }
+    }
+
+    fn add(&mut self, device: &Device) {
+        self.committed.add(device.total, &device.limits);
+        self.held = self.held.saturating_add(device.held);
+        (self.limit_sum, self.share_permille_sum) = (self.committed.memory, self.committed.share_permille);
+    }
+
+    /// Its short name: `GPU 0`, or its UUID if it has no number.
+    pub(crate) fn name(&self) -> String {
+        number(self.index, self.instance).map_or_else(|| self.uuid.clone(), |number| format!("GPU {number}"))
+    }
+}
+
+/// `0`, or `0:1` for an instance, as container tools write it.
+pub(crate) fn number(index: Option<u32>, instance: Option<u32>) -> Option<String> {
+    let index = index?;
+    Some(instance.map_or_else(|| index.to_string(), |instance| format!("{index}:{instance}")))
+}
+
+/// As much of a UUID as tells devices of a machine apart, and as lists of `set` take: `GPU-8932f937`.
+pub(crate) fn short(uuid: &str) -> String {
+    uuid.chars().take(12).collect()
 }
 
 impl Device {
@@ -101,28 +238,36 @@ impl Device {
         reader: &Reader,
         read: &DeviceFigures,
         processes: &[ProcessView],
-        (nvml, look): (Option<&Nvml>, Option<&Look>),
+        beside: Beside<'_>,
     ) -> Result<Self, RegionError> {
         let number = read.device.index();
         let uuid = read.uuid.to_string();
-        let seen = nvml.and_then(|nvml| Some((nvml, nvml.device(&uuid)?)));
+        let seen = beside.nvml.and_then(|nvml| Some((nvml, nvml.device(&uuid)?)));
         let boot = booted();
         let processes: Vec<Process> = processes
             .iter()
             .map(|process| Process {
                 pid: process.pid,
                 command: command_of(process),
-                started: is_near(process).then(|| boot.map(|boot| boot + seconds(process.start))).flatten(),
+                started: started(process, boot),
                 held: process.held.get(number).copied().unwrap_or(0),
                 held_by_contexts: process.contexts.get(number).copied().unwrap_or(0),
                 spilled: process.spilled.get(number).copied().unwrap_or(0),
                 refused: process.refused.get(number).copied().unwrap_or(0),
-                time: ProcessTime::of(process, number, look),
+                time: ProcessTime::of(process, number, beside.look),
             })
             .collect();
+        let unaccounted = seen
+            .as_ref()
+            .filter(|_| beside.compares)
+            .and_then(|(nvml, device)| unaccounted(nvml, device, reader, number));
+        let seen = seen.map(|(_, device)| device);
         Ok(Self {
             number,
-            uuid: seen.as_ref().map_or_else(|| format!("GPU-{uuid}"), |(_, device)| device.name.clone()),
+            uuid: seen.as_ref().map_or_else(|| format!("GPU-{uuid}"), |device| device.uuid.clone()),
+            index: seen.as_ref().and_then(|device| device.index),
+            instance: seen.as_ref().and_then(|device| device.instance),
+            product: seen.as_ref().and_then(|device| Some(figures::printable(device.product.as_ref()?))),
             total: read.total,
             limit: read.limits.memory,
             oversubscribe: read.limits.oversubscribe,
@@ -134,9 +279,11 @@ impl Device {
             refused: read.refused,
             unmet: read.unmet,
             context_bytes: read.context_bytes,
-            unaccounted: seen.and_then(|(nvml, device)| unaccounted(nvml, &device, reader, number)),
-            time: Time::of(reader, read, look)?,
+            unaccounted,
+            time: Time::of(reader, read, beside.look)?,
             processes,
+            limits: read.limits,
+            seen,
         })
     }
 }
@@ -150,6 +297,18 @@ pub(crate) fn command_of(process: &ProcessView) -> Option<String> {
     let words = fs::read(format!("/proc/{}/cmdline", process.pid)).ok()?;
     let text = String::from_utf8_lossy(&words).trim_end_matches('\0').replace('\0', " ");
     Some(figures::printable(&text))
+}
+
+/// A command with its program's name instead of its path: what tells processes apart stands behind the path.
+pub(crate) fn short_command(command: &str) -> String {
+    let (program, rest) = command.split_at(command.find(' ').unwrap_or(command.len()));
+    let name = program.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(program);
+    format!("{name}{rest}")
+}
+
+/// When a process started, in seconds since 1970, on a machine that was booted then; none where it cannot be seen from here.
+fn started(process: &ProcessView, boot: Option<u64>) -> Option<u64> {
+    boot.filter(|_| is_near(process)).map(|boot| boot + seconds(process.start))
 }
 
 /// When the machine was started, in seconds since 1970.
@@ -173,4 +332,31 @@ pub(crate) fn is_near(process: &ProcessView) -> bool {
 fn start_of(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_begins_with_its_programs_name() {
+        for (command, shown) in [
+            ("/usr/bin/python3.11 /srv/a/train.py --epochs 3", "python3.11 /srv/a/train.py --epochs 3"),
+            ("python train.py", "python train.py"),
+            ("./a.out", "a.out"),
+            ("nginx: worker /etc/x", "nginx: worker /etc/x"),
+            ("/odd/ x", "/odd/ x"),
+            ("", ""),
+        ] {
+            assert_eq!(short_command(command), shown);
+        }
+    }
+
+    #[test]
+    fn a_gpu_is_called_by_its_number_and_an_instance_by_two() {
+        assert_eq!(number(Some(3), None).as_deref(), Some("3"));
+        assert_eq!(number(Some(3), Some(1)).as_deref(), Some("3:1"));
+        assert_eq!(number(None, None), None);
+        assert_eq!(short("GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"), "GPU-8932f937");
+    }
 }

@@ -10,7 +10,7 @@ use crate::system::{self, Arrived, Change, Signals};
 use crate::{Ending, doctor, installed, slices};
 use gpuslice_policy::units::Setting as _;
 use gpuslice_region::names::of_operator;
-use gpuslice_region::{Removal, Trust, remove_if_unused};
+use gpuslice_region::{RegionError, Removal, Trust, remove_for_good, remove_if_unused};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
@@ -35,9 +35,17 @@ pub(crate) fn run(wish: &Run) -> Result<Ending, Failure> {
 
 fn start(wish: &Run) -> Result<Ending, Failure> {
     let library = installed::library()?;
-    for note in doctor::hindrances(&library, &wish.command)? {
-        failure::note(&note);
+    let seen = doctor::look_before_start(&library, &wish.command)?;
+    if let Some(why) = seen.unlimited {
+        if !wish.allow_unlimited {
+            return Err(Failure::new(format!(
+                "not started, since it would be NOT LIMITED: {why}; --allow-unlimited starts it all the same"
+            )));
+        }
+        failure::note(&format!("NOT LIMITED: {why}"));
     }
+    seen.notes.iter().for_each(|note| failure::note(note));
+    wish.mem.iter().for_each(failure::remark);
     let operators = of_operator();
     let region = region_of(wish, operators.as_deref())?;
     if let Some(outer) = outer_region().filter(|outer| *outer != region) {
@@ -52,7 +60,9 @@ fn start(wish: &Run) -> Result<Ending, Failure> {
     let child = signals.spawn(&mut command).map_err(|error| not_started(&command, &error))?;
     let status = Company { child: &child, signals: &signals, is_stopped: false }.keep();
     if is_ours {
-        tidy(&region);
+        // Without a name nobody starts this slice again.
+        let is_used_once = wish.name.is_none() && wish.region.is_none();
+        tidy(&region, if is_used_once { remove_for_good } else { remove_if_unused });
     }
     Ok(ending(status))
 }
@@ -145,7 +155,17 @@ pub(crate) fn preload(library: &Path) -> Result<OsString, Failure> {
 
 fn not_started(command: &Command, error: &io::Error) -> Failure {
     let program = command.get_program().to_string_lossy();
+    let is_line = program.split_ascii_whitespace().nth(1).is_some();
     match error.kind() {
+        io::ErrorKind::NotFound if is_line => Failure::with_code(
+            format!(
+                "{program:?}: not found; if this is a command with its arguments, write them without quotes: -- {program}"
+            ),
+            NOT_FOUND,
+        ),
+        _ if Path::new(command.get_program()).is_dir() => {
+            Failure::with_code(format!("{program}: is a directory; name a program"), NOT_EXECUTABLE)
+        }
         io::ErrorKind::NotFound => Failure::with_code(
             format!("{program}: not found; name a program of PATH, or its path"),
             NOT_FOUND,
@@ -207,9 +227,10 @@ impl Company<'_> {
 }
 
 /// Removes the region, or says why it stays.
-fn tidy(region: &Path) {
-    match remove_if_unused(region, Trust::AnyOwner) {
-        Ok(Removal::Gone) => {}
+fn tidy(region: &Path, remove: fn(&Path, Trust) -> Result<Removal, RegionError>) {
+    match remove(region, Trust::AnyOwner) {
+        // The passing of time pays the debt. The next `list`, `status` or `run` removes the region then.
+        Ok(Removal::Gone | Removal::Owing(_)) => {}
         Ok(Removal::InUse(living)) => {
             let who =
                 if living == 1 { "1 process still runs" } else { &format!("{living} processes still run") };

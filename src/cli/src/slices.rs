@@ -2,22 +2,24 @@
 
 use crate::arguments::SliceName;
 use crate::failure::{self, Failure};
-use crate::system;
+use crate::{Ending, report, system};
 pub(crate) use gpuslice_region::names::label;
-use gpuslice_region::names::{self, FOLDER, Found, PREFIX, RUN};
-use gpuslice_region::{Monitor, Reader, RegionError, Trust, remove_if_unused};
+use gpuslice_region::names::{self, FOLDER, Found, PREFIX, RUN, folder};
+use gpuslice_region::{
+    Detached, Monitor, ProcessView, Reader, RegionError, Removal, Trust, detached, remove_if_unused,
+};
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::{Path, PathBuf, absolute};
 
 /// Inode of the process-number namespace that the machine starts with.
 const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 /// Names that a message tells at the most.
 const TOLD: usize = 20;
 
-/// The region of a slice that `run` starts under a name. Everybody may make files in [`FOLDER`], and the library trusts
+/// The region of a slice that `run` starts under a name. Everybody may make files in its folder, and the library trusts
 /// a region that it is told, whoever owns it: so not one that another user has put there.
 pub(crate) fn named(name: &SliceName) -> Result<PathBuf, Failure> {
     let path = in_folder(&name.0);
@@ -31,7 +33,7 @@ pub(crate) fn named(name: &SliceName) -> Result<PathBuf, Failure> {
     }
 }
 
-/// A region that no living process uses, for a slice without a name.
+/// A region of no slice, for a slice without a name.
 pub(crate) fn fresh() -> Result<PathBuf, Failure> {
     let name = own_number();
     let first = in_folder(&name);
@@ -43,7 +45,12 @@ pub(crate) fn fresh() -> Result<PathBuf, Failure> {
 
 /// The region of a slice of this process's demo.
 pub(crate) fn of_demo(name: &str) -> PathBuf {
-    in_folder(&format!("demo-{}-{name}", own_number()))
+    in_folder(&demo_name(name))
+}
+
+/// The name of a slice of this process's demo.
+pub(crate) fn demo_name(name: &str) -> String {
+    format!("demo-{}-{name}", own_number())
 }
 
 /// This process's number. In a container, whose numbers others have too, with that of its namespace: containers
@@ -57,21 +64,24 @@ pub(crate) fn own_number() -> String {
 }
 
 fn in_folder(name: &str) -> PathBuf {
-    Path::new(FOLDER).join(format!("{PREFIX}{}-{RUN}{name}", system::user()))
+    folder().join(format!("{PREFIX}{}-{RUN}{name}", system::user()))
 }
 
-/// Whether no living process uses a region; one that cannot be read counts as used.
+/// Whether no slice has a region: no process lives in it and it owes nothing. One that cannot be read counts as used.
 fn is_unused(path: &Path) -> bool {
-    match Monitor::open(path, Trust::OwnerOnly) {
-        Ok(None) => true,
-        Ok(Some(monitor)) => monitor.reap().is_ok() && monitor.processes().is_empty(),
-        Err(_) => false,
-    }
+    matches!(remove_if_unused(path, Trust::OwnerOnly), Ok(Removal::Gone))
 }
 
 /// Every path that may be a region.
 pub(crate) fn all() -> Result<Vec<PathBuf>, Failure> {
     names::all().map_err(unreadable)
+}
+
+/// The slices that would be among [`all`], whose region was removed while processes use it.
+pub(crate) fn removed() -> Vec<Detached> {
+    let mut found = detached();
+    found.retain(|region| names::is_usual(&region.path));
+    found
 }
 
 fn unreadable(error: io::Error) -> Failure {
@@ -88,7 +98,7 @@ pub(crate) fn find(slice: &OsStr) -> Result<PathBuf, Failure> {
     };
     match names::find(slice).map_err(failed)? {
         Found::One(path) => Ok(path),
-        Found::Nothing => Err(missing(slice)),
+        Found::Nothing => of_process(&text).ok_or_else(|| missing(slice)),
         Found::Several(paths) => {
             let paths: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
             Err(Failure::new(format!(
@@ -99,10 +109,34 @@ pub(crate) fn find(slice: &OsStr) -> Result<PathBuf, Failure> {
     }
 }
 
+/// The region of the slice in which a process of this number lives. Names go first: a slice without a name is called by
+/// its process number.
+fn of_process(text: &str) -> Option<PathBuf> {
+    let pid: u32 = text.parse().ok()?;
+    let is_it = |process: &ProcessView| process.pid == pid && report::is_near(process);
+    let lives_in = |reader: &Reader| reader.processes().is_ok_and(|all| all.iter().any(is_it));
+    readable().into_iter().find(lives_in).map(|reader| reader.path().to_owned())
+}
+
+/// `gpuslice complete-slices`: the names that a shell can offer without quotes.
+pub(crate) fn print_names() -> Result<Ending, Failure> {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./".contains(letter);
+    let names = readable().into_iter().map(|reader| label(reader.path()));
+    failure::print(
+        &names.filter(|name| name.chars().all(is_plain)).map(|name| name + "\n").collect::<String>(),
+    )?;
+    Ok(Ending::Code(0))
+}
+
 /// There is no such slice: says which there are.
-fn missing(slice: &OsStr) -> Failure {
+pub(crate) fn missing(slice: &OsStr) -> Failure {
     let text = slice.to_string_lossy();
     if text.contains('/') {
+        let removed =
+            absolute(slice).ok().and_then(|path| detached().into_iter().find(|found| found.path == path));
+        if let Some(removed) = removed {
+            return Failure::new(removed.to_string());
+        }
         return Failure::new(format!("there is no region at {text}; `gpuslice list` shows those there are"));
     }
     let mut names: Vec<String> = readable().iter().map(|reader| label(reader.path())).collect();
@@ -128,7 +162,7 @@ pub(crate) fn open(slice: &OsStr) -> Result<Monitor, Failure> {
 }
 
 /// Whose regions are shown: root is shown everybody's.
-fn trust() -> Trust {
+pub(crate) fn trust() -> Trust {
     if system::user() == 0 { Trust::AnyOwner } else { Trust::OwnerOnly }
 }
 
@@ -168,6 +202,7 @@ pub(crate) fn look_at_all() -> Result<Vec<Reader>, Failure> {
             Err(error) => failure::note(&error.to_string()),
         }
     }
+    removed().iter().for_each(|region| failure::note(&region.to_string()));
     if others > 0 {
         failure::note(&format!("regions of other users are not shown ({others}); root sees all"));
     }

@@ -1,15 +1,20 @@
-//! What does a slice hold and use, device by device and process by process?
+//! `gpuslice status`: what slices use, GPU by GPU and process by process.
 
-use crate::arguments::Status;
+use crate::arguments::{Interval, Status};
 use crate::failure::{self, Failure};
-use crate::nvml::Nvml;
-use crate::report::{Device, Slice};
+use crate::nvml::{Nvml, Patience};
+use crate::report::{self, Beside, Device, Gpu, Slice};
 use crate::time::{self, Time};
 use crate::{Ending, crowd, figures, slices};
 use gpuslice_policy::units::Nanos;
 use gpuslice_region::Reader;
 use serde::Serialize;
-use std::time::UNIX_EPOCH;
+use std::io::{self, IsTerminal as _};
+use std::thread;
+use std::time::Instant;
+
+/// Columns of a terminal that has no more than usual.
+const WIDTH: usize = 80;
 
 /// What `--json` prints; `docs/status.md` describes it.
 #[derive(Debug, Serialize)]
@@ -17,137 +22,210 @@ struct Report {
     /// Of this form. A field that is added leaves it; one that goes or means something else counts it up.
     version: u32,
     slices: Vec<Slice>,
+    gpus: Vec<Gpu>,
 }
 
 /// The form that is printed.
 pub(crate) const VERSION: u32 = 2;
 
+/// Sent to a terminal before the next report: moves the cursor home and erases the screen.
+const CLEAR: &str = "\x1b[H\x1b[2J";
+
 /// `gpuslice status`.
 pub(crate) fn status(wish: &Status) -> Result<Ending, Failure> {
+    let mut nvml = None;
+    let Some(Interval(interval)) = wish.watch else { return show(wish, &mut nvml, "") };
+    let clear = if io::stdout().is_terminal() { CLEAR } else { "" };
+    let mut between = clear;
+    loop {
+        let start = Instant::now();
+        show(wish, &mut nvml, between)?;
+        between = if clear.is_empty() && !wish.json { "\n" } else { clear };
+        thread::sleep(interval.saturating_sub(start.elapsed()));
+    }
+}
+
+/// Prints one report behind a text.
+fn show(wish: &Status, nvml: &mut Option<Option<Nvml>>, before: &str) -> Result<Ending, Failure> {
     let readers = match &wish.slice {
         Some(slice) => vec![slices::look(slice)?],
         None => slices::look_at_all()?,
     };
     // Starting NVML has effects on the machine: not for nothing.
     let has_devices = |reader: &Reader| reader.device_count().is_ok_and(|count| count > 0);
-    let nvml = readers.iter().any(has_devices).then(Nvml::open).flatten();
+    if readers.iter().any(has_devices) {
+        match nvml {
+            Some(started) => started.iter_mut().for_each(Nvml::refresh),
+            None => *nvml = Some(Nvml::open(Patience::Full)),
+        }
+    }
+    let nvml = nvml.as_ref().and_then(Option::as_ref);
     let looks = time::looks(&readers, wish.over.0);
     let mut slices = Vec::new();
     for (reader, look) in readers.iter().zip(&looks) {
-        match Slice::of(reader, nvml.as_ref(), look.as_ref()) {
+        match Slice::of(reader, Beside { nvml, compares: true, look: look.as_ref() }) {
             Ok(slice) => slices.push(slice),
             Err(error) if wish.slice.is_some() => return Err(Failure::new(slices::lost(&error))),
             Err(error) => failure::note(&slices::lost(&error)),
         }
     }
-    crowd::note(&readers);
+    report::unused_last(&mut slices);
+    let gpus = report::gpus(&slices);
+    let warnings = report::warnings(&gpus);
+    failure::print(before)?;
     if wish.json {
-        failure::print_json(&Report { version: VERSION, slices })?;
+        failure::print_json(&Report { version: VERSION, slices, gpus })?;
     } else if slices.is_empty() {
         failure::print("no slices\n")?;
     } else {
         failure::print(&slices.iter().map(describe).collect::<Vec<_>>().join("\n"))?;
     }
+    crowd::note(&readers);
+    warnings.iter().for_each(|warning| failure::note(warning));
     Ok(Ending::Code(0))
 }
 
 fn describe(slice: &Slice) -> String {
     let devices: String = slice.devices.iter().map(describe_device).collect();
-    format!("{}  {}\n{devices}", slice.name, slice.region)
+    let user = slice.user.as_ref().map_or_else(String::new, |user| format!("  user {user}"));
+    let unused = if slice.is_unused() { "  unused: no process lives in it" } else { "" };
+    format!("{}  {}{user}{unused}\n{devices}", slice.name, slice.region)
 }
 
 fn describe_device(device: &Device) -> String {
+    let gpu = report::number(device.index, device.instance).map(|number| format!("GPU {number}"));
+    let names = [gpu, device.product.clone(), Some(device.uuid.clone())];
+    let mut text =
+        format!("  {}: {}\n", device.number, names.map(Option::unwrap_or_default).join("  ").trim());
+    text.push_str(&block("memory", &describe_memory(device)));
+    if device.time.is_of_interest() {
+        text.push_str(&block("time", &describe_time(&device.time)));
+    }
+    text.extend(processes(device).lines().map(|line| format!("      {line}\n")));
+    text
+}
+
+/// The processes of a slice on a device.
+fn processes(device: &Device) -> String {
     let mut rows = vec![
-        ["PID", "SINCE", "HELD", "REFUSED", "GPU", "TIME", "WAITED", "COMMAND"].map(str::to_owned).to_vec(),
+        ["PID", "AGE", "USED", "DENIED", "GPU", "TIME", "THROTTLED", "COMMAND"].map(str::to_owned).to_vec(),
     ];
-    let now = UNIX_EPOCH.elapsed().map_or(0, |age| age.as_secs());
     for process in &device.processes {
+        let command = process.command.as_deref().map(report::short_command);
         rows.push(vec![
             process.pid.to_string(),
-            process.started.map_or_else(dash, |started| figures::age(now.saturating_sub(started))),
+            process.started.map_or_else(dash, figures::age_since),
             figures::size(process.held),
             process.refused.to_string(),
             process.time.used_permille.map_or_else(dash, figures::percent),
             figures::span(process.time.used_ns),
             figures::span(process.time.throttled_ns),
-            process.command.clone().unwrap_or_else(|| "(not visible from here)".to_owned()),
+            command.unwrap_or_else(|| "(not visible from here)".to_owned()),
         ]);
     }
     let numbers = &[0, 1, 2, 3, 4, 5, 6];
-    let processes = if device.processes.is_empty() { String::new() } else { figures::table(&rows, numbers) };
-    let indented = |text: &str| text.lines().map(|line| format!("      {line}\n")).collect::<String>();
-    let time = if device.time.is_of_interest() { describe_time(&device.time) } else { String::new() };
-    format!(
-        "  {} {}  holds {} of {}; the device has {}\n{}    {}\n{time}{}",
-        device.number,
-        device.uuid,
-        figures::size(device.held),
-        device.limit.map_or_else(|| "all there is".to_owned(), |limit| figures::limit(Some(limit))),
-        figures::limit(Some(device.total)),
-        describe_contexts(device),
-        describe_memory(device),
-        indented(&processes),
-    )
+    if device.processes.is_empty() { String::new() } else { figures::table(&rows, numbers) }
+}
+
+/// Lines of parts behind a word: as many parts in each as fit, one at least.
+fn block(name: &str, lines: &[Vec<String>]) -> String {
+    let mut text = String::new();
+    for parts in lines {
+        let indent = if text.is_empty() { format!("    {name:<8}") } else { " ".repeat(12) };
+        let mut line = indent;
+        let mut is_first = true;
+        for part in parts {
+            if is_first {
+                line.push_str(part);
+            } else if line.chars().count() + 2 + part.chars().count() <= WIDTH {
+                line.push_str(", ");
+                line.push_str(part);
+            } else {
+                text.push_str(&line);
+                text.push_str(",\n");
+                line = format!("{}{part}", " ".repeat(12));
+            }
+            is_first = false;
+        }
+        text.push_str(&line);
+        text.push('\n');
+    }
+    text
 }
 
 fn dash() -> String {
     "-".to_owned()
 }
 
-/// What there is to say of its memory beside what is held.
-fn describe_memory(device: &Device) -> String {
-    let mut words = vec![
+/// The lines about a slice's memory on a device.
+fn describe_memory(device: &Device) -> Vec<Vec<String>> {
+    let limit = match device.limit {
+        Some(limit) => format!("limit {}", figures::limit(Some(limit))),
+        None => "no limit".to_owned(),
+    };
+    let first = vec![
+        format!("{} used", figures::size(device.held)),
+        limit,
+        format!("the device has {}", figures::limit(Some(device.total))),
         format!("peak {}", figures::size(device.peak)),
-        format!("{} refused", device.refused),
+    ];
+    let mut second = vec![
+        format!("{} denied", device.refused),
         format!("{} unmet", device.unmet),
         format!("{} unaccounted", device.unaccounted.map_or_else(|| "unknown".to_owned(), signed)),
     ];
     if device.oversubscribe || device.spilled > 0 {
-        words.push(format!("{} in host memory", figures::size(device.spilled)));
+        second.push(format!("{} in host memory", figures::size(device.spilled)));
     }
+    let mut lines = vec![first, second];
+    lines.extend(describe_contexts(device));
     if device.held_by_dead > 0 {
         let size = figures::size(device.held_by_dead);
-        words.push(format!("{size} of the dead count until a process of the slice clears them"));
+        lines.push(vec![format!("{size} of the dead count until a process of the slice clears them")]);
     }
-    words.join(", ")
+    lines
 }
 
-/// How much of what is held is contexts', where there is or was one.
-fn describe_contexts(device: &Device) -> String {
-    let [all, one] = [device.held_by_contexts, device.context_bytes.unwrap_or(0)].map(figures::size);
+/// How much of what is used is contexts', where there is or was one.
+fn describe_contexts(device: &Device) -> Option<Vec<String>> {
+    let all = format!("contexts use {} of that", figures::size(device.held_by_contexts));
     match device.context_bytes {
-        None if device.held_by_contexts == 0 => String::new(),
-        None => format!("    contexts hold {all} of that\n"),
-        Some(_) => format!("    contexts hold {all} of that, the largest one so far took {one}\n"),
+        None if device.held_by_contexts == 0 => None,
+        None => Some(vec![all]),
+        Some(one) => Some(vec![all, format!("the largest so far {}", figures::size(one))]),
     }
 }
 
 /// How much of the device's time the slice has and uses.
-fn describe_time(time: &Time) -> String {
-    let looked = |(used, over)| format!("uses {} (over {}), ", figures::percent(used), figures::span(over));
-    let used = time.used_permille.zip(time.used_over_ns).map_or_else(String::new, looked);
+fn describe_time(time: &Time) -> Vec<Vec<String>> {
     let share = match time.share_permille {
-        1000 => "all of its time".to_owned(),
-        share => format!("{} of its time", figures::percent(share.into())),
+        1000 => "no limit".to_owned(),
+        share => format!("limit {}", figures::percent(share.into())),
     };
-    let lately = time.lately.map(|lately| {
-        let used = figures::percent(lately.used_permille);
-        format!("{} s: {used}, waited {}", lately.seconds, figures::span(lately.throttled_ns))
-    });
-    format!(
-        "    has {share}, policy {}, weight {}, priority {}, burst {}\n    {used}{} used in all; lately {}\n    \
-         launches waited {}, {} queued ahead, {} owed; {}\n",
-        time.policy,
-        time.weight,
-        time.priority,
-        Nanos::new(time.burst_ns),
-        figures::span(time.used_ns),
-        lately.join("; "),
-        figures::span(time.throttled_ns),
-        figures::span(time.queued_ns),
-        figures::span(time.owed_ns),
-        time.measurement(),
-    )
+    let looked = time.used_permille.zip(time.used_over_ns);
+    let now = looked.map(|(used, over)| format!("{} over {}", figures::percent(used), figures::span(over)));
+    let used =
+        time.lately.map(|one| format!("{} over {} s", figures::percent(one.used_permille), one.seconds));
+    let waited = time.lately.map(|one| format!("{} over {} s", figures::span(one.throttled_ns), one.seconds));
+    vec![
+        vec![
+            share,
+            format!("policy {}", time.policy),
+            format!("weight {}", time.weight),
+            format!("priority {}", time.priority),
+            format!("burst {}", Nanos::new(time.burst_ns)),
+        ],
+        [format!("used {} in all", figures::span(time.used_ns))].into_iter().chain(now).chain(used).collect(),
+        [format!("throttled {} in all", figures::span(time.throttled_ns))]
+            .into_iter()
+            .chain(waited)
+            .collect(),
+        vec![
+            format!("{} queued", figures::span(time.queued_ns)),
+            format!("{} owed", figures::span(time.owed_ns)),
+            time.measurement(),
+        ],
+    ]
 }
 
 /// A difference of sizes.

@@ -1,13 +1,16 @@
-//! How do two slices share one GPU, for everybody to see?
+//! `gpuslice demo`: two tenants share a GPU, first without gpuslice and then in slices.
 //!
-//! Two slices with three programs each. Two take and give back memory through the driver API, one computes without a
-//! pause; they know nothing of limits. Halfway one of them is killed, later a quota is raised; at the end it is said
-//! whether everything was as promised.
+//! Tenant red has three programs that take all memory they get and compute; blue has one that needs a little and computes.
+//! None knows of limits. While they run in slices, an unmodified program of blue's is shown its quota as the size of the GPU,
+//! one of red's programs is killed, and red's quota is raised. In the end the demo says whether everything was as promised.
 
+mod before;
 mod driver;
+mod programs;
 mod screen;
 mod slice;
 mod stage;
+mod tenant;
 mod verdict;
 mod wire;
 mod worker;
@@ -17,12 +20,16 @@ use crate::arguments::Demo;
 use crate::failure::{self, Failure};
 use crate::figures::size;
 use crate::system::{self, Signals};
+use before::Before;
 use gpuslice_policy::units::{Bytes, Permille};
 use gpuslice_region::Uuid;
+use programs::Work;
 use screen::Screen;
 use slice::{Killed, Slice, permille};
 use stage::{Stage, Truth};
+use std::path::Path;
 use std::time::{Duration, Instant};
+use tenant::View;
 use verdict::{Used, Verdict, millis};
 pub(crate) use worker::work;
 
@@ -30,10 +37,14 @@ pub(crate) use worker::work;
 const LOOK: Duration = Duration::from_millis(10);
 /// How long programs may take to start, and to end.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How the names of simulated devices begin.
+const SIMULATED: &str = "Simulated ";
 /// The quotas: a half and a quarter of what is free, or this.
 const RED: Bytes = Bytes::new(4 << 30);
 /// See [`RED`].
 const BLUE: Bytes = Bytes::new(2 << 30);
+/// Red's programs.
+const RED_PROGRAMS: usize = 3;
 /// The shares of the GPU's time, in thousandths: all of it together.
 const SHARES: [u16; 2] = [300, 700];
 /// How long the slices have until their shares are looked at, at most: before, a neighbour is not known yet.
@@ -45,7 +56,8 @@ pub(crate) fn probe() -> Result<Ending, Failure> {
     let (free, total) = driver.memory().map_err(Failure::new)?;
     let uuid = Uuid(driver.uuid().map_err(Failure::new)?);
     let name = driver.name().map_err(Failure::new)?;
-    failure::print(&wire::Gpu { uuid, free, total, name }.line())?;
+    let is_simulated = name.starts_with(SIMULATED);
+    failure::print(&wire::Gpu { uuid, free, total, is_simulated, name }.line())?;
     Ok(Ending::Code(0))
 }
 
@@ -54,13 +66,14 @@ pub(crate) fn play(wish: &Demo) -> Result<Ending, Failure> {
     let signals = Signals::keep([system::SIGINT, system::SIGTERM, system::SIGHUP, system::SIGQUIT]);
     let stage = Stage::find(wish.simulated)?;
     let mut screen = Screen::open();
-    let played = announce(&stage, &mut screen)
-        .and_then(|()| Play::begin(&stage, &signals, &mut screen))
-        .and_then(|mut play| play.perform(Duration::from_secs(wish.seconds)));
-    match played {
-        Ok(verdict) => {
+    let mut play = Play::new(&stage, &signals, &mut screen);
+    match play.whole(Duration::from_secs(wish.seconds)) {
+        Ok((before, verdict)) => {
             let word = if verdict.is_good() { "demo passed" } else { "demo FAILED" };
-            screen.close(&format!("{verdict}{word}"))?;
+            let need = play.need;
+            let before: String = before.lines(need).iter().map(|line| format!("  {line}\n")).collect();
+            let next = next(&stage);
+            play.screen.close(&format!("WITHOUT gpuslice\n{before}WITH gpuslice\n{verdict}{next}{word}"))?;
             Ok(Ending::Code(u8::from(!verdict.is_good())))
         }
         Err(Halt::Failed(Failure::ReaderGone)) => Ok(Ending::Code(1)),
@@ -69,20 +82,40 @@ pub(crate) fn play(wish: &Demo) -> Result<Ending, Failure> {
     }
 }
 
-fn announce(stage: &Stage, screen: &mut Screen) -> Result<(), Halt> {
-    let gpu = &stage.gpu;
-    let which = stage.simulation.as_ref().map_or_else(
-        || "the GPU of this machine".to_owned(),
-        |simulation| format!("a simulated GPU ({})", simulation.reason),
+/// Commands to try next, ready to copy.
+fn next(stage: &Stage) -> String {
+    let mut lines = vec!["NEXT".to_owned()];
+    let shell = |path: &Path| {
+        let here = std::env::current_dir().ok().and_then(|here| here.canonicalize().ok());
+        let inner =
+            here.and_then(|here| path.strip_prefix(here).ok().map(|inner| inner.display().to_string()));
+        inner.map_or_else(|| path.display().to_string(), |inner| format!("$PWD/{inner}"))
+    };
+    let typed = std::env::args_os().next().unwrap_or_default();
+    if Path::new(&typed).components().count() > 1
+        && let Some(folder) = std::env::current_exe().ok().and_then(|path| Some(path.parent()?.to_owned()))
+    {
+        lines.push(format!("  PATH={}:$PATH", shell(&folder)));
+    }
+    if let Some(simulation) = &stage.simulation {
+        lines.push(format!("  export LD_LIBRARY_PATH={}  # the simulated GPU", shell(&simulation.driver)));
+    }
+    lines.extend(
+        [
+            "  gpuslice run --mem 4GiB --cores 30 -- python3 train.py",
+            "  gpuslice top      # in another terminal; gpuslice set changes limits meanwhile",
+            "  gpuslice doctor   # what is missing on this machine; docs/ has the rest",
+            "",
+        ]
+        .map(str::to_owned),
     );
-    let (name, total, free) = (&gpu.name, size(gpu.total), size(gpu.free));
-    Ok(screen.note(&format!("two slices share {which}: {name}, {total}, {free} free\n"))?)
+    lines.join("\n")
 }
 
 /// A sum of nanoseconds, and when it was read.
 type Moment = (Instant, u64);
-/// What each slice was charged, and what the simulated GPU counted, where there is one.
-type UsedByNow = [(Option<Moment>, Option<Moment>); 2];
+/// GPU time that a slice was charged, and GPU time that the simulated GPU counted, if there is one.
+type UsedByNow = (Option<Moment>, Option<Moment>);
 
 /// Why the demo did not come to its end.
 enum Halt {
@@ -98,7 +131,10 @@ impl From<Failure> for Halt {
 
 /// A demo under way. Dropping it ends all programs and leaves nothing behind.
 struct Play<'a> {
-    slices: [Slice; 2],
+    /// None before the second part.
+    slices: Vec<Slice>,
+    /// Bytes that blue's program needs.
+    need: u64,
     stage: &'a Stage,
     signals: &'a Signals,
     screen: &'a mut Screen,
@@ -110,27 +146,66 @@ struct Play<'a> {
 }
 
 impl<'a> Play<'a> {
-    fn begin(stage: &'a Stage, signals: &'a Signals, screen: &'a mut Screen) -> Result<Self, Halt> {
-        let free = Bytes::new(stage.gpu.free);
-        let part = |percent, most: Bytes| free.percent(percent).round_down(Bytes::MIB).min(most).get();
-        let [red, blue] = SHARES.map(|share| Permille::new(share).unwrap_or(Permille::FULL));
-        let slices = [
-            Slice::start("red", (part(50, RED), red), stage, signals)?,
-            Slice::start("blue", (part(25, BLUE), blue), stage, signals)?,
-        ];
+    fn new(stage: &'a Stage, signals: &'a Signals, screen: &'a mut Screen) -> Self {
+        let need = part(stage, 25, BLUE) / 2;
         let began = Instant::now();
-        let mut play = Self { slices, stage, signals, screen, began, killed: None, back: None, looks: 0 };
-        while !play.is_ready()? {
-            play.wait()?;
-            if play.began.elapsed() > PATIENCE {
-                return Err(Failure::new(
-                    "the programs of the demo do not start; look whether the GPU works",
-                )
-                .into());
-            }
+        Self { slices: Vec::new(), need, stage, signals, screen, began, killed: None, back: None, looks: 0 }
+    }
+
+    /// The whole demo.
+    fn whole(&mut self, length: Duration) -> Result<(Before, Verdict), Halt> {
+        self.announce()?;
+        let before = self.before(self.need)?;
+        for line in before.lines(self.need) {
+            self.screen.note(&format!("  {line}"))?;
         }
-        play.began = Instant::now();
-        Ok(play)
+        self.begin()?;
+        let mut verdict = Verdict::default();
+        let views = self.look_as_tenant()?;
+        self.perform(length, &mut verdict)?;
+        self.judge_views(&mut verdict, &views);
+        self.judge_end(&mut verdict)?;
+        if !before.is_unfair() {
+            verdict.add(false, "without gpuslice blue's program got its memory: this shows nothing");
+        }
+        Ok((before, verdict))
+    }
+
+    fn announce(&mut self) -> Result<(), Halt> {
+        let gpu = &self.stage.gpu;
+        let which = self.stage.simulation.as_ref().map_or_else(
+            || "the GPU of this machine".to_owned(),
+            |simulation| format!("a simulated GPU ({})", simulation.reason),
+        );
+        let (name, total, free) = (&gpu.name, size(gpu.total), size(gpu.free));
+        self.screen.note(&format!("two tenants share {which}: {name}, {total}, {free} free"))?;
+        self.screen
+            .note("\nWITHOUT gpuslice: red's 3 programs take all they get, blue's one needs a little")?;
+        if self.stage.simulation.is_none() {
+            let why = "memory is not shown: other programs could need what the demo would fill";
+            self.screen.note(&format!("  {why}; gpuslice demo --simulated shows it"))?;
+        }
+        Ok(())
+    }
+
+    /// Starts the slices, and says how everybody can.
+    fn begin(&mut self) -> Result<(), Halt> {
+        let [red, blue] = SHARES.map(|share| Permille::new(share).unwrap_or(Permille::FULL));
+        let around = (self.stage, self.signals);
+        let limits = (part(self.stage, 50, RED), red);
+        self.slices.push(Slice::start("red", limits, &[Work::Greedy; RED_PROGRAMS], around)?);
+        let limits = (part(self.stage, 25, BLUE), blue);
+        self.slices.push(Slice::start("blue", limits, &[Work::Needs(self.need)], around)?);
+        self.screen.note("\nWITH gpuslice, the same programs; what the demo does, these commands do:")?;
+        for slice in &self.slices {
+            self.screen.note(&format!("  $ {} -- PROGRAM", slice.command()))?;
+        }
+        let began = Instant::now();
+        while !self.is_ready()? {
+            self.patiently(began)?;
+        }
+        self.began = Instant::now();
+        Ok(())
     }
 
     fn is_ready(&mut self) -> Result<bool, Halt> {
@@ -142,28 +217,42 @@ impl<'a> Play<'a> {
         Ok(ready)
     }
 
-    fn perform(&mut self, length: Duration) -> Result<Verdict, Halt> {
-        let mut verdict = Verdict::default();
+    /// Asks unmodified programs in blue's slice for the size of the GPU.
+    fn look_as_tenant(&mut self) -> Result<Vec<View>, Halt> {
+        let Some(blue) = self.slices.last() else { return Ok(Vec::new()) };
+        let views = tenant::views(self.stage, blue)?;
+        let command = blue.command();
+        for View { what, bare, inside } in &views {
+            self.screen.note(&match *what {
+                "nvidia-smi" => format!("  $ {command} -- nvidia-smi {}", tenant::QUERY.join(" ")),
+                _ => format!("  $ {command} -- python3 -c '"),
+            })?;
+            if *what != "nvidia-smi" {
+                self.screen.note(&format!("{}'", tenant::SCRIPT))?;
+            }
+            self.screen.note(&format!("  {inside}; without gpuslice: {bare}"))?;
+        }
+        if views.is_empty() {
+            self.screen.note("  no tenant's view: neither python3 nor nvidia-smi is here")?;
+        }
+        self.began = Instant::now();
+        Ok(views)
+    }
+
+    fn perform(&mut self, length: Duration, verdict: &mut Verdict) -> Result<(), Halt> {
         self.until(SETTLING.min(length / 4))?;
         let settled = self.used()?;
         let (looks, since) = (self.looks, Instant::now());
         self.until(length / 2)?;
         self.kill()?;
         self.until(length * 3 / 4)?;
-        let (blue, before) = self.raise(&mut verdict)?;
+        let raised = self.raise(verdict)?;
         self.until(length)?;
         let ended = self.used()?;
         let starved = LOOK * self.looks.saturating_sub(looks) * 2 < since.elapsed();
         self.finish()?;
-        self.judge_shares(&mut verdict, (&settled, &ended), starved);
-        self.judge(&mut verdict)?;
-        let [_, slice] = &self.slices;
-        verdict.add(
-            slice.account.peak > blue,
-            format!("{before} was used at once: {} at most", size(slice.account.peak)),
-        );
-        self.judge_end(&mut verdict)?;
-        Ok(verdict)
+        self.judge_shares(verdict, (&settled, &ended), starved);
+        self.judge(verdict, raised)
     }
 
     /// Lets time pass until so much of it is over.
@@ -184,38 +273,52 @@ impl<'a> Play<'a> {
         }
     }
 
+    /// Waits a moment for programs that began to start then.
+    fn patiently(&self, began: Instant) -> Result<(), Halt> {
+        if began.elapsed() > PATIENCE {
+            let why = "the programs of the demo do not start; look whether the GPU works";
+            return Err(Failure::new(why).into());
+        }
+        self.wait()
+    }
+
     fn look(&mut self) -> Result<(), Halt> {
         self.looks = self.looks.saturating_add(1);
         for slice in &mut self.slices {
             slice.look()?;
-            for words in slice.news() {
-                self.screen.note(&format!("{}: {words}", slice.account.name))?;
+            for words in slice.programs.news() {
+                self.screen.note(&format!("  {}: {words}", slice.account.name))?;
             }
         }
-        let [red, _] = &self.slices;
-        if let Some(killed) = self.killed.filter(|_| self.back.is_none())
+        if let Some(red) = self.slices.first()
+            && let Some(killed) = self.killed.filter(|_| self.back.is_none())
             && red.has_back(&killed)
         {
             let back = killed.at.elapsed();
             self.back = Some(back);
             let time = millis(back);
-            self.screen.note(&format!("   its {} are red's again after {time}", size(killed.held)))?;
+            self.screen.note(&format!("  its {} are red's again after {time}", size(killed.held)))?;
         }
         Ok(())
     }
 
     /// What the slices have used of the GPU's time by now.
-    fn used(&mut self) -> Result<UsedByNow, Halt> {
+    fn used(&mut self) -> Result<Vec<UsedByNow>, Halt> {
         self.look()?;
         let truth = self.truth()?;
         let at = Instant::now();
         let by = |slice: &Slice| {
             (slice.charged(), truth.as_ref().map(|truth| (at, truth.busy(slice.account.name))))
         };
-        Ok(self.slices.each_ref().map(by))
+        Ok(self.slices.iter().map(by).collect())
     }
 
-    fn judge_shares(&self, verdict: &mut Verdict, (before, after): (&UsedByNow, &UsedByNow), starved: bool) {
+    fn judge_shares(
+        &self,
+        verdict: &mut Verdict,
+        (before, after): (&[UsedByNow], &[UsedByNow]),
+        starved: bool,
+    ) {
         let between =
             |before: Option<Moment>, after| before.zip(after).map(|(before, after)| permille(before, after));
         for (slice, (before, after)) in self.slices.iter().zip(before.iter().zip(after)) {
@@ -230,30 +333,32 @@ impl<'a> Play<'a> {
     }
 
     fn kill(&mut self) -> Result<(), Halt> {
-        let [red, _] = &mut self.slices;
+        let Some(red) = self.slices.first_mut() else { return Ok(()) };
         let killed = red.kill_one()?;
         self.killed = Some(killed);
-        let text = format!("-> SIGKILL to process {} of red, which holds {}", killed.pid, size(killed.held));
+        let text =
+            format!("  $ kill -KILL {}  # a program of red's, which holds {}", killed.pid, size(killed.held));
         Ok(self.screen.note(&text)?)
     }
 
-    /// Gives blue half as much again. Returns what it had, and what to say of it.
-    fn raise(&mut self, verdict: &mut Verdict) -> Result<(u64, String), Halt> {
+    /// Gives red a quarter more. Returns what it had, and what it has now.
+    fn raise(&mut self, verdict: &mut Verdict) -> Result<(u64, u64), Halt> {
         let truth = self.truth()?;
-        let [_, blue] = &mut self.slices;
-        verdict.add_quota(&blue.account, truth.as_ref());
-        let (before, after) = (blue.account.limit, blue.account.limit.saturating_add(blue.account.limit / 2));
-        blue.set_limit(after)?;
-        let text = format!("blue's new quota of {}", size(after));
-        self.screen.note(&format!("-> {text} instead of {}, while it runs", size(before)))?;
-        Ok((before, text))
+        let Some(red) = self.slices.first_mut() else { return Ok((0, 0)) };
+        verdict.add_quota(&red.account, truth.as_ref());
+        let before = red.account.limit;
+        let after = Bytes::new(before.saturating_add(before / 4)).round_down(Bytes::MIB).get();
+        red.set_limit(after)?;
+        let text = format!("  $ gpuslice set {} --mem {}", red.typed(), Bytes::new(after));
+        self.screen.note(&text)?;
+        Ok((before, after))
     }
 
     /// Lets all programs end, and ends those that do not.
     fn finish(&mut self) -> Result<(), Halt> {
-        self.slices.iter_mut().for_each(Slice::finish);
+        self.slices.iter_mut().for_each(|slice| slice.programs.finish());
         let began = Instant::now();
-        while self.slices.iter().any(|slice| slice.running() > 0) && began.elapsed() < PATIENCE {
+        while self.slices.iter().any(|slice| slice.programs.running() > 0) && began.elapsed() < PATIENCE {
             self.wait()?;
             self.look()?;
         }
@@ -262,19 +367,31 @@ impl<'a> Play<'a> {
         self.look()
     }
 
-    fn judge(&self, verdict: &mut Verdict) -> Result<(), Halt> {
+    fn judge(&self, verdict: &mut Verdict, (before, after): (u64, u64)) -> Result<(), Halt> {
         let truth = self.truth()?;
-        for slice in &self.slices {
-            verdict.add_quota(&slice.account, truth.as_ref());
-        }
-        self.slices.iter().for_each(|slice| verdict.add_refusals(slice.account.name, slice.counts()));
+        let [red, blue] = self.slices.as_slice() else { return Ok(()) };
+        verdict.add_quota(&blue.account, truth.as_ref());
+        verdict.add_refusals(red.account.name, red.programs.counts());
         verdict.add_return(self.killed.map_or(0, |killed| killed.held), self.back);
+        let peak = truth.map_or(red.account.peak, |truth| truth.peak(red.account.name));
+        verdict.add(
+            !red.account.exceeded && peak > before && peak <= after,
+            format!("red's new quota of {} was used at once: {} at most", size(after), size(peak)),
+        );
         Ok(())
+    }
+
+    fn judge_views(&self, verdict: &mut Verdict, views: &[View]) {
+        let Some(blue) = self.slices.last() else { return };
+        for view in views {
+            let text = format!("{} tells blue of {}, and others of {}", view.what, view.inside, view.bare);
+            verdict.add(view.is_of(blue.account.limit), text);
+        }
     }
 
     /// Whether nothing is left.
     fn judge_end(&self, verdict: &mut Verdict) -> Result<(), Halt> {
-        let well = self.slices.iter().all(Slice::ended_well);
+        let well = self.slices.iter().all(|slice| slice.programs.ended_well());
         let mut left = 0_u64;
         for slice in &self.slices {
             left = left.saturating_add(slice.left()?);
@@ -290,4 +407,9 @@ impl<'a> Play<'a> {
     fn truth(&self) -> Result<Option<Truth>, Halt> {
         Ok(self.stage.simulation.as_ref().map(stage::Simulation::truth).transpose()?)
     }
+}
+
+/// A part of the GPU's free memory in whole MiB, and no more than `most`.
+fn part(stage: &Stage, percent: u32, most: Bytes) -> u64 {
+    Bytes::new(stage.gpu.free).percent(percent).round_down(Bytes::MIB).min(most).get()
 }

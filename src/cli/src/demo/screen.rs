@@ -1,4 +1,4 @@
-//! How does the demo look, on a terminal and elsewhere?
+//! Standard output of the demo: lines that stay, and figures that are redrawn on a terminal. At most 80 columns.
 
 use super::slice::Slice;
 use crate::failure::{self, Failure};
@@ -6,12 +6,14 @@ use crate::figures;
 use std::io::{self, IsTerminal as _};
 use std::time::{Duration, Instant};
 
+/// Columns of the narrowest usual terminal.
+pub(super) const COLUMNS: usize = 80;
 /// Time between two drawings on a terminal.
 const REDRAW: Duration = Duration::from_millis(100);
 /// Time between two lines elsewhere.
 const LINE: Duration = Duration::from_secs(1);
 /// Characters of a bar.
-const BAR: usize = 12;
+const BAR: usize = 8;
 /// All of the GPU's time, in thousandths.
 const WHOLE: u64 = 1000;
 /// Escape sequence: from here to the end, nothing is shown.
@@ -41,13 +43,13 @@ impl Screen {
         if self.live {
             self.last = None;
         }
-        failure::print(&format!("{erased}{text}\n"))
+        failure::print(&format!("{erased}{}\n", fold(text)))
     }
 
     /// Says the last word. The figures stay above it.
     pub(super) fn close(&mut self, text: &str) -> Result<(), Failure> {
         self.drawn = 0;
-        failure::print(&format!("\n{text}\n"))
+        failure::print(&format!("\n{}\n", fold(text)))
     }
 
     /// Shows the figures, when it is time.
@@ -75,46 +77,81 @@ impl Screen {
     }
 }
 
+/// Lines of at most [`COLUMNS`], broken at spaces. A line goes on two columns to the right of where it began; a word that is
+/// longer stays whole.
+fn fold(text: &str) -> String {
+    text.split('\n').map(fold_line).collect::<Vec<_>>().join("\n")
+}
+
+fn fold_line(line: &str) -> String {
+    if line.chars().count() <= COLUMNS {
+        return line.to_owned();
+    }
+    let indent = line.chars().take_while(|letter| *letter == ' ').count();
+    let mut folded = " ".repeat(indent);
+    let mut column = indent;
+    let mut is_first = true;
+    for word in line.split_whitespace() {
+        let length = word.chars().count();
+        if !is_first && column + 1 + length > COLUMNS {
+            folded.push('\n');
+            folded.push_str(&" ".repeat(indent + 2));
+            column = indent + 2;
+        } else if !is_first {
+            folded.push(' ');
+            column += 1;
+        }
+        folded.push_str(word);
+        column += length;
+        is_first = false;
+    }
+    folded
+}
+
 /// One line that stands for itself.
 fn line(time: Duration, slice: &Slice) -> String {
-    let counts = slice.counts();
     format!(
-        "{:>3} s  {:<4}  limit {:>10}  holds {:>10} {}  share {:>4}  uses {:>6} {}  peak {:>10}  granted {:>6}  \
-         refused {:>5}  processes {}\n",
+        "{:>4} s  {:<4}  {:>10} of {:<10}  {:>6} of {:<5} of the time  programs {}\n",
         time.as_secs(),
         slice.account.name,
-        figures::size(slice.account.limit),
         figures::size(slice.account.held),
-        figures::bar(slice.account.held, slice.account.limit, BAR),
-        figures::percent(slice.account.share),
+        figures::size(slice.account.limit),
         figures::percent(slice.used_lately()),
-        figures::bar(slice.used_lately(), WHOLE, BAR),
-        figures::size(slice.account.peak),
-        counts.granted,
-        counts.refused,
-        slice.running(),
+        figures::percent(slice.account.share),
+        slice.programs.running(),
     )
 }
 
 fn table(slices: &[Slice]) -> String {
-    let titles =
-        ["slice", "limit", "", "held", "share", "", "used", "peak", "granted", "refused", "processes"];
+    let titles = ["slice", "memory", "", "", "GPU time", "", "", "programs"];
     let mut rows = vec![titles.map(str::to_owned).to_vec()];
     for slice in slices {
-        let counts = slice.counts();
         rows.push(vec![
             slice.account.name.to_owned(),
-            figures::size(slice.account.limit),
             figures::bar(slice.account.held, slice.account.limit, BAR),
             figures::size(slice.account.held),
-            figures::percent(slice.account.share),
+            format!("of {}", figures::size(slice.account.limit)),
             figures::bar(slice.used_lately(), WHOLE, BAR),
             figures::percent(slice.used_lately()),
-            figures::size(slice.account.peak),
-            counts.granted.to_string(),
-            counts.refused.to_string(),
-            slice.running().to_string(),
+            format!("of {}", figures::percent(slice.account.share)),
+            slice.programs.running().to_string(),
         ]);
     }
-    figures::table(&rows, &[1, 3, 4, 6, 7, 8, 9, 10])
+    figures::table(&rows, &[2, 5, 7])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_line_is_longer_than_the_narrowest_usual_terminal_unless_a_word_is() {
+        let text = format!("short\n  {}\n{}", "word ".repeat(40), "x".repeat(90));
+        let folded = fold(&text);
+        let lines: Vec<&str> = folded.lines().collect();
+        assert_eq!(lines.first(), Some(&"short"));
+        assert!(lines.iter().all(|line| line.chars().count() <= COLUMNS || !line.contains(' ')), "{folded}");
+        assert!(lines.get(2).is_some_and(|line| line.starts_with("    word")), "{folded}");
+        assert_eq!(folded.split_whitespace().count(), 42);
+    }
 }

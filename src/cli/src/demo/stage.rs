@@ -40,7 +40,8 @@ pub(super) struct Stage {
 pub(super) struct Simulation {
     /// Why there is one.
     pub(super) reason: String,
-    driver: PathBuf,
+    /// Folder of its driver.
+    pub(super) driver: PathBuf,
     state: PathBuf,
     truth: PathBuf,
 }
@@ -53,11 +54,13 @@ impl Stage {
             "as asked for".to_owned()
         } else {
             match probe(&mut this_program("demo-probe")?) {
+                Ok(gpu) if gpu.is_simulated => "LD_LIBRARY_PATH names its driver".to_owned(),
                 Ok(gpu) => return Ok(Self { library, gpu, simulation: None }),
                 Err(reason) => format!("no GPU works here: {reason}"),
             }
         };
-        let simulation = Simulation::prepare(reason)?;
+        let simulation = Simulation::prepare(reason.clone())
+            .map_err(|failure| failure.behind(&format!("{reason}; and none can be simulated: ")))?;
         let mut command = this_program("demo-probe")?;
         simulation.enter(&mut command, "");
         let gpu = probe(&mut command).map_err(|error| {
@@ -69,10 +72,21 @@ impl Stage {
     /// The command of a program that is to play on it, without any settings of ours that the environment has.
     pub(super) fn command(&self, name: &str, group: &str) -> Result<Command, Failure> {
         let mut command = this_program(name)?;
-        if let Some(simulation) = &self.simulation {
-            simulation.enter(&mut command, group);
-        }
+        self.around(&mut command, group);
         Ok(command)
+    }
+
+    /// Puts any program on it, as one of a group.
+    pub(super) fn around<'command>(
+        &self,
+        command: &'command mut Command,
+        group: &str,
+    ) -> &'command mut Command {
+        without_settings(command);
+        if let Some(simulation) = &self.simulation {
+            simulation.enter(command, group);
+        }
+        command
     }
 }
 
@@ -81,7 +95,7 @@ impl Simulation {
         let driver = installed::simulated_driver()?;
         if !driver.join("libcuda.so.1").exists() {
             return Err(Failure::new(format!(
-                "{}: has no libcuda.so.1; make it with ci/stage.sh",
+                "{}: has no libcuda.so.1; make it with ci/stage.sh of a source checkout",
                 driver.display()
             )));
         }
@@ -160,13 +174,19 @@ impl Truth {
     }
 }
 
-/// One of the hidden commands of this program. Settings for slices and simulations are ours alone to make.
+/// One of the hidden commands of this program.
 fn this_program(name: &str) -> Result<Command, Failure> {
     let program = env::current_exe().map_err(|error| {
         Failure::new(format!("this program cannot be found: {error}; start it by its path"))
     })?;
     let mut command = Command::new(program);
     command.arg(name).stdin(Stdio::null());
+    without_settings(&mut command);
+    Ok(command)
+}
+
+/// Takes the environment's settings for slices and simulations out of a program's: these are the demo's alone to make.
+fn without_settings(command: &mut Command) {
     let ours = |name: &OsString| {
         let name = name.to_string_lossy();
         OURS.iter().any(|prefix| name.starts_with(prefix))
@@ -174,7 +194,6 @@ fn this_program(name: &str) -> Result<Command, Failure> {
     for (variable, _) in env::vars_os().filter(|(variable, _)| ours(variable)) {
         command.env_remove(variable);
     }
-    Ok(command)
 }
 
 /// Asks a process that ends at once: a driver leaves threads and memory in whoever opens it.

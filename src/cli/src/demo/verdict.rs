@@ -65,15 +65,11 @@ impl Verdict {
     /// Whether a slice stayed within its quota, by its own account and, where there is one, by the simulated GPU's.
     pub(super) fn add_quota(&mut self, slice: &Account, truth: Option<&Truth>) {
         let counted = truth.map(|truth| truth.peak(slice.name));
-        let gpu = counted.map_or_else(String::new, |peak| format!(", and {} as the GPU counted", size(peak)));
+        let gpu = counted.map_or_else(String::new, |peak| format!("; the GPU counted {}", size(peak)));
+        let (name, most, limit) = (slice.name, size(slice.peak), size(slice.limit));
         self.add(
             !slice.exceeded && counted.is_none_or(|peak| peak <= slice.limit && peak > 0),
-            format!(
-                "{} never held more than its {}: {} at most{gpu}",
-                slice.name,
-                size(slice.limit),
-                size(slice.peak)
-            ),
+            format!("{name} held {most} at most, of {limit}{gpu}"),
         );
     }
 
@@ -82,16 +78,13 @@ impl Verdict {
         let Used { name, share, charged, counted, starved } = used;
         let most = share.saturating_add(SHARE_ABOVE);
         let least = if starved { 1 } else { share.saturating_sub(SHARE_BELOW) };
-        let why = if starved { "; the processors are busy with other programs" } else { "" };
+        let why = if starved { " (the machine is busy)" } else { "" };
         let gpu =
-            counted.map_or_else(String::new, |counted| format!(", {} as the GPU counted", percent(counted)));
+            counted.map_or_else(String::new, |counted| format!("; the GPU counted {}", percent(counted)));
+        let (used, of) = (percent(charged), percent(share));
         self.add(
             (least..=most).contains(&counted.unwrap_or(charged)),
-            format!(
-                "{name} used {} of the GPU's time, of a share of {}{gpu}{why}",
-                percent(charged),
-                percent(share)
-            ),
+            format!("{name} used {used} of the GPU's time, of {of}{gpu}{why}"),
         );
     }
 
@@ -99,7 +92,10 @@ impl Verdict {
     pub(super) fn add_refusals(&mut self, name: &str, counts: Counts) {
         self.add(
             counts.granted > 0 && counts.refused > 0,
-            format!("{name} was granted {} allocations and refused {}", counts.granted, counts.refused),
+            format!(
+                "{name}'s programs were granted {} allocations, and refused {}",
+                counts.granted, counts.refused
+            ),
         );
     }
 

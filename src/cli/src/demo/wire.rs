@@ -33,6 +33,8 @@ pub(super) struct Gpu {
     pub(super) free: u64,
     /// Bytes that it has.
     pub(super) total: u64,
+    /// Whether its driver is the simulated one.
+    pub(super) is_simulated: bool,
     /// Its name.
     pub(super) name: String,
 }
@@ -40,16 +42,18 @@ pub(super) struct Gpu {
 impl Gpu {
     /// The line that says it.
     pub(super) fn line(&self) -> String {
-        format!("{} {} {} {}\n", u128::from_be_bytes(self.uuid.0), self.free, self.total, self.name)
+        let Self { uuid, free, total, is_simulated, name } = self;
+        format!("{} {free} {total} {is_simulated} {name}\n", u128::from_be_bytes(uuid.0))
     }
 
     /// What such a line says.
     pub(super) fn read(line: &str) -> Option<Self> {
-        let mut words = line.trim_end().splitn(4, ' ');
+        let mut words = line.trim_end().splitn(5, ' ');
         let uuid = Uuid(words.next()?.parse::<u128>().ok()?.to_be_bytes());
         let free = words.next()?.parse().ok()?;
         let total = words.next()?.parse().ok()?;
-        Some(Self { uuid, free, total, name: words.next()?.to_owned() })
+        let is_simulated = words.next()?.parse().ok()?;
+        Some(Self { uuid, free, total, is_simulated, name: words.next()?.to_owned() })
     }
 }
 
@@ -61,7 +65,8 @@ mod tests {
     fn what_is_written_is_read_again() {
         let counts = Counts { granted: 7, refused: u64::MAX };
         assert_eq!(Counts::read(&counts.line()), Some(counts));
-        let gpu = Gpu { uuid: Uuid([0xA7; 16]), free: 1, total: 2, name: "NVIDIA Sim 100".to_owned() };
+        let name = "NVIDIA Sim 100".to_owned();
+        let gpu = Gpu { uuid: Uuid([0xA7; 16]), free: 1, total: 2, is_simulated: true, name };
         assert_eq!(Gpu::read(&gpu.line()), Some(gpu));
         assert_eq!(Counts::read("Traceback"), None);
         assert_eq!(Gpu::read(""), None);

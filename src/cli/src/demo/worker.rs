@@ -3,6 +3,7 @@
 use super::driver::{Block, Door, Driver};
 use super::wire::Counts;
 use crate::Ending;
+use crate::arguments::DemoWorker;
 use crate::failure::{self, Failure};
 use gpuslice_driver::types::status;
 use std::io::{self, Read as _};
@@ -20,26 +21,92 @@ const GREED_EVERY: u64 = 23;
 const BRIM_EVERY: u64 = 31;
 /// Smallest and largest block, as parts of the device.
 const PARTS: (u64, u64) = (256, 16);
+/// Pieces in which one that takes all memory takes it.
+const PIECES: u64 = 32;
+/// Pieces are multiples of this: the least that `cuMemCreate` gives out.
+const GRANULE: u64 = 2 << 20;
 /// Of a hundred steps, those that allocate.
 const ALLOCATING: u64 = 60;
 
-/// `gpuslice demo-worker`: one that computes, or one that takes memory.
-pub(crate) fn work(seed: Option<u64>) -> Result<Ending, Failure> {
+/// `gpuslice demo-worker`.
+pub(crate) fn work(wish: &DemoWorker) -> Result<Ending, Failure> {
     let driver = Driver::open().map_err(Failure::new)?;
-    match seed {
-        Some(seed) => take_memory(driver, seed),
-        None => compute(&driver),
+    match *wish {
+        DemoWorker { seed: Some(seed), .. } => take_memory(driver, seed),
+        DemoWorker { greedy: true, .. } => compute(&driver, &mut Taker::default(), true),
+        DemoWorker { need, .. } => {
+            let mut taker = Taker::default();
+            if let Some(bytes) = need {
+                taker.take(&driver, bytes)?;
+            }
+            compute(&driver, &mut taker, false)
+        }
     }
 }
 
-fn compute(driver: &Driver) -> Result<Ending, Failure> {
+/// Computes until standard input ends. Reports after each batch of kernels; one that fills memory reports once before.
+fn compute(driver: &Driver, taker: &mut Taker, fills: bool) -> Result<Ending, Failure> {
     let kernel = driver.kernel().map_err(Failure::new)?;
     let end = end_of_input();
     while end.try_recv() == Err(TryRecvError::Empty) {
+        if fills {
+            taker.fill(driver)?;
+            failure::print(&taker.counts.line())?;
+        }
         driver.compute(kernel).map_err(Failure::new)?;
-        failure::print(&Counts::default().line())?;
+        if !fills {
+            failure::print(&taker.counts.line())?;
+        }
     }
+    taker.blocks.drain(..).try_for_each(|block| driver.free(block)).map_err(Failure::new)?;
+    failure::print(&taker.counts.line())?;
     Ok(Ending::Code(0))
+}
+
+/// Memory that is taken and kept.
+#[derive(Default)]
+struct Taker {
+    blocks: Vec<Block>,
+    counts: Counts,
+}
+
+impl Taker {
+    /// Takes this much at once, or fails as most programs do.
+    fn take(&mut self, driver: &Driver, bytes: u64) -> Result<(), Failure> {
+        let refused = |status| match status {
+            status::OUT_OF_MEMORY => Failure::new("CUDA_ERROR_OUT_OF_MEMORY"),
+            status => Failure::new(format!("{} returned {status}", Door::Linear.name())),
+        };
+        self.blocks.push(driver.allocate(Door::Linear, bytes).map_err(refused)?);
+        self.counts.granted = self.counts.granted.saturating_add(1);
+        Ok(())
+    }
+
+    /// Takes memory, by every door that the driver has, until there is none left.
+    fn fill(&mut self, driver: &Driver) -> Result<(), Failure> {
+        let (_free, total) = driver.memory().map_err(Failure::new)?;
+        let piece = (total / PIECES).next_multiple_of(GRANULE);
+        for door in Door::ALL.into_iter().cycle() {
+            match driver.allocate(door, piece) {
+                Ok(block) => self.keep(block),
+                Err(status::OUT_OF_MEMORY) => break,
+                Err(status::NOT_SUPPORTED) if door != Door::Linear => {}
+                Err(status) => return Err(Failure::new(format!("{} returned {status}", door.name()))),
+            }
+        }
+        self.counts.refused = self.counts.refused.saturating_add(1);
+        let (free, _total) = driver.memory().map_err(Failure::new)?;
+        // Another program of the tenant may have been faster.
+        if let Ok(block) = driver.allocate(Door::Linear, free.max(1)) {
+            self.keep(block);
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, block: Block) {
+        self.counts.granted = self.counts.granted.saturating_add(1);
+        self.blocks.push(block);
+    }
 }
 
 fn take_memory(driver: Driver, seed: u64) -> Result<Ending, Failure> {

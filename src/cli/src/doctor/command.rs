@@ -115,6 +115,22 @@ fn script_at(path: &Path) -> Option<Kind> {
     Some(Kind::Script { interpreter, text })
 }
 
+/// A finding about a command.
+#[derive(Debug)]
+pub(super) struct Seen {
+    /// The finding.
+    pub(super) finding: Finding,
+    /// Whether a program that may use a GPU surely runs without the library for this reason. Shells, and programs that start
+    /// others, use none: what counts is whether the library is in what they start.
+    pub(super) unlimited: bool,
+}
+
+impl Seen {
+    fn guessed(finding: Finding) -> Self {
+        Self { finding, unlimited: false }
+    }
+}
+
 /// What is found of a command, `find` being how programs are looked at. `ours` says with what the library can be
 /// loaded.
 pub(super) fn examine(
@@ -122,9 +138,18 @@ pub(super) fn examine(
     ours: Option<&library::Library>,
     find: &dyn Fn(&OsStr) -> Option<Program>,
 ) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    follow(command, ours, find, DEPTH, &mut findings);
-    findings
+    look(command, ours, find).into_iter().map(|seen| seen.finding).collect()
+}
+
+/// As [`examine`], with what each finding means for the limits.
+pub(super) fn look(
+    command: &[OsString],
+    ours: Option<&library::Library>,
+    find: &dyn Fn(&OsStr) -> Option<Program>,
+) -> Vec<Seen> {
+    let mut seen = Vec::new();
+    follow(command, ours, find, DEPTH, &mut seen);
+    seen
 }
 
 fn follow(
@@ -132,40 +157,45 @@ fn follow(
     ours: Option<&library::Library>,
     find: &dyn Fn(&OsStr) -> Option<Program>,
     depth: usize,
-    findings: &mut Vec<Finding>,
+    seen: &mut Vec<Seen>,
 ) {
     let Some((name, arguments)) = command.split_first() else { return };
     let words: Vec<String> = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let shown: Vec<&str> = words.iter().map(String::as_str).collect();
     if let Some(does) = script::does(&shown) {
-        findings.push(told(does, &format!("`{}`", words.join(" "))));
+        // Whether `sudo` and its like hand the environment on depends on how they are set up.
+        let unlimited = matches!(does, Does::Overwrites | Does::Removes | Does::Empties);
+        seen.push(Seen { finding: told(does, &format!("`{}`", words.join(" "))), unlimited });
     }
     let Some(program) = find(name) else {
-        findings.push(Finding::error(
+        seen.push(Seen::guessed(Finding::error(
             "command.program",
             format!("{} is not found", name.to_string_lossy()),
             "name a program of PATH, or its path",
-        ));
+        )));
         return;
     };
-    findings.extend(file(&program, ours));
+    let is_between = program.is_one_of(&SHELLS) || program.is_one_of(&STARTERS);
+    let never_loads =
+        matches!(&program.kind, Kind::Elf(elf) if elf.foreign.is_some() || elf.interpreter.is_none());
+    let unlimited = program.executable && (program.secure || (never_loads && !is_between));
+    seen.extend(file(&program, ours).into_iter().map(|finding| Seen { finding, unlimited }));
     let path = program.path.display().to_string();
     if let Kind::Script { interpreter, text } = &program.kind {
-        findings.extend(
-            script::lines(text)
-                .iter()
-                .map(|line| told(line.does, &format!("{path}:{}: `{}`", line.number, line.text))),
-        );
+        let lines = script::lines(text);
+        let told =
+            lines.iter().map(|line| told(line.does, &format!("{path}:{}: `{}`", line.number, line.text)));
+        seen.extend(told.map(Seen::guessed));
         let next: Vec<OsString> = interpreter.iter().map(OsString::from).collect();
         if depth > 0 && !next.is_empty() {
-            follow(&next, ours, find, depth.saturating_sub(1), findings);
+            follow(&next, ours, find, depth.saturating_sub(1), seen);
         }
         return;
     }
     if program.is_one_of(&SHELLS) {
-        findings.extend(in_shell(arguments));
+        seen.extend(in_shell(arguments).into_iter().map(Seen::guessed));
     } else if let Some(next) = started_by(&program, arguments, find).filter(|_| depth > 0) {
-        follow(next, ours, find, depth.saturating_sub(1), findings);
+        follow(next, ours, find, depth.saturating_sub(1), seen);
     }
 }
 

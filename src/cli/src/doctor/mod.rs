@@ -36,7 +36,7 @@ use std::path::Path;
 use std::time::Duration;
 
 pub(crate) use probe::answer;
-pub(crate) use start::hindrances;
+pub(crate) use start::look_before_start;
 
 /// Where a driver that starts as root and finds no kernel module puts a file, which later looks like a GPU.
 const CONTROL: &str = "/dev/nvidiactl";
@@ -68,8 +68,12 @@ fn examine(wish: &Doctor) -> Vec<Finding> {
     let sources = Sources::look();
     let config = sources.config().ok();
     let regions = Regions::look(config.as_ref());
-    let around =
-        Around { mps: mps(), wsl: machine.wsl, own_pids: machine.own_pids, members: regions.members.clone() };
+    let around = Around {
+        mps: mps(),
+        wsl: machine.wsl,
+        own_pids: machine.own_pids,
+        members: regions.living.members.clone(),
+    };
     let kernel = fs::read_to_string(MODULE).ok();
     let has_driver = matches!(&cuda, Asked::Answer(cuda, _) if cuda.path.is_some());
     let told = if let Asked::Answer(nvml, _) = &nvml { Some(nvml) } else { None };
@@ -82,8 +86,9 @@ fn examine(wish: &Doctor) -> Vec<Finding> {
     if sources.ask_for_limits() && !command::brings_library(&wish.command, &command::Program::find) {
         findings.push(inherited_of(&library, patience));
     }
-    findings.extend(region::examine(&regions));
+    findings.extend(region::examine(&regions, told.map_or(&[][..], |nvml| &nvml.devices)));
     findings.extend(settings::examine(&sources));
+    findings.extend(config.iter().zip(told).flat_map(|(config, nvml)| settings::left_out(config, nvml)));
     findings.extend(variables::examine(&sources.environment));
     findings.extend(command::examine(&wish.command, Some(&library), &command::Program::find));
     findings

@@ -2,9 +2,12 @@
 
 use super::calls::{self, Room};
 use super::finding::Finding;
+use super::probe::Gpu;
+use crate::overcommit::Committed;
 use crate::{figures, report, slices, system};
-use gpuslice_policy::config::{self, Config};
-use gpuslice_region::{Monitor, RegionError, Trust, try_path};
+use gpuslice_policy::config::Config;
+use gpuslice_region::{Monitor, RegionError, Trust, detached, names, try_path};
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
@@ -40,14 +43,27 @@ pub(super) struct Regions {
     pub(super) trial: Result<(), String>,
     /// The room of the file system.
     pub(super) room: Option<Room>,
+    /// Whether systemd may remove it when this user logs out.
+    pub(super) ends_with_session: bool,
     /// Whether anybody may remove another's files in the folder.
     pub(super) removable: bool,
     /// What is there.
     pub(super) own: State,
     /// The regions in `/dev/shm`.
     pub(super) others: Vec<(PathBuf, State)>,
-    /// Numbers of processes that live in them, mean the same here, and hold device memory.
+    /// Those among them and at [`path`](Self::path) whose file was removed while processes use it.
+    pub(super) removed: Vec<String>,
+    /// Facts about slices in which processes live.
+    pub(super) living: Living,
+}
+
+/// Facts about slices in which processes live.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Living {
+    /// Numbers of processes that mean the same here and hold device memory.
     pub(super) members: Vec<u32>,
+    /// The limits on each GPU, by its UUID.
+    pub(super) committed: BTreeMap<String, Committed>,
 }
 
 impl Regions {
@@ -59,22 +75,32 @@ impl Regions {
         let folder = path.parent().unwrap_or_else(|| Path::new("/")).to_owned();
         let mode = folder.metadata().map_or(0, |found| found.permissions().mode());
         let trust = if is_named || system::user() == 0 { Trust::AnyOwner } else { Trust::OwnerOnly };
-        let mut members = Vec::new();
-        let own = look_at(&path, trust, &mut members);
+        let mut living = Living::default();
+        let own = look_at(&path, trust, &mut living);
         let all = slices::all().unwrap_or_default().into_iter().filter(|other| *other != path);
         let trust = if system::user() == 0 { Trust::AnyOwner } else { Trust::OwnerOnly };
-        let others = all.map(|path| (path.clone(), look_at(&path, trust, &mut members))).collect();
+        let others = all.map(|path| (path.clone(), look_at(&path, trust, &mut living))).collect();
+        let mut removed = detached();
+        removed.retain(|region| region.path == path || names::is_usual(&region.path));
         Self {
+            removed: removed.iter().map(ToString::to_string).collect(),
             trial: try_path(&path).map_err(|error| error.to_string()),
             room: calls::room(&folder),
+            ends_with_session: names::ends_with_session(&folder) && !is_lingering(),
             removable: mode & 0o1002 == 0o002,
             named: is_named,
             path,
             own,
             others,
-            members,
+            living,
         }
     }
+}
+
+/// Whether systemd keeps this user's services, and so what they use, when the user logs out.
+fn is_lingering() -> bool {
+    let name = std::env::var_os("USER").or_else(|| std::env::var_os("LOGNAME"));
+    name.is_some_and(|name| Path::new("/var/lib/systemd/linger").join(name).exists())
 }
 
 /// Where the library puts a region that no setting names.
@@ -84,10 +110,10 @@ fn usual() -> PathBuf {
         return mounted.join("region");
     }
     let namespace = fs::metadata("/proc/self/ns/mnt").map_or(0, |namespace| namespace.ino());
-    config::default_region_path(system::user(), namespace)
+    names::usual(system::user(), namespace)
 }
 
-fn look_at(path: &Path, trust: Trust, members: &mut Vec<u32>) -> State {
+fn look_at(path: &Path, trust: Trust, living: &mut Living) -> State {
     let monitor = match Monitor::open(path, trust) {
         Ok(Some(monitor)) => monitor,
         Ok(None) => return State::Absent,
@@ -99,8 +125,15 @@ fn look_at(path: &Path, trust: Trust, members: &mut Vec<u32>) -> State {
     let holds = |process: &&gpuslice_region::ProcessView| {
         process.held.iter().any(|bytes| *bytes > 0) && report::is_near(process)
     };
-    members.extend(processes.iter().filter(holds).map(|process| process.pid));
-    if processes.is_empty() { State::Stale } else { State::Living(processes.len()) }
+    living.members.extend(processes.iter().filter(holds).map(|process| process.pid));
+    if processes.is_empty() {
+        return State::Stale;
+    }
+    for device in monitor.devices() {
+        let committed = living.committed.entry(format!("GPU-{}", device.uuid)).or_default();
+        committed.add(device.total, &device.limits);
+    }
+    State::Living(processes.len())
 }
 
 fn is_of_others(error: &RegionError) -> bool {
@@ -112,7 +145,7 @@ fn is_of_others(error: &RegionError) -> bool {
 }
 
 /// What is found of the regions.
-pub(super) fn examine(regions: &Regions) -> Vec<Finding> {
+pub(super) fn examine(regions: &Regions, gpus: &[Gpu]) -> Vec<Finding> {
     let path = regions.path.display();
     let mut findings = vec![folder(regions)];
     if regions.trial.is_ok() && regions.room.is_some_and(|room| room.free < 2 * REGION_BYTES) {
@@ -125,10 +158,24 @@ pub(super) fn examine(regions: &Regions) -> Vec<Finding> {
     if regions.removable {
         findings.push(Finding::warning(
             "region.rights",
-            format!("anybody can remove or replace {path}: its slice would then be refused the GPU"),
+            format!("anybody can remove or replace {path}: new processes of its slice would then be refused the GPU"),
             "chmod +t its folder, or name a folder of this user's own",
         ));
     }
+    if regions.ends_with_session {
+        findings.push(Finding::warning(
+            "region.logout",
+            format!("systemd removes {path} when this user logs out: its slice goes on, but new processes of it are refused"),
+            "`loginctl enable-linger`, or RemoveIPC=no in logind.conf, or name a path on another tmpfs in GPUSLICE_REGION",
+        ));
+    }
+    findings.extend(regions.removed.iter().map(|removed| {
+        Finding::warning(
+            "region.removed",
+            removed.clone(),
+            "end them and start them again; where it goes at a user's last log-out, `loginctl enable-linger` keeps it",
+        )
+    }));
     findings.extend(own(regions));
     findings.extend(regions.others.iter().filter_map(|(path, state)| other(path, state)));
     let living = regions.others.iter().filter(|(_, state)| matches!(state, State::Living(_))).count();
@@ -138,7 +185,25 @@ pub(super) fn examine(regions: &Regions) -> Vec<Finding> {
             format!("{living} other slices live in /dev/shm, {foreign} regions there are other users'");
         findings.push(Finding::ok("region.others", what));
     }
+    findings.extend(overcommitted(&regions.living.committed, gpus));
     findings
+}
+
+/// Which GPUs' limits sum to more than there is.
+fn overcommitted(committed: &BTreeMap<String, Committed>, gpus: &[Gpu]) -> Vec<Finding> {
+    let warning = |what| {
+        Finding::warning(
+            "region.overcommit",
+            what,
+            "nothing, if that is meant; else lower limits with `gpuslice set SLICE --mem SIZE --cores PERCENT`",
+        )
+    };
+    let of = |(uuid, committed): (&String, &Committed)| {
+        // NVML's order is that of its numbers.
+        let number = gpus.iter().position(|gpu| gpu.uuid == *uuid);
+        committed.warnings(&number.map_or_else(|| uuid.clone(), |number| format!("GPU {number}")))
+    };
+    committed.iter().flat_map(of).map(warning).collect()
 }
 
 fn folder(regions: &Regions) -> Finding {
@@ -195,7 +260,7 @@ fn other(path: &Path, state: &State) -> Option<Finding> {
         State::Stale => Some(Finding::note(
             "region.stale",
             format!("{shown} is left of a slice in which nobody lives"),
-            format!("nothing: its next process makes it anew; or rm {shown}"),
+            format!("nothing: its next process makes it anew; or gpuslice remove {shown}"),
         )),
         State::Unusable(why) => {
             let (what, mend) = split(why);
@@ -216,15 +281,17 @@ mod tests {
             named: false,
             trial: Ok(()),
             room: Some(Room { total: 1 << 30, free: 1 << 30 }),
+            ends_with_session: false,
             removable: false,
             own: State::Absent,
             others: Vec::new(),
-            members: Vec::new(),
+            removed: Vec::new(),
+            living: Living::default(),
         }
     }
 
     fn worst(regions: &Regions) -> (&'static str, Level) {
-        let findings = examine(regions);
+        let findings = examine(regions, &[]);
         findings.iter().max_by_key(|finding| finding.level).map(|f| (f.check, f.level)).unwrap()
     }
 
@@ -238,6 +305,9 @@ mod tests {
         assert_eq!(worst(&other), ("region.unusable", Level::Warning));
         let stale = Regions { others: vec![("/dev/shm/gpuslice-0-2".into(), State::Stale)], ..fine() };
         assert_eq!(worst(&stale), ("region.stale", Level::Note));
+        assert_eq!(worst(&Regions { ends_with_session: true, ..fine() }), ("region.logout", Level::Warning));
+        let removed = vec!["x was removed while in use by process 7".to_owned()];
+        assert_eq!(worst(&Regions { removed, ..fine() }), ("region.removed", Level::Warning));
         let trial = Err("x: this file system forgets; name a path on a tmpfs".to_owned());
         assert_eq!(worst(&Regions { trial, ..fine() }), ("region.folder", Level::Error));
     }

@@ -130,22 +130,31 @@ fn names_library(list: &str) -> bool {
     unquoted(list).split([':', ' ']).any(|path| path.contains("libgpuslice") && may_be(path))
 }
 
-/// What `env` does, up to the program that it starts.
+/// What `env` does, up to the program that it starts: options, then variables, then the program.
 fn env(words: &[&str]) -> Option<Does> {
-    let mut words = words.iter();
-    while let Some(word) = words.next() {
-        match *word {
+    let mut words = words;
+    while let [option, rest @ ..] = words {
+        let takes_value = matches!(*option, "-u" | "--unset" | "-C" | "--chdir");
+        match *option {
             "-i" | "-" | "--ignore-environment" => return Some(Does::Empties),
-            "-u" | "--unset" if words.next() == Some(&"LD_PRELOAD") => return Some(Does::Removes),
+            "-u" | "--unset" if rest.first() == Some(&"LD_PRELOAD") => return Some(Does::Removes),
             "-uLD_PRELOAD" | "--unset=LD_PRELOAD" => return Some(Does::Removes),
-            word if word.starts_with("LD_PRELOAD=") => {
-                return assigned(word.trim_start_matches("LD_PRELOAD="));
-            }
-            word if word.starts_with('-') || word.contains('=') => {}
-            _ => return does(&[&[*word], words.as_slice()].concat()),
+            option if !option.starts_with('-') => break,
+            _ => words = rest.get(usize::from(takes_value)..).unwrap_or_default(),
+        }
+        if *option == "--" {
+            break;
         }
     }
-    None
+    while let [variable, rest @ ..] = words
+        && variable.contains('=')
+    {
+        if let Some(value) = variable.strip_prefix("LD_PRELOAD=") {
+            return assigned(value);
+        }
+        words = rest;
+    }
+    does(words)
 }
 
 #[cfg(test)]
@@ -163,6 +172,9 @@ mod tests {
             ("if true; then unset LD_PRELOAD; fi", Does::Removes),
             ("exec env -i PATH=$PATH python", Does::Empties),
             ("env -u LD_PRELOAD python", Does::Removes),
+            ("env -u A -C /tmp -u LD_PRELOAD B=1 python", Does::Removes),
+            ("env -- A=1 LD_PRELOAD= python", Does::Removes),
+            ("env A=1 env -i python", Does::Empties),
             ("exec -c python", Does::Empties),
             ("exec sudo -u worker python train.py", Does::OtherRights),
             ("env A=1 su - worker", Does::OtherRights),
@@ -201,6 +213,10 @@ mod tests {
             "# unset LD_PRELOAD",
             "echo unset LD_PRELOAD",
             "env PYTHONPATH=. python train.py",
+            "env python -i",
+            "env A=1 python -u LD_PRELOAD",
+            "env -- python - LD_PRELOAD=x",
+            "env",
             "gosu worker python train.py",
             "docker ps",
             "unset OTHER",

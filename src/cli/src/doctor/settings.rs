@@ -1,8 +1,9 @@
 //! What do the environment and the operator's files come to?
 
 use super::finding::Finding;
-use gpuslice_policy::config::{self, Config};
-use gpuslice_policy::units::Setting as _;
+use super::probe::Nvml;
+use gpuslice_policy::config::{self, Config, DeviceIdentity, LogLevel, Warning};
+use gpuslice_policy::units::{Bytes, Setting as _};
 use gpuslice_region::operator::Operator;
 
 /// Where settings come from.
@@ -53,12 +54,11 @@ pub(super) fn examine(sources: &Sources) -> Vec<Finding> {
         Ok(config) => config,
         Err(rejected) => {
             let malformed = rejected.malformed.iter().map(|malformed| refused(&malformed.to_string()));
-            let warnings = rejected.warnings.iter().map(|warning| warned(&warning.to_string()));
+            let warnings = rejected.warnings.iter().map(warned);
             return malformed.chain(warnings).collect();
         }
     };
-    let mut findings: Vec<Finding> =
-        config.warnings.iter().map(|warning| warned(&warning.to_string())).collect();
+    let mut findings: Vec<Finding> = config.warnings.iter().map(warned).collect();
     let alone = sources.environment_alone();
     let said = alone.as_ref().map(values).unwrap_or_default();
     for (key, value) in values(&config) {
@@ -78,6 +78,29 @@ pub(super) fn examine(sources: &Sources) -> Vec<Finding> {
         ));
     }
     findings
+}
+
+/// A warning for each list in an operator's file that leaves devices of this machine without a limit. `nvml` has the
+/// devices in the order of the bus. Nothing is said of GPUs that are divided: their instances are not among them.
+pub(super) fn left_out(config: &Config, nvml: &Nvml) -> Vec<Finding> {
+    let numbered = (0..).zip(&nvml.devices).filter(|(_, gpu)| gpu.mig != Some(true));
+    let devices: Vec<DeviceIdentity> = numbered
+        .filter_map(|(number, gpu)| {
+            let uuid = config::parse_uuid_text(&gpu.uuid)?;
+            Some(DeviceIdentity { ordinal: None, bus: Some(number), uuid, total: Bytes::ZERO })
+        })
+        .collect();
+    let lists = config.left_out(&devices).into_iter();
+    lists
+        .map(|(said, devices)| {
+            let devices = devices.join(", ");
+            Finding::warning(
+                "settings.left-out",
+                format!("{said} sets no limit for these devices of this machine: {devices}"),
+                "name each device that a tenant may see, or give one limit for all",
+            )
+        })
+        .collect()
 }
 
 /// Settings that differ from their defaults, as they would be written.
@@ -116,8 +139,12 @@ fn refused(message: &str) -> Finding {
     Finding::error("settings.malformed", format!("{what}; programs would be refused the GPU"), mend)
 }
 
-fn warned(message: &str) -> Finding {
-    Finding::warning("settings.warning", plain(message), "mend or remove it")
+fn warned(warning: &Warning) -> Finding {
+    let (check, message) = ("settings.warning", warning.to_string());
+    match warning.level() {
+        LogLevel::Info => Finding::note(check, plain(&message), "write GiB if that is meant"),
+        _ => Finding::warning(check, plain(&message), "mend or remove it"),
+    }
 }
 
 #[cfg(test)]

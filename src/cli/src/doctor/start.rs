@@ -7,34 +7,42 @@ use crate::failure::Failure;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-/// What is to be said before a command is started: why the library will not be in some of what it starts.
-///
-/// Programs that are linked statically are said and not refused. They may be those that start others, as shells and
-/// the first processes of containers are, and the library is in what they start.
+/// Facts about a command before it is started.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    /// Why a program of it would run without the library, and how that is mended; none where nothing is known to.
+    pub(crate) unlimited: Option<String>,
+    /// Other things that may keep the library out.
+    pub(crate) notes: Vec<String>,
+}
+
+/// Looks at a command before it is started: would the library be in it?
 ///
 /// # Errors
-/// The library is none, or none for this machine and command; or the command gets rights that its caller has not, and so
-/// does what it starts: the loader preloads nothing into any of it.
-pub(crate) fn hindrances(library: &Path, command: &[OsString]) -> Result<Vec<String>, Failure> {
+/// The library is none, or none for this machine.
+pub(crate) fn look_before_start(library: &Path, command: &[OsString]) -> Result<Seen, Failure> {
     let library = Library::look(Ok(library.to_owned()));
     if let Some(wrong) = library::examine(&library).iter().find(|finding| finding.level == Level::Error) {
         return Err(Failure::new(sentence(wrong)));
     }
+    let mut seen = Seen::default();
     // `execve` says itself what is wrong with a program that is not there.
     let program = command.first().and_then(|name| Program::find(name));
-    let Some(program) = program.filter(|program| program.executable) else { return Ok(Vec::new()) };
-    let mut notes = Vec::new();
-    for finding in command::examine(command, Some(&library), &without_script) {
-        match finding.level {
-            // What it starts is a guess from its arguments.
-            Level::Error if finding.check == "command.rights" && program.secure => {
-                return Err(Failure::new(sentence(&finding)));
-            }
-            Level::Error => notes.push(sentence(&finding)),
-            _ => {}
+    if program.is_none_or(|program| !program.executable) {
+        return Ok(seen);
+    }
+    let brings_library = command::brings_library(command, &without_script);
+    for command::Seen { finding, unlimited } in command::look(command, Some(&library), &without_script) {
+        if finding.level != Level::Error {
+            continue;
+        }
+        if unlimited && !brings_library && seen.unlimited.is_none() {
+            seen.unlimited = Some(sentence(&finding));
+        } else {
+            seen.notes.push(sentence(&finding));
         }
     }
-    Ok(notes)
+    Ok(seen)
 }
 
 /// A program, of whose script nothing is known: what a script does to `LD_PRELOAD` in some line of it need not concern what

@@ -1,41 +1,21 @@
 //! Which variables look like settings of ours and are read by nobody?
 
 use super::finding::Finding;
-use gpuslice_policy::config::Config;
-use gpuslice_region::operator::Operator;
-use std::cell::RefCell;
-use std::collections::BTreeSet;
+use gpuslice_policy::config::keys::{self, PLACES};
 
 /// How variables of ours begin.
 const BEGINNINGS: [&str; 4] = ["GPU_MEM_", "GPU_CORE_", "GPU_PRIORITY", "GPUSLICE_"];
-/// Those that are no settings: they say where files are.
-const PLACES: [&str; 4] = ["GPUSLICE_LIB", "GPUSLICE_SIMGPU", "GPUSLICE_TRUTH", "GPUSLICE_READ_LIB"];
-/// From where on names are alike, by Jaro's measure: as it is where options are mistyped.
-const ALIKE: f64 = 0.7;
 
 /// What is found of the variables of an environment.
 pub(super) fn examine(environment: &[(String, Vec<u8>)]) -> Vec<Finding> {
-    let read = read();
     let set = environment.iter().filter(|(_, value)| !value.trim_ascii().is_empty());
     let mut names: Vec<&str> = set.map(|(name, _)| name.as_str()).collect();
     names.sort_unstable();
-    names.into_iter().filter(|name| !read.contains(*name)).filter_map(|name| unread(name, &read)).collect()
+    names.into_iter().filter(|name| !keys::is_read(name)).filter_map(unread).collect()
 }
 
-/// The variables that are read: whatever the library asks for, and the places of files.
-fn read() -> BTreeSet<String> {
-    let names = RefCell::new(BTreeSet::from(PLACES.map(str::to_owned)));
-    let ask = |name: &str| {
-        names.borrow_mut().insert(name.to_owned());
-        None
-    };
-    let _unlimited = Config::from_sources(&ask, &Operator::default().files());
-    names.into_inner()
-}
-
-/// What is said of a variable that is not read; nothing where it is not ours by its name.
-fn unread(name: &str, read: &BTreeSet<String>) -> Option<Finding> {
-    let begins = BEGINNINGS.into_iter().find(|begins| name.starts_with(begins))?;
+/// The warning about a variable that no part of gpuslice reads; none where its name says that it is somebody else's.
+fn unread(name: &str) -> Option<Finding> {
     if is_of_kubernetes(name) {
         return None;
     }
@@ -47,17 +27,22 @@ fn unread(name: &str, read: &BTreeSet<String>) -> Option<Finding> {
             "unset it; to promise memory, let the quotas on a GPU sum to no more than it has (docs/operating.md)",
         ));
     }
-    let rest = |known: &str| known.strip_prefix(begins).map(str::to_owned);
-    let own = rest(name).unwrap_or_default();
-    let family: Vec<&String> = read.iter().filter(|known| known.starts_with(begins)).collect();
-    let alike = |known: &&String| rest(known).map_or(0.0, |rest| strsim::jaro(&own, &rest));
-    let nearest = family.iter().copied().max_by(|a, b| alike(a).total_cmp(&alike(b)));
-    let mend = match nearest.filter(|known| alike(known) > ALIKE || family.len() == 1) {
+    let begins = BEGINNINGS.into_iter().find(|begins| name.starts_with(begins));
+    // A name that begins like a setting is compared with the places of files as well; anything else only if the library would
+    // warn of it.
+    let family: Vec<&str> = keys::settings()
+        .chain(PLACES)
+        .filter(|known| begins.is_some_and(|begins| known.starts_with(begins)))
+        .collect();
+    let nearest = match family.as_slice() {
+        [] => keys::resembled(name),
+        [one] => Some(*one),
+        several => keys::meant(name, several.iter().copied()).or_else(|| keys::resembled(name)),
+    };
+    let mend = match nearest {
         Some(known) => format!("rename it if {known} is meant, or unset it"),
-        None => {
-            let names: Vec<&str> = family.into_iter().map(String::as_str).collect();
-            format!("unset it; what is read and begins like it: {}", names.join(", "))
-        }
+        None if family.is_empty() => return None,
+        None => format!("unset it; what is read and begins like it: {}", family.join(", ")),
     };
     Some(Finding::warning(check, format!("{name} is set, and no part of gpuslice reads it"), mend))
 }
@@ -91,6 +76,9 @@ mod tests {
             ("GPU_PRIORITY_CLASS", "GPU_PRIORITY"),
             ("GPUSLICE_CONF", "GPUSLICE_CONFIG"),
             ("GPUSLICE_LIBRARY", "GPUSLICE_LIB"),
+            ("GPU_MEMORY_LIMIT", "GPU_MEM_LIMIT"),
+            ("gpu_mem_limit", "GPU_MEM_LIMIT"),
+            ("CUDA_DEVICE_SM_LIMITS", "CUDA_DEVICE_SM_LIMIT"),
         ] {
             let expected = format!("rename it if {meant} is meant, or unset it");
             assert_eq!(mends(name), Some(expected), "{name}");
@@ -109,8 +97,8 @@ mod tests {
 
     #[test]
     fn what_is_read_is_no_finding_nor_is_what_others_set() {
-        for name in read() {
-            assert_eq!(mends(&name), None, "{name}");
+        for name in keys::settings().chain(PLACES) {
+            assert_eq!(mends(name), None, "{name}");
         }
         for name in [
             "GPU_MAX_HEAP_SIZE",

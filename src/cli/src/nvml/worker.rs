@@ -1,21 +1,30 @@
 //! What does NVML itself say, asked past every library that is preloaded? In a process that may hang with it.
 #![allow(unsafe_code, reason = "calls the management library")]
 
-use super::{Answer, Question, Use};
+use super::{Answer, Device, Question, Use};
 use crate::Ending;
 use crate::failure::{self, Failure};
 
 use gpuslice_driver::elf::Image;
 use gpuslice_driver::functions;
-use gpuslice_driver::types::{nvmlDevice_t, nvmlProcessInfo_v2_t, status};
+use gpuslice_driver::types::{
+    nvmlDevice_t, nvmlMemory_t, nvmlMemory_v2_t, nvmlProcessInfo_v2_t, nvmlUtilization_t, status,
+};
 use libloading::Library;
-use std::ffi::{CStr, CString, c_uint};
+use std::ffi::{CStr, CString, c_char, c_uint};
 use std::{io, ptr};
 
 /// NVML's name.
 const SONAME: &CStr = c"libnvidia-ml.so.1";
 /// Entries for which there is room in the first question, and in the last one.
 const ROOM: [c_uint; 2] = [256, 1 << 16];
+
+/// Bytes of a product's name at the most, the zero at its end included (`NVML_DEVICE_NAME_V2_BUFFER_SIZE`).
+const PRODUCT_ROOM: usize = 96;
+/// The sensor on the GPU itself (`NVML_TEMPERATURE_GPU`).
+const GPU_SENSOR: c_uint = 0;
+/// Size and version of [`nvmlMemory_v2_t`], as NVML's header computes them.
+const MEMORY_V2: c_uint = 0x0200_0028;
 
 /// NVML, started.
 #[derive(Debug)]
@@ -31,6 +40,14 @@ struct Calls {
     nvmlShutdown: functions::nvmlShutdown,
     nvmlDeviceGetHandleByUUID: functions::nvmlDeviceGetHandleByUUID,
     nvmlDeviceGetComputeRunningProcesses_v2: functions::nvmlDeviceGetComputeRunningProcesses_v2,
+    nvmlDeviceGetIndex: Option<functions::nvmlDeviceGetIndex>,
+    nvmlDeviceGetName: Option<functions::nvmlDeviceGetName>,
+    nvmlDeviceGetMemoryInfo: Option<functions::nvmlDeviceGetMemoryInfo>,
+    nvmlDeviceGetMemoryInfo_v2: Option<functions::nvmlDeviceGetMemoryInfo_v2>,
+    nvmlDeviceGetUtilizationRates: Option<functions::nvmlDeviceGetUtilizationRates>,
+    nvmlDeviceGetTemperature: Option<functions::nvmlDeviceGetTemperature>,
+    nvmlDeviceGetDeviceHandleFromMigDeviceHandle:
+        Option<functions::nvmlDeviceGetDeviceHandleFromMigDeviceHandle>,
 }
 
 /// A function of the library itself, if it has it. A look-up by the loader would find that of a library which is
@@ -58,6 +75,16 @@ impl Nvml {
             nvmlShutdown: find!(image, nvmlShutdown)?,
             nvmlDeviceGetHandleByUUID: find!(image, nvmlDeviceGetHandleByUUID)?,
             nvmlDeviceGetComputeRunningProcesses_v2: find!(image, nvmlDeviceGetComputeRunningProcesses_v2)?,
+            nvmlDeviceGetIndex: find!(image, nvmlDeviceGetIndex),
+            nvmlDeviceGetName: find!(image, nvmlDeviceGetName),
+            nvmlDeviceGetMemoryInfo: find!(image, nvmlDeviceGetMemoryInfo),
+            nvmlDeviceGetMemoryInfo_v2: find!(image, nvmlDeviceGetMemoryInfo_v2),
+            nvmlDeviceGetUtilizationRates: find!(image, nvmlDeviceGetUtilizationRates),
+            nvmlDeviceGetTemperature: find!(image, nvmlDeviceGetTemperature),
+            nvmlDeviceGetDeviceHandleFromMigDeviceHandle: find!(
+                image,
+                nvmlDeviceGetDeviceHandleFromMigDeviceHandle
+            ),
         };
         let init = find!(image, nvmlInit_v2)?;
         // SAFETY: no arguments.
@@ -68,8 +95,12 @@ impl Nvml {
     fn answer(&self, question: &Question) -> Option<Answer> {
         match question {
             Question::Device(uuid) => {
-                let names = ["GPU", "MIG"].map(|kind| format!("{kind}-{uuid}"));
-                names.into_iter().find(|name| self.handle(name).is_some()).map(Answer::Device)
+                let device = |kind| {
+                    let name = format!("{kind}-{uuid}");
+                    Some((self.handle(&name)?, name))
+                };
+                let (handle, name) = device("GPU").or_else(|| device("MIG"))?;
+                Some(Answer::Device(self.describe(handle, name)))
             }
             Question::Processes(name) => self.processes(self.handle(name)?).map(Answer::Processes),
         }
@@ -82,6 +113,80 @@ impl Nvml {
         // SAFETY: a text that ends in zero, and room for a handle.
         let code = unsafe { (self.calls.nvmlDeviceGetHandleByUUID)(text.as_ptr(), &raw mut handle) };
         (code == status::SUCCESS).then_some(handle)
+    }
+
+    fn describe(&self, handle: nvmlDevice_t, uuid: String) -> Device {
+        // An instance has the number, sensor and product of its GPU, where it has none of its own.
+        let parent = self.parent_of(handle);
+        let gpu = parent.unwrap_or(handle);
+        Device {
+            uuid,
+            index: self.index(gpu),
+            instance: parent.and_then(|_| self.index(handle)),
+            product: self.product(handle).or_else(|| self.product(gpu)),
+            used: self.used_v2(handle).or_else(|| self.used_v1(handle)),
+            utilization: self.utilization(handle),
+            temperature: self.temperature(gpu),
+        }
+    }
+
+    /// The GPU of an instance; none where the device is no instance.
+    fn parent_of(&self, device: nvmlDevice_t) -> Option<nvmlDevice_t> {
+        let call = self.calls.nvmlDeviceGetDeviceHandleFromMigDeviceHandle?;
+        let mut parent: nvmlDevice_t = ptr::null_mut();
+        // SAFETY: `device` is a handle that NVML gave, and `parent` has room for one.
+        let code = unsafe { call(device, &raw mut parent) };
+        (code == status::SUCCESS && parent != device).then_some(parent)
+    }
+
+    fn index(&self, device: nvmlDevice_t) -> Option<u32> {
+        let call = self.calls.nvmlDeviceGetIndex?;
+        let mut index: c_uint = 0;
+        // SAFETY: `device` is a handle that NVML gave, and `index` has room for a number.
+        let code = unsafe { call(device, &raw mut index) };
+        (code == status::SUCCESS).then_some(index)
+    }
+
+    fn product(&self, device: nvmlDevice_t) -> Option<String> {
+        let call = self.calls.nvmlDeviceGetName?;
+        let mut room = [0_u8; PRODUCT_ROOM];
+        let length = c_uint::try_from(PRODUCT_ROOM).ok()?;
+        // SAFETY: `device` is a handle that NVML gave, and `room` has as many bytes as `length` says.
+        let code = unsafe { call(device, room.as_mut_ptr().cast::<c_char>(), length) };
+        let name = CStr::from_bytes_until_nul(&room).ok().filter(|_| code == status::SUCCESS)?;
+        Some(name.to_string_lossy().into_owned())
+    }
+
+    fn used_v2(&self, device: nvmlDevice_t) -> Option<u64> {
+        let call = self.calls.nvmlDeviceGetMemoryInfo_v2?;
+        let mut memory = nvmlMemory_v2_t { version: MEMORY_V2, ..Default::default() };
+        // SAFETY: `device` is a handle that NVML gave, and `memory` is of the version that it says.
+        let code = unsafe { call(device, &raw mut memory) };
+        (code == status::SUCCESS).then_some(memory.used)
+    }
+
+    fn used_v1(&self, device: nvmlDevice_t) -> Option<u64> {
+        let call = self.calls.nvmlDeviceGetMemoryInfo?;
+        let mut memory = nvmlMemory_t::default();
+        // SAFETY: `device` is a handle that NVML gave, and `memory` has room for the answer.
+        let code = unsafe { call(device, &raw mut memory) };
+        (code == status::SUCCESS).then_some(memory.used)
+    }
+
+    fn utilization(&self, device: nvmlDevice_t) -> Option<u32> {
+        let call = self.calls.nvmlDeviceGetUtilizationRates?;
+        let mut rates = nvmlUtilization_t::default();
+        // SAFETY: `device` is a handle that NVML gave, and `rates` has room for the answer.
+        let code = unsafe { call(device, &raw mut rates) };
+        (code == status::SUCCESS).then_some(rates.gpu)
+    }
+
+    fn temperature(&self, device: nvmlDevice_t) -> Option<u32> {
+        let call = self.calls.nvmlDeviceGetTemperature?;
+        let mut degrees: c_uint = 0;
+        // SAFETY: `device` is a handle that NVML gave, and `degrees` has room for a number.
+        let code = unsafe { call(device, GPU_SENSOR, &raw mut degrees) };
+        (code == status::SUCCESS).then_some(degrees)
     }
 
     /// The compute processes of a device; none where NVML does not tell.

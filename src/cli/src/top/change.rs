@@ -32,7 +32,7 @@ fn wish(change: &Change) -> Result<Set, String> {
     };
     let value = format!("{option}={}", change.text.trim());
     match Arguments::try_parse_from(["gpuslice", "set", "slice", &value]) {
-        Ok(Arguments { wish: Wish::Set(wish) }) => Ok(wish),
+        Ok(Arguments { wish: Wish::Set(wish), .. }) => Ok(wish),
         Ok(_) => Err("nothing is asked for".to_owned()),
         Err(error) => {
             // What follows the first line speaks of the command line.

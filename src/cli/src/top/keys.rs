@@ -26,7 +26,11 @@ pub(crate) enum Key {
     Suspend,
     /// Ctrl-L.
     Redraw,
+    /// F1.
+    Help,
     Letter(char),
+    /// A key that has no meaning here, such as F5.
+    Other,
 }
 
 /// What was sent and is no key yet.
@@ -69,9 +73,13 @@ impl Keys {
 
 fn first(bytes: &[u8]) -> First {
     match bytes {
-        [] | [0x1b] | [0x1b, b'O'] => First::Unfinished,
+        [] | [0x1b] | [0x1b, b'O'] | [0x1b, b'[', b'['] => First::Unfinished,
         [0x1b, 0x1b, ..] => First::Bytes(1, Some(Key::Escape)),
         [0x1b, b'O', last, ..] => First::Bytes(3, of_sequence(&[], *last)),
+        // Function keys of the Linux console.
+        [0x1b, b'[', b'[', last, ..] => {
+            First::Bytes(4, Some(if *last == b'A' { Key::Help } else { Key::Other }))
+        }
         [0x1b, b'[', rest @ ..] => match rest.iter().position(|byte| (0x40..=0x7e).contains(byte)) {
             Some(end) => {
                 let (parameters, last) =
@@ -97,6 +105,9 @@ fn of_sequence(parameters: &[u8], last: u8) -> Option<Key> {
         (b"5", b'~') => Some(Key::PageUp),
         (b"6", b'~') => Some(Key::PageDown),
         (b"", b'M') => Some(Key::Enter),
+        (_, b'P') | (b"11", b'~') => Some(Key::Help),
+        // Right, left, other function keys, Insert and Delete.
+        (_, b'C' | b'D' | b'Q'..=b'S') | (b"2" | b"3" | [b'1' | b'2', _], b'~') => Some(Key::Other),
         _ => None,
     }
 }
@@ -148,6 +159,12 @@ mod tests {
             (b"\x7f", Key::Backspace),
             (b"\x03", Key::Interrupt),
             (b"\x1a", Key::Suspend),
+            (b"\x1bOP", Key::Help),
+            (b"\x1b[11~", Key::Help),
+            (b"\x1b[[A", Key::Help),
+            (b"\x1b[[E", Key::Other),
+            (b"\x1b[15~", Key::Other),
+            (b"\x1b[C", Key::Other),
             (b"q", Key::Letter('q')),
             ("é".as_bytes(), Key::Letter('é')),
         ] {

@@ -43,18 +43,19 @@ pub(crate) fn sparkline(seconds: &[u64], whole: u64, width: usize, levels: Level
     (0..width).map(mark).collect()
 }
 
-/// `[####..|.]`: how much of a whole, in `width` characters, with a mark where it was most. Anything at all is seen.
-pub(crate) fn bar(part: u64, whole: u64, peak: Option<u64>, width: usize) -> String {
+/// `[###|......]`: how much of a whole, in `width` characters, with a mark behind what is granted of it. Anything at all is
+/// seen. A limit that is the whole has no mark: it is the end of the bar.
+pub(crate) fn bar(part: u64, whole: u64, limit: Option<u64>, width: usize) -> String {
     let inner = width.saturating_sub(2);
     let columns = |part: u64| {
         let columns = (u128::from(part) * inner as u128).checked_div(u128::from(whole)).unwrap_or(0);
-        let columns = usize::try_from(columns).unwrap_or(inner).min(inner);
-        if part > 0 { columns.max(1) } else { 0 }
+        usize::try_from(columns).unwrap_or(inner).min(inner)
     };
-    let (filled, top) = (columns(part), peak.map_or(0, columns));
+    let filled = if part > 0 { columns(part).max(1) } else { 0 };
+    let mark_at = limit.filter(|limit| *limit < whole).map(|limit| columns(limit).max(1));
     let mark = |column: usize| match column {
+        column if Some(column) == mark_at => '|',
         column if column < filled => '#',
-        column if column + 1 == top => '|',
         _ => '.',
     };
     let marks: String = (0..inner).map(mark).collect();
@@ -143,21 +144,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bar_shows_what_is_held_where_it_was_most_and_never_less_than_there_is() {
-        for ((part, whole, peak, width), shown) in [
+    fn a_bar_is_of_the_device_with_its_limit_marked_and_never_shows_less_than_there_is() {
+        for ((part, whole, limit, width), shown) in [
             ((0, 8, None, 6), "[....]"),
             ((4, 8, None, 6), "[##..]"),
-            ((4, 8, Some(8), 6), "[##.|]"),
-            ((4, 8, Some(4), 6), "[##..]"),
+            // Three tenths of the device are three tenths of the bar.
+            ((300, 1000, Some(300), 12), "[###|......]"),
+            ((150, 1000, Some(300), 12), "[#..|......]"),
+            ((500, 1000, Some(300), 12), "[###|#.....]"),
+            ((1000, 1000, Some(1000), 12), "[##########]"),
+            ((0, 1000, Some(999), 12), "[.........|]"),
+            ((1, 1000, Some(10), 12), "[#|........]"),
             ((1, u64::MAX, None, 6), "[#...]"),
             ((9, 8, Some(20), 6), "[####]"),
             ((1, 0, None, 6), "[#...]"),
             ((u64::MAX, u64::MAX, None, 3), "[#]"),
+            ((1, 1, Some(0), 3), "[#]"),
             ((1, 1, None, 2), "[]"),
             ((1, 1, None, 1), "["),
             ((1, 1, None, 0), ""),
         ] {
-            assert_eq!(bar(part, whole, peak, width), shown);
+            assert_eq!(bar(part, whole, limit, width), shown, "{part} {whole} {limit:?}");
         }
     }
 

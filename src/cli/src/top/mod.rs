@@ -4,6 +4,7 @@
 //! for keys, signals and the next look at once, and nothing happens in between.
 
 mod change;
+mod gpus;
 mod keys;
 mod marks;
 mod model;
@@ -16,8 +17,11 @@ use crate::Ending;
 use crate::arguments::Top;
 use crate::failure::Failure;
 use crate::figures;
+use crate::remove;
 use crate::slices;
 use crate::system::{SIGCONT, SIGHUP, SIGTSTP, SIGWINCH};
+use gpus::Gpus;
+use gpuslice_region::Trust;
 use marks::Levels;
 use model::Model;
 use seen::{Scope, Seen};
@@ -49,6 +53,7 @@ pub(crate) fn top(wish: &Top) -> Result<Ending, Failure> {
         screen: Screen::open(terminal::signals())?,
         view,
         scope,
+        gpus: Gpus::new(),
         model: Model::default(),
         state: State::default(),
         due: Instant::now(),
@@ -68,6 +73,7 @@ struct Watch {
     screen: Screen,
     view: View,
     scope: Scope,
+    gpus: Gpus,
     model: Model,
     state: State,
     /// When the next look is due.
@@ -81,8 +87,8 @@ impl Watch {
         self.look();
         loop {
             let Ok(()) = self.show() else { return Ok(None) };
-            match self.screen.next(self.due) {
-                Ok(Event::Due) => self.look(),
+            match self.screen.next(self.gpus.due(self.due)) {
+                Ok(Event::Due) => self.tick(),
                 Ok(Event::Keys(keys)) => match self.press(keys) {
                     Ok(None) => {}
                     Ok(ending) => return Ok(ending),
@@ -101,6 +107,16 @@ impl Watch {
         }
     }
 
+    /// Takes in what NVML has answered, and looks if a look is due.
+    fn tick(&mut self) {
+        if let Some(told) = self.gpus.answer() {
+            self.model.gpus = told;
+        }
+        if Instant::now() >= self.due {
+            self.look();
+        }
+    }
+
     /// Looks, and says when it will be looked again. A look that comes too late is not made up for.
     fn look(&mut self) {
         let now = Instant::now();
@@ -109,6 +125,7 @@ impl Watch {
             Err(Failure::Message { text, .. }) => self.state.say(text, true),
             Err(Failure::ReaderGone) => {}
         }
+        self.gpus.ask(self.model.uuids());
         self.state.follow(&self.model);
         let next = self.due + self.interval;
         self.due = if next > now { next } else { now + self.interval };
@@ -128,6 +145,15 @@ impl Watch {
                     let told = change::apply(&change);
                     self.look_at_once();
                     self.state.changed(change, told);
+                }
+                Deed::Remove(path) => {
+                    let told = remove::take_away(&path, Trust::AnyOwner, false);
+                    self.look_at_once();
+                    match told {
+                        Ok(text) => self.state.say(text, false),
+                        Err(Failure::Message { text, .. }) => self.state.say(figures::printable(&text), true),
+                        Err(Failure::ReaderGone) => {}
+                    }
                 }
                 Deed::Repaint => self.screen.repaint()?,
                 Deed::Suspend => {

@@ -1,6 +1,9 @@
 //! What do looks at slices say together: what was used lately, which slices are on a GPU, and in which order?
 
+use super::gpus::Told;
 use super::seen::{Device, Life, Process, ProcessId, Seen, Slice};
+use crate::nvml;
+use crate::overcommit::Committed;
 use gpuslice_region::Uuid;
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -58,7 +61,28 @@ pub(crate) struct Group<'a> {
     pub(crate) held: u64,
     /// Thousandths of its time that slices used lately; none where nothing can be said yet.
     pub(crate) used: Option<u64>,
+    /// What NVML says of it.
+    pub(crate) gpu: Option<&'a nvml::Device>,
+    /// The limits of the slices in which processes live.
+    pub(crate) committed: Committed,
     pub(crate) rows: Vec<Row<'a>>,
+}
+
+impl Group<'_> {
+    /// Bytes that are used outside of these slices; none where NVML does not tell.
+    pub(crate) fn outside(&self) -> Option<u64> {
+        Some(self.gpu?.used?.saturating_sub(self.held))
+    }
+
+    /// Thousandths of the time in which a kernel ran and no slice was charged; none where NVML does not tell.
+    pub(crate) fn outside_time(&self) -> Option<u64> {
+        let busy = u64::from(self.gpu?.utilization?) * 10;
+        Some(busy.saturating_sub(self.used.unwrap_or(0)))
+    }
+
+    fn is_unused(&self) -> bool {
+        self.rows.iter().all(|row| row.slice.is_unused())
+    }
 }
 
 /// A slice on a GPU.
@@ -160,6 +184,7 @@ fn permille(before: u64, after: u64, span: Duration) -> Option<u64> {
 #[derive(Debug, Default)]
 pub(crate) struct Model {
     pub(crate) seen: Seen,
+    pub(crate) gpus: Told,
     tracks: Vec<Track>,
 }
 
@@ -186,23 +211,40 @@ impl Model {
         self.seen.slices.iter().find(|slice| slice.path == path)
     }
 
+    /// The devices of all slices, each once.
+    pub(crate) fn uuids(&self) -> Vec<Uuid> {
+        let mut uuids: Vec<Uuid> = Vec::new();
+        for device in self.seen.slices.iter().flat_map(|slice| &slice.devices) {
+            if !uuids.contains(&device.uuid) {
+                uuids.push(device.uuid);
+            }
+        }
+        uuids
+    }
+
     /// Processes of all slices.
     pub(crate) fn processes(&self) -> usize {
         self.seen.slices.iter().map(|slice| slice.processes.len()).sum()
     }
 
-    /// All GPUs with their slices, by UUID; slices without one last.
+    /// All GPUs with their slices, by NVML's number or else by UUID; those that only unused slices have, and slices without
+    /// one, last.
     pub(crate) fn groups(&self, sort: Sort, reversed: bool) -> Vec<Group<'_>> {
         let mut groups: Vec<Group<'_>> = Vec::new();
         for row in self.rows() {
             let uuid = row.key.uuid;
             let place = groups.iter().position(|group| group.uuid == uuid).unwrap_or_else(|| {
-                groups.push(Group { uuid, total: 0, held: 0, used: None, rows: Vec::new() });
+                let gpu = self.gpus.iter().find(|(other, _)| Some(*other) == uuid).map(|(_, gpu)| gpu);
+                let committed = Committed::default();
+                groups.push(Group { uuid, total: 0, held: 0, used: None, gpu, committed, rows: Vec::new() });
                 groups.len() - 1
             });
             let Some(group) = groups.get_mut(place) else { continue };
             group.total = group.total.max(row.device.map_or(0, |device| device.total));
             group.held = group.held.saturating_add(row.device.map_or(0, |device| device.held));
+            if let Some(device) = row.device.filter(|_| !row.slice.is_unused()) {
+                group.committed.add(device.total, &device.limits);
+            }
             group.used = match (group.used, row.used) {
                 (Some(sum), Some(used)) => Some(sum.saturating_add(used)),
                 (sum, used) => sum.or(used),
@@ -212,7 +254,11 @@ impl Model {
         for group in &mut groups {
             sort_rows(&mut group.rows, sort, reversed);
         }
-        groups.sort_by_key(|group| group.uuid.map_or((true, [0; 16]), |uuid| (false, uuid.0)));
+        groups.sort_by_key(|group| {
+            let number = group.gpu.and_then(|gpu| Some((gpu.index?, gpu.instance)));
+            let uuid = group.uuid.map(|uuid| uuid.0);
+            (uuid.is_none(), group.is_unused(), number.is_none(), number, uuid)
+        });
         groups
     }
 
@@ -281,6 +327,8 @@ fn sort_rows(rows: &mut [Row<'_>], sort: Sort, reversed: bool) {
     if reversed {
         rows.reverse();
     }
+    // Whatever the order, nobody looks for these first.
+    rows.sort_by_key(|row| row.slice.is_unused());
 }
 
 #[cfg(test)]

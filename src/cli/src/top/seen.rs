@@ -157,6 +157,13 @@ impl Slice {
     }
 }
 
+impl Slice {
+    /// Whether no process lives in it.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.processes.is_empty()
+    }
+}
+
 impl Device {
     fn of(read: &DeviceFigures) -> Self {
         Self {
@@ -181,7 +188,10 @@ impl Process {
     fn of(view: &ProcessView, wants_command: bool) -> Self {
         Self {
             id: ProcessId { pid: view.pid, start: view.start, slot: view.slot },
-            command: wants_command.then(|| report::command_of(view)).flatten(),
+            command: wants_command
+                .then(|| report::command_of(view))
+                .flatten()
+                .map(|command| report::short_command(&command)),
             held: view.held.clone(),
             refused: view.refused.clone(),
             used: view.time.iter().map(|time| time.used).collect(),

@@ -52,9 +52,19 @@ pub(crate) enum Deed {
     /// Look at once: more is wanted than was looked at.
     Look,
     Change(Change),
+    /// Remove the region at this path, in which no process lives.
+    Remove(PathBuf),
     Repaint,
     Suspend,
     Quit,
+}
+
+/// A slice on a GPU, as it can be selected.
+#[derive(Debug)]
+struct Entry {
+    key: Key,
+    name: String,
+    is_unused: bool,
 }
 
 /// All that keys change.
@@ -82,47 +92,48 @@ impl State {
         self.selected.as_ref().filter(|_| open).map(|key| key.path.clone())
     }
 
-    /// Takes in that slices have come, gone or moved. Where the selected one is gone, the one in its place is selected,
-    /// and what was shown or asked of it is closed.
+    /// Takes in that slices have come, gone or moved. Where the selected one is gone, the next one to its place in which a
+    /// process lives is selected, and its page is closed. A prompt stays until the user leaves it: keys that were meant for
+    /// it would do something else.
     pub(crate) fn follow(&mut self, model: &Model) {
-        let keys = self.keys(model);
+        let entries = self.entries(model);
         let wanted = self.selected.as_ref();
-        if let Some((place, (key, name))) = keys.iter().enumerate().find(|(_, (key, _))| Some(key) == wanted)
+        if let Some((place, entry)) = entries.iter().enumerate().find(|(_, entry)| Some(&entry.key) == wanted)
         {
-            (self.place, self.name) = (place, name.clone());
-            self.follow_prompt(model, key);
+            self.name.clone_from(&entry.name);
+            // Unused slices are last. Where one goes, what stood at its former place is nearer than the end.
+            if !entry.is_unused {
+                self.place = place;
+            }
             return;
         }
         if self.selected.is_some() {
             self.say(format!("{} is gone", self.name), false);
-            self.prompt = None;
             self.first_process = 0;
             if self.page == Page::Processes {
                 self.page = Page::Slices;
             }
         }
-        self.select(&keys, self.place);
+        let living = entries.iter().enumerate().filter(|(_, entry)| !entry.is_unused);
+        let nearest = living.min_by_key(|(place, _)| place.abs_diff(self.place));
+        self.select(nearest);
     }
 
-    /// A prompt means the slice that it was opened for, not another one under its name.
-    fn follow_prompt(&mut self, model: &Model, key: &Key) {
-        let life = model.slice(&key.path).map(|slice| slice.life);
-        if let Some(prompt) = self.prompt.take_if(|prompt| Some(prompt.life) != life) {
-            self.say(format!("{} was made anew, nothing was changed", prompt.name), true);
-        }
-    }
-
-    fn keys(&self, model: &Model) -> Vec<(Key, String)> {
+    fn entries(&self, model: &Model) -> Vec<Entry> {
         let groups = model.groups(self.sort, self.reversed);
         let rows = groups.into_iter().flat_map(|group| group.rows);
-        rows.map(|row| (row.key, row.slice.name.clone())).collect()
+        let entry = |row: super::model::Row<'_>| Entry {
+            name: row.slice.name.clone(),
+            is_unused: row.slice.is_unused(),
+            key: row.key,
+        };
+        rows.map(entry).collect()
     }
 
-    fn select(&mut self, keys: &[(Key, String)], place: usize) {
-        self.place = place.min(keys.len().saturating_sub(1));
-        let selected = keys.get(self.place);
-        self.selected = selected.map(|(key, _)| key.clone());
-        self.name = selected.map(|(_, name)| name.clone()).unwrap_or_default();
+    fn select(&mut self, selected: Option<(usize, &Entry)>) {
+        self.place = selected.map_or(0, |(place, _)| place);
+        self.selected = selected.map(|(_, entry)| entry.key.clone());
+        self.name = selected.map(|(_, entry)| entry.name.clone()).unwrap_or_default();
     }
 
     pub(crate) fn say(&mut self, text: String, is_bad: bool) {
@@ -173,16 +184,18 @@ impl State {
 
     fn command(&mut self, key: Press, model: &Model) -> Deed {
         match (self.page, key) {
-            (_, Press::Letter('q')) | (Page::Slices, Press::Escape) => return Deed::Quit,
+            (_, Press::Letter('q')) => return Deed::Quit,
             (Page::Help, _) | (Page::Processes, Press::Escape | Press::Enter) => self.page = Page::Slices,
-            (_, Press::Letter('?' | 'h')) => self.page = Page::Help,
+            (_, Press::Letter('?' | 'h') | Press::Help) => self.page = Page::Help,
+            (Page::Slices, Press::Escape) => self.say("q or Ctrl-C quits".to_owned(), false),
             (Page::Slices, Press::Enter) => return self.open_processes(),
             (_, Press::Letter('s')) => self.sort = self.sort.next(),
             (_, Press::Letter('r')) => self.reversed = !self.reversed,
             (_, Press::Letter('m')) => self.ask(model, Limit::Memory),
             (_, Press::Letter('c')) => self.ask(model, Limit::Share),
-            (Page::Slices, key) => self.go(key, model),
-            (Page::Processes, key) => self.first_process = moved(self.first_process, key),
+            (_, Press::Letter('x')) => return self.remove(model),
+            (_, key) if !self.go(key, model) => self.say(unknown(key), true),
+            _ => {}
         }
         Deed::Show
     }
@@ -195,10 +208,33 @@ impl State {
         Deed::Look
     }
 
-    fn go(&mut self, key: Press, model: &Model) {
-        let keys = self.keys(model);
-        let place = keys.iter().position(|(key, _)| Some(key) == self.selected.as_ref());
-        self.select(&keys, moved(place.unwrap_or(0), key));
+    /// Moves in the list that is shown; whether that is what the key does.
+    fn go(&mut self, key: Press, model: &Model) -> bool {
+        let entries = self.entries(model);
+        let selected = entries.iter().position(|entry| Some(&entry.key) == self.selected.as_ref());
+        let from = if self.page == Page::Processes { self.first_process } else { selected.unwrap_or(0) };
+        let Some(to) = moved(from, key) else { return false };
+        if self.page == Page::Processes {
+            self.first_process = to;
+            return true;
+        }
+        // The first key selects the first slice, where none is selected.
+        let to = if selected.is_none() { 0 } else { to.min(entries.len().saturating_sub(1)) };
+        self.select(entries.get(to).map(|entry| (to, entry)));
+        true
+    }
+
+    /// Removes the selected slice, if no process lives in it.
+    fn remove(&mut self, model: &Model) -> Deed {
+        let selected = self.selected.as_ref().and_then(|key| model.slice(&key.path));
+        let Some(slice) = selected else { return Deed::Show };
+        if slice.is_unused() {
+            return Deed::Remove(slice.path.clone());
+        }
+        let (name, living) = (slice.name.clone(), slice.processes.len());
+        let live = if living == 1 { "1 process lives" } else { &format!("{living} processes live") };
+        self.say(format!("{live} in {name}; only a slice without processes can be removed"), true);
+        Deed::Show
     }
 
     /// Opens the prompt for the selected slice. Of several devices, the one that is selected is named in the value.
@@ -215,16 +251,27 @@ impl State {
     }
 }
 
-/// Where a key leads from a place in a list.
-fn moved(place: usize, key: Press) -> usize {
-    match key {
+/// Where a key leads from a place in a list; none for keys that lead nowhere.
+fn moved(place: usize, key: Press) -> Option<usize> {
+    Some(match key {
         Press::Up | Press::Letter('k') => place.saturating_sub(1),
         Press::Down | Press::Letter('j') => place.saturating_add(1),
         Press::PageUp => place.saturating_sub(10),
         Press::PageDown => place.saturating_add(10),
         Press::Home | Press::Letter('g') => 0,
         Press::End | Press::Letter('G') => usize::MAX,
-        _ => place,
+        _ => return None,
+    })
+}
+
+/// The answer to a key that does nothing.
+fn unknown(key: Press) -> String {
+    match key {
+        Press::Letter('/') => {
+            "there is no filter: `gpuslice top SLICE` shows one slice; ? shows help".to_owned()
+        }
+        Press::Letter(letter) => format!("no such key: {letter}; ? shows help"),
+        _ => "no such key; ? shows help".to_owned(),
     }
 }
 
@@ -281,23 +328,101 @@ mod tests {
     }
 
     #[test]
-    fn where_the_selected_slice_ends_the_one_in_its_place_is_selected_and_its_pages_are_closed() {
+    fn where_the_selected_slice_ends_the_one_in_its_place_is_selected_and_its_page_is_closed() {
         let (before, mut state) = (three(), State::default());
         state.follow(&before);
         state.press(Press::Down, &before);
         assert_eq!(state.press(Press::Enter, &before), Deed::Look);
-        state.press(Press::Letter('m'), &before);
         let after = model(&[slice("a", 1, 0), slice("c", 3, 0)]);
         state.follow(&after);
-        assert_eq!((selected(&state).as_str(), state.page, state.prompt.clone()), ("c", Page::Slices, None));
+        assert_eq!((selected(&state).as_str(), state.page), ("c", Page::Slices));
         assert_eq!(state.message.as_ref().map(|message| message.text.as_str()), Some("b is gone"));
         state.follow(&model(&[]));
         assert_eq!(state.selected, None);
-        for key in "mcsr?q".chars().map(Press::Letter).chain([Press::Enter, Press::Down, Press::Up]) {
+        for key in "mcsr?qx".chars().map(Press::Letter).chain([Press::Enter, Press::Down, Press::Up]) {
             state.press(key, &after);
         }
         state.follow(&after);
         assert_eq!(selected(&state), "a");
+    }
+
+    #[test]
+    fn a_prompt_outlives_its_slice_so_that_what_is_typed_does_nothing_else() {
+        let (before, mut state) = (three(), State::default());
+        state.follow(&before);
+        state.press(Press::Letter('m'), &before);
+        typed(&mut state, &before, "6");
+        let after = model(&[slice("b", 2, 0)]);
+        state.follow(&after);
+        typed(&mut state, &after, "GiB");
+        let Deed::Change(change) = state.press(Press::Enter, &after) else { panic!("the prompt was closed") };
+        assert_eq!((change.name.as_str(), change.text.as_str()), ("a", "6GiB"));
+        state.changed(change, Err("a is gone".to_owned()));
+        assert_eq!(state.press(Press::Escape, &after), Deed::Show);
+        assert_eq!((state.prompt.clone(), state.page), (None, Page::Slices));
+    }
+
+    #[test]
+    fn unused_slices_are_last_not_selected_by_themselves_and_the_only_ones_removed() {
+        let mut ended = slice("a", 0, 0);
+        ended.processes.clear();
+        let (before, mut state) =
+            (model(&[ended.clone(), slice("b", 2, 0), slice("c", 3, 0)]), State::default());
+        state.follow(&before);
+        assert_eq!(selected(&state), "b");
+        assert_eq!(state.press(Press::Letter('x'), &before), Deed::Show);
+        assert!(state.message.as_ref().is_some_and(|message| message.text.contains("1 process lives in b")));
+        state.press(Press::End, &before);
+        assert_eq!(selected(&state), "a");
+        assert_eq!(state.press(Press::Letter('x'), &before), Deed::Remove(ended.path.clone()));
+        // One that is selected on purpose stays so; one that ends under the selection is left for a living one.
+        state.follow(&before);
+        assert_eq!(selected(&state), "a");
+        let mut other = slice("c", 0, 0);
+        other.processes.clear();
+        state.follow(&model(&[slice("b", 2, 0), other.clone()]));
+        assert_eq!(selected(&state), "b");
+        // Where there are no others, none is selected before somebody asks.
+        let only = model(&[ended, other]);
+        let mut state = State::default();
+        state.follow(&only);
+        assert_eq!(state.selected, None);
+        state.press(Press::Down, &only);
+        assert_eq!(selected(&state), "a");
+    }
+
+    #[test]
+    fn a_slice_that_ends_and_goes_leaves_the_selection_at_its_former_place() {
+        let mut ended = slice("a", 0, 0);
+        ended.processes.clear();
+        let (before, mut state) = (three(), State::default());
+        state.follow(&before);
+        state.follow(&model(&[ended, slice("b", 2, 0), slice("c", 3, 0)]));
+        assert_eq!(selected(&state), "a");
+        state.follow(&model(&[slice("b", 2, 0), slice("c", 3, 0)]));
+        assert_eq!(selected(&state), "b");
+    }
+
+    #[test]
+    fn a_key_that_does_nothing_says_so() {
+        let (model, mut state) = (three(), State::default());
+        state.follow(&model);
+        for (key, words) in [
+            (Press::Letter('z'), "no such key: z; ? shows help"),
+            (Press::Letter('/'), "there is no filter"),
+            (Press::Other, "no such key"),
+            (Press::Escape, "q or Ctrl-C quits"),
+        ] {
+            assert_eq!(state.press(key, &model), Deed::Show);
+            let said = state.message.as_ref().map(|message| message.text.clone()).unwrap_or_default();
+            assert!(said.contains(words), "{key:?}: {said}");
+        }
+        for key in [Press::Letter('h'), Press::Help] {
+            state.press(key, &model);
+            assert_eq!(state.page, Page::Help);
+            state.press(key, &model);
+            assert_eq!((state.page, state.message.clone()), (Page::Slices, None));
+        }
     }
 
     #[test]
@@ -317,19 +442,6 @@ mod tests {
         assert_eq!((state.prompt.clone(), state.message.clone()), (None, None));
         state.changed(change, Ok("yes".to_owned()));
         assert_eq!(state.prompt, None);
-        assert_eq!(state.press(Press::Escape, &model), Deed::Quit);
-    }
-
-    #[test]
-    fn a_prompt_is_closed_when_its_slice_is_made_anew() {
-        let (before, mut state) = (three(), State::default());
-        state.follow(&before);
-        state.press(Press::Letter('m'), &before);
-        let mut anew = slice("a", 1, 0);
-        anew.life.epoch = 2;
-        state.follow(&model(&[anew]));
-        assert_eq!(state.prompt, None);
-        assert!(state.message.is_some_and(|message| message.is_bad));
     }
 
     #[test]
@@ -349,14 +461,15 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_left_with_escape_and_all_is_left_with_q_and_ctrl_c() {
+    fn pages_are_left_with_escape_and_the_program_with_q_and_ctrl_c() {
         let (model, mut state) = (three(), State::default());
         state.follow(&model);
         state.press(Press::Letter('?'), &model);
         assert_eq!((state.page, state.press(Press::Escape, &model)), (Page::Help, Deed::Show));
         state.press(Press::Enter, &model);
         assert_eq!((state.page, state.press(Press::Escape, &model)), (Page::Processes, Deed::Show));
-        assert_eq!(state.page, Page::Slices);
+        assert_eq!((state.page, state.press(Press::Escape, &model)), (Page::Slices, Deed::Show));
+        assert_eq!(state.press(Press::Letter('q'), &model), Deed::Quit);
         state.press(Press::Letter('m'), &model);
         assert_eq!(state.press(Press::Letter('q'), &model), Deed::Show);
         assert_eq!(state.press(Press::Interrupt, &model), Deed::Quit);

@@ -127,6 +127,7 @@ fn keys(page: Page, width: usize) -> String {
             "r reverse",
             "m memory",
             "c share",
+            "x remove",
             "j,k select",
         ],
         Page::Processes => {
@@ -230,16 +231,16 @@ mod tests {
         for figure in [
             "gpuslice top  1 GPU, 3 slices, 3 processes, 1 unreadable  by name  every 1 s",
             "GPU-11111111-1111-1111-1111-111111111111",
-            "slices hold 6.00 GiB of 16GiB",
+            "slices use 6.00 GiB of 16GiB",
             "> red",
-            "[####|......]",
+            "[##...|.....]",
             "3.00 GiB/8GiB",
             "12.5%/30%",
             "peak 4.00 GiB",
-            "waited 3.10 s",
+            "throttled 3.10 s",
             "contexts 768.00 MiB",
-            "12.00 ms ahead",
-            "refused 3",
+            "12.00 ms queued",
+            "denied 3",
             "unmet 2",
             "spilled 1.00 MiB",
             "policy fixed",
@@ -261,7 +262,7 @@ mod tests {
         shown(&model, &mut state, 40, 10);
         state.press(Key::Down, &model);
         let screen = shown(&model, &mut state, 40, 10).join("\n");
-        for figure in ["> red", "3.00 GiB/8GiB", "12.5%/30%", "refused 3", "q quit"] {
+        for figure in ["> red", "3.00 GiB/8GiB", "12.5%/30%", "denied 3", "q quit"] {
             assert!(screen.contains(figure), "{figure} is missing:\n{screen}");
         }
     }

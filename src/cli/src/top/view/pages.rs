@@ -2,6 +2,7 @@
 
 use super::{View, row};
 use crate::figures;
+use crate::report;
 use crate::top::marks;
 use crate::top::model::{Group, Model, ProcessRow, Row};
 use crate::top::state::State;
@@ -14,24 +15,24 @@ const BROAD: usize = 72;
 const HELP: &str = "\
 up, k / down, j   select a slice; also PgUp, PgDn, Home, End
 Enter             processes of the selected slice
-s                 sort by name, memory, time
-r                 reverse the order
+s, r              sort by name, memory, time; reverse the order
 m                 change the memory limit: 4GiB, 50%, 0=4GiB,1=50%
 c                 change the share of GPU time: 30, 12.5, 0=30,1=50
-Ctrl-L            draw the screen anew
-Ctrl-Z            suspend
-?                 this help
-q, Esc, Ctrl-C    quit; Esc leaves a page or a prompt first
+x                 remove the selected slice, if no process lives in it
+Ctrl-L, Ctrl-Z    draw the screen anew; suspend
+?, h, F1          this help
+Esc               leave a page or a prompt
+q, Ctrl-C         quit
 
-MEMORY [##..|.]   held of the limit; | is the most that was granted at a time
-TIME   [##....]   used over the last second, of the share
-history           the last minute, against the share
-waited            launches waited for the share, in all
-ahead             GPU time of work that is under way
-contexts          what contexts hold of what is held
-refused           allocations beyond the limit
+MEMORY [##..|.]   used of the GPU's memory; | is the limit
+TIME   [##|...]   used of the GPU's time over the last second; | is the share
+LAST MINUTE       used of the share, second by second
+throttled         launches waited for the share, in all
+queued            GPU time of work that is under way
+contexts          what contexts use of the memory
+denied            allocations beyond the limit
 unmet             allocations the driver had no memory for
-spilled           bytes given in host memory";
+outside           used by NVML's count, and by none of these slices";
 
 pub(super) fn help(width: usize) -> Vec<Line<'static>> {
     HELP.lines().map(|line| Line::raw(marks::cut(line, width))).collect()
@@ -47,7 +48,7 @@ pub(super) fn slices(
     let (mut lines, mut selected) = (Vec::new(), 0..0);
     for group in model.groups(state.sort, state.reversed) {
         let start = lines.len();
-        lines.push(gpu(view, &group, width));
+        lines.extend(gpu(view, &group, width));
         for (place, row) in group.rows.iter().enumerate() {
             let is_selected = state.selected.as_ref() == Some(&row.key);
             // With the first slice its GPU is seen.
@@ -75,19 +76,73 @@ pub(super) fn slices(
     (lines, selected)
 }
 
-fn gpu(view: &View, group: &Group<'_>, width: usize) -> Line<'static> {
+/// A GPU: its names, what is used of it, and whether its limits sum to more than it has.
+fn gpu(view: &View, group: &Group<'_>, width: usize) -> Vec<Line<'static>> {
+    let style = view.paint.strong();
     let Some(uuid) = group.uuid else {
-        return Line::styled(marks::cut("without a GPU", width), view.paint.strong());
+        return vec![Line::styled(marks::cut("without a GPU", width), style)];
     };
+    let whole = group.gpu.map_or_else(|| format!("GPU-{uuid}"), |gpu| gpu.uuid.clone());
+    let number = group.gpu.and_then(|gpu| report::number(gpu.index, gpu.instance));
+    // Where there is no number, the UUID's beginning is enough for the lists that `set` takes.
+    let name = number.map_or_else(|| report::short(&whole), |number| format!("GPU {number}"));
     let [held, total] = [figures::size(group.held), figures::limit(Some(group.total))];
     let used = group.used.map_or_else(|| "-".to_owned(), figures::percent);
-    let (whole, long) = (format!("GPU-{uuid}"), format!("slices hold {held} of {total}, use {used}"));
-    // Its beginning is enough for the lists that `set` takes.
-    let short: String = whole.chars().take(12).collect();
-    let forms =
-        [format!("{whole}  {long}"), format!("{short}  {long}"), format!("{short}  {held}/{total}, {used}")];
-    let fits = forms.iter().find(|form| marks::width(form) <= width).or_else(|| forms.last());
-    Line::styled(marks::cut(fits.map_or("", String::as_str), width), view.paint.strong())
+    let slices = format!("slices use {held} of {total}, {used}");
+    let (outside, seen) = (outside(group), figures_of(group));
+    let short = format!("{name}  {held}/{total}, {used}");
+    let mut texts = match group.gpu {
+        Some(gpu) if width >= BROAD => {
+            let product = gpu.product.as_deref().map_or_else(String::new, figures::printable);
+            let names = [
+                format!("{name}  {product}  {whole}{seen}"),
+                format!("{name}  {product}{seen}"),
+                format!("{name}{seen}"),
+            ];
+            vec![
+                fitting(&names, width),
+                fitting(&[format!("  {slices}{outside}"), format!("  {slices}")], width),
+            ]
+        }
+        _ => {
+            let forms = [
+                format!("{whole}  {slices}"),
+                format!("{name}  {slices}"),
+                format!("{short}{outside}"),
+                short,
+            ];
+            vec![fitting(&forms, width)]
+        }
+    };
+    let excess: Vec<String> =
+        [group.committed.memory_excess(), group.committed.share_excess()].into_iter().flatten().collect();
+    let mut lines: Vec<Line<'static>> = texts.drain(..).map(|text| Line::styled(text, style)).collect();
+    lines.extend(
+        excess.iter().map(|what| {
+            Line::styled(marks::cut(&format!("  overcommitted: {what}"), width), view.paint.bad())
+        }),
+    );
+    lines
+}
+
+/// The first text that fits, or the last one, cut.
+fn fitting(texts: &[String], width: usize) -> String {
+    let fits = texts.iter().find(|text| marks::width(text) <= width).or_else(|| texts.last());
+    marks::cut(fits.map_or("", String::as_str), width)
+}
+
+/// `; outside 1.20 GiB, 4%`: what is used of a GPU by others than these slices.
+fn outside(group: &Group<'_>) -> String {
+    let memory = group.outside().map(figures::size);
+    let parts: Vec<String> = memory.into_iter().chain(group.outside_time().map(figures::percent)).collect();
+    if parts.is_empty() { String::new() } else { format!("; outside {}", parts.join(", ")) }
+}
+
+/// `  util 98%  61 C`: what NVML says of a GPU.
+fn figures_of(group: &Group<'_>) -> String {
+    let busy = group.gpu.and_then(|gpu| gpu.utilization).map(|busy| format!("  util {busy}%"));
+    let heat = group.gpu.and_then(|gpu| gpu.temperature).map(|degrees| format!("  {degrees} C"));
+    [busy, heat].into_iter().flatten().collect()
 }
 
 /// The selected slice and its processes.
@@ -103,7 +158,7 @@ pub(super) fn processes(
         Some((group, group.rows.iter().find(is_selected)?))
     });
     let Some((group, row)) = selected else { return Vec::new() };
-    let mut lines = vec![gpu(view, group, width)];
+    let mut lines = gpu(view, group, width);
     lines.extend(row::lines(view, row, true, width));
     // Where there is little room, the processes go first.
     lines.truncate(room.saturating_sub(3).max(1));
@@ -119,13 +174,13 @@ pub(super) fn processes(
 
 fn names(width: usize) -> String {
     let mut text =
-        format!("{} {} {}", marks::right("PID", 8), marks::right("HELD", 11), marks::right("GPU", 6));
+        format!("{} {} {}", marks::right("PID", 8), marks::right("USED", 11), marks::right("GPU", 6));
     if width >= BROAD {
         text.push_str(&format!(
             " {} {} {}",
             marks::right("TIME", 9),
-            marks::right("WAITED", 9),
-            marks::right("REFUSED", 7)
+            marks::right("THROTTLED", 9),
+            marks::right("DENIED", 7)
         ));
     }
     marks::cut(&format!("{text}  COMMAND"), width)

@@ -17,6 +17,8 @@ const SIZES: usize = 19;
 const SHARES: usize = 12;
 /// Columns of a history that stands in a line of its own, and the least of one that stands at the end of another.
 const HISTORY: usize = 20;
+/// The whole of a GPU's time, in thousandths.
+const WHOLE: u64 = 1000;
 /// Before what belongs to the line above.
 const INDENT: usize = 4;
 
@@ -53,7 +55,7 @@ pub(super) fn names(view: &View, width: usize) -> Line<'static> {
     if widths.memory > 0 {
         text.push_str(&format!("{} ", marks::left("MEMORY", widths.memory)));
     }
-    text.push_str(&marks::right("HELD/LIMIT", SIZES));
+    text.push_str(&marks::right("USED/LIMIT", SIZES));
     if widths.time > 0 {
         text.push_str(&format!(
             "  {} {}",
@@ -62,7 +64,7 @@ pub(super) fn names(view: &View, width: usize) -> Line<'static> {
         ));
     }
     if widths.history > 0 {
-        text.push_str("  LAST MINUTE");
+        text.push_str("  LAST MINUTE, OF SHARE");
     }
     Line::styled(marks::cut(&text, width), view.paint.faint())
 }
@@ -75,10 +77,11 @@ pub(super) fn lines(view: &View, row: &Row<'_>, is_selected: bool, width: usize)
     let name = Span::styled(format!("{mark}{} ", marks::left(&row.slice.name, widths.name)), name_style);
     let Some(device) = row.device else {
         let processes = row.slice.processes.len();
-        let words =
-            marks::cut(&format!("no GPU yet, processes {processes}"), width.saturating_sub(widths.name + 3));
-        return vec![Line::from(vec![name, Span::raw(words)])];
+        return vec![alone(view, row, name, &format!("no GPU yet, processes {processes}"), width)];
     };
+    if row.slice.is_unused() {
+        return vec![alone(view, row, name, "", width)];
+    }
     let mut first = vec![name];
     first.extend(memory(view, device, widths));
     let time = time(row, device);
@@ -104,11 +107,21 @@ pub(super) fn lines(view: &View, row: &Row<'_>, is_selected: bool, width: usize)
     lines.into_iter().map(|line| fitted(line, width)).collect()
 }
 
+/// A slice of which there is only this to tell, or that no process lives in it.
+fn alone(view: &View, row: &Row<'_>, name: Span<'static>, words: &str, width: usize) -> Line<'static> {
+    let (words, style) = if row.slice.is_unused() {
+        ("unused: no process lives in it; x removes it", view.paint.faint())
+    } else {
+        (words, Style::new())
+    };
+    fitted(Line::from(vec![name, Span::styled(words.to_owned(), style)]), width)
+}
+
 fn memory(view: &View, device: &Device, widths: Widths) -> Vec<Span<'static>> {
     let whole = device.limits.memory.unwrap_or(device.total);
     let mut spans = Vec::new();
     if widths.memory > 0 {
-        let bar = marks::bar(device.held, whole, Some(device.peak), widths.memory);
+        let bar = marks::bar(device.held, device.total, device.limits.memory, widths.memory);
         spans.push(Span::styled(bar, view.paint.fill(device.held, whole)));
         spans.push(Span::raw(" "));
     }
@@ -124,7 +137,7 @@ fn time(row: &Row<'_>, device: &Device) -> String {
 }
 
 fn time_bar(row: &Row<'_>, device: &Device, width: usize) -> String {
-    marks::bar(row.used.unwrap_or(0), device.limits.cores_permille.into(), None, width)
+    marks::bar(row.used.unwrap_or(0), WHOLE, Some(device.limits.cores_permille.into()), width)
 }
 
 /// The last minute against the share.
@@ -138,10 +151,10 @@ fn words(row: &Row<'_>, device: &Device) -> Vec<(String, bool)> {
     let sharing = device.limits.sharing;
     let mut words = vec![
         (format!("peak {}", figures::size(device.peak)), false),
-        (format!("waited {}", figures::span(device.throttled)), false),
-        (format!("{} ahead", figures::span(device.queued)), false),
+        (format!("throttled {}", figures::span(device.throttled)), false),
+        (format!("{} queued", figures::span(device.queued)), false),
         (format!("contexts {}", figures::size(device.contexts)), false),
-        (format!("refused {}", device.refused), device.refused > 0),
+        (format!("denied {}", device.refused), device.refused > 0),
         (format!("unmet {}", device.unmet), device.unmet > 0),
         (format!("spilled {}", figures::size(device.spilled)), device.spilled > 0),
         (format!("policy {}", sharing.policy.setting()), false),

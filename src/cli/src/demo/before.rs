@@ -1,0 +1,121 @@
+//! The first part of the demo: the two tenants share the GPU without gpuslice.
+
+use super::programs::{Programs, Work};
+use super::{Halt, PATIENCE, Play};
+use crate::failure::Failure;
+use crate::figures::{percent, size};
+use std::time::{Duration, Instant};
+
+/// How long it is watched who has the GPU's time.
+const WATCHED: Duration = Duration::from_millis(1500);
+
+/// The tenants' fates in the part without gpuslice.
+#[derive(Debug, Default)]
+pub(super) struct Before {
+    /// Bytes that red took, and bytes that the GPU has. `None` on a real GPU, which the demo does not fill.
+    filled: Option<(u64, u64)>,
+    /// The last line of blue's program.
+    died: String,
+    /// Thousandths of the work done that were red's.
+    red: u64,
+}
+
+impl Before {
+    /// The lines that the screen shows.
+    pub(super) fn lines(&self, need: u64) -> Vec<String> {
+        let mut lines = Vec::new();
+        if let Some((held, total)) = self.filled {
+            lines.push(format!("red's 3 programs took {} of {}", size(held), size(total)));
+            lines.push(format!("blue's program asked for {} and died: {}", size(need), self.died));
+        }
+        let (red, blue) = (percent(self.red), percent(1000_u64.saturating_sub(self.red)));
+        lines.push(format!("of the GPU's time red's 3 programs had {red}, blue's one had {blue}"));
+        lines
+    }
+
+    /// Whether red was in blue's way.
+    pub(super) fn is_unfair(&self) -> bool {
+        self.filled.is_none() || !self.died.is_empty()
+    }
+}
+
+impl Play<'_> {
+    /// Lets the tenants run without limits.
+    pub(super) fn before(&mut self, need: u64) -> Result<Before, Halt> {
+        let mut before = Before::default();
+        let around = (self.stage, self.signals);
+        let mut red = Programs::of("red-before");
+        let work = if self.stage.simulation.is_some() { Work::Greedy } else { Work::Computes };
+        for _ in 0..super::RED_PROGRAMS {
+            red.start(work, around, |_| {})?;
+        }
+        self.until_they_work(&mut red)?;
+        if let Some(truth) = self.truth()? {
+            before.filled = Some((truth.held, self.stage.gpu.total));
+            let mut blue = Programs::of("blue-before");
+            blue.start(Work::Needs(need), around, |_| {})?;
+            before.died = self.last_words(&mut blue)?;
+        }
+        let mut blue = Programs::of("blue-before");
+        blue.start(Work::Computes, around, |_| {})?;
+        self.until_they_work(&mut blue)?;
+        let began = (Instant::now(), self.done(&mut red, &mut blue)?);
+        while began.0.elapsed() < WATCHED {
+            self.wait()?;
+        }
+        let (before_red, before_blue) = began.1;
+        let (after_red, after_blue) = self.done(&mut red, &mut blue)?;
+        let (by_red, by_blue) =
+            (after_red.saturating_sub(before_red), after_blue.saturating_sub(before_blue));
+        before.red = by_red.saturating_mul(1000).checked_div(by_red.saturating_add(by_blue)).unwrap_or(0);
+        for programs in [&mut red, &mut blue] {
+            programs.finish();
+            self.until_they_end(programs)?;
+        }
+        Ok(before)
+    }
+
+    /// GPU time that the tenants have had, as the simulated GPU counted; on a real one, batches of equal kernels.
+    fn done(&mut self, red: &mut Programs, blue: &mut Programs) -> Result<(u64, u64), Halt> {
+        red.look()?;
+        blue.look()?;
+        Ok(match self.truth()? {
+            Some(truth) => (truth.busy(red.tenant), truth.busy(blue.tenant)),
+            None => (red.batches(), blue.batches()),
+        })
+    }
+
+    fn until_they_work(&self, programs: &mut Programs) -> Result<(), Halt> {
+        let began = Instant::now();
+        while !programs.have_reported() {
+            self.patiently(began)?;
+            programs.look()?;
+            if let Some(words) = programs.last_words()? {
+                return Err(Failure::new(format!("a program of the demo ended at once: {words}")).into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until a program has ended. Returns its last words.
+    fn last_words(&self, programs: &mut Programs) -> Result<String, Halt> {
+        let began = Instant::now();
+        while programs.running() > 0 {
+            if programs.have_reported() {
+                return Ok(String::new());
+            }
+            self.patiently(began)?;
+            programs.look()?;
+        }
+        Ok(programs.last_words()?.unwrap_or_default())
+    }
+
+    fn until_they_end(&self, programs: &mut Programs) -> Result<(), Halt> {
+        let began = Instant::now();
+        while programs.running() > 0 && began.elapsed() < PATIENCE {
+            self.wait()?;
+            programs.look()?;
+        }
+        Ok(())
+    }
+}

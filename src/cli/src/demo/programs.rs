@@ -1,0 +1,206 @@
+//! Programs of the demo that belong together: a tenant's.
+
+use super::stage::Stage;
+use super::wire::Counts;
+use crate::failure::Failure;
+use crate::system::Signals;
+use std::io::{BufRead as _, BufReader, Read};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+use std::time::Duration;
+
+/// How long the last words of a program may be on their way.
+const LAST_WORDS: Duration = Duration::from_millis(100);
+
+/// A program's work on the GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Work {
+    /// Takes all memory that it is given, keeps it, and computes.
+    Greedy,
+    /// Takes this many bytes at once or fails, and computes.
+    Needs(u64),
+    /// Computes.
+    Computes,
+}
+
+/// Running programs. Dropping this value ends them.
+pub(super) struct Programs {
+    /// The tenant's name, by which the simulated GPU counts what they use.
+    pub(super) tenant: &'static str,
+    workers: Vec<Worker>,
+    heard: Receiver<(usize, Said)>,
+    tell: Sender<(usize, Said)>,
+    /// Their lines on standard error, each once.
+    words: Vec<String>,
+    /// How many of these lines were shown.
+    shown: usize,
+}
+
+/// One program. Dropping it ends it.
+struct Worker {
+    child: Child,
+    counts: Option<Counts>,
+    /// Reports so far: each is a batch of kernels that ended.
+    reports: u64,
+    ended: Option<ExitStatus>,
+    killed: bool,
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        if self.ended.is_none() {
+            let _already_dead = self.child.kill();
+            let _no_child = self.child.wait();
+        }
+    }
+}
+
+/// A message from a program.
+enum Said {
+    Counts(Counts),
+    Words(String),
+}
+
+impl Programs {
+    /// None yet.
+    pub(super) fn of(tenant: &'static str) -> Self {
+        let (tell, heard) = mpsc::channel();
+        Self { tenant, workers: Vec::new(), heard, tell, words: Vec::new(), shown: 0 }
+    }
+
+    /// Starts one more, in the environment that `prepare` makes of the stage's.
+    pub(super) fn start(
+        &mut self,
+        work: Work,
+        (stage, signals): (&Stage, &Signals),
+        prepare: impl FnOnce(&mut Command),
+    ) -> Result<(), Failure> {
+        let mut command = stage.command("demo-worker", self.tenant)?;
+        match work {
+            Work::Greedy => drop(command.arg("--greedy")),
+            Work::Needs(bytes) => drop(command.args(["--need", &bytes.to_string()])),
+            Work::Computes => {}
+        }
+        prepare(&mut command);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = signals
+            .spawn(&mut command)
+            .map_err(|error| Failure::new(format!("a program of the demo does not start: {error}")))?;
+        let number = self.workers.len();
+        hear(child.stdout.take(), number, self.tell.clone(), |line| Counts::read(&line).map(Said::Counts));
+        hear(child.stderr.take(), number, self.tell.clone(), |line| Some(Said::Words(line)));
+        self.workers.push(Worker { child, counts: None, reports: 0, ended: None, killed: false });
+        Ok(())
+    }
+
+    /// Looks at what they said, and which of them ended.
+    pub(super) fn look(&mut self) -> Result<(), Failure> {
+        while let Ok((worker, said)) = self.heard.try_recv() {
+            match said {
+                Said::Counts(counts) => {
+                    if let Some(worker) = self.workers.get_mut(worker) {
+                        worker.counts = Some(counts);
+                        worker.reports = worker.reports.saturating_add(1);
+                    }
+                }
+                Said::Words(words) => self.hear_words(&words),
+            }
+        }
+        for worker in &mut self.workers {
+            worker.ended = match worker.ended {
+                Some(status) => Some(status),
+                None => worker.child.try_wait().map_err(|error| Failure::new(error.to_string()))?,
+            };
+        }
+        Ok(())
+    }
+
+    fn hear_words(&mut self, line: &str) {
+        let words = line.strip_prefix("gpuslice: ").unwrap_or(line);
+        if !self.words.iter().any(|known| known == words) {
+            self.words.push(words.to_owned());
+        }
+    }
+
+    /// Their lines since the last call.
+    pub(super) fn news(&mut self) -> Vec<String> {
+        let news = self.words.get(self.shown..).unwrap_or_default().to_vec();
+        self.shown = self.words.len();
+        news
+    }
+
+    /// The last line of a program that ended, if any ended.
+    pub(super) fn last_words(&mut self) -> Result<Option<String>, Failure> {
+        if self.workers.iter().all(|worker| worker.ended.is_none()) {
+            return Ok(None);
+        }
+        thread::sleep(LAST_WORDS);
+        self.look()?;
+        Ok(Some(self.words.join("; ")))
+    }
+
+    /// Whether each of them has reported.
+    pub(super) fn have_reported(&self) -> bool {
+        self.workers.iter().all(|worker| worker.counts.is_some())
+    }
+
+    /// Batches of kernels that they have ended.
+    pub(super) fn batches(&self) -> u64 {
+        self.workers.iter().map(|worker| worker.reports).sum()
+    }
+
+    /// The sum of their counts.
+    pub(super) fn counts(&self) -> Counts {
+        self.workers.iter().filter_map(|worker| worker.counts).fold(Counts::default(), |sum, counts| Counts {
+            granted: sum.granted.saturating_add(counts.granted),
+            refused: sum.refused.saturating_add(counts.refused),
+        })
+    }
+
+    /// How many run.
+    pub(super) fn running(&self) -> usize {
+        self.workers.iter().filter(|worker| worker.ended.is_none()).count()
+    }
+
+    /// The process numbers of those that run.
+    pub(super) fn pids(&self) -> impl Iterator<Item = u32> {
+        self.workers.iter().filter(|worker| worker.ended.is_none()).map(|worker| worker.child.id())
+    }
+
+    /// Kills one of them, at whatever it is doing.
+    pub(super) fn kill(&mut self, pid: u32) -> Result<(), Failure> {
+        let worker = self.workers.iter_mut().find(|worker| worker.child.id() == pid);
+        let worker = worker.ok_or_else(|| Failure::new("no program to kill"))?;
+        worker.killed = true;
+        let killed = worker.child.kill();
+        killed.map_err(|error| Failure::new(format!("process {pid} cannot be killed: {error}")))
+    }
+
+    /// Lets them end.
+    pub(super) fn finish(&mut self) {
+        self.workers.iter_mut().for_each(|worker| drop(worker.child.stdin.take()));
+    }
+
+    /// Whether each ended by itself and with success, but the one that was killed.
+    pub(super) fn ended_well(&self) -> bool {
+        self.workers.iter().all(|worker| worker.killed || worker.ended.is_some_and(|status| status.success()))
+    }
+}
+
+/// Passes on the lines of a program until it ends.
+fn hear(
+    from: Option<impl Read + Send + 'static>,
+    number: usize,
+    tell: Sender<(usize, Said)>,
+    meaning: impl Fn(String) -> Option<Said> + Send + 'static,
+) {
+    let Some(from) = from else { return };
+    thread::spawn(move || {
+        for said in BufReader::new(from).lines().map_while(Result::ok).filter_map(meaning) {
+            if tell.send((number, said)).is_err() {
+                break;
+            }
+        }
+    });
+}

@@ -1,0 +1,65 @@
+//! What NVML says of GPUs, asked by a thread: no answer is waited for before the screen is drawn.
+
+use crate::nvml::{Device, Nvml, Patience};
+use gpuslice_region::Uuid;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How often it is looked whether an answer has come, while one is expected.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Devices and what NVML says of them.
+pub(crate) type Told = Vec<(Uuid, Device)>;
+
+/// The thread that asks, and what it was last told.
+#[derive(Debug)]
+pub(crate) struct Gpus {
+    ask: Sender<Vec<Uuid>>,
+    answers: Receiver<Told>,
+    is_asked: bool,
+}
+
+impl Gpus {
+    /// Starts the thread; NVML is started with the first question.
+    pub(crate) fn new() -> Self {
+        let (ask, asked) = channel();
+        let (tell, answers) = channel();
+        thread::spawn(move || answer(&asked, &tell));
+        Self { ask, answers, is_asked: false }
+    }
+
+    /// Asks for these devices, unless an answer is still expected.
+    pub(crate) fn ask(&mut self, uuids: Vec<Uuid>) {
+        if !self.is_asked && !uuids.is_empty() {
+            self.is_asked = self.ask.send(uuids).is_ok();
+        }
+    }
+
+    /// The answer, if it has come.
+    pub(crate) fn answer(&mut self) -> Option<Told> {
+        let told = self.answers.try_recv().ok()?;
+        self.is_asked = false;
+        Some(told)
+    }
+
+    /// When to look for the answer, at `due` at the latest.
+    pub(crate) fn due(&self, due: Instant) -> Instant {
+        if self.is_asked { due.min(Instant::now() + PAUSE) } else { due }
+    }
+}
+
+/// Answers until nobody asks any more. Where NVML cannot be used, or has stopped answering, nothing is known of any device.
+fn answer(asked: &Receiver<Vec<Uuid>>, tell: &Sender<Told>) {
+    let mut started: Option<Option<Nvml>> = None;
+    while let Ok(uuids) = asked.recv() {
+        let nvml = started.get_or_insert_with(|| Nvml::open(Patience::Quiet));
+        let told = nvml.as_mut().map_or_else(Vec::new, |nvml| {
+            nvml.refresh();
+            uuids.into_iter().filter_map(|uuid| Some((uuid, nvml.device(&uuid.to_string())?))).collect()
+        });
+        if tell.send(told).is_err() {
+            return;
+        }
+    }
+}
