@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use support::bench::{Bench, Host};
 use support::living::Living;
 use support::neighbours::{BUSY, IN_A_CONTAINER, begin, neighbour};
-use support::{compiler, skip};
+use support::{compiler, skip_without_rights};
 
 /// What must come comes within this, on a machine that has other things to do.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -157,7 +157,7 @@ fn member_elsewhere(bench: &Bench, number: u32) -> Living {
 #[test]
 fn while_somebody_is_listed_who_may_be_a_member_elsewhere_nothing_is_attributed() {
     if !may_be_elsewhere() {
-        return skip("namespaces of processes: not allowed here; run the tests as root");
+        return skip_without_rights("members elsewhere");
     }
     let bench = Bench::simulated();
     let _member = member(&bench);

@@ -96,13 +96,15 @@ fn the_library_needs_the_c_library_and_its_companions_only() {
 fn every_export_of_a_real_driver_is_in_the_table() {
     let drivers = artefacts::real_drivers();
     if drivers.is_empty() {
-        skip("exports of real drivers: none in GPUSLICE_DRIVERS or build/drivers; run ci/drivers.sh");
+        skip("exports of real drivers: none in GPUSLICE_DRIVERS or build/drivers; to mend it: ci/drivers.sh");
     }
     for (series, driver) in drivers {
         for (library, least) in [("libcuda.so.1", 500), ("libnvidia-ml.so.1", 200)] {
             let path = driver.join(library);
             if !path.exists() {
-                skip(&format!("exports of {library} of {series}: not there"));
+                skip(&format!(
+                    "exports of {library} of {series}: not in build/drivers; to mend it: rm -r build/drivers && ci/drivers.sh"
+                ));
                 continue;
             }
             let names = exports(&path);
@@ -147,7 +149,7 @@ fn header_names(headers: &Path) -> (BTreeSet<String>, BTreeSet<String>) {
 fn every_function_that_a_header_declares_is_in_the_table() {
     let Some(headers) = artefacts::headers() else {
         return skip(
-            "functions of NVIDIA's headers: not in GPUSLICE_HEADERS or build/headers; run ci/headers.sh",
+            "functions of NVIDIA's headers: not in GPUSLICE_HEADERS or build/headers; to mend it: ci/headers.sh",
         );
     };
     let (cuda, nvml) = header_names(&headers);
@@ -163,7 +165,7 @@ fn every_name_of_the_table_comes_from_a_driver_or_a_header() {
     let drivers = artefacts::real_drivers();
     let Some(headers) = artefacts::headers().filter(|_| drivers.len() > 4) else {
         return skip(
-            "where the table's names come from: needs all drivers and headers; run ci/drivers.sh, ci/headers.sh",
+            "where the table's names come from: not all drivers and headers are in build; to mend it: ci/drivers.sh && ci/headers.sh",
         );
     };
     let (mut names, nvml) = header_names(&headers);

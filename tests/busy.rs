@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use support::bench::{Bench, Host};
 use support::living::Living;
 use support::neighbours::{BUSY, IN_A_CONTAINER, begin, neighbour};
-use support::{compiler, skip};
+use support::{compiler, skip_without_rights};
 
 /// What must come comes within this, on a machine that has other things to do.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -181,7 +181,7 @@ fn in_a_container_of_an_old_driver_a_slice_is_shown_its_share_if_it_has_one_and_
         let mut outside = ready(bench.host("reports", &["watch", "0", "0"]).start());
         until(&mut outside, |shown| shown.rates[0] > 90);
         let Some(mut viewer) = in_a_container(&bench, does) else {
-            return skip("namespaces of processes: not allowed here; run the tests as root");
+            return skip_without_rights("utilisation in a container");
         };
         until(&mut viewer, is_so);
         // Nobody can be named there.

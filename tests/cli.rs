@@ -12,6 +12,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 use support::artefacts;
 use support::command::{GIB, OwnSlice, RegionFile, Running, ask, end, gpuslice, json, name};
+use support::terminal::Terminal;
 
 fn start(mut command: Command) -> (Child, BufReader<ChildStdout>) {
     let mut child = command.stdout(Stdio::piped()).spawn().expect("gpuslice can be started");
@@ -26,12 +27,17 @@ fn kill(signal: &str, process: u32) {
 
 #[test]
 fn every_command_has_help_with_an_example() {
-    for command in ["run", "list", "status", "top", "set", "demo", "completions", "man"] {
+    for command in ["run", "list", "status", "top", "set", "remove", "demo", "completions", "man"] {
         ask(&[command, "--help"]).code(0).says("Example").says("Usage: gpuslice");
     }
     let all = ask(&["--help"]).code(0).says("Examples:").says("list");
     assert!(!all.out.contains("demo-worker"), "{all:?}");
-    ask(&["--version"]).code(0).says("gpuslice 0");
+    for flag in ["--version", "-V", "-v"] {
+        ask(&[flag]).code(0).says("gpuslice 0");
+    }
+    ask(&["help"]).code(0).says("Examples:").says("list");
+    assert_eq!(ask(&["help", "set"]).code(0).out, ask(&["set", "--help"]).out);
+    ask(&["help", "sett"]).code(2).complains("sett");
     ask(&["completions", "bash"]).code(0).says("complete -F _gpuslice");
 }
 
@@ -45,7 +51,7 @@ fn wrong_arguments_end_with_2_and_say_what_would_be_right() {
         (&["run", "--cores", "30%", "true"], "without a % sign"),
         (&["run", "--cores", "0=30,0=40", "true"], "name each device once"),
         (&["run", "--cores", "30", "--burst", "20", "true"], "write strict, latency or a duration like 20ms"),
-        (&["run", "--mem", "1g", "--burst", "20ms", "true"], "--cores <PERCENT>|--policy"),
+        (&["run", "--burst", "20ms", "true"], "--mem <SIZE>"),
         (&["run", "--cores", "30", "--burst", "3600s", "true"], "at most 60s of GPU time"),
         (&["set", "x", "--burst", "60001ms"], "at most 60s of GPU time"),
         (&["set", "x", "--cores", "100.1"], "a number from 1 to 100"),
@@ -55,7 +61,21 @@ fn wrong_arguments_end_with_2_and_say_what_would_be_right() {
         (&["run", "--policy", "fair", "true"], "[possible values: fixed, equal, best-effort]"),
         (&["run", "--priority", "urgent", "true"], "[possible values: high, normal, low]"),
         (&["run", "--policy", "equal", "--weight", "1001", "true"], "write a whole number from 1 to 1000"),
-        (&["run", "--mem", "1g", "--weight", "5", "true"], "--policy <POLICY>"),
+        (&["run", "--weight", "5", "true"], "--mem <SIZE>"),
+        (
+            &["run", "--mem", "4096", "true"],
+            "is 4096 bytes, less than any program needs; write 4096MiB if that is meant",
+        ),
+        (
+            &["run", "--mem", "0=4GiB,1=8", "true"],
+            "\"1=8\" is 8 bytes, less than any program needs; write 8GiB if",
+        ),
+        (
+            &["set", "x", "--mem", "500000"],
+            "is 500000 bytes, less than any program needs; write a unit, like 4GiB",
+        ),
+        (&["run", "--mem", "4 GiB", "true"], "has a space before its unit; write it without"),
+        (&["run", "--cores", "12,5", "true"], "has a comma, which separates the items of a list; write 12.5"),
         (
             &["set", "x", "--mem", "0"],
             "a quota of nothing; write a size like 4GiB, or 100% for all that the device has",
@@ -78,14 +98,14 @@ fn wrong_arguments_end_with_2_and_say_what_would_be_right() {
         (&["run", "--cores", "-1", "true"], "a number from 1 to 100"),
         (&["run", "--cores", "30", "--burst", "-1", "true"], "write strict, latency or a duration like 20ms"),
         (&["run", "--policy", "equal", "--weight", "-1", "true"], "write a whole number from 1 to 1000"),
-        (&["demo", "--seconds", "-1"], "2..=3600"),
-        (&["doctor", "--timeout", "-1"], "1..=600"),
+        (&["demo", "--seconds", "-1"], "a whole number from 2 to 3600"),
+        (&["doctor", "--timeout", "-1"], "a whole number from 1 to 600"),
         (&["set", "x", "--weight", "0"], "write a whole number from 1 to 1000"),
         (&["set", "x", "--policy", "none"], "[possible values: fixed, equal, best-effort]"),
         (&["run", "true"], "--mem <SIZE>"),
         (&["run", "--mem", "1g"], "<CMD>..."),
         (&["set", "x"], "--mem <SIZE>"),
-        (&["demo", "--seconds", "0"], "2..=3600"),
+        (&["demo", "--seconds", "0"], "a whole number from 2 to 3600"),
         (&["lst"], "a similar subcommand exists"),
     ] {
         assert_eq!(ask(arguments).code(2).complains(words).out, "");
@@ -99,8 +119,9 @@ fn a_slice_is_listed_while_its_program_runs_and_gone_afterwards() {
     let running = Running::start(&["run", "--mem", "64MiB", "--name", &name]);
     let list = ask(&["list"]).code(0);
     let row = list.out.lines().find(|line| line.contains(&name)).expect("it is listed");
-    assert!(row.contains("64MiB") && row.ends_with(" 1"), "{row}");
-    ask(&["status", &name]).code(0).says("demo-worker --seed 1").says("of 64MiB");
+    let words: Vec<&str> = row.split_whitespace().collect();
+    assert_eq!((words[0], words[5]), (name.as_str(), "64MiB"), "{row}");
+    ask(&["status", &name]).code(0).says("demo-worker --seed 1").says("limit 64MiB");
     running.finish().code(0);
     assert!(!region.0.exists());
     ask(&["status", &name]).code(1).complains("there is no slice");
@@ -131,9 +152,9 @@ fn status_tells_what_the_region_says_to_the_byte() {
     assert_eq!(report.pointer("/slices/0/devices/1/limit"), Some(&Value::Null));
     ask(&["status", &slice.name])
         .code(0)
-        .says("holds 3.00 GiB of 8GiB;")
-        .says("1 refused")
-        .says("of all there is");
+        .says("memory  3.00 GiB used, limit 8GiB, ")
+        .says("1 denied")
+        .says("0 B used, no limit, ");
 }
 
 #[test]
@@ -263,27 +284,78 @@ fn what_others_have_named_their_files_does_not_steer_the_terminal() {
 }
 
 #[test]
-fn the_demo_shows_what_it_promises_and_leaves_nothing() {
+fn the_demo_shows_what_it_promises_in_80_columns_and_leaves_nothing() {
     let (mut child, mut out) = start(gpuslice(&["demo", "--simulated", "--seconds", "4"]));
     let mut said = String::new();
     out.read_to_string(&mut said).expect("it is text");
-    let passed = said.contains("as the GPU counted") && said.ends_with("demo passed\n");
-    assert!(child.wait().expect("it is our child").success() && passed, "{said}");
+    assert!(child.wait().expect("it is our child").success(), "{said}");
+    for words in [
+        "red's 3 programs took 8.00 GiB of 8.00 GiB\n",
+        "blue's program asked for 1.00 GiB and died: CUDA_ERROR_OUT_OF_MEMORY\n",
+        "red held 4.00 GiB at most, of 4.00 GiB; the GPU counted 4.00 GiB\n",
+        "blue held 1.00 GiB at most, of 2.00 GiB; the GPU counted 1.00 GiB\n",
+        "red's new quota of 5.00 GiB was used at once: 5.00 GiB at most\n",
+    ] {
+        assert!(said.contains(words), "{words} is missing in {said}");
+    }
+    assert!(said.ends_with("demo passed\n"), "{said}");
+    let long = said.lines().find(|line| line.chars().count() > 80 && !line.contains(" LD_LIBRARY_PATH="));
+    assert_eq!(long, None);
+    let summary = said.lines().rev().take_while(|line| !line.is_empty()).count();
+    assert!(summary < 24, "{summary} lines do not fit a screen: {said}");
     assert_eq!(left_of_demo(child.id()), Vec::<PathBuf>::new());
 }
 
 #[test]
+fn the_demo_on_a_narrow_terminal_redraws_its_figures_and_ends_with_a_screen_that_says_all() {
+    let mut demo = gpuslice(&["demo", "--simulated", "--seconds", "4"]);
+    let mut terminal = Terminal::sized(demo.env("TERM", "xterm-256color"), (80, 24));
+    let is_whole = |screen: &str| {
+        let rows: Vec<&str> =
+            screen.lines().filter(|line| line.contains("of 30%") || line.contains("of 70%")).collect();
+        let is_row = |row: &&str| {
+            row.contains("GiB  of ") && row.trim_end().ends_with(|last: char| last.is_ascii_digit())
+        };
+        let titles = screen.lines().filter(|line| line.starts_with("slice")).count();
+        titles == 1 && rows.len() == 2 && rows.iter().all(is_row)
+    };
+    terminal.until("one table of two rows", is_whole);
+    terminal
+        .until("the same while it is redrawn", |screen| is_whole(screen) && screen.contains("$ kill -KILL"));
+    let screen = terminal.shows("demo passed");
+    assert!(screen.contains("WITHOUT gpuslice\n") && screen.contains("NEXT\n"), "{screen}");
+    assert!(terminal.end().success());
+}
+
+#[test]
 fn an_interrupted_demo_leaves_nothing() {
-    let (mut child, mut out) = start(gpuslice(&["demo", "--simulated"]));
-    let mut line = String::new();
-    while !line.contains("blue") {
-        line.clear();
-        assert_ne!(out.read_line(&mut line).expect("it is text"), 0, "the demo ended");
+    for moment in ["WITHOUT", " s  blue"] {
+        let (mut child, mut out) = start(gpuslice(&["demo", "--simulated"]));
+        let mut line = String::new();
+        while !line.contains(moment) {
+            line.clear();
+            assert_ne!(out.read_line(&mut line).expect("it is text"), 0, "the demo ended");
+        }
+        kill("INT", child.id());
+        std::io::copy(&mut out, &mut std::io::sink()).expect("it can be read");
+        assert_eq!(child.wait().expect("it is our child").signal(), Some(2));
+        assert_eq!(left_of_demo(child.id()), Vec::<PathBuf>::new());
     }
-    kill("INT", child.id());
+}
+
+#[test]
+fn the_demo_knows_the_simulated_gpu_by_its_driver() {
+    let (mut child, mut out) = start({
+        let mut demo = gpuslice(&["demo"]);
+        demo.env("LD_LIBRARY_PATH", artefacts::simulated_driver());
+        demo
+    });
+    let mut line = String::new();
+    out.read_line(&mut line).expect("it is text");
+    assert!(line.contains("share a simulated GPU (LD_LIBRARY_PATH names its driver)"), "{line}");
+    kill("TERM", child.id());
     std::io::copy(&mut out, &mut std::io::sink()).expect("it can be read");
-    assert_eq!(child.wait().expect("it is our child").signal(), Some(2));
-    assert_eq!(left_of_demo(child.id()), Vec::<PathBuf>::new());
+    assert_eq!(child.wait().expect("it is our child").signal(), Some(15));
 }
 
 #[test]

@@ -4,20 +4,21 @@
 
 mod support;
 
+use gpuslice_region::{Member, Trust};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{Write as _, pipe};
 use std::process::{Command, Stdio};
-use support::command::{Ended, ask, end, gpuslice};
+use support::command::{Ended, OwnSlice, PROGRAM, RegionFile, ask, end, gpuslice};
 use support::{artefacts, skip};
 
-/// The commands that `gpuslice --help` shows.
+/// The commands that `gpuslice --help` shows, but for `help`, which has no page of its own.
 fn commands() -> BTreeSet<String> {
     let help = ask(&["--help"]).code(0).out;
     let (_, list) = help.split_once("Commands:\n").expect("there are commands");
     let (list, _) = list.split_once("\n\n").expect("something follows");
     let first = |line: &str| line.split_whitespace().next().map(str::to_owned);
-    list.lines().filter_map(first).collect()
+    list.lines().filter_map(first).filter(|command| command != "help").collect()
 }
 
 /// A program of the system, where it is installed.
@@ -50,6 +51,18 @@ fn every_command_has_a_manual_page_with_its_options_and_examples() {
             fs::read_to_string(folder.path().join(format!("gpuslice-{command}.1"))).expect("it is there");
         assert!(page.contains(words) && page.contains(".SH EXAMPLES"), "{page}");
     }
+    let page =
+        |command: &str| fs::read_to_string(folder.path().join(format!("gpuslice-{command}.1"))).unwrap();
+    for (command, words) in [
+        ("run", "[\\fB\\-\\-mem\\fR \\fISIZE\\fR] "),
+        ("run", " \\fICMD\\fR...\n"),
+        ("run", "\\(bu 2\nbest\\-effort: the slice uses what others leave"),
+        ("list", "[\\fISLICE\\fR...]\n"),
+        ("status", "[\\fB\\-\\-watch\\fR [\\fISECONDS\\fR]] "),
+        ("set", " \\fISLICE\\fR\n"),
+    ] {
+        assert!(page(command).contains(words), "{words} is missing in {}", page(command));
+    }
     assert!(ask(&["man"]).code(0).out.starts_with(".ie"), "the page of gpuslice itself");
     ask(&["man", "/nowhere/at/all"]).code(1).complains("/nowhere/at/all");
 }
@@ -58,10 +71,12 @@ fn every_command_has_a_manual_page_with_its_options_and_examples() {
 fn man_reads_the_pages() {
     let page = ask(&["man"]).code(0).out;
     let Some(read) = system(&["man", "--warnings", "-E", "UTF-8", "-l", "-"], &page) else {
-        return skip("man_reads_the_pages: man is not installed");
+        return skip("manual pages read by man: there is no man; to mend it: apt-get install man-db");
     };
     if !read.status.success() {
-        return skip("man_reads_the_pages: man is not the one of man-db");
+        return skip(
+            "manual pages read by man: this man is not the one of man-db; to mend it: apt-get install man-db",
+        );
     }
     assert_eq!(read.err, "");
     read.says("gpuslice").says("set 12345 --mem 6GiB --cores 50");
@@ -69,12 +84,13 @@ fn man_reads_the_pages() {
 
 /// What bash offers for a word: the last of a line.
 fn bash_offers(line: &[&str]) -> Vec<String> {
+    let line = [&[PROGRAM], &line[1..]].concat();
     let words = line.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ");
     let last = line.len() - 1;
     let script = ask(&["completions", "bash"]).code(0).out;
     let ask = format!(
         "{script}\nCOMP_WORDS=({words}); COMP_CWORD={last}; COMP_LINE=\"${{COMP_WORDS[*]}}\"\n\
-         COMP_POINT=${{#COMP_LINE}}\n_gpuslice gpuslice \"${{COMP_WORDS[{last}]}}\" \"${{COMP_WORDS[{last}-1]}}\"\n\
+         COMP_POINT=${{#COMP_LINE}}\n_gpuslice \"{PROGRAM}\" \"${{COMP_WORDS[{last}]}}\" \"${{COMP_WORDS[{last}-1]}}\"\n\
          printf '%s\\n' \"${{COMPREPLY[@]}}\""
     );
     let told = system(&["bash", "--norc", "-c", &ask], "").expect("there is bash").code(0);
@@ -94,6 +110,43 @@ fn bash_completes_commands_options_and_their_values() {
 }
 
 #[test]
+fn shells_complete_the_names_of_slices() {
+    let slice = OwnSlice::join("completed");
+    let own = slice.name.as_str();
+    let start = &own[..own.len() - 2];
+    for command in ["status", "list", "set", "top", "remove", "rm"] {
+        assert_eq!(bash_offers(&["gpuslice", command, start]), [own], "{command}");
+    }
+    assert!(bash_offers(&["gpuslice", "status", ""]).contains(&own.to_owned()));
+    // Not where no slice can stand.
+    for line in
+        [&["gpuslice", "run", start][..], &["gpuslice", "status", "--over", start], &["gpuslice", start]]
+    {
+        let offers = bash_offers(line);
+        assert!(!offers.contains(&own.to_owned()), "{line:?}: {offers:?}");
+    }
+    // A name that would need quotes is not offered.
+    let odd = RegionFile::of(&format!("{own} $(x)"));
+    let (_member, _) = Member::join(&odd.0, Trust::OwnerOnly, &[]).expect("it can be made");
+    let offered = ask(&["complete-slices"]).code(0).out;
+    assert!(offered.lines().any(|line| line == own) && !offered.contains('$'), "{offered}");
+    // Each other shell is told where a slice can stand, and asks the same question.
+    let zsh = ask(&["completions", "zsh"]).code(0).out;
+    assert_eq!(zsh.lines().filter(|line| line.contains(":_gpuslice_slices'")).count(), 6, "{zsh}");
+    let script = ask(&["completions", "fish"]).code(0).out;
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    std::os::unix::fs::symlink(PROGRAM, folder.path().join("gpuslice")).expect("it can be made");
+    let asked = format!(
+        "set PATH {} $PATH\n{script}\ncomplete -C 'gpuslice status {start}'",
+        folder.path().display()
+    );
+    let Some(told) = system(&["fish", "--no-config", "-c", &asked], "") else {
+        return skip("fish completes the names of slices; to mend it: install fish");
+    };
+    assert!(told.code(0).out.lines().any(|line| line.split('\t').next() == Some(own)));
+}
+
+#[test]
 fn other_shells_read_their_scripts() {
     for (shell, check) in [("zsh", &["zsh", "-n"][..]), ("fish", &["fish", "--no-execute"])] {
         let script = ask(&["completions", shell]).code(0).out;
@@ -102,7 +155,9 @@ fn other_shells_read_their_scripts() {
         let file = folder.path().join("script");
         fs::write(&file, &script).expect("it can be written");
         let Some(read) = system(&[check, &[&file.display().to_string()]].concat(), "") else {
-            skip(&format!("other_shells_read_their_scripts: {shell} is not installed"));
+            skip(&format!(
+                "completions for {shell}: there is no {shell}; to mend it: apt-get install {shell}"
+            ));
             continue;
         };
         assert_eq!(read.code(0).err, "");
@@ -152,9 +207,9 @@ fn every_command_and_option_is_in_the_documents() {
     let docs = ["docs/operating.md", "docs/status.md", "docs/configuration.md", "README.md"];
     let read = |file: &&str| fs::read_to_string(artefacts::repository().join(file)).expect("there is a page");
     let text: String = docs.iter().map(read).collect();
-    for command in ["run", "list", "status", "set", "demo", "completions", "man"] {
+    for command in ["run", "list", "status", "set", "remove", "demo", "completions", "man", "help"] {
         assert!(text.contains(&format!("gpuslice {command}")), "gpuslice {command} is in no document");
-        let help = ask(&[command, "--help"]).code(0).out;
+        let help = ask(&["help", command]).code(0).out;
         for option in help.split_whitespace().filter(|word| word.starts_with("--") && word.len() > 2) {
             let option = option.trim_end_matches([',', '.', ';', ')']);
             let is_known = matches!(option, "--help" | "--seconds" | "--simulated" | "--epochs");

@@ -14,14 +14,14 @@ use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
-use support::command::{Ended, OwnSlice, PROGRAM, RegionFile, Running, ask, end, gpuslice, json, name};
+use support::command::{OwnSlice, PROGRAM, RegionFile, Running, ask, end, gpuslice, json, name};
+use support::other_user::{NOBODY, OtherUser};
+use support::outcome::is_refusal;
 use support::terminal::Terminal;
-use support::{artefacts, compiler, skip};
+use support::{artefacts, compiler, skip, skip_without_rights};
 
 /// Goes on until a trap ends it: in bash alone, so that nothing is beside it that a terminal stops.
 const FOR_EVER: &str = "exec 9<> <(:); echo ready; for ((i = 0; i < 3000; i++)); do read -t 0.02 -u 9; done";
-/// Nobody.
-const NOBODY: u32 = 65534;
 
 fn start(mut command: Command) -> (Child, BufReader<ChildStdout>) {
     let mut child = command.stdout(Stdio::piped()).spawn().expect("it can be started");
@@ -88,6 +88,11 @@ fn run_ends_as_its_program_ends() {
 fn run_tells_its_own_failures_from_the_programs() {
     ask(&["run", "--mem", "1g", "/nowhere/at/all"]).code(127).complains("not found");
     ask(&["run", "--mem", "1g", "/etc/passwd"]).code(126).complains("cannot be executed");
+    ask(&["run", "--mem", "1g", "--", "/tmp"]).code(126).complains("/tmp: is a directory; name a program");
+    ask(&["run", "--mem", "1g", "python3 load.py 3"])
+        .code(127)
+        .complains("\"python3 load.py 3\": not found; if this is a command with its arguments")
+        .complains("write them without quotes: -- python3 load.py 3");
     ask(&["run", "--mem", "1g", "--region", "/nowhere/region", "true"]).code(125).complains("make it first");
     ask(&["run", "--mem", "1g", "--region", "/dev/shm/a ", "true"]).code(125).complains("ends in a space");
     let mut run = gpuslice(&["run", "--mem", "1g", "--region"]);
@@ -213,7 +218,7 @@ fn what_a_program_sends_to_its_whole_group_it_gets_once() {
 #[test]
 fn a_timer_that_was_set_before_run_ends_the_program() {
     if !works(&["perl", "-e", "1"]) {
-        return skip("a_timer_that_was_set_before_run_ends_the_program: needs perl");
+        return skip("a timer that was set before run: there is no perl; to mend it: apt-get install perl");
     }
     let script = "alarm 1; exec @ARGV";
     let mut run = around(&["perl", "-e", script, PROGRAM, "run", "--mem", "1g", "--", "sleep", "60"]);
@@ -315,7 +320,10 @@ fn a_region_stays_for_a_child_that_outlives_the_command_and_goes_with_it() {
             status.is_some()
         }));
         assert_eq!(status.and_then(|status| status.code()), Some(0));
-        let said = line(&mut BufReader::new(child.stderr.take().expect("it is piped")));
+        // The worker tries until its quota is full.
+        let mut errors = BufReader::new(child.stderr.take().expect("it is piped"));
+        let said = [line(&mut errors), line(&mut errors)].concat();
+        assert!(is_refusal(&said), "{said}");
         assert!(said.contains("stays: 1 process still runs in the slice"), "{said}");
         ask(cleaner).code(0);
         assert!(region.0.exists());
@@ -360,7 +368,7 @@ fn a_named_region_is_removed_by_who_made_it_and_by_no_other() {
     assert!(!region.exists(), "run has made it");
     Member::join(&region, Trust::OwnerOnly, &[]).expect("it can be made").0.leave();
     let running = run();
-    ask(&["status", &path]).code(0).says("of 64MiB");
+    ask(&["status", &path]).code(0).says("limit 64MiB");
     running.finish().code(0);
     assert!(region.exists(), "it was there before");
     ask(&["list"]).code(0);
@@ -373,7 +381,9 @@ fn a_name_under_which_somebody_else_has_put_a_region_is_refused() {
     let slice = OwnSlice::join("foreign");
     let region = &slice.region.0;
     if chown(region, Some(NOBODY), Some(NOBODY)).is_err() {
-        return skip("a_name_under_which_somebody_else_has_put_a_region: needs root, to give a file away");
+        return skip(
+            "a region that another user made: needs root, to give a file away; to mend it: run the tests as root",
+        );
     }
     let run = ["run", "--mem", "1g", "--name", &name, "--", "echo", "started"];
     let ended = ask(&run).code(125).complains("belongs to user 65534");
@@ -387,13 +397,10 @@ fn a_name_under_which_somebody_else_has_put_a_region_is_refused() {
     lchown(region, Some(NOBODY), Some(NOBODY)).expect("this is root");
     ask(&run).code(125).complains("belongs to user 65534");
     // Root's is trusted; whether this user may write to it, the library finds out.
-    let nobody = NOBODY.to_string();
-    if !works(&["setpriv", "--reuid", &nobody, "--regid", &nobody, "--clear-groups", "true"]) {
-        return skip("a region of root under a user's name: needs setpriv, to become somebody else");
-    }
+    let Some(other) = OtherUser::new("a region of root under a user's name") else { return };
     let roots = RegionFile(format!("/dev/shm/gpuslice-{NOBODY}-run-{name}").into());
     fs::write(&roots.0, "").expect("it can be written");
-    Public::new().ask(&run).code(0).says("started");
+    other.ask(&run).code(0).says("started");
 }
 
 #[test]
@@ -429,16 +436,88 @@ fn what_limits_nothing_now_is_a_slice_all_the_same() {
     first.finish().code(0);
 }
 
+/// `run` does not start this command, since nothing could limit it, but where that is allowed; then it ends with 0.
+#[track_caller]
+fn is_not_limited(command: &[&str], why: &str) {
+    let run = |options: &[&str]| ask(&[&["run", "--mem", "1g"], options, &["--"], command].concat());
+    let refused = run(&[]).code(125).complains("not started, since it would be NOT LIMITED: ").complains(why);
+    assert!(refused.out.is_empty() && refused.err.contains("--allow-unlimited starts it"), "{refused:?}");
+    run(&["--allow-unlimited"]).code(0).complains("gpuslice: NOT LIMITED: ").complains(why);
+}
+
+#[test]
+fn what_is_known_to_run_unlimited_is_not_started_unless_that_is_allowed() {
+    for words in [&["env", "-u", "LD_PRELOAD", "echo"][..], &["nice", "env", "--unset=LD_PRELOAD", "echo"]] {
+        is_not_limited(words, "takes LD_PRELOAD out of the environment");
+    }
+    for words in
+        [&["env", "-i", "echo"][..], &["env", "-", "/bin/echo"], &["env", "-C", "/", "-i", "/bin/echo"]]
+    {
+        is_not_limited(words, "starts programs with an empty environment");
+    }
+    is_not_limited(&["env", "LD_PRELOAD=libm.so.6", "echo"], "drops what was in it");
+    // These have the library again, or may have it.
+    let library = format!("LD_PRELOAD={}", artefacts::library().display());
+    for words in [
+        &["env", "-i", &library, "/bin/echo"][..],
+        &["env", "A=1", "echo"],
+        &["env", "-u", "OTHER", "echo"],
+        &["env", "A=1", "echo", "-i"],
+        &["sh", "-c", "true"],
+    ] {
+        let ended = ask(&[&["run", "--mem", "1g", "--"], words].concat()).code(0);
+        assert!(!ended.err.contains("NOT LIMITED"), "{ended:?}");
+    }
+    ask(&["run", "--mem", "1g", "--", "env", "/nowhere/program"]).code(127);
+    let folder = tempfile::tempdir_in("/dev/shm").expect("a folder can be made");
+    let file = |name: &str, contents: &[u8]| {
+        let path = folder.path().join(name);
+        fs::write(&path, contents).expect("it can be written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("it is ours");
+        path.display().to_string()
+    };
+    let script = file("script", b"#!/bin/sh\nexit 0\n");
+    assert_eq!(ask(&["run", "--mem", "1g", "--", &script]).code(0).err, "");
+    // Of another architecture, and of 32 bits: the kernel here executes neither, and what becomes of them is its affair.
+    let mut bytes = fs::read("/bin/echo").expect("every system has it");
+    for (place, byte, why) in
+        [(18, 183, "another architecture (aarch64)"), (4, 1, "another architecture (32 bits)")]
+    {
+        let before = std::mem::replace(&mut bytes[place], byte);
+        let program = file(&format!("foreign-{place}"), &bytes);
+        bytes[place] = before;
+        ask(&["run", "--mem", "1g", "--", &program]).code(125).complains("NOT LIMITED").complains(why);
+        let allowed = ["run", "--mem", "1g", "--allow-unlimited", "--", &program];
+        ask(&allowed).complains("gpuslice: NOT LIMITED: ");
+    }
+    let source = folder.path().join("zero.c");
+    fs::write(&source, "int main(void) { return 0; }\n").expect("it can be written");
+    let program = folder.path().join("zero").display().to_string();
+    let compiled = Command::new("cc").args(["-static", "-o", &program]).arg(source).status();
+    if !compiled.is_ok_and(|status| status.success()) {
+        return skip("a static program under run: cc cannot link one; to mend it: apt-get install libc6-dev");
+    }
+    is_not_limited(&[&program], "is linked statically");
+    is_not_limited(&["env", "A=1", &program], "is linked statically");
+    is_not_limited(&["nice", &program], "is linked statically");
+    let script = file("interpreted", format!("#!{program}\n").as_bytes());
+    is_not_limited(&[&script], "is linked statically");
+    // A shell and what starts others use no GPU themselves.
+    for name in ["sh", "tini"] {
+        fs::copy(&program, folder.path().join(name)).expect("it can be copied");
+        let shell = folder.path().join(name).display().to_string();
+        let ended = ask(&["run", "--mem", "1g", "--", &shell, "-c", "x"]).code(0);
+        assert!(
+            ended.err.contains("is linked statically") && !ended.err.contains("NOT LIMITED"),
+            "{ended:?}"
+        );
+    }
+}
+
 #[test]
 fn what_the_library_cannot_be_in_is_said_before_it_starts() {
     let run = |program: &str| ask(&["run", "--mem", "1g", "--", program]);
     assert_eq!(run("true").code(0).err, "");
-    let Some(program) = compiler::compile("holder.c", "holder_static", &["-static"]) else {
-        return skip("a static program under run: cc cannot link one; to mend it: apt-get install libc6-dev");
-    };
-    let program = program.display().to_string();
-    run(&program).complains("is linked statically");
-    ask(&["run", "--mem", "1g", "--", "env", &program]).complains("is linked statically");
     // It would not be loaded, and the program run without a limit.
     let text = artefacts::repository().join("README.md");
     let other = artefacts::system_object("libm.so.6").expect("every system has it");
@@ -447,20 +526,17 @@ fn what_the_library_cannot_be_in_is_said_before_it_starts() {
         let ended = end(run.env("GPUSLICE_LIB", library)).code(125).complains(why);
         assert_eq!(ended.out, "");
     }
-    let nobody = NOBODY.to_string();
-    if !works(&["setpriv", "--reuid", &nobody, "--regid", &nobody, "--clear-groups", "true"]) {
-        return skip("run of a program that gets rights: needs root, to become somebody else");
-    }
-    let public = Public::new();
+    let Some(public) = OtherUser::new("run of a program that gets rights") else { return };
     fs::copy("/usr/bin/id", public.path("id")).expect("it can be copied");
     fs::set_permissions(public.path("id"), fs::Permissions::from_mode(0o4755)).expect("it is ours");
     let ended = public.ask(&["run", "--mem", "1g", "--", &public.path("id")]).code(125);
     assert_eq!(ended.complains("with more rights than its caller").out, "");
-    // A guess is said, and a script's own rights are none.
-    public
-        .ask(&["run", "--mem", "1g", "--", "env", &public.path("id")])
-        .code(0)
-        .complains("with more rights");
+    let behind = public.ask(&["run", "--mem", "1g", "--", "env", &public.path("id")]).code(125);
+    behind.complains("with more rights");
+    let allowed = public.ask(&["run", "--mem", "1g", "--allow-unlimited", "--", &public.path("id")]).code(0);
+    assert!(allowed.out.starts_with("uid="), "{allowed:?}");
+    allowed.complains("NOT LIMITED: ");
+    // A script's own rights are none.
     fs::write(public.path("script"), "#!/bin/sh\necho started\n").expect("it can be written");
     fs::set_permissions(public.path("script"), fs::Permissions::from_mode(0o6755)).expect("it is ours");
     let ended = public.ask(&["run", "--mem", "1g", "--", &public.path("script")]).code(0);
@@ -495,52 +571,10 @@ fn the_slice_of_an_operators_file_is_that_of_every_program() {
     assert!(region.exists(), "it is the operator's");
 }
 
-/// The program and what belongs to it, where everybody can read it; writable for nobody in particular.
-struct Public {
-    folder: tempfile::TempDir,
-}
-
-impl Public {
-    fn new() -> Self {
-        let folder = tempfile::tempdir_in("/dev/shm").expect("a folder can be made");
-        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
-        fs::copy(PROGRAM, folder.path().join("gpuslice")).expect("it can be copied");
-        fs::copy(artefacts::library(), folder.path().join("libgpuslice.so")).expect("it can be copied");
-        for library in ["libcuda.so.1", "libnvidia-ml.so.1"] {
-            let driver = artefacts::simulated_driver().join(library);
-            fs::copy(driver, folder.path().join(library)).expect("it can be copied");
-        }
-        fs::create_dir(folder.path().join("own")).expect("a folder can be made");
-        chown(folder.path().join("own"), Some(NOBODY), Some(NOBODY)).expect("this is root");
-        Self { folder }
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.folder.path().join(name).display().to_string()
-    }
-
-    /// `gpuslice` as that user.
-    fn ask(&self, arguments: &[&str]) -> Ended {
-        end(&mut self.command(arguments))
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let (program, user) = (self.path("gpuslice"), NOBODY.to_string());
-        let mut command =
-            around(&["setpriv", "--reuid", &user, "--regid", &user, "--clear-groups", &program]);
-        command.args(arguments).env("LD_LIBRARY_PATH", self.folder.path());
-        command.env("SIMGPU_STATE", self.path("own/state")).env("SIMGPU_CONTEXT_BYTES", "0");
-        command
-    }
-}
-
 #[test]
 fn everything_works_without_privileges_and_others_slices_are_not_touched() {
-    let nobody = NOBODY.to_string();
-    if !works(&["setpriv", "--reuid", &nobody, "--regid", &nobody, "--clear-groups", "true"]) {
-        return skip("everything_works_without_privileges: needs root, to become somebody else");
-    }
-    let (public, name) = (Public::new(), name("plain"));
+    let Some(public) = OtherUser::new("everything_works_without_privileges") else { return };
+    let name = name("plain");
     let roots = OwnSlice::join("of-root");
     let worker = public.path("gpuslice");
     let mut run = public.command(&["run", "--mem", "64MiB", "--name", &name, "--", &worker, "demo-worker"]);
@@ -551,7 +585,7 @@ fn everything_works_without_privileges_and_others_slices_are_not_touched() {
     assert!(line(&mut out).contains(' '), "the program does not work");
     let list = public.ask(&["list"]).code(0).complains("regions of other users are not shown");
     assert!(list.out.contains(&name) && !list.out.contains(&roots.name), "{list:?}");
-    public.ask(&["status", &name]).code(0).says("demo-worker --seed 1").says("of 64MiB");
+    public.ask(&["status", &name]).code(0).says("demo-worker --seed 1").says("limit 64MiB");
     public.ask(&["set", &name, "--mem", "32MiB"]).code(0).says("64MiB -> 32MiB");
     let path = roots.region.0.display().to_string();
     for slice in [&roots.name, &path] {
@@ -577,7 +611,7 @@ fn everything_works_without_privileges_and_others_slices_are_not_touched() {
 fn run_can_be_the_first_process_of_a_container() {
     let container = ["unshare", "--pid", "--fork", "--mount", "--mount-proc"];
     if !works(&[&container[..], &["true"]].concat()) {
-        return skip("run_can_be_the_first_process_of_a_container: needs the right to unshare");
+        return skip_without_rights("run as the first process of a container");
     }
     let inside = |name: &str, program: &str| {
         let run = [PROGRAM, "run", "--mem", "1g", "--name", name, "--", "bash", "-c", program];
@@ -606,7 +640,7 @@ fn run_can_be_the_first_process_of_a_container() {
 fn a_slice_in_a_container_is_seen_from_outside() {
     let container = ["unshare", "--pid", "--fork", "--mount", "--mount-proc"];
     if !works(&[&container[..], &["true"]].concat()) {
-        return skip("a_slice_in_a_container_is_seen_from_outside: needs the right to unshare");
+        return skip_without_rights("a slice in a container, seen from outside");
     }
     let name = name("inside");
     let folder = tempfile::tempdir_in("/dev/shm").expect("a folder can be made");
@@ -628,4 +662,38 @@ fn a_slice_in_a_container_is_seen_from_outside() {
     drop(child.stdin.take());
     out.read_to_string(&mut String::new()).expect("it is text");
     assert_eq!(child.wait().expect("it is our child").code(), Some(0));
+}
+
+/// As a user of log-in sessions on a machine with systemd, in namespaces of its own: a slice's region, what logind does at the
+/// last log-out, and what is left. `$0` is `gpuslice`, `$1` the program; `$2` the rights of `/tmp`,
+/// which is in memory: not everybody's, it serves as little as one on a disk.
+const LOG_OUT: &str = r#"
+    mount -t tmpfs -o mode=1777 tmpfs /dev/shm && mount -t tmpfs tmpfs /run && mkdir -p /run/systemd/system || exit 77
+    mount -t tmpfs -o mode=$2 tmpfs /tmp || exit 77
+    as() { setpriv --reuid 12345 --regid 12345 --clear-groups "$@"; }
+    as "$0" run --name kept --cores 1 -- "$1" 50ms wait || exit 78
+    ls /dev/shm/gpuslice-* /tmp/gpuslice-* 2>/dev/null
+    find /dev/shm -mindepth 1 '(' -uid 12345 -o -gid 12345 ')' -delete
+    as "$0" list --all | cut -d ' ' -f 1
+"#;
+
+#[test]
+fn a_region_is_where_it_outlives_a_log_out() {
+    let program = compiler::plain("brief").display().to_string();
+    for (tmp, expected) in [
+        ("1777", "/tmp/gpuslice-12345-run-kept\nNAME\nkept\n"),
+        ("755", "/dev/shm/gpuslice-12345-run-kept\nNAME\n"),
+    ] {
+        let words =
+            ["unshare", "--mount", "--propagation", "private", "sh", "-c", LOG_OUT, PROGRAM, &program, tmp];
+        let mut machine = around(&words);
+        machine.env("GPUSLICE_LIB", artefacts::library());
+        machine.env("LD_LIBRARY_PATH", artefacts::simulated_driver()).env("SIMGPU_STATE", "/dev/shm/state");
+        let ended = end(&mut machine);
+        if ended.status.code() == Some(77) || ended.err.contains("unshare:") || ended.err.contains("setpriv:")
+        {
+            return skip("a log-out: run the tests as root, with CAP_SYS_ADMIN and setpriv");
+        }
+        assert_eq!(ended.out, expected, "{ended:?}");
+    }
 }

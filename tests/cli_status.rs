@@ -11,11 +11,12 @@ use gpuslice_region::{DeviceRequest, Limits, Member, Reader, Sharing, Trust, Uui
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
-use std::os::unix::process::CommandExt as _;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use support::command::{GIB, OwnSlice, RegionFile, Running, ask, end, gpuslice, json, name};
+use support::command::{GIB, OwnSlice, PROGRAM, RegionFile, Running, ask, end, gpuslice, json, name};
+use support::other_user::{OtherUser, is_root};
 use support::terminal::Terminal;
 use support::{artefacts, skip};
 
@@ -62,6 +63,12 @@ fn settled(text: &str, slice: &OwnSlice, report: &Value) -> String {
         .replace(&format!("\"pid\": {}", std::process::id()), "\"pid\": PID")
         .replace(&field("command"), "COMMAND")
         .replace(&format!("\"started\": {}", field("started")), "\"started\": STARTED")
+        .replace(&owner(report.pointer("/slices/0").expect("there is one")), "OWNER")
+}
+
+/// The two lines that tell the region's owner.
+fn owner(slice: &Value) -> String {
+    format!("\"uid\": {},\n      \"user\": {}", slice["uid"], slice["user"])
 }
 
 /// Compares with a file of `tests/golden`; with `GPUSLICE_BLESS` set, writes it.
@@ -93,7 +100,14 @@ fn list_as_json_is_as_it_was_and_a_part_of_status() {
     let own = own.expect("it is listed");
     let text = serde_json::to_string_pretty(own).expect("it can be written") + "\n";
     let region = slice.region.0.display().to_string();
-    is_golden("list.json", &text.replace(&region, "REGION").replace(&slice.name, "NAME"));
+    let text = text.replace(&region, "REGION").replace(&slice.name, "NAME");
+    let text = ["uid", "user", "started"].into_iter().fold(text, |text, field| {
+        text.replace(
+            &format!("\"{field}\": {}", own[field]),
+            &format!("\"{field}\": {}", field.to_uppercase()),
+        )
+    });
+    is_golden("list.json", &text);
     let status = json(&["status", &slice.name, "--json"]);
     assert_eq!(listing.get("version"), status.get("version"));
     for pointer in
@@ -132,22 +146,28 @@ fn status_tells_people_the_same() {
     let slice = busy("people");
     let ended = ask(&["status", &slice.name]).code(0);
     for words in [
-        "holds 2.00 GiB of 8GiB; the device has 16GiB\n    contexts hold 480.00 MiB of that, the largest one so \
-         far took 240.00 MiB\n    peak 3.00 GiB, 3 refused, 2 unmet, unknown unaccounted, 5.00 MiB in host memory\n",
-        "    has 12.5% of its time, policy equal, weight 300, priority high, burst 200ms\n",
-        "    12.40 s used in all; lately 1 s: 0%, waited 0 ns; 10 s: 0%",
-        "    launches waited 3.10 s, 12.00 ms queued ahead, 0 ns owed; measured by events (the device is a MIG instance)",
-        "PID  SINCE",
+        "  0: GPU-11111111-1111-1111-1111-111111111111\n    memory  2.00 GiB used, limit 8GiB, the device has 16GiB, \
+         peak 3.00 GiB\n            3 denied, 2 unmet, unknown unaccounted, 5.00 MiB in host memory\n            \
+         contexts use 480.00 MiB of that, the largest so far 240.00 MiB\n",
+        "    time    limit 12.5%, policy equal, weight 300, priority high, burst 200ms\n",
+        "            used 12.40 s in all, 0% over 1 s, 0% over 10 s, 0% over 60 s\n",
+        "            throttled 3.10 s in all, 0 ns over 1 s, 0 ns over 10 s,\n            0 ns over 60 s\n",
+        "            12.00 ms queued, 0 ns owed,\n            measured by events (the device is a MIG instance): 48% of",
+        "PID  AGE",
     ] {
         assert!(ended.out.contains(words), "{words} is missing in {}", ended.out);
     }
     // A device of which nothing is limited and nothing was used has no more to tell.
-    assert!(ended.out.contains("holds 0 B of all there is; the device has 16GiB\n    peak 0 B, 0 refused"));
+    let second = "memory  0 B used, no limit, the device has 16GiB, peak 0 B\n            0 denied";
+    assert!(ended.out.contains(second), "{}", ended.out);
+    // Paths, commands and the reason of a measurement have no bound.
+    let is_free = |line: &str| ["/", "measured by", "cli_status"].iter().any(|word| line.contains(word));
+    assert!(ended.out.lines().all(|line| line.len() <= 80 || is_free(line)), "{}", ended.out);
     let list = ask(&["list"]).code(0).out;
     let row = list.lines().find(|line| line.contains(&slice.name)).expect("it is listed");
     // How far its columns are apart, the other slices say that are listed.
     let row: Vec<_> = row.split_whitespace().collect();
-    assert!(row.join(" ").contains("8GiB 12.5% equal"), "{list}");
+    assert!(row.join(" ").contains("2.00 GiB 8GiB 0% 12.5% equal 1 "), "{list}");
 }
 
 #[test]
@@ -168,12 +188,12 @@ fn what_takes_long_is_said_to_a_terminal_and_to_nobody_else() {
     let slice = busy("progress");
     let mut terminal = Terminal::start(&mut gpuslice(&["status", &slice.name, "--over", "3"]));
     terminal.hears("looking at what is used of GPU time: 3 s left");
-    terminal.hears("(over 3.");
+    terminal.hears("over 3.");
     assert_eq!(terminal.end().code(), Some(0));
     let ended = ask(&["status", &slice.name, "--over", "2"]).code(0);
     assert_eq!(ended.err, "");
     let terminal = Terminal::start(&mut gpuslice(&["status", &slice.name, "--over", "1"]));
-    terminal.hears("(over 1.");
+    terminal.hears("over 1.");
     assert!(!terminal.raw().contains("left"), "{}", terminal.raw());
 }
 
@@ -258,14 +278,24 @@ fn a_region_that_nobody_finished_making_is_removed_by_who_lists_it() {
     assert!(!region.0.exists());
 }
 
-/// The same by somebody who may read regions and write none.
-fn reading(arguments: &[&str]) -> Command {
-    let mut command = gpuslice(arguments);
-    // SAFETY: the call has no arguments and cannot fail.
-    if unsafe { libc::geteuid() } == 0 {
-        command.uid(65534);
+/// A user who may read regions and write none: another one if this is root, otherwise this user, whose own region is
+/// made read-only.
+enum Reading {
+    Other(OtherUser),
+    Own,
+}
+
+impl Reading {
+    fn new(what: &str) -> Option<Self> {
+        if is_root() { OtherUser::new(what).map(Self::Other) } else { Some(Self::Own) }
     }
-    command
+
+    fn gpuslice(&self, arguments: &[&str]) -> Command {
+        match self {
+            Self::Other(user) => user.gpuslice(arguments),
+            Self::Own => gpuslice(arguments),
+        }
+    }
 }
 
 /// A program of the slice that was killed while it held something of its device, which is still charged; how much.
@@ -313,18 +343,18 @@ fn dead_in(slice: &OwnSlice) -> u64 {
 
 #[test]
 fn who_may_only_read_a_region_looks_at_it_and_is_told_the_dead_from_the_living() {
+    let Some(reading) = Reading::new("a region that may only be read") else { return };
     let slice = OwnSlice::join("read-only");
     let path = slice.region.0.display().to_string();
     let mode =
         |mode| fs::set_permissions(&slice.region.0, fs::Permissions::from_mode(mode)).expect("it is ours");
     let held = dead_in(&slice);
-    // SAFETY: the call has no arguments and cannot fail.
-    mode(if unsafe { libc::geteuid() } == 0 { 0o644 } else { 0o444 });
+    mode(if is_root() { 0o644 } else { 0o444 });
     let report = |command: &mut Command| -> Value {
         serde_json::from_str(&end(command).code(0).out).expect("this is JSON")
     };
     for _ in 0..2 {
-        let status = report(&mut reading(&["status", &path, "--json"]));
+        let status = report(&mut reading.gpuslice(&["status", &path, "--json"]));
         let figures = ["held", "held_by_dead"].map(|name| status["slices"][0]["devices"][2][name].as_u64());
         assert_eq!(
             (figures, status["slices"][0]["processes"].as_u64()),
@@ -332,16 +362,15 @@ fn who_may_only_read_a_region_looks_at_it_and_is_told_the_dead_from_the_living()
             "{status}"
         );
     }
-    end(&mut reading(&["status", &path]))
+    end(&mut reading.gpuslice(&["status", &path]))
         .code(0)
         .says(" of the dead count until a process of the slice clears them");
-    let list = report(reading(&["list", "--json"]).env("GPUSLICE_REGION", &path));
+    let list = report(reading.gpuslice(&["list", "--json"]).env("GPUSLICE_REGION", &path));
     let listed =
         list["slices"].as_array().into_iter().flatten().find(|found| found["region"] == path.as_str());
     // Regions of other users are shown to root alone.
-    // SAFETY: the call has no arguments and cannot fail.
-    assert!(unsafe { libc::geteuid() } == 0 || listed.is_some_and(|own| own["processes"] == 1), "{list}");
-    end(&mut reading(&["set", &path, "--mem", "1GiB"])).code(1).complains(&path);
+    assert!(is_root() || listed.is_some_and(|own| own["processes"] == 1), "{list}");
+    end(&mut reading.gpuslice(&["set", &path, "--mem", "1GiB"])).code(1).complains(&path);
     assert_eq!(slice.limit(0x11), Some(8 * GIB));
     // Who may write clears the dead by looking.
     mode(0o600);
@@ -380,7 +409,9 @@ fn more_slices_than_gpus_are_divided_among_are_said_to_be() {
     // Nobody looks at another's.
     let give_away = |member: &Member| chown(member.path(), Some(4242), None).is_ok();
     if !members.iter().rev().take(2).all(give_away) {
-        return skip("more_slices_than_gpus_are_divided_among: two users need root");
+        return skip(
+            "more slices than GPUs are divided among, of two users: needs root; to mend it: run the tests as root",
+        );
     }
     says_nothing();
     let others = members.last().expect("there are some").path().display().to_string();
@@ -394,7 +425,7 @@ fn roots_list_prefers_its_own_slice_and_shows_others_by_their_files() {
     let other = RegionFile(format!("/dev/shm/gpuslice-4242-run-{}", slice.name).into());
     let (_member, _) = Member::join(&other.0, Trust::OwnerOnly, &[]).expect("it can be made");
     if chown(&other.0, Some(4242), None).is_err() {
-        return skip("roots_list_prefers_its_own_slice: needs root");
+        return skip("root's list of slices: needs root; to mend it: run the tests as root");
     }
     let own = json(&["status", &slice.name, "--json"]);
     let region = slice.region.0.display().to_string();
@@ -420,6 +451,82 @@ fn a_driver_that_hangs_keeps_nobody_from_what_the_region_says() {
     }
 }
 
+/// `gpuslice` on a machine with simulated GPUs of its own.
+struct Machine(tempfile::TempDir, &'static [(&'static str, &'static str)]);
+
+impl Machine {
+    fn with(settings: &'static [(&str, &str)]) -> Self {
+        Self(tempfile::tempdir_in("/dev/shm").expect("a folder can be made"), settings)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = gpuslice(arguments);
+        command.env("LD_LIBRARY_PATH", artefacts::simulated_driver());
+        command.env("SIMGPU_STATE", self.0.path().join("state")).envs(self.1.iter().copied());
+        command
+    }
+
+    fn json(&self, arguments: &[&str]) -> Value {
+        serde_json::from_str(&end(&mut self.command(arguments)).code(0).out).expect("this is JSON")
+    }
+}
+
+#[test]
+fn gpus_have_the_numbers_that_nvidia_smi_shows_and_their_products_names() {
+    for (settings, numbers) in [
+        (&[("SIMGPU_DEVICES", "2")][..], [(0, None), (1, None)]),
+        // A process sees one instance, and nothing else.
+        (&[("SIMGPU_DEVICES", "2"), ("SIMGPU_MIG", "0,2")], [(1, Some(0)), (1, None)]),
+    ] {
+        let machine = Machine::with(settings);
+        let name = name(&format!("numbered-{}", settings.len()));
+        let mut run =
+            machine.command(&["run", "--mem", "1GiB", "--name", &name, "--", PROGRAM, "demo-worker"]);
+        let mut run = run.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it can be started");
+        let mut line = String::new();
+        let mut out = BufReader::new(run.stdout.take().expect("it is piped"));
+        out.read_line(&mut line).expect("it is text");
+        let status = machine.json(&["status", &name, "--json"]);
+        let devices = status["slices"][0]["devices"].as_array().expect("there are devices");
+        let number = |device: &Value| (device["index"].as_u64(), device["instance"].as_u64());
+        assert!(!devices.is_empty(), "{status}");
+        for (device, (index, instance)) in devices.iter().zip(numbers) {
+            assert_eq!(number(device), (Some(index), instance), "{status}");
+            assert!(device["product"].as_str().is_some_and(|name| name.contains("Simulated")), "{status}");
+        }
+        let gpu = &status["gpus"][0];
+        assert_eq!((number(gpu), &gpu["uuid"]), (number(&devices[0]), &devices[0]["uuid"]), "{status}");
+        assert!(gpu["used"].as_u64() >= devices[0]["held"].as_u64() && gpu["used"].is_u64(), "{status}");
+        let listing = machine.json(&["list", "--json"]);
+        let own = listing["slices"].as_array().into_iter().flatten().find(|own| own["name"] == name.as_str());
+        let own = own.expect("it is listed");
+        for field in ["uuid", "index", "instance", "product"] {
+            assert_eq!(own["devices"][0][field], devices[0][field], "{field}: {listing}");
+        }
+        let text = end(&mut machine.command(&["list"])).code(0).out;
+        let row = text.lines().find(|line| line.contains(&name)).expect("it is listed");
+        let shown = if settings.len() == 2 { " 1:0 " } else { " 0 " };
+        let short: String = devices[0]["uuid"].as_str().expect("it is told").chars().take(12).collect();
+        assert!(
+            row.contains(shown) && row.contains(&format!(" {short} ")) && row.contains("Simulated"),
+            "{row}"
+        );
+        drop(run.stdin.take());
+        assert!(run.wait().expect("it is our child").success());
+    }
+}
+
+#[test]
+fn list_waits_a_second_at_most_for_nvml_and_shows_uuids_without_it() {
+    let slice = OwnSlice::join("quick");
+    let machine = Machine::with(&[("SIMGPU_FAULTS", "nvmlInit_v2=delay:600s")]);
+    let start = Instant::now();
+    let told = end(&mut machine.command(&["list"])).code(0).complains("NVML does not answer");
+    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+    let row = told.out.lines().find(|line| line.contains(&slice.name)).expect("it is listed");
+    assert_eq!(row.split_whitespace().collect::<Vec<_>>()[1..3], ["-", "GPU-11111111"], "{row}");
+}
+
 #[test]
 fn a_name_leads_to_nothing_that_another_user_has_planted() {
     const SOMEBODY: u32 = 4242;
@@ -428,13 +535,16 @@ fn a_name_leads_to_nothing_that_another_user_has_planted() {
     let own = region.metadata().expect("it is there").uid();
     fs::set_permissions(region, fs::Permissions::from_mode(0o666)).expect("it is ours");
     if chown(region, Some(SOMEBODY), Some(SOMEBODY)).is_err() {
-        return skip("a name of another user's slice: needs root, to give a file away");
+        return skip(
+            "a name of another user's slice: needs root, to give a file away; to mend it: run the tests as root",
+        );
     }
-    let mut command = reading(&["status", &slice.name]);
+    let Some(reading) = Reading::new("a name of another user's slice") else { return };
+    let mut command = reading.gpuslice(&["status", &slice.name]);
     end(&mut command).code(1).complains("there is no slice");
-    end(&mut reading(&["status", &region.display().to_string()])).code(0).says(&slice.name);
+    end(&mut reading.gpuslice(&["status", &region.display().to_string()])).code(0).says(&slice.name);
     // Root's is meant by its name, and this is root, who may mean anybody's.
     ask(&["status", &slice.name]).code(0).says(&slice.name);
     chown(region, Some(own), Some(own)).expect("this is root");
-    end(&mut reading(&["status", &slice.name])).code(0).says(&slice.name);
+    end(&mut reading.gpuslice(&["status", &slice.name])).code(0).says(&slice.name);
 }

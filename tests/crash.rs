@@ -27,7 +27,9 @@ fn stepper(bench: &Bench) -> Option<Living> {
     if stepper.ask("at alloc 1") == "killed" {
         return Some(stepper);
     }
-    skip("no process may trace another here: allow ptrace (Docker: --cap-add SYS_PTRACE)");
+    skip(
+        "deaths at single instructions: no process may trace another; elsewhere: where ptrace is allowed (Docker: --cap-add SYS_PTRACE)",
+    );
     None
 }
 

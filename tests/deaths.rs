@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use support::aftermath::{Aftermath, HELD, QUOTA};
 use support::bench::Bench;
 use support::living::{Living, send};
-use support::{compiler, skip};
+use support::{compiler, skip, skip_without_rights};
 
 /// What each host takes.
 const PIECE: u64 = 8 << 20;
@@ -144,7 +144,7 @@ fn the_number_of_a_dead_process_may_be_used_again() {
         keeps(&mut aftermath, 1);
         first.kill();
         if !next_is(first.pid()) {
-            return skip("the number of the next process cannot be chosen: run the tests as root");
+            return skip_without_rights("a process with the number of a dead one");
         }
         let second = holder(&aftermath, "return");
         let same = first.pid() == second.pid();
@@ -157,7 +157,9 @@ fn the_number_of_a_dead_process_may_be_used_again() {
             return;
         }
     }
-    skip("the number of a dead process never came again: run the tests on a quieter machine");
+    skip(
+        "the number of a dead process: other programs took it a hundred times; elsewhere: on a quieter machine",
+    );
 }
 
 /// A host that is number 1 of a namespace of its own, and root of one of users. None where that is not allowed.
@@ -176,7 +178,7 @@ fn two_namespaces_with_one_region(of_users: bool) {
     let mut aftermath = Aftermath::new();
     let two = [in_a_namespace(&aftermath, of_users), in_a_namespace(&aftermath, of_users)];
     let [Some(mut first), Some(mut second)] = two else {
-        return skip("namespaces of processes: not allowed here; run the tests as root, or in a container");
+        return skip_without_rights("members of several process-number namespaces");
     };
     aftermath.holds(2 * PIECE, 2);
     first.kill();
@@ -248,7 +250,7 @@ fn what_unwinds_a_stack_ends_as_without_the_library_and_leaves_nothing() {
     let flags = ["-shared", "-fPIC", "-std=gnu++17", "-lstdc++"];
     let wrapper = compiler::compile("wrap_throw.cc", "wrap_throw.so", &flags);
     let (Some(host), Some(wrapper)) = (host, wrapper) else {
-        return skip("C++ exceptions: there is no C++ compiler; install g++");
+        return skip("C++ exceptions: there is no C++ compiler; to mend it: apt-get install g++");
     };
     let mut aftermath = Aftermath::new();
     for way in UNWINDINGS {

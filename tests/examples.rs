@@ -9,7 +9,6 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
-use std::time::SystemTime;
 use support::bench::{Bench, Host};
 use support::{artefacts, skip};
 
@@ -54,7 +53,10 @@ fn compiled(source: &str, name: &str, flags: &[String]) -> Option<PathBuf> {
     std::fs::create_dir_all(&folder).unwrap();
     let (source, finished) = (example(source), folder.join(name));
     let modified = |path: &Path| path.metadata().and_then(|data| data.modified());
-    if modified(&finished).unwrap_or(SystemTime::UNIX_EPOCH) > modified(&source).unwrap() {
+    // An archive becomes part of the program; a flag that names no file has no age.
+    let archives = flags.iter().filter_map(|flag| modified(Path::new(flag)).ok());
+    let newest = archives.chain([modified(&source).unwrap()]).max();
+    if modified(&finished).ok() > newest {
         return Some(finished);
     }
     let part = folder.join(format!("{name}.{}", std::process::id()));
@@ -141,9 +143,7 @@ fn the_example_in_python_sees_its_quota() {
 
 #[test]
 fn the_example_with_cudarc_sees_its_quota() {
-    let program = artefacts::target().join("release/example-cudarc");
-    assert!(program.exists(), "{} does not exist; run ci/stage.sh", program.display());
-    tells_its_story(&program, &[]);
+    tells_its_story(&artefacts::cudarc_example(), &[]);
 }
 
 #[test]
@@ -227,7 +227,9 @@ fn the_monitors_need_the_right_to_read_and_no_other() {
     };
     let refused = watch();
     if refused.err.contains("setpriv:") || !Path::new("/usr/bin/setpriv").exists() {
-        return skip("reading another user's region: needs root and setpriv");
+        return skip(
+            "reading another user's region: needs root and setpriv; to mend it: run the tests as root",
+        );
     }
     assert_eq!(refused.ended, "exit 1", "{refused}");
     assert!(refused.err.contains("BENCH/region: this user may not read the region"), "{refused}");

@@ -12,7 +12,7 @@ mod support;
 
 use std::collections::BTreeMap;
 use support::bench::{Bench, Host};
-use support::outcome::Outcome;
+use support::outcome::{Outcome, is_refusal};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -64,10 +64,10 @@ impl Shown {
     }
 }
 
-/// Said nothing but that a list names devices that are not there.
+/// Said nothing but that a list names devices that are not there, and that the quota is reached.
 #[track_caller]
 fn told(outcome: Outcome) -> Outcome {
-    let is_known = |line: &str| line.contains("which CUDA does not show this process");
+    let is_known = |line: &str| line.contains("which CUDA does not show this process") || is_refusal(line);
     assert!(outcome.ended == "exit 0" && outcome.err.lines().all(is_known), "{outcome}");
     outcome
 }
@@ -328,4 +328,104 @@ fn each_device_has_its_own_quota_to_the_byte() {
     let taken: Vec<_> = outcome.out.lines().filter(|line| line.starts_with("take")).collect();
     assert_eq!(taken, ["take 0 0", "take 0 2", "take 1 0", "take 2 0", "take 2 2"], "{outcome}");
     assert_eq!([0, 1, 2].map(|device| bench.truth(device).peak), [32 * MIB, GIB, 64 * MIB]);
+}
+
+/// A host under these lines of an operator's file.
+fn under<'bench>(bench: &'bench Bench, words: &[&str], lines: &str) -> Host<'bench> {
+    let file = bench.file("config", lines).display().to_string();
+    host(bench, words).loaded().set("GPUSLICE_CONFIG", &file)
+}
+
+#[test]
+fn a_number_in_an_operators_file_is_the_buss_whatever_the_tenant_sets() {
+    let all = names(&three());
+    let sizes: Sizes = all.iter().map(|name| name[4..].to_owned()).zip([64 * MIB, 128 * MIB, GIB]).collect();
+    let lists = [
+        "GPU_MEM_LIMIT=0=64MiB,1=128MiB\n",
+        "CUDA_DEVICE_MEMORY_LIMIT_0=64m\nCUDA_DEVICE_MEMORY_LIMIT_1=128m\n",
+    ];
+    for (variable, value) in [
+        ("CUDA_VISIBLE_DEVICES", "0,1,2"),
+        ("CUDA_VISIBLE_DEVICES", "1,0"),
+        ("CUDA_VISIBLE_DEVICES", "2,1"),
+        ("CUDA_VISIBLE_DEVICES", "1"),
+        ("CUDA_VISIBLE_DEVICES", all[0].as_str()),
+        ("CUDA_VISIBLE_DEVICES", ""),
+        ("SIMGPU_FASTEST", "2"),
+        ("GPU_MEM_LIMIT", "2=1GiB"),
+        ("GPUSLICE_LOG", "warn"),
+    ] {
+        println!("{variable}={value}");
+        for lines in lists {
+            for words in [&["nvml"][..], &["nvml", "cuda", "nvml"], &["cuda", "nvml"]] {
+                let bench = three();
+                let outcome = under(&bench, words, lines).set(variable, value).run();
+                let shown = Shown::of(&told(outcome));
+                assert_eq!(shown.sizes(), sizes, "{words:?}");
+                for (uuid, size) in &shown.cuda {
+                    assert_eq!(sizes.get(uuid), Some(size), "{words:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn no_order_of_cudas_gets_a_byte_more_than_an_operators_file_gives() {
+    let two = || Bench::simulated().with("SIMGPU_DEVICES", "2");
+    let cases: [(&str, &[&str], [u64; 2]); 3] = [
+        (
+            "1,0",
+            &["take", "0", "134217728", "take", "0", "1", "take", "1", "67108864", "take", "1", "1"],
+            [64, 128],
+        ),
+        (
+            "0,1",
+            &["take", "0", "67108864", "take", "0", "1", "take", "1", "134217728", "take", "1", "1"],
+            [64, 128],
+        ),
+        ("1", &["take", "0", "134217728", "take", "0", "1"], [0, 128]),
+    ];
+    for (list, takes, peaks) in cases {
+        let bench = two();
+        let words = [&["cuda"][..], takes].concat();
+        let host = under(&bench, &words, "GPU_MEM_LIMIT=0=64MiB,1=128MiB").set("CUDA_VISIBLE_DEVICES", list);
+        let outcome = told(host.run());
+        let refused =
+            outcome.out.lines().filter(|line| line.starts_with("take") && line.ends_with(" 2")).count();
+        assert_eq!(refused, takes.len() / 6, "{outcome}");
+        assert_eq!([0, 1].map(|device| bench.truth(device).peak), peaks.map(|peak| peak * MIB), "{outcome}");
+    }
+}
+
+#[test]
+fn a_gpus_number_in_an_operators_file_holds_for_each_of_its_instances() {
+    let make = || three().with("SIMGPU_MIG", "0,2");
+    let all = names(&make());
+    for instance in [1, 2] {
+        let bench = make().with("CUDA_VISIBLE_DEVICES", &all[instance]);
+        let shown = Shown::of(&under(&bench, &["cuda", "nvml"], "GPU_MEM_LIMIT=1=64MiB").run().quiet());
+        assert_eq!(shown.cuda, [(all[instance][4..].to_owned(), 64 * MIB)]);
+        assert_eq!([1, 2].map(|device| shown.sizes()[&all[device][4..]]), [64 * MIB; 2], "{shown:#?}");
+    }
+}
+
+#[test]
+fn numbers_in_an_operators_file_that_nvml_does_not_tell_refuse() {
+    for (fault, words) in [
+        ("nvmlInit_v2=999", "cannot be opened to tell these"),
+        ("nvmlDeviceGetHandleByIndex_v2=999", "does not tell that of GPU-"),
+        ("nvmlDeviceGetUUID=999", "does not tell that of GPU-"),
+    ] {
+        let bench = three();
+        let refused = under(&bench, &["cuda"], "GPU_CORE_PERCENT=0=50").set("SIMGPU_FAULTS", fault).run();
+        refused.contains(&["cuda 800"]);
+        assert!(refused.err.lines().count() == 1 && refused.err.contains(words), "{refused}");
+        // One limit for all devices needs no order, and neither do CUDA's own numbers.
+        let bench = three();
+        let all = under(&bench, &["cuda"], "GPU_MEM_LIMIT=64MiB").set("SIMGPU_FAULTS", fault).run().quiet();
+        assert_eq!(Shown::of(&all).cuda.iter().filter(|(_, size)| *size == 64 * MIB).count(), 3);
+        let bench = three();
+        host(&bench, &["cuda"]).limited("0=64MiB").set("SIMGPU_FAULTS", fault).run().quiet();
+    }
 }

@@ -31,6 +31,8 @@ fn a_size_is_read_in_all_its_spellings() {
         (" 65536KiB ", 64 << 20),
         ("67108864", 64 << 20),
         ("64MB", 64_000_000),
+        ("62.5MiB", 65_536_000),
+        ("0.0625g", 64 << 20),
         ("50%", half),
         ("0=64MiB", 64 << 20),
         ("0=50%", half),
@@ -56,12 +58,58 @@ fn the_other_name_of_the_limit_is_accepted_and_yields_to_ours() {
 #[test]
 fn the_operators_file_wins_over_the_environment() {
     let bench = Bench::simulated();
-    let file = bench.file("config", "GPU_MEM_LIMIT=64MiB\n").display().to_string();
+    let file = bench.file("config", "GPU_MEM_LIMIT=64MiB # for two\n").display().to_string();
     for host in [ask(&bench, "0").loaded(), ask(&bench, "0").limited("512MiB")] {
         let outcome = host.set("GPUSLICE_CONFIG", &file).run();
         assert_eq!(outcome.ended, "exit 0", "{outcome}");
         shows(&outcome, 64 << 20, 1 << 20);
     }
+}
+
+#[test]
+fn a_misspelt_key_in_an_operators_file_refuses() {
+    for (line, meant) in
+        [("GPU_MEM_LIMT=64MiB", "write GPU_MEM_LIMIT if"), ("GPUSLICE_CONFIG=/x", "has no effect")]
+    {
+        let bench = Bench::simulated();
+        let file = bench.file("config", &format!("GPU_CORE_PERCENT=30\n{line}\n")).display().to_string();
+        let host = bench.host("refused", &[]).limited("512MiB").set("GPUSLICE_CONFIG", &file);
+        let outcome = host.run();
+        outcome.contains(&["init 800", "nvml 4"]);
+        let said = |words: &str| outcome.err.contains(words);
+        assert!(outcome.err.lines().count() == 1 && said("BENCH/config:2: ") && said(meant), "{outcome}");
+    }
+}
+
+#[test]
+fn a_misspelt_variable_is_told_once_and_limits_nothing() {
+    for name in ["GPU_MEM_LIMT", "gpu_mem_limit", "GPU_MEMORY_LIMIT"] {
+        let bench = Bench::simulated();
+        let outcome = ask(&bench, "0").loaded().set(name, "64MiB").set("GPU_DEVICE_ORDINAL", "0").run();
+        shows(&outcome, GIB, 1 << 20);
+        let line = format!(
+            "gpuslice: {name}=\"64MiB\" is not a setting of gpuslice and limits nothing; if GPU_MEM_LIMIT is meant, rename \
+             it, otherwise unset it.\n"
+        );
+        assert_eq!(outcome.err, line, "{outcome}");
+        assert!(!bench.region().exists(), "a region was made although there is no limit");
+        // Beside another limit as well, but not beside the setting itself.
+        let outcome = ask(&bench, "0").loaded().set(name, "64MiB").set("GPU_CORE_PERCENT", "30").run();
+        assert_eq!(outcome.err, line, "{outcome}");
+        ask(&bench, "0").limited("64MiB").set(name, "64MiB").run().quiet();
+    }
+}
+
+#[test]
+fn a_quota_in_powers_of_1000_is_told_at_info_and_a_setting_without_effect_as_a_warning() {
+    let bench = Bench::simulated();
+    ask(&bench, "0").limited("64MB").run().quiet();
+    let told = ask(&bench, "0").limited("64MB").set("GPUSLICE_LOG", "info").run();
+    assert_eq!(told.err, "gpuslice: GPU_MEM_LIMIT=\"64MB\": 64MB is 64000000 bytes, 5 % less than 64MiB.\n");
+    let told = ask(&bench, "0").limited("64MB").set("GPU_CORE_WEIGHT", "300").run();
+    let line = "gpuslice: GPU_CORE_WEIGHT=\"300\" has no effect under policy fixed; it has with GPU_CORE_POLICY=equal or \
+                best-effort.\n";
+    assert_eq!((told.err.as_str(), told.ended.as_str()), (line, "exit 0"));
 }
 
 #[test]

@@ -66,7 +66,9 @@ fn a_name_a_real_driver_lacks_stays_null() {
 fn real(agree: impl Fn(&Bench)) {
     let drivers = artefacts::real_drivers();
     if drivers.is_empty() {
-        skip("look-ups in real drivers: none in GPUSLICE_DRIVERS or build/drivers; run ci/drivers.sh");
+        skip(
+            "look-ups in real drivers: none in GPUSLICE_DRIVERS or build/drivers; to mend it: ci/drivers.sh",
+        );
     }
     for (_series, driver) in drivers {
         agree(&Bench::real(&driver));

@@ -12,8 +12,10 @@ use std::time::{Duration, Instant};
 use support::aftermath::{Aftermath, HELD, QUOTA};
 use support::bench::Bench;
 use support::living::Living;
+use support::other_user::is_root;
 use support::outcome::Outcome;
-use support::{compiler, skip};
+use support::outcome::but_refusals;
+use support::{compiler, skip_without_rights};
 
 /// The next program is refused, and says so in one line with these words.
 #[track_caller]
@@ -55,31 +57,65 @@ fn are_refused(aftermath: Aftermath, survivors: Vec<Living>, words: &str) {
         assert_eq!(host.ask("tell"), expected);
         assert_eq!(host.hear().as_deref(), Some("gives 0"));
         let (status, said) = host.end();
+        let said = but_refusals(&said);
         assert!(status.success() && said.lines().count() == 1 && said.contains(words), "{status}: {said}");
     }
     aftermath.ends_without_its_region(words);
 }
 
-#[test]
-fn a_removed_region_refuses_its_members_more_memory() {
-    let aftermath = Aftermath::new();
-    let survivors = survivors(&aftermath);
-    std::fs::remove_file(aftermath.bench.region()).unwrap();
-    // A newcomer finds no region and begins another slice: whoever may remove the file may do that.
-    next(&aftermath).quiet().contains(&["init 0"]);
-    assert!(aftermath.bench.region().exists());
-    are_refused(aftermath, survivors, "was removed or replaced");
+/// Bytes that a host takes beside the witness.
+const PIECE: u64 = 8 << 20;
+
+/// The slice's file goes. Its members share their quota all the same, also with what the dead held, and each says once that
+/// the file is gone.
+#[track_caller]
+fn members_go_on(lose: impl FnOnce(&Aftermath)) -> Aftermath {
+    const REST: u64 = QUOTA - HELD - PIECE;
+    let mut aftermath = Aftermath::new();
+    let mut host = aftermath.bench.host("deaths", &["return"]).loaded().start();
+    assert_eq!(host.hear().as_deref(), Some("holds"));
+    lose(&aftermath);
+    assert_eq!((aftermath.take(REST + 1), aftermath.take(REST)), (2, 0));
+    aftermath.holds(PIECE, 1);
+    host.kill();
+    aftermath.settles();
+    aftermath
 }
 
 #[test]
-fn something_else_in_the_place_of_a_region_refuses_all() {
-    let aftermath = Aftermath::new();
-    let survivors = survivors(&aftermath);
-    std::fs::remove_file(aftermath.bench.region()).unwrap();
-    let notes = aftermath.bench.file("region", "somebody's notes\n");
-    is_refused(&next(&aftermath), "BENCH/region");
-    assert_eq!(std::fs::read_to_string(notes).unwrap(), "somebody's notes\n");
-    are_refused(aftermath, survivors, "was removed or replaced");
+fn members_of_a_removed_region_go_on_and_no_second_slice_is_made() {
+    let mut aftermath = members_go_on(|aftermath| {
+        std::fs::remove_file(aftermath.bench.region()).unwrap();
+        is_refused(&next(aftermath), "BENCH/region: was removed while in use by processes");
+        assert!(!aftermath.bench.region().exists());
+    });
+    is_refused(
+        &next(&aftermath),
+        &format!("was removed while in use by process {},", aftermath.witness.pid()),
+    );
+    assert_eq!(aftermath.take(QUOTA - HELD), 0);
+    // Asked for by name it is told, too.
+    let mut status = Command::new(env!("CARGO_BIN_EXE_gpuslice"));
+    let status = status.arg("status").arg(aftermath.bench.region()).output().unwrap();
+    let said = String::from_utf8_lossy(&status.stderr);
+    assert!(
+        status.status.code() == Some(1) && said.contains("was removed while in use by process"),
+        "{said}"
+    );
+    let region = aftermath.bench.region();
+    aftermath.ends_saying("was removed or replaced");
+    assert!(!region.exists());
+}
+
+#[test]
+fn members_of_a_replaced_region_go_on() {
+    let aftermath = members_go_on(|aftermath| {
+        std::fs::remove_file(aftermath.bench.region()).unwrap();
+        aftermath.bench.file("region", "somebody's notes\n");
+        is_refused(&next(aftermath), "BENCH/region");
+    });
+    assert_eq!(std::fs::read_to_string(aftermath.bench.region()).unwrap(), "somebody's notes\n");
+    aftermath.ends_saying("was removed or replaced");
 }
 
 #[test]
@@ -125,7 +161,7 @@ fn a_region_that_is_scribbled_on_ends_nobody() {
     }
     let newcomer = next(&aftermath);
     assert_eq!(newcomer.ended, "exit 0", "{newcomer}");
-    std::fs::remove_file(aftermath.bench.region()).unwrap();
+    file.set_len(0).unwrap();
     for (number, mut host) in survivors.into_iter().enumerate() {
         if number > 0 {
             assert_eq!(host.hear().as_deref(), Some("refused"));
@@ -134,6 +170,7 @@ fn a_region_that_is_scribbled_on_ends_nobody() {
         assert!(answer.ends_with(" 800, create 800, graph 800, init 800"), "{answer}");
         assert_eq!(host.hear().as_deref(), Some("gives 0"));
         let (status, said) = host.end();
+        let said = but_refusals(&said);
         assert!(status.success() && said.lines().count() == 1 && said.contains("while this slice"), "{said}");
     }
     aftermath.ends_without_its_region("while this slice");
@@ -201,9 +238,8 @@ fn members_go_on_when_their_region_says_that_it_is_newer_older_or_no_region() {
 
 /// Runs a program whose region would lie on a file system of its own, mounted with these options.
 fn on_a_file_system(options: &str) -> Option<Outcome> {
-    // SAFETY: the call has no arguments and cannot fail.
-    if unsafe { libc::geteuid() } != 0 {
-        skip("file systems to mount: only root can; run the tests as root, in a container for example");
+    if !is_root() {
+        skip_without_rights("a region on a full or read-only file system");
         return None;
     }
     let bench = Bench::simulated();
@@ -216,7 +252,7 @@ fn on_a_file_system(options: &str) -> Option<Outcome> {
     let host = bench.program(Path::new("/usr/bin/unshare"), &words).limited("64MiB");
     let outcome = host.set("GPUSLICE_REGION", &place.join("region").display().to_string()).run();
     if outcome.err.contains("unshare") || outcome.err.contains("mount") {
-        skip("file systems to mount: not allowed here; give the container CAP_SYS_ADMIN");
+        skip_without_rights("a region on a full or read-only file system");
         return None;
     }
     Some(outcome)

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use support::bench::{Bench, Host};
 use support::compiler;
 use support::living::Living;
+use support::outcome::but_refusals;
 
 const MIB: u64 = 1 << 20;
 const QUOTA: u64 = 512 * MIB;
@@ -91,13 +92,15 @@ impl<'bench> Tenant<'bench> {
     #[track_caller]
     fn end(self) {
         let ended = self.living.end();
-        assert!(ended.0.success() && ended.1.is_empty(), "{ended:?}");
+        assert!(ended.0.success() && but_refusals(&ended.1).is_empty(), "{ended:?}");
     }
 
     #[track_caller]
     fn end_saying(self, words: &str) {
         let (status, said) = self.living.end();
-        assert!(status.success() && said.lines().count() == 1 && said.contains(words), "{status}: {said}");
+        let count = said.lines().filter(|line| line.contains(words)).count();
+        let rest: String = said.lines().filter(|line| !line.contains(words)).collect();
+        assert!(status.success() && count == 1 && but_refusals(&rest).is_empty(), "{status}: {said}");
     }
 }
 
@@ -159,13 +162,154 @@ fn what_a_launch_loads_is_charged_when_the_program_waits_for_it() {
     let bench = bench();
     let mut tenant = Tenant::in_context(&bench);
     tenant.does("library data 4194304");
-    tenant.does("use kernel");
+    // The variables come with the handle that can be launched, the code with the launch.
+    assert_eq!(tenant.does("use kernel"), CONTEXT + 4 * MIB);
     tenant.does("alloc 1000000");
     assert_eq!(tenant.order("use launch").0, 0);
     assert_eq!(tenant.does("wait"), CONTEXT + 4 * MIB + CODE + 1_000_000);
     assert_eq!(tenant.does("free"), CONTEXT + 4 * MIB + CODE);
     assert_eq!(tenant.does("unlibrary"), CONTEXT);
     tenant.end();
+}
+
+/// The first uses of a library in a context.
+const USES: [&str; 5] = ["kernel", "kernels", "module", "libraryglobal", "librarymanaged"];
+
+#[test]
+fn variables_of_libraries_that_do_not_fit_never_reach_the_device() {
+    for door in ["dlsym", "first", "second"] {
+        let bench = bench();
+        let mut tenant = Tenant::through(&bench, door);
+        tenant.just("retain");
+        tenant.does("current primary");
+        tenant.does(&format!("library data {}", 6_u64 << 30));
+        for first_use in USES {
+            assert_eq!(tenant.answers(&format!("use {first_use}"), 2), CONTEXT, "{first_use}");
+        }
+        assert_eq!(bench.truth(0).peak, CONTEXT);
+        tenant.end_saying("a module, code and variables, takes about");
+    }
+}
+
+#[test]
+fn libraries_are_refused_once_the_quota_is_full_and_fit_again_when_others_end() {
+    for first_use in USES {
+        let bench = bench();
+        let mut tenant = Tenant::in_context(&bench);
+        let mut held = CONTEXT;
+        for number in 0..30 {
+            tenant.does(&format!("library data {}", 200 * MIB));
+            let expected = if number < 2 { 0 } else { 2 };
+            held += if expected == 0 { 200 * MIB } else { 0 };
+            assert_eq!(tenant.answers(&format!("use {first_use}"), expected), held, "{first_use} {number}");
+        }
+        (0..28).for_each(|_| assert_eq!(tenant.does("unlibrary"), held));
+        assert_eq!(tenant.does("unlibrary"), held - 200 * MIB);
+        tenant.does(&format!("library data {}", 200 * MIB));
+        assert_eq!(tenant.does(&format!("use {first_use}")), held);
+        assert_eq!(bench.truth(0).peak, held);
+        tenant.end_saying("a module, code and variables, takes about");
+    }
+}
+
+#[test]
+fn variables_in_a_fat_binary_that_is_not_compressed_are_reserved() {
+    let bench = bench();
+    let mut tenant = Tenant::in_context(&bench);
+    tenant.does("library fat 4194304");
+    assert_eq!(tenant.does("use kernel"), CONTEXT + 4 * MIB);
+    tenant.does(&format!("library fat {}", 6_u64 << 30));
+    assert_eq!(tenant.answers("use kernel", 2), CONTEXT + 4 * MIB);
+    assert_eq!(bench.truth(0).peak, CONTEXT + 4 * MIB);
+    tenant.end_saying("a module, code and variables, takes about");
+}
+
+#[test]
+fn of_libraries_that_cannot_be_read_one_may_pass_the_quota_and_no_other() {
+    let bench = bench();
+    let mut tenant = Tenant::in_context(&bench);
+    let mut refused = 0;
+    for _ in 0..30 {
+        match tenant.order(&format!("library packed {}", 200 * MIB)).0 {
+            0 => {
+                assert_eq!(tenant.order("use kernel").0, 0);
+                assert_eq!(tenant.order("use launch").0, 0);
+            }
+            2 => refused += 1,
+            other => panic!("{other}"),
+        }
+    }
+    assert!(refused >= 27, "{refused}");
+    assert!(bench.truth(0).peak <= QUOTA + 200 * MIB + 2 * CODE, "{:?}", bench.truth(0));
+    let (status, said) = tenant.living.end();
+    assert!(
+        status.success() && said.contains("a module of unknown size is refused: the slice holds"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_kernel_that_was_found_can_be_launched_in_any_context_within_the_quota() {
+    let bench = bench().with("SIMGPU_MODULE_BYTES", "0");
+    let mut tenant = Tenant::in_context(&bench);
+    tenant.does("context usual");
+    tenant.does(&format!("library data {}", 50 * MIB));
+    assert_eq!(tenant.does("use kernel"), 2 * CONTEXT + 100 * MIB);
+    assert_eq!(tenant.does("use launch"), 2 * CONTEXT + 100 * MIB);
+    tenant.does("current primary");
+    assert_eq!(tenant.does("use launch"), 2 * CONTEXT + 100 * MIB);
+    // A later context gets it as well, or is not made at all.
+    assert_eq!(tenant.does("context usual"), 3 * CONTEXT + 150 * MIB);
+    let before = 3 * CONTEXT + 150 * MIB;
+    assert_eq!(tenant.answers("context usual", 2), before);
+    assert_eq!(tenant.does("use launch"), before);
+    assert_eq!(bench.truth(0).peak, before);
+    tenant.just("end");
+    assert_eq!(tenant.does("current primary"), 2 * CONTEXT + 100 * MIB);
+    assert_eq!(tenant.does("unlibrary"), 2 * CONTEXT);
+    tenant.end_saying("a context on this device takes about");
+}
+
+#[test]
+fn a_kernel_that_was_found_without_a_context_is_loaded_with_the_first_one() {
+    for (size, expected) in [(100 * MIB, 0), (450 * MIB, 2)] {
+        let bench = bench().with("SIMGPU_MODULE_BYTES", "0");
+        let mut tenant = Tenant::through(&bench, "dlsym");
+        tenant.just(&format!("library data {size}"));
+        tenant.just("use kernel");
+        assert_eq!(tenant.order("retain").0, expected, "{size}");
+        assert!(bench.truth(0).peak <= QUOTA, "{:?}", bench.truth(0));
+        if expected == 0 {
+            assert_eq!(tenant.does("current primary"), CONTEXT + size);
+            assert_eq!(tenant.does("use launch"), CONTEXT + size);
+            tenant.end();
+        } else {
+            assert_eq!(tenant.truth(), 0);
+            tenant.just("unlibrary");
+            tenant.just("retain");
+            assert_eq!(tenant.does("current primary"), CONTEXT);
+            tenant.end_saying("takes about");
+        }
+    }
+}
+
+#[test]
+fn libraries_that_are_loaded_at_once_take_of_every_context() {
+    let bench = bench().with("CUDA_MODULE_LOADING", "EAGER").with("SIMGPU_MODULE_BYTES", "0");
+    let mut tenant = Tenant::in_context(&bench);
+    tenant.does("context usual");
+    assert_eq!(tenant.does(&format!("library data {}", 50 * MIB)), 2 * CONTEXT + 100 * MIB);
+    assert_eq!(tenant.does("context usual"), 3 * CONTEXT + 150 * MIB);
+    let held = 3 * CONTEXT + 150 * MIB;
+    // 30 MiB in each of three contexts are more than is left.
+    assert_eq!(tenant.answers(&format!("library data {}", 30 * MIB), 2), held);
+    assert_eq!(bench.truth(0).peak, held);
+    tenant.does("use kernel");
+    tenant.does("use launch");
+    tenant.just("end");
+    assert_eq!(tenant.does("current primary"), 2 * CONTEXT + 100 * MIB);
+    assert_eq!(tenant.does("unlibrary"), 2 * CONTEXT);
+    tenant.end_saying("a module, code and variables, takes about");
 }
 
 #[test]
@@ -275,6 +419,18 @@ fn a_limit_that_does_not_fit_is_refused_and_stays_as_it_was() {
     let held = tenant.does("limit 2 104857600");
     assert_eq!(tenant.answers("limit 2 530000000", 2), held);
     assert_eq!(tenant.does("limit 2 104857600"), held);
+    tenant.end_saying("set with cuCtxSetLimit takes about");
+}
+
+#[test]
+fn a_limit_beyond_the_quota_never_reaches_the_device() {
+    let bench = bench();
+    let mut tenant = Tenant::in_context(&bench);
+    // Stacks for all resident threads, the printf buffer, the heap, launches that wait: each above 512 MiB.
+    for (limit, value) in [(0, 8 << 10), (1, 600 * MIB), (2, 3 << 30), (4, 1 << 20)] {
+        assert_eq!(tenant.answers(&format!("limit {limit} {value}"), 2), CONTEXT, "{limit}");
+        assert_eq!(bench.truth(0).peak, CONTEXT, "{limit}");
+    }
     tenant.end_saying("set with cuCtxSetLimit takes about");
 }
 

@@ -193,7 +193,9 @@ fn where_a_sandbox_forbids_membarrier_others_look_after_a_threads_launches_all_t
 fn where_a_sandbox_forbids_membarrier_later_streams_end_all_the_same() {
     let outcome = paced(&["late", "100us"]);
     if outcome.out == "no membarrier\n" {
-        return support::skip("a sandbox that is entered late: there is no membarrier here");
+        return support::skip(
+            "a sandbox that is entered late: this kernel has no membarrier; elsewhere: on a kernel with membarrier",
+        );
     }
     outcome.contains(&["sandbox 0", "launched 0 0, wait 0"]);
     assert!(number(&outcome, "ended 0 in ") < 5000, "{outcome}");
@@ -228,7 +230,9 @@ fn where_a_sandbox_forbids_membarrier_later_a_threads_launches_are_looked_after_
     let mut launched = 8;
     assert!(are_counted(&bench, launched, 10_000));
     if host.ask("seal") == "-1" {
-        return support::skip("a sandbox that is entered late: there is no membarrier here");
+        return support::skip(
+            "a sandbox that is entered late: this kernel has no membarrier; elsewhere: on a kernel with membarrier",
+        );
     }
     // Of a thread that launches no more a run stays open, until it launches again: who looks after it has to find out.
     let is_looked_after = (0..20).any(|_| {
@@ -301,7 +305,9 @@ fn a_context_that_ends_while_the_meter_is_kept_in_another_costs_nothing_from_the
     let mut host = host.start();
     match host.hear().as_deref() {
         Some("untold") => {
-            return support::skip("a context that ends beside a slow call: /proc tells no calls");
+            return support::skip(
+                "a context that ends beside a slow call: /proc tells no system calls; elsewhere: where /proc/PID/syscall can be read",
+            );
         }
         said => assert_eq!(said, Some("ending 0")),
     }

@@ -151,7 +151,11 @@ fn other_allocators_work_before_and_after_us() {
     {
         match artefacts::system_object(name) {
             Some(object) => found.push(object),
-            None => skip(&format!("{name} beside us; apt-get install {package}")),
+            None => {
+                skip(&format!(
+                    "{name} beside us: it is not installed; to mend it: apt-get install {package}"
+                ));
+            }
         }
     }
     for object in &found {
@@ -172,7 +176,9 @@ fn a_host_under_a_sanitizer_works() {
         let flag = format!("-fsanitize={name}");
         match chain(&[&flag], &format!("chain_{name}")) {
             Some(program) => drop(beside(&program, &[], (variable, options))),
-            None => skip(&format!("a host under the {name} sanitizer; the C compiler has none")),
+            None => skip(&format!(
+                "a host under the {name} sanitizer: cc has none; to mend it: apt-get install gcc"
+            )),
         }
     }
 }

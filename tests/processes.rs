@@ -306,7 +306,7 @@ fn the_monitor_of_the_470_series_shows_the_slices_own_processes() {
     let monitors = artefacts::real_drivers().into_iter().filter(|(series, _)| series == "470");
     let Some(monitor) = monitors.map(|(_, folder)| folder.join("nvidia-smi")).find(|path| path.exists())
     else {
-        return skip("nvidia-smi 470: not at hand; ci/drivers.sh brings it");
+        return skip("nvidia-smi 470: not in build/drivers; to mend it: ci/drivers.sh");
     };
     let query = ["--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"];
     let words: Vec<_> =

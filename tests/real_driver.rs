@@ -18,10 +18,10 @@ fn on_each(check: impl Fn(&str, &Path)) {
     let _one = DRIVER.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let drivers = artefacts::real_drivers();
     if drivers.is_empty() {
-        skip("real drivers: none in GPUSLICE_DRIVERS or build/drivers; run ci/drivers.sh");
+        skip("real drivers: none in GPUSLICE_DRIVERS or build/drivers; to mend it: ci/drivers.sh");
     }
     if Path::new("/dev/nvidia0").exists() {
-        skip("real drivers without a GPU: this machine has one");
+        skip("real drivers without a GPU: this machine has one; elsewhere: on a machine without a GPU");
         return;
     }
     let was_there = Path::new(CONTROL).exists();
@@ -123,7 +123,9 @@ fn the_monitor_of_each_series_ends_as_without_the_library() {
     on_each(|_series, driver| {
         let monitor = driver.join("nvidia-smi");
         if !monitor.exists() {
-            return skip("nvidia-smi: not beside the driver");
+            return skip(
+                "nvidia-smi: not beside the driver; to mend it: rm -r build/drivers && ci/drivers.sh",
+            );
         }
         let bench = Bench::real(driver);
         let bare = bench.program(&monitor, &[]).run();

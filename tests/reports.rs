@@ -168,7 +168,7 @@ fn status_tells_what_the_ledger_does_not_know_to_the_byte() {
     assert_eq!(status(&bench, |status| status.loaded()).0, Some(2 * UNEXPLAINED));
     let program = Path::new(env!("CARGO_BIN_EXE_gpuslice"));
     let text = bench.program(program, &["status", &bench.region().display().to_string()]).run().quiet();
-    assert!(text.out.contains(" 0 refused, 0 unmet, 6.00 MiB unaccounted\n"), "{text}");
+    assert!(text.out.contains(" 0 denied, 0 unmet, 6.00 MiB unaccounted\n"), "{text}");
     members[0].kill();
     assert_eq!(status(&bench, |status| status).0, Some(UNEXPLAINED));
 }
@@ -265,7 +265,7 @@ fn names(view: &str, pid: u32) -> bool {
 fn the_monitor_of_every_series_shows_how_busy_the_slice_is() {
     let monitors = monitors();
     if monitors.is_empty() {
-        return skip("nvidia-smi: not at hand; ci/drivers.sh brings it");
+        return skip("nvidia-smi: not in build/drivers; to mend it: ci/drivers.sh");
     }
     let busy = |bench: &Bench, monitor: &(String, PathBuf)| {
         let query = ["--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"];
@@ -297,7 +297,7 @@ fn the_monitor_of_every_series_shows_how_busy_the_slice_is() {
 fn the_monitor_of_every_series_shows_the_slice_in_every_view() {
     let monitors = monitors();
     if monitors.is_empty() {
-        return skip("nvidia-smi: not at hand; ci/drivers.sh brings it");
+        return skip("nvidia-smi: not in build/drivers; to mend it: ci/drivers.sh");
     }
     let bench = bench();
     // A member holds 24 MiB; somebody outside of the slice 256 MiB.

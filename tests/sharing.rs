@@ -12,6 +12,7 @@
 
 mod support;
 
+use support::bench::Bench;
 use support::chance::{Chance, seed};
 use support::sharers::{Actor, MIB, PIECE, QUOTA, Stage, through_each};
 
@@ -301,4 +302,18 @@ fn after_any_sequence_of_calls_and_deaths_the_ledger_is_the_truth() {
         actor.host.kill();
     });
     stage.holds(0);
+}
+
+#[test]
+fn an_event_of_another_process_is_waited_for_as_without_the_library() {
+    let bench = Bench::simulated();
+    let bare = bench.host("shared_event", &[]).run();
+    bare.says(&[
+        "opened 0, pending 600, waits 0, held 600",
+        "waited 0, done 0, recorded 0, destroyed 0",
+        "the other ended with 0",
+    ]);
+    let paced = bench.host("shared_event", &[]).limited("512MiB").set("GPU_CORE_PERCENT", "50").run();
+    paced.quiet().same_as(&bare);
+    assert_eq!(bench.truth(0).held, 0, "an event costs no memory");
 }

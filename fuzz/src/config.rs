@@ -29,7 +29,7 @@ const KEYS: [&str; 18] = [
 ];
 
 /// What values are made of.
-const PIECES: [&str; 40] = [
+const PIECES: [&str; 42] = [
     "0",
     "1",
     "50",
@@ -70,6 +70,8 @@ const PIECES: [&str; 40] = [
     "/etc/slice",
     "\n",
     "#",
+    " # ",
+    "\"",
 ];
 
 /// An environment and two operator's files.
@@ -120,7 +122,7 @@ impl Case {
     fn apply(&self, config: &Config) {
         let total = Bytes::new(self.total);
         for ordinal in [None, Some(0), Some(1), Some(63)] {
-            let limits = config.limits_for(DeviceIdentity { ordinal, uuid: [0x89; 16], total });
+            let limits = config.limits_for(DeviceIdentity { ordinal, bus: ordinal, uuid: [0x89; 16], total });
             assert!(
                 limits.memory.is_none_or(|quota| quota >= Bytes::new(1) && quota <= total.max(Bytes::new(1)))
             );

@@ -37,6 +37,14 @@ static void print_layout(void)
     LINE("header.shared", offsetof(struct gpuslice_region, header.shared));
     LINE("header.moves", offsetof(struct gpuslice_region, header.moves));
     LINE("header.unpaced", offsetof(struct gpuslice_region, header.unpaced));
+    LINE("header.boot", offsetof(struct gpuslice_region, header.boot));
+    LINE("header.keeper", offsetof(struct gpuslice_region, header.keeper));
+    LINE("debts.offset", offsetof(struct gpuslice_region, header.debts));
+    LINE("debt.size", sizeof(struct gpuslice_debt));
+    LINE("debt.uuid", offsetof(struct gpuslice_debt, uuid));
+    LINE("debt.paid_until", offsetof(struct gpuslice_debt, paid_until));
+    LINE("debt.burst", offsetof(struct gpuslice_debt, burst));
+    LINE("debt.cores_permille", offsetof(struct gpuslice_debt, cores_permille));
     LINE("devices.offset", offsetof(struct gpuslice_region, devices));
     LINE("device.size", sizeof(struct gpuslice_device));
     LINE("device.uuid", offsetof(struct gpuslice_device, uuid));

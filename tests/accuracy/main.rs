@@ -23,6 +23,7 @@ mod host;
 mod picture;
 mod policies;
 mod shares;
+mod starts;
 #[path = "../support/mod.rs"]
 mod support;
 mod workloads;

@@ -125,6 +125,10 @@ const SHORT: Workload = Workload {
     group: 0,
 };
 
+/// Steps of ten kernels of 5 us, each of which is waited for.
+pub(crate) const SHORTEST: Workload =
+    Workload { name: "5 us, ten waited for", programs: |_| one(5 * US, "wait=10"), ..SHORT };
+
 pub(crate) const WORKLOADS: [Workload; 17] = [
     Workload { name: "20 us, async", programs: |_| one(20 * US, ""), ..SHORT },
     Workload { name: "20 us, each waited for", programs: |_| one(20 * US, "wait=1"), ..SHORT },

@@ -36,6 +36,15 @@ class Broken(Exception):
     """A worker that gave no answer, with what it said."""
 
 
+def words(seen):
+    """What was seen, as text for people: `launch, us` and 74.5 become `launch, us: 74.5`."""
+    if isinstance(seen, dict):
+        return "; ".join(f"{name}: {words(value)}" for name, value in seen.items())
+    if isinstance(seen, (list, tuple)):
+        return ", ".join(map(words, seen))
+    return str(seen)
+
+
 class Part:
     """Results of a part, written to a file after each of them so that a time limit costs only what was not reached."""
 
@@ -75,7 +84,7 @@ class Part:
         verdict = {True: AS_ASSUMED, False: DIFFERS, None: NOT_SEEN}[truth if truth is None else bool(truth)]
         self.facts.append({**fact._asdict(), "verdict": verdict, "seen": seen})
         result = {AS_ASSUMED: "ok", DIFFERS: "DIFFERS", NOT_SEEN: "SKIP"}[verdict]
-        self._add(result, fact.claim, "" if truth else f"{verdict}: {seen}"[:300])
+        self._add(result, fact.claim, "" if truth else f"{verdict}: {words(seen)}"[:300])
 
     def timely(self, truth):
         """Whether something is in time. Nothing is told where the simulated GPU, on processors that others use, is late."""

@@ -185,7 +185,7 @@ def measure(options, scratch):
     if gpu is not None and gpu["name"].startswith("Simulated") and not options.simulated:
         gpu, why = None, "the driver in LD_LIBRARY_PATH is the simulated one, which needs --simulated"
     if gpu is None:
-        print(f"SKIP everything that needs a GPU: {why}; to mend it: run ci/gpu.sh on a machine with an NVIDIA GPU")
+        print(f"SKIP everything that needs a GPU: {why}; elsewhere: ci/gpu.sh, on a machine with an NVIDIA GPU")
         print("0 passed, 0 failed, 1 skipped")
         return 0
     must_exist(library)

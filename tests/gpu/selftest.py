@@ -222,6 +222,12 @@ class Verdicts(unittest.TestCase):
         self.assertEqual(self.verdicts(), [("one", "differs"), ("two", "not seen")])
         self.assertEqual([result["result"] for result in self.part.results], ["DIFFERS", "SKIP"])
 
+    def test_what_was_seen_is_told_in_words(self):
+        seen = {"launch, us": 74.5, "gaps": [1, 2]}
+        with mock.patch("builtins.print") as said:
+            self.part.fact(self.facts[0], None, seen)
+        said.assert_called_once_with("SKIP", "one: not seen: launch, us: 74.5; gaps: 1, 2", flush=True)
+
     def test_a_fault_of_the_suite_is_a_failure(self):
         with mock.patch("builtins.print"), self.part.about_facts("both", *self.facts):
             raise TypeError("a fault")

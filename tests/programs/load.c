@@ -4,7 +4,7 @@
 // one by chance) until so many seconds are over. It says "ready", and begins with the first byte or the end of its input.
 //   how=0 kernels, 1 cooperative, 2 cuLaunchKernelEx, 3 a graph of eight kernels of that length together
 //   streams=1 in turn    blocks=264 of a kernel; less than the device leaves room for others beside it
-//   wait=0 two batches of 10 ms are under way, 1 each launch is waited for
+//   wait=0 two batches of 10 ms are under way, else so many launches are waited for together
 //   work=0 pause=0: works and pauses for so long (nanoseconds) in turn, and prints "began" and when, by the monotonic clock
 //   every=0 always busy; else requests of `launches` launches come at such a mean interval (nanoseconds), each is waited
 //   for, and its time from arrival to end is printed    seed=1 of what comes by chance
@@ -129,7 +129,7 @@ static void wait_for_batch(void *events[2], u64 batch) {
 
 static void be_busy(u64 end) {
     void *events[2] = {NULL, NULL};
-    u64 batch = 0;
+    u64 batch = 0, unawaited = 0;
     for (int i = 0; i < 2; i++)
         if (load.cuEventCreate(&events[i], NO_TIMING)) events[0] = NULL;
     u64 rest = 0;
@@ -144,7 +144,9 @@ static void be_busy(u64 end) {
         }
         u64 sum = launch_any();
         if (wish.wait) {
+            if (++unawaited < wish.wait) continue;
             MUST(cuCtxSynchronize);
+            unawaited = 0;
             continue;
         }
         while (sum < BATCH_NS) sum += launch_any();

@@ -23,6 +23,7 @@ enum { MOST = 64, RESOURCE = 144 };
     X(cuLibraryUnload, "cuLibraryUnload", 12000, (void *)) \
     X(cuLibraryGetModule, "cuLibraryGetModule", 12000, (void **, void *)) \
     X(cuLibraryGetKernel, "cuLibraryGetKernel", 12000, (void **, void *, const char *)) \
+    X(cuLibraryEnumerateKernels, "cuLibraryEnumerateKernels", 12040, (void **, unsigned, void *)) \
     X(cuLibraryGetGlobal, "cuLibraryGetGlobal", 12000, (u64 *, size_t *, void *, const char *)) \
     X(cuLibraryGetManaged, "cuLibraryGetManaged", 12000, (u64 *, size_t *, void *, const char *)) \
     X(cuKernelGetFunction, "cuKernelGetFunction", 12000, (void **, void *)) \
@@ -101,6 +102,30 @@ static const void *fat(void) {
     return &wrapper;
 }
 
+// A fat binary with one image as text, plain or as a block of LZ4 that repeats nothing.
+static const void *fat_with(const char *text, int packed) {
+    static unsigned char image[4096];
+    size_t length = strlen(text) + 1, at = 16 + 64;
+    memset(image, 0, sizeof image);
+    if (packed) {
+        image[at++] = 0xf0;
+        for (length -= 15; length >= 255; length -= 255) image[at++] = 255;
+        image[at++] = length;
+        length = strlen(text) + 1;
+    }
+    memcpy(image + at, text, length);
+    u64 size = at + length - 80, padded = (size + 7) / 8 * 8, all = 64 + padded, flags = packed ? 0x2011 : 0x11;
+    unsigned magic = 0xba55ed50, head = 64, capability = 80, short_size = size;
+    unsigned short version = 1, header = 16, kind = 1;
+    memcpy(image, &magic, 4), memcpy(image + 4, &version, 2), memcpy(image + 6, &header, 2), memcpy(image + 8, &all, 8);
+    unsigned char *entry = image + 16;
+    memcpy(entry, &kind, 2), memcpy(entry + 4, &head, 4), memcpy(entry + 8, &padded, 8);
+    memcpy(entry + 16, &short_size, 4), memcpy(entry + 28, &capability, 4), memcpy(entry + 40, &flags, 8);
+    u64 unpacked = length;
+    memcpy(entry + 56, &unpacked, 8);
+    return image;
+}
+
 static void *modules[MOST], *libraries[MOST], *contexts[MOST], *greens[MOST], *kernel, *function;
 static u64 memory[MOST];
 static int modules_made, libraries_made, contexts_made, greens_made, memory_made;
@@ -124,7 +149,9 @@ static int library(const char *how, u64 size) {
     void *sentinel = libraries, **to = &libraries[libraries_made];
     *to = sentinel;
     int status = is(how, "file") ? gpu.cuLibraryLoadFromFile(to, file(size), 0, 0, 0, 0, 0, 0)
-                                 : gpu.cuLibraryLoadData(to, code(size), 0, 0, 0, 0, 0, 0);
+               : is(how, "fat") || is(how, "packed")
+                   ? gpu.cuLibraryLoadData(to, fat_with(code(size), is(how, "packed")), 0, 0, 0, 0, 0, 0)
+                   : gpu.cuLibraryLoadData(to, code(size), 0, 0, 0, 0, 0, 0);
     if (status == 0) libraries_made++;
     else if (*to != sentinel) return 1000 + status;
     return status;
@@ -140,6 +167,7 @@ static int use(const char *how) {
     if (is(how, "load")) return gpu.cuFuncLoad(function);
     if (is(how, "global")) return gpu.cuModuleGetGlobal_v2(&address, &bytes, module, "table");
     if (is(how, "kernel")) return gpu.cuLibraryGetKernel(&kernel, library, "work");
+    if (is(how, "kernels")) return gpu.cuLibraryEnumerateKernels(&kernel, 1, library);
     if (is(how, "kernelfunction")) return gpu.cuKernelGetFunction(&function, kernel);
     if (is(how, "module")) return gpu.cuLibraryGetModule(&modules[modules_made], library);
     if (is(how, "libraryglobal")) return gpu.cuLibraryGetGlobal(&address, &bytes, library, "table");

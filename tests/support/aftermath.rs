@@ -2,6 +2,7 @@
 
 use super::bench::Bench;
 use super::living::Living;
+use super::outcome::but_refusals;
 use gpuslice_region::{Device, Monitor, Trust};
 use std::time::{Duration, Instant};
 
@@ -108,12 +109,26 @@ impl Aftermath {
     /// The witness lives, has no descriptor and no mapping more than in the beginning, and said nothing; the quota
     /// was never passed by a byte. Returns the longest that the witness waited.
     #[track_caller]
-    pub(crate) fn end(mut self) -> Duration {
+    pub(crate) fn end(self) -> Duration {
+        let longest = self.longest;
+        assert_eq!(self.ended(), "");
+        longest
+    }
+
+    /// The same for a witness that said one line with these words.
+    #[track_caller]
+    pub(crate) fn ends_saying(self, words: &str) {
+        let said = self.ended();
+        assert!(said.lines().count() == 1 && said.contains(words), "{said}");
+    }
+
+    #[track_caller]
+    fn ended(mut self) -> String {
         assert_eq!(self.bench.truth(0).peak, QUOTA);
         assert_eq!(self.witness.ask("open"), self.open, "descriptors, and mappings of the region");
         let (status, said) = self.witness.end();
-        assert!(status.success() && said.is_empty(), "{status}: {said}");
-        self.longest
+        assert!(status.success(), "{status}: {said}");
+        but_refusals(&said)
     }
 
     /// The slice has lost its region: its witness gets no more memory and says so once with these words, what it
@@ -124,6 +139,7 @@ impl Aftermath {
         let truth = self.bench.truth(0);
         assert!(truth.held == HELD && truth.peak <= QUOTA, "{truth:?}");
         let (status, said) = self.witness.end();
+        let said = but_refusals(&said);
         assert!(status.success() && said.lines().count() == 1 && said.contains(words), "{status}: {said}");
     }
 }

@@ -1,6 +1,8 @@
 //! Where is what the tests run?
 
+use super::freshness;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// The top of the repository.
 pub(crate) fn repository() -> PathBuf {
@@ -16,30 +18,45 @@ pub(crate) fn target() -> PathBuf {
         .to_owned()
 }
 
-/// The preload library: `GPUSLICE_LIB`, or what was built for release.
+/// The preload library: `GPUSLICE_LIB`, or what `ci/stage.sh` built.
 pub(crate) fn library() -> PathBuf {
-    let built = target().join("release/libgpuslice.so");
-    present(named("GPUSLICE_LIB").unwrap_or(built), "the preload library", "ci/stage.sh, or set GPUSLICE_LIB")
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    let find =
+        || named_file("GPUSLICE_LIB").unwrap_or_else(|| staged("release/libgpuslice.so", "libgpuslice"));
+    LIBRARY.get_or_init(find).clone()
 }
 
 /// The library that reads slices' figures.
 pub(crate) fn reader() -> PathBuf {
-    present(target().join("release/libgpuslice_read.so"), "the reader", "ci/stage.sh")
+    static READER: OnceLock<PathBuf> = OnceLock::new();
+    READER.get_or_init(|| staged("release/libgpuslice_read.so", "libgpuslice_read")).clone()
+}
+
+/// The example program that is linked with cudarc.
+pub(crate) fn cudarc_example() -> PathBuf {
+    static EXAMPLE: OnceLock<PathBuf> = OnceLock::new();
+    EXAMPLE.get_or_init(|| staged("release/example-cudarc", "example-cudarc")).clone()
 }
 
 /// Folder of the simulated driver: `GPUSLICE_SIMGPU`, or where `ci/stage.sh` puts it.
 pub(crate) fn simulated_driver() -> PathBuf {
-    let folder = named("GPUSLICE_SIMGPU").unwrap_or_else(|| target().join("simgpu"));
-    present(folder.join("libcuda.so.1"), "the simulated driver", "ci/stage.sh, or set GPUSLICE_SIMGPU");
-    folder
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| freshness::simulated_driver(&target(), &repository())).clone()
 }
 
 /// The reader of the simulated GPU's ground truth, which is built with it.
 pub(crate) fn truth_reader() -> PathBuf {
-    let folder = simulated_driver();
-    let staged = folder.join("simgpu-truth");
-    let built = folder.with_file_name("release").join("simgpu-truth");
-    present(if staged.exists() { staged } else { built }, "simgpu-truth", "ci/stage.sh")
+    static TRUTH: OnceLock<PathBuf> = OnceLock::new();
+    let find = || {
+        if named("GPUSLICE_SIMGPU").is_none() {
+            return staged("release/simgpu-truth", "simgpu-truth");
+        }
+        let folder = simulated_driver();
+        let beside = folder.join("simgpu-truth");
+        let built = folder.with_file_name("release").join("simgpu-truth");
+        present(if beside.exists() { beside } else { built }, "GPUSLICE_SIMGPU")
+    };
+    TRUTH.get_or_init(find).clone()
 }
 
 /// Folders of real drivers, with the name of each series: those in `GPUSLICE_DRIVERS`, or in `build/drivers`.
@@ -72,7 +89,22 @@ fn named(variable: &str) -> Option<PathBuf> {
     std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
-fn present(path: PathBuf, what: &str, remedy: &str) -> PathBuf {
-    assert!(path.exists(), "{what} is missing: {} does not exist; run {remedy}", path.display());
+/// A file that a variable names instead of what `ci/stage.sh` built. Its age is the business of whoever set the variable.
+fn named_file(variable: &str) -> Option<PathBuf> {
+    named(variable).map(|path| present(path, variable))
+}
+
+fn present(path: PathBuf, variable: &str) -> PathBuf {
+    assert!(path.exists(), "{} does not exist: see {variable}", path.display());
     path
+}
+
+/// What `ci/stage.sh` built, by its place in Cargo's folder and by the name of its dep-info file there.
+fn staged(path: &str, dep_info: &str) -> PathBuf {
+    let artefact = target().join(path);
+    let sources = target().join("release").join(dep_info).with_extension("d");
+    if let Some(why) = freshness::staleness(&artefact, &sources, &repository()) {
+        panic!("{why}");
+    }
+    artefact
 }

@@ -10,8 +10,10 @@ pub(crate) mod bench;
 pub(crate) mod chance;
 pub(crate) mod command;
 pub(crate) mod compiler;
+pub(crate) mod freshness;
 pub(crate) mod living;
 pub(crate) mod neighbours;
+pub(crate) mod other_user;
 pub(crate) mod outcome;
 pub(crate) mod quotas;
 pub(crate) mod sharers;
@@ -20,6 +22,7 @@ pub(crate) mod terminal;
 
 use std::fs::OpenOptions;
 use std::io::Write;
+use std::process::Command;
 use std::sync::{Mutex, MutexGuard};
 
 /// Waits until no other test of this program has the machine to itself, and has it until the guard ends.
@@ -37,9 +40,28 @@ pub(crate) fn monotonic() -> u64 {
 }
 
 /// Says that something could not be checked on this machine, and counts it.
+///
+/// `reason` is `WHAT: WHY; to mend it: COMMAND` if the command mends it on this machine, and `WHAT: WHY; elsewhere: WHERE`
+/// if nothing does. `ci/test.sh` makes two lists of them.
 pub(crate) fn skip(reason: &str) {
     println!("SKIP {reason}");
     let Ok(path) = std::env::var("SKIP_COUNT_FILE") else { return };
     let file = OpenOptions::new().create(true).append(true).open(&path);
     file.and_then(|mut file| writeln!(file, "{reason}")).expect("SKIP_COUNT_FILE can be written");
+}
+
+/// As [`skip`], for lack of the right to make namespaces or mounts: tells root what `unshare` says, others to be root.
+pub(crate) fn skip_without_rights(what: &str) {
+    if !other_user::is_root() {
+        return skip(&format!("{what}: needs root; to mend it: run the tests as root"));
+    }
+    let tried = Command::new("unshare").args(["--mount", "--pid", "--fork", "--mount-proc", "true"]).output();
+    let Ok(tried) = tried else {
+        return skip(&format!("{what}: there is no unshare; to mend it: apt-get install util-linux"));
+    };
+    let said = String::from_utf8_lossy(&tried.stderr);
+    let why = said.lines().next().unwrap_or("root of this container may not");
+    skip(&format!(
+        "{what}: {why}; elsewhere: where root may make namespaces and mounts (Docker: --cap-add SYS_ADMIN)"
+    ));
 }

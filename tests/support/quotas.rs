@@ -2,6 +2,7 @@
 
 use super::bench::Bench;
 use super::living::Living;
+use super::outcome::is_refusal;
 use gpuslice_region::{Device, Limits, Monitor, Trust};
 use serde_json::Value;
 use std::path::PathBuf;
@@ -104,9 +105,19 @@ impl Actor {
         assert_eq!(self.0.numbers("info"), [left, quota, quota]);
     }
 
-    /// What it said on standard error by its end.
+    /// Its lines on standard error, other than those that say that the quota is reached.
     #[track_caller]
     pub(crate) fn said(self) -> Vec<String> {
+        self.spoke().into_iter().filter(|line| !is_refusal(line)).collect()
+    }
+
+    /// How it said that the quota was reached, by its end.
+    #[track_caller]
+    pub(crate) fn refusals(self) -> Vec<String> {
+        self.spoke().into_iter().filter(|line| is_refusal(line)).collect()
+    }
+
+    fn spoke(self) -> Vec<String> {
         let (status, text) = self.0.end();
         assert!(status.success(), "{status}: {text}");
         text.lines().map(str::to_owned).collect()

@@ -10,13 +10,21 @@ use std::time::{Duration, Instant};
 #[test]
 fn however_it_ends_the_terminal_is_as_before() {
     let slice = telling("restored");
-    for key in ["q", "\x1b", "\x03", "?q", "\rq", "m\x03"] {
+    for key in ["q", "\x03", "?xq", "\rq", "m\x03"] {
         let mut terminal = watch(&slice, USUAL);
         terminal.shows("/30%");
         terminal.press(key);
         assert!(terminal.end().success(), "{key:?}");
         terminal.is_as_before();
     }
+    // Escape leaves what it leaves, and never all of it.
+    let mut terminal = watch(&slice, USUAL);
+    terminal.shows("/30%");
+    terminal.press("\x1b");
+    terminal.shows("q or Ctrl-C quits");
+    assert!(terminal.is_running());
+    terminal.press("q");
+    assert!(terminal.end().success());
     for (signal, number) in [
         ("TERM", libc::SIGTERM),
         ("HUP", libc::SIGHUP),

@@ -17,11 +17,14 @@ mod support;
 use gpuslice_policy::config::{CorePolicy, Priority};
 use gpuslice_region::{Limits, Sharing};
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
-use support::command::{GIB, OwnSlice, PROGRAM, ask, end, gpuslice, name};
+use support::artefacts;
+use support::command::{GIB, OwnSlice, PROGRAM, RegionFile, ask, end, gpuslice, name};
+use support::other_user::{OtherUser, is_root};
 use support::terminal::Terminal;
 
 const USUAL: (u16, u16) = (80, 24);
@@ -73,15 +76,18 @@ fn every_size_shows_the_figures_that_it_has_room_for() {
     for (size, figures) in [
         (
             (80, 24),
-            &["11111111-1111-1111-1111-111111111111", "peak 6.00 GiB", "waited 3.10 s", "priority high"][..],
+            &["11111111-1111-1111-1111-111111111111", "peak 6.00 GiB", "throttled 3.10 s", "priority high"][..],
         ),
         ((40, 10), &["GPU-11111111  "]),
-        ((200, 50), &["LAST MINUTE", "peak 6.00 GiB  waited 3.10 s  12.00 ms ahead", "GPU-22222222-2222"]),
+        (
+            (200, 50),
+            &["LAST MINUTE", "peak 6.00 GiB  throttled 3.10 s  12.00 ms queued", "GPU-22222222-2222"],
+        ),
     ] {
         let terminal = watch(&slice, size);
-        let always = ["3.00 GiB/8GiB", "/30%", "refused 1", "unmet 2", "spilled 512.00 MiB", "q quit"];
+        let always = ["3.00 GiB/8GiB", "/30%", "denied 1", "unmet 2", "spilled 512.00 MiB", "q quit"];
         let more =
-            ["12.00 ms ahead", "contexts 256.00 MiB", "policy best-effort", "weight 250", "processes 1"];
+            ["12.00 ms queued", "contexts 256.00 MiB", "policy best-effort", "weight 250", "processes 1"];
         for figure in figures.iter().copied().chain(always).chain(more) {
             terminal.shows(figure);
         }
@@ -121,7 +127,7 @@ fn what_is_used_lately_is_shown_with_its_history_and_by_process() {
         let mut words = row.split_whitespace();
         let used = words.nth(3).and_then(|word| word.strip_suffix('%')).and_then(|word| word.parse().ok());
         row.contains("3.00 GiB")
-            && row.contains("/top-")
+            && row.contains("top-")
             && used.is_some_and(|used| (15.0..35.0).contains(&used))
     });
     terminal.press("\x1b");
@@ -132,13 +138,12 @@ fn what_is_used_lately_is_shown_with_its_history_and_by_process() {
 fn who_may_only_read_a_region_watches_it_and_changes_nothing() {
     let slice = telling("read-only");
     let path = slice.region.0.display().to_string();
-    // SAFETY: the call has no arguments and cannot fail.
-    let is_root = unsafe { libc::geteuid() } == 0;
-    let mode = fs::Permissions::from_mode(if is_root { 0o644 } else { 0o444 });
+    let mode = fs::Permissions::from_mode(if is_root() { 0o644 } else { 0o444 });
     fs::set_permissions(&slice.region.0, mode).expect("it is ours");
-    let mut terminal = if is_root {
-        let reduced = ["--reuid=65534", "--clear-groups", PROGRAM, "top", &path];
-        sit("setpriv", &reduced, USUAL, &[])
+    let mut terminal = if is_root() {
+        let Some(other) = OtherUser::new("top of another user's slice") else { return };
+        let mut command = other.gpuslice(&["top", &path]);
+        Terminal::sized(command.env("TERM", "xterm-256color").env("LANG", "C.UTF-8"), USUAL)
     } else {
         top(&[&path], USUAL)
     };
@@ -268,12 +273,122 @@ fn a_slice_may_end_and_come_back_while_it_is_selected() {
     member.leave();
     fs::remove_file(&region.0).expect("it is there");
     terminal.until("the end", |screen| screen.contains("is gone") && !screen.contains("COMMAND"));
+    // Keys go on to the prompt. Escape leaves the prompt, not the program.
+    terminal.shows("memory limit");
+    terminal.press("6GiB\r");
+    terminal.until("the refusal", |screen| screen.contains("is gone") && screen.contains("6GiB_"));
+    terminal.press("\x1b");
     terminal.lacks("memory limit");
-    terminal.press("mcs\r?\x1b");
+    terminal.press("mcs\r?\x1b\x1b");
     let back = OwnSlice::join("ending");
     terminal.shows("0 B/8GiB");
     back.member.reserve(back.device(0x11), GIB).expect("it fits");
     terminal.shows("1.00 GiB/8GiB");
+}
+
+#[test]
+fn an_unused_slice_is_last_marked_and_removed_by_a_key() {
+    let (living, unused) = (telling("a-living"), OwnSlice::join("b-unused"));
+    let OwnSlice { member, name: _, region } = unused;
+    member.leave();
+    let terminal = top(&["--interval", "0.1"], (160, 400));
+    let row = "b-unused  ";
+    terminal.until("its mark", |screen| {
+        let line = screen.lines().find(|line| line.contains(row)).unwrap_or_default();
+        line.contains("unused: no process lives in it; x removes it") && screen.contains(&living.name)
+    });
+    // Two rows, one for each GPU, of which neither is selected; `telling` stands before them.
+    let screen = terminal.screen();
+    assert!(screen.find(&living.name) < screen.find(row), "{screen}");
+    assert!(!screen.lines().any(|line| line.starts_with('>') && line.contains(row)), "{screen}");
+    let mut terminal = watch_path(&region.0);
+    terminal.shows("x removes it");
+    terminal.press("jx");
+    terminal.shows("removed ");
+    assert!(!region.0.exists());
+    let mut terminal = watch(&living, USUAL);
+    terminal.shows("/30%");
+    terminal.press("x");
+    terminal.says("1 process lives in");
+    assert!(living.region.0.exists());
+}
+
+/// Top on one region, ten looks a second.
+fn watch_path(path: &std::path::Path) -> Terminal {
+    top(&[&path.display().to_string(), "--interval", "0.1"], USUAL)
+}
+
+#[test]
+fn gpus_have_their_names_and_what_is_used_outside_of_slices() {
+    let folder = tempfile::tempdir_in("/dev/shm").expect("a folder can be made");
+    let state = folder.path().join("state").display().to_string();
+    let driver = artefacts::simulated_driver().display().to_string();
+    let variables = [("LD_LIBRARY_PATH", driver.as_str()), ("SIMGPU_STATE", state.as_str())];
+    // One program in a slice, and one that nobody limits.
+    let start = |arguments: &[&str]| {
+        let mut command = gpuslice(arguments);
+        let work = if arguments.is_empty() { &["demo-worker"][..] } else { &["--", PROGRAM, "demo-worker"] };
+        command.args(work).envs(variables).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut program = command.spawn().expect("it can be started");
+        let mut out = BufReader::new(program.stdout.take().expect("it is piped"));
+        out.read_line(&mut String::new()).expect("it is text");
+        (program, out)
+    };
+    let name = name("named");
+    // A debt may keep the region for a while.
+    let _region = RegionFile::of(&name);
+    let mut programs = [start(&["run", "--mem", "1GiB", "--cores", "20", "--name", &name]), start(&[])];
+    let arguments = ["top", &name, "--interval", "0.1"];
+    let mut terminal = sit(PROGRAM, &arguments, (120, 24), &variables);
+    for words in [
+        "GPU 0  Simulated H100  GPU-",
+        "  util ",
+        " C",
+        "slices use 300.00 MiB of 16GiB, ",
+        "; outside 300.00 MiB, ",
+    ] {
+        terminal.shows(words);
+    }
+    // A program outside of slices runs while the slice waits.
+    terminal.until("time outside", |screen| {
+        let told = screen.split("; outside 300.00 MiB, ").nth(1).and_then(|rest| rest.split('%').next());
+        told.and_then(|percent| percent.parse::<f64>().ok()).is_some_and(|percent| percent > 30.0)
+    });
+    terminal.press("q");
+    assert!(terminal.end().success());
+    terminal.is_as_before();
+    for (program, _out) in &mut programs {
+        drop(program.stdin.take());
+        program.wait().expect("it is our child");
+    }
+}
+
+#[test]
+fn a_driver_that_hangs_does_not_hold_the_screen_up() {
+    let slice = telling("hung");
+    let folder = tempfile::tempdir_in("/dev/shm").expect("a folder can be made");
+    let state = folder.path().join("state").display().to_string();
+    let driver = artefacts::simulated_driver().display().to_string();
+    let variables = [
+        ("LD_LIBRARY_PATH", driver.as_str()),
+        ("SIMGPU_STATE", &state),
+        ("SIMGPU_FAULTS", "nvmlInit_v2=delay:600s"),
+    ];
+    let start = Instant::now();
+    let mut terminal = sit(PROGRAM, &["top", &slice.name, "--interval", "0.1"], USUAL, &variables);
+    terminal.shows("3.00 GiB/8GiB");
+    // Look after look, while NVML is asked.
+    for held in ["4.00 GiB/8GiB", "5.00 GiB/8GiB"] {
+        slice.member.reserve(slice.device(0x11), GIB).expect("it fits");
+        terminal.shows(held);
+    }
+    terminal.press("?");
+    terminal.shows("this help");
+    terminal.press("qq");
+    assert!(terminal.end().success());
+    // NVML is waited for five seconds.
+    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+    terminal.is_as_before();
 }
 
 #[test]
@@ -331,7 +446,7 @@ fn slices_that_storm_do_not_disturb_it() {
         assert!(terminal.is_running(), "after {round}:\n{}", terminal.screen());
     }
     println!("{round} slices came and went");
-    // Back to the page of all slices, where Escape would be the end.
+    // Back to the page of all slices.
     terminal.press("\x0c");
     if !terminal.screen().contains("q quit") {
         terminal.press("?x");
@@ -411,7 +526,7 @@ fn idle_it_costs_next_to_nothing() {
 fn it_works_in_tmux() {
     let is_there = Command::new("tmux").arg("-V").output().is_ok_and(|output| output.status.success());
     if !is_there {
-        support::skip("top in tmux: install tmux");
+        support::skip("top in tmux: there is no tmux; to mend it: apt-get install tmux");
         return;
     }
     let slice = telling("tmux");
