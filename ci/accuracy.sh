@@ -7,11 +7,15 @@
 #   ci/accuracy.sh events     kernels of all lengths where events take the GPU's time; twenty minutes
 #   ci/accuracy.sh variants   the same table where events fail, NVML is missing, or knows less; five times as long
 #   ci/accuracy.sh policies   how slices divide a GPU by policy, weight and priority; five minutes
+#   ci/accuracy.sh start      eight processes of a slice that start together, thirty times at each limit; kernels of 5 us; a
+#                             quarter of an hour
 #   ci/accuracy.sh picture    draws docs/share.svg
 # GPUSLICE_WORKLOAD='part|part' and GPUSLICE_LIMITS=5,30 choose rows, GPUSLICE_SECONDS=n how long a cell of `real` takes,
-# GPUSLICE_VARIANT=part what is wrong around it; GPUSLICE_JSON=file collects the figures for programs.
+# GPUSLICE_RUNS=n how many runs of `start`, GPUSLICE_VARIANT=part what is wrong around it; GPUSLICE_JSON=file collects the
+# figures for programs.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
+need_compilers
 
 if [ "${1:-virtual}" = virtual ]; then
     exec cargo test --release --quiet --package gpuslice-policy --test compute table -- --show-output
@@ -37,8 +41,9 @@ case $1 in
         done
         ;;
     events) measure a_share_holds GPUSLICE_VARIANT="cost a microsecond" ;;
+    start) measure processes_that_start_together ;;
     policies) measure slices_divide_a_gpu ;;
     picture) measure a_share_over_time GPUSLICE_PICTURE="$ROOT/docs/share.svg" ;;
-    *) echo "ci/accuracy.sh virtual, real, changes, events, variants, policies or picture" >&2 && exit 2 ;;
+    *) echo "ci/accuracy.sh virtual, real, changes, events, variants, policies, start or picture" >&2 && exit 2 ;;
 esac
 exit "$missed"

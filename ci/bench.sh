@@ -4,7 +4,8 @@
 # it the most that may be added, from tests/bench/targets.txt. Nanoseconds; of memory, KiB. The driver does nothing, but
 # for the kernels that keep a GPU busy: these run on the simulated one, whose events take no time of the GPU's.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+. "$(dirname "$0")/lib.sh"
+need_compilers
 
 cargo build --release --quiet --package gpuslice-shim --package simgpu-cuda --package gpuslice-reader
 library=${GPUSLICE_LIB:-${CARGO_TARGET_DIR:-$PWD/target}/release/libgpuslice.so}

@@ -2,6 +2,11 @@
 # Form: formatting, lints, documentation, licences of what we depend on.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
+need_compilers
+if ! cargo fmt --version >/dev/null 2>&1 || ! cargo clippy --version >/dev/null 2>&1; then
+    echo "$0: there is no rustfmt or no clippy; rustup component add rustfmt clippy" >&2
+    exit 127
+fi
 
 cargo fmt --all --check
 cargo clippy --workspace --all-targets --quiet -- -D warnings
@@ -11,7 +16,7 @@ RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-it
 if cargo deny --version >/dev/null 2>&1; then
     cargo deny --offline check bans licenses sources
 else
-    skip "licences and sources of dependencies" "cargo install cargo-deny"
+    skip "licences and sources of dependencies: there is no cargo-deny" "cargo install cargo-deny"
 fi
 for script in ci/*.sh .ci/run; do bash -n "$script"; done
 echo "ok form"

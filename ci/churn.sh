@@ -5,5 +5,6 @@
 #   ci/churn.sh [SECONDS]    a day unless said otherwise; GPUSLICE_SEED=n repeats what chance decides
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
+need_compilers
 ci/stage.sh >/dev/null
 GPUSLICE_CHURN=${1:-86400} cargo test --release --quiet --package gpuslice-cli --test churn -- --nocapture

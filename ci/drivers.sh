@@ -42,10 +42,11 @@ print(file.rsplit(".so.")[1], version.value)
 PYTHON
 }
 
-if ! have apt-get || ! have dpkg || ! have python3; then
-    skip "real driver libraries" "run $again"
+if ! have apt-get || ! have dpkg; then
+    skip_here "real driver libraries: they come as Debian packages, and there is no apt-get" "$again"
     exit 0
 fi
+have python3 || packages python3 || exit 0 # asks the libraries for their versions
 sources=
 while read -ra row; do
     series=${row[0]} dir=$OUT/${row[0]}
@@ -57,7 +58,7 @@ while read -ra row; do
             mv "$dir/asked" "$dir/version"
         else
             rm -rf "$dir" "$APT/root"
-            skip "driver $series" "run $again"
+            skip_here "driver $series: apt does not get it" "$again"
             continue
         fi
     fi

@@ -3,6 +3,7 @@
 # Without coverage to guide it, which takes a nightly compiler. Prints the seed; a case that fails is kept in build/fuzz.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
+need_compilers
 
 seconds=${1:-10} seed=${2:-$(od -An -N7 -tu8 /dev/urandom | tr -d ' ')}
 target=${CARGO_TARGET_DIR:-$ROOT/fuzz/target}

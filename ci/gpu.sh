@@ -8,7 +8,7 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 if ! have python3; then
-    skip "everything that needs a GPU" "apt-get install python3"
+    skip "everything that needs a GPU: there is no python3" "apt-get install python3"
     exit 0
 fi
 if [ "${1:-}" = selftest ]; then

@@ -12,7 +12,7 @@ if [ "$(cat "$OUT/version" 2>/dev/null)" != "$WHEELS" ]; then
     rm -rf "$OUT" build/wheels
     # shellcheck disable=SC2086 # several words
     if ! build/venv/bin/pip download --quiet --no-deps --only-binary :all: --dest build/wheels $WHEELS; then
-        skip "the comparison with NVIDIA's headers" "run ci/headers.sh, where pip reaches its package index"
+        skip_here "the comparison with NVIDIA's headers: pip does not get them" "ci/headers.sh, where pip reaches its package index"
         exit 0
     fi
     for wheel in build/wheels/*.whl; do build/venv/bin/python -m zipfile -e "$wheel" build/wheels/contents; done

@@ -4,10 +4,9 @@
 # many devices (`8x64GiB`), or a share of GPU time in percent. Prints each count. Our own thread's instructions do not count.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
+need_compilers
 
-if ! command -v valgrind >/dev/null; then
-    packages valgrind || exit 0
-fi
+have valgrind || packages valgrind || exit 0
 cargo build --release --quiet --package gpuslice-shim
 target=${CARGO_TARGET_DIR:-$ROOT/target}
 folder=$target/bench

@@ -1,20 +1,52 @@
 # shellcheck shell=bash
-# Helpers of the scripts beside it, which source it: the repository's root, skips, distribution packages of this and
-# of other releases, Python.
+# Helpers of the scripts beside it, which source it: the repository's root, skips, the compilers, distribution packages of
+# this and of other releases, Python.
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$ROOT" || exit
 
-# A skip is a line that starts with `SKIP `, whoever prints it; ci/test.sh counts these lines.
-skip() { # what is not checked; the command that mends it
+# A skip is a line that starts with `SKIP `, whoever prints it. ci/test.sh counts these lines and makes two lists of them:
+# what a command brings on this machine, and what nothing brings here.
+skip() { # what is not checked, and why; the command that mends it on this machine
     printf 'SKIP %s; to mend it: %s\n' "$1" "$2"
+}
+skip_here() { # what is not checked, and why; where it can be checked
+    printf 'SKIP %s; elsewhere: %s\n' "$1" "$2"
 }
 
 have() { command -v "$1" >/dev/null 2>&1; }
 
+# These end the script with one line where something is missing without which nothing can be built.
+need_cargo() {
+    local wanted found
+    # A shell that was started before rustup was installed does not have it in PATH.
+    have cargo || [ ! -x "${CARGO_HOME:-$HOME/.cargo}/bin/cargo" ] || PATH=${CARGO_HOME:-$HOME/.cargo}/bin:$PATH
+    if ! have cargo; then
+        echo "$0: there is no cargo; install Rust with rustup: https://rustup.rs" >&2
+        exit 127
+    fi
+    wanted=$(sed -n 's/^rust-version = "\([0-9.]*\)".*/\1/p' Cargo.toml)
+    found=$(cargo --version | cut -d' ' -f2)
+    if [ "$(printf '%s\n' "$wanted" "$found" | sort -V | head -1)" != "$wanted" ]; then
+        echo "$0: cargo ${found:-of no version} is older than $wanted; rustup update stable && rustup default stable" >&2
+        exit 1
+    fi
+}
+need_compilers() {
+    need_cargo
+    if ! have cc; then
+        echo "$0: there is no C compiler, with which Rust links; apt-get install gcc libc6-dev" >&2
+        exit 127
+    fi
+}
+
 # Newer releases call some libraries NAMEt64.
 installed() { dpkg-query -W -f '${db:Status-Status}\n' "$1" "$1t64" 2>/dev/null | grep -qx installed; }
 
-# Makes the named distribution packages be there, by installing them where that is allowed.
+install_packages() { # names
+    DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@" >/dev/null 2>&1
+}
+
+# Makes the named distribution packages be there, by installing them where that is allowed, and says which.
 packages() {
     local missing=() name
     for name in "$@"; do
@@ -22,10 +54,20 @@ packages() {
     done
     [ ${#missing[@]} -gt 0 ] || return 0
     if [ "$(id -u)" = 0 ] && have apt-get; then
-        { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}"; } \
-            >/dev/null 2>&1 && return 0
+        echo "installing ${missing[*]}"
+        apt-get update >/dev/null 2>&1 || true
+        install_packages "${missing[@]}" && return 0
+        # One that this distribution does not have keeps apt from installing the others.
+        for name in "${missing[@]}"; do install_packages "$name" || true; done
+        missing=()
+        for name in "$@"; do
+            installed "$name" || missing+=("$name")
+        done
+        [ ${#missing[@]} -gt 0 ] || return 0
+        skip_here "what needs the packages ${missing[*]}: apt-get cannot install them" "where apt reaches them"
+        return 1
     fi
-    skip "what needs the packages ${missing[*]}" "apt-get install ${missing[*]}"
+    skip "what needs the packages ${missing[*]}: they are not installed" "apt-get install ${missing[*]}"
     return 1
 }
 
@@ -89,6 +131,6 @@ make_venv() {
     [ ! -x build/venv/bin/pip ] || return 0
     local python
     find_python >/dev/null || packages python3 python3-venv || return 1
-    python=$(find_python) || { skip "what needs Python 3.11" "apt-get install python3.11 python3.11-venv"; return 1; }
-    "$python" -m venv build/venv || { skip "what needs a virtual environment" "apt-get install python3-venv"; return 1; }
+    python=$(find_python) || { skip_here "what needs Python 3.11: this is an older one" "with Python 3.11 or newer"; return 1; }
+    "$python" -m venv build/venv || { skip "what needs a virtual environment: venv fails" "apt-get install python3-venv"; return 1; }
 }

@@ -4,6 +4,7 @@
 # a second, two miss one of the deliberate mistakes. With these flags everything is built anew, so in its own folder.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
+need_compilers
 
 CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/loom" RUSTFLAGS="--cfg loom" \
     cargo test --package gpuslice-region --release --lib "$@"

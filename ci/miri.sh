@@ -5,9 +5,10 @@
 # Miri is a part of nightly compilers.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
+need_compilers
 
 if ! cargo +nightly miri setup >/dev/null 2>&1; then
-    skip "undefined behaviour, by miri" "rustup toolchain install nightly --component miri --component rust-src"
+    skip "undefined behaviour, by miri: there is no nightly toolchain with it" "rustup toolchain install nightly --component miri --component rust-src"
     exit 0
 fi
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/miri

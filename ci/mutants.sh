@@ -4,9 +4,10 @@
 # Prints each change that no test saw; it fails where there is one.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
+need_compilers
 
 if ! cargo mutants --version >/dev/null 2>&1; then
-    skip "whether tests see broken arithmetic" "cargo install cargo-mutants --locked"
+    skip "whether tests see broken arithmetic: there is no cargo-mutants" "cargo install cargo-mutants --locked"
     exit 0
 fi
 files=("$@")

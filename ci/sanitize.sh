@@ -7,7 +7,7 @@ set -euo pipefail
 
 TARGET=${CARGO_TARGET_DIR:-$ROOT/target}
 library=${GPUSLICE_LIB:-$TARGET/release/libgpuslice.so} simulated=${GPUSLICE_SIMGPU:-$TARGET/simgpu}
-if [ ! -e "$library" ] || [ ! -e "$simulated/libcuda.so.1" ]; then ci/stage.sh; fi
+if [ -z "${GPUSLICE_LIB:-}" ] || [ -z "${GPUSLICE_SIMGPU:-}" ]; then ci/stage.sh >/dev/null; fi
 folder=$TARGET/sanitize
 QUOTA=67108864
 passed=0 failed=0 skipped=0
@@ -58,7 +58,7 @@ memcheck() {
 
 sanitized() { # name; the variable of its options; options
     if ! compiled "$1" "-fsanitize=$1"; then
-        left_out "the $1 sanitizer" "apt-get install gcc"
+        left_out "the $1 sanitizer: cc has none" "apt-get install gcc"
         return
     fi
     local status=0

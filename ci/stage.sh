@@ -3,6 +3,7 @@
 # Gives the reader the name that programs ask for which are linked with it.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
+need_compilers
 
 TARGET=${CARGO_TARGET_DIR:-target}
 

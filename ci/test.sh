@@ -1,26 +1,42 @@
 #!/usr/bin/env bash
 # The one door to everything that can be tested on this machine, with or without a GPU. What cannot be is skipped
 # aloud. The last line counts; the exit status is 0 only when nothing failed.
+#   ci/test.sh [PART...]    only these parts, e.g. ci/test.sh build "real drivers"
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
+need_cargo
 
 LOG=$ROOT/build/test.log
-broken=()
+broken=() wanted=("$@") known=()
 mkdir -p build
 : >"$LOG"
 
 part() { # what; the command
     local seconds=$SECONDS
+    known+=("$1")
+    if [ ${#wanted[@]} -gt 0 ]; then
+        printf '%s\n' "${wanted[@]}" | grep -qxF "$1" || return 0
+    fi
     printf '\n== %s\n' "$1"
     "${@:2}" 2>&1 | tee -a "$LOG" || broken+=("$1")
     printf '== %s: %s s\n' "$1" $((SECONDS - seconds))
 }
 
-# A C compiler for the test programs, which bring the sanitizers, the allocators that some of them run under, and what counts
-# system calls and instructions.
-tools() { packages gcc libc6-dev libjemalloc2 libtcmalloc-minimal4 strace valgrind || true; }
+# All that some part uses, before the first part: a first run tests what a second one would. Compilers for the test programs,
+# which bring the sanitizers; the allocators that some of them run under; what counts system calls and instructions; a
+# terminal, the readers of manual pages and completions, Python for the third-party clients and real drivers.
+tools() {
+    local names=(gcc g++ libc6-dev binutils procps perl libjemalloc2 libtcmalloc-minimal4 strace valgrind tmux man-db zsh fish)
+    find_python >/dev/null || names+=(python3 python3-venv)
+    if have dpkg; then
+        packages "${names[@]}" || true
+    else
+        skip_here "what needs one of ${names[*]}, where it is missing: packages are installed on Debian only" "on Debian or Ubuntu"
+    fi
+}
 
 part "tools" tools
+need_compilers
 part "build" ci/stage.sh
 part "real drivers" ci/drivers.sh
 part "headers" ci/headers.sh
@@ -44,8 +60,23 @@ read -r passed failed ignored < <(awk '
     END { print passed + 0, failed + 0, ignored + 0 }' "$LOG")
 skipped=$(($(grep -c '^SKIP ' "$LOG" || true) + ignored))
 
+# What a command brings on this machine, under that command; then the rest.
+list_skips() {
+    grep '^SKIP ' "$LOG" | sed 's/^SKIP //' | sort -u | awk -F '; to mend it: ' '
+        NF == 2 { if (!($2 in brings)) order[++commands] = $2; brings[$2] = brings[$2] "      " $1 "\n"; next }
+        { here = here "  " $0 "\n" }
+        END {
+            if (commands) print "Skipped, though a command brings it:"
+            for (i = 1; i <= commands; i++) printf "  %s\n%s", order[i], brings[order[i]]
+            if (here != "") printf "Skipped, and not to be had on this machine:\n%s", here
+        }' || true
+}
+
 printf '\n'
-grep '^SKIP ' "$LOG" | sort -u || true
+list_skips
+for name in ${wanted[@]+"${wanted[@]}"}; do
+    printf '%s\n' "${known[@]}" | grep -qxF "$name" || broken+=("$name: there is no such part")
+done
 for name in ${broken[@]+"${broken[@]}"}; do echo "FAILED: $name"; done
 echo "$passed passed, $failed failed, $skipped skipped"
 [ ${#broken[@]} -eq 0 ] && [ "$failed" -eq 0 ]
