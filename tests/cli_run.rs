@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufReader, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{PermissionsExt as _, chown, lchown, symlink};
+use std::os::unix::fs::{chown, lchown, symlink};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -18,7 +18,7 @@ use support::command::{OwnSlice, PROGRAM, RegionFile, Running, ask, end, gpuslic
 use support::other_user::{NOBODY, OtherUser};
 use support::outcome::is_refusal;
 use support::terminal::Terminal;
-use support::{artefacts, compiler, skip, skip_without_rights};
+use support::{artefacts, compiler, executable, skip, skip_without_rights};
 
 /// Goes on until a trap ends it: in bash alone, so that nothing is beside it that a terminal stops.
 const FOR_EVER: &str = "exec 9<> <(:); echo ready; for ((i = 0; i < 3000; i++)); do read -t 0.02 -u 9; done";
@@ -107,7 +107,7 @@ fn the_library_is_looked_for_beside_the_program_and_the_places_are_named() {
     let folder = tempfile::tempdir_in("/dev/shm").expect("a folder can be made");
     let copy = folder.path().join("bin/gpuslice");
     fs::create_dir(folder.path().join("bin")).expect("a folder can be made");
-    fs::copy(PROGRAM, &copy).expect("the program can be copied");
+    executable::copy(PROGRAM, &copy, 0o755);
     let mut run = Command::new(&copy);
     run.args(["run", "--mem", "1g", "--", "sh", "-c", "echo $LD_PRELOAD"]).env_remove("GPUSLICE_LIB");
     end(&mut run).code(125).complains("bin/libgpuslice.so or ").complains("../lib/gpuslice/libgpuslice.so");
@@ -472,8 +472,7 @@ fn what_is_known_to_run_unlimited_is_not_started_unless_that_is_allowed() {
     let folder = tempfile::tempdir_in("/dev/shm").expect("a folder can be made");
     let file = |name: &str, contents: &[u8]| {
         let path = folder.path().join(name);
-        fs::write(&path, contents).expect("it can be written");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("it is ours");
+        executable::write(&path, contents, 0o755);
         path.display().to_string()
     };
     let script = file("script", b"#!/bin/sh\nexit 0\n");
@@ -504,7 +503,7 @@ fn what_is_known_to_run_unlimited_is_not_started_unless_that_is_allowed() {
     is_not_limited(&[&script], "is linked statically");
     // A shell and what starts others use no GPU themselves.
     for name in ["sh", "tini"] {
-        fs::copy(&program, folder.path().join(name)).expect("it can be copied");
+        executable::copy(&program, folder.path().join(name), 0o755);
         let shell = folder.path().join(name).display().to_string();
         let ended = ask(&["run", "--mem", "1g", "--", &shell, "-c", "x"]).code(0);
         assert!(
@@ -527,8 +526,7 @@ fn what_the_library_cannot_be_in_is_said_before_it_starts() {
         assert_eq!(ended.out, "");
     }
     let Some(public) = OtherUser::new("run of a program that gets rights") else { return };
-    fs::copy("/usr/bin/id", public.path("id")).expect("it can be copied");
-    fs::set_permissions(public.path("id"), fs::Permissions::from_mode(0o4755)).expect("it is ours");
+    executable::copy("/usr/bin/id", public.path("id"), 0o4755);
     let ended = public.ask(&["run", "--mem", "1g", "--", &public.path("id")]).code(125);
     assert_eq!(ended.complains("with more rights than its caller").out, "");
     let behind = public.ask(&["run", "--mem", "1g", "--", "env", &public.path("id")]).code(125);
@@ -537,8 +535,7 @@ fn what_the_library_cannot_be_in_is_said_before_it_starts() {
     assert!(allowed.out.starts_with("uid="), "{allowed:?}");
     allowed.complains("NOT LIMITED: ");
     // A script's own rights are none.
-    fs::write(public.path("script"), "#!/bin/sh\necho started\n").expect("it can be written");
-    fs::set_permissions(public.path("script"), fs::Permissions::from_mode(0o6755)).expect("it is ours");
+    executable::write(public.path("script"), "#!/bin/sh\necho started\n", 0o6755);
     let ended = public.ask(&["run", "--mem", "1g", "--", &public.path("script")]).code(0);
     assert_eq!((ended.out.as_str(), ended.err.as_str()), ("started\n", ""));
     // Arguments of what starts nothing are not looked at, whatever they are.

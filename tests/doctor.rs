@@ -12,7 +12,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use support::command::{Ended, OwnSlice, PROGRAM, RegionFile, ask, end, gpuslice, name};
 use support::terminal::Terminal;
-use support::{artefacts, compiler, skip, skip_without_rights};
+use support::{artefacts, compiler, executable, skip, skip_without_rights};
 use tempfile::TempDir;
 
 /// A machine of its own: a simulated driver or none, a state, a region, a limit, and the library preloaded.
@@ -62,8 +62,7 @@ impl Machine {
     /// A file that can be executed.
     fn script(&self, name: &str, text: &str) -> String {
         let path = self.path(name);
-        fs::write(&path, text).expect("it can be written");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("it is ours");
+        executable::write(&path, text, 0o755);
         path.display().to_string()
     }
 
@@ -555,7 +554,7 @@ fn what_is_no_file_is_not_opened() {
 fn a_program_with_rights_of_its_own_is_found_and_really_loads_nothing() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let program = folder.path().join("other");
-    fs::copy(PROGRAM, &program).unwrap();
+    executable::copy(PROGRAM, &program, 0o755);
     if chown(&program, Some(65534), None).is_err() {
         return skip(
             "doctor with a setuid program: a file cannot be given away; to mend it: run the tests as root",

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 use support::bench::{Bench, Host};
-use support::{artefacts, skip};
+use support::{artefacts, executable, skip};
 
 /// What the examples print on a device that seems to have this many MiB, all of them free.
 fn story(size: u64) -> Vec<String> {
@@ -205,13 +205,12 @@ fn the_monitors_need_the_right_to_read_and_no_other() {
     let folder = region.parent().unwrap();
     // Another user, who has to reach the program and the libraries too.
     let copies = [(artefacts::reader(), "libgpuslice_read.so.1"), (monitor, "slices")].map(|(from, name)| {
-        std::fs::copy(from, folder.join(name)).unwrap();
+        executable::copy(from, folder.join(name), 0o755);
         folder.join(name)
     });
     let rights =
         |path: &Path, mode: u32| std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
     rights(folder, 0o755);
-    copies.iter().for_each(|path| rights(path, 0o755));
     let watch = || {
         let [_, program] = &copies;
         let arguments = [

@@ -10,6 +10,7 @@ pub(crate) mod bench;
 pub(crate) mod chance;
 pub(crate) mod command;
 pub(crate) mod compiler;
+pub(crate) mod executable;
 pub(crate) mod freshness;
 pub(crate) mod living;
 pub(crate) mod neighbours;

@@ -1,7 +1,7 @@
 //! A user without privileges, whom tests that run as root become.
 
 use super::command::{Ended, PROGRAM, end};
-use super::{artefacts, skip};
+use super::{artefacts, executable, skip};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
@@ -51,8 +51,7 @@ impl OtherUser {
             driver("libnvidia-ml.so.1"),
         ];
         for (from, name) in files {
-            fs::copy(&from, folder.path().join(name))
-                .unwrap_or_else(|error| panic!("{}: {error}", from.display()));
+            executable::copy(from, folder.path().join(name), 0o755);
         }
         let own = tempfile::tempdir_in("/dev/shm").expect("a folder can be made");
         chown(own.path(), Some(NOBODY), Some(NOBODY)).expect("this is root");
@@ -100,7 +99,7 @@ fn folder_for_programs() -> Option<TempDir> {
         let folder = tempfile::tempdir_in(place).ok()?;
         fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).ok()?;
         let program = folder.path().join("true");
-        fs::copy("/bin/true", &program).ok()?;
+        executable::copy("/bin/true", &program, 0o755);
         as_nobody(&program).status().is_ok_and(|status| status.success()).then_some(folder)
     })
 }
