@@ -9,8 +9,9 @@
 #   ci/accuracy.sh policies   how slices divide a GPU by policy, weight and priority; five minutes
 #   ci/accuracy.sh start      eight processes of a slice that start together, thirty times at each limit; kernels of 5 us; a
 #                             quarter of an hour
+#   ci/accuracy.sh debts      programs of one kernel, one after the other in a slice; three minutes
 #   ci/accuracy.sh picture    draws docs/share.svg
-# GPUSLICE_WORKLOAD='part|part' and GPUSLICE_LIMITS=5,30 choose rows, GPUSLICE_SECONDS=n how long a cell of `real` takes,
+# GPUSLICE_WORKLOAD='part|part' and GPUSLICE_LIMITS=5,30 choose rows, GPUSLICE_SECONDS=n how long a cell of `real` or `debts` takes,
 # GPUSLICE_RUNS=n how many runs of `start`, GPUSLICE_VARIANT=part what is wrong around it; GPUSLICE_JSON=file collects the
 # figures for programs.
 set -euo pipefail
@@ -21,7 +22,9 @@ if [ "${1:-virtual}" = virtual ]; then
     exec cargo test --release --quiet --package gpuslice-policy --test compute table -- --show-output
 fi
 ci/stage.sh >/dev/null
-cargo test --quiet --package gpuslice-cli --test accuracy --no-run
+program=accuracy
+if [ "$1" = debts ]; then program=debts; fi
+cargo test --quiet --package gpuslice-cli --test "$program" --no-run
 # At real-time priority, which not everybody may have, other programs of the machine do not count.
 first=()
 if have chrt && chrt -r 1 true 2>/dev/null; then first=(chrt -r 1); fi
@@ -29,7 +32,7 @@ missed=0
 
 measure() { # the test; variables
     env GPUSLICE_SECONDS="${GPUSLICE_SECONDS:-11}" "${@:2}" ${first[@]+"${first[@]}"} \
-        cargo test --quiet --package gpuslice-cli --test accuracy -- "$1" --nocapture --test-threads=1 || missed=1
+        cargo test --quiet --package gpuslice-cli --test "$program" -- "$1" --nocapture --test-threads=1 || missed=1
 }
 
 case $1 in
@@ -42,8 +45,9 @@ case $1 in
         ;;
     events) measure a_share_holds GPUSLICE_VARIANT="cost a microsecond" ;;
     start) measure processes_that_start_together ;;
+    debts) measure one_after_the_other GPUSLICE_SECONDS="${GPUSLICE_SECONDS:-60}" ;;
     policies) measure slices_divide_a_gpu ;;
     picture) measure a_share_over_time GPUSLICE_PICTURE="$ROOT/docs/share.svg" ;;
-    *) echo "ci/accuracy.sh virtual, real, changes, events, variants, policies, start or picture" >&2 && exit 2 ;;
+    *) echo "ci/accuracy.sh virtual, real, changes, events, variants, policies, start, debts or picture" >&2 && exit 2 ;;
 esac
 exit "$missed"

@@ -386,7 +386,10 @@ fn a_name_under_which_somebody_else_has_put_a_region_is_refused() {
         );
     }
     let run = ["run", "--mem", "1g", "--name", &name, "--", "echo", "started"];
-    let ended = ask(&run).code(125).complains("belongs to user 65534");
+    let ended = ask(&run)
+        .code(125)
+        .complains("belongs to user 65534")
+        .complains("have that user or root remove the file");
     assert_eq!(ended.out, "");
     // A link of theirs to a region of this user is theirs, too.
     let elsewhere = region.with_extension("elsewhere");

@@ -3,7 +3,7 @@
 
 mod support;
 
-use support::bench::Bench;
+use support::bench::{Bench, Host};
 use support::compiler;
 
 const QUOTA: u64 = 64 << 20;
@@ -98,6 +98,71 @@ doors! {
 fn a_host_that_is_linked_has_the_driver_loaded_from_the_start() {
     let said = enter(&Bench::simulated(), "doors_linked", "noload");
     assert_eq!(said, ["before loading: found"]);
+}
+
+/// A library that looks in its own scope first, and reaches the driver in each of these ways.
+const DEEP_WAYS: &[(&str, bool)] = &[("linked", true), ("default", true), ("next", true), ("opens", false)];
+
+/// A host that opens such a library with `RTLD_DEEPBIND`, by its own `RUNPATH`.
+fn deep<'bench>(bench: &'bench Bench, (way, linked): (&str, bool)) -> Host<'bench> {
+    let shared = ["-shared", "-fPIC"];
+    let library = if linked {
+        compiler::linked("deep.c", "deep_linked.so", &shared)
+    } else {
+        compiler::compile("deep.c", "deep.so", &shared)
+    };
+    let library = library.expect("deep.c compiles");
+    let program = compiler::compile("deepbind.c", "deepbind", &["-rdynamic", "-Wl,-rpath,$ORIGIN"]);
+    let name = library.file_name().expect("it has a name").display().to_string();
+    bench.program(&program.expect("deepbind.c compiles"), &[&name, way, &(2 * QUOTA).to_string()])
+}
+
+#[test]
+fn a_library_that_looks_in_its_own_scope_first_is_held_to_the_quota() {
+    for way in DEEP_WAYS {
+        let bench = Bench::simulated();
+        let outcome = deep(&bench, *way).limited("64MiB").run().quiet();
+        outcome.contains(&["looks in the program first", "takes: 2", "takes within the quota: 0"]);
+        let nowhere = ["default", "next", "default again", "next again"];
+        outcome.contains(
+            &nowhere.map(|line| format!("{line}: not found, an error")).each_ref().map(String::as_str),
+        );
+        assert_eq!(bench.truth(0).peak, QUOTA / 2, "{outcome}");
+    }
+}
+
+#[test]
+fn without_a_limit_a_library_looks_in_its_own_scope_first() {
+    for way in DEEP_WAYS {
+        let bench = Bench::simulated();
+        let bare = deep(&bench, *way).run().quiet();
+        bare.contains(&["looks in itself first", "takes: 0", "takes within the quota: 0"]);
+        deep(&bench, *way).loaded().run().quiet().same_as(&bare);
+    }
+}
+
+#[test]
+fn the_flag_is_left_where_that_is_set_and_told_where_it_is_taken() {
+    let bench = Bench::simulated();
+    let limited = || deep(&bench, DEEP_WAYS[0]).limited("64MiB").set("GPUSLICE_LOG", "info");
+    let taken = limited().run();
+    let line = "gpuslice: deep_linked.so is opened without RTLD_DEEPBIND, with which it would pass the limits; \
+                GPUSLICE_DEEPBIND=1 leaves the flag.";
+    assert!(taken.err.lines().any(|said| said == line), "{taken}");
+    let left = limited().set("GPUSLICE_DEEPBIND", "1").run();
+    assert!(!left.err.contains("RTLD_DEEPBIND"), "{left}");
+    left.contains(&["looks in itself first"]);
+}
+
+/// Limits that cannot be read refuse the GPU, and no library passes that.
+#[test]
+fn a_library_that_looks_in_its_own_scope_first_is_refused_the_gpu_with_the_program() {
+    for way in DEEP_WAYS {
+        let bench = Bench::simulated();
+        let outcome = deep(&bench, *way).limited("much").run();
+        outcome.contains(&["takes: 800", "takes within the quota: 800"]);
+        assert_eq!(outcome.ended, "exit 0", "{outcome}");
+    }
 }
 
 /// Drivers carry no symbol versions, so a look-up by version finds nothing in them: that must stay so.

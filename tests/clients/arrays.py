@@ -3,7 +3,7 @@
 import drjit
 import numpy
 from drjit.cuda import Float
-from harness import MIB, claim, main
+from harness import MIB, claim, main, refusal
 
 REFUSED = "out of memory"
 COUNT = 1 << 16
@@ -25,28 +25,20 @@ def take(size):
     return made
 
 
-def refusal(size):
-    try:
-        take(size)
-    except RuntimeError as error:
-        return str(error)
-    return ""
-
-
 def use():
     drjit.set_log_level(drjit.LogLevel.Disable)
     print("length, copied back the same:", *work())
     held = [take(16 * MIB) for _ in range(4)]
     print("arrays", len(held))
-    print("beyond the device is refused:", REFUSED in refusal((1 << 34) - 16))
+    print("beyond the device is refused:", REFUSED in refusal(take, (1 << 34) - 16))
 
 
 def obey(quota):
     drjit.set_log_level(drjit.LogLevel.Disable)
     work()
-    claim("beyond the quota is refused", REFUSED in refusal(2 * quota), refusal(2 * quota))
+    claim("beyond the quota is refused", REFUSED in refusal(take, 2 * quota), refusal(take, 2 * quota))
     held = []
-    while not (last := refusal(64 * MIB)):
+    while not (last := refusal(take, 64 * MIB)):
         held.append(take(64 * MIB))
     claim("a full slice refuses", REFUSED in last, last)
     claim("arrays fill half of the quota or more", quota // 2 <= len(held) * 64 * MIB <= quota, len(held))

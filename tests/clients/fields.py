@@ -1,16 +1,11 @@
 """Taichi: compiles its kernels with its own LLVM, opens the driver itself, allocates in stream order."""
 
 import os
-import sys
 
 import numpy
-from harness import MIB, claim, main
+from harness import MIB, claim, main, refusal
 
 os.environ["ENABLE_TAICHI_HEADER_PRINT"] = "0"
-if len(sys.argv) > 1:
-    # Taichi opens its own library with RTLD_DEEPBIND, and so past everything that is preloaded: no limit would hold.
-    flags = sys.setdlopenflags
-    sys.setdlopenflags = lambda wanted: flags(wanted & ~os.RTLD_DEEPBIND)
 import taichi  # noqa: E402
 
 REFUSED = "CUDA_ERROR_OUT_OF_MEMORY"
@@ -44,28 +39,20 @@ def work():
     return values.to_numpy().shape, table.to_numpy().shape
 
 
-def refusal(size):
-    try:
-        take(size)
-    except RuntimeError as error:
-        return str(error)
-    return ""
-
-
 def use():
     begin()
     print("shapes", *work())
     held = [take(16 * MIB) for _ in range(4)]
     print("arrays", len(held))
-    print("beyond the device is refused:", REFUSED in refusal((1 << 34) - 8))
+    print("beyond the device is refused:", REFUSED in refusal(take, (1 << 34) - 8))
 
 
 def obey(quota):
     begin()
     work()
-    claim("beyond the quota is refused", REFUSED in refusal(quota + 8), refusal(quota + 8))
+    claim("beyond the quota is refused", REFUSED in refusal(take, quota + 8), refusal(take, quota + 8))
     held = []
-    while not (last := refusal(64 * MIB)):
+    while not (last := refusal(take, 64 * MIB)):
         held.append(take(64 * MIB))
     claim("a full slice refuses", REFUSED in last, last)
     claim("arrays fill half of the quota or more", quota // 2 <= len(held) * 64 * MIB <= quota, len(held))

@@ -14,6 +14,15 @@ def claim(text, truth, *details):
     print(text)
 
 
+def refusal(take, size):
+    """What the framework says when `take` does not get so many bytes; nothing where it gets them."""
+    try:
+        take(size)
+    except RuntimeError as error:
+        return str(error)
+    return ""
+
+
 def skip(reason):
     """Ends a script that cannot run here."""
     print(reason)

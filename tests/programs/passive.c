@@ -64,7 +64,7 @@ static void show_self(const char *when) {
 static void show_names(void) {
     static const char *const names[] = {
         "curl_easy_init", "cudaMalloc", "cudaGetDevice", "cublasCreate_v2", "cudnnCreate", "cupsDoRequest",
-        "cuSubgridCreate", "cuNoSuchFunction", "nvmlNoSuchFunction", "nvmlx", "cu", "", "malloc", "dlopen", "dlmopen",
+        "cuSubgridCreate", "cuNoSuchFunction", "nvmlNoSuchFunction", "nvmlx", "cu", "", "malloc", "dladdr", "dlmopen",
         "mutex", "round_up", "initialized", "init", "log", "lookup", "real_dlsym", "rust_eh_personality",
         "rust_panic", "__rust_alloc", "cuda", "cudbgApiInit", "CUDBG_IPC_FLAG_NAME", "GPUSLICE", "gpuslice",
         "cuGetProcAddress_v2_ptsz", "environ", "main", "atexit", "pthread_create"};

@@ -96,6 +96,26 @@ fn every_size_shows_the_figures_that_it_has_room_for() {
 }
 
 #[test]
+fn a_filter_shows_slices_by_their_names_and_escape_shows_all() {
+    let (red, web) = (OwnSlice::join("red"), OwnSlice::join("web"));
+    // Slices of other tests are shown as well.
+    let mut terminal = top(&["--interval", "0.1"], (120, 60));
+    terminal.shows(&red.name);
+    terminal.shows("/ filter");
+    terminal.press("/-WEB");
+    terminal.shows("in their names (Esc: all): -WEB_");
+    terminal.lacks(&red.name);
+    terminal.shows(&web.name);
+    terminal.press("\r");
+    terminal.shows("only *-WEB*");
+    terminal.press("/-none");
+    terminal.shows("no slice has \"-WEB-none\" in its name; Esc shows all");
+    terminal.press("\x1b");
+    terminal.shows(&red.name);
+    terminal.press("q");
+}
+
+#[test]
 fn what_is_used_lately_is_shown_with_its_history_and_by_process() {
     let slice = telling("lately");
     let device = slice.device(0x11);

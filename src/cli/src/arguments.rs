@@ -46,8 +46,9 @@ Examples:
   gpuslice run --mem 8GiB --name team -- ./a &  gpuslice run --mem 8GiB --name team -- ./b   (one slice)";
 
 const LIST_HELP: &str = "\
-Shown are the regions of this user in /dev/shm (root: of all users), the one that an operator's file or
-GPUSLICE_REGION names, and that of the container. A region elsewhere is meant by its path. What `run` has left behind
+Shown are this user's regions (root: those of all users): in /dev/shm and, where /tmp is in memory and /dev/shm is
+emptied at a log-out, in /tmp; the one that an operator's file or GPUSLICE_REGION names; and that of the container in
+/run/gpuslice/region. A region elsewhere is meant by its path. What `run` has left behind
 of slices that have ended is removed. A slice without a process is shown last, and only with --all, by its name, or in the JSON.
 
 Examples:
@@ -73,10 +74,10 @@ Examples:
   gpuslice status --json | jq '.slices[].devices[] | [.held, .time.lately[1].used_permille]'";
 
 const TOP_HELP: &str = "\
-Keys: up, down (or k, j) select a slice; Enter shows its processes; s sorts by name, memory or time, r turns the
-order round; m changes its memory limit, c its share of GPU time, with values as `gpuslice set` takes them; x removes a
-slice in which no process lives; Esc leaves a page or a prompt; ?, h or F1 shows this; q or Ctrl-C ends it. Bars are of
-the whole GPU, with the limit marked. It needs a terminal; `gpuslice status` does not.
+Keys: up, down (or k, j) select a slice; Enter shows its processes; / shows the slices with some letters in
+their names, Esc all; s sorts by name, memory or time, r turns the order round; m changes its memory limit, c its share
+of GPU time, with values as `gpuslice set` takes them; x removes a slice in which no process lives; Esc leaves a page or
+a prompt; ?, h or F1 shows this; q or Ctrl-C ends it. Bars are of the whole GPU, with the limit marked. It needs a terminal; `gpuslice status` does not.
 
 Examples:
   gpuslice top
@@ -250,7 +251,7 @@ pub(crate) struct Run {
     /// Name of the slice; programs started with one name are one slice [default: the process number]
     #[arg(long, conflicts_with = "region")]
     pub(crate) name: Option<SliceName>,
-    /// Region file of the slice, instead of one in /dev/shm; a relative path is made absolute
+    /// Region file of the slice, instead of one in /dev/shm or /tmp; a relative path is made absolute
     #[arg(long, value_name = "PATH", value_hint = clap::ValueHint::FilePath)]
     pub(crate) region: Option<PathBuf>,
     /// Start the program even if no library can be loaded into it, so that it is not limited
@@ -315,7 +316,7 @@ pub(crate) struct Status {
 #[derive(Debug, Args)]
 #[command(after_help = TOP_HELP)]
 pub(crate) struct Top {
-    /// Name of a slice, or path of its region [default: all slices in /dev/shm]
+    /// Name of a slice, or path of its region [default: all slices that `list` looks for]
     pub(crate) slice: Option<OsString>,
     /// Time between two looks: 0.1 to 60
     #[arg(long, allow_negative_numbers = true, value_name = "SECONDS", default_value = "1")]

@@ -26,8 +26,8 @@ pub(crate) fn named(name: &SliceName) -> Result<PathBuf, Failure> {
     match fs::symlink_metadata(&path).map_or(0, |found| found.uid()) {
         owner if owner == 0 || owner == system::user() => Ok(path),
         owner => Err(Failure::new(format!(
-            "{} belongs to user {owner}, who could change its limits; choose another --name, or name it with --region \
-             if that user is trusted",
+            "{} belongs to user {owner}, who could change its limits; choose another --name, have that user or root \
+             remove the file, or name it with --region if that user is trusted",
             path.display()
         ))),
     }

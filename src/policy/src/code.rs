@@ -26,6 +26,8 @@ pub struct Image {
     pub bytes: u64,
     /// Bytes of the variables that it declares, as far as they can be told.
     pub variables: u64,
+    /// Whether it may declare more: a part of it is compressed, or of an unknown kind.
+    pub unread: bool,
 }
 
 /// Which form an image has, by its first bytes.
@@ -60,12 +62,12 @@ impl Image {
     pub fn of(bytes: &[u8]) -> Self {
         let form = bytes.first_chunk().map_or(Form::Text, |start| Form::of(*start));
         let variables = match form {
-            Form::Elf => of_elf(bytes).unwrap_or(0),
-            Form::Text => of_text(bytes),
-            Form::Fat => of_fat(bytes),
-            Form::Wrapper => 0,
+            Form::Elf => of_elf(bytes),
+            Form::Text => Some(of_text(bytes)),
+            Form::Fat => return of_fat(bytes),
+            Form::Wrapper => None,
         };
-        Self { bytes: bytes.len() as u64, variables }
+        Self { bytes: bytes.len() as u64, variables: variables.unwrap_or(0), unread: variables.is_none() }
     }
 
     /// What it surely takes: large variables have memory of their own, while small ones may find room in what the
@@ -125,19 +127,20 @@ const COMPRESSED: u64 = 0x2000 | 0x8000;
 
 /// One code for several GPUs, of which the driver takes one: the most that any part declares. What is compressed is not
 /// read.
-fn of_fat(bytes: &[u8]) -> u64 {
-    let mut most = 0;
+fn of_fat(bytes: &[u8]) -> Image {
+    let mut image = Image { bytes: bytes.len() as u64, ..Image::default() };
     let mut rest = word(bytes, 6, 2).and_then(|header| bytes.get(usize::try_from(header).ok()?..));
     // Each part has a header, of at least the fields that are read here, and its content.
     while let Some((part, after)) = rest.and_then(part_of_fat) {
-        most = most.max(part);
+        image.variables = image.variables.max(part.unwrap_or(0));
+        image.unread |= part.is_none();
         rest = Some(after);
     }
-    most
+    image
 }
 
-/// Bytes of the variables of the first part, and the parts after it.
-fn part_of_fat(bytes: &[u8]) -> Option<(u64, &[u8])> {
+/// Bytes of the variables of the first part, none where it is not read, and the parts after it.
+fn part_of_fat(bytes: &[u8]) -> Option<(Option<u64>, &[u8])> {
     const FIELDS: u64 = 48;
     let (kind, header, size) = (word(bytes, 0, 2)?, word(bytes, 4, 4)?, word(bytes, 8, 8)?);
     let flags = word(bytes, 40, 8)?;
@@ -147,10 +150,10 @@ fn part_of_fat(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let (_, content) = bytes.split_at_checked(usize::try_from(header).ok()?)?;
     let (content, after) = content.split_at_checked(usize::try_from(size).ok()?)?;
     let variables = match kind {
-        _ if flags & COMPRESSED != 0 => 0,
-        PART_TEXT => of_text(content),
-        PART_ELF => of_elf(content).unwrap_or(0),
-        _ => 0,
+        _ if flags & COMPRESSED != 0 => None,
+        PART_TEXT => Some(of_text(content)),
+        PART_ELF => of_elf(content),
+        _ => None,
     };
     Some((variables, after))
 }
@@ -270,7 +273,7 @@ mod tests {
         fat.extend_from_slice(&[1, 0, 16, 0]);
         fat.extend_from_slice(&(parts.len() as u64).to_le_bytes());
         fat.extend_from_slice(&parts);
-        assert_eq!(Image::of(&fat), Image { bytes: fat.len() as u64, variables: 5_000_000 });
+        assert_eq!(Image::of(&fat), Image { bytes: fat.len() as u64, variables: 5_000_000, unread: true });
         // Cut anywhere, it is read as far as it goes.
         assert!((0..fat.len()).all(|length| Image::of(&fat[..length]).variables <= 5_000_000));
     }
@@ -285,5 +288,6 @@ mod tests {
         elf[128 + 0x22] = 0x40;
         elf[193..193 + 10].copy_from_slice(b".nv.global");
         assert_eq!(Image::of(&elf).variables, 0x40 << 16);
+        assert!(!Image::of(&elf).unread && Image::of(&elf[..64]).unread && !Image::of(PTX.as_bytes()).unread);
     }
 }

@@ -71,6 +71,8 @@ pub struct Config {
     pub priority: Priority,
     /// `GPU_MEM_OVERSUBSCRIBE`.
     pub oversubscribe: bool,
+    /// `GPUSLICE_DEEPBIND`: whether `RTLD_DEEPBIND` stays on what programs open.
+    pub deepbind: bool,
     /// `GPUSLICE_REGION`.
     pub region: Option<PathBuf>,
     /// `GPUSLICE_LOG`.

@@ -131,14 +131,45 @@ impl Request {
         }
         if self.handle == libc::RTLD_NEXT {
             // Only the caller's own request tells what comes next for it, unless it could find nothing but us.
-            return stands_alone(symbol).then_some(ptr::null());
+            return stands_alone(symbol).then(|| self.near_caller(symbol));
         }
         let found = self.ask();
         if found == exports::entry(symbol) {
             // Ours stands in the global scope whether or not there is a driver; the truth is what stands behind.
-            return Some(behind_us(symbol, found));
+            let is_default = self.handle == libc::RTLD_DEFAULT;
+            let behind = behind_us(symbol, found);
+            return Some(if behind.is_null() && is_default { self.near_caller(symbol) } else { behind });
         }
         (known_driver(found) || is_driver(found, symbol)).then(|| exports::entry(symbol))
+    }
+
+    /// Our entry where a driver library was opened together with the caller, for it and its companions alone. Where it was
+    /// not, a look-up without success is the last: `dlerror` tells of it.
+    #[cold]
+    fn near_caller(&self, symbol: Symbol) -> *const c_void {
+        if is_driver(self.found_near_caller(symbol), symbol) {
+            return exports::entry(symbol);
+        }
+        in_scope(symbol, libc::RTLD_NEXT).cast_const()
+    }
+
+    /// What the caller's own library and those that it needs have of this name.
+    fn found_near_caller(&self, symbol: Symbol) -> *const c_void {
+        // SAFETY: an empty record is all zeroes.
+        let mut place: libc::Dl_info = unsafe { core::mem::zeroed() };
+        // SAFETY: any address may be asked for, and the record is ours.
+        if unsafe { libc::dladdr(self.caller, &raw mut place) } == 0 {
+            return ptr::null();
+        }
+        // SAFETY: the name of an object that is loaded, since code in it has called us. No other is loaded by this.
+        let library = unsafe { libc::dlopen(place.dli_fname, libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+        if library.is_null() {
+            return ptr::null();
+        }
+        let found = in_scope(symbol, library);
+        // SAFETY: what was opened above.
+        unsafe { libc::dlclose(library) };
+        found
     }
 
     /// What the next `dlsym` says.
@@ -206,7 +237,7 @@ fn in_scope(symbol: Symbol, handle: *mut c_void) -> *mut c_void {
 static SEEN: [OnceBox<Image>; 2] = [const { OnceBox::new() }; 2];
 
 /// Whether an address lies in a driver library that has been seen.
-fn known_driver(address: *const c_void) -> bool {
+pub(crate) fn known_driver(address: *const c_void) -> bool {
     SEEN.iter().filter_map(OnceBox::get).any(|image| image.contains(address))
 }
 

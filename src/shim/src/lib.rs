@@ -16,7 +16,7 @@
 //!    A signal handler only for `SIGBUS`, only with a limit, and in front of the program's (`region::shortened`).
 //! 6. A forked child is a new process without a place in the slice; it joins before its first charge.
 //! 7. At exit nothing is given back: the kernel ends our proof of life, and the next member cleans up.
-//! 8. Only what the table lists is exported, and `dlsym` and `dlvsym`. The driver is never loaded by us.
+//! 8. Only what the table lists is exported, and `dlsym`, `dlvsym` and `dlopen`. The driver is never loaded by us.
 //! 9. No panic leaves: [`guard::phase`] is the boundary.
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
@@ -26,6 +26,7 @@ mod arrays;
 mod captures;
 mod compute;
 mod devices;
+mod dlopen;
 mod dlsym;
 mod driver;
 mod endings;

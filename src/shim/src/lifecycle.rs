@@ -119,6 +119,12 @@ pub(crate) fn is_refused() -> bool {
     STAGE.load(Ordering::Relaxed) == REFUSED
 }
 
+/// Whether libraries may look in their own scope first: nothing is limited, or the settings allow it.
+pub(crate) fn leaves_deepbind() -> bool {
+    let leaves = settings().is_some_and(|settings| settings.config.deepbind);
+    leaves || STAGE.load(Ordering::Relaxed) == FREE
+}
+
 /// The settings, where there is a limit.
 pub(crate) fn settings() -> Option<&'static Settings> {
     if STAGE.load(Ordering::Relaxed) == UNREAD {

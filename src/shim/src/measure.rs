@@ -34,6 +34,12 @@ pub(crate) struct Likely {
 }
 
 impl Likely {
+    /// The same, where so many bytes were seen to go and to come back.
+    pub(crate) fn with_proof(self, bytes: u64) -> Self {
+        let bytes = signed(bytes);
+        Self { range: (self.range.0, self.range.1.max(bytes)), otherwise: self.otherwise.max(bytes), ..self }
+    }
+
     fn of(&self, window: i64) -> i64 {
         if (self.range.0..=self.range.1).contains(&window) { window } else { self.otherwise }
     }

@@ -1,7 +1,7 @@
 //! What is shown, and what does a key do?
 
 use super::keys::Key as Press;
-use super::model::{Key, Model, Sort};
+use super::model::{Group, Key, Model, Sort};
 use super::seen::Life;
 use std::path::PathBuf;
 
@@ -79,6 +79,10 @@ pub(crate) struct State {
     place: usize,
     /// The value that is being typed.
     pub(crate) prompt: Option<Change>,
+    /// Only slices with this in their names are shown, in upper or lower case.
+    pub(crate) filter: String,
+    /// Whether the filter is being typed.
+    pub(crate) is_filtering: bool,
     pub(crate) message: Option<Message>,
     /// First lines that are shown.
     pub(crate) first_line: usize,
@@ -119,8 +123,19 @@ impl State {
         self.select(nearest);
     }
 
+    /// The GPUs with the slices that are shown.
+    pub(crate) fn groups<'a>(&self, model: &'a Model) -> Vec<Group<'a>> {
+        let wanted = self.filter.to_lowercase();
+        let mut groups = model.groups(self.sort, self.reversed);
+        for group in &mut groups {
+            group.rows.retain(|row| row.slice.name.to_lowercase().contains(&wanted));
+        }
+        groups.retain(|group| !group.rows.is_empty());
+        groups
+    }
+
     fn entries(&self, model: &Model) -> Vec<Entry> {
-        let groups = model.groups(self.sort, self.reversed);
+        let groups = self.groups(model);
         let rows = groups.into_iter().flat_map(|group| group.rows);
         let entry = |row: super::model::Row<'_>| Entry {
             name: row.slice.name.clone(),
@@ -162,7 +177,36 @@ impl State {
         }
         match self.prompt.take() {
             Some(prompt) => self.type_in(prompt, key),
+            None if self.is_filtering => self.type_filter(key, model),
             None => self.command(key, model),
+        }
+    }
+
+    /// A key while the filter is typed, which takes effect at once.
+    fn type_filter(&mut self, key: Press, model: &Model) -> Deed {
+        match key {
+            Press::Enter => self.is_filtering = false,
+            Press::Escape => {
+                self.is_filtering = false;
+                self.filter.clear();
+            }
+            Press::Clear => self.filter.clear(),
+            Press::Backspace => {
+                self.filter.pop();
+            }
+            Press::Letter(letter) if self.filter.chars().count() < MOST => self.filter.push(letter),
+            _ => {}
+        }
+        self.keep_in_sight(model);
+        Deed::Show
+    }
+
+    /// Where the filter hides the selected slice, the first that it shows is selected.
+    fn keep_in_sight(&mut self, model: &Model) {
+        let entries = self.entries(model);
+        if !entries.iter().any(|entry| Some(&entry.key) == self.selected.as_ref()) {
+            let first = entries.iter().enumerate().find(|(_, entry)| !entry.is_unused);
+            self.select(first);
         }
     }
 
@@ -187,6 +231,11 @@ impl State {
             (_, Press::Letter('q')) => return Deed::Quit,
             (Page::Help, _) | (Page::Processes, Press::Escape | Press::Enter) => self.page = Page::Slices,
             (_, Press::Letter('?' | 'h') | Press::Help) => self.page = Page::Help,
+            (Page::Slices, Press::Letter('/')) => self.is_filtering = true,
+            (Page::Slices, Press::Escape) if !self.filter.is_empty() => {
+                self.filter.clear();
+                self.keep_in_sight(model);
+            }
             (Page::Slices, Press::Escape) => self.say("q or Ctrl-C quits".to_owned(), false),
             (Page::Slices, Press::Enter) => return self.open_processes(),
             (_, Press::Letter('s')) => self.sort = self.sort.next(),
@@ -267,9 +316,6 @@ fn moved(place: usize, key: Press) -> Option<usize> {
 /// The answer to a key that does nothing.
 fn unknown(key: Press) -> String {
     match key {
-        Press::Letter('/') => {
-            "there is no filter: `gpuslice top SLICE` shows one slice; ? shows help".to_owned()
-        }
         Press::Letter(letter) => format!("no such key: {letter}; ? shows help"),
         _ => "no such key; ? shows help".to_owned(),
     }
@@ -404,12 +450,44 @@ mod tests {
     }
 
     #[test]
+    fn a_filter_shows_and_selects_slices_by_a_part_of_their_names_until_escape() {
+        let model = model(&[slice("train-a", 1, 0), slice("Train-b", 2, 0), slice("web", 3, 0)]);
+        let mut state = State::default();
+        state.follow(&model);
+        let shown = |state: &State| -> Vec<String> {
+            state
+                .groups(&model)
+                .iter()
+                .flat_map(|group| &group.rows)
+                .map(|row| row.slice.name.clone())
+                .collect()
+        };
+        typed(&mut state, &model, "/w");
+        state.follow(&model);
+        assert_eq!((selected(&state).as_str(), shown(&state)), ("web", vec!["web".to_owned()]));
+        assert_eq!(state.message, None, "the one before is not gone");
+        state.press(Press::Backspace, &model);
+        typed(&mut state, &model, "train-");
+        assert_eq!(shown(&state), ["Train-b", "train-a"]);
+        // What is typed is no command, and Enter leaves the filter as it is.
+        typed(&mut state, &model, "q");
+        assert_eq!((shown(&state).len(), state.selected.clone()), (0, None));
+        state.press(Press::Backspace, &model);
+        state.press(Press::Enter, &model);
+        state.press(Press::End, &model);
+        assert_eq!((selected(&state).as_str(), state.filter.as_str()), ("train-a", "train-"));
+        assert_eq!(state.press(Press::Escape, &model), Deed::Show);
+        assert_eq!((shown(&state).len(), selected(&state).as_str()), (3, "train-a"));
+        state.press(Press::Escape, &model);
+        assert!(state.message.as_ref().is_some_and(|message| message.text.contains("q or Ctrl-C")));
+    }
+
+    #[test]
     fn a_key_that_does_nothing_says_so() {
         let (model, mut state) = (three(), State::default());
         state.follow(&model);
         for (key, words) in [
             (Press::Letter('z'), "no such key: z; ? shows help"),
-            (Press::Letter('/'), "there is no filter"),
             (Press::Other, "no such key"),
             (Press::Escape, "q or Ctrl-C quits"),
         ] {

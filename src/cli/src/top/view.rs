@@ -82,8 +82,9 @@ impl View {
             count => format!(", {count} unreadable"),
         };
         let order = if state.reversed { ", reversed" } else { "" };
+        let only = if state.filter.is_empty() { String::new() } else { format!("  only *{}*", state.filter) };
         let text = format!(
-            "gpuslice top  {}{unreadable}  by {}{order}  every {} s",
+            "gpuslice top  {}{unreadable}{only}  by {}{order}  every {} s",
             figures.map(plural).join(", "),
             state.sort.name(),
             seconds(self.interval),
@@ -109,6 +110,12 @@ impl View {
                 marks::wrap(&text, width).into_iter().map(|line| Line::styled(line, self.paint.strong())),
             );
         }
+        if state.is_filtering {
+            let text = format!("slices with this in their names (Esc: all): {}_", state.filter);
+            lines.extend(
+                marks::wrap(&text, width).into_iter().map(|line| Line::styled(line, self.paint.strong())),
+            );
+        }
         if lines.is_empty() {
             lines.push(Line::styled(keys(state.page, width), self.paint.faint()));
         }
@@ -123,6 +130,7 @@ fn keys(page: Page, width: usize) -> String {
             "q quit",
             "? help",
             "Enter processes",
+            "/ filter",
             "s sort",
             "r reverse",
             "m memory",
@@ -202,7 +210,7 @@ mod tests {
     fn every_size_is_filled_and_never_overrun_on_every_page() {
         let (busy, empty) = (busy(), Model::default());
         for model in [&busy, &empty] {
-            for keys in ["", "j", "\n", "?", "m", "cx"] {
+            for keys in ["", "j", "\n", "?", "m", "cx", "/nobody"] {
                 for (width, height) in
                     [(0, 0), (1, 1), (5, 2), (20, 5), (40, 10), (80, 24), (200, 50), (500, 3)]
                 {

@@ -4,7 +4,9 @@
 //! reserved first, and a use that does not fit is refused. A launch is such a use and is never refused, so the look-up of a
 //! kernel loads the library into all contexts of the process. Later contexts get it when they are made.
 //!
-//! Variables of less than 2 MiB, and those of an image that cannot be read, are charged once they are measured.
+//! Variables of less than 2 MiB are charged once they are measured. An image that is compressed or of an unknown kind does not
+//! tell its variables: under a quota such a library is loaded into the current context at once, where its size is measured and
+//! can still be refused.
 
 use super::around;
 use super::image::{data, file};
@@ -25,7 +27,7 @@ use crate::witness::signed;
 use core::cell::Cell;
 use core::ffi::{c_char, c_uint, c_void};
 use gpuslice_driver::Symbol;
-use gpuslice_driver::arguments::read_in;
+use gpuslice_driver::arguments::{read_in, write_out};
 use gpuslice_driver::functions as real;
 use gpuslice_driver::slot;
 use gpuslice_driver::types::{
@@ -35,44 +37,37 @@ use gpuslice_policy::code::Image;
 use gpuslice_region::Device;
 use std::ptr;
 
-/// `cuLibraryLoadData`.
-#[allow(clippy::too_many_arguments, reason = "the driver's own")]
-pub(crate) unsafe fn load_data(
-    real: real::cuLibraryLoadData,
-    output: *mut CUlibrary,
-    image: *const c_void,
-    options: *mut CUjit_option,
-    values: *mut *mut c_void,
-    count: c_uint,
-    library_options: *mut CUlibraryOption,
-    library_values: *mut *mut c_void,
-    library_count: c_uint,
-) -> Status {
-    let call =
-        // SAFETY: the caller's own arguments.
-        || unsafe { real(output, image, options, values, count, library_options, library_values, library_count) };
-    // SAFETY: the caller's own arguments.
-    unsafe { load(output, || data(image), call) }
+/// Hooks of the calls that load a library: all that differs is where its image is.
+macro_rules! loads {
+    ($( $(#[$about:meta])* $name:ident: $real:ident, $source:ty => $read:ident; )*) => { $(
+        $(#[$about])*
+        #[allow(clippy::too_many_arguments, reason = "the driver's own")]
+        pub(crate) unsafe fn $name(
+            real: real::$real,
+            output: *mut CUlibrary,
+            source: $source,
+            options: *mut CUjit_option,
+            values: *mut *mut c_void,
+            count: c_uint,
+            library_options: *mut CUlibraryOption,
+            library_values: *mut *mut c_void,
+            library_count: c_uint,
+        ) -> Status {
+            // SAFETY: the caller's own arguments.
+            let call = || unsafe {
+                real(output, source, options, values, count, library_options, library_values, library_count)
+            };
+            // SAFETY: the caller's own arguments.
+            unsafe { load(output, || $read(source), call) }
+        }
+    )* };
 }
 
-/// `cuLibraryLoadFromFile`.
-#[allow(clippy::too_many_arguments, reason = "the driver's own")]
-pub(crate) unsafe fn load_file(
-    real: real::cuLibraryLoadFromFile,
-    output: *mut CUlibrary,
-    name: *const c_char,
-    options: *mut CUjit_option,
-    values: *mut *mut c_void,
-    count: c_uint,
-    library_options: *mut CUlibraryOption,
-    library_values: *mut *mut c_void,
-    library_count: c_uint,
-) -> Status {
-    let call =
-        // SAFETY: the caller's own arguments.
-        || unsafe { real(output, name, options, values, count, library_options, library_values, library_count) };
-    // SAFETY: the caller's own arguments.
-    unsafe { load(output, || file(name), call) }
+loads! {
+    /// `cuLibraryLoadData`.
+    load_data: cuLibraryLoadData, *const c_void => data;
+    /// `cuLibraryLoadFromFile`.
+    load_file: cuLibraryLoadFromFile, *const c_char => file;
 }
 
 /// The contexts of this process, where the driver is about to load a library into all of them at once.
@@ -127,7 +122,7 @@ impl Eagerly {
 unsafe fn load(
     output: *mut CUlibrary,
     image: impl FnOnce() -> Option<Image>,
-    call: impl FnOnce() -> Status,
+    call: impl Fn() -> Status,
 ) -> Status {
     let undo = |library| {
         if let Some(unload) = slot::real::<real::cuLibraryUnload>(Symbol::cuLibraryUnload) {
@@ -140,7 +135,7 @@ unsafe fn load(
         // SAFETY: by the contract above.
         return unsafe { loaded(output, || None, call, holder, undo) };
     };
-    let image = quietly(image, None).unwrap_or_default();
+    let image = quietly(image, None).unwrap_or_else(|| Image { unread: true, ..Image::default() });
     let variables = image.least();
     let eagerly = if quietly(driver::loads_eagerly, false) {
         let Some(eagerly) = quietly(|| Eagerly::reserve(slice, variables), None) else {
@@ -150,11 +145,20 @@ unsafe fn load(
     } else {
         None
     };
-    let contexts = eagerly.as_ref().map_or(0, |eagerly| eagerly.here.len() as u64);
+    let is_tried = image.unread && eagerly.is_none() && quietly(|| has_quota_here(slice), false);
     // Loaded lazily, its variables take nothing yet.
+    let contexts = eagerly.as_ref().map_or_else(|| u64::from(is_tried), |eagerly| eagerly.here.len() as u64);
+    let call = || {
+        // SAFETY: by the contract above.
+        let old = unsafe { read_in(output) };
+        let code = call();
+        // SAFETY: by the contract above.
+        if is_tried && code == status::SUCCESS { unsafe { try_out(output, old, undo) } } else { code }
+    };
     let now = Image {
         bytes: image.bytes.saturating_mul(contexts.max(1)),
         variables: image.variables.saturating_mul(contexts),
+        ..image
     };
     // SAFETY: by the contract above.
     let code = unsafe { loaded(output, || Some(now), call, holder, undo) };
@@ -162,11 +166,55 @@ unsafe fn load(
     let made = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS);
     let learn = || match (made, eagerly) {
         (Some(library), Some(eagerly)) => eagerly.keep(slice, library.addr(), variables),
+        (Some(library), None) if is_tried => learn_size(slice, library.addr(), variables),
         (Some(library), None) => slice.libraries.add(library.addr(), variables, Vec::new()),
         (None, _) => {}
     };
     quietly(learn, ());
     code
+}
+
+/// Whether the device of the current context has a quota.
+fn has_quota_here(slice: &Slice) -> bool {
+    let place = driver::current_device().and_then(|device| slice.place(device));
+    place.is_some_and(|place| slice.has_quota(place.device))
+}
+
+/// What a library took in the current context, it takes in each: so much is reserved before it is loaded into another one.
+fn learn_size(slice: &Slice, library: usize, variables: u64) {
+    let Some(context) = slice.owner_of_current() else { return };
+    let took = slice.holdings.bytes(Holder::Library(library), context);
+    let size = Image { variables: took, ..Image::default() }.least().max(variables);
+    slice.libraries.add(library, size, vec![context]);
+}
+
+/// Loads a new library into the current context. Where the device has no memory for it, the library ends again, and
+/// the output is as before. What else the driver has against it is seen at its first use, as without us.
+///
+/// # Safety
+/// `output` is null or valid for reads and writes.
+unsafe fn try_out(output: *mut CUlibrary, old: Option<CUlibrary>, undo: impl Fn(CUlibrary)) -> Status {
+    // SAFETY: by the contract above.
+    let Some(library) = (unsafe { read_in(output) }) else { return status::SUCCESS };
+    if load_here(library) != status::OUT_OF_MEMORY {
+        return status::SUCCESS;
+    }
+    undo(library);
+    if let Some(old) = old {
+        // SAFETY: by the contract above.
+        unsafe { write_out(output, old) };
+    }
+    status::OUT_OF_MEMORY
+}
+
+/// Loads a library into the current context.
+fn load_here(library: CUlibrary) -> Status {
+    let Some(get) = slot::real::<real::cuLibraryGetModule>(Symbol::cuLibraryGetModule) else {
+        return status::NOT_SUPPORTED;
+    };
+    let mut module: CUmodule = ptr::null_mut();
+    // SAFETY: the output is valid for writes; the driver checks the handle.
+    driver::beside_captures(|| unsafe { get(&raw mut module, library) })
 }
 
 /// `cuLibraryUnload`.
@@ -323,14 +371,7 @@ fn load_for_launches(library: CUlibrary) -> bool {
 /// launch, as without us.
 pub(super) fn load_into(slice: &'static Slice, library: usize, context: usize) -> bool {
     let Some(claim) = quietly(|| Claim::take(slice, library, context), None) else { return true };
-    let load = || {
-        let Some(get) = slot::real::<real::cuLibraryGetModule>(Symbol::cuLibraryGetModule) else {
-            return status::NOT_SUPPORTED;
-        };
-        let mut module: CUmodule = ptr::null_mut();
-        // SAFETY: the output is valid for writes; the driver checks the handle.
-        driver::beside_captures(|| unsafe { get(&raw mut module, ptr::with_exposed_provenance_mut(library)) })
-    };
+    let load = || load_here(ptr::with_exposed_provenance_mut(library));
     let refused = driver::within(context, || claim.load(load).1);
     refused != Some(true)
 }

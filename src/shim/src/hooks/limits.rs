@@ -68,7 +68,7 @@ pub(super) fn look_again(slice: &Slice) {
     }
 }
 
-fn plan(slice: &'static Slice, limit: c_uint, value: u64, old: u64) -> Option<Plan> {
+fn plan(slice: &'static Slice, limit: c_uint, value: u64, old: u64) -> Option<Plan<'static>> {
     let before = Before::begin_exactly(slice)?;
     let each = cost(before.place.handle, limit)?;
     let more = value.saturating_sub(old).saturating_mul(each);
@@ -76,7 +76,7 @@ fn plan(slice: &'static Slice, limit: c_uint, value: u64, old: u64) -> Option<Pl
     let most = i64::try_from(more.saturating_add(REST)).unwrap_or(i64::MAX);
     let least = i64::try_from(held).unwrap_or(i64::MAX).saturating_neg();
     let otherwise = i64::try_from(more).unwrap_or(i64::MAX);
-    let how = How::InContext(before, Likely { range: (least, most), otherwise, surely: false });
+    let how = How::InContext(before, Likely { range: (least, most), otherwise, surely: false }, None);
     Some(Plan { what: What::Limit, how, least: more })
 }
 

@@ -11,6 +11,7 @@ use crate::measure::{Before, Likely, Making};
 use crate::notice;
 use crate::refusals::{Advice, What};
 use crate::slice::Slice;
+use core::cell::Cell;
 use gpuslice_driver::types::{Status, status};
 use gpuslice_policy::config::LogLevel;
 use gpuslice_policy::units::Bytes;
@@ -18,26 +19,26 @@ use gpuslice_region::Device;
 use once_cell::race::OnceBool;
 
 /// How it is found out what a call took.
-pub(super) enum How {
+pub(super) enum How<'call> {
     /// A context, taken for the estimate where nobody can say.
     Making(Making, u64),
-    /// Anything in the current context.
-    InContext(Before, Likely),
+    /// Anything in the current context. The call may find proof that it took so many bytes.
+    InContext(Before, Likely, Option<&'call Cell<u64>>),
 }
 
 /// A call that is to be measured.
-pub(super) struct Plan {
+pub(super) struct Plan<'call> {
     pub(super) what: What,
-    pub(super) how: How,
+    pub(super) how: How<'call>,
     /// What it surely takes.
     pub(super) least: u64,
 }
 
-impl How {
+impl How<'_> {
     fn device(&self) -> Device {
         match self {
             Self::Making(making, _) => making.place.device,
-            Self::InContext(before, _) => before.place.device,
+            Self::InContext(before, ..) => before.place.device,
         }
     }
 
@@ -45,7 +46,7 @@ impl How {
     fn context(&self) -> usize {
         match self {
             Self::Making(..) => 0,
-            Self::InContext(before, _) => before.context,
+            Self::InContext(before, ..) => before.context,
         }
     }
 
@@ -54,12 +55,14 @@ impl How {
             Self::Making(making, estimate) => {
                 i64::try_from(making.took(reserved, *estimate)).unwrap_or(i64::MAX)
             }
-            Self::InContext(before, likely) => before.change(reserved, *likely),
+            Self::InContext(before, likely, proof) => {
+                before.change(reserved, likely.with_proof(proof.map_or(0, Cell::get)))
+            }
         }
     }
 }
 
-impl Granted for (&'static Slice, Plan, Reservation) {
+impl Granted for (&'static Slice, Plan<'_>, Reservation) {
     fn granted(&self) -> Option<(Device, u64)> {
         self.2.granted()
     }
@@ -67,8 +70,8 @@ impl Granted for (&'static Slice, Plan, Reservation) {
 
 /// A call by a plan; without one it is the driver's alone. `made` gets the context that it happens in, and says what
 /// holds the memory from now on and with which context it ends, once the driver has succeeded; `undo` takes back what the driver did, and the caller's outputs.
-pub(super) fn measured(
-    plan: impl FnOnce(&'static Slice) -> Option<Plan>,
+pub(super) fn measured<'call>(
+    plan: impl FnOnce(&'static Slice) -> Option<Plan<'call>>,
     call: impl FnOnce() -> Status,
     made: impl FnOnce(usize) -> Option<(Holder, usize)>,
     undo: impl FnOnce(),

@@ -8,11 +8,13 @@ use super::around;
 use super::image::{data, file};
 use super::measured::{How, Plan, force, measured};
 use crate::driver;
+use crate::guard::quietly;
 use crate::holdings::{Holder, Holding};
 use crate::look_ups::Key;
 use crate::measure::{Before, Likely};
 use crate::refusals::What;
 use crate::slice::Slice;
+use core::cell::Cell;
 use core::ffi::{c_char, c_uint, c_void};
 use gpuslice_driver::Symbol;
 use gpuslice_driver::arguments::{read_in, write_out};
@@ -66,7 +68,7 @@ pub(crate) unsafe fn load_data_ex(
 unsafe fn module(
     output: *mut CUmodule,
     image: impl FnOnce() -> Option<Image>,
-    call: impl FnOnce() -> Status,
+    call: impl Fn() -> Status,
 ) -> Status {
     let undo = |module| {
         if let Some(unload) = slot::real::<real::cuModuleUnload>(Symbol::cuModuleUnload) {
@@ -78,40 +80,67 @@ unsafe fn module(
     unsafe { loaded(output, image, call, |module: CUmodule| Holder::Module(module.addr()), undo) }
 }
 
-/// A call that loads an image into the current context.
+/// A call that loads an image into the current context. Where the device loses more than the image shows, the call is undone
+/// and made again: a compressed image may have large variables, and a neighbour may have taken memory meanwhile.
 ///
 /// # Safety
 /// `output` is null or valid for reads and writes.
 pub(super) unsafe fn loaded<T: Copy>(
     output: *mut T,
     image: impl FnOnce() -> Option<Image>,
-    call: impl FnOnce() -> Status,
+    call: impl Fn() -> Status,
     holder: impl FnOnce(T) -> Holder,
-    undo: impl FnOnce(T),
+    undo: impl Fn(T),
 ) -> Status {
     // SAFETY: by the contract above.
     let old = unsafe { read_in(output) };
+    let (shown, proof) = (Cell::new(None), Cell::new(0));
     let plan = |slice: &'static Slice| {
         let before = Before::begin_exactly(slice)?;
         let image = image()?;
+        shown.set(Some(image.most()).filter(|_| slice.has_quota(before.place.device)));
         let bytes = |bytes| i64::try_from(bytes).unwrap_or(i64::MAX);
         let likely = Likely {
             range: (0, bytes(image.most())),
             otherwise: bytes(image.likely()),
             surely: image.least() > 0,
         };
-        Some(Plan { what: What::Code, how: How::InContext(before, likely), least: image.least() })
+        Some(Plan {
+            what: What::Code,
+            how: How::InContext(before, likely, Some(&proof)),
+            least: image.least(),
+        })
     };
     // SAFETY: by the contract above.
     let made = || unsafe { read_in(output) };
     let undo = || {
-        made().map(undo);
+        made().map(&undo);
         if let Some(old) = old {
             // SAFETY: by the contract above.
             unsafe { write_out(output, old) };
         }
     };
+    let call = || match shown.get() {
+        Some(shown) => proved(&call, undo, shown, &proof),
+        None => call(),
+    };
     measured(plan, call, |context| Some((holder(made()?), context)), undo)
+}
+
+/// A load that is undone and made again if the device lost more by it than is shown. What the device lost and got back, the
+/// load took.
+fn proved(load: impl Fn() -> Status, undo: impl Fn(), shown: u64, proof: &Cell<u64>) -> Status {
+    let free = || quietly(driver::device_free, None);
+    let before = free();
+    let code = load();
+    let (Some(before), Some(after)) = (before, free()) else { return code };
+    let lost = before.saturating_sub(after);
+    if code != status::SUCCESS || lost <= shown {
+        return code;
+    }
+    driver::beside_captures(undo);
+    proof.set(lost.min(free().unwrap_or(0).saturating_sub(after)));
+    load()
 }
 
 /// `cuModuleUnload`.

@@ -15,6 +15,7 @@ const BROAD: usize = 72;
 const HELP: &str = "\
 up, k / down, j   select a slice; also PgUp, PgDn, Home, End
 Enter             processes of the selected slice
+/                 show slices with these letters in their names; Esc shows all
 s, r              sort by name, memory, time; reverse the order
 m                 change the memory limit: 4GiB, 50%, 0=4GiB,1=50%
 c                 change the share of GPU time: 30, 12.5, 0=30,1=50
@@ -46,7 +47,7 @@ pub(super) fn slices(
     width: usize,
 ) -> (Vec<Line<'static>>, Range<usize>) {
     let (mut lines, mut selected) = (Vec::new(), 0..0);
-    for group in model.groups(state.sort, state.reversed) {
+    for group in state.groups(model) {
         let start = lines.len();
         lines.extend(gpu(view, &group, width));
         for (place, row) in group.rows.iter().enumerate() {
@@ -58,6 +59,10 @@ pub(super) fn slices(
                 selected = from..lines.len();
             }
         }
+    }
+    if lines.is_empty() && !state.filter.is_empty() {
+        let text = format!("no slice has \"{}\" in its name; Esc shows all", state.filter);
+        lines.extend(marks::wrap(&text, width).into_iter().map(Line::raw));
     }
     if model.seen.slices.is_empty() {
         lines.extend(marks::wrap(&view.nothing, width).into_iter().map(Line::raw));
@@ -152,7 +157,7 @@ pub(super) fn processes(
     state: &mut State,
     (width, room): (usize, usize),
 ) -> Vec<Line<'static>> {
-    let groups = model.groups(state.sort, state.reversed);
+    let groups = state.groups(model);
     let selected = groups.iter().find_map(|group| {
         let is_selected = |row: &&Row<'_>| Some(&row.key) == state.selected.as_ref();
         Some((group, group.rows.iter().find(is_selected)?))

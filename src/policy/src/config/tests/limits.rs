@@ -171,13 +171,14 @@ fn every_other_setting_is_read() {
         ("GPU_CORE_COPIES", "1"),
         ("GPU_PRIORITY", "low"),
         ("GPU_MEM_OVERSUBSCRIBE", "1"),
+        ("GPUSLICE_DEEPBIND", "1"),
         ("GPUSLICE_REGION", "/dev/shm/mine"),
         ("GPUSLICE_LOG", "info:/tmp/a:b"),
     ]);
     assert_eq!((config.core_policy, config.core_weight.get()), (CorePolicy::BestEffort, 1000));
     assert_eq!(config.core_burst.span(), Nanos::from_millis(50));
     assert_eq!((config.core_meter, config.core_copies), (CoreMeter::Nvml, true));
-    assert_eq!((config.priority, config.oversubscribe), (Priority::Low, true));
+    assert_eq!((config.priority, config.oversubscribe, config.deepbind), (Priority::Low, true, true));
     assert_eq!(config.region, Some("/dev/shm/mine".into()));
     assert_eq!(config.log, Log { level: LogLevel::Info, path: Some("/tmp/a:b".into()) });
 }
