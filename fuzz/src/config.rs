@@ -7,7 +7,7 @@ use gpuslice_policy::{
 
 use crate::random::Random;
 
-const KEYS: [&str; 18] = [
+const KEYS: [&str; 19] = [
     "GPU_MEM_LIMIT",
     "GPU_CORE_PERCENT",
     "GPU_CORE_POLICY",
@@ -17,6 +17,7 @@ const KEYS: [&str; 18] = [
     "GPU_CORE_COPIES",
     "GPU_PRIORITY",
     "GPU_MEM_OVERSUBSCRIBE",
+    "GPU_MEM_REPORT_TOTAL",
     "GPUSLICE_REGION",
     "GPUSLICE_CONFIG",
     "GPUSLICE_LOG",

@@ -8,7 +8,7 @@ use gpuslice_policy::units::{Bytes, Nanos, Permille, Setting};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-const KEYS: [&str; 17] = [
+const KEYS: [&str; 18] = [
     "GPU_MEM_LIMIT",
     "GPU_CORE_PERCENT",
     "GPU_CORE_POLICY",
@@ -18,6 +18,7 @@ const KEYS: [&str; 17] = [
     "GPU_CORE_COPIES",
     "GPU_PRIORITY",
     "GPU_MEM_OVERSUBSCRIBE",
+    "GPU_MEM_REPORT_TOTAL",
     "GPUSLICE_REGION",
     "GPUSLICE_CONFIG",
     "GPUSLICE_LOG",

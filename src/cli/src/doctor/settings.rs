@@ -117,6 +117,7 @@ fn values(config: &Config) -> Vec<(&'static str, String)> {
         ("GPU_CORE_COPIES", switch(config.core_copies), switch(default.core_copies)),
         ("GPU_PRIORITY", config.priority.setting(), default.priority.setting()),
         ("GPU_MEM_OVERSUBSCRIBE", switch(config.oversubscribe), switch(default.oversubscribe)),
+        ("GPU_MEM_REPORT_TOTAL", config.report_total.setting(), default.report_total.setting()),
     ];
     let mut values: Vec<_> = all
         .into_iter()

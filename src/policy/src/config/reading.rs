@@ -113,6 +113,7 @@ impl Reading {
             core_copies: self.value("GPU_CORE_COPIES", parse_switch).unwrap_or_default(),
             priority: self.value("GPU_PRIORITY", str::parse).unwrap_or_default(),
             oversubscribe: self.value("GPU_MEM_OVERSUBSCRIBE", parse_switch).unwrap_or_default(),
+            report_total: self.value("GPU_MEM_REPORT_TOTAL", str::parse).unwrap_or_default(),
             region: self.value("GPUSLICE_REGION", parse_path),
             log: self.log(),
             warnings: Vec::new(),
