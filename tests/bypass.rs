@@ -48,7 +48,7 @@ fn of_one_stream_alone_it_is_refused_too() {
 }
 
 #[test]
-fn the_oldest_look_up_is_tried_as_well() {
+fn older_drivers_are_tried_as_well() {
     let bench = Bench::simulated().with("SIMGPU_CUDA_VERSION", "11040");
     told(&bench, &["init", "take"], &[]).says(&["init 0", "context 0, take 0"]);
     let bench = bench.with("SIMGPU_PRIVATE_ENTRIES", "cuLaunchKernel");

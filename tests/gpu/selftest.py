@@ -157,10 +157,11 @@ class Quick(unittest.TestCase):
 
     def test_settings_are_those_of_the_simulated_gpu(self):
         documented = (ROOT / "docs/simgpu.md").read_text()
-        for question in quick.QUESTIONS:
-            said = question.setting and question.setting("not listed" if question.name.startswith("bytes") else 1)
+        self.assertEqual([question.name for question in quick.QUESTIONS], list(quick.DEFAULTS))
+        for question, (_, setting) in quick.DEFAULTS.items():
+            said = setting and setting("not listed" if question.startswith("bytes") else 1)
             for name in re.findall(r"SIMGPU_[A-Z_]+|[a-z]+_[a-z]+(?==)", said or ""):
-                self.assertIn(f"`{name}`", documented, question.name)
+                self.assertIn(f"`{name}`", documented, question)
 
     def test_a_simulated_gpu_that_is_unlike_the_default_is_found_so(self):
         if not (SIMGPU / "libcuda.so.1").exists():
@@ -263,7 +264,8 @@ class Kernels(unittest.TestCase):
         if not PTXAS.exists():
             print("SKIP whether the kernels of the GPU suite assemble; to mend it: ci/headers.sh")
             self.skipTest("no assembler")
-        texts = {"stamps": stamps.text(["spin_20us"]), "watch": watch.text(["watch_spin_20us"]), "driver": driver.PTX}
+        texts = {"stamps": stamps.text(["spin_20us"]), "watch": watch.text(["watch_spin_20us"]), "driver": driver.PTX,
+                 "quick": quick.LATE}  # fmt: skip
         with tempfile.TemporaryDirectory() as folder:
             for name, text in texts.items():
                 source = Path(folder) / name
@@ -352,7 +354,7 @@ def all_facts():
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         yield from (value for value in vars(module).values() if isinstance(value, bench.Fact))
-    yield from (question.fact for question in quick.QUESTIONS)
+    yield from map(quick.fact, quick.QUESTIONS)
 
 
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))

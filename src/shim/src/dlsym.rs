@@ -11,6 +11,7 @@ use core::ffi::{CStr, c_char, c_void};
 use core::ptr;
 use gpuslice_driver::Symbol;
 use gpuslice_driver::elf::Image;
+use gpuslice_driver::families;
 use gpuslice_driver::resolve::{self, Dlsym, Dlvsym};
 use gpuslice_driver::slot;
 use once_cell::race::{OnceBox, OnceNonZeroUsize};
@@ -137,7 +138,7 @@ impl Request {
         }
         // SAFETY: as above.
         let name = unsafe { CStr::from_ptr(self.name) };
-        if bypass::is_of_family(name.to_bytes()) && !known_driver(self.caller) {
+        if families::is_of_family(name.to_bytes()) && !known_driver(self.caller) {
             guard::quietly(|| bypass::looked_up(name), ());
         }
     }

@@ -36,17 +36,12 @@ pub(crate) fn version() -> Option<c_int> {
     ask!(cuDriverGetVersion, c_int)
 }
 
-/// What `cuGetProcAddress` finds, in its newest form that the driver has; null where it finds nothing.
+/// What `cuGetProcAddress` finds, by its oldest form, which every driver has; nothing where it finds nothing.
 pub(crate) fn proc_address(name: &CStr, version: c_int, flags: u64) -> Option<*const c_void> {
+    let function = slot::real::<real::cuGetProcAddress>(Symbol::cuGetProcAddress)?;
     let mut found = ptr::null_mut();
-    let code = if let Some(function) = slot::real::<real::cuGetProcAddress_v2>(Symbol::cuGetProcAddress_v2) {
-        // SAFETY: a text that ends in zero and room for the answer; the status may be null.
-        unsafe { function(name.as_ptr(), &raw mut found, version, flags, ptr::null_mut()) }
-    } else {
-        let function = slot::real::<real::cuGetProcAddress>(Symbol::cuGetProcAddress)?;
-        // SAFETY: as above.
-        unsafe { function(name.as_ptr(), &raw mut found, version, flags) }
-    };
+    // SAFETY: a text that ends in zero and room for the answer.
+    let code = unsafe { function(name.as_ptr(), &raw mut found, version, flags) };
     (code == status::SUCCESS && !found.is_null()).then_some(found.cast_const())
 }
 

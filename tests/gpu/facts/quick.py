@@ -23,11 +23,29 @@ from slicing import worker
 from stats import median
 from watch import Watcher
 
-# How an answer is had; whether two are alike; what the simulated GPU says; the setting that says something else, where one does;
-# whether other programs on the processors change it.
-Question = collections.namedtuple("Question", ["name", "ask", "alike", "default", "setting", "timed", "fact"])
+# What was asked; how the answer is had; whether two are alike; whether other programs on the processors change it; the line of
+# the design that rests on it, and what would change there.
+Question = collections.namedtuple("Question", ["name", "ask", "alike", "timed", "rests", "otherwise"])
 # What was answered: one value, and what else was seen.
 Answer = collections.namedtuple("Answer", ["value", "seen"])
+
+# What the simulated GPU has unless it is told otherwise, and the setting that gives it another value; none where it has none.
+DEFAULTS = {
+    "who is in a sample of NVML's": ("each", None),
+    "bytes of a process in NVML's list": ("own", {"not listed": "SIMGPU_NVML_PIDS=offset"}.get),
+    "what cuMemAlloc rounds up to": ("1", "SIMGPU_LINEAR_GRANULE={}".format),
+    "start of NVML, ms": (0, None),
+    "list of NVML's processes, us": (0, None),
+    "a context, MiB": (300, "SIMGPU_CONTEXT_BYTES={}MiB".format),
+    "an event, ns of the device": (0, "SIMGPU_TIME=event_ns={}".format),
+    "records of events in eight threads": ("alike", None),
+    "memory of a killed process, ms": (0, None),
+    "questions about events while code is loaded": ("goes on", None),
+    "free memory, us": (0, None),
+    "launches that wait in a stream": (1024, "SIMGPU_TIME=stream_depth={}".format),
+    "a time slice, us": (2000, "SIMGPU_TIME=slice_ns={}000".format),
+    "functions that are handed out and not exported": ("", "SIMGPU_PRIVATE_ENTRIES={}".format),
+}
 
 ROUNDED = {MIB * 3 // 4: 16, MIB + 1: 16, 2 * MIB + 1: 16, 3 * MIB: 16, 256 * KIB: 64}
 TRIED = ["cuMemAlloc", "cuMemAllocAsync", "cuMemCreate", "cuLaunchKernel", "cuGraphLaunch"]
@@ -267,7 +285,8 @@ def memory_info():
 def hidden():
     """Names that are answered with an address which the driver does not export."""
     driver = ctypes.CDLL("libcuda.so.1")
-    exported = {ctypes.cast(driver[name], c_void_p).value for name in elf.functions(elf.path_of("libcuda.so")) if name[:2] == "cu"}
+    functions = [name for name in elf.functions(elf.path_of("libcuda.so")) if name.startswith("cu")]
+    exported = {ctypes.cast(driver[name], c_void_p).value for name in functions}
     version, names = c_int(), []
     driver.cuDriverGetVersion(byref(version))
     for name in TRIED:
@@ -368,60 +387,49 @@ def ask_look_up(part):
     return Answer(",".join(seen), seen)
 
 
-# Most decisive first. A setting that the simulated GPU does not have is none.
+# Most decisive first.
 QUESTIONS = [
-    Question("who is in a sample of NVML's", ask_samples, same, "each", None, False, Fact(
-        "a sample names each process that ran in its window", "src/policy/src/compute/trim.rs, sight.rs",
-        "a window says who was seen last; parts come from many windows only")),
-    Question("bytes of a process in NVML's list", ask_bytes, same, "own",
-        lambda seen: "SIMGPU_NVML_PIDS=offset" if seen == "not listed" else None, False, Fact(
-        "a process is listed by its own number, with its own bytes", "src/shim/src/footprint.rs",
-        "contexts and code are charged by estimates, or with nothing")),
-    Question("what cuMemAlloc rounds up to", ask_rounding, same, "1", lambda seen: f"SIMGPU_LINEAR_GRANULE={seen}", False, Fact(
-        "cuMemAlloc takes the size that was asked for", "linear in src/shim/src/hooks/memory.rs",
-        "a slice of many odd sizes holds more than it is charged for")),
-    Question("start of NVML, ms", ask_start, within(0, 100), 0, None, True, Fact(
-        "NVML starts within 100 ms", "src/shim/src/footprint.rs, witness.rs",
-        "NVML has to stay open between two questions")),
-    Question("list of NVML's processes, us", ask_list, within(0, 1000), 0, None, True, Fact(
-        "NVML lists processes within 1 ms", "src/shim/src/footprint.rs, witness.rs",
-        "each measured call holds the driver's lock for so long")),
-    Question("a context, MiB", ask_context, within(0.1), 300, lambda seen: f"SIMGPU_CONTEXT_BYTES={seen}MiB", False, Fact(
-        "a context takes some 300 MiB", "src/shim/src/hooks/context.rs, which counts 256 MiB where nothing can be measured",
-        "contexts are charged too little there")),
-    Question("an event, ns of the device", ask_events, within(0.2, 300), 0, lambda seen: f"SIMGPU_TIME=event_ns={seen}", True, Fact(
-        "a timing event takes no time of the device", "LONG and FULL in src/policy/src/compute/run.rs",
-        "runs have to be as long as their events cost")),
-    Question("records of events in eight threads", ask_threads, same, "alike", None, True, Fact(
-        "a record of an event costs eight threads what it costs one", "src/shim/src/compute/events.rs",
-        "fewer launches have to be measured where many threads launch")),
-    Question("memory of a killed process, ms", ask_death, within(0, 100), 0, None, True, Fact(
-        "what a killed process held is free within 100 ms", "reap_if_due in src/shim/src/slice.rs",
-        "a slice is above its quota for so long")),
-    Question("questions about events while code is loaded", ask_loading, same, "goes on", None, True, Fact(
-        "a question about an event waits for no thread that loads code", "src/shim/src/compute/helper.rs",
-        "measuring stands still while new kernels are loaded")),
-    Question("free memory, us", ask_info, within(0, 100), 0, None, True, Fact(
-        "cuMemGetInfo takes at most 100 us", "src/shim/src/measure.rs",
-        "look-ups of code cannot be measured each time")),
-    Question("launches that wait in a stream", ask_depth, within(0.1), 1024, lambda seen: f"SIMGPU_TIME=stream_depth={seen}", True, Fact(
-        "some thousand launches wait in a stream", "LEAST in src/policy/src/compute/queue.rs",
-        "short kernels block in the driver, or may go further ahead")),
-    Question("a time slice, us", ask_slice, within(0.25), 2000, lambda seen: f"SIMGPU_TIME=slice_ns={1000 * seen}", True, Fact(
-        "a process has the device for 2 ms at a time", "SWITCH in src/policy/src/compute/run.rs",
-        "turns and latencies are longer or shorter than documented")),
-    Question("functions that are handed out and not exported", ask_look_up, same, "",
-        lambda seen: f"SIMGPU_PRIVATE_ENTRIES={seen}", False, Fact(
-        "cuGetProcAddress gives exported functions only", "src/shim/src/bypass.rs",
-        "GPU work is refused, and the look-up needs another way")),
+    Question("who is in a sample of NVML's", ask_samples, same, False, "src/policy/src/compute/trim.rs, sight.rs",
+             "a window says who was seen last; parts come from many windows only"),
+    Question("bytes of a process in NVML's list", ask_bytes, same, False, "src/shim/src/footprint.rs",
+             "contexts and code are charged by estimates, or with nothing"),
+    Question("what cuMemAlloc rounds up to", ask_rounding, same, False, "linear in src/shim/src/hooks/memory.rs",
+             "a slice of many odd sizes holds more than it is charged for"),
+    Question("start of NVML, ms", ask_start, within(0.3, 100), True, "src/shim/src/footprint.rs, witness.rs",
+             "NVML has to stay open between two questions"),
+    Question("list of NVML's processes, us", ask_list, within(0.3, 1000), True, "src/shim/src/footprint.rs, witness.rs",
+             "each measured call holds the driver's lock for so long"),
+    Question("a context, MiB", ask_context, within(0.1), False, "src/shim/src/hooks/context.rs",
+             "contexts are charged too little where nothing can be measured"),
+    Question("an event, ns of the device", ask_events, within(0.2, 300), True, "LONG and FULL in src/policy/src/compute/run.rs",
+             "runs have to be as long as their events cost"),
+    Question("records of events in eight threads", ask_threads, same, True, "src/shim/src/compute/events.rs",
+             "fewer launches have to be measured where many threads launch"),
+    Question("memory of a killed process, ms", ask_death, within(0.5, 100), True, "reap_if_due in src/shim/src/slice.rs",
+             "a slice is above its quota for so long"),
+    Question("questions about events while code is loaded", ask_loading, same, True, "src/shim/src/compute/helper.rs",
+             "measuring stands still while new kernels are loaded"),
+    Question("free memory, us", ask_info, within(0.5, 100), True, "src/shim/src/measure.rs",
+             "look-ups of code cannot be measured each time"),
+    Question("launches that wait in a stream", ask_depth, within(0.1), True, "LEAST in src/policy/src/compute/queue.rs",
+             "short kernels block in the driver, or may go further ahead"),
+    Question("a time slice, us", ask_slice, within(0.25), True, "SWITCH in src/policy/src/compute/run.rs",
+             "turns and latencies are longer or shorter than documented"),
+    Question("functions that are handed out and not exported", ask_look_up, same, False, "src/shim/src/bypass.rs",
+             "GPU work is refused, and the look-up needs another way"),
 ]  # fmt: skip
+
+
+def fact(question):
+    return Fact(f"as on the simulated GPU: {question.name}", question.rests, question.otherwise)
 
 
 def verdict(question, value):
     """What was seen beside the simulated GPU's default, and how that would be made so."""
-    alike = question.alike(value, question.default)
-    change = "none" if alike else (question.setting and question.setting(value)) or "the simulated GPU has no setting for it"
-    return {"seen": value, "default": question.default, "alike": alike, "setting": change}
+    default, setting = DEFAULTS[question.name]
+    alike = question.alike(value, default)
+    change = "none" if alike else (setting and setting(value)) or "the simulated GPU has no setting for it"
+    return {"seen": value, "default": default, "alike": alike, "setting": change}
 
 
 def run(part):
@@ -430,18 +438,18 @@ def run(part):
         if time.monotonic() > part.end - 20:
             part.skip(f"{len(QUESTIONS) - number} questions", "no time left")
             break
-        with part.about_facts(question.name, question.fact):
+        with part.about_facts(question.name, fact(question)):
             answer = question.ask(part)
             judged = verdict(question, answer.value)
             told[question.name] = judged
             part.figure(question.name, answer.seen)
             part.figure("simulated GPU", told)
             shown = {"seen": judged["seen"], "simulated GPU": judged["default"], "setting": judged["setting"]}
-            part.fact(question.fact, part.timely(judged["alike"]) if question.timed else judged["alike"], shown)
+            part.fact(fact(question), part.timely(judged["alike"]) if question.timed else judged["alike"], shown)
             print(f"   {question.name}: {judged['seen'] or 'none'}; simulated GPU: {judged['default'] or 'none'}; "
                   f"setting: {judged['setting']}", flush=True)  # fmt: skip
 
 
 if __name__ == "__main__":
-    main(__file__, run, saturate, stamped, took, inside, taken, management, context, event_cost, threads, worker, holder, free_now,
-         loading, room, memory_info, hidden)  # fmt: skip
+    main(__file__, run, saturate, stamped, took, inside, taken, management, context, event_cost, threads, worker, holder,
+         free_now, loading, room, memory_info, hidden)  # fmt: skip

@@ -202,6 +202,8 @@ def run(part):
     with part.about_facts("two processes", BESIDE):
         seen = two(part, 2 if part.simulated else BESIDE_SPAN)
         part.figure("two processes that want the whole device", seen)
+        if not part.simulated:
+            part.figure("the same, asked each second", two(part, every=1))
         halves = [each["of all"] for each in seen["processes"].values()]
         part.fact(BESIDE, part.timely(len(halves) == 2 and all(abs(each - 50) <= 20 for each in halves)), seen)
     facts = (WINDOW, CLOCK, PART, IDLE, CHEAP, ONE)
