@@ -65,6 +65,7 @@ int cuCtxCreate_v4(void **context, void *parameters, unsigned flags, int device)
 
 /* The newest forms of two names; it finds no other. */
 int cuGetProcAddress(const char *name, void **found, int version, uint64_t flags) {
-    *found = !strcmp(name, "cuMemAlloc") ? (void *)cuMemAlloc_v2 : !strcmp(name, "cuLaunchKernel") ? (void *)cuLaunchKernel : NULL;
+    int allocates = !strcmp(name, "cuMemAlloc"), launches = !strcmp(name, "cuLaunchKernel");
+    *found = allocates ? (void *)cuMemAlloc_v2 : launches ? (void *)cuLaunchKernel : NULL;
     return *found ? 0 : 500;
 }
