@@ -282,6 +282,78 @@ fn no_context_is_made_and_no_memory_is_taken() {
 }
 
 #[test]
+fn what_a_driver_hands_out_past_its_exports_is_told_with_what_mends_it() {
+    let hides =
+        Machine::simulated().with("SIMGPU_PRIVATE_ENTRIES", "cuLaunchKernel,cuGraphLaunch/2").asks(&[]);
+    hides.has(
+        "driver.look-ups",
+        "error",
+        "refused: cuLaunchKernel (legacy), cuLaunchKernel (per-thread), cuGraphLaunch (per-thread)",
+    );
+    Machine::simulated()
+        .with("SIMGPU_NEWER_NAMES", "1")
+        .asks(&[])
+        .has("driver.functions", "warning", "does not know: cuLaunchUnheardOf")
+        .has_no("driver.look-ups");
+    Machine::simulated()
+        .asks(&[])
+        .has_no("driver.functions")
+        .has_no("driver.look-ups")
+        .has_no("runtime.start");
+}
+
+/// A machine with a CUDA runtime and cuBLAS that expect a device of some size, or any.
+fn with_runtime() -> Machine {
+    let machine = Machine::simulated();
+    for name in ["libcudart.so.13", "libcublas.so.12"] {
+        let library = compiler::compile(
+            "fake_runtime.c",
+            &format!("fake-{name}"),
+            &["-shared", "-fPIC", &format!("-Wl,-soname,{name}")],
+        );
+        fs::copy(library.expect("it compiles"), machine.path(name)).unwrap();
+    }
+    let path = format!("{}:{}", artefacts::simulated_driver().display(), machine.folder.path().display());
+    machine.with("LD_LIBRARY_PATH", &path)
+}
+
+#[test]
+fn a_cuda_runtime_that_minds_the_quota_as_size_is_told_how_to_be_content() {
+    with_runtime().asks(&[]).has("runtime.start", "ok", "under one: libcudart.so.13 and libcublas.so.12");
+    let size = (16_u64 << 30).to_string();
+    let minds = with_runtime().with("FAKE_EXPECTS", &size);
+    let told = minds.asks(&[]);
+    told.has(
+        "runtime.start",
+        "error",
+        "libcudart.so.13 does not start: cudaGetDeviceCount returns 103 under a quota that is reported",
+    );
+    assert!(told.ended.out.contains("set GPU_MEM_REPORT_TOTAL=device"), "{}", told.ended.out);
+    let content = minds.with("GPU_MEM_REPORT_TOTAL", "device").asks(&[]);
+    content.has("runtime.start", "ok", "starts under one").has(
+        "settings.value",
+        "ok",
+        "GPU_MEM_REPORT_TOTAL is device",
+    );
+    // Nothing is left of the trials.
+    let left = fs::read_dir("/dev/shm")
+        .unwrap()
+        .flatten()
+        .filter(|entry| entry.file_name().to_string_lossy().contains("-doctor-"));
+    assert_eq!(left.count(), 0);
+}
+
+#[test]
+fn a_cuda_runtime_that_never_starts_is_not_held_against_the_library() {
+    for (refuses, words) in
+        [("runtime", "cudaGetDeviceCount returns 103"), ("cublas", "cublasCreate returns 1")]
+    {
+        let told = with_runtime().with("FAKE_REFUSES", refuses).asks(&[]);
+        told.has("runtime.start", "note", &format!("not even without gpuslice: {words}"));
+    }
+}
+
+#[test]
 fn instances_and_figures_that_nvml_does_not_tell_are_notes() {
     Machine::simulated()
         .with("SIMGPU_MIG", "2")

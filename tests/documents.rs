@@ -160,6 +160,8 @@ fn messages_of_the_library_are_quoted_as_they_are_printed() {
     let in_a_slice = |region: &str| refused(&[("GPU_MEM_LIMIT", "1g"), ("GPUSLICE_REGION", region)]);
     quotes("is not an absolute path", &in_a_slice("rel"));
     quotes("/nowhere/x", &in_a_slice("/nowhere/x"));
+    let hides = refused(&[("GPU_MEM_LIMIT", "1g"), ("SIMGPU_PRIVATE_ENTRIES", "cuLaunchKernel")]);
+    quotes("cuGetProcAddress gives", &hides);
 
     let bench = Bench::simulated();
     let in_a_file = |line: &str| {

@@ -136,6 +136,21 @@ fn sizes_of_32_bits_end_at_the_largest_and_never_wrap() {
     }
 }
 
+#[test]
+fn sizes_are_the_devices_where_that_is_asked_for_and_what_is_free_stays_the_slices() {
+    let (bench, usual) = (bench().with("GPU_MEM_REPORT_TOTAL", "device"), bench());
+    let mut member = watch(&bench, QUOTA, HOLDS);
+    let mut onlooker = watch(&bench, QUOTA, 0);
+    let free = QUOTA - HOLDS;
+    assert_eq!(member.numbers("short"), [GIB, free, GIB, free]);
+    // The older form of NVML counts what is not the slice's as used, the newer one as reserved.
+    assert_eq!([figures(&mut member), figures(&mut onlooker)], [[GIB, free, GIB - free, 1, HOLDS]; 2]);
+    assert_eq!(member.numbers("sizes"), [GIB, GIB, GIB, GIB - QUOTA, free, HOLDS]);
+    // Without the setting sizes are the quota.
+    let mut usual = watch(&usual, QUOTA, 1);
+    assert_eq!(usual.numbers("sizes")[..4], [QUOTA, QUOTA, QUOTA, 0]);
+}
+
 /// What `gpuslice status` says of the slice, in the way that is asked for.
 #[track_caller]
 fn status(bench: &Bench, change: impl FnOnce(Host<'_>) -> Host<'_>) -> (Option<i64>, String) {

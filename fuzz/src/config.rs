@@ -7,7 +7,7 @@ use gpuslice_policy::{
 
 use crate::random::Random;
 
-const KEYS: [&str; 19] = [
+const KEYS: [&str; 20] = [
     "GPU_MEM_LIMIT",
     "GPU_CORE_PERCENT",
     "GPU_CORE_POLICY",
@@ -18,6 +18,7 @@ const KEYS: [&str; 19] = [
     "GPU_PRIORITY",
     "GPU_MEM_OVERSUBSCRIBE",
     "GPUSLICE_DEEPBIND",
+    "GPU_MEM_REPORT_TOTAL",
     "GPUSLICE_REGION",
     "GPUSLICE_CONFIG",
     "GPUSLICE_LOG",

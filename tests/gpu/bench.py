@@ -128,6 +128,7 @@ class Part:
             kept["LD_LIBRARY_PATH"] = self.settings["simgpu"]
             kept["SIMGPU_STATE"] = os.path.join(self.scratch.name, "gpu")
             kept["SIMGPU_MEMORY"] = "16GiB"
+            kept.update(self.settings["unlike"])
         if loaded or limit:
             kept["LD_PRELOAD"] = self.settings["library"]
             kept["GPUSLICE_REGION"] = region or self.new_region()

@@ -6,6 +6,7 @@ import re
 from plot import bars, intervals
 
 REQUESTS = "requests at two thirds"  # as `shares` names them
+SIMULATED = "simulated GPU"  # as `facts/quick` names what is unlike it
 ORDER = ["FAIL", "DIFFERS", "SKIP", "ok"]
 
 
@@ -25,6 +26,7 @@ def page(report, drawn=()):
     ]
     for name in drawn:
         lines += [f"![{name}]({name})", ""]
+    lines += table_of_the_simulated(report)
     lines += table_of_facts(report)
     figures = report["parts"].get("shares", {}).get("figures", {})
     if figures.get("shares"):
@@ -62,6 +64,23 @@ def show(cell):
     if abs(cell["error"]) > cell["allowed"]:
         text = f"**{text}**"
     return text + (f" ({cell['windows95']:.1f})" if "windows95" in cell else "")
+
+
+def table_of_the_simulated(report):
+    """What the simulated GPU has otherwise than this device, and the settings that make it so."""
+    told = report["parts"].get("facts/quick", {}).get("figures", {}).get(SIMULATED, {})
+    if not told:
+        return []
+    lines = [
+        "## This device and the simulated GPU", "", "| question | seen | simulated GPU | setting that makes it so |",
+        "|---|---|---|---|",
+    ]  # fmt: skip
+    for name, judged in told.items():
+        seen = cut(judged["seen"]) or "none"
+        shown = seen if judged["alike"] else f"**{seen}**"
+        lines.append(f"| {name} | {shown} | {cut(judged['default']) or 'none'} | {cut(judged['setting'])} |")
+    changes = [judged["setting"] for judged in told.values() if judged["setting"].startswith("SIMGPU_")]
+    return [*lines, "", *(["```", *changes, "```", ""] if changes else [])]
 
 
 def table_of_facts(report):
@@ -116,7 +135,7 @@ def describe(name, part, library):
         lines += [f"Measured of another library: `{part['library'][:16]}`, {part['date']}.", ""]
     lines += [f"- {result['result']}: {result['claim']}{tail(result['details'])}" for result in told]
     lines += [""] if told else []
-    figures = {key: value for key, value in part["figures"].items() if key not in ("shares", REQUESTS)}
+    figures = {key: value for key, value in part["figures"].items() if key not in ("shares", REQUESTS, SIMULATED)}
     if figures:
         lines += ["| figure | |", "|---|---|"]
         lines += [f"| {cut(key)} | {cut(value)} |" for key, value in figures.items()]

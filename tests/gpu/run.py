@@ -20,6 +20,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 # Groups of parts, in this order, with the seconds that each part may take. Each group ends within `--budget`.
 GROUPS = {
+    "quick": {"facts/quick": 280},
     "facts": {
         "kernel": 30, "facts/machine": 40, "facts/contexts": 40, "lookup": 90, "facts/events": 60, "facts/slicing": 80,
         "facts/sampler": 60, "growth": 90, "facts/layout": 60, "facts/queue": 40, "facts/calls": 50, "facts/graphs": 40,
@@ -149,6 +150,8 @@ def arguments():
     parser.add_argument("--out", help="the folder for the file and the page (default: $OUT, or docs/measurements)")
     parser.add_argument("--budget", type=float, default=460, help="seconds that the parts of a group may take together")
     parser.add_argument("--limits", type=numbers, help="the limits that `shares` measures, as 95,5; what it measured of others stays")
+    parser.add_argument("--unlike", type=setting, action="append", default=[], metavar="NAME=VALUE",
+                        help="a setting of the simulated GPU that is not its default: what `quick` would find of such a device")  # fmt: skip
     parser.add_argument("--list", action="store_true", help="prints the parts and ends")
     parser.epilog = "Groups: " + ", ".join(GROUPS) + ". Parts: see --list."
     return parser.parse_args()
@@ -156,6 +159,13 @@ def arguments():
 
 def numbers(text):
     return [int(word) for word in text.split(",")]
+
+
+def setting(text):
+    name, _, value = text.partition("=")
+    if not name.startswith("SIMGPU_"):
+        raise argparse.ArgumentTypeError(f"{text} is no setting of the simulated GPU")
+    return name, value
 
 
 def main():
@@ -191,7 +201,7 @@ def measure(options, scratch):
     must_exist(library)
 
     settings = {"library": str(library), "simgpu": str(simgpu), "simulated": options.simulated, "scratch": str(scratch),
-                "bulk": str(bulk(scratch)), "limits": options.limits}  # fmt: skip
+                "bulk": str(bulk(scratch)), "limits": options.limits, "unlike": dict(options.unlike)}  # fmt: skip
     report = {
         "format": FORMAT, "date": now(), "gpu": gpu, "simulated": options.simulated, "kernel": platform.release(),
         "processors": os.cpu_count(), "python": platform.python_version(), "parts": {},

@@ -21,7 +21,9 @@ import bench  # noqa: E402
 import driver  # noqa: E402
 import page  # noqa: E402
 import plot  # noqa: E402
+import quick  # noqa: E402
 import run  # noqa: E402
+import sampler  # noqa: E402
 import slicing  # noqa: E402
 import stamps  # noqa: E402
 import stats  # noqa: E402
@@ -97,6 +99,83 @@ class Arithmetic(unittest.TestCase):
         seen = slicing.told([{"turns": line, "events": 2.05} for line in lines])
         self.assertTrue(all(abs(share - 48.8) < 1 for share in seen["percent of each"]), seen)
         self.assertEqual((seen["change, us"]["median"], seen["both at once"]), (25, 0))
+
+
+class Quick(unittest.TestCase):
+    """The arithmetic of the questions that are asked first."""
+
+    STAMPS = [1_000_000 + 166_667 * number for number in range(60)]
+
+    def test_one_process_a_sample_and_a_part_for_each_are_told_apart_and_come_to_the_same_parts(self):
+        each = [(pid, stamp, 50) for stamp in self.STAMPS for pid in (7, 8)]
+        one = [(7 if number % 3 else 8, stamp, 100) for number, stamp in enumerate(self.STAMPS)]
+        both, single = sampler.beside(each), sampler.beside(one)
+        self.assertEqual((both["entries a stamp"], single["entries a stamp"]), (2, 1))
+        self.assertEqual([quick.kind_of_samples(seen) for seen in (both, single)], ["each", "one"])
+        self.assertEqual([seen["of all"] for seen in both["processes"].values()], [50, 50])
+        # By its own entries each would have had all of the device.
+        self.assertEqual([seen["of its entries"] for seen in single["processes"].values()], [100, 100])
+        self.assertEqual([seen["of all"] for seen in single["processes"].values()], [66.7, 33.3])
+        self.assertEqual(single["processes"][7]["in a second"]["n"], 10)
+        self.assertEqual(single["processes"][7]["in a second"]["median"], 66.7)
+
+    def test_of_other_processes_samples_are_not_counted_and_none_is_no_answer(self):
+        rows = [(pid, stamp, 30) for stamp in self.STAMPS for pid in (7, 8, 9)]
+        self.assertEqual(sampler.beside(rows, {7, 8})["entries a stamp"], 2)
+        with self.assertRaises(bench.Skip):
+            quick.kind_of_samples(sampler.beside(rows, {5}))
+
+    def test_bytes_are_told_by_whose_they_can_be(self):
+        size = 1 << 30
+        for told, kind in (({}, "not listed"), ({"7": size}, "own"), ({"7": 0}, "0"), ({"7": size, "8": 5}, "5")):
+            self.assertEqual(quick.kind_of_bytes({"listed": told}, size), kind)
+
+    def test_the_nearest_rule_is_found(self):
+        for name, rule in quick.RULES.items():
+            taken = [(size, count, rule(size, count)) for size, count in quick.ROUNDED.items()]
+            self.assertEqual(quick.rule(taken), name)
+            # Each allocation may have found room in a block that was there.
+            self.assertEqual(quick.rule([(size, count, bytes_ - (2 << 20)) for size, count, bytes_ in taken]), name)
+        self.assertEqual(quick.of_blocks((1 << 20) + 1, 3), 3 * (2 << 20))
+        self.assertEqual(quick.of_blocks(3 << 18, 16), 16 << 20)
+
+    def test_what_is_unlike_is_told_with_the_setting_that_matches(self):
+        answers = {"what cuMemAlloc rounds up to": "blocks", "a context, MiB": 534, "an event, ns of the device": 2500,
+                   "a time slice, us": 1024, "launches that wait in a stream": 1000}  # fmt: skip
+        told = {question.name: quick.verdict(question, answers[question.name]) for question in quick.QUESTIONS
+                if question.name in answers}  # fmt: skip
+        self.assertEqual(
+            [seen["setting"] for seen in told.values()],
+            ["SIMGPU_LINEAR_GRANULE=blocks", "SIMGPU_CONTEXT_BYTES=534MiB", "SIMGPU_TIME=event_ns=2500", "none",
+             "SIMGPU_TIME=slice_ns=1024000"],
+        )  # fmt: skip
+        parts = {"facts/quick": a_part(**{page.SIMULATED: told})}
+        text = page.page({**report(parts=parts), "summary": dict.fromkeys(run.RESULTS, 0)})
+        self.assertIn("| a context, MiB | **534** | 300 | SIMGPU_CONTEXT_BYTES=534MiB |", text)
+        self.assertIn("| launches that wait in a stream | 1000 | 1024 | none |", text)
+        self.assertIn("```\nSIMGPU_LINEAR_GRANULE=blocks\nSIMGPU_CONTEXT_BYTES=534MiB\n", text)
+
+    def test_settings_are_those_of_the_simulated_gpu(self):
+        documented = (ROOT / "docs/simgpu.md").read_text()
+        self.assertEqual([question.name for question in quick.QUESTIONS], list(quick.DEFAULTS))
+        for question, (_, setting) in quick.DEFAULTS.items():
+            said = setting and setting("not listed" if question.startswith("bytes") else 1)
+            for name in re.findall(r"SIMGPU_[A-Z_]+|[a-z]+_[a-z]+(?==)", said or ""):
+                self.assertIn(f"`{name}`", documented, question)
+
+    def test_a_simulated_gpu_that_is_unlike_the_default_is_found_so(self):
+        if not (SIMGPU / "libcuda.so.1").exists():
+            print("SKIP whether the GPU suite finds what is unlike; to mend it: ci/stage.sh")
+            self.skipTest("no simulated driver")
+        settings = ["SIMGPU_LINEAR_GRANULE=2MiB", "SIMGPU_CONTEXT_BYTES=530MiB", "SIMGPU_PRIVATE_ENTRIES=cuGraphLaunch/2"]
+        with tempfile.TemporaryDirectory() as folder:
+            unlike = [word for setting in settings for word in ("--unlike", setting)]
+            command = [sys.executable, str(HERE / "run.py"), "quick", "--simulated", "--out", folder, *unlike]
+            ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+            self.assertEqual(ended.returncode, 1, ended.stdout)
+            (written,) = Path(folder).glob("*.json")
+            told = json.loads(written.read_text())["parts"]["facts/quick"]["figures"][page.SIMULATED]
+        self.assertLessEqual(set(settings), {judged["setting"] for judged in told.values()}, ended.stdout)
 
 
 class Files(unittest.TestCase):
@@ -185,7 +264,8 @@ class Kernels(unittest.TestCase):
         if not PTXAS.exists():
             print("SKIP whether the kernels of the GPU suite assemble; to mend it: ci/headers.sh")
             self.skipTest("no assembler")
-        texts = {"stamps": stamps.text(["spin_20us"]), "watch": watch.text(["watch_spin_20us"]), "driver": driver.PTX}
+        texts = {"stamps": stamps.text(["spin_20us"]), "watch": watch.text(["watch_spin_20us"]), "driver": driver.PTX,
+                 "quick": quick.LATE}  # fmt: skip
         with tempfile.TemporaryDirectory() as folder:
             for name, text in texts.items():
                 source = Path(folder) / name
@@ -206,6 +286,7 @@ class Verdicts(unittest.TestCase):
             "answer": f"{folder.name}/answer",
             "scratch": folder.name,
             "bulk": folder.name,
+            "unlike": {},
         }
         with mock.patch.dict(os.environ, {"GPU_SUITE": json.dumps(told)}):
             self.part = bench.Part("x")
@@ -273,6 +354,7 @@ def all_facts():
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         yield from (value for value in vars(module).values() if isinstance(value, bench.Fact))
+    yield from map(quick.fact, quick.QUESTIONS)
 
 
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))

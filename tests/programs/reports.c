@@ -7,6 +7,7 @@
 //     which somebody else held something.
 //   figures: prints total, free, used, the number of processes and the sum of what they hold.
 //   short: prints size and free memory in the forms of 32 bits, then in those of 64.
+//   sizes: prints the device's size in both forms of CUDA; then total, reserved, free and used in NVML's newer form.
 //   has PID: prints whether a list names this process.
 //   busy: prints how busy GPU and memory are by the rates, by the domains, and by the mean of the samples of two seconds;
 //     then what NVML returned for what each process uses, by both functions.
@@ -171,6 +172,16 @@ static void short_forms(void) {
     say("%u %u %zu %zu", short_total, short_free, total, free);
 }
 
+static void sizes(void) {
+    size_t size = 0;
+    unsigned short_size = 0;
+    struct memory_v2 more = {.version = 0x02000028};
+    cu.cuDeviceTotalMem_v2(&size, 0);
+    cu.cuDeviceTotalMem(&short_size, 0);
+    nvmlDeviceGetMemoryInfo_v2(device, &more);
+    say("%u %zu %llu %llu %llu %llu", short_size, size, more.total, more.reserved, more.free, more.used);
+}
+
 static void has(unsigned pid) {
     int found = 0;
     for (int form = 0; form < 4; form++) {
@@ -253,6 +264,7 @@ int main(int count, char **words) {
         if (!strcmp(what, "sample")) sample(value);
         else if (!strcmp(what, "figures")) figures();
         else if (!strcmp(what, "short")) short_forms();
+        else if (!strcmp(what, "sizes")) sizes();
         else if (!strcmp(what, "has")) has(value);
         else if (!strcmp(what, "busy")) busy();
         else return 2;

@@ -407,6 +407,8 @@ pub(crate) enum Probe {
     Nvml,
     /// What is preloaded?
     Preloaded,
+    /// Do the CUDA runtime and cuBLAS start?
+    Runtime,
 }
 
 impl Probe {
@@ -416,6 +418,7 @@ impl Probe {
             Self::Cuda => "cuda",
             Self::Nvml => "nvml",
             Self::Preloaded => "preloaded",
+            Self::Runtime => "runtime",
         }
     }
 }

@@ -99,6 +99,12 @@ impl Image {
         })
     }
 
+    /// The first `DT_SONAME` of a loaded library that is wanted.
+    #[must_use]
+    pub fn soname_where(mut wanted: impl FnMut(&CStr) -> bool) -> Option<&'static CStr> {
+        find(|image| image.soname().is_some_and(&mut wanted))?.soname()
+    }
+
     fn new(base: usize, headers: &[libc::Elf64_Phdr]) -> Option<Self> {
         #[allow(clippy::cast_possible_truncation, reason = "addresses fit the machine word")]
         let place = |header: &libc::Elf64_Phdr| {

@@ -5,6 +5,7 @@
 
 pub mod arguments;
 pub mod elf;
+pub mod families;
 pub mod functions;
 pub mod resolve;
 mod signature;

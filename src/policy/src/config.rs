@@ -14,7 +14,7 @@ mod reading;
 mod texts;
 mod values;
 
-pub use choices::{Burst, CoreMeter, CorePolicy, Log, LogLevel, Priority, Weight};
+pub use choices::{Burst, CoreMeter, CorePolicy, Log, LogLevel, Priority, ReportTotal, Weight};
 pub use device::{DeviceName, UuidPrefix, gpu_uuid_text, parse_uuid_text};
 pub use texts::{Fault, Malformed, Origin, Said, ValueError, Warning};
 pub use values::{PerDevice, Quota, in_powers_of_1000, refuse_few_bytes};
@@ -73,6 +73,8 @@ pub struct Config {
     pub oversubscribe: bool,
     /// `GPUSLICE_DEEPBIND`: whether `RTLD_DEEPBIND` stays on what programs open.
     pub deepbind: bool,
+    /// `GPU_MEM_REPORT_TOTAL`.
+    pub report_total: ReportTotal,
     /// `GPUSLICE_REGION`.
     pub region: Option<PathBuf>,
     /// `GPUSLICE_LOG`.

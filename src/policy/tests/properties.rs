@@ -8,7 +8,7 @@ use gpuslice_policy::units::{Bytes, Nanos, Permille, Setting};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-const KEYS: [&str; 18] = [
+const KEYS: [&str; 19] = [
     "GPU_MEM_LIMIT",
     "GPU_CORE_PERCENT",
     "GPU_CORE_POLICY",
@@ -19,6 +19,7 @@ const KEYS: [&str; 18] = [
     "GPU_PRIORITY",
     "GPU_MEM_OVERSUBSCRIBE",
     "GPUSLICE_DEEPBIND",
+    "GPU_MEM_REPORT_TOTAL",
     "GPUSLICE_REGION",
     "GPUSLICE_CONFIG",
     "GPUSLICE_LOG",

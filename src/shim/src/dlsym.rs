@@ -3,6 +3,7 @@
 //! A result that lies in the real driver is replaced by our entry of that name. Everything else is a tail jump
 //! to the next `dlsym`, which then sees the true caller: `RTLD_NEXT` and sanitizers depend on it.
 
+use crate::bypass;
 use crate::exports;
 use crate::guard;
 use core::arch::naked_asm;
@@ -10,6 +11,7 @@ use core::ffi::{CStr, c_char, c_void};
 use core::ptr;
 use gpuslice_driver::Symbol;
 use gpuslice_driver::elf::Image;
+use gpuslice_driver::families;
 use gpuslice_driver::resolve::{self, Dlsym, Dlvsym};
 use gpuslice_driver::slot;
 use once_cell::race::{OnceBox, OnceNonZeroUsize};
@@ -96,7 +98,10 @@ extern "C" fn decide(
 ) -> Decision {
     let request = Request { handle, name, version, caller };
     let pass = Decision { jump: request.next(), answer: ptr::null() };
-    let Some(symbol) = request.symbol() else { return pass };
+    let Some(symbol) = request.symbol() else {
+        request.remark();
+        return pass;
+    };
     match guard::quietly(|| request.answer(symbol), None) {
         Some(answer) => Decision::answer(answer),
         None => pass,
@@ -122,6 +127,20 @@ impl Request {
         // SAFETY: as above.
         let name = unsafe { CStr::from_ptr(self.name) }.to_bytes();
         if name.starts_with(b"cu") || name.starts_with(b"nvml") { Symbol::find(name) } else { None }
+    }
+
+    /// Says where the name is none of ours and one of the driver's that takes memory or submits work.
+    #[inline]
+    fn remark(&self) {
+        // SAFETY: the caller passes null or a zero-terminated name, which has a first byte.
+        if self.name.is_null() || unsafe { *self.name.cast::<u8>() } != FIRST_OF_CUDA {
+            return;
+        }
+        // SAFETY: as above.
+        let name = unsafe { CStr::from_ptr(self.name) };
+        if families::is_of_family(name.to_bytes()) && !known_driver(self.caller) {
+            guard::quietly(|| bypass::looked_up(name), ());
+        }
     }
 
     /// Our answer; `None` leaves the request to the next `dlsym`.

@@ -1,7 +1,7 @@
 //! What do we ask the driver ourselves? Always through the real functions, never through our own entries.
 
 use crate::captures::apart;
-use core::ffi::{c_char, c_int, c_uint};
+use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::mem::MaybeUninit;
 use gpuslice_driver::Symbol;
 use gpuslice_driver::functions as real;
@@ -29,6 +29,20 @@ macro_rules! ask {
         // SAFETY: zeroed at first and plain data, so initialised whatever the driver wrote.
         (code == status::SUCCESS).then(|| unsafe { output.assume_init() })
     }};
+}
+
+/// The version of the driver API.
+pub(crate) fn version() -> Option<c_int> {
+    ask!(cuDriverGetVersion, c_int)
+}
+
+/// What `cuGetProcAddress` finds, by its oldest form, which every driver has; nothing where it finds nothing.
+pub(crate) fn proc_address(name: &CStr, version: c_int, flags: u64) -> Option<*const c_void> {
+    let function = slot::real::<real::cuGetProcAddress>(Symbol::cuGetProcAddress)?;
+    let mut found = ptr::null_mut();
+    // SAFETY: a text that ends in zero and room for the answer.
+    let code = unsafe { function(name.as_ptr(), &raw mut found, version, flags) };
+    (code == status::SUCCESS && !found.is_null()).then_some(found.cast_const())
 }
 
 /// The context that is current on this thread, as a number; none where there is none.
@@ -357,6 +371,6 @@ pub(crate) fn nvml_uuid(device: nvmlDevice_t) -> Option<String> {
     let mut text = [0_u8; 96];
     // SAFETY: writes at most the given number of bytes.
     let code = unsafe { function(device, text.as_mut_ptr().cast::<c_char>(), 96) };
-    let text = core::ffi::CStr::from_bytes_until_nul(&text).ok()?;
+    let text = CStr::from_bytes_until_nul(&text).ok()?;
     (code == status::SUCCESS).then(|| text.to_string_lossy().into_owned())
 }

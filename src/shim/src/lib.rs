@@ -23,6 +23,7 @@
 compile_error!("the entries are written for Linux on x86-64");
 
 mod arrays;
+mod bypass;
 mod captures;
 mod compute;
 mod devices;

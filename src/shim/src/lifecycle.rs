@@ -12,6 +12,7 @@
     reason = "words of this process alone: `region::sync` is for words shared between processes"
 )]
 
+use crate::bypass;
 use crate::devices;
 use crate::guard::shielded;
 use crate::notice;
@@ -23,7 +24,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
 use gpuslice_driver::slot;
 use gpuslice_driver::table::{ALL, Treatment};
 use gpuslice_driver::types::{Status, status};
-use gpuslice_policy::config::{Config, LogLevel, keys};
+use gpuslice_policy::config::{Config, LogLevel, ReportTotal, keys};
 use gpuslice_region::names;
 use gpuslice_region::operator::Operator;
 use gpuslice_region::{Member, RegionError, Trust};
@@ -133,6 +134,11 @@ pub(crate) fn settings() -> Option<&'static Settings> {
     SETTINGS.get()
 }
 
+/// Whether a device's size is reported as the driver says it, whatever the quota is.
+pub(crate) fn reports_device_total() -> bool {
+    settings().is_some_and(|settings| settings.config.report_total == ReportTotal::Device)
+}
+
 /// Takes the process into its slice, if the driver is initialised.
 #[cold]
 fn join() -> Standing {
@@ -156,6 +162,10 @@ fn join_now() -> Standing {
             return Standing::Refused;
         }
     };
+    if let Some(hidden) = bypass::hidden() {
+        refuse(&hidden);
+        return Standing::Refused;
+    }
     if settings.config.counts_on_bus()
         && let Err(unknown) = devices::number_by_bus(&mut found)
     {

@@ -44,6 +44,17 @@ impl Key {
         name.to_bytes().iter().fold(self, |key, byte| key.with(u64::from(*byte)))
     }
 
+    /// Of a name alone.
+    pub(crate) fn of_text(name: &CStr) -> Self {
+        // SAFETY: a string that ends in zero.
+        unsafe { Self::new(0, 0).of_name(name.as_ptr()) }
+    }
+
+    /// The number that it is.
+    pub(crate) fn number(self) -> u64 {
+        self.0
+    }
+
     /// FNV-1a, a word at a time.
     fn with(self, word: u64) -> Self {
         Self((self.0 ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23))

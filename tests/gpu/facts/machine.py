@@ -1,17 +1,23 @@
 """What machine is this, and how do the driver, NVML and the kernel call the same things?"""
 
 import ctypes
+import json
 import os
 import shutil
 from ctypes import byref, c_int, c_uint, c_uint64
 
-from bench import Fact, Skip, main, tell, wait
+from bench import GIB, Fact, Skip, main, tell, wait
 from driver import Cuda, Nvml, Refused
 
 PIDS = Fact(
     "NVML calls a process by a number that the process knows itself by (NSpid)",
     "src/policy/src/compute/solitude.rs, src/shim/src/compute/whose.rs",
     "sampling is matched by exclusion only; beside busy neighbours a slice then pays for part of their turns",
+)
+BYTES = Fact(
+    "where NVML lists a process by a number of its own, its bytes are that process's: at least the 1 GiB that it took",
+    "src/shim/src/footprint.rs",
+    "contexts and code would be charged with what another process holds, or with nothing",
 )
 UUIDS = Fact(
     "NVML finds the device by the UUID that CUDA gives",
@@ -28,6 +34,8 @@ FORKED = Fact(
     "src/shim/src/lifecycle.rs",
     "a forked child would need a context's charge of its own",
 )
+# Flags of unshare(2).
+NEW_PIDS, NEW_USER = 0x20000000, 0x10000000
 # CUdevice_attribute
 ATTRIBUTES = {
     "multiprocessors": 16, "compute mode": 20, "concurrent kernels": 31, "major": 75, "minor": 76, "compute preemption": 90,
@@ -107,6 +115,48 @@ def known():
     return {}
 
 
+def took(size):
+    """How NVML calls this process and what it says that it holds, once it took so much."""
+    cuda = Cuda()
+    nvml = Nvml(cuda.uuid())
+    cuda.value("cuMemAlloc_v2", size)
+    own, there = own_numbers(), listed(nvml)
+    return {"own": own, "listed": {pid: used for pid, used in there.items() if pid in own}, "others": len(there)}
+
+
+def inside(size):
+    """The same in a namespace of process numbers of its own, as in a container."""
+    reading, writing = os.pipe()
+    enter_namespace()
+    child = os.fork()
+    if child == 0:
+        try:
+            told = {**took(size), "number": os.getpid()}
+        except Exception as error:  # whatever it is, the parent tells it
+            told = {"error": f"{type(error).__name__}: {error}"}
+        os.write(writing, json.dumps(told).encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as answer:
+        told = json.loads(answer.read() or "{}")
+    os.waitpid(child, 0)
+    if "number" not in told:
+        raise Skip(f"no CUDA in a namespace of its own: {told.get('error', 'the process ended')}")
+    return told
+
+
+def enter_namespace():
+    """The next child is the first process of a namespace of its own."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(NEW_PIDS) and libc.unshare(NEW_USER | NEW_PIDS):
+        raise Skip(f"no namespace of process numbers can be made: {os.strerror(ctypes.get_errno())}")
+
+
+def right_bytes(seen, size):
+    """Whether the bytes are the process's; none where NVML lists it by no number of its own."""
+    return all(used >= size for used in seen["listed"].values()) if seen["listed"] else None
+
+
 def forked():
     """Statuses in a child that was forked behind cuInit: of cuInit and of a context; then of an allocation in the parent."""
     cuda = Cuda()
@@ -140,10 +190,18 @@ def run(part):
             raise Skip("NVML lists no new process once it has a context")
         part.fact(PIDS, any(pid in seen["own"] for pid in seen["listed"]), seen)
 
+    with part.about_facts("bytes of a process", BYTES):
+        seen = {"here": part.work("took", size=GIB)}
+        with part.about("bytes of a process in a namespace of its own"):
+            seen["in a namespace of its own"] = part.work("inside", size=GIB)
+        part.figure("bytes after 1 GiB", seen)
+        right = [right_bytes(each, GIB) for each in seen.values()]
+        part.fact(BYTES, None if all(each is None for each in right) else False not in right, seen)
+
     with part.about_facts("a forked child", FORKED):
         seen = part.work("forked")
         part.fact(FORKED, any(seen["child"]) and seen["parent"] == 0, seen)
 
 
 if __name__ == "__main__":
-    main(__file__, run, described, known, forked)
+    main(__file__, run, described, known, took, inside, forked)

@@ -2,11 +2,14 @@
 
 import collections
 import ctypes
+import sys
+import threading
 import time
 from ctypes import byref, c_uint, c_uint64
 
 from bench import Fact, Skip, main, tell, wait
 from driver import Cuda, Nvml
+from machine import own_numbers
 from stats import median, spread
 from watch import Watcher, overlap, turns
 
@@ -40,7 +43,14 @@ CHEAP = Fact(
     "src/shim/src/compute/sampler.rs reads them from a thread of its own",
     "the sampler would fall behind its windows",
 )
+BESIDE = Fact(
+    "of two processes that both want the whole device, each has half of all samples of the time, within 20 points",
+    "src/policy/src/compute/trim.rs, sight.rs",
+    "no figure of NVML's would say what part of the device a slice had",
+)
 SPAN = 5
+# How long two processes are watched: 60 windows, of which a coin would give one of them 23 to 37.
+BESIDE_SPAN = 10
 
 
 class Sample(ctypes.Structure):
@@ -112,7 +122,90 @@ def watched(span):
     return {"entries": max(entries.values(), default=0), "later": samples(nvml, int((time.time() - 1) * 1e6))}
 
 
+def saturate(length):
+    """Back-to-back kernels of some microseconds, a few queued, until a line comes."""
+    watcher = Watcher([length])
+    launch, marks = watcher.watching(length), [watcher.event(timing=False) for _ in range(4)]
+    launch()
+    watcher.wait()
+    tell({"own": own_numbers()})
+    ended = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.readline(), ended.set()), daemon=True).start()
+    number = 0
+    while not ended.is_set():
+        mark = marks[number % len(marks)]
+        if number >= len(marks):
+            watcher.cuda("cuEventSynchronize", mark)
+        launch()
+        watcher.record(mark)
+        number += 1
+    watcher.wait()
+    return {"launches": number}
+
+
+def stamped(span, every):
+    """Every sample of a time, each asked for once: process, stamp, percent."""
+    nvml = Nvml(Cuda(context=False).uuid())
+    seen, end, latest = set(), time.time() + span, int((time.time() - 0.2) * 1e6)
+    while time.time() < end:
+        now = samples(nvml, latest)
+        seen.update(now)
+        latest = max([latest, *(stamp for _, stamp, _ in now)])
+        time.sleep(every)
+    return {"samples": sorted(seen)}
+
+
+def beside(seen, numbers=None):
+    """What samples say of processes that ran side by side: how many of them a stamp names, and the part of each, by its own
+    entries, over all stamps, and in single seconds. Some entries are a mean since the last question, others the device's
+    whole use in the name of one process: only the sum over all stamps means the same in both."""
+    rows = [row for row in seen if numbers is None or row[0] in numbers]
+    stamps = sorted({stamp for _, stamp, _ in rows})
+    if not stamps:
+        return {"stamps": 0}
+    told = {"stamps": len(stamps), "entries a stamp": round(len(rows) / len(stamps), 2), "processes": {}}
+    by_second = collections.defaultdict(set)
+    for stamp in stamps:
+        by_second[(stamp - stamps[0]) // 1_000_000].add(stamp)
+    whole = [second for second in by_second.values() if len(second) >= 4]
+    for pid in sorted({pid for pid, _, _ in rows}):
+        own = {stamp: percent for who, stamp, percent in rows if who == pid}
+        seconds = [sum(own.get(stamp, 0) for stamp in second) / len(second) for second in whole]
+        told["processes"][pid] = {
+            "of its entries": round(sum(own.values()) / len(own), 1),
+            "of all": round(sum(own.values()) / len(stamps), 1),
+            "in a second": spread(seconds),
+        }
+    return told
+
+
+def two(part, span=BESIDE_SPAN, every=0.05):
+    """Two processes that both want the whole device, and what samples say of them. Where NVML has other numbers for them, the
+    two that it says most of."""
+    with part.start("saturate", length=2000) as one, part.start("saturate", length=2000) as other:
+        numbers = {number for worker in (one, other) for number in worker.answer()["own"]}
+        seen = part.work("stamped", span=span, every=every, patience=span + 60)["samples"]
+        for worker in (one, other):
+            worker.go_on()
+            worker.answer()
+    if not seen:
+        raise Skip("NVML tells no process apart")
+    if not numbers & {pid for pid, _, _ in seen}:
+        most = collections.Counter()
+        for pid, _, percent in seen:
+            most[pid] += percent
+        numbers = {pid for pid, _ in most.most_common(2)}
+    return beside(seen, numbers)
+
+
 def run(part):
+    with part.about_facts("two processes", BESIDE):
+        seen = two(part, 2 if part.simulated else BESIDE_SPAN)
+        part.figure("two processes that want the whole device", seen)
+        if not part.simulated:
+            part.figure("the same, asked each second", two(part, every=1))
+        halves = [each["of all"] for each in seen["processes"].values()]
+        part.fact(BESIDE, part.timely(len(halves) == 2 and all(abs(each - 50) <= 20 for each in halves)), seen)
     facts = (WINDOW, CLOCK, PART, IDLE, CHEAP, ONE)
     with part.about_facts("samples", *facts), part.start("half") as worker, part.start("watched", span=SPAN) as watcher:
         worker.answer()
@@ -146,4 +239,4 @@ def run(part):
 
 
 if __name__ == "__main__":
-    main(__file__, run, half, watched)
+    main(__file__, run, half, watched, saturate, stamped)

@@ -42,6 +42,16 @@ pub(super) fn ask<T: DeserializeOwned>(
     preload: Option<OsString>,
     patience: Duration,
 ) -> Asked<T> {
+    ask_under(probe, preload, &[], patience)
+}
+
+/// The same with other settings of ours, which are empty where they are to be unset.
+pub(super) fn ask_under<T: DeserializeOwned>(
+    probe: Probe,
+    preload: Option<OsString>,
+    settings: &[(String, OsString)],
+    patience: Duration,
+) -> Asked<T> {
     let failed = |how: String| Asked::Failed { how, step: "starting".to_owned(), said: String::new() };
     let program = match std::env::current_exe() {
         Ok(program) => program,
@@ -53,6 +63,7 @@ pub(super) fn ask<T: DeserializeOwned>(
     if let Some(preload) = preload {
         command.env("LD_PRELOAD", preload);
     }
+    command.envs(settings.iter().map(|(name, value)| (name, value)));
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(error) => return failed(error.to_string()),
@@ -61,6 +72,7 @@ pub(super) fn ask<T: DeserializeOwned>(
     let what = match probe {
         Probe::Cuda => "asking the driver",
         Probe::Nvml => "asking NVML",
+        Probe::Runtime => "starting the CUDA runtime",
         Probe::Preloaded => "starting a program with what is preloaded",
     };
     let mut line = Line::default();

@@ -74,6 +74,35 @@ fn examine_cuda(cuda: &Cuda) -> Vec<Finding> {
         findings.push(stub(path));
     }
     findings.push(init(cuda));
+    findings.extend(look_ups(cuda));
+    findings
+}
+
+/// What the driver hands out past its exports, and what it has that this version does not know.
+fn look_ups(cuda: &Cuda) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if !cuda.hidden.is_empty() {
+        findings.push(Finding::error(
+            "driver.look-ups",
+            format!(
+                "cuGetProcAddress gives addresses that the driver does not export, so that GPU work under a limit is \
+                 refused: {}",
+                cuda.hidden.join(", ")
+            ),
+            "use a newer gpuslice, or a driver of a series that gpuslice was tried with",
+        ));
+    }
+    if !cuda.unknown.is_empty() {
+        findings.push(Finding::warning(
+            "driver.functions",
+            format!(
+                "the driver has functions that take memory or submit work and that gpuslice {} does not know: {}",
+                env!("CARGO_PKG_VERSION"),
+                cuda.unknown.join(", ")
+            ),
+            "use a newer gpuslice: what programs do by these functions is not limited",
+        ));
+    }
     findings
 }
 

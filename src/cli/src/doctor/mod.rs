@@ -1,7 +1,8 @@
 //! What is wrong with this machine's set-up, and how is it mended? `gpuslice doctor`.
 //!
 //! Each group of findings has a file: a function that looks at the machine, and a function from what was seen to
-//! findings. The driver is only asked by children that have a time limit; no context is made, and no file is left.
+//! findings. The driver is only asked by children that have a time limit. No context is made but by cuBLAS, where there is one,
+//! and no file is left.
 
 mod asking;
 mod calls;
@@ -16,6 +17,7 @@ mod machine;
 mod preload;
 mod probe;
 mod region;
+mod runtime;
 mod script;
 mod settings;
 mod start;
@@ -27,6 +29,7 @@ use crate::{Ending, installed, run};
 use asking::Asked;
 use devices::Around;
 use finding::{Finding, Report};
+use gpuslice_policy::config::{Config, ReportTotal};
 use library::Library;
 use machine::Machine;
 use region::Regions;
@@ -83,6 +86,9 @@ fn examine(wish: &Doctor) -> Vec<Finding> {
     findings.extend(machine::examine(&machine, has_driver));
     findings.extend(library::examine(&library));
     findings.extend(preload_of(&library, patience));
+    if starts(&cuda) {
+        findings.extend(runtime_of(&library, config.as_ref(), patience));
+    }
     if sources.ask_for_limits() && !command::brings_library(&wish.command, &command::Program::find) {
         findings.push(inherited_of(&library, patience));
     }
@@ -130,6 +136,27 @@ fn preload_of(library: &Library, patience: Duration) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// Whether the driver starts and has nothing to refuse.
+fn starts(cuda: &Asked<probe::Cuda>) -> bool {
+    matches!(cuda, Asked::Answer(cuda, _) if cuda.init == Some(0) && cuda.hidden.is_empty())
+}
+
+/// Whether the CUDA runtime and cuBLAS, where they are found, start under a quota.
+fn runtime_of(library: &Library, config: Option<&Config>, patience: Duration) -> Vec<Finding> {
+    let ask = |preload, settings: &[_]| -> Asked<runtime::Started> {
+        asking::ask_under(Probe::Runtime, preload, settings, patience)
+    };
+    let bare = ask(None, &[]);
+    let list = library.path.as_ref().ok().and_then(|path| run::preload(path).ok());
+    let trial = runtime::is_worth_a_trial(&bare).then(runtime::Trial::new).flatten();
+    let (Some(list), Some(trial)) = (list, trial) else { return runtime::examine(&bare, None, None) };
+    let own = config.map_or(ReportTotal::Quota, |config| config.report_total);
+    let limited = ask(Some(list.clone()), &trial.settings(own));
+    let unchanged = (!runtime::is_as(&bare, &limited) && own == ReportTotal::Quota)
+        .then(|| ask(Some(list), &trial.settings(ReportTotal::Device)));
+    runtime::examine(&bare, Some(&limited), unchanged.as_ref())
 }
 
 /// What becomes of a child that is started as anybody else starts programs here.

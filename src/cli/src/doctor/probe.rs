@@ -4,15 +4,18 @@
 //! waits for it no longer than it has patience. No context is ever made.
 #![allow(unsafe_code, reason = "calls the driver API and NVML")]
 
-use super::calls;
+use super::elf::Elf;
+use super::{calls, runtime};
 use crate::arguments::Probe;
 use crate::failure::{self, Failure};
 use crate::nvml::find;
 use gpuslice_driver::elf::Image;
-use gpuslice_driver::functions;
+use gpuslice_driver::families::{STREAMS, TRIED, is_of_family};
 use gpuslice_driver::types::{CUuuid, Status, c_uint, nvmlDevice_t, nvmlProcessInfo_v2_t, status};
+use gpuslice_driver::{Symbol, functions};
 use serde::{Deserialize, Serialize};
-use std::ffi::CStr;
+use std::collections::HashSet;
+use std::ffi::{CStr, CString};
 use std::path::PathBuf;
 use std::{fs, ptr};
 
@@ -29,6 +32,10 @@ pub(super) struct Cuda {
     pub(super) init: Option<u32>,
     /// Devices by their UUIDs.
     pub(super) devices: Vec<String>,
+    /// Names that `cuGetProcAddress` answers with an address that is not exported, with the default stream.
+    pub(super) hidden: Vec<String>,
+    /// Names that it answers, that take memory or submit work, and that have no row.
+    pub(super) unknown: Vec<String>,
 }
 
 /// What NVML says.
@@ -89,13 +96,14 @@ pub(crate) fn answer(probe: Probe) -> Result<(), Failure> {
         Probe::Cuda => serde_json::to_string(&cuda()),
         Probe::Nvml => serde_json::to_string(&nvml()),
         Probe::Preloaded => serde_json::to_string(&preloaded()),
+        Probe::Runtime => serde_json::to_string(&runtime::start()),
     };
     let answer = answer.map_err(|error| Failure::new(error.to_string()))?;
     failure::print(&format!("{ANSWER}{answer}\n"))
 }
 
 /// Says what comes next: if it hangs, it is known where.
-fn step(name: &str) {
+pub(super) fn step(name: &str) {
     let _nobody_listens = failure::print(&format!("{STEP}{name}\n"));
 }
 
@@ -144,6 +152,8 @@ fn cuda() -> Cuda {
         let code = unsafe { version(&raw mut number) };
         found.version = (code == status::SUCCESS).then_some(number);
     }
+    step("cuGetProcAddress");
+    (found.hidden, found.unknown) = past_the_exports(image, &found).unwrap_or_default();
     let Some(init) = find!(image, cuInit) else { return found };
     step("cuInit");
     // SAFETY: the only argument must be 0.
@@ -154,6 +164,32 @@ fn cuda() -> Cuda {
         found.devices = devices(image).unwrap_or_default();
     }
     found
+}
+
+/// What `cuGetProcAddress` hands out that the library would not catch, as names.
+fn past_the_exports(image: Image, found: &Cuda) -> Option<(Vec<String>, Vec<String>)> {
+    let look_up = find!(image, cuGetProcAddress)?;
+    let version = found.version?;
+    let address = |name: &CStr, flags: u64| {
+        let mut address = ptr::null_mut();
+        // SAFETY: a text that ends in zero, and room for an address.
+        let code = unsafe { look_up(name.as_ptr(), &raw mut address, version, flags) };
+        (code == status::SUCCESS && !address.is_null()).then_some(address.cast_const())
+    };
+    let exports = Elf::read(found.path.as_deref()?).ok()??.exports;
+    let exported = |name: &String| image.symbol(&CString::new(name.as_str()).ok()?);
+    let known: HashSet<_> = exports.iter().filter_map(exported).collect();
+    let asked = TRIED.iter().flat_map(|(name, _)| STREAMS.iter().map(move |stream| (*name, stream)));
+    let hidden = asked.filter(|(name, (flags, _))| {
+        address(name, *flags).is_some_and(|address| image.contains(address) && !known.contains(&address))
+    });
+    let hidden = hidden.map(|(name, (_, stream))| format!("{} ({stream})", name.to_string_lossy())).collect();
+    let is_unknown = |name: &&String| {
+        is_of_family(name.as_bytes())
+            && Symbol::find(name.as_bytes()).is_none()
+            && CString::new(name.as_str()).is_ok_and(|name| address(&name, 0).is_some())
+    };
+    Some((hidden, exports.iter().filter(is_unknown).cloned().collect()))
 }
 
 /// UUIDs of the devices that CUDA shows.

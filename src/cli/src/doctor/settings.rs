@@ -118,6 +118,7 @@ fn values(config: &Config) -> Vec<(&'static str, String)> {
         ("GPU_PRIORITY", config.priority.setting(), default.priority.setting()),
         ("GPU_MEM_OVERSUBSCRIBE", switch(config.oversubscribe), switch(default.oversubscribe)),
         ("GPUSLICE_DEEPBIND", switch(config.deepbind), switch(default.deepbind)),
+        ("GPU_MEM_REPORT_TOTAL", config.report_total.setting(), default.report_total.setting()),
     ];
     let mut values: Vec<_> = all
         .into_iter()

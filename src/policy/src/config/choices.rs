@@ -62,6 +62,17 @@ words! {
 }
 
 words! {
+    /// What is reported as a device's size.
+    ReportTotal, "quota or device" {
+        /// The quota, where there is one.
+        #[default]
+        Quota = "quota",
+        /// What the driver says.
+        Device = "device",
+    }
+}
+
+words! {
     /// Who goes first among the slices on one GPU; a higher one is greater.
     Priority, "high, normal or low" {
         /// After all others.

@@ -18,7 +18,7 @@ pub(super) const HAMI_SHARE: &str = "CUDA_DEVICE_SM_LIMIT";
 /// The key that names the operator's file. It is read from the environment only.
 pub(super) const CONFIG_FILE: &str = "GPUSLICE_CONFIG";
 /// The keys that are the only ones of their setting.
-pub(super) const SINGLE_KEYS: [&str; 10] = [
+pub(super) const SINGLE_KEYS: [&str; 11] = [
     "GPU_CORE_POLICY",
     "GPU_CORE_WEIGHT",
     "GPU_CORE_BURST",
@@ -27,6 +27,7 @@ pub(super) const SINGLE_KEYS: [&str; 10] = [
     "GPU_PRIORITY",
     "GPU_MEM_OVERSUBSCRIBE",
     "GPUSLICE_DEEPBIND",
+    "GPU_MEM_REPORT_TOTAL",
     "GPUSLICE_REGION",
     "GPUSLICE_LOG",
 ];

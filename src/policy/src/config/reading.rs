@@ -114,6 +114,7 @@ impl Reading {
             priority: self.value("GPU_PRIORITY", str::parse).unwrap_or_default(),
             oversubscribe: self.value("GPU_MEM_OVERSUBSCRIBE", parse_switch).unwrap_or_default(),
             deepbind: self.value("GPUSLICE_DEEPBIND", parse_switch).unwrap_or_default(),
+            report_total: self.value("GPU_MEM_REPORT_TOTAL", str::parse).unwrap_or_default(),
             region: self.value("GPUSLICE_REGION", parse_path),
             log: self.log(),
             warnings: Vec::new(),

@@ -3,6 +3,7 @@
 //! The driver is asked with the caller's own arguments, so names, versions, flags and statuses are its own. What
 //! it returns is looked up by address, never by the name that was asked.
 
+use crate::bypass;
 use crate::exports;
 use crate::guard;
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -10,7 +11,7 @@ use gpuslice_driver::arguments::{read_in, write_out};
 use gpuslice_driver::elf::Image;
 use gpuslice_driver::functions as real;
 use gpuslice_driver::table::ALL;
-use gpuslice_driver::types::{CUdriverProcAddressQueryResult, Status, status};
+use gpuslice_driver::types::{CUdriverProcAddressQueryResult, CUuuid, Status, status};
 use gpuslice_driver::{Api, Symbol};
 use once_cell::race::OnceBox;
 
@@ -24,8 +25,8 @@ pub(crate) unsafe fn proc_address(
 ) -> Status {
     // SAFETY: the caller's own arguments.
     let code = unsafe { real(symbol, output, version, flags) };
-    // SAFETY: the caller's output, which the driver accepted.
-    unsafe { translate(code, output) };
+    // SAFETY: the caller's name and output, which the driver accepted.
+    unsafe { translate(code, symbol, output) };
     code
 }
 
@@ -40,25 +41,54 @@ pub(crate) unsafe fn proc_address_v2(
 ) -> Status {
     // SAFETY: the caller's own arguments.
     let code = unsafe { real(symbol, output, version, flags, found) };
-    // SAFETY: the caller's output, which the driver accepted.
-    unsafe { translate(code, output) };
+    // SAFETY: the caller's name and output, which the driver accepted.
+    unsafe { translate(code, symbol, output) };
+    code
+}
+
+/// `cuGetExportTable`.
+pub(crate) unsafe fn export_table(
+    real: real::cuGetExportTable,
+    table: *mut *const c_void,
+    id: *const CUuuid,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { real(table, id) };
+    if code != status::SUCCESS {
+        return code;
+    }
+    // SAFETY: the caller's own identifier, which the driver accepted.
+    if let Some(id) = unsafe { read_in(id.cast::<[u8; 16]>()) } {
+        guard::quietly(|| bypass::table_handed_out(id), ());
+    }
     code
 }
 
 /// Puts our entry in the place of the driver's.
 ///
 /// # Safety
-/// `output` is null or valid for reads and writes if the status is a success.
-unsafe fn translate(code: Status, output: *mut *mut c_void) {
+/// If the status is a success, `name` is a string that ends in zero, and `output` is null or valid for reads and writes.
+unsafe fn translate(code: Status, name: *const c_char, output: *mut *mut c_void) {
     if code != status::SUCCESS {
         return;
     }
     // SAFETY: by the contract above.
     let Some(address) = unsafe { read_in(output) }.filter(|address| !address.is_null()) else { return };
-    if let Some(symbol) = guard::quietly(|| Directory::of(address)?.symbol(address), None) {
+    match guard::quietly(|| entry_of(address), None) {
         // SAFETY: by the contract above.
-        unsafe { write_out(output, exports::entry(symbol).cast_mut()) };
+        Some(Some(entry)) => unsafe { write_out(output, entry.cast_mut()) },
+        Some(None) => {
+            // SAFETY: by the contract above.
+            let name = unsafe { CStr::from_ptr(name) };
+            guard::quietly(|| bypass::handed_out(name, address), ());
+        }
+        None => {}
     }
+}
+
+/// Our entry for an address of the driver's, or that there is none; nothing for an address elsewhere.
+pub(crate) fn entry_of(address: *const c_void) -> Option<Option<*const c_void>> {
+    Some(Directory::of(address)?.symbol(address).map(exports::entry))
 }
 
 /// The driver's functions by address.

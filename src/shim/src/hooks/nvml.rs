@@ -42,8 +42,8 @@ pub(crate) unsafe fn memory_info_v2(
 trait Figures: Copy {
     /// The device's size.
     fn total(&self) -> u64;
-    /// The figures of a slice that has `total` bytes, of which at most `left` are free.
-    fn of_slice(self, total: u64, left: u64) -> Self;
+    /// The figures of a slice that has `size` bytes, of which at most `left` are free, on a device of `total` bytes.
+    fn of_slice(self, total: u64, size: u64, left: u64) -> Self;
 }
 
 impl Figures for nvmlMemory_t {
@@ -51,7 +51,8 @@ impl Figures for nvmlMemory_t {
         self.total
     }
 
-    fn of_slice(self, total: u64, left: u64) -> Self {
+    /// This form has no field for what is neither free nor the slice's: it counts as used.
+    fn of_slice(self, total: u64, _size: u64, left: u64) -> Self {
         let free = left.min(self.free);
         Self { total, free, used: total.saturating_sub(free) }
     }
@@ -62,10 +63,10 @@ impl Figures for nvmlMemory_v2_t {
         self.total
     }
 
-    /// The driver's own reserve is outside the quota, so none is shown.
-    fn of_slice(self, total: u64, left: u64) -> Self {
+    /// The driver's own reserve is outside the quota, so none is shown of it.
+    fn of_slice(self, total: u64, size: u64, left: u64) -> Self {
         let free = left.min(self.free);
-        Self { total, free, used: total.saturating_sub(free), reserved: 0, ..self }
+        Self { total, free, used: size.saturating_sub(free), reserved: total.saturating_sub(size), ..self }
     }
 }
 
@@ -80,7 +81,9 @@ unsafe fn show<T: Figures>(code: Status, device: nvmlDevice_t, memory: *mut T) {
     // SAFETY: by the contract above.
     let Some(figures) = (unsafe { read_in(memory) }) else { return };
     if let Some(quota) = quietly(|| quota(device), None) {
-        let shown = figures.of_slice(quota.total.min(figures.total()), quota.left);
+        let size = quota.total.min(figures.total());
+        let total = if lifecycle::reports_device_total() { figures.total() } else { size };
+        let shown = figures.of_slice(total, size, quota.left);
         // SAFETY: by the contract above.
         unsafe { write_out(memory, shown) };
     }

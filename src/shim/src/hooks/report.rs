@@ -17,8 +17,10 @@ pub(crate) unsafe fn mem_info(real: real::cuMemGetInfo_v2, free: *mut usize, tot
     if let Some(quota) = quietly(|| current(code), None) {
         // SAFETY: the caller's outputs, which the driver accepted.
         unsafe { lower(free, quota.left) };
-        // SAFETY: as above.
-        unsafe { lower(total, quota.total) };
+        if !lifecycle::reports_device_total() {
+            // SAFETY: as above.
+            unsafe { lower(total, quota.total) };
+        }
     }
     code
 }
@@ -31,8 +33,10 @@ pub(crate) unsafe fn mem_info_v1(real: real::cuMemGetInfo, free: *mut c_uint, to
         let really_free = quietly(driver::device_free, None).unwrap_or(quota.left);
         // SAFETY: the caller's outputs, which the driver accepted.
         unsafe { put_short(free, quota.left.min(really_free)) };
-        // SAFETY: as above.
-        unsafe { put_short(total, quota.total) };
+        if !lifecycle::reports_device_total() {
+            // SAFETY: as above.
+            unsafe { put_short(total, quota.total) };
+        }
     }
     code
 }
@@ -41,9 +45,9 @@ pub(crate) unsafe fn mem_info_v1(real: real::cuMemGetInfo, free: *mut c_uint, to
 pub(crate) unsafe fn total(real: real::cuDeviceTotalMem_v2, bytes: *mut usize, device: CUdevice) -> Status {
     // SAFETY: the caller's own arguments.
     let code = unsafe { real(bytes, device) };
-    if let Some(quota) = quietly(|| of(code, device), None) {
+    if let Some(total) = quietly(|| total_of(code, device), None) {
         // SAFETY: the caller's output, which the driver accepted.
-        unsafe { lower(bytes, quota.total) };
+        unsafe { lower(bytes, total) };
     }
     code
 }
@@ -52,11 +56,16 @@ pub(crate) unsafe fn total(real: real::cuDeviceTotalMem_v2, bytes: *mut usize, d
 pub(crate) unsafe fn total_v1(real: real::cuDeviceTotalMem, bytes: *mut c_uint, device: CUdevice) -> Status {
     // SAFETY: the caller's own arguments.
     let code = unsafe { real(bytes, device) };
-    if let Some(quota) = quietly(|| of(code, device), None) {
+    if let Some(total) = quietly(|| total_of(code, device), None) {
         // SAFETY: the caller's output, which the driver accepted.
-        unsafe { put_short(bytes, quota.total) };
+        unsafe { put_short(bytes, total) };
     }
     code
+}
+
+/// What takes the place of a device's size, where something does.
+fn total_of(code: Status, device: c_int) -> Option<u64> {
+    if lifecycle::reports_device_total() { None } else { Some(of(code, device)?.total) }
 }
 
 /// The quota of the current context's device.

@@ -11,3 +11,9 @@ use gpuslice_driver::types::*;
 use simgpu::rows::*;
 
 gpuslice_driver::for_each_cuda! { [simgpu::export_cuda] }
+
+/// A function that no header declares, as a newer driver has some.
+#[unsafe(no_mangle)]
+extern "C" fn cuLaunchUnheardOf() -> Status {
+    simgpu::odd::unheard_of()
+}

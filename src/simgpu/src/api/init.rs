@@ -7,7 +7,7 @@ use gpuslice_driver::types::*;
 use super::Init;
 use crate::driver::{Driver, Outcome, statuses};
 use crate::lookup::{self, Found};
-use crate::{attributes, config, simulation, texts};
+use crate::{attributes, config, odd, simulation, texts};
 
 /// What `cuGetProcAddress_v2` tells besides its status.
 mod found {
@@ -53,6 +53,11 @@ impl Init for Driver {
         p_export_table_id: *const CUuuid,
     ) -> Outcome {
         let wanted = self.read(p_export_table_id.cast::<[u8; 16]>())?;
+        if wanted == RUNTIME_TABLE
+            && let Some(table) = odd::private_table()
+        {
+            return self.write(pp_export_table, table);
+        }
         self.write(pp_export_table, core::ptr::null())?;
         if wanted == RUNTIME_TABLE && !RUNTIME_IS_TOLD.swap(true, Ordering::Relaxed) {
             crate::notice::say(
@@ -70,7 +75,11 @@ impl Init for Driver {
         cuda_version: c_int,
         flags: u64,
     ) -> Outcome {
-        match self.find(symbol, cuda_version, flags)? {
+        let found = self.find(symbol, cuda_version, flags)?;
+        if let Some(address) = odd::address(self.text(symbol)?.to_bytes(), flags) {
+            return self.write(pfn, address);
+        }
+        match found {
             Found::Symbol(symbol) => self.write(pfn, self.address_of(symbol)),
             _ => Err(statuses::NOT_FOUND),
         }
@@ -84,10 +93,12 @@ impl Init for Driver {
         flags: u64,
         symbol_status: *mut CUdriverProcAddressQueryResult,
     ) -> Outcome {
-        let (address, found) = match self.find(symbol, cuda_version, flags)? {
-            Found::Symbol(symbol) => (self.address_of(symbol), found::YES),
-            Found::TooOld => (core::ptr::null_mut(), found::TOO_OLD),
-            _ => (core::ptr::null_mut(), found::UNKNOWN),
+        let wanted = self.find(symbol, cuda_version, flags)?;
+        let (address, found) = match (odd::address(self.text(symbol)?.to_bytes(), flags), wanted) {
+            (Some(address), _) => (address, found::YES),
+            (None, Found::Symbol(symbol)) => (self.address_of(symbol), found::YES),
+            (None, Found::TooOld) => (core::ptr::null_mut(), found::TOO_OLD),
+            (None, _) => (core::ptr::null_mut(), found::UNKNOWN),
         };
         self.write(pfn, address)?;
         self.offer(symbol_status.cast::<u32>(), found);

@@ -140,7 +140,7 @@ fn an_unknown_key_in_a_file_is_refused_with_the_one_that_is_meant() {
             "NONSENSE=4g",
             "is not a setting of gpuslice; write one of GPU_MEM_LIMIT, GPU_CORE_PERCENT, GPU_CORE_POLICY, \
              GPU_CORE_WEIGHT, GPU_CORE_BURST, GPU_CORE_METER, GPU_CORE_COPIES, GPU_PRIORITY, GPU_MEM_OVERSUBSCRIBE, \
-             GPUSLICE_DEEPBIND, GPUSLICE_REGION, GPUSLICE_LOG, CUDA_DEVICE_MEMORY_LIMIT, CUDA_DEVICE_SM_LIMIT, or remove the line",
+             GPUSLICE_DEEPBIND, GPU_MEM_REPORT_TOTAL, GPUSLICE_REGION, GPUSLICE_LOG, CUDA_DEVICE_MEMORY_LIMIT, CUDA_DEVICE_SM_LIMIT, or remove the line",
         ),
         ("GPUSLICE_CONFIG=4g", "has no effect in a file; write the settings of that file here"),
     ] {

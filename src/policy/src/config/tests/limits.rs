@@ -172,6 +172,7 @@ fn every_other_setting_is_read() {
         ("GPU_PRIORITY", "low"),
         ("GPU_MEM_OVERSUBSCRIBE", "1"),
         ("GPUSLICE_DEEPBIND", "1"),
+        ("GPU_MEM_REPORT_TOTAL", "Device"),
         ("GPUSLICE_REGION", "/dev/shm/mine"),
         ("GPUSLICE_LOG", "info:/tmp/a:b"),
     ]);
@@ -179,6 +180,7 @@ fn every_other_setting_is_read() {
     assert_eq!(config.core_burst.span(), Nanos::from_millis(50));
     assert_eq!((config.core_meter, config.core_copies), (CoreMeter::Nvml, true));
     assert_eq!((config.priority, config.oversubscribe, config.deepbind), (Priority::Low, true, true));
+    assert_eq!(config.report_total, ReportTotal::Device);
     assert_eq!(config.region, Some("/dev/shm/mine".into()));
     assert_eq!(config.log, Log { level: LogLevel::Info, path: Some("/tmp/a:b".into()) });
 }
@@ -193,4 +195,5 @@ fn the_defaults_are_the_contracts() {
         (CoreMeter::Auto, false, false)
     );
     assert_eq!((config.priority, config.log.level), (Priority::Normal, LogLevel::Warn));
+    assert_eq!(config.report_total, ReportTotal::Quota);
 }

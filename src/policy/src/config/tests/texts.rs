@@ -53,6 +53,7 @@ fn every_malformed_value_is_one_line_that_says_what_would_be_right() {
             "=\"20\" is not a burst; write strict, latency or a duration like 20ms, 500us or 1s",
         ),
         ("GPU_CORE_METER", "cupti", "=\"cupti\" is not known; write auto, events or nvml"),
+        ("GPU_MEM_REPORT_TOTAL", "1", "=\"1\" is not known; write quota or device"),
         (
             "GPU_CORE_COPIES",
             "perhaps",

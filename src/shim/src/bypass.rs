@@ -1,0 +1,133 @@
+//! Which calls could reach the driver past our entries, and is that said?
+//!
+//! What `cuGetProcAddress` returns is translated by its address, so an address of the driver's that no export has would pass
+//! untouched. Five names are tried before the process joins its slice: where one of them would pass, GPU work is refused.
+//! Other names that take memory or submit work are warned of when a program looks them up.
+#![allow(
+    clippy::disallowed_types,
+    reason = "words of this process alone: `region::sync` is for words shared between processes"
+)]
+
+use crate::hooks::lookup;
+use crate::look_ups::Key;
+use crate::{driver, lifecycle, notice};
+use core::ffi::{CStr, c_void};
+use core::fmt;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use gpuslice_driver::elf::Image;
+use gpuslice_driver::families::{STREAMS, TRIED, is_of_family};
+use gpuslice_driver::{Api, Symbol, slot};
+use gpuslice_policy::config::LogLevel;
+
+/// The private table whose entries load modules and launch kernels.
+const LAUNCHING_TABLE: [u8; 16] = 0x6bd5_fb6c_5bf4_e74a_8987_d939_12fd_9df9_u128.to_be_bytes();
+/// With what the names of CUDA runtimes begin, and the versions that submit work by exported functions only.
+const RUNTIME: &[u8] = b"libcudart.so.";
+const TRIED_RUNTIMES: [&[u8]; 2] = [b"12", b"13"];
+
+/// How many names are warned of.
+const NAMES: usize = 16;
+
+/// A name that the driver answers with an address of its own that it does not export.
+#[derive(Debug)]
+pub(crate) struct Hidden {
+    name: &'static CStr,
+    stream: &'static str,
+}
+
+impl fmt::Display for Hidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "gpuslice: cuGetProcAddress gives {} (with the {} default stream) an address that the driver does not export, \
+             so that no limit would hold; use a newer gpuslice, or a driver that `gpuslice doctor` finds nothing wrong \
+             with. GPU work is refused.",
+            self.name.to_string_lossy(),
+            self.stream,
+        )
+    }
+}
+
+/// The first of the names that are tried which leads past our entries.
+pub(crate) fn hidden() -> Option<Hidden> {
+    let version = driver::version()?;
+    let leads_past = |name: &CStr, forms: &[Symbol], flags: u64| {
+        let address = driver::proc_address(name, version, flags)?;
+        let is_exported =
+            |form: &Symbol| slot::address(*form).is_some_and(|real| real.as_ptr().cast_const() == address);
+        // The form of a newer driver, or of a library between the driver and us.
+        let is_known = || lookup::entry_of(address).is_some_and(|entry| entry.is_some());
+        (!forms.iter().any(is_exported) && !is_known() && is_drivers(address)).then_some(())
+    };
+    TRIED.iter().find_map(|(name, forms)| {
+        let stream = STREAMS.iter().find(|(flags, _)| leads_past(name, forms, *flags).is_some())?.1;
+        Some(Hidden { name, stream })
+    })
+}
+
+fn is_drivers(address: *const c_void) -> bool {
+    slot::driver_at(address).is_some_and(|(api, _)| api == Api::Cuda)
+}
+
+/// A look-up came to an address that no entry of ours stands for.
+pub(crate) fn handed_out(name: &CStr, address: *const c_void) {
+    let is_tried = || TRIED.iter().any(|(tried, _)| *tried == name);
+    if is_of_family(name.to_bytes()) && !is_tried() && is_drivers(address) {
+        warn(name);
+    }
+}
+
+/// A program asked `dlsym` for a name that no row of the table has.
+pub(crate) fn looked_up(name: &CStr) {
+    let of_driver = || {
+        let init = slot::address(Symbol::cuInit)?;
+        let (_, image) = slot::driver_at(init.as_ptr())?;
+        image.symbol(name)
+    };
+    if of_driver().is_some() {
+        warn(name);
+    }
+}
+
+/// Says once of a name that nothing limits what is done by it.
+fn warn(name: &CStr) {
+    static SAID: [AtomicU64; NAMES] = [const { AtomicU64::new(0) }; NAMES];
+    if lifecycle::settings().is_none() {
+        return;
+    }
+    let key = Key::of_text(name).number();
+    let is_new = |place: &AtomicU64| place.compare_exchange(0, key, Ordering::Relaxed, Ordering::Relaxed);
+    let first = SAID.iter().map(is_new).find(|taken| taken.is_ok() || *taken == Err(key));
+    if matches!(first, Some(Ok(_))) {
+        let name = name.to_string_lossy();
+        notice::say(
+            LogLevel::Warn,
+            &format_args!(
+                "gpuslice: the program looks up {name}, which this version of gpuslice does not know: what it does by that \
+                 call is not limited; use a newer gpuslice."
+            ),
+        );
+    }
+}
+
+/// The driver handed out a private table: says once where a CUDA runtime has it of which nobody knows what it calls there.
+pub(crate) fn table_handed_out(id: [u8; 16]) {
+    static LOOKED: AtomicBool = AtomicBool::new(false);
+    if id != LAUNCHING_TABLE || lifecycle::settings().is_none() || LOOKED.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let is_untried = |soname: &CStr| {
+        let version = soname.to_bytes().strip_prefix(RUNTIME);
+        version.is_some_and(|version| !TRIED_RUNTIMES.contains(&version))
+    };
+    if let Some(soname) = Image::soname_where(is_untried) {
+        let soname = soname.to_string_lossy();
+        notice::say(
+            LogLevel::Warn,
+            &format_args!(
+                "gpuslice: {soname} may launch kernels and load code by a private table of the driver, where no limit of \
+                 GPU time holds; use CUDA 12 or 13, which do not."
+            ),
+        );
+    }
+}

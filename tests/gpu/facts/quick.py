@@ -1,0 +1,455 @@
+"""Which of the simulated GPU's defaults is unlike this device? The questions that decide most, in their order, in five minutes.
+
+Each answer is told beside the default, with the setting of the simulated GPU that would match it.
+"""
+
+import collections
+import ctypes
+import statistics
+import threading
+import time
+from ctypes import byref, c_int, c_uint64, c_void_p
+
+import elf
+import machine
+import queue as depth_of_queues
+import sampler
+import slicing
+from bench import GIB, KIB, MIB, Fact, Skip, main, tell, wait
+from driver import Cuda, Library, Nvml
+from machine import inside, listed, took
+from sampler import saturate, stamped
+from slicing import worker
+from stats import median
+from watch import Watcher
+
+# What was asked; how the answer is had; whether two are alike; whether other programs on the processors change it; the line of
+# the design that rests on it, and what would change there.
+Question = collections.namedtuple("Question", ["name", "ask", "alike", "timed", "rests", "otherwise"])
+# What was answered: one value, and what else was seen.
+Answer = collections.namedtuple("Answer", ["value", "seen"])
+
+# What the simulated GPU has unless it is told otherwise, and the setting that gives it another value; none where it has none.
+DEFAULTS = {
+    "who is in a sample of NVML's": ("each", None),
+    "bytes of a process in NVML's list": ("own", {"not listed": "SIMGPU_NVML_PIDS=offset"}.get),
+    "what cuMemAlloc rounds up to": ("1", "SIMGPU_LINEAR_GRANULE={}".format),
+    "start of NVML, ms": (0, None),
+    "list of NVML's processes, us": (0, None),
+    "a context, MiB": (300, "SIMGPU_CONTEXT_BYTES={}MiB".format),
+    "an event, ns of the device": (0, "SIMGPU_TIME=event_ns={}".format),
+    "records of events in eight threads": ("alike", None),
+    "memory of a killed process, ms": (0, None),
+    "questions about events while code is loaded": ("goes on", None),
+    "free memory, us": (0, None),
+    "launches that wait in a stream": (1024, "SIMGPU_TIME=stream_depth={}".format),
+    "a time slice, us": (2000, "SIMGPU_TIME=slice_ns={}000".format),
+    "functions that are handed out and not exported": ("", "SIMGPU_PRIVATE_ENTRIES={}".format),
+}
+
+ROUNDED = {MIB * 3 // 4: 16, MIB + 1: 16, 2 * MIB + 1: 16, 3 * MIB: 16, 256 * KIB: 64}
+TRIED = ["cuMemAlloc", "cuMemAllocAsync", "cuMemCreate", "cuLaunchKernel", "cuGraphLaunch"]
+LEGACY, PER_THREAD = 1, 2
+
+
+# ---- Arithmetic
+
+
+def up(size, unit):
+    return -(-size // unit) * unit
+
+
+def of_blocks(size, count):
+    """Above 1 MiB multiples of 2 MiB; below, powers of two that share such blocks."""
+    if size > MIB:
+        return count * up(size, 2 * MIB)
+    return up(count << (size - 1).bit_length(), 2 * MIB)
+
+
+# What so many allocations of a size take of the device together, by rule.
+RULES = {
+    "1": lambda size, count: size * count,
+    "2MiB": lambda size, count: up(size, 2 * MIB) * count,
+    "blocks": of_blocks,
+}
+
+
+def rule(taken):
+    """The rule that is nearest to what allocations took: size, count, bytes."""
+    def error(name):
+        return sum(abs(RULES[name](size, count) - bytes_) / (size * count) for size, count, bytes_ in taken)
+
+    return min(RULES, key=error)
+
+
+def kind_of_samples(seen):
+    """Whether a sample names one process or each that ran."""
+    if not seen["stamps"]:
+        raise Skip("NVML tells no process apart")
+    return "each" if seen["entries a stamp"] > 1.5 else "one"
+
+
+def kind_of_bytes(seen, size):
+    """Whose bytes NVML tells of a process that took so much: its own, none, or a number that cannot be."""
+    if not seen["listed"]:
+        return "not listed"
+    least = min(seen["listed"].values())
+    return "own" if least >= size else str(least)
+
+
+def within(part, least=0):
+    """Whether two figures differ by no more than a part of the larger one, or by the least that counts."""
+    return lambda one, two: abs(one - two) <= max(least, part * max(one, two))
+
+
+def same(one, two):
+    return one == two
+
+
+# ---- What workers do
+
+
+def taken():
+    """Size, count, bytes that the device lost to so many allocations."""
+    cuda, seen = Cuda(), []
+    for size, count in ROUNDED.items():
+        before = cuda.free()
+        held = [cuda.value("cuMemAlloc_v2", size) for _ in range(count)]
+        seen.append([size, count, before - cuda.free()])
+        for address in held:
+            cuda("cuMemFree_v2", address)
+    return seen
+
+
+def management():
+    """Milliseconds of the first start of NVML and of the next, microseconds of a list of processes, of a process that has a
+    context."""
+    Cuda()
+    nvml, starts = Library("libnvidia-ml.so.1"), []
+    for _ in range(3):
+        began = time.perf_counter()
+        nvml("nvmlInit_v2")
+        starts.append(1000 * (time.perf_counter() - began))
+        nvml("nvmlShutdown")
+    opened, lists = Nvml(Cuda(context=False).uuid()), []
+    for _ in range(20):
+        began = time.perf_counter()
+        listed(opened)
+        lists.append(1e6 * (time.perf_counter() - began))
+    return {"starts, ms": [round(each, 2) for each in starts], "list, us": round(median(lists), 1)}
+
+
+def context():
+    """Bytes that the device lost to a primary context, and what NVML says of the process then."""
+    cuda = Cuda(context=False)
+    nvml = Nvml(cuda.uuid())
+    before = nvml.memory()["v1"][1]
+    cuda("cuCtxSetCurrent", cuda.value("cuDevicePrimaryCtxRetain", cuda.device))
+    lost = before - nvml.memory()["v1"][1]
+    own = [used for pid, used in listed(nvml).items() if pid in machine.own_numbers()]
+    return {"lost": lost, "own bytes": own[0] if own else None}
+
+
+def event_cost(count=100, turns=9):
+    """Nanoseconds of the device for an event behind each of many kernels of 20 us, and between two events with nothing between.
+    A long kernel goes first, so that the host is ahead."""
+    watcher = Watcher([20, 10_000])
+    lead, launch, filler = watcher.watching(10_000), watcher.watching(20), watcher.event()
+    first, last, costs, adjacent = watcher.event(), watcher.event(), [], []
+
+    def span(with_events):
+        lead()
+        watcher.record(first)
+        for _ in range(count):
+            launch()
+            if with_events:
+                watcher.record(filler)
+        watcher.record(last)
+        watcher.wait()
+        return watcher.between(first, last)
+
+    span(True)
+    for turn in range(turns):
+        order = (True, False) if turn % 2 else (False, True)
+        spans = {way: span(way) for way in order}
+        costs.append((spans[True] - spans[False]) / count)
+        lead()
+        watcher.record(first)
+        watcher.record(last)
+        watcher.wait()
+        adjacent.append(watcher.between(first, last))
+    return {"ns an event": round(median(costs)), "adjacent, ns": round(median(adjacent))}
+
+
+def threads(count=2000):
+    """Nanoseconds of the host for a record of an event, by threads at once, beyond a call that does nothing."""
+    watcher = Watcher([1])
+    nothing, record = ctypes.CDLL(None).abs, watcher.cuda.object.cuEventRecord
+
+    def each(call, arguments):
+        for _ in range(count):
+            call(*arguments)
+
+    def at_once(number, call, arguments):
+        lines = [threading.Thread(target=each, args=(call, arguments(place))) for place in range(number)]
+        began = time.perf_counter_ns()
+        for line in lines:
+            line.start()
+        for line in lines:
+            line.join()
+        watcher.wait()
+        return (time.perf_counter_ns() - began) / count / number
+
+    marks = [(c_void_p(watcher.event()), c_void_p(watcher.cuda.stream())) for _ in range(8)]
+    told = {}
+    for number in (1, 8):
+        costs = [at_once(number, record, lambda place: marks[place]) - at_once(number, nothing, lambda _: (c_int(1),))
+                 for _ in range(3)]  # fmt: skip
+        told[number] = round(statistics.median(costs))
+    return told
+
+
+def holder(size):
+    """Holds memory until it is killed."""
+    Cuda().value("cuMemAlloc_v2", size)
+    tell({})
+    wait()
+    return {}
+
+
+def free_now():
+    """What the device has free, each time that it is asked."""
+    cuda = Cuda(context=False)
+    nvml = Nvml(cuda.uuid())
+    while True:
+        tell({"free": nvml.memory()["v1"][1], "at": time.monotonic()})
+        wait()
+
+
+def loading():
+    """How long a question about an event takes at most while another thread loads a kernel behind a kernel of 200 ms."""
+    watcher = Watcher([1, 200_000])
+    cuda, mark = watcher.cuda, watcher.event()
+    lead, longest, ended = watcher.watching(200_000), [0.0], threading.Event()
+    watcher.record(mark)
+    watcher.wait()
+    library = cuda.value("cuLibraryLoadData", LATE, None, None, 0, None, None, 0)
+    lead()
+
+    def load():
+        cuda("cuCtxSetCurrent", cuda.context)
+        kernel = cuda.value("cuLibraryGetKernel", library, b"late")
+        function = cuda.value("cuKernelGetFunction", kernel)
+        one = ctypes.c_uint(1)
+        began = time.perf_counter()
+        cuda("cuLaunchKernel", function, one, one, one, one, one, one, ctypes.c_uint(0), watcher.stream, None, None)
+        longest.append(1000 * (time.perf_counter() - began))
+        ended.set()
+
+    thread = threading.Thread(target=load)
+    thread.start()
+    while not ended.is_set():
+        began = time.perf_counter()
+        cuda.status("cuEventQuery", mark)
+        longest[0] = max(longest[0], 1000 * (time.perf_counter() - began))
+    thread.join()
+    watcher.wait()
+    return {"question, ms": round(longest[0], 2), "first launch, ms": round(longest[1], 2)}
+
+
+LATE = b".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry late() { ret; }\n\0"
+
+
+def room():
+    """How many launches are taken while a kernel of 400 ms runs."""
+    watcher = Watcher([1, 400_000])
+    nothing, lead = watcher.nothing(), watcher.watching(400_000)
+    nothing()
+    watcher.wait()
+    lead()
+    number = depth_of_queues.blocked_after(nothing)
+    watcher.wait()
+    return number
+
+
+def memory_info():
+    """Microseconds of a question for free memory: median, and the longest of 200."""
+    cuda, costs = Cuda(), []
+    for _ in range(200):
+        began = time.perf_counter()
+        cuda.free()
+        costs.append(1e6 * (time.perf_counter() - began))
+    return {"us": round(median(costs), 1), "most": round(max(costs), 1)}
+
+
+def hidden():
+    """Names that are answered with an address which the driver does not export."""
+    driver = ctypes.CDLL("libcuda.so.1")
+    functions = [name for name in elf.functions(elf.path_of("libcuda.so")) if name.startswith("cu")]
+    exported = {ctypes.cast(driver[name], c_void_p).value for name in functions}
+    version, names = c_int(), []
+    driver.cuDriverGetVersion(byref(version))
+    for name in TRIED:
+        for flags in (LEGACY, PER_THREAD):
+            found, how = c_void_p(), c_int()
+            driver.cuGetProcAddress_v2(name.encode(), byref(found), version, c_uint64(flags), byref(how))
+            if found.value and found.value not in exported:
+                names.append(f"{name}/{flags}")
+    return names
+
+
+# ---- Questions
+
+
+def ask_samples(part):
+    seen = sampler.two(part, 3 if part.simulated else sampler.BESIDE_SPAN)
+    return Answer(kind_of_samples(seen), seen)
+
+
+def ask_bytes(part):
+    """In a namespace of its own where one can be made: what containers see."""
+    seen = {"here": part.work("took", size=GIB)}
+    with part.about("bytes of a process in a namespace of its own"):
+        seen["in a namespace of its own"] = part.work("inside", size=GIB)
+    return Answer(kind_of_bytes([*seen.values()][-1], GIB), seen)
+
+
+def ask_rounding(part):
+    seen = part.work("taken")
+    return Answer(rule(seen), {f"{size} x {count}": lost for size, count, lost in seen})
+
+
+def ask_start(part):
+    seen = part.work("management")
+    return Answer(max(seen["starts, ms"]), seen)
+
+
+def ask_list(part):
+    seen = part.work("management")
+    return Answer(seen["list, us"], seen)
+
+
+def ask_context(part):
+    seen = part.work("context")
+    return Answer(round(seen["lost"] / MIB), seen)
+
+
+def ask_events(part):
+    seen = part.work("event_cost")
+    return Answer(seen["ns an event"], seen)
+
+
+def ask_threads(part):
+    seen = part.work("threads")
+    one, eight = max(1, seen["1"]), seen["8"]
+    return Answer("dearer" if eight > 4 * one and eight > 2000 else "alike", seen)
+
+
+def ask_slice(part):
+    seen = slicing.told(slicing.pair(part, (2000, 2000), 1 if part.simulated else 3))
+    if "slice, us" not in seen:
+        raise Skip("the simulated GPU runs no code, so that there are no stamps")
+    return Answer(round(median([each["median"] for each in seen["slice, us"]])), seen)
+
+
+def ask_death(part):
+    """Milliseconds until what a killed process held is free, by NVML's figure of the device; 10 s where it never was."""
+    with part.start("free_now") as judge:
+        before = judge.answer()["free"]
+        with part.start("holder", size=GIB) as victim:
+            victim.answer()
+            victim.kill()
+            killed = time.monotonic()
+        while True:
+            judge.go_on()
+            now = judge.answer()
+            if now["free"] >= before - GIB // 2 or now["at"] > killed + 10:
+                return Answer(round(1000 * max(0, now["at"] - killed)), {"ms": round(1000 * (now["at"] - killed), 1)})
+
+
+def ask_loading(part):
+    seen = part.work("loading")
+    return Answer("waits" if seen["question, ms"] > 50 else "goes on", seen)
+
+
+def ask_depth(part):
+    seen = part.work("room")
+    return Answer(seen, {"launches": seen})
+
+
+def ask_info(part):
+    seen = part.work("memory_info")
+    return Answer(seen["us"], seen)
+
+
+def ask_look_up(part):
+    seen = part.work("hidden")
+    return Answer(",".join(seen), seen)
+
+
+# Most decisive first.
+QUESTIONS = [
+    Question("who is in a sample of NVML's", ask_samples, same, False, "src/policy/src/compute/trim.rs, sight.rs",
+             "a window says who was seen last; parts come from many windows only"),
+    Question("bytes of a process in NVML's list", ask_bytes, same, False, "src/shim/src/footprint.rs",
+             "contexts and code are charged by estimates, or with nothing"),
+    Question("what cuMemAlloc rounds up to", ask_rounding, same, False, "linear in src/shim/src/hooks/memory.rs",
+             "a slice of many odd sizes holds more than it is charged for"),
+    Question("start of NVML, ms", ask_start, within(0.3, 100), True, "src/shim/src/footprint.rs, witness.rs",
+             "NVML has to stay open between two questions"),
+    Question("list of NVML's processes, us", ask_list, within(0.3, 1000), True, "src/shim/src/footprint.rs, witness.rs",
+             "each measured call holds the driver's lock for so long"),
+    Question("a context, MiB", ask_context, within(0.1), False, "src/shim/src/hooks/context.rs",
+             "contexts are charged too little where nothing can be measured"),
+    Question("an event, ns of the device", ask_events, within(0.2, 300), True, "LONG and FULL in src/policy/src/compute/run.rs",
+             "runs have to be as long as their events cost"),
+    Question("records of events in eight threads", ask_threads, same, True, "src/shim/src/compute/events.rs",
+             "fewer launches have to be measured where many threads launch"),
+    Question("memory of a killed process, ms", ask_death, within(0.5, 100), True, "reap_if_due in src/shim/src/slice.rs",
+             "a slice is above its quota for so long"),
+    Question("questions about events while code is loaded", ask_loading, same, True, "src/shim/src/compute/helper.rs",
+             "measuring stands still while new kernels are loaded"),
+    Question("free memory, us", ask_info, within(0.5, 100), True, "src/shim/src/measure.rs",
+             "look-ups of code cannot be measured each time"),
+    Question("launches that wait in a stream", ask_depth, within(0.1), True, "LEAST in src/policy/src/compute/queue.rs",
+             "short kernels block in the driver, or may go further ahead"),
+    Question("a time slice, us", ask_slice, within(0.25), True, "SWITCH in src/policy/src/compute/run.rs",
+             "turns and latencies are longer or shorter than documented"),
+    Question("functions that are handed out and not exported", ask_look_up, same, False, "src/shim/src/bypass.rs",
+             "GPU work is refused, and the look-up needs another way"),
+]  # fmt: skip
+
+
+def fact(question):
+    return Fact(f"as on the simulated GPU: {question.name}", question.rests, question.otherwise)
+
+
+def verdict(question, value):
+    """What was seen beside the simulated GPU's default, and how that would be made so."""
+    default, setting = DEFAULTS[question.name]
+    alike = question.alike(value, default)
+    change = "none" if alike else (setting and setting(value)) or "the simulated GPU has no setting for it"
+    return {"seen": value, "default": default, "alike": alike, "setting": change}
+
+
+def run(part):
+    told = {}
+    for number, question in enumerate(QUESTIONS):
+        if time.monotonic() > part.end - 20:
+            part.skip(f"{len(QUESTIONS) - number} questions", "no time left")
+            break
+        with part.about_facts(question.name, fact(question)):
+            answer = question.ask(part)
+            judged = verdict(question, answer.value)
+            told[question.name] = judged
+            part.figure(question.name, answer.seen)
+            part.figure("simulated GPU", told)
+            shown = {"seen": judged["seen"], "simulated GPU": judged["default"], "setting": judged["setting"]}
+            part.fact(fact(question), part.timely(judged["alike"]) if question.timed else judged["alike"], shown)
+            print(f"   {question.name}: {judged['seen'] or 'none'}; simulated GPU: {judged['default'] or 'none'}; "
+                  f"setting: {judged['setting']}", flush=True)  # fmt: skip
+
+
+if __name__ == "__main__":
+    main(__file__, run, saturate, stamped, took, inside, taken, management, context, event_cost, threads, worker, holder,
+         free_now, loading, room, memory_info, hidden)  # fmt: skip

@@ -1,0 +1,2 @@
+// A library of any name that does nothing.
+void nothing_at_all(void) {}
