@@ -52,12 +52,12 @@ pub(crate) struct Config {
 impl Config {
     /// What a zeroed state stands for: a large device behind a fourth-generation bus, the driver's usual depths.
     pub(crate) const DEFAULT: Self = Self {
-        slice_ns: 2_000_000,
+        slice_ns: 1_024_000,
         switch_ns: 50_000,
         event_resolution_ns: 500,
         sample_period_ns: 166_666_667,
         sample_lag_ns: 0,
-        sample_each: 1,
+        sample_each: 0,
         graph_node_gap_ns: 1_500,
         copy_overhead_ns: 1_500,
         host_to_device: 25_000,

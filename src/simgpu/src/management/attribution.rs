@@ -95,8 +95,8 @@ impl View {
         Self {
             window_ns: duration("SIMGPU_NVML_WINDOW_MS", MS).filter(|window| *window > 0),
             lag_ns: duration("SIMGPU_NVML_LAG_MS", MS),
-            init_ns: duration("SIMGPU_NVML_INIT_MS", MS).unwrap_or(0),
-            list_ns: duration("SIMGPU_NVML_LIST_US", 1000).unwrap_or(0),
+            init_ns: duration("SIMGPU_NVML_INIT_MS", MS).unwrap_or(INIT_NS),
+            list_ns: duration("SIMGPU_NVML_LIST_US", 1000).unwrap_or(LIST_NS),
             each,
             bytes: number("SIMGPU_NVML_BYTES", &size),
             pids,
@@ -182,6 +182,10 @@ impl View {
 }
 
 const MS: u64 = 1_000_000;
+/// What `nvmlInit` was seen to take on machines with several GPUs.
+const INIT_NS: u64 = 300 * MS;
+/// The median that a list of processes was seen to take.
+const LIST_NS: u64 = 4_500_000;
 
 fn wall_us() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -6,7 +6,7 @@ const PERIOD: u64 = 100 * MS;
 
 fn sampled_device() -> (Box<EngineState>, ClientId, StreamId) {
     let mut d = plain_device();
-    let config = Config { sample_period_ns: PERIOD, ..*d.config() };
+    let config = Config { sample_period_ns: PERIOD, sample_each: 1, ..*d.config() };
     d.set_config(config, T0);
     let c = d.add_client(42, T0).unwrap();
     let s = d.legacy_stream(c).unwrap();
