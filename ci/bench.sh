@@ -18,7 +18,8 @@ done
 cc -O2 -shared -fPIC -Wl,-soname,libcuda.so.1,-Bsymbolic -o "$folder/libcuda.so.1" tests/bench/null_driver.c
 mkdir "$folder/gpu"
 cp "${CARGO_TARGET_DIR:-target}/release/libcuda.so" "$folder/gpu/libcuda.so.1"
-cp "${CARGO_TARGET_DIR:-target}/release/libnvidia_ml.so" "$folder/gpu/libnvidia-ml.so.1"
+mkdir "$folder/nvml"
+cp "${CARGO_TARGET_DIR:-target}/release/libnvidia_ml.so" "$folder/nvml/libnvidia-ml.so.1"
 cc -O2 -Itests/programs -o "$folder/many_look_ups" tests/programs/many_look_ups.c -ldl
 cp "${CARGO_TARGET_DIR:-target}/release/libgpuslice_read.so" "$folder/libgpuslice_read.so.1"
 cc -O2 -Iinclude -o "$folder/reading" tests/bench/reading.c "$folder/libgpuslice_read.so.1" -Wl,-rpath,"$folder"
@@ -54,7 +55,7 @@ measure bare NOTHING=
 measure unlimited LD_PRELOAD="$library"
 measure limited LD_PRELOAD="$library" GPU_MEM_LIMIT=16GiB GPU_CORE_PERCENT=99.9
 # NVML as slow as that of real drivers, which other processes wait for.
-slow=(SIMGPU_NVML_INIT_MS=300 SIMGPU_NVML_LIST_US=4500 SIMGPU_MODULE_BYTES=64KiB)
+slow=(LD_LIBRARY_PATH="$folder/gpu:$folder/nvml" SIMGPU_NVML_INIT_MS=300 SIMGPU_NVML_LIST_US=4500 SIMGPU_MODULE_BYTES=64KiB)
 jobs=(many_look_ups)
 rm -f "$SIMGPU_STATE"
 measure bare "${slow[@]}"
