@@ -7,6 +7,7 @@ use crate::hooks::entries::driver_version;
 use crate::initialised;
 use crate::slice::Place;
 use core::ffi::{c_uint, c_ulonglong};
+use core::ops::Range;
 use core::ptr;
 use gpuslice_driver::Symbol;
 use gpuslice_driver::functions as real;
@@ -30,9 +31,9 @@ const _: () = assert!(size_of::<Entry>() == 24);
 /// How many processes of one device are looked at.
 const MOST: usize = 1024;
 
-/// The first drivers that look bytes up by the number that they list. 535.113 to 560 list the number that a process has in
-/// its container and look up what the host's process of that number holds: 0 where there is none.
-const SURE_OF_BYTES: u32 = 565;
+/// Drivers that list the number that a process has in its container, and look up what the host's process of that number
+/// holds: 0 where there is none.
+const CONFUSED: Range<(u32, u32)> = (535, 113)..(565, 0);
 
 /// `NVML_VALUE_NOT_AVAILABLE`.
 const NOT_AVAILABLE: c_ulonglong = c_ulonglong::MAX;
@@ -48,7 +49,7 @@ pub(crate) enum Silence {
 
 /// Whether an entry of 0 bytes may be somebody's who holds memory. NVML is open.
 fn confuses_numbers() -> bool {
-    driver_version().is_some_and(|(major, _)| major < SURE_OF_BYTES)
+    driver_version().is_some_and(|version| CONFUSED.contains(&version))
 }
 
 /// Bytes of a device that NVML attributes to this process.
