@@ -7,7 +7,7 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 need_compilers
 
-cargo build --release --quiet --package gpuslice-shim --package simgpu-cuda --package gpuslice-reader
+cargo build --release --quiet --package gpuslice-{shim,reader} --package simgpu-{cuda,nvml}
 library=${GPUSLICE_LIB:-${CARGO_TARGET_DIR:-$PWD/target}/release/libgpuslice.so}
 folder=$(mktemp -d)
 export LD_LIBRARY_PATH=$folder GPUSLICE_REGION=/dev/shm/gpuslice-bench-$$ SIMGPU_STATE=/dev/shm/gpuslice-bench-gpu-$$
@@ -18,6 +18,9 @@ done
 cc -O2 -shared -fPIC -Wl,-soname,libcuda.so.1,-Bsymbolic -o "$folder/libcuda.so.1" tests/bench/null_driver.c
 mkdir "$folder/gpu"
 cp "${CARGO_TARGET_DIR:-target}/release/libcuda.so" "$folder/gpu/libcuda.so.1"
+mkdir "$folder/nvml"
+cp "${CARGO_TARGET_DIR:-target}/release/libnvidia_ml.so" "$folder/nvml/libnvidia-ml.so.1"
+cc -O2 -Itests/programs -o "$folder/many_look_ups" tests/programs/many_look_ups.c -ldl
 cp "${CARGO_TARGET_DIR:-target}/release/libgpuslice_read.so" "$folder/libgpuslice_read.so.1"
 cc -O2 -Iinclude -o "$folder/reading" tests/bench/reading.c "$folder/libgpuslice_read.so.1" -Wl,-rpath,"$folder"
 cc -O2 -o "$folder/quota" examples/c/quota.c "$folder/gpu/libcuda.so.1"
@@ -51,6 +54,13 @@ jobs=(throughput)
 measure bare NOTHING=
 measure unlimited LD_PRELOAD="$library"
 measure limited LD_PRELOAD="$library" GPU_MEM_LIMIT=16GiB GPU_CORE_PERCENT=99.9
+# NVML as slow as that of real drivers, which other processes wait for.
+slow=(LD_LIBRARY_PATH="$folder/gpu:$folder/nvml" SIMGPU_NVML_INIT_MS=300 SIMGPU_NVML_LIST_US=4500 SIMGPU_MODULE_BYTES=64KiB)
+jobs=(many_look_ups)
+rm -f "$SIMGPU_STATE"
+measure bare "${slow[@]}"
+measure unlimited "${slow[@]}" LD_PRELOAD="$library"
+measure limited "${slow[@]}" LD_PRELOAD="$library" GPU_MEM_LIMIT=8GiB
 "$folder/startup" "$library" >"$folder/start"
 awk -v at="$folder/" '{ print $1, $2 >>(at "bare"); print $1, $3 >>(at "unlimited"); print $1, $3 >>(at "limited") }' "$folder/start"
 

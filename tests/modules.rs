@@ -564,6 +564,20 @@ fn where_nobody_says_who_holds_what_the_difference_of_free_memory_is_charged() {
 }
 
 #[test]
+fn an_entry_of_no_bytes_in_a_container_of_an_old_driver_says_nothing() {
+    let bench = bench().with("SIMGPU_NVML_PIDS", "mixed").with("SIMGPU_NVML_BYTES", "0");
+    let bench = bench.with("SIMGPU_CUDA_VERSION", "12040");
+    let mut tenant = Tenant::through(&bench, "dlsym");
+    tenant.just("retain");
+    let (_, before) = tenant.order("current primary");
+    assert_eq!(before, 256 * MIB, "as where NVML knows nobody");
+    assert_eq!(tenant.order("load data 9000000"), (0, before + 10 * MIB));
+    assert_eq!(tenant.order("use function"), (0, before + 10 * MIB + CODE));
+    assert_eq!(tenant.order("unload"), (0, before));
+    tenant.end();
+}
+
+#[test]
 fn a_quota_that_comes_late_counts_what_is_there() {
     let bench = bench();
     let mut tenant = without_a_quota(&bench);
@@ -701,7 +715,8 @@ fn nvml_that_fails_is_left_alone_for_a_while() {
         limit(&slice(&bench), quota);
         tenant.unlimited(&["retain", "current primary", "library data 4194304", "use kernel", "use launch"]);
         // What the launch has loaded is looked for each time that the program waits: a thousand tries are 50 s.
-        bench.goes_wrong("nvmlInit_v2=delay:50ms;nvmlInit_v2=999");
+        let lists = "nvmlDeviceGetComputeRunningProcesses_v2";
+        bench.goes_wrong(&format!("{lists}=delay:50ms;{lists}=999"));
         let began = Instant::now();
         (0..1000).for_each(|_| tenant.unlimited(&["wait"]));
         assert!(began.elapsed() < Duration::from_secs(15), "{quota:?}: {:?}", began.elapsed());
@@ -719,6 +734,48 @@ fn without_a_limit_none_of_this_is_anybodys_business() {
     let bench = bench();
     let bare = bench.host("modules", &["dlsym", "2097152"]).run().quiet();
     bench.host("modules", &["dlsym", "2097152"]).loaded().run().quiet().same_as(&bare);
+}
+
+/// NVML as it is on a machine with several GPUs.
+fn slow_nvml(bench: Bench) -> Bench {
+    bench.with("SIMGPU_NVML_INIT_MS", "300").with("SIMGPU_NVML_LIST_US", "4500")
+}
+
+#[test]
+fn look_ups_in_a_row_ask_nvml_ten_times_a_second_and_open_it_once() {
+    let bench = slow_nvml(bench()).with("SIMGPU_MODULE_BYTES", "100KiB").with("SIMGPU_MODULE_GRANULE", "1");
+    let host = bench.host("many_look_ups", &[]).limited(&QUOTA.to_string());
+    let outcome = host.preload(&compiler::wrapper("wrap_nvml")).run().quiet();
+    let figure = |before: &str, after: &str| -> Option<u64> {
+        outcome.out.lines().find_map(|line| line.strip_prefix(before)?.strip_suffix(after)?.parse().ok())
+    };
+    let lists = figure("nvml: 1 inits, 0 shutdowns, ", " lists").expect(&outcome.out);
+    // Two for the context, and one for each tenth of a second that has begun.
+    let most = 3 + figure("900_look_ups ", "").expect(&outcome.out) / 100_000_000;
+    assert!(lists <= most, "at most {most}: {outcome}");
+}
+
+#[test]
+fn what_a_neighbour_took_beside_a_look_up_is_not_charged_from_the_next_wait_on() {
+    let bench = bench();
+    let slow = bench.host("modules", &["dlsym"]).set("SIMGPU_FAULTS", "cuModuleGetFunction=delay:200ms");
+    let mut tenant = Tenant::started(&bench, slow.limited(&QUOTA.to_string()));
+    tenant.just("retain");
+    tenant.does("current primary");
+    let mut neighbour = Tenant::started(&bench, bench.host("modules", &["dlsym"]));
+    neighbour.unlimited(&["retain", "current primary"]);
+    for _ in 0..3 {
+        // NVML is asked here.
+        tenant.does("load data 4194304");
+        tenant.living.order("use function");
+        neighbour.unlimited(&["alloc 20000000"]);
+        assert!(tenant.living.hear().is_some_and(|answer| answer.starts_with("0 ")));
+        assert_eq!(tenant.does("wait"), CONTEXT + 4 * MIB + CODE);
+        neighbour.unlimited(&["free"]);
+        assert_eq!(tenant.does("unload"), CONTEXT);
+    }
+    neighbour.living.end();
+    tenant.end();
 }
 
 #[test]

@@ -208,3 +208,14 @@ fn the_management_library_shows_the_quota_as_the_size() {
         ]);
     }
 }
+
+#[test]
+fn nvml_is_initialised_where_the_program_has_done_it_and_nowhere_else() {
+    let bench = Bench::simulated();
+    let bare = bench.host("nvml_states", &[]).run().quiet();
+    bare.contains(&[
+        "without: count 1, text Uninitialized",
+        "with: init 0 0, count 0: 1, handle 0, memory 0",
+    ]);
+    bench.host("nvml_states", &[]).limited("64MiB").run().quiet().same_as(&bare);
+}

@@ -8,6 +8,8 @@ target=${CARGO_TARGET_DIR:-$here/../../target}
 : "${GPUSLICE_TRUTH:=$target/release/simgpu-truth}"
 folder=$(mktemp -d /dev/shm/day-night.XXXXXX)
 export GPUSLICE GPUSLICE_LIB LD_LIBRARY_PATH="$GPUSLICE_SIMGPU" SIMGPU_STATE="$folder/state"
+# per-process windows: the trim needs them
+export SIMGPU_NVML_SAMPLES=each
 export SIMGPU_MEMORY=16GiB SIMGPU_CONTEXT_BYTES=0
 export NIGHT="$folder/train" SLICES="$folder/train $folder/serve-1 $folder/serve-2 $folder/serve-3"
 export QUARTER=4GiB WHOLE=13GiB LITTLE=1GiB

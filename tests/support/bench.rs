@@ -22,10 +22,12 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// A simulated GPU of 1 GiB whose contexts cost nothing, so that every byte of a quota can be spent.
+    /// A simulated GPU of 1 GiB whose contexts cost nothing, so that every byte of a quota can be spent, and whose NVML
+    /// takes no time, so that thousands of short programs do not wait for each other.
     pub(crate) fn simulated() -> Self {
         let bench = Self::on(Some(artefacts::simulated_driver()));
-        bench.with("SIMGPU_MEMORY", "1GiB").with("SIMGPU_CONTEXT_BYTES", "0")
+        let bench = bench.with("SIMGPU_MEMORY", "1GiB").with("SIMGPU_CONTEXT_BYTES", "0");
+        bench.with("SIMGPU_NVML_INIT_MS", "0").with("SIMGPU_NVML_LIST_US", "0")
     }
 
     /// A real driver, on a machine that has no GPU.

@@ -19,8 +19,11 @@ use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use parking_lot::Mutex;
 
 /// The address of each real function, by [`Symbol::index`]; null where it has not been looked up or was not
-/// there. Entries jump through it.
+/// there.
 pub static SLOTS: [AtomicPtr<c_void>; COUNT] = [const { AtomicPtr::new(ptr::null_mut()) }; COUNT];
+
+/// Where the program's calls go that nothing is done around, by [`Symbol::index`]; null where it has not been looked up.
+pub static DOORS: [AtomicPtr<c_void>; COUNT] = [const { AtomicPtr::new(ptr::null_mut()) }; COUNT];
 
 /// `DT_SONAME` of the driver's two libraries.
 const SONAMES: [&CStr; 2] = [c"libcuda.so.1", c"libnvidia-ml.so.1"];
@@ -50,10 +53,28 @@ pub fn address(symbol: Symbol) -> Option<NonNull<c_void>> {
     NonNull::new(known).or_else(|| find(symbol))
 }
 
-/// Makes the symbol's entry lead here from now on.
+/// Makes all calls of the symbol lead here from now on, ours and the program's.
 pub fn set(symbol: Symbol, target: NonNull<c_void>) {
-    if let Some(slot) = SLOTS.get(symbol.index()) {
-        slot.store(target.as_ptr(), Ordering::Relaxed);
+    for words in [&SLOTS, &DOORS] {
+        if let Some(word) = words.get(symbol.index()) {
+            word.store(target.as_ptr(), Ordering::Relaxed);
+        }
+    }
+}
+
+/// Makes the program's calls of the symbol lead here until they are forgotten.
+pub fn set_door(symbol: Symbol, target: NonNull<c_void>) {
+    if let Some(door) = DOORS.get(symbol.index()) {
+        door.store(target.as_ptr(), Ordering::Relaxed);
+    }
+}
+
+/// Has the program's next call of each function of an API looked up anew.
+pub fn forget_doors(api: Api) {
+    for symbol in ALL.iter().filter(|symbol| symbol.api() == api) {
+        if let Some(door) = DOORS.get(symbol.index()) {
+            door.store(ptr::null_mut(), Ordering::Relaxed);
+        }
     }
 }
 
@@ -88,7 +109,7 @@ fn find(symbol: Symbol) -> Option<NonNull<c_void>> {
     let name = CStr::from_bytes_until_nul(&name).ok()?;
     let found = behind_us(symbol.api(), name).or_else(|| elsewhere(symbol.api(), name))?;
     let found = NonNull::new(found.cast_mut())?;
-    set(symbol, found);
+    SLOTS.get(symbol.index())?.store(found.as_ptr(), Ordering::Relaxed);
     Some(found)
 }
 

@@ -1,6 +1,6 @@
 //! Which entry does a program reach for each symbol? The table, expanded.
 //!
-//! A row without a hook becomes a jump through its slot. A row with a hook becomes a function that finds the
+//! A row without a hook becomes a jump through its door. A row with a hook becomes a function that finds the
 //! real function and hands it to the hook together with the arguments. All exported names but `dlsym`,
 //! `dlvsym` and `dlopen` are made here.
 #![allow(
@@ -9,15 +9,15 @@
     reason = "the names are the driver's, and so are the types"
 )]
 
-use crate::{guard, hooks};
+use crate::{guard, hooks, initialised};
 use core::arch::naked_asm;
 use core::ptr;
-use gpuslice_driver::slot::{self, SLOTS};
+use gpuslice_driver::slot::{self, DOORS};
 use gpuslice_driver::table::{ALL, COUNT};
 use gpuslice_driver::types::*;
 use gpuslice_driver::{Api, Symbol, functions};
 
-/// Size of a slot in bytes.
+/// Size of a door in bytes.
 const WORD: usize = size_of::<usize>();
 
 macro_rules! entries {
@@ -45,7 +45,7 @@ macro_rules! entry {
                 "2:",
                 "mov r11d, {index}",
                 "jmp {first}",
-                slots = sym SLOTS,
+                slots = sym DOORS,
                 offset = const Symbol::$name.index() * WORD,
                 index = const Symbol::$name.index(),
                 first = sym first_call,
@@ -58,6 +58,9 @@ macro_rules! entry {
             let Some(real) = slot::real::<functions::$name>(Symbol::$name) else {
                 return absent_status(Symbol::$name);
             };
+            if const { is_nvml(Symbol::$name) } && initialised::is_hidden_from(Symbol::$name) {
+                return status::NVML_UNINITIALIZED;
+            }
             // SAFETY: the arguments are the caller's own, who keeps the driver's contract for them.
             unsafe { hooks::$module::$hook(real, $($arg),*) }
         }
@@ -77,7 +80,7 @@ pub(crate) fn entry(symbol: Symbol) -> *const c_void {
     ENTRIES.get(symbol.index()).map_or(ptr::null(), |entry| entry.0)
 }
 
-/// Where an entry goes whose slot is empty: finds the real function, then jumps to it with the caller's
+/// Where an entry goes whose door is empty: finds the real function, then jumps to it with the caller's
 /// arguments as they were. The symbol's index comes in `r11`, which a call may destroy.
 #[unsafe(naked)]
 unsafe extern "C" fn first_call() {
@@ -125,8 +128,16 @@ unsafe extern "C" fn first_call() {
 /// What an entry jumps to: the real function, or what answers in its place.
 extern "C" fn find(index: usize) -> *const c_void {
     let Some(symbol) = ALL.get(index).copied() else { return not_initialized as *const c_void };
-    let real = guard::quietly(|| slot::address(symbol), None);
-    real.map_or_else(|| absent(symbol), |real| real.as_ptr().cast_const())
+    let Some(real) = guard::quietly(|| slot::address(symbol), None) else { return absent(symbol) };
+    if is_nvml(symbol) && initialised::is_hidden_from(symbol) {
+        return uninitialized as *const c_void;
+    }
+    slot::set_door(symbol, real);
+    real.as_ptr().cast_const()
+}
+
+const fn is_nvml(symbol: Symbol) -> bool {
+    matches!(symbol.api(), Api::Nvml)
 }
 
 /// What answers for a function that is not there: as on a machine without a driver where none is loaded, as for
@@ -152,6 +163,10 @@ fn absent_status(symbol: Symbol) -> Status {
         (Api::Nvml, true) => status::NVML_FUNCTION_NOT_FOUND,
         (Api::Nvml, false) => status::NVML_LIBRARY_NOT_FOUND,
     }
+}
+
+extern "C" fn uninitialized() -> Status {
+    status::NVML_UNINITIALIZED
 }
 
 extern "C" fn no_device() -> Status {

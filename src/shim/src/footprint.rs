@@ -1,18 +1,19 @@
 //! How much of a device does the driver itself say that this process holds?
 //!
-//! Only NVML tells. It is opened for the question and closed again, so that a program that looks at NVML finds it as
-//! it would without us, but for the library being loaded. Where NVML is missing, or cannot say which process holds
-//! what (it may know this process by a number of another namespace), there is no answer.
+//! Only NVML tells. Where it is missing, or cannot say which process holds what (it may know this process by a number of
+//! another namespace), there is no answer.
 
+use crate::hooks::entries::driver_version;
+use crate::initialised;
 use crate::slice::Place;
 use core::ffi::{c_uint, c_ulonglong};
+use core::ops::Range;
 use core::ptr;
+use gpuslice_driver::Symbol;
 use gpuslice_driver::functions as real;
 use gpuslice_driver::slot;
 use gpuslice_driver::types::{nvmlDevice_t, status};
-use gpuslice_driver::{Api, Symbol};
 use gpuslice_policy::config::gpu_uuid_text;
-use once_cell::race::OnceBool;
 use std::ffi::CString;
 
 /// An entry of NVML's process lists, second form.
@@ -30,6 +31,10 @@ const _: () = assert!(size_of::<Entry>() == 24);
 /// How many processes of one device are looked at.
 const MOST: usize = 1024;
 
+/// Drivers that list the number that a process has in its container, and look up what the host's process of that number
+/// holds: 0 where there is none.
+const CONFUSED: Range<(u32, u32)> = (535, 113)..(565, 0);
+
 /// `NVML_VALUE_NOT_AVAILABLE`.
 const NOT_AVAILABLE: c_ulonglong = c_ulonglong::MAX;
 
@@ -42,35 +47,32 @@ pub(crate) enum Silence {
     Unlisted,
 }
 
+/// Whether an entry of 0 bytes may be somebody's who holds memory. NVML is open.
+fn confuses_numbers() -> bool {
+    driver_version().is_some_and(|version| CONFUSED.contains(&version))
+}
+
 /// Bytes of a device that NVML attributes to this process.
 pub(crate) fn own(place: Place) -> Result<u64, Silence> {
     Session::open().ok_or(Silence::Failed)?.own(place)
 }
 
-/// NVML while it is open.
-#[derive(Debug)]
-pub(crate) struct Session {
-    shutdown: real::nvmlShutdown,
-}
+/// NVML, initialised. It stays so.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Session(());
 
 impl Session {
     /// Opens NVML, which is loaded if it was not.
     pub(crate) fn open() -> Option<Self> {
-        if !slot::is_driver_loaded(Api::Nvml) {
-            load();
-        }
-        let init = slot::real::<real::nvmlInit_v2>(Symbol::nvmlInit_v2)?;
-        let shutdown = slot::real::<real::nvmlShutdown>(Symbol::nvmlShutdown)?;
-        // SAFETY: no arguments; counted by NVML and taken back when the session is dropped.
-        let code = unsafe { init() };
-        (code == status::SUCCESS).then_some(Self { shutdown })
+        initialised::initialise().then_some(Self(()))
     }
 
     /// As [`own`], for several questions.
     pub(crate) fn own(&self, place: Place) -> Result<u64, Silence> {
         let bytes = self.device(place).and_then(|device| self.own_entries(device)).ok_or(Silence::Failed)?;
+        let sum = bytes.iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
         let is_told = !bytes.is_empty() && !bytes.contains(&NOT_AVAILABLE);
-        if is_told { Ok(bytes.iter().sum()) } else { Err(Silence::Unlisted) }
+        if is_told && (sum > 0 || !confuses_numbers()) { Ok(sum) } else { Err(Silence::Unlisted) }
     }
 
     /// NVML's handle of a device.
@@ -116,20 +118,4 @@ impl Session {
         let listed = entries.iter().take(usize::try_from(count).ok()?);
         Some(listed.filter(|entry| entry.pid == own).map(|entry| entry.bytes).collect())
     }
-}
-
-impl Drop for Session {
-    fn drop(&mut self) {
-        // SAFETY: takes back the init of `open`.
-        unsafe { (self.shutdown)() };
-    }
-}
-
-/// Loads NVML, once: a program that computes has no reason to.
-fn load() {
-    static LOADED: OnceBool = OnceBool::new();
-    let _tried = LOADED.get_or_init(|| {
-        // SAFETY: the name is zero-terminated; the library stays loaded.
-        !unsafe { libc::dlopen(c"libnvidia-ml.so.1".as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) }.is_null()
-    });
 }

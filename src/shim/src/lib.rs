@@ -40,6 +40,7 @@ mod guard;
 mod holdings;
 mod hooks;
 mod host_memory;
+mod initialised;
 mod label;
 mod latch;
 mod ledger;

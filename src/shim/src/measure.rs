@@ -7,7 +7,8 @@
 //!
 //! While other threads of this process take or give memory, neither is exact: the ledger is ahead of the driver by
 //! what is on its way. Then the larger of the two is taken, and the comparison is made up for as soon as there is a
-//! still moment ([`settle`]).
+//! still moment ([`settle`]). So it is with look-ups of code where NVML was asked lately: hundreds in a row are charged by
+//! free memory, and settled together.
 //!
 //! Where NVML does not know this process, the difference of free memory is taken if such a call can have taken so
 //! much, and an estimate otherwise. So it is on a device without a quota, where NVML is not asked at all: nobody wants to
@@ -60,21 +61,27 @@ pub(crate) struct Before {
     charged: u64,
     round: Option<u64>,
     count: Count,
+    /// Whether the call is one of many: NVML is not asked for each.
+    is_frequent: bool,
 }
 
 impl Before {
-    /// Before a call that is to be measured: what was not, before, is made up for.
+    /// Before a look-up of code, of which a program makes hundreds: what was not measured before is made up for, unless NVML
+    /// was asked lately.
     pub(crate) fn begin(slice: &'static Slice) -> Option<Self> {
+        if slice.witness.is_unsettled() && !slice.witness.is_spared() {
+            settle_here(slice, 1);
+        }
+        Some(Self { is_frequent: true, ..Self::read(slice)? })
+    }
+
+    /// Before calls that are rarer and may take more: what was not measured before is made up for, and where free memory has
+    /// moved in a way that the ledger does not explain, NVML is asked now as well.
+    pub(crate) fn begin_exactly(slice: &'static Slice) -> Option<Self> {
         if slice.witness.is_unsettled() {
             settle_here(slice, 1);
         }
-        Self::read(slice)
-    }
-
-    /// As [`begin`](Self::begin), for calls that are rarer and may take more: where free memory has moved in a way
-    /// that the ledger does not explain, NVML is asked now as well.
-    pub(crate) fn begin_exactly(slice: &'static Slice) -> Option<Self> {
-        let mut before = Self::begin(slice)?;
+        let mut before = Self::read(slice)?;
         let device = before.place.device;
         let Some(seen) = slice.witness.seen(device).filter(|seen| seen.unsettled.is_none()) else {
             return Some(before);
@@ -107,7 +114,7 @@ impl Before {
         let count = slice.flights.count();
         let charged = slice.own(place.device);
         let free = driver::device_free()?;
-        Some(Self { slice, place, context, free, charged, round, count })
+        Some(Self { slice, place, context, free, charged, round, count, is_frequent: false })
     }
 
     /// What the device lost in a call that is over. `reserved` is what was reserved for it and is not held yet.
@@ -122,6 +129,12 @@ impl Before {
         }
         let is_known = slice.witness.seen(device).is_none_or(|seen| seen.own.is_some() && !seen.estimated);
         let asks = is_known && slice.has_quota(device);
+        if asks && self.is_frequent && slice.witness.is_spared() {
+            let took = slice.witness.update(device, |seen| self.put_off(seen, window, likely));
+            if let Some(took) = took {
+                return took;
+            }
+        }
         let own = asks.then(|| slice.witness.ask(self.place)).flatten();
         let still = explained == 0
             && slice.own(device).saturating_sub(reserved) == charged
@@ -140,15 +153,21 @@ impl Before {
         })
     }
 
+    /// What is charged until it can be settled.
+    fn put_off(&self, seen: &mut Seen, took: i64, likely: Likely) -> i64 {
+        let (least, most) = likely.range;
+        seen.round = seen.round.wrapping_add(1);
+        seen.unsettled.get_or_insert(self.context);
+        let took = took.max(least).min(most);
+        seen.unsure = seen.unsure.saturating_add(took.saturating_sub(least).max(0).unsigned_abs());
+        took
+    }
+
     fn compare(&self, seen: &mut Seen, now: Figures, (window, still): (i64, bool), likely: Likely) -> i64 {
         let (least, most) = likely.range;
         let since = seen.since(now);
         if !still || self.round != Some(seen.round) {
-            seen.round = seen.round.wrapping_add(1);
-            seen.unsettled.get_or_insert(self.context);
-            let took = since.max(window).max(least).min(most);
-            seen.unsure = seen.unsure.saturating_add(took.saturating_sub(least).max(0).unsigned_abs());
-            return took;
+            return self.put_off(seen, since.max(window), likely);
         }
         // NVML knows nothing of others. What the ledger and the driver count differently goes with this call.
         let took = since.min(window.max(most));

@@ -14,6 +14,9 @@ use parking_lot::Mutex;
 
 /// For how long NVML is not asked after it has not answered, in nanoseconds.
 const SILENT: u64 = 1_000_000_000;
+/// For how long NVML is not asked again because of a look-up of code, in nanoseconds: programs make hundreds at their start,
+/// and what NVML takes for an answer all processes of the machine wait for.
+const SPARED: u64 = 100_000_000;
 /// How often it is tried to make up for estimates before an allocation, in nanoseconds.
 const AGAIN: u64 = 100_000_000;
 
@@ -54,6 +57,8 @@ pub(crate) struct Witness {
     estimated: AtomicBool,
     /// Until when NVML is left alone, on the monotonic clock.
     silent_until: AtomicU64,
+    /// Until when it is spared look-ups of code.
+    spared_until: AtomicU64,
     /// When it is tried next to make up for estimates.
     next_try: AtomicU64,
 }
@@ -156,9 +161,19 @@ impl Witness {
         now() < self.silent_until.load(Ordering::Relaxed)
     }
 
+    /// Whether NVML was asked lately: look-ups of code are charged by free memory, and settled later.
+    pub(crate) fn is_spared(&self) -> bool {
+        now() < self.spared_until.load(Ordering::Relaxed)
+    }
+
     /// What NVML attributes to this process, unless it has not answered lately.
     pub(crate) fn ask(&self, place: Place) -> Option<u64> {
-        if self.is_silent() { None } else { self.hear(place.device, footprint::own(place)) }
+        if self.is_silent() {
+            return None;
+        }
+        let answer = footprint::own(place);
+        self.spared_until.store(now().saturating_add(SPARED), Ordering::Relaxed);
+        self.hear(place.device, answer)
     }
 
     /// NVML's answer. Where there is none it is left alone for a while; and for good where nothing but estimates is to be

@@ -163,6 +163,7 @@ impl Simulation {
 
     /// Takes device memory, to be counted as an allocation.
     pub(crate) fn allocate(&self, device: usize, kind: Kind, bytes: u64) -> Outcome {
+        let _turn = self.shared.turn();
         let mut state = self.own().ok_or(status::OUT_OF_MEMORY)?;
         state.purge(Some(self.slot));
         state.charge(self.slot, device, kind, bytes).map_err(|_| status::OUT_OF_MEMORY)?;
@@ -215,6 +216,7 @@ impl Simulation {
 
     /// Gives an allocation's memory back.
     pub(crate) fn release(&self, device: usize, kind: Kind, bytes: u64) {
+        let _turn = self.shared.turn();
         let Some(mut state) = self.own() else { return };
         state.refund(self.slot, device, kind, bytes);
         state.uncount(self.slot, device);
@@ -222,6 +224,7 @@ impl Simulation {
 
     /// Takes device memory for something that is no allocation of the program's.
     pub(crate) fn grow(&self, device: usize, kind: Kind, bytes: u64) -> Outcome {
+        let _turn = self.shared.turn();
         let mut state = self.own().ok_or(status::OUT_OF_MEMORY)?;
         state.purge(Some(self.slot));
         state.charge(self.slot, device, kind, bytes).map_err(|_| status::OUT_OF_MEMORY)
@@ -229,6 +232,7 @@ impl Simulation {
 
     /// Gives such memory back.
     pub(crate) fn shrink(&self, device: usize, kind: Kind, bytes: u64) {
+        let _turn = self.shared.turn();
         if let Some(mut state) = self.own() {
             state.refund(self.slot, device, kind, bytes);
         }

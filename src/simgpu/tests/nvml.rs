@@ -17,8 +17,11 @@ use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{OnceLock, mpsc};
+use std::time::Duration;
+
+use simgpu::state::file::Shared;
 
 const MIB: u64 = 1 << 20;
 
@@ -176,7 +179,10 @@ fn every_process_is_listed_with_what_it_holds_until_it_is_dead() {
 
 #[test]
 fn processes_that_compete_are_told_apart_by_their_own_pids() {
-    let Some((watch, machine)) = context(&[("SIMGPU_NVML_WINDOW_MS", "20")]) else { return };
+    let Some((watch, machine)) = context(&[("SIMGPU_NVML_WINDOW_MS", "20"), ("SIMGPU_NVML_SAMPLES", "each")])
+    else {
+        return;
+    };
     let (Some(mut first), Some(mut second)) = (machine.start(&["spin"]), machine.start(&["spin"])) else {
         return;
     };
@@ -189,6 +195,34 @@ fn processes_that_compete_are_told_apart_by_their_own_pids() {
         child.wait().expect("it can be waited for");
     }
     assert_eq!(said.lines().count(), 2, "{said}");
+}
+
+/// What a program says first while somebody else has the turn of the resource manager, and once nobody has.
+fn heard_around_a_turn(machine: &Machine, words: &[&str]) -> [Option<String>; 2] {
+    let shared = Shared::open_existing(&machine.state).expect("there is a machine");
+    let turn = shared.turn();
+    let mut command = machine.command(watch().expect("it was compiled"), words);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the program runs");
+    let (said, heard) = mpsc::channel();
+    let output = child.stdout.take().expect("it is piped");
+    std::thread::spawn(move || BufReader::new(output).lines().try_for_each(|line| said.send(line.ok())));
+    let before = heard.recv_timeout(Duration::from_millis(300)).ok().flatten();
+    drop(turn);
+    let after = heard.recv_timeout(Duration::from_secs(60)).ok().flatten();
+    child.kill().expect("it can be killed");
+    child.wait().expect("it can be waited for");
+    [before, after]
+}
+
+#[test]
+fn memory_and_nvml_wait_for_the_turn_of_the_resource_manager() {
+    let Some((watch, machine)) = context(&[]) else { return };
+    machine.says(watch, &["show"]);
+    for (words, line) in [(["show"].as_slice(), "device 0: "), (&["hold", "7"], "holding")] {
+        let [before, after] = heard_around_a_turn(&machine, words);
+        assert_eq!(before, None, "{words:?} does not wait");
+        assert!(after.as_ref().is_some_and(|said| said.starts_with(line)), "{words:?}: {after:?}");
+    }
 }
 
 #[test]

@@ -47,6 +47,8 @@ pub mod status {
 
     /// `CUDA_ERROR_UNKNOWN`.
     pub const UNKNOWN: Status = 999;
+    /// `NVML_ERROR_UNINITIALIZED`: nobody has called `nvmlInit`.
+    pub const NVML_UNINITIALIZED: Status = 1;
     /// `NVML_ERROR_INVALID_ARGUMENT`.
     pub const NVML_INVALID_ARGUMENT: Status = 2;
     /// `NVML_ERROR_NOT_SUPPORTED`.

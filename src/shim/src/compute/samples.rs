@@ -1,6 +1,4 @@
 //! Where is NVML asked what each process used of a device?
-//!
-//! It stays open for as long as it is asked, and no longer: it is closed when the [`Asker`] is dropped.
 
 use crate::footprint::Session;
 use crate::slice::Place;

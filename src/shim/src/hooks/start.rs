@@ -1,6 +1,7 @@
 //! The first calls of a program: are its limits such that they can be enforced?
 
 use crate::guard;
+use crate::initialised;
 use crate::lifecycle::{self, Standing};
 use core::ffi::c_uint;
 use gpuslice_driver::functions as real;
@@ -30,7 +31,9 @@ pub(crate) unsafe fn nvml_init(real: real::nvmlInit) -> Status {
         return status::NVML_NO_PERMISSION;
     }
     // SAFETY: no arguments.
-    unsafe { real() }
+    let code = unsafe { real() };
+    initialised::count(code);
+    code
 }
 
 /// `nvmlInitWithFlags`.
@@ -39,7 +42,15 @@ pub(crate) unsafe fn nvml_init_with_flags(real: real::nvmlInitWithFlags, flags: 
         return status::NVML_NO_PERMISSION;
     }
     // SAFETY: the caller's own argument.
-    unsafe { real(flags) }
+    let code = unsafe { real(flags) };
+    initialised::count(code);
+    code
+}
+
+/// `nvmlShutdown`.
+pub(crate) unsafe fn nvml_shutdown(real: real::nvmlShutdown) -> Status {
+    // SAFETY: no arguments.
+    initialised::shut_down(|| unsafe { real() })
 }
 
 /// Whether the limits cannot be enforced, as far as it can be told without CUDA: a program that only watches

@@ -95,6 +95,7 @@ impl EngineState {
             client.kernel_busy_ns = client.kernel_busy_ns.saturating_add(ran);
         }
         let (serial, fills) = (client.serial, client.running_fills);
+        self.on_compute = client.pid;
         self.busy_ns = self.busy_ns.saturating_add(ran);
         self.note_busy(serial, from, to);
         if fills == 0 { (0, 0) } else { (owner, ran) }
@@ -115,10 +116,12 @@ impl EngineState {
             longest = passed;
             let row = self.clients.at_mut(client);
             row.memory_busy_ns = row.memory_busy_ns.saturating_add(passed);
+            self.on_memory = row.pid;
         }
         if filling.0 != 0 && !seen.contains(&filling.0) {
             let row = self.clients.at_mut(filling.0);
             row.memory_busy_ns = row.memory_busy_ns.saturating_add(filling.1);
+            self.on_memory = row.pid;
         }
         self.memory_busy_ns = self.memory_busy_ns.saturating_add(longest);
     }

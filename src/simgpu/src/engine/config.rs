@@ -21,6 +21,8 @@ pub(crate) struct Config {
     pub(crate) sample_period_ns: u64,
     /// How much later than its window's end a utilisation sample can be read.
     pub(crate) sample_lag_ns: u64,
+    /// 0: a window names the process that its end finds on the engine. 1: each process that ran in it.
+    pub(crate) sample_each: u64,
     /// Time between two nodes of a graph.
     pub(crate) graph_node_gap_ns: u64,
     /// Fixed time of every copy and fill.
@@ -50,11 +52,12 @@ pub(crate) struct Config {
 impl Config {
     /// What a zeroed state stands for: a large device behind a fourth-generation bus, the driver's usual depths.
     pub(crate) const DEFAULT: Self = Self {
-        slice_ns: 2_000_000,
+        slice_ns: 1_024_000,
         switch_ns: 50_000,
         event_resolution_ns: 500,
         sample_period_ns: 166_666_667,
         sample_lag_ns: 0,
+        sample_each: 0,
         graph_node_gap_ns: 1_500,
         copy_overhead_ns: 1_500,
         host_to_device: 25_000,

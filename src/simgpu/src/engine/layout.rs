@@ -17,6 +17,8 @@ pub(crate) const ITEMS: usize = 131_072;
 pub(super) const SPANS: usize = 262_144;
 /// Utilisation samples of the device that are remembered, as many as the driver's own buffer holds.
 pub(crate) const DEVICE_SAMPLES: usize = 120;
+/// Windows that can be asked for by process: what the driver's ring for this holds, `GPUMON_SAMPLE_COUNT_PERFMON_UTIL`.
+pub(crate) const PROCESS_WINDOWS: usize = 72;
 /// Utilisation samples of processes that are remembered.
 pub(crate) const PROCESS_SAMPLES: usize = 4096;
 
@@ -100,6 +102,9 @@ pub(crate) struct EngineState {
     pub(super) retired_busy_ns: u64,
     pub(super) busy_mark: u64,
     pub(super) memory_mark: u64,
+    /// The process whose kernel or fill ran last, and the one whose copy or fill did: their state stays on the engines.
+    pub(super) on_compute: u32,
+    pub(super) on_memory: u32,
     /// End of the utilisation window in progress; 0 before the first.
     pub(super) sample_at: u64,
     pub(super) device_sampled: u64,

@@ -1,6 +1,8 @@
 //! What NVML would say: utilisation in windows, integer percent, visible only when sampled.
 
-use super::layout::{DEVICE_SAMPLES, DeviceSample, EngineState, PROCESS_SAMPLES, ProcessSample};
+use super::layout::{
+    DEVICE_SAMPLES, DeviceSample, EngineState, PROCESS_SAMPLES, PROCESS_WINDOWS, ProcessSample,
+};
 
 impl EngineState {
     /// Utilisation of the device in the newest window that can be read at `now_ns`. Zero before the first.
@@ -25,8 +27,8 @@ impl EngineState {
         held.filter(wanted).for_each(|sample| give(*sample));
     }
 
-    /// Gives every sample of processes that is newer than `last_seen_us`, oldest first; processes without
-    /// activity in a window have none for it. Says how many: none is NVML's "not found".
+    /// Gives every sample of processes that is newer than `last_seen_us` and among the newest windows, oldest first;
+    /// processes without activity in a window have none for it. Says how many: none is NVML's "not found".
     pub(crate) fn process_samples(
         &mut self,
         now_ns: u64,
@@ -35,10 +37,18 @@ impl EngineState {
     ) -> usize {
         self.advance(now_ns);
         let visible = self.visible_us();
+        let last_seen_us = last_seen_us.max(self.forgotten_us());
         let stored = &self.process_samples;
         let held = newest(self.process_sampled, PROCESS_SAMPLES).filter_map(|place| stored.get(place));
         let wanted = |s: &&ProcessSample| s.timestamp_us > last_seen_us && s.timestamp_us <= visible;
         held.filter(wanted).map(|sample| give(*sample)).count()
+    }
+
+    /// End of the newest window of which processes cannot be asked any more.
+    pub(crate) fn forgotten_us(&self) -> u64 {
+        let before = self.device_sampled.checked_sub(PROCESS_WINDOWS as u64 + 1);
+        let sample = before.and_then(|n| self.device_samples.get(place(n, DEVICE_SAMPLES)));
+        sample.map_or(0, |sample| sample.timestamp_us)
     }
 
     /// End of the newest window that can be read.
@@ -58,24 +68,46 @@ impl EngineState {
         let timestamp_us = self.clock / 1000;
         let gpu = percent(self.busy_ns.saturating_sub(self.busy_mark), period);
         let memory = percent(self.memory_busy_ns.saturating_sub(self.memory_mark), period);
-        self.push_device_sample(DeviceSample { timestamp_us, gpu, memory });
-        self.busy_mark = self.busy_ns;
-        self.memory_mark = self.memory_busy_ns;
+        let sample = DeviceSample { timestamp_us, gpu, memory };
+        self.push_device_sample(sample);
+        if self.config().sample_each == 0 {
+            self.name_those_on_engines(sample);
+        } else {
+            self.name_each(timestamp_us);
+        }
+        self.mark_window();
+        self.sample_at = self.sample_at.saturating_add(period);
+    }
+
+    /// One process for each engine, with how busy the engine was, whoever kept it busy.
+    fn name_those_on_engines(&mut self, window: DeviceSample) {
+        let DeviceSample { timestamp_us, gpu, memory } = window;
+        let batch = self.process_sampled;
+        let compute = ProcessSample { timestamp_us, pid: self.on_compute, sm: gpu, memory: 0, reserved: 0 };
+        let copies = ProcessSample { timestamp_us, pid: self.on_memory, sm: 0, memory, reserved: 0 };
+        let was_used = [self.busy_ns != self.busy_mark, self.memory_busy_ns != self.memory_mark];
+        for (sample, was_used) in [compute, copies].into_iter().zip(was_used) {
+            if was_used {
+                self.push_process_sample(batch, sample);
+            }
+        }
+    }
+
+    /// Each process with its own part.
+    fn name_each(&mut self, timestamp_us: u64) {
+        let period = self.config().sample_period_ns;
         let batch = self.process_sampled;
         for link in self.clients.links() {
-            let client = self.clients.at_mut(link);
+            let client = self.clients.at(link);
             let busy = client.busy_ns.saturating_sub(client.busy_mark);
             let copied = client.memory_busy_ns.saturating_sub(client.memory_mark);
             if client.serial == 0 || (busy == 0 && copied == 0) {
                 continue;
             }
-            client.busy_mark = client.busy_ns;
-            client.memory_mark = client.memory_busy_ns;
             let pid = client.pid;
             let (sm, memory) = (percent(busy, period), percent(copied, period));
             self.push_process_sample(batch, ProcessSample { timestamp_us, pid, sm, memory, reserved: 0 });
         }
-        self.sample_at = self.sample_at.saturating_add(period);
     }
 
     /// Passes over windows that need no look: those without activity, and those whose samples would be
@@ -105,6 +137,12 @@ impl EngineState {
 
     /// Starts a window at the clock's instant without a sample of what came before.
     pub(super) fn forget_window(&mut self) {
+        self.mark_window();
+        self.start_sampling();
+    }
+
+    /// What was used up to the clock's instant belongs to windows that are over.
+    fn mark_window(&mut self) {
         self.busy_mark = self.busy_ns;
         self.memory_mark = self.memory_busy_ns;
         for link in self.clients.links() {
@@ -112,7 +150,6 @@ impl EngineState {
             client.busy_mark = client.busy_ns;
             client.memory_mark = client.memory_busy_ns;
         }
-        self.start_sampling();
     }
 
     fn push_device_sample(&mut self, sample: DeviceSample) {

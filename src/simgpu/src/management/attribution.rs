@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use gpuslice_driver::Symbol;
+
 use crate::clock;
 use crate::engine::{EngineState, ProcessSample};
 use crate::state::file::Locked;
+use crate::state::settings::size;
 use crate::state::{NAME, Process, State, life, name_bytes};
 use crate::work::process_number;
 
@@ -33,6 +36,14 @@ pub(crate) struct View {
     window_ns: Option<u64>,
     /// `SIMGPU_NVML_LAG_MS`: how much later a window can be read.
     lag_ns: Option<u64>,
+    /// `SIMGPU_NVML_SAMPLES`: whether a window tells of each process, or of one.
+    each: Option<bool>,
+    /// `SIMGPU_NVML_INIT_MS`: how long the first `nvmlInit` takes.
+    init_ns: u64,
+    /// `SIMGPU_NVML_LIST_US`: how long a list of processes takes.
+    list_ns: u64,
+    /// `SIMGPU_NVML_BYTES`: what lists say of each process; none for what it holds.
+    pub(super) bytes: Option<u64>,
     /// `SIMGPU_NVML_PIDS`: by which numbers processes are told.
     pids: Pids,
     /// `SIMGPU_GROUP`: who is at home where this process is.
@@ -42,21 +53,22 @@ pub(crate) struct View {
     pub(super) epoch_us: u64,
 }
 
-fn milliseconds(text: &str) -> Option<u64> {
-    text.trim().parse::<u64>().ok()?.checked_mul(1_000_000)
+fn times(text: &str, unit: u64) -> Option<u64> {
+    text.trim().parse::<u64>().ok()?.checked_mul(unit)
 }
 
 impl View {
     /// What the variables say; `get` reads one. What cannot be understood is named and passed over.
     pub(crate) fn read(get: &impl Fn(&str) -> Option<String>) -> Self {
-        let duration = |name: &str| {
+        let number = |name: &str, read: &dyn Fn(&str) -> Option<u64>| {
             let text = get(name)?;
-            let duration = milliseconds(&text);
-            if duration.is_none() {
+            let number = read(&text);
+            if number.is_none() {
                 crate::notice::say(&format!("not understood: {name}={text}"));
             }
-            duration
+            number
         };
+        let duration = |name: &str, unit: u64| number(name, &|text| times(text, unit));
         let pids = get("SIMGPU_NVML_PIDS");
         let pids = match pids.as_deref() {
             None | Some("host") => Pids::Own,
@@ -69,13 +81,50 @@ impl View {
                 Pids::Own
             }
         };
+        let samples = get("SIMGPU_NVML_SAMPLES");
+        let each = match samples.as_deref() {
+            None => None,
+            Some("one") => Some(false),
+            Some("each") => Some(true),
+            Some(other) => {
+                crate::notice::say(&format!("not understood: SIMGPU_NVML_SAMPLES={other}"));
+                None
+            }
+        };
         let group = name_bytes(get("SIMGPU_GROUP").unwrap_or_default().as_bytes());
         Self {
-            window_ns: duration("SIMGPU_NVML_WINDOW_MS").filter(|window| *window > 0),
-            lag_ns: duration("SIMGPU_NVML_LAG_MS"),
+            window_ns: duration("SIMGPU_NVML_WINDOW_MS", MS).filter(|window| *window > 0),
+            lag_ns: duration("SIMGPU_NVML_LAG_MS", MS),
+            init_ns: duration("SIMGPU_NVML_INIT_MS", MS).unwrap_or(INIT_NS),
+            list_ns: duration("SIMGPU_NVML_LIST_US", 1000).unwrap_or(LIST_NS),
+            each,
+            bytes: number("SIMGPU_NVML_BYTES", &size),
             pids,
             group,
             epoch_us: wall_us().saturating_sub(clock::now() / 1000),
+        }
+    }
+
+    /// For how long a call has the turn of the resource manager; none where it needs none.
+    pub(super) fn turn_ns(&self, symbol: Symbol) -> Option<u64> {
+        match symbol {
+            Symbol::nvmlInit | Symbol::nvmlInit_v2 | Symbol::nvmlInitWithFlags => {
+                (!super::library::is_in_use()).then_some(self.init_ns)
+            }
+            Symbol::nvmlDeviceGetComputeRunningProcesses
+            | Symbol::nvmlDeviceGetComputeRunningProcesses_v2
+            | Symbol::nvmlDeviceGetComputeRunningProcesses_v3
+            | Symbol::nvmlDeviceGetGraphicsRunningProcesses
+            | Symbol::nvmlDeviceGetGraphicsRunningProcesses_v2
+            | Symbol::nvmlDeviceGetGraphicsRunningProcesses_v3
+            | Symbol::nvmlDeviceGetMPSComputeRunningProcesses
+            | Symbol::nvmlDeviceGetMPSComputeRunningProcesses_v2
+            | Symbol::nvmlDeviceGetMPSComputeRunningProcesses_v3
+            | Symbol::nvmlDeviceGetRunningProcessDetailList => Some(self.list_ns),
+            Symbol::nvmlDeviceGetProcessUtilization | Symbol::nvmlDeviceGetProcessesUtilizationInfo => {
+                Some(0)
+            }
+            _ => None,
         }
     }
 
@@ -124,6 +173,7 @@ impl View {
         config.sample_period_ns =
             self.window_ns.map_or(config.sample_period_ns, |ns| ns.clamp(MS, 1000 * MS));
         config.sample_lag_ns = self.lag_ns.unwrap_or(config.sample_lag_ns);
+        config.sample_each = self.each.map_or(config.sample_each, u64::from);
         if config != *engine.config() {
             engine.set_config(config, clock::now());
         }
@@ -132,6 +182,10 @@ impl View {
 }
 
 const MS: u64 = 1_000_000;
+/// What `nvmlInit` was seen to take on machines with several GPUs.
+const INIT_NS: u64 = 300 * MS;
+/// The median that a list of processes was seen to take.
+const LIST_NS: u64 = 4_500_000;
 
 fn wall_us() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

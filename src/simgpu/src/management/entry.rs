@@ -45,7 +45,10 @@ fn run(symbol: Symbol, work: impl FnOnce(&Management) -> Outcome) -> Status {
         (Some(wanted), _) => Err(wanted),
         (None, Err(status)) => Err(status),
         (None, Ok(None)) if !works_uninitialised(symbol) => Err(statuses::UNINITIALIZED),
-        (None, Ok(library)) => work(&Management { library }),
+        (None, Ok(library)) => {
+            library.into_iter().for_each(|library| library.pass_through_manager(symbol));
+            work(&Management { library })
+        }
     };
     if verdict.last {
         faults::die();

@@ -5,7 +5,9 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use gpuslice_driver::Symbol;
 use gpuslice_driver::types::Status;
 use parking_lot::Mutex;
 
@@ -44,9 +46,14 @@ pub(super) fn use_once_less() {
     let _ = USES.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
 }
 
+/// Whether it is initialised: another `nvmlInit` only counts.
+pub(super) fn is_in_use() -> bool {
+    USES.load(Ordering::Relaxed) != 0
+}
+
 /// The state, if the library is initialised.
 pub(super) fn current() -> Option<&'static Library> {
-    if USES.load(Ordering::Relaxed) == 0 {
+    if !is_in_use() {
         return None;
     }
     open().ok()
@@ -107,6 +114,14 @@ impl Library {
         view.apply(&mut state);
         drop(state);
         Ok(Self { shared, view, file: file.or_else(|| identity(&path)), path })
+    }
+
+    /// Lets the time pass that a call spends in the resource manager, while nobody else of the machine can.
+    pub(super) fn pass_through_manager(&self, symbol: Symbol) {
+        if let Some(duration) = self.view.turn_ns(symbol) {
+            let _turn = self.shared.turn();
+            std::thread::sleep(Duration::from_nanos(duration));
+        }
     }
 
     /// Whether another file has the name now. While there is none, the old one goes on.

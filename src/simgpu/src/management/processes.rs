@@ -56,7 +56,7 @@ impl Management {
                     continue;
                 }
                 let Some(pid) = view.listed(&state, process) else { continue };
-                let used = usage.total();
+                let used = view.bytes.unwrap_or_else(|| usage.total());
                 let detail = ProcessDetail { pid, used, gpu_instance, compute_instance, protected: 0 };
                 found.push((process.serial, detail));
             }
@@ -106,6 +106,8 @@ impl Management {
         }
         let (now, last_seen) = (clock::now(), last_seen.saturating_sub(view.epoch_us));
         let engine = view.device(&mut state, device);
+        engine.advance(now);
+        let last_seen = last_seen.max(engine.forgotten_us());
         let (mut windows, mut samples): (Vec<u64>, Vec<ProcessSample>) = (Vec::new(), Vec::new());
         engine.device_samples(now, last_seen, |sample: DeviceSample| windows.push(sample.timestamp_us));
         engine.process_samples(now, last_seen, |sample| samples.push(sample));

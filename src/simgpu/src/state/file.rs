@@ -34,6 +34,16 @@ pub struct Locked<'a> {
     shared: &'a Shared,
 }
 
+/// The turn of the driver's resource manager: one call of one process on the machine has it.
+#[derive(Debug)]
+pub struct Turn<'a>(&'a RobustMutex);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.unlock();
+    }
+}
+
 impl Drop for Shared {
     fn drop(&mut self) {
         // SAFETY: the mapping made by `map`. Whoever joined keeps its `Shared` for ever.
@@ -103,6 +113,16 @@ impl Shared {
     fn ready(&self) -> &core::sync::atomic::AtomicU32 {
         // SAFETY: the mapping lives as long as the process; the word is atomic.
         unsafe { &(*self.base.as_ptr()).ready }
+    }
+
+    /// Takes the turn of the driver's resource manager. Taken before the lock of the file, never after it.
+    #[must_use]
+    pub fn turn(&self) -> Turn<'_> {
+        // SAFETY: the mapping lives as long as `self`; the mutex has interior mutability.
+        let manager = unsafe { &(*self.base.as_ptr()).manager };
+        // There is nothing to repair where a process died with it.
+        let _taken = manager.lock();
+        Turn(manager)
     }
 
     fn mutex(&self) -> &RobustMutex {
@@ -257,6 +277,7 @@ fn fill(file: &File, settings: &Settings) -> io::Result<()> {
     state.magic = MAGIC;
     state.version = VERSION;
     state.mutex.init();
+    state.manager.init();
     state.found(settings);
     state.ready.store(1, Ordering::Release);
     // SAFETY: the mapping made above; nothing refers to it any more.

@@ -36,7 +36,7 @@ pub const NAME: usize = 32;
 /// `SIMGPU` and a number that changes with the layout.
 pub const MAGIC: u64 = 0x0055_5047_4d49_5300;
 /// Counts up whenever the layout changes.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 
 /// What device memory is spent on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -223,6 +223,8 @@ pub struct State {
     pub ready: AtomicU32,
     /// Whoever holds it may touch what follows.
     pub mutex: RobustMutex,
+    /// Held during calls that the driver's resource manager serialises on the whole machine. Guards no word.
+    pub manager: RobustMutex,
     /// What is simulated.
     pub settings: Settings,
     /// Whether the devices' time has the properties that the settings say.

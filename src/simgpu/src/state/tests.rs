@@ -51,6 +51,16 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
 }
 
 #[test]
+fn the_turn_of_one_that_died_with_it_is_the_next_ones() {
+    let file = File::new("turn");
+    let shared = file.open();
+    std::thread::scope(|scope| scope.spawn(|| core::mem::forget(shared.turn())).join()).unwrap();
+    for _ in 0..2 {
+        drop(shared.turn());
+    }
+}
+
+#[test]
 fn a_refund_never_gives_back_more_than_is_held() {
     let file = File::new("refund");
     let shared = file.open();

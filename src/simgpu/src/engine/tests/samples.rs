@@ -6,7 +6,7 @@ const PERIOD: u64 = 100 * MS;
 
 fn sampled_device() -> (Box<EngineState>, ClientId, StreamId) {
     let mut d = plain_device();
-    let config = Config { sample_period_ns: PERIOD, ..*d.config() };
+    let config = Config { sample_period_ns: PERIOD, sample_each: 1, ..*d.config() };
     d.set_config(config, T0);
     let c = d.add_client(42, T0).unwrap();
     let s = d.legacy_stream(c).unwrap();
@@ -57,6 +57,59 @@ fn each_process_is_charged_with_its_own_slices_only() {
     d.enqueue(other, kernel(S), T0).unwrap();
     assert_eq!(processes(&mut d, T0 + 100 * MS, 0), [(100, 42, 50), (100, 43, 50)]);
     assert_eq!(d.utilization(T0 + 100 * MS).gpu, 100);
+}
+
+/// The same where a window names one process for each engine.
+fn device_that_names_one() -> (Box<EngineState>, ClientId, StreamId) {
+    let (mut d, c, s) = sampled_device();
+    // No multiple of a turn: windows end in turns of both.
+    let config = Config { sample_each: 0, slice_ns: 3 * MS, ..*d.config() };
+    d.set_config(config, T0);
+    (d, c, s)
+}
+
+#[test]
+fn a_window_names_the_process_whose_turn_its_end_is_with_all_of_the_engines_use() {
+    let (mut d, _, s) = device_that_names_one();
+    let c = d.add_client(43, T0).unwrap();
+    let other = d.legacy_stream(c).unwrap();
+    d.enqueue(s, kernel(S), T0).unwrap();
+    d.enqueue(other, kernel(S), T0).unwrap();
+    let named = processes(&mut d, T0 + 600 * MS, 0);
+    // Turns of 3 ms: the 34th (even: the second's) when the first window ends, the 67th when the second does.
+    let turns = [100, 200, 300, 400, 500, 600].map(|end| (end, 42 + u32::from((end - 1) / 3 % 2 == 1), 100));
+    assert_eq!(named, turns);
+    assert!(named.iter().any(|(_, pid, _)| *pid == 42) && named.iter().any(|(_, pid, _)| *pid == 43));
+}
+
+#[test]
+fn a_window_that_ends_in_a_pause_names_the_process_that_ran_last() {
+    let (mut d, _, s) = device_that_names_one();
+    let c = d.add_client(43, T0).unwrap();
+    let other = d.legacy_stream(c).unwrap();
+    d.enqueue(s, kernel(30 * MS), T0).unwrap();
+    d.enqueue(other, kernel(10 * MS), T0 + 40 * MS).unwrap();
+    assert_eq!(processes(&mut d, T0 + 200 * MS, 0), [(100, 43, 40)], "and an idle window nobody");
+}
+
+#[test]
+fn each_engine_names_its_own_process() {
+    let (mut d, _, s) = device_that_names_one();
+    let c = d.add_client(43, T0).unwrap();
+    let other = d.legacy_stream(c).unwrap();
+    d.enqueue(s, kernel(30 * MS), T0).unwrap();
+    d.enqueue(other, Work::Copy { direction: Direction::HostToDevice, bytes: 25_000 * 20_000 }, T0).unwrap();
+    let mut seen = Vec::new();
+    d.process_samples(T0 + 100 * MS, 0, |s| seen.push((s.pid, s.sm, s.memory)));
+    assert_eq!(seen, [(42, 30, 0), (43, 0, 20)]);
+}
+
+#[test]
+fn of_processes_the_newest_windows_are_remembered() {
+    let (mut d, _, s) = sampled_device();
+    d.enqueue(s, kernel(100 * S), T0).unwrap();
+    let ends = processes(&mut d, T0 + 20 * S, 0).into_iter().map(|(end, ..)| end);
+    assert_eq!(ends.collect::<Vec<_>>(), (129..=200).map(|end| end * 100).collect::<Vec<_>>());
 }
 
 #[test]

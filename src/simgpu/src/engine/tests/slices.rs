@@ -39,6 +39,20 @@ fn two_equal_clients_get_half_each_within_a_slice() {
 }
 
 #[test]
+fn a_turn_is_as_long_as_it_is_set_and_a_pause_comes_before_the_others() {
+    let slices = [Config::DEFAULT.slice_ns, MS, 2 * MS, 10 * MS, 30 * MS];
+    for (slice_ns, switch_ns) in slices.into_iter().flat_map(|slice| [(slice, 0), (slice, 200 * US)]) {
+        let mut d = plain_device();
+        d.set_config(Config { slice_ns, switch_ns, ..*d.config() }, T0);
+        let [(a, _), (b, _)] = two(&mut d, [S, S], [1, 1]);
+        let end = T0 + 2 * slice_ns + switch_ns;
+        assert_eq!((busy(&mut d, a, end), busy(&mut d, b, end)), (slice_ns, slice_ns));
+        let later = end + switch_ns + slice_ns / 2;
+        assert_eq!((busy(&mut d, a, later), busy(&mut d, b, later)), (slice_ns + slice_ns / 2, slice_ns));
+    }
+}
+
+#[test]
 fn clients_with_kernels_of_different_length_still_get_half_each() {
     for lengths in [[20 * US, 400 * MS], [50 * MS, 3 * US], [7 * MS, 11 * MS]] {
         let mut d = plain_device();
@@ -93,6 +107,7 @@ fn an_event_interval_includes_the_neighbours_slices() {
 #[test]
 fn a_switch_costs_time_in_which_nobody_is_busy() {
     let mut d = device();
+    d.set_config(Config { slice_ns: 2 * MS, ..*d.config() }, T0);
     let [(a, _), (b, _)] = two(&mut d, [MS, MS], [1000, 1000]);
     let now = T0 + 10 * (2 * MS + 50 * US) - 50 * US;
     let (x, y) = (busy(&mut d, a, now), busy(&mut d, b, now));
@@ -142,6 +157,7 @@ fn a_copy_goes_on_during_the_neighbours_slice() {
 #[test]
 fn who_sleeps_as_told_under_slicing_wakes_a_few_times_and_at_the_right_instant() {
     let mut d = device();
+    d.set_config(Config { slice_ns: 2 * MS, ..*d.config() }, T0);
     let [(a, sa), _] = two(&mut d, [100 * US, S], [1000, 10]);
     let (now, woken) = wait(&mut d, Target::Stream(sa), T0);
     // 50 slices of its own, 49 of the neighbour, a switch between each.

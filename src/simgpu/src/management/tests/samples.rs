@@ -107,6 +107,18 @@ fn processes_that_cannot_be_told_apart_are_in_no_list() {
 }
 
 #[test]
+fn lists_may_say_the_same_of_every_process_whatever_it_holds() {
+    for (bytes, said) in [("0", 0), ("64MiB", 64 << 20)] {
+        let machine = machine(&[("SIMGPU_NVML_BYTES", bytes)]);
+        machine.process(100, 0, GIB);
+        machine.process(200, 0, 1);
+        let device = machine.device(0);
+        assert_eq!(machine.compute(device).iter().map(|entry| entry.used).collect::<Vec<_>>(), [said, said]);
+        assert_eq!(machine.memory(device).used, GIB + 1);
+    }
+}
+
+#[test]
 fn numbers_are_those_that_a_container_would_be_told() {
     for (pids, listed, sampled) in [
         ("host", &[100, 200][..], [100, 200]),
@@ -134,10 +146,14 @@ fn numbers_are_those_that_a_container_would_be_told() {
 
 #[test]
 fn the_environment_sets_the_windows() {
-    let machine = machine(&[("SIMGPU_NVML_WINDOW_MS", "20"), ("SIMGPU_NVML_LAG_MS", "40")]);
-    let mut state = machine.library.shared.lock();
-    let config = *state.engine(0).config();
-    assert_eq!((config.sample_period_ns, config.sample_lag_ns), (20 * MS, 40 * MS));
+    for (each, samples) in [(0, "one"), (1, "each")] {
+        let windows = [("SIMGPU_NVML_WINDOW_MS", "20"), ("SIMGPU_NVML_LAG_MS", "40")];
+        let machine = machine(&[windows[0], windows[1], ("SIMGPU_NVML_SAMPLES", samples)]);
+        let mut state = machine.library.shared.lock();
+        let config = *state.engine(0).config();
+        assert_eq!((config.sample_period_ns, config.sample_lag_ns), (20 * MS, 40 * MS));
+        assert_eq!(config.sample_each, each);
+    }
 }
 
 #[test]
