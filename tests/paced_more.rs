@@ -62,6 +62,20 @@ fn least_of_three(mut measure: impl FnMut() -> u64) -> u64 {
     measured.into_iter().min().unwrap()
 }
 
+#[test]
+fn no_event_lies_between_launches_that_may_overlap() {
+    // Of 15 ms of kernels, which otherwise have two each 2 ms. Up to there some twenty are recorded.
+    let survives = |allowed: &str, events: u32| {
+        let bench = Bench::simulated().with("SIMGPU_FAULTS", &format!("cuEventRecord=kill@{events}"));
+        let host = bench.host("paced_more", &["chained", "100us", allowed]).loaded();
+        let outcome = host.set("GPU_CORE_PERCENT", "30").run();
+        println!("{allowed} {events}: {outcome}");
+        outcome.out.contains("failed 0")
+    };
+    assert!(survives("1", 25));
+    assert!(!survives("0", 25));
+}
+
 /// What `collective` says of threads on as many GPUs, with so many percent of each.
 fn collective(percent: &str, devices: &str, words: &[&str]) -> Outcome {
     let bench = Bench::simulated().with("SIMGPU_DEVICES", devices);
