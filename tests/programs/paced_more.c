@@ -515,6 +515,25 @@ static void chained(int allowed) {
     say("failed %d", failed);
 }
 
+static void *loads(void *other) {
+    cu.cuCtxSetCurrent(context);
+    launch_on(other, 1, 1, 1, 32, 1, 1, 0, stream, NULL, NULL);
+    return NULL;
+}
+
+// Code is loaded while a kernel runs.
+static void loading(void) {
+    pthread_t thread;
+    void *other = kernel("1ms");
+    int failed = launch(stream) != 0;
+    usleep(5000);
+    pthread_create(&thread, NULL, loads, other);
+    usleep(5000);
+    say("loading %d", failed);
+    pthread_join(thread, NULL);
+    say("loaded");
+}
+
 int main(int count, char **words) {
     const char *what = count > 1 ? words[1] : "";
     int number = count > 3 ? atoi(words[3]) : 40;
@@ -542,6 +561,7 @@ int main(int count, char **words) {
     else if (!strcmp(what, "between")) between(count > 4 ? words[4] : "", number);
     else if (!strcmp(what, "both-devices")) both_devices(words[2], number);
     else if (!strcmp(what, "chained")) chained(number);
+    else if (!strcmp(what, "loading")) loading();
     else if (!strcmp(what, "ends")) ends();
     else return 2;
     return 0;

@@ -31,8 +31,10 @@ pub const SPARSE: u64 = 50_000;
 const GAPLESS: u64 = 20;
 /// One launch in so many is measured alone where runs have gaps.
 const SAMPLED: u32 = 512;
-/// After how many launches one is measured alone although its stream may have run empty.
-const LATEST: u32 = 2 * SAMPLED;
+/// After how many more launches one is measured alone although its stream may have run empty.
+const LATEST: u32 = SAMPLED;
+/// After how many launches it is looked again whether the stream is busy.
+const PAUSE: u32 = 4;
 /// From here on every launch is measured alone where runs have gaps, in nanoseconds: 0.1 ms, of which two events are 1 %.
 const SAMPLED_ALWAYS: u64 = 100_000;
 /// Below this a kernel that was measured alone in a stream that was idle teaches roughly, in nanoseconds: 0.1 ms, of which the
@@ -84,6 +86,8 @@ const fn long(is_graph: bool, event: u64) -> u64 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sampler {
     count: u32,
+    /// For how many launches it has waited for a busy stream.
+    waited: u32,
     has_gaps: bool,
 }
 
@@ -95,13 +99,14 @@ impl Sampler {
     /// known to be busy, or known to be empty after a wait, for `LATEST` launches at most.
     pub fn launch(&mut self, estimate: &Estimate, may_be_empty: impl FnOnce() -> bool) -> bool {
         let is_due = self.is_due(estimate);
-        let waits = is_due && estimate.plain < SAMPLED_ALWAYS && self.count < LATEST && may_be_empty();
-        self.passes();
+        let waits = is_due && estimate.plain < SAMPLED_ALWAYS && self.waited < LATEST && may_be_empty();
         if waits {
+            (self.count, self.waited) = (SAMPLED.saturating_sub(PAUSE), self.waited.saturating_add(PAUSE));
             return false;
         }
+        self.passes();
         if self.count >= SAMPLED {
-            *self = Self { count: 0, has_gaps: false };
+            *self = Self::default();
         }
         is_due
     }
@@ -121,7 +126,7 @@ impl Sampler {
 
     /// A run turned out to have gaps.
     pub const fn gaps(&mut self) {
-        *self = Self { count: self.count.saturating_add(GAPPY), has_gaps: true };
+        *self = Self { count: self.count.saturating_add(GAPPY), has_gaps: true, ..*self };
     }
 }
 
@@ -695,11 +700,12 @@ mod tests {
         };
         let small = estimate(20 * US);
         let mut sampler = due();
-        assert!(!sampler.launch(&small, || true) && !sampler.launch(&small, || true));
+        assert!(!sampler.launch(&small, || true));
+        assert!((1..PAUSE).all(|_| !sampler.launch(&small, || false)), "not looked at each time");
         assert!(sampler.launch(&small, || false));
         assert_eq!(sampler, Sampler::default());
         let mut sampler = due();
-        assert_eq!((0..2000).position(|_| sampler.launch(&small, || true)), Some(SAMPLED as usize + 1));
+        assert_eq!((0..2000).position(|_| sampler.launch(&small, || true)), Some(LATEST as usize));
         assert!(due().launch(&estimate(SAMPLED_ALWAYS), || true), "a longer one does not");
     }
 
