@@ -21,6 +21,7 @@ pub mod lease;
 pub mod overlap;
 pub mod queue;
 pub mod recent;
+pub mod replay;
 pub mod ring;
 pub mod run;
 pub mod sight;

@@ -291,9 +291,9 @@ impl Member {
         });
     }
 
-    /// Tells the slice's other processes that the GPU was busy in this interval. Its place.
-    pub fn publish(&self, device: Device, start: u64, end: u64) -> u64 {
-        self.layout().publish(device.index(), start, end)
+    /// Tells the slice's other processes that the GPU was busy in this interval, and whether the work goes on. Its place.
+    pub fn publish(&self, device: Device, interval: (u64, u64), goes_on: bool) -> u64 {
+        self.layout().publish(device.index(), interval, goes_on)
     }
 
     /// An interval of this length was measured, and so much of it was covered newly.
