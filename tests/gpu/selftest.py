@@ -140,14 +140,14 @@ class Quick(unittest.TestCase):
         self.assertEqual(quick.of_blocks(3 << 18, 16), 16 << 20)
 
     def test_what_is_unlike_is_told_with_the_setting_that_matches(self):
-        answers = {"what cuMemAlloc rounds up to": "blocks", "a context, MiB": 534, "an event, ns of the device": 2500,
-                   "a time slice, us": 1024, "launches that wait in a stream": 1000}  # fmt: skip
+        answers = {"what cuMemAlloc rounds up to": "blocks", "a context, MiB": 534, "an event, ns of the device": 1100,
+                   "a time slice, us": 2000, "launches that wait in a stream": 1000}  # fmt: skip
         told = {question.name: quick.verdict(question, answers[question.name]) for question in quick.QUESTIONS
                 if question.name in answers}  # fmt: skip
         self.assertEqual(
             [seen["setting"] for seen in told.values()],
-            ["SIMGPU_LINEAR_GRANULE=blocks", "SIMGPU_CONTEXT_BYTES=534MiB", "SIMGPU_TIME=event_ns=2500", "none",
-             "SIMGPU_TIME=slice_ns=1024000"],
+            ["SIMGPU_LINEAR_GRANULE=blocks", "SIMGPU_CONTEXT_BYTES=534MiB", "SIMGPU_TIME=event_ns=1100", "none",
+             "SIMGPU_TIME=slice_ns=2000000"],
         )  # fmt: skip
         parts = {"facts/quick": a_part(**{page.SIMULATED: told})}
         text = page.page({**report(parts=parts), "summary": dict.fromkeys(run.RESULTS, 0)})

@@ -29,21 +29,27 @@ Question = collections.namedtuple("Question", ["name", "ask", "alike", "timed", 
 # What was answered: one value, and what else was seen.
 Answer = collections.namedtuple("Answer", ["value", "seen"])
 
+
+def bytes_told(seen):
+    """The setting that makes NVML tell the bytes of a process so."""
+    return "SIMGPU_NVML_PIDS=offset" if seen == "not listed" else f"SIMGPU_NVML_BYTES={seen}"
+
+
 # What the simulated GPU has unless it is told otherwise, and the setting that gives it another value; none where it has none.
 DEFAULTS = {
-    "who is in a sample of NVML's": ("each", None),
-    "bytes of a process in NVML's list": ("own", {"not listed": "SIMGPU_NVML_PIDS=offset"}.get),
+    "who is in a sample of NVML's": ("one", "SIMGPU_NVML_SAMPLES={}".format),
+    "bytes of a process in NVML's list": ("own", bytes_told),
     "what cuMemAlloc rounds up to": ("1", "SIMGPU_LINEAR_GRANULE={}".format),
-    "start of NVML, ms": (0, None),
-    "list of NVML's processes, us": (0, None),
+    "start of NVML, ms": (300, "SIMGPU_NVML_INIT_MS={:.0f}".format),
+    "list of NVML's processes, us": (4500, "SIMGPU_NVML_LIST_US={:.0f}".format),
     "a context, MiB": (300, "SIMGPU_CONTEXT_BYTES={}MiB".format),
-    "an event, ns of the device": (0, "SIMGPU_TIME=event_ns={}".format),
+    "an event, ns of the device": (2500, "SIMGPU_TIME=event_ns={}".format),
     "records of events in eight threads": ("alike", None),
     "memory of a killed process, ms": (0, None),
-    "questions about events while code is loaded": ("goes on", None),
+    "questions about events while code is loaded": ("goes on", {"waits": "SIMGPU_FIRST_LAUNCH=waits"}.get),
     "free memory, us": (0, None),
     "launches that wait in a stream": (1024, "SIMGPU_TIME=stream_depth={}".format),
-    "a time slice, us": (2000, "SIMGPU_TIME=slice_ns={}000".format),
+    "a time slice, us": (1024, "SIMGPU_TIME=slice_ns={}000".format),
     "functions that are handed out and not exported": ("", "SIMGPU_PRIVATE_ENTRIES={}".format),
 }
 
