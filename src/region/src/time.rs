@@ -128,7 +128,7 @@ impl Region {
     }
 
     /// How GPU time is measured now: 0 not known, 1 by events, 2 by events and trimmed with NVML, 3 by NVML only,
-    /// 4 by events that fail, 5 by events and trimmed by what slices publish. Others mean nothing.
+    /// 4 by events that fail. Others mean nothing.
     #[must_use]
     pub fn meter(&self, device: Device) -> u32 {
         self.layout().time(device.index()).map_or(0, |time| time.readings.0.meter.get())

@@ -7,7 +7,8 @@
 //! replay is work that ends in another context's turn, and work of one context whose parts differ from their mean. The one
 //! with the least against it says whose each instant was.
 //!
-//! Neither process numbers nor NVML are needed, and no estimate of what work takes.
+//! Neither process numbers nor NVML are needed, and no estimate of what work takes. The library publishes what this reads, and
+//! still trims with NVML: a slice counts as one context here, and its processes are several.
 
 use std::collections::VecDeque;
 
