@@ -40,10 +40,6 @@ pub struct Gpu {
     /// For how long an event keeps its stream, and how long a kernel takes to start in an empty one.
     event: u64,
     start: u64,
-    /// Whether a client that is alone begins another slice when its own is over, for which others then wait.
-    pub renews: bool,
-    /// Whether a client that comes back begins another slice though nobody had one in between.
-    pub restarts: bool,
     /// Time that passed from one client to the next, in sum.
     pub switching: u64,
 }
@@ -61,8 +57,6 @@ impl Gpu {
             switch,
             event: 0,
             start: 0,
-            renews: false,
-            restarts: false,
             switching: 0,
         }
     }
@@ -101,9 +95,6 @@ impl Gpu {
     }
 
     pub fn kernel(&mut self, client: usize, stream: usize, duration: u64) {
-        if self.restarts && client == self.owner && self.shortest(client).is_none() {
-            self.slice_end = self.clock + self.slice;
-        }
         let stream = &mut self.clients[client].streams[stream];
         if stream.items.is_empty() {
             stream.ready = stream.ready.max(self.clock + self.start);
@@ -182,9 +173,6 @@ impl Gpu {
     fn choose(&mut self) {
         let idle = self.shortest(self.owner).is_none();
         if !idle && (self.clock < self.slice_end || !self.others_wait()) {
-            if self.renews && self.clock >= self.slice_end {
-                self.slice_end += (1 + (self.clock - self.slice_end) / self.slice) * self.slice;
-            }
             return;
         }
         let count = self.clients.len();

@@ -154,10 +154,10 @@ impl Slice {
     }
 
     /// Publishes an interval; its place.
-    pub fn publish(&mut self, start: u64, end: u64, goes_on: bool) -> u64 {
+    pub fn publish(&mut self, start: u64, end: u64) -> u64 {
         let place = self.places;
         self.places += 1;
-        self.ring[(place % PLACES) as usize] = Entry::new(place, (start, end), goes_on);
+        self.ring[(place % PLACES) as usize] = Entry::new(place, start, end);
         place
     }
 }

@@ -253,7 +253,7 @@ impl Account {
                 slice.member().note_overdue(device, now);
                 flight.is_overdue = true;
             }
-            self.charge(slice, flight, (start, until), true);
+            self.charge(slice, flight, (start, until));
             flight.charged_to = until;
             flight.progress = flight.progress.saturating_add(until.saturating_sub(start));
             if let Some(device) = device_of(slice, flight) {
@@ -270,31 +270,22 @@ impl Account {
     /// those depend on how well two clocks are laid on each other.
     fn charge_rest(&mut self, slice: &'static Slice, flight: &mut Flight, (length, until): (u64, u64)) {
         let Some(device) = device_of(slice, flight) else { return };
-        let (rest, excess) = (length.saturating_sub(flight.progress), flight.progress.saturating_sub(length));
+        let rest = length.saturating_sub(flight.progress);
         let start = until.saturating_sub(rest).max(flight.charged_to);
-        self.charge(slice, flight, (start, start.saturating_add(rest)), false);
-        // No more than its own excess: a factor that has fallen since is no reason to give back.
-        let factor = slice.member().factor(device);
-        let beyond = flight.bill.charged().saturating_sub(trim::apply(length, factor));
-        let beyond = beyond.min(trim::apply(excess, factor));
+        self.charge(slice, flight, (start, start.saturating_add(rest)));
+        let most = trim::apply(length, slice.member().factor(device));
+        let beyond = flight.bill.charged().saturating_sub(most);
         slice.member().settle(device, flight.bill.refund(beyond), clock::now());
     }
 
-    /// Charges what an interval newly covers, and publishes it. `goes_on`: the work has not ended.
-    fn charge(
-        &mut self,
-        slice: &'static Slice,
-        flight: &mut Flight,
-        (start, end): (u64, u64),
-        goes_on: bool,
-    ) {
+    fn charge(&mut self, slice: &'static Slice, flight: &mut Flight, (start, end): (u64, u64)) {
         let Some(device) = device_of(slice, flight).filter(|_| start < end) else { return };
         let (member, length) = (slice.member(), end.saturating_sub(start));
         if self.union.is_covered(start, end) {
             member.add_overlap(device, length, 0);
             return;
         }
-        let place = member.publish(device, (start, end), goes_on);
+        let place = member.publish(device, start, end);
         self.own_until = self.own_until.max(end);
         // Who does not wait for those that came before and are still writing charges what they charge as well.
         while !self.read(slice, device, place, clock::now()) {
