@@ -35,7 +35,6 @@ mod graphs;
 mod greens;
 mod host;
 mod image;
-mod loads;
 mod local;
 mod lookup;
 mod managed;

@@ -78,55 +78,10 @@ impl Union {
 /// that drivers tell times by, 1 us.
 const STEP: u64 = 2_000;
 
-/// Whether a stream had come to its end before an event, by the times of that and of the last one before it. `cost` is how
-/// long an event keeps its stream.
+/// Whether a stream had come to its end before an event, by the times of that and of the last one before it.
 #[must_use]
-pub const fn was_idle(before: u64, event: u64, cost: u64) -> bool {
-    event.saturating_sub(before) > STEP.saturating_add(cost)
-}
-
-/// How long an event keeps its stream, learned from events that were next to each other in a busy one.
-///
-/// Each difference of two times is off by a step of the clock that they are told by, either way, and their mean is not.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct EventCost {
-    least: u64,
-    sum: u64,
-    count: u64,
-}
-
-/// No event keeps its stream for longer, in nanoseconds: what lies between two that are further apart is something else.
-const MOST_COST: u64 = 20_000;
-/// How many events are recorded one after the other behind the first launch in a context.
-pub const AT_FIRST: usize = 8;
-/// How many differences are remembered at the most.
-const DIFFERENCES: u64 = 256;
-
-impl EventCost {
-    /// Two events were so far apart that were in their stream, one after the other, before the GPU came to them.
-    pub const fn adjacent(&mut self, apart: u64) {
-        if apart > MOST_COST {
-            return;
-        }
-        if self.count == 0 || apart.saturating_add(STEP) < self.least {
-            *self = Self { least: apart, sum: apart, count: 1 };
-        } else if apart <= self.least.saturating_add(STEP) {
-            self.least = if apart < self.least { apart } else { self.least };
-            (self.sum, self.count) = (self.sum.saturating_add(apart), self.count.saturating_add(1));
-        }
-        if self.count >= DIFFERENCES {
-            (self.sum, self.count) = (self.sum / 2, self.count / 2);
-        }
-    }
-
-    /// In nanoseconds; 0 before anything is known.
-    #[must_use]
-    pub const fn get(&self) -> u64 {
-        match self.sum.checked_div(self.count) {
-            Some(cost) => cost,
-            None => 0,
-        }
-    }
+pub const fn was_idle(before: u64, event: u64) -> bool {
+    event.saturating_sub(before) > STEP
 }
 
 /// Where an event's time lies on the monotonic clock.
@@ -155,8 +110,6 @@ struct Bounds {
 
 /// How long observations are taken together, in nanoseconds: 0.1 s, in which a busy stream has a hundred of them.
 const TOGETHER: u64 = 100_000_000;
-/// How far clocks drift apart within two of those, in nanoseconds: 25 millionths.
-const DRIFT: u64 = 5_000;
 /// How late the latest of all events is seen, in nanoseconds: the helper looks once a millisecond, and may be late itself.
 const LATE: i64 = 2_000_000;
 /// How long a context's base event is used, in nanoseconds.
@@ -189,13 +142,6 @@ impl Offset {
     #[must_use]
     pub fn instant(&self, event: u64) -> Option<u64> {
         Some(event.saturating_add_signed(self.offset?))
-    }
-
-    /// Whether an event surely passed after an instant of the monotonic clock.
-    #[must_use]
-    pub fn is_after(&self, event: u64, instant: u64) -> bool {
-        let above = self.bounds.iter().filter_map(|bounds| bounds.above).max();
-        above.is_some_and(|least| event.saturating_add_signed(least) > instant.saturating_add(DRIFT))
     }
 
     /// Moves the offset to where it can be.
@@ -321,46 +267,10 @@ mod tests {
     }
 
     #[test]
-    fn what_an_event_costs_is_the_mean_of_differences_that_a_coarse_clock_tells() {
-        let mut cost = EventCost::default();
-        assert_eq!(cost.get(), 0);
-        [2_000, 3_000, 2_000, 3_000].into_iter().for_each(|apart| cost.adjacent(apart));
-        assert_eq!(cost.get(), 2_500);
-        cost.adjacent(9_000);
-        cost.adjacent(MOST_COST + 1);
-        assert_eq!(cost.get(), 2_500, "something else lies between those");
-        (0..10_000).for_each(|at| cost.adjacent(2_000 + at % 2 * 1_000));
-        assert_eq!(cost.get(), 2_500);
-    }
-
-    #[test]
-    fn a_smaller_difference_shows_that_something_lay_between_those_before() {
-        let mut cost = EventCost::default();
-        cost.adjacent(9_000);
-        cost.adjacent(1_500);
-        assert_eq!(cost.get(), 1_500);
-    }
-
-    #[test]
-    fn an_event_passed_after_an_instant_if_no_clock_error_explains_it() {
-        let mut offset = Offset::default();
-        assert!(!offset.is_after(u64::MAX, 0));
-        offset.recorded(1_000_000, 400_000);
-        assert!(!offset.is_after(500_000, 1_100_000 - DRIFT));
-        assert!(offset.is_after(500_001, 1_100_000 - DRIFT));
-    }
-
-    #[test]
-    fn an_event_that_costs_more_than_the_clocks_step_does_not_look_like_a_gap() {
-        assert!(!was_idle(1_000, 1_000 + STEP + 2_500, 2_500));
-        assert!(was_idle(1_000, 1_001 + STEP + 2_500, 2_500));
-    }
-
-    #[test]
     fn a_stream_was_idle_if_more_than_the_clocks_step_lies_between_two_events() {
-        assert!(!was_idle(1_000, 1_000 + STEP, 0));
-        assert!(was_idle(1_000, 1_001 + STEP, 0));
-        assert!(!was_idle(9_000, 1_000, 0), "clocks that were laid on each other anew");
+        assert!(!was_idle(1_000, 1_000 + STEP));
+        assert!(was_idle(1_000, 1_001 + STEP));
+        assert!(!was_idle(9_000, 1_000), "clocks that were laid on each other anew");
     }
 
     #[test]

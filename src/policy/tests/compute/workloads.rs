@@ -75,7 +75,7 @@ impl Target {
 }
 
 /// On the usual machine.
-pub const WORKLOADS: [Workload; 20] = [
+pub const WORKLOADS: [Workload; 18] = [
     Workload {
         name: "5 us, ten waited for",
         build: |_| one(small(5 * US).sync(10)),
@@ -94,24 +94,6 @@ pub const WORKLOADS: [Workload; 20] = [
         group: 0,
         target: Target::Short,
         machine: |machine| Machine { launch: 10 * US, back: 20 * US, ..machine },
-    },
-    Workload {
-        name: "5 us, costly events",
-        build: |_| one(small(5 * US).sync(10)),
-        limits: alone,
-        burst: 20,
-        group: 0,
-        target: Target::Short,
-        machine: costly,
-    },
-    Workload {
-        name: "20 us, costly events",
-        build: |_| one(small(20 * US)),
-        limits: alone,
-        burst: 20,
-        group: 0,
-        target: Target::Short,
-        machine: costly,
     },
     Workload {
         name: "20 us, async",
@@ -264,11 +246,6 @@ pub const WORKLOADS: [Workload; 20] = [
 
 fn usual(machine: Machine) -> Machine {
     machine
-}
-
-/// Events keep their stream for longer than the steps of the clock that they tell times by, and kernels start late.
-fn costly(machine: Machine) -> Machine {
-    Machine { event: 2_500, start: 1_000, ..machine }
 }
 
 fn coarse(machine: Machine) -> Machine {

@@ -13,7 +13,7 @@ use gpuslice_policy::compute::ring::Reader;
 use gpuslice_policy::compute::run::{Opening, Run, Verdict};
 use gpuslice_policy::compute::source::Source;
 use gpuslice_policy::compute::step::{Ran, Seen};
-use gpuslice_policy::compute::timeline::{self, EventCost, Offset, Union};
+use gpuslice_policy::compute::timeline::{self, Offset, Union};
 use gpuslice_policy::compute::trim::{self, History};
 use gpuslice_region::{Device, RING_PLACES};
 
@@ -31,10 +31,6 @@ pub(crate) struct Flight {
     pub(super) end: Event,
     /// When the start was recorded, on the monotonic clock.
     pub(super) opened: u64,
-    /// When its first launch was in the stream, on the monotonic clock.
-    launched: u64,
-    /// Recorded behind it, in a context of which it is the first: they tell what an event costs.
-    pub(super) behind: Vec<Event>,
     known_idle: bool,
     is_unknown: bool,
     /// Whether its predicted time counts as queued.
@@ -64,8 +60,7 @@ impl Flight {
         device: usize,
         run: Run,
         (start, end): (Event, Event),
-        (opened, launched): (u64, u64),
-        (known_idle, is_unknown): (bool, bool),
+        (opened, known_idle, is_unknown): (u64, bool, bool),
     ) -> Self {
         Self {
             lane: lane.number,
@@ -76,8 +71,6 @@ impl Flight {
             start,
             end,
             opened,
-            launched,
-            behind: Vec::new(),
             known_idle,
             is_unknown,
             is_queued: true,
@@ -183,22 +176,17 @@ impl Account {
         slice: &'static Slice,
         flight: &mut Flight,
         (before, began, ended): (u64, u64, u64),
-        (offset, cost, is_only): (Offset, &mut EventCost, bool),
+        (offset, is_only): (Offset, bool),
     ) -> bool {
         let Some(device) = device_of(slice, flight) else { return false };
-        let was_idle = flight.known_idle || timeline::was_idle(before, began, cost.get());
+        let was_idle = flight.known_idle || timeline::was_idle(before, began);
         let switched = !flight.is_unknown && self.others_until > self.own_until;
-        let is_queued = !was_idle && offset.is_after(began, flight.launched);
         let opening = match (was_idle, switched) {
-            _ if is_queued => Opening::Queued,
             (true, true) => Opening::Switched,
             (true, false) => Opening::Idle,
             _ => Opening::Busy,
         };
-        if is_queued && before > 0 {
-            cost.adjacent(began.saturating_sub(before));
-        }
-        let verdict = flight.run.judge(ended.saturating_sub(began), opening, cost.get());
+        let verdict = flight.run.judge(ended.saturating_sub(began), opening);
         if flight.is_copy {
             slice.member().count_copied(device, verdict.length);
             slice.compute.learn(flight, verdict.length, verdict);

@@ -4,7 +4,7 @@
 
 use super::account::Flight;
 use super::events::{self, Event};
-use super::{Compute, Kind, Launch, Stream, clock};
+use super::{Compute, Stream, clock};
 use crate::captures::{self, apart};
 use crate::driver::{self, within};
 use crate::slice::Slice;
@@ -15,7 +15,6 @@ use gpuslice_policy::compute::cost::{Estimate, Key};
 use gpuslice_policy::compute::lease::Lease;
 use gpuslice_policy::compute::recent::Recent;
 use gpuslice_policy::compute::run::{Bracket, OLD, RETURN, Run, SPARSE, Sampler, Spell};
-use gpuslice_policy::compute::timeline::AT_FIRST;
 
 /// How many launches are predicted to be queued where a stream counts as busy: two. By one it is about to run empty.
 const BACKLOG: u64 = 2;
@@ -56,8 +55,6 @@ pub(crate) struct Seat {
     pub(crate) ends_seen: u64,
     /// Copies so far.
     pub(crate) copies: u32,
-    /// How long an event keeps its stream, in nanoseconds, as it was known when a run was opened last.
-    event_cost: u64,
 }
 
 /// A stream as one thread uses it.
@@ -117,10 +114,7 @@ pub(crate) struct Open {
     start: Option<Event>,
     /// When that was, on the monotonic clock and in cycles.
     opened: u64,
-    entered: u64,
     pub(crate) since: u64,
-    /// For how long its first launch was not in the stream, in nanoseconds from `opened` on.
-    launching: u64,
     /// For how long the host was outside between its launches.
     gaps: u64,
     /// Whether the host had waited for the stream.
@@ -146,7 +140,6 @@ impl Seat {
             legacy_runs: false,
             ends_seen: 0,
             copies: 0,
-            event_cost: 0,
         }
     }
 
@@ -228,7 +221,7 @@ impl Seat {
         let Some(lane) = self.lanes.get_mut(at) else { return false };
         let Some(open) = &mut lane.open else { return false };
         let gap = self.outside.saturating_sub(lane.launched);
-        let goes_on = Bracket::is_together(known, is_graph, self.event_cost)
+        let goes_on = Bracket::is_together(known, is_graph)
             && clock::took_less(gap, SPARSE)
             && clock::took_less(now.saturating_sub(open.since), OLD)
             && !self.idle_runs
@@ -239,23 +232,6 @@ impl Seat {
             if lane.empty.is_none() {
                 open.gaps = open.gaps.wrapping_add(gap);
             }
-        }
-        goes_on
-    }
-
-    /// Whether a launch that may begin before the one ahead of it has ended goes into the run that is open on its lane: as long
-    /// as that may be open at all, since an event between the two would keep it.
-    #[inline]
-    pub(crate) fn goes_on_chained(&mut self, at: usize, now: u64) -> bool {
-        let Some(lane) = self.lanes.get_mut(at) else { return false };
-        let gap = self.outside.saturating_sub(lane.launched);
-        let Some(open) = &mut lane.open else { return false };
-        let goes_on = clock::took_less(gap, SPARSE)
-            && clock::took_less(now.saturating_sub(open.since), OLD)
-            && !self.idle_runs
-            && !(self.legacy_runs && lane.joins_legacy);
-        if goes_on && lane.empty.is_none() {
-            open.gaps = open.gaps.wrapping_add(gap);
         }
         goes_on
     }
@@ -271,8 +247,7 @@ impl Seat {
         let now = clock::cycles();
         let Some(lane) = self.lanes.get_mut(at) else { return };
         let gap = self.outside.saturating_sub(lane.launched);
-        self.event_cost = slice.compute.event_cost.load(Ordering::Relaxed);
-        let mut bracket = Bracket::of(known, is_graph, clock::between(gap, 0), self.event_cost);
+        let mut bracket = Bracket::of(known, is_graph, clock::between(gap, 0));
         if slice.compute.launches_block {
             bracket = Bracket::Alone;
         }
@@ -352,7 +327,6 @@ impl Seat {
             && let Some(open) = &mut lane.open
         {
             open.run.lead(clock::between(now, open.since));
-            open.launching = clock::between(now, open.entered);
             if let Some(start) = open.start.take_if(|_| !is_made) {
                 slice.compute.events.put(lane.pool, start);
             }
@@ -425,7 +399,7 @@ impl Seat {
         &mut self,
         slice: &'static Slice,
         at: usize,
-        launch: &Launch,
+        key: &Key,
         estimate: &Estimate,
     ) -> Option<()> {
         let now = clock::cycles();
@@ -438,9 +412,7 @@ impl Seat {
             lane.began(now, slice.compute.launches_block);
         }
         let open = lane.open.as_mut()?;
-        let is_full = open.run.add(&launch.key, estimate);
-        // Another that may begin before this one has ended is likely to follow.
-        if is_full && (launch.kind != Kind::Chained || open.run.bracket() == Bracket::Alone) {
+        if open.run.add(key, estimate) {
             self.is_full(slice, at, now);
         }
         Some(())
@@ -521,27 +493,18 @@ impl Lane {
         open.map_or(self.until, |open| beside::done(self.until, open.opened, open.run.plain()))
     }
 
-    /// Whether the stream may have run empty since it had its first launch: see [`Spell::may_have_ended`].
-    fn may_be_empty(&self, now: u64, known: &Estimate) -> bool {
-        let last = known.plain.saturating_mul(BACKLOG);
-        match &self.spell {
-            _ if self.empty.is_some() => false,
-            Some(since) => {
-                let run = self.open.as_ref().map(|open| &open.run);
-                since.spell.may_have_ended(run, clock::between(now, since.at), last)
-            }
-            None => self.done() < clock::now().saturating_add(last),
-        }
-    }
-
     /// The first launch since the run was opened, or since the stream was empty, has left the driver. `has_ended`: it leaves
     /// it only when its kernel has ended.
+    /// Whether the stream may have run empty since it had its first launch: see [`Spell::may_have_ended`].
+    fn may_be_empty(&self, now: u64, known: &Estimate) -> bool {
+        let Some(since) = self.spell.as_ref().filter(|_| self.empty.is_none()) else { return false };
+        let run = self.open.as_ref().map(|open| &open.run);
+        since.spell.may_have_ended(run, clock::between(now, since.at), known.plain.saturating_mul(BACKLOG))
+    }
+
     #[cold]
     fn began(&mut self, now: u64, has_ended: bool) {
         let Some(open) = &mut self.open else { return };
-        if open.run.is_empty() {
-            open.launching = clock::between(now, open.entered);
-        }
         let is_idle = open.known_idle || open.opened >= self.until;
         if self.empty.is_some() || self.spell.is_none() && open.run.is_empty() && is_idle {
             self.spell = Some(Since { at: now, outside: self.launched, spell: Spell::default() });
@@ -575,8 +538,6 @@ impl Lane {
             run: Run::open(bracket),
             start,
             opened,
-            entered: before,
-            launching: 0,
             // An event and a kernel reach the GPU at about the same place of their calls: from return to return it is as long as
             // from one to the other. A call that was held up may have been so before or after that.
             since: if clock::took_less(after.saturating_sub(before), RETURN) { after } else { before },
@@ -615,17 +576,12 @@ impl Lane {
         recorded.inspect_err(|code| compute.event_failed(*code))
     }
 
-    /// Records events one after the other, which tell what one costs.
-    fn record_behind(&self, compute: &Compute) -> Vec<Event> {
-        (0..AT_FIRST).map_while(|_| self.record(compute).ok()).map(|(event, _)| event).collect()
-    }
-
     /// The closing event is recorded, where it may be, and the meter told. The run was closed at `closed`; none where no
     /// mark may be made.
     fn send_off(&mut self, slice: &'static Slice, open: Open, closed: Option<u64>) {
         let compute = &slice.compute;
         self.until = beside::done(self.until, open.opened, open.run.plain());
-        let Open { mut run, start, opened, launching, known_idle, is_unknown, is_copy, .. } = open;
+        let Open { mut run, start, opened, known_idle, is_unknown, is_copy, .. } = open;
         let Some(device) = self.device else { return };
         let end =
             start.filter(|_| closed.is_some() && !run.is_empty()).and_then(|_| self.record(compute).ok());
@@ -636,13 +592,9 @@ impl Lane {
                 let before = core::mem::replace(&mut self.closing, took);
                 // Only the excess over the last call shows a host that was held up; the rest is the driver's usual time.
                 run.late(took.saturating_sub(before));
-                let instants = (opened, opened.saturating_add(launching));
+                let told = (opened, known_idle, is_unknown);
                 compute.is_busy_until(device, self.until);
-                let mut flight =
-                    Flight::new(self, device, run, (start, end), instants, (known_idle, is_unknown));
-                if compute.events.is_first(self.pool) {
-                    flight.behind = self.record_behind(compute);
-                }
+                let flight = Flight::new(self, device, run, (start, end), told);
                 compute.sent_off(slice, if is_copy { flight.of_copy() } else { flight });
             }
             (start, _) => {

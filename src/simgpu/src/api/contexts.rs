@@ -86,9 +86,7 @@ impl Driver {
     }
 
     fn push(&self, context: CUcontext) -> Outcome {
-        let simulation = self.simulation()?;
-        simulation.local().can_be_current(handle(context))?;
-        simulation.loads.enter(handle(context));
+        self.simulation()?.local().can_be_current(handle(context))?;
         if thread::push(handle(context)) { Ok(()) } else { Err(status::INVALID_VALUE) }
     }
 }
