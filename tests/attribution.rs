@@ -165,7 +165,7 @@ fn while_somebody_is_listed_who_may_be_a_member_elsewhere_nothing_is_attributed(
     if !may_be_elsewhere() {
         return skip_without_rights("members elsewhere");
     }
-    let bench = Bench::simulated();
+    let bench = telling_of_each();
     let _member = member(&bench);
     until(&bench, is_whole);
     // NVML calls it so, and nobody is called so here.

@@ -84,7 +84,7 @@ mod tests {
             assert_eq!(mends(name), Some(expected), "{name}");
         }
         let listed = mends("GPU_MEM_SIZE").unwrap_or_default();
-        assert!(listed.ends_with(": GPU_MEM_LIMIT, GPU_MEM_OVERSUBSCRIBE"), "{listed}");
+        assert!(listed.ends_with(": GPU_MEM_LIMIT, GPU_MEM_OVERSUBSCRIBE, GPU_MEM_REPORT_TOTAL"), "{listed}");
         assert!(mends("GPU_CORE_LIMIT").unwrap_or_default().contains("GPU_CORE_PERCENT, GPU_CORE_POLICY"));
     }
 
