@@ -99,8 +99,6 @@ fn look_again(viewer: &mut Living) -> Shown {
 fn a_busy_slice_beside_a_busy_neighbour_is_shown_its_share() {
     for (pids, version) in NUMBERINGS {
         let bench = Bench::simulated().with("GPU_CORE_PERCENT", "30");
-        // per-process windows: the trim needs them
-        let bench = bench.with("SIMGPU_NVML_SAMPLES", "each");
         let bench = bench.with("SIMGPU_NVML_PIDS", pids).with("SIMGPU_CUDA_VERSION", version);
         let (_neighbour, _member) = (neighbour(&bench), member(&bench));
         for holds in ["0", "1"] {

@@ -126,8 +126,7 @@ struct Stage<'a> {
 }
 
 fn bench(variant: &Variant) -> Bench {
-    // per-process windows: the trim needs them
-    let bench = Bench::simulated().with("SIMGPU_NVML_SAMPLES", "each");
+    let bench = Bench::simulated();
     let bench = variant.variables.iter().fold(bench, |bench, (name, value)| bench.with(name, value));
     if variant.has_nvml {
         return bench;
