@@ -114,7 +114,10 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         let is_trimmed = trim::factor_of(time.readings.0.factor.get()) < trim::ONE;
         // Neighbours that nobody sees cost a turn once, whatever is done in it.
         let is_blind = Measured::of_word(time.readings.0.meter.get()).why.is_some();
-        if is_trimmed || is_blind || others().any(|ask| ask.wants > 0) {
+        let waiting = others().filter(|ask| ask.wants > 0).count();
+        if waiting > 0 {
+            lease::turn_among(terms, waiting.saturating_add(1))
+        } else if is_trimmed || is_blind {
             lease::turn(terms)
         } else if others().any(|ask| ask.served > 0) {
             lease::size(terms)
@@ -136,15 +139,17 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     ) -> Result<(), u64> {
         let Some((time, process)) = self.process_time(device, slot) else { return Ok(()) };
         self.forget_stale(device, now);
+        let mut said = process.sleeps_until.observe();
         if process.wants.get() == 0 {
-            let virtual_time = time.virtual_time.0.get();
-            process.served.change(|served| turn::start(served, virtual_time, self.asks(time)));
+            said = u64::MAX;
+            let (terms, virtual_time) = (self.terms(device), time.virtual_time.0.get());
+            process.served.change(|served| turn::start(served, virtual_time, terms, self.asks(time)));
         }
         process.wants.set(amount.max(1));
-        if self.pay(device, slot, amount, (since, now)).is_err() {
+        if self.pay(device, slot, amount, (since, said, now)).is_err() {
             process.sleeps_until.publish(ABOUT_TO);
             full_fence();
-            if let Err(until) = self.pay(device, slot, amount, (since, now)) {
+            if let Err(until) = self.pay(device, slot, amount, (since, said, now)) {
                 process.sleeps_until.publish(until);
                 return Err(until);
             }
@@ -153,8 +158,14 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         Ok(())
     }
 
-    /// Pays for a process if it is its turn; else when to look again.
-    fn pay(&self, device: usize, slot: usize, amount: u64, (since, now): (u64, u64)) -> Result<(), u64> {
+    /// Pays for a process if it is its turn; else when to look again. At its last look it was told to do that when it `said`.
+    fn pay(
+        &self,
+        device: usize,
+        slot: usize,
+        amount: u64,
+        (since, said, now): (u64, u64, u64),
+    ) -> Result<(), u64> {
         let Some((time, process)) = self.process_time(device, slot) else { return Ok(()) };
         let others = self.in_step(device, since, now);
         for _ in 0..TRIES {
@@ -162,7 +173,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
             let paid_until = believed(time, terms, now);
             let served = process.served.get();
             let before = turn::before(slot, served, self.asks(time));
-            if let Some(until) = turn::wait(paid_until.max(others.wait), before, now, terms) {
+            if let Some(until) = turn::wait(paid_until.max(others.wait), before, (said, now), terms) {
                 return Err(until);
             }
             let prepaid = bucket::prepay(paid_until.max(others.saved), now, amount, terms);
@@ -406,7 +417,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     }
 
     /// What all processes ask for, by slot.
-    fn asks(&self, time: &DeviceTime<SLOTS>) -> impl Iterator<Item = Ask> {
+    fn asks(&self, time: &DeviceTime<SLOTS>) -> impl Iterator<Item = Ask> + Clone {
         let processes = time.processes.iter().take(self.claimed());
         processes.map(|process| Ask { served: process.served.get(), wants: process.wants.get() })
     }

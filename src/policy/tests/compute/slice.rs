@@ -24,6 +24,8 @@ pub struct Slice {
     pub places: u64,
     pub ring: Vec<Entry>,
     pub asks: Vec<Ask>,
+    /// Until when each that asks said that it sleeps.
+    said: Vec<u64>,
     pub virtual_time: u64,
     pub trim: Trim,
     pub factor: u32,
@@ -64,6 +66,7 @@ impl Slice {
             places: 0,
             ring: vec![Entry::default(); PLACES as usize],
             asks: vec![Ask::default(); processes],
+            said: vec![u64::MAX; processes],
             virtual_time: 0,
             trim: Trim::new(rounded_down),
             factor: trim::ONE,
@@ -85,8 +88,11 @@ impl Slice {
 
     /// How much a process takes at least.
     pub fn lease(&self, me: usize) -> u64 {
-        let others_wait = self.asks.iter().enumerate().any(|(other, ask)| other != me && ask.wants > 0);
-        let size = if others_wait || self.factor < trim::ONE || self.unattributed {
+        let others =
+            self.asks.iter().enumerate().filter(|(other, ask)| *other != me && ask.wants > 0).count();
+        let size = if others > 0 {
+            lease::turn_among(self.terms, others + 1)
+        } else if self.factor < trim::ONE || self.unattributed {
             lease::turn(self.terms)
         } else if self.asks.len() > 1 {
             lease::size(self.terms)
@@ -99,13 +105,15 @@ impl Slice {
     /// Takes so much for a process, or says when it has to look again.
     pub fn take(&mut self, me: usize, amount: u64, now: u64) -> Result<(), u64> {
         if self.asks[me].wants == 0 {
-            let asks = self.asks.iter().copied();
-            self.asks[me].served = turn::start(self.asks[me].served, self.virtual_time, asks);
+            let asks = self.asks.clone().into_iter();
+            self.asks[me].served = turn::start(self.asks[me].served, self.virtual_time, self.terms, asks);
+            self.said[me] = u64::MAX;
         }
         self.asks[me].wants = amount;
         let served = self.asks[me].served;
         let before = turn::before(me, served, self.asks.iter().copied());
-        if let Some(until) = turn::wait(self.paid_until, before, now, self.terms) {
+        if let Some(until) = turn::wait(self.paid_until, before, (self.said[me], now), self.terms) {
+            self.said[me] = until;
             return Err(until);
         }
         self.owed_at_take = self.owed_at_take.max(self.debt.owed(now, self.terms));

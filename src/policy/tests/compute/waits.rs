@@ -51,7 +51,8 @@ struct Had {
 }
 
 fn had(other: usize, slice: &Slice) -> Had {
-    let served = turn::start(slice.asks[other].served, slice.virtual_time, slice.asks.iter().copied());
+    let served =
+        turn::start(slice.asks[other].served, slice.virtual_time, slice.terms, slice.asks.iter().copied());
     Had { taken: slice.taken[other], got: slice.got[other], served }
 }
 
@@ -60,7 +61,7 @@ fn had(other: usize, slice: &Slice) -> Had {
 fn most(other: usize, world: &World) -> u64 {
     let process = &world.processes[other];
     let dearest = world.slices[process.slice].dearest[other];
-    turn::LAG + 3 * process.program.longest().max(dearest) + 2_000_000
+    turn::lag(1, world.slices[process.slice].terms) + 3 * process.program.longest().max(dearest) + 2_000_000
 }
 
 impl Waiter {

@@ -55,6 +55,7 @@ struct Model {
     virtual_time: u64,
     now: u64,
     asks: [Ask; SLOTS],
+    said: [u64; SLOTS],
     outstanding: [u64; SLOTS],
     settled_at: [u64; SLOTS],
     taken: [bool; SLOTS],
@@ -64,12 +65,15 @@ struct Model {
 impl Model {
     fn take(&mut self, me: usize, amount: u64) -> Result<(), u64> {
         if self.asks[me].wants == 0 {
-            self.asks[me].served = turn::start(self.asks[me].served, self.virtual_time, self.asks);
+            let asks = self.asks.into_iter();
+            self.asks[me].served = turn::start(self.asks[me].served, self.virtual_time, self.terms, asks);
+            self.said[me] = u64::MAX;
         }
         self.asks[me].wants = amount;
         let served = self.asks[me].served;
         let before = turn::before(me, served, self.asks);
-        if let Some(until) = turn::wait(self.paid_until, before, self.now, self.terms) {
+        if let Some(until) = turn::wait(self.paid_until, before, (self.said[me], self.now), self.terms) {
+            self.said[me] = until;
             return Err(until);
         }
         self.paid_until = bucket::prepay(self.paid_until, self.now, amount, self.terms);
@@ -84,7 +88,7 @@ impl Model {
             if !core::mem::replace(&mut self.taken[slot], false) {
                 continue;
             }
-            self.asks[slot].wants = 0;
+            self.asks[slot] = Ask::default();
             let outstanding = core::mem::take(&mut self.outstanding[slot]).min(MOST_DEBT);
             let rest = lease::estate(outstanding, lease::Work::None, self.settled_at[slot], self.now);
             if rest < 0 {
@@ -114,6 +118,7 @@ fn start() -> (World, Model) {
         virtual_time: 0,
         now: NOW,
         asks: [Ask::default(); SLOTS],
+        said: [u64::MAX; SLOTS],
         outstanding: [0; SLOTS],
         settled_at: [0; SLOTS],
         taken: [false; SLOTS],
