@@ -16,7 +16,7 @@
 /* "gpuslice", as the first eight bytes of the file. */
 #define GPUSLICE_MAGIC "gpuslice"
 /* The version of this layout. Every change of it has another number. */
-#define GPUSLICE_VERSION 8u
+#define GPUSLICE_VERSION 9u
 /* Size of the file in bytes. */
 #define GPUSLICE_SIZE 11808768u
 /* Processes, devices and uses of shared memory that a slice has room for. */
@@ -168,7 +168,8 @@ struct gpuslice_process_time {
 /* A device's time. Each of its first parts has a line of 128 bytes. */
 struct gpuslice_device_time {
     uint64_t paid_until;   /* until when the slice's GPU time is paid */
-    uint8_t reserved0[120];
+    uint64_t free_from;    /* from when on time is free */
+    uint8_t reserved0[112];
     uint64_t virtual_time;
     uint8_t reserved1[120];
     uint32_t bell;         /* a futex */

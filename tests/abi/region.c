@@ -77,6 +77,7 @@ static void print_layout(void)
     LINE("time.offset", offsetof(struct gpuslice_region, time));
     LINE("time.size", sizeof(struct gpuslice_device_time));
     LINE("time.paid_until", offsetof(struct gpuslice_device_time, paid_until));
+    LINE("time.free_from", offsetof(struct gpuslice_device_time, free_from));
     LINE("time.virtual_time", offsetof(struct gpuslice_device_time, virtual_time));
     LINE("time.bell", offsetof(struct gpuslice_device_time, bell));
     LINE("time.places", offsetof(struct gpuslice_device_time, places));

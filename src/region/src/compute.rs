@@ -28,7 +28,7 @@ use crate::{
     bell,
     layout::{DeviceEntry, Layout, WHOLE_SHARE},
     sync::full_fence,
-    words::{DeviceTime, ProcessTime, Step},
+    words::{DeviceTime, Paid, ProcessTime, Step},
 };
 
 /// The most GPU time that may be saved up, in nanoseconds.
@@ -59,6 +59,18 @@ impl ProcessTime {
     /// Whether the process waits for the share.
     pub(crate) fn waits(&self, now: u64) -> bool {
         self.wants.get() > 0 && self.sleeps_until.observe().saturating_add(OVERDUE) > now
+    }
+}
+
+impl Paid {
+    /// Changes until when time is paid.
+    fn change(&self, now: u64, next: impl Fn(u64) -> u64) {
+        self.note_free(self.until.change(next), now);
+    }
+
+    /// Time is paid until this instant from now on.
+    fn note_free(&self, until: u64, now: u64) {
+        self.free_from.change(|free_from| bucket::free_from(free_from, until, now));
     }
 }
 
@@ -114,7 +126,10 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         let is_trimmed = trim::factor_of(time.readings.0.factor.get()) < trim::ONE;
         // Neighbours that nobody sees cost a turn once, whatever is done in it.
         let is_blind = Measured::of_word(time.readings.0.meter.get()).why.is_some();
-        if is_trimmed || is_blind || others().any(|ask| ask.wants > 0) {
+        let waiting = others().filter(|ask| ask.wants > 0).count();
+        if waiting > 0 {
+            lease::turn_among(terms, waiting.saturating_add(1))
+        } else if is_trimmed || is_blind {
             lease::turn(terms)
         } else if others().any(|ask| ask.served > 0) {
             lease::size(terms)
@@ -137,8 +152,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         let Some((time, process)) = self.process_time(device, slot) else { return Ok(()) };
         self.forget_stale(device, now);
         if process.wants.get() == 0 {
-            let virtual_time = time.virtual_time.0.get();
-            process.served.change(|served| turn::start(served, virtual_time, self.asks(time)));
+            let (terms, virtual_time) = (self.terms(device), time.virtual_time.0.get());
+            process.served.change(|served| turn::start(served, virtual_time, terms, self.asks(time)));
         }
         process.wants.set(amount.max(1));
         if self.pay(device, slot, amount, (since, now)).is_err() {
@@ -162,11 +177,13 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
             let paid_until = believed(time, terms, now);
             let served = process.served.get();
             let before = turn::before(slot, served, self.asks(time));
-            if let Some(until) = turn::wait(paid_until.max(others.wait), before, now, terms) {
+            let free_since = bucket::free_since(paid_until, time.paid.0.free_from.get(), now);
+            if let Some(until) = turn::wait(free_since.max(others.wait), before, now, terms) {
                 return Err(until);
             }
             let prepaid = bucket::prepay(paid_until.max(others.saved), now, amount, terms);
-            if time.paid_until.0.replace(paid_until, prepaid) {
+            if time.paid.0.until.replace(paid_until, prepaid) {
+                time.paid.0.note_free(prepaid, now);
                 // After the payment: who is killed in between loses it, and it is never refunded unpaid.
                 process.outstanding.change(|outstanding| outstanding.saturating_add(amount));
                 process.served.change(|served| served.saturating_add(amount));
@@ -314,7 +331,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         let Some(time) = self.time(device) else { return };
         let terms = self.terms(device);
         let most = most(terms, now);
-        time.paid_until.0.change(|paid_until| bucket::settle(paid_until.min(most), now, difference, terms));
+        time.paid.0.change(now, |until| bucket::settle(until.min(most), now, difference, terms));
         if difference < 0 {
             self.wake(device, now);
         }
@@ -327,7 +344,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
             return;
         }
         let most = most(old, now);
-        time.paid_until.0.change(|paid_until| bucket::change(paid_until.min(most), now, old, new));
+        time.paid.0.change(now, |until| bucket::change(until.min(most), now, old, new));
         full_fence();
         bell::ring(&time.bell.0);
     }
@@ -372,9 +389,9 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     pub(crate) fn give_time(&self, device: usize, gift: u64, now: u64) {
         let Some(time) = self.time(device) else { return };
         let most = most(self.terms(device), now);
-        time.paid_until.0.change(|paid_until| {
-            let paid_until = paid_until.min(most);
-            paid_until.saturating_sub(gift.min(paid_until.saturating_sub(now)))
+        time.paid.0.change(now, |until| {
+            let until = until.min(most);
+            until.saturating_sub(gift.min(until.saturating_sub(now)))
         });
         self.wake(device, now);
     }
@@ -406,7 +423,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     }
 
     /// What all processes ask for, by slot.
-    fn asks(&self, time: &DeviceTime<SLOTS>) -> impl Iterator<Item = Ask> {
+    fn asks(&self, time: &DeviceTime<SLOTS>) -> impl Iterator<Item = Ask> + Clone {
         let processes = time.processes.iter().take(self.claimed());
         processes.map(|process| Ask { served: process.served.get(), wants: process.wants.get() })
     }
@@ -415,16 +432,16 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
 /// The word, if it can be. Otherwise the most that can be owed is written in its place: a bound that moved on with the
 /// clock would never be reached.
 pub(crate) fn believed<const SLOTS: usize>(time: &DeviceTime<SLOTS>, terms: Terms, now: u64) -> u64 {
-    let (paid_until, most) = (time.paid_until.0.get(), most(terms, now));
+    let (paid_until, most) = (time.paid.0.until.get(), most(terms, now));
     if paid_until > most {
-        let _ = time.paid_until.0.replace(paid_until, most);
+        let _ = time.paid.0.until.replace(paid_until, most);
     }
     paid_until.min(most)
 }
 
 /// As [`believed`], by somebody who may not write.
 pub(crate) fn credible<const SLOTS: usize>(time: &DeviceTime<SLOTS>, terms: Terms, now: u64) -> u64 {
-    time.paid_until.0.get().min(most(terms, now))
+    time.paid.0.until.get().min(most(terms, now))
 }
 
 /// The latest instant until which time can be paid: the most that a slice may owe.

@@ -17,7 +17,7 @@ use crate::{
     layout::Layout,
     sampler,
     sync::Word64,
-    words::{Counts, DeviceTime, ProcessTime, Step, UNPREDICTED},
+    words::{Counts, DeviceTime, Paid, ProcessTime, Step, UNPREDICTED},
 };
 
 /// GPU time that was used, and what happened on the way. All but `launches` in nanoseconds.
@@ -119,7 +119,8 @@ impl<const SLOTS: usize> DeviceTime<SLOTS> {
         let sampler = &self.sampler.0;
         let Step { paid_at, kept_since, kept_until, lasts_until, overdue_at, ahead_at, ahead_until } =
             &self.step.0;
-        let words = [&self.paid_until.0, &self.virtual_time.0, &self.overlap.0, &sampler.elected];
+        let Paid { until, free_from } = &self.paid.0;
+        let words = [until, free_from, &self.virtual_time.0, &self.overlap.0, &sampler.elected];
         let step = [paid_at, kept_since, lasts_until, overdue_at, ahead_at, ahead_until];
         words.into_iter().chain(&sampler.trim).chain(step).for_each(|word| word.set(0));
         kept_until.publish(0);

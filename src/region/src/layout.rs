@@ -15,7 +15,7 @@ use crate::{
 /// The first eight bytes of a region, read as a little-endian number: "gpuslice".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"gpuslice");
 /// The version of this layout.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 /// Processes that can be in one slice.
 pub const MAX_SLOTS: usize = 1024;
 /// Devices that a slice can have.
@@ -246,7 +246,7 @@ fn bounded(number: u32, most: usize) -> usize {
 
 /// Name and value of everything that `include/gpuslice.h` repeats, for the test that compares the two.
 #[cfg(not(loom))]
-pub const FIGURES: [(&str, usize); 105] = {
+pub const FIGURES: [(&str, usize); 106] = {
     use core::mem::offset_of;
     type Time = DeviceTime<MAX_SLOTS>;
     [
@@ -309,7 +309,8 @@ pub const FIGURES: [(&str, usize); 105] = {
         ("share.bytes", offset_of!(Share, bytes)),
         ("time.offset", offset_of!(Layout, time)),
         ("time.size", size_of::<Time>()),
-        ("time.paid_until", offset_of!(Time, paid_until)),
+        ("time.paid_until", offset_of!(Time, paid.0.until)),
+        ("time.free_from", offset_of!(Time, paid.0.free_from)),
         ("time.virtual_time", offset_of!(Time, virtual_time)),
         ("time.bell", offset_of!(Time, bell)),
         ("time.places", offset_of!(Time, places)),

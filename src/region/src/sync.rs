@@ -53,17 +53,21 @@ impl Word64 {
         self.0.fetch_max(value, Ordering::Relaxed);
     }
 
-    /// Replaces the number by what `next` makes of it.
-    pub(crate) fn change(&self, next: impl Fn(u64) -> u64) {
+    /// Replaces the number by what `next` makes of it; that.
+    pub(crate) fn change(&self, next: impl Fn(u64) -> u64) -> u64 {
         #[cfg(all(test, loom))]
         if broken::is(broken::Break::LastWins) {
-            return self.set(next(self.get()));
+            let next = next(self.get());
+            self.set(next);
+            return next;
         }
         let mut now = self.0.load(Ordering::Relaxed);
-        while let Err(other) =
-            self.0.compare_exchange_weak(now, next(now), Ordering::Relaxed, Ordering::Relaxed)
-        {
-            now = other;
+        loop {
+            let next = next(now);
+            match self.0.compare_exchange_weak(now, next, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return next,
+                Err(other) => now = other,
+            }
         }
     }
 }

@@ -17,8 +17,8 @@ pub(crate) struct Line<T>(pub(crate) T);
 #[derive(Debug)]
 #[cfg_attr(not(loom), repr(C, align(4096)))]
 pub(crate) struct DeviceTime<const SLOTS: usize> {
-    /// Until when the slice's GPU time is paid, on the monotonic clock.
-    pub(crate) paid_until: Line<Word64>,
+    /// Until when the slice's GPU time is paid.
+    pub(crate) paid: Line<Paid>,
     /// GPU time that the process had been served that was served last.
     pub(crate) virtual_time: Line<Word64>,
     /// What those sleep on who wait for the share.
@@ -39,6 +39,16 @@ pub(crate) struct DeviceTime<const SLOTS: usize> {
     pub(crate) history: [Moment; SECONDS],
     /// The processes.
     pub(crate) processes: [ProcessTime; SLOTS],
+}
+
+/// Until when GPU time is paid, on the monotonic clock.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(crate) struct Paid {
+    /// The instant.
+    pub(crate) until: Word64,
+    /// The instant from which on time is free.
+    pub(crate) free_from: Word64,
 }
 
 /// How time is counted.
@@ -164,7 +174,7 @@ pub(crate) struct Counts {
 impl<const SLOTS: usize> Default for DeviceTime<SLOTS> {
     fn default() -> Self {
         Self {
-            paid_until: Default::default(),
+            paid: Default::default(),
             virtual_time: Default::default(),
             bell: Default::default(),
             places: Default::default(),

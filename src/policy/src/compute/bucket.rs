@@ -107,6 +107,27 @@ pub fn change(paid_until: u64, now: u64, old: Terms, new: Terms) -> u64 {
     }
 }
 
+/// The instant from which on time is free, after the word has changed to `paid_until`; `free_from` was that instant before.
+///
+/// The word alone does not say it. A refund at 100 ms that moves it from 120 ms to 70 ms frees the time at 100 ms: until then the
+/// process sleeps whose turn it is. A charge at 130 ms that moves it to 90 ms leaves the time free since 100 ms.
+#[must_use]
+pub const fn free_from(free_from: u64, paid_until: u64, now: u64) -> u64 {
+    if paid_until > now {
+        paid_until
+    } else if free_from > now {
+        now
+    } else {
+        free_from
+    }
+}
+
+/// The same for a reader that finds both: they change one after the other, and the word holds where they contradict each other.
+#[must_use]
+pub const fn free_since(paid_until: u64, free_from: u64, now: u64) -> u64 {
+    if paid_until > now || free_from > now { paid_until } else { free_from }
+}
+
 /// Whether a refund must wake a waiter that sleeps until `sleeps_until`, since it is due earlier by now.
 #[must_use]
 pub const fn wakes(sleeps_until: u64, paid_until: u64, now: u64) -> bool {
@@ -124,6 +145,18 @@ mod tests {
 
     fn terms(thousandths: u16, burst: u64) -> Terms {
         Terms::new(Permille::new(thousandths).unwrap(), Nanos::from_millis(burst))
+    }
+
+    #[test]
+    fn time_is_free_from_the_instant_at_which_a_refund_frees_it_until_it_is_paid_for() {
+        let freed = free_from(120, 70, 100);
+        assert_eq!(freed, 100);
+        assert_eq!(free_from(freed, 90, 130), 100, "a charge that leaves it free");
+        assert_eq!(free_from(freed, 50, 130), 100, "another refund");
+        assert_eq!(free_from(freed, 140, 130), 140, "a payment");
+        assert_eq!(free_since(90, freed, 130), 100);
+        assert_eq!(free_since(140, freed, 130), 140, "a payment is under way");
+        assert_eq!(free_since(90, u64::MAX, 130), 90, "nobody can have written that");
     }
 
     #[test]

@@ -49,6 +49,20 @@ pub fn turn(terms: Terms) -> u64 {
     terms.gpu(TURN_SPAN).clamp(size(terms), TURN)
 }
 
+/// A round of all processes that ask, in nanoseconds of GPU time: 24 ms. Of eight each has three.
+const ROUND: u64 = 24_000_000;
+
+/// How much a process takes in its turn where so many ask, with itself, in nanoseconds of GPU time: a [`turn`], or its part of a
+/// round, so that a launch waits as long beside many as beside six.
+///
+/// With rounds of 16 ms eight processes take as much as one run is ([`super::run::FULL`]). Each run then contains the GPU's way
+/// from another process, and the slice gets 2 % less than its share.
+#[must_use]
+pub fn turn_among(terms: Terms, processes: usize) -> u64 {
+    let part = ROUND.checked_div(u64::try_from(processes).unwrap_or(u64::MAX)).unwrap_or(ROUND);
+    turn(terms).min(part).max(size(terms))
+}
+
 /// The most that is taken beside others who must not wait for it long, in nanoseconds of GPU time: 1 ms.
 const MOST_BESIDE: u64 = 1_000_000;
 
@@ -197,6 +211,15 @@ mod tests {
         assert_eq!(turn(terms(300)), TURN);
         assert_eq!(turn(terms(50)), 2_000_000);
         assert_eq!(turn(terms(10)), 400_000);
+    }
+
+    #[test]
+    fn a_turn_is_the_part_of_a_round_where_many_ask() {
+        assert_eq!(
+            [0, 2, 6, 8, 24, 1000].map(|processes| turn_among(terms(300), processes)),
+            [TURN, TURN, TURN, 3_000_000, 1_000_000, MOST]
+        );
+        assert_eq!(turn_among(terms(10), 8), 400_000, "less at small shares");
     }
 
     #[test]

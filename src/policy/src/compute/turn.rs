@@ -6,13 +6,10 @@
 //! every other can compute when its own turn comes. Nobody hands anything over, so nobody waits for the dead.
 
 use super::bucket::Terms;
+use super::lease;
 
-/// How far behind the others a process may start that was idle, in nanoseconds of GPU time: 8 ms, two turns
-/// ([`super::lease::turn`]). It goes first for two turns; the time that it did not ask for before is lost.
-///
-/// A larger lag adds up: with 20 ms, of eight processes the one that was served first waits until seven others have had 20 ms
-/// each, 1.4 s at a share of 10 %.
-pub const LAG: u64 = 8_000_000;
+/// How far the processes of a slice that were idle may be behind, all together, in turns ([`super::lease::turn`]): two.
+const LAG: u64 = 2;
 /// How late a process may be for its turn before others go, in nanoseconds: half a millisecond. It sleeps too long, was
 /// suspended or killed; it is due again when it asks again.
 pub const PATIENCE: u64 = 500_000;
@@ -26,18 +23,32 @@ pub struct Ask {
     pub wants: u64,
 }
 
+/// How far behind the others a process may start that was idle, in nanoseconds of GPU time: its part of two turns, where so
+/// many `processes` divide the slice's time. It goes first until it has had them; the time that it did not ask for before is
+/// lost.
+///
+/// So no launch waits for longer than two turns of each process take, `2 n t`. One that has just had its turn waits for the
+/// others. Each of these is `2 t / n` behind at most, catches up with the turn, and passes by another one:
+/// `(n - 1) (2 t / n + 2 t)`, which is less.
+#[must_use]
+pub fn lag(processes: usize, terms: Terms) -> u64 {
+    let all = lease::turn(terms).saturating_mul(LAG);
+    all.checked_div(u64::try_from(processes).unwrap_or(u64::MAX)).unwrap_or(all)
+}
+
 /// The virtual time at which a process begins to ask, which was served `served` before: its own, unless it was idle.
 ///
-/// A process that was never served begins behind those that wait, among `asks`, and are within [`LAG`] of their turn. Beside
+/// A process that was never served begins behind those that wait, among `asks`, and are within two turns of theirs. Beside
 /// fourteen newcomers a second, each of which begins in front, a process that stays has a seventh of its part at a share of
 /// 10 %.
 #[must_use]
-pub fn start(served: u64, virtual_time: u64, asks: impl IntoIterator<Item = Ask>) -> u64 {
+pub fn start(served: u64, virtual_time: u64, terms: Terms, asks: impl Iterator<Item = Ask> + Clone) -> u64 {
     if served > 0 {
-        return served.max(virtual_time.saturating_sub(LAG));
+        let processes = asks.filter(|ask| ask.served > 0).count();
+        return served.max(virtual_time.saturating_sub(lag(processes, terms)));
     }
-    let waiting = asks.into_iter().filter(|ask| ask.wants > 0).map(|ask| ask.served);
-    waiting.fold(virtual_time, u64::max).min(virtual_time.saturating_add(LAG))
+    let waiting = asks.filter(|ask| ask.wants > 0).map(|ask| ask.served);
+    waiting.fold(virtual_time, u64::max).min(virtual_time.saturating_add(lag(1, terms)))
 }
 
 /// Nanoseconds of GPU time that others among `asks` are to be served before the one at `me`.
@@ -52,10 +63,11 @@ pub fn before(me: usize, served: u64, asks: impl IntoIterator<Item = Ask>) -> u6
 
 /// When a process that waits must look again, on the monotonic clock; none if it may go now.
 ///
-/// `before` is what others are to be served first. If it is due and they have not gone within [`PATIENCE`], it goes.
+/// `free_since` is when the slice's time becomes free, or became ([`super::bucket::free_since`]); `before` is what others are to
+/// be served first. If it is free and they have not gone within [`PATIENCE`], it goes.
 #[must_use]
-pub fn wait(paid_until: u64, before: u64, now: u64, terms: Terms) -> Option<u64> {
-    let due = paid_until.saturating_add(terms.wall(before).min(PATIENCE));
+pub fn wait(free_since: u64, before: u64, now: u64, terms: Terms) -> Option<u64> {
+    let due = free_since.saturating_add(terms.wall(before).min(PATIENCE));
     (due > now).then_some(due)
 }
 
@@ -92,21 +104,36 @@ mod tests {
         assert_eq!(wait(100 * MS, 400 * MS, 100 * MS + PATIENCE, terms()), None);
     }
 
+    fn begins(served: u64, virtual_time: u64, asks: &[Ask]) -> u64 {
+        start(served, virtual_time, terms(), asks.iter().copied())
+    }
+
     #[test]
     fn the_idle_come_back_with_a_small_lead_at_most() {
-        assert_eq!(start(7 * MS, 100 * MS, []), 92 * MS);
-        assert_eq!(start(98 * MS, 100 * MS, []), 98 * MS);
-        assert_eq!(start(MS, 0, []), MS);
+        assert_eq!(begins(7 * MS, 100 * MS, &[]), 92 * MS);
+        assert_eq!(begins(98 * MS, 100 * MS, &[]), 98 * MS);
+        assert_eq!(begins(MS, 0, &[]), MS);
+        let others = [Ask { served: 100 * MS, wants: 0 }; 8];
+        assert_eq!(begins(7 * MS, 100 * MS, &others), 99 * MS, "of eight each an eighth");
+    }
+
+    #[test]
+    fn nobody_waits_longer_than_two_turns_of_each_take() {
+        for processes in 1..100 {
+            let turn = lease::turn(terms());
+            let most = (processes - 1) * (lag(processes as usize, terms()) + 2 * turn);
+            assert!(most <= 2 * turn * processes, "{processes}");
+        }
     }
 
     #[test]
     fn those_who_were_never_served_begin_behind_all_that_wait() {
         let ask = |served, wants| Ask { served: served * MS, wants };
         let asks = [ask(101, MS), ask(103, 1), ask(104, 0), ask(0, 0)];
-        assert_eq!(start(0, 100 * MS, asks), 103 * MS);
-        assert_eq!(start(0, 94 * MS, asks), 102 * MS, "but not behind one that is far ahead");
-        assert_eq!(start(1, 100 * MS, asks), 92 * MS, "only they");
-        assert_eq!(start(0, 107 * MS, asks), 107 * MS);
-        assert_eq!(start(0, 100 * MS, []), 100 * MS);
+        assert_eq!(begins(0, 100 * MS, &asks), 103 * MS);
+        assert_eq!(begins(0, 94 * MS, &asks), 102 * MS, "but not behind one that is far ahead");
+        assert_eq!(begins(1, 101 * MS, &asks[3..]), 93 * MS, "only they");
+        assert_eq!(begins(0, 107 * MS, &asks), 107 * MS);
+        assert_eq!(begins(0, 100 * MS, &[]), 100 * MS);
     }
 }

@@ -113,7 +113,9 @@ impl Shim {
             return;
         }
         if self.union.is_covered(start, end) {
-            slice.overlap.add(end - start, 0);
+            if !flight.is_unknown {
+                slice.overlap.add(end - start, 0);
+            }
             return;
         }
         let place = slice.publish(start, end);
@@ -121,7 +123,9 @@ impl Shim {
         self.read(place, now, slice);
         let history = &mut self.history;
         let covered = self.union.cover(start, end, |from, to| history.add(from, to));
-        slice.overlap.add(end - start, covered);
+        if !flight.is_unknown {
+            slice.overlap.add(end - start, covered);
+        }
         let charge = trim::apply(covered, slice.factor);
         slice.measured += u128::from(charge);
         slice.settle(flight.bill.charge(charge), now);
@@ -146,8 +150,9 @@ impl Shim {
     fn learn(&mut self, flight: &Bracketed, verdict: Verdict, slice: &mut Slice) {
         let charged = trim::apply(slice.overlap.part(verdict.length), slice.factor);
         let paid = flight.bill.prepaid();
+        let length = if flight.is_unknown { flight.bill.charged() } else { charged };
         let served = &mut slice.asks[self.me].served;
-        *served = (*served + charged).saturating_sub(paid);
+        *served = (*served + length).saturating_sub(paid);
         slice.got[self.me] += charged as i64 - paid as i64;
         let outcome = flight.run.outcome(charged, verdict.length);
         for part in flight.run.parts() {

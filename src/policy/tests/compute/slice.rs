@@ -17,6 +17,8 @@ pub const PLACES: u64 = 1024;
 pub struct Slice {
     pub terms: Terms,
     pub paid_until: u64,
+    /// The instant from which on time is free.
+    free_from: u64,
     /// What the word should say.
     pub debt: Debt,
     /// The most that was owed when somebody took more.
@@ -42,8 +44,6 @@ pub struct Slice {
     pub got: Vec<i64>,
     /// The most that each process took at once.
     pub dearest: Vec<u64>,
-    /// What was given back, in sum.
-    pub given_back: u64,
     /// GPU time that an arbiter gave, in sum.
     pub given: u64,
     /// Whether a refund has moved the word since somebody looked.
@@ -59,6 +59,7 @@ impl Slice {
         Self {
             terms,
             paid_until: 0,
+            free_from: 0,
             debt: Debt::new(terms),
             owed_at_take: 0,
             places: 0,
@@ -75,7 +76,6 @@ impl Slice {
             taken: vec![0; processes],
             got: vec![0; processes],
             dearest: vec![0; processes],
-            given_back: 0,
             given: 0,
             refunded: false,
             throttled: 0,
@@ -85,8 +85,11 @@ impl Slice {
 
     /// How much a process takes at least.
     pub fn lease(&self, me: usize) -> u64 {
-        let others_wait = self.asks.iter().enumerate().any(|(other, ask)| other != me && ask.wants > 0);
-        let size = if others_wait || self.factor < trim::ONE || self.unattributed {
+        let others =
+            self.asks.iter().enumerate().filter(|(other, ask)| *other != me && ask.wants > 0).count();
+        let size = if others > 0 {
+            lease::turn_among(self.terms, others + 1)
+        } else if self.factor < trim::ONE || self.unattributed {
             lease::turn(self.terms)
         } else if self.asks.len() > 1 {
             lease::size(self.terms)
@@ -100,16 +103,17 @@ impl Slice {
     pub fn take(&mut self, me: usize, amount: u64, now: u64) -> Result<(), u64> {
         if self.asks[me].wants == 0 {
             let asks = self.asks.iter().copied();
-            self.asks[me].served = turn::start(self.asks[me].served, self.virtual_time, asks);
+            self.asks[me].served = turn::start(self.asks[me].served, self.virtual_time, self.terms, asks);
         }
         self.asks[me].wants = amount;
         let served = self.asks[me].served;
         let before = turn::before(me, served, self.asks.iter().copied());
-        if let Some(until) = turn::wait(self.paid_until, before, now, self.terms) {
+        let free_since = bucket::free_since(self.paid_until, self.free_from, now);
+        if let Some(until) = turn::wait(free_since, before, now, self.terms) {
             return Err(until);
         }
         self.owed_at_take = self.owed_at_take.max(self.debt.owed(now, self.terms));
-        self.paid_until = bucket::prepay(self.paid_until, now, amount, self.terms);
+        self.set_paid_until(bucket::prepay(self.paid_until, now, amount, self.terms), now);
         self.debt.settle(amount as i64, now, self.terms);
         self.paid += i128::from(amount);
         self.taken[me] += amount;
@@ -120,9 +124,14 @@ impl Slice {
         Ok(())
     }
 
+    fn set_paid_until(&mut self, paid_until: u64, now: u64) {
+        self.paid_until = paid_until;
+        self.free_from = bucket::free_from(self.free_from, paid_until, now);
+    }
+
     /// A process has let something go that nothing was left for.
     pub fn owe(&mut self, me: usize, amount: u64, now: u64) {
-        self.paid_until = bucket::prepay(self.paid_until, now, amount, self.terms);
+        self.set_paid_until(bucket::prepay(self.paid_until, now, amount, self.terms), now);
         self.debt.settle(amount as i64, now, self.terms);
         self.paid += i128::from(amount);
         self.taken[me] += amount;
@@ -131,23 +140,22 @@ impl Slice {
     }
 
     pub fn settle(&mut self, difference: i64, now: u64) {
-        self.paid_until = bucket::settle(self.paid_until, now, difference, self.terms);
+        self.set_paid_until(bucket::settle(self.paid_until, now, difference, self.terms), now);
         self.debt.settle(difference, now, self.terms);
         self.paid += i128::from(difference);
-        self.given_back += difference.min(0).unsigned_abs();
         self.refunded |= difference < 0;
     }
 
     /// Time on the clock that nobody has to pay for.
     pub fn give(&mut self, gift: u64, now: u64) {
-        self.paid_until -= gift;
+        self.set_paid_until(self.paid_until - gift, now);
         self.debt.give(gift, now, self.terms);
         self.given += self.terms.gpu(gift);
         self.refunded = true;
     }
 
     pub fn change(&mut self, terms: Terms, now: u64) {
-        self.paid_until = bucket::change(self.paid_until, now, self.terms, terms);
+        self.set_paid_until(bucket::change(self.paid_until, now, self.terms, terms), now);
         self.debt.change(now, self.terms, terms);
         self.terms = terms;
         self.refunded = true;

@@ -1,7 +1,6 @@
 //! Do processes of a slice that start together get the same? On a machine that has too few processors for them.
 
 use gpuslice_policy::compute::lease;
-use gpuslice_policy::compute::turn;
 
 use crate::program::{Kind, Program};
 use crate::scenario::terms;
@@ -12,6 +11,7 @@ const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
 const PROCESSES: u64 = 8;
 const BURST: u64 = 20 * MS;
+const SEEDS: u64 = 10;
 /// The length of a kernel.
 const LENGTH: u64 = 400 * US;
 
@@ -25,10 +25,10 @@ struct Outcome {
 }
 
 /// The first launches of each process return `late` nanoseconds after their kernels may begin.
-fn outcome(limit: u64, processes: u64, (launches, late): (u64, u64), seconds: u64) -> Outcome {
+fn outcome(limit: u64, processes: u64, (launches, late): (u64, u64), (seconds, seed): (u64, u64)) -> Outcome {
     let machine = Machine { held: (launches, late), ..Machine::default() };
     let programs = (0..processes).map(|_| (0, Program::new(vec![Kind::kernel(1, LENGTH)]))).collect();
-    let mut world = World::new(machine, &[terms(limit * 10, BURST / MS)], programs, 7);
+    let mut world = World::new(machine, &[terms(limit * 10, BURST / MS)], programs, seed);
     // The kernels of a host that is held up run before anybody knows what they take.
     world.watch.is_off = launches > 0;
     let start = world.now;
@@ -57,30 +57,33 @@ fn jain(served: &[u64]) -> u64 {
 
 const HELD: [(u64, u64); 5] = [(0, 0), (1, 3 * MS), (2, 3 * MS), (2, 300 * US), (8, 4 * MS)];
 
+/// The worst of some seeds beside the targets, those of `ci/accuracy.sh start`.
 #[test]
 fn processes_that_start_together_are_served_evenly_although_their_first_launches_return_late() {
     for (launches, late) in HELD {
         for limit in [10, 30, 80] {
-            let outcome = outcome(limit, PROCESSES, (launches, late), 8);
             let name = format!("{limit} %, {launches} launches {} us late", late / US);
             let terms = terms(limit * 10, BURST / MS);
-            // One may have had all that was saved up, and is charged for all that its late launches may have taken. It waits until
-            // the others have had as much, their turns, and what those that were idle may be behind.
-            let ahead = BURST + launches * late;
-            let longest = terms.wall((PROCESSES - 1) * (ahead + turn::LAG + lease::turn(terms) + LENGTH));
+            // A host that is held up for less than a kernel takes may leave the first estimate at a quarter of the kernel.
+            let misjudged = if (1..LENGTH).contains(&late) { 2 } else { 1 };
+            let longest = misjudged * terms.wall(2 * PROCESSES * lease::turn(terms)) + launches * late;
+            let first = limit * S / 100 + BURST + PROCESSES * launches.max(1) * LENGTH;
+            let all: Vec<Outcome> =
+                (0..SEEDS).map(|seed| outcome(limit, PROCESSES, (launches, late), (8, seed))).collect();
+            let worst = |of: fn(&Outcome) -> u64| all.iter().map(of).max().unwrap();
+            let even = all.iter().map(|outcome| jain(&outcome.served)).min().unwrap();
+            let (wait, first_second) = (worst(|outcome| outcome.wait), worst(|outcome| outcome.first_second));
             println!(
-                "{name}: Jain {}, longest wait {} ms of {}, first second {} ms of {}",
-                jain(&outcome.served),
-                outcome.wait / MS,
+                "{name}: Jain {even}, longest wait {} ms of {}, first second {} ms of {}",
+                wait / MS,
                 longest / MS,
-                outcome.first_second / MS,
-                limit * 10
+                first_second / MS,
+                first / MS
             );
-            assert!(jain(&outcome.served) >= 990, "{name}: {outcome:?}");
-            assert!(outcome.wait <= longest, "{name}: {outcome:?}");
+            assert!(even >= 990, "{name}");
+            assert!(wait <= longest, "{name}");
             // Of each kernel whose launch returned late nobody knows what it took.
-            let most = limit * S / 100 + BURST + PROCESSES * launches.max(1) * LENGTH;
-            assert!(outcome.first_second <= most, "{name}: {outcome:?}");
+            assert!(first_second <= first, "{name}");
         }
     }
 }
@@ -88,7 +91,7 @@ fn processes_that_start_together_are_served_evenly_although_their_first_launches
 #[test]
 fn a_process_whose_first_launches_return_late_keeps_to_its_share() {
     for (launches, late) in HELD {
-        let outcome = outcome(10, 1, (launches, late), 3);
+        let outcome = outcome(10, 1, (launches, late), (3, 7));
         let name = format!("{launches} launches {} us late", late / US);
         let terms = terms(100, BURST / MS);
         let most = S / 10 + BURST + lease::alone(terms) + launches.max(1) * LENGTH;

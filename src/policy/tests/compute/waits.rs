@@ -10,20 +10,19 @@ use crate::world::{Phase, Process, World};
 /// What is remembered of a process that waits.
 #[derive(Debug, Clone, Default)]
 pub struct Waiter {
-    /// Since when it waits although nothing that it waits for is left.
-    due: Option<u64>,
+    /// Since when it waits although nothing that it waits for is left, and whether it waited for the word then.
+    due: Option<(u64, bool)>,
     since: Option<u64>,
     /// What each of the slice had when it began to wait.
     began: Vec<Had>,
-    /// What the slice had been given back by then.
-    given_back: u64,
     /// What they had been served when it waited for the word for the first time.
     first: Option<u64>,
     pub stopped_until: u64,
 }
 
 /// Nobody waits longer than this beyond what is owed or queued, his own lateness aside: for the queue and for the unknown
-/// it is one look of the helper.
+/// it is one look of the helper. What that finds to have ended may free the slice's time, and others have their turn then:
+/// a process that waited for the queue begins to wait for the word.
 const PATIENCE: u64 = 1_000_000;
 
 impl Process {
@@ -51,7 +50,8 @@ struct Had {
 }
 
 fn had(other: usize, slice: &Slice) -> Had {
-    let served = turn::start(slice.asks[other].served, slice.virtual_time, slice.asks.iter().copied());
+    let served =
+        turn::start(slice.asks[other].served, slice.virtual_time, slice.terms, slice.asks.iter().copied());
     Had { taken: slice.taken[other], got: slice.got[other], served }
 }
 
@@ -60,7 +60,7 @@ fn had(other: usize, slice: &Slice) -> Had {
 fn most(other: usize, world: &World) -> u64 {
     let process = &world.processes[other];
     let dearest = world.slices[process.slice].dearest[other];
-    turn::LAG + 3 * process.program.longest().max(dearest) + 2_000_000
+    turn::lag(1, world.slices[process.slice].terms) + 3 * process.program.longest().max(dearest) + 2_000_000
 }
 
 impl Waiter {
@@ -89,11 +89,16 @@ impl Waiter {
             self.due = None;
             return Ok(0);
         }
-        let waited = world.now - *self.due.get_or_insert(world.now);
+        let for_word = matches!(wait, Wait::Word(_));
+        let (due, _) = *self.due.insert(match self.due {
+            Some((due, was_for_word)) if was_for_word || !for_word => (due, was_for_word),
+            _ => (world.now, for_word),
+        });
+        let waited = world.now - due;
         if waited <= PATIENCE + world.machine.late {
-            return Ok(if matches!(wait, Wait::Word(_)) { waited } else { 0 });
+            return Ok(if for_word { waited } else { 0 });
         }
-        let what = if matches!(wait, Wait::Word(_)) { "owed" } else { "queued" };
+        let what = if for_word { "owed" } else { "queued" };
         Err(format!("process {me} waits {waited} ns although nothing is {what} ({wait:?})"))
     }
 
@@ -110,7 +115,6 @@ impl Waiter {
         if since.is_none() || self.since != since {
             self.since = since;
             self.began.clear();
-            self.given_back = slice.given_back;
             if since.is_some() {
                 self.began.extend((0..world.processes.len()).map(|other| had(other, slice)));
             }
@@ -125,10 +129,7 @@ impl Waiter {
             passed += got.min(slice.taken[other] - began.taken);
             most_passed += most(other, world) + served.saturating_sub(began.served);
         }
-        // A refund may move the word so far into the past that nobody's turn is waited for: whoever looks first, and that is
-        // who was refunded, takes it. Seeds 210 and 923 lose a hundred milliseconds by it.
-        let given_back = 2 * (slice.given_back - self.given_back);
-        if passed <= most_passed + given_back {
+        if passed <= most_passed {
             return Ok(());
         }
         let for_long = world.now - self.since.unwrap_or(world.now);

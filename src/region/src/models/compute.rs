@@ -8,7 +8,7 @@ use gpuslice_policy::{
         Given,
         word::{STALE, told},
     },
-    compute::bucket::Terms,
+    compute::{bucket::Terms, overlap::Overlap},
     units::{Nanos, Permille},
 };
 
@@ -26,14 +26,14 @@ const MS: u64 = 1_000_000;
 fn paid(ahead: u64, living: [bool; SLOTS]) -> Arc<World> {
     let world = World::new(living, [0; SLOTS]);
     world.layout.devices[DEVICE].cores_permille.set(WHOLE_SHARE);
-    world.layout.time[DEVICE].paid_until.0.set(NOW + ahead * MS);
+    world.layout.time[DEVICE].paid.0.until.set(NOW + ahead * MS);
     world
 }
 
 impl World {
     /// How much time is owed.
     fn owed(&self) -> u64 {
-        self.layout.time[DEVICE].paid_until.0.get() - NOW
+        self.layout.time[DEVICE].paid.0.until.get() - NOW
     }
 
     fn settle(&self, difference: i64) {
@@ -138,7 +138,7 @@ fn other_terms_come_while_one_goes_to_sleep(late: bool) {
         let world = paid(0, [true; SLOTS]);
         world.layout.devices[DEVICE].cores_permille.set(1);
         let old = world.layout.terms(DEVICE);
-        world.layout.time[DEVICE].paid_until.0.set(NOW + 999);
+        world.layout.time[DEVICE].paid.0.until.set(NOW + 999);
         let other = beside(&world, move |world| {
             world.layout.devices[DEVICE].cores_permille.set(WHOLE_SHARE);
             world.layout.change_terms(DEVICE, (old, world.layout.terms(DEVICE)), NOW);
@@ -361,7 +361,7 @@ fn a_run_is_overdue_while_one_goes_to_sleep(late: bool) {
         let world = Arc::new(layout::<2>());
         world.header.device_count.publish(2);
         world.header.claimed.set(1);
-        world.time[1].paid_until.0.set(NOW + 10 * MS);
+        world.time[1].paid.0.until.set(NOW + 10 * MS);
         let other = beside(&world, |world| world.note_overdue(0, NOW));
         let bell = &world.time[1].bell.0;
         loop {
@@ -426,7 +426,13 @@ fn two_tell_what_was_covered() {
         let other = beside(&world, |world| world.layout.add_overlap(DEVICE, 3 * MS, MS));
         world.layout.add_overlap(DEVICE, 3 * MS, 2 * MS);
         other.join().unwrap();
-        assert_eq!(world.layout.overlap_part(DEVICE, 6 * MS), 3 * MS, "one was not heard");
+        let both = [[2, 1], [1, 2]].map(|order| {
+            let mut overlap = Overlap::default();
+            order.into_iter().for_each(|covered| overlap.add(3 * MS, covered * MS));
+            overlap.word()
+        });
+        let told = world.layout.time[DEVICE].overlap.0.get();
+        assert!(both.contains(&told), "one was not heard");
     });
 }
 

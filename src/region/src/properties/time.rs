@@ -52,6 +52,7 @@ fn step() -> impl Strategy<Value = Step> {
 struct Model {
     terms: Terms,
     paid_until: u64,
+    free_from: u64,
     virtual_time: u64,
     now: u64,
     asks: [Ask; SLOTS],
@@ -64,15 +65,17 @@ struct Model {
 impl Model {
     fn take(&mut self, me: usize, amount: u64) -> Result<(), u64> {
         if self.asks[me].wants == 0 {
-            self.asks[me].served = turn::start(self.asks[me].served, self.virtual_time, self.asks);
+            let asks = self.asks.into_iter();
+            self.asks[me].served = turn::start(self.asks[me].served, self.virtual_time, self.terms, asks);
         }
         self.asks[me].wants = amount;
         let served = self.asks[me].served;
         let before = turn::before(me, served, self.asks);
-        if let Some(until) = turn::wait(self.paid_until, before, self.now, self.terms) {
+        let free_since = bucket::free_since(self.paid_until, self.free_from, self.now);
+        if let Some(until) = turn::wait(free_since, before, self.now, self.terms) {
             return Err(until);
         }
-        self.paid_until = bucket::prepay(self.paid_until, self.now, amount, self.terms);
+        self.set_paid_until(bucket::prepay(self.paid_until, self.now, amount, self.terms));
         self.virtual_time = self.virtual_time.max(served);
         self.asks[me] = Ask { served: served + amount, wants: 0 };
         self.outstanding[me] += amount;
@@ -84,7 +87,7 @@ impl Model {
             if !core::mem::replace(&mut self.taken[slot], false) {
                 continue;
             }
-            self.asks[slot].wants = 0;
+            self.asks[slot] = Ask::default();
             let outstanding = core::mem::take(&mut self.outstanding[slot]).min(MOST_DEBT);
             let rest = lease::estate(outstanding, lease::Work::None, self.settled_at[slot], self.now);
             if rest < 0 {
@@ -93,8 +96,13 @@ impl Model {
         }
     }
 
+    fn set_paid_until(&mut self, paid_until: u64) {
+        self.paid_until = paid_until;
+        self.free_from = bucket::free_from(self.free_from, paid_until, self.now);
+    }
+
     fn settle(&mut self, difference: i64) {
-        self.paid_until = bucket::settle(self.paid_until, self.now, difference, self.terms);
+        self.set_paid_until(bucket::settle(self.paid_until, self.now, difference, self.terms));
     }
 }
 
@@ -111,6 +119,7 @@ fn start() -> (World, Model) {
     let model = Model {
         terms: terms(500, 20 * MS),
         paid_until: 0,
+        free_from: 0,
         virtual_time: 0,
         now: NOW,
         asks: [Ask::default(); SLOTS],
@@ -171,7 +180,7 @@ fn play(world: &World, model: &mut Model, step: Step) -> Result<(), TestCaseErro
             layout.devices[DEVICE].burst.set(burst);
             layout.change_terms(DEVICE, (model.terms, new), now);
             if new != model.terms {
-                model.paid_until = bucket::change(model.paid_until, now, model.terms, new);
+                model.set_paid_until(bucket::change(model.paid_until, now, model.terms, new));
             }
             model.terms = new;
         }
@@ -195,7 +204,7 @@ proptest! {
         for step in steps {
             play(&world, &mut model, step)?;
             let layout = &world.layout;
-            prop_assert_eq!(layout.time[DEVICE].paid_until.0.get(), model.paid_until);
+            prop_assert_eq!(layout.time[DEVICE].paid.0.until.get(), model.paid_until);
             prop_assert_eq!(layout.terms(DEVICE), model.terms);
             // Nothing of one device is told of another.
             prop_assert_eq!(layout.time_used(0), TimeUsed::default());

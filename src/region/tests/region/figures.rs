@@ -31,7 +31,7 @@ fn a_region_that_is_made_anew_owes_what_it_owed_and_remembers_nothing_else() {
     member.set_meter(device, 2);
     member.set_factor(device, 300_000);
     assert!(member.elect(device, NOW, MS));
-    member.add_overlap(device, 100, 50);
+    member.add_overlap(device, 1000 * MS, 500 * MS);
     member.set_trim(device, &Trim::from_words([7, 7, 1, 7], NOW, false));
     // So there is something to forget.
     assert_eq!((member.meter(device), member.overlap_part(device, 8)), (2, 4));

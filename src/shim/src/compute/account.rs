@@ -269,8 +269,14 @@ impl Account {
     fn charge(&mut self, slice: &'static Slice, flight: &mut Flight, (start, end): (u64, u64)) {
         let Some(device) = device_of(slice, flight).filter(|_| start < end) else { return };
         let (member, length) = (slice.member(), end.saturating_sub(start));
+        // Processes that start together run their first kernels side by side. What follows does not overlap as these do.
+        let add_overlap = |covered| {
+            if !flight.is_unknown {
+                member.add_overlap(device, length, covered);
+            }
+        };
         if self.union.is_covered(start, end) {
-            member.add_overlap(device, length, 0);
+            add_overlap(0);
             return;
         }
         let place = member.publish(device, start, end);
@@ -281,7 +287,7 @@ impl Account {
         }
         let history = &mut self.history;
         let covered = self.union.cover(start, end, |from, to| history.add(from, to));
-        member.add_overlap(device, length, covered);
+        add_overlap(covered);
         let charge = trim::apply(covered, member.factor(device));
         member.settle(device, flight.bill.charge(charge), clock::now());
     }
@@ -316,6 +322,8 @@ fn count(slice: &Slice, device: Device, flight: &mut Flight) {
 fn learn(slice: &'static Slice, device: Device, flight: &Flight, verdict: Verdict, believed: u64) {
     let member = slice.member();
     let charged = |length| trim::apply(member.overlap_part(device, length), member.factor(device));
-    member.serve(device, charged(verdict.length), flight.bill.prepaid());
+    // The first run of a kernel may contain first runs of other processes: its length says little, its charge is exact.
+    let served = if flight.is_unknown { flight.bill.charged() } else { charged(verdict.length) };
+    member.serve(device, served, flight.bill.prepaid());
     slice.compute.learn(flight, charged(believed), Verdict { length: believed, ..verdict });
 }
