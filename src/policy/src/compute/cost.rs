@@ -146,11 +146,13 @@ impl Estimate {
         self.samples > 0
     }
 
+    /// Moved towards a measurement. Of 4 ms that were measured 1 ms may be charged, since others had the GPU for the rest: it
+    /// says a quarter of what one says that was alone. Which part of a single one others had is known on average only.
     pub(super) fn measured(self, charged: u64, plain: u64) -> Self {
         let samples = u64::from(self.samples);
-        let towards = |old: u64, new: u64| {
-            stepped(old, i128::from(new).saturating_sub(i128::from(old)), samples.saturating_add(1))
-        };
+        let all = samples.saturating_add(1);
+        let of = by(all, plain.max(charged), charged).filter(|_| samples > 0).unwrap_or(all);
+        let towards = |old: u64, new: u64| stepped(old, i128::from(new).saturating_sub(i128::from(old)), of);
         Self {
             charged: towards(self.charged, charged),
             plain: towards(self.plain, plain),
@@ -161,14 +163,17 @@ impl Estimate {
     /// Moved towards what a launch of `part` cost, by as much as the part had of the run.
     pub(super) fn in_run(self, part: &Part, outcome: &Outcome) -> Self {
         let launches = u64::from(part.launches.max(1));
+        let Outcome { charged, charged_predicted, plain, plain_predicted } = *outcome;
         let towards = |old: u64, predicted: u64, measured: u64, of: u64| {
             let measured = measured.clamp(of / MOST_STEP, of.saturating_mul(MOST_STEP));
             let sample = by(predicted.checked_div(launches).unwrap_or(old), measured, of).unwrap_or(old);
             let distance = i128::from(sample).saturating_sub(i128::from(old));
-            let share = distance.saturating_mul(i128::from(predicted)).checked_div(i128::from(of.max(1)));
-            stepped(old, share.unwrap_or(0), RUN_MEMORY).clamp(1, MOST)
+            let share = distance
+                .saturating_mul(i128::from(predicted))
+                .checked_div(i128::from(of.max(1)))
+                .unwrap_or(0);
+            stepped(old, share, RUN_MEMORY).clamp(1, MOST)
         };
-        let Outcome { charged, charged_predicted, plain, plain_predicted } = *outcome;
         Self {
             charged: towards(self.charged, part.charged, charged, charged_predicted),
             plain: towards(self.plain, part.plain, plain, plain_predicted),
@@ -262,6 +267,7 @@ mod tests {
         let many = (0..20).fold(second, |estimate, _| estimate.measured(200, 200));
         assert_eq!(many, of(200, 200, 7));
         assert_eq!(many.measured(1000, 200), of(300, 200, 7), "one of eight");
+        assert_eq!(many.measured(200, 400), of(200, 213, 7), "one of sixteen: others had half of it");
     }
 
     #[test]
