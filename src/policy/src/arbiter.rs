@@ -26,7 +26,7 @@
 //! the queues, are what binds: their sum has to be a little less than what the GPU gives ([`budget`]). A slice that is idle
 //! or uses less than its part keeps a rate as if it needed all it may: it is not held back when it comes, and shares the
 //! GPU with what the others have queued until the next look takes from them. What they have queued is bounded for each
-//! process, so taking back takes as long as the processes that borrow have work queued, 20 ms of it each.
+//! process, so taking back takes as long as the processes that borrow have work queued: one 20 ms, several 4 ms each.
 //! A program that waits for each of its small kernels gives its turn away with each wait. It uses less than its part of the
 //! GPU although it would like more; what it does not use is lent.
 //!

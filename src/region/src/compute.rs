@@ -115,27 +115,28 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     }
 
     /// How much a process takes at least: more where turns or neighbours make each taking dear.
-    pub(crate) fn lease_size(&self, device: usize, slot: usize, now: u64) -> u64 {
+    pub(crate) fn least_lease(&self, device: usize, slot: usize, now: u64) -> lease::Least {
         // With what a lease has left a launch on one device would go, and wait for the one on another that has nothing left.
         if self.is_in_step(device, now) {
-            return lease::LEAST;
+            return lease::Least { time: lease::LEAST, is_alone: true };
         }
         let terms = self.terms(device);
-        let Some(time) = self.time(device) else { return lease::size(terms) };
+        let Some(time) = self.time(device) else {
+            return lease::Least { time: lease::size(terms), is_alone: true };
+        };
         let others = || self.asks(time).enumerate().filter(|(other, _)| *other != slot).map(|(_, ask)| ask);
         let is_trimmed = trim::factor_of(time.readings.0.factor.get()) < trim::ONE;
         // Neighbours that nobody sees cost a turn once, whatever is done in it.
         let is_blind = Measured::of_word(time.readings.0.meter.get()).why.is_some();
         let waiting = others().filter(|ask| ask.wants > 0).count();
-        if waiting > 0 {
-            lease::turn_among(terms, waiting.saturating_add(1))
-        } else if is_trimmed || is_blind {
-            lease::turn(terms)
-        } else if others().any(|ask| ask.served > 0) {
-            lease::size(terms)
-        } else {
-            lease::alone(terms)
-        }
+        let is_alone = waiting == 0 && others().all(|ask| ask.served == 0);
+        let time = match waiting {
+            0 if is_trimmed || is_blind => lease::turn(terms),
+            0 if is_alone => lease::alone(terms),
+            0 => lease::size(terms),
+            _ => lease::turn_among(terms, waiting.saturating_add(1)),
+        };
+        lease::Least { time, is_alone }
     }
 
     /// Takes so much GPU time for `slot`, or says when it has to look again.

@@ -6,6 +6,7 @@ use gpuslice_policy::{
     arbiter::word,
     compute::{
         bucket::Terms,
+        lease::Least,
         ring::Entry,
         step::{Kept, Ran},
         trim::Trim,
@@ -151,8 +152,8 @@ impl Member {
     /// How much GPU time to take at least: more where turns or neighbours make each taking dear, next to nothing where the
     /// device goes [in step](Self::go_in_step).
     #[must_use]
-    pub fn lease_size(&self, device: Device, now: u64) -> u64 {
-        self.layout().lease_size(device.index(), self.slot(), now)
+    pub fn least_lease(&self, device: Device, now: u64) -> Least {
+        self.layout().least_lease(device.index(), self.slot(), now)
     }
 
     /// Pays for so much GPU time, if the slice has it and it is this process's turn. To be called by one thread at a

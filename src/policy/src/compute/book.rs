@@ -70,14 +70,15 @@ impl Book {
         Estimate { charged: by_blocks(charged), plain: by_blocks(plain), samples: 0 }
     }
 
-    /// A single launch was measured. The ids of those whose estimates are not what they were: its own, and another one's that
+    /// A single launch was measured: it took `plain`, of which `own` is the part in which no other process of the slice had the
+    /// GPU. The ids of those whose estimates are not what they were: its own, and another one's that
     /// had to make room.
-    pub fn measure(&mut self, key: &Key, charged: u64, plain: u64) -> [Option<u64>; 2] {
+    pub fn measure(&mut self, key: &Key, charged: u64, (own, plain): (u64, u64)) -> [Option<u64>; 2] {
         let (charged, plain) = (charged.clamp(1, MOST), plain.clamp(1, MOST));
         self.clock = self.clock.saturating_add(1);
         let clock = self.clock;
         let before = self.known(key);
-        let estimate = before.unwrap_or_default().measured(charged, plain);
+        let estimate = before.unwrap_or_default().measured(charged, (own.clamp(1, plain), plain));
         let mut evicted = None;
         if let Some(slot) = self.slot(key.id()) {
             let old = core::mem::replace(slot, Slot { id: key.id(), estimate, used: clock });
@@ -155,13 +156,13 @@ mod tests {
         let mut book = Book::new(64);
         let key = shape(1, 1);
         assert_eq!(book.known(&key), None);
-        book.measure(&key, 800, 1600);
+        book.measure(&key, 800, (1600, 1600));
         assert_eq!(book.known(&key).map(|known| (known.charged, known.plain)), Some((800, 1600)));
         for _ in 0..200 {
-            book.measure(&key, 801, 1599);
+            book.measure(&key, 801, (1599, 1599));
         }
         assert_eq!(book.known(&key).map(|known| (known.charged, known.plain)), Some((801, 1599)));
-        book.measure(&key, 1601, 1599);
+        book.measure(&key, 1601, (1599, 1599));
         assert_eq!(book.known(&key).unwrap().charged, 901);
     }
 
@@ -169,7 +170,7 @@ mod tests {
     fn an_unknown_shape_costs_what_its_function_does_by_blocks() {
         let mut book = Book::new(64);
         assert_eq!(book.prior(&shape(1, 1)).charged, FIRST_PRIOR);
-        book.measure(&shape(1, 10), 1000, 2000);
+        book.measure(&shape(1, 10), 1000, (2000, 2000));
         assert_eq!(book.prior(&shape(1, 20)).charged, 2000);
         assert_eq!(book.prior(&shape(1, 20)).plain, 4000);
         assert_eq!(book.prior(&shape(1, u32::MAX)).charged, 8000);
@@ -182,7 +183,7 @@ mod tests {
     fn a_run_moves_an_estimate_towards_what_its_launches_cost() {
         let mut book = Book::new(64);
         let key = shape(1, 1);
-        book.measure(&key, 1000, 1000);
+        book.measure(&key, 1000, (1000, 1000));
         let (part, outcome) = run(key, 100, 100_000);
         book.measure_run(&part, &Outcome { charged: 200_000, plain: 100_000, ..outcome });
         assert_eq!(book.known(&key).map(|known| (known.charged, known.plain)), Some((1250, 1000)));
@@ -192,7 +193,7 @@ mod tests {
     fn runs_that_were_predicted_alike_do_not_correct_the_same_error_again_and_again() {
         let mut book = Book::new(64);
         let key = shape(1, 1);
-        book.measure(&key, 1000, 1000);
+        book.measure(&key, 1000, (1000, 1000));
         let (part, outcome) = run(key, 100, 100_000);
         for _ in 0..100 {
             book.measure_run(&part, &Outcome { charged: 200_000, plain: 200_000, ..outcome });
@@ -205,11 +206,11 @@ mod tests {
         let mut book = Book::new(64);
         let key = shape(1, 1);
         let own = [Some(key.id()), None];
-        assert_eq!(book.measure(&key, 1000, 1000), own);
-        let changes = (0..20).filter(|_| book.measure(&key, 1000, 1000) == own).count();
+        assert_eq!(book.measure(&key, 1000, (1000, 1000)), own);
+        let changes = (0..20).filter(|_| book.measure(&key, 1000, (1000, 1000)) == own).count();
         assert!(changes < 8, "until it makes no difference how many measurements there were");
-        assert_eq!(book.measure(&key, 1000, 1000), [None; 2]);
-        assert_eq!(book.measure(&key, 1001, 1000), own);
+        assert_eq!(book.measure(&key, 1000, (1000, 1000)), [None; 2]);
+        assert_eq!(book.measure(&key, 1001, (1000, 1000)), own);
         let (part, outcome) = run(key, 100, 100_100);
         let as_predicted = Outcome { charged: 100_100, plain: 100_100, ..outcome };
         let known = book.known(&key);
@@ -222,7 +223,7 @@ mod tests {
     fn who_had_to_make_room_is_told() {
         let mut book = Book::new(WAYS);
         let keys: Vec<_> = (0..=WAYS as u64).map(Key::graph).collect();
-        let told: Vec<_> = keys.iter().map(|key| book.measure(key, 5, 5)[1]).collect();
+        let told: Vec<_> = keys.iter().map(|key| book.measure(key, 5, (5, 5))[1]).collect();
         assert_eq!(told, [None, None, None, None, Some(keys[0].id())]);
         assert_eq!(book.known(&keys[0]), None);
     }
@@ -241,9 +242,9 @@ mod tests {
         let used = shape(9, 1);
         let taken = book.slots.len();
         for function in 0..1_000_000 {
-            book.measure(&Key::graph(function), 5, 5);
+            book.measure(&Key::graph(function), 5, (5, 5));
             if function % 50 == 0 {
-                book.measure(&used, 77, 77);
+                book.measure(&used, 77, (77, 77));
             }
         }
         assert_eq!(book.slots.len(), taken);
@@ -254,14 +255,14 @@ mod tests {
     fn a_graph_that_was_updated_is_measured_alone_and_the_measurement_believed() {
         let mut book = Book::new(64);
         for _ in 0..20 {
-            book.measure(&Key::graph(3), 50, 50);
+            book.measure(&Key::graph(3), 50, (50, 50));
         }
         book.doubt(&Key::graph(4));
         assert_eq!(Bracket::of(book.known(&Key::graph(3)).as_ref(), true, 0), Bracket::Together);
         book.doubt(&Key::graph(3));
         let doubted = book.known(&Key::graph(3)).unwrap();
         assert_eq!((doubted.charged, Bracket::of(Some(&doubted), true, 0)), (50, Bracket::Alone));
-        book.measure(&Key::graph(3), 90, 90);
+        book.measure(&Key::graph(3), 90, (90, 90));
         let known = book.known(&Key::graph(3)).unwrap();
         assert_eq!((known.charged, Bracket::of(Some(&known), true, 0)), (90, Bracket::Together));
     }
@@ -270,7 +271,7 @@ mod tests {
     fn no_measurement_makes_an_estimate_wrap_around() {
         let mut book = Book::new(64);
         let key = shape(1, 1);
-        book.measure(&key, u64::MAX, 0);
+        book.measure(&key, u64::MAX, (0, 0));
         let (part, outcome) = run(key, 0, u64::MAX);
         book.measure_run(&part, &Outcome { charged: u64::MAX, plain: u64::MAX, ..outcome });
         book.measure_run(

@@ -146,17 +146,19 @@ impl Estimate {
         self.samples > 0
     }
 
-    /// Moved towards a measurement. Of 4 ms that were measured 1 ms may be charged, since others had the GPU for the rest: it
-    /// says a quarter of what one says that was alone. Which part of a single one others had is known on average only.
-    pub(super) fn measured(self, charged: u64, plain: u64) -> Self {
+    /// Moved towards a measurement, of which `own` is the part in which no other process of the slice had the GPU.
+    ///
+    /// If 1 ms of 4 ms is own, the measurement says a quarter of what one says that was alone: which part of a single one
+    /// others had is known on average only.
+    pub(super) fn measured(self, charged: u64, (own, plain): (u64, u64)) -> Self {
         let samples = u64::from(self.samples);
         let all = samples.saturating_add(1);
-        let of = by(all, plain.max(charged), charged).filter(|_| samples > 0).unwrap_or(all);
+        let of = by(all, plain, own).filter(|_| samples > 0).unwrap_or(all).max(all);
         let towards = |old: u64, new: u64| stepped(old, i128::from(new).saturating_sub(i128::from(old)), of);
         Self {
             charged: towards(self.charged, charged),
             plain: towards(self.plain, plain),
-            samples: u8::try_from(samples.saturating_add(1).min(MEMORY.saturating_sub(1))).unwrap_or(1),
+            samples: u8::try_from(all.min(MEMORY.saturating_sub(1))).unwrap_or(1),
         }
     }
 
@@ -260,14 +262,14 @@ mod tests {
 
     #[test]
     fn the_first_measurement_is_believed_and_each_further_one_counts_as_one_of_those_before_it_up_to_eight() {
-        let first = of(900, 900, 0).measured(100, 200);
+        let first = of(900, 900, 0).measured(100, (200, 200));
         assert_eq!(first, of(100, 200, 1));
-        let second = first.measured(200, 200);
+        let second = first.measured(200, (200, 200));
         assert_eq!(second, of(150, 200, 2));
-        let many = (0..20).fold(second, |estimate, _| estimate.measured(200, 200));
+        let many = (0..20).fold(second, |estimate, _| estimate.measured(200, (200, 200)));
         assert_eq!(many, of(200, 200, 7));
-        assert_eq!(many.measured(1000, 200), of(300, 200, 7), "one of eight");
-        assert_eq!(many.measured(200, 400), of(200, 213, 7), "one of sixteen: others had half of it");
+        assert_eq!(many.measured(1000, (200, 200)), of(300, 200, 7), "one of eight");
+        assert_eq!(many.measured(200, (200, 400)), of(200, 213, 7), "one of sixteen: others had half of it");
     }
 
     #[test]

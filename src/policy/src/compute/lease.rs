@@ -67,11 +67,20 @@ pub fn turn_among(terms: Terms, processes: usize) -> u64 {
 /// The most that is taken beside others who must not wait for it long, in nanoseconds of GPU time: 1 ms.
 const MOST_BESIDE: u64 = 1_000_000;
 
-/// So much, or less where what may be queued is bounded by others: credit is spent after they have come. `least` is the
-/// bound that [`queue::least`] gives.
+/// So much, or less where other slices leave less `room` for queued work than usual, in nanoseconds: credit is spent after they
+/// have come.
 #[must_use]
-pub const fn beside(size: u64, least: u64) -> u64 {
-    if least < queue::LEAST && size > MOST_BESIDE { MOST_BESIDE } else { size }
+pub const fn beside(size: u64, room: u64) -> u64 {
+    if room < queue::LEAST && size > MOST_BESIDE { MOST_BESIDE } else { size }
+}
+
+/// How much to take at least, in nanoseconds of GPU time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Least {
+    /// So much.
+    pub time: u64,
+    /// Whether no other process of the slice uses the device.
+    pub is_alone: bool,
 }
 
 /// The most that is taken for launches that are to overlap, in nanoseconds of GPU time: a window of a second moves by 1.6
@@ -225,9 +234,8 @@ mod tests {
 
     #[test]
     fn beside_others_who_must_not_wait_it_is_a_millisecond_at_most() {
-        let short = queue::least(3_000_000);
-        assert_eq!([TURN, MOST].map(|size| beside(size, short)), [1_000_000, MOST]);
-        assert_eq!(beside(TURN, queue::least(u64::MAX)), TURN);
+        assert_eq!([TURN, MOST].map(|size| beside(size, 3_000_000)), [1_000_000, MOST]);
+        assert_eq!(beside(TURN, u64::MAX), TURN);
     }
 
     #[test]

@@ -7,6 +7,12 @@ use super::cost::Key;
 
 /// The least bound, in nanoseconds of predicted GPU time: 20 ms, enough that no host keeps the GPU waiting.
 pub const LEAST: u64 = 20_000_000;
+/// The least bound where other processes of the slice use the device, in nanoseconds of predicted GPU time: 4 ms, a turn
+/// ([`super::lease::turn`]).
+///
+/// The GPU divides its time among contexts. If a process spends 20 ms at once that were saved up, kernels of 0.4 ms of seven others
+/// take 3 ms and more, and are measured so: turns are too long then, and a launch waits for up to three times its fair turn.
+pub const BESIDE: u64 = 4_000_000;
 /// The most, in nanoseconds of predicted GPU time: 50 ms.
 pub const MOST: u64 = 50_000_000;
 /// Work of a stream in which nothing begins for so long, in nanoseconds, is not the GPU's to do: 50 ms. The stream waits for
@@ -30,10 +36,12 @@ const fn two(cost: u64) -> u64 {
     if two < MOST { two } else { MOST }
 }
 
-/// The least bound where other slices leave so much room, in nanoseconds: one launch may always be queued.
+/// The least bound where other slices leave so much room, in nanoseconds: one launch may always be queued. `is_alone`: no other
+/// process of the slice uses the device.
 #[must_use]
-pub const fn least(room: u64) -> u64 {
-    if room < LEAST { room } else { LEAST }
+pub const fn least(room: u64, is_alone: bool) -> u64 {
+    let most = if is_alone { LEAST } else { BESIDE };
+    if room < most { room } else { most }
 }
 
 /// Predicted work of closed brackets that has not been seen to end.
@@ -159,12 +167,17 @@ mod tests {
     #[test]
     fn beside_others_less_may_be_queued_and_of_long_launches_one() {
         let ahead = Ahead::of(3 * MS);
-        let admits = |ahead: Ahead, cost, room| ahead.admits_within(cost, least(room));
+        let admits = |ahead: Ahead, cost, room| ahead.admits_within(cost, least(room, true));
         assert!(admits(ahead, MS, 4 * MS));
         assert!(!admits(ahead, MS + MS / 2, 4 * MS));
         assert!(!admits(ahead, 3 * MS, 4 * MS));
         assert!(!admits(Ahead::of(30 * MS), MS, u64::MAX), "its own bound stays");
         assert!(admits(Ahead::default(), 400 * MS, 0));
+        assert_eq!(
+            [u64::MAX, 3 * MS].map(|room| least(room, false)),
+            [BESIDE, 3 * MS],
+            "beside processes of the slice"
+        );
     }
 
     #[test]

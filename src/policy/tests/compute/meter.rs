@@ -148,7 +148,8 @@ impl Shim {
     }
 
     fn learn(&mut self, flight: &Bracketed, verdict: Verdict, slice: &mut Slice) {
-        let charged = trim::apply(slice.overlap.part(verdict.length), slice.factor);
+        let own = slice.overlap.part(verdict.length);
+        let charged = trim::apply(own, slice.factor);
         let paid = flight.bill.prepaid();
         let length = if flight.is_unknown { flight.bill.charged() } else { charged };
         let served = &mut slice.asks[self.me].served;
@@ -157,7 +158,7 @@ impl Shim {
         let outcome = flight.run.outcome(charged, verdict.length);
         for part in flight.run.parts() {
             let changed = match verdict.lesson {
-                Lesson::Alone => self.book.measure(&part.key, charged, verdict.length),
+                Lesson::Alone => self.book.measure(&part.key, charged, (own, verdict.length)),
                 Lesson::Run => self.book.measure_run(part, &outcome),
                 Lesson::Gaps | Lesson::Nothing => [None; 2],
             };

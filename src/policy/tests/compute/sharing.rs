@@ -1,7 +1,6 @@
 //! How well do slices share a GPU that an arbiter divides? Figures beside their targets.
 
 use gpuslice_policy::arbiter::{Arbiter, STEP, STEP_BESIDE_HIGH, Wish};
-use gpuslice_policy::compute::queue;
 use gpuslice_policy::config::{CorePolicy, Priority};
 use gpuslice_policy::units::{Nanos, Permille};
 
@@ -180,9 +179,7 @@ fn lending(table: &mut Table) {
         let due = ALL * u64::from(weights[0]) / u64::from(weights[0] + weights[1]);
         let back = reaches(&mut shared, 0, due * NEARLY / 100);
         table.most(&format!("{name}: lent within"), (lent, "ms"), 200, 0);
-        // Each process that borrows has 20 ms queued. The driver serves processes in turns and does not know of slices.
-        let most = if borrowers > 1 { 50 + borrowers * queue::LEAST / MS } else { 50 };
-        table.most(&format!("{name}: taken back within"), (back, "ms"), most, 0);
+        table.most(&format!("{name}: taken back within"), (back, "ms"), 50, 0);
     }
 }
 

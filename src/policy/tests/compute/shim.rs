@@ -206,7 +206,8 @@ impl Shim {
         }
         let estimate = known.unwrap_or_else(|| self.book.prior(&kind.key));
         let cost = estimate.charged;
-        let (least, left) = (queue::least(slice.ahead), self.ends.saturating_sub(now));
+        let (least, left) =
+            (queue::least(slice.ahead, slice.is_alone(self.me)), self.ends.saturating_sub(now));
         let is_at_end = least < queue::LEAST && self.ahead.admits_at_end(cost, left);
         if !self.ahead.admits_within(cost, least) && !is_at_end {
             self.close_all(now, gpu);

@@ -83,6 +83,11 @@ impl Slice {
         }
     }
 
+    /// Whether no other process uses it.
+    pub fn is_alone(&self, me: usize) -> bool {
+        self.asks.iter().enumerate().all(|(other, ask)| other == me || ask.served == 0)
+    }
+
     /// How much a process takes at least.
     pub fn lease(&self, me: usize) -> u64 {
         let others =
@@ -96,7 +101,7 @@ impl Slice {
         } else {
             lease::alone(self.terms)
         };
-        lease::beside(size, queue::least(self.ahead))
+        lease::beside(size, self.ahead)
     }
 
     /// Takes so much for a process, or says when it has to look again.

@@ -119,7 +119,7 @@ fn a_sampler_goes_on_with_what_the_last_one_had_learned() {
     first.leave();
     assert_eq!(second.trim(device, NOW, true), learned);
     assert_eq!(second.factor(device), 500_000);
-    assert_eq!(second.lease_size(device, NOW), lease::turn(second.terms(device)), "beside neighbours");
+    assert_eq!(second.least_lease(device, NOW).time, lease::turn(second.terms(device)), "beside neighbours");
 }
 
 #[test]

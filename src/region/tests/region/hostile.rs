@@ -180,8 +180,11 @@ fn use_all(member: &Member) {
 
 fn use_time(member: &Member, device: Device) {
     const NOW: u64 = 1 << 50;
-    let _ =
-        (member.lease_size(device, NOW), member.elect(device, NOW, 1), member.overlap_part(device, 1 << 40));
+    let _ = (
+        member.least_lease(device, NOW).time,
+        member.elect(device, NOW, 1),
+        member.overlap_part(device, 1 << 40),
+    );
     let _ = (member.time_used(device), member.meter(device), member.entry(device, member.places(device)));
     if let Err(until) = member.take(device, 1 << 20, NOW) {
         // Half a millisecond more, for those whose turn it is.

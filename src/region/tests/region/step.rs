@@ -37,7 +37,7 @@ fn who_could_go_waits_for_who_is_held_back_on_a_device_in_step() {
     let due = NOW + 100 * MS;
     assert_eq!(second.take_since(devices[1], MS, NOW + MS, due), Ok(()), "both can go");
     assert_eq!(
-        second.lease_size(devices[1], due),
+        second.least_lease(devices[1], due).time,
         lease::LEAST,
         "nothing is left that goes without the other"
     );

@@ -6,7 +6,7 @@ use std::{fs::OpenOptions, os::unix::fs::FileExt as _, path::Path};
 
 use gpuslice_policy::compute::{
     bucket::MOST_DEBT,
-    lease,
+    lease::{self, Least},
     source::{Measured, Source, Why},
     trim,
     turn::PATIENCE,
@@ -146,15 +146,21 @@ fn who_had_less_goes_first_and_is_not_waited_for_long() {
     let due = NOW + 100 * MS;
     assert_eq!(second.take(device, 10 * MS, NOW), Err(due));
     assert_eq!(first.take(device, MS, due), Err(due + PATIENCE), "after the second");
-    assert_eq!(first.lease_size(device, NOW), lease::turn(first.terms(device)));
+    assert_eq!(first.least_lease(device, NOW).time, lease::turn(first.terms(device)));
     assert_eq!(first.take(device, MS, due + PATIENCE), Ok(()), "it is late");
-    assert_eq!(first.lease_size(device, NOW), lease::turn(first.terms(device)));
+    assert_eq!(first.least_lease(device, NOW).time, lease::turn(first.terms(device)));
     second.stop_asking(device);
-    assert_eq!(first.lease_size(device, NOW), lease::alone(first.terms(device)));
+    assert_eq!(
+        first.least_lease(device, NOW),
+        Least { time: lease::alone(first.terms(device)), is_alone: true }
+    );
     assert_eq!(second.take(device, MS, due + 100 * MS), Ok(()));
-    assert_eq!(first.lease_size(device, NOW), lease::size(first.terms(device)));
+    assert_eq!(
+        first.least_lease(device, NOW),
+        Least { time: lease::size(first.terms(device)), is_alone: false }
+    );
     second.leave();
-    assert_eq!(first.lease_size(device, NOW), lease::alone(first.terms(device)));
+    assert_eq!(first.least_lease(device, NOW).time, lease::alone(first.terms(device)));
 }
 
 #[test]
@@ -353,7 +359,7 @@ fn more_is_taken_at_a_time_by_who_is_alone_and_where_each_taking_costs_a_turn() 
     let (other, _) = join(&path, LIMIT);
     let terms = member.terms(device);
     let [alone, usual, turn] = [lease::alone(terms), lease::size(terms), lease::turn(terms)];
-    let sizes = || [&member, &other].map(|member| member.lease_size(device, NOW));
+    let sizes = || [&member, &other].map(|member| member.least_lease(device, NOW).time);
     assert_eq!(sizes(), [alone, alone], "nobody has had anything");
     member.take(device, 100 * MS, NOW).unwrap();
     assert_eq!(sizes(), [alone, usual]);

@@ -189,7 +189,7 @@ impl Account {
         let verdict = flight.run.judge(ended.saturating_sub(began), opening);
         if flight.is_copy {
             slice.member().count_copied(device, verdict.length);
-            slice.compute.learn(flight, verdict.length, verdict);
+            slice.compute.learn(flight, (verdict.length, verdict.length), verdict);
             return verdict.held;
         }
         let until = offset.instant(ended).unwrap_or_else(clock::now).saturating_sub(verdict.after);
@@ -321,9 +321,10 @@ fn count(slice: &Slice, device: Device, flight: &mut Flight) {
 /// What a flight was charged counts for its process's turn; of what it took so much is learned.
 fn learn(slice: &'static Slice, device: Device, flight: &Flight, verdict: Verdict, believed: u64) {
     let member = slice.member();
-    let charged = |length| trim::apply(member.overlap_part(device, length), member.factor(device));
+    let own = |length| member.overlap_part(device, length);
+    let charged = |length| trim::apply(own(length), member.factor(device));
     // The first run of a kernel may contain first runs of other processes: its length says little, its charge is exact.
     let served = if flight.is_unknown { flight.bill.charged() } else { charged(verdict.length) };
     member.serve(device, served, flight.bill.prepaid());
-    slice.compute.learn(flight, charged(believed), Verdict { length: believed, ..verdict });
+    slice.compute.learn(flight, (charged(believed), own(believed)), Verdict { length: believed, ..verdict });
 }

@@ -13,7 +13,6 @@ use super::neighbours::Neighbours;
 use super::{Compute, Pacer, clock};
 use crate::notice;
 use crate::slice::Slice;
-use core::sync::atomic::Ordering;
 use core::time::Duration;
 use gpuslice_policy::arbiter::{self, Arbiter, word};
 use gpuslice_policy::compute::queue;
@@ -50,7 +49,7 @@ impl Pacer {
     /// What was told is heard, or forgotten where it is too old.
     fn hear(&self, slice: &Slice, now: u64) {
         let room = slice.region().hear(self.place.device, now).unwrap_or(u64::MAX);
-        self.least_ahead.store(queue::least(room), Ordering::Relaxed);
+        self.leave_room(room);
     }
 }
 

@@ -123,7 +123,11 @@ pub(crate) struct Pacer {
     runs: AtomicBool,
     /// What launches owe that went beside others since the slice's time was paid for last, in nanoseconds of GPU time.
     owed: AtomicU64,
-    /// The bound of it for short launches, by what other slices leave; as heard at the helper's last round.
+    /// The room that other slices leave for that; as heard at the helper's last round.
+    room: AtomicU64,
+    /// Whether no other process of the slice uses the device, as seen when the slice's time was last taken.
+    is_alone: AtomicBool,
+    /// The bound of queued time for short launches that follows from both.
     least_ahead: AtomicU64,
     /// Launches under way of which nothing is known.
     unknown: Mutex<Unknown>,
@@ -152,7 +156,30 @@ impl Pacer {
 
     /// Whether other slices leave less room than usual for what is queued.
     fn gives_way(&self) -> bool {
+        self.room.load(Ordering::Relaxed) < queue::LEAST
+    }
+
+    /// Whether they, or other processes of the slice, leave less room than usual.
+    fn queues_little(&self) -> bool {
         self.least_ahead.load(Ordering::Relaxed) < queue::LEAST
+    }
+
+    /// Other slices leave so much room for what is queued.
+    fn leave_room(&self, room: u64) {
+        self.room.store(room, Ordering::Relaxed);
+        self.bound_queue();
+    }
+
+    /// Whether no other process of the slice uses the device.
+    fn set_alone(&self, is_alone: bool) {
+        if self.is_alone.swap(is_alone, Ordering::Relaxed) != is_alone {
+            self.bound_queue();
+        }
+    }
+
+    fn bound_queue(&self) {
+        let least = queue::least(self.room.load(Ordering::Relaxed), self.is_alone.load(Ordering::Relaxed));
+        self.least_ahead.store(least, Ordering::Relaxed);
     }
 }
 
@@ -225,6 +252,8 @@ impl Compute {
             until: AtomicU64::new(0),
             runs: AtomicBool::new(false),
             owed: AtomicU64::new(0),
+            room: AtomicU64::new(u64::MAX),
+            is_alone: AtomicBool::new(true),
             least_ahead: AtomicU64::new(queue::LEAST),
             unknown: Mutex::default(),
         };
@@ -381,7 +410,7 @@ impl Compute {
         if let Some(pacer) = self.pacers.get(flight.device) {
             let prepaid = flight.run.prepaid();
             let before = pacer.queued.fetch_add(prepaid, Ordering::Relaxed);
-            if before == 0 || pacer.gives_way() {
+            if before == 0 || pacer.queues_little() {
                 self.queue_grows(slice, pacer, flight.device, (before, prepaid));
             }
         }
@@ -405,7 +434,7 @@ impl Compute {
             // Who gives way to this slice is to see at once that it has work, not at the helper's next round.
             slice.member().set_queued(pacer.place.device, prepaid);
         }
-        if pacer.gives_way() {
+        if pacer.queues_little() {
             let now = now();
             self.expect_end(
                 device,
@@ -431,7 +460,7 @@ impl Compute {
         if let Some(pacer) = self.pacers.get(flight.device) {
             pacer.landings.fetch_add(1, Ordering::Relaxed);
             let left = pacer.less_queued(flight.queued());
-            if pacer.gives_way() {
+            if pacer.queues_little() {
                 self.expect_end(flight.device, ended.saturating_add(left));
             }
         }
@@ -481,15 +510,15 @@ impl Compute {
         }
     }
 
-    /// Estimates follow what was measured.
-    fn learn(&self, flight: &Flight, charged: u64, verdict: Verdict) {
+    /// Estimates follow what was measured, charged and [own](Book::measure).
+    fn learn(&self, flight: &Flight, (charged, own): (u64, u64), verdict: Verdict) {
         let run = &flight.run;
         if matches!(verdict.lesson, Lesson::Alone | Lesson::Run) {
             let outcome = run.outcome(charged, verdict.length);
             let mut book = self.book().lock();
             for part in run.parts() {
                 let changed = match verdict.lesson {
-                    Lesson::Alone => book.measure(&part.key, charged, verdict.length),
+                    Lesson::Alone => book.measure(&part.key, charged, (own, verdict.length)),
                     _ => book.measure_run(part, &outcome),
                 };
                 if self.is_doubted(&part.key, flight.opened) {

@@ -175,7 +175,7 @@ impl Payer {
     #[cold]
     #[inline(never)]
     fn queue_is_full(&self, cost: u64) -> Option<Duration> {
-        if !self.pacer.gives_way() {
+        if !self.pacer.queues_little() {
             return Some(LOOK_AGAIN);
         }
         let queued = self.pacer.queued.load(Ordering::Relaxed);
@@ -192,9 +192,11 @@ impl Payer {
             self.asking = self.pacer.asking.begin();
         }
         let Some(credit) = held.leases.get_mut(self.device) else { return true };
-        let least = self.pacer.least_ahead.load(Ordering::Relaxed);
         let now = clock::now();
-        let size = lease::beside(self.slice.compute.part_of(member.lease_size(device, now)), least);
+        let least = member.least_lease(device, now);
+        self.pacer.set_alone(least.is_alone);
+        let room = self.pacer.room.load(Ordering::Relaxed);
+        let size = lease::beside(self.slice.compute.part_of(least.time), room);
         let lacks = credit.lacks(estimate.charged, size).max(1);
         // By itself, without what it would leave for others.
         let needs = estimate.charged.saturating_sub(credit.left()).max(1);
