@@ -9,7 +9,7 @@ set -euo pipefail
 FOLDER=build/frameworks
 ROOM=20 # GB that stay free on the disk
 
-# What pip takes, and how many GB it takes.
+# The packages that pip fetches, and how many GB they take.
 declare -A PACKAGE=([cupy]=cupy-cuda12x==14.2.0 [warp]=warp-lang==1.19.0 [torch]=torch==2.15.0 ['jax']='jax[cuda12]==0.10.2')
 declare -A SIZE=([base]=1 [cupy]=1 [warp]=1 [torch]=6 ['jax']=6)
 

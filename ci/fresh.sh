@@ -48,7 +48,7 @@ if ! mmdebstrap --quiet --variant=minbase --include=$include ${settings[@]+"${se
     exit 0
 fi
 
-# As one finds it after `git clone` and rustup. What the registry has sent already need not come again.
+# As one finds it after `git clone` and rustup. Crates that the registry has sent already need not come again.
 [ $who = root ] || chroot "$TREE" useradd --create-home --shell /bin/bash $who
 mkdir -p "$TREE$home/gpuslice" "$TREE$home/.cargo" "$TREE/opt/rustup"
 git ls-files -z --cached --others --exclude-standard | tar -c --null --files-from=- --ignore-failed-read |

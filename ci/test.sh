@@ -60,7 +60,7 @@ read -r passed failed ignored < <(awk '
     END { print passed + 0, failed + 0, ignored + 0 }' "$LOG")
 skipped=$(($(grep -c '^SKIP ' "$LOG" || true) + ignored))
 
-# What a command brings on this machine, under that command; then the rest.
+# Lists the skipped checks: those that a command brings on this machine, under that command; then the rest.
 list_skips() {
     grep '^SKIP ' "$LOG" | sed 's/^SKIP //' | sort -u | awk -F '; to mend it: ' '
         NF == 2 { if (!($2 in brings)) order[++commands] = $2; brings[$2] = brings[$2] "      " $1 "\n"; next }

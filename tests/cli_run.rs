@@ -665,31 +665,31 @@ fn a_slice_in_a_container_is_seen_from_outside() {
 }
 
 /// As a user of log-in sessions on a machine with systemd, in namespaces of its own: a slice's region, what logind does at the
-/// last log-out, and what is left. `$0` is `gpuslice`, `$1` the program; `$2` the rights of `/tmp`,
-/// which is in memory: not everybody's, it serves as little as one on a disk.
+/// last log-out, and what is left. `$0` is `gpuslice`, beside all that the user needs; the mounts would hide that folder, so
+/// the script copies it to `/run`. `$1` is the rights of `/tmp`, which is in memory: not everybody's, it serves as little as
+/// one on a disk.
 const LOG_OUT: &str = r#"
-    mount -t tmpfs -o mode=1777 tmpfs /dev/shm && mount -t tmpfs tmpfs /run && mkdir -p /run/systemd/system || exit 77
-    mount -t tmpfs -o mode=$2 tmpfs /tmp || exit 77
+    mount -t tmpfs tmpfs /run && mkdir -p /run/systemd/system && cp -a "${0%/*}" /run/programs || exit 77
+    mount -t tmpfs -o mode=1777 tmpfs /dev/shm && mount -t tmpfs -o mode=$1 tmpfs /tmp || exit 77
+    cd /run/programs && export LD_LIBRARY_PATH=$PWD SIMGPU_STATE=/dev/shm/state
     as() { setpriv --reuid 12345 --regid 12345 --clear-groups "$@"; }
-    as "$0" run --name kept --cores 1 -- "$1" 50ms wait || exit 78
+    as ./gpuslice run --name kept --cores 1 -- ./brief 50ms wait || exit 78
     ls /dev/shm/gpuslice-* /tmp/gpuslice-* 2>/dev/null
     find /dev/shm -mindepth 1 '(' -uid 12345 -o -gid 12345 ')' -delete
-    as "$0" list --all | cut -d ' ' -f 1
+    as ./gpuslice list --all | cut -d ' ' -f 1
 "#;
 
 #[test]
 fn a_region_is_where_it_outlives_a_log_out() {
-    let program = compiler::plain("brief").display().to_string();
+    let Some(user) = OtherUser::new("a log-out") else { return };
+    executable::copy(compiler::plain("brief"), user.path("brief"), 0o755);
+    let program = user.path("gpuslice");
     for (tmp, expected) in [
         ("1777", "/tmp/gpuslice-12345-run-kept\nNAME\nkept\n"),
         ("755", "/dev/shm/gpuslice-12345-run-kept\nNAME\n"),
     ] {
-        let words =
-            ["unshare", "--mount", "--propagation", "private", "sh", "-c", LOG_OUT, PROGRAM, &program, tmp];
-        let mut machine = around(&words);
-        machine.env("GPUSLICE_LIB", artefacts::library());
-        machine.env("LD_LIBRARY_PATH", artefacts::simulated_driver()).env("SIMGPU_STATE", "/dev/shm/state");
-        let ended = end(&mut machine);
+        let words = ["unshare", "--mount", "--propagation", "private", "sh", "-c", LOG_OUT, &program, tmp];
+        let ended = end(&mut around(&words));
         if ended.status.code() == Some(77) || ended.err.contains("unshare:") || ended.err.contains("setpriv:")
         {
             return skip("a log-out: run the tests as root, with CAP_SYS_ADMIN and setpriv");

@@ -15,7 +15,7 @@ def claim(text, truth, *details):
 
 
 def refusal(take, size):
-    """What the framework says when `take` does not get so many bytes; nothing where it gets them."""
+    """The framework's message when `take` does not get so many bytes; empty where it gets them."""
     try:
         take(size)
     except RuntimeError as error:

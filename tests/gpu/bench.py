@@ -37,7 +37,7 @@ class Broken(Exception):
 
 
 def words(seen):
-    """What was seen, as text for people: `launch, us` and 74.5 become `launch, us: 74.5`."""
+    """A value that was seen, as text for people: `launch, us` and 74.5 become `launch, us: 74.5`."""
     if isinstance(seen, dict):
         return "; ".join(f"{name}: {words(value)}" for name, value in seen.items())
     if isinstance(seen, (list, tuple)):

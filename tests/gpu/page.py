@@ -67,7 +67,7 @@ def show(cell):
 
 
 def table_of_the_simulated(report):
-    """What the simulated GPU has otherwise than this device, and the settings that make it so."""
+    """The values of the simulated GPU that differ from this device's, and the settings that make them alike."""
     told = report["parts"].get("facts/quick", {}).get("figures", {}).get(SIMULATED, {})
     if not told:
         return []

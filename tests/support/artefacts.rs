@@ -89,7 +89,7 @@ fn named(variable: &str) -> Option<PathBuf> {
     std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
-/// A file that a variable names instead of what `ci/stage.sh` built. Its age is the business of whoever set the variable.
+/// A file that a variable names instead of what `ci/stage.sh` built. Its age is not checked: the user chose it.
 fn named_file(variable: &str) -> Option<PathBuf> {
     named(variable).map(|path| present(path, variable))
 }
@@ -99,7 +99,7 @@ fn present(path: PathBuf, variable: &str) -> PathBuf {
     path
 }
 
-/// What `ci/stage.sh` built, by its place in Cargo's folder and by the name of its dep-info file there.
+/// A file that `ci/stage.sh` built, by its place in Cargo's folder and by the name of its dep-info file there.
 fn staged(path: &str, dep_info: &str) -> PathBuf {
     let artefact = target().join(path);
     let sources = target().join("release").join(dep_info).with_extension("d");

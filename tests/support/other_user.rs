@@ -78,7 +78,7 @@ impl OtherUser {
         command
     }
 
-    /// What [`Self::command`] ends with.
+    /// How [`Self::command`] ends.
     pub(crate) fn ask(&self, arguments: &[&str]) -> Ended {
         end(&mut self.command(arguments))
     }

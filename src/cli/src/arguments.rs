@@ -48,8 +48,8 @@ Examples:
 const LIST_HELP: &str = "\
 Shown are this user's regions (root: those of all users): in /dev/shm and, where /tmp is in memory and /dev/shm is
 emptied at a log-out, in /tmp; the one that an operator's file or GPUSLICE_REGION names; and that of the container in
-/run/gpuslice/region. A region elsewhere is meant by its path. What `run` has left behind
-of slices that have ended is removed. A slice without a process is shown last, and only with --all, by its name, or in the JSON.
+/run/gpuslice/region. A region elsewhere is meant by its path. Regions that `run` has left behind of slices that
+have ended are removed. A slice without a process is shown last, and only with --all, by its name, or in the JSON.
 
 Examples:
   gpuslice list
@@ -101,9 +101,9 @@ Examples:
   gpuslice set team --mem 0=4GiB,1=2GiB";
 
 const REMOVE_HELP: &str = "\
-A slice in which a process lives is not removed: end its processes first. What such a region keeps, its limits and
-counters, the next first process would replace anyway. While a slice owes GPU time, its region keeps the debt: only
---force removes it then.
+A slice in which a process lives is not removed: end its processes first. Such a region keeps limits and counters,
+which the next first process would replace anyway. While a slice owes GPU time, its region keeps the debt: only --force
+removes it then.
 
 Examples:
   gpuslice remove train

@@ -101,7 +101,7 @@ pub(crate) struct Device {
     /// The limits as the region has them.
     #[serde(skip)]
     limits: Limits,
-    /// What NVML says of it.
+    /// NVML's figures of the device.
     #[serde(skip)]
     seen: Option<nvml::Device>,
 }

@@ -125,8 +125,8 @@ const PART_ELF: u64 = 2;
 /// Flags of parts that are compressed.
 const COMPRESSED: u64 = 0x2000 | 0x8000;
 
-/// One code for several GPUs, of which the driver takes one: the most that any part declares. What is compressed is not
-/// read.
+/// One code for several GPUs, of which the driver takes one: the most that any part declares. A compressed part
+/// is not read.
 fn of_fat(bytes: &[u8]) -> Image {
     let mut image = Image { bytes: bytes.len() as u64, ..Image::default() };
     let mut rest = word(bytes, 6, 2).and_then(|header| bytes.get(usize::try_from(header).ok()?..));

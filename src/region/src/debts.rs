@@ -4,9 +4,10 @@
 //! share pays for in 2.7 s. The next program of the slice makes the region anew, and its first launch waits for what is
 //! left of those 2.7 s. A burst that was used is not granted again either, until the share has saved it up.
 //!
-//! The header keeps one entry for each device: `paid_until` and the terms by which it was paid. Whoever makes the region
-//! anew fills the entries, and whoever adds a device takes its entry. A device that the next program does not use keeps
-//! its entry for a later program. GPU time is owed, not time on the clock: another share pays it at another pace.
+//! The header keeps one entry for each device: `paid_until` and the terms by which it was paid. The process that makes
+//! the region anew fills the entries, and the process that adds a device takes its entry. A device that the next program
+//! does not use keeps its entry for a later program. GPU time is owed, not time on the clock: another share pays it at
+//! another pace.
 //!
 //! `paid_until` is an instant of the monotonic clock, which begins again at each boot. A region on a disk outlives a boot,
 //! so the header says in which boot its entries were written, and those of another boot are dropped.
@@ -29,7 +30,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     pub(crate) fn keep_debts(&self, boot: Boot, now: u64) {
         if self.is_of_another_boot(boot) {
             self.header.debts.iter().for_each(|debt| debt.paid_until.set(0));
-            // Before the boot is written: who is killed in between must not leave words that count as this boot's.
+            // Before the boot is written: a process killed in between must not leave words that count as this boot's.
             self.header.device_count.publish(0);
         }
         self.header.boot.iter().zip(boot).for_each(|(word, value)| word.set(value));
@@ -44,7 +45,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
                 continue;
             };
             let terms = self.terms(device);
-            // In this order: who is killed in between leaves an entry that says nothing.
+            // In this order: a process killed in between leaves an entry that says nothing.
             debt.paid_until.set(0);
             debt.uuid.iter().zip(uuid).for_each(|(word, value)| word.set(value));
             debt.cores_permille.set(u32::from(terms.rate().get()));
@@ -62,7 +63,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         let (paid_until, old) = debt.read(now);
         if paid_until > 0 {
             time.paid.0.until.set(bucket::change(paid_until, now, old, crate::compute::terms_of(entry)));
-            // Behind it: who is killed in between leaves both, and the next process writes the entry again.
+            // Behind it: a process killed in between leaves both, and the next process writes the entry again.
             debt.paid_until.set(0);
         }
     }

@@ -110,7 +110,7 @@ fn locked_by(line: &str) -> Option<FileId> {
     Some((device.to_owned(), inode.parse().ok()?))
 }
 
-/// What is left of these files without those that have a name in one of the folders.
+/// These files, but for those that have a name in one of the folders.
 fn unnamed(
     mut files: HashSet<FileId>,
     folders: impl IntoIterator<Item = impl AsRef<Path>>,

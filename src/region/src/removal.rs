@@ -4,7 +4,7 @@
 //! So a region is removed under that lock, after a look that nobody lives, and no newcomer is left on a file
 //! that has lost its name.
 //!
-//! A region also stays while its slice owes GPU time: `debts`. Whoever looks for regions to remove later, finds it paid.
+//! A region also stays while its slice owes GPU time: `debts`. A later look for regions to remove finds it paid.
 
 use core::time::Duration;
 use std::{fs, path::Path};
@@ -40,7 +40,7 @@ pub fn remove_if_unused(path: &Path, trust: Trust) -> Result<Removal, RegionErro
 }
 
 /// Removes the region at `path` unless a process lives in it: of a slice that nobody can start again, since its name is used
-/// once. What it owes goes with it.
+/// once. Its debts go with it.
 ///
 /// # Errors
 /// As [`remove_if_unused`].

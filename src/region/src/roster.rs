@@ -115,7 +115,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         entry.state.publish(SLOT_TAKEN);
     }
 
-    /// Makes the region anew: no device, no process. What the slice owes stays. Needs the join lock, and that nobody lives.
+    /// Makes the region anew: no device, no process. The slice's debts stay. Needs the join lock, and that nobody lives.
     ///
     /// A process that is killed in here leaves a region that is not ready, and the next one starts over.
     pub(crate) fn renew(&self, boot: Boot, now: u64) {

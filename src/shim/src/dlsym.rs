@@ -172,7 +172,7 @@ impl Request {
         in_scope(symbol, libc::RTLD_NEXT).cast_const()
     }
 
-    /// What the caller's own library and those that it needs have of this name.
+    /// The address of this name in the caller's own library or in one that it needs.
     fn found_near_caller(&self, symbol: Symbol) -> *const c_void {
         // SAFETY: an empty record is all zeroes.
         let mut place: libc::Dl_info = unsafe { core::mem::zeroed() };

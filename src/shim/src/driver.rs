@@ -36,7 +36,7 @@ pub(crate) fn version() -> Option<c_int> {
     ask!(cuDriverGetVersion, c_int)
 }
 
-/// What `cuGetProcAddress` finds, by its oldest form, which every driver has; nothing where it finds nothing.
+/// The address that `cuGetProcAddress` finds, by its oldest form, which every driver has; none where it finds none.
 pub(crate) fn proc_address(name: &CStr, version: c_int, flags: u64) -> Option<*const c_void> {
     let function = slot::real::<real::cuGetProcAddress>(Symbol::cuGetProcAddress)?;
     let mut found = ptr::null_mut();

@@ -53,7 +53,8 @@ pub(crate) fn count(code: Status) {
     }
 }
 
-/// The program shuts NVML down. What it has not initialised it cannot end: for drivers one shutdown too many is no error.
+/// The program shuts NVML down. It cannot end an NVML that only we initialised: for drivers one shutdown too many is no
+/// error.
 pub(crate) fn shut_down(real: impl FnOnce() -> Status) -> Status {
     let less = |times: u32| times.checked_sub(1);
     let times = PROGRAMS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
@@ -71,14 +72,14 @@ pub(crate) fn is_hidden_from(symbol: Symbol) -> bool {
     OURS.load(Ordering::Relaxed) && PROGRAMS.load(Ordering::Relaxed) == 0 && !works_before(symbol)
 }
 
-/// What the program may have been led to is looked up anew: from now on it may be hidden.
+/// Has the program's next calls looked up anew: from now on NVML may be hidden from them.
 fn hide_again() {
     if PROGRAMS.load(Ordering::Relaxed) == 0 {
         slot::forget_doors(Api::Nvml);
     }
 }
 
-/// What needs no initialised NVML, by its manual.
+/// Whether a function needs no initialised NVML, by NVML's manual.
 const fn works_before(symbol: Symbol) -> bool {
     matches!(
         symbol,

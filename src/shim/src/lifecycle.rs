@@ -220,8 +220,8 @@ pub(crate) fn lose(why: &RegionError) {
     });
 }
 
-/// The program has no memory left for what we have to keep count of. Needs none itself: it is called in the middle of an
-/// allocation, whoever makes it.
+/// The program has no memory left for what we have to keep count of. Needs none itself: any thread calls it in the middle
+/// of an allocation.
 #[cold]
 pub(crate) fn run_out() {
     if STAGE.compare_exchange(LIMITED, REFUSED, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
@@ -234,7 +234,7 @@ pub(crate) fn run_out() {
     }
 }
 
-/// Says once that the slice's file is gone, whoever notices it.
+/// Says once that the slice's file is gone, whichever thread notices it.
 pub(crate) fn goes_on_without_file(removed: &RegionError) {
     static SAID: AtomicBool = AtomicBool::new(false);
     if !SAID.swap(true, Ordering::Relaxed) {

@@ -153,7 +153,7 @@ impl Before {
         })
     }
 
-    /// What is charged until it can be settled.
+    /// The charge until the measurement can be settled.
     fn put_off(&self, seen: &mut Seen, took: i64, likely: Likely) -> i64 {
         let (least, most) = likely.range;
         seen.round = seen.round.wrapping_add(1);

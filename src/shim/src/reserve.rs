@@ -3,7 +3,7 @@
 //! A container's limit on address space (`ulimit -v`) makes `malloc` fail. A program may be ready for that, but Rust's
 //! collections end the process. So what `malloc` has no room for comes out of a reserve: address space that is taken when
 //! the limits are read, and that costs no memory until it is used. When a quarter of it is in use, GPU work is refused,
-//! since nobody could keep count of it for much longer. What is done from then on needs next to nothing.
+//! since nobody could keep count of it for much longer. The library's work from then on needs next to nothing.
 //!
 //! Blocks of the reserve have sizes of powers of two, and a block that is freed is used again. The reserve grows with the
 //! largest block that the library has, because a table that is full asks for twice as much.

@@ -4,7 +4,7 @@
 //! runs out; streams and kernels take simulated time; several processes see the same devices through one mapped
 //! file ([`state`]), and what really happened there can be read by anybody who wants to check a limiter.
 //!
-//! The model knows nothing of those who use it, of no limiter, and has none of NVIDIA's private tables.
+//! The model knows nothing of the programs that use it, of no limiter, and has none of NVIDIA's private tables.
 //! Kernels compute nothing: they take time.
 #![allow(
     clippy::disallowed_types,

@@ -46,7 +46,7 @@ fn is_set(variable: &str) -> bool {
     std::env::var(variable).is_ok_and(|value| !value.is_empty() && value != "0")
 }
 
-/// What `cuGetProcAddress` gives for a name where that is no exported function of the table.
+/// The address that `cuGetProcAddress` gives for a name, where it is no exported function of the table.
 pub(crate) fn address(name: &[u8], flags: u64) -> Option<*mut c_void> {
     static PRIVATE: OnceLock<Vec<String>> = OnceLock::new();
     let is_private = |known: &String| {

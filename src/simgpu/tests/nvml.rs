@@ -197,7 +197,7 @@ fn processes_that_compete_are_told_apart_by_their_own_pids() {
     assert_eq!(said.lines().count(), 2, "{said}");
 }
 
-/// What a program says first while somebody else has the turn of the resource manager, and once nobody has.
+/// A program's first line while another process has the turn of the resource manager, and once none has.
 fn heard_around_a_turn(machine: &Machine, words: &[&str]) -> [Option<String>; 2] {
     let shared = Shared::open_existing(&machine.state).expect("there is a machine");
     let turn = shared.turn();

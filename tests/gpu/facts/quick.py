@@ -23,10 +23,10 @@ from slicing import worker
 from stats import median
 from watch import Watcher
 
-# What was asked; how the answer is had; whether two are alike; whether other programs on the processors change it; the line of
+# The question; how the answer is had; whether two are alike; whether other programs on the processors change it; the line of
 # the design that rests on it, and what would change there.
 Question = collections.namedtuple("Question", ["name", "ask", "alike", "timed", "rests", "otherwise"])
-# What was answered: one value, and what else was seen.
+# The answer: one value, and all else that was seen.
 Answer = collections.namedtuple("Answer", ["value", "seen"])
 
 
@@ -35,7 +35,7 @@ def bytes_told(seen):
     return "SIMGPU_NVML_PIDS=offset" if seen == "not listed" else f"SIMGPU_NVML_BYTES={seen}"
 
 
-# What the simulated GPU has unless it is told otherwise, and the setting that gives it another value; none where it has none.
+# The simulated GPU's value unless it is told otherwise, and the setting that gives it another; none where it has none.
 DEFAULTS = {
     "who is in a sample of NVML's": ("one", "SIMGPU_NVML_SAMPLES={}".format),
     "bytes of a process in NVML's list": ("own", bytes_told),
@@ -72,7 +72,7 @@ def of_blocks(size, count):
     return up(count << (size - 1).bit_length(), 2 * MIB)
 
 
-# What so many allocations of a size take of the device together, by rule.
+# The memory of the device that so many allocations of a size take together, by rule.
 RULES = {
     "1": lambda size, count: size * count,
     "2MiB": lambda size, count: up(size, 2 * MIB) * count,
@@ -224,7 +224,7 @@ def holder(size):
 
 
 def free_now():
-    """What the device has free, each time that it is asked."""
+    """The device's free memory, each time that it is asked."""
     cuda = Cuda(context=False)
     nvml = Nvml(cuda.uuid())
     while True:
@@ -431,7 +431,7 @@ def fact(question):
 
 
 def verdict(question, value):
-    """What was seen beside the simulated GPU's default, and how that would be made so."""
+    """The value seen beside the simulated GPU's default, and the setting that makes that one alike."""
     default, setting = DEFAULTS[question.name]
     alike = question.alike(value, default)
     change = "none" if alike else (setting and setting(value)) or "the simulated GPU has no setting for it"

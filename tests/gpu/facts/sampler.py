@@ -156,7 +156,7 @@ def stamped(span, every):
 
 
 def beside(seen, numbers=None):
-    """What samples say of processes that ran side by side: how many of them a stamp names, and the part of each, by its own
+    """The samples of processes that ran side by side: how many of them a stamp names, and the part of each, by its own
     entries, over all stamps, and in single seconds. Some entries are a mean since the last question, others the device's
     whole use in the name of one process: only the sum over all stamps means the same in both."""
     rows = [row for row in seen if numbers is None or row[0] in numbers]

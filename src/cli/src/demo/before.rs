@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::figures::{percent, size};
 use std::time::{Duration, Instant};
 
-/// How long it is watched who has the GPU's time.
+/// How long the demo watches which tenant has the GPU's time.
 const WATCHED: Duration = Duration::from_millis(1500);
 
 /// The tenants' fates in the part without gpuslice.

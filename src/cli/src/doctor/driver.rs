@@ -78,7 +78,7 @@ fn examine_cuda(cuda: &Cuda) -> Vec<Finding> {
     findings
 }
 
-/// What the driver hands out past its exports, and what it has that this version does not know.
+/// Functions that the driver hands out past its exports, and functions of it that this version does not know.
 fn look_ups(cuda: &Cuda) -> Vec<Finding> {
     let mut findings = Vec::new();
     if !cuda.hidden.is_empty() {

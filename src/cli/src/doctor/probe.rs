@@ -166,7 +166,8 @@ fn cuda() -> Cuda {
     found
 }
 
-/// What `cuGetProcAddress` hands out that the library would not catch, as names.
+/// Names of functions that `cuGetProcAddress` hands out and the library would not catch: first those without an export,
+/// then those that this version does not know.
 fn past_the_exports(image: Image, found: &Cuda) -> Option<(Vec<String>, Vec<String>)> {
     let look_up = find!(image, cuGetProcAddress)?;
     let version = found.version?;

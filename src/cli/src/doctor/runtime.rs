@@ -34,7 +34,7 @@ pub(super) struct Start {
     status: c_int,
 }
 
-/// What came of starting them; none where they are not found.
+/// The libraries that were started; empty where none is found.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Started(Vec<Start>);
 
@@ -136,7 +136,7 @@ impl Drop for Trial {
     }
 }
 
-/// What is found: of a start without the library, of one under a quota, and of one with sizes as they are.
+/// Compares a start without gpuslice, one under a quota, and one under a quota with the device's own sizes.
 pub(super) fn examine(
     bare: &Asked<Started>,
     limited: Option<&Asked<Started>>,

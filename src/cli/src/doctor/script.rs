@@ -130,7 +130,7 @@ fn names_library(list: &str) -> bool {
     unquoted(list).split([':', ' ']).any(|path| path.contains("libgpuslice") && may_be(path))
 }
 
-/// What `env` does, up to the program that it starts: options, then variables, then the program.
+/// Reads the words behind `env`, up to the program that it starts: options, then variables, then the program.
 fn env(words: &[&str]) -> Option<Does> {
     let mut words = words;
     while let [option, rest @ ..] = words {

@@ -1,4 +1,4 @@
-//! What NVML says of GPUs, asked by a thread: no answer is waited for before the screen is drawn.
+//! NVML's figures of the GPUs. A thread asks for them, so that the screen is drawn without waiting for an answer.
 
 use crate::nvml::{Device, Nvml, Patience};
 use gpuslice_region::Uuid;

@@ -61,7 +61,7 @@ pub(crate) struct Group<'a> {
     pub(crate) held: u64,
     /// Thousandths of its time that slices used lately; none where nothing can be said yet.
     pub(crate) used: Option<u64>,
-    /// What NVML says of it.
+    /// NVML's figures of the device.
     pub(crate) gpu: Option<&'a nvml::Device>,
     /// The limits of the slices in which processes live.
     pub(crate) committed: Committed,

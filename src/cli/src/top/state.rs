@@ -469,7 +469,7 @@ mod tests {
         state.press(Press::Backspace, &model);
         typed(&mut state, &model, "train-");
         assert_eq!(shown(&state), ["Train-b", "train-a"]);
-        // What is typed is no command, and Enter leaves the filter as it is.
+        // The typed letter is no command here, and Enter leaves the filter as it is.
         typed(&mut state, &model, "q");
         assert_eq!((shown(&state).len(), state.selected.clone()), (0, None));
         state.press(Press::Backspace, &model);

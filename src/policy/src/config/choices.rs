@@ -62,12 +62,12 @@ words! {
 }
 
 words! {
-    /// What is reported as a device's size.
+    /// The size of a device that programs are told.
     ReportTotal, "quota or device" {
         /// The quota, where there is one.
         #[default]
         Quota = "quota",
-        /// What the driver says.
+        /// The device's own, as the driver reports it.
         Device = "device",
     }
 }

@@ -1,6 +1,6 @@
 //! Libraries: what do their code and variables take, and in which contexts?
 //!
-//! Where the driver loads lazily, a library is loaded into a context at its first use there. What its variables take is
+//! Where the driver loads lazily, a library is loaded into a context at its first use there. Memory for its variables is
 //! reserved first, and a use that does not fit is refused. A launch is such a use and is never refused, so the look-up of a
 //! kernel loads the library into all contexts of the process. Later contexts get it when they are made.
 //!
@@ -180,7 +180,8 @@ fn has_quota_here(slice: &Slice) -> bool {
     place.is_some_and(|place| slice.has_quota(place.device))
 }
 
-/// What a library took in the current context, it takes in each: so much is reserved before it is loaded into another one.
+/// Notes how much a library took in the current context. It takes as much in each other one, and so much is reserved before
+/// it is loaded there.
 fn learn_size(slice: &Slice, library: usize, variables: u64) {
     let Some(context) = slice.owner_of_current() else { return };
     let took = slice.holdings.bytes(Holder::Library(library), context);
@@ -189,7 +190,7 @@ fn learn_size(slice: &Slice, library: usize, variables: u64) {
 }
 
 /// Loads a new library into the current context. Where the device has no memory for it, the library ends again, and
-/// the output is as before. What else the driver has against it is seen at its first use, as without us.
+/// the output is as before. The driver's other objections show at its first use, as without us.
 ///
 /// # Safety
 /// `output` is null or valid for reads and writes.
@@ -367,7 +368,7 @@ fn load_for_launches(library: CUlibrary) -> bool {
     quietly(contexts, Vec::new()).into_iter().all(|context| load_into(slice, library.addr(), context))
 }
 
-/// Loads a library into a context, if it is not. False: a quota has no room. What the driver has against it is seen at the
+/// Loads a library into a context, if it is not. False: a quota has no room. The driver's own objections show at the
 /// launch, as without us.
 pub(super) fn load_into(slice: &'static Slice, library: usize, context: usize) -> bool {
     let Some(claim) = quietly(|| Claim::take(slice, library, context), None) else { return true };

@@ -127,8 +127,8 @@ pub(super) unsafe fn loaded<T: Copy>(
     measured(plan, call, |context| Some((holder(made()?), context)), undo)
 }
 
-/// A load that is undone and made again if the device lost more by it than is shown. What the device lost and got back, the
-/// load took.
+/// A load that is undone and made again if the device lost more by it than is shown. The load took as much as the
+/// device lost and got back.
 fn proved(load: impl Fn() -> Status, undo: impl Fn(), shown: u64, proof: &Cell<u64>) -> Status {
     let free = || quietly(driver::device_free, None);
     let before = free();

@@ -63,7 +63,7 @@ pub(crate) unsafe fn total_v1(real: real::cuDeviceTotalMem, bytes: *mut c_uint, 
     code
 }
 
-/// What takes the place of a device's size, where something does.
+/// The size that programs are told instead of a device's own; none where they are told its own.
 fn total_of(code: Status, device: c_int) -> Option<u64> {
     if lifecycle::reports_device_total() { None } else { Some(of(code, device)?.total) }
 }

@@ -79,7 +79,7 @@ impl EngineState {
         self.sample_at = self.sample_at.saturating_add(period);
     }
 
-    /// One process for each engine, with how busy the engine was, whoever kept it busy.
+    /// One process for each engine, with how busy all processes kept the engine.
     fn name_those_on_engines(&mut self, window: DeviceSample) {
         let DeviceSample { timestamp_us, gpu, memory } = window;
         let batch = self.process_sampled;
@@ -141,7 +141,7 @@ impl EngineState {
         self.start_sampling();
     }
 
-    /// What was used up to the clock's instant belongs to windows that are over.
+    /// Time used up to the clock's instant belongs to windows that are over.
     fn mark_window(&mut self) {
         self.busy_mark = self.busy_ns;
         self.memory_mark = self.memory_busy_ns;

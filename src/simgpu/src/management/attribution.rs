@@ -182,7 +182,7 @@ impl View {
 }
 
 const MS: u64 = 1_000_000;
-/// What `nvmlInit` was seen to take on machines with several GPUs.
+/// The time that `nvmlInit` was seen to take on machines with several GPUs.
 const INIT_NS: u64 = 300 * MS;
 /// The median that a list of processes was seen to take.
 const LIST_NS: u64 = 4_500_000;

@@ -19,7 +19,7 @@ static int potential(void) { int n = -1; OK(cuOccupancyMaxPotentialClusterSize(&
 int main(void) {
     int n = -1; start(); f = kernel("quick");
 
-    /* A multiprocessor holds two blocks of 1024 threads. What does not fill a group of multiprocessors stays empty. */
+    /* A multiprocessor holds two blocks of 1024 threads. In a group, places too few for a cluster stay empty. */
     SAME(potential(), 8); cluster(2); SAME(active(), 132); cluster(8); SAME(active(), 32);
     c.shared = 200000; SAME(active(), 16); SAME(potential(), 8); c.shared = 0;
     OK(cuLaunchKernelEx(&c, f, NULL, NULL));

@@ -8,9 +8,14 @@ fn sampled_device() -> (Box<EngineState>, ClientId, StreamId) {
     let mut d = plain_device();
     let config = Config { sample_period_ns: PERIOD, sample_each: 1, ..*d.config() };
     d.set_config(config, T0);
-    let c = d.add_client(42, T0).unwrap();
-    let s = d.legacy_stream(c).unwrap();
+    let (c, s) = join(&mut d, 42);
     (d, c, s)
+}
+
+/// A new process of the device, and its stream.
+fn join(d: &mut EngineState, pid: u32) -> (ClientId, StreamId) {
+    let c = d.add_client(pid, T0).unwrap();
+    (c, d.legacy_stream(c).unwrap())
 }
 
 fn processes(d: &mut EngineState, now: u64, since_ns: u64) -> Vec<(u64, u32, u32)> {
@@ -51,8 +56,7 @@ fn samples_that_were_seen_are_not_given_again() {
 #[test]
 fn each_process_is_charged_with_its_own_slices_only() {
     let (mut d, _, s) = sampled_device();
-    let c = d.add_client(43, T0).unwrap();
-    let other = d.legacy_stream(c).unwrap();
+    let (_, other) = join(&mut d, 43);
     d.enqueue(s, kernel(S), T0).unwrap();
     d.enqueue(other, kernel(S), T0).unwrap();
     assert_eq!(processes(&mut d, T0 + 100 * MS, 0), [(100, 42, 50), (100, 43, 50)]);
@@ -71,8 +75,7 @@ fn device_that_names_one() -> (Box<EngineState>, ClientId, StreamId) {
 #[test]
 fn a_window_names_the_process_whose_turn_its_end_is_with_all_of_the_engines_use() {
     let (mut d, _, s) = device_that_names_one();
-    let c = d.add_client(43, T0).unwrap();
-    let other = d.legacy_stream(c).unwrap();
+    let (_, other) = join(&mut d, 43);
     d.enqueue(s, kernel(S), T0).unwrap();
     d.enqueue(other, kernel(S), T0).unwrap();
     let named = processes(&mut d, T0 + 600 * MS, 0);
@@ -85,8 +88,7 @@ fn a_window_names_the_process_whose_turn_its_end_is_with_all_of_the_engines_use(
 #[test]
 fn a_window_that_ends_in_a_pause_names_the_process_that_ran_last() {
     let (mut d, _, s) = device_that_names_one();
-    let c = d.add_client(43, T0).unwrap();
-    let other = d.legacy_stream(c).unwrap();
+    let (_, other) = join(&mut d, 43);
     d.enqueue(s, kernel(30 * MS), T0).unwrap();
     d.enqueue(other, kernel(10 * MS), T0 + 40 * MS).unwrap();
     assert_eq!(processes(&mut d, T0 + 200 * MS, 0), [(100, 43, 40)], "and an idle window nobody");
@@ -95,8 +97,7 @@ fn a_window_that_ends_in_a_pause_names_the_process_that_ran_last() {
 #[test]
 fn each_engine_names_its_own_process() {
     let (mut d, _, s) = device_that_names_one();
-    let c = d.add_client(43, T0).unwrap();
-    let other = d.legacy_stream(c).unwrap();
+    let (_, other) = join(&mut d, 43);
     d.enqueue(s, kernel(30 * MS), T0).unwrap();
     d.enqueue(other, Work::Copy { direction: Direction::HostToDevice, bytes: 25_000 * 20_000 }, T0).unwrap();
     let mut seen = Vec::new();
@@ -115,8 +116,7 @@ fn of_processes_the_newest_windows_are_remembered() {
 #[test]
 fn two_contexts_of_one_process_make_one_sample() {
     let (mut d, _, s) = sampled_device();
-    let c = d.add_client(42, T0).unwrap();
-    let other = d.legacy_stream(c).unwrap();
+    let (_, other) = join(&mut d, 42);
     d.enqueue(s, kernel(20 * MS), T0).unwrap();
     d.enqueue(other, kernel(30 * MS), T0).unwrap();
     assert_eq!(processes(&mut d, T0 + 100 * MS, 0), [(100, 42, 50)]);
