@@ -66,7 +66,7 @@ fn processes_that_start_together_are_served_evenly_although_their_first_launches
             let terms = terms(limit * 10, BURST / MS);
             // A host that is held up for less than a kernel takes may leave the first estimate at a quarter of the kernel.
             let misjudged = if (1..LENGTH).contains(&late) { 2 } else { 1 };
-            let longest = misjudged * terms.wall(2 * PROCESSES * lease::turn(terms)) + launches * late;
+            let longest = misjudged * terms.wall(2 * PROCESSES * lease::turn(terms));
             let first = limit * S / 100 + BURST + PROCESSES * launches.max(1) * LENGTH;
             let all: Vec<Outcome> =
                 (0..SEEDS).map(|seed| outcome(limit, PROCESSES, (launches, late), (8, seed))).collect();
