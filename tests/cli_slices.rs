@@ -98,7 +98,9 @@ fn a_slice_whose_file_was_removed_is_said_to_be_by_its_name() {
     let slice = OwnSlice::join("deleted");
     std::fs::remove_file(&slice.region.0).expect("it is there");
     let words = format!("was removed while in use by process {}", std::process::id());
-    for arguments in [&["status", &slice.name][..], &["set", &slice.name, "--mem", "1g"], &["list", &slice.name]] {
+    for arguments in
+        [&["status", &slice.name][..], &["set", &slice.name, "--mem", "1g"], &["list", &slice.name]]
+    {
         ask(arguments).code(1).complains(&words);
     }
     let other = name("never");

@@ -311,7 +311,9 @@ mod tests {
         model.take(seen(&slices), Instant::now());
         state.follow(&model);
         state.press(Key::Enter, &model);
-        for (width, told) in [(80, "  python3 train.py "), (140, " /srv/experiments/2026/train.py --epochs 3")] {
+        for (width, told) in
+            [(80, "  python3 train.py "), (140, " /srv/experiments/2026/train.py --epochs 3")]
+        {
             let screen = shown(&model, &mut state, width, 24).join("\n");
             assert!(screen.contains(told), "{screen}");
         }
