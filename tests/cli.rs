@@ -301,7 +301,7 @@ fn the_demo_shows_what_it_promises_in_80_columns_and_leaves_nothing() {
     assert!(said.ends_with("demo passed\n"), "{said}");
     let long = said.lines().find(|line| line.chars().count() > 80 && !line.contains(" LD_LIBRARY_PATH="));
     assert_eq!(long, None);
-    // What it says to try next is there: frameworks do not run on the simulated GPU.
+    // The program that it names under NEXT exists: frameworks do not run on the simulated GPU.
     let next = said.split("\nNEXT\n").nth(1).expect("it says what is next").replace("\\\n", "");
     let run =
         next.lines().find(|line| line.starts_with("  gpuslice run ")).expect("it says how to run a program");

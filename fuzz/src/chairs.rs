@@ -1,4 +1,4 @@
-//! Who is elected in an arbiter's file in which anything may stand?
+//! Does an election end well with anything in the arbiter's file?
 
 use gpuslice_region::{Chairs, RegionError, Uuid};
 use std::{
@@ -52,7 +52,7 @@ impl Case {
             Err(RegionError::NotChairs { .. }) => {}
             Err(error) => panic!("{error}"),
         }
-        // However it was, it may be removed, and a new one elects.
+        // The file may be removed in any state, and a new one elects.
         fs::remove_file(&path).expect("it is there");
         assert!(Chairs::open(&folder).expect("chairs can be made").ask(&gpu(0), NOW));
     }
