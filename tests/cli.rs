@@ -301,6 +301,11 @@ fn the_demo_shows_what_it_promises_in_80_columns_and_leaves_nothing() {
     assert!(said.ends_with("demo passed\n"), "{said}");
     let long = said.lines().find(|line| line.chars().count() > 80 && !line.contains(" LD_LIBRARY_PATH="));
     assert_eq!(long, None);
+    // The program that it names under NEXT exists: frameworks do not run on the simulated GPU.
+    let next = said.split("\nNEXT\n").nth(1).expect("it says what is next").replace("\\\n", "");
+    let run =
+        next.lines().find(|line| line.starts_with("  gpuslice run ")).expect("it says how to run a program");
+    assert!(Path::new(run.rsplit(' ').next().expect("a program")).is_file(), "{said}");
     let summary = said.lines().rev().take_while(|line| !line.is_empty()).count();
     assert!(summary < 24, "{summary} lines do not fit a screen: {said}");
     assert_eq!(left_of_demo(child.id()), Vec::<PathBuf>::new());

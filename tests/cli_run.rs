@@ -110,7 +110,10 @@ fn the_library_is_looked_for_beside_the_program_and_the_places_are_named() {
     executable::copy(PROGRAM, &copy, 0o755);
     let mut run = Command::new(&copy);
     run.args(["run", "--mem", "1g", "--", "sh", "-c", "echo $LD_PRELOAD"]).env_remove("GPUSLICE_LIB");
-    end(&mut run).code(125).complains("bin/libgpuslice.so or ").complains("../lib/gpuslice/libgpuslice.so");
+    end(&mut run)
+        .code(125)
+        .complains("bin/libgpuslice.so or ")
+        .complains("../lib/gpuslice/libgpuslice.so; unpack the release with all its folders, or build it");
     for place in ["lib/gpuslice/libgpuslice.so", "bin/libgpuslice.so"] {
         let place = folder.path().join(place);
         fs::create_dir_all(place.parent().expect("it has a folder")).expect("a folder can be made");

@@ -94,6 +94,29 @@ fn a_slice_is_removed_once_no_process_lives_in_it() {
 }
 
 #[test]
+fn a_slice_whose_file_was_removed_is_said_to_be_by_its_name() {
+    let slice = OwnSlice::join("deleted");
+    std::fs::remove_file(&slice.region.0).expect("it is there");
+    let words = format!("was removed while in use by process {}", std::process::id());
+    for arguments in
+        [&["status", &slice.name][..], &["set", &slice.name, "--mem", "1g"], &["list", &slice.name]]
+    {
+        ask(arguments).code(1).complains(&words);
+    }
+    let other = name("never");
+    ask(&["status", &other]).code(1).complains(&format!("there is no slice \"{other}\""));
+}
+
+#[test]
+fn a_limit_that_is_a_long_number_is_shown_as_a_size() {
+    let region = RegionFile::of(&name("decimal"));
+    let _member = join(&region.0, 0x47, Limits { memory: Some(4_000_000_000), ..Limits::NONE });
+    let name = name("decimal");
+    ask(&["list", &name]).code(0).says(" 3.72 GiB ");
+    ask(&["status", &name]).code(0).says("limit 3.72 GiB (3906250KiB)");
+}
+
+#[test]
 fn all_unused_slices_are_removed_and_no_other() {
     let living = OwnSlice::join("kept");
     // As a container's: `run` has not made it, so that `list` does not remove it.

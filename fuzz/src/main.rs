@@ -7,6 +7,7 @@
 
 #![allow(clippy::disallowed_types, reason = "a word of this process")]
 
+mod chairs;
 mod config;
 mod random;
 mod region;
@@ -40,12 +41,19 @@ impl Target {
         let _ = fs::write(self.folder.join(format!("{}.case", self.name)), number.to_string());
         BEGUN.fetch_add(1, Ordering::Relaxed);
         let mut random = Random::new(number);
-        if self.name == "region" {
-            let case = region::Case::new(&mut random);
-            self.judge(number, &case, || case.run(&self.folder))
-        } else {
-            let case = config::Case::new(&mut random);
-            self.judge(number, &case, || case.run())
+        match self.name.as_str() {
+            "region" => {
+                let case = region::Case::new(&mut random);
+                self.judge(number, &case, || case.run(&self.folder))
+            }
+            "chairs" => {
+                let case = chairs::Case::new(&mut random);
+                self.judge(number, &case, || case.run(&self.folder))
+            }
+            _ => {
+                let case = config::Case::new(&mut random);
+                self.judge(number, &case, || case.run())
+            }
         }
     }
 
@@ -87,7 +95,7 @@ fn watch() {
 
 fn run(words: &[String]) -> Option<bool> {
     let [name, how, number, folder] = words else { return None };
-    if !["region", "config"].contains(&name.as_str()) {
+    if !["region", "chairs", "config"].contains(&name.as_str()) {
         return None;
     }
     let number = number.parse().ok()?;
@@ -105,7 +113,9 @@ fn main() -> ExitCode {
         Some(true) => ExitCode::SUCCESS,
         Some(false) => ExitCode::FAILURE,
         None => {
-            println!("gpuslice-fuzz region|config SECONDS SEED FOLDER, or: region|config case NUMBER FOLDER");
+            println!(
+                "gpuslice-fuzz region|chairs|config SECONDS SEED FOLDER, or: region|chairs|config case NUMBER FOLDER"
+            );
             ExitCode::from(2)
         }
     }

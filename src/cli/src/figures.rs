@@ -16,9 +16,23 @@ pub(crate) fn size(bytes: u64) -> String {
     format!("{}.{:02} {name}", hundredths / 100, hundredths % 100)
 }
 
-/// A limit, exactly: `4GiB`, or `none`.
+/// A limit that is read at a glance: exact where that is short, as in `4GiB`, else rounded down, as in `3.72 GiB`; or `none`.
 pub(crate) fn limit(bytes: Option<u64>) -> String {
-    bytes.map_or_else(|| "none".to_owned(), |bytes| Bytes::new(bytes).to_string())
+    let Some(bytes) = bytes else { return "none".to_owned() };
+    exact_if_short(bytes).unwrap_or_else(|| size(bytes))
+}
+
+/// A limit exactly, behind its rounded size where the exact number is long: `3.72 GiB (3906250KiB)`.
+pub(crate) fn exact_limit(bytes: Option<u64>) -> String {
+    let Some(bytes) = bytes else { return "none".to_owned() };
+    exact_if_short(bytes).unwrap_or_else(|| format!("{} ({})", size(bytes), Bytes::new(bytes)))
+}
+
+fn exact_if_short(bytes: u64) -> Option<String> {
+    /// The most characters of a size that is read at a glance, as in `102400MiB`.
+    const SHORT: usize = 9;
+    let exact = Bytes::new(bytes).to_string();
+    (exact.len() <= SHORT).then_some(exact)
 }
 
 /// `29.8%`, from thousandths.
@@ -103,6 +117,20 @@ mod tests {
             (u64::MAX, "16777215.99 TiB"),
         ] {
             assert_eq!(size(bytes), shown);
+        }
+    }
+
+    #[test]
+    fn a_limit_that_is_a_long_number_is_told_as_people_say_it() {
+        for (quota, glance, exact) in [
+            (Some(4 << 30), "4GiB", "4GiB"),
+            (Some(100 << 30), "100GiB", "100GiB"),
+            (Some(4_000_000_000), "3.72 GiB", "3.72 GiB (3906250KiB)"),
+            (Some(1_500_000_001), "1.39 GiB", "1.39 GiB (1500000001 B)"),
+            (Some(1536 << 20), "1536MiB", "1536MiB"),
+            (None, "none", "none"),
+        ] {
+            assert_eq!([limit(quota), exact_limit(quota)], [glance, exact]);
         }
     }
 

@@ -9,7 +9,7 @@ pub(crate) fn library() -> Result<PathBuf, Failure> {
         what: "the preload library libgpuslice.so",
         variable: "GPUSLICE_LIB",
         places: &["libgpuslice.so", "../lib/gpuslice/libgpuslice.so"],
-        mend: "build it with `cargo build --release`",
+        mend: "unpack the release with all its folders, or build it with ci/stage.sh in a source checkout",
     })
 }
 
@@ -29,7 +29,7 @@ pub(crate) fn truth_reader() -> Result<PathBuf, Failure> {
         what: "simgpu-truth, which tells what the simulated GPU really gave out",
         variable: "GPUSLICE_TRUTH",
         places: &["simgpu-truth", "../simgpu/simgpu-truth", "../lib/gpuslice/simgpu/simgpu-truth"],
-        mend: "build it with `cargo build --release`",
+        mend: "no release has it: build it with ci/stage.sh in a source checkout",
     })
 }
 

@@ -39,7 +39,8 @@ impl Committed {
 
     /// `quotas of 3 slices sum to 36GiB of 16GiB`, where that is more than there is.
     pub(crate) fn memory_excess(&self) -> Option<String> {
-        let [sum, total] = [self.memory, self.total].map(|bytes| figures::limit(Some(bytes)));
+        // Exact: rounded down, a sum above the total could look equal to it.
+        let (sum, total) = (figures::exact_limit(Some(self.memory)), figures::limit(Some(self.total)));
         let slices = self.quotas;
         (self.memory > self.total)
             .then(|| format!("memory limits of {slices} slices sum to {sum} of {total}"))

@@ -162,7 +162,7 @@ fn described(monitor: &Monitor, device: &DeviceView, asked: Asked, after: Limits
     let before = device.limits;
     let mut told = Vec::new();
     if let Some(quota) = asked.memory {
-        let [old, new] = [before.memory, after.memory].map(readable);
+        let [old, new] = [before.memory, after.memory].map(figures::exact_limit);
         told.push(format!("{old} -> {new}{}", beyond(monitor, device, quota)));
     }
     if asked.cores.is_some() {
@@ -189,17 +189,6 @@ fn described(monitor: &Monitor, device: &DeviceView, asked: Asked, after: Limits
     told.iter().map(|line| format!("GPU-{}: {line}", device.uuid)).collect()
 }
 
-/// A quota exactly, and about as large in a unit that is easier to read where the number is long: `3.72 GiB (3906250KiB)`.
-fn readable(quota: Option<u64>) -> String {
-    /// The most characters of a size that is read at a glance, as in `102400MiB`.
-    const SHORT: usize = 9;
-    let exact = figures::limit(quota);
-    match quota {
-        Some(bytes) if exact.len() > SHORT => format!("{} ({exact})", figures::size(bytes)),
-        _ => exact,
-    }
-}
-
 /// What there is to say where more is held than may be.
 fn beyond(monitor: &Monitor, device: &DeviceView, quota: u64) -> String {
     let held = monitor.held(device.device);
@@ -207,24 +196,5 @@ fn beyond(monitor: &Monitor, device: &DeviceView, quota: u64) -> String {
         format!("; it holds {}, and gets no more until it has freed enough", figures::size(held))
     } else {
         String::new()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_quota_that_is_a_long_number_is_told_as_people_say_it_too() {
-        for (quota, told) in [
-            (Some(4 << 30), "4GiB"),
-            (Some(100 << 30), "100GiB"),
-            (Some(4_000_000_000), "3.72 GiB (3906250KiB)"),
-            (Some(1_500_000_001), "1.39 GiB (1500000001 B)"),
-            (Some(1536 << 20), "1536MiB"),
-            (None, "none"),
-        ] {
-            assert_eq!(readable(quota), told);
-        }
     }
 }

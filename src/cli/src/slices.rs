@@ -139,6 +139,11 @@ pub(crate) fn missing(slice: &OsStr) -> Failure {
         }
         return Failure::new(format!("there is no region at {text}; `gpuslice list` shows those there are"));
     }
+    let is_it =
+        |found: &Detached| names::name_of(&found.path) == text || found.path.file_name() == Some(slice);
+    if let Some(removed) = removed().into_iter().find(is_it) {
+        return Failure::new(removed.to_string());
+    }
     let mut names: Vec<String> = readable().iter().map(|reader| label(reader.path())).collect();
     let more = names.len().saturating_sub(TOLD);
     names.truncate(TOLD);

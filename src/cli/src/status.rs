@@ -160,7 +160,7 @@ fn dash() -> String {
 /// The lines about a slice's memory on a device.
 fn describe_memory(device: &Device) -> Vec<Vec<String>> {
     let limit = match device.limit {
-        Some(limit) => format!("limit {}", figures::limit(Some(limit))),
+        Some(limit) => format!("limit {}", figures::exact_limit(Some(limit))),
         None => "no limit".to_owned(),
     };
     let first = vec![

@@ -153,7 +153,7 @@ impl fmt::Display for RegionError {
             }
             Self::NotAFile { path, found } => write!(
                 out,
-                "{}: is {found}, a region is a regular file; remove it, or name another path",
+                "{}: is {found}, a region is a regular file; name another path, or remove it if nobody needs it",
                 path.display()
             ),
             Self::Owner { path, found, ours } => write!(
@@ -164,7 +164,7 @@ impl fmt::Display for RegionError {
             ),
             Self::Magic { path, found } => write!(
                 out,
-                "{}: begins with \"{}\", a region begins with \"{}\"; remove it, or name another path",
+                "{}: begins with \"{}\", a region begins with \"{}\"; name another path, or remove it if nobody needs it",
                 path.display(),
                 found.escape_ascii(),
                 MAGIC.to_le_bytes().escape_ascii()

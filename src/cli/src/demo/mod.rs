@@ -27,7 +27,7 @@ use programs::Work;
 use screen::Screen;
 use slice::{Killed, Slice, permille};
 use stage::{Stage, Truth};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tenant::View;
 use verdict::{Used, Verdict, millis};
@@ -97,12 +97,16 @@ fn next(stage: &Stage) -> String {
     {
         lines.push(format!("  PATH={}:$PATH", shell(&folder)));
     }
+    let mut program = "train.py".to_owned();
     if let Some(simulation) = &stage.simulation {
         lines.push(format!("  export LD_LIBRARY_PATH={}  # the simulated GPU", shell(&simulation.driver)));
+        program = example(&simulation.driver).map_or(program, |path| shell(&path));
     }
+    let run = "  gpuslice run --mem 4GiB --cores 30 -- python3";
+    let gap = if run.len() + program.len() < screen::COLUMNS { " " } else { " \\\n    " };
+    lines.push(format!("{run}{gap}{program}"));
     lines.extend(
         [
-            "  gpuslice run --mem 4GiB --cores 30 -- python3 train.py",
             "  gpuslice top      # in another terminal; gpuslice set changes limits meanwhile",
             "  gpuslice doctor   # what is missing on this machine; docs/ has the rest",
             "",
@@ -110,6 +114,12 @@ fn next(stage: &Stage) -> String {
         .map(str::to_owned),
     );
     lines.join("\n")
+}
+
+/// A program that runs on the simulated GPU, which frameworks do not: one of the source checkout that the driver is part of.
+fn example(driver: &Path) -> Option<PathBuf> {
+    let path = driver.ancestors().nth(2)?.join("examples/python/quota.py");
+    path.is_file().then_some(path)
 }
 
 /// A sum of nanoseconds, and when it was read.

@@ -186,6 +186,49 @@ mod tests {
     }
 
     #[test]
+    fn a_script_made_by_chance_ends_nothing() {
+        const PIECES: [&str; 28] = [
+            "env",
+            "-i",
+            "-u",
+            "-S",
+            "LD_PRELOAD",
+            "=",
+            "libx.so",
+            "libgpuslice.so",
+            "$LD_PRELOAD",
+            "export",
+            "unset",
+            "exec",
+            "sudo",
+            "sh",
+            "-c",
+            "gpuslice run",
+            "--",
+            "#",
+            "\\",
+            "'",
+            "\"",
+            "`",
+            "(",
+            "\n",
+            ";",
+            " ",
+            "\t",
+            "ß\u{0}",
+        ];
+        let mut state: u64 = 1;
+        for _ in 0..20_000 {
+            let mut script = String::new();
+            for _ in 0..24 {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                script.push_str(PIECES[usize::try_from(state >> 40).unwrap() % PIECES.len()]);
+            }
+            let _found = (lines(&script), brings_library(&script));
+        }
+    }
+
+    #[test]
     fn a_library_is_brought_by_run_or_by_its_name_but_not_from_where_it_is_not() {
         for line in [
             "exec \"/usr/bin/gpuslice\" run --mem 1g -- python",

@@ -304,6 +304,22 @@ mod tests {
     }
 
     #[test]
+    fn a_script_is_seen_by_its_name_where_its_path_has_no_room() {
+        let (mut model, mut state) = (Model::default(), State::default());
+        let mut slices = [slice("a", 1, 0)];
+        slices[0].processes[0].command = Some("python3 /srv/experiments/2026/train.py --epochs 3".to_owned());
+        model.take(seen(&slices), Instant::now());
+        state.follow(&model);
+        state.press(Key::Enter, &model);
+        for (width, told) in
+            [(80, "  python3 train.py "), (140, " /srv/experiments/2026/train.py --epochs 3")]
+        {
+            let screen = shown(&model, &mut state, width, 24).join("\n");
+            assert!(screen.contains(told), "{screen}");
+        }
+    }
+
+    #[test]
     fn intervals_are_told_shortly() {
         for (millis, told) in [(100, "0.1"), (1000, "1"), (2250, "2.25"), (60_000, "60")] {
             assert_eq!(seconds(Duration::from_millis(millis)), told);

@@ -208,5 +208,18 @@ fn process_line(row: &ProcessRow<'_>, width: usize) -> Line<'static> {
         ));
     }
     let command = row.process.command.as_deref().unwrap_or("(not visible from here)");
-    row::fitted(Line::from(vec![Span::raw(text), Span::raw(format!("  {command}"))]), width)
+    let room = width.saturating_sub(text.chars().count() + 2);
+    row::fitted(Line::from(vec![Span::raw(text), Span::raw(format!("  {}", in_room(command, room)))]), width)
+}
+
+/// A command. Where it does not fit, names of files take the place of their paths, so that a script's name is seen.
+fn in_room(command: &str, room: usize) -> String {
+    if command.chars().count() <= room {
+        return command.to_owned();
+    }
+    let name = |word: &str| match word.rsplit('/').next() {
+        Some(name) if word.starts_with('/') && !name.is_empty() => name.to_owned(),
+        _ => word.to_owned(),
+    };
+    command.split(' ').map(name).collect::<Vec<_>>().join(" ")
 }

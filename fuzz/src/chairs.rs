@@ -1,0 +1,89 @@
+//! Does an election end well with anything in the arbiter's file?
+
+use gpuslice_region::{Chairs, RegionError, Uuid};
+use std::{
+    fs::{self, OpenOptions},
+    os::unix::fs::FileExt as _,
+    path::{Path, PathBuf},
+};
+
+use crate::random::Random;
+
+/// Bytes of the file.
+const SIZE: u64 = 4096;
+/// An instant of the monotonic clock.
+const NOW: u64 = 1 << 50;
+
+#[derive(Debug)]
+pub(crate) struct Case {
+    /// Words written before it is opened, and while it is open.
+    before: Vec<(u64, u64)>,
+    after: Vec<(u64, u64)>,
+    /// Its length before it is opened, and while it is open.
+    lengths: [Option<u64>; 2],
+}
+
+impl Case {
+    pub(crate) fn new(random: &mut Random) -> Self {
+        // The first two words are those by which the file is known: most cases leave them.
+        let place = |random: &mut Random| match random.one_in(20) {
+            true => random.below(SIZE - 8),
+            false => 16 + 8 * random.below(SIZE / 8 - 2),
+        };
+        let words =
+            |random: &mut Random| (0..random.below(40)).map(|_| (place(random), random.edge())).collect();
+        let length = |random: &mut Random| random.one_in(20).then(|| random.below(2 * SIZE));
+        Self { before: words(random), after: words(random), lengths: [length(random), length(random)] }
+    }
+
+    pub(crate) fn run(&self, folder: &Path) {
+        let folder = folder.join("chairs");
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir(&folder).expect("a folder can be made");
+        assert!(Chairs::open(&folder).expect("chairs can be made").ask(&gpu(0), NOW));
+        let path = file_in(&folder);
+        change(&path, &self.before, self.lengths[0]);
+        match Chairs::open(&folder) {
+            Ok(chairs) => {
+                use_all(&chairs);
+                change(&path, &self.after, self.lengths[1]);
+                use_all(&chairs);
+            }
+            Err(RegionError::NotChairs { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+        // The file may be removed in any state, and a new one elects.
+        fs::remove_file(&path).expect("it is there");
+        assert!(Chairs::open(&folder).expect("chairs can be made").ask(&gpu(0), NOW));
+    }
+}
+
+fn gpu(number: u8) -> Uuid {
+    Uuid([number; 16])
+}
+
+fn file_in(folder: &Path) -> PathBuf {
+    let mut files = fs::read_dir(folder).expect("the folder is there");
+    files.next().and_then(Result::ok).expect("there is a file").path()
+}
+
+fn change(path: &Path, words: &[(u64, u64)], length: Option<u64>) {
+    let file = OpenOptions::new().write(true).open(path).expect("it is there");
+    for (place, word) in words {
+        file.write_all_at(&word.to_ne_bytes(), *place).expect("it can be written");
+    }
+    if let Some(length) = length {
+        file.set_len(length).expect("it can be written");
+    }
+}
+
+fn use_all(chairs: &Chairs) {
+    for now in [0, NOW, u64::MAX] {
+        for number in 0..=u8::MAX {
+            if chairs.ask(&gpu(number), now) {
+                chairs.leave(&gpu(number));
+            }
+        }
+    }
+    let _ = chairs.is_current();
+}
