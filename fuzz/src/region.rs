@@ -229,7 +229,7 @@ fn one_line(text: &str) {
 fn use_time(member: &Member, device: Device) {
     const NOW: u64 = 1 << 50;
     let _ =
-        (member.lease_size(device, NOW), member.elect(device, NOW, 1), member.overlap_part(device, 1 << 40));
+        (member.least_lease(device, NOW), member.elect(device, NOW, 1), member.overlap_part(device, 1 << 40));
     if let Err(until) = member.take(device, 1 << 20, NOW) {
         assert!(until >= NOW, "{until}");
         assert_eq!(member.take(device, 1 << 20, until.saturating_add(1 << 20)), Ok(()), "waits for ever");
