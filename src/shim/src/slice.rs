@@ -11,6 +11,7 @@ use crate::holdings::Holdings;
 use crate::ledger::{Addresses, Reservation};
 use crate::libraries::Libraries;
 use crate::lifecycle;
+use crate::linear::Small;
 use crate::look_ups::LookUps;
 use crate::physical::Tables;
 use crate::pools::Pools;
@@ -33,6 +34,8 @@ pub(crate) struct Slice {
     devices: Vec<Place>,
     /// What each address that this process got from the driver was charged.
     pub(crate) addresses: Addresses,
+    /// Blocks that small memory shares.
+    pub(crate) small: Small,
     /// Physical memory that was taken apart from addresses.
     pub(crate) physical: Mutex<Tables>,
     /// What others use of this process's memory, and it of theirs.
@@ -101,6 +104,7 @@ impl Slice {
             member,
             devices,
             addresses: Addresses::default(),
+            small: Small::default(),
             physical: Mutex::default(),
             shared: Shared::default(),
             spilled: Spilled::default(),
@@ -155,6 +159,13 @@ impl Slice {
             return None;
         }
         Some(Reservation::new(self, device, bytes))
+    }
+
+    /// Whether something may be granted that takes nothing more of the quota. A region that is lost reads as zeroes, and a limit
+    /// of 0 was never set by anybody.
+    pub(crate) fn may_grant(&self, device: Device) -> bool {
+        let may_be_lost = self.member.limits(device).memory == Some(0);
+        !(is_time_to_look(0) || may_be_lost) || self.is_whole()
     }
 
     /// Looks whether the slice can still keep to its limits, for those who use nothing but its time.
