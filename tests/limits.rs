@@ -153,7 +153,7 @@ fn beside(bench: &Bench, holds: u64, its_limit: Option<&str>, limit: &str) -> Ou
         its_limit.map_or_else(|| "env -u LD_PRELOAD".to_owned(), |limit| format!("GPU_MEM_LIMIT={limit}"));
     let script = format!(
         "mkfifo fifo; exec 3<>fifo; {setting} \"$0\" {holds} 3 & read -r _ <&3; \
-         GPU_MEM_LIMIT={limit} \"$1\" take 1048576; kill -9 $!"
+         GPU_MEM_LIMIT={limit} \"$1\" take 2097152; kill -9 $!"
     );
     bench.program(Path::new("/bin/sh"), &["-c", &script, &holder, &asker]).loaded().run()
 }
@@ -162,7 +162,7 @@ fn beside(bench: &Bench, holds: u64, its_limit: Option<&str>, limit: &str) -> Ou
 fn a_later_process_takes_the_slices_limit_and_says_once_that_it_asked_for_another() {
     let bench = Bench::simulated();
     let outcome = beside(&bench, 1 << 20, Some("64MiB"), "32MiB");
-    shows(&outcome, 64 << 20, 2 << 20);
+    shows(&outcome, 64 << 20, 4 << 20);
     assert!(outcome.err.lines().count() == 1 && outcome.err.contains("32MiB"), "{outcome}");
 }
 
@@ -171,7 +171,7 @@ fn free_memory_is_never_more_than_the_device_really_has_left() {
     // Somebody outside of the slice holds all but 16 MiB of the device.
     let bench = Bench::simulated();
     let outcome = beside(&bench, GIB - (16 << 20), None, "64MiB").quiet();
-    outcome.contains(&["started 1, take 0, info 0: total 67108864, free 15728640"]);
+    outcome.contains(&["started 1, take 0, info 0: total 67108864, free 14680064"]);
 }
 
 #[test]
