@@ -1,6 +1,8 @@
 //! Is what is charged for small memory never less than a driver holds that keeps it in shared blocks, and no more once all
 //! calls are back?
 
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
+
 use gpuslice_policy::blocks::{BLOCK, Blocks, Change, Family, Kind, LARGEST_SMALL, Way, taken};
 use proptest::collection::vec;
 use proptest::prelude::*;
