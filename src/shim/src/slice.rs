@@ -24,6 +24,7 @@ use crate::witness::Witness;
 use core::cell::Cell;
 use core::ffi::c_int;
 use gpuslice_driver::types::CUdevice;
+use gpuslice_policy::blocks::BLOCK;
 use gpuslice_region::{Device, Member, Region, RegionError, Use, Uuid};
 use parking_lot::Mutex;
 
@@ -293,8 +294,9 @@ impl Slice {
 /// Every so many reservations of a thread it is looked whether the region is still there: a look takes
 /// half a microsecond, and this is its share of what a reservation may cost.
 const LOOK_EVERY: u32 = 128;
-/// From so many bytes on it is looked each time: the driver needs far longer than a look for so much.
-const LOOK_FROM: u64 = 1 << 20;
+/// From so many bytes on it is looked each time: the driver needs far longer than a look for so much. A block is less: small
+/// memory that comes and goes may begin one each time.
+const LOOK_FROM: u64 = 2 * BLOCK;
 
 std::thread_local! {
     /// Reservations of this thread. Without destructor, so usable at any time of a thread's life.
