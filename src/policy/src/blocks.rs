@@ -201,10 +201,11 @@ impl Blocks {
     /// It was made at an address.
     pub fn landed(&mut self, way: Way, address: u64) -> Change {
         let start = start_of(address);
-        let Some(block) = self.all.take(start) else { return self.landed_in_new(way, start) };
+        let Some(found) = self.all.get_mut(start) else { return self.landed_in_new(way, start) };
+        let block = *found;
         let is_foreign = block.pool != way.pool;
-        let live = block.live.saturating_add(1);
-        self.all.insert(start, Block { live, is_mixed: block.is_mixed || is_foreign, ..block });
+        found.live = block.live.saturating_add(1);
+        found.is_mixed = block.is_mixed || is_foreign;
         let mut gives = 0;
         let mut change = Change::default();
         if let Some(pool) = self.pools.get_mut(way.pool) {
@@ -266,18 +267,20 @@ impl Blocks {
 
     fn end_one(&mut self, address: u64, leaving: u64) -> Change {
         let start = start_of(address);
-        let Some(block) = self.all.take(start) else { return Change::default() };
+        let Some(found) = self.all.get_mut(start) else { return Change::default() };
+        found.live = found.live.saturating_sub(1);
+        let block = *found;
+        if block.live == 0 {
+            self.all.take(start);
+        }
         let Some(pool) = self.pools.get_mut(block.pool) else { return Change::default() };
         pool.leaving = pool.leaving.saturating_sub(leaving);
         pool.live = pool.live.saturating_sub(1);
-        match block.live.saturating_sub(1) {
-            0 => {
-                pool.blocks = pool.blocks.saturating_sub(1);
-                pool.spare = pool.spare.saturating_add(1);
-                let slots = if block.is_mixed { pool.family.slots() } else { 0 };
-                pool.live = pool.live.saturating_sub(slots);
-            }
-            live => self.all.insert(start, Block { live, ..block }),
+        if block.live == 0 {
+            pool.blocks = pool.blocks.saturating_sub(1);
+            pool.spare = pool.spare.saturating_add(1);
+            let slots = if block.is_mixed { pool.family.slots() } else { 0 };
+            pool.live = pool.live.saturating_sub(slots);
         }
         pool.settle(Change::default())
     }
