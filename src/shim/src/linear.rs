@@ -66,8 +66,8 @@ pub(crate) struct Grant {
 enum Paid {
     /// By itself.
     Whole(Reservation),
-    /// By a block, which was reserved if no other had a slot.
-    Slot(Way, Option<Reservation>),
+    /// By a block, which was reserved if the way needs one.
+    Slot(Way),
 }
 
 impl Grant {
@@ -95,7 +95,7 @@ impl Grant {
         let way = slice.small.0.lock().begin(family);
         if !way.needs_block() {
             if slice.may_grant(device) {
-                return Some(Paid::Slot(way, None));
+                return Some(Paid::Slot(way));
             }
             let change = slice.small.0.lock().failed(way);
             apply(slice, device, change);
@@ -107,13 +107,16 @@ impl Grant {
             return None;
         };
         slice.small.0.lock().reserved(&way);
-        Some(Paid::Slot(way, Some(reserved)))
+        // The blocks have it from here on.
+        reserved.keep();
+        Some(Paid::Slot(way))
     }
 
     /// The device it is of, and how many bytes of it were reserved.
     pub(crate) fn granted(&self) -> (Device, u64) {
         let bytes = match &self.paid {
-            Some(Paid::Whole(reserved) | Paid::Slot(_, Some(reserved))) => reserved.bytes(),
+            Some(Paid::Whole(reserved)) => reserved.bytes(),
+            Some(Paid::Slot(way)) if way.needs_block() => BLOCK,
             _ => 0,
         };
         (self.device, bytes)
@@ -140,16 +143,14 @@ impl Grant {
     #[inline]
     pub(crate) fn record(mut self, address: u64) -> bool {
         let (slice, device, context) = (self.slice, self.device, self.wanted.context);
-        let (way, reserved) = match self.paid.take() {
+        let way = match self.paid.take() {
             Some(Paid::Whole(reserved)) => {
                 reserved.record(address, context);
                 return true;
             }
-            Some(Paid::Slot(way, reserved)) => (way, reserved),
+            Some(Paid::Slot(way)) => way,
             None => return true,
         };
-        // The blocks have it from here on.
-        reserved.into_iter().for_each(Reservation::keep);
         let change = slice.small.0.lock().landed(way, address);
         apply(slice, device, change);
         if change.more && !pay_for_more(slice, device, address) {
@@ -180,8 +181,7 @@ fn pay_for_more(slice: &'static Slice, device: Device, address: u64) -> bool {
 
 impl Drop for Grant {
     fn drop(&mut self) {
-        if let Some(Paid::Slot(way, reserved)) = self.paid.take() {
-            reserved.into_iter().for_each(Reservation::keep);
+        if let Some(Paid::Slot(way)) = self.paid.take() {
             let change = self.slice.small.0.lock().failed(way);
             apply(self.slice, self.device, change);
         }

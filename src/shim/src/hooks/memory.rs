@@ -35,14 +35,13 @@ pub(crate) unsafe fn alloc(real: real::cuMemAlloc_v2, output: *mut CUdeviceptr, 
 pub(crate) unsafe fn alloc_v1(real: real::cuMemAlloc, output: *mut CUdeviceptr_v1, bytes: c_uint) -> Status {
     // SAFETY: the caller's own arguments.
     let call = || unsafe { real(output, bytes) };
-    // SAFETY: the caller's output.
-    let before = unsafe { read_in(output) };
     charge(
         // Managed memory has addresses of 64 bits.
-        |slice| reserve_here(slice, bytes.into(), Kind::Low),
+        // SAFETY: the caller's output.
+        |slice| unsafe { with_output(reserve_here(slice, bytes.into(), Kind::Low), output) },
         call,
         // SAFETY: the caller's output.
-        |grant, code| unsafe { recorded(grant, code, output, before) },
+        |grant, code| unsafe { recorded(grant, code, output) },
     )
 }
 
@@ -70,28 +69,35 @@ unsafe fn linear_or_spilled(
     output: *mut CUdeviceptr,
     flags: c_uint,
 ) -> Status {
-    // SAFETY: by the contract above.
-    let before = unsafe { read_in(output) };
     charge_or_spill(
-        |slice| reserve_or_spill_here(slice, bytes, kind),
+        // SAFETY: by the contract above.
+        |slice| unsafe { with_output(reserve_or_spill_here(slice, bytes, kind), output) },
         call,
         // SAFETY: by the contract above.
-        |grant, code| unsafe { recorded(grant, code, output, before) },
+        |grant, code| unsafe { recorded(grant, code, output) },
         // SAFETY: by the contract above.
         |claim| unsafe { spilled(claim, output, flags) },
     )
 }
 
-/// Keeps the charge for what the driver has made. Where it took more than there is room for, that is freed again, and `before`
-/// is what the program finds.
+/// A grant, and the value of the output before the driver writes an address there.
+///
+/// # Safety
+/// `output` is null or valid for reads.
+unsafe fn with_output<A: Word>(decision: Decision<Grant>, output: *const A) -> Decision<(Grant, Option<A>)> {
+    // SAFETY: by the contract above.
+    decision.map(|grant| (grant, unsafe { read_in(output) }))
+}
+
+/// Keeps the charge for memory that the driver has made. Where the driver took more than there is room for, that is freed again,
+/// and the program finds its output as it was `before`.
 ///
 /// # Safety
 /// `output` is null or valid for reads and writes.
 pub(super) unsafe fn recorded<A: Word>(
-    grant: Grant,
+    (grant, before): (Grant, Option<A>),
     code: Status,
     output: *mut A,
-    before: Option<A>,
 ) -> Status {
     // SAFETY: by the contract above.
     let made = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS);

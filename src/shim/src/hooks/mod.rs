@@ -95,6 +95,12 @@ impl Granted for Grant {
     }
 }
 
+impl<T> Granted for (Grant, T) {
+    fn granted(&self) -> Option<(Device, u64)> {
+        Some(self.0.granted())
+    }
+}
+
 /// A call that takes memory: `decide` reserves, `call` is the driver, `settle` gets what was reserved and the
 /// driver's status, and has the last word on the status.
 fn charge<T: Granted>(

@@ -194,7 +194,7 @@ unsafe fn allocate(
             code
         }
         // SAFETY: by the contract above.
-        Payment::Size(grant) => unsafe { recorded(grant, code, output, before) },
+        Payment::Size(grant) => unsafe { recorded((grant, before), code, output) },
     };
     let spill = |claim| {
         // SAFETY: by the contract above.
