@@ -4,7 +4,7 @@
 #   ci/accuracy.sh virtual    the control loop in virtual time, on a simulated GPU (also without an argument)
 #   ci/accuracy.sh real       the library under real programs on the simulated GPU; half an hour
 #   ci/accuracy.sh changes    new limits and deaths while they run
-#   ci/accuracy.sh events     kernels of all lengths where events take the GPU's time; twenty minutes
+#   ci/accuracy.sh events     kernels of all lengths, since events take the GPU's time; twenty minutes
 #   ci/accuracy.sh variants   the same table where events fail, NVML is missing, or knows less; five times as long
 #   ci/accuracy.sh policies   how slices divide a GPU by policy, weight and priority; five minutes
 #   ci/accuracy.sh start      eight processes of a slice that start together, thirty times at each limit; kernels of 5 us; a
@@ -43,7 +43,7 @@ case $1 in
             measure a_share_holds GPUSLICE_VARIANT="$variant"
         done
         ;;
-    events) measure a_share_holds GPUSLICE_VARIANT="cost a microsecond" ;;
+    events) measure a_share_holds GPUSLICE_VARIANT="kernels of all lengths" ;;
     start) measure processes_that_start_together ;;
     debts) measure one_after_the_other GPUSLICE_SECONDS="${GPUSLICE_SECONDS:-60}" ;;
     policies) measure slices_divide_a_gpu ;;

@@ -62,6 +62,39 @@ fn least_of_three(mut measure: impl FnMut() -> u64) -> u64 {
     measured.into_iter().min().unwrap()
 }
 
+#[test]
+fn a_kernel_is_charged_as_it_runs_while_code_is_loaded_behind_it() {
+    let bench = Bench::simulated().with("SIMGPU_FIRST_LAUNCH", "waits");
+    let host = bench.host("paced_more", &["loading", "3s"]).loaded().set("GPU_CORE_PERCENT", "90").start();
+    assert_eq!(host.hear().as_deref(), Some("loading 0"));
+    let region = Monitor::open(&bench.region(), Trust::AnyOwner).unwrap().expect("the slice has a region");
+    let device = region.devices().first().expect("it uses one").device;
+    // Behind the kernel's end nobody would be kept any more.
+    let until = Instant::now() + Duration::from_secs(2);
+    let used = || region.time_used(device).used / 1_000_000;
+    while used() < 300 && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    println!("charged {} ms", used());
+    assert!(used() >= 300);
+    assert_eq!(host.hear().as_deref(), Some("loaded"));
+    assert!(host.end().0.success());
+}
+
+#[test]
+fn no_event_lies_between_launches_that_may_overlap() {
+    // Of 15 ms of kernels, which otherwise have two each 2 ms. Up to there some twenty are recorded.
+    let survives = |allowed: &str, events: u32| {
+        let bench = Bench::simulated().with("SIMGPU_FAULTS", &format!("cuEventRecord=kill@{events}"));
+        let host = bench.host("paced_more", &["chained", "100us", allowed]).loaded();
+        let outcome = host.set("GPU_CORE_PERCENT", "30").run();
+        println!("{allowed} {events}: {outcome}");
+        outcome.out.contains("failed 0")
+    };
+    assert!(survives("1", 25));
+    assert!(!survives("0", 25));
+}
+
 /// What `collective` says of threads on as many GPUs, with so many percent of each.
 fn collective(percent: &str, devices: &str, words: &[&str]) -> Outcome {
     let bench = Bench::simulated().with("SIMGPU_DEVICES", devices);

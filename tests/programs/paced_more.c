@@ -500,6 +500,40 @@ static void ends(void) {
     if (!fgets(line, sizeof line, stdin)) return;
 }
 
+// Launches that may begin before the one ahead of them has ended, or may not.
+static void chained(int allowed) {
+    struct { int id, padding; unsigned allowed[16]; } attribute = {6, 0, {(unsigned)allowed}};
+    struct config config = {{1, 1, 1}, {32, 1, 1}, 0, stream, &attribute, 1};
+    int (*launch_as)(const struct config *, void *, void **, void **) = dlsym(driver, "cuLaunchKernelEx");
+    int failed = 0;
+    for (int i = 0; i < 3; i++) {
+        failed += launch(stream) != 0 || gpu.cuCtxSynchronize() != 0;
+        usleep(50000);
+    }
+    for (int i = 0; i < 150; i++) failed += launch_as(&config, work, NULL, NULL) != 0;
+    failed += gpu.cuCtxSynchronize() != 0;
+    say("failed %d", failed);
+}
+
+static void *loads(void *other) {
+    cu.cuCtxSetCurrent(context);
+    launch_on(other, 1, 1, 1, 32, 1, 1, 0, stream, NULL, NULL);
+    return NULL;
+}
+
+// Code is loaded while a kernel runs.
+static void loading(void) {
+    pthread_t thread;
+    void *other = kernel("1ms");
+    int failed = launch(stream) != 0;
+    usleep(5000);
+    pthread_create(&thread, NULL, loads, other);
+    usleep(5000);
+    say("loading %d", failed);
+    pthread_join(thread, NULL);
+    say("loaded");
+}
+
 int main(int count, char **words) {
     const char *what = count > 1 ? words[1] : "";
     int number = count > 3 ? atoi(words[3]) : 40;
@@ -526,6 +560,8 @@ int main(int count, char **words) {
     else if (!strcmp(what, "after-reset")) after_reset(number);
     else if (!strcmp(what, "between")) between(count > 4 ? words[4] : "", number);
     else if (!strcmp(what, "both-devices")) both_devices(words[2], number);
+    else if (!strcmp(what, "chained")) chained(number);
+    else if (!strcmp(what, "loading")) loading();
     else if (!strcmp(what, "ends")) ends();
     else return 2;
     return 0;

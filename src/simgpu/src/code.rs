@@ -43,6 +43,8 @@ pub(crate) struct Function {
     /// Whether it waits for others while it runs.
     pub(crate) meets: bool,
     pub(crate) settings: Settings,
+    /// Whether it was launched.
+    pub(crate) launched: bool,
     /// The kernel it is of; 0 for none.
     pub(crate) kernel: u64,
     /// Block shape and shared memory for the first launch interface.
@@ -270,6 +272,7 @@ impl Local {
             ns,
             meets: name.contains("meet"),
             settings: Settings::NEW,
+            launched: false,
             kernel: 0,
             block: [1; 3],
             shared: 0,

@@ -20,6 +20,8 @@ pub(crate) struct Config {
     pub(crate) graph_block: u64,
     /// `CUDA_MODULE_LOADING`: whether code is loaded when it is first needed.
     pub(crate) lazy: bool,
+    /// Whether the first launch of what is loaded late waits for its context, and all who ask for that context with it.
+    pub(crate) first_launch_waits: bool,
     /// Where managed memory is.
     pub(crate) managing: Managing,
     /// `CUDA_VISIBLE_DEVICES`.
@@ -102,6 +104,7 @@ impl Config {
                 .is_some_and(|value| !value.is_empty() && value != "0"),
             kernel_ns: text("SIMGPU_KERNEL_NS").and_then(|n| n.parse().ok()).unwrap_or(KERNEL_NS),
             graph_block: text("SIMGPU_GRAPH_BLOCK").and_then(|n| size(&n)).unwrap_or(GRAPH_BLOCK).max(1),
+            first_launch_waits: text("SIMGPU_FIRST_LAUNCH").as_deref() == Some("waits"),
             managing: Managing::read(text("SIMGPU_MANAGED").as_deref()),
             visible: text("CUDA_VISIBLE_DEVICES"),
             order: text("CUDA_DEVICE_ORDER"),

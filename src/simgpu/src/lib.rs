@@ -35,6 +35,7 @@ mod graphs;
 mod greens;
 mod host;
 mod image;
+mod loads;
 mod local;
 mod lookup;
 mod managed;

@@ -40,7 +40,10 @@ impl Driver {
         let simulation = self.simulation()?;
         let mut local = simulation.local();
         let stream = local.stream(simulation, on.0, on.1)?;
-        let place = local.streams.streams.get(stream)?.place;
+        let (place, context) =
+            local.streams.streams.get(stream).map(|stream| (stream.place, stream.context))?;
+        drop(local);
+        simulation.loads.enter(context);
         Ok((stream, place))
     }
 

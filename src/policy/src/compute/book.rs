@@ -60,24 +60,38 @@ impl Book {
         let family = self.families.get(place(mixed(key.family, 1), self.families.len()));
         let known = family.filter(|family| key.family != 0 && family.function == key.family);
         let Some(family) = known else {
-            return Estimate { charged: FIRST_PRIOR, plain: FIRST_PRIOR, samples: 0 };
+            return Estimate { charged: FIRST_PRIOR, plain: FIRST_PRIOR, samples: 0, exact: 0 };
         };
         let by_blocks = |cost: u64| {
             let scaled = by(cost, key.blocks, family.blocks.max(1)).unwrap_or(u64::MAX);
             scaled.clamp(cost / MOST_SCALE, cost.saturating_mul(MOST_SCALE)).clamp(1, MOST)
         };
         let Estimate { charged, plain, .. } = family.estimate;
-        Estimate { charged: by_blocks(charged), plain: by_blocks(plain), samples: 0 }
+        Estimate { charged: by_blocks(charged), plain: by_blocks(plain), samples: 0, exact: 0 }
     }
 
     /// A single launch was measured. The ids of those whose estimates are not what they were: its own, and another one's that
     /// had to make room.
     pub fn measure(&mut self, key: &Key, charged: u64, plain: u64) -> [Option<u64>; 2] {
+        self.measured(key, (charged, plain), Estimate::measured_exactly)
+    }
+
+    /// The same where the stream was idle before it, so that the measurement says a little too much.
+    pub fn measure_roughly(&mut self, key: &Key, charged: u64, plain: u64) -> [Option<u64>; 2] {
+        self.measured(key, (charged, plain), Estimate::measured_roughly)
+    }
+
+    fn measured(
+        &mut self,
+        key: &Key,
+        (charged, plain): (u64, u64),
+        learn: impl FnOnce(Estimate, u64, u64) -> Estimate,
+    ) -> [Option<u64>; 2] {
         let (charged, plain) = (charged.clamp(1, MOST), plain.clamp(1, MOST));
         self.clock = self.clock.saturating_add(1);
         let clock = self.clock;
         let before = self.known(key);
-        let estimate = before.unwrap_or_default().measured(charged, plain);
+        let estimate = learn(before.unwrap_or_default(), charged, plain);
         let mut evicted = None;
         if let Some(slot) = self.slot(key.id()) {
             let old = core::mem::replace(slot, Slot { id: key.id(), estimate, used: clock });
@@ -105,7 +119,7 @@ impl Book {
     /// little and some programs make one before each launch; but the next launch is measured alone, and believed.
     pub fn doubt(&mut self, key: &Key) {
         if let Some(slot) = self.slot(key.id()).filter(|slot| slot.id == key.id()) {
-            slot.estimate.samples = 0;
+            slot.estimate = slot.estimate.doubted();
         }
     }
 
@@ -257,13 +271,13 @@ mod tests {
             book.measure(&Key::graph(3), 50, 50);
         }
         book.doubt(&Key::graph(4));
-        assert_eq!(Bracket::of(book.known(&Key::graph(3)).as_ref(), true, 0), Bracket::Together);
+        assert_eq!(Bracket::of(book.known(&Key::graph(3)).as_ref(), true, 0, 0), Bracket::Together);
         book.doubt(&Key::graph(3));
         let doubted = book.known(&Key::graph(3)).unwrap();
-        assert_eq!((doubted.charged, Bracket::of(Some(&doubted), true, 0)), (50, Bracket::Alone));
+        assert_eq!((doubted.charged, Bracket::of(Some(&doubted), true, 0, 0)), (50, Bracket::Alone));
         book.measure(&Key::graph(3), 90, 90);
         let known = book.known(&Key::graph(3)).unwrap();
-        assert_eq!((known.charged, Bracket::of(Some(&known), true, 0)), (90, Bracket::Together));
+        assert_eq!((known.charged, Bracket::of(Some(&known), true, 0, 0)), (90, Bracket::Together));
     }
 
     #[test]

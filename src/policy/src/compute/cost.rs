@@ -11,6 +11,8 @@ pub const MOST: u64 = 1_000_000_000;
 const MEMORY: u64 = 8;
 /// A run's error is believed to a part of so many: the run says nothing of who caused it.
 const RUN_MEMORY: u64 = 4;
+/// How many rough measurements an exact one outweighs: there is one after each pause of the host.
+const EXACT: u8 = 64;
 /// By how much a single run may change an estimate, as a factor.
 const MOST_STEP: u64 = 4;
 
@@ -106,6 +108,8 @@ pub struct Estimate {
     pub plain: u64,
     /// How many measurements it rests on; stops counting where that makes no difference.
     pub(super) samples: u8,
+    /// How many rough measurements are still left out, since an exact one was made.
+    pub(super) exact: u8,
 }
 
 /// What one key has in a run. Its prediction is kept as it was made: a dozen runs are under way at a time, and each would
@@ -137,7 +141,7 @@ pub struct Outcome {
 
 impl Estimate {
     /// Of nothing.
-    pub const NONE: Self = Self { charged: 0, plain: 0, samples: 0 };
+    pub const NONE: Self = Self { charged: 0, plain: 0, samples: 0, exact: 0 };
 
     /// Whether it rests on a measurement of what its key stands for now.
     #[inline]
@@ -146,9 +150,29 @@ impl Estimate {
         self.samples > 0
     }
 
+    /// The next launch is measured alone, and believed.
+    pub(super) fn doubted(self) -> Self {
+        Self { samples: 0, exact: 0, ..self }
+    }
+
+    /// After a launch was measured exactly. What was learned before from rough measurements alone counts as one of them.
+    pub(super) fn measured_exactly(self, charged: u64, plain: u64) -> Self {
+        let samples = if self.exact == 0 { self.samples.min(1) } else { self.samples };
+        Self { exact: EXACT, ..Self { samples, ..self }.measured(charged, plain) }
+    }
+
+    /// After a launch was measured that had an idle stream: that says a little too much, and is left out for a while where
+    /// something better is known.
+    pub(super) fn measured_roughly(self, charged: u64, plain: u64) -> Self {
+        match self.exact.checked_sub(1) {
+            Some(exact) => Self { exact, ..self },
+            None => self.measured(charged, plain),
+        }
+    }
+
     /// Moved towards a measurement. Of 4 ms that were measured 1 ms may be charged, since others had the GPU for the rest: it
     /// says a quarter of what one says that was alone. Which part of a single one others had is known on average only.
-    pub(super) fn measured(self, charged: u64, plain: u64) -> Self {
+    fn measured(self, charged: u64, plain: u64) -> Self {
         let samples = u64::from(self.samples);
         let all = samples.saturating_add(1);
         let of = by(all, plain.max(charged), charged).filter(|_| samples > 0).unwrap_or(all);
@@ -157,6 +181,7 @@ impl Estimate {
             charged: towards(self.charged, charged),
             plain: towards(self.plain, plain),
             samples: u8::try_from(samples.saturating_add(1).min(MEMORY.saturating_sub(1))).unwrap_or(1),
+            ..self
         }
     }
 
@@ -255,7 +280,19 @@ mod tests {
     }
 
     fn of(charged: u64, plain: u64, samples: u8) -> Estimate {
-        Estimate { charged, plain, samples }
+        Estimate { charged, plain, samples, exact: 0 }
+    }
+
+    #[test]
+    fn rough_measurements_are_left_out_for_a_while_once_there_is_an_exact_one() {
+        let rough = (0..20).fold(of(0, 0, 0), |estimate, _| estimate.measured_roughly(700, 700));
+        assert_eq!(rough.charged, 700);
+        let exact = rough.measured_exactly(500, 500);
+        assert_eq!(exact.charged, 600, "all rough ones count as one");
+        let kept = (0..EXACT).fold(exact, |estimate, _| estimate.measured_roughly(700, 700));
+        assert_eq!(kept.charged, 600);
+        assert_ne!(kept.measured_roughly(700, 700).charged, 600);
+        assert_eq!(exact.doubted().measured_roughly(700, 700).charged, 700);
     }
 
     #[test]

@@ -4,12 +4,15 @@
 //! of about 2 ms of predicted work. A run must be closed before every wait of ours, or the wait would be charged.
 
 use super::cost::{Estimate, Key, Outcome, Part};
+use super::timeline::STEP;
 
 /// From here on a kernel is measured alone, in nanoseconds: 0.5 ms, of which two events are less than 1 %.
 pub const LONG: u64 = 500_000;
 /// From here on a graph is measured alone, in nanoseconds: 0.3 ms, since what is in it can change from launch to
 /// launch. Two events are 0.7 % of it; with the 1 % of 0.2 ms nothing is left for whatever else is lost.
 pub const LONG_GRAPH: u64 = 300_000;
+/// As much work as so many events is between two of them, at least: they are 1 % of it.
+const EVENTS: u64 = 200;
 /// How much predicted work makes a run full, in nanoseconds: 2 ms.
 pub const FULL: u64 = 2_000_000;
 /// How long after the GPU has stopped a waiting host is back, in nanoseconds, at most: 50 us for one that was put to
@@ -33,6 +36,9 @@ const SAMPLED: u32 = 512;
 const LATEST: u32 = 2 * SAMPLED;
 /// From here on every launch is measured alone where runs have gaps, in nanoseconds: 0.1 ms, of which two events are 1 %.
 const SAMPLED_ALWAYS: u64 = 100_000;
+/// Below this a kernel that was measured alone in a stream that was idle teaches roughly, in nanoseconds: 0.1 ms, of which the
+/// time that a GPU takes to begin is 2 %.
+const ROUGH: u64 = 100_000;
 /// As how many launches a run with gaps counts.
 const GAPPY: u32 = 64;
 /// Shapes of one run that can learn from it; those beyond are charged all the same.
@@ -52,24 +58,29 @@ impl Bracket {
     /// because of the host.
     #[inline]
     #[must_use]
-    pub const fn of(known: Option<&Estimate>, is_graph: bool, gap: u64) -> Self {
+    pub const fn of(known: Option<&Estimate>, is_graph: bool, gap: u64, event: u64) -> Self {
         match known {
-            Some(known) if gap < SPARSE && Self::is_together(known, is_graph) => Self::Together,
+            Some(known) if gap < SPARSE && Self::is_together(known, long(is_graph, event)) => Self::Together,
             _ => Self::Alone,
         }
     }
 
-    /// Whether a launch of which so much is known is measured with others, where its stream was not idle for
-    /// [`SPARSE`] or longer.
+    /// Whether a launch of which so much is known, and which is below [`long`], is measured with others, where its stream was
+    /// not idle for [`SPARSE`] or longer.
     #[inline]
     #[must_use]
-    pub const fn is_together(known: &Estimate, is_graph: bool) -> bool {
-        known.is_certain() && known.plain < long(is_graph)
+    pub const fn is_together(known: &Estimate, long: u64) -> bool {
+        known.is_certain() && known.plain < long
     }
 }
 
-const fn long(is_graph: bool) -> u64 {
-    if is_graph { LONG_GRAPH } else { LONG }
+/// From here on a launch is measured alone, in nanoseconds, where an event keeps its stream for `event`: two of them are at most
+/// 1 % of it.
+#[inline]
+#[must_use]
+pub const fn long(is_graph: bool, event: u64) -> u64 {
+    let (usual, least) = (if is_graph { LONG_GRAPH } else { LONG }, event.saturating_mul(EVENTS));
+    if usual > least { usual } else { least }
 }
 
 /// Chooses launches to be measured alone, in a program whose runs have gaps and so teach nothing.
@@ -192,7 +203,8 @@ impl Run {
         self.plain
     }
 
-    /// The run's first launch has left the driver so long after the opening event was recorded, in nanoseconds.
+    /// The run's first launch has left the driver so long after the opening event was recorded, in nanoseconds: where the stream
+    /// is known to be empty, after it passed ([`delay`]).
     pub const fn lead(&mut self, nanoseconds: u64) {
         self.lead = nanoseconds;
     }
@@ -265,18 +277,22 @@ impl Run {
     /// the stream may have been idle. Between the two bounds the estimate decides. A measurement whose bounds are far apart
     /// does not replace an estimate that is uncertain: the next launch is measured as well, and this one is charged for all that
     /// it may have taken. A batch of copies, for one, returns only when it has ended.
+    ///
     #[must_use]
-    pub fn judge(&self, measured: u64, opening: Opening) -> Verdict {
-        let (way, held) = self.lead_of(measured, opening);
+    pub fn judge(&self, measured: u64, opening: Opening, marks: Marks) -> Verdict {
+        let (way, held, unsure) = self.lead_of(measured, opening, marks);
         let measured = measured.saturating_sub(way).max(1);
         let switch = if opening == Opening::Switched { SWITCH } else { 0 };
         let held = held.saturating_add(self.late);
-        let gaps = self.gaps.saturating_add(self.slack).saturating_add(held);
+        let gaps = self.gaps.saturating_add(self.slack).saturating_add(held).saturating_add(unsure);
         let (idle, lesson) = match self.bracket {
             Bracket::Alone if !self.is_certain && held > measured.saturating_sub(held) => {
                 (0, Lesson::Nothing)
             }
-            Bracket::Alone => (held.saturating_add(switch), Lesson::Alone),
+            Bracket::Alone => {
+                let is_exact = measured >= ROUGH || self.was_queued(opening, marks);
+                (held.saturating_add(switch), if is_exact { Lesson::Alone } else { Lesson::Rough })
+            }
             Bracket::Together if gaps.saturating_mul(GAPLESS) > measured => {
                 (gaps.saturating_add(switch), Lesson::Gaps)
             }
@@ -288,18 +304,29 @@ impl Run {
         Verdict { length, after, held: held > 0, lesson }
     }
 
-    /// How long the stream was idle before the first kernel began, and how long it may have been idle beyond that, in
-    /// nanoseconds.
+    /// How long the stream was idle before the first kernel began; how long it may have been idle beyond that because the host
+    /// was held up; and how long because the launch came to a stream that had just ended. In nanoseconds.
     ///
     /// A launch takes a few microseconds each time, and its kernel begins at the end of them. A launch that takes longer was
     /// held up: before its kernel began, as where code is loaded, or while the kernel ran, as where the thread lost its
     /// processor. A launch that returned after the kernel's end shows the latter.
-    fn lead_of(&self, measured: u64, opening: Opening) -> (u64, u64) {
+    ///
+    /// What the opening event costs lies within the lead, or delays the first kernel. In a busy stream it passes when the work
+    /// before it has ended: where that was after the launch, the stream was never idle.
+    fn lead_of(&self, measured: u64, opening: Opening, marks: Marks) -> (u64, u64, u64) {
+        let Marks { cost, .. } = marks;
         match opening {
-            Opening::Busy => (0, 0),
-            _ if self.lead > RETURN || self.lead >= measured => (0, self.lead),
-            _ => (self.lead, 0),
+            Opening::Busy if self.was_queued(opening, marks) => (cost, 0, 0),
+            Opening::Busy => (cost, 0, self.lead),
+            _ if self.lead > RETURN || self.lead >= measured => (cost, self.lead, 0),
+            _ => (if self.lead > cost { self.lead } else { cost }, 0, 0),
         }
+    }
+
+    /// Whether its first launch was in the stream before the GPU came to the opening event: nothing but kernels lies behind it.
+    #[must_use]
+    pub fn was_queued(&self, opening: Opening, marks: Marks) -> bool {
+        opening == Opening::Busy && marks.waited > self.lead.saturating_add(STEP)
     }
 
     /// The keys that learn from it.
@@ -349,6 +376,23 @@ impl Spell {
     }
 }
 
+/// How long after it was recorded an event passes in a stream that had ended, in nanoseconds, where another event was recorded
+/// there so long before, and each keeps the stream for `cost`.
+#[inline]
+#[must_use]
+pub const fn delay(before: u64, cost: u64) -> u64 {
+    cost.saturating_sub(before)
+}
+
+/// What is known of a run's opening event. In nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Marks {
+    /// How long an event keeps its stream.
+    pub cost: u64,
+    /// How long after it was recorded it passed, at least.
+    pub waited: u64,
+}
+
 /// What a stream did when a run on it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Opening {
@@ -366,6 +410,8 @@ pub enum Opening {
 pub enum Lesson {
     /// The launch's own duration.
     Alone,
+    /// The launch's own duration and a few microseconds: the GPU had to come to its kernel first.
+    Rough,
     /// The sum of several.
     Run,
     /// Nothing: the host was idle in between. [`Sampler::gaps`] is told.
@@ -393,6 +439,8 @@ mod tests {
     use super::*;
 
     const US: u64 = 1_000;
+    /// The stream was busy until long after the launch.
+    const QUEUED: Marks = Marks { cost: 0, waited: u64::MAX };
 
     fn estimate(plain: u64) -> Estimate {
         let mut estimate = Estimate::NONE;
@@ -412,13 +460,13 @@ mod tests {
 
     #[test]
     fn long_kernels_graphs_the_unknown_and_the_sparse_are_measured_alone() {
-        let known = |plain, is_graph, gap| Bracket::of(Some(&estimate(plain)), is_graph, gap);
+        let known = |plain, is_graph, gap| Bracket::of(Some(&estimate(plain)), is_graph, gap, 0);
         assert_eq!(known(499 * US, false, 0), Bracket::Together);
         assert_eq!(known(500 * US, false, 0), Bracket::Alone);
         assert_eq!(known(299 * US, true, 0), Bracket::Together);
         assert_eq!(known(300 * US, true, 0), Bracket::Alone);
         assert_eq!(known(20 * US, false, SPARSE), Bracket::Alone);
-        assert_eq!(Bracket::of(None, false, 0), Bracket::Alone);
+        assert_eq!(Bracket::of(None, false, 0, 0), Bracket::Alone);
     }
 
     #[test]
@@ -434,22 +482,74 @@ mod tests {
     fn a_run_without_gaps_costs_what_was_measured_less_the_lead_where_the_stream_was_idle() {
         let run = of(100, 100 * US);
         let verdict = Verdict { length: 2400 * US, after: 0, held: false, lesson: Lesson::Run };
-        assert_eq!(run.judge(2400 * US, Opening::Busy), verdict);
-        assert_eq!(run.judge(2403 * US, Opening::Idle), verdict);
+        assert_eq!(run.judge(2400 * US, Opening::Busy, QUEUED), verdict);
+        assert_eq!(run.judge(2403 * US, Opening::Idle, Marks::default()), verdict);
+    }
+
+    #[test]
+    fn what_an_event_costs_is_taken_off_where_the_stream_was_busy_and_lies_in_the_lead_where_it_was_not() {
+        let length = |measured, opening, event| {
+            of(100, 0).judge(measured, opening, Marks { cost: event, waited: 0 }).length
+        };
+        assert_eq!(length(2402 * US, Opening::Busy, 2 * US), 2400 * US);
+        assert_eq!(length(2403 * US, Opening::Idle, 2 * US), 2400 * US);
+        assert_eq!(length(2407 * US, Opening::Idle, 7 * US), 2400 * US);
+    }
+
+    #[test]
+    fn the_launch_that_a_run_begins_with_may_have_come_to_a_stream_that_had_just_ended() {
+        let judged = |waited| {
+            let mut run = Run::open(Bracket::Together);
+            run.add(&Key::graph(1), &estimate(5 * US));
+            run.lead(10 * US);
+            let verdict = run.judge(15 * US, Opening::Busy, Marks { cost: 0, waited });
+            (verdict.length, verdict.held, verdict.lesson)
+        };
+        assert_eq!(judged(10 * US + STEP), (5 * US, false, Lesson::Gaps));
+        assert_eq!(judged(10 * US + STEP + 1), (15 * US, false, Lesson::Run));
+    }
+
+    #[test]
+    fn an_event_behind_another_one_passes_when_that_has_let_it() {
+        assert_eq!([0, 1_000, 2_500, 9_000].map(|before| delay(before, 2_500)), [2_500, 1_500, 0, 0]);
+    }
+
+    #[test]
+    fn two_events_are_at_most_a_hundredth_of_what_is_measured_alone() {
+        let alone = |plain, is_graph, event| {
+            Bracket::of(Some(&estimate(plain)), is_graph, 0, event) == Bracket::Alone
+        };
+        assert!(alone(500 * US, false, 2_500) && alone(500 * US, true, 2_500));
+        assert!(
+            !alone(499 * US, true, 2_500)
+                && !alone(999 * US, false, 5 * US)
+                && alone(1000 * US, false, 5 * US)
+        );
+    }
+
+    #[test]
+    fn a_small_kernel_that_was_not_queued_behind_the_opening_event_teaches_roughly() {
+        let lesson = |measured, opening, waited| {
+            single(20 * US, true, 3 * US).judge(measured, opening, Marks { cost: 0, waited }).lesson
+        };
+        assert_eq!(lesson(20 * US, Opening::Busy, 3 * US + STEP + 1), Lesson::Alone);
+        assert_eq!(lesson(20 * US, Opening::Busy, 3 * US + STEP), Lesson::Rough);
+        assert_eq!(lesson(ROUGH + 3 * US - 1, Opening::Idle, 9 * US), Lesson::Rough);
+        assert_eq!(lesson(ROUGH + 3 * US, Opening::Idle, 0), Lesson::Alone);
     }
 
     #[test]
     fn a_run_with_gaps_costs_what_was_predicted_within_what_is_possible() {
-        let length = |measured| of(100, 1000 * US).judge(measured, Opening::Busy).length;
+        let length = |measured| of(100, 1000 * US).judge(measured, Opening::Busy, QUEUED).length;
         assert_eq!(length(2500 * US), 2000 * US);
         assert_eq!(length(1500 * US), 1500 * US);
         assert_eq!(length(3500 * US), 2500 * US);
-        assert_eq!(of(100, 1000 * US).judge(2500 * US, Opening::Busy).lesson, Lesson::Gaps);
+        assert_eq!(of(100, 1000 * US).judge(2500 * US, Opening::Busy, QUEUED).lesson, Lesson::Gaps);
     }
 
     #[test]
     fn a_run_has_gaps_if_they_are_more_than_a_twentieth_of_it() {
-        let lesson = |measured| of(100, 100 * US).judge(measured, Opening::Busy).lesson;
+        let lesson = |measured| of(100, 100 * US).judge(measured, Opening::Busy, QUEUED).lesson;
         assert_eq!(lesson(100 * US * GAPLESS), Lesson::Run);
         assert_eq!(lesson(100 * US * GAPLESS - 1), Lesson::Gaps);
     }
@@ -468,23 +568,27 @@ mod tests {
     fn the_way_back_of_a_host_that_waited_is_left_to_the_estimate() {
         let mut run = of(10, 0);
         run.waited(210 * US);
-        assert_eq!(run.judge(240 * US, Opening::Busy).length, 200 * US);
-        assert_eq!(run.judge(260 * US, Opening::Busy).length, 210 * US);
+        assert_eq!(run.judge(240 * US, Opening::Busy, QUEUED).length, 200 * US);
+        assert_eq!(run.judge(260 * US, Opening::Busy, QUEUED).length, 210 * US);
     }
 
     #[test]
     fn a_host_that_comes_back_late_from_a_wait_is_not_charged_for_it() {
         let mut run = of(10, 0);
         run.waited(5_200 * US);
-        assert_eq!(run.judge(5_240 * US, Opening::Busy).length, 240 * US);
-        assert_eq!(run.judge(9_000 * US, Opening::Busy).length, 4_000 * US);
+        assert_eq!(run.judge(5_240 * US, Opening::Busy, QUEUED).length, 240 * US);
+        assert_eq!(run.judge(9_000 * US, Opening::Busy, QUEUED).length, 4_000 * US);
         run.waited(30 * US);
-        assert_eq!(run.judge(5_240 * US, Opening::Busy).length, 200 * US, "what was waited for counts once");
+        assert_eq!(
+            run.judge(5_240 * US, Opening::Busy, QUEUED).length,
+            200 * US,
+            "what was waited for counts once"
+        );
     }
 
     #[test]
     fn the_way_from_another_process_is_left_to_the_estimate() {
-        let switched = |measured| of(100, 0).judge(measured, Opening::Switched);
+        let switched = |measured| of(100, 0).judge(measured, Opening::Switched, Marks::default());
         assert_eq!(switched(2053 * US).length, 2000 * US);
         assert_eq!(switched(2203 * US).length, 2100 * US);
         assert_eq!(switched(2053 * US).lesson, Lesson::Nothing);
@@ -494,8 +598,8 @@ mod tests {
     fn work_ends_before_the_gap_that_a_run_is_closed_with() {
         let mut run = of(10, 0);
         run.close(800 * US);
-        assert_eq!(run.judge(1000 * US, Opening::Busy).after, 800 * US);
-        assert_eq!(run.judge(900 * US, Opening::Busy).after, 700 * US);
+        assert_eq!(run.judge(1000 * US, Opening::Busy, QUEUED).after, 800 * US);
+        assert_eq!(run.judge(900 * US, Opening::Busy, QUEUED).after, 700 * US);
     }
 
     #[test]
@@ -505,7 +609,7 @@ mod tests {
             run.add(&Key::graph(1), &estimate(1000 * US));
             run.close(0);
             run.late(late);
-            let verdict = run.judge(measured, Opening::Busy);
+            let verdict = run.judge(measured, Opening::Busy, QUEUED);
             (verdict.length, verdict.after)
         };
         for bracket in [Bracket::Alone, Bracket::Together] {
@@ -532,12 +636,14 @@ mod tests {
     fn a_launch_that_returns_after_its_kernel_has_ended_teaches_nothing_that_is_not_known() {
         // 400 us, of a thread that loses its processor for 3 ms behind the launch.
         let judged = |certain| {
-            let verdict = single(20 * US, certain, 3_004 * US).judge(3_008 * US, Opening::Idle);
+            let verdict =
+                single(20 * US, certain, 3_004 * US).judge(3_008 * US, Opening::Idle, Marks::default());
             (verdict.length, verdict.held, verdict.lesson)
         };
         assert_eq!(judged(false), (3_008 * US, true, Lesson::Nothing));
         assert_eq!(judged(true), (20 * US, true, Lesson::Alone));
-        let known = |plain| single(plain, true, 3_004 * US).judge(3_008 * US, Opening::Idle).length;
+        let known =
+            |plain| single(plain, true, 3_004 * US).judge(3_008 * US, Opening::Idle, Marks::default()).length;
         assert_eq!([1, 400 * US, 9_000 * US].map(known), [4 * US, 400 * US, 3_008 * US]);
     }
 
@@ -545,10 +651,10 @@ mod tests {
     fn a_closing_event_that_is_late_teaches_nothing_of_a_launch_that_is_not_known() {
         let mut run = single(20 * US, false, 3 * US);
         run.late(3_000 * US);
-        let verdict = run.judge(3_403 * US, Opening::Idle);
+        let verdict = run.judge(3_403 * US, Opening::Idle, Marks::default());
         assert_eq!((verdict.length, verdict.lesson), (3_400 * US, Lesson::Nothing));
         assert_eq!(
-            run.judge(90_000 * US, Opening::Busy).lesson,
+            run.judge(90_000 * US, Opening::Busy, QUEUED).lesson,
             Lesson::Alone,
             "of a long one it says enough"
         );
@@ -556,28 +662,28 @@ mod tests {
 
     #[test]
     fn a_launch_that_is_held_up_for_less_than_its_kernel_takes_is_believed() {
-        let verdict = single(20 * US, false, 1_000 * US).judge(9_000 * US, Opening::Idle);
+        let verdict = single(20 * US, false, 1_000 * US).judge(9_000 * US, Opening::Idle, Marks::default());
         assert_eq!((verdict.length, verdict.lesson), (8_000 * US, Lesson::Alone));
-        let half = single(20 * US, false, 1_000 * US).judge(2_000 * US, Opening::Idle);
+        let half = single(20 * US, false, 1_000 * US).judge(2_000 * US, Opening::Idle, Marks::default());
         assert_eq!((half.length, half.lesson), (1_000 * US, Lesson::Alone));
-        let less = single(20 * US, false, 1_000 * US).judge(1_999 * US, Opening::Idle);
+        let less = single(20 * US, false, 1_000 * US).judge(1_999 * US, Opening::Idle, Marks::default());
         assert_eq!((less.length, less.lesson), (1_999 * US, Lesson::Nothing));
     }
 
     #[test]
     fn what_a_launch_takes_each_time_is_over_before_its_kernel_begins() {
         let judged = |lead, measured| {
-            let verdict = single(20 * US, false, lead).judge(measured, Opening::Idle);
+            let verdict = single(20 * US, false, lead).judge(measured, Opening::Idle, Marks::default());
             (verdict.length, verdict.held, verdict.lesson)
         };
-        assert_eq!(judged(6 * US, 8 * US), (2 * US, false, Lesson::Alone));
-        assert_eq!(judged(RETURN, RETURN + 1), (1, false, Lesson::Alone));
+        assert_eq!(judged(6 * US, 8 * US), (2 * US, false, Lesson::Rough));
+        assert_eq!(judged(RETURN, RETURN + 1), (1, false, Lesson::Rough));
         assert_eq!(
             judged(6 * US, 6 * US),
             (6 * US, true, Lesson::Nothing),
             "it was not: the kernel has ended"
         );
-        let busy = single(20 * US, false, 3_000 * US).judge(400 * US, Opening::Busy);
+        let busy = single(20 * US, false, 3_000 * US).judge(400 * US, Opening::Busy, QUEUED);
         assert_eq!((busy.length, busy.held, busy.lesson), (400 * US, false, Lesson::Alone));
     }
 
@@ -585,7 +691,7 @@ mod tests {
     fn a_run_whose_first_launch_is_held_up_is_left_to_the_estimates() {
         let mut run = of(100, 0);
         run.lead(3_000 * US);
-        let judged = |measured| run.judge(measured, Opening::Idle);
+        let judged = |measured| run.judge(measured, Opening::Idle, Marks::default());
         assert_eq!((judged(4_900 * US).length, judged(4_900 * US).lesson), (2_000 * US, Lesson::Gaps));
         assert_eq!(judged(6_000 * US).length, 3_000 * US);
         assert_eq!(judged(2_900 * US).length, 2_000 * US);
@@ -615,21 +721,21 @@ mod tests {
         let mut run = launched(10);
         let spell = Spell::default();
         run.waited(spell.left(500 * US));
-        assert_eq!(run.judge(500 * US, Opening::Busy).length, 200 * US);
+        assert_eq!(run.judge(500 * US, Opening::Busy, QUEUED).length, 200 * US);
         // The run is closed after six of them, and the wait comes in the next one.
         let (mut first, mut second) = (launched(6), launched(4));
         let mut spell = Spell::default();
         spell.close(&mut first, 300 * US);
-        assert_eq!(first.judge(300 * US, Opening::Busy).length, 120 * US);
+        assert_eq!(first.judge(300 * US, Opening::Busy, QUEUED).length, 120 * US);
         second.waited(spell.left(500 * US));
-        assert_eq!(second.judge(200 * US, Opening::Busy).length, 80 * US);
+        assert_eq!(second.judge(200 * US, Opening::Busy, QUEUED).length, 80 * US);
         assert!(spell.may_have_ended(None, 101 * US, 20 * US));
         assert!(!spell.may_have_ended(None, 100 * US, 20 * US));
         assert!(!spell.may_have_ended(Some(&launched(1)), 120 * US, 20 * US));
         // Launches of 5 us keep nothing waiting.
         let (mut run, mut spell) = (launched(10), Spell::default());
         spell.close(&mut run, 50 * US);
-        assert_eq!(run.judge(210 * US, Opening::Busy).length, 210 * US);
+        assert_eq!(run.judge(210 * US, Opening::Busy, QUEUED).length, 210 * US);
     }
 
     #[test]

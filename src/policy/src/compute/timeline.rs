@@ -76,12 +76,57 @@ impl Union {
 
 /// How far apart two events of a stream are, in nanoseconds, with nothing in between: two steps of the slowest clock
 /// that drivers tell times by, 1 us.
-const STEP: u64 = 2_000;
+pub(super) const STEP: u64 = 2_000;
 
-/// Whether a stream had come to its end before an event, by the times of that and of the last one before it.
+/// Whether a stream had come to its end before an event, by the times of that and of the last one before it. `cost` is how
+/// long an event keeps its stream.
 #[must_use]
-pub const fn was_idle(before: u64, event: u64) -> bool {
-    event.saturating_sub(before) > STEP
+pub const fn was_idle(before: u64, event: u64, cost: u64) -> bool {
+    event.saturating_sub(before) > STEP.saturating_add(cost)
+}
+
+/// How long an event keeps its stream, learned from events that were next to each other in a busy one.
+///
+/// Each difference of two times is off by a step of the clock that they are told by, either way, and their mean is not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct EventCost {
+    least: u64,
+    sum: u64,
+    count: u64,
+}
+
+/// No event keeps its stream for longer, in nanoseconds: what lies between two that are further apart is something else.
+const MOST_COST: u64 = 20_000;
+/// How many events are recorded one after the other behind the first launch in a context.
+pub const AT_FIRST: usize = 8;
+/// How many differences are remembered at the most.
+const DIFFERENCES: u64 = 256;
+
+impl EventCost {
+    /// Two events were so far apart that were in their stream, one after the other, before the GPU came to them.
+    pub const fn adjacent(&mut self, apart: u64) {
+        if apart > MOST_COST {
+            return;
+        }
+        if self.count == 0 || apart.saturating_add(STEP) < self.least {
+            *self = Self { least: apart, sum: apart, count: 1 };
+        } else if apart <= self.least.saturating_add(STEP) {
+            self.least = if apart < self.least { apart } else { self.least };
+            (self.sum, self.count) = (self.sum.saturating_add(apart), self.count.saturating_add(1));
+        }
+        if self.count >= DIFFERENCES {
+            (self.sum, self.count) = (self.sum / 2, self.count / 2);
+        }
+    }
+
+    /// In nanoseconds; 0 before anything is known.
+    #[must_use]
+    pub const fn get(&self) -> u64 {
+        match self.sum.checked_div(self.count) {
+            Some(cost) => cost,
+            None => 0,
+        }
+    }
 }
 
 /// Where an event's time lies on the monotonic clock.
@@ -98,6 +143,8 @@ pub struct Offset {
     bounds: [Bounds; 2],
     since: u64,
     offset: Option<i64>,
+    /// The largest that was seen at a record, and when: the clocks have drifted apart since.
+    nearest: Option<(i64, u64)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -110,9 +157,8 @@ struct Bounds {
 
 /// How long observations are taken together, in nanoseconds: 0.1 s, in which a busy stream has a hundred of them.
 const TOGETHER: u64 = 100_000_000;
-/// How far the clocks drift apart while observations count, in nanoseconds: 20 us, a ten-thousandth of 0.2 s. Oscillators of
-/// computers are that exact at least.
-const DRIFT: i64 = 20_000;
+/// The clocks drift apart by one part in so many at most: oscillators of computers are that exact at least.
+const DRIFT: u64 = 10_000;
 /// How late the latest of all events is seen, in nanoseconds: the helper looks once a millisecond, and may be late itself.
 const LATE: i64 = 2_000_000;
 /// How long a context's base event is used, in nanoseconds.
@@ -123,12 +169,16 @@ impl Offset {
     pub fn recorded(&mut self, host: u64, event: u64) {
         self.turn(host);
         let offset = host.wrapping_sub(event).cast_signed();
-        if self.below().is_some_and(|below| offset > below.saturating_add(DRIFT)) {
+        let drift = TOGETHER.saturating_mul(2) / DRIFT;
+        if self.below().is_some_and(|below| offset > below.saturating_add_unsigned(drift)) {
             // That cannot be, unless the host's clock has jumped.
-            self.bounds = [Bounds::default(); 2];
+            (self.bounds, self.nearest) = ([Bounds::default(); 2], None);
         }
         let [current, _] = &mut self.bounds;
         current.above = Some(current.above.map_or(offset, |above| above.max(offset)));
+        if self.least_at(host).is_none_or(|least| offset >= least) {
+            self.nearest = Some((offset, host));
+        }
         self.fit();
     }
 
@@ -138,13 +188,31 @@ impl Offset {
         let offset = host.wrapping_sub(event).cast_signed();
         let [current, _] = &mut self.bounds;
         current.below = Some(current.below.map_or(offset, |below| below.min(offset)));
+        let most = offset.saturating_add_unsigned(STEP);
+        if self.least_at(host).is_some_and(|least| least > most) {
+            // That cannot be either.
+            self.nearest = None;
+        }
         self.fit();
+    }
+
+    /// The least that the offset can be at an instant of the host's clock.
+    fn least_at(&self, host: u64) -> Option<i64> {
+        let (offset, at) = self.nearest?;
+        Some(offset.saturating_sub_unsigned(host.abs_diff(at) / DRIFT))
     }
 
     /// The instant of an event on the monotonic clock; none before the first was recorded.
     #[must_use]
     pub fn instant(&self, event: u64) -> Option<u64> {
         Some(event.saturating_add_signed(self.offset?))
+    }
+
+    /// How long after an instant of the monotonic clock an event passed, in nanoseconds, at least.
+    #[must_use]
+    pub fn after(&self, event: u64, instant: u64) -> u64 {
+        let least = self.least_at(instant).map(|least| event.saturating_add_signed(least));
+        least.unwrap_or(0).saturating_sub(instant)
     }
 
     /// Moves the offset to where it can be.
@@ -270,10 +338,66 @@ mod tests {
     }
 
     #[test]
+    fn what_an_event_costs_is_the_mean_of_differences_that_a_coarse_clock_tells() {
+        let mut cost = EventCost::default();
+        assert_eq!(cost.get(), 0);
+        [2_000, 3_000, 2_000, 3_000].into_iter().for_each(|apart| cost.adjacent(apart));
+        assert_eq!(cost.get(), 2_500);
+        cost.adjacent(9_000);
+        cost.adjacent(MOST_COST + 1);
+        assert_eq!(cost.get(), 2_500, "something else lies between those");
+        (0..10_000).for_each(|at| cost.adjacent(2_000 + at % 2 * 1_000));
+        assert_eq!(cost.get(), 2_500);
+    }
+
+    #[test]
+    fn a_smaller_difference_shows_that_something_lay_between_those_before() {
+        let mut cost = EventCost::default();
+        cost.adjacent(9_000);
+        cost.adjacent(1_500);
+        assert_eq!(cost.get(), 1_500);
+    }
+
+    #[test]
+    fn an_event_passed_so_long_after_an_instant_as_no_clock_error_explains() {
+        let mut offset = Offset::default();
+        assert_eq!(offset.after(1 << 62, 0), 0);
+        offset.recorded(1_000_000, 400_000);
+        assert_eq!(offset.after(400_000, 1_000_000), 0);
+        assert_eq!(offset.after(400_007, 1_000_000), 7);
+        // 50 us later the clocks may be 5 ns further apart, and what was recorded behind other work says less than that.
+        assert_eq!(offset.after(450_010, 1_050_000), 5);
+        offset.recorded(1_050_000, 450_006);
+        assert_eq!(offset.after(450_010, 1_050_000), 5);
+        offset.recorded(1_050_000, 450_005);
+        assert_eq!(offset.after(500_010, 1_100_000), 0);
+        assert_eq!(offset.after(500_011, 1_100_000), 1);
+    }
+
+    #[test]
+    fn after_a_jump_of_the_clock_no_event_is_known_to_have_passed_after_anything() {
+        let mut offset = Offset::default();
+        offset.recorded(9 * SECOND, 400_000);
+        offset.passed(SECOND, 500_000);
+        assert_eq!(offset.after(600_000, SECOND), 0);
+        offset.recorded(SECOND + 100_000, 600_000);
+        assert_eq!(offset.after(600_001, SECOND + 100_000), 1);
+        offset.passed(SECOND + 200_000, 690_000);
+        offset.recorded(9 * SECOND, 700_000);
+        assert_eq!(offset.after(700_001, 9 * SECOND), 1);
+    }
+
+    #[test]
+    fn an_event_that_costs_more_than_the_clocks_step_does_not_look_like_a_gap() {
+        assert!(!was_idle(1_000, 1_000 + STEP + 2_500, 2_500));
+        assert!(was_idle(1_000, 1_001 + STEP + 2_500, 2_500));
+    }
+
+    #[test]
     fn a_stream_was_idle_if_more_than_the_clocks_step_lies_between_two_events() {
-        assert!(!was_idle(1_000, 1_000 + STEP));
-        assert!(was_idle(1_000, 1_001 + STEP));
-        assert!(!was_idle(9_000, 1_000), "clocks that were laid on each other anew");
+        assert!(!was_idle(1_000, 1_000 + STEP, 0));
+        assert!(was_idle(1_000, 1_001 + STEP, 0));
+        assert!(!was_idle(9_000, 1_000, 0), "clocks that were laid on each other anew");
     }
 
     #[test]

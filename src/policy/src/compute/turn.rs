@@ -119,10 +119,10 @@ mod tests {
 
     #[test]
     fn nobody_waits_longer_than_two_turns_of_each_take() {
-        for processes in 1..100 {
+        for processes in 1_u32..100 {
             let turn = lease::turn(terms());
-            let most = (processes - 1) * (lag(processes as usize, terms()) + 2 * turn);
-            assert!(most <= 2 * turn * processes, "{processes}");
+            let most = u64::from(processes - 1) * (lag(processes as usize, terms()) + 2 * turn);
+            assert!(most <= 2 * turn * u64::from(processes), "{processes}");
         }
     }
 

@@ -231,6 +231,13 @@ fn targets() {
 const EXCUSED: [(&str, u64); 4] =
     [("2 processes", 95), ("8 processes", 95), ("long beside short", 95), ("bursty beside steady", 95)];
 
+/// The limits that `GPUSLICE_LIMITS=5,30` names; all where it names none.
+fn limits() -> Vec<u64> {
+    let only = std::env::var("GPUSLICE_LIMITS").unwrap_or_default();
+    let wanted: Vec<u64> = only.split(',').filter_map(|limit| limit.parse().ok()).collect();
+    LIMITS.into_iter().filter(|limit| wanted.is_empty() || wanted.contains(limit)).collect()
+}
+
 /// `GPUSLICE_WORKLOAD='part|part'` prints the workloads with such a part in their names.
 #[test]
 fn table_of_all_workloads_and_limits() {
@@ -240,7 +247,7 @@ fn table_of_all_workloads_and_limits() {
     let is_wanted = |name: &str| only.split('|').any(|part| name.contains(part));
     assert!(WORKLOADS.iter().any(|workload| is_wanted(workload.name)), "no workload has {only} in its name");
     for workload in WORKLOADS.iter().filter(|workload| is_wanted(workload.name)) {
-        let cells = LIMITS.into_iter().filter(|limit| cell(workload, *limit));
+        let cells = limits().into_iter().filter(|limit| cell(workload, *limit));
         missed.extend(cells.map(|limit| (workload.name, limit)));
     }
     targets();

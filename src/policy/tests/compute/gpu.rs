@@ -12,8 +12,15 @@ enum Item {
 }
 
 #[derive(Debug, Default)]
+struct Stream {
+    items: VecDeque<Item>,
+    /// When it can begin with its next item: after what an event costs, and what a kernel takes to start.
+    ready: u64,
+}
+
+#[derive(Debug, Default)]
 struct Client {
-    streams: Vec<VecDeque<Item>>,
+    streams: Vec<Stream>,
     /// The truth: time in which a kernel of it ran.
     busy: u64,
     /// Time that its kernels ran, those side by side each by itself.
@@ -30,6 +37,9 @@ pub struct Gpu {
     resume: u64,
     slice: u64,
     switch: u64,
+    /// For how long an event keeps its stream, and how long a kernel takes to start in an empty one.
+    event: u64,
+    start: u64,
     /// Time that passed from one client to the next, in sum.
     pub switching: u64,
 }
@@ -45,12 +55,20 @@ impl Gpu {
             resume: 0,
             slice,
             switch,
+            event: 0,
+            start: 0,
             switching: 0,
         }
     }
 
+    /// The same where an event keeps its stream for so long, and a kernel takes so long to start in an empty one.
+    pub fn slowed(self, event: u64, start: u64) -> Self {
+        Self { event, start, ..self }
+    }
+
     pub fn client(&mut self, streams: usize) -> usize {
-        self.clients.push(Client { streams: vec![VecDeque::new(); streams], busy: 0, work: 0 });
+        self.clients
+            .push(Client { streams: (0..streams).map(|_| Stream::default()).collect(), ..Client::default() });
         self.clients.len() - 1
     }
 
@@ -63,12 +81,12 @@ impl Gpu {
     }
 
     pub fn depth(&self, client: usize, stream: usize) -> usize {
-        self.clients[client].streams[stream].len()
+        self.clients[client].streams[stream].items.len()
     }
 
     /// Whether nothing of it is queued or runs.
     pub fn is_idle(&self, client: usize) -> bool {
-        self.clients[client].streams.iter().all(VecDeque::is_empty)
+        self.clients[client].streams.iter().all(|stream| stream.items.is_empty())
     }
 
     /// When the event passed, by the GPU's clock; [`NEVER`] if it has not.
@@ -77,31 +95,38 @@ impl Gpu {
     }
 
     pub fn kernel(&mut self, client: usize, stream: usize, duration: u64) {
-        self.clients[client].streams[stream].push_back(Item::Kernel(duration.max(1)));
+        let stream = &mut self.clients[client].streams[stream];
+        if stream.items.is_empty() {
+            stream.ready = stream.ready.max(self.clock + self.start);
+        }
+        stream.items.push_back(Item::Kernel(duration.max(1)));
         self.choose();
     }
 
     pub fn record(&mut self, client: usize, stream: usize) -> usize {
         self.events.push(NEVER);
         let event = self.events.len() - 1;
-        self.clients[client].streams[stream].push_back(Item::Event(event));
+        self.clients[client].streams[stream].items.push_back(Item::Event(event));
         self.pass_events(client);
         event
     }
 
     /// The client's process died: nothing of it runs any more.
     pub fn remove(&mut self, client: usize) {
-        self.clients[client].streams.iter_mut().for_each(VecDeque::clear);
+        self.clients[client].streams.iter_mut().for_each(|stream| stream.items.clear());
         self.choose();
     }
 
-    /// When the next kernel ends or the next slice does.
+    /// When the next kernel ends, the next stream is ready or the next slice ends.
     pub fn next(&self) -> u64 {
-        let Some(left) = self.shortest(self.owner) else { return NEVER };
+        let streams = self.clients.iter().flat_map(|client| &client.streams);
+        let ready = streams.filter(|stream| !stream.items.is_empty() && stream.ready > self.clock);
+        let ready = ready.map(|stream| stream.ready).min().unwrap_or(NEVER);
+        let Some(left) = self.shortest(self.owner) else { return ready };
         if self.resume > self.clock {
-            return self.resume;
+            return self.resume.min(ready);
         }
-        let end = self.clock + left;
+        let end = ready.min(self.clock + left);
         if self.others_wait() { end.min(self.slice_end.max(self.clock + 1)) } else { end }
     }
 
@@ -113,7 +138,7 @@ impl Gpu {
                 self.run(step - self.clock);
             }
             self.clock = step;
-            self.pass_events(self.owner);
+            (0..self.clients.len()).for_each(|client| self.pass_events(client));
             self.choose();
         }
     }
@@ -121,13 +146,13 @@ impl Gpu {
     fn run(&mut self, time: u64) {
         let client = &mut self.clients[self.owner];
         let mut ran = false;
-        for stream in &mut client.streams {
-            if let Some(Item::Kernel(left)) = stream.front_mut() {
+        for stream in client.streams.iter_mut().filter(|stream| stream.ready <= self.clock) {
+            if let Some(Item::Kernel(left)) = stream.items.front_mut() {
                 ran = true;
                 client.work += time;
                 *left -= time;
                 if *left == 0 {
-                    stream.pop_front();
+                    stream.items.pop_front();
                 }
             }
         }
@@ -136,9 +161,10 @@ impl Gpu {
 
     fn pass_events(&mut self, client: usize) {
         for stream in &mut self.clients[client].streams {
-            while let Some(Item::Event(event)) = stream.front() {
+            while let Some(Item::Event(event)) = stream.items.front().filter(|_| stream.ready <= self.clock) {
                 self.events[*event] = self.clock;
-                stream.pop_front();
+                stream.items.pop_front();
+                stream.ready = self.clock + self.event;
             }
         }
     }
@@ -167,9 +193,9 @@ impl Gpu {
     }
 
     fn shortest(&self, client: usize) -> Option<u64> {
-        let heads = self.clients.get(client)?.streams.iter();
+        let heads = self.clients.get(client)?.streams.iter().filter(|stream| stream.ready <= self.clock);
         heads
-            .filter_map(|stream| match stream.front() {
+            .filter_map(|stream| match stream.items.front() {
                 Some(Item::Kernel(left)) => Some(*left),
                 _ => None,
             })

@@ -2,7 +2,7 @@
 
 use gpuslice_policy::compute::bill;
 use gpuslice_policy::compute::recent::epoch_of;
-use gpuslice_policy::compute::run::{Lesson, Opening, Verdict};
+use gpuslice_policy::compute::run::{Lesson, Marks, Opening, Verdict};
 use gpuslice_policy::compute::timeline;
 use gpuslice_policy::compute::trim;
 
@@ -20,6 +20,7 @@ impl Shim {
             return false;
         }
         self.compare_clocks(now, gpu);
+        self.calibrate(gpu);
         let mut any = false;
         for stream in 0..self.flights.len() {
             while self.harvest_first(stream, now, slice, gpu) {
@@ -43,6 +44,18 @@ impl Shim {
         }
     }
 
+    /// What an event costs is told by those behind the first launch.
+    fn calibrate(&mut self, gpu: &Gpu) {
+        let times =
+            |events: &Vec<usize>| -> Vec<u64> { events.iter().map(|event| gpu.event(*event)).collect() };
+        let Some(times) = self.at_first.as_ref().map(times) else { return };
+        if times.last().is_some_and(|time| *time != NEVER) {
+            let apart = times.windows(2).map(|pair| self.readings.of(pair[1]) - self.readings.of(pair[0]));
+            apart.for_each(|apart| self.cost.adjacent(apart));
+            self.at_first = None;
+        }
+    }
+
     fn harvest_first(&mut self, stream: usize, now: u64, slice: &mut Slice, gpu: &Gpu) -> bool {
         let Some(mut flight) = self.flights[stream].pop_front() else { return false };
         let (start, end) = (gpu.event(flight.start), gpu.event(flight.end));
@@ -56,14 +69,19 @@ impl Shim {
         self.long_kernels += u64::from(flight.run.launches() == 1 && flight.truth >= LONG_KERNEL);
         let measured = self.readings.of(end) - self.readings.of(start);
         let before = core::mem::replace(&mut self.last_end[stream], self.readings.of(end));
-        let was_idle = flight.known_idle || timeline::was_idle(before, self.readings.of(start));
+        let began = self.readings.of(start);
+        let was_idle = flight.known_idle || timeline::was_idle(before, began, self.cost.get());
         let switched = !flight.is_unknown && self.others_until > self.own_until;
         let opening = match (was_idle, switched) {
             (true, true) => Opening::Switched,
             (true, false) => Opening::Idle,
             _ => Opening::Busy,
         };
-        let verdict = flight.run.judge(measured, opening);
+        let marks = Marks { cost: self.cost.get(), waited: self.offset.after(began, flight.opened) };
+        if flight.run.was_queued(opening, marks) && before > 0 {
+            self.cost.adjacent(began - before);
+        }
+        let verdict = flight.run.judge(measured, opening, marks);
         if verdict.held {
             self.last_end[stream] = 0;
         }
@@ -158,6 +176,7 @@ impl Shim {
         for part in flight.run.parts() {
             let changed = match verdict.lesson {
                 Lesson::Alone => self.book.measure(&part.key, charged, verdict.length),
+                Lesson::Rough => self.book.measure_roughly(&part.key, charged, verdict.length),
                 Lesson::Run => self.book.measure_run(part, &outcome),
                 Lesson::Gaps | Lesson::Nothing => [None; 2],
             };

@@ -10,8 +10,8 @@ use gpuslice_policy::compute::lease::{self, Lease};
 use gpuslice_policy::compute::queue::{self, Ahead, UNKNOWN_WAIT, Unknown};
 use gpuslice_policy::compute::recent::{EPOCHS, Recent, epoch_of};
 use gpuslice_policy::compute::ring::Reader;
-use gpuslice_policy::compute::run::{Bracket, OLD, Run, Sampler, Spell};
-use gpuslice_policy::compute::timeline::{Offset, Union};
+use gpuslice_policy::compute::run::{self, Bracket, OLD, Run, Sampler, Spell};
+use gpuslice_policy::compute::timeline::{AT_FIRST, EventCost, Offset, Union};
 use gpuslice_policy::compute::trim::History;
 
 use crate::blind::Blind;
@@ -89,6 +89,9 @@ pub struct Shim {
     pub union: Union,
     pub reader: Reader,
     pub offset: Offset,
+    pub cost: EventCost,
+    /// Recorded behind the first launch, to learn what an event costs; none once that is known.
+    pub at_first: Option<Vec<usize>>,
     pub ahead: Ahead,
     /// When what is queued is expected to have ended.
     pub ends: u64,
@@ -121,6 +124,8 @@ pub struct Shim {
     pub launches: u64,
     /// Kernels of 400 ms, give or take a few, whose end was measured.
     pub long_kernels: u64,
+    /// When the last run of each stream was closed.
+    pub closed: Vec<u64>,
     /// When each stream is predicted to be done with what was sent off.
     pub until: Vec<u64>,
     pub beside: Beside,
@@ -146,6 +151,8 @@ impl Shim {
             union: Union::new(),
             reader: Reader::default(),
             offset: Offset::default(),
+            cost: EventCost::default(),
+            at_first: Some(Vec::new()),
             ahead: Ahead::default(),
             ends: 0,
             unknown: Unknown::default(),
@@ -167,6 +174,7 @@ impl Shim {
             settled_at: now,
             launches: 0,
             long_kernels: 0,
+            closed: vec![0; streams],
             until: vec![0; streams],
             beside: Beside::default(),
             takes: 0,
@@ -250,14 +258,14 @@ impl Shim {
 
     /// What is owed if a launch goes with those that are under way although nothing is left to pay it with.
     fn goes_beside(&self, stream: usize, estimate: &Estimate, now: u64) -> Option<u64> {
-        let ends = |stream: usize| {
-            let open = self.open[stream].as_ref();
-            open.map_or(self.until[stream], |open| {
-                beside::done(self.until[stream], open.opened, open.run.plain())
-            })
-        };
-        let last = (0..self.until.len()).map(ends).max().unwrap();
-        self.beside.go(estimate, beside::done(ends(stream), now, estimate.plain), last)
+        let last = (0..self.until.len()).map(|stream| self.done(stream)).max().unwrap();
+        self.beside.go(estimate, beside::done(self.done(stream), now, estimate.plain), last)
+    }
+
+    /// When a stream is predicted to be done with all that was launched on it.
+    fn done(&self, stream: usize) -> u64 {
+        let (until, open) = (self.until[stream], self.open[stream].as_ref());
+        open.map_or(until, |open| beside::done(until, open.opened, open.run.plain()))
     }
 
     /// How much to take at least so that launches that overlap go together.
@@ -281,16 +289,24 @@ impl Shim {
             return;
         }
         let gap = self.outside - self.launched[stream];
-        let mut bracket = Bracket::of(paid.is_known.then_some(&paid.estimate), kind.graph, gap);
+        let mut bracket =
+            Bracket::of(paid.is_known.then_some(&paid.estimate), kind.graph, gap, self.cost.get());
+        let last = 2 * paid.estimate.plain;
         let may_be_empty = || {
             self.empty[stream].is_none()
-                && self.spells[stream].as_ref().is_some_and(|(since, _, spell)| {
-                    let run = self.open[stream].as_ref().map(|open| &open.run);
-                    spell.may_have_ended(run, now - since, 2 * paid.estimate.plain)
-                })
+                && match &self.spells[stream] {
+                    Some((since, _, spell)) => {
+                        let run = self.open[stream].as_ref().map(|open| &open.run);
+                        spell.may_have_ended(run, now - since, last)
+                    }
+                    None => self.done(stream) < now + last,
+                }
         };
-        if bracket == Bracket::Together && self.sampler.launch(&paid.estimate, may_be_empty) {
-            bracket = Bracket::Alone;
+        if bracket == Bracket::Together {
+            let mut sampler = self.sampler;
+            let is_sample = sampler.launch(&paid.estimate, may_be_empty);
+            self.sampler = sampler;
+            bracket = if is_sample { Bracket::Alone } else { bracket };
         }
         // Runs of streams that take turns would overlap, though their kernels do not.
         for other in (0..self.open.len()).filter(|other| *other != stream) {
@@ -332,7 +348,11 @@ impl Shim {
         }
         match self.empty[stream].take() {
             Some(since) => open.run.idle(now - since),
-            None if open.run.is_empty() => open.run.lead(now - open.opened),
+            None if open.run.is_empty() => {
+                let before = open.opened - self.closed[stream];
+                let delay = if open.known_idle { run::delay(before, self.cost.get()) } else { 0 };
+                open.run.lead((now - open.opened).saturating_sub(delay));
+            }
             None => {}
         }
         if !paid.is_known {
@@ -406,6 +426,10 @@ impl Shim {
         }
         let mut open = self.open[stream].take().unwrap();
         open.end = gpu.record(self.client, stream);
+        self.closed[stream] = now;
+        if let Some(events) = self.at_first.as_mut().filter(|events| events.is_empty()) {
+            *events = (0..AT_FIRST).map(|_| gpu.record(self.client, stream)).collect();
+        }
         open.bill = Bill::new(open.run.prepaid());
         self.until[stream] = beside::done(self.until[stream], open.opened, open.run.plain());
         self.ahead.add(open.run.prepaid());

@@ -75,7 +75,7 @@ impl Target {
 }
 
 /// On the usual machine.
-pub const WORKLOADS: [Workload; 18] = [
+pub const WORKLOADS: [Workload; 23] = [
     Workload {
         name: "5 us, ten waited for",
         build: |_| one(small(5 * US).sync(10)),
@@ -94,6 +94,52 @@ pub const WORKLOADS: [Workload; 18] = [
         group: 0,
         target: Target::Short,
         machine: |machine| Machine { launch: 10 * US, back: 20 * US, ..machine },
+    },
+    Workload {
+        name: "5 us, events of 1 us",
+        build: |_| one(small(5 * US).sync(10)),
+        limits: alone,
+        burst: 20,
+        group: 0,
+        target: Target::Short,
+        machine: |machine| Machine { event: 1_000, start: 1_000, ..machine },
+    },
+    Workload {
+        name: "5 us, late starts",
+        build: |_| one(small(5 * US).sync(10)),
+        limits: alone,
+        burst: 20,
+        group: 0,
+        target: Target::Short,
+        machine: |machine| Machine { start: 1_000, ..machine },
+    },
+    Workload {
+        name: "5 us, slow and costly",
+        build: |_| one(small(5 * US).sync(10)),
+        limits: alone,
+        burst: 20,
+        group: 0,
+        target: Target::Short,
+        // Nobody can tell how late a kernel starts where the stream is idle before each.
+        machine: |machine| Machine { launch: 10 * US, back: 20 * US, start: 0, ..costly(machine) },
+    },
+    Workload {
+        name: "5 us, costly events",
+        build: |_| one(small(5 * US).sync(10)),
+        limits: alone,
+        burst: 20,
+        group: 0,
+        target: Target::Short,
+        machine: costly,
+    },
+    Workload {
+        name: "20 us, costly events",
+        build: |_| one(small(20 * US)),
+        limits: alone,
+        burst: 20,
+        group: 0,
+        target: Target::Short,
+        machine: costly,
     },
     Workload {
         name: "20 us, async",
@@ -246,6 +292,11 @@ pub const WORKLOADS: [Workload; 18] = [
 
 fn usual(machine: Machine) -> Machine {
     machine
+}
+
+/// Events keep their stream for longer than the steps of the clock that they tell times by, and kernels start late.
+fn costly(machine: Machine) -> Machine {
+    Machine { event: 2_500, start: 1_000, ..machine }
 }
 
 fn coarse(machine: Machine) -> Machine {

@@ -41,6 +41,9 @@ pub struct Machine {
     /// How many launches of a process return late at first, and how much later than their kernels may begin: the thread loses
     /// its processor inside the driver.
     pub held: (u64, u64),
+    /// For how long an event keeps its stream, and how long a kernel takes to start in an empty one.
+    pub event: u64,
+    pub start: u64,
 }
 
 impl Default for Machine {
@@ -57,6 +60,8 @@ impl Default for Machine {
             lies: 0,
             meter: Meter::Events,
             held: (0, 0),
+            event: 0,
+            start: 0,
         }
     }
 }
@@ -150,7 +155,7 @@ impl World {
     /// One program a process, with the slice it belongs to.
     pub fn new(machine: Machine, terms: &[Terms], programs: Vec<(usize, Program)>, seed: u64) -> Self {
         let now = 1 << 44;
-        let mut gpu = Gpu::new(machine.slice, machine.switch);
+        let mut gpu = Gpu::new(machine.slice, machine.switch).slowed(machine.event, machine.start);
         let count = programs.len();
         let mut chance = Chance::new(seed);
         let processes: Vec<Process> = programs

@@ -10,10 +10,10 @@ use super::{Compute, clock};
 use crate::slice::Slice;
 use gpuslice_policy::compute::bill::{self, Bill};
 use gpuslice_policy::compute::ring::Reader;
-use gpuslice_policy::compute::run::{Opening, Run, Verdict};
+use gpuslice_policy::compute::run::{Marks, Opening, Run, Verdict};
 use gpuslice_policy::compute::source::Source;
 use gpuslice_policy::compute::step::{Ran, Seen};
-use gpuslice_policy::compute::timeline::{self, Offset, Union};
+use gpuslice_policy::compute::timeline::{self, EventCost, Offset, Union};
 use gpuslice_policy::compute::trim::{self, History};
 use gpuslice_region::{Device, RING_PLACES};
 
@@ -31,6 +31,10 @@ pub(crate) struct Flight {
     pub(super) end: Event,
     /// When the start was recorded, on the monotonic clock.
     pub(super) opened: u64,
+    /// When the driver had returned from that.
+    recorded: u64,
+    /// Recorded behind it, in a context of which it is the first: they tell what an event costs.
+    pub(super) behind: Vec<Event>,
     known_idle: bool,
     is_unknown: bool,
     /// Whether its predicted time counts as queued.
@@ -60,7 +64,8 @@ impl Flight {
         device: usize,
         run: Run,
         (start, end): (Event, Event),
-        (opened, known_idle, is_unknown): (u64, bool, bool),
+        (opened, recorded): (u64, u64),
+        (known_idle, is_unknown): (bool, bool),
     ) -> Self {
         Self {
             lane: lane.number,
@@ -71,6 +76,8 @@ impl Flight {
             start,
             end,
             opened,
+            recorded,
+            behind: Vec::new(),
             known_idle,
             is_unknown,
             is_queued: true,
@@ -176,17 +183,21 @@ impl Account {
         slice: &'static Slice,
         flight: &mut Flight,
         (before, began, ended): (u64, u64, u64),
-        (offset, is_only): (Offset, bool),
+        (offset, cost, is_only): (Offset, &mut EventCost, bool),
     ) -> bool {
         let Some(device) = device_of(slice, flight) else { return false };
-        let was_idle = flight.known_idle || timeline::was_idle(before, began);
+        let was_idle = flight.known_idle || timeline::was_idle(before, began, cost.get());
         let switched = !flight.is_unknown && self.others_until > self.own_until;
         let opening = match (was_idle, switched) {
             (true, true) => Opening::Switched,
             (true, false) => Opening::Idle,
             _ => Opening::Busy,
         };
-        let verdict = flight.run.judge(ended.saturating_sub(began), opening);
+        let marks = Marks { cost: cost.get(), waited: offset.after(began, flight.recorded) };
+        if flight.run.was_queued(opening, marks) && before > 0 {
+            cost.adjacent(began.saturating_sub(before));
+        }
+        let verdict = flight.run.judge(ended.saturating_sub(began), opening, marks);
         if flight.is_copy {
             slice.member().count_copied(device, verdict.length);
             slice.compute.learn(flight, verdict.length, verdict);

@@ -3,10 +3,16 @@
 //! Always by the driver's own functions. What the program captures must not be spoilt by ours: whoever asks for one of these
 //! calls makes it apart (`captures`).
 
+#![allow(
+    clippy::disallowed_types,
+    reason = "words of this process alone: `region::sync` is for words shared between processes"
+)]
+
 use super::Stream;
 use crate::driver::within;
 use core::ffi::c_uint;
 use core::ptr;
+use core::sync::atomic::{AtomicBool, Ordering};
 use gpuslice_driver::Symbol;
 use gpuslice_driver::functions as real;
 use gpuslice_driver::slot;
@@ -28,7 +34,12 @@ impl Event {
 #[derive(Debug, Default)]
 pub(crate) struct Events {
     pools: Mutex<Pools>,
+    /// Whether the driver has refused to be asked for an event while another context is current, or none.
+    needs_context: AtomicBool,
 }
+
+/// How many events are made at a time, so that next to no launch waits for one to be made.
+const TOGETHER: usize = 64;
 
 #[derive(Debug, Default)]
 struct Pools {
@@ -42,6 +53,8 @@ struct Pool {
     number: u64,
     context: usize,
     free: Vec<Event>,
+    /// Whether something of it has been measured.
+    is_used: bool,
 }
 
 impl Events {
@@ -53,7 +66,7 @@ impl Events {
         }
         pools.last = pools.last.saturating_add(1);
         let number = pools.last;
-        pools.all.push(Pool { number, context, free: Vec::new() });
+        pools.all.push(Pool { number, context, free: Vec::new(), is_used: false });
         number
     }
 
@@ -70,7 +83,42 @@ impl Events {
             let Some(pool) = pool else { return Err(status::INVALID_CONTEXT) };
             (pool.context, pool.free.pop())
         };
-        kept.map_or_else(|| within(context, create).unwrap_or(Err(status::INVALID_CONTEXT)), Ok)
+        kept.map_or_else(|| self.make(number, context), Ok)
+    }
+
+    /// Makes some, and gives one of them.
+    #[cold]
+    fn make(&self, number: u64, context: usize) -> Result<Event, Status> {
+        let several = || {
+            let first = create()?;
+            Ok((first, (1..TOGETHER).map_while(|_| create().ok()).collect::<Vec<Event>>()))
+        };
+        let (event, mut others) = within(context, several).unwrap_or(Err(status::INVALID_CONTEXT))?;
+        if let Some(pool) = self.pools.lock().all.iter_mut().find(|pool| pool.number == number) {
+            pool.free.append(&mut others);
+        }
+        Ok(event)
+    }
+
+    /// Asks for events of a context. They are enough for the driver to know it by: to make it current may wait for whoever
+    /// loads code there.
+    pub(crate) fn ask(&self, number: u64, mut ask: impl FnMut() -> Result<(), Status>) -> Result<(), Status> {
+        let context = self.context_of(number).ok_or(status::INVALID_CONTEXT)?;
+        if !self.needs_context.load(Ordering::Relaxed) {
+            let asked = ask();
+            if asked != Err(status::INVALID_CONTEXT) {
+                return asked;
+            }
+            self.needs_context.store(true, Ordering::Relaxed);
+        }
+        within(context, ask).unwrap_or(Err(status::INVALID_CONTEXT))
+    }
+
+    /// Whether nothing of a context has been measured yet. Said once.
+    pub(crate) fn is_first(&self, number: u64) -> bool {
+        let mut pools = self.pools.lock();
+        let pool = pools.all.iter_mut().find(|pool| pool.number == number);
+        pool.is_some_and(|pool| !core::mem::replace(&mut pool.is_used, true))
     }
 
     /// It is not used any more.

@@ -294,6 +294,7 @@ fn look(slice: &'static Slice) -> bool {
 fn tidy(slice: &'static Slice) -> bool {
     let compute = &slice.compute;
     let mut left = compute.empty_pots(slice, KEPT);
+    let loading = compute.seats.loading(clock::now());
     let mut holders = 0_usize;
     for shared in compute.seats.all().into_iter().filter(|shared| !shared.is_free()) {
         let mut seat = match shared.look_after() {
@@ -308,7 +309,7 @@ fn tidy(slice: &'static Slice) -> bool {
         seat.give_up_missed(slice);
         seat.close_where(slice, |lane| {
             let age = lane.open.as_ref().map_or(0, |open| clock::between(now, open.since));
-            lane.is_shared() && (age >= OLD || ended)
+            lane.is_shared() && (age >= OLD || ended) && !loading.contains(&lane.pool)
         });
         if ended {
             // Nobody can close these any more.

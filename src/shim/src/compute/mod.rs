@@ -96,6 +96,8 @@ pub(crate) struct Launch {
 pub(crate) enum Kind {
     /// A kernel.
     Kernel,
+    /// A kernel that may begin before the one ahead of it in its stream has ended: an event between the two would keep it.
+    Chained,
     /// An executable graph.
     Graph,
     /// A copy on the device, or a fill: measured, and paced only where the settings say so.
@@ -201,6 +203,8 @@ pub(crate) struct Compute {
     steward: Mutex<Steward>,
     /// Runs that turned out to have gaps.
     gaps: AtomicU64,
+    /// How long an event keeps its stream, as measured, in nanoseconds.
+    event_cost: AtomicU64,
 }
 
 /// For how long no event is tried after one has failed, in nanoseconds.
@@ -253,6 +257,7 @@ impl Compute {
             failed_at: AtomicU64::new(0),
             said: AtomicBool::new(false),
             gaps: AtomicU64::new(0),
+            event_cost: AtomicU64::new(0),
             steward: Mutex::default(),
             samplers: Mutex::new(places.iter().map(|_| Sampler::default()).collect()),
         }
@@ -484,12 +489,13 @@ impl Compute {
     /// Estimates follow what was measured.
     fn learn(&self, flight: &Flight, charged: u64, verdict: Verdict) {
         let run = &flight.run;
-        if matches!(verdict.lesson, Lesson::Alone | Lesson::Run) {
+        if matches!(verdict.lesson, Lesson::Alone | Lesson::Rough | Lesson::Run) {
             let outcome = run.outcome(charged, verdict.length);
             let mut book = self.book().lock();
             for part in run.parts() {
                 let changed = match verdict.lesson {
                     Lesson::Alone => book.measure(&part.key, charged, verdict.length),
+                    Lesson::Rough => book.measure_roughly(&part.key, charged, verdict.length),
                     _ => book.measure_run(part, &outcome),
                 };
                 if self.is_doubted(&part.key, flight.opened) {

@@ -4,7 +4,7 @@
 
 use super::account::Flight;
 use super::events::{self, Event};
-use super::{Compute, Stream, clock};
+use super::{Compute, Kind, Launch, Stream, clock};
 use crate::captures::{self, apart};
 use crate::driver::{self, within};
 use crate::slice::Slice;
@@ -14,7 +14,8 @@ use gpuslice_policy::compute::beside;
 use gpuslice_policy::compute::cost::{Estimate, Key};
 use gpuslice_policy::compute::lease::Lease;
 use gpuslice_policy::compute::recent::Recent;
-use gpuslice_policy::compute::run::{Bracket, OLD, RETURN, Run, SPARSE, Sampler, Spell};
+use gpuslice_policy::compute::run::{self, Bracket, OLD, RETURN, Run, SPARSE, Sampler, Spell};
+use gpuslice_policy::compute::timeline::AT_FIRST;
 
 /// How many launches are predicted to be queued where a stream counts as busy: two. By one it is about to run empty.
 const BACKLOG: u64 = 2;
@@ -55,6 +56,8 @@ pub(crate) struct Seat {
     pub(crate) ends_seen: u64,
     /// Copies so far.
     pub(crate) copies: u32,
+    /// Below which launches are measured together, in nanoseconds: kernels, graphs. As it was when a run was opened last.
+    long: [u64; 2],
 }
 
 /// A stream as one thread uses it.
@@ -84,8 +87,9 @@ pub(crate) struct Lane {
     spell: Option<Since>,
     /// When the stream is predicted to be done with the runs that were closed, on the monotonic clock.
     until: u64,
-    /// How long it took to close the last run, in nanoseconds.
+    /// How long it took to close the last run, in nanoseconds, and when that was done, in cycles.
     closing: u64,
+    closed: u64,
     /// The run that launches go into.
     pub(crate) open: Option<Open>,
 }
@@ -114,7 +118,11 @@ pub(crate) struct Open {
     start: Option<Event>,
     /// When that was, on the monotonic clock and in cycles.
     opened: u64,
+    /// When the driver had returned from that, on the monotonic clock.
+    recorded: u64,
     pub(crate) since: u64,
+    /// How long after that it passes where the stream is known to be empty, in nanoseconds.
+    delay: u64,
     /// For how long the host was outside between its launches.
     gaps: u64,
     /// Whether the host had waited for the stream.
@@ -140,6 +148,7 @@ impl Seat {
             legacy_runs: false,
             ends_seen: 0,
             copies: 0,
+            long: [0; 2],
         }
     }
 
@@ -194,6 +203,7 @@ impl Seat {
             spell: None,
             until: 0,
             closing: 0,
+            closed: 0,
             open: None,
         });
         self.last = self.lanes.len().saturating_sub(1);
@@ -221,7 +231,8 @@ impl Seat {
         let Some(lane) = self.lanes.get_mut(at) else { return false };
         let Some(open) = &mut lane.open else { return false };
         let gap = self.outside.saturating_sub(lane.launched);
-        let goes_on = Bracket::is_together(known, is_graph)
+        let [kernel, graph] = self.long;
+        let goes_on = Bracket::is_together(known, if is_graph { graph } else { kernel })
             && clock::took_less(gap, SPARSE)
             && clock::took_less(now.saturating_sub(open.since), OLD)
             && !self.idle_runs
@@ -232,6 +243,23 @@ impl Seat {
             if lane.empty.is_none() {
                 open.gaps = open.gaps.wrapping_add(gap);
             }
+        }
+        goes_on
+    }
+
+    /// Whether a launch that may begin before the one ahead of it has ended goes into the run that is open on its lane: as long
+    /// as that may be open at all, since an event between the two would keep it.
+    #[inline]
+    pub(crate) fn goes_on_chained(&mut self, at: usize, now: u64) -> bool {
+        let Some(lane) = self.lanes.get_mut(at) else { return false };
+        let gap = self.outside.saturating_sub(lane.launched);
+        let Some(open) = &mut lane.open else { return false };
+        let goes_on = clock::took_less(gap, SPARSE)
+            && clock::took_less(now.saturating_sub(open.since), OLD)
+            && !self.idle_runs
+            && !(self.legacy_runs && lane.joins_legacy);
+        if goes_on && lane.empty.is_none() {
+            open.gaps = open.gaps.wrapping_add(gap);
         }
         goes_on
     }
@@ -247,7 +275,9 @@ impl Seat {
         let now = clock::cycles();
         let Some(lane) = self.lanes.get_mut(at) else { return };
         let gap = self.outside.saturating_sub(lane.launched);
-        let mut bracket = Bracket::of(known, is_graph, clock::between(gap, 0));
+        let cost = slice.compute.event_cost.load(Ordering::Relaxed);
+        self.long = [false, true].map(|is_graph| run::long(is_graph, cost));
+        let mut bracket = Bracket::of(known, is_graph, clock::between(gap, 0), cost);
         if slice.compute.launches_block {
             bracket = Bracket::Alone;
         }
@@ -326,7 +356,7 @@ impl Seat {
         if let Some(lane) = self.lanes.get_mut(at)
             && let Some(open) = &mut lane.open
         {
-            open.run.lead(clock::between(now, open.since));
+            open.lead(now);
             if let Some(start) = open.start.take_if(|_| !is_made) {
                 slice.compute.events.put(lane.pool, start);
             }
@@ -399,7 +429,7 @@ impl Seat {
         &mut self,
         slice: &'static Slice,
         at: usize,
-        key: &Key,
+        launch: &Launch,
         estimate: &Estimate,
     ) -> Option<()> {
         let now = clock::cycles();
@@ -412,7 +442,9 @@ impl Seat {
             lane.began(now, slice.compute.launches_block);
         }
         let open = lane.open.as_mut()?;
-        if open.run.add(key, estimate) {
+        let is_full = open.run.add(&launch.key, estimate);
+        // Another that may begin before this one has ended is likely to follow.
+        if is_full && (launch.kind != Kind::Chained || open.run.bracket() == Bracket::Alone) {
             self.is_full(slice, at, now);
         }
         Some(())
@@ -469,6 +501,13 @@ impl Seat {
     }
 }
 
+impl Open {
+    /// Its first launch has left the driver.
+    fn lead(&mut self, now: u64) {
+        self.run.lead(clock::between(now, self.since).saturating_sub(self.delay));
+    }
+}
+
 impl Lane {
     #[inline(always)]
     fn is_of(&self, stream: Stream, context: Option<usize>) -> bool {
@@ -493,18 +532,25 @@ impl Lane {
         open.map_or(self.until, |open| beside::done(self.until, open.opened, open.run.plain()))
     }
 
-    /// The first launch since the run was opened, or since the stream was empty, has left the driver. `has_ended`: it leaves
-    /// it only when its kernel has ended.
     /// Whether the stream may have run empty since it had its first launch: see [`Spell::may_have_ended`].
     fn may_be_empty(&self, now: u64, known: &Estimate) -> bool {
-        let Some(since) = self.spell.as_ref().filter(|_| self.empty.is_none()) else { return false };
-        let run = self.open.as_ref().map(|open| &open.run);
-        since.spell.may_have_ended(run, clock::between(now, since.at), known.plain.saturating_mul(BACKLOG))
+        let last = known.plain.saturating_mul(BACKLOG);
+        match &self.spell {
+            _ if self.empty.is_some() => false,
+            Some(since) => {
+                let run = self.open.as_ref().map(|open| &open.run);
+                since.spell.may_have_ended(run, clock::between(now, since.at), last)
+            }
+            None => self.done() < clock::now().saturating_add(last),
+        }
     }
 
+    /// The first launch since the run was opened, or since the stream was empty, has left the driver. `has_ended`: it leaves
+    /// it only when its kernel has ended.
     #[cold]
     fn began(&mut self, now: u64, has_ended: bool) {
         let Some(open) = &mut self.open else { return };
+        if open.run.is_empty() {}
         let is_idle = open.known_idle || open.opened >= self.until;
         if self.empty.is_some() || self.spell.is_none() && open.run.is_empty() && is_idle {
             self.spell = Some(Since { at: now, outside: self.launched, spell: Spell::default() });
@@ -513,7 +559,7 @@ impl Lane {
             Some(since) => open.run.idle(clock::between(now, since)),
             // Its code may have been loaded first where nothing is known of it.
             None if has_ended && !open.is_unknown => {}
-            None => open.run.lead(clock::between(now, open.since)),
+            None => open.lead(now),
         }
     }
 
@@ -534,15 +580,19 @@ impl Lane {
         if self.is_shared() {
             compute.began();
         }
+        let known_idle = self.empty.take().is_some();
+        let cost = compute.event_cost.load(Ordering::Relaxed);
         Open {
             run: Run::open(bracket),
             start,
             opened,
+            recorded: opened.saturating_add(clock::between(after, before)),
+            delay: if known_idle { run::delay(clock::between(after, self.closed), cost) } else { 0 },
             // An event and a kernel reach the GPU at about the same place of their calls: from return to return it is as long as
             // from one to the other. A call that was held up may have been so before or after that.
             since: if clock::took_less(after.saturating_sub(before), RETURN) { after } else { before },
             gaps: 0,
-            known_idle: self.empty.take().is_some(),
+            known_idle,
             is_unknown: false,
             is_copy: false,
         }
@@ -576,12 +626,17 @@ impl Lane {
         recorded.inspect_err(|code| compute.event_failed(*code))
     }
 
+    /// Records events one after the other, which tell what one costs.
+    fn record_behind(&self, compute: &Compute) -> Vec<Event> {
+        (0..AT_FIRST).map_while(|_| self.record(compute).ok()).map(|(event, _)| event).collect()
+    }
+
     /// The closing event is recorded, where it may be, and the meter told. The run was closed at `closed`; none where no
     /// mark may be made.
     fn send_off(&mut self, slice: &'static Slice, open: Open, closed: Option<u64>) {
         let compute = &slice.compute;
         self.until = beside::done(self.until, open.opened, open.run.plain());
-        let Open { mut run, start, opened, known_idle, is_unknown, is_copy, .. } = open;
+        let Open { mut run, start, opened, recorded, known_idle, is_unknown, is_copy, .. } = open;
         let Some(device) = self.device else { return };
         let end =
             start.filter(|_| closed.is_some() && !run.is_empty()).and_then(|_| self.record(compute).ok());
@@ -592,9 +647,19 @@ impl Lane {
                 let before = core::mem::replace(&mut self.closing, took);
                 // Only the excess over the last call shows a host that was held up; the rest is the driver's usual time.
                 run.late(took.saturating_sub(before));
-                let told = (opened, known_idle, is_unknown);
                 compute.is_busy_until(device, self.until);
-                let flight = Flight::new(self, device, run, (start, end), told);
+                let mut flight = Flight::new(
+                    self,
+                    device,
+                    run,
+                    (start, end),
+                    (opened, recorded),
+                    (known_idle, is_unknown),
+                );
+                if compute.events.is_first(self.pool) {
+                    flight.behind = self.record_behind(compute);
+                }
+                self.closed = clock::cycles();
                 compute.sent_off(slice, if is_copy { flight.of_copy() } else { flight });
             }
             (start, _) => {

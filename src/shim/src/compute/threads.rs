@@ -16,6 +16,7 @@
 )]
 
 use super::barrier;
+use super::clock;
 use super::seat::Seat;
 use crate::lifecycle;
 use crate::slice::Slice;
@@ -50,6 +51,11 @@ pub(crate) struct Shared {
     seen: AtomicU64,
     /// The same when there was last known to be nothing that others have to do with it.
     clean: AtomicU64,
+    /// The context, by its number, in which its thread launches something for the first time, since when, and what `taken`
+    /// is while it does.
+    loading: AtomicU64,
+    loads_since: AtomicU64,
+    loads_at: AtomicU64,
     ended: AtomicBool,
     /// Whether it was cleared since, and nobody has it.
     free: AtomicBool,
@@ -129,7 +135,33 @@ impl Held {
     }
 }
 
+/// A thread that launches something for the first time keeps its context's lock no longer than that, in nanoseconds on the
+/// clock: 1 s. It may never come back from the launch.
+const LOADING: u64 = 1_000_000_000;
+
+impl Held {
+    /// The launch that its thread is about to make may load code: the driver then holds a lock of the context until all has
+    /// ended that was launched before, and keeps everybody who asks for something of that context.
+    pub(crate) fn loads(&self, pool: u64) {
+        let shared = self.shared;
+        shared.loading.store(pool, Ordering::Relaxed);
+        shared.loads_since.store(clock::now(), Ordering::Relaxed);
+        // Release: who sees this sees what is above.
+        shared.loads_at.store(shared.taken.load(Ordering::Relaxed), Ordering::Release);
+    }
+}
+
 impl Shared {
+    /// The context in which its thread may be loading code.
+    fn loading(&self, now: u64) -> Option<u64> {
+        let loads_at = self.loads_at.load(Ordering::Acquire);
+        let is_inside = self.inside.load(Ordering::Relaxed) && !self.has_ended();
+        let is_loading = is_inside && loads_at == self.taken.load(Ordering::Relaxed);
+        let since = self.loads_since.load(Ordering::Relaxed);
+        let is_lately = now.saturating_sub(since) < LOADING;
+        (is_loading && is_lately).then(|| self.loading.load(Ordering::Relaxed))
+    }
+
     /// Takes the seat for its thread, which is not inside, unless somebody visits it.
     #[inline]
     fn try_enter(&self) -> bool {
@@ -319,6 +351,11 @@ impl Seats {
         self.all.lock().clone()
     }
 
+    /// The contexts in which threads may be loading code.
+    pub(crate) fn loading(&self, now: u64) -> Vec<u64> {
+        self.all.lock().iter().filter_map(|shared| shared.loading(now)).collect()
+    }
+
     /// A seat whose thread has ended was cleared: another thread may have it.
     pub(crate) fn cleared(&self, shared: &'static Shared) {
         let mut free = self.free.lock();
@@ -352,6 +389,9 @@ fn sit_down(slice: &'static Slice) -> Option<&'static Shared> {
                 taken: AtomicU64::new(0),
                 seen: AtomicU64::new(0),
                 clean: AtomicU64::new(u64::MAX),
+                loading: AtomicU64::new(0),
+                loads_since: AtomicU64::new(0),
+                loads_at: AtomicU64::new(u64::MAX),
                 ended: AtomicBool::new(false),
                 free: AtomicBool::new(false),
                 slice,

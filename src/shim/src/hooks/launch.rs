@@ -12,6 +12,10 @@ use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{CUDA_LAUNCH_PARAMS, CUfunction, CUgraphExec, CUlaunchConfig, CUstream, Status};
 use gpuslice_policy::compute::cost::{Key, Shape};
 
+/// `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`.
+const STREAM_SERIALIZATION: c_uint = 6;
+/// The most attributes of one launch that are looked at: more than there are.
+const ATTRIBUTES: c_uint = 64;
 /// The most devices of one launch that are looked at: more than a process has.
 const DEVICES: c_uint = 64;
 
@@ -121,7 +125,37 @@ unsafe fn configured_on(
     let Some(config) = (unsafe { read_in(config) }) else { return call() };
     let grid = [config.gridDimX, config.gridDimY, config.gridDimZ];
     let block = [config.blockDimX, config.blockDimY, config.blockDimZ];
-    gate(|| kernel_of(function, grid, block, config.sharedMemBytes, on(config.hStream)), call)
+    let launch = || {
+        let launch = kernel_of(function, grid, block, config.sharedMemBytes, on(config.hStream));
+        // SAFETY: by the contract above.
+        let kind = if unsafe { is_chained(&config) } { Kind::Chained } else { Kind::Kernel };
+        Launch { kind, ..launch }
+    };
+    gate(launch, call)
+}
+
+/// An attribute of a launch as the driver lays it out. Its value is a union of 64 bytes.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Attribute {
+    id: c_uint,
+    padding: c_uint,
+    value: [c_uint; 16],
+}
+
+/// Whether a launch may begin before the one ahead of it in its stream has ended.
+///
+/// # Safety
+/// The configuration has as many attributes as it says, as the driver API requires of its caller.
+unsafe fn is_chained(config: &CUlaunchConfig) -> bool {
+    let attributes = config.attrs.cast::<Attribute>();
+    (0..config.numAttrs.min(ATTRIBUTES) as usize).any(|at| {
+        // SAFETY: by the contract above.
+        let attribute = unsafe { read_in(attributes.wrapping_add(at)) };
+        attribute.is_some_and(|Attribute { id, value: [allowed, ..], .. }| {
+            id == STREAM_SERIALIZATION && allowed != 0
+        })
+    })
 }
 
 /// `cuLaunchCooperativeKernelMultiDevice`: a kernel on each of several streams.

@@ -86,7 +86,9 @@ impl Driver {
     }
 
     fn push(&self, context: CUcontext) -> Outcome {
-        self.simulation()?.local().can_be_current(handle(context))?;
+        let simulation = self.simulation()?;
+        simulation.local().can_be_current(handle(context))?;
+        simulation.loads.enter(handle(context));
         if thread::push(handle(context)) { Ok(()) } else { Err(status::INVALID_VALUE) }
     }
 }

@@ -77,12 +77,20 @@ impl Driver {
         let launch = self.launch(function, extent, params.addr(), extra.addr())?;
         let simulation = self.simulation()?;
         let (stream, _) = self.stream(on)?;
-        {
-            let local = simulation.local();
+        let (context, is_first) = {
+            let mut local = simulation.local();
             let context = local.streams.streams.get(stream)?.context;
-            if local.code.functions.get(launch.function)?.context != context {
+            let function = local.code.functions.get_mut(launch.function)?;
+            if function.context != context {
                 return Err(statuses::INVALID_HANDLE);
             }
+            (context, !core::mem::replace(&mut function.launched, true))
+        };
+        let config = &simulation.config;
+        if is_first && config.lazy && config.first_launch_waits {
+            simulation.loads.load(context, || {
+                let _gone = simulation.wait_for_context(context);
+            });
         }
         self.submit(on, &Op::Kernel(launch), Wait::No)
     }

@@ -81,6 +81,7 @@ impl Driver {
 
     pub(super) fn record(&self, event: CUevent, on: On) -> Outcome {
         let simulation = self.simulation()?;
+        self.enter_context_of(event)?;
         let mut local = simulation.local();
         let event = handle(event);
         let owner = local.streams.events.get(event)?.context;
@@ -117,9 +118,18 @@ impl Driver {
         self.put_duty(simulation, context, place, Duty::Event(device, id))
     }
 
+    /// Waits while another thread loads code in an event's context.
+    fn enter_context_of(&self, event: CUevent) -> Outcome {
+        let simulation = self.simulation()?;
+        let context = simulation.local().streams.events.get(handle(event))?.context;
+        simulation.loads.enter(context);
+        Ok(())
+    }
+
     /// Device and identity of an event that can be asked about.
     fn event(&self, event: CUevent) -> Result<(usize, crate::engine::EventId), Status> {
         let simulation = self.simulation()?;
+        self.enter_context_of(event)?;
         let mut local = simulation.local();
         let event = handle(event);
         let found = local.streams.events.get(event)?;
@@ -137,6 +147,7 @@ impl Driver {
     #[allow(clippy::float_arithmetic, reason = "the interface tells time as a float of milliseconds")]
     fn elapsed(&self, to: *mut f32, start: CUevent, end: CUevent) -> Outcome {
         let simulation = self.simulation()?;
+        self.enter_context_of(start)?;
         let events = [start, end].map(|event| {
             let local = simulation.local();
             let found = local.streams.events.get(handle(event))?;

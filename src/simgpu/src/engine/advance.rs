@@ -85,19 +85,23 @@ impl EngineState {
         if to <= from || owner == 0 {
             return (0, 0);
         }
-        let client = self.clients.at_mut(owner);
-        if client.running_count == 0 {
+        let running = self.clients.at(owner).running();
+        let Some(begins) = running.iter().map(|&link| self.streams.at(link).begins).min() else {
             return (0, 0);
-        }
-        let ran = to - from;
-        client.busy_ns = client.busy_ns.saturating_add(ran);
+        };
+        let client = self.clients.at_mut(owner);
+        let passed = to - from;
+        let passing = begins.saturating_sub(client.busy_ns).min(passed);
+        let ran = passed - passing;
+        client.busy_ns = client.busy_ns.saturating_add(passed);
+        client.passing_ns = client.passing_ns.saturating_add(passing);
         if client.running_fills < client.running_count {
             client.kernel_busy_ns = client.kernel_busy_ns.saturating_add(ran);
         }
         let (serial, fills) = (client.serial, client.running_fills);
         self.on_compute = client.pid;
         self.busy_ns = self.busy_ns.saturating_add(ran);
-        self.note_busy(serial, from, to);
+        self.note_busy(serial, from + passing, to);
         if fills == 0 { (0, 0) } else { (owner, ran) }
     }
 

@@ -109,8 +109,6 @@ pub(super) struct Stream {
     pub(super) next_ready: Link,
     pub(super) next_poked: Link,
     pub(super) next_of_client: Link,
-    /// Events recorded since the last kernel.
-    pub(super) records: u32,
     /// Order and total of the newest finished item.
     pub(super) done_order: u64,
     pub(super) done_total: u64,
@@ -121,6 +119,10 @@ pub(super) struct Stream {
     pub(super) phase_order: u64,
     /// A running kernel ends when the client's busy time reaches this; a copy, at this instant.
     pub(super) ends: u64,
+    /// A running kernel begins when the client's busy time reaches this: events keep the stream until then.
+    pub(super) begins: u64,
+    /// The instant until which its events keep it.
+    pub(super) passes: u64,
 }
 
 /// One event.
@@ -173,6 +175,8 @@ pub(super) struct Client {
     pub(super) added_ns: u64,
     /// Time during which something of this client was running on the multiprocessors.
     pub(super) busy_ns: u64,
+    /// The part of it in which events kept all of its streams.
+    pub(super) passing_ns: u64,
     /// The part of it with a kernel or a graph among what was running.
     pub(super) kernel_busy_ns: u64,
     /// Time during which a copy or a fill was running.
@@ -272,6 +276,7 @@ impl Client {
         area: 0,
         added_ns: 0,
         busy_ns: 0,
+        passing_ns: 0,
         kernel_busy_ns: 0,
         memory_busy_ns: 0,
         kernel_ns: 0,

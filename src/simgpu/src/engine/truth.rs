@@ -16,8 +16,8 @@ pub(crate) struct ClientTruth {
     pub(crate) added_ns: u64,
     /// When it was removed; 0: it lives.
     pub(crate) removed_ns: u64,
-    /// Time during which at least one kernel, graph or fill of it was running. Slices of others and
-    /// switches are not in it, overlapping kernels count once.
+    /// Time during which at least one kernel, graph or fill of it was running. Slices of others,
+    /// switches and what events take are not in it, overlapping kernels count once.
     pub(crate) busy_ns: u64,
     /// The part of it during which not only fills were running.
     pub(crate) kernel_busy_ns: u64,
@@ -173,7 +173,7 @@ impl EngineState {
             added_ns: client.added_ns,
             removed_ns: 0,
             pid: client.pid,
-            busy_ns: client.busy_ns,
+            busy_ns: client.busy_ns.saturating_sub(client.passing_ns),
             kernel_busy_ns: client.kernel_busy_ns,
             memory_busy_ns: client.memory_busy_ns,
             kernel_ns: client.kernel_ns,
