@@ -2,8 +2,6 @@
 # How many instructions does the library add to a call? Counted by valgrind, so the same on every machine and run, and
 # compared with tests/bench/instructions.txt, which holds `kind limit most-added`, where the limit is one of memory, also of so
 # many devices (`8x64GiB`), or a share of GPU time in percent. Prints each count. Our own thread's instructions do not count.
-# Under a share a part comes each so many milliseconds: from run to run 425 to 430 of `launched` and 449 to 478 of `stepped`
-# were counted, so those two have room for a fifteenth more.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 need_compilers

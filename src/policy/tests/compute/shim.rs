@@ -290,8 +290,12 @@ impl Shim {
                     spell.may_have_ended(run, now - since, 2 * paid.estimate.plain)
                 })
         };
-        if bracket == Bracket::Together && self.sampler.launch(&paid.estimate, may_be_empty) {
-            bracket = Bracket::Alone;
+        if bracket == Bracket::Together {
+            if !self.sampler.is_due(&paid.estimate) {
+                self.sampler.passes();
+            } else if self.sampler.launch(&paid.estimate, may_be_empty) {
+                bracket = Bracket::Alone;
+            }
         }
         // Runs of streams that take turns would overlap, though their kernels do not.
         for other in (0..self.open.len()).filter(|other| *other != stream) {
