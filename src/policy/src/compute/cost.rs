@@ -165,17 +165,14 @@ impl Estimate {
     /// Moved towards what a launch of `part` cost, by as much as the part had of the run.
     pub(super) fn in_run(self, part: &Part, outcome: &Outcome) -> Self {
         let launches = u64::from(part.launches.max(1));
-        let Outcome { charged, charged_predicted, plain, plain_predicted } = *outcome;
         let towards = |old: u64, predicted: u64, measured: u64, of: u64| {
             let measured = measured.clamp(of / MOST_STEP, of.saturating_mul(MOST_STEP));
             let sample = by(predicted.checked_div(launches).unwrap_or(old), measured, of).unwrap_or(old);
             let distance = i128::from(sample).saturating_sub(i128::from(old));
-            let share = distance
-                .saturating_mul(i128::from(predicted))
-                .checked_div(i128::from(of.max(1)))
-                .unwrap_or(0);
-            stepped(old, share, RUN_MEMORY).clamp(1, MOST)
+            let share = distance.saturating_mul(i128::from(predicted)).checked_div(i128::from(of.max(1)));
+            stepped(old, share.unwrap_or(0), RUN_MEMORY).clamp(1, MOST)
         };
+        let Outcome { charged, charged_predicted, plain, plain_predicted } = *outcome;
         Self {
             charged: towards(self.charged, part.charged, charged, charged_predicted),
             plain: towards(self.plain, part.plain, plain, plain_predicted),
