@@ -172,9 +172,8 @@ impl Pacer {
 
     /// Whether no other process of the slice uses the device.
     fn set_alone(&self, is_alone: bool) {
-        if self.is_alone.swap(is_alone, Ordering::Relaxed) != is_alone {
-            self.bound_queue();
-        }
+        self.is_alone.store(is_alone, Ordering::Relaxed);
+        self.bound_queue();
     }
 
     fn bound_queue(&self) {
