@@ -64,7 +64,7 @@ impl ProcessTime {
 
 impl Paid {
     /// Changes until when time is paid.
-    fn change(&self, now: u64, next: impl Fn(u64) -> u64) {
+    pub(crate) fn change(&self, now: u64, next: impl Fn(u64) -> u64) {
         self.note_free(self.until.change(next), now);
     }
 

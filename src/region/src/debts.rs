@@ -62,7 +62,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         let Some(debt) = self.header.debts.iter().find(|debt| debt.is_of(uuid)) else { return };
         let (paid_until, old) = debt.read(now);
         if paid_until > 0 {
-            time.paid.0.until.set(bucket::change(paid_until, now, old, crate::compute::terms_of(entry)));
+            let new = crate::compute::terms_of(entry);
+            time.paid.0.change(now, |_| bucket::change(paid_until, now, old, new));
             // Behind it: a process killed in between leaves both, and the next process writes the entry again.
             debt.paid_until.set(0);
         }
