@@ -112,10 +112,13 @@ impl Shim {
         if start >= end {
             return;
         }
-        if self.union.is_covered(start, end) {
+        let add_overlap = |slice: &mut Slice, covered| {
             if !flight.is_unknown {
-                slice.overlap.add(end - start, 0);
+                slice.overlap.add(end - start, covered);
             }
+        };
+        if self.union.is_covered(start, end) {
+            add_overlap(slice, 0);
             return;
         }
         let place = slice.publish(start, end);
@@ -123,9 +126,7 @@ impl Shim {
         self.read(place, now, slice);
         let history = &mut self.history;
         let covered = self.union.cover(start, end, |from, to| history.add(from, to));
-        if !flight.is_unknown {
-            slice.overlap.add(end - start, covered);
-        }
+        add_overlap(slice, covered);
         let charge = trim::apply(covered, slice.factor);
         slice.measured += u128::from(charge);
         slice.settle(flight.bill.charge(charge), now);
