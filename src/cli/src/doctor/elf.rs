@@ -173,6 +173,7 @@ pub(super) fn version_of(text: &str) -> Option<Glibc> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::chance::seed;
     use super::*;
 
     #[test]
@@ -190,33 +191,24 @@ mod tests {
         assert_eq!(Elf::parse(b"\x7fELF\x01\x01").unwrap().foreign.as_deref(), Some("32 bits"));
     }
 
-    /// Numbers by chance (splitmix64), the same in each run.
-    fn chance(state: &mut u64) -> usize {
-        *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (*state ^ *state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        usize::try_from((mixed ^ mixed >> 27) >> 16).unwrap()
-    }
-
     #[test]
     fn a_damaged_file_is_read_in_no_time_and_ends_nothing() {
         let whole = std::fs::read("/bin/true").unwrap();
         assert!(Elf::parse(&whole).unwrap().is_dynamic, "the undamaged file is read");
         let tables = [0, whole.len().saturating_sub(4096)];
-        let (mut state, start) = (1, std::time::Instant::now());
+        let (mut chance, start) = (seed("a damaged file"), std::time::Instant::now());
         for _ in 0..3000 {
             let mut bytes = whole.clone();
-            for _ in 0..=chance(&mut state) % 8 {
+            for _ in 0..=chance.index(8) {
                 // The header and the table of sections, or anywhere.
-                let place = match chance(&mut state) % 4 {
-                    0 => chance(&mut state),
-                    half => tables[half % 2] + chance(&mut state) % 4096,
+                let place = match chance.index(4) {
+                    0 => chance.index(whole.len()),
+                    half => (tables[half % 2] + chance.index(4096)) % whole.len(),
                 };
-                let length = bytes.len();
-                bytes[place % length] =
-                    [0, 1, 0x7f, 0xff, chance(&mut state).to_le_bytes()[0]][chance(&mut state) % 5];
+                bytes[place] = [0, 1, 0x7f, 0xff, chance.index(256).to_le_bytes()[0]][chance.index(5)];
             }
-            if chance(&mut state).is_multiple_of(8) {
-                bytes.truncate(chance(&mut state) % whole.len());
+            if chance.index(8) == 0 {
+                bytes.truncate(chance.index(whole.len()));
             }
             let _read = Elf::parse(&bytes);
         }

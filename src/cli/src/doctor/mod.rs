@@ -6,6 +6,9 @@
 
 mod asking;
 mod calls;
+#[cfg(test)]
+#[path = "../../../../tests/support/chance.rs"]
+mod chance;
 mod command;
 mod devices;
 mod driver;
