@@ -253,7 +253,8 @@ impl Run {
     /// A launch that was prepaid by this estimate. Whether the run is full and must be closed.
     #[inline]
     pub fn add(&mut self, key: &Key, estimate: &Estimate) -> bool {
-        self.launches = self.launches.saturating_add(1);
+        // A run is closed long before its launches could fill the counter.
+        self.launches = self.launches.wrapping_add(1);
         self.prepaid = self.prepaid.saturating_add(estimate.charged);
         self.plain = self.plain.saturating_add(estimate.plain);
         self.is_certain &= estimate.is_certain();
@@ -267,7 +268,7 @@ impl Run {
             match part {
                 Some(part) if part.key.id() != key.id() => {}
                 Some(part) => {
-                    part.launches = part.launches.saturating_add(1);
+                    part.launches = part.launches.wrapping_add(1);
                     part.charged = part.charged.saturating_add(charged);
                     part.plain = part.plain.saturating_add(plain);
                     return;
