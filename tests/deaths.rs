@@ -81,6 +81,31 @@ fn whatever_way_a_process_ends_it_leaves_nothing_and_ends_as_it_would() {
 }
 
 #[test]
+fn a_process_whose_memory_is_dumped_keeps_its_place_meanwhile_and_leaves_nothing() {
+    let mut aftermath = Aftermath::new();
+    let mut host = holder(&aftermath, "core");
+    keeps(&mut aftermath, 1);
+    host.order("go");
+    // Nobody waits for it. Nor has anybody its memory before the device has it back: the peak tells at the end.
+    let mut refused = 0;
+    while aftermath.take(REST + 1) != 0 {
+        refused += 1;
+    }
+    let status = host.wait_for_its_end();
+    println!("refused {refused} times meanwhile");
+    aftermath.settles();
+    aftermath.end();
+    if status.signal() == Some(libc::SIGABRT) && status.core_dumped() {
+        return;
+    }
+    assert_eq!(ended(status), "signal 6");
+    // `ulimit -H -c` of an ordinary user, or a kernel without core dumps.
+    skip(
+        "a process whose memory is dumped: its core was not written; elsewhere: where `ulimit -H -c` is not 0",
+    );
+}
+
+#[test]
 fn the_child_of_a_killed_process_keeps_nothing_of_its_parents() {
     let mut aftermath = Aftermath::new();
     let mut host = holder(&aftermath, "child");

@@ -3,8 +3,10 @@
 
 mod support;
 
+use gpuslice_region::layout::JOIN_LOCK_OFFSET;
 use gpuslice_region::{Monitor, Trust};
 use std::fs::OpenOptions;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::Command;
@@ -116,6 +118,44 @@ fn members_of_a_replaced_region_go_on() {
     });
     assert_eq!(std::fs::read_to_string(aftermath.bench.region()).unwrap(), "somebody's notes\n");
     aftermath.ends_saying("was removed or replaced");
+}
+
+/// Another process holds the lock under which processes join, for as long as the file is open.
+fn hold_the_join_lock(path: &Path) -> std::fs::File {
+    let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
+    // SAFETY: all-zero bytes are a `flock`.
+    let mut byte: libc::flock = unsafe { std::mem::zeroed() };
+    byte.l_type = libc::F_WRLCK.try_into().unwrap();
+    byte.l_start = JOIN_LOCK_OFFSET.try_into().unwrap();
+    byte.l_len = 1;
+    let until = Instant::now() + Duration::from_secs(10);
+    // SAFETY: the descriptor is open, and `byte` is a `flock` that the call reads.
+    while unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const byte) } == -1 {
+        assert!(Instant::now() < until, "the join lock is not to be had");
+        std::thread::yield_now();
+    }
+    file
+}
+
+#[test]
+fn a_join_lock_that_is_held_for_ever_refuses_newcomers_and_holds_up_no_member() {
+    const REST: u64 = QUOTA - HELD - PIECE;
+    let mut aftermath = Aftermath::new();
+    let mut host = aftermath.bench.host("deaths", &["return"]).loaded().start();
+    assert_eq!(host.hear().as_deref(), Some("holds"));
+    let lock = hold_the_join_lock(&aftermath.bench.region());
+    assert_eq!((aftermath.take(REST + 1), aftermath.take(REST)), (2, 0));
+    is_refused(&next(&aftermath), "has been joining for more than 1000 ms and may be suspended");
+    // Nobody can take what a member leaves. The others get a status all the same, each within a second.
+    host.kill();
+    assert_eq!((aftermath.take(REST + 1), aftermath.take(REST)), (2, 0));
+    drop(lock);
+    aftermath.settles();
+    let late = aftermath.bench.host("deaths", &["return"]).loaded().start();
+    assert_eq!(late.hear().as_deref(), Some("holds"));
+    drop(late);
+    aftermath.settles();
+    aftermath.end();
 }
 
 #[test]

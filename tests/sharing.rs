@@ -207,6 +207,36 @@ fn an_import_that_the_driver_refuses_leaves_nothing() {
 }
 
 #[test]
+fn a_forged_handle_is_the_drivers_to_refuse_and_changes_no_charge() {
+    through_each(|stage| {
+        let (mut maker, mut user) = (stage.actor("a", "maker"), stage.actor("a", "user"));
+        maker.do_all(&[&format!("alloc 0 {PIECE}"), "ipcget 0 0", "sendblob 0 user"]);
+        user.does("receiveblob 0");
+        for byte in 0..64 {
+            user.does(&format!("scribble 0 {byte} {}", 1 + byte));
+            let opened = user.asks("ipcopen 1 0") == "0";
+            // The driver may leave some bytes unread. Such a handle leads to the same memory.
+            stage.holds(PIECE);
+            if opened {
+                user.does("ipcclose 1");
+            }
+            user.does(&format!("scribble 0 {byte} {}", 1 + byte));
+        }
+        // A handle of nothing, and the true one behind all these.
+        assert_ne!(user.asks("ipcopen 1 5"), "0", "a handle of zeros");
+        user.does("ipcopen 1 0");
+        stage.holds(PIECE);
+        stage.has_left(&mut user, QUOTA - PIECE);
+        user.does("ipcclose 1");
+        // What it led to is gone, and its handle leads to nothing.
+        maker.does("free 0");
+        assert_ne!(user.asks("ipcopen 1 0"), "0", "a handle of memory that was freed");
+        stage.holds(0);
+        stage.has_left(&mut maker, QUOTA);
+    });
+}
+
+#[test]
 fn what_the_driver_fails_to_release_stays_with_its_payer() {
     through_each(|stage| {
         let mut maker = stage.faulty("a", "maker", "cuMemRelease=719@1;cuMemFree_v2=719@1");

@@ -99,6 +99,18 @@ fn a_program_that_holds_much_lives_on_where_its_tables_cannot_grow_any_more() {
 }
 
 #[test]
+fn where_the_user_may_start_no_more_threads_one_line_is_said_and_the_program_goes_on() {
+    let bare = bench();
+    let bare = bare.program(&program(), &["threads"]).run();
+    assert_eq!(bare.ended, "exit 0", "{bare}");
+    let bench = bench();
+    let outcome = limited(bench.program(&program(), &["threads"])).run();
+    is_well(&bench, &outcome, "no threads");
+    let said = outcome.err.lines().filter(|line| line.contains("no thread can be started")).count();
+    assert_eq!(said, 1, "{outcome}");
+}
+
+#[test]
 fn where_a_sandbox_forbids_to_sleep_nothing_is_said_and_the_share_is_kept() {
     let bench = bench();
     let host = bench.program(&program(), &["-"]).preload(&compiler::wrapper("wrap_sleep"));

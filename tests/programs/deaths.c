@@ -8,9 +8,10 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
-enum { PIECE = 8 << 20, CHILDREN = 20 };
+enum { PIECE = 8 << 20, CHILDREN = 20, DUMPED = 64 << 20 };
 
 static void await(void) {
     char line[16];
@@ -152,6 +153,14 @@ static void die_of(int signal) { kill(getpid(), signal); }
 static void by_term(void) { die_of(SIGTERM); }
 static void by_xcpu(void) { die_of(SIGXCPU); }
 static void by_segv(void) { *(volatile int *)8 = 1; }
+// The kernel writes 64 MiB of the process into a file before it takes anything from it.
+static void with_a_core(void) {
+    struct rlimit all = {RLIM_INFINITY, RLIM_INFINITY};
+    char *memory = malloc(DUMPED);
+    if (!memory || setrlimit(RLIMIT_CORE, &all)) _exit(9);
+    memset(memory, 1, DUMPED);
+    abort();
+}
 static void by_overflow(void) { _exit(overflow(0)); }
 static void by_exit(void) { exit(4); }
 static void by_quick_exit(void) { quick_exit(4); }
@@ -168,6 +177,7 @@ static const struct way {
     {"overflow", by_overflow},        {"bus", touch_what_is_not_there}, {"exec", become_another_program},
     {"spawn", spawn_children},        {"fork", fork_children},   {"child", leave_a_child},
     {"unload", close_the_driver},     {"suspended", be_suspended},
+    {"core", with_a_core},
 };
 
 static int take_and_tell(void) {

@@ -123,6 +123,12 @@ static int send_to(const char *name, struct bytes *bytes, int descriptor) {
     return sendmsg(post, &message, 0) == sizeof *bytes ? 0 : errno;
 }
 
+// Changes the bits of one byte of what is handed over.
+static int scribble(struct bytes *bytes, u64 at, u64 bits) {
+    ((unsigned char *)bytes)[at % sizeof *bytes] ^= (unsigned char)bits;
+    return 0;
+}
+
 static int receive(struct bytes *bytes, int *descriptor) {
     char room[CMSG_SPACE(sizeof *descriptor)] = {0};
     struct iovec part = {bytes, sizeof *bytes};
@@ -207,6 +213,7 @@ static int start_again(void) {
     X("ipcopen", api.cuIpcOpenMemHandle_v2(&value[a], blob[b], 1)) \
     X("ipcopen1", api.cuIpcOpenMemHandle(&value[a], blob[b], 1)) \
     X("ipcclose", api.cuIpcCloseMemHandle(value[a])) \
+    X("scribble", scribble(&blob[a], b, c)) \
     X("pool", make_pool(&value[a], b)) \
     X("take", api.cuMemAllocFromPoolAsync(&value[a], b, (void *)value[c], NULL)) \
     X("endpool", api.cuMemPoolDestroy((void *)value[a])) \

@@ -1,7 +1,11 @@
 // A program whose memory runs out after it has initialised the driver: `starved SPARE [MANY]`, with so many bytes of address
-// space left (`-` for no limit) and so many allocations. It does a little of everything, takes each status as it comes, and says that it got to its end.
+// space left (`-` for no limit) and so many allocations. With `threads` in SPARE's place it may start no thread from then on,
+// by RLIMIT_NPROC. It does a little of everything, takes each status as it comes, and says that it got to its end.
 #include "host.h"
+#include <linux/capability.h>
+#include <pthread.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 
 extern int cuInit(unsigned), cuDevicePrimaryCtxRetain(void **, int), cuDevicePrimaryCtxRelease_v2(int);
 extern int cuCtxSetCurrent(void *), cuCtxCreate_v2(void **, unsigned, int), cuCtxDestroy_v2(void *);
@@ -20,6 +24,23 @@ extern int cuMemCreate(u64 *, size_t, const struct allocation *, u64), cuMemRele
 
 static const char code[] = ".version 8.0\n.target sm_80\n.address_size 64\n"
                            ".visible .global .align 4 .b8 table[4194304];\n.visible .entry spin_20us() { ret; }\n";
+
+static void *nothing(void *unused) { return unused; }
+
+// Root is not bound by RLIMIT_NPROC: it becomes another user, who may still open root's files but start no thread.
+static int give_up_threads(void) {
+    struct rlimit none = {0, 0};
+    struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+    struct __user_cap_data_struct data[2];
+    if (setrlimit(RLIMIT_NPROC, &none)) return 0;
+    if (geteuid() == 0) {
+        if (setresuid(65534, 0, 0) || syscall(SYS_capget, &header, data)) return 0;
+        data[0].effective &= ~(1u << CAP_SYS_ADMIN | 1u << CAP_SYS_RESOURCE);
+        if (syscall(SYS_capset, &header, data)) return 0;
+    }
+    pthread_t thread;
+    return pthread_create(&thread, NULL, nothing, NULL) != 0;
+}
 
 // Bytes of address space that the process has.
 static u64 mapped(void) {
@@ -40,7 +61,9 @@ int main(int words, char **word) {
     int many = words > 2 ? atoi(word[2]) : 400;
     if (many > MOST) return 2;
     int init = cuInit(0);
-    if (strcmp(word[1], "-")) {
+    if (!strcmp(word[1], "threads")) {
+        if (!give_up_threads()) return 4;
+    } else if (strcmp(word[1], "-")) {
         struct rlimit limit;
         getrlimit(RLIMIT_AS, &limit);
         limit.rlim_cur = mapped() + strtoull(word[1], NULL, 0);

@@ -30,7 +30,7 @@ mod unaccounted;
 
 use arguments::{Arguments, Wish};
 use clap::Parser as _;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ErrorKind};
 use failure::Failure;
 use std::process::ExitCode;
 
@@ -46,7 +46,7 @@ enum Ending {
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
-        Err(error) => return answer(&error),
+        Err(error) => return answer(error),
     };
     end(carry_out(arguments.wish))
 }
@@ -84,7 +84,9 @@ fn carry_out(wish: Wish) -> Result<Ending, Failure> {
 }
 
 /// Help, the version, or what is wrong with the arguments.
-fn answer(error: &clap::Error) -> ExitCode {
+fn answer(mut error: clap::Error) -> ExitCode {
+    // clap proposes `-- -q` for an unknown `-q`, but no slice and hardly a program has such a name.
+    error.remove(ContextKind::Suggested);
     let text = error.render().to_string();
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         failure::complain(&text);
