@@ -12,17 +12,13 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 use support::artefacts;
 use support::command::{GIB, OwnSlice, RegionFile, Running, ask, end, gpuslice, json, name};
+use support::living::send;
 use support::terminal::Terminal;
 
 fn start(mut command: Command) -> (Child, BufReader<ChildStdout>) {
     let mut child = command.stdout(Stdio::piped()).spawn().expect("gpuslice can be started");
     let out = child.stdout.take().expect("it is piped");
     (child, BufReader::new(out))
-}
-
-fn kill(signal: &str, process: u32) {
-    let sent = Command::new("kill").args([format!("-{signal}"), process.to_string()]).status();
-    assert!(sent.expect("there is a kill").success());
 }
 
 #[test]
@@ -341,7 +337,7 @@ fn an_interrupted_demo_leaves_nothing() {
             line.clear();
             assert_ne!(out.read_line(&mut line).expect("it is text"), 0, "the demo ended");
         }
-        kill("INT", child.id());
+        send(child.id(), libc::SIGINT);
         std::io::copy(&mut out, &mut std::io::sink()).expect("it can be read");
         assert_eq!(child.wait().expect("it is our child").signal(), Some(2));
         assert_eq!(left_of_demo(child.id()), Vec::<PathBuf>::new());
@@ -358,7 +354,7 @@ fn the_demo_knows_the_simulated_gpu_by_its_driver() {
     let mut line = String::new();
     out.read_line(&mut line).expect("it is text");
     assert!(line.contains("share a simulated GPU (LD_LIBRARY_PATH names its driver)"), "{line}");
-    kill("TERM", child.id());
+    send(child.id(), libc::SIGTERM);
     std::io::copy(&mut out, &mut std::io::sink()).expect("it can be read");
     assert_eq!(child.wait().expect("it is our child").signal(), Some(15));
 }

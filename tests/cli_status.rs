@@ -16,6 +16,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use support::command::{GIB, OwnSlice, PROGRAM, RegionFile, Running, ask, end, gpuslice, json, name};
+use support::living::send;
 use support::other_user::{OtherUser, is_root};
 use support::terminal::Terminal;
 use support::{artefacts, skip};
@@ -307,33 +308,24 @@ fn dead_in(slice: &OwnSlice) -> u64 {
         let device = |number| report.pointer(&format!("/slices/0/devices/{number}"));
         let processes = device(2)?.pointer("/processes")?.as_array()?;
         let process = processes.iter().find(|process| process["pid"].as_u64() != Some(own.into()))?;
-        Some((process["pid"].as_u64()?, process["held"].as_u64()?))
+        Some((u32::try_from(process["pid"].as_u64()?).ok()?, process["held"].as_u64()?))
     };
     let (pid, _) = other().expect("it runs");
-    let kill = |signal: &str, pid: u64| {
-        assert!(
-            Command::new("kill")
-                .args([signal, &pid.to_string()])
-                .status()
-                .expect("there is a kill")
-                .success()
-        );
-    };
     // Else `run` would clear what its program leaves. To wait for it closes what the program reads.
     let _open = running.child.stdin.take();
     running.child.kill().expect("it runs");
     running.child.wait().expect("it is our child");
     let end = Instant::now() + Duration::from_secs(60);
     let held = loop {
-        kill("-STOP", pid);
+        send(pid, libc::SIGSTOP);
         match other().expect("it lives").1 {
-            0 => kill("-CONT", pid),
+            0 => send(pid, libc::SIGCONT),
             held => break held,
         }
         assert!(Instant::now() < end, "it never holds anything");
     };
     let reader = Reader::open(&slice.region.0, Trust::OwnerOnly).unwrap().expect("it is there");
-    kill("-KILL", pid);
+    send(pid, libc::SIGKILL);
     while !reader.any_dead().expect("it can be asked") {
         assert!(Instant::now() < end, "it does not die");
         std::thread::yield_now();

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use support::bench::Bench;
 use support::command::{end, gpuslice};
+use support::other_user::is_root;
 use support::{artefacts, skip};
 
 /// All documents of the repository, without their code blocks.
@@ -189,10 +190,14 @@ fn messages_about_a_library_that_is_not_loaded_are_quoted_as_they_are_printed() 
     let run = |command: &[&str]| end(&mut gpuslice(&[&["run", "--mem", "1g", "--"], command].concat())).err;
     quotes("with an empty environment", &run(&["env", "-i", "true"]));
     quotes("not started, since it would be NOT LIMITED", &run(&["env", "-i", "true"]));
-    if ["/bin/su", "/usr/bin/su"].into_iter().any(|path| Path::new(path).exists()) {
+    let su = ["/bin/su", "/usr/bin/su"].into_iter().any(|path| Path::new(path).exists());
+    if !su {
+        skip("a program under su: su is not installed; to mend it: apt-get install util-linux");
+    } else if is_root() {
         quotes("LD_PRELOAD is dropped on the way", &run(&["su", "nobody", "-s", "/bin/false"]));
     } else {
-        skip("a program under su: su is not installed; to mend it: apt-get install util-linux");
+        // To an ordinary user `su` is first of all a program with more rights.
+        quotes("runs with more rights than its caller", &run(&["su", "nobody"]));
     }
     let program = support::compiler::compile("holder.c", "holder_static", &["-static"]);
     match program.map(|program| program.display().to_string()) {

@@ -1,5 +1,6 @@
 //! Where does a host run, and with what around it?
 
+use super::living::send;
 use super::outcome::Outcome;
 use super::{artefacts, compiler};
 use std::collections::BTreeMap;
@@ -198,12 +199,12 @@ impl Host<'_> {
         let mut command = self.command();
         command.stdin(Stdio::null());
         let child = command.spawn().unwrap_or_else(|error| panic!("{}: {error}", self.program.display()));
-        let pid = child.id().to_string();
+        let pid = child.id();
         let (done, ended) = mpsc::channel();
         std::thread::spawn(move || done.send(child.wait_with_output()));
         let name = format!("{} {}", self.program.display(), self.arguments.join(" "));
         let Ok(output) = ended.recv_timeout(PATIENCE) else {
-            let _killed = Command::new("kill").args(["-KILL", &pid]).status();
+            send(pid, libc::SIGKILL);
             panic!("{name} hangs");
         };
         Outcome::new(name, &output.expect("a host can be waited for"), self.bench.folder.path())

@@ -1,7 +1,7 @@
 //! Is a terminal as before, however `top` ends or is suspended?
 
 use super::support::command::PROGRAM;
-use super::{USUAL, kill, sit, telling, watch};
+use super::{USUAL, send, sit, telling, watch};
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
 use std::thread;
@@ -25,18 +25,12 @@ fn however_it_ends_the_terminal_is_as_before() {
     assert!(terminal.is_running());
     terminal.press("q");
     assert!(terminal.end().success());
-    for (signal, number) in [
-        ("TERM", libc::SIGTERM),
-        ("HUP", libc::SIGHUP),
-        ("INT", libc::SIGINT),
-        ("QUIT", libc::SIGQUIT),
-        ("USR1", libc::SIGUSR1),
-    ] {
+    for number in [libc::SIGTERM, libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGUSR1] {
         let mut terminal = watch(&slice, USUAL);
         terminal.shows("/30%");
-        kill(signal, terminal.process());
+        send(terminal.process(), number);
         let status = terminal.end();
-        assert_eq!(status.signal(), Some(number), "{signal}: {status:?}");
+        assert_eq!(status.signal(), Some(number), "{status:?}");
         terminal.is_as_before();
     }
 }
@@ -79,11 +73,11 @@ fn it_can_be_suspended_and_goes_on_where_it_was() {
     terminal.press(&format!("{PROGRAM} top {} --interval 0.1; echo end=$?\r", slice.name));
     terminal.shows("/30%");
     assert!(terminal.is_alternate());
-    for how in ["key", "TSTP", "STOP"] {
+    for (how, signal) in [("key", None), ("TSTP", Some(libc::SIGTSTP)), ("STOP", Some(libc::SIGSTOP))] {
         let process = child_of(terminal.process());
-        match how {
-            "key" => terminal.press("\x1a"),
-            signal => kill(signal, process),
+        match signal {
+            None => terminal.press("\x1a"),
+            Some(signal) => send(process, signal),
         }
         terminal.until("stopped", |_| state_of(process) == Some('T'));
         if how != "STOP" {
@@ -129,8 +123,8 @@ fn it_can_be_suspended_and_goes_on_where_it_was() {
 
 /// As a shell ends a job that is stopped.
 fn end_while_stopped(process: u32) {
-    kill("TERM", process);
-    kill("CONT", process);
+    send(process, libc::SIGTERM);
+    send(process, libc::SIGCONT);
 }
 
 fn is_gone(process: u32) -> bool {

@@ -24,6 +24,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use support::artefacts;
 use support::command::{GIB, OwnSlice, PROGRAM, RegionFile, ask, end, gpuslice, name};
+use support::living::send;
 use support::other_user::{OtherUser, is_root};
 use support::terminal::Terminal;
 
@@ -44,11 +45,6 @@ fn top(arguments: &[&str], size: (u16, u16)) -> Terminal {
 /// Top on one slice, ten looks a second.
 fn watch(slice: &OwnSlice, size: (u16, u16)) -> Terminal {
     top(&[&slice.name, "--interval", "0.1"], size)
-}
-
-fn kill(signal: &str, process: u32) {
-    let sent = Command::new("kill").args([format!("-{signal}"), process.to_string()]).status();
-    assert!(sent.expect("there is a kill").success());
 }
 
 /// A slice with something to tell.

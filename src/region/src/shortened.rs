@@ -18,10 +18,13 @@ use core::{
     ffi::{c_int, c_void},
     mem,
     ptr::{self, NonNull},
-    sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering},
+    sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicUsize, Ordering},
 };
 
-use crate::bystander;
+use crate::{
+    bystander,
+    patience::{self, Patience},
+};
 use libc::{SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTART, SA_SIGINFO, sigaction, siginfo_t};
 
 /// Regions that one process maps at most: itself one, and one more for each it looks at. Those beyond are not kept
@@ -42,9 +45,12 @@ const TAKEN: usize = 1;
 static MAPPED: [Place; MOST] =
     [const { Place { start: AtomicUsize::new(0), length: AtomicUsize::new(0) } }; MOST];
 
-/// Whether it was tried to set the handler. Once in a process and its forked children, so that it can never come
-/// to stand behind a handler which it stands before.
-static TRIED: AtomicBool = AtomicBool::new(false);
+/// How far the handler is: [`UNSET`], [`BEING_SET`] or [`SET`]. It is set once in a process and its forked children, so that it
+/// can never come to stand behind a handler which it stands before.
+static HANDLER: AtomicU8 = AtomicU8::new(UNSET);
+const UNSET: u8 = 0;
+const BEING_SET: u8 = 1;
+const SET: u8 = 2;
 
 /// What was done about the signal before us.
 static BEFORE: AtomicPtr<sigaction> = AtomicPtr::new(ptr::null_mut());
@@ -57,9 +63,7 @@ type Handler = unsafe extern "C-unwind" fn(c_int, *mut siginfo_t, *mut c_void);
 
 /// Takes so many bytes at this address into protection, and tells whether there was room for it.
 pub(crate) fn protect(start: NonNull<c_void>, length: usize) -> bool {
-    if !TRIED.swap(true, Ordering::Relaxed) {
-        set_handler();
-    }
+    once(&HANDLER, set_handler);
     let start = start.as_ptr().expose_provenance();
     // Relaxed: only this thread touches the memory before it hands it to others.
     let free =
@@ -77,6 +81,21 @@ pub(crate) fn forget(start: NonNull<c_void>) {
     if let Some(place) = MAPPED.iter().find(|place| place.start.load(Ordering::Relaxed) == start) {
         place.start.store(0, Ordering::Relaxed);
     }
+}
+
+/// Lets one thread `set` something, and all others wait until it is set: a thread that went on could touch a region that is
+/// shortened before there is a handler. They do not wait for ever: in a child that was forked meanwhile nobody sets it any more.
+fn once(state: &AtomicU8, set: impl FnOnce()) {
+    // Acquire and Release: who finds it set finds what was set as well.
+    match state.compare_exchange(UNSET, BEING_SET, Ordering::Acquire, Ordering::Acquire) {
+        Ok(_) => set(),
+        Err(SET) => return,
+        Err(_) => {
+            let mut patience = Patience::new(patience::JOINING);
+            while state.load(Ordering::Acquire) != SET && patience.wait() {}
+        }
+    }
+    state.store(SET, Ordering::Release);
 }
 
 /// Puts our handler before whatever there is.
@@ -196,4 +215,48 @@ fn die(signal: c_int, said: &siginfo_t) {
     let thread = unsafe { libc::syscall(libc::SYS_gettid) };
     // SAFETY: numbers only.
     unsafe { libc::syscall(libc::SYS_tgkill, process, thread, signal) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{sync::mpsc, thread, time::Duration};
+
+    #[test]
+    fn threads_wait_until_the_first_of_them_has_set_the_handler() {
+        const LATE: usize = 4;
+        let state = AtomicU8::new(UNSET);
+        let is_set = AtomicBool::new(false);
+        let (begun, begins) = mpsc::channel();
+        let (comes, come) = mpsc::channel();
+        thread::scope(|scope| {
+            let (state, is_set) = (&state, &is_set);
+            scope.spawn(move || {
+                once(state, || {
+                    begun.send(()).unwrap();
+                    come.iter().take(LATE).for_each(drop);
+                    thread::sleep(Duration::from_millis(20));
+                    is_set.store(true, Ordering::Relaxed);
+                });
+            });
+            begins.recv().unwrap();
+            let late = |comes: mpsc::Sender<()>| {
+                scope.spawn(move || {
+                    comes.send(()).unwrap();
+                    once(state, || unreachable!("it is being set"));
+                    is_set.load(Ordering::Relaxed)
+                })
+            };
+            let threads: Vec<_> = (0..LATE).map(|_| late(comes.clone())).collect();
+            assert!(threads.into_iter().all(|thread| thread.join().unwrap()));
+        });
+        once(&state, || unreachable!("it is set"));
+    }
+
+    #[test]
+    fn nobody_waits_for_ever_for_a_thread_that_a_forked_child_does_not_have() {
+        let state = AtomicU8::new(BEING_SET);
+        once(&state, || unreachable!("another thread began"));
+        assert_eq!(state.load(Ordering::Relaxed), SET);
+    }
 }
