@@ -1,4 +1,5 @@
-//! Do links between documents lead somewhere, and does the troubleshooting page quote messages as they are printed?
+//! Do links between documents lead somewhere, does the troubleshooting page quote messages as they are printed, and does the page of
+//! constants have the values of the source?
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
 mod support;
@@ -217,4 +218,123 @@ fn messages_about_slices_are_quoted_as_they_are_printed() {
     let newcomer = bench.host("refused", &[]).limited("8GiB").run();
     quotes("this process was started with a quota of", &newcomer.err);
     drop(holder);
+}
+
+/// Folders with constants of the compute side, and the files beside them.
+const COMPUTE: [&str; 4] =
+    ["src/policy/src/compute", "src/policy/src/arbiter", "src/policy/src/arbiter.rs", "src/shim/src/compute"];
+
+/// Source files of the compute side.
+fn compute_files() -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for place in COMPUTE.map(|place| artefacts::repository().join(place)) {
+        if place.is_file() {
+            files.push(place);
+            continue;
+        }
+        let entries = std::fs::read_dir(place).expect("a folder of the repository can be read");
+        files.extend(entries.map(|entry| entry.expect("its entries too").path()));
+    }
+    files
+}
+
+/// A number of the source, or of a Duration, in nanoseconds where it is a time; none where it is an expression.
+fn number(value: &str) -> Option<u64> {
+    let of = |value: &str| value.replace('_', "").parse::<u64>().ok();
+    let duration = value.strip_prefix("Duration::from_").and_then(|rest| rest.split_once('('));
+    let Some((unit, number)) = duration else { return of(value) };
+    let factor = BTreeMap::from([("secs", 1_000_000_000), ("millis", 1_000_000), ("micros", 1_000)]);
+    Some(of(number.strip_suffix(')')?)? * factor.get(unit)?)
+}
+
+/// A value of the page: a number, or one with a unit of time.
+fn shown(value: &str) -> Option<u64> {
+    let (digits, unit) = value.split_once(' ').unwrap_or((value, ""));
+    let factor = BTreeMap::from([("", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)]);
+    // The page has two decimal places at most.
+    let (whole, part) = digits.split_once('.').unwrap_or((digits, ""));
+    let thousandths = format!("{whole}{part:0<3}").parse::<u64>().ok()?;
+    Some(thousandths * factor.get(unit)? / 1_000)
+}
+
+/// Numeric constants of a file, without those of its tests and those that name states.
+fn constants(path: &Path) -> Vec<(String, String)> {
+    let text = std::fs::read_to_string(path).expect("source is text");
+    let text = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+    let text = text.split("#[cfg(test)]\n#[allow").next().unwrap_or_default();
+    let is_of_shim = path.components().any(|part| part.as_os_str() == "shim");
+    let mut file = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    if file == "mod" {
+        file = String::from("compute");
+    }
+    let kinds: &[&str] = if is_of_shim {
+        &["u64", "u32", "usize", "Duration"]
+    } else {
+        &["u64", "u32", "u16", "u8", "i64", "usize"]
+    };
+    let constant = |line: &str| {
+        let (_, rest) = line.split_once("const ").filter(|(before, _)| {
+            before.trim().is_empty() || before.trim() == "pub" || before.trim().starts_with("pub(")
+        })?;
+        let (name, rest) = rest.split_once(": ")?;
+        let (kind, value) = rest.split_once(" = ")?;
+        let is_number = kinds.contains(&kind) && !name.contains('<');
+        is_number.then(|| (format!("{file}::{name}"), value.trim_end_matches(';').to_owned()))
+    };
+    text.lines().filter_map(constant).collect()
+}
+
+/// Rows of the page of constants: name, value, and the source of the value.
+fn rows() -> Vec<[String; 3]> {
+    let page = artefacts::repository().join("docs/internals/constants.md");
+    let page = std::fs::read_to_string(page).expect("the page can be read");
+    let row = |line: &str| {
+        let cells: Vec<&str> = line.split(" | ").map(|cell| cell.trim_matches(['|', ' '])).collect();
+        let [name, value, _, source] = cells[..] else { return None };
+        let name = name.strip_prefix('`')?.strip_suffix('`')?;
+        Some([name, value, source].map(str::to_owned))
+    };
+    page.lines().filter_map(row).collect()
+}
+
+#[test]
+fn the_page_of_constants_has_each_constant_of_the_compute_side_with_its_value() {
+    let mut wrong = Vec::new();
+    let found: Vec<(String, String)> = compute_files().iter().flat_map(|file| constants(file)).collect();
+    assert!(found.len() > 100, "{} constants", found.len());
+    let rows = rows();
+    for (name, value) in &found {
+        let Some([_, told, _]) = rows.iter().find(|[told, ..]| told == name) else {
+            wrong.push(format!("{name} = {value} has no row"));
+            continue;
+        };
+        let is_same = match number(value) {
+            Some(value) => shown(told) == Some(value),
+            None => *told == format!("`{value}`"),
+        };
+        if !is_same {
+            wrong.push(format!("{name} is {value}, and the page says {told}"));
+        }
+    }
+    for [name, _, source] in &rows {
+        if !found.iter().any(|(known, _)| known == name) {
+            wrong.push(format!("{name} is no constant"));
+        }
+        if !matches!(source.as_str(), "measured" | "derived" | "guessed") {
+            wrong.push(format!("{name} has the source {source}"));
+        }
+    }
+    let names: BTreeSet<&String> = rows.iter().map(|[name, ..]| name).collect();
+    assert_eq!((names.len(), wrong), (rows.len(), Vec::new()));
+}
+
+#[test]
+fn values_of_constants_are_read_with_their_units() {
+    assert_eq!(
+        ["0.25 ms", "60 s", "50 us", "1.5 s", "64"].map(shown).map(Option::unwrap),
+        [250_000, 60_000_000_000, 50_000, 1_500_000_000, 64]
+    );
+    assert_eq!(shown("`MOST`"), None);
+    assert_eq!((number("1_000"), number("Duration::from_millis(2)")), (Some(1_000), Some(2_000_000)));
+    assert_eq!(number("ONE / 50"), None);
 }
