@@ -17,7 +17,7 @@ use gpuslice_policy::compute::trim::ONE;
 use gpuslice_region::{Monitor, Trust};
 use serde_json::Value;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -263,4 +263,61 @@ fn one_process_of_a_slice_asks_nvml_and_the_next_one_after_its_death() {
     assert!(looks > 20, "{looks} looks");
     first.kill();
     until(&bench, |measured, _| measured == untold(Why::NotSupported));
+}
+
+/// A busy process of a slice that divides the GPU with others, whose region lies in a folder. What it warns of is in a file.
+fn dividing(bench: &Bench, folder: &str, group: &str) -> (Living, PathBuf) {
+    let at = |name: &str| bench.region().with_file_name(name);
+    fs::create_dir_all(at(folder)).unwrap();
+    let log = at(&format!("{folder}-{group}.log"));
+    let host = bench.host("load", &BUSY).loaded().set("GPU_CORE_POLICY", "equal").set("SIMGPU_GROUP", group);
+    let host = host.set("GPUSLICE_REGION", &at(folder).join(group).display().to_string());
+    let host = host.set("GPUSLICE_LOG", &format!("warn:{}", log.display()));
+    (begin(host.start()), log)
+}
+
+/// How often a log says that the policy does not reach a program.
+fn warnings(log: &Path) -> usize {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    text.matches("a program uses this GPU that is in no slice of").count()
+}
+
+/// Waits until a log says so.
+#[track_caller]
+fn until_warned(log: &Path) {
+    let end = Instant::now() + PATIENCE;
+    while warnings(log) == 0 {
+        assert!(Instant::now() < end, "{} says nothing", log.display());
+        sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_policy_that_does_not_reach_a_program_on_its_gpu_says_so_once() {
+    // Whatever numbers NVML uses, and however few processes it names at a time.
+    for (pids, samples) in [("host", "each"), ("mixed", "each"), ("host", "one")] {
+        let bench = Bench::simulated().with("SIMGPU_NVML_PIDS", pids).with("SIMGPU_NVML_SAMPLES", samples);
+        let bench = bench.with("SIMGPU_CUDA_VERSION", "12040");
+        let (_first, log) = dividing(&bench, "here", "first");
+        let (_second, other) = dividing(&bench, "there", "second");
+        until_warned(&log);
+        until_warned(&other);
+        // Neither sees the third one, and the first does not say it again.
+        let (_third, third) = dividing(&bench, "yonder", "third");
+        until_warned(&third);
+        assert_eq!((warnings(&log), warnings(&other)), (1, 1), "{pids} {samples}");
+    }
+}
+
+#[test]
+fn a_policy_that_reaches_its_neighbours_says_nothing() {
+    let bench = Bench::simulated();
+    let (_first, log) = dividing(&bench, "here", "first");
+    let (_second, other) = dividing(&bench, "here", "second");
+    // A program in no slice takes time as well, but the policy has somebody to divide with.
+    let _neighbour = neighbour(&bench);
+    for _ in 0..150 {
+        sleep(Duration::from_millis(20));
+        assert_eq!((warnings(&log), warnings(&other)), (0, 0));
+    }
 }

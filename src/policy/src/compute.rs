@@ -27,6 +27,7 @@ pub mod sight;
 pub mod solitude;
 pub mod source;
 pub mod step;
+pub mod strangers;
 pub mod timeline;
 pub mod trim;
 pub mod turn;

@@ -25,6 +25,12 @@ impl Departed {
         self.seen.retain(|(_, last)| now.saturating_sub(*last) < KEPT);
     }
 
+    /// How many they are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.seen.len()
+    }
+
     /// Whether the process of this number is one, or was.
     #[must_use]
     pub fn was_member(&self, pid: u32) -> bool {

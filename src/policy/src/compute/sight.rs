@@ -103,6 +103,14 @@ impl Windows {
     }
 }
 
+impl Use {
+    /// Whether the entry is one of a process, and says that it was busy.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        is_valid(self) && self.percent > 0
+    }
+}
+
 /// Drivers are known to give entries of no process, and percents beyond all reason.
 fn is_valid(entry: &Use) -> bool {
     entry.pid != 0 && entry.percent <= 100

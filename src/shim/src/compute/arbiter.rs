@@ -22,6 +22,13 @@ use gpuslice_region::{Chairs, Uuid};
 /// How often it is tried to open the chairs, and looked whether others find the same, in nanoseconds.
 const AGAIN: u64 = 1_000_000_000;
 
+/// Whether it was said that the policy does not reach all programs on a GPU, and when to look next.
+#[derive(Debug, Default)]
+pub(super) struct StrangersSaid {
+    is_said: bool,
+    next: u64,
+}
+
 /// What this process knows as an arbiter, or as one that would be.
 #[derive(Debug, Default)]
 pub(crate) struct Steward {
@@ -44,6 +51,31 @@ impl Pacer {
     fn goes_before(&self, slice: &Slice) -> bool {
         let sharing = slice.region().limits(self.place.device).sharing;
         sharing.divides() && sharing.priority == Priority::High
+    }
+
+    /// Processes use the GPU that are not of the slice. Warns once where they cannot be of a slice that the policy takes into account.
+    pub(super) fn warn_if_unseen(&self, slice: &Slice, said: &mut StrangersSaid) {
+        let now = clock::now();
+        let is_due = !said.is_said && now >= said.next && self.divides(slice);
+        if !is_due {
+            return;
+        }
+        said.next = now.saturating_add(AGAIN);
+        let Some(folder) = slice.region().path().parent() else { return };
+        let gpu = Uuid(self.place.uuid);
+        let mut neighbours = Neighbours::default();
+        neighbours.look(slice, now);
+        let slices = neighbours.all().iter().filter(|one| one.region().device(&gpu).is_some()).count();
+        if slices > 1 {
+            return;
+        }
+        said.is_said = true;
+        let text = format_args!(
+            "gpuslice: {gpu}: a program uses this GPU that is in no slice of {}. The policy divides a GPU among the slices of one \
+             folder only. Give all containers one folder, and name a region in it with GPUSLICE_REGION.",
+            folder.display()
+        );
+        notice::say(LogLevel::Warn, &text);
     }
 
     /// What was told is heard, or forgotten where it is too old.

@@ -17,12 +17,14 @@
 //! What is left to chance: with drivers from 570 on, a neighbour whose number on the host is that of one of our processes
 //! in our namespace.
 
+use super::clock;
 use crate::slice::{Place, Slice};
 use crate::used::knows_numbers_of;
 use gpuslice_policy::compute::departed::Departed;
 use gpuslice_policy::compute::sight::{self, Use, Verdict, Window};
 use gpuslice_policy::compute::solitude::Solitude;
 use gpuslice_policy::compute::source::Why;
+use gpuslice_policy::compute::strangers::Strangers;
 use gpuslice_policy::compute::trim::Sample;
 use gpuslice_region::ProcessView;
 use std::fs;
@@ -39,6 +41,7 @@ pub(super) struct Whose {
     denials: Option<u32>,
     departed: Departed,
     solitude: Solitude,
+    strangers: Strangers,
 }
 
 impl Whose {
@@ -50,12 +53,18 @@ impl Whose {
             denials: knows_numbers_of(namespace).then_some(0),
             departed: Departed::default(),
             solitude: Solitude::default(),
+            strangers: Strangers::default(),
         }
     }
 
     /// Whether NVML calls processes here by the numbers that they have here.
     pub(super) fn knows_our_numbers(&self) -> bool {
         self.denials.is_some()
+    }
+
+    /// Whether a process that is not of the slice surely uses the GPU.
+    pub(super) fn sees_strangers(&self) -> bool {
+        self.strangers.are_there()
     }
 
     /// Looks who belongs to the slice: its dead are listed for some time.
@@ -75,6 +84,9 @@ impl Whose {
         covered: u64,
     ) -> Result<Option<Sample>, Why> {
         let members = slice.region().processes();
+        // Members of several namespaces may have the same number.
+        let numbers = members.iter().map(|one| one.pid ^ u32::try_from(one.pid_namespace).unwrap_or(0));
+        self.strangers.note(uses, window, numbers, clock::now());
         self.solitude.look(uses, window, covered, roster(&members));
         let near = |pid: u32| members.iter().any(|one| one.pid == pid && self.is_near(one));
         if uses.iter().any(|entry| near(entry.pid) && self.solitude.is_own(entry.pid)) {
