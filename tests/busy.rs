@@ -11,6 +11,7 @@
 
 mod support;
 
+use gpuslice_region::{Monitor, Trust};
 use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -105,6 +106,28 @@ fn a_busy_slice_beside_a_busy_neighbour_is_shown_its_share() {
             is_busy_for_about_30(&mut viewer(&bench, holds));
         }
     }
+}
+
+/// GPU time that the slice was charged for so far, in nanoseconds, on the monotonic clock.
+fn charged(bench: &Bench) -> (u64, Instant) {
+    let monitor = Monitor::open(&bench.region(), Trust::AnyOwner).unwrap().expect("there is a region");
+    (monitor.time_used(monitor.devices()[0].device).used, Instant::now())
+}
+
+#[test]
+fn where_nvml_names_one_process_for_each_sample_a_slice_is_shown_what_it_was_charged() {
+    let bench = Bench::simulated().with("GPU_CORE_PERCENT", "30").with("SIMGPU_NVML_SAMPLES", "one");
+    let (_neighbour, _member, mut viewer) = (neighbour(&bench), member(&bench), viewer(&bench, "0"));
+    until(&mut viewer, |shown| shown.rates[0] > 0);
+    let (before, began) = charged(&bench);
+    let looks: Vec<Shown> = (0..80).map(|_| look_again(&mut viewer)).collect();
+    let (after, ended) = charged(&bench);
+    let span = u64::try_from(ended.duration_since(began).as_nanos()).unwrap();
+    let (ledger, mean) =
+        ((after - before) * 100 / span, looks.iter().map(|shown| shown.rates[0]).sum::<u64>() / 80);
+    // The mean of seconds, of which the first began before.
+    assert!(mean.abs_diff(ledger) <= 5, "{mean} shown, {ledger} charged: {looks:?}");
+    assert!(looks.iter().all(|shown| (1..=45).contains(&shown.rates[0])), "{looks:?}");
 }
 
 #[test]

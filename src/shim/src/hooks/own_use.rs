@@ -1,7 +1,9 @@
 //! What did the slice use of a device lately, and by what is that known?
 //!
-//! By what NVML says of its processes, where it calls them by numbers that can be matched; else by what the slice was
-//! charged for, where its time is paced. That comes from the region, so one that only watches has it too.
+//! Where the slice's time is paced, the ledger says it: by how much GPU time the slice was charged. The ledger is in the region, so a
+//! process that only watches can read it too. Otherwise NVML says it of the slice's processes, if it calls them by numbers that
+//! can be matched. NVML comes second because each of its samples names one process and says how busy the whole GPU was: a slice
+//! with 30 % beside busy neighbours would read 59 %.
 
 use super::members::{Members, in_region, sharers};
 use crate::compute::now;
@@ -71,6 +73,10 @@ fn known(
     device: nvmlDevice_t,
     (since, began): (c_ulonglong, c_ulonglong),
 ) -> Option<OwnUse> {
+    let by_ledger = charged(device, now_us().saturating_sub(began));
+    if by_ledger.is_some() {
+        return by_ledger;
+    }
     let told = members.are_told_apart().then(|| told(members, device, since)).flatten();
     if let Some(own) = told.as_ref().filter(|own| !own.is_empty()) {
         let sum = |part: fn(&Used) -> u32| own.iter().fold(0_u32, |sum, used| sum.saturating_add(part(used)));
@@ -79,11 +85,9 @@ fn known(
             memory: sum(|used| used.memory),
         }));
     }
-    // Nobody is listed who is idle, nor who is called by a number of another numbering.
-    charged(device, now_us().saturating_sub(began)).or_else(|| {
-        let is_idle = told.is_some() || members.hold_nothing();
-        is_idle.then_some(OwnUse::Charged(0))
-    })
+    // NVML lists neither idle processes nor those that it calls by numbers of another numbering.
+    let is_idle = told.is_some() || members.hold_nothing();
+    is_idle.then_some(OwnUse::Charged(0))
 }
 
 /// What NVML says of members; none where it says nothing of processes.
