@@ -220,6 +220,21 @@ fn messages_about_slices_are_quoted_as_they_are_printed() {
     drop(holder);
 }
 
+#[test]
+fn the_walkthrough_names_functions_that_are_where_it_says() {
+    let text =
+        std::fs::read_to_string(artefacts::repository().join("docs/internals/walkthrough.md")).unwrap();
+    let hops: Vec<(&str, &str)> = text.split('`').filter_map(|quoted| quoted.split_once(".rs: ")).collect();
+    assert!(hops.len() > 15, "{hops:?}");
+    for (file, name) in hops {
+        let source = std::fs::read_to_string(artefacts::repository().join(format!("{file}.rs")));
+        let source = source.unwrap_or_else(|error| panic!("{file}.rs: {error}"));
+        // A function, or a row of the table of symbols.
+        let forms = [format!("fn {name}("), format!("fn {name}<"), format!(" {name} @"), format!(" {name}(")];
+        assert!(forms.iter().any(|form| source.contains(form)), "{file}.rs has no {name}");
+    }
+}
+
 /// Folders with constants of the compute side, and the files beside them.
 const COMPUTE: [&str; 4] =
     ["src/policy/src/compute", "src/policy/src/arbiter", "src/policy/src/arbiter.rs", "src/shim/src/compute"];
