@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 use support::artefacts;
+use support::bench::Bench;
 use support::command::{GIB, OwnSlice, RegionFile, Running, ask, end, gpuslice, json, name};
 use support::living::send;
 use support::terminal::Terminal;
@@ -323,9 +324,22 @@ fn the_demo_on_a_narrow_terminal_redraws_its_figures_and_ends_with_a_screen_that
     terminal.until("one table of two rows", is_whole);
     terminal
         .until("the same while it is redrawn", |screen| is_whole(screen) && screen.contains("$ kill -KILL"));
-    let screen = terminal.shows("demo passed");
-    assert!(screen.contains("WITHOUT gpuslice\n") && screen.contains("NEXT\n"), "{screen}");
+    let parts = ["WITHOUT gpuslice\n", "demo passed", "NEXT\n"];
+    terminal.until("a last screen with all parts", |screen| parts.iter().all(|part| screen.contains(part)));
     assert!(terminal.end().success());
+}
+
+#[test]
+fn a_program_of_the_demo_leaves_memory_to_its_siblings_until_all_have_started() {
+    let bench = Bench::simulated();
+    let program = Path::new(env!("CARGO_BIN_EXE_gpuslice"));
+    let mut greedy = bench.program(program, &["demo-worker", "--greedy"]).start();
+    assert_eq!(greedy.hear().as_deref(), Some("ready"));
+    assert_eq!(bench.truth(0).held, 0);
+    greedy.order("");
+    let counts = greedy.hear().expect("it counts what it was granted and refused");
+    assert!(counts.ends_with(" 1"), "{counts}");
+    assert_eq!(bench.truth(0).held, 1 << 30, "all of the device");
 }
 
 #[test]

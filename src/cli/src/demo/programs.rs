@@ -1,10 +1,10 @@
 //! Programs of the demo that belong together: a tenant's.
 
 use super::stage::Stage;
-use super::wire::Counts;
+use super::wire::{Counts, READY};
 use crate::failure::Failure;
 use crate::system::Signals;
-use std::io::{BufRead as _, BufReader, Read};
+use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
@@ -40,11 +40,23 @@ pub(super) struct Programs {
 /// One program. Dropping it ends it.
 struct Worker {
     child: Child,
+    /// Whether it waits for the others before it fills the memory.
+    waits: bool,
     counts: Option<Counts>,
     /// Reports so far: each is a batch of kernels that ended.
     reports: u64,
     ended: Option<ExitStatus>,
     killed: bool,
+}
+
+impl Worker {
+    /// Lets a program go on that waits. One that has died is noticed elsewhere.
+    fn go_on(&mut self) {
+        self.waits = false;
+        if let Some(input) = &mut self.child.stdin {
+            let _dead = input.write_all(b"\n");
+        }
+    }
 }
 
 impl Drop for Worker {
@@ -58,6 +70,7 @@ impl Drop for Worker {
 
 /// A message from a program.
 enum Said {
+    Ready,
     Counts(Counts),
     Words(String),
 }
@@ -88,9 +101,19 @@ impl Programs {
             .spawn(&mut command)
             .map_err(|error| Failure::new(format!("a program of the demo does not start: {error}")))?;
         let number = self.workers.len();
-        hear(child.stdout.take(), number, self.tell.clone(), |line| Counts::read(&line).map(Said::Counts));
+        hear(child.stdout.take(), number, self.tell.clone(), |line| match line {
+            line if line == READY.trim_end() => Some(Said::Ready),
+            line => Counts::read(&line).map(Said::Counts),
+        });
         hear(child.stderr.take(), number, self.tell.clone(), |line| Some(Said::Words(line)));
-        self.workers.push(Worker { child, counts: None, reports: 0, ended: None, killed: false });
+        self.workers.push(Worker {
+            child,
+            waits: false,
+            counts: None,
+            reports: 0,
+            ended: None,
+            killed: false,
+        });
         Ok(())
     }
 
@@ -98,6 +121,11 @@ impl Programs {
     pub(super) fn look(&mut self) -> Result<(), Failure> {
         while let Ok((worker, said)) = self.heard.try_recv() {
             match said {
+                Said::Ready => {
+                    if let Some(worker) = self.workers.get_mut(worker) {
+                        worker.waits = true;
+                    }
+                }
                 Said::Counts(counts) => {
                     if let Some(worker) = self.workers.get_mut(worker) {
                         worker.counts = Some(counts);
@@ -106,6 +134,9 @@ impl Programs {
                 }
                 Said::Words(words) => self.hear_words(&words),
             }
+        }
+        if self.workers.iter().all(|worker| worker.waits) {
+            self.workers.iter_mut().for_each(Worker::go_on);
         }
         for worker in &mut self.workers {
             worker.ended = match worker.ended {

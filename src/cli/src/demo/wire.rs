@@ -2,6 +2,9 @@
 
 use gpuslice_region::Uuid;
 
+/// The line of a program that has its context and its kernel, and waits for a byte before it fills the memory.
+pub(super) const READY: &str = "ready\n";
+
 /// What a program counted so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Counts {

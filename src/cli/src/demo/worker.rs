@@ -1,7 +1,7 @@
 //! What does a program of the demo do? It takes and gives back device memory, or computes, and knows of no limit.
 
 use super::driver::{Block, Door, Driver};
-use super::wire::Counts;
+use super::wire::{Counts, READY};
 use crate::Ending;
 use crate::arguments::DemoWorker;
 use crate::failure::{self, Failure};
@@ -45,8 +45,15 @@ pub(crate) fn work(wish: &DemoWorker) -> Result<Ending, Failure> {
 }
 
 /// Computes until standard input ends. Reports after each batch of kernels; one that fills memory reports once before.
+///
+/// One that fills memory waits until the others of its tenant are as far: it would leave them no room to load a kernel.
 fn compute(driver: &Driver, taker: &mut Taker, fills: bool) -> Result<Ending, Failure> {
     let kernel = driver.kernel().map_err(Failure::new)?;
+    if fills {
+        failure::print(READY)?;
+        // Nothing to read is the end of the demo, which the loop sees.
+        let _count = io::stdin().read(&mut [0]);
+    }
     let end = end_of_input();
     while end.try_recv() == Err(TryRecvError::Empty) {
         if fills {
