@@ -12,7 +12,7 @@ from pathlib import Path
 from harness import SKIPPED
 
 HERE = Path(__file__).resolve().parent
-QUOTA = 1 << 30
+QUOTA = 2 << 30  # at least twice what a context takes
 # Part of the line in which the library says that the quota is reached.
 REACHED = " is refused: the slice holds "
 # The scripts beside this one; ci/clients.sh installs what they import.
