@@ -9,7 +9,6 @@
 pub mod addresses;
 pub mod arbiter;
 pub mod array;
-pub mod blocks;
 pub mod code;
 pub mod compute;
 pub mod config;

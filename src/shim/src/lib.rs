@@ -46,7 +46,6 @@ mod latch;
 mod ledger;
 mod libraries;
 mod lifecycle;
-mod linear;
 mod look_ups;
 mod management;
 mod measure;

@@ -16,7 +16,6 @@ mod api;
 mod arena;
 mod arrays;
 mod attributes;
-mod blocks;
 mod borrowed;
 mod capture;
 mod checkpoint;
