@@ -17,17 +17,10 @@ use core::time::Duration;
 use gpuslice_policy::arbiter::{self, Arbiter, word};
 use gpuslice_policy::compute::queue;
 use gpuslice_policy::config::{LogLevel, Priority};
-use gpuslice_region::{Chairs, Uuid};
+use gpuslice_region::{Chairs, Region, Uuid};
 
 /// How often it is tried to open the chairs, and looked whether others find the same, in nanoseconds.
 const AGAIN: u64 = 1_000_000_000;
-
-/// Whether it was said that the policy does not reach all programs on a GPU, and when to look next.
-#[derive(Debug, Default)]
-pub(super) struct StrangersSaid {
-    is_said: bool,
-    next: u64,
-}
 
 /// What this process knows as an arbiter, or as one that would be.
 #[derive(Debug, Default)]
@@ -36,6 +29,8 @@ pub(crate) struct Steward {
     /// When they were opened, or looked for, last.
     tried: u64,
     said: bool,
+    /// Whether it was said that the policy does not reach a program.
+    has_warned: bool,
     /// By the places of the pacers; of those whose chair this process does not hold, nothing.
     arbiters: Vec<Option<Arbiter>>,
     neighbours: Option<Neighbours>,
@@ -51,31 +46,6 @@ impl Pacer {
     fn goes_before(&self, slice: &Slice) -> bool {
         let sharing = slice.region().limits(self.place.device).sharing;
         sharing.divides() && sharing.priority == Priority::High
-    }
-
-    /// Processes use the GPU that are not of the slice. Warns once where they cannot be of a slice that the policy takes into account.
-    pub(super) fn warn_if_unseen(&self, slice: &Slice, said: &mut StrangersSaid) {
-        let now = clock::now();
-        let is_due = !said.is_said && now >= said.next && self.divides(slice);
-        if !is_due {
-            return;
-        }
-        said.next = now.saturating_add(AGAIN);
-        let Some(folder) = slice.region().path().parent() else { return };
-        let gpu = Uuid(self.place.uuid);
-        let mut neighbours = Neighbours::default();
-        neighbours.look(slice, now);
-        let slices = neighbours.all().iter().filter(|one| one.region().device(&gpu).is_some()).count();
-        if slices > 1 {
-            return;
-        }
-        said.is_said = true;
-        let text = format_args!(
-            "gpuslice: {gpu}: a program uses this GPU that is in no slice of {}. The policy divides a GPU among the slices of one \
-             folder only. Give all containers one folder, and name a region in it with GPUSLICE_REGION.",
-            folder.display()
-        );
-        notice::say(LogLevel::Warn, &text);
     }
 
     /// What was told is heard, or forgotten where it is too old.
@@ -113,6 +83,15 @@ impl Compute {
             steward.round(slice, &self.pacers, now);
         } else if steward.holds_any() {
             steward.leave(&self.pacers);
+        }
+    }
+
+    /// A process uses a GPU that is not of this slice. Warns once where this process divides that GPU and no other slice of the
+    /// folder is on it.
+    pub(super) fn warn_if_alone(&self, slice: &Slice, device: usize) {
+        let Some(pacer) = self.pacers.get(device) else { return };
+        if let Some(mut steward) = self.steward.try_lock() {
+            steward.warn_if_alone(slice, device, &Uuid(pacer.place.uuid));
         }
     }
 
@@ -157,6 +136,24 @@ impl Steward {
                 divide(arbiter, neighbours, &Uuid(pacer.place.uuid));
             }
         }
+    }
+
+    fn warn_if_alone(&mut self, slice: &Slice, device: usize, gpu: &Uuid) {
+        let own = slice.region().path();
+        let Some(folder) = own.parent() else { return };
+        let Some(neighbours) = &mut self.neighbours else { return };
+        let divides = self.arbiters.get(device).is_some_and(Option::is_some);
+        let on_gpu = |region: &Region| region.path() != own && region.device(gpu).is_some();
+        if self.has_warned || !divides || neighbours.all().iter().any(|one| on_gpu(one.region())) {
+            return;
+        }
+        self.has_warned = true;
+        let text = format_args!(
+            "gpuslice: {gpu}: a program uses this GPU that is in no slice of {}. The policy divides a GPU among the slices of one \
+             folder only. Give all containers one folder, and name a region in it with GPUSLICE_REGION.",
+            folder.display()
+        );
+        notice::say(LogLevel::Warn, &text);
     }
 
     /// Opens the chairs, unless that was tried a moment ago; anew where others find a different file.

@@ -5,7 +5,6 @@
 //! slice's events covered a little later, when these have been read.
 
 use super::Compute;
-use super::arbiter::StrangersSaid;
 use super::blind::Blind;
 use super::clock::now as clock_now;
 use super::samples::Asker;
@@ -47,7 +46,6 @@ pub(crate) struct Sampler {
     next: u64,
     /// When it was asked last whether there is.
     asked: u64,
-    strangers: StrangersSaid,
 }
 
 /// NVML, while it is open.
@@ -95,7 +93,7 @@ impl Compute {
                 tick(slice, pacer.place, sampler, covered, clock_now());
                 let sees_strangers = sampler.open.as_ref().is_some_and(|open| open.whose.sees_strangers());
                 if sees_strangers {
-                    pacer.warn_if_unseen(slice, &mut sampler.strangers);
+                    self.warn_if_alone(slice, at);
                 }
             }
         }
