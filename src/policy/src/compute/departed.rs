@@ -6,20 +6,26 @@
 /// For how long it is remembered, in nanoseconds: the longest window, and as much again to be late.
 const KEPT: u64 = 3_000_000_000;
 
-/// The members of the last seconds.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Departed {
+/// The members of the last seconds, each by a number of some kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Departed<Number> {
     /// Their numbers, and when they were members last.
-    seen: Vec<(u32, u64)>,
+    seen: Vec<(Number, u64)>,
 }
 
-impl Departed {
+impl<Number> Default for Departed<Number> {
+    fn default() -> Self {
+        Self { seen: Vec::new() }
+    }
+}
+
+impl<Number: PartialEq> Departed<Number> {
     /// These are members now.
-    pub fn note(&mut self, members: impl IntoIterator<Item = u32>, now: u64) {
-        for pid in members {
-            match self.seen.iter_mut().find(|(seen, _)| *seen == pid) {
+    pub fn note(&mut self, members: impl IntoIterator<Item = Number>, now: u64) {
+        for number in members {
+            match self.seen.iter_mut().find(|(seen, _)| *seen == number) {
                 Some((_, last)) => *last = now,
-                None => self.seen.push((pid, now)),
+                None => self.seen.push((number, now)),
             }
         }
         self.seen.retain(|(_, last)| now.saturating_sub(*last) < KEPT);
@@ -33,8 +39,8 @@ impl Departed {
 
     /// Whether the process of this number is one, or was.
     #[must_use]
-    pub fn was_member(&self, pid: u32) -> bool {
-        self.seen.iter().any(|(seen, _)| *seen == pid)
+    pub fn was_member(&self, number: &Number) -> bool {
+        self.seen.iter().any(|(seen, _)| seen == number)
     }
 }
 
@@ -47,9 +53,9 @@ mod tests {
         let mut departed = Departed::default();
         departed.note([1, 2], 1);
         departed.note([2], KEPT);
-        assert!(departed.was_member(1) && departed.was_member(2));
+        assert!(departed.was_member(&1) && departed.was_member(&2));
         departed.note([2], KEPT + 1);
-        assert!(!departed.was_member(1) && departed.was_member(2));
-        assert!(!departed.was_member(3));
+        assert!(!departed.was_member(&1) && departed.was_member(&2));
+        assert!(!departed.was_member(&3));
     }
 }

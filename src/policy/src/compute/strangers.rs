@@ -9,20 +9,18 @@ use super::sight::{Use, Window};
 /// So many windows in a row must say it. A process of the slice that has died is named for a moment longer than it is remembered.
 const WINDOWS: u32 = 10;
 
-/// The numbers of the last seconds: those that NVML named, and those of the slice.
+/// The numbers that NVML named in the last seconds, and in how many windows they were too many.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Strangers {
-    busy: Departed,
-    members: Departed,
+    busy: Departed<u32>,
     windows: u32,
 }
 
 impl Strangers {
-    /// NVML names these processes for a window. `members`: one number for each process of the slice, as of `now`.
-    pub fn note(&mut self, uses: &[Use], window: Window, members: impl IntoIterator<Item = u32>, now: u64) {
-        self.members.note(members, now);
+    /// NVML names these processes for a window. `members`: how many processes the slice had in the last seconds.
+    pub fn note(&mut self, uses: &[Use], window: Window, members: usize) {
         self.busy.note(uses.iter().filter(|entry| entry.is_busy()).map(|entry| entry.pid), window.from);
-        let is_beyond = self.busy.count() > self.members.count();
+        let is_beyond = self.busy.count() > members;
         self.windows = if is_beyond { self.windows.saturating_add(1) } else { 0 };
     }
 
@@ -40,13 +38,14 @@ mod tests {
     const WINDOW: u64 = 166_000_000;
 
     fn seen(busy: impl Fn(u64) -> Vec<u32>, members: impl Fn(u64) -> Vec<u32>) -> bool {
-        let mut strangers = Strangers::default();
+        let (mut strangers, mut departed) = (Strangers::default(), Departed::default());
         let mut were_there = false;
         for number in 1..60 {
             let (from, to) = (number * WINDOW, (number + 1) * WINDOW);
             let uses: Vec<Use> =
                 busy(number).iter().map(|pid| Use { pid: *pid, stamp: 0, percent: 50 }).collect();
-            strangers.note(&uses, Window { from, to, is_cut: false }, members(number), to);
+            departed.note(members(number), to);
+            strangers.note(&uses, Window { from, to, is_cut: false }, departed.count());
             were_there |= strangers.are_there();
         }
         were_there
@@ -80,7 +79,7 @@ mod tests {
         for number in 1..60 {
             let window = Window { from: number * WINDOW, to: (number + 1) * WINDOW, is_cut: false };
             let uses = [Use { pid: 7, stamp: 0, percent: 50 }, Use { pid: 8, stamp: 0, percent: 0 }];
-            strangers.note(&uses, window, [7], window.to);
+            strangers.note(&uses, window, 1);
         }
         assert!(!strangers.are_there());
     }

@@ -17,7 +17,6 @@
 //! What is left to chance: with drivers from 570 on, a neighbour whose number on the host is that of one of our processes
 //! in our namespace.
 
-use super::clock;
 use crate::slice::{Place, Slice};
 use crate::used::knows_numbers_of;
 use gpuslice_policy::compute::departed::Departed;
@@ -39,7 +38,8 @@ pub(super) struct Whose {
     namespace: u64,
     /// Windows in a row that spoke against our own numbers; none where these are not believed.
     denials: Option<u32>,
-    departed: Departed,
+    /// By namespace, and number there.
+    departed: Departed<(u64, u32)>,
     solitude: Solitude,
     strangers: Strangers,
 }
@@ -70,9 +70,7 @@ impl Whose {
     /// Looks who belongs to the slice: its dead are listed for some time.
     pub(super) fn look(&mut self, slice: &Slice, now: u64) {
         let members = slice.region().processes();
-        let near = members.iter().filter(|member| self.is_near(member)).map(|member| member.pid);
-        let near: Vec<u32> = near.collect();
-        self.departed.note(near, now);
+        self.departed.note(members.iter().map(|member| (member.pid_namespace, member.pid)), now);
     }
 
     /// What a window says of the slice, of which so much is covered by its events. Nothing, or why that cannot be said.
@@ -84,9 +82,7 @@ impl Whose {
         covered: u64,
     ) -> Result<Option<Sample>, Why> {
         let members = slice.region().processes();
-        // Members of several namespaces may have the same number.
-        let numbers = members.iter().map(|one| one.pid ^ u32::try_from(one.pid_namespace).unwrap_or(0));
-        self.strangers.note(uses, window, numbers, clock::now());
+        self.strangers.note(uses, window, self.departed.count());
         self.solitude.look(uses, window, covered, roster(&members));
         let near = |pid: u32| members.iter().any(|one| one.pid == pid && self.is_near(one));
         if uses.iter().any(|entry| near(entry.pid) && self.solitude.is_own(entry.pid)) {
@@ -125,7 +121,7 @@ impl Whose {
         let mut own = Vec::new();
         for entry in uses {
             let is_near = members.iter().any(|one| one.pid == entry.pid && self.is_near(one))
-                || self.departed.was_member(entry.pid);
+                || (self.namespace != 0 && self.departed.was_member(&(self.namespace, entry.pid)));
             if is_near || (!far.is_empty() && is_one_of(&far, entry.pid).ok_or(Why::Elsewhere)?) {
                 own.push(entry.pid);
             }
