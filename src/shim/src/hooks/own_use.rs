@@ -2,8 +2,8 @@
 //!
 //! Where the slice's time is paced, the ledger says it: by how much GPU time the slice was charged. The ledger is in the region, so a
 //! process that only watches can read it too. Otherwise NVML says it of the slice's processes, if it calls them by numbers that
-//! can be matched. NVML comes second because each of its samples names one process and says how busy the whole GPU was: a slice
-//! with 30 % beside busy neighbours would read 59 %.
+//! can be matched. NVML comes second because each of its samples names one process and says how busy the whole GPU was. On
+//! the simulated GPU a slice that was charged for 29 % beside a busy neighbour read 22 % by such samples.
 
 use super::members::{Members, in_region, sharers};
 use crate::compute::now;
