@@ -101,9 +101,9 @@ impl Programs {
             .spawn(&mut command)
             .map_err(|error| Failure::new(format!("a program of the demo does not start: {error}")))?;
         let number = self.workers.len();
-        hear(child.stdout.take(), number, self.tell.clone(), |line| match line {
-            line if line == READY.trim_end() => Some(Said::Ready),
-            line => Counts::read(&line).map(Said::Counts),
+        hear(child.stdout.take(), number, self.tell.clone(), |line| match line.as_str() {
+            READY => Some(Said::Ready),
+            line => Counts::read(line).map(Said::Counts),
         });
         hear(child.stderr.take(), number, self.tell.clone(), |line| Some(Said::Words(line)));
         self.workers.push(Worker {

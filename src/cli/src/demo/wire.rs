@@ -3,7 +3,7 @@
 use gpuslice_region::Uuid;
 
 /// The line of a program that has its context and its kernel, and waits for a byte before it fills the memory.
-pub(super) const READY: &str = "ready\n";
+pub(super) const READY: &str = "ready";
 
 /// What a program counted so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

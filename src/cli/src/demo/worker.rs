@@ -50,7 +50,7 @@ pub(crate) fn work(wish: &DemoWorker) -> Result<Ending, Failure> {
 fn compute(driver: &Driver, taker: &mut Taker, fills: bool) -> Result<Ending, Failure> {
     let kernel = driver.kernel().map_err(Failure::new)?;
     if fills {
-        failure::print(READY)?;
+        failure::print(&format!("{READY}\n"))?;
         // Nothing to read is the end of the demo, which the loop sees.
         let _count = io::stdin().read(&mut [0]);
     }
