@@ -3,6 +3,7 @@
 
 mod support;
 
+use gpuslice_policy::blocks::{BLOCK, taken};
 use gpuslice_region::{Limits, Monitor, Trust};
 use std::time::{Duration, Instant};
 use support::bench::{Bench, Host};
@@ -166,7 +167,7 @@ fn what_a_launch_loads_is_charged_when_the_program_waits_for_it() {
     assert_eq!(tenant.does("use kernel"), CONTEXT + 4 * MIB);
     tenant.does("alloc 1000000");
     assert_eq!(tenant.order("use launch").0, 0);
-    assert_eq!(tenant.does("wait"), CONTEXT + 4 * MIB + CODE + 1_000_000);
+    assert_eq!(tenant.does("wait"), CONTEXT + 4 * MIB + CODE + BLOCK);
     assert_eq!(tenant.does("free"), CONTEXT + 4 * MIB + CODE);
     assert_eq!(tenant.does("unlibrary"), CONTEXT);
     tenant.end();
@@ -501,7 +502,7 @@ fn the_last_green_context_takes_the_primary_one_with_it() {
 fn a_green_context_that_does_not_fit_is_refused_and_leaves_nothing() {
     let bench = bench();
     let mut tenant = Tenant::in_context(&bench);
-    let held = tenant.does(&format!("alloc {}", QUOTA - CONTEXT - GREEN));
+    let held = tenant.does(&format!("alloc {}", (QUOTA - CONTEXT - GREEN) / BLOCK * BLOCK));
     assert_eq!(tenant.does("green"), held + GREEN);
     assert_eq!(tenant.answers("green", 2), held + GREEN);
     assert_eq!(tenant.does("ungreen"), held);
@@ -523,7 +524,7 @@ fn a_neighbour_that_takes_memory_at_the_same_time_is_never_charged_to_us() {
         let size = 1_000_000 + rounds % 100 * 30_000;
         tenant.does(&format!("load data {size}"));
         tenant.does(&format!("alloc {size}"));
-        assert_eq!(tenant.does("unload") - tenant.does("free"), size);
+        assert_eq!(tenant.does("unload") - tenant.does("free"), taken(size).max(BLOCK));
     }
     assert_eq!(tenant.does("left"), CONTEXT);
     assert!(heard.iter().any(|line| line.ends_with("left as before")), "{heard:?}");
@@ -629,7 +630,7 @@ fn a_quota_that_comes_late_counts_several_contexts_each_for_itself() {
     tenant.unlimited(&["context usual", "context usual", "context usual"]);
     let slice = slice(&bench);
     limit(&slice, Some(QUOTA));
-    assert_eq!(tenant.does("alloc 1000000"), 3 * CONTEXT + 1_000_000);
+    assert_eq!(tenant.does("alloc 1000000"), 3 * CONTEXT + BLOCK);
     tenant.just("end");
     assert_eq!(slice.held(slice.devices()[0].device), 2 * CONTEXT);
     tenant.does("current usual 0");
@@ -655,7 +656,7 @@ fn a_quota_that_comes_late_counts_what_a_launch_loaded_before() {
     ]);
     let slice = slice(&bench);
     limit(&slice, Some(QUOTA));
-    assert_eq!(tenant.does("alloc 1000000"), CONTEXT + 4 * MIB + CODE + 1_000_000);
+    assert_eq!(tenant.does("alloc 1000000"), CONTEXT + 4 * MIB + CODE + BLOCK);
     tenant.end();
 }
 
@@ -685,7 +686,7 @@ fn a_quota_that_comes_late_where_nvml_knows_nobody_leaves_estimates_and_nvml_alo
     bench.goes_wrong("nvmlInit_v2=kill");
     // For longer than NVML is left alone where it fails.
     std::thread::sleep(Duration::from_millis(1500));
-    assert_eq!(tenant.order("alloc 1000000"), (0, 256 * MIB + 1_000_000));
+    assert_eq!(tenant.order("alloc 1000000"), (0, 256 * MIB + BLOCK));
     tenant.end();
 }
 

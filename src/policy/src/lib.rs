@@ -9,6 +9,7 @@
 pub mod addresses;
 pub mod arbiter;
 pub mod array;
+pub mod blocks;
 pub mod code;
 pub mod compute;
 pub mod config;

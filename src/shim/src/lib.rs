@@ -46,6 +46,7 @@ mod latch;
 mod ledger;
 mod libraries;
 mod lifecycle;
+mod linear;
 mod look_ups;
 mod management;
 mod measure;

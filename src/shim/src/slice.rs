@@ -11,6 +11,7 @@ use crate::holdings::Holdings;
 use crate::ledger::{Addresses, Reservation};
 use crate::libraries::Libraries;
 use crate::lifecycle;
+use crate::linear::Small;
 use crate::look_ups::LookUps;
 use crate::physical::Tables;
 use crate::pools::Pools;
@@ -23,6 +24,7 @@ use crate::witness::Witness;
 use core::cell::Cell;
 use core::ffi::c_int;
 use gpuslice_driver::types::CUdevice;
+use gpuslice_policy::blocks::BLOCK;
 use gpuslice_region::{Device, Member, Region, RegionError, Use, Uuid};
 use parking_lot::Mutex;
 
@@ -33,6 +35,8 @@ pub(crate) struct Slice {
     devices: Vec<Place>,
     /// What each address that this process got from the driver was charged.
     pub(crate) addresses: Addresses,
+    /// Blocks that small memory shares.
+    pub(crate) small: Small,
     /// Physical memory that was taken apart from addresses.
     pub(crate) physical: Mutex<Tables>,
     /// What others use of this process's memory, and it of theirs.
@@ -101,6 +105,7 @@ impl Slice {
             member,
             devices,
             addresses: Addresses::default(),
+            small: Small::default(),
             physical: Mutex::default(),
             shared: Shared::default(),
             spilled: Spilled::default(),
@@ -155,6 +160,13 @@ impl Slice {
             return None;
         }
         Some(Reservation::new(self, device, bytes))
+    }
+
+    /// Whether something may be granted that takes nothing more of the quota. A region that is lost reads as zeroes, and a limit
+    /// of 0 was never set by anybody.
+    pub(crate) fn may_grant(&self, device: Device) -> bool {
+        let may_be_lost = self.member.limits(device).memory == Some(0);
+        !(is_time_to_look(0) || may_be_lost) || self.is_whole()
     }
 
     /// Looks whether the slice can still keep to its limits, for those who use nothing but its time.
@@ -282,8 +294,9 @@ impl Slice {
 /// Every so many reservations of a thread it is looked whether the region is still there: a look takes
 /// half a microsecond, and this is its share of what a reservation may cost.
 const LOOK_EVERY: u32 = 128;
-/// From so many bytes on it is looked each time: the driver needs far longer than a look for so much.
-const LOOK_FROM: u64 = 1 << 20;
+/// From so many bytes on it is looked each time: the driver needs far longer than a look for so much. A block is less: small
+/// memory that comes and goes may begin one each time.
+const LOOK_FROM: u64 = 2 * BLOCK;
 
 std::thread_local! {
     /// Reservations of this thread. Without destructor, so usable at any time of a thread's life.

@@ -17,6 +17,7 @@ use gpuslice_driver::types::{
     CUarray, CUarrayMapInfo, CUmipmappedArray, CUstream, Status, status,
 };
 use gpuslice_policy::array::Shape;
+use gpuslice_policy::blocks::taken;
 use gpuslice_region::Device;
 
 /// `CU_MEM_OPERATION_TYPE_MAP`.
@@ -227,7 +228,7 @@ fn decide(slice: &'static Slice, wanted: Wanted) -> Decision<Due> {
     let due = |charged| Due { slice, context, device: place.device, charged };
     match slice.arrays.requirement(place, wanted) {
         0 => Decision::Go(due(None)),
-        bytes => reserve(slice, place.device, bytes).map(|reservation| due(Some(reservation))),
+        bytes => reserve(slice, place.device, taken(bytes)).map(|reservation| due(Some(reservation))),
     }
 }
 

@@ -43,6 +43,7 @@ pub(crate) mod vmm;
 use crate::guard::{Phase, phase, quietly};
 use crate::ledger::Reservation;
 use crate::lifecycle::{self, Standing};
+use crate::linear::Grant;
 use crate::measure;
 use crate::refusals::What;
 use crate::slice::{Place, Slice};
@@ -88,10 +89,15 @@ impl Granted for Reservation {
     }
 }
 
-/// What was reserved, and the context that it is for.
-impl Granted for (Reservation, usize) {
+impl Granted for Grant {
     fn granted(&self) -> Option<(Device, u64)> {
-        self.0.granted()
+        Some(self.granted())
+    }
+}
+
+impl<T> Granted for (Grant, T) {
+    fn granted(&self) -> Option<(Device, u64)> {
+        Some(self.0.granted())
     }
 }
 
@@ -180,12 +186,13 @@ fn spill_or_refuse<T>(
     slice: &'static Slice,
     place: &Place,
     context: Option<usize>,
+    what: What,
     bytes: u64,
 ) -> Decision<T> {
     let claim = Claim::new(slice, *place, context, bytes);
     match claim {
         Some(claim) if !is_lost() => Decision::Spill(Box::new(claim)),
-        _ => refuse(slice, place.device, What::Allocation, bytes),
+        _ => refuse(slice, place.device, what, bytes),
     }
 }
 

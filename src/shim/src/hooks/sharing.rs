@@ -145,7 +145,7 @@ fn lent(
             let base = driver::start_of(address).unwrap_or(address);
             let Some(charge) = slice.addresses.get(base) else { return };
             let key = tags::key_of_bytes(&bytes);
-            let lives_on = matches!(charge.owner, Owner::Context(_));
+            let lives_on = matches!(charge.owner, Owner::Context(_) | Owner::Block(_));
             slice.shared.lend(base, key, lives_on, || slice.lend(charge.device, key, charge.bytes));
         },
     )
