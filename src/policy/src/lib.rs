@@ -13,6 +13,7 @@ pub mod blocks;
 pub mod code;
 pub mod compute;
 pub mod config;
+pub mod context;
 pub mod graph;
 pub mod host_memory;
 pub mod pool;

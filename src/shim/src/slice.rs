@@ -82,6 +82,8 @@ pub(crate) struct Place {
     pub(crate) total: u64,
     /// Its UUID.
     pub(crate) uuid: [u8; 16],
+    /// Whether its free memory says nothing of what the driver took: see [`driver::shares_host_memory`].
+    pub(crate) shares_host_memory: bool,
 }
 
 /// What a slice has and holds of a device that has a quota, in bytes.
@@ -97,7 +99,9 @@ impl Slice {
     pub(crate) fn new(member: Member, found: &[Found]) -> Self {
         let place = |found: &Found| {
             let device = member.device(&Uuid(found.uuid))?;
-            Some(Place { handle: found.handle, device, total: found.total, uuid: found.uuid })
+            let shares_host_memory = driver::shares_host_memory(found.handle);
+            let Found { handle, total, uuid, .. } = *found;
+            Some(Place { handle, device, total, uuid, shares_host_memory })
         };
         let devices: Vec<Place> = found.iter().filter_map(place).collect();
         Self {
