@@ -9,7 +9,8 @@ use crate::{
     bell, compute,
     error::RegionError,
     estate::TimeUsed,
-    layout::{DeviceEntry, Header, Layout, NO_LIMIT, OVERSUBSCRIBED, READY, WHOLE_SHARE},
+    layout::{DeviceEntry, HOST_MEMORY, Header, Layout, NO_LIMIT, OVERSUBSCRIBED, READY, WHOLE_SHARE},
+    leaving::is_recent,
     map::Mapped,
     memory::limit_of,
     numbers::Numbers,
@@ -327,6 +328,25 @@ impl Region {
         self.layout().held(device.0)
     }
 
+    /// Bytes of the dead that the device may not have back: a part of [`held`](Self::held).
+    #[must_use]
+    pub fn leaving(&self, device: Device) -> u64 {
+        self.layout().leaving(device.0, bell::now())
+    }
+
+    /// Whether somebody who held memory of the device was found dead less than [`LEAVING`](crate::LEAVING) ago.
+    #[must_use]
+    pub fn has_lost_lately(&self, device: Device) -> bool {
+        let left_at = self.layout().devices.get(device.0).map_or(0, |entry| entry.left_at.get());
+        left_at > 0 && is_recent(left_at, bell::now())
+    }
+
+    /// Whether free memory of the device says nothing of what the driver took: it is the host's.
+    #[must_use]
+    pub fn has_host_memory(&self, device: Device) -> bool {
+        self.layout().devices.get(device.0).is_some_and(|entry| entry.host_memory.get() == HOST_MEMORY)
+    }
+
     /// Whether any process has a slot. It may be dead: see [`reap`](Self::reap).
     #[must_use]
     pub fn is_inhabited(&self) -> bool {
@@ -344,13 +364,22 @@ impl Region {
             .collect()
     }
 
-    /// Clears what dead processes hold. Where the file was removed nobody can ask for its locks: then processes of this
+    /// Clears what dead processes hold, and ends what has left for long enough. Where the file was removed nobody can ask for its locks: then processes of this
     /// process-number namespace are told apart by their numbers and starts, and all others count as living.
     ///
     /// # Errors
     /// [`RegionError::Replaced`] when the path leads to another file now and this one is not known to be removed,
     /// [`RegionError::System`] when it cannot be opened or locked.
     pub fn reap(&self) -> Result<Reaped, RegionError> {
+        let layout = self.layout();
+        let ended = layout.end_left(bell::now());
+        Ok(match self.bury()? {
+            Reaped::Nobody if ended > 0 => Reaped::Dead(0),
+            reaped => reaped,
+        })
+    }
+
+    fn bury(&self) -> Result<Reaped, RegionError> {
         let layout = self.layout();
         let locks = match self.mapped.locks() {
             Err(RegionError::Replaced { .. }) if self.mapped.has_lost_its_name() => {
@@ -388,8 +417,12 @@ impl Region {
         let (entry, time) = (layout.devices.get(index)?, layout.time.get(index)?);
         time.clear(layout.claimed());
         layout.held.get(index)?.iter().for_each(|word| word.clear());
+        if Uuid::of(entry) != uuid {
+            layout.forget_leaving(index);
+        }
         uuid.words().iter().zip(&entry.uuid).for_each(|(value, word)| word.set(*value));
         entry.total.set(total);
+        entry.host_memory.set(0);
         let _before = limits.write(&layout.header, entry);
         layout.take_debt(index, now);
         [&entry.context_bytes, &entry.peak, &entry.refused, &entry.unmet].iter().for_each(|word| word.set(0));

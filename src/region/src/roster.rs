@@ -90,7 +90,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
             if lives.lives(slot)? {
                 living = living.saturating_add(1);
             } else {
-                self.clear(slot, now);
+                self.clear_dead(slot, now);
                 dead = dead.saturating_add(1);
             }
         }
@@ -123,8 +123,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         self.keep_debts(boot, now);
         self.header.device_count.publish(0);
         self.slots.iter().for_each(|slot| slot.state.publish(SLOT_FREE));
-        self.shares.iter().take(self.shared()).for_each(|share| share.state.publish(0));
-        self.header.shared.set(0);
+        self.forget_uses();
         self.header.claimed.set(0);
         self.header.unpaced.set(UNPACED);
         self.header.epoch.set(self.header.epoch.get().wrapping_add(1));
@@ -150,6 +149,12 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         self.empty(slot);
     }
 
+    /// As [`clear`](Self::clear), of a process that has died: the device may have its memory back later.
+    fn clear_dead(&self, slot: usize, now: u64) {
+        self.let_leave(slot, now);
+        self.clear(slot, now);
+    }
+
     /// Makes `slot` hold nothing and free. Only the words of devices in use are touched: a device that is added
     /// starts with a cleared row.
     fn empty(&self, slot: usize) {
@@ -161,6 +166,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
             }
         }
         if let Some(entry) = self.slots.get(slot) {
+            entry.making.set(0);
             entry.state.publish(SLOT_FREE);
         }
     }

@@ -48,6 +48,7 @@ mod libraries;
 mod lifecycle;
 mod linear;
 mod look_ups;
+mod making;
 mod management;
 mod measure;
 mod notice;

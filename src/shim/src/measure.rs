@@ -18,11 +18,9 @@
 
 use crate::driver;
 use crate::flights::Count;
-use crate::footprint;
 use crate::holdings::Holder;
 use crate::slice::{Place, Slice};
 use crate::witness::{Figures, Seen, difference, signed};
-use gpuslice_policy::context;
 use gpuslice_region::Device;
 
 /// What is taken for possible where only free memory can be asked.
@@ -93,7 +91,7 @@ impl Before {
         if seen.own.is_none() || seen.explains(free, charged) || !slice.has_quota(device) {
             return Some(before);
         }
-        let own = slice.witness.ask(before.place);
+        let own = slice.ask_own(before.place);
         if let Some(own) = own
             .filter(|_| slice.flights.count().is_still_since(before.count, 1) && slice.own(device) == charged)
         {
@@ -127,8 +125,8 @@ impl Before {
         let charged = slice.own(device).saturating_sub(reserved);
         let explained = difference(self.charged, charged);
         // None: free memory moved with programs that use no GPU.
-        let window = (!self.place.shares_host_memory)
-            .then(|| difference(free, self.free).saturating_sub(explained));
+        let window =
+            (!self.place.shares_host_memory).then(|| difference(free, self.free).saturating_sub(explained));
         if window == Some(0) && !likely.surely {
             return 0;
         }
@@ -141,7 +139,7 @@ impl Before {
                 return took;
             }
         }
-        let own = asks.then(|| slice.witness.ask(self.place)).flatten();
+        let own = asks.then(|| slice.ask_own(self.place)).flatten();
         let still = explained == 0
             && slice.own(device).saturating_sub(reserved) == charged
             && slice.flights.count().is_still_since(self.count, 1);
@@ -271,7 +269,7 @@ fn figures(seen: &Seen, before: &Before) -> Option<Figures> {
     let own = if seen.explains(free, charged) {
         seen.own?.saturating_add_signed(difference(seen.charged, charged))
     } else {
-        before.slice.witness.ask(before.place)?
+        before.slice.ask_own(before.place)?
     };
     Some(Figures { own, charged, free })
 }
@@ -298,93 +296,4 @@ fn give_back(slice: &Slice, context: usize, bytes: u64, estimated: bool) -> u64 
     let rest = shrink(bytes, Holder::Rest);
     let left = if estimated { shrink(rest, Holder::Context) } else { rest };
     bytes.saturating_sub(left.saturating_sub(slice.holdings.shrink_code(slice, context, left)))
-}
-
-/// A context is about to be made: there may be none to ask for free memory, so NVML is asked on both sides.
-#[derive(Debug)]
-pub(crate) struct Making {
-    slice: &'static Slice,
-    pub(crate) place: Place,
-    /// Whether NVML is asked: the device has a quota.
-    asks: bool,
-    nvml: Option<footprint::Session>,
-    own: Option<u64>,
-    /// Bytes that nobody held of the device, where that says something.
-    free: Option<u64>,
-    charged: u64,
-    /// What the whole slice held.
-    held: u64,
-    count: Count,
-    /// Whether it is a context like others, whose size is the same for all.
-    is_usual: bool,
-}
-
-impl Making {
-    /// Asks before a call that makes a context.
-    pub(crate) fn read(slice: &'static Slice, place: Place) -> Self {
-        Self { is_usual: true, ..Self::beside(slice, place) }
-    }
-
-    /// Asks before a call that makes something else of the kind.
-    pub(crate) fn beside(slice: &'static Slice, place: Place) -> Self {
-        if slice.witness.is_unsettled() {
-            settle_here(slice, 1);
-        }
-        let asks = slice.has_quota(place.device);
-        let nvml = if asks { footprint::Session::open() } else { None };
-        let count = slice.flights.count();
-        let charged = slice.own(place.device);
-        let own = nvml.as_ref().and_then(|nvml| nvml.own(place).ok());
-        let held = slice.region().held(place.device);
-        let making =
-            Self { slice, place, asks, nvml, own, free: None, charged, held, count, is_usual: false };
-        // Last: what neighbours do before it does not count.
-        Self { free: making.device_free(), ..making }
-    }
-
-    /// Bytes that nobody holds of the device. Of NVML, which needs no context.
-    fn device_free(&self) -> Option<u64> {
-        let nvml = self.nvml.as_ref().filter(|_| !self.place.shares_host_memory)?;
-        nvml.free(self.place)
-    }
-
-    /// What the context took: by how much NVML's figure of this process grew. It tells the truth, and is remembered for the
-    /// slice, where nothing else of this process changed meanwhile; otherwise what was seen before does.
-    ///
-    /// Where NVML does not tell this process apart, the device's free memory says it, unless it moved in a way that a context
-    /// cannot have moved it.
-    pub(crate) fn took(&self, reserved: u64, estimate: u64) -> u64 {
-        let (slice, device) = (self.slice, self.place.device);
-        let known = slice.context_bytes(device).filter(|_| self.is_usual);
-        if !self.asks {
-            let took = known.unwrap_or(estimate);
-            slice.witness.note_estimate(device, 0, signed(took));
-            return took;
-        }
-        let free = self.device_free();
-        let now = self.nvml.as_ref().and_then(|nvml| nvml.own(self.place).ok());
-        let charged = slice.own(device).saturating_sub(reserved);
-        let still = charged == self.charged && slice.flights.count().is_still_since(self.count, 1);
-        let Some(now) = now else {
-            // Not listed although there is a context: NVML knows the process by another number.
-            slice.witness.note(device, None, charged);
-            let held = slice.region().held(device).saturating_sub(reserved);
-            let by_members = difference(self.held, held);
-            let lost = free.zip(self.free).map(|(free, before)| difference(free, before));
-            let took = lost.and_then(|lost| context::believed(lost.saturating_sub(by_members), estimate));
-            let Some(took) = took.filter(|_| still) else { return known.unwrap_or(estimate) };
-            if self.is_usual {
-                slice.learn_context_bytes(device, took);
-            }
-            return took;
-        };
-        let more = charged.saturating_sub(self.charged);
-        let seen = now.saturating_sub(self.own.unwrap_or(0)).saturating_sub(more);
-        if still && self.is_usual {
-            slice.learn_context_bytes(device, seen);
-        }
-        let took = if still { seen } else { known.unwrap_or(seen) };
-        slice.witness.note(device, Some(now), charged.saturating_add(took));
-        took
-    }
 }

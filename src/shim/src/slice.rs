@@ -104,6 +104,9 @@ impl Slice {
             Some(Place { handle, device, total, uuid, shares_host_memory })
         };
         let devices: Vec<Place> = found.iter().filter_map(place).collect();
+        for place in devices.iter().filter(|place| place.shares_host_memory) {
+            member.note_host_memory(place.device);
+        }
         Self {
             compute: Compute::new(&devices),
             member,
@@ -286,6 +289,16 @@ impl Slice {
         }
         let held = self.member.held(place.device);
         Some(Quota { total: limit.min(place.total), left: limit.saturating_sub(held) })
+    }
+
+    /// Whether this process uses memory that others made, which NVML may count as its own.
+    pub(crate) fn has_imports(&self) -> bool {
+        self.shared.has_imports() || self.physical.lock().has_imports()
+    }
+
+    /// What NVML attributes to this process, unless it has not answered lately or may count what others pay for.
+    pub(crate) fn ask_own(&self, place: Place) -> Option<u64> {
+        if self.has_imports() { None } else { self.witness.ask(place) }
     }
 
     /// The device with this UUID, if this process has it.

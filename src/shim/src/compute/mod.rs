@@ -22,7 +22,7 @@ mod gate;
 mod helper;
 mod life;
 mod meter;
-mod neighbours;
+pub(crate) mod neighbours;
 mod pay;
 mod sampler;
 mod samples;

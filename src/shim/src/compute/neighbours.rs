@@ -119,6 +119,22 @@ impl Neighbours {
     }
 }
 
+/// The regions of other slices in the folder of this one's. None: there are more than are looked at, or the folder cannot be
+/// read.
+pub(crate) fn beside(own: &Path) -> Option<Vec<Monitor>> {
+    let names = fs::read_dir(own.parent()?).ok()?.take(NAMES).flatten().map(|entry| entry.path());
+    let mut regions = Vec::new();
+    for path in names.filter(|path| path != own) {
+        if let Opened::Region(monitor) = open(&path, own) {
+            if regions.len() >= MOST {
+                return None;
+            }
+            regions.push(monitor);
+        }
+    }
+    Some(regions)
+}
+
 /// Says that a slice has no part in what is divided.
 struct LeftOut<'a>(&'a Path);
 

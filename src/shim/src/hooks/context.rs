@@ -8,7 +8,7 @@ use crate::driver;
 use crate::guard::{quietly, shielded};
 use crate::holdings::Holder;
 use crate::lifecycle::{self, Standing};
-use crate::measure::Making;
+use crate::making::Making;
 use crate::pools::Releasing;
 use crate::refusals::What;
 use crate::slice::Slice;

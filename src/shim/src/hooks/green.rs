@@ -12,7 +12,7 @@ use crate::compute;
 use crate::driver::{self, beside_captures};
 use crate::holdings::{Green, Holder};
 use crate::lifecycle::{self, Standing};
-use crate::measure::Making;
+use crate::making::Making;
 use crate::refusals::What;
 use crate::slice::Slice;
 use core::ffi::c_uint;

@@ -1,0 +1,76 @@
+//! What did the dead hold that the device does not have back yet?
+//!
+//! A driver gives the memory of a killed process back some time after its death: 50 to 500 ms were seen, sometimes more
+//! (unslothai/unsloth#5693, sgl-project/sglang#39545). Until then it *leaves*: it counts as held, so that nobody is granted
+//! memory that is not there. An entry in the table of shares has its bytes, and counts before the dead process's word is
+//! cleared, as an heir does.
+//!
+//! When is it back? The device's free memory and what the slice holds together are its *room*. What the slice takes or gives
+//! back leaves the room as it is. While memory leaves, free memory and what the living hold are less than the room by as
+//! much. Neighbours move free memory too, so the wait has a bound: after [`LEAVING`] nothing leaves any more.
+//!
+//! Where no member has noted the room, nothing leaves.
+
+use crate::layout::Layout;
+
+/// How long memory of the dead leaves at most, in nanoseconds. Guessed: four times as long as most reports say.
+pub const LEAVING: u64 = 2_000_000_000;
+
+/// Whether an instant is less than [`LEAVING`] ago. Instants of another boot may lie in the future.
+pub(crate) fn is_recent(then: u64, now: u64) -> bool {
+    now.checked_sub(then).is_some_and(|since| since < LEAVING)
+}
+
+impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVICES, SLOTS, SHARES> {
+    /// Notes the bytes that a dead process held as leaving. Needs the join lock, and comes before its words are cleared: a
+    /// process that is killed in between leaves bytes that count twice until they are back.
+    pub(crate) fn let_leave(&self, slot: usize, now: u64) {
+        for device in 0..self.device_count() {
+            let (held, entry) = (self.held_by(device, slot), self.devices.get(device));
+            let Some(entry) = entry.filter(|_| held > 0) else { continue };
+            entry.left_at.set(now);
+            if entry.room.get() > 0 {
+                self.enter_gone(slot, device, now, held);
+            }
+        }
+    }
+
+    /// Bytes that leave a device.
+    pub(crate) fn leaving(&self, device: usize, now: u64) -> u64 {
+        let recent = self.gone(device).filter(|share| is_recent(share.key.get(), now));
+        recent.fold(0, |sum, share| sum.saturating_add(share.bytes.get()))
+    }
+
+    /// Ends what has left for long enough. Returns how many entries that were.
+    pub(crate) fn end_left(&self, now: u64) -> usize {
+        (0..self.device_count()).map(|device| self.end_gone(device, |at| !is_recent(at, now))).sum()
+    }
+
+    /// Ends what leaves a device that has so much free memory, if all of it is back. Returns whether anything ended.
+    pub(crate) fn end_if_back(&self, device: usize, free: u64, now: u64) -> bool {
+        let Some(room) = self.devices.get(device).and_then(|entry| entry.room.get().checked_sub(1)) else {
+            return false;
+        };
+        // Before the sum: what begins to leave meanwhile is not taken for back.
+        let leaving = self.leaving(device, now);
+        let living = self.held(device).saturating_sub(leaving);
+        free.saturating_add(living) >= room && self.end_gone(device, |_| true) > 0
+    }
+
+    /// Notes the room of a device, unless memory leaves it.
+    pub(crate) fn note_room(&self, device: usize, free: u64, now: u64) {
+        let Some(entry) = self.devices.get(device) else { return };
+        if self.leaving(device, now) == 0 {
+            entry.room.set(free.saturating_add(self.held(device)).saturating_add(1));
+        }
+    }
+
+    /// A device has taken the place of another one in the table: nothing of the other's is known of it.
+    pub(crate) fn forget_leaving(&self, device: usize) {
+        self.end_gone(device, |_| true);
+        if let Some(entry) = self.devices.get(device) {
+            entry.left_at.set(0);
+            entry.room.set(0);
+        }
+    }
+}
