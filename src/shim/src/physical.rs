@@ -16,8 +16,6 @@ pub(crate) type Number = u64;
 /// A piece of physical memory, or an object that stands for several.
 #[derive(Debug, Default)]
 pub(crate) struct Piece {
-    /// Whether another process made it.
-    is_imported: bool,
     /// What was charged for it; none where it was not made here.
     pub(crate) charged: Option<(Device, u64)>,
     handles: u64,
@@ -57,12 +55,7 @@ impl Piece {
 
     /// One that somebody of the slice pays for.
     pub(crate) fn borrowed(key: u64, used: Use) -> Self {
-        Self { keys: vec![key], uses: vec![used], ..Self::foreign() }
-    }
-
-    /// One that somebody else pays for.
-    pub(crate) fn foreign() -> Self {
-        Self { is_imported: true, ..Self::default() }
+        Self { keys: vec![key], uses: vec![used], ..Self::default() }
     }
 }
 
@@ -77,11 +70,6 @@ impl Tables {
     /// Something new that is charged nothing.
     pub(crate) fn add_free(&mut self, handle: CUmemGenericAllocationHandle) {
         self.add(handle, Piece::default());
-    }
-
-    /// Whether any piece was made by another process.
-    pub(crate) fn has_imports(&self) -> bool {
-        self.pieces.values().any(|piece| piece.is_imported)
     }
 
     /// What a handle names.

@@ -37,8 +37,8 @@ pub(crate) struct Shared {
     any: AtomicBool,
     lent: Mutex<HashMap<u64, Loan>>,
     opened: Mutex<HashMap<u64, Opened>>,
-    /// By the object that stands for the import; a use of the slice's memory, if it is that.
-    externals: Mutex<HashMap<usize, Option<Use>>>,
+    /// By the object that stands for the import.
+    externals: Mutex<HashMap<usize, Use>>,
 }
 
 /// What stood at an address whose end is under way.
@@ -128,18 +128,13 @@ impl Shared {
     }
 
     /// Memory of another interface, or what CUDA had exported, was imported as this object.
-    pub(crate) fn import(&self, object: usize, used: Option<Use>) {
+    pub(crate) fn import(&self, object: usize, used: Use) {
         self.externals.lock().insert(object, used);
     }
 
-    /// Takes out the use of such an object; none where it is not known.
-    pub(crate) fn take_import(&self, object: usize) -> Option<Option<Use>> {
+    /// Takes out the use of such an object.
+    pub(crate) fn take_import(&self, object: usize) -> Option<Use> {
         self.externals.lock().remove(&object)
-    }
-
-    /// Whether memory of others stands at an address of this process, or was imported as an object.
-    pub(crate) fn has_imports(&self) -> bool {
-        !self.opened.lock().is_empty() || !self.externals.lock().is_empty()
     }
 }
 

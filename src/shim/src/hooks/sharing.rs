@@ -200,7 +200,7 @@ fn opened(
     })
 }
 
-/// What was expected did not come, or has ended.
+/// What was expected did not come.
 fn fail(slice: &Slice, used: Option<Use>) {
     if let Some(used) = used {
         slice.end_use(used, true);
@@ -260,13 +260,14 @@ pub(crate) unsafe fn external_import(
     // SAFETY: the caller's own arguments.
     let call = || unsafe { real(output, wanted) };
     around(expect, call, |slice, used, code| {
+        let Some(used) = used else { return };
         // SAFETY: the caller's output, which the driver accepted.
         match unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
             Some(object) => {
-                used.iter().for_each(|used| slice.settle_use(used));
+                slice.settle_use(&used);
                 slice.shared.import(object.addr(), used);
             }
-            None => fail(slice, used),
+            None => slice.end_use(used, true),
         }
     })
 }
@@ -283,7 +284,7 @@ pub(crate) unsafe fn external_destroy(
         |slice, used, code| {
             let Some(used) = used else { return };
             if code == status::SUCCESS {
-                fail(slice, used);
+                slice.end_use(used, true);
             } else {
                 slice.shared.import(object.addr(), used);
             }

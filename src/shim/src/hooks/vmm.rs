@@ -69,7 +69,7 @@ impl Incoming {
                     tables.retain(number);
                     tables.note(handle, number);
                 }
-                None => tables.add(handle, Piece::foreign()),
+                None => tables.add_free(handle),
             },
         }
     }

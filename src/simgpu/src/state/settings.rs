@@ -30,6 +30,10 @@ pub struct Settings {
     pub linear_granule: u64,
     /// Size of the memory of each device: of each GPU, or of each instance of one that is divided.
     pub memory: [u64; DEVICES],
+    /// How long after its death the device has the memory of a process back, in milliseconds.
+    pub teardown_ms: u64,
+    /// 1: the devices' memory is the host's, and free memory moves by itself.
+    pub integrated: u64,
     /// Properties of the devices' time.
     pub(crate) time: Config,
 }
@@ -47,6 +51,8 @@ impl Settings {
         green_bytes: 4 << 20,
         linear_granule: 0,
         memory: [16 << 30; DEVICES],
+        teardown_ms: 0,
+        integrated: 0,
         time: Config::DEFAULT,
     };
 
@@ -77,6 +83,8 @@ impl Settings {
             None | Some("blocks") => 0,
             Some(_) => number("SIMGPU_LINEAR_GRANULE", 0)?.max(1),
         };
+        settings.teardown_ms = number("SIMGPU_TEARDOWN_MS", settings.teardown_ms)?;
+        settings.integrated = number("SIMGPU_INTEGRATED", settings.integrated)?;
         if let Some(text) = get("SIMGPU_TIME") {
             settings.time = time(&text).ok_or_else(|| format!("SIMGPU_TIME={text}"))?;
         }
@@ -85,6 +93,13 @@ impl Settings {
             settings.memory = list(&text, last).ok_or_else(|| format!("SIMGPU_MEMORY={text}"))?;
         }
         Ok(settings)
+    }
+
+    /// What a device says of itself where the machine's setting decides.
+    pub(crate) fn attribute(&self, number: u32) -> Option<i32> {
+        /// `CU_DEVICE_ATTRIBUTE_INTEGRATED`.
+        const INTEGRATED: u32 = 18;
+        (number == INTEGRATED && self.integrated > 0).then_some(1)
     }
 
     /// Whether small memory shares blocks of 2 MiB.
