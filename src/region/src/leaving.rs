@@ -41,19 +41,24 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         recent.fold(0, |sum, share| sum.saturating_add(share.bytes.get()))
     }
 
+    /// Bytes of all entries, those too that have left for long enough.
+    pub(crate) fn all_gone(&self, device: usize) -> u64 {
+        self.gone(device).fold(0, |sum, share| sum.saturating_add(share.bytes.get()))
+    }
+
     /// Ends what has left for long enough. Returns how many entries that were.
     pub(crate) fn end_left(&self, now: u64) -> usize {
         (0..self.device_count()).map(|device| self.end_gone(device, |at| !is_recent(at, now))).sum()
     }
 
     /// Ends what leaves a device that has so much free memory, if all of it is back. Returns whether anything ended.
-    pub(crate) fn end_if_back(&self, device: usize, free: u64, now: u64) -> bool {
+    pub(crate) fn end_if_back(&self, device: usize, free: u64) -> bool {
         let Some(room) = self.devices.get(device).and_then(|entry| entry.room.get().checked_sub(1)) else {
             return false;
         };
         // Before the sum: what begins to leave meanwhile is not taken for back.
-        let leaving = self.leaving(device, now);
-        let living = self.held(device).saturating_sub(leaving);
+        let gone = self.all_gone(device);
+        let living = self.held(device).saturating_sub(gone);
         free.saturating_add(living) >= room && self.end_gone(device, |_| true) > 0
     }
 

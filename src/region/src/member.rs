@@ -251,7 +251,7 @@ impl Member {
     /// The device has so many free bytes. Returns whether memory of the dead that left it is back, and counts no more.
     #[must_use = "what did not fit may fit now"]
     pub fn is_back(&self, device: Device, free: u64) -> bool {
-        self.region.layout().end_if_back(device.index(), free, bell::now())
+        self.region.layout().end_if_back(device.index(), free)
     }
 
     /// The device's memory is the host's, so that its free memory moves with every program of the machine.

@@ -232,7 +232,7 @@ impl Reader {
             uuid: view.uuid,
             total: view.total,
             limits: view.limits,
-            held: held.saturating_sub(dead.held).saturating_sub(leaving),
+            held: held.saturating_sub(dead.held),
             leaving,
             host_memory: region.has_host_memory(device),
             held_by_dead: dead.held,

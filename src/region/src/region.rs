@@ -322,13 +322,14 @@ impl Region {
     }
 
     /// Bytes that the slice holds on a device, those of reservations under way and of the dead included: see
-    /// [`reap_if_due`](Self::reap_if_due).
+    /// [`reap_if_due`](Self::reap_if_due). What [leaves](Self::leaving) is not.
     #[must_use]
     pub fn held(&self, device: Device) -> u64 {
-        self.layout().held(device.0)
+        let gone = self.layout().all_gone(device.0);
+        self.layout().held(device.0).saturating_sub(gone)
     }
 
-    /// Bytes of the dead that the device may not have back: a part of [`held`](Self::held).
+    /// Bytes of the dead that the device may not have back: they count as held for those who ask for memory.
     #[must_use]
     pub fn leaving(&self, device: Device) -> u64 {
         self.layout().leaving(device.0, bell::now())

@@ -43,6 +43,7 @@ mod host_memory;
 mod initialised;
 mod label;
 mod latch;
+mod leaving;
 mod ledger;
 mod libraries;
 mod lifecycle;

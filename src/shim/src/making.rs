@@ -30,8 +30,6 @@ pub(crate) struct Making {
     pub(crate) place: Place,
     /// NVML, if the device has a quota.
     nvml: Option<Session>,
-    /// Whether NVML's figure of this process contains nothing that others pay for.
-    is_own: bool,
     own: Option<u64>,
     charged: u64,
     count: Count,
@@ -101,7 +99,10 @@ impl Reading {
 impl Making {
     /// Asks before a call that makes a context.
     pub(crate) fn read(slice: &'static Slice, place: Place) -> Self {
-        Self { is_usual: true, ..Self::beside(slice, place) }
+        // Not made of another value's fields, which would end the making with it.
+        let mut making = Self::beside(slice, place);
+        making.is_usual = true;
+        making
     }
 
     /// Asks before a call that makes something else of the kind.
@@ -110,13 +111,13 @@ impl Making {
             settle_here(slice, 1);
         }
         let nvml = if slice.has_quota(place.device) { Session::open() } else { None };
-        let is_own = !slice.has_imports();
         let count = slice.flights.count();
         let charged = slice.own(place.device);
-        let own = nvml.filter(|_| is_own).and_then(|nvml| nvml.own(place).ok());
-        slice.member().begin_making();
+        let own = nvml.and_then(|nvml| nvml.own(place).ok());
         let device = nvml.and_then(|nvml| Reading::take(slice, place, 0, nvml));
-        Self { slice, place, nvml, is_own, own, charged, count, is_usual: false, device }
+        // Before the driver is called: others see the mark at one of their readings, or do not meet the call.
+        slice.member().begin_making();
+        Self { slice, place, nvml, own, charged, count, is_usual: false, device }
     }
 
     /// What the context took. `reserved` bytes of it are in the ledger already.
@@ -129,7 +130,7 @@ impl Making {
             return took;
         }
         let now = self.nvml.and_then(|nvml| Reading::take(slice, self.place, reserved, nvml));
-        let own = self.nvml.filter(|_| self.is_own).and_then(|nvml| nvml.own(self.place).ok());
+        let own = self.nvml.and_then(|nvml| nvml.own(self.place).ok());
         let charged = slice.own(device).saturating_sub(reserved);
         let still = charged == self.charged && slice.flights.count().is_still_since(self.count, 1);
         let lost = self.device.zip(now).and_then(|(before, now)| before.lost(&now)).filter(|_| still);
@@ -145,12 +146,14 @@ impl Making {
             slice.learn_context_bytes(device, seen);
         }
         let took = seen.filter(|_| still).or(known).or(seen).unwrap_or(estimate);
-        match own.filter(|_| grown.is_some()) {
-            Some(own) => slice.witness.note(device, Some(own), charged.saturating_add(took)),
-            // With imports open NVML tells once they are closed; else it knows this process by another number.
-            None if self.is_own => slice.witness.note(device, None, charged),
-            None => slice.witness.note_estimate(device, 0, signed(took)),
+        if let Some(now) = now {
+            // As if the ledger had what was taken.
+            let charged = took.saturating_sub(reserved);
+            slice.member().note_room(device, now.free.saturating_add(charged));
         }
+        // Where it is not told NVML knows this process by another number.
+        let own = own.filter(|_| grown.is_some());
+        slice.witness.note(device, own, own.map_or(charged, |_| charged.saturating_add(took)));
         took
     }
 }

@@ -20,7 +20,7 @@ use crate::driver;
 use crate::flights::Count;
 use crate::holdings::Holder;
 use crate::slice::{Place, Slice};
-use crate::witness::{Figures, Seen, difference, signed};
+use crate::witness::{Figures, Seen, difference, in_both, signed};
 use gpuslice_region::Device;
 
 /// What is taken for possible where only free memory can be asked.
@@ -91,7 +91,7 @@ impl Before {
         if seen.own.is_none() || seen.explains(free, charged) || !slice.has_quota(device) {
             return Some(before);
         }
-        let own = slice.ask_own(before.place);
+        let own = slice.witness.ask(before.place);
         if let Some(own) = own
             .filter(|_| slice.flights.count().is_still_since(before.count, 1) && slice.own(device) == charged)
         {
@@ -139,7 +139,7 @@ impl Before {
                 return took;
             }
         }
-        let own = asks.then(|| slice.ask_own(self.place)).flatten();
+        let own = asks.then(|| slice.witness.ask(self.place)).flatten();
         let still = explained == 0
             && slice.own(device).saturating_sub(reserved) == charged
             && slice.flights.count().is_still_since(self.count, 1);
@@ -176,6 +176,8 @@ impl Before {
     ) -> i64 {
         let (least, most) = likely.range;
         let since = seen.since(now);
+        let since =
+            window.filter(|_| self.slice.shared.has_imported()).map_or(since, |lost| in_both(since, lost));
         let window = window.unwrap_or(since);
         if !still || self.round != Some(seen.round) {
             return self.put_off(seen, since.max(window), likely);
@@ -247,7 +249,7 @@ pub(crate) fn settle(slice: &'static Slice, device: Device, own: u64) -> bool {
         if before.round != Some(seen.round) {
             return None;
         }
-        let found = seen.found(now, rest);
+        let found = seen.found(now, rest, slice.shared.has_imported() && !before.place.shares_host_memory);
         seen.agree(now, found);
         Some(found)
     });
@@ -269,7 +271,7 @@ fn figures(seen: &Seen, before: &Before) -> Option<Figures> {
     let own = if seen.explains(free, charged) {
         seen.own?.saturating_add_signed(difference(seen.charged, charged))
     } else {
-        before.slice.ask_own(before.place)?
+        before.slice.witness.ask(before.place)?
     };
     Some(Figures { own, charged, free })
 }

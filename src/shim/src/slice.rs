@@ -287,18 +287,12 @@ impl Slice {
         if (was_due || limit == 0) && !self.is_whole() {
             return None;
         }
-        let held = self.member.held(place.device);
+        if was_due {
+            let _back = self.is_back(place.device);
+        }
+        let region = self.region();
+        let held = region.held(place.device).saturating_add(region.leaving(place.device));
         Some(Quota { total: limit.min(place.total), left: limit.saturating_sub(held) })
-    }
-
-    /// Whether this process uses memory that others made, which NVML may count as its own.
-    pub(crate) fn has_imports(&self) -> bool {
-        self.shared.has_imports() || self.physical.lock().has_imports()
-    }
-
-    /// What NVML attributes to this process, unless it has not answered lately or may count what others pay for.
-    pub(crate) fn ask_own(&self, place: Place) -> Option<u64> {
-        if self.has_imports() { None } else { self.witness.ask(place) }
     }
 
     /// The device with this UUID, if this process has it.

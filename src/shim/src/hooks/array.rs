@@ -181,7 +181,7 @@ pub(crate) unsafe fn create_mipmapped(
 /// An array without levels.
 fn plain(
     shape: impl FnOnce() -> Option<Shape>,
-    call: impl FnOnce() -> Status,
+    call: impl FnMut() -> Status,
     handle: impl FnOnce() -> Option<CUarray>,
 ) -> Status {
     let wanted = || Some(Wanted { shape: shape()?, levels: None });
@@ -204,7 +204,7 @@ impl Granted for Due {
 
 fn made(
     wanted: impl FnOnce() -> Option<Wanted>,
-    call: impl FnOnce() -> Status,
+    call: impl FnMut() -> Status,
     handle: impl FnOnce() -> Option<u64>,
 ) -> Status {
     charge(

@@ -156,7 +156,7 @@ unsafe fn created(
     output: *mut CUcontext,
     device: CUdevice,
     is_new: impl FnOnce() -> bool,
-    call: impl FnOnce() -> Status,
+    call: impl FnMut() -> Status,
     undo: impl Fn(CUcontext),
 ) -> Status {
     let with = Cell::new(With::default());

@@ -73,7 +73,7 @@ fn is_concerned(device: CUdevice) -> bool {
 unsafe fn create_in(
     output: *mut CUgreenCtx,
     (primary, device): (usize, CUdevice),
-    call: impl FnOnce() -> Status,
+    call: impl FnMut() -> Status,
 ) -> Status {
     // SAFETY: by the contract above.
     let old = unsafe { read_in(output) };

@@ -65,7 +65,7 @@ pub(crate) unsafe fn managed(
 unsafe fn linear_or_spilled(
     bytes: u64,
     kind: Kind,
-    call: impl FnOnce() -> Status,
+    call: impl FnMut() -> Status,
     output: *mut CUdeviceptr,
     flags: c_uint,
 ) -> Status {
@@ -262,7 +262,7 @@ impl<A: Word, P: Word> Outputs<A, P> {
 /// memory is freed again. Host memory can stand in for rows if `may_spill`, with a pitch that suits every GPU.
 fn pitched<A: Word, P: Word>(
     (width, height): (u64, u64),
-    call: impl FnOnce() -> Status,
+    call: impl FnMut() -> Status,
     outputs: &Outputs<A, P>,
     (kind, may_spill): (Kind, bool),
 ) -> Status {

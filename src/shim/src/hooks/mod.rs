@@ -41,6 +41,7 @@ mod versioned;
 pub(crate) mod vmm;
 
 use crate::guard::{Phase, phase, quietly};
+use crate::leaving;
 use crate::ledger::Reservation;
 use crate::lifecycle::{self, Standing};
 use crate::linear::Grant;
@@ -101,11 +102,11 @@ impl<T> Granted for (Grant, T) {
     }
 }
 
-/// A call that takes memory: `decide` reserves, `call` is the driver, `settle` gets what was reserved and the
+/// A call that takes memory: `decide` reserves, `call` is the driver (asked again where memory of the dead may come back), `settle` gets what was reserved and the
 /// driver's status, and has the last word on the status.
 fn charge<T: Granted>(
     decide: impl FnOnce(&'static Slice) -> Decision<T>,
-    call: impl FnOnce() -> Status,
+    call: impl FnMut() -> Status,
     settle: impl FnOnce(T, Status) -> Status,
 ) -> Status {
     charge_or_spill(decide, call, settle, |claim| claim.refuse())
@@ -114,7 +115,7 @@ fn charge<T: Granted>(
 /// As [`charge`]; `spill` is the call where the quota has no room and host memory can stand in.
 fn charge_or_spill<T: Granted>(
     decide: impl FnOnce(&'static Slice) -> Decision<T>,
-    call: impl FnOnce() -> Status,
+    mut call: impl FnMut() -> Status,
     settle: impl FnOnce(T, Status) -> Status,
     spill: impl FnOnce(Claim) -> Status,
 ) -> Status {
@@ -136,9 +137,9 @@ fn charge_or_spill<T: Granted>(
         // What unwinds out of the driver leaves nobody to say what it took: then it stays charged.
         Phase::Done(Decision::Go(reserved)) => ManuallyDrop::new(reserved),
     };
-    let code = call();
+    let mut code = call();
     if code == status::OUT_OF_MEMORY {
-        note_unmet(slice, reserved.granted());
+        code = unmet(slice, reserved.granted(), call);
     }
     quietly(|| settle(ManuallyDrop::into_inner(reserved), code), code)
 }
@@ -150,13 +151,16 @@ fn make_up(slice: &'static Slice) {
     quietly(|| measure::make_up(slice, 1), ());
 }
 
-/// The driver had no memory for what was granted.
+/// The driver had no memory for what was granted. Returns the status after the last try.
 #[cold]
 #[inline(never)]
-fn note_unmet(slice: &Slice, granted: Option<(Device, u64)>) {
-    if let Some((device, bytes)) = granted {
+fn unmet(slice: &Slice, granted: Option<(Device, u64)>, call: impl FnMut() -> Status) -> Status {
+    let Some((device, bytes)) = granted else { return status::OUT_OF_MEMORY };
+    let code = leaving::again(slice, device, call);
+    if code == status::OUT_OF_MEMORY {
         quietly(|| unmet::note(slice, device, bytes), ());
     }
+    code
 }
 
 impl Claim {
@@ -208,19 +212,20 @@ fn reserve_for(slice: &'static Slice, device: Device, what: What, bytes: u64) ->
 
 /// Reserves. Before it does not fit room is made.
 fn fit(slice: &'static Slice, device: Device, bytes: u64) -> Option<Reservation> {
-    let again = || if make_room(slice, device) { slice.reserve(device, bytes) } else { None };
+    let again = || if make_room(slice, device, bytes) { slice.reserve(device, bytes) } else { None };
     slice.reserve(device, bytes).or_else(again)
 }
 
 /// Before something is refused: the pools of this process are brought up to date (the driver may have taken memory
 /// out of one at a call that nobody watches), and what was charged for want of a still moment to measure it; and what
-/// ended graphs have left in theirs is given back. False: nothing can have changed.
-pub(crate) fn make_room(slice: &'static Slice, device: Device) -> bool {
+/// ended graphs have left in theirs is given back. Then memory of the dead is waited for, if so many bytes fit with it. False:
+/// nothing can have changed.
+pub(crate) fn make_room(slice: &'static Slice, device: Device, bytes: u64) -> bool {
     let settled = measure::settle(slice, device, 1);
     let graphs = slice.graphs.reclaim(slice, device);
     let pools = slice.pools.any();
     slice.pools.reconcile_all(slice);
-    settled || graphs || pools
+    leaving::wait(slice, device, bytes) || settled || graphs || pools
 }
 
 /// The answer to a request of so many bytes that does not fit.

@@ -160,7 +160,7 @@ unsafe fn allocate(
     bytes: u64,
     order: (CUstream, DefaultStream),
     source: impl FnOnce(&'static Slice) -> Source,
-    call: impl FnOnce() -> Status,
+    call: impl FnMut() -> Status,
 ) -> Status {
     let decide = |slice: &'static Slice| {
         // While a stream captures, the call adds a node to a graph: the memory is the graph's, and no pool's.
