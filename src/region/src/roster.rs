@@ -26,6 +26,8 @@
 
 use crate::debts::Boot;
 use crate::layout::{Layout, READY, SLOT_FREE, SLOT_TAKEN, UNPACED, held_at};
+#[cfg(all(test, loom))]
+use crate::sync::broken::{self, Break};
 
 /// What came of looking for dead processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,7 +145,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     pub(crate) fn clear(&self, slot: usize, now: u64) {
         self.bequeath_time(slot, now);
         #[cfg(all(test, loom))]
-        if crate::sync::broken::is_killed() {
+        if broken::is_killed() {
             return;
         }
         self.empty(slot);
@@ -151,6 +153,12 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
 
     /// As [`clear`](Self::clear), of a process that has died: the device may have its memory back later.
     fn clear_dead(&self, slot: usize, now: u64) {
+        #[cfg(all(test, loom))]
+        if broken::is(Break::LeavesLate) {
+            let held = self.held_by(0, slot);
+            self.clear(slot, now);
+            return self.enter_gone(slot, 0, now, held);
+        }
         self.let_leave(slot, now);
         self.clear(slot, now);
     }

@@ -55,11 +55,11 @@ fn a_file_that_does_not_begin_like_a_region_is_refused_and_not_touched() {
 fn another_version_is_refused_whatever_its_size() {
     let directory = directory();
     let path = left_behind(&directory);
-    open(&path).write_at(&[10], figure("header.version")).unwrap();
+    open(&path).write_at(&[11], figure("header.version")).unwrap();
     for size in [figure("size"), 64, 1 << 24] {
         open(&path).set_len(size).unwrap();
         let error = refusal(&path);
-        assert!(matches!(error, RegionError::Version { found: 10, .. }), "{error}");
+        assert!(matches!(error, RegionError::Version { found: 11, .. }), "{error}");
     }
 }
 
