@@ -252,6 +252,12 @@ impl Region {
         self.layout().devices.get(device.0).map_or(nothing, Limits::of)
     }
 
+    /// The bytes of a device that the slice may hold now: as in [`limits`](Self::limits), whose other parts cost more to read.
+    #[must_use]
+    pub fn memory_limit(&self, device: Device) -> Option<u64> {
+        self.layout().devices.get(device.0).map_or(Some(0), |entry| limit_of(entry.memory_limit.get()))
+    }
+
     /// Writes what the slice may use of a device, whatever others write at the same time: who changes a part of it is to
     /// use [`change_limits`](Self::change_limits). What it already holds stays; only new reservations see it. GPU time
     /// that it owes or has saved up stays what it is, and who waits for the share looks again. What an arbiter told before
@@ -365,8 +371,9 @@ impl Region {
             .collect()
     }
 
-    /// Clears what dead processes hold, and ends what has left for long enough. Where the file was removed nobody can ask for its locks: then processes of this
-    /// process-number namespace are told apart by their numbers and starts, and all others count as living.
+    /// Clears what dead processes hold, and ends what has left for long enough. Where the file was removed nobody can ask for its
+    /// locks: then processes of this process-number namespace are told apart by their numbers and starts, and all others count as
+    /// living.
     ///
     /// # Errors
     /// [`RegionError::Replaced`] when the path leads to another file now and this one is not known to be removed,

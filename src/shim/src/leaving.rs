@@ -10,7 +10,6 @@ use crate::footprint::Session;
 use crate::guard::{outside, quietly};
 use crate::slice::{Place, Slice};
 use core::time::Duration;
-use gpuslice_driver::types::{Status, status};
 use gpuslice_region::{Device, LEAVING, pause};
 
 /// How long a wait rests before it looks again.
@@ -44,7 +43,7 @@ impl Slice {
 pub(crate) fn wait(slice: &Slice, device: Device, bytes: u64) -> bool {
     let region = slice.region();
     let fits = |limit| region.held(device).saturating_add(bytes) <= limit;
-    if region.leaving(device) == 0 || !region.limits(device).memory.is_some_and(fits) {
+    if region.leaving(device) == 0 || !region.memory_limit(device).is_some_and(fits) {
         return false;
     }
     let end = now().saturating_add(LEAVING);
@@ -56,21 +55,20 @@ pub(crate) fn wait(slice: &Slice, device: Device, bytes: u64) -> bool {
     true
 }
 
-/// The driver had no memory for what the quota has room for: where a process of the slice has died lately, the call is made
-/// again while that may help. Returns the last status.
+/// The driver had no memory for what the quota has room for. Where a process of the slice has died lately the call may
+/// succeed later: waits a little, and returns until when it is made again. None: it is not made again. `until` is the answer
+/// of the last time.
 #[cold]
-pub(crate) fn again(slice: &Slice, device: Device, mut call: impl FnMut() -> Status) -> Status {
+pub(crate) fn retry(slice: &Slice, device: Device, until: Option<u64>) -> Option<u64> {
     let may_help = || {
         let _cleared = slice.region().reap();
         slice.has_quota(device) && slice.region().has_lost_lately(device)
     };
-    let end = now().saturating_add(LEAVING);
-    while quietly(may_help, false) && now() < end {
-        quietly(|| outside(|| pause(STEP)), ());
-        let code = call();
-        if code != status::OUT_OF_MEMORY {
-            return code;
-        }
+    let now = now();
+    let until = until.unwrap_or_else(|| now.saturating_add(LEAVING));
+    if now >= until || !quietly(may_help, false) {
+        return None;
     }
-    status::OUT_OF_MEMORY
+    quietly(|| outside(|| pause(STEP)), ());
+    Some(until)
 }

@@ -96,7 +96,7 @@ impl fmt::Display for Refusal<'_> {
             )?,
         }
         let held = Amount(slice.region().held(device));
-        let Some(limit) = slice.region().limits(device).memory else {
+        let Some(limit) = slice.region().memory_limit(device) else {
             return write!(f, "the slice holds {held} and has no quota.");
         };
         write!(f, "the slice holds {held} of its quota of {}", Amount(limit))?;
@@ -132,7 +132,7 @@ impl<'slice> Advice<'slice> {
     /// For a device of the slice.
     pub(crate) fn new(slice: &'slice Slice, device: Device) -> Self {
         let place = slice.places().iter().find(|place| place.device == device).copied();
-        Self { slice, place, limit: slice.region().limits(device).memory.unwrap_or(0) }
+        Self { slice, place, limit: slice.region().memory_limit(device).unwrap_or(0) }
     }
 }
 

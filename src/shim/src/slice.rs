@@ -172,7 +172,7 @@ impl Slice {
     /// Whether something may be granted that takes nothing more of the quota. A region that is lost reads as zeroes, and a limit
     /// of 0 was never set by anybody.
     pub(crate) fn may_grant(&self, device: Device) -> bool {
-        let may_be_lost = self.member.limits(device).memory == Some(0);
+        let may_be_lost = self.member.memory_limit(device) == Some(0);
         !(is_time_to_look(0) || may_be_lost) || self.is_whole()
     }
 
@@ -217,7 +217,7 @@ impl Slice {
 
     /// Whether the slice holds more of a device than it may.
     pub(crate) fn is_beyond(&self, device: Device) -> bool {
-        self.member.limits(device).memory.is_some_and(|limit| self.member.held(device) > limit)
+        self.member.memory_limit(device).is_some_and(|limit| self.member.held(device) > limit)
     }
 
     /// The context that what is made now lives in: the current one, or the primary one where a green context is
@@ -254,7 +254,7 @@ impl Slice {
 
     /// Whether the slice has a quota on a device now.
     pub(crate) fn has_quota(&self, device: Device) -> bool {
-        self.member.limits(device).memory.is_some()
+        self.member.memory_limit(device).is_some()
     }
 
     /// Whether it has one on any device of this process.
@@ -280,7 +280,7 @@ impl Slice {
 
     /// What the slice has and holds of a device; none where the device has no quota.
     pub(crate) fn quota(&self, place: Place) -> Option<Quota> {
-        let limit = self.member.limits(place.device).memory?;
+        let limit = self.member.memory_limit(place.device)?;
         // What the dead held is free; an error means that they cannot be told now, and the figure stays low.
         let was_due = !matches!(self.member.reap_if_due(now()), Ok(None));
         // A limit of 0 was never set by anybody.

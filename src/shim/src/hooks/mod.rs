@@ -102,8 +102,8 @@ impl<T> Granted for (Grant, T) {
     }
 }
 
-/// A call that takes memory: `decide` reserves, `call` is the driver (asked again where memory of the dead may come back), `settle` gets what was reserved and the
-/// driver's status, and has the last word on the status.
+/// A call that takes memory: `decide` reserves, `call` is the driver, `settle` gets what was reserved and the driver's status,
+/// and has the last word on the status. The driver is asked again where memory of a dead process may come back.
 fn charge<T: Granted>(
     decide: impl FnOnce(&'static Slice) -> Decision<T>,
     call: impl FnMut() -> Status,
@@ -137,9 +137,13 @@ fn charge_or_spill<T: Granted>(
         // What unwinds out of the driver leaves nobody to say what it took: then it stays charged.
         Phase::Done(Decision::Go(reserved)) => ManuallyDrop::new(reserved),
     };
-    let mut code = call();
-    if code == status::OUT_OF_MEMORY {
-        code = unmet(slice, reserved.granted(), call);
+    let (mut code, mut until) = (call(), None);
+    while code == status::OUT_OF_MEMORY {
+        until = retry(slice, reserved.granted(), until);
+        if until.is_none() {
+            break;
+        }
+        code = call();
     }
     quietly(|| settle(ManuallyDrop::into_inner(reserved), code), code)
 }
@@ -151,16 +155,16 @@ fn make_up(slice: &'static Slice) {
     quietly(|| measure::make_up(slice, 1), ());
 }
 
-/// The driver had no memory for what was granted. Returns the status after the last try.
+/// The driver had no memory for what was granted. Until when the call is made again; none: it is not, and the slice is told so.
 #[cold]
 #[inline(never)]
-fn unmet(slice: &Slice, granted: Option<(Device, u64)>, call: impl FnMut() -> Status) -> Status {
-    let Some((device, bytes)) = granted else { return status::OUT_OF_MEMORY };
-    let code = leaving::again(slice, device, call);
-    if code == status::OUT_OF_MEMORY {
+fn retry(slice: &Slice, granted: Option<(Device, u64)>, until: Option<u64>) -> Option<u64> {
+    let (device, bytes) = granted?;
+    let until = leaving::retry(slice, device, until);
+    if until.is_none() {
         quietly(|| unmet::note(slice, device, bytes), ());
     }
-    code
+    until
 }
 
 impl Claim {
