@@ -108,6 +108,7 @@ struct gpuslice_device {
     uint32_t host_memory;    /* GPUSLICE_HOST_MEMORY: its memory is the host's */
     uint64_t left_at;        /* when somebody who held memory of it was last found dead, on the monotonic clock; 0: never */
     uint64_t room;           /* one more than free memory and what the slice held together; 0: not known */
+    uint64_t room_at;        /* when that was read, on the monotonic clock */
     uint8_t reserved[16];
 };
 

@@ -62,6 +62,7 @@ static void print_layout(void)
     LINE("device.host_memory", offsetof(struct gpuslice_device, host_memory));
     LINE("device.left_at", offsetof(struct gpuslice_device, left_at));
     LINE("device.room", offsetof(struct gpuslice_device, room));
+    LINE("device.room_at", offsetof(struct gpuslice_device, room_at));
     LINE("slots.offset", offsetof(struct gpuslice_region, slots));
     LINE("slot.size", sizeof(struct gpuslice_slot));
     LINE("slot.state", offsetof(struct gpuslice_slot, state));

@@ -158,6 +158,8 @@ pub(crate) struct DeviceEntry {
     pub(crate) left_at: Word64,
     /// One more than the device's free memory and what the slice held together; 0 while that is not known.
     pub(crate) room: Word64,
+    /// When `room` was read, on the monotonic clock.
+    pub(crate) room_at: Word64,
 }
 
 /// One process of the slice.
@@ -256,7 +258,7 @@ fn bounded(number: u32, most: usize) -> usize {
 
 /// Name and value of everything that `include/gpuslice.h` repeats, for the test that compares the two.
 #[cfg(not(loom))]
-pub const FIGURES: [(&str, usize); 111] = {
+pub const FIGURES: [(&str, usize); 112] = {
     use core::mem::offset_of;
     type Time = DeviceTime<MAX_SLOTS>;
     [
@@ -305,6 +307,7 @@ pub const FIGURES: [(&str, usize); 111] = {
         ("device.host_memory", offset_of!(DeviceEntry, host_memory)),
         ("device.left_at", offset_of!(DeviceEntry, left_at)),
         ("device.room", offset_of!(DeviceEntry, room)),
+        ("device.room_at", offset_of!(DeviceEntry, room_at)),
         ("slots.offset", offset_of!(Layout, slots)),
         ("slot.size", size_of::<Slot>()),
         ("slot.state", offset_of!(Slot, state)),

@@ -243,9 +243,10 @@ impl Member {
         }
     }
 
-    /// The device has so many free bytes: where nothing leaves it, that tells later when memory of the dead is back.
-    pub fn note_room(&self, device: Device, free: u64) {
-        self.region.layout().note_room(device.index(), free, bell::now());
+    /// The device's free bytes and those that the slice holds were so many together: that tells later when memory of the dead
+    /// is back.
+    pub fn note_room(&self, device: Device, room: u64) {
+        self.region.layout().note_room(device.index(), room, bell::now());
     }
 
     /// The device has so many free bytes. Returns whether memory of the dead that left it is back, and counts no more.

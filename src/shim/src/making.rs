@@ -18,7 +18,7 @@ use crate::measure::settle_here;
 use crate::slice::{Place, Slice};
 use crate::witness::{difference, signed};
 use gpuslice_policy::context::believed;
-use gpuslice_region::{Makings, Uuid};
+use gpuslice_region::{Device, Makings, Uuid};
 
 /// How often the ledgers are read anew because one moved meanwhile.
 const READINGS: u32 = 3;
@@ -51,6 +51,8 @@ struct Reading {
 struct Books {
     /// Bytes that all of them hold.
     held: u64,
+    /// Bytes that this slice holds.
+    own: u64,
     /// Contexts that other processes make.
     makings: Makings,
 }
@@ -58,15 +60,16 @@ struct Books {
 impl Books {
     /// `reserved` is of this process, and not held yet. None: there are more slices than can be read.
     fn read(slice: &Slice, place: Place, reserved: u64) -> Option<Self> {
-        let own = slice.region();
-        let mut held = own.held(place.device).saturating_sub(reserved);
-        let mut makings = own.makings(Some(slice.member().slot()));
-        for other in neighbours::beside(own.path())? {
+        let region = slice.region();
+        let own = region.held(place.device).saturating_sub(reserved);
+        let mut held = own;
+        let mut makings = region.makings(Some(slice.member().slot()));
+        for other in neighbours::beside(region.path())? {
             let device = other.device(&Uuid(place.uuid));
             held = held.saturating_add(device.map_or(0, |device| other.held(device)));
             makings = makings.plus(other.makings(None));
         }
-        Some(Self { held, makings })
+        Some(Self { held, own, makings })
     }
 }
 
@@ -86,6 +89,11 @@ impl Reading {
             before = books;
         }
         None
+    }
+
+    /// The device's free memory and what the slice holds, which has `more` than its ledger says.
+    fn note_room(&self, slice: &Slice, device: Device, more: u64) {
+        slice.member().note_room(device, self.free.saturating_add(self.books.own).saturating_add(more));
     }
 
     /// What the device lost until another reading, beyond what the ledgers explain. None: somebody made a context meanwhile.
@@ -146,10 +154,11 @@ impl Making {
             slice.learn_context_bytes(device, seen);
         }
         let took = seen.filter(|_| still).or(known).or(seen).unwrap_or(estimate);
+        if let Some(before) = self.device {
+            before.note_room(slice, device, 0);
+        }
         if let Some(now) = now {
-            // As if the ledger had what was taken.
-            let charged = took.saturating_sub(reserved);
-            slice.member().note_room(device, now.free.saturating_add(charged));
+            now.note_room(slice, device, took);
         }
         // Where it is not told NVML knows this process by another number.
         let own = own.filter(|_| grown.is_some());

@@ -18,7 +18,7 @@ fn memory_of_the_dead_is_granted_once_free_memory_shows_it() {
     let (member, device) = join(&path, LIMIT);
     let mut puppet = Puppet::joined(&path, LIMIT);
     assert_eq!(puppet.ask(&format!("reserve {HELD}")), "Ok(())");
-    member.note_room(device, FREE);
+    member.note_room(device, FREE + HELD);
     puppet.kill();
     assert!(member.reserve(device, HELD).is_err(), "it leaves");
     assert_eq!((member.leaving(device), member.held(device)), (HELD, 0));
@@ -26,11 +26,14 @@ fn memory_of_the_dead_is_granted_once_free_memory_shows_it() {
     member.reserve(device, LIMIT - HELD).unwrap();
     // 300 bytes of the free ones are the member's now.
     let free = FREE - (LIMIT - HELD);
-    for part in [0, HELD - 1] {
+    for part in [0, HELD - HELD / 8 - 1] {
         assert!(!member.is_back(device, free + part), "{part}");
         assert_eq!(member.leaving(device), HELD);
     }
-    assert!(member.is_back(device, free + HELD));
+    assert!(
+        member.is_back(device, free + HELD - HELD / 8),
+        "the ledger may have counted more than the driver took"
+    );
     assert_eq!(member.leaving(device), 0);
     member.reserve(device, HELD).unwrap();
 }
@@ -42,7 +45,7 @@ fn after_two_seconds_nothing_leaves() {
     let (member, device) = join(&path, LIMIT);
     let mut puppet = Puppet::joined(&path, LIMIT);
     puppet.ask(&format!("reserve {HELD}"));
-    member.note_room(device, FREE);
+    member.note_room(device, FREE + HELD);
     puppet.kill();
     assert_eq!(member.reap().unwrap(), Reaped::Dead(1));
     assert_eq!(member.leaving(device), HELD);
@@ -77,7 +80,7 @@ fn a_region_that_is_made_anew_keeps_what_leaves_the_same_device() {
         let mut puppet = Puppet::joined(&path, LIMIT);
         let (member, device) = join(&path, LIMIT);
         puppet.ask(&format!("reserve {HELD}"));
-        member.note_room(device, FREE);
+        member.note_room(device, FREE + HELD);
         member.leave();
         puppet.kill();
         let wanted = DeviceRequest { uuid, ..request(LIMIT) };
