@@ -287,9 +287,7 @@ impl Slice {
         if (was_due || limit == 0) && !self.is_whole() {
             return None;
         }
-        if was_due {
-            let _back = self.is_back(place.device);
-        }
+        let _back = self.is_back(place.device);
         let region = self.region();
         let held = region.held(place.device).saturating_add(region.leaving(place.device));
         Some(Quota { total: limit.min(place.total), left: limit.saturating_sub(held) })
