@@ -109,7 +109,7 @@ struct gpuslice_device {
     uint64_t left_at;        /* when somebody who held memory of it was last found dead, on the monotonic clock; 0: never */
     uint64_t room;           /* one more than free memory and what the slice held together; 0: not known */
     uint64_t room_at;        /* when that was read, on the monotonic clock */
-    uint8_t reserved[16];
+    uint8_t reserved[8];
 };
 
 /* A process. */
