@@ -16,7 +16,7 @@
 /* "gpuslice", as the first eight bytes of the file. */
 #define GPUSLICE_MAGIC "gpuslice"
 /* The version of this layout. Every change of it has another number. */
-#define GPUSLICE_VERSION 10u
+#define GPUSLICE_VERSION 11u
 /* Size of the file in bytes. */
 #define GPUSLICE_SIZE 11808768u
 /* Processes, devices and uses of shared memory that a slice has room for. */
@@ -142,7 +142,7 @@ struct gpuslice_share {
 struct gpuslice_place {
     uint64_t ticket; /* number of the place plus 1 */
     uint64_t start;
-    uint64_t end;
+    uint64_t end;    /* its highest bit says that the work goes on */
     uint64_t check;  /* made of the other three: docs/region.md says how */
 };
 

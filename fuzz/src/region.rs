@@ -247,7 +247,7 @@ fn use_time(member: &Member, device: Device) {
     member.give_back(device, u64::MAX, NOW);
     member.settled(device, u64::MAX, NOW);
     member.serve(device, u64::MAX, u64::MAX);
-    member.publish(device, u64::MAX, 0);
+    member.publish(device, (u64::MAX, 0), true);
     member.add_overlap(device, u64::MAX, u64::MAX);
     let trim = member.trim(device, NOW, true);
     member.set_trim(device, &trim);

@@ -15,11 +15,13 @@ use crate::{
 
 /// Places of the ring of busy intervals that the processes of a slice have for each device.
 pub const RING_PLACES: u64 = PLACES as u64;
+/// The bit of a place's end that says that the work goes on; no clock comes there.
+const GOES_ON: u64 = 1 << 63;
 
 impl Place {
     pub(crate) fn write(&self, entry: &Entry) {
         self.start.set(entry.start);
-        self.end.set(entry.end);
+        self.end.set(end_word(entry));
         self.check.set(check(entry));
         // Who sees the ticket sees the times.
         self.ticket.publish(entry.ticket);
@@ -28,7 +30,9 @@ impl Place {
     /// What stands there; nothing while the words do not match.
     pub(crate) fn read(&self) -> Entry {
         let ticket = self.ticket.observe();
-        let entry = Entry { ticket, start: self.start.get(), end: self.end.get() };
+        let end = self.end.get();
+        let entry =
+            Entry { ticket, start: self.start.get(), end: end & !GOES_ON, goes_on: end & GOES_ON != 0 };
         let matches = self.check.get() == check(&entry);
         #[cfg(all(test, loom))]
         let matches = matches || broken::is(Break::TornBelieved);
@@ -36,20 +40,25 @@ impl Place {
     }
 }
 
+/// When it ended, and whether it goes on, in one word.
+const fn end_word(entry: &Entry) -> u64 {
+    if entry.goes_on { entry.end | GOES_ON } else { entry.end & !GOES_ON }
+}
+
 /// A word that is made of all bits of the others. Odd factors, so that no bit is lost; those of the golden ratio and of
 /// splitmix64.
 fn check(entry: &Entry) -> u64 {
     let mixed = entry.start.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
-    let mixed = (mixed ^ entry.end).wrapping_mul(0xbf58_476d_1ce4_e5b9).rotate_left(29);
+    let mixed = (mixed ^ end_word(entry)).wrapping_mul(0xbf58_476d_1ce4_e5b9).rotate_left(29);
     (mixed ^ entry.ticket).wrapping_mul(0x94d0_49bb_1331_11eb)
 }
 
 impl<const SLOTS: usize> DeviceTime<SLOTS> {
     /// Tells of an interval. Its place.
-    pub(crate) fn publish(&self, start: u64, end: u64) -> u64 {
+    pub(crate) fn publish(&self, interval: (u64, u64), goes_on: bool) -> u64 {
         let place = self.places.0.add(1);
         if let Some(words) = self.ring.get(index(place)) {
-            words.write(&Entry::new(place, start, end));
+            words.write(&Entry::new(place, interval, goes_on));
         }
         place
     }
@@ -68,8 +77,8 @@ impl<const SLOTS: usize> DeviceTime<SLOTS> {
 
 impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVICES, SLOTS, SHARES> {
     /// Tells of an interval. Its place; 0 on a device that is not there.
-    pub(crate) fn publish(&self, device: usize, start: u64, end: u64) -> u64 {
-        self.time(device).map_or(0, |time| time.publish(start, end))
+    pub(crate) fn publish(&self, device: usize, interval: (u64, u64), goes_on: bool) -> u64 {
+        self.time(device).map_or(0, |time| time.publish(interval, goes_on))
     }
 }
 

@@ -25,15 +25,17 @@ pub struct Entry {
     pub ticket: u64,
     /// When the GPU began, on the monotonic clock.
     pub start: u64,
-    /// When it ended.
+    /// When it ended, or up to when it was seen to run.
     pub end: u64,
+    /// Whether the work goes on.
+    pub goes_on: bool,
 }
 
 impl Entry {
     /// What is to be written at a place.
     #[must_use]
-    pub const fn new(place: u64, start: u64, end: u64) -> Self {
-        Self { ticket: place.saturating_add(1), start, end }
+    pub const fn new(place: u64, (start, end): (u64, u64), goes_on: bool) -> Self {
+        Self { ticket: place.saturating_add(1), start, end, goes_on }
     }
 
     fn is_sane(&self, now: u64) -> bool {
@@ -113,7 +115,7 @@ mod tests {
 
     impl Ring {
         fn publish(&mut self, start: u64, end: u64) {
-            self.slots[(self.places % SLOTS) as usize] = Entry::new(self.places, start, end);
+            self.slots[(self.places % SLOTS) as usize] = Entry::new(self.places, (start, end), false);
             self.places += 1;
         }
 
@@ -177,7 +179,7 @@ mod tests {
         let (mut ring, mut reader, mut union) = (Ring::default(), Reader::default(), Union::new());
         ring.places = 1;
         assert!(!ring.read(&mut reader, NOW, &mut union));
-        ring.slots[0] = Entry::new(0, 100, 200);
+        ring.slots[0] = Entry::new(0, (100, 200), false);
         assert!(ring.read(&mut reader, NOW + 1, &mut union));
         assert_eq!(union.cover(100, 200, |_, _| {}), 0);
     }
@@ -201,7 +203,7 @@ mod tests {
         ring.publish(0, LONGEST + 1);
         assert!(ring.read(&mut reader, NOW, &mut union));
         assert_eq!(union.cover(0, 1000, |_, _| {}), 1000);
-        ring.slots = [Entry { ticket: u64::MAX, start: 0, end: 1 }; SLOTS as usize];
+        ring.slots = [Entry { ticket: u64::MAX, start: 0, end: 1, goes_on: false }; SLOTS as usize];
         ring.places += 4;
         assert!(ring.read(&mut reader, NOW, &mut union));
     }

@@ -30,6 +30,10 @@ pub struct Gpu {
     resume: u64,
     slice: u64,
     switch: u64,
+    /// Whether a client that is alone begins another slice when its own is over, for which others then wait.
+    pub renews: bool,
+    /// Whether a client that comes back begins another slice though nobody had one in between.
+    pub restarts: bool,
     /// Time that passed from one client to the next, in sum.
     pub switching: u64,
 }
@@ -45,6 +49,8 @@ impl Gpu {
             resume: 0,
             slice,
             switch,
+            renews: false,
+            restarts: false,
             switching: 0,
         }
     }
@@ -77,6 +83,9 @@ impl Gpu {
     }
 
     pub fn kernel(&mut self, client: usize, stream: usize, duration: u64) {
+        if self.restarts && client == self.owner && self.shortest(client).is_none() {
+            self.slice_end = self.clock + self.slice;
+        }
         self.clients[client].streams[stream].push_back(Item::Kernel(duration.max(1)));
         self.choose();
     }
@@ -147,6 +156,9 @@ impl Gpu {
     fn choose(&mut self) {
         let idle = self.shortest(self.owner).is_none();
         if !idle && (self.clock < self.slice_end || !self.others_wait()) {
+            if self.renews && self.clock >= self.slice_end {
+                self.slice_end += (1 + (self.clock - self.slice_end) / self.slice) * self.slice;
+            }
             return;
         }
         let count = self.clients.len();

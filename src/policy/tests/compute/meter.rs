@@ -85,7 +85,7 @@ impl Shim {
         let start = self.offset.instant(start).unwrap() + flight.run.gaps();
         let start = start.max(flight.charged_to);
         if let Some(until) = bill::running(start, now) {
-            self.charge(flight, (start, until), now, slice);
+            self.charge(flight, (start, until, true), now, slice);
             flight.charged_to = until;
             flight.progress += until - start;
         }
@@ -102,13 +102,20 @@ impl Shim {
     ) {
         let rest = length.saturating_sub(flight.progress);
         let start = (until - rest).max(flight.charged_to);
-        self.charge(flight, (start, start + rest), now, slice);
-        let beyond = flight.bill.charged().saturating_sub(trim::apply(length, slice.factor));
+        self.charge(flight, (start, start + rest, false), now, slice);
+        let lengths = (length, flight.progress);
+        let beyond = bill::beyond(flight.bill.charged(), lengths, slice.factor, slice.is_replayed);
         slice.measured -= u128::from(beyond);
         slice.settle(flight.bill.refund(beyond), now);
     }
 
-    fn charge(&mut self, flight: &mut Bracketed, (start, end): (u64, u64), now: u64, slice: &mut Slice) {
+    fn charge(
+        &mut self,
+        flight: &mut Bracketed,
+        (start, end, goes_on): (u64, u64, bool),
+        now: u64,
+        slice: &mut Slice,
+    ) {
         if start >= end {
             return;
         }
@@ -121,7 +128,7 @@ impl Shim {
             add_overlap(slice, 0);
             return;
         }
-        let place = slice.publish(start, end);
+        let place = slice.publish(start, end, goes_on);
         self.own_until = self.own_until.max(end);
         self.read(place, now, slice);
         let history = &mut self.history;

@@ -22,7 +22,7 @@ fn a_region_that_is_made_anew_owes_what_it_owed_and_remembers_nothing_else() {
     let path = directory.path().join("region");
     let (member, device) = join(&path, LIMIT);
     for _ in 0..3 {
-        member.publish(device, 10, 20);
+        member.publish(device, (10, 20), false);
     }
     assert_eq!(member.take(device, 1000 * MS, now()), Ok(()));
     member.begin_work(device);
@@ -129,11 +129,11 @@ fn intervals_are_read_as_they_were_told_and_half_written_ones_are_not() {
     let ((first, device), (second, _)) = (join(&path, LIMIT), join(&path, LIMIT));
     for number in 0..RING_PLACES + 2 {
         let writer = if number % 2 == 0 { &first } else { &second };
-        assert_eq!(writer.publish(device, number * 10, number * 10 + 7), number);
+        assert_eq!(writer.publish(device, (number * 10, number * 10 + 7), false), number);
     }
     assert_eq!(first.places(device), RING_PLACES + 2);
     for number in 2..RING_PLACES + 2 {
-        assert_eq!(first.entry(device, number), Entry::new(number, number * 10, number * 10 + 7));
+        assert_eq!(first.entry(device, number), Entry::new(number, (number * 10, number * 10 + 7), false));
     }
     write(&path, figure("time.ring") + 5 * figure("place.size") + figure("place.end"), 58);
     assert_eq!(first.entry(device, 5), Entry::default());

@@ -302,7 +302,7 @@ fn wild_words_let_nobody_wait_for_ever() {
     let at = until + 1000 * MS;
     assert!(member.take(device, MS, at).is_ok_and(|()| other.take(device, MS, at + 5 * MS).is_ok()));
     assert_eq!(member.overlap_part(device, 1000), 1000);
-    member.publish(device, 1, 2);
+    member.publish(device, (1, 2), false);
     other.leave();
     write(&path, word_of(0, "process.outstanding"), u64::MAX);
     write(&path, word_of(0, "process.settled_at"), u64::MAX);
@@ -321,7 +321,10 @@ fn a_lost_region_keeps_nobody_waiting() {
     assert_eq!(member.take(device, MS, now()), Ok(()));
     assert!(now() < began + AWOKEN);
     member.settle(device, -5, began);
-    assert_eq!((member.publish(device, 1, 2), member.places(device), member.meter(device)), (0, 0, 0));
+    assert_eq!(
+        (member.publish(device, (1, 2), false), member.places(device), member.meter(device)),
+        (0, 0, 0)
+    );
 }
 
 #[test]

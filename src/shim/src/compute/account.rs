@@ -11,7 +11,7 @@ use crate::slice::Slice;
 use gpuslice_policy::compute::bill::{self, Bill};
 use gpuslice_policy::compute::ring::Reader;
 use gpuslice_policy::compute::run::{Opening, Run, Verdict};
-use gpuslice_policy::compute::source::Source;
+use gpuslice_policy::compute::source::{Measured, Source};
 use gpuslice_policy::compute::step::{Ran, Seen};
 use gpuslice_policy::compute::timeline::{self, Offset, Union};
 use gpuslice_policy::compute::trim::{self, History};
@@ -241,7 +241,7 @@ impl Account {
                 slice.member().note_overdue(device, now);
                 flight.is_overdue = true;
             }
-            self.charge(slice, flight, (start, until));
+            self.charge(slice, flight, (start, until), true);
             flight.charged_to = until;
             flight.progress = flight.progress.saturating_add(until.saturating_sub(start));
             if let Some(device) = device_of(slice, flight) {
@@ -260,13 +260,21 @@ impl Account {
         let Some(device) = device_of(slice, flight) else { return };
         let rest = length.saturating_sub(flight.progress);
         let start = until.saturating_sub(rest).max(flight.charged_to);
-        self.charge(slice, flight, (start, start.saturating_add(rest)));
-        let most = trim::apply(length, slice.member().factor(device));
-        let beyond = flight.bill.charged().saturating_sub(most);
+        self.charge(slice, flight, (start, start.saturating_add(rest)), false);
+        let is_replayed = Measured::of_word(slice.region().meter(device)).source == Source::Replayed;
+        let factor = slice.member().factor(device);
+        let beyond = bill::beyond(flight.bill.charged(), (length, flight.progress), factor, is_replayed);
         slice.member().settle(device, flight.bill.refund(beyond), clock::now());
     }
 
-    fn charge(&mut self, slice: &'static Slice, flight: &mut Flight, (start, end): (u64, u64)) {
+    /// Charges what an interval newly covers, and publishes it. `goes_on`: the work has not ended.
+    fn charge(
+        &mut self,
+        slice: &'static Slice,
+        flight: &mut Flight,
+        (start, end): (u64, u64),
+        goes_on: bool,
+    ) {
         let Some(device) = device_of(slice, flight).filter(|_| start < end) else { return };
         let (member, length) = (slice.member(), end.saturating_sub(start));
         // Processes that start together run their first kernels side by side. What follows does not overlap as these do.
@@ -279,7 +287,7 @@ impl Account {
             add_overlap(0);
             return;
         }
-        let place = member.publish(device, start, end);
+        let place = member.publish(device, (start, end), goes_on);
         self.own_until = self.own_until.max(end);
         // Who does not wait for those that came before and are still writing charges what they charge as well.
         while !self.read(slice, device, place, clock::now()) {

@@ -27,6 +27,7 @@ mod pay;
 mod sampler;
 mod samples;
 mod seat;
+mod slicing;
 mod spawn;
 mod threads;
 mod told;
@@ -65,6 +66,7 @@ use once_cell::race::OnceBox;
 use parking_lot::Mutex;
 use sampler::Sampler;
 use seat::Seat;
+use slicing::Sight;
 use threads::Seats;
 use told::Contexts;
 
@@ -223,6 +225,8 @@ pub(crate) struct Compute {
     said: AtomicBool,
     /// What is known of NVML's samples, by device.
     samplers: Mutex<Vec<Sampler>>,
+    /// What is known of the time slicing between them, by device.
+    sights: Mutex<Vec<Sight>>,
     /// What is known of other slices.
     steward: Mutex<Steward>,
     /// Runs that turned out to have gaps.
@@ -282,6 +286,7 @@ impl Compute {
             said: AtomicBool::new(false),
             gaps: AtomicU64::new(0),
             steward: Mutex::default(),
+            sights: Mutex::new(places.iter().map(|_| Sight::default()).collect()),
             samplers: Mutex::new(places.iter().map(|_| Sampler::default()).collect()),
         }
     }

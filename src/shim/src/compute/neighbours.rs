@@ -1,6 +1,6 @@
 //! Which slices' regions lie beside this one's, and what do they tell of a device?
 //!
-//! Only the process that holds a chair looks. A region that cannot be opened takes no part: the GPU time that its slice
+//! The process that holds a chair looks, and of each slice the one that is elected. A region that cannot be opened takes no part: the GPU time that its slice
 //! uses makes the GPU look smaller. So does one that nobody is paid for in, a `fixed` slice with the whole GPU and normal
 //! priority: it counts nothing, so there is nothing to be seen.
 
@@ -175,6 +175,11 @@ fn open(path: &PathBuf, own: &Path) -> Opened {
 }
 
 impl Neighbour {
+    /// A number that no other has.
+    pub(super) fn id(&self) -> u64 {
+        self.id
+    }
+
     /// Its region.
     pub(super) fn region(&self) -> &Region {
         self.monitor.region()

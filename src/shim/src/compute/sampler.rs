@@ -30,7 +30,7 @@ const PART: u64 = 20;
 /// The longest pause because of that.
 const LONGEST: u64 = 1_000_000_000;
 /// From whom nothing was heard for so long, others take over.
-const PATIENCE: u64 = 1_500_000_000;
+pub(super) const PATIENCE: u64 = 1_500_000_000;
 /// So long after its end a window's events have been read.
 const READ: u64 = 25_000_000;
 /// After so many windows in a row that say nothing of the slice, what was learned does not hold any more.
@@ -88,7 +88,9 @@ impl Compute {
         }
         let Some(mut samplers) = self.samplers.try_lock() else { return };
         for (at, (pacer, sampler)) in self.pacers.iter().zip(samplers.iter_mut()).enumerate() {
-            if pacer.is_pacing(slice) {
+            if self.look_around(slice, at) {
+                sampler.close();
+            } else if pacer.is_pacing(slice) {
                 let covered = |from, to| self.meter.covered(slice, at, (from, to));
                 tick(slice, pacer.place, sampler, covered, clock_now());
                 let sees_strangers = sampler.open.as_ref().is_some_and(|open| open.whose.sees_strangers());
