@@ -142,7 +142,7 @@ struct gpuslice_share {
 struct gpuslice_place {
     uint64_t ticket; /* number of the place plus 1 */
     uint64_t start;
-    uint64_t end;    /* its highest bit says that the work goes on */
+    uint64_t rest;   /* bits 0 to 46 how long, 47 to 62 which context, 63 whether the work goes on */
     uint64_t check;  /* made of the other three: docs/region.md says how */
 };
 

@@ -104,7 +104,7 @@ static void print_layout(void)
     LINE("place.size", sizeof(struct gpuslice_place));
     LINE("place.ticket", offsetof(struct gpuslice_place, ticket));
     LINE("place.start", offsetof(struct gpuslice_place, start));
-    LINE("place.end", offsetof(struct gpuslice_place, end));
+    LINE("place.rest", offsetof(struct gpuslice_place, rest));
     LINE("place.check", offsetof(struct gpuslice_place, check));
     LINE("time.history", offsetof(struct gpuslice_device_time, history));
     LINE("moment.size", sizeof(struct gpuslice_moment));

@@ -349,7 +349,7 @@ pub const FIGURES: [(&str, usize); 112] = {
         ("place.size", size_of::<Place>()),
         ("place.ticket", offset_of!(Place, ticket)),
         ("place.start", offset_of!(Place, start)),
-        ("place.end", offset_of!(Place, end)),
+        ("place.rest", offset_of!(Place, rest)),
         ("place.check", offset_of!(Place, check)),
         ("time.history", offset_of!(Time, history)),
         ("moment.size", size_of::<Moment>()),

@@ -7,7 +7,7 @@ use gpuslice_policy::{
     compute::{
         bucket::Terms,
         lease::Least,
-        ring::Entry,
+        ring::{Entry, Interval},
         step::{Kept, Ran},
         trim::Trim,
     },
@@ -292,9 +292,9 @@ impl Member {
         });
     }
 
-    /// Tells the slice's other processes that the GPU was busy in this interval, and whether the work goes on. Its place.
-    pub fn publish(&self, device: Device, interval: (u64, u64), goes_on: bool) -> u64 {
-        self.layout().publish(device.index(), interval, goes_on)
+    /// Tells all who look at the region that the GPU was busy in this interval. Its place.
+    pub fn publish(&self, device: Device, interval: Interval) -> u64 {
+        self.layout().publish(device.index(), interval)
     }
 
     /// An interval of this length was measured, and so much of it was covered newly.

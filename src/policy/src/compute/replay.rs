@@ -11,6 +11,7 @@
 
 use std::collections::VecDeque;
 
+use super::ring::Interval;
 use super::trim::{self, ONE};
 
 /// Lengths of a turn that are tried, in nanoseconds: 0.5 to 50 ms, near each other, with those that drivers are known to use.
@@ -38,17 +39,6 @@ const MEMORY: i64 = 8;
 const MOST: usize = 64;
 /// Intervals of a context that wait to be replayed.
 const MOST_WAITING: usize = 4096;
-
-/// An interval in which a context had work in flight.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Span {
-    /// When the GPU could begin, on the monotonic clock.
-    pub start: u64,
-    /// When it ended, or up to when it is known to run.
-    pub end: u64,
-    /// Whether the work goes on.
-    pub goes_on: bool,
-}
 
 /// What came of a stretch of time, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -82,6 +72,8 @@ struct Account {
     began: i64,
     /// What its work was given on average; 0 while nothing is known.
     mean: i64,
+    /// How much of what it was given has been told.
+    told: i64,
 }
 
 /// A replay of time slicing under one rule.
@@ -95,13 +87,12 @@ struct Replay {
     turn_ends: u64,
     accounts: Vec<Account>,
     misfit: u64,
-    told: i64,
 }
 
 impl Replay {
     fn new(turn: u64, way: Way) -> Self {
         let (accounts, owner) = (Vec::new(), None);
-        Self { turn, way, owner, since: 0, resumes: 0, turn_ends: 0, accounts, misfit: 0, told: 0 }
+        Self { turn, way, owner, since: 0, resumes: 0, turn_ends: 0, accounts, misfit: 0 }
     }
 
     /// Time passes in which nobody's work begins or ends.
@@ -200,20 +191,30 @@ impl Replay {
 
     /// What the slice was given since it was asked last.
     fn tell(&mut self, own: u64) -> i64 {
-        let given = self.accounts.iter().enumerate().filter(|(context, _)| own & bit(*context) != 0);
-        let sum = given.fold(0_i64, |sum, (_, account)| sum.saturating_add(account.own));
-        sum.saturating_sub(core::mem::replace(&mut self.told, sum))
+        let news = self.accounts.iter_mut().enumerate().map(|(context, account)| {
+            let news = account.own.saturating_sub(core::mem::replace(&mut account.told, account.own));
+            if own & bit(context) == 0 { 0 } else { news }
+        });
+        news.fold(0, i64::saturating_add)
+    }
+
+    /// The place is another context's from now on: nothing is known of its work.
+    fn forget(&mut self, context: usize) {
+        if let Some(account) = self.accounts.get_mut(context) {
+            account.mean = 0;
+        }
     }
 }
 
 /// What is known of a context.
 #[derive(Debug, Default)]
 struct Context {
-    id: u64,
+    /// The slice's number, and the context's within it.
+    id: (u64, u16),
     /// In the order in which they begin.
-    waiting: VecDeque<Span>,
+    waiting: VecDeque<Interval>,
     /// What has begun.
-    begun: Vec<Span>,
+    begun: Vec<Interval>,
 }
 
 impl Context {
@@ -245,24 +246,22 @@ impl Slicing {
         Self { contexts: Vec::new(), replays: replays.collect(), at, flying: 0, own: 0, forgot: at }
     }
 
-    /// A context had work in flight. `is_own`: it is one of the slice.
-    pub fn add(&mut self, id: u64, is_own: bool, span: Span) {
-        let Some(place) = self.place(id) else { return };
+    /// A context of a slice had work in flight. `is_own`: of the slice that asks.
+    pub fn add(&mut self, slice: u64, is_own: bool, span: Interval) {
+        let Some(place) = self.place((slice, span.context)) else { return };
         let at = self.at;
         let Some(context) = self.contexts.get_mut(place).filter(|_| span.end > at) else { return };
         if context.waiting.len() >= MOST_WAITING {
             return;
         }
-        let span = Span { start: span.start.max(at), ..span };
+        let span = Interval { start: span.start.max(at), ..span };
         let behind = context.waiting.partition_point(|other| other.start <= span.start);
         context.waiting.insert(behind, span);
-        if is_own {
-            self.own |= bit(place);
-        }
+        self.own = if is_own { self.own | bit(place) } else { self.own & !bit(place) };
     }
 
     /// The place of a context; that of one that has nothing in flight is taken where there is no other.
-    fn place(&mut self, id: u64) -> Option<usize> {
+    fn place(&mut self, id: (u64, u16)) -> Option<usize> {
         if let Some(place) = self.contexts.iter().position(|context| context.id == id) {
             return Some(place);
         }
@@ -271,12 +270,11 @@ impl Slicing {
             return self.contexts.len().checked_sub(1);
         }
         let is_free = |context: &Context| context.waiting.is_empty() && context.begun.is_empty();
-        let mut places = self.contexts.iter().enumerate();
-        let free = places.find(|(place, context)| self.own & bit(*place) == 0 && is_free(context));
-        let place = free.map(|(place, _)| place)?;
+        let place = self.contexts.iter().position(is_free)?;
         if let Some(context) = self.contexts.get_mut(place) {
             context.id = id;
         }
+        self.replays.iter_mut().for_each(|replay| replay.forget(place));
         Some(place)
     }
 
@@ -430,7 +428,7 @@ mod tests {
     const START: u64 = 1 << 40;
 
     /// What each context publishes of work that comes at an instant and takes so long, where turns take so long.
-    fn published(turn: u64, works: &[Vec<(u64, u64)>], until: u64) -> Vec<Vec<Span>> {
+    fn published(turn: u64, works: &[Vec<(u64, u64)>], until: u64) -> Vec<Vec<Interval>> {
         let mut spans = vec![Vec::new(); works.len()];
         let mut queues: Vec<VecDeque<(u64, u64)>> =
             works.iter().map(|work| work.iter().copied().collect()).collect();
@@ -448,7 +446,7 @@ mod tests {
             *left = left.saturating_sub(TICK);
             if *left == 0 {
                 let (start, end) = ((*come).max(last[owner]), at + TICK);
-                spans[owner].push(Span { start: START + start, end: START + end, goes_on: false });
+                spans[owner].push(Interval { start: START + start, end: START + end, ..Interval::default() });
                 last[owner] = end;
                 queues[owner].pop_front();
             }
@@ -457,7 +455,7 @@ mod tests {
     }
 
     /// What the first context has of the last two of four seconds, in milliseconds: covered, and its own.
-    fn replayed(spans: &[Vec<Span>]) -> (u64, i64) {
+    fn replayed(spans: &[Vec<Interval>]) -> (u64, i64) {
         let mut slicing = Slicing::new(START);
         for (id, spans) in spans.iter().enumerate() {
             spans.iter().for_each(|span| slicing.add(id as u64, id == 0, *span));
@@ -497,9 +495,25 @@ mod tests {
     }
 
     #[test]
+    fn each_context_of_a_slice_has_a_turn() {
+        let mut slicing = Slicing::new(START);
+        let works = [each(3 * MS, 3 * MS), each(3 * MS, 3 * MS), each(5 * MS, 5 * MS)];
+        for (context, spans) in (0..3).zip(published(2 * MS, &works, 4500 * MS)) {
+            let is_own = context < 2;
+            spans
+                .iter()
+                .for_each(|span| slicing.add(u64::from(!is_own), is_own, Interval { context, ..*span }));
+        }
+        let _learned = slicing.advance(START + 2000 * MS);
+        let own = slicing.advance(START + 4000 * MS).own / MS.cast_signed();
+        assert!((1270..=1370).contains(&own), "{own} of 1333");
+    }
+
+    #[test]
     fn work_that_goes_on_does_not_say_whose_turn_it_is() {
         let spans = |goes_on| {
-            let span = move |start, end| Span { start: START + start, end: START + end, goes_on };
+            let span =
+                move |start, end| Interval { start: START + start, end: START + end, goes_on, context: 0 };
             vec![vec![span(0, 3 * MS), span(3 * MS, 40 * MS)], vec![span(0, 40 * MS)]]
         };
         let misfit = |goes_on| {
@@ -517,12 +531,13 @@ mod tests {
     #[test]
     fn contexts_beyond_those_that_are_followed_are_left_out_until_a_place_is_free() {
         let mut slicing = Slicing::new(START);
-        let span = |at: u64| Span { start: START + at * MS, end: START + (at + 1) * MS, goes_on: false };
+        let span =
+            |at: u64| Interval { start: START + at * MS, end: START + (at + 1) * MS, ..Interval::default() };
         (0..100).for_each(|id| slicing.add(id, id == 0, span(0)));
         assert_eq!(slicing.contexts.len(), MOST);
         let _part = slicing.advance(START + 5 * MS);
         slicing.add(99, false, span(6));
-        assert!(slicing.contexts.iter().any(|context| context.id == 99));
+        assert!(slicing.contexts.iter().any(|context| context.id == (99, 0)));
     }
 
     #[test]

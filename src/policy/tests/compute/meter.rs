@@ -2,6 +2,7 @@
 
 use gpuslice_policy::compute::bill;
 use gpuslice_policy::compute::recent::epoch_of;
+use gpuslice_policy::compute::ring::{self, Interval};
 use gpuslice_policy::compute::run::{Lesson, Opening, Verdict};
 use gpuslice_policy::compute::timeline;
 use gpuslice_policy::compute::trim;
@@ -124,11 +125,12 @@ impl Shim {
                 slice.overlap.add(end - start, covered);
             }
         };
-        if self.union.is_covered(start, end) {
+        // What only intervals of its own cover says nothing new; beside others' it says whose turn it was.
+        if self.union.is_covered(start, end) && self.beside_until <= start {
             add_overlap(slice, 0);
             return;
         }
-        let place = slice.publish(start, end, goes_on);
+        let place = slice.publish(Interval { start, end, context: ring::context(self.me, 0), goes_on });
         self.own_until = self.own_until.max(end);
         self.read(place, now, slice);
         let history = &mut self.history;
@@ -145,11 +147,13 @@ impl Shim {
         }
         self.read_to = self.read_to.max(to);
         let history = &mut self.history;
-        let (own, others) = (self.own_until, &mut self.others_until);
+        let (own, others, beside) = (self.own_until, &mut self.others_until, &mut self.beside_until);
         let entry = |slot: u64| {
             let entry = slice.ring[slot as usize];
+            let end = entry.interval.end;
             // What ends later than anything of ours is not ours.
-            *others = (*others).max(if entry.end > own { entry.end } else { 0 });
+            *others = (*others).max(if end > own { end } else { 0 });
+            *beside = (*beside).max(if entry.interval.is_of(self.me) { 0 } else { end });
             entry
         };
         self.reader.read((to, PLACES), now, &mut self.union, entry, |from, until| history.add(from, until))

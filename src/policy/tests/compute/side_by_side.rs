@@ -8,22 +8,26 @@ const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
 const LOOK: u64 = 50 * MS;
-/// Shares in percents with the duration of a kernel.
-type Set = &'static [(u64, u64)];
+/// Shares in percents with the duration of a kernel and the number of processes.
+type Set = &'static [(u64, u64, u64)];
 
-const SETS: [Set; 12] = [
-    &[(30, 20 * US), (60, 20 * US)],
-    &[(30, 20 * US), (60, 5 * MS)],
-    &[(30, 20 * US), (60, 50 * MS)],
-    &[(30, 5 * MS), (60, 5 * MS)],
-    &[(30, 50 * MS), (60, 50 * MS)],
-    &[(30, 50 * MS), (60, 1500 * US)],
-    &[(30, 1500 * US), (60, 5 * MS)],
-    &[(47, 20 * US), (47, 20 * US)],
-    &[(47, 20 * US), (47, 50 * MS)],
-    &[(47, 5 * MS), (47, 50 * MS)],
-    &[(20, 20 * US), (20, 300 * US), (50, 5 * MS)],
-    &[(22, 20 * US), (22, 300 * US), (22, 5 * MS), (22, 50 * MS)],
+const SETS: [Set; 16] = [
+    &[(30, 20 * US, 1), (60, 20 * US, 1)],
+    &[(30, 20 * US, 1), (60, 5 * MS, 1)],
+    &[(30, 20 * US, 1), (60, 50 * MS, 1)],
+    &[(30, 5 * MS, 1), (60, 5 * MS, 1)],
+    &[(30, 50 * MS, 1), (60, 50 * MS, 1)],
+    &[(30, 50 * MS, 1), (60, 1500 * US, 1)],
+    &[(30, 1500 * US, 1), (60, 5 * MS, 1)],
+    &[(47, 20 * US, 1), (47, 20 * US, 1)],
+    &[(47, 20 * US, 1), (47, 50 * MS, 1)],
+    &[(47, 5 * MS, 1), (47, 50 * MS, 1)],
+    &[(20, 20 * US, 1), (20, 300 * US, 1), (50, 5 * MS, 1)],
+    &[(22, 20 * US, 1), (22, 300 * US, 1), (22, 5 * MS, 1), (22, 50 * MS, 1)],
+    &[(30, 20 * US, 2), (60, 5 * MS, 1)],
+    &[(30, 5 * MS, 1), (60, 20 * US, 4)],
+    &[(47, 300 * US, 2), (47, 300 * US, 2)],
+    &[(30, 50 * MS, 2), (60, 5 * MS, 2)],
 ];
 
 /// Cells that may be more than 1.5 points off, or 5 in windows. A kernel of 50 ms ends 10 times a second, which is seldom enough
@@ -33,11 +37,12 @@ const EXCUSED: [(u64, bool, Set); 3] = [(10, false, SETS[8]), (30, false, SETS[2
 /// By how many hundredths of points the mean of each slice over ten seconds differs from its share, and 95 % of windows of a
 /// second.
 fn errors(machine: Machine, set: Set) -> Vec<(i64, i64)> {
-    let limits: Vec<_> = set.iter().map(|(share, _)| terms(share * 10, 20)).collect();
-    let program = |(slice, (_, kernel)): (usize, &(u64, u64))| {
-        (slice, Program::new(vec![Kind::kernel(slice as u64 + 1, *kernel)]))
+    let limits: Vec<_> = set.iter().map(|(share, ..)| terms(share * 10, 20)).collect();
+    let programs = |(slice, (_, kernel, count)): (usize, &(u64, u64, u64))| {
+        let program = Program::new(vec![Kind::kernel(slice as u64 + 1, *kernel)]);
+        (0..*count).map(move |_| (slice, program.clone())).collect::<Vec<_>>()
     };
-    let mut world = World::new(machine, &limits, set.iter().enumerate().map(program).collect(), 5);
+    let mut world = World::new(machine, &limits, set.iter().enumerate().flat_map(programs).collect(), 5);
     world.watch.is_off = true;
     world.run(world.now + 2 * S).unwrap();
     let mut used: Vec<Vec<u64>> = Vec::new();
@@ -72,10 +77,12 @@ fn table_of_slices_side_by_side() {
                 }
                 cells += 1;
                 missed += i32::from(misses);
-                let shares: Vec<String> =
-                    set.iter().map(|(share, kernel)| format!("{share}%x{}us", kernel / US)).collect();
+                let shares: Vec<String> = set
+                    .iter()
+                    .map(|(share, kernel, count)| format!("{share}%x{}us*{count}", kernel / US))
+                    .collect();
                 println!(
-                    "{:>2} ms {renews:<5} {:<44} {errors:?}{}",
+                    "{:>2} ms {renews:<5} {:<52} {errors:?}{}",
                     slice / MS,
                     shares.join(" "),
                     if misses { "  MISSES" } else { "" }

@@ -1,6 +1,6 @@
 //! What does a slice learn from what the slices of its GPU publish?
 
-use gpuslice_policy::compute::replay::{BEHIND, STEP, Slicing, Span, Split};
+use gpuslice_policy::compute::replay::{BEHIND, STEP, Slicing, Split};
 
 use crate::slice::PLACES;
 use crate::world::World;
@@ -43,9 +43,8 @@ impl World {
         sight.next = self.now + STEP;
         for (at, (slice, read)) in self.slices.iter().zip(&mut sight.read).enumerate() {
             for place in (*read).max(slice.places.saturating_sub(PLACES))..slice.places {
-                let entry = slice.ring[(place % PLACES) as usize];
-                let span = Span { start: entry.start, end: entry.end, goes_on: entry.goes_on };
-                sight.slicing.add(at as u64, at == me, span);
+                let told = slice.ring[(place % PLACES) as usize].told_at(place, self.now);
+                told.into_iter().for_each(|told| sight.slicing.add(at as u64, at == me, told));
             }
             *read = slice.places;
         }

@@ -4,7 +4,7 @@ use gpuslice_policy::compute::bucket::{self, Terms};
 use gpuslice_policy::compute::lease;
 use gpuslice_policy::compute::overlap::Overlap;
 use gpuslice_policy::compute::queue;
-use gpuslice_policy::compute::ring::Entry;
+use gpuslice_policy::compute::ring::{Entry, Interval};
 use gpuslice_policy::compute::trim::{self, Trim};
 use gpuslice_policy::compute::turn::{self, Ask};
 
@@ -170,10 +170,10 @@ impl Slice {
     }
 
     /// Publishes an interval; its place.
-    pub fn publish(&mut self, start: u64, end: u64, goes_on: bool) -> u64 {
+    pub fn publish(&mut self, interval: Interval) -> u64 {
         let place = self.places;
         self.places += 1;
-        self.ring[(place % PLACES) as usize] = Entry::new(place, (start, end), goes_on);
+        self.ring[(place % PLACES) as usize] = Entry::new(place, interval);
         place
     }
 }

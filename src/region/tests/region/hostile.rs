@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use gpuslice_policy::compute::ring::Interval;
 use gpuslice_region::{
     Device, DeviceRequest, Member, Monitor, RegionError, Trust, Uuid,
     layout::{FIGURES, MAX_DEVICES, MAX_SLOTS},
@@ -196,7 +197,8 @@ fn use_time(member: &Member, device: Device) {
     member.give_back(device, u64::MAX, NOW);
     member.settled(device, u64::MAX, NOW);
     member.serve(device, u64::MAX, u64::MAX);
-    member.publish(device, (u64::MAX, 0), true);
+    let wild = Interval { start: u64::MAX, end: 0, context: u16::MAX, goes_on: true };
+    member.publish(device, wild);
     member.add_overlap(device, u64::MAX, u64::MAX);
     for now in [0, NOW, u64::MAX] {
         member.note_second(device, now);

@@ -10,7 +10,7 @@ use super::clock;
 use super::neighbours::Neighbours;
 use super::sampler::{PATIENCE, say};
 use crate::slice::{Place, Slice};
-use gpuslice_policy::compute::replay::{BEHIND, STEP, Slicing, Span, Split};
+use gpuslice_policy::compute::replay::{BEHIND, STEP, Slicing, Split};
 use gpuslice_policy::compute::source::{Measured, Source};
 use gpuslice_region::{RING_PLACES, Uuid};
 use std::collections::BTreeMap;
@@ -110,12 +110,8 @@ impl Known {
             let read = self.read.entry(id).or_insert(places);
             // Who finds fewer than before has a region that was made anew.
             for number in (*read).min(places).max(places.saturating_sub(RING_PLACES))..places {
-                let entry = region.entry(device, number);
-                let is_sane =
-                    entry.ticket == number.saturating_add(1) && entry.end <= now.saturating_add(STEP);
-                if is_sane {
-                    let span = Span { start: entry.start, end: entry.end, goes_on: entry.goes_on };
-                    self.slicing.add(id, is_own, span);
+                if let Some(told) = region.entry(device, number).told_at(number, now) {
+                    self.slicing.add(id, is_own, told);
                     self.heard = if is_own { self.heard } else { now };
                 }
             }
