@@ -26,8 +26,9 @@ const SWITCH: u64 = 50_000;
 const SWITCH_PART: u64 = 25;
 /// Shorter work says nothing of how much one is given, in nanoseconds: a single launch among runs.
 const TELLING: u64 = 500_000;
-/// Work that follows within this is queued behind what ends: twice the step of the coarsest event clock.
-const GAP: u64 = 4_000;
+/// Work that follows within this is queued behind what ends, in nanoseconds: no other context comes and goes in between, and
+/// ends are not known better.
+const GAP: u64 = SWITCH;
 /// How often what speaks against a replay loses a half, in nanoseconds.
 const FORGETS: u64 = 2_000_000_000;
 /// Time that has to be moved because work ends in another's turn counts as three tenths of a part that differs.
