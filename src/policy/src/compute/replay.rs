@@ -87,13 +87,15 @@ struct Replay {
     resumes: u64,
     turn_ends: u64,
     accounts: Vec<Account>,
+    /// All contexts in the order in which they have their turns, as far as it is known.
+    circle: Vec<usize>,
     misfit: u64,
 }
 
 impl Replay {
     fn new(turn: u64, way: Way) -> Self {
-        let (accounts, owner) = (Vec::new(), None);
-        Self { turn, way, owner, since: 0, resumes: 0, turn_ends: 0, accounts, misfit: 0 }
+        let (accounts, circle) = (Vec::new(), Vec::new());
+        Self { turn, way, owner: None, since: 0, resumes: 0, turn_ends: 0, accounts, circle, misfit: 0 }
     }
 
     /// Time passes in which nobody's work begins or ends.
@@ -120,9 +122,9 @@ impl Replay {
 
     /// Gives the next turn, around the circle in which the driver keeps contexts.
     fn give(&mut self, waiting: u64, at: u64) {
-        let owner = self.owner.unwrap_or(0);
-        let after = (0..MOST).skip(owner.saturating_add(1)).chain(0..MOST);
-        let next = after.into_iter().find(|context| waiting & bit(*context) != 0);
+        let before = self.circle.iter().position(|context| Some(*context) == self.owner).unwrap_or(0);
+        let after = self.circle.iter().skip(before.saturating_add(1)).chain(&self.circle);
+        let next = after.copied().find(|context| waiting & bit(*context) != 0);
         self.turn_to(next, at, SWITCH.min(self.turn / SWITCH_PART));
     }
 
@@ -132,8 +134,9 @@ impl Replay {
     }
 
     fn begins(&mut self, context: usize, at: u64) {
-        if self.accounts.len() <= context {
-            self.accounts.resize(context.saturating_add(1), Account::default());
+        while self.accounts.len() <= context {
+            self.circle.push(self.accounts.len());
+            self.accounts.push(Account::default());
         }
         if let Some(account) = self.accounts.get_mut(context) {
             account.began = account.own;
@@ -163,23 +166,29 @@ impl Replay {
         }
     }
 
-    /// The turn was another's: this one began too early, and all of it was the other's, or comes too late.
+    /// The turn is not the owner's but of this context, which has just ended work.
     fn correct(&mut self, owner: usize, context: usize, at: u64) {
         let (into, left) = (at.saturating_sub(self.since), self.turn_ends.saturating_sub(at));
-        let (moved, ends, since) = if into < left {
-            (into, at, at.saturating_sub(self.turn))
+        let moved = if into < self.turn / 2 {
+            // It began too early, or was this one's to begin with, which comes before the owner then.
+            self.circle.retain(|other| *other != context);
+            let place = self.circle.iter().position(|other| *other == owner).unwrap_or(0);
+            self.circle.insert(place, context);
+            (self.since, self.turn_ends) = (at.saturating_sub(self.turn), at);
+            at.saturating_sub(self.resumes)
         } else {
+            // It ended earlier than thought.
             let rest = self.turn.saturating_sub(left).max(self.turn / 10);
-            (left.min(into / 2), at.saturating_add(rest), at.saturating_sub(left))
+            (self.since, self.turn_ends) = (at.saturating_sub(left), at.saturating_add(rest));
+            left.min(into / 2)
         };
         for (whose, by) in [(owner, 0_i64.saturating_sub_unsigned(moved)), (context, moved.cast_signed())] {
             if let Some(account) = self.accounts.get_mut(whose) {
                 account.own = account.own.saturating_add(by);
             }
         }
-        let against = into.min(left).saturating_mul(MOVED) / MOVED_OF;
-        self.misfit = self.misfit.saturating_add(against);
-        (self.owner, self.since, self.resumes, self.turn_ends) = (Some(context), since, at, ends);
+        self.misfit = self.misfit.saturating_add(moved.saturating_mul(MOVED) / MOVED_OF);
+        (self.owner, self.resumes) = (Some(context), at);
     }
 
     /// A context has nothing in flight any more.
@@ -342,7 +351,9 @@ impl Slicing {
         let Some(context) = self.contexts.get_mut(place) else { return };
         let Some(first) = context.begun.iter().position(|span| span.end <= at) else { return };
         let span = context.begun.swap_remove(first);
-        let follows = context.waiting.front().is_some_and(|span| span.start <= at.saturating_add(GAP));
+        // Work that goes on is in flight until it is told of again, unless its process has died.
+        let gap = if span.goes_on { BEHIND } else { GAP };
+        let follows = context.waiting.front().is_some_and(|next| next.start <= at.saturating_add(gap));
         let rests = context.begun.is_empty() && !follows;
         if !span.goes_on {
             let is_telling = span.end.saturating_sub(span.start) >= TELLING;
@@ -508,6 +519,38 @@ mod tests {
         let _learned = slicing.advance(START + 2000 * MS);
         let own = slicing.advance(START + 4000 * MS).own / MS.cast_signed();
         assert!((1270..=1370).contains(&own), "{own} of 1333");
+    }
+
+    #[test]
+    fn the_order_of_turns_is_learned() {
+        let mut slicing = Slicing::new(START);
+        let works = [each(300_000, 300_000), each(400_000, 400_000), each(MS / 2, MS / 2), each(MS, MS)];
+        let mut published = published(2 * MS, &works, 4500 * MS);
+        published.reverse();
+        for (slice, spans) in (0..).zip(&published) {
+            spans.iter().for_each(|span| slicing.add(slice, slice == 0, *span));
+        }
+        let _part = slicing.advance(START + 4000 * MS);
+        // Whose turns are as long as those of the GPU.
+        let right = slicing.replays.iter().find(|replay| replay.turn == 2 * MS).unwrap();
+        let order = right.circle.iter().cycle().skip_while(|context| **context != 3).take(4);
+        assert_eq!(order.copied().collect::<Vec<_>>(), [3, 2, 1, 0]);
+    }
+
+    #[test]
+    fn work_that_is_told_of_with_gaps_is_one_work() {
+        let mut slicing = Slicing::new(START);
+        let piece = |start, end, goes_on| Interval {
+            start: START + start,
+            end: START + end,
+            goes_on,
+            ..Interval::default()
+        };
+        slicing.add(0, true, piece(0, 3 * MS, true));
+        slicing.add(0, true, piece(3 * MS + 100_000, 5 * MS, false));
+        slicing.add(0, true, piece(9 * MS, 10 * MS, true));
+        let part = slicing.advance(START + 50 * MS);
+        assert_eq!((part.covered, part.own), (6 * MS, 6 * MS.cast_signed()));
     }
 
     #[test]
