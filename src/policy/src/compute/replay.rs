@@ -307,6 +307,16 @@ impl Slicing {
         part
     }
 
+    /// Nobody wants to know what was up to then. What is known of the time slicing stays.
+    pub fn skip(&mut self, to: u64) {
+        for context in &mut self.contexts {
+            context.waiting.retain(|span| span.end > to);
+            context.begun.clear();
+        }
+        (self.flying, self.at) = (0, to.max(self.at));
+        self.replays.iter_mut().for_each(|replay| replay.owner = None);
+    }
+
     /// Up to when it was replayed.
     #[must_use]
     pub const fn at(&self) -> u64 {
@@ -582,6 +592,19 @@ mod tests {
         let _part = slicing.advance(START + 5 * MS);
         slicing.add(99, false, span(6));
         assert!(slicing.contexts.iter().any(|context| context.id == (99, 0)));
+    }
+
+    #[test]
+    fn what_is_skipped_is_not_told_and_what_comes_behind_it_is() {
+        let mut slicing = Slicing::new(START);
+        let span = |start, end| Interval { start: START + start, end: START + end, ..Interval::default() };
+        for (start, end) in [(0, 10 * MS), (20 * MS, 30 * MS), (60 * MS, 70 * MS)] {
+            slicing.add(0, true, span(start, end));
+        }
+        let _part = slicing.advance(START + 5 * MS);
+        slicing.skip(START + 25 * MS);
+        let part = slicing.advance(START + 100 * MS);
+        assert_eq!((part.covered, part.own), (15 * MS, 15 * MS.cast_signed()));
     }
 
     #[test]

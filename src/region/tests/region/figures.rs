@@ -134,8 +134,8 @@ fn intervals_are_read_as_they_were_told_and_half_written_ones_are_not() {
     let told = |number: u64| Interval {
         start: number * 10,
         end: number * 10 + 7,
-        context: u16::MAX - number as u16,
-        goes_on: number % 3 == 0,
+        context: u16::MAX - u16::try_from(number).unwrap(),
+        goes_on: number.is_multiple_of(3),
     };
     for number in 0..RING_PLACES + 2 {
         let writer = if number % 2 == 0 { &first } else { &second };

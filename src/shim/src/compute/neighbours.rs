@@ -1,7 +1,7 @@
 //! Which slices' regions lie beside this one's, and what do they tell of a device?
 //!
-//! The process that holds a chair looks, and of each slice the one that is elected. A region that cannot be opened takes no part: the GPU time that its slice
-//! uses makes the GPU look smaller. So does one that nobody is paid for in, a `fixed` slice with the whole GPU and normal
+//! A process looks that holds a chair, and of each slice the one that is elected. A region that cannot be opened takes no
+//! part: the GPU time that its slice uses makes the GPU look smaller. So does one that nobody is paid for in, a `fixed` slice with the whole GPU and normal
 //! priority: it counts nothing, so there is nothing to be seen.
 
 use super::clock;
@@ -50,6 +50,8 @@ pub(super) struct Neighbours {
     others: BTreeSet<(u64, OsString)>,
     ids: u64,
     pace: Pace,
+    /// When somebody wanted to know last.
+    asked: u64,
     /// Whether it was said that there are more than are looked at.
     said: bool,
 }
@@ -60,13 +62,17 @@ impl Neighbours {
         &mut self.known
     }
 
-    /// Closes all of them. What was said is not said again.
-    pub(super) fn forget(&mut self) {
-        *self = Self { said: self.said, ..Self::default() };
+    /// Closes all of them if nobody has asked for so long. Whether any is open. What was said is not said again.
+    pub(super) fn rest(&mut self, after: u64, now: u64) -> bool {
+        if now.saturating_sub(self.asked) >= after {
+            *self = Self { said: self.said, ids: self.ids, ..Self::default() };
+        }
+        !self.known.is_empty()
     }
 
     /// Looks who has come and gone, where it is time to.
     pub(super) fn look(&mut self, slice: &Slice, now: u64) {
+        self.asked = now;
         if !self.pace.looks(now) {
             return;
         }

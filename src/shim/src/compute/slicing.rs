@@ -12,9 +12,10 @@ use super::sampler::{PATIENCE, say};
 use crate::slice::{Place, Slice};
 use gpuslice_policy::compute::replay::{BEHIND, STEP, Slicing, Split};
 use gpuslice_policy::compute::source::{Measured, Source};
+use gpuslice_policy::compute::trim::ONE;
 use gpuslice_region::{RING_PLACES, Uuid};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 /// Slices that have published nothing for so long count as not there, in nanoseconds.
 const LATELY: u64 = 2_000_000_000;
@@ -36,7 +37,6 @@ pub(super) struct Sight {
 struct Known {
     slicing: Slicing,
     split: Split,
-    neighbours: Neighbours,
     /// Up to which place the ring of each region has been read, by its number.
     read: BTreeMap<u64, u64>,
     /// When another slice published last.
@@ -47,35 +47,41 @@ struct Known {
 
 impl Compute {
     /// Looks at the slices beside this one, where it is time to. Whether they say what is to be known of a device.
-    pub(super) fn look_around(&self, slice: &'static Slice, device: usize) -> bool {
-        let Some(mut sights) = self.sights.try_lock() else { return false };
-        let (Some(sight), Some(pacer)) = (sights.get_mut(device), self.pacers.get(device)) else {
+    pub(super) fn sees_turns(&self, slice: &'static Slice, device: usize) -> bool {
+        let (Some(mut sights), Some(pacer)) = (self.sights.try_lock(), self.pacers.get(device)) else {
             return false;
         };
-        sight.tick(slice, pacer.place, clock::now());
+        let Some(sight) = sights.get_mut(device).filter(|_| !self.shares_contexts && pacer.is_pacing(slice))
+        else {
+            return false;
+        };
+        sight.tick(slice, pacer.place, &self.neighbours, clock::now());
         sight.sees
     }
 }
 
 impl Sight {
-    fn tick(&mut self, slice: &Slice, place: Place, now: u64) {
+    fn tick(&mut self, slice: &Slice, place: Place, neighbours: &Mutex<Neighbours>, now: u64) {
         if now < self.next {
             return;
         }
         self.next = now.saturating_add(STEP);
-        if shares_contexts() || !slice.member().elect(place.device, now, PATIENCE) {
+        if !slice.member().elect(place.device, now, PATIENCE) {
             *self = Self { next: self.next, ..Self::default() };
             return;
         }
         let known = self.known.get_or_insert_with(|| Known::new(slice, place, now));
-        known.read(slice, place, now);
+        known.read(slice, place, &mut neighbours.lock(), now);
         let sees = now.saturating_sub(known.heard) < LATELY;
         if sees {
             known.settle(slice, place, now);
             say(slice, place, Measured::by(Source::Replayed));
-        } else if self.sees {
+        } else {
+            known.slicing.skip(now.saturating_sub(BEHIND));
+        }
+        if self.sees && !sees {
             // Until NVML says something else.
-            slice.member().set_factor(place.device, gpuslice_policy::compute::trim::ONE);
+            slice.member().set_factor(place.device, ONE);
         }
         if sees != self.sees {
             known.split = Split::from(slice.region().factor(place.device));
@@ -89,7 +95,6 @@ impl Known {
         Self {
             slicing: Slicing::new(now),
             split: Split::from(slice.region().factor(place.device)),
-            neighbours: Neighbours::default(),
             read: BTreeMap::new(),
             heard: 0,
             overcounted: 0,
@@ -97,10 +102,10 @@ impl Known {
     }
 
     /// Reads what all slices have published since it was looked last.
-    fn read(&mut self, slice: &Slice, place: Place, now: u64) {
+    fn read(&mut self, slice: &Slice, place: Place, neighbours: &mut Neighbours, now: u64) {
         let own = slice.region().path();
-        self.neighbours.look(slice, now);
-        for neighbour in self.neighbours.all() {
+        neighbours.look(slice, now);
+        for neighbour in neighbours.all() {
             let (id, region) = (neighbour.id(), neighbour.region());
             let is_own = region.path() == own;
             let Some(device) = region.device(&Uuid(place.uuid)).filter(|_| region.is_ready()) else {
@@ -136,10 +141,4 @@ impl Known {
         self.overcounted = self.overcounted.saturating_sub(used);
         member.count_used(device, news);
     }
-}
-
-/// Whether processes may run at the same time on the GPU, through the daemon of MPS: there are no turns then.
-fn shares_contexts() -> bool {
-    let named = std::env::var_os("CUDA_MPS_PIPE_DIRECTORY").map(PathBuf::from);
-    named.unwrap_or_else(|| PathBuf::from("/tmp/nvidia-mps")).join("control").exists()
 }
