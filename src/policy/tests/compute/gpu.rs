@@ -34,6 +34,8 @@ pub struct Gpu {
     pub renews: bool,
     /// Whether a client that comes back begins another slice though nobody had one in between.
     pub restarts: bool,
+    /// Whether an event passes only in a slice of its client, also where nothing is before it.
+    pub waits: bool,
     /// Time that passed from one client to the next, in sum.
     pub switching: u64,
 }
@@ -51,6 +53,7 @@ impl Gpu {
             switch,
             renews: false,
             restarts: false,
+            waits: false,
             switching: 0,
         }
     }
@@ -94,7 +97,12 @@ impl Gpu {
         self.events.push(NEVER);
         let event = self.events.len() - 1;
         self.clients[client].streams[stream].push_back(Item::Event(event));
-        self.pass_events(client);
+        if self.waits {
+            self.choose();
+        }
+        if !self.waits || (client == self.owner && self.clock >= self.resume) {
+            self.pass_events(client);
+        }
         event
     }
 
@@ -122,7 +130,9 @@ impl Gpu {
                 self.run(step - self.clock);
             }
             self.clock = step;
-            self.pass_events(self.owner);
+            if !self.waits || self.clock >= self.resume {
+                self.pass_events(self.owner);
+            }
             self.choose();
         }
     }
@@ -183,6 +193,7 @@ impl Gpu {
         heads
             .filter_map(|stream| match stream.front() {
                 Some(Item::Kernel(left)) => Some(*left),
+                Some(Item::Event(_)) if self.waits => Some(0),
                 _ => None,
             })
             .min()

@@ -63,10 +63,10 @@ fn errors(machine: Machine, set: Set) -> Vec<(i64, i64)> {
 #[test]
 fn table_of_slices_side_by_side() {
     let (mut cells, mut missed) = (0, Vec::new());
-    for renews in [false, true] {
+    for (name, renews, waits) in [("yields", false, false), ("renews", true, false), ("waits", false, true)] {
         for slice in [MS, 2 * MS, 10 * MS, 30 * MS] {
             for set in SETS {
-                let errors = errors(Machine { slice, renews, rings: true, ..Machine::default() }, set);
+                let errors = errors(Machine { slice, renews, waits, rings: true, ..Machine::default() }, set);
                 let misses = errors.iter().any(|(mean, windows)| mean.abs() > 100 || *windows > 500);
                 cells += 1;
                 let shares: Vec<String> = set
@@ -74,12 +74,12 @@ fn table_of_slices_side_by_side() {
                     .map(|(share, kernel, count)| format!("{share}%x{}us*{count}", kernel / US))
                     .collect();
                 println!(
-                    "{:>2} ms {renews:<5} {:<60} {errors:?}{}",
+                    "{:>2} ms {name} {:<60} {errors:?}{}",
                     slice / MS,
                     shares.join(" "),
                     if misses { "  MISSES" } else { "" }
                 );
-                missed.extend(misses.then_some((slice / MS, renews, set)));
+                missed.extend(misses.then_some((slice / MS, name, set)));
             }
         }
     }

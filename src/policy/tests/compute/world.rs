@@ -28,6 +28,8 @@ pub struct Machine {
     pub switch: u64,
     /// Whether a process that is alone begins another slice when its own is over.
     pub renews: bool,
+    /// Whether an event passes only in a slice of its process.
+    pub waits: bool,
     /// Time inside the driver for a launch, and to come back after the GPU is done.
     pub launch: u64,
     pub back: u64,
@@ -54,6 +56,7 @@ impl Default for Machine {
             slice: 2_000_000,
             switch: 50_000,
             renews: false,
+            waits: false,
             rings: false,
             launch: 2_500,
             back: 3_000,
@@ -160,7 +163,7 @@ impl World {
     pub fn new(machine: Machine, terms: &[Terms], programs: Vec<(usize, Program)>, seed: u64) -> Self {
         let now = 1 << 44;
         let mut gpu = Gpu::new(machine.slice, machine.switch);
-        (gpu.renews, gpu.restarts) = (machine.renews, machine.rings);
+        (gpu.renews, gpu.restarts, gpu.waits) = (machine.renews, machine.rings, machine.waits);
         let count = programs.len();
         let mut chance = Chance::new(seed);
         let processes: Vec<Process> = programs
