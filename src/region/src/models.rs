@@ -121,7 +121,7 @@ struct JoinLock(AtomicBool);
 impl JoinLock {
     fn try_lock(&self) -> Option<Joining<'_>> {
         let taken = self.0.compare_exchange(false, true, Ordering::AcqRel, Ordering::Acquire);
-        taken.is_ok().then_some(Joining(self))
+        taken.is_ok().then(|| Joining(self))
     }
 
     fn lock(&self) -> Joining<'_> {
