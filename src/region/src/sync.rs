@@ -370,6 +370,8 @@ pub(crate) mod broken {
         EstateKept,
         /// A dead process's word is cleared before its memory counts as leaving.
         LeavesLate,
+        /// What leaves counts for the most that was ever held.
+        PeakOfTheGone,
     }
 
     thread_local! {

@@ -153,3 +153,29 @@ fn a_word_that_is_cleared_before_its_memory_leaves_is_granted() {
     broken::make(Break::LeavesLate);
     the_dead_ones_memory_leaves_while_somebody_asks();
 }
+
+/// A process that held the memory is dead; somebody is charged for more while another clears the dead.
+fn somebody_is_charged_while_memory_leaves() {
+    model(|| {
+        let world = World::new([false, true, true], [BYTES, 0, 0]);
+        world.layout.devices[DEVICE].room.set(1);
+        let clearing = beside(&world, |world| {
+            world.reap(false);
+        });
+        world.layout.charge(DEVICE, 1, 1);
+        clearing.join().unwrap();
+        assert!(world.layout.devices[DEVICE].peak.get() <= BYTES + 1, "counted twice");
+    });
+}
+
+#[test]
+fn what_leaves_is_not_counted_twice_for_the_most_that_was_held() {
+    somebody_is_charged_while_memory_leaves();
+}
+
+#[test]
+#[should_panic(expected = "counted twice")]
+fn where_what_leaves_counts_the_most_that_was_held_is_too_much() {
+    broken::make(Break::PeakOfTheGone);
+    somebody_is_charged_while_memory_leaves();
+}
