@@ -16,7 +16,7 @@
 /* "gpuslice", as the first eight bytes of the file. */
 #define GPUSLICE_MAGIC "gpuslice"
 /* The version of this layout. Every change of it has another number. */
-#define GPUSLICE_VERSION 9u
+#define GPUSLICE_VERSION 11u
 /* Size of the file in bytes. */
 #define GPUSLICE_SIZE 11808768u
 /* Processes, devices and uses of shared memory that a slice has room for. */
@@ -35,6 +35,8 @@
 #define GPUSLICE_WHOLE_SHARE 1000u
 /* `oversubscribe` of a device where what passes the quota is served from host memory: "pill". */
 #define GPUSLICE_OVERSUBSCRIBED 0x6c6c6970u
+/* `host_memory` of a device whose memory is the host's: "host". */
+#define GPUSLICE_HOST_MEMORY 0x74736f68u
 /* `unpaced` while launches were not paid for on any device: "free". */
 #define GPUSLICE_UNPACED 0x65657266u
 /* `state` of a slot. */
@@ -103,8 +105,11 @@ struct gpuslice_device {
     uint64_t refused;        /* allocations that passed the quota */
     uint64_t unmet;          /* allocations within the quota that the driver had no memory for */
     uint32_t oversubscribe;  /* GPUSLICE_OVERSUBSCRIBED: what passes the quota is served from host memory */
-    uint32_t unused2;
-    uint8_t reserved[32];
+    uint32_t host_memory;    /* GPUSLICE_HOST_MEMORY: its memory is the host's */
+    uint64_t left_at;        /* when somebody who held memory of it was last found dead, on the monotonic clock; 0: never */
+    uint64_t room;           /* one more than free memory and what the slice held together; 0: not known */
+    uint64_t room_at;        /* when that was read, on the monotonic clock */
+    uint8_t reserved[8];
 };
 
 /* A process. */
@@ -113,7 +118,8 @@ struct gpuslice_slot {
     uint32_t pid;           /* in its own process-number namespace */
     uint64_t start;         /* clock ticks since boot */
     uint64_t pid_namespace; /* inode of the namespace */
-    uint8_t reserved[104];
+    uint64_t making;        /* bits 0-31 contexts that it is making, from 32 on how many it has made */
+    uint8_t reserved[96];
 };
 
 /* A process's use of memory that others can use as well. */
@@ -124,8 +130,11 @@ struct gpuslice_share {
     uint64_t unused;
 };
 
-/* Whether a share's bytes count beside the words of `held`: its process took the charge over. */
-#define GPUSLICE_SHARE_COUNTS(state) (((state) & 0xff) == 4 || ((state) & 0xff) == 6)
+/*
+ * Whether a share's bytes count beside the words of `held`: its process took the charge over, or (7) its process is dead and
+ * the device may not have them back.
+ */
+#define GPUSLICE_SHARE_COUNTS(state) (((state) & 0xff) == 4 || ((state) & 0xff) == 6 || ((state) & 0xff) == 7)
 #define GPUSLICE_SHARE_DEVICE(state) ((state) >> 8 & 0xff)
 #define GPUSLICE_SHARE_SLOT(state) ((state) >> 16)
 
@@ -133,7 +142,7 @@ struct gpuslice_share {
 struct gpuslice_place {
     uint64_t ticket; /* number of the place plus 1 */
     uint64_t start;
-    uint64_t end;
+    uint64_t rest;   /* bits 0 to 46 how long, 47 to 62 which context, 63 whether the work goes on */
     uint64_t check;  /* made of the other three: docs/region.md says how */
 };
 

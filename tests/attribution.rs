@@ -226,6 +226,21 @@ fn share(bench: &Bench, pid: u32) -> u64 {
 }
 
 #[test]
+fn slices_that_publish_beside_each_other_hold_their_shares_without_nvml() {
+    let bench = Bench::simulated().with("SIMGPU_NVML_PIDS", "none");
+    let member = member(&bench);
+    let mut other = begin(host(&bench, &BUSY).in_slice("other").set("SIMGPU_GROUP", "away").start());
+    let is_replayed = |measured, factor| {
+        measured == Measured::by(Source::Replayed) && (ONE / 10..ONE * 9 / 10).contains(&factor)
+    };
+    until(&bench, is_replayed);
+    let shares = [member.pid(), other.pid()].map(|pid| share(&bench, pid));
+    assert!(shares.iter().all(|share| (33..=45).contains(share)), "{shares:?} %");
+    other.kill();
+    until(&bench, |measured, factor| measured == untold(Why::NotSupported) && factor == ONE);
+}
+
+#[test]
 fn nvml_alone_holds_the_share() {
     let bench = Bench::simulated().with("GPU_CORE_METER", "nvml");
     // Longer than what a launch costs at first: four times the share, if nothing were learned.

@@ -36,7 +36,7 @@ const CALM: Duration = Duration::from_secs(4);
 const SOON: Duration = Duration::from_secs(1);
 /// The most that a slice may stand still beyond what its ledger owes, in milliseconds.
 const STALL: u64 = 250;
-/// Mappings of regions: two of the own, and those of who divides the device, one of each slice.
+/// Mappings of regions: two of the own, and one of each slice where this process reads them all.
 const MAPPINGS: usize = 2 + KINDS.len();
 /// KiB that whoever stays may grow by, however long that is: estimates of what is launched, buffers of threads.
 const MORE_KIB: u64 = 4096;

@@ -282,6 +282,7 @@ fn what_others_have_named_their_files_does_not_steer_the_terminal() {
 
 #[test]
 fn the_demo_shows_what_it_promises_in_80_columns_and_leaves_nothing() {
+    let _alone = support::machine();
     let (mut child, mut out) = start(gpuslice(&["demo", "--simulated", "--seconds", "4"]));
     let mut said = String::new();
     out.read_to_string(&mut said).expect("it is text");
@@ -310,6 +311,7 @@ fn the_demo_shows_what_it_promises_in_80_columns_and_leaves_nothing() {
 
 #[test]
 fn the_demo_on_a_narrow_terminal_redraws_its_figures_and_ends_with_a_screen_that_says_all() {
+    let _alone = support::machine();
     let mut demo = gpuslice(&["demo", "--simulated", "--seconds", "4"]);
     let mut terminal = Terminal::sized(demo.env("TERM", "xterm-256color"), (80, 24));
     let is_whole = |screen: &str| {
@@ -344,6 +346,7 @@ fn a_program_of_the_demo_leaves_memory_to_its_siblings_until_all_have_started() 
 
 #[test]
 fn an_interrupted_demo_leaves_nothing() {
+    let _alone = support::machine();
     for moment in ["WITHOUT", " s  blue"] {
         let (mut child, mut out) = start(gpuslice(&["demo", "--simulated"]));
         let mut line = String::new();
@@ -360,6 +363,7 @@ fn an_interrupted_demo_leaves_nothing() {
 
 #[test]
 fn the_demo_knows_the_simulated_gpu_by_its_driver() {
+    let _alone = support::machine();
     let (mut child, mut out) = start({
         let mut demo = gpuslice(&["demo"]);
         demo.env("LD_LIBRARY_PATH", artefacts::simulated_driver());

@@ -173,6 +173,7 @@ fn used_over(running: &Running, long: Duration) -> u128 {
 
 #[test]
 fn a_share_that_is_set_holds_in_a_running_program_within_300_ms() {
+    let _alone = support::machine();
     let name = name("running");
     let running = Running::computing(&["run", "--cores", "20", "--name", &name]);
     for (share, permille) in [("60", 600), ("12.5", 125), ("100", 1000), ("30", 300)] {
@@ -221,6 +222,7 @@ fn policy_weight_and_priority_are_set_at_once_and_what_is_not_mentioned_stays() 
 
 #[test]
 fn a_slice_that_began_without_a_share_can_be_given_one() {
+    let _alone = support::machine();
     let name = name("given");
     let running = Running::computing(&["run", "--mem", "1GiB", "--name", &name]);
     ask(&["set", &name, "--cores", "30"]).code(0).says("100% -> 30% of its time");

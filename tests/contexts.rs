@@ -4,6 +4,7 @@
 
 mod support;
 
+use gpuslice_policy::blocks::BLOCK;
 use gpuslice_region::{Monitor, Trust};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -222,7 +223,8 @@ fn what_contexts_hold_is_what_they_were_charged_whatever_else_is_held() {
 #[test]
 fn status_tells_what_is_contexts_of_what_several_processes_hold_and_nothing_of_the_dead() {
     const CONTEXT: u64 = 64 * MIB;
-    const MORE: u64 = 1_000_000;
+    // A million bytes lie in a block.
+    const MORE: u64 = BLOCK;
     let bench = bench().with("SIMGPU_CONTEXT_BYTES", "64MiB");
     let mut makers = [maker(&bench), maker(&bench)];
     for maker in &mut makers {

@@ -56,18 +56,18 @@ fn a_forked_child_is_a_process_of_its_own() {
     bench.host("lifetimes", &["fork_holding"]).loaded().run().quiet().same_as(&bare);
     // The parent holds one piece of four: the child that runs another program can have three, the parent then
     // three more.
-    let limited = bench.host("lifetimes", &["fork_holding"]).limited("4MiB").run().quiet();
+    let limited = bench.host("lifetimes", &["fork_holding"]).limited("8MiB").run().quiet();
     limited.contains(&["parent takes 0", "new process: 3 pieces, then 2", "parent: 3 pieces, then 2"]);
 }
 
 #[test]
 fn a_process_that_closes_all_descriptors_keeps_what_it_holds() {
     let bench = Bench::simulated();
-    let limited = bench.host("lifetimes", &["close"]).limited("4MiB").run().quiet();
+    let limited = bench.host("lifetimes", &["close"]).limited("8MiB").run().quiet();
     limited.contains(&["takes 0", "after closing: 3 pieces, then 2"]);
     let others: Vec<_> = limited.out.lines().filter(|line| line.starts_with("new process: ")).collect();
     assert_eq!(others, ["new process: 3 pieces, then 2", "new process: 0 pieces, then 2"], "{limited}");
-    assert_eq!(bench.truth(0).peak, 4 << 20);
+    assert_eq!(bench.truth(0).peak, 8 << 20);
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn a_jump_out_of_an_allocation_does_not_open_the_gate() {
     let fault = ("SIMGPU_FAULTS", "cuMemAllocManaged=delay:1s");
     let bare = bench.host("lifetimes", &["jump"]).set(fault.0, fault.1).run().quiet();
     bare.contains(&["came back by signal 14"]);
-    let limited = bench.host("lifetimes", &["jump"]).set(fault.0, fault.1).limited("4MiB").run().quiet();
+    let limited = bench.host("lifetimes", &["jump"]).set(fault.0, fault.1).limited("8MiB").run().quiet();
     // What the abandoned call had reserved may stay reserved; nothing beyond the quota is ever granted.
     limited.contains(&["came back by signal 14"]);
     let granted = ["after the jump: 3 pieces, then 2", "after the jump: 4 pieces, then 2"];

@@ -12,7 +12,7 @@ const GIB: u64 = 1 << 30;
 
 /// A host that takes a little of CUDA's first device and asks NVML what its device of this index holds.
 fn ask<'bench>(bench: &'bench Bench, index: &str) -> Host<'bench> {
-    bench.host("management", &["take", "1048576", index])
+    bench.host("management", &["take", "2097152", index])
 }
 
 #[track_caller]
@@ -39,7 +39,7 @@ fn a_size_is_read_in_all_its_spellings() {
     ];
     for (spelling, quota) in spellings {
         let bench = Bench::simulated();
-        shows(&ask(&bench, "0").limited(spelling).run().quiet(), quota, 1 << 20);
+        shows(&ask(&bench, "0").limited(spelling).run().quiet(), quota, 2 << 20);
     }
 }
 
@@ -47,11 +47,11 @@ fn a_size_is_read_in_all_its_spellings() {
 fn the_other_name_of_the_limit_is_accepted_and_yields_to_ours() {
     let bench = Bench::simulated();
     let other = ("CUDA_DEVICE_MEMORY_LIMIT", "64m");
-    shows(&ask(&bench, "0").loaded().set(other.0, other.1).run().quiet(), 64 << 20, 1 << 20);
+    shows(&ask(&bench, "0").loaded().set(other.0, other.1).run().quiet(), 64 << 20, 2 << 20);
     let bench = Bench::simulated();
-    shows(&ask(&bench, "0").limited("128MiB").set(other.0, other.1).run().quiet(), 128 << 20, 1 << 20);
+    shows(&ask(&bench, "0").limited("128MiB").set(other.0, other.1).run().quiet(), 128 << 20, 2 << 20);
     let bench = Bench::simulated();
-    shows(&ask(&bench, "0").loaded().set(other.0, "0").run().quiet(), GIB, 1 << 20);
+    shows(&ask(&bench, "0").loaded().set(other.0, "0").run().quiet(), GIB, 2 << 20);
     assert!(!bench.region().exists(), "a region was made although there is no limit");
 }
 
@@ -62,7 +62,7 @@ fn the_operators_file_wins_over_the_environment() {
     for host in [ask(&bench, "0").loaded(), ask(&bench, "0").limited("512MiB")] {
         let outcome = host.set("GPUSLICE_CONFIG", &file).run();
         assert_eq!(outcome.ended, "exit 0", "{outcome}");
-        shows(&outcome, 64 << 20, 1 << 20);
+        shows(&outcome, 64 << 20, 2 << 20);
     }
 }
 
@@ -86,7 +86,7 @@ fn a_misspelt_variable_is_told_once_and_limits_nothing() {
     for name in ["GPU_MEM_LIMT", "gpu_mem_limit", "GPU_MEMORY_LIMIT"] {
         let bench = Bench::simulated();
         let outcome = ask(&bench, "0").loaded().set(name, "64MiB").set("GPU_DEVICE_ORDINAL", "0").run();
-        shows(&outcome, GIB, 1 << 20);
+        shows(&outcome, GIB, 2 << 20);
         let line = format!(
             "gpuslice: {name}=\"64MiB\" is not a setting of gpuslice and limits nothing; if GPU_MEM_LIMIT is meant, rename \
              it, otherwise unset it.\n"
@@ -116,7 +116,7 @@ fn a_quota_in_powers_of_1000_is_told_at_info_and_a_setting_without_effect_as_a_w
 fn a_list_limits_each_device_by_itself() {
     let bench = Bench::simulated().with("SIMGPU_DEVICES", "2");
     let limits = "0=64MiB,1=128MiB";
-    shows(&ask(&bench, "0").limited(limits).run().quiet(), 64 << 20, 1 << 20);
+    shows(&ask(&bench, "0").limited(limits).run().quiet(), 64 << 20, 2 << 20);
     shows(&ask(&bench, "1").limited(limits).run().quiet(), 128 << 20, 0);
 }
 
@@ -129,7 +129,7 @@ fn a_device_without_a_limit_is_shown_as_it_is() {
 #[test]
 fn a_number_is_cudas_and_finds_the_same_device_in_the_other_order() {
     let bench = Bench::simulated().with("SIMGPU_DEVICES", "2").with("CUDA_VISIBLE_DEVICES", "1");
-    shows(&ask(&bench, "1").limited("0=64MiB").run().quiet(), 64 << 20, 1 << 20);
+    shows(&ask(&bench, "1").limited("0=64MiB").run().quiet(), 64 << 20, 2 << 20);
     shows(&ask(&bench, "0").limited("0=64MiB").run().quiet(), GIB, 0);
 }
 
@@ -142,7 +142,7 @@ fn a_limit_may_name_its_device() {
         report.split("\"uuid\":\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
     let limit = format!("{}=64MiB", names[1]);
     shows(&ask(&bench, "1").limited(&limit).run().quiet(), 64 << 20, 0);
-    shows(&ask(&bench, "0").limited(&limit).run().quiet(), GIB, 1 << 20);
+    shows(&ask(&bench, "0").limited(&limit).run().quiet(), GIB, 2 << 20);
 }
 
 /// Runs the host that asks, under a limit, while another one holds memory; that one without the library if it
@@ -153,7 +153,7 @@ fn beside(bench: &Bench, holds: u64, its_limit: Option<&str>, limit: &str) -> Ou
         its_limit.map_or_else(|| "env -u LD_PRELOAD".to_owned(), |limit| format!("GPU_MEM_LIMIT={limit}"));
     let script = format!(
         "mkfifo fifo; exec 3<>fifo; {setting} \"$0\" {holds} 3 & read -r _ <&3; \
-         GPU_MEM_LIMIT={limit} \"$1\" take 1048576; kill -9 $!"
+         GPU_MEM_LIMIT={limit} \"$1\" take 2097152; kill -9 $!"
     );
     bench.program(Path::new("/bin/sh"), &["-c", &script, &holder, &asker]).loaded().run()
 }
@@ -162,7 +162,7 @@ fn beside(bench: &Bench, holds: u64, its_limit: Option<&str>, limit: &str) -> Ou
 fn a_later_process_takes_the_slices_limit_and_says_once_that_it_asked_for_another() {
     let bench = Bench::simulated();
     let outcome = beside(&bench, 1 << 20, Some("64MiB"), "32MiB");
-    shows(&outcome, 64 << 20, 2 << 20);
+    shows(&outcome, 64 << 20, 4 << 20);
     assert!(outcome.err.lines().count() == 1 && outcome.err.contains("32MiB"), "{outcome}");
 }
 
@@ -171,7 +171,7 @@ fn free_memory_is_never_more_than_the_device_really_has_left() {
     // Somebody outside of the slice holds all but 16 MiB of the device.
     let bench = Bench::simulated();
     let outcome = beside(&bench, GIB - (16 << 20), None, "64MiB").quiet();
-    outcome.contains(&["started 1, take 0, info 0: total 67108864, free 15728640"]);
+    outcome.contains(&["started 1, take 0, info 0: total 67108864, free 14680064"]);
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn limits_that_name_none_of_the_devices_are_said_to_limit_nothing() {
     for list in ["7=64MiB", "GPU-12345678-1234-1234-1234-123456789abc=64MiB,9=50%"] {
         let bench = Bench::simulated();
         let outcome = ask(&bench, "0").limited(list).run();
-        shows(&outcome, GIB, 1 << 20);
+        shows(&outcome, GIB, 2 << 20);
         let said = outcome.err.lines().filter(|line| line.contains("name none of the 1 devices")).count();
         assert_eq!(said, 1, "{outcome}");
     }
@@ -189,7 +189,7 @@ fn limits_that_name_none_of_the_devices_are_said_to_limit_nothing() {
 fn a_device_of_a_list_that_is_not_there_is_named_once_and_the_others_are_limited() {
     let bench = Bench::simulated();
     let outcome = ask(&bench, "0").limited("0=64MiB,7=1GiB").set("GPU_CORE_PERCENT", "8=30").run();
-    shows(&outcome, 64 << 20, 1 << 20);
+    shows(&outcome, 64 << 20, 2 << 20);
     for words in [
         "gpuslice: GPU_MEM_LIMIT=\"0=64MiB,7=1GiB\" names device 7, which CUDA does not show this process.",
         "gpuslice: GPU_CORE_PERCENT=\"8=30\" names device 8, which CUDA does not show this process; of device 0, which \

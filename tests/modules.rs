@@ -3,6 +3,7 @@
 
 mod support;
 
+use gpuslice_policy::blocks::{BLOCK, taken};
 use gpuslice_region::{Limits, Monitor, Trust};
 use std::time::{Duration, Instant};
 use support::bench::{Bench, Host};
@@ -16,6 +17,8 @@ const QUOTA: u64 = 512 * MIB;
 const CONTEXT: u64 = 96 * MIB;
 const CODE: u64 = 6 * MIB;
 const GREEN: u64 = 5 * MIB;
+/// What a context counts as where nobody can say what it takes: 4 MiB for each of the 132 multiprocessors.
+const ESTIMATE: u64 = 528 * MIB;
 
 /// A GPU of 1 GiB whose driver takes memory in pieces of 2 MiB.
 fn bench() -> Bench {
@@ -166,7 +169,7 @@ fn what_a_launch_loads_is_charged_when_the_program_waits_for_it() {
     assert_eq!(tenant.does("use kernel"), CONTEXT + 4 * MIB);
     tenant.does("alloc 1000000");
     assert_eq!(tenant.order("use launch").0, 0);
-    assert_eq!(tenant.does("wait"), CONTEXT + 4 * MIB + CODE + 1_000_000);
+    assert_eq!(tenant.does("wait"), CONTEXT + 4 * MIB + CODE + BLOCK);
     assert_eq!(tenant.does("free"), CONTEXT + 4 * MIB + CODE);
     assert_eq!(tenant.does("unlibrary"), CONTEXT);
     tenant.end();
@@ -228,8 +231,7 @@ fn variables_in_a_fat_binary_that_is_not_compressed_are_reserved() {
 /// took; elsewhere what the device loses and gets back does.
 #[test]
 fn libraries_that_cannot_be_read_are_refused_once_the_quota_is_full() {
-    // A context of unknown size counts as 256 MiB.
-    for (pids, fit) in [("host", 2), ("none", 1)] {
+    for (pids, fit) in [("host", 2), ("none", 2)] {
         let bench = bench().with("SIMGPU_NVML_PIDS", pids);
         let mut tenant = Tenant::through(&bench, "dlsym");
         tenant.just("retain");
@@ -501,7 +503,7 @@ fn the_last_green_context_takes_the_primary_one_with_it() {
 fn a_green_context_that_does_not_fit_is_refused_and_leaves_nothing() {
     let bench = bench();
     let mut tenant = Tenant::in_context(&bench);
-    let held = tenant.does(&format!("alloc {}", QUOTA - CONTEXT - GREEN));
+    let held = tenant.does(&format!("alloc {}", (QUOTA - CONTEXT - GREEN) / BLOCK * BLOCK));
     assert_eq!(tenant.does("green"), held + GREEN);
     assert_eq!(tenant.answers("green", 2), held + GREEN);
     assert_eq!(tenant.does("ungreen"), held);
@@ -523,7 +525,7 @@ fn a_neighbour_that_takes_memory_at_the_same_time_is_never_charged_to_us() {
         let size = 1_000_000 + rounds % 100 * 30_000;
         tenant.does(&format!("load data {size}"));
         tenant.does(&format!("alloc {size}"));
-        assert_eq!(tenant.does("unload") - tenant.does("free"), size);
+        assert_eq!(tenant.does("unload") - tenant.does("free"), taken(size).max(BLOCK));
     }
     assert_eq!(tenant.does("left"), CONTEXT);
     assert!(heard.iter().any(|line| line.ends_with("left as before")), "{heard:?}");
@@ -533,8 +535,7 @@ fn a_neighbour_that_takes_memory_at_the_same_time_is_never_charged_to_us() {
 
 #[test]
 fn threads_that_load_code_while_others_take_memory_stay_within_the_quota() {
-    // Where NVML names nobody, a context counts as 256 MiB.
-    for (pids, quota) in [("host", 160 * MIB), ("none", 320 * MIB)] {
+    for (pids, quota) in [("host", 160 * MIB), ("none", 160 * MIB)] {
         let bench = bench().with("CUDA_MODULE_LOADING", "EAGER").with("SIMGPU_MODULE_BYTES", "2MiB");
         let bench = bench.with("SIMGPU_NVML_PIDS", pids);
         let outcome = bench.host("modules", &["dlsym", "2097152"]).limited(&quota.to_string()).run();
@@ -545,20 +546,20 @@ fn threads_that_load_code_while_others_take_memory_stay_within_the_quota() {
     }
 }
 
-/// Where NVML names nobody, contexts count 256 MiB each, and code is charged by the difference of free memory.
+/// Contexts and code alike.
 #[test]
 fn where_nobody_says_who_holds_what_the_difference_of_free_memory_is_charged() {
     let bench = bench().with("SIMGPU_NVML_PIDS", "none");
     let mut tenant = Tenant::through(&bench, "dlsym");
     tenant.just("retain");
     let (_, before) = tenant.order("current primary");
-    assert_eq!(before, 256 * MIB);
+    assert_eq!(before, CONTEXT);
     assert_eq!(tenant.order("load data 9000000"), (0, before + 10 * MIB));
     assert_eq!(tenant.order("use function"), (0, before + 10 * MIB + CODE));
     assert_eq!(tenant.order("limit 2 18874368"), (0, before + 20 * MIB + CODE));
     assert_eq!(tenant.order("limit 2 8388608"), (0, before + 10 * MIB + CODE));
     assert_eq!(tenant.order("unload"), (0, before));
-    assert_eq!(tenant.order("load data 300000000").0, 2);
+    assert_eq!(tenant.order("load data 450000000").0, 2);
     assert_eq!(tenant.order("left"), (0, before));
     tenant.end_saying("a module, code and variables, takes about");
 }
@@ -570,7 +571,7 @@ fn an_entry_of_no_bytes_in_a_container_of_an_old_driver_says_nothing() {
     let mut tenant = Tenant::through(&bench, "dlsym");
     tenant.just("retain");
     let (_, before) = tenant.order("current primary");
-    assert_eq!(before, 256 * MIB, "as where NVML knows nobody");
+    assert_eq!(before, CONTEXT, "by free memory");
     assert_eq!(tenant.order("load data 9000000"), (0, before + 10 * MIB));
     assert_eq!(tenant.order("use function"), (0, before + 10 * MIB + CODE));
     assert_eq!(tenant.order("unload"), (0, before));
@@ -589,7 +590,7 @@ fn a_quota_that_comes_late_counts_what_is_there() {
     let slice = slice(&bench);
     let device = slice.devices()[0].device;
     // Until then contexts are estimated, and the rest is what free memory has lost.
-    assert_eq!(slice.held(device), held - CONTEXT + 256 * MIB - GREEN + 4 * MIB);
+    assert_eq!(slice.held(device), held - CONTEXT + ESTIMATE - GREEN + 4 * MIB);
     limit(&slice, Some(QUOTA));
     assert_eq!(tenant.does("left"), held);
     tenant.does("unload");
@@ -629,7 +630,7 @@ fn a_quota_that_comes_late_counts_several_contexts_each_for_itself() {
     tenant.unlimited(&["context usual", "context usual", "context usual"]);
     let slice = slice(&bench);
     limit(&slice, Some(QUOTA));
-    assert_eq!(tenant.does("alloc 1000000"), 3 * CONTEXT + 1_000_000);
+    assert_eq!(tenant.does("alloc 1000000"), 3 * CONTEXT + BLOCK);
     tenant.just("end");
     assert_eq!(slice.held(slice.devices()[0].device), 2 * CONTEXT);
     tenant.does("current usual 0");
@@ -655,7 +656,7 @@ fn a_quota_that_comes_late_counts_what_a_launch_loaded_before() {
     ]);
     let slice = slice(&bench);
     limit(&slice, Some(QUOTA));
-    assert_eq!(tenant.does("alloc 1000000"), CONTEXT + 4 * MIB + CODE + 1_000_000);
+    assert_eq!(tenant.does("alloc 1000000"), CONTEXT + 4 * MIB + CODE + BLOCK);
     tenant.end();
 }
 
@@ -665,8 +666,10 @@ fn a_quota_that_comes_while_nvml_fails_counts_by_estimates_until_it_answers() {
     let mut tenant = without_a_quota(&bench);
     tenant.unlimited(&["retain", "current primary"]);
     bench.goes_wrong("nvmlInit_v2=999");
-    limit(&slice(&bench), Some(QUOTA));
-    assert_eq!(tenant.order("left"), (0, 256 * MIB));
+    let slice = slice(&bench);
+    limit(&slice, Some(QUOTA));
+    assert_eq!(tenant.order("left"), (0, QUOTA), "all of the quota and more");
+    assert_eq!(slice.held(slice.devices()[0].device), ESTIMATE);
     bench.goes_wrong("");
     let end = Instant::now() + Duration::from_secs(30);
     while tenant.order("left").1 != CONTEXT {
@@ -680,12 +683,13 @@ fn a_quota_that_comes_late_where_nvml_knows_nobody_leaves_estimates_and_nvml_alo
     let bench = bench().with("SIMGPU_NVML_PIDS", "none").with("GPU_CORE_METER", "events");
     let mut tenant = without_a_quota(&bench);
     tenant.unlimited(&["retain", "current primary"]);
-    limit(&slice(&bench), Some(QUOTA));
-    assert_eq!(tenant.order("left"), (0, 256 * MIB));
+    let (quota, slice) = (2 * ESTIMATE, slice(&bench));
+    limit(&slice, Some(quota));
+    assert_eq!(tenant.living.numbers("left"), [0, quota - ESTIMATE]);
     bench.goes_wrong("nvmlInit_v2=kill");
     // For longer than NVML is left alone where it fails.
     std::thread::sleep(Duration::from_millis(1500));
-    assert_eq!(tenant.order("alloc 1000000"), (0, 256 * MIB + 1_000_000));
+    assert_eq!(tenant.living.numbers("alloc 1000000"), [0, quota - ESTIMATE - BLOCK]);
     tenant.end();
 }
 

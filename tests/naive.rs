@@ -43,7 +43,7 @@ impl Seen {
 }
 
 fn bench(variables: &[(&str, &str)]) -> Bench {
-    let bench = Bench::simulated().with("NAIVE_LIMIT", QUOTA);
+    let bench = Bench::simulated_to_the_byte().with("NAIVE_LIMIT", QUOTA);
     variables.iter().fold(bench, |bench, (name, value)| bench.with(name, value))
 }
 

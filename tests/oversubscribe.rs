@@ -104,10 +104,10 @@ fn each_way_to_ask_and_each_way_to_free_is_served() {
             actor.does(&format!("take_{how} 1 {}", 8 * MIB));
             actor.does("fill 1 7");
             println!("{how}, {free}");
-            ground.holds(QUOTA - 512, 8 * MIB);
+            ground.holds(QUOTA, 8 * MIB);
             actor.answers("preferred 1", -1);
             actor.does(&format!("give_{free} 1"));
-            ground.holds(QUOTA - 512, 0);
+            ground.holds(QUOTA, 0);
             actor.answers(&format!("give_{free} 1"), 1);
             actor.does("give_free 0");
             ground.holds(0, 0);

@@ -248,9 +248,9 @@ fn a_refusal_that_cannot_be_said_harms_nobody() {
 #[test]
 fn a_limit_beyond_the_device_is_said_and_the_devices_size_is_used() {
     let bench = Bench::simulated();
-    let outcome = bench.host("management", &["take", "1048576"]).limited("2GiB").run();
+    let outcome = bench.host("management", &["take", "2097152"]).limited("2GiB").run();
     assert_eq!(outcome.ended, "exit 0", "{outcome}");
-    outcome.contains(&["memory 0: total 1073741824, free 1072693248, used 1048576"]);
+    outcome.contains(&["memory 0: total 1073741824, free 1071644672, used 2097152"]);
     assert!(outcome.err.lines().count() == 1 && outcome.err.contains("GPU_MEM_LIMIT"), "{outcome}");
 }
 

@@ -192,7 +192,7 @@ fn the_same_host_passes_the_quota_where_nothing_is_loaded() {
 
 #[test]
 fn the_management_library_shows_the_quota_as_the_size() {
-    for take in [0_u64, 1 << 20, QUOTA] {
+    for take in [0_u64, 2 << 20, QUOTA] {
         let bench = Bench::simulated();
         let taken = take.to_string();
         let arguments: &[&str] = if take == 0 { &[] } else { &["take", &taken] };

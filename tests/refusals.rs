@@ -45,7 +45,7 @@ fn what_is_beyond_the_quota_as_a_whole_is_told_with_how_to_raise_it() {
     assert!(
         lines.len() == 1
             && lines[0].ends_with(
-                ": an allocation of 65MiB is refused: the slice holds 0 bytes of its quota of 64MiB. Raise GPU_MEM_LIMIT."
+                ": an allocation of 65MiB (66MiB of the device) is refused: the slice holds 0 bytes of its quota of 64MiB. Raise GPU_MEM_LIMIT."
             ),
         "{lines:?}"
     );

@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use gpuslice_policy::compute::{step::Ran, turn::PATIENCE};
+use gpuslice_policy::compute::{ring::Interval, step::Ran, turn::PATIENCE};
 use gpuslice_region::{
     Device, DeviceRequest, Limits, Member, Monitor, Region, Trust, Uuid,
     layout::{FIGURES, MAX_DEVICES, MAX_SLOTS, PLACES, SIZE},
@@ -247,7 +247,8 @@ fn use_time(member: &Member, device: Device) {
     member.give_back(device, u64::MAX, NOW);
     member.settled(device, u64::MAX, NOW);
     member.serve(device, u64::MAX, u64::MAX);
-    member.publish(device, u64::MAX, 0);
+    let wild = Interval { start: u64::MAX, end: 0, context: u16::MAX, goes_on: true };
+    member.publish(device, wild);
     member.add_overlap(device, u64::MAX, u64::MAX);
     let trim = member.trim(device, NOW, true);
     member.set_trim(device, &trim);

@@ -25,6 +25,7 @@ static void print_layout(void)
     LINE("places", GPUSLICE_PLACES);
     LINE("oversubscribed", GPUSLICE_OVERSUBSCRIBED);
     LINE("unpaced", GPUSLICE_UNPACED);
+    LINE("host_memory", GPUSLICE_HOST_MEMORY);
     LINE("seconds", GPUSLICE_SECONDS);
     LINE("header.magic", offsetof(struct gpuslice_region, header.magic));
     LINE("header.version", offsetof(struct gpuslice_region, header.version));
@@ -58,12 +59,17 @@ static void print_layout(void)
     LINE("device.refused", offsetof(struct gpuslice_device, refused));
     LINE("device.unmet", offsetof(struct gpuslice_device, unmet));
     LINE("device.oversubscribe", offsetof(struct gpuslice_device, oversubscribe));
+    LINE("device.host_memory", offsetof(struct gpuslice_device, host_memory));
+    LINE("device.left_at", offsetof(struct gpuslice_device, left_at));
+    LINE("device.room", offsetof(struct gpuslice_device, room));
+    LINE("device.room_at", offsetof(struct gpuslice_device, room_at));
     LINE("slots.offset", offsetof(struct gpuslice_region, slots));
     LINE("slot.size", sizeof(struct gpuslice_slot));
     LINE("slot.state", offsetof(struct gpuslice_slot, state));
     LINE("slot.pid", offsetof(struct gpuslice_slot, pid));
     LINE("slot.start", offsetof(struct gpuslice_slot, start));
     LINE("slot.pid_namespace", offsetof(struct gpuslice_slot, pid_namespace));
+    LINE("slot.making", offsetof(struct gpuslice_slot, making));
     LINE("held.offset", offsetof(struct gpuslice_region, held));
     LINE("held.lines", GPUSLICE_HELD_LINES);
     LINE("held.row", sizeof(((struct gpuslice_region *)0)->held[0]));
@@ -98,7 +104,7 @@ static void print_layout(void)
     LINE("place.size", sizeof(struct gpuslice_place));
     LINE("place.ticket", offsetof(struct gpuslice_place, ticket));
     LINE("place.start", offsetof(struct gpuslice_place, start));
-    LINE("place.end", offsetof(struct gpuslice_place, end));
+    LINE("place.rest", offsetof(struct gpuslice_place, rest));
     LINE("place.check", offsetof(struct gpuslice_place, check));
     LINE("time.history", offsetof(struct gpuslice_device_time, history));
     LINE("moment.size", sizeof(struct gpuslice_moment));

@@ -19,6 +19,8 @@ from workspace import die_with
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 # The quota of most tests: on a real GPU small enough to be had beside other work.
 QUOTA = 2 * GIB
+# The driver takes linear memory above 1 MiB in multiples of this, and less than it is left over.
+BLOCK = 2 * MIB
 # Variables that change what a run does, and are ours to set.
 OURS = ("GPU_", "GPUSLICE_", "CUDA_DEVICE_MEMORY_LIMIT", "CUDA_DEVICE_SM_LIMIT", "LD_PRELOAD", "SIMGPU_")
 

@@ -4,7 +4,7 @@ import shutil
 import subprocess
 from ctypes import byref, c_uint64
 
-from bench import MIB, QUOTA, main, tell, wait
+from bench import BLOCK, MIB, QUOTA, main, tell, wait
 from driver import OUT_OF_MEMORY, Cuda, Nvml, Refused
 from families import FAMILIES
 
@@ -44,12 +44,13 @@ def fill(family, piece):
 
 
 def to_the_byte():
-    """The last byte of the quota can be had, and one more cannot."""
+    """All blocks of the quota can be had, and a byte more cannot: it takes a block."""
     cuda = Cuda()
     free = cuda.free()
-    too_much = cuda.status("cuMemAlloc_v2", byref(c_uint64()), free + 1)
-    address = cuda.value("cuMemAlloc_v2", free)
-    left = cuda.free()
+    blocks, over = free // BLOCK * BLOCK, free % BLOCK
+    too_much = cuda.status("cuMemAlloc_v2", byref(c_uint64()), blocks + 1)
+    address = cuda.value("cuMemAlloc_v2", blocks)
+    left = cuda.free() - over
     one_more = cuda.status("cuMemAlloc_v2", byref(c_uint64()), 1)
     cuda("cuMemFree_v2", address)
     return {"too_much": too_much, "left": left, "one_more": one_more, "after": cuda.free() == free}
@@ -150,10 +151,10 @@ def together(part):
         within = seen["taken"] <= QUOTA and seen["status"] == OUT_OF_MEMORY
         part.check("all families together get no more than the quota", within, seen)
         part.check("all families together get what fits", seen["left"] < 128 * MIB, seen)
-    with part.about("the last byte"):
+    with part.about("the last block"):
         seen = part.work("to_the_byte", limit=QUOTA)
         wanted = {"too_much": OUT_OF_MEMORY, "left": 0, "one_more": OUT_OF_MEMORY, "after": True}
-        part.check("the quota is kept to the byte", seen == wanted, seen)
+        part.check("the quota is kept to the block", seen == wanted, seen)
 
 
 def reports(part):

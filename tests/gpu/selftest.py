@@ -140,20 +140,20 @@ class Quick(unittest.TestCase):
         self.assertEqual(quick.of_blocks(3 << 18, 16), 16 << 20)
 
     def test_what_is_unlike_is_told_with_the_setting_that_matches(self):
-        answers = {"what cuMemAlloc rounds up to": "blocks", "a context, MiB": 534, "an event, ns of the device": 1100,
+        answers = {"what cuMemAlloc rounds up to": "1", "a context, MiB": 300, "an event, ns of the device": 1100,
                    "a time slice, us": 2000, "launches that wait in a stream": 1000}  # fmt: skip
         told = {question.name: quick.verdict(question, answers[question.name]) for question in quick.QUESTIONS
                 if question.name in answers}  # fmt: skip
         self.assertEqual(
             [seen["setting"] for seen in told.values()],
-            ["SIMGPU_LINEAR_GRANULE=blocks", "SIMGPU_CONTEXT_BYTES=534MiB", "SIMGPU_TIME=event_ns=1100", "none",
+            ["SIMGPU_LINEAR_GRANULE=1", "SIMGPU_CONTEXT_BYTES=300MiB", "SIMGPU_TIME=event_ns=1100", "none",
              "SIMGPU_TIME=slice_ns=2000000"],
         )  # fmt: skip
         parts = {"facts/quick": a_part(**{page.SIMULATED: told})}
         text = page.page({**report(parts=parts), "summary": dict.fromkeys(run.RESULTS, 0)})
-        self.assertIn("| a context, MiB | **534** | 300 | SIMGPU_CONTEXT_BYTES=534MiB |", text)
+        self.assertIn("| a context, MiB | **300** | 530 | SIMGPU_CONTEXT_BYTES=300MiB |", text)
         self.assertIn("| launches that wait in a stream | 1000 | 1024 | none |", text)
-        self.assertIn("```\nSIMGPU_LINEAR_GRANULE=blocks\nSIMGPU_CONTEXT_BYTES=534MiB\n", text)
+        self.assertIn("```\nSIMGPU_LINEAR_GRANULE=1\nSIMGPU_CONTEXT_BYTES=300MiB\n", text)
 
     def test_settings_are_those_of_the_simulated_gpu(self):
         documented = (ROOT / "docs/simgpu.md").read_text()
@@ -167,7 +167,7 @@ class Quick(unittest.TestCase):
         if not (SIMGPU / "libcuda.so.1").exists():
             print("SKIP whether the GPU suite finds what is unlike; to mend it: ci/stage.sh")
             self.skipTest("no simulated driver")
-        settings = ["SIMGPU_LINEAR_GRANULE=2MiB", "SIMGPU_CONTEXT_BYTES=530MiB", "SIMGPU_PRIVATE_ENTRIES=cuGraphLaunch/2"]
+        settings = ["SIMGPU_LINEAR_GRANULE=2MiB", "SIMGPU_CONTEXT_BYTES=300MiB", "SIMGPU_PRIVATE_ENTRIES=cuGraphLaunch/2"]
         with tempfile.TemporaryDirectory() as folder:
             unlike = [word for setting in settings for word in ("--unlike", setting)]
             command = [sys.executable, str(HERE / "run.py"), "quick", "--simulated", "--out", folder, *unlike]

@@ -2,7 +2,7 @@
 
 from ctypes import byref, c_uint64
 
-from bench import MIB, QUOTA, main, seconds, tell, wait
+from bench import BLOCK, MIB, QUOTA, main, seconds, tell, wait
 from driver import OUT_OF_MEMORY, SUCCESS, Cuda
 
 
@@ -39,18 +39,18 @@ def together(part):
     with part.start("member", **how) as first, part.start("member", **how) as second:
         first.answer()
         second.answer()
-        # Both have their contexts: what is left, less what is no quarter, is shared out.
+        # Both have their contexts: the blocks that are left are shared out, once those that make no quarter are taken.
         left = ask(second, "look")["free"]
-        quarter = left // 4 // MIB * MIB
-        if left > 4 * quarter:
-            ask(second, f"take {left - 4 * quarter}")
+        quarter, over = left // BLOCK // 4 * BLOCK, left % BLOCK
+        if left > 4 * quarter + over:
+            ask(second, f"take {left - 4 * quarter - over}")
         one = ask(first, f"take {3 * quarter}")
         part.check("the first process gets three quarters", one["status"] == SUCCESS, one)
         half = ask(second, f"take {2 * quarter}")
         part.check("the second is refused half", half["status"] == OUT_OF_MEMORY, half)
-        part.check("the second sees a quarter left", half["free"] == quarter, half, quarter)
+        part.check("the second sees a quarter left", half["free"] == quarter + over, half, quarter)
         last = ask(second, f"take {quarter}")
-        part.check("the second gets the last quarter", last["status"] == SUCCESS and last["free"] == 0, last)
+        part.check("the second gets the last quarter", last["status"] == SUCCESS and last["free"] == over, last)
         byte = ask(first, "take 1")
         part.check("then nobody gets a byte", byte["status"] == OUT_OF_MEMORY, byte)
         killed(part, first, second, 3 * quarter)

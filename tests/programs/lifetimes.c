@@ -8,7 +8,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-enum { PIECE = 1 << 20 };
+enum { PIECE = 2 << 20 };
 
 static const char *moment = "";
 

@@ -33,6 +33,12 @@ impl Bench {
         bench.with("SIMGPU_NVML_INIT_MS", "0").with("SIMGPU_NVML_LIST_US", "0")
     }
 
+    /// The same, where linear memory and arrays take the bytes that are asked for: for libraries that are known to count
+    /// those.
+    pub(crate) fn simulated_to_the_byte() -> Self {
+        Self::simulated().with("SIMGPU_LINEAR_GRANULE", "1")
+    }
+
     /// A real driver, on a machine that has no GPU.
     pub(crate) fn real(driver: &Path) -> Self {
         Self::on(Some(driver.to_owned()))

@@ -360,14 +360,14 @@ fn gpus_have_their_names_and_what_is_used_outside_of_slices() {
         "GPU 0  Simulated H100  GPU-",
         "  util ",
         " C",
-        "slices use 300.00 MiB of 16GiB, ",
-        "; outside 300.00 MiB, ",
+        "slices use 530.00 MiB of 16GiB, ",
+        "; outside 530.00 MiB, ",
     ] {
         terminal.shows(words);
     }
     // A program outside of slices runs while the slice waits.
     terminal.until("time outside", |screen| {
-        let told = screen.split("; outside 300.00 MiB, ").nth(1).and_then(|rest| rest.split('%').next());
+        let told = screen.split("; outside 530.00 MiB, ").nth(1).and_then(|rest| rest.split('%').next());
         told.and_then(|percent| percent.parse::<f64>().ok()).is_some_and(|percent| percent > 30.0)
     });
     terminal.press("q");

@@ -81,6 +81,10 @@ pub(crate) struct Device {
     pub(crate) held_by_contexts: u64,
     /// Bytes of the dead, which count until somebody clears them: whoever looked may not.
     pub(crate) held_by_dead: u64,
+    /// Bytes that the dead held and that the device may not have back: nobody is granted them yet.
+    pub(crate) leaving: u64,
+    /// Whether the device's memory is the host's, so that contexts and code count by estimates.
+    pub(crate) host_memory: bool,
     /// The most bytes that it was granted at a time, since the region was made.
     pub(crate) peak: u64,
     /// Bytes beyond the limit that it was given in host memory.
@@ -274,6 +278,8 @@ impl Device {
             held: read.held,
             held_by_contexts: read.contexts,
             held_by_dead: read.held_by_dead,
+            leaving: read.leaving,
+            host_memory: read.host_memory,
             peak: read.peak,
             spilled: read.spilled,
             refused: read.refused,

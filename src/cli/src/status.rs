@@ -183,6 +183,15 @@ fn describe_memory(device: &Device) -> Vec<Vec<String>> {
         let size = figures::size(device.held_by_dead);
         lines.push(vec![format!("{size} of the dead count until a process of the slice clears them")]);
     }
+    if device.leaving > 0 {
+        lines.push(vec![format!(
+            "{} leaving: the dead held it, and the device may not have it back",
+            figures::size(device.leaving)
+        )]);
+    }
+    if device.host_memory {
+        lines.push(vec!["this GPU's memory is the host's: contexts and code count by estimates".to_owned()]);
+    }
     lines
 }
 

@@ -109,6 +109,8 @@ pub(crate) enum Meter {
     Events,
     /// Timing events, less what is the neighbours' by NVML.
     EventsAndNvml,
+    /// Timing events, less what is the neighbours' by what the slices publish.
+    EventsAndSlices,
     /// NVML's samples.
     Nvml,
     /// Events fail: estimates only.
@@ -123,6 +125,7 @@ impl Meter {
             Source::Trimmed => Self::EventsAndNvml,
             Source::Nvml => Self::Nvml,
             Source::Failing => Self::Estimates,
+            Source::Replayed => Self::EventsAndSlices,
         }
     }
 }

@@ -51,6 +51,15 @@ impl<V: Copy> Addresses<V> {
         newest.or_else(|| Some((*self.slots.get(self.find(address))?)?.value))
     }
 
+    /// The same, to be changed in its place.
+    pub fn get_mut(&mut self, address: u64) -> Option<&mut V> {
+        if self.newest.as_ref().is_some_and(|(newest, _)| *newest == address) {
+            return self.newest.as_mut().map(|(_, value)| value);
+        }
+        let place = self.find(address);
+        self.slots.get_mut(place)?.as_mut().map(|entry| &mut entry.value)
+    }
+
     /// Where the search for an address will begin, for who wants to have it at hand by then.
     #[must_use]
     pub fn near(&self, address: u64) -> Option<*const u8> {

@@ -4,8 +4,8 @@
 //! kept in a [`book`]) from its thread's credit
 //! ([`lease`]), which comes from the slice's word ([`bucket`]) when it is the process's [`turn`]. Launches are bracketed
 //! by events ([`run`]), of which so many are under way ([`queue`]). Measured intervals are laid on one line
-//! ([`timeline`]), across processes ([`ring`]); what they newly cover, less the neighbours' part ([`trim`]), is charged
-//! and learned, and the difference to what was prepaid is settled ([`bill`]).
+//! ([`timeline`]), across processes ([`ring`]); what they newly cover, less the neighbours' part ([`replay`], [`trim`]), is
+//! charged and learned, and the difference to what was prepaid is settled ([`bill`]).
 //!
 //! Instants and spans are plain `u64` nanoseconds, as in the shared words and the driver's figures that they come from
 //! and go to: an instant is of the monotonic clock, a span of GPU time unless its name or text says otherwise.
@@ -21,6 +21,7 @@ pub mod lease;
 pub mod overlap;
 pub mod queue;
 pub mod recent;
+pub mod replay;
 pub mod ring;
 pub mod run;
 pub mod sight;

@@ -9,9 +9,11 @@
 pub mod addresses;
 pub mod arbiter;
 pub mod array;
+pub mod blocks;
 pub mod code;
 pub mod compute;
 pub mod config;
+pub mod context;
 pub mod graph;
 pub mod host_memory;
 pub mod pool;

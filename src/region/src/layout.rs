@@ -15,7 +15,7 @@ use crate::{
 /// The first eight bytes of a region, read as a little-endian number: "gpuslice".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"gpuslice");
 /// The version of this layout.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 11;
 /// Processes that can be in one slice.
 pub const MAX_SLOTS: usize = 1024;
 /// Devices that a slice can have.
@@ -33,6 +33,8 @@ pub const NO_LIMIT: u64 = u64::MAX;
 /// What the word for host memory beyond the quota says where that is wanted: "pill", as no word is by chance, since a
 /// slice whose region was overwritten must refuse.
 pub const OVERSUBSCRIBED: u32 = u32::from_le_bytes(*b"pill");
+/// What the word of a device says whose memory is the host's: "host", for the same reason.
+pub const HOST_MEMORY: u32 = u32::from_le_bytes(*b"host");
 /// What the header's word says while launches are not paid for on any device: "free", for the same reason.
 pub const UNPACED: u32 = u32::from_le_bytes(*b"free");
 /// The whole of a device's time, in permille.
@@ -150,6 +152,14 @@ pub(crate) struct DeviceEntry {
     pub(crate) unmet: Word64,
     /// [`OVERSUBSCRIBED`] if what passes the quota is served from host memory.
     pub(crate) oversubscribe: Word32,
+    /// [`HOST_MEMORY`] if the device's memory is the host's.
+    pub(crate) host_memory: Word32,
+    /// When somebody who held memory of the device was last found dead, on the monotonic clock; 0: never.
+    pub(crate) left_at: Word64,
+    /// One more than the device's free memory and what the slice held together; 0 while that is not known.
+    pub(crate) room: Word64,
+    /// When `room` was read, on the monotonic clock.
+    pub(crate) room_at: Word64,
 }
 
 /// One process of the slice.
@@ -164,6 +174,8 @@ pub(crate) struct Slot {
     pub(crate) start: Word64,
     /// Inode of the owner's process-number namespace.
     pub(crate) pid_namespace: Word64,
+    /// Contexts that the owner is making, and how many it has made: `making` has the bits.
+    pub(crate) making: Word64,
 }
 
 /// One process's use of memory that other processes can use as well.
@@ -246,7 +258,7 @@ fn bounded(number: u32, most: usize) -> usize {
 
 /// Name and value of everything that `include/gpuslice.h` repeats, for the test that compares the two.
 #[cfg(not(loom))]
-pub const FIGURES: [(&str, usize); 106] = {
+pub const FIGURES: [(&str, usize); 112] = {
     use core::mem::offset_of;
     type Time = DeviceTime<MAX_SLOTS>;
     [
@@ -258,6 +270,7 @@ pub const FIGURES: [(&str, usize); 106] = {
         ("places", PLACES),
         ("oversubscribed", OVERSUBSCRIBED as usize),
         ("unpaced", UNPACED as usize),
+        ("host_memory", HOST_MEMORY as usize),
         ("seconds", SECONDS),
         ("header.magic", offset_of!(Layout, header.magic)),
         ("header.version", offset_of!(Layout, header.version)),
@@ -291,12 +304,17 @@ pub const FIGURES: [(&str, usize); 106] = {
         ("device.refused", offset_of!(DeviceEntry, refused)),
         ("device.unmet", offset_of!(DeviceEntry, unmet)),
         ("device.oversubscribe", offset_of!(DeviceEntry, oversubscribe)),
+        ("device.host_memory", offset_of!(DeviceEntry, host_memory)),
+        ("device.left_at", offset_of!(DeviceEntry, left_at)),
+        ("device.room", offset_of!(DeviceEntry, room)),
+        ("device.room_at", offset_of!(DeviceEntry, room_at)),
         ("slots.offset", offset_of!(Layout, slots)),
         ("slot.size", size_of::<Slot>()),
         ("slot.state", offset_of!(Slot, state)),
         ("slot.pid", offset_of!(Slot, pid)),
         ("slot.start", offset_of!(Slot, start)),
         ("slot.pid_namespace", offset_of!(Slot, pid_namespace)),
+        ("slot.making", offset_of!(Slot, making)),
         ("held.offset", offset_of!(Layout, held)),
         ("held.lines", held_lines(MAX_SLOTS)),
         ("held.row", size_of::<[HeldWord; MAX_SLOTS]>()),
@@ -331,7 +349,7 @@ pub const FIGURES: [(&str, usize); 106] = {
         ("place.size", size_of::<Place>()),
         ("place.ticket", offset_of!(Place, ticket)),
         ("place.start", offset_of!(Place, start)),
-        ("place.end", offset_of!(Place, end)),
+        ("place.rest", offset_of!(Place, rest)),
         ("place.check", offset_of!(Place, check)),
         ("time.history", offset_of!(Time, history)),
         ("moment.size", size_of::<Moment>()),
@@ -372,7 +390,8 @@ const _: () = {
     assert!(offset_of!(DeviceEntry, cores_permille) == 32);
     assert!(offset_of!(DeviceEntry, context_bytes) == 40);
     assert!(offset_of!(Layout, slots) == 12_288);
-    assert!(offset_of!(Slot, pid_namespace) == 16);
+    assert!(offset_of!(DeviceEntry, room) == 104);
+    assert!(offset_of!(Slot, making) == 24);
     assert!(offset_of!(Layout, held) == 143_360);
     assert!(offset_of!(Layout, refused) == 667_648);
     assert!(offset_of!(Layout, shares) == 929_792);

@@ -45,8 +45,11 @@ mod change;
 mod detached;
 #[cfg(not(loom))]
 mod error;
+mod leaving;
 #[cfg(not(loom))]
 mod lock;
+#[cfg(not(loom))]
+mod making;
 #[cfg(not(loom))]
 mod map;
 #[cfg(not(loom))]
@@ -89,6 +92,7 @@ mod properties;
 
 pub use estate::TimeUsed;
 pub use history::Lately;
+pub use leaving::LEAVING;
 pub use memory::{Refusal, Why};
 pub use ring::RING_PLACES;
 pub use roster::Reaped;
@@ -99,6 +103,7 @@ pub use {
     change::Change,
     detached::{Detached, detached},
     error::RegionError,
+    making::Makings,
     map::Trust,
     member::{DeviceRequest, Difference, Member, Use},
     monitor::Monitor,

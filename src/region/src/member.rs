@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::{
     bell, detached,
     error::RegionError,
-    layout::MAX_SLOTS,
+    layout::{HOST_MEMORY, MAX_SLOTS},
     lock::{Life, Locked, Locks},
     map::{self, Mapped, Trust},
     memory::Refusal,
@@ -240,6 +240,25 @@ impl Member {
     pub fn count_unmet(&self, device: Device) {
         if let Some(entry) = self.region.layout().devices.get(device.index()) {
             entry.unmet.add(1);
+        }
+    }
+
+    /// The device's free bytes and those that the slice holds were so many together: that tells later when memory of the dead
+    /// is back.
+    pub fn note_room(&self, device: Device, room: u64) {
+        self.region.layout().note_room(device.index(), room, bell::now());
+    }
+
+    /// The device has so many free bytes. Returns whether memory of the dead that left it is back, and counts no more.
+    #[must_use = "what did not fit may fit now"]
+    pub fn is_back(&self, device: Device, free: u64) -> bool {
+        self.region.layout().end_if_back(device.index(), free)
+    }
+
+    /// The device's memory is the host's, so that its free memory moves with every program of the machine.
+    pub fn note_host_memory(&self, device: Device) {
+        if let Some(entry) = self.region.layout().devices.get(device.index()) {
+            entry.host_memory.set(HOST_MEMORY);
         }
     }
 

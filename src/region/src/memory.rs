@@ -150,10 +150,21 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         const LOOKS: u32 = 3;
         let Some(word) = self.word(device, slot).filter(|_| bytes > 0) else { return };
         word.charge(bytes);
-        // Not what others are still asking for: it may be more than there is room for.
-        if let Some(held) = (0..LOOKS).map(|_| self.judge(device).0).min() {
+        // Not what others are still asking for: it may be more than there is room for. Nor what leaves: until a dead process's
+        // word is cleared, its bytes are in both.
+        let held = || self.judge(device).0.saturating_sub(self.left_out(device));
+        if let Some(held) = (0..LOOKS).map(|_| held()).min() {
             self.note_peak(device, held);
         }
+    }
+
+    /// What does not count where it is asked how much was ever held.
+    fn left_out(&self, device: usize) -> u64 {
+        #[cfg(all(test, loom))]
+        if broken::is(Break::PeakOfTheGone) {
+            return 0;
+        }
+        self.all_gone(device)
     }
 
     /// Makes `slot` hold `bytes` less on `device`, down to nothing. Returns how many bytes it did not hold.

@@ -11,7 +11,10 @@ mod ring;
 mod shares;
 
 use loom::{
-    sync::{Arc, Mutex},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread::{self, JoinHandle},
 };
 
@@ -43,7 +46,7 @@ struct World {
     layout: Layout<1, SLOTS, SHARES>,
     /// The life locks.
     lives: [Gate32; SLOTS],
-    join_lock: Mutex<()>,
+    join_lock: JoinLock,
 }
 
 /// A region with so many devices in which everything is zero.
@@ -62,7 +65,7 @@ fn layout<const DEVICES: usize>() -> Layout<DEVICES, SLOTS, SHARES> {
 impl World {
     /// All slots are taken; those in `living` by somebody who lives. `held` is what they hold.
     fn new(living: [bool; SLOTS], held: [u64; SLOTS]) -> Arc<Self> {
-        let world = Self { layout: layout(), lives: Default::default(), join_lock: Mutex::new(()) };
+        let world = Self { layout: layout(), lives: Default::default(), join_lock: JoinLock::default() };
         world.layout.header.device_count.publish(1);
         world.layout.header.claimed.set(u32::try_from(SLOTS).unwrap());
         world.layout.devices[DEVICE].memory_limit.set(LIMIT);
@@ -84,7 +87,7 @@ impl World {
             return Reaped::Nobody;
         }
         let remembered = Remembered(core::array::from_fn(|slot| self.lives(slot).unwrap()));
-        let Ok(_lock) = self.join_lock.try_lock() else { return Reaped::UnderWay };
+        let Some(_lock) = self.join_lock.try_lock() else { return Reaped::UnderWay };
         let (dead, _) =
             if stale { self.layout.bury(&remembered, NOW) } else { self.layout.bury(self, NOW) }.unwrap();
         if dead == 0 { Reaped::Nobody } else { Reaped::Dead(dead) }
@@ -92,7 +95,7 @@ impl World {
 
     /// As `Member::join` does it, into a slot whose owner is dead.
     fn join(&self, slot: usize) {
-        let _lock = self.join_lock.lock().unwrap();
+        let _lock = self.join_lock.lock();
         self.layout.bury(self, NOW).unwrap();
         self.lives[slot].publish(1);
         self.layout.take(slot, Identity::default());
@@ -105,6 +108,37 @@ impl World {
 
     fn own(&self, slot: usize) -> u64 {
         self.layout.held_by(DEVICE, slot)
+    }
+}
+
+/// The file lock under which slots are given and cleared.
+///
+/// Not loom's `Mutex`: loom counts what a thread does under a mutex as done before the next `try_lock`, so that no model
+/// meets a `try_lock` that fails there. An exchange of a flag can be tried between any two steps.
+#[derive(Default)]
+struct JoinLock(AtomicBool);
+
+impl JoinLock {
+    fn try_lock(&self) -> Option<Joining<'_>> {
+        let taken = self.0.compare_exchange(false, true, Ordering::AcqRel, Ordering::Acquire);
+        taken.is_ok().then(|| Joining(self))
+    }
+
+    fn lock(&self) -> Joining<'_> {
+        loop {
+            if let Some(joining) = self.try_lock() {
+                return joining;
+            }
+            thread::yield_now();
+        }
+    }
+}
+
+struct Joining<'lock>(&'lock JoinLock);
+
+impl Drop for Joining<'_> {
+    fn drop(&mut self) {
+        self.0.0.store(false, Ordering::Release);
     }
 }
 

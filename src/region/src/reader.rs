@@ -40,10 +40,14 @@ pub struct DeviceFigures {
     pub total: u64,
     /// What the slice may use of it.
     pub limits: Limits,
-    /// Bytes that the living hold, those of reservations under way included.
+    /// Bytes that the living hold, those of reservations under way included, and none that [leave](Self::leaving).
     pub held: u64,
     /// Bytes that count until somebody clears the dead who held them.
     pub held_by_dead: u64,
+    /// Bytes that the dead held and that the device may not have back.
+    pub leaving: u64,
+    /// Whether the device's memory is the host's: see [`Region::has_host_memory`].
+    pub host_memory: bool,
     /// The most bytes that were granted at a time.
     pub peak: u64,
     /// Allocations that passed the quota.
@@ -212,6 +216,7 @@ impl Reader {
     fn figures(&self, view: &DeviceView) -> io::Result<DeviceFigures> {
         let (region, layout, device) = (&self.region, self.layout(), view.device);
         // The sums before the dead: who is cleared in between counts once more, and nobody is taken off who is not in.
+        let leaving = layout.leaving(device.index(), bell::now());
         let (held, spilled, contexts) =
             (region.held(device), region.spilled(device), region.contexts(device));
         let mut time = region.time_used(device);
@@ -228,6 +233,8 @@ impl Reader {
             total: view.total,
             limits: view.limits,
             held: held.saturating_sub(dead.held),
+            leaving,
+            host_memory: region.has_host_memory(device),
             held_by_dead: dead.held,
             peak: region.peak(device),
             refused: region.refused(device),

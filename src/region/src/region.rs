@@ -9,7 +9,8 @@ use crate::{
     bell, compute,
     error::RegionError,
     estate::TimeUsed,
-    layout::{DeviceEntry, Header, Layout, NO_LIMIT, OVERSUBSCRIBED, READY, WHOLE_SHARE},
+    layout::{DeviceEntry, HOST_MEMORY, Header, Layout, NO_LIMIT, OVERSUBSCRIBED, READY, WHOLE_SHARE},
+    leaving::is_recent,
     map::Mapped,
     memory::limit_of,
     numbers::Numbers,
@@ -251,6 +252,12 @@ impl Region {
         self.layout().devices.get(device.0).map_or(nothing, Limits::of)
     }
 
+    /// The bytes of a device that the slice may hold now: as in [`limits`](Self::limits), whose other parts cost more to read.
+    #[must_use]
+    pub fn memory_limit(&self, device: Device) -> Option<u64> {
+        self.layout().devices.get(device.0).map_or(Some(0), |entry| limit_of(entry.memory_limit.get()))
+    }
+
     /// Writes what the slice may use of a device, whatever others write at the same time: who changes a part of it is to
     /// use [`change_limits`](Self::change_limits). What it already holds stays; only new reservations see it. GPU time
     /// that it owes or has saved up stays what it is, and who waits for the share looks again. What an arbiter told before
@@ -321,10 +328,30 @@ impl Region {
     }
 
     /// Bytes that the slice holds on a device, those of reservations under way and of the dead included: see
-    /// [`reap_if_due`](Self::reap_if_due).
+    /// [`reap_if_due`](Self::reap_if_due). What [leaves](Self::leaving) is not.
     #[must_use]
     pub fn held(&self, device: Device) -> u64 {
-        self.layout().held(device.0)
+        let gone = self.layout().all_gone(device.0);
+        self.layout().held(device.0).saturating_sub(gone)
+    }
+
+    /// Bytes of the dead that the device may not have back: they count as held for those who ask for memory.
+    #[must_use]
+    pub fn leaving(&self, device: Device) -> u64 {
+        self.layout().leaving(device.0, bell::now())
+    }
+
+    /// Whether somebody who held memory of the device was found dead less than [`LEAVING`](crate::LEAVING) ago.
+    #[must_use]
+    pub fn has_lost_lately(&self, device: Device) -> bool {
+        let left_at = self.layout().devices.get(device.0).map_or(0, |entry| entry.left_at.get());
+        left_at > 0 && is_recent(left_at, bell::now())
+    }
+
+    /// Whether free memory of the device says nothing of what the driver took: it is the host's.
+    #[must_use]
+    pub fn has_host_memory(&self, device: Device) -> bool {
+        self.layout().devices.get(device.0).is_some_and(|entry| entry.host_memory.get() == HOST_MEMORY)
     }
 
     /// Whether any process has a slot. It may be dead: see [`reap`](Self::reap).
@@ -344,13 +371,23 @@ impl Region {
             .collect()
     }
 
-    /// Clears what dead processes hold. Where the file was removed nobody can ask for its locks: then processes of this
-    /// process-number namespace are told apart by their numbers and starts, and all others count as living.
+    /// Clears what dead processes hold, and ends what has left for long enough. Where the file was removed nobody can ask for its
+    /// locks: then processes of this process-number namespace are told apart by their numbers and starts, and all others count as
+    /// living.
     ///
     /// # Errors
     /// [`RegionError::Replaced`] when the path leads to another file now and this one is not known to be removed,
     /// [`RegionError::System`] when it cannot be opened or locked.
     pub fn reap(&self) -> Result<Reaped, RegionError> {
+        let layout = self.layout();
+        let ended = layout.end_left(bell::now());
+        Ok(match self.bury()? {
+            Reaped::Nobody if ended > 0 => Reaped::Dead(0),
+            reaped => reaped,
+        })
+    }
+
+    fn bury(&self) -> Result<Reaped, RegionError> {
         let layout = self.layout();
         let locks = match self.mapped.locks() {
             Err(RegionError::Replaced { .. }) if self.mapped.has_lost_its_name() => {
@@ -388,8 +425,12 @@ impl Region {
         let (entry, time) = (layout.devices.get(index)?, layout.time.get(index)?);
         time.clear(layout.claimed());
         layout.held.get(index)?.iter().for_each(|word| word.clear());
+        if Uuid::of(entry) != uuid {
+            layout.forget_leaving(index);
+        }
         uuid.words().iter().zip(&entry.uuid).for_each(|(value, word)| word.set(*value));
         entry.total.set(total);
+        entry.host_memory.set(0);
         let _before = limits.write(&layout.header, entry);
         layout.take_debt(index, now);
         [&entry.context_bytes, &entry.peak, &entry.refused, &entry.unmet].iter().for_each(|word| word.set(0));

@@ -4,7 +4,7 @@
 //! a process that is suspended in the middle may write on when others have come around to its place. So the words of
 //! a place carry a check that is made of all of them: words of two intervals do not match, but for one in 2^64.
 
-use gpuslice_policy::compute::ring::Entry;
+use gpuslice_policy::compute::ring::{Entry, Interval};
 
 #[cfg(all(test, loom))]
 use crate::sync::broken::{self, Break};
@@ -15,11 +15,16 @@ use crate::{
 
 /// Places of the ring of busy intervals that the processes of a slice have for each device.
 pub const RING_PLACES: u64 = PLACES as u64;
+/// The bit of a place's rest that says that the work goes on.
+const GOES_ON: u64 = 1 << 63;
+/// The bits below hold the context, and those below these how long the interval is: up to 39 hours.
+const CONTEXT: u32 = 47;
+const LENGTH: u64 = (1 << CONTEXT) - 1;
 
 impl Place {
     pub(crate) fn write(&self, entry: &Entry) {
-        self.start.set(entry.start);
-        self.end.set(entry.end);
+        self.start.set(entry.interval.start);
+        self.rest.set(rest_of(&entry.interval));
         self.check.set(check(entry));
         // Who sees the ticket sees the times.
         self.ticket.publish(entry.ticket);
@@ -28,7 +33,7 @@ impl Place {
     /// What stands there; nothing while the words do not match.
     pub(crate) fn read(&self) -> Entry {
         let ticket = self.ticket.observe();
-        let entry = Entry { ticket, start: self.start.get(), end: self.end.get() };
+        let entry = Entry { ticket, interval: interval_of(self.start.get(), self.rest.get()) };
         let matches = self.check.get() == check(&entry);
         #[cfg(all(test, loom))]
         let matches = matches || broken::is(Break::TornBelieved);
@@ -36,20 +41,32 @@ impl Place {
     }
 }
 
+/// All of an interval but its start, in one word.
+fn rest_of(interval: &Interval) -> u64 {
+    let length = interval.end.saturating_sub(interval.start).min(LENGTH);
+    let flag = if interval.goes_on { GOES_ON } else { 0 };
+    flag | (u64::from(interval.context) << CONTEXT) | length
+}
+
+fn interval_of(start: u64, rest: u64) -> Interval {
+    let context = u16::try_from((rest & !GOES_ON) >> CONTEXT).unwrap_or(0);
+    Interval { start, end: start.saturating_add(rest & LENGTH), context, goes_on: rest & GOES_ON != 0 }
+}
+
 /// A word that is made of all bits of the others. Odd factors, so that no bit is lost; those of the golden ratio and of
 /// splitmix64.
 fn check(entry: &Entry) -> u64 {
-    let mixed = entry.start.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
-    let mixed = (mixed ^ entry.end).wrapping_mul(0xbf58_476d_1ce4_e5b9).rotate_left(29);
+    let mixed = entry.interval.start.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
+    let mixed = (mixed ^ rest_of(&entry.interval)).wrapping_mul(0xbf58_476d_1ce4_e5b9).rotate_left(29);
     (mixed ^ entry.ticket).wrapping_mul(0x94d0_49bb_1331_11eb)
 }
 
 impl<const SLOTS: usize> DeviceTime<SLOTS> {
     /// Tells of an interval. Its place.
-    pub(crate) fn publish(&self, start: u64, end: u64) -> u64 {
+    pub(crate) fn publish(&self, interval: Interval) -> u64 {
         let place = self.places.0.add(1);
         if let Some(words) = self.ring.get(index(place)) {
-            words.write(&Entry::new(place, start, end));
+            words.write(&Entry::new(place, interval));
         }
         place
     }
@@ -68,8 +85,8 @@ impl<const SLOTS: usize> DeviceTime<SLOTS> {
 
 impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVICES, SLOTS, SHARES> {
     /// Tells of an interval. Its place; 0 on a device that is not there.
-    pub(crate) fn publish(&self, device: usize, start: u64, end: u64) -> u64 {
-        self.time(device).map_or(0, |time| time.publish(start, end))
+    pub(crate) fn publish(&self, device: usize, interval: Interval) -> u64 {
+        self.time(device).map_or(0, |time| time.publish(interval))
     }
 }
 

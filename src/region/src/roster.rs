@@ -26,6 +26,8 @@
 
 use crate::debts::Boot;
 use crate::layout::{Layout, READY, SLOT_FREE, SLOT_TAKEN, UNPACED, held_at};
+#[cfg(all(test, loom))]
+use crate::sync::broken::{self, Break};
 
 /// What came of looking for dead processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +92,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
             if lives.lives(slot)? {
                 living = living.saturating_add(1);
             } else {
-                self.clear(slot, now);
+                self.clear_dead(slot, now);
                 dead = dead.saturating_add(1);
             }
         }
@@ -123,8 +125,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         self.keep_debts(boot, now);
         self.header.device_count.publish(0);
         self.slots.iter().for_each(|slot| slot.state.publish(SLOT_FREE));
-        self.shares.iter().take(self.shared()).for_each(|share| share.state.publish(0));
-        self.header.shared.set(0);
+        self.forget_uses();
         self.header.claimed.set(0);
         self.header.unpaced.set(UNPACED);
         self.header.epoch.set(self.header.epoch.get().wrapping_add(1));
@@ -144,10 +145,22 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     pub(crate) fn clear(&self, slot: usize, now: u64) {
         self.bequeath_time(slot, now);
         #[cfg(all(test, loom))]
-        if crate::sync::broken::is_killed() {
+        if broken::is_killed() {
             return;
         }
         self.empty(slot);
+    }
+
+    /// As [`clear`](Self::clear), of a process that has died: the device may have its memory back later.
+    fn clear_dead(&self, slot: usize, now: u64) {
+        #[cfg(all(test, loom))]
+        if broken::is(Break::LeavesLate) {
+            let held = self.held_by(0, slot);
+            self.clear(slot, now);
+            return self.enter_gone(slot, 0, now, held);
+        }
+        self.let_leave(slot, now);
+        self.clear(slot, now);
     }
 
     /// Makes `slot` hold nothing and free. Only the words of devices in use are touched: a device that is added
@@ -161,6 +174,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
             }
         }
         if let Some(entry) = self.slots.get(slot) {
+            entry.making.set(0);
             entry.state.publish(SLOT_FREE);
         }
     }

@@ -36,6 +36,8 @@ mod role {
     pub(super) const OWNER_LEAVING: u64 = 5;
     /// An heir that looks for an heir; still counts.
     pub(super) const HEIR_LEAVING: u64 = 6;
+    /// No use: memory of a dead process that the device may not have back. The entry counts; its key is the instant of death.
+    pub(super) const GONE: u64 = 7;
 }
 
 /// What an entry says in one word.
@@ -107,7 +109,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
 
     /// All uses of some memory, with their places.
     fn uses_of(&self, key: u64) -> impl Iterator<Item = (usize, &Share)> {
-        let used = |share: &Share| !matches!(share.now().role, role::NONE | role::NEW);
+        let used = |share: &Share| !matches!(share.now().role, role::NONE | role::NEW | role::GONE);
         let all = self.shares.iter().take(self.shared()).enumerate();
         all.filter(move |(_, share)| used(share) && share.key.get() == key)
     }
@@ -187,26 +189,66 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     pub(crate) fn leave_all_shares(&self, slot: usize) {
         for (index, share) in self.shares.iter().take(self.shared()).enumerate() {
             let seen = share.now();
-            if seen.role != role::NONE && seen.slot == slot {
+            if !matches!(seen.role, role::NONE | role::GONE) && seen.slot == slot {
                 self.leave_share(index, true);
             }
         }
     }
 
-    /// Bytes on `device` that are nobody's word's, but an heir's.
+    /// Ends all uses, as nobody lives. What may leave a device stays.
+    pub(crate) fn forget_uses(&self) {
+        let mut kept = 0;
+        for (index, share) in self.shares.iter().take(self.shared()).enumerate() {
+            if share.now().role == role::GONE {
+                kept = index.saturating_add(1);
+            } else {
+                share.state.publish(role::NONE);
+            }
+        }
+        self.header.shared.set(u32::try_from(kept).unwrap_or(u32::MAX));
+    }
+
+    /// An entry for memory of the dead process in `slot` that may leave. Without room for one nothing leaves.
+    pub(crate) fn enter_gone(&self, slot: usize, device: usize, now: u64, bytes: u64) {
+        if self.enter_share(State { role: role::GONE, device, slot }, now, bytes).is_some() {
+            // Who sums has it, or reads the words once more.
+            self.header.moves.count();
+            full_fence();
+        }
+    }
+
+    /// The entries for memory that may leave a device.
+    pub(crate) fn gone(&self, device: usize) -> impl Iterator<Item = &Share> {
+        let is_gone = move |share: &&Share| {
+            let state = share.now();
+            state.role == role::GONE && state.device == device
+        };
+        self.shares.iter().take(self.shared()).filter(is_gone)
+    }
+
+    /// Ends those whose instant is meant. Returns how many that were.
+    pub(crate) fn end_gone(&self, device: usize, meant: impl Fn(u64) -> bool) -> usize {
+        let ended = |share: &&Share| {
+            let seen = share.now();
+            seen.role == role::GONE && meant(share.key.get()) && share.state.replace(seen.word(), role::NONE)
+        };
+        self.gone(device).filter(ended).count()
+    }
+
+    /// Bytes on `device` that are nobody's word's, but an heir's, or leave it.
     pub(crate) fn inherited(&self, device: usize) -> u64 {
         self.sum_shares(|state| state.device == device)
     }
 
     /// The part of them that `slot` pays for.
     pub(crate) fn inherited_by(&self, device: usize, slot: usize) -> u64 {
-        self.sum_shares(|state| state.device == device && state.slot == slot)
+        self.sum_shares(|state| state.device == device && state.slot == slot && state.role != role::GONE)
     }
 
     fn sum_shares(&self, meant: impl Fn(State) -> bool) -> u64 {
         let counted = |share: &Share| {
             let state = share.now();
-            let counts = matches!(state.role, role::HEIR | role::HEIR_LEAVING) && meant(state);
+            let counts = matches!(state.role, role::HEIR | role::HEIR_LEAVING | role::GONE) && meant(state);
             if counts { share.bytes.get() } else { 0 }
         };
         self.shares.iter().take(self.shared()).fold(0, |sum, share| sum.saturating_add(counted(share)))

@@ -368,6 +368,10 @@ pub(crate) mod broken {
         ToldFirst,
         /// What a dead process leaves stays in its word.
         EstateKept,
+        /// A dead process's word is cleared before its memory counts as leaving.
+        LeavesLate,
+        /// What leaves counts for the most that was ever held.
+        PeakOfTheGone,
     }
 
     thread_local! {

@@ -7,7 +7,7 @@ use gpuslice_policy::{
     compute::{
         bucket::Terms,
         lease::Least,
-        ring::Entry,
+        ring::{Entry, Interval},
         step::{Kept, Ran},
         trim::Trim,
     },
@@ -129,7 +129,7 @@ impl Region {
     }
 
     /// How GPU time is measured now: 0 not known, 1 by events, 2 by events and trimmed with NVML, 3 by NVML only,
-    /// 4 by events that fail. Others mean nothing.
+    /// 4 by events that fail, 5 by events and trimmed by what slices publish. Others mean nothing.
     #[must_use]
     pub fn meter(&self, device: Device) -> u32 {
         self.layout().time(device.index()).map_or(0, |time| time.readings.0.meter.get())
@@ -292,9 +292,9 @@ impl Member {
         });
     }
 
-    /// Tells the slice's other processes that the GPU was busy in this interval. Its place.
-    pub fn publish(&self, device: Device, start: u64, end: u64) -> u64 {
-        self.layout().publish(device.index(), start, end)
+    /// Tells all who look at the region that the GPU was busy in this interval. Its place.
+    pub fn publish(&self, device: Device, interval: Interval) -> u64 {
+        self.layout().publish(device.index(), interval)
     }
 
     /// An interval of this length was measured, and so much of it was covered newly.

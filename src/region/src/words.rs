@@ -99,8 +99,10 @@ pub(crate) struct Step {
 pub(crate) struct Place {
     /// Number of the place plus 1.
     pub(crate) ticket: Gate64,
+    /// When the GPU could begin, on the monotonic clock.
     pub(crate) start: Word64,
-    pub(crate) end: Word64,
+    /// How long that took, whose it was and whether it goes on.
+    pub(crate) rest: Word64,
     /// Made of the other three, so that words of two intervals are never taken for one.
     pub(crate) check: Word64,
 }

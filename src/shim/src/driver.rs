@@ -161,6 +161,21 @@ pub(crate) fn device_attribute(device: CUdevice, attribute: c_uint) -> Option<u6
     ask!(cuDeviceGetAttribute, c_int, attribute, device).and_then(|value| u64::try_from(value).ok())
 }
 
+/// Multiprocessors of a device.
+pub(crate) fn multiprocessors(device: CUdevice) -> Option<u64> {
+    /// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT`.
+    const MULTIPROCESSOR_COUNT: c_uint = 16;
+    device_attribute(device, MULTIPROCESSOR_COUNT)
+}
+
+/// Whether a device's memory is the host's, so that its free memory moves with every program of the machine: an integrated GPU, or
+/// one whose memory is a NUMA node of the system or in the host's page tables.
+pub(crate) fn shares_host_memory(device: CUdevice) -> bool {
+    /// `CU_DEVICE_ATTRIBUTE_INTEGRATED`, `_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES` and `_NUMA_CONFIG`.
+    const SHARING: [c_uint; 3] = [18, 100, 130];
+    SHARING.into_iter().any(|attribute| device_attribute(device, attribute).is_some_and(|value| value != 0))
+}
+
 /// Whether an address is of a device's memory, as far as the driver says.
 pub(crate) fn is_on_device(address: u64) -> bool {
     /// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`.

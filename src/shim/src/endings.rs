@@ -14,7 +14,7 @@
 use crate::arrays::Array;
 use crate::graphs::Executable;
 use crate::holdings::{Holder, Holding};
-use crate::ledger::{Charge, Owner};
+use crate::ledger::Charge;
 use crate::lifecycle;
 use crate::shared;
 use crate::slice::Slice;
@@ -112,7 +112,7 @@ impl Endings {
 
 impl Lived {
     fn take(slice: &Slice, context: usize) -> Self {
-        let addresses = slice.addresses.take_owned(Owner::Context(context));
+        let addresses = slice.addresses.take_of(context);
         Self {
             shared: slice.shared.take_of(context, addresses.iter().map(|(address, _)| *address)),
             addresses: gathered(addresses),
@@ -137,7 +137,7 @@ impl Lived {
         self.arrays.into_values().for_each(|array| array.end(slice));
         // Before the bytes go back: an heir is charged first.
         self.shared.into_iter().for_each(|(_, ending)| ending.end(slice));
-        self.addresses.into_values().for_each(|charge| slice.refund(charge.device, charge.bytes));
+        self.addresses.into_iter().for_each(|(address, charge)| charge.end(slice, address));
         self.spilled.into_values().for_each(|extent| extent.end(slice));
         self.holdings.into_iter().for_each(|holding| holding.end(slice));
     }

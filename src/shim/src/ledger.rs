@@ -81,6 +81,8 @@ pub(crate) struct Charge {
 pub(crate) enum Owner {
     /// A context, by its handle: the bytes were charged for the address.
     Context(usize),
+    /// The same, but a block was charged that the address shares with others.
+    Block(usize),
     /// A pool, by our number for it: the pool was charged, not the address.
     Pool(u64),
 }
@@ -130,18 +132,20 @@ impl Addresses {
     }
 
     /// Takes out all charges that a context's end gives back.
-    pub(crate) fn take_owned(&self, owner: Owner) -> Vec<(u64, Charge)> {
+    pub(crate) fn take_of(&self, context: usize) -> Vec<(u64, Charge)> {
+        let is_of =
+            |charge: &Charge| matches!(charge.owner, Owner::Context(of) | Owner::Block(of) if of == context);
         let mut taken = Vec::new();
         for Shard(table) in &self.shards {
             let mut table = table.lock();
             let from = taken.len();
-            let count = charges(&table).filter(|(_, charge)| charge.owner == owner).count();
+            let count = charges(&table).filter(|(_, charge)| is_of(charge)).count();
             if taken.try_reserve(count).is_err() {
                 // Memory that stays is charged until the process ends.
                 lifecycle::run_out();
                 return taken;
             }
-            taken.extend(charges(&table).filter(|(_, charge)| charge.owner == owner));
+            taken.extend(charges(&table).filter(|(_, charge)| is_of(charge)));
             for (address, _) in taken.iter().skip(from) {
                 table.take(*address);
             }
@@ -193,12 +197,14 @@ struct Record {
 
 const OF_CONTEXT: u64 = 1;
 const OF_POOL: u64 = 2;
+const OF_BLOCK: u64 = 3;
 const TAG_BITS: u32 = 2;
 
 impl From<Charge> for Record {
     fn from(charge: Charge) -> Self {
         let (owner, tag) = match charge.owner {
             Owner::Context(context) => (context as u64, OF_CONTEXT),
+            Owner::Block(context) => (context as u64, OF_BLOCK),
             Owner::Pool(number) => (number, OF_POOL),
         };
         let tagged = NonZeroU64::new(charge.bytes << TAG_BITS | tag).unwrap_or(NonZeroU64::MIN);
@@ -209,10 +215,11 @@ impl From<Charge> for Record {
 impl From<Record> for Charge {
     fn from(record: Record) -> Self {
         let (bytes, tag) = (record.tagged.get() >> TAG_BITS, record.tagged.get() & ((1 << TAG_BITS) - 1));
-        let owner = if tag == OF_POOL {
-            Owner::Pool(record.owner)
-        } else {
-            Owner::Context(usize::try_from(record.owner).unwrap_or(usize::MAX))
+        let context = || usize::try_from(record.owner).unwrap_or(usize::MAX);
+        let owner = match tag {
+            OF_POOL => Owner::Pool(record.owner),
+            OF_BLOCK => Owner::Block(context()),
+            _ => Owner::Context(context()),
         };
         Self { device: record.device, bytes, owner }
     }

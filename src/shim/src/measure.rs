@@ -11,16 +11,16 @@
 //! free memory, and settled together.
 //!
 //! Where NVML does not know this process, the difference of free memory is taken if such a call can have taken so
-//! much, and an estimate otherwise. So it is on a device without a quota, where NVML is not asked at all: nobody wants to
+//! much, and an estimate otherwise. Where the device's memory is the host's, free memory is no witness at all: estimates
+//! count. So it is on a device without a quota, where NVML is not asked at all: nobody wants to
 //! wait for it there. When a quota comes it is asked once, and what it says beyond the ledger is added to what was
 //! estimated ([`make_up`]). Where it does not answer it is left alone for a while, and the estimates hold meanwhile.
 
 use crate::driver;
 use crate::flights::Count;
-use crate::footprint;
 use crate::holdings::Holder;
 use crate::slice::{Place, Slice};
-use crate::witness::{Figures, Seen, difference, signed};
+use crate::witness::{Figures, Seen, difference, in_both, signed};
 use gpuslice_region::Device;
 
 /// What is taken for possible where only free memory can be asked.
@@ -41,13 +41,14 @@ impl Likely {
         Self { range: (self.range.0, self.range.1.max(bytes)), otherwise: self.otherwise.max(bytes), ..self }
     }
 
-    fn of(&self, window: i64) -> i64 {
-        if (self.range.0..=self.range.1).contains(&window) { window } else { self.otherwise }
+    fn of(&self, window: Option<i64>) -> i64 {
+        window.filter(|window| (self.range.0..=self.range.1).contains(window)).unwrap_or(self.otherwise)
     }
 
     /// The same while other threads take or give memory: no more than the estimate, and back goes what was charged.
-    fn among(&self, window: i64) -> i64 {
-        if self.otherwise < 0 { self.otherwise } else { window.max(0).min(self.otherwise) }
+    fn among(&self, window: Option<i64>) -> i64 {
+        let Some(window) = window.filter(|_| self.otherwise >= 0) else { return self.otherwise };
+        window.max(0).min(self.otherwise)
     }
 }
 
@@ -123,14 +124,17 @@ impl Before {
         let Some(free) = driver::device_free() else { return 0 };
         let charged = slice.own(device).saturating_sub(reserved);
         let explained = difference(self.charged, charged);
-        let window = difference(free, self.free).saturating_sub(explained);
-        if window == 0 && !likely.surely {
+        // None: free memory moved with programs that use no GPU.
+        let window =
+            (!self.place.shares_host_memory).then(|| difference(free, self.free).saturating_sub(explained));
+        if window == Some(0) && !likely.surely {
             return 0;
         }
         let is_known = slice.witness.seen(device).is_none_or(|seen| seen.own.is_some() && !seen.estimated);
         let asks = is_known && slice.has_quota(device);
         if asks && self.is_frequent && slice.witness.is_spared() {
-            let took = slice.witness.update(device, |seen| self.put_off(seen, window, likely));
+            let put_off = |seen: &mut Seen| self.put_off(seen, window.unwrap_or(likely.otherwise), likely);
+            let took = slice.witness.update(device, put_off);
             if let Some(took) = took {
                 return took;
             }
@@ -163,9 +167,18 @@ impl Before {
         took
     }
 
-    fn compare(&self, seen: &mut Seen, now: Figures, (window, still): (i64, bool), likely: Likely) -> i64 {
+    fn compare(
+        &self,
+        seen: &mut Seen,
+        now: Figures,
+        (window, still): (Option<i64>, bool),
+        likely: Likely,
+    ) -> i64 {
         let (least, most) = likely.range;
         let since = seen.since(now);
+        let since =
+            window.filter(|_| self.slice.shared.has_imported()).map_or(since, |lost| in_both(since, lost));
+        let window = window.unwrap_or(since);
         if !still || self.round != Some(seen.round) {
             return self.put_off(seen, since.max(window), likely);
         }
@@ -236,7 +249,7 @@ pub(crate) fn settle(slice: &'static Slice, device: Device, own: u64) -> bool {
         if before.round != Some(seen.round) {
             return None;
         }
-        let found = seen.found(now, rest);
+        let found = seen.found(now, rest, slice.shared.has_imported() && !before.place.shares_host_memory);
         seen.agree(now, found);
         Some(found)
     });
@@ -285,67 +298,4 @@ fn give_back(slice: &Slice, context: usize, bytes: u64, estimated: bool) -> u64 
     let rest = shrink(bytes, Holder::Rest);
     let left = if estimated { shrink(rest, Holder::Context) } else { rest };
     bytes.saturating_sub(left.saturating_sub(slice.holdings.shrink_code(slice, context, left)))
-}
-
-/// A context is about to be made: there may be none to ask for free memory, so NVML is asked on both sides.
-#[derive(Debug)]
-pub(crate) struct Making {
-    slice: &'static Slice,
-    pub(crate) place: Place,
-    /// Whether NVML is asked: the device has a quota.
-    asks: bool,
-    nvml: Option<footprint::Session>,
-    own: Option<u64>,
-    charged: u64,
-    count: Count,
-    /// Whether it is a context like others, whose size is the same for all.
-    is_usual: bool,
-}
-
-impl Making {
-    /// Asks before a call that makes a context.
-    pub(crate) fn read(slice: &'static Slice, place: Place) -> Self {
-        Self { is_usual: true, ..Self::beside(slice, place) }
-    }
-
-    /// Asks before a call that makes something else of the kind.
-    pub(crate) fn beside(slice: &'static Slice, place: Place) -> Self {
-        if slice.witness.is_unsettled() {
-            settle_here(slice, 1);
-        }
-        let asks = slice.has_quota(place.device);
-        let nvml = if asks { footprint::Session::open() } else { None };
-        let count = slice.flights.count();
-        let charged = slice.own(place.device);
-        let own = nvml.as_ref().and_then(|nvml| nvml.own(place).ok());
-        Self { slice, place, asks, nvml, own, charged, count, is_usual: false }
-    }
-
-    /// What the context took: by how much NVML's figure grew. It tells the truth, and is remembered for the slice,
-    /// where nothing else of this process changed meanwhile; otherwise what was seen before does.
-    pub(crate) fn took(&self, reserved: u64, estimate: u64) -> u64 {
-        let (slice, device) = (self.slice, self.place.device);
-        let known = slice.context_bytes(device).filter(|_| self.is_usual);
-        if !self.asks {
-            let took = known.unwrap_or(estimate);
-            slice.witness.note_estimate(device, 0, signed(took));
-            return took;
-        }
-        let now = self.nvml.as_ref().and_then(|nvml| nvml.own(self.place).ok());
-        let charged = slice.own(device).saturating_sub(reserved);
-        let Some(now) = now else {
-            // Not listed although there is a context: NVML knows the process by another number.
-            slice.witness.note(device, None, charged);
-            return known.unwrap_or(estimate);
-        };
-        let more = charged.saturating_sub(self.charged);
-        let seen = now.saturating_sub(self.own.unwrap_or(0)).saturating_sub(more);
-        let still = charged == self.charged && slice.flights.count().is_still_since(self.count, 1);
-        if still && self.is_usual {
-            slice.learn_context_bytes(device, seen);
-        }
-        let took = if still { seen } else { known.unwrap_or(seen) };
-        slice.witness.note(device, Some(now), charged.saturating_add(took));
-        took
-    }
 }

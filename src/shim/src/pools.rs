@@ -254,7 +254,7 @@ impl Flight {
     /// Makes sure that an allocation stays within the quota; none where it does not fit.
     pub(crate) fn begin(slice: &'static Slice, pool: Arc<Pool>, bytes: u64, stream: usize) -> Option<Self> {
         let begin = || pool::begin(&pool.paid(slice), bytes, stream);
-        let again = || if make_room(slice, pool.device) { begin() } else { None };
+        let again = || if make_room(slice, pool.device, bytes) { begin() } else { None };
         let way = begin().or_else(again)?;
         Some(Self { slice, pool, way })
     }

@@ -14,6 +14,7 @@ use crate::notice;
 use crate::slice::{Place, Slice};
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
+use gpuslice_policy::blocks::{BLOCK, LARGEST_SMALL, taken};
 use gpuslice_policy::config::{LogLevel, Origin, QuotaSource, gpu_uuid_text};
 use gpuslice_policy::units::Bytes;
 use gpuslice_region::{Device, ProcessView};
@@ -27,6 +28,8 @@ const QUIET: u64 = 60_000_000_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum What {
     Allocation,
+    /// One that takes more of the device than was asked for.
+    Linear,
     Context,
     Code,
     Limit,
@@ -72,6 +75,14 @@ impl fmt::Display for Refusal<'_> {
         write!(f, "gpuslice: {name}: ")?;
         match what {
             What::Allocation => write!(f, "an allocation of {asked_text} is refused: ")?,
+            What::Linear => {
+                write!(f, "an allocation of {asked_text}")?;
+                let takes = takes(asked);
+                if takes != asked {
+                    write!(f, " ({} of the device)", Exactly(takes))?;
+                }
+                f.write_str(" is refused: ")?;
+            }
             What::Context => {
                 write!(f, "a context on this device takes about {asked_text} and is refused: ")?;
             }
@@ -85,7 +96,7 @@ impl fmt::Display for Refusal<'_> {
             )?,
         }
         let held = Amount(slice.region().held(device));
-        let Some(limit) = slice.region().limits(device).memory else {
+        let Some(limit) = slice.region().memory_limit(device) else {
             return write!(f, "the slice holds {held} and has no quota.");
         };
         write!(f, "the slice holds {held} of its quota of {}", Amount(limit))?;
@@ -97,11 +108,17 @@ impl fmt::Display for Refusal<'_> {
         }
         f.write_str(".")?;
         // A request larger than the whole quota never fits, and few programs go on without a context or their code.
-        if what != What::Allocation || asked > limit {
+        if !matches!(what, What::Allocation | What::Linear) || asked > limit {
             write!(f, " {}", Advice { slice, place, limit })?;
         }
         Ok(())
     }
+}
+
+/// What a linear allocation needs that no block has a slot for. What passes all that can be counted is as it was asked for.
+fn takes(asked: u64) -> u64 {
+    let whole = if asked > LARGEST_SMALL { taken(asked) } else { BLOCK };
+    if whole == u64::MAX { asked } else { whole }
 }
 
 /// Says how a quota is raised.
@@ -115,7 +132,7 @@ impl<'slice> Advice<'slice> {
     /// For a device of the slice.
     pub(crate) fn new(slice: &'slice Slice, device: Device) -> Self {
         let place = slice.places().iter().find(|place| place.device == device).copied();
-        Self { slice, place, limit: slice.region().limits(device).memory.unwrap_or(0) }
+        Self { slice, place, limit: slice.region().memory_limit(device).unwrap_or(0) }
     }
 }
 

@@ -35,6 +35,8 @@ pub(crate) struct Opened {
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     any: AtomicBool,
+    /// Whether this process has ever used memory that another one made.
+    has_imported: AtomicBool,
     lent: Mutex<HashMap<u64, Loan>>,
     opened: Mutex<HashMap<u64, Opened>>,
     /// By the object that stands for the import.
@@ -52,6 +54,16 @@ impl Shared {
     /// Whether there is anything. Cheap.
     pub(crate) fn any(&self) -> bool {
         self.any.load(Ordering::Relaxed)
+    }
+
+    /// Whether this process has ever used memory that another one made: NVML may count that as its own.
+    pub(crate) fn has_imported(&self) -> bool {
+        self.has_imported.load(Ordering::Relaxed)
+    }
+
+    /// This process is about to use memory that another one made.
+    pub(crate) fn note_import(&self) {
+        self.has_imported.store(true, Ordering::Relaxed);
     }
 
     /// Others can use what stands at an address, by this key.

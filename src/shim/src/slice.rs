@@ -11,6 +11,7 @@ use crate::holdings::Holdings;
 use crate::ledger::{Addresses, Reservation};
 use crate::libraries::Libraries;
 use crate::lifecycle;
+use crate::linear::Small;
 use crate::look_ups::LookUps;
 use crate::physical::Tables;
 use crate::pools::Pools;
@@ -23,6 +24,7 @@ use crate::witness::Witness;
 use core::cell::Cell;
 use core::ffi::c_int;
 use gpuslice_driver::types::CUdevice;
+use gpuslice_policy::blocks::BLOCK;
 use gpuslice_region::{Device, Member, Region, RegionError, Use, Uuid};
 use parking_lot::Mutex;
 
@@ -33,6 +35,8 @@ pub(crate) struct Slice {
     devices: Vec<Place>,
     /// What each address that this process got from the driver was charged.
     pub(crate) addresses: Addresses,
+    /// Blocks that small memory shares.
+    pub(crate) small: Small,
     /// Physical memory that was taken apart from addresses.
     pub(crate) physical: Mutex<Tables>,
     /// What others use of this process's memory, and it of theirs.
@@ -78,6 +82,8 @@ pub(crate) struct Place {
     pub(crate) total: u64,
     /// Its UUID.
     pub(crate) uuid: [u8; 16],
+    /// Whether its free memory says nothing of what the driver took: see [`driver::shares_host_memory`].
+    pub(crate) shares_host_memory: bool,
 }
 
 /// What a slice has and holds of a device that has a quota, in bytes.
@@ -93,14 +99,20 @@ impl Slice {
     pub(crate) fn new(member: Member, found: &[Found]) -> Self {
         let place = |found: &Found| {
             let device = member.device(&Uuid(found.uuid))?;
-            Some(Place { handle: found.handle, device, total: found.total, uuid: found.uuid })
+            let shares_host_memory = driver::shares_host_memory(found.handle);
+            let Found { handle, total, uuid, .. } = *found;
+            Some(Place { handle, device, total, uuid, shares_host_memory })
         };
         let devices: Vec<Place> = found.iter().filter_map(place).collect();
+        for place in devices.iter().filter(|place| place.shares_host_memory) {
+            member.note_host_memory(place.device);
+        }
         Self {
             compute: Compute::new(&devices),
             member,
             devices,
             addresses: Addresses::default(),
+            small: Small::default(),
             physical: Mutex::default(),
             shared: Shared::default(),
             spilled: Spilled::default(),
@@ -157,6 +169,13 @@ impl Slice {
         Some(Reservation::new(self, device, bytes))
     }
 
+    /// Whether something may be granted that takes nothing more of the quota. A region that is lost reads as zeroes, and a limit
+    /// of 0 was never set by anybody.
+    pub(crate) fn may_grant(&self, device: Device) -> bool {
+        let may_be_lost = self.member.memory_limit(device) == Some(0);
+        !(is_time_to_look(0) || may_be_lost) || self.is_whole()
+    }
+
     /// Looks whether the slice can still keep to its limits, for those who use nothing but its time.
     pub(crate) fn look(&self) {
         let _said = self.is_whole();
@@ -198,7 +217,7 @@ impl Slice {
 
     /// Whether the slice holds more of a device than it may.
     pub(crate) fn is_beyond(&self, device: Device) -> bool {
-        self.member.limits(device).memory.is_some_and(|limit| self.member.held(device) > limit)
+        self.member.memory_limit(device).is_some_and(|limit| self.member.held(device) > limit)
     }
 
     /// The context that what is made now lives in: the current one, or the primary one where a green context is
@@ -235,7 +254,7 @@ impl Slice {
 
     /// Whether the slice has a quota on a device now.
     pub(crate) fn has_quota(&self, device: Device) -> bool {
-        self.member.limits(device).memory.is_some()
+        self.member.memory_limit(device).is_some()
     }
 
     /// Whether it has one on any device of this process.
@@ -261,14 +280,16 @@ impl Slice {
 
     /// What the slice has and holds of a device; none where the device has no quota.
     pub(crate) fn quota(&self, place: Place) -> Option<Quota> {
-        let limit = self.member.limits(place.device).memory?;
+        let limit = self.member.memory_limit(place.device)?;
         // What the dead held is free; an error means that they cannot be told now, and the figure stays low.
         let was_due = !matches!(self.member.reap_if_due(now()), Ok(None));
         // A limit of 0 was never set by anybody.
         if (was_due || limit == 0) && !self.is_whole() {
             return None;
         }
-        let held = self.member.held(place.device);
+        let _back = self.is_back(place.device);
+        let region = self.region();
+        let held = region.held(place.device).saturating_add(region.leaving(place.device));
         Some(Quota { total: limit.min(place.total), left: limit.saturating_sub(held) })
     }
 
@@ -282,8 +303,9 @@ impl Slice {
 /// Every so many reservations of a thread it is looked whether the region is still there: a look takes
 /// half a microsecond, and this is its share of what a reservation may cost.
 const LOOK_EVERY: u32 = 128;
-/// From so many bytes on it is looked each time: the driver needs far longer than a look for so much.
-const LOOK_FROM: u64 = 1 << 20;
+/// From so many bytes on it is looked each time: the driver needs far longer than a look for so much. A block is less: small
+/// memory that comes and goes may begin one each time.
+const LOOK_FROM: u64 = 2 * BLOCK;
 
 std::thread_local! {
     /// Reservations of this thread. Without destructor, so usable at any time of a thread's life.

@@ -83,7 +83,7 @@ pub(crate) fn note(slice: &Slice, device: Device, granted: u64) {
         name: gpu_uuid_text(&place.uuid),
         asked: granted,
         held: slice.region().held(device).saturating_sub(granted),
-        quota: slice.region().limits(device).memory,
+        quota: slice.region().memory_limit(device),
         free: free.or_else(|| footprint::Session::open()?.free(place)),
         total: place.total,
     };

@@ -47,6 +47,12 @@ impl Seen {
     }
 }
 
+/// What NVML and free memory say that was taken, in a process that uses memory of others. NVML may count that memory as the
+/// process's own, which free memory does not show: what both say counts.
+pub(crate) fn in_both(own: i64, lost: i64) -> i64 {
+    if own < 0 { own.max(lost.min(0)) } else { own.min(lost.max(0)) }
+}
+
 /// What is known of each device.
 #[derive(Debug, Default)]
 pub(crate) struct Witness {
@@ -208,8 +214,13 @@ impl Seen {
     /// What was taken and not measured. Negative is at most what was charged without being sure (`rest` of it
     /// because of an earlier time): where the ledger is ahead of the driver, as with managed memory that is not on the
     /// device, nothing else is given back for it.
-    pub(crate) fn found(&self, now: Figures, rest: u64) -> i64 {
-        self.since(now).max(signed(self.unsure.saturating_add(rest)).saturating_neg())
+    pub(crate) fn found(&self, now: Figures, rest: u64, imports: bool) -> i64 {
+        let since = self.since(now);
+        let lost = self
+            .free
+            .map(|free| difference(now.free, free).saturating_sub(difference(self.charged, now.charged)));
+        let found = lost.filter(|_| imports).map_or(since, |lost| in_both(since, lost));
+        found.max(signed(self.unsure.saturating_add(rest)).saturating_neg())
     }
 
     /// NVML and the ledger agree from now on, once what the call took is charged.

@@ -180,14 +180,14 @@ impl Arena {
     }
 
     /// Addresses below 4 GiB. There are no bytes behind them: they stand for others.
-    pub(crate) fn take_low(&self, size: u64) -> Option<u64> {
+    pub(crate) fn take_low(&self, size: u64, alignment: u64) -> Option<u64> {
         let size = size.checked_next_multiple_of(ALIGNMENT)?;
         let mut low = self.low.lock();
         if low.is_none() {
             let reserved = |size: u64| reserve(size, libc::MAP_32BIT).map(|start| Space::new(start, size));
             *low = LOW_SIZES.into_iter().find_map(reserved);
         }
-        low.as_mut()?.take(size, ALIGNMENT)
+        low.as_mut()?.take(size, alignment.max(ALIGNMENT))
     }
 
     /// Gives such addresses back.
@@ -292,7 +292,7 @@ mod tests {
     #[test]
     fn addresses_of_the_first_generation_fit_into_32_bits() {
         let arena = Arena::new().unwrap();
-        let address = arena.take_low(1000).unwrap();
+        let address = arena.take_low(1000, ALIGNMENT).unwrap();
         assert!(u32::try_from(address + 1000).is_ok());
         arena.give_low(address, 1000);
     }

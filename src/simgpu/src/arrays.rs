@@ -2,6 +2,7 @@
 
 use gpuslice_driver::types::{Status, status};
 
+use crate::blocks;
 use crate::driver::Outcome;
 use crate::local::Local;
 use crate::objects::{Objects, Tag};
@@ -199,7 +200,9 @@ impl Local {
     ) -> Result<(u64, u64, u64), Status> {
         let device = self.current()?.1.device;
         let bytes = shape.size(levels).ok_or(status::OUT_OF_MEMORY)?;
-        let charged = if is_own && shape.is_backed() { bytes } else { 0 };
+        // A driver tells no addresses of arrays: small ones take their slot here, and not a part of a block.
+        let taken = || if simulation.settings.has_blocks() { blocks::whole(bytes) } else { Some(bytes) };
+        let charged = if is_own && shape.is_backed() { taken().ok_or(status::OUT_OF_MEMORY)? } else { 0 };
         simulation.allocate(device, Kind::Array, charged)?;
         match simulation.arena.take(bytes, GRANULE) {
             Some(start) => Ok((start, bytes, charged)),

@@ -16,6 +16,7 @@ mod api;
 mod arena;
 mod arrays;
 mod attributes;
+mod blocks;
 mod borrowed;
 mod capture;
 mod checkpoint;

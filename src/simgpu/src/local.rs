@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::arrays::Arrays;
+use crate::blocks::Blocks;
 use crate::borrowed::Borrowed;
 use crate::capture::Capture;
 use crate::code::Code;
@@ -34,6 +35,8 @@ pub(crate) struct Local {
     pub(crate) peers: HashSet<(u64, u64)>,
     /// What is behind each address.
     pub(crate) regions: Regions,
+    /// Blocks of the device that small memory shares.
+    pub(crate) blocks: Blocks,
     /// Managed memory, by where it begins.
     pub(crate) managed: HashMap<u64, Managed>,
     /// Streams and events.
@@ -83,6 +86,7 @@ impl Local {
             greens: Greens::new(),
             peers: HashSet::new(),
             regions: Regions::default(),
+            blocks: Blocks::default(),
             managed: HashMap::new(),
             streams: Streams::new(),
             code: Code::new(),

@@ -48,8 +48,10 @@ enum Place {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Managed {
     place: Place,
-    /// Bytes that it takes of whichever place it is in.
+    /// Bytes that it takes of its device.
     bytes: u64,
+    /// Bytes that it takes of the host.
+    size: u64,
     /// The device that is preferred, or the host.
     prefers: Option<i32>,
     read_mostly: bool,
@@ -58,10 +60,10 @@ pub(crate) struct Managed {
 }
 
 impl Managed {
-    /// An allocation that takes so much, and takes it of the device already or not.
-    pub(crate) fn new(bytes: u64, on_device: bool) -> Self {
+    /// An allocation of so many bytes that takes so many of the device, and has taken them already or not.
+    pub(crate) fn new(size: u64, bytes: u64, on_device: bool) -> Self {
         let place = if on_device { Place::Device } else { Place::Nowhere };
-        Self { place, bytes, prefers: None, read_mostly: false, last: None }
+        Self { place, bytes, size, prefers: None, read_mostly: false, last: None }
     }
 }
 
@@ -73,13 +75,14 @@ impl Local {
         Some((base, region, *self.managed.get(&base)?))
     }
 
-    /// Takes an allocation out of its place as it ends. What it held of the device is its region's to give back.
-    pub(crate) fn end_managed(&mut self, simulation: &Simulation, base: u64, device: usize) {
-        if let Some(managed) = self.managed.remove(&base)
-            && managed.place == Place::Host
-        {
-            simulation.change_host(device, |bytes| bytes.saturating_sub(managed.bytes));
+    /// Takes an allocation out of its place as it ends. What it held of the device is its region's to give back. Says
+    /// whether it was on the device, as what is not managed is.
+    pub(crate) fn end_managed(&mut self, simulation: &Simulation, base: u64, device: usize) -> bool {
+        let Some(managed) = self.managed.remove(&base) else { return true };
+        if managed.place == Place::Host {
+            simulation.change_host(device, |bytes| bytes.saturating_sub(managed.size));
         }
+        managed.place == Place::Device
     }
 
     /// Moves an allocation; where the device is full it goes to the host.
@@ -87,20 +90,28 @@ impl Local {
         let Some((_, region, managed)) = self.managed_around(base) else { return };
         let Some(device) = region.device.filter(|_| managed.place != wanted) else { return };
         let bytes = managed.bytes;
-        let full = wanted == Place::Device && simulation.grow(device, Kind::Managed, bytes).is_err();
+        let in_block = self.blocks.holds(base, &region);
+        let full = wanted == Place::Device
+            && if in_block {
+                self.blocks.come(simulation, base).is_none()
+            } else {
+                simulation.grow(device, Kind::Managed, bytes).is_err()
+            };
         let place = if full { Place::Host } else { wanted };
         if place == managed.place {
             return;
         }
         match managed.place {
             Place::Nowhere => {}
+            Place::Device if in_block => self.blocks.go(simulation, base),
             Place::Device => simulation.shrink(device, Kind::Managed, bytes),
-            Place::Host => simulation.change_host(device, |held| held.saturating_sub(bytes)),
+            Place::Host => simulation.change_host(device, |held| held.saturating_sub(managed.size)),
         }
         if place == Place::Host {
-            simulation.change_host(device, |held| held.saturating_add(bytes));
+            simulation.change_host(device, |held| held.saturating_add(managed.size));
         }
-        self.regions.set_charged(base, if place == Place::Device { bytes } else { 0 });
+        let charged = if place == Place::Device && !in_block { bytes } else { 0 };
+        self.regions.set_charged(base, charged);
         if let Some(known) = self.managed.get_mut(&base) {
             known.place = place;
         }

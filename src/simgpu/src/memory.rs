@@ -3,6 +3,7 @@
 use gpuslice_driver::types::{Status, status};
 
 use crate::arena::{ALIGNMENT, PAGE};
+use crate::blocks::{self, BLOCK};
 use crate::driver::Outcome;
 use crate::local::Local;
 use crate::managed::Managed;
@@ -14,8 +15,7 @@ use crate::state::Kind;
 pub(crate) const PITCH: u64 = 512;
 
 impl Local {
-    /// Allocates linear memory in the current context. What is charged is the size, rounded to the granule that
-    /// the settings say.
+    /// Allocates linear memory in the current context. What is charged is what the settings say that the device takes.
     pub(crate) fn allocate(
         &mut self,
         simulation: &Simulation,
@@ -26,24 +26,53 @@ impl Local {
         if size == 0 {
             return Err(status::INVALID_VALUE);
         }
-        let granule = simulation.settings.linear_granule;
-        let charged = size.checked_next_multiple_of(granule).ok_or(status::OUT_OF_MEMORY)?;
-        let (kind, alignment) = match origin {
-            Origin::Managed => (Kind::Managed, PAGE),
-            _ => (Kind::Linear, ALIGNMENT),
-        };
+        let slot = if simulation.settings.has_blocks() { blocks::slot_of(size, origin) } else { 0 };
+        if slot > 0 {
+            return self.allocate_small(simulation, (context, device), (size, slot), origin);
+        }
+        let charged = simulation.settings.taken(size).ok_or(status::OUT_OF_MEMORY)?;
+        let kind = if origin == Origin::Managed { Kind::Managed } else { Kind::Linear };
         let taken = if origin == Origin::Managed { simulation.at_once(charged)? } else { charged };
         simulation.allocate(device, kind, taken)?;
         let region =
             Region { size, backing: 0, device: Some(device), context, origin, charged: taken, number: 0 };
-        let placed = place(simulation, region, alignment);
+        let placed = place(simulation, region);
         let Some((address, region)) = placed else {
             simulation.release(device, kind, taken);
             return Err(status::OUT_OF_MEMORY);
         };
         self.regions.add(address, region);
         if origin == Origin::Managed {
-            self.managed.insert(address, Managed::new(charged, taken > 0));
+            self.managed.insert(address, Managed::new(size, charged, taken > 0));
+        }
+        Ok(address)
+    }
+
+    /// Allocates a slot of a block that is shared with others.
+    fn allocate_small(
+        &mut self,
+        simulation: &Simulation,
+        (context, device): (u64, usize),
+        (size, slot): (u64, u64),
+        origin: Origin,
+    ) -> Result<u64, Status> {
+        let is_managed = origin == Origin::Managed;
+        let on_device = !is_managed || simulation.at_once(slot)? > 0;
+        let placed = self.blocks.take(simulation, (context, device), (origin, slot), on_device)?;
+        let kind = if is_managed { Kind::Managed } else { Kind::Linear };
+        if is_managed && !simulation.arena.expose(placed.backing, slot) {
+            self.blocks.leave(simulation, placed.address, on_device);
+            return Err(status::OUT_OF_MEMORY);
+        }
+        if let Err(code) = simulation.allocate(device, kind, 0) {
+            self.blocks.leave(simulation, placed.address, on_device);
+            return Err(code);
+        }
+        let (address, backing) = (placed.address, placed.backing);
+        let region = Region { size, backing, device: Some(device), context, origin, charged: 0, number: 0 };
+        self.regions.add(address, region);
+        if is_managed {
+            self.managed.insert(address, Managed::new(size, slot, on_device));
         }
         Ok(address)
     }
@@ -66,10 +95,17 @@ impl Local {
     pub(crate) fn end_region(&mut self, simulation: &Simulation, address: u64) {
         if let Some(region) = self.regions.remove(address) {
             let lent = self.borrowed.take_loan(address);
-            if let Some(device) = region.device {
-                self.end_managed(simulation, address, device);
+            let was_on_device =
+                region.device.is_none_or(|device| self.end_managed(simulation, address, device));
+            if self.blocks.holds(address, &region) {
+                if region.origin == Origin::Managed {
+                    simulation.arena.hide(address, blocks::slot_of(region.size, region.origin));
+                }
+                self.blocks.leave(simulation, address, was_on_device);
+            } else {
+                give(simulation, address, &region);
             }
-            end(simulation, address, &region, lent);
+            end(simulation, &region, lent);
         }
     }
 
@@ -93,43 +129,51 @@ impl Local {
     }
 }
 
+/// Bytes of the arena behind a region, and what they are aligned to.
+fn spread(simulation: &Simulation, region: &Region) -> Option<(u64, u64)> {
+    match region.origin {
+        // Of its own blocks no other allocation has a part.
+        Origin::Linear | Origin::Low | Origin::Managed if simulation.settings.has_blocks() => {
+            Some((simulation.settings.taken(region.size)?, BLOCK))
+        }
+        Origin::Managed => Some((region.size.checked_next_multiple_of(PAGE)?, PAGE)),
+        _ => Some((region.size, ALIGNMENT)),
+    }
+}
+
 /// Finds an address and bytes for a region.
-fn place(simulation: &Simulation, mut region: Region, alignment: u64) -> Option<(u64, Region)> {
+fn place(simulation: &Simulation, mut region: Region) -> Option<(u64, Region)> {
     let arena = &simulation.arena;
-    let spread = match region.origin {
-        Origin::Managed => region.size.checked_next_multiple_of(PAGE)?,
-        _ => region.size,
-    };
-    let backing = arena.take(spread, alignment)?;
+    let (bytes, alignment) = spread(simulation, &region)?;
+    let backing = arena.take(bytes, alignment)?;
     region.backing = backing;
     let address = match region.origin {
-        Origin::Low => arena.take_low(region.size),
-        Origin::Managed => arena.expose(backing, spread).then_some(backing),
+        Origin::Low => arena.take_low(bytes, alignment),
+        Origin::Managed => arena.expose(backing, bytes).then_some(backing),
         _ => Some(backing),
     };
     if address.is_none() {
-        arena.give(backing, spread);
+        arena.give(backing, bytes);
     }
     Some((address?, region))
 }
 
-/// Gives back what a region had: addresses, bytes, and what was charged.
+/// Gives back the addresses and bytes of a region.
+fn give(simulation: &Simulation, address: u64, region: &Region) {
+    let arena = &simulation.arena;
+    let Some((bytes, _)) = spread(simulation, region) else { return };
+    match region.origin {
+        Origin::Low => arena.give_low(address, bytes),
+        Origin::Managed => arena.hide(address, bytes),
+        _ => {}
+    }
+    arena.give(region.backing, bytes);
+}
+
+/// Gives back what was charged for a region.
 ///
 /// What others use as well lives on with them: the number of that loan is `lent`.
-fn end(simulation: &Simulation, address: u64, region: &Region, lent: Option<u64>) {
-    let arena = &simulation.arena;
-    match region.origin {
-        Origin::Low => {
-            arena.give_low(address, region.size);
-            arena.give(region.backing, region.size);
-        }
-        Origin::Managed => {
-            let spread = region.size.next_multiple_of(PAGE);
-            arena.hide(address, spread);
-            arena.give(region.backing, spread);
-        }
-        _ => arena.give(region.backing, region.size),
-    }
+fn end(simulation: &Simulation, region: &Region, lent: Option<u64>) {
     match (lent, region.kind(), region.device) {
         (Some(number), _, _) => simulation.shared.lock().leave(simulation.slot, number),
         (None, Some(kind), Some(device)) => simulation.release(device, kind, region.charged),

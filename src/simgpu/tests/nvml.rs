@@ -155,7 +155,8 @@ fn every_process_is_listed_with_what_it_holds_until_it_is_dead() {
     };
     assert_eq!(machine.says(watch, &["show"]), format!("device 0: total {}, used 0\n", 1024 * MIB));
     let (Some(mut first), Some(mut second)) = (machine.holder(50 * MIB), machine.holder(7)) else { return };
-    let used = 70 * MIB + 7;
+    // Seven bytes take a block of 2 MiB.
+    let used = 72 * MIB;
     assert_eq!(machine.held(), used);
     assert_eq!(
         machine.says(watch, &["show"]),
@@ -165,12 +166,12 @@ fn every_process_is_listed_with_what_it_holds_until_it_is_dead() {
             first.id(),
             60 * MIB,
             second.id(),
-            10 * MIB + 7
+            12 * MIB
         )
     );
     first.kill().expect("it can be killed");
     first.wait().expect("it can be waited for");
-    let left = format!("used {0}\nprocess {1}: {0}\n", 10 * MIB + 7, second.id());
+    let left = format!("used {0}\nprocess {1}: {0}\n", 12 * MIB, second.id());
     assert!(machine.says(watch, &["show"]).ends_with(&left));
     drop(second.stdin.take());
     assert!(second.wait().expect("it can be waited for").success());

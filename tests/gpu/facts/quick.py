@@ -39,10 +39,10 @@ def bytes_told(seen):
 DEFAULTS = {
     "who is in a sample of NVML's": ("one", "SIMGPU_NVML_SAMPLES={}".format),
     "bytes of a process in NVML's list": ("own", bytes_told),
-    "what cuMemAlloc rounds up to": ("1", "SIMGPU_LINEAR_GRANULE={}".format),
+    "what cuMemAlloc rounds up to": ("blocks", "SIMGPU_LINEAR_GRANULE={}".format),
     "start of NVML, ms": (300, "SIMGPU_NVML_INIT_MS={:.0f}".format),
     "list of NVML's processes, us": (4500, "SIMGPU_NVML_LIST_US={:.0f}".format),
-    "a context, MiB": (300, "SIMGPU_CONTEXT_BYTES={}MiB".format),
+    "a context, MiB": (530, "SIMGPU_CONTEXT_BYTES={}MiB".format),
     "an event, ns of the device": (0, "SIMGPU_TIME=event_ns={}".format),
     "records of events in eight threads": ("alike", None),
     "memory of a killed process, ms": (0, None),

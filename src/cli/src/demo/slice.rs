@@ -129,7 +129,7 @@ impl Slice {
         let missing = || Failure::new(format!("{name}: its programs run without a quota"));
         let monitor = Monitor::open(&self.region.0, Trust::OwnerOnly)?.ok_or_else(missing)?;
         let device = monitor.device(&stage.gpu.uuid).ok_or_else(missing)?;
-        let limit = monitor.limits(device).memory;
+        let limit = monitor.memory_limit(device);
         if limit != Some(self.account.limit) {
             return Err(Failure::new(format!(
                 "{name}: its quota is {limit:?} instead of {}; an operator's file sets another one",

@@ -74,6 +74,16 @@ fn examine_cuda(cuda: &Cuda) -> Vec<Finding> {
         findings.push(stub(path));
     }
     findings.push(init(cuda));
+    findings.extend(cuda.host_memory.iter().map(|device| {
+        Finding::note(
+            "driver.host-memory",
+            format!(
+                "memory of {device} is the host's, and what is free moves with programs that use no GPU: contexts and code \
+                 count by estimates where NVML does not tell what a process holds"
+            ),
+            "nothing; set limits with room for these estimates",
+        )
+    }));
     findings.extend(look_ups(cuda));
     findings
 }

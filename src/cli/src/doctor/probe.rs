@@ -32,6 +32,8 @@ pub(super) struct Cuda {
     pub(super) init: Option<u32>,
     /// Devices by their UUIDs.
     pub(super) devices: Vec<String>,
+    /// Those of them whose memory is the host's.
+    pub(super) host_memory: Vec<String>,
     /// Names that `cuGetProcAddress` answers with an address that is not exported, with the default stream.
     pub(super) hidden: Vec<String>,
     /// Names that it answers, that take memory or submit work, and that have no row.
@@ -161,7 +163,7 @@ fn cuda() -> Cuda {
     found.init = Some(code);
     if code == status::SUCCESS {
         step("asking for devices");
-        found.devices = devices(image).unwrap_or_default();
+        (found.devices, found.host_memory) = devices(image).unwrap_or_default();
     }
     found
 }
@@ -193,8 +195,11 @@ fn past_the_exports(image: Image, found: &Cuda) -> Option<(Vec<String>, Vec<Stri
     Some((hidden, exports.iter().filter(is_unknown).cloned().collect()))
 }
 
-/// UUIDs of the devices that CUDA shows.
-fn devices(image: Image) -> Option<Vec<String>> {
+/// UUIDs of the devices that CUDA shows, and of those whose memory is the host's.
+fn devices(image: Image) -> Option<(Vec<String>, Vec<String>)> {
+    /// `CU_DEVICE_ATTRIBUTE_INTEGRATED`, `_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES` and `_NUMA_CONFIG`.
+    const SHARING: [u32; 3] = [18, 100, 130];
+    let attribute_of = find!(image, cuDeviceGetAttribute)?;
     let count_of = find!(image, cuDeviceGetCount)?;
     let device_of = find!(image, cuDeviceGet)?;
     let uuid_of = find!(image, cuDeviceGetUuid)?;
@@ -203,16 +208,29 @@ fn devices(image: Image) -> Option<Vec<String>> {
     if unsafe { count_of(&raw mut count) } != status::SUCCESS {
         return None;
     }
-    let uuid = |number| {
+    let shares = |device| {
+        SHARING.into_iter().any(|attribute| {
+            let mut value = 0;
+            // SAFETY: room for a number; a handle that is none is refused.
+            unsafe { attribute_of(&raw mut value, attribute, device) == status::SUCCESS && value != 0 }
+        })
+    };
+    let mut host_memory = Vec::new();
+    let mut uuid = |number| {
         let (mut device, mut uuid) = (0, CUuuid { bytes: [0; 16] });
         // SAFETY: room for a handle.
         let code = unsafe { device_of(&raw mut device, number) };
         // SAFETY: room for a UUID; a handle that is none is refused.
         let told = code == status::SUCCESS && unsafe { uuid_of(&raw mut uuid, device) } == status::SUCCESS;
         let bytes = uuid.bytes.map(|byte| byte.to_ne_bytes()[0]);
-        told.then(|| gpuslice_policy::config::gpu_uuid_text(&bytes))
+        let name = told.then(|| gpuslice_policy::config::gpu_uuid_text(&bytes))?;
+        if shares(device) {
+            host_memory.push(name.clone());
+        }
+        Some(name)
     };
-    Some((0..count).filter_map(uuid).collect())
+    let all = (0..count).filter_map(&mut uuid).collect();
+    Some((all, host_memory))
 }
 
 /// A text that NVML writes into room that it is given.

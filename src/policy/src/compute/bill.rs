@@ -1,5 +1,7 @@
 //! What has been charged for work, and what remains to be settled?
 
+use super::trim;
+
 /// Up to when work is charged that has not ended: from `from`, up to a millisecond ago, and no more than a few at a time.
 ///
 /// The helper looks every millisecond, so more than a few at a time is a clock that jumped or a process that was
@@ -12,6 +14,18 @@ pub const fn running(from: u64, now: u64) -> Option<u64> {
         return None;
     }
     Some(if until < most { until } else { most })
+}
+
+/// By how much more was charged for work than it is worth: `charged` for what is measured as `length`, of which `progress` was
+/// charged while it ran. `factor` is the slice's part of that time, in parts of [`trim::ONE`].
+///
+/// `is_replayed`: what earlier factors got wrong is settled by the [replay](super::replay::Split), so that only time beyond the
+/// length is given back here.
+#[must_use]
+pub fn beyond(charged: u64, (length, progress): (u64, u64), factor: u32, is_replayed: bool) -> u64 {
+    let beyond = charged.saturating_sub(trim::apply(length, factor));
+    let excess = trim::apply(progress.saturating_sub(length), factor);
+    if is_replayed { beyond.min(excess) } else { beyond }
 }
 
 /// How far behind the present work is charged that runs, in nanoseconds: 1 ms, since clocks are laid on each other no
@@ -94,5 +108,13 @@ mod tests {
         assert_eq!(running(10 * MS, 11 * MS), None);
         assert_eq!(running(10 * MS, 12 * MS), Some(11 * MS));
         assert_eq!(running(10 * MS, 5000 * MS), Some(14 * MS));
+    }
+    #[test]
+    fn a_factor_that_fell_gives_back_only_where_no_replay_settles_it() {
+        // 10 were charged of which 4 are left by the factor of now; 2 of the time came too much.
+        let half = trim::ONE / 2;
+        assert_eq!(beyond(10, (8, 10), half, false), 6);
+        assert_eq!(beyond(10, (8, 10), half, true), 1);
+        assert_eq!(beyond(10, (10, 10), half, true), 0);
     }
 }

@@ -18,28 +18,65 @@ const LONGEST: u64 = super::bucket::MOST_DEBT;
 /// How far in the future an interval may end, in nanoseconds: 1 s, more than clocks of processes differ by.
 const AHEAD: u64 = 1_000_000_000;
 
+/// Contexts of a process that are told apart: the driver gives each turns of its own.
+const CONTEXTS: u64 = 64;
+
+/// An interval in which a context had work in flight. Instants are of the monotonic clock, in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Interval {
+    /// When the GPU could begin.
+    pub start: u64,
+    /// When it ended, or up to when it was seen to run.
+    pub end: u64,
+    /// Which context of the slice: [`context`].
+    pub context: u16,
+    /// Whether the work goes on.
+    pub goes_on: bool,
+}
+
+impl Interval {
+    fn is_sane(&self, now: u64) -> bool {
+        self.start <= self.end
+            && self.end.saturating_sub(self.start) <= LONGEST
+            && self.end <= now.saturating_add(AHEAD)
+    }
+
+    /// Whether it is of the process that has a slot of the slice.
+    #[must_use]
+    pub fn is_of(&self, slot: usize) -> bool {
+        u64::from(self.context) / CONTEXTS == u64::from(context(slot, 0)) / CONTEXTS
+    }
+}
+
+/// The number of a context within its slice: the slot of its process, and which of the process's contexts it is.
+#[must_use]
+pub fn context(slot: usize, number: u64) -> u16 {
+    let slot = u64::try_from(slot).unwrap_or(0).wrapping_mul(CONTEXTS);
+    let number = slot.wrapping_add(number.checked_rem(CONTEXTS).unwrap_or(0));
+    u16::try_from(number & u64::from(u16::MAX)).unwrap_or(0)
+}
+
 /// What stands in a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Entry {
     /// The number of the place plus 1, so that 0 is a place that was never written.
     pub ticket: u64,
-    /// When the GPU began, on the monotonic clock.
-    pub start: u64,
-    /// When it ended.
-    pub end: u64,
+    /// What was told.
+    pub interval: Interval,
 }
 
 impl Entry {
     /// What is to be written at a place.
     #[must_use]
-    pub const fn new(place: u64, start: u64, end: u64) -> Self {
-        Self { ticket: place.saturating_add(1), start, end }
+    pub const fn new(place: u64, interval: Interval) -> Self {
+        Self { ticket: place.saturating_add(1), interval }
     }
 
-    fn is_sane(&self, now: u64) -> bool {
-        self.start <= self.end
-            && self.end.saturating_sub(self.start) <= LONGEST
-            && self.end <= now.saturating_add(AHEAD)
+    /// What was told at a place, if that stands there and can be: it ends at most a second after `now`.
+    #[must_use]
+    pub fn told_at(&self, place: u64, now: u64) -> Option<Interval> {
+        let is_there = self.ticket == place.saturating_add(1);
+        Some(self.interval).filter(|interval| is_there && interval.is_sane(now))
     }
 }
 
@@ -81,8 +118,8 @@ impl Reader {
             if found.ticket <= self.next && !self.has_waited(to, now) {
                 return false;
             }
-            if found.ticket == self.next.saturating_add(1) && found.is_sane(now) {
-                union.cover(found.start, found.end, &mut newly);
+            if let Some(told) = found.told_at(self.next, now) {
+                union.cover(told.start, told.end, &mut newly);
             }
             self.next = self.next.saturating_add(1);
             self.waits = self.waits.filter(|(_, taken)| self.next < *taken);
@@ -105,6 +142,10 @@ mod tests {
     const SLOTS: u64 = 4;
     const NOW: u64 = 1 << 40;
 
+    fn told(place: u64, start: u64, end: u64) -> Entry {
+        Entry::new(place, Interval { start, end, ..Interval::default() })
+    }
+
     #[derive(Default)]
     struct Ring {
         slots: [Entry; SLOTS as usize],
@@ -113,13 +154,22 @@ mod tests {
 
     impl Ring {
         fn publish(&mut self, start: u64, end: u64) {
-            self.slots[(self.places % SLOTS) as usize] = Entry::new(self.places, start, end);
+            self.slots[(self.places % SLOTS) as usize] = told(self.places, start, end);
             self.places += 1;
         }
 
         fn read(&self, reader: &mut Reader, now: u64, union: &mut Union) -> bool {
             reader.read((self.places, SLOTS), now, union, |slot| self.slots[slot as usize], |_, _| {})
         }
+    }
+
+    #[test]
+    fn contexts_of_processes_have_different_numbers_and_say_whose_they_are() {
+        let of = |slot, number| Interval { context: context(slot, number), ..Interval::default() };
+        let numbers: std::collections::BTreeSet<u16> =
+            (0..1024).flat_map(|slot| (0..CONTEXTS).map(move |number| context(slot, number))).collect();
+        assert_eq!(numbers.len(), 1 << 16);
+        assert!(of(1023, 63).is_of(1023) && of(7, u64::MAX).is_of(7) && !of(7, 63).is_of(8));
     }
 
     #[test]
@@ -177,7 +227,7 @@ mod tests {
         let (mut ring, mut reader, mut union) = (Ring::default(), Reader::default(), Union::new());
         ring.places = 1;
         assert!(!ring.read(&mut reader, NOW, &mut union));
-        ring.slots[0] = Entry::new(0, 100, 200);
+        ring.slots[0] = told(0, 100, 200);
         assert!(ring.read(&mut reader, NOW + 1, &mut union));
         assert_eq!(union.cover(100, 200, |_, _| {}), 0);
     }
@@ -201,7 +251,7 @@ mod tests {
         ring.publish(0, LONGEST + 1);
         assert!(ring.read(&mut reader, NOW, &mut union));
         assert_eq!(union.cover(0, 1000, |_, _| {}), 1000);
-        ring.slots = [Entry { ticket: u64::MAX, start: 0, end: 1 }; SLOTS as usize];
+        ring.slots = [Entry { ticket: u64::MAX, ..told(0, 0, 1) }; SLOTS as usize];
         ring.places += 4;
         assert!(ring.read(&mut reader, NOW, &mut union));
     }

@@ -15,6 +15,8 @@ pub enum Source {
     Nvml,
     /// Events, which fail.
     Failing,
+    /// Events, trimmed by what slices publish.
+    Replayed,
 }
 
 /// Why NVML does not tell the slice's use from others'.
@@ -38,8 +40,8 @@ pub enum Why {
     Failed,
 }
 
-const SOURCES: [Source; 5] =
-    [Source::Unknown, Source::Events, Source::Trimmed, Source::Nvml, Source::Failing];
+const SOURCES: [Source; 6] =
+    [Source::Unknown, Source::Events, Source::Trimmed, Source::Nvml, Source::Failing, Source::Replayed];
 const WHYS: [Why; 8] = [
     Why::NoNvml,
     Why::NoDevice,
@@ -95,6 +97,7 @@ impl Display for Source {
             Self::Trimmed => "events, trimmed with NVML",
             Self::Nvml => "NVML",
             Self::Failing => "estimates: events fail",
+            Self::Replayed => "events, trimmed by what the slices publish",
         })
     }
 }

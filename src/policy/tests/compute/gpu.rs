@@ -30,6 +30,12 @@ pub struct Gpu {
     resume: u64,
     slice: u64,
     switch: u64,
+    /// Whether a client that is alone begins another slice when its own is over, for which others then wait.
+    pub renews: bool,
+    /// Whether a client that comes back begins another slice though nobody had one in between.
+    pub restarts: bool,
+    /// Whether an event passes only in a slice of its client, also where nothing is before it.
+    pub waits: bool,
     /// Time that passed from one client to the next, in sum.
     pub switching: u64,
 }
@@ -45,6 +51,9 @@ impl Gpu {
             resume: 0,
             slice,
             switch,
+            renews: false,
+            restarts: false,
+            waits: false,
             switching: 0,
         }
     }
@@ -77,6 +86,9 @@ impl Gpu {
     }
 
     pub fn kernel(&mut self, client: usize, stream: usize, duration: u64) {
+        if self.restarts && client == self.owner && self.shortest(client).is_none() {
+            self.slice_end = self.clock + self.slice;
+        }
         self.clients[client].streams[stream].push_back(Item::Kernel(duration.max(1)));
         self.choose();
     }
@@ -85,7 +97,12 @@ impl Gpu {
         self.events.push(NEVER);
         let event = self.events.len() - 1;
         self.clients[client].streams[stream].push_back(Item::Event(event));
-        self.pass_events(client);
+        if self.waits {
+            self.choose();
+        }
+        if !self.waits || (client == self.owner && self.clock >= self.resume) {
+            self.pass_events(client);
+        }
         event
     }
 
@@ -113,7 +130,9 @@ impl Gpu {
                 self.run(step - self.clock);
             }
             self.clock = step;
-            self.pass_events(self.owner);
+            if !self.waits || self.clock >= self.resume {
+                self.pass_events(self.owner);
+            }
             self.choose();
         }
     }
@@ -147,6 +166,9 @@ impl Gpu {
     fn choose(&mut self) {
         let idle = self.shortest(self.owner).is_none();
         if !idle && (self.clock < self.slice_end || !self.others_wait()) {
+            if self.renews && self.clock >= self.slice_end {
+                self.slice_end += (1 + (self.clock - self.slice_end) / self.slice) * self.slice;
+            }
             return;
         }
         let count = self.clients.len();
@@ -171,6 +193,7 @@ impl Gpu {
         heads
             .filter_map(|stream| match stream.front() {
                 Some(Item::Kernel(left)) => Some(*left),
+                Some(Item::Event(_)) if self.waits => Some(0),
                 _ => None,
             })
             .min()

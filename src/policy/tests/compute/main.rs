@@ -29,6 +29,8 @@ mod program;
 mod scenario;
 mod sharing;
 mod shim;
+mod side_by_side;
+mod sight;
 mod slice;
 mod start;
 mod waits;

@@ -2,6 +2,7 @@
 
 use gpuslice_policy::compute::bill;
 use gpuslice_policy::compute::recent::epoch_of;
+use gpuslice_policy::compute::ring::{self, Interval};
 use gpuslice_policy::compute::run::{Lesson, Opening, Verdict};
 use gpuslice_policy::compute::timeline;
 use gpuslice_policy::compute::trim;
@@ -85,7 +86,7 @@ impl Shim {
         let start = self.offset.instant(start).unwrap() + flight.run.gaps();
         let start = start.max(flight.charged_to);
         if let Some(until) = bill::running(start, now) {
-            self.charge(flight, (start, until), now, slice);
+            self.charge(flight, (start, until, true), now, slice);
             flight.charged_to = until;
             flight.progress += until - start;
         }
@@ -102,13 +103,20 @@ impl Shim {
     ) {
         let rest = length.saturating_sub(flight.progress);
         let start = (until - rest).max(flight.charged_to);
-        self.charge(flight, (start, start + rest), now, slice);
-        let beyond = flight.bill.charged().saturating_sub(trim::apply(length, slice.factor));
+        self.charge(flight, (start, start + rest, false), now, slice);
+        let lengths = (length, flight.progress);
+        let beyond = bill::beyond(flight.bill.charged(), lengths, slice.factor, slice.is_replayed);
         slice.measured -= u128::from(beyond);
         slice.settle(flight.bill.refund(beyond), now);
     }
 
-    fn charge(&mut self, flight: &mut Bracketed, (start, end): (u64, u64), now: u64, slice: &mut Slice) {
+    fn charge(
+        &mut self,
+        flight: &mut Bracketed,
+        (start, end, goes_on): (u64, u64, bool),
+        now: u64,
+        slice: &mut Slice,
+    ) {
         if start >= end {
             return;
         }
@@ -117,11 +125,12 @@ impl Shim {
                 slice.overlap.add(end - start, covered);
             }
         };
-        if self.union.is_covered(start, end) {
+        // What only intervals of its own cover says nothing new; beside others' it says whose turn it was.
+        if self.union.is_covered(start, end) && self.beside_until <= start {
             add_overlap(slice, 0);
             return;
         }
-        let place = slice.publish(start, end);
+        let place = slice.publish(Interval { start, end, context: ring::context(self.me, 0), goes_on });
         self.own_until = self.own_until.max(end);
         self.read(place, now, slice);
         let history = &mut self.history;
@@ -138,11 +147,13 @@ impl Shim {
         }
         self.read_to = self.read_to.max(to);
         let history = &mut self.history;
-        let (own, others) = (self.own_until, &mut self.others_until);
+        let (own, others, beside) = (self.own_until, &mut self.others_until, &mut self.beside_until);
         let entry = |slot: u64| {
             let entry = slice.ring[slot as usize];
+            let end = entry.interval.end;
             // What ends later than anything of ours is not ours.
-            *others = (*others).max(if entry.end > own { entry.end } else { 0 });
+            *others = (*others).max(if end > own { end } else { 0 });
+            *beside = (*beside).max(if entry.interval.is_of(self.me) { 0 } else { end });
             entry
         };
         self.reader.read((to, PLACES), now, &mut self.union, entry, |from, until| history.add(from, until))

@@ -116,6 +116,8 @@ pub struct Shim {
     /// Until when intervals of ours and of the slice's other processes reach.
     pub own_until: u64,
     pub others_until: u64,
+    /// Until when intervals of the slice's other processes reach, whatever ours do.
+    pub beside_until: u64,
     pub outstanding: u64,
     pub settled_at: u64,
     pub launches: u64,
@@ -163,6 +165,7 @@ impl Shim {
             last_end: vec![0; streams],
             own_until: 0,
             others_until: 0,
+            beside_until: 0,
             outstanding: 0,
             settled_at: now,
             launches: 0,

@@ -4,7 +4,7 @@ use gpuslice_policy::compute::bucket::{self, Terms};
 use gpuslice_policy::compute::lease;
 use gpuslice_policy::compute::overlap::Overlap;
 use gpuslice_policy::compute::queue;
-use gpuslice_policy::compute::ring::Entry;
+use gpuslice_policy::compute::ring::{Entry, Interval};
 use gpuslice_policy::compute::trim::{self, Trim};
 use gpuslice_policy::compute::turn::{self, Ask};
 
@@ -29,6 +29,8 @@ pub struct Slice {
     pub virtual_time: u64,
     pub trim: Trim,
     pub factor: u32,
+    /// Whether what slices publish is replayed, which settles what the factor gets wrong.
+    pub is_replayed: bool,
     /// Whether nobody tells the slice's time from its neighbours'.
     pub unattributed: bool,
     pub overlap: Overlap,
@@ -68,6 +70,7 @@ impl Slice {
             virtual_time: 0,
             trim: Trim::new(rounded_down),
             factor: trim::ONE,
+            is_replayed: false,
             unattributed: false,
             overlap: Overlap::default(),
             paid: 0,
@@ -167,10 +170,10 @@ impl Slice {
     }
 
     /// Publishes an interval; its place.
-    pub fn publish(&mut self, start: u64, end: u64) -> u64 {
+    pub fn publish(&mut self, interval: Interval) -> u64 {
         let place = self.places;
         self.places += 1;
-        self.ring[(place % PLACES) as usize] = Entry::new(place, start, end);
+        self.ring[(place % PLACES) as usize] = Entry::new(place, interval);
         place
     }
 }

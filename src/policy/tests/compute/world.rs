@@ -8,6 +8,7 @@ use crate::gpu::{Gpu, NEVER};
 use crate::mishaps::{Mishap, Sampler};
 use crate::program::{Kind, Program, Step};
 use crate::shim::{Paid, Readings, Shim, Wait};
+use crate::sight::Sight;
 use crate::slice::{PLACES, Slice};
 use crate::watch::Watch;
 
@@ -25,6 +26,10 @@ pub struct Machine {
     /// Length of a time slice between processes, and what a switch costs.
     pub slice: u64,
     pub switch: u64,
+    /// Whether a process that is alone begins another slice when its own is over.
+    pub renews: bool,
+    /// Whether an event passes only in a slice of its process.
+    pub waits: bool,
     /// Time inside the driver for a launch, and to come back after the GPU is done.
     pub launch: u64,
     pub back: u64,
@@ -35,6 +40,8 @@ pub struct Machine {
     pub readings: Readings,
     /// NVML's windows and how much later they can be read; none where it attributes nothing.
     pub nvml: Option<(u64, u64)>,
+    /// Whether slices read what the others publish, and NVML says nothing of time.
+    pub rings: bool,
     /// One sample in so many is nonsense; none if 0.
     pub lies: u64,
     pub meter: Meter,
@@ -48,6 +55,9 @@ impl Default for Machine {
         Self {
             slice: 2_000_000,
             switch: 50_000,
+            renews: false,
+            waits: false,
+            rings: false,
             launch: 2_500,
             back: 3_000,
             late: 60_000,
@@ -144,6 +154,8 @@ pub struct World {
     pub limited: bool,
     pub mishaps: Vec<(u64, Mishap)>,
     pub sampler: Sampler,
+    /// What each slice knows of all of them.
+    pub sights: Vec<Sight>,
 }
 
 impl World {
@@ -151,6 +163,7 @@ impl World {
     pub fn new(machine: Machine, terms: &[Terms], programs: Vec<(usize, Program)>, seed: u64) -> Self {
         let now = 1 << 44;
         let mut gpu = Gpu::new(machine.slice, machine.switch);
+        (gpu.renews, gpu.restarts, gpu.waits) = (machine.renews, machine.rings, machine.waits);
         let count = programs.len();
         let mut chance = Chance::new(seed);
         let processes: Vec<Process> = programs
@@ -177,8 +190,10 @@ impl World {
             })
             .collect();
         let mut slices: Vec<Slice> = terms.iter().map(|terms| Slice::new(*terms, count, true)).collect();
-        slices.iter_mut().for_each(|slice| slice.unattributed = machine.nvml.is_none());
-        let next = machine.nvml.map_or(NEVER, |(window, _)| now + window);
+        slices.iter_mut().for_each(|slice| slice.is_replayed = machine.rings);
+        slices.iter_mut().for_each(|slice| slice.unattributed = machine.nvml.is_none() && !machine.rings);
+        let next = machine.nvml.filter(|_| !machine.rings).map_or(NEVER, |(window, _)| now + window);
+        let sights = if machine.rings { Sight::all(terms.len(), now) } else { Vec::new() };
         Self {
             now,
             ahead: now,
@@ -190,6 +205,7 @@ impl World {
             chance,
             limited: true,
             mishaps: Vec::new(),
+            sights,
             sampler: Sampler { next, from: now, busy: vec![0; count], due: Vec::new() },
         }
     }
@@ -231,7 +247,8 @@ impl World {
         let own = self.processes.iter().map(|process| process.wake.min(process.tick)).min().unwrap_or(NEVER);
         let mishap = self.mishaps.last().map_or(NEVER, |(at, _)| *at);
         let sample = self.sampler.due.first().map_or(NEVER, |(at, _)| *at).min(self.sampler.next);
-        let next = gpu.min(own).min(mishap).min(sample).min(until).max(self.now);
+        let look = self.sights.iter().map(|sight| sight.next).min().unwrap_or(NEVER);
+        let next = gpu.min(own).min(mishap).min(sample).min(look).min(until).max(self.now);
         self.now = next;
         self.gpu.advance(next - self.ahead);
         if gpu <= next {
@@ -244,6 +261,9 @@ impl World {
         }
         if sample <= self.now {
             self.sample();
+        }
+        if look <= self.now {
+            self.look_around();
         }
         if own <= self.now {
             for me in 0..self.processes.len() {

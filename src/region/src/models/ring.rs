@@ -1,7 +1,7 @@
 //! Are intervals that processes tell each other believed only as they were told, and charged once?
 
 use gpuslice_policy::compute::{
-    ring::{Entry, Reader},
+    ring::{Entry, Interval, Reader},
     timeline::Union,
 };
 use loom::{sync::Arc, thread};
@@ -15,7 +15,10 @@ use crate::{
 
 /// One is suspended while it writes, and another one has come around to its place.
 fn two_write_at_a_place_and_one_reads() {
-    const TOLD: [Entry; 2] = [Entry::new(0, 10, 20), Entry::new(RING_PLACES, 50, 90)];
+    const TOLD: [Entry; 2] = [
+        Entry::new(0, Interval { start: 10, end: 20, context: 1, goes_on: false }),
+        Entry::new(RING_PLACES, Interval { start: 50, end: 90, context: 2, goes_on: true }),
+    ];
     model(|| {
         let place = Arc::new(Place::default());
         for entry in TOLD {
@@ -42,7 +45,7 @@ fn without_the_check_words_of_two_intervals_are_taken_for_one() {
 fn charge(world: &World, (start, end): (u64, u64), hasty: bool) -> u64 {
     let (mut reader, mut union) = (Reader::new(0), Union::new());
     let time = &world.layout.time[DEVICE];
-    let place = time.publish(start, end);
+    let place = time.publish(Interval { start, end, ..Interval::default() });
     let read = |reader: &mut Reader, union: &mut Union| {
         reader.read((place, RING_PLACES), NOW, union, |slot| time.entry(slot), |_, _| {})
     };

@@ -2,7 +2,7 @@
 
 use loom::sync::Arc;
 
-use super::{DEVICE, SLOTS, World, beside, model};
+use super::{DEVICE, NOW, SLOTS, World, beside, model};
 use crate::sync::broken::{self, Break};
 
 const KEY: u64 = 7;
@@ -123,4 +123,59 @@ fn of_two_that_come_while_the_payer_leaves_one_pays() {
         other.join().unwrap();
         assert_eq!(world.sum(), BYTES, "nobody pays, or two do");
     });
+}
+
+/// A process that held the memory is dead, and the device may not have it back: somebody asks for as much while another clears
+/// the dead.
+fn the_dead_ones_memory_leaves_while_somebody_asks() {
+    model(|| {
+        let world = World::new([false, true, true], [BYTES, 0, 0]);
+        world.layout.devices[DEVICE].room.set(1);
+        let clearing = beside(&world, |world| {
+            world.reap(false);
+        });
+        assert!(world.reserve(1, BYTES).is_err(), "granted what leaves");
+        clearing.join().unwrap();
+        assert_eq!(world.layout.leaving(DEVICE, NOW), BYTES, "it does not leave, or twice");
+        assert!(world.layout.end_if_back(DEVICE, u64::MAX));
+        assert!(world.reserve(1, BYTES).is_ok());
+    });
+}
+
+#[test]
+fn what_leaves_is_granted_to_nobody() {
+    the_dead_ones_memory_leaves_while_somebody_asks();
+}
+
+#[test]
+#[should_panic(expected = "granted what leaves")]
+fn a_word_that_is_cleared_before_its_memory_leaves_is_granted() {
+    broken::make(Break::LeavesLate);
+    the_dead_ones_memory_leaves_while_somebody_asks();
+}
+
+/// A process that held the memory is dead; somebody is charged for more while another clears the dead.
+fn somebody_is_charged_while_memory_leaves() {
+    model(|| {
+        let world = World::new([false, true, true], [BYTES, 0, 0]);
+        world.layout.devices[DEVICE].room.set(1);
+        let clearing = beside(&world, |world| {
+            world.reap(false);
+        });
+        world.layout.charge(DEVICE, 1, 1);
+        clearing.join().unwrap();
+        assert!(world.layout.devices[DEVICE].peak.get() <= BYTES + 1, "counted twice");
+    });
+}
+
+#[test]
+fn what_leaves_is_not_counted_twice_for_the_most_that_was_held() {
+    somebody_is_charged_while_memory_leaves();
+}
+
+#[test]
+#[should_panic(expected = "counted twice")]
+fn where_what_leaves_counts_the_most_that_was_held_is_too_much() {
+    broken::make(Break::PeakOfTheGone);
+    somebody_is_charged_while_memory_leaves();
 }

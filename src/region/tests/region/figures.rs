@@ -1,7 +1,11 @@
 //! Do the words of the compute ledger say what they were told, and nothing of what was before?
 
 use gpuslice_policy::{
-    compute::{lease, ring::Entry, trim::Trim},
+    compute::{
+        lease,
+        ring::{Entry, Interval},
+        trim::Trim,
+    },
     config::{CorePolicy, Priority},
 };
 use gpuslice_region::{DeviceRequest, Limits, Member, RING_PLACES, Reader, Sharing, TimeUsed, Trust, Uuid};
@@ -22,7 +26,7 @@ fn a_region_that_is_made_anew_owes_what_it_owed_and_remembers_nothing_else() {
     let path = directory.path().join("region");
     let (member, device) = join(&path, LIMIT);
     for _ in 0..3 {
-        member.publish(device, 10, 20);
+        member.publish(device, Interval { start: 10, end: 20, ..Interval::default() });
     }
     assert_eq!(member.take(device, 1000 * MS, now()), Ok(()));
     member.begin_work(device);
@@ -127,15 +131,21 @@ fn intervals_are_read_as_they_were_told_and_half_written_ones_are_not() {
     let directory = directory();
     let path = directory.path().join("region");
     let ((first, device), (second, _)) = (join(&path, LIMIT), join(&path, LIMIT));
+    let told = |number: u64| Interval {
+        start: number * 10,
+        end: number * 10 + 7,
+        context: u16::MAX - u16::try_from(number).unwrap(),
+        goes_on: number.is_multiple_of(3),
+    };
     for number in 0..RING_PLACES + 2 {
         let writer = if number % 2 == 0 { &first } else { &second };
-        assert_eq!(writer.publish(device, number * 10, number * 10 + 7), number);
+        assert_eq!(writer.publish(device, told(number)), number);
     }
     assert_eq!(first.places(device), RING_PLACES + 2);
     for number in 2..RING_PLACES + 2 {
-        assert_eq!(first.entry(device, number), Entry::new(number, number * 10, number * 10 + 7));
+        assert_eq!(first.entry(device, number), Entry::new(number, told(number)));
     }
-    write(&path, figure("time.ring") + 5 * figure("place.size") + figure("place.end"), 58);
+    write(&path, figure("time.ring") + 5 * figure("place.size") + figure("place.rest"), 8);
     assert_eq!(first.entry(device, 5), Entry::default());
 }
 

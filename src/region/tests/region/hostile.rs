@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use gpuslice_policy::compute::ring::Interval;
 use gpuslice_region::{
     Device, DeviceRequest, Member, Monitor, RegionError, Trust, Uuid,
     layout::{FIGURES, MAX_DEVICES, MAX_SLOTS},
@@ -55,11 +56,11 @@ fn a_file_that_does_not_begin_like_a_region_is_refused_and_not_touched() {
 fn another_version_is_refused_whatever_its_size() {
     let directory = directory();
     let path = left_behind(&directory);
-    open(&path).write_at(&[10], figure("header.version")).unwrap();
+    open(&path).write_at(&[200], figure("header.version")).unwrap();
     for size in [figure("size"), 64, 1 << 24] {
         open(&path).set_len(size).unwrap();
         let error = refusal(&path);
-        assert!(matches!(error, RegionError::Version { found: 10, .. }), "{error}");
+        assert!(matches!(error, RegionError::Version { found: 200, .. }), "{error}");
     }
 }
 
@@ -196,7 +197,8 @@ fn use_time(member: &Member, device: Device) {
     member.give_back(device, u64::MAX, NOW);
     member.settled(device, u64::MAX, NOW);
     member.serve(device, u64::MAX, u64::MAX);
-    member.publish(device, u64::MAX, 0);
+    let wild = Interval { start: u64::MAX, end: 0, context: u16::MAX, goes_on: true };
+    member.publish(device, wild);
     member.add_overlap(device, u64::MAX, u64::MAX);
     for now in [0, NOW, u64::MAX] {
         member.note_second(device, now);

@@ -14,6 +14,7 @@ mod debts;
 mod figures;
 mod hostile;
 mod joining;
+mod leaving;
 mod life;
 mod limits;
 mod lost;

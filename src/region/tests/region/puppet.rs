@@ -167,6 +167,10 @@ fn obey() {
                 at().0.begin_context(at().1, number(1));
                 answer("said");
             }
+            "making" => {
+                at().0.begin_making();
+                answer("begun");
+            }
             "descriptors" => answer(&format!("{:?}", descriptors())),
             "close" => {
                 // SAFETY: closes what is open; nothing in a puppet uses a descriptor but the standard ones.

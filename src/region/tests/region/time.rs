@@ -7,6 +7,7 @@ use std::{fs::OpenOptions, os::unix::fs::FileExt as _, path::Path};
 use gpuslice_policy::compute::{
     bucket::MOST_DEBT,
     lease::{self, Least},
+    ring::Interval,
     source::{Measured, Source, Why},
     trim,
     turn::PATIENCE,
@@ -19,6 +20,9 @@ const MS: u64 = 1_000_000;
 const LIMIT: u64 = 1000;
 /// Any instant; the device's share is a half, so what costs 1 ms moves the word by 2 ms.
 const NOW: u64 = 1 << 50;
+
+/// What a process tells of.
+const INTERVAL: Interval = Interval { start: 1, end: 2, context: 0, goes_on: false };
 
 /// Who sleeps for less was woken: a sleep ends by itself after a second.
 const AWOKEN: u64 = 900 * MS;
@@ -302,7 +306,7 @@ fn wild_words_let_nobody_wait_for_ever() {
     let at = until + 1000 * MS;
     assert!(member.take(device, MS, at).is_ok_and(|()| other.take(device, MS, at + 5 * MS).is_ok()));
     assert_eq!(member.overlap_part(device, 1000), 1000);
-    member.publish(device, 1, 2);
+    member.publish(device, INTERVAL);
     other.leave();
     write(&path, word_of(0, "process.outstanding"), u64::MAX);
     write(&path, word_of(0, "process.settled_at"), u64::MAX);
@@ -321,7 +325,7 @@ fn a_lost_region_keeps_nobody_waiting() {
     assert_eq!(member.take(device, MS, now()), Ok(()));
     assert!(now() < began + AWOKEN);
     member.settle(device, -5, began);
-    assert_eq!((member.publish(device, 1, 2), member.places(device), member.meter(device)), (0, 0, 0));
+    assert_eq!((member.publish(device, INTERVAL), member.places(device), member.meter(device)), (0, 0, 0));
 }
 
 #[test]

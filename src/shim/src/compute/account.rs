@@ -9,9 +9,9 @@ use super::seat::Lane;
 use super::{Compute, clock};
 use crate::slice::Slice;
 use gpuslice_policy::compute::bill::{self, Bill};
-use gpuslice_policy::compute::ring::Reader;
+use gpuslice_policy::compute::ring::{self, Interval, Reader};
 use gpuslice_policy::compute::run::{Opening, Run, Verdict};
-use gpuslice_policy::compute::source::Source;
+use gpuslice_policy::compute::source::{Measured, Source};
 use gpuslice_policy::compute::step::{Ran, Seen};
 use gpuslice_policy::compute::timeline::{self, Offset, Union};
 use gpuslice_policy::compute::trim::{self, History};
@@ -146,6 +146,8 @@ pub(super) struct Account {
     /// Until when intervals of ours and of the slice's other processes reach.
     own_until: u64,
     others_until: u64,
+    /// Until when intervals of the slice's other processes reach, whatever ours do.
+    beside_until: u64,
     /// Runs that waited for launches on other devices.
     meetings: Seen,
 }
@@ -159,6 +161,7 @@ impl Account {
             history: History::default(),
             own_until: 0,
             others_until: 0,
+            beside_until: 0,
             meetings: Seen::default(),
         }
     }
@@ -241,7 +244,7 @@ impl Account {
                 slice.member().note_overdue(device, now);
                 flight.is_overdue = true;
             }
-            self.charge(slice, flight, (start, until));
+            self.charge(slice, flight, (start, until), true);
             flight.charged_to = until;
             flight.progress = flight.progress.saturating_add(until.saturating_sub(start));
             if let Some(device) = device_of(slice, flight) {
@@ -260,13 +263,21 @@ impl Account {
         let Some(device) = device_of(slice, flight) else { return };
         let rest = length.saturating_sub(flight.progress);
         let start = until.saturating_sub(rest).max(flight.charged_to);
-        self.charge(slice, flight, (start, start.saturating_add(rest)));
-        let most = trim::apply(length, slice.member().factor(device));
-        let beyond = flight.bill.charged().saturating_sub(most);
+        self.charge(slice, flight, (start, start.saturating_add(rest)), false);
+        let is_replayed = Measured::of_word(slice.region().meter(device)).source == Source::Replayed;
+        let factor = slice.member().factor(device);
+        let beyond = bill::beyond(flight.bill.charged(), (length, flight.progress), factor, is_replayed);
         slice.member().settle(device, flight.bill.refund(beyond), clock::now());
     }
 
-    fn charge(&mut self, slice: &'static Slice, flight: &mut Flight, (start, end): (u64, u64)) {
+    /// Charges what an interval newly covers, and publishes it. `goes_on`: the work has not ended.
+    fn charge(
+        &mut self,
+        slice: &'static Slice,
+        flight: &mut Flight,
+        (start, end): (u64, u64),
+        goes_on: bool,
+    ) {
         let Some(device) = device_of(slice, flight).filter(|_| start < end) else { return };
         let (member, length) = (slice.member(), end.saturating_sub(start));
         // Processes that start together run their first kernels side by side. What follows does not overlap as these do.
@@ -275,11 +286,13 @@ impl Account {
                 member.add_overlap(device, length, covered);
             }
         };
-        if self.union.is_covered(start, end) {
+        // What only intervals of its own cover says nothing new; beside others' it says whose turn it was.
+        if self.union.is_covered(start, end) && self.beside_until <= start {
             add_overlap(0);
             return;
         }
-        let place = member.publish(device, start, end);
+        let context = ring::context(member.slot(), flight.pool);
+        let place = member.publish(device, Interval { start, end, context, goes_on });
         self.own_until = self.own_until.max(end);
         // Who does not wait for those that came before and are still writing charges what they charge as well.
         while !self.read(slice, device, place, clock::now()) {
@@ -295,11 +308,14 @@ impl Account {
     /// Lays what others have published below a place on the line. False: one of them is still writing.
     pub(super) fn read(&mut self, slice: &Slice, device: Device, to: u64, now: u64) -> bool {
         let history = &mut self.history;
-        let (own, others) = (self.own_until, &mut self.others_until);
+        let (own, others, beside) = (self.own_until, &mut self.others_until, &mut self.beside_until);
+        let me = slice.member().slot();
         let entry = |slot: u64| {
             let entry = slice.member().entry(device, slot);
+            let end = entry.interval.end;
             // What ends later than anything of ours is not ours.
-            *others = (*others).max(if entry.end > own { entry.end } else { 0 });
+            *others = (*others).max(if end > own { end } else { 0 });
+            *beside = (*beside).max(if entry.interval.is_of(me) { 0 } else { end });
             entry
         };
         let newly = |from, until| history.add(from, until);

@@ -18,6 +18,7 @@ use gpuslice_policy::arbiter::{self, Arbiter, word};
 use gpuslice_policy::compute::queue;
 use gpuslice_policy::config::{LogLevel, Priority};
 use gpuslice_region::{Chairs, Region, Uuid};
+use parking_lot::Mutex;
 
 /// How often it is tried to open the chairs, and looked whether others find the same, in nanoseconds.
 const AGAIN: u64 = 1_000_000_000;
@@ -33,7 +34,6 @@ pub(crate) struct Steward {
     has_warned: bool,
     /// By the places of the pacers; of those whose chair this process does not hold, nothing.
     arbiters: Vec<Option<Arbiter>>,
-    neighbours: Option<Neighbours>,
 }
 
 impl Pacer {
@@ -80,7 +80,7 @@ impl Compute {
         self.pacers.iter().for_each(|pacer| pacer.hear(slice, now));
         let Some(mut steward) = self.steward.try_lock() else { return };
         if self.pacers.iter().any(|pacer| pacer.divides(slice)) {
-            steward.round(slice, &self.pacers, now);
+            steward.round(slice, &self.pacers, &self.neighbours, now);
         } else if steward.holds_any() {
             steward.leave(&self.pacers);
         }
@@ -90,8 +90,9 @@ impl Compute {
     /// folder is on it.
     pub(super) fn warn_if_alone(&self, slice: &Slice, device: usize) {
         let Some(pacer) = self.pacers.get(device) else { return };
-        if let Some(mut steward) = self.steward.try_lock() {
-            steward.warn_if_alone(slice, device, &Uuid(pacer.place.uuid));
+        let (steward, neighbours) = (self.steward.try_lock(), self.neighbours.try_lock());
+        if let (Some(mut steward), Some(mut neighbours)) = (steward, neighbours) {
+            steward.warn_if_alone(slice, device, &mut neighbours, &Uuid(pacer.place.uuid));
         }
     }
 
@@ -113,10 +114,9 @@ impl Steward {
             pacers.iter().for_each(|pacer| chairs.leave(&Uuid(pacer.place.uuid)));
         }
         self.arbiters.clear();
-        self.neighbours.iter_mut().for_each(Neighbours::forget);
     }
 
-    fn round(&mut self, slice: &'static Slice, pacers: &[Pacer], now: u64) {
+    fn round(&mut self, slice: &'static Slice, pacers: &[Pacer], neighbours: &Mutex<Neighbours>, now: u64) {
         self.open(slice, pacers, now);
         let Some(chairs) = &self.chairs else { return };
         self.arbiters.resize_with(pacers.len(), || None);
@@ -126,22 +126,20 @@ impl Steward {
             *arbiter = arbiter.take().filter(|_| holds).or_else(|| holds.then(Arbiter::default));
         }
         if !self.holds_any() {
-            self.neighbours.iter_mut().for_each(Neighbours::forget);
             return;
         }
-        let neighbours = self.neighbours.get_or_insert_default();
+        let mut neighbours = neighbours.lock();
         neighbours.look(slice, now);
         for (pacer, arbiter) in pacers.iter().zip(&mut self.arbiters) {
             if let Some(arbiter) = arbiter {
-                divide(arbiter, neighbours, &Uuid(pacer.place.uuid));
+                divide(arbiter, &mut neighbours, &Uuid(pacer.place.uuid));
             }
         }
     }
 
-    fn warn_if_alone(&mut self, slice: &Slice, device: usize, gpu: &Uuid) {
+    fn warn_if_alone(&mut self, slice: &Slice, device: usize, neighbours: &mut Neighbours, gpu: &Uuid) {
         let own = slice.region().path();
         let Some(folder) = own.parent() else { return };
-        let Some(neighbours) = &mut self.neighbours else { return };
         let divides = self.arbiters.get(device).is_some_and(Option::is_some);
         let on_gpu = |region: &Region| region.path() != own && region.device(gpu).is_some();
         if self.has_warned || !divides || neighbours.all().iter().any(|one| on_gpu(one.region())) {

@@ -22,11 +22,12 @@ mod gate;
 mod helper;
 mod life;
 mod meter;
-mod neighbours;
+pub(crate) mod neighbours;
 mod pay;
 mod sampler;
 mod samples;
 mod seat;
+mod slicing;
 mod spawn;
 mod threads;
 mod told;
@@ -61,10 +62,13 @@ use gpuslice_policy::config::{CoreMeter, LogLevel};
 use gpuslice_region::Device;
 use helper::Helper;
 use meter::Meter;
+use neighbours::Neighbours;
 use once_cell::race::OnceBox;
 use parking_lot::Mutex;
 use sampler::Sampler;
 use seat::Seat;
+use slicing::Sight;
+use std::path::PathBuf;
 use threads::Seats;
 use told::Contexts;
 
@@ -223,8 +227,16 @@ pub(crate) struct Compute {
     said: AtomicBool,
     /// What is known of NVML's samples, by device.
     samplers: Mutex<Vec<Sampler>>,
+    /// The regions beside the slice's own.
+    neighbours: Mutex<Neighbours>,
+    /// What is known of the time slicing between them, by device.
+    sights: Mutex<Vec<Sight>>,
     /// What is known of other slices.
     steward: Mutex<Steward>,
+    /// Whether processes may run at the same time on a GPU, through the daemon of MPS: there are no turns then.
+    shares_contexts: bool,
+    /// The ways of measuring that were said in the log: a bit each, by the low bits of their words.
+    said_ways: AtomicU64,
     /// Runs that turned out to have gaps.
     gaps: AtomicU64,
 }
@@ -237,6 +249,12 @@ const ESTIMATES: usize = 16 << 10;
 /// Whether the program has asked the driver for that, as people do who look for a fault.
 fn launches_block() -> bool {
     std::env::var_os("CUDA_LAUNCH_BLOCKING").is_some_and(|value| !value.is_empty() && value != "0")
+}
+
+/// Whether the daemon of MPS has its pipes where programs look for them.
+fn shares_contexts() -> bool {
+    let named = std::env::var_os("CUDA_MPS_PIPE_DIRECTORY").map(PathBuf::from);
+    named.unwrap_or_else(|| PathBuf::from("/tmp/nvidia-mps")).join("control").exists()
 }
 
 impl Compute {
@@ -281,7 +299,11 @@ impl Compute {
             failed_at: AtomicU64::new(0),
             said: AtomicBool::new(false),
             gaps: AtomicU64::new(0),
+            neighbours: Mutex::default(),
             steward: Mutex::default(),
+            shares_contexts: shares_contexts(),
+            said_ways: AtomicU64::new(0),
+            sights: Mutex::new(places.iter().map(|_| Sight::default()).collect()),
             samplers: Mutex::new(places.iter().map(|_| Sampler::default()).collect()),
         }
     }

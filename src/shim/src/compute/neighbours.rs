@@ -1,7 +1,7 @@
 //! Which slices' regions lie beside this one's, and what do they tell of a device?
 //!
-//! Only the process that holds a chair looks. A region that cannot be opened takes no part: the GPU time that its slice
-//! uses makes the GPU look smaller. So does one that nobody is paid for in, a `fixed` slice with the whole GPU and normal
+//! A process looks that holds a chair, and of each slice the one that is elected. A region that cannot be opened takes no
+//! part: the GPU time that its slice uses makes the GPU look smaller. So does one that nobody is paid for in, a `fixed` slice with the whole GPU and normal
 //! priority: it counts nothing, so there is nothing to be seen.
 
 use super::clock;
@@ -50,6 +50,8 @@ pub(super) struct Neighbours {
     others: BTreeSet<(u64, OsString)>,
     ids: u64,
     pace: Pace,
+    /// When somebody wanted to know last.
+    asked: u64,
     /// Whether it was said that there are more than are looked at.
     said: bool,
 }
@@ -60,13 +62,17 @@ impl Neighbours {
         &mut self.known
     }
 
-    /// Closes all of them. What was said is not said again.
-    pub(super) fn forget(&mut self) {
-        *self = Self { said: self.said, ..Self::default() };
+    /// Closes all of them if nobody has asked for so long. Whether any is open. What was said is not said again.
+    pub(super) fn rest(&mut self, after: u64, now: u64) -> bool {
+        if now.saturating_sub(self.asked) >= after {
+            *self = Self { said: self.said, ids: self.ids, ..Self::default() };
+        }
+        !self.known.is_empty()
     }
 
     /// Looks who has come and gone, where it is time to.
     pub(super) fn look(&mut self, slice: &Slice, now: u64) {
+        self.asked = now;
         if !self.pace.looks(now) {
             return;
         }
@@ -119,6 +125,22 @@ impl Neighbours {
     }
 }
 
+/// The regions of other slices in the folder of this one's. None: there are more than are looked at, or the folder cannot be
+/// read.
+pub(crate) fn beside(own: &Path) -> Option<Vec<Monitor>> {
+    let names = fs::read_dir(own.parent()?).ok()?.take(NAMES).flatten().map(|entry| entry.path());
+    let mut regions = Vec::new();
+    for path in names.filter(|path| path != own) {
+        if let Opened::Region(monitor) = open(&path, own) {
+            if regions.len() >= MOST {
+                return None;
+            }
+            regions.push(monitor);
+        }
+    }
+    Some(regions)
+}
+
 /// Says that a slice has no part in what is divided.
 struct LeftOut<'a>(&'a Path);
 
@@ -159,6 +181,11 @@ fn open(path: &PathBuf, own: &Path) -> Opened {
 }
 
 impl Neighbour {
+    /// A number that no other has.
+    pub(super) fn id(&self) -> u64 {
+        self.id
+    }
+
     /// Its region.
     pub(super) fn region(&self) -> &Region {
         self.monitor.region()

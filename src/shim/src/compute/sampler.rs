@@ -10,13 +10,15 @@ use super::clock::now as clock_now;
 use super::samples::Asker;
 use super::whose::Whose;
 use crate::lifecycle;
+use crate::notice;
 use crate::slice::{Place, Slice};
+use core::sync::atomic::Ordering;
 use core::time::Duration;
 use gpuslice_policy::compute::sight::{Clocks, Closed, Use, Window, Windows};
 use gpuslice_policy::compute::source::{Measured, Source, Why};
 use gpuslice_policy::compute::trim::{ONE, Trim};
-use gpuslice_policy::config::CoreMeter;
-use gpuslice_region::Device;
+use gpuslice_policy::config::{CoreMeter, LogLevel};
+use gpuslice_region::{Device, Uuid};
 
 /// How often NVML is asked, in nanoseconds: windows are a sixth of a second, and what is asked often is put together.
 pub(super) const INTERVAL: u64 = 100_000_000;
@@ -30,7 +32,7 @@ const PART: u64 = 20;
 /// The longest pause because of that.
 const LONGEST: u64 = 1_000_000_000;
 /// From whom nothing was heard for so long, others take over.
-const PATIENCE: u64 = 1_500_000_000;
+pub(super) const PATIENCE: u64 = 1_500_000_000;
 /// So long after its end a window's events have been read.
 const READ: u64 = 25_000_000;
 /// After so many windows in a row that say nothing of the slice, what was learned does not hold any more.
@@ -62,8 +64,7 @@ struct Open {
 impl Sampler {
     /// Nothing is under way: closes NVML if that is so for long. Whether it is open.
     pub(crate) fn rest(&mut self, now: u64) -> bool {
-        let linger = u64::try_from(LINGER.as_nanos()).unwrap_or(0);
-        if now.saturating_sub(self.asked) >= linger {
+        if now.saturating_sub(self.asked) >= linger() {
             self.close();
         }
         self.open.is_some()
@@ -88,7 +89,9 @@ impl Compute {
         }
         let Some(mut samplers) = self.samplers.try_lock() else { return };
         for (at, (pacer, sampler)) in self.pacers.iter().zip(samplers.iter_mut()).enumerate() {
-            if pacer.is_pacing(slice) {
+            if self.sees_turns(slice, at) {
+                sampler.close();
+            } else if pacer.is_pacing(slice) {
                 let covered = |from, to| self.meter.covered(slice, at, (from, to));
                 tick(slice, pacer.place, sampler, covered, clock_now());
                 let sees_strangers = sampler.open.as_ref().is_some_and(|open| open.whose.sees_strangers());
@@ -104,12 +107,19 @@ impl Compute {
         self.blind.iter().any(Blind::is_waiting)
     }
 
-    /// Closes NVML where nobody has asked for long. Whether it is open anywhere.
+    /// Closes NVML and the regions beside the slice's own where nobody has asked for long. Whether any is open.
     pub(super) fn close_samplers(&self) -> bool {
         self.blind.iter().for_each(Blind::rest);
+        let now = clock_now();
+        let sees = self.neighbours.lock().rest(linger(), now);
         let mut samplers = self.samplers.lock();
-        samplers.iter_mut().filter_map(|sampler| sampler.rest(clock_now()).then_some(())).count() > 0
+        samplers.iter_mut().filter_map(|sampler| sampler.rest(now).then_some(())).count() > 0 || sees
     }
+}
+
+/// [`LINGER`] in nanoseconds.
+fn linger() -> u64 {
+    u64::try_from(LINGER.as_nanos()).unwrap_or(0)
 }
 
 /// Does what is due. `covered` says how much of a stretch of time the slice's events cover.
@@ -239,11 +249,17 @@ fn forget(slice: &Slice, place: Place, now: u64) {
     }
 }
 
-/// Says how time is measured, unless somebody says that events fail.
+/// Says how time is measured, unless somebody says that events fail. Each way once in the log.
 pub(super) fn say(slice: &Slice, place: Place, measured: Measured) {
     let word = slice.region().meter(place.device);
-    if word != measured.word() && Measured::of_word(word).source != Source::Failing {
-        slice.member().set_meter(place.device, measured.word());
+    if word == measured.word() || Measured::of_word(word).source == Source::Failing {
+        return;
+    }
+    slice.member().set_meter(place.device, measured.word());
+    let way = 1_u64.wrapping_shl(measured.word());
+    if slice.compute.said_ways.fetch_or(way, Ordering::Relaxed) & way == 0 {
+        let gpu = Uuid(place.uuid);
+        notice::say(LogLevel::Info, &format_args!("gpuslice: {gpu}: GPU time is measured by {measured}."));
     }
 }
 

@@ -17,6 +17,7 @@ use gpuslice_driver::types::{
     CUarray, CUarrayMapInfo, CUmipmappedArray, CUstream, Status, status,
 };
 use gpuslice_policy::array::Shape;
+use gpuslice_policy::blocks::taken;
 use gpuslice_region::Device;
 
 /// `CU_MEM_OPERATION_TYPE_MAP`.
@@ -180,7 +181,7 @@ pub(crate) unsafe fn create_mipmapped(
 /// An array without levels.
 fn plain(
     shape: impl FnOnce() -> Option<Shape>,
-    call: impl FnOnce() -> Status,
+    call: impl FnMut() -> Status,
     handle: impl FnOnce() -> Option<CUarray>,
 ) -> Status {
     let wanted = || Some(Wanted { shape: shape()?, levels: None });
@@ -203,7 +204,7 @@ impl Granted for Due {
 
 fn made(
     wanted: impl FnOnce() -> Option<Wanted>,
-    call: impl FnOnce() -> Status,
+    call: impl FnMut() -> Status,
     handle: impl FnOnce() -> Option<u64>,
 ) -> Status {
     charge(
@@ -227,7 +228,7 @@ fn decide(slice: &'static Slice, wanted: Wanted) -> Decision<Due> {
     let due = |charged| Due { slice, context, device: place.device, charged };
     match slice.arrays.requirement(place, wanted) {
         0 => Decision::Go(due(None)),
-        bytes => reserve(slice, place.device, bytes).map(|reservation| due(Some(reservation))),
+        bytes => reserve(slice, place.device, taken(bytes)).map(|reservation| due(Some(reservation))),
     }
 }
 

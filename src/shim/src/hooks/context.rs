@@ -8,7 +8,7 @@ use crate::driver;
 use crate::guard::{quietly, shielded};
 use crate::holdings::Holder;
 use crate::lifecycle::{self, Standing};
-use crate::measure::Making;
+use crate::making::Making;
 use crate::pools::Releasing;
 use crate::refusals::What;
 use crate::slice::Slice;
@@ -21,6 +21,7 @@ use gpuslice_driver::slot;
 use gpuslice_driver::types::{
     CUcontext, CUctxCreateParams, CUdevice, CUexecAffinityParam, Status, VdpDevice, VdpGetProcAddress, status,
 };
+use gpuslice_policy::context::estimate;
 use gpuslice_region::Device;
 
 /// What stands still while the driver ends a context.
@@ -61,10 +62,6 @@ pub(crate) unsafe fn detach(real: real::cuCtxDetach, context: CUcontext) -> Stat
         },
     )
 }
-
-/// What a context is taken for where nobody can say what it takes: less than any that was reported for a GPU of a
-/// data centre, so that a quota is rather a little too wide than a program shut out.
-const ESTIMATE: u64 = 256 << 20;
 
 /// `cuCtxCreate` in its first two forms, `cuGLCtxCreate` in both.
 pub(crate) unsafe fn create(
@@ -159,21 +156,23 @@ unsafe fn created(
     output: *mut CUcontext,
     device: CUdevice,
     is_new: impl FnOnce() -> bool,
-    call: impl FnOnce() -> Status,
+    call: impl FnMut() -> Status,
     undo: impl Fn(CUcontext),
 ) -> Status {
     let with = Cell::new(With::default());
     let plan = |slice: &'static Slice| {
         let place = slice.place(device).filter(|_| is_new())?;
         let libraries = With::new(slice, place.device);
-        let least = slice.context_bytes(place.device).unwrap_or(0).saturating_add(libraries.variables());
+        let variables = libraries.variables();
+        let least = slice.context_bytes(place.device).unwrap_or(0).saturating_add(variables);
+        let estimate = estimate(driver::multiprocessors(device)).saturating_add(variables);
         let making = if libraries.loaded.is_empty() {
             Making::read(slice, place)
         } else {
             Making::beside(slice, place)
         };
         with.set(libraries);
-        Some(Plan { what: What::Context, how: How::Making(making, ESTIMATE), least })
+        Some(Plan { what: What::Context, how: How::Making(making, estimate), least })
     };
     // SAFETY: by the contract above.
     let old = unsafe { read_in(output) };

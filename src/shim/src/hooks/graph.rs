@@ -80,7 +80,7 @@ unsafe fn instantiated(
     output: *mut CUgraphExec,
     graph: CUgraph,
     flags: u64,
-    call: impl FnOnce() -> Status,
+    call: impl FnMut() -> Status,
 ) -> Status {
     charge(
         |slice| reserve(slice, graph),
@@ -102,7 +102,7 @@ fn reserve(slice: &'static Slice, graph: CUgraph) -> Decision<(&'static Slice, E
     let Some(context) = driver::current_context() else { return Decision::Forward };
     let reserve = || slice.graphs.reserve(slice, graph, context);
     let reserved = reserve().or_else(|obstacle| match obstacle {
-        Obstacle::Full(device, _) if make_room(slice, device) => reserve(),
+        Obstacle::Full(device, bytes) if make_room(slice, device, bytes) => reserve(),
         obstacle => Err(obstacle),
     });
     match reserved {
@@ -138,7 +138,7 @@ pub(crate) unsafe fn update_v2(
 
 /// An executable gets the nodes of another graph. Where the driver accepts allocations among them, it is as if the
 /// executable ended and another were made: what it left alive lives on beside what it takes from now on.
-fn updated(executable: CUgraphExec, graph: CUgraph, call: impl FnOnce() -> Status) -> Status {
+fn updated(executable: CUgraphExec, graph: CUgraph, call: impl FnMut() -> Status) -> Status {
     let code = charge(
         |slice| reserve(slice, graph),
         call,

@@ -12,7 +12,7 @@ use crate::compute;
 use crate::driver::{self, beside_captures};
 use crate::holdings::{Green, Holder};
 use crate::lifecycle::{self, Standing};
-use crate::measure::Making;
+use crate::making::Making;
 use crate::refusals::What;
 use crate::slice::Slice;
 use core::ffi::c_uint;
@@ -73,7 +73,7 @@ fn is_concerned(device: CUdevice) -> bool {
 unsafe fn create_in(
     output: *mut CUgreenCtx,
     (primary, device): (usize, CUdevice),
-    call: impl FnOnce() -> Status,
+    call: impl FnMut() -> Status,
 ) -> Status {
     // SAFETY: by the contract above.
     let old = unsafe { read_in(output) };

@@ -339,7 +339,7 @@ fn context() -> usize {
 fn used(
     library: impl Fn(&Slice) -> Option<usize>,
     key: impl FnOnce() -> Key,
-    call: impl FnOnce() -> Status,
+    call: impl FnMut() -> Status,
 ) -> Status {
     let claim = || {
         let Standing::Member(slice) = lifecycle::standing() else { return None };
@@ -396,7 +396,7 @@ impl Claim {
     }
 
     /// The call that loads them into the current context, unless they are refused: its status, and whether they are.
-    fn load(self, call: impl FnOnce() -> Status) -> (Status, bool) {
+    fn load(self, call: impl FnMut() -> Status) -> (Status, bool) {
         let refused = Cell::new(false);
         let decide = |slice: &'static Slice| {
             let Some(before) = Before::begin_exactly(slice) else { return Decision::Forward };

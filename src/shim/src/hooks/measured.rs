@@ -6,8 +6,10 @@
 use super::{Decision, Granted, charge, reserve_for};
 use crate::driver::beside_captures;
 use crate::holdings::Holder;
+use crate::leaving;
 use crate::ledger::Reservation;
-use crate::measure::{Before, Likely, Making};
+use crate::making::Making;
+use crate::measure::{Before, Likely};
 use crate::notice;
 use crate::refusals::{Advice, What};
 use crate::slice::Slice;
@@ -72,7 +74,7 @@ impl Granted for (&'static Slice, Plan<'_>, Reservation) {
 /// holds the memory from now on and with which context it ends, once the driver has succeeded; `undo` takes back what the driver did, and the caller's outputs.
 pub(super) fn measured<'call>(
     plan: impl FnOnce(&'static Slice) -> Option<Plan<'call>>,
-    call: impl FnOnce() -> Status,
+    call: impl FnMut() -> Status,
     made: impl FnOnce(usize) -> Option<(Holder, usize)>,
     undo: impl FnOnce(),
 ) -> Status {
@@ -118,6 +120,7 @@ fn keep(
 ) -> Result<(), u64> {
     let fits = reservation.settle(took) || {
         slice.pools.reconcile_all(slice);
+        leaving::wait(slice, reservation.device(), took.saturating_sub(reservation.bytes()));
         reservation.settle(took)
     };
     if !fits {

@@ -2,7 +2,8 @@
 
 use super::{Decision, around, charge, charge_or_spill, fit, refuse, spill_or_refuse};
 use crate::driver;
-use crate::ledger::{Owner, Reservation};
+use crate::ledger::Owner;
+use crate::linear::{Grant, Wanted};
 use crate::pools::Pools;
 use crate::refusals::What;
 use crate::slice::{Place, Slice};
@@ -11,6 +12,7 @@ use core::ffi::c_uint;
 use gpuslice_driver::arguments::{read_in, write_out};
 use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{CUdeviceptr, CUdeviceptr_v1, Status, status};
+use gpuslice_policy::blocks::Kind;
 use gpuslice_policy::pool::holes::FreeFor;
 
 /// What the driver rounds a row of pitched memory up to, at most: `CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT` of every
@@ -26,7 +28,7 @@ pub(crate) unsafe fn alloc(real: real::cuMemAlloc_v2, output: *mut CUdeviceptr, 
     // SAFETY: the caller's own arguments.
     let call = || unsafe { real(output, bytes) };
     // SAFETY: the caller's output.
-    unsafe { linear_or_spilled(bytes as u64, call, output, ATTACH_GLOBAL) }
+    unsafe { linear_or_spilled(bytes as u64, Kind::Linear, call, output, ATTACH_GLOBAL) }
 }
 
 /// `cuMemAlloc`, with 32 bits of size and address.
@@ -35,10 +37,11 @@ pub(crate) unsafe fn alloc_v1(real: real::cuMemAlloc, output: *mut CUdeviceptr_v
     let call = || unsafe { real(output, bytes) };
     charge(
         // Managed memory has addresses of 64 bits.
-        |slice| reserve_here(slice, bytes.into()),
+        // SAFETY: the caller's output.
+        |slice| unsafe { with_output(reserve_here(slice, bytes.into(), Kind::Low), output) },
         call,
-        // SAFETY: the caller's output, which the driver accepted.
-        |reserved, code| recorded(reserved, code, || unsafe { read_in(output) }.map(u64::from)),
+        // SAFETY: the caller's output.
+        |grant, code| unsafe { recorded(grant, code, output) },
     )
 }
 
@@ -52,7 +55,7 @@ pub(crate) unsafe fn managed(
     // SAFETY: the caller's own arguments.
     let call = || unsafe { real(output, bytes, flags) };
     // SAFETY: the caller's output.
-    unsafe { linear_or_spilled(bytes as u64, call, output, flags) }
+    unsafe { linear_or_spilled(bytes as u64, Kind::Managed, call, output, flags) }
 }
 
 /// Memory of a known size at an address that the driver chooses, or what stands in for it.
@@ -61,32 +64,53 @@ pub(crate) unsafe fn managed(
 /// `output` is null or valid for reads and writes.
 unsafe fn linear_or_spilled(
     bytes: u64,
-    call: impl FnOnce() -> Status,
+    kind: Kind,
+    call: impl FnMut() -> Status,
     output: *mut CUdeviceptr,
     flags: c_uint,
 ) -> Status {
     charge_or_spill(
-        |slice| reserve_or_spill_here(slice, bytes),
+        // SAFETY: by the contract above.
+        |slice| unsafe { with_output(reserve_or_spill_here(slice, bytes, kind), output) },
         call,
-        // SAFETY: by the contract above; the driver accepted it.
-        |reserved, code| recorded(reserved, code, || unsafe { read_in(output) }),
+        // SAFETY: by the contract above.
+        |grant, code| unsafe { recorded(grant, code, output) },
         // SAFETY: by the contract above.
         |claim| unsafe { spilled(claim, output, flags) },
     )
 }
 
-/// Keeps the charge for what the driver has made.
-pub(super) fn recorded(
-    (reservation, context): (Reservation, usize),
+/// A grant, and the value of the output before the driver writes an address there.
+///
+/// # Safety
+/// `output` is null or valid for reads.
+unsafe fn with_output<A: Word>(decision: Decision<Grant>, output: *const A) -> Decision<(Grant, Option<A>)> {
+    // SAFETY: by the contract above.
+    decision.map(|grant| (grant, unsafe { read_in(output) }))
+}
+
+/// Keeps the charge for memory that the driver has made. Where the driver took more than there is room for, that is freed again,
+/// and the program finds its output as it was `before`.
+///
+/// # Safety
+/// `output` is null or valid for reads and writes.
+pub(super) unsafe fn recorded<A: Word>(
+    (grant, before): (Grant, Option<A>),
     code: Status,
-    address: impl FnOnce() -> Option<u64>,
+    output: *mut A,
 ) -> Status {
-    if code == status::SUCCESS
-        && let Some(address) = address()
-    {
-        reservation.record(address, context);
+    // SAFETY: by the contract above.
+    let made = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS);
+    let Some(address) = made.and_then(|address| address.try_into().ok()) else { return code };
+    if grant.record(address) {
+        return code;
     }
-    code
+    driver::free(address);
+    if let Some(before) = before {
+        // SAFETY: by the contract above.
+        unsafe { write_out(output, before) };
+    }
+    status::OUT_OF_MEMORY
 }
 
 /// Host memory instead of the device's. Without a place to write the address to nothing is made.
@@ -102,13 +126,15 @@ pub(super) unsafe fn spilled(claim: Claim, output: *mut CUdeviceptr, flags: c_ui
 }
 
 /// Reserves on the device of the current context. Without one, and for nothing at all, the driver has its say.
-pub(super) fn reserve_here(slice: &'static Slice, bytes: u64) -> Decision<(Reservation, usize)> {
-    reserve_or(slice, bytes, |place, _| refuse(slice, place.device, What::Allocation, bytes))
+pub(super) fn reserve_here(slice: &'static Slice, bytes: u64, kind: Kind) -> Decision<Grant> {
+    reserve_or(slice, bytes, kind, |place, _| refuse(slice, place.device, What::Linear, bytes))
 }
 
 /// As [`reserve_here`], for what host memory can stand in for.
-pub(super) fn reserve_or_spill_here(slice: &'static Slice, bytes: u64) -> Decision<(Reservation, usize)> {
-    reserve_or(slice, bytes, |place, context| spill_or_refuse(slice, place, Some(context), bytes))
+pub(super) fn reserve_or_spill_here(slice: &'static Slice, bytes: u64, kind: Kind) -> Decision<Grant> {
+    reserve_or(slice, bytes, kind, |place, context| {
+        spill_or_refuse(slice, place, Some(context), What::Linear, bytes)
+    })
 }
 
 /// Reserves on the device of the current context, or does what is due `otherwise`.
@@ -116,15 +142,17 @@ pub(super) fn reserve_or_spill_here(slice: &'static Slice, bytes: u64) -> Decisi
 fn reserve_or(
     slice: &'static Slice,
     bytes: u64,
-    otherwise: impl FnOnce(&Place, usize) -> Decision<(Reservation, usize)>,
-) -> Decision<(Reservation, usize)> {
+    kind: Kind,
+    otherwise: impl FnOnce(&Place, usize) -> Decision<Grant>,
+) -> Decision<Grant> {
     let place = driver::current_device().and_then(|device| slice.place(device));
     let (Some(context), Some(place)) = (slice.owner_of_current(), place) else { return Decision::Forward };
     if bytes == 0 {
         return Decision::Forward;
     }
-    match fit(slice, place.device, bytes) {
-        Some(reservation) => Decision::Go((reservation, context)),
+    let device = place.device;
+    match Grant::new(slice, device, Wanted { context, kind, bytes }, |bytes| fit(slice, device, bytes)) {
+        Some(grant) => Decision::Go(grant),
         None => otherwise(&place, context),
     }
 }
@@ -146,7 +174,7 @@ pub(crate) unsafe fn pitch(
         || unsafe { real(output, pitch, width, height, element) },
         &outputs,
         // What the driver does not accept is refused as ever.
-        matches!(element, 4 | 8 | 16),
+        (Kind::Linear, matches!(element, 4 | 8 | 16)),
     )
 }
 
@@ -166,12 +194,12 @@ pub(crate) unsafe fn pitch_v1(
         // SAFETY: the caller's own arguments.
         || unsafe { real(output, pitch, width, height, element) },
         &outputs,
-        false,
+        (Kind::Low, false),
     )
 }
 
 /// A number of the driver's, of whichever size.
-trait Word: Copy + TryInto<u64> + TryFrom<u64> {}
+pub(super) trait Word: Copy + TryInto<u64> + TryFrom<u64> {}
 
 impl<T: Copy + TryInto<u64> + TryFrom<u64>> Word for T {}
 
@@ -234,9 +262,9 @@ impl<A: Word, P: Word> Outputs<A, P> {
 /// memory is freed again. Host memory can stand in for rows if `may_spill`, with a pitch that suits every GPU.
 fn pitched<A: Word, P: Word>(
     (width, height): (u64, u64),
-    call: impl FnOnce() -> Status,
+    call: impl FnMut() -> Status,
     outputs: &Outputs<A, P>,
-    may_spill: bool,
+    (kind, may_spill): (Kind, bool),
 ) -> Status {
     let row = width.checked_next_multiple_of(PITCH_GUESS);
     // What overflows is more than any quota, and the driver refuses it where there is none.
@@ -245,15 +273,14 @@ fn pitched<A: Word, P: Word>(
     charge_or_spill(
         |slice| {
             let reserve = if may_spill { reserve_or_spill_here } else { reserve_here };
-            reserve(slice, guess.unwrap_or(u64::MAX))
+            reserve(slice, guess.unwrap_or(u64::MAX), kind)
         },
         call,
-        |(mut reservation, context), code| {
+        |mut grant, code| {
             let Some((address, pitch)) = outputs.read().filter(|_| code == status::SUCCESS) else {
                 return code;
             };
-            if reservation.settle(pitch.saturating_mul(height)) {
-                reservation.record(address, context);
+            if grant.settle(pitch.saturating_mul(height)) && grant.record(address) {
                 return code;
             }
             driver::free(address);
@@ -286,7 +313,14 @@ pub(super) fn freed(address: u64, free: impl FnOnce() -> FreeFor, call: impl FnO
             // Nor is this often there.
             return (ending, None, slice.take_spilled(address).map(Box::new));
         };
-        let Owner::Pool(pool) = charge.owner else { return (ending, Some((charge, None)), None) };
+        let pool = match charge.owner {
+            Owner::Pool(pool) => pool,
+            Owner::Block(_) => {
+                slice.small.leaves(address);
+                return (ending, Some((charge, None)), None);
+            }
+            Owner::Context(_) => return (ending, Some((charge, None)), None),
+        };
         let block = slice.pools.leave(slice, pool, address, charge.bytes);
         (ending, Some((charge, Some((block, free())))), None)
     };
@@ -308,6 +342,9 @@ pub(super) fn freed(address: u64, free: impl FnOnce() -> FreeFor, call: impl FnO
         match block {
             Some((block, free)) if is_freed => slice.pools.left(slice, block, free),
             Some((block, _)) => Pools::stay(slice, block),
+            None if matches!(charge.owner, Owner::Block(_)) => {
+                slice.small.left(slice, charge.device, address, is_freed);
+            }
             None if is_freed => slice.refund(charge.device, charge.bytes),
             None => {}
         }

@@ -41,8 +41,10 @@ mod versioned;
 pub(crate) mod vmm;
 
 use crate::guard::{Phase, phase, quietly};
+use crate::leaving;
 use crate::ledger::Reservation;
 use crate::lifecycle::{self, Standing};
+use crate::linear::Grant;
 use crate::measure;
 use crate::refusals::What;
 use crate::slice::{Place, Slice};
@@ -88,18 +90,23 @@ impl Granted for Reservation {
     }
 }
 
-/// What was reserved, and the context that it is for.
-impl Granted for (Reservation, usize) {
+impl Granted for Grant {
     fn granted(&self) -> Option<(Device, u64)> {
-        self.0.granted()
+        Some(self.granted())
     }
 }
 
-/// A call that takes memory: `decide` reserves, `call` is the driver, `settle` gets what was reserved and the
-/// driver's status, and has the last word on the status.
+impl<T> Granted for (Grant, T) {
+    fn granted(&self) -> Option<(Device, u64)> {
+        Some(self.0.granted())
+    }
+}
+
+/// A call that takes memory: `decide` reserves, `call` is the driver, `settle` gets what was reserved and the driver's status,
+/// and has the last word on the status. The driver is asked again where memory of a dead process may come back.
 fn charge<T: Granted>(
     decide: impl FnOnce(&'static Slice) -> Decision<T>,
-    call: impl FnOnce() -> Status,
+    call: impl FnMut() -> Status,
     settle: impl FnOnce(T, Status) -> Status,
 ) -> Status {
     charge_or_spill(decide, call, settle, |claim| claim.refuse())
@@ -108,7 +115,7 @@ fn charge<T: Granted>(
 /// As [`charge`]; `spill` is the call where the quota has no room and host memory can stand in.
 fn charge_or_spill<T: Granted>(
     decide: impl FnOnce(&'static Slice) -> Decision<T>,
-    call: impl FnOnce() -> Status,
+    mut call: impl FnMut() -> Status,
     settle: impl FnOnce(T, Status) -> Status,
     spill: impl FnOnce(Claim) -> Status,
 ) -> Status {
@@ -130,9 +137,13 @@ fn charge_or_spill<T: Granted>(
         // What unwinds out of the driver leaves nobody to say what it took: then it stays charged.
         Phase::Done(Decision::Go(reserved)) => ManuallyDrop::new(reserved),
     };
-    let code = call();
-    if code == status::OUT_OF_MEMORY {
-        note_unmet(slice, reserved.granted());
+    let (mut code, mut until) = (call(), None);
+    while code == status::OUT_OF_MEMORY {
+        until = retry(slice, reserved.granted(), until);
+        if until.is_none() {
+            break;
+        }
+        code = call();
     }
     quietly(|| settle(ManuallyDrop::into_inner(reserved), code), code)
 }
@@ -144,13 +155,16 @@ fn make_up(slice: &'static Slice) {
     quietly(|| measure::make_up(slice, 1), ());
 }
 
-/// The driver had no memory for what was granted.
+/// The driver had no memory for what was granted. Until when the call is made again; none: it is not, and the slice is told so.
 #[cold]
 #[inline(never)]
-fn note_unmet(slice: &Slice, granted: Option<(Device, u64)>) {
-    if let Some((device, bytes)) = granted {
+fn retry(slice: &Slice, granted: Option<(Device, u64)>, until: Option<u64>) -> Option<u64> {
+    let (device, bytes) = granted?;
+    let until = leaving::retry(slice, device, until);
+    if until.is_none() {
         quietly(|| unmet::note(slice, device, bytes), ());
     }
+    until
 }
 
 impl Claim {
@@ -180,12 +194,13 @@ fn spill_or_refuse<T>(
     slice: &'static Slice,
     place: &Place,
     context: Option<usize>,
+    what: What,
     bytes: u64,
 ) -> Decision<T> {
     let claim = Claim::new(slice, *place, context, bytes);
     match claim {
         Some(claim) if !is_lost() => Decision::Spill(Box::new(claim)),
-        _ => refuse(slice, place.device, What::Allocation, bytes),
+        _ => refuse(slice, place.device, what, bytes),
     }
 }
 
@@ -201,19 +216,20 @@ fn reserve_for(slice: &'static Slice, device: Device, what: What, bytes: u64) ->
 
 /// Reserves. Before it does not fit room is made.
 fn fit(slice: &'static Slice, device: Device, bytes: u64) -> Option<Reservation> {
-    let again = || if make_room(slice, device) { slice.reserve(device, bytes) } else { None };
+    let again = || if make_room(slice, device, bytes) { slice.reserve(device, bytes) } else { None };
     slice.reserve(device, bytes).or_else(again)
 }
 
 /// Before something is refused: the pools of this process are brought up to date (the driver may have taken memory
 /// out of one at a call that nobody watches), and what was charged for want of a still moment to measure it; and what
-/// ended graphs have left in theirs is given back. False: nothing can have changed.
-pub(crate) fn make_room(slice: &'static Slice, device: Device) -> bool {
+/// ended graphs have left in theirs is given back. Then memory of the dead is waited for, if so many bytes fit with it. False:
+/// nothing can have changed.
+pub(crate) fn make_room(slice: &'static Slice, device: Device, bytes: u64) -> bool {
     let settled = measure::settle(slice, device, 1);
     let graphs = slice.graphs.reclaim(slice, device);
     let pools = slice.pools.any();
     slice.pools.reconcile_all(slice);
-    settled || graphs || pools
+    leaving::wait(slice, device, bytes) || settled || graphs || pools
 }
 
 /// The answer to a request of so many bytes that does not fit.

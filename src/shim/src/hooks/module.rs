@@ -98,7 +98,8 @@ pub(super) unsafe fn loaded<T: Copy>(
     let plan = |slice: &'static Slice| {
         let before = Before::begin_exactly(slice)?;
         let image = image()?;
-        shown.set(Some(image.most()).filter(|_| slice.has_quota(before.place.device)));
+        let is_proved = slice.has_quota(before.place.device) && !before.place.shares_host_memory;
+        shown.set(Some(image.most()).filter(|_| is_proved));
         let bytes = |bytes| i64::try_from(bytes).unwrap_or(i64::MAX);
         let likely = Likely {
             range: (0, bytes(image.most())),

@@ -132,7 +132,7 @@ fn watched(settings: &Settings, uuid: &[u8; 16]) -> Option<Option<Quota>> {
     }
     let known = region.device(&Uuid(*uuid))?;
     let quota = |limit: u64| Quota { total: limit, left: limit.saturating_sub(region.held(known)) };
-    Some(region.limits(known).memory.map(quota))
+    Some(region.memory_limit(known).map(quota))
 }
 
 /// From the settings, where nobody of the slice has used the device yet.

@@ -3,8 +3,8 @@
 use super::memory::{ATTACH_GLOBAL, freed, recorded, reserve_or_spill_here, spilled};
 use super::{Decision, Granted, around, charge_or_spill, refuse, spill_or_refuse, vmm};
 use crate::driver;
-use crate::ledger::Reservation;
 use crate::lifecycle;
+use crate::linear::Grant;
 use crate::pools::{Flight, Pool, Releasing};
 use crate::refusals::What;
 use crate::slice::{Place, Slice};
@@ -13,6 +13,7 @@ use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{
     CUdeviceptr, CUmemPoolProps, CUmemoryPool, CUstream, PoolProperties, Status, status,
 };
+use gpuslice_policy::blocks::Kind;
 use gpuslice_policy::pool::holes::FreeFor;
 use gpuslice_region::Device;
 use std::sync::Arc;
@@ -138,14 +139,14 @@ enum Payment {
     /// By what its pool grows.
     Pool(Flight),
     /// By its size: nothing is known of its pool.
-    Size((Reservation, usize)),
+    Size(Grant),
 }
 
 impl Granted for Payment {
     fn granted(&self) -> Option<(Device, u64)> {
         match self {
             Self::Pool(flight) => flight.granted(),
-            Self::Size(reserved) => reserved.granted(),
+            Self::Size(grant) => Some(grant.granted()),
         }
     }
 }
@@ -159,7 +160,7 @@ unsafe fn allocate(
     bytes: u64,
     order: (CUstream, DefaultStream),
     source: impl FnOnce(&'static Slice) -> Source,
-    call: impl FnOnce() -> Status,
+    call: impl FnMut() -> Status,
 ) -> Status {
     let decide = |slice: &'static Slice| {
         // While a stream captures, the call adds a node to a graph: the memory is the graph's, and no pool's.
@@ -169,7 +170,7 @@ unsafe fn allocate(
         let pool = match source(slice) {
             Source::Pool(pool) => pool,
             Source::Host => return Decision::Forward,
-            Source::Unknown => return reserve_or_spill_here(slice, bytes).map(Payment::Size),
+            Source::Unknown => return reserve_or_spill_here(slice, bytes, Kind::Linear).map(Payment::Size),
         };
         let device = pool.device;
         match Flight::begin(slice, pool, bytes, order_of(order)) {
@@ -177,12 +178,14 @@ unsafe fn allocate(
             None => match slice.places().iter().find(|place| place.device == device) {
                 Some(place) => {
                     let context = driver::stream_context(order.0).map(|context| slice.owner_of(context));
-                    spill_or_refuse(slice, place, context, bytes)
+                    spill_or_refuse(slice, place, context, What::Allocation, bytes)
                 }
                 None => refuse(slice, device, What::Allocation, bytes),
             },
         }
     };
+    // SAFETY: by the contract above.
+    let before = unsafe { read_in(output) };
     // SAFETY: by the contract above.
     let address = || unsafe { read_in(output) };
     let settle = |payment, code| match payment {
@@ -190,7 +193,8 @@ unsafe fn allocate(
             flight.land(address().filter(|_| code == status::SUCCESS));
             code
         }
-        Payment::Size(reserved) => recorded(reserved, code, address),
+        // SAFETY: by the contract above.
+        Payment::Size(grant) => unsafe { recorded((grant, before), code, output) },
     };
     let spill = |claim| {
         // SAFETY: by the contract above.

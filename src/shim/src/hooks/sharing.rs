@@ -93,7 +93,10 @@ pub(crate) unsafe fn import(
     // SAFETY: the caller's own arguments.
     let call = || unsafe { real(output, from, kind) };
     around(
-        |slice| Incoming::expect(slice, key()),
+        |slice| {
+            slice.shared.note_import();
+            Incoming::expect(slice, key())
+        },
         call,
         |slice, incoming, code| {
             // SAFETY: the caller's output, which the driver accepted.
@@ -145,7 +148,7 @@ fn lent(
             let base = driver::start_of(address).unwrap_or(address);
             let Some(charge) = slice.addresses.get(base) else { return };
             let key = tags::key_of_bytes(&bytes);
-            let lives_on = matches!(charge.owner, Owner::Context(_));
+            let lives_on = matches!(charge.owner, Owner::Context(_) | Owner::Block(_));
             slice.shared.lend(base, key, lives_on, || slice.lend(charge.device, key, charge.bytes));
         },
     )
@@ -188,6 +191,7 @@ fn opened(
     address: impl FnOnce() -> Option<u64>,
 ) -> Status {
     let expect = |slice: &'static Slice| {
+        slice.shared.note_import();
         let used = bytes().and_then(|bytes| slice.borrow(tags::key_of_bytes(&bytes)));
         (used, driver::current_context().unwrap_or(0))
     };
@@ -252,6 +256,7 @@ pub(crate) unsafe fn external_import(
     wanted: *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
 ) -> Status {
     let expect = |slice: &'static Slice| {
+        slice.shared.note_import();
         // SAFETY: the caller's own argument; the type reads the leading bytes, with an integer for the enumeration.
         let given = unsafe { read_in(wanted.cast::<ExternalHandle>()) };
         let descriptor = given.filter(|given| given.kind == DESCRIPTOR)?.descriptor;

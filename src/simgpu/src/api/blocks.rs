@@ -2,6 +2,7 @@
 
 use gpuslice_driver::types::*;
 
+use crate::clock;
 use crate::driver::{Driver, Outcome, statuses};
 use crate::managed::HOST;
 use crate::memory::{PITCH, map_host};
@@ -62,7 +63,7 @@ impl Driver {
     pub(super) fn info(&self) -> Result<(u64, u64), Status> {
         let simulation = self.simulation()?;
         let device = simulation.local().current()?.1.device;
-        let free = simulation.truth().free(device);
+        let free = simulation.truth().reported_free(device, clock::now());
         Ok((free, simulation.settings.capacity(device)))
     }
 

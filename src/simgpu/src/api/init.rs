@@ -130,6 +130,7 @@ impl Init for Driver {
         let simulation = self.simulation()?;
         let gpu = simulation.gpu(dev)?;
         let own = simulation.config.managing.attribute(attrib);
+        let own = own.or_else(|| simulation.settings.attribute(attrib));
         self.write(pi, own.or_else(|| attributes::device(attrib, gpu)).ok_or(status::INVALID_VALUE)?)
     }
 

@@ -44,6 +44,8 @@ pub(crate) struct View {
     list_ns: u64,
     /// `SIMGPU_NVML_BYTES`: what lists say of each process; none for what it holds.
     pub(super) bytes: Option<u64>,
+    /// `SIMGPU_NVML_IMPORTS`: whether that contains memory that it imported and another one pays for.
+    pub(super) imports: bool,
     /// `SIMGPU_NVML_PIDS`: by which numbers processes are told.
     pids: Pids,
     /// `SIMGPU_GROUP`: who is at home where this process is.
@@ -99,6 +101,7 @@ impl View {
             list_ns: duration("SIMGPU_NVML_LIST_US", 1000).unwrap_or(LIST_NS),
             each,
             bytes: number("SIMGPU_NVML_BYTES", &size),
+            imports: get("SIMGPU_NVML_IMPORTS").as_deref() == Some("1"),
             pids,
             group,
             epoch_us: wall_us().saturating_sub(clock::now() / 1000),

@@ -8,13 +8,14 @@ use gpuslice_driver::types::{nvmlDevice_t, nvmlMemory_t, nvmlMemory_v2_t};
 use super::entry::{Management, Outcome};
 use super::layouts::{Bar1Memory, version};
 use super::statuses;
+use crate::clock;
 
 impl Management {
     fn figures(&self, device: nvmlDevice_t) -> Result<nvmlMemory_t, u32> {
         let (state, subject) = self.on(device)?;
         let devices = || subject.devices(&state.settings);
         let total = devices().map(|device| state.settings.capacity(device)).sum();
-        let free = devices().map(|device| state.free(device)).sum();
+        let free = devices().map(|device| state.reported_free(device, clock::now())).sum();
         Ok(nvmlMemory_t { total, free, used: total - free })
     }
 

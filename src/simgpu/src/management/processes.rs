@@ -16,7 +16,7 @@ use crate::clock;
 use crate::config::gpu_instance_id;
 use crate::engine::{DeviceSample, ProcessSample};
 use crate::state::settings::Settings;
-use crate::state::{PROCESSES, life, name_text};
+use crate::state::{PROCESSES, Process, life, name_text};
 
 /// Entries that are always enough for the use of processes.
 #[allow(clippy::cast_possible_truncation, reason = "a few hundred")]
@@ -50,13 +50,15 @@ impl Management {
         let mut found = Vec::new();
         for device in subject.devices(&state.settings) {
             let (gpu_instance, compute_instance) = instance_ids(&state.settings, device);
-            for process in state.processes.iter().filter(|process| process.life == life::LIVE) {
+            let living = |(_, process): &(usize, &Process)| process.life == life::LIVE;
+            for (slot, process) in state.processes.iter().enumerate().filter(living) {
                 let Some(usage) = process.usage.get(device) else { continue };
                 if usage.contexts == 0 && usage.total() == 0 {
                     continue;
                 }
                 let Some(pid) = view.listed(&state, process) else { continue };
-                let used = view.bytes.unwrap_or_else(|| usage.total());
+                let imported = if view.imports { state.imported(slot, device) } else { 0 };
+                let used = view.bytes.unwrap_or_else(|| usage.total().saturating_add(imported));
                 let detail = ProcessDetail { pid, used, gpu_instance, compute_instance, protected: 0 };
                 found.push((process.serial, detail));
             }

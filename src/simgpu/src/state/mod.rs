@@ -36,7 +36,7 @@ pub const NAME: usize = 32;
 /// `SIMGPU` and a number that changes with the layout.
 pub const MAGIC: u64 = 0x0055_5047_4d49_5300;
 /// Counts up whenever the layout changes.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 
 /// What device memory is spent on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -211,6 +211,23 @@ pub struct Export {
 /// Exports at a time.
 pub const EXPORTS: usize = 1024;
 
+/// Memory of a dead process that the device does not have back yet.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Leaving {
+    /// Bytes; 0 where the entry is free.
+    pub bytes: u64,
+    /// When the device has them back, nanoseconds of the monotonic clock.
+    pub until_ns: u64,
+    /// The device.
+    pub device: u32,
+    /// Index of the process's group.
+    pub group: u32,
+}
+
+/// Entries for it. What finds none is back at once.
+pub const LEAVING: usize = 256;
+
 /// The shared file, apart from the devices' time.
 #[repr(C)]
 #[derive(Debug)]
@@ -241,6 +258,8 @@ pub struct State {
     pub exported: u64,
     /// Exports.
     pub exports: [Export; EXPORTS],
+    /// Memory of the dead.
+    pub leaving: [Leaving; LEAVING],
     /// Faults that are switched on at run time.
     pub faults: FaultTable,
     /// Per device, over all processes.
@@ -267,6 +286,12 @@ impl State {
                 sum = sum.saturating_add(total);
                 if let Some(group) = sums.get_mut(process.group as usize) {
                     *group = group.saturating_add(total);
+                }
+            }
+            for left in self.leaving.iter().filter(|left| left.device as usize == device) {
+                sum = sum.saturating_add(left.bytes);
+                if let Some(group) = sums.get_mut(left.group as usize) {
+                    *group = group.saturating_add(left.bytes);
                 }
             }
             if let Some(level) = self.levels.get_mut(device) {

@@ -32,6 +32,7 @@ pub struct Newcomer<'a> {
 impl Locked<'_> {
     /// Takes back everything from processes that are dead. `own` is known to live.
     pub fn purge(&mut self, own: Option<usize>) {
+        self.end_leaving();
         let marked = self.perhaps_live;
         let slots = marked.into_iter().enumerate().flat_map(|(word, bits)| {
             (0..64).filter(move |bit| bits >> bit & 1 != 0).map(move |bit| word * 64 + bit)
@@ -50,6 +51,32 @@ impl Locked<'_> {
         }
     }
 
+    /// The devices have back what has left for long enough.
+    fn end_leaving(&mut self) {
+        let now = crate::clock::now();
+        let mut is_any = false;
+        for left in self.leaving.iter_mut().filter(|left| left.bytes > 0 && left.until_ns <= now) {
+            (left.bytes, is_any) = (0, true);
+        }
+        if is_any {
+            self.repair();
+        }
+    }
+
+    /// Notes what a dead process held, if its memory is back later only.
+    fn let_leave(&mut self, slot: usize) {
+        let wait = self.settings.teardown_ms.saturating_mul(1_000_000);
+        let Some(process) = self.processes.get(slot).filter(|_| wait > 0) else { return };
+        let (group, until_ns) = (process.group, crate::clock::now().saturating_add(wait));
+        for device in 0..DEVICES {
+            let bytes = self.usage(slot, device).map_or(0, |usage| usage.total());
+            let free = self.leaving.iter_mut().find(|left| left.bytes == 0).filter(|_| bytes > 0);
+            if let (Some(free), Ok(device)) = (free, u32::try_from(device)) {
+                *free = super::Leaving { bytes, until_ns, device, group };
+            }
+        }
+    }
+
     /// Takes back from dead processes if nobody has looked for a while: where being late does no harm.
     pub(crate) fn look_around(&mut self, own: usize, now: u64) {
         /// How long dead contexts may keep their turn on a device.
@@ -64,6 +91,7 @@ impl Locked<'_> {
     /// that whoever comes after a death in the middle of this begins again.
     fn bury(&mut self, slot: usize) {
         self.leave_all(slot);
+        self.let_leave(slot);
         let Some(process) = self.processes.get_mut(slot) else { return };
         let serial = process.serial;
         for usage in &mut process.usage {

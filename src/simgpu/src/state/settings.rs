@@ -1,6 +1,7 @@
 //! What is simulated: how many devices, of what size?
 
 use super::DEVICES;
+use crate::blocks;
 use crate::engine::Config;
 
 /// Properties of the simulated machine. Whoever makes the state file sets them; later processes find them.
@@ -24,10 +25,15 @@ pub struct Settings {
     pub module_granule: u64,
     /// What a green context costs.
     pub green_bytes: u64,
-    /// What linear memory is rounded up to.
+    /// What linear memory is rounded up to; 0 for blocks: what is above 1 MiB takes multiples of 2 MiB, what is smaller
+    /// shares such a block with others of its size.
     pub linear_granule: u64,
     /// Size of the memory of each device: of each GPU, or of each instance of one that is divided.
     pub memory: [u64; DEVICES],
+    /// How long after its death the device has the memory of a process back, in milliseconds.
+    pub teardown_ms: u64,
+    /// 1: the devices' memory is the host's, and free memory moves by itself.
+    pub integrated: u64,
     /// Properties of the devices' time.
     pub(crate) time: Config,
 }
@@ -39,12 +45,14 @@ impl Settings {
         instances: [0; DEVICES],
         fastest: 0,
         unexplained_bytes: 0,
-        context_bytes: 300 << 20,
+        context_bytes: 530 << 20,
         module_bytes: 0,
         module_granule: 1,
         green_bytes: 4 << 20,
-        linear_granule: 1,
+        linear_granule: 0,
         memory: [16 << 30; DEVICES],
+        teardown_ms: 0,
+        integrated: 0,
         time: Config::DEFAULT,
     };
 
@@ -71,7 +79,12 @@ impl Settings {
         settings.module_bytes = number("SIMGPU_MODULE_BYTES", settings.module_bytes)?;
         settings.module_granule = number("SIMGPU_MODULE_GRANULE", settings.module_granule)?.max(1);
         settings.green_bytes = number("SIMGPU_GREEN_BYTES", settings.green_bytes)?;
-        settings.linear_granule = number("SIMGPU_LINEAR_GRANULE", settings.linear_granule)?.max(1);
+        settings.linear_granule = match get("SIMGPU_LINEAR_GRANULE").as_deref() {
+            None | Some("blocks") => 0,
+            Some(_) => number("SIMGPU_LINEAR_GRANULE", 0)?.max(1),
+        };
+        settings.teardown_ms = number("SIMGPU_TEARDOWN_MS", settings.teardown_ms)?;
+        settings.integrated = number("SIMGPU_INTEGRATED", settings.integrated)?;
         if let Some(text) = get("SIMGPU_TIME") {
             settings.time = time(&text).ok_or_else(|| format!("SIMGPU_TIME={text}"))?;
         }
@@ -80,6 +93,27 @@ impl Settings {
             settings.memory = list(&text, last).ok_or_else(|| format!("SIMGPU_MEMORY={text}"))?;
         }
         Ok(settings)
+    }
+
+    /// What a device says of itself where the machine's setting decides.
+    pub(crate) fn attribute(&self, number: u32) -> Option<i32> {
+        /// `CU_DEVICE_ATTRIBUTE_INTEGRATED`.
+        const INTEGRATED: u32 = 18;
+        (number == INTEGRATED && self.integrated > 0).then_some(1)
+    }
+
+    /// Whether small memory shares blocks of 2 MiB.
+    pub(crate) const fn has_blocks(&self) -> bool {
+        self.linear_granule == 0
+    }
+
+    /// What memory of a size takes of the device if it shares nothing. None for more than there can be.
+    pub(crate) fn taken(&self, size: u64) -> Option<u64> {
+        if self.has_blocks() {
+            blocks::whole(size)
+        } else {
+            size.checked_next_multiple_of(self.linear_granule)
+        }
     }
 
     /// Number of devices that compute: GPUs, and instances of those that are divided.

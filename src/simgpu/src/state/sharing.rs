@@ -87,6 +87,16 @@ impl State {
         }
     }
 
+    /// Bytes of a device that a process uses and another one pays for.
+    #[must_use]
+    pub fn imported(&self, slot: usize, device: usize) -> u64 {
+        let of_others = |export: &&Export| {
+            let is_other = export.owner as usize != slot && export.device as usize == device;
+            export.number != 0 && is_other && export.uses(slot)
+        };
+        self.exports.iter().filter(of_others).fold(0, |sum, export| sum.saturating_add(export.bytes))
+    }
+
     /// Whether a process shares memory, its own or another's.
     #[must_use]
     pub fn shares(&self, slot: usize) -> bool {

@@ -70,14 +70,17 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A machine with these settings (names without `SIMGPU_`). None where programs cannot be built.
+    /// A machine with these settings (names without `SIMGPU_`). Otherwise linear memory takes its bytes and a context
+    /// 300 MiB, so that sums are easy. None where programs cannot be built.
     pub fn new(settings: &[(&str, &str)]) -> Option<Self> {
         static MADE: AtomicU32 = AtomicU32::new(0);
         programs()?;
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         let name = format!("state-{}-{number}", std::process::id());
         let state = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        let settings = settings.iter().map(|(name, value)| (format!("SIMGPU_{name}"), (*value).to_owned()));
+        let usual = [("LINEAR_GRANULE", "1"), ("CONTEXT_BYTES", "300MiB")];
+        let settings = usual.iter().chain(settings);
+        let settings = settings.map(|(name, value)| (format!("SIMGPU_{name}"), (*value).to_owned()));
         Some(Self { state, settings: settings.collect() })
     }
 

@@ -1,0 +1,621 @@
+//! Which part of the time between events was the slice's own, by what all slices of the GPU publish?
+//!
+//! Under time slicing the driver gives contexts turns, and the time between two events of one contains the turns of the
+//! others. How long a turn is nobody tells, and to split an instant evenly among the contexts with work in flight is up to 20
+//! points wrong where a turn is longer than the work. But the driver's choice leaves traces: work ends only in a turn of its
+//! own context. So the time slicing is replayed for each length of a turn that a driver may use. What speaks against a
+//! replay is work that ends in another context's turn, and work of one context whose parts differ from their mean. The one
+//! with the least against it says whose each instant was.
+//!
+//! Neither process numbers nor NVML are needed, and no estimate of what work takes.
+
+use std::collections::VecDeque;
+
+use super::ring::Interval;
+use super::trim::{self, ONE};
+
+/// Lengths of a turn that are tried, in nanoseconds: 0.5 to 50 ms, near each other, with those that drivers are known to use.
+const TURNS: [u64; 20] = [
+    500_000, 700_000, 1_000_000, 1_250_000, 1_600_000, 2_000_000, 2_500_000, 3_200_000, 4_000_000, 5_000_000,
+    6_300_000, 8_000_000, 10_000_000, 12_500_000, 16_000_000, 20_000_000, 25_000_000, 30_000_000, 40_000_000,
+    50_000_000,
+];
+/// What it takes to go from one context to another, in nanoseconds, and the most that is taken for it of a turn: one part of so
+/// many. It is nobody's. 20 to 100 us were seen; a replay of turns that are too short must not give much time to nobody.
+const SWITCH: u64 = 50_000;
+const SWITCH_PART: u64 = 25;
+/// Shorter work says nothing of how much one is given, in nanoseconds: a single launch among runs.
+const TELLING: u64 = 500_000;
+/// Work that follows within this is queued behind what ends, in nanoseconds: no other context comes and goes in between, and
+/// ends are not known better.
+const GAP: u64 = SWITCH;
+/// How often what speaks against a replay loses a half, in nanoseconds.
+const FORGETS: u64 = 2_000_000_000;
+/// Time that has to be moved because work ends in another's turn counts as three tenths of a part that differs.
+const MOVED: u64 = 3;
+const MOVED_OF: u64 = 10;
+/// A new part counts for one in so many of the mean.
+const MEMORY: i64 = 8;
+/// Contexts that are followed: one bit each.
+const MOST: usize = 64;
+/// Intervals of a context that wait to be replayed.
+const MOST_WAITING: usize = 4096;
+
+/// What came of a stretch of time, in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Part {
+    /// The slice had work in flight.
+    pub covered: u64,
+    /// Of that, others had as well.
+    pub shared: u64,
+    /// The GPU worked for the slice. What an earlier stretch was given wrongly is taken off.
+    pub own: i64,
+}
+
+/// What a driver does with the turn of a context that has been alone beyond it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// It begins another one.
+    Renews,
+    /// Whoever comes is next at once.
+    Yields,
+    /// The events of whoever comes pass only when it is next: they say when.
+    Waits,
+}
+
+const WAYS: [Way; 3] = [Way::Renews, Way::Yields, Way::Waits];
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Account {
+    /// What it was given.
+    own: i64,
+    /// The same when its present work began.
+    began: i64,
+    /// What its work was given on average; 0 while nothing is known.
+    mean: i64,
+    /// How much of what it was given has been told.
+    told: i64,
+}
+
+/// A replay of time slicing under one rule.
+#[derive(Debug, Clone)]
+struct Replay {
+    turn: u64,
+    way: Way,
+    owner: Option<usize>,
+    since: u64,
+    resumes: u64,
+    turn_ends: u64,
+    accounts: Vec<Account>,
+    /// All contexts in the order in which they have their turns, as far as it is known.
+    circle: Vec<usize>,
+    misfit: u64,
+}
+
+impl Replay {
+    fn new(turn: u64, way: Way) -> Self {
+        let (accounts, circle) = (Vec::new(), Vec::new());
+        Self { turn, way, owner: None, since: 0, resumes: 0, turn_ends: 0, accounts, circle, misfit: 0 }
+    }
+
+    /// Time passes in which nobody's work begins or ends.
+    fn pass(&mut self, from: u64, to: u64, flying: u64) {
+        let mut at = from;
+        while at < to {
+            let Some(owner) = self.owner else { return };
+            let others = flying & !bit(owner);
+            if others != 0 && self.turn_ends <= at {
+                self.give(others, at);
+                continue;
+            }
+            let end = if others == 0 { to } else { to.min(self.turn_ends) };
+            if let Some(account) = self.accounts.get_mut(owner) {
+                account.own = account.own.saturating_add_unsigned(end.saturating_sub(at.max(self.resumes)));
+            }
+            at = end;
+            if others == 0 && self.way == Way::Renews && self.turn_ends <= at {
+                let into = at.saturating_sub(self.turn_ends).checked_rem(self.turn).unwrap_or(0);
+                self.turn_ends = at.saturating_add(self.turn).saturating_sub(into);
+            }
+        }
+    }
+
+    /// Gives the next turn, around the circle in which the driver keeps contexts.
+    fn give(&mut self, waiting: u64, at: u64) {
+        let before = self.circle.iter().position(|context| Some(*context) == self.owner).unwrap_or(0);
+        let after = self.circle.iter().skip(before.saturating_add(1)).chain(&self.circle);
+        let next = after.copied().find(|context| waiting & bit(*context) != 0);
+        self.turn_to(next, at, SWITCH.min(self.turn / SWITCH_PART));
+    }
+
+    fn turn_to(&mut self, next: Option<usize>, at: u64, switch: u64) {
+        (self.owner, self.since, self.resumes) = (next, at, at.saturating_add(switch));
+        self.turn_ends = self.resumes.saturating_add(self.turn);
+    }
+
+    fn begins(&mut self, context: usize, at: u64) {
+        while self.accounts.len() <= context {
+            self.circle.push(self.accounts.len());
+            self.accounts.push(Account::default());
+        }
+        if let Some(account) = self.accounts.get_mut(context) {
+            account.began = account.own;
+        }
+        if self.owner.is_none() || (self.way == Way::Waits && self.owner != Some(context)) {
+            self.turn_to(Some(context), at, 0);
+        }
+    }
+
+    /// Work of a context ends: it is that one's turn. `is_telling`: how much it was given says something.
+    fn ends(&mut self, context: usize, at: u64, is_telling: bool) {
+        if let Some(owner) = self.owner.filter(|owner| *owner != context) {
+            self.correct(owner, context, at);
+        }
+        let Some(account) = self.accounts.get_mut(context) else { return };
+        let part = account.own.saturating_sub(account.began);
+        account.began = account.own;
+        if !is_telling {
+            return;
+        }
+        if account.mean != 0 {
+            self.misfit = self.misfit.saturating_add(part.abs_diff(account.mean));
+            let step = part.saturating_sub(account.mean).checked_div(MEMORY).unwrap_or(0);
+            account.mean = account.mean.saturating_add(step);
+        } else {
+            account.mean = part;
+        }
+    }
+
+    /// The turn is not the owner's but of this context, which has just ended work.
+    fn correct(&mut self, owner: usize, context: usize, at: u64) {
+        let (into, left) = (at.saturating_sub(self.since), self.turn_ends.saturating_sub(at));
+        let moved = if into < self.turn / 2 {
+            // It began too early, or was this one's to begin with, which comes before the owner then.
+            self.circle.retain(|other| *other != context);
+            let place = self.circle.iter().position(|other| *other == owner).unwrap_or(0);
+            self.circle.insert(place, context);
+            (self.since, self.turn_ends) = (at.saturating_sub(self.turn), at);
+            at.saturating_sub(self.resumes)
+        } else {
+            // It ended earlier than thought.
+            let rest = self.turn.saturating_sub(left).max(self.turn / 10);
+            (self.since, self.turn_ends) = (at.saturating_sub(left), at.saturating_add(rest));
+            left.min(into / 2)
+        };
+        for (whose, by) in [(owner, 0_i64.saturating_sub_unsigned(moved)), (context, moved.cast_signed())] {
+            if let Some(account) = self.accounts.get_mut(whose) {
+                account.own = account.own.saturating_add(by);
+            }
+        }
+        self.misfit = self.misfit.saturating_add(moved.saturating_mul(MOVED) / MOVED_OF);
+        (self.owner, self.resumes) = (Some(context), at);
+    }
+
+    /// A context has nothing in flight any more.
+    fn rests(&mut self, context: usize, at: u64, flying: u64) {
+        if self.owner != Some(context) {
+            return;
+        }
+        if flying == 0 { self.owner = None } else { self.give(flying, at) }
+    }
+
+    /// What the slice was given since it was asked last.
+    fn tell(&mut self, own: u64) -> i64 {
+        let news = self.accounts.iter_mut().enumerate().map(|(context, account)| {
+            let news = account.own.saturating_sub(core::mem::replace(&mut account.told, account.own));
+            if own & bit(context) == 0 { 0 } else { news }
+        });
+        news.fold(0, i64::saturating_add)
+    }
+
+    /// The place is another context's from now on: nothing is known of its work.
+    fn forget(&mut self, context: usize) {
+        if let Some(account) = self.accounts.get_mut(context) {
+            account.mean = 0;
+        }
+    }
+}
+
+/// What is known of a context.
+#[derive(Debug, Default)]
+struct Context {
+    /// The slice's number, and the context's within it.
+    id: (u64, u16),
+    /// In the order in which they begin.
+    waiting: VecDeque<Interval>,
+    /// What has begun.
+    begun: Vec<Interval>,
+}
+
+impl Context {
+    /// What happens next to it: when, and whether it is an end.
+    fn next(&self) -> Option<(u64, bool)> {
+        let begins = self.waiting.front().map(|span| (span.start, false));
+        let ends = self.begun.iter().map(|span| (span.end, true)).min();
+        begins.into_iter().chain(ends).min()
+    }
+}
+
+/// All contexts of a GPU, and the replays of its time slicing.
+#[derive(Debug)]
+pub struct Slicing {
+    contexts: Vec<Context>,
+    replays: Vec<Replay>,
+    at: u64,
+    /// Which contexts have work in flight, and which are the slice's: a bit each.
+    flying: u64,
+    own: u64,
+    forgot: u64,
+}
+
+impl Slicing {
+    /// Nobody is known. What was before this instant is not replayed.
+    #[must_use]
+    pub fn new(at: u64) -> Self {
+        let replays = WAYS.iter().flat_map(|way| TURNS.iter().map(|turn| Replay::new(*turn, *way)));
+        Self { contexts: Vec::new(), replays: replays.collect(), at, flying: 0, own: 0, forgot: at }
+    }
+
+    /// A context of a slice had work in flight. `is_own`: of the slice that asks.
+    pub fn add(&mut self, slice: u64, is_own: bool, span: Interval) {
+        let Some(place) = self.place((slice, span.context)) else { return };
+        let at = self.at;
+        let Some(context) = self.contexts.get_mut(place).filter(|_| span.end > at) else { return };
+        if context.waiting.len() >= MOST_WAITING {
+            return;
+        }
+        let span = Interval { start: span.start.max(at), ..span };
+        let behind = context.waiting.partition_point(|other| other.start <= span.start);
+        context.waiting.insert(behind, span);
+        self.own = if is_own { self.own | bit(place) } else { self.own & !bit(place) };
+    }
+
+    /// The place of a context; that of one that has nothing in flight is taken where there is no other.
+    fn place(&mut self, id: (u64, u16)) -> Option<usize> {
+        if let Some(place) = self.contexts.iter().position(|context| context.id == id) {
+            return Some(place);
+        }
+        if self.contexts.len() < MOST {
+            self.contexts.push(Context { id, ..Context::default() });
+            return self.contexts.len().checked_sub(1);
+        }
+        let is_free = |context: &Context| context.waiting.is_empty() && context.begun.is_empty();
+        let place = self.contexts.iter().position(is_free)?;
+        if let Some(context) = self.contexts.get_mut(place) {
+            context.id = id;
+        }
+        self.replays.iter_mut().for_each(|replay| replay.forget(place));
+        Some(place)
+    }
+
+    /// Replays up to then. All that began earlier must have been added.
+    pub fn advance(&mut self, to: u64) -> Part {
+        let mut part = Part::default();
+        while let Some((place, (at, is_end))) = self.next().filter(|(_, (at, _))| *at <= to) {
+            self.pass(at, &mut part);
+            if is_end { self.end(place) } else { self.begin(place) }
+        }
+        self.pass(to, &mut part);
+        while self.at.saturating_sub(self.forgot) >= FORGETS {
+            self.forgot = self.forgot.saturating_add(FORGETS);
+            self.replays.iter_mut().for_each(|replay| replay.misfit /= 2);
+        }
+        let own = self.own;
+        let told: Vec<i64> = self.replays.iter_mut().map(|replay| replay.tell(own)).collect();
+        let best = self.replays.iter().zip(told).min_by_key(|(replay, _)| replay.misfit);
+        part.own = best.map_or(0, |(_, told)| told);
+        part
+    }
+
+    /// Nobody wants to know what was up to then. What is known of the time slicing stays.
+    pub fn skip(&mut self, to: u64) {
+        for context in &mut self.contexts {
+            context.waiting.retain(|span| span.end > to);
+            context.begun.clear();
+        }
+        (self.flying, self.at) = (0, to.max(self.at));
+        self.replays.iter_mut().for_each(|replay| replay.owner = None);
+    }
+
+    /// Up to when it was replayed.
+    #[must_use]
+    pub const fn at(&self) -> u64 {
+        self.at
+    }
+
+    /// What happens next, and to whom. What begins when something ends begins first.
+    fn next(&self) -> Option<(usize, (u64, bool))> {
+        let all = self.contexts.iter().enumerate();
+        all.filter_map(|(place, context)| Some((place, context.next()?))).min_by_key(|(_, next)| *next)
+    }
+
+    fn pass(&mut self, to: u64, part: &mut Part) {
+        let time = to.saturating_sub(self.at);
+        if time == 0 {
+            return;
+        }
+        if self.flying & self.own != 0 {
+            part.covered = part.covered.saturating_add(time);
+            if self.flying & !self.own != 0 {
+                part.shared = part.shared.saturating_add(time);
+            }
+        }
+        let (from, flying) = (self.at, self.flying);
+        self.replays.iter_mut().for_each(|replay| replay.pass(from, to, flying));
+        self.at = to;
+    }
+
+    fn begin(&mut self, place: usize) {
+        let Some(context) = self.contexts.get_mut(place) else { return };
+        let Some(span) = context.waiting.pop_front() else { return };
+        context.begun.push(span);
+        let at = self.at;
+        if self.flying & bit(place) == 0 {
+            self.flying |= bit(place);
+            self.replays.iter_mut().for_each(|replay| replay.begins(place, at));
+        }
+    }
+
+    fn end(&mut self, place: usize) {
+        let at = self.at;
+        let Some(context) = self.contexts.get_mut(place) else { return };
+        let Some(first) = context.begun.iter().position(|span| span.end <= at) else { return };
+        let span = context.begun.swap_remove(first);
+        // Work that goes on is in flight until it is told of again, unless its process has died.
+        let gap = if span.goes_on { BEHIND } else { GAP };
+        let follows = context.waiting.front().is_some_and(|next| next.start <= at.saturating_add(gap));
+        let rests = context.begun.is_empty() && !follows;
+        if !span.goes_on {
+            let is_telling = span.end.saturating_sub(span.start) >= TELLING;
+            self.replays.iter_mut().for_each(|replay| replay.ends(place, at, is_telling));
+        }
+        if rests {
+            self.flying &= !bit(place);
+            let flying = self.flying;
+            self.replays.iter_mut().for_each(|replay| replay.rests(place, at, flying));
+        }
+    }
+}
+
+const fn bit(place: usize) -> u64 {
+    if place < MOST { 1 << place } else { 0 }
+}
+
+/// How often time slicing is replayed, in nanoseconds.
+pub const STEP: u64 = 20_000_000;
+/// So long after an instant all that began before it has been published, in nanoseconds: twice as long as a run is kept open,
+/// and what it takes to read its events.
+pub const BEHIND: u64 = 30_000_000;
+/// How long after work was published it has been charged for, in nanoseconds: the helper's round.
+const CHARGED: u64 = 1_000_000;
+/// What is left of the sums after a step, of ten parts: a half after a seventh of a second. A longer memory settles late.
+const LEFT: u64 = 9;
+/// Factors that are remembered: those of the time between two steps, and of what is behind.
+const FACTORS: usize = 8;
+
+/// What charges are multiplied with, and what they were too much or too little by.
+#[derive(Debug, Clone)]
+pub struct Split {
+    own: u64,
+    covered: u64,
+    /// Since when which factor has been in force.
+    factors: VecDeque<(u64, u32)>,
+}
+
+impl Default for Split {
+    fn default() -> Self {
+        Self { own: 0, covered: 0, factors: VecDeque::from([(0, ONE)]) }
+    }
+}
+
+impl From<u32> for Split {
+    /// This factor is in force.
+    fn from(factor: u32) -> Self {
+        Self { factors: VecDeque::from([(0, factor)]), ..Self::default() }
+    }
+}
+
+impl Split {
+    /// What came of the time up to `to`. The factor from `now` on, in parts of [`ONE`], and by how much more than was charged
+    /// for that time was the slice's own, in nanoseconds.
+    pub fn learn(&mut self, part: &Part, to: u64, now: u64) -> (u32, i64) {
+        let charged = trim::apply(part.covered, self.in_force(to.saturating_sub(STEP / 2)));
+        self.own = (self.own.saturating_mul(LEFT) / 10).saturating_add_signed(part.own);
+        self.covered = (self.covered.saturating_mul(LEFT) / 10).saturating_add(part.covered);
+        let parts = u128::from(self.own).saturating_mul(ONE.into()).checked_div(self.covered.into());
+        let factor = parts.and_then(|parts| u32::try_from(parts).ok()).map_or(ONE, trim::factor_of).min(ONE);
+        if self.factors.len() >= FACTORS {
+            self.factors.pop_front();
+        }
+        self.factors.push_back((now, factor));
+        (factor, part.own.saturating_sub_unsigned(charged))
+    }
+
+    /// By which factor work was charged for that was published at an instant.
+    fn in_force(&self, at: u64) -> u32 {
+        let at = at.saturating_add(CHARGED);
+        let known =
+            self.factors.iter().rev().find(|(since, _)| *since <= at).or_else(|| self.factors.front());
+        known.map_or(ONE, |(_, factor)| *factor)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::indexing_slicing, reason = "a test")]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+    const TICK: u64 = MS / 20;
+    const START: u64 = 1 << 40;
+
+    /// What each context publishes of work that comes at an instant and takes so long, where turns take so long.
+    fn published(turn: u64, works: &[Vec<(u64, u64)>], until: u64) -> Vec<Vec<Interval>> {
+        let mut spans = vec![Vec::new(); works.len()];
+        let mut queues: Vec<VecDeque<(u64, u64)>> =
+            works.iter().map(|work| work.iter().copied().collect()).collect();
+        let (mut owner, mut ends, mut last) = (0, turn, vec![0; works.len()]);
+        for at in (0..until).step_by(usize::try_from(TICK).unwrap_or(1)) {
+            let waits = |queue: &VecDeque<(u64, u64)>| queue.front().is_some_and(|(come, _)| *come <= at);
+            if at >= ends || !waits(&queues[owner]) {
+                let next =
+                    (1..=works.len()).map(|by| (owner + by) % works.len()).find(|next| waits(&queues[*next]));
+                (owner, ends) = (next.unwrap_or(owner), at + turn);
+            }
+            let Some((come, left)) = queues[owner].front_mut().filter(|(come, _)| *come <= at) else {
+                continue;
+            };
+            *left = left.saturating_sub(TICK);
+            if *left == 0 {
+                let (start, end) = ((*come).max(last[owner]), at + TICK);
+                spans[owner].push(Interval { start: START + start, end: START + end, ..Interval::default() });
+                last[owner] = end;
+                queues[owner].pop_front();
+            }
+        }
+        spans
+    }
+
+    /// What the first context has of the last two of four seconds, in milliseconds: covered, and its own.
+    fn replayed(spans: &[Vec<Interval>]) -> (u64, i64) {
+        let mut slicing = Slicing::new(START);
+        for (id, spans) in spans.iter().enumerate() {
+            spans.iter().for_each(|span| slicing.add(id as u64, id == 0, *span));
+        }
+        let _learned = slicing.advance(START + 2000 * MS);
+        let part = slicing.advance(START + 4000 * MS);
+        (part.covered / MS, part.own / MS.cast_signed())
+    }
+
+    fn each(period: u64, work: u64) -> Vec<(u64, u64)> {
+        (0..4500 * MS / period).map(|at| (at * period, work)).collect()
+    }
+
+    #[test]
+    fn alone_all_is_the_slices_own() {
+        let (covered, own) = replayed(&published(2 * MS, &[each(10 * MS, 3 * MS)], 4500 * MS));
+        assert_eq!((covered, own), (600, 600));
+    }
+
+    #[test]
+    fn work_that_is_shorter_than_a_turn_is_not_charged_for_the_others_turn_that_it_waits_for() {
+        for turn in [MS, 2 * MS, 10 * MS, 30 * MS] {
+            let (covered, own) =
+                replayed(&published(turn, &[each(20 * MS, 4 * MS), each(MS, MS)], 4500 * MS));
+            assert!(covered > 550, "{covered} within turns of {turn}");
+            assert!((370..=430).contains(&own), "{own} of 400, covered {covered}, turns of {turn}");
+        }
+    }
+
+    #[test]
+    fn of_two_that_always_work_each_has_a_half() {
+        for turn in [MS, 10 * MS] {
+            let (covered, own) =
+                replayed(&published(turn, &[each(3 * MS, 3 * MS), each(5 * MS, 5 * MS)], 4500 * MS));
+            assert!(covered >= 1990 && (950..=1020).contains(&own), "{own} of {covered}");
+        }
+    }
+
+    #[test]
+    fn each_context_of_a_slice_has_a_turn() {
+        let mut slicing = Slicing::new(START);
+        let works = [each(3 * MS, 3 * MS), each(3 * MS, 3 * MS), each(5 * MS, 5 * MS)];
+        for (context, spans) in (0..3).zip(published(2 * MS, &works, 4500 * MS)) {
+            let is_own = context < 2;
+            spans
+                .iter()
+                .for_each(|span| slicing.add(u64::from(!is_own), is_own, Interval { context, ..*span }));
+        }
+        let _learned = slicing.advance(START + 2000 * MS);
+        let own = slicing.advance(START + 4000 * MS).own / MS.cast_signed();
+        assert!((1270..=1370).contains(&own), "{own} of 1333");
+    }
+
+    #[test]
+    fn the_order_of_turns_is_learned() {
+        let mut slicing = Slicing::new(START);
+        let works = [each(300_000, 300_000), each(400_000, 400_000), each(MS / 2, MS / 2), each(MS, MS)];
+        let mut published = published(2 * MS, &works, 4500 * MS);
+        published.reverse();
+        for (slice, spans) in (0..).zip(&published) {
+            spans.iter().for_each(|span| slicing.add(slice, slice == 0, *span));
+        }
+        let _part = slicing.advance(START + 4000 * MS);
+        // Whose turns are as long as those of the GPU.
+        let right = slicing.replays.iter().find(|replay| replay.turn == 2 * MS).unwrap();
+        let order = right.circle.iter().cycle().skip_while(|context| **context != 3).take(4);
+        assert_eq!(order.copied().collect::<Vec<_>>(), [3, 2, 1, 0]);
+    }
+
+    #[test]
+    fn work_that_is_told_of_with_gaps_is_one_work() {
+        let mut slicing = Slicing::new(START);
+        let piece = |start, end, goes_on| Interval {
+            start: START + start,
+            end: START + end,
+            goes_on,
+            ..Interval::default()
+        };
+        slicing.add(0, true, piece(0, 3 * MS, true));
+        slicing.add(0, true, piece(3 * MS + 100_000, 5 * MS, false));
+        slicing.add(0, true, piece(9 * MS, 10 * MS, true));
+        let part = slicing.advance(START + 50 * MS);
+        assert_eq!((part.covered, part.own), (6 * MS, 6 * MS.cast_signed()));
+    }
+
+    #[test]
+    fn work_that_goes_on_does_not_say_whose_turn_it_is() {
+        let spans = |goes_on| {
+            let span =
+                move |start, end| Interval { start: START + start, end: START + end, goes_on, context: 0 };
+            vec![vec![span(0, 3 * MS), span(3 * MS, 40 * MS)], vec![span(0, 40 * MS)]]
+        };
+        let misfit = |goes_on| {
+            let mut slicing = Slicing::new(START);
+            for (id, spans) in spans(goes_on).iter().enumerate() {
+                spans.iter().for_each(|span| slicing.add(id as u64, id == 0, *span));
+            }
+            let _part = slicing.advance(START + 50 * MS);
+            slicing.replays.iter().map(|replay| replay.misfit).sum::<u64>()
+        };
+        assert_eq!(misfit(true), 0);
+        assert!(misfit(false) > 0);
+    }
+
+    #[test]
+    fn contexts_beyond_those_that_are_followed_are_left_out_until_a_place_is_free() {
+        let mut slicing = Slicing::new(START);
+        let span =
+            |at: u64| Interval { start: START + at * MS, end: START + (at + 1) * MS, ..Interval::default() };
+        (0..100).for_each(|id| slicing.add(id, id == 0, span(0)));
+        assert_eq!(slicing.contexts.len(), MOST);
+        let _part = slicing.advance(START + 5 * MS);
+        slicing.add(99, false, span(6));
+        assert!(slicing.contexts.iter().any(|context| context.id == (99, 0)));
+    }
+
+    #[test]
+    fn what_is_skipped_is_not_told_and_what_comes_behind_it_is() {
+        let mut slicing = Slicing::new(START);
+        let span = |start, end| Interval { start: START + start, end: START + end, ..Interval::default() };
+        for (start, end) in [(0, 10 * MS), (20 * MS, 30 * MS), (60 * MS, 70 * MS)] {
+            slicing.add(0, true, span(start, end));
+        }
+        let _part = slicing.advance(START + 5 * MS);
+        slicing.skip(START + 25 * MS);
+        let part = slicing.advance(START + 100 * MS);
+        assert_eq!((part.covered, part.own), (15 * MS, 15 * MS.cast_signed()));
+    }
+
+    #[test]
+    fn what_was_charged_by_another_factor_than_came_out_is_settled() {
+        let mut split = Split::default();
+        let part = Part { covered: 10 * MS, shared: 10 * MS, own: 4 * MS.cast_signed() };
+        assert_eq!(split.learn(&part, START, START + BEHIND), (400_000, -6 * MS.cast_signed()));
+        // Not in force yet when that was published.
+        assert_eq!(split.learn(&part, START + STEP, START + BEHIND + STEP).1, -6 * MS.cast_signed());
+        assert_eq!(split.learn(&part, START + 4 * STEP, START + BEHIND + 4 * STEP).1, 0);
+        let none = Split::default().learn(&Part::default(), START, START);
+        assert_eq!(none, (ONE, 0));
+    }
+}

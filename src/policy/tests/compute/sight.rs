@@ -1,0 +1,60 @@
+//! What does a slice learn from what the slices of its GPU publish?
+
+use gpuslice_policy::compute::replay::{BEHIND, STEP, Slicing, Split};
+
+use crate::slice::PLACES;
+use crate::world::World;
+
+/// What one slice knows of all of them.
+#[derive(Debug)]
+pub struct Sight {
+    pub next: u64,
+    slicing: Slicing,
+    split: Split,
+    /// Up to which place each ring has been read.
+    read: Vec<u64>,
+}
+
+impl Sight {
+    /// One for each slice; they look at different times.
+    pub fn all(slices: usize, now: u64) -> Vec<Self> {
+        let one = |at: usize| Self {
+            next: now + STEP + at as u64 * 1_700_000,
+            slicing: Slicing::new(now),
+            split: Split::default(),
+            read: vec![0; slices],
+        };
+        (0..slices).map(one).collect()
+    }
+}
+
+impl World {
+    /// Every slice whose time has come reads all rings, and settles what it was charged wrongly.
+    pub fn look_around(&mut self) {
+        for me in 0..self.sights.len() {
+            if self.sights[me].next <= self.now {
+                self.look_from(me);
+            }
+        }
+    }
+
+    fn look_from(&mut self, me: usize) {
+        let sight = &mut self.sights[me];
+        sight.next = self.now + STEP;
+        for (at, (slice, read)) in self.slices.iter().zip(&mut sight.read).enumerate() {
+            for place in (*read).max(slice.places.saturating_sub(PLACES))..slice.places {
+                let told = slice.ring[(place % PLACES) as usize].told_at(place, self.now);
+                told.into_iter().for_each(|told| sight.slicing.add(at as u64, at == me, told));
+            }
+            *read = slice.places;
+        }
+        let to = self.now - BEHIND;
+        let part = sight.slicing.advance(to);
+        let (factor, difference) = sight.split.learn(&part, to, self.now);
+        let slice = &mut self.slices[me];
+        slice.factor = factor;
+        slice.measured = slice.measured.wrapping_add_signed(difference.into());
+        slice.settle(difference, self.now);
+        self.wake_sleepers(me);
+    }
+}

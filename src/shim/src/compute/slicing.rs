@@ -1,0 +1,144 @@
+//! Which part of the time between events was the slice's own, by what the slices beside it publish?
+//!
+//! The process of a slice that is elected reads the busy intervals of all slices of its GPU whose regions lie in the same
+//! directory, has the driver's time slicing [replayed](gpuslice_policy::compute::replay), writes the factor that charges are
+//! multiplied with, and settles what earlier charges were too much or too little. Where no slice beside it publishes
+//! anything, nothing is done here, and NVML is asked.
+
+use super::Compute;
+use super::clock;
+use super::neighbours::Neighbours;
+use super::sampler::{PATIENCE, say};
+use crate::slice::{Place, Slice};
+use gpuslice_policy::compute::replay::{BEHIND, STEP, Slicing, Split};
+use gpuslice_policy::compute::source::{Measured, Source};
+use gpuslice_policy::compute::trim::ONE;
+use gpuslice_region::{RING_PLACES, Uuid};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+
+/// Slices that have published nothing for so long count as not there, in nanoseconds.
+const LATELY: u64 = 2_000_000_000;
+/// The most that is settled at once, in nanoseconds: more is taken for a clock that was wrong.
+const MOST: u64 = 200_000_000;
+
+/// What is known of a device's time slicing.
+#[derive(Debug, Default)]
+pub(super) struct Sight {
+    known: Option<Known>,
+    /// When there is something to do next.
+    next: u64,
+    /// Whether slices beside this one have published something lately.
+    sees: bool,
+}
+
+/// The same, while this process is elected.
+#[derive(Debug)]
+struct Known {
+    slicing: Slicing,
+    split: Split,
+    /// Up to which place the ring of each region has been read, by its number.
+    read: BTreeMap<u64, u64>,
+    /// When another slice published last.
+    heard: u64,
+    /// What was given back and had been counted as used.
+    overcounted: u64,
+}
+
+impl Compute {
+    /// Looks at the slices beside this one, where it is time to. Whether they say what is to be known of a device.
+    pub(super) fn sees_turns(&self, slice: &'static Slice, device: usize) -> bool {
+        let (Some(mut sights), Some(pacer)) = (self.sights.try_lock(), self.pacers.get(device)) else {
+            return false;
+        };
+        let Some(sight) = sights.get_mut(device).filter(|_| !self.shares_contexts && pacer.is_pacing(slice))
+        else {
+            return false;
+        };
+        sight.tick(slice, pacer.place, &self.neighbours, clock::now());
+        sight.sees
+    }
+}
+
+impl Sight {
+    fn tick(&mut self, slice: &Slice, place: Place, neighbours: &Mutex<Neighbours>, now: u64) {
+        if now < self.next {
+            return;
+        }
+        self.next = now.saturating_add(STEP);
+        if !slice.member().elect(place.device, now, PATIENCE) {
+            *self = Self { next: self.next, ..Self::default() };
+            return;
+        }
+        let known = self.known.get_or_insert_with(|| Known::new(slice, place, now));
+        known.read(slice, place, &mut neighbours.lock(), now);
+        let sees = now.saturating_sub(known.heard) < LATELY;
+        if sees {
+            known.settle(slice, place, now);
+            say(slice, place, Measured::by(Source::Replayed));
+        } else {
+            known.slicing.skip(now.saturating_sub(BEHIND));
+        }
+        if self.sees && !sees {
+            // Until NVML says something else.
+            slice.member().set_factor(place.device, ONE);
+        }
+        if sees != self.sees {
+            known.split = Split::from(slice.region().factor(place.device));
+        }
+        self.sees = sees;
+    }
+}
+
+impl Known {
+    fn new(slice: &Slice, place: Place, now: u64) -> Self {
+        Self {
+            slicing: Slicing::new(now),
+            split: Split::from(slice.region().factor(place.device)),
+            read: BTreeMap::new(),
+            heard: 0,
+            overcounted: 0,
+        }
+    }
+
+    /// Reads what all slices have published since it was looked last.
+    fn read(&mut self, slice: &Slice, place: Place, neighbours: &mut Neighbours, now: u64) {
+        let own = slice.region().path();
+        neighbours.look(slice, now);
+        for neighbour in neighbours.all() {
+            let (id, region) = (neighbour.id(), neighbour.region());
+            let is_own = region.path() == own;
+            let Some(device) = region.device(&Uuid(place.uuid)).filter(|_| region.is_ready()) else {
+                continue;
+            };
+            let places = region.places(device);
+            let read = self.read.entry(id).or_insert(places);
+            // Who finds fewer than before has a region that was made anew.
+            for number in (*read).min(places).max(places.saturating_sub(RING_PLACES))..places {
+                if let Some(told) = region.entry(device, number).told_at(number, now) {
+                    self.slicing.add(id, is_own, told);
+                    self.heard = if is_own { self.heard } else { now };
+                }
+            }
+            *read = places;
+        }
+    }
+
+    /// Replays what has come, and settles the difference to what was charged.
+    fn settle(&mut self, slice: &Slice, place: Place, now: u64) {
+        let (member, device) = (slice.member(), place.device);
+        let to = now.saturating_sub(BEHIND);
+        let part = self.slicing.advance(to);
+        let (factor, difference) = self.split.learn(&part, to, now);
+        member.set_factor(device, factor);
+        let most = i64::try_from(MOST).unwrap_or(i64::MAX);
+        let difference = difference.clamp(most.saturating_neg(), most);
+        member.settle(device, difference, now);
+        // What was used is only ever counted up.
+        let used = u64::try_from(difference).unwrap_or(0);
+        self.overcounted = self.overcounted.saturating_add(difference.min(0).unsigned_abs());
+        let news = used.saturating_sub(self.overcounted);
+        self.overcounted = self.overcounted.saturating_sub(used);
+        member.count_used(device, news);
+    }
+}

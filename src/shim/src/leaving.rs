@@ -1,0 +1,74 @@
+//! Memory of a process of the slice that has just died: when does the device have it back?
+//!
+//! The region keeps it as held until then (`gpuslice_region`, `leaving`). A request that has room but for it waits, and so does
+//! one for which the driver itself has no memory shortly after a death. Both waits end after [`LEAVING`], hold no lock, and
+//! concern no other request.
+
+use crate::compute::now;
+use crate::driver;
+use crate::footprint::Session;
+use crate::guard::{outside, quietly};
+use crate::slice::{Place, Slice};
+use core::time::Duration;
+use gpuslice_region::{Device, LEAVING, pause};
+
+/// How long a wait rests before it looks again.
+const STEP: Duration = Duration::from_millis(50);
+
+/// Free memory of a device; none where it cannot be read or moves with programs that use no GPU.
+fn free(place: Place) -> Option<u64> {
+    if place.shares_host_memory {
+        return None;
+    }
+    let here = driver::current_device() == Some(place.handle);
+    let by_driver = if here { driver::device_free() } else { None };
+    by_driver.or_else(|| Session::open()?.free(place))
+}
+
+impl Slice {
+    /// Whether memory that left a device is back, or nothing left it.
+    pub(crate) fn is_back(&self, device: Device) -> bool {
+        if self.region().leaving(device) == 0 {
+            return true;
+        }
+        let place = self.places().iter().find(|place| place.device == device).copied();
+        let free = place.and_then(free);
+        free.is_some_and(|free| self.member().is_back(device, free)) || self.region().leaving(device) == 0
+    }
+}
+
+/// Waits until so many bytes may fit, because memory that leaves the device is back. False: nothing has left, or the bytes do
+/// not fit even then.
+#[cold]
+pub(crate) fn wait(slice: &Slice, device: Device, bytes: u64) -> bool {
+    let region = slice.region();
+    let fits = |limit| region.held(device).saturating_add(bytes) <= limit;
+    if region.leaving(device) == 0 || !region.memory_limit(device).is_some_and(fits) {
+        return false;
+    }
+    let end = now().saturating_add(LEAVING);
+    while !slice.is_back(device) && now() < end {
+        outside(|| pause(STEP));
+    }
+    // What has left for long enough still counts until it is looked for.
+    let _ended = region.reap();
+    true
+}
+
+/// The driver had no memory for what the quota has room for. Where a process of the slice has died lately the call may
+/// succeed later: waits a little, and returns until when it is made again. None: it is not made again. `until` is the answer
+/// of the last time.
+#[cold]
+pub(crate) fn retry(slice: &Slice, device: Device, until: Option<u64>) -> Option<u64> {
+    let may_help = || {
+        let _cleared = slice.region().reap();
+        slice.has_quota(device) && slice.region().has_lost_lately(device)
+    };
+    let now = now();
+    let until = until.unwrap_or_else(|| now.saturating_add(LEAVING));
+    if now >= until || !quietly(may_help, false) {
+        return None;
+    }
+    quietly(|| outside(|| pause(STEP)), ());
+    Some(until)
+}

@@ -1,0 +1,135 @@
+//! Memory of a killed process that the device has back only later: is it granted to nobody until then, and to the next process
+//! after that?
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
+#![allow(clippy::indexing_slicing, reason = "a test")]
+
+mod support;
+
+use gpuslice_region::{LEAVING, Monitor, Trust};
+use std::time::{Duration, Instant};
+use support::bench::Bench;
+use support::command::{ask, json};
+use support::living::Living;
+
+const MIB: u64 = 1 << 20;
+const QUOTA: u64 = 1000 * MIB;
+/// Most of the quota.
+const MOST: u64 = 700 * MIB;
+
+fn bench(memory: &str, teardown: &str) -> Bench {
+    let bench = Bench::simulated().with("SIMGPU_MEMORY", memory).with("SIMGPU_CONTEXT_BYTES", "100MiB");
+    bench.with("SIMGPU_TEARDOWN_MS", teardown)
+}
+
+/// A process with a context.
+fn begin(bench: &Bench) -> Living {
+    let mut living = bench.host("modules", &["dlsym"]).limited(&QUOTA.to_string()).start();
+    assert_eq!(living.hear().as_deref(), Some("init 0"));
+    does(&mut living, "retain");
+    does(&mut living, "current primary");
+    living
+}
+
+#[track_caller]
+fn answers(living: &mut Living, order: &str, status: u64) {
+    assert_eq!(living.numbers(order).first(), Some(&status), "{order}");
+}
+
+#[track_caller]
+fn does(living: &mut Living, order: &str) {
+    answers(living, order, 0);
+}
+
+fn slice(bench: &Bench) -> Monitor {
+    Monitor::open(&bench.region(), Trust::OwnerOnly).unwrap().expect("a process has made it")
+}
+
+#[test]
+fn the_next_process_gets_the_memory_of_a_killed_one_once_it_is_there() {
+    // Alone in the slice, so that the region is made anew; and beside another process.
+    for others in [0, 1] {
+        let bench = bench("8GiB", "300");
+        let _others: Vec<Living> = (0..others).map(|_| begin(&bench)).collect();
+        for _ in 0..3 {
+            let mut first = begin(&bench);
+            does(&mut first, &format!("alloc {MOST}"));
+            first.kill();
+            let mut second = begin(&bench);
+            does(&mut second, &format!("alloc {MOST}"));
+            let truth = bench.truth(0);
+            assert!(truth.peak <= QUOTA, "{others}: {truth:?}");
+            second.kill();
+        }
+    }
+}
+
+#[test]
+fn a_driver_without_memory_shortly_after_a_death_is_asked_again() {
+    // The device is full where the quota is not: no part of the quota has to come back.
+    let bench = bench("1100MiB", "300");
+    let mut stays = begin(&bench);
+    let mut first = begin(&bench);
+    let slice = slice(&bench);
+    let view = slice.devices().swap_remove(0);
+    let limits = gpuslice_region::Limits { memory: Some(8 << 30), ..view.limits };
+    slice.set_limits(view.device, limits);
+    does(&mut first, &format!("alloc {MOST}"));
+    first.kill();
+    does(&mut stays, &format!("alloc {MOST}"));
+    assert_eq!(slice.unmet(view.device), 0);
+    // Nobody has died lately, or it does not help: the driver's status.
+    let began = Instant::now();
+    answers(&mut stays, &format!("alloc {MOST}"), 2);
+    assert!(began.elapsed() < Duration::from_nanos(LEAVING) + Duration::from_secs(5));
+    std::thread::sleep(Duration::from_nanos(LEAVING));
+    let began = Instant::now();
+    answers(&mut stays, &format!("alloc {MOST}"), 2);
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    assert_eq!(slice.unmet(view.device), 2);
+}
+
+#[test]
+fn what_leaves_is_shown_and_neither_free_nor_used() {
+    let bench = bench("8GiB", "60000");
+    let mut stays = begin(&bench);
+    let mut first = begin(&bench);
+    does(&mut first, &format!("alloc {MOST}"));
+    first.kill();
+    let slice = slice(&bench);
+    let device = slice.devices()[0].device;
+    slice.reap().expect("the dead can be told");
+    let path = bench.region().display().to_string();
+    let report = json(&["status", &path, "--json"]);
+    let figure = |name: &str| report["slices"][0]["devices"][0][name].as_u64();
+    let told = ["held", "held_by_dead", "leaving"].map(figure);
+    assert_eq!(told, [Some(100 * MIB), Some(0), Some(MOST + 100 * MIB)], "{report}");
+    ask(&["status", &path]).code(0).says("800.00 MiB leaving: the dead held it");
+    assert_eq!(stays.numbers("left"), [0, 100 * MIB]);
+    // It is never back: after two seconds it counts no more, whatever free memory says.
+    let began = Instant::now();
+    does(&mut stays, &format!("alloc {MOST}"));
+    assert!(began.elapsed() < Duration::from_nanos(LEAVING) + Duration::from_secs(5));
+    assert_eq!((slice.leaving(device), slice.held(device)), (0, MOST + 100 * MIB));
+}
+
+#[test]
+fn nothing_leaves_where_a_process_has_given_all_back_and_nobody_waits_for_what_does_not_fit() {
+    let bench = bench("8GiB", "60000");
+    let mut stays = begin(&bench);
+    let mut first = begin(&bench);
+    does(&mut first, &format!("alloc {MOST}"));
+    does(&mut first, "free");
+    does(&mut first, "reset");
+    first.kill();
+    let slice = slice(&bench);
+    slice.reap().expect("the dead can be told");
+    assert_eq!(slice.leaving(slice.devices()[0].device), 0);
+    does(&mut stays, &format!("alloc {}", QUOTA - 100 * MIB));
+    does(&mut stays, "free");
+    let mut second = begin(&bench);
+    does(&mut second, &format!("alloc {MOST}"));
+    second.kill();
+    let began = Instant::now();
+    answers(&mut stays, &format!("alloc {QUOTA}"), 2);
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+}
