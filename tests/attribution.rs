@@ -38,6 +38,12 @@ fn untold(why: Why) -> Measured {
     Measured { source: Source::Events, why: Some(why) }
 }
 
+/// Where the parts of neighbours are to be learned, or numbers by who is busy when. An NVML that names one process for each window
+/// tells neither: docs/compute.md has what becomes of the trim there.
+fn each() -> Bench {
+    Bench::that_tells_of_each_process()
+}
+
 /// A process of the slice that is always busy.
 fn member(bench: &Bench) -> Living {
     member_that(bench, &BUSY)
@@ -84,7 +90,7 @@ fn is_whole(measured: Measured, factor: u32) -> bool {
 
 #[test]
 fn beside_a_neighbour_only_the_slices_own_part_counts_and_alone_all_of_it() {
-    let bench = Bench::simulated();
+    let bench = each();
     let _member = member(&bench);
     until(&bench, is_whole);
     let mut neighbour = neighbour(&bench);
@@ -95,7 +101,7 @@ fn beside_a_neighbour_only_the_slices_own_part_counts_and_alone_all_of_it() {
 
 #[test]
 fn a_program_that_pauses_after_each_request_is_trimmed_too() {
-    let bench = Bench::simulated();
+    let bench = each();
     let requests = ["300", "1000000", "every=400000000", "launches=10"];
     let (_neighbour, _member) = (neighbour(&bench), member_that(&bench, &requests));
     until(&bench, is_trimmed);
@@ -103,7 +109,7 @@ fn a_program_that_pauses_after_each_request_is_trimmed_too() {
 
 #[test]
 fn in_a_container_neighbours_have_numbers_of_the_host() {
-    let bench = Bench::simulated().with("SIMGPU_NVML_PIDS", "foreign");
+    let bench = each().with("SIMGPU_NVML_PIDS", "foreign");
     let (_neighbour, _member) = (neighbour(&bench), member(&bench));
     until(&bench, is_trimmed);
 }
@@ -111,7 +117,7 @@ fn in_a_container_neighbours_have_numbers_of_the_host() {
 #[test]
 fn where_the_slice_has_numbers_of_the_host_they_are_learned_while_it_is_alone() {
     for pids in ["offset", "mixed"] {
-        let bench = Bench::simulated().with("SIMGPU_NVML_PIDS", pids).with("SIMGPU_CUDA_VERSION", "12040");
+        let bench = each().with("SIMGPU_NVML_PIDS", pids).with("SIMGPU_CUDA_VERSION", "12040");
         let _member = member(&bench);
         until(&bench, is_whole);
         let _neighbour = neighbour(&bench);
@@ -132,7 +138,7 @@ fn a_neighbour_is_never_taken_for_one_of_the_slice() {
 
 #[test]
 fn several_processes_without_numbers_are_not_told_from_neighbours() {
-    let bench = Bench::simulated().with("SIMGPU_NVML_PIDS", "offset").with("SIMGPU_CUDA_VERSION", "12040");
+    let bench = each().with("SIMGPU_NVML_PIDS", "offset").with("SIMGPU_CUDA_VERSION", "12040");
     let _members = [member(&bench), member(&bench)];
     until(&bench, |measured, _| measured == untold(Why::Numbers));
 }
@@ -174,7 +180,7 @@ fn while_somebody_is_listed_who_may_be_a_member_elsewhere_nothing_is_attributed(
 #[test]
 fn whatever_question_the_driver_answers_is_asked() {
     for faults in [NO_SAMPLES, NO_LIST] {
-        let bench = Bench::simulated().with("SIMGPU_FAULTS", faults);
+        let bench = each().with("SIMGPU_FAULTS", faults);
         let (_neighbour, _member) = (neighbour(&bench), member(&bench));
         until(&bench, is_trimmed);
     }
@@ -182,7 +188,7 @@ fn whatever_question_the_driver_answers_is_asked() {
 
 #[test]
 fn a_slow_nvml_delays_what_is_learned_and_nothing_else() {
-    let bench = Bench::simulated().with("SIMGPU_FAULTS", "nvmlDeviceGetProcessesUtilizationInfo=delay:30ms");
+    let bench = each().with("SIMGPU_FAULTS", "nvmlDeviceGetProcessesUtilizationInfo=delay:30ms");
     let (_neighbour, _member) = (neighbour(&bench), member(&bench));
     until(&bench, is_trimmed);
 }

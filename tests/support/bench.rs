@@ -27,17 +27,21 @@ pub(crate) struct Bench {
 
 impl Bench {
     /// A simulated GPU of 1 GiB whose contexts cost nothing, so that every byte of a quota can be spent. Its NVML takes no time,
-    /// so that thousands of short programs do not wait for each other, and tells of each process in each window: the trim needs
-    /// that.
+    /// so that thousands of short programs do not wait for each other.
     pub(crate) fn simulated() -> Self {
         let bench = Self::on(Some(artefacts::simulated_driver()));
         let bench = bench.with("SIMGPU_MEMORY", "1GiB").with("SIMGPU_CONTEXT_BYTES", "0");
-        let bench = bench.with("SIMGPU_NVML_SAMPLES", "each");
         bench.with("SIMGPU_NVML_INIT_MS", "0").with("SIMGPU_NVML_LIST_US", "0")
     }
 
-    /// The same, where linear memory and arrays take the bytes that are asked for: for libraries that are known to count
-    /// those.
+    /// The same, whose NVML tells of each process in each window: for what is learned from the parts of neighbours. A real NVML
+    /// names one process, so that it takes far longer than a test to learn them.
+    pub(crate) fn that_tells_of_each_process() -> Self {
+        Self::simulated().with("SIMGPU_NVML_SAMPLES", "each")
+    }
+
+    /// As [`simulated`](Self::simulated), where linear memory and arrays take the bytes that are asked for: for libraries that
+    /// are known to count those.
     pub(crate) fn simulated_to_the_byte() -> Self {
         Self::simulated().with("SIMGPU_LINEAR_GRANULE", "1")
     }
