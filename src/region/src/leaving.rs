@@ -11,7 +11,8 @@
 //!
 //! A reservation counts before the driver takes the memory and until the driver has it back. So a reading of the room is too
 //! high while calls are under way, and never too low: the least of the last minute counts ([`ROOM_KEPT`]). The ledger may
-//! have counted a context of the dead as more than the driver took. So it is enough that most is back ([`MISSING_PART`]).
+//! have counted a context of the dead as more than the driver took. So it is enough that most is back ([`MISSING_PART`]) of what one
+//! death left, after all that left before.
 //! Neighbours move free memory too, so the wait has a bound: after [`LEAVING`] nothing leaves any more.
 //!
 //! Where no member has noted the room, nothing leaves.
@@ -64,7 +65,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         (0..self.device_count()).map(|device| self.end_gone(device, |at| !is_recent(at, now))).sum()
     }
 
-    /// Ends what leaves a device that has so much free memory, if all of it is back. Returns whether anything ended.
+    /// Ends what leaves a device that has so much free memory and is back. Returns whether anything ended.
     pub(crate) fn end_if_back(&self, device: usize, free: u64) -> bool {
         let Some(room) = self.devices.get(device).and_then(|entry| entry.room.get().checked_sub(1)) else {
             return false;
@@ -73,7 +74,16 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         let gone = self.all_gone(device);
         let living = self.held(device).saturating_sub(gone);
         let missing = room.saturating_sub(free.saturating_add(living));
-        missing <= gone / MISSING_PART && self.end_gone(device, |_| true) > 0
+        // What left last comes back last, so it explains first what is missing.
+        let is_back = |at: &u64| {
+            let bytes = |meant: fn(&u64, &u64) -> bool| {
+                let those = self.gone(device).filter(|share| meant(&share.key.get(), at));
+                those.fold(0_u64, |sum, share| sum.saturating_add(share.bytes.get()))
+            };
+            missing <= bytes(u64::gt).saturating_add(bytes(u64::eq) / MISSING_PART)
+        };
+        let last = self.gone(device).map(|share| share.key.get()).filter(is_back).max();
+        last.is_some_and(|last| self.end_gone(device, |at| at <= last) > 0)
     }
 
     /// Notes a reading of the room of a device, unless memory leaves it.
@@ -114,6 +124,28 @@ mod tests {
             shares: Default::default(),
             time: Default::default(),
         }
+    }
+
+    #[test]
+    fn what_left_first_is_back_first_and_nearly_all_of_each_must_be() {
+        let layout: Layout<1, 2, 4> = Layout {
+            header: Default::default(),
+            devices: Default::default(),
+            slots: Default::default(),
+            held: Default::default(),
+            refused: Default::default(),
+            shares: Default::default(),
+            time: Default::default(),
+        };
+        layout.note_room(0, 1000, START);
+        for (slot, bytes) in [(0, 80), (1, 40)] {
+            layout.enter_gone(slot, 0, START + slot as u64, bytes);
+        }
+        let left = |free| (layout.end_if_back(0, free), layout.leaving(0, START + 2));
+        assert_eq!(left(1000 - 51), (false, 120));
+        assert_eq!(left(1000 - 50), (true, 40), "an eighth of the first may be missing");
+        assert_eq!(left(1000 - 6), (false, 40), "and no more than that of the second");
+        assert_eq!(left(1000 - 5), (true, 0));
     }
 
     #[test]
