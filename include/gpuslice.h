@@ -16,7 +16,7 @@
 /* "gpuslice", as the first eight bytes of the file. */
 #define GPUSLICE_MAGIC "gpuslice"
 /* The version of this layout. Every change of it has another number. */
-#define GPUSLICE_VERSION 11u
+#define GPUSLICE_VERSION 12u
 /* Size of the file in bytes. */
 #define GPUSLICE_SIZE 11808768u
 /* Processes, devices and uses of shared memory that a slice has room for. */
@@ -191,9 +191,8 @@ struct gpuslice_device_time {
     uint32_t meter;        /* how time is measured: docs/region.md */
     uint64_t told;         /* what the arbiter grants: docs/region.md */
     uint8_t reserved5[112];
-    uint64_t elected;      /* who samples NVML */
-    uint64_t trim[4];
-    uint8_t reserved6[88];
+    uint64_t elected;      /* who looks at neighbours */
+    uint8_t reserved6[120];
     uint64_t paid_at;      /* when the last payment was made */
     uint64_t kept_since;   /* since when the last one had been waited for that was waited for long */
     uint64_t kept_until;   /* when that was made */

@@ -1,4 +1,4 @@
-//! Does a slice know which part of a shared GPU's time was its own, and does it say so where it cannot?
+//! Does a slice know which part of a shared GPU's time was its own, and does it say so where it does not?
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -32,7 +32,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const NO_SAMPLES: &str = "nvmlDeviceGetProcessUtilization=3";
 const NO_LIST: &str = "nvmlDeviceGetProcessesUtilizationInfo=3";
 
-const TRIMMED: Measured = Measured::by(Source::Trimmed);
+const EVENTS: Measured = Measured::by(Source::Events);
+const WHOLE: Measured = Measured::by(Source::Whole);
 
 fn untold(why: Why) -> Measured {
     Measured { source: Source::Events, why: Some(why) }
@@ -73,102 +74,90 @@ fn until(bench: &Bench, is_so: impl Fn(Measured, u32) -> bool) {
     }
 }
 
-/// The neighbour's part is not charged; a process that is always busy beside another has about half.
-fn is_trimmed(measured: Measured, factor: u32) -> bool {
-    measured == TRIMMED && (ONE / 10..ONE * 9 / 10).contains(&factor)
+/// Nothing is taken off what events show, and it is said whether somebody else's turns are in it.
+fn is(expected: Measured) -> impl Fn(Measured, u32) -> bool {
+    move |measured, factor| measured == expected && factor == ONE
 }
 
-fn is_whole(measured: Measured, factor: u32) -> bool {
-    measured == TRIMMED && factor == ONE
+/// For eight seconds nobody else is said to use the GPU.
+#[track_caller]
+fn is_alone_for_long(bench: &Bench) {
+    until(bench, is(EVENTS));
+    let end = Instant::now() + Duration::from_secs(8);
+    while Instant::now() < end {
+        sleep(Duration::from_millis(20));
+        assert_eq!(told(bench), (EVENTS, ONE));
+    }
 }
 
 #[test]
-fn beside_a_neighbour_only_the_slices_own_part_counts_and_alone_all_of_it() {
+fn turns_of_a_program_that_publishes_nothing_count_and_that_is_said_until_it_has_gone() {
     let bench = Bench::simulated();
     let _member = member(&bench);
-    until(&bench, is_whole);
+    until(&bench, is(EVENTS));
     let mut neighbour = neighbour(&bench);
-    until(&bench, is_trimmed);
+    until(&bench, is(WHOLE));
     neighbour.kill();
-    until(&bench, is_whole);
+    until(&bench, is(EVENTS));
 }
 
 #[test]
-fn a_program_that_pauses_after_each_request_is_trimmed_too() {
+fn such_a_program_is_noticed_by_a_program_that_pauses_after_each_request() {
     let bench = Bench::simulated();
     let requests = ["300", "1000000", "every=400000000", "launches=10"];
     let (_neighbour, _member) = (neighbour(&bench), member_that(&bench, &requests));
-    until(&bench, is_trimmed);
+    until(&bench, is(WHOLE));
 }
 
 #[test]
-fn in_a_container_neighbours_have_numbers_of_the_host() {
-    let bench = Bench::simulated().with("SIMGPU_NVML_PIDS", "foreign");
-    let (_neighbour, _member) = (neighbour(&bench), member(&bench));
-    until(&bench, is_trimmed);
-}
-
-#[test]
-fn where_the_slice_has_numbers_of_the_host_they_are_learned_while_it_is_alone() {
-    for pids in ["offset", "mixed"] {
+fn such_a_program_is_noticed_whatever_numbers_the_driver_uses() {
+    for pids in ["foreign", "offset", "mixed"] {
         let bench = Bench::simulated().with("SIMGPU_NVML_PIDS", pids).with("SIMGPU_CUDA_VERSION", "12040");
-        let _member = member(&bench);
-        until(&bench, is_whole);
-        let _neighbour = neighbour(&bench);
-        until(&bench, is_trimmed);
+        let (_neighbour, _member) = (neighbour(&bench), member(&bench));
+        until(&bench, is(WHOLE));
     }
 }
 
 #[test]
-fn a_neighbour_is_never_taken_for_one_of_the_slice() {
-    let bench = Bench::simulated().with("SIMGPU_NVML_PIDS", "mixed").with("SIMGPU_CUDA_VERSION", "12040");
-    let (_neighbour, _member) = (neighbour(&bench), member(&bench));
-    until(&bench, |measured, _| measured == untold(Why::Numbers));
-    for _ in 0..50 {
-        sleep(Duration::from_millis(20));
-        assert_eq!(told(&bench), (untold(Why::Numbers), ONE));
-    }
+fn a_slice_does_not_pass_its_share_beside_such_a_program() {
+    let bench = Bench::simulated();
+    let (_neighbour, member) = (neighbour(&bench), member(&bench));
+    until(&bench, is(WHOLE));
+    let share = share(&bench, member.pid());
+    assert!((15..=41).contains(&share), "{share} % of 40");
 }
 
 #[test]
-fn several_processes_without_numbers_are_not_told_from_neighbours() {
+fn several_processes_of_a_slice_are_no_such_program() {
     let bench = Bench::simulated().with("SIMGPU_NVML_PIDS", "offset").with("SIMGPU_CUDA_VERSION", "12040");
     let _members = [member(&bench), member(&bench)];
-    until(&bench, |measured, _| measured == untold(Why::Numbers));
+    is_alone_for_long(&bench);
 }
 
-/// Whether there may be containers, in which the next process's number can be chosen.
+/// Whether there may be containers.
 fn may_be_elsewhere() -> bool {
-    let choice = "echo 1000 >/proc/sys/kernel/ns_last_pid";
-    let tried = Command::new("unshare").args(IN_A_CONTAINER).arg(choice).stderr(Stdio::null()).status();
+    let tried = Command::new("unshare").args(IN_A_CONTAINER).arg("true").stderr(Stdio::null()).status();
     tried.is_ok_and(|status| status.success())
 }
 
-/// A process of the slice that is always busy, in a container, where it has this number.
-fn member_elsewhere(bench: &Bench, number: u32) -> Living {
-    let (load, number_there) = (compiler::plain("load").display().to_string(), number.to_string());
+/// A process of the slice that is always busy, in a container.
+fn member_elsewhere(bench: &Bench) -> Living {
+    let load = compiler::plain("load").display().to_string();
     // What a shell starts in the background reads nothing.
-    let go = "echo $(($1 - 1)) >/proc/sys/kernel/ns_last_pid || exit; shift; exec 3<&0; \"$@\" <&3 & wait";
-    let words = [IN_A_CONTAINER.as_slice(), &[go, "sh", &number_there, &load], &BUSY].concat();
+    let go = "exec 3<&0; shift; \"$@\" <&3 & wait";
+    let words = [IN_A_CONTAINER.as_slice(), &[go, "sh", "1", &load], &BUSY].concat();
     let host = bench.program(Path::new("/usr/bin/unshare"), &words).loaded();
     begin(host.set("GPU_CORE_PERCENT", "40").set("SIMGPU_GROUP", "home").start())
 }
 
 #[test]
-fn while_somebody_is_listed_who_may_be_a_member_elsewhere_nothing_is_attributed() {
+fn a_process_of_the_slice_in_another_container_is_no_such_program() {
     if !may_be_elsewhere() {
         return skip_without_rights("members elsewhere");
     }
     let bench = Bench::simulated();
-    let _member = member(&bench);
-    until(&bench, is_whole);
-    // NVML calls it so, and nobody is called so here.
-    let most = fs::read_to_string("/proc/sys/kernel/pid_max").unwrap().trim().parse().unwrap();
-    let number = (1..most).rev().find(|number| !Path::new(&format!("/proc/{number}")).exists()).unwrap();
-    let mut elsewhere = member_elsewhere(&bench, number);
-    until(&bench, |measured, _| measured == untold(Why::Elsewhere));
-    elsewhere.kill();
-    until(&bench, is_whole);
+    let _members = [member(&bench), member_elsewhere(&bench)];
+    is_alone_for_long(&bench);
 }
 
 #[test]
@@ -176,19 +165,19 @@ fn whatever_question_the_driver_answers_is_asked() {
     for faults in [NO_SAMPLES, NO_LIST] {
         let bench = Bench::simulated().with("SIMGPU_FAULTS", faults);
         let (_neighbour, _member) = (neighbour(&bench), member(&bench));
-        until(&bench, is_trimmed);
+        until(&bench, is(WHOLE));
     }
 }
 
 #[test]
-fn a_slow_nvml_delays_what_is_learned_and_nothing_else() {
+fn a_slow_nvml_delays_what_is_said_and_nothing_else() {
     let bench = Bench::simulated().with("SIMGPU_FAULTS", "nvmlDeviceGetProcessesUtilizationInfo=delay:30ms");
     let (_neighbour, _member) = (neighbour(&bench), member(&bench));
-    until(&bench, is_trimmed);
+    until(&bench, is(WHOLE));
 }
 
 #[test]
-fn why_nothing_is_attributed_is_said() {
+fn why_nobody_knows_of_such_programs_is_said() {
     let both = format!("{NO_SAMPLES};{NO_LIST}");
     let cases = [
         (("SIMGPU_NVML_PIDS", "none"), Why::NotSupported),
@@ -200,7 +189,7 @@ fn why_nothing_is_attributed_is_said() {
     for ((name, value), why) in cases {
         let bench = Bench::simulated().with(name, value);
         let (_neighbour, _member) = (neighbour(&bench), member(&bench));
-        until(&bench, |measured, factor| measured == untold(why) && factor == ONE);
+        until(&bench, is(untold(why)));
     }
 }
 
@@ -208,7 +197,11 @@ fn why_nothing_is_attributed_is_said() {
 fn nvml_is_not_asked_where_events_alone_are_wanted() {
     let bench = Bench::simulated().with("GPU_CORE_METER", "events");
     let (_neighbour, _member) = (neighbour(&bench), member(&bench));
-    until(&bench, |measured, factor| measured == Measured::by(Source::Events) && factor == ONE);
+    until(&bench, is(EVENTS));
+    for _ in 0..250 {
+        sleep(Duration::from_millis(20));
+        assert_eq!(told(&bench), (EVENTS, ONE));
+    }
 }
 
 /// For how much of the time from now on a process is busy, in percents.
@@ -237,7 +230,7 @@ fn slices_that_publish_beside_each_other_hold_their_shares_without_nvml() {
     let shares = [member.pid(), other.pid()].map(|pid| share(&bench, pid));
     assert!(shares.iter().all(|share| (33..=45).contains(share)), "{shares:?} %");
     other.kill();
-    until(&bench, |measured, factor| measured == untold(Why::NotSupported) && factor == ONE);
+    until(&bench, is(untold(Why::NotSupported)));
 }
 
 #[test]
@@ -264,20 +257,13 @@ fn nvml_alone_says_where_it_does_not_know_the_process() {
 fn one_process_of_a_slice_asks_nvml_and_the_next_one_after_its_death() {
     let bench = Bench::simulated();
     let mut first = member(&bench);
-    until(&bench, is_whole);
+    until(&bench, is(EVENTS));
     // One that would be told nothing.
     let blind = format!("{NO_SAMPLES};{NO_LIST}");
     let _second = begin(host(&bench, &BUSY).set("SIMGPU_FAULTS", &blind).start());
-    let (end, mut looks) = (Instant::now() + Duration::from_secs(2), 0);
-    while Instant::now() < end {
-        let (measured, factor) = told(&bench);
-        assert!(is_whole(measured, factor), "{measured}, after {looks} looks");
-        looks += 1;
-        sleep(Duration::from_millis(5));
-    }
-    assert!(looks > 20, "{looks} looks");
+    is_alone_for_long(&bench);
     first.kill();
-    until(&bench, |measured, _| measured == untold(Why::NotSupported));
+    until(&bench, is(untold(Why::NotSupported)));
 }
 
 /// A busy process of a slice that divides the GPU with others, whose region lies in a folder. What it warns of is in a file.
@@ -310,7 +296,7 @@ fn until_warned(log: &Path) {
 #[test]
 fn a_policy_that_does_not_reach_a_program_on_its_gpu_says_so_once() {
     // Whatever numbers NVML uses, and however few processes it names at a time.
-    for (pids, samples) in [("host", "each"), ("mixed", "each"), ("host", "one")] {
+    for (pids, samples) in [("host", "each"), ("mixed", "one"), ("host", "one")] {
         let bench = Bench::simulated().with("SIMGPU_NVML_PIDS", pids).with("SIMGPU_NVML_SAMPLES", samples);
         let bench = bench.with("SIMGPU_CUDA_VERSION", "12040");
         let (_first, log) = dividing(&bench, "here", "first");

@@ -116,7 +116,7 @@ fn charged(bench: &Bench) -> (u64, Instant) {
 
 #[test]
 fn where_nvml_names_one_process_for_each_sample_a_slice_is_shown_what_it_was_charged() {
-    let bench = Bench::simulated().with("GPU_CORE_PERCENT", "30").with("SIMGPU_NVML_SAMPLES", "one");
+    let bench = Bench::simulated().with("GPU_CORE_PERCENT", "30");
     let (_neighbour, _member, mut viewer) = (neighbour(&bench), member(&bench), viewer(&bench, "0"));
     until(&mut viewer, |shown| shown.rates[0] > 0);
     let (before, began) = charged(&bench);

@@ -51,7 +51,7 @@ fn status_tells_what_is_used_of_a_devices_time() {
     member.count_copied(device, 7);
     member.count_launches(device, 42);
     member.set_queued(device, 12_000_000);
-    member.set_meter(device, Measured::by(Source::Trimmed).word());
+    member.set_meter(device, Measured::by(Source::Replayed).word());
     member.set_factor(device, 480_000);
     let report = json(&["status", &slice.name, "--json"]);
     assert_eq!(report.pointer("/version"), Some(&2.into()));
@@ -65,7 +65,7 @@ fn status_tells_what_is_used_of_a_devices_time() {
         ("/copied_ns", 7.into()),
         ("/queued_ns", 12_000_000.into()),
         ("/launches", 42.into()),
-        ("/meter", "events-and-nvml".into()),
+        ("/meter", "events-and-slices".into()),
         ("/meter_why", Value::Null),
         ("/own_millionths", 480_000.into()),
     ] {
@@ -76,7 +76,7 @@ fn status_tells_what_is_used_of_a_devices_time() {
     let has = "    time    limit 30%, policy fixed, weight 100, priority normal, burst 20ms\n            used 12.40 s \
                in all, 0% over 1.00 s, 0% over 1 s, 0% over 10 s";
     let rest = "            throttled 3.10 s in all, 0 ns over 1 s, 0 ns over 10 s,\n            0 ns over 60 s\n            \
-                12.00 ms queued, 0 ns owed,\n            measured by events, trimmed with NVML: 48% of what";
+                12.00 ms queued, 0 ns owed,\n            measured by events, trimmed by what the slices publish:";
     ask(&["status", &slice.name, "--over", "1"]).code(0).says(has).says(rest).says("THROTTLED  COMMAND");
     member.set_factor(device, 1_000_000);
     member.set_meter(device, Measured { source: Source::Events, why: Some(Why::Mig) }.word());

@@ -133,3 +133,34 @@ fn nothing_leaves_where_a_process_has_given_all_back_and_nobody_waits_for_what_d
     answers(&mut stays, &format!("alloc {QUOTA}"), 2);
     assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
 }
+
+#[test]
+fn the_first_context_of_a_slice_waits_for_what_leaves_and_no_longer() {
+    let bench = bench("8GiB", "300");
+    let mut first = begin(&bench);
+    does(&mut first, &format!("alloc {}", QUOTA - 150 * MIB));
+    // The slice ends with it, and what it knew of contexts.
+    first.kill();
+    let began = Instant::now();
+    let mut second = begin(&bench);
+    assert!(began.elapsed() < Duration::from_nanos(LEAVING), "{:?}", began.elapsed());
+    does(&mut second, &format!("alloc {}", QUOTA - 150 * MIB));
+    let truth = bench.truth(0);
+    assert!(truth.peak <= QUOTA, "{truth:?}");
+}
+
+#[test]
+fn what_is_measured_when_the_driver_has_given_it_waits_no_longer_than_for_what_leaves() {
+    // Code has a size that nobody knows before it is loaded, and no room beside what leaves.
+    let bench =
+        bench("8GiB", "300").with("CUDA_MODULE_LOADING", "EAGER").with("SIMGPU_MODULE_BYTES", "150MiB");
+    let (mut stays, mut first) = (begin(&bench), begin(&bench));
+    does(&mut first, &format!("alloc {MOST}"));
+    first.kill();
+    let began = Instant::now();
+    does(&mut stays, "load data 0");
+    assert!(began.elapsed() < Duration::from_nanos(LEAVING), "{:?}", began.elapsed());
+    let slice = slice(&bench);
+    let device = slice.devices()[0].device;
+    assert_eq!((slice.held(device), slice.leaving(device)), (250 * MIB, 0));
+}

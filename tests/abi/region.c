@@ -92,7 +92,6 @@ static void print_layout(void)
     LINE("time.meter", offsetof(struct gpuslice_device_time, meter));
     LINE("time.told", offsetof(struct gpuslice_device_time, told));
     LINE("time.elected", offsetof(struct gpuslice_device_time, elected));
-    LINE("time.trim", offsetof(struct gpuslice_device_time, trim));
     LINE("time.paid_at", offsetof(struct gpuslice_device_time, paid_at));
     LINE("time.kept_since", offsetof(struct gpuslice_device_time, kept_since));
     LINE("time.kept_until", offsetof(struct gpuslice_device_time, kept_until));

@@ -24,12 +24,10 @@ pub(crate) struct Bench {
 
 impl Bench {
     /// A simulated GPU of 1 GiB whose contexts cost nothing, so that every byte of a quota can be spent. Its NVML takes no time,
-    /// so that thousands of short programs do not wait for each other, and tells of each process in each window: the trim needs
-    /// that.
+    /// so that thousands of short programs do not wait for each other.
     pub(crate) fn simulated() -> Self {
         let bench = Self::on(Some(artefacts::simulated_driver()));
         let bench = bench.with("SIMGPU_MEMORY", "1GiB").with("SIMGPU_CONTEXT_BYTES", "0");
-        let bench = bench.with("SIMGPU_NVML_SAMPLES", "each");
         bench.with("SIMGPU_NVML_INIT_MS", "0").with("SIMGPU_NVML_LIST_US", "0")
     }
 

@@ -107,8 +107,8 @@ pub(crate) enum Meter {
     None,
     /// Timing events; no neighbour's time is taken off.
     Events,
-    /// Timing events, less what is the neighbours' by NVML.
-    EventsAndNvml,
+    /// Timing events, beside programs that publish nothing.
+    EventsAndOthers,
     /// Timing events, less what is the neighbours' by what the slices publish.
     EventsAndSlices,
     /// NVML's samples.
@@ -122,7 +122,7 @@ impl Meter {
         match source {
             Source::Unknown => Self::None,
             Source::Events => Self::Events,
-            Source::Trimmed => Self::EventsAndNvml,
+            Source::Whole => Self::EventsAndOthers,
             Source::Nvml => Self::Nvml,
             Source::Failing => Self::Estimates,
             Source::Replayed => Self::EventsAndSlices,

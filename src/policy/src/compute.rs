@@ -4,7 +4,7 @@
 //! kept in a [`book`]) from its thread's credit
 //! ([`lease`]), which comes from the slice's word ([`bucket`]) when it is the process's [`turn`]. Launches are bracketed
 //! by events ([`run`]), of which so many are under way ([`queue`]). Measured intervals are laid on one line
-//! ([`timeline`]), across processes ([`ring`]); what they newly cover, less the neighbours' part ([`replay`], [`trim`]), is
+//! ([`timeline`]), across processes ([`ring`]); what they newly cover, less the neighbours' part ([`replay`]), is
 //! charged and learned, and the difference to what was prepaid is settled ([`bill`]).
 //!
 //! Instants and spans are plain `u64` nanoseconds, as in the shared words and the driver's figures that they come from
@@ -16,7 +16,6 @@ pub mod book;
 pub mod bucket;
 pub mod coarse;
 pub mod cost;
-pub mod departed;
 pub mod lease;
 pub mod overlap;
 pub mod queue;
@@ -25,7 +24,6 @@ pub mod replay;
 pub mod ring;
 pub mod run;
 pub mod sight;
-pub mod solitude;
 pub mod source;
 pub mod step;
 pub mod strangers;

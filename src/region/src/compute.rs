@@ -13,7 +13,7 @@ use gpuslice_policy::{
     compute::{
         bucket::{self, MOST_DEBT, Terms},
         lease,
-        source::Measured,
+        source::{Measured, Source},
         step::{self, Kept, LASTS, Other},
         trim,
         turn::{self, Ask},
@@ -127,7 +127,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         let others = || self.asks(time).enumerate().filter(|(other, _)| *other != slot).map(|(_, ask)| ask);
         let is_trimmed = trim::factor_of(time.readings.0.factor.get()) < trim::ONE;
         // Neighbours that nobody sees cost a turn once, whatever is done in it.
-        let is_blind = Measured::of_word(time.readings.0.meter.get()).why.is_some();
+        let measured = Measured::of_word(time.readings.0.meter.get());
+        let is_blind = measured.source == Source::Whole || measured.why.is_some();
         let waiting = others().filter(|ask| ask.wants > 0).count();
         let is_alone = waiting == 0 && others().all(|ask| ask.served == 0);
         let time = match waiting {

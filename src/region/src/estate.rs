@@ -116,13 +116,12 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
 impl<const SLOTS: usize> DeviceTime<SLOTS> {
     /// Makes all words say nothing, those of as many processes as `claimed`.
     pub(crate) fn clear(&self, claimed: usize) {
-        let sampler = &self.sampler.0;
         let Step { paid_at, kept_since, kept_until, lasts_until, overdue_at, ahead_at, ahead_until } =
             &self.step.0;
         let Paid { until, free_from } = &self.paid.0;
-        let words = [until, free_from, &self.virtual_time.0, &self.overlap.0, &sampler.elected];
+        let words = [until, free_from, &self.virtual_time.0, &self.overlap.0, &self.sampler.0.elected];
         let step = [paid_at, kept_since, lasts_until, overdue_at, ahead_at, ahead_until];
-        words.into_iter().chain(&sampler.trim).chain(step).for_each(|word| word.set(0));
+        words.into_iter().chain(step).for_each(|word| word.set(0));
         kept_until.publish(0);
         self.readings.0.factor.set(0);
         self.readings.0.meter.set(0);

@@ -15,7 +15,7 @@ use crate::{
 /// The first eight bytes of a region, read as a little-endian number: "gpuslice".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"gpuslice");
 /// The version of this layout.
-pub const VERSION: u32 = 11;
+pub const VERSION: u32 = 12;
 /// Processes that can be in one slice.
 pub const MAX_SLOTS: usize = 1024;
 /// Devices that a slice can have.
@@ -258,7 +258,7 @@ fn bounded(number: u32, most: usize) -> usize {
 
 /// Name and value of everything that `include/gpuslice.h` repeats, for the test that compares the two.
 #[cfg(not(loom))]
-pub const FIGURES: [(&str, usize); 112] = {
+pub const FIGURES: [(&str, usize); 111] = {
     use core::mem::offset_of;
     type Time = DeviceTime<MAX_SLOTS>;
     [
@@ -337,7 +337,6 @@ pub const FIGURES: [(&str, usize); 112] = {
         ("time.meter", offset_of!(Time, readings.0.meter)),
         ("time.told", offset_of!(Time, readings.0.told)),
         ("time.elected", offset_of!(Time, sampler.0.elected)),
-        ("time.trim", offset_of!(Time, sampler.0.trim)),
         ("time.paid_at", offset_of!(Time, step.0.paid_at)),
         ("time.kept_since", offset_of!(Time, step.0.kept_since)),
         ("time.kept_until", offset_of!(Time, step.0.kept_until)),

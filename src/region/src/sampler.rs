@@ -1,17 +1,11 @@
-//! Who of the slice asks NVML, and what has it learned?
+//! Who of the slice looks at its neighbours and asks NVML, and what has it learned?
 //!
 //! One process at a time: it says so in a word, with the time, and keeps it for as long as it says so again in time. The
-//! others take over from one that is silent or dead, and go on with what it had learned.
+//! others take over from one that is silent or dead.
 
-use gpuslice_policy::compute::{
-    overlap::Overlap,
-    trim::{self, Trim},
-};
+use gpuslice_policy::compute::{overlap::Overlap, trim};
 
-use crate::{
-    layout::Layout,
-    words::{DeviceTime, Sampler},
-};
+use crate::{layout::Layout, words::Sampler};
 
 /// Bits of the word for who; the rest is the time, in units of 65.5 us.
 const WHO: u64 = 0xffff;
@@ -38,32 +32,10 @@ fn number(slot: usize) -> u64 {
     u64::try_from(slot.saturating_add(1)).unwrap_or(WHO)
 }
 
-impl<const SLOTS: usize> DeviceTime<SLOTS> {
-    fn trim(&self, now: u64, rounded_down: bool) -> Trim {
-        Trim::from_words(self.sampler.0.trim.each_ref().map(|word| word.get()), now, rounded_down)
-    }
-
-    fn set_trim(&self, trim: &Trim) {
-        trim.words().iter().zip(&self.sampler.0.trim).for_each(|(value, word)| word.set(*value));
-    }
-}
-
 impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVICES, SLOTS, SHARES> {
     /// Whether `slot` is to ask NVML of a device.
     pub(crate) fn elect(&self, device: usize, slot: usize, now: u64, patience: u64) -> bool {
         self.time(device).is_some_and(|time| elect(&time.sampler.0, slot, now, patience))
-    }
-
-    /// What was learned, for the one that is elected.
-    pub(crate) fn trim(&self, device: usize, now: u64, rounded_down: bool) -> Trim {
-        self.time(device).map_or_else(|| Trim::new(rounded_down), |time| time.trim(now, rounded_down))
-    }
-
-    /// Keeps what was learned.
-    pub(crate) fn set_trim(&self, device: usize, trim: &Trim) {
-        if let Some(time) = self.time(device) {
-            time.set_trim(trim);
-        }
     }
 
     /// The part of busy time that is the slice's own.

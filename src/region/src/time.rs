@@ -9,7 +9,6 @@ use gpuslice_policy::{
         lease::Least,
         ring::{Entry, Interval},
         step::{Kept, Ran},
-        trim::Trim,
     },
 };
 
@@ -128,7 +127,7 @@ impl Region {
         time.map_or(0, |time| believed(time, layout.terms(device.index()), bell::now()))
     }
 
-    /// How GPU time is measured now: 0 not known, 1 by events, 2 by events and trimmed with NVML, 3 by NVML only,
+    /// How GPU time is measured now: 0 not known, 1 by events, 2 by events beside programs that publish nothing, 3 by NVML only,
     /// 4 by events that fail, 5 by events and trimmed by what slices publish. Others mean nothing.
     #[must_use]
     pub fn meter(&self, device: Device) -> u32 {
@@ -362,17 +361,6 @@ impl Member {
     /// over.
     pub fn elect(&self, device: Device, now: u64, patience: u64) -> bool {
         self.layout().elect(device.index(), self.slot(), now, patience)
-    }
-
-    /// What the slice has learned from samples up to now; `rounded_down` as in [`Trim::new`].
-    #[must_use]
-    pub fn trim(&self, device: Device, now: u64, rounded_down: bool) -> Trim {
-        self.layout().trim(device.index(), now, rounded_down)
-    }
-
-    /// Keeps what was learned from samples.
-    pub fn set_trim(&self, device: Device, trim: &Trim) {
-        self.layout().set_trim(device.index(), trim);
     }
 
     /// Says which part of the time between events is the slice's own.

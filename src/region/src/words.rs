@@ -63,14 +63,12 @@ pub(crate) struct Readings {
     pub(crate) told: Word64,
 }
 
-/// Who samples NVML, and what came of it.
+/// Who looks at the slice's neighbours and samples NVML.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Sampler {
     /// Who, and when it said so last, in one word.
     pub(crate) elected: Word64,
-    /// Busy time that NVML saw, that events covered, windows alone, and the last window's end.
-    pub(crate) trim: [Word64; 4],
 }
 
 /// What other devices are to know of a device's payments, and whether they have to.

@@ -1,8 +1,9 @@
 //! Memory of a process of the slice that has just died: when does the device have it back?
 //!
 //! The region keeps it as held until then (`gpuslice_region`, `leaving`). A request that has room but for it waits, and so does
-//! one for which the driver itself has no memory shortly after a death. Both waits end after [`LEAVING`], hold no lock, and
-//! concern no other request.
+//! one for which the driver itself has no memory shortly after a death. A context waits before its size is measured, since
+//! what comes back meanwhile would hide it; the first one of a slice, whose size nobody knows, where its estimate has no room
+//! beside it. All waits end after [`LEAVING`], hold no lock, and concern no other request.
 
 use crate::compute::now;
 use crate::driver;
@@ -28,31 +29,54 @@ fn free(place: Place) -> Option<u64> {
 impl Slice {
     /// Whether memory that left a device is back, or nothing left it.
     pub(crate) fn is_back(&self, device: Device) -> bool {
+        self.is_back_but_for(device, 0)
+    }
+
+    /// The same where the driver has given so many bytes that no ledger has yet.
+    fn is_back_but_for(&self, device: Device, given: u64) -> bool {
         if self.region().leaving(device) == 0 {
             return true;
         }
         let place = self.places().iter().find(|place| place.device == device).copied();
-        let free = place.and_then(free);
+        let free = place.and_then(free).map(|free| free.saturating_add(given));
         free.is_some_and(|free| self.member().is_back(device, free)) || self.region().leaving(device) == 0
     }
 }
 
-/// Waits until so many bytes may fit, because memory that leaves the device is back. False: nothing has left, or the bytes do
-/// not fit even then.
+/// Waits until so many bytes may fit, because memory that leaves the device is back. `given`: so many of them the driver has
+/// given already. False: nothing has left, or the bytes do not fit even then.
 #[cold]
-pub(crate) fn wait(slice: &Slice, device: Device, bytes: u64) -> bool {
+pub(crate) fn wait(slice: &Slice, device: Device, bytes: u64, given: u64) -> bool {
     let region = slice.region();
     let fits = |limit| region.held(device).saturating_add(bytes) <= limit;
     if region.leaving(device) == 0 || !region.memory_limit(device).is_some_and(fits) {
         return false;
     }
+    until_back(slice, device, given);
+    true
+}
+
+fn until_back(slice: &Slice, device: Device, given: u64) {
     let end = now().saturating_add(LEAVING);
-    while !slice.is_back(device) && now() < end {
+    while !slice.is_back_but_for(device, given) && now() < end {
         outside(|| pause(STEP));
     }
     // What has left for long enough still counts until it is looked for.
-    let _ended = region.reap();
-    true
+    let _ended = slice.region().reap();
+}
+
+/// Waits before a context is made: until what leaves the device is back, if a context has no room beside it. `known`: what one
+/// takes, if one was seen; where that does not fit even then it is refused without a wait.
+pub(crate) fn wait_for_a_context(slice: &Slice, device: Device, known: Option<u64>, estimate: u64) {
+    let region = slice.region();
+    let Some(limit) = region.memory_limit(device) else { return };
+    let _cleared = region.reap();
+    let leaving = region.leaving(device);
+    let room = limit.saturating_sub(region.held(device));
+    let is_beside = room.saturating_sub(leaving) >= known.unwrap_or(estimate);
+    if leaving > 0 && !is_beside && known.is_none_or(|known| known <= room) {
+        until_back(slice, device, 0);
+    }
 }
 
 /// The driver had no memory for what the quota has room for. Where a process of the slice has died lately the call may

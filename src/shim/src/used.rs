@@ -1,7 +1,12 @@
 //! What did each process use of a device since an instant, as NVML says?
 //!
 //! Drivers from 550 on have a second function for the question, and some of 580 no longer answer the first. By which numbers
-//! processes are called in either, [`compute::whose`](crate::compute) tells.
+//! processes are called in either depends on the driver:
+//!
+//! - Asked from the initial process-number namespace, every driver gives the numbers that are valid there.
+//! - Asked from another one, drivers from 570 on give the processes that are visible there by their numbers there, and
+//!   leave all others with their numbers on the host. 560 and older give all by those of the host, though their process
+//!   lists may use the namespace's own.
 
 use crate::hooks::entries::{ask, driver_version};
 use core::ffi::{c_uint, c_ulonglong};
@@ -12,6 +17,8 @@ use gpuslice_driver::types::{
     nvmlProcessesUtilizationInfo_t, status,
 };
 use gpuslice_driver::{Symbol, slot};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 
 /// The inode of the initial process-number namespace: `PROC_PID_INIT_INO`, part of Linux's interface.
 const INITIAL: u64 = 0xefff_fffc;
@@ -46,6 +53,12 @@ pub(crate) enum Form {
 /// open.
 pub(crate) fn knows_numbers_of(namespace: Option<u64>) -> bool {
     namespace == Some(INITIAL) || driver_version().is_some_and(|(major, _)| major >= TRANSLATES)
+}
+
+/// Whether these drivers call this process by its own number. To be called while NVML is open.
+pub(crate) fn knows_our_numbers() -> bool {
+    let namespace = fs::metadata("/proc/self/ns/pid").ok().map(|namespace| namespace.ino());
+    knows_numbers_of(namespace)
 }
 
 /// Asks in one form. Nobody where nothing is new: "not found" says no more.

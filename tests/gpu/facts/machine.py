@@ -11,8 +11,8 @@ from driver import Cuda, Nvml, Refused
 
 PIDS = Fact(
     "NVML calls a process by a number that the process knows itself by (NSpid)",
-    "src/policy/src/compute/solitude.rs, src/shim/src/compute/whose.rs",
-    "sampling is matched by exclusion only; beside busy neighbours a slice then pays for part of their turns",
+    "src/shim/src/used.rs",
+    "GPU_CORE_METER=nvml would not know the process, and a program would be shown nobody's use",
 )
 BYTES = Fact(
     "where NVML lists a process by a number of its own, its bytes are that process's: at least the 1 GiB that it took",

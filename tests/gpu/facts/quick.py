@@ -395,7 +395,7 @@ def ask_look_up(part):
 
 # Most decisive first.
 QUESTIONS = [
-    Question("who is in a sample of NVML's", ask_samples, same, False, "src/policy/src/compute/trim.rs, sight.rs",
+    Question("who is in a sample of NVML's", ask_samples, same, False, "src/policy/src/compute/strangers.rs, sight.rs",
              "a window says who was seen last; parts come from many windows only"),
     Question("bytes of a process in NVML's list", ask_bytes, same, False, "src/shim/src/footprint.rs",
              "contexts and code are charged by estimates, or with nothing"),

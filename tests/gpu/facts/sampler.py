@@ -15,8 +15,8 @@ from watch import Watcher, overlap, turns
 
 WINDOW = Fact(
     "process utilisation comes in windows of a sixth of a second",
-    "WINDOW in src/policy/src/compute/trim.rs",
-    "the trim would follow neighbours later or sooner than it thinks",
+    "WINDOW in src/policy/src/compute/coarse.rs",
+    "with GPU_CORE_METER=nvml estimates would follow sooner or later than they are meant to",
 )
 CLOCK = Fact(
     "its time stamps are the host's time of day, and at most a second old under load",
@@ -25,13 +25,13 @@ CLOCK = Fact(
 )
 PART = Fact(
     "its figure is the part of the time in which kernels of the process ran, within 3 points",
-    "src/policy/src/compute/trim.rs, sight.rs",
-    "the trim would charge a wrong part of what events show",
+    "src/policy/src/compute/coarse.rs, sight.rs",
+    "with GPU_CORE_METER=nvml a wrong part of the time would be charged",
 )
 IDLE = Fact(
     "a process that has done nothing for 2 s is listed with 0, or not at all",
     "src/policy/src/compute/sight.rs",
-    "a slice would be trimmed for work that it no longer does",
+    "a program that is there and idle would be taken for one that uses the GPU",
 )
 ONE = Fact(
     "an answer has one entry for each process: its mean use since the instant that is asked for",
@@ -45,7 +45,7 @@ CHEAP = Fact(
 )
 BESIDE = Fact(
     "of two processes that both want the whole device, each has half of all samples of the time, within 20 points",
-    "src/policy/src/compute/trim.rs, sight.rs",
+    "src/policy/src/compute/coarse.rs, sight.rs",
     "no figure of NVML's would say what part of the device a slice had",
 )
 SPAN = 5

@@ -8,7 +8,7 @@ from watch import Watcher, overlap, turns
 
 CONTAINS = Fact(
     "under time slicing the time between two events contains the neighbour's turns: for two alike it is about twice the own",
-    "src/policy/src/compute/trim.rs",
+    "src/policy/src/compute/replay.rs",
     "the trim would take off what was never in: slices would get more than their share",
 )
 SWITCH = Fact(
@@ -18,7 +18,7 @@ SWITCH = Fact(
 )
 APART = Fact(
     "processes take turns and never run at the same time (without MPS)",
-    "src/policy/src/compute/trim.rs: what was the slice's own is no neighbour's",
+    "src/policy/src/compute/replay.rs: what was the slice's own is no neighbour's",
     "shares of neighbours would add up to more than the device",
 )
 EVEN = Fact(

@@ -114,8 +114,6 @@ impl Simulation {
         command.env_remove("CUDA_VISIBLE_DEVICES");
         // Contexts are not charged to slices, so they must cost nothing where every byte is compared.
         command.env("SIMGPU_MEMORY", SIMULATED_MEMORY).env("SIMGPU_CONTEXT_BYTES", "0");
-        // per-process windows: the trim needs them
-        command.env("SIMGPU_NVML_SAMPLES", "each").env("SIMGPU_NVML_INIT_MS", "0");
     }
 
     /// What the simulated GPU really gave out.

@@ -27,8 +27,8 @@ pub(super) fn examine(nvml: Option<&Nvml>, around: &Around) -> Vec<Finding> {
     if around.wsl {
         findings.push(Finding::note(
             "devices.wsl",
-            "this is WSL: NVML names no processes there, so beside busy neighbours a slice gets less than its share",
-            "nothing; quotas hold",
+            "this is WSL: NVML names no processes there, so a slice does not notice programs outside of slices",
+            "nothing; quotas and shares hold",
         ));
     }
     if let Some(pipes) = &around.mps {
@@ -108,12 +108,12 @@ fn state(device: &Gpu, tell_mps: bool) -> Vec<Finding> {
 /// Whether NVML says which process uses what.
 fn attribution(device: &Gpu, around: &Around) -> Finding {
     let check = "devices.attribution";
-    let less = "beside busy neighbours a slice gets less than its share, never more";
+    let unseen = "a slice does not notice programs outside of slices";
     let name = &device.uuid;
     let Some(processes) = &device.processes else {
         return Finding::warning(
             check,
-            format!("NVML does not list the processes of {name}: contexts count an estimate, and {less}"),
+            format!("NVML does not list the processes of {name}: contexts count an estimate, and {unseen}"),
             "use a driver or device that does; quotas hold without it",
         );
     };
@@ -121,14 +121,14 @@ fn attribution(device: &Gpu, around: &Around) -> Finding {
         None | Some(NOT_SUPPORTED) => {
             return Finding::note(
                 check,
-                format!("NVML does not tell how busy each process keeps {name}: {less}"),
-                "give each busy slice a device or instance of its own; quotas hold",
+                format!("NVML does not tell how busy each process keeps {name}: {unseen}"),
+                "nothing; quotas and shares hold",
             );
         }
         Some(NO_PERMISSION) => {
             return Finding::warning(
                 check,
-                format!("NVML does not tell this user how busy each process keeps {name}: {less}"),
+                format!("NVML does not tell this user how busy each process keeps {name}: {unseen}"),
                 "let all users read the accounting counters: options nvidia NVreg_RestrictProfilingToAdminUsers=0",
             );
         }
@@ -144,10 +144,10 @@ fn attribution(device: &Gpu, around: &Around) -> Finding {
         return Finding::note(
             check,
             format!(
-                "NVML may name processes on {name} by numbers of the host, not by those of this container; gpuslice \
-                 learns its own from how busy it is"
+                "NVML may name processes on {name} by numbers of the host, not by those of this container: contexts are \
+                 measured by free memory"
             ),
-            "if `gpuslice status` says \"events\" beside busy neighbours, start the container with --pid=host",
+            "nothing; quotas and shares hold",
         );
     }
     Finding::ok(check, format!("NVML tells the processes of {name} and how busy they are"))

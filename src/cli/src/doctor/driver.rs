@@ -211,7 +211,7 @@ fn examine_nvml(nvml: &Nvml) -> Vec<Finding> {
         return vec![Finding::warning(
             "driver.nvml",
             format!(
-                "libnvidia-ml.so.1 cannot be loaded ({why}): beside busy neighbours a slice gets less than its share"
+                "libnvidia-ml.so.1 cannot be loaded ({why}): a slice does not notice programs outside of slices"
             ),
             "install it with the driver; in a container, add `utility` to NVIDIA_DRIVER_CAPABILITIES",
         )];

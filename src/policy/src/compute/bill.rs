@@ -109,6 +109,7 @@ mod tests {
         assert_eq!(running(10 * MS, 12 * MS), Some(11 * MS));
         assert_eq!(running(10 * MS, 5000 * MS), Some(14 * MS));
     }
+
     #[test]
     fn a_factor_that_fell_gives_back_only_where_no_replay_settles_it() {
         // 10 were charged of which 4 are left by the factor of now; 2 of the time came too much.

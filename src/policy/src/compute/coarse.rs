@@ -8,7 +8,8 @@
 //! whose errors are of microseconds. And nothing bounds what is queued ahead: the GPU works off what was launched at
 //! a wrong cost before the next window tells.
 
-use super::trim::{Sample, scale, windows};
+use super::sight::Sample;
+use super::trim::scale;
 
 /// What is left of a sum after a window of a sixth of a second, in millionths: 0.93, a memory of two seconds.
 const DECAY: u64 = 930_000;
@@ -22,6 +23,10 @@ const MOST: u64 = 1_000_000_000;
 /// By how much the cost may fall and rise with a window.
 const MOST_FALL: u64 = 8;
 const MOST_RISE: u64 = 8;
+/// NVML's own window on most devices, in nanoseconds: a sixth of a second.
+const WINDOW: u64 = 166_666_667;
+/// No window counts for more than so many of them: two seconds, where the slowest devices have one.
+const MOST_WINDOWS: u64 = 12;
 /// Launches count in so many parts, so that a few of them can fade.
 const PARTS: u64 = 1 << 16;
 
@@ -92,7 +97,7 @@ pub struct Coarse {
 }
 
 impl Coarse {
-    /// Nothing is known. `rounded_down`: as for [`super::trim::Trim::new`].
+    /// Nothing is known. `rounded_down` says that this NVML cuts percents off, so that half a percent is missing on average.
     #[must_use]
     pub const fn new(rounded_down: bool) -> Self {
         Self { cost: FIRST, seen: 0, launches: 0, last: 0, rounding: if rounded_down { 5 } else { 0 } }
@@ -138,15 +143,20 @@ impl Coarse {
     }
 }
 
+/// How many of NVML's usual windows one of so many nanoseconds counts for: the nearest number, one at least.
+fn windows(length: u64) -> u64 {
+    (length.saturating_add(WINDOW / 2) / WINDOW).clamp(1, MOST_WINDOWS)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{super::trim::WINDOW, *};
+    use super::*;
 
     const S: u64 = 1_000_000_000;
 
     fn sample(window: u64, percent: u32) -> Sample {
         let from = S + window * WINDOW;
-        Sample { from, to: from + WINDOW, percent, processes: u32::from(percent > 0), others: false }
+        Sample { from, to: from + WINDOW, percent, processes: u32::from(percent > 0) }
     }
 
     #[test]

@@ -96,7 +96,6 @@ impl Reader {
     }
 
     /// Covers all intervals of places below `to` of a ring of so many `slots`; `entry` reads what stands in a slot.
-    /// `newly` is told each part that was not covered before.
     ///
     /// False if it stopped at a place that is not written yet: the caller comes back later, and charges nothing until
     /// then. Places that others wrote over, more than a round later, are lost; what is insane is ignored.
@@ -106,7 +105,6 @@ impl Reader {
         now: u64,
         union: &mut Union,
         mut entry: impl FnMut(u64) -> Entry,
-        mut newly: impl FnMut(u64, u64),
     ) -> bool {
         if self.next.saturating_sub(to) > slots {
             // Nobody is ahead of the count by a round: somebody has written over it.
@@ -119,7 +117,7 @@ impl Reader {
                 return false;
             }
             if let Some(told) = found.told_at(self.next, now) {
-                union.cover(told.start, told.end, &mut newly);
+                union.cover(told.start, told.end);
             }
             self.next = self.next.saturating_add(1);
             self.waits = self.waits.filter(|(_, taken)| self.next < *taken);
@@ -159,7 +157,7 @@ mod tests {
         }
 
         fn read(&self, reader: &mut Reader, now: u64, union: &mut Union) -> bool {
-            reader.read((self.places, SLOTS), now, union, |slot| self.slots[slot as usize], |_, _| {})
+            reader.read((self.places, SLOTS), now, union, |slot| self.slots[slot as usize])
         }
     }
 
@@ -178,7 +176,7 @@ mod tests {
         ring.publish(100, 200);
         ring.publish(300, 400);
         assert!(ring.read(&mut reader, NOW, &mut union));
-        assert_eq!(union.cover(150, 350, |_, _| {}), 100);
+        assert_eq!(union.cover(150, 350), 100);
     }
 
     #[test]
@@ -188,9 +186,9 @@ mod tests {
         ring.publish(100, 200);
         assert!(!ring.read(&mut reader, NOW, &mut union));
         assert!(!ring.read(&mut reader, NOW + PATIENCE - 1, &mut union));
-        assert_eq!(union.cover(100, 150, |_, _| {}), 50);
+        assert_eq!(union.cover(100, 150), 50);
         assert!(ring.read(&mut reader, NOW + PATIENCE, &mut union));
-        assert_eq!(union.cover(150, 200, |_, _| {}), 0);
+        assert_eq!(union.cover(150, 200), 0);
     }
 
     #[test]
@@ -215,11 +213,7 @@ mod tests {
         assert!(ring.read(&mut reader, NOW + PATIENCE, &mut union));
         ring.publish(200, 300);
         assert!(ring.read(&mut reader, NOW + PATIENCE, &mut union));
-        assert_eq!(
-            union.cover(150, 300, |_, _| {}),
-            50,
-            "what it stood before the count was found to be wrong is lost"
-        );
+        assert_eq!(union.cover(150, 300), 50, "what it stood before the count was found to be wrong is lost");
     }
 
     #[test]
@@ -229,7 +223,7 @@ mod tests {
         assert!(!ring.read(&mut reader, NOW, &mut union));
         ring.slots[0] = told(0, 100, 200);
         assert!(ring.read(&mut reader, NOW + 1, &mut union));
-        assert_eq!(union.cover(100, 200, |_, _| {}), 0);
+        assert_eq!(union.cover(100, 200), 0);
     }
 
     #[test]
@@ -239,8 +233,8 @@ mod tests {
             ring.publish(at * 100, at * 100 + 50);
         }
         assert!(ring.read(&mut reader, NOW, &mut union));
-        assert_eq!(union.cover(500, 550, |_, _| {}), 50);
-        assert_eq!(union.cover(600, 950, |_, _| {}), 150);
+        assert_eq!(union.cover(500, 550), 50);
+        assert_eq!(union.cover(600, 950), 150);
     }
 
     #[test]
@@ -250,7 +244,7 @@ mod tests {
         ring.publish(0, u64::MAX);
         ring.publish(0, LONGEST + 1);
         assert!(ring.read(&mut reader, NOW, &mut union));
-        assert_eq!(union.cover(0, 1000, |_, _| {}), 1000);
+        assert_eq!(union.cover(0, 1000), 1000);
         ring.slots = [Entry { ticket: u64::MAX, ..told(0, 0, 1) }; SLOTS as usize];
         ring.places += 4;
         assert!(ring.read(&mut reader, NOW, &mut union));

@@ -1,4 +1,4 @@
-//! Of which window does an answer of NVML tell, and what does it say of the slice?
+//! Of which window does an answer of NVML tell, and what does it say of a process?
 //!
 //! NVML is asked for what is newer than an instant, and gives one entry per process: its mean use since then, and the
 //! time of its newest sample. So a window reaches from the newest sample of the last answer to the newest of this one,
@@ -7,8 +7,6 @@
 //!
 //! No entry means both that nobody was busy and that no window has ended since. So it says nothing, and the next window
 //! is the longer.
-
-use super::trim::Sample;
 
 /// One process in an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +54,7 @@ pub enum Closed {
 
 /// No shorter windows than this, in microseconds: half of NVML's usual one.
 const SHORTEST: u64 = 80_000;
-/// No longer ones, in nanoseconds: what [`super::trim`] accepts.
+/// No longer ones, in nanoseconds: what was prepaid is known for somewhat longer.
 const LONGEST: u64 = 2_000_000_000;
 /// How old a new sample may be, in nanoseconds: the longest window, and as much again to be late.
 const OLDEST: u64 = 3_000_000_000;
@@ -125,40 +123,28 @@ fn instant(stamp: u64, clocks: Clocks) -> Option<u64> {
     })
 }
 
-/// What a window says of the slice.
+/// What NVML says of a process in a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    /// This.
-    Sample(Sample),
-    /// Nothing that could be used.
-    Nothing,
-    /// The slice was busy by its own events, and nobody of it is listed: NVML does not know it by these numbers.
-    Unlisted,
+pub struct Sample {
+    /// When the window began, on the monotonic clock.
+    pub from: u64,
+    /// When it ended.
+    pub to: u64,
+    /// Its use, in whole percents.
+    pub percent: u32,
+    /// 1 if it was named, and 0 otherwise.
+    pub processes: u32,
 }
 
-/// A slice that was busy for a part of a window above one in so many, by its events, must be listed.
-pub(super) const LISTED: u64 = 8;
-
-/// What a window says of the slice, of which so many nanoseconds are covered by its own events, and to which the
-/// processes belong of whom `own` says so.
+/// What a window says of the process with this number. One that is not named was not busy.
 #[must_use]
-pub fn verdict(uses: &[Use], window: Window, covered: u64, own: impl Fn(u32) -> bool) -> Verdict {
-    let mut sample = Sample { from: window.from, to: window.to, percent: 0, processes: 0, others: false };
-    for entry in uses.iter().filter(|entry| is_valid(entry)) {
-        if own(entry.pid) {
-            sample.percent = sample.percent.saturating_add(entry.percent);
-            sample.processes = sample.processes.saturating_add(1);
-        } else {
-            sample.others |= entry.percent > 0;
-        }
+pub fn of_process(uses: &[Use], window: Window, number: u32) -> Sample {
+    let mut sample = Sample { from: window.from, to: window.to, percent: 0, processes: 0 };
+    for entry in uses.iter().filter(|entry| is_valid(entry) && entry.pid == number) {
+        sample.percent = sample.percent.saturating_add(entry.percent);
+        sample.processes = sample.processes.saturating_add(1);
     }
-    let length = window.to.saturating_sub(window.from);
-    if sample.processes == 0 {
-        let is_busy = !window.is_cut && covered.saturating_mul(LISTED) >= length && length > 0;
-        return if is_busy { Verdict::Unlisted } else { Verdict::Nothing };
-    }
-    // Of a longer time than is known it can still be said that nobody else was there.
-    if window.is_cut && sample.others { Verdict::Nothing } else { Verdict::Sample(sample) }
+    sample
 }
 
 #[cfg(test)]
@@ -261,42 +247,27 @@ mod tests {
         let wrong = [entry(0, 101 * S, 30), entry(7, 101 * S, 4_000_000_000)];
         assert_eq!(windows.close(&wrong, clocks(101 * S)), Closed::NothingNew);
         let window = Window { from: 0, to: S, is_cut: false };
-        assert_eq!(verdict(&wrong, window, 0, |_| true), Verdict::Nothing);
+        assert_eq!([0, 7].map(|pid| of_process(&wrong, window, pid).processes), [0, 0]);
     }
 
     #[test]
-    fn the_slice_is_the_sum_of_its_processes_and_others_are_seen() {
-        let uses = [entry(7, S, 30), entry(8, S, 20), entry(9, S, 50)];
+    fn a_process_is_known_by_its_number_and_idle_where_it_is_not_named() {
+        let uses = [entry(7, S, 30), entry(9, S, 50)];
         let window = Window { from: S, to: 2 * S, is_cut: false };
-        let sample = Sample { from: S, to: 2 * S, percent: 50, processes: 2, others: true };
-        assert_eq!(verdict(&uses, window, S, |pid| pid < 9), Verdict::Sample(sample));
-        let idle = [entry(7, S, 50), entry(9, S, 0)];
-        let beside = Sample { processes: 1, others: false, ..sample };
-        assert_eq!(verdict(&idle, window, S, |pid| pid < 9), Verdict::Sample(beside), "who does nothing");
-        let alone = Sample { percent: 100, processes: 3, others: false, ..sample };
-        assert_eq!(verdict(&uses, window, S, |_| true), Verdict::Sample(alone));
+        let sample = |percent, processes| Sample { from: S, to: 2 * S, percent, processes };
+        assert_eq!(
+            [7, 9, 8].map(|pid| of_process(&uses, window, pid)),
+            [sample(30, 1), sample(50, 1), sample(0, 0)]
+        );
     }
 
     #[test]
-    fn a_slice_that_was_busy_and_is_not_listed_is_not_taken_for_idle() {
-        let window = Window { from: S, to: 2 * S, is_cut: false };
-        let uses = [entry(9, S, 50)];
-        assert_eq!(verdict(&uses, window, S / 2, |_| false), Verdict::Unlisted);
-        assert_eq!(verdict(&uses, window, S / 8, |_| false), Verdict::Unlisted);
-        assert_eq!(verdict(&uses, window, S / 9, |_| false), Verdict::Nothing);
-        assert_eq!(verdict(&uses, Window { to: S, ..window }, S, |_| false), Verdict::Nothing, "no time");
-    }
-
-    #[test]
-    fn after_a_long_pause_it_is_only_known_whether_others_were_there() {
+    fn a_window_after_a_long_pause_is_cut() {
         let mut windows = begun(100 * S);
         let close = windows.close(&[entry(7, 110 * S, 30)], clocks(110 * S + MS));
         let long = Window { from: 108 * S, to: 110 * S, is_cut: true };
         assert_eq!(close, Closed::Window(long));
         let close = begun(100 * S).close(&[entry(7, 102 * S, 30)], clocks(102 * S + MS));
         assert_eq!(close, window(100 * S, 102 * S), "not yet");
-        let uses = [entry(7, 110 * S, 1), entry(9, 110 * S, 1)];
-        assert_eq!(verdict(&uses, long, S, |pid| pid == 7), Verdict::Nothing);
-        assert!(matches!(verdict(&uses, long, S, |_| true), Verdict::Sample(Sample { others: false, .. })));
     }
 }

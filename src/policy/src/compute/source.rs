@@ -9,8 +9,8 @@ pub enum Source {
     Unknown,
     /// Events.
     Events,
-    /// Events, trimmed with what NVML says.
-    Trimmed,
+    /// Events, beside programs that publish nothing: the driver's turns for them count as the slice's time.
+    Whole,
     /// NVML alone.
     Nvml,
     /// Events, which fail.
@@ -19,7 +19,7 @@ pub enum Source {
     Replayed,
 }
 
-/// Why NVML does not tell the slice's use from others'.
+/// Why NVML does not say what it is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
     /// There is no NVML, or it cannot be opened.
@@ -32,8 +32,6 @@ pub enum Why {
     NotSupported,
     /// It calls the slice's processes by numbers that they do not know.
     Numbers,
-    /// Processes of the slice live in other process-number namespaces and cannot be told from neighbours.
-    Elsewhere,
     /// Its samples are of a time that no clock shows.
     Undated,
     /// It answers with an error.
@@ -41,17 +39,9 @@ pub enum Why {
 }
 
 const SOURCES: [Source; 6] =
-    [Source::Unknown, Source::Events, Source::Trimmed, Source::Nvml, Source::Failing, Source::Replayed];
-const WHYS: [Why; 8] = [
-    Why::NoNvml,
-    Why::NoDevice,
-    Why::Mig,
-    Why::NotSupported,
-    Why::Numbers,
-    Why::Elsewhere,
-    Why::Undated,
-    Why::Failed,
-];
+    [Source::Unknown, Source::Events, Source::Whole, Source::Nvml, Source::Failing, Source::Replayed];
+const WHYS: [Why; 7] =
+    [Why::NoNvml, Why::NoDevice, Why::Mig, Why::NotSupported, Why::Numbers, Why::Undated, Why::Failed];
 /// Bits of the source in a word; the reason stands above them, from 1 on.
 const BITS: u32 = 8;
 
@@ -94,7 +84,7 @@ impl Display for Source {
         f.write_str(match self {
             Self::Unknown => "not known",
             Self::Events => "events",
-            Self::Trimmed => "events, trimmed with NVML",
+            Self::Whole => "events, other programs' turns included",
             Self::Nvml => "NVML",
             Self::Failing => "estimates: events fail",
             Self::Replayed => "events, trimmed by what the slices publish",
@@ -110,7 +100,6 @@ impl Display for Why {
             Self::Mig => "the device is a MIG instance",
             Self::NotSupported => "NVML does not tell processes apart on this device",
             Self::Numbers => "NVML calls the slice's processes by numbers that are not theirs",
-            Self::Elsewhere => "processes of the slice in other containers cannot be told from neighbours",
             Self::Undated => "NVML's samples are of no clock that is known",
             Self::Failed => "NVML fails",
         })
@@ -138,7 +127,7 @@ mod tests {
                 assert_eq!(Measured::of_word(measured.word()), measured);
             }
         }
-        assert_eq!([Source::Events, Source::Trimmed].map(|source| Measured::by(source).word()), [1, 2]);
+        assert_eq!([Source::Events, Source::Whole].map(|source| Measured::by(source).word()), [1, 2]);
     }
 
     #[test]

@@ -259,7 +259,7 @@ fn table_of_machines_that_tell_less() {
     println!(
         "measured from the fifth second on. targets, mean and windows: nvml: 1.5, 4; with windows of 1 s: 1, 6; two slices"
     );
-    println!("         with windows of 1 s: 1.5, 4; two slices without NVML: 22, always too little.");
+    println!("         out of each other's sight: 22, always too little.");
     assert!(missed.is_empty(), "{missed:?}");
 }
 

@@ -84,7 +84,7 @@ impl Shared {
             _ => false,
         };
         let seen = Seen {
-            used: slice.measured as u64,
+            used: slice.used,
             throttled: slice.throttled,
             queued: own().map(|process| process.shim.ahead.queued()).sum(),
             owed: slice.paid_until.saturating_sub(world.now),

@@ -2,7 +2,7 @@
 
 use gpuslice_policy::compute::coarse::{Coarse, Course};
 use gpuslice_policy::compute::cost::Estimate;
-use gpuslice_policy::compute::trim::Sample;
+use gpuslice_policy::compute::sight::Sample;
 
 use crate::shim::{Paid, Shim, Wait};
 use crate::slice::Slice;

@@ -40,14 +40,8 @@ fn program(chance: &mut Chance, me: u64) -> Program {
 }
 
 const LONG: Family = Family {
-    nvml: &[
-        None,
-        Some((166_666_667, 20 * MS)),
-        Some((166_666_667, 20 * MS)),
-        Some((1000 * MS, 300 * MS)),
-        Some((100 * MS, 5 * MS)),
-    ],
-    lies: &[0, 0, 3, 10],
+    rings: &[false, true],
+    renews: &[false, true],
     mishaps: 8,
     noticed: 500 * MS,
     stopped: 200 * MS,

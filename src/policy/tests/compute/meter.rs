@@ -106,7 +106,8 @@ impl Shim {
         self.charge(flight, (start, start + rest, false), now, slice);
         let lengths = (length, flight.progress);
         let beyond = bill::beyond(flight.bill.charged(), lengths, slice.factor, slice.is_replayed);
-        slice.measured -= u128::from(beyond);
+        slice.measured -= i128::from(beyond);
+        slice.used -= beyond;
         slice.settle(flight.bill.refund(beyond), now);
     }
 
@@ -133,20 +134,16 @@ impl Shim {
         let place = slice.publish(Interval { start, end, context: ring::context(self.me, 0), goes_on });
         self.own_until = self.own_until.max(end);
         self.read(place, now, slice);
-        let history = &mut self.history;
-        let covered = self.union.cover(start, end, |from, to| history.add(from, to));
+        let covered = self.union.cover(start, end);
         add_overlap(slice, covered);
         let charge = trim::apply(covered, slice.factor);
-        slice.measured += u128::from(charge);
+        slice.measured += i128::from(charge);
+        slice.used += charge;
         slice.settle(flight.bill.charge(charge), now);
     }
 
     pub fn read(&mut self, to: u64, now: u64, slice: &Slice) -> bool {
-        if to.saturating_sub(self.read_to) > PLACES {
-            self.has_holes_until = now;
-        }
         self.read_to = self.read_to.max(to);
-        let history = &mut self.history;
         let (own, others, beside) = (self.own_until, &mut self.others_until, &mut self.beside_until);
         let entry = |slot: u64| {
             let entry = slice.ring[slot as usize];
@@ -156,7 +153,7 @@ impl Shim {
             *beside = (*beside).max(if entry.interval.is_of(self.me) { 0 } else { end });
             entry
         };
-        self.reader.read((to, PLACES), now, &mut self.union, entry, |from, until| history.add(from, until))
+        self.reader.read((to, PLACES), now, &mut self.union, entry)
     }
 
     fn learn(&mut self, flight: &Bracketed, verdict: Verdict, slice: &mut Slice) {

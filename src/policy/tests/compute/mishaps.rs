@@ -2,10 +2,10 @@
 
 use gpuslice_policy::compute::bucket::Terms;
 use gpuslice_policy::compute::lease;
-use gpuslice_policy::compute::trim::Sample;
+use gpuslice_policy::compute::sight::Sample;
 
 use crate::gpu::NEVER;
-use crate::world::{Meter, Phase, Process, World};
+use crate::world::{Phase, World};
 
 /// Something that befalls the world.
 #[derive(Debug, Clone, Copy)]
@@ -28,16 +28,7 @@ pub struct Sampler {
     pub from: u64,
     /// Of all clients, at the last window's end.
     pub busy: Vec<u64>,
-    pub due: Vec<(u64, Vec<Told>)>,
-}
-
-/// A sample, and what it should have said.
-#[derive(Debug, Clone, Copy)]
-pub struct Told {
-    pub sample: Sample,
-    /// For how long the GPU was busy with what it tells of.
-    pub busy: u64,
-    pub is_lie: bool,
+    pub due: Vec<(u64, Vec<Sample>)>,
 }
 
 impl World {
@@ -92,78 +83,25 @@ impl World {
     pub fn sample(&mut self) {
         while let Some((_, samples)) = self.sampler.due.first().filter(|(at, _)| *at <= self.now).cloned() {
             self.sampler.due.remove(0);
-            for (at, told) in samples.into_iter().enumerate() {
-                match self.machine.meter {
-                    Meter::Events => self.learn(at, told),
-                    Meter::Nvml => self.settle_blindly(at, told.sample),
-                }
+            for (me, sample) in samples.into_iter().enumerate() {
+                self.settle_blindly(me, sample);
             }
         }
-        if self.sampler.next <= self.now
-            && let Some((window, lag)) = self.machine.nvml
-        {
+        if self.sampler.next <= self.now {
+            let (window, lag) = self.machine.nvml;
             let busy: Vec<u64> = self.processes.iter().map(|process| self.gpu.busy(process.client)).collect();
-            let samples = match self.machine.meter {
-                Meter::Events => (0..self.slices.len())
-                    .map(|slice| self.look(&busy, |_, process| process.slice == slice))
-                    .collect(),
-                Meter::Nvml => (0..busy.len()).map(|me| self.look(&busy, |other, _| other == me)).collect(),
-            };
+            let both = busy.iter().zip(&self.sampler.busy);
+            let samples = both.map(|(busy, before)| self.told(busy - before)).collect();
             self.sampler.due.push((self.now + lag, samples));
             (self.sampler.busy, self.sampler.from) = (busy, self.now);
             self.sampler.next = self.now + window;
         }
     }
 
-    /// What NVML says of processes: whole percents, cut off.
-    fn look(&mut self, busy: &[u64], own: impl Fn(usize, &Process) -> bool) -> Told {
+    /// What NVML says of a process: whole percents, cut off.
+    fn told(&self, busy: u64) -> Sample {
         let (from, to) = (self.sampler.from, self.now);
-        let mut sample = Sample { from, to, percent: 0, processes: 0, others: false };
-        let mut ran = 0;
-        let both = busy.iter().zip(&self.sampler.busy);
-        for (me, (process, (busy, before))) in self.processes.iter().zip(both).enumerate() {
-            let percent = u32::try_from((busy - before) * 100 / (to - from).max(1)).unwrap();
-            if !own(me, process) {
-                sample.others |= busy > before;
-            } else if busy > before {
-                ran += busy - before;
-                (sample.percent, sample.processes) = (sample.percent + percent, sample.processes + 1);
-            }
-        }
-        let is_lie = self.machine.lies > 0 && self.chance.one_in(self.machine.lies);
-        if is_lie {
-            sample.percent = self.chance.between(0, 150) as u32;
-        }
-        Told { sample, busy: ran, is_lie }
-    }
-
-    /// Who of a slice asks NVML: the first whose helper is awake, since something is under way or waits.
-    pub fn elected(&self, at: usize) -> Option<usize> {
-        let alive = |me: &usize| self.processes[*me].slice == at && self.processes[*me].is_alive();
-        let members = || (0..self.processes.len()).filter(alive);
-        members().find(|me| self.processes[*me].has_helper()).or_else(|| members().next())
-    }
-
-    /// Whoever of the slice is elected compares the sample with what was covered.
-    fn learn(&mut self, at: usize, told: Told) {
-        let sample = told.sample;
-        let Some(elected) = self.elected(at) else { return };
-        let (slice, process) = (&mut self.slices[at], &mut self.processes[elected]);
-        process.shim.read(slice.places, self.now, slice);
-        let covered = process.shim.history.covered(sample.from, sample.to);
-        let (before, [.., last]) = (slice.factor, slice.trim.words());
-        slice.trim.learn(&sample, covered);
-        slice.factor = slice.trim.factor();
-        let [.., now] = slice.trim.words();
-        if now > last {
-            let late = u64::from(self.now > sample.to);
-            self.watch.counts.late_samples += late;
-            self.watch.counts.trimmed += if sample.others { late } else { 0 };
-            self.watch.counts.lies += u64::from(told.is_lie && slice.factor != before);
-        }
-        let has_holes = process.shim.has_holes_until > sample.from;
-        let mut watch = core::mem::take(&mut self.watch);
-        watch.learned(self, at, &told, (!has_holes).then_some(covered));
-        self.watch = watch;
+        let percent = u32::try_from(busy * 100 / (to - from).max(1)).unwrap();
+        Sample { from, to, percent, processes: u32::from(busy > 0) }
     }
 }

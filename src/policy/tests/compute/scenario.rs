@@ -39,10 +39,9 @@ fn program(chance: &mut Chance, me: u64) -> Program {
 
 /// What seeds of one kind have in common.
 pub struct Family {
-    /// How NVML's samples may be: how long a window, and how much later it is read.
-    pub nvml: &'static [Option<(u64, u64)>],
-    /// One sample in so many is wrong; 0: none.
-    pub lies: &'static [u64],
+    /// Whether slices read what the others publish, and what a driver does with the turn of one that is alone beyond it.
+    pub rings: &'static [bool],
+    pub renews: &'static [bool],
     /// Fewer mishaps than this.
     pub mishaps: u64,
     /// The dead are noticed, and the stopped go on, within so many nanoseconds.
@@ -51,8 +50,8 @@ pub struct Family {
 }
 
 const SHORT: Family = Family {
-    nvml: &[None, Some((166_666_667, 20 * MS)), Some((1000 * MS, 300 * MS)), Some((20 * MS, 0))],
-    lies: &[0, 0, 3],
+    rings: &[false, true],
+    renews: &[false, true],
     mishaps: 4,
     noticed: 100 * MS,
     stopped: 100 * MS,
@@ -70,8 +69,8 @@ impl Family {
                 resolution: chance.of(&[1, 32, 500, 1000]),
                 origin: 1 << 40,
             },
-            nvml: chance.of(self.nvml),
-            lies: chance.of(self.lies),
+            rings: chance.of(self.rings),
+            renews: chance.of(self.renews),
             ..Machine::default()
         }
     }

@@ -12,7 +12,6 @@ use gpuslice_policy::compute::recent::{EPOCHS, Recent, epoch_of};
 use gpuslice_policy::compute::ring::Reader;
 use gpuslice_policy::compute::run::{Bracket, OLD, Run, Sampler, Spell};
 use gpuslice_policy::compute::timeline::{Offset, Union};
-use gpuslice_policy::compute::trim::History;
 
 use crate::blind::Blind;
 use crate::gpu::{Gpu, NEVER};
@@ -94,7 +93,6 @@ pub struct Shim {
     pub ends: u64,
     pub unknown: Unknown,
     pub sampler: Sampler,
-    pub history: History,
     /// When the host last left the driver, and how long it has been outside in sum.
     pub left: u64,
     pub outside: u64,
@@ -108,7 +106,6 @@ pub struct Shim {
     pub spells: Vec<Option<(u64, u64, Spell)>>,
     /// Up to which place the ring has been read, and when places had been written over before.
     pub read_to: u64,
-    pub has_holes_until: u64,
     /// What was paid for a launch that is inside the driver.
     pub entering: u64,
     /// Each stream's last event that was seen.
@@ -152,7 +149,6 @@ impl Shim {
             ends: 0,
             unknown: Unknown::default(),
             sampler: Sampler::default(),
-            history: History::default(),
             left: now,
             outside: 0,
             launched: vec![0; streams],
@@ -160,7 +156,6 @@ impl Shim {
             empty: vec![Some(now); streams],
             spells: vec![None; streams],
             read_to: 0,
-            has_holes_until: 0,
             entering: 0,
             last_end: vec![0; streams],
             own_until: 0,

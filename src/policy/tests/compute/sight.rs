@@ -53,7 +53,11 @@ impl World {
         let (factor, difference) = sight.split.learn(&part, to, self.now);
         let slice = &mut self.slices[me];
         slice.factor = factor;
-        slice.measured = slice.measured.wrapping_add_signed(difference.into());
+        slice.measured += i128::from(difference);
+        let used = u64::try_from(difference).unwrap_or(0);
+        slice.overcounted += difference.min(0).unsigned_abs();
+        slice.used += used.saturating_sub(slice.overcounted);
+        slice.overcounted = slice.overcounted.saturating_sub(used);
         slice.settle(difference, self.now);
         self.wake_sleepers(me);
     }

@@ -5,7 +5,7 @@ use gpuslice_policy::compute::lease;
 use gpuslice_policy::compute::overlap::Overlap;
 use gpuslice_policy::compute::queue;
 use gpuslice_policy::compute::ring::{Entry, Interval};
-use gpuslice_policy::compute::trim::{self, Trim};
+use gpuslice_policy::compute::trim;
 use gpuslice_policy::compute::turn::{self, Ask};
 
 use crate::debt::Debt;
@@ -27,7 +27,6 @@ pub struct Slice {
     pub ring: Vec<Entry>,
     pub asks: Vec<Ask>,
     pub virtual_time: u64,
-    pub trim: Trim,
     pub factor: u32,
     /// Whether what slices publish is replayed, which settles what the factor gets wrong.
     pub is_replayed: bool,
@@ -37,7 +36,11 @@ pub struct Slice {
     /// GPU time that was prepaid and settled, in sum.
     pub paid: i128,
     /// GPU time that was measured, in sum.
-    pub measured: u128,
+    pub measured: i128,
+    /// What the slice says that it used. A replay only ever counts up.
+    pub used: u64,
+    /// What a replay gave back and had been counted as used.
+    pub overcounted: u64,
     /// GPU time that processes took with them when they died.
     pub lost: i128,
     /// GPU time that each process took, in sum.
@@ -57,7 +60,7 @@ pub struct Slice {
 }
 
 impl Slice {
-    pub fn new(terms: Terms, processes: usize, rounded_down: bool) -> Self {
+    pub fn new(terms: Terms, processes: usize) -> Self {
         Self {
             terms,
             paid_until: 0,
@@ -68,13 +71,14 @@ impl Slice {
             ring: vec![Entry::default(); PLACES as usize],
             asks: vec![Ask::default(); processes],
             virtual_time: 0,
-            trim: Trim::new(rounded_down),
             factor: trim::ONE,
             is_replayed: false,
             unattributed: false,
             overlap: Overlap::default(),
             paid: 0,
             measured: 0,
+            used: 0,
+            overcounted: 0,
             lost: 0,
             taken: vec![0; processes],
             got: vec![0; processes],

@@ -3,8 +3,6 @@
 use gpuslice_policy::compute::lease;
 
 use crate::counts::Counts;
-use crate::gpu::NEVER;
-use crate::mishaps::Told;
 use crate::shim::Wait;
 use crate::slice::Slice;
 use crate::waits::Waiter;
@@ -14,7 +12,7 @@ use crate::world::{Phase, World};
 #[derive(Debug, Clone)]
 struct Seen {
     paid: i128,
-    measured: u128,
+    measured: i128,
     /// What it was entitled to since the start, in thousandths of nanoseconds.
     entitled: u128,
     /// The least of what it used beyond that.
@@ -46,14 +44,10 @@ pub struct Watch {
 
 /// What may pass between two steps unseen.
 const STEP: u64 = 100_000;
-/// What a history has together, in nanoseconds: how it lies in the first and in the last of a window is not known.
-const BIN: u64 = 1 << 24;
 /// What is taken at once for launches that are to overlap, at most.
 const TOGETHER: u64 = 16_000_000;
 /// How well clocks are laid on each other, with work that is charged while it runs.
 const CLOCKS: u64 = 2_000_000;
-/// How long after it has ended the latest work is seen and charged.
-const SEEN: u64 = 3_000_000;
 /// A jump has been survived when so much time has gone by.
 const SURVIVED: u64 = 100_000_000;
 
@@ -135,7 +129,7 @@ impl Watch {
         (seen.paid, seen.measured) = (slice.paid, slice.measured);
         let own = world.processes.iter().filter(|process| process.slice == at && !process.reaped);
         let under_way = own.map(|process| process.shim.unmeasured()).sum::<u128>();
-        let accounted = (slice.measured + under_way) as i128 + slice.lost;
+        let accounted = slice.measured + under_way as i128 + slice.lost;
         if accounted == slice.paid {
             return Ok(());
         }
@@ -162,31 +156,20 @@ impl Watch {
     /// cannot be told from work.
     fn measured_is_true(&self, at: usize, world: &World) -> Result<(), String> {
         let own = || world.processes.iter().filter(|process| process.slice == at);
-        let (measured, used) = (world.slices[at].measured as u64, world.used(at));
+        let (measured, used) = (world.slices[at].measured.max(0) as u64, world.used(at));
         let under_way = own().map(|process| process.shim.under_way()).sum::<u64>();
         let inside = own().map(|process| process.shim.launches * world.machine.launch).sum::<u64>();
         let error = used / 33 + CLOCKS * own().count() as u64 + world.gpu.switching + self.jumped + inside;
         let passed = world.now - self.started;
-        let (least, most) = match self.trim_error(world) {
-            _ if world.slices.len() == 1 => (used, used),
-            None => (used, passed),
-            Some(NEVER) => (0, passed),
-            Some(error) => (used.saturating_sub(error), passed.min(used + error)),
+        let (least, most) = match world.slices.len() {
+            1 => (used, used),
+            _ if world.slices[at].is_replayed => (0, passed),
+            _ => (used, passed),
         };
         if measured <= most + error && least <= measured + under_way + error {
             return Ok(());
         }
         Err(format!("slice {at} measured {measured} of {used} in {passed}, with {under_way} under way"))
-    }
-
-    /// By how much the slices' charges may be wrong because NVML tells them apart; none where it does not, [`NEVER`] where it
-    /// lies: then nothing is known of what is charged, but that no more is than passes. What neighbours do is known after
-    /// the window and its lag, and counts after three more windows; whole percents of each process are two points.
-    fn trim_error(&self, world: &World) -> Option<u64> {
-        let (window, lag) = world.machine.nvml.filter(|_| world.slices.len() > 1)?;
-        let changes = 1 + self.counts.changes + self.counts.deaths;
-        let passed = world.now - self.started;
-        Some(if world.machine.lies > 0 { NEVER } else { changes * (4 * window + lag) + passed / 50 })
     }
 
     /// Of any time that passes no more is used than the share, the burst, one launch, leases, what estimates lack, and a
@@ -213,41 +196,10 @@ impl Watch {
             + STEP
             + world.used(at) / 100
             + self.jumped;
-        let bound = bound.saturating_add(self.trim_error(world).unwrap_or(0));
-        if beyond - self.slices[at].least <= i128::from(bound) {
+        if world.slices[at].is_replayed || beyond - self.slices[at].least <= i128::from(bound) {
             return Ok(());
         }
         let beyond = beyond - self.slices[at].least;
         Err(format!("slice {at} used {beyond} beyond its share, physics allows {bound}"))
-    }
-
-    /// A sample was learned: the events must have covered what ran in its window, however long ago that was, and no more
-    /// than there was. Not where the clock jumped or somebody was stopped since: windows are laid on the host's clock. Nor
-    /// where the ring was written over before who is elected read it, after a sleep; how often is counted.
-    ///
-    /// What the dead left unmeasured nobody has seen; nor, of a window that has just ended, what is under way.
-    pub fn learned(&mut self, world: &World, at: usize, told: &Told, covered: Option<u64>) {
-        let (from, to) = (told.sample.from, told.sample.to);
-        if !world.limited || self.is_off || from <= self.disturbed {
-            return;
-        }
-        let Some(covered) = covered else {
-            self.counts.holes += 1;
-            return;
-        };
-        self.counts.windows += u64::from(world.now > to);
-        let own = || world.processes.iter().filter(|process| process.slice == at);
-        let length = to - from;
-        let is_fresh = world.now < to + SEEN;
-        let unseen = own().filter(|process| is_fresh || !process.is_alive());
-        let unseen: u64 = unseen.map(|process| process.shim.under_way()).sum();
-        let error = length / 33 + BIN / 2 + SEEN * own().count() as u64;
-        if told.busy > covered + unseen + error || covered > length + length / 33 {
-            self.wrong = Some(format!(
-                "slice {at} covered {covered} of {} ns in a window of {length} told {} later",
-                told.busy,
-                world.now - to
-            ));
-        }
     }
 }

@@ -38,12 +38,10 @@ pub struct Machine {
     /// Launches a stream takes before the driver waits.
     pub depth: usize,
     pub readings: Readings,
-    /// NVML's windows and how much later they can be read; none where it attributes nothing.
-    pub nvml: Option<(u64, u64)>,
-    /// Whether slices read what the others publish, and NVML says nothing of time.
+    /// NVML's windows and how much later they can be read.
+    pub nvml: (u64, u64),
+    /// Whether slices read what the others publish.
     pub rings: bool,
-    /// One sample in so many is nonsense; none if 0.
-    pub lies: u64,
     pub meter: Meter,
     /// How many launches of a process return late at first, and how much later than their kernels may begin: the thread loses
     /// its processor inside the driver.
@@ -57,14 +55,13 @@ impl Default for Machine {
             switch: 50_000,
             renews: false,
             waits: false,
-            rings: false,
+            rings: true,
             launch: 2_500,
             back: 3_000,
             late: 60_000,
             depth: 1024,
             readings: Readings { drift: 20, resolution: 500, origin: 1 << 40 },
-            nvml: Some((166_666_667, 20_000_000)),
-            lies: 0,
+            nvml: (166_666_667, 20_000_000),
             meter: Meter::Events,
             held: (0, 0),
         }
@@ -189,11 +186,15 @@ impl World {
                 }
             })
             .collect();
-        let mut slices: Vec<Slice> = terms.iter().map(|terms| Slice::new(*terms, count, true)).collect();
-        slices.iter_mut().for_each(|slice| slice.is_replayed = machine.rings);
-        slices.iter_mut().for_each(|slice| slice.unattributed = machine.nvml.is_none() && !machine.rings);
-        let next = machine.nvml.filter(|_| !machine.rings).map_or(NEVER, |(window, _)| now + window);
-        let sights = if machine.rings { Sight::all(terms.len(), now) } else { Vec::new() };
+        let mut slices: Vec<Slice> = terms.iter().map(|terms| Slice::new(*terms, count)).collect();
+        let (by_events, several) = (machine.meter == Meter::Events, terms.len() > 1);
+        let replays = machine.rings && by_events && several;
+        slices.iter_mut().for_each(|slice| {
+            slice.is_replayed = replays;
+            slice.unattributed = several && by_events && !replays;
+        });
+        let next = if by_events { NEVER } else { now + machine.nvml.0 };
+        let sights = if replays { Sight::all(terms.len(), now) } else { Vec::new() };
         Self {
             now,
             ahead: now,

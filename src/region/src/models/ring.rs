@@ -47,12 +47,12 @@ fn charge(world: &World, (start, end): (u64, u64), hasty: bool) -> u64 {
     let time = &world.layout.time[DEVICE];
     let place = time.publish(Interval { start, end, ..Interval::default() });
     let read = |reader: &mut Reader, union: &mut Union| {
-        reader.read((place, RING_PLACES), NOW, union, |slot| time.entry(slot), |_, _| {})
+        reader.read((place, RING_PLACES), NOW, union, |slot| time.entry(slot))
     };
     while !read(&mut reader, &mut union) && !hasty {
         thread::yield_now();
     }
-    union.cover(start, end, |_, _| {})
+    union.cover(start, end)
 }
 
 /// Two processes were busy from 0 to 100 and from 50 to 150.

@@ -4,7 +4,8 @@ use gpuslice_policy::{
     compute::{
         lease,
         ring::{Entry, Interval},
-        trim::Trim,
+        source::{Measured, Source},
+        trim::ONE,
     },
     config::{CorePolicy, Priority},
 };
@@ -36,7 +37,6 @@ fn a_region_that_is_made_anew_owes_what_it_owed_and_remembers_nothing_else() {
     member.set_factor(device, 300_000);
     assert!(member.elect(device, NOW, MS));
     member.add_overlap(device, 1000 * MS, 500 * MS);
-    member.set_trim(device, &Trim::from_words([7, 7, 1, 7], NOW, false));
     // So there is something to forget.
     assert_eq!((member.meter(device), member.overlap_part(device, 8)), (2, 4));
     assert_eq!(member.used_over(device, 1, NOW).used, 5);
@@ -47,7 +47,6 @@ fn a_region_that_is_made_anew_owes_what_it_owed_and_remembers_nothing_else() {
     assert_eq!((member.meter(device), member.factor(device)), (0, 1_000_000));
     assert_eq!((member.time_used(device), member.places(device)), (TimeUsed::default(), 0));
     assert_eq!((member.entry(device, 0), member.overlap_part(device, 8)), (Entry::default(), 8));
-    assert_eq!(member.trim(device, NOW, false), Trim::new(false));
     assert!(member.take(device, MS, now()).is_err());
 }
 
@@ -113,17 +112,20 @@ fn the_elected_stays_for_as_long_as_it_says_so_and_the_dead_are_replaced() {
 }
 
 #[test]
-fn a_sampler_goes_on_with_what_the_last_one_had_learned() {
+fn beside_neighbours_a_turn_is_leased() {
     let directory = directory();
     let path = directory.path().join("region");
     let ((first, device), (second, _)) = (join(&path, LIMIT), join(&path, LIMIT));
-    let learned = Trim::from_words([40, 80, 1, 90], NOW, true);
-    first.set_trim(device, &learned);
-    first.set_factor(device, learned.factor());
+    let turn = lease::turn(second.terms(device));
+    let least = || second.least_lease(device, NOW).time;
+    assert!(least() < turn, "alone");
+    first.set_factor(device, 500_000);
     first.leave();
-    assert_eq!(second.trim(device, NOW, true), learned);
-    assert_eq!(second.factor(device), 500_000);
-    assert_eq!(second.least_lease(device, NOW).time, lease::turn(second.terms(device)), "beside neighbours");
+    assert_eq!((second.factor(device), least()), (500_000, turn), "beside slices that publish what they do");
+    second.set_factor(device, ONE);
+    assert!(least() < turn);
+    second.set_meter(device, Measured::by(Source::Whole).word());
+    assert_eq!(least(), turn, "beside other programs");
 }
 
 #[test]

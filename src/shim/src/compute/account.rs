@@ -14,7 +14,7 @@ use gpuslice_policy::compute::run::{Opening, Run, Verdict};
 use gpuslice_policy::compute::source::{Measured, Source};
 use gpuslice_policy::compute::step::{Ran, Seen};
 use gpuslice_policy::compute::timeline::{self, Offset, Union};
-use gpuslice_policy::compute::trim::{self, History};
+use gpuslice_policy::compute::trim;
 use gpuslice_region::{Device, RING_PLACES};
 
 /// A closed run on its way through the GPU.
@@ -142,7 +142,6 @@ impl Flight {
 pub(super) struct Account {
     union: Union,
     reader: Reader,
-    history: History,
     /// Until when intervals of ours and of the slice's other processes reach.
     own_until: u64,
     others_until: u64,
@@ -158,17 +157,11 @@ impl Account {
         Self {
             union: Union::new(),
             reader: Reader::new(place),
-            history: History::default(),
             own_until: 0,
             others_until: 0,
             beside_until: 0,
             meetings: Seen::default(),
         }
-    }
-
-    /// How much of the time between two instants was the slice's.
-    pub(super) fn covered(&self, from: u64, to: u64) -> u64 {
-        self.history.covered(from, to)
     }
 
     /// A flight has ended: it is charged, settled and learned. The times are of the lane's event before, and of its own;
@@ -298,8 +291,7 @@ impl Account {
         while !self.read(slice, device, place, clock::now()) {
             std::thread::yield_now();
         }
-        let history = &mut self.history;
-        let covered = self.union.cover(start, end, |from, to| history.add(from, to));
+        let covered = self.union.cover(start, end);
         add_overlap(covered);
         let charge = trim::apply(covered, member.factor(device));
         member.settle(device, flight.bill.charge(charge), clock::now());
@@ -307,7 +299,6 @@ impl Account {
 
     /// Lays what others have published below a place on the line. False: one of them is still writing.
     pub(super) fn read(&mut self, slice: &Slice, device: Device, to: u64, now: u64) -> bool {
-        let history = &mut self.history;
         let (own, others, beside) = (self.own_until, &mut self.others_until, &mut self.beside_until);
         let me = slice.member().slot();
         let entry = |slot: u64| {
@@ -318,8 +309,7 @@ impl Account {
             *beside = (*beside).max(if entry.interval.is_of(me) { 0 } else { end });
             entry
         };
-        let newly = |from, until| history.add(from, until);
-        self.reader.read((to, RING_PLACES), now, &mut self.union, entry, newly)
+        self.reader.read((to, RING_PLACES), now, &mut self.union, entry)
     }
 }
 

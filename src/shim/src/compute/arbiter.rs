@@ -86,13 +86,11 @@ impl Compute {
         }
     }
 
-    /// A process uses a GPU that is not of this slice. Warns once where this process divides that GPU and no other slice of the
-    /// folder is on it.
-    pub(super) fn warn_if_alone(&self, slice: &Slice, device: usize) {
-        let Some(pacer) = self.pacers.get(device) else { return };
+    /// A process uses a GPU that is not of this slice. Warns once where no other slice of the folder is on it.
+    pub(super) fn warn_if_alone(&self, slice: &Slice, gpu: &Uuid) {
         let (steward, neighbours) = (self.steward.try_lock(), self.neighbours.try_lock());
         if let (Some(mut steward), Some(mut neighbours)) = (steward, neighbours) {
-            steward.warn_if_alone(slice, device, &mut neighbours, &Uuid(pacer.place.uuid));
+            steward.warn_if_alone(slice, &mut neighbours, gpu);
         }
     }
 
@@ -137,18 +135,18 @@ impl Steward {
         }
     }
 
-    fn warn_if_alone(&mut self, slice: &Slice, device: usize, neighbours: &mut Neighbours, gpu: &Uuid) {
+    fn warn_if_alone(&mut self, slice: &Slice, neighbours: &mut Neighbours, gpu: &Uuid) {
         let own = slice.region().path();
         let Some(folder) = own.parent() else { return };
-        let divides = self.arbiters.get(device).is_some_and(Option::is_some);
         let on_gpu = |region: &Region| region.path() != own && region.device(gpu).is_some();
-        if self.has_warned || !divides || neighbours.all().iter().any(|one| on_gpu(one.region())) {
+        if self.has_warned || neighbours.all().iter().any(|one| on_gpu(one.region())) {
             return;
         }
         self.has_warned = true;
         let text = format_args!(
-            "gpuslice: {gpu}: a program uses this GPU that is in no slice of {}. The policy divides a GPU among the slices of one \
-             folder only. Give all containers one folder, and name a region in it with GPUSLICE_REGION.",
+            "gpuslice: {gpu}: a program uses this GPU that is in no slice of {}. The driver's turns for it count as this slice's \
+             time, so that the slice may get down to half of its share, and a policy does not divide the GPU with it. Give all \
+             containers one folder, and name a region in it with GPUSLICE_REGION.",
             folder.display()
         );
         notice::say(LogLevel::Warn, &text);

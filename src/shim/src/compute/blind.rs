@@ -1,26 +1,27 @@
 //! What is paid for a launch where nothing but NVML measures (`GPU_CORE_METER=nvml`), and while events fail?
 //!
 //! All launches of a process on a device cost the same, and what NVML says of the process is settled against it. So every
-//! process that launches asks for itself, unlike where NVML only trims: nobody else knows what it has prepaid.
+//! process that launches asks for itself: nobody else knows what it has prepaid.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
 )]
 
 use super::clock::now as clock_now;
-use super::sampler::{INTERVAL, LINGER, clocks, pause, say};
+use super::sampler::{LINGER, clocks, pause, say};
 use super::samples::Asker;
-use super::whose::Whose;
 use crate::slice::{Place, Slice};
+use crate::used::knows_our_numbers;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use gpuslice_policy::compute::coarse::{Coarse, Course, FIRST};
 use gpuslice_policy::compute::cost::Estimate;
 use gpuslice_policy::compute::run::Run;
-use gpuslice_policy::compute::sight::{self, Closed, Use, Verdict, Window, Windows};
+use gpuslice_policy::compute::sight::{self, Closed, Sample, Windows};
 use gpuslice_policy::compute::source::{Measured, Source, Why};
-use gpuslice_policy::compute::trim::Sample;
 use parking_lot::Mutex;
 
+/// How often NVML is asked, in nanoseconds: windows are a sixth of a second, and what is asked often is put together.
+const INTERVAL: u64 = 100_000_000;
 /// After so many windows with launches in which it was never listed, NVML does not know this process by its number.
 const DENIALS: u32 = 20;
 
@@ -40,7 +41,7 @@ pub(super) struct Blind {
 
 #[derive(Debug)]
 struct Asking {
-    open: Option<(Asker, Whose, Windows)>,
+    open: Option<(Asker, Windows)>,
     next: u64,
     coarse: Coarse,
     is_listed: bool,
@@ -129,9 +130,9 @@ impl Blind {
     }
 
     fn step(&self, asking: &mut Asking, slice: &Slice, place: Place) -> Result<(), Why> {
-        let (asker, whose, windows) = match &mut asking.open {
+        let (asker, windows) = match &mut asking.open {
             Some(open) => open,
-            closed => closed.insert((Asker::open(place)?, Whose::new(), Windows::default())),
+            closed => closed.insert((Asker::open(place)?, Windows::default())),
         };
         let uses = asker.uses(windows.since(clocks()))?;
         let window = match windows.close(&uses, clocks()) {
@@ -139,10 +140,11 @@ impl Blind {
             Closed::NothingNew => return Ok(()),
             Closed::Undated => return Err(Why::Undated),
         };
-        if !whose.knows_our_numbers() {
+        if !knows_our_numbers() {
             return Err(Why::Numbers);
         }
-        if window.is_cut { Ok(()) } else { self.learn(asking, slice, place, &own(&uses, window)) }
+        let own = sight::of_process(&uses, window, std::process::id());
+        if window.is_cut { Ok(()) } else { self.learn(asking, slice, place, &own) }
     }
 
     fn learn(&self, asking: &mut Asking, slice: &Slice, place: Place, sample: &Sample) -> Result<(), Why> {
@@ -163,16 +165,5 @@ impl Blind {
             slice.member().count_used(device, used);
         }
         Ok(())
-    }
-}
-
-/// What a window says of this process. One that is not listed was not busy.
-fn own(uses: &[Use], window: Window) -> Sample {
-    let number = std::process::id();
-    match sight::verdict(uses, window, 0, |pid| pid == number) {
-        Verdict::Sample(sample) => sample,
-        Verdict::Nothing | Verdict::Unlisted => {
-            Sample { from: window.from, to: window.to, percent: 0, processes: 0, others: false }
-        }
     }
 }

@@ -157,17 +157,6 @@ impl Meter {
     fn is_resting(&self, pool: u64) -> bool {
         self.endings.lock().resting.contains(&pool)
     }
-
-    /// How much of a device's time between two instants was the slice's, as far as it is known.
-    pub(crate) fn covered(&self, slice: &'static Slice, device: usize, (from, to): (u64, u64)) -> u64 {
-        let mut works = self.works.lock();
-        let Some(account) = works.accounts.get_mut(device) else { return 0 };
-        let place = slice.compute.pacers.get(device).map(|pacer| pacer.place.device);
-        if let Some(device) = place {
-            account.read(slice, device, slice.member().places(device), clock::now());
-        }
-        account.covered(from, to)
-    }
 }
 
 impl Works {

@@ -32,7 +32,6 @@ mod spawn;
 mod threads;
 mod told;
 mod waits;
-mod whose;
 
 pub(crate) use clock::now;
 pub(crate) use copies::{ends_run, host_copy, is_paced};

@@ -1,8 +1,8 @@
 //! Which slices' regions lie beside this one's, and what do they tell of a device?
 //!
 //! A process looks that holds a chair, and of each slice the one that is elected. A region that cannot be opened takes no
-//! part: the GPU time that its slice uses makes the GPU look smaller. So does one that nobody is paid for in, a `fixed` slice with the whole GPU and normal
-//! priority: it counts nothing, so there is nothing to be seen.
+//! part: the GPU time that its slice uses makes the GPU look smaller. So does one that nobody is paid for in, a `fixed`
+//! slice with the whole GPU and normal priority: it counts nothing, so there is nothing to be seen.
 
 use super::clock;
 use crate::lifecycle;

@@ -1,27 +1,29 @@
-//! How much of the time between events was the slice's own, by what NVML sees of it?
+//! Does a program use the GPU that is in no slice that this one sees?
 //!
-//! One process of a slice asks, the one that is elected; the others have NVML closed. It asks ten times a second at most,
-//! and spends at most a twentieth of its thread's time on it, however slow NVML is. A window is compared with what the
-//! slice's events covered a little later, when these have been read.
+//! Beside such a program the time between two events contains the driver's turns for it, and nobody can take them off: each of
+//! NVML's samples names one process and says how busy the whole GPU was. So that time counts as the slice's own, and the slice
+//! stays within its share. NVML is only asked whether there is such a program, so that it can be said.
+//!
+//! One process of a slice asks, the one that is elected; the others have NVML closed. It asks once a second, and spends at most
+//! a twentieth of its thread's time on it, however slow NVML is. Beside slices that publish what they do, nobody asks.
 
 use super::Compute;
 use super::blind::Blind;
 use super::clock::now as clock_now;
 use super::samples::Asker;
-use super::whose::Whose;
 use crate::lifecycle;
 use crate::notice;
 use crate::slice::{Place, Slice};
 use core::sync::atomic::Ordering;
 use core::time::Duration;
-use gpuslice_policy::compute::sight::{Clocks, Closed, Use, Window, Windows};
+use gpuslice_policy::compute::sight::{Clocks, Closed, Windows};
 use gpuslice_policy::compute::source::{Measured, Source, Why};
-use gpuslice_policy::compute::trim::{ONE, Trim};
+use gpuslice_policy::compute::strangers::Strangers;
 use gpuslice_policy::config::{CoreMeter, LogLevel};
 use gpuslice_region::{Device, Uuid};
 
-/// How often NVML is asked, in nanoseconds: windows are a sixth of a second, and what is asked often is put together.
-pub(super) const INTERVAL: u64 = 100_000_000;
+/// How often NVML is asked who uses the GPU, in nanoseconds.
+const INTERVAL: u64 = 1_000_000_000;
 /// For how long NVML stays open when nothing is under way: opening it takes tens of milliseconds, and a program may pause
 /// after each request.
 pub(super) const LINGER: Duration = Duration::from_secs(2);
@@ -33,32 +35,16 @@ const PART: u64 = 20;
 const LONGEST: u64 = 1_000_000_000;
 /// From whom nothing was heard for so long, others take over.
 pub(super) const PATIENCE: u64 = 1_500_000_000;
-/// So long after its end a window's events have been read.
-const READ: u64 = 25_000_000;
-/// After so many windows in a row that say nothing of the slice, what was learned does not hold any more.
-const MISSES: u32 = 6;
-/// NVML cuts percents off, as far as anybody has seen.
-const ROUNDED_DOWN: bool = true;
 
-/// What this process knows of NVML's samples of a device.
+/// What this process knows of the programs on a device.
 #[derive(Debug, Default)]
 pub(crate) struct Sampler {
-    open: Option<Open>,
+    open: Option<(Asker, Windows)>,
+    strangers: Strangers,
     /// When there is something to do next.
     next: u64,
     /// When it was asked last whether there is.
     asked: u64,
-}
-
-/// NVML, while it is open.
-#[derive(Debug)]
-struct Open {
-    asker: Asker,
-    whose: Whose,
-    windows: Windows,
-    /// A window that has ended, with its entries.
-    ended: Option<(Vec<Use>, Window)>,
-    misses: u32,
 }
 
 impl Sampler {
@@ -71,12 +57,55 @@ impl Sampler {
     }
 
     fn close(&mut self) {
-        self.open = None;
+        (self.open, self.strangers) = (None, Strangers::default());
+    }
+
+    /// Does what is due.
+    fn tick(&mut self, slice: &Slice, place: Place, now: u64) {
+        self.asked = now;
+        if now < self.next {
+            return;
+        }
+        self.next = now.saturating_add(INTERVAL);
+        if !is_wanted() {
+            self.next = now.saturating_add(AGAIN);
+            say(slice, place, Measured::by(Source::Events));
+            return;
+        }
+        if !slice.member().elect(place.device, now, PATIENCE) {
+            self.close();
+            return;
+        }
+        let looked = self.look(slice, place, now);
+        let source = if self.strangers.are_there() { Source::Whole } else { Source::Events };
+        say(slice, place, Measured { source, why: looked.err() });
+        self.next = self.next.max(pause(now, looked.err()));
+    }
+
+    /// Asks NVML which processes were busy since it was asked last.
+    fn look(&mut self, slice: &Slice, place: Place, now: u64) -> Result<(), Why> {
+        let (asker, windows) = match &mut self.open {
+            Some(open) => open,
+            closed => closed.insert((Asker::open(place)?, Windows::default())),
+        };
+        let uses = asker.uses(windows.since(clocks()));
+        let closed =
+            uses.map(|uses| (windows.close(&uses, clocks()), uses)).inspect_err(|_why| self.close())?;
+        match closed {
+            (Closed::Window(_), uses) => {
+                let members = slice.region().processes();
+                let members = members.iter().map(|member| (member.pid_namespace, member.pid));
+                self.strangers.look(&uses, members, now);
+                Ok(())
+            }
+            (Closed::NothingNew, _) => Ok(()),
+            (Closed::Undated, _) => Err(Why::Undated),
+        }
     }
 }
 
 impl Compute {
-    /// Asks NVML, where it is time to.
+    /// Looks who else uses the GPUs, where it is time to.
     pub(super) fn sample(&self, slice: &'static Slice) {
         if self.events_wanted() {
             self.blind.iter().for_each(Blind::stop);
@@ -92,11 +121,9 @@ impl Compute {
             if self.sees_turns(slice, at) {
                 sampler.close();
             } else if pacer.is_pacing(slice) {
-                let covered = |from, to| self.meter.covered(slice, at, (from, to));
-                tick(slice, pacer.place, sampler, covered, clock_now());
-                let sees_strangers = sampler.open.as_ref().is_some_and(|open| open.whose.sees_strangers());
-                if sees_strangers {
-                    self.warn_if_alone(slice, at);
+                sampler.tick(slice, pacer.place, clock_now());
+                if sampler.strangers.are_there() {
+                    self.warn_if_alone(slice, &Uuid(pacer.place.uuid));
                 }
             }
         }
@@ -122,33 +149,6 @@ fn linger() -> u64 {
     u64::try_from(LINGER.as_nanos()).unwrap_or(0)
 }
 
-/// Does what is due. `covered` says how much of a stretch of time the slice's events cover.
-fn tick(slice: &Slice, place: Place, state: &mut Sampler, covered: impl FnOnce(u64, u64) -> u64, now: u64) {
-    state.asked = now;
-    if now < state.next {
-        return;
-    }
-    state.next = now.saturating_add(INTERVAL);
-    if !is_wanted() {
-        state.next = now.saturating_add(AGAIN);
-        say(slice, place, Measured::by(Source::Events));
-        return;
-    }
-    if !slice.member().elect(place.device, now, PATIENCE) {
-        state.close();
-        return;
-    }
-    match state.step(slice, place, covered, now) {
-        Ok(true) => say(slice, place, Measured::by(Source::Trimmed)),
-        Ok(false) => {}
-        Err(why) => {
-            forget(slice, place, now);
-            say(slice, place, Measured { source: Source::Events, why: Some(why) });
-        }
-    }
-    state.next = state.next.max(pause(now, None));
-}
-
 /// Until when NVML is to be left alone after it was asked from `now` on: by the clock, since it may have taken long.
 pub(super) fn pause(now: u64, why: Option<Why>) -> u64 {
     let end = clock_now();
@@ -156,97 +156,9 @@ pub(super) fn pause(now: u64, why: Option<Why>) -> u64 {
     end.saturating_add(if why.is_some() { AGAIN } else { pause })
 }
 
-/// Whether samples may be used at all.
+/// Whether NVML may be asked at all.
 fn is_wanted() -> bool {
     lifecycle::settings().is_none_or(|settings| settings.config.core_meter == CoreMeter::Auto)
-}
-
-impl Sampler {
-    /// One step: NVML is opened, asked, or a window is learned from. Whether one was.
-    fn step(
-        &mut self,
-        slice: &Slice,
-        place: Place,
-        covered: impl FnOnce(u64, u64) -> u64,
-        now: u64,
-    ) -> Result<bool, Why> {
-        let open = match &mut self.open {
-            Some(open) => open,
-            closed => {
-                let asker = Asker::open(place).inspect_err(|_why| self.next = now.saturating_add(AGAIN))?;
-                closed.insert(Open::new(asker))
-            }
-        };
-        open.whose.look(slice, now);
-        if let Some((uses, window)) = open.ended.take() {
-            let covered = covered(window.from, window.to);
-            return open.learn(slice, place, (&uses, window), covered, now);
-        }
-        let asked = open.ask();
-        if let Some((_, window)) = &open.ended {
-            self.next = window.to.saturating_add(READ);
-        }
-        asked.map(|()| false).inspect_err(|_why| {
-            self.close();
-            self.next = now.saturating_add(AGAIN);
-        })
-    }
-}
-
-impl Open {
-    fn new(asker: Asker) -> Self {
-        Self { asker, whose: Whose::new(), windows: Windows::default(), ended: None, misses: 0 }
-    }
-
-    /// Asks NVML what is new.
-    fn ask(&mut self) -> Result<(), Why> {
-        let since = self.windows.since(clocks());
-        let uses = self.asker.uses(since)?;
-        match self.windows.close(&uses, clocks()) {
-            Closed::Window(window) => self.ended = Some((uses, window)),
-            Closed::NothingNew => {}
-            Closed::Undated => return Err(Why::Undated),
-        }
-        Ok(())
-    }
-
-    /// Learns from a window. An error only once nothing could be learned for long.
-    fn learn(
-        &mut self,
-        slice: &Slice,
-        place: Place,
-        (uses, window): (&[Use], Window),
-        covered: u64,
-        now: u64,
-    ) -> Result<bool, Why> {
-        match self.whose.judge(slice, place, (uses, window), covered) {
-            Ok(None) => Ok(false),
-            Ok(Some(sample)) => {
-                self.misses = 0;
-                let member = slice.member();
-                let mut trim = member.trim(place.device, now, ROUNDED_DOWN);
-                trim.learn(&sample, covered);
-                member.set_trim(place.device, &trim);
-                member.set_factor(place.device, trim.factor());
-                Ok(true)
-            }
-            Err(why) => {
-                self.misses = self.misses.saturating_add(1);
-                if self.misses < MISSES { Ok(false) } else { Err(why) }
-            }
-        }
-    }
-}
-
-/// Nothing is attributed: all of the time between events counts.
-fn forget(slice: &Slice, place: Place, now: u64) {
-    let member = slice.member();
-    if slice.region().factor(place.device) != ONE {
-        let last = member.trim(place.device, now, ROUNDED_DOWN).words()[3];
-        // The window that was learned last stays known, so that none is learned twice.
-        member.set_trim(place.device, &Trim::from_words([0, 0, 0, last], now, ROUNDED_DOWN));
-        member.set_factor(place.device, ONE);
-    }
 }
 
 /// Says how time is measured, unless somebody says that events fail. Each way once in the log.

@@ -7,6 +7,7 @@ use crate::compute;
 use crate::driver;
 use crate::guard::{quietly, shielded};
 use crate::holdings::Holder;
+use crate::leaving;
 use crate::lifecycle::{self, Standing};
 use crate::making::Making;
 use crate::pools::Releasing;
@@ -164,8 +165,11 @@ unsafe fn created(
         let place = slice.place(device).filter(|_| is_new())?;
         let libraries = With::new(slice, place.device);
         let variables = libraries.variables();
-        let least = slice.context_bytes(place.device).unwrap_or(0).saturating_add(variables);
+        let known = slice.context_bytes(place.device).map(|bytes| bytes.saturating_add(variables));
+        let least = known.unwrap_or(variables);
         let estimate = estimate(driver::multiprocessors(device)).saturating_add(variables);
+        // Before the first reading of free memory.
+        leaving::wait_for_a_context(slice, place.device, known, estimate);
         let making = if libraries.loaded.is_empty() {
             Making::read(slice, place)
         } else {

@@ -120,7 +120,8 @@ fn keep(
 ) -> Result<(), u64> {
     let fits = reservation.settle(took) || {
         slice.pools.reconcile_all(slice);
-        leaving::wait(slice, reservation.device(), took.saturating_sub(reservation.bytes()));
+        let more = took.saturating_sub(reservation.bytes());
+        leaving::wait(slice, reservation.device(), more, more);
         reservation.settle(took)
     };
     if !fits {

@@ -229,7 +229,7 @@ pub(crate) fn make_room(slice: &'static Slice, device: Device, bytes: u64) -> bo
     let graphs = slice.graphs.reclaim(slice, device);
     let pools = slice.pools.any();
     slice.pools.reconcile_all(slice);
-    leaving::wait(slice, device, bytes) || settled || graphs || pools
+    leaving::wait(slice, device, bytes, 0) || settled || graphs || pools
 }
 
 /// The answer to a request of so many bytes that does not fit.
