@@ -10,28 +10,22 @@ mod crowd;
 mod demo;
 mod doctor;
 mod failure;
-mod figures;
-mod installed;
 mod list;
 mod manual;
-mod nvml;
-mod overcommit;
 mod progress;
 mod remove;
-mod report;
 mod run;
 mod set;
 mod slices;
 mod status;
 mod system;
-mod time;
 mod top;
-mod unaccounted;
 
 use arguments::{Arguments, Wish};
 use clap::Parser as _;
 use clap::error::{ContextKind, ErrorKind};
 use failure::Failure;
+use gpuslice_slices::{figures, installed, nvml, overcommit, report, time};
 use std::process::ExitCode;
 
 /// How a command that did what it was asked for ends.
@@ -77,7 +71,7 @@ fn carry_out(wish: Wish) -> Result<Ending, Failure> {
         Wish::Man { folder } => manual::write(folder.as_deref()),
         Wish::DoctorProbe { probe } => doctor::answer(probe).map(|()| Ending::Code(0)),
         Wish::CompleteSlices => slices::print_names(),
-        Wish::NvmlWorker => nvml::work(),
+        Wish::NvmlWorker => Ok(Ending::Code(u8::from(nvml::work().is_err()))),
         Wish::DemoProbe => demo::probe(),
         Wish::DemoWorker(wish) => demo::work(&wish),
     }

@@ -104,7 +104,7 @@ pub use {
     detached::{Detached, detached},
     error::RegionError,
     making::Makings,
-    map::Trust,
+    map::{Trust, make},
     member::{DeviceRequest, Difference, Member, Use},
     monitor::Monitor,
     pause::pause,
