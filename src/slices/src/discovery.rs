@@ -148,6 +148,15 @@ impl Container {
         self.witnesses.iter().any(|pid| namespace(*pid, "mnt") == Some(self.mounts))
     }
 
+    /// The folder that a node agent has mounted for its region; none where there is none.
+    #[must_use]
+    pub fn mounted(&self) -> Option<FileId> {
+        let root = self.witnesses.iter().find_map(|pid| self.root(*pid))?;
+        let (flags, mode) = (OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+        let folder = kernel::openat2(&root, below(MOUNTED), flags, mode, WITHIN).ok()?;
+        Some(FileId::from(&kernel::fstat(folder).ok()?))
+    }
+
     /// The files that may be regions, by name and kind alone.
     #[must_use]
     pub fn regions(&self) -> Vec<Candidate> {
@@ -168,12 +177,20 @@ impl Container {
     }
 }
 
+/// How a path in a container is followed: not at all, where it is a link.
+const WITHIN: ResolveFlags =
+    ResolveFlags::IN_ROOT.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
+
+fn below(path: &str) -> &str {
+    path.trim_start_matches('/')
+}
+
 /// The files in a folder below a root that may be regions.
 fn regions_in(root: &OwnedFd, folder: &str) -> Vec<Candidate> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    let below = folder.trim_start_matches('/');
-    let Ok(opened) = kernel::openat2(root, below, flags, Mode::empty(), resolve) else { return Vec::new() };
+    let Ok(opened) = kernel::openat2(root, below(folder), flags, Mode::empty(), WITHIN) else {
+        return Vec::new();
+    };
     let Ok(entries) = Dir::read_from(&opened) else { return Vec::new() };
     let is_name = |name: &[u8]| match folder {
         MOUNTED => name == b"region",

@@ -9,6 +9,7 @@ use gpuslice_region::names::label;
 use gpuslice_region::{DeviceFigures, Limits, ProcessView, Reader, RegionError};
 use serde::Serialize;
 use std::fs;
+use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 
 /// A slice at one moment. Its form is that of `status --json`.
@@ -314,7 +315,16 @@ pub fn command_of(process: &ProcessView) -> Option<String> {
     if !is_near(process) {
         return None;
     }
-    let words = fs::read(format!("/proc/{}/cmdline", process.pid)).ok()?;
+    command_here(process.pid)
+}
+
+/// What the process runs that has this number here.
+#[must_use]
+pub fn command_here(pid: u32) -> Option<String> {
+    /// Bytes of a command that are read at the most.
+    const MOST: u64 = 64 << 10;
+    let mut words = Vec::new();
+    fs::File::open(format!("/proc/{pid}/cmdline")).ok()?.take(MOST).read_to_end(&mut words).ok()?;
     let text = String::from_utf8_lossy(&words).trim_end_matches('\0').replace('\0', " ");
     Some(figures::printable(&text))
 }

@@ -181,16 +181,32 @@ impl Places {
     /// Makes the folders of a slice, its region where there is none, and its operator's file with these settings. A region
     /// that is there stays: processes may live in it.
     ///
+    /// A container may write the folder of its region, and so remove the region or put anything in its place. As long as one
+    /// has the folder (`is_used`), that is told; members that go on without the file would have their limits beside those of
+    /// newcomers. Later what stands there is set aside under another name.
+    ///
     /// # Errors
     /// What cannot be made, or stands in the way.
-    pub fn make(&self, name: &Name, settings: &[(&str, String)]) -> Result<(), Problem> {
+    pub fn make(&self, name: &Name, settings: &[(&str, String)], is_used: bool) -> Result<(), Problem> {
         self.configure(name, settings)?;
         let region = self.region(name);
         make_folder(region.parent().unwrap_or(&self.regions))?;
+        if region.symlink_metadata().is_err() && is_used {
+            let what = "was removed in the container that has it; end the container".to_owned();
+            return Err(Problem { path: region, what });
+        }
         make(&region, REGION_MODE)?;
-        // Whoever may write the folder can have put anything there.
-        Reader::open(&region, Trust::AnyOwner)?;
-        Ok(())
+        match Reader::open(&region, Trust::AnyOwner) {
+            Err(RegionError::NotAFile { .. } | RegionError::Magic { .. } | RegionError::Size { .. })
+                if !is_used =>
+            {
+                let aside = region.with_extension("broken");
+                fs::rename(&region, aside).map_err(Problem::of(&region, "set aside what stands here"))?;
+                make(&region, REGION_MODE)?;
+                Ok(())
+            }
+            looked => looked.map(drop).map_err(Problem::from),
+        }
     }
 
     /// Writes the operator's file of a slice.
@@ -295,7 +311,7 @@ mod tests {
         let library = root.path().join("built.so");
         fs::write(&library, "first").unwrap();
         let first = places.install(&library).unwrap();
-        places.make(&name, &settings).unwrap();
+        places.make(&name, &settings, false).unwrap();
         places.announce(&name, places.device(&name, &settings, &first)).unwrap();
         let config = fs::read_to_string(places.config(&name)).unwrap();
         assert!(
@@ -348,21 +364,26 @@ mod tests {
     }
 
     #[test]
-    fn a_region_that_is_there_stays_and_what_is_none_is_told() {
+    fn a_region_that_is_there_stays_and_what_is_none_is_told_or_set_aside() {
         let root = tempfile::tempdir_in("/dev/shm").unwrap();
         let places = places(root.path());
         let name: Name = "a".parse().unwrap();
-        places.make(&name, &[]).unwrap();
+        places.make(&name, &[], false).unwrap();
         let region = places.region(&name);
         let before = fs::metadata(&region).unwrap();
-        places.make(&name, &[]).unwrap();
+        places.make(&name, &[], false).unwrap();
         use std::os::unix::fs::MetadataExt as _;
         assert_eq!(fs::metadata(&region).unwrap().ino(), before.ino());
         fs::remove_file(&region).unwrap();
         std::os::unix::fs::symlink("/etc/passwd", &region).unwrap();
-        let problem = places.make(&name, &[]).unwrap_err();
+        let problem = places.make(&name, &[], true).unwrap_err();
         assert_eq!(problem.path, region);
         assert!(problem.what.contains("symbolic link"), "{problem}");
+        places.make(&name, &[], false).unwrap();
+        assert!(fs::symlink_metadata(&region).unwrap().is_file());
+        fs::remove_file(&region).unwrap();
+        let problem = places.make(&name, &[], true).unwrap_err();
+        assert!(problem.what.contains("was removed"), "{problem}");
     }
 
     #[test]
