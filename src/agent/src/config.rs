@@ -39,6 +39,8 @@ pub(crate) struct Config {
     pub(crate) socket: PathBuf,
     /// The group whose members may use it beside root.
     pub(crate) group: Option<String>,
+    /// Whether slices that others made are looked for.
+    pub(crate) discover: bool,
     /// How much is said in the log.
     pub(crate) log: tracing::Level,
     /// The slices.
@@ -90,6 +92,7 @@ impl fmt::Display for Mistake {
 struct File {
     log: Option<Spanned<String>>,
     library: Option<Spanned<PathBuf>>,
+    discover: Option<bool>,
     web: Web,
     control: Control,
     paths: Paths,
@@ -336,6 +339,7 @@ impl Config {
             },
             socket: run.join("agent.sock"),
             group,
+            discover: said.discover.unwrap_or(true),
             log: log.unwrap_or(tracing::Level::INFO),
             slices,
         })
@@ -382,6 +386,7 @@ mod tests {
         for key in [
             "log",
             "library",
+            "discover",
             "listen",
             "requests_per_second",
             "connections",

@@ -13,7 +13,7 @@ const POINTS: usize = 300;
 /// Which line it is: a slice on a GPU, or a GPU.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(crate) struct Key {
-    /// The slice's container; empty: none.
+    /// The slice's container; empty: none, or the agent made the slice.
     pub(crate) container: String,
     /// The slice's name; empty: the line is the GPU's own.
     pub(crate) slice: String,
@@ -61,8 +61,11 @@ fn points(now: &Snapshot) -> Vec<(Key, Point)> {
     let part = |permille: u64| u16::try_from(permille).unwrap_or(u16::MAX);
     let slices = now.slices.iter().flat_map(|slice| {
         slice.devices.iter().map(move |device| {
-            let container = slice.container.clone().unwrap_or_default();
-            let key = Key { container, slice: slice.name.clone(), uuid: device.uuid.clone() };
+            let key = Key {
+                container: slice.place().to_owned(),
+                slice: slice.name.clone(),
+                uuid: device.uuid.clone(),
+            };
             let point = Point {
                 memory_mib: Some(mib(device.memory_used)),
                 used_permille: Some(part(device.used_permille)),

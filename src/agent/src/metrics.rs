@@ -145,10 +145,13 @@ fn on_gpus(now: &Snapshot) -> impl Iterator<Item = (&Slice, &Device, [(&'static 
 
 /// Outside of Kubernetes there are no namespaces and pods.
 fn labels<'a>(slice: &'a Slice, device: &'a Device) -> [(&'static str, &'a str); 5] {
-    let container = slice.container.as_deref().unwrap_or_default();
-    // Of a slice that was made here the name is enough, and stays while containers come and go.
-    let container = if slice.made { "" } else { container };
-    [("namespace", ""), ("pod", ""), ("container", container), ("uuid", &device.uuid), ("slot", &slice.name)]
+    [
+        ("namespace", ""),
+        ("pod", ""),
+        ("container", slice.place()),
+        ("uuid", &device.uuid),
+        ("slot", &slice.name),
+    ]
 }
 
 fn slices(encoder: &mut DescriptorEncoder<'_>, now: &Snapshot) -> fmt::Result {
@@ -246,7 +249,7 @@ fn whole(number: u64) -> i64 {
 
 fn ratio(part: u64, whole: f64) -> f64 {
     // Both are far below 2^53.
-    u32::try_from(part).map_or(f64::from(u32::MAX), f64::from) / whole
+    f64::from(u32::try_from(part).unwrap_or(u32::MAX)) / whole
 }
 
 fn seconds(nanoseconds: u64) -> f64 {

@@ -5,6 +5,7 @@
 
 use crate::config::Wanted;
 use crate::gpus::{Gpu, bare};
+use crate::snapshot::Slice;
 use gpuslice_policy::config::{
     Config, CorePolicy, DeviceIdentity, DeviceName, PerDevice, Quota, Weight, parse_uuid_text,
 };
@@ -266,6 +267,13 @@ impl Owned {
         Ok(generation)
     }
 
+    /// Whether its region grants more than it may use.
+    pub(crate) fn is_exceeded_by(&self, told: &Slice) -> bool {
+        let Some(terms) = self.terms() else { return false };
+        let on_it = told.devices.iter().filter(|device| device.uuid == terms.gpu);
+        on_it.filter_map(|device| device.limits).any(|limits| terms.lowered(limits).is_some())
+    }
+
     /// Takes back what a tenant has granted itself in the region. Returns whether there was anything.
     pub(crate) fn hold(&self, places: &Places) -> Result<bool, String> {
         self.apply(places, Terms::lowered)
@@ -481,7 +489,7 @@ mod tests {
         place.make(wanted("0", None));
         fs::create_dir(place.places.slots().join("not-ours")).unwrap();
         let name: Name = "a".parse().unwrap();
-        assert_eq!(left_behind(&place.places, &BTreeSet::new()), [name.clone()]);
+        assert_eq!(left_behind(&place.places, &BTreeSet::new()), std::slice::from_ref(&name));
         assert!(left_behind(&place.places, &BTreeSet::from([name])).is_empty());
     }
 }

@@ -71,10 +71,13 @@ const plot = (element, line) => {
   set("throttled", (point) => point.throttled_permille / 1000);
 };
 
+// What tells a slice apart from others of its name.
+const place = (slice) => slice.made ? "" : slice.container ?? "";
+
 // What the page has a place for.
 const identity = (gpus, slices) => JSON.stringify([
   gpus.map((gpu) => gpu.uuid),
-  slices.flatMap((slice) => slice.devices.length ? slice.devices.map((device) => [slice.name, slice.container ?? "", device.uuid]) : [[slice.name, "", ""]]),
+  slices.flatMap((slice) => slice.devices.length ? slice.devices.map((device) => [slice.name, place(slice), device.uuid]) : [[slice.name, "", ""]]),
 ]);
 const shown = () => JSON.stringify([
   [...document.querySelectorAll("[data-gpu]")].map((one) => one.dataset.gpu),
@@ -116,7 +119,7 @@ const update = async () => {
   }
   for (const element of document.querySelectorAll("[data-slice]")) {
     const { slice: name, container, uuid } = element.dataset;
-    const slice = slices.find((one) => one.name === name && (one.container ?? "") === container);
+    const slice = slices.find((one) => one.name === name && place(one) === container);
     const device = slice?.devices.find((one) => one.uuid === uuid);
     if (!device) continue;
     const total = gpus.find((gpu) => gpu.uuid === uuid)?.memory_total ?? null;

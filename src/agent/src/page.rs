@@ -195,10 +195,10 @@ fn of_slice(
     lines: &BTreeMap<&Key, &VecDeque<Point>>,
 ) -> Markup {
     let gpu = now.gpus.iter().find(|gpu| gpu.uuid == device.uuid);
-    let container = slice.container.clone().unwrap_or_default();
+    let container = slice.place().to_owned();
     let key = Key { container: container.clone(), slice: slice.name.clone(), uuid: device.uuid.clone() };
     let total = gpu.and_then(|gpu| gpu.memory_total);
-    let short: String = container.chars().take(12).collect();
+    let short: String = slice.container.iter().flat_map(|id| id.chars()).take(12).collect();
     html! {
         article.slice data-slice=(slice.name) data-container=(container) data-uuid=(device.uuid) tabindex="0" aria-label=(format!("slice {}", slice.name)) {
             h3 {
@@ -258,7 +258,7 @@ fn plots(points: Option<&VecDeque<Point>>, memory: Option<u64>) -> Markup {
     let none = VecDeque::new();
     let points = points.unwrap_or(&none);
     let most = points.iter().filter_map(|point| point.memory_mib).max().unwrap_or(0);
-    let whole = memory.map_or(u64::from(most), |bytes| bytes >> 20).max(1);
+    let whole = memory.map_or_else(|| most.into(), |bytes| bytes >> 20).max(1);
     let memory = path(points, |point| point.memory_mib.map(|mib| height(mib.into(), whole)));
     let time = path(points, |point| point.used_permille.map(|used| height(used.into(), 1000)));
     let throttled = path(points, |point| Some(height(point.throttled_permille.into(), 1000)));

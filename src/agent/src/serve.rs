@@ -110,7 +110,9 @@ async fn reload(place: &Place, watch: Arc<Mutex<Watch>>) {
             }
         }
         Err(mistakes) => {
-            mistakes.iter().for_each(|mistake| error!("the configuration stays as it was: {mistake}"))
+            for mistake in mistakes {
+                error!("the configuration stays as it was: {mistake}");
+            }
         }
     }
 }

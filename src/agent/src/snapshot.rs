@@ -132,6 +132,14 @@ impl Snapshot {
     }
 }
 
+impl Slice {
+    /// What tells it apart from others of its name: its container. The name of a slice that this agent made is its own, and
+    /// stays the same slice while containers come and go.
+    pub(crate) fn place(&self) -> &str {
+        if self.made { "" } else { self.container.as_deref().unwrap_or_default() }
+    }
+}
+
 impl Device {
     /// What a region says of a device.
     pub(crate) fn of(reader: &Reader, read: &DeviceFigures, uuid: String) -> Result<Self, RegionError> {

@@ -22,8 +22,13 @@ use tracing::{info, warn};
 
 /// How often new slices are looked for, and those of the configuration are compared with it.
 const SCAN: Duration = Duration::from_secs(5);
+/// How long the numbers of processes hold, where they are asked for.
+const NUMBERS: Duration = Duration::from_secs(1);
 /// Slices that are told at the most, those of the configuration not counted.
 const MOST_FOUND: usize = 256;
+
+/// The mount namespace that a slice is in, and the container's number; none: this one.
+type Place = Option<(u64, Option<String>)>;
 
 /// A slice that this agent has not made.
 #[derive(Debug)]
@@ -31,8 +36,7 @@ struct Found {
     reader: Reader,
     /// What it was found by, if in a container; keeps the reader's path.
     candidate: Option<Candidate>,
-    /// The mount namespace that it is in, and the container's number.
-    place: Option<(u64, Option<String>)>,
+    place: Place,
 }
 
 /// The slices of the node.
@@ -128,21 +132,25 @@ impl Watch {
     pub(crate) fn tick(&mut self) {
         let now = self.look(false);
         self.history.take(&now);
-        for slice in &self.owned {
+        // Those of the configuration are the first, in its order.
+        for (slice, told) in self.owned.iter().zip(&now.slices) {
+            if told.process_count == 0 || !slice.is_exceeded_by(told) {
+                continue;
+            }
             match slice.hold(&self.config.places) {
                 Ok(true) => {
-                    warn!(slice = %slice.name(), "its region had more than its limits, and was set back")
+                    warn!(slice = %slice.name(), "its region had more than its limits, and was set back");
                 }
                 Ok(false) => {}
-                // Told with the slice.
-                Err(_) => {}
+                Err(error) => warn!(slice = %slice.name(), "its region has more than its limits: {error}"),
             }
         }
     }
 
     /// Everything at this moment; processes one by one where they are asked for.
     pub(crate) fn look(&mut self, with_processes: bool) -> Snapshot {
-        let is_old = self.scanned.is_none_or(|at| at.elapsed() >= SCAN);
+        let holds = if with_processes { NUMBERS } else { SCAN };
+        let is_old = self.scanned.is_none_or(|at| at.elapsed() >= holds);
         if is_old || self.containers.iter().any(|container| !container.lives()) {
             self.scan();
         }
@@ -161,8 +169,8 @@ impl Watch {
                 )
             })
             .collect();
-        let mut taken: BTreeSet<(Option<String>, String)> =
-            slices.iter().map(|slice| (slice.container.clone(), slice.name.clone())).collect();
+        let mut taken: BTreeSet<(String, String)> =
+            slices.iter().map(|slice| (slice.place().to_owned(), slice.name.clone())).collect();
         let machine = with_processes.then_some(&self.machine);
         self.found.retain(|_, found| match of_found(found, &gpus, machine) {
             Ok(Some(mut slice)) => {
@@ -196,7 +204,11 @@ impl Watch {
             slice.make(&self.config.places, &self.library, &gpus, is_used);
         }
         self.clear_away();
-        self.find();
+        if self.config.discover {
+            self.find();
+        } else {
+            self.found.clear();
+        }
     }
 
     /// Removes what was made of slices that are not configured any more, once nobody lives in them. Their specifications go at
@@ -228,8 +240,7 @@ impl Watch {
             .iter()
             .filter_map(|slice| FileId::of(&self.config.places.region(slice.name())).ok())
             .collect();
-        let mut there: BTreeMap<FileId, (PathBuf, Option<Candidate>, Option<(u64, Option<String>)>)> =
-            BTreeMap::new();
+        let mut there: BTreeMap<FileId, (PathBuf, Option<Candidate>, Place)> = BTreeMap::new();
         for path in names::all().unwrap_or_default() {
             if let Ok(file) = FileId::of(&path) {
                 there.insert(file, (path, None, None));
@@ -281,10 +292,10 @@ impl Found {
 }
 
 /// A name that no other slice of the container has.
-fn unique(slice: &Slice, file: &str, taken: &mut BTreeSet<(Option<String>, String)>) -> String {
+fn unique(slice: &Slice, file: &str, taken: &mut BTreeSet<(String, String)>) -> String {
     let numbered = (2_u32..).map(|number| format!("{file}#{number}"));
     let mut names = [slice.name.clone(), file.to_owned()].into_iter().chain(numbered);
-    names.find(|name| taken.insert((slice.container.clone(), name.clone()))).unwrap_or_default()
+    names.find(|name| taken.insert((slice.place().to_owned(), name.clone()))).unwrap_or_default()
 }
 
 fn of_found(found: &Found, gpus: &[Gpu], machine: Option<&Machine>) -> Result<Option<Slice>, RegionError> {
