@@ -220,7 +220,7 @@ impl Owned {
             Some(kept) => kept.clone(),
             None => {
                 let configured = Terms::of(&self.wanted, gpus)?;
-                match read(&file_of(places, &name)) {
+                match read(&places.owner_file(&name)) {
                     Some(before) if before.configured == configured => before,
                     before => Kept {
                         holds: configured.clone(),
@@ -304,10 +304,6 @@ impl Owned {
     }
 }
 
-fn file_of(places: &Places, name: &Name) -> PathBuf {
-    places.slot(name).join("slice.json")
-}
-
 fn read(path: &Path) -> Option<Kept> {
     let mut text = String::new();
     fs::File::open(path).ok()?.take(MOST_BYTES).read_to_string(&mut text).ok()?;
@@ -320,7 +316,7 @@ fn read(path: &Path) -> Option<Kept> {
 
 fn write(places: &Places, name: &Name, kept: &Kept) -> Result<(), String> {
     let text = serde_json::to_string_pretty(kept).map_err(|error| error.to_string())?;
-    write_whole(&file_of(places, name), format!("{text}\n").as_bytes(), 0o644)
+    write_whole(&places.owner_file(name), format!("{text}\n").as_bytes(), 0o644)
         .map_err(|problem| problem.to_string())
 }
 
@@ -329,7 +325,7 @@ pub(crate) fn left_behind(places: &Places, configured: &BTreeSet<Name>) -> Vec<N
     let entries = fs::read_dir(places.slots()).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<Name>().ok());
     // A folder is ours if it says so: others may have put theirs beside it.
-    names.filter(|name| !configured.contains(name) && file_of(places, name).exists()).collect()
+    names.filter(|name| !configured.contains(name) && places.owner_file(name).exists()).collect()
 }
 
 #[cfg(test)]

@@ -315,7 +315,7 @@ mod tests {
         let slice = |name: &str, container: Option<&str>| Slice {
             name: name.to_owned(),
             container: container.map(str::to_owned),
-            made: true,
+            made: container.is_none(),
             region: "/r".to_owned(),
             problem: None,
             generation: None,

@@ -16,7 +16,7 @@ use gpuslice_slices::report::command_here;
 use gpuslice_slices::slot::{Name, Problem};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
@@ -30,13 +30,22 @@ const MOST_FOUND: usize = 256;
 /// The mount namespace that a slice is in, and the container's number; none: this one.
 type Place = Option<(u64, Option<String>)>;
 
+/// A region that this agent has not made, and where it was found.
+#[derive(Debug)]
+struct There {
+    path: PathBuf,
+    /// What the slice is called by it.
+    name: String,
+    /// What it was found by, if in a container alone; keeps the path.
+    candidate: Option<Candidate>,
+    place: Place,
+}
+
 /// A slice that this agent has not made.
 #[derive(Debug)]
 struct Found {
     reader: Reader,
-    /// What it was found by, if in a container; keeps the reader's path.
-    candidate: Option<Candidate>,
-    place: Place,
+    there: There,
 }
 
 /// The slices of the node.
@@ -174,7 +183,7 @@ impl Watch {
         let machine = with_processes.then_some(&self.machine);
         self.found.retain(|_, found| match of_found(found, &gpus, machine) {
             Ok(Some(mut slice)) => {
-                slice.name = unique(&slice, &found.file_name(), &mut taken);
+                slice.name = unique(&slice, &found.there.file_name(), &mut taken);
                 slices.push(slice);
                 true
             }
@@ -240,39 +249,54 @@ impl Watch {
             .iter()
             .filter_map(|slice| FileId::of(&self.config.places.region(slice.name())).ok())
             .collect();
-        let mut there: BTreeMap<FileId, (PathBuf, Option<Candidate>, Place)> = BTreeMap::new();
+        let mut there = BTreeMap::new();
         for path in names::all().unwrap_or_default() {
+            let name = printable(&names::name_of(&path));
             if let Ok(file) = FileId::of(&path) {
-                there.insert(file, (path, None, None));
+                there.insert(file, There { path, name, candidate: None, place: None });
+            }
+        }
+        // `gpuslice cdi` makes slices beside those of the configuration.
+        for folder in fs::read_dir(&self.config.places.regions).into_iter().flatten().flatten() {
+            let Ok(name) = folder.file_name().to_string_lossy().parse::<Name>() else { continue };
+            let path = self.config.places.region(&name);
+            if let Ok(file) = FileId::of(&path) {
+                there.insert(file, There { path, name: name.to_string(), candidate: None, place: None });
             }
         }
         for container in &self.containers {
             for candidate in container.regions() {
                 let place = Some((container.mounts, container.id.clone()));
                 // A folder of the host's that the container has as well.
-                there.entry(candidate.file).or_insert_with(|| (candidate.path(), Some(candidate), place));
+                if let Some(known) = there.get_mut(&candidate.file) {
+                    known.place = place;
+                    continue;
+                }
+                let name = printable(&names::name_of(&candidate.inside));
+                let path = candidate.path();
+                there.insert(candidate.file, There { path, name, candidate: Some(candidate), place });
             }
         }
         there.retain(|file, _| !owned.contains(file));
         self.found.retain(|file, found| {
-            there.get(file).is_some_and(|(_, _, place)| *place == found.place) && found.reader.check().is_ok()
+            there.get(file).is_some_and(|there| there.place == found.there.place)
+                && found.reader.check().is_ok()
         });
         self.complaints.retain(|file, _| there.contains_key(file));
-        for (file, (path, candidate, place)) in there {
+        for (file, there) in there {
             if self.found.contains_key(&file) || self.found.len() >= MOST_FOUND {
                 continue;
             }
-            match Reader::open(&path, Trust::AnyOwner) {
+            match Reader::open(&there.path, Trust::AnyOwner) {
                 Ok(Some(reader)) => {
                     self.complaints.remove(&file);
-                    self.found.insert(file, Found { reader, candidate, place });
+                    self.found.insert(file, Found { reader, there });
                 }
                 Ok(None) => {}
                 Err(error) => {
-                    let inside = candidate.map_or(path, |candidate| candidate.inside);
                     let text = printable(&error.to_string());
                     if self.complaints.get(&file) != Some(&text) {
-                        warn!(region = %printable(&inside.display().to_string()), "not read: {text}");
+                        warn!(region = %there.inside(), "not read: {text}");
                         self.complaints.insert(file, text);
                     }
                 }
@@ -281,13 +305,15 @@ impl Watch {
     }
 }
 
-impl Found {
-    fn inside(&self) -> &Path {
-        self.candidate.as_ref().map_or_else(|| self.reader.path(), |candidate| &candidate.inside)
+impl There {
+    /// The region's path, as those see it who have it.
+    fn inside(&self) -> String {
+        let path = self.candidate.as_ref().map_or(self.path.as_path(), |candidate| &candidate.inside);
+        printable(&path.display().to_string())
     }
 
     fn file_name(&self) -> String {
-        printable(&self.inside().file_name().unwrap_or_default().to_string_lossy())
+        printable(&self.path.file_name().unwrap_or_default().to_string_lossy())
     }
 }
 
@@ -304,10 +330,10 @@ fn of_found(found: &Found, gpus: &[Gpu], machine: Option<&Machine>) -> Result<Op
         return Ok(None);
     }
     Ok(Some(Slice {
-        name: printable(&names::name_of(found.inside())),
-        container: found.place.as_ref().and_then(|(_, id)| id.clone()),
+        name: found.there.name.clone(),
+        container: found.there.place.as_ref().and_then(|(_, id)| id.clone()),
         made: false,
-        region: printable(&found.inside().display().to_string()),
+        region: found.there.inside(),
         problem: None,
         generation: None,
         process_count,

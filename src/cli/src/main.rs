@@ -6,6 +6,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line program")]
 
 mod arguments;
+mod cdi;
 mod crowd;
 mod demo;
 mod doctor;
@@ -65,6 +66,7 @@ fn carry_out(wish: Wish) -> Result<Ending, Failure> {
         Wish::Top(wish) => top::top(&wish),
         Wish::Set(wish) => set::set(&wish),
         Wish::Remove(wish) => remove::remove(&wish),
+        Wish::Cdi(wish) => cdi::cdi(&wish),
         Wish::Doctor(wish) => doctor::doctor(&wish),
         Wish::Demo(wish) => demo::play(&wish),
         Wish::Completions { shell } => manual::complete(shell),

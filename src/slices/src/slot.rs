@@ -127,6 +127,13 @@ pub struct Places {
 }
 
 impl Places {
+    /// The usual ones of a host, below a root that is `/` unless somebody tries something out.
+    #[must_use]
+    pub fn usual(root: &Path) -> Self {
+        let at = |path: &str| root.join(path);
+        Self { state: at("var/lib/gpuslice"), regions: at("run/gpuslice/slots"), cdi: at("var/run/cdi") }
+    }
+
     /// The folder of a slice that outlives a restart of the machine.
     #[must_use]
     pub fn slot(&self, name: &Name) -> PathBuf {
@@ -137,6 +144,12 @@ impl Places {
     #[must_use]
     pub fn slots(&self) -> PathBuf {
         self.state.join("slots")
+    }
+
+    /// What an agent has written of a slice that it made, and owns.
+    #[must_use]
+    pub fn owner_file(&self, name: &Name) -> PathBuf {
+        self.slot(name).join("slice.json")
     }
 
     /// The operator's file of a slice.
@@ -157,6 +170,23 @@ impl Places {
         self.cdi.join(format!("gpuslice-{name}.json"))
     }
 
+    /// Where [`install`](Self::install) puts a library of this content.
+    fn installed(&self, content: &[u8]) -> PathBuf {
+        let mut hash = String::new();
+        for byte in Sha256::digest(content) {
+            let _to_a_string = write!(hash, "{byte:02x}");
+        }
+        self.state.join("lib").join(hash).join("libgpuslice.so")
+    }
+
+    /// Where [`install`](Self::install) would put a library.
+    ///
+    /// # Errors
+    /// The library cannot be read.
+    pub fn library(&self, library: &Path) -> Result<PathBuf, Problem> {
+        Ok(self.installed(&fs::read(library).map_err(Problem::of(library, "read the library"))?))
+    }
+
     /// Takes a copy of the preload library under the hash of its content, where no newer one ever takes its place, and
     /// returns where it is.
     ///
@@ -164,13 +194,8 @@ impl Places {
     /// The library cannot be read, or the copy not be written.
     pub fn install(&self, library: &Path) -> Result<PathBuf, Problem> {
         let content = fs::read(library).map_err(Problem::of(library, "read the library"))?;
-        let mut hash = String::new();
-        for byte in Sha256::digest(&content) {
-            let _to_a_string = write!(hash, "{byte:02x}");
-        }
-        let folder = self.state.join("lib").join(hash);
-        make_folder(&folder)?;
-        let path = folder.join("libgpuslice.so");
+        let path = self.installed(&content);
+        make_folder(path.parent().unwrap_or(&self.state))?;
         if fs::read(&path).ok().as_ref() != Some(&content) {
             write_whole(&path, &content, 0o755)?;
         }
@@ -190,9 +215,12 @@ impl Places {
     pub fn make(&self, name: &Name, settings: &[(&str, String)], is_used: bool) -> Result<(), Problem> {
         self.configure(name, settings)?;
         let region = self.region(name);
-        make_folder(region.parent().unwrap_or(&self.regions))?;
-        if region.symlink_metadata().is_err() && is_used {
-            let what = "was removed in the container that has it; end the container".to_owned();
+        let folder = region.parent().unwrap_or(&self.regions);
+        let is_new = folder.symlink_metadata().is_err();
+        make_folder(folder)?;
+        if !is_new && is_used && region.symlink_metadata().is_err() {
+            let what = "was removed while a container may have it; end the container, and remove this folder"
+                .to_owned();
             return Err(Problem { path: region, what });
         }
         make(&region, REGION_MODE)?;
