@@ -66,3 +66,17 @@ pub mod status {
     /// `NVML_ERROR_ARGUMENT_VERSION_MISMATCH`: a structure of another version than is known.
     pub const NVML_ARGUMENT_VERSION_MISMATCH: Status = 25;
 }
+
+/// Attributes of a device that are asked for by number: `CUdevice_attribute`.
+pub mod device_attribute {
+    use super::c_uint;
+
+    /// `CU_DEVICE_ATTRIBUTE_INTEGRATED`: the GPU has no memory of its own.
+    pub const INTEGRATED: c_uint = 18;
+    /// `CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES`: the GPU uses the page tables of the host.
+    pub const USES_HOST_PAGE_TABLES: c_uint = 100;
+    /// `CU_DEVICE_ATTRIBUTE_NUMA_CONFIG`: the memory of the GPU is a NUMA node of the host.
+    pub const NUMA_CONFIG: c_uint = 130;
+    /// Each of these, where its value is not 0, says that the memory of the device is the host's.
+    pub const OF_HOST_MEMORY: [c_uint; 3] = [INTEGRATED, USES_HOST_PAGE_TABLES, NUMA_CONFIG];
+}

@@ -3,6 +3,7 @@
 use super::DEVICES;
 use crate::blocks;
 use crate::engine::Config;
+use gpuslice_driver::types::device_attribute::INTEGRATED;
 
 /// Properties of the simulated machine. Whoever makes the state file sets them; later processes find them.
 #[repr(C)]
@@ -97,8 +98,6 @@ impl Settings {
 
     /// What a device says of itself where the machine's setting decides.
     pub(crate) fn attribute(&self, number: u32) -> Option<i32> {
-        /// `CU_DEVICE_ATTRIBUTE_INTEGRATED`.
-        const INTEGRATED: u32 = 18;
         (number == INTEGRATED && self.integrated > 0).then_some(1)
     }
 
