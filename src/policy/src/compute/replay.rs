@@ -46,8 +46,6 @@ const MOST_WAITING: usize = 4096;
 pub struct Part {
     /// The slice had work in flight.
     pub covered: u64,
-    /// Of that, others had as well.
-    pub shared: u64,
     /// The GPU worked for the slice. What an earlier stretch was given wrongly is taken off.
     pub own: i64,
 }
@@ -317,12 +315,6 @@ impl Slicing {
         self.replays.iter_mut().for_each(|replay| replay.owner = None);
     }
 
-    /// Up to when it was replayed.
-    #[must_use]
-    pub const fn at(&self) -> u64 {
-        self.at
-    }
-
     /// What happens next, and to whom. What begins when something ends begins first.
     fn next(&self) -> Option<(usize, (u64, bool))> {
         let all = self.contexts.iter().enumerate();
@@ -336,9 +328,6 @@ impl Slicing {
         }
         if self.flying & self.own != 0 {
             part.covered = part.covered.saturating_add(time);
-            if self.flying & !self.own != 0 {
-                part.shared = part.shared.saturating_add(time);
-            }
         }
         let (from, flying) = (self.at, self.flying);
         self.replays.iter_mut().for_each(|replay| replay.pass(from, to, flying));
@@ -610,7 +599,7 @@ mod tests {
     #[test]
     fn what_was_charged_by_another_factor_than_came_out_is_settled() {
         let mut split = Split::default();
-        let part = Part { covered: 10 * MS, shared: 10 * MS, own: 4 * MS.cast_signed() };
+        let part = Part { covered: 10 * MS, own: 4 * MS.cast_signed() };
         assert_eq!(split.learn(&part, START, START + BEHIND), (400_000, -6 * MS.cast_signed()));
         // Not in force yet when that was published.
         assert_eq!(split.learn(&part, START + STEP, START + BEHIND + STEP).1, -6 * MS.cast_signed());
