@@ -12,6 +12,7 @@ use crate::compute::now;
 use crate::lifecycle;
 use crate::notice;
 use crate::slice::{Place, Slice};
+use crate::used::pid_namespace;
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 use gpuslice_policy::blocks::{BLOCK, LARGEST_SMALL, taken};
@@ -19,7 +20,6 @@ use gpuslice_policy::config::{LogLevel, Origin, QuotaSource, gpu_uuid_text};
 use gpuslice_policy::units::Bytes;
 use gpuslice_region::{Device, ProcessView};
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 
 /// For how long no other refusal is said, in nanoseconds.
 const QUIET: u64 = 60_000_000_000;
@@ -185,9 +185,8 @@ fn largest(slice: &Slice, device: Device) -> Option<(u64, ProcessView)> {
 
 /// The name of a process, as far as it can be read and printed.
 fn command_of(process: &ProcessView) -> Option<String> {
-    let namespace = fs::metadata("/proc/self/ns/pid").ok()?.ino();
     // The number means another process elsewhere.
-    if process.pid_namespace != namespace {
+    if process.pid_namespace != pid_namespace() {
         return None;
     }
     let name = fs::read_to_string(format!("/proc/{}/comm", process.pid)).ok()?;

@@ -17,7 +17,7 @@ use core::time::Duration;
 use gpuslice_policy::arbiter::{self, Arbiter, word};
 use gpuslice_policy::compute::queue;
 use gpuslice_policy::config::{LogLevel, Priority};
-use gpuslice_region::{Chairs, Region, Uuid};
+use gpuslice_region::{Chairs, Uuid};
 use parking_lot::Mutex;
 
 /// How often it is tried to open the chairs, and looked whether others find the same, in nanoseconds.
@@ -30,8 +30,6 @@ pub(crate) struct Steward {
     /// When they were opened, or looked for, last.
     tried: u64,
     said: bool,
-    /// Whether it was said that the policy does not reach a program.
-    has_warned: bool,
     /// By the places of the pacers; of those whose chair this process does not hold, nothing.
     arbiters: Vec<Option<Arbiter>>,
 }
@@ -86,14 +84,6 @@ impl Compute {
         }
     }
 
-    /// A process uses a GPU that is not of this slice. Warns once where no other slice of the folder is on it.
-    pub(super) fn warn_if_alone(&self, slice: &Slice, gpu: &Uuid) {
-        let (steward, neighbours) = (self.steward.try_lock(), self.neighbours.try_lock());
-        if let (Some(mut steward), Some(mut neighbours)) = (steward, neighbours) {
-            steward.warn_if_alone(slice, &mut neighbours, gpu);
-        }
-    }
-
     /// There is nothing to do here: others look.
     pub(super) fn leave_chairs(&self) {
         if let Some(mut steward) = self.steward.try_lock() {
@@ -133,23 +123,6 @@ impl Steward {
                 divide(arbiter, &mut neighbours, &Uuid(pacer.place.uuid));
             }
         }
-    }
-
-    fn warn_if_alone(&mut self, slice: &Slice, neighbours: &mut Neighbours, gpu: &Uuid) {
-        let own = slice.region().path();
-        let Some(folder) = own.parent() else { return };
-        let on_gpu = |region: &Region| region.path() != own && region.device(gpu).is_some();
-        if self.has_warned || neighbours.all().iter().any(|one| on_gpu(one.region())) {
-            return;
-        }
-        self.has_warned = true;
-        let text = format_args!(
-            "gpuslice: {gpu}: a program uses this GPU that is in no slice of {}. The driver's turns for it count as this slice's \
-             time, so that the slice may get down to half of its share, and a policy does not divide the GPU with it. Give all \
-             containers one folder, and name a region in it with GPUSLICE_REGION.",
-            folder.display()
-        );
-        notice::say(LogLevel::Warn, &text);
     }
 
     /// Opens the chairs, unless that was tried a moment ago; anew where others find a different file.
