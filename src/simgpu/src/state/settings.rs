@@ -52,7 +52,7 @@ impl Settings {
         green_bytes: 4 << 20,
         linear_granule: 0,
         memory: [16 << 30; DEVICES],
-        teardown_ms: 0,
+        teardown_ms: 300,
         integrated: 0,
         time: Config::DEFAULT,
     };
