@@ -55,6 +55,15 @@ fn code_comes_to_the_device_when_it_is_wanted_or_at_once() {
 }
 
 #[test]
+fn code_that_comes_late_holds_its_context_until_all_is_done_unless_it_is_free() {
+    for loading in ["", "free"] {
+        let Some(machine) = Machine::new(&[]) else { return };
+        let output = machine.command("loads").arg(loading).output().unwrap();
+        assert!(output.status.success(), "{loading}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
 fn each_device_has_its_own_memory() {
     let Some(machine) = Machine::new(&[("DEVICES", "2"), ("MEMORY", "1GiB,2GiB")]) else { return };
     let mut command = machine.command("devices");
