@@ -255,9 +255,7 @@ fn calm(bench: &Bench, slices: &mut [Slice<'_>], residents: u64) {
 fn slices_stay_whole_while_programs_come_and_go() {
     let mut chance = seed("churn");
     let seconds = variable("GPUSLICE_CHURN").unwrap_or(SECONDS);
-    // The device has memory of the dead back at once. Beside others that die free memory does not tell exactly what is back
-    // (docs/failures.md), and the peak in truth would have both what leaves and what is granted in its place.
-    let bench = Bench::simulated().with("SIMGPU_TEARDOWN_MS", "0");
+    let bench = Bench::simulated();
     let mut slices: Vec<Slice<'_>> = KINDS.iter().map(|kind| Slice::start(&bench, kind)).collect();
     let truth = Shared::open_existing(&bench.region().with_file_name("state")).unwrap();
     let residents = bench.truth(0).held;

@@ -5,14 +5,15 @@
 //! memory that is not there. An entry in the table of shares has its bytes, and counts before the dead process's word is
 //! cleared, as an heir does.
 //!
-//! When is it back? The device's free memory and what the slice holds together are its *room*. What the slice takes or gives
-//! back leaves the room as it is. While memory leaves, free memory and what the living hold are less than the room by as
-//! much.
+//! When is it back? The device's free memory and what the slices of the folder hold together are its *room*. What a slice takes
+//! or gives back leaves the room as it is. While memory leaves, free memory and what the living hold are less than the room by
+//! as much.
 //!
 //! A reservation counts before the driver takes the memory and until the driver has it back. So a reading of the room is too
 //! high while calls are under way, and never too low: the least of the last minute counts ([`ROOM_KEPT`]). The ledger may
 //! have counted a context of the dead as more than the driver took. So it is enough that most is back ([`MISSING_PART`]).
-//! Neighbours move free memory too, so the wait has a bound: after [`LEAVING`] nothing leaves any more.
+//! Memory that leaves another slice is missing too, and makes the wait longer. Programs that are in no slice of the folder move
+//! free memory, and no ledger says so. So the wait has a bound: after [`LEAVING`] nothing leaves any more.
 //!
 //! Where no member has noted the room, nothing leaves.
 
@@ -21,8 +22,8 @@ use crate::layout::Layout;
 /// How long memory of the dead leaves at most, in nanoseconds. Guessed: four times as long as most reports say.
 pub const LEAVING: u64 = 2_000_000_000;
 
-/// How long the least reading of the room counts, in nanoseconds. Guessed: neighbours that give memory back make the room
-/// larger, which is seen this much later; a process that never rests is seen at rest in that time.
+/// How long the least reading of the room counts, in nanoseconds. Guessed: programs of no slice that give memory back make the
+/// room larger, which is seen this much later; a process that never rests is seen at rest in that time.
 const ROOM_KEPT: u64 = 60_000_000_000;
 
 /// One part in so many of what leaves may be missing when it counts as back. Derived: the size of a context is known within
@@ -64,15 +65,16 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         (0..self.device_count()).map(|device| self.end_gone(device, |at| !is_recent(at, now))).sum()
     }
 
-    /// Ends what leaves a device that has so much free memory, if all of it is back. Returns whether anything ended.
-    pub(crate) fn end_if_back(&self, device: usize, free: u64) -> bool {
+    /// Ends what leaves a device, if all of it is back. `outside`: its free bytes and those of other slices. Returns whether
+    /// anything ended.
+    pub(crate) fn end_if_back(&self, device: usize, outside: u64) -> bool {
         let Some(room) = self.devices.get(device).and_then(|entry| entry.room.get().checked_sub(1)) else {
             return false;
         };
         // Before the sum: what begins to leave meanwhile is not taken for back.
         let gone = self.all_gone(device);
         let living = self.held(device).saturating_sub(gone);
-        let missing = room.saturating_sub(free.saturating_add(living));
+        let missing = room.saturating_sub(outside.saturating_add(living));
         missing <= gone / MISSING_PART && self.end_gone(device, |_| true) > 0
     }
 

@@ -243,16 +243,17 @@ impl Member {
         }
     }
 
-    /// The device's free bytes and those that the slice holds were so many together: that tells later when memory of the dead
-    /// is back.
+    /// The device's free bytes and those that the slices of the folder hold were so many together: that tells later when
+    /// memory of the dead is back.
     pub fn note_room(&self, device: Device, room: u64) {
         self.region.layout().note_room(device.index(), room, bell::now());
     }
 
-    /// The device has so many free bytes. Returns whether memory of the dead that left it is back, and counts no more.
+    /// The device has so many bytes that are free or of other slices. Returns whether memory of the dead that left it is back,
+    /// and counts no more.
     #[must_use = "what did not fit may fit now"]
-    pub fn is_back(&self, device: Device, free: u64) -> bool {
-        self.region.layout().end_if_back(device.index(), free)
+    pub fn is_back(&self, device: Device, outside: u64) -> bool {
+        self.region.layout().end_if_back(device.index(), outside)
     }
 
     /// The device's memory is the host's, so that its free memory moves with every program of the machine.

@@ -6,25 +6,14 @@
 //! beside it. All waits end after [`LEAVING`], hold no lock, and concern no other request.
 
 use crate::compute::now;
-use crate::driver;
-use crate::footprint::Session;
 use crate::guard::{outside, quietly};
-use crate::slice::{Place, Slice};
+use crate::reading::Reading;
+use crate::slice::Slice;
 use core::time::Duration;
 use gpuslice_region::{Device, LEAVING, pause};
 
 /// How long a wait rests before it looks again.
 const STEP: Duration = Duration::from_millis(50);
-
-/// Free memory of a device; none where it cannot be read or moves with programs that use no GPU.
-fn free(place: Place) -> Option<u64> {
-    if place.shares_host_memory {
-        return None;
-    }
-    let here = driver::current_device() == Some(place.handle);
-    let by_driver = if here { driver::device_free() } else { None };
-    by_driver.or_else(|| Session::open()?.free(place))
-}
 
 impl Slice {
     /// Whether memory that left a device is back, or nothing left it.
@@ -38,8 +27,10 @@ impl Slice {
             return true;
         }
         let place = self.places().iter().find(|place| place.device == device).copied();
-        let free = place.and_then(free).map(|free| free.saturating_add(given));
-        free.is_some_and(|free| self.member().is_back(device, free)) || self.region().leaving(device) == 0
+        let reading = place.and_then(|place| Reading::take(self, place, 0));
+        let outside = reading.map(|reading| reading.outside().saturating_add(given));
+        outside.is_some_and(|outside| self.member().is_back(device, outside))
+            || self.region().leaving(device) == 0
     }
 }
 

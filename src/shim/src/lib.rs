@@ -56,6 +56,7 @@ mod notice;
 mod physical;
 mod pools;
 mod primaries;
+mod reading;
 mod refusals;
 mod reserve;
 mod shared;
