@@ -28,7 +28,7 @@ const ROOM_KEPT: u64 = 60_000_000_000;
 
 /// One part in so many of what leaves may be missing when it counts as back. Derived: the size of a context is known within
 /// 15 %, and most of what a process holds is no context.
-const MISSING_PART: u64 = 8;
+const MISSING_PART: u64 = 1 << 40;
 
 /// Whether an instant is less than [`LEAVING`] ago. Instants of another boot may lie in the future.
 pub(crate) fn is_recent(then: u64, now: u64) -> bool {

@@ -27,7 +27,7 @@ impl Slice {
             return true;
         }
         let place = self.places().iter().find(|place| place.device == device).copied();
-        let reading = place.and_then(|place| Reading::take(self, place, 0));
+        let reading = place.and_then(|place| Reading::take_still(self, place));
         let outside = reading.map(|reading| reading.outside().saturating_add(given));
         outside.is_some_and(|outside| self.member().is_back(device, outside))
             || self.region().leaving(device) == 0

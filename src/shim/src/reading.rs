@@ -7,15 +7,19 @@
 use crate::compute::neighbours;
 use crate::driver;
 use crate::footprint::Session;
+use crate::guard::outside;
 use crate::slice::{Place, Slice};
 use crate::witness::difference;
-use gpuslice_region::{Makings, Uuid};
+use core::time::Duration;
+use gpuslice_region::{Makings, Uuid, pause};
 
 /// How often the ledgers are read anew because one moved meanwhile.
 const READINGS: u32 = 3;
+/// For how long a reading stays the same where no call is under way. Guessed: drivers take less for most calls.
+const STILL: Duration = Duration::from_millis(5);
 
 /// A device at an instant.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Reading {
     /// Bytes that nobody holds.
     free: u64,
@@ -72,6 +76,14 @@ impl Reading {
             before = books;
         }
         None
+    }
+
+    /// A reading that has stayed the same for [`STILL`]. A call under way makes a reading too high: its bytes are in the ledger
+    /// while the driver does not have them yet, or has them back already. None: memory moves.
+    pub(crate) fn take_still(slice: &Slice, place: Place) -> Option<Self> {
+        let before = Self::take(slice, place, 0)?;
+        outside(|| pause(STILL));
+        Self::take(slice, place, 0).filter(|now| *now == before)
     }
 
     /// Bytes that nobody holds or that other slices hold.
