@@ -240,8 +240,7 @@ fn members_do_not_wait_for_those_who_die_beside_them() {
 
 #[test]
 fn sixty_four_processes_with_sixteen_threads_each_come_and_go_together() {
-    // An eighth of what leaves may be missing when it counts as back, and here dozens leave at once: the peak tells.
-    let mut aftermath = of_many_deaths();
+    let mut aftermath = Aftermath::new();
     let mut storm = aftermath.bench.host("storm", &["64", "16", "1", "20"]).loaded().start();
     assert_eq!(storm.hear().as_deref(), Some("ready"));
     assert_eq!(storm.ask("1"), "0 64 0");

@@ -11,7 +11,8 @@
 //!
 //! A reservation counts before the driver takes the memory and until the driver has it back. So a reading of the room is too
 //! high while calls are under way, and never too low: the least of the last minute counts ([`ROOM_KEPT`]). The ledger may
-//! have counted a context of the dead as more than the driver took. So it is enough that most is back ([`MISSING_PART`]).
+//! have counted a context of the dead as more than the driver took. So a part of a context of each may be missing
+//! ([`MISSING_PART`]).
 //! Memory that leaves another slice is missing too, and makes the wait longer. Programs that are in no slice of the folder move
 //! free memory, and no ledger says so. So the wait has a bound: after [`LEAVING`] nothing leaves any more.
 //!
@@ -26,9 +27,9 @@ pub const LEAVING: u64 = 2_000_000_000;
 /// room larger, which is seen this much later; a process that never rests is seen at rest in that time.
 const ROOM_KEPT: u64 = 60_000_000_000;
 
-/// One part in so many of what leaves may be missing when it counts as back. Derived: the size of a context is known within
-/// 15 %, and most of what a process holds is no context.
-const MISSING_PART: u64 = 1 << 40;
+/// One part in so many of a context may be missing, for each process whose memory leaves, when all counts as back. Derived: the
+/// size of a context is known within 15 %, and other memory exactly.
+const MISSING_PART: u64 = 8;
 
 /// Whether an instant is less than [`LEAVING`] ago. Instants of another boot may lie in the future.
 pub(crate) fn is_recent(then: u64, now: u64) -> bool {
@@ -75,7 +76,14 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         let gone = self.all_gone(device);
         let living = self.held(device).saturating_sub(gone);
         let missing = room.saturating_sub(outside.saturating_add(living));
-        missing <= gone / MISSING_PART && self.end_gone(device, |_| true) > 0
+        missing <= self.unsure_of_gone(device) && self.end_gone(device, |_| true) > 0
+    }
+
+    /// Bytes by which the ledger may have counted the contexts of the dead as more than the driver took.
+    fn unsure_of_gone(&self, device: usize) -> u64 {
+        let context = self.devices.get(device).and_then(|entry| entry.context_bytes.get().checked_sub(1));
+        let dead = u64::try_from(self.gone(device).count()).unwrap_or(u64::MAX);
+        dead.saturating_mul(context.unwrap_or(0) / MISSING_PART)
     }
 
     /// Notes a reading of the room of a device, unless memory leaves it.
