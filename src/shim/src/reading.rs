@@ -11,6 +11,7 @@ use crate::guard::outside;
 use crate::slice::{Place, Slice};
 use crate::witness::difference;
 use core::time::Duration;
+use gpuslice_driver::types::nvmlDevice_t;
 use gpuslice_region::{Makings, Uuid, pause};
 
 /// How often the ledgers are read anew because one moved meanwhile.
@@ -37,6 +38,13 @@ struct Books {
     leaves: bool,
     /// Contexts that other processes make.
     makings: Makings,
+}
+
+/// Where free memory of a device is read.
+#[derive(Debug)]
+enum Gauge {
+    Nvml(Session, nvmlDevice_t),
+    Driver,
 }
 
 impl Books {
@@ -66,9 +74,13 @@ impl Reading {
     /// Reads free memory between two equal readings of the ledgers. `reserved`: bytes that this process has in its ledger and
     /// the driver has not given yet. None: free memory cannot be read, is the host's, or the ledgers move all the time.
     pub(crate) fn take(slice: &Slice, place: Place, reserved: u64) -> Option<Self> {
+        Self::by(&Gauge::of(place)?, slice, place, reserved)
+    }
+
+    fn by(gauge: &Gauge, slice: &Slice, place: Place, reserved: u64) -> Option<Self> {
         let mut before = Books::read(slice, place, reserved)?;
         for _ in 0..READINGS {
-            let free = free(place)?;
+            let free = gauge.free()?;
             let books = Books::read(slice, place, reserved)?;
             if books == before {
                 return Some(Self { free, books });
@@ -81,9 +93,10 @@ impl Reading {
     /// A reading that has stayed the same for [`STILL`]. A call under way makes a reading too high: its bytes are in the ledger
     /// while the driver does not have them yet, or has them back already. None: memory moves.
     pub(crate) fn take_still(slice: &Slice, place: Place) -> Option<Self> {
-        let before = Self::take(slice, place, 0)?;
+        let gauge = Gauge::of(place)?;
+        let before = Self::by(&gauge, slice, place, 0)?;
         outside(|| pause(STILL));
-        Self::take(slice, place, 0).filter(|now| *now == before)
+        Self::by(&gauge, slice, place, 0).filter(|now| *now == before)
     }
 
     /// Bytes that nobody holds or that other slices hold.
@@ -109,13 +122,22 @@ impl Reading {
     }
 }
 
-/// Free memory of a device, by NVML, which needs no context; by the driver where NVML is missing and a context of the device
-/// is current. None: neither tells, or the memory is the host's and moves with programs that use no GPU.
-fn free(place: Place) -> Option<u64> {
-    if place.shares_host_memory {
-        return None;
+impl Gauge {
+    /// NVML needs no context. The driver tells where NVML is missing and a context of the device is current. None: neither
+    /// tells, or the memory is the host's and moves with programs that use no GPU.
+    fn of(place: Place) -> Option<Self> {
+        if place.shares_host_memory {
+            return None;
+        }
+        let by_nvml = Session::open().and_then(|nvml| Some(Self::Nvml(nvml, nvml.device(place)?)));
+        let is_current = || driver::current_device() == Some(place.handle);
+        by_nvml.or_else(|| is_current().then_some(Self::Driver))
     }
-    let by_nvml = Session::open().and_then(|nvml| nvml.free(place));
-    let is_current = || driver::current_device() == Some(place.handle);
-    by_nvml.or_else(|| is_current().then(driver::device_free).flatten())
+
+    fn free(&self) -> Option<u64> {
+        match self {
+            Self::Nvml(nvml, device) => nvml.free(*device),
+            Self::Driver => driver::device_free(),
+        }
+    }
 }

@@ -84,7 +84,10 @@ pub(crate) fn note(slice: &Slice, device: Device, granted: u64) {
         asked: granted,
         held: slice.region().held(device).saturating_sub(granted),
         quota: slice.region().memory_limit(device),
-        free: free.or_else(|| footprint::Session::open()?.free(place)),
+        free: free.or_else(|| {
+            let nvml = footprint::Session::open()?;
+            nvml.free(nvml.device(place)?)
+        }),
         total: place.total,
     };
     notice::say(LogLevel::Warn, &story);
