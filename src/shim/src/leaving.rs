@@ -12,25 +12,15 @@ use crate::slice::Slice;
 use core::time::Duration;
 use gpuslice_region::{Device, LEAVING, pause};
 
-/// How long a wait rests before it looks again.
+/// How long a wait rests before it looks again. Guessed: no call of a driver's takes so long, also where its thread loses the
+/// processor meanwhile.
 const STEP: Duration = Duration::from_millis(50);
 
 impl Slice {
-    /// Whether memory that left a device is back, or nothing left it.
-    pub(crate) fn is_back(&self, device: Device) -> bool {
-        self.is_back_but_for(device, 0)
-    }
-
-    /// The same where the driver has given so many bytes that no ledger has yet.
-    fn is_back_but_for(&self, device: Device, given: u64) -> bool {
-        if self.region().leaving(device) == 0 {
-            return true;
-        }
-        let place = self.places().iter().find(|place| place.device == device).copied();
-        let reading = place.and_then(|place| Reading::take_still(self, place));
-        let outside = reading.map(|reading| reading.outside().saturating_add(given));
-        outside.is_some_and(|outside| self.member().is_back(device, outside))
-            || self.region().leaving(device) == 0
+    /// Looks whether memory that left a device is back, and ends its leaving if so. Takes [`STEP`] where memory leaves.
+    pub(crate) fn look_for_leaving(&self, device: Device) {
+        let until = now().saturating_add(u64::try_from(STEP.as_nanos()).unwrap_or(0));
+        until_back(self, device, 0, until);
     }
 }
 
@@ -43,17 +33,30 @@ pub(crate) fn wait(slice: &Slice, device: Device, bytes: u64, given: u64) -> boo
     if region.leaving(device) == 0 || !region.memory_limit(device).is_some_and(fits) {
         return false;
     }
-    until_back(slice, device, given);
+    until_back(slice, device, given, now().saturating_add(LEAVING));
+    // What has left for long enough still counts until it is looked for.
+    let _ended = region.reap();
     true
 }
 
-fn until_back(slice: &Slice, device: Device, given: u64) {
-    let end = now().saturating_add(LEAVING);
-    while !slice.is_back_but_for(device, given) && now() < end {
+/// Waits until memory that left a device is back, but no longer than until an instant. `given`: so many bytes the driver has
+/// given that no ledger has yet.
+///
+/// A call under way makes a reading too high: its bytes are in the ledger while the driver does not have them yet, or has them
+/// back already. So two readings that follow each other must be the same.
+fn until_back(slice: &Slice, device: Device, given: u64, until: u64) {
+    let Some(place) = slice.places().iter().find(|place| place.device == device).copied() else { return };
+    let mut before = None;
+    while slice.region().leaving(device) > 0 {
+        let reading = Reading::take(slice, place, 0);
+        let still = reading.filter(|_| reading == before);
+        let is_back = |still: Reading| slice.member().is_back(device, still.outside().saturating_add(given));
+        if still.is_some_and(is_back) || now() >= until {
+            break;
+        }
+        before = reading;
         outside(|| pause(STEP));
     }
-    // What has left for long enough still counts until it is looked for.
-    let _ended = slice.region().reap();
 }
 
 /// Waits before a context is made: until what leaves the device is back, if a context has no room beside it. `known`: what one
@@ -66,7 +69,8 @@ pub(crate) fn wait_for_a_context(slice: &Slice, device: Device, known: Option<u6
     let room = limit.saturating_sub(region.held(device));
     let is_beside = room.saturating_sub(leaving) >= known.unwrap_or(estimate);
     if leaving > 0 && !is_beside && known.is_none_or(|known| known <= room) {
-        until_back(slice, device, 0);
+        until_back(slice, device, 0, now().saturating_add(LEAVING));
+        let _ended = region.reap();
     }
 }
 

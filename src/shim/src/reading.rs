@@ -7,18 +7,13 @@
 use crate::compute::neighbours;
 use crate::driver;
 use crate::footprint::Session;
-use crate::guard::outside;
 use crate::slice::{Place, Slice};
 use crate::witness::difference;
-use core::time::Duration;
 use gpuslice_driver::types::nvmlDevice_t;
-use gpuslice_region::{Makings, Uuid, pause};
+use gpuslice_region::{Makings, Uuid};
 
 /// How often the ledgers are read anew because one moved meanwhile.
 const READINGS: u32 = 3;
-/// For how long a reading stays the same where no call is under way. Guessed: drivers take less for most calls.
-const STILL: Duration = Duration::from_millis(5);
-
 /// A device at an instant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Reading {
@@ -74,10 +69,7 @@ impl Reading {
     /// Reads free memory between two equal readings of the ledgers. `reserved`: bytes that this process has in its ledger and
     /// the driver has not given yet. None: free memory cannot be read, is the host's, or the ledgers move all the time.
     pub(crate) fn take(slice: &Slice, place: Place, reserved: u64) -> Option<Self> {
-        Self::by(&Gauge::of(place)?, slice, place, reserved)
-    }
-
-    fn by(gauge: &Gauge, slice: &Slice, place: Place, reserved: u64) -> Option<Self> {
+        let gauge = Gauge::of(place)?;
         let mut before = Books::read(slice, place, reserved)?;
         for _ in 0..READINGS {
             let free = gauge.free()?;
@@ -88,15 +80,6 @@ impl Reading {
             before = books;
         }
         None
-    }
-
-    /// A reading that has stayed the same for [`STILL`]. A call under way makes a reading too high: its bytes are in the ledger
-    /// while the driver does not have them yet, or has them back already. None: memory moves.
-    pub(crate) fn take_still(slice: &Slice, place: Place) -> Option<Self> {
-        let gauge = Gauge::of(place)?;
-        let before = Self::by(&gauge, slice, place, 0)?;
-        outside(|| pause(STILL));
-        Self::by(&gauge, slice, place, 0).filter(|now| *now == before)
     }
 
     /// Bytes that nobody holds or that other slices hold.

@@ -287,7 +287,7 @@ impl Slice {
         if (was_due || limit == 0) && !self.is_whole() {
             return None;
         }
-        let _back = self.is_back(place.device);
+        self.look_for_leaving(place.device);
         let region = self.region();
         let held = region.held(place.device).saturating_add(region.leaving(place.device));
         Some(Quota { total: limit.min(place.total), left: limit.saturating_sub(held) })
