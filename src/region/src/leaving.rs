@@ -66,9 +66,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         (0..self.device_count()).map(|device| self.end_gone(device, |at| !is_recent(at, now))).sum()
     }
 
-    /// Ends what leaves a device, if all of it is back. `outside`: its free bytes and those of other slices. Returns whether
-    /// anything ended.
-    pub(crate) fn end_if_back(&self, device: usize, outside: u64) -> bool {
+    /// Whether all that leaves a device is back. `outside`: its free bytes and those of other slices. False where nothing leaves.
+    pub(crate) fn is_back(&self, device: usize, outside: u64) -> bool {
         let Some(room) = self.devices.get(device).and_then(|entry| entry.room.get().checked_sub(1)) else {
             return false;
         };
@@ -76,7 +75,12 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         let gone = self.all_gone(device);
         let living = self.held(device).saturating_sub(gone);
         let missing = room.saturating_sub(outside.saturating_add(living));
-        missing <= self.unsure_of_gone(device) && self.end_gone(device, |_| true) > 0
+        gone > 0 && missing <= self.unsure_of_gone(device)
+    }
+
+    /// Ends what leaves a device, if all of it [is back](Self::is_back). Returns whether anything ended.
+    pub(crate) fn end_if_back(&self, device: usize, outside: u64) -> bool {
+        self.is_back(device, outside) && self.end_gone(device, |_| true) > 0
     }
 
     /// Bytes by which the ledger may have counted the contexts of the dead as more than the driver took.

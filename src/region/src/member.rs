@@ -249,10 +249,16 @@ impl Member {
         self.region.layout().note_room(device.index(), room, bell::now());
     }
 
-    /// The device has so many bytes that are free or of other slices. Returns whether memory of the dead that left it is back,
-    /// and counts no more.
-    #[must_use = "what did not fit may fit now"]
+    /// Whether memory of the dead that leaves a device is back, by so many bytes that are free or of other slices. A reading may
+    /// be too high, never too low. False where nothing leaves.
+    #[must_use]
     pub fn is_back(&self, device: Device, outside: u64) -> bool {
+        self.region.layout().is_back(device.index(), outside)
+    }
+
+    /// Memory of the dead that left a device counts no more, if it [is back](Self::is_back). Returns whether any did.
+    #[must_use = "what did not fit may fit now"]
+    pub fn end_leaving(&self, device: Device, outside: u64) -> bool {
         self.region.layout().end_if_back(device.index(), outside)
     }
 

@@ -6,23 +6,15 @@
 //! beside it. All waits end after [`LEAVING`], hold no lock, and concern no other request.
 
 use crate::compute::now;
-use crate::guard::{outside, quietly};
+use crate::guard::{self, quietly};
 use crate::reading::Reading;
-use crate::slice::Slice;
+use crate::slice::{Place, Slice};
 use core::time::Duration;
 use gpuslice_region::{Device, LEAVING, pause};
 
 /// How long a wait rests before it looks again. Guessed: no call of a driver's takes so long, also where its thread loses the
 /// processor meanwhile.
 const STEP: Duration = Duration::from_millis(50);
-
-impl Slice {
-    /// Looks whether memory that left a device is back, and ends its leaving if so. Takes [`STEP`] where memory leaves.
-    pub(crate) fn look_for_leaving(&self, device: Device) {
-        let until = now().saturating_add(u64::try_from(STEP.as_nanos()).unwrap_or(0));
-        until_back(self, device, 0, until);
-    }
-}
 
 /// Waits until so many bytes may fit, because memory that leaves the device is back. `given`: so many of them the driver has
 /// given already. False: nothing has left, or the bytes do not fit even then.
@@ -33,30 +25,43 @@ pub(crate) fn wait(slice: &Slice, device: Device, bytes: u64, given: u64) -> boo
     if region.leaving(device) == 0 || !region.memory_limit(device).is_some_and(fits) {
         return false;
     }
-    until_back(slice, device, given, now().saturating_add(LEAVING));
-    // What has left for long enough still counts until it is looked for.
-    let _ended = region.reap();
+    until_back(slice, device, given);
     true
 }
 
-/// Waits until memory that left a device is back, but no longer than until an instant. `given`: so many bytes the driver has
-/// given that no ledger has yet.
+/// Ends what leaves a device, if the device has it back. Takes [`STEP`] in that case, and no time otherwise.
+pub(crate) fn look(slice: &Slice, device: Device) {
+    if slice.region().leaving(device) > 0
+        && let Some(place) = slice.place_of_device(device)
+    {
+        let _is_back = is_back(slice, place, 0);
+    }
+}
+
+/// Whether the device has back what left it, which counts no more then. `given`: so many bytes the driver has given that no
+/// ledger has yet.
 ///
 /// A call under way makes a reading too high: its bytes are in the ledger while the driver does not have them yet, or has them
-/// back already. So two readings that follow each other must be the same.
-fn until_back(slice: &Slice, device: Device, given: u64, until: u64) {
-    let Some(place) = slice.places().iter().find(|place| place.device == device).copied() else { return };
-    let mut before = None;
-    while slice.region().leaving(device) > 0 {
-        let reading = Reading::take(slice, place, 0);
-        let still = reading.filter(|_| reading == before);
-        let is_back = |still: Reading| slice.member().is_back(device, still.outside().saturating_add(given));
-        if still.is_some_and(is_back) || now() >= until {
-            break;
-        }
-        before = reading;
-        outside(|| pause(STEP));
+/// back already. So a reading that says so must be the same after [`STEP`].
+fn is_back(slice: &Slice, place: Place, given: u64) -> bool {
+    let reading = Reading::take(slice, place, 0);
+    let outside = |reading: Reading| reading.outside().saturating_add(given);
+    if reading.is_none_or(|reading| !slice.member().is_back(place.device, outside(reading))) {
+        return false;
     }
+    guard::outside(|| pause(STEP));
+    let again = Reading::take(slice, place, 0).filter(|again| Some(*again) == reading);
+    again.is_some_and(|again| slice.member().end_leaving(place.device, outside(again)))
+}
+
+fn until_back(slice: &Slice, device: Device, given: u64) {
+    let Some(place) = slice.place_of_device(device) else { return };
+    let end = now().saturating_add(LEAVING);
+    while slice.region().leaving(device) > 0 && !is_back(slice, place, given) && now() < end {
+        guard::outside(|| pause(STEP));
+    }
+    // What has left for long enough still counts until it is looked for.
+    let _ended = slice.region().reap();
 }
 
 /// Waits before a context is made: until what leaves the device is back, if a context has no room beside it. `known`: what one
@@ -69,8 +74,7 @@ pub(crate) fn wait_for_a_context(slice: &Slice, device: Device, known: Option<u6
     let room = limit.saturating_sub(region.held(device));
     let is_beside = room.saturating_sub(leaving) >= known.unwrap_or(estimate);
     if leaving > 0 && !is_beside && known.is_none_or(|known| known <= room) {
-        until_back(slice, device, 0, now().saturating_add(LEAVING));
-        let _ended = region.reap();
+        until_back(slice, device, 0);
     }
 }
 
@@ -88,6 +92,6 @@ pub(crate) fn retry(slice: &Slice, device: Device, until: Option<u64>) -> Option
     if now >= until || !quietly(may_help, false) {
         return None;
     }
-    quietly(|| outside(|| pause(STEP)), ());
+    quietly(|| guard::outside(|| pause(STEP)), ());
     Some(until)
 }

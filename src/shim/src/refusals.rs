@@ -69,7 +69,7 @@ struct Refusal<'slice> {
 impl fmt::Display for Refusal<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { slice, device, what, asked } = *self;
-        let place = slice.places().iter().find(|place| place.device == device).copied();
+        let place = slice.place_of_device(device);
         let name = place.map_or_else(String::new, |place| gpu_uuid_text(&place.uuid));
         let asked_text = Exactly(asked);
         write!(f, "gpuslice: {name}: ")?;
@@ -131,7 +131,7 @@ pub(crate) struct Advice<'slice> {
 impl<'slice> Advice<'slice> {
     /// For a device of the slice.
     pub(crate) fn new(slice: &'slice Slice, device: Device) -> Self {
-        let place = slice.places().iter().find(|place| place.device == device).copied();
+        let place = slice.place_of_device(device);
         Self { slice, place, limit: slice.region().memory_limit(device).unwrap_or(0) }
     }
 }

@@ -8,6 +8,7 @@ use crate::endings::Endings;
 use crate::flights::Flights;
 use crate::graphs::Graphs;
 use crate::holdings::Holdings;
+use crate::leaving;
 use crate::ledger::{Addresses, Reservation};
 use crate::libraries::Libraries;
 use crate::lifecycle;
@@ -287,16 +288,21 @@ impl Slice {
         if (was_due || limit == 0) && !self.is_whole() {
             return None;
         }
-        self.look_for_leaving(place.device);
+        leaving::look(self, place.device);
         let region = self.region();
         let held = region.held(place.device).saturating_add(region.leaving(place.device));
         Some(Quota { total: limit.min(place.total), left: limit.saturating_sub(held) })
     }
 
+    /// A device of the region, if this process has it.
+    pub(crate) fn place_of_device(&self, device: Device) -> Option<Place> {
+        self.devices.iter().find(|place| place.device == device).copied()
+    }
+
     /// The device with this UUID, if this process has it.
     pub(crate) fn place_of(&self, uuid: &[u8; 16]) -> Option<Place> {
         let device = self.member.device(&Uuid(*uuid))?;
-        self.devices.iter().find(|place| place.device == device).copied()
+        self.place_of_device(device)
     }
 }
 

@@ -73,7 +73,7 @@ pub(crate) fn note(slice: &Slice, device: Device, granted: u64) {
         return;
     }
     slice.member().count_unmet(device);
-    let Some(place) = slice.places().iter().find(|place| place.device == device).copied() else { return };
+    let Some(place) = slice.place_of_device(device) else { return };
     if !slice.unmet.is_due(device, now()) {
         return;
     }

@@ -44,8 +44,11 @@ impl Loading {
 
     /// Waits while another thread brings code into one of the contexts that a call concerns.
     fn wait(&self, concerns: impl Fn(u64) -> bool) {
-        let own = thread::number();
         let mut contexts = self.contexts.lock();
+        if contexts.is_empty() {
+            return;
+        }
+        let own = thread::number();
         while contexts.iter().any(|(context, by)| *by != own && concerns(*context)) {
             self.ended.wait(&mut contexts);
         }

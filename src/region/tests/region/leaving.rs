@@ -33,9 +33,9 @@ fn memory_of_the_dead_is_granted_once_free_memory_shows_it() {
         assert_eq!(member.leaving(device), HELD);
     }
     member.region().learn_context_bytes(device, CONTEXT);
-    assert!(!member.is_back(device, free + HELD - CONTEXT / 8 - 1));
+    assert!(!member.end_leaving(device, free + HELD - CONTEXT / 8 - 1));
     assert!(
-        member.is_back(device, free + HELD - CONTEXT / 8),
+        member.end_leaving(device, free + HELD - CONTEXT / 8),
         "the ledger may have counted a context as more than the driver took"
     );
     assert_eq!(member.leaving(device), 0);
