@@ -120,7 +120,7 @@ fn what_leaves_is_shown_and_neither_free_nor_used() {
 fn memory_that_a_neighbour_gives_back_is_not_taken_for_what_leaves() {
     let bench = bench("8GiB", "60000");
     let mut neighbour = begin_as(bench.host("modules", &["dlsym"]).in_slice("neighbour"));
-    does(&mut neighbour, &format!("alloc {MOST}"));
+    does(&mut neighbour, &format!("alloc {}", QUOTA - 100 * MIB));
     let mut stays = begin(&bench);
     let mut first = begin(&bench);
     does(&mut first, &format!("alloc {MOST}"));
