@@ -18,7 +18,7 @@ const REACH: u64 = 5_000;
 /// A slice in which hundreds die one after the other. The device has their memory back at once: 300 ms after each of them would
 /// make minutes of seconds. What leaves later is tried by the storms here and by `leaving`.
 fn of_many_deaths() -> Aftermath {
-    Aftermath::on(Bench::simulated().with("SIMGPU_TEARDOWN_MS", "0"))
+    Aftermath::on(Bench::simulated().with_quick_nvml().with("SIMGPU_TEARDOWN_MS", "0"))
 }
 
 /// How many deaths there are to be: what was asked for, or what an ordinary run has time for.

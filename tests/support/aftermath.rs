@@ -28,7 +28,7 @@ pub(crate) struct Aftermath {
 impl Aftermath {
     /// A slice with its witness.
     pub(crate) fn new() -> Self {
-        Self::on(Bench::simulated())
+        Self::on(Bench::simulated().with_quick_nvml())
     }
 
     /// The same on a bench of one's own.
