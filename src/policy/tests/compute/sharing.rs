@@ -28,9 +28,11 @@ fn equal(weights: &[u32]) -> Vec<Wish> {
     weights.iter().map(|weight| wish(CorePolicy::Equal, *weight)).collect()
 }
 
-/// Slices with one program each, after a second.
+/// Slices with one program each, after a second. With free events: what a cap of 30 % costs beside others is just within its
+/// bound.
 fn one_each(wishes: Vec<Wish>, programs: Vec<Program>) -> Shared {
-    let mut shared = Shared::new(Machine::default(), wishes, programs.into_iter().enumerate().collect());
+    let machine = Machine::default().with_free_events();
+    let mut shared = Shared::new(machine, wishes, programs.into_iter().enumerate().collect());
     shared.run(shared.world.now + S);
     shared
 }

@@ -42,6 +42,8 @@ struct Pool {
     number: u64,
     context: usize,
     free: Vec<Event>,
+    /// Whether somebody has been told to find out what an event costs in it.
+    is_calibrated: bool,
 }
 
 impl Events {
@@ -53,7 +55,7 @@ impl Events {
         }
         pools.last = pools.last.saturating_add(1);
         let number = pools.last;
-        pools.all.push(Pool { number, context, free: Vec::new() });
+        pools.all.push(Pool { number, context, free: Vec::new(), is_calibrated: false });
         number
     }
 
@@ -71,6 +73,13 @@ impl Events {
             (pool.context, pool.free.pop())
         };
         kept.map_or_else(|| within(context, create).unwrap_or(Err(status::INVALID_CONTEXT)), Ok)
+    }
+
+    /// Whether nobody has been told yet to find out what an event costs in a context. Said once.
+    pub(crate) fn is_first(&self, number: u64) -> bool {
+        let mut pools = self.pools.lock();
+        let pool = pools.all.iter_mut().find(|pool| pool.number == number);
+        pool.is_some_and(|pool| !core::mem::replace(&mut pool.is_calibrated, true))
     }
 
     /// It is not used any more.

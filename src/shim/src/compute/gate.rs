@@ -236,7 +236,7 @@ fn leave_slowly(held: &mut Held, slice: &'static Slice, launch: &Launch, entry: 
 /// Its run was closed before it: what was prepaid stands.
 #[cold]
 fn not_measured(slice: &'static Slice, launch: &Launch, entry: &Entry) {
-    let mut run = Run::open(Bracket::Alone);
+    let mut run = Run::open(Bracket::Alone, 0);
     run.add(&launch.key, &entry.estimate);
     quietly(|| slice.compute.unmeasured(slice, entry.device, &run, !entry.is_known), ());
 }

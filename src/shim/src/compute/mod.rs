@@ -238,6 +238,8 @@ pub(crate) struct Compute {
     said_ways: AtomicU64,
     /// Runs that turned out to have gaps.
     gaps: AtomicU64,
+    /// For how long an event keeps its stream, in nanoseconds of GPU time; 0 before that is known.
+    event_cost: AtomicU64,
 }
 
 /// For how long no event is tried after one has failed, in nanoseconds.
@@ -298,6 +300,7 @@ impl Compute {
             failed_at: AtomicU64::new(0),
             said: AtomicBool::new(false),
             gaps: AtomicU64::new(0),
+            event_cost: AtomicU64::new(0),
             neighbours: Mutex::default(),
             steward: Mutex::default(),
             shares_contexts: shares_contexts(),

@@ -14,7 +14,8 @@ use gpuslice_policy::compute::beside;
 use gpuslice_policy::compute::cost::{Estimate, Key};
 use gpuslice_policy::compute::lease::Lease;
 use gpuslice_policy::compute::recent::Recent;
-use gpuslice_policy::compute::run::{Bracket, OLD, RETURN, Run, SPARSE, Sampler, Spell};
+use gpuslice_policy::compute::run::{self, Bracket, OLD, RETURN, Run, SPARSE, Sampler, Spell};
+use gpuslice_policy::compute::timeline::AT_FIRST;
 
 /// How many launches are predicted to be queued where a stream counts as busy: two. By one it is about to run empty.
 const BACKLOG: u64 = 2;
@@ -55,6 +56,8 @@ pub(crate) struct Seat {
     pub(crate) ends_seen: u64,
     /// Copies so far.
     pub(crate) copies: u32,
+    /// From how many nanoseconds on a kernel, and a graph, is measured alone. As it was when a run was opened last.
+    long: [u64; 2],
 }
 
 /// A stream as one thread uses it.
@@ -84,8 +87,11 @@ pub(crate) struct Lane {
     spell: Option<Since>,
     /// When the stream is predicted to be done with the runs that were closed, on the monotonic clock.
     until: u64,
-    /// How long it took to close the last run, in nanoseconds.
+    /// How long it took to close the last run, in nanoseconds, and when that was done.
     closing: u64,
+    closed: u64,
+    /// Whether its first run is to tell what an event costs in its context.
+    calibrates: bool,
     /// The run that launches go into.
     pub(crate) open: Option<Open>,
 }
@@ -115,6 +121,8 @@ pub(crate) struct Open {
     /// When that was, on the monotonic clock and in cycles.
     opened: u64,
     pub(crate) since: u64,
+    /// How long after that it passes where the stream is known to be empty, in nanoseconds.
+    delay: u64,
     /// For how long the host was outside between its launches.
     gaps: u64,
     /// Whether the host had waited for the stream.
@@ -140,6 +148,7 @@ impl Seat {
             legacy_runs: false,
             ends_seen: 0,
             copies: 0,
+            long: [0; 2],
         }
     }
 
@@ -179,13 +188,14 @@ impl Seat {
         let home = compute.home_of(slice, context);
         let handle = driver::context_device(home)?;
         let device = compute.pacers.iter().position(|pacer| pacer.place.handle == handle);
+        let pool = compute.events.number_of(home);
         self.lanes.push(Lane {
             stream,
             joins_legacy: !stream.is_legacy()
                 && (stream.is_default() || driver::waits_for_legacy(stream.handle)),
             context,
             home,
-            pool: compute.events.number_of(home),
+            pool,
             device,
             number: compute.meter.next_number(),
             launched: self.outside,
@@ -194,6 +204,8 @@ impl Seat {
             spell: None,
             until: 0,
             closing: 0,
+            closed: 0,
+            calibrates: compute.events.is_first(pool),
             open: None,
         });
         self.last = self.lanes.len().saturating_sub(1);
@@ -221,7 +233,8 @@ impl Seat {
         let Some(lane) = self.lanes.get_mut(at) else { return false };
         let Some(open) = &mut lane.open else { return false };
         let gap = self.outside.saturating_sub(lane.launched);
-        let goes_on = Bracket::is_together(known, is_graph)
+        let [kernel, graph] = self.long;
+        let goes_on = Bracket::is_together(known, if is_graph { graph } else { kernel })
             && clock::took_less(gap, SPARSE)
             && clock::took_less(now.saturating_sub(open.since), OLD)
             && !self.idle_runs
@@ -247,7 +260,10 @@ impl Seat {
         let now = clock::cycles();
         let Some(lane) = self.lanes.get_mut(at) else { return };
         let gap = self.outside.saturating_sub(lane.launched);
-        let mut bracket = Bracket::of(known, is_graph, clock::between(gap, 0));
+        let cost = slice.compute.event_cost.load(Ordering::Relaxed);
+        let [kernel, graph] = [false, true].map(|is_graph| run::long(is_graph, cost));
+        self.long = [kernel, graph];
+        let mut bracket = Bracket::of(known, if is_graph { graph } else { kernel }, clock::between(gap, 0));
         if slice.compute.launches_block {
             bracket = Bracket::Alone;
         }
@@ -326,7 +342,7 @@ impl Seat {
         if let Some(lane) = self.lanes.get_mut(at)
             && let Some(open) = &mut lane.open
         {
-            open.run.lead(clock::between(now, open.since));
+            open.lead(now);
             if let Some(start) = open.start.take_if(|_| !is_made) {
                 slice.compute.events.put(lane.pool, start);
             }
@@ -469,6 +485,13 @@ impl Seat {
     }
 }
 
+impl Open {
+    /// Its first launch has left the driver.
+    fn lead(&mut self, now: u64) {
+        self.run.lead(clock::between(now, self.since).saturating_sub(self.delay));
+    }
+}
+
 impl Lane {
     #[inline(always)]
     fn is_of(&self, stream: Stream, context: Option<usize>) -> bool {
@@ -513,7 +536,7 @@ impl Lane {
             Some(since) => open.run.idle(clock::between(now, since)),
             // Its code may have been loaded first where nothing is known of it.
             None if has_ended && !open.is_unknown => {}
-            None => open.run.lead(clock::between(now, open.since)),
+            None => open.lead(now),
         }
     }
 
@@ -534,15 +557,18 @@ impl Lane {
         if self.is_shared() {
             compute.began();
         }
+        let known_idle = self.empty.take().is_some();
+        let cost = compute.event_cost.load(Ordering::Relaxed);
         Open {
-            run: Run::open(bracket),
+            run: Run::open(bracket, cost),
             start,
             opened,
             // An event and a kernel reach the GPU at about the same place of their calls: from return to return it is as long as
             // from one to the other. A call that was held up may have been so before or after that.
             since: if clock::took_less(after.saturating_sub(before), RETURN) { after } else { before },
+            delay: if known_idle { run::delay(clock::between(after, self.closed), cost) } else { 0 },
             gaps: 0,
-            known_idle: self.empty.take().is_some(),
+            known_idle,
             is_unknown: false,
             is_copy: false,
         }
@@ -576,6 +602,12 @@ impl Lane {
         recorded.inspect_err(|code| compute.event_failed(*code))
     }
 
+    /// Records events one right behind the other, which tell what one costs.
+    #[cold]
+    fn calibrate(&self, compute: &Compute) -> Vec<Event> {
+        (0..AT_FIRST).map_while(|_| self.record(compute).ok()).map(|(event, _)| event).collect()
+    }
+
     /// The closing event is recorded, where it may be, and the meter told. The run was closed at `closed`; none where no
     /// mark may be made.
     fn send_off(&mut self, slice: &'static Slice, open: Open, closed: Option<u64>) {
@@ -588,13 +620,16 @@ impl Lane {
         let end = end.map(|(event, _)| event);
         match (start, end) {
             (Some(start), Some(end)) => {
-                let took = closed.map_or(0, |closed| clock::between(clock::cycles(), closed));
+                self.closed = clock::cycles();
+                let took = closed.map_or(0, |closed| clock::between(self.closed, closed));
                 let before = core::mem::replace(&mut self.closing, took);
                 // Only the excess over the last call shows a host that was held up; the rest is the driver's usual time.
                 run.late(took.saturating_sub(before));
                 let told = (opened, known_idle, is_unknown);
                 compute.is_busy_until(device, self.until);
-                let flight = Flight::new(self, device, run, (start, end), told);
+                let calibrates = core::mem::take(&mut self.calibrates);
+                let behind = if calibrates { self.calibrate(compute) } else { Vec::new() };
+                let flight = Flight::new(self, device, run, (start, end), told).followed_by(behind);
                 compute.sent_off(slice, if is_copy { flight.of_copy() } else { flight });
             }
             (start, _) => {
