@@ -241,7 +241,7 @@ impl Shim {
             assert!(self.lease.spend(cost));
             return Ok(self.pay(known, estimate));
         }
-        let lacks = self.lease.lacks(cost, slice.lease(self.me)).max(1).max(self.together(&estimate));
+        let lacks = self.lease.lacks(cost, slice.lease(self.me, now)).max(1).max(self.together(&estimate));
         if let Err(until) = slice.take(self.me, lacks, now) {
             self.close_all(now, gpu);
             return Err(Wait::Word(until));
