@@ -28,11 +28,9 @@ fn equal(weights: &[u32]) -> Vec<Wish> {
     weights.iter().map(|weight| wish(CorePolicy::Equal, *weight)).collect()
 }
 
-/// Slices with one program each, after a second. With free events: what a cap of 30 % costs beside others is just within its
-/// bound.
+/// Slices with one program each, after a second.
 fn one_each(wishes: Vec<Wish>, programs: Vec<Program>) -> Shared {
-    let machine = Machine::default().with_free_events();
-    let mut shared = Shared::new(machine, wishes, programs.into_iter().enumerate().collect());
+    let mut shared = Shared::new(Machine::default(), wishes, programs.into_iter().enumerate().collect());
     shared.run(shared.world.now + S);
     shared
 }

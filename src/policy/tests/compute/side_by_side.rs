@@ -66,9 +66,8 @@ fn table_of_slices_side_by_side() {
     for (name, renews, waits) in [("yields", false, false), ("renews", true, false), ("waits", false, true)] {
         for slice in [MS, 2 * MS, 10 * MS, 30 * MS] {
             for set in SETS {
-                // With free events: turns of 1 ms cost 0.8 to 1.1 points in one of the sets, by the seed.
                 let machine = Machine { slice, renews, waits, ..Machine::default() };
-                let errors = errors(machine.with_free_events(), set);
+                let errors = errors(machine, set);
                 let misses = errors.iter().any(|(mean, windows)| mean.abs() > 100 || *windows > 500);
                 cells += 1;
                 let shares: Vec<String> = set

@@ -516,8 +516,6 @@ impl Lane {
         open.map_or(self.until, |open| beside::done(self.until, open.opened, open.run.plain()))
     }
 
-    /// The first launch since the run was opened, or since the stream was empty, has left the driver. `has_ended`: it leaves
-    /// it only when its kernel has ended.
     /// Whether the stream may have run empty since it had its first launch: see [`Spell::may_have_ended`].
     fn may_be_empty(&self, now: u64, known: &Estimate) -> bool {
         let Some(since) = self.spell.as_ref().filter(|_| self.empty.is_none()) else { return false };
@@ -525,6 +523,8 @@ impl Lane {
         since.spell.may_have_ended(run, clock::between(now, since.at), known.plain.saturating_mul(BACKLOG))
     }
 
+    /// The first launch since the run was opened, or since the stream was empty, has left the driver. `has_ended`: it leaves
+    /// it only when its kernel has ended.
     #[cold]
     fn began(&mut self, now: u64, has_ended: bool) {
         let Some(open) = &mut self.open else { return };
