@@ -447,10 +447,11 @@ mod tests {
     use super::*;
 
     const MS: u64 = 1_000_000;
-    const TICK: u64 = MS / 20;
+    const TICK: u64 = SWITCH;
     const START: u64 = 1 << 40;
 
-    /// What each context publishes of work that comes at an instant and takes so long, where turns take so long.
+    /// What each context publishes of work that comes at an instant and takes so long, where turns take so long and the GPU goes
+    /// from one context to another within a tick.
     fn published(turn: u64, works: &[Vec<(u64, u64)>], until: u64) -> Vec<Vec<Interval>> {
         let mut spans = vec![Vec::new(); works.len()];
         let mut queues: Vec<VecDeque<(u64, u64)>> =
@@ -461,7 +462,12 @@ mod tests {
             if at >= ends || !waits(&queues[owner]) {
                 let next =
                     (1..=works.len()).map(|by| (owner + by) % works.len()).find(|next| waits(&queues[*next]));
+                let before = owner;
                 (owner, ends) = (next.unwrap_or(owner), at + turn);
+                if owner != before {
+                    ends += TICK;
+                    continue;
+                }
             }
             let Some((come, left)) = queues[owner].front_mut().filter(|(come, _)| *come <= at) else {
                 continue;
