@@ -55,6 +55,21 @@ fn a_launch_on_two_devices_is_measured_on_the_one_that_need_not_wait_as_well() {
     assert!(host.end().0.success());
 }
 
+#[test]
+fn no_event_lies_between_launches_that_may_overlap() {
+    // Of 12 kernels of 1.5 ms each has two events. Up to there 14 are recorded: of three launches, and those that tell what one
+    // costs. A run of 10 ms has two.
+    let survives = |attribute: &str| {
+        let bench = Bench::simulated().with("SIMGPU_FAULTS", "cuEventRecord=kill@30");
+        let host = bench.host("paced_more", &["chained", "1500us", attribute]).loaded();
+        let outcome = host.set("GPU_CORE_PERCENT", "95").run();
+        println!("attribute {attribute}: {outcome}");
+        outcome.out.contains("failed 0")
+    };
+    let (serialization, event, none) = (survives("6"), survives("7"), survives("0"));
+    assert!(serialization && event && !none, "{serialization}, {event}, {none}");
+}
+
 /// What is wrong is so each time; a machine that stands still for a moment makes it more.
 fn least_of_three(mut measure: impl FnMut() -> u64) -> u64 {
     let measured = [(); 3].map(|()| measure());

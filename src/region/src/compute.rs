@@ -121,7 +121,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         let Some(time) = self.time(device) else {
             return lease::Least { time: lease::size(terms), is_alone: true };
         };
-        let others = || self.asks(time, now).enumerate().filter(|(other, _)| *other != slot).map(|(_, ask)| ask);
+        let others =
+            || self.asks(time, now).enumerate().filter(|(other, _)| *other != slot).map(|(_, ask)| ask);
         let is_trimmed = trim::factor_of(time.readings.0.factor.get()) < trim::ONE;
         // Neighbours that nobody sees cost a turn once, whatever is done in it.
         let measured = Measured::of_word(time.readings.0.meter.get());

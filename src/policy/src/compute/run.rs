@@ -293,6 +293,13 @@ impl Run {
         self.plain >= self.full
     }
 
+    /// Whether it may go on although it is full, since an event behind its last launch would keep the next from beginning before
+    /// that one has ended. As long as a run may be open at all, by what is predicted.
+    #[must_use]
+    pub fn can_go_on(&self) -> bool {
+        self.bracket == Bracket::Together && self.plain < OLD
+    }
+
     fn note(&mut self, key: &Key, estimate: &Estimate) {
         let Estimate { charged, plain, .. } = *estimate;
         for part in &mut self.parts {
@@ -488,6 +495,14 @@ mod tests {
         assert!(!of(98, 0).add(&Key::graph(1), &estimate(20 * US)));
         assert!(Run::open(Bracket::Alone, 0).add(&Key::graph(1), &estimate(1)));
         assert_eq!(run.prepaid(), 2000 * US);
+    }
+
+    #[test]
+    fn a_full_run_can_go_on_for_ten_milliseconds_and_a_single_cannot() {
+        assert!(of(499, 0).can_go_on() && !of(500, 0).can_go_on());
+        let mut single = Run::open(Bracket::Alone, 0);
+        single.add(&Key::graph(1), &estimate(1));
+        assert!(!single.can_go_on());
     }
 
     #[test]

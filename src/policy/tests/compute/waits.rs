@@ -50,8 +50,7 @@ struct Had {
 }
 
 fn had(other: usize, slice: &Slice, now: u64) -> Had {
-    let served =
-        turn::start(slice.asks[other].served, slice.virtual_time, slice.terms, slice.seen(now));
+    let served = turn::start(slice.asks[other].served, slice.virtual_time, slice.terms, slice.seen(now));
     Had { taken: slice.taken[other], got: slice.got[other], served }
 }
 

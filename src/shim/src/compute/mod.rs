@@ -99,6 +99,9 @@ pub(crate) struct Launch {
 pub(crate) enum Kind {
     /// A kernel.
     Kernel,
+    /// A kernel that may begin before the one ahead of it in its stream has ended, or that lets another begin so: an event
+    /// between the two would keep that one waiting.
+    Chained,
     /// An executable graph.
     Graph,
     /// A copy on the device, or a fill: measured, and paced only where the settings say so.

@@ -4,7 +4,7 @@
 
 use super::account::Flight;
 use super::events::{self, Event};
-use super::{Compute, Stream, clock};
+use super::{Compute, Kind, Launch, Stream, clock};
 use crate::captures::{self, apart};
 use crate::driver::{self, within};
 use crate::slice::Slice;
@@ -229,17 +229,17 @@ impl Seat {
     /// Whether a launch of which so much is known goes into the run that is open on its lane: as most do. Otherwise the
     /// lane is to be [opened anew](Self::reopen) before it.
     #[inline(always)]
-    pub(crate) fn goes_on(&mut self, at: usize, known: &Estimate, is_graph: bool, now: u64) -> bool {
+    pub(crate) fn goes_on(&mut self, at: usize, known: &Estimate, kind: Kind, now: u64) -> bool {
+        let long = self.long(kind);
         let Some(lane) = self.lanes.get_mut(at) else { return false };
         let Some(open) = &mut lane.open else { return false };
         let gap = self.outside.saturating_sub(lane.launched);
-        let [kernel, graph] = self.long;
-        let goes_on = Bracket::is_together(known, if is_graph { graph } else { kernel })
+        let goes_on = Bracket::is_together(known, long)
             && clock::took_less(gap, SPARSE)
             && clock::took_less(now.saturating_sub(open.since), OLD)
             && !self.idle_runs
             && !(self.legacy_runs && lane.joins_legacy)
-            && !self.sampler.is_due(known);
+            && (kind == Kind::Chained || !self.sampler.is_due(known));
         if goes_on {
             self.sampler.passes();
             if lane.empty.is_none() {
@@ -249,25 +249,31 @@ impl Seat {
         goes_on
     }
 
+    /// From how many nanoseconds on a launch is measured alone because it is long. A chained one never is.
+    #[inline(always)]
+    const fn long(&self, kind: Kind) -> u64 {
+        let [kernel, graph] = self.long;
+        match kind {
+            Kind::Chained => u64::MAX,
+            Kind::Graph => graph,
+            Kind::Kernel | Kind::Copy => kernel,
+        }
+    }
+
     /// Before a launch on a lane: runs are closed and opened as its bracket asks.
-    pub(crate) fn reopen(
-        &mut self,
-        slice: &'static Slice,
-        at: usize,
-        known: Option<&Estimate>,
-        is_graph: bool,
-    ) {
+    pub(crate) fn reopen(&mut self, slice: &'static Slice, at: usize, known: Option<&Estimate>, kind: Kind) {
         let now = clock::cycles();
+        let cost = slice.compute.event_cost.load(Ordering::Relaxed);
+        self.long = [false, true].map(|is_graph| run::long(is_graph, cost));
+        let long = self.long(kind);
         let Some(lane) = self.lanes.get_mut(at) else { return };
         let gap = self.outside.saturating_sub(lane.launched);
-        let cost = slice.compute.event_cost.load(Ordering::Relaxed);
-        let [kernel, graph] = [false, true].map(|is_graph| run::long(is_graph, cost));
-        self.long = [kernel, graph];
-        let mut bracket = Bracket::of(known, if is_graph { graph } else { kernel }, clock::between(gap, 0));
+        let mut bracket = Bracket::of(known, long, clock::between(gap, 0));
         if slice.compute.launches_block {
             bracket = Bracket::Alone;
         }
         if bracket == Bracket::Together
+            && kind != Kind::Chained
             && let Some(known) = known
             && self.sampler.launch(known, || lane.may_be_empty(now, known))
         {
@@ -297,6 +303,10 @@ impl Seat {
         let is_old = lane.open.as_ref().is_some_and(|open| clock::between(now, open.since) >= OLD);
         if bracket == Bracket::Alone || is_old {
             self.close(slice, at, now);
+        }
+        // Behind a pause of the host, too, another may follow that begins before this one has ended.
+        if kind == Kind::Chained && !slice.compute.launches_block {
+            bracket = Bracket::of(known, long, 0);
         }
         let Some(lane) = self.lanes.get_mut(at) else { return };
         match &mut lane.open {
@@ -415,7 +425,7 @@ impl Seat {
         &mut self,
         slice: &'static Slice,
         at: usize,
-        key: &Key,
+        launch: &Launch,
         estimate: &Estimate,
     ) -> Option<()> {
         let now = clock::cycles();
@@ -428,15 +438,20 @@ impl Seat {
             lane.began(now, slice.compute.launches_block);
         }
         let open = lane.open.as_mut()?;
-        if open.run.add(key, estimate) {
-            self.is_full(slice, at, now);
+        if open.run.add(&launch.key, estimate) {
+            self.is_full(slice, at, launch.kind, now);
         }
         Some(())
     }
 
     #[cold]
     #[inline(never)]
-    fn is_full(&mut self, slice: &'static Slice, at: usize, now: u64) {
+    fn is_full(&mut self, slice: &'static Slice, at: usize, kind: Kind, now: u64) {
+        // Another chained one is likely to follow.
+        let open = self.lanes.get(at).and_then(|lane| lane.open.as_ref());
+        if kind == Kind::Chained && open.is_some_and(|open| open.run.can_go_on()) {
+            return;
+        }
         crate::guard::quietly(|| self.close(slice, at, now), ());
         self.left = clock::cycles();
     }
