@@ -56,6 +56,19 @@ fn a_launch_on_two_devices_is_measured_on_the_one_that_need_not_wait_as_well() {
 }
 
 #[test]
+fn launches_find_events_that_were_made_ahead() {
+    let bench = Bench::simulated();
+    let host = bench.host("paced_more", &["stocked", "1500us", "12"]).loaded();
+    let mut host = host.set("GPU_CORE_PERCENT", "95").start();
+    assert_eq!(host.hear().as_deref(), Some("stocked 0"));
+    // Of 12 kernels of 1.5 ms each takes two. A launch that has to make one says that it cannot.
+    bench.goes_wrong("cuEventCreate=2");
+    assert_eq!(host.ask("launch"), "failed 0");
+    let (status, said) = host.end();
+    assert!(status.success() && said.is_empty(), "{said}");
+}
+
+#[test]
 fn no_event_lies_between_launches_that_may_overlap() {
     // Of 12 kernels of 1.5 ms each has two events. Up to there 14 are recorded: of three launches, and those that tell what one
     // costs. A run of 10 ms has two.

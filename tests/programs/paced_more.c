@@ -515,6 +515,19 @@ static void chained(int id) {
     say("failed %d", failed);
 }
 
+// Launches that are each measured alone, behind a first one.
+static void stocked(int count) {
+    char line[16];
+    int failed = launch(stream) != 0 || gpu.cuCtxSynchronize() != 0;
+    usleep(50000);
+    say("stocked %d", failed);
+    if (!fgets(line, sizeof line, stdin)) return;
+    for (int i = 0; i < count; i++) failed += launch(stream) != 0;
+    failed += gpu.cuCtxSynchronize() != 0;
+    say("failed %d", failed);
+    if (!fgets(line, sizeof line, stdin)) return;
+}
+
 int main(int count, char **words) {
     const char *what = count > 1 ? words[1] : "";
     int number = count > 3 ? atoi(words[3]) : 40;
@@ -542,6 +555,7 @@ int main(int count, char **words) {
     else if (!strcmp(what, "between")) between(count > 4 ? words[4] : "", number);
     else if (!strcmp(what, "both-devices")) both_devices(words[2], number);
     else if (!strcmp(what, "chained")) chained(number);
+    else if (!strcmp(what, "stocked")) stocked(number);
     else if (!strcmp(what, "ends")) ends();
     else return 2;
     return 0;

@@ -14,6 +14,10 @@ use gpuslice_driver::types::{CUevent, Status, status};
 use gpuslice_policy::compute::timeline::nanoseconds;
 use parking_lot::Mutex;
 
+/// How many events of a context lie ready while work is under way: those of 32 runs. A program opens fewer in a round of the
+/// worker, and so makes none itself.
+const READY: usize = 64;
+
 /// A timing event of ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Event(usize);
@@ -73,6 +77,16 @@ impl Events {
             (pool.context, pool.free.pop())
         };
         kept.map_or_else(|| within(context, create).unwrap_or(Err(status::INVALID_CONTEXT)), Ok)
+    }
+
+    /// Makes events until [`READY`] lie ready for a context, which is current. A launch that needs one and finds none tells why.
+    pub(crate) fn refill(&self, number: u64) {
+        let lacks = |pools: &Pools| {
+            let pool = pools.all.iter().find(|pool| pool.number == number);
+            pool.map_or(0, |pool| READY.saturating_sub(pool.free.len()))
+        };
+        let lacking = lacks(&self.pools.lock());
+        (0..lacking).map_while(|_| create().ok()).for_each(|event| self.put(number, event));
     }
 
     /// Whether nobody has been told yet to find out what an event costs in a context. Said once.

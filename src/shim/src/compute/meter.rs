@@ -197,7 +197,11 @@ impl Works {
                 continue;
             }
             let context = compute.events.context_of(pool);
-            let looked = context.and_then(|context| within(context, || queue.look(compute, contexts, cost)));
+            let look = || {
+                compute.events.refill(pool);
+                queue.look(compute, contexts, cost)
+            };
+            let looked = context.and_then(|context| within(context, look));
             if let Err(code) = looked.unwrap_or(Err(status::INVALID_CONTEXT)) {
                 compute.event_failed(code);
                 // What cannot be asked for is not waited for, or all behind it would wait as well.
