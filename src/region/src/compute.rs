@@ -52,13 +52,10 @@ pub(crate) fn terms(permille: u32, burst: u64) -> Terms {
     Terms::new(rate, Nanos::new(burst.min(MOST_BURST)))
 }
 
-/// Who should have looked for so long, in nanoseconds, does not wait: it is stopped, or dead.
-const OVERDUE: u64 = 10_000_000;
-
 impl ProcessTime {
     /// Whether the process waits for the share.
     pub(crate) fn waits(&self, now: u64) -> bool {
-        self.wants.get() > 0 && self.sleeps_until.observe().saturating_add(OVERDUE) > now
+        self.wants.get() > 0 && self.sleeps_until.observe().saturating_add(turn::OVERDUE) > now
     }
 }
 
@@ -124,7 +121,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         let Some(time) = self.time(device) else {
             return lease::Least { time: lease::size(terms), is_alone: true };
         };
-        let others = || self.asks(time).enumerate().filter(|(other, _)| *other != slot).map(|(_, ask)| ask);
+        let others =
+            || self.asks(time, now).enumerate().filter(|(other, _)| *other != slot).map(|(_, ask)| ask);
         let is_trimmed = trim::factor_of(time.readings.0.factor.get()) < trim::ONE;
         // Neighbours that nobody sees cost a turn once, whatever is done in it.
         let measured = Measured::of_word(time.readings.0.meter.get());
@@ -155,7 +153,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         self.forget_stale(device, now);
         if process.wants.get() == 0 {
             let (terms, virtual_time) = (self.terms(device), time.virtual_time.0.get());
-            process.served.change(|served| turn::start(served, virtual_time, terms, self.asks(time)));
+            process.served.change(|served| turn::start(served, virtual_time, terms, self.asks(time, now)));
         }
         process.wants.set(amount.max(1));
         if self.pay(device, slot, amount, (since, now)).is_err() {
@@ -178,7 +176,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
             let terms = self.terms(device);
             let paid_until = believed(time, terms, now);
             let served = process.served.get();
-            let before = turn::before(slot, served, self.asks(time));
+            let before = turn::before(slot, served, self.asks(time, now));
             let free_since = bucket::free_since(paid_until, time.paid.0.free_from.get(), now);
             if let Some(until) = turn::wait(free_since.max(others.wait), before, now, terms) {
                 return Err(until);
@@ -425,9 +423,12 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     }
 
     /// What all processes ask for, by slot.
-    fn asks(&self, time: &DeviceTime<SLOTS>) -> impl Iterator<Item = Ask> + Clone {
+    fn asks(&self, time: &DeviceTime<SLOTS>, now: u64) -> impl Iterator<Item = Ask> + Clone {
         let processes = time.processes.iter().take(self.claimed());
-        processes.map(|process| Ask { served: process.served.get(), wants: process.wants.get() })
+        processes.map(move |process| {
+            let ask = Ask { served: process.served.get(), wants: process.wants.get() };
+            ask.of_one_that(process.sleeps_until.observe(), now)
+        })
     }
 }
 

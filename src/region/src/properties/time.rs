@@ -56,6 +56,7 @@ struct Model {
     virtual_time: u64,
     now: u64,
     asks: [Ask; SLOTS],
+    looks: [u64; SLOTS],
     outstanding: [u64; SLOTS],
     settled_at: [u64; SLOTS],
     taken: [bool; SLOTS],
@@ -65,16 +66,18 @@ struct Model {
 impl Model {
     fn take(&mut self, me: usize, amount: u64) -> Result<(), u64> {
         if self.asks[me].wants == 0 {
-            let asks = self.asks.into_iter();
-            self.asks[me].served = turn::start(self.asks[me].served, self.virtual_time, self.terms, asks);
+            let served = self.asks[me].served;
+            self.asks[me].served = turn::start(served, self.virtual_time, self.terms, self.seen());
         }
         self.asks[me].wants = amount;
         let served = self.asks[me].served;
-        let before = turn::before(me, served, self.asks);
+        let before = turn::before(me, served, self.seen());
         let free_since = bucket::free_since(self.paid_until, self.free_from, self.now);
         if let Some(until) = turn::wait(free_since, before, self.now, self.terms) {
+            self.looks[me] = until;
             return Err(until);
         }
+        self.looks[me] = 0;
         self.set_paid_until(bucket::prepay(self.paid_until, self.now, amount, self.terms));
         self.virtual_time = self.virtual_time.max(served);
         self.asks[me] = Ask { served: served + amount, wants: 0 };
@@ -82,12 +85,18 @@ impl Model {
         Ok(())
     }
 
+    /// What all ask for as each of them sees it.
+    fn seen(&self) -> impl Iterator<Item = Ask> + Clone {
+        let now = self.now;
+        self.asks.into_iter().zip(self.looks).map(move |(ask, looks)| ask.of_one_that(looks, now))
+    }
+
     fn reap(&mut self, lives: [bool; SLOTS]) {
         for slot in (0..SLOTS).filter(|slot| !lives[*slot]) {
             if !core::mem::replace(&mut self.taken[slot], false) {
                 continue;
             }
-            self.asks[slot] = Ask::default();
+            (self.asks[slot], self.looks[slot]) = (Ask::default(), 0);
             let outstanding = core::mem::take(&mut self.outstanding[slot]).min(MOST_DEBT);
             let rest = lease::estate(outstanding, lease::Work::None, self.settled_at[slot], self.now);
             if rest < 0 {
@@ -123,6 +132,7 @@ fn start() -> (World, Model) {
         virtual_time: 0,
         now: NOW,
         asks: [Ask::default(); SLOTS],
+        looks: [0; SLOTS],
         outstanding: [0; SLOTS],
         settled_at: [0; SLOTS],
         taken: [false; SLOTS],
@@ -143,7 +153,7 @@ fn play(world: &World, model: &mut Model, step: Step) -> Result<(), TestCaseErro
             world.lives.borrow_mut()[slot] = true;
             layout.take(slot, Identity::default());
             model.taken[slot] = true;
-            (model.asks[slot], model.settled_at[slot]) = (Ask::default(), 0);
+            (model.asks[slot], model.looks[slot], model.settled_at[slot]) = (Ask::default(), 0, 0);
         }
         Step::Die(slot) => world.lives.borrow_mut()[slot] = false,
         Step::Reap => {
@@ -161,7 +171,7 @@ fn play(world: &World, model: &mut Model, step: Step) -> Result<(), TestCaseErro
         }
         Step::StopAsking(slot) if lives[slot] => {
             layout.stop_asking(DEVICE, slot);
-            model.asks[slot].wants = 0;
+            (model.asks[slot].wants, model.looks[slot]) = (0, 0);
         }
         Step::Settle(difference) => {
             layout.settle_time(DEVICE, difference, now);

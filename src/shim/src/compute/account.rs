@@ -13,7 +13,7 @@ use gpuslice_policy::compute::ring::{self, Interval, Reader};
 use gpuslice_policy::compute::run::{Opening, Run, Verdict};
 use gpuslice_policy::compute::source::{Measured, Source};
 use gpuslice_policy::compute::step::{Ran, Seen};
-use gpuslice_policy::compute::timeline::{self, Offset, Union};
+use gpuslice_policy::compute::timeline::{self, EventCost, Offset, Union};
 use gpuslice_policy::compute::trim;
 use gpuslice_region::{Device, RING_PLACES};
 
@@ -31,6 +31,8 @@ pub(crate) struct Flight {
     pub(super) end: Event,
     /// When the start was recorded, on the monotonic clock.
     pub(super) opened: u64,
+    /// Recorded right behind the end, in a context of which it is the first: they tell what an event costs.
+    pub(super) behind: Vec<Event>,
     known_idle: bool,
     is_unknown: bool,
     /// Whether its predicted time counts as queued.
@@ -71,6 +73,7 @@ impl Flight {
             start,
             end,
             opened,
+            behind: Vec::new(),
             known_idle,
             is_unknown,
             is_queued: true,
@@ -84,6 +87,11 @@ impl Flight {
             progress: 0,
             counted: 0,
         }
+    }
+
+    /// The same with events that were recorded right behind its end.
+    pub(crate) fn followed_by(self, behind: Vec<Event>) -> Self {
+        Self { behind, ..self }
     }
 
     /// The same for a copy that nobody pays for.
@@ -172,17 +180,17 @@ impl Account {
         slice: &'static Slice,
         flight: &mut Flight,
         (before, began, ended): (u64, u64, u64),
-        (offset, is_only): (Offset, bool),
+        (offset, cost, is_only): (Offset, EventCost, bool),
     ) -> bool {
         let Some(device) = device_of(slice, flight) else { return false };
-        let was_idle = flight.known_idle || timeline::was_idle(before, began);
+        let was_idle = flight.known_idle || timeline::was_idle(before, began, cost.get());
         let switched = !flight.is_unknown && self.others_until > self.own_until;
         let opening = match (was_idle, switched) {
             (true, true) => Opening::Switched,
             (true, false) => Opening::Idle,
             _ => Opening::Busy,
         };
-        let verdict = flight.run.judge(ended.saturating_sub(began), opening);
+        let verdict = flight.run.judge(ended.saturating_sub(began), opening, cost.get());
         if flight.is_copy {
             slice.member().count_copied(device, verdict.length);
             slice.compute.learn(flight, (verdict.length, verdict.length), verdict);
@@ -190,7 +198,7 @@ impl Account {
         }
         let until = offset.instant(ended).unwrap_or_else(clock::now).saturating_sub(verdict.after);
         overrule(slice, device, Source::Events);
-        self.charge_rest(slice, flight, (verdict.length, until));
+        self.charge_rest(slice, flight, (verdict.length.saturating_add(verdict.events), until));
         let now = clock::now();
         // In this order: who is killed in between loses a refund, and nobody gets it twice.
         // What runs beside it, or has begun since, is not settled with it.
@@ -330,7 +338,8 @@ fn learn(slice: &'static Slice, device: Device, flight: &Flight, verdict: Verdic
     let own = |length| member.overlap_part(device, length);
     let charged = |length| trim::apply(own(length), member.factor(device));
     // The first run of a kernel may contain first runs of other processes: its length says little, its charge is exact.
-    let served = if flight.is_unknown { flight.bill.charged() } else { charged(verdict.length) };
+    let all = verdict.length.saturating_add(verdict.events);
+    let served = if flight.is_unknown { flight.bill.charged() } else { charged(all) };
     member.serve(device, served, flight.bill.prepaid());
     slice.compute.learn(flight, (charged(believed), own(believed)), Verdict { length: believed, ..verdict });
 }

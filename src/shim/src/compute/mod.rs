@@ -99,6 +99,9 @@ pub(crate) struct Launch {
 pub(crate) enum Kind {
     /// A kernel.
     Kernel,
+    /// A kernel that may begin before the one ahead of it in its stream has ended, or that lets another begin so: an event
+    /// between the two would keep that one waiting.
+    Chained,
     /// An executable graph.
     Graph,
     /// A copy on the device, or a fill: measured, and paced only where the settings say so.
@@ -238,6 +241,8 @@ pub(crate) struct Compute {
     said_ways: AtomicU64,
     /// Runs that turned out to have gaps.
     gaps: AtomicU64,
+    /// For how long an event keeps its stream, in nanoseconds of GPU time; 0 before that is known.
+    event_cost: AtomicU64,
 }
 
 /// For how long no event is tried after one has failed, in nanoseconds.
@@ -298,6 +303,7 @@ impl Compute {
             failed_at: AtomicU64::new(0),
             said: AtomicBool::new(false),
             gaps: AtomicU64::new(0),
+            event_cost: AtomicU64::new(0),
             neighbours: Mutex::default(),
             steward: Mutex::default(),
             shares_contexts: shares_contexts(),
