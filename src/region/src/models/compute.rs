@@ -13,10 +13,10 @@ use gpuslice_policy::{
 };
 
 use crate::{
-    bell,
-    layout::WHOLE_SHARE,
-    sampler,
-    sync::broken::{self, Break},
+    compute::sampler_lease,
+    layout::constants::WHOLE_SHARE,
+    sync::atomics::broken::{self, Break},
+    sync::futex,
 };
 
 const MS: u64 = 1_000_000;
@@ -48,7 +48,7 @@ impl World {
             if self.layout.take_time(DEVICE, slot, amount, (NOW, NOW)).is_ok() {
                 return;
             }
-            bell::sleep(bell, if late { bell.heard() } else { heard });
+            futex::sleep(bell, if late { bell.heard() } else { heard });
         }
     }
 }
@@ -311,7 +311,7 @@ fn one_takes_over_while_the_dead_is_deposed() {
     model(|| {
         let world = paid(0, [true; SLOTS]);
         world.layout.time[DEVICE].sampler.0.elected.set(SILENT);
-        let other = beside(&world, |world| sampler::depose(&world.layout.time[DEVICE].sampler.0, 2));
+        let other = beside(&world, |world| sampler_lease::depose(&world.layout.time[DEVICE].sampler.0, 2));
         // Lost to whoever clears up, it is tried again at the next look.
         let is_elected = (0..2).any(|_| world.layout.elect(DEVICE, 1, NOW, PATIENCE));
         other.join().unwrap();
@@ -369,7 +369,7 @@ fn a_run_is_overdue_while_one_goes_to_sleep(late: bool) {
             if world.take_time(1, 0, MS, (NOW, NOW)).is_ok() || world.go_ahead(1, 0, MS, (NOW, NOW)) {
                 break;
             }
-            bell::sleep(bell, if late { bell.heard() } else { heard });
+            futex::sleep(bell, if late { bell.heard() } else { heard });
         }
         other.join().unwrap();
     });

@@ -4,10 +4,10 @@ use loom::sync::Arc;
 
 use super::{beside, model};
 use crate::{
-    estate::TimeUsed,
-    history::Note,
-    sync::broken::{self, Break},
-    words::Moment,
+    compute::history::Note,
+    compute::reclaim::TimeUsed,
+    layout::compute_words::Moment,
+    sync::atomics::broken::{self, Break},
 };
 
 const SECOND: u64 = 1_000_000_000;

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::{CASES, World};
-use crate::{history::Lately, layout::SECONDS};
+use crate::{compute::history::Lately, layout::constants::SECONDS};
 
 const DEVICE: usize = 1;
 const SECOND: u64 = 1_000_000_000;

@@ -11,7 +11,7 @@ use gpuslice_policy::{
 use proptest::prelude::*;
 
 use super::{CASES, NOW, SLOTS, World};
-use crate::{estate::TimeUsed, roster::Identity};
+use crate::{compute::reclaim::TimeUsed, slots::identity::Identity};
 
 const DEVICE: usize = 1;
 const MS: u64 = 1_000_000;

@@ -1,0 +1,352 @@
+//! Which process looks at all slices on a GPU? A table of chairs, one for each GPU.
+//!
+//! The table is a small file beside the regions, which the processes of one user map whose slices divide GPUs. Who holds a
+//! chair, and since when it has been silent, is one word, changed by compare-exchange:
+//! [`chair`](gpuslice_policy::arbiter::word::chair). Nobody has to give anything back: who dies or stands still loses its
+//! chair.
+//!
+//! The file is made as regions are: complete, under no name, and then linked. It is found by its name in a directory where
+//! others may write, so nothing of it is believed that is not this user's own: where another user has put a file at its name,
+//! the next of numbered names is taken. Shortened, it says nothing any more, and
+//! nobody is ended by that: see `shortened`.
+
+use core::ptr::NonNull;
+use std::{
+    fs::{File, Metadata},
+    io,
+    os::{
+        fd::AsRawFd as _,
+        unix::fs::{FileExt as _, MetadataExt as _},
+    },
+    path::{Path, PathBuf},
+    ptr,
+};
+
+use gpuslice_policy::arbiter::word;
+
+use crate::{
+    file::{
+        error::RegionError,
+        folders,
+        map::{self, Rights},
+        sigbus_guard, space,
+    },
+    handle::device::Uuid,
+    slots::identity,
+    sync::atomics::Word64,
+};
+
+/// The first eight bytes of the file, read as a little-endian number.
+const MAGIC: u64 = u64::from_le_bytes(*b"gpuchair");
+/// The version of its layout.
+const VERSION: u64 = 1;
+/// GPUs that there are chairs for; instances (MIG) are GPUs of their own.
+const CHAIRS: usize = 128;
+/// Bytes of the file.
+const SIZE: usize = 4096;
+/// How often the file may vanish while it is opened.
+const OPENINGS: u32 = 4;
+
+/// What lies in the file.
+#[derive(Debug)]
+#[repr(C)]
+struct Table {
+    magic: Word64,
+    version: Word64,
+    chairs: [Chair; CHAIRS],
+}
+
+/// A GPU's chair.
+#[derive(Debug)]
+#[repr(C)]
+struct Chair {
+    /// Which GPU; 0: none yet.
+    gpu: Word64,
+    /// Who holds it.
+    holder: Word64,
+}
+
+const _: () = assert!(size_of::<Table>() <= SIZE);
+
+/// The chairs of a directory, as one process sees them.
+#[derive(Debug)]
+pub struct Chairs {
+    table: NonNull<Table>,
+    path: PathBuf,
+    id: (u64, u64),
+    me: u64,
+}
+
+// SAFETY: what the pointer leads to is made of atomics and mapped until the drop, on whatever thread.
+unsafe impl Send for Chairs {}
+// SAFETY: as above; shared references to atomics may be used by all threads.
+unsafe impl Sync for Chairs {}
+
+impl Drop for Chairs {
+    fn drop(&mut self) {
+        sigbus_guard::forget(self.table.cast());
+        // SAFETY: `Chairs::map` mapped these bytes, and no reference into them outlives `self`.
+        unsafe { libc::munmap(self.table.as_ptr().cast(), SIZE) };
+    }
+}
+
+impl Chairs {
+    /// Opens the chairs of this user's slices whose regions lie in `folder`, an absolute path; makes them if there are
+    /// none.
+    ///
+    /// # Errors
+    /// [`RegionError::NotChairs`] or [`RegionError::NotAFile`] where something else stands in their place,
+    /// [`RegionError::System`] where they can neither be opened nor made.
+    pub fn open(folder: &Path) -> Result<Self, RegionError> {
+        // SAFETY: the call has no arguments and cannot fail.
+        let user = unsafe { libc::geteuid() };
+        let path =
+            folders::numbered(&folder.join(format!(".gpuslice-arbiter-{user}")), |owner| owner == user);
+        for _ in 0..OPENINGS {
+            match map::open_file(&path, Rights::Write)? {
+                Some(file) => return Self::check(file, path, user),
+                None => create(&path)?,
+            }
+        }
+        Err(RegionError::Replaced { path })
+    }
+
+    fn check(file: File, path: PathBuf, user: u32) -> Result<Self, RegionError> {
+        let found = file.metadata().map_err(map::system(&path, "look at it"))?;
+        let mut start = [0_u8; 16];
+        let _read = file.read_at(&mut start, 0).map_err(map::system(&path, "read it"))?;
+        let wrong = match () {
+            () if found.uid() != user => Some("belongs to another user"),
+            () if usize::try_from(found.len()) != Ok(SIZE) => Some("has another size"),
+            () if start.split_at(8) != (&MAGIC.to_ne_bytes(), &VERSION.to_ne_bytes()) => {
+                Some("is of another kind or version")
+            }
+            () => None,
+        };
+        match wrong {
+            Some(wrong) => Err(RegionError::NotChairs { path, wrong }),
+            None => Self::map(&file, &found).map_err(map::system(&path, "map it")).map(|table| Self {
+                table,
+                id: id_of(&found),
+                me: me(),
+                path,
+            }),
+        }
+    }
+
+    fn map(file: &File, _checked: &Metadata) -> io::Result<NonNull<Table>> {
+        let (rights, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+        // SAFETY: a new mapping at an address of the system's choice; it overlaps nothing.
+        let start = unsafe { libc::mmap(ptr::null_mut(), SIZE, rights, kind, file.as_raw_fd(), 0) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = NonNull::new(start).ok_or(io::ErrorKind::AddrNotAvailable)?;
+        if !sigbus_guard::protect(start, SIZE) {
+            // SAFETY: just mapped, and nobody knows of it.
+            unsafe { libc::munmap(start.as_ptr(), SIZE) };
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        Ok(start.cast())
+    }
+
+    /// Whether others find this file.
+    #[must_use]
+    pub fn is_current(&self) -> bool {
+        self.table().magic.get() == MAGIC
+            && self.path.symlink_metadata().is_ok_and(|found| id_of(&found) == self.id)
+    }
+
+    /// Asks for a GPU's chair, or says that this process still holds it. Whether it does. To be asked again within
+    /// [`PATIENCE`](word::PATIENCE). `now` is the monotonic clock in nanoseconds.
+    #[must_use]
+    pub fn ask(&self, gpu: &Uuid, now: u64) -> bool {
+        let Some(chair) = self.chair(gpu) else { return false };
+        let before = chair.holder.get();
+        word::chair(before, self.me, now).is_some_and(|mine| chair.holder.replace(before, mine))
+    }
+
+    /// Gives a GPU's chair back, if this process holds it.
+    pub fn leave(&self, gpu: &Uuid) {
+        let Some(chair) = self.chair(gpu) else { return };
+        let before = chair.holder.get();
+        if word::is_held_by(before, self.me) {
+            let _lost = chair.holder.replace(before, 0);
+        }
+    }
+
+    /// The chair of a GPU; none where there is no room, and where the file was shortened.
+    fn chair(&self, gpu: &Uuid) -> Option<&Chair> {
+        let (table, wanted) = (self.table(), key(gpu));
+        if table.magic.get() != MAGIC {
+            return None;
+        }
+        // Places are taken in order and never given back, so that everybody finds the same one.
+        table.chairs.iter().find(|chair| match chair.gpu.get() {
+            0 => chair.gpu.replace(0, wanted) || chair.gpu.get() == wanted,
+            gpu => gpu == wanted,
+        })
+    }
+
+    fn table(&self) -> &Table {
+        // SAFETY: the memory is page-aligned, long enough, and mapped until `self` is dropped. `Table` is made of atomics,
+        // for which every bit pattern is a value and which other processes may write at any time.
+        unsafe { self.table.as_ref() }
+    }
+}
+
+/// Makes an empty table at `path`. That another process was faster is no failure.
+fn create(path: &Path) -> Result<(), RegionError> {
+    let file = map::unnamed(path)?;
+    let fill = || {
+        // The space is taken now, so that a full disk is an error and not a signal.
+        space::take_space(&file, 0..SIZE)?;
+        file.write_all_at(&MAGIC.to_ne_bytes(), 0)?;
+        file.write_all_at(&VERSION.to_ne_bytes(), 8)
+    };
+    fill().map_err(map::system(path, "make it"))?;
+    match map::link(&file, path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            Err(map::system(path, "name it")(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn id_of(found: &Metadata) -> (u64, u64) {
+    (found.dev(), found.ino())
+}
+
+/// A number for this process that hardly any other has, in whatever process-number namespace.
+fn me() -> u64 {
+    let who = identity::identity();
+    mixed(mixed(u64::from(who.pid) ^ who.start.rotate_left(32)) ^ who.pid_namespace)
+}
+
+/// A number for a GPU, not 0.
+fn key(gpu: &Uuid) -> u64 {
+    let number = u128::from_le_bytes(gpu.0);
+    let [low, high] = [0, 64].map(|shift| u64::try_from(number >> shift & u128::from(u64::MAX)).unwrap_or(0));
+    mixed(mixed(low).wrapping_add(high)).max(1)
+}
+
+/// splitmix64: every bit of the result depends on every bit of the number.
+fn mixed(number: u64) -> u64 {
+    let mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ mixed >> 31
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+mod tests {
+    use super::*;
+    use gpuslice_policy::arbiter::word::PATIENCE;
+    use std::{fs, os::unix::fs::symlink};
+
+    const NOW: u64 = 1 << 50;
+    const GPU: Uuid = Uuid([0x11; 16]);
+
+    /// The chairs of a directory as a process sees them that has this number.
+    fn of(folder: &Path, me: u64) -> Chairs {
+        let mut chairs = open(folder).unwrap();
+        chairs.me = me;
+        chairs
+    }
+
+    fn open(folder: &Path) -> Result<Chairs, RegionError> {
+        Chairs::open(folder)
+    }
+
+    fn file(folder: &Path) -> PathBuf {
+        // SAFETY: the call has no arguments and cannot fail.
+        folder.join(format!(".gpuslice-arbiter-{}", unsafe { libc::geteuid() }))
+    }
+
+    fn wrong(folder: &Path) -> String {
+        Chairs::open(folder).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn one_process_holds_a_chair_until_it_gives_it_back_or_is_silent() {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let (one, other) = (of(folder.path(), 1), of(folder.path(), 2));
+        assert!(one.ask(&GPU, NOW));
+        assert!(!other.ask(&GPU, NOW + PATIENCE / 2));
+        assert!(one.ask(&GPU, NOW + PATIENCE / 2));
+        other.leave(&GPU);
+        assert!(!other.ask(&GPU, NOW + PATIENCE), "nobody gives back what another one has");
+        one.leave(&GPU);
+        assert!(other.ask(&GPU, NOW + PATIENCE));
+        assert!(one.ask(&GPU, NOW + 2 * PATIENCE + (1 << 20)), "the other one is dead or stands still");
+        assert!(!other.ask(&GPU, NOW + 2 * PATIENCE + (1 << 20)));
+    }
+
+    #[test]
+    fn every_gpu_has_a_chair_of_its_own_as_far_as_there_is_room() {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let (one, other) = (of(folder.path(), 1), of(folder.path(), 2));
+        let gpu = |number: usize| Uuid([u8::try_from(number).unwrap(); 16]);
+        assert!((0..CHAIRS).step_by(2).all(|number| one.ask(&gpu(number), NOW)));
+        assert!((0..CHAIRS).all(|number| other.ask(&gpu(number), NOW) == (number % 2 == 1)));
+        assert!(!one.ask(&gpu(CHAIRS), NOW), "there is no room");
+    }
+
+    #[test]
+    fn what_is_no_table_of_chairs_is_left_alone() {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let path = file(folder.path());
+        let precious = folder.path().join("precious");
+        fs::write(&precious, "precious").unwrap();
+        symlink(&precious, &path).unwrap();
+        assert!(wrong(folder.path()).contains("a symbolic link"));
+        fs::remove_file(&path).unwrap();
+        for content in [Vec::new(), b"precious".to_vec(), vec![b'x'; SIZE]] {
+            fs::write(&path, &content).unwrap();
+            assert!(wrong(folder.path()).contains("so no arbiter can be elected there"));
+            assert_eq!(fs::read(&path).unwrap(), content);
+        }
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        assert!(wrong(folder.path()).contains("a directory"));
+        assert_eq!(fs::read(&precious).unwrap(), b"precious");
+    }
+
+    #[test]
+    fn a_table_of_another_user_is_not_believed() {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        drop(open(folder.path()).unwrap());
+        if std::os::unix::fs::chown(file(folder.path()), Some(12345), None).is_err() {
+            eprintln!("SKIP files of other users; to mend it: run the tests as root");
+            return;
+        }
+        let (one, other) = (of(folder.path(), 1), of(folder.path(), 2));
+        assert!(one.ask(&GPU, NOW) && !other.ask(&GPU, NOW), "one table for both, of another name");
+        fs::remove_file(file(folder.path())).unwrap();
+        let third = of(folder.path(), 3);
+        assert!(one.is_current() && !third.ask(&GPU, NOW), "the table that the others use");
+    }
+
+    #[test]
+    fn a_table_that_is_shortened_ends_nobody_and_elects_nobody() {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let one = of(folder.path(), 1);
+        assert!(one.ask(&GPU, NOW) && one.is_current());
+        fs::OpenOptions::new().write(true).open(file(folder.path())).unwrap().set_len(0).unwrap();
+        assert!(!one.ask(&GPU, NOW + 1));
+        one.leave(&GPU);
+        assert!(!one.is_current());
+        assert!(wrong(folder.path()).contains("has another size"));
+    }
+
+    #[test]
+    fn a_table_that_was_removed_is_not_the_one_that_others_find() {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let one = of(folder.path(), 1);
+        fs::remove_file(file(folder.path())).unwrap();
+        assert!(!one.is_current());
+        let other = of(folder.path(), 2);
+        assert!(!one.is_current() && other.is_current());
+    }
+}

@@ -1,0 +1,96 @@
+//! Which intervals was the GPU busy for the slice, as its processes have told each other?
+//!
+//! A process takes a place by adding one, writes the times, and then the ticket that says whose they are. Nobody waits:
+//! a process that is suspended in the middle may write on when others have come around to its place. So the words of
+//! a place carry a check that is made of all of them: words of two intervals do not match, but for one in 2^64.
+
+use gpuslice_policy::compute::ring::{Entry, Interval};
+
+#[cfg(all(test, loom))]
+use crate::sync::atomics::broken::{self, Break};
+use crate::{
+    layout::Layout,
+    layout::compute_words::{DeviceTime, Place},
+    layout::constants::PLACES,
+};
+
+/// Places of the ring of busy intervals that the processes of a slice have for each device.
+pub const RING_PLACES: u64 = PLACES as u64;
+/// The bit of a place's rest that says that the work goes on.
+const GOES_ON: u64 = 1 << 63;
+/// The bits below hold the context, and those below these how long the interval is: up to 39 hours.
+const CONTEXT: u32 = 47;
+const LENGTH: u64 = (1 << CONTEXT) - 1;
+
+impl Place {
+    pub(crate) fn write(&self, entry: &Entry) {
+        self.start.set(entry.interval.start);
+        self.rest.set(rest_of(&entry.interval));
+        self.check.set(check(entry));
+        // Who sees the ticket sees the times.
+        self.ticket.publish(entry.ticket);
+    }
+
+    /// What stands there; nothing while the words do not match.
+    pub(crate) fn read(&self) -> Entry {
+        let ticket = self.ticket.observe();
+        let entry = Entry { ticket, interval: interval_of(self.start.get(), self.rest.get()) };
+        let matches = self.check.get() == check(&entry);
+        #[cfg(all(test, loom))]
+        let matches = matches || broken::is(Break::TornBelieved);
+        if matches { entry } else { Entry::default() }
+    }
+}
+
+/// All of an interval but its start, in one word.
+fn rest_of(interval: &Interval) -> u64 {
+    let length = interval.end.saturating_sub(interval.start).min(LENGTH);
+    let flag = if interval.goes_on { GOES_ON } else { 0 };
+    flag | (u64::from(interval.context) << CONTEXT) | length
+}
+
+fn interval_of(start: u64, rest: u64) -> Interval {
+    let context = u16::try_from((rest & !GOES_ON) >> CONTEXT).unwrap_or(0);
+    Interval { start, end: start.saturating_add(rest & LENGTH), context, goes_on: rest & GOES_ON != 0 }
+}
+
+/// A word that is made of all bits of the others. Odd factors, so that no bit is lost; those of the golden ratio and of
+/// splitmix64.
+fn check(entry: &Entry) -> u64 {
+    let mixed = entry.interval.start.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
+    let mixed = (mixed ^ rest_of(&entry.interval)).wrapping_mul(0xbf58_476d_1ce4_e5b9).rotate_left(29);
+    (mixed ^ entry.ticket).wrapping_mul(0x94d0_49bb_1331_11eb)
+}
+
+impl<const SLOTS: usize> DeviceTime<SLOTS> {
+    /// Tells of an interval. Its place.
+    pub(crate) fn publish(&self, interval: Interval) -> u64 {
+        let place = self.places.0.add(1);
+        if let Some(words) = self.ring.get(index(place)) {
+            words.write(&Entry::new(place, interval));
+        }
+        place
+    }
+
+    /// What stands at a place of the ring.
+    pub(crate) fn entry(&self, place: u64) -> Entry {
+        self.ring.get(index(place)).map_or_else(Entry::default, Place::read)
+    }
+
+    /// Forgets all intervals.
+    pub(crate) fn clear_ring(&self) {
+        self.places.0.set(0);
+        self.ring.iter().for_each(|place| place.ticket.publish(0));
+    }
+}
+
+impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVICES, SLOTS, SHARES> {
+    /// Tells of an interval. Its place; 0 on a device that is not there.
+    pub(crate) fn publish(&self, device: usize, interval: Interval) -> u64 {
+        self.time(device).map_or(0, |time| time.publish(interval))
+    }
+}
+
+fn index(place: u64) -> usize {
+    usize::try_from(place).unwrap_or(0).checked_rem(PLACES).unwrap_or(0)
+}

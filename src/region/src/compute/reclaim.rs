@@ -1,0 +1,177 @@
+//! What does a process leave of the compute ledger when it ends, and how much was used in all?
+//!
+//! Prepaid time that cannot have run goes back to the slice. A launch that nothing predicts was prepaid with next to nothing:
+//! what may have run of it is charged. That happens under the join lock, and the word is emptied
+//! before what it said is given on: who is killed in between loses it, and nothing is ever given twice. What was
+//! counted stays where it is, and the next process in the slot goes on from there: so nothing is moved when a process
+//! dies, and no sum ever falls.
+
+use gpuslice_policy::compute::{
+    bucket::MOST_DEBT,
+    lease::{self, Work},
+};
+
+#[cfg(all(test, loom))]
+use crate::sync::atomics::broken::{self, Break};
+use crate::{
+    compute::sampler_lease,
+    layout::Layout,
+    layout::compute_words::{Counts, DeviceTime, Paid, ProcessTime, Step, UNPREDICTED},
+    sync::atomics::Word64,
+};
+
+/// GPU time that was used, and what happened on the way. All but `launches` in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TimeUsed {
+    /// GPU time that was charged. Never falls.
+    pub used: u64,
+    /// Time on the clock that launches waited for the share. Never falls.
+    pub throttled: u64,
+    /// GPU time of copies. Never falls.
+    pub copied: u64,
+    /// Predicted GPU time of work that is under way.
+    pub queued: u64,
+    /// Launches. Never falls.
+    pub launches: u64,
+}
+
+impl TimeUsed {
+    fn new([used, throttled, copied, launches]: [u64; 4], queued: u64) -> Self {
+        Self { used, throttled, copied, queued, launches }
+    }
+
+    /// What was counted in a slot, by whomever.
+    fn of_slot(process: &ProcessTime) -> Self {
+        Self::new(process.counts.now(), process.queued())
+    }
+
+    /// What the process counted that has the slot.
+    fn of(process: &ProcessTime) -> Self {
+        let [mut counts, before] = [process.counts.now(), process.before.now()];
+        counts.iter_mut().zip(before).for_each(|(count, before)| *count = count.saturating_sub(before));
+        Self::new(counts, process.queued())
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self {
+            used: self.used.saturating_add(other.used),
+            throttled: self.throttled.saturating_add(other.throttled),
+            copied: self.copied.saturating_add(other.copied),
+            queued: self.queued.saturating_add(other.queued),
+            launches: self.launches.saturating_add(other.launches),
+        }
+    }
+}
+
+impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVICES, SLOTS, SHARES> {
+    /// Gives on what a process leaves, and wakes those who may go now. Needs the join lock.
+    pub(crate) fn bequeath_time(&self, slot: usize, now: u64) {
+        for device in 0..self.device_count() {
+            let Some((time, process)) = self.process_time(device, slot) else { continue };
+            let waited = process.wants.swap(0) > 0;
+            process.sleeps_until.publish(0);
+            sampler_lease::depose(&time.sampler.0, slot);
+            let queued = process.queued.swap(0);
+            process.spilled.set(0);
+            process.contexts.set(0);
+            // Who was served counts as one that the lease is shared with.
+            process.served.set(0);
+            let (rest, since) = estate(process, queued, now);
+            if rest > 0 {
+                // As of then: what was paid on the clock since the launch is paid.
+                self.settle_time(device, rest, since);
+                process.counts.used.add(rest.unsigned_abs());
+            } else if rest < 0 {
+                self.settle_time(device, rest, now);
+            }
+            if waited && rest >= 0 {
+                self.wake(device, now);
+            }
+        }
+    }
+
+    /// Makes the words of a slot ready for the next process. `anew`: nobody had it since the region was made anew, and
+    /// what they say means nothing.
+    pub(crate) fn begin_time(&self, slot: usize, anew: bool) {
+        for device in 0..self.device_count() {
+            if let Some((_, process)) = self.process_time(device, slot) {
+                process.begin(anew);
+            }
+        }
+    }
+
+    /// What all processes have used of a device, those included that have ended.
+    pub(crate) fn time_used(&self, device: usize) -> TimeUsed {
+        let processes =
+            self.time(device).into_iter().flat_map(|time| time.processes.iter().take(self.claimed()));
+        processes.map(TimeUsed::of_slot).fold(TimeUsed::default(), TimeUsed::plus)
+    }
+
+    /// What one process has used of a device.
+    pub(crate) fn time_used_by(&self, device: usize, slot: usize) -> TimeUsed {
+        self.process_time(device, slot).map_or_else(TimeUsed::default, |(_, process)| TimeUsed::of(process))
+    }
+}
+
+impl<const SLOTS: usize> DeviceTime<SLOTS> {
+    /// Makes all words say nothing, those of as many processes as `claimed`.
+    pub(crate) fn clear(&self, claimed: usize) {
+        let Step { paid_at, kept_since, kept_until, lasts_until, overdue_at, ahead_at, ahead_until } =
+            &self.step.0;
+        let Paid { until, free_from } = &self.paid.0;
+        let words = [until, free_from, &self.virtual_time.0, &self.overlap.0, &self.sampler.0.elected];
+        let step = [paid_at, kept_since, lasts_until, overdue_at, ahead_at, ahead_until];
+        words.into_iter().chain(step).for_each(|word| word.set(0));
+        kept_until.publish(0);
+        self.readings.0.factor.set(0);
+        self.readings.0.meter.set(0);
+        self.readings.0.told.set(0);
+        self.history.iter().for_each(|moment| moment.second.publish(0));
+        self.clear_ring();
+        self.processes.iter().take(claimed).for_each(|process| process.begin(true));
+    }
+}
+
+impl ProcessTime {
+    fn begin(&self, anew: bool) {
+        let Self { served, wants, sleeps_until, outstanding, settled_at, queued, .. } = self;
+        let Self { counts, before, spilled, contexts, .. } = self;
+        sleeps_until.publish(0);
+        let words = [served, wants, outstanding, settled_at, queued, spilled, contexts];
+        words.into_iter().for_each(|word| word.set(0));
+        if anew {
+            counts.words().into_iter().for_each(|word| word.set(0));
+        }
+        before.words().into_iter().zip(counts.now()).for_each(|(word, count)| word.set(count));
+    }
+}
+
+impl Counts {
+    fn words(&self) -> [&Word64; 4] {
+        [&self.used, &self.throttled, &self.copied, &self.launches]
+    }
+
+    fn now(&self) -> [u64; 4] {
+        self.words().map(Word64::get)
+    }
+}
+
+/// The charge of a dead process beyond its prepaid time, or its refund if negative, in nanoseconds of GPU time; and
+/// the instant from which its work may have run. `queued` is what the word of that name said. The word for what is prepaid is
+/// empty then.
+fn estate(process: &ProcessTime, queued: u64, now: u64) -> (i64, u64) {
+    let outstanding = process.outstanding.swap(0).min(MOST_DEBT);
+    #[cfg(all(test, loom))]
+    if broken::is(Break::EstateKept) {
+        process.outstanding.set(outstanding);
+    }
+    let work = match queued {
+        0 => Work::None,
+        _ if queued & UNPREDICTED == 0 => Work::Predicted,
+        _ => Work::Unpredicted,
+    };
+    let settled_at = process.settled_at.get();
+    // A process that never said when it was idle is taken to have launched just now.
+    let since = if settled_at == 0 && work == Work::Unpredicted { now } else { settled_at.min(now) };
+    (lease::estate(outstanding, work, since, now), since)
+}

@@ -1,0 +1,224 @@
+//! Which region does the name of a slice mean, and which regions are there?
+
+use std::{
+    env,
+    ffi::OsStr,
+    fs, io,
+    os::unix::{ffi::OsStringExt, fs::MetadataExt as _},
+    path::{Path, PathBuf, absolute},
+};
+
+use gpuslice_policy::config::Config;
+
+use crate::{file::folders, file::operator::Operator};
+
+pub use folders::{FOLDER, ends_with_session, folder};
+
+/// How the file names of such regions begin; the number of their user follows.
+pub const PREFIX: &str = "gpuslice-";
+/// What stands behind the user's number in the regions of `gpuslice run`.
+pub const RUN: &str = "run-";
+/// Where a container's region is whose node agent has mounted a folder for it.
+const MOUNTED: &str = "/run/gpuslice/region/region";
+/// Names the region of this process's slice, where it is in one.
+const VARIABLE: &str = "GPUSLICE_REGION";
+
+/// What a name may mean.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// This region. Where a path was given, nobody has looked whether it is there.
+    One(PathBuf),
+    /// No region.
+    Nothing,
+    /// Any of these.
+    Several(Vec<PathBuf>),
+}
+
+/// The user in a region's name, and what stands behind.
+fn parts(region: &Path) -> Option<(&str, &str)> {
+    let (user, rest) = region.file_name()?.to_str()?.strip_prefix(PREFIX)?.split_once('-')?;
+    let is_number = !user.is_empty() && user.bytes().all(|byte| byte.is_ascii_digit());
+    (is_number && region.parent().is_some_and(folders::is_folder)).then_some((user, rest))
+}
+
+/// Whether a region is where regions are unless they are named, by its path alone.
+#[must_use]
+pub fn is_usual(region: &Path) -> bool {
+    parts(region).is_some()
+}
+
+/// Whether a region's name says that `gpuslice run` has named it.
+#[must_use]
+pub fn is_of_run(region: &Path) -> bool {
+    parts(region).is_some_and(|(_, rest)| rest.starts_with(RUN))
+}
+
+/// The region of the processes of a container that no setting names: that of a user, by the number of the mount namespace.
+/// Where another user has put a file there, the next of numbered names.
+#[must_use]
+pub fn usual(user: u32, container: u64) -> PathBuf {
+    let path = folder().join(format!("{PREFIX}{user}-{container}"));
+    folders::numbered(&path, |owner| owner == user || owner == 0)
+}
+
+/// What a slice is called: what stands behind user and `run` in its region's name, or that name.
+#[must_use]
+pub fn name_of(region: &Path) -> String {
+    let file = || region.file_name().unwrap_or(region.as_os_str()).to_string_lossy().into_owned();
+    parts(region).map_or_else(file, |(_, rest)| rest.strip_prefix(RUN).unwrap_or(rest).to_owned())
+}
+
+/// What to type for a slice: its name where that means it and no other, else the name of its file, else its path.
+#[must_use]
+pub fn label(region: &Path) -> String {
+    label_among(region, &all().unwrap_or_default(), nearness)
+}
+
+fn label_among(region: &Path, all: &[PathBuf], near: impl Fn(&Path) -> Option<Near>) -> String {
+    let path = || region.display().to_string();
+    let file = region.file_name().map(|file| file.to_string_lossy().into_owned());
+    let means_it = |name: &String| matches!(meant(name, all, &near).as_slice(), [one] if one == region);
+    [name_of(region)].into_iter().chain(file).find(means_it).unwrap_or_else(path)
+}
+
+/// How near a region is to this user: of several that a name may mean, the nearest are meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Near {
+    /// Their own, or that of the slice or container that they are in.
+    Own,
+    /// One of root's; to root, anybody's.
+    Trusted,
+}
+
+/// The regions that a name may mean. Everybody may put files beside them: those of others, who could lead a command to
+/// theirs that way, are meant by their paths alone.
+fn meant(name: &str, all: &[PathBuf], near: impl Fn(&Path) -> Option<Near>) -> Vec<PathBuf> {
+    let means = |path: &&PathBuf| name_of(path) == name || path.file_name() == Some(OsStr::new(name));
+    let found = |path: &PathBuf| near(path).map(|near| (near, path.clone()));
+    let found: Vec<(Near, PathBuf)> = all.iter().filter(means).filter_map(found).collect();
+    let nearest = found.iter().map(|(near, _)| *near).min();
+    found.into_iter().filter(|(near, _)| Some(*near) == nearest).map(|(_, path)| path).collect()
+}
+
+/// Every path that may be a region: those where they are unless they are named, and those of the slice and the
+/// container that this process is in.
+///
+/// # Errors
+/// The folder cannot be read.
+pub fn all() -> io::Result<Vec<PathBuf>> {
+    let mut regions = Vec::new();
+    for folder in folders::folders() {
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            if entry.file_name().to_string_lossy().starts_with(PREFIX) {
+                regions.push(entry.path());
+            }
+        }
+    }
+    regions.extend(around().filter(|path| path.exists()));
+    regions.sort();
+    regions.dedup();
+    Ok(regions)
+}
+
+/// The regions of the slice and the container that this process is in: the one that is named for it, by an operator's file
+/// before the environment as in the library, and the one that a node agent has mounted.
+fn around() -> impl Iterator<Item = PathBuf> {
+    let variable = env::var_os(VARIABLE).map(PathBuf::from).filter(|path| path.is_absolute());
+    of_operator().or(variable).into_iter().chain([MOUNTED.into()])
+}
+
+/// The region that an operator's file names: whatever the environment says, every program that is started here with the
+/// library is of its slice.
+#[must_use]
+pub fn of_operator() -> Option<PathBuf> {
+    let env = |name: &str| env::var_os(name).map(OsStringExt::into_vec);
+    let files_alone = |name: &str| env(name).filter(|_| name == "GPUSLICE_CONFIG");
+    Config::from_sources(&files_alone, &Operator::look(&env).files()).ok()?.region
+}
+
+/// The region that a slice's name or path means. What has a slash is a path; of several slices with one name, this
+/// user's is meant, and no other user's but root's.
+///
+/// # Errors
+/// The folder, or where this process is, cannot be read.
+pub fn find(slice: &OsStr) -> io::Result<Found> {
+    let text = slice.to_string_lossy();
+    if text.contains('/') {
+        return absolute(slice).map(Found::One);
+    }
+    let mut found = meant(&text, &all()?, nearness);
+    Ok(match found.len() {
+        0 => Found::Nothing,
+        1 => Found::One(found.remove(0)),
+        _ => Found::Several(found),
+    })
+}
+
+fn nearness(path: &Path) -> Option<Near> {
+    // SAFETY: the call has no arguments and cannot fail.
+    let ours = unsafe { libc::geteuid() };
+    let owner = fs::symlink_metadata(path).ok()?.uid();
+    if owner == ours || around().any(|own| own == path) {
+        return Some(Near::Own);
+    }
+    (owner == 0 || ours == 0).then_some(Near::Trusted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slice_is_called_what_follows_its_user() {
+        for (path, name) in [
+            ("/dev/shm/gpuslice-1000-run-red", "red"),
+            ("/dev/shm/gpuslice-1000-4026531841", "4026531841"),
+            ("/dev/shm/gpuslice-else", "gpuslice-else"),
+            ("/tmp/gpuslice-1000-run-red", "red"),
+            ("/srv/gpuslice-1000-run-red", "gpuslice-1000-run-red"),
+            ("/srv/region", "region"),
+        ] {
+            assert_eq!(name_of(Path::new(path)), name);
+        }
+    }
+
+    #[test]
+    fn a_label_means_its_slice_and_no_other() {
+        let all = [
+            "/dev/shm/gpuslice-0-run-red",
+            "/dev/shm/gpuslice-1000-run-red",
+            "/dev/shm/gpuslice-1000-run-blue",
+            "/dev/shm/gpuslice-1000-blue",
+            "/dev/shm/gpuslice-1000-77",
+            "/dev/shm/gpuslice-2000-run-planted",
+            "/dev/shm/gpuslice-2000-run-red",
+            "/run/gpuslice/region/region",
+            "/srv/region",
+        ]
+        .map(PathBuf::from);
+        // As user 1000 sees them.
+        let near = |path: &Path| match path.to_string_lossy() {
+            text if text.contains("-2000-") => None,
+            text if text.contains("-0-") => Some(Near::Trusted),
+            _ => Some(Near::Own),
+        };
+        for (path, label) in [
+            ("/dev/shm/gpuslice-0-run-red", "gpuslice-0-run-red"),
+            ("/dev/shm/gpuslice-1000-run-red", "red"),
+            ("/dev/shm/gpuslice-1000-run-blue", "gpuslice-1000-run-blue"),
+            ("/dev/shm/gpuslice-1000-blue", "gpuslice-1000-blue"),
+            ("/dev/shm/gpuslice-1000-77", "77"),
+            ("/dev/shm/gpuslice-2000-run-planted", "/dev/shm/gpuslice-2000-run-planted"),
+            ("/run/gpuslice/region/region", "/run/gpuslice/region/region"),
+            ("/elsewhere/region", "/elsewhere/region"),
+        ] {
+            assert_eq!(label_among(Path::new(path), &all, near), label);
+            let found = meant(label, &all, near);
+            assert!(label.contains('/') || found == [PathBuf::from(path)], "{label}: {found:?}");
+        }
+        assert_eq!(meant("blue", &all, near).len(), 2);
+        assert!(meant("green", &all, near).is_empty());
+        assert!(meant("planted", &all, near).is_empty());
+    }
+}

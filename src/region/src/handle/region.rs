@@ -1,0 +1,349 @@
+//! What can every holder of a region read, and do for the slice?
+
+use std::path::Path;
+
+use gpuslice_policy::arbiter::word;
+
+use crate::{
+    compute::reclaim::TimeUsed,
+    file::{error::RegionError, map::Mapped},
+    handle::{
+        device::{Device, Uuid},
+        limits::Limits,
+    },
+    layout::{
+        DeviceEntry, Layout,
+        compute_words::ProcessTime,
+        constants::{HOST_MEMORY, READY},
+    },
+    memory::{leaving::is_recent, ledger::limit_of},
+    slots::{identity, pid_liveness::Numbers, roster::Reaped},
+    sync::{atomics::Word64, clock},
+};
+
+/// Shortest time between two reapings of [`Region::reap_if_due`], in nanoseconds.
+const REAP_EVERY: u64 = 50_000_000;
+
+/// A device as the region describes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceView {
+    /// Which one.
+    pub device: Device,
+    /// Its UUID.
+    pub uuid: Uuid,
+    /// Bytes of memory that it has.
+    pub total: u64,
+    /// What the slice may use of it.
+    pub limits: Limits,
+}
+
+/// A process of the slice. All that it says of itself is what that process wrote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcessView {
+    /// Its slot.
+    pub slot: usize,
+    /// Its number, in its own process-number namespace.
+    pub pid: u32,
+    /// When it started, in clock ticks since boot; 0 where it could not tell.
+    pub start: u64,
+    /// Inode of its process-number namespace; 0 where it could not tell.
+    pub pid_namespace: u64,
+    /// Bytes that it holds, by [`Device::index`].
+    pub held: Vec<u64>,
+    /// Reservations that it was refused, by [`Device::index`]. Wraps at 2^32.
+    pub refused: Vec<u32>,
+    /// What it used of the devices' time, by [`Device::index`].
+    pub time: Vec<TimeUsed>,
+    /// Bytes that it was given in host memory beyond the quota, by [`Device::index`].
+    pub spilled: Vec<u64>,
+    /// Bytes of [`held`](Self::held) that are contexts', by [`Device::index`].
+    pub contexts: Vec<u64>,
+}
+
+/// A region that is mapped. [`Member`](crate::Member) and [`Monitor`](crate::Monitor) lead to it.
+#[derive(Debug)]
+pub struct Region {
+    mapped: Mapped,
+    /// When this process reaped last.
+    reaped_at: Word64,
+}
+
+impl Region {
+    pub(crate) fn new(mapped: Mapped) -> Self {
+        Self { mapped, reaped_at: Word64::default() }
+    }
+
+    /// The shared words.
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.mapped
+    }
+
+    /// The file.
+    pub(crate) fn mapped(&self) -> &Mapped {
+        &self.mapped
+    }
+
+    /// Where the region is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.mapped.path()
+    }
+
+    /// How often the region was made anew: another number, other devices and limits.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.layout().header.epoch.get()
+    }
+
+    /// Whether the region is in use. It is not while its first process makes it, or makes it anew.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.layout().header.ready.observe() == READY
+    }
+
+    /// The device with this UUID, if the slice has it.
+    #[must_use]
+    pub fn device(&self, uuid: &Uuid) -> Option<Device> {
+        self.entries().find(|(_, entry)| Uuid::of(entry) == *uuid).map(|(device, _)| device)
+    }
+
+    /// All devices of the slice.
+    #[must_use]
+    pub fn devices(&self) -> Vec<DeviceView> {
+        let view = |(device, entry): (Device, &DeviceEntry)| DeviceView {
+            device,
+            uuid: Uuid::of(entry),
+            total: entry.total.get(),
+            limits: Limits::of(entry),
+        };
+        self.entries().map(view).collect()
+    }
+
+    /// What the slice may use of a device now: it may be changed at any time. Nothing of one that is not there.
+    #[must_use]
+    pub fn limits(&self, device: Device) -> Limits {
+        let nothing = Limits { memory: Some(0), cores_permille: 1, burst_ns: 0, ..Limits::NONE };
+        self.layout().devices.get(device.0).map_or(nothing, Limits::of)
+    }
+
+    /// The bytes of a device that the slice may hold now: as in [`limits`](Self::limits), whose other parts cost more to read.
+    #[must_use]
+    pub fn memory_limit(&self, device: Device) -> Option<u64> {
+        self.layout().devices.get(device.0).map_or(Some(0), |entry| limit_of(entry.memory_limit.get()))
+    }
+
+    /// Writes what the slice may use of a device, whatever others write at the same time: who changes a part of it is to
+    /// use [`change_limits`](Self::change_limits). What it already holds stays; only new reservations see it. GPU time
+    /// that it owes or has saved up stays what it is, and who waits for the share looks again. What an arbiter told before
+    /// does not hold any more; it may tell something else at any time.
+    pub fn set_limits(&self, device: Device, limits: Limits) {
+        let layout = self.layout();
+        if let Some(entry) = layout.devices.get(device.0) {
+            let told = layout.time(device.0).map_or(0, |time| time.readings.0.told.swap(0));
+            let (before, after) = limits.write(&layout.header, entry);
+            layout.change_terms(device.0, (word::granted(told, before).0, after), clock::now());
+        }
+    }
+
+    /// The most bytes that the slice was granted at a time on a device, since the region was made anew.
+    #[must_use]
+    pub fn peak(&self, device: Device) -> u64 {
+        self.layout().devices.get(device.0).map_or(0, |entry| entry.peak.get())
+    }
+
+    /// Allocations on a device that the slice was refused because of its quota, since the region was made anew.
+    #[must_use]
+    pub fn refused(&self, device: Device) -> u64 {
+        self.layout().devices.get(device.0).map_or(0, |entry| entry.refused.get())
+    }
+
+    /// Allocations on a device that were within the quota and that the driver had no memory for, since the region was
+    /// made anew.
+    #[must_use]
+    pub fn unmet(&self, device: Device) -> u64 {
+        self.layout().devices.get(device.0).map_or(0, |entry| entry.unmet.get())
+    }
+
+    /// Bytes beyond its quota that the slice was given in host memory, for a device.
+    #[must_use]
+    pub fn spilled(&self, device: Device) -> u64 {
+        self.sum(device, |process| process.spilled.get())
+    }
+
+    /// Bytes that the slice holds on a device for contexts, green ones included, and for what limits of theirs were seen to
+    /// take: a part of [`held`](Self::held). Those of the dead are in it until [`reap`](Self::reap).
+    #[must_use]
+    pub fn contexts(&self, device: Device) -> u64 {
+        self.sum(device, |process| process.contexts.get())
+    }
+
+    /// What all processes say on a device together.
+    fn sum(&self, device: Device, word: impl Fn(&ProcessTime) -> u64) -> u64 {
+        let layout = self.layout();
+        let processes =
+            layout.time(device.0).into_iter().flat_map(|time| time.processes.iter().take(layout.claimed()));
+        processes.fold(0, |sum, process| sum.saturating_add(word(process)))
+    }
+
+    /// What a context on a device is likely to take, in bytes: the most that one of the slice's was seen to take.
+    #[must_use]
+    pub fn context_bytes(&self, device: Device) -> Option<u64> {
+        self.layout().devices.get(device.0)?.context_bytes.get().checked_sub(1)
+    }
+
+    /// Remembers what a context on a device took.
+    pub fn learn_context_bytes(&self, device: Device, bytes: u64) {
+        let word = bytes.saturating_add(1);
+        if let Some(entry) = self.layout().devices.get(device.0)
+            && entry.context_bytes.get() < word
+        {
+            entry.context_bytes.set(word);
+        }
+    }
+
+    /// Bytes that the slice holds on a device, those of reservations under way and of the dead included: see
+    /// [`reap_if_due`](Self::reap_if_due). What [leaves](Self::leaving) is not.
+    #[must_use]
+    pub fn held(&self, device: Device) -> u64 {
+        let gone = self.layout().all_gone(device.0);
+        self.layout().held(device.0).saturating_sub(gone)
+    }
+
+    /// Bytes of the dead that the device may not have back: they count as held for those who ask for memory.
+    #[must_use]
+    pub fn leaving(&self, device: Device) -> u64 {
+        self.layout().leaving(device.0, clock::now())
+    }
+
+    /// Whether somebody who held memory of the device was found dead less than [`LEAVING`](crate::LEAVING) ago.
+    #[must_use]
+    pub fn has_lost_lately(&self, device: Device) -> bool {
+        let left_at = self.layout().devices.get(device.0).map_or(0, |entry| entry.left_at.get());
+        left_at > 0 && is_recent(left_at, clock::now())
+    }
+
+    /// Whether free memory of the device says nothing of what the driver took: it is the host's.
+    #[must_use]
+    pub fn has_host_memory(&self, device: Device) -> bool {
+        self.layout().devices.get(device.0).is_some_and(|entry| entry.host_memory.get() == HOST_MEMORY)
+    }
+
+    /// Whether any process has a slot. It may be dead: see [`reap`](Self::reap).
+    #[must_use]
+    pub fn is_inhabited(&self) -> bool {
+        let layout = self.layout();
+        (0..layout.claimed()).any(|slot| layout.is_taken(slot))
+    }
+
+    /// The processes that have a slot. The dead among them are gone after [`reap`](Self::reap).
+    #[must_use]
+    pub fn processes(&self) -> Vec<ProcessView> {
+        let layout = self.layout();
+        (0..layout.claimed())
+            .filter(|slot| layout.is_taken(*slot))
+            .filter_map(|slot| self.view(slot))
+            .collect()
+    }
+
+    /// Clears what dead processes hold, and ends what has left for long enough. Where the file was removed nobody can ask for its
+    /// locks: then processes of this process-number namespace are told apart by their numbers and starts, and all others count as
+    /// living.
+    ///
+    /// # Errors
+    /// [`RegionError::Replaced`] when the path leads to another file now and this one is not known to be removed,
+    /// [`RegionError::System`] when it cannot be opened or locked.
+    pub fn reap(&self) -> Result<Reaped, RegionError> {
+        let layout = self.layout();
+        let ended = layout.end_left(clock::now());
+        Ok(match self.bury()? {
+            Reaped::Nobody if ended > 0 => Reaped::Dead(0),
+            reaped => reaped,
+        })
+    }
+
+    fn bury(&self) -> Result<Reaped, RegionError> {
+        let layout = self.layout();
+        let locks = match self.mapped.locks() {
+            Err(RegionError::Replaced { .. }) if self.mapped.has_lost_its_name() => {
+                return Ok(layout.bury_unlocked(&Numbers::here(layout), clock::now()));
+            }
+            locks => locks?,
+        };
+        let failed = |source| self.mapped.failed("ask who lives", source);
+        if !layout.any_dead(&locks).map_err(failed)? {
+            return Ok(Reaped::Nobody);
+        }
+        let Some(_lock) = locks.try_join().map_err(failed)? else { return Ok(Reaped::UnderWay) };
+        layout.header.joiner.set(identity::number());
+        let (dead, _living) = layout.bury(&locks, clock::now()).map_err(failed)?;
+        Ok(if dead == 0 { Reaped::Nobody } else { Reaped::Dead(dead) })
+    }
+
+    /// [`reap`](Self::reap), at most once in 50 ms and process. `now` is a monotonic clock in nanoseconds.
+    /// `None`: not yet.
+    ///
+    /// # Errors
+    /// As [`reap`](Self::reap).
+    pub fn reap_if_due(&self, now: u64) -> Result<Option<Reaped>, RegionError> {
+        let last = self.reaped_at.get();
+        if (last != 0 && now.saturating_sub(last) < REAP_EVERY) || !self.reaped_at.replace(last, now) {
+            return Ok(None);
+        }
+        self.reap().map(Some)
+    }
+
+    /// Adds a device, whose time has space already. Needs the join lock. `None`: there is no room.
+    pub(crate) fn add(&self, uuid: Uuid, total: u64, limits: Limits, now: u64) -> Option<Device> {
+        let layout = self.layout();
+        let index = layout.device_count();
+        let (entry, time) = (layout.devices.get(index)?, layout.time.get(index)?);
+        time.clear(layout.claimed());
+        layout.held.get(index)?.iter().for_each(|word| word.clear());
+        if Uuid::of(entry) != uuid {
+            layout.forget_leaving(index);
+        }
+        uuid.words().iter().zip(&entry.uuid).for_each(|(value, word)| word.set(*value));
+        entry.total.set(total);
+        entry.host_memory.set(0);
+        let _before = limits.write(&layout.header, entry);
+        layout.take_debt(index, now);
+        [&entry.context_bytes, &entry.peak, &entry.refused, &entry.unmet].iter().for_each(|word| word.set(0));
+        layout.header.device_count.publish(u32::try_from(index.saturating_add(1)).unwrap_or(u32::MAX));
+        Some(Device(index))
+    }
+
+    /// The entries of the device table that can be read.
+    fn entries(&self) -> impl Iterator<Item = (Device, &DeviceEntry)> {
+        let layout = self.layout();
+        layout
+            .devices
+            .iter()
+            .take(layout.device_count())
+            .enumerate()
+            .map(|(index, entry)| (Device(index), entry))
+    }
+
+    /// What the process in `slot` says.
+    fn view(&self, slot: usize) -> Option<ProcessView> {
+        let layout = self.layout();
+        let entry = layout.slots.get(slot)?;
+        let devices = layout.device_count();
+        let each = |word: fn(&ProcessTime) -> u64| {
+            let of = |device| layout.process_time(device, slot).map_or(0, |(_, process)| word(process));
+            (0..devices).map(of).collect()
+        };
+        Some(ProcessView {
+            slot,
+            pid: entry.pid.get(),
+            start: entry.start.get(),
+            pid_namespace: entry.pid_namespace.get(),
+            held: (0..devices)
+                .map(|device| layout.held_by(device, slot).saturating_add(layout.inherited_by(device, slot)))
+                .collect(),
+            refused: layout.refused.get(slot)?.iter().take(devices).map(|count| count.get()).collect(),
+            time: (0..devices).map(|device| layout.time_used_by(device, slot)).collect(),
+            spilled: each(|process| process.spilled.get()),
+            contexts: each(|process| process.contexts.get()),
+        })
+    }
+}
