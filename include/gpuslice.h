@@ -24,7 +24,7 @@
 #define GPUSLICE_DEVICES 64
 #define GPUSLICE_SHARES 4096
 /* Busy intervals that are remembered of a device. */
-#define GPUSLICE_PLACES 1024
+#define GPUSLICE_INTERVALS 1024
 /* Seconds that are remembered of a device's use. */
 #define GPUSLICE_SECONDS 64
 /* `ready` of a region that may be used. */
@@ -38,14 +38,14 @@
 /* `host_memory` of a device whose memory is the host's: "host". */
 #define GPUSLICE_HOST_MEMORY 0x74736f68u
 /* `unpaced` while launches were not paid for on any device: "free". */
-#define GPUSLICE_UNPACED 0x65657266u
+#define GPUSLICE_UNLIMITED 0x65657266u
 /* `state` of a slot. */
 #define GPUSLICE_SLOT_FREE 0u
 #define GPUSLICE_SLOT_TAKEN 1u
 
 /* The two parts of a word of `held`: bytes held, and reservations whose bytes may still be taken back. */
 #define GPUSLICE_HELD_BYTES(word) ((uint64_t)(word) & ((UINT64_C(1) << 48) - 1))
-#define GPUSLICE_HELD_UNDECIDED(word) ((uint64_t)(word) >> 48)
+#define GPUSLICE_HELD_PENDING(word) ((uint64_t)(word) >> 48)
 
 /* Where the word of a slot lies in its row of `held`: slots that follow each other have lines of their own. */
 #define GPUSLICE_HELD_LINES 64
@@ -78,15 +78,15 @@ struct gpuslice_header {
     uint32_t ready;
     uint64_t size;
     uint64_t epoch;        /* how often the region was made anew */
-    uint32_t claimed;      /* every taken slot is below this one */
+    uint32_t slot_high_water;      /* every taken slot is below this one */
     uint32_t device_count; /* entries of `devices` that are used */
-    uint32_t joiner;       /* process that had the lock on byte 0 last */
-    uint32_t shared;       /* every share in use is below this one */
-    uint64_t moves;        /* how often one share took the charge over from another */
-    uint32_t unpaced;      /* GPUSLICE_UNPACED while launches were not paid for on any device since it was made anew */
+    uint32_t last_joiner_pid;       /* process that had the lock on byte 0 last */
+    uint32_t share_high_water;       /* every share in use is below this one */
+    uint64_t transfer_seq;        /* how often one share took the charge over from another */
+    uint32_t unlimited_hint;      /* GPUSLICE_UNLIMITED while launches were not paid for on any device since it was made anew */
     uint32_t reserved;
     uint64_t boot[2];      /* in which boot of the machine it was made anew; 0 where that was not known */
-    uint64_t keeper;       /* process that clears the dead after the file was removed; 0: none */
+    uint64_t reaper;       /* process that clears the dead after the file was removed; 0: none */
     struct gpuslice_debt debts[GPUSLICE_DEVICES];
     uint8_t reserved_too[1448];
 };
@@ -102,13 +102,13 @@ struct gpuslice_device {
     uint64_t burst;          /* GPU time that may be saved up, in nanoseconds */
     uint64_t sharing;        /* bits 0-7 policy, 8-15 priority, from 16 on the weight; policy, priority only with 0 in `unpaced` */
     uint64_t peak;           /* the most bytes that were granted at a time */
-    uint64_t refused;        /* allocations that passed the quota */
-    uint64_t unmet;          /* allocations within the quota that the driver had no memory for */
+    uint64_t quota_denials;        /* allocations that passed the quota */
+    uint64_t device_denials;          /* allocations within the quota that the driver had no memory for */
     uint32_t oversubscribe;  /* GPUSLICE_OVERSUBSCRIBED: what passes the quota is served from host memory */
     uint32_t host_memory;    /* GPUSLICE_HOST_MEMORY: its memory is the host's */
-    uint64_t left_at;        /* when somebody who held memory of it was last found dead, on the monotonic clock; 0: never */
-    uint64_t room;           /* one more than free memory and what the slice held together; 0: not known */
-    uint64_t room_at;        /* when that was read, on the monotonic clock */
+    uint64_t holder_died_at;        /* when somebody who held memory of it was last found dead, on the monotonic clock; 0: never */
+    uint64_t available;           /* one more than free memory and what the slice held together; 0: not known */
+    uint64_t available_at;        /* when that was read, on the monotonic clock */
     uint8_t reserved[8];
 };
 
@@ -118,7 +118,7 @@ struct gpuslice_slot {
     uint32_t pid;           /* in its own process-number namespace */
     uint64_t start;         /* clock ticks since boot */
     uint64_t pid_namespace; /* inode of the namespace */
-    uint64_t making;        /* bits 0-31 contexts that it is making, from 32 on how many it has made */
+    uint64_t context_creations;        /* bits 0-31 contexts that it is making, from 32 on how many it has made */
     uint8_t reserved[96];
 };
 
@@ -139,39 +139,39 @@ struct gpuslice_share {
 #define GPUSLICE_SHARE_SLOT(state) ((state) >> 16)
 
 /* An interval in which the GPU was busy for the slice. */
-struct gpuslice_place {
+struct gpuslice_interval {
     uint64_t ticket; /* number of the place plus 1 */
     uint64_t start;
-    uint64_t rest;   /* bits 0 to 46 how long, 47 to 62 which context, 63 whether the work goes on */
-    uint64_t check;  /* made of the other three: docs/region.md says how */
+    uint64_t packed;   /* bits 0 to 46 how long, 47 to 62 which context, 63 whether the work goes on */
+    uint64_t checksum;  /* made of the other three: docs/region.md says how */
 };
 
 /* What all processes had used when a second began. */
-struct gpuslice_moment {
+struct gpuslice_usage_sample {
     uint64_t second; /* of CLOCK_MONOTONIC, plus 1; 0 while it is being written */
-    uint64_t used;
-    uint64_t throttled;
+    uint64_t charged_ns;
+    uint64_t throttled_ns;
     uint64_t unused;
 };
 
 /* What a process does on a device: instants of CLOCK_MONOTONIC, spans of GPU time, all in nanoseconds. */
 struct gpuslice_process_time {
-    uint64_t served;
-    uint64_t wants;        /* 0: it does not wait */
-    uint64_t sleeps_until; /* 0: it does not sleep */
-    uint64_t outstanding;  /* prepaid, and not settled */
+    uint64_t virtual_service;
+    uint64_t requested_ns;        /* 0: it does not wait */
+    uint64_t sleep_deadline; /* 0: it does not sleep */
+    uint64_t unsettled_ns;  /* prepaid, and not settled */
     uint64_t settled_at;
-    uint64_t queued;       /* predicted, under way; bit 63: and some of which nothing is known */
-    uint64_t used;         /* charged, by the slot's earlier processes too: as the other counts, never falls */
-    uint64_t throttled;    /* on the clock, that launches waited for the share */
-    uint64_t copied;
+    uint64_t queued_ns;       /* predicted, under way; bit 63: and some of which nothing is known */
+    uint64_t charged_ns;         /* charged, by the slot's earlier processes too: as the other counts, never falls */
+    uint64_t throttled_ns;    /* on the clock, that launches waited for the share */
+    uint64_t copied_ns;
     uint64_t launches;
-    uint64_t used_before;  /* what the counts were when the process came */
-    uint64_t throttled_before;
-    uint64_t copied_before;
-    uint64_t launches_before;
-    uint64_t spilled;      /* bytes beyond the quota that it was given in host memory */
-    uint64_t contexts;     /* bytes of `held` that are contexts' */
+    uint64_t charged_ns_at_join;  /* what the counts were when the process came */
+    uint64_t throttled_ns_at_join;
+    uint64_t copied_ns_at_join;
+    uint64_t launches_at_join;
+    uint64_t spilled_bytes;      /* bytes beyond the quota that it was given in host memory */
+    uint64_t context_bytes;     /* bytes of `held` that are contexts' */
 };
 
 /* A device's time. Each of its first parts has a line of 128 bytes. */
@@ -181,28 +181,28 @@ struct gpuslice_device_time {
     uint8_t reserved0[112];
     uint64_t virtual_time;
     uint8_t reserved1[120];
-    uint32_t bell;         /* a futex */
+    uint32_t wake_seq;         /* a futex */
     uint8_t reserved2[124];
-    uint64_t places;       /* of the ring, that were taken */
+    uint64_t interval_head;       /* of the ring, that were taken */
     uint8_t reserved3[120];
     uint64_t overlap;
     uint8_t reserved4[120];
-    uint32_t factor;       /* the slice's part of busy time, in millionths; 0: not known, all of it */
-    uint32_t meter;        /* how time is measured: docs/region.md */
-    uint64_t told;         /* what the arbiter grants: docs/region.md */
+    uint32_t correction_millionths;       /* the slice's part of busy time, in millionths; 0: not known, all of it */
+    uint32_t measure_source;        /* how time is measured: docs/region.md */
+    uint64_t grant;         /* what the arbiter grants: docs/region.md */
     uint8_t reserved5[112];
-    uint64_t elected;      /* who looks at neighbours */
+    uint64_t sampler_lease;      /* who looks at neighbours */
     uint8_t reserved6[120];
-    uint64_t paid_at;      /* when the last payment was made */
-    uint64_t kept_since;   /* since when the last one had been waited for that was waited for long */
-    uint64_t kept_until;   /* when that was made */
-    uint64_t step_until;   /* until when the device goes in step with all others that do */
-    uint64_t overdue_at;   /* when a run was seen last that may wait for another device */
-    uint64_t ahead_at;     /* when something went ahead last since a run on another device may wait for it */
-    uint64_t ahead_until;  /* until when such is paid */
+    uint64_t last_payment_at;      /* when the last payment was made */
+    uint64_t throttled_from;   /* since when the last one had been waited for that was waited for long */
+    uint64_t throttled_until;   /* when that was made */
+    uint64_t coupled_until;   /* until when the device goes in step with all others that do */
+    uint64_t overrun_seen_at;   /* when a run was seen last that may wait for another device */
+    uint64_t overdraft_at;     /* when something went ahead last since a run on another device may wait for it */
+    uint64_t overdraft_paid_until;  /* until when such is paid */
     uint8_t reserved7[72];
-    struct gpuslice_place ring[GPUSLICE_PLACES];
-    struct gpuslice_moment history[GPUSLICE_SECONDS];
+    struct gpuslice_interval intervals[GPUSLICE_INTERVALS];
+    struct gpuslice_usage_sample history[GPUSLICE_SECONDS];
     struct gpuslice_process_time processes[GPUSLICE_SLOTS];
     uint8_t reserved[1024];
 };
@@ -213,7 +213,7 @@ struct gpuslice_region {
     struct gpuslice_device devices[GPUSLICE_DEVICES];
     struct gpuslice_slot slots[GPUSLICE_SLOTS];
     uint64_t held[GPUSLICE_DEVICES][GPUSLICE_SLOTS];
-    uint32_t refused[GPUSLICE_SLOTS][GPUSLICE_DEVICES];
+    uint32_t quota_denials[GPUSLICE_SLOTS][GPUSLICE_DEVICES];
     struct gpuslice_share shares[GPUSLICE_SHARES];
     struct gpuslice_device_time time[GPUSLICE_DEVICES];
 };
@@ -226,20 +226,20 @@ struct gpuslice_region {
 
 GPUSLICE_ASSERT(offsetof(struct gpuslice_header, ready) == 12);
 GPUSLICE_ASSERT(offsetof(struct gpuslice_header, size) == 16);
-GPUSLICE_ASSERT(offsetof(struct gpuslice_header, claimed) == 32);
-GPUSLICE_ASSERT(offsetof(struct gpuslice_header, joiner) == 40);
+GPUSLICE_ASSERT(offsetof(struct gpuslice_header, slot_high_water) == 32);
+GPUSLICE_ASSERT(offsetof(struct gpuslice_header, last_joiner_pid) == 40);
 GPUSLICE_ASSERT(offsetof(struct gpuslice_device, cores_permille) == 32);
 GPUSLICE_ASSERT(offsetof(struct gpuslice_device, context_bytes) == 40);
 GPUSLICE_ASSERT(offsetof(struct gpuslice_slot, pid_namespace) == 16);
 GPUSLICE_ASSERT(offsetof(struct gpuslice_region, devices) == 4096);
 GPUSLICE_ASSERT(offsetof(struct gpuslice_region, slots) == 12288);
 GPUSLICE_ASSERT(offsetof(struct gpuslice_region, held) == 143360);
-GPUSLICE_ASSERT(offsetof(struct gpuslice_region, refused) == 667648);
+GPUSLICE_ASSERT(offsetof(struct gpuslice_region, quota_denials) == 667648);
 GPUSLICE_ASSERT(offsetof(struct gpuslice_region, shares) == 929792);
 GPUSLICE_ASSERT(offsetof(struct gpuslice_device, burst) == 48);
-GPUSLICE_ASSERT(offsetof(struct gpuslice_process_time, contexts) == 120);
+GPUSLICE_ASSERT(offsetof(struct gpuslice_process_time, context_bytes) == 120);
 GPUSLICE_ASSERT(sizeof(struct gpuslice_process_time) == 128);
-GPUSLICE_ASSERT(offsetof(struct gpuslice_device_time, ring) == 1024);
+GPUSLICE_ASSERT(offsetof(struct gpuslice_device_time, intervals) == 1024);
 GPUSLICE_ASSERT(sizeof(struct gpuslice_device_time) == 167936);
 GPUSLICE_ASSERT(offsetof(struct gpuslice_region, time) == 1060864);
 GPUSLICE_ASSERT(sizeof(struct gpuslice_region) == GPUSLICE_SIZE);

@@ -73,7 +73,7 @@ pub(crate) struct Lately {
 
 impl Lately {
     fn of(reader: &Reader, device: gpuslice_region::Device, seconds: u64) -> Result<Self, RegionError> {
-        let gpuslice_region::Lately { used, throttled, span } = reader.used_over(device, seconds)?;
+        let gpuslice_region::RecentUsage { used, throttled, span } = reader.used_over(device, seconds)?;
         let used_permille = permille(used, span.into());
         Ok(Self { seconds, span_ns: span, used_ns: used, used_permille, throttled_ns: throttled })
     }

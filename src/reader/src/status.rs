@@ -96,7 +96,7 @@ impl From<RegionError> for Status {
             RegionError::Version { .. } => Self::Version,
             RegionError::Size { .. } | RegionError::Damaged { .. } => Self::Damaged,
             RegionError::Replaced { .. } => Self::Replaced,
-            RegionError::Renewed { .. } => Self::Renewed,
+            RegionError::Reinitialised { .. } => Self::Renewed,
             RegionError::TooManyOpen { .. } => Self::TooManyOpen,
             RegionError::Busy { .. } => Self::Busy,
             // What only those meet who join.

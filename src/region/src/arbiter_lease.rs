@@ -41,7 +41,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"gpuchair");
 /// The version of its layout.
 const VERSION: u64 = 1;
 /// GPUs that there are chairs for; instances (MIG) are GPUs of their own.
-const CHAIRS: usize = 128;
+const ENTRIES: usize = 128;
 /// Bytes of the file.
 const SIZE: usize = 4096;
 /// How often the file may vanish while it is opened.
@@ -50,39 +50,39 @@ const OPENINGS: u32 = 4;
 /// What lies in the file.
 #[derive(Debug)]
 #[repr(C)]
-struct Table {
+struct LeaseTable {
     magic: Word64,
     version: Word64,
-    chairs: [Chair; CHAIRS],
+    entries: [LeaseEntry; ENTRIES],
 }
 
 /// A GPU's chair.
 #[derive(Debug)]
 #[repr(C)]
-struct Chair {
+struct LeaseEntry {
     /// Which GPU; 0: none yet.
     gpu: Word64,
     /// Who holds it.
     holder: Word64,
 }
 
-const _: () = assert!(size_of::<Table>() <= SIZE);
+const _: () = assert!(size_of::<LeaseTable>() <= SIZE);
 
 /// The chairs of a directory, as one process sees them.
 #[derive(Debug)]
-pub struct Chairs {
-    table: NonNull<Table>,
+pub struct ArbiterLeases {
+    table: NonNull<LeaseTable>,
     path: PathBuf,
     id: (u64, u64),
     me: u64,
 }
 
 // SAFETY: what the pointer leads to is made of atomics and mapped until the drop, on whatever thread.
-unsafe impl Send for Chairs {}
+unsafe impl Send for ArbiterLeases {}
 // SAFETY: as above; shared references to atomics may be used by all threads.
-unsafe impl Sync for Chairs {}
+unsafe impl Sync for ArbiterLeases {}
 
-impl Drop for Chairs {
+impl Drop for ArbiterLeases {
     fn drop(&mut self) {
         sigbus_guard::forget(self.table.cast());
         // SAFETY: `Chairs::map` mapped these bytes, and no reference into them outlives `self`.
@@ -90,7 +90,7 @@ impl Drop for Chairs {
     }
 }
 
-impl Chairs {
+impl ArbiterLeases {
     /// Opens the chairs of this user's slices whose regions lie in `folder`, an absolute path; makes them if there are
     /// none.
     ///
@@ -124,7 +124,7 @@ impl Chairs {
             () => None,
         };
         match wrong {
-            Some(wrong) => Err(RegionError::NotChairs { path, wrong }),
+            Some(wrong) => Err(RegionError::NotArbiterLeases { path, wrong }),
             None => Self::map(&file, &found).map_err(map::system(&path, "map it")).map(|table| Self {
                 table,
                 id: id_of(&found),
@@ -134,7 +134,7 @@ impl Chairs {
         }
     }
 
-    fn map(file: &File, _checked: &Metadata) -> io::Result<NonNull<Table>> {
+    fn map(file: &File, _checked: &Metadata) -> io::Result<NonNull<LeaseTable>> {
         let (rights, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
         // SAFETY: a new mapping at an address of the system's choice; it overlaps nothing.
         let start = unsafe { libc::mmap(ptr::null_mut(), SIZE, rights, kind, file.as_raw_fd(), 0) };
@@ -160,15 +160,15 @@ impl Chairs {
     /// Asks for a GPU's chair, or says that this process still holds it. Whether it does. To be asked again within
     /// [`PATIENCE`](word::PATIENCE). `now` is the monotonic clock in nanoseconds.
     #[must_use]
-    pub fn ask(&self, gpu: &Uuid, now: u64) -> bool {
-        let Some(chair) = self.chair(gpu) else { return false };
+    pub fn renew(&self, gpu: &Uuid, now: u64) -> bool {
+        let Some(chair) = self.entry(gpu) else { return false };
         let before = chair.holder.get();
         word::chair(before, self.me, now).is_some_and(|mine| chair.holder.replace(before, mine))
     }
 
     /// Gives a GPU's chair back, if this process holds it.
-    pub fn leave(&self, gpu: &Uuid) {
-        let Some(chair) = self.chair(gpu) else { return };
+    pub fn release(&self, gpu: &Uuid) {
+        let Some(chair) = self.entry(gpu) else { return };
         let before = chair.holder.get();
         if word::is_held_by(before, self.me) {
             let _lost = chair.holder.replace(before, 0);
@@ -176,19 +176,19 @@ impl Chairs {
     }
 
     /// The chair of a GPU; none where there is no room, and where the file was shortened.
-    fn chair(&self, gpu: &Uuid) -> Option<&Chair> {
+    fn entry(&self, gpu: &Uuid) -> Option<&LeaseEntry> {
         let (table, wanted) = (self.table(), key(gpu));
         if table.magic.get() != MAGIC {
             return None;
         }
         // Places are taken in order and never given back, so that everybody finds the same one.
-        table.chairs.iter().find(|chair| match chair.gpu.get() {
+        table.entries.iter().find(|chair| match chair.gpu.get() {
             0 => chair.gpu.replace(0, wanted) || chair.gpu.get() == wanted,
             gpu => gpu == wanted,
         })
     }
 
-    fn table(&self) -> &Table {
+    fn table(&self) -> &LeaseTable {
         // SAFETY: the memory is page-aligned, long enough, and mapped until `self` is dropped. `Table` is made of atomics,
         // for which every bit pattern is a value and which other processes may write at any time.
         unsafe { self.table.as_ref() }
@@ -219,7 +219,7 @@ fn id_of(found: &Metadata) -> (u64, u64) {
 
 /// A number for this process that hardly any other has, in whatever process-number namespace.
 fn me() -> u64 {
-    let who = identity::identity();
+    let who = identity::own_identity();
     mixed(mixed(u64::from(who.pid) ^ who.start.rotate_left(32)) ^ who.pid_namespace)
 }
 
@@ -249,14 +249,14 @@ mod tests {
     const GPU: Uuid = Uuid([0x11; 16]);
 
     /// The chairs of a directory as a process sees them that has this number.
-    fn of(folder: &Path, me: u64) -> Chairs {
+    fn of(folder: &Path, me: u64) -> ArbiterLeases {
         let mut chairs = open(folder).unwrap();
         chairs.me = me;
         chairs
     }
 
-    fn open(folder: &Path) -> Result<Chairs, RegionError> {
-        Chairs::open(folder)
+    fn open(folder: &Path) -> Result<ArbiterLeases, RegionError> {
+        ArbiterLeases::open(folder)
     }
 
     fn file(folder: &Path) -> PathBuf {
@@ -265,22 +265,22 @@ mod tests {
     }
 
     fn wrong(folder: &Path) -> String {
-        Chairs::open(folder).unwrap_err().to_string()
+        ArbiterLeases::open(folder).unwrap_err().to_string()
     }
 
     #[test]
     fn one_process_holds_a_chair_until_it_gives_it_back_or_is_silent() {
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();
         let (one, other) = (of(folder.path(), 1), of(folder.path(), 2));
-        assert!(one.ask(&GPU, NOW));
-        assert!(!other.ask(&GPU, NOW + PATIENCE / 2));
-        assert!(one.ask(&GPU, NOW + PATIENCE / 2));
-        other.leave(&GPU);
-        assert!(!other.ask(&GPU, NOW + PATIENCE), "nobody gives back what another one has");
-        one.leave(&GPU);
-        assert!(other.ask(&GPU, NOW + PATIENCE));
-        assert!(one.ask(&GPU, NOW + 2 * PATIENCE + (1 << 20)), "the other one is dead or stands still");
-        assert!(!other.ask(&GPU, NOW + 2 * PATIENCE + (1 << 20)));
+        assert!(one.renew(&GPU, NOW));
+        assert!(!other.renew(&GPU, NOW + PATIENCE / 2));
+        assert!(one.renew(&GPU, NOW + PATIENCE / 2));
+        other.release(&GPU);
+        assert!(!other.renew(&GPU, NOW + PATIENCE), "nobody gives back what another one has");
+        one.release(&GPU);
+        assert!(other.renew(&GPU, NOW + PATIENCE));
+        assert!(one.renew(&GPU, NOW + 2 * PATIENCE + (1 << 20)), "the other one is dead or stands still");
+        assert!(!other.renew(&GPU, NOW + 2 * PATIENCE + (1 << 20)));
     }
 
     #[test]
@@ -288,9 +288,9 @@ mod tests {
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();
         let (one, other) = (of(folder.path(), 1), of(folder.path(), 2));
         let gpu = |number: usize| Uuid([u8::try_from(number).unwrap(); 16]);
-        assert!((0..CHAIRS).step_by(2).all(|number| one.ask(&gpu(number), NOW)));
-        assert!((0..CHAIRS).all(|number| other.ask(&gpu(number), NOW) == (number % 2 == 1)));
-        assert!(!one.ask(&gpu(CHAIRS), NOW), "there is no room");
+        assert!((0..ENTRIES).step_by(2).all(|number| one.renew(&gpu(number), NOW)));
+        assert!((0..ENTRIES).all(|number| other.renew(&gpu(number), NOW) == (number % 2 == 1)));
+        assert!(!one.renew(&gpu(ENTRIES), NOW), "there is no room");
     }
 
     #[test]
@@ -322,20 +322,20 @@ mod tests {
             return;
         }
         let (one, other) = (of(folder.path(), 1), of(folder.path(), 2));
-        assert!(one.ask(&GPU, NOW) && !other.ask(&GPU, NOW), "one table for both, of another name");
+        assert!(one.renew(&GPU, NOW) && !other.renew(&GPU, NOW), "one table for both, of another name");
         fs::remove_file(file(folder.path())).unwrap();
         let third = of(folder.path(), 3);
-        assert!(one.is_current() && !third.ask(&GPU, NOW), "the table that the others use");
+        assert!(one.is_current() && !third.renew(&GPU, NOW), "the table that the others use");
     }
 
     #[test]
     fn a_table_that_is_shortened_ends_nobody_and_elects_nobody() {
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();
         let one = of(folder.path(), 1);
-        assert!(one.ask(&GPU, NOW) && one.is_current());
+        assert!(one.renew(&GPU, NOW) && one.is_current());
         fs::OpenOptions::new().write(true).open(file(folder.path())).unwrap().set_len(0).unwrap();
-        assert!(!one.ask(&GPU, NOW + 1));
-        one.leave(&GPU);
+        assert!(!one.renew(&GPU, NOW + 1));
+        one.release(&GPU);
         assert!(!one.is_current());
         assert!(wrong(folder.path()).contains("has another size"));
     }

@@ -46,7 +46,7 @@ mod models;
 #[cfg(all(test, not(loom)))]
 mod properties;
 
-pub use compute::{history::Lately, intervals::RING_PLACES, reclaim::TimeUsed};
+pub use compute::{history::RecentUsage, intervals::INTERVAL_SLOTS, reclaim::TimeUsed};
 pub use memory::{
     leaving::LEAVING,
     ledger::{Refusal, Why},
@@ -55,25 +55,25 @@ pub use slots::roster::Reaped;
 
 #[cfg(not(loom))]
 pub use {
-    arbiter_lease::Chairs,
+    arbiter_lease::ArbiterLeases,
     file::{
         detached::{Detached, detached},
         error::RegionError,
         map::Trust,
         names, operator,
-        probe::try_path,
+        probe::probe_path,
         sigbus_forwarding,
     },
     handle::{
-        change_limits::Change,
-        context_creation::Makings,
+        change_limits::LimitsChange,
+        context_creation::ContextCreations,
         device::{Device, Uuid},
         limits::Limits,
-        member::{DeviceRequest, Difference, Member, Use},
+        member::{DeviceRequest, Difference, Member, SharedUse},
         monitor::Monitor,
         reader::{DeviceFigures, Reader},
         region::{DeviceView, ProcessView, Region},
-        region_time::AtWork,
+        region_time::ProcessActivity,
         remove::{Removal, remove_for_good, remove_if_unused},
         sharing::Sharing,
     },

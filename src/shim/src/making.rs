@@ -18,7 +18,7 @@ use crate::measure::settle_here;
 use crate::slice::{Place, Slice};
 use crate::witness::{difference, signed};
 use gpuslice_policy::context::believed;
-use gpuslice_region::{Device, Makings, Uuid};
+use gpuslice_region::{ContextCreations, Device, Uuid};
 
 /// How often the ledgers are read anew because one moved meanwhile.
 const READINGS: u32 = 3;
@@ -54,7 +54,7 @@ struct Books {
     /// Bytes that this slice holds.
     own: u64,
     /// Contexts that other processes make.
-    makings: Makings,
+    makings: ContextCreations,
 }
 
 impl Books {
@@ -63,11 +63,11 @@ impl Books {
         let region = slice.region();
         let own = region.held(place.device).saturating_sub(reserved);
         let mut held = own;
-        let mut makings = region.makings(Some(slice.member().slot()));
+        let mut makings = region.context_creations(Some(slice.member().slot()));
         for other in neighbours::beside(region.path())? {
             let device = other.device(&Uuid(place.uuid));
             held = held.saturating_add(device.map_or(0, |device| other.held(device)));
-            makings = makings.plus(other.makings(None));
+            makings = makings.plus(other.context_creations(None));
         }
         Some(Self { held, own, makings })
     }
@@ -93,7 +93,7 @@ impl Reading {
 
     /// The device's free memory and what the slice holds, which has `more` than its ledger says.
     fn note_room(&self, slice: &Slice, device: Device, more: u64) {
-        slice.member().note_room(device, self.free.saturating_add(self.books.own).saturating_add(more));
+        slice.member().note_available(device, self.free.saturating_add(self.books.own).saturating_add(more));
     }
 
     /// What the device lost until another reading, beyond what the ledgers explain. None: somebody made a context meanwhile.
@@ -124,7 +124,7 @@ impl Making {
         let own = nvml.and_then(|nvml| nvml.own(place).ok());
         let device = nvml.and_then(|nvml| Reading::take(slice, place, 0, nvml));
         // Before the driver is called: others see the mark at one of their readings, or do not meet the call.
-        slice.member().begin_making();
+        slice.member().begin_context_creation();
         Self { slice, place, nvml, own, charged, count, is_usual: false, device }
     }
 
@@ -169,6 +169,6 @@ impl Making {
 
 impl Drop for Making {
     fn drop(&mut self) {
-        self.slice.member().end_making();
+        self.slice.member().end_context_creation();
     }
 }

@@ -131,23 +131,23 @@ fn all_figures_of_a_device_come_through() {
     bench.member.reserve(bench.device, 600).unwrap();
     assert_eq!(bench.member.refund(bench.device, 250), 0);
     bench.member.reserve(bench.device, 900).unwrap_err();
-    bench.member.count_refusal(bench.device);
+    bench.member.count_quota_denial(bench.device);
     bench.member.count_used(bench.device, 11);
     bench.member.count_throttled(bench.device, 12);
     bench.member.set_queued(bench.device, 13);
     bench.member.count_copied(bench.device, 14);
     bench.member.count_launches(bench.device, 15);
-    bench.member.set_meter(bench.device, 2);
-    bench.member.set_factor(bench.device, 500_000);
+    bench.member.set_measure_source(bench.device, 2);
+    bench.member.set_correction(bench.device, 500_000);
     // What members do not write from here.
     let at = |name: &str| FIGURES.iter().find(|(known, _)| *known == name).unwrap().1 as u64;
     let file = OpenOptions::new().write(true).open(bench.path()).unwrap();
     let of_process = at("time.offset") + at("time.processes");
     for (place, value) in [
-        (at("devices.offset") + at("device.refused"), 21_u64),
-        (at("devices.offset") + at("device.unmet"), 22),
-        (of_process + at("process.spilled"), 23),
-        (of_process + at("process.contexts"), 24),
+        (at("devices.offset") + at("device.quota_denials"), 21_u64),
+        (at("devices.offset") + at("device.device_denials"), 22),
+        (of_process + at("process.spilled_bytes"), 23),
+        (of_process + at("process.context_bytes"), 24),
     ] {
         file.write_at(&value.to_ne_bytes(), place).unwrap();
     }
@@ -190,7 +190,7 @@ fn processes_come_by_slot_with_what_each_has() {
     let (other, device) = join(&bench.path(), limits());
     bench.member.reserve(bench.device, 100).unwrap();
     other.reserve(device, 20).unwrap();
-    other.count_refusal(device);
+    other.count_quota_denial(device);
     other.count_used(device, 5);
     other.count_launches(device, 6);
     let handle = bench.open();

@@ -5,14 +5,14 @@ use gpuslice_policy::compute::step::{self, Kept, LASTS, Other};
 #[cfg(all(test, loom))]
 use crate::sync::atomics::broken::{self, Break};
 use crate::{
-    compute::terms::believed,
-    layout::{Layout, compute_words::Step},
+    compute::terms::load_repaired,
+    layout::{Layout, compute_words::CouplingWords},
     sync::atomics::full_fence,
 };
 
 /// What devices in step are to each other.
 #[derive(Default)]
-pub(crate) struct InStep {
+pub(crate) struct CouplingState {
     /// Until when to wait for them.
     pub(crate) wait: u64,
     /// No more is saved up than they have: since when.
@@ -23,114 +23,124 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     /// Tells other devices that a process has got through that had been kept.
     pub(crate) fn note_payment(&self, device: usize, kept: Kept) {
         let Some(time) = self.time(device) else { return };
-        let step = &time.step.0;
-        step.paid_at.set(kept.until);
+        let step = &time.coupling.0;
+        step.last_payment_at.set(kept.until);
         if kept.went_ahead {
-            step.ahead_at.set(kept.until);
+            step.overdraft_at.set(kept.until);
         }
-        if step::is_told(kept, self.last_wait(device)) {
-            step.kept_since.set(kept.since);
-            step.kept_until.publish(kept.until);
+        if step::is_told(kept, self.last_throttle(device)) {
+            step.throttled_from.set(kept.since);
+            step.throttled_until.publish(kept.until);
         }
     }
 
     /// A run on a device goes on for far longer than it does: wakes those whom other devices' shares hold back, since it may
     /// wait for them. Once: they look again while it goes on.
-    pub(crate) fn note_overdue(&self, device: usize, now: u64) {
+    pub(crate) fn note_overrun(&self, device: usize, now: u64) {
         let Some(time) = self.time(device) else { return };
-        if step::is_known(time.step.0.overdue_at.swap(now), now) {
+        if step::is_known(time.coupling.0.overrun_seen_at.swap(now), now) {
             return;
         }
         full_fence();
         for other in self.other_devices(device).filter_map(|other| self.time(other)) {
-            self.ring_for(other, |until| until > now);
+            self.wake_if_late(other, |until| until > now);
         }
     }
 
     /// What was overdue has ended.
-    pub(crate) fn forget_overdue(&self, device: usize) {
+    pub(crate) fn clear_overrun(&self, device: usize) {
         if let Some(time) = self.time(device) {
-            time.step.0.overdue_at.set(0);
+            time.coupling.0.overrun_seen_at.set(0);
         }
     }
 
     /// When a run was last seen to be overdue on another device, where one is.
-    pub(crate) fn others_overdue(&self, device: usize, now: u64) -> Option<u64> {
+    pub(crate) fn peer_overrun(&self, device: usize, now: u64) -> Option<u64> {
         let others = self.other_devices(device).filter_map(|other| self.time(other));
-        others.map(|time| time.step.0.overdue_at.get()).filter(|seen| step::is_overdue(*seen, now)).max()
+        others
+            .map(|time| time.coupling.0.overrun_seen_at.get())
+            .filter(|seen| step::is_overdue(*seen, now))
+            .max()
     }
 
     /// Takes so much for `slot` that the slice owes already, since a run on another device may wait for it, if so much may go
     /// ahead. Not where the run has not been seen since this device's last payment, or what was sent off may be what it waits
     /// for.
-    pub(crate) fn go_ahead(&self, device: usize, slot: usize, amount: u64, (since, now): (u64, u64)) -> bool {
+    pub(crate) fn overdraw_for_peer(
+        &self,
+        device: usize,
+        slot: usize,
+        amount: u64,
+        (since, now): (u64, u64),
+    ) -> bool {
         let Some(time) = self.time(device) else { return false };
-        let (Step { paid_at, ahead_until, .. }, terms) = (&time.step.0, self.terms(device));
-        if self.others_overdue(device, now).is_none_or(|seen| seen <= paid_at.get())
-            || !step::is_held_back(believed(time, terms, now), now, terms)
+        let (CouplingWords { last_payment_at, overdraft_paid_until, .. }, terms) =
+            (&time.coupling.0, self.terms(device));
+        if self.peer_overrun(device, now).is_none_or(|seen| seen <= last_payment_at.get())
+            || !step::is_held_back(load_repaired(time, terms, now), now, terms)
             || self.is_busy(time)
         {
             return false;
         }
-        let until = ahead_until.get();
+        let until = overdraft_paid_until.get();
         let next = step::ahead(until, now, amount, terms);
-        if next.is_none_or(|next| !ahead_until.replace(until, next)) {
+        if next.is_none_or(|next| !overdraft_paid_until.replace(until, next)) {
             return false;
         }
-        self.owe_time(device, slot, amount, now);
+        self.overdraw(device, slot, amount, now);
         self.note_payment(device, Kept { since, until: now, went_ahead: true });
-        self.stop_asking(device, slot);
+        self.withdraw_request(device, slot);
         true
     }
 
     /// What devices in step with this one are to a process that has waited since an instant.
-    pub(crate) fn in_step(&self, device: usize, since: u64, now: u64) -> InStep {
-        if !self.is_in_step(device, now) {
-            return InStep::default();
+    pub(crate) fn coupling_state(&self, device: usize, since: u64, now: u64) -> CouplingState {
+        if !self.is_coupled(device, now) {
+            return CouplingState::default();
         }
-        let others = self.other_devices(device).filter(|other| self.is_in_step(*other, now));
-        others.filter_map(|other| self.seen_by_others(other, now)).fold(InStep::default(), |all, other| {
+        let others = self.other_devices(device).filter(|other| self.is_coupled(*other, now));
+        others.filter_map(|other| self.peer_view(other, now)).fold(CouplingState::default(), |all, other| {
             let wait = step::wait(&other, since, now).unwrap_or(0);
-            InStep { wait: all.wait.max(wait), saved: all.saved.max(step::saved(&other, now)) }
+            CouplingState { wait: all.wait.max(wait), saved: all.saved.max(step::saved(&other, now)) }
         })
     }
 
     /// Whether a device goes in step with others.
-    pub(crate) fn is_in_step(&self, device: usize, now: u64) -> bool {
-        self.time(device).is_some_and(|time| step::holds(time.step.0.lasts_until.get(), now))
+    pub(crate) fn is_coupled(&self, device: usize, now: u64) -> bool {
+        self.time(device).is_some_and(|time| step::holds(time.coupling.0.coupled_until.get(), now))
     }
 
     /// What a device does.
-    fn seen_by_others(&self, device: usize, now: u64) -> Option<Other> {
+    fn peer_view(&self, device: usize, now: u64) -> Option<Other> {
         let time = self.time(device)?;
-        let processes = || time.processes.iter().take(self.claimed());
+        let processes = || time.processes.iter().take(self.slot_high_water());
         Some(Other {
-            paid_until: believed(time, self.terms(device), now),
+            paid_until: load_repaired(time, self.terms(device), now),
             is_asked: processes().any(|process| process.waits(now)),
             is_busy: self.is_busy(time),
             ended: processes().map(|process| process.settled_at.get()).max().unwrap_or(0),
-            paid_at: time.step.0.paid_at.get(),
+            paid_at: time.coupling.0.last_payment_at.get(),
         })
     }
 
     /// How long a device's share kept a launch last. While one writes that it is shorter than it was, never longer.
-    pub(crate) fn last_wait(&self, device: usize) -> Kept {
+    pub(crate) fn last_throttle(&self, device: usize) -> Kept {
         let Some(time) = self.time(device) else { return Kept::default() };
-        let Step { kept_since, kept_until, ahead_at, .. } = &time.step.0;
+        let CouplingWords { throttled_from, throttled_until, overdraft_at, .. } = &time.coupling.0;
         #[cfg(all(test, loom))]
         if broken::is(Break::TornBelieved) {
-            let since = kept_since.get();
-            return Kept { since, until: kept_until.observe(), went_ahead: false };
+            let since = throttled_from.get();
+            return Kept { since, until: throttled_until.observe(), went_ahead: false };
         }
         // In this order: who reads a new one reads since when, too.
-        let until = kept_until.observe();
-        Kept { since: kept_since.get(), until, went_ahead: until == ahead_at.get() }
+        let until = throttled_until.observe();
+        Kept { since: throttled_from.get(), until, went_ahead: until == overdraft_at.get() }
     }
 
     /// From now on for a while these devices go in step.
-    pub(crate) fn go_in_step(&self, devices: [usize; 2], now: u64) {
+    pub(crate) fn couple(&self, devices: [usize; 2], now: u64) {
         for time in devices.into_iter().filter_map(|device| self.time(device)) {
-            time.step.0.lasts_until.set(now.saturating_add(LASTS));
+            time.coupling.0.coupled_until.set(now.saturating_add(LASTS));
         }
     }
 }

@@ -15,7 +15,7 @@
 use gpuslice_policy::compute::bucket::{self, Terms};
 
 use crate::{
-    compute::terms::{credible, most, terms, terms_of},
+    compute::terms::{latest_payable, load_clamped, terms, terms_of},
     layout::{Debt, Layout},
     slots::identity::Boot,
 };
@@ -33,7 +33,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         }
         self.header.boot.iter().zip(boot).for_each(|(word, value)| word.set(value));
         for device in 0..self.device_count() {
-            self.forget_stale(device, now);
+            self.expire_grant(device, now);
             let (Some(time), Some(entry)) = (self.time(device), self.devices.get(device)) else { continue };
             let uuid = entry.uuid.each_ref().map(|word| word.get());
             let known = self.header.debts.iter().find(|debt| debt.is_of(uuid));
@@ -48,7 +48,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
             debt.uuid.iter().zip(uuid).for_each(|(word, value)| word.set(value));
             debt.cores_permille.set(u32::from(terms.rate().get()));
             debt.burst.set(terms.burst());
-            debt.paid_until.set(credible(time, terms, now));
+            debt.paid_until.set(load_clamped(time, terms, now));
         }
     }
 
@@ -79,7 +79,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         };
         let devices = (0..self.device_count()).filter_map(|device| {
             let terms = self.terms(device);
-            self.time(device).map(|time| (credible(time, terms, now), terms))
+            self.time(device).map(|time| (load_clamped(time, terms, now), terms))
         });
         let kept = self.header.debts.iter().map(|debt| debt.read(now));
         devices.chain(kept).map(left).max().unwrap_or(0)
@@ -102,6 +102,6 @@ impl Debt {
     /// `paid_until`, no later than can be owed, and the terms by which it was paid.
     fn read(&self, now: u64) -> (u64, Terms) {
         let terms = terms(self.cores_permille.get(), self.burst.get());
-        (self.paid_until.get().min(most(terms, now)), terms)
+        (self.paid_until.get().min(latest_payable(terms, now)), terms)
     }
 }

@@ -8,7 +8,7 @@ use gpuslice_policy::{
 #[cfg(all(test, loom))]
 use crate::sync::atomics::broken::{self, Break};
 use crate::{
-    compute::terms::{most, terms, terms_of},
+    compute::terms::{latest_payable, terms, terms_of},
     layout::Layout,
     sync::{atomics::full_fence, futex},
 };
@@ -17,7 +17,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     /// What the slice may use of a device's time: its own terms, or what it was told for as long as that stands. Nearly
     /// nothing of one that is not there.
     pub(crate) fn terms(&self, device: usize) -> Terms {
-        let told = self.time(device).map_or(0, |time| time.readings.0.told.get());
+        let told = self.time(device).map_or(0, |time| time.control.0.grant.get());
         self.devices.get(device).map_or_else(|| terms(1, 0), |entry| word::granted(told, terms_of(entry)).0)
     }
 
@@ -27,10 +27,10 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         if old == new {
             return;
         }
-        let most = most(old, now);
+        let most = latest_payable(old, now);
         time.paid.0.change(now, |until| bucket::change(until.min(most), now, old, new));
         full_fence();
-        futex::ring(&time.bell.0);
+        futex::wake_all(&time.wake_seq.0);
     }
 
     /// Tells the slice what it may use. What is owed or saved stays what it was.
@@ -38,13 +38,13 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     /// The two words change one after the other, and somebody may pay in between. In the order chosen here he pays too
     /// little, once; in the other one he would pay by the new rate and then be changed to it again, twenty times too much
     /// where a rate falls to a twentieth. Somebody else may tell, or forget, at the same time: one of them has done it.
-    pub(crate) fn tell(&self, device: usize, new: u64, now: u64) {
+    pub(crate) fn set_grant(&self, device: usize, new: u64, now: u64) {
         let (Some(time), Some(entry)) = (self.time(device), self.devices.get(device)) else { return };
-        let (told, own) = (&time.readings.0.told, terms_of(entry));
+        let (told, own) = (&time.control.0.grant, terms_of(entry));
         let before = told.get();
         let change = (word::granted(before, own).0, word::granted(new, own).0);
         #[cfg(all(test, loom))]
-        let falls = change.1.rate() < change.0.rate() && !broken::is(Break::ToldFirst);
+        let falls = change.1.rate() < change.0.rate() && !broken::is(Break::GrantFirst);
         #[cfg(not(all(test, loom)))]
         let falls = change.1.rate() < change.0.rate();
         if falls {
@@ -60,10 +60,10 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
 
     /// What was told too long ago does not hold any more. Until somebody notices it stands, so that everybody pays by the
     /// same terms; who takes it away, and that is one, changes what is owed.
-    pub(crate) fn forget_stale(&self, device: usize, now: u64) {
+    pub(crate) fn expire_grant(&self, device: usize, now: u64) {
         let Some(time) = self.time(device) else { return };
-        let told = time.readings.0.told.get();
-        if word::is_stale(told, now) && time.readings.0.told.replace(told, 0) {
+        let told = time.control.0.grant.get();
+        if word::is_stale(told, now) && time.control.0.grant.replace(told, 0) {
             let own = self.devices.get(device).map_or_else(|| terms(1, 0), terms_of);
             self.change_terms(device, (word::granted(told, own).0, own), now);
         }

@@ -11,7 +11,7 @@
 use crate::{
     compute::reclaim::TimeUsed,
     layout::Layout,
-    layout::compute_words::{DeviceTime, Moment},
+    layout::compute_words::{DeviceTime, UsageSample},
     sync::atomics::{full_fence, read_fence},
 };
 
@@ -22,7 +22,7 @@ const MOST: u64 = 62;
 
 /// What a slice used of a device's time over a span that ends now, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lately {
+pub struct RecentUsage {
     /// GPU time that was charged.
     pub used: u64,
     /// Time on the clock that launches waited for the share, summed over threads.
@@ -33,14 +33,14 @@ pub struct Lately {
 
 /// What a note says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Note {
+pub(crate) struct ReadSample {
     /// Nanoseconds since its second began.
     pub(crate) age: u64,
     pub(crate) used: u64,
     pub(crate) throttled: u64,
 }
 
-impl Moment {
+impl UsageSample {
     /// Notes what has been used, unless that is done or another one is at it.
     pub(crate) fn note(&self, word: u64, used: impl FnOnce() -> TimeUsed) {
         let noted = self.second.observe();
@@ -50,28 +50,28 @@ impl Moment {
         // Who reads what follows sees that the old note is gone: pairs with the fence in `read`.
         full_fence();
         let TimeUsed { used, throttled, .. } = used();
-        self.used.set(used);
-        self.throttled.set(throttled);
+        self.charged_ns.set(used);
+        self.throttled_ns.set(throttled);
         self.second.publish(word);
     }
 
     /// What is noted, if it is complete and not of the future.
-    pub(crate) fn read(&self, now: u64) -> Option<Note> {
+    pub(crate) fn read(&self, now: u64) -> Option<ReadSample> {
         let word = self.second.observe();
-        let (used, throttled) = (self.used.get(), self.throttled.get());
+        let (used, throttled) = (self.charged_ns.get(), self.throttled_ns.get());
         // If any of it is of a later note, the word is seen to have changed: pairs with the fence of who notes.
         read_fence();
         if self.second.observe() != word {
             return None;
         }
         let instant = word.checked_sub(1)?.checked_mul(SECOND)?;
-        Some(Note { age: now.checked_sub(instant)?, used, throttled })
+        Some(ReadSample { age: now.checked_sub(instant)?, used, throttled })
     }
 }
 
 impl<const SLOTS: usize> DeviceTime<SLOTS> {
     /// The note that a span of so many nanoseconds begins with, and how long it is then.
-    fn base(&self, span: u64, now: u64) -> Option<(Note, u64)> {
+    fn base(&self, span: u64, now: u64) -> Option<(ReadSample, u64)> {
         let notes = || self.history.iter().filter_map(|moment| moment.read(now));
         let before = notes().filter(|note| (span..span.saturating_add(SECOND)).contains(&note.age));
         if let Some(note) = before.min_by_key(|note| note.age) {
@@ -93,13 +93,13 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     }
 
     /// What was used of a device over so many seconds, 1 to [`MOST`]: up to one more where work was under way then.
-    pub(crate) fn used_over(&self, device: usize, seconds: u64, now: u64) -> Lately {
+    pub(crate) fn used_over(&self, device: usize, seconds: u64, now: u64) -> RecentUsage {
         let span = seconds.clamp(1, MOST).saturating_mul(SECOND);
         // Read after the note: what is counted in between belongs to the span.
         let base = self.time(device).and_then(|time| time.base(span, now));
-        let Some((note, span)) = base else { return Lately { span, ..Lately::default() } };
+        let Some((note, span)) = base else { return RecentUsage { span, ..RecentUsage::default() } };
         let sum = self.time_used(device);
-        Lately {
+        RecentUsage {
             used: sum.used.saturating_sub(note.used),
             throttled: sum.throttled.saturating_sub(note.throttled),
             span,

@@ -10,23 +10,23 @@ use gpuslice_policy::compute::ring::{Entry, Interval};
 use crate::sync::atomics::broken::{self, Break};
 use crate::{
     layout::Layout,
-    layout::compute_words::{DeviceTime, Place},
-    layout::constants::PLACES,
+    layout::compute_words::{DeviceTime, IntervalSlot},
+    layout::constants::INTERVALS,
 };
 
 /// Places of the ring of busy intervals that the processes of a slice have for each device.
-pub const RING_PLACES: u64 = PLACES as u64;
+pub const INTERVAL_SLOTS: u64 = INTERVALS as u64;
 /// The bit of a place's rest that says that the work goes on.
 const GOES_ON: u64 = 1 << 63;
 /// The bits below hold the context, and those below these how long the interval is: up to 39 hours.
 const CONTEXT: u32 = 47;
 const LENGTH: u64 = (1 << CONTEXT) - 1;
 
-impl Place {
+impl IntervalSlot {
     pub(crate) fn write(&self, entry: &Entry) {
         self.start.set(entry.interval.start);
-        self.rest.set(rest_of(&entry.interval));
-        self.check.set(check(entry));
+        self.packed.set(packed_of(&entry.interval));
+        self.checksum.set(checksum(entry));
         // Who sees the ticket sees the times.
         self.ticket.publish(entry.ticket);
     }
@@ -34,8 +34,8 @@ impl Place {
     /// What stands there; nothing while the words do not match.
     pub(crate) fn read(&self) -> Entry {
         let ticket = self.ticket.observe();
-        let entry = Entry { ticket, interval: interval_of(self.start.get(), self.rest.get()) };
-        let matches = self.check.get() == check(&entry);
+        let entry = Entry { ticket, interval: interval_of(self.start.get(), self.packed.get()) };
+        let matches = self.checksum.get() == checksum(&entry);
         #[cfg(all(test, loom))]
         let matches = matches || broken::is(Break::TornBelieved);
         if matches { entry } else { Entry::default() }
@@ -43,7 +43,7 @@ impl Place {
 }
 
 /// All of an interval but its start, in one word.
-fn rest_of(interval: &Interval) -> u64 {
+fn packed_of(interval: &Interval) -> u64 {
     let length = interval.end.saturating_sub(interval.start).min(LENGTH);
     let flag = if interval.goes_on { GOES_ON } else { 0 };
     flag | (u64::from(interval.context) << CONTEXT) | length
@@ -56,31 +56,31 @@ fn interval_of(start: u64, rest: u64) -> Interval {
 
 /// A word that is made of all bits of the others. Odd factors, so that no bit is lost; those of the golden ratio and of
 /// splitmix64.
-fn check(entry: &Entry) -> u64 {
+fn checksum(entry: &Entry) -> u64 {
     let mixed = entry.interval.start.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
-    let mixed = (mixed ^ rest_of(&entry.interval)).wrapping_mul(0xbf58_476d_1ce4_e5b9).rotate_left(29);
+    let mixed = (mixed ^ packed_of(&entry.interval)).wrapping_mul(0xbf58_476d_1ce4_e5b9).rotate_left(29);
     (mixed ^ entry.ticket).wrapping_mul(0x94d0_49bb_1331_11eb)
 }
 
 impl<const SLOTS: usize> DeviceTime<SLOTS> {
     /// Tells of an interval. Its place.
     pub(crate) fn publish(&self, interval: Interval) -> u64 {
-        let place = self.places.0.add(1);
-        if let Some(words) = self.ring.get(index(place)) {
+        let place = self.interval_head.0.add(1);
+        if let Some(words) = self.intervals.get(index(place)) {
             words.write(&Entry::new(place, interval));
         }
         place
     }
 
     /// What stands at a place of the ring.
-    pub(crate) fn entry(&self, place: u64) -> Entry {
-        self.ring.get(index(place)).map_or_else(Entry::default, Place::read)
+    pub(crate) fn interval_at(&self, place: u64) -> Entry {
+        self.intervals.get(index(place)).map_or_else(Entry::default, IntervalSlot::read)
     }
 
     /// Forgets all intervals.
-    pub(crate) fn clear_ring(&self) {
-        self.places.0.set(0);
-        self.ring.iter().for_each(|place| place.ticket.publish(0));
+    pub(crate) fn clear_intervals(&self) {
+        self.interval_head.0.set(0);
+        self.intervals.iter().for_each(|place| place.ticket.publish(0));
     }
 }
 
@@ -92,5 +92,5 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
 }
 
 fn index(place: u64) -> usize {
-    usize::try_from(place).unwrap_or(0).checked_rem(PLACES).unwrap_or(0)
+    usize::try_from(place).unwrap_or(0).checked_rem(INTERVALS).unwrap_or(0)
 }

@@ -17,10 +17,10 @@ use gpuslice_policy::compute::{
 };
 
 use crate::{
-    compute::terms::{believed, most},
+    compute::terms::{latest_payable, load_repaired},
     layout::{
         Layout,
-        compute_words::{DeviceTime, Paid, ProcessTime},
+        compute_words::{DeviceTime, PaidWords, ProcessTime},
         constants::WHOLE_SHARE,
     },
     sync::{atomics::full_fence, futex},
@@ -31,19 +31,19 @@ const TRIES: u32 = 64;
 /// Bits of [`DeviceEntry::sharing`] that are zero where others have no part in what the slice may use.
 const DIVIDES: u64 = 0xffff;
 /// What a process says while it looks once more before it sleeps: whoever makes room then rings.
-const ABOUT_TO: u64 = u64::MAX;
+const ABOUT_TO_SLEEP: u64 = u64::MAX;
 
 /// Who should have looked for so long, in nanoseconds, does not wait: it is stopped, or dead.
-const OVERDUE: u64 = 10_000_000;
+const STALLED_AFTER: u64 = 10_000_000;
 
 impl ProcessTime {
     /// Whether the process waits for the share.
     pub(crate) fn waits(&self, now: u64) -> bool {
-        self.wants.get() > 0 && self.sleeps_until.observe().saturating_add(OVERDUE) > now
+        self.requested_ns.get() > 0 && self.sleep_deadline.observe().saturating_add(STALLED_AFTER) > now
     }
 }
 
-impl Paid {
+impl PaidWords {
     /// Changes until when time is paid.
     pub(crate) fn change(&self, now: u64, next: impl Fn(u64) -> u64) {
         self.note_free(self.until.change(next), now);
@@ -82,17 +82,18 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     /// How much a process takes at least: more where turns or neighbours make each taking dear.
     pub(crate) fn least_lease(&self, device: usize, slot: usize, now: u64) -> lease::Least {
         // With what a lease has left a launch on one device would go, and wait for the one on another that has nothing left.
-        if self.is_in_step(device, now) {
+        if self.is_coupled(device, now) {
             return lease::Least { time: lease::LEAST, is_alone: true };
         }
         let terms = self.terms(device);
         let Some(time) = self.time(device) else {
             return lease::Least { time: lease::size(terms), is_alone: true };
         };
-        let others = || self.asks(time).enumerate().filter(|(other, _)| *other != slot).map(|(_, ask)| ask);
-        let is_trimmed = trim::factor_of(time.readings.0.factor.get()) < trim::ONE;
+        let others =
+            || self.requests(time).enumerate().filter(|(other, _)| *other != slot).map(|(_, ask)| ask);
+        let is_trimmed = trim::factor_of(time.control.0.correction_millionths.get()) < trim::ONE;
         // Neighbours that nobody sees cost a turn once, whatever is done in it.
-        let measured = Measured::of_word(time.readings.0.meter.get());
+        let measured = Measured::of_word(time.control.0.measure_source.get());
         let is_blind = measured.source == Source::Whole || measured.why.is_some();
         let waiting = others().filter(|ask| ask.wants > 0).count();
         let is_alone = waiting == 0 && others().all(|ask| ask.served == 0);
@@ -117,33 +118,35 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         (since, now): (u64, u64),
     ) -> Result<(), u64> {
         let Some((time, process)) = self.process_time(device, slot) else { return Ok(()) };
-        self.forget_stale(device, now);
-        if process.wants.get() == 0 {
+        self.expire_grant(device, now);
+        if process.requested_ns.get() == 0 {
             let (terms, virtual_time) = (self.terms(device), time.virtual_time.0.get());
-            process.served.change(|served| turn::start(served, virtual_time, terms, self.asks(time)));
+            process
+                .virtual_service
+                .change(|served| turn::start(served, virtual_time, terms, self.requests(time)));
         }
-        process.wants.set(amount.max(1));
+        process.requested_ns.set(amount.max(1));
         if self.pay(device, slot, amount, (since, now)).is_err() {
-            process.sleeps_until.publish(ABOUT_TO);
+            process.sleep_deadline.publish(ABOUT_TO_SLEEP);
             full_fence();
             if let Err(until) = self.pay(device, slot, amount, (since, now)) {
-                process.sleeps_until.publish(until);
+                process.sleep_deadline.publish(until);
                 return Err(until);
             }
         }
-        self.stop_asking(device, slot);
+        self.withdraw_request(device, slot);
         Ok(())
     }
 
     /// Pays for a process if it is its turn; else when to look again.
     fn pay(&self, device: usize, slot: usize, amount: u64, (since, now): (u64, u64)) -> Result<(), u64> {
         let Some((time, process)) = self.process_time(device, slot) else { return Ok(()) };
-        let others = self.in_step(device, since, now);
+        let others = self.coupling_state(device, since, now);
         for _ in 0..TRIES {
             let terms = self.terms(device);
-            let paid_until = believed(time, terms, now);
-            let served = process.served.get();
-            let before = turn::before(slot, served, self.asks(time));
+            let paid_until = load_repaired(time, terms, now);
+            let served = process.virtual_service.get();
+            let before = turn::before(slot, served, self.requests(time));
             let free_since = bucket::free_since(paid_until, time.paid.0.free_from.get(), now);
             if let Some(until) = turn::wait(free_since.max(others.wait), before, now, terms) {
                 return Err(until);
@@ -152,8 +155,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
             if time.paid.0.until.replace(paid_until, prepaid) {
                 time.paid.0.note_free(prepaid, now);
                 // After the payment: who is killed in between loses it, and it is never refunded unpaid.
-                process.outstanding.change(|outstanding| outstanding.saturating_add(amount));
-                process.served.change(|served| served.saturating_add(amount));
+                process.unsettled_ns.change(|outstanding| outstanding.saturating_add(amount));
+                process.virtual_service.change(|served| served.saturating_add(amount));
                 time.virtual_time.0.raise(served);
                 self.note_payment(device, Kept { since, until: now, went_ahead: false });
                 return Ok(());
@@ -163,19 +166,19 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     }
 
     /// A process has let go what the slice has nothing left for: it is owed.
-    pub(crate) fn owe_time(&self, device: usize, slot: usize, amount: u64, now: u64) {
+    pub(crate) fn overdraw(&self, device: usize, slot: usize, amount: u64, now: u64) {
         let Some((_, process)) = self.process_time(device, slot) else { return };
         self.settle_time(device, i64::try_from(amount).unwrap_or(i64::MAX), now);
         // In the order of a payment.
-        process.outstanding.change(|outstanding| outstanding.saturating_add(amount));
-        process.served.change(|served| served.saturating_add(amount));
+        process.unsettled_ns.change(|outstanding| outstanding.saturating_add(amount));
+        process.virtual_service.change(|served| served.saturating_add(amount));
     }
 
     /// A process does not wait any more.
-    pub(crate) fn stop_asking(&self, device: usize, slot: usize) {
+    pub(crate) fn withdraw_request(&self, device: usize, slot: usize) {
         if let Some((_, process)) = self.process_time(device, slot) {
-            process.wants.set(0);
-            process.sleeps_until.publish(0);
+            process.requested_ns.set(0);
+            process.sleep_deadline.publish(0);
         }
     }
 
@@ -183,7 +186,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     pub(crate) fn settle_time(&self, device: usize, difference: i64, now: u64) {
         let Some(time) = self.time(device) else { return };
         let terms = self.terms(device);
-        let most = most(terms, now);
+        let most = latest_payable(terms, now);
         time.paid.0.change(now, |until| bucket::settle(until.min(most), now, difference, terms));
         if difference < 0 {
             self.wake(device, now);
@@ -191,9 +194,9 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     }
 
     /// Sets the word back by so much on the clock, but not behind it, and wakes those who may go then.
-    pub(crate) fn give_time(&self, device: usize, gift: u64, now: u64) {
+    pub(crate) fn credit_wall_time(&self, device: usize, gift: u64, now: u64) {
         let Some(time) = self.time(device) else { return };
-        let most = most(self.terms(device), now);
+        let most = latest_payable(self.terms(device), now);
         time.paid.0.change(now, |until| {
             let until = until.min(most);
             until.saturating_sub(gift.min(until.saturating_sub(now)))
@@ -205,21 +208,21 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     pub(crate) fn wake(&self, device: usize, now: u64) {
         let Some(time) = self.time(device) else { return };
         full_fence();
-        let paid_until = believed(time, self.terms(device), now);
-        self.ring_for(time, |until| bucket::wakes(until, paid_until, now));
+        let paid_until = load_repaired(time, self.terms(device), now);
+        self.wake_if_late(time, |until| bucket::wakes(until, paid_until, now));
     }
 
     /// Rings, if anybody sleeps until an instant that is too late. To be called behind a full fence.
-    pub(crate) fn ring_for(&self, time: &DeviceTime<SLOTS>, is_late: impl Fn(u64) -> bool) {
-        let sleepers = time.processes.iter().take(self.claimed());
-        if sleepers.map(|process| process.sleeps_until.observe()).any(is_late) {
-            futex::ring(&time.bell.0);
+    pub(crate) fn wake_if_late(&self, time: &DeviceTime<SLOTS>, is_late: impl Fn(u64) -> bool) {
+        let sleepers = time.processes.iter().take(self.slot_high_water());
+        if sleepers.map(|process| process.sleep_deadline.observe()).any(is_late) {
+            futex::wake_all(&time.wake_seq.0);
         }
     }
 
     /// Whether a device has work that is not known to have ended.
     pub(crate) fn is_busy(&self, time: &DeviceTime<SLOTS>) -> bool {
-        time.processes.iter().take(self.claimed()).any(|process| process.queued() > 0)
+        time.processes.iter().take(self.slot_high_water()).any(|process| process.queued() > 0)
     }
 
     /// All devices in use but this one.
@@ -228,8 +231,9 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     }
 
     /// What all processes ask for, by slot.
-    fn asks(&self, time: &DeviceTime<SLOTS>) -> impl Iterator<Item = Ask> + Clone {
-        let processes = time.processes.iter().take(self.claimed());
-        processes.map(|process| Ask { served: process.served.get(), wants: process.wants.get() })
+    fn requests(&self, time: &DeviceTime<SLOTS>) -> impl Iterator<Item = Ask> + Clone {
+        let processes = time.processes.iter().take(self.slot_high_water());
+        processes
+            .map(|process| Ask { served: process.virtual_service.get(), wants: process.requested_ns.get() })
     }
 }

@@ -16,7 +16,7 @@ use crate::sync::atomics::broken::{self, Break};
 use crate::{
     compute::sampler_lease,
     layout::Layout,
-    layout::compute_words::{Counts, DeviceTime, Paid, ProcessTime, Step, UNPREDICTED},
+    layout::compute_words::{CouplingWords, DeviceTime, PaidWords, ProcessTime, UNPREDICTED, UsageCounts},
     sync::atomics::Word64,
 };
 
@@ -47,7 +47,7 @@ impl TimeUsed {
 
     /// What the process counted that has the slot.
     fn of(process: &ProcessTime) -> Self {
-        let [mut counts, before] = [process.counts.now(), process.before.now()];
+        let [mut counts, before] = [process.counts.now(), process.at_join.now()];
         counts.iter_mut().zip(before).for_each(|(count, before)| *count = count.saturating_sub(before));
         Self::new(counts, process.queued())
     }
@@ -65,22 +65,22 @@ impl TimeUsed {
 
 impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVICES, SLOTS, SHARES> {
     /// Gives on what a process leaves, and wakes those who may go now. Needs the join lock.
-    pub(crate) fn bequeath_time(&self, slot: usize, now: u64) {
+    pub(crate) fn reclaim_time(&self, slot: usize, now: u64) {
         for device in 0..self.device_count() {
             let Some((time, process)) = self.process_time(device, slot) else { continue };
-            let waited = process.wants.swap(0) > 0;
-            process.sleeps_until.publish(0);
-            sampler_lease::depose(&time.sampler.0, slot);
-            let queued = process.queued.swap(0);
-            process.spilled.set(0);
-            process.contexts.set(0);
+            let waited = process.requested_ns.swap(0) > 0;
+            process.sleep_deadline.publish(0);
+            sampler_lease::end_lease(&time.sampler.0, slot);
+            let queued = process.queued_ns.swap(0);
+            process.spilled_bytes.set(0);
+            process.context_bytes.set(0);
             // Who was served counts as one that the lease is shared with.
-            process.served.set(0);
-            let (rest, since) = estate(process, queued, now);
+            process.virtual_service.set(0);
+            let (rest, since) = refund_on_death(process, queued, now);
             if rest > 0 {
                 // As of then: what was paid on the clock since the launch is paid.
                 self.settle_time(device, rest, since);
-                process.counts.used.add(rest.unsigned_abs());
+                process.counts.charged_ns.add(rest.unsigned_abs());
             } else if rest < 0 {
                 self.settle_time(device, rest, now);
             }
@@ -92,7 +92,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
 
     /// Makes the words of a slot ready for the next process. `anew`: nobody had it since the region was made anew, and
     /// what they say means nothing.
-    pub(crate) fn begin_time(&self, slot: usize, anew: bool) {
+    pub(crate) fn reset_time(&self, slot: usize, anew: bool) {
         for device in 0..self.device_count() {
             if let Some((_, process)) = self.process_time(device, slot) {
                 process.begin(anew);
@@ -103,7 +103,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     /// What all processes have used of a device, those included that have ended.
     pub(crate) fn time_used(&self, device: usize) -> TimeUsed {
         let processes =
-            self.time(device).into_iter().flat_map(|time| time.processes.iter().take(self.claimed()));
+            self.time(device).into_iter().flat_map(|time| time.processes.iter().take(self.slot_high_water()));
         processes.map(TimeUsed::of_slot).fold(TimeUsed::default(), TimeUsed::plus)
     }
 
@@ -116,39 +116,63 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
 impl<const SLOTS: usize> DeviceTime<SLOTS> {
     /// Makes all words say nothing, those of as many processes as `claimed`.
     pub(crate) fn clear(&self, claimed: usize) {
-        let Step { paid_at, kept_since, kept_until, lasts_until, overdue_at, ahead_at, ahead_until } =
-            &self.step.0;
-        let Paid { until, free_from } = &self.paid.0;
-        let words = [until, free_from, &self.virtual_time.0, &self.overlap.0, &self.sampler.0.elected];
-        let step = [paid_at, kept_since, lasts_until, overdue_at, ahead_at, ahead_until];
+        let CouplingWords {
+            last_payment_at,
+            throttled_from,
+            throttled_until,
+            coupled_until,
+            overrun_seen_at,
+            overdraft_at,
+            overdraft_paid_until,
+        } = &self.coupling.0;
+        let PaidWords { until, free_from } = &self.paid.0;
+        let words = [until, free_from, &self.virtual_time.0, &self.overlap.0, &self.sampler.0.lease];
+        let step = [
+            last_payment_at,
+            throttled_from,
+            coupled_until,
+            overrun_seen_at,
+            overdraft_at,
+            overdraft_paid_until,
+        ];
         words.into_iter().chain(step).for_each(|word| word.set(0));
-        kept_until.publish(0);
-        self.readings.0.factor.set(0);
-        self.readings.0.meter.set(0);
-        self.readings.0.told.set(0);
+        throttled_until.publish(0);
+        self.control.0.correction_millionths.set(0);
+        self.control.0.measure_source.set(0);
+        self.control.0.grant.set(0);
         self.history.iter().for_each(|moment| moment.second.publish(0));
-        self.clear_ring();
+        self.clear_intervals();
         self.processes.iter().take(claimed).for_each(|process| process.begin(true));
     }
 }
 
 impl ProcessTime {
     fn begin(&self, anew: bool) {
-        let Self { served, wants, sleeps_until, outstanding, settled_at, queued, .. } = self;
-        let Self { counts, before, spilled, contexts, .. } = self;
-        sleeps_until.publish(0);
-        let words = [served, wants, outstanding, settled_at, queued, spilled, contexts];
+        let Self {
+            virtual_service, requested_ns, sleep_deadline, unsettled_ns, settled_at, queued_ns, ..
+        } = self;
+        let Self { counts, at_join, spilled_bytes, context_bytes, .. } = self;
+        sleep_deadline.publish(0);
+        let words = [
+            virtual_service,
+            requested_ns,
+            unsettled_ns,
+            settled_at,
+            queued_ns,
+            spilled_bytes,
+            context_bytes,
+        ];
         words.into_iter().for_each(|word| word.set(0));
         if anew {
             counts.words().into_iter().for_each(|word| word.set(0));
         }
-        before.words().into_iter().zip(counts.now()).for_each(|(word, count)| word.set(count));
+        at_join.words().into_iter().zip(counts.now()).for_each(|(word, count)| word.set(count));
     }
 }
 
-impl Counts {
+impl UsageCounts {
     fn words(&self) -> [&Word64; 4] {
-        [&self.used, &self.throttled, &self.copied, &self.launches]
+        [&self.charged_ns, &self.throttled_ns, &self.copied_ns, &self.launches]
     }
 
     fn now(&self) -> [u64; 4] {
@@ -159,11 +183,11 @@ impl Counts {
 /// The charge of a dead process beyond its prepaid time, or its refund if negative, in nanoseconds of GPU time; and
 /// the instant from which its work may have run. `queued` is what the word of that name said. The word for what is prepaid is
 /// empty then.
-fn estate(process: &ProcessTime, queued: u64, now: u64) -> (i64, u64) {
-    let outstanding = process.outstanding.swap(0).min(MOST_DEBT);
+fn refund_on_death(process: &ProcessTime, queued: u64, now: u64) -> (i64, u64) {
+    let outstanding = process.unsettled_ns.swap(0).min(MOST_DEBT);
     #[cfg(all(test, loom))]
-    if broken::is(Break::EstateKept) {
-        process.outstanding.set(outstanding);
+    if broken::is(Break::UnsettledKept) {
+        process.unsettled_ns.set(outstanding);
     }
     let work = match queued {
         0 => Work::None,

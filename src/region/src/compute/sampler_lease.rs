@@ -5,26 +5,26 @@
 
 use gpuslice_policy::compute::{overlap::Overlap, trim};
 
-use crate::{layout::Layout, layout::compute_words::Sampler};
+use crate::{layout::Layout, layout::compute_words::SamplerWords};
 
 /// Bits of the word for who; the rest is the time, in units of 65.5 us.
 const WHO: u64 = 0xffff;
 
 /// Says that `slot` is the one, if nobody else is or was within `patience`.
-fn elect(sampler: &Sampler, slot: usize, now: u64, patience: u64) -> bool {
-    let word = sampler.elected.get();
+fn renew_lease(sampler: &SamplerWords, slot: usize, now: u64, patience: u64) -> bool {
+    let word = sampler.lease.get();
     let (who, since) = (word & WHO, word & !WHO);
     let me = number(slot);
     let is_silent = now.saturating_sub(since) >= patience.max(WHO) || since > now;
     let is_mine = who == me && since <= now;
-    (who == 0 || is_mine || is_silent) && sampler.elected.replace(word, (now & !WHO) | me)
+    (who == 0 || is_mine || is_silent) && sampler.lease.replace(word, (now & !WHO) | me)
 }
 
 /// A dead process is not the one any more.
-pub(crate) fn depose(sampler: &Sampler, slot: usize) {
-    let word = sampler.elected.get();
+pub(crate) fn end_lease(sampler: &SamplerWords, slot: usize) {
+    let word = sampler.lease.get();
     if word & WHO == number(slot) {
-        let _ = sampler.elected.replace(word, 0);
+        let _ = sampler.lease.replace(word, 0);
     }
 }
 
@@ -34,13 +34,14 @@ fn number(slot: usize) -> u64 {
 
 impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVICES, SLOTS, SHARES> {
     /// Whether `slot` is to ask NVML of a device.
-    pub(crate) fn elect(&self, device: usize, slot: usize, now: u64, patience: u64) -> bool {
-        self.time(device).is_some_and(|time| elect(&time.sampler.0, slot, now, patience))
+    pub(crate) fn renew_sampler_lease(&self, device: usize, slot: usize, now: u64, patience: u64) -> bool {
+        self.time(device).is_some_and(|time| renew_lease(&time.sampler.0, slot, now, patience))
     }
 
     /// The part of busy time that is the slice's own.
-    pub(crate) fn factor(&self, device: usize) -> u32 {
-        self.time(device).map_or(trim::ONE, |time| trim::factor_of(time.readings.0.factor.get()))
+    pub(crate) fn correction(&self, device: usize) -> u32 {
+        self.time(device)
+            .map_or(trim::ONE, |time| trim::factor_of(time.control.0.correction_millionths.get()))
     }
 
     /// An interval was measured of which so much is newly covered.

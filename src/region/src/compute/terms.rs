@@ -24,8 +24,8 @@ pub(crate) fn terms(permille: u32, burst: u64) -> Terms {
 
 /// The word, if it can be. Otherwise the most that can be owed is written in its place: a bound that moved on with the
 /// clock would never be reached.
-pub(crate) fn believed<const SLOTS: usize>(time: &DeviceTime<SLOTS>, terms: Terms, now: u64) -> u64 {
-    let (paid_until, most) = (time.paid.0.until.get(), most(terms, now));
+pub(crate) fn load_repaired<const SLOTS: usize>(time: &DeviceTime<SLOTS>, terms: Terms, now: u64) -> u64 {
+    let (paid_until, most) = (time.paid.0.until.get(), latest_payable(terms, now));
     if paid_until > most {
         let _ = time.paid.0.until.replace(paid_until, most);
     }
@@ -33,11 +33,11 @@ pub(crate) fn believed<const SLOTS: usize>(time: &DeviceTime<SLOTS>, terms: Term
 }
 
 /// As [`believed`], by somebody who may not write.
-pub(crate) fn credible<const SLOTS: usize>(time: &DeviceTime<SLOTS>, terms: Terms, now: u64) -> u64 {
-    time.paid.0.until.get().min(most(terms, now))
+pub(crate) fn load_clamped<const SLOTS: usize>(time: &DeviceTime<SLOTS>, terms: Terms, now: u64) -> u64 {
+    time.paid.0.until.get().min(latest_payable(terms, now))
 }
 
 /// The latest instant until which time can be paid: the most that a slice may owe.
-pub(crate) fn most(terms: Terms, now: u64) -> u64 {
+pub(crate) fn latest_payable(terms: Terms, now: u64) -> u64 {
     now.saturating_add(terms.wall(MOST_DEBT))
 }

@@ -139,15 +139,15 @@ fn device_name(device: u64) -> String {
 /// The removed regions of which a process is a member, by its `maps`.
 fn of(maps: &str) -> Vec<(FileId, PathBuf)> {
     let (mut regions, mut lives) = (Vec::new(), Vec::new());
-    for (mapping, path) in maps.lines().filter_map(|line| Some((Mapping::of(line)?, line))) {
+    for (mapping, path) in maps.lines().filter_map(|line| Some((MapsLine::of(line)?, line))) {
         let Some(path) = path.split_once('/').and_then(|(_, path)| path.strip_suffix(REMOVED)) else {
             continue;
         };
         match mapping {
-            Mapping { rights: "rw-s", bytes, file } if bytes == SIZE => {
+            MapsLine { rights: "rw-s", bytes, file } if bytes == SIZE => {
                 regions.push((file, PathBuf::from(format!("/{path}"))));
             }
-            Mapping { rights: "---s", file, .. } => lives.push(file),
+            MapsLine { rights: "---s", file, .. } => lives.push(file),
             _ => {}
         }
     }
@@ -156,13 +156,13 @@ fn of(maps: &str) -> Vec<(FileId, PathBuf)> {
 }
 
 /// A line of `maps`: how long the mapping is, what may be done with it, and of which file it is.
-struct Mapping<'line> {
+struct MapsLine<'line> {
     rights: &'line str,
     bytes: usize,
     file: FileId,
 }
 
-impl<'line> Mapping<'line> {
+impl<'line> MapsLine<'line> {
     fn of(line: &'line str) -> Option<Self> {
         let mut fields = line.split_ascii_whitespace();
         let (start, end) = fields.next()?.split_once('-')?;

@@ -93,7 +93,7 @@ pub enum RegionError {
         path: PathBuf,
     },
     /// The file is not what processes elect an arbiter by.
-    NotChairs {
+    NotArbiterLeases {
         /// Its path.
         path: PathBuf,
         /// What is wrong with it.
@@ -117,7 +117,7 @@ pub enum RegionError {
         members: Vec<u32>,
     },
     /// The region was made anew: the slice that was looked at has ended.
-    Renewed {
+    Reinitialised {
         /// The region's path.
         path: PathBuf,
     },
@@ -213,7 +213,7 @@ impl fmt::Display for RegionError {
                  path on a tmpfs such as /dev/shm, or on a volume",
                 path.display()
             ),
-            Self::NotChairs { path, wrong } => {
+            Self::NotArbiterLeases { path, wrong } => {
                 write!(out, "{}: {wrong}, so no arbiter can be elected there; remove it", path.display())
             }
             Self::Damaged { path } => write!(
@@ -235,7 +235,7 @@ impl fmt::Display for RegionError {
                 path.display(),
                 listed(members)
             ),
-            Self::Renewed { path } => write!(
+            Self::Reinitialised { path } => write!(
                 out,
                 "{}: was made anew since it was opened, for another slice; open it again",
                 path.display()

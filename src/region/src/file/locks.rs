@@ -11,7 +11,7 @@ use libc::{c_int, c_short};
 use crate::{
     file::{folders, space},
     layout::{JOIN_LOCK_OFFSET, LIMITS_LOCK_OFFSET, Layout, Slot, constants::MAX_SLOTS},
-    slots::roster::Lives,
+    slots::roster::Liveness,
 };
 
 /// Bytes of the mapping that keeps a description open; the system rounds up to a page.
@@ -19,18 +19,18 @@ const KEPT: usize = 1;
 
 /// An opening of the region file that is used for locks only: never mapped, so that it ends with its descriptor.
 #[derive(Debug)]
-pub(crate) struct Locks {
+pub(crate) struct LockFile {
     file: File,
 }
 
 /// The lock of a byte, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Locked<'locks> {
-    locks: &'locks Locks,
+pub(crate) struct LockGuard<'locks> {
+    locks: &'locks LockFile,
     offset: usize,
 }
 
-impl Locks {
+impl LockFile {
     /// Uses an opening of its own of the region.
     pub(crate) fn new(file: File) -> Self {
         Self { file }
@@ -48,21 +48,21 @@ impl Locks {
     }
 
     /// Takes the join lock, unless somebody has it.
-    pub(crate) fn try_join(&self) -> io::Result<Option<Locked<'_>>> {
+    pub(crate) fn try_join(&self) -> io::Result<Option<LockGuard<'_>>> {
         self.try_lock(JOIN_LOCK_OFFSET)
     }
 
     /// Takes the lock of those who change limits, unless somebody has it.
-    pub(crate) fn try_limits(&self) -> io::Result<Option<Locked<'_>>> {
+    pub(crate) fn try_limits(&self) -> io::Result<Option<LockGuard<'_>>> {
         self.try_lock(LIMITS_LOCK_OFFSET)
     }
 
-    fn try_lock(&self, offset: usize) -> io::Result<Option<Locked<'_>>> {
-        Ok(set(&self.file, libc::F_WRLCK, offset)?.then_some(Locked { locks: self, offset }))
+    fn try_lock(&self, offset: usize) -> io::Result<Option<LockGuard<'_>>> {
+        Ok(set(&self.file, libc::F_WRLCK, offset)?.then_some(LockGuard { locks: self, offset }))
     }
 }
 
-impl Drop for Locked<'_> {
+impl Drop for LockGuard<'_> {
     /// Lets go by an unlock and not by closing: a child that was forked meanwhile has the descriptor too. A
     /// failure is not possible for a lock that is held.
     fn drop(&mut self) {
@@ -70,10 +70,10 @@ impl Drop for Locked<'_> {
     }
 }
 
-impl Lives for Locks {
+impl Liveness for LockFile {
     type Error = io::Error;
 
-    fn lives(&self, slot: usize) -> io::Result<bool> {
+    fn is_alive(&self, slot: usize) -> io::Result<bool> {
         // A lock for reading, which only the owner's is in the way of: who may not write may ask too.
         let mut lock = byte(libc::F_RDLCK, life_offset(slot));
         // SAFETY: the descriptor is open and `lock` is a `flock` that the call may write.
@@ -88,14 +88,14 @@ impl Lives for Locks {
 
 /// A slot's lock, held by a mapping and by no descriptor, for as long as the process lives and does not `exec`.
 #[derive(Debug)]
-pub(crate) struct Life {
+pub(crate) struct LifeLock {
     /// Address of the mapping.
     page: usize,
     /// The slot.
     slot: usize,
 }
 
-impl Life {
+impl LifeLock {
     /// Locks the first free slot through `file`, an opening of its own of the region. `None`: all are locked.
     pub(crate) fn begin(file: &File, free: impl Iterator<Item = usize>) -> io::Result<Option<Self>> {
         for slot in free {

@@ -27,7 +27,7 @@ use std::{
 use crate::{
     file::{
         error::{OPENING_TO_READ, RegionError},
-        locks::Locks,
+        locks::LockFile,
         sigbus_guard,
         space::take_space,
     },
@@ -156,8 +156,8 @@ impl Mapped {
     }
 
     /// An opening for locks.
-    pub(crate) fn locks(&self) -> Result<Locks, RegionError> {
-        self.reopen().map(Locks::new)
+    pub(crate) fn locks(&self) -> Result<LockFile, RegionError> {
+        self.reopen().map(LockFile::new)
     }
 
     /// Whether newcomers find this file. Where the path cannot be looked at any more (the process has another root

@@ -6,9 +6,9 @@ use std::{fs::OpenOptions, os::fd::AsRawFd as _, path::Path};
 
 use crate::{
     file::error::RegionError,
-    file::locks::{Life, Locks},
+    file::locks::{LifeLock, LockFile},
     file::map,
-    slots::roster::Lives as _,
+    slots::roster::Liveness as _,
 };
 
 /// Makes what a region at `path` would be, all but its name, and looks whether its locks are kept. A file that is at
@@ -17,16 +17,16 @@ use crate::{
 /// # Errors
 /// [`RegionError::System`] where the folder, its rights, its file system or its room do not allow a region, and
 /// [`RegionError::LockNotKept`].
-pub fn try_path(path: &Path) -> Result<(), RegionError> {
+pub fn probe_path(path: &Path) -> Result<(), RegionError> {
     let file = map::unnamed(path)?;
     let failed = |doing| move |source| RegionError::System { path: path.into(), doing, source };
     map::fill(&file).map_err(failed("make it"))?;
     // Only an opening of its own has locks of its own.
     let name = format!("/proc/self/fd/{}", file.as_raw_fd());
     let again = OpenOptions::new().read(true).write(true).open(name).map_err(failed("open it"))?;
-    let life = Life::begin(&again, 0..1).map_err(failed("lock a slot"))?;
+    let life = LifeLock::begin(&again, 0..1).map_err(failed("lock a slot"))?;
     drop(again);
-    let kept = Locks::new(file).lives(0).map_err(failed("lock a slot"));
+    let kept = LockFile::new(file).is_alive(0).map_err(failed("lock a slot"));
     if let Some(life) = life {
         life.end();
     }

@@ -25,16 +25,16 @@ static OURS: AtomicI64 = AtomicI64::new(0);
 static BLOCKS: AtomicBool = AtomicBool::new(false);
 
 /// The calling thread is the library's own, and from now on the signal is open in it. One of a process at a time.
-pub fn begin() {
+pub fn register_thread() {
     OURS.store(own(), Ordering::Relaxed);
-    // It is opened by the first `listen`, if none waits for the program already.
+    // It is opened by the first [`unblock`], if none waits for the program already.
     BLOCKS.store(true, Ordering::Relaxed);
-    listen();
+    unblock();
 }
 
 /// Opens the signal in that thread, which calls this now and then, unless one that was sent waits for the program to take
 /// it.
-pub fn listen() {
+pub fn unblock() {
     if !BLOCKS.load(Ordering::Relaxed) {
         return;
     }
@@ -44,7 +44,7 @@ pub fn listen() {
     // SAFETY: filled by the call above, or empty.
     if unsafe { libc::sigismember(pending.as_ptr(), SIGBUS) } != 1 {
         BLOCKS.store(false, Ordering::Relaxed);
-        mask(libc::SIG_UNBLOCK);
+        change_mask(libc::SIG_UNBLOCK);
     }
 }
 
@@ -52,7 +52,7 @@ pub fn listen() {
 ///
 /// # Safety
 /// `info` and `context` are what the kernel gave the handler.
-pub(crate) unsafe fn sends_on(info: *mut siginfo_t, context: *mut c_void) -> bool {
+pub(crate) unsafe fn forward(info: *mut siginfo_t, context: *mut c_void) -> bool {
     // SAFETY: by the contract above.
     let Some(said) = (unsafe { info.as_ref() }) else { return false };
     if said.si_code > 0 || OURS.load(Ordering::Relaxed) != own() {
@@ -60,7 +60,7 @@ pub(crate) unsafe fn sends_on(info: *mut siginfo_t, context: *mut c_void) -> boo
     }
     BLOCKS.store(true, Ordering::Relaxed);
     // Before it is sent, and for good when the handler returns.
-    mask(libc::SIG_BLOCK);
+    change_mask(libc::SIG_BLOCK);
     let context: *mut libc::ucontext_t = context.cast();
     // SAFETY: by the contract above; nobody else refers to it.
     if let Some(context) = unsafe { context.as_mut() } {
@@ -85,7 +85,7 @@ fn own() -> i64 {
     unsafe { libc::syscall(libc::SYS_gettid) }
 }
 
-fn mask(how: libc::c_int) {
+fn change_mask(how: libc::c_int) {
     let mut set = MaybeUninit::<sigset_t>::zeroed();
     // SAFETY: the set is valid for writes.
     unsafe { libc::sigemptyset(set.as_mut_ptr()) };

@@ -23,7 +23,7 @@ use core::{
 
 use crate::{
     file::sigbus_forwarding,
-    sync::backoff::{self, Patience},
+    sync::backoff::{self, Backoff},
 };
 use libc::{SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTART, SA_SIGINFO, sigaction, siginfo_t};
 
@@ -32,7 +32,7 @@ use libc::{SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTART, SA_SIGINFO, sigacti
 const MOST: usize = 1024;
 
 /// Where something is mapped.
-struct Place {
+struct ProtectedRange {
     /// Its address: 0 is nowhere, [`TAKEN`] not yet known.
     start: AtomicUsize,
     /// Its bytes. Written before the address.
@@ -42,8 +42,8 @@ struct Place {
 /// An address that nothing is mapped at.
 const TAKEN: usize = 1;
 
-static MAPPED: [Place; MOST] =
-    [const { Place { start: AtomicUsize::new(0), length: AtomicUsize::new(0) } }; MOST];
+static MAPPED: [ProtectedRange; MOST] =
+    [const { ProtectedRange { start: AtomicUsize::new(0), length: AtomicUsize::new(0) } }; MOST];
 
 /// How far the handler is: [`UNSET`], [`BEING_SET`] or [`SET`]. It is set once in a process and its forked children, so that it
 /// can never come to stand behind a handler which it stands before.
@@ -63,14 +63,15 @@ type Handler = unsafe extern "C-unwind" fn(c_int, *mut siginfo_t, *mut c_void);
 
 /// Takes so many bytes at this address into protection, and tells whether there was room for it.
 pub(crate) fn protect(start: NonNull<c_void>, length: usize) -> bool {
-    once(&HANDLER, set_handler);
+    run_once(&HANDLER, set_handler);
     let start = start.as_ptr().expose_provenance();
     // Relaxed: only this thread touches the memory before it hands it to others.
-    let free =
-        |place: &&Place| place.start.compare_exchange(0, TAKEN, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+    let free = |place: &&ProtectedRange| {
+        place.start.compare_exchange(0, TAKEN, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    };
     let Some(place) = MAPPED.iter().find(free) else { return false };
     place.length.store(length, Ordering::Relaxed);
-    // Release: pairs with the load in `place_of`.
+    // Release: pairs with the load in `range_of`.
     place.start.store(start, Ordering::Release);
     true
 }
@@ -85,13 +86,13 @@ pub(crate) fn forget(start: NonNull<c_void>) {
 
 /// Lets one thread `set` something, and all others wait until it is set: a thread that went on could touch a region that is
 /// shortened before there is a handler. They do not wait for ever: in a child that was forked meanwhile nobody sets it any more.
-fn once(state: &AtomicU8, set: impl FnOnce()) {
+fn run_once(state: &AtomicU8, set: impl FnOnce()) {
     // Acquire and Release: who finds it set finds what was set as well.
     match state.compare_exchange(UNSET, BEING_SET, Ordering::Acquire, Ordering::Acquire) {
         Ok(_) => set(),
         Err(SET) => return,
         Err(_) => {
-            let mut patience = Patience::new(backoff::JOINING);
+            let mut patience = Backoff::new(backoff::JOINING);
             while state.load(Ordering::Acquire) != SET && patience.wait() {}
         }
     }
@@ -101,7 +102,7 @@ fn once(state: &AtomicU8, set: impl FnOnce()) {
 /// Puts our handler before whatever there is.
 fn set_handler() {
     let Some(before) = exchange(None) else { return };
-    let ours = ours_before(&before);
+    let ours = action_before(&before);
     BEFORE.store(Box::into_raw(Box::new(before)), Ordering::Release);
     // Between the two calls another thread may have set another one.
     if let Some(found) = exchange(Some(&ours))
@@ -112,7 +113,7 @@ fn set_handler() {
 }
 
 /// Our action, which the kernel delivers on the stack and with the blocked signals of the one behind it.
-fn ours_before(before: &sigaction) -> sigaction {
+fn action_before(before: &sigaction) -> sigaction {
     let mut ours = *before;
     let kept = match before.sa_sigaction {
         libc::SIG_DFL | libc::SIG_IGN => SA_ONSTACK | SA_RESTART,
@@ -143,21 +144,23 @@ unsafe extern "C-unwind" fn on_bus_error(signal: c_int, info: *mut siginfo_t, co
     if said.si_code > 0 {
         // SAFETY: the kernel sent it, so it has an address.
         let address = unsafe { said.si_addr() }.expose_provenance();
-        if place_of(address).is_some_and(cover) {
+        if range_of(address).is_some_and(map_zeroes) {
             return;
         }
     }
     // SAFETY: the kernel's own arguments.
-    if unsafe { sigbus_forwarding::sends_on(info, context) } {
+    if unsafe { sigbus_forwarding::forward(info, context) } {
         return;
     }
     // SAFETY: null, or an action that is never freed.
     let before = unsafe { BEFORE.load(Ordering::Acquire).as_ref() };
-    let Some(before) = before.filter(|_| !SPENT.load(Ordering::Relaxed)) else { return die(signal, said) };
+    let Some(before) = before.filter(|_| !SPENT.load(Ordering::Relaxed)) else {
+        return deliver_default(signal, said);
+    };
     match before.sa_sigaction {
-        libc::SIG_DFL => die(signal, said),
+        libc::SIG_DFL => deliver_default(signal, said),
         // The kernel does not let a fault be ignored.
-        libc::SIG_IGN if is_fault(said) => die(signal, said),
+        libc::SIG_IGN if is_fault(said) => deliver_default(signal, said),
         libc::SIG_IGN => {}
         handler => {
             SPENT.fetch_or(before.sa_flags & SA_RESETHAND != 0, Ordering::Relaxed);
@@ -176,7 +179,7 @@ fn is_fault(said: &siginfo_t) -> bool {
 }
 
 /// Start and length of what an address lies in.
-fn place_of(address: usize) -> Option<(usize, usize)> {
+fn range_of(address: usize) -> Option<(usize, usize)> {
     // Acquire: pairs with the store in `protect`.
     let places = MAPPED.iter().map(|place| {
         let start = place.start.load(Ordering::Acquire);
@@ -186,7 +189,7 @@ fn place_of(address: usize) -> Option<(usize, usize)> {
 }
 
 /// Maps zeroes over it. By the system call itself: others' `mmap` may do more than is allowed here.
-fn cover((start, length): (usize, usize)) -> bool {
+fn map_zeroes((start, length): (usize, usize)) -> bool {
     let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
     let (rights, none, offset) = (libc::PROT_READ | libc::PROT_WRITE, -1_i32, 0_usize);
     // SAFETY: this thread's own.
@@ -202,7 +205,7 @@ fn cover((start, length): (usize, usize)) -> bool {
 
 /// Lets the signal do what it does to a program without a handler. A fault comes again as soon as this returns; any
 /// other signal is sent to this thread again.
-fn die(signal: c_int, said: &siginfo_t) {
+fn deliver_default(signal: c_int, said: &siginfo_t) {
     // SAFETY: plain memory, of which all zeroes are a valid value: the default.
     let default: sigaction = unsafe { mem::zeroed() };
     exchange(Some(&default));
@@ -232,7 +235,7 @@ mod tests {
         thread::scope(|scope| {
             let (state, is_set) = (&state, &is_set);
             scope.spawn(move || {
-                once(state, || {
+                run_once(state, || {
                     begun.send(()).unwrap();
                     come.iter().take(LATE).for_each(drop);
                     thread::sleep(Duration::from_millis(20));
@@ -243,20 +246,20 @@ mod tests {
             let late = |comes: mpsc::Sender<()>| {
                 scope.spawn(move || {
                     comes.send(()).unwrap();
-                    once(state, || unreachable!("it is being set"));
+                    run_once(state, || unreachable!("it is being set"));
                     is_set.load(Ordering::Relaxed)
                 })
             };
             let threads: Vec<_> = (0..LATE).map(|_| late(comes.clone())).collect();
             assert!(threads.into_iter().all(|thread| thread.join().unwrap()));
         });
-        once(&state, || unreachable!("it is set"));
+        run_once(&state, || unreachable!("it is set"));
     }
 
     #[test]
     fn nobody_waits_for_ever_for_a_thread_that_a_forked_child_does_not_have() {
         let state = AtomicU8::new(BEING_SET);
-        once(&state, || unreachable!("another thread began"));
+        run_once(&state, || unreachable!("another thread began"));
         assert_eq!(state.load(Ordering::Relaxed), SET);
     }
 }

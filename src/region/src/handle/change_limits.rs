@@ -15,7 +15,7 @@ use crate::{
 
 /// A device whose limits were changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct LimitsChange {
     /// The device, with the limits that it had.
     pub before: DeviceView,
     /// What the slice may use of it now.
@@ -33,16 +33,16 @@ impl Region {
     pub fn change_limits(
         &self,
         mut change: impl FnMut(&DeviceView) -> Option<Limits>,
-    ) -> Result<Vec<Change>, RegionError> {
+    ) -> Result<Vec<LimitsChange>, RegionError> {
         let locks = self.mapped().locks()?;
         let attempt = || locks.try_limits().map_err(|source| self.mapped().failed("lock it", source));
         let late = |waited| RegionError::Changing { path: self.path().to_owned(), waited };
-        let _lock = backoff::until_had(CHANGING, attempt, late)?;
+        let _lock = backoff::retry_until(CHANGING, attempt, late)?;
         let mut changes = Vec::new();
         for before in self.devices() {
             let Some(after) = change(&before).map(Limits::bounded) else { continue };
             self.set_limits(before.device, after);
-            changes.push(Change { before, after });
+            changes.push(LimitsChange { before, after });
         }
         Ok(changes)
     }

@@ -12,14 +12,14 @@ const UNDER_WAY: u64 = MADE - 1;
 
 /// Contexts of several processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Makings {
+pub struct ContextCreations {
     /// How many are being made.
     pub under_way: u64,
     /// A number that changes with each that was made, and with each process that ends.
     pub made: u64,
 }
 
-impl Makings {
+impl ContextCreations {
     /// Both together.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
@@ -30,18 +30,18 @@ impl Makings {
 
 impl Member {
     /// This process is about to make a context whose size is not known. To be followed by [`end_making`](Self::end_making).
-    pub fn begin_making(&self) {
-        self.count_making(1);
+    pub fn begin_context_creation(&self) {
+        self.count_context_creation(1);
     }
 
     /// What the context takes is in the ledger, or there is none.
-    pub fn end_making(&self) {
-        self.count_making(MADE - 1);
+    pub fn end_context_creation(&self) {
+        self.count_context_creation(MADE - 1);
     }
 
-    fn count_making(&self, more: u64) {
+    fn count_context_creation(&self, more: u64) {
         if let Some(entry) = self.region().layout().slots.get(self.slot()) {
-            entry.making.add(more);
+            entry.context_creations.add(more);
         }
     }
 }
@@ -49,11 +49,12 @@ impl Member {
 impl Region {
     /// Contexts that the slice's processes make, but for the one in this slot.
     #[must_use]
-    pub fn makings(&self, but: Option<usize>) -> Makings {
+    pub fn context_creations(&self, but: Option<usize>) -> ContextCreations {
         let layout: &Layout = self.layout();
-        let slots = layout.slots.iter().take(layout.claimed()).enumerate();
-        let words = slots.filter(|(slot, _)| Some(*slot) != but).map(|(_, entry)| entry.making.get());
-        let each = words.map(|word| Makings { under_way: word & UNDER_WAY, made: word / MADE });
-        each.fold(Makings::default(), Makings::plus)
+        let slots = layout.slots.iter().take(layout.slot_high_water()).enumerate();
+        let words =
+            slots.filter(|(slot, _)| Some(*slot) != but).map(|(_, entry)| entry.context_creations.get());
+        let each = words.map(|word| ContextCreations { under_way: word & UNDER_WAY, made: word / MADE });
+        each.fold(ContextCreations::default(), ContextCreations::plus)
     }
 }

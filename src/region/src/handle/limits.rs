@@ -76,7 +76,7 @@ impl Limits {
         // meanwhile.
         let mark = || {
             if limits.is_paced() {
-                header.unpaced.set(0);
+                header.unlimited_hint.set(0);
             }
         };
         mark();

@@ -7,21 +7,21 @@ use crate::{
     file::{
         detached,
         error::RegionError,
-        locks::{Life, Locked, Locks},
+        locks::{LifeLock, LockFile, LockGuard},
         map::{self, Mapped, Trust},
     },
     handle::{
         device::{Device, Uuid},
         limits::Limits,
         region::Region,
-        reserve_env::Around,
+        reserve_env::LiveReserveEnv,
     },
     layout::{
         compute_words::ProcessTime,
         constants::{HOST_MEMORY, MAX_SLOTS},
     },
     memory::ledger::Refusal,
-    slots::{identity, roster::Lives as _},
+    slots::{identity, roster::Liveness as _},
     sync::{
         atomics::Word64,
         backoff::{self, JOINING},
@@ -56,7 +56,7 @@ pub struct Difference {
 
 /// This process's use of memory that others of the slice can use as well.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Use(usize);
+pub struct SharedUse(usize);
 
 /// A process's place in a slice.
 ///
@@ -69,7 +69,7 @@ pub struct Use(usize);
 #[derive(Debug)]
 pub struct Member {
     region: Region,
-    life: Life,
+    life: LifeLock,
 }
 
 impl Deref for Member {
@@ -113,7 +113,7 @@ impl Member {
 
     /// Takes a slot of a region that is open.
     fn enter(mapped: Mapped, wanted: &[DeviceRequest]) -> Result<(Self, Vec<Difference>), RegionError> {
-        let who = identity::identity();
+        let who = identity::own_identity();
         let locks = mapped.locks()?;
         let failed = |source| mapped.failed("lock a slot", source);
         // Asked before others wait for us: each process that is asked for costs a system call.
@@ -124,18 +124,18 @@ impl Member {
         let file = mapped.reopen()?;
         let anybody = mapped.anybody_lives(&locks).map_err(failed)?;
         if any_dead || !anybody || (0..MAX_SLOTS).all(|slot| mapped.is_taken(slot)) {
-            mapped.bury(&locks, clock::now()).map_err(failed)?;
+            mapped.reap_locked(&locks, clock::now()).map_err(failed)?;
         }
         let free = (0..MAX_SLOTS).filter(|slot| !mapped.is_taken(*slot));
-        let life = Life::begin(&file, free).map_err(failed)?;
+        let life = LifeLock::begin(&file, free).map_err(failed)?;
         drop(file);
         let life = life.ok_or_else(|| RegionError::TableFull { path: mapped.path().into() })?;
-        if !locks.lives(life.slot()).map_err(failed)? {
+        if !locks.is_alive(life.slot()).map_err(failed)? {
             life.end();
             return Err(RegionError::LockNotKept { path: mapped.path().into() });
         }
         if !anybody {
-            mapped.renew(identity::boot(), clock::now());
+            mapped.reinitialise(identity::boot(), clock::now());
         }
         let region = Region::new(mapped);
         let differences = match add_all(&region, &locks, wanted) {
@@ -145,7 +145,7 @@ impl Member {
                 return Err(error);
             }
         };
-        region.layout().take(life.slot(), who);
+        region.layout().claim_slot(life.slot(), who);
         region.layout().set_ready();
         drop(lock);
         Ok((Self { region, life }, differences))
@@ -172,7 +172,7 @@ impl Member {
     /// memory that they share.
     pub fn check(&self) -> Result<(), RegionError> {
         let layout = self.region.layout();
-        if self.slot() >= layout.claimed() || !layout.is_taken(self.slot()) {
+        if self.slot() >= layout.slot_high_water() || !layout.is_taken(self.slot()) {
             return Err(RegionError::Damaged { path: self.region.path().into() });
         }
         self.region.mapped().check_path()
@@ -186,7 +186,7 @@ impl Member {
     /// # Errors
     /// A [`Refusal`]; nothing was charged then.
     pub fn reserve(&self, device: Device, bytes: u64) -> Result<(), Refusal> {
-        let mut around = Around { region: &self.region, patience: None };
+        let mut around = LiveReserveEnv { region: &self.region, patience: None };
         self.region.layout().reserve(device.index(), self.slot(), bytes, &mut around)
     }
 
@@ -211,53 +211,53 @@ impl Member {
     /// Notes that other processes can use memory that this one is charged for. `key` says what memory it is: who
     /// uses the same memory names the same key. `None`: there is no room, and nobody will inherit the charge.
     #[must_use = "a use has to be ended"]
-    pub fn lend(&self, device: Device, key: u64, bytes: u64) -> Option<Use> {
-        self.region.layout().lend(self.slot(), device.index(), key, bytes).map(Use)
+    pub fn share_owned(&self, device: Device, key: u64, bytes: u64) -> Option<SharedUse> {
+        self.region.layout().share_owned(self.slot(), device.index(), key, bytes).map(SharedUse)
     }
 
     /// Notes that this process is about to use memory that somebody of the slice uses, and who uses it pays for it
     /// if everybody else ends. `None`: nobody of the slice does, or there is no room. To be followed by
     /// [`begin`](Self::begin) when it does use it, and by [`end`](Self::end) when it does not or no more.
     #[must_use = "a use has to be ended"]
-    pub fn borrow(&self, key: u64) -> Option<Use> {
-        self.region.layout().borrow(self.slot(), key).map(Use)
+    pub fn share_borrowed(&self, key: u64) -> Option<SharedUse> {
+        self.region.layout().share_borrowed(self.slot(), key).map(SharedUse)
     }
 
     /// Memory that was to be borrowed is used now.
-    pub fn begin(&self, used: &Use) {
-        self.region.layout().settle_share(used.0);
+    pub fn begin_use(&self, used: &SharedUse) {
+        self.region.layout().begin_use(used.0);
     }
 
     /// This process does not use the memory any more. If it paid for it, and the memory lives on with those who use
     /// it as well (`hands_on`), one of them pays from here on. What was [lent](Self::lend) is to be refunded
     /// afterwards.
-    pub fn end(&self, used: Use, hands_on: bool) {
-        self.region.layout().leave_share(used.0, hands_on);
+    pub fn end_use(&self, used: SharedUse, hands_on: bool) {
+        self.region.layout().end_use(used.0, hands_on);
     }
 
     /// Counts a reservation that the program was refused. Not counted by [`reserve`](Self::reserve): only the
     /// caller knows whether the program sees it.
-    pub fn count_refusal(&self, device: Device) {
-        let refused = self.region.layout().refused.get(self.slot());
+    pub fn count_quota_denial(&self, device: Device) {
+        let refused = self.region.layout().quota_denials.get(self.slot());
         if let Some(count) = refused.and_then(|row| row.get(device.index())) {
             count.count();
         }
         if let Some(entry) = self.region.layout().devices.get(device.index()) {
-            entry.refused.add(1);
+            entry.quota_denials.add(1);
         }
     }
 
     /// Counts an allocation that was within the quota and that the driver had no memory for: others have taken it.
-    pub fn count_unmet(&self, device: Device) {
+    pub fn count_device_denial(&self, device: Device) {
         if let Some(entry) = self.region.layout().devices.get(device.index()) {
-            entry.unmet.add(1);
+            entry.device_denials.add(1);
         }
     }
 
     /// The device's free bytes and those that the slice holds were so many together: that tells later when memory of the dead
     /// is back.
-    pub fn note_room(&self, device: Device, room: u64) {
-        self.region.layout().note_room(device.index(), room, clock::now());
+    pub fn note_available(&self, device: Device, room: u64) {
+        self.region.layout().note_available(device.index(), room, clock::now());
     }
 
     /// The device has so many free bytes. Returns whether memory of the dead that left it is back, and counts no more.
@@ -275,22 +275,22 @@ impl Member {
 
     /// This process has so many bytes more, beyond the quota, in host memory.
     pub fn spill(&self, device: Device, bytes: u64) {
-        self.change(device, |process| &process.spilled, |spilled| spilled.saturating_add(bytes));
+        self.change(device, |process| &process.spilled_bytes, |spilled| spilled.saturating_add(bytes));
     }
 
     /// This process has so many bytes less, beyond the quota, in host memory.
     pub fn unspill(&self, device: Device, bytes: u64) {
-        self.change(device, |process| &process.spilled, |spilled| spilled.saturating_sub(bytes));
+        self.change(device, |process| &process.spilled_bytes, |spilled| spilled.saturating_sub(bytes));
     }
 
     /// So many of the bytes that this process holds are a context's: to be said when they are held already.
     pub fn begin_context(&self, device: Device, bytes: u64) {
-        self.change(device, |process| &process.contexts, |contexts| contexts.saturating_add(bytes));
+        self.change(device, |process| &process.context_bytes, |contexts| contexts.saturating_add(bytes));
     }
 
     /// So many of them are a context's no more: to be said before they are [given back](Self::refund).
     pub fn end_context(&self, device: Device, bytes: u64) {
-        self.change(device, |process| &process.contexts, |contexts| contexts.saturating_sub(bytes));
+        self.change(device, |process| &process.context_bytes, |contexts| contexts.saturating_sub(bytes));
     }
 
     /// Changes one of this process's words for a device.
@@ -308,25 +308,29 @@ impl Member {
     /// Gives the place back and unmaps the region. For tests: a process that ends need not do anything, and
     /// one that uses a GPU is never sure that it is done.
     pub fn leave(self) {
-        self.region.layout().clear(self.slot(), clock::now());
+        self.region.layout().release_slot(self.slot(), clock::now());
         self.life.end();
     }
 }
 
 /// Waits for the join lock, but not for ever: its holder may be suspended.
-fn wait_for<'locks>(mapped: &Mapped, locks: &'locks Locks) -> Result<Locked<'locks>, RegionError> {
+fn wait_for<'locks>(mapped: &Mapped, locks: &'locks LockFile) -> Result<LockGuard<'locks>, RegionError> {
     let attempt = || locks.try_join().map_err(|source| mapped.failed("lock it", source));
-    let lock = backoff::until_had(JOINING, attempt, |waited| RegionError::Busy {
+    let lock = backoff::retry_until(JOINING, attempt, |waited| RegionError::Busy {
         path: mapped.path().into(),
-        by: mapped.header.joiner.get(),
+        by: mapped.header.last_joiner_pid.get(),
         waited,
     })?;
-    mapped.header.joiner.set(identity::number());
+    mapped.header.last_joiner_pid.set(identity::own_pid());
     Ok(lock)
 }
 
 /// Adds the devices that the region does not have, and says where its limits are others.
-fn add_all(region: &Region, locks: &Locks, wanted: &[DeviceRequest]) -> Result<Vec<Difference>, RegionError> {
+fn add_all(
+    region: &Region,
+    locks: &LockFile,
+    wanted: &[DeviceRequest],
+) -> Result<Vec<Difference>, RegionError> {
     let mut differences = Vec::new();
     for DeviceRequest { uuid, total, limits } in wanted {
         let Some(device) = region.device(uuid) else {

@@ -7,10 +7,10 @@
 use std::{io, path::Path};
 
 use crate::{
-    compute::{history::Lately, reclaim::TimeUsed, terms},
+    compute::{history::RecentUsage, reclaim::TimeUsed, terms},
     file::{
         error::RegionError,
-        locks::Locks,
+        locks::LockFile,
         map::{self, Trust},
     },
     handle::{
@@ -22,7 +22,7 @@ use crate::{
         Layout,
         constants::{MAGIC, READY, VERSION},
     },
-    slots::roster::Lives as _,
+    slots::roster::Liveness as _,
     sync::{atomics::read_fence, clock},
 };
 
@@ -32,7 +32,7 @@ use crate::{
 pub struct Reader {
     region: Region,
     /// An opening for questions: who lives, and what became of the file.
-    locks: Locks,
+    locks: LockFile,
     epoch: u64,
 }
 
@@ -58,9 +58,9 @@ pub struct DeviceFigures {
     /// The most bytes that were granted at a time.
     pub peak: u64,
     /// Allocations that passed the quota.
-    pub refused: u64,
+    pub quota_denials: u64,
     /// Allocations within the quota that the driver had no memory for.
-    pub unmet: u64,
+    pub device_denials: u64,
     /// Bytes beyond the quota that the living were given in host memory.
     pub spilled: u64,
     /// Bytes of [`held`](Self::held) that are contexts': see [`Region::contexts`].
@@ -93,7 +93,7 @@ impl Reader {
         // Before the epoch: a region is ready after it has its number.
         let is_ready = region.is_ready();
         let epoch = region.epoch();
-        Ok(is_ready.then(|| Self { region, locks: Locks::new(file), epoch }))
+        Ok(is_ready.then(|| Self { region, locks: LockFile::new(file), epoch }))
     }
 
     /// Where the region is.
@@ -123,7 +123,7 @@ impl Reader {
             return Err(RegionError::Damaged { path: path() });
         }
         if header.ready.observe() != READY || header.epoch.get() != self.epoch {
-            return Err(RegionError::Renewed { path: path() });
+            return Err(RegionError::Reinitialised { path: path() });
         }
         Ok(())
     }
@@ -150,7 +150,7 @@ impl Reader {
     ///
     /// # Errors
     /// As [`check`](Self::check).
-    pub fn used_over(&self, device: Device, seconds: u64) -> Result<Lately, RegionError> {
+    pub fn used_over(&self, device: Device, seconds: u64) -> Result<RecentUsage, RegionError> {
         self.checked(Ok(self.region.used_over(device, seconds, clock::now())))
     }
 
@@ -180,7 +180,7 @@ impl Reader {
     pub fn processes(&self) -> Result<Vec<ProcessView>, RegionError> {
         let mut processes = self.region.processes();
         let mut unknown = Ok(());
-        processes.retain(|process| match self.locks.lives(process.slot) {
+        processes.retain(|process| match self.locks.is_alive(process.slot) {
             Ok(lives) => lives,
             Err(source) => {
                 unknown = Err(self.unknown(source));
@@ -197,8 +197,8 @@ impl Reader {
     pub fn process_count(&self) -> Result<usize, RegionError> {
         let layout = self.layout();
         let mut count = Ok(0_usize);
-        for slot in (0..layout.claimed()).filter(|slot| layout.is_taken(*slot)) {
-            match self.locks.lives(slot) {
+        for slot in (0..layout.slot_high_water()).filter(|slot| layout.is_taken(*slot)) {
+            match self.locks.is_alive(slot) {
                 Ok(lives) => count = count.map(|count| count.saturating_add(usize::from(lives))),
                 Err(source) => count = Err(self.unknown(source)),
             }
@@ -232,7 +232,7 @@ impl Reader {
         let now = clock::now();
         let words = layout.time(device.index());
         let terms = layout.terms(device.index());
-        let paid_until = words.map_or(0, |time| terms::credible(time, terms, now));
+        let paid_until = words.map_or(0, |time| terms::load_clamped(time, terms, now));
         let owed = if view.limits.is_paced() { terms.gpu(paid_until.saturating_sub(now)) } else { 0 };
         Ok(DeviceFigures {
             device,
@@ -244,44 +244,44 @@ impl Reader {
             host_memory: region.has_host_memory(device),
             held_by_dead: dead.held,
             peak: region.peak(device),
-            refused: region.refused(device),
-            unmet: region.unmet(device),
+            quota_denials: region.quota_denials(device),
+            device_denials: region.device_denials(device),
             spilled: spilled.saturating_sub(dead.spilled),
             contexts: contexts.saturating_sub(dead.contexts),
             time,
             context_bytes: region.context_bytes(device),
             paid_until,
             owed,
-            meter: region.meter(device),
-            factor: region.factor(device),
+            meter: region.measure_source(device),
+            factor: region.correction(device),
             read_at: now,
         })
     }
 
     /// What the words of the dead still say.
-    fn dead_on(&self, device: Device) -> io::Result<Left> {
+    fn dead_on(&self, device: Device) -> io::Result<HeldByDead> {
         let layout = self.layout();
-        let mut dead = Left::default();
-        for slot in (0..layout.claimed()).filter(|slot| layout.is_taken(*slot)) {
+        let mut dead = HeldByDead::default();
+        for slot in (0..layout.slot_high_water()).filter(|slot| layout.is_taken(*slot)) {
             let left = self.left_by(slot, device.index());
             // Who lives is a question to the kernel, which takes longer than all the rest.
-            if left != Left::default() && !self.locks.lives(slot)? {
+            if left != HeldByDead::default() && !self.locks.is_alive(slot)? {
                 dead = dead.plus(&left);
             }
         }
         Ok(dead)
     }
 
-    fn left_by(&self, slot: usize, device: usize) -> Left {
+    fn left_by(&self, slot: usize, device: usize) -> HeldByDead {
         let layout = self.layout();
-        let held = layout.held_by(device, slot).saturating_add(layout.inherited_by(device, slot));
+        let held = layout.held_by(device, slot).saturating_add(layout.transferred_to(device, slot));
         let Some((_, process)) = layout.process_time(device, slot) else {
-            return Left { held, ..Left::default() };
+            return HeldByDead { held, ..HeldByDead::default() };
         };
-        Left {
+        HeldByDead {
             held,
-            spilled: process.spilled.get(),
-            contexts: process.contexts.get(),
+            spilled: process.spilled_bytes.get(),
+            contexts: process.context_bytes.get(),
             queued: process.queued(),
         }
     }
@@ -289,14 +289,14 @@ impl Reader {
 
 /// What a process has, and leaves when it dies.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Left {
+struct HeldByDead {
     held: u64,
     spilled: u64,
     contexts: u64,
     queued: u64,
 }
 
-impl Left {
+impl HeldByDead {
     fn plus(self, other: &Self) -> Self {
         Self {
             held: self.held.saturating_add(other.held),

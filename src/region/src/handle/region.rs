@@ -17,7 +17,7 @@ use crate::{
         constants::{HOST_MEMORY, READY},
     },
     memory::{leaving::is_recent, ledger::limit_of},
-    slots::{identity, pid_liveness::Numbers, roster::Reaped},
+    slots::{identity, pid_liveness::PidLiveness, roster::Reaped},
     sync::{atomics::Word64, clock},
 };
 
@@ -51,7 +51,7 @@ pub struct ProcessView {
     /// Bytes that it holds, by [`Device::index`].
     pub held: Vec<u64>,
     /// Reservations that it was refused, by [`Device::index`]. Wraps at 2^32.
-    pub refused: Vec<u32>,
+    pub quota_denials: Vec<u32>,
     /// What it used of the devices' time, by [`Device::index`].
     pub time: Vec<TimeUsed>,
     /// Bytes that it was given in host memory beyond the quota, by [`Device::index`].
@@ -139,7 +139,7 @@ impl Region {
     pub fn set_limits(&self, device: Device, limits: Limits) {
         let layout = self.layout();
         if let Some(entry) = layout.devices.get(device.0) {
-            let told = layout.time(device.0).map_or(0, |time| time.readings.0.told.swap(0));
+            let told = layout.time(device.0).map_or(0, |time| time.control.0.grant.swap(0));
             let (before, after) = limits.write(&layout.header, entry);
             layout.change_terms(device.0, (word::granted(told, before).0, after), clock::now());
         }
@@ -153,35 +153,37 @@ impl Region {
 
     /// Allocations on a device that the slice was refused because of its quota, since the region was made anew.
     #[must_use]
-    pub fn refused(&self, device: Device) -> u64 {
-        self.layout().devices.get(device.0).map_or(0, |entry| entry.refused.get())
+    pub fn quota_denials(&self, device: Device) -> u64 {
+        self.layout().devices.get(device.0).map_or(0, |entry| entry.quota_denials.get())
     }
 
     /// Allocations on a device that were within the quota and that the driver had no memory for, since the region was
     /// made anew.
     #[must_use]
-    pub fn unmet(&self, device: Device) -> u64 {
-        self.layout().devices.get(device.0).map_or(0, |entry| entry.unmet.get())
+    pub fn device_denials(&self, device: Device) -> u64 {
+        self.layout().devices.get(device.0).map_or(0, |entry| entry.device_denials.get())
     }
 
     /// Bytes beyond its quota that the slice was given in host memory, for a device.
     #[must_use]
     pub fn spilled(&self, device: Device) -> u64 {
-        self.sum(device, |process| process.spilled.get())
+        self.sum(device, |process| process.spilled_bytes.get())
     }
 
     /// Bytes that the slice holds on a device for contexts, green ones included, and for what limits of theirs were seen to
     /// take: a part of [`held`](Self::held). Those of the dead are in it until [`reap`](Self::reap).
     #[must_use]
     pub fn contexts(&self, device: Device) -> u64 {
-        self.sum(device, |process| process.contexts.get())
+        self.sum(device, |process| process.context_bytes.get())
     }
 
     /// What all processes say on a device together.
     fn sum(&self, device: Device, word: impl Fn(&ProcessTime) -> u64) -> u64 {
         let layout = self.layout();
-        let processes =
-            layout.time(device.0).into_iter().flat_map(|time| time.processes.iter().take(layout.claimed()));
+        let processes = layout
+            .time(device.0)
+            .into_iter()
+            .flat_map(|time| time.processes.iter().take(layout.slot_high_water()));
         processes.fold(0, |sum, process| sum.saturating_add(word(process)))
     }
 
@@ -205,7 +207,7 @@ impl Region {
     /// [`reap_if_due`](Self::reap_if_due). What [leaves](Self::leaving) is not.
     #[must_use]
     pub fn held(&self, device: Device) -> u64 {
-        let gone = self.layout().all_gone(device.0);
+        let gone = self.layout().all_left(device.0);
         self.layout().held(device.0).saturating_sub(gone)
     }
 
@@ -217,8 +219,8 @@ impl Region {
 
     /// Whether somebody who held memory of the device was found dead less than [`LEAVING`](crate::LEAVING) ago.
     #[must_use]
-    pub fn has_lost_lately(&self, device: Device) -> bool {
-        let left_at = self.layout().devices.get(device.0).map_or(0, |entry| entry.left_at.get());
+    pub fn has_recent_death(&self, device: Device) -> bool {
+        let left_at = self.layout().devices.get(device.0).map_or(0, |entry| entry.holder_died_at.get());
         left_at > 0 && is_recent(left_at, clock::now())
     }
 
@@ -232,14 +234,14 @@ impl Region {
     #[must_use]
     pub fn is_inhabited(&self) -> bool {
         let layout = self.layout();
-        (0..layout.claimed()).any(|slot| layout.is_taken(slot))
+        (0..layout.slot_high_water()).any(|slot| layout.is_taken(slot))
     }
 
     /// The processes that have a slot. The dead among them are gone after [`reap`](Self::reap).
     #[must_use]
     pub fn processes(&self) -> Vec<ProcessView> {
         let layout = self.layout();
-        (0..layout.claimed())
+        (0..layout.slot_high_water())
             .filter(|slot| layout.is_taken(*slot))
             .filter_map(|slot| self.view(slot))
             .collect()
@@ -254,7 +256,7 @@ impl Region {
     /// [`RegionError::System`] when it cannot be opened or locked.
     pub fn reap(&self) -> Result<Reaped, RegionError> {
         let layout = self.layout();
-        let ended = layout.end_left(clock::now());
+        let ended = layout.end_expired(clock::now());
         Ok(match self.bury()? {
             Reaped::Nobody if ended > 0 => Reaped::Dead(0),
             reaped => reaped,
@@ -265,7 +267,7 @@ impl Region {
         let layout = self.layout();
         let locks = match self.mapped.locks() {
             Err(RegionError::Replaced { .. }) if self.mapped.has_lost_its_name() => {
-                return Ok(layout.bury_unlocked(&Numbers::here(layout), clock::now()));
+                return Ok(layout.reap_detached(&PidLiveness::here(layout), clock::now()));
             }
             locks => locks?,
         };
@@ -274,8 +276,8 @@ impl Region {
             return Ok(Reaped::Nobody);
         }
         let Some(_lock) = locks.try_join().map_err(failed)? else { return Ok(Reaped::UnderWay) };
-        layout.header.joiner.set(identity::number());
-        let (dead, _living) = layout.bury(&locks, clock::now()).map_err(failed)?;
+        layout.header.last_joiner_pid.set(identity::own_pid());
+        let (dead, _living) = layout.reap_locked(&locks, clock::now()).map_err(failed)?;
         Ok(if dead == 0 { Reaped::Nobody } else { Reaped::Dead(dead) })
     }
 
@@ -297,7 +299,7 @@ impl Region {
         let layout = self.layout();
         let index = layout.device_count();
         let (entry, time) = (layout.devices.get(index)?, layout.time.get(index)?);
-        time.clear(layout.claimed());
+        time.clear(layout.slot_high_water());
         layout.held.get(index)?.iter().for_each(|word| word.clear());
         if Uuid::of(entry) != uuid {
             layout.forget_leaving(index);
@@ -307,7 +309,9 @@ impl Region {
         entry.host_memory.set(0);
         let _before = limits.write(&layout.header, entry);
         layout.take_debt(index, now);
-        [&entry.context_bytes, &entry.peak, &entry.refused, &entry.unmet].iter().for_each(|word| word.set(0));
+        [&entry.context_bytes, &entry.peak, &entry.quota_denials, &entry.device_denials]
+            .iter()
+            .for_each(|word| word.set(0));
         layout.header.device_count.publish(u32::try_from(index.saturating_add(1)).unwrap_or(u32::MAX));
         Some(Device(index))
     }
@@ -338,12 +342,20 @@ impl Region {
             start: entry.start.get(),
             pid_namespace: entry.pid_namespace.get(),
             held: (0..devices)
-                .map(|device| layout.held_by(device, slot).saturating_add(layout.inherited_by(device, slot)))
+                .map(|device| {
+                    layout.held_by(device, slot).saturating_add(layout.transferred_to(device, slot))
+                })
                 .collect(),
-            refused: layout.refused.get(slot)?.iter().take(devices).map(|count| count.get()).collect(),
+            quota_denials: layout
+                .quota_denials
+                .get(slot)?
+                .iter()
+                .take(devices)
+                .map(|count| count.get())
+                .collect(),
             time: (0..devices).map(|device| layout.time_used_by(device, slot)).collect(),
-            spilled: each(|process| process.spilled.get()),
-            contexts: each(|process| process.contexts.get()),
+            spilled: each(|process| process.spilled_bytes.get()),
+            contexts: each(|process| process.context_bytes.get()),
         })
     }
 }

@@ -9,18 +9,18 @@ use gpuslice_policy::{
 
 use crate::{
     compute::{
-        history::Lately,
+        history::RecentUsage,
         reclaim::TimeUsed,
-        terms::{believed, terms, terms_of},
+        terms::{load_repaired, terms, terms_of},
     },
     handle::{device::Device, region::Region},
-    layout::constants::UNPACED,
+    layout::constants::UNLIMITED,
     sync::clock,
 };
 
 /// What a process does on a device. Sums over processes are those of [`TimeUsed`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AtWork {
+pub struct ProcessActivity {
     /// GPU time that was charged, in nanoseconds; never falls.
     pub used: u64,
     /// Time on the clock that launches waited for the share, in nanoseconds; never falls.
@@ -54,41 +54,41 @@ impl Region {
     /// Whether launches were not paid for on any device since the region was made anew; then they are on none. Cheap.
     #[inline]
     #[must_use]
-    pub fn is_unpaced(&self) -> bool {
-        self.layout().header.unpaced.get() == UNPACED
+    pub fn is_unlimited(&self) -> bool {
+        self.layout().header.unlimited_hint.get() == UNLIMITED
     }
 
     /// What the slice was told by an arbiter last: [`word`].
     #[must_use]
-    pub fn told(&self, device: Device) -> u64 {
-        self.layout().time(device.index()).map_or(0, |time| time.readings.0.told.get())
+    pub fn grant(&self, device: Device) -> u64 {
+        self.layout().time(device.index()).map_or(0, |time| time.control.0.grant.get())
     }
 
     /// Tells the slice what it may use from now on: a [word](gpuslice_policy::arbiter::word::told). GPU time that it owes
     /// or has saved up stays what it is, and who waits for the share looks again.
-    pub fn tell(&self, device: Device, word: u64, now: u64) {
-        self.layout().tell(device.index(), word, now);
+    pub fn set_grant(&self, device: Device, word: u64, now: u64) {
+        self.layout().set_grant(device.index(), word, now);
     }
 
     /// Forgets what was told too long ago. The most work that a process may have queued, in nanoseconds of GPU time, if
     /// that was told.
-    pub fn hear(&self, device: Device, now: u64) -> Option<u64> {
-        self.layout().forget_stale(device.index(), now);
-        word::granted(self.told(device), self.own_terms(device)).1
+    pub fn expire_grant(&self, device: Device, now: u64) -> Option<u64> {
+        self.layout().expire_grant(device.index(), now);
+        word::granted(self.grant(device), self.own_terms(device)).1
     }
 
     /// Lets the slice go on earlier by so much on the clock, where it owes so much: the GPU would be idle otherwise.
-    pub fn gift(&self, device: Device, wall: u64, now: u64) {
-        self.layout().give_time(device.index(), wall, now);
+    pub fn credit_wall_time(&self, device: Device, wall: u64, now: u64) {
+        self.layout().credit_wall_time(device.index(), wall, now);
     }
 
     /// What every process does now that has a slot, or had one, by slot.
-    pub fn at_work(&self, device: Device, now: u64) -> impl Iterator<Item = AtWork> {
+    pub fn process_activity(&self, device: Device, now: u64) -> impl Iterator<Item = ProcessActivity> {
         let layout = self.layout();
         let processes = layout.time(device.index()).into_iter().flat_map(|time| time.processes.iter());
-        processes.take(layout.claimed()).map(move |process| AtWork {
-            used: process.counts.used.get(),
-            throttled: process.counts.throttled.get(),
+        processes.take(layout.slot_high_water()).map(move |process| ProcessActivity {
+            used: process.counts.charged_ns.get(),
+            throttled: process.counts.throttled_ns.get(),
             queued: process.queued(),
             waits: process.waits(now),
         })
@@ -97,8 +97,8 @@ impl Region {
     /// The part of the time between events that was the slice's own, in parts of
     /// [`ONE`](gpuslice_policy::compute::trim::ONE).
     #[must_use]
-    pub fn factor(&self, device: Device) -> u32 {
-        self.layout().factor(device.index())
+    pub fn correction(&self, device: Device) -> u32 {
+        self.layout().correction(device.index())
     }
 
     /// What all processes have used of a device, those included that have ended since the region was made anew.
@@ -110,7 +110,7 @@ impl Region {
     /// What all processes used of a device over the last seconds, 1 to 62; up to one more where work was under way then.
     /// Nothing where nobody [notes](Member::note_second) it. `now` is the monotonic clock.
     #[must_use]
-    pub fn used_over(&self, device: Device, seconds: u64, now: u64) -> Lately {
+    pub fn used_over(&self, device: Device, seconds: u64, now: u64) -> RecentUsage {
         self.layout().used_over(device.index(), seconds, now)
     }
 
@@ -119,25 +119,25 @@ impl Region {
     pub fn paid_until(&self, device: Device) -> u64 {
         let layout = self.layout();
         let time = layout.time(device.index());
-        time.map_or(0, |time| believed(time, layout.terms(device.index()), clock::now()))
+        time.map_or(0, |time| load_repaired(time, layout.terms(device.index()), clock::now()))
     }
 
     /// How GPU time is measured now: 0 not known, 1 by events, 2 by events beside programs that publish nothing, 3 by NVML only,
     /// 4 by events that fail, 5 by events and trimmed by what slices publish. Others mean nothing.
     #[must_use]
-    pub fn meter(&self, device: Device) -> u32 {
-        self.layout().time(device.index()).map_or(0, |time| time.readings.0.meter.get())
+    pub fn measure_source(&self, device: Device) -> u32 {
+        self.layout().time(device.index()).map_or(0, |time| time.control.0.measure_source.get())
     }
 
     /// Places that intervals were told of at: the ring has [`RING_PLACES`](crate::RING_PLACES), and this count goes on.
     #[must_use]
-    pub fn places(&self, device: Device) -> u64 {
-        self.layout().time(device.index()).map_or(0, |time| time.places.0.get())
+    pub fn interval_head(&self, device: Device) -> u64 {
+        self.layout().time(device.index()).map_or(0, |time| time.interval_head.0.get())
     }
 
     /// What stands at a place of the ring, or in a slot of it. While it is being written, a ticket of 0.
     #[must_use]
-    pub fn entry(&self, device: Device, place: u64) -> Entry {
-        self.layout().time(device.index()).map_or_else(Entry::default, |time| time.entry(place))
+    pub fn interval_at(&self, device: Device, place: u64) -> Entry {
+        self.layout().time(device.index()).map_or_else(Entry::default, |time| time.interval_at(place))
     }
 }

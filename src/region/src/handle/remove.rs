@@ -17,7 +17,7 @@ use crate::{
     handle::region::Region,
     slots::identity,
     sync::{
-        backoff::{Patience, REMOVING},
+        backoff::{Backoff, REMOVING},
         clock,
     },
 };
@@ -40,7 +40,7 @@ pub enum Removal {
 /// Every [`RegionError`] of a file that is not a region that can be used, and of a directory that nothing can be
 /// removed from.
 pub fn remove_if_unused(path: &Path, trust: Trust) -> Result<Removal, RegionError> {
-    remove(path, trust, Debts::Kept)
+    remove(path, trust, DebtPolicy::Kept)
 }
 
 /// Removes the region at `path` unless a process lives in it: of a slice that nobody can start again, since its name is used
@@ -49,21 +49,21 @@ pub fn remove_if_unused(path: &Path, trust: Trust) -> Result<Removal, RegionErro
 /// # Errors
 /// As [`remove_if_unused`].
 pub fn remove_for_good(path: &Path, trust: Trust) -> Result<Removal, RegionError> {
-    remove(path, trust, Debts::Dropped)
+    remove(path, trust, DebtPolicy::Dropped)
 }
 
 /// How a removal treats GPU time that the slice owes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Debts {
+enum DebtPolicy {
     /// The region stays for as long as it is owed.
     Kept,
     /// It goes with the region.
     Dropped,
 }
 
-fn remove(path: &Path, trust: Trust, debts: Debts) -> Result<Removal, RegionError> {
+fn remove(path: &Path, trust: Trust, debts: DebtPolicy) -> Result<Removal, RegionError> {
     let path = &map::absolute(path)?;
-    let mut patience = Patience::new(REMOVING);
+    let mut patience = Backoff::new(REMOVING);
     loop {
         // Also one that nobody finished making.
         let Some(region) = map::open(path, trust)?.map(Region::new) else { return Ok(Removal::Gone) };
@@ -79,19 +79,19 @@ fn remove(path: &Path, trust: Trust, debts: Debts) -> Result<Removal, RegionErro
 }
 
 /// `None`: somebody is joining or clearing the dead right now.
-fn try_once(region: &Region, debts: Debts) -> Result<Option<Removal>, RegionError> {
+fn try_once(region: &Region, debts: DebtPolicy) -> Result<Option<Removal>, RegionError> {
     let (layout, mapped) = (region.layout(), region.mapped());
     let failed = |source| mapped.failed("remove it", source);
     let locks = mapped.locks()?;
     let Some(_lock) = locks.try_join().map_err(failed)? else { return Ok(None) };
     // Only now can nobody change any more which file stands at the path.
     mapped.reopen()?;
-    let (_dead, living) = layout.bury(&locks, clock::now()).map_err(failed)?;
+    let (_dead, living) = layout.reap_locked(&locks, clock::now()).map_err(failed)?;
     if living > 0 {
         return Ok(Some(Removal::InUse(living)));
     }
     let paid_in = layout.paid_in(identity::boot(), clock::now());
-    if paid_in > 0 && debts == Debts::Kept {
+    if paid_in > 0 && debts == DebtPolicy::Kept {
         return Ok(Some(Removal::Owing(Duration::from_nanos(paid_in))));
     }
     fs::remove_file(region.path()).map_err(failed)?;

@@ -2,24 +2,24 @@
 
 use crate::{
     handle::region::Region,
-    memory::ledger::Surroundings,
+    memory::ledger::ReserveEnv,
     slots::roster::Reaped,
-    sync::backoff::{Patience, RESERVING},
+    sync::backoff::{Backoff, RESERVING},
 };
 
 /// What a reservation of a real process uses. Nothing is made before the first refusal.
-pub(crate) struct Around<'region> {
+pub(crate) struct LiveReserveEnv<'region> {
     pub(crate) region: &'region Region,
-    pub(crate) patience: Option<Patience>,
+    pub(crate) patience: Option<Backoff>,
 }
 
-impl Surroundings for Around<'_> {
+impl ReserveEnv for LiveReserveEnv<'_> {
     fn reap(&mut self) -> Reaped {
         // A region that was replaced cannot be asked who lives: then the dead keep what they hold.
         self.region.reap().unwrap_or(Reaped::Nobody)
     }
 
     fn wait(&mut self) -> bool {
-        self.patience.get_or_insert_with(|| Patience::new(RESERVING)).wait()
+        self.patience.get_or_insert_with(|| Backoff::new(RESERVING)).wait()
     }
 }

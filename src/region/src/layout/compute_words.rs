@@ -1,171 +1,172 @@
-//! Which words does the compute ledger have, and what lies where in them?
+//! Structs of the compute ledger.
 //!
-//! All words of a device lie together, so that only devices in use take space: see `map`. A word that many
-//! processes change has a line of its own.
+//! The words of one device lie together, so that only valid devices need space in the file. A word that many processes
+//! change has a line of 128 bytes to itself.
 
 use crate::{
-    layout::constants::{PLACES, SECONDS},
-    sync::atomics::{Bell, Gate64, Word32, Word64},
+    layout::constants::{INTERVALS, SECONDS},
+    sync::atomics::{Published64, WakeSeq, Word32, Word64},
 };
 
-/// Keeps words on a line of their own: 128 bytes, since processors fetch lines of 64 in pairs.
+/// Gives words a line of 128 bytes, because processors fetch lines of 64 bytes in pairs.
 #[derive(Debug, Default)]
 #[cfg_attr(not(loom), repr(C, align(128)))]
 pub(crate) struct Line<T>(pub(crate) T);
 
-/// The time of one device.
+/// The compute ledger of one device.
 #[derive(Debug)]
 #[cfg_attr(not(loom), repr(C, align(4096)))]
 pub(crate) struct DeviceTime<const SLOTS: usize> {
-    /// Until when the slice's GPU time is paid.
-    pub(crate) paid: Line<Paid>,
-    /// GPU time that the process had been served that was served last.
+    /// The instant up to which the slice's GPU time is paid.
+    pub(crate) paid: Line<PaidWords>,
+    /// Virtual service time of the process that paid last.
     pub(crate) virtual_time: Line<Word64>,
-    /// What those sleep on who wait for the share.
-    pub(crate) bell: Line<Bell>,
-    /// Places of the ring that were taken.
-    pub(crate) places: Line<Word64>,
-    /// Which part of busy intervals is newly covered: two sums in one word.
+    /// The futex on which throttled processes sleep.
+    pub(crate) wake_seq: Line<WakeSeq>,
+    /// Number of busy intervals that were published.
+    pub(crate) interval_head: Line<Word64>,
+    /// Part of the busy intervals that other intervals did not cover: two sums in one word.
     pub(crate) overlap: Line<Word64>,
-    /// What all read and few write.
-    pub(crate) readings: Line<Readings>,
-    /// What the elected process knows from NVML.
-    pub(crate) sampler: Line<Sampler>,
-    /// How it goes in step with other devices.
-    pub(crate) step: Line<Step>,
-    /// Intervals in which the GPU was busy for the slice.
-    pub(crate) ring: [Place; PLACES],
-    /// What had been used, second by second.
-    pub(crate) history: [Moment; SECONDS],
-    /// The processes.
+    /// Words that every process reads and few processes write.
+    pub(crate) control: Line<ControlWords>,
+    /// The lease of the process that samples NVML.
+    pub(crate) sampler: Line<SamplerWords>,
+    /// Payments that coupled devices need to know of.
+    pub(crate) coupling: Line<CouplingWords>,
+    /// Ring of intervals in which the GPU was busy for the slice.
+    pub(crate) intervals: [IntervalSlot; INTERVALS],
+    /// Ring of usage samples, one a second.
+    pub(crate) history: [UsageSample; SECONDS],
+    /// The processes, by slot.
     pub(crate) processes: [ProcessTime; SLOTS],
 }
 
-/// Until when GPU time is paid, on the monotonic clock.
+/// Instants of the token bucket, on the monotonic clock.
 #[derive(Debug, Default)]
 #[repr(C)]
-pub(crate) struct Paid {
-    /// The instant.
+pub(crate) struct PaidWords {
+    /// The instant up to which GPU time is paid.
     pub(crate) until: Word64,
-    /// The instant from which on time is free.
+    /// The instant from which GPU time is free.
     pub(crate) free_from: Word64,
 }
 
-/// How time is counted.
+/// How GPU time is measured and limited.
 #[derive(Debug, Default)]
 #[repr(C)]
-pub(crate) struct Readings {
-    /// Part of the time between events that was the slice's own; 0 while nobody has written it.
-    pub(crate) factor: Word32,
-    /// How GPU time is measured.
-    pub(crate) meter: Word32,
-    /// What the arbiter of the GPU's slices grants this one: `gpuslice_policy::arbiter::word`.
-    pub(crate) told: Word64,
+pub(crate) struct ControlWords {
+    /// The slice's own part of the time between two events, in millionths; 0: not measured, and all of it counts.
+    pub(crate) correction_millionths: Word32,
+    /// How GPU time is measured: the word of `gpuslice_policy::compute::source`.
+    pub(crate) measure_source: Word32,
+    /// The rate that the arbiter of the GPU grants the slice: the word of `gpuslice_policy::arbiter::word`.
+    pub(crate) grant: Word64,
 }
 
-/// Who looks at the slice's neighbours and samples NVML.
+/// The process that looks at co-tenants and samples NVML.
 #[derive(Debug, Default)]
 #[repr(C)]
-pub(crate) struct Sampler {
-    /// Who, and when it said so last, in one word.
-    pub(crate) elected: Word64,
+pub(crate) struct SamplerWords {
+    /// Slot of the process, and when it renewed the lease, in one word.
+    pub(crate) lease: Word64,
 }
 
-/// What other devices are to know of a device's payments, and whether they have to.
+/// Payments of a device that coupled devices need to know of.
 #[derive(Debug, Default)]
 #[repr(C)]
-pub(crate) struct Step {
-    /// When the last one was made, on the monotonic clock.
-    pub(crate) paid_at: Word64,
-    /// Since when the last one had been waited for that was waited for long.
-    pub(crate) kept_since: Word64,
-    /// When that was made; written behind it.
-    pub(crate) kept_until: Gate64,
-    /// Until when the device goes in step with all others of which that is said.
-    pub(crate) lasts_until: Word64,
-    /// When a run was seen last that runs for far longer than it does, and so may wait for another device.
-    pub(crate) overdue_at: Word64,
-    /// When something went ahead last since a run on another device may wait for it.
-    pub(crate) ahead_at: Word64,
-    /// Until when such is paid.
-    pub(crate) ahead_until: Word64,
+pub(crate) struct CouplingWords {
+    /// When a process last paid, on the monotonic clock.
+    pub(crate) last_payment_at: Word64,
+    /// When the last long throttle began.
+    pub(crate) throttled_from: Word64,
+    /// When the last long throttle ended. Written after `throttled_from`.
+    pub(crate) throttled_until: Published64,
+    /// Until when the device is throttled together with the other coupled devices.
+    pub(crate) coupled_until: Word64,
+    /// When a process last saw a batch that runs far longer than predicted, and so may wait for another device.
+    pub(crate) overrun_seen_at: Word64,
+    /// When a launch last went beyond the share because a batch on another device may wait for it.
+    pub(crate) overdraft_at: Word64,
+    /// The instant up to which such overdrafts are paid.
+    pub(crate) overdraft_paid_until: Word64,
 }
 
-/// An interval in which the GPU was busy for the slice.
+/// One interval in which the GPU was busy for the slice.
 #[derive(Debug, Default)]
 #[cfg_attr(not(loom), repr(C, align(32)))]
-pub(crate) struct Place {
-    /// Number of the place plus 1.
-    pub(crate) ticket: Gate64,
-    /// When the GPU could begin, on the monotonic clock.
+pub(crate) struct IntervalSlot {
+    /// Number of the interval plus 1.
+    pub(crate) ticket: Published64,
+    /// When the GPU began, on the monotonic clock.
     pub(crate) start: Word64,
-    /// How long that took, whose it was and whether it goes on.
-    pub(crate) rest: Word64,
-    /// Made of the other three, so that words of two intervals are never taken for one.
-    pub(crate) check: Word64,
+    /// Length, context, and whether the work goes on.
+    pub(crate) packed: Word64,
+    /// Made of the other three words, so that a reader never takes the words of two intervals for one.
+    pub(crate) checksum: Word64,
 }
 
-/// What all processes of the slice had used when a second began.
+/// Sums over all processes of the slice at the start of a second.
 #[derive(Debug, Default)]
 #[cfg_attr(not(loom), repr(C, align(32)))]
-pub(crate) struct Moment {
-    /// Which second of the monotonic clock, plus 1; 0 while it is being written.
-    pub(crate) second: Gate64,
-    /// GPU time that had been charged.
-    pub(crate) used: Word64,
-    /// Time on the clock that launches had waited for the share.
-    pub(crate) throttled: Word64,
+pub(crate) struct UsageSample {
+    /// The second of the monotonic clock plus 1; 0 while a process writes the sample.
+    pub(crate) second: Published64,
+    /// GPU time charged until then, in nanoseconds.
+    pub(crate) charged_ns: Word64,
+    /// Wall time that launches were throttled until then, in nanoseconds.
+    pub(crate) throttled_ns: Word64,
 }
 
-/// What one process does on one device.
+/// The state of one process on one device.
 #[derive(Debug, Default)]
 #[cfg_attr(not(loom), repr(C, align(128)))]
 pub(crate) struct ProcessTime {
-    /// GPU time that it was served, as virtual time.
-    pub(crate) served: Word64,
-    /// GPU time that it waits for; 0 if it does not wait.
-    pub(crate) wants: Word64,
-    /// Until when it sleeps unless the bell rings; 0 if it does not, all ones while it is about to.
-    pub(crate) sleeps_until: Gate64,
-    /// GPU time that was prepaid and is neither settled nor given back.
-    pub(crate) outstanding: Word64,
-    /// When it settled last.
+    /// GPU time that the process was served, as virtual time.
+    pub(crate) virtual_service: Word64,
+    /// GPU time that the process waits for, in nanoseconds; 0: it does not wait.
+    pub(crate) requested_ns: Word64,
+    /// Until when the process sleeps unless it is woken; 0: it does not sleep; all ones: it is about to sleep.
+    pub(crate) sleep_deadline: Published64,
+    /// Prepaid GPU time that is neither settled nor refunded, in nanoseconds.
+    pub(crate) unsettled_ns: Word64,
+    /// When the process last settled.
     pub(crate) settled_at: Word64,
-    /// Predicted time of work under way, [`UNPREDICTED`] and [`UNDER_WAY`].
-    pub(crate) queued: Word64,
-    /// What was counted, by the processes that had the slot before as well: no sum of slots ever falls.
-    pub(crate) counts: Counts,
-    /// What they had counted when this process came.
-    pub(crate) before: Counts,
-    /// Bytes beyond the quota that it was given in host memory.
-    pub(crate) spilled: Word64,
-    /// Bytes that it holds for contexts.
-    pub(crate) contexts: Word64,
+    /// Predicted GPU time of work under way, in nanoseconds, with the bits [`UNPREDICTED`] and [`UNDER_WAY`].
+    pub(crate) queued_ns: Word64,
+    /// Counters of this process and of earlier processes in the slot. Sums over slots therefore never fall.
+    pub(crate) counts: UsageCounts,
+    /// Values of `counts` when this process joined.
+    pub(crate) at_join: UsageCounts,
+    /// Bytes beyond the quota that the process holds in host memory.
+    pub(crate) spilled_bytes: Word64,
+    /// Bytes that the process holds for contexts.
+    pub(crate) context_bytes: Word64,
 }
 
-/// The bit of [`ProcessTime::queued`] that says that nothing predicts some of the work under way.
+/// The bit of [`ProcessTime::queued_ns`] for work under way without a prediction.
 pub(crate) const UNPREDICTED: u64 = 1 << 63;
 
-/// The bit of [`ProcessTime::queued`] that says that work may be under way, predicted or not, sent off as a whole or not.
+/// The bit of [`ProcessTime::queued_ns`] for work that may be under way, with a prediction or without, submitted in
+/// full or in part.
 pub(crate) const UNDER_WAY: u64 = 1 << 62;
 
 impl ProcessTime {
-    /// Predicted time of work under way.
+    /// Predicted GPU time of work under way, in nanoseconds.
     pub(crate) fn queued(&self) -> u64 {
-        self.queued.get() & !(UNPREDICTED | UNDER_WAY)
+        self.queued_ns.get() & !(UNPREDICTED | UNDER_WAY)
     }
 }
 
-/// Figures that only grow.
+/// Counters that only grow.
 #[derive(Debug, Default)]
 #[repr(C)]
-pub(crate) struct Counts {
-    /// GPU time that was charged.
-    pub(crate) used: Word64,
-    /// Time on the clock that launches waited for the share.
-    pub(crate) throttled: Word64,
-    /// GPU time of copies.
-    pub(crate) copied: Word64,
+pub(crate) struct UsageCounts {
+    /// GPU time charged, in nanoseconds.
+    pub(crate) charged_ns: Word64,
+    /// Wall time that launches were throttled, in nanoseconds.
+    pub(crate) throttled_ns: Word64,
+    /// GPU time of copies, in nanoseconds.
+    pub(crate) copied_ns: Word64,
     /// Launches.
     pub(crate) launches: Word64,
 }
@@ -176,14 +177,14 @@ impl<const SLOTS: usize> Default for DeviceTime<SLOTS> {
         Self {
             paid: Default::default(),
             virtual_time: Default::default(),
-            bell: Default::default(),
-            places: Default::default(),
+            wake_seq: Default::default(),
+            interval_head: Default::default(),
             overlap: Default::default(),
-            readings: Default::default(),
+            control: Default::default(),
             sampler: Default::default(),
-            step: Default::default(),
-            ring: core::array::from_fn(|_| Place::default()),
-            history: core::array::from_fn(|_| Moment::default()),
+            coupling: Default::default(),
+            intervals: core::array::from_fn(|_| IntervalSlot::default()),
+            history: core::array::from_fn(|_| UsageSample::default()),
             processes: core::array::from_fn(|_| ProcessTime::default()),
         }
     }

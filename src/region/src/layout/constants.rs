@@ -1,35 +1,37 @@
-//! Sizes, counts and values with a meaning of the region file.
+//! Constants of the region file: sizes, counts and magic words.
 
 /// The first eight bytes of a region, read as a little-endian number: "gpuslice".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"gpuslice");
 /// The version of this layout.
 pub const VERSION: u32 = 12;
-/// Processes that can be in one slice.
+/// The most processes that one slice can have.
 pub const MAX_SLOTS: usize = 1024;
-/// Devices that a slice can have.
+/// The most devices that one slice can have.
 pub const MAX_DEVICES: usize = 64;
-/// Devices on which a slice without a process can owe time; the models have few.
+/// Entries in the table of debts: one for each device. The loom models have one.
 pub const DEBTS: usize = if cfg!(loom) { 1 } else { MAX_DEVICES };
-/// Uses of shared memory that a slice can have at a time.
+/// The most uses of shared memory that a slice can have at a time.
 pub const MAX_SHARES: usize = 4096;
-/// Busy intervals that are remembered of a device; the models have few.
-pub const PLACES: usize = if cfg!(loom) { 2 } else { 1024 };
-/// Seconds that are remembered of a device's use; the models have none.
+/// Busy intervals that the region keeps for a device. The loom models have two.
+pub const INTERVALS: usize = if cfg!(loom) { 2 } else { 1024 };
+/// Usage samples that the region keeps for a device, one a second. The loom models have none.
 pub const SECONDS: usize = if cfg!(loom) { 0 } else { 64 };
-/// The memory limit that says that there is none. Not zero: a word that was never written must refuse, not grant.
+/// The memory limit of a device without a quota. It is not zero: a word that was never written must deny, not grant.
 pub const NO_LIMIT: u64 = u64::MAX;
-/// What the word for host memory beyond the quota says where that is wanted: "pill", as no word is by chance, since a
-/// slice whose region was overwritten must refuse.
+/// The value that turns oversubscription on: the bytes "pill". It is not 1, because a word of an overwritten region
+/// must not turn it on by chance.
 pub const OVERSUBSCRIBED: u32 = u32::from_le_bytes(*b"pill");
-/// What the word of a device says whose memory is the host's: "host", for the same reason.
+/// The value that marks a device whose memory is the host's: the bytes "host". It is not 1, for the reason given at
+/// [`OVERSUBSCRIBED`].
 pub const HOST_MEMORY: u32 = u32::from_le_bytes(*b"host");
-/// What the header's word says while launches are not paid for on any device: "free", for the same reason.
-pub const UNPACED: u32 = u32::from_le_bytes(*b"free");
-/// The whole of a device's time, in permille.
+/// The value of the header's hint that no device has a share to pay for: the bytes "free". It is not 1, for the reason
+/// given at [`OVERSUBSCRIBED`].
+pub const UNLIMITED: u32 = u32::from_le_bytes(*b"free");
+/// A share of the whole of a device's time, in permille.
 pub const WHOLE_SHARE: u32 = 1000;
 /// The ready word of a region that may be used.
 pub const READY: u32 = 1;
-/// State of a slot that no process has.
+/// The state of a slot without a process.
 pub const SLOT_FREE: u32 = 0;
-/// State of a slot that a process has, alive or dead.
+/// The state of a slot that belongs to a process, alive or dead.
 pub const SLOT_TAKEN: u32 = 1;

@@ -1,60 +1,60 @@
-//! What lies where in the region file?
+//! Structs of the region file, down to the memory ledger. `compute_words` has the compute ledger.
 //!
-//! Fixed-width atomics and nothing else, at offsets that `include/gpuslice.h` mirrors for C and
-//! `docs/region.md` explains. A change of anything here is a new [`VERSION`]: an opener that finds another
-//! version refuses. The sizes are parameters only so that the models can make a small one; theirs is not aligned
-//! either, since it is made on a stack of some kilobytes.
+//! The array sizes are type parameters so that the loom models can use small ones. The models build the layout on a
+//! stack of a few kilobytes, so their structs have no alignment either.
 
 use crate::{
     layout::{
         compute_words::DeviceTime,
         constants::{DEBTS, MAX_DEVICES, MAX_SHARES, MAX_SLOTS},
     },
-    sync::atomics::{Gate32, Gate64, HeldWord, Word32, Word64},
+    sync::atomics::{HeldWord, Published32, Published64, Word32, Word64},
 };
 
-/// Size of a region file.
+/// Size of a region file, in bytes.
 #[cfg(not(loom))]
 pub const SIZE: usize = size_of::<Layout>();
-/// Offset of the byte whose lock joining, reaping and adding devices take.
+/// Offset of the byte whose lock serialises joining, reaping and adding devices.
 #[cfg(not(loom))]
 pub const JOIN_LOCK_OFFSET: usize = 0;
-/// Offset of the byte whose lock those take who change limits.
+/// Offset of the byte whose lock serialises changes of limits.
 #[cfg(not(loom))]
 pub const LIMITS_LOCK_OFFSET: usize = core::mem::offset_of!(Layout, devices);
 
-/// What is said about the whole region. Read by every reservation, written when processes come.
+/// Facts about the whole region. Every reservation reads them; a joining process writes them.
 #[derive(Debug)]
 #[cfg_attr(not(loom), repr(C, align(4096)))]
 pub(crate) struct Header {
-    /// [`MAGIC`].
+    /// `MAGIC`.
     pub(crate) magic: Word64,
-    /// [`VERSION`].
+    /// `VERSION`.
     pub(crate) version: Word32,
-    /// [`READY`], written last.
-    pub(crate) ready: Gate32,
+    /// `READY`, written last.
+    pub(crate) ready: Published32,
     /// Size of the file in bytes.
     pub(crate) size: Word64,
-    /// How often the region was made anew.
+    /// How often the region was initialised. A region without a living process is initialised again by the next one
+    /// that joins.
     pub(crate) epoch: Word64,
-    /// No slot from here on was ever taken since the region was made anew.
-    pub(crate) claimed: Word32,
-    /// Entries of the device table.
-    pub(crate) device_count: Gate32,
-    /// Process that took the join lock last, for the message of those who wait for it.
-    pub(crate) joiner: Word32,
-    /// No share from here on was ever used since the region was made anew.
-    pub(crate) shared: Word32,
-    /// How often one share took the charge over from another.
-    pub(crate) moves: Gate64,
-    /// [`UNPACED`] while launches were not paid for on any device since the region was made anew: of many devices not each is
-    /// looked at for every launch. A region that is lost is read as zeroes, and then each is.
-    pub(crate) unpaced: Word32,
-    /// In which boot of the machine the region was made anew; zero where that was not known.
+    /// Every slot that was taken in this epoch has a smaller index.
+    pub(crate) slot_high_water: Word32,
+    /// Number of valid entries in the device table.
+    pub(crate) device_count: Published32,
+    /// Process number of the last owner of the join lock, for error messages.
+    pub(crate) last_joiner_pid: Word32,
+    /// Every share that was used in this epoch has a smaller index.
+    pub(crate) share_high_water: Word32,
+    /// How often a charge moved from one share to another. A reader of the sum compares it before and after.
+    pub(crate) transfer_seq: Published64,
+    /// `UNLIMITED` while no device had a share to pay for in this epoch. A launch reads this word before it reads the
+    /// entry of its device. A lost region reads as zeroes, and then each launch reads the entry.
+    pub(crate) unlimited_hint: Word32,
+    /// The boot of the machine in which the region was initialised; zero if the process could not tell.
     pub(crate) boot: [Word64; 2],
-    /// Process that clears the dead of a region whose file was removed: its number, and above it when it started; 0: none.
-    pub(crate) keeper: Word64,
-    /// The slice's debts on its devices, noted when the region is made anew.
+    /// The member that reaps a region whose file was removed: process number in the low half, start time in the high
+    /// half; 0: none.
+    pub(crate) reaper: Word64,
+    /// GPU time that the slice owes on each device, written when the region is initialised.
     pub(crate) debts: [Debt; DEBTS],
 }
 
@@ -66,30 +66,30 @@ impl Default for Header {
             ready: Default::default(),
             size: Default::default(),
             epoch: Default::default(),
-            claimed: Default::default(),
+            slot_high_water: Default::default(),
             device_count: Default::default(),
-            joiner: Default::default(),
-            shared: Default::default(),
-            moves: Default::default(),
-            unpaced: Default::default(),
+            last_joiner_pid: Default::default(),
+            share_high_water: Default::default(),
+            transfer_seq: Default::default(),
+            unlimited_hint: Default::default(),
             boot: Default::default(),
-            keeper: Default::default(),
+            reaper: Default::default(),
             debts: core::array::from_fn(|_| Debt::default()),
         }
     }
 }
 
-/// A slice's debt on a device, from the end of its last process until a process uses the device again.
+/// GPU time that a slice owes on a device, from the end of its last process until a process uses the device again.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Debt {
     /// The device, as in [`DeviceEntry::uuid`].
     pub(crate) uuid: [Word64; 2],
-    /// Until when the slice's GPU time is paid, on the monotonic clock; 0: the entry says nothing.
+    /// The instant up to which the slice's GPU time is paid, on the monotonic clock; 0: the entry is empty.
     pub(crate) paid_until: Word64,
-    /// GPU time that could be saved up, in nanoseconds.
+    /// GPU time that the slice could save up, in nanoseconds.
     pub(crate) burst: Word64,
-    /// The share that pays, of [`WHOLE_SHARE`].
+    /// The share that pays the debt, in permille.
     pub(crate) cores_permille: Word32,
 }
 
@@ -101,60 +101,60 @@ pub(crate) struct DeviceEntry {
     pub(crate) uuid: [Word64; 2],
     /// Bytes of memory that the device has.
     pub(crate) total: Word64,
-    /// Bytes that the slice may hold, or [`NO_LIMIT`].
+    /// Bytes that the slice may hold, or `NO_LIMIT`.
     pub(crate) memory_limit: Word64,
-    /// Share of the device's time, of [`WHOLE_SHARE`].
+    /// Share of the device's time, in permille.
     pub(crate) cores_permille: Word32,
-    /// One more than the most bytes that a context on the device was seen to take; 0 while none was.
+    /// One more than the largest size of a context that a member measured on the device; 0: none was measured.
     pub(crate) context_bytes: Word64,
-    /// GPU time that may be saved up, in nanoseconds.
+    /// GPU time that the slice may save up, in nanoseconds.
     pub(crate) burst: Word64,
-    /// How the slice shares the device's time with others, in one word because it changes together: `sharing` has the
-    /// bits.
+    /// Policy, priority and weight, in one word because they change together. `handle::limits::Sharing` has the bits.
     pub(crate) sharing: Word64,
     /// The most bytes that the slice was granted at a time.
     pub(crate) peak: Word64,
-    /// Allocations that were refused because of the quota.
-    pub(crate) refused: Word64,
-    /// Allocations within the quota that the driver had no memory for.
-    pub(crate) unmet: Word64,
-    /// [`OVERSUBSCRIBED`] if what passes the quota is served from host memory.
+    /// Allocations that were denied because of the quota.
+    pub(crate) quota_denials: Word64,
+    /// Allocations within the quota for which the driver had no memory.
+    pub(crate) device_denials: Word64,
+    /// `OVERSUBSCRIBED` if allocations beyond the quota are served from host memory.
     pub(crate) oversubscribe: Word32,
-    /// [`HOST_MEMORY`] if the device's memory is the host's.
+    /// `HOST_MEMORY` if the device's memory is the host's.
     pub(crate) host_memory: Word32,
-    /// When somebody who held memory of the device was last found dead, on the monotonic clock; 0: never.
-    pub(crate) left_at: Word64,
-    /// One more than the device's free memory and what the slice held together; 0 while that is not known.
-    pub(crate) room: Word64,
-    /// When `room` was read, on the monotonic clock.
-    pub(crate) room_at: Word64,
+    /// When a dead process that held memory of the device was last reaped, on the monotonic clock; 0: never.
+    pub(crate) holder_died_at: Word64,
+    /// One more than the sum of the device's free memory and the bytes that the slice held; 0: not known.
+    pub(crate) available: Word64,
+    /// When a member measured `available`, on the monotonic clock.
+    pub(crate) available_at: Word64,
 }
 
 /// One process of the slice.
 #[derive(Debug, Default)]
 #[cfg_attr(not(loom), repr(C, align(128)))]
 pub(crate) struct Slot {
-    /// [`SLOT_FREE`] or [`SLOT_TAKEN`]. Whether the owner lives, the lock on this word's first byte says.
-    pub(crate) state: Gate32,
+    /// `SLOT_FREE` or `SLOT_TAKEN`. The owner is alive while it holds a lock on the first byte of this word.
+    pub(crate) state: Published32,
     /// The owner's process number in its own namespace.
     pub(crate) pid: Word32,
     /// When the owner started, in clock ticks since boot.
     pub(crate) start: Word64,
     /// Inode of the owner's process-number namespace.
     pub(crate) pid_namespace: Word64,
-    /// Contexts that the owner is making, and how many it has made: `making` has the bits.
-    pub(crate) making: Word64,
+    /// Contexts that the owner is creating, and contexts that it has created. `handle::context_creation` has the bits.
+    pub(crate) context_creations: Word64,
 }
 
 /// One process's use of memory that other processes can use as well.
 #[derive(Debug, Default)]
 #[cfg_attr(not(loom), repr(C, align(32)))]
 pub(crate) struct Share {
-    /// Role, device and slot of the process, in one word because they change together: `shares` has the bits.
-    pub(crate) state: Gate64,
-    /// What memory it is: uses of the same memory have the same number.
+    /// Role, device and slot of the use, in one word because they change together. `memory::shared_memory` has the
+    /// bits.
+    pub(crate) state: Published64,
+    /// Identifies the memory: all uses of one allocation have the same key.
     pub(crate) key: Word64,
-    /// Its bytes.
+    /// Size of the memory in bytes.
     pub(crate) bytes: Word64,
 }
 
@@ -166,60 +166,62 @@ pub(crate) struct Layout<
     const SLOTS: usize = MAX_SLOTS,
     const SHARES: usize = MAX_SHARES,
 > {
-    /// What is said about the whole region.
+    /// Facts about the whole region.
     pub(crate) header: Header,
-    /// The devices, of which the first [`Header::device_count`] are meant.
+    /// The devices. The first `device_count` entries are valid.
     pub(crate) devices: [DeviceEntry; DEVICES],
     /// The processes.
     pub(crate) slots: [Slot; SLOTS],
-    /// What each process holds, by device: a reservation reads the words of one row whose slots are below
-    /// [`Header::claimed`]. Where a slot's word lies, [`held_at`] says.
+    /// The bytes that each process holds, a row for each device. A reservation reads the words of one row whose slots
+    /// are below `slot_high_water`. [`held_at`] maps a slot to its word.
     pub(crate) held: [[HeldWord; SLOTS]; DEVICES],
-    /// Reservations that were refused, by process: only its owner writes a row.
-    pub(crate) refused: [[Word32; DEVICES]; SLOTS],
-    /// Who uses memory that several processes can use: a reservation reads them up to [`Header::shared`].
+    /// Denied reservations, a row for each process. Only the owner of the slot writes its row.
+    pub(crate) quota_denials: [[Word32; DEVICES]; SLOTS],
+    /// Uses of shared memory. A reservation reads them up to `share_high_water`.
     pub(crate) shares: [Share; SHARES],
-    /// The devices' time. Only that of devices in use has space, and may be touched.
+    /// The compute ledger of each device. Only those of valid devices have space in the file; the others must not be
+    /// touched.
     pub(crate) time: [DeviceTime<SLOTS>; DEVICES],
 }
 
 impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVICES, SLOTS, SHARES> {
-    /// Slots below which every taken one lies.
-    pub(crate) fn claimed(&self) -> usize {
-        bounded(self.header.claimed.get(), SLOTS)
+    /// Number of slots to look at: every taken slot has a smaller index.
+    pub(crate) fn slot_high_water(&self) -> usize {
+        bounded(self.header.slot_high_water.get(), SLOTS)
     }
 
-    /// Shares below which every one in use lies.
-    pub(crate) fn shared(&self) -> usize {
-        bounded(self.header.shared.get(), SHARES)
+    /// Number of shares to look at: every used share has a smaller index.
+    pub(crate) fn share_high_water(&self) -> usize {
+        bounded(self.header.share_high_water.get(), SHARES)
     }
 
-    /// Devices that can be read.
+    /// Number of valid devices.
     pub(crate) fn device_count(&self) -> usize {
         bounded(self.header.device_count.observe(), DEVICES)
     }
 }
 
-/// Words of a row of [`Layout::held`] that lie in one line of 128 bytes.
+/// Words of a row of [`Layout::held`] that share a line of 128 bytes.
 const HELD_PER_LINE: usize = 16;
 
-/// Lines of a row of so many words.
+/// Lines in a row of `slots` words.
 pub(crate) const fn held_lines(slots: usize) -> usize {
     if slots < HELD_PER_LINE { slots } else { slots / HELD_PER_LINE }
 }
 
-/// Where the word of a slot lies in a row of [`Layout::held`] with so many slots. Slots that follow each other have
-/// different lines: up to 64 processes that allocate at once do not take each other's line away with each step.
+/// Index of a slot's word in a row of [`Layout::held`] with `slots` words. Slots 0 and 1 have words in different lines,
+/// and so have any 64 slots in sequence. Up to 64 processes that allocate at the same time therefore do not take a
+/// cache line from each other.
 pub(crate) const fn held_at(slot: usize, slots: usize) -> usize {
     let lines = held_lines(slots);
     match (slot.checked_rem(lines), slots.checked_div(lines), slot.checked_div(lines)) {
-        // No overflow: less than `slots` for every slot that there is.
+        // No overflow: the result is less than `slots` for every valid slot.
         (Some(line), Some(words), Some(word)) => line.wrapping_mul(words).wrapping_add(word),
         _ => slot,
     }
 }
 
-/// A number of the region, checked against what there is room for.
+/// A count read from the region, limited to the room that there is for it.
 fn bounded(number: u32, most: usize) -> usize {
     usize::try_from(number).map_or(most, |number| number.min(most))
 }

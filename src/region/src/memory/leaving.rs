@@ -37,62 +37,63 @@ pub(crate) fn is_recent(then: u64, now: u64) -> bool {
 impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVICES, SLOTS, SHARES> {
     /// Notes the bytes that a dead process held as leaving. Needs the join lock, and comes before its words are cleared: a
     /// process that is killed in between leaves bytes that count twice until they are back.
-    pub(crate) fn let_leave(&self, slot: usize, now: u64) {
+    pub(crate) fn begin_leaving(&self, slot: usize, now: u64) {
         for device in 0..self.device_count() {
             let (held, entry) = (self.held_by(device, slot), self.devices.get(device));
             let Some(entry) = entry.filter(|_| held > 0) else { continue };
-            entry.left_at.set(now);
-            if entry.room.get() > 0 {
-                self.enter_gone(slot, device, now, held);
+            entry.holder_died_at.set(now);
+            if entry.available.get() > 0 {
+                self.enter_left(slot, device, now, held);
             }
         }
     }
 
     /// Bytes that leave a device.
     pub(crate) fn leaving(&self, device: usize, now: u64) -> u64 {
-        let recent = self.gone(device).filter(|share| is_recent(share.key.get(), now));
+        let recent = self.left(device).filter(|share| is_recent(share.key.get(), now));
         recent.fold(0, |sum, share| sum.saturating_add(share.bytes.get()))
     }
 
     /// Bytes of all entries, those too that have left for long enough.
-    pub(crate) fn all_gone(&self, device: usize) -> u64 {
-        self.gone(device).fold(0, |sum, share| sum.saturating_add(share.bytes.get()))
+    pub(crate) fn all_left(&self, device: usize) -> u64 {
+        self.left(device).fold(0, |sum, share| sum.saturating_add(share.bytes.get()))
     }
 
     /// Ends what has left for long enough. Returns how many entries that were.
-    pub(crate) fn end_left(&self, now: u64) -> usize {
-        (0..self.device_count()).map(|device| self.end_gone(device, |at| !is_recent(at, now))).sum()
+    pub(crate) fn end_expired(&self, now: u64) -> usize {
+        (0..self.device_count()).map(|device| self.end_left_entries(device, |at| !is_recent(at, now))).sum()
     }
 
     /// Ends what leaves a device that has so much free memory, if all of it is back. Returns whether anything ended.
     pub(crate) fn end_if_back(&self, device: usize, free: u64) -> bool {
-        let Some(room) = self.devices.get(device).and_then(|entry| entry.room.get().checked_sub(1)) else {
+        let Some(room) = self.devices.get(device).and_then(|entry| entry.available.get().checked_sub(1))
+        else {
             return false;
         };
         // Before the sum: what begins to leave meanwhile is not taken for back.
-        let gone = self.all_gone(device);
+        let gone = self.all_left(device);
         let living = self.held(device).saturating_sub(gone);
         let missing = room.saturating_sub(free.saturating_add(living));
-        missing <= gone / MISSING_PART && self.end_gone(device, |_| true) > 0
+        missing <= gone / MISSING_PART && self.end_left_entries(device, |_| true) > 0
     }
 
     /// Notes a reading of the room of a device, unless memory leaves it.
-    pub(crate) fn note_room(&self, device: usize, room: u64, now: u64) {
+    pub(crate) fn note_available(&self, device: usize, room: u64, now: u64) {
         let Some(entry) = self.devices.get(device).filter(|_| self.leaving(device, now) == 0) else { return };
         let word = room.saturating_add(1);
-        let (known, age) = (entry.room.get(), now.checked_sub(entry.room_at.get()));
+        let (known, age) = (entry.available.get(), now.checked_sub(entry.available_at.get()));
         if word <= known || known == 0 || age.is_none_or(|age| age > ROOM_KEPT) {
-            entry.room.set(word);
-            entry.room_at.set(now);
+            entry.available.set(word);
+            entry.available_at.set(now);
         }
     }
 
     /// A device has taken the place of another one in the table: nothing of the other's is known of it.
     pub(crate) fn forget_leaving(&self, device: usize) {
-        self.end_gone(device, |_| true);
+        self.end_left_entries(device, |_| true);
         if let Some(entry) = self.devices.get(device) {
-            entry.left_at.set(0);
-            entry.room.set(0);
+            entry.holder_died_at.set(0);
+            entry.available.set(0);
         }
     }
 }
@@ -110,7 +111,7 @@ mod tests {
             devices: Default::default(),
             slots: Default::default(),
             held: Default::default(),
-            refused: Default::default(),
+            quota_denials: Default::default(),
             shares: Default::default(),
             time: Default::default(),
         }
@@ -120,8 +121,8 @@ mod tests {
     fn the_least_room_of_the_last_minute_counts() {
         let layout = layout();
         let after = |room, now| {
-            layout.note_room(0, room, START + now);
-            layout.devices[0].room.get().checked_sub(1).unwrap()
+            layout.note_available(0, room, START + now);
+            layout.devices[0].available.get().checked_sub(1).unwrap()
         };
         assert_eq!(after(500, 0), 500);
         assert_eq!(after(700, 1), 500, "calls were under way");
@@ -129,7 +130,7 @@ mod tests {
         assert_eq!(after(400, ROOM_KEPT + 5), 400);
         assert_eq!(after(600, 2 * ROOM_KEPT + 5), 400);
         assert_eq!(after(600, 2 * ROOM_KEPT + 6), 600, "a neighbour has given memory back");
-        layout.note_room(0, 900, START - 1);
-        assert_eq!(layout.devices[0].room.get(), 901, "an instant of another boot");
+        layout.note_available(0, 900, START - 1);
+        assert_eq!(layout.devices[0].available.get(), 901, "an instant of another boot");
     }
 }

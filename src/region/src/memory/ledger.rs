@@ -52,7 +52,7 @@ pub enum Why {
 }
 
 /// What a reservation needs from the outside when it is not granted at once.
-pub(crate) trait Surroundings {
+pub(crate) trait ReserveEnv {
     /// Clears what dead processes hold.
     fn reap(&mut self) -> Reaped;
 
@@ -67,7 +67,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         device: usize,
         slot: usize,
         asked: u64,
-        around: &mut impl Surroundings,
+        around: &mut impl ReserveEnv,
     ) -> Result<(), Refusal> {
         let mut reaped = false;
         loop {
@@ -88,7 +88,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
                 }
             }
             // After the reaping: what another one cleared meanwhile must not count any more.
-            let (certain, held) = self.judge(device);
+            let (certain, held) = self.snapshot(device);
             if reaped && certain.saturating_add(asked) > limit {
                 return Err(refusal(Why::Full, held));
             }
@@ -124,22 +124,22 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     }
 
     /// Bytes that were certainly held at one instant, and bytes that are held as far as one reading can say.
-    fn judge(&self, device: usize) -> (u64, u64) {
-        let moved = self.header.moves.observe();
-        let inherited = self.inherited(device);
+    fn snapshot(&self, device: usize) -> (u64, u64) {
+        let moved = self.header.transfer_seq.observe();
+        let inherited = self.transferred(device);
         let mut first = [Held::default(); SLOTS];
         first.iter_mut().zip(self.words(device)).for_each(|(copy, held)| *copy = held);
         full_fence();
         let (mut certain, mut sum) = (0_u64, 0_u64);
         for (now, before) in self.words(device).zip(first) {
             sum = sum.saturating_add(now.bytes());
-            if now.is_still(before) && before.undecided() == 0 {
+            if now.is_still(before) && before.pending() == 0 {
                 certain = certain.saturating_add(before.bytes());
             }
         }
-        let now = self.inherited(device);
+        let now = self.transferred(device);
         // What one share takes over from another while it is read may be seen in neither.
-        if now == inherited && self.header.moves.observe() == moved {
+        if now == inherited && self.header.transfer_seq.observe() == moved {
             certain = certain.saturating_add(now);
         }
         (certain, sum.saturating_add(now))
@@ -153,19 +153,19 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         word.charge(bytes);
         // Not what others are still asking for: it may be more than there is room for. Nor what leaves: until a dead process's
         // word is cleared, its bytes are in both.
-        let held = || self.judge(device).0.saturating_sub(self.left_out(device));
+        let held = || self.snapshot(device).0.saturating_sub(self.leaving_bytes(device));
         if let Some(held) = (0..LOOKS).map(|_| held()).min() {
             self.note_peak(device, held);
         }
     }
 
     /// What does not count where it is asked how much was ever held.
-    fn left_out(&self, device: usize) -> u64 {
+    fn leaving_bytes(&self, device: usize) -> u64 {
         #[cfg(all(test, loom))]
-        if broken::is(Break::PeakOfTheGone) {
+        if broken::is(Break::PeakOfLeaving) {
             return 0;
         }
-        self.all_gone(device)
+        self.all_left(device)
     }
 
     /// Makes `slot` hold `bytes` less on `device`, down to nothing. Returns how many bytes it did not hold.
@@ -188,7 +188,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         let add = |sum: u64, word: &HeldWord| sum.wrapping_add(word.get().bytes());
         self.sum(device, || {
             let Some(row) = self.held.get(device) else { return own.bytes() };
-            let claimed = self.claimed();
+            let claimed = self.slot_high_water();
             let before = in_row(row, 0..slot.min(claimed)).fold(own.bytes(), add);
             in_row(row, slot.saturating_add(1)..claimed).fold(before, add)
         })
@@ -199,18 +199,18 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         const READINGS: u32 = 16;
         let mut most = 0;
         for _ in 0..READINGS {
-            let moved = self.header.moves.observe();
+            let moved = self.header.transfer_seq.observe();
             // No overflow: see `Held::MOST_BYTES`. A sum that saturates takes three times as long.
             let words = of_words();
             read_fence();
-            let held = words.saturating_add(self.inherited(device));
+            let held = words.saturating_add(self.transferred(device));
             most = most.max(held);
             read_fence();
             #[cfg(all(test, loom))]
             if broken::is(Break::MovesIgnored) {
                 return held;
             }
-            if self.header.moves.observe() == moved {
+            if self.header.transfer_seq.observe() == moved {
                 return held;
             }
         }
@@ -235,7 +235,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     /// The words of all processes there ever were. How many that is, is read here and so after the fence of a
     /// reservation: a process that joined before it is always seen.
     fn words(&self, device: usize) -> impl Iterator<Item = Held> {
-        let claimed = self.claimed();
+        let claimed = self.slot_high_water();
         self.held.get(device).into_iter().flat_map(move |row| in_row(row, 0..claimed)).map(HeldWord::get)
     }
 }

@@ -42,13 +42,13 @@ impl World {
 
     /// Takes time, and sleeps in between as the library does. `late`: the bell is read after it was refused.
     fn take_or_sleep(&self, slot: usize, amount: u64, late: bool) {
-        let bell = &self.layout.time[DEVICE].bell.0;
+        let bell = &self.layout.time[DEVICE].wake_seq.0;
         loop {
-            let heard = bell.heard();
+            let heard = bell.sequence();
             if self.layout.take_time(DEVICE, slot, amount, (NOW, NOW)).is_ok() {
                 return;
             }
-            futex::sleep(bell, if late { bell.heard() } else { heard });
+            futex::sleep(bell, if late { bell.sequence() } else { heard });
         }
     }
 }
@@ -164,11 +164,11 @@ fn the_dead_leave_time(killed: bool) {
     model(move || {
         let world = paid(10, [false, true, true]);
         let process = &world.layout.time[DEVICE].processes[0];
-        process.outstanding.set(4 * MS);
+        process.unsettled_ns.set(4 * MS);
         process.settled_at.set(NOW);
-        process.counts.used.set(7);
+        process.counts.charged_ns.set(7);
         if killed {
-            broken::kill_next_heir();
+            broken::kill_next_reaper();
         }
         let other = beside(&world, |world| world.reap(false));
         world.reap(false);
@@ -192,7 +192,7 @@ fn what_the_dead_leave_is_given_back_once_though_the_heir_is_killed() {
 #[test]
 #[should_panic(expected = "given back twice")]
 fn what_stays_in_the_word_of_the_dead_is_given_back_twice() {
-    broken::make(Break::EstateKept);
+    broken::make(Break::UnsettledKept);
     the_dead_leave_time(true);
 }
 
@@ -206,9 +206,9 @@ fn word_of(thousandths: u16, now: u64) -> u64 {
 fn two_notice_that_what_was_told_is_stale() {
     model(|| {
         let world = paid(10, [true; SLOTS]);
-        world.layout.time[DEVICE].readings.0.told.set(word_of(500, NOW - STALE));
-        let other = beside(&world, |world| world.layout.forget_stale(DEVICE, NOW));
-        world.layout.forget_stale(DEVICE, NOW);
+        world.layout.time[DEVICE].control.0.grant.set(word_of(500, NOW - STALE));
+        let other = beside(&world, |world| world.layout.expire_grant(DEVICE, NOW));
+        world.layout.expire_grant(DEVICE, NOW);
         other.join().unwrap();
         assert_eq!(world.owed(), 5 * MS, "what is owed was changed twice");
     });
@@ -231,7 +231,7 @@ fn a_payment_while_a_lower_rate_is_told() {
     model(|| {
         let world = paid(0, [true; SLOTS]);
         let other = beside(&world, |world| world.layout.take_time(DEVICE, 0, MS, (NOW, NOW)));
-        world.layout.tell(DEVICE, word_of(100, NOW), NOW);
+        world.layout.set_grant(DEVICE, word_of(100, NOW), NOW);
         let taken = other.join().unwrap();
         assert!(taken.is_ok());
         assert!((MS..=10 * MS).contains(&world.owed()), "it paid by the lower rate twice");
@@ -246,7 +246,7 @@ fn who_pays_while_a_lower_rate_is_told_pays_by_one_of_the_rates() {
 #[test]
 #[should_panic(expected = "by the lower rate twice")]
 fn who_pays_where_the_rate_is_told_first_may_pay_by_it_twice() {
-    broken::make(Break::ToldFirst);
+    broken::make(Break::GrantFirst);
     a_payment_while_a_lower_rate_is_told();
 }
 
@@ -254,14 +254,14 @@ fn who_pays_where_the_rate_is_told_first_may_pay_by_it_twice() {
 fn one_tells_while_another_forgets() {
     model(|| {
         let world = paid(8, [true; SLOTS]);
-        world.layout.time[DEVICE].readings.0.told.set(word_of(500, NOW - STALE));
-        let other = beside(&world, |world| world.layout.forget_stale(DEVICE, NOW));
+        world.layout.time[DEVICE].control.0.grant.set(word_of(500, NOW - STALE));
+        let other = beside(&world, |world| world.layout.expire_grant(DEVICE, NOW));
         let new = word_of(250, NOW);
-        world.layout.tell(DEVICE, new, NOW);
+        world.layout.set_grant(DEVICE, new, NOW);
         other.join().unwrap();
         // 4 ms of GPU time, at a quarter or at the whole.
         let expected = [(new, 16 * MS), (0, 4 * MS)];
-        let left = (world.layout.time[DEVICE].readings.0.told.get(), world.owed());
+        let left = (world.layout.time[DEVICE].control.0.grant.get(), world.owed());
         assert!(expected.contains(&left), "what is owed became another: {left:?}");
     });
 }
@@ -286,9 +286,9 @@ const SILENT: u64 = (NOW - 2 * PATIENCE) & !0xffff | 3;
 fn two_want_to_ask(last: u64) {
     model(move || {
         let world = paid(0, [true; SLOTS]);
-        world.layout.time[DEVICE].sampler.0.elected.set(last);
-        let other = beside(&world, |world| world.layout.elect(DEVICE, 1, NOW, PATIENCE));
-        let elected = [world.layout.elect(DEVICE, 0, NOW, PATIENCE), other.join().unwrap()];
+        world.layout.time[DEVICE].sampler.0.lease.set(last);
+        let other = beside(&world, |world| world.layout.renew_sampler_lease(DEVICE, 1, NOW, PATIENCE));
+        let elected = [world.layout.renew_sampler_lease(DEVICE, 0, NOW, PATIENCE), other.join().unwrap()];
         assert_eq!(elected.iter().filter(|is_elected| **is_elected).count(), 1, "two ask");
     });
 }
@@ -310,13 +310,13 @@ fn where_the_last_to_write_wins_two_ask() {
 fn one_takes_over_while_the_dead_is_deposed() {
     model(|| {
         let world = paid(0, [true; SLOTS]);
-        world.layout.time[DEVICE].sampler.0.elected.set(SILENT);
-        let other = beside(&world, |world| sampler_lease::depose(&world.layout.time[DEVICE].sampler.0, 2));
+        world.layout.time[DEVICE].sampler.0.lease.set(SILENT);
+        let other = beside(&world, |world| sampler_lease::end_lease(&world.layout.time[DEVICE].sampler.0, 2));
         // Lost to whoever clears up, it is tried again at the next look.
-        let is_elected = (0..2).any(|_| world.layout.elect(DEVICE, 1, NOW, PATIENCE));
+        let is_elected = (0..2).any(|_| world.layout.renew_sampler_lease(DEVICE, 1, NOW, PATIENCE));
         other.join().unwrap();
         assert!(is_elected);
-        assert_eq!(world.layout.time[DEVICE].sampler.0.elected.get() & 0xffff, 2, "the new one was deposed");
+        assert_eq!(world.layout.time[DEVICE].sampler.0.lease.get() & 0xffff, 2, "the new one was deposed");
     });
 }
 
@@ -336,8 +336,8 @@ fn where_the_last_to_write_wins_the_new_one_is_deposed() {
 fn a_gift_comes_while_more_is_owed() {
     model(|| {
         let world = paid(10, [true; SLOTS]);
-        let other = beside(&world, |world| world.layout.give_time(DEVICE, 4 * MS, NOW));
-        world.layout.owe_time(DEVICE, 0, 3 * MS, NOW);
+        let other = beside(&world, |world| world.layout.credit_wall_time(DEVICE, 4 * MS, NOW));
+        world.layout.overdraw(DEVICE, 0, 3 * MS, NOW);
         other.join().unwrap();
         assert_eq!(world.owed(), 9 * MS, "a gift or a debt was lost");
     });
@@ -360,16 +360,17 @@ fn a_run_is_overdue_while_one_goes_to_sleep(late: bool) {
     model(move || {
         let world = Arc::new(layout::<2>());
         world.header.device_count.publish(2);
-        world.header.claimed.set(1);
+        world.header.slot_high_water.set(1);
         world.time[1].paid.0.until.set(NOW + 10 * MS);
-        let other = beside(&world, |world| world.note_overdue(0, NOW));
-        let bell = &world.time[1].bell.0;
+        let other = beside(&world, |world| world.note_overrun(0, NOW));
+        let bell = &world.time[1].wake_seq.0;
         loop {
-            let heard = bell.heard();
-            if world.take_time(1, 0, MS, (NOW, NOW)).is_ok() || world.go_ahead(1, 0, MS, (NOW, NOW)) {
+            let heard = bell.sequence();
+            if world.take_time(1, 0, MS, (NOW, NOW)).is_ok() || world.overdraw_for_peer(1, 0, MS, (NOW, NOW))
+            {
                 break;
             }
-            futex::sleep(bell, if late { bell.heard() } else { heard });
+            futex::sleep(bell, if late { bell.sequence() } else { heard });
         }
         other.join().unwrap();
     });
@@ -397,10 +398,10 @@ fn who_listens_after_it_was_refused_sleeps_through_what_waits_for_him() {
 fn one_looks_while_it_is_told_what_was_kept() {
     model(|| {
         let world = paid(0, [true; SLOTS]);
-        let step = &world.layout.time[DEVICE].step.0;
-        step.kept_since.set(NOW - 1000 * MS);
-        step.kept_until.publish(NOW - 950 * MS);
-        let other = beside(&world, |world| world.layout.last_wait(DEVICE));
+        let step = &world.layout.time[DEVICE].coupling.0;
+        step.throttled_from.set(NOW - 1000 * MS);
+        step.throttled_until.publish(NOW - 950 * MS);
+        let other = beside(&world, |world| world.layout.last_throttle(DEVICE));
         assert_eq!(world.layout.take_time(DEVICE, 1, MS, (NOW - 2 * MS, NOW)), Ok(()));
         let kept = other.join().unwrap();
         assert!(kept.until.saturating_sub(kept.since) <= 50 * MS, "nobody was kept for so long: {kept:?}");

@@ -1,6 +1,6 @@
 //! What is a futex in the models? A sleeper sleeps for as long as the count is what it heard; no sleep ends by itself.
 
-use crate::sync::atomics::Bell;
+use crate::sync::atomics::WakeSeq;
 
 /// How often a sleeper looks. It yields in between, so all others run until they have ended or sleep too.
 #[cfg(test)]
@@ -8,9 +8,9 @@ const LOOKS: u32 = 3;
 
 /// Sleeps until it rings, unless it has rung since it was heard.
 #[cfg(test)]
-pub(crate) fn sleep(bell: &Bell, heard: u32) {
+pub(crate) fn sleep(word: &WakeSeq, seen: u32) {
     for _ in 0..LOOKS {
-        if bell.compared() != heard {
+        if word.compared() != seen {
             return;
         }
         loom::thread::yield_now();
@@ -18,6 +18,6 @@ pub(crate) fn sleep(bell: &Bell, heard: u32) {
     panic!("nobody rang");
 }
 
-pub(crate) fn ring(bell: &Bell) {
-    bell.count();
+pub(crate) fn wake_all(word: &WakeSeq) {
+    word.count();
 }

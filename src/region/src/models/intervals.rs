@@ -8,8 +8,8 @@ use loom::{sync::Arc, thread};
 
 use super::{DEVICE, NOW, SLOTS, World, beside, model};
 use crate::{
-    compute::intervals::RING_PLACES,
-    layout::compute_words::Place,
+    compute::intervals::INTERVAL_SLOTS,
+    layout::compute_words::IntervalSlot,
     sync::atomics::broken::{self, Break},
 };
 
@@ -17,10 +17,10 @@ use crate::{
 fn two_write_at_a_place_and_one_reads() {
     const TOLD: [Entry; 2] = [
         Entry::new(0, Interval { start: 10, end: 20, context: 1, goes_on: false }),
-        Entry::new(RING_PLACES, Interval { start: 50, end: 90, context: 2, goes_on: true }),
+        Entry::new(INTERVAL_SLOTS, Interval { start: 50, end: 90, context: 2, goes_on: true }),
     ];
     model(|| {
-        let place = Arc::new(Place::default());
+        let place = Arc::new(IntervalSlot::default());
         for entry in TOLD {
             let _ = beside(&place, move |place| place.write(&entry));
         }
@@ -47,7 +47,7 @@ fn charge(world: &World, (start, end): (u64, u64), hasty: bool) -> u64 {
     let time = &world.layout.time[DEVICE];
     let place = time.publish(Interval { start, end, ..Interval::default() });
     let read = |reader: &mut Reader, union: &mut Union| {
-        reader.read((place, RING_PLACES), NOW, union, |slot| time.entry(slot))
+        reader.read((place, INTERVAL_SLOTS), NOW, union, |slot| time.interval_at(slot))
     };
     while !read(&mut reader, &mut union) && !hasty {
         thread::yield_now();

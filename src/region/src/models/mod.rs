@@ -21,10 +21,10 @@ use loom::{
 use crate::{
     layout::Layout,
     layout::constants::{SLOT_FREE, SLOT_TAKEN},
-    memory::ledger::{Refusal, Surroundings, Why},
+    memory::ledger::{Refusal, ReserveEnv, Why},
     slots::identity::Identity,
-    slots::roster::{Lives, Reaped},
-    sync::atomics::Gate32,
+    slots::roster::{Liveness, Reaped},
+    sync::atomics::Published32,
     sync::atomics::broken::{self, Break},
 };
 
@@ -45,7 +45,7 @@ const NOW: u64 = 1 << 40;
 struct World {
     layout: Layout<1, SLOTS, SHARES>,
     /// The life locks.
-    lives: [Gate32; SLOTS],
+    lives: [Published32; SLOTS],
     join_lock: JoinLock,
 }
 
@@ -56,7 +56,7 @@ fn layout<const DEVICES: usize>() -> Layout<DEVICES, SLOTS, SHARES> {
         devices: core::array::from_fn(|_| Default::default()),
         slots: Default::default(),
         held: core::array::from_fn(|_| Default::default()),
-        refused: core::array::from_fn(|_| core::array::from_fn(|_| Default::default())),
+        quota_denials: core::array::from_fn(|_| core::array::from_fn(|_| Default::default())),
         shares: Default::default(),
         time: core::array::from_fn(|_| Default::default()),
     }
@@ -67,7 +67,7 @@ impl World {
     fn new(living: [bool; SLOTS], held: [u64; SLOTS]) -> Arc<Self> {
         let world = Self { layout: layout(), lives: Default::default(), join_lock: JoinLock::default() };
         world.layout.header.device_count.publish(1);
-        world.layout.header.claimed.set(u32::try_from(SLOTS).unwrap());
+        world.layout.header.slot_high_water.set(u32::try_from(SLOTS).unwrap());
         world.layout.devices[DEVICE].memory_limit.set(LIMIT);
         for slot in 0..SLOTS {
             world.layout.slots[slot].state.publish(SLOT_TAKEN);
@@ -86,19 +86,23 @@ impl World {
         if !self.layout.any_dead(self).unwrap() {
             return Reaped::Nobody;
         }
-        let remembered = Remembered(core::array::from_fn(|slot| self.lives(slot).unwrap()));
+        let remembered = Remembered(core::array::from_fn(|slot| self.is_alive(slot).unwrap()));
         let Some(_lock) = self.join_lock.try_lock() else { return Reaped::UnderWay };
-        let (dead, _) =
-            if stale { self.layout.bury(&remembered, NOW) } else { self.layout.bury(self, NOW) }.unwrap();
+        let (dead, _) = if stale {
+            self.layout.reap_locked(&remembered, NOW)
+        } else {
+            self.layout.reap_locked(self, NOW)
+        }
+        .unwrap();
         if dead == 0 { Reaped::Nobody } else { Reaped::Dead(dead) }
     }
 
     /// As `Member::join` does it, into a slot whose owner is dead.
     fn join(&self, slot: usize) {
         let _lock = self.join_lock.lock();
-        self.layout.bury(self, NOW).unwrap();
+        self.layout.reap_locked(self, NOW).unwrap();
         self.lives[slot].publish(1);
-        self.layout.take(slot, Identity::default());
+        self.layout.claim_slot(slot, Identity::default());
     }
 
     /// What the slice holds.
@@ -142,10 +146,10 @@ impl Drop for Joining<'_> {
     }
 }
 
-impl Lives for World {
+impl Liveness for World {
     type Error = core::convert::Infallible;
 
-    fn lives(&self, slot: usize) -> Result<bool, Self::Error> {
+    fn is_alive(&self, slot: usize) -> Result<bool, Self::Error> {
         Ok(self.lives[slot].observe() == 1)
     }
 }
@@ -153,10 +157,10 @@ impl Lives for World {
 /// Who lived when it was asked last.
 struct Remembered([bool; SLOTS]);
 
-impl Lives for Remembered {
+impl Liveness for Remembered {
     type Error = core::convert::Infallible;
 
-    fn lives(&self, slot: usize) -> Result<bool, Self::Error> {
+    fn is_alive(&self, slot: usize) -> Result<bool, Self::Error> {
         Ok(self.0[slot])
     }
 }
@@ -168,7 +172,7 @@ struct Around<'world> {
     blind: bool,
 }
 
-impl Surroundings for Around<'_> {
+impl ReserveEnv for Around<'_> {
     fn reap(&mut self) -> Reaped {
         match self.world.reap(false) {
             Reaped::UnderWay if self.blind => Reaped::Nobody,
@@ -232,7 +236,7 @@ fn a_newcomer_and_another() {
     model(|| {
         let world = World::new([true, false, false], [0; SLOTS]);
         world.layout.slots.iter().skip(1).for_each(|slot| slot.state.publish(SLOT_FREE));
-        world.layout.header.claimed.set(1);
+        world.layout.header.slot_high_water.set(1);
         let newcomer = beside(&world, |world| {
             world.join(1);
             world.reserve(1, 6)
@@ -303,7 +307,7 @@ fn a_reservation_that_is_taken_back_refuses_nobody_else() {
 #[test]
 #[should_panic(expected = "refused for what was never held")]
 fn if_undecided_reservations_counted_as_held_one_that_is_taken_back_would_refuse_another() {
-    broken::make(Break::UndecidedIgnored);
+    broken::make(Break::PendingIgnored);
     one_that_is_taken_back();
 }
 

@@ -11,7 +11,7 @@ const BYTES: u64 = 6;
 /// Slot 0 holds the memory and lends it.
 fn lent() -> (Arc<World>, usize) {
     let world = World::new([true; SLOTS], [BYTES, 0, 0]);
-    let owner = world.layout.lend(0, DEVICE, KEY, BYTES).unwrap();
+    let owner = world.layout.share_owned(0, DEVICE, KEY, BYTES).unwrap();
     (world, owner)
 }
 
@@ -20,11 +20,11 @@ fn one_leaves_while_another_comes() {
     model(|| {
         let (world, owner) = lent();
         let other = beside(&world, |world| {
-            let share = world.layout.borrow(1, KEY)?;
-            world.layout.settle_share(share);
+            let share = world.layout.share_borrowed(1, KEY)?;
+            world.layout.begin_use(share);
             Some(share)
         });
-        world.layout.leave_share(owner, true);
+        world.layout.end_use(owner, true);
         assert_eq!(world.layout.refund(DEVICE, 0, BYTES), 0);
         let expected = other.join().unwrap().map_or(0, |_| BYTES);
         assert_eq!(world.sum(), expected, "nobody pays, or two do");
@@ -47,14 +47,14 @@ fn without_the_fences_neither_sees_the_other() {
 fn the_owner_leaves_while_somebody_sums(dies: bool) {
     model(move || {
         let (world, owner) = lent();
-        let user = world.layout.borrow(1, KEY).unwrap();
-        world.layout.settle_share(user);
+        let user = world.layout.share_borrowed(1, KEY).unwrap();
+        world.layout.begin_use(user);
         let leaving = beside(&world, move |world| {
             if dies {
                 world.lives[0].publish(0);
                 world.reap(false);
             } else {
-                world.layout.leave_share(owner, true);
+                world.layout.end_use(owner, true);
                 assert_eq!(world.layout.refund(DEVICE, 0, BYTES), 0);
             }
         });
@@ -77,7 +77,7 @@ fn a_sum_never_misses_what_a_dead_owner_leaves() {
 #[test]
 #[should_panic(expected = "nobody pays, or two do")]
 fn where_nobody_inherits_nobody_pays() {
-    broken::make(Break::NobodyInherits);
+    broken::make(Break::NoTransfer);
     the_owner_leaves_while_somebody_sums(false);
 }
 
@@ -85,14 +85,14 @@ fn where_nobody_inherits_nobody_pays() {
 fn an_heir_leaves_while_somebody_sums() {
     model(|| {
         let (world, owner) = lent();
-        let heir = world.layout.borrow(1, KEY).unwrap();
-        world.layout.settle_share(heir);
-        world.layout.leave_share(owner, true);
+        let heir = world.layout.share_borrowed(1, KEY).unwrap();
+        world.layout.begin_use(heir);
+        world.layout.end_use(owner, true);
         assert_eq!(world.layout.refund(DEVICE, 0, BYTES), 0);
-        let next = world.layout.borrow(2, KEY).unwrap();
+        let next = world.layout.share_borrowed(2, KEY).unwrap();
         assert!(next < heir);
-        world.layout.settle_share(next);
-        let leaving = beside(&world, move |world| world.layout.leave_share(heir, true));
+        world.layout.begin_use(next);
+        let leaving = beside(&world, move |world| world.layout.end_use(heir, true));
         assert!(world.sum() >= BYTES, "for an instant nobody paid");
         leaving.join().unwrap();
         assert_eq!(world.sum(), BYTES, "nobody pays, or two do");
@@ -116,9 +116,9 @@ fn where_moves_are_ignored_a_sum_misses_one() {
 fn of_two_that_come_while_the_payer_leaves_one_pays() {
     model(|| {
         let (world, owner) = lent();
-        let first = world.layout.borrow(1, KEY).unwrap();
-        let other = beside(&world, move |world| world.layout.settle_share(first));
-        world.layout.leave_share(owner, true);
+        let first = world.layout.share_borrowed(1, KEY).unwrap();
+        let other = beside(&world, move |world| world.layout.begin_use(first));
+        world.layout.end_use(owner, true);
         assert_eq!(world.layout.refund(DEVICE, 0, BYTES), 0);
         other.join().unwrap();
         assert_eq!(world.sum(), BYTES, "nobody pays, or two do");
@@ -130,7 +130,7 @@ fn of_two_that_come_while_the_payer_leaves_one_pays() {
 fn the_dead_ones_memory_leaves_while_somebody_asks() {
     model(|| {
         let world = World::new([false, true, true], [BYTES, 0, 0]);
-        world.layout.devices[DEVICE].room.set(1);
+        world.layout.devices[DEVICE].available.set(1);
         let clearing = beside(&world, |world| {
             world.reap(false);
         });
@@ -158,7 +158,7 @@ fn a_word_that_is_cleared_before_its_memory_leaves_is_granted() {
 fn somebody_is_charged_while_memory_leaves() {
     model(|| {
         let world = World::new([false, true, true], [BYTES, 0, 0]);
-        world.layout.devices[DEVICE].room.set(1);
+        world.layout.devices[DEVICE].available.set(1);
         let clearing = beside(&world, |world| {
             world.reap(false);
         });
@@ -176,6 +176,6 @@ fn what_leaves_is_not_counted_twice_for_the_most_that_was_held() {
 #[test]
 #[should_panic(expected = "counted twice")]
 fn where_what_leaves_counts_the_most_that_was_held_is_too_much() {
-    broken::make(Break::PeakOfTheGone);
+    broken::make(Break::PeakOfLeaving);
     somebody_is_charged_while_memory_leaves();
 }

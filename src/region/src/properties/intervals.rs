@@ -3,17 +3,17 @@
 use gpuslice_policy::compute::ring::{Entry, Interval};
 
 use super::NOW;
-use crate::layout::compute_words::Place;
+use crate::layout::compute_words::IntervalSlot;
 
 #[test]
 fn a_place_that_has_one_word_of_another_writing_says_nothing() {
     let interval = Interval { start: NOW, end: NOW + 700_000, context: 0x5a5a, goes_on: true };
-    let (place, entry) = (Place::default(), Entry::new(5, interval));
+    let (place, entry) = (IntervalSlot::default(), Entry::new(5, interval));
     // The other writing differs in as little as it can.
-    let others: [fn(&Place, u64); 3] = [
+    let others: [fn(&IntervalSlot, u64); 3] = [
         |place, bit| place.ticket.publish(place.ticket.observe() ^ bit),
         |place, bit| place.start.set(place.start.get() ^ bit),
-        |place, bit| place.rest.set(place.rest.get() ^ bit),
+        |place, bit| place.packed.set(place.packed.get() ^ bit),
     ];
     for bit in (0..u64::BITS).map(|bit| 1 << bit) {
         for (word, write_other) in others.iter().enumerate() {

@@ -14,9 +14,9 @@ use proptest::prelude::*;
 use crate::{
     layout::constants::NO_LIMIT,
     layout::{Layout, held_at},
-    memory::ledger::{Refusal, Surroundings, Why},
+    memory::ledger::{Refusal, ReserveEnv, Why},
     slots::identity::Identity,
-    slots::roster::{Lives, Reaped},
+    slots::roster::{Liveness, Reaped},
     sync::atomics::Held,
 };
 
@@ -41,7 +41,7 @@ impl World {
             devices: Default::default(),
             slots: Default::default(),
             held: Default::default(),
-            refused: Default::default(),
+            quota_denials: Default::default(),
             shares: Default::default(),
             time: Default::default(),
         };
@@ -51,18 +51,18 @@ impl World {
     }
 }
 
-impl Lives for World {
+impl Liveness for World {
     type Error = core::convert::Infallible;
 
-    fn lives(&self, slot: usize) -> Result<bool, Self::Error> {
+    fn is_alive(&self, slot: usize) -> Result<bool, Self::Error> {
         Ok(self.lives.borrow()[slot])
     }
 }
 
 /// Nobody else runs, so nothing is ever waited for.
-impl Surroundings for &World {
+impl ReserveEnv for &World {
     fn reap(&mut self) -> Reaped {
-        match self.layout.bury(*self, NOW).unwrap() {
+        match self.layout.reap_locked(*self, NOW).unwrap() {
             (0, _) => Reaped::Nobody,
             (dead, _) => Reaped::Dead(dead),
         }
@@ -149,7 +149,7 @@ fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
         match step {
             Step::Join(slot) if !lives(slot) => {
                 world.lives.borrow_mut()[slot] = true;
-                world.layout.take(slot, Identity::default());
+                world.layout.claim_slot(slot, Identity::default());
                 model.taken[slot] = true;
                 model.held.iter_mut().for_each(|row| row[slot] = 0);
             }
@@ -206,7 +206,7 @@ fn the_peak_knows_nothing_of_what_is_only_asked_for() {
     let world = World::new(100);
     for slot in 0..2 {
         world.lives.borrow_mut()[slot] = true;
-        world.layout.take(slot, Identity::default());
+        world.layout.claim_slot(slot, Identity::default());
     }
     let peak = || world.layout.devices[0].peak.get();
     world.layout.reserve(0, 0, 60, &mut &world).unwrap();

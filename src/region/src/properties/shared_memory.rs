@@ -89,25 +89,25 @@ fn play(world: &World, model: &mut Model, step: Step) -> Result<(), TestCaseErro
         // Memory is made once.
         Step::Lend { slot, key } if model.first_of(key).is_none() => {
             let entry = model.enter(Use { key, slot, is_owner: true });
-            prop_assert_eq!(layout.lend(slot, device(key), word(key), bytes(key)), entry);
+            prop_assert_eq!(layout.share_owned(slot, device(key), word(key), bytes(key)), entry);
             model.payers[key] = entry;
         }
         Step::Borrow { slot, key } => {
             let entry = model.first_of(key).and_then(|_| model.enter(Use { key, slot, is_owner: false }));
-            prop_assert_eq!(layout.borrow(slot, word(key)), entry);
+            prop_assert_eq!(layout.share_borrowed(slot, word(key)), entry);
         }
         Step::Settle(index) => {
-            layout.settle_share(index);
+            layout.begin_use(index);
             if let Some(entry) = model.uses[index].filter(|entry| !entry.is_owner) {
                 model.payers[entry.key].get_or_insert(index);
             }
         }
         Step::Leave { index, hands_on } => {
-            layout.leave_share(index, hands_on);
+            layout.end_use(index, hands_on);
             model.leave(index, hands_on);
         }
         Step::Clear(slot) => {
-            layout.leave_all_shares(slot);
+            layout.end_uses_of(slot);
             for index in 0..SHARES {
                 if model.uses[index].is_some_and(|entry| entry.slot == slot) {
                     model.leave(index, true);
@@ -130,14 +130,14 @@ proptest! {
         for step in steps {
             play(&world, &mut model, step)?;
             let layout = &world.layout;
-            prop_assert_eq!(layout.header.moves.observe(), model.moves);
+            prop_assert_eq!(layout.header.transfer_seq.observe(), model.moves);
             for device in 0..DEVICES {
-                let by_slot = |slot| (layout.inherited_by(device, slot), model.inherited_by(device, slot));
+                let by_slot = |slot| (layout.transferred_to(device, slot), model.inherited_by(device, slot));
                 for (inherited, expected) in (0..SLOTS).map(by_slot) {
                     prop_assert_eq!(inherited, expected);
                 }
                 let sum = (0..SLOTS).map(|slot| model.inherited_by(device, slot)).sum::<u64>();
-                prop_assert_eq!(layout.inherited(device), sum);
+                prop_assert_eq!(layout.transferred(device), sum);
             }
         }
     }

@@ -138,29 +138,29 @@ fn play(world: &World, model: &mut Model, step: Step) -> Result<(), TestCaseErro
     match step {
         Step::Pass(time) => model.now += time,
         Step::Join(slot) if !lives[slot] => {
-            layout.bury(world, now).unwrap();
+            layout.reap_locked(world, now).unwrap();
             model.reap(lives);
             world.lives.borrow_mut()[slot] = true;
-            layout.take(slot, Identity::default());
+            layout.claim_slot(slot, Identity::default());
             model.taken[slot] = true;
             (model.asks[slot], model.settled_at[slot]) = (Ask::default(), 0);
         }
         Step::Die(slot) => world.lives.borrow_mut()[slot] = false,
         Step::Reap => {
-            layout.bury(world, now).unwrap();
+            layout.reap_locked(world, now).unwrap();
             model.reap(lives);
         }
         Step::Take(slot, amount) if lives[slot] => {
             prop_assert_eq!(layout.take_time(DEVICE, slot, amount, (now, now)), model.take(slot, amount));
         }
         Step::Owe(slot, amount) if lives[slot] => {
-            layout.owe_time(DEVICE, slot, amount, now);
+            layout.overdraw(DEVICE, slot, amount, now);
             model.settle(i64::try_from(amount).unwrap());
             model.asks[slot].served += amount;
             model.outstanding[slot] += amount;
         }
         Step::StopAsking(slot) if lives[slot] => {
-            layout.stop_asking(DEVICE, slot);
+            layout.withdraw_request(DEVICE, slot);
             model.asks[slot].wants = 0;
         }
         Step::Settle(difference) => {
@@ -169,7 +169,7 @@ fn play(world: &World, model: &mut Model, step: Step) -> Result<(), TestCaseErro
         }
         Step::Settled(slot, prepaid) if lives[slot] => {
             let process = &layout.time[DEVICE].processes[slot];
-            process.outstanding.change(|outstanding| outstanding.saturating_sub(prepaid));
+            process.unsettled_ns.change(|outstanding| outstanding.saturating_sub(prepaid));
             process.settled_at.set(now);
             model.outstanding[slot] = model.outstanding[slot].saturating_sub(prepaid);
             model.settled_at[slot] = now;
@@ -185,7 +185,7 @@ fn play(world: &World, model: &mut Model, step: Step) -> Result<(), TestCaseErro
             model.terms = new;
         }
         Step::Count(slot, time) if lives[slot] => {
-            layout.time[DEVICE].processes[slot].counts.used.add(time);
+            layout.time[DEVICE].processes[slot].counts.charged_ns.add(time);
             model.used += time;
         }
         _ => {}
@@ -211,8 +211,8 @@ proptest! {
             prop_assert_eq!(layout.time_used(DEVICE).used, model.used);
             for slot in 0..SLOTS {
                 let process = &layout.time[DEVICE].processes[slot];
-                prop_assert_eq!(process.outstanding.get(), model.outstanding[slot]);
-                let ask = Ask { served: process.served.get(), wants: process.wants.get() };
+                prop_assert_eq!(process.unsettled_ns.get(), model.outstanding[slot]);
+                let ask = Ask { served: process.virtual_service.get(), wants: process.requested_ns.get() };
                 prop_assert!(!model.taken[slot] || ask == model.asks[slot], "{:?} for {:?}", ask, model.asks[slot]);
             }
             prop_assert_eq!(layout.time[DEVICE].virtual_time.0.get(), model.virtual_time);

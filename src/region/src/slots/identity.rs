@@ -20,14 +20,14 @@ pub(crate) struct Identity {
 pub(crate) type Boot = [u64; 2];
 
 /// This process's number.
-pub(crate) fn number() -> u32 {
+pub(crate) fn own_pid() -> u32 {
     process::id()
 }
 
 /// This process. What `/proc` does not tell is zero.
-pub(crate) fn identity() -> Identity {
+pub(crate) fn own_identity() -> Identity {
     Identity {
-        pid: number(),
+        pid: own_pid(),
         start: fs::read("/proc/self/stat").ok().and_then(|stat| start_time(&stat)).unwrap_or(0),
         pid_namespace: fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino()),
     }
@@ -35,11 +35,11 @@ pub(crate) fn identity() -> Identity {
 
 /// Whether `/proc` shows processes by the numbers that this process knows them by.
 pub(crate) fn is_proc_ours() -> bool {
-    fs::read_link("/proc/self").is_ok_and(|own| own.to_str() == Some(&number().to_string()))
+    fs::read_link("/proc/self").is_ok_and(|own| own.to_str() == Some(&own_pid().to_string()))
 }
 
 /// Whether a process lives whose start is the one that is meant, in clock ticks since boot. True where that cannot be told.
-pub(crate) fn lives(pid: u32, is_start: impl FnOnce(u64) -> bool) -> bool {
+pub(crate) fn is_alive(pid: u32, is_start: impl FnOnce(u64) -> bool) -> bool {
     match fs::read(format!("/proc/{pid}/stat")) {
         Ok(stat) => !has_ended(&stat) && start_time(&stat).is_none_or(is_start),
         Err(error) => error.kind() != io::ErrorKind::NotFound,
@@ -106,12 +106,14 @@ mod tests {
             [false; 3]
         );
         assert_eq!(start_time(stat("S", 1).as_bytes()), Some(4242));
-        let (me, start) = (identity().pid, identity().start);
-        assert!(lives(me, |found| found == start) && !lives(me, |found| found != start) && is_proc_ours());
+        let (me, start) = (own_identity().pid, own_identity().start);
+        assert!(
+            is_alive(me, |found| found == start) && !is_alive(me, |found| found != start) && is_proc_ours()
+        );
     }
 
     #[test]
     fn this_process_has_a_start_time() {
-        assert_ne!(identity().start, 0);
+        assert_ne!(own_identity().start, 0);
     }
 }

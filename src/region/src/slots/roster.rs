@@ -29,7 +29,7 @@ use crate::sync::atomics::broken::{self, Break};
 use crate::{
     layout::{
         Layout,
-        constants::{READY, SLOT_FREE, SLOT_TAKEN, UNPACED},
+        constants::{READY, SLOT_FREE, SLOT_TAKEN, UNLIMITED},
         held_at,
     },
     slots::identity::{Boot, Identity},
@@ -47,19 +47,19 @@ pub enum Reaped {
 }
 
 /// What the roster asks the kernel.
-pub(crate) trait Lives {
+pub(crate) trait Liveness {
     /// What went wrong in asking.
     type Error;
 
     /// Whether the owner of `slot` lives, if it has one.
-    fn lives(&self, slot: usize) -> Result<bool, Self::Error>;
+    fn is_alive(&self, slot: usize) -> Result<bool, Self::Error>;
 }
 
 impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVICES, SLOTS, SHARES> {
     /// Whether a slot below the mark is taken by somebody dead. Needs no lock.
-    pub(crate) fn any_dead<L: Lives>(&self, lives: &L) -> Result<bool, L::Error> {
-        for slot in 0..self.claimed() {
-            if self.is_taken(slot) && !lives.lives(slot)? {
+    pub(crate) fn any_dead<L: Liveness>(&self, lives: &L) -> Result<bool, L::Error> {
+        for slot in 0..self.slot_high_water() {
+            if self.is_taken(slot) && !lives.is_alive(slot)? {
                 return Ok(true);
             }
         }
@@ -67,9 +67,9 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     }
 
     /// Whether any process of the slice lives. The first that is asked for usually does. Needs no lock.
-    pub(crate) fn anybody_lives<L: Lives>(&self, lives: &L) -> Result<bool, L::Error> {
-        for slot in 0..self.claimed() {
-            if self.is_taken(slot) && lives.lives(slot)? {
+    pub(crate) fn anybody_lives<L: Liveness>(&self, lives: &L) -> Result<bool, L::Error> {
+        for slot in 0..self.slot_high_water() {
+            if self.is_taken(slot) && lives.is_alive(slot)? {
                 return Ok(true);
             }
         }
@@ -81,16 +81,16 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     ///
     /// Who is dead is asked here, under the lock, and never remembered from before: a slot that was dead may
     /// have been taken again since.
-    pub(crate) fn bury<L: Lives>(&self, lives: &L, now: u64) -> Result<(usize, usize), L::Error> {
+    pub(crate) fn reap_locked<L: Liveness>(&self, lives: &L, now: u64) -> Result<(usize, usize), L::Error> {
         let (mut dead, mut living) = (0_usize, 0_usize);
-        for slot in 0..self.claimed() {
+        for slot in 0..self.slot_high_water() {
             if !self.is_taken(slot) {
                 continue;
             }
-            if lives.lives(slot)? {
+            if lives.is_alive(slot)? {
                 living = living.saturating_add(1);
             } else {
-                self.clear_dead(slot, now);
+                self.release_dead_slot(slot, now);
                 dead = dead.saturating_add(1);
             }
         }
@@ -101,31 +101,31 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     ///
     /// The mark is raised before the process can reserve anything, so that a reservation whose fence is later
     /// than one of this process reads this process's word as well.
-    pub(crate) fn take(&self, slot: usize, who: Identity) {
-        self.empty(slot);
-        self.begin_time(slot, slot >= self.claimed());
-        if let Some(refused) = self.refused.get(slot) {
+    pub(crate) fn claim_slot(&self, slot: usize, who: Identity) {
+        self.empty_slot(slot);
+        self.reset_time(slot, slot >= self.slot_high_water());
+        if let Some(refused) = self.quota_denials.get(slot) {
             refused.iter().for_each(|count| count.set(0));
         }
         let Some(entry) = self.slots.get(slot) else { return };
         entry.pid.set(who.pid);
         entry.start.set(who.start);
         entry.pid_namespace.set(who.pid_namespace);
-        self.header.claimed.raise(u32::try_from(slot.saturating_add(1)).unwrap_or(u32::MAX));
+        self.header.slot_high_water.raise(u32::try_from(slot.saturating_add(1)).unwrap_or(u32::MAX));
         entry.state.publish(SLOT_TAKEN);
     }
 
     /// Makes the region anew: no device, no process. The slice's debts stay. Needs the join lock, and that nobody lives.
     ///
     /// A process that is killed in here leaves a region that is not ready, and the next one starts over.
-    pub(crate) fn renew(&self, boot: Boot, now: u64) {
+    pub(crate) fn reinitialise(&self, boot: Boot, now: u64) {
         self.header.ready.publish(0);
         self.keep_debts(boot, now);
         self.header.device_count.publish(0);
         self.slots.iter().for_each(|slot| slot.state.publish(SLOT_FREE));
-        self.forget_uses();
-        self.header.claimed.set(0);
-        self.header.unpaced.set(UNPACED);
+        self.forget_all_uses();
+        self.header.slot_high_water.set(0);
+        self.header.unlimited_hint.set(UNLIMITED);
         self.header.epoch.set(self.header.epoch.get().wrapping_add(1));
     }
 
@@ -140,39 +140,39 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     }
 
     /// Gives on what the process in `slot` leaves, and makes the slot hold nothing and free. Needs the join lock.
-    pub(crate) fn clear(&self, slot: usize, now: u64) {
-        self.bequeath_time(slot, now);
+    pub(crate) fn release_slot(&self, slot: usize, now: u64) {
+        self.reclaim_time(slot, now);
         #[cfg(all(test, loom))]
         if broken::is_killed() {
             return;
         }
-        self.empty(slot);
+        self.empty_slot(slot);
     }
 
     /// As [`clear`](Self::clear), of a process that has died: the device may have its memory back later.
-    fn clear_dead(&self, slot: usize, now: u64) {
+    fn release_dead_slot(&self, slot: usize, now: u64) {
         #[cfg(all(test, loom))]
         if broken::is(Break::LeavesLate) {
             let held = self.held_by(0, slot);
-            self.clear(slot, now);
-            return self.enter_gone(slot, 0, now, held);
+            self.release_slot(slot, now);
+            return self.enter_left(slot, 0, now, held);
         }
-        self.let_leave(slot, now);
-        self.clear(slot, now);
+        self.begin_leaving(slot, now);
+        self.release_slot(slot, now);
     }
 
     /// Makes `slot` hold nothing and free. Only the words of devices in use are touched: a device that is added
     /// starts with a cleared row.
-    fn empty(&self, slot: usize) {
+    fn empty_slot(&self, slot: usize) {
         // Others may go on using memory that this process is charged for: they take the charge over first.
-        self.leave_all_shares(slot);
+        self.end_uses_of(slot);
         for row in self.held.iter().take(self.device_count()) {
             if let Some(word) = row.get(held_at(slot, SLOTS)) {
                 word.clear();
             }
         }
         if let Some(entry) = self.slots.get(slot) {
-            entry.making.set(0);
+            entry.context_creations.set(0);
             entry.state.publish(SLOT_FREE);
         }
     }

@@ -107,9 +107,9 @@ impl Word32 {
 /// A number of 32 bits that tells readers that what was written before it can be read.
 #[derive(Debug, Default)]
 #[repr(transparent)]
-pub(crate) struct Gate32(AtomicU32);
+pub(crate) struct Published32(AtomicU32);
 
-impl Gate32 {
+impl Published32 {
     /// Writes the number after everything before it; pairs with [`Gate32::observe`].
     pub(crate) fn publish(&self, value: u32) {
         self.0.store(value, Ordering::Release);
@@ -124,9 +124,9 @@ impl Gate32 {
 /// A number of 64 bits that tells readers that what was written before it can be read.
 #[derive(Debug, Default)]
 #[repr(transparent)]
-pub(crate) struct Gate64(AtomicU64);
+pub(crate) struct Published64(AtomicU64);
 
-impl Gate64 {
+impl Published64 {
     /// Writes the number after everything before it; pairs with [`Gate64::observe`].
     pub(crate) fn publish(&self, value: u64) {
         self.0.store(value, Ordering::Release);
@@ -152,11 +152,11 @@ impl Gate64 {
 /// How often somebody called those who sleep: what a sleeper has seen of it must not have changed.
 #[derive(Debug, Default)]
 #[repr(transparent)]
-pub(crate) struct Bell(AtomicU32);
+pub(crate) struct WakeSeq(AtomicU32);
 
-impl Bell {
+impl WakeSeq {
     /// The count, before anything that the caller says and looks at afterwards; pairs with [`Bell::count`].
-    pub(crate) fn heard(&self) -> u32 {
+    pub(crate) fn sequence(&self) -> u32 {
         self.0.load(Ordering::Acquire)
     }
 
@@ -191,7 +191,7 @@ impl Held {
     /// The most bytes a word can say.
     pub(crate) const MOST_BYTES: u64 = (1 << Self::BYTE_BITS) - 1;
     /// The most undecided reservations a word can say.
-    const MOST_UNDECIDED: u64 = u64::MAX >> Self::BYTE_BITS;
+    const MOST_PENDING: u64 = u64::MAX >> Self::BYTE_BITS;
 
     /// Bytes held, those of undecided reservations included.
     pub(crate) fn bytes(self) -> u64 {
@@ -199,9 +199,9 @@ impl Held {
     }
 
     /// Reservations that are not decided yet.
-    pub(crate) fn undecided(self) -> u64 {
+    pub(crate) fn pending(self) -> u64 {
         #[cfg(all(test, loom))]
-        if broken::is(broken::Break::UndecidedIgnored) {
+        if broken::is(broken::Break::PendingIgnored) {
             return 0;
         }
         self.0 >> Self::BYTE_BITS
@@ -224,7 +224,7 @@ impl Held {
     /// The word with one more reservation under way, if it can say that.
     fn entered(self, bytes: u64) -> Option<Self> {
         let sum = self.bytes().checked_add(bytes).filter(|sum| *sum <= Self::MOST_BYTES)?;
-        let undecided = self.undecided().checked_add(1).filter(|count| *count <= Self::MOST_UNDECIDED)?;
+        let undecided = self.pending().checked_add(1).filter(|count| *count <= Self::MOST_PENDING)?;
         Some(Self::of(sum, undecided))
     }
 }
@@ -269,7 +269,7 @@ impl HeldWord {
     /// Adds bytes that are held whatever the limit says, as far as the word can say them.
     pub(crate) fn charge(&self, bytes: u64) {
         self.change(|held| {
-            Some(Held::of(held.bytes().saturating_add(bytes).min(Held::MOST_BYTES), held.undecided()))
+            Some(Held::of(held.bytes().saturating_add(bytes).min(Held::MOST_BYTES), held.pending()))
         });
     }
 
@@ -353,11 +353,11 @@ pub(crate) mod broken {
         /// A reservation reads the others' words without a fence.
         NoFence,
         /// A refusal is final although others are undecided.
-        UndecidedIgnored,
+        PendingIgnored,
         /// A refusal is final after a single reading.
         ReadOnce,
         /// A payer that leaves looks for no heir.
-        NobodyInherits,
+        NoTransfer,
         /// A sum is believed although a charge moved from one share to another while it was made.
         MovesIgnored,
         /// A word is changed by reading and then writing it.
@@ -365,13 +365,13 @@ pub(crate) mod broken {
         /// Words of a place of the ring are believed although they do not match, or read in the order of writing.
         TornBelieved,
         /// A lower rate is told before what is owed follows.
-        ToldFirst,
+        GrantFirst,
         /// What a dead process leaves stays in its word.
-        EstateKept,
+        UnsettledKept,
         /// A dead process's word is cleared before its memory counts as leaving.
         LeavesLate,
         /// What leaves counts for the most that was ever held.
-        PeakOfTheGone,
+        PeakOfLeaving,
     }
 
     thread_local! {
@@ -390,7 +390,7 @@ pub(crate) mod broken {
     }
 
     /// Kills the next process that refunds what a dead one left, right after it did.
-    pub(crate) fn kill_next_heir() {
+    pub(crate) fn kill_next_reaper() {
         KILLS.set(true);
     }
 

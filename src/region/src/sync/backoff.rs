@@ -1,7 +1,7 @@
-//! How long does a reservation wait before its next try, and a newcomer for the join lock?
+//! Randomised exponential back-off, for retries of a reservation and for lock requests.
 //!
-//! Waits are random up to a longest one that doubles from try to try, so that those who met once part ways.
-//! The times are lower bounds: the kernel adds its own (about 50 microseconds a wait).
+//! Each wait is random, up to a bound that doubles from try to try. Processes that collided once therefore retry at
+//! different times. The times are lower bounds: the kernel adds about 50 microseconds to each wait.
 
 use core::{hash::BuildHasher as _, time::Duration};
 use std::{hash::RandomState, process};
@@ -10,54 +10,56 @@ use crate::sync::pause::pause;
 
 /// Bounds of a series of waits.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pace {
-    /// The longest that the first wait can be.
+pub(crate) struct BackoffBounds {
+    /// Upper bound of the first wait.
     first: Duration,
-    /// The longest that any wait can be.
+    /// Upper bound of every wait.
     longest: Duration,
-    /// After so much waiting there is no further try.
+    /// After this much waiting there is no further try.
     total: Duration,
 }
 
-/// A reservation: an undecided one lasts well under a microsecond unless its thread lost its processor, and then
-/// as long as that lasts. 30 ms were seen to be too few with some dozen busy processes on two processors; a
-/// process that has used up its processor quota stands still for up to 100 ms. A wrong refusal is worse than this.
-pub(crate) const RESERVING: Pace = Pace {
+/// For a reservation that met pending ones.
+///
+/// A reservation is pending for less than a microsecond, unless its thread loses the processor. With some dozen busy
+/// processes on two processors, 30 ms were too few. A process that has used up its processor quota stands still for up
+/// to 100 ms. A wrong denial costs more than this wait.
+pub(crate) const RESERVING: BackoffBounds = BackoffBounds {
     first: Duration::from_micros(2),
     longest: Duration::from_millis(1),
     total: Duration::from_millis(200),
 };
 
-/// The join lock: it is held for some tens of microseconds by each newcomer. Whoever sleeps longer than some of them
-/// hold it gets it late when many start together.
-pub(crate) const JOINING: Pace = Pace {
+/// For the join lock of a process that joins. Each process holds it for some tens of microseconds. A process that
+/// sleeps longer than others hold the lock comes late when many start together.
+pub(crate) const JOINING: BackoffBounds = BackoffBounds {
     first: Duration::from_micros(20),
     longest: Duration::from_micros(200),
     total: Duration::from_secs(1),
 };
 
-/// The join lock, for one who would remove the region: it is better left than waited for.
-pub(crate) const REMOVING: Pace = Pace {
+/// For the join lock of a process that removes the region. Removal may give up.
+pub(crate) const REMOVING: BackoffBounds = BackoffBounds {
     first: Duration::from_micros(100),
     longest: Duration::from_millis(10),
     total: Duration::from_millis(500),
 };
 
-/// The lock of those who change limits: it is held for some microseconds by each.
-pub(crate) const CHANGING: Pace = Pace {
+/// For the lock on limits. Each process holds it for some microseconds.
+pub(crate) const CHANGING: BackoffBounds = BackoffBounds {
     first: Duration::from_micros(20),
     longest: Duration::from_millis(1),
     total: Duration::from_secs(2),
 };
 
-/// Tries again and again, until something is had or fails. What becomes of it when the waits have ended, after so long, is
-/// for `late` to say.
-pub(crate) fn until_had<T, E>(
-    pace: Pace,
+/// Calls `attempt` until it succeeds or fails. When the waits are used up, returns the error that `late` makes of the
+/// time waited.
+pub(crate) fn retry_until<T, E>(
+    pace: BackoffBounds,
     mut attempt: impl FnMut() -> Result<Option<T>, E>,
     late: impl FnOnce(Duration) -> E,
 ) -> Result<T, E> {
-    let mut patience = Patience::new(pace);
+    let mut patience = Backoff::new(pace);
     loop {
         if let Some(had) = attempt()? {
             return Ok(had);
@@ -70,26 +72,26 @@ pub(crate) fn until_had<T, E>(
 
 /// A series of waits.
 #[derive(Debug)]
-pub(crate) struct Patience {
-    pace: Pace,
+pub(crate) struct Backoff {
+    pace: BackoffBounds,
     longest_now: Duration,
     waited: Duration,
     random: u64,
 }
 
-impl Patience {
-    /// A new series, with randomness of its own: two forked siblings must not draw the same numbers.
-    pub(crate) fn new(pace: Pace) -> Self {
+impl Backoff {
+    /// Starts a series. Each has its own random seed: two forked siblings must not draw the same numbers.
+    pub(crate) fn new(pace: BackoffBounds) -> Self {
         let random = RandomState::new().hash_one(process::id()) | 1;
         Self { pace, longest_now: pace.first, waited: Duration::ZERO, random }
     }
 
-    /// How long there was waited.
+    /// The time waited so far.
     pub(crate) fn waited(&self) -> Duration {
         self.waited
     }
 
-    /// Waits, unless it was waited long enough: `false`.
+    /// Waits once. `false`: the total is used up, and the call returned at once.
     #[allow(clippy::disallowed_methods, reason = "the bounded wait is what this file is for")]
     pub(crate) fn wait(&mut self) -> bool {
         let Some(next) = self.next() else { return false };
@@ -97,7 +99,7 @@ impl Patience {
         true
     }
 
-    /// The next wait. At least half of the longest one, so that a series has an end.
+    /// The next wait. It is at least half of its bound, so that a series ends.
     fn next(&mut self) -> Option<Duration> {
         if self.waited >= self.pace.total {
             return None;
@@ -110,7 +112,7 @@ impl Patience {
         Some(next)
     }
 
-    /// The next random number (xorshift).
+    /// The next random number, by xorshift.
     fn draw(&mut self) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -126,7 +128,7 @@ mod tests {
     #[test]
     fn a_series_of_waits_grows_to_its_longest_and_ends_at_its_total() {
         for pace in [RESERVING, JOINING, REMOVING, CHANGING] {
-            let mut patience = Patience::new(pace);
+            let mut patience = Backoff::new(pace);
             let waits: Vec<_> = core::iter::from_fn(|| patience.next()).collect();
             assert!(waits.iter().all(|wait| *wait <= pace.longest && !wait.is_zero()));
             assert!(waits[0] <= pace.first);

@@ -1,31 +1,35 @@
-//! How does a process sleep until it may use GPU time, and how is it woken by another one?
+//! Puts a thread to sleep until another process wakes it, with a futex.
 //!
-//! With a futex: the kernel compares the word with what the sleeper saw of it, so no ring is lost in between.
+//! The kernel compares the word with the value that the sleeper has read before. If the word has changed, the thread
+//! does not sleep, so no wake-up is lost.
 
 use core::ptr;
 
-use crate::sync::{atomics::Bell, clock};
+use crate::sync::{atomics::WakeSeq, clock};
 
-/// The longest sleep, in nanoseconds. Who sleeps on a region that is lost is woken by nobody.
+/// The longest sleep, in nanoseconds. No process wakes a thread that sleeps on a lost region.
 const LONGEST: u64 = 1_000_000_000;
 
-/// Sleeps until the bell rings, `until` has come on the monotonic clock, or a signal was handled; not at all if it
-/// has rung since it was `heard`. A second at most: the caller looks again anyway.
-pub(crate) fn sleep(bell: &Bell, heard: u32, until: u64) {
+/// Sleeps until another process calls [`wake_all`], the monotonic clock reaches `until`, or the thread handles a
+/// signal.
+///
+/// The thread does not sleep if `word` no longer has the value `seen`. It sleeps for one second at most, and the caller
+/// looks at its condition again in any case.
+pub(crate) fn sleep(word: &WakeSeq, seen: u32, until: u64) {
     let now = clock::now();
     if until <= now {
         return;
     }
     let until = time_of(until.min(now.saturating_add(LONGEST)));
     let (none, operation) = (ptr::null_mut::<u32>(), libc::FUTEX_WAIT_BITSET);
-    // SAFETY: the word is mapped for as long as it is borrowed, and the time outlives the call; the kernel reads both.
-    // A word whose file was shortened makes the call fail.
+    // SAFETY: `FUTEX_WAIT_BITSET` reads the word and the time. The borrow of `word` keeps it mapped, and `until` lives
+    // until after the call. If the file was truncated, the call fails.
     unsafe {
         libc::syscall(
             libc::SYS_futex,
-            bell.address(),
+            word.address(),
             operation,
-            heard,
+            seen,
             ptr::from_ref(&until),
             none,
             libc::FUTEX_BITSET_MATCH_ANY,
@@ -33,11 +37,11 @@ pub(crate) fn sleep(bell: &Bell, heard: u32, until: u64) {
     }
 }
 
-/// Wakes all who sleep.
-pub(crate) fn ring(bell: &Bell) {
-    bell.count();
-    // SAFETY: the word is mapped for as long as it is borrowed; the kernel takes its address for a name.
-    unsafe { libc::syscall(libc::SYS_futex, bell.address(), libc::FUTEX_WAKE, i32::MAX) };
+/// Wakes all threads that sleep on `word`, in all processes.
+pub(crate) fn wake_all(word: &WakeSeq) {
+    word.count();
+    // SAFETY: `FUTEX_WAKE` uses the address only as a key. The borrow of `word` keeps it mapped.
+    unsafe { libc::syscall(libc::SYS_futex, word.address(), libc::FUTEX_WAKE, i32::MAX) };
 }
 
 fn time_of(nanoseconds: u64) -> libc::timespec {

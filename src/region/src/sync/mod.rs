@@ -1,4 +1,4 @@
-//! Atomic words, clocks and waits: the lowest folder, which knows nothing of slices.
+//! Atomic words, clocks, and ways to wait. This folder knows nothing of slices.
 
 pub(crate) mod atomics;
 #[cfg(not(loom))]

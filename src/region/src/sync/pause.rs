@@ -1,12 +1,14 @@
-//! How does a thread rest without a panic?
+//! Sleeps without the risk of a panic.
 //!
-//! The standard library's sleep panics where a sandbox forbids `clock_nanosleep`. A guest in somebody else's process
-//! rests by whatever the kernel allows.
+//! The sleep of the standard library panics in a sandbox that forbids `clock_nanosleep`. A library in a foreign process
+//! must not panic, so [`pause`] falls back to other calls.
 
 use core::{ptr, time::Duration};
 
-/// Rests for so long, or a little longer. Where the kernel forbids to sleep it waits for no descriptor instead, and where
-/// it forbids that as well it gives up the processor once.
+/// Sleeps for `time` or a little longer.
+///
+/// If the kernel forbids `clock_nanosleep`, the thread calls `poll` without descriptors instead. If the kernel forbids
+/// `poll` too, the thread yields the processor once and returns early.
 pub fn pause(time: Duration) {
     let mut left = libc::timespec {
         tv_sec: libc::time_t::try_from(time.as_secs()).unwrap_or(libc::time_t::MAX),
@@ -15,10 +17,12 @@ pub fn pause(time: Duration) {
     loop {
         // SAFETY: one time is read and the same one written, which the call allows; both outlive it.
         let failed =
+            // SAFETY: `clock_nanosleep` needs a valid request and room for the remainder. Both are `left`, which the
+            // call may alias and which outlives it.
             unsafe { libc::clock_nanosleep(libc::CLOCK_MONOTONIC, 0, &raw const left, &raw mut left) };
         match failed {
             0 => return,
-            // A signal was handled: what is left is rested as well.
+            // A signal was handled: the loop sleeps for the remainder.
             libc::EINTR => {}
             _ => break,
         }

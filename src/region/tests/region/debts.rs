@@ -45,7 +45,7 @@ fn owed(member: &Member, device: Device) -> u64 {
 /// A slice that has run the kernel on its devices, and in which nobody lives.
 fn left_behind(path: &Path, devices: &[DeviceRequest]) {
     let (member, places) = member(path, devices);
-    places.iter().for_each(|device| member.take(*device, KERNEL, now()).unwrap());
+    places.iter().for_each(|device| member.acquire(*device, KERNEL, now()).unwrap());
     places.iter().for_each(|device| member.settled(*device, KERNEL, now()));
     member.leave();
 }
@@ -59,7 +59,7 @@ fn what_a_slice_owes_outlives_its_last_process() {
         let (member, places) = member(&path, &[device(1, 100, 20)]);
         let owed = owed(&member, places[0]);
         assert!((29_000..=29_980).contains(&owed), "{owed} ms of 30000 and what 20 ms of burst paid");
-        assert!(member.take(places[0], 1, now()).is_err());
+        assert!(member.acquire(places[0], 1, now()).is_err());
         member.leave();
     }
 }
@@ -129,7 +129,7 @@ fn a_region_stays_until_a_new_one_would_grant_no_more() {
     }
     // 2 ms of GPU time at the whole of it.
     let (member, places) = member(&path, &[device(1, 999, 1)]);
-    member.take(places[0], 2 * MS, now()).unwrap();
+    member.acquire(places[0], 2 * MS, now()).unwrap();
     member.settled(places[0], 2 * MS, now());
     let paid_until = member.paid_until(places[0]);
     member.leave();

@@ -169,7 +169,7 @@ fn use_all(member: &Member) {
         member.charge(device, u64::MAX);
         let _ = member.refund(device, u64::MAX);
         let _ = (member.held(device), member.own(device), member.limits(device));
-        member.count_refusal(device);
+        member.count_quota_denial(device);
         use_time(member, device);
         let reported = member.processes();
         assert!(
@@ -183,20 +183,24 @@ fn use_time(member: &Member, device: Device) {
     const NOW: u64 = 1 << 50;
     let _ = (
         member.least_lease(device, NOW).time,
-        member.elect(device, NOW, 1),
+        member.renew_sampler_lease(device, NOW, 1),
         member.overlap_part(device, 1 << 40),
     );
-    let _ = (member.time_used(device), member.meter(device), member.entry(device, member.places(device)));
-    if let Err(until) = member.take(device, 1 << 20, NOW) {
+    let _ = (
+        member.time_used(device),
+        member.measure_source(device),
+        member.interval_at(device, member.interval_head(device)),
+    );
+    if let Err(until) = member.acquire(device, 1 << 20, NOW) {
         // Half a millisecond more, for those whose turn it is.
-        assert_eq!(member.take(device, 1 << 20, until + 500_000), Ok(()), "waits for ever");
+        assert_eq!(member.acquire(device, 1 << 20, until + 500_000), Ok(()), "waits for ever");
     }
-    member.sleep(device, member.bell(device), 0);
+    member.sleep(device, member.wake_sequence(device), 0);
     member.settle(device, i64::MIN, NOW);
     member.settle(device, i64::MAX, NOW);
     member.give_back(device, u64::MAX, NOW);
     member.settled(device, u64::MAX, NOW);
-    member.serve(device, u64::MAX, u64::MAX);
+    member.adjust_service(device, u64::MAX, u64::MAX);
     let wild = Interval { start: u64::MAX, end: 0, context: u16::MAX, goes_on: true };
     member.publish(device, wild);
     member.add_overlap(device, u64::MAX, u64::MAX);
@@ -208,8 +212,8 @@ fn use_time(member: &Member, device: Device) {
             assert!((1_000_000_000..64_000_000_000).contains(&lately.span), "{lately:?}");
         }
     }
-    member.set_factor(device, u32::MAX);
-    member.stop_asking(device);
+    member.set_correction(device, u32::MAX);
+    member.withdraw_request(device);
 }
 
 #[test]

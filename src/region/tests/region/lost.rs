@@ -80,7 +80,7 @@ fn a_shortened_region_grants_nothing_and_says_so() {
         assert!(matches!(member.check().unwrap_err(), RegionError::Damaged { .. }), "{size}");
         member.charge(device, 7);
         assert_eq!(member.refund(device, 17), 10);
-        member.count_refusal(device);
+        member.count_quota_denial(device);
         assert_eq!((member.limits(device).memory, member.processes().len()), (Some(0), 0));
     }
 }

@@ -168,7 +168,7 @@ fn obey() {
                 answer("said");
             }
             "making" => {
-                at().0.begin_making();
+                at().0.begin_context_creation();
                 answer("begun");
             }
             "descriptors" => answer(&format!("{:?}", descriptors())),

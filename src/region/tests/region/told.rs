@@ -9,7 +9,7 @@ use gpuslice_policy::{
     config::{CorePolicy, Priority},
     units::{Nanos, Permille},
 };
-use gpuslice_region::{AtWork, Device, Limits, Member, Sharing};
+use gpuslice_region::{Device, Limits, Member, ProcessActivity, Sharing};
 
 use crate::{
     puppet::{Puppet, directory, join},
@@ -30,8 +30,8 @@ fn word(thousandths: u16, ahead: u64, now: u64) -> u64 {
 /// A member whose slice owes 50 ms of GPU time: 100 ms on the clock.
 fn in_debt(path: &std::path::Path, now: u64) -> (Member, Device) {
     let (member, device) = join(path, LIMIT);
-    assert_eq!(member.take(device, 70 * MS, now), Ok(()));
-    assert_eq!(member.take(device, MS, now), Err(now + 100 * MS));
+    assert_eq!(member.acquire(device, 70 * MS, now), Ok(()));
+    assert_eq!(member.acquire(device, MS, now), Err(now + 100 * MS));
     (member, device)
 }
 
@@ -39,50 +39,50 @@ fn in_debt(path: &std::path::Path, now: u64) -> (Member, Device) {
 fn what_is_told_holds_until_it_is_stale_and_what_is_owed_stays_what_it_is() {
     let directory = directory();
     let (member, device) = in_debt(&directory.path().join("region"), NOW);
-    member.tell(device, word(20, 4 << 20, NOW), NOW);
+    member.set_grant(device, word(20, 4 << 20, NOW), NOW);
     assert_eq!(member.terms(device).rate().get(), 20);
     assert_eq!(member.own_terms(device).rate().get(), 500);
-    assert_eq!(member.take(device, MS, NOW), Err(NOW + 2500 * MS));
-    member.tell(device, word(250, 0, NOW), NOW);
-    assert_eq!(member.take(device, MS, NOW), Err(NOW + 200 * MS));
-    member.tell(device, word(20, 4 << 20, NOW), NOW);
-    assert_eq!(member.take(device, MS, NOW), Err(NOW + 2500 * MS));
-    assert_eq!(member.hear(device, NOW + STALE - 1), Some(4 << 20));
+    assert_eq!(member.acquire(device, MS, NOW), Err(NOW + 2500 * MS));
+    member.set_grant(device, word(250, 0, NOW), NOW);
+    assert_eq!(member.acquire(device, MS, NOW), Err(NOW + 200 * MS));
+    member.set_grant(device, word(20, 4 << 20, NOW), NOW);
+    assert_eq!(member.acquire(device, MS, NOW), Err(NOW + 2500 * MS));
+    assert_eq!(member.expire_grant(device, NOW + STALE - 1), Some(4 << 20));
     assert_eq!(member.terms(device).rate().get(), 20);
     // 30 ms of GPU time are still owed then, and paid at a half.
-    assert_eq!(member.take(device, MS, NOW + STALE), Err(NOW + STALE + 60 * MS));
-    assert_eq!((member.told(device), member.terms(device).rate().get()), (0, 500));
-    assert_eq!(member.hear(device, NOW + STALE), None);
+    assert_eq!(member.acquire(device, MS, NOW + STALE), Err(NOW + STALE + 60 * MS));
+    assert_eq!((member.grant(device), member.terms(device).rate().get()), (0, 500));
+    assert_eq!(member.expire_grant(device, NOW + STALE), None);
 }
 
 #[test]
 fn nothing_that_is_told_gives_more_than_the_slices_own() {
     let directory = directory();
     let (member, device) = in_debt(&directory.path().join("region"), NOW);
-    member.tell(device, word(1000, u64::MAX, NOW), NOW);
+    member.set_grant(device, word(1000, u64::MAX, NOW), NOW);
     assert_eq!(member.terms(device), member.own_terms(device));
-    assert_eq!(member.hear(device, NOW), Some(u64::MAX));
-    assert_eq!(member.take(device, MS, NOW), Err(NOW + 100 * MS));
+    assert_eq!(member.expire_grant(device, NOW), Some(u64::MAX));
+    assert_eq!(member.acquire(device, MS, NOW), Err(NOW + 100 * MS));
 }
 
 #[test]
 fn who_only_listens_notices_that_nobody_speaks_any_more() {
     let directory = directory();
     let (member, device) = in_debt(&directory.path().join("region"), NOW);
-    member.tell(device, word(20, 0, NOW), NOW);
-    assert_eq!(member.hear(device, NOW + STALE), None);
-    assert_eq!((member.told(device), member.terms(device).rate().get()), (0, 500));
+    member.set_grant(device, word(20, 0, NOW), NOW);
+    assert_eq!(member.expire_grant(device, NOW + STALE), None);
+    assert_eq!((member.grant(device), member.terms(device).rate().get()), (0, 500));
 }
 
 #[test]
 fn a_gift_is_time_on_the_clock_and_never_more_than_is_owed() {
     let directory = directory();
     let (member, device) = in_debt(&directory.path().join("region"), NOW);
-    member.gift(device, 40 * MS, NOW);
-    assert_eq!(member.take(device, MS, NOW), Err(NOW + 60 * MS));
-    member.gift(device, u64::MAX, NOW);
-    assert_eq!(member.take(device, 30 * MS, NOW), Ok(()));
-    assert_eq!(member.take(device, MS, NOW), Err(NOW + 60 * MS), "nothing was saved up");
+    member.credit_wall_time(device, 40 * MS, NOW);
+    assert_eq!(member.acquire(device, MS, NOW), Err(NOW + 60 * MS));
+    member.credit_wall_time(device, u64::MAX, NOW);
+    assert_eq!(member.acquire(device, 30 * MS, NOW), Ok(()));
+    assert_eq!(member.acquire(device, MS, NOW), Err(NOW + 60 * MS), "nothing was saved up");
 }
 
 #[test]
@@ -93,21 +93,21 @@ fn a_gift_and_a_higher_rate_wake_who_waits() {
     for is_gift in [true, false] {
         // 20 ms of GPU time: 20 s at a thousandth.
         let began = now();
-        member.tell(device, word(1000, 0, began), began);
-        assert_eq!(member.take(device, 40 * MS, began), Ok(()));
-        member.tell(device, word(1, 0, began), began);
+        member.set_grant(device, word(1000, 0, began), began);
+        assert_eq!(member.acquire(device, 40 * MS, began), Ok(()));
+        member.set_grant(device, word(1, 0, began), began);
         let mut sleeper = Puppet::joined(&path, LIMIT);
         let slept_at = now();
         assert_eq!(sleeper.ask("sleep 1"), "sleeps");
         if is_gift {
-            member.gift(device, u64::MAX, now());
+            member.credit_wall_time(device, u64::MAX, now());
         } else {
-            member.tell(device, word(500, u64::MAX, now()), now());
+            member.set_grant(device, word(500, u64::MAX, now()), now());
         }
         assert!(sleeper.hear().starts_with("taken "), "{is_gift}");
         assert!(now() < slept_at + 900 * MS, "it slept on: {is_gift}");
         sleeper.kill();
-        member.gift(device, u64::MAX, now());
+        member.credit_wall_time(device, u64::MAX, now());
     }
 }
 
@@ -115,10 +115,10 @@ fn a_gift_and_a_higher_rate_wake_who_waits() {
 fn other_limits_end_what_was_told_before() {
     let directory = directory();
     let (member, device) = in_debt(&directory.path().join("region"), now());
-    member.tell(device, word(50, 0, now()), now());
+    member.set_grant(device, word(50, 0, now()), now());
     let sharing = Sharing { policy: CorePolicy::BestEffort, priority: Priority::Low, weight: 7 };
     member.set_limits(device, Limits { cores_permille: 800, sharing, ..member.limits(device) });
-    assert_eq!((member.told(device), member.terms(device).rate().get()), (0, 800));
+    assert_eq!((member.grant(device), member.terms(device).rate().get()), (0, 800));
     assert_eq!(member.limits(device).sharing, sharing);
     // 50 ms of GPU time, less what has passed.
     let owed = member.paid_until(device).saturating_sub(now());
@@ -150,14 +150,14 @@ fn who_waits_is_seen_until_it_should_have_looked_again() {
     member.set_queued(device, 3);
     member.count_used(device, 5);
     member.count_throttled(device, 7);
-    let at = |now| member.at_work(device, now).next().unwrap();
-    let waits = AtWork { used: 5, throttled: 7, queued: 3, waits: true };
+    let at = |now| member.process_activity(device, now).next().unwrap();
+    let waits = ProcessActivity { used: 5, throttled: 7, queued: 3, waits: true };
     assert_eq!(at(NOW + 109 * MS), waits);
-    assert_eq!(at(NOW + 111 * MS), AtWork { waits: false, ..waits }, "it is stopped");
-    assert!(member.is_asking(device));
-    member.stop_asking(device);
+    assert_eq!(at(NOW + 111 * MS), ProcessActivity { waits: false, ..waits }, "it is stopped");
+    assert!(member.is_waiting(device));
+    member.withdraw_request(device);
     // As for an instant in between: it wants nothing any more, and has yet to say that it does not sleep.
-    write(&path, word_of(0, "process.sleeps_until"), u64::MAX);
-    assert_eq!(at(NOW), AtWork { waits: false, ..waits });
-    assert!(!member.is_asking(device) && member.is_inhabited());
+    write(&path, word_of(0, "process.sleep_deadline"), u64::MAX);
+    assert_eq!(at(NOW), ProcessActivity { waits: false, ..waits });
+    assert!(!member.is_waiting(device) && member.is_inhabited());
 }

@@ -237,11 +237,11 @@ fn live(slice: &'static Slice) {
     // there is none, all keep their fences.
     let _done = spawn::spawn(slice, 64 << 10, once);
     // After that thread was made, which needs no signal.
-    sigbus_forwarding::begin();
+    sigbus_forwarding::register_thread();
     let begun = Both::read();
     let mut idle = 0_u32;
     while !helper.ends.load(Ordering::Relaxed) {
-        sigbus_forwarding::listen();
+        sigbus_forwarding::unblock();
         let is_busy = {
             let _round = helper.round.lock();
             !helper.ends.load(Ordering::Relaxed) && look(slice)

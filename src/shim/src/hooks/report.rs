@@ -112,7 +112,7 @@ impl Held {
     fn note_room(&self, free: u64) {
         // The larger of both, so that the room is not too low where memory is taken or given back meanwhile.
         let held = self.bytes.max(self.slice.region().held(self.device));
-        self.slice.member().note_room(self.device, free.saturating_add(held));
+        self.slice.member().note_available(self.device, free.saturating_add(held));
     }
 }
 
