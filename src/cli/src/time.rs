@@ -211,7 +211,7 @@ impl Time {
         look: Option<&Look>,
     ) -> Result<Self, RegionError> {
         let (limits, used) = (read.limits, read.time);
-        let measured = Measured::of_word(read.meter);
+        let measured = Measured::of_word(read.measure_source);
         let lately = |seconds| Lately::of(reader, read.device, seconds);
         Ok(Self {
             share_permille: limits.cores_permille,
@@ -231,7 +231,7 @@ impl Time {
             meter: Meter::of(measured.source),
             meter_why: measured.why.map(|why| why.to_string()),
             measured,
-            own_millionths: read.factor,
+            own_millionths: read.correction,
             is_paced: limits.is_paced(),
         })
     }

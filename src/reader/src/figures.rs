@@ -106,8 +106,8 @@ impl DeviceFigures {
             },
             weight: limits.sharing.weight,
             oversubscribe: limits.oversubscribe.into(),
-            meter: read.meter,
-            factor_millionths: read.factor,
+            meter: read.measure_source,
+            factor_millionths: read.correction,
             held_by_contexts: read.contexts,
         }
     }

@@ -1,14 +1,13 @@
-//! Which process looks at all slices on a GPU? A table of chairs, one for each GPU.
+//! Elects the process that divides a GPU among slices, by one lease for each GPU.
 //!
-//! The table is a small file beside the regions, which the processes of one user map whose slices divide GPUs. Who holds a
-//! chair, and since when it has been silent, is one word, changed by compare-exchange:
-//! [`chair`](gpuslice_policy::arbiter::word::chair). Nobody has to give anything back: who dies or stands still loses its
-//! chair.
+//! The leases lie in a small file beside the regions. All processes of one user map it if their slices divide GPUs. A
+//! lease is one word with its holder and the time of its last renewal, changed by compare-and-swap:
+//! [`chair`](gpuslice_policy::arbiter::word::chair). A holder that dies or stands still loses its lease, so no process
+//! has to return it.
 //!
-//! The file is made as regions are: complete, under no name, and then linked. It is found by its name in a directory where
-//! others may write, so nothing of it is believed that is not this user's own: where another user has put a file at its name,
-//! the next of numbered names is taken. Shortened, it says nothing any more, and
-//! nobody is ended by that: see `shortened`.
+//! The file is made as regions are: complete, without a name, and then linked. It lies in a directory where other users
+//! may create files, so only a file of this user counts. If another user has taken its name, the next of numbered names
+//! is used. A truncated file elects no process, and `file::sigbus_guard` keeps the processes alive.
 
 use core::ptr::NonNull;
 use std::{
@@ -40,14 +39,14 @@ use crate::{
 const MAGIC: u64 = u64::from_le_bytes(*b"gpuchair");
 /// The version of its layout.
 const VERSION: u64 = 1;
-/// GPUs that there are chairs for; instances (MIG) are GPUs of their own.
+/// GPUs that the table has room for; a MIG instance is a GPU of its own.
 const ENTRIES: usize = 128;
 /// Bytes of the file.
 const SIZE: usize = 4096;
-/// How often the file may vanish while it is opened.
+/// How often a process opens a file that is removed meanwhile, before it gives up.
 const OPENINGS: u32 = 4;
 
-/// What lies in the file.
+/// Layout of the file.
 #[derive(Debug)]
 #[repr(C)]
 struct LeaseTable {
@@ -56,19 +55,19 @@ struct LeaseTable {
     entries: [LeaseEntry; ENTRIES],
 }
 
-/// A GPU's chair.
+/// The lease of one GPU.
 #[derive(Debug)]
 #[repr(C)]
 struct LeaseEntry {
-    /// Which GPU; 0: none yet.
+    /// Identifies the GPU; 0: the entry is free.
     gpu: Word64,
-    /// Who holds it.
+    /// Holder of the lease, and when it was renewed.
     holder: Word64,
 }
 
 const _: () = assert!(size_of::<LeaseTable>() <= SIZE);
 
-/// The chairs of a directory, as one process sees them.
+/// The arbiter leases of a directory, as one process sees them.
 #[derive(Debug)]
 pub struct ArbiterLeases {
     table: NonNull<LeaseTable>,
@@ -77,28 +76,29 @@ pub struct ArbiterLeases {
     me: u64,
 }
 
-// SAFETY: what the pointer leads to is made of atomics and mapped until the drop, on whatever thread.
+// SAFETY: the pointer leads to a `LeaseTable`, which consists of atomics. It stays mapped until the drop, for all
+// threads.
 unsafe impl Send for ArbiterLeases {}
-// SAFETY: as above; shared references to atomics may be used by all threads.
+// SAFETY: shared references to the atomics of a `LeaseTable` may be used by all threads at the same time.
 unsafe impl Sync for ArbiterLeases {}
 
 impl Drop for ArbiterLeases {
     fn drop(&mut self) {
         sigbus_guard::forget(self.table.cast());
-        // SAFETY: `Chairs::map` mapped these bytes, and no reference into them outlives `self`.
+        // SAFETY: `ArbiterLeases::map` mapped these `SIZE` bytes. References into them borrow `self`, so none outlives
+        // this drop.
         unsafe { libc::munmap(self.table.as_ptr().cast(), SIZE) };
     }
 }
 
 impl ArbiterLeases {
-    /// Opens the chairs of this user's slices whose regions lie in `folder`, an absolute path; makes them if there are
-    /// none.
+    /// Opens the leases for regions in `folder`, an absolute path, or makes them if there are none.
     ///
     /// # Errors
-    /// [`RegionError::NotChairs`] or [`RegionError::NotAFile`] where something else stands in their place,
-    /// [`RegionError::System`] where they can neither be opened nor made.
+    /// [`RegionError::NotArbiterLeases`] or [`RegionError::NotAFile`] if another object has their path.
+    /// [`RegionError::System`] if the file can be neither opened nor made.
     pub fn open(folder: &Path) -> Result<Self, RegionError> {
-        // SAFETY: the call has no arguments and cannot fail.
+        // SAFETY: `geteuid` has no arguments and cannot fail.
         let user = unsafe { libc::geteuid() };
         let path =
             folders::numbered(&folder.join(format!(".gpuslice-arbiter-{user}")), |owner| owner == user);
@@ -136,70 +136,70 @@ impl ArbiterLeases {
 
     fn map(file: &File, _checked: &Metadata) -> io::Result<NonNull<LeaseTable>> {
         let (rights, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-        // SAFETY: a new mapping at an address of the system's choice; it overlaps nothing.
+        // SAFETY: without `MAP_FIXED` the kernel chooses a free address, so the mapping replaces no other.
         let start = unsafe { libc::mmap(ptr::null_mut(), SIZE, rights, kind, file.as_raw_fd(), 0) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
         let start = NonNull::new(start).ok_or(io::ErrorKind::AddrNotAvailable)?;
         if !sigbus_guard::protect(start, SIZE) {
-            // SAFETY: just mapped, and nobody knows of it.
+            // SAFETY: the mapping was just made, and no other code knows its address.
             unsafe { libc::munmap(start.as_ptr(), SIZE) };
             return Err(io::ErrorKind::OutOfMemory.into());
         }
         Ok(start.cast())
     }
 
-    /// Whether others find this file.
+    /// Whether other processes find this file.
     #[must_use]
     pub fn is_current(&self) -> bool {
         self.table().magic.get() == MAGIC
             && self.path.symlink_metadata().is_ok_and(|found| id_of(&found) == self.id)
     }
 
-    /// Asks for a GPU's chair, or says that this process still holds it. Whether it does. To be asked again within
-    /// [`PATIENCE`](word::PATIENCE). `now` is the monotonic clock in nanoseconds.
+    /// Takes or renews the lease of a GPU. Returns whether this process has it. The holder renews it within
+    /// [`PATIENCE`](word::PATIENCE). `now` is the monotonic clock, in nanoseconds.
     #[must_use]
     pub fn renew(&self, gpu: &Uuid, now: u64) -> bool {
-        let Some(chair) = self.entry(gpu) else { return false };
-        let before = chair.holder.get();
-        word::chair(before, self.me, now).is_some_and(|mine| chair.holder.replace(before, mine))
+        let Some(entry) = self.entry(gpu) else { return false };
+        let before = entry.holder.get();
+        word::chair(before, self.me, now).is_some_and(|mine| entry.holder.replace(before, mine))
     }
 
-    /// Gives a GPU's chair back, if this process holds it.
+    /// Returns the lease of a GPU, if this process has it.
     pub fn release(&self, gpu: &Uuid) {
-        let Some(chair) = self.entry(gpu) else { return };
-        let before = chair.holder.get();
+        let Some(entry) = self.entry(gpu) else { return };
+        let before = entry.holder.get();
         if word::is_held_by(before, self.me) {
-            let _lost = chair.holder.replace(before, 0);
+            let _lost = entry.holder.replace(before, 0);
         }
     }
 
-    /// The chair of a GPU; none where there is no room, and where the file was shortened.
+    /// The entry of a GPU. `None`: the table is full, or the file was truncated.
     fn entry(&self, gpu: &Uuid) -> Option<&LeaseEntry> {
         let (table, wanted) = (self.table(), key(gpu));
         if table.magic.get() != MAGIC {
             return None;
         }
-        // Places are taken in order and never given back, so that everybody finds the same one.
-        table.entries.iter().find(|chair| match chair.gpu.get() {
-            0 => chair.gpu.replace(0, wanted) || chair.gpu.get() == wanted,
+        // Entries are taken in order and never freed, so that all processes find the same one.
+        table.entries.iter().find(|entry| match entry.gpu.get() {
+            0 => entry.gpu.replace(0, wanted) || entry.gpu.get() == wanted,
             gpu => gpu == wanted,
         })
     }
 
     fn table(&self) -> &LeaseTable {
-        // SAFETY: the memory is page-aligned, long enough, and mapped until `self` is dropped. `Table` is made of atomics,
-        // for which every bit pattern is a value and which other processes may write at any time.
+        // SAFETY: the memory is page-aligned, `SIZE` bytes long, and mapped until `self` is dropped. `LeaseTable`
+        // consists of atomics, for which every bit pattern is valid and which other processes may write at any time.
         unsafe { self.table.as_ref() }
     }
 }
 
-/// Makes an empty table at `path`. That another process was faster is no failure.
+/// Makes an empty table at `path`. Succeeds if another process has made one meanwhile.
 fn create(path: &Path) -> Result<(), RegionError> {
     let file = map::unnamed(path)?;
     let fill = || {
-        // The space is taken now, so that a full disk is an error and not a signal.
+        // The space is allocated now, so that a full disk is an error and not a signal.
         space::take_space(&file, 0..SIZE)?;
         file.write_all_at(&MAGIC.to_ne_bytes(), 0)?;
         file.write_all_at(&VERSION.to_ne_bytes(), 8)
@@ -217,20 +217,21 @@ fn id_of(found: &Metadata) -> (u64, u64) {
     (found.dev(), found.ino())
 }
 
-/// A number for this process that hardly any other has, in whatever process-number namespace.
+/// A number that identifies this process, also among processes of other namespaces. Two processes have the same number
+/// with negligible probability.
 fn me() -> u64 {
     let who = identity::own_identity();
     mixed(mixed(u64::from(who.pid) ^ who.start.rotate_left(32)) ^ who.pid_namespace)
 }
 
-/// A number for a GPU, not 0.
+/// A number that identifies a GPU, not 0.
 fn key(gpu: &Uuid) -> u64 {
     let number = u128::from_le_bytes(gpu.0);
     let [low, high] = [0, 64].map(|shift| u64::try_from(number >> shift & u128::from(u64::MAX)).unwrap_or(0));
     mixed(mixed(low).wrapping_add(high)).max(1)
 }
 
-/// splitmix64: every bit of the result depends on every bit of the number.
+/// splitmix64: every bit of the result depends on every bit of the input.
 fn mixed(number: u64) -> u64 {
     let mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -248,11 +249,11 @@ mod tests {
     const NOW: u64 = 1 << 50;
     const GPU: Uuid = Uuid([0x11; 16]);
 
-    /// The chairs of a directory as a process sees them that has this number.
+    /// The leases of a directory, as a process with this number sees them.
     fn of(folder: &Path, me: u64) -> ArbiterLeases {
-        let mut chairs = open(folder).unwrap();
-        chairs.me = me;
-        chairs
+        let mut leases = open(folder).unwrap();
+        leases.me = me;
+        leases
     }
 
     fn open(folder: &Path) -> Result<ArbiterLeases, RegionError> {
@@ -269,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn one_process_holds_a_chair_until_it_gives_it_back_or_is_silent() {
+    fn one_process_holds_a_lease_until_it_gives_it_back_or_is_silent() {
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();
         let (one, other) = (of(folder.path(), 1), of(folder.path(), 2));
         assert!(one.renew(&GPU, NOW));
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn every_gpu_has_a_chair_of_its_own_as_far_as_there_is_room() {
+    fn every_gpu_has_a_lease_of_its_own_as_far_as_there_is_room() {
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();
         let (one, other) = (of(folder.path(), 1), of(folder.path(), 2));
         let gpu = |number: usize| Uuid([u8::try_from(number).unwrap(); 16]);
@@ -294,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_table_of_chairs_is_left_alone() {
+    fn what_is_no_table_of_leases_is_left_alone() {
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();
         let path = file(folder.path());
         let precious = folder.path().join("precious");

@@ -1,4 +1,14 @@
-//! Devices whose kernels wait for each other.
+//! Couples devices on which kernels wait for each other, and admits overdrafts for such kernels.
+//!
+//! Example: two GPUs run a collective, and the share of one is used up. The kernel on the other GPU waits for its
+//! partner, and uses its own share for nothing. Two measures help:
+//!
+//! - *Coupling.* A launch that is ready on one coupled device waits until throttled launches on the others are ready
+//!   too.
+//! - *Peer overdraft.* If a batch on another device runs far longer than predicted, a throttled launch is admitted
+//!   early, and the slice owes its time.
+//!
+//! `gpuslice_policy::compute::step` decides both.
 
 use gpuslice_policy::compute::step::{self, Kept, LASTS, Other};
 
@@ -10,17 +20,17 @@ use crate::{
     sync::atomics::full_fence,
 };
 
-/// What devices in step are to each other.
+/// State of the devices that are coupled with a device.
 #[derive(Default)]
 pub(crate) struct CouplingState {
-    /// Until when to wait for them.
+    /// Until when a launch waits for them.
     pub(crate) wait: u64,
-    /// No more is saved up than they have: since when.
+    /// The device may not have more time saved up than they have: since when it was saved.
     pub(crate) saved: u64,
 }
 
 impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVICES, SLOTS, SHARES> {
-    /// Tells other devices that a process has got through that had been kept.
+    /// Publishes a payment for coupled devices, and how long its launch was throttled.
     pub(crate) fn note_payment(&self, device: usize, kept: Kept) {
         let Some(time) = self.time(device) else { return };
         let step = &time.coupling.0;
@@ -34,8 +44,10 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         }
     }
 
-    /// A run on a device goes on for far longer than it does: wakes those whom other devices' shares hold back, since it may
-    /// wait for them. Once: they look again while it goes on.
+    /// Publishes that a batch on `device` runs far longer than predicted. Wakes throttled processes on other devices,
+    /// since the batch may wait for them.
+    ///
+    /// Only the first report wakes them. They look at the word again while the overrun goes on.
     pub(crate) fn note_overrun(&self, device: usize, now: u64) {
         let Some(time) = self.time(device) else { return };
         if step::is_known(time.coupling.0.overrun_seen_at.swap(now), now) {
@@ -47,14 +59,14 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         }
     }
 
-    /// What was overdue has ended.
+    /// Publishes that the overrunning batch has ended.
     pub(crate) fn clear_overrun(&self, device: usize) {
         if let Some(time) = self.time(device) {
             time.coupling.0.overrun_seen_at.set(0);
         }
     }
 
-    /// When a run was last seen to be overdue on another device, where one is.
+    /// When a process last saw an overrun on another device. `None`: there is no current one.
     pub(crate) fn peer_overrun(&self, device: usize, now: u64) -> Option<u64> {
         let others = self.other_devices(device).filter_map(|other| self.time(other));
         others
@@ -63,9 +75,15 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
             .max()
     }
 
-    /// Takes so much for `slot` that the slice owes already, since a run on another device may wait for it, if so much may go
-    /// ahead. Not where the run has not been seen since this device's last payment, or what was sent off may be what it waits
-    /// for.
+    /// Admits `amount` for `slot` as debt, because a batch on another device may wait for it. Returns whether it was
+    /// admitted.
+    ///
+    /// It is not admitted in these cases:
+    ///
+    /// - No overrun was seen since this device's last payment.
+    /// - The slice could pay, or owes too much.
+    /// - The device has work under way, which may be the work that the batch waits for.
+    /// - Other overdrafts have used the part of the share that is set aside for them.
     pub(crate) fn overdraw_for_peer(
         &self,
         device: usize,
@@ -93,7 +111,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         true
     }
 
-    /// What devices in step with this one are to a process that has waited since an instant.
+    /// State of the devices coupled with `device`, for a process that has waited since `since`.
     pub(crate) fn coupling_state(&self, device: usize, since: u64, now: u64) -> CouplingState {
         if !self.is_coupled(device, now) {
             return CouplingState::default();
@@ -105,12 +123,12 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         })
     }
 
-    /// Whether a device goes in step with others.
+    /// Whether a device is coupled with others.
     pub(crate) fn is_coupled(&self, device: usize, now: u64) -> bool {
         self.time(device).is_some_and(|time| step::holds(time.coupling.0.coupled_until.get(), now))
     }
 
-    /// What a device does.
+    /// The state of a device as coupled devices see it.
     fn peer_view(&self, device: usize, now: u64) -> Option<Other> {
         let time = self.time(device)?;
         let processes = || time.processes.iter().take(self.slot_high_water());
@@ -123,7 +141,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         })
     }
 
-    /// How long a device's share kept a launch last. While one writes that it is shorter than it was, never longer.
+    /// The last long throttle of a device. During a write the reader may get one that looks shorter than it was, never
+    /// longer.
     pub(crate) fn last_throttle(&self, device: usize) -> Kept {
         let Some(time) = self.time(device) else { return Kept::default() };
         let CouplingWords { throttled_from, throttled_until, overdraft_at, .. } = &time.coupling.0;
@@ -132,12 +151,12 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
             let since = throttled_from.get();
             return Kept { since, until: throttled_until.observe(), went_ahead: false };
         }
-        // In this order: who reads a new one reads since when, too.
+        // In this order: a reader that sees the new end also sees its beginning.
         let until = throttled_until.observe();
         Kept { since: throttled_from.get(), until, went_ahead: until == overdraft_at.get() }
     }
 
-    /// From now on for a while these devices go in step.
+    /// Couples two devices from now on, for the time `LASTS`.
     pub(crate) fn couple(&self, devices: [usize; 2], now: u64) {
         for time in devices.into_iter().filter_map(|device| self.time(device)) {
             time.coupling.0.coupled_until.set(now.saturating_add(LASTS));

@@ -1,8 +1,9 @@
-//! Which intervals was the GPU busy for the slice, as its processes have told each other?
+//! A ring of intervals in which the GPU was busy for the slice, which all its processes publish and read.
 //!
-//! A process takes a place by adding one, writes the times, and then the ticket that says whose they are. Nobody waits:
-//! a process that is suspended in the middle may write on when others have come around to its place. So the words of
-//! a place carry a check that is made of all of them: words of two intervals do not match, but for one in 2^64.
+//! A process takes a slot of the ring by an atomic addition, writes the times, and then the ticket with the slot's
+//! number. No process waits for another. A process that is suspended during the write may go on after others have come
+//! around to the same slot. Therefore each slot has a checksum over its words: words of two intervals do not match,
+//! except once in 2^64.
 
 use gpuslice_policy::compute::ring::{Entry, Interval};
 
@@ -14,11 +15,11 @@ use crate::{
     layout::constants::INTERVALS,
 };
 
-/// Places of the ring of busy intervals that the processes of a slice have for each device.
+/// Slots of the ring of busy intervals of a device.
 pub const INTERVAL_SLOTS: u64 = INTERVALS as u64;
-/// The bit of a place's rest that says that the work goes on.
+/// The bit of a packed word for work that goes on.
 const GOES_ON: u64 = 1 << 63;
-/// The bits below hold the context, and those below these how long the interval is: up to 39 hours.
+/// Lowest bit of the context in a packed word. The bits below it hold the length: up to 39 hours.
 const CONTEXT: u32 = 47;
 const LENGTH: u64 = (1 << CONTEXT) - 1;
 
@@ -27,11 +28,11 @@ impl IntervalSlot {
         self.start.set(entry.interval.start);
         self.packed.set(packed_of(&entry.interval));
         self.checksum.set(checksum(entry));
-        // Who sees the ticket sees the times.
+        // A reader that sees the ticket sees the times.
         self.ticket.publish(entry.ticket);
     }
 
-    /// What stands there; nothing while the words do not match.
+    /// The entry in the slot. An empty entry while the words do not match.
     pub(crate) fn read(&self) -> Entry {
         let ticket = self.ticket.observe();
         let entry = Entry { ticket, interval: interval_of(self.start.get(), self.packed.get()) };
@@ -42,7 +43,7 @@ impl IntervalSlot {
     }
 }
 
-/// All of an interval but its start, in one word.
+/// Length, context and flag of an interval in one word.
 fn packed_of(interval: &Interval) -> u64 {
     let length = interval.end.saturating_sub(interval.start).min(LENGTH);
     let flag = if interval.goes_on { GOES_ON } else { 0 };
@@ -54,8 +55,8 @@ fn interval_of(start: u64, rest: u64) -> Interval {
     Interval { start, end: start.saturating_add(rest & LENGTH), context, goes_on: rest & GOES_ON != 0 }
 }
 
-/// A word that is made of all bits of the others. Odd factors, so that no bit is lost; those of the golden ratio and of
-/// splitmix64.
+/// A word made of all bits of the other three. The factors are odd, so that no bit is lost: the golden ratio's and
+/// those of splitmix64.
 fn checksum(entry: &Entry) -> u64 {
     let mixed = entry.interval.start.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
     let mixed = (mixed ^ packed_of(&entry.interval)).wrapping_mul(0xbf58_476d_1ce4_e5b9).rotate_left(29);
@@ -63,7 +64,7 @@ fn checksum(entry: &Entry) -> u64 {
 }
 
 impl<const SLOTS: usize> DeviceTime<SLOTS> {
-    /// Tells of an interval. Its place.
+    /// Publishes an interval and returns its number.
     pub(crate) fn publish(&self, interval: Interval) -> u64 {
         let place = self.interval_head.0.add(1);
         if let Some(words) = self.intervals.get(index(place)) {
@@ -72,12 +73,12 @@ impl<const SLOTS: usize> DeviceTime<SLOTS> {
         place
     }
 
-    /// What stands at a place of the ring.
+    /// The entry with this number, or the one that has taken its slot since.
     pub(crate) fn interval_at(&self, place: u64) -> Entry {
         self.intervals.get(index(place)).map_or_else(Entry::default, IntervalSlot::read)
     }
 
-    /// Forgets all intervals.
+    /// Empties the ring.
     pub(crate) fn clear_intervals(&self) {
         self.interval_head.0.set(0);
         self.intervals.iter().for_each(|place| place.ticket.publish(0));
@@ -85,7 +86,7 @@ impl<const SLOTS: usize> DeviceTime<SLOTS> {
 }
 
 impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVICES, SLOTS, SHARES> {
-    /// Tells of an interval. Its place; 0 on a device that is not there.
+    /// Publishes an interval and returns its number; 0 for a device that does not exist.
     pub(crate) fn publish(&self, device: usize, interval: Interval) -> u64 {
         self.time(device).map_or(0, |time| time.publish(interval))
     }

@@ -1,12 +1,17 @@
-//! May this process use GPU time now, and what is paid for it?
+//! Grants GPU time to processes, and settles the time that they have used.
 //!
-//! One word of a device says until when the slice's time is paid; it is changed by compare-and-swap alone, so nothing
-//! is lost and nobody holds anything. What it becomes, and whose turn it is, `gpuslice_policy::compute` says. Who has
-//! to wait says until when it sleeps, looks once more, and sleeps on the device's bell. Who makes the word smaller
-//! looks who sleeps longer than it now has to, and rings. Between saying and looking stand full fences on both sides,
-//! so one of the two sees the other.
+//! One word of a device, `paid_until`, is the instant up to which the slice's GPU time is paid. Processes change it by
+//! compare-and-swap only, so no update is lost, no process holds a lock, and nothing needs repair after a death.
+//! `gpuslice_policy::compute` computes the new value, and the order of the processes.
 //!
-//! Words may say anything: a debt beyond what can be owed is brought down to it by whoever reads it.
+//! *Sleep.* A process that must wait publishes that it is about to sleep, executes a full fence, and tries once more.
+//! Then it publishes its deadline and sleeps on the device's futex.
+//!
+//! *Wake-up.* A process that lowers `paid_until` executes a full fence, and wakes all sleepers if any deadline is now
+//! too late. One of the two fences comes second, and its side sees the other. So no wake-up is lost.
+//!
+//! Other processes may write anything into the words. A debt beyond the largest one is reduced to it by each process
+//! that reads it.
 
 use gpuslice_policy::compute::{
     bucket, lease,
@@ -26,42 +31,42 @@ use crate::{
     sync::{atomics::full_fence, futex},
 };
 
-/// How often a payment is tried while others pay at the same instant, before it is left to the caller.
+/// Tries of a payment against other processes that pay at the same instant. After that the caller tries again.
 const TRIES: u32 = 64;
-/// Bits of [`DeviceEntry::sharing`] that are zero where others have no part in what the slice may use.
+/// Bits of `DeviceEntry::sharing` that are zero if no other slice has a part in this slice's rate.
 const DIVIDES: u64 = 0xffff;
-/// What a process says while it looks once more before it sleeps: whoever makes room then rings.
+/// The deadline of a process that tries once more before it sleeps. Any process that lowers `paid_until` wakes it.
 const ABOUT_TO_SLEEP: u64 = u64::MAX;
 
-/// Who should have looked for so long, in nanoseconds, does not wait: it is stopped, or dead.
+/// A process that is late by this time, in nanoseconds, does not count as waiting: it is stopped or dead.
 const STALLED_AFTER: u64 = 10_000_000;
 
 impl ProcessTime {
-    /// Whether the process waits for the share.
+    /// Whether the process waits for GPU time.
     pub(crate) fn waits(&self, now: u64) -> bool {
         self.requested_ns.get() > 0 && self.sleep_deadline.observe().saturating_add(STALLED_AFTER) > now
     }
 }
 
 impl PaidWords {
-    /// Changes until when time is paid.
+    /// Changes the instant up to which time is paid.
     pub(crate) fn change(&self, now: u64, next: impl Fn(u64) -> u64) {
         self.note_free(self.until.change(next), now);
     }
 
-    /// Time is paid until this instant from now on.
+    /// Updates the instant from which time is free, after time was paid until `until`.
     fn note_free(&self, until: u64, now: u64) {
         self.free_from.change(|free_from| bucket::free_from(free_from, until, now));
     }
 }
 
 impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVICES, SLOTS, SHARES> {
-    /// The words of a device, if it is in use: those of others may have no space.
+    /// The words of a device. `None` for a device that does not exist: its words may have no space in the file.
     pub(crate) fn time(&self, device: usize) -> Option<&DeviceTime<SLOTS>> {
         self.time.get(device).filter(|_| device < self.device_count())
     }
 
-    /// The words of a process on a device, and the device's.
+    /// The words of a device, and those of a process on it.
     pub(crate) fn process_time(
         &self,
         device: usize,
@@ -71,7 +76,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         Some((time, time.processes.get(slot)?))
     }
 
-    /// Whether launches on a device are paid for: less than the whole is the slice's, or others divide it with the slice.
+    /// Whether launches on a device need GPU time from the ledger. They do if the share is less than the whole, or if
+    /// other slices have a part in the rate.
     #[inline]
     pub(crate) fn is_paced(&self, device: usize) -> bool {
         self.devices.get(device).is_none_or(|entry| {
@@ -79,9 +85,11 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         })
     }
 
-    /// How much a process takes at least: more where turns or neighbours make each taking dear.
+    /// The smallest lease that a process should take, and whether it is alone. The lease is larger if each turn costs
+    /// more: with other waiting processes, or with co-tenants.
     pub(crate) fn least_lease(&self, device: usize, slot: usize, now: u64) -> lease::Least {
-        // With what a lease has left a launch on one device would go, and wait for the one on another that has nothing left.
+        // A thread with credit left on one coupled device would launch there, and then wait for the device without
+        // credit.
         if self.is_coupled(device, now) {
             return lease::Least { time: lease::LEAST, is_alone: true };
         }
@@ -92,7 +100,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         let others =
             || self.requests(time).enumerate().filter(|(other, _)| *other != slot).map(|(_, ask)| ask);
         let is_trimmed = trim::factor_of(time.control.0.correction_millionths.get()) < trim::ONE;
-        // Neighbours that nobody sees cost a turn once, whatever is done in it.
+        // Each turn costs the time of one switch if co-tenants cannot be observed, whatever its length.
         let measured = Measured::of_word(time.control.0.measure_source.get());
         let is_blind = measured.source == Source::Whole || measured.why.is_some();
         let waiting = others().filter(|ask| ask.wants > 0).count();
@@ -106,10 +114,16 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         lease::Least { time, is_alone }
     }
 
-    /// Takes so much GPU time for `slot`, or says when it has to look again.
+    /// Takes `amount` nanoseconds of GPU time for `slot`. `Err`: the instant at which to try again. The request then
+    /// stays published until the process takes time or withdraws the request.
     ///
-    /// One thread of a process at a time. Of a device that is not there everything is granted: nobody could ever say
-    /// that the wait is over.
+    /// `since` is when the caller first asked. One thread of a process calls this function at a time.
+    ///
+    /// The process first publishes the amount, so that the others know that it waits. If the first payment fails, it
+    /// publishes [`ABOUT_TO_SLEEP`], executes a full fence, and tries once more. A refund between the two tries would
+    /// otherwise be missed: the refunder would see no sleeper, and the process would sleep for too long.
+    ///
+    /// For a device that does not exist every request is granted: no process could ever end the wait.
     pub(crate) fn take_time(
         &self,
         device: usize,
@@ -138,7 +152,12 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         Ok(())
     }
 
-    /// Pays for a process if it is its turn; else when to look again.
+    /// Pays for a process if the bucket has time and no other process comes first. `Err`: the instant at which to try
+    /// again.
+    ///
+    /// The compare-and-swap of `paid_until` is the payment. All other words follow it: a process killed in between
+    /// loses the time, and no time is refunded that was not paid. If other processes win [`TRIES`] times in a row, the
+    /// caller tries again at once.
     fn pay(&self, device: usize, slot: usize, amount: u64, (since, now): (u64, u64)) -> Result<(), u64> {
         let Some((time, process)) = self.process_time(device, slot) else { return Ok(()) };
         let others = self.coupling_state(device, since, now);
@@ -154,7 +173,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
             let prepaid = bucket::prepay(paid_until.max(others.saved), now, amount, terms);
             if time.paid.0.until.replace(paid_until, prepaid) {
                 time.paid.0.note_free(prepaid, now);
-                // After the payment: who is killed in between loses it, and it is never refunded unpaid.
+                // After the payment: a process killed in between loses the time, and it is never refunded unpaid.
                 process.unsettled_ns.change(|outstanding| outstanding.saturating_add(amount));
                 process.virtual_service.change(|served| served.saturating_add(amount));
                 time.virtual_time.0.raise(served);
@@ -165,7 +184,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         Err(now)
     }
 
-    /// A process has let go what the slice has nothing left for: it is owed.
+    /// Charges `amount` for a launch that is admitted although the slice has no time left: the slice owes it.
     pub(crate) fn overdraw(&self, device: usize, slot: usize, amount: u64, now: u64) {
         let Some((_, process)) = self.process_time(device, slot) else { return };
         self.settle_time(device, i64::try_from(amount).unwrap_or(i64::MAX), now);
@@ -174,7 +193,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         process.virtual_service.change(|served| served.saturating_add(amount));
     }
 
-    /// A process does not wait any more.
+    /// Ends the request of a process.
     pub(crate) fn withdraw_request(&self, device: usize, slot: usize) {
         if let Some((_, process)) = self.process_time(device, slot) {
             process.requested_ns.set(0);
@@ -182,7 +201,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         }
     }
 
-    /// What was measured differs from what was prepaid. A refund wakes those who sleep too long by it.
+    /// Charges the difference between measured and prepaid time. If it is negative, it is a refund, and wakes the
+    /// processes that now sleep for too long.
     pub(crate) fn settle_time(&self, device: usize, difference: i64, now: u64) {
         let Some(time) = self.time(device) else { return };
         let terms = self.terms(device);
@@ -193,18 +213,19 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         }
     }
 
-    /// Sets the word back by so much on the clock, but not behind it, and wakes those who may go then.
-    pub(crate) fn credit_wall_time(&self, device: usize, gift: u64, now: u64) {
+    /// Lowers `paid_until` by `wall` nanoseconds of the clock, down to `now` at the most, and wakes the processes that
+    /// may go on.
+    pub(crate) fn credit_wall_time(&self, device: usize, wall: u64, now: u64) {
         let Some(time) = self.time(device) else { return };
         let most = latest_payable(self.terms(device), now);
         time.paid.0.change(now, |until| {
             let until = until.min(most);
-            until.saturating_sub(gift.min(until.saturating_sub(now)))
+            until.saturating_sub(wall.min(until.saturating_sub(now)))
         });
         self.wake(device, now);
     }
 
-    /// Rings, if anybody sleeps for longer than the word and its turn ask.
+    /// Wakes all sleepers if one of them sleeps for longer than `paid_until` and its turn require.
     pub(crate) fn wake(&self, device: usize, now: u64) {
         let Some(time) = self.time(device) else { return };
         full_fence();
@@ -212,7 +233,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         self.wake_if_late(time, |until| bucket::wakes(until, paid_until, now));
     }
 
-    /// Rings, if anybody sleeps until an instant that is too late. To be called behind a full fence.
+    /// Wakes all sleepers of a device if `is_late` holds for the deadline of one. The caller has executed a full fence.
     pub(crate) fn wake_if_late(&self, time: &DeviceTime<SLOTS>, is_late: impl Fn(u64) -> bool) {
         let sleepers = time.processes.iter().take(self.slot_high_water());
         if sleepers.map(|process| process.sleep_deadline.observe()).any(is_late) {
@@ -225,12 +246,12 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         time.processes.iter().take(self.slot_high_water()).any(|process| process.queued() > 0)
     }
 
-    /// All devices in use but this one.
+    /// All valid devices except `device`.
     pub(crate) fn other_devices(&self, device: usize) -> impl Iterator<Item = usize> {
         (0..self.device_count()).filter(move |other| *other != device)
     }
 
-    /// What all processes ask for, by slot.
+    /// The requests of all processes, by slot.
     fn requests(&self, time: &DeviceTime<SLOTS>) -> impl Iterator<Item = Ask> + Clone {
         let processes = time.processes.iter().take(self.slot_high_water());
         processes

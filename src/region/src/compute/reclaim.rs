@@ -1,10 +1,11 @@
-//! What does a process leave of the compute ledger when it ends, and how much was used in all?
+//! Reclaims the GPU time of a process that ends, and sums the counters of all processes.
 //!
-//! Prepaid time that cannot have run goes back to the slice. A launch that nothing predicts was prepaid with next to nothing:
-//! what may have run of it is charged. That happens under the join lock, and the word is emptied
-//! before what it said is given on: who is killed in between loses it, and nothing is ever given twice. What was
-//! counted stays where it is, and the next process in the slot goes on from there: so nothing is moved when a process
-//! dies, and no sum ever falls.
+//! Prepaid time that cannot have run returns to the slice. A launch without a prediction was prepaid with next to
+//! nothing, so the slice is charged for the time that it may have run.
+//!
+//! The reaping process holds the join lock. It empties the word before it refunds the time: a process killed in between
+//! loses the time, and no time is refunded twice. Counters stay in the slot, and the next process in the slot counts on
+//! from them. So nothing moves when a process dies, and no sum ever falls.
 
 use gpuslice_policy::compute::{
     bucket::MOST_DEBT,
@@ -20,16 +21,16 @@ use crate::{
     sync::atomics::Word64,
 };
 
-/// GPU time that was used, and what happened on the way. All but `launches` in nanoseconds.
+/// GPU time that was used, and related counters. All but `launches` are in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimeUsed {
-    /// GPU time that was charged. Never falls.
+    /// GPU time charged. Never falls.
     pub used: u64,
-    /// Time on the clock that launches waited for the share. Never falls.
+    /// Wall time that launches were throttled. Never falls.
     pub throttled: u64,
     /// GPU time of copies. Never falls.
     pub copied: u64,
-    /// Predicted GPU time of work that is under way.
+    /// Predicted GPU time of work under way.
     pub queued: u64,
     /// Launches. Never falls.
     pub launches: u64,
@@ -40,12 +41,12 @@ impl TimeUsed {
         Self { used, throttled, copied, queued, launches }
     }
 
-    /// What was counted in a slot, by whomever.
+    /// Counters of a slot, over all processes that had it.
     fn of_slot(process: &ProcessTime) -> Self {
         Self::new(process.counts.now(), process.queued())
     }
 
-    /// What the process counted that has the slot.
+    /// Counters of the process that has the slot now.
     fn of(process: &ProcessTime) -> Self {
         let [mut counts, before] = [process.counts.now(), process.at_join.now()];
         counts.iter_mut().zip(before).for_each(|(count, before)| *count = count.saturating_sub(before));
@@ -64,7 +65,12 @@ impl TimeUsed {
 }
 
 impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVICES, SLOTS, SHARES> {
-    /// Gives on what a process leaves, and wakes those who may go now. Needs the join lock.
+    /// Refunds the unsettled time of the process in `slot` on all devices, ends its requests, and wakes the processes
+    /// that may go on. Needs the join lock.
+    ///
+    /// The words are emptied before their values are used. If the reaping process is killed in between, the slice loses
+    /// the time; the next reaper finds zero and refunds nothing twice. An unpredicted launch is charged as of the
+    /// instant at which it may have begun, since time on the clock has paid for it since then.
     pub(crate) fn reclaim_time(&self, slot: usize, now: u64) {
         for device in 0..self.device_count() {
             let Some((time, process)) = self.process_time(device, slot) else { continue };
@@ -74,11 +80,11 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
             let queued = process.queued_ns.swap(0);
             process.spilled_bytes.set(0);
             process.context_bytes.set(0);
-            // Who was served counts as one that the lease is shared with.
+            // A process with service counts as one of the processes that share the lease.
             process.virtual_service.set(0);
             let (rest, since) = refund_on_death(process, queued, now);
             if rest > 0 {
-                // As of then: what was paid on the clock since the launch is paid.
+                // As of that instant: the clock has paid for the time since the launch.
                 self.settle_time(device, rest, since);
                 process.counts.charged_ns.add(rest.unsigned_abs());
             } else if rest < 0 {
@@ -90,32 +96,32 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         }
     }
 
-    /// Makes the words of a slot ready for the next process. `anew`: nobody had it since the region was made anew, and
-    /// what they say means nothing.
-    pub(crate) fn reset_time(&self, slot: usize, anew: bool) {
+    /// Prepares the words of a slot for the next process. `is_first`: no process has had the slot in this epoch, and
+    /// its words are undefined.
+    pub(crate) fn reset_time(&self, slot: usize, is_first: bool) {
         for device in 0..self.device_count() {
             if let Some((_, process)) = self.process_time(device, slot) {
-                process.begin(anew);
+                process.begin(is_first);
             }
         }
     }
 
-    /// What all processes have used of a device, those included that have ended.
+    /// Sums over all processes of a device, including those that have ended.
     pub(crate) fn time_used(&self, device: usize) -> TimeUsed {
         let processes =
             self.time(device).into_iter().flat_map(|time| time.processes.iter().take(self.slot_high_water()));
         processes.map(TimeUsed::of_slot).fold(TimeUsed::default(), TimeUsed::plus)
     }
 
-    /// What one process has used of a device.
+    /// GPU time that one process has used on a device.
     pub(crate) fn time_used_by(&self, device: usize, slot: usize) -> TimeUsed {
         self.process_time(device, slot).map_or_else(TimeUsed::default, |(_, process)| TimeUsed::of(process))
     }
 }
 
 impl<const SLOTS: usize> DeviceTime<SLOTS> {
-    /// Makes all words say nothing, those of as many processes as `claimed`.
-    pub(crate) fn clear(&self, claimed: usize) {
+    /// Clears all words of a device, and those of the first `slots` processes.
+    pub(crate) fn clear(&self, slots: usize) {
         let CouplingWords {
             last_payment_at,
             throttled_from,
@@ -142,12 +148,12 @@ impl<const SLOTS: usize> DeviceTime<SLOTS> {
         self.control.0.grant.set(0);
         self.history.iter().for_each(|moment| moment.second.publish(0));
         self.clear_intervals();
-        self.processes.iter().take(claimed).for_each(|process| process.begin(true));
+        self.processes.iter().take(slots).for_each(|process| process.begin(true));
     }
 }
 
 impl ProcessTime {
-    fn begin(&self, anew: bool) {
+    fn begin(&self, is_first: bool) {
         let Self {
             virtual_service, requested_ns, sleep_deadline, unsettled_ns, settled_at, queued_ns, ..
         } = self;
@@ -163,7 +169,7 @@ impl ProcessTime {
             context_bytes,
         ];
         words.into_iter().for_each(|word| word.set(0));
-        if anew {
+        if is_first {
             counts.words().into_iter().for_each(|word| word.set(0));
         }
         at_join.words().into_iter().zip(counts.now()).for_each(|(word, count)| word.set(count));
@@ -180,9 +186,8 @@ impl UsageCounts {
     }
 }
 
-/// The charge of a dead process beyond its prepaid time, or its refund if negative, in nanoseconds of GPU time; and
-/// the instant from which its work may have run. `queued` is what the word of that name said. The word for what is prepaid is
-/// empty then.
+/// The charge of a dead process beyond its prepaid time, in nanoseconds of GPU time; negative for a refund. Also
+/// returns the instant from which its work may have run. Empties the word of unsettled time.
 fn refund_on_death(process: &ProcessTime, queued: u64, now: u64) -> (i64, u64) {
     let outstanding = process.unsettled_ns.swap(0).min(MOST_DEBT);
     #[cfg(all(test, loom))]
@@ -195,7 +200,7 @@ fn refund_on_death(process: &ProcessTime, queued: u64, now: u64) -> (i64, u64) {
         _ => Work::Unpredicted,
     };
     let settled_at = process.settled_at.get();
-    // A process that never said when it was idle is taken to have launched just now.
+    // A process that was never idle may have launched just now.
     let since = if settled_at == 0 && work == Work::Unpredicted { now } else { settled_at.min(now) };
     (lease::estate(outstanding, work, since, now), since)
 }

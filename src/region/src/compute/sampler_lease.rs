@@ -1,16 +1,16 @@
-//! Who of the slice looks at its neighbours and asks NVML, and what has it learned?
+//! The lease of the process that samples NVML and looks at co-tenants, and the correction that it publishes.
 //!
-//! One process at a time: it says so in a word, with the time, and keeps it for as long as it says so again in time. The
-//! others take over from one that is silent or dead.
+//! One process of the slice has the lease at a time. It renews the lease by writing its slot and the time into a word.
+//! Another process takes over when the holder is silent for too long or dead.
 
 use gpuslice_policy::compute::{overlap::Overlap, trim};
 
 use crate::{layout::Layout, layout::compute_words::SamplerWords};
 
-/// Bits of the word for who; the rest is the time, in units of 65.5 us.
+/// Bits of the lease word for the holder's slot plus 1. The other bits are the time, in units of 65.5 us.
 const WHO: u64 = 0xffff;
 
-/// Says that `slot` is the one, if nobody else is or was within `patience`.
+/// Takes or renews the lease for `slot`. Fails if another process has renewed it within `patience` nanoseconds.
 fn renew_lease(sampler: &SamplerWords, slot: usize, now: u64, patience: u64) -> bool {
     let word = sampler.lease.get();
     let (who, since) = (word & WHO, word & !WHO);
@@ -20,7 +20,7 @@ fn renew_lease(sampler: &SamplerWords, slot: usize, now: u64, patience: u64) -> 
     (who == 0 || is_mine || is_silent) && sampler.lease.replace(word, (now & !WHO) | me)
 }
 
-/// A dead process is not the one any more.
+/// Ends the lease of a dead process.
 pub(crate) fn end_lease(sampler: &SamplerWords, slot: usize) {
     let word = sampler.lease.get();
     if word & WHO == number(slot) {
@@ -33,18 +33,18 @@ fn number(slot: usize) -> u64 {
 }
 
 impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVICES, SLOTS, SHARES> {
-    /// Whether `slot` is to ask NVML of a device.
+    /// Takes or renews the sampler lease of a device for `slot`. Returns whether `slot` has it.
     pub(crate) fn renew_sampler_lease(&self, device: usize, slot: usize, now: u64, patience: u64) -> bool {
         self.time(device).is_some_and(|time| renew_lease(&time.sampler.0, slot, now, patience))
     }
 
-    /// The part of busy time that is the slice's own.
+    /// The slice's own part of busy time, in millionths.
     pub(crate) fn correction(&self, device: usize) -> u32 {
         self.time(device)
             .map_or(trim::ONE, |time| trim::factor_of(time.control.0.correction_millionths.get()))
     }
 
-    /// An interval was measured of which so much is newly covered.
+    /// Counts an interval of `length`, of which `covered` nanoseconds were not covered by other intervals.
     pub(crate) fn add_overlap(&self, device: usize, length: u64, covered: u64) {
         if let Some(time) = self.time(device) {
             time.overlap.0.change(|word| {
@@ -55,7 +55,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         }
     }
 
-    /// The part of so much busy time that is newly covered on average.
+    /// The part of `length` nanoseconds of busy time that other intervals do not cover, on average.
     pub(crate) fn overlap_part(&self, device: usize, length: u64) -> u64 {
         self.time(device).map_or(length, |time| Overlap::from_word(time.overlap.0.get()).part(length))
     }

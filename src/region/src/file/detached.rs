@@ -1,16 +1,18 @@
-//! Regions whose file was removed while members live in them.
+//! Finds regions with a removed file that members still use.
 //!
-//! Example: a clean-up job removes `/dev/shm/gpuslice-1000-run-train` while the training runs. The members share the memory
-//! that they have mapped, so quota and share hold among them as before. A newcomer finds no file. If it made one, the slice
-//! would have its limits twice; so it looks for members of the old file first and is refused while there are any.
+//! Example: a clean-up job removes `/dev/shm/gpuslice-1000-run-train` while the training runs. The members share the
+//! memory that they have mapped, so quota and share hold among them as before. A process that joins finds no file. A
+//! new file would give the slice its limits twice. The process therefore looks for members of the old file first, and
+//! is refused while there are any.
 //!
-//! Members are found by `/proc/PID/maps`, where each has two mappings of the file: the region, and the page that keeps its
-//! life lock. A child that a member forked has the first one only. Processes of other users, and those that live in another
-//! process-number namespace, are not seen: a newcomer among those makes a region of its own.
+//! Members are found in `/proc/PID/maps`, where each has two mappings of the file: the region, and the page that keeps
+//! its life lock. A child that a member has forked has only the first one. Processes of other users and of other
+//! process-number namespaces are not visible. A process among those makes a new region.
 //!
-//! With 2000 processes of 500 mappings that takes half a second. So `/proc/locks` is read first, which lists the life locks
-//! of all processes: where each locked file has a name in a folder of regions, none was removed, and `maps` are not read.
-//! [`detached`] looks at all file systems, and so reads `maps` where containers with folders of their own have slices.
+//! With 2000 processes of 500 mappings the search takes half a second. It therefore reads `/proc/locks` first, which
+//! lists the life locks of all processes. If each locked file has a name in a folder of regions, none was removed, and
+//! `maps` are not read. [`detached`] looks at all file systems, so it reads `maps` on machines where containers with
+//! their own folders have slices.
 
 use core::fmt;
 use std::{
@@ -22,13 +24,13 @@ use std::{
 
 use crate::{file::error::listed, file::folders, layout::SIZE};
 
-/// The kernel writes this behind the path of a file that was removed.
+/// The kernel appends this to the path of a removed file.
 const REMOVED: &str = " (deleted)";
 
 /// A region without a file, and its members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Detached {
-    /// Where the file was, as this process would have named it.
+    /// The former path of the file, as this process would name it.
     pub path: PathBuf,
     /// The members that this process can see, by process number; at least one.
     pub members: Vec<u32>,
@@ -51,14 +53,15 @@ impl fmt::Display for Detached {
     }
 }
 
-/// All regions without a file that have members this process can see. Reads `/proc` of all processes, unless no file that is
-/// locked can be such a region.
+/// All regions without a file that have members visible to this process. Reads `/proc` of all processes, unless no
+/// locked file can be such a region.
 #[must_use]
 pub fn detached() -> Vec<Detached> {
     let is_named = locked().is_some_and(|locked| unnamed(locked, folders::folders()).is_empty());
     if is_named { Vec::new() } else { search() }
 }
 
+/// Looks through the mappings of all processes.
 fn search() -> Vec<Detached> {
     let mut found: Vec<Detached> = Vec::new();
     for process in processes() {
@@ -74,9 +77,9 @@ fn search() -> Vec<Detached> {
     found
 }
 
-/// Members of regions whose file was at `path` and was removed, but for this process.
+/// Members of removed regions with the former path `path`, except this process.
 pub(crate) fn members_of(path: &Path) -> Vec<u32> {
-    // On the same file system: containers may have the same path to files of their own.
+    // Containers may have the same path for different files, so the file system must match too.
     let folder = path.parent();
     let file_system =
         folder.and_then(|folder| folder.metadata().ok()).map(|folder| device_name(folder.dev()));
@@ -94,8 +97,8 @@ pub(crate) fn members_of(path: &Path) -> Vec<u32> {
     members
 }
 
-/// The files in which some process, of any user and namespace, has a lock as members have it; none where the kernel does not
-/// list them.
+/// The files in which some process, of any user and namespace, has a lock like a life lock. `None`: the kernel does not
+/// list locks.
 fn locked() -> Option<HashSet<FileId>> {
     fs::read_to_string("/proc/locks").ok().map(|locks| locks.lines().filter_map(locked_by).collect())
 }
@@ -110,7 +113,7 @@ fn locked_by(line: &str) -> Option<FileId> {
     Some((device.to_owned(), inode.parse().ok()?))
 }
 
-/// These files, but for those that have a name in one of the folders.
+/// The files of `files` that have no name in any of the folders.
 fn unnamed(
     mut files: HashSet<FileId>,
     folders: impl IntoIterator<Item = impl AsRef<Path>>,
@@ -125,13 +128,13 @@ fn unnamed(
     files
 }
 
-/// Numbers of the processes that `/proc` shows.
+/// Numbers of the processes in `/proc`.
 fn processes() -> impl Iterator<Item = u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// A file system's device as `/proc` writes it.
+/// The device of a file system as `/proc` writes it.
 fn device_name(device: u64) -> String {
     format!("{:02x}:{:02x}", libc::major(device), libc::minor(device))
 }
@@ -155,7 +158,7 @@ fn of(maps: &str) -> Vec<(FileId, PathBuf)> {
     regions
 }
 
-/// A line of `maps`: how long the mapping is, what may be done with it, and of which file it is.
+/// A line of `maps`: rights and length of a mapping, and its file.
 struct MapsLine<'line> {
     rights: &'line str,
     bytes: usize,

@@ -1,15 +1,18 @@
-//! What can be wrong with a region, and what mends it?
+//! Errors of a region, with messages that say how to correct each.
 
 use core::fmt;
 use std::{error::Error, io, path::PathBuf, time::Duration};
 
-use crate::layout::constants::{MAGIC, MAX_DEVICES, MAX_SLOTS, VERSION};
+use crate::{
+    file::sigbus_guard::MAX_PROTECTED,
+    layout::constants::{MAGIC, MAX_DEVICES, MAX_SLOTS, VERSION},
+};
 
-/// What is being done by who needs no right to write.
+/// The action of a process that needs no right to write.
 pub(crate) const OPENING_TO_READ: &str = "open it to read";
 
-/// Why a region cannot be used. The message names the file, what was found, what would be right, and how to
-/// mend it.
+/// Reason for which a region cannot be used. The message names the file, the value found, the value expected, and how
+/// to correct the error.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RegionError {
@@ -17,32 +20,32 @@ pub enum RegionError {
     System {
         /// The region's path.
         path: PathBuf,
-        /// What was being done.
+        /// The action that failed.
         doing: &'static str,
-        /// What the system said.
+        /// The error of the system call.
         source: io::Error,
     },
-    /// The path is a symbolic link, a directory or another thing that is not a regular file.
+    /// The path is a symbolic link, a directory or another object that is not a regular file.
     NotAFile {
         /// The region's path.
         path: PathBuf,
-        /// What it is.
+        /// The kind of the object.
         found: &'static str,
     },
     /// The file belongs to another user.
     Owner {
         /// The region's path.
         path: PathBuf,
-        /// The user it belongs to.
+        /// The owner of the file.
         found: u32,
-        /// The user that this process runs as.
+        /// The user of this process.
         ours: u32,
     },
-    /// The file does not begin like a region.
+    /// The file does not start like a region.
     Magic {
         /// The region's path.
         path: PathBuf,
-        /// Its first eight bytes, or what there is of them.
+        /// Its first eight bytes, or fewer if it is shorter.
         found: Vec<u8>,
     },
     /// The file is a region of another version.
@@ -52,11 +55,11 @@ pub enum RegionError {
         /// Its version.
         found: u32,
     },
-    /// The file's size is not a region's.
+    /// The file has not the size of a region.
     Size {
         /// The region's path.
         path: PathBuf,
-        /// Its size, or the size that its header says.
+        /// Its size, or the size in its header.
         found: u64,
         /// The size of a region.
         expected: u64,
@@ -65,24 +68,24 @@ pub enum RegionError {
     Busy {
         /// The region's path.
         path: PathBuf,
-        /// The process that says that it is joining, in its own process-number namespace.
+        /// The process that holds the join lock, as a number in its own process-number namespace.
         by: u32,
-        /// How long it was waited for.
+        /// The time waited.
         waited: Duration,
     },
-    /// Another process is changing the limits and does not finish.
+    /// Another process is changing limits and does not finish.
     Changing {
         /// The region's path.
         path: PathBuf,
-        /// How long it was waited for.
+        /// The time waited.
         waited: Duration,
     },
-    /// All slots are taken by living processes.
+    /// All slots belong to living processes.
     TableFull {
         /// The region's path.
         path: PathBuf,
     },
-    /// The slice would have more devices than there is room for.
+    /// The device table is full.
     TooManyDevices {
         /// The region's path.
         path: PathBuf,
@@ -92,36 +95,36 @@ pub enum RegionError {
         /// The region's path.
         path: PathBuf,
     },
-    /// The file is not what processes elect an arbiter by.
+    /// The file is not a table of arbiter leases.
     NotArbiterLeases {
         /// Its path.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The difference.
         wrong: &'static str,
     },
-    /// The file was shortened or overwritten: it says nothing of this process any more.
+    /// The file was truncated or overwritten, so it has lost the state of this process.
     Damaged {
         /// The region's path.
         path: PathBuf,
     },
-    /// The path names another file now, or none.
+    /// The path leads to another file, or to none.
     Replaced {
         /// The region's path.
         path: PathBuf,
     },
-    /// The file was removed, and members of the slice go on without it.
+    /// The file was removed, and members of the slice use it without its name.
     Detached {
-        /// Where it was.
+        /// The former path.
         path: PathBuf,
         /// The members that this process can see, by process number.
         members: Vec<u32>,
     },
-    /// The region was made anew: the slice that was looked at has ended.
+    /// The region was initialised again: the slice that was opened has ended.
     Reinitialised {
         /// The region's path.
         path: PathBuf,
     },
-    /// This process has as many regions mapped as it can be kept from being ended by.
+    /// This process has mapped as many regions as it can protect from truncation.
     TooManyOpen {
         /// The region's path.
         path: PathBuf,
@@ -153,18 +156,18 @@ impl fmt::Display for RegionError {
             }
             Self::NotAFile { path, found } => write!(
                 out,
-                "{}: is {found}, a region is a regular file; name another path, or remove it if nobody needs it",
+                "{}: is {found}, but a region is a regular file; name another path, or remove it if it is not needed",
                 path.display()
             ),
             Self::Owner { path, found, ours } => write!(
                 out,
-                "{}: belongs to user {found}, it would have to be {ours} or 0; remove it, or name the path in \
-                 GPUSLICE_REGION if that user's slice is meant",
+                "{}: belongs to user {found}, but must belong to user {ours} or 0; remove it, or set GPUSLICE_REGION to \
+                 this path to use the slice of user {found}",
                 path.display()
             ),
             Self::Magic { path, found } => write!(
                 out,
-                "{}: begins with \"{}\", a region begins with \"{}\"; name another path, or remove it if nobody needs it",
+                "{}: begins with \"{}\", a region begins with \"{}\"; name another path, or remove it if it is not needed",
                 path.display(),
                 found.escape_ascii(),
                 MAGIC.to_le_bytes().escape_ascii()
@@ -183,21 +186,21 @@ impl fmt::Display for RegionError {
             ),
             Self::Busy { path, by, waited } => write!(
                 out,
-                "{}: process {by} has been joining for more than {} ms and may be suspended; let it go on, or \
+                "{}: process {by} has been joining for more than {} ms and may be suspended; resume it or \
                  end it",
                 path.display(),
                 waited.as_millis()
             ),
             Self::Changing { path, waited } => write!(
                 out,
-                "{}: another process has been changing its limits for more than {} ms and may be suspended; let it go \
-                 on, or end it",
+                "{}: another process has been changing its limits for more than {} ms and may be suspended; resume \
+                 it or end it",
                 path.display(),
                 waited.as_millis()
             ),
             Self::TableFull { path } => write!(
                 out,
-                "{}: {MAX_SLOTS} processes live in this slice, which is all it can have; end some, or name \
+                "{}: this slice has {MAX_SLOTS} living processes, the most that it can have; end some, or name \
                  another region",
                 path.display()
             ),
@@ -209,7 +212,7 @@ impl fmt::Display for RegionError {
             Self::LockNotKept { path } => write!(
                 out,
                 "{}: this file system forgets the lock of a closed file that is still mapped (overlayfs, a \
-                 container's own file system, does), so the dead could not be told from the living; name a \
+                 container's own file system, does), so gpuslice could not detect dead processes; name a \
                  path on a tmpfs such as /dev/shm, or on a volume",
                 path.display()
             ),
@@ -237,19 +240,23 @@ impl fmt::Display for RegionError {
             ),
             Self::Reinitialised { path } => write!(
                 out,
-                "{}: was made anew since it was opened, for another slice; open it again",
+                "{}: was initialised again for another slice since it was opened; open it again",
                 path.display()
             ),
             Self::TooManyOpen { path } => {
-                write!(out, "{}: too many regions are open in this process; close some", path.display())
+                write!(
+                    out,
+                    "{}: this process has {MAX_PROTECTED} regions open, the most that it can protect from truncation; close some",
+                    path.display()
+                )
             }
         }
     }
 }
 
-/// `process 7`, or `processes 7, 8 and 3 more`.
+/// Process numbers as text: `process 7`, or `processes 7, 8 and 3 more`.
 pub(crate) fn listed(processes: &[u32]) -> String {
-    /// So many are told.
+    /// Numbers that the text names.
     const TOLD: usize = 8;
     let told: Vec<String> = processes.iter().take(TOLD).map(u32::to_string).collect();
     let word = if processes.len() == 1 { "process" } else { "processes" };

@@ -1,12 +1,14 @@
-//! Folders for regions that no setting names.
+//! Chooses the folder of regions that no setting names.
 //!
-//! `/dev/shm`, except for one case. Where systemd runs, its log-in service removes all files of a user in `/dev/shm` when the
-//! user's last session ends (`RemoveIPC=`, on by default, and not for system users). A training run that was left behind in
-//! `tmux` or by `nohup` would lose its region: it goes on, but new processes of its slice are refused. So for such a user
-//! `/tmp` is taken if it is a tmpfs, as on Fedora, Arch and Debian 13. It is not where `/tmp` is on a disk, since a write-back
-//! would keep launches waiting, and `/run/lock` has room for three regions. Then `gpuslice doctor` warns.
+//! It is `/dev/shm`, with one exception. Where systemd runs, its log-in service removes all files of a user in
+//! `/dev/shm` when the user's last session ends (`RemoveIPC=`, on by default, not for system users). A training run
+//! left behind in `tmux` or by `nohup` would lose its region: it goes on, but new processes of its slice are refused.
+//! For such a user the folder is `/tmp` if `/tmp` is a tmpfs, as on Fedora, Arch and Debian 13.
 //!
-//! All processes of a user come to the same answer, because nothing that is looked at changes while the machine runs.
+//! A `/tmp` on a disk does not help, because the write-back would delay launches. `/run/lock` has room for only three
+//! regions. In these cases the folder stays `/dev/shm`, and `gpuslice doctor` warns.
+//!
+//! All processes of a user choose the same folder, because nothing that they look at changes while the machine runs.
 
 use core::mem::MaybeUninit;
 use std::{
@@ -18,37 +20,37 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Where regions are unless they are named.
+/// The usual folder of regions.
 pub const FOLDER: &str = "/dev/shm";
-/// Where those are that would not outlive a log-out in [`FOLDER`].
+/// The folder of regions that would not survive a log-out in [`FOLDER`].
 const LASTING: &str = "/tmp";
-/// Is there where systemd is the machine's first process: `sd_booted`.
+/// Exists if systemd is the first process of the machine, as `sd_booted` checks it.
 const SYSTEMD: &str = "/run/systemd/system";
-/// Users whose files stay at a log-out have no higher number: systemd's default for `SYS_UID_MAX`.
+/// The highest user number whose files survive a log-out: systemd's default for `SYS_UID_MAX`.
 const LAST_SYSTEM_USER: u32 = 999;
-/// Anybody may make files, and only their owners may remove them.
+/// Mode of a folder in which all users may create files, and only their owners may remove them.
 const STICKY: u32 = 0o1002;
-/// Names of one region that are tried where others have put files.
+/// Names that are tried for one region if other users have taken the first ones.
 const NUMBERS: u32 = 16;
 
-/// The folder for regions of this user that no setting names.
+/// The folder of this user's regions that no setting names.
 #[must_use]
 pub fn folder() -> &'static Path {
     Path::new(choose(user(), Path::new(SYSTEMD).is_dir(), is_shared_tmpfs(Path::new(LASTING))))
 }
 
-/// Every folder in which regions may be that no setting names, of whatever user.
+/// All folders of regions that no setting names, of all users.
 pub(crate) fn folders() -> impl Iterator<Item = &'static Path> {
     let lasting = is_shared_tmpfs(Path::new(LASTING)).then_some(LASTING);
     [FOLDER].into_iter().chain(lasting).map(Path::new)
 }
 
-/// Whether a folder is one of those in which regions may be that no setting names.
+/// Whether `folder` is one of [`folders`].
 pub(crate) fn is_folder(folder: &Path) -> bool {
     [FOLDER, LASTING].into_iter().any(|known| Path::new(known) == folder)
 }
 
-/// Whether files of this user in a folder are removed at the user's last log-out, as far as systemd's defaults say.
+/// Whether systemd removes this user's files in `folder` at the last log-out, by its default settings.
 #[must_use]
 pub fn ends_with_session(folder: &Path) -> bool {
     folder.starts_with(FOLDER) && is_of_sessions(user()) && Path::new(SYSTEMD).is_dir()
@@ -63,11 +65,11 @@ fn is_of_sessions(user: u32) -> bool {
 }
 
 fn user() -> u32 {
-    // SAFETY: the call has no arguments and cannot fail.
+    // SAFETY: `geteuid` has no arguments and cannot fail.
     unsafe { libc::geteuid() }
 }
 
-/// Whether a folder is a tmpfs in which all users may have files.
+/// Whether `folder` is a tmpfs in which all users may create files.
 fn is_shared_tmpfs(folder: &Path) -> bool {
     let is_shared = folder
         .symlink_metadata()
@@ -75,19 +77,20 @@ fn is_shared_tmpfs(folder: &Path) -> bool {
     is_shared && File::open(folder).is_ok_and(|folder| is_of_tmpfs(&folder))
 }
 
-/// Whether a file lies in memory.
+/// Whether a file lies on a tmpfs.
 pub(crate) fn is_of_tmpfs(file: &File) -> bool {
     let mut found = MaybeUninit::<libc::statfs>::zeroed();
-    // SAFETY: the descriptor is open, and `found` may be written.
+    // SAFETY: `fstatfs` needs an open descriptor, which `file` owns, and room for a `statfs`, which `found` is.
     let is_known = unsafe { libc::fstatfs(file.as_raw_fd(), found.as_mut_ptr()) } == 0;
-    // SAFETY: filled by the call above, or zeroes, which are numbers as well.
+    // SAFETY: `found` was filled by `fstatfs`, or is all zeroes, which is a valid `statfs` too.
     is_known && unsafe { found.assume_init() }.f_type == libc::TMPFS_MAGIC
 }
 
-/// Of a path and its numbered successors the first that a trusted user's file has, else the first that nothing has: a file
-/// that another user puts at the path denies nothing. The path itself where others have put files at all of them.
+/// The first of `path`, `path-2`, `path-3` and so on that a trusted user owns; else the first that does not exist. If
+/// other users own all of them, `path`.
 ///
-/// A trusted user's file is looked for first, so that nobody leaves the file that the others use when one before it goes.
+/// A file that another user creates at the path therefore denies nothing. Trusted files come first, so that all
+/// processes use the same file even when an earlier name becomes free.
 pub(crate) fn numbered(path: &Path, is_trusted: impl Fn(u32) -> bool) -> PathBuf {
     let mut free = None;
     for number in 1..=NUMBERS {

@@ -1,8 +1,8 @@
-//! How does a file lock say that a process lives, and that nobody else joins?
+//! File locks on single bytes of the region: life locks, the join lock, and the lock on limits.
 //!
-//! All locks are open-file-description locks on single bytes. Unlike a process's own locks they conflict
-//! between two openings in one process, are not lost when some other descriptor of the file is closed, and end
-//! with the description. `roster` says what they mean.
+//! All are open-file-description locks. Unlike the classic locks of a process they conflict between two openings in one
+//! process. They are not lost when the process closes another descriptor of the file, and they end with the
+//! description. `slots::roster` describes their use.
 
 use std::{fs::File, io, os::fd::AsRawFd as _, ptr};
 
@@ -14,16 +14,17 @@ use crate::{
     slots::roster::Liveness,
 };
 
-/// Bytes of the mapping that keeps a description open; the system rounds up to a page.
+/// Bytes of the mapping that keeps a description open. The kernel rounds them up to a page.
 const KEPT: usize = 1;
 
-/// An opening of the region file that is used for locks only: never mapped, so that it ends with its descriptor.
+/// An opening of the region file that is used for locks only. It is never mapped, so its description ends with its
+/// descriptor.
 #[derive(Debug)]
 pub(crate) struct LockFile {
     file: File,
 }
 
-/// The lock of a byte, until it is dropped.
+/// The lock of one byte. The drop releases it.
 #[derive(Debug)]
 pub(crate) struct LockGuard<'locks> {
     locks: &'locks LockFile,
@@ -31,7 +32,7 @@ pub(crate) struct LockGuard<'locks> {
 }
 
 impl LockFile {
-    /// Uses an opening of its own of the region.
+    /// Takes over an opening of the region.
     pub(crate) fn new(file: File) -> Self {
         Self { file }
     }
@@ -41,18 +42,17 @@ impl LockFile {
         &self.file
     }
 
-    /// Takes the file's space for a device's time, before it is touched: a full disk is an error here and not a signal
-    /// later.
+    /// Allocates space for a device's compute ledger, before any process touches it.
     pub(crate) fn take_space(&self, device: usize) -> io::Result<()> {
         space::take_space(&self.file, space::device_time(device))
     }
 
-    /// Takes the join lock, unless somebody has it.
+    /// Takes the join lock. `None`: another process has it.
     pub(crate) fn try_join(&self) -> io::Result<Option<LockGuard<'_>>> {
         self.try_lock(JOIN_LOCK_OFFSET)
     }
 
-    /// Takes the lock of those who change limits, unless somebody has it.
+    /// Takes the lock on limits. `None`: another process has it.
     pub(crate) fn try_limits(&self) -> io::Result<Option<LockGuard<'_>>> {
         self.try_lock(LIMITS_LOCK_OFFSET)
     }
@@ -63,8 +63,8 @@ impl LockFile {
 }
 
 impl Drop for LockGuard<'_> {
-    /// Lets go by an unlock and not by closing: a child that was forked meanwhile has the descriptor too. A
-    /// failure is not possible for a lock that is held.
+    /// Releases the lock by an unlock. Closing the descriptor would not be enough, because a child forked meanwhile has
+    /// it too. The unlock of a lock that is held cannot fail.
     fn drop(&mut self) {
         let _ = set(&self.locks.file, libc::F_UNLCK, self.offset);
     }
@@ -74,10 +74,12 @@ impl Liveness for LockFile {
     type Error = io::Error;
 
     fn is_alive(&self, slot: usize) -> io::Result<bool> {
-        // A lock for reading, which only the owner's is in the way of: who may not write may ask too.
+        // The question is for a read lock, which only the owner's lock conflicts with. A process without the right to
+        // write can ask too.
         let mut lock = byte(libc::F_RDLCK, life_offset(slot));
-        // SAFETY: the descriptor is open and `lock` is a `flock` that the call may write.
         let status =
+            // SAFETY: `F_OFD_GETLK` needs an open descriptor, which `self.file` owns, and a `flock` to read and write,
+            // which `lock` is.
             unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_OFD_GETLK, ptr::from_mut(&mut lock)) };
         if status == -1 {
             return Err(io::Error::last_os_error());
@@ -86,7 +88,7 @@ impl Liveness for LockFile {
     }
 }
 
-/// A slot's lock, held by a mapping and by no descriptor, for as long as the process lives and does not `exec`.
+/// The life lock of a slot. A mapping holds it, and no descriptor, until the process ends or calls `exec`.
 #[derive(Debug)]
 pub(crate) struct LifeLock {
     /// Address of the mapping.
@@ -96,7 +98,11 @@ pub(crate) struct LifeLock {
 }
 
 impl LifeLock {
-    /// Locks the first free slot through `file`, an opening of its own of the region. `None`: all are locked.
+    /// Locks the first slot of `free` that is not locked, through `file`, an opening for this purpose. `None`: all are
+    /// locked.
+    ///
+    /// The caller closes `file` afterwards; the mapping of one page keeps its description open. The lock thus survives
+    /// a program that closes all descriptors, and ends with the address space.
     pub(crate) fn begin(file: &File, free: impl Iterator<Item = usize>) -> io::Result<Option<Self>> {
         for slot in free {
             if set(file, libc::F_WRLCK, life_offset(slot))? {
@@ -107,50 +113,50 @@ impl LifeLock {
         Ok(None)
     }
 
-    /// The slot that is locked.
+    /// The locked slot.
     pub(crate) fn slot(&self) -> usize {
         self.slot
     }
 
-    /// Lets go of the slot.
+    /// Releases the slot.
     pub(crate) fn end(self) {
-        // SAFETY: the mapping is our own, `keep` made it, and nothing ever reads or writes it.
+        // SAFETY: `keep` made this mapping of `KEPT` bytes, `self` is its only owner, and no code reads or writes it.
         unsafe { libc::munmap(ptr::with_exposed_provenance_mut(self.page), KEPT) };
     }
 }
 
-/// Keeps `systemd-tmpfiles`, which removes what lies in `/tmp` unused for days, from a region that is in use: it leaves files
-/// alone that somebody has locked by `flock`, and a mapping's writes change no time of a file. Elsewhere than on a tmpfs the
-/// two kinds of locks may be one.
+/// Keeps `systemd-tmpfiles` from removing a region in use. It removes old files in `/tmp`, but not files with a
+/// `flock`; writes through a mapping do not make a file newer. On file systems other than tmpfs `flock` may conflict
+/// with the life lock.
 fn keep_from_ageing(file: &File) {
     if folders::is_of_tmpfs(file) {
-        // SAFETY: the descriptor is open; the call takes nothing else. Whether it succeeds changes nothing here.
+        // SAFETY: `flock` needs an open descriptor, which `file` owns. Its result does not matter here.
         unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_SH | libc::LOCK_NB) };
     }
 }
 
-/// Maps a page that nobody can touch, so that the description of `file` outlives its descriptors.
+/// Maps a page without access rights, so that the description of `file` outlives its descriptors. Returns its address.
 fn keep(file: &File) -> io::Result<usize> {
-    // SAFETY: a new mapping at an address of the system's choice; it overlaps nothing.
     let page =
+        // SAFETY: without `MAP_FIXED` the kernel chooses a free address, so the mapping replaces no other.
         unsafe { libc::mmap(ptr::null_mut(), KEPT, libc::PROT_NONE, libc::MAP_SHARED, file.as_raw_fd(), 0) };
     if page == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the mapping was just made; the advice only says that a forked child does not get it.
+    // SAFETY: `madvise` needs a mapped range, which was just made. `MADV_DONTFORK` changes no memory of this process.
     if unsafe { libc::madvise(page, KEPT, libc::MADV_DONTFORK) } == -1 {
         let error = io::Error::last_os_error();
-        // SAFETY: the mapping was just made and nobody knows it.
+        // SAFETY: the mapping was just made, and no other code knows its address.
         unsafe { libc::munmap(page, KEPT) };
         return Err(error);
     }
     Ok(page.expose_provenance())
 }
 
-/// Sets or lifts a lock without waiting. `false`: somebody else has it.
+/// Sets or releases a lock without waiting. `false`: another process has it.
 fn set(file: &File, kind: c_int, offset: usize) -> io::Result<bool> {
     let lock = byte(kind, offset);
-    // SAFETY: the descriptor is open and `lock` is a `flock` that the call only reads.
+    // SAFETY: `F_OFD_SETLK` needs an open descriptor, which `file` owns, and a `flock` to read, which `lock` is.
     if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, ptr::from_ref(&lock)) } != -1 {
         return Ok(true);
     }
@@ -172,7 +178,7 @@ fn byte(kind: c_int, offset: usize) -> libc::flock {
     }
 }
 
-/// The byte that proves the life of the process in `slot`.
+/// Offset of the life lock of `slot`.
 fn life_offset(slot: usize) -> usize {
     let slots = core::mem::offset_of!(Layout, slots);
     slots.saturating_add(slot.min(MAX_SLOTS).saturating_mul(size_of::<Slot>()))

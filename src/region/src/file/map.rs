@@ -1,9 +1,9 @@
-//! How does a path become memory that can be trusted to be a region?
+//! Opens, checks and maps a region file.
 //!
-//! A region is made under no name at all, complete, and then linked to its name: nobody ever sees half of one,
-//! and a process that is killed while it makes one leaves nothing. A region that exists is only joined.
-//! Nothing that the file says is believed before its kind, owner, magic, version and size were looked at.
-//! What no check here can help against is a file that is shortened later: see `shortened`.
+//! A process makes a region file without a name, complete, and then links it to its path. Other processes therefore
+//! never see half a file, and a process killed in between leaves nothing. An existing file is only joined. The process
+//! checks its kind, owner, magic, version and size before it uses anything in it. No check helps against a later
+//! truncation; `file::sigbus_guard` handles that.
 
 use core::mem::offset_of;
 use std::{
@@ -37,64 +37,65 @@ use crate::{
     },
 };
 
-/// Rights of a region that we make: its owner's alone.
+/// Permissions of a new region: for its owner only.
 const MODE: u32 = 0o600;
-/// Bytes at the start of a file that say what it is: magic, version, ready, size.
+/// Bytes at the start of a file that identify it: magic, version, ready, size.
 const PREFIX: usize = 24;
-/// [`SIZE`] as the file system counts.
+/// [`SIZE`] in the type of the file system.
 const FILE_SIZE: u64 = SIZE as u64;
 
-/// Whose file a region may be.
+/// The owners that a region file may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// This user's or root's: for a path that was made up, in a directory where anybody may put files.
+    /// This user or root: for a path that gpuslice has chosen, in a directory where all users may create files.
     OwnerOnly,
-    /// Anybody's who lets us open it: for a path that was named on purpose.
+    /// Any user: for a path that the user has named.
     AnyOwner,
 }
 
-/// Which file it is, whatever its name.
+/// Identifies a file, whatever its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileId {
     device: u64,
     inode: u64,
 }
 
-/// What a mapping is for.
+/// Access that a mapping needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rights {
-    /// To be read. A write would end the process.
+    /// Reading. A write through the mapping would end the process.
     Read,
-    /// To be changed too.
+    /// Reading and writing.
     Write,
 }
 
-/// The memory of a region. Unmapped when dropped.
+/// The mapped memory of a region. The drop unmaps it.
 #[derive(Debug)]
 struct Mapping(NonNull<Layout>);
 
-// SAFETY: what the pointer leads to is made of atomics and mapped until the drop, on whatever thread.
+// SAFETY: the pointer leads to a `Layout`, which consists of atomics. It stays mapped until the drop, for all threads.
 unsafe impl Send for Mapping {}
-// SAFETY: as above; shared references to atomics may be used by all threads.
+// SAFETY: shared references to the atomics of a `Layout` may be used by all threads at the same time.
 unsafe impl Sync for Mapping {}
 
 impl Drop for Mapping {
     fn drop(&mut self) {
         sigbus_guard::forget(self.0.cast());
-        // SAFETY: `Mapping::new` mapped these bytes, and no reference into them outlives `self`.
+        // SAFETY: `Mapping::new` mapped these `SIZE` bytes. References into them borrow `self`, so none outlives this
+        // drop.
         unsafe { libc::munmap(self.0.as_ptr().cast(), SIZE) };
     }
 }
 
 impl Mapping {
-    /// Maps a file that is at least [`SIZE`] long, and tells whether it is kept from ending the process.
+    /// Maps a file of at least [`SIZE`] bytes. Also returns whether `sigbus_guard` protects the mapping.
     fn new(file: &File, rights: Rights) -> io::Result<(Self, bool)> {
         let kind = libc::MAP_SHARED;
         let rights = match rights {
             Rights::Read => libc::PROT_READ,
             Rights::Write => libc::PROT_READ | libc::PROT_WRITE,
         };
-        // SAFETY: a new mapping at an address of the system's choice; it overlaps nothing.
+        // SAFETY: without `MAP_FIXED` the kernel chooses a free address, so the mapping replaces no other.
         let start = unsafe { libc::mmap(ptr::null_mut(), SIZE, rights, kind, file.as_raw_fd(), 0) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -117,20 +118,20 @@ impl Deref for Mapped {
     type Target = Layout;
 
     fn deref(&self) -> &Layout {
-        // SAFETY: the memory is page-aligned, SIZE long, and mapped until `self` is dropped. `Layout` is made
-        // of atomics, for which every bit pattern is a value and which other processes may write at any time.
+        // SAFETY: the memory is page-aligned, `SIZE` bytes long, and mapped until `self` is dropped. `Layout` consists
+        // of atomics, for which every bit pattern is valid and which other processes may write at any time.
         unsafe { self.memory.0.as_ref() }
     }
 }
 
 impl Mapped {
-    /// Where the region is.
+    /// The path of the region.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Another opening of the same file, through its path or the name that it has now: only an opening of its own has locks
-    /// of its own.
+    /// Opens the same file again, by its path or by its present name. Locks belong to one opening, so a caller that
+    /// locks needs its own.
     pub(crate) fn reopen(&self) -> Result<File, RegionError> {
         match self.reopen_at(&self.path) {
             Err(RegionError::Replaced { .. }) => match self.name_now() {
@@ -144,7 +145,7 @@ impl Mapped {
     fn reopen_at(&self, path: &Path) -> Result<File, RegionError> {
         let file = match open_file(path, Rights::Write) {
             Ok(file) => file.ok_or_else(|| self.replaced())?,
-            // Something that is no file at all stands there.
+            // The path leads to something that is no regular file.
             Err(RegionError::NotAFile { .. }) => return Err(self.replaced()),
             Err(error) => return Err(error),
         };
@@ -155,13 +156,13 @@ impl Mapped {
         }
     }
 
-    /// An opening for locks.
+    /// Opens the file again, for locks.
     pub(crate) fn locks(&self) -> Result<LockFile, RegionError> {
         self.reopen().map(LockFile::new)
     }
 
-    /// Whether newcomers find this file. Where the path cannot be looked at any more (the process has another root
-    /// directory now, say), the kernel is asked whether the file has lost its name.
+    /// Checks that the path still leads to this file. If the path cannot be read, for example after `chroot`, the
+    /// kernel tells whether the file was removed.
     pub(crate) fn check_path(&self) -> Result<(), RegionError> {
         match self.path.symlink_metadata() {
             Ok(found) if id_of(&found) == self.id => Ok(()),
@@ -171,18 +172,18 @@ impl Mapped {
         }
     }
 
-    /// Whether the file was removed, as far as the kernel tells.
+    /// Whether the kernel says that the file was removed.
     pub(crate) fn has_lost_its_name(&self) -> bool {
         self.name_now().is_some_and(|name| is_removed(&name))
     }
 
-    /// The name that the file has now, as the kernel tells it. Reading this link needs no rights; following it would.
+    /// The present name of the file. `readlink` on this link needs no rights; opening the link would.
     fn name_now(&self) -> Option<PathBuf> {
         let start = self.memory.0.as_ptr().expose_provenance();
         fs::read_link(format!("/proc/self/map_files/{start:x}-{:x}", start.saturating_add(SIZE))).ok()
     }
 
-    /// Whether an opening of the file still has all of it, and newcomers find it.
+    /// Checks that `file` has its full size, and that the path leads to it.
     pub(crate) fn check_file(&self, file: &File) -> Result<(), RegionError> {
         let found = file.metadata().map_err(|source| self.failed("look at it", source))?;
         if found.nlink() == 0 {
@@ -197,7 +198,7 @@ impl Mapped {
         }
     }
 
-    /// An error of a system call.
+    /// The error of a system call.
     pub(crate) fn failed(&self, doing: &'static str, source: io::Error) -> RegionError {
         system(&self.path, doing)(source)
     }
@@ -207,7 +208,7 @@ impl Mapped {
     }
 }
 
-/// A path that means the same wherever this process goes.
+/// The path as an absolute path, which stays valid when the process changes its directory.
 pub(crate) fn absolute(path: &Path) -> Result<PathBuf, RegionError> {
     path::absolute(path).map_err(|source| RegionError::System {
         path: path.into(),
@@ -221,8 +222,8 @@ pub(crate) fn open(path: &Path, trust: Trust) -> Result<Option<Mapped>, RegionEr
     Ok(open_with(path, trust, Rights::Write)?.map(|(mapped, _file, _is_protected)| mapped))
 }
 
-/// The same to be read only, which needs no right to write, with the opening. Refuses what cannot be kept from ending
-/// the process.
+/// Opens and maps the region for reading, which needs no right to write. Also returns the opened file. Fails if
+/// `sigbus_guard` has no room to protect the mapping.
 pub(crate) fn open_to_read(path: &Path, trust: Trust) -> Result<Option<(Mapped, File)>, RegionError> {
     match open_with(path, trust, Rights::Read)? {
         None => Ok(None),
@@ -234,7 +235,7 @@ pub(crate) fn open_to_read(path: &Path, trust: Trust) -> Result<Option<(Mapped, 
 fn open_with(path: &Path, trust: Trust, rights: Rights) -> Result<Option<(Mapped, File, bool)>, RegionError> {
     let Some(file) = open_file(path, rights)? else { return Ok(None) };
     let found = file.metadata().map_err(system(path, "look at it"))?;
-    // SAFETY: the call has no arguments and cannot fail.
+    // SAFETY: `geteuid` has no arguments and cannot fail.
     let ours = unsafe { libc::geteuid() };
     if trust == Trust::OwnerOnly && found.uid() != ours && found.uid() != 0 {
         return Err(RegionError::Owner { path: path.into(), found: found.uid(), ours });
@@ -244,7 +245,7 @@ fn open_with(path: &Path, trust: Trust, rights: Rights) -> Result<Option<(Mapped
     Ok(Some((Mapped { memory, path: path.into(), id: id_of(&found) }, file, is_protected)))
 }
 
-/// Makes an empty region at `path`. That another process was faster is no failure.
+/// Makes an empty region at `path`. Succeeds if another process has made one meanwhile.
 pub(crate) fn create(path: &Path) -> Result<(), RegionError> {
     let file = unnamed(path)?;
     fill(&file).map_err(system(path, "make it"))?;
@@ -254,7 +255,7 @@ pub(crate) fn create(path: &Path) -> Result<(), RegionError> {
     }
 }
 
-/// Opens a regular file, without following a link and without waiting for the other end of a pipe.
+/// Opens a regular file. Does not follow a link, and does not wait for the other end of a pipe.
 pub(crate) fn open_file(path: &Path, rights: Rights) -> Result<Option<File>, RegionError> {
     let flags = libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
     let write = rights == Rights::Write;
@@ -262,7 +263,7 @@ pub(crate) fn open_file(path: &Path, rights: Rights) -> Result<Option<File>, Reg
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => {
-            // Only after the failure, and only for the message.
+            // Only for the message: the kind of file is looked up after the failure.
             return Err(match path.symlink_metadata().map(|found| name_of(&found.file_type())) {
                 Ok(Some(found)) => RegionError::NotAFile { path: path.into(), found },
                 _ => system(path, if write { "open it" } else { OPENING_TO_READ })(error),
@@ -276,7 +277,7 @@ pub(crate) fn open_file(path: &Path, rights: Rights) -> Result<Option<File>, Reg
     }
 }
 
-/// What a file is that is not a regular file.
+/// The kind of a file that is not regular.
 fn name_of(kind: &fs::FileType) -> Option<&'static str> {
     match kind {
         kind if kind.is_file() => None,
@@ -288,7 +289,7 @@ fn name_of(kind: &fs::FileType) -> Option<&'static str> {
     }
 }
 
-/// Looks at the start of the file before it is mapped: a file that is too short must not be touched as memory.
+/// Checks the start of the file before it is mapped: touching a mapping beyond the end of a file raises `SIGBUS`.
 fn check_prefix(path: &Path, file: &File, len: u64) -> Result<(), RegionError> {
     let mut prefix = [0_u8; PREFIX];
     let read = file.read_at(&mut prefix, 0).map_err(system(path, "read it"))?;
@@ -310,7 +311,7 @@ fn check_prefix(path: &Path, file: &File, len: u64) -> Result<(), RegionError> {
     }
 }
 
-/// A file without a name, in the directory of `path`, with our rights whatever the process's mask is.
+/// Makes a file without a name in the directory of `path`. It gets the permissions [`MODE`], whatever the umask.
 pub(crate) fn unnamed(path: &Path) -> Result<File, RegionError> {
     let directory = path.parent().unwrap_or_else(|| Path::new("/"));
     let flags = libc::O_TMPFILE | libc::O_CLOEXEC;
@@ -325,8 +326,8 @@ pub(crate) fn unnamed(path: &Path) -> Result<File, RegionError> {
     Ok(file)
 }
 
-/// Writes an empty region. Space is taken now for all but the devices' time, which has it when a device is added: of
-/// 64 devices most have one, and a small `/dev/shm` is the program's.
+/// Writes an empty region. The compute ledger of a device gets its space when the device is added. Most slices have one
+/// device of 64, and the program needs a small `/dev/shm` too.
 pub(crate) fn fill(file: &File) -> io::Result<()> {
     file.set_len(FILE_SIZE)?;
     take_space(file, 0..offset_of!(Layout, time))?;
@@ -335,27 +336,29 @@ pub(crate) fn fill(file: &File) -> io::Result<()> {
     file.write_all_at(&FILE_SIZE.to_ne_bytes(), 16)
 }
 
-/// Gives a file without a name its name.
+/// Gives a file its name.
 pub(crate) fn link(file: &File, path: &Path) -> io::Result<()> {
     let from = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
     let to = CString::new(path.as_os_str().as_bytes())?;
     let flags = libc::AT_SYMLINK_FOLLOW;
-    // SAFETY: both names end with a zero and outlive the call.
+    // SAFETY: `linkat` needs two strings that end with a zero. Both are `CString`s that live until after the call.
     match unsafe { libc::linkat(libc::AT_FDCWD, from.as_ptr(), libc::AT_FDCWD, to.as_ptr(), flags) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Whether the kernel says that a file has lost this name.
+/// Whether the kernel marks this name as removed.
 fn is_removed(name: &Path) -> bool {
     name.as_os_str().as_bytes().ends_with(b" (deleted)")
 }
 
+/// The identity of a file.
 fn id_of(found: &fs::Metadata) -> FileId {
     FileId { device: found.dev(), inode: found.ino() }
 }
 
+/// Makes a [`RegionError::System`] of an error, for `map_err`.
 pub(crate) fn system(path: &Path, doing: &'static str) -> impl Fn(io::Error) -> RegionError {
     move |source| RegionError::System { path: path.into(), doing, source }
 }

@@ -1,4 +1,4 @@
-//! The region file: where it is, how it is opened, mapped and locked.
+//! The region file: where it is, how it is opened, mapped and locked, and how a process survives its truncation.
 
 pub(crate) mod detached;
 pub(crate) mod error;

@@ -1,4 +1,4 @@
-//! Which region does the name of a slice mean, and which regions are there?
+//! Finds the region of a slice by the slice's name, and lists all regions.
 
 use std::{
     env,
@@ -14,61 +14,61 @@ use crate::{file::folders, file::operator::Operator};
 
 pub use folders::{FOLDER, ends_with_session, folder};
 
-/// How the file names of such regions begin; the number of their user follows.
+/// Start of the file names of regions that no setting names. The user's number follows.
 pub const PREFIX: &str = "gpuslice-";
-/// What stands behind the user's number in the regions of `gpuslice run`.
+/// Follows the user's number in the regions of `gpuslice run`.
 pub const RUN: &str = "run-";
-/// Where a container's region is whose node agent has mounted a folder for it.
+/// The region of a container in which a node agent has mounted a folder for it.
 const MOUNTED: &str = "/run/gpuslice/region/region";
-/// Names the region of this process's slice, where it is in one.
+/// The variable that names the region of this process's slice.
 const VARIABLE: &str = "GPUSLICE_REGION";
 
-/// What a name may mean.
+/// Regions that a name matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// This region. Where a path was given, nobody has looked whether it is there.
+    /// This region. A path that the user gave is not checked for existence.
     One(PathBuf),
     /// No region.
     Nothing,
-    /// Any of these.
+    /// Each of these.
     Several(Vec<PathBuf>),
 }
 
-/// The user in a region's name, and what stands behind.
+/// The user's number in a region's name, and the rest of the name after it.
 fn parts(region: &Path) -> Option<(&str, &str)> {
     let (user, rest) = region.file_name()?.to_str()?.strip_prefix(PREFIX)?.split_once('-')?;
     let is_number = !user.is_empty() && user.bytes().all(|byte| byte.is_ascii_digit());
     (is_number && region.parent().is_some_and(folders::is_folder)).then_some((user, rest))
 }
 
-/// Whether a region is where regions are unless they are named, by its path alone.
+/// Whether a path is one of a region that no setting names.
 #[must_use]
 pub fn is_usual(region: &Path) -> bool {
     parts(region).is_some()
 }
 
-/// Whether a region's name says that `gpuslice run` has named it.
+/// Whether `gpuslice run` has named this region.
 #[must_use]
 pub fn is_of_run(region: &Path) -> bool {
     parts(region).is_some_and(|(_, rest)| rest.starts_with(RUN))
 }
 
-/// The region of the processes of a container that no setting names: that of a user, by the number of the mount namespace.
-/// Where another user has put a file there, the next of numbered names.
+/// The region of a container's processes that no setting names: by user and number of the mount namespace. If another
+/// user has created a file there, the next numbered name.
 #[must_use]
 pub fn usual(user: u32, container: u64) -> PathBuf {
     let path = folder().join(format!("{PREFIX}{user}-{container}"));
     folders::numbered(&path, |owner| owner == user || owner == 0)
 }
 
-/// What a slice is called: what stands behind user and `run` in its region's name, or that name.
+/// The name of a slice: the part of its region's file name after user and `run`, or the whole file name.
 #[must_use]
 pub fn name_of(region: &Path) -> String {
     let file = || region.file_name().unwrap_or(region.as_os_str()).to_string_lossy().into_owned();
     parts(region).map_or_else(file, |(_, rest)| rest.strip_prefix(RUN).unwrap_or(rest).to_owned())
 }
 
-/// What to type for a slice: its name where that means it and no other, else the name of its file, else its path.
+/// The shortest text that identifies a slice on the command line: its name, else its file name, else its path.
 #[must_use]
 pub fn label(region: &Path) -> String {
     label_among(region, &all().unwrap_or_default(), nearness)
@@ -81,17 +81,17 @@ fn label_among(region: &Path, all: &[PathBuf], near: impl Fn(&Path) -> Option<Ne
     [name_of(region)].into_iter().chain(file).find(means_it).unwrap_or_else(path)
 }
 
-/// How near a region is to this user: of several that a name may mean, the nearest are meant.
+/// Rank of a region for this user. If a name matches several regions, those of the first rank count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Near {
-    /// Their own, or that of the slice or container that they are in.
+    /// A region of this user, or of the slice or container that the process is in.
     Own,
-    /// One of root's; to root, anybody's.
+    /// A region of root; for root, a region of any user.
     Trusted,
 }
 
-/// The regions that a name may mean. Everybody may put files beside them: those of others, who could lead a command to
-/// theirs that way, are meant by their paths alone.
+/// The regions that a name matches. All users may create files there, so a region of another user is matched by its
+/// path only. Otherwise that user could direct a command to its own region.
 fn meant(name: &str, all: &[PathBuf], near: impl Fn(&Path) -> Option<Near>) -> Vec<PathBuf> {
     let means = |path: &&PathBuf| name_of(path) == name || path.file_name() == Some(OsStr::new(name));
     let found = |path: &PathBuf| near(path).map(|near| (near, path.clone()));
@@ -100,8 +100,7 @@ fn meant(name: &str, all: &[PathBuf], near: impl Fn(&Path) -> Option<Near>) -> V
     found.into_iter().filter(|(near, _)| Some(*near) == nearest).map(|(_, path)| path).collect()
 }
 
-/// Every path that may be a region: those where they are unless they are named, and those of the slice and the
-/// container that this process is in.
+/// Every path that may be a region: in the usual folders, and of the slice and the container that this process is in.
 ///
 /// # Errors
 /// The folder cannot be read.
@@ -121,15 +120,15 @@ pub fn all() -> io::Result<Vec<PathBuf>> {
     Ok(regions)
 }
 
-/// The regions of the slice and the container that this process is in: the one that is named for it, by an operator's file
-/// before the environment as in the library, and the one that a node agent has mounted.
+/// The regions of the slice and the container that this process is in. The operator's file comes before the
+/// environment, as in the library. A region that a node agent has mounted follows.
 fn around() -> impl Iterator<Item = PathBuf> {
     let variable = env::var_os(VARIABLE).map(PathBuf::from).filter(|path| path.is_absolute());
     of_operator().or(variable).into_iter().chain([MOUNTED.into()])
 }
 
-/// The region that an operator's file names: whatever the environment says, every program that is started here with the
-/// library is of its slice.
+/// The region that an operator's file names. Every program that is started here with the library belongs to its slice,
+/// whatever the environment.
 #[must_use]
 pub fn of_operator() -> Option<PathBuf> {
     let env = |name: &str| env::var_os(name).map(OsStringExt::into_vec);
@@ -137,11 +136,11 @@ pub fn of_operator() -> Option<PathBuf> {
     Config::from_sources(&files_alone, &Operator::look(&env).files()).ok()?.region
 }
 
-/// The region that a slice's name or path means. What has a slash is a path; of several slices with one name, this
-/// user's is meant, and no other user's but root's.
+/// The regions that a slice's name or path matches. A text with a slash is a path. A name matches regions of this user
+/// first, then those of root.
 ///
 /// # Errors
-/// The folder, or where this process is, cannot be read.
+/// The folder or the current directory cannot be read.
 pub fn find(slice: &OsStr) -> io::Result<Found> {
     let text = slice.to_string_lossy();
     if text.contains('/') {
@@ -156,7 +155,7 @@ pub fn find(slice: &OsStr) -> io::Result<Found> {
 }
 
 fn nearness(path: &Path) -> Option<Near> {
-    // SAFETY: the call has no arguments and cannot fail.
+    // SAFETY: `geteuid` has no arguments and cannot fail.
     let ours = unsafe { libc::geteuid() };
     let owner = fs::symlink_metadata(path).ok()?.uid();
     if owner == ours || around().any(|own| own == path) {

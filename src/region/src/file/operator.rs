@@ -1,7 +1,7 @@
-//! What do the operator's files say?
+//! Reads the operator's configuration files.
 //!
-//! They are read by whoever the settings concern: the library in a program, and a command that is to find the region that
-//! the library would.
+//! Two kinds of programs read them: the library in a program, and commands that look for the region that the library
+//! would use.
 
 use std::{
     fs::File,
@@ -11,15 +11,15 @@ use std::{
 
 use gpuslice_policy::config::{self, FileRead, OperatorFiles};
 
-/// A file as it was found.
+/// Result of reading one file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Contents {
-    /// There is none.
+    /// The file does not exist.
     #[default]
     Absent,
-    /// It could not be read, for this reason.
+    /// The file could not be read, for this reason.
     Unreadable(String),
-    /// What is in it.
+    /// The bytes of the file.
     Read(Vec<u8>),
 }
 
@@ -29,7 +29,7 @@ impl Contents {
     pub fn of(path: &Path) -> Self {
         let read = |file: File| {
             let mut contents = Vec::new();
-            // One byte more than allowed, so that the reader sees what is too long.
+            // One byte more than allowed, so that the parser notices a file that is too long.
             file.take(config::MAX_FILE_BYTES.saturating_add(1)).read_to_end(&mut contents)?;
             Ok(contents)
         };
@@ -49,17 +49,17 @@ impl Contents {
     }
 }
 
-/// The operator's files as they were found.
+/// The operator's files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Operator {
-    /// The one that `GPUSLICE_CONFIG` names.
+    /// The file that `GPUSLICE_CONFIG` names.
     pub named: Contents,
-    /// The one at [`config::FIXED_FILE`].
+    /// The file at [`config::FIXED_FILE`].
     pub fixed: Contents,
 }
 
 impl Operator {
-    /// Reads them; `env` is asked for variables by name.
+    /// Reads the files. `env` returns the value of a variable.
     #[must_use]
     pub fn look(env: &dyn Fn(&str) -> Option<Vec<u8>>) -> Self {
         let named = config::operator_file(env).ok().flatten();
@@ -69,7 +69,7 @@ impl Operator {
         }
     }
 
-    /// As a configuration is made of them.
+    /// The files in the form that [`config::Config`] needs.
     #[must_use]
     pub fn files(&self) -> OperatorFiles<'_> {
         OperatorFiles { named: self.named.as_read(), fixed: self.fixed.as_read() }

@@ -1,6 +1,6 @@
-//! Could a region be made in a folder, and would its locks prove life there?
+//! Tries whether a folder can hold a region, and whether life locks work there.
 //!
-//! Tried with a file that has no name: whenever the trial ends, nothing is left of it.
+//! The probe uses a file without a name, so nothing is left of it, even if the process is killed.
 
 use std::{fs::OpenOptions, os::fd::AsRawFd as _, path::Path};
 
@@ -11,17 +11,17 @@ use crate::{
     slots::roster::Liveness as _,
 };
 
-/// Makes what a region at `path` would be, all but its name, and looks whether its locks are kept. A file that is at
-/// `path` is not looked at.
+/// Makes a region at `path` in all but its name, and checks that its life lock survives the closing of the descriptor.
+/// Does not look at a file at `path`.
 ///
 /// # Errors
-/// [`RegionError::System`] where the folder, its rights, its file system or its room do not allow a region, and
-/// [`RegionError::LockNotKept`].
+/// [`RegionError::System`] if the folder, its permissions, its file system or its free space do not allow a region.
+/// [`RegionError::LockNotKept`] if the lock is lost.
 pub fn probe_path(path: &Path) -> Result<(), RegionError> {
     let file = map::unnamed(path)?;
     let failed = |doing| move |source| RegionError::System { path: path.into(), doing, source };
     map::fill(&file).map_err(failed("make it"))?;
-    // Only an opening of its own has locks of its own.
+    // Locks belong to one opening, so the check needs a second one.
     let name = format!("/proc/self/fd/{}", file.as_raw_fd());
     let again = OpenOptions::new().read(true).write(true).open(name).map_err(failed("open it"))?;
     let life = LifeLock::begin(&again, 0..1).map_err(failed("lock a slot"))?;

@@ -1,12 +1,15 @@
-//! What becomes of a `SIGBUS` that a program is sent, and that a thread of the library's own is given?
+//! Forwards to the program a `SIGBUS` that the kernel delivers to the library's own thread.
 //!
-//! Signals are the program's, and so that thread blocks them all but this one, which must be open for a region that is
-//! shortened. Where all threads of the program block it, to wait for it or to have it later, the kernel
-//! gives one that is sent to the process to ours. Then ours blocks it too, and sends it to the process once more: there it
-//! waits for the program, as it would without us. Once it has been taken, ours opens it again.
+//! Signals belong to the program, so the library's thread blocks all of them. The exception is `SIGBUS`, which must be
+//! open for the case that a region is truncated.
 //!
-//! What cannot be kept: one that `kill` sent comes as from the process itself. And as long as the program leaves one
-//! waiting, a region that is shortened ends the process.
+//! A program may block `SIGBUS` in all its threads, to wait for it or to handle it later. The kernel then delivers a
+//! `SIGBUS` that is sent to the process to our thread. Our thread blocks the signal too, and sends it to the process
+//! again. There it stays pending for the program, as it would without the library. When the program has taken it, our
+//! thread unblocks the signal again.
+//!
+//! Two differences remain. A signal that `kill` sent appears to come from the process itself. While a signal is
+//! pending, a truncated region ends the process.
 
 #![allow(clippy::disallowed_types, reason = "words of this process alone")]
 
@@ -19,78 +22,86 @@ use core::{
 
 use libc::{SIGBUS, siginfo_t, sigset_t};
 
-/// The thread; 0 where there is none.
+/// Number of the library's thread; 0: there is none.
 static OURS: AtomicI64 = AtomicI64::new(0);
-/// Whether it blocks the signal.
+/// Whether that thread blocks the signal.
 static BLOCKS: AtomicBool = AtomicBool::new(false);
 
-/// The calling thread is the library's own, and from now on the signal is open in it. One of a process at a time.
+/// Registers the calling thread as the library's own, and unblocks the signal in it. A process has one such thread at a
+/// time.
 pub fn register_thread() {
     OURS.store(own(), Ordering::Relaxed);
-    // It is opened by the first [`unblock`], if none waits for the program already.
+    // The call of [`unblock`] opens it, unless a signal is already pending for the program.
     BLOCKS.store(true, Ordering::Relaxed);
     unblock();
 }
 
-/// Opens the signal in that thread, which calls this now and then, unless one that was sent waits for the program to take
-/// it.
+/// Unblocks the signal in the library's thread, unless one is pending for the program. That thread calls this function
+/// from time to time.
 pub fn unblock() {
     if !BLOCKS.load(Ordering::Relaxed) {
         return;
     }
     let mut pending = MaybeUninit::<sigset_t>::zeroed();
-    // SAFETY: the set is valid for writes.
+    // SAFETY: `sigpending` needs room for a set, which `pending` is.
     unsafe { libc::sigpending(pending.as_mut_ptr()) };
-    // SAFETY: filled by the call above, or empty.
+    // SAFETY: `sigismember` needs a valid set. `pending` was filled by `sigpending`, or is all zeroes, which is the
+    // empty set.
     if unsafe { libc::sigismember(pending.as_ptr(), SIGBUS) } != 1 {
         BLOCKS.store(false, Ordering::Relaxed);
         change_mask(libc::SIG_UNBLOCK);
     }
 }
 
-/// Within the handler: whether the signal was sent and has come to the thread that is ours. Then it has been sent on.
+/// Called in the signal handler: forwards a signal that was sent by a process and delivered to the library's thread.
+/// Returns whether it did.
 ///
 /// # Safety
-/// `info` and `context` are what the kernel gave the handler.
+/// `info` and `context` are the arguments that the kernel passed to the handler.
 pub(crate) unsafe fn forward(info: *mut siginfo_t, context: *mut c_void) -> bool {
-    // SAFETY: by the contract above.
+    // SAFETY: `as_ref` needs null or a valid pointer. The caller passes the kernel's `info`, which is valid until the
+    // handler returns.
     let Some(said) = (unsafe { info.as_ref() }) else { return false };
     if said.si_code > 0 || OURS.load(Ordering::Relaxed) != own() {
         return false;
     }
     BLOCKS.store(true, Ordering::Relaxed);
-    // Before it is sent, and for good when the handler returns.
+    // Blocks it before it is sent again. The change in `context` below makes the block last after the handler returns.
     change_mask(libc::SIG_BLOCK);
     let context: *mut libc::ucontext_t = context.cast();
-    // SAFETY: by the contract above; nobody else refers to it.
+    // SAFETY: `as_mut` needs null or a valid pointer without other references. The caller passes the kernel's
+    // `context`, to which no other reference exists here.
     if let Some(context) = unsafe { context.as_mut() } {
-        // SAFETY: a set of the kernel's.
+        // SAFETY: `sigaddset` needs a valid set. The kernel has written `uc_sigmask`.
         unsafe { libc::sigaddset(&raw mut context.uc_sigmask, SIGBUS) };
     }
-    // SAFETY: asks for a number.
+    // SAFETY: `getpid` has no arguments and cannot fail.
     let process = unsafe { libc::getpid() };
-    // The kernel lets a thread send what it says was queued, and nothing that it says `kill` sent.
+    // The kernel lets a thread send again a signal that says it was queued, but not one that says `kill` sent it.
     let is_queued = said.si_code < 0
-        // SAFETY: numbers, and what the kernel said of the signal.
+        // SAFETY: `rt_sigqueueinfo` needs a valid `siginfo_t`, which `info` is.
         && unsafe { libc::syscall(libc::SYS_rt_sigqueueinfo, process, SIGBUS, info) } == 0;
     if !is_queued {
-        // SAFETY: numbers only.
+        // SAFETY: `kill` takes numbers only.
         unsafe { libc::kill(process, SIGBUS) };
     }
     true
 }
 
+/// Number of the calling thread.
 fn own() -> i64 {
-    // SAFETY: asks for a number.
+    // SAFETY: `gettid` has no arguments and cannot fail.
     unsafe { libc::syscall(libc::SYS_gettid) }
 }
 
+/// Blocks or unblocks the signal in the calling thread.
 fn change_mask(how: libc::c_int) {
     let mut set = MaybeUninit::<sigset_t>::zeroed();
-    // SAFETY: the set is valid for writes.
+    // SAFETY: `sigemptyset` needs room for a set, which `set` is.
     unsafe { libc::sigemptyset(set.as_mut_ptr()) };
-    // SAFETY: emptied above.
+    // SAFETY: `sigaddset` needs a valid set; `sigemptyset` has just made `set` one.
     unsafe { libc::sigaddset(set.as_mut_ptr(), SIGBUS) };
-    // SAFETY: a set as above, and nothing to be written.
+    // SAFETY: `pthread_sigmask` needs a valid set, and null or room for the old mask. `set` was filled above, and the
+    // last argument is null.
     unsafe { libc::pthread_sigmask(how, set.as_ptr(), ptr::null_mut()) };
 }

@@ -1,16 +1,18 @@
-//! What becomes of a process whose region is shortened under it?
+//! Keeps a process alive when its region file is truncated.
 //!
-//! A region is meant here, and the [table of chairs](crate::Chairs), which is mapped as regions are.
+//! The guard also protects the [arbiter leases](crate::ArbiterLeases), which are mapped in the same way.
 //!
-//! Memory that lies behind the end of its file cannot be touched: the kernel sends `SIGBUS`, which ends a program.
-//! No look beforehand helps, since the file can be shortened after any look, and no file that has a name can be
-//! kept from it. So whoever maps a region has a handler for `SIGBUS`. If the address lies in a region, zeroes are
-//! mapped over the whole of it and the instruction runs again. In zeroes every limit is 0, so nothing is granted
-//! any more, and [`Member::check`](crate::Member::check) says what happened.
+//! A process that touches a mapping beyond the end of its file gets `SIGBUS`, which ends it. No check helps, since the
+//! file can be truncated after any check, and a file with a name cannot be protected from it. A process that maps a
+//! region therefore has a handler for `SIGBUS`. If the address lies in a region, the handler maps zeroes over all of
+//! it, and the instruction runs again. In zeroes every limit is 0, so nothing is granted any more, and
+//! [`Member::check`](crate::Member::check) reports the damage.
 //!
-//! Every other `SIGBUS` goes to whom it went before, as the kernel would have delivered it: same stack, same
-//! blocked signals, same arguments. A program that sets a handler of its own later has it, and loses ours. What
-//! also cannot be helped: a thread that blocks `SIGBUS` is ended by the kernel without asking anybody.
+//! Every other `SIGBUS` goes to the action that was set before, as the kernel would have delivered it: same stack, same
+//! blocked signals, same arguments.
+//!
+//! Two cases are not covered. A program that sets its own handler later replaces ours. The kernel ends a thread that
+//! blocks `SIGBUS` without calling any handler.
 
 #![allow(clippy::disallowed_types, reason = "words of this process alone")]
 
@@ -27,41 +29,42 @@ use crate::{
 };
 use libc::{SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTART, SA_SIGINFO, sigaction, siginfo_t};
 
-/// Regions that one process maps at most: itself one, and one more for each it looks at. Those beyond are not kept
-/// from ending the process.
-const MOST: usize = 1024;
+/// The most mappings that are protected in one process: its own region, and one more for each region that it looks at.
+/// Mappings beyond these are not protected.
+pub(crate) const MAX_PROTECTED: usize = 1024;
 
-/// Where something is mapped.
+/// A protected mapping.
 struct ProtectedRange {
-    /// Its address: 0 is nowhere, [`TAKEN`] not yet known.
+    /// Its address. 0: the entry is free; [`TAKEN`]: a thread is filling it.
     start: AtomicUsize,
-    /// Its bytes. Written before the address.
+    /// Its length in bytes. Written before the address.
     length: AtomicUsize,
 }
 
-/// An address that nothing is mapped at.
+/// An address at which nothing is mapped.
 const TAKEN: usize = 1;
 
-static MAPPED: [ProtectedRange; MOST] =
-    [const { ProtectedRange { start: AtomicUsize::new(0), length: AtomicUsize::new(0) } }; MOST];
+/// The protected mappings of this process.
+static MAPPED: [ProtectedRange; MAX_PROTECTED] =
+    [const { ProtectedRange { start: AtomicUsize::new(0), length: AtomicUsize::new(0) } }; MAX_PROTECTED];
 
-/// How far the handler is: [`UNSET`], [`BEING_SET`] or [`SET`]. It is set once in a process and its forked children, so that it
-/// can never come to stand behind a handler which it stands before.
+/// State of the handler: [`UNSET`], [`BEING_SET`] or [`SET`]. A process and its forked children set the handler once. A
+/// second time it could be chained to a handler that is chained to it.
 static HANDLER: AtomicU8 = AtomicU8::new(UNSET);
 const UNSET: u8 = 0;
 const BEING_SET: u8 = 1;
 const SET: u8 = 2;
 
-/// What was done about the signal before us.
+/// The action of the signal before ours.
 static BEFORE: AtomicPtr<sigaction> = AtomicPtr::new(ptr::null_mut());
 
-/// Whether a handler that wanted to be called once has been called.
+/// Whether the earlier handler had `SA_RESETHAND` and was called.
 static SPENT: AtomicBool = AtomicBool::new(false);
 
-/// How a handler is called. One that unwinds or jumps out of it may do so: nothing here needs to be ended.
+/// A signal handler. It may unwind or jump out, because no code here has to run after it.
 type Handler = unsafe extern "C-unwind" fn(c_int, *mut siginfo_t, *mut c_void);
 
-/// Takes so many bytes at this address into protection, and tells whether there was room for it.
+/// Protects `length` bytes at `start`. Returns whether there was room in the table.
 pub(crate) fn protect(start: NonNull<c_void>, length: usize) -> bool {
     run_once(&HANDLER, set_handler);
     let start = start.as_ptr().expose_provenance();
@@ -76,7 +79,7 @@ pub(crate) fn protect(start: NonNull<c_void>, length: usize) -> bool {
     true
 }
 
-/// Ends the protection, before the region is unmapped.
+/// Ends the protection of a mapping, before it is unmapped.
 pub(crate) fn forget(start: NonNull<c_void>) {
     let start = start.as_ptr().expose_provenance();
     if let Some(place) = MAPPED.iter().find(|place| place.start.load(Ordering::Relaxed) == start) {
@@ -84,27 +87,28 @@ pub(crate) fn forget(start: NonNull<c_void>) {
     }
 }
 
-/// Lets one thread `set` something, and all others wait until it is set: a thread that went on could touch a region that is
-/// shortened before there is a handler. They do not wait for ever: in a child that was forked meanwhile nobody sets it any more.
+/// Runs `set` in one thread, and makes all others wait until it is done. A thread that went on earlier could touch a
+/// truncated region before there is a handler. The wait is bounded: in a child forked meanwhile no thread finishes the
+/// work.
 fn run_once(state: &AtomicU8, set: impl FnOnce()) {
-    // Acquire and Release: who finds it set finds what was set as well.
+    // Acquire and Release: a thread that finds `SET` sees all writes of `set`.
     match state.compare_exchange(UNSET, BEING_SET, Ordering::Acquire, Ordering::Acquire) {
         Ok(_) => set(),
         Err(SET) => return,
         Err(_) => {
-            let mut patience = Backoff::new(backoff::JOINING);
-            while state.load(Ordering::Acquire) != SET && patience.wait() {}
+            let mut backoff = Backoff::new(backoff::JOINING);
+            while state.load(Ordering::Acquire) != SET && backoff.wait() {}
         }
     }
     state.store(SET, Ordering::Release);
 }
 
-/// Puts our handler before whatever there is.
+/// Sets our handler before the present action.
 fn set_handler() {
     let Some(before) = exchange(None) else { return };
     let ours = action_before(&before);
     BEFORE.store(Box::into_raw(Box::new(before)), Ordering::Release);
-    // Between the two calls another thread may have set another one.
+    // Another thread may have set another action between the two calls.
     if let Some(found) = exchange(Some(&ours))
         && (found.sa_sigaction, found.sa_flags) != (before.sa_sigaction, before.sa_flags)
     {
@@ -112,7 +116,7 @@ fn set_handler() {
     }
 }
 
-/// Our action, which the kernel delivers on the stack and with the blocked signals of the one behind it.
+/// Our action. The kernel delivers it on the stack and with the blocked signals of the action behind it.
 fn action_before(before: &sigaction) -> sigaction {
     let mut ours = *before;
     let kept = match before.sa_sigaction {
@@ -125,60 +129,69 @@ fn action_before(before: &sigaction) -> sigaction {
     ours
 }
 
-/// What is done about the signal; sets something else if there is one.
+/// Reads the action of the signal, and sets `new` if there is one. `None`: the system call failed.
 fn exchange(new: Option<&sigaction>) -> Option<sigaction> {
-    // SAFETY: plain memory, of which all zeroes are a valid value.
+    // SAFETY: `sigaction` is plain data, for which all zeroes are a valid value.
     let mut old: sigaction = unsafe { mem::zeroed() };
     let new = new.map_or(ptr::null(), ptr::from_ref);
-    // SAFETY: null or a valid action, and room for one.
+    // SAFETY: `sigaction` needs null or a valid action, and room for an action. `new` is null or from a reference, and
+    // `old` is the room.
     (unsafe { sigaction(libc::SIGBUS, new, &raw mut old) } == 0).then_some(old)
 }
 
-/// The handler. It only loads words and makes system calls, and so may interrupt anything.
+/// The signal handler.
+///
+/// It only reads atomics and makes system calls, because it may interrupt any code, `malloc` included. A fault in a
+/// protected mapping is answered by zeroes. A `SIGBUS` that was sent to the library's own thread is forwarded to the
+/// program. All others go to the earlier action.
 ///
 /// # Safety
-/// Called by the kernel, with its arguments.
+/// Only the kernel calls it, with the arguments of a signal delivery.
 unsafe extern "C-unwind" fn on_bus_error(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
-    // SAFETY: null, or what the kernel says of the signal.
+    // SAFETY: `as_ref` needs null or a valid pointer. The kernel passes a pointer to the `siginfo_t` on this thread's
+    // stack.
     let Some(said) = (unsafe { info.as_ref() }) else { return };
     if said.si_code > 0 {
-        // SAFETY: the kernel sent it, so it has an address.
+        // SAFETY: `si_addr` needs a signal with an address. `si_code > 0` says that the kernel raised this `SIGBUS`,
+        // which has one.
         let address = unsafe { said.si_addr() }.expose_provenance();
         if range_of(address).is_some_and(map_zeroes) {
             return;
         }
     }
-    // SAFETY: the kernel's own arguments.
+    // SAFETY: `forward` needs the arguments of a signal delivery, and these are the ones that the kernel passed to this
+    // handler.
     if unsafe { sigbus_forwarding::forward(info, context) } {
         return;
     }
-    // SAFETY: null, or an action that is never freed.
+    // SAFETY: `as_ref` needs null or a valid pointer. `BEFORE` is null or a leaked `Box`, which is never freed.
     let before = unsafe { BEFORE.load(Ordering::Acquire).as_ref() };
     let Some(before) = before.filter(|_| !SPENT.load(Ordering::Relaxed)) else {
         return deliver_default(signal, said);
     };
     match before.sa_sigaction {
         libc::SIG_DFL => deliver_default(signal, said),
-        // The kernel does not let a fault be ignored.
+        // The kernel does not let a program ignore a fault.
         libc::SIG_IGN if is_fault(said) => deliver_default(signal, said),
         libc::SIG_IGN => {}
         handler => {
             SPENT.fetch_or(before.sa_flags & SA_RESETHAND != 0, Ordering::Relaxed);
-            // SAFETY: the program set this address as a handler of this signal. Without `SA_SIGINFO` it takes the
-            // first argument only, and the others do no harm.
+            // SAFETY: the address is neither `SIG_DFL` nor `SIG_IGN`, so the program set it as a handler of this
+            // signal. A handler without `SA_SIGINFO` reads the first argument only; the others do no harm.
             let handler = unsafe { mem::transmute::<usize, Handler>(handler) };
-            // SAFETY: the kernel's own arguments.
+            // SAFETY: a handler needs the arguments of a signal delivery, and these are the ones that the kernel passed
+            // to this handler.
             unsafe { handler(signal, info, context) };
         }
     }
 }
 
-/// Whether an instruction of this thread caused the signal, which then causes it again if nothing is done.
+/// Whether an instruction of this thread raised the signal. It raises it again if the handler changes nothing.
 fn is_fault(said: &siginfo_t) -> bool {
     said.si_code > 0 && said.si_code != libc::BUS_MCEERR_AO
 }
 
-/// Start and length of what an address lies in.
+/// Start and length of the protected mapping that contains `address`.
 fn range_of(address: usize) -> Option<(usize, usize)> {
     // Acquire: pairs with the store in `protect`.
     let places = MAPPED.iter().map(|place| {
@@ -188,35 +201,37 @@ fn range_of(address: usize) -> Option<(usize, usize)> {
     places.filter(|(start, _)| *start > TAKEN).find(|(start, length)| address.wrapping_sub(*start) < *length)
 }
 
-/// Maps zeroes over it. By the system call itself: others' `mmap` may do more than is allowed here.
+/// Maps zeroes over a range. Makes the system call directly: an `mmap` that another library interposes may not be safe
+/// in a signal handler.
 fn map_zeroes((start, length): (usize, usize)) -> bool {
     let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
     let (rights, none, offset) = (libc::PROT_READ | libc::PROT_WRITE, -1_i32, 0_usize);
-    // SAFETY: this thread's own.
+    // SAFETY: `__errno_location` has no requirement; it returns this thread's own variable.
     let errno = unsafe { libc::__errno_location() };
-    // SAFETY: as above.
+    // SAFETY: `errno` points to this thread's own variable, which lives as long as the thread.
     let saved = unsafe { *errno };
-    // SAFETY: a mapping of ours lies there, this long, whose words may change to anything at any time.
+    // SAFETY: `MAP_FIXED` replaces the mapping at `start`. `range_of` found it in the table, so it is ours and `length`
+    // bytes long. Its words are atomics, which may change to any value at any time.
     let result = unsafe { libc::syscall(libc::SYS_mmap, start, length, rights, kind, none, offset) };
-    // SAFETY: as above.
+    // SAFETY: `errno` points to this thread's own variable, which lives as long as the thread.
     unsafe { *errno = saved };
     result != -1
 }
 
-/// Lets the signal do what it does to a program without a handler. A fault comes again as soon as this returns; any
-/// other signal is sent to this thread again.
+/// Delivers the signal with the default action. A fault occurs again as soon as the handler returns. Any other signal
+/// is sent to this thread again.
 fn deliver_default(signal: c_int, said: &siginfo_t) {
-    // SAFETY: plain memory, of which all zeroes are a valid value: the default.
+    // SAFETY: `sigaction` is plain data, for which all zeroes are a valid value: the default action.
     let default: sigaction = unsafe { mem::zeroed() };
     exchange(Some(&default));
     if is_fault(said) {
         return;
     }
-    // SAFETY: asks for a number.
+    // SAFETY: `getpid` has no arguments and cannot fail.
     let process = unsafe { libc::getpid() };
-    // SAFETY: as above.
+    // SAFETY: `gettid` has no arguments and cannot fail.
     let thread = unsafe { libc::syscall(libc::SYS_gettid) };
-    // SAFETY: numbers only.
+    // SAFETY: `tgkill` takes numbers only.
     unsafe { libc::syscall(libc::SYS_tgkill, process, thread, signal) };
 }
 

@@ -1,8 +1,8 @@
-//! How do limits change that several processes change at once?
+//! Changes limits while other processes may change them too.
 //!
-//! Limits are several words. Who changes a part of them keeps the others as it has read them, and would undo what somebody
-//! else has written in between: so the reading and the writing are done under a lock, which dies with its holder. Killed
-//! in between, a holder leaves some words new and some old, each of them whole and asked for.
+//! The limits of a device are several words. A process that changes one of them writes back the others as it has read
+//! them, and could undo the change of another process. Reading and writing are therefore done under a file lock. If its
+//! holder is killed in between, some words are new and some old, and each is a value that a process has set.
 
 use crate::{
     file::error::RegionError,
@@ -13,23 +13,23 @@ use crate::{
     sync::backoff::{self, CHANGING},
 };
 
-/// A device whose limits were changed.
+/// A device with changed limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitsChange {
-    /// The device, with the limits that it had.
+    /// The device with its former limits.
     pub before: DeviceView,
-    /// What the slice may use of it now.
+    /// The limits now.
     pub after: Limits,
 }
 
 impl Region {
-    /// Has `change` say what the slice may use of each of its devices, by what it may use now; `None` changes nothing. Of
-    /// those who change limits at the same time, each sees what the one before it has left. They take effect as with
-    /// [`set_limits`](Self::set_limits).
+    /// Calls `change` with each device of the slice, and writes the limits that it returns; `None` leaves a device
+    /// unchanged. Of two processes that change limits, the second sees the result of the first. The limits take effect
+    /// as with [`set_limits`](Self::set_limits).
     ///
     /// # Errors
-    /// [`RegionError::Changing`] when somebody else does not come to an end, [`RegionError::Replaced`] when the path leads
-    /// to another file now, [`RegionError::System`] when it cannot be opened to be written, or locked.
+    /// [`RegionError::Changing`] if another process holds the lock and does not finish. [`RegionError::Replaced`] if
+    /// the path leads to another file. [`RegionError::System`] if the file cannot be opened for writing, or locked.
     pub fn change_limits(
         &self,
         mut change: impl FnMut(&DeviceView) -> Option<Limits>,

@@ -1,26 +1,27 @@
-//! Does somebody of the slice make a context, whose size its ledger does not have yet?
+//! Counts contexts that the processes of a slice are creating, because the ledger does not have their sizes yet.
 //!
-//! The word of a slot counts in its low half the contexts that its owner is making, and above that how many it has made. A
-//! reader that finds nobody making any, and later the same numbers, knows that no context was made in between.
+//! The low half of a slot's word counts the contexts that its owner is creating, and the high half those that it has
+//! created. A reader that finds none in creation, and later the same numbers, knows that no context was created in
+//! between.
 
 use crate::{handle::member::Member, handle::region::Region, layout::Layout};
 
-/// One more that was made.
+/// One more created context.
 const MADE: u64 = 1 << 32;
-/// The bits of those that are being made.
+/// The bits of contexts in creation.
 const UNDER_WAY: u64 = MADE - 1;
 
 /// Contexts of several processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ContextCreations {
-    /// How many are being made.
+    /// Contexts in creation.
     pub under_way: u64,
-    /// A number that changes with each that was made, and with each process that ends.
+    /// A number that changes with each created context and with each process that ends.
     pub made: u64,
 }
 
 impl ContextCreations {
-    /// Both together.
+    /// The sum of two counts.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         let under_way = self.under_way.saturating_add(other.under_way);
@@ -29,12 +30,13 @@ impl ContextCreations {
 }
 
 impl Member {
-    /// This process is about to make a context whose size is not known. To be followed by [`end_making`](Self::end_making).
+    /// Counts a context in creation, with a size that is not known yet. The caller calls
+    /// [`end_context_creation`](Self::end_context_creation) afterwards.
     pub fn begin_context_creation(&self) {
         self.count_context_creation(1);
     }
 
-    /// What the context takes is in the ledger, or there is none.
+    /// Ends a creation: the ledger has the context's size, or the creation failed.
     pub fn end_context_creation(&self) {
         self.count_context_creation(MADE - 1);
     }
@@ -47,7 +49,7 @@ impl Member {
 }
 
 impl Region {
-    /// Contexts that the slice's processes make, but for the one in this slot.
+    /// Contexts of the slice's processes, except those of the slot `but`.
     #[must_use]
     pub fn context_creations(&self, but: Option<usize>) -> ContextCreations {
         let layout: &Layout = self.layout();

@@ -1,10 +1,10 @@
-//! Devices of a slice, by UUID and by their number in the region.
+//! Devices of a slice: their UUIDs, and their indices in the region.
 
 use core::fmt;
 
 use crate::layout::DeviceEntry;
 
-/// A device's UUID, as CUDA and NVML say it.
+/// A device's UUID, in the byte order of CUDA and NVML.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Uuid(pub [u8; 16]);
 
@@ -15,14 +15,14 @@ impl Uuid {
         [0, 64].map(|shift| u64::try_from(number >> shift & u128::from(u64::MAX)).unwrap_or(0))
     }
 
-    /// The UUID of a device entry.
+    /// The UUID in a device entry.
     pub(crate) fn of(entry: &DeviceEntry) -> Self {
         let [low, high] = entry.uuid.each_ref().map(|word| u128::from(word.get()));
         Self((low | high << 64).to_le_bytes())
     }
 }
 
-/// As NVML writes it, without the `GPU-` in front.
+/// The form of NVML, without the leading `GPU-`.
 impl fmt::Display for Uuid {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, byte) in self.0.iter().enumerate() {
@@ -39,12 +39,12 @@ impl fmt::Debug for Uuid {
     }
 }
 
-/// A device of a region: its place in the region's table. It means something for this region only.
+/// Index of a device in the table of one region. Another region may have another device there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Device(pub(crate) usize);
 
 impl Device {
-    /// The place in the table.
+    /// The index.
     #[must_use]
     pub fn index(self) -> usize {
         self.0

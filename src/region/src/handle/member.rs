@@ -1,4 +1,4 @@
-//! How does a process take its place in a slice, and use it?
+//! A process's membership in a slice: joining, reservations, and charges.
 
 use core::ops::Deref;
 use std::path::Path;
@@ -29,10 +29,10 @@ use crate::{
     },
 };
 
-/// How often a region may vanish under a newcomer before it gives up.
+/// How often a process that joins opens a region that is removed meanwhile, before it gives up.
 const OPENINGS: u32 = 16;
 
-/// A device that a process wants to use, and the limits that it was started with.
+/// A device that a process wants to use, and the limits with which the process was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceRequest {
     /// The device.
@@ -43,29 +43,29 @@ pub struct DeviceRequest {
     pub limits: Limits,
 }
 
-/// A device for which the region has other limits than the newcomer was started with. The region's hold.
+/// A device for which the region has other limits than the process was started with. Those of the region hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Difference {
     /// The device.
     pub uuid: Uuid,
-    /// What the newcomer was started with.
+    /// The limits with which the process was started.
     pub asked: Limits,
-    /// What holds.
+    /// The limits of the region.
     pub holds: Limits,
 }
 
-/// This process's use of memory that others of the slice can use as well.
+/// This process's use of memory that other processes of the slice can use as well.
 #[derive(Debug, PartialEq, Eq)]
 pub struct SharedUse(usize);
 
-/// A process's place in a slice.
+/// A process's membership in a slice.
 ///
-/// It belongs to the process that joined, all of its threads. A forked child has the memory but not the place:
-/// it must forget its copy (without dropping it) and join for itself, or it would use its parent's words. This
-/// type does not notice a fork. After `exec` or death the place is free, whatever the process did before.
+/// It belongs to the process that joined, with all its threads. A forked child has a copy of it but no slot. The child
+/// must forget the copy (without dropping it) and join for itself; otherwise it would write its parent's words. This
+/// type does not notice a fork. After `exec` or death the slot is free, whatever the process did before.
 ///
-/// Dropping a member unmaps the region, but the place stays taken until the process ends; a library keeps its
-/// member for ever. [`leave`](Self::leave) gives the place back.
+/// Dropping a member unmaps the region, but the slot stays taken until the process ends. A library therefore keeps its
+/// member until then. [`leave`](Self::leave) frees the slot.
 #[derive(Debug)]
 pub struct Member {
     region: Region,
@@ -81,13 +81,17 @@ impl Deref for Member {
 }
 
 impl Member {
-    /// Joins the slice whose region is at `path`, and makes the region if there is none. Directories are not made.
+    /// Joins the slice with the region at `path`. Makes the region if there is none, but no directories.
     ///
-    /// A region in which nobody lives is made anew with `wanted`. Otherwise devices that it does not have are
-    /// added, and for those that it has its own limits hold; the differences are returned.
+    /// A region without a living process is initialised with the devices and limits in `wanted`. In a region in use,
+    /// devices that it does not have are added. For the others the limits of the region hold, and the differences are
+    /// returned.
+    ///
+    /// The file may be removed between the look-up of the path and the join lock. The function then starts over, 16
+    /// times at most.
     ///
     /// # Errors
-    /// Every [`RegionError`]; each says what mends it.
+    /// Every [`RegionError`]; each message says how to correct it.
     pub fn join(
         path: &Path,
         trust: Trust,
@@ -111,16 +115,29 @@ impl Member {
         Err(RegionError::Replaced { path: path.into() })
     }
 
-    /// Takes a slot of a region that is open.
+    /// Takes a slot of a mapped region.
+    ///
+    /// The steps under the join lock are:
+    ///
+    /// - Check that the path still leads to this file, and reap dead processes.
+    /// - Lock a free slot.
+    /// - Initialise the region if no process is alive.
+    /// - Add devices, and publish the slot.
+    ///
+    /// A process killed at any step leaves a slot without a life lock, or a region that is not ready. The next process
+    /// that joins corrects both.
+    ///
+    /// The life lock comes from a second opening of the file, because it must outlive the descriptor. The check after
+    /// it asks through the first opening, and fails on file systems that drop the lock.
     fn enter(mapped: Mapped, wanted: &[DeviceRequest]) -> Result<(Self, Vec<Difference>), RegionError> {
         let who = identity::own_identity();
         let locks = mapped.locks()?;
         let failed = |source| mapped.failed("lock a slot", source);
-        // Asked before others wait for us: each process that is asked for costs a system call.
+        // Before the lock: each question for a process costs a system call, and others would wait meanwhile.
         let any_dead = mapped.any_dead(&locks).map_err(failed)?;
         let lock = wait_for(&mapped, &locks)?;
-        // Another opening, for the life lock: and it is seen whether the path still is this file, which nobody
-        // who joins can change from here on.
+        // A second opening, for the life lock. `reopen` also checks that the path leads to this file, which no joining
+        // process can change from here on.
         let file = mapped.reopen()?;
         let anybody = mapped.anybody_lives(&locks).map_err(failed)?;
         if any_dead || !anybody || (0..MAX_SLOTS).all(|slot| mapped.is_taken(slot)) {
@@ -151,7 +168,7 @@ impl Member {
         Ok((Self { region, life }, differences))
     }
 
-    /// What both can read.
+    /// The region.
     #[must_use]
     pub fn region(&self) -> &Region {
         &self.region
@@ -163,13 +180,12 @@ impl Member {
         self.life.slot()
     }
 
-    /// Whether all is as it was: newcomers find this region, and it knows of this process. Takes a look at the file
-    /// system.
+    /// Checks that the path leads to this region, and that the region has this process's slot. Makes system calls.
     ///
     /// # Errors
-    /// [`RegionError::Damaged`] when the file was shortened or overwritten: nothing says any more what the slice holds.
-    /// [`RegionError::Replaced`] when it was removed or something else stands in its place: the members go on in the
-    /// memory that they share.
+    /// [`RegionError::Damaged`] if the file was truncated or overwritten: the memory held by the slice is no longer
+    /// known. [`RegionError::Replaced`] if the file was removed or replaced: the members go on in the memory that they
+    /// share.
     pub fn check(&self) -> Result<(), RegionError> {
         let layout = self.region.layout();
         if self.slot() >= layout.slot_high_water() || !layout.is_taken(self.slot()) {
@@ -178,65 +194,65 @@ impl Member {
         self.region.mapped().check_path()
     }
 
-    /// Makes this process hold `bytes` more on a device, unless the slice would hold more than its limit.
+    /// Reserves `bytes` on a device, unless the slice would hold more than its limit.
     ///
-    /// Granted at once in the usual case. When it does not fit, the dead are cleared first; when others are
-    /// reserving at the same time, it waits for them to be done, up to 0.2 s and usually some microseconds.
+    /// In the usual case the request is granted at once. If it does not fit, dead processes are reaped first. If other
+    /// reservations are pending, the thread waits, usually for some microseconds and at most for 0.2 s.
     ///
     /// # Errors
-    /// A [`Refusal`]; nothing was charged then.
+    /// A [`Refusal`]. Then nothing was charged.
     pub fn reserve(&self, device: Device, bytes: u64) -> Result<(), Refusal> {
-        let mut around = LiveReserveEnv { region: &self.region, patience: None };
-        self.region.layout().reserve(device.index(), self.slot(), bytes, &mut around)
+        let mut env = LiveReserveEnv { region: &self.region, backoff: None };
+        self.region.layout().reserve(device.index(), self.slot(), bytes, &mut env)
     }
 
-    /// Makes this process hold `bytes` more on a device whatever the limit says: the driver took them.
+    /// Charges `bytes` that the driver has taken on a device, without regard to the limit.
     pub fn charge(&self, device: Device, bytes: u64) {
         self.region.layout().charge(device.index(), self.slot(), bytes);
     }
 
-    /// Makes this process hold `bytes` less on a device, down to nothing. Returns how many of them it did not
-    /// hold, which is 0 unless the caller is mistaken.
+    /// Subtracts `bytes` that this process holds on a device, down to zero. Returns the bytes that it did not hold: 0,
+    /// unless the caller has made a mistake.
     #[must_use = "bytes that were not held are a mistake of the caller"]
     pub fn refund(&self, device: Device, bytes: u64) -> u64 {
         self.region.layout().refund(device.index(), self.slot(), bytes)
     }
 
-    /// Bytes that this process holds on a device, those of reservations under way included.
+    /// Bytes that this process holds on a device, pending reservations included.
     #[must_use]
     pub fn own(&self, device: Device) -> u64 {
         self.region.layout().held_by(device.index(), self.slot())
     }
 
-    /// Notes that other processes can use memory that this one is charged for. `key` says what memory it is: who
-    /// uses the same memory names the same key. `None`: there is no room, and nobody will inherit the charge.
+    /// Records that other processes can use memory for which this process is charged. `key` identifies the memory: all
+    /// its users pass the same key. `None`: the table is full, and no other process will take over the charge.
     #[must_use = "a use has to be ended"]
     pub fn share_owned(&self, device: Device, key: u64, bytes: u64) -> Option<SharedUse> {
         self.region.layout().share_owned(self.slot(), device.index(), key, bytes).map(SharedUse)
     }
 
-    /// Notes that this process is about to use memory that somebody of the slice uses, and who uses it pays for it
-    /// if everybody else ends. `None`: nobody of the slice does, or there is no room. To be followed by
-    /// [`begin`](Self::begin) when it does use it, and by [`end`](Self::end) when it does not or no more.
+    /// Records that this process is about to use memory that another process of the slice uses. If all other users end,
+    /// this process pays for it. `None`: no process of the slice uses it, or the table is full.
+    ///
+    /// The caller calls [`begin_use`](Self::begin_use) when the use begins, and [`end_use`](Self::end_use) in any case.
     #[must_use = "a use has to be ended"]
     pub fn share_borrowed(&self, key: u64) -> Option<SharedUse> {
         self.region.layout().share_borrowed(self.slot(), key).map(SharedUse)
     }
 
-    /// Memory that was to be borrowed is used now.
+    /// Begins the use of borrowed memory.
     pub fn begin_use(&self, used: &SharedUse) {
         self.region.layout().begin_use(used.0);
     }
 
-    /// This process does not use the memory any more. If it paid for it, and the memory lives on with those who use
-    /// it as well (`hands_on`), one of them pays from here on. What was [lent](Self::lend) is to be refunded
-    /// afterwards.
+    /// Ends a use. If this process paid and `hands_on`, another user pays from here on: the memory stays with the other
+    /// users. For [owned](Self::share_owned) memory the caller refunds the bytes afterwards.
     pub fn end_use(&self, used: SharedUse, hands_on: bool) {
         self.region.layout().end_use(used.0, hands_on);
     }
 
-    /// Counts a reservation that the program was refused. Not counted by [`reserve`](Self::reserve): only the
-    /// caller knows whether the program sees it.
+    /// Counts an allocation that the program was denied. [`reserve`](Self::reserve) does not count it, because only the
+    /// caller knows whether the program sees the denial.
     pub fn count_quota_denial(&self, device: Device) {
         let refused = self.region.layout().quota_denials.get(self.slot());
         if let Some(count) = refused.and_then(|row| row.get(device.index())) {
@@ -247,53 +263,54 @@ impl Member {
         }
     }
 
-    /// Counts an allocation that was within the quota and that the driver had no memory for: others have taken it.
+    /// Counts an allocation within the quota for which the driver had no memory.
     pub fn count_device_denial(&self, device: Device) {
         if let Some(entry) = self.region.layout().devices.get(device.index()) {
             entry.device_denials.add(1);
         }
     }
 
-    /// The device's free bytes and those that the slice holds were so many together: that tells later when memory of the dead
-    /// is back.
+    /// Records the sum of the device's free bytes and the bytes that the slice holds. A later measurement shows by it
+    /// that the memory of dead processes is back.
     pub fn note_available(&self, device: Device, room: u64) {
         self.region.layout().note_available(device.index(), room, clock::now());
     }
 
-    /// The device has so many free bytes. Returns whether memory of the dead that left it is back, and counts no more.
+    /// Tells the ledger that the device has `free` free bytes. Returns whether memory that left the device is back;
+    /// then it counts no more.
     #[must_use = "what did not fit may fit now"]
     pub fn is_back(&self, device: Device, free: u64) -> bool {
         self.region.layout().end_if_back(device.index(), free)
     }
 
-    /// The device's memory is the host's, so that its free memory moves with every program of the machine.
+    /// Records that the device's memory is the host's.
     pub fn note_host_memory(&self, device: Device) {
         if let Some(entry) = self.region.layout().devices.get(device.index()) {
             entry.host_memory.set(HOST_MEMORY);
         }
     }
 
-    /// This process has so many bytes more, beyond the quota, in host memory.
+    /// Counts `bytes` more beyond the quota in host memory, for this process.
     pub fn spill(&self, device: Device, bytes: u64) {
         self.change(device, |process| &process.spilled_bytes, |spilled| spilled.saturating_add(bytes));
     }
 
-    /// This process has so many bytes less, beyond the quota, in host memory.
+    /// Counts `bytes` less beyond the quota in host memory, for this process.
     pub fn unspill(&self, device: Device, bytes: u64) {
         self.change(device, |process| &process.spilled_bytes, |spilled| spilled.saturating_sub(bytes));
     }
 
-    /// So many of the bytes that this process holds are a context's: to be said when they are held already.
+    /// Counts `bytes` of this process as a context's. The caller has charged them already.
     pub fn begin_context(&self, device: Device, bytes: u64) {
         self.change(device, |process| &process.context_bytes, |contexts| contexts.saturating_add(bytes));
     }
 
-    /// So many of them are a context's no more: to be said before they are [given back](Self::refund).
+    /// Counts `bytes` of this process as a context's no more. The caller [refunds](Self::refund) them afterwards.
     pub fn end_context(&self, device: Device, bytes: u64) {
         self.change(device, |process| &process.context_bytes, |contexts| contexts.saturating_sub(bytes));
     }
 
-    /// Changes one of this process's words for a device.
+    /// Changes one word of this process for a device.
     fn change(
         &self,
         device: Device,
@@ -305,15 +322,15 @@ impl Member {
         }
     }
 
-    /// Gives the place back and unmaps the region. For tests: a process that ends need not do anything, and
-    /// one that uses a GPU is never sure that it is done.
+    /// Frees the slot and unmaps the region. For tests: a process that ends needs no such call, and a process that uses
+    /// a GPU never knows that all its work is done.
     pub fn leave(self) {
         self.region.layout().release_slot(self.slot(), clock::now());
         self.life.end();
     }
 }
 
-/// Waits for the join lock, but not for ever: its holder may be suspended.
+/// Waits for the join lock, for a bounded time: its holder may be suspended.
 fn wait_for<'locks>(mapped: &Mapped, locks: &'locks LockFile) -> Result<LockGuard<'locks>, RegionError> {
     let attempt = || locks.try_join().map_err(|source| mapped.failed("lock it", source));
     let lock = backoff::retry_until(JOINING, attempt, |waited| RegionError::Busy {
@@ -325,7 +342,7 @@ fn wait_for<'locks>(mapped: &Mapped, locks: &'locks LockFile) -> Result<LockGuar
     Ok(lock)
 }
 
-/// Adds the devices that the region does not have, and says where its limits are others.
+/// Adds the devices that the region does not have. Returns the differences for those that it has.
 fn add_all(
     region: &Region,
     locks: &LockFile,

@@ -1,6 +1,7 @@
-//! How does a process use its slice's share of GPU time, and what can all read of it?
+//! GPU time of a member: requests, payments, settlement, and measurements.
 //!
-//! Instants are of the monotonic clock, spans of GPU time unless said otherwise, all in nanoseconds.
+//! Instants are on the monotonic clock. Durations are GPU time unless they are said to be wall time. Both are in
+//! nanoseconds.
 
 use gpuslice_policy::compute::{
     lease::Least,
@@ -15,33 +16,34 @@ use crate::{
 };
 
 impl Member {
-    /// How much GPU time to take at least: more where turns or neighbours make each taking dear, next to nothing where the
-    /// device goes [in step](Self::go_in_step).
+    /// The smallest lease that a process should take. It is larger if each turn costs more, and next to nothing on a
+    /// [coupled](Self::couple) device.
     #[must_use]
     pub fn least_lease(&self, device: Device, now: u64) -> Least {
         self.layout().least_lease(device.index(), self.slot(), now)
     }
 
-    /// Pays for so much GPU time, if the slice has it and it is this process's turn. To be called by one thread at a
-    /// time for each device.
+    /// Takes `amount` nanoseconds of GPU time, if the slice has it and no other process comes first. One thread at a
+    /// time calls it for each device.
     ///
     /// # Errors
-    /// The instant to look again at; this process is then one that waits, until it takes or
-    /// [stops asking](Self::stop_asking).
+    /// The instant at which to try again. Until then the request stays published. It ends when the process acquires
+    /// time or [withdraws](Self::withdraw_request) it.
     pub fn acquire(&self, device: Device, amount: u64, now: u64) -> Result<(), u64> {
         self.acquire_since(device, amount, now, now)
     }
 
-    /// The same for one who has asked since an instant: where the device goes [in step](Self::go_in_step) with others,
-    /// each of those keeps it once.
+    /// [`acquire`](Self::acquire) for a thread that has asked since `since`. On a [coupled](Self::couple) device each
+    /// of the other devices delays it once.
     ///
     /// # Errors
-    /// As for [`take`](Self::take).
+    /// Those of [`acquire`](Self::acquire).
     pub fn acquire_since(&self, device: Device, amount: u64, since: u64, now: u64) -> Result<(), u64> {
         self.layout().take_time(device.index(), self.slot(), amount, (since, now))
     }
 
-    /// The device on which a launch got through that a run on `device` had waited for, and how that had been kept.
+    /// The device on which a launch was admitted that the batch `ran` had waited for, and how long that launch was
+    /// throttled.
     #[must_use]
     pub fn unblocked_by(&self, device: Device, ran: &Ran) -> Option<(Device, Kept)> {
         let layout = self.layout();
@@ -50,55 +52,55 @@ impl Member {
         others.find(|(_, kept)| ran.ended_by(*kept))
     }
 
-    /// Whether a device goes in step with others.
+    /// Whether a device is coupled with others.
     #[must_use]
     pub fn is_coupled(&self, device: Device, now: u64) -> bool {
         self.layout().is_coupled(device.index(), now)
     }
 
-    /// Kernels of these devices wait for each other: for [a while](gpuslice_policy::compute::step::LASTS) who pays on one of them waits until those
-    /// can that are held back on the other.
+    /// Couples two devices, because their kernels wait for each other. For
+    /// [`LASTS`](gpuslice_policy::compute::step::LASTS) a payment on one of them waits until throttled launches on the
+    /// other are ready.
     pub fn couple(&self, devices: [Device; 2], now: u64) {
         self.layout().couple(devices.map(Device::index), now);
     }
 
-    /// A run on a device goes on for far longer than it does, as far as is known now. Who is held back on others may
-    /// [go ahead](Self::go_ahead).
+    /// Reports that a batch on a device runs far longer than predicted. Throttled launches on other devices may then be
+    /// [admitted early](Self::overdraw_for_peer).
     pub fn note_overrun(&self, device: Device, now: u64) {
         self.layout().note_overrun(device.index(), now);
     }
 
-    /// A run that was [seen](Self::note_overdue) to go on for far longer than it does has ended. If there is another one, that
-    /// is seen again.
+    /// Reports that an overrunning batch has ended. Another one is reported again.
     pub fn clear_overrun(&self, device: Device) {
         self.layout().clear_overrun(device.index());
     }
 
-    /// Whether a run on another device was [seen](Self::note_overdue) to go on for far longer than it does.
+    /// Whether a batch on another device [overruns](Self::note_overrun).
     #[must_use]
     pub fn has_peer_overrun(&self, device: Device, now: u64) -> bool {
         self.layout().peer_overrun(device.index(), now).is_some()
     }
 
-    /// Pays for so much GPU time although the slice owes already, for one who has asked since an instant:
-    /// [a run on another device](Self::are_others_overdue) may wait for it, and for nothing that was sent off before. It is
-    /// owed. False: half of the share has gone ahead already, too much is owed, or nothing waits.
+    /// Charges `amount` although the slice owes time already, because [a batch on another
+    /// device](Self::has_peer_overrun) may wait for this launch. Returns `false` if no batch waits, if half of the
+    /// share has been used for such overdrafts, or if the slice owes too much.
     pub fn overdraw_for_peer(&self, device: Device, amount: u64, since: u64, now: u64) -> bool {
         self.layout().overdraw_for_peer(device.index(), self.slot(), amount, (since, now))
     }
 
-    /// Pays for so much GPU time although the slice has nothing left, or it is not this process's turn: it is owed. For
-    /// launches that take no time of their own beside what is under way.
+    /// Charges `amount` although the slice has no time left or another process comes first. For launches that add no
+    /// busy time to the work under way.
     pub fn overdraw(&self, device: Device, amount: u64, now: u64) {
         self.layout().overdraw(device.index(), self.slot(), amount, now);
     }
 
-    /// This process does not wait any more.
+    /// Ends the request of this process.
     pub fn withdraw_request(&self, device: Device) {
         self.layout().withdraw_request(device.index(), self.slot());
     }
 
-    /// Whether this process waits for the share.
+    /// Whether this process waits for GPU time.
     #[must_use]
     pub fn is_waiting(&self, device: Device) -> bool {
         self.layout()
@@ -106,28 +108,29 @@ impl Member {
             .is_some_and(|(_, process)| process.waits(clock::now()))
     }
 
-    /// What to [`sleep`](Self::sleep) with. To be read before [`take`](Self::take), so that no ring is lost.
+    /// The value to pass to [`sleep`](Self::sleep). Read it before [`acquire`](Self::acquire), so that no wake-up is
+    /// lost.
     #[must_use]
     pub fn wake_sequence(&self, device: Device) -> u32 {
         self.layout().time(device.index()).map_or(0, |time| time.wake_seq.0.sequence())
     }
 
-    /// Sleeps until this instant, until the bell rings, or until a signal was handled; not at all if it has rung since
-    /// it was [read](Self::bell). A second at most. On a device that is not there, not at all.
-    pub fn sleep(&self, device: Device, bell: u32, until: u64) {
+    /// Sleeps until `until`, until another process wakes this one, or until the thread handles a signal; one second at
+    /// most. Does not sleep if the [sequence](Self::wake_sequence) is no longer `sequence`, or if the device does not
+    /// exist.
+    pub fn sleep(&self, device: Device, sequence: u32, until: u64) {
         if let Some(time) = self.layout().time(device.index()) {
-            futex::sleep(&time.wake_seq.0, bell, until);
+            futex::sleep(&time.wake_seq.0, sequence, until);
         }
     }
 
-    /// What was measured differs by so much from what was prepaid. A refund wakes those who sleep too long by it.
+    /// Charges `difference` between measured and prepaid time. A negative difference is a refund, and wakes processes
+    /// that now sleep for too long.
     pub fn settle(&self, device: Device, difference: i64, now: u64) {
         self.layout().settle_time(device.index(), difference, now);
     }
 
-    /// So much prepaid time is settled, and with it all that this process's work had run by `until`; 0 where that is not
-    /// known. To be told before the difference is [settled](Self::settle): who is killed in between loses a refund, which
-    /// nobody gets twice.
+    /// Removes `prepaid` time from the unsettled time: its work has ended at `until`.
     pub fn settled(&self, device: Device, prepaid: u64, until: u64) {
         self.with_own(device, |process| {
             process.unsettled_ns.change(|outstanding| outstanding.saturating_sub(prepaid));
@@ -135,14 +138,14 @@ impl Member {
         });
     }
 
-    /// Nothing of this process has run until now.
+    /// Records that no work of this process has run until now.
     pub fn idle_until_now(&self, device: Device, now: u64) {
         self.with_own(device, |process| process.settled_at.set(now));
     }
 
-    /// Gives back prepaid time that nothing was launched for: it was not served either.
+    /// Refunds prepaid time that no launch has used. It does not count as service either.
     pub fn give_back(&self, device: Device, credit: u64, now: u64) {
-        // In this order: who is killed in between loses it, and nobody gets it twice.
+        // In this order: a process killed in between loses the time, and no process gets it twice.
         self.with_own(device, |process| {
             process.unsettled_ns.change(|outstanding| outstanding.saturating_sub(credit));
             process.virtual_service.change(|served| served.saturating_sub(credit));
@@ -151,102 +154,103 @@ impl Member {
         self.layout().settle_time(device.index(), refund.saturating_neg(), now);
     }
 
-    /// This process was charged so much where so much had been paid: its place among those who wait follows.
+    /// Corrects this process's place in the queue: it was charged `charged` instead of `paid`.
     pub fn adjust_service(&self, device: Device, charged: u64, paid: u64) {
         self.with_own(device, |process| {
             process.virtual_service.change(|served| served.saturating_add(charged).saturating_sub(paid));
         });
     }
 
-    /// Tells all who look at the region that the GPU was busy in this interval. Its place.
+    /// Publishes an interval in which the GPU was busy, and returns its number.
     pub fn publish(&self, device: Device, interval: Interval) -> u64 {
         self.layout().publish(device.index(), interval)
     }
 
-    /// An interval of this length was measured, and so much of it was covered newly.
+    /// Counts an interval of `length`, of which `covered` nanoseconds were not covered by other intervals.
     pub fn add_overlap(&self, device: Device, length: u64, covered: u64) {
         self.layout().add_overlap(device.index(), length, covered);
     }
 
-    /// The part of so much busy time that is newly covered, on average over the slice.
+    /// The part of `length` nanoseconds of busy time that other intervals do not cover, on average over the slice.
     #[must_use]
     pub fn overlap_part(&self, device: Device, length: u64) -> u64 {
         self.layout().overlap_part(device.index(), length)
     }
 
-    /// This process was charged so much GPU time more.
+    /// Counts `time` nanoseconds of charged GPU time.
     pub fn count_used(&self, device: Device, time: u64) {
         self.with_own(device, |process| process.counts.charged_ns.add(time));
     }
 
-    /// A launch of this process waited so long for the share, on the clock.
+    /// Counts `time` nanoseconds of wall time that a launch was throttled.
     pub fn count_throttled(&self, device: Device, time: u64) {
         self.with_own(device, |process| process.counts.throttled_ns.add(time));
     }
 
-    /// Copies of this process took so much GPU time more.
+    /// Counts `time` nanoseconds of GPU time of copies.
     pub fn count_copied(&self, device: Device, time: u64) {
         self.with_own(device, |process| process.counts.copied_ns.add(time));
     }
 
-    /// Work of this process that is under way is predicted to take so long.
+    /// Publishes the predicted GPU time of this process's work under way.
     pub fn set_queued(&self, device: Device, time: u64) {
         let marks = UNPREDICTED | UNDER_WAY;
         self.with_own(device, |process| process.queued_ns.change(|before| before & marks | time & !marks));
     }
 
-    /// Work of this process may be under way from now on: should it die, its prepaid time counts as used.
+    /// Publishes that work of this process may be under way. If the process dies, its prepaid time counts as used.
     pub fn begin_work(&self, device: Device) {
         self.with_own(device, |process| process.queued_ns.change(|before| before | UNDER_WAY));
     }
 
-    /// No work of this process is under way: should it die, its prepaid time is given back.
+    /// Publishes that no work of this process is under way. If the process dies, its prepaid time is refunded.
     pub fn end_work(&self, device: Device) {
         self.with_own(device, |process| {
             process.queued_ns.change(|before| before & !(UNDER_WAY | UNPREDICTED))
         });
     }
 
-    /// Whether a launch of this process is under way of which nothing is known: it may take longer than is
-    /// [predicted](Self::set_queued).
+    /// Publishes whether a launch without a prediction is under way. It may take longer than the
+    /// [predicted](Self::set_queued) time.
     pub fn set_unpredicted(&self, device: Device, is_unpredicted: bool) {
         let mark = if is_unpredicted { UNPREDICTED | UNDER_WAY } else { 0 };
         self.with_own(device, |process| process.queued_ns.change(|before| before & !UNPREDICTED | mark));
     }
 
-    /// This process made so many launches more.
+    /// Counts `launches` launches.
     pub fn count_launches(&self, device: Device, launches: u64) {
         self.with_own(device, |process| process.counts.launches.add(launches));
     }
 
-    /// Notes what the slice has used of a device until now, for [`Region::used_over`]. Cheap where that was done in this
-    /// second. To be called once a second while anything is under way, and before what begins after a pause is counted.
+    /// Writes this second's usage sample for [`Region::used_over`](crate::Region::used_over). It costs little if the
+    /// sample exists. A process calls it once a second while work is under way, and after a pause before it counts
+    /// anything.
     pub fn note_second(&self, device: Device, now: u64) {
         self.layout().note_second(device.index(), now);
     }
 
-    /// Whether this process is the one of the slice that samples a device. It stays the one for as long as it asks again
-    /// within `patience`, a tenth of a millisecond at least; of one that is dead or silent for longer, another takes
+    /// Takes or renews the sampler lease of a device. Returns whether this process has it. It keeps the lease while it
+    /// renews it within `patience` nanoseconds, at least a tenth of a millisecond. Otherwise another process takes
     /// over.
     pub fn renew_sampler_lease(&self, device: Device, now: u64, patience: u64) -> bool {
         self.layout().renew_sampler_lease(device.index(), self.slot(), now, patience)
     }
 
-    /// Says which part of the time between events is the slice's own.
-    pub fn set_correction(&self, device: Device, factor: u32) {
+    /// Publishes the slice's own part of the time between events.
+    pub fn set_correction(&self, device: Device, correction: u32) {
         if let Some(time) = self.layout().time(device.index()) {
-            time.control.0.correction_millionths.set(factor);
+            time.control.0.correction_millionths.set(correction);
         }
     }
 
-    /// Says how GPU time is measured: see [`Region::meter`].
-    pub fn set_measure_source(&self, device: Device, meter: u32) {
+    /// Publishes how GPU time is measured: see [`Region::measure_source`](crate::Region::measure_source).
+    pub fn set_measure_source(&self, device: Device, source: u32) {
         if let Some(time) = self.layout().time(device.index()) {
-            time.control.0.measure_source.set(meter);
+            time.control.0.measure_source.set(source);
         }
     }
 
-    /// Does something with the words of this process, if they are there.
+    /// Calls `change` with the words of this process, if they exist.
     fn with_own<T>(&self, device: Device, change: impl FnOnce(&ProcessTime) -> T) {
         if let Some((_, process)) = self.layout().process_time(device.index(), self.slot()) {
             change(process);

@@ -1,4 +1,5 @@
-//! Handles of a region: member, monitor and reader.
+//! Handles of a region: [`Member`](member::Member) takes part, [`Monitor`](monitor::Monitor) watches and sets limits,
+//! and [`Reader`](reader::Reader) reads.
 
 pub(crate) mod change_limits;
 pub(crate) mod context_creation;
@@ -12,4 +13,3 @@ pub(crate) mod region;
 pub(crate) mod region_time;
 pub(crate) mod remove;
 pub(crate) mod reserve_env;
-pub(crate) mod sharing;

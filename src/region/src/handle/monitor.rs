@@ -1,4 +1,4 @@
-//! How does somebody look at a slice without being in it?
+//! Access to a slice without a slot, for commands that report and that set limits.
 
 use core::ops::Deref;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::{
     handle::region::Region,
 };
 
-/// A region that is mapped to be read. It takes no slot; it may clear the dead and set limits.
+/// A mapped region without a slot. It may reap dead processes and set limits.
 #[derive(Debug)]
 pub struct Monitor {
     region: Region,
@@ -26,20 +26,20 @@ impl Deref for Monitor {
 }
 
 impl Monitor {
-    /// Opens the region at `path`. `None`: there is none, or nobody ever finished making it.
+    /// Opens the region at `path`. `None`: there is none, or no process has finished initialising it.
     ///
-    /// The region may be made anew by a newcomer while it is watched: [`Region::epoch`] changes then, and a
-    /// [`Device`](crate::Device) must be looked up again.
+    /// A process that joins may initialise the region again while it is watched. [`Region::epoch`] changes then, and
+    /// each [`Device`](crate::Device) must be looked up again.
     ///
     /// # Errors
-    /// Every [`RegionError`] of a file that is not a region that can be used.
+    /// Every [`RegionError`] of a file that is not a usable region.
     pub fn open(path: &Path, trust: Trust) -> Result<Option<Self>, RegionError> {
         let path = &map::absolute(path)?;
         let region = map::open(path, trust)?.map(Region::new);
         Ok(region.filter(Region::is_ready).map(|region| Self { region }))
     }
 
-    /// What can be read.
+    /// The region.
     #[must_use]
     pub fn region(&self) -> &Region {
         &self.region

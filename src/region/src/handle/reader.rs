@@ -1,8 +1,8 @@
-//! What can be read of a slice without the right to write?
+//! Reads a slice's figures without the right to write.
 //!
-//! A [`Reader`] maps the file for reading only, so nothing here may change a word, not even to mend it. Every figure is
-//! read, and then it is seen whether the region is still the one that was opened: what comes out of a region that is
-//! going to pieces is an error and never a number.
+//! A [`Reader`] maps the file for reading only, so no function here may change a word, not even to repair it. After
+//! each figure it checks that the region is still the one that was opened. A damaged region thus yields an error and
+//! never a number.
 
 use std::{io, path::Path};
 
@@ -26,96 +26,98 @@ use crate::{
     sync::{atomics::read_fence, clock},
 };
 
-/// A region that is mapped for reading only. One slice's: when the region is made anew, for another slice, it reads no
-/// more.
+/// A region mapped for reading. It belongs to one epoch: when the region is initialised again, for another slice, it
+/// returns errors.
 #[derive(Debug)]
 pub struct Reader {
     region: Region,
-    /// An opening for questions: who lives, and what became of the file.
+    /// An opening of the file, to ask which processes are alive and whether the file is whole.
     locks: LockFile,
     epoch: u64,
 }
 
-/// What a slice has and uses of a device. Each figure is exact for an instant while they were read, not all for the same.
+/// A slice's limits and use of a device. Each figure is exact for an instant during the reading, not all for the same
+/// one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceFigures {
-    /// Which one.
+    /// The device.
     pub device: Device,
     /// Its UUID.
     pub uuid: Uuid,
     /// Bytes of memory that it has.
     pub total: u64,
-    /// What the slice may use of it.
+    /// The slice's limits on it.
     pub limits: Limits,
-    /// Bytes that the living hold, those of reservations under way included, and none that [leave](Self::leaving).
+    /// Bytes that living processes hold, pending reservations included. Excludes memory that [leaves](Self::leaving).
     pub held: u64,
-    /// Bytes that count until somebody clears the dead who held them.
+    /// Bytes of dead processes that count until a process reaps them.
     pub held_by_dead: u64,
-    /// Bytes that the dead held and that the device may not have back.
+    /// Bytes of dead processes that the device may not have back.
     pub leaving: u64,
     /// Whether the device's memory is the host's: see [`Region::has_host_memory`].
     pub host_memory: bool,
     /// The most bytes that were granted at a time.
     pub peak: u64,
-    /// Allocations that passed the quota.
+    /// Allocations denied because of the quota.
     pub quota_denials: u64,
-    /// Allocations within the quota that the driver had no memory for.
+    /// Allocations within the quota for which the driver had no memory.
     pub device_denials: u64,
-    /// Bytes beyond the quota that the living were given in host memory.
+    /// Bytes beyond the quota that living processes hold in host memory.
     pub spilled: u64,
-    /// Bytes of [`held`](Self::held) that are contexts': see [`Region::contexts`].
+    /// Bytes of [`held`](Self::held) for contexts: see [`Region::contexts`].
     pub contexts: u64,
-    /// What a context is likely to take, in bytes: see [`Region::context_bytes`].
+    /// Expected size of a context, in bytes: see [`Region::context_bytes`].
     pub context_bytes: Option<u64>,
-    /// What was used of its time, by those who have ended too; `queued` is of the living.
+    /// GPU time used, including processes that have ended; `queued` counts living ones only.
     pub time: TimeUsed,
-    /// Until when the slice's GPU time is paid, on the monotonic clock.
+    /// The instant up to which the slice's GPU time is paid, on the monotonic clock.
     pub paid_until: u64,
-    /// GPU time that the slice owes, in nanoseconds; nothing where its launches are not paid for.
+    /// GPU time that the slice owes, in nanoseconds; 0 without a limit on GPU time.
     pub owed: u64,
-    /// How GPU time is measured: see [`Region::meter`].
-    pub meter: u32,
-    /// The slice's part of the time between events: see [`Region::factor`].
-    pub factor: u32,
-    /// When this was read, in nanoseconds of the monotonic clock.
+    /// How GPU time is measured: see [`Region::measure_source`].
+    pub measure_source: u32,
+    /// The slice's own part of the time between events: see [`Region::correction`].
+    pub correction: u32,
+    /// When the figures were read, in nanoseconds of the monotonic clock.
     pub read_at: u64,
 }
 
 impl Reader {
-    /// Opens the region at `path`. `None`: there is none, or nobody has finished making it.
+    /// Opens the region at `path`. `None`: there is none, or no process has finished initialising it.
     ///
     /// # Errors
-    /// Every [`RegionError`] of a file that is not a region that can be read.
+    /// Every [`RegionError`] of a file that is not a readable region.
     pub fn open(path: &Path, trust: Trust) -> Result<Option<Self>, RegionError> {
         let path = &map::absolute(path)?;
         let Some((mapped, file)) = map::open_to_read(path, trust)? else { return Ok(None) };
         let region = Region::new(mapped);
-        // Before the epoch: a region is ready after it has its number.
+        // Before the epoch: a region becomes ready after it has its epoch.
         let is_ready = region.is_ready();
         let epoch = region.epoch();
         Ok(is_ready.then(|| Self { region, locks: LockFile::new(file), epoch }))
     }
 
-    /// Where the region is.
+    /// The path of the region.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.region.path()
     }
 
-    /// How often the region had been made anew when it was opened.
+    /// The epoch in which the region was opened.
     #[must_use]
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// Whether the region still is what was opened. Two looks at the file system.
+    /// Checks that the region is still the one that was opened. Makes two system calls.
     ///
     /// # Errors
-    /// [`RegionError::Damaged`] when the file was shortened or overwritten, [`RegionError::Replaced`] when it was
-    /// removed or another stands in its place, [`RegionError::Renewed`] when another slice has it.
+    /// [`RegionError::Damaged`] if the file was truncated or overwritten. [`RegionError::Replaced`] if it was removed
+    /// or replaced. [`RegionError::Reinitialised`] if another slice has it.
     pub fn check(&self) -> Result<(), RegionError> {
         let mapped = self.region.mapped();
-        // What was read before this is of the region as it is found here, or older.
+        // All earlier reads happen before the checks, so they are of the region that the checks find, or of an older
+        // state.
         read_fence();
         mapped.check_file(self.locks.file())?;
         let (header, path) = (&self.layout().header, || self.path().to_owned());
@@ -128,10 +130,10 @@ impl Reader {
         Ok(())
     }
 
-    /// How many devices the slice has.
+    /// Number of devices of the slice.
     ///
     /// # Errors
-    /// As [`check`](Self::check).
+    /// Those of [`check`](Self::check).
     pub fn device_count(&self) -> Result<usize, RegionError> {
         self.checked(Ok(self.layout().device_count()))
     }
@@ -139,44 +141,45 @@ impl Reader {
     /// The figures of all devices.
     ///
     /// # Errors
-    /// As [`device`](Self::device).
+    /// Those of [`device`](Self::device).
     pub fn devices(&self) -> Result<Vec<DeviceFigures>, RegionError> {
         let views = self.region.devices();
         let figures: io::Result<Vec<_>> = views.iter().map(|view| self.figures(view)).collect();
         self.checked(figures.map_err(|source| self.unknown(source)))
     }
 
-    /// What all processes used of a device lately: see [`Region::used_over`].
+    /// Recent use of a device: see [`Region::used_over`].
     ///
     /// # Errors
-    /// As [`check`](Self::check).
+    /// Those of [`check`](Self::check).
     pub fn used_over(&self, device: Device, seconds: u64) -> Result<RecentUsage, RegionError> {
         self.checked(Ok(self.region.used_over(device, seconds, clock::now())))
     }
 
-    /// Whether anybody has died whom nobody has cleared yet: see [`Region::reap`], which needs the right to write.
+    /// Whether a process is dead and not reaped yet. [`Region::reap`] needs the right to write.
     ///
     /// # Errors
-    /// As [`device`](Self::device).
+    /// Those of [`device`](Self::device).
     pub fn any_dead(&self) -> Result<bool, RegionError> {
         let dead = self.layout().any_dead(&self.locks);
         self.checked(dead.map_err(|source| self.unknown(source)))
     }
 
-    /// The figures of the device at this place of the region's table. `None`: the slice has no such device.
+    /// The figures of the device at `index` of the region's table. `None`: the slice has no such device.
     ///
     /// # Errors
-    /// As [`check`](Self::check), and [`RegionError::System`] when the system does not say who lives.
+    /// Those of [`check`](Self::check), and [`RegionError::System`] if the kernel does not tell which processes are
+    /// alive.
     pub fn device(&self, index: usize) -> Result<Option<DeviceFigures>, RegionError> {
         let view = self.region.devices().into_iter().nth(index);
         let figures = view.map(|view| self.figures(&view)).transpose();
         self.checked(figures.map_err(|source| self.unknown(source)))
     }
 
-    /// The processes that live.
+    /// The living processes.
     ///
     /// # Errors
-    /// As [`device`](Self::device).
+    /// Those of [`device`](Self::device).
     pub fn processes(&self) -> Result<Vec<ProcessView>, RegionError> {
         let mut processes = self.region.processes();
         let mut unknown = Ok(());
@@ -190,10 +193,10 @@ impl Reader {
         self.checked(unknown.map(|()| processes))
     }
 
-    /// How many processes live.
+    /// Number of living processes.
     ///
     /// # Errors
-    /// As [`device`](Self::device).
+    /// Those of [`device`](Self::device).
     pub fn process_count(&self) -> Result<usize, RegionError> {
         let layout = self.layout();
         let mut count = Ok(0_usize);
@@ -210,7 +213,7 @@ impl Reader {
         self.region.layout()
     }
 
-    /// What was read, unless the region is another by now: that explains every other error too.
+    /// The result of a reading, unless the region has changed meanwhile: then that error, which explains all others.
     fn checked<T>(&self, read: Result<T, RegionError>) -> Result<T, RegionError> {
         self.check()?;
         read
@@ -222,7 +225,8 @@ impl Reader {
 
     fn figures(&self, view: &DeviceView) -> io::Result<DeviceFigures> {
         let (region, layout, device) = (&self.region, self.layout(), view.device);
-        // The sums before the dead: who is cleared in between counts once more, and nobody is taken off who is not in.
+        // Sums are read before the dead processes are looked up. A process that is reaped in between counts once more;
+        // bytes are never subtracted that are not in the sum.
         let leaving = layout.leaving(device.index(), clock::now());
         let (held, spilled, contexts) =
             (region.held(device), region.spilled(device), region.contexts(device));
@@ -252,19 +256,19 @@ impl Reader {
             context_bytes: region.context_bytes(device),
             paid_until,
             owed,
-            meter: region.measure_source(device),
-            factor: region.correction(device),
+            measure_source: region.measure_source(device),
+            correction: region.correction(device),
             read_at: now,
         })
     }
 
-    /// What the words of the dead still say.
+    /// Sums of the words of dead processes on a device.
     fn dead_on(&self, device: Device) -> io::Result<HeldByDead> {
         let layout = self.layout();
         let mut dead = HeldByDead::default();
         for slot in (0..layout.slot_high_water()).filter(|slot| layout.is_taken(*slot)) {
             let left = self.left_by(slot, device.index());
-            // Who lives is a question to the kernel, which takes longer than all the rest.
+            // The question whether a process is alive is a system call, which costs more than all the rest.
             if left != HeldByDead::default() && !self.locks.is_alive(slot)? {
                 dead = dead.plus(&left);
             }
@@ -287,7 +291,7 @@ impl Reader {
     }
 }
 
-/// What a process has, and leaves when it dies.
+/// Words of a process that still count when it is dead.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct HeldByDead {
     held: u64,

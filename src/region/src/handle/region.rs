@@ -1,4 +1,4 @@
-//! What can every holder of a region read, and do for the slice?
+//! A mapped region: figures, limits, and reaping, for members and monitors.
 
 use std::path::Path;
 
@@ -21,50 +21,50 @@ use crate::{
     sync::{atomics::Word64, clock},
 };
 
-/// Shortest time between two reapings of [`Region::reap_if_due`], in nanoseconds.
+/// Shortest time between two calls of [`Region::reap_if_due`] that reap, in nanoseconds.
 const REAP_EVERY: u64 = 50_000_000;
 
 /// A device as the region describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceView {
-    /// Which one.
+    /// The device.
     pub device: Device,
     /// Its UUID.
     pub uuid: Uuid,
     /// Bytes of memory that it has.
     pub total: u64,
-    /// What the slice may use of it.
+    /// The slice's limits on it.
     pub limits: Limits,
 }
 
-/// A process of the slice. All that it says of itself is what that process wrote.
+/// A process of the slice, as the process itself has described it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessView {
     /// Its slot.
     pub slot: usize,
-    /// Its number, in its own process-number namespace.
+    /// Its process number, in its own process-number namespace.
     pub pid: u32,
-    /// When it started, in clock ticks since boot; 0 where it could not tell.
+    /// When it started, in clock ticks since boot; 0: not known.
     pub start: u64,
-    /// Inode of its process-number namespace; 0 where it could not tell.
+    /// Inode of its process-number namespace; 0: not known.
     pub pid_namespace: u64,
     /// Bytes that it holds, by [`Device::index`].
     pub held: Vec<u64>,
-    /// Reservations that it was refused, by [`Device::index`]. Wraps at 2^32.
+    /// Reservations that it was denied, by [`Device::index`]. Wraps at 2^32.
     pub quota_denials: Vec<u32>,
-    /// What it used of the devices' time, by [`Device::index`].
+    /// GPU time that it has used, by [`Device::index`].
     pub time: Vec<TimeUsed>,
-    /// Bytes that it was given in host memory beyond the quota, by [`Device::index`].
+    /// Bytes beyond the quota that it holds in host memory, by [`Device::index`].
     pub spilled: Vec<u64>,
-    /// Bytes of [`held`](Self::held) that are contexts', by [`Device::index`].
+    /// Bytes of [`held`](Self::held) for contexts, by [`Device::index`].
     pub contexts: Vec<u64>,
 }
 
-/// A region that is mapped. [`Member`](crate::Member) and [`Monitor`](crate::Monitor) lead to it.
+/// A mapped region. [`Member`](crate::Member) and [`Monitor`](crate::Monitor) dereference to it.
 #[derive(Debug)]
 pub struct Region {
     mapped: Mapped,
-    /// When this process reaped last.
+    /// When this process last reaped.
     reaped_at: Word64,
 }
 
@@ -78,24 +78,24 @@ impl Region {
         &self.mapped
     }
 
-    /// The file.
+    /// The mapped file.
     pub(crate) fn mapped(&self) -> &Mapped {
         &self.mapped
     }
 
-    /// Where the region is.
+    /// The path of the region.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.mapped.path()
     }
 
-    /// How often the region was made anew: another number, other devices and limits.
+    /// How often the region was initialised. Another number means other devices and limits.
     #[must_use]
     pub fn epoch(&self) -> u64 {
         self.layout().header.epoch.get()
     }
 
-    /// Whether the region is in use. It is not while its first process makes it, or makes it anew.
+    /// Whether the region is in use. It is not while a process initialises it.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.layout().header.ready.observe() == READY
@@ -119,23 +119,26 @@ impl Region {
         self.entries().map(view).collect()
     }
 
-    /// What the slice may use of a device now: it may be changed at any time. Nothing of one that is not there.
+    /// The limits on a device now; other processes may change them at any time. For a device that does not exist,
+    /// limits that allow nothing.
     #[must_use]
     pub fn limits(&self, device: Device) -> Limits {
         let nothing = Limits { memory: Some(0), cores_permille: 1, burst_ns: 0, ..Limits::NONE };
         self.layout().devices.get(device.0).map_or(nothing, Limits::of)
     }
 
-    /// The bytes of a device that the slice may hold now: as in [`limits`](Self::limits), whose other parts cost more to read.
+    /// The memory limit alone, which costs less to read than all [`limits`](Self::limits).
     #[must_use]
     pub fn memory_limit(&self, device: Device) -> Option<u64> {
         self.layout().devices.get(device.0).map_or(Some(0), |entry| limit_of(entry.memory_limit.get()))
     }
 
-    /// Writes what the slice may use of a device, whatever others write at the same time: who changes a part of it is to
-    /// use [`change_limits`](Self::change_limits). What it already holds stays; only new reservations see it. GPU time
-    /// that it owes or has saved up stays what it is, and who waits for the share looks again. What an arbiter told before
-    /// does not hold any more; it may tell something else at any time.
+    /// Writes the limits on a device, without regard to changes that others make at the same time. A caller that
+    /// changes only some of them uses [`change_limits`](Self::change_limits).
+    ///
+    /// Memory that the slice holds stays; only new reservations see the limit. GPU time that it owes or has saved up
+    /// stays the same. Throttled processes try again at once. A grant of the arbiter ends; the arbiter may write a new
+    /// one at any time.
     pub fn set_limits(&self, device: Device, limits: Limits) {
         let layout = self.layout();
         if let Some(entry) = layout.devices.get(device.0) {
@@ -145,39 +148,38 @@ impl Region {
         }
     }
 
-    /// The most bytes that the slice was granted at a time on a device, since the region was made anew.
+    /// The most bytes that the slice was granted on a device at a time, in this epoch.
     #[must_use]
     pub fn peak(&self, device: Device) -> u64 {
         self.layout().devices.get(device.0).map_or(0, |entry| entry.peak.get())
     }
 
-    /// Allocations on a device that the slice was refused because of its quota, since the region was made anew.
+    /// Allocations on a device that were denied because of the quota, in this epoch.
     #[must_use]
     pub fn quota_denials(&self, device: Device) -> u64 {
         self.layout().devices.get(device.0).map_or(0, |entry| entry.quota_denials.get())
     }
 
-    /// Allocations on a device that were within the quota and that the driver had no memory for, since the region was
-    /// made anew.
+    /// Allocations within the quota for which the driver had no memory, in this epoch.
     #[must_use]
     pub fn device_denials(&self, device: Device) -> u64 {
         self.layout().devices.get(device.0).map_or(0, |entry| entry.device_denials.get())
     }
 
-    /// Bytes beyond its quota that the slice was given in host memory, for a device.
+    /// Bytes beyond the quota that the slice holds in host memory, for a device.
     #[must_use]
     pub fn spilled(&self, device: Device) -> u64 {
         self.sum(device, |process| process.spilled_bytes.get())
     }
 
-    /// Bytes that the slice holds on a device for contexts, green ones included, and for what limits of theirs were seen to
-    /// take: a part of [`held`](Self::held). Those of the dead are in it until [`reap`](Self::reap).
+    /// Bytes that the slice holds on a device for contexts, including green contexts, and for limits of contexts: a
+    /// part of [`held`](Self::held). Includes the contexts of dead processes until [`reap`](Self::reap).
     #[must_use]
     pub fn contexts(&self, device: Device) -> u64 {
         self.sum(device, |process| process.context_bytes.get())
     }
 
-    /// What all processes say on a device together.
+    /// The sum of a word over all processes.
     fn sum(&self, device: Device, word: impl Fn(&ProcessTime) -> u64) -> u64 {
         let layout = self.layout();
         let processes = layout
@@ -187,13 +189,13 @@ impl Region {
         processes.fold(0, |sum, process| sum.saturating_add(word(process)))
     }
 
-    /// What a context on a device is likely to take, in bytes: the most that one of the slice's was seen to take.
+    /// Expected size of a context on a device, in bytes: the largest one that a member of the slice has measured.
     #[must_use]
     pub fn context_bytes(&self, device: Device) -> Option<u64> {
         self.layout().devices.get(device.0)?.context_bytes.get().checked_sub(1)
     }
 
-    /// Remembers what a context on a device took.
+    /// Records the measured size of a context on a device.
     pub fn learn_context_bytes(&self, device: Device, bytes: u64) {
         let word = bytes.saturating_add(1);
         if let Some(entry) = self.layout().devices.get(device.0)
@@ -203,28 +205,28 @@ impl Region {
         }
     }
 
-    /// Bytes that the slice holds on a device, those of reservations under way and of the dead included: see
-    /// [`reap_if_due`](Self::reap_if_due). What [leaves](Self::leaving) is not.
+    /// Bytes that the slice holds on a device. Includes pending reservations and the bytes of dead processes that were
+    /// not [reaped](Self::reap_if_due). Excludes memory that [leaves](Self::leaving).
     #[must_use]
     pub fn held(&self, device: Device) -> u64 {
-        let gone = self.layout().all_left(device.0);
-        self.layout().held(device.0).saturating_sub(gone)
+        let left = self.layout().all_left(device.0);
+        self.layout().held(device.0).saturating_sub(left)
     }
 
-    /// Bytes of the dead that the device may not have back: they count as held for those who ask for memory.
+    /// Bytes of dead processes that the device may not have back. Reservations count them as held.
     #[must_use]
     pub fn leaving(&self, device: Device) -> u64 {
         self.layout().leaving(device.0, clock::now())
     }
 
-    /// Whether somebody who held memory of the device was found dead less than [`LEAVING`](crate::LEAVING) ago.
+    /// Whether a process that held memory of the device was found dead less than [`LEAVING`](crate::LEAVING) ago.
     #[must_use]
     pub fn has_recent_death(&self, device: Device) -> bool {
         let left_at = self.layout().devices.get(device.0).map_or(0, |entry| entry.holder_died_at.get());
         left_at > 0 && is_recent(left_at, clock::now())
     }
 
-    /// Whether free memory of the device says nothing of what the driver took: it is the host's.
+    /// Whether the device's memory is the host's. Its free memory then changes with every program of the machine.
     #[must_use]
     pub fn has_host_memory(&self, device: Device) -> bool {
         self.layout().devices.get(device.0).is_some_and(|entry| entry.host_memory.get() == HOST_MEMORY)
@@ -237,7 +239,7 @@ impl Region {
         (0..layout.slot_high_water()).any(|slot| layout.is_taken(slot))
     }
 
-    /// The processes that have a slot. The dead among them are gone after [`reap`](Self::reap).
+    /// The processes that have a slot. Dead ones are included until [`reap`](Self::reap).
     #[must_use]
     pub fn processes(&self) -> Vec<ProcessView> {
         let layout = self.layout();
@@ -247,23 +249,25 @@ impl Region {
             .collect()
     }
 
-    /// Clears what dead processes hold, and ends what has left for long enough. Where the file was removed nobody can ask for its
-    /// locks: then processes of this process-number namespace are told apart by their numbers and starts, and all others count as
-    /// living.
+    /// Reaps dead processes, and ends memory that has left for long enough.
+    ///
+    /// If the file was removed, no process can ask for its locks. Processes of this process-number namespace are then
+    /// found by number and start time, and all others count as alive.
     ///
     /// # Errors
-    /// [`RegionError::Replaced`] when the path leads to another file now and this one is not known to be removed,
-    /// [`RegionError::System`] when it cannot be opened or locked.
+    /// [`RegionError::Replaced`] if the path leads to another file and this one is not known to be removed.
+    /// [`RegionError::System`] if the file cannot be opened or locked.
     pub fn reap(&self) -> Result<Reaped, RegionError> {
         let layout = self.layout();
         let ended = layout.end_expired(clock::now());
-        Ok(match self.bury()? {
+        Ok(match self.reap_members()? {
             Reaped::Nobody if ended > 0 => Reaped::Dead(0),
             reaped => reaped,
         })
     }
 
-    fn bury(&self) -> Result<Reaped, RegionError> {
+    /// Reaps dead processes, by their life locks or, without a file, by their process numbers.
+    fn reap_members(&self) -> Result<Reaped, RegionError> {
         let layout = self.layout();
         let locks = match self.mapped.locks() {
             Err(RegionError::Replaced { .. }) if self.mapped.has_lost_its_name() => {
@@ -281,11 +285,11 @@ impl Region {
         Ok(if dead == 0 { Reaped::Nobody } else { Reaped::Dead(dead) })
     }
 
-    /// [`reap`](Self::reap), at most once in 50 ms and process. `now` is a monotonic clock in nanoseconds.
-    /// `None`: not yet.
+    /// [`reap`](Self::reap), at most once in 50 ms for each process. `now` is the monotonic clock, in nanoseconds.
+    /// `None`: it is not due.
     ///
     /// # Errors
-    /// As [`reap`](Self::reap).
+    /// Those of [`reap`](Self::reap).
     pub fn reap_if_due(&self, now: u64) -> Result<Option<Reaped>, RegionError> {
         let last = self.reaped_at.get();
         if (last != 0 && now.saturating_sub(last) < REAP_EVERY) || !self.reaped_at.replace(last, now) {
@@ -294,7 +298,7 @@ impl Region {
         self.reap().map(Some)
     }
 
-    /// Adds a device, whose time has space already. Needs the join lock. `None`: there is no room.
+    /// Adds a device. Its compute ledger already has space in the file. Needs the join lock. `None`: the table is full.
     pub(crate) fn add(&self, uuid: Uuid, total: u64, limits: Limits, now: u64) -> Option<Device> {
         let layout = self.layout();
         let index = layout.device_count();
@@ -316,7 +320,7 @@ impl Region {
         Some(Device(index))
     }
 
-    /// The entries of the device table that can be read.
+    /// The valid entries of the device table.
     fn entries(&self) -> impl Iterator<Item = (Device, &DeviceEntry)> {
         let layout = self.layout();
         layout
@@ -327,7 +331,7 @@ impl Region {
             .map(|(index, entry)| (Device(index), entry))
     }
 
-    /// What the process in `slot` says.
+    /// The description of the process in `slot`.
     fn view(&self, slot: usize) -> Option<ProcessView> {
         let layout = self.layout();
         let entry = layout.slots.get(slot)?;

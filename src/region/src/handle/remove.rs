@@ -1,10 +1,10 @@
-//! How does a region go whose slice has no process left?
+//! Removes the region of a slice without processes.
 //!
-//! Whoever joins holds the join lock and looks, under it, whether the path still leads to the file it has open.
-//! So a region is removed under that lock, after a look that nobody lives, and no newcomer is left on a file
-//! that has lost its name.
+//! A process that joins holds the join lock, and checks under it that the path still leads to the file that it has
+//! opened. A region is removed under the same lock, after a check that no process is alive. So no joining process is
+//! left on a file without a name.
 //!
-//! A region also stays while its slice owes GPU time: `debts`. A later look for regions to remove finds it paid.
+//! A region also stays while its slice owes GPU time (`compute::debts`). A later attempt finds the debt paid.
 
 use core::time::Duration;
 use std::{fs, path::Path};
@@ -22,69 +22,68 @@ use crate::{
     },
 };
 
-/// What became of a region that was to be removed.
+/// Result of an attempt to remove a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Removal {
-    /// There is none, or none any more.
+    /// There is no region, or no longer one.
     Gone,
-    /// So many processes live in it, or one is just joining.
+    /// This number of processes is alive in it, or a process is just joining.
     InUse(usize),
-    /// No process lives in it, but the slice has to pay for GPU time that it used, which takes this long on the clock. A new
-    /// region would forgive it.
+    /// No process is alive, but the slice owes GPU time, which takes this wall time to pay. A new region would forgive
+    /// the debt.
     Owing(Duration),
 }
 
-/// Removes the region at `path` unless a process lives in it or the slice owes GPU time.
+/// Removes the region at `path`, unless a process is alive in it or the slice owes GPU time.
 ///
 /// # Errors
-/// Every [`RegionError`] of a file that is not a region that can be used, and of a directory that nothing can be
-/// removed from.
+/// Every [`RegionError`] of a file that is not a usable region, and of a directory from which nothing can be removed.
 pub fn remove_if_unused(path: &Path, trust: Trust) -> Result<Removal, RegionError> {
     remove(path, trust, DebtPolicy::Kept)
 }
 
-/// Removes the region at `path` unless a process lives in it: of a slice that nobody can start again, since its name is used
-/// once. Its debts go with it.
+/// Removes the region at `path` and its debts, unless a process is alive in it. For a slice that cannot be started
+/// again, because its name is used once.
 ///
 /// # Errors
-/// As [`remove_if_unused`].
+/// Those of [`remove_if_unused`].
 pub fn remove_for_good(path: &Path, trust: Trust) -> Result<Removal, RegionError> {
     remove(path, trust, DebtPolicy::Dropped)
 }
 
-/// How a removal treats GPU time that the slice owes.
+/// The treatment of GPU time that the slice owes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum DebtPolicy {
-    /// The region stays for as long as it is owed.
+    /// The region stays until it is paid.
     Kept,
-    /// It goes with the region.
+    /// It is removed with the region.
     Dropped,
 }
 
 fn remove(path: &Path, trust: Trust, debts: DebtPolicy) -> Result<Removal, RegionError> {
     let path = &map::absolute(path)?;
-    let mut patience = Backoff::new(REMOVING);
+    let mut backoff = Backoff::new(REMOVING);
     loop {
-        // Also one that nobody finished making.
+        // Includes a region that no process has finished initialising.
         let Some(region) = map::open(path, trust)?.map(Region::new) else { return Ok(Removal::Gone) };
         match try_once(&region, debts) {
             Ok(Some(outcome)) => return Ok(outcome),
             Ok(None) | Err(RegionError::Replaced { .. }) => {}
             Err(error) => return Err(error),
         }
-        if !patience.wait() {
+        if !backoff.wait() {
             return Ok(Removal::InUse(1));
         }
     }
 }
 
-/// `None`: somebody is joining or clearing the dead right now.
+/// `None`: another process holds the join lock.
 fn try_once(region: &Region, debts: DebtPolicy) -> Result<Option<Removal>, RegionError> {
     let (layout, mapped) = (region.layout(), region.mapped());
     let failed = |source| mapped.failed("remove it", source);
     let locks = mapped.locks()?;
     let Some(_lock) = locks.try_join().map_err(failed)? else { return Ok(None) };
-    // Only now can nobody change any more which file stands at the path.
+    // From here on no process can change which file the path leads to.
     mapped.reopen()?;
     let (_dead, living) = layout.reap_locked(&locks, clock::now()).map_err(failed)?;
     if living > 0 {

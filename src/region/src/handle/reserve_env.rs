@@ -1,4 +1,4 @@
-//! What a reservation of a real process waits with, and asks for room.
+//! Connects a reservation to the services of a real process: reaping, and waiting between tries.
 
 use crate::{
     handle::region::Region,
@@ -7,19 +7,19 @@ use crate::{
     sync::backoff::{Backoff, RESERVING},
 };
 
-/// What a reservation of a real process uses. Nothing is made before the first refusal.
+/// The services for one reservation. The back-off is created at the first wait.
 pub(crate) struct LiveReserveEnv<'region> {
     pub(crate) region: &'region Region,
-    pub(crate) patience: Option<Backoff>,
+    pub(crate) backoff: Option<Backoff>,
 }
 
 impl ReserveEnv for LiveReserveEnv<'_> {
     fn reap(&mut self) -> Reaped {
-        // A region that was replaced cannot be asked who lives: then the dead keep what they hold.
+        // A region that was replaced has no locks to ask for. Its dead processes then keep their bytes.
         self.region.reap().unwrap_or(Reaped::Nobody)
     }
 
     fn wait(&mut self) -> bool {
-        self.patience.get_or_insert_with(|| Backoff::new(RESERVING)).wait()
+        self.backoff.get_or_insert_with(|| Backoff::new(RESERVING)).wait()
     }
 }

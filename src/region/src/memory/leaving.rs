@@ -1,42 +1,48 @@
-//! What did the dead hold that the device does not have back yet?
+//! Memory that leaves: bytes of dead processes that the device does not have back yet.
 //!
-//! A driver gives the memory of a killed process back some time after its death: 50 to 500 ms were seen, sometimes more
-//! (unslothai/unsloth#5693, sgl-project/sglang#39545). Until then it *leaves*: it counts as held, so that nobody is granted
-//! memory that is not there. An entry in the table of shares has its bytes, and counts before the dead process's word is
-//! cleared, as an heir does.
+//! The driver frees the memory of a killed process some time after its death. Reports say 50 to 500 ms, sometimes more
+//! (unslothai/unsloth#5693, sgl-project/sglang#39545). Until then the bytes *leave*: they count as held, so that the
+//! ledger grants no memory that the device does not have. An entry in the table of shares has the bytes. It counts
+//! before the word of the dead process is cleared, as a new payer of shared memory does.
 //!
-//! When is it back? The device's free memory and what the slice holds together are its *room*. What the slice takes or gives
-//! back leaves the room as it is. While memory leaves, free memory and what the living hold are less than the room by as
-//! much.
+//! The sum of free memory and of the bytes that the slice holds is the memory *available* to the slice. Allocations and
+//! frees of the slice do not change this sum. While memory leaves, free memory and the bytes of the living are less
+//! than that sum by the bytes that leave. When the sum is reached again, the memory is back.
 //!
-//! A reservation counts before the driver takes the memory and until the driver has it back. So a reading of the room is too
-//! high while calls are under way, and never too low: the least of the last minute counts ([`ROOM_KEPT`]). The ledger may
-//! have counted a context of the dead as more than the driver took. So it is enough that most is back ([`MISSING_PART`]).
-//! Neighbours move free memory too, so the wait has a bound: after [`LEAVING`] nothing leaves any more.
+//! A reservation counts from before the driver takes the memory until after the driver has freed it. A measurement
+//! during such a call is therefore too high, and never too low. The least one of the last minute counts
+//! ([`AVAILABLE_KEPT`]).
 //!
-//! Where no member has noted the room, nothing leaves.
+//! The ledger may have counted a context of the dead process as more than the driver took. It is therefore enough that
+//! most of the memory is back ([`MISSING_PART`]). Co-tenants change free memory too, so the wait has a bound: after
+//! [`LEAVING`] nothing leaves any more.
+//!
+//! If no member has measured the available memory, nothing leaves.
 
 use crate::layout::Layout;
 
-/// How long memory of the dead leaves at most, in nanoseconds. Guessed: four times as long as most reports say.
+/// The longest time that memory of the dead leaves, in nanoseconds. Guessed: four times as long as most reports say.
 pub const LEAVING: u64 = 2_000_000_000;
 
-/// How long the least reading of the room counts, in nanoseconds. Guessed: neighbours that give memory back make the room
-/// larger, which is seen this much later; a process that never rests is seen at rest in that time.
-const ROOM_KEPT: u64 = 60_000_000_000;
+/// How long the least measurement of available memory counts, in nanoseconds. Guessed. A co-tenant that frees memory
+/// raises the sum, and the ledger notices it this much later. A process that is never idle is measured while idle
+/// within this time.
+const AVAILABLE_KEPT: u64 = 60_000_000_000;
 
-/// One part in so many of what leaves may be missing when it counts as back. Derived: the size of a context is known within
-/// 15 %, and most of what a process holds is no context.
+/// The memory counts as back if less than one part in `MISSING_PART` of it is missing. Derived: the size of a context
+/// is known within 15 %, and most of the memory of a process is no context.
 const MISSING_PART: u64 = 8;
 
-/// Whether an instant is less than [`LEAVING`] ago. Instants of another boot may lie in the future.
+/// Whether `then` is less than [`LEAVING`] ago. An instant of another boot may lie in the future; it is not recent.
 pub(crate) fn is_recent(then: u64, now: u64) -> bool {
     now.checked_sub(then).is_some_and(|since| since < LEAVING)
 }
 
 impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVICES, SLOTS, SHARES> {
-    /// Notes the bytes that a dead process held as leaving. Needs the join lock, and comes before its words are cleared: a
-    /// process that is killed in between leaves bytes that count twice until they are back.
+    /// Makes the bytes of the dead process in `slot` leave. Needs the join lock.
+    ///
+    /// The caller clears the words of the process afterwards. A process killed in between leaves bytes that count twice
+    /// until they are back.
     pub(crate) fn begin_leaving(&self, slot: usize, now: u64) {
         for device in 0..self.device_count() {
             let (held, entry) = (self.held_by(device, slot), self.devices.get(device));
@@ -48,47 +54,47 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         }
     }
 
-    /// Bytes that leave a device.
+    /// Bytes that leave `device`.
     pub(crate) fn leaving(&self, device: usize, now: u64) -> u64 {
         let recent = self.left(device).filter(|share| is_recent(share.key.get(), now));
         recent.fold(0, |sum, share| sum.saturating_add(share.bytes.get()))
     }
 
-    /// Bytes of all entries, those too that have left for long enough.
+    /// Bytes of all entries of `device`, including those that have left for longer than [`LEAVING`].
     pub(crate) fn all_left(&self, device: usize) -> u64 {
         self.left(device).fold(0, |sum, share| sum.saturating_add(share.bytes.get()))
     }
 
-    /// Ends what has left for long enough. Returns how many entries that were.
+    /// Ends the entries that are older than [`LEAVING`]. Returns their number.
     pub(crate) fn end_expired(&self, now: u64) -> usize {
         (0..self.device_count()).map(|device| self.end_left_entries(device, |at| !is_recent(at, now))).sum()
     }
 
-    /// Ends what leaves a device that has so much free memory, if all of it is back. Returns whether anything ended.
+    /// Ends the entries of `device` if its free memory shows that their bytes are back. Returns whether any ended.
     pub(crate) fn end_if_back(&self, device: usize, free: u64) -> bool {
-        let Some(room) = self.devices.get(device).and_then(|entry| entry.available.get().checked_sub(1))
+        let Some(available) = self.devices.get(device).and_then(|entry| entry.available.get().checked_sub(1))
         else {
             return false;
         };
-        // Before the sum: what begins to leave meanwhile is not taken for back.
-        let gone = self.all_left(device);
-        let living = self.held(device).saturating_sub(gone);
-        let missing = room.saturating_sub(free.saturating_add(living));
-        missing <= gone / MISSING_PART && self.end_left_entries(device, |_| true) > 0
+        // Read before the sum: an entry that is added meanwhile must not count as back.
+        let left = self.all_left(device);
+        let living = self.held(device).saturating_sub(left);
+        let missing = available.saturating_sub(free.saturating_add(living));
+        missing <= left / MISSING_PART && self.end_left_entries(device, |_| true) > 0
     }
 
-    /// Notes a reading of the room of a device, unless memory leaves it.
-    pub(crate) fn note_available(&self, device: usize, room: u64, now: u64) {
+    /// Records a measurement of the memory available to the slice on `device`, unless memory leaves it.
+    pub(crate) fn note_available(&self, device: usize, available: u64, now: u64) {
         let Some(entry) = self.devices.get(device).filter(|_| self.leaving(device, now) == 0) else { return };
-        let word = room.saturating_add(1);
+        let word = available.saturating_add(1);
         let (known, age) = (entry.available.get(), now.checked_sub(entry.available_at.get()));
-        if word <= known || known == 0 || age.is_none_or(|age| age > ROOM_KEPT) {
+        if word <= known || known == 0 || age.is_none_or(|age| age > AVAILABLE_KEPT) {
             entry.available.set(word);
             entry.available_at.set(now);
         }
     }
 
-    /// A device has taken the place of another one in the table: nothing of the other's is known of it.
+    /// Ends all entries of an index in the device table, because another device has taken the index.
     pub(crate) fn forget_leaving(&self, device: usize) {
         self.end_left_entries(device, |_| true);
         if let Some(entry) = self.devices.get(device) {
@@ -126,10 +132,10 @@ mod tests {
         };
         assert_eq!(after(500, 0), 500);
         assert_eq!(after(700, 1), 500, "calls were under way");
-        assert_eq!(after(400, ROOM_KEPT), 400, "a neighbour has taken memory");
-        assert_eq!(after(400, ROOM_KEPT + 5), 400);
-        assert_eq!(after(600, 2 * ROOM_KEPT + 5), 400);
-        assert_eq!(after(600, 2 * ROOM_KEPT + 6), 600, "a neighbour has given memory back");
+        assert_eq!(after(400, AVAILABLE_KEPT), 400, "a neighbour has taken memory");
+        assert_eq!(after(400, AVAILABLE_KEPT + 5), 400);
+        assert_eq!(after(600, 2 * AVAILABLE_KEPT + 5), 400);
+        assert_eq!(after(600, 2 * AVAILABLE_KEPT + 6), 600, "a neighbour has given memory back");
         layout.note_available(0, 900, START - 1);
         assert_eq!(layout.devices[0].available.get(), 901, "an instant of another boot");
     }

@@ -1,19 +1,22 @@
-//! May this process hold so many bytes more?
+//! Grants and denies reservations of device memory.
 //!
-//! There is no stored total. Each process has one word per device, and what the slice holds is their sum.
-//! *Reserve*: add to the own word, full fence, sum all words. Of two reservations the one whose fence is later
-//! sees both, so what does not fit together is never granted together. A dead process's word is cleared by
-//! whoever needs the room, and nothing else has to be repaired: nothing is locked and nobody waits for the dead.
+//! No total is stored. Each process has one word for each device, and the slice holds the sum of the words.
 //!
-//! *Refuse*: two reservations may each see the other and both step back although one would fit. So a refusal
-//! is only final when it is certain that there was an instant at which the bytes did not fit. All words are read
-//! twice, one after the other. A word that is the same both times had this value at the instant in between, and
-//! if no reservation is undecided in it, all of it was really held then; what does not fit beside the sum of
-//! these words is refused. A single reading is not enough: it may see bytes twice that one process gives back
-//! and another one takes. (Two readings miss a word that changes and changes back exactly between them.)
-//! Anything else waits a short random time and tries again, for a bounded time.
+//! *Grant.* A process adds the bytes to its own word, executes a full fence, and sums all words. Of two reservations
+//! the one with the later fence sees both. Two reservations that do not fit together are therefore never granted
+//! together. The words of a dead process are cleared by the next process that needs the bytes. Nothing is locked, so
+//! nothing else needs repair.
 //!
-//! What this does not do: it cannot stop [`charge`](Layout::charge), which settles what a driver already took.
+//! *Denial.* Two reservations may see each other and both step back although one would fit. A denial is therefore final
+//! only if there was an instant at which the request did not fit. [`snapshot`](Layout::snapshot) reads all words twice.
+//! A word with the same value in both readings and no pending reservation held that value between the readings. The sum
+//! of those words is a lower bound of the bytes held at that instant. A request that exceeds the limit beside this
+//! bound is denied. In all other cases the process waits for a random time and tries again, for a bounded total.
+//!
+//! One reading is not enough: it may count bytes twice that one process frees and another reserves. Two readings miss a
+//! word that changes and changes back exactly between them.
+//!
+//! The ledger cannot deny a [`charge`](Layout::charge): the driver has taken those bytes already.
 
 use core::ops::Range;
 
@@ -29,49 +32,57 @@ use crate::{
 /// A reservation that was not granted. Nothing was charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Why.
+    /// The reason.
     pub why: Why,
-    /// Bytes that were asked for.
+    /// Bytes requested.
     pub asked: u64,
-    /// Bytes that the slice held when this was decided.
+    /// Bytes that the slice held at the decision.
     pub held: u64,
-    /// Bytes that it may hold; 2^48 - 1, which is what can be counted, without a limit.
+    /// Bytes that the slice may hold. Without a limit 2^48 - 1, the largest number that a word can count.
     pub limit: u64,
 }
 
-/// Why a reservation was not granted.
+/// Reason for which a reservation was not granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// More than the limit, whatever is held.
+    /// The request alone exceeds the limit.
     TooLarge,
-    /// There was an instant during the call at which the bytes did not fit.
+    /// There was an instant during the call at which the request did not fit.
     Full,
-    /// Others reserved and gave back all the time, or one of them stopped in the middle of it: it could not be
-    /// said whether the bytes fit before the tries ran out.
+    /// The tries ran out before the ledger could tell whether the request fits. Other processes reserved and freed all
+    /// the time, or one of them stopped with a pending reservation.
     Contended,
 }
 
-/// What a reservation needs from the outside when it is not granted at once.
+/// Services that a reservation needs when it is not granted at once. Tests and models replace them.
 pub(crate) trait ReserveEnv {
-    /// Clears what dead processes hold.
+    /// Reaps dead processes.
     fn reap(&mut self) -> Reaped;
 
-    /// Waits before the next try, or says that there is none: `false`.
+    /// Waits before the next try. `false`: there is no further try.
     fn wait(&mut self) -> bool;
 }
 
 impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVICES, SLOTS, SHARES> {
-    /// Makes `slot` hold `asked` bytes more on `device`, unless the slice would hold more than its limit.
+    /// Reserves `asked` bytes on `device` for `slot`, unless the slice would hold more than its limit.
+    ///
+    /// The first try costs one atomic addition, a fence, and a reading of the row. If it fails, the function reaps dead
+    /// processes once and tries again. After that, each round takes a [`snapshot`](Self::snapshot). If its lower bound
+    /// proves that the request does not fit, the request is denied. Otherwise the function waits and tries again.
+    ///
+    /// The reaping comes before the snapshot, so that bytes of reaped processes do not count against the request. If
+    /// another process is reaping, no denial is final yet. A process that stops with a pending reservation can delay
+    /// others until their waits run out. It cannot make the ledger grant too much.
     pub(crate) fn reserve(
         &self,
         device: usize,
         slot: usize,
         asked: u64,
-        around: &mut impl ReserveEnv,
+        env: &mut impl ReserveEnv,
     ) -> Result<(), Refusal> {
         let mut reaped = false;
         loop {
-            // Without a limit, what the words can say is the limit.
+            // Without a limit, the largest number that a word can count is the limit.
             let limit = self.memory_limit(device).min(Held::MOST_BYTES);
             let refusal = |why, held| Refusal { why, asked, held, limit };
             if asked > limit {
@@ -81,29 +92,30 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
                 return Ok(());
             }
             if !reaped {
-                let found = around.reap();
+                let found = env.reap();
                 reaped = found != Reaped::UnderWay;
                 if matches!(found, Reaped::Dead(_)) {
                     continue;
                 }
             }
-            // After the reaping: what another one cleared meanwhile must not count any more.
-            let (certain, held) = self.snapshot(device);
-            if reaped && certain.saturating_add(asked) > limit {
+            // After the reaping: bytes that another process reaped meanwhile must not count any more.
+            let (lower_bound, held) = self.snapshot(device);
+            if reaped && lower_bound.saturating_add(asked) > limit {
                 return Err(refusal(Why::Full, held));
             }
-            if !around.wait() {
+            if !env.wait() {
                 return Err(refusal(Why::Contended, held));
             }
         }
     }
 
-    /// One try: add, look, and keep it or take it back.
+    /// One try: adds the bytes, sums the row, and grants or withdraws the reservation.
     fn attempt(&self, device: usize, slot: usize, asked: u64, limit: u64) -> bool {
         let Some(word) = self.word(device, slot) else { return false };
         let Some(own) = word.enter(asked) else { return false };
         fence_after_change();
-        // A region that is lost in between has no words and a limit of 0: its limit is read after its words.
+        // A lost region reads as zeroes, so its limit is 0. The limit is read again after the words, so that words lost
+        // during the sum are not taken for free memory.
         let held = self.held_beside(device, slot, own);
         if held <= limit.min(self.memory_limit(device)) {
             word.grant();
@@ -114,7 +126,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         false
     }
 
-    /// So much was held: usually less than ever before, and then nothing is written.
+    /// Raises the peak to `held`. In the usual case the peak is higher already, and nothing is written.
     fn note_peak(&self, device: usize, held: u64) {
         if let Some(entry) = self.devices.get(device)
             && entry.peak.get() < held
@@ -123,43 +135,45 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         }
     }
 
-    /// Bytes that were certainly held at one instant, and bytes that are held as far as one reading can say.
+    /// A double collect: a lower bound of the bytes held at one instant, and the sum of one reading.
     fn snapshot(&self, device: usize) -> (u64, u64) {
         let moved = self.header.transfer_seq.observe();
-        let inherited = self.transferred(device);
+        let transferred = self.transferred(device);
         let mut first = [Held::default(); SLOTS];
         first.iter_mut().zip(self.words(device)).for_each(|(copy, held)| *copy = held);
         full_fence();
-        let (mut certain, mut sum) = (0_u64, 0_u64);
+        let (mut lower_bound, mut sum) = (0_u64, 0_u64);
         for (now, before) in self.words(device).zip(first) {
             sum = sum.saturating_add(now.bytes());
             if now.is_still(before) && before.pending() == 0 {
-                certain = certain.saturating_add(before.bytes());
+                lower_bound = lower_bound.saturating_add(before.bytes());
             }
         }
         let now = self.transferred(device);
-        // What one share takes over from another while it is read may be seen in neither.
-        if now == inherited && self.header.transfer_seq.observe() == moved {
-            certain = certain.saturating_add(now);
+        // A charge that moves between shares during the reading may appear in neither. Then the shares do not count for
+        // the lower bound.
+        if now == transferred && self.header.transfer_seq.observe() == moved {
+            lower_bound = lower_bound.saturating_add(now);
         }
-        (certain, sum.saturating_add(now))
+        (lower_bound, sum.saturating_add(now))
     }
 
-    /// Makes `slot` hold `bytes` more on `device`, whatever the limit says.
+    /// Adds `bytes` on `device` for `slot`, without regard to the limit.
     pub(crate) fn charge(&self, device: usize, slot: usize, bytes: u64) {
-        /// How often it is looked: a word that others change to and fro may be caught high by chance, but not each time.
+        /// Snapshots that are taken for the peak. One snapshot may catch a word high by chance that others change to
+        /// and fro, but not each one does.
         const LOOKS: u32 = 3;
         let Some(word) = self.word(device, slot).filter(|_| bytes > 0) else { return };
         word.charge(bytes);
-        // Not what others are still asking for: it may be more than there is room for. Nor what leaves: until a dead process's
-        // word is cleared, its bytes are in both.
+        // Pending reservations of others do not count for the peak, because they may be withdrawn. Leaving bytes do not
+        // count either: until the word of a dead process is cleared, they are counted twice.
         let held = || self.snapshot(device).0.saturating_sub(self.leaving_bytes(device));
         if let Some(held) = (0..LOOKS).map(|_| held()).min() {
             self.note_peak(device, held);
         }
     }
 
-    /// What does not count where it is asked how much was ever held.
+    /// Leaving bytes of a device, which the peak does not count.
     fn leaving_bytes(&self, device: usize) -> u64 {
         #[cfg(all(test, loom))]
         if broken::is(Break::PeakOfLeaving) {
@@ -168,22 +182,23 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         self.all_left(device)
     }
 
-    /// Makes `slot` hold `bytes` less on `device`, down to nothing. Returns how many bytes it did not hold.
+    /// Subtracts `bytes` on `device` from `slot`, down to zero. Returns the bytes that the slot did not hold.
     #[must_use = "bytes that were not held are a mistake of the caller"]
     pub(crate) fn refund(&self, device: usize, slot: usize, bytes: u64) -> u64 {
         self.word(device, slot).map_or(bytes, |word| word.refund(bytes))
     }
 
-    /// What the slice holds on `device`, reservations under way included.
+    /// Bytes that the slice holds on `device`, pending reservations included.
     ///
-    /// The processes' words are read first: who gives a charge away lets a share have it before the word loses it.
-    /// Between shares a charge may move while they are read; then they are read again.
+    /// The words are read before the shares: a process that transfers a charge lets the share count before its word is
+    /// reduced. A charge that moves between two shares changes `transfer_seq`; then all is read again.
     pub(crate) fn held(&self, device: usize) -> u64 {
         self.sum(device, || self.words(device).fold(0_u64, |sum, held| sum.wrapping_add(held.bytes())))
     }
 
-    /// As [`held`](Self::held), where `own` is what `slot` holds: its word is not read again, because another thread
-    /// of the process may be about to change it and to wait for it costs more than all the rest of a reservation.
+    /// [`held`](Self::held), with `own` as the value of `slot`. The word of `slot` is not read again, because another
+    /// thread of the process may be about to change it. Waiting for its cache line costs more than the rest of the
+    /// reservation.
     fn held_beside(&self, device: usize, slot: usize, own: Held) -> u64 {
         let add = |sum: u64, word: &HeldWord| sum.wrapping_add(word.get().bytes());
         self.sum(device, || {
@@ -194,13 +209,15 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         })
     }
 
+    /// Sums the words and the shares of a device. If the readings run out, returns the largest sum.
     fn sum(&self, device: usize, of_words: impl Fn() -> u64) -> u64 {
-        /// How often: each time somebody ended a use of shared memory meanwhile.
+        /// Readings before the largest sum counts. Each further one means that a process ended a use of shared memory
+        /// meanwhile.
         const READINGS: u32 = 16;
         let mut most = 0;
         for _ in 0..READINGS {
             let moved = self.header.transfer_seq.observe();
-            // No overflow: see `Held::MOST_BYTES`. A sum that saturates takes three times as long.
+            // No overflow: see `Held::MOST_BYTES`. A saturating sum takes three times as long.
             let words = of_words();
             read_fence();
             let held = words.saturating_add(self.transferred(device));
@@ -217,12 +234,12 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         most
     }
 
-    /// What `slot` holds on `device`, reservations under way included.
+    /// Bytes that `slot` holds on `device`, pending reservations included.
     pub(crate) fn held_by(&self, device: usize, slot: usize) -> u64 {
         self.word(device, slot).map_or(0, |word| word.get().bytes())
     }
 
-    /// The limit now; it may be changed at any time. A device that does not exist has none to give away.
+    /// The memory limit of `device` now; other processes may change it at any time. 0 for a device that does not exist.
     pub(crate) fn memory_limit(&self, device: usize) -> u64 {
         self.devices.get(device).map_or(0, |entry| entry.memory_limit.get())
     }
@@ -232,15 +249,15 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         self.held.get(device)?.get(held_at(slot, SLOTS))
     }
 
-    /// The words of all processes there ever were. How many that is, is read here and so after the fence of a
-    /// reservation: a process that joined before it is always seen.
+    /// The words of all slots below the high-water mark. The mark is read in this function, and so after the fence of a
+    /// reservation: a process that joined before the fence is always seen.
     fn words(&self, device: usize) -> impl Iterator<Item = Held> {
         let claimed = self.slot_high_water();
         self.held.get(device).into_iter().flat_map(move |row| in_row(row, 0..claimed)).map(HeldWord::get)
     }
 }
 
-/// The words of these slots.
+/// The words of `slots`.
 fn in_row<const SLOTS: usize>(
     row: &[HeldWord; SLOTS],
     slots: Range<usize>,
@@ -248,7 +265,7 @@ fn in_row<const SLOTS: usize>(
     slots.filter_map(move |slot| row.get(held_at(slot, SLOTS)))
 }
 
-/// The limit as an option: `None` where there is none.
+/// The limit as an option: `None` without a limit.
 pub(crate) fn limit_of(word: u64) -> Option<u64> {
     (word != NO_LIMIT).then_some(word)
 }

@@ -1,17 +1,21 @@
-//! Who pays for memory that several processes of the slice use?
+//! Charges memory that several processes of the slice use to exactly one of them.
 //!
-//! One of them, at every instant. Each use of such memory is an entry, a *share*; the uses of the same memory have
-//! the same key. Whoever made the memory *owns* its share: its own word has the bytes, as before. Who uses it as
-//! well *borrows*, and pays nothing. When the payer's use ends, by its own doing or by its death, a borrower
-//! *inherits*: from then on its entry itself counts in the sum of the slice. So no process ever writes another's
-//! word, and whoever clears the dead only changes the state of an entry.
+//! Example: process A allocates 1 GiB and exports it, and process B imports it. A pays, and B pays nothing. When A
+//! ends, B pays, because the driver keeps the memory for B.
 //!
-//! A payer that leaves says so first (*leaving*), then looks for an heir; a borrower that comes says so first, then
-//! looks for a payer. Between the two stand full fences, so one of them sees the other: no memory is left without a
-//! payer. The heir counts before the payer stops to: in between the memory counts twice. Two borrowers that find no
-//! payer at the same instant both become one; the one that stands behind the other steps back.
+//! Each use of such memory is an entry, a *share*. All uses of one allocation have the same key. The process that made
+//! the memory is its *owner*: its own word in the memory ledger has the bytes. Every other user is a *borrower*. When
+//! the use of the payer ends, a borrower becomes the *payer*: its entry then counts in the sum of the slice. No process
+//! ever writes the word of another, and a process that reaps only changes the state of entries.
 //!
-//! Everything can be cut off anywhere by a death: an entry's state is one word, and clearing the dead begins again.
+//! A payer that leaves first marks its entry as leaving, then executes a full fence, then looks for a borrower. A new
+//! borrower first publishes its entry, then executes a full fence, then looks for a payer. At least one of the two sees
+//! the other, so no memory is left without a payer. The new payer counts before the old one stops, so the memory counts
+//! twice in between. If two borrowers find no payer at the same time, both become payers, and the one with the higher
+//! index steps back.
+//!
+//! A process may die at any point of this. The state of an entry is one word, and the process that reaps starts from
+//! that state.
 
 #[cfg(all(test, loom))]
 use crate::sync::atomics::broken::{self, Break};
@@ -20,27 +24,28 @@ use crate::{
     sync::atomics::full_fence,
 };
 
-/// What a process is to memory that it uses. The low byte of an entry's state.
+/// Role of a process for memory that it uses: the low byte of the state of an entry.
 mod role {
     /// No entry.
     pub(super) const NONE: u64 = 0;
-    /// An entry that is being written.
+    /// A process is writing the entry.
     pub(super) const NEW: u64 = 1;
-    /// Its own word has the bytes.
+    /// The word of the process has the bytes.
     pub(super) const OWNER: u64 = 2;
-    /// Somebody else pays, or somebody outside the slice.
+    /// Another process pays, of this slice or of none.
     pub(super) const BORROWER: u64 = 3;
     /// The entry itself counts.
     pub(super) const PAYER: u64 = 4;
-    /// An owner that looks for an heir.
+    /// An owner that looks for a borrower to pay.
     pub(super) const OWNER_LEAVING: u64 = 5;
-    /// An heir that looks for an heir; still counts.
+    /// A payer that looks for a borrower to pay. It still counts.
     pub(super) const PAYER_LEAVING: u64 = 6;
-    /// No use: memory of a dead process that the device may not have back. The entry counts; its key is the instant of death.
+    /// Not a use: memory of a dead process that the device may not have back. The entry counts, and its key is the
+    /// instant of death.
     pub(super) const LEFT: u64 = 7;
 }
 
-/// What an entry says in one word.
+/// The fields of an entry's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ShareState {
     role: u64,
@@ -49,7 +54,7 @@ struct ShareState {
 }
 
 impl ShareState {
-    /// Bits of the role and of the device each.
+    /// Bits of the role, and bits of the device.
     const BITS: u32 = 8;
     const MASK: u64 = (1 << Self::BITS) - 1;
 
@@ -74,20 +79,22 @@ impl Share {
         ShareState::of(self.state.observe())
     }
 
-    /// Another role, if the entry is still as it was seen.
+    /// Writes another role if the state is still `seen`. Returns whether it was.
     fn set_role(&self, seen: ShareState, role: u64) -> bool {
         self.state.replace(seen.word(), seen.as_role(role).word())
     }
 }
 
 impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVICES, SLOTS, SHARES> {
-    /// Notes that others can use memory that `slot` is charged for. `None`: there is no room.
+    /// Records that other processes can use memory for which `slot` is charged. `None`: the table is full.
     pub(crate) fn share_owned(&self, slot: usize, device: usize, key: u64, bytes: u64) -> Option<usize> {
         self.enter_share(ShareState { role: role::OWNER, device, slot }, key, bytes)
     }
 
-    /// Notes that `slot` is about to use memory that somebody of the slice uses. `None`: nobody does, or there is
-    /// no room. To be followed by [`settle_share`](Self::settle_share) when it does use it.
+    /// Records that `slot` is about to use memory that a process of the slice uses. `None`: no process does, or the
+    /// table is full.
+    ///
+    /// The caller calls [`begin_use`](Self::begin_use) when the use begins.
     pub(crate) fn share_borrowed(&self, slot: usize, key: u64) -> Option<usize> {
         let (_, share) = self.uses_of(key).next()?;
         let (device, bytes) = (share.now().device, share.bytes.get());
@@ -107,14 +114,19 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         Some(index)
     }
 
-    /// All uses of some memory, with their places.
+    /// All uses of the memory `key`, with their indices.
     fn uses_of(&self, key: u64) -> impl Iterator<Item = (usize, &Share)> {
         let used = |share: &Share| !matches!(share.now().role, role::NONE | role::NEW | role::LEFT);
         let all = self.shares.iter().take(self.share_high_water()).enumerate();
         all.filter(move |(_, share)| used(share) && share.key.get() == key)
     }
 
-    /// A borrower uses the memory now. Where nobody pays for it any more, it does.
+    /// Begins the use of a borrower. If no process pays for the memory any more, the borrower does.
+    ///
+    /// The payer may have left between [`share_borrowed`](Self::share_borrowed) and this call. Several borrowers may
+    /// find that at the same time, and each becomes a payer. Each then executes a full fence and looks for a payer with
+    /// a lower index. The one that finds such a payer becomes a borrower again. In between the memory counts twice,
+    /// never zero times.
     pub(crate) fn begin_use(&self, index: usize) {
         let Some(share) = self.shares.get(index) else { return };
         let pays = |(other, share): (usize, &Share)| {
@@ -133,8 +145,12 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         }
     }
 
-    /// A use ends. If it paid and `hands_on`, one of the others pays from here on. An owner's bytes are still in its
-    /// word: it gives them back afterwards.
+    /// Ends a use. If it paid and `hands_on`, another user pays from here on. The bytes of an owner are still in its
+    /// word; the owner refunds them afterwards.
+    ///
+    /// The entry is first marked as leaving, so that the fence orders the mark before the search. Without the mark a
+    /// new borrower could see a payer, and this function could miss the borrower. If the process dies before the last
+    /// line, the process that reaps it calls this function again.
     pub(crate) fn end_use(&self, index: usize, hands_on: bool) {
         let Some(share) = self.shares.get(index) else { return };
         loop {
@@ -164,7 +180,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         share.state.publish(role::NONE);
     }
 
-    /// Lets a borrower pay, unless somebody does already.
+    /// Makes a borrower of the memory `key` pay, unless another process pays already.
     fn transfer_charge(&self, leaving: usize, key: u64) {
         for (_, share) in self.uses_of(key).filter(|(index, _)| *index != leaving) {
             let seen = share.now();
@@ -173,11 +189,12 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
                 role::BORROWER => share.set_role(seen, role::PAYER) || share.now().role == role::PAYER,
                 _ => false,
             };
-            // The entry may have become another memory's since it was looked at.
+            // The entry may have become a use of other memory since the search.
             if pays && share.key.get() != key {
                 let _other = share.set_role(seen.as_role(role::PAYER), role::BORROWER);
             } else if pays {
-                // Who reads the entries one after the other may have passed the heir before it was one.
+                // A process that sums the entries in order may have read the new payer before it paid. The sequence
+                // tells it to read again.
                 self.header.transfer_seq.count();
                 full_fence();
                 return;
@@ -185,7 +202,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         }
     }
 
-    /// Ends all uses of a process, before its words are cleared. Needs the join lock.
+    /// Ends all uses of the process in `slot`, before its words are cleared. Needs the join lock.
     pub(crate) fn end_uses_of(&self, slot: usize) {
         for (index, share) in self.shares.iter().take(self.share_high_water()).enumerate() {
             let seen = share.now();
@@ -195,7 +212,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         }
     }
 
-    /// Ends all uses, as nobody lives. What may leave a device stays.
+    /// Ends all uses, because no process of the slice is alive. Memory that leaves a device stays.
     pub(crate) fn forget_all_uses(&self) {
         let mut kept = 0;
         for (index, share) in self.shares.iter().take(self.share_high_water()).enumerate() {
@@ -208,47 +225,51 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         self.header.share_high_water.set(u32::try_from(kept).unwrap_or(u32::MAX));
     }
 
-    /// An entry for memory of the dead process in `slot` that may leave. Without room for one nothing leaves.
+    /// Adds an entry for memory of the dead process in `slot` that leaves `device`. If the table is full, nothing
+    /// leaves.
     pub(crate) fn enter_left(&self, slot: usize, device: usize, now: u64, bytes: u64) {
         if self.enter_share(ShareState { role: role::LEFT, device, slot }, now, bytes).is_some() {
-            // Who sums has it, or reads the words once more.
+            // A process that sums the ledger meanwhile either reads the entry or reads again.
             self.header.transfer_seq.count();
             full_fence();
         }
     }
 
-    /// The entries for memory that may leave a device.
+    /// The entries for memory that leaves `device`.
     pub(crate) fn left(&self, device: usize) -> impl Iterator<Item = &Share> {
-        let is_gone = move |share: &&Share| {
+        let has_left = move |share: &&Share| {
             let state = share.now();
             state.role == role::LEFT && state.device == device
         };
-        self.shares.iter().take(self.share_high_water()).filter(is_gone)
+        self.shares.iter().take(self.share_high_water()).filter(has_left)
     }
 
-    /// Ends those whose instant is meant. Returns how many that were.
-    pub(crate) fn end_left_entries(&self, device: usize, meant: impl Fn(u64) -> bool) -> usize {
+    /// Ends the entries whose instant of death `selects`. Returns their number.
+    pub(crate) fn end_left_entries(&self, device: usize, selects: impl Fn(u64) -> bool) -> usize {
         let ended = |share: &&Share| {
             let seen = share.now();
-            seen.role == role::LEFT && meant(share.key.get()) && share.state.replace(seen.word(), role::NONE)
+            seen.role == role::LEFT
+                && selects(share.key.get())
+                && share.state.replace(seen.word(), role::NONE)
         };
         self.left(device).filter(ended).count()
     }
 
-    /// Bytes on `device` that are nobody's word's, but an heir's, or leave it.
+    /// Bytes on `device` that count in entries instead of words: those of payers, and those that leave.
     pub(crate) fn transferred(&self, device: usize) -> u64 {
         self.sum_shares(|state| state.device == device)
     }
 
-    /// The part of them that `slot` pays for.
+    /// The bytes of payers on `device` that `slot` pays for.
     pub(crate) fn transferred_to(&self, device: usize, slot: usize) -> u64 {
         self.sum_shares(|state| state.device == device && state.slot == slot && state.role != role::LEFT)
     }
 
-    fn sum_shares(&self, meant: impl Fn(ShareState) -> bool) -> u64 {
+    fn sum_shares(&self, selects: impl Fn(ShareState) -> bool) -> u64 {
         let counted = |share: &Share| {
             let state = share.now();
-            let counts = matches!(state.role, role::PAYER | role::PAYER_LEAVING | role::LEFT) && meant(state);
+            let counts =
+                matches!(state.role, role::PAYER | role::PAYER_LEAVING | role::LEFT) && selects(state);
             if counts { share.bytes.get() } else { 0 }
         };
         self.shares

@@ -1,4 +1,5 @@
-//! What is a futex in the models? A sleeper sleeps for as long as the count is what it heard; no sleep ends by itself.
+//! The futex of the models: a sleeper sleeps while the sequence has the value that it has read. No sleep ends by
+//! itself.
 
 use crate::sync::atomics::WakeSeq;
 
@@ -6,7 +7,7 @@ use crate::sync::atomics::WakeSeq;
 #[cfg(test)]
 const LOOKS: u32 = 3;
 
-/// Sleeps until it rings, unless it has rung since it was heard.
+/// Sleeps until another thread wakes it, unless the sequence is no longer `seen`.
 #[cfg(test)]
 pub(crate) fn sleep(word: &WakeSeq, seen: u32) {
     for _ in 0..LOOKS {

@@ -1,4 +1,4 @@
-//! Are intervals that processes tell each other believed only as they were told, and charged once?
+//! Models of the ring of intervals: a reader accepts an interval only as it was published, and each is charged once.
 
 use gpuslice_policy::compute::{
     ring::{Entry, Interval, Reader},
@@ -13,7 +13,7 @@ use crate::{
     sync::atomics::broken::{self, Break},
 };
 
-/// One is suspended while it writes, and another one has come around to its place.
+/// A process is suspended during a write, and another one has come around to the same slot.
 fn two_write_at_a_place_and_one_reads() {
     const TOLD: [Entry; 2] = [
         Entry::new(0, Interval { start: 10, end: 20, context: 1, goes_on: false }),
@@ -41,7 +41,7 @@ fn without_the_check_words_of_two_intervals_are_taken_for_one() {
     two_write_at_a_place_and_one_reads();
 }
 
-/// What a process charges of an interval of its own. `hasty`: it does not wait for lower places to be written.
+/// The charge of a process for its own interval. `hasty`: it does not wait until lower slots are written.
 fn charge(world: &World, (start, end): (u64, u64), hasty: bool) -> u64 {
     let (mut reader, mut union) = (Reader::new(0), Union::new());
     let time = &world.layout.time[DEVICE];

@@ -1,7 +1,7 @@
-//! Does the memory ledger hold in every interleaving, and under every order that the memory model allows?
+//! Loom models of the memory and compute ledgers: every interleaving, and every order that the memory model allows.
 //!
-//! Each model is run twice: as the code is, where it must pass, and with a deliberate mistake, where it must
-//! fail: a model that cannot fail proves nothing. Bounds and running times: `ci/loom.sh`.
+//! Each model runs twice. It must pass with the code as it is, and fail with a deliberate mistake: a model that cannot
+//! fail proves nothing. `ci/loom.sh` has bounds and running times.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "models are tests")]
 
@@ -28,11 +28,11 @@ use crate::{
     sync::atomics::broken::{self, Break},
 };
 
-/// Threads are switched at most so often where they need not be.
+/// The most switches of a thread at a point where it could go on.
 const PREEMPTIONS: usize = 4;
 /// Tries of a reservation after the first.
 const TRIES: u32 = 2;
-/// What the slices of the models may hold.
+/// Memory limit of the models.
 const LIMIT: u64 = 10;
 const SLOTS: usize = 3;
 /// Uses of shared memory.
@@ -41,7 +41,7 @@ const DEVICE: usize = 0;
 /// The clock of the models, in nanoseconds.
 const NOW: u64 = 1 << 40;
 
-/// A region with one device, and the kernel's part in it.
+/// A region with one device, and life locks instead of the kernel's.
 struct World {
     layout: Layout<1, SLOTS, SHARES>,
     /// The life locks.
@@ -49,7 +49,7 @@ struct World {
     join_lock: JoinLock,
 }
 
-/// A region with so many devices in which everything is zero.
+/// A region with `DEVICES` devices in which every word is zero.
 fn layout<const DEVICES: usize>() -> Layout<DEVICES, SLOTS, SHARES> {
     Layout {
         header: Default::default(),
@@ -63,7 +63,7 @@ fn layout<const DEVICES: usize>() -> Layout<DEVICES, SLOTS, SHARES> {
 }
 
 impl World {
-    /// All slots are taken; those in `living` by somebody who lives. `held` is what they hold.
+    /// All slots are taken; the owners of those in `living` are alive. `held` has their bytes.
     fn new(living: [bool; SLOTS], held: [u64; SLOTS]) -> Arc<Self> {
         let world = Self { layout: layout(), lives: Default::default(), join_lock: JoinLock::default() };
         world.layout.header.device_count.publish(1);
@@ -81,7 +81,7 @@ impl World {
         self.layout.reserve(DEVICE, slot, bytes, &mut Around { world: self, left: TRIES, blind: false })
     }
 
-    /// As `Region::reap` does it. `stale`: who lives is not asked again under the lock.
+    /// Reaps like `Region::reap`. `stale`: uses an answer from before the lock.
     fn reap(&self, stale: bool) -> Reaped {
         if !self.layout.any_dead(self).unwrap() {
             return Reaped::Nobody;
@@ -97,7 +97,7 @@ impl World {
         if dead == 0 { Reaped::Nobody } else { Reaped::Dead(dead) }
     }
 
-    /// As `Member::join` does it, into a slot whose owner is dead.
+    /// Joins like `Member::join`, into a slot with a dead owner.
     fn join(&self, slot: usize) {
         let _lock = self.join_lock.lock();
         self.layout.reap_locked(self, NOW).unwrap();
@@ -105,7 +105,7 @@ impl World {
         self.layout.claim_slot(slot, Identity::default());
     }
 
-    /// What the slice holds.
+    /// Bytes that the slice holds.
     fn sum(&self) -> u64 {
         self.layout.held(DEVICE)
     }
@@ -115,10 +115,10 @@ impl World {
     }
 }
 
-/// The file lock under which slots are given and cleared.
+/// The file lock of joining and reaping.
 ///
-/// Not loom's `Mutex`: loom counts what a thread does under a mutex as done before the next `try_lock`, so that no model
-/// meets a `try_lock` that fails there. An exchange of a flag can be tried between any two steps.
+/// It is not loom's `Mutex`. Loom orders the work under a mutex before the next `try_lock`, so no model would meet a
+/// `try_lock` that fails. An exchange of a flag can be tried between any two steps.
 #[derive(Default)]
 struct JoinLock(AtomicBool);
 
@@ -154,7 +154,7 @@ impl Liveness for World {
     }
 }
 
-/// Who lived when it was asked last.
+/// An earlier answer to the question which owners are alive.
 struct Remembered([bool; SLOTS]);
 
 impl Liveness for Remembered {
@@ -168,7 +168,7 @@ impl Liveness for Remembered {
 struct Around<'world> {
     world: &'world World,
     left: u32,
-    /// A reaping that is under way is taken for nobody being dead.
+    /// Takes a reaping under way by another process for the absence of dead processes.
     blind: bool,
 }
 
@@ -193,7 +193,7 @@ fn model(body: impl Fn() + Sync + Send + 'static) {
     builder.check(body);
 }
 
-/// Does this in another thread.
+/// Runs `work` in another thread.
 fn beside<World: 'static, Result: 'static>(
     world: &Arc<World>,
     act: impl FnOnce(&World) -> Result + 'static,
@@ -206,7 +206,7 @@ fn full(result: &Result<(), Refusal>) -> bool {
     matches!(result, Err(Refusal { why: Why::Full, .. }))
 }
 
-/// Two processes want 6 of 10.
+/// Two processes request 6 of 10.
 fn two_of_which_one_fits() {
     model(|| {
         let world = World::new([true; SLOTS], [0; SLOTS]);
@@ -231,7 +231,7 @@ fn without_the_fence_both_are_granted() {
     two_of_which_one_fits();
 }
 
-/// A newcomer in a slot that nobody had before, and another process, want 6 of 10.
+/// A process that joins in a fresh slot and another process request 6 of 10 each.
 fn a_newcomer_and_another() {
     model(|| {
         let world = World::new([true, false, false], [0; SLOTS]);
@@ -258,7 +258,7 @@ fn without_the_fence_a_newcomer_is_not_seen() {
     a_newcomer_and_another();
 }
 
-/// Three processes want 4 of 10 each.
+/// Three processes request 4 of 10 each.
 #[test]
 fn of_three_reservations_of_which_two_fit_two_are_granted_at_most_and_one_at_most_is_refused() {
     model(|| {
@@ -272,7 +272,7 @@ fn of_three_reservations_of_which_two_fit_two_are_granted_at_most_and_one_at_mos
     });
 }
 
-/// Two processes want 4 of 10 each.
+/// Two processes request 4 of 10 each.
 fn two_that_both_fit() {
     model(|| {
         let world = World::new([true; SLOTS], [0; SLOTS]);
@@ -287,12 +287,12 @@ fn of_two_reservations_that_both_fit_none_is_refused() {
     two_that_both_fit();
 }
 
-/// 6 wanted and given back by one process, 6 wanted by another, so that the second's refusal may only come from
-/// an instant at which the first was granted.
+/// One process requests 6 and refunds them, another requests 6. The second may only be denied because of an instant at
+/// which the first was granted.
 fn one_that_is_taken_back() {
     model(|| {
         let world = World::new([true; SLOTS], [0, 0, 2]);
-        // 9 never fits beside the 2.
+        // 9 never fit beside the 2.
         let other = beside(&world, |world| world.reserve(1, 9));
         assert!(!full(&world.reserve(0, 6)), "refused for what was never held");
         assert!(other.join().unwrap().is_err());
@@ -306,12 +306,12 @@ fn a_reservation_that_is_taken_back_refuses_nobody_else() {
 
 #[test]
 #[should_panic(expected = "refused for what was never held")]
-fn if_undecided_reservations_counted_as_held_one_that_is_taken_back_would_refuse_another() {
+fn if_pending_reservations_counted_as_held_one_that_is_taken_back_would_refuse_another() {
     broken::make(Break::PendingIgnored);
     one_that_is_taken_back();
 }
 
-/// Slot 0 gives back 4, then slot 1 takes 4; never do both hold them. 6 more always fit.
+/// Slot 0 refunds 4, then slot 1 charges 4; never do both hold them. 6 more always fit.
 fn bytes_that_move() {
     model(|| {
         let world = World::new([true; SLOTS], [4, 0, 0]);
@@ -336,7 +336,7 @@ fn after_a_single_reading_bytes_that_move_are_counted_twice() {
     bytes_that_move();
 }
 
-/// Slot 0's owner died holding 8. One process wants 6 while a monitor reaps.
+/// The owner of slot 0 died holding 8. One process requests 6 while a monitor reaps.
 fn the_dead_make_room(blind: bool) {
     model(move || {
         let world = World::new([false, true, true], [8, 0, 0]);
@@ -360,7 +360,7 @@ fn who_takes_a_reaping_under_way_for_nobody_dead_refuses_for_their_sake() {
     the_dead_make_room(true);
 }
 
-/// Slot 0's owner died holding 8. A newcomer takes the slot and reserves while a monitor reaps.
+/// The owner of slot 0 died holding 8. A process joins in the slot and reserves while a monitor reaps.
 fn the_slot_of_the_dead_is_taken_again(stale: bool) {
     model(move || {
         let world = World::new([false, true, true], [8, 0, 0]);

@@ -1,4 +1,4 @@
-//! Is memory that several processes use charged at every instant, and once in the end?
+//! Models of shared memory: it is charged at every instant, and to one process in the end.
 
 use loom::sync::Arc;
 
@@ -8,14 +8,14 @@ use crate::sync::atomics::broken::{self, Break};
 const KEY: u64 = 7;
 const BYTES: u64 = 6;
 
-/// Slot 0 holds the memory and lends it.
+/// Slot 0 holds memory that others can use.
 fn lent() -> (Arc<World>, usize) {
     let world = World::new([true; SLOTS], [BYTES, 0, 0]);
     let owner = world.layout.share_owned(0, DEVICE, KEY, BYTES).unwrap();
     (world, owner)
 }
 
-/// The owner gives the memory up while another process begins to use it.
+/// The owner ends its use while another process begins one.
 fn one_leaves_while_another_comes() {
     model(|| {
         let (world, owner) = lent();
@@ -43,7 +43,7 @@ fn without_the_fences_neither_sees_the_other() {
     one_leaves_while_another_comes();
 }
 
-/// The owner gives the memory up, or dies, while somebody sums what the slice holds.
+/// The owner ends its use, or dies, while another process sums the ledger.
 fn the_owner_leaves_while_somebody_sums(dies: bool) {
     model(move || {
         let (world, owner) = lent();
@@ -81,18 +81,18 @@ fn where_nobody_inherits_nobody_pays() {
     the_owner_leaves_while_somebody_sums(false);
 }
 
-/// An heir hands on to an entry that stands before its own, while somebody sums what the slice holds.
-fn an_heir_leaves_while_somebody_sums() {
+/// A payer transfers its charge to an entry with a lower index, while another process sums the ledger.
+fn an_payer_leaves_while_somebody_sums() {
     model(|| {
         let (world, owner) = lent();
-        let heir = world.layout.share_borrowed(1, KEY).unwrap();
-        world.layout.begin_use(heir);
+        let payer = world.layout.share_borrowed(1, KEY).unwrap();
+        world.layout.begin_use(payer);
         world.layout.end_use(owner, true);
         assert_eq!(world.layout.refund(DEVICE, 0, BYTES), 0);
         let next = world.layout.share_borrowed(2, KEY).unwrap();
-        assert!(next < heir);
+        assert!(next < payer);
         world.layout.begin_use(next);
-        let leaving = beside(&world, move |world| world.layout.end_use(heir, true));
+        let leaving = beside(&world, move |world| world.layout.end_use(payer, true));
         assert!(world.sum() >= BYTES, "for an instant nobody paid");
         leaving.join().unwrap();
         assert_eq!(world.sum(), BYTES, "nobody pays, or two do");
@@ -100,18 +100,18 @@ fn an_heir_leaves_while_somebody_sums() {
 }
 
 #[test]
-fn a_sum_never_misses_what_an_heir_hands_on() {
-    an_heir_leaves_while_somebody_sums();
+fn a_sum_never_misses_what_an_payer_hands_on() {
+    an_payer_leaves_while_somebody_sums();
 }
 
 #[test]
 #[should_panic(expected = "for an instant nobody paid")]
 fn where_moves_are_ignored_a_sum_misses_one() {
     broken::make(Break::MovesIgnored);
-    an_heir_leaves_while_somebody_sums();
+    an_payer_leaves_while_somebody_sums();
 }
 
-/// Two processes begin to use memory whose payer leaves.
+/// Two processes begin to use memory while its payer leaves.
 #[test]
 fn of_two_that_come_while_the_payer_leaves_one_pays() {
     model(|| {
@@ -125,8 +125,8 @@ fn of_two_that_come_while_the_payer_leaves_one_pays() {
     });
 }
 
-/// A process that held the memory is dead, and the device may not have it back: somebody asks for as much while another clears
-/// the dead.
+/// A process that held memory is dead, and the device may not have the memory back. One process requests as much while
+/// another reaps.
 fn the_dead_ones_memory_leaves_while_somebody_asks() {
     model(|| {
         let world = World::new([false, true, true], [BYTES, 0, 0]);
@@ -154,7 +154,7 @@ fn a_word_that_is_cleared_before_its_memory_leaves_is_granted() {
     the_dead_ones_memory_leaves_while_somebody_asks();
 }
 
-/// A process that held the memory is dead; somebody is charged for more while another clears the dead.
+/// A process that held memory is dead. One process is charged for more while another reaps.
 fn somebody_is_charged_while_memory_leaves() {
     model(|| {
         let world = World::new([false, true, true], [BYTES, 0, 0]);

@@ -1,4 +1,4 @@
-//! Is what was used lately what was counted lately, however work and pauses follow each other?
+//! Property tests of usage samples: a report has the counts of its span, for any sequence of work and pauses.
 
 use proptest::prelude::*;
 
@@ -8,7 +8,7 @@ use crate::{compute::history::RecentUsage, layout::constants::SECONDS};
 const DEVICE: usize = 1;
 const SECOND: u64 = 1_000_000_000;
 
-/// A pause, and what is counted after it.
+/// A pause, and the counts after it.
 fn step() -> impl Strategy<Value = (u64, u64)> {
     let pause = prop_oneof![
         8 => 0..SECOND / 3,
@@ -47,7 +47,7 @@ proptest! {
                 let span = if was_noted && is_known { now - began } else { seconds * SECOND };
                 prop_assert_eq!(lately, RecentUsage { used, throttled: 2 * used, span });
             }
-            // Long after, nothing was used lately.
+            // Long after that there was no recent use.
             let later = now + 70 * SECOND;
             prop_assert_eq!(layout.used_over(DEVICE, 1, later), RecentUsage { span: SECOND, ..RecentUsage::default() });
         }
@@ -66,7 +66,7 @@ proptest! {
         layout.header.slot_high_water.set(1);
         layout.time[DEVICE].processes[0].counts.charged_ns.set(used);
         for (moment, [second, used, throttled]) in layout.time[DEVICE].history.iter().zip(words) {
-            // Words of seconds that can be meant are rare among all.
+            // Words of seconds within the history are rare among all words.
             let second = if near { (now / SECOND).saturating_sub(second % 70) + 1 } else { second };
             moment.second.publish(second);
             moment.charged_ns.set(used);
@@ -89,7 +89,7 @@ fn a_note_that_was_never_finished_is_a_gap_that_the_next_one_fills() {
     let now = 1000 * SECOND;
     layout.note_second(DEVICE, now);
     used.set(300);
-    // As who is killed in between leaves it.
+    // The state that a process killed during the write leaves.
     time.history[usize::try_from(1001_u64).unwrap() % SECONDS].second.publish(0);
     let at = |now| layout.used_over(DEVICE, 1, now);
     assert_eq!(at(now + SECOND), RecentUsage { used: 300, throttled: 0, span: SECOND });

@@ -1,4 +1,4 @@
-//! Is an interval believed only where all words of its place are of one writing?
+//! Property tests of the ring: a reader accepts an interval only if all words of its slot belong to one write.
 
 use gpuslice_policy::compute::ring::{Entry, Interval};
 
@@ -9,7 +9,7 @@ use crate::layout::compute_words::IntervalSlot;
 fn a_place_that_has_one_word_of_another_writing_says_nothing() {
     let interval = Interval { start: NOW, end: NOW + 700_000, context: 0x5a5a, goes_on: true };
     let (place, entry) = (IntervalSlot::default(), Entry::new(5, interval));
-    // The other writing differs in as little as it can.
+    // The other write differs in as little as possible.
     let others: [fn(&IntervalSlot, u64); 3] = [
         |place, bit| place.ticket.publish(place.ticket.observe() ^ bit),
         |place, bit| place.start.set(place.start.get() ^ bit),

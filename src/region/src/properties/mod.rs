@@ -1,4 +1,4 @@
-//! Does the memory ledger answer as a simple model does, after any sequence of calls and deaths?
+//! Property tests of the memory ledger: it answers as a simple model does, after any sequence of calls and deaths.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "all of this is test")]
 
@@ -25,10 +25,10 @@ const DEVICES: usize = 2;
 const SHARES: usize = 8;
 /// The clock, in nanoseconds.
 const NOW: u64 = 1 << 40;
-/// Sequences that are tried: in miri each takes ten seconds.
+/// Sequences that are tried. In miri each takes ten seconds.
 const CASES: u32 = if cfg!(miri) { 2 } else { 500 };
 
-/// A small region of which this thread plays all processes, and the kernel.
+/// A small region. The test's thread plays all processes, and the kernel.
 struct World {
     layout: Layout<DEVICES, SLOTS, SHARES>,
     lives: RefCell<[bool; SLOTS]>,
@@ -59,7 +59,7 @@ impl Liveness for World {
     }
 }
 
-/// Nobody else runs, so nothing is ever waited for.
+/// No other thread runs, so no reservation waits.
 impl ReserveEnv for &World {
     fn reap(&mut self) -> Reaped {
         match self.layout.reap_locked(*self, NOW).unwrap() {
@@ -102,7 +102,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the region should say: who is in which slot, alive or dead, and what each holds.
+/// The expected state: the slots with their processes, alive or dead, and the bytes of each.
 #[derive(Default)]
 struct Model {
     taken: [bool; SLOTS],

@@ -1,4 +1,4 @@
-//! Is memory that several processes use paid for once, by one of them, after any sequence of uses that begin and end?
+//! Property tests of shared memory: one process pays for it, after any sequence of uses that begin and end.
 
 use proptest::prelude::*;
 
@@ -26,7 +26,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// So many bytes that a sum tells of which memory they are.
+/// A size that identifies the memory in a sum.
 fn bytes(key: usize) -> u64 {
     1 << (8 * key)
 }
@@ -42,13 +42,13 @@ struct Use {
     is_owner: bool,
 }
 
-/// What the entries should say.
+/// The expected entries.
 #[derive(Default)]
 struct Model {
     uses: [Option<Use>; SHARES],
     /// The entry that pays for each memory.
     payers: [Option<usize>; KEYS],
-    /// How often somebody inherited.
+    /// Number of transfers.
     moves: u64,
 }
 
@@ -71,8 +71,8 @@ impl Model {
         }
     }
 
-    /// Bytes on a device that `slot` pays for and whose word does not have them.
-    fn inherited_by(&self, on: usize, slot: usize) -> u64 {
+    /// Bytes on a device that `slot` pays for in its entries.
+    fn transferred_to(&self, on: usize, slot: usize) -> u64 {
         let paid = |key: usize| {
             let payer = self.payers[key].and_then(|index| self.uses[index]);
             let counts = |payer: Use| device(key) == on && payer.slot == slot && !payer.is_owner;
@@ -86,7 +86,7 @@ fn play(world: &World, model: &mut Model, step: Step) -> Result<(), TestCaseErro
     let layout = &world.layout;
     let word = |key: usize| u64::try_from(key).unwrap() + 1;
     match step {
-        // Memory is made once.
+        // Each memory is made once.
         Step::Lend { slot, key } if model.first_of(key).is_none() => {
             let entry = model.enter(Use { key, slot, is_owner: true });
             prop_assert_eq!(layout.share_owned(slot, device(key), word(key), bytes(key)), entry);
@@ -132,11 +132,11 @@ proptest! {
             let layout = &world.layout;
             prop_assert_eq!(layout.header.transfer_seq.observe(), model.moves);
             for device in 0..DEVICES {
-                let by_slot = |slot| (layout.transferred_to(device, slot), model.inherited_by(device, slot));
-                for (inherited, expected) in (0..SLOTS).map(by_slot) {
-                    prop_assert_eq!(inherited, expected);
+                let by_slot = |slot| (layout.transferred_to(device, slot), model.transferred_to(device, slot));
+                for (transferred, expected) in (0..SLOTS).map(by_slot) {
+                    prop_assert_eq!(transferred, expected);
                 }
-                let sum = (0..SLOTS).map(|slot| model.inherited_by(device, slot)).sum::<u64>();
+                let sum = (0..SLOTS).map(|slot| model.transferred_to(device, slot)).sum::<u64>();
                 prop_assert_eq!(layout.transferred(device), sum);
             }
         }

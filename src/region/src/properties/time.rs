@@ -1,4 +1,4 @@
-//! Does the compute ledger answer as a simple model does, after any sequence of calls, deaths and changes of terms?
+//! Property tests of the compute ledger: it answers as a simple model does, after calls, deaths and changes of terms.
 
 use gpuslice_policy::{
     compute::{
@@ -48,7 +48,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the words should say. The slice of `policy/tests/compute`, with deaths.
+/// The expected words. The slice of `policy/tests/compute`, with deaths.
 struct Model {
     terms: Terms,
     paid_until: u64,
@@ -131,7 +131,7 @@ fn start() -> (World, Model) {
     (world, model)
 }
 
-/// Does one step in both.
+/// Performs one step in both.
 fn play(world: &World, model: &mut Model, step: Step) -> Result<(), TestCaseError> {
     let (layout, now) = (&world.layout, model.now);
     let lives = *world.lives.borrow();
@@ -206,7 +206,7 @@ proptest! {
             let layout = &world.layout;
             prop_assert_eq!(layout.time[DEVICE].paid.0.until.get(), model.paid_until);
             prop_assert_eq!(layout.terms(DEVICE), model.terms);
-            // Nothing of one device is told of another.
+            // Words of one device do not change those of another.
             prop_assert_eq!(layout.time_used(0), TimeUsed::default());
             prop_assert_eq!(layout.time_used(DEVICE).used, model.used);
             for slot in 0..SLOTS {

@@ -1,14 +1,16 @@
-//! Who is this process, for those who look at the slice? Nothing is decided by it.
+//! Identifies this process and others by `/proc`: process number, start time, namespace, boot.
+//!
+//! The life lock decides whether a member is alive. These numbers serve reports, and regions whose file was removed.
 
 use std::{fs, io, os::unix::fs::MetadataExt as _, process};
 
-/// Position of the start time among the fields of `/proc/self/stat` that follow the command's name.
+/// Position of the start time among the fields of `/proc/self/stat` after the command name.
 const START_FIELD: usize = 19;
 
 /// Position of the number of threads.
 const THREADS_FIELD: usize = 17;
 
-/// Who a process says that it is, for those who look at the slice.
+/// Numbers by which a process identifies itself in its slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) pid: u32,
@@ -16,15 +18,15 @@ pub(crate) struct Identity {
     pub(crate) pid_namespace: u64,
 }
 
-/// The machine's boot as two words of the header. Zeroes: this process cannot tell.
+/// The boot of the machine, as two words of the header. Zeroes: not known.
 pub(crate) type Boot = [u64; 2];
 
-/// This process's number.
+/// The number of this process.
 pub(crate) fn own_pid() -> u32 {
     process::id()
 }
 
-/// This process. What `/proc` does not tell is zero.
+/// The identity of this process. A number that `/proc` does not have is zero.
 pub(crate) fn own_identity() -> Identity {
     Identity {
         pid: own_pid(),
@@ -33,12 +35,13 @@ pub(crate) fn own_identity() -> Identity {
     }
 }
 
-/// Whether `/proc` shows processes by the numbers that this process knows them by.
+/// Whether `/proc` lists processes by the numbers of this process's own namespace.
 pub(crate) fn is_proc_ours() -> bool {
     fs::read_link("/proc/self").is_ok_and(|own| own.to_str() == Some(&own_pid().to_string()))
 }
 
-/// Whether a process lives whose start is the one that is meant, in clock ticks since boot. True where that cannot be told.
+/// Whether process `pid` is alive and `is_start` accepts its start time, in clock ticks since boot. `true` if `/proc`
+/// does not answer.
 pub(crate) fn is_alive(pid: u32, is_start: impl FnOnce(u64) -> bool) -> bool {
     match fs::read(format!("/proc/{pid}/stat")) {
         Ok(stat) => !has_ended(&stat) && start_time(&stat).is_none_or(is_start),
@@ -46,19 +49,20 @@ pub(crate) fn is_alive(pid: u32, is_start: impl FnOnce(u64) -> bool) -> bool {
     }
 }
 
-/// Whether a process has ended that its parent has not waited for. One whose first thread alone has ended lives.
+/// Whether a process has ended and waits for its parent. A process of several threads whose first thread has ended is
+/// still alive.
 fn has_ended(stat: &[u8]) -> bool {
     let state = fields(stat).and_then(|mut fields| fields.next());
     let threads = fields(stat).and_then(|mut fields| fields.nth(THREADS_FIELD));
     matches!(state, Some("Z" | "X")) && matches!(threads, Some("0" | "1"))
 }
 
-/// The boot that the machine is in, as the kernel numbers it. Zeroes where `/proc` does not tell.
+/// The current boot of the machine, as the kernel numbers it. Zeroes if `/proc` does not have it.
 pub(crate) fn boot() -> Boot {
     fs::read("/proc/sys/kernel/random/boot_id").ok().and_then(|text| boot_of(&text)).unwrap_or_default()
 }
 
-/// The 128 bits of a boot's number, which is written in hexadecimal digits with dashes.
+/// The 128 bits of a boot number, which the kernel writes as hexadecimal digits with dashes.
 fn boot_of(text: &[u8]) -> Option<Boot> {
     let digits: String =
         text.iter().filter(|byte| byte.is_ascii_hexdigit()).map(|byte| char::from(*byte)).collect();
@@ -66,13 +70,13 @@ fn boot_of(text: &[u8]) -> Option<Boot> {
     Some([u64::from_str_radix(high, 16).ok()?, u64::from_str_radix(low, 16).ok()?])
 }
 
-/// The start time in clock ticks since boot. The command's name may hold anything, so the fields are counted
-/// from the last parenthesis.
+/// The start time in clock ticks since boot. The command name may hold any character, so the fields count from the last
+/// parenthesis.
 fn start_time(stat: &[u8]) -> Option<u64> {
     fields(stat)?.nth(START_FIELD)?.parse().ok()
 }
 
-/// The fields behind the command's name.
+/// The fields after the command name.
 fn fields(stat: &[u8]) -> Option<impl Iterator<Item = &str>> {
     let after = stat.iter().rposition(|byte| *byte == b')')?.checked_add(1)?;
     Some(core::str::from_utf8(stat.get(after..)?).ok()?.split_ascii_whitespace())

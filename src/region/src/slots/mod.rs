@@ -1,4 +1,4 @@
-//! Slots: the processes of a slice, and which of them are alive.
+//! The processes of a slice, and which of them are alive.
 
 pub(crate) mod identity;
 #[cfg(not(loom))]

@@ -1,8 +1,9 @@
-//! Which members are alive in a region whose file was removed?
+//! Finds dead members of a region whose file was removed, by process number and start time.
 //!
-//! Life locks can be asked for through a descriptor of the file only, and a member has none. Its slot says its process
-//! number, when it started, and its process-number namespace. A number is used again, but not with the same start. The
-//! words may say anything, so this decides only where locks cannot.
+//! A process can ask for life locks through a descriptor of the file only, and a member has none. Each slot has the
+//! owner's process number, start time and process-number namespace. The kernel uses a process number again, but not
+//! with the same start time. Other processes may write anything into these words, so they decide only where locks
+//! cannot.
 
 use core::convert::Infallible;
 
@@ -12,25 +13,25 @@ use crate::{
     slots::roster::{Liveness, Reaped},
 };
 
-/// Finds out whether processes of this process-number namespace are alive.
+/// Asks `/proc` for the owners of slots in this process's process-number namespace.
 #[derive(Debug)]
 pub(crate) struct PidLiveness<'region> {
     layout: &'region Layout,
-    /// The namespace; 0: nobody can be asked.
+    /// The namespace; 0: `/proc` cannot answer, and all owners count as alive.
     namespace: u64,
-    /// This process.
+    /// This process, as a value of `Header::reaper`.
     me: u64,
 }
 
 impl<'region> PidLiveness<'region> {
-    /// As this process sees it.
+    /// For the region at `layout`, as this process sees it.
     pub(crate) fn here(layout: &'region Layout) -> Self {
         let who = identity::own_identity();
         let namespace = if identity::is_proc_ours() { who.pid_namespace } else { 0 };
         Self { layout, namespace, me: reaper(who.pid, who.start) }
     }
 
-    /// Whether another member that clears the dead is alive.
+    /// Whether `reaper` names a process that is alive.
     fn is_reaped_by_another(&self, keeper: u64) -> bool {
         let [pid, start] = [keeper & u64::from(u32::MAX), keeper >> 32];
         let pid = u32::try_from(pid).unwrap_or(0);
@@ -57,10 +58,11 @@ impl Liveness for PidLiveness<'_> {
 }
 
 impl Layout {
-    /// Clears the slots of the dead where nobody can have the join lock.
+    /// Reaps dead members without the join lock, which needs the file.
     ///
-    /// One member at a time: `keeper` says which. Members of several process-number namespaces may not see each other, but
-    /// then each clears processes of its own namespace alone. No newcomer can join.
+    /// Only one member reaps at a time: `Header::reaper` names it. A member takes the word over from a dead reaper.
+    /// Members of different process-number namespaces may not see each other there, but each reaps processes of its own
+    /// namespace only. No process can join meanwhile, because the file is gone.
     pub(crate) fn reap_detached(&self, numbers: &PidLiveness<'_>, now: u64) -> Reaped {
         let Ok(true) = self.any_dead(numbers) else { return Reaped::Nobody };
         let keeper = &self.header.reaper;

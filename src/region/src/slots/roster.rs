@@ -1,28 +1,31 @@
-//! Who lives?
+//! The roster: takes a slot for a process, proves that its owner is alive, and reaps the slots of the dead.
 //!
-//! A process has a *slot*, and proves that it lives with a lock on the slot's first byte, which the kernel drops
-//! at its death, however it dies. No process number is asked: numbers are used again, and mean nothing in
-//! another namespace. Slots never move.
+//! A process that joins takes a *slot*. It proves that it is alive by a file lock on the slot's first byte. The kernel
+//! drops the lock when the process ends, in whatever way. Process numbers decide nothing: they are used again, and mean
+//! nothing in another namespace. A process keeps its slot until it ends.
 //!
-//! The lock belongs to an open file description, and a memory mapping keeps that description open. So the
-//! owner opens the file, locks the byte, maps a page through that very descriptor, marks the mapping so that a
-//! forked child does not get it, and closes the descriptor (`lock::Life`). The host process has no descriptor
-//! of ours; a program that closes all descriptors does not look dead; a child does not keep its dead parent
-//! alive; `exec` and death let go. That is why there is no second proof (process number with start time): the
-//! one thing that it was for, a program that closes our descriptor, cannot happen.
+//! The lock belongs to an open file description, and a memory mapping keeps the description open. The owner opens the
+//! file, locks the byte, maps a page through that descriptor, marks the mapping `MADV_DONTFORK`, and closes the
+//! descriptor (`file::locks::LifeLock`). This has four effects:
 //!
-//! What this asks of the file system: that a mapping keeps the *caller's* file description. overlayfs, the
-//! root of most containers, puts the lower file in its place, and the lock is gone with the descriptor. So
-//! whoever joins looks with another descriptor whether its lock is still there, and refuses if it is not.
+//! - The host program has no descriptor of ours. A program that closes all descriptors does not look dead.
+//! - A forked child does not have the mapping, so it does not keep its dead parent alive.
+//! - `exec` and death drop the lock.
+//! - No second proof, such as the process number with the start time, is needed.
 //!
-//! All that begins or ends a slot's life is done under one lock, the *join lock*: taking a slot, clearing the
-//! words of the dead, making a region anew that no process is left in. It is a file lock as well, so a process
-//! that is killed in the middle of it leaves a slot that is still dead and can be cleared again. That somebody
-//! lives is only ever *asked*, never tried by taking the lock: so two that look at once do not take each other
-//! for the living.
+//! The mapping must keep the caller's own file description. overlayfs, the root file system of most containers, maps
+//! the lower file instead, and the lock is gone with the descriptor. A process that joins therefore checks through
+//! another descriptor that its lock is still there, and refuses the region otherwise.
 //!
-//! A gap of some microseconds stays: if another thread of the host forks while a thread joins, the child has the
-//! descriptor too, and keeps the slot until it calls `exec` or ends.
+//! Three actions begin or end the life of a slot: taking it, clearing the words of a dead owner, and initialising the
+//! region. All need the *join lock*, which is a file lock too. A process killed within such an action leaves a slot
+//! that is still dead and can be reaped again.
+//!
+//! A process asks for a life lock with `F_OFD_GETLK` and never takes it for the question. Two processes that ask at the
+//! same time therefore do not see each other as the owner.
+//!
+//! One gap of some microseconds remains. If another thread of the program forks while a thread joins, the child has the
+//! descriptor too. The slot then counts as alive until the child calls `exec` or ends.
 
 #[cfg(all(test, loom))]
 use crate::sync::atomics::broken::{self, Break};
@@ -35,28 +38,28 @@ use crate::{
     slots::identity::{Boot, Identity},
 };
 
-/// What came of looking for dead processes.
+/// Result of a search for dead processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reaped {
     /// There were none.
     Nobody,
-    /// So many were cleared.
+    /// This number of processes was reaped.
     Dead(usize),
-    /// There are some, and another process is at it (or is joining) right now.
+    /// There are some, and another process holds the join lock, to reap or to join.
     UnderWay,
 }
 
-/// What the roster asks the kernel.
+/// Tells whether the owner of a slot is alive.
 pub(crate) trait Liveness {
-    /// What went wrong in asking.
+    /// The error of the system call behind the answer.
     type Error;
 
-    /// Whether the owner of `slot` lives, if it has one.
+    /// Whether the owner of `slot` is alive. `false` for a free slot.
     fn is_alive(&self, slot: usize) -> Result<bool, Self::Error>;
 }
 
 impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVICES, SLOTS, SHARES> {
-    /// Whether a slot below the mark is taken by somebody dead. Needs no lock.
+    /// Whether a slot belongs to a dead process. Needs no lock.
     pub(crate) fn any_dead<L: Liveness>(&self, lives: &L) -> Result<bool, L::Error> {
         for slot in 0..self.slot_high_water() {
             if self.is_taken(slot) && !lives.is_alive(slot)? {
@@ -66,7 +69,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         Ok(false)
     }
 
-    /// Whether any process of the slice lives. The first that is asked for usually does. Needs no lock.
+    /// Whether any process of the slice is alive. The first slot usually answers it. Needs no lock.
     pub(crate) fn anybody_lives<L: Liveness>(&self, lives: &L) -> Result<bool, L::Error> {
         for slot in 0..self.slot_high_water() {
             if self.is_taken(slot) && lives.is_alive(slot)? {
@@ -76,11 +79,11 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         Ok(false)
     }
 
-    /// Clears the slots of the dead, and says how many they were and how many live. Needs the join lock. `now` is the
-    /// monotonic clock, in nanoseconds.
+    /// Reaps all dead processes: clears their words and frees their slots. Returns the numbers of dead and of living
+    /// processes. Needs the join lock. `now` is the monotonic clock, in nanoseconds.
     ///
-    /// Who is dead is asked here, under the lock, and never remembered from before: a slot that was dead may
-    /// have been taken again since.
+    /// The function asks under the lock which owners are alive. It uses no earlier answer: another process may have
+    /// taken a slot that was dead before. If an error ends the function, the slots reaped before it stay reaped.
     pub(crate) fn reap_locked<L: Liveness>(&self, lives: &L, now: u64) -> Result<(usize, usize), L::Error> {
         let (mut dead, mut living) = (0_usize, 0_usize);
         for slot in 0..self.slot_high_water() {
@@ -97,27 +100,29 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         Ok((dead, living))
     }
 
-    /// Gives `slot` to a process that has its lock. Needs the join lock.
+    /// Gives `slot` to a process, which holds the slot's life lock. Needs the join lock.
     ///
-    /// The mark is raised before the process can reserve anything, so that a reservation whose fence is later
-    /// than one of this process reads this process's word as well.
-    pub(crate) fn claim_slot(&self, slot: usize, who: Identity) {
+    /// The high-water mark is raised before the process can reserve anything. A reservation with a later fence
+    /// therefore reads this process's word too.
+    pub(crate) fn claim_slot(&self, slot: usize, identity: Identity) {
         self.empty_slot(slot);
         self.reset_time(slot, slot >= self.slot_high_water());
         if let Some(refused) = self.quota_denials.get(slot) {
             refused.iter().for_each(|count| count.set(0));
         }
         let Some(entry) = self.slots.get(slot) else { return };
-        entry.pid.set(who.pid);
-        entry.start.set(who.start);
-        entry.pid_namespace.set(who.pid_namespace);
+        entry.pid.set(identity.pid);
+        entry.start.set(identity.start);
+        entry.pid_namespace.set(identity.pid_namespace);
         self.header.slot_high_water.raise(u32::try_from(slot.saturating_add(1)).unwrap_or(u32::MAX));
         entry.state.publish(SLOT_TAKEN);
     }
 
-    /// Makes the region anew: no device, no process. The slice's debts stay. Needs the join lock, and that nobody lives.
+    /// Initialises the region: no devices and no processes. The slice's debts stay. Needs the join lock, and that no
+    /// process of the slice is alive.
     ///
-    /// A process that is killed in here leaves a region that is not ready, and the next one starts over.
+    /// A process killed within this function leaves a region that is not ready. The next process that joins starts
+    /// over.
     pub(crate) fn reinitialise(&self, boot: Boot, now: u64) {
         self.header.ready.publish(0);
         self.keep_debts(boot, now);
@@ -129,17 +134,17 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         self.header.epoch.set(self.header.epoch.get().wrapping_add(1));
     }
 
-    /// Says that the region may be used, after everything that was written before.
+    /// Publishes all earlier writes: the region may be used.
     pub(crate) fn set_ready(&self) {
         self.header.ready.publish(READY);
     }
 
-    /// Whether somebody, alive or dead, has `slot`. Whatever is not "free" is taken.
+    /// Whether `slot` belongs to a process, alive or dead. Every state but "free" counts as taken.
     pub(crate) fn is_taken(&self, slot: usize) -> bool {
         self.slots.get(slot).is_some_and(|entry| entry.state.observe() != SLOT_FREE)
     }
 
-    /// Gives on what the process in `slot` leaves, and makes the slot hold nothing and free. Needs the join lock.
+    /// Settles the GPU time of the process in `slot`, clears its words, and frees the slot. Needs the join lock.
     pub(crate) fn release_slot(&self, slot: usize, now: u64) {
         self.reclaim_time(slot, now);
         #[cfg(all(test, loom))]
@@ -149,7 +154,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         self.empty_slot(slot);
     }
 
-    /// As [`clear`](Self::clear), of a process that has died: the device may have its memory back later.
+    /// [`release_slot`](Self::release_slot) for a dead process. The driver may return the memory of a dead process
+    /// later, so its bytes count as leaving first.
     fn release_dead_slot(&self, slot: usize, now: u64) {
         #[cfg(all(test, loom))]
         if broken::is(Break::LeavesLate) {
@@ -161,10 +167,11 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         self.release_slot(slot, now);
     }
 
-    /// Makes `slot` hold nothing and free. Only the words of devices in use are touched: a device that is added
-    /// starts with a cleared row.
+    /// Clears the words of `slot` and frees it. It touches the words of valid devices only; the row of a new device is
+    /// cleared when the device is added.
     fn empty_slot(&self, slot: usize) {
-        // Others may go on using memory that this process is charged for: they take the charge over first.
+        // Other processes may still use memory that this process pays for. They take the charge over before its words
+        // are cleared.
         self.end_uses_of(slot);
         for row in self.held.iter().take(self.device_count()) {
             if let Some(word) = row.get(held_at(slot, SLOTS)) {

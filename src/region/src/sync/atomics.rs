@@ -1,9 +1,8 @@
-//! Which atomic operations exist here? This file is the only door to them, and the one place where loom's
-//! replacements are swapped in.
+//! Atomic words: the only file that uses atomic types, and the one place that swaps in loom's.
 //!
-//! Every type is a transparent newtype with verbs. A verb is `Relaxed` unless its comment names the partner of
-//! a stronger order: the words say nothing about other memory, and what needs more goes through [`full_fence`]
-//! or a [`Gate32`].
+//! Each type is a transparent newtype with methods. A method uses `Relaxed` unless its comment names the partner of a
+//! stronger order. The words do not publish other memory; code that needs more uses [`full_fence`], [`Published32`] or
+//! [`Published64`].
 
 #![allow(clippy::disallowed_types, reason = "this file is the door to the atomics")]
 
@@ -12,13 +11,13 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// A number of 64 bits that stands alone.
+/// A number of 64 bits that publishes no other memory.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub(crate) struct Word64(AtomicU64);
 
 impl Word64 {
-    /// The number now.
+    /// Reads the number.
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -28,7 +27,7 @@ impl Word64 {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    /// Writes `new` if the number is still `old`, and tells whether it was.
+    /// Writes `new` if the number is still `old`. Returns whether it was.
     pub(crate) fn replace(&self, old: u64, new: u64) -> bool {
         #[cfg(all(test, loom))]
         if broken::is(broken::Break::LastWins) {
@@ -38,22 +37,23 @@ impl Word64 {
         self.0.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// Writes a number, and returns the one before.
+    /// Writes a number and returns the number before.
     pub(crate) fn swap(&self, value: u64) -> u64 {
         self.0.swap(value, Ordering::Relaxed)
     }
 
-    /// Adds, and wraps after the last number. Returns the number before.
+    /// Adds, wrapping at the end of the range. Returns the number before.
     pub(crate) fn add(&self, value: u64) -> u64 {
         self.0.fetch_add(value, Ordering::Relaxed)
     }
 
-    /// Makes the number at least `value`.
+    /// Writes `value` if it is more than the number.
     pub(crate) fn raise(&self, value: u64) {
         self.0.fetch_max(value, Ordering::Relaxed);
     }
 
-    /// Replaces the number by what `next` makes of it; that.
+    /// Replaces the number by `next` of it, and returns the new number. Calls `next` again if another thread changes
+    /// the number meanwhile.
     pub(crate) fn change(&self, next: impl Fn(u64) -> u64) -> u64 {
         #[cfg(all(test, loom))]
         if broken::is(broken::Break::LastWins) {
@@ -72,13 +72,13 @@ impl Word64 {
     }
 }
 
-/// A number of 32 bits that stands alone.
+/// A number of 32 bits that publishes no other memory.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub(crate) struct Word32(AtomicU32);
 
 impl Word32 {
-    /// The number now.
+    /// Reads the number.
     pub(crate) fn get(&self) -> u32 {
         self.0.load(Ordering::Relaxed)
     }
@@ -88,117 +88,117 @@ impl Word32 {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    /// Counts one more, and wraps after the last number.
+    /// Adds one, wrapping at the end of the range.
     pub(crate) fn count(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Writes a number, and returns the one before.
+    /// Writes a number and returns the number before.
     pub(crate) fn swap(&self, value: u32) -> u32 {
         self.0.swap(value, Ordering::Relaxed)
     }
 
-    /// Makes the number at least `value`.
+    /// Writes `value` if it is more than the number.
     pub(crate) fn raise(&self, value: u32) {
         self.0.fetch_max(value, Ordering::Relaxed);
     }
 }
 
-/// A number of 32 bits that tells readers that what was written before it can be read.
+/// A number of 32 bits that publishes the memory written before it.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub(crate) struct Published32(AtomicU32);
 
 impl Published32 {
-    /// Writes the number after everything before it; pairs with [`Gate32::observe`].
+    /// Writes the number after all earlier writes of this thread; pairs with [`Published32::observe`].
     pub(crate) fn publish(&self, value: u32) {
         self.0.store(value, Ordering::Release);
     }
 
-    /// Reads the number before everything after it; pairs with [`Gate32::publish`].
+    /// Reads the number before all later reads of this thread; pairs with [`Published32::publish`].
     pub(crate) fn observe(&self) -> u32 {
         self.0.load(Ordering::Acquire)
     }
 }
 
-/// A number of 64 bits that tells readers that what was written before it can be read.
+/// A number of 64 bits that publishes the memory written before it.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub(crate) struct Published64(AtomicU64);
 
 impl Published64 {
-    /// Writes the number after everything before it; pairs with [`Gate64::observe`].
+    /// Writes the number after all earlier writes of this thread; pairs with [`Published64::observe`].
     pub(crate) fn publish(&self, value: u64) {
         self.0.store(value, Ordering::Release);
     }
 
-    /// Reads the number before everything after it; pairs with [`Gate64::publish`].
+    /// Reads the number before all later reads of this thread; pairs with [`Published64::publish`].
     pub(crate) fn observe(&self) -> u64 {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Writes `new` after everything before it if the number is still `old`, and tells whether it was; pairs with
-    /// [`Gate64::observe`].
+    /// Writes `new` after all earlier writes of this thread, if the number is still `old`. Returns whether it was.
+    /// Pairs with [`Published64::observe`].
     pub(crate) fn replace(&self, old: u64, new: u64) -> bool {
         self.0.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Counts one more after everything before it; pairs with [`Gate64::observe`].
+    /// Adds one after all earlier writes of this thread; pairs with [`Published64::observe`].
     pub(crate) fn count(&self) {
         self.0.fetch_add(1, Ordering::AcqRel);
     }
 }
 
-/// How often somebody called those who sleep: what a sleeper has seen of it must not have changed.
+/// Counts wake-ups: a thread sleeps only if the count is still the one that it has read.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub(crate) struct WakeSeq(AtomicU32);
 
 impl WakeSeq {
-    /// The count, before anything that the caller says and looks at afterwards; pairs with [`Bell::count`].
+    /// Reads the count before all later accesses of this thread; pairs with [`WakeSeq::count`].
     pub(crate) fn sequence(&self) -> u32 {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Counts one more after everything before it; pairs with [`Bell::heard`].
+    /// Adds one after all earlier writes of this thread; pairs with [`WakeSeq::sequence`].
     pub(crate) fn count(&self) {
         self.0.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Where it is, for the kernel.
+    /// The address of the word, for the kernel.
     #[cfg(not(loom))]
     pub(crate) fn address(&self) -> *mut u32 {
         self.0.as_ptr()
     }
 
-    /// The count, as the kernel sees it under its lock.
+    /// Reads the count as the kernel does under its lock.
     #[cfg(loom)]
     pub(crate) fn compared(&self) -> u32 {
         self.0.fetch_add(0, Ordering::AcqRel)
     }
 }
 
-/// What one process holds on one device, with the number of its reservations that are not decided yet.
+/// The bytes that one process holds on one device, and the number of its pending reservations.
 ///
-/// The two share a word because they change together: the bytes of an undecided reservation must never be read
-/// without the mark that says that they may still be taken back.
+/// A reservation is *pending* until it is granted or withdrawn; its bytes are counted meanwhile. Bytes and number share
+/// a word because they change together: a reader must never take bytes for granted that may still be withdrawn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Held(u64);
 
 impl Held {
     /// Bits of the number of bytes.
     const BYTE_BITS: u32 = 48;
-    /// The most bytes a word can say.
+    /// The largest number of bytes that fits.
     pub(crate) const MOST_BYTES: u64 = (1 << Self::BYTE_BITS) - 1;
-    /// The most undecided reservations a word can say.
+    /// The largest number of pending reservations that fits.
     const MOST_PENDING: u64 = u64::MAX >> Self::BYTE_BITS;
 
-    /// Bytes held, those of undecided reservations included.
+    /// Bytes held, pending reservations included.
     pub(crate) fn bytes(self) -> u64 {
         self.0 & Self::MOST_BYTES
     }
 
-    /// Reservations that are not decided yet.
+    /// Number of pending reservations.
     pub(crate) fn pending(self) -> u64 {
         #[cfg(all(test, loom))]
         if broken::is(broken::Break::PendingIgnored) {
@@ -207,7 +207,7 @@ impl Held {
         self.0 >> Self::BYTE_BITS
     }
 
-    /// Whether a second reading found the word as the first one did.
+    /// Whether a second reading found the same word as the first.
     pub(crate) fn is_still(self, first: Self) -> bool {
         #[cfg(all(test, loom))]
         if broken::is(broken::Break::ReadOnce) {
@@ -216,37 +216,37 @@ impl Held {
         self == first
     }
 
-    /// A word of parts that are known to fit.
-    fn of(bytes: u64, undecided: u64) -> Self {
-        Self(bytes | undecided << Self::BYTE_BITS)
+    /// A word of two numbers that are known to fit.
+    fn of(bytes: u64, pending: u64) -> Self {
+        Self(bytes | pending << Self::BYTE_BITS)
     }
 
-    /// The word with one more reservation under way, if it can say that.
+    /// The word with one more pending reservation. `None`: a number does not fit.
     fn entered(self, bytes: u64) -> Option<Self> {
         let sum = self.bytes().checked_add(bytes).filter(|sum| *sum <= Self::MOST_BYTES)?;
-        let undecided = self.pending().checked_add(1).filter(|count| *count <= Self::MOST_PENDING)?;
-        Some(Self::of(sum, undecided))
+        let pending = self.pending().checked_add(1).filter(|count| *count <= Self::MOST_PENDING)?;
+        Some(Self::of(sum, pending))
     }
 }
 
-/// The shared word of a [`Held`]. Written by the threads of its owner, and cleared by who reaps the dead owner.
+/// The shared word of a [`Held`]. The threads of its owner write it. The process that reaps a dead owner clears it.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub(crate) struct HeldWord(AtomicU64);
 
 impl HeldWord {
-    /// The word now.
+    /// Reads the word.
     pub(crate) fn get(&self) -> Held {
         Held(self.0.load(Ordering::Relaxed))
     }
 
-    /// Forgets everything.
+    /// Writes zero.
     pub(crate) fn clear(&self) {
         self.0.store(0, Ordering::Relaxed);
     }
 
-    /// Adds the bytes of a reservation that is not decided yet, and returns the word with them. `None`: the word is
-    /// full, nothing was changed.
+    /// Adds the bytes of a pending reservation, and returns the word with them. `None`: they do not fit, and the word
+    /// is unchanged.
     pub(crate) fn enter(&self, bytes: u64) -> Option<Held> {
         let more = Held::of(bytes, 1);
         let entered = self.add(more).entered(bytes);
@@ -256,24 +256,24 @@ impl HeldWord {
         entered
     }
 
-    /// Keeps the bytes of a reservation: it is granted.
+    /// Makes a pending reservation final.
     pub(crate) fn grant(&self) {
         self.subtract(Held::of(0, 1));
     }
 
-    /// Takes back the bytes of a reservation: it is not granted.
+    /// Takes a pending reservation back.
     pub(crate) fn withdraw(&self, bytes: u64) {
         self.subtract(Held::of(bytes, 1));
     }
 
-    /// Adds bytes that are held whatever the limit says, as far as the word can say them.
+    /// Adds bytes without regard to the limit, as far as they fit into the word.
     pub(crate) fn charge(&self, bytes: u64) {
         self.change(|held| {
             Some(Held::of(held.bytes().saturating_add(bytes).min(Held::MOST_BYTES), held.pending()))
         });
     }
 
-    /// Takes bytes away, down to nothing, and returns how many of them the word did not have.
+    /// Subtracts bytes, down to zero. Returns the bytes that the word did not have.
     pub(crate) fn refund(&self, bytes: u64) -> u64 {
         let missing = bytes.saturating_sub(self.subtract(Held(bytes)).bytes());
         if missing != 0 {
@@ -282,13 +282,13 @@ impl HeldWord {
         missing
     }
 
-    /// Adds to both parts in one step, and returns the word as it was. A word that another thread has just changed
-    /// comes over once, where a loop that reads it first needs it twice.
+    /// Adds to both numbers in one step, and returns the word before. One atomic addition fetches a contended line
+    /// once; a compare-and-swap loop would fetch it twice.
     fn add(&self, more: Held) -> Held {
         self.step(more.0)
     }
 
-    /// Takes away from both parts in one step, and returns the word as it was.
+    /// Subtracts from both numbers in one step, and returns the word before.
     fn subtract(&self, less: Held) -> Held {
         self.step(less.0.wrapping_neg())
     }
@@ -304,8 +304,7 @@ impl HeldWord {
         self.change(|held| Some(Held(held.0.wrapping_add(by)))).unwrap_or_default()
     }
 
-    /// Replaces the word by what `next` makes of it, and returns the word as it was; `None` from `next` leaves
-    /// it alone.
+    /// Replaces the word by `next` of it, and returns the word before. `None` from `next` leaves the word unchanged.
     fn change(&self, next: impl Fn(Held) -> Option<Held>) -> Option<Held> {
         let mut now = self.0.load(Ordering::Relaxed);
         loop {
@@ -318,8 +317,10 @@ impl HeldWord {
     }
 }
 
-/// Orders all that this thread wrote before against all that it reads after. Pairs with itself: of two threads
-/// that each write a word, pass here and read the other's word, at least one reads what the other wrote.
+/// Orders all earlier writes of this thread before all its later reads.
+///
+/// It pairs with itself. Suppose that two threads each write a word, call this function, and then read the other's
+/// word. Then at least one of the two reads the value that the other wrote.
 pub(crate) fn full_fence() {
     #[cfg(all(test, loom))]
     if broken::is(broken::Break::NoFence) {
@@ -328,8 +329,10 @@ pub(crate) fn full_fence() {
     fence(Ordering::SeqCst);
 }
 
-/// [`full_fence`], right after a [`HeldWord`] was changed by this thread. On x86-64 the change was a locked
-/// instruction, which orders everything around it already; a fence would cost a third of a reservation again.
+/// [`full_fence`] for a thread that has just changed a [`HeldWord`].
+///
+/// On x86-64 that change is a locked instruction, which is a full fence already. A second fence would add a third to
+/// the cost of a reservation.
 pub(crate) fn fence_after_change() {
     #[cfg(all(target_arch = "x86_64", not(loom)))]
     core::sync::atomic::compiler_fence(Ordering::SeqCst);
@@ -337,12 +340,12 @@ pub(crate) fn fence_after_change() {
     full_fence();
 }
 
-/// Orders what this thread read before against all that it reads after. Pairs with [`full_fence`].
+/// Orders all earlier reads of this thread before all its later reads. Pairs with [`full_fence`].
 pub(crate) fn read_fence() {
     fence(Ordering::Acquire);
 }
 
-/// Deliberate mistakes: a model that does not fail with them proves nothing.
+/// Deliberate mistakes. A loom model must fail with each of them, or it proves nothing.
 #[cfg(all(test, loom))]
 pub(crate) mod broken {
     use std::cell::Cell;
@@ -350,27 +353,28 @@ pub(crate) mod broken {
     /// One mistake.
     #[derive(Clone, Copy, PartialEq, Eq)]
     pub(crate) enum Break {
-        /// A reservation reads the others' words without a fence.
+        /// A reservation reads the words of others without a fence.
         NoFence,
-        /// A refusal is final although others are undecided.
+        /// A denial is final although other reservations are pending.
         PendingIgnored,
-        /// A refusal is final after a single reading.
+        /// A denial is final after a single reading.
         ReadOnce,
-        /// A payer that leaves looks for no heir.
+        /// A payer that leaves does not transfer its charge.
         NoTransfer,
-        /// A sum is believed although a charge moved from one share to another while it was made.
+        /// A sum counts although a charge moved between shares during the reading.
         MovesIgnored,
-        /// A word is changed by reading and then writing it.
+        /// A change of a word is a read and a write.
         LastWins,
-        /// Words of a place of the ring are believed although they do not match, or read in the order of writing.
+        /// A reader accepts the words of an interval although the checksum does not match, or reads them in the order
+        /// of writing.
         TornBelieved,
-        /// A lower rate is told before what is owed follows.
+        /// The arbiter writes a lower rate before it scales the debt.
         GrantFirst,
-        /// What a dead process leaves stays in its word.
+        /// The unsettled time of a dead process stays in its word.
         UnsettledKept,
-        /// A dead process's word is cleared before its memory counts as leaving.
+        /// The word of a dead process is cleared before its memory counts as leaving.
         LeavesLate,
-        /// What leaves counts for the most that was ever held.
+        /// Memory that leaves counts for the peak.
         PeakOfLeaving,
     }
 
@@ -380,7 +384,7 @@ pub(crate) mod broken {
         static KILLS: Cell<bool> = const { Cell::new(false) };
     }
 
-    /// Makes a mistake in everything that this test runs from here on.
+    /// Turns a mistake on, for the rest of this test.
     pub(crate) fn make(mistake: Break) {
         BREAK.set(Some(mistake));
     }
@@ -389,7 +393,7 @@ pub(crate) mod broken {
         BREAK.get() == Some(mistake)
     }
 
-    /// Kills the next process that refunds what a dead one left, right after it did.
+    /// Kills the next process that refunds the time of a dead one, right after the refund.
     pub(crate) fn kill_next_reaper() {
         KILLS.set(true);
     }

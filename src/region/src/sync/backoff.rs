@@ -55,17 +55,17 @@ pub(crate) const CHANGING: BackoffBounds = BackoffBounds {
 /// Calls `attempt` until it succeeds or fails. When the waits are used up, returns the error that `late` makes of the
 /// time waited.
 pub(crate) fn retry_until<T, E>(
-    pace: BackoffBounds,
+    bounds: BackoffBounds,
     mut attempt: impl FnMut() -> Result<Option<T>, E>,
     late: impl FnOnce(Duration) -> E,
 ) -> Result<T, E> {
-    let mut patience = Backoff::new(pace);
+    let mut backoff = Backoff::new(bounds);
     loop {
         if let Some(had) = attempt()? {
             return Ok(had);
         }
-        if !patience.wait() {
-            return Err(late(patience.waited()));
+        if !backoff.wait() {
+            return Err(late(backoff.waited()));
         }
     }
 }
@@ -73,7 +73,7 @@ pub(crate) fn retry_until<T, E>(
 /// A series of waits.
 #[derive(Debug)]
 pub(crate) struct Backoff {
-    pace: BackoffBounds,
+    bounds: BackoffBounds,
     longest_now: Duration,
     waited: Duration,
     random: u64,
@@ -81,9 +81,9 @@ pub(crate) struct Backoff {
 
 impl Backoff {
     /// Starts a series. Each has its own random seed: two forked siblings must not draw the same numbers.
-    pub(crate) fn new(pace: BackoffBounds) -> Self {
+    pub(crate) fn new(bounds: BackoffBounds) -> Self {
         let random = RandomState::new().hash_one(process::id()) | 1;
-        Self { pace, longest_now: pace.first, waited: Duration::ZERO, random }
+        Self { bounds, longest_now: bounds.first, waited: Duration::ZERO, random }
     }
 
     /// The time waited so far.
@@ -101,14 +101,14 @@ impl Backoff {
 
     /// The next wait. It is at least half of its bound, so that a series ends.
     fn next(&mut self) -> Option<Duration> {
-        if self.waited >= self.pace.total {
+        if self.waited >= self.bounds.total {
             return None;
         }
         let longest = u64::try_from(self.longest_now.as_nanos()).unwrap_or(u64::MAX);
         let half = longest.div_ceil(2).max(1);
         let next = Duration::from_nanos(half.saturating_add(self.draw().checked_rem(half).unwrap_or(0)));
         self.waited = self.waited.saturating_add(next);
-        self.longest_now = self.longest_now.saturating_mul(2).min(self.pace.longest);
+        self.longest_now = self.longest_now.saturating_mul(2).min(self.bounds.longest);
         Some(next)
     }
 
@@ -127,14 +127,14 @@ mod tests {
 
     #[test]
     fn a_series_of_waits_grows_to_its_longest_and_ends_at_its_total() {
-        for pace in [RESERVING, JOINING, REMOVING, CHANGING] {
-            let mut patience = Backoff::new(pace);
-            let waits: Vec<_> = core::iter::from_fn(|| patience.next()).collect();
-            assert!(waits.iter().all(|wait| *wait <= pace.longest && !wait.is_zero()));
-            assert!(waits[0] <= pace.first);
-            assert!(waits.iter().any(|wait| *wait >= pace.longest / 2));
+        for bounds in [RESERVING, JOINING, REMOVING, CHANGING] {
+            let mut backoff = Backoff::new(bounds);
+            let waits: Vec<_> = core::iter::from_fn(|| backoff.next()).collect();
+            assert!(waits.iter().all(|wait| *wait <= bounds.longest && !wait.is_zero()));
+            assert!(waits[0] <= bounds.first);
+            assert!(waits.iter().any(|wait| *wait >= bounds.longest / 2));
             let total: Duration = waits.iter().sum();
-            assert!(total >= pace.total && total <= pace.total + pace.longest);
+            assert!(total >= bounds.total && total <= bounds.total + bounds.longest);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Does a C program that includes `include/gpuslice.h` see what we see?
+//! Tests that a C program with `include/gpuslice.h` sees the layout of the library.
 
 use std::{
     fs,

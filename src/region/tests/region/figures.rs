@@ -1,4 +1,4 @@
-//! Do the words of the compute ledger say what they were told, and nothing of what was before?
+//! Tests that the words of the compute ledger have the values written to them, and none from before.
 
 use gpuslice_policy::{
     compute::{
@@ -39,7 +39,7 @@ fn a_region_that_is_made_anew_owes_what_it_owed_and_remembers_nothing_else() {
     member.set_correction(device, 300_000);
     assert!(member.renew_sampler_lease(device, NOW, MS));
     member.add_overlap(device, 1000 * MS, 500 * MS);
-    // So there is something to forget.
+    // These values must be cleared later.
     assert_eq!((member.measure_source(device), member.overlap_part(device, 8)), (2, 4));
     assert_eq!(member.used_over(device, 1, NOW).used, 5);
     let paid_until = member.paid_until(device);
@@ -219,13 +219,13 @@ fn what_contexts_hold_is_told_of_each_process_and_ends_with_it() {
     member.begin_context(device, 40);
     member.leave();
     assert_eq!(told(), (90, vec![90]));
-    // What a slot says that nobody has means nothing to who takes it.
+    // Words of a free slot mean nothing to the next process in it.
     let word = figure("time.processes") + slot as u64 * figure("process.size");
     write(&path, word + figure("process.context_bytes"), 77);
     assert_eq!(watcher.contexts(device), 167);
     let (member, _) = join(&path, LIMIT);
     assert_eq!((member.slot(), told()), (slot, (90, vec![90, 0])));
-    // Nor does what a device's part said before the device was there.
+    // Words of a device mean nothing before the device is added.
     let of_second = figure("time.size") + figure("time.processes");
     let second = DeviceRequest { uuid: Uuid([9; 16]), ..request(LIMIT) };
     write(&path, of_second + figure("process.context_bytes"), 78);

@@ -1,4 +1,4 @@
-//! What becomes of those who join, and of what they bring?
+//! Tests of processes that join, and of the devices and limits that they bring.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, thread};
 
@@ -167,7 +167,7 @@ fn the_dead_of_a_removed_region_are_not_asked_for_in_another_that_has_its_path()
     fs::remove_file(&path).unwrap();
     assert_eq!(member.reap().unwrap(), Reaped::Nobody);
     let (_newcomer, _) = join(&path, 1);
-    // Taken by the living as far as the other region's locks say; the numbers say that this process lives.
+    // The locks of the other region say that the owner is alive, and by its numbers this process is.
     assert_eq!(member.reserve(device, 1), Ok(()));
     assert_eq!((member.reap().unwrap(), member.own(device)), (Reaped::Nobody, 1));
 }

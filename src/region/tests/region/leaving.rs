@@ -1,4 +1,4 @@
-//! Does memory of a dead process count until the device has it back, and no longer?
+//! Tests that memory of a dead process counts until the device has it back, and no longer.
 
 use std::{thread, time::Duration};
 
@@ -7,7 +7,7 @@ use gpuslice_region::{DeviceRequest, LEAVING, Member, Reaped, Trust, Uuid};
 use crate::puppet::{Puppet, directory, join, request};
 
 const LIMIT: u64 = 1000;
-/// What the device has free while the puppet holds [`HELD`].
+/// Free bytes of the device while the puppet holds [`HELD`].
 const FREE: u64 = 5000;
 const HELD: u64 = 700;
 
@@ -24,7 +24,7 @@ fn memory_of_the_dead_is_granted_once_free_memory_shows_it() {
     assert_eq!((member.leaving(device), member.held(device)), (HELD, 0));
     assert!(member.has_recent_death(device));
     member.reserve(device, LIMIT - HELD).unwrap();
-    // 300 bytes of the free ones are the member's now.
+    // 300 of the free bytes belong to the member now.
     let free = FREE - (LIMIT - HELD);
     for part in [0, HELD - HELD / 8 - 1] {
         assert!(!member.is_back(device, free + part), "{part}");

@@ -1,6 +1,6 @@
-//! Is a share of GPU time kept by processes that sleep, are killed, and are told other terms?
+//! Tests that processes keep to a share of GPU time while they sleep, are killed, and get other terms.
 //!
-//! The clock is the caller's, so most of this runs in a time of its own. Only sleeping has the real one.
+//! The clock is an argument, so most tests run in virtual time. Only sleeps use the real clock.
 
 use std::{fs::OpenOptions, os::unix::fs::FileExt as _, path::Path};
 
@@ -18,19 +18,19 @@ use crate::puppet::{Puppet, UUID, directory, join};
 
 const MS: u64 = 1_000_000;
 const LIMIT: u64 = 1000;
-/// Any instant; the device's share is a half, so what costs 1 ms moves the word by 2 ms.
+/// Any instant. The share is a half, so 1 ms of GPU time moves the word by 2 ms.
 const NOW: u64 = 1 << 50;
 
-/// What a process tells of.
+/// An interval to publish.
 const INTERVAL: Interval = Interval { start: 1, end: 2, context: 0, goes_on: false };
 
-/// Who sleeps for less was woken: a sleep ends by itself after a second.
+/// A sleep shorter than this was ended by a wake-up: a sleep ends by itself after a second.
 const AWOKEN: u64 = 900 * MS;
 
 /// The monotonic clock.
 pub(crate) fn now() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` may be written.
+    // SAFETY: `clock_gettime` needs a valid pointer to a `timespec`, which `time` is.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     u64::try_from(time.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap()
 }
@@ -39,25 +39,25 @@ pub(crate) fn figure(name: &str) -> u64 {
     FIGURES.iter().find(|(known, _)| *known == name).unwrap().1 as u64
 }
 
-/// Writes a word of the first device's time, as any process of the slice can.
+/// Writes a word of the first device's compute ledger, as any process of the slice can.
 pub(crate) fn write(path: &Path, offset: u64, value: u64) {
     let file = OpenOptions::new().write(true).open(path).unwrap();
     file.write_all_at(&value.to_ne_bytes(), figure("time.offset") + offset).unwrap();
 }
 
-/// Where a process has a word.
+/// Offset of a process's word.
 pub(crate) fn word_of(slot: u64, name: &str) -> u64 {
     figure("time.processes") + slot * figure("process.size") + figure(name)
 }
 
-/// What a puppet does: takes and settles this much. What the word says then is not looked at.
+/// A puppet's command: acquires and settles `amount`, without a look at the word.
 pub(crate) fn use_all(member: &Member, device: Device, amount: u64) -> String {
     let taken = member.acquire(device, amount, now());
     member.settled(device, amount, now());
     format!("{:?}", taken.map_err(|_| "later"))
 }
 
-/// What a puppet does: takes so many milliseconds and keeps them.
+/// A puppet's command: acquires `milliseconds` and keeps them.
 pub(crate) fn take_and_keep(member: &Member, device: Device, milliseconds: u64) -> String {
     let now = now();
     member.idle_until_now(device, now);
@@ -68,7 +68,7 @@ pub(crate) fn take_and_keep(member: &Member, device: Device, milliseconds: u64) 
     )
 }
 
-/// What a puppet does: waits for so many milliseconds of GPU time, and says so before it sleeps first.
+/// A puppet's command: waits for `milliseconds` of GPU time, and answers before its first sleep.
 pub(crate) fn sleep(member: &Member, device: Device, milliseconds: u64, answer: impl Fn(&str)) {
     let mut slept = 0;
     loop {
@@ -86,8 +86,8 @@ pub(crate) fn sleep(member: &Member, device: Device, milliseconds: u64, answer: 
     }
 }
 
-/// What a puppet does: takes and gives back all the time, sleeping in between, until a file is there. Answers with how
-/// much it has kept.
+/// A puppet's command: acquires and refunds time until a file exists, and sleeps in between. Answers with the time that
+/// it has kept.
 pub(crate) fn crowd(member: &Member, device: Device, stop: &Path, seed: u64) -> String {
     let (mut random, mut kept) = (seed | 1, 0);
     while !stop.exists() {
@@ -110,7 +110,7 @@ pub(crate) fn crowd(member: &Member, device: Device, stop: &Path, seed: u64) -> 
     kept.to_string()
 }
 
-/// Two members in one process, the first of which owes 100 ms on the clock.
+/// Two members in one process, of which the first owes 100 ms of wall time.
 fn in_debt(path: &Path, now: u64) -> (Member, Member, Device) {
     let (first, device) = join(path, LIMIT);
     let (second, _) = join(path, LIMIT);
@@ -118,7 +118,7 @@ fn in_debt(path: &Path, now: u64) -> (Member, Member, Device) {
     (first, second, device)
 }
 
-/// At an instant when one of the two can go, it is the first.
+/// At an instant when one of the two can go on, it is the first.
 fn assert_first_goes_first(first: &Member, second: &Member, device: Device, due: u64) {
     assert_eq!(first.acquire(device, MS, NOW), Err(due));
     assert_eq!(second.acquire(device, MS, due), Err(due + PATIENCE), "the first has had less");
@@ -181,7 +181,7 @@ fn what_was_given_back_counts_as_had_by_nobody() {
 fn what_was_charged_counts_as_had_and_not_what_was_paid_for_it() {
     let directory = directory();
     let (first, second, device) = in_debt(&directory.path().join("region"), NOW);
-    // Of its 70 ms the first has had 10, and the second 15.
+    // The first has had 10 of its 70 ms, and the second 15.
     first.adjust_service(device, 0, 60 * MS);
     second.adjust_service(device, 20 * MS, 5 * MS);
     let due = NOW + 100 * MS;
@@ -194,7 +194,7 @@ fn of_what_a_process_had_prepaid_only_what_is_not_settled_is_given_back_when_it_
     let path = directory.path().join("region");
     let ((first, device), (second, _)) = (join(&path, LIMIT), join(&path, LIMIT));
     let began = now();
-    // So much that time cannot be saved up in this test, however long it takes.
+    // Enough that no time is saved up in this test, however long it takes.
     assert_eq!(first.acquire(device, 30_000 * MS, began), Ok(()));
     let owed = second.paid_until(device);
     // And nothing can have run since.
@@ -220,7 +220,7 @@ fn what_a_killed_process_had_prepaid_is_given_back_and_wakes_who_waits_for_it() 
     let path = directory.path().join("region");
     let mut holder = Puppet::joined(&path, LIMIT);
     let mut sleeper = Puppet::joined(&path, LIMIT);
-    // 30 s of GPU time: a minute on the clock.
+    // 30 s of GPU time: a minute of wall time.
     assert_eq!(holder.ask("lease 30000"), "Ok(())");
     let slept_at = now();
     assert_eq!(sleeper.ask("sleep 1"), "sleeps");
@@ -232,7 +232,7 @@ fn what_a_killed_process_had_prepaid_is_given_back_and_wakes_who_waits_for_it() 
     assert_eq!(monitor.reap().unwrap(), Reaped::Dead(1));
     assert!(sleeper.hear().starts_with("taken "));
     assert!(now() < slept_at + AWOKEN, "it waited for the dead");
-    // What has run since the process settled last is not given back: less than it was dead for.
+    // Time that may have run since the process last settled is not refunded: less than the time since its death.
     assert!(monitor.paid_until(device) <= now() + 10_000 * MS);
     assert_eq!(monitor.time_used(device).used, 30_000, "figures of the dead stay");
 }
@@ -245,7 +245,7 @@ fn a_change_of_terms_by_another_process_wakes_a_sleeper_and_keeps_the_debt() {
     let limits = |permille| Limits { cores_permille: permille, ..member.limits(device) };
     let mut setter = Puppet::joined(&path, LIMIT);
     member.set_limits(device, limits(10));
-    // 0.1 s of GPU time is owed, at a hundredth: 10 s on the clock.
+    // 0.1 s of GPU time is owed, at a hundredth: 10 s of wall time.
     let began = now();
     assert_eq!(setter.ask("lease 120"), "Ok(())");
     let mut sleeper = Puppet::joined(&path, LIMIT);
@@ -341,7 +341,7 @@ fn processes_that_take_and_give_back_at_once_lose_nothing() {
     let stop = directory.path().join("stop");
     let (member, device) = join(&path, LIMIT);
     member.set_limits(device, Limits { cores_permille: 1000, burst_ns: 0, ..member.limits(device) });
-    // In debt all the time, so that nothing that is saved up is lost: a minute's, paid in advance by nobody.
+    // In debt all the time, so that no time is saved up and lost: a minute's, paid in advance by no process.
     let start = now() + 5 * MS;
     let mut puppets: Vec<_> = (0..CROWD).map(|_| Puppet::joined(&path, LIMIT)).collect();
     write(&path, figure("time.paid_until"), start);
@@ -354,7 +354,7 @@ fn processes_that_take_and_give_back_at_once_lose_nothing() {
     std::fs::write(&stop, "").unwrap();
     let kept: u64 = puppets.iter_mut().map(|puppet| puppet.hear().parse::<u64>().unwrap()).sum();
     let (paid, end) = (member.paid_until(device), now());
-    // Nobody is ahead of the clock by more than one taking each, and idle time counts for nobody.
+    // No process is beyond the clock by more than one payment, and idle time counts for none.
     assert!(paid <= end + CROWD * MS, "{paid} {end}");
     assert!(start + kept <= paid, "more was kept than paid: {kept} in {}", paid.abs_diff(start));
     assert!(kept > MS, "nothing was tried: {kept}");
@@ -376,7 +376,7 @@ fn more_is_taken_at_a_time_by_who_is_alone_and_where_each_taking_costs_a_turn() 
     assert_eq!(sizes(), [turn, usual], "one waits");
     other.withdraw_request(device);
     assert_ne!(sizes()[0], turn);
-    // Neighbours, told by NVML or not to be told.
+    // Co-tenants, seen by NVML or not observable.
     member.set_correction(device, trim::ONE - 1);
     assert_eq!(sizes(), [turn, turn]);
     member.set_correction(device, trim::ONE);
@@ -398,7 +398,7 @@ fn one_process_asks_nvml_until_it_is_silent() {
     assert!(second.renew_sampler_lease(device, NOW + silence * 3 / 2, silence));
     assert!(!first.renew_sampler_lease(device, NOW + silence * 3 / 2, silence));
     assert!(first.renew_sampler_lease(device, NOW, silence), "by a clock that was ahead");
-    // The time is kept in units of 65.5 us.
+    // The word keeps the time in units of 65.5 us.
     assert!(!second.renew_sampler_lease(device, NOW + 0xfffe, 0));
     assert!(second.renew_sampler_lease(device, NOW + 0xffff, 0));
 }

@@ -1,4 +1,4 @@
-//! What does a slice do with what an arbiter tells it?
+//! Tests of grants: the rates that an arbiter writes into a slice's region.
 
 use gpuslice_policy::{
     arbiter::{
@@ -21,13 +21,13 @@ const LIMIT: u64 = 1000;
 /// Any instant; the slice's own share is a half.
 const NOW: u64 = 1 << 50;
 
-/// So many thousandths, 20 ms to be saved up, and so much work at most.
+/// A grant of `thousandths`, a burst of 20 ms, and at most `ahead` nanoseconds of queued work.
 fn word(thousandths: u16, ahead: u64, now: u64) -> u64 {
     let terms = Terms::new(Permille::new(thousandths).unwrap(), Nanos::new(20 * MS));
     told(&Given { terms, gift: 0, ahead }, now)
 }
 
-/// A member whose slice owes 50 ms of GPU time: 100 ms on the clock.
+/// A member of a slice that owes 50 ms of GPU time: 100 ms of wall time.
 fn in_debt(path: &std::path::Path, now: u64) -> (Member, Device) {
     let (member, device) = join(path, LIMIT);
     assert_eq!(member.acquire(device, 70 * MS, now), Ok(()));
@@ -120,7 +120,7 @@ fn other_limits_end_what_was_told_before() {
     member.set_limits(device, Limits { cores_permille: 800, sharing, ..member.limits(device) });
     assert_eq!((member.grant(device), member.terms(device).rate().get()), (0, 800));
     assert_eq!(member.limits(device).sharing, sharing);
-    // 50 ms of GPU time, less what has passed.
+    // 50 ms of GPU time, less the time that has passed.
     let owed = member.paid_until(device).saturating_sub(now());
     assert!(owed <= 63 * MS, "{owed}");
 }
@@ -156,7 +156,8 @@ fn who_waits_is_seen_until_it_should_have_looked_again() {
     assert_eq!(at(NOW + 111 * MS), ProcessActivity { waits: false, ..waits }, "it is stopped");
     assert!(member.is_waiting(device));
     member.withdraw_request(device);
-    // As for an instant in between: it wants nothing any more, and has yet to say that it does not sleep.
+    // The state of an instant in between: it requests nothing any more, and its deadline still says that it is about to
+    // sleep.
     write(&path, word_of(0, "process.sleep_deadline"), u64::MAX);
     assert_eq!(at(NOW), ProcessActivity { waits: false, ..waits });
     assert!(!member.is_waiting(device) && member.is_inhabited());

@@ -1,4 +1,4 @@
-//! Do devices go in step where their kernels wait for each other?
+//! Tests that devices are coupled if their kernels wait for each other.
 
 use gpuslice_policy::compute::{
     lease,
@@ -10,12 +10,12 @@ use crate::puppet::{UUID, directory, request};
 
 const MS: u64 = 1_000_000;
 const LIMIT: u64 = 1000;
-/// Any instant; the devices' share is a half, so what costs 1 ms moves a word by 2 ms.
+/// Any instant. The share is a half, so 1 ms of GPU time moves the word by 2 ms.
 const NOW: u64 = 1 << 50;
 const OTHER: Uuid = Uuid([8; 16]);
 
-/// Two members of a slice with two devices. One of them has paid for 50 ms more than was saved up on the first, and asks
-/// for more: it may go in 100 ms.
+/// Two members of a slice with two devices. One of them has paid 50 ms more than was saved up on the first device, and
+/// requests more. It may go on in 100 ms.
 fn held_back(folder: &tempfile::TempDir) -> ([Member; 2], [Device; 2]) {
     let path = folder.path().join("region");
     let requests = [request(LIMIT), DeviceRequest { uuid: OTHER, ..request(LIMIT) }];
