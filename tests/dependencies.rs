@@ -15,7 +15,7 @@ use std::path::Path;
 
 /// Files of a crate that lie in a circle. The numbers may only fall: a circle makes every file of it depend on every other.
 const IN_CIRCLES: [(&str, usize); 7] =
-    [("cli", 12), ("driver", 6), ("policy", 12), ("reader", 0), ("region", 0), ("shim", 48), ("simgpu", 39)];
+    [("cli", 12), ("driver", 0), ("policy", 12), ("reader", 0), ("region", 0), ("shim", 48), ("simgpu", 39)];
 
 /// The files of a crate: the text of each by its module path, `""` for the root.
 type Sources = BTreeMap<String, String>;
@@ -89,7 +89,7 @@ fn tokens(text: &str) -> Vec<String> {
             at += 2;
         } else {
             if !c.is_whitespace() {
-                found.push(if "{},;".contains(c) { c.to_string() } else { String::from(".") });
+                found.push(if "{},;!".contains(c) { c.to_string() } else { String::from(".") });
             }
             at += 1;
         }
@@ -154,7 +154,10 @@ fn imports(module: &str, text: &str) -> Vec<String> {
                     path = format!("{path}::{}", tokens[at + 2]);
                     at += 2;
                 }
-                paths.push(path);
+                // An exported macro lies in the root, in whatever file it is written.
+                if path.matches("::").count() > 1 || !is(at + 1, "!") {
+                    paths.push(path);
+                }
             }
             _ => {}
         }
@@ -343,7 +346,7 @@ fn a_planted_circle_and_an_import_that_goes_up_are_named() {
             "high::b",
             "use crate::{low::{a::X, c}};\n#[cfg(test)]\nmod tests { use super::*; use crate::high::d; }",
         ),
-        ("high::d", "fn f() { crate::high::b::g() }"),
+        ("high::d", "fn f() { crate::high::b::g(); crate::exported! { x } }"),
     ]);
     assert_eq!(circles(&edges(&clean)), (BTreeSet::new(), Vec::new()));
     assert_eq!(upward(&clean, &edges(&clean)), Vec::<String>::new());
