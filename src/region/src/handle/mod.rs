@@ -4,6 +4,7 @@
 pub(crate) mod change_limits;
 pub(crate) mod context_creation;
 pub(crate) mod device;
+pub(crate) mod join;
 pub(crate) mod limits;
 pub(crate) mod member;
 pub(crate) mod member_time;

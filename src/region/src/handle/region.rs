@@ -142,9 +142,9 @@ impl Region {
     pub fn set_limits(&self, device: Device, limits: Limits) {
         let layout = self.layout();
         if let Some(entry) = layout.devices.get(device.0) {
-            let told = layout.time(device.0).map_or(0, |time| time.control.0.grant.swap(0));
+            let grant = layout.time(device.0).map_or(0, |time| time.control.0.grant.swap(0));
             let (before, after) = limits.write(&layout.header, entry);
-            layout.change_terms(device.0, (word::granted(told, before).0, after), clock::now());
+            layout.change_terms(device.0, (word::granted(grant, before).0, after), clock::now());
         }
     }
 

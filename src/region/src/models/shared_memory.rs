@@ -82,7 +82,7 @@ fn where_nobody_inherits_nobody_pays() {
 }
 
 /// A payer transfers its charge to an entry with a lower index, while another process sums the ledger.
-fn an_payer_leaves_while_somebody_sums() {
+fn a_payer_leaves_while_somebody_sums() {
     model(|| {
         let (world, owner) = lent();
         let payer = world.layout.share_borrowed(1, KEY).unwrap();
@@ -101,14 +101,14 @@ fn an_payer_leaves_while_somebody_sums() {
 
 #[test]
 fn a_sum_never_misses_what_an_payer_hands_on() {
-    an_payer_leaves_while_somebody_sums();
+    a_payer_leaves_while_somebody_sums();
 }
 
 #[test]
 #[should_panic(expected = "for an instant nobody paid")]
 fn where_moves_are_ignored_a_sum_misses_one() {
     broken::make(Break::MovesIgnored);
-    an_payer_leaves_while_somebody_sums();
+    a_payer_leaves_while_somebody_sums();
 }
 
 /// Two processes begin to use memory while its payer leaves.

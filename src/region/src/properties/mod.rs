@@ -115,7 +115,7 @@ impl Model {
         self.held[device].iter().fold(0, |sum, held| sum.saturating_add(*held))
     }
 
-    fn bury(&mut self, world: &World) {
+    fn reap(&mut self, world: &World) {
         for slot in 0..SLOTS {
             if self.taken[slot] && !world.lives.borrow()[slot] {
                 self.taken[slot] = false;
@@ -131,7 +131,7 @@ impl Model {
         }
         let fits = |held: u64| held.saturating_add(bytes) <= limit;
         if !fits(self.sum(device)) {
-            self.bury(world);
+            self.reap(world);
         }
         if !fits(self.sum(device)) {
             return Err(Why::Full);
@@ -156,7 +156,7 @@ fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
             Step::Die(slot) => world.lives.borrow_mut()[slot] = false,
             Step::Reap => {
                 let _ = (&world).reap();
-                model.bury(&world);
+                model.reap(&world);
             }
             Step::Reserve { device, slot, bytes } if lives(slot) => {
                 let expected = model.reserve(&world, device, slot, bytes);

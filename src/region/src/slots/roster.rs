@@ -70,7 +70,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     }
 
     /// Whether any process of the slice is alive. The first slot usually answers it. Needs no lock.
-    pub(crate) fn anybody_lives<L: Liveness>(&self, lives: &L) -> Result<bool, L::Error> {
+    pub(crate) fn any_alive<L: Liveness>(&self, lives: &L) -> Result<bool, L::Error> {
         for slot in 0..self.slot_high_water() {
             if self.is_taken(slot) && lives.is_alive(slot)? {
                 return Ok(true);
