@@ -40,27 +40,27 @@ statuses! {
     /// The user has no right to the file.
     Permission = 4, "GPUSLICE_ERROR_PERMISSION", c"this user may not read the region (or, to reap, write it)";
     /// The file is no region.
-    NotARegion = 5, "GPUSLICE_ERROR_NOT_A_REGION", c"the file is no region";
+    NotARegion = 5, "GPUSLICE_ERROR_NOT_A_REGION", c"the file is not a region";
     /// Another version of gpuslice made the region.
     Version = 6, "GPUSLICE_ERROR_VERSION", c"the region has another version than this library reads";
     /// The file was truncated or overwritten.
-    Damaged = 7, "GPUSLICE_ERROR_DAMAGED", c"the region was shortened or overwritten; its slice is lost";
+    Damaged = 7, "GPUSLICE_ERROR_DAMAGED", c"the region was truncated or overwritten; its slice is lost";
     /// The file was removed or replaced.
     Replaced = 8, "GPUSLICE_ERROR_REPLACED", c"the region was removed or replaced; close it, and open what is there now";
     /// Another slice has the region.
-    Renewed = 9, "GPUSLICE_ERROR_RENEWED", c"the region was made anew for another slice; close it and open it again";
+    Renewed = 9, "GPUSLICE_ERROR_RENEWED", c"another slice has the region now; close it and open it again";
     /// The slice has no device with this number.
     NoDevice = 10, "GPUSLICE_ERROR_NO_DEVICE", c"the slice has no device of this number";
     /// The answer is larger than the caller's room.
-    Room = 11, "GPUSLICE_ERROR_ROOM", c"there is more than there is room for; the count says how much";
+    Room = 11, "GPUSLICE_ERROR_ROOM", c"the answer is larger than the room; the count says how large it is";
     /// The process has opened more regions than it can protect from truncation.
     TooManyOpen = 12, "GPUSLICE_ERROR_TOO_MANY_OPEN", c"too many slices are open in this process; close some";
     /// A system call failed.
-    System = 13, "GPUSLICE_ERROR_SYSTEM", c"the system refused; errno says why";
+    System = 13, "GPUSLICE_ERROR_SYSTEM", c"a system call failed; errno says why";
     /// Another process has the join lock.
-    Busy = 14, "GPUSLICE_ERROR_BUSY", c"another process changes the slice's roster just now; try again";
+    Busy = 14, "GPUSLICE_ERROR_BUSY", c"another process is joining or reaping; try again";
     /// A defect of the library.
-    Internal = 15, "GPUSLICE_ERROR_INTERNAL", c"a mistake of the library; please report it";
+    Internal = 15, "GPUSLICE_ERROR_INTERNAL", c"a defect of the library; please report it";
 }
 
 impl Status {

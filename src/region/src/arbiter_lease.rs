@@ -111,6 +111,7 @@ impl ArbiterLeases {
         Err(RegionError::Replaced { path })
     }
 
+    /// Checks owner, size and version of an opened file, and maps it.
     fn check(file: File, path: PathBuf, user: u32) -> Result<Self, RegionError> {
         let found = file.metadata().map_err(map::system(&path, "look at it"))?;
         let mut start = [0_u8; 16];
@@ -134,6 +135,7 @@ impl ArbiterLeases {
         }
     }
 
+    /// Maps a checked file, with protection against truncation.
     fn map(file: &File, _checked: &Metadata) -> io::Result<NonNull<LeaseTable>> {
         let (rights, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
         // SAFETY: without `MAP_FIXED` the kernel chooses a free address, so the mapping replaces no other.
@@ -159,6 +161,10 @@ impl ArbiterLeases {
 
     /// Takes or renews the lease of a GPU. Returns whether this process has it. The holder renews it within
     /// [`PATIENCE`](word::PATIENCE). `now` is the monotonic clock, in nanoseconds.
+    ///
+    /// Holder and time share one word, so a compare-and-swap cannot take a lease that was renewed meanwhile. A holder
+    /// that was suspended for longer may find another process in its place, and both may have divided the GPU in
+    /// between. The rates that they write hold until the next round.
     #[must_use]
     pub fn renew(&self, gpu: &Uuid, now: u64) -> bool {
         let Some(entry) = self.entry(gpu) else { return false };
@@ -188,6 +194,7 @@ impl ArbiterLeases {
         })
     }
 
+    /// The mapped table.
     fn table(&self) -> &LeaseTable {
         // SAFETY: the memory is page-aligned, `SIZE` bytes long, and mapped until `self` is dropped. `LeaseTable`
         // consists of atomics, for which every bit pattern is valid and which other processes may write at any time.
@@ -213,6 +220,7 @@ fn create(path: &Path) -> Result<(), RegionError> {
     }
 }
 
+/// Device and inode of a file.
 fn id_of(found: &Metadata) -> (u64, u64) {
     (found.dev(), found.ino())
 }

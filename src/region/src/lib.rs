@@ -1,12 +1,17 @@
 //! The file that the processes of one slice share, and how they change it without waiting for each other.
 //!
-//! A *region* is one file of fixed size. Every process of a slice maps it, and monitors map it too. It holds the limits, one
-//! slot for each living process, the bytes that each process holds on each device, and the instant up to which the slice's
-//! GPU time is paid. `gpuslice_policy` has the arithmetic of the compute ledger as pure functions, where tests run it in
-//! virtual time.
+//! A *region* is one file of fixed size. Every process of a slice maps it, and monitors map it too. It holds these
+//! facts:
 //!
-//! Folders, lowest first. A module imports from its own folder and from folders earlier in this list; `tests/dependencies.rs`
-//! checks that, and that no files import each other in a circle.
+//! - the limits of the slice;
+//! - one slot for each living process;
+//! - the bytes that each process holds on each device;
+//! - the instant up to which the slice's GPU time is paid.
+//!
+//! `gpuslice_policy` has the arithmetic of the compute ledger as pure functions, where tests run it in virtual time.
+//!
+//! Folders, lowest first. A module imports from its own folder and from folders earlier in this list;
+//! `tests/dependencies.rs` checks that, and that no files import each other in a circle.
 //!
 //! 1. `sync`: atomic words, clocks, and ways to wait.
 //! 2. `layout`: the words of the region file and their offsets.
@@ -18,13 +23,16 @@
 //! 8. `arbiter_lease`: which process divides a GPU among slices.
 //! 9. `models`, `properties`: tests of the ledgers, with loom and with random sequences.
 //!
-//! - [`Member`] is the slot of a process in a slice: it reserves and gives back.
-//! - [`Monitor`] reads the same figures without a slot.
-//! - [`Reader`] reads them without the right to write.
+//! The four handles differ in their rights:
+//!
+//! - [`Member`] has a slot: it reserves memory and GPU time, and gives them back.
+//! - [`Monitor`] has no slot. It reads figures, sets limits and reaps.
+//! - [`Reader`] reads figures without the right to write.
 //! - [`Region`] has the functions that a member and a monitor share.
 //!
-//! A reservation that is granted at once makes no system call. Other functions may make system calls and change `errno`; a
-//! preload library saves `errno` around them. No function panics, whatever other processes write into the region.
+//! A reservation that is granted at once makes no system call. Other functions may make system calls and change
+//! `errno`; a preload library saves `errno` around them. No function panics, whatever other processes write into the
+//! region.
 
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 #![cfg_attr(loom, allow(dead_code, reason = "the models use no file, and so not all of the words"))]

@@ -5,7 +5,7 @@
 //!
 //! - *Coupling.* A launch that is ready on one coupled device waits until throttled launches on the others are ready
 //!   too.
-//! - *Peer overdraft.* If a batch on another device runs far longer than predicted, a throttled launch is admitted
+//! - *Peer overdraft.* A batch on another device may run far longer than predicted. A throttled launch is then admitted
 //!   early, and the slice owes its time.
 //!
 //! `gpuslice_policy::compute::step` decides both.

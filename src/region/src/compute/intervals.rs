@@ -24,6 +24,7 @@ const CONTEXT: u32 = 47;
 const LENGTH: u64 = (1 << CONTEXT) - 1;
 
 impl IntervalSlot {
+    /// Writes an interval. A reader accepts it when all words match.
     pub(crate) fn write(&self, entry: &Entry) {
         self.start.set(entry.interval.start);
         self.packed.set(packed_of(&entry.interval));
@@ -50,9 +51,10 @@ fn packed_of(interval: &Interval) -> u64 {
     flag | (u64::from(interval.context) << CONTEXT) | length
 }
 
-fn interval_of(start: u64, rest: u64) -> Interval {
-    let context = u16::try_from((rest & !GOES_ON) >> CONTEXT).unwrap_or(0);
-    Interval { start, end: start.saturating_add(rest & LENGTH), context, goes_on: rest & GOES_ON != 0 }
+/// The interval of two words.
+fn interval_of(start: u64, packed: u64) -> Interval {
+    let context = u16::try_from((packed & !GOES_ON) >> CONTEXT).unwrap_or(0);
+    Interval { start, end: start.saturating_add(packed & LENGTH), context, goes_on: packed & GOES_ON != 0 }
 }
 
 /// A word made of all bits of the other three. The factors are odd, so that no bit is lost: the golden ratio's and
@@ -92,6 +94,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     }
 }
 
+/// Slot of the ring for an interval's number.
 fn index(place: u64) -> usize {
     usize::try_from(place).unwrap_or(0).checked_rem(INTERVALS).unwrap_or(0)
 }

@@ -201,8 +201,13 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         }
     }
 
-    /// Charges the difference between measured and prepaid time. If it is negative, it is a refund, and wakes the
+    /// Charges the difference between measured and prepaid time. A negative difference is a refund, and wakes the
     /// processes that now sleep for too long.
+    ///
+    /// Example: a launch was prepaid with 3 ms and took 2 ms. The difference of -1 ms moves `paid_until` back by the
+    /// wall time that 1 ms costs at the slice's rate. The compare-and-swap loop takes the word as other processes leave
+    /// it, so no charge and no refund is lost. The word is first limited to the largest debt: a wild value would
+    /// otherwise swallow the refund.
     pub(crate) fn settle_time(&self, device: usize, difference: i64, now: u64) {
         let Some(time) = self.time(device) else { return };
         let terms = self.terms(device);
@@ -226,6 +231,10 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     }
 
     /// Wakes all sleepers if one of them sleeps for longer than `paid_until` and its turn require.
+    ///
+    /// The fence orders the caller's change of `paid_until` before the reading of the deadlines. A process that goes to
+    /// sleep writes its deadline, executes a fence, and reads `paid_until`. One of the two sees the other: either this
+    /// function wakes the process, or the process does not go to sleep.
     pub(crate) fn wake(&self, device: usize, now: u64) {
         let Some(time) = self.time(device) else { return };
         full_fence();

@@ -70,7 +70,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     ///
     /// The words are emptied before their values are used. If the reaping process is killed in between, the slice loses
     /// the time; the next reaper finds zero and refunds nothing twice. An unpredicted launch is charged as of the
-    /// instant at which it may have begun, since time on the clock has paid for it since then.
+    /// instant at which it may have begun: wall time has paid for it since then.
     pub(crate) fn reclaim_time(&self, slot: usize, now: u64) {
         for device in 0..self.device_count() {
             let Some((time, process)) = self.process_time(device, slot) else { continue };
@@ -153,6 +153,7 @@ impl<const SLOTS: usize> DeviceTime<SLOTS> {
 }
 
 impl ProcessTime {
+    /// Clears the words for the next process of the slot. `is_first`: clears the counters too.
     fn begin(&self, is_first: bool) {
         let Self {
             virtual_service, requested_ns, sleep_deadline, unsettled_ns, settled_at, queued_ns, ..

@@ -11,6 +11,10 @@ use crate::{layout::Layout, layout::compute_words::SamplerWords};
 const WHO: u64 = 0xffff;
 
 /// Takes or renews the lease for `slot`. Fails if another process has renewed it within `patience` nanoseconds.
+///
+/// Holder and time share one word, so a compare-and-swap cannot take a lease that was renewed meanwhile. A time in the
+/// future is wrong, and its holder counts as silent. If two processes take over at once, one compare-and-swap fails,
+/// and its process tries again later.
 fn renew_lease(sampler: &SamplerWords, slot: usize, now: u64, patience: u64) -> bool {
     let word = sampler.lease.get();
     let (who, since) = (word & WHO, word & !WHO);
@@ -28,6 +32,7 @@ pub(crate) fn end_lease(sampler: &SamplerWords, slot: usize) {
     }
 }
 
+/// The slot as the holder bits of the lease word: plus 1, so that 0 is free.
 fn number(slot: usize) -> u64 {
     u64::try_from(slot.saturating_add(1)).unwrap_or(WHO)
 }

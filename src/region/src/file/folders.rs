@@ -1,9 +1,9 @@
 //! Chooses the folder of regions that no setting names.
 //!
 //! It is `/dev/shm`, with one exception. Where systemd runs, its log-in service removes all files of a user in
-//! `/dev/shm` when the user's last session ends (`RemoveIPC=`, on by default, not for system users). A training run
-//! left behind in `tmux` or by `nohup` would lose its region: it goes on, but new processes of its slice are refused.
-//! For such a user the folder is `/tmp` if `/tmp` is a tmpfs, as on Fedora, Arch and Debian 13.
+//! `/dev/shm` when the user's last session ends. The setting is `RemoveIPC=`; it is on by default, and spares system
+//! users. A training run left behind in `tmux` or by `nohup` would lose its region: it goes on, but new processes of
+//! its slice are refused. For such a user the folder is `/tmp` if `/tmp` is a tmpfs, as on Fedora, Arch and Debian 13.
 //!
 //! A `/tmp` on a disk does not help, because the write-back would delay launches. `/run/lock` has room for only three
 //! regions. In these cases the folder stays `/dev/shm`, and `gpuslice doctor` warns.
@@ -56,14 +56,17 @@ pub fn ends_with_session(folder: &Path) -> bool {
     folder.starts_with(FOLDER) && is_of_sessions(user()) && Path::new(SYSTEMD).is_dir()
 }
 
+/// The folder for a user, by the facts about the machine.
 fn choose(user: u32, has_systemd: bool, can_last: bool) -> &'static str {
     if has_systemd && can_last && is_of_sessions(user) { LASTING } else { FOLDER }
 }
 
+/// Whether systemd removes this user's files when the last session ends.
 fn is_of_sessions(user: u32) -> bool {
     user > LAST_SYSTEM_USER
 }
 
+/// The effective user of this process.
 fn user() -> u32 {
     // SAFETY: `geteuid` has no arguments and cannot fail.
     unsafe { libc::geteuid() }

@@ -57,6 +57,7 @@ impl LockFile {
         self.try_lock(LIMITS_LOCK_OFFSET)
     }
 
+    /// Locks the byte at `offset`. `None`: another process has it.
     fn try_lock(&self, offset: usize) -> io::Result<Option<LockGuard<'_>>> {
         Ok(set(&self.file, libc::F_WRLCK, offset)?.then_some(LockGuard { locks: self, offset }))
     }

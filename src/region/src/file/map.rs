@@ -142,6 +142,7 @@ impl Mapped {
         }
     }
 
+    /// Opens the file at `path`. [`RegionError::Replaced`] if it is another file.
     fn reopen_at(&self, path: &Path) -> Result<File, RegionError> {
         let file = match open_file(path, Rights::Write) {
             Ok(file) => file.ok_or_else(|| self.replaced())?,
@@ -203,6 +204,7 @@ impl Mapped {
         system(&self.path, doing)(source)
     }
 
+    /// The error for a path that leads to another file.
     fn replaced(&self) -> RegionError {
         RegionError::Replaced { path: self.path.clone() }
     }
@@ -232,6 +234,7 @@ pub(crate) fn open_to_read(path: &Path, trust: Trust) -> Result<Option<(Mapped, 
     }
 }
 
+/// Opens, checks and maps a region. Also returns the opened file, and whether the mapping is protected from truncation.
 fn open_with(path: &Path, trust: Trust, rights: Rights) -> Result<Option<(Mapped, File, bool)>, RegionError> {
     let Some(file) = open_file(path, rights)? else { return Ok(None) };
     let found = file.metadata().map_err(system(path, "look at it"))?;

@@ -74,6 +74,7 @@ pub fn label(region: &Path) -> String {
     label_among(region, &all().unwrap_or_default(), nearness)
 }
 
+/// [`label`] among the regions of `all`.
 fn label_among(region: &Path, all: &[PathBuf], near: impl Fn(&Path) -> Option<Near>) -> String {
     let path = || region.display().to_string();
     let file = region.file_name().map(|file| file.to_string_lossy().into_owned());
@@ -154,6 +155,7 @@ pub fn find(slice: &OsStr) -> io::Result<Found> {
     })
 }
 
+/// Rank of a region for this user. `None`: only its path matches it.
 fn nearness(path: &Path) -> Option<Near> {
     // SAFETY: `geteuid` has no arguments and cannot fail.
     let ours = unsafe { libc::geteuid() };

@@ -65,6 +65,9 @@ static SPENT: AtomicBool = AtomicBool::new(false);
 type Handler = unsafe extern "C-unwind" fn(c_int, *mut siginfo_t, *mut c_void);
 
 /// Protects `length` bytes at `start`. Returns whether there was room in the table.
+///
+/// The handler is set before the entry is published, and the length is written before the address. A handler that runs
+/// in between finds either no entry or a whole one. The caller must not touch the mapping before this call.
 pub(crate) fn protect(start: NonNull<c_void>, length: usize) -> bool {
     run_once(&HANDLER, set_handler);
     let start = start.as_ptr().expose_provenance();
@@ -104,6 +107,9 @@ fn run_once(state: &AtomicU8, set: impl FnOnce()) {
 }
 
 /// Sets our handler before the present action.
+///
+/// The present action is stored first, because the handler may run as soon as it is set. Another thread of the program
+/// may set an action between the two system calls; then that action is stored instead.
 fn set_handler() {
     let Some(before) = exchange(None) else { return };
     let ours = action_before(&before);

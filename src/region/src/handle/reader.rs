@@ -219,10 +219,12 @@ impl Reader {
         read
     }
 
+    /// The error for a system call that does not tell which processes are alive.
     fn unknown(&self, source: io::Error) -> RegionError {
         self.region.mapped().failed("ask who lives", source)
     }
 
+    /// Reads the figures of a device.
     fn figures(&self, view: &DeviceView) -> io::Result<DeviceFigures> {
         let (region, layout, device) = (&self.region, self.layout(), view.device);
         // Sums are read before the dead processes are looked up. A process that is reaped in between counts once more;
@@ -276,6 +278,7 @@ impl Reader {
         Ok(dead)
     }
 
+    /// The words of the process in `slot` on a device.
     fn left_by(&self, slot: usize, device: usize) -> HeldByDead {
         let layout = self.layout();
         let held = layout.held_by(device, slot).saturating_add(layout.transferred_to(device, slot));

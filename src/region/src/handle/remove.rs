@@ -60,6 +60,7 @@ enum DebtPolicy {
     Dropped,
 }
 
+/// Tries to remove the region until it succeeds, another outcome is certain, or the waits run out.
 fn remove(path: &Path, trust: Trust, debts: DebtPolicy) -> Result<Removal, RegionError> {
     let path = &map::absolute(path)?;
     let mut backoff = Backoff::new(REMOVING);

@@ -58,12 +58,14 @@ impl ShareState {
     const BITS: u32 = 8;
     const MASK: u64 = (1 << Self::BITS) - 1;
 
+    /// Reads a state word.
     fn of(word: u64) -> Self {
         let part = |bits: u64| usize::try_from(bits).unwrap_or(usize::MAX);
         let device = part(word >> Self::BITS & Self::MASK);
         Self { role: word & Self::MASK, device, slot: part(word >> (2 * Self::BITS)) }
     }
 
+    /// The state word.
     fn word(self) -> u64 {
         let bits = |number: usize| u64::try_from(number).unwrap_or(0);
         self.role | (bits(self.device) & Self::MASK) << Self::BITS | bits(self.slot) << (2 * Self::BITS)
@@ -75,6 +77,7 @@ impl ShareState {
 }
 
 impl Share {
+    /// The state now.
     fn now(&self) -> ShareState {
         ShareState::of(self.state.observe())
     }
@@ -103,6 +106,11 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         entry
     }
 
+    /// Takes a free entry and fills it. `None`: the table is full.
+    ///
+    /// The compare-and-swap from [`role::NONE`] to [`role::NEW`] takes the entry, and the last line publishes it. A
+    /// process killed in between leaves an entry with role `NEW` and its slot number, which the process that reaps it
+    /// ends.
     fn enter_share(&self, state: ShareState, key: u64, bytes: u64) -> Option<usize> {
         let claim = state.as_role(role::NEW).word();
         let (index, share) =
@@ -265,6 +273,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         self.sum_shares(|state| state.device == device && state.slot == slot && state.role != role::LEFT)
     }
 
+    /// Sum of the entries that count and that `selects` accepts.
     fn sum_shares(&self, selects: impl Fn(ShareState) -> bool) -> u64 {
         let counted = |share: &Share| {
             let state = share.now();
