@@ -275,7 +275,7 @@ fn the_monitors_refuse_what_is_no_region_and_say_of_which_file() {
     for monitor in monitors() {
         for (path, reason) in [
             (&other, "BENCH/other: the region has another version than this library reads"),
-            (&notes, "BENCH/notes: the file is no region"),
+            (&notes, "BENCH/notes: the file is not a region"),
             (&missing, "BENCH/region: there is no such slice"),
         ] {
             let outcome = watch(&bench, &monitor, Some(path)).run();

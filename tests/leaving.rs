@@ -80,7 +80,7 @@ fn a_driver_without_memory_shortly_after_a_death_is_asked_again() {
     does(&mut first, &format!("alloc {MOST}"));
     first.kill();
     does(&mut stays, &format!("alloc {MOST}"));
-    assert_eq!(slice.unmet(view.device), 0);
+    assert_eq!(slice.device_denials(view.device), 0);
     // Nobody has died lately, or it does not help: the driver's status.
     let began = Instant::now();
     answers(&mut stays, &format!("alloc {MOST}"), 2);
@@ -89,7 +89,7 @@ fn a_driver_without_memory_shortly_after_a_death_is_asked_again() {
     let began = Instant::now();
     answers(&mut stays, &format!("alloc {MOST}"), 2);
     assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
-    assert_eq!(slice.unmet(view.device), 2);
+    assert_eq!(slice.device_denials(view.device), 2);
 }
 
 #[test]

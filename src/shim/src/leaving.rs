@@ -85,7 +85,7 @@ pub(crate) fn wait_for_a_context(slice: &Slice, device: Device, known: Option<u6
 pub(crate) fn retry(slice: &Slice, device: Device, until: Option<u64>) -> Option<u64> {
     let may_help = || {
         let _cleared = slice.region().reap();
-        slice.has_quota(device) && slice.region().has_lost_lately(device)
+        slice.has_quota(device) && slice.region().has_recent_death(device)
     };
     let now = now();
     let until = until.unwrap_or_else(|| now.saturating_add(LEAVING));

@@ -54,7 +54,7 @@ impl Making {
         let own = nvml.and_then(|nvml| nvml.own(place).ok());
         let device = if nvml.is_some() { Reading::take(slice, place, 0) } else { None };
         // Before the driver is called: others see the mark at one of their readings, or do not meet the call.
-        slice.member().begin_making();
+        slice.member().begin_context_creation();
         Self { slice, place, nvml, own, charged, count, is_usual: false, device }
     }
 
@@ -99,6 +99,6 @@ impl Making {
 
 impl Drop for Making {
     fn drop(&mut self) {
-        self.slice.member().end_making();
+        self.slice.member().end_context_creation();
     }
 }

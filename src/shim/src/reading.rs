@@ -10,7 +10,7 @@ use crate::footprint::Session;
 use crate::slice::{Place, Slice};
 use crate::witness::difference;
 use gpuslice_driver::types::nvmlDevice_t;
-use gpuslice_region::{Makings, Uuid};
+use gpuslice_region::{ContextCreations, Uuid};
 
 /// How often the ledgers are read anew because one moved meanwhile.
 const READINGS: u32 = 3;
@@ -32,7 +32,7 @@ struct Books {
     /// Whether memory of the dead leaves the device, in any of the slices.
     leaves: bool,
     /// Contexts that other processes make.
-    makings: Makings,
+    makings: ContextCreations,
 }
 
 /// Where free memory of a device is read.
@@ -50,7 +50,7 @@ impl Books {
             beside: 0,
             own: region.held(device).saturating_sub(reserved),
             leaves: region.leaving(device) > 0,
-            makings: region.makings(Some(slice.member().slot())),
+            makings: region.context_creations(Some(slice.member().slot())),
         };
         for other in neighbours::beside(region.path())? {
             // A slice without living processes has nobody else to notice deaths, and the device has their memory back.
@@ -59,7 +59,7 @@ impl Books {
                 books.beside = books.beside.saturating_add(other.held(device));
                 books.leaves |= other.leaving(device) > 0;
             }
-            books.makings = books.makings.plus(other.makings(None));
+            books.makings = books.makings.plus(other.context_creations(None));
         }
         Some(books)
     }
@@ -91,8 +91,8 @@ impl Reading {
     /// its ledger does not have.
     pub(crate) fn note_room(&self, slice: &Slice, place: Place, more: u64) {
         if !self.books.leaves {
-            let room = self.outside().saturating_add(self.books.own).saturating_add(more);
-            slice.member().note_room(place.device, room);
+            let available = self.outside().saturating_add(self.books.own).saturating_add(more);
+            slice.member().note_available(place.device, available);
         }
     }
 

@@ -26,7 +26,7 @@ use core::cell::Cell;
 use core::ffi::c_int;
 use gpuslice_driver::types::CUdevice;
 use gpuslice_policy::blocks::BLOCK;
-use gpuslice_region::{Device, Member, Region, RegionError, Use, Uuid};
+use gpuslice_region::{Device, Member, Region, RegionError, SharedUse, Uuid};
 use parking_lot::Mutex;
 
 /// The place of this process in its slice. Made once per process and never ended.
@@ -202,7 +202,7 @@ impl Slice {
     /// Counts a refusal of so many bytes that the program gets to see, and says it.
     #[cold]
     pub(crate) fn count_refusal(&self, device: Device, what: What, asked: u64) {
-        self.member.count_refusal(device);
+        self.member.count_quota_denial(device);
         self.refusals.say(self, device, what, asked);
     }
 
@@ -234,23 +234,23 @@ impl Slice {
     }
 
     /// Lets others of the slice inherit the charge of memory that they use as well.
-    pub(crate) fn lend(&self, device: Device, key: u64, bytes: u64) -> Option<Use> {
-        self.member.lend(device, key, bytes)
+    pub(crate) fn lend(&self, device: Device, key: u64, bytes: u64) -> Option<SharedUse> {
+        self.member.share_owned(device, key, bytes)
     }
 
     /// Notes that this process is about to use memory of another one of the slice.
-    pub(crate) fn borrow(&self, key: u64) -> Option<Use> {
-        self.member.borrow(key)
+    pub(crate) fn borrow(&self, key: u64) -> Option<SharedUse> {
+        self.member.share_borrowed(key)
     }
 
     /// It uses it now.
-    pub(crate) fn settle_use(&self, used: &Use) {
-        self.member.begin(used);
+    pub(crate) fn settle_use(&self, used: &SharedUse) {
+        self.member.begin_use(used);
     }
 
     /// It does not use it any more.
-    pub(crate) fn end_use(&self, used: Use, lives_on: bool) {
-        self.member.end(used, lives_on);
+    pub(crate) fn end_use(&self, used: SharedUse, lives_on: bool) {
+        self.member.end_use(used, lives_on);
     }
 
     /// Whether the slice has a quota on a device now.

@@ -72,7 +72,7 @@ pub(crate) fn note(slice: &Slice, device: Device, granted: u64) {
     if !slice.has_quota(device) {
         return;
     }
-    slice.member().count_unmet(device);
+    slice.member().count_device_denial(device);
     let Some(place) = slice.place_of_device(device) else { return };
     if !slice.unmet.is_due(device, now()) {
         return;

@@ -168,7 +168,7 @@ impl Works {
         let ended = core::mem::take(&mut meter.endings.lock().ended);
         while self.accounts.len() < slice.compute.pacers.len() {
             let device = slice.compute.pacers.get(self.accounts.len()).map(|pacer| pacer.place.device);
-            let place = device.map_or(0, |device| slice.member().places(device));
+            let place = device.map_or(0, |device| slice.member().interval_head(device));
             self.accounts.push(Account::new(place));
         }
         for flight in core::mem::take(&mut *meter.incoming.lock()) {
@@ -245,7 +245,7 @@ impl Works {
         let now = clock::now();
         self.accounts.iter_mut().zip(&slice.compute.pacers).all(|(account, pacer)| {
             let device = pacer.place.device;
-            account.read(slice, device, slice.member().places(device), now)
+            account.read(slice, device, slice.member().interval_head(device), now)
         })
     }
 

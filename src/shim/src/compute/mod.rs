@@ -316,7 +316,7 @@ impl Compute {
     /// Whether the slice has less than all of any device's time, or divides it with others.
     #[inline]
     pub(crate) fn is_pacing(&self, slice: &Slice) -> bool {
-        !slice.region().is_unpaced() && self.pacers.iter().any(|pacer| pacer.is_pacing(slice))
+        !slice.region().is_unlimited() && self.pacers.iter().any(|pacer| pacer.is_pacing(slice))
     }
 
     fn book(&self) -> &Mutex<Book> {

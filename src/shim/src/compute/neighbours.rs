@@ -229,7 +229,7 @@ impl Neighbour {
         }
         let mut seen = Seen { owed: region.paid_until(device).saturating_sub(now), ..Seen::default() };
         let still = self.still.entry(device).or_default();
-        for (slot, work) in region.at_work(device, now).enumerate() {
+        for (slot, work) in region.process_activity(device, now).enumerate() {
             seen.used = seen.used.saturating_add(work.used);
             seen.throttled = seen.throttled.saturating_add(work.throttled);
             seen.waits |= work.waits;

@@ -75,7 +75,7 @@ impl Sampler {
             say(slice, place, Measured::by(Source::Events));
             return;
         }
-        if !slice.member().elect(place.device, now, PATIENCE) {
+        if !slice.member().renew_sampler_lease(place.device, now, PATIENCE) {
             self.close();
             return;
         }
@@ -165,11 +165,11 @@ fn is_wanted() -> bool {
 
 /// Says how time is measured, unless somebody says that events fail. Each way once in the log.
 pub(super) fn say(slice: &Slice, place: Place, measured: Measured) {
-    let word = slice.region().meter(place.device);
+    let word = slice.region().measure_source(place.device);
     if word == measured.word() || Measured::of_word(word).source == Source::Failing {
         return;
     }
-    slice.member().set_meter(place.device, measured.word());
+    slice.member().set_measure_source(place.device, measured.word());
     let way = 1_u64.wrapping_shl(measured.word());
     if slice.compute.said_ways.fetch_or(way, Ordering::Relaxed) & way == 0 {
         let gpu = Uuid(place.uuid);
@@ -179,12 +179,12 @@ pub(super) fn say(slice: &Slice, place: Place, measured: Measured) {
 
 /// Says that events measure, or that they fail, whatever was said before of the other.
 pub(super) fn overrule(slice: &Slice, device: Device, source: Source) {
-    let said = Measured::of_word(slice.region().meter(device)).source;
+    let said = Measured::of_word(slice.region().measure_source(device)).source;
     let is_news = match source {
         Source::Failing => said != Source::Failing,
         _ => matches!(said, Source::Unknown | Source::Failing),
     };
     if is_news {
-        slice.member().set_meter(device, Measured::by(source).word());
+        slice.member().set_measure_source(device, Measured::by(source).word());
     }
 }
