@@ -204,7 +204,7 @@ fn edges(sources: &Sources) -> Edges {
                 to = to.rsplit_once("::").map_or("", |(before, _)| before);
             }
             if to != from {
-                edges.entry(from.clone()).or_default().entry(to.to_owned()).or_insert(path.clone());
+                edges.entry(from.clone()).or_default().entry(to.to_owned()).or_insert_with(|| path.clone());
             }
         }
     }
