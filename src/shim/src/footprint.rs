@@ -5,7 +5,7 @@
 
 use crate::hooks::entries::driver_version;
 use crate::initialised;
-use crate::slice::Place;
+use crate::place::Place;
 use core::ffi::{c_uint, c_ulonglong};
 use core::ops::Range;
 use core::ptr;

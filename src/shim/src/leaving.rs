@@ -7,8 +7,9 @@
 
 use crate::compute::now;
 use crate::guard::{self, quietly};
+use crate::place::Place;
 use crate::reading::Reading;
-use crate::slice::{Place, Slice};
+use crate::slice::Slice;
 use core::time::Duration;
 use gpuslice_region::{Device, LEAVING, pause};
 
@@ -30,10 +31,8 @@ pub(crate) fn wait(slice: &Slice, device: Device, bytes: u64, given: u64) -> boo
 }
 
 /// Ends what leaves a device, if the device has it back. Takes [`STEP`] in that case, and no time otherwise.
-pub(crate) fn look(slice: &Slice, device: Device) {
-    if slice.region().leaving(device) > 0
-        && let Some(place) = slice.place_of_device(device)
-    {
+pub(crate) fn look(slice: &Slice, place: Place) {
+    if slice.region().leaving(place.device) > 0 {
         let _is_back = is_back(slice, place, 0);
     }
 }

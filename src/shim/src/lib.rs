@@ -54,6 +54,7 @@ mod management;
 mod measure;
 mod notice;
 mod physical;
+mod place;
 mod pools;
 mod primaries;
 mod reading;

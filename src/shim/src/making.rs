@@ -14,8 +14,9 @@
 use crate::flights::Count;
 use crate::footprint::Session;
 use crate::measure::settle_here;
+use crate::place::Place;
 use crate::reading::Reading;
-use crate::slice::{Place, Slice};
+use crate::slice::Slice;
 use crate::witness::signed;
 use gpuslice_policy::context::believed;
 

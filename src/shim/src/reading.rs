@@ -7,7 +7,8 @@
 use crate::compute::neighbours;
 use crate::driver;
 use crate::footprint::Session;
-use crate::slice::{Place, Slice};
+use crate::place::Place;
+use crate::slice::Slice;
 use crate::witness::difference;
 use gpuslice_driver::types::nvmlDevice_t;
 use gpuslice_region::{ContextCreations, Uuid};

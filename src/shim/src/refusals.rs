@@ -11,7 +11,8 @@
 use crate::compute::now;
 use crate::lifecycle;
 use crate::notice;
-use crate::slice::{Place, Slice};
+use crate::place::Place;
+use crate::slice::Slice;
 use crate::used::pid_namespace;
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};

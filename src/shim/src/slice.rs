@@ -8,13 +8,13 @@ use crate::endings::Endings;
 use crate::flights::Flights;
 use crate::graphs::Graphs;
 use crate::holdings::Holdings;
-use crate::leaving;
 use crate::ledger::{Addresses, Reservation};
 use crate::libraries::Libraries;
 use crate::lifecycle;
 use crate::linear::Small;
 use crate::look_ups::LookUps;
 use crate::physical::Tables;
+use crate::place::Place;
 use crate::pools::Pools;
 use crate::primaries::Primaries;
 use crate::refusals::{Refusals, What};
@@ -24,7 +24,6 @@ use crate::unmet::Unmet;
 use crate::witness::Witness;
 use core::cell::Cell;
 use core::ffi::c_int;
-use gpuslice_driver::types::CUdevice;
 use gpuslice_policy::blocks::BLOCK;
 use gpuslice_region::{Device, Member, Region, RegionError, SharedUse, Uuid};
 use parking_lot::Mutex;
@@ -70,21 +69,6 @@ pub(crate) struct Slice {
     pub(crate) compute: Compute,
     /// The primary context of each device, where it is known.
     pub(crate) primaries: Primaries,
-}
-
-/// A device of this process.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
-    /// CUDA's handle.
-    pub(crate) handle: CUdevice,
-    /// The region's.
-    pub(crate) device: Device,
-    /// The driver's own size, in bytes.
-    pub(crate) total: u64,
-    /// Its UUID.
-    pub(crate) uuid: [u8; 16],
-    /// Whether its free memory says nothing of what the driver took: see [`driver::shares_host_memory`].
-    pub(crate) shares_host_memory: bool,
 }
 
 /// What a slice has and holds of a device that has a quota, in bytes.
@@ -288,7 +272,6 @@ impl Slice {
         if (was_due || limit == 0) && !self.is_whole() {
             return None;
         }
-        leaving::look(self, place.device);
         let region = self.region();
         let held = region.held(place.device).saturating_add(region.leaving(place.device));
         Some(Quota { total: limit.min(place.total), left: limit.saturating_sub(held) })

@@ -10,7 +10,8 @@
 use super::clock::now as clock_now;
 use super::sampler::{LINGER, pause, say};
 use super::samples::Asker;
-use crate::slice::{Place, Slice};
+use crate::place::Place;
+use crate::slice::Slice;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use gpuslice_policy::compute::coarse::{Coarse, Course, FIRST};
 use gpuslice_policy::compute::cost::Estimate;

@@ -43,7 +43,8 @@ pub(crate) use waits::{Waits, waits};
 
 use crate::lifecycle;
 use crate::notice;
-use crate::slice::{Place, Slice};
+use crate::place::Place;
+use crate::slice::Slice;
 use account::Flight;
 use arbiter::Steward;
 use asking::Asking;

@@ -1,7 +1,7 @@
 //! NVML is asked here which processes used a device, window by window.
 
 use crate::footprint::Session;
-use crate::slice::Place;
+use crate::place::Place;
 use crate::used::{Form, Used, knows_our_numbers, used};
 use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{nvmlDevice_t, status};

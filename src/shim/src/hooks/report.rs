@@ -2,9 +2,11 @@
 
 use crate::driver;
 use crate::guard::quietly;
+use crate::leaving;
 use crate::lifecycle::{self, Standing};
 use crate::measure;
-use crate::slice::Quota;
+use crate::place::Place;
+use crate::slice::{Quota, Slice};
 use core::ffi::{c_int, c_uint};
 use gpuslice_driver::arguments::{read_in, write_out};
 use gpuslice_driver::functions as real;
@@ -78,11 +80,17 @@ fn of(code: Status, device: c_int) -> Option<Quota> {
     if code != status::SUCCESS {
         return None;
     }
+    quota_of(slice, slice.place(device)?)
+}
+
+/// The quota of a device, and how much of it is left when all that can be settled now is settled.
+pub(super) fn quota_of(slice: &'static Slice, place: Place) -> Option<Quota> {
     measure::make_up(slice, 0);
     slice.pools.reconcile_all(slice);
     // The dead hold nothing from the instant on at which they can be told.
     let _reaped = slice.region().reap();
-    slice.quota(slice.place(device)?)
+    leaving::look(slice, place);
+    slice.quota(place)
 }
 
 /// Lowers an output to a bound. What the driver wrote is never raised.
