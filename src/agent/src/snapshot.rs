@@ -2,7 +2,7 @@
 
 use crate::gpus::Gpu;
 use gpuslice_policy::units::Setting as _;
-use gpuslice_region::{DeviceFigures, Lately, Reader, RegionError};
+use gpuslice_region::{DeviceFigures, Reader, RecentUsage, RegionError};
 use gpuslice_slices::overcommit::Committed;
 use serde::Serialize;
 
@@ -149,8 +149,8 @@ impl Device {
             memory_used: read.held,
             memory_peak: read.peak,
             memory_leaving: read.leaving,
-            denied: read.refused,
-            unmet: read.unmet,
+            denied: read.quota_denials,
+            unmet: read.device_denials,
             used_ns: read.time.used,
             used_permille: permille(last.used, &last),
             used_permille_10s: permille(ten.used, &ten),
@@ -174,6 +174,6 @@ impl Device {
     }
 }
 
-fn permille(used: u64, over: &Lately) -> u64 {
+fn permille(used: u64, over: &RecentUsage) -> u64 {
     u64::try_from(u128::from(used) * 1000 / u128::from(over.span.max(1))).unwrap_or(u64::MAX)
 }
