@@ -15,8 +15,9 @@ use support::{bench::Bench, skip};
 /// How far it is stepped without a breakpoint.
 const REACH: u64 = 5_000;
 
-/// A slice in which hundreds die one after the other. The device has their memory back at once: 300 ms after each of them would
-/// make minutes of seconds. What leaves later is tried by the storms here and by `leaving`.
+/// A slice in which hundreds die one after the other, or dozens together. The device has their memory back at once: 300 ms after
+/// each of them would make minutes of seconds. And a thread that loses its processor for 50 ms within a call, as in a storm, may
+/// end a wait for what leaves too early, which the peak would tell. What leaves later is tried by `leaving` and `churn`.
 fn of_many_deaths() -> Aftermath {
     Aftermath::on(Bench::simulated().with_quick_nvml().with("SIMGPU_TEARDOWN_MS", "0"))
 }
@@ -185,7 +186,7 @@ fn storm(processes: u64, threads: u64, wanted: u64, within: u64) {
     let mut longest = Duration::ZERO;
     let mut most = 0;
     while killed < wanted {
-        let mut aftermath = Aftermath::new();
+        let mut aftermath = of_many_deaths();
         let words = [processes, threads, chance.below(1 << 30)].map(|word| word.to_string());
         let mut storm = aftermath.bench.host("storm", &words.each_ref().map(String::as_str)).loaded().start();
         assert_eq!(storm.hear().as_deref(), Some("ready"));
@@ -216,7 +217,7 @@ fn busy_processes_may_be_killed_at_any_instant() {
 
 #[test]
 fn members_do_not_wait_for_those_who_die_beside_them() {
-    let mut aftermath = Aftermath::new();
+    let mut aftermath = of_many_deaths();
     let seed = seed("beside").below(1 << 30).to_string();
     let mut storm = aftermath.bench.host("storm", &["4", "4", &seed]).loaded().start();
     assert_eq!(storm.hear().as_deref(), Some("ready"));
@@ -240,7 +241,7 @@ fn members_do_not_wait_for_those_who_die_beside_them() {
 
 #[test]
 fn sixty_four_processes_with_sixteen_threads_each_come_and_go_together() {
-    let mut aftermath = Aftermath::new();
+    let mut aftermath = of_many_deaths();
     let mut storm = aftermath.bench.host("storm", &["64", "16", "1", "20"]).loaded().start();
     assert_eq!(storm.hear().as_deref(), Some("ready"));
     assert_eq!(storm.ask("1"), "0 64 0");
