@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads what gpuslice's slices have and use, for monitoring programs: link with libgpuslice_read. C99, C++11.
+ * Reads the figures of gpuslice's slices, for monitoring programs. Link with libgpuslice_read. C99, C++11.
  *
  *     gpuslice_slice *slice;
  *     struct gpuslice_device_figures device;
@@ -11,23 +11,24 @@
  *     }
  *     if (status != GPUSLICE_OK) fprintf(stderr, "%s\n", gpuslice_error_text(status));
  *
- * Nothing is written, but by gpuslice_reap: the right to read a slice's region is enough. (A region is its owner's
- * alone, mode 0600, unless somebody has changed that; root reads all.)
+ * Only gpuslice_reap writes, so the right to read a slice's region is enough. A region has mode 0600: its owner and root
+ * can read it, unless its owner has changed the mode.
  *
- * A handle is one slice's. When its region is removed, replaced, damaged, or made anew for another slice, every
- * function that reads says so from then on, and nothing it says is taken from what is left: close it, and open it
- * again. Each figure is exact for an instant during the call; those of one call need not be of the same instant.
+ * A handle belongs to one slice. Its region may be removed, replaced, damaged, or initialised again for another slice.
+ * From then on every function that reads returns a status that says so, and no figures. Close the handle and open it
+ * again. Each figure is exact for an instant during the call; figures of one call may be of different instants.
  *
- * All functions may be called in all threads at the same time, with the same handle too; only gpuslice_close must be
- * the last with its handle. They may be called in a forked child, and must not be in a signal handler. No function waits
- * for another process. The library keeps nothing outside of handles, but for this: gpuslice_open sets a handler for
- * SIGBUS, once in a process, because the kernel sends that signal to who reads a file that has been shortened. It
- * passes every other SIGBUS on to the handler that was there, and stays when the library is closed. A program that
- * sets its own handler later, or reads in a thread that blocks SIGBUS, is ended when a region is shortened while it
- * reads.
+ * All functions may be called in all threads at the same time, with the same handle too. gpuslice_close must be the last
+ * call with its handle. The functions may be called in a forked child, and must not be called in a signal handler. No
+ * function waits for another process.
  *
- * Sizes are bytes, spans GPU time in nanoseconds unless they are said to be on the clock, instants nanoseconds of
- * CLOCK_MONOTONIC. Counts are since the region was made (anew), and never fall for a handle.
+ * The library keeps no state outside of handles, except a handler for SIGBUS. gpuslice_open sets it once in a process,
+ * because the kernel sends SIGBUS to a process that reads a truncated file. The handler passes every other SIGBUS on to
+ * the handler that was set before. It stays when the library is closed. A truncated region ends the program in two cases:
+ * the program sets its own handler later, or the thread that reads blocks SIGBUS.
+ *
+ * Sizes are in bytes. Durations are GPU time unless they are said to be wall time; instants are on CLOCK_MONOTONIC; both
+ * are in nanoseconds. Counts start when the region is initialised, and never fall for a handle.
  */
 #ifndef GPUSLICE_READ_H
 #define GPUSLICE_READ_H
@@ -39,34 +40,34 @@
 extern "C" {
 #endif
 
-/* The version of this header. Later ones add; what would break a program has another soname. */
+/* The version of this header. Later versions add to it; a change that would break programs needs another soname. */
 #define GPUSLICE_API_VERSION 2u
 
 /* The memory limit of a device without one. */
 #define GPUSLICE_NO_LIMIT UINT64_MAX
-/* `share_permille` of a device whose time is not limited. */
+/* `share_permille` of a device without a limit on its time. */
 #define GPUSLICE_WHOLE_SHARE 1000u
-/* `factor_millionths` where nothing is taken off. */
+/* `factor_millionths` without a correction. */
 #define GPUSLICE_WHOLE_FACTOR 1000000u
 
-/* What a function returns. */
+/* Results of the functions. */
 enum gpuslice_status {
     GPUSLICE_OK = 0,
     GPUSLICE_ERROR_ARGUMENT = 1,       /* a null pointer, an empty name, a structure that is too small */
-    GPUSLICE_ERROR_NO_SLICE = 2,       /* there is none of this name, or it has not begun */
-    GPUSLICE_ERROR_AMBIGUOUS = 3,      /* several have this name: give a path */
+    GPUSLICE_ERROR_NO_SLICE = 2,       /* there is no slice with this name, or it has not started */
+    GPUSLICE_ERROR_AMBIGUOUS = 3,      /* several slices have this name: give a path */
     GPUSLICE_ERROR_PERMISSION = 4,     /* this user may not read the region; errno is set */
-    GPUSLICE_ERROR_NOT_A_REGION = 5,   /* the file is something else */
-    GPUSLICE_ERROR_VERSION = 6,        /* the region is of another version than gpuslice_layout_version() */
-    GPUSLICE_ERROR_DAMAGED = 7,        /* the region was shortened or overwritten: the slice is lost */
+    GPUSLICE_ERROR_NOT_A_REGION = 5,   /* the file is not a region */
+    GPUSLICE_ERROR_VERSION = 6,        /* the region has another version than gpuslice_layout_version() */
+    GPUSLICE_ERROR_DAMAGED = 7,        /* the region was truncated or overwritten: the slice is lost */
     GPUSLICE_ERROR_REPLACED = 8,       /* the region was removed, or another one is in its place */
-    GPUSLICE_ERROR_RENEWED = 9,        /* the region was made anew: another slice */
+    GPUSLICE_ERROR_RENEWED = 9,        /* another slice has the region now */
     GPUSLICE_ERROR_NO_DEVICE = 10,     /* the slice has no device of this number */
-    GPUSLICE_ERROR_ROOM = 11,          /* there is more than there is room for; what there is room for is filled */
+    GPUSLICE_ERROR_ROOM = 11,          /* the answer is larger than the room; the room is filled */
     GPUSLICE_ERROR_TOO_MANY_OPEN = 12, /* 1024 slices are open in this process */
-    GPUSLICE_ERROR_SYSTEM = 13,        /* the system refused; errno says why */
-    GPUSLICE_ERROR_BUSY = 14,          /* gpuslice_reap: another process clears, or joins, just now */
-    GPUSLICE_ERROR_INTERNAL = 15       /* a mistake of the library */
+    GPUSLICE_ERROR_SYSTEM = 13,        /* a system call failed; errno is set */
+    GPUSLICE_ERROR_BUSY = 14,          /* gpuslice_reap: another process is reaping or joining */
+    GPUSLICE_ERROR_INTERNAL = 15       /* a defect of the library */
 };
 
 /* How slices divide a device's time. */
@@ -76,53 +77,53 @@ enum gpuslice_priority { GPUSLICE_PRIORITY_NORMAL = 0, GPUSLICE_PRIORITY_HIGH = 
 /* How GPU time is measured. Later versions may know more. */
 enum gpuslice_meter {
     GPUSLICE_METER_NONE = 0,            /* nothing has been measured yet */
-    GPUSLICE_METER_EVENTS = 1,          /* by timing events; no neighbour's time is taken off */
-    GPUSLICE_METER_EVENTS_AND_NVML = 2, /* by timing events, less what is the neighbours' by NVML */
+    GPUSLICE_METER_EVENTS = 1,          /* by timing events, without a correction */
+    GPUSLICE_METER_EVENTS_AND_NVML = 2, /* by timing events, corrected for co-tenants */
     GPUSLICE_METER_NVML = 3,            /* by NVML alone */
-    GPUSLICE_METER_ESTIMATES = 4        /* events fail: estimated */
+    GPUSLICE_METER_ESTIMATES = 4        /* events fail: by estimates */
 };
 
-/* A slice that is open. */
+/* An open slice. */
 typedef struct gpuslice_slice gpuslice_slice;
 
 /*
- * What a slice has and uses of a device. Later versions add fields at the end: functions are told the size of the
- * caller's, fill no more, and set what they do not know to 0.
+ * A slice's limits on a device and its use of it. Later versions add fields at the end. A function gets the size of the
+ * caller's structure, fills no more than that, and sets fields that it does not know to 0.
  */
 struct gpuslice_device_figures {
-    uint8_t uuid[16];         /* as CUDA and NVML have it */
+    uint8_t uuid[16];         /* in the order of CUDA and NVML */
     uint64_t total;           /* memory of the device */
     uint64_t memory_limit;    /* the slice's quota, or GPUSLICE_NO_LIMIT */
-    uint64_t held;            /* by living processes, reservations under way included; contexts and code if made under a quota */
-    uint64_t held_by_dead;    /* counts as well until a member needs it, or gpuslice_reap */
-    uint64_t peak;            /* the most that was granted at a time */
-    uint64_t refused;         /* allocations that passed the quota */
-    uint64_t unmet;           /* allocations within the quota that the driver had no memory for */
-    uint64_t spilled;         /* beyond the quota, in host memory */
-    uint64_t burst_ns;        /* that may be saved up */
-    uint64_t used_ns;         /* by processes that have ended too; as are the three counts below */
-    uint64_t throttled_ns;    /* on the clock, that launches waited for the share */
-    uint64_t queued_ns;       /* predicted for the work that is under way; no count */
-    uint64_t copied_ns;       /* by copies within the device */
+    uint64_t held;            /* bytes of living processes, pending reservations included; contexts and code if created under a quota */
+    uint64_t held_by_dead;    /* bytes of dead processes; they count until a member needs them, or gpuslice_reap */
+    uint64_t peak;            /* the most bytes that were granted at a time */
+    uint64_t refused;         /* allocations denied because of the quota */
+    uint64_t unmet;           /* allocations within the quota for which the driver had no memory */
+    uint64_t spilled;         /* bytes beyond the quota, in host memory */
+    uint64_t burst_ns;        /* GPU time that the slice may save up */
+    uint64_t used_ns;         /* GPU time charged; includes processes that have ended, as the three counts below */
+    uint64_t throttled_ns;    /* wall time that launches were throttled */
+    uint64_t queued_ns;       /* predicted GPU time of work under way; not a count */
+    uint64_t copied_ns;       /* GPU time of copies within the device */
     uint64_t launches;
-    uint64_t paid_until_ns;   /* instant up to which the slice's GPU time is paid: one that has passed is time saved up */
-    uint64_t read_at_ns;      /* instant of this reading */
-    uint32_t number;          /* of the device, in the slice */
+    uint64_t paid_until_ns;   /* instant up to which the slice's GPU time is paid; in the past: time is saved up */
+    uint64_t read_at_ns;      /* instant of the reading */
+    uint32_t number;          /* index of the device in the slice */
     uint32_t share_permille;  /* of the device's time */
     uint32_t policy;          /* enum gpuslice_policy */
     uint32_t priority;        /* enum gpuslice_priority */
     uint32_t weight;          /* 1 to 1000 */
-    uint32_t oversubscribe;   /* 1: what passes the quota is served from host memory */
+    uint32_t oversubscribe;   /* 1: allocations beyond the quota are served from host memory */
     uint32_t meter;           /* enum gpuslice_meter */
     uint32_t factor_millionths; /* the slice's own part of the time between events */
-    uint64_t held_by_contexts; /* a part of `held`: all contexts of the living, and what limits of theirs were seen to add. Since version 2 */
+    uint64_t held_by_contexts; /* a part of `held`: contexts of living processes, with their limits. Since version 2 */
 };
 
-/* What a process has and uses of a device. What it is, it says itself. */
+/* A process's use of a device. The process itself has written its number, start and namespace. */
 struct gpuslice_process_figures {
     uint64_t start;         /* clock ticks since boot; 0: not known */
     uint64_t pid_namespace; /* inode of its process-number namespace; 0: not known */
-    uint64_t held;          /* what it is charged for */
+    uint64_t held;          /* bytes that it is charged */
     uint64_t refused;       /* modulo 2^32 */
     uint64_t spilled;
     uint64_t used_ns;
@@ -130,7 +131,7 @@ struct gpuslice_process_figures {
     uint64_t queued_ns;
     uint64_t copied_ns;
     uint64_t launches;
-    uint32_t slot;          /* its place in the slice, which no other living process has */
+    uint32_t slot;          /* its slot in the slice, which no other living process has */
     uint32_t pid;           /* in its own process-number namespace */
     uint64_t held_by_contexts; /* a part of `held`. Since version 2 */
 };
@@ -139,47 +140,48 @@ struct gpuslice_process_figures {
 uint32_t gpuslice_api_version(void);
 /* The version of regions that the library reads (docs/region.md). */
 uint32_t gpuslice_layout_version(void);
-/* What a status means: a sentence that lives for ever. Never null. */
+/* A sentence that explains a status. It is never null and never freed. */
 const char *gpuslice_error_text(int status);
 
 /*
- * Writes the paths of the regions in /dev/shm and of that of the slice or container that this process is in, sorted, each
- * ended by a zero and an empty one behind the last. Some may not open: other users', or no region at all. `needed`, unless it is null, becomes the bytes that all take; if `room`
- * is less, nothing is written, and it is GPUSLICE_ERROR_ROOM.
+ * Writes the paths of the regions in /dev/shm, and of the slice or container that this process is in. They are sorted, each
+ * ended by a zero, with an empty one after the last. Some may not open: regions of other users, or other files. Unless
+ * `needed` is null, it gets the bytes that all of them take. If `room` is less, nothing is written, and the result is
+ * GPUSLICE_ERROR_ROOM.
  */
 int gpuslice_list(char *paths, size_t room, size_t *needed);
 
 /*
- * Opens a slice: by the path of its region if there is a slash in it, otherwise by its name as `gpuslice list` shows it.
- * `*opened` becomes null where it fails.
+ * Opens a slice. A text with a slash is the path of its region, any other text its name as `gpuslice list` shows it. On
+ * failure `*opened` is null.
  */
 int gpuslice_open(const char *slice, gpuslice_slice **opened);
-/* Closes it. Null does nothing. */
+/* Closes a slice. Null is ignored. */
 void gpuslice_close(gpuslice_slice *slice);
-/* The slice's name, and its region's path. They live until it is closed; null for null. */
+/* The slice's name, and its region's path. They live until the slice is closed. Null for null. */
 const char *gpuslice_name(const gpuslice_slice *slice);
 const char *gpuslice_path(const gpuslice_slice *slice);
 
-/* How often the region has been made anew: tells two slices apart that had the same region. */
+/* How often the region was initialised. It distinguishes two slices that had the same region. */
 int gpuslice_epoch(const gpuslice_slice *slice, uint64_t *epoch);
-/* Devices of the slice: their numbers are below it. None until its first process has started CUDA; more may come. */
+/* Number of devices of the slice. 0 until its first process has started CUDA; it may grow. */
 int gpuslice_device_count(const gpuslice_slice *slice, uint32_t *count);
 /* Reads a device's figures. `size` is sizeof *figures. */
 int gpuslice_read_device(const gpuslice_slice *slice, uint32_t device, struct gpuslice_device_figures *figures, size_t size);
 
-/* Living processes of the slice. */
+/* Number of living processes of the slice. */
 int gpuslice_process_count(const gpuslice_slice *slice, uint32_t *count);
 /*
- * Reads what the living processes have and use of a device, by slot. There is room for `room` of them in `figures`;
- * `size` is sizeof *figures. `count`, unless it is null, becomes how many live; if they are more than `room`, as many as
- * fit are filled, and it is GPUSLICE_ERROR_ROOM. A slice has at most 1024.
+ * Reads the living processes' use of a device, by slot. `figures` has room for `room` structures; `size` is
+ * sizeof *figures. Unless `count` is null, it gets the number of living processes. If there are more than `room`, the room
+ * is filled, and the result is GPUSLICE_ERROR_ROOM. A slice has at most 1024 processes.
  */
 int gpuslice_read_processes(const gpuslice_slice *slice, uint32_t device, struct gpuslice_process_figures *figures,
                             size_t size, size_t room, size_t *count);
 
 /*
- * Clears what dead processes hold, as the slice's members do when they need room, and says of how many. The only function
- * that writes: it needs that right. Nobody else has to call it: figures tell the dead from the living without.
+ * Reaps dead processes, as members of the slice do when they need memory, and returns their number. It is the only
+ * function that writes, and needs the right to. Programs need not call it: figures separate the dead from the living.
  */
 int gpuslice_reap(const gpuslice_slice *slice, uint32_t *cleared);
 

@@ -57,7 +57,7 @@ fn host<'bench>(bench: &'bench Bench, does: &[&str]) -> Host<'bench> {
 fn told(bench: &Bench) -> (Measured, u32) {
     let monitor = Monitor::open(&bench.region(), Trust::AnyOwner).unwrap().expect("there is a region");
     let device = monitor.devices()[0].device;
-    (Measured::of_word(monitor.meter(device)), monitor.factor(device))
+    (Measured::of_word(monitor.measure_source(device)), monitor.correction(device))
 }
 
 /// Waits until that is so.

@@ -17,6 +17,8 @@ fn spring(bench: &Bench, trap: &str) -> Outcome {
 fn statuses_agree(trap: &str, also: &str) {
     let bench = Bench::simulated();
     let bare = bench.host("traps", &[trap, QUOTA]).run().quiet();
+    // The second one finds the device as the first one did.
+    bench.truth_at_rest(0);
     bench.host("traps", &[trap, QUOTA]).loaded().run().quiet().same_as(&bare);
     let limited = spring(&bench, trap);
     let pick = |outcome: &Outcome| {

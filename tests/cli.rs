@@ -128,7 +128,7 @@ fn a_slice_is_listed_while_its_program_runs_and_gone_afterwards() {
 fn status_tells_what_the_region_says_to_the_byte() {
     let slice = OwnSlice::join("figures");
     slice.member.reserve(slice.device(0x11), 3 * GIB + 1).expect("it fits");
-    slice.member.count_refusal(slice.device(0x11));
+    slice.member.count_quota_denial(slice.device(0x11));
     let report = json(&["status", &slice.name, "--json"]);
     let device = report.pointer("/slices/0/devices/0").expect("there is a device");
     for (pointer, value) in [

@@ -39,8 +39,8 @@ fn busy(of: &str) -> OwnSlice {
     );
     member.reserve(device, 3 * GIB).expect("it fits");
     assert_eq!(member.refund(device, GIB), 0);
-    (0..3).for_each(|_| member.count_refusal(device));
-    (0..2).for_each(|_| member.count_unmet(device));
+    (0..3).for_each(|_| member.count_quota_denial(device));
+    (0..2).for_each(|_| member.count_device_denial(device));
     member.spill(device, 5 << 20);
     member.learn_context_bytes(device, 240 << 20);
     member.begin_context(device, 500 << 20);
@@ -50,8 +50,8 @@ fn busy(of: &str) -> OwnSlice {
     member.count_copied(device, 7);
     member.count_launches(device, 42);
     member.set_queued(device, 12 * MS);
-    member.set_meter(device, Measured { source: Source::Events, why: Some(Why::Mig) }.word());
-    member.set_factor(device, 480_000);
+    member.set_measure_source(device, Measured { source: Source::Events, why: Some(Why::Mig) }.word());
+    member.set_correction(device, 480_000);
     slice
 }
 

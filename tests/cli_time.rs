@@ -51,8 +51,8 @@ fn status_tells_what_is_used_of_a_devices_time() {
     member.count_copied(device, 7);
     member.count_launches(device, 42);
     member.set_queued(device, 12_000_000);
-    member.set_meter(device, Measured::by(Source::Replayed).word());
-    member.set_factor(device, 480_000);
+    member.set_measure_source(device, Measured::by(Source::Replayed).word());
+    member.set_correction(device, 480_000);
     let report = json(&["status", &slice.name, "--json"]);
     assert_eq!(report.pointer("/version"), Some(&2.into()));
     let time = report.pointer("/slices/0/devices/0/time").expect("there is a device");
@@ -78,8 +78,8 @@ fn status_tells_what_is_used_of_a_devices_time() {
     let rest = "            throttled 3.10 s in all, 0 ns over 1 s, 0 ns over 10 s,\n            0 ns over 60 s\n            \
                 12.00 ms queued, 0 ns owed,\n            measured by events, trimmed by what the slices publish:";
     ask(&["status", &slice.name, "--over", "1"]).code(0).says(has).says(rest).says("THROTTLED  COMMAND");
-    member.set_factor(device, 1_000_000);
-    member.set_meter(device, Measured { source: Source::Events, why: Some(Why::Mig) }.word());
+    member.set_correction(device, 1_000_000);
+    member.set_measure_source(device, Measured { source: Source::Events, why: Some(Why::Mig) }.word());
     ask(&["status", &slice.name, "--over", "0"])
         .code(0)
         .says("measured by events (the device is a MIG instance)\n");

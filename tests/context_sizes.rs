@@ -97,7 +97,7 @@ fn beside(before: &[&str], meanwhile: &str) -> (u64, Bench) {
     let slice = region(&bench.region());
     host.order("retain");
     let until = Instant::now() + Duration::from_secs(60);
-    while slice.makings(None).under_way == 0 {
+    while slice.context_creations(None).under_way == 0 {
         assert!(Instant::now() < until, "it makes no context");
         std::thread::yield_now();
     }
@@ -106,7 +106,7 @@ fn beside(before: &[&str], meanwhile: &str) -> (u64, Bench) {
     assert_eq!(host.heard(), None, "the neighbour was faster");
     assert_eq!(host.hear().as_deref().map(|answer| answer.starts_with("0 ")), Some(true));
     let charged = charged(&slice);
-    assert_eq!(slice.makings(None).under_way, 0);
+    assert_eq!(slice.context_creations(None).under_way, 0);
     (charged, bench)
 }
 

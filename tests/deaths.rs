@@ -289,7 +289,7 @@ fn what_unwinds_a_stack_ends_as_without_the_library_and_leaves_nothing() {
         assert!(!bare.0.is_empty() || bare.1 == "signal 6", "{way} does something: {bare:?}");
         // Whether the driver had taken what an abandoned call asked for nobody can tell: it stays charged.
         let is_covered = || {
-            let (ledger, truth) = (aftermath.ledger(), aftermath.bench.truth(0).held);
+            let (ledger, truth) = (aftermath.ledger(), aftermath.bench.truth(0).living());
             assert!(ledger >= truth, "{way}: {ledger} charged, {truth} taken");
         };
         assert_eq!(played(loaded, is_covered), bare, "{way}");

@@ -36,7 +36,7 @@ fn tells_its_story(program: &Path, arguments: &[&str]) {
     says(bench.program(program, arguments), 512);
     says(bench.program(program, arguments).loaded(), 512);
     says(bench.program(program, arguments).limited("256MiB"), 256);
-    assert_eq!(bench.truth(0).held, 0, "an example leaves nothing behind");
+    assert_eq!(bench.truth_at_rest(0).held, 0, "an example leaves nothing behind");
 }
 
 fn example(path: &str) -> PathBuf {
@@ -170,7 +170,7 @@ fn the_monitors_see_what_a_process_holds_and_what_is_left_when_it_has_ended() {
             "region: 1 devices, 0 processes",
             "  device 0              0      256      256       1   100.0         0",
         ]);
-        assert_eq!(bench.truth(0).held, 0);
+        assert_eq!(bench.truth_at_rest(0).held, 0);
     }
 }
 
@@ -275,7 +275,7 @@ fn the_monitors_refuse_what_is_no_region_and_say_of_which_file() {
     for monitor in monitors() {
         for (path, reason) in [
             (&other, "BENCH/other: the region has another version than this library reads"),
-            (&notes, "BENCH/notes: the file is no region"),
+            (&notes, "BENCH/notes: the file is not a region"),
             (&missing, "BENCH/region: there is no such slice"),
         ] {
             let outcome = watch(&bench, &monitor, Some(path)).run();

@@ -35,9 +35,9 @@ fn unlimited(bench: &Bench, what: &str, quota: u64) -> Outcome {
     bare
 }
 
-/// What the simulated GPU gave out at the most, and gives out now, in MiB.
+/// What the simulated GPU gave out at the most, and gives out once it has back what the program held, in MiB.
 fn truth(bench: &Bench) -> (u64, u64) {
-    let truth = bench.truth(0);
+    let truth = bench.truth_at_rest(0);
     (truth.peak / MIB, truth.held / MIB)
 }
 

@@ -7,7 +7,7 @@ mod support;
 
 use gpuslice_region::{LEAVING, Monitor, Trust};
 use std::time::{Duration, Instant};
-use support::bench::Bench;
+use support::bench::{Bench, Host};
 use support::command::{ask, json};
 use support::living::Living;
 
@@ -23,7 +23,11 @@ fn bench(memory: &str, teardown: &str) -> Bench {
 
 /// A process with a context.
 fn begin(bench: &Bench) -> Living {
-    let mut living = bench.host("modules", &["dlsym"]).limited(&QUOTA.to_string()).start();
+    begin_as(bench.host("modules", &["dlsym"]))
+}
+
+fn begin_as(host: Host<'_>) -> Living {
+    let mut living = host.limited(&QUOTA.to_string()).start();
     assert_eq!(living.hear().as_deref(), Some("init 0"));
     does(&mut living, "retain");
     does(&mut living, "current primary");
@@ -76,7 +80,7 @@ fn a_driver_without_memory_shortly_after_a_death_is_asked_again() {
     does(&mut first, &format!("alloc {MOST}"));
     first.kill();
     does(&mut stays, &format!("alloc {MOST}"));
-    assert_eq!(slice.unmet(view.device), 0);
+    assert_eq!(slice.device_denials(view.device), 0);
     // Nobody has died lately, or it does not help: the driver's status.
     let began = Instant::now();
     answers(&mut stays, &format!("alloc {MOST}"), 2);
@@ -85,7 +89,7 @@ fn a_driver_without_memory_shortly_after_a_death_is_asked_again() {
     let began = Instant::now();
     answers(&mut stays, &format!("alloc {MOST}"), 2);
     assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
-    assert_eq!(slice.unmet(view.device), 2);
+    assert_eq!(slice.device_denials(view.device), 2);
 }
 
 #[test]
@@ -110,6 +114,22 @@ fn what_leaves_is_shown_and_neither_free_nor_used() {
     does(&mut stays, &format!("alloc {MOST}"));
     assert!(began.elapsed() < Duration::from_nanos(LEAVING) + Duration::from_secs(5));
     assert_eq!((slice.leaving(device), slice.held(device)), (0, MOST + 100 * MIB));
+}
+
+#[test]
+fn memory_that_a_neighbour_gives_back_is_not_taken_for_what_leaves() {
+    let bench = bench("8GiB", "60000");
+    let mut neighbour = begin_as(bench.host("modules", &["dlsym"]).in_slice("neighbour"));
+    does(&mut neighbour, &format!("alloc {}", QUOTA - 100 * MIB));
+    let mut stays = begin(&bench);
+    let mut first = begin(&bench);
+    does(&mut first, &format!("alloc {MOST}"));
+    first.kill();
+    does(&mut neighbour, "free");
+    let slice = slice(&bench);
+    slice.reap().expect("the dead can be told");
+    assert_eq!(stays.numbers("left"), [0, 100 * MIB]);
+    assert_eq!(slice.leaving(slice.devices()[0].device), MOST + 100 * MIB);
 }
 
 #[test]

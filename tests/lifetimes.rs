@@ -37,7 +37,7 @@ fn each_moment_is_served_under_a_quota() {
         let bench = Bench::simulated();
         let bare = bench.host("lifetimes", &[moment]).run().quiet();
         bench.host("lifetimes", &[moment]).limited("64MiB").run().quiet().same_as(&bare);
-        assert_eq!(bench.truth(0).held, 0, "{moment}");
+        assert_eq!(bench.truth_at_rest(0).held, 0, "{moment}");
     }
 }
 

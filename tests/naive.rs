@@ -260,7 +260,7 @@ fn a_library_that_counts_processes_that_have_ended_is_caught() {
     for (mistake, granted) in [("", "granted 64"), ("dead_counted", "granted 0")] {
         let bench = bench(&[]);
         run(&bench, mistake, takes_all).says(&["granted 64"]);
-        assert_eq!(bench.truth(0).held, 0, "what the dead held is free");
+        assert_eq!(bench.truth_at_rest(0).held, 0, "what the dead held is free");
         run(&bench, mistake, takes_all).says(&[granted]);
     }
 }

@@ -314,7 +314,8 @@ fn the_usual_launch_makes_no_system_call() {
         let from = text.lines().position(|line| line.contains("hot launches begin")).expect("they begin");
         let thread = text.lines().nth(from).unwrap().split_whitespace().next().unwrap().to_owned();
         let during = text.lines().skip(from + 1).take_while(|line| !line.contains("hot launches end"));
-        during.filter(|line| line.starts_with(&thread)).count()
+        // A call during which another thread makes one has a second line.
+        during.filter(|line| line.starts_with(&thread) && !line.contains(" resumed>")).count()
     };
     let (bare, paced) = (calls(None), calls(Some("95")));
     println!("4000 launches: {bare} system calls of the driver, {paced} with the library");

@@ -55,6 +55,34 @@ fn a_launch_on_two_devices_is_measured_on_the_one_that_need_not_wait_as_well() {
     assert!(host.end().0.success());
 }
 
+#[test]
+fn launches_find_events_that_were_made_ahead() {
+    let bench = Bench::simulated();
+    let host = bench.host("paced_more", &["stocked", "1500us", "12"]).loaded();
+    let mut host = host.set("GPU_CORE_PERCENT", "95").start();
+    assert_eq!(host.hear().as_deref(), Some("stocked 0"));
+    // Of 12 kernels of 1.5 ms each takes two. A launch that has to make one says that it cannot.
+    bench.goes_wrong("cuEventCreate=2");
+    assert_eq!(host.ask("launch"), "failed 0");
+    let (status, said) = host.end();
+    assert!(status.success() && said.is_empty(), "{said}");
+}
+
+#[test]
+fn no_event_lies_between_launches_that_may_overlap() {
+    // Of 12 kernels of 1.5 ms each has two events. Up to there 14 are recorded: of three launches, and those that tell what one
+    // costs. A run of 10 ms has two.
+    let survives = |attribute: &str| {
+        let bench = Bench::simulated().with("SIMGPU_FAULTS", "cuEventRecord=kill@30");
+        let host = bench.host("paced_more", &["chained", "1500us", attribute]).loaded();
+        let outcome = host.set("GPU_CORE_PERCENT", "95").run();
+        println!("attribute {attribute}: {outcome}");
+        outcome.out.contains("failed 0")
+    };
+    let (serialization, event, none) = (survives("6"), survives("7"), survives("0"));
+    assert!(serialization && event && !none, "{serialization}, {event}, {none}");
+}
+
 /// What is wrong is so each time; a machine that stands still for a moment makes it more.
 fn least_of_three(mut measure: impl FnMut() -> u64) -> u64 {
     let measured = [(); 3].map(|()| measure());

@@ -331,7 +331,7 @@ fn what_is_overwritten_with_anything_starves_nobody() {
             let monitor = monitor(&bench, slice);
             let device = monitor.devices()[0].device;
             let word = u64::from_ne_bytes([byte; 8]);
-            monitor.tell(device, word, 0);
+            monitor.set_grant(device, word, 0);
         }
         go_on(&bench, 2);
     }
@@ -358,7 +358,9 @@ fn beside_idle(first: &[Setting], kernel: u64) -> (Vec<u64>, u64) {
     let (monitor, mut time) = (monitor(&bench, 1), 0);
     let device = monitor.devices()[0].device;
     while time < 1_000_000_000 {
-        queued.push(monitor.region().at_work(device, support::monotonic()).map(|work| work.queued).sum());
+        queued.push(
+            monitor.region().process_activity(device, support::monotonic()).map(|work| work.queued).sum(),
+        );
         std::thread::sleep(Duration::from_millis(2));
         time = support::monotonic() - began;
     }

@@ -23,7 +23,7 @@ fn stage() -> Bench {
 }
 
 fn without_quota() -> Bench {
-    Bench::simulated().with("SIMGPU_CONTEXT_BYTES", "0")
+    Bench::simulated().with_quick_nvml().with("SIMGPU_CONTEXT_BYTES", "0")
 }
 
 #[track_caller]

@@ -326,7 +326,7 @@ fn after_any_sequence_of_calls_and_deaths_the_ledger_is_the_truth() {
         one_step(&stage, &mut actors, &mut born, &mut chance);
         let truth = stage.bench.truth(0);
         assert!(truth.peak <= QUOTA, "step {step}: {truth:?}");
-        stage.holds(truth.held);
+        stage.holds(truth.living());
     }
     actors.iter_mut().for_each(|actor| {
         actor.host.kill();
@@ -345,5 +345,5 @@ fn an_event_of_another_process_is_waited_for_as_without_the_library() {
     ]);
     let paced = bench.host("shared_event", &[]).limited("512MiB").set("GPU_CORE_PERCENT", "50").run();
     paced.quiet().same_as(&bare);
-    assert_eq!(bench.truth(0).held, 0, "an event costs no memory");
+    assert_eq!(bench.truth_at_rest(0).held, 0, "an event costs no memory");
 }

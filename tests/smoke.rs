@@ -8,7 +8,7 @@ use support::table;
 
 /// Calls every function of the table with nothing but zeros, bare, loaded, and under a quota.
 fn call_all(moment: &[&str]) {
-    let bench = Bench::simulated();
+    let bench = Bench::simulated().with_quick_nvml();
     let names = bench.file("names", &table::exports()).display().to_string();
     let arguments: Vec<_> = [names.as_str()].into_iter().chain(moment.iter().copied()).collect();
     let bare = bench.host("smoke", &arguments).run().quiet();

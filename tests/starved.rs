@@ -12,7 +12,8 @@ const MIB: u64 = 1 << 20;
 const QUOTA: u64 = 256 * MIB;
 
 fn bench() -> Bench {
-    Bench::simulated().with("SIMGPU_CONTEXT_BYTES", "20MiB").with("SIMGPU_MODULE_BYTES", "2MiB")
+    let bench = Bench::simulated().with_quick_nvml();
+    bench.with("SIMGPU_CONTEXT_BYTES", "20MiB").with("SIMGPU_MODULE_BYTES", "2MiB")
 }
 
 fn program() -> PathBuf {

@@ -1,6 +1,6 @@
 //! Does an election end well with anything in the arbiter's file?
 
-use gpuslice_region::{Chairs, RegionError, Uuid};
+use gpuslice_region::{ArbiterLeases, RegionError, Uuid};
 use std::{
     fs::{self, OpenOptions},
     os::unix::fs::FileExt as _,
@@ -40,21 +40,21 @@ impl Case {
         let folder = folder.join("chairs");
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir(&folder).expect("a folder can be made");
-        assert!(Chairs::open(&folder).expect("chairs can be made").ask(&gpu(0), NOW));
+        assert!(ArbiterLeases::open(&folder).expect("chairs can be made").renew(&gpu(0), NOW));
         let path = file_in(&folder);
         change(&path, &self.before, self.lengths[0]);
-        match Chairs::open(&folder) {
+        match ArbiterLeases::open(&folder) {
             Ok(chairs) => {
                 use_all(&chairs);
                 change(&path, &self.after, self.lengths[1]);
                 use_all(&chairs);
             }
-            Err(RegionError::NotChairs { .. }) => {}
+            Err(RegionError::NotArbiterLeases { .. }) => {}
             Err(error) => panic!("{error}"),
         }
         // The file may be removed in any state, and a new one elects.
         fs::remove_file(&path).expect("it is there");
-        assert!(Chairs::open(&folder).expect("chairs can be made").ask(&gpu(0), NOW));
+        assert!(ArbiterLeases::open(&folder).expect("chairs can be made").renew(&gpu(0), NOW));
     }
 }
 
@@ -77,11 +77,11 @@ fn change(path: &Path, words: &[(u64, u64)], length: Option<u64>) {
     }
 }
 
-fn use_all(chairs: &Chairs) {
+fn use_all(chairs: &ArbiterLeases) {
     for now in [0, NOW, u64::MAX] {
         for number in 0..=u8::MAX {
-            if chairs.ask(&gpu(number), now) {
-                chairs.leave(&gpu(number));
+            if chairs.renew(&gpu(number), now) {
+                chairs.release(&gpu(number));
             }
         }
     }

@@ -9,7 +9,7 @@ use std::{
 use gpuslice_policy::compute::{ring::Interval, step::Ran, turn::PATIENCE};
 use gpuslice_region::{
     Device, DeviceRequest, Limits, Member, Monitor, Region, Trust, Uuid,
-    layout::{FIGURES, MAX_DEVICES, MAX_SLOTS, PLACES, SIZE},
+    layout::{FIGURES, INTERVALS, MAX_DEVICES, MAX_SLOTS, SIZE},
 };
 
 use crate::random::Random;
@@ -138,11 +138,13 @@ fn place(random: &mut Random) -> u64 {
             let at = figure("time.offset") + random.below(3) * figure("time.size") + figure("time.processes");
             at + row(random, MAX_SLOTS) * figure("process.size") + random.below(16) * 8
         }
-        "place" => {
-            let at = figure("time.offset") + random.below(3) * figure("time.size") + figure("time.ring");
-            at + row(random, PLACES) * figure("place.size") + random.below(4) * 8
+        "interval" => {
+            let at = figure("time.offset") + random.below(3) * figure("time.size") + figure("time.intervals");
+            at + row(random, INTERVALS) * figure("interval.size") + random.below(4) * 8
         }
-        "refused" => figure("refused.offset") + row(random, MAX_SLOTS) * figure("refused.row"),
+        "quota_denials" => {
+            figure("quota_denials.offset") + row(random, MAX_SLOTS) * figure("quota_denials.row")
+        }
         _ => figure(name),
     }
 }
@@ -166,8 +168,13 @@ fn read_all(region: &Region) {
         region.learn_context_bytes(view.device, 1 << 20);
         let device = view.device;
         let _ = (region.contexts(device), region.spilled(device));
-        let _ = (region.terms(device), region.factor(device), region.meter(device), region.time_used(device));
-        let _ = (region.paid_until(device), region.entry(device, region.places(device)));
+        let _ = (
+            region.terms(device),
+            region.correction(device),
+            region.measure_source(device),
+            region.time_used(device),
+        );
+        let _ = (region.paid_until(device), region.interval_at(device, region.interval_head(device)));
         region.set_limits(view.device, view.limits);
     }
     let processes = region.processes();
@@ -175,7 +182,7 @@ fn read_all(region: &Region) {
     assert!(
         processes
             .iter()
-            .all(|process| process.held.len() <= MAX_DEVICES && process.refused.len() <= MAX_DEVICES)
+            .all(|process| process.held.len() <= MAX_DEVICES && process.quota_denials.len() <= MAX_DEVICES)
     );
 }
 
@@ -195,7 +202,7 @@ fn use_all(member: &Member) {
         }
         member.charge(device, u64::MAX);
         let _ = member.refund(device, u64::MAX);
-        member.count_refusal(device);
+        member.count_quota_denial(device);
         member.begin_context(device, u64::MAX);
         member.end_context(device, 4096);
     }
@@ -210,15 +217,15 @@ fn use_step(member: &Member, devices: [Device; 2]) {
     const NOW: u64 = 1 << 51;
     const MOST: u64 = 10_000_000_000;
     let [device, other] = devices;
-    let _ = member.ended_by(device, &Ran { plain: 1, length: u64::MAX, until: NOW, after: u64::MAX });
-    member.note_overdue(other, NOW);
-    let _ = (member.are_others_overdue(device, NOW), member.go_ahead(device, u64::MAX, 0, NOW));
-    member.go_in_step(devices, NOW);
-    assert!(member.is_in_step(device, NOW) && member.is_in_step(other, NOW));
+    let _ = member.unblocked_by(device, &Ran { plain: 1, length: u64::MAX, until: NOW, after: u64::MAX });
+    member.note_overrun(other, NOW);
+    let _ = (member.has_peer_overrun(device, NOW), member.overdraw_for_peer(device, u64::MAX, 0, NOW));
+    member.couple(devices, NOW);
+    assert!(member.is_coupled(device, NOW) && member.is_coupled(other, NOW));
     member.settle(device, i64::MIN, NOW);
-    let kept = member.take_since(device, 1 << 20, NOW - MOST, NOW);
+    let kept = member.acquire_since(device, 1 << 20, NOW - MOST, NOW);
     assert!(kept.is_ok() || kept.is_err_and(|until| until <= NOW + PATIENCE), "{kept:?}");
-    let _ = (member.take_since(device, 1 << 20, NOW, NOW), member.take_since(other, 1 << 20, 0, NOW));
+    let _ = (member.acquire_since(device, 1 << 20, NOW, NOW), member.acquire_since(other, 1 << 20, 0, NOW));
 }
 
 fn one_line(text: &str) {
@@ -228,30 +235,33 @@ fn one_line(text: &str) {
 /// Whatever the words say, nobody sleeps for longer than a second, and nobody is told to look again in the past.
 fn use_time(member: &Member, device: Device) {
     const NOW: u64 = 1 << 50;
-    let _ =
-        (member.least_lease(device, NOW), member.elect(device, NOW, 1), member.overlap_part(device, 1 << 40));
-    if let Err(until) = member.take(device, 1 << 20, NOW) {
+    let _ = (
+        member.least_lease(device, NOW),
+        member.renew_sampler_lease(device, NOW, 1),
+        member.overlap_part(device, 1 << 40),
+    );
+    if let Err(until) = member.acquire(device, 1 << 20, NOW) {
         assert!(until >= NOW, "{until}");
-        assert_eq!(member.take(device, 1 << 20, until.saturating_add(1 << 20)), Ok(()), "waits for ever");
+        assert_eq!(member.acquire(device, 1 << 20, until.saturating_add(1 << 20)), Ok(()), "waits for ever");
     }
-    member.sleep(device, member.bell(device), 0);
+    member.sleep(device, member.wake_sequence(device), 0);
     member.idle_until_now(device, NOW);
-    let _ = member.hear(device, NOW);
-    member.tell(device, member.told(device), NOW);
-    member.tell(device, u64::MAX, NOW);
-    member.gift(device, u64::MAX, NOW);
-    assert!(member.at_work(device, NOW).count() <= MAX_SLOTS);
-    member.owe(device, u64::MAX, NOW);
+    let _ = member.expire_grant(device, NOW);
+    member.set_grant(device, member.grant(device), NOW);
+    member.set_grant(device, u64::MAX, NOW);
+    member.credit_wall_time(device, u64::MAX, NOW);
+    assert!(member.process_activity(device, NOW).count() <= MAX_SLOTS);
+    member.overdraw(device, u64::MAX, NOW);
     member.settle(device, i64::MIN, NOW);
     member.settle(device, i64::MAX, NOW);
     member.give_back(device, u64::MAX, NOW);
     member.settled(device, u64::MAX, NOW);
-    member.serve(device, u64::MAX, u64::MAX);
+    member.adjust_service(device, u64::MAX, u64::MAX);
     let wild = Interval { start: u64::MAX, end: 0, context: u16::MAX, goes_on: true };
     member.publish(device, wild);
     member.add_overlap(device, u64::MAX, u64::MAX);
-    member.set_factor(device, u32::MAX);
-    member.set_meter(device, u32::MAX);
+    member.set_correction(device, u32::MAX);
+    member.set_measure_source(device, u32::MAX);
     member.set_queued(device, u64::MAX);
     member.note_second(device, NOW);
     member.count_used(device, u64::MAX);
@@ -260,6 +270,6 @@ fn use_time(member: &Member, device: Device) {
     member.count_launches(device, u64::MAX);
     member.note_second(device, NOW + (1 << 30));
     let _ = (member.used_over(device, 1, NOW), member.used_over(device, u64::MAX, u64::MAX));
-    member.stop_asking(device);
-    assert!(!member.is_asking(device), "it asks for ever");
+    member.withdraw_request(device);
+    assert!(!member.is_waiting(device), "it asks for ever");
 }

@@ -1,4 +1,4 @@
-//! How is the reader linked?
+//! Link options of the reader.
 
 fn main() {
     // The number counts up when a program that was linked with the library before would not do with it any more.

@@ -22,9 +22,9 @@ static void print_layout(void)
     LINE("slots", GPUSLICE_SLOTS);
     LINE("devices", GPUSLICE_DEVICES);
     LINE("shares", GPUSLICE_SHARES);
-    LINE("places", GPUSLICE_PLACES);
+    LINE("intervals", GPUSLICE_INTERVALS);
     LINE("oversubscribed", GPUSLICE_OVERSUBSCRIBED);
-    LINE("unpaced", GPUSLICE_UNPACED);
+    LINE("unlimited", GPUSLICE_UNLIMITED);
     LINE("host_memory", GPUSLICE_HOST_MEMORY);
     LINE("seconds", GPUSLICE_SECONDS);
     LINE("header.magic", offsetof(struct gpuslice_region, header.magic));
@@ -32,14 +32,14 @@ static void print_layout(void)
     LINE("header.ready", offsetof(struct gpuslice_region, header.ready));
     LINE("header.size", offsetof(struct gpuslice_region, header.size));
     LINE("header.epoch", offsetof(struct gpuslice_region, header.epoch));
-    LINE("header.claimed", offsetof(struct gpuslice_region, header.claimed));
+    LINE("header.slot_high_water", offsetof(struct gpuslice_region, header.slot_high_water));
     LINE("header.device_count", offsetof(struct gpuslice_region, header.device_count));
-    LINE("header.joiner", offsetof(struct gpuslice_region, header.joiner));
-    LINE("header.shared", offsetof(struct gpuslice_region, header.shared));
-    LINE("header.moves", offsetof(struct gpuslice_region, header.moves));
-    LINE("header.unpaced", offsetof(struct gpuslice_region, header.unpaced));
+    LINE("header.last_joiner_pid", offsetof(struct gpuslice_region, header.last_joiner_pid));
+    LINE("header.share_high_water", offsetof(struct gpuslice_region, header.share_high_water));
+    LINE("header.transfer_seq", offsetof(struct gpuslice_region, header.transfer_seq));
+    LINE("header.unlimited_hint", offsetof(struct gpuslice_region, header.unlimited_hint));
     LINE("header.boot", offsetof(struct gpuslice_region, header.boot));
-    LINE("header.keeper", offsetof(struct gpuslice_region, header.keeper));
+    LINE("header.reaper", offsetof(struct gpuslice_region, header.reaper));
     LINE("debts.offset", offsetof(struct gpuslice_region, header.debts));
     LINE("debt.size", sizeof(struct gpuslice_debt));
     LINE("debt.uuid", offsetof(struct gpuslice_debt, uuid));
@@ -56,25 +56,25 @@ static void print_layout(void)
     LINE("device.burst", offsetof(struct gpuslice_device, burst));
     LINE("device.sharing", offsetof(struct gpuslice_device, sharing));
     LINE("device.peak", offsetof(struct gpuslice_device, peak));
-    LINE("device.refused", offsetof(struct gpuslice_device, refused));
-    LINE("device.unmet", offsetof(struct gpuslice_device, unmet));
+    LINE("device.quota_denials", offsetof(struct gpuslice_device, quota_denials));
+    LINE("device.device_denials", offsetof(struct gpuslice_device, device_denials));
     LINE("device.oversubscribe", offsetof(struct gpuslice_device, oversubscribe));
     LINE("device.host_memory", offsetof(struct gpuslice_device, host_memory));
-    LINE("device.left_at", offsetof(struct gpuslice_device, left_at));
-    LINE("device.room", offsetof(struct gpuslice_device, room));
-    LINE("device.room_at", offsetof(struct gpuslice_device, room_at));
+    LINE("device.holder_died_at", offsetof(struct gpuslice_device, holder_died_at));
+    LINE("device.available", offsetof(struct gpuslice_device, available));
+    LINE("device.available_at", offsetof(struct gpuslice_device, available_at));
     LINE("slots.offset", offsetof(struct gpuslice_region, slots));
     LINE("slot.size", sizeof(struct gpuslice_slot));
     LINE("slot.state", offsetof(struct gpuslice_slot, state));
     LINE("slot.pid", offsetof(struct gpuslice_slot, pid));
     LINE("slot.start", offsetof(struct gpuslice_slot, start));
     LINE("slot.pid_namespace", offsetof(struct gpuslice_slot, pid_namespace));
-    LINE("slot.making", offsetof(struct gpuslice_slot, making));
+    LINE("slot.context_creations", offsetof(struct gpuslice_slot, context_creations));
     LINE("held.offset", offsetof(struct gpuslice_region, held));
     LINE("held.lines", GPUSLICE_HELD_LINES);
     LINE("held.row", sizeof(((struct gpuslice_region *)0)->held[0]));
-    LINE("refused.offset", offsetof(struct gpuslice_region, refused));
-    LINE("refused.row", sizeof(((struct gpuslice_region *)0)->refused[0]));
+    LINE("quota_denials.offset", offsetof(struct gpuslice_region, quota_denials));
+    LINE("quota_denials.row", sizeof(((struct gpuslice_region *)0)->quota_denials[0]));
     LINE("shares.offset", offsetof(struct gpuslice_region, shares));
     LINE("share.size", sizeof(struct gpuslice_share));
     LINE("share.state", offsetof(struct gpuslice_share, state));
@@ -85,49 +85,49 @@ static void print_layout(void)
     LINE("time.paid_until", offsetof(struct gpuslice_device_time, paid_until));
     LINE("time.free_from", offsetof(struct gpuslice_device_time, free_from));
     LINE("time.virtual_time", offsetof(struct gpuslice_device_time, virtual_time));
-    LINE("time.bell", offsetof(struct gpuslice_device_time, bell));
-    LINE("time.places", offsetof(struct gpuslice_device_time, places));
+    LINE("time.wake_seq", offsetof(struct gpuslice_device_time, wake_seq));
+    LINE("time.interval_head", offsetof(struct gpuslice_device_time, interval_head));
     LINE("time.overlap", offsetof(struct gpuslice_device_time, overlap));
-    LINE("time.factor", offsetof(struct gpuslice_device_time, factor));
-    LINE("time.meter", offsetof(struct gpuslice_device_time, meter));
-    LINE("time.told", offsetof(struct gpuslice_device_time, told));
-    LINE("time.elected", offsetof(struct gpuslice_device_time, elected));
-    LINE("time.paid_at", offsetof(struct gpuslice_device_time, paid_at));
-    LINE("time.kept_since", offsetof(struct gpuslice_device_time, kept_since));
-    LINE("time.kept_until", offsetof(struct gpuslice_device_time, kept_until));
-    LINE("time.step_until", offsetof(struct gpuslice_device_time, step_until));
-    LINE("time.overdue_at", offsetof(struct gpuslice_device_time, overdue_at));
-    LINE("time.ahead_at", offsetof(struct gpuslice_device_time, ahead_at));
-    LINE("time.ahead_until", offsetof(struct gpuslice_device_time, ahead_until));
-    LINE("time.ring", offsetof(struct gpuslice_device_time, ring));
-    LINE("place.size", sizeof(struct gpuslice_place));
-    LINE("place.ticket", offsetof(struct gpuslice_place, ticket));
-    LINE("place.start", offsetof(struct gpuslice_place, start));
-    LINE("place.rest", offsetof(struct gpuslice_place, rest));
-    LINE("place.check", offsetof(struct gpuslice_place, check));
+    LINE("time.correction_millionths", offsetof(struct gpuslice_device_time, correction_millionths));
+    LINE("time.measure_source", offsetof(struct gpuslice_device_time, measure_source));
+    LINE("time.grant", offsetof(struct gpuslice_device_time, grant));
+    LINE("time.sampler_lease", offsetof(struct gpuslice_device_time, sampler_lease));
+    LINE("time.last_payment_at", offsetof(struct gpuslice_device_time, last_payment_at));
+    LINE("time.throttled_from", offsetof(struct gpuslice_device_time, throttled_from));
+    LINE("time.throttled_until", offsetof(struct gpuslice_device_time, throttled_until));
+    LINE("time.coupled_until", offsetof(struct gpuslice_device_time, coupled_until));
+    LINE("time.overrun_seen_at", offsetof(struct gpuslice_device_time, overrun_seen_at));
+    LINE("time.overdraft_at", offsetof(struct gpuslice_device_time, overdraft_at));
+    LINE("time.overdraft_paid_until", offsetof(struct gpuslice_device_time, overdraft_paid_until));
+    LINE("time.intervals", offsetof(struct gpuslice_device_time, intervals));
+    LINE("interval.size", sizeof(struct gpuslice_interval));
+    LINE("interval.ticket", offsetof(struct gpuslice_interval, ticket));
+    LINE("interval.start", offsetof(struct gpuslice_interval, start));
+    LINE("interval.packed", offsetof(struct gpuslice_interval, packed));
+    LINE("interval.checksum", offsetof(struct gpuslice_interval, checksum));
     LINE("time.history", offsetof(struct gpuslice_device_time, history));
-    LINE("moment.size", sizeof(struct gpuslice_moment));
-    LINE("moment.second", offsetof(struct gpuslice_moment, second));
-    LINE("moment.used", offsetof(struct gpuslice_moment, used));
-    LINE("moment.throttled", offsetof(struct gpuslice_moment, throttled));
+    LINE("sample.size", sizeof(struct gpuslice_usage_sample));
+    LINE("sample.second", offsetof(struct gpuslice_usage_sample, second));
+    LINE("sample.charged_ns", offsetof(struct gpuslice_usage_sample, charged_ns));
+    LINE("sample.throttled_ns", offsetof(struct gpuslice_usage_sample, throttled_ns));
     LINE("time.processes", offsetof(struct gpuslice_device_time, processes));
     LINE("process.size", sizeof(struct gpuslice_process_time));
-    LINE("process.served", offsetof(struct gpuslice_process_time, served));
-    LINE("process.wants", offsetof(struct gpuslice_process_time, wants));
-    LINE("process.sleeps_until", offsetof(struct gpuslice_process_time, sleeps_until));
-    LINE("process.outstanding", offsetof(struct gpuslice_process_time, outstanding));
+    LINE("process.virtual_service", offsetof(struct gpuslice_process_time, virtual_service));
+    LINE("process.requested_ns", offsetof(struct gpuslice_process_time, requested_ns));
+    LINE("process.sleep_deadline", offsetof(struct gpuslice_process_time, sleep_deadline));
+    LINE("process.unsettled_ns", offsetof(struct gpuslice_process_time, unsettled_ns));
     LINE("process.settled_at", offsetof(struct gpuslice_process_time, settled_at));
-    LINE("process.queued", offsetof(struct gpuslice_process_time, queued));
-    LINE("process.used", offsetof(struct gpuslice_process_time, used));
-    LINE("process.throttled", offsetof(struct gpuslice_process_time, throttled));
-    LINE("process.copied", offsetof(struct gpuslice_process_time, copied));
+    LINE("process.queued_ns", offsetof(struct gpuslice_process_time, queued_ns));
+    LINE("process.charged_ns", offsetof(struct gpuslice_process_time, charged_ns));
+    LINE("process.throttled_ns", offsetof(struct gpuslice_process_time, throttled_ns));
+    LINE("process.copied_ns", offsetof(struct gpuslice_process_time, copied_ns));
     LINE("process.launches", offsetof(struct gpuslice_process_time, launches));
-    LINE("process.used_before", offsetof(struct gpuslice_process_time, used_before));
-    LINE("process.throttled_before", offsetof(struct gpuslice_process_time, throttled_before));
-    LINE("process.copied_before", offsetof(struct gpuslice_process_time, copied_before));
-    LINE("process.launches_before", offsetof(struct gpuslice_process_time, launches_before));
-    LINE("process.spilled", offsetof(struct gpuslice_process_time, spilled));
-    LINE("process.contexts", offsetof(struct gpuslice_process_time, contexts));
+    LINE("process.charged_ns_at_join", offsetof(struct gpuslice_process_time, charged_ns_at_join));
+    LINE("process.throttled_ns_at_join", offsetof(struct gpuslice_process_time, throttled_ns_at_join));
+    LINE("process.copied_ns_at_join", offsetof(struct gpuslice_process_time, copied_ns_at_join));
+    LINE("process.launches_at_join", offsetof(struct gpuslice_process_time, launches_at_join));
+    LINE("process.spilled_bytes", offsetof(struct gpuslice_process_time, spilled_bytes));
+    LINE("process.context_bytes", offsetof(struct gpuslice_process_time, context_bytes));
 }
 
 static uint32_t load32(const uint32_t *word)
@@ -153,9 +153,9 @@ static int is_alive(int file, uint32_t slot)
 }
 
 /* What device, or one process on it, holds beside its words. */
-static uint64_t inherited(const struct gpuslice_region *region, uint32_t device, int64_t slot)
+static uint64_t transferred(const struct gpuslice_region *region, uint32_t device, int64_t slot)
 {
-    uint32_t shared = at_most(load32(&region->header.shared), GPUSLICE_SHARES);
+    uint32_t shared = at_most(load32(&region->header.share_high_water), GPUSLICE_SHARES);
     uint64_t bytes = 0;
     for (uint32_t index = 0; index < shared; index++) {
         uint64_t state = load64(&region->shares[index].state);
@@ -172,18 +172,18 @@ static uint64_t used(const struct gpuslice_region *region, uint32_t device, uint
     const struct gpuslice_device_time *time = &region->time[device];
     uint64_t sum = 0;
     for (uint32_t slot = 0; slot < claimed; slot++)
-        sum += load64(&time->processes[slot].used);
+        sum += load64(&time->processes[slot].charged_ns);
     return sum;
 }
 
 static void print_region(const struct gpuslice_region *region, int file)
 {
     uint32_t devices = at_most(load32(&region->header.device_count), GPUSLICE_DEVICES);
-    uint32_t claimed = at_most(load32(&region->header.claimed), GPUSLICE_SLOTS);
+    uint32_t claimed = at_most(load32(&region->header.slot_high_water), GPUSLICE_SLOTS);
 
     for (uint32_t device = 0; device < devices; device++) {
         const struct gpuslice_device *entry = &region->devices[device];
-        uint64_t held = inherited(region, device, -1);
+        uint64_t held = transferred(region, device, -1);
         for (uint32_t slot = 0; slot < claimed; slot++)
             held += GPUSLICE_HELD_BYTES(load64(&region->held[device][GPUSLICE_HELD_AT(slot)]));
         printf("device %" PRIu32 " ", device);
@@ -198,10 +198,10 @@ static void print_region(const struct gpuslice_region *region, int file)
         if (load32(&entry->state) == GPUSLICE_SLOT_FREE)
             continue;
         printf("process %" PRIu32 " pid %" PRIu32 " alive %d", slot, load32(&entry->pid), is_alive(file, slot));
-        printf(" held %" PRIu64, GPUSLICE_HELD_BYTES(load64(&region->held[0][GPUSLICE_HELD_AT(slot)])) + inherited(region, 0, slot));
-        printf(" refused %" PRIu32, load32(&region->refused[slot][0]));
+        printf(" held %" PRIu64, GPUSLICE_HELD_BYTES(load64(&region->held[0][GPUSLICE_HELD_AT(slot)])) + transferred(region, 0, slot));
+        printf(" refused %" PRIu32, load32(&region->quota_denials[slot][0]));
         const struct gpuslice_process_time *time = &region->time[0].processes[slot];
-        printf(" used %" PRIu64 "\n", load64(&time->used) - load64(&time->used_before));
+        printf(" used %" PRIu64 "\n", load64(&time->charged_ns) - load64(&time->charged_ns_at_join));
     }
 }
 

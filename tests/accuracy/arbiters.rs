@@ -33,7 +33,7 @@ pub(crate) fn monitor(bench: &Bench, slice: usize) -> Monitor {
 /// What the slice was told last.
 pub(crate) fn told(bench: &Bench, slice: usize) -> u64 {
     let monitor = monitor(bench, slice);
-    monitor.told(monitor.devices()[0].device)
+    monitor.grant(monitor.devices()[0].device)
 }
 
 /// A program with work in a slice of its own, which lasts until it is killed.

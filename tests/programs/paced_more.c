@@ -500,6 +500,34 @@ static void ends(void) {
     if (!fgets(line, sizeof line, stdin)) return;
 }
 
+// Launches that may begin before the one ahead of them has ended, or may not: more than a pause behind what is known of them.
+static void chained(int id) {
+    struct { int id, padding; unsigned value[16]; } attribute = {id, 0, {1}};
+    struct config config = {{1, 1, 1}, {32, 1, 1}, 0, stream, &attribute, id != 0};
+    int (*launch_as)(const struct config *, void *, void **, void **) = dlsym(driver, "cuLaunchKernelEx");
+    int failed = 0;
+    for (int i = 0; i < 3; i++) {
+        failed += launch(stream) != 0 || gpu.cuCtxSynchronize() != 0;
+        usleep(50000);
+    }
+    for (int i = 0; i < 12; i++) failed += launch_as(&config, work, NULL, NULL) != 0;
+    failed += gpu.cuCtxSynchronize() != 0;
+    say("failed %d", failed);
+}
+
+// Launches that are each measured alone, behind a first one.
+static void stocked(int count) {
+    char line[16];
+    int failed = launch(stream) != 0 || gpu.cuCtxSynchronize() != 0;
+    usleep(50000);
+    say("stocked %d", failed);
+    if (!fgets(line, sizeof line, stdin)) return;
+    for (int i = 0; i < count; i++) failed += launch(stream) != 0;
+    failed += gpu.cuCtxSynchronize() != 0;
+    say("failed %d", failed);
+    if (!fgets(line, sizeof line, stdin)) return;
+}
+
 int main(int count, char **words) {
     const char *what = count > 1 ? words[1] : "";
     int number = count > 3 ? atoi(words[3]) : 40;
@@ -526,6 +554,8 @@ int main(int count, char **words) {
     else if (!strcmp(what, "after-reset")) after_reset(number);
     else if (!strcmp(what, "between")) between(count > 4 ? words[4] : "", number);
     else if (!strcmp(what, "both-devices")) both_devices(words[2], number);
+    else if (!strcmp(what, "chained")) chained(number);
+    else if (!strcmp(what, "stocked")) stocked(number);
     else if (!strcmp(what, "ends")) ends();
     else return 2;
     return 0;

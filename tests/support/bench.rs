@@ -8,11 +8,14 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// How long a host may run before it counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(120);
+
+/// In which the device has memory of the dead back, on a machine that has other things to do.
+const REST: Duration = Duration::from_secs(10);
 
 /// A driver, and a folder with a state and a region.
 #[derive(Debug)]
@@ -23,12 +26,15 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// A simulated GPU of 1 GiB whose contexts cost nothing, so that every byte of a quota can be spent. Its NVML takes no time,
-    /// so that thousands of short programs do not wait for each other.
+    /// A simulated GPU of 1 GiB whose contexts cost nothing, so that every byte of a quota can be spent.
     pub(crate) fn simulated() -> Self {
         let bench = Self::on(Some(artefacts::simulated_driver()));
-        let bench = bench.with("SIMGPU_MEMORY", "1GiB").with("SIMGPU_CONTEXT_BYTES", "0");
-        bench.with("SIMGPU_NVML_INIT_MS", "0").with("SIMGPU_NVML_LIST_US", "0")
+        bench.with("SIMGPU_MEMORY", "1GiB").with("SIMGPU_CONTEXT_BYTES", "0")
+    }
+
+    /// The same, where NVML takes no time: for tests that start so many programs that a third of a second for each makes minutes.
+    pub(crate) fn with_quick_nvml(self) -> Self {
+        self.with("SIMGPU_NVML_INIT_MS", "0").with("SIMGPU_NVML_LIST_US", "0")
     }
 
     /// The same, where linear memory and arrays take the bytes that are asked for: for libraries that are known to count
@@ -107,10 +113,29 @@ impl Bench {
         }
     }
 
+    /// Whether a host has used the simulated GPU.
+    pub(crate) fn has_run(&self) -> bool {
+        self.folder.path().join("state").exists()
+    }
+
     /// What the simulated GPU really gave out, of one device: bytes at most and now.
     pub(crate) fn truth(&self, device: usize) -> Truth {
         let text = self.report();
         Truth::read(&text, device).unwrap_or_else(|| panic!("simgpu-truth said: {text}"))
+    }
+
+    /// The same once the device has back what processes held that have ended: it has that some time after their death.
+    #[track_caller]
+    pub(crate) fn truth_at_rest(&self, device: usize) -> Truth {
+        let until = Instant::now() + REST;
+        loop {
+            let truth = self.truth(device);
+            if truth.leaving == 0 {
+                return truth;
+            }
+            assert!(Instant::now() < until, "the device does not get the memory of the dead back: {truth:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Everything that the simulated GPU tells of itself.
@@ -139,6 +164,8 @@ impl Bench {
 pub(crate) struct Truth {
     /// In use.
     pub(crate) held: u64,
+    /// Part of that: of the dead, and not back yet.
+    pub(crate) leaving: u64,
     /// The most that were ever in use.
     pub(crate) peak: u64,
 }
@@ -216,6 +243,11 @@ impl Host<'_> {
 }
 
 impl Truth {
+    /// Bytes that processes hold which live.
+    pub(crate) fn living(&self) -> u64 {
+        self.held.saturating_sub(self.leaving)
+    }
+
     /// What the report says of a device, whose fields stand behind its index.
     fn read(report: &str, device: usize) -> Option<Self> {
         let (_before, fields) = report.split_once(&format!("\"index\":{device},"))?;
@@ -223,6 +255,6 @@ impl Truth {
             let (_before, value) = fields.split_once(&format!("\"{name}\":"))?;
             value.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
         };
-        Some(Self { held: number("held")?, peak: number("peak")? })
+        Some(Self { held: number("held")?, leaving: number("leaving")?, peak: number("peak")? })
     }
 }

@@ -51,8 +51,8 @@ impl Ground {
         Figures {
             held: monitor.held(device),
             spilled: monitor.spilled(device),
-            refused: monitor.refused(device),
-            unmet: monitor.unmet(device),
+            refused: monitor.quota_denials(device),
+            unmet: monitor.device_denials(device),
         }
     }
 

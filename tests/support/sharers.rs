@@ -70,11 +70,11 @@ impl Stage {
         held
     }
 
-    /// The only slice holds this much, by its ledger and in truth.
+    /// The only slice holds this much, by its ledger and in truth. What the dead held may leave the device meanwhile.
     #[track_caller]
     pub(crate) fn holds(&self, bytes: u64) {
         assert_eq!(
-            (self.ledger("a"), self.bench.truth(0).held),
+            (self.ledger("a"), self.bench.truth(0).living()),
             (bytes, bytes),
             "ledger and truth, {}",
             self.door
@@ -84,7 +84,7 @@ impl Stage {
     /// Two slices hold this much by their ledgers, and both together so much in truth.
     #[track_caller]
     pub(crate) fn hold(&self, a: u64, b: u64, truth: u64) {
-        let all = (self.ledger("a"), self.ledger("b"), self.bench.truth(0).held);
+        let all = (self.ledger("a"), self.ledger("b"), self.bench.truth(0).living());
         assert_eq!(all, (a, b, truth), "ledgers and truth, {}", self.door);
     }
 

@@ -58,9 +58,9 @@ fn telling(of: &str) -> OwnSlice {
     assert_eq!(member.refund(device, 3 * GIB), 0);
     member.count_throttled(device, 3_100_000_000);
     member.set_queued(device, 12_000_000);
-    member.count_refusal(device);
-    member.count_unmet(device);
-    member.count_unmet(device);
+    member.count_quota_denial(device);
+    member.count_device_denial(device);
+    member.count_device_denial(device);
     member.spill(device, GIB / 2);
     member.begin_context(device, GIB / 4);
     slice

@@ -257,7 +257,7 @@ impl Device {
                 held: process.held.get(number).copied().unwrap_or(0),
                 held_by_contexts: process.contexts.get(number).copied().unwrap_or(0),
                 spilled: process.spilled.get(number).copied().unwrap_or(0),
-                refused: process.refused.get(number).copied().unwrap_or(0),
+                refused: process.quota_denials.get(number).copied().unwrap_or(0),
                 time: ProcessTime::of(process, number, beside.look),
             })
             .collect();
@@ -282,8 +282,8 @@ impl Device {
             host_memory: read.host_memory,
             peak: read.peak,
             spilled: read.spilled,
-            refused: read.refused,
-            unmet: read.unmet,
+            refused: read.quota_denials,
+            unmet: read.device_denials,
             context_bytes: read.context_bytes,
             unaccounted,
             time: Time::of(reader, read, beside.look)?,

@@ -5,7 +5,7 @@ use crate::failure::{self, Failure};
 use crate::{Ending, figures, slices};
 use gpuslice_policy::config::{Config, CorePolicy, DeviceIdentity, DeviceName, Priority};
 use gpuslice_policy::units::{Bytes, Nanos, Setting as _};
-use gpuslice_region::{Change, DeviceView, Limits, Monitor, Sharing};
+use gpuslice_region::{DeviceView, Limits, LimitsChange, Monitor, Sharing};
 
 /// What is told of a change.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -48,7 +48,7 @@ pub(crate) fn apply(monitor: &Monitor, wish: &Set) -> Result<Told, Failure> {
         (asked != Asked::default()).then(|| asked.on(device.limits))
     })?;
     let mut told = Told::default();
-    for Change { before, after } in &changes {
+    for LimitsChange { before, after } in &changes {
         let asked = Asked::of(wish, before, &config);
         told.warnings.extend(warnings(before, &config));
         told.changes.extend(described(monitor, before, asked, *after));
@@ -144,7 +144,7 @@ impl Asked {
 }
 
 /// What is to be said of values that were written and change nothing for now, on any device.
-fn without_effect(wish: &Set, changes: &[Change]) -> impl Iterator<Item = &'static str> {
+fn without_effect(wish: &Set, changes: &[LimitsChange]) -> impl Iterator<Item = &'static str> {
     let never = |has_effect: fn(&Limits) -> bool| !changes.iter().any(|change| has_effect(&change.after));
     let is_divided = |limits: &Limits| limits.sharing.policy != CorePolicy::Fixed;
     let weight = wish.weight.is_some() && never(is_divided);

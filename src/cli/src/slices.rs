@@ -217,7 +217,7 @@ pub(crate) fn look_at_all() -> Result<Vec<Reader>, Failure> {
 /// What is said of a slice that could be opened and could not be read.
 pub(crate) fn lost(error: &RegionError) -> String {
     match error {
-        RegionError::Replaced { path } | RegionError::Renewed { path } => {
+        RegionError::Replaced { path } | RegionError::Reinitialised { path } => {
             format!("{}: its slice ended while it was looked at", path.display())
         }
         other => other.to_string(),

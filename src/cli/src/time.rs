@@ -73,7 +73,7 @@ pub(crate) struct Lately {
 
 impl Lately {
     fn of(reader: &Reader, device: gpuslice_region::Device, seconds: u64) -> Result<Self, RegionError> {
-        let gpuslice_region::Lately { used, throttled, span } = reader.used_over(device, seconds)?;
+        let gpuslice_region::RecentUsage { used, throttled, span } = reader.used_over(device, seconds)?;
         let used_permille = permille(used, span.into());
         Ok(Self { seconds, span_ns: span, used_ns: used, used_permille, throttled_ns: throttled })
     }
@@ -211,7 +211,7 @@ impl Time {
         look: Option<&Look>,
     ) -> Result<Self, RegionError> {
         let (limits, used) = (read.limits, read.time);
-        let measured = Measured::of_word(read.meter);
+        let measured = Measured::of_word(read.measure_source);
         let lately = |seconds| Lately::of(reader, read.device, seconds);
         Ok(Self {
             share_permille: limits.cores_permille,
@@ -231,7 +231,7 @@ impl Time {
             meter: Meter::of(measured.source),
             meter_why: measured.why.map(|why| why.to_string()),
             measured,
-            own_millionths: read.factor,
+            own_millionths: read.correction,
             is_paced: limits.is_paced(),
         })
     }

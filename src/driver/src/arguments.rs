@@ -1,9 +1,9 @@
-//! How is a caller's pointer read and written?
+//! Reads and writes through pointers of the program.
 //!
-//! The driver's answer for a null pointer is the driver's to give, so a null pointer here is an absent value
-//! and never an error of ours.
+//! The driver decides how it answers a null pointer. A null pointer is therefore an absent value here, and never an
+//! error of the library.
 
-/// The value behind a caller's pointer; nothing where it is null.
+/// The value behind a pointer of the program; `None` for a null pointer.
 ///
 /// # Safety
 /// `pointer` is null or valid for reads of `T`, as the driver API requires of its caller.
@@ -12,11 +12,12 @@ pub unsafe fn read_in<T: Copy>(pointer: *const T) -> Option<T> {
     if pointer.is_null() {
         return None;
     }
-    // SAFETY: not null, so valid for reads by the caller's contract; alignment is not assumed.
+    // SAFETY: `read_unaligned` needs a pointer that is valid for reads. `pointer` is not null here, so by this
+    // function's contract it is.
     Some(unsafe { pointer.read_unaligned() })
 }
 
-/// Writes to a caller's output pointer; nothing happens where it is null.
+/// Writes through an output pointer of the program. A null pointer is ignored.
 ///
 /// # Safety
 /// `pointer` is null or valid for writes of `T`, as the driver API requires of its caller.
@@ -24,6 +25,7 @@ pub unsafe fn write_out<T: Copy>(pointer: *mut T, value: T) {
     if pointer.is_null() {
         return;
     }
-    // SAFETY: not null, so valid for writes by the caller's contract; alignment is not assumed.
+    // SAFETY: `write_unaligned` needs a pointer that is valid for writes. `pointer` is not null here, so by this
+    // function's contract it is.
     unsafe { pointer.write_unaligned(value) }
 }

@@ -1,12 +1,12 @@
-//! What is in the libraries that the process has loaded?
+//! Reads the symbol tables of the libraries that the process has loaded.
 //!
-//! We export `dlsym` and `dlvsym` ourselves, so the C library's own cannot be had by asking the loader for them
-//! by name. They are read from its dynamic symbol table instead.
+//! The library exports `dlsym` and `dlvsym` itself, so it cannot ask the loader for the C library's functions of these
+//! names. It reads them from the dynamic symbol table of the C library instead.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr;
 
-/// A library as it lies in memory.
+/// A loaded library in memory.
 #[derive(Debug, Clone, Copy)]
 pub struct Image {
     base: usize,
@@ -15,10 +15,11 @@ pub struct Image {
     dynamic: *const Dynamic,
 }
 
-// SAFETY: the pointer is into a library's own tables, which nobody writes once it is loaded; whoever keeps an
-// image keeps the library loaded.
+// SAFETY: the pointer leads to tables of a loaded library, which no thread writes. A caller that keeps an image keeps
+// the library loaded.
 unsafe impl Send for Image {}
-// SAFETY: as above.
+// SAFETY: the tables behind the pointer do not change while the library is loaded, so all threads may read them at the
+// same time.
 unsafe impl Sync for Image {}
 
 /// An entry of a dynamic section.
@@ -36,30 +37,32 @@ const DT_SONAME: i64 = 14;
 const DT_GNU_HASH: i64 = 0x6fff_fef5;
 
 impl Image {
-    /// The library that contains an address, in whichever namespace of the loader it lies.
+    /// The library that contains an address, in any namespace of the loader.
     #[must_use]
     pub fn containing(address: *const c_void) -> Option<Self> {
         let info = about(address)?;
         Self::at(info.dli_fbase.cast())
     }
 
-    /// Keeps the library loaded for good. Asks the loader, and so ends a pending `dlerror`.
+    /// Keeps the library loaded until the process ends. Calls the loader, and so clears a pending `dlerror`.
     pub fn pin(&self) {
         if let Some(info) = about(ptr::with_exposed_provenance(self.start)) {
-            // SAFETY: the loader's own name for the library; nothing is loaded that is not loaded already.
+            // SAFETY: `dlopen` needs a string that ends with a zero; `dli_fname` is the loader's own. `RTLD_NOLOAD`
+            // loads nothing new.
             unsafe { libc::dlopen(info.dli_fname, libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
         }
     }
 
-    /// The library whose file header is mapped here.
+    /// The library with this file header.
     fn at(header: *const libc::Elf64_Ehdr) -> Option<Self> {
-        // SAFETY: the loader maps a library's file header at the start of its first segment.
+        // SAFETY: the loader maps the file header of a library at the start of its first segment, and `header` is that
+        // address.
         let file = unsafe { *header };
         if !file.e_ident.starts_with(b"\x7fELF") {
             return None;
         }
         let headers = header.wrapping_byte_add(usize::try_from(file.e_phoff).ok()?).cast();
-        // SAFETY: the program headers follow the file header within the first segment.
+        // SAFETY: the program headers follow the file header within the first segment, which stays mapped.
         let headers: &[libc::Elf64_Phdr] =
             unsafe { core::slice::from_raw_parts(headers, file.e_phnum.into()) };
         let first =
@@ -68,7 +71,7 @@ impl Image {
         Self::new(header.addr().wrapping_sub(first? as usize), headers)
     }
 
-    /// Hands over every library of our own namespace that stands behind `this` one in the loader's order.
+    /// Calls `keep` with each library of our namespace that comes after `this` in the loader's order.
     pub fn each_behind(this: &Self, mut keep: impl FnMut(Self)) {
         let mut behind = false;
         find(|image| {
@@ -80,7 +83,7 @@ impl Image {
         });
     }
 
-    /// How many libraries have been loaded and unloaded so far: as long as it stays, so does the list.
+    /// Numbers of libraries loaded and unloaded so far. While they stay the same, the list of libraries does too.
     #[must_use]
     pub fn generation() -> (u64, u64) {
         let mut generation = (0, 0);
@@ -91,7 +94,7 @@ impl Image {
         generation
     }
 
-    /// The first loaded library of one of these names (`DT_SONAME`) that defines a symbol.
+    /// The first loaded library with one of these names (`DT_SONAME`) that defines a symbol.
     #[must_use]
     pub fn defining(symbol: &CStr, sonames: &[&CStr]) -> Option<Self> {
         find(|image| {
@@ -99,7 +102,7 @@ impl Image {
         })
     }
 
-    /// The first `DT_SONAME` of a loaded library that is wanted.
+    /// The first `DT_SONAME` of a loaded library that `wanted` accepts.
     #[must_use]
     pub fn soname_where(mut wanted: impl FnMut(&CStr) -> bool) -> Option<&'static CStr> {
         find(|image| image.soname().is_some_and(&mut wanted))?.soname()
@@ -117,30 +120,30 @@ impl Image {
         Some(Self { base, start, end, dynamic: ptr::with_exposed_provenance(dynamic) })
     }
 
-    /// Whether an address lies in it.
+    /// Whether an address lies in the library.
     #[must_use]
     pub fn contains(&self, address: *const c_void) -> bool {
         (self.start..self.end).contains(&address.addr())
     }
 
-    /// First and last address plus one.
+    /// First address, and last address plus one.
     #[must_use]
     pub fn bounds(&self) -> (usize, usize) {
         (self.start, self.end)
     }
 
-    /// Its `DT_SONAME`.
+    /// The `DT_SONAME` of the library.
     #[must_use]
     pub fn soname(&self) -> Option<&'static CStr> {
         let offset = self.entry(DT_SONAME)?;
         let strings: *const c_char = self.address(DT_STRTAB)?;
-        // SAFETY: the loader accepted this library, so the offset lies in its string table.
+        // SAFETY: the loader has accepted this library, so the offset lies in its string table.
         let name = unsafe { strings.add(offset) };
-        // SAFETY: entries of a string table are zero-terminated.
+        // SAFETY: entries of a string table end with a zero.
         Some(unsafe { CStr::from_ptr(name) })
     }
 
-    /// The address of a symbol that it defines, by name, whatever its version.
+    /// The address of a symbol that the library defines, by name, in any version.
     #[must_use]
     pub fn symbol(&self, name: &CStr) -> Option<*const c_void> {
         let symbol = SymbolTable::of(self)?.find(name)?;
@@ -150,14 +153,14 @@ impl Image {
     fn entry(&self, tag: i64) -> Option<usize> {
         let mut at = self.dynamic;
         loop {
-            // SAFETY: a dynamic section ends with tag 0, at which this loop ends.
+            // SAFETY: a dynamic section ends with tag 0, at which this loop ends, so `at` points to an entry.
             let entry = unsafe { *at };
             match entry.tag {
                 0 => return None,
                 found if found == tag => return Some(entry.value),
                 _ => {}
             }
-            // SAFETY: not the last entry.
+            // SAFETY: the entry was not the last one, so another one follows.
             at = unsafe { at.add(1) };
         }
     }
@@ -182,18 +185,18 @@ struct SymbolEntry {
     size: usize,
 }
 
-/// The dynamic symbols of a library and what finds one of them by name.
+/// The dynamic symbols of a library, and a hash table by which to find them.
 struct SymbolTable {
     symbols: *const SymbolEntry,
     strings: *const c_char,
     index: Index,
 }
 
-/// A hash table over the symbols: libraries have one of two kinds or both.
+/// A hash table over the symbols. A library has one of two kinds, or both.
 enum Index {
     /// Header, Bloom filter, buckets, chains.
     Gnu(*const u32),
-    /// Header, buckets, chains: all that drivers before the 500 series have.
+    /// Header, buckets, chains. Drivers before the 500 series have only this kind.
     Classic(*const u32),
 }
 
@@ -253,10 +256,10 @@ impl SymbolTable {
         None
     }
 
-    /// The symbol of this number, if it has this name and is not merely asked for.
+    /// The symbol with this number, if it has this name and the library defines it.
     fn defined(&self, number: u32, name: &CStr) -> Option<SymbolEntry> {
         let place = self.symbols.wrapping_add(number as usize);
-        // SAFETY: hash tables hold numbers of symbols of this library.
+        // SAFETY: a hash table holds numbers of symbols of its own library, so `place` lies in the symbol table.
         let symbol = unsafe { *place };
         (symbol.section != 0 && self.text(symbol.name) == name).then_some(symbol)
     }
@@ -264,7 +267,7 @@ impl SymbolTable {
     fn text(&self, offset: u32) -> &CStr {
         // SAFETY: the offset comes from this library's symbol table, so it lies in its string table.
         let text = unsafe { self.strings.add(offset as usize) };
-        // SAFETY: entries of a string table are zero-terminated.
+        // SAFETY: entries of a string table end with a zero.
         unsafe { CStr::from_ptr(text) }
     }
 }
@@ -272,11 +275,11 @@ impl SymbolTable {
 /// A word of a hash table.
 fn word(table: *const u32, at: usize) -> u32 {
     let place = table.wrapping_add(at);
-    // SAFETY: callers stay within the table as its header describes it.
+    // SAFETY: the callers stay within the table as its header describes it.
     unsafe { *place }
 }
 
-/// What the loader knows about the library that contains an address.
+/// The loader's description of the library that contains an address.
 fn about(address: *const c_void) -> Option<libc::Dl_info> {
     let mut info = libc::Dl_info {
         dli_fname: ptr::null(),
@@ -284,7 +287,7 @@ fn about(address: *const c_void) -> Option<libc::Dl_info> {
         dli_sname: ptr::null(),
         dli_saddr: ptr::null_mut(),
     };
-    // SAFETY: writes to the structure given, and reads nothing at `address`.
+    // SAFETY: `dladdr` needs room for a `Dl_info`, which `info` is. It reads no memory at `address`.
     let found = unsafe { libc::dladdr(address, &raw mut info) } != 0;
     (found && !info.dli_fbase.is_null()).then_some(info)
 }
@@ -299,20 +302,20 @@ fn find(mut wanted: impl FnMut(&Image) -> bool) -> Option<Image> {
     found
 }
 
-/// Calls `each` with the loader's description of every library of our namespace, until it returns true.
+/// Calls `each` with the loader's description of each library of our namespace, until it returns true.
 fn visit<F: FnMut(&libc::dl_phdr_info) -> bool>(mut each: F) {
     unsafe extern "C" fn step<F: FnMut(&libc::dl_phdr_info) -> bool>(
         info: *mut libc::dl_phdr_info,
         _size: usize,
         data: *mut c_void,
     ) -> c_int {
-        // SAFETY: the loader passes on the pointer given below.
+        // SAFETY: the loader passes the pointer given to `dl_iterate_phdr` below, which leads to `each`.
         let each = unsafe { &mut *data.cast::<F>() };
         // SAFETY: the loader passes a valid description of a loaded library.
         c_int::from(each(unsafe { &*info }))
     }
 
-    // SAFETY: `step` has the signature the loader calls, and the closure outlives the call.
+    // SAFETY: `dl_iterate_phdr` needs a function of this signature, which `step` is. The closure outlives the call.
     unsafe { libc::dl_iterate_phdr(Some(step::<F>), ptr::from_mut(&mut each).cast()) };
 }
 
@@ -320,7 +323,7 @@ fn image(info: &libc::dl_phdr_info) -> Option<Image> {
     if info.dlpi_phdr.is_null() {
         return None;
     }
-    // SAFETY: the loader describes an array of that many headers.
+    // SAFETY: the loader describes an array of `dlpi_phnum` headers at `dlpi_phdr`.
     let headers = unsafe { core::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
     #[allow(clippy::cast_possible_truncation, reason = "addresses fit the machine word")]
     Image::new(info.dlpi_addr as usize, headers)
@@ -336,7 +339,7 @@ mod tests {
     fn a_symbol_of_the_c_library_is_where_the_loader_finds_it() {
         let libc_image = Image::defining(c"dlsym", LIBC).expect("tests run on the C library");
         for name in [c"dlsym", c"dlvsym", c"dlopen", c"getpid"] {
-            // SAFETY: looks a name up in the global scope.
+            // SAFETY: `dlsym` needs a string that ends with a zero, which `name` is.
             let expected = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
             assert_eq!(libc_image.symbol(name), Some(expected.cast_const()), "{name:?}");
         }

@@ -1,9 +1,11 @@
-//! Which names are those of calls that take memory or submit work, known or not?
+//! Families of driver functions that take memory or submit work, by name, including functions that the table does not
+//! have.
 
 use crate::table::Symbol;
 use core::ffi::CStr;
 
-/// One name of each kind of call that takes memory or submits work, with the forms between which the driver may choose.
+/// One name for each kind of call that takes memory or submits work, with the forms between which the driver may
+/// choose.
 pub const TRIED: [(&CStr, &[Symbol]); 5] = [
     (c"cuMemAlloc", &[Symbol::cuMemAlloc_v2]),
     (c"cuMemAllocAsync", &[Symbol::cuMemAllocAsync, Symbol::cuMemAllocAsync_ptsz]),
@@ -14,7 +16,7 @@ pub const TRIED: [(&CStr, &[Symbol]); 5] = [
 /// `CU_GET_PROC_ADDRESS_LEGACY_STREAM` and `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`.
 pub const STREAMS: [(u64, &str); 2] = [(1, "legacy"), (2, "per-thread")];
 
-/// With what the names of calls begin that submit work, or take memory of the device.
+/// Prefixes of the names of functions that submit work or take device memory.
 const FAMILIES: [&str; 14] = [
     "cuLaunch",
     "cuGraphLaunch",
@@ -32,7 +34,7 @@ const FAMILIES: [&str; 14] = [
     "cuGreenCtxCreate",
 ];
 
-/// Whether a call of this name probably takes memory or submits work.
+/// Whether a function with this name probably takes memory or submits work.
 #[must_use]
 pub fn is_of_family(name: &[u8]) -> bool {
     FAMILIES.iter().any(|family| name.starts_with(family.as_bytes()))
@@ -43,7 +45,7 @@ mod tests {
     use super::*;
     use crate::table::{ALL, Treatment};
 
-    /// Prefixes of the names whose calls write to memory, change a setting, or belong to graphics.
+    /// Prefixes of functions that write to memory, change a setting, or belong to graphics.
     const OTHERS: [&str; 5] = ["cuMemcpy", "cuMemset", "cuCtxSetLimit", "cuGLCtxCreate", "cuVDPAUCtxCreate"];
 
     #[test]

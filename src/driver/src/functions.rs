@@ -1,6 +1,6 @@
-//! What is the type of each driver function? One alias per row, named as the function.
+//! The type of each driver function: one alias for each row, with the function's name.
 //!
-//! What a driver calls back may throw, and a thread may be cancelled in a driver: both unwind through the caller.
+//! The functions may unwind: a callback of the program may throw, and a thread may be cancelled within the driver.
 #![allow(
     non_camel_case_types,
     missing_docs,

@@ -1,7 +1,7 @@
-//! What do CUDA's driver and NVML look like from outside?
+//! CUDA's driver and NVML as a caller sees them.
 //!
-//! This crate holds the table of all driver symbols, the types they use, and the place where the address of
-//! each real function is kept. It knows nothing of limits.
+//! This crate has the table of all driver symbols, their types, and the slots that keep the addresses of the real
+//! functions. It has no knowledge of limits.
 
 pub mod arguments;
 pub mod elf;

@@ -1,14 +1,14 @@
-//! Do our rows have the signatures that `cudarc` generated from the driver's header?
+//! Compares the signature of each row with the one that `cudarc` has generated from the driver's header.
 //!
-//! Checked at compile time: a row with a missing parameter, a 32-bit size for a 64-bit one, or another type
-//! behind a pointer does not build. Enumerations by value are integers in a row; [`Same`] lists which
-//! enumerations may stand behind one.
+//! The comparison happens at compile time. A row with a missing parameter, a 32-bit size for a 64-bit one, or another
+//! type behind a pointer does not compile. Enumerations by value are integers in a row; [`Same`] lists the enumerations
+//! that may stand behind one.
 
 use crate::functions;
 use crate::types::{CUmemLocation, c_int, c_uint};
 use cudarc::driver::sys;
 
-/// `Self` in a row is the same, at the ABI, as `T` in the driver's header.
+/// `Self` in a row has the same ABI as `T` in the driver's header.
 trait Same<T> {}
 
 impl<T> Same<T> for T {}
@@ -36,7 +36,7 @@ impl Same<*const sys::CUmemLocation> for *const CUmemLocation {}
 const _: () = assert!(size_of::<CUmemLocation>() == size_of::<sys::CUmemLocation>());
 const _: () = assert!(size_of::<sys::CUresult>() == size_of::<c_int>());
 
-/// A row's function type is the same as `F`, parameter by parameter.
+/// The function type of a row has the same ABI as `F`, parameter by parameter.
 trait Row<F> {}
 
 macro_rules! functions {
@@ -233,9 +233,9 @@ mod tests {
     use super::CHECKED;
     use std::{fs, path::PathBuf, process::Command};
 
-    /// Where Cargo keeps the sources of the `cudarc` this crate was built with.
+    /// The folder in which Cargo keeps the sources of the `cudarc` that this crate was built with.
     fn cudarc() -> PathBuf {
-        // Of this platform only: packages of others are in the lock file and perhaps nowhere on this machine.
+        // Of this platform only: the lock file also has packages of other platforms, which may not be on this machine.
         let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
         let output = Command::new(env!("CARGO"))
             .args(["metadata", "--format-version", "1", "--offline", "--filter-platform", &platform])

@@ -1,11 +1,11 @@
-//! Where is the real function behind an entry?
+//! Slots: the address of the real function behind each entry.
 //!
-//! One word per symbol, empty until first use. Nothing is ever loaded: the function is looked for in the
-//! libraries that the program has loaded, behind us in the loader's order, so that another preload between us
-//! and the driver keeps its place. A symbol that is absent stays absent, whatever other form of it exists.
+//! Each symbol has one word, which is empty until the first use. The library loads no driver. It looks for the function
+//! in the libraries that the program has loaded, after our own in the loader's order. Another preloaded library between
+//! ours and the driver therefore keeps its place. If a symbol is absent, no other form of it takes its place.
 //!
-//! Looking up reads the libraries' own symbol tables: the loader's functions would end the caller's pending
-//! `dlerror`.
+//! The search reads the symbol tables of the libraries. The loader's own functions would clear a pending `dlerror` of
+//! the program.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -18,21 +18,20 @@ use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use parking_lot::Mutex;
 
-/// The address of each real function, by [`Symbol::index`]; null where it has not been looked up or was not
-/// there.
+/// The address of each real function, by [`Symbol::index`]; null if it was not looked up or not found.
 pub static SLOTS: [AtomicPtr<c_void>; COUNT] = [const { AtomicPtr::new(ptr::null_mut()) }; COUNT];
 
-/// Where the program's calls go that nothing is done around, by [`Symbol::index`]; null where it has not been looked up.
+/// The target of each call that no hook handles, by [`Symbol::index`]; null if it was not looked up.
 pub static DOORS: [AtomicPtr<c_void>; COUNT] = [const { AtomicPtr::new(ptr::null_mut()) }; COUNT];
 
 /// `DT_SONAME` of the driver's two libraries.
 const SONAMES: [&CStr; 2] = [c"libcuda.so.1", c"libnvidia-ml.so.1"];
 
-/// A driver library that the program loaded into a namespace of its own, where looking behind us cannot find
-/// it: an address in it, by API.
+/// An address in each driver library that the program has loaded into another namespace, where the usual search does
+/// not find it.
 static ELSEWHERE: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
-/// The real function of a symbol; `None` where no driver is loaded or the driver lacks it.
+/// The real function of a symbol; `None` if no driver is loaded or the driver lacks it.
 ///
 /// `F` is the row's function type: `crate::functions::name`.
 #[inline]
@@ -40,7 +39,8 @@ static ELSEWHERE: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 pub fn real<F: Copy>(symbol: Symbol) -> Option<F> {
     const { assert!(size_of::<F>() == size_of::<usize>()) };
     let address = address(symbol)?;
-    // SAFETY: the row is the signature of the symbol: checked against the header, and `F` is its alias.
+    // SAFETY: the address is that of the symbol's function. `F` is the alias of the symbol's row, which was compared
+    // with the header.
     Some(unsafe { core::mem::transmute_copy(&address) })
 }
 
@@ -48,12 +48,12 @@ pub fn real<F: Copy>(symbol: Symbol) -> Option<F> {
 #[inline]
 #[must_use]
 pub fn address(symbol: Symbol) -> Option<NonNull<c_void>> {
-    // Relaxed: the word is the whole message; what it points to was there before.
+    // Relaxed: the address publishes no other memory; the function was loaded before.
     let known = SLOTS.get(symbol.index())?.load(Ordering::Relaxed);
     NonNull::new(known).or_else(|| find(symbol))
 }
 
-/// Makes all calls of the symbol lead here from now on, ours and the program's.
+/// Directs all calls of the symbol to `target` from now on, those of the library and of the program.
 pub fn set(symbol: Symbol, target: NonNull<c_void>) {
     for words in [&SLOTS, &DOORS] {
         if let Some(word) = words.get(symbol.index()) {
@@ -62,14 +62,14 @@ pub fn set(symbol: Symbol, target: NonNull<c_void>) {
     }
 }
 
-/// Makes the program's calls of the symbol lead here until they are forgotten.
+/// Directs the program's calls of the symbol to `target` until [`forget_doors`].
 pub fn set_door(symbol: Symbol, target: NonNull<c_void>) {
     if let Some(door) = DOORS.get(symbol.index()) {
         door.store(target.as_ptr(), Ordering::Relaxed);
     }
 }
 
-/// Has the program's next call of each function of an API looked up anew.
+/// Makes the program's next call of each function of an API look it up again.
 pub fn forget_doors(api: Api) {
     for symbol in ALL.iter().filter(|symbol| symbol.api() == api) {
         if let Some(door) = DOORS.get(symbol.index()) {
@@ -78,13 +78,13 @@ pub fn forget_doors(api: Api) {
     }
 }
 
-/// Whether a library of this API is loaded at all.
+/// Whether a library of this API is loaded.
 #[must_use]
 pub fn is_driver_loaded(api: Api) -> bool {
     ALL.iter().any(|symbol| symbol.api() == api && symbol.is_hooked() && address(*symbol).is_some())
 }
 
-/// Which driver library an address lies in, by its `DT_SONAME`.
+/// The driver library that contains an address, by its `DT_SONAME`.
 #[must_use]
 pub fn driver_at(address: *const c_void) -> Option<(Api, Image)> {
     let image = Image::containing(address)?;
@@ -95,7 +95,7 @@ pub fn driver_at(address: *const c_void) -> Option<(Api, Image)> {
     }
 }
 
-/// Remembers a driver library that was seen where the usual search may not see it.
+/// Records a driver library that the usual search may not find.
 pub fn remember(api: Api, address: *const c_void) {
     if let Some(place) = ELSEWHERE.get(api as usize) {
         place.store(address.expose_provenance(), Ordering::Relaxed);
@@ -125,17 +125,17 @@ fn elsewhere(api: Api, name: &CStr) -> Option<*const c_void> {
     Image::containing(ptr::with_exposed_provenance(address))?.symbol(name)
 }
 
-/// How many libraries behind us may define driver functions: other preloads and the driver.
+/// The most libraries after ours that may define driver functions: other preloaded libraries, and the driver.
 const LINKS: usize = 8;
 
 type Chain = [Option<Image>; LINKS];
 
-/// The chain of each API with the [`Image::generation`] it was made from.
+/// The chain of each API with the [`Image::generation`] in which it was made.
 static CHAINS: Mutex<[((u64, u64), Chain); 2]> = Mutex::new([((0, 0), [None; LINKS]); 2]);
 
-/// The libraries behind us that define functions of this API, in the loader's order.
+/// The libraries after ours that define functions of this API, in the loader's order.
 ///
-/// Kept until the program loads or unloads something. The lock is only tried: a child forked while another
+/// The chain is kept until the program loads or unloads a library. The lock is only tried: a child forked while another
 /// thread held it must not wait for ever.
 fn chain(api: Api) -> Chain {
     let generation = Image::generation();
@@ -167,8 +167,8 @@ fn make_chain(api: Api) -> Chain {
     links
 }
 
-/// Whether a library takes part in the chain: it is the driver, or it defines one of the functions that other
-/// interposers care about as well.
+/// Whether a library belongs to the chain: it is the driver, or it defines one of the functions that interposers
+/// usually define.
 fn defines(image: &Image, api: Api) -> bool {
     const TELLING: [&[&CStr]; 2] = [
         &[c"cuInit", c"cuMemAlloc_v2", c"cuLaunchKernel", c"cuGetProcAddress", c"cuGetProcAddress_v2"],

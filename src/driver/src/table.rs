@@ -1,25 +1,25 @@
-//! What can be asked about a symbol: its name, its treatment, where its row stands?
+//! Symbols as indices, and the facts of their rows: name, treatment, family.
 
 use crate::types::c_uint;
 
-/// What is done around a call.
+/// The action of the library around a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Treatment {
-    /// Quota is reserved before the driver runs, and given back if it fails.
+    /// Reserves quota before the driver runs, and refunds it if the driver fails.
     Charge,
-    /// What was charged is given back after the driver succeeded.
+    /// Refunds the charge after the driver has succeeded.
     Release,
-    /// Work for the GPU: its start may be delayed.
+    /// Submits work to the GPU; its start may be delayed.
     Gate,
-    /// The answer is ours, or what is asked or answered is changed.
+    /// The library answers, or changes the question or the driver's answer.
     Answer,
-    /// Forwarded unchanged; something is remembered or brought up to date.
+    /// Forwarded unchanged; the library records the call or updates its state.
     Watch,
     /// Forwarded unchanged.
     Pass,
 }
 
-/// Which library a symbol belongs to.
+/// The library that a symbol belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Api {
     /// `libcuda.so.1`.
@@ -33,15 +33,15 @@ pub enum Api {
 pub struct Row {
     /// The exported name.
     pub name: &'static str,
-    /// What is done around a call.
+    /// The action of the library around a call.
     pub treatment: Treatment,
-    /// The group of rows it stands in.
+    /// The group of rows that it belongs to.
     pub family: &'static str,
-    /// Why the family is treated as it is.
+    /// The reason for the family's treatment.
     pub reason: &'static str,
-    /// First version at which `cuGetProcAddress` hands it out.
+    /// First version at which `cuGetProcAddress` returns it.
     pub since: Option<c_uint>,
-    /// The hook that acts on it.
+    /// The hook that handles it.
     pub hook: Option<&'static str>,
     /// Parameters as written in the row.
     pub parameters: &'static str,
@@ -67,7 +67,7 @@ macro_rules! table {
         $treatment:ident $name:ident $(@ $since:literal)? ( $($arg:ident: $ty:ty),* )
             $(-> ($ret:ty))? $(by $module:ident :: $hook:ident)?;
     )* } )*) => {
-        /// A function of the driver, as an index into everything that is kept per function.
+        /// A function of the driver, as an index into tables with an entry for each function.
         #[allow(non_camel_case_types, missing_docs, reason = "the names are the driver's")]
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u16)]
@@ -76,7 +76,8 @@ macro_rules! table {
         /// Every symbol, in table order.
         pub const ALL: &[Symbol] = &[ $( $( Symbol::$name, )* )* ];
 
-        /// All names one after another; [`OFFSETS`] cuts them. No pointer, so nothing to relocate at load.
+        /// All names in sequence; [`OFFSETS`] separates them. It has no pointers, so the loader has nothing to
+        /// relocate.
         const NAMES: &str = concat!( $( $( stringify!($name), )* )* );
 
         const LENGTHS: [u8; COUNT] = [ $( $( name_length(stringify!($name)), )* )* ];
@@ -85,7 +86,7 @@ macro_rules! table {
 
         const HOOKED: [bool; COUNT] = [ $( $( false $(|| !stringify!($module).is_empty())?, )* )* ];
 
-        /// The row of a symbol. For documentation and tests: the preload library never asks.
+        /// The row of a symbol. For documentation and tests; the preload library does not use it.
         #[must_use]
         pub fn row(symbol: Symbol) -> Row {
             match symbol { $( $( Symbol::$name => Row {
@@ -168,8 +169,8 @@ static INDEX: [u16; INDEX_SIZE] = {
     index
 };
 
-/// Where the search for a name begins. Eight bytes at a time, the last eight whatever was read before: byte by byte
-/// takes longer than all the rest of a look-up.
+/// First slot to look at for a name. It hashes eight bytes at a time, the last eight bytes always in full. A loop over
+/// single bytes takes longer than the rest of a look-up.
 #[allow(clippy::cast_possible_truncation, reason = "the top bits, fewer than a place has")]
 const fn place_of(name: &[u8]) -> usize {
     let mut value = name.len() as u64;
@@ -195,7 +196,7 @@ const fn mix(value: u64, word: u64) -> u64 {
 }
 
 impl Symbol {
-    /// The symbol of this exact name.
+    /// The symbol with exactly this name.
     #[must_use]
     pub fn find(name: &[u8]) -> Option<Self> {
         let mut place = place_of(name);
@@ -224,13 +225,13 @@ impl Symbol {
             .unwrap_or_default()
     }
 
-    /// Its place in everything that is kept per symbol.
+    /// Index in tables with an entry for each symbol.
     #[must_use]
     pub const fn index(self) -> usize {
         self as usize
     }
 
-    /// The library it belongs to.
+    /// The library that it belongs to.
     #[must_use]
     #[allow(clippy::indexing_slicing, reason = "every symbol has a place in the table")]
     pub const fn api(self) -> Api {
@@ -238,19 +239,19 @@ impl Symbol {
         if NAMES.as_bytes()[OFFSETS[self.index()] as usize] == b'n' { Api::Nvml } else { Api::Cuda }
     }
 
-    /// What is done around a call.
+    /// The action of the library around a call.
     #[must_use]
     pub fn treatment(self) -> Treatment {
         TREATMENTS.get(self.index()).copied().unwrap_or(Treatment::Pass)
     }
 
-    /// Whether a hook acts on it; otherwise its entry jumps to the driver.
+    /// Whether a hook handles it; otherwise its entry jumps to the driver.
     #[must_use]
     pub fn is_hooked(self) -> bool {
         HOOKED.get(self.index()).copied().unwrap_or(false)
     }
 
-    /// The row it comes from.
+    /// The row that it comes from.
     #[must_use]
     pub fn row(self) -> Row {
         row(self)

@@ -1,6 +1,5 @@
-//! Has every row the signature that NVIDIA's headers declare? Asked of a C compiler, for `cuda.h` and `nvml.h` in
-//! `build/headers` (`ci/headers.sh` brings them). Types that cannot be told apart at the ABI count as equal in C:
-//! an enumeration and an unsigned integer.
+//! Compares each row with the declaration in NVIDIA's headers, by a C compiler. `ci/headers.sh` puts `cuda.h` and
+//! `nvml.h` into `build/headers`. Types with the same ABI count as equal in C: an enumeration and an unsigned integer.
 #![allow(
     clippy::expect_used,
     clippy::panic,
@@ -102,7 +101,7 @@ fn every_row_has_the_signature_that_the_headers_declare() {
     let is_declared = |row: &Row| names.contains(row.name);
     let rows: Vec<Row> = ALL.iter().map(|symbol| symbol.row()).collect();
     let (known, unknown): (Vec<_>, Vec<_>) = rows.into_iter().partition(is_declared);
-    // What needs the headers of other interfaces, or is declared nowhere.
+    // Rows that need headers of other interfaces, and rows without a declaration.
     let elsewhere = |row: &Row| {
         ["graphics", "undeclared"].contains(&row.family)
             || ["cuGL", "cuVDPAU", "cuProfiler"].iter().any(|start| row.name.starts_with(start))
@@ -116,7 +115,7 @@ fn every_row_has_the_signature_that_the_headers_declare() {
         .unwrap_or_else(|errors| panic!("{errors}"));
 }
 
-/// What the C compiler prints for a program, or its errors.
+/// The output of the C compiler for a program, or its errors.
 fn compile(options: &[&str], folders: &[String], program: &str) -> Result<String, String> {
     let source = env::temp_dir().join(format!("gpuslice-headers-{}.c", std::process::id()));
     fs::write(&source, program).expect("a temporary file can be written");

@@ -1,5 +1,5 @@
-//! Is `docs/hooks.md` what the table says? `GPUSLICE_BLESS=1 cargo test -p gpuslice-driver --test hooks_page`
-//! writes it anew.
+//! Compares `docs/hooks.md` with the table. `GPUSLICE_BLESS=1 cargo test -p gpuslice-driver --test hooks_page` writes
+//! the page.
 #![allow(
     clippy::expect_used,
     clippy::panic,

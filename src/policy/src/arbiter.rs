@@ -69,8 +69,8 @@
 //! arbiter nothing is lent or kept, and nothing stands still.
 //!
 //! [`need::Seen`] is made of words that exist: `used`, `throttled` and `queued` of `TimeUsed`, `paid_until`, and whether a
-//! process has `wants` above 0 and a `sleeps_until` that has not passed by more than 10 ms (a stopped process waits for
-//! nothing). `queued` of a process whose `used` has not moved for 100 ms is best left out by the reader; of a whole slice
+//! process has `requested_ns` above 0 and a `sleep_deadline` that has not passed by more than 10 ms (a stopped process
+//! waits for nothing). `queued` of a process whose `used` has not moved for 100 ms is best left out by the reader; of a whole slice
 //! that stands still it is left out here.
 //!
 //! Who looks, on a host without an agent, is elected among the processes of the slices whose regions lie in one directory:

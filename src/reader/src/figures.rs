@@ -1,4 +1,4 @@
-//! Which numbers does a caller in C get, and what lies where in its structures? `include/gpuslice_read.h` has the same.
+//! The structures that a caller in C gets. `include/gpuslice_read.h` has the same layout.
 //!
 //! A structure grows at its end only, by eight bytes at a time.
 
@@ -60,18 +60,20 @@ pub(crate) struct ProcessFigures {
     pub(crate) held_by_contexts: u64,
 }
 
-// SAFETY: numbers in the order of C, an even count of those of four bytes between those of eight: no padding.
+// SAFETY: `repr(C)`, integers only. Each field lies at a multiple of its size, and an even number of four-byte fields lies
+// between those of eight bytes. So there is no padding.
 unsafe impl Plain for DeviceFigures {
     const FIRST_SIZE: usize = 176;
 }
 
-// SAFETY: as above.
+// SAFETY: `repr(C)`, integers only. Each field lies at a multiple of its size, and an even number of four-byte fields lies
+// between those of eight bytes. So there is no padding.
 unsafe impl Plain for ProcessFigures {
     const FIRST_SIZE: usize = 88;
 }
 
 impl DeviceFigures {
-    /// What was read of the device of this number.
+    /// The figures of the device with this number.
     pub(crate) fn of(number: u32, read: &gpuslice_region::DeviceFigures) -> Self {
         let (limits, time) = (read.limits, read.time);
         Self {
@@ -81,8 +83,8 @@ impl DeviceFigures {
             held: read.held,
             held_by_dead: read.held_by_dead,
             peak: read.peak,
-            refused: read.refused,
-            unmet: read.unmet,
+            refused: read.quota_denials,
+            unmet: read.device_denials,
             spilled: read.spilled,
             burst_ns: limits.burst_ns,
             used_ns: time.used,
@@ -106,15 +108,15 @@ impl DeviceFigures {
             },
             weight: limits.sharing.weight,
             oversubscribe: limits.oversubscribe.into(),
-            meter: read.meter,
-            factor_millionths: read.factor,
+            meter: read.measure_source,
+            factor_millionths: read.correction,
             held_by_contexts: read.contexts,
         }
     }
 }
 
 impl ProcessFigures {
-    /// What a process says of itself on a device.
+    /// The figures that a process has published for a device.
     pub(crate) fn of(device: usize, process: &ProcessView) -> Self {
         let of = |figures: &[u64]| figures.get(device).copied().unwrap_or(0);
         let time = process.time.get(device).copied().unwrap_or_default();
@@ -122,7 +124,7 @@ impl ProcessFigures {
             start: process.start,
             pid_namespace: process.pid_namespace,
             held: of(&process.held),
-            refused: process.refused.get(device).copied().unwrap_or(0).into(),
+            refused: process.quota_denials.get(device).copied().unwrap_or(0).into(),
             spilled: of(&process.spilled),
             used_ns: time.used,
             throttled_ns: time.throttled,

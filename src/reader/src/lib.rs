@@ -1,11 +1,12 @@
-//! How do programs in C, Python, Go and the like read a slice's figures? `libgpuslice_read.so`, as
-//! `include/gpuslice_read.h` declares it and says what may be called when.
+//! `libgpuslice_read.so`: reads a slice's figures for programs in C, Python, Go and others.
 //!
-//! - The functions are those of the header, one each; `tests` compares names, structures and numbers with it and with a
-//!   file of what was released.
-//! - Each converts its arguments, asks a [`Reader`], and converts the answer. None keeps anything between calls but in
-//!   the handle, and a handle never changes: so all may be called on all threads.
-//! - No panic leaves them (`boundary`).
+//! `include/gpuslice_read.h` declares the functions and says when each may be called.
+//!
+//! - Each function of the header is one function here. `tests` compares names, structures and numbers with the header,
+//!   and with a file for each release.
+//! - Each function converts its arguments, asks a [`Reader`], and converts the answer. Only handles keep state between
+//!   calls, and a handle never changes. So all functions may be called in all threads.
+//! - No panic leaves a function: see `boundary`.
 
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
@@ -26,7 +27,8 @@ use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-/// The version of the interface: counted up when something is added. What would break programs has another soname.
+/// The version of the interface. Each addition has another one. A change that would break programs needs another
+/// soname.
 const API_VERSION: u32 = 2;
 
 /// An open slice.
@@ -43,22 +45,22 @@ extern "C" fn gpuslice_api_version() -> u32 {
     API_VERSION
 }
 
-/// The version of regions that can be read.
+/// The version of regions that this library reads.
 #[unsafe(no_mangle)]
 extern "C" fn gpuslice_layout_version() -> u32 {
     layout::VERSION
 }
 
-/// What a status means, in a sentence that lives for ever.
+/// A sentence that explains a status. It is never freed.
 #[unsafe(no_mangle)]
 extern "C" fn gpuslice_error_text(status: c_int) -> *const c_char {
     Status::text(status).as_ptr()
 }
 
-/// The paths that may be regions, each ended by a zero, and an empty one behind the last.
+/// Writes the paths that may be regions, each ended by a zero, and an empty one after the last.
 ///
 /// # Safety
-/// `paths` is null or has `room` bytes; `needed` is null or has room for a number.
+/// `paths` is null or has `room` bytes. `needed` is null or has room for a number.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn gpuslice_list(paths: *mut c_char, room: usize, needed: *mut usize) -> c_int {
     answer(|| {
@@ -68,12 +70,13 @@ unsafe extern "C" fn gpuslice_list(paths: *mut c_char, room: usize, needed: *mut
             bytes.push(0);
         }
         bytes.push(0);
-        // SAFETY: the caller's promise.
+        // SAFETY: `write` needs null or room for a value, which this function's contract demands of `needed`.
         unsafe { write(needed, bytes.len()) };
         if bytes.len() > room || paths.is_null() {
             return Err(Status::Room);
         }
-        // SAFETY: the caller's promise, and there is room for them.
+        // SAFETY: `paths` is not null and has `room` bytes by this function's contract, and `bytes` is not longer.
+        // `bytes` is ours, so the two do not overlap.
         unsafe { paths.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         Ok(())
     })
@@ -82,16 +85,17 @@ unsafe extern "C" fn gpuslice_list(paths: *mut c_char, room: usize, needed: *mut
 /// Opens a slice by its name or by the path of its region.
 ///
 /// # Safety
-/// `slice` is null or a text that ends with a zero; `opened` is null or has room for a pointer.
+/// `slice` is null or a text that ends with a zero. `opened` is null or has room for a pointer.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn gpuslice_open(slice: *const c_char, opened: *mut *mut Slice) -> c_int {
     answer(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `text` needs null or a string that ends with a zero, which this function's contract demands of
+        // `slice`.
         let slice = unsafe { text(slice) }?;
         if opened.is_null() {
             return Err(Status::Argument);
         }
-        // SAFETY: it is not null, and so has room.
+        // SAFETY: `opened` is not null, so by this function's contract it has room for a pointer.
         unsafe { write(opened, core::ptr::null_mut()) };
         let path = match names::find(slice)? {
             Found::One(path) => path,
@@ -99,7 +103,7 @@ unsafe extern "C" fn gpuslice_open(slice: *const c_char, opened: *mut *mut Slice
             Found::Several(_) => return Err(Status::Ambiguous),
         };
         let handle = Slice::open(&path)?;
-        // SAFETY: as above.
+        // SAFETY: `opened` is not null, so by this function's contract it has room for a pointer.
         unsafe { write(opened, Box::into_raw(Box::new(handle))) };
         Ok(())
     })
@@ -117,11 +121,12 @@ impl Slice {
 /// Closes a slice.
 ///
 /// # Safety
-/// `slice` is null or what [`gpuslice_open`] gave; nobody uses it now or later.
+/// `slice` is null, or a handle from [`gpuslice_open`] that no thread uses now or later.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn gpuslice_close(slice: *mut Slice) {
     if !slice.is_null() {
-        // SAFETY: `gpuslice_open` made it from a box, and nobody uses it, by the caller's promise.
+        // SAFETY: `from_raw` needs a pointer from `into_raw` that is used once. `gpuslice_open` made it so, and by this
+        // function's contract no thread uses it again.
         let slice = unsafe { Box::from_raw(slice) };
         let _closed = answer(|| {
             drop(slice);
@@ -130,62 +135,64 @@ unsafe extern "C" fn gpuslice_close(slice: *mut Slice) {
     }
 }
 
-/// What the slice is called. Lives until it is closed.
+/// The name of the slice. It lives until the slice is closed.
 ///
 /// # Safety
-/// `slice` is null or open.
+/// `slice` is null or an open handle.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn gpuslice_name(slice: *const Slice) -> *const c_char {
-    // SAFETY: the caller's promise.
+    // SAFETY: `reference` needs null or a value that lives. An open handle lives until it is closed, and never changes.
     unsafe { reference(slice) }.map_or(core::ptr::null(), |slice| slice.name.as_ptr())
 }
 
-/// Where the slice's region is. Lives until it is closed.
+/// The path of the slice's region. It lives until the slice is closed.
 ///
 /// # Safety
-/// `slice` is null or open.
+/// `slice` is null or an open handle.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn gpuslice_path(slice: *const Slice) -> *const c_char {
-    // SAFETY: the caller's promise.
+    // SAFETY: `reference` needs null or a value that lives. An open handle lives until it is closed, and never changes.
     unsafe { reference(slice) }.map_or(core::ptr::null(), |slice| slice.path.as_ptr())
 }
 
-/// How often the region had been made anew when it was opened.
+/// The epoch in which the slice was opened.
 ///
 /// # Safety
-/// `slice` is null or open; `epoch` is null or has room for a number.
+/// `slice` is null or an open handle. `epoch` is null or has room for a number.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn gpuslice_epoch(slice: *const Slice, epoch: *mut u64) -> c_int {
     answer(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `reference` needs null or a value that lives. An open handle lives until it is closed, and never
+        // changes.
         let slice = unsafe { reference(slice) }?;
         slice.reader.check()?;
-        // SAFETY: the caller's promise.
+        // SAFETY: `write` needs null or room for a value, which this function's contract demands of `epoch`.
         unsafe { write(epoch, slice.reader.epoch()) };
         Ok(())
     })
 }
 
-/// How many devices the slice has.
+/// Number of devices of the slice.
 ///
 /// # Safety
-/// As [`gpuslice_epoch`].
+/// `slice` is null or an open handle. `count` is null or has room for a number.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn gpuslice_device_count(slice: *const Slice, count: *mut u32) -> c_int {
     answer(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `reference` needs null or a value that lives. An open handle lives until it is closed, and never
+        // changes.
         let slice = unsafe { reference(slice) }?;
         let devices = u32::try_from(slice.reader.device_count()?).unwrap_or(u32::MAX);
-        // SAFETY: the caller's promise.
+        // SAFETY: `write` needs null or room for a value, which this function's contract demands of `count`.
         unsafe { write(count, devices) };
         Ok(())
     })
 }
 
-/// The figures of a device.
+/// Reads the figures of a device.
 ///
 /// # Safety
-/// `slice` is null or open; `figures` is null or has `size` bytes.
+/// `slice` is null or an open handle. `figures` is null or has `size` bytes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn gpuslice_read_device(
     slice: *const Slice,
@@ -194,36 +201,38 @@ unsafe extern "C" fn gpuslice_read_device(
     size: usize,
 ) -> c_int {
     answer(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `reference` needs null or a value that lives. An open handle lives until it is closed, and never
+        // changes.
         let slice = unsafe { reference(slice) }?;
         let index = usize::try_from(device).unwrap_or(usize::MAX);
         let read = slice.reader.device(index)?.ok_or(Status::NoDevice)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: `fill` needs null or room for `size` bytes, which this function's contract demands of `figures`.
         unsafe { fill(figures.cast(), size, &DeviceFigures::of(device, &read)) }
     })
 }
 
-/// How many processes of the slice live.
+/// Number of living processes of the slice.
 ///
 /// # Safety
-/// As [`gpuslice_epoch`].
+/// `slice` is null or an open handle. `count` is null or has room for a number.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn gpuslice_process_count(slice: *const Slice, count: *mut u32) -> c_int {
     answer(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `reference` needs null or a value that lives. An open handle lives until it is closed, and never
+        // changes.
         let slice = unsafe { reference(slice) }?;
         let processes = u32::try_from(slice.reader.process_count()?).unwrap_or(u32::MAX);
-        // SAFETY: the caller's promise.
+        // SAFETY: `write` needs null or room for a value, which this function's contract demands of `count`.
         unsafe { write(count, processes) };
         Ok(())
     })
 }
 
-/// The figures of the processes that live, on a device.
+/// Reads the figures of the living processes on a device.
 ///
 /// # Safety
-/// `slice` is null or open; `figures` is null or has `room` structures of `size` bytes; `count` is null or has room for
-/// a number.
+/// `slice` is null or an open handle. `figures` is null or has `room` structures of `size` bytes. `count` is null or
+/// has room for a number.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn gpuslice_read_processes(
     slice: *const Slice,
@@ -234,18 +243,20 @@ unsafe extern "C" fn gpuslice_read_processes(
     count: *mut usize,
 ) -> c_int {
     answer(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `reference` needs null or a value that lives. An open handle lives until it is closed, and never
+        // changes.
         let slice = unsafe { reference(slice) }?;
         let index = usize::try_from(device).unwrap_or(usize::MAX);
         if index >= slice.reader.device_count()? {
             return Err(Status::NoDevice);
         }
         let processes = slice.reader.processes()?;
-        // SAFETY: the caller's promise.
+        // SAFETY: `write` needs null or room for a value, which this function's contract demands of `count`.
         unsafe { write(count, processes.len()) };
         let mut place = figures.cast::<u8>();
         for process in processes.iter().take(room) {
-            // SAFETY: the caller's promise: less than `room` structures were filled.
+            // SAFETY: `fill` needs room for `size` bytes. By this function's contract `figures` has `room` structures,
+            // and fewer than `room` were filled.
             unsafe { fill(place, size, &ProcessFigures::of(index, process)) }?;
             place = place.wrapping_add(size);
         }
@@ -253,14 +264,15 @@ unsafe extern "C" fn gpuslice_read_processes(
     })
 }
 
-/// Clears what dead processes hold: the one function that writes.
+/// Reaps dead processes: the only function that writes.
 ///
 /// # Safety
-/// As [`gpuslice_epoch`].
+/// `slice` is null or an open handle. `cleared` is null or has room for a number.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn gpuslice_reap(slice: *const Slice, cleared: *mut u32) -> c_int {
     answer(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `reference` needs null or a value that lives. An open handle lives until it is closed, and never
+        // changes.
         let slice = unsafe { reference(slice) }?;
         slice.reader.check()?;
         let monitor = Monitor::open(slice.reader.path(), Trust::AnyOwner)?.ok_or(Status::Renewed)?;
@@ -269,7 +281,7 @@ unsafe extern "C" fn gpuslice_reap(slice: *const Slice, cleared: *mut u32) -> c_
             Reaped::Dead(dead) => u32::try_from(dead).unwrap_or(u32::MAX),
             Reaped::UnderWay => return Err(Status::Busy),
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: `write` needs null or room for a value, which this function's contract demands of `cleared`.
         unsafe { write(cleared, dead) };
         Ok(())
     })

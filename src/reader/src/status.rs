@@ -1,4 +1,4 @@
-//! How does a function say what went wrong?
+//! Statuses of the functions for C.
 
 use core::ffi::{CStr, c_int};
 use gpuslice_region::RegionError;
@@ -6,7 +6,7 @@ use std::io;
 
 macro_rules! statuses {
     ($($(#[$meaning:meta])* $name:ident = $number:literal, $spelled:literal, $text:literal;)*) => {
-        /// Why a function did not do what it was asked for. The numbers never change.
+        /// Reason for which a function failed. The numbers never change.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(i32)]
         pub(crate) enum Status {
@@ -18,7 +18,7 @@ macro_rules! statuses {
         pub(crate) const NAMES: &[(&str, c_int)] = &[("GPUSLICE_OK", Status::OK), $(($spelled, $number),)*];
 
         impl Status {
-            /// What a number means.
+            /// The sentence for a number.
             pub(crate) fn text(number: c_int) -> &'static CStr {
                 match number {
                     Self::OK => c"success",
@@ -33,52 +33,52 @@ macro_rules! statuses {
 statuses! {
     /// A pointer is null, or a size too small.
     Argument = 1, "GPUSLICE_ERROR_ARGUMENT", c"a null pointer, an empty name, or a structure that is too small";
-    /// Not there, or not made yet.
+    /// There is no such region, or no process has finished initialising it.
     NoSlice = 2, "GPUSLICE_ERROR_NO_SLICE", c"there is no such slice; it may not have begun";
     /// Several slices have the name.
     Ambiguous = 3, "GPUSLICE_ERROR_AMBIGUOUS", c"several slices have this name; give the path of one";
-    /// The system does not allow it.
+    /// The user has no right to the file.
     Permission = 4, "GPUSLICE_ERROR_PERMISSION", c"this user may not read the region (or, to reap, write it)";
-    /// Something else has the name.
-    NotARegion = 5, "GPUSLICE_ERROR_NOT_A_REGION", c"the file is no region";
-    /// Another gpuslice made it.
+    /// The file is no region.
+    NotARegion = 5, "GPUSLICE_ERROR_NOT_A_REGION", c"the file is not a region";
+    /// Another version of gpuslice made the region.
     Version = 6, "GPUSLICE_ERROR_VERSION", c"the region has another version than this library reads";
-    /// Shortened or overwritten.
-    Damaged = 7, "GPUSLICE_ERROR_DAMAGED", c"the region was shortened or overwritten; its slice is lost";
-    /// Removed, or another in its place.
+    /// The file was truncated or overwritten.
+    Damaged = 7, "GPUSLICE_ERROR_DAMAGED", c"the region was truncated or overwritten; its slice is lost";
+    /// The file was removed or replaced.
     Replaced = 8, "GPUSLICE_ERROR_REPLACED", c"the region was removed or replaced; close it, and open what is there now";
-    /// Another slice has the file.
-    Renewed = 9, "GPUSLICE_ERROR_RENEWED", c"the region was made anew for another slice; close it and open it again";
-    /// No device of that number.
+    /// Another slice has the region.
+    Renewed = 9, "GPUSLICE_ERROR_RENEWED", c"another slice has the region now; close it and open it again";
+    /// The slice has no device with this number.
     NoDevice = 10, "GPUSLICE_ERROR_NO_DEVICE", c"the slice has no device of this number";
-    /// More than the caller has room for.
-    Room = 11, "GPUSLICE_ERROR_ROOM", c"there is more than there is room for; the count says how much";
-    /// More regions than can be kept from ending the process.
+    /// The answer is larger than the caller's room.
+    Room = 11, "GPUSLICE_ERROR_ROOM", c"the answer is larger than the room; the count says how large it is";
+    /// The process has opened more regions than it can protect from truncation.
     TooManyOpen = 12, "GPUSLICE_ERROR_TOO_MANY_OPEN", c"too many slices are open in this process; close some";
-    /// A call of the system failed.
-    System = 13, "GPUSLICE_ERROR_SYSTEM", c"the system refused; errno says why";
-    /// Somebody else has the lock.
-    Busy = 14, "GPUSLICE_ERROR_BUSY", c"another process changes the slice's roster just now; try again";
-    /// Our mistake.
-    Internal = 15, "GPUSLICE_ERROR_INTERNAL", c"a mistake of the library; please report it";
+    /// A system call failed.
+    System = 13, "GPUSLICE_ERROR_SYSTEM", c"a system call failed; errno says why";
+    /// Another process has the join lock.
+    Busy = 14, "GPUSLICE_ERROR_BUSY", c"another process is joining or reaping; try again";
+    /// A defect of the library.
+    Internal = 15, "GPUSLICE_ERROR_INTERNAL", c"a defect of the library; please report it";
 }
 
 impl Status {
-    /// All is well.
+    /// Success.
     pub(crate) const OK: c_int = 0;
 
-    /// As the caller gets it.
+    /// The number that the caller gets.
     pub(crate) fn number(self) -> c_int {
         self as c_int
     }
 }
 
 impl From<io::Error> for Status {
-    /// Leaves the system's own number in `errno`.
+    /// Writes the error number of the system into `errno`.
     fn from(error: io::Error) -> Self {
-        // SAFETY: this thread's own.
+        // SAFETY: `__errno_location` has no requirement; it returns this thread's own variable.
         let errno = unsafe { libc::__errno_location() };
-        // SAFETY: as above.
+        // SAFETY: `errno` points to this thread's own variable, which lives as long as the thread.
         unsafe { *errno = error.raw_os_error().unwrap_or(libc::EIO) };
         match error.kind() {
             io::ErrorKind::PermissionDenied => Self::Permission,
@@ -96,10 +96,10 @@ impl From<RegionError> for Status {
             RegionError::Version { .. } => Self::Version,
             RegionError::Size { .. } | RegionError::Damaged { .. } => Self::Damaged,
             RegionError::Replaced { .. } => Self::Replaced,
-            RegionError::Renewed { .. } => Self::Renewed,
+            RegionError::Reinitialised { .. } => Self::Renewed,
             RegionError::TooManyOpen { .. } => Self::TooManyOpen,
             RegionError::Busy { .. } => Self::Busy,
-            // What only those meet who join.
+            // Errors of processes that join.
             _ => Self::Internal,
         }
     }

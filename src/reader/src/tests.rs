@@ -1,4 +1,4 @@
-//! Is the interface what its header says, and what was released? Does every answer mean what it should?
+//! Tests of the interface for C: its shape, and its answers.
 
 mod abi;
 mod boundary;

@@ -1,117 +1,89 @@
-//! What do the processes of one slice share, and how do they change it without waiting for each other?
+//! The file that the processes of one slice share, and how they change it without waiting for each other.
 //!
-//! A *region* is one file of fixed size that every process of a slice maps, and that monitors map too. It says
-//! which processes live (`roster`), what each of them holds on each device (`memory`), until when the slice's GPU time
-//! is paid (`compute`), and the limits. The crate knows words and their owners; what the words are spent on it does not
-//! know. What a word of the compute ledger becomes, the pure functions of `gpuslice_policy` say: they are that
-//! arithmetic's one place, where it is tested in virtual time.
+//! A *region* is one file of fixed size. Every process of a slice maps it, and monitors map it too. It holds these
+//! facts:
 //!
-//! - [`Member`] is a process's place in a slice: it reserves and gives back.
-//! - [`Monitor`] reads the same figures without taking a place.
-//! - [`Reader`] reads them without the right to write.
-//! - [`Region`] is what both can read.
+//! - the limits of the slice;
+//! - one slot for each living process;
+//! - the bytes that each process holds on each device;
+//! - the instant up to which the slice's GPU time is paid.
 //!
-//! Functions here make system calls (never on the way of a reservation that is granted at once) and may change
-//! `errno`; a preload library saves it around them. None of them panics on what another process wrote.
+//! `gpuslice_policy` has the arithmetic of the compute ledger as pure functions, where tests run it in virtual time.
+//!
+//! Folders, lowest first. A module imports from its own folder and from folders earlier in this list;
+//! `tests/dependencies.rs` checks that, and that no files import each other in a circle.
+//!
+//! 1. `sync`: atomic words, clocks, and ways to wait.
+//! 2. `layout`: the words of the region file and their offsets.
+//! 3. `slots`: the processes of a slice, and which of them are alive.
+//! 4. `memory`: the memory ledger.
+//! 5. `compute`: the compute ledger.
+//! 6. `file`: finding, opening, mapping and locking the region file.
+//! 7. `handle`: [`Member`], [`Monitor`], [`Reader`] and [`Region`].
+//! 8. `arbiter_lease`: which process divides a GPU among slices.
+//! 9. `models`, `properties`: tests of the ledgers, with loom and with random sequences.
+//!
+//! The four handles differ in their rights:
+//!
+//! - [`Member`] has a slot: it reserves memory and GPU time, and gives them back.
+//! - [`Monitor`] has no slot. It reads figures, sets limits and reaps.
+//! - [`Reader`] reads figures without the right to write.
+//! - [`Region`] has the functions that a member and a monitor share.
+//!
+//! A reservation that is granted at once makes no system call. Other functions may make system calls and change
+//! `errno`; a preload library saves `errno` around them. No function panics, whatever other processes write into the
+//! region.
 
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 #![cfg_attr(loom, allow(dead_code, reason = "the models use no file, and so not all of the words"))]
 
+#[cfg(not(loom))]
+mod arbiter_lease;
 mod compute;
-mod debts;
-mod estate;
-mod history;
+#[cfg(not(loom))]
+mod file;
+#[cfg(not(loom))]
+mod handle;
 pub mod layout;
 mod memory;
-mod ring;
-mod roster;
-mod sampler;
-mod shares;
+mod slots;
 mod sync;
-mod words;
-
-#[cfg(not(loom))]
-mod bell;
-#[cfg(loom)]
-#[path = "models/bell.rs"]
-mod bell;
-#[cfg(not(loom))]
-pub mod bystander;
-#[cfg(not(loom))]
-mod chairs;
-#[cfg(not(loom))]
-mod change;
-#[cfg(not(loom))]
-mod detached;
-#[cfg(not(loom))]
-mod error;
-mod leaving;
-#[cfg(not(loom))]
-mod lock;
-#[cfg(not(loom))]
-mod making;
-#[cfg(not(loom))]
-mod map;
-#[cfg(not(loom))]
-mod member;
-#[cfg(not(loom))]
-mod monitor;
-#[cfg(not(loom))]
-pub mod names;
-#[cfg(not(loom))]
-mod numbers;
-#[cfg(not(loom))]
-pub mod operator;
-#[cfg(not(loom))]
-mod patience;
-#[cfg(not(loom))]
-mod pause;
-#[cfg(not(loom))]
-mod places;
-#[cfg(not(loom))]
-mod process;
-#[cfg(not(loom))]
-mod reader;
-#[cfg(not(loom))]
-mod region;
-#[cfg(not(loom))]
-mod removal;
-#[cfg(not(loom))]
-mod sharing;
-#[cfg(not(loom))]
-mod shortened;
-#[cfg(not(loom))]
-mod time;
-#[cfg(not(loom))]
-mod trial;
 
 #[cfg(all(test, loom))]
 mod models;
 #[cfg(all(test, not(loom)))]
 mod properties;
 
-pub use estate::TimeUsed;
-pub use history::Lately;
-pub use leaving::LEAVING;
-pub use memory::{Refusal, Why};
-pub use ring::RING_PLACES;
-pub use roster::Reaped;
+pub use compute::{history::RecentUsage, intervals::INTERVAL_SLOTS, reclaim::TimeUsed};
+pub use memory::{
+    leaving::LEAVING,
+    ledger::{Refusal, Why},
+};
+pub use slots::roster::Reaped;
 
 #[cfg(not(loom))]
 pub use {
-    chairs::Chairs,
-    change::Change,
-    detached::{Detached, detached},
-    error::RegionError,
-    making::Makings,
-    map::Trust,
-    member::{DeviceRequest, Difference, Member, Use},
-    monitor::Monitor,
-    pause::pause,
-    reader::{DeviceFigures, Reader},
-    region::{Device, DeviceView, Limits, ProcessView, Region, Uuid},
-    removal::{Removal, remove_for_good, remove_if_unused},
-    sharing::Sharing,
-    time::AtWork,
-    trial::try_path,
+    arbiter_lease::ArbiterLeases,
+    file::{
+        detached::{Detached, detached},
+        error::RegionError,
+        map::Trust,
+        names, operator,
+        probe::probe_path,
+        sigbus_forwarding,
+    },
+    handle::{
+        change_limits::LimitsChange,
+        context_creation::ContextCreations,
+        device::{Device, Uuid},
+        join::{DeviceRequest, Difference},
+        limits::{Limits, Sharing},
+        member::{Member, SharedUse},
+        monitor::Monitor,
+        reader::{DeviceFigures, Reader},
+        region::{DeviceView, ProcessView, Region},
+        region_time::ProcessActivity,
+        remove::{Removal, remove_for_good, remove_if_unused},
+    },
+    sync::pause::pause,
 };

@@ -7,7 +7,8 @@
 use crate::driver;
 use crate::hooks::vmm::{self, Number};
 use crate::ledger::Reservation;
-use crate::slice::{Place, Slice};
+use crate::place::Place;
+use crate::slice::Slice;
 use core::ffi::{c_int, c_uint};
 use core::mem::MaybeUninit;
 use core::ptr;

@@ -2,7 +2,7 @@
 
 use crate::driver;
 use crate::management;
-use crate::slice::Place;
+use crate::place::Place;
 use core::fmt;
 use gpuslice_driver::types::CUdevice;
 use gpuslice_policy::config::{Config, DeviceIdentity, LogLevel, gpu_uuid_text};

@@ -6,6 +6,7 @@ use core::mem::MaybeUninit;
 use gpuslice_driver::Symbol;
 use gpuslice_driver::functions as real;
 use gpuslice_driver::slot;
+use gpuslice_driver::types::device_attribute::OF_HOST_MEMORY;
 use gpuslice_driver::types::{
     CUcontext, CUdevice, CUdeviceptr, CUfunction, CUgreenCtx, CUkernel, CUlibrary, CUmemLocation,
     CUmemoryPool, CUmodule, CUstream, Status, memory_type, nvmlDevice_t, status,
@@ -171,9 +172,9 @@ pub(crate) fn multiprocessors(device: CUdevice) -> Option<u64> {
 /// Whether a device's memory is the host's, so that its free memory moves with every program of the machine: an integrated GPU, or
 /// one whose memory is a NUMA node of the system or in the host's page tables.
 pub(crate) fn shares_host_memory(device: CUdevice) -> bool {
-    /// `CU_DEVICE_ATTRIBUTE_INTEGRATED`, `_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES` and `_NUMA_CONFIG`.
-    const SHARING: [c_uint; 3] = [18, 100, 130];
-    SHARING.into_iter().any(|attribute| device_attribute(device, attribute).is_some_and(|value| value != 0))
+    OF_HOST_MEMORY
+        .into_iter()
+        .any(|attribute| device_attribute(device, attribute).is_some_and(|value| value != 0))
 }
 
 /// Whether an address is of a device's memory, as far as the driver says.

@@ -5,7 +5,7 @@
 
 use crate::hooks::entries::driver_version;
 use crate::initialised;
-use crate::slice::Place;
+use crate::place::Place;
 use core::ffi::{c_uint, c_ulonglong};
 use core::ops::Range;
 use core::ptr;
@@ -91,11 +91,11 @@ impl Session {
     }
 
     /// Bytes of a device that nobody holds.
-    pub(crate) fn free(&self, place: Place) -> Option<u64> {
+    pub(crate) fn free(&self, device: nvmlDevice_t) -> Option<u64> {
         let ask = slot::real::<real::nvmlDeviceGetMemoryInfo>(Symbol::nvmlDeviceGetMemoryInfo)?;
         let mut memory = [0_u64; 3];
         // SAFETY: three words, as the first form has them: all, free, used.
-        let code = unsafe { ask(self.device(place)?, memory.as_mut_ptr().cast()) };
+        let code = unsafe { ask(device, memory.as_mut_ptr().cast()) };
         let [_, free, _] = memory;
         (code == status::SUCCESS).then_some(free)
     }

@@ -10,7 +10,8 @@
 )]
 
 use crate::graph_walk::{self, Allocation};
-use crate::slice::{Place, Slice};
+use crate::place::Place;
+use crate::slice::Slice;
 use core::sync::atomic::{AtomicBool, Ordering};
 use gpuslice_driver::types::CUgraph;
 use gpuslice_policy::graph::{GraphPool, pages};

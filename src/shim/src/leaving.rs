@@ -6,42 +6,16 @@
 //! beside it. All waits end after [`LEAVING`], hold no lock, and concern no other request.
 
 use crate::compute::now;
-use crate::driver;
-use crate::footprint::Session;
-use crate::guard::{outside, quietly};
-use crate::slice::{Place, Slice};
+use crate::guard::{self, quietly};
+use crate::place::Place;
+use crate::reading::Reading;
+use crate::slice::Slice;
 use core::time::Duration;
 use gpuslice_region::{Device, LEAVING, pause};
 
-/// How long a wait rests before it looks again.
+/// How long a wait rests before it looks again. Guessed: no call of a driver's takes so long, also where its thread loses the
+/// processor meanwhile.
 const STEP: Duration = Duration::from_millis(50);
-
-/// Free memory of a device; none where it cannot be read or moves with programs that use no GPU.
-fn free(place: Place) -> Option<u64> {
-    if place.shares_host_memory {
-        return None;
-    }
-    let here = driver::current_device() == Some(place.handle);
-    let by_driver = if here { driver::device_free() } else { None };
-    by_driver.or_else(|| Session::open()?.free(place))
-}
-
-impl Slice {
-    /// Whether memory that left a device is back, or nothing left it.
-    pub(crate) fn is_back(&self, device: Device) -> bool {
-        self.is_back_but_for(device, 0)
-    }
-
-    /// The same where the driver has given so many bytes that no ledger has yet.
-    fn is_back_but_for(&self, device: Device, given: u64) -> bool {
-        if self.region().leaving(device) == 0 {
-            return true;
-        }
-        let place = self.places().iter().find(|place| place.device == device).copied();
-        let free = place.and_then(free).map(|free| free.saturating_add(given));
-        free.is_some_and(|free| self.member().is_back(device, free)) || self.region().leaving(device) == 0
-    }
-}
 
 /// Waits until so many bytes may fit, because memory that leaves the device is back. `given`: so many of them the driver has
 /// given already. False: nothing has left, or the bytes do not fit even then.
@@ -56,10 +30,34 @@ pub(crate) fn wait(slice: &Slice, device: Device, bytes: u64, given: u64) -> boo
     true
 }
 
+/// Ends what leaves a device, if the device has it back. Takes [`STEP`] in that case, and no time otherwise.
+pub(crate) fn look(slice: &Slice, place: Place) {
+    if slice.region().leaving(place.device) > 0 {
+        let _is_back = is_back(slice, place, 0);
+    }
+}
+
+/// Whether the device has back what left it, which counts no more then. `given`: so many bytes the driver has given that no
+/// ledger has yet.
+///
+/// A call under way makes a reading too high: its bytes are in the ledger while the driver does not have them yet, or has them
+/// back already. So a reading that says so must be the same after [`STEP`].
+fn is_back(slice: &Slice, place: Place, given: u64) -> bool {
+    let reading = Reading::take(slice, place, 0);
+    let outside = |reading: Reading| reading.outside().saturating_add(given);
+    if reading.is_none_or(|reading| !slice.member().is_back(place.device, outside(reading))) {
+        return false;
+    }
+    guard::outside(|| pause(STEP));
+    let again = Reading::take(slice, place, 0).filter(|again| Some(*again) == reading);
+    again.is_some_and(|again| slice.member().end_leaving(place.device, outside(again)))
+}
+
 fn until_back(slice: &Slice, device: Device, given: u64) {
+    let Some(place) = slice.place_of_device(device) else { return };
     let end = now().saturating_add(LEAVING);
-    while !slice.is_back_but_for(device, given) && now() < end {
-        outside(|| pause(STEP));
+    while slice.region().leaving(device) > 0 && !is_back(slice, place, given) && now() < end {
+        guard::outside(|| pause(STEP));
     }
     // What has left for long enough still counts until it is looked for.
     let _ended = slice.region().reap();
@@ -86,13 +84,13 @@ pub(crate) fn wait_for_a_context(slice: &Slice, device: Device, known: Option<u6
 pub(crate) fn retry(slice: &Slice, device: Device, until: Option<u64>) -> Option<u64> {
     let may_help = || {
         let _cleared = slice.region().reap();
-        slice.has_quota(device) && slice.region().has_lost_lately(device)
+        slice.has_quota(device) && slice.region().has_recent_death(device)
     };
     let now = now();
     let until = until.unwrap_or_else(|| now.saturating_add(LEAVING));
     if now >= until || !quietly(may_help, false) {
         return None;
     }
-    quietly(|| outside(|| pause(STEP)), ());
+    quietly(|| guard::outside(|| pause(STEP)), ());
     Some(until)
 }

@@ -11,17 +11,14 @@
 //!
 //! Where neither tells, a context counts as what one of the slice was seen to take, and before the first as an estimate.
 
-use crate::compute::neighbours;
 use crate::flights::Count;
 use crate::footprint::Session;
 use crate::measure::settle_here;
-use crate::slice::{Place, Slice};
-use crate::witness::{difference, signed};
+use crate::place::Place;
+use crate::reading::Reading;
+use crate::slice::Slice;
+use crate::witness::signed;
 use gpuslice_policy::context::believed;
-use gpuslice_region::{Device, Makings, Uuid};
-
-/// How often the ledgers are read anew because one moved meanwhile.
-const READINGS: u32 = 3;
 
 /// A context is about to be made.
 #[derive(Debug)]
@@ -36,72 +33,6 @@ pub(crate) struct Making {
     /// Whether it is a context like others, whose size is the same for all.
     is_usual: bool,
     device: Option<Reading>,
-}
-
-/// A device at an instant.
-#[derive(Debug, Clone, Copy)]
-struct Reading {
-    /// Bytes that nobody holds.
-    free: u64,
-    books: Books,
-}
-
-/// What the ledgers of this slice and of those beside it say of a device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Books {
-    /// Bytes that all of them hold.
-    held: u64,
-    /// Bytes that this slice holds.
-    own: u64,
-    /// Contexts that other processes make.
-    makings: Makings,
-}
-
-impl Books {
-    /// `reserved` is of this process, and not held yet. None: there are more slices than can be read.
-    fn read(slice: &Slice, place: Place, reserved: u64) -> Option<Self> {
-        let region = slice.region();
-        let own = region.held(place.device).saturating_sub(reserved);
-        let mut held = own;
-        let mut makings = region.makings(Some(slice.member().slot()));
-        for other in neighbours::beside(region.path())? {
-            let device = other.device(&Uuid(place.uuid));
-            held = held.saturating_add(device.map_or(0, |device| other.held(device)));
-            makings = makings.plus(other.makings(None));
-        }
-        Some(Self { held, own, makings })
-    }
-}
-
-impl Reading {
-    /// None: free memory cannot be read, says nothing, or moves with others all the time.
-    fn take(slice: &Slice, place: Place, reserved: u64, nvml: Session) -> Option<Self> {
-        if place.shares_host_memory {
-            return None;
-        }
-        let mut before = Books::read(slice, place, reserved)?;
-        for _ in 0..READINGS {
-            let free = nvml.free(place)?;
-            let books = Books::read(slice, place, reserved)?;
-            if books == before {
-                return Some(Self { free, books });
-            }
-            before = books;
-        }
-        None
-    }
-
-    /// The device's free memory and what the slice holds, which has `more` than its ledger says.
-    fn note_room(&self, slice: &Slice, device: Device, more: u64) {
-        slice.member().note_room(device, self.free.saturating_add(self.books.own).saturating_add(more));
-    }
-
-    /// What the device lost until another reading, beyond what the ledgers explain. None: somebody made a context meanwhile.
-    fn lost(&self, now: &Self) -> Option<i64> {
-        let is_alone = self.books.makings == now.books.makings && now.books.makings.under_way == 0;
-        let explained = difference(self.books.held, now.books.held);
-        is_alone.then(|| difference(now.free, self.free).saturating_sub(explained))
-    }
 }
 
 impl Making {
@@ -122,9 +53,9 @@ impl Making {
         let count = slice.flights.count();
         let charged = slice.own(place.device);
         let own = nvml.and_then(|nvml| nvml.own(place).ok());
-        let device = nvml.and_then(|nvml| Reading::take(slice, place, 0, nvml));
+        let device = if nvml.is_some() { Reading::take(slice, place, 0) } else { None };
         // Before the driver is called: others see the mark at one of their readings, or do not meet the call.
-        slice.member().begin_making();
+        slice.member().begin_context_creation();
         Self { slice, place, nvml, own, charged, count, is_usual: false, device }
     }
 
@@ -137,7 +68,7 @@ impl Making {
             slice.witness.note_estimate(device, 0, signed(took));
             return took;
         }
-        let now = self.nvml.and_then(|nvml| Reading::take(slice, self.place, reserved, nvml));
+        let now = Reading::take(slice, self.place, reserved);
         let own = self.nvml.and_then(|nvml| nvml.own(self.place).ok());
         let charged = slice.own(device).saturating_sub(reserved);
         let still = charged == self.charged && slice.flights.count().is_still_since(self.count, 1);
@@ -155,10 +86,10 @@ impl Making {
         }
         let took = seen.filter(|_| still).or(known).or(seen).unwrap_or(estimate);
         if let Some(before) = self.device {
-            before.note_room(slice, device, 0);
+            before.note_room(slice, self.place, 0);
         }
         if let Some(now) = now {
-            now.note_room(slice, device, took);
+            now.note_room(slice, self.place, took);
         }
         // Where it is not told NVML knows this process by another number.
         let own = own.filter(|_| grown.is_some());
@@ -169,6 +100,6 @@ impl Making {
 
 impl Drop for Making {
     fn drop(&mut self) {
-        self.slice.member().end_making();
+        self.slice.member().end_context_creation();
     }
 }

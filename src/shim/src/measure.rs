@@ -19,7 +19,8 @@
 use crate::driver;
 use crate::flights::Count;
 use crate::holdings::Holder;
-use crate::slice::{Place, Slice};
+use crate::place::Place;
+use crate::slice::Slice;
 use crate::witness::{Figures, Seen, difference, in_both, signed};
 use gpuslice_region::Device;
 

@@ -6,7 +6,7 @@
 use crate::slice::Slice;
 use crate::tags;
 use gpuslice_driver::types::{CUdeviceptr, CUmemGenericAllocationHandle};
-use gpuslice_region::{Device, Use};
+use gpuslice_region::{Device, SharedUse};
 use std::collections::{BTreeMap, HashMap};
 
 /// Our number for a piece of physical memory: the driver may use a handle's value again while the memory that it
@@ -23,7 +23,7 @@ pub(crate) struct Piece {
     /// By what other processes recognise it.
     keys: Vec<u64>,
     /// The uses of it that others of the slice know of.
-    pub(crate) uses: Vec<Use>,
+    pub(crate) uses: Vec<SharedUse>,
     /// What is bound to it.
     pub(crate) bound: Vec<Bound>,
 }
@@ -54,7 +54,7 @@ impl Piece {
     }
 
     /// One that somebody of the slice pays for.
-    pub(crate) fn borrowed(key: u64, used: Use) -> Self {
+    pub(crate) fn borrowed(key: u64, used: SharedUse) -> Self {
         Self { keys: vec![key], uses: vec![used], ..Self::default() }
     }
 }

@@ -11,7 +11,9 @@
 use crate::compute::now;
 use crate::lifecycle;
 use crate::notice;
-use crate::slice::{Place, Slice};
+use crate::place::Place;
+use crate::slice::Slice;
+use crate::used::pid_namespace;
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 use gpuslice_policy::blocks::{BLOCK, LARGEST_SMALL, taken};
@@ -19,7 +21,6 @@ use gpuslice_policy::config::{LogLevel, Origin, QuotaSource, gpu_uuid_text};
 use gpuslice_policy::units::Bytes;
 use gpuslice_region::{Device, ProcessView};
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 
 /// For how long no other refusal is said, in nanoseconds.
 const QUIET: u64 = 60_000_000_000;
@@ -69,7 +70,7 @@ struct Refusal<'slice> {
 impl fmt::Display for Refusal<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { slice, device, what, asked } = *self;
-        let place = slice.places().iter().find(|place| place.device == device).copied();
+        let place = slice.place_of_device(device);
         let name = place.map_or_else(String::new, |place| gpu_uuid_text(&place.uuid));
         let asked_text = Exactly(asked);
         write!(f, "gpuslice: {name}: ")?;
@@ -131,7 +132,7 @@ pub(crate) struct Advice<'slice> {
 impl<'slice> Advice<'slice> {
     /// For a device of the slice.
     pub(crate) fn new(slice: &'slice Slice, device: Device) -> Self {
-        let place = slice.places().iter().find(|place| place.device == device).copied();
+        let place = slice.place_of_device(device);
         Self { slice, place, limit: slice.region().memory_limit(device).unwrap_or(0) }
     }
 }
@@ -185,9 +186,8 @@ fn largest(slice: &Slice, device: Device) -> Option<(u64, ProcessView)> {
 
 /// The name of a process, as far as it can be read and printed.
 fn command_of(process: &ProcessView) -> Option<String> {
-    let namespace = fs::metadata("/proc/self/ns/pid").ok()?.ino();
     // The number means another process elsewhere.
-    if process.pid_namespace != namespace {
+    if process.pid_namespace != pid_namespace() {
         return None;
     }
     let name = fs::read_to_string(format!("/proc/{}/comm", process.pid)).ok()?;

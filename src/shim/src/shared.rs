@@ -9,7 +9,7 @@
 
 use crate::slice::Slice;
 use core::sync::atomic::{AtomicBool, Ordering};
-use gpuslice_region::Use;
+use gpuslice_region::SharedUse;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ use std::collections::HashMap;
 #[derive(Debug, Default)]
 pub(crate) struct Loan {
     keys: Vec<u64>,
-    uses: Vec<Use>,
+    uses: Vec<SharedUse>,
     /// Whether it lives on with those who use it when this process frees it. Blocks of pools do not.
     lives_on: bool,
 }
@@ -25,7 +25,7 @@ pub(crate) struct Loan {
 /// Memory of another process at an address of this one.
 #[derive(Debug)]
 pub(crate) struct Opened {
-    used: Option<Use>,
+    used: Option<SharedUse>,
     context: usize,
     /// How often it was opened.
     times: u64,
@@ -40,7 +40,7 @@ pub(crate) struct Shared {
     lent: Mutex<HashMap<u64, Loan>>,
     opened: Mutex<HashMap<u64, Opened>>,
     /// By the object that stands for the import.
-    externals: Mutex<HashMap<usize, Use>>,
+    externals: Mutex<HashMap<usize, SharedUse>>,
 }
 
 /// What stood at an address whose end is under way.
@@ -67,7 +67,13 @@ impl Shared {
     }
 
     /// Others can use what stands at an address, by this key.
-    pub(crate) fn lend(&self, address: u64, key: u64, lives_on: bool, share: impl FnOnce() -> Option<Use>) {
+    pub(crate) fn lend(
+        &self,
+        address: u64,
+        key: u64,
+        lives_on: bool,
+        share: impl FnOnce() -> Option<SharedUse>,
+    ) {
         self.any.store(true, Ordering::Relaxed);
         let mut lent = self.lent.lock();
         let loan = lent.entry(address).or_default();
@@ -79,7 +85,7 @@ impl Shared {
     }
 
     /// Memory of another process stands at an address now, perhaps once more.
-    pub(crate) fn open(&self, slice: &Slice, address: u64, context: usize, used: Option<Use>) {
+    pub(crate) fn open(&self, slice: &Slice, address: u64, context: usize, used: Option<SharedUse>) {
         self.any.store(true, Ordering::Relaxed);
         let mut opened = self.opened.lock();
         let known = opened.entry(address).or_insert(Opened { used: None, context, times: 0 });
@@ -140,12 +146,12 @@ impl Shared {
     }
 
     /// Memory of another interface, or what CUDA had exported, was imported as this object.
-    pub(crate) fn import(&self, object: usize, used: Use) {
+    pub(crate) fn import(&self, object: usize, used: SharedUse) {
         self.externals.lock().insert(object, used);
     }
 
     /// Takes out the use of such an object.
-    pub(crate) fn take_import(&self, object: usize) -> Option<Use> {
+    pub(crate) fn take_import(&self, object: usize) -> Option<SharedUse> {
         self.externals.lock().remove(&object)
     }
 }

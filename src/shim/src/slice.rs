@@ -14,6 +14,7 @@ use crate::lifecycle;
 use crate::linear::Small;
 use crate::look_ups::LookUps;
 use crate::physical::Tables;
+use crate::place::Place;
 use crate::pools::Pools;
 use crate::primaries::Primaries;
 use crate::refusals::{Refusals, What};
@@ -23,9 +24,8 @@ use crate::unmet::Unmet;
 use crate::witness::Witness;
 use core::cell::Cell;
 use core::ffi::c_int;
-use gpuslice_driver::types::CUdevice;
 use gpuslice_policy::blocks::BLOCK;
-use gpuslice_region::{Device, Member, Region, RegionError, Use, Uuid};
+use gpuslice_region::{Device, Member, Region, RegionError, SharedUse, Uuid};
 use parking_lot::Mutex;
 
 /// The place of this process in its slice. Made once per process and never ended.
@@ -69,21 +69,6 @@ pub(crate) struct Slice {
     pub(crate) compute: Compute,
     /// The primary context of each device, where it is known.
     pub(crate) primaries: Primaries,
-}
-
-/// A device of this process.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
-    /// CUDA's handle.
-    pub(crate) handle: CUdevice,
-    /// The region's.
-    pub(crate) device: Device,
-    /// The driver's own size, in bytes.
-    pub(crate) total: u64,
-    /// Its UUID.
-    pub(crate) uuid: [u8; 16],
-    /// Whether its free memory says nothing of what the driver took: see [`driver::shares_host_memory`].
-    pub(crate) shares_host_memory: bool,
 }
 
 /// What a slice has and holds of a device that has a quota, in bytes.
@@ -201,7 +186,7 @@ impl Slice {
     /// Counts a refusal of so many bytes that the program gets to see, and says it.
     #[cold]
     pub(crate) fn count_refusal(&self, device: Device, what: What, asked: u64) {
-        self.member.count_refusal(device);
+        self.member.count_quota_denial(device);
         self.refusals.say(self, device, what, asked);
     }
 
@@ -233,23 +218,23 @@ impl Slice {
     }
 
     /// Lets others of the slice inherit the charge of memory that they use as well.
-    pub(crate) fn lend(&self, device: Device, key: u64, bytes: u64) -> Option<Use> {
-        self.member.lend(device, key, bytes)
+    pub(crate) fn lend(&self, device: Device, key: u64, bytes: u64) -> Option<SharedUse> {
+        self.member.share_owned(device, key, bytes)
     }
 
     /// Notes that this process is about to use memory of another one of the slice.
-    pub(crate) fn borrow(&self, key: u64) -> Option<Use> {
-        self.member.borrow(key)
+    pub(crate) fn borrow(&self, key: u64) -> Option<SharedUse> {
+        self.member.share_borrowed(key)
     }
 
     /// It uses it now.
-    pub(crate) fn settle_use(&self, used: &Use) {
-        self.member.begin(used);
+    pub(crate) fn settle_use(&self, used: &SharedUse) {
+        self.member.begin_use(used);
     }
 
     /// It does not use it any more.
-    pub(crate) fn end_use(&self, used: Use, lives_on: bool) {
-        self.member.end(used, lives_on);
+    pub(crate) fn end_use(&self, used: SharedUse, lives_on: bool) {
+        self.member.end_use(used, lives_on);
     }
 
     /// Whether the slice has a quota on a device now.
@@ -287,16 +272,20 @@ impl Slice {
         if (was_due || limit == 0) && !self.is_whole() {
             return None;
         }
-        let _back = self.is_back(place.device);
         let region = self.region();
         let held = region.held(place.device).saturating_add(region.leaving(place.device));
         Some(Quota { total: limit.min(place.total), left: limit.saturating_sub(held) })
     }
 
+    /// A device of the region, if this process has it.
+    pub(crate) fn place_of_device(&self, device: Device) -> Option<Place> {
+        self.devices.iter().find(|place| place.device == device).copied()
+    }
+
     /// The device with this UUID, if this process has it.
     pub(crate) fn place_of(&self, uuid: &[u8; 16]) -> Option<Place> {
         let device = self.member.device(&Uuid(*uuid))?;
-        self.devices.iter().find(|place| place.device == device).copied()
+        self.place_of_device(device)
     }
 }
 

@@ -7,7 +7,8 @@
     reason = "words of this process alone: `region::sync` is for words shared between processes"
 )]
 
-use crate::slice::{Place, Slice};
+use crate::place::Place;
+use crate::slice::Slice;
 use crate::{driver, host_memory, notice};
 use core::fmt::Display;
 use core::sync::atomic::{AtomicBool, Ordering};

@@ -72,8 +72,8 @@ pub(crate) fn note(slice: &Slice, device: Device, granted: u64) {
     if !slice.has_quota(device) {
         return;
     }
-    slice.member().count_unmet(device);
-    let Some(place) = slice.places().iter().find(|place| place.device == device).copied() else { return };
+    slice.member().count_device_denial(device);
+    let Some(place) = slice.place_of_device(device) else { return };
     if !slice.unmet.is_due(device, now()) {
         return;
     }
@@ -84,7 +84,10 @@ pub(crate) fn note(slice: &Slice, device: Device, granted: u64) {
         asked: granted,
         held: slice.region().held(device).saturating_sub(granted),
         quota: slice.region().memory_limit(device),
-        free: free.or_else(|| footprint::Session::open()?.free(place)),
+        free: free.or_else(|| {
+            let nvml = footprint::Session::open()?;
+            nvml.free(nvml.device(place)?)
+        }),
         total: place.total,
     };
     notice::say(LogLevel::Warn, &story);

@@ -49,16 +49,14 @@ pub(crate) enum Form {
     List,
 }
 
-/// Whether these drivers call the processes of a namespace by the numbers that they have there. To be called while NVML is
-/// open.
-pub(crate) fn knows_numbers_of(namespace: Option<u64>) -> bool {
-    namespace == Some(INITIAL) || driver_version().is_some_and(|(major, _)| major >= TRANSLATES)
+/// Whether the drivers name this process by the number that it has in its own namespace. For a caller that has NVML open.
+pub(crate) fn knows_our_numbers() -> bool {
+    pid_namespace() == INITIAL || driver_version().is_some_and(|(major, _)| major >= TRANSLATES)
 }
 
-/// Whether these drivers call this process by its own number. To be called while NVML is open.
-pub(crate) fn knows_our_numbers() -> bool {
-    let namespace = fs::metadata("/proc/self/ns/pid").ok().map(|namespace| namespace.ino());
-    knows_numbers_of(namespace)
+/// Inode of the process-number namespace of this process; 0 where it cannot be told, as the region has it.
+pub(crate) fn pid_namespace() -> u64 {
+    fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
 }
 
 /// Asks in one form. Nobody where nothing is new: "not found" says no more.

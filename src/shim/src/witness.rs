@@ -7,7 +7,7 @@
 
 use crate::compute::now;
 use crate::footprint::{self, Silence};
-use crate::slice::Place;
+use crate::place::Place;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use gpuslice_region::Device;
 use parking_lot::Mutex;

@@ -25,7 +25,7 @@ pub(crate) struct Module {
     /// What it was charged beside its variables, which are regions.
     charged: u64,
     /// Whether its code is on the device.
-    loaded: bool,
+    pub(crate) loaded: bool,
     functions: HashMap<String, u64>,
     variables: HashMap<String, (u64, u64)>,
     /// The library it belongs to; 0 for none.
@@ -64,7 +64,7 @@ pub(crate) struct Library {
     image: Image,
     kernels: HashMap<String, u64>,
     /// Modules by context.
-    loaded: HashMap<u64, u64>,
+    pub(crate) loaded: HashMap<u64, u64>,
 }
 
 /// A kernel of a library.

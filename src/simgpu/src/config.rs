@@ -20,6 +20,8 @@ pub(crate) struct Config {
     pub(crate) graph_block: u64,
     /// `CUDA_MODULE_LOADING`: whether code is loaded when it is first needed.
     pub(crate) lazy: bool,
+    /// Whether code that is loaded late waits for what is queued in its context, and other calls there for it.
+    pub(crate) loading_waits: bool,
     /// Where managed memory is.
     pub(crate) managing: Managing,
     /// `CUDA_VISIBLE_DEVICES`.
@@ -98,6 +100,7 @@ impl Config {
             group: text("SIMGPU_GROUP").unwrap_or_default().into_bytes(),
             program: std::fs::read("/proc/self/comm").unwrap_or_default().trim_ascii_end().to_vec(),
             lazy: is_lazy(text("CUDA_MODULE_LOADING").as_deref()),
+            loading_waits: text("SIMGPU_LOADING").as_deref() != Some("free"),
             launches_block: text("CUDA_LAUNCH_BLOCKING")
                 .is_some_and(|value| !value.is_empty() && value != "0"),
             kernel_ns: text("SIMGPU_KERNEL_NS").and_then(|n| n.parse().ok()).unwrap_or(KERNEL_NS),

@@ -96,6 +96,7 @@ impl Driver {
             None => {
                 if let Some(simulation) = simulation {
                     simulation.wait_while_locked(symbol);
+                    simulation.wait_while_loading(symbol);
                 }
                 work(self)
             }

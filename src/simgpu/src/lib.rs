@@ -36,6 +36,8 @@ mod graphs;
 mod greens;
 mod host;
 mod image;
+mod late_code;
+mod loading;
 mod local;
 mod lookup;
 mod managed;

@@ -14,6 +14,7 @@ use crate::config::{Config, Managing};
 use crate::driver::{Outcome, statuses};
 use crate::faults::Verdict;
 use crate::host::Host;
+use crate::loading::Loading;
 use crate::local::Local;
 use crate::management::attribution::View;
 use crate::state::file::{Locked, Shared, default_path};
@@ -41,6 +42,8 @@ pub(crate) struct Simulation {
     pub(crate) arena: Arena,
     /// Who runs host functions.
     pub(crate) host: Host,
+    /// Where code comes to the device late.
+    pub(crate) loading: Loading,
     /// Devices on which the driver has taken memory that no call explains, a bit each.
     unexplained: AtomicU64,
     local: Mutex<Local>,
@@ -120,8 +123,8 @@ impl Simulation {
         let serial = state.processes.get(slot).map_or(0, |process| process.serial);
         drop(state);
         let local = Mutex::new(Local::new(visible.len()));
-        let (host, unexplained) = (Host::default(), AtomicU64::new(0));
-        Ok(Self { shared, config, settings, visible, slot, serial, arena, host, unexplained, local })
+        let (host, loading, unexplained) = (Host::default(), Loading::default(), AtomicU64::new(0));
+        Ok(Self { shared, config, settings, visible, slot, serial, arena, host, loading, unexplained, local })
     }
 
     /// What only this process knows. Taken before the shared lock, never after it.

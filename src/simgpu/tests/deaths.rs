@@ -6,6 +6,7 @@ mod support;
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::Child;
+use std::time::{Duration, Instant};
 
 use support::Machine;
 
@@ -30,8 +31,28 @@ fn a_killed_process_holds_nothing_as_soon_as_it_is_gone() {
         assert_ne!(machine.number("\"kinds\"", kind), 0, "{kind}");
     }
     kill(child);
-    assert_eq!(machine.held(), 0);
     assert_eq!(machine.number("\"processes\"", "contexts"), 0);
+    assert_eq!(machine.number("\"processes\"", "held"), 0);
+    assert_eq!(machine.held_at_rest(), 0);
+}
+
+#[test]
+fn the_device_has_memory_of_the_dead_back_300_ms_later_or_when_it_is_told() {
+    for (settings, ms) in
+        [(vec![], 300), (vec![("TEARDOWN_MS", "700")], 700), (vec![("TEARDOWN_MS", "0")], 0)]
+    {
+        let settings: Vec<_> = [("CONTEXT_BYTES", "0")].into_iter().chain(settings).collect();
+        let Some(machine) = Machine::new(&settings) else { return };
+        let mut child = machine.command("exact").arg("1000").spawn().unwrap();
+        ready(&mut child);
+        let began = Instant::now();
+        kill(child);
+        // The first look notices the death, and the time counts from there.
+        let left = if ms > 0 { 1000 } else { 0 };
+        assert_eq!((machine.held(), machine.number("\"devices\"", "leaving")), (left, left), "{ms} ms");
+        assert_eq!(machine.held_at_rest(), 0);
+        assert!(began.elapsed() >= Duration::from_millis(ms), "{:?} instead of {ms} ms", began.elapsed());
+    }
 }
 
 #[test]
@@ -40,6 +61,7 @@ fn the_next_program_finds_the_whole_device_after_a_death() {
     let mut child = machine.command("exact").arg("700000000").spawn().unwrap();
     ready(&mut child);
     kill(child);
+    assert_eq!(machine.held_at_rest(), 0);
     let mut child = machine.command("exact").arg("700000000").spawn().unwrap();
     ready(&mut child);
     kill(child);
@@ -55,7 +77,7 @@ fn a_death_at_any_call_leaves_nothing_behind() {
             let fault = format!("{function}={how}@{}", if function.starts_with("cuMem") { 9 } else { 1 });
             let status = machine.command("churn").arg("2000").env("SIMGPU_FAULTS", &fault).status().unwrap();
             assert!(!status.success(), "{fault} does not strike");
-            assert_eq!(machine.held(), 0, "{fault}");
+            assert_eq!(machine.held_at_rest(), 0, "{fault}");
         }
     }
 }
@@ -70,13 +92,13 @@ fn deaths_at_random_instants_leave_nothing_behind() {
             (0..4).map(|_| machine.command("churn").env("SIMGPU_GROUP", "churn").spawn().unwrap()).collect();
         for child in &mut children {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            std::thread::sleep(std::time::Duration::from_micros(seed >> 50));
+            std::thread::sleep(Duration::from_micros(seed >> 50));
             child.kill().unwrap();
         }
         for child in &mut children {
             child.wait().unwrap();
         }
-        assert_eq!(machine.held(), 0);
+        assert_eq!(machine.held_at_rest(), 0);
         assert_eq!(machine.number("\"groups\"", "held"), 0);
     }
     assert!(machine.command("churn").arg("100").status().unwrap().success());
@@ -87,6 +109,7 @@ fn the_peak_of_a_group_is_the_exact_sum_of_its_processes() {
     let Some(machine) = Machine::new(&[("CONTEXT_BYTES", "0")]) else { return };
     let outsider = machine.command("exact").arg("999").output().unwrap();
     assert!(outsider.status.success());
+    assert_eq!(machine.held_at_rest(), 0);
     let sizes = [1_000_003_u64, 77, 5_000_000_021, 4096];
     let mut children = Vec::new();
     for size in sizes {
@@ -100,6 +123,7 @@ fn the_peak_of_a_group_is_the_exact_sum_of_its_processes() {
         child.stdin.take().unwrap().write_all(b"x").unwrap();
         assert!(child.wait().unwrap().success());
     }
+    assert_eq!(machine.held_at_rest(), 0);
     assert_eq!((machine.number("\"slice\"", "held"), machine.number("\"slice\"", "peak")), (0, sum));
     assert_eq!(machine.number("\"devices\"", "peak"), sum);
     machine.truth(&["--reset-peaks"]);

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{OnceLock, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use simgpu::state::file::Shared;
 
@@ -128,8 +128,20 @@ impl Machine {
     }
 
     fn held(&self) -> u64 {
+        self.figure("held")
+    }
+
+    /// Waits until the device has back what the dead held.
+    fn rests(&self) {
+        let until = Instant::now() + Duration::from_secs(10);
+        while self.figure("leaving") > 0 {
+            assert!(Instant::now() < until, "the device does not get it back: {}", self.truth());
+        }
+    }
+
+    fn figure(&self, name: &str) -> u64 {
         let truth = self.truth();
-        let (_, figure) = truth.split_once("\"held\":").expect("the truth has devices");
+        let (_, figure) = truth.split_once(&format!("\"{name}\":")).expect("the truth has devices");
         figure.split(',').next().and_then(|figure| figure.parse().ok()).expect("a number")
     }
 }
@@ -171,10 +183,14 @@ fn every_process_is_listed_with_what_it_holds_until_it_is_dead() {
     );
     first.kill().expect("it can be killed");
     first.wait().expect("it can be waited for");
+    // It is in no list from its death on; what it held is used until the device has it back.
+    assert_eq!(machine.held(), used);
+    machine.rests();
     let left = format!("used {0}\nprocess {1}: {0}\n", 12 * MIB, second.id());
     assert!(machine.says(watch, &["show"]).ends_with(&left));
     drop(second.stdin.take());
     assert!(second.wait().expect("it can be waited for").success());
+    machine.rests();
     assert!(machine.says(watch, &["show"]).ends_with("used 0\n"));
 }
 

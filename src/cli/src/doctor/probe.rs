@@ -11,6 +11,7 @@ use crate::failure::{self, Failure};
 use crate::nvml::find;
 use gpuslice_driver::elf::Image;
 use gpuslice_driver::families::{STREAMS, TRIED, is_of_family};
+use gpuslice_driver::types::device_attribute::OF_HOST_MEMORY;
 use gpuslice_driver::types::{CUuuid, Status, c_uint, nvmlDevice_t, nvmlProcessInfo_v2_t, status};
 use gpuslice_driver::{Symbol, functions};
 use serde::{Deserialize, Serialize};
@@ -197,8 +198,6 @@ fn past_the_exports(image: Image, found: &Cuda) -> Option<(Vec<String>, Vec<Stri
 
 /// UUIDs of the devices that CUDA shows, and of those whose memory is the host's.
 fn devices(image: Image) -> Option<(Vec<String>, Vec<String>)> {
-    /// `CU_DEVICE_ATTRIBUTE_INTEGRATED`, `_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES` and `_NUMA_CONFIG`.
-    const SHARING: [u32; 3] = [18, 100, 130];
     let attribute_of = find!(image, cuDeviceGetAttribute)?;
     let count_of = find!(image, cuDeviceGetCount)?;
     let device_of = find!(image, cuDeviceGet)?;
@@ -209,7 +208,7 @@ fn devices(image: Image) -> Option<(Vec<String>, Vec<String>)> {
         return None;
     }
     let shares = |device| {
-        SHARING.into_iter().any(|attribute| {
+        OF_HOST_MEMORY.into_iter().any(|attribute| {
             let mut value = 0;
             // SAFETY: room for a number; a handle that is none is refused.
             unsafe { attribute_of(&raw mut value, attribute, device) == status::SUCCESS && value != 0 }

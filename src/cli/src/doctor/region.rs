@@ -6,7 +6,7 @@ use super::probe::Gpu;
 use crate::overcommit::Committed;
 use crate::{figures, report, slices, system};
 use gpuslice_policy::config::Config;
-use gpuslice_region::{Monitor, RegionError, Trust, detached, names, try_path};
+use gpuslice_region::{Monitor, RegionError, Trust, detached, names, probe_path};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -84,7 +84,7 @@ impl Regions {
         removed.retain(|region| region.path == path || names::is_usual(&region.path));
         Self {
             removed: removed.iter().map(ToString::to_string).collect(),
-            trial: try_path(&path).map_err(|error| error.to_string()),
+            trial: probe_path(&path).map_err(|error| error.to_string()),
             room: calls::room(&folder),
             ends_with_session: names::ends_with_session(&folder) && !is_lingering(),
             removable: mode & 0o1002 == 0o002,

@@ -151,7 +151,7 @@ impl Slice {
         match read() {
             Ok(slice) => Ok(Some(slice)),
             // Made anew, or shortened, while it was read: the next look sees what it is then.
-            Err(RegionError::Renewed { .. } | RegionError::Damaged { .. }) => Ok(None),
+            Err(RegionError::Reinitialised { .. } | RegionError::Damaged { .. }) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -177,8 +177,8 @@ impl Device {
             used: read.time.used,
             throttled: read.time.throttled,
             queued: read.time.queued,
-            refused: read.refused,
-            unmet: read.unmet,
+            refused: read.quota_denials,
+            unmet: read.device_denials,
             spilled: read.spilled,
         }
     }
@@ -193,7 +193,7 @@ impl Process {
                 .flatten()
                 .map(|command| report::short_command(&command)),
             held: view.held.clone(),
-            refused: view.refused.clone(),
+            refused: view.quota_denials.clone(),
             used: view.time.iter().map(|time| time.used).collect(),
             throttled: view.time.iter().map(|time| time.throttled).collect(),
         }

@@ -1,4 +1,4 @@
-//! Which symbols deal with arrays and their views?
+//! Symbols of arrays and their views.
 
 #[doc(hidden)]
 #[macro_export]

@@ -1,4 +1,4 @@
-//! Which symbols make, choose and end contexts?
+//! Symbols that create, select and destroy contexts.
 
 #[doc(hidden)]
 #[macro_export]

@@ -1,4 +1,4 @@
-//! Which symbols copy and fill?
+//! Symbols that copy and fill memory.
 
 #[doc(hidden)]
 #[macro_export]

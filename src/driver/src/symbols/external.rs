@@ -1,4 +1,4 @@
-//! Which symbols share with other processes and interfaces?
+//! Symbols that share memory with other processes and interfaces.
 
 #[doc(hidden)]
 #[macro_export]

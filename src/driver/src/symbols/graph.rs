@@ -1,4 +1,4 @@
-//! Which symbols build, change and launch graphs?
+//! Symbols that build, change and launch graphs.
 
 #[doc(hidden)]
 #[macro_export]

@@ -1,4 +1,4 @@
-//! Which symbols start the driver, look entries up or tell what a device is?
+//! Symbols that initialise the driver, look up entries, and describe devices.
 
 #[doc(hidden)]
 #[macro_export]

@@ -1,4 +1,4 @@
-//! Which symbols submit kernels, and which load them?
+//! Symbols that load and launch kernels.
 
 #[doc(hidden)]
 #[macro_export]

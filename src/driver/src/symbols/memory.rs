@@ -1,4 +1,4 @@
-//! Which symbols take, free and report ordinary device memory?
+//! Symbols that allocate, free and report ordinary device memory.
 
 #[doc(hidden)]
 #[macro_export]

@@ -1,20 +1,25 @@
-//! Which functions does the driver export, and what is done with each? THE TABLE.
+//! The table of driver functions, with the treatment of each.
 //!
-//! A row is a treatment, a name, the first version at which `cuGetProcAddress` hands the symbol out (none: it
-//! never does), its parameters, and the hook that acts on it (none: the call jumps on to the driver):
+//! A row has five parts:
+//!
+//! - a treatment;
+//! - a name;
+//! - the first version at which `cuGetProcAddress` returns the symbol (none: never);
+//! - its parameters;
+//! - the hook that handles it (none: the call jumps to the driver).
 //!
 //! ```text
 //! charge cuMemAlloc_v2 @3020(dptr: *mut CUdeviceptr, bytesize: usize) by memory::alloc;
 //! ```
 //!
-//! Every function returns a status by value unless `-> (type)` says otherwise. Rows stand in families, and a
-//! family gives the reason for what is done. The order of rows is the order of the documentation.
+//! Each function returns a status by value unless `-> (type)` says otherwise. Rows are grouped in families, and a
+//! family gives the reason for its treatment. The order of rows is the order of the documentation.
 //!
-//! The rows reach whoever needs them through a macro: `for_each_symbol! { [path::to::a_macro] }` calls
-//! `a_macro!` with all families; `for_each_cuda!` and `for_each_nvml!` with one API's. The pattern of a
-//! family is in [`crate::table`], the first user.
+//! Other modules get the rows through a macro: `for_each_symbol! { [path::to::a_macro] }` calls `a_macro!` with all
+//! families, `for_each_cuda!` and `for_each_nvml!` with those of one API. [`crate::table`] is the first user, and shows
+//! the pattern of a family.
 //!
-//! Names that are exported by drivers and deliberately absent here stand in [`NOT_EXPORTED`].
+//! [`NOT_EXPORTED`] lists names that drivers export and that are deliberately absent here.
 
 mod array;
 mod context;
@@ -64,6 +69,6 @@ macro_rules! rows_end {
     ({} [$($then:tt)*] $($rows:tt)*) => { $($then)* ! { $($rows)* } };
 }
 
-/// Names that drivers export and we do not, by prefix, with the reason.
+/// Names that drivers export and this library does not, by prefix, with the reason.
 pub const NOT_EXPORTED: &[(&str, &str)] =
     &[("cudbg", "a debugger finds these in the real library; many are variables that it reads and writes")];

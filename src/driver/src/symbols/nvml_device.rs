@@ -1,4 +1,4 @@
-//! Which NVML symbols describe devices?
+//! NVML symbols that describe devices.
 
 #[doc(hidden)]
 #[macro_export]

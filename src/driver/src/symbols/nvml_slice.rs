@@ -1,4 +1,4 @@
-//! Which NVML symbols does a slice see itself through?
+//! NVML symbols through which a slice sees its own use.
 
 #[doc(hidden)]
 #[macro_export]

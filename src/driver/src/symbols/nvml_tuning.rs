@@ -1,4 +1,4 @@
-//! Which NVML symbols read and set clocks, links and partitions?
+//! NVML symbols that read and set clocks, links and partitions.
 
 #[doc(hidden)]
 #[macro_export]

@@ -1,4 +1,4 @@
-//! Which NVML symbols manage virtual GPUs?
+//! NVML symbols of virtual GPUs.
 
 #[doc(hidden)]
 #[macro_export]

@@ -1,4 +1,4 @@
-//! Which symbols allocate in stream order?
+//! Symbols of stream-ordered allocation.
 
 #[doc(hidden)]
 #[macro_export]

@@ -1,4 +1,4 @@
-//! Which symbols deal with streams, events and waiting?
+//! Symbols of streams, events and synchronisation.
 
 #[doc(hidden)]
 #[macro_export]

@@ -1,4 +1,4 @@
-//! Which symbols take physical memory apart from addresses?
+//! Symbols that allocate physical memory apart from addresses.
 
 #[doc(hidden)]
 #[macro_export]

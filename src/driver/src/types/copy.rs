@@ -1,11 +1,12 @@
-//! What do the structures say that describe a copy? Their enumerations as integers.
+//! Structures that describe a copy, with enumerations as integers.
 
-use super::{
-    CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_BATCH_OP, CUDA_MEMCPY3D_PEER, CUarray, CUdeviceptr, c_uint,
-    c_void,
+use core::ffi::{c_uint, c_void};
+
+use super::cuda::{
+    CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_BATCH_OP, CUDA_MEMCPY3D_PEER, CUarray, CUdeviceptr,
 };
 
-/// `CUmemorytype`: where one end of a copy is.
+/// `CUmemorytype`: the kind of memory at one end of a copy.
 pub mod memory_type {
     use super::c_uint;
 
@@ -43,9 +44,9 @@ pub struct PlaneEnd {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct PlaneCopy {
-    /// Where from.
+    /// The source.
     pub from: PlaneEnd,
-    /// Where to.
+    /// The destination.
     pub to: PlaneEnd,
     /// Bytes of a row.
     pub width: usize,
@@ -85,9 +86,9 @@ pub struct VolumeEnd {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct VolumeCopy {
-    /// Where from.
+    /// The source.
     pub from: VolumeEnd,
-    /// Where to.
+    /// The destination.
     pub to: VolumeEnd,
     /// Bytes of a row.
     pub width: usize,
@@ -105,7 +106,7 @@ pub struct BoxEnd {
     pub kind: c_uint,
     /// Its address, or the array.
     pub place: u64,
-    /// Of an address: bytes of a row and rows of a slice, 0 where they follow each other, and where it is. Of an array: the
+    /// For an address: bytes of a row and rows of a slice (0 if they are packed), and the location. For an array: the
     /// first element in each direction.
     pub rest: [u64; 3],
 }
@@ -121,19 +122,19 @@ impl BoxEnd {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct BoxCopy {
-    /// Where from.
+    /// The source.
     pub from: BoxEnd,
-    /// Where to.
+    /// The destination.
     pub to: BoxEnd,
-    /// Bytes of a row; elements, where an end is an array.
+    /// Bytes of a row, or elements if an end is an array.
     pub width: usize,
     /// Rows of a slice.
     pub height: usize,
     /// Slices.
     pub depth: usize,
-    /// When the source is read.
+    /// When the driver reads the source.
     pub order: c_uint,
-    /// What the copy may do.
+    /// Options of the copy.
     pub flags: c_uint,
 }
 

@@ -1,10 +1,10 @@
-//! Which types does the driver API use?
+//! Types of the driver API.
 #![allow(
     non_camel_case_types,
     reason = "the names are those of the driver API, so that a row reads like its declaration"
 )]
 
-use super::{c_int, c_uint, c_void};
+use core::ffi::{c_int, c_uint, c_void};
 
 pub use cudarc::driver::sys::{
     CU_DEV_SM_RESOURCE_GROUP_PARAMS, CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY_MEMORY_REQUIREMENTS,
@@ -48,7 +48,7 @@ pub struct CUmemLocation {
     pub id: c_int,
 }
 
-/// What `cuMemCreate` is asked for: `CUmemAllocationProp`, its enumerations as integers.
+/// The request of `cuMemCreate`: `CUmemAllocationProp`, with enumerations as integers.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct AllocationProperties {
@@ -66,7 +66,7 @@ pub struct AllocationProperties {
 
 const _: () = assert!(size_of::<AllocationProperties>() == size_of::<CUmemAllocationProp>());
 
-/// What `cuMemPoolCreate` is asked for: the leading fields of `CUmemPoolProps`.
+/// The request of `cuMemPoolCreate`: the leading fields of `CUmemPoolProps`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct PoolProperties {
@@ -90,13 +90,13 @@ const _: () = assert!(size_of::<PoolProperties>() == size_of::<CUmemPoolProps>()
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct AllocationNode {
-    /// Whose memory it is.
+    /// Kind and location of the memory.
     pub properties: PoolProperties,
-    /// Which other devices reach it.
+    /// Other devices that reach it.
     pub access: *const c_void,
-    /// How many of these there are.
+    /// Number of these devices.
     pub access_count: usize,
-    /// How many bytes it has.
+    /// Its size in bytes.
     pub bytes: usize,
     /// Its address, which the driver chooses.
     pub address: CUdeviceptr,

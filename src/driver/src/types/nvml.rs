@@ -1,4 +1,4 @@
-//! Which types does NVML use?
+//! Types of NVML.
 #![allow(
     non_camel_case_types,
     missing_docs,
@@ -6,7 +6,7 @@
 )]
 
 use super::cuda::opaque;
-use super::{c_uint, c_ulonglong, c_void};
+use core::ffi::{c_uint, c_ulonglong, c_void};
 
 /// Memory of a device in bytes, first form.
 #[repr(C)]
@@ -14,9 +14,9 @@ use super::{c_uint, c_ulonglong, c_void};
 pub struct nvmlMemory_t {
     /// Size of the device's memory.
     pub total: c_ulonglong,
-    /// What nobody holds.
+    /// Bytes that no process holds.
     pub free: c_ulonglong,
-    /// What is held, the driver's own reserve included.
+    /// Bytes held, including the driver's own reserve.
     pub used: c_ulonglong,
 }
 
@@ -28,11 +28,11 @@ pub struct nvmlMemory_v2_t {
     pub version: c_uint,
     /// Size of the device's memory.
     pub total: c_ulonglong,
-    /// What the driver keeps for itself.
+    /// Bytes that the driver keeps for itself.
     pub reserved: c_ulonglong,
-    /// What nobody holds.
+    /// Bytes that no process holds.
     pub free: c_ulonglong,
-    /// What is held, without the reserve.
+    /// Bytes held, without the driver's reserve.
     pub used: c_ulonglong,
 }
 
@@ -88,7 +88,7 @@ pub struct nvmlProcessInfo_v2_t {
     pub compute_instance_id: c_uint,
 }
 
-/// What headers call this today. Drivers 535.43 to 535.86 write [`nvmlProcessDetail_v1_t`] in its place.
+/// The type that headers have under this name today. Drivers 535.43 to 535.86 write [`nvmlProcessDetail_v1_t`] instead.
 pub type nvmlProcessInfo_t = nvmlProcessInfo_v2_t;
 
 /// A process in a list with details.
@@ -157,7 +157,7 @@ pub struct nvmlProcessesUtilizationInfo_t {
     pub proc_util_array: *mut nvmlProcessUtilizationInfo_v1_t,
 }
 
-/// Where a device sits on the bus.
+/// Position of a device on the bus.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct nvmlPciInfo_t {

@@ -137,7 +137,7 @@ fn place(id: u64, places: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::super::cost::Shape;
-    use super::super::run::Bracket;
+    use super::super::run::{Bracket, LONG_GRAPH};
     use super::*;
 
     fn shape(function: u64, blocks: u32) -> Key {
@@ -258,13 +258,13 @@ mod tests {
             book.measure(&Key::graph(3), 50, (50, 50));
         }
         book.doubt(&Key::graph(4));
-        assert_eq!(Bracket::of(book.known(&Key::graph(3)).as_ref(), true, 0), Bracket::Together);
+        assert_eq!(Bracket::of(book.known(&Key::graph(3)).as_ref(), LONG_GRAPH, 0), Bracket::Together);
         book.doubt(&Key::graph(3));
         let doubted = book.known(&Key::graph(3)).unwrap();
-        assert_eq!((doubted.charged, Bracket::of(Some(&doubted), true, 0)), (50, Bracket::Alone));
+        assert_eq!((doubted.charged, Bracket::of(Some(&doubted), LONG_GRAPH, 0)), (50, Bracket::Alone));
         book.measure(&Key::graph(3), 90, (90, 90));
         let known = book.known(&Key::graph(3)).unwrap();
-        assert_eq!((known.charged, Bracket::of(Some(&known), true, 0)), (90, Bracket::Together));
+        assert_eq!((known.charged, Bracket::of(Some(&known), LONG_GRAPH, 0)), (90, Bracket::Together));
     }
 
     #[test]

@@ -21,9 +21,10 @@ const TURNS: [u64; 20] = [
     50_000_000,
 ];
 /// What it takes to go from one context to another, in nanoseconds, and the most that is taken for it of a turn: one part of so
-/// many. It is nobody's. 20 to 100 us were seen; a replay of turns that are too short must not give much time to nobody.
+/// many. It is nobody's. 20 to 100 us were seen; a replay of turns that are too short must not give much time to nobody. Of a turn
+/// of 1 ms, the shortest that is known, it is all: with less, a slice beside it would pay for the rest.
 const SWITCH: u64 = 50_000;
-const SWITCH_PART: u64 = 25;
+const SWITCH_PART: u64 = 20;
 /// Shorter work says nothing of how much one is given, in nanoseconds: a single launch among runs.
 const TELLING: u64 = 500_000;
 /// Work that follows within this is queued behind what ends, in nanoseconds: no other context comes and goes in between, and
@@ -46,8 +47,6 @@ const MOST_WAITING: usize = 4096;
 pub struct Part {
     /// The slice had work in flight.
     pub covered: u64,
-    /// Of that, others had as well.
-    pub shared: u64,
     /// The GPU worked for the slice. What an earlier stretch was given wrongly is taken off.
     pub own: i64,
 }
@@ -317,12 +316,6 @@ impl Slicing {
         self.replays.iter_mut().for_each(|replay| replay.owner = None);
     }
 
-    /// Up to when it was replayed.
-    #[must_use]
-    pub const fn at(&self) -> u64 {
-        self.at
-    }
-
     /// What happens next, and to whom. What begins when something ends begins first.
     fn next(&self) -> Option<(usize, (u64, bool))> {
         let all = self.contexts.iter().enumerate();
@@ -336,9 +329,6 @@ impl Slicing {
         }
         if self.flying & self.own != 0 {
             part.covered = part.covered.saturating_add(time);
-            if self.flying & !self.own != 0 {
-                part.shared = part.shared.saturating_add(time);
-            }
         }
         let (from, flying) = (self.at, self.flying);
         self.replays.iter_mut().for_each(|replay| replay.pass(from, to, flying));
@@ -446,10 +436,11 @@ mod tests {
     use super::*;
 
     const MS: u64 = 1_000_000;
-    const TICK: u64 = MS / 20;
+    const TICK: u64 = SWITCH;
     const START: u64 = 1 << 40;
 
-    /// What each context publishes of work that comes at an instant and takes so long, where turns take so long.
+    /// What each context publishes of work that comes at an instant and takes so long, where turns take so long and the GPU goes
+    /// from one context to another within a tick.
     fn published(turn: u64, works: &[Vec<(u64, u64)>], until: u64) -> Vec<Vec<Interval>> {
         let mut spans = vec![Vec::new(); works.len()];
         let mut queues: Vec<VecDeque<(u64, u64)>> =
@@ -460,7 +451,12 @@ mod tests {
             if at >= ends || !waits(&queues[owner]) {
                 let next =
                     (1..=works.len()).map(|by| (owner + by) % works.len()).find(|next| waits(&queues[*next]));
+                let before = owner;
                 (owner, ends) = (next.unwrap_or(owner), at + turn);
+                if owner != before {
+                    ends += TICK;
+                    continue;
+                }
             }
             let Some((come, left)) = queues[owner].front_mut().filter(|(come, _)| *come <= at) else {
                 continue;
@@ -610,7 +606,7 @@ mod tests {
     #[test]
     fn what_was_charged_by_another_factor_than_came_out_is_settled() {
         let mut split = Split::default();
-        let part = Part { covered: 10 * MS, shared: 10 * MS, own: 4 * MS.cast_signed() };
+        let part = Part { covered: 10 * MS, own: 4 * MS.cast_signed() };
         assert_eq!(split.learn(&part, START, START + BEHIND), (400_000, -6 * MS.cast_signed()));
         // Not in force yet when that was published.
         assert_eq!(split.learn(&part, START + STEP, START + BEHIND + STEP).1, -6 * MS.cast_signed());

@@ -1,16 +1,20 @@
 //! Which launches are measured together, and what did a measurement say?
 //!
-//! Timing events cost about a microsecond each. A long kernel gets two of its own; small ones are bracketed as a run
-//! of about 2 ms of predicted work. A run must be closed before every wait of ours, or the wait would be charged.
+//! A timing event keeps its stream for one to a few microseconds: its cost ([`super::timeline::EventCost`]). A long kernel gets two
+//! of its own; small ones are bracketed as a run of about 2 ms of predicted work. A run must be closed before every wait of
+//! ours, or the wait would be charged.
 
 use super::cost::{Estimate, Key, Outcome, Part};
 
-/// From here on a kernel is measured alone, in nanoseconds: 0.5 ms, of which two events are less than 1 %.
+/// Of what lies between two events because it is long, one event is at most one part in so many: a pair costs 0.5 % of the
+/// throughput. All lengths from which work is measured by itself follow ([`long`], [`full`]).
+const EVENTS: u64 = 400;
+/// From here on a kernel is measured alone, in nanoseconds, however little an event costs: 0.5 ms.
 pub const LONG: u64 = 500_000;
-/// From here on a graph is measured alone, in nanoseconds: 0.3 ms, since what is in it can change from launch to
-/// launch. Two events are 0.7 % of it; with the 1 % of 0.2 ms nothing is left for whatever else is lost.
+/// From here on a graph is measured alone, in nanoseconds, however little an event costs: 0.3 ms, since what is in it can change
+/// from launch to launch.
 pub const LONG_GRAPH: u64 = 300_000;
-/// How much predicted work makes a run full, in nanoseconds: 2 ms.
+/// How much predicted work makes a run full, in nanoseconds, however little an event costs: 2 ms.
 pub const FULL: u64 = 2_000_000;
 /// How long after the GPU has stopped a waiting host is back, in nanoseconds, at most: 50 us for one that was put to
 /// sleep; one that spins takes a tenth of it. What a run with waits costs is left to the estimates for so long. Without
@@ -36,7 +40,8 @@ const LATEST: u32 = 2 * SAMPLED;
 /// A prime that few programs wait after. In a program that waits after each 10 launches one of ten can be measured: with 2, 4,
 /// 5 or 6 the looks miss it, with 31 they come too seldom before `LATEST`, and shares are up to 2.6 points too small.
 const LOOKS: u32 = 11;
-/// From here on every launch is measured alone where runs have gaps, in nanoseconds: 0.1 ms, of which two events are 1 %.
+/// From here on every launch is measured alone where runs have gaps, in nanoseconds: 0.1 ms. In a gap events keep nothing
+/// waiting.
 const SAMPLED_ALWAYS: u64 = 100_000;
 /// As how many launches a run with gaps counts.
 const GAPPY: u32 = 64;
@@ -53,28 +58,49 @@ pub enum Bracket {
 }
 
 impl Bracket {
-    /// How to measure a launch of which so much is known, where its stream may have stood idle for `gap` nanoseconds
-    /// because of the host.
+    /// How to measure a launch of which so much is known, where those of its kind are [`long`] from `long` nanoseconds on, and
+    /// where its stream may have stood idle for `gap` nanoseconds because of the host.
     #[inline]
     #[must_use]
-    pub const fn of(known: Option<&Estimate>, is_graph: bool, gap: u64) -> Self {
+    pub const fn of(known: Option<&Estimate>, long: u64, gap: u64) -> Self {
         match known {
-            Some(known) if gap < SPARSE && Self::is_together(known, is_graph) => Self::Together,
+            Some(known) if gap < SPARSE && Self::is_together(known, long) => Self::Together,
             _ => Self::Alone,
         }
     }
 
-    /// Whether a launch of which so much is known is measured with others, where its stream was not idle for
-    /// [`SPARSE`] or longer.
+    /// Whether a launch of which so much is known is measured with others, where those of its kind are [`long`] from `long`
+    /// nanoseconds on and its stream was not idle for [`SPARSE`] or longer.
     #[inline]
     #[must_use]
-    pub const fn is_together(known: &Estimate, is_graph: bool) -> bool {
-        known.is_certain() && known.plain < long(is_graph)
+    pub const fn is_together(known: &Estimate, long: u64) -> bool {
+        known.is_certain() && known.plain < long
     }
 }
 
-const fn long(is_graph: bool) -> u64 {
-    if is_graph { LONG_GRAPH } else { LONG }
+/// From here on a kernel, or a graph, is measured alone, where an event costs `event`. In nanoseconds.
+#[must_use]
+pub const fn long(is_graph: bool, event: u64) -> u64 {
+    beside_events(if is_graph { LONG_GRAPH } else { LONG }, event)
+}
+
+/// How much predicted work makes a run full, where an event costs `event`. In nanoseconds.
+#[must_use]
+pub const fn full(event: u64) -> u64 {
+    beside_events(FULL, event)
+}
+
+/// The length of work from which two events are next to nothing of it, and no less than `least`.
+const fn beside_events(least: u64, event: u64) -> u64 {
+    let length = event.saturating_mul(EVENTS);
+    if length > least { length } else { least }
+}
+
+/// How long after it was recorded an event passes in a stream that had ended, where another was recorded there `before` ago, and
+/// each costs `event`. In nanoseconds.
+#[must_use]
+pub const fn delay(before: u64, event: u64) -> u64 {
+    event.saturating_sub(before)
 }
 
 /// Chooses launches to be measured alone, in a program whose runs have gaps and so teach nothing.
@@ -83,12 +109,13 @@ pub struct Sampler {
     count: u32,
     /// The count at which a launch is measured alone, or looks whether it can be.
     due: u32,
-    has_gaps: bool,
+    /// From how many nanoseconds on every launch is measured alone: where runs have gaps.
+    always: u64,
 }
 
 impl Default for Sampler {
     fn default() -> Self {
-        Self { count: 0, due: SAMPLED - 1, has_gaps: false }
+        Self { count: 0, due: SAMPLED - 1, always: u64::MAX }
     }
 }
 
@@ -99,7 +126,7 @@ impl Sampler {
     /// 10 us into an empty stream look as if its kernel had taken 10 us. So a small kernel is not measured until the stream is
     /// known to be busy, or known to be empty after a wait, for `LATEST` launches at most.
     pub fn launch(&mut self, estimate: &Estimate, may_be_empty: impl FnOnce() -> bool) -> bool {
-        let is_due = self.count >= SAMPLED - 1 || self.is_long(estimate);
+        let is_due = self.count >= SAMPLED - 1 || estimate.plain >= self.always;
         let waits = is_due && estimate.plain < SAMPLED_ALWAYS && self.count < LATEST && may_be_empty();
         self.passes();
         if waits {
@@ -116,11 +143,7 @@ impl Sampler {
     #[inline]
     #[must_use]
     pub const fn is_due(&self, estimate: &Estimate) -> bool {
-        self.count >= self.due || self.is_long(estimate)
-    }
-
-    const fn is_long(&self, estimate: &Estimate) -> bool {
-        self.has_gaps && estimate.plain >= SAMPLED_ALWAYS
+        self.count >= self.due || estimate.plain >= self.always
     }
 
     /// A launch was not chosen.
@@ -131,7 +154,8 @@ impl Sampler {
 
     /// A run turned out to have gaps.
     pub const fn gaps(&mut self) {
-        *self = Self { count: self.count.saturating_add(GAPPY), has_gaps: true, ..*self };
+        self.count = self.count.saturating_add(GAPPY);
+        self.always = SAMPLED_ALWAYS;
     }
 }
 
@@ -139,6 +163,8 @@ impl Sampler {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
     bracket: Bracket,
+    /// From how much predicted work on it is closed.
+    full: u64,
     launches: u32,
     prepaid: u64,
     plain: u64,
@@ -155,11 +181,15 @@ pub struct Run {
 }
 
 impl Run {
-    /// Opened by an event that has just been recorded.
+    /// Opened by an event that has just been recorded, where one costs `event` nanoseconds.
     #[must_use]
-    pub const fn open(bracket: Bracket) -> Self {
+    pub const fn open(bracket: Bracket, event: u64) -> Self {
         Self {
             bracket,
+            full: match bracket {
+                Bracket::Alone => 0,
+                Bracket::Together => full(event),
+            },
             launches: 0,
             prepaid: 0,
             plain: 0,
@@ -210,7 +240,8 @@ impl Run {
         self.plain
     }
 
-    /// The run's first launch has left the driver so long after the opening event was recorded, in nanoseconds.
+    /// The run's first launch has left the driver so long after the opening event was recorded, or, where that had to wait for
+    /// another event ([`delay`]), after it passed. In nanoseconds.
     pub const fn lead(&mut self, nanoseconds: u64) {
         self.lead = nanoseconds;
     }
@@ -259,7 +290,14 @@ impl Run {
         self.plain = self.plain.saturating_add(estimate.plain);
         self.is_certain &= estimate.is_certain();
         self.note(key, estimate);
-        self.bracket == Bracket::Alone || self.plain >= FULL
+        self.plain >= self.full
+    }
+
+    /// Whether it may go on although it is full, since an event behind its last launch would keep the next from beginning before
+    /// that one has ended. As long as a run may be open at all, by what is predicted.
+    #[must_use]
+    pub fn can_go_on(&self) -> bool {
+        self.bracket == Bracket::Together && self.plain < OLD
     }
 
     fn note(&mut self, key: &Key, estimate: &Estimate) {
@@ -278,15 +316,15 @@ impl Run {
         }
     }
 
-    /// What `measured` nanoseconds between its events mean.
+    /// What `measured` nanoseconds between its events mean, where an event costs `event` nanoseconds.
     ///
     /// The events bound the work from both sides: it took `measured` at most, and at least `measured` less the time in which
     /// the stream may have been idle. Between the two bounds the estimate decides. A measurement whose bounds are far apart
     /// does not replace an estimate that is uncertain: the next launch is measured as well, and this one is charged for all that
     /// it may have taken. A batch of copies, for one, returns only when it has ended.
     #[must_use]
-    pub fn judge(&self, measured: u64, opening: Opening) -> Verdict {
-        let (way, held) = self.lead_of(measured, opening);
+    pub fn judge(&self, measured: u64, opening: Opening, event: u64) -> Verdict {
+        let (way, held) = self.lead_of(measured, opening, event);
         let measured = measured.saturating_sub(way).max(1);
         let switch = if opening == Opening::Switched { SWITCH } else { 0 };
         let held = held.saturating_add(self.late);
@@ -304,20 +342,26 @@ impl Run {
         };
         let length = self.plain.clamp(measured.saturating_sub(idle).max(1), measured);
         let after = self.tail.saturating_add(self.late).min(measured.saturating_sub(length));
-        Verdict { length, after, held: held > 0, lesson }
+        let events = match opening {
+            Opening::Busy => event.saturating_mul(2),
+            _ => event.saturating_sub(self.lead),
+        };
+        Verdict { length, events, after, held: held > 0, lesson }
     }
 
-    /// How long the stream was idle before the first kernel began, and how long it may have been idle beyond that, in
+    /// How long after the opening event passed the first kernel began, and how long the stream may have been idle beyond that, in
     /// nanoseconds.
     ///
-    /// A launch takes a few microseconds each time, and its kernel begins at the end of them. A launch that takes longer was
+    /// The event keeps a stream that was busy. In one that was idle a launch takes a few microseconds each time, and its kernel
+    /// begins at the end of them. A launch that takes longer was
     /// held up: before its kernel began, as where code is loaded, or while the kernel ran, as where the thread lost its
     /// processor. A launch that returned after the kernel's end shows the latter.
-    fn lead_of(&self, measured: u64, opening: Opening) -> (u64, u64) {
+    fn lead_of(&self, measured: u64, opening: Opening, event: u64) -> (u64, u64) {
+        let lead = self.lead.max(event);
         match opening {
-            Opening::Busy => (0, 0),
-            _ if self.lead > RETURN || self.lead >= measured => (0, self.lead),
-            _ => (self.lead, 0),
+            Opening::Busy => (event, 0),
+            _ if self.lead > RETURN || lead >= measured => (0, lead),
+            _ => (lead, 0),
         }
     }
 
@@ -398,6 +442,10 @@ pub enum Lesson {
 pub struct Verdict {
     /// How long the launches took, in nanoseconds.
     pub length: u64,
+    /// For how long they had to wait for events of ours before that, in nanoseconds: where the stream was busy, for the one that
+    /// closes the run before and for the one that opens this. No other kernel of the stream can run meanwhile, so that is the
+    /// slice's time as well, but nothing that estimates are to learn.
+    pub events: u64,
     /// How long before the closing event they are taken to have ended, in nanoseconds.
     pub after: u64,
     /// Whether the host was held up, so that the stream may have been idle when the closing event passed. Of the next run its
@@ -420,7 +468,7 @@ mod tests {
     }
 
     fn of(launches: u64, gaps: u64) -> Run {
-        let mut run = Run::open(Bracket::Together);
+        let mut run = Run::open(Bracket::Together, 0);
         run.lead(3 * US);
         for _ in 0..launches {
             run.add(&Key::graph(1), &estimate(20 * US));
@@ -431,13 +479,13 @@ mod tests {
 
     #[test]
     fn long_kernels_graphs_the_unknown_and_the_sparse_are_measured_alone() {
-        let known = |plain, is_graph, gap| Bracket::of(Some(&estimate(plain)), is_graph, gap);
+        let known = |plain, is_graph, gap| Bracket::of(Some(&estimate(plain)), long(is_graph, 0), gap);
         assert_eq!(known(499 * US, false, 0), Bracket::Together);
         assert_eq!(known(500 * US, false, 0), Bracket::Alone);
         assert_eq!(known(299 * US, true, 0), Bracket::Together);
         assert_eq!(known(300 * US, true, 0), Bracket::Alone);
         assert_eq!(known(20 * US, false, SPARSE), Bracket::Alone);
-        assert_eq!(Bracket::of(None, false, 0), Bracket::Alone);
+        assert_eq!(Bracket::of(None, LONG, 0), Bracket::Alone);
     }
 
     #[test]
@@ -445,30 +493,57 @@ mod tests {
         let mut run = of(99, 0);
         assert!(run.add(&Key::graph(1), &estimate(20 * US)));
         assert!(!of(98, 0).add(&Key::graph(1), &estimate(20 * US)));
-        assert!(Run::open(Bracket::Alone).add(&Key::graph(1), &estimate(1)));
+        assert!(Run::open(Bracket::Alone, 0).add(&Key::graph(1), &estimate(1)));
         assert_eq!(run.prepaid(), 2000 * US);
+    }
+
+    #[test]
+    fn a_full_run_can_go_on_for_ten_milliseconds_and_a_single_cannot() {
+        assert!(of(499, 0).can_go_on() && !of(500, 0).can_go_on());
+        let mut single = Run::open(Bracket::Alone, 0);
+        single.add(&Key::graph(1), &estimate(1));
+        assert!(!single.can_go_on());
     }
 
     #[test]
     fn a_run_without_gaps_costs_what_was_measured_less_the_lead_where_the_stream_was_idle() {
         let run = of(100, 100 * US);
-        let verdict = Verdict { length: 2400 * US, after: 0, held: false, lesson: Lesson::Run };
-        assert_eq!(run.judge(2400 * US, Opening::Busy), verdict);
-        assert_eq!(run.judge(2403 * US, Opening::Idle), verdict);
+        let verdict = Verdict { length: 2400 * US, events: 0, after: 0, held: false, lesson: Lesson::Run };
+        assert_eq!(run.judge(2400 * US, Opening::Busy, 0), verdict);
+        assert_eq!(run.judge(2403 * US, Opening::Idle, 0), verdict);
+    }
+
+    #[test]
+    fn two_events_are_at_most_a_two_hundredth_of_what_is_measured_because_it_is_long() {
+        assert_eq!([false, true].map(|is_graph| long(is_graph, 2_500)), [1_000 * US; 2]);
+        assert_eq!([false, true].map(|is_graph| long(is_graph, 1_000)), [500 * US, 400 * US]);
+        assert_eq!([2_500, 6_000].map(full), [FULL, 2_400 * US]);
+    }
+
+    #[test]
+    fn what_events_take_is_told_apart_from_what_launches_take() {
+        let judged = |measured, opening, event| {
+            let verdict = of(100, 0).judge(measured, opening, event);
+            (verdict.length, verdict.events)
+        };
+        assert_eq!(judged(2_402 * US, Opening::Busy, 2 * US), (2_400 * US, 4 * US));
+        assert_eq!(judged(2_403 * US, Opening::Idle, 2 * US), (2_400 * US, 0), "it passed within the launch");
+        assert_eq!(judged(2_407 * US, Opening::Idle, 7 * US), (2_400 * US, 4 * US));
+        assert_eq!([0, 1_000, 2_500, 9_000].map(|before| delay(before, 2_500)), [2_500, 1_500, 0, 0]);
     }
 
     #[test]
     fn a_run_with_gaps_costs_what_was_predicted_within_what_is_possible() {
-        let length = |measured| of(100, 1000 * US).judge(measured, Opening::Busy).length;
+        let length = |measured| of(100, 1000 * US).judge(measured, Opening::Busy, 0).length;
         assert_eq!(length(2500 * US), 2000 * US);
         assert_eq!(length(1500 * US), 1500 * US);
         assert_eq!(length(3500 * US), 2500 * US);
-        assert_eq!(of(100, 1000 * US).judge(2500 * US, Opening::Busy).lesson, Lesson::Gaps);
+        assert_eq!(of(100, 1000 * US).judge(2500 * US, Opening::Busy, 0).lesson, Lesson::Gaps);
     }
 
     #[test]
     fn a_run_has_gaps_if_they_are_more_than_a_twentieth_of_it() {
-        let lesson = |measured| of(100, 100 * US).judge(measured, Opening::Busy).lesson;
+        let lesson = |measured| of(100, 100 * US).judge(measured, Opening::Busy, 0).lesson;
         assert_eq!(lesson(100 * US * GAPLESS), Lesson::Run);
         assert_eq!(lesson(100 * US * GAPLESS - 1), Lesson::Gaps);
     }
@@ -487,23 +562,27 @@ mod tests {
     fn the_way_back_of_a_host_that_waited_is_left_to_the_estimate() {
         let mut run = of(10, 0);
         run.waited(210 * US);
-        assert_eq!(run.judge(240 * US, Opening::Busy).length, 200 * US);
-        assert_eq!(run.judge(260 * US, Opening::Busy).length, 210 * US);
+        assert_eq!(run.judge(240 * US, Opening::Busy, 0).length, 200 * US);
+        assert_eq!(run.judge(260 * US, Opening::Busy, 0).length, 210 * US);
     }
 
     #[test]
     fn a_host_that_comes_back_late_from_a_wait_is_not_charged_for_it() {
         let mut run = of(10, 0);
         run.waited(5_200 * US);
-        assert_eq!(run.judge(5_240 * US, Opening::Busy).length, 240 * US);
-        assert_eq!(run.judge(9_000 * US, Opening::Busy).length, 4_000 * US);
+        assert_eq!(run.judge(5_240 * US, Opening::Busy, 0).length, 240 * US);
+        assert_eq!(run.judge(9_000 * US, Opening::Busy, 0).length, 4_000 * US);
         run.waited(30 * US);
-        assert_eq!(run.judge(5_240 * US, Opening::Busy).length, 200 * US, "what was waited for counts once");
+        assert_eq!(
+            run.judge(5_240 * US, Opening::Busy, 0).length,
+            200 * US,
+            "what was waited for counts once"
+        );
     }
 
     #[test]
     fn the_way_from_another_process_is_left_to_the_estimate() {
-        let switched = |measured| of(100, 0).judge(measured, Opening::Switched);
+        let switched = |measured| of(100, 0).judge(measured, Opening::Switched, 0);
         assert_eq!(switched(2053 * US).length, 2000 * US);
         assert_eq!(switched(2203 * US).length, 2100 * US);
         assert_eq!(switched(2053 * US).lesson, Lesson::Nothing);
@@ -513,18 +592,18 @@ mod tests {
     fn work_ends_before_the_gap_that_a_run_is_closed_with() {
         let mut run = of(10, 0);
         run.close(800 * US);
-        assert_eq!(run.judge(1000 * US, Opening::Busy).after, 800 * US);
-        assert_eq!(run.judge(900 * US, Opening::Busy).after, 700 * US);
+        assert_eq!(run.judge(1000 * US, Opening::Busy, 0).after, 800 * US);
+        assert_eq!(run.judge(900 * US, Opening::Busy, 0).after, 700 * US);
     }
 
     #[test]
     fn a_host_that_is_late_with_the_closing_event_is_not_charged_for_it() {
         let judged = |bracket, late, measured| {
-            let mut run = Run::open(bracket);
+            let mut run = Run::open(bracket, 0);
             run.add(&Key::graph(1), &estimate(1000 * US));
             run.close(0);
             run.late(late);
-            let verdict = run.judge(measured, Opening::Busy);
+            let verdict = run.judge(measured, Opening::Busy, 0);
             (verdict.length, verdict.after)
         };
         for bracket in [Bracket::Alone, Bracket::Together] {
@@ -541,7 +620,7 @@ mod tests {
 
     /// A launch that is measured alone, of which `plain` is known or, where it is not `certain`, believed.
     fn single(plain: u64, certain: bool, lead: u64) -> Run {
-        let mut run = Run::open(Bracket::Alone);
+        let mut run = Run::open(Bracket::Alone, 0);
         run.add(&Key::graph(1), &Estimate { samples: certain.into(), ..estimate(plain) });
         run.lead(lead);
         run
@@ -551,12 +630,12 @@ mod tests {
     fn a_launch_that_returns_after_its_kernel_has_ended_teaches_nothing_that_is_not_known() {
         // 400 us, of a thread that loses its processor for 3 ms behind the launch.
         let judged = |certain| {
-            let verdict = single(20 * US, certain, 3_004 * US).judge(3_008 * US, Opening::Idle);
+            let verdict = single(20 * US, certain, 3_004 * US).judge(3_008 * US, Opening::Idle, 0);
             (verdict.length, verdict.held, verdict.lesson)
         };
         assert_eq!(judged(false), (3_008 * US, true, Lesson::Nothing));
         assert_eq!(judged(true), (20 * US, true, Lesson::Alone));
-        let known = |plain| single(plain, true, 3_004 * US).judge(3_008 * US, Opening::Idle).length;
+        let known = |plain| single(plain, true, 3_004 * US).judge(3_008 * US, Opening::Idle, 0).length;
         assert_eq!([1, 400 * US, 9_000 * US].map(known), [4 * US, 400 * US, 3_008 * US]);
     }
 
@@ -564,10 +643,10 @@ mod tests {
     fn a_closing_event_that_is_late_teaches_nothing_of_a_launch_that_is_not_known() {
         let mut run = single(20 * US, false, 3 * US);
         run.late(3_000 * US);
-        let verdict = run.judge(3_403 * US, Opening::Idle);
+        let verdict = run.judge(3_403 * US, Opening::Idle, 0);
         assert_eq!((verdict.length, verdict.lesson), (3_400 * US, Lesson::Nothing));
         assert_eq!(
-            run.judge(90_000 * US, Opening::Busy).lesson,
+            run.judge(90_000 * US, Opening::Busy, 0).lesson,
             Lesson::Alone,
             "of a long one it says enough"
         );
@@ -575,18 +654,18 @@ mod tests {
 
     #[test]
     fn a_launch_that_is_held_up_for_less_than_its_kernel_takes_is_believed() {
-        let verdict = single(20 * US, false, 1_000 * US).judge(9_000 * US, Opening::Idle);
+        let verdict = single(20 * US, false, 1_000 * US).judge(9_000 * US, Opening::Idle, 0);
         assert_eq!((verdict.length, verdict.lesson), (8_000 * US, Lesson::Alone));
-        let half = single(20 * US, false, 1_000 * US).judge(2_000 * US, Opening::Idle);
+        let half = single(20 * US, false, 1_000 * US).judge(2_000 * US, Opening::Idle, 0);
         assert_eq!((half.length, half.lesson), (1_000 * US, Lesson::Alone));
-        let less = single(20 * US, false, 1_000 * US).judge(1_999 * US, Opening::Idle);
+        let less = single(20 * US, false, 1_000 * US).judge(1_999 * US, Opening::Idle, 0);
         assert_eq!((less.length, less.lesson), (1_999 * US, Lesson::Nothing));
     }
 
     #[test]
     fn what_a_launch_takes_each_time_is_over_before_its_kernel_begins() {
         let judged = |lead, measured| {
-            let verdict = single(20 * US, false, lead).judge(measured, Opening::Idle);
+            let verdict = single(20 * US, false, lead).judge(measured, Opening::Idle, 0);
             (verdict.length, verdict.held, verdict.lesson)
         };
         assert_eq!(judged(6 * US, 8 * US), (2 * US, false, Lesson::Alone));
@@ -596,7 +675,7 @@ mod tests {
             (6 * US, true, Lesson::Nothing),
             "it was not: the kernel has ended"
         );
-        let busy = single(20 * US, false, 3_000 * US).judge(400 * US, Opening::Busy);
+        let busy = single(20 * US, false, 3_000 * US).judge(400 * US, Opening::Busy, 0);
         assert_eq!((busy.length, busy.held, busy.lesson), (400 * US, false, Lesson::Alone));
     }
 
@@ -604,7 +683,7 @@ mod tests {
     fn a_run_whose_first_launch_is_held_up_is_left_to_the_estimates() {
         let mut run = of(100, 0);
         run.lead(3_000 * US);
-        let judged = |measured| run.judge(measured, Opening::Idle);
+        let judged = |measured| run.judge(measured, Opening::Idle, 0);
         assert_eq!((judged(4_900 * US).length, judged(4_900 * US).lesson), (2_000 * US, Lesson::Gaps));
         assert_eq!(judged(6_000 * US).length, 3_000 * US);
         assert_eq!(judged(2_900 * US).length, 2_000 * US);
@@ -612,7 +691,7 @@ mod tests {
 
     #[test]
     fn every_key_of_a_run_has_its_part_and_too_many_are_charged_all_the_same() {
-        let mut run = Run::open(Bracket::Together);
+        let mut run = Run::open(Bracket::Together, 0);
         assert!(run.is_empty());
         for key in 0..20 {
             run.add(&Key::graph(key % 10), &estimate(10));
@@ -634,21 +713,21 @@ mod tests {
         let mut run = launched(10);
         let spell = Spell::default();
         run.waited(spell.left(500 * US));
-        assert_eq!(run.judge(500 * US, Opening::Busy).length, 200 * US);
+        assert_eq!(run.judge(500 * US, Opening::Busy, 0).length, 200 * US);
         // The run is closed after six of them, and the wait comes in the next one.
         let (mut first, mut second) = (launched(6), launched(4));
         let mut spell = Spell::default();
         spell.close(&mut first, 300 * US);
-        assert_eq!(first.judge(300 * US, Opening::Busy).length, 120 * US);
+        assert_eq!(first.judge(300 * US, Opening::Busy, 0).length, 120 * US);
         second.waited(spell.left(500 * US));
-        assert_eq!(second.judge(200 * US, Opening::Busy).length, 80 * US);
+        assert_eq!(second.judge(200 * US, Opening::Busy, 0).length, 80 * US);
         assert!(spell.may_have_ended(None, 101 * US, 20 * US));
         assert!(!spell.may_have_ended(None, 100 * US, 20 * US));
         assert!(!spell.may_have_ended(Some(&launched(1)), 120 * US, 20 * US));
         // Launches of 5 us keep nothing waiting.
         let (mut run, mut spell) = (launched(10), Spell::default());
         spell.close(&mut run, 50 * US);
-        assert_eq!(run.judge(210 * US, Opening::Busy).length, 210 * US);
+        assert_eq!(run.judge(210 * US, Opening::Busy, 0).length, 210 * US);
     }
 
     #[test]

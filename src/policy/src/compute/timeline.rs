@@ -75,10 +75,53 @@ impl Union {
 /// that drivers tell times by, 1 us.
 const STEP: u64 = 2_000;
 
-/// Whether a stream had come to its end before an event, by the times of that and of the last one before it.
+/// Whether a stream had come to its end before an event, by the times of that and of the last one before it, where an event
+/// keeps its stream for `cost` ([`EventCost`]). All in nanoseconds.
 #[must_use]
-pub const fn was_idle(before: u64, event: u64) -> bool {
-    event.saturating_sub(before) > STEP
+pub const fn was_idle(before: u64, event: u64, cost: u64) -> bool {
+    event.saturating_sub(before) > STEP.saturating_add(cost)
+}
+
+/// For how long a timing event keeps its stream, as events tell that lie next to each other.
+///
+/// Who records the next one late, or loses the processor in between, makes them lie further apart, and nothing makes them lie
+/// nearer. So those count that are as near as the nearest, within a step of the clock that they are told by; of these the mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct EventCost {
+    least: u64,
+    sum: u64,
+    count: u64,
+}
+
+/// No event keeps its stream for longer, in nanoseconds: 20 us. Something else lies between two
+/// that are further apart.
+const MOST_COST: u64 = 20_000;
+/// How many events are recorded one behind the other, once for each context, behind its first work.
+pub const AT_FIRST: usize = 8;
+
+impl EventCost {
+    /// Two events that were recorded one right behind the other are so far apart, in nanoseconds.
+    pub const fn adjacent(&mut self, apart: u64) {
+        const NEAR: u64 = STEP / 2;
+        if apart > MOST_COST {
+            return;
+        }
+        if self.count == 0 || apart.saturating_add(NEAR) < self.least {
+            *self = Self { least: apart, sum: apart, count: 1 };
+        } else if apart <= self.least.saturating_add(NEAR) {
+            self.least = if apart < self.least { apart } else { self.least };
+            (self.sum, self.count) = (self.sum.saturating_add(apart), self.count.saturating_add(1));
+        }
+    }
+
+    /// In nanoseconds of GPU time; 0 before anything is known.
+    #[must_use]
+    pub const fn get(&self) -> u64 {
+        match self.sum.checked_div(self.count) {
+            Some(cost) => cost,
+            None => 0,
+        }
+    }
 }
 
 /// Where an event's time lies on the monotonic clock.
@@ -265,9 +308,24 @@ mod tests {
 
     #[test]
     fn a_stream_was_idle_if_more_than_the_clocks_step_lies_between_two_events() {
-        assert!(!was_idle(1_000, 1_000 + STEP));
-        assert!(was_idle(1_000, 1_001 + STEP));
-        assert!(!was_idle(9_000, 1_000), "clocks that were laid on each other anew");
+        assert!(!was_idle(1_000, 1_000 + STEP, 0));
+        assert!(was_idle(1_000, 1_001 + STEP, 0));
+        assert!(!was_idle(9_000, 1_000, 0), "clocks that were laid on each other anew");
+        assert!(!was_idle(1_000, 3_500 + STEP, 2_500) && was_idle(1_000, 3_501 + STEP, 2_500));
+    }
+
+    #[test]
+    fn an_event_costs_what_lies_between_those_that_are_nearest() {
+        let of = |apart: &[u64]| {
+            let mut cost = EventCost::default();
+            apart.iter().for_each(|apart| cost.adjacent(*apart));
+            cost.get()
+        };
+        assert_eq!(of(&[]), 0);
+        assert_eq!(of(&[9_000, 3_000, 2_000, 3_000, 2_000, 900_000]), 2_500, "a clock of 1 us");
+        assert_eq!(of(&[2_000, 3_001]), 2_000, "the host was late");
+        assert_eq!(of(&[0, 0, 500]), 166, "events that cost nothing");
+        assert_eq!(of(&[MOST_COST + 1]), 0);
     }
 
     #[test]

@@ -13,6 +13,8 @@ const LAG: u64 = 2;
 /// How late a process may be for its turn before others go, in nanoseconds: half a millisecond. It sleeps too long, was
 /// suspended or killed; it is due again when it asks again.
 pub const PATIENCE: u64 = 500_000;
+/// A process that should have looked so long ago, in nanoseconds, does not wait: it is stopped, or dead.
+pub const OVERDUE: u64 = 10_000_000;
 
 /// What a process has announced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -21,6 +23,18 @@ pub struct Ask {
     pub served: u64,
     /// GPU time it waits for, in nanoseconds; 0 if it does not wait.
     pub wants: u64,
+}
+
+impl Ask {
+    /// The same for others at `now`, where the process said that it looks again at `looks`; 0: it is looking.
+    ///
+    /// Nobody lets a process go first that is overdue. All that wait for one that never comes would be due when
+    /// [`PATIENCE`] has passed, and whoever wakes up sooner would have the turn, however much it had.
+    #[must_use]
+    pub const fn of_one_that(self, looks: u64, now: u64) -> Self {
+        let is_overdue = looks > 0 && looks.saturating_add(OVERDUE) <= now;
+        Self { wants: if is_overdue { 0 } else { self.wants }, ..self }
+    }
 }
 
 /// How far behind the others a process may start that was idle, in nanoseconds of GPU time: its part of two turns, where so
@@ -93,6 +107,16 @@ mod tests {
         assert_eq!(before(0, 10 * MS, asks), 2 * MS);
         assert_eq!(before(1, 5 * MS, asks), 0);
         assert_eq!(before(3, 10 * MS, asks), 3 * MS, "of equals the lower number");
+    }
+
+    #[test]
+    fn nobody_lets_one_go_first_that_should_have_looked_long_ago() {
+        let ask = Ask { served: MS, wants: 2 * MS };
+        let wants = |looks, now| ask.of_one_that(looks, now).wants;
+        assert_eq!(wants(100 * MS, 100 * MS + OVERDUE - 1), 2 * MS);
+        assert_eq!(wants(100 * MS, 100 * MS + OVERDUE), 0);
+        assert_eq!(wants(0, 100 * MS), 2 * MS, "it is looking");
+        assert_eq!(wants(u64::MAX, 100 * MS), 2 * MS, "it is about to sleep");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use gpuslice_policy::arbiter::need::Seen;
 use gpuslice_policy::arbiter::{Arbiter, STEP, STEP_BESIDE_HIGH, Slice, Wish};
+use gpuslice_policy::compute::turn::OVERDUE;
 use gpuslice_policy::config::{CorePolicy, Priority};
 use gpuslice_policy::units::{Nanos, Permille};
 
@@ -11,8 +12,6 @@ use crate::shim::Wait;
 use crate::world::{Machine, Phase, World};
 
 const MS: u64 = 1_000_000;
-/// Who should have looked for so long does not wait: it is stopped.
-const OVERDUE: u64 = 10 * MS;
 
 /// A slice of this policy that may use the whole.
 pub fn wish(policy: CorePolicy, weight: u32) -> Wish {

@@ -11,12 +11,19 @@ enum Item {
     Event(usize),
 }
 
+#[derive(Debug, Clone, Default)]
+struct Stream {
+    items: VecDeque<Item>,
+    /// Until when events keep it: a kernel behind them waits.
+    ready: u64,
+}
+
 #[derive(Debug, Default)]
 struct Client {
-    streams: Vec<VecDeque<Item>>,
-    /// The truth: time in which a kernel of it ran.
+    streams: Vec<Stream>,
+    /// The truth: time in which a kernel of it ran, or waited for nothing but an event.
     busy: u64,
-    /// Time that its kernels ran, those side by side each by itself.
+    /// Time that its kernels ran, those side by side each by itself, without what they waited for events.
     work: u64,
 }
 
@@ -30,6 +37,8 @@ pub struct Gpu {
     resume: u64,
     slice: u64,
     switch: u64,
+    /// For how long an event keeps its stream from the instant on that it tells.
+    pub event_time: u64,
     /// Whether a client that is alone begins another slice when its own is over, for which others then wait.
     pub renews: bool,
     /// Whether a client that comes back begins another slice though nobody had one in between.
@@ -51,6 +60,7 @@ impl Gpu {
             resume: 0,
             slice,
             switch,
+            event_time: 0,
             renews: false,
             restarts: false,
             waits: false,
@@ -59,7 +69,7 @@ impl Gpu {
     }
 
     pub fn client(&mut self, streams: usize) -> usize {
-        self.clients.push(Client { streams: vec![VecDeque::new(); streams], busy: 0, work: 0 });
+        self.clients.push(Client { streams: vec![Stream::default(); streams], busy: 0, work: 0 });
         self.clients.len() - 1
     }
 
@@ -72,12 +82,12 @@ impl Gpu {
     }
 
     pub fn depth(&self, client: usize, stream: usize) -> usize {
-        self.clients[client].streams[stream].len()
+        self.clients[client].streams[stream].items.len()
     }
 
     /// Whether nothing of it is queued or runs.
     pub fn is_idle(&self, client: usize) -> bool {
-        self.clients[client].streams.iter().all(VecDeque::is_empty)
+        self.clients[client].streams.iter().all(|stream| stream.items.is_empty())
     }
 
     /// When the event passed, by the GPU's clock; [`NEVER`] if it has not.
@@ -89,14 +99,14 @@ impl Gpu {
         if self.restarts && client == self.owner && self.shortest(client).is_none() {
             self.slice_end = self.clock + self.slice;
         }
-        self.clients[client].streams[stream].push_back(Item::Kernel(duration.max(1)));
+        self.clients[client].streams[stream].items.push_back(Item::Kernel(duration.max(1)));
         self.choose();
     }
 
     pub fn record(&mut self, client: usize, stream: usize) -> usize {
         self.events.push(NEVER);
         let event = self.events.len() - 1;
-        self.clients[client].streams[stream].push_back(Item::Event(event));
+        self.clients[client].streams[stream].items.push_back(Item::Event(event));
         if self.waits {
             self.choose();
         }
@@ -108,7 +118,7 @@ impl Gpu {
 
     /// The client's process died: nothing of it runs any more.
     pub fn remove(&mut self, client: usize) {
-        self.clients[client].streams.iter_mut().for_each(VecDeque::clear);
+        self.clients[client].streams.iter_mut().for_each(|stream| stream.items.clear());
         self.choose();
     }
 
@@ -141,12 +151,13 @@ impl Gpu {
         let client = &mut self.clients[self.owner];
         let mut ran = false;
         for stream in &mut client.streams {
-            if let Some(Item::Kernel(left)) = stream.front_mut() {
+            if let Some(Item::Kernel(left)) = stream.items.front_mut() {
                 ran = true;
+                let time = time.saturating_sub(stream.ready.saturating_sub(self.clock));
                 client.work += time;
                 *left -= time;
                 if *left == 0 {
-                    stream.pop_front();
+                    stream.items.pop_front();
                 }
             }
         }
@@ -155,9 +166,11 @@ impl Gpu {
 
     fn pass_events(&mut self, client: usize) {
         for stream in &mut self.clients[client].streams {
-            while let Some(Item::Event(event)) = stream.front() {
-                self.events[*event] = self.clock;
-                stream.pop_front();
+            while let Some(Item::Event(event)) = stream.items.front() {
+                let passes = stream.ready.max(self.clock);
+                self.events[*event] = passes;
+                stream.ready = passes + self.event_time;
+                stream.items.pop_front();
             }
         }
     }
@@ -191,8 +204,8 @@ impl Gpu {
     fn shortest(&self, client: usize) -> Option<u64> {
         let heads = self.clients.get(client)?.streams.iter();
         heads
-            .filter_map(|stream| match stream.front() {
-                Some(Item::Kernel(left)) => Some(*left),
+            .filter_map(|stream| match stream.items.front() {
+                Some(Item::Kernel(left)) => Some(stream.ready.saturating_sub(self.clock) + *left),
                 Some(Item::Event(_)) if self.waits => Some(0),
                 _ => None,
             })

@@ -21,6 +21,7 @@ impl Shim {
             return false;
         }
         self.compare_clocks(now, gpu);
+        self.calibrate(now, gpu);
         let mut any = false;
         for stream in 0..self.flights.len() {
             while self.harvest_first(stream, now, slice, gpu) {
@@ -44,6 +45,16 @@ impl Shim {
         }
     }
 
+    /// What an event costs is told by those behind the first work.
+    fn calibrate(&mut self, now: u64, gpu: &Gpu) {
+        let passed = |event: &usize| Some(gpu.event(*event)).filter(|time| *time <= now);
+        let Some(times) = self.at_first.iter().map(passed).collect::<Option<Vec<u64>>>() else { return };
+        for pair in times.windows(2) {
+            self.cost.adjacent(self.readings.of(pair[1]) - self.readings.of(pair[0]));
+        }
+        self.at_first.clear();
+    }
+
     fn harvest_first(&mut self, stream: usize, now: u64, slice: &mut Slice, gpu: &Gpu) -> bool {
         let Some(mut flight) = self.flights[stream].pop_front() else { return false };
         let (start, end) = (gpu.event(flight.start), gpu.event(flight.end));
@@ -57,19 +68,20 @@ impl Shim {
         self.long_kernels += u64::from(flight.run.launches() == 1 && flight.truth >= LONG_KERNEL);
         let measured = self.readings.of(end) - self.readings.of(start);
         let before = core::mem::replace(&mut self.last_end[stream], self.readings.of(end));
-        let was_idle = flight.known_idle || timeline::was_idle(before, self.readings.of(start));
+        let was_idle =
+            flight.known_idle || timeline::was_idle(before, self.readings.of(start), self.cost.get());
         let switched = !flight.is_unknown && self.others_until > self.own_until;
         let opening = match (was_idle, switched) {
             (true, true) => Opening::Switched,
             (true, false) => Opening::Idle,
             _ => Opening::Busy,
         };
-        let verdict = flight.run.judge(measured, opening);
+        let verdict = flight.run.judge(measured, opening, self.cost.get());
         if verdict.held {
             self.last_end[stream] = 0;
         }
         let until = self.offset.instant(self.readings.of(end)).unwrap() - verdict.after;
-        self.charge_rest(&mut flight, (verdict.length, until), now, slice);
+        self.charge_rest(&mut flight, (verdict.length + verdict.events, until), now, slice);
         slice.settle(flight.bill.close(), now);
         if (0..self.flights.len()).all(|other| other == stream || self.flights[other].is_empty()) {
             self.settled_at = self.settled_at.max(until.min(now));
@@ -160,10 +172,11 @@ impl Shim {
         let own = slice.overlap.part(verdict.length);
         let charged = trim::apply(own, slice.factor);
         let paid = flight.bill.prepaid();
-        let length = if flight.is_unknown { flight.bill.charged() } else { charged };
+        let all = trim::apply(slice.overlap.part(verdict.length + verdict.events), slice.factor);
+        let length = if flight.is_unknown { flight.bill.charged() } else { all };
         let served = &mut slice.asks[self.me].served;
         *served = (*served + length).saturating_sub(paid);
-        slice.got[self.me] += charged as i64 - paid as i64;
+        slice.got[self.me] += all as i64 - paid as i64;
         let outcome = flight.run.outcome(charged, verdict.length);
         for part in flight.run.parts() {
             let changed = match verdict.lesson {

@@ -10,8 +10,8 @@ use gpuslice_policy::compute::lease::{self, Lease};
 use gpuslice_policy::compute::queue::{self, Ahead, UNKNOWN_WAIT, Unknown};
 use gpuslice_policy::compute::recent::{EPOCHS, Recent, epoch_of};
 use gpuslice_policy::compute::ring::Reader;
-use gpuslice_policy::compute::run::{Bracket, OLD, Run, Sampler, Spell};
-use gpuslice_policy::compute::timeline::{Offset, Union};
+use gpuslice_policy::compute::run::{self, Bracket, OLD, Run, Sampler, Spell};
+use gpuslice_policy::compute::timeline::{AT_FIRST, EventCost, Offset, Union};
 
 use crate::blind::Blind;
 use crate::gpu::{Gpu, NEVER};
@@ -120,6 +120,12 @@ pub struct Shim {
     pub launches: u64,
     /// Kernels of 400 ms, give or take a few, whose end was measured.
     pub long_kernels: u64,
+    /// What an event costs, and the events that tell it before they have passed; whether they were recorded.
+    pub cost: EventCost,
+    pub at_first: Vec<usize>,
+    pub is_calibrated: bool,
+    /// When each stream's last run was closed.
+    pub closed: Vec<u64>,
     /// When each stream is predicted to be done with what was sent off.
     pub until: Vec<u64>,
     pub beside: Beside,
@@ -165,6 +171,10 @@ impl Shim {
             settled_at: now,
             launches: 0,
             long_kernels: 0,
+            cost: EventCost::default(),
+            at_first: Vec::new(),
+            is_calibrated: false,
+            closed: vec![0; streams],
             until: vec![0; streams],
             beside: Beside::default(),
             takes: 0,
@@ -231,7 +241,7 @@ impl Shim {
             assert!(self.lease.spend(cost));
             return Ok(self.pay(known, estimate));
         }
-        let lacks = self.lease.lacks(cost, slice.lease(self.me)).max(1).max(self.together(&estimate));
+        let lacks = self.lease.lacks(cost, slice.lease(self.me, now)).max(1).max(self.together(&estimate));
         if let Err(until) = slice.take(self.me, lacks, now) {
             self.close_all(now, gpu);
             return Err(Wait::Word(until));
@@ -280,7 +290,8 @@ impl Shim {
             return;
         }
         let gap = self.outside - self.launched[stream];
-        let mut bracket = Bracket::of(paid.is_known.then_some(&paid.estimate), kind.graph, gap);
+        let long = run::long(kind.graph, self.cost.get());
+        let mut bracket = Bracket::of(paid.is_known.then_some(&paid.estimate), long, gap);
         let may_be_empty = || {
             self.empty[stream].is_none()
                 && self.spells[stream].as_ref().is_some_and(|(since, _, spell)| {
@@ -335,7 +346,14 @@ impl Shim {
         }
         match self.empty[stream].take() {
             Some(since) => open.run.idle(now - since),
-            None if open.run.is_empty() => open.run.lead(now - open.opened),
+            None if open.run.is_empty() => {
+                let delay = if open.known_idle {
+                    run::delay(open.opened - self.closed[stream], self.cost.get())
+                } else {
+                    0
+                };
+                open.run.lead((now - open.opened).saturating_sub(delay));
+            }
             None => {}
         }
         if !paid.is_known {
@@ -376,7 +394,7 @@ impl Shim {
         let start = gpu.record(self.client, stream);
         self.events += 2;
         self.open[stream] = Some(Bracketed {
-            run: Run::open(bracket),
+            run: Run::open(bracket, self.cost.get()),
             start,
             end: 0,
             opened: now,
@@ -409,6 +427,10 @@ impl Shim {
         }
         let mut open = self.open[stream].take().unwrap();
         open.end = gpu.record(self.client, stream);
+        self.closed[stream] = now;
+        if !core::mem::replace(&mut self.is_calibrated, true) {
+            self.at_first = (0..AT_FIRST).map(|_| gpu.record(self.client, stream)).collect();
+        }
         open.bill = Bill::new(open.run.prepaid());
         self.until[stream] = beside::done(self.until[stream], open.opened, open.run.plain());
         self.ahead.add(open.run.prepaid());

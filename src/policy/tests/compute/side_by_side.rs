@@ -66,7 +66,8 @@ fn table_of_slices_side_by_side() {
     for (name, renews, waits) in [("yields", false, false), ("renews", true, false), ("waits", false, true)] {
         for slice in [MS, 2 * MS, 10 * MS, 30 * MS] {
             for set in SETS {
-                let errors = errors(Machine { slice, renews, waits, ..Machine::default() }, set);
+                let machine = Machine { slice, renews, waits, ..Machine::default() };
+                let errors = errors(machine, set);
                 let misses = errors.iter().any(|(mean, windows)| mean.abs() > 100 || *windows > 500);
                 cells += 1;
                 let shares: Vec<String> = set

@@ -26,6 +26,8 @@ pub struct Slice {
     pub places: u64,
     pub ring: Vec<Entry>,
     pub asks: Vec<Ask>,
+    /// When each of those that wait looks again.
+    looks: Vec<u64>,
     pub virtual_time: u64,
     pub factor: u32,
     /// Whether what slices publish is replayed, which settles what the factor gets wrong.
@@ -70,6 +72,7 @@ impl Slice {
             places: 0,
             ring: vec![Entry::default(); PLACES as usize],
             asks: vec![Ask::default(); processes],
+            looks: vec![0; processes],
             virtual_time: 0,
             factor: trim::ONE,
             is_replayed: false,
@@ -96,9 +99,8 @@ impl Slice {
     }
 
     /// How much a process takes at least.
-    pub fn lease(&self, me: usize) -> u64 {
-        let others =
-            self.asks.iter().enumerate().filter(|(other, ask)| *other != me && ask.wants > 0).count();
+    pub fn lease(&self, me: usize, now: u64) -> u64 {
+        let others = self.seen(now).enumerate().filter(|(other, ask)| *other != me && ask.wants > 0).count();
         let size = if others > 0 {
             lease::turn_among(self.terms, others + 1)
         } else if self.factor < trim::ONE || self.unattributed {
@@ -114,14 +116,16 @@ impl Slice {
     /// Takes so much for a process, or says when it has to look again.
     pub fn take(&mut self, me: usize, amount: u64, now: u64) -> Result<(), u64> {
         if self.asks[me].wants == 0 {
-            let asks = self.asks.iter().copied();
-            self.asks[me].served = turn::start(self.asks[me].served, self.virtual_time, self.terms, asks);
+            let served = turn::start(self.asks[me].served, self.virtual_time, self.terms, self.seen(now));
+            self.asks[me].served = served;
         }
+        self.looks[me] = 0;
         self.asks[me].wants = amount;
         let served = self.asks[me].served;
-        let before = turn::before(me, served, self.asks.iter().copied());
+        let before = turn::before(me, served, self.seen(now));
         let free_since = bucket::free_since(self.paid_until, self.free_from, now);
         if let Some(until) = turn::wait(free_since, before, now, self.terms) {
+            self.looks[me] = until;
             return Err(until);
         }
         self.owed_at_take = self.owed_at_take.max(self.debt.owed(now, self.terms));
@@ -134,6 +138,11 @@ impl Slice {
         self.virtual_time = self.virtual_time.max(served);
         self.asks[me] = Ask { served: served + amount, wants: 0 };
         Ok(())
+    }
+
+    /// What all ask for as each of them sees it.
+    pub fn seen(&self, now: u64) -> impl Iterator<Item = Ask> + Clone {
+        self.asks.iter().zip(&self.looks).map(move |(ask, looks)| ask.of_one_that(*looks, now))
     }
 
     fn set_paid_until(&mut self, paid_until: u64, now: u64) {

@@ -49,9 +49,8 @@ struct Had {
     served: u64,
 }
 
-fn had(other: usize, slice: &Slice) -> Had {
-    let served =
-        turn::start(slice.asks[other].served, slice.virtual_time, slice.terms, slice.asks.iter().copied());
+fn had(other: usize, slice: &Slice, now: u64) -> Had {
+    let served = turn::start(slice.asks[other].served, slice.virtual_time, slice.terms, slice.seen(now));
     Had { taken: slice.taken[other], got: slice.got[other], served }
 }
 
@@ -116,7 +115,7 @@ impl Waiter {
             self.since = since;
             self.began.clear();
             if since.is_some() {
-                self.began.extend((0..world.processes.len()).map(|other| had(other, slice)));
+                self.began.extend((0..world.processes.len()).map(|other| had(other, slice, world.now)));
             }
             return Ok(());
         }

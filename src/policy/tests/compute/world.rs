@@ -30,6 +30,8 @@ pub struct Machine {
     pub renews: bool,
     /// Whether an event passes only in a slice of its process.
     pub waits: bool,
+    /// For how long an event keeps its stream.
+    pub event: u64,
     /// Time inside the driver for a launch, and to come back after the GPU is done.
     pub launch: u64,
     pub back: u64,
@@ -48,6 +50,13 @@ pub struct Machine {
     pub held: (u64, u64),
 }
 
+impl Machine {
+    /// The same with events that keep nothing waiting.
+    pub fn with_free_events(self) -> Self {
+        Self { event: 0, ..self }
+    }
+}
+
 impl Default for Machine {
     fn default() -> Self {
         Self {
@@ -55,6 +64,7 @@ impl Default for Machine {
             switch: 50_000,
             renews: false,
             waits: false,
+            event: 2_500,
             rings: true,
             launch: 2_500,
             back: 3_000,
@@ -161,6 +171,7 @@ impl World {
         let now = 1 << 44;
         let mut gpu = Gpu::new(machine.slice, machine.switch);
         (gpu.renews, gpu.restarts, gpu.waits) = (machine.renews, machine.rings, machine.waits);
+        gpu.event_time = machine.event;
         let count = programs.len();
         let mut chance = Chance::new(seed);
         let processes: Vec<Process> = programs

@@ -1,4 +1,4 @@
-//! Does what passes the boundary stay within what the caller has? By miri too, which sees every byte.
+//! Tests that the boundary stays within the caller's memory. They run in miri too, which checks each byte.
 
 use crate::boundary::{Plain as _, answer, fill, reference, text, write};
 use crate::figures::{DeviceFigures, ProcessFigures};
@@ -16,7 +16,7 @@ fn process() -> ProcessFigures {
         start: 5,
         pid_namespace: 6,
         held: vec![1, 7],
-        refused: vec![1, 8],
+        quota_denials: vec![1, 8],
         time: Vec::new(),
         spilled: vec![1, 9],
         contexts: vec![1, 6],
@@ -30,7 +30,7 @@ fn a_structure_of_any_size_and_place_is_filled_to_its_end_and_no_further() {
     for size in [whole, whole + 1, whole + 8, whole + 4096] {
         for start in [0, 1, 7] {
             let mut bytes = vec![0xaa_u8; start + size + 1];
-            // SAFETY: so many bytes lie behind the start.
+            // SAFETY: `fill` needs room for `size` bytes, which lie after `start`.
             assert_eq!(unsafe { fill(bytes[start..].as_mut_ptr(), size, &process()) }, Ok(()));
             let end = start + size;
             assert_eq!((bytes[end], &bytes[start..start + 8]), (0xaa, &5_u64.to_ne_bytes()[..]));
@@ -41,17 +41,17 @@ fn a_structure_of_any_size_and_place_is_filled_to_its_end_and_no_further() {
             assert_eq!(bytes[start + whole - 8..start + whole], 6_u64.to_ne_bytes());
         }
     }
-    // Who was built with the first header gets what it has.
+    // A caller built with the first header gets the fields of that header.
     let first = ProcessFigures::FIRST_SIZE;
     let mut bytes = vec![0xaa_u8; whole];
-    // SAFETY: there are more bytes than that.
+    // SAFETY: `fill` needs room for `first` bytes, and `bytes` is longer.
     assert_eq!(unsafe { fill(bytes.as_mut_ptr(), first, &process()) }, Ok(()));
     assert_eq!((&bytes[first - 4..first], &bytes[first..]), (&4_u32.to_ne_bytes()[..], &[0xaa; 8][..]));
     for size in [0, 1, first - 1] {
-        // SAFETY: nothing is written where there is too little room.
+        // SAFETY: `fill` writes nothing if `size` is too small.
         assert_eq!(unsafe { fill(ptr::dangling_mut(), size, &process()) }, Err(Status::Argument));
     }
-    // SAFETY: null is allowed.
+    // SAFETY: `fill` allows null.
     assert_eq!(unsafe { fill(ptr::null_mut(), 4096, &process()) }, Err(Status::Argument));
     assert_eq!(size_of::<DeviceFigures>() % 8, 0);
 }
@@ -64,7 +64,7 @@ fn a_device_that_a_process_knows_nothing_of_has_zeroes() {
         start: 0,
         pid_namespace: 0,
         held: Vec::new(),
-        refused: Vec::new(),
+        quota_denials: Vec::new(),
         time: Vec::new(),
         spilled: Vec::new(),
         contexts: Vec::new(),
@@ -77,31 +77,31 @@ fn a_device_that_a_process_knows_nothing_of_has_zeroes() {
 #[test]
 fn numbers_go_where_they_are_wanted_aligned_or_not() {
     let mut bytes = [0xaa_u8; 10];
-    // SAFETY: eight bytes lie behind the first.
+    // SAFETY: `write` needs room for eight bytes, which lie after the first.
     unsafe { write(bytes[1..].as_mut_ptr().cast::<u64>(), 0) };
     assert_eq!(bytes, [0xaa, 0, 0, 0, 0, 0, 0, 0, 0, 0xaa]);
-    // SAFETY: null is allowed.
+    // SAFETY: `write` allows null.
     unsafe { write(ptr::null_mut::<u64>(), 1) };
 }
 
 #[test]
 fn pointers_are_looked_at() {
-    // SAFETY: null is allowed.
+    // SAFETY: `reference` allows null.
     assert_eq!(unsafe { reference(ptr::null::<u32>()) }, Err(Status::Argument));
     let process = process();
-    // SAFETY: it lives.
+    // SAFETY: `process` lives until the end of the test, and no thread changes it.
     assert_eq!(unsafe { reference(&raw const process.pid) }.copied(), Ok(4));
-    // SAFETY: null is allowed.
+    // SAFETY: `text` allows null.
     assert_eq!(unsafe { text(ptr::null()) }, Err(Status::Argument));
-    // SAFETY: a text.
+    // SAFETY: the literal ends with a zero and lives for ever.
     assert_eq!(unsafe { text(c"".as_ptr()) }, Err(Status::Argument));
-    // SAFETY: as above.
+    // SAFETY: the literal ends with a zero and lives for ever.
     assert_eq!(unsafe { text(c"r\xffd".as_ptr()) }.unwrap().len(), 3);
 }
 
 #[test]
 fn every_status_has_a_text_of_its_own_and_others_have_one_too() {
-    // SAFETY: a text that ends with a zero and lives for ever.
+    // SAFETY: `from_ptr` needs a string that ends with a zero; `gpuslice_error_text` returns a literal.
     let of = |number| unsafe { CStr::from_ptr(gpuslice_error_text(number)) }.to_str().unwrap();
     let texts: std::collections::BTreeSet<&str> = NAMES.iter().map(|(_, number)| of(*number)).collect();
     assert_eq!(texts.len(), 16);

@@ -1,4 +1,4 @@
-//! Does every answer mean what it should?
+//! Tests of the answers of each function.
 
 use crate::boundary::Plain as _;
 use crate::figures::{DeviceFigures, ProcessFigures};
@@ -64,7 +64,7 @@ struct Handle(*mut Slice);
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // SAFETY: it is open, and nobody else has it.
+        // SAFETY: the handle is open, and only `self` has it.
         unsafe { gpuslice_close(self.0) };
     }
 }
@@ -73,7 +73,7 @@ impl Handle {
     fn open(slice: &Path) -> Result<Self, c_int> {
         let text = CString::new(slice.as_os_str().as_bytes()).unwrap();
         let mut opened = ptr::dangling_mut();
-        // SAFETY: a text, and room for a pointer.
+        // SAFETY: `text` ends with a zero, and `opened` has room for a pointer.
         match unsafe { gpuslice_open(text.as_ptr(), &raw mut opened) } {
             Status::OK => Ok(Self(opened)),
             status => {
@@ -86,9 +86,9 @@ impl Handle {
     fn device(&self, number: u32) -> Result<DeviceFigures, c_int> {
         let mut figures = MaybeUninit::<DeviceFigures>::uninit();
         let size = size_of::<DeviceFigures>();
-        // SAFETY: open, and room for so many bytes.
+        // SAFETY: the handle is open, and `figures` has `size` bytes.
         match unsafe { gpuslice_read_device(self.0, number, figures.as_mut_ptr(), size) } {
-            // SAFETY: it was filled.
+            // SAFETY: the status says that the function has filled `figures`.
             Status::OK => Ok(unsafe { figures.assume_init() }),
             status => Err(status),
         }
@@ -97,29 +97,29 @@ impl Handle {
     fn processes(&self, room: usize) -> (c_int, usize, Vec<ProcessFigures>) {
         let mut figures: Vec<ProcessFigures> = Vec::with_capacity(room);
         let (mut count, size) = (0, size_of::<ProcessFigures>());
-        // SAFETY: open, and there is room.
+        // SAFETY: the handle is open, and the vector has room for `room` structures.
         let status =
             unsafe { gpuslice_read_processes(self.0, 0, figures.as_mut_ptr(), size, room, &raw mut count) };
         if status == Status::OK || status == Status::Room.number() {
-            // SAFETY: so many were filled.
+            // SAFETY: the function has filled this number of structures.
             unsafe { figures.set_len(count.min(room)) };
         }
         (status, count, figures)
     }
 
-    /// What each function that reads says.
+    /// The status of each function that reads.
     fn statuses(&self) -> [c_int; 6] {
         let (mut epoch, mut number) = (0, 0);
         [
-            // SAFETY: open, and there is room.
+            // SAFETY: the handle is open, and `epoch` has room.
             unsafe { gpuslice_epoch(self.0, &raw mut epoch) },
-            // SAFETY: as above.
+            // SAFETY: the handle is open, and `number` has room.
             unsafe { gpuslice_device_count(self.0, &raw mut number) },
-            // SAFETY: as above.
+            // SAFETY: the handle is open, and `number` has room.
             unsafe { gpuslice_process_count(self.0, &raw mut number) },
             self.device(0).map_or_else(|status| status, |_| Status::OK),
             self.processes(4).0,
-            // SAFETY: as above.
+            // SAFETY: the handle is open, and `number` has room.
             unsafe { gpuslice_reap(self.0, &raw mut number) },
         ]
     }
@@ -131,23 +131,23 @@ fn all_figures_of_a_device_come_through() {
     bench.member.reserve(bench.device, 600).unwrap();
     assert_eq!(bench.member.refund(bench.device, 250), 0);
     bench.member.reserve(bench.device, 900).unwrap_err();
-    bench.member.count_refusal(bench.device);
+    bench.member.count_quota_denial(bench.device);
     bench.member.count_used(bench.device, 11);
     bench.member.count_throttled(bench.device, 12);
     bench.member.set_queued(bench.device, 13);
     bench.member.count_copied(bench.device, 14);
     bench.member.count_launches(bench.device, 15);
-    bench.member.set_meter(bench.device, 2);
-    bench.member.set_factor(bench.device, 500_000);
-    // What members do not write from here.
+    bench.member.set_measure_source(bench.device, 2);
+    bench.member.set_correction(bench.device, 500_000);
+    // Words that no member writes in this test.
     let at = |name: &str| FIGURES.iter().find(|(known, _)| *known == name).unwrap().1 as u64;
     let file = OpenOptions::new().write(true).open(bench.path()).unwrap();
     let of_process = at("time.offset") + at("time.processes");
     for (place, value) in [
-        (at("devices.offset") + at("device.refused"), 21_u64),
-        (at("devices.offset") + at("device.unmet"), 22),
-        (of_process + at("process.spilled"), 23),
-        (of_process + at("process.contexts"), 24),
+        (at("devices.offset") + at("device.quota_denials"), 21_u64),
+        (at("devices.offset") + at("device.device_denials"), 22),
+        (of_process + at("process.spilled_bytes"), 23),
+        (of_process + at("process.context_bytes"), 24),
     ] {
         file.write_at(&value.to_ne_bytes(), place).unwrap();
     }
@@ -190,7 +190,7 @@ fn processes_come_by_slot_with_what_each_has() {
     let (other, device) = join(&bench.path(), limits());
     bench.member.reserve(bench.device, 100).unwrap();
     other.reserve(device, 20).unwrap();
-    other.count_refusal(device);
+    other.count_quota_denial(device);
     other.count_used(device, 5);
     other.count_launches(device, 6);
     let handle = bench.open();
@@ -218,7 +218,7 @@ fn a_caller_with_another_header_gets_what_it_knows_and_zeroes_for_the_rest() {
     let handle = bench.open();
     let size = size_of::<DeviceFigures>();
     let mut bytes = vec![0xaa_u8; size + 24];
-    // SAFETY: open, and room for more bytes than there are.
+    // SAFETY: the handle is open, and `bytes` is longer than `size + 16`.
     let status = unsafe { gpuslice_read_device(handle.0, 0, bytes.as_mut_ptr().cast(), size + 16) };
     assert_eq!(status, Status::OK);
     assert_eq!((&bytes[..16], &bytes[size..size + 16]), (&[7; 16][..], &[0; 16][..]));
@@ -228,7 +228,7 @@ fn a_caller_with_another_header_gets_what_it_knows_and_zeroes_for_the_rest() {
         gpuslice_read_device(handle.0, 0, bytes.as_mut_ptr().cast(), DeviceFigures::FIRST_SIZE - 1)
     };
     assert_eq!(status, Status::Argument.number());
-    // Processes lie as far apart as the caller's structures.
+    // The structures of processes lie as far apart as the caller's.
     let (_other, _) = join(&bench.path(), limits());
     let stride = size_of::<ProcessFigures>() + 8;
     let mut bytes = vec![0xaa_u8; 2 * stride];
@@ -247,7 +247,7 @@ fn what_is_wrong_with_the_arguments_is_told_and_nothing_is_touched() {
     let bench = Bench::new();
     let handle = bench.open();
     let mut opened: *mut Slice = ptr::null_mut();
-    // SAFETY: null everywhere is allowed, and what is not null is right.
+    // SAFETY: each function allows null for each pointer, and the other arguments are valid.
     let said = unsafe {
         [
             gpuslice_open(ptr::null(), &raw mut opened),
@@ -272,7 +272,7 @@ fn what_is_wrong_with_the_arguments_is_told_and_nothing_is_touched() {
     assert_eq!(names, [ptr::null(); 2]);
     assert_eq!(handle.device(1).unwrap_err(), Status::NoDevice.number());
     assert_eq!(handle.device(u32::MAX).unwrap_err(), Status::NoDevice.number());
-    // Who does not want a number gets none.
+    // A caller that wants no number passes null.
     // SAFETY: null is allowed.
     assert_eq!(unsafe { gpuslice_device_count(handle.0, ptr::null_mut()) }, Status::OK);
 }
@@ -353,7 +353,7 @@ fn a_region_that_is_made_anew_is_another_slice() {
     let (before, path) = (bench.open(), bench.path());
     let Bench { folder, member, .. } = bench;
     member.leave();
-    // Nobody lives in it: still the slice that it was.
+    // No process is alive in it, but it is still the same slice.
     assert_eq!(before.statuses(), [Status::OK; 6]);
     let (_member, _) = join(&path, limits());
     assert_eq!(before.statuses(), [Status::Renewed.number(); 6]);
@@ -364,27 +364,27 @@ fn a_region_that_is_made_anew_is_another_slice() {
 #[test]
 fn a_slice_is_listed_and_opened_by_its_name() {
     let name = format!("reader-{}", std::process::id());
-    // SAFETY: asks for a number.
+    // SAFETY: `geteuid` has no arguments and cannot fail.
     let path = format!("/dev/shm/gpuslice-{}-run-{name}", unsafe { libc::geteuid() });
     let (member, _) = join(Path::new(&path), limits());
     let mut needed = 0_usize;
     let mut paths = vec![0_u8; 1 << 20];
-    // SAFETY: there is room.
+    // SAFETY: `paths` has room for its length.
     let status = unsafe { gpuslice_list(paths.as_mut_ptr().cast(), paths.len(), &raw mut needed) };
-    // SAFETY: no room is allowed.
+    // SAFETY: `gpuslice_list` allows null.
     let nothing = unsafe { gpuslice_list(ptr::null_mut(), 0, ptr::null_mut()) };
     let handle = Handle::open(Path::new(&name));
     let region = handle.as_ref().map_or_else(
         |_| String::new(),
         |handle| {
-            // SAFETY: it is open.
+            // SAFETY: the handle is open.
             text(unsafe { gpuslice_path(handle.0) })
         },
     );
     let called = handle.as_ref().map_or_else(
         |_| String::new(),
         |handle| {
-            // SAFETY: it is open.
+            // SAFETY: the handle is open.
             text(unsafe { gpuslice_name(handle.0) })
         },
     );
@@ -398,14 +398,14 @@ fn a_slice_is_listed_and_opened_by_its_name() {
 }
 
 fn text(pointer: *const c_char) -> String {
-    // SAFETY: a text that ends with a zero.
+    // SAFETY: the functions of the library return strings that end with a zero.
     unsafe { CStr::from_ptr(pointer) }.to_str().unwrap().to_owned()
 }
 
 #[test]
 fn threads_read_one_handle_while_the_slice_works_and_its_region_goes() {
     struct Shared(Handle);
-    // SAFETY: what the header promises: all functions but the closing one may be called in all threads.
+    // SAFETY: the header allows calls in all threads at the same time, except the one that closes the handle.
     unsafe impl Sync for Shared {}
     let bench = Bench::new();
     let shared = Shared(bench.open());

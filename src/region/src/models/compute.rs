@@ -1,4 +1,5 @@
-//! Is GPU time paid once, does nobody sleep on who may go, and is what the dead leave given back once?
+//! Models of the compute ledger: GPU time is paid once, no wake-up is lost, and time of dead processes is refunded
+//! once.
 
 use loom::sync::Arc;
 
@@ -13,16 +14,16 @@ use gpuslice_policy::{
 };
 
 use crate::{
-    bell,
-    layout::WHOLE_SHARE,
-    sampler,
-    sync::broken::{self, Break},
+    compute::sampler_lease,
+    layout::constants::WHOLE_SHARE,
+    sync::atomics::broken::{self, Break},
+    sync::futex,
 };
 
 const MS: u64 = 1_000_000;
 
-/// A device whose time is paid up to so many milliseconds from now, of which nothing can be saved up; the whole share,
-/// so that spans are the same on the clock.
+/// A device with time paid until `ahead` milliseconds from now, and no burst. It has the whole share, so that GPU time
+/// equals wall time.
 fn paid(ahead: u64, living: [bool; SLOTS]) -> Arc<World> {
     let world = World::new(living, [0; SLOTS]);
     world.layout.devices[DEVICE].cores_permille.set(WHOLE_SHARE);
@@ -31,7 +32,7 @@ fn paid(ahead: u64, living: [bool; SLOTS]) -> Arc<World> {
 }
 
 impl World {
-    /// How much time is owed.
+    /// Time that the slice owes.
     fn owed(&self) -> u64 {
         self.layout.time[DEVICE].paid.0.until.get() - NOW
     }
@@ -40,20 +41,20 @@ impl World {
         self.layout.settle_time(DEVICE, difference, NOW);
     }
 
-    /// Takes time, and sleeps in between as the library does. `late`: the bell is read after it was refused.
+    /// Takes time, and sleeps in between as the library does. `late`: reads the sequence after the denial.
     fn take_or_sleep(&self, slot: usize, amount: u64, late: bool) {
-        let bell = &self.layout.time[DEVICE].bell.0;
+        let word = &self.layout.time[DEVICE].wake_seq.0;
         loop {
-            let heard = bell.heard();
+            let seen = word.sequence();
             if self.layout.take_time(DEVICE, slot, amount, (NOW, NOW)).is_ok() {
                 return;
             }
-            bell::sleep(bell, if late { bell.heard() } else { heard });
+            futex::sleep(word, if late { word.sequence() } else { seen });
         }
     }
 }
 
-/// One process takes 3 ms, another one measures 2 ms too few and 1 ms too much.
+/// One process takes 3 ms, another settles 2 ms too few and 1 ms too much.
 fn payments_and_settlements() {
     model(|| {
         let world = paid(0, [true; SLOTS]);
@@ -79,7 +80,7 @@ fn where_the_last_to_write_wins_payments_are_lost() {
     payments_and_settlements();
 }
 
-/// Two processes want 3 ms each of time that is paid up to now.
+/// Two processes request 3 ms each of a device that is paid up to now.
 fn two_who_take_the_same_instant() {
     model(|| {
         let world = paid(0, [true; SLOTS]);
@@ -102,7 +103,7 @@ fn where_the_last_to_write_wins_both_go() {
     two_who_take_the_same_instant();
 }
 
-/// A process waits for 10 ms that are owed, and another one gives them back.
+/// A process waits for 10 ms that are owed, and another one refunds them.
 fn a_refund_comes_while_one_goes_to_sleep(late: bool) {
     model(move || {
         let world = paid(10, [true; SLOTS]);
@@ -131,7 +132,7 @@ fn who_listens_after_it_was_refused_sleeps_through_a_refund() {
     a_refund_comes_while_one_goes_to_sleep(true);
 }
 
-/// All of the share is given to a process that goes to sleep with a thousandth of it, for less than a nanosecond of GPU
+/// The whole share is given to a process that goes to sleep with a thousandth of it, for less than a nanosecond of GPU
 /// time.
 fn other_terms_come_while_one_goes_to_sleep(late: bool) {
     model(move || {
@@ -159,16 +160,16 @@ fn who_listens_after_it_was_refused_sleeps_through_a_change_of_terms() {
     other_terms_come_while_one_goes_to_sleep(true);
 }
 
-/// Slot 0's owner died having paid 4 of the 10 ms that are owed. Two others clear up, and one of them may be killed.
+/// The owner of slot 0 died, having paid 4 of the 10 ms that are owed. Two others reap, and one of them may be killed.
 fn the_dead_leave_time(killed: bool) {
     model(move || {
         let world = paid(10, [false, true, true]);
         let process = &world.layout.time[DEVICE].processes[0];
-        process.outstanding.set(4 * MS);
+        process.unsettled_ns.set(4 * MS);
         process.settled_at.set(NOW);
-        process.counts.used.set(7);
+        process.counts.charged_ns.set(7);
         if killed {
-            broken::kill_next_heir();
+            broken::kill_next_reaper();
         }
         let other = beside(&world, |world| world.reap(false));
         world.reap(false);
@@ -192,23 +193,23 @@ fn what_the_dead_leave_is_given_back_once_though_the_heir_is_killed() {
 #[test]
 #[should_panic(expected = "given back twice")]
 fn what_stays_in_the_word_of_the_dead_is_given_back_twice() {
-    broken::make(Break::EstateKept);
+    broken::make(Break::UnsettledKept);
     the_dead_leave_time(true);
 }
 
-/// The word that tells a slice to use so many thousandths.
+/// A grant of `thousandths` of the GPU.
 fn word_of(thousandths: u16, now: u64) -> u64 {
     let terms = Terms::new(Permille::new(thousandths).unwrap(), Nanos::new(0));
     told(&Given { terms, gift: 0, ahead: u64::MAX }, now)
 }
 
-/// Two processes notice that what was told, half of the GPU, is stale. 10 ms on the clock are owed.
+/// Two processes find that a grant of half of the GPU is too old. 10 ms of wall time are owed.
 fn two_notice_that_what_was_told_is_stale() {
     model(|| {
         let world = paid(10, [true; SLOTS]);
-        world.layout.time[DEVICE].readings.0.told.set(word_of(500, NOW - STALE));
-        let other = beside(&world, |world| world.layout.forget_stale(DEVICE, NOW));
-        world.layout.forget_stale(DEVICE, NOW);
+        world.layout.time[DEVICE].control.0.grant.set(word_of(500, NOW - STALE));
+        let other = beside(&world, |world| world.layout.expire_grant(DEVICE, NOW));
+        world.layout.expire_grant(DEVICE, NOW);
         other.join().unwrap();
         assert_eq!(world.owed(), 5 * MS, "what is owed was changed twice");
     });
@@ -226,12 +227,12 @@ fn where_both_take_the_stale_word_away_it_changes_twice() {
     two_notice_that_what_was_told_is_stale();
 }
 
-/// A slice is told to use a tenth while a process pays for 1 ms: 10 ms on the clock by the new rate.
+/// The arbiter grants a tenth while a process pays for 1 ms: 10 ms of wall time at the new rate.
 fn a_payment_while_a_lower_rate_is_told() {
     model(|| {
         let world = paid(0, [true; SLOTS]);
         let other = beside(&world, |world| world.layout.take_time(DEVICE, 0, MS, (NOW, NOW)));
-        world.layout.tell(DEVICE, word_of(100, NOW), NOW);
+        world.layout.set_grant(DEVICE, word_of(100, NOW), NOW);
         let taken = other.join().unwrap();
         assert!(taken.is_ok());
         assert!((MS..=10 * MS).contains(&world.owed()), "it paid by the lower rate twice");
@@ -246,22 +247,22 @@ fn who_pays_while_a_lower_rate_is_told_pays_by_one_of_the_rates() {
 #[test]
 #[should_panic(expected = "by the lower rate twice")]
 fn who_pays_where_the_rate_is_told_first_may_pay_by_it_twice() {
-    broken::make(Break::ToldFirst);
+    broken::make(Break::GrantFirst);
     a_payment_while_a_lower_rate_is_told();
 }
 
-/// An arbiter tells a word while a process takes the stale one before it away. 8 ms on the clock are owed at a half.
+/// The arbiter writes a grant while a process expires the one before. 8 ms of wall time are owed at half of the GPU.
 fn one_tells_while_another_forgets() {
     model(|| {
         let world = paid(8, [true; SLOTS]);
-        world.layout.time[DEVICE].readings.0.told.set(word_of(500, NOW - STALE));
-        let other = beside(&world, |world| world.layout.forget_stale(DEVICE, NOW));
+        world.layout.time[DEVICE].control.0.grant.set(word_of(500, NOW - STALE));
+        let other = beside(&world, |world| world.layout.expire_grant(DEVICE, NOW));
         let new = word_of(250, NOW);
-        world.layout.tell(DEVICE, new, NOW);
+        world.layout.set_grant(DEVICE, new, NOW);
         other.join().unwrap();
         // 4 ms of GPU time, at a quarter or at the whole.
         let expected = [(new, 16 * MS), (0, 4 * MS)];
-        let left = (world.layout.time[DEVICE].readings.0.told.get(), world.owed());
+        let left = (world.layout.time[DEVICE].control.0.grant.get(), world.owed());
         assert!(expected.contains(&left), "what is owed became another: {left:?}");
     });
 }
@@ -278,17 +279,17 @@ fn where_the_last_to_write_wins_who_tells_and_who_forgets_change_what_is_owed() 
     one_tells_while_another_forgets();
 }
 
-/// What the elected process is silent for at most, and a process that has been silent for longer.
+/// The longest silence of a lease holder.
 const PATIENCE: u64 = 500 * MS;
 const SILENT: u64 = (NOW - 2 * PATIENCE) & !0xffff | 3;
 
-/// Two processes want to be the one that asks NVML, after `last`.
+/// Two processes request the sampler lease, after `last`.
 fn two_want_to_ask(last: u64) {
     model(move || {
         let world = paid(0, [true; SLOTS]);
-        world.layout.time[DEVICE].sampler.0.elected.set(last);
-        let other = beside(&world, |world| world.layout.elect(DEVICE, 1, NOW, PATIENCE));
-        let elected = [world.layout.elect(DEVICE, 0, NOW, PATIENCE), other.join().unwrap()];
+        world.layout.time[DEVICE].sampler.0.lease.set(last);
+        let other = beside(&world, |world| world.layout.renew_sampler_lease(DEVICE, 1, NOW, PATIENCE));
+        let elected = [world.layout.renew_sampler_lease(DEVICE, 0, NOW, PATIENCE), other.join().unwrap()];
         assert_eq!(elected.iter().filter(|is_elected| **is_elected).count(), 1, "two ask");
     });
 }
@@ -306,17 +307,17 @@ fn where_the_last_to_write_wins_two_ask() {
     two_want_to_ask(SILENT);
 }
 
-/// The one that asked has died. Somebody clears up after it while another one takes over.
+/// The lease holder has died. One process reaps it while another one takes over.
 fn one_takes_over_while_the_dead_is_deposed() {
     model(|| {
         let world = paid(0, [true; SLOTS]);
-        world.layout.time[DEVICE].sampler.0.elected.set(SILENT);
-        let other = beside(&world, |world| sampler::depose(&world.layout.time[DEVICE].sampler.0, 2));
-        // Lost to whoever clears up, it is tried again at the next look.
-        let is_elected = (0..2).any(|_| world.layout.elect(DEVICE, 1, NOW, PATIENCE));
+        world.layout.time[DEVICE].sampler.0.lease.set(SILENT);
+        let other = beside(&world, |world| sampler_lease::end_lease(&world.layout.time[DEVICE].sampler.0, 2));
+        // If the word changes during the reaping, the next renewal succeeds.
+        let is_elected = (0..2).any(|_| world.layout.renew_sampler_lease(DEVICE, 1, NOW, PATIENCE));
         other.join().unwrap();
         assert!(is_elected);
-        assert_eq!(world.layout.time[DEVICE].sampler.0.elected.get() & 0xffff, 2, "the new one was deposed");
+        assert_eq!(world.layout.time[DEVICE].sampler.0.lease.get() & 0xffff, 2, "the new one was deposed");
     });
 }
 
@@ -332,12 +333,12 @@ fn where_the_last_to_write_wins_the_new_one_is_deposed() {
     one_takes_over_while_the_dead_is_deposed();
 }
 
-/// 10 ms are owed. One process owes 3 ms more, an arbiter gives 4 of them back.
+/// 10 ms are owed. One process overdraws 3 ms more, an arbiter credits 4 ms.
 fn a_gift_comes_while_more_is_owed() {
     model(|| {
         let world = paid(10, [true; SLOTS]);
-        let other = beside(&world, |world| world.layout.give_time(DEVICE, 4 * MS, NOW));
-        world.layout.owe_time(DEVICE, 0, 3 * MS, NOW);
+        let other = beside(&world, |world| world.layout.credit_wall_time(DEVICE, 4 * MS, NOW));
+        world.layout.overdraw(DEVICE, 0, 3 * MS, NOW);
         other.join().unwrap();
         assert_eq!(world.owed(), 9 * MS, "a gift or a debt was lost");
     });
@@ -355,21 +356,22 @@ fn where_the_last_to_write_wins_a_gift_or_a_debt_is_lost() {
     a_gift_comes_while_more_is_owed();
 }
 
-/// A process waits for 10 ms that are owed on one device, and a run on another is seen to be overdue.
+/// A process waits for 10 ms that are owed on one device, and a batch on another device overruns.
 fn a_run_is_overdue_while_one_goes_to_sleep(late: bool) {
     model(move || {
         let world = Arc::new(layout::<2>());
         world.header.device_count.publish(2);
-        world.header.claimed.set(1);
+        world.header.slot_high_water.set(1);
         world.time[1].paid.0.until.set(NOW + 10 * MS);
-        let other = beside(&world, |world| world.note_overdue(0, NOW));
-        let bell = &world.time[1].bell.0;
+        let other = beside(&world, |world| world.note_overrun(0, NOW));
+        let word = &world.time[1].wake_seq.0;
         loop {
-            let heard = bell.heard();
-            if world.take_time(1, 0, MS, (NOW, NOW)).is_ok() || world.go_ahead(1, 0, MS, (NOW, NOW)) {
+            let seen = word.sequence();
+            if world.take_time(1, 0, MS, (NOW, NOW)).is_ok() || world.overdraw_for_peer(1, 0, MS, (NOW, NOW))
+            {
                 break;
             }
-            bell::sleep(bell, if late { bell.heard() } else { heard });
+            futex::sleep(word, if late { word.sequence() } else { seen });
         }
         other.join().unwrap();
     });
@@ -393,14 +395,15 @@ fn who_listens_after_it_was_refused_sleeps_through_what_waits_for_him() {
     a_run_is_overdue_while_one_goes_to_sleep(true);
 }
 
-/// A launch got through that had been kept for 2 ms, long after one that was kept for 50, while another process looks.
+/// A launch that was throttled for 2 ms is admitted, long after one that was throttled for 50 ms, while another process
+/// looks.
 fn one_looks_while_it_is_told_what_was_kept() {
     model(|| {
         let world = paid(0, [true; SLOTS]);
-        let step = &world.layout.time[DEVICE].step.0;
-        step.kept_since.set(NOW - 1000 * MS);
-        step.kept_until.publish(NOW - 950 * MS);
-        let other = beside(&world, |world| world.layout.last_wait(DEVICE));
+        let step = &world.layout.time[DEVICE].coupling.0;
+        step.throttled_from.set(NOW - 1000 * MS);
+        step.throttled_until.publish(NOW - 950 * MS);
+        let other = beside(&world, |world| world.layout.last_throttle(DEVICE));
         assert_eq!(world.layout.take_time(DEVICE, 1, MS, (NOW - 2 * MS, NOW)), Ok(()));
         let kept = other.join().unwrap();
         assert!(kept.until.saturating_sub(kept.since) <= 50 * MS, "nobody was kept for so long: {kept:?}");
@@ -419,7 +422,7 @@ fn who_looks_since_when_first_may_see_what_nobody_was_kept_for() {
     one_looks_while_it_is_told_what_was_kept();
 }
 
-/// Two processes tell of 3 ms each that they measured, of which 1 ms and 2 ms were covered newly.
+/// Two processes count 3 ms each, of which 1 ms and 2 ms were not covered.
 fn two_tell_what_was_covered() {
     model(|| {
         let world = paid(0, [true; SLOTS]);

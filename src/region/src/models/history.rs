@@ -1,30 +1,30 @@
-//! Is a note of what was used read only as it was written?
+//! Model of usage samples: a reader accepts a sample only as it was written.
 
 use loom::sync::Arc;
 
 use super::{beside, model};
 use crate::{
-    estate::TimeUsed,
-    history::Note,
-    sync::broken::{self, Break},
-    words::Moment,
+    compute::history::ReadSample,
+    compute::reclaim::TimeUsed,
+    layout::compute_words::UsageSample,
+    sync::atomics::broken::{self, Break},
 };
 
 const SECOND: u64 = 1_000_000_000;
-/// The clock of who reads: ten seconds after the first note.
+/// The reader's clock: ten seconds after the first sample.
 const NOW: u64 = 10 * SECOND;
-const OLD: Note = Note { age: 10 * SECOND, used: 7, throttled: 14 };
-const NEW: Note = Note { age: 8 * SECOND, used: 50, throttled: 100 };
+const OLD: ReadSample = ReadSample { age: 10 * SECOND, used: 7, throttled: 14 };
+const NEW: ReadSample = ReadSample { age: 8 * SECOND, used: 50, throttled: 100 };
 
-fn note(moment: &Moment, note: Note) {
+fn note(moment: &UsageSample, note: ReadSample) {
     let sums = TimeUsed { used: note.used, throttled: note.throttled, ..TimeUsed::default() };
     moment.note((NOW - note.age) / SECOND + 1, || sums);
 }
 
-/// A note is written over an old one, which somebody is just reading.
+/// A process overwrites an old sample while another one reads it.
 fn one_notes_and_one_reads() {
     model(|| {
-        let moment = Arc::new(Moment::default());
+        let moment = Arc::new(UsageSample::default());
         note(&moment, OLD);
         let other = beside(&moment, |moment| note(moment, NEW));
         let said = moment.read(NOW);

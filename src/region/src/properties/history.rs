@@ -1,14 +1,14 @@
-//! Is what was used lately what was counted lately, however work and pauses follow each other?
+//! Property tests of usage samples: a report has the counts of its span, for any sequence of work and pauses.
 
 use proptest::prelude::*;
 
 use super::{CASES, World};
-use crate::{history::Lately, layout::SECONDS};
+use crate::{compute::history::RecentUsage, layout::constants::SECONDS};
 
 const DEVICE: usize = 1;
 const SECOND: u64 = 1_000_000_000;
 
-/// A pause, and what is counted after it.
+/// A pause, and the counts after it.
 fn step() -> impl Strategy<Value = (u64, u64)> {
     let pause = prop_oneof![
         8 => 0..SECOND / 3,
@@ -28,13 +28,13 @@ proptest! {
     ) {
         let world = World::new(0);
         let (layout, mut now, mut counted) = (&world.layout, start, Vec::new());
-        layout.header.claimed.set(1);
+        layout.header.slot_high_water.set(1);
         let counts = &layout.time[DEVICE].processes[0].counts;
         for (pause, used) in steps {
             now += pause;
             layout.note_second(DEVICE, now);
-            counts.used.add(used);
-            counts.throttled.add(2 * used);
+            counts.charged_ns.add(used);
+            counts.throttled_ns.add(2 * used);
             counted.push((now, used));
             for seconds in [1, 10, 60, 62] {
                 let lately = layout.used_over(DEVICE, seconds, now);
@@ -45,11 +45,11 @@ proptest! {
                 let was_noted = counted.iter().any(|(at, _)| at / SECOND == began / SECOND);
                 let is_known = now >= seconds * SECOND;
                 let span = if was_noted && is_known { now - began } else { seconds * SECOND };
-                prop_assert_eq!(lately, Lately { used, throttled: 2 * used, span });
+                prop_assert_eq!(lately, RecentUsage { used, throttled: 2 * used, span });
             }
-            // Long after, nothing was used lately.
+            // Long after that there was no recent use.
             let later = now + 70 * SECOND;
-            prop_assert_eq!(layout.used_over(DEVICE, 1, later), Lately { span: SECOND, ..Lately::default() });
+            prop_assert_eq!(layout.used_over(DEVICE, 1, later), RecentUsage { span: SECOND, ..RecentUsage::default() });
         }
     }
 
@@ -63,14 +63,14 @@ proptest! {
     ) {
         let world = World::new(0);
         let layout = &world.layout;
-        layout.header.claimed.set(1);
-        layout.time[DEVICE].processes[0].counts.used.set(used);
+        layout.header.slot_high_water.set(1);
+        layout.time[DEVICE].processes[0].counts.charged_ns.set(used);
         for (moment, [second, used, throttled]) in layout.time[DEVICE].history.iter().zip(words) {
-            // Words of seconds that can be meant are rare among all.
+            // Words of seconds within the history are rare among all words.
             let second = if near { (now / SECOND).saturating_sub(second % 70) + 1 } else { second };
             moment.second.publish(second);
-            moment.used.set(used);
-            moment.throttled.set(throttled);
+            moment.charged_ns.set(used);
+            moment.throttled_ns.set(throttled);
         }
         let lately = layout.used_over(DEVICE, seconds, now);
         prop_assert!(lately.used <= used && lately.throttled == 0);
@@ -84,26 +84,26 @@ proptest! {
 fn a_note_that_was_never_finished_is_a_gap_that_the_next_one_fills() {
     let world = World::new(0);
     let layout = &world.layout;
-    layout.header.claimed.set(1);
-    let (time, used) = (&layout.time[DEVICE], &layout.time[DEVICE].processes[0].counts.used);
+    layout.header.slot_high_water.set(1);
+    let (time, used) = (&layout.time[DEVICE], &layout.time[DEVICE].processes[0].counts.charged_ns);
     let now = 1000 * SECOND;
     layout.note_second(DEVICE, now);
     used.set(300);
-    // As who is killed in between leaves it.
+    // The state that a process killed during the write leaves.
     time.history[usize::try_from(1001_u64).unwrap() % SECONDS].second.publish(0);
     let at = |now| layout.used_over(DEVICE, 1, now);
-    assert_eq!(at(now + SECOND), Lately { used: 300, throttled: 0, span: SECOND });
+    assert_eq!(at(now + SECOND), RecentUsage { used: 300, throttled: 0, span: SECOND });
     layout.note_second(DEVICE, now + SECOND);
     used.set(350);
-    assert_eq!(at(now + 2 * SECOND), Lately { used: 50, throttled: 0, span: SECOND });
+    assert_eq!(at(now + 2 * SECOND), RecentUsage { used: 50, throttled: 0, span: SECOND });
 }
 
 #[test]
 fn a_second_is_noted_once() {
     let world = World::new(0);
     let layout = &world.layout;
-    layout.header.claimed.set(1);
-    let used = &layout.time[DEVICE].processes[0].counts.used;
+    layout.header.slot_high_water.set(1);
+    let used = &layout.time[DEVICE].processes[0].counts.charged_ns;
     for used_before in [5, 70, 900] {
         layout.note_second(DEVICE, 7 * SECOND + used_before);
         used.set(used_before);

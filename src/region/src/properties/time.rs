@@ -1,4 +1,4 @@
-//! Does the compute ledger answer as a simple model does, after any sequence of calls, deaths and changes of terms?
+//! Property tests of the compute ledger: it answers as a simple model does, after calls, deaths and changes of terms.
 
 use gpuslice_policy::{
     compute::{
@@ -11,7 +11,7 @@ use gpuslice_policy::{
 use proptest::prelude::*;
 
 use super::{CASES, NOW, SLOTS, World};
-use crate::{estate::TimeUsed, roster::Identity};
+use crate::{compute::reclaim::TimeUsed, slots::identity::Identity};
 
 const DEVICE: usize = 1;
 const MS: u64 = 1_000_000;
@@ -48,7 +48,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the words should say. The slice of `policy/tests/compute`, with deaths.
+/// The expected words. The slice of `policy/tests/compute`, with deaths.
 struct Model {
     terms: Terms,
     paid_until: u64,
@@ -56,6 +56,7 @@ struct Model {
     virtual_time: u64,
     now: u64,
     asks: [Ask; SLOTS],
+    looks: [u64; SLOTS],
     outstanding: [u64; SLOTS],
     settled_at: [u64; SLOTS],
     taken: [bool; SLOTS],
@@ -65,16 +66,18 @@ struct Model {
 impl Model {
     fn take(&mut self, me: usize, amount: u64) -> Result<(), u64> {
         if self.asks[me].wants == 0 {
-            let asks = self.asks.into_iter();
-            self.asks[me].served = turn::start(self.asks[me].served, self.virtual_time, self.terms, asks);
+            let served = self.asks[me].served;
+            self.asks[me].served = turn::start(served, self.virtual_time, self.terms, self.seen());
         }
         self.asks[me].wants = amount;
         let served = self.asks[me].served;
-        let before = turn::before(me, served, self.asks);
+        let before = turn::before(me, served, self.seen());
         let free_since = bucket::free_since(self.paid_until, self.free_from, self.now);
         if let Some(until) = turn::wait(free_since, before, self.now, self.terms) {
+            self.looks[me] = until;
             return Err(until);
         }
+        self.looks[me] = 0;
         self.set_paid_until(bucket::prepay(self.paid_until, self.now, amount, self.terms));
         self.virtual_time = self.virtual_time.max(served);
         self.asks[me] = Ask { served: served + amount, wants: 0 };
@@ -82,12 +85,18 @@ impl Model {
         Ok(())
     }
 
+    /// What all ask for as each of them sees it.
+    fn seen(&self) -> impl Iterator<Item = Ask> + Clone {
+        let now = self.now;
+        self.asks.into_iter().zip(self.looks).map(move |(ask, looks)| ask.of_one_that(looks, now))
+    }
+
     fn reap(&mut self, lives: [bool; SLOTS]) {
         for slot in (0..SLOTS).filter(|slot| !lives[*slot]) {
             if !core::mem::replace(&mut self.taken[slot], false) {
                 continue;
             }
-            self.asks[slot] = Ask::default();
+            (self.asks[slot], self.looks[slot]) = (Ask::default(), 0);
             let outstanding = core::mem::take(&mut self.outstanding[slot]).min(MOST_DEBT);
             let rest = lease::estate(outstanding, lease::Work::None, self.settled_at[slot], self.now);
             if rest < 0 {
@@ -123,6 +132,7 @@ fn start() -> (World, Model) {
         virtual_time: 0,
         now: NOW,
         asks: [Ask::default(); SLOTS],
+        looks: [0; SLOTS],
         outstanding: [0; SLOTS],
         settled_at: [0; SLOTS],
         taken: [false; SLOTS],
@@ -131,37 +141,37 @@ fn start() -> (World, Model) {
     (world, model)
 }
 
-/// Does one step in both.
+/// Performs one step in both.
 fn play(world: &World, model: &mut Model, step: Step) -> Result<(), TestCaseError> {
     let (layout, now) = (&world.layout, model.now);
     let lives = *world.lives.borrow();
     match step {
         Step::Pass(time) => model.now += time,
         Step::Join(slot) if !lives[slot] => {
-            layout.bury(world, now).unwrap();
+            layout.reap_locked(world, now).unwrap();
             model.reap(lives);
             world.lives.borrow_mut()[slot] = true;
-            layout.take(slot, Identity::default());
+            layout.claim_slot(slot, Identity::default());
             model.taken[slot] = true;
-            (model.asks[slot], model.settled_at[slot]) = (Ask::default(), 0);
+            (model.asks[slot], model.looks[slot], model.settled_at[slot]) = (Ask::default(), 0, 0);
         }
         Step::Die(slot) => world.lives.borrow_mut()[slot] = false,
         Step::Reap => {
-            layout.bury(world, now).unwrap();
+            layout.reap_locked(world, now).unwrap();
             model.reap(lives);
         }
         Step::Take(slot, amount) if lives[slot] => {
             prop_assert_eq!(layout.take_time(DEVICE, slot, amount, (now, now)), model.take(slot, amount));
         }
         Step::Owe(slot, amount) if lives[slot] => {
-            layout.owe_time(DEVICE, slot, amount, now);
+            layout.overdraw(DEVICE, slot, amount, now);
             model.settle(i64::try_from(amount).unwrap());
             model.asks[slot].served += amount;
             model.outstanding[slot] += amount;
         }
         Step::StopAsking(slot) if lives[slot] => {
-            layout.stop_asking(DEVICE, slot);
-            model.asks[slot].wants = 0;
+            layout.withdraw_request(DEVICE, slot);
+            (model.asks[slot].wants, model.looks[slot]) = (0, 0);
         }
         Step::Settle(difference) => {
             layout.settle_time(DEVICE, difference, now);
@@ -169,7 +179,7 @@ fn play(world: &World, model: &mut Model, step: Step) -> Result<(), TestCaseErro
         }
         Step::Settled(slot, prepaid) if lives[slot] => {
             let process = &layout.time[DEVICE].processes[slot];
-            process.outstanding.change(|outstanding| outstanding.saturating_sub(prepaid));
+            process.unsettled_ns.change(|outstanding| outstanding.saturating_sub(prepaid));
             process.settled_at.set(now);
             model.outstanding[slot] = model.outstanding[slot].saturating_sub(prepaid);
             model.settled_at[slot] = now;
@@ -185,7 +195,7 @@ fn play(world: &World, model: &mut Model, step: Step) -> Result<(), TestCaseErro
             model.terms = new;
         }
         Step::Count(slot, time) if lives[slot] => {
-            layout.time[DEVICE].processes[slot].counts.used.add(time);
+            layout.time[DEVICE].processes[slot].counts.charged_ns.add(time);
             model.used += time;
         }
         _ => {}
@@ -206,13 +216,13 @@ proptest! {
             let layout = &world.layout;
             prop_assert_eq!(layout.time[DEVICE].paid.0.until.get(), model.paid_until);
             prop_assert_eq!(layout.terms(DEVICE), model.terms);
-            // Nothing of one device is told of another.
+            // Words of one device do not change those of another.
             prop_assert_eq!(layout.time_used(0), TimeUsed::default());
             prop_assert_eq!(layout.time_used(DEVICE).used, model.used);
             for slot in 0..SLOTS {
                 let process = &layout.time[DEVICE].processes[slot];
-                prop_assert_eq!(process.outstanding.get(), model.outstanding[slot]);
-                let ask = Ask { served: process.served.get(), wants: process.wants.get() };
+                prop_assert_eq!(process.unsettled_ns.get(), model.outstanding[slot]);
+                let ask = Ask { served: process.virtual_service.get(), wants: process.requested_ns.get() };
                 prop_assert!(!model.taken[slot] || ask == model.asks[slot], "{:?} for {:?}", ask, model.asks[slot]);
             }
             prop_assert_eq!(layout.time[DEVICE].virtual_time.0.get(), model.virtual_time);

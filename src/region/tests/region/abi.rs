@@ -1,4 +1,4 @@
-//! Does a C program that includes `include/gpuslice.h` see what we see?
+//! Tests that a C program with `include/gpuslice.h` sees the layout of the library.
 
 use std::{
     fs,
@@ -52,7 +52,7 @@ fn a_c_program_reads_a_region_that_is_in_use() {
     let (second, _) = join(&path, 1000);
     assert_eq!(first.reserve(device, 300), Ok(()));
     assert_eq!(second.reserve(device, 50), Ok(()));
-    second.count_refusal(device);
+    second.count_quota_denial(device);
     first.count_used(device, 40);
     second.count_used(device, 2);
     let program = compile(directory.path(), "c11");

@@ -1,4 +1,4 @@
-//! Does a slice pay what it owes although no process of it lives?
+//! Tests that a slice pays its debt while no process of it is alive.
 
 use std::{fs::OpenOptions, os::unix::fs::FileExt as _, path::Path, time::Duration};
 
@@ -9,7 +9,7 @@ use gpuslice_region::{
 use crate::puppet::{directory, request};
 
 const MS: u64 = 1_000_000;
-/// GPU time of the kernel that is owed: nothing in a test takes so long that it is paid meanwhile.
+/// GPU time of the kernel that is owed. No test takes long enough to pay it.
 const KERNEL: u64 = 30_000 * MS;
 
 fn offset(name: &str) -> u64 {
@@ -18,18 +18,18 @@ fn offset(name: &str) -> u64 {
 
 fn now() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` may be written.
+    // SAFETY: `clock_gettime` needs a valid pointer to a `timespec`, which `time` is.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     u64::try_from(time.tv_sec).unwrap() * 1000 * MS + u64::try_from(time.tv_nsec).unwrap()
 }
 
-/// A device with a number, a share in thousandths and a burst in milliseconds.
+/// A device with a number, a share in thousandths, and a burst in milliseconds.
 fn device(number: u8, permille: u32, burst: u64) -> DeviceRequest {
     let limits = Limits { memory: None, cores_permille: permille, burst_ns: burst * MS, ..Limits::NONE };
     DeviceRequest { uuid: Uuid([number; 16]), limits, ..request(1) }
 }
 
-/// A member whose slice has these devices.
+/// A member of a slice with these devices.
 fn member(path: &Path, devices: &[DeviceRequest]) -> (Member, Vec<Device>) {
     let (member, _) = Member::join(path, Trust::OwnerOnly, devices).unwrap();
     let places = devices.iter().map(|device| member.device(&device.uuid).unwrap()).collect();
@@ -42,10 +42,10 @@ fn owed(member: &Member, device: Device) -> u64 {
     member.terms(device).gpu(member.paid_until(device).saturating_sub(now())) / MS
 }
 
-/// A slice that has run the kernel on its devices, and in which nobody lives.
+/// A slice that has run the kernel on its devices, and has no living process.
 fn left_behind(path: &Path, devices: &[DeviceRequest]) {
     let (member, places) = member(path, devices);
-    places.iter().for_each(|device| member.take(*device, KERNEL, now()).unwrap());
+    places.iter().for_each(|device| member.acquire(*device, KERNEL, now()).unwrap());
     places.iter().for_each(|device| member.settled(*device, KERNEL, now()));
     member.leave();
 }
@@ -59,7 +59,7 @@ fn what_a_slice_owes_outlives_its_last_process() {
         let (member, places) = member(&path, &[device(1, 100, 20)]);
         let owed = owed(&member, places[0]);
         assert!((29_000..=29_980).contains(&owed), "{owed} ms of 30000 and what 20 ms of burst paid");
-        assert!(member.take(places[0], 1, now()).is_err());
+        assert!(member.acquire(places[0], 1, now()).is_err());
         member.leave();
     }
 }
@@ -88,7 +88,7 @@ fn what_is_owed_on_a_device_waits_for_a_process_that_uses_the_device() {
         assert_eq!(owed(&member, places[0]), 0, "{number}");
         member.leave();
     }
-    // The other way around, and one of them is added to a slice that lives.
+    // In the other order, and one of them is added to a slice in use.
     let (first, places) = member(&path, &[device(2, 100, 20)]);
     assert!(owed(&first, places[0]) > 29_000);
     let (second, places) = member(&path, &[device(1, 100, 20)]);
@@ -100,7 +100,7 @@ fn what_is_owed_on_a_device_waits_for_a_process_that_uses_the_device() {
 fn a_burst_that_was_used_is_not_granted_again() {
     let directory = directory();
     let path = directory.path().join("region");
-    // 40 s of GPU time may be saved up, of which the kernel uses 30.
+    // The burst is 40 s of GPU time, and the kernel uses 30 s.
     left_behind(&path, &[device(1, 100, 40_000)]);
     let (member, places) = member(&path, &[device(1, 100, 40_000)]);
     let saved = member.terms(places[0]).gpu(now() - member.paid_until(places[0])) / MS;
@@ -113,7 +113,7 @@ fn a_region_stays_until_a_new_one_would_grant_no_more() {
     let directory = directory();
     let path = directory.path().join("region");
     let remove = || remove_if_unused(&path, Trust::OwnerOnly).unwrap();
-    // By debt, by a burst that is not saved up again, and by a debt on a device that nobody uses now.
+    // By debt, by a burst that must be saved up again, and by a debt on a device that no process uses.
     for (devices, next, most) in [
         ([device(1, 100, 20)], None, 300),
         ([device(1, 100, 40_000)], None, 300),
@@ -129,7 +129,7 @@ fn a_region_stays_until_a_new_one_would_grant_no_more() {
     }
     // 2 ms of GPU time at the whole of it.
     let (member, places) = member(&path, &[device(1, 999, 1)]);
-    member.take(places[0], 2 * MS, now()).unwrap();
+    member.acquire(places[0], 2 * MS, now()).unwrap();
     member.settled(places[0], 2 * MS, now());
     let paid_until = member.paid_until(places[0]);
     member.leave();
@@ -154,7 +154,7 @@ fn what_was_owed_in_another_boot_is_not_believed() {
     for (debts_are_kept, expected) in [(false, 0), (true, 0)] {
         left_behind(&path, &[device(1, 100, 20)]);
         if debts_are_kept {
-            // Made anew for another device: what is owed stands in the header.
+            // Initialised again for another device: the header has the debt.
             member(&path, &[device(2, 100, 20)]).0.leave();
         }
         let file = OpenOptions::new().write(true).open(&path).unwrap();
@@ -183,14 +183,14 @@ fn no_more_is_owed_than_can_be_whatever_the_words_say() {
     assert!((59_000..=60_000).contains(&owed(&member, places[0])));
 }
 
-/// A member of a slice with nothing saved up, which has been busy for so many milliseconds.
+/// A member of a slice without burst, which has been busy for `milliseconds`.
 fn busy_for(path: &Path, milliseconds: u64) -> (Member, Device) {
     let (member, places) = member(path, &[device(1, 100, 0)]);
     member.idle_until_now(places[0], now() - milliseconds * MS);
     (member, places[0])
 }
 
-/// GPU time in milliseconds that a slice paid for since an instant.
+/// GPU time in milliseconds for which a slice has paid since an instant.
 fn paid_since(path: &Path, began: u64) -> u64 {
     let (member, places) = member(path, &[device(1, 100, 0)]);
     let paid = member.terms(places[0]).gpu(member.paid_until(places[0]).saturating_sub(began)) / MS;
@@ -210,7 +210,7 @@ fn the_dead_are_charged_what_may_have_run_of_a_launch_that_nothing_predicts() {
         assert_eq!(dead.time_used(device).queued, MS, "the mark is no time");
         let began = now() - busy * MS;
         dead.leave();
-        // As of the launch: of what 3 s of a tenth paid for nothing is owed now.
+        // As of the launch: a tenth of 3 s has paid for part of it, so nothing is owed now.
         let paid = paid_since(&path, began);
         assert!(expected.contains(&paid), "{busy} ms: {paid} ms");
         assert!((witness.time_used(device).used / MS).abs_diff(paid) <= 1, "counted as used");

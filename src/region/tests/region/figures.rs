@@ -1,4 +1,4 @@
-//! Do the words of the compute ledger say what they were told, and nothing of what was before?
+//! Tests that the words of the compute ledger have the values written to them, and none from before.
 
 use gpuslice_policy::{
     compute::{
@@ -9,7 +9,9 @@ use gpuslice_policy::{
     },
     config::{CorePolicy, Priority},
 };
-use gpuslice_region::{DeviceRequest, Limits, Member, RING_PLACES, Reader, Sharing, TimeUsed, Trust, Uuid};
+use gpuslice_region::{
+    DeviceRequest, INTERVAL_SLOTS, Limits, Member, Reader, Sharing, TimeUsed, Trust, Uuid,
+};
 
 use crate::{
     puppet::{directory, join, request},
@@ -29,25 +31,25 @@ fn a_region_that_is_made_anew_owes_what_it_owed_and_remembers_nothing_else() {
     for _ in 0..3 {
         member.publish(device, Interval { start: 10, end: 20, ..Interval::default() });
     }
-    assert_eq!(member.take(device, 1000 * MS, now()), Ok(()));
+    assert_eq!(member.acquire(device, 1000 * MS, now()), Ok(()));
     member.begin_work(device);
     member.note_second(device, NOW);
     member.count_used(device, 5);
-    member.set_meter(device, 2);
-    member.set_factor(device, 300_000);
-    assert!(member.elect(device, NOW, MS));
+    member.set_measure_source(device, 2);
+    member.set_correction(device, 300_000);
+    assert!(member.renew_sampler_lease(device, NOW, MS));
     member.add_overlap(device, 1000 * MS, 500 * MS);
-    // So there is something to forget.
-    assert_eq!((member.meter(device), member.overlap_part(device, 8)), (2, 4));
+    // These values must be cleared later.
+    assert_eq!((member.measure_source(device), member.overlap_part(device, 8)), (2, 4));
     assert_eq!(member.used_over(device, 1, NOW).used, 5);
     let paid_until = member.paid_until(device);
     member.leave();
     let (member, device) = join(&path, LIMIT);
     assert!(member.paid_until(device).abs_diff(paid_until) <= 2, "but for what is rounded");
-    assert_eq!((member.meter(device), member.factor(device)), (0, 1_000_000));
-    assert_eq!((member.time_used(device), member.places(device)), (TimeUsed::default(), 0));
-    assert_eq!((member.entry(device, 0), member.overlap_part(device, 8)), (Entry::default(), 8));
-    assert!(member.take(device, MS, now()).is_err());
+    assert_eq!((member.measure_source(device), member.correction(device)), (0, 1_000_000));
+    assert_eq!((member.time_used(device), member.interval_head(device)), (TimeUsed::default(), 0));
+    assert_eq!((member.interval_at(device, 0), member.overlap_part(device, 8)), (Entry::default(), 8));
+    assert!(member.acquire(device, MS, now()).is_err());
 }
 
 #[test]
@@ -91,7 +93,7 @@ fn a_device_that_is_added_later_owes_nothing_whatever_its_words_were() {
     let (second, _) = Member::join(&path, Trust::OwnerOnly, &[other]).unwrap();
     let device = second.device(&other.uuid).unwrap();
     assert_eq!((first.time_used(device), first.paid_until(device)), (TimeUsed::default(), 0));
-    assert_eq!((second.take(device, MS, NOW), first.take(device, MS, NOW)), (Ok(()), Ok(())));
+    assert_eq!((second.acquire(device, MS, NOW), first.acquire(device, MS, NOW)), (Ok(()), Ok(())));
     assert_eq!(second.processes()[1].time[device.index()], TimeUsed::default());
 }
 
@@ -100,15 +102,19 @@ fn the_elected_stays_for_as_long_as_it_says_so_and_the_dead_are_replaced() {
     let directory = directory();
     let path = directory.path().join("region");
     let ((first, device), (second, _)) = (join(&path, LIMIT), join(&path, LIMIT));
-    let elected =
-        |at: u64| [first.elect(device, NOW + at * MS, 10 * MS), second.elect(device, NOW + at * MS, 10 * MS)];
+    let elected = |at: u64| {
+        [
+            first.renew_sampler_lease(device, NOW + at * MS, 10 * MS),
+            second.renew_sampler_lease(device, NOW + at * MS, 10 * MS),
+        ]
+    };
     assert_eq!([elected(0), elected(9), elected(18)], [[true, false]; 3]);
-    assert!(second.elect(device, NOW + 30 * MS, 10 * MS), "the first is silent");
+    assert!(second.renew_sampler_lease(device, NOW + 30 * MS, 10 * MS), "the first is silent");
     assert_eq!(elected(31), [false, true]);
     second.leave();
-    assert!(first.elect(device, NOW + 32 * MS, 10 * MS), "the second is gone");
-    write(&path, figure("time.elected"), u64::MAX - 5);
-    assert!(first.elect(device, NOW + 33 * MS, 10 * MS), "nobody can be elected in the future");
+    assert!(first.renew_sampler_lease(device, NOW + 32 * MS, 10 * MS), "the second is gone");
+    write(&path, figure("time.sampler_lease"), u64::MAX - 5);
+    assert!(first.renew_sampler_lease(device, NOW + 33 * MS, 10 * MS), "nobody can be elected in the future");
 }
 
 #[test]
@@ -119,12 +125,16 @@ fn beside_neighbours_a_turn_is_leased() {
     let turn = lease::turn(second.terms(device));
     let least = || second.least_lease(device, NOW).time;
     assert!(least() < turn, "alone");
-    first.set_factor(device, 500_000);
+    first.set_correction(device, 500_000);
     first.leave();
-    assert_eq!((second.factor(device), least()), (500_000, turn), "beside slices that publish what they do");
-    second.set_factor(device, ONE);
+    assert_eq!(
+        (second.correction(device), least()),
+        (500_000, turn),
+        "beside slices that publish what they do"
+    );
+    second.set_correction(device, ONE);
     assert!(least() < turn);
-    second.set_meter(device, Measured::by(Source::Whole).word());
+    second.set_measure_source(device, Measured::by(Source::Whole).word());
     assert_eq!(least(), turn, "beside other programs");
 }
 
@@ -139,16 +149,16 @@ fn intervals_are_read_as_they_were_told_and_half_written_ones_are_not() {
         context: u16::MAX - u16::try_from(number).unwrap(),
         goes_on: number.is_multiple_of(3),
     };
-    for number in 0..RING_PLACES + 2 {
+    for number in 0..INTERVAL_SLOTS + 2 {
         let writer = if number % 2 == 0 { &first } else { &second };
         assert_eq!(writer.publish(device, told(number)), number);
     }
-    assert_eq!(first.places(device), RING_PLACES + 2);
-    for number in 2..RING_PLACES + 2 {
-        assert_eq!(first.entry(device, number), Entry::new(number, told(number)));
+    assert_eq!(first.interval_head(device), INTERVAL_SLOTS + 2);
+    for number in 2..INTERVAL_SLOTS + 2 {
+        assert_eq!(first.interval_at(device, number), Entry::new(number, told(number)));
     }
-    write(&path, figure("time.ring") + 5 * figure("place.size") + figure("place.rest"), 8);
-    assert_eq!(first.entry(device, 5), Entry::default());
+    write(&path, figure("time.intervals") + 5 * figure("interval.size") + figure("interval.packed"), 8);
+    assert_eq!(first.interval_at(device, 5), Entry::default());
 }
 
 #[test]
@@ -160,15 +170,19 @@ fn the_slice_remembers_its_peak_its_refusals_and_how_it_shares() {
     assert_eq!((member.reserve(device, 600), watcher.reserve(device, 300)), (Ok(()), Ok(())));
     assert_eq!((member.refund(device, 500), watcher.peak(device)), (0, 900));
     member.charge(device, 900);
-    member.count_refusal(device);
-    member.count_unmet(device);
+    member.count_quota_denial(device);
+    member.count_device_denial(device);
     member.spill(device, 70);
     member.unspill(device, 20);
     assert_eq!((watcher.peak(device), watcher.spilled(device)), (1300, 50));
     assert_eq!(watcher.processes()[1].spilled, [50]);
     member.leave();
-    let counted =
-        [watcher.peak(device), watcher.refused(device), watcher.unmet(device), watcher.spilled(device)];
+    let counted = [
+        watcher.peak(device),
+        watcher.quota_denials(device),
+        watcher.device_denials(device),
+        watcher.spilled(device),
+    ];
     assert_eq!(counted, [1300, 1, 1, 0], "the dead hold nothing; what happened stays");
     let sharing = Sharing { policy: CorePolicy::Equal, priority: Priority::High, weight: 7 };
     let limits = Limits { sharing, oversubscribe: true, ..watcher.limits(device) };
@@ -176,7 +190,7 @@ fn the_slice_remembers_its_peak_its_refusals_and_how_it_shares() {
     assert_eq!(watcher.limits(device), limits);
     watcher.leave();
     let (member, device) = join(&path, LIMIT);
-    assert_eq!([member.peak(device), member.refused(device), member.unmet(device)], [0; 3]);
+    assert_eq!([member.peak(device), member.quota_denials(device), member.device_denials(device)], [0; 3]);
     assert_eq!(member.limits(device).sharing, Sharing::FIXED);
 }
 
@@ -205,16 +219,16 @@ fn what_contexts_hold_is_told_of_each_process_and_ends_with_it() {
     member.begin_context(device, 40);
     member.leave();
     assert_eq!(told(), (90, vec![90]));
-    // What a slot says that nobody has means nothing to who takes it.
+    // Words of a free slot mean nothing to the next process in it.
     let word = figure("time.processes") + slot as u64 * figure("process.size");
-    write(&path, word + figure("process.contexts"), 77);
+    write(&path, word + figure("process.context_bytes"), 77);
     assert_eq!(watcher.contexts(device), 167);
     let (member, _) = join(&path, LIMIT);
     assert_eq!((member.slot(), told()), (slot, (90, vec![90, 0])));
-    // Nor does what a device's part said before the device was there.
+    // Words of a device mean nothing before the device is added.
     let of_second = figure("time.size") + figure("time.processes");
     let second = DeviceRequest { uuid: Uuid([9; 16]), ..request(LIMIT) };
-    write(&path, of_second + figure("process.contexts"), 78);
+    write(&path, of_second + figure("process.context_bytes"), 78);
     let (_third, _) = Member::join(&path, Trust::OwnerOnly, &[second]).unwrap();
     assert_eq!(reader.device(1).unwrap().unwrap().contexts, 0);
 }

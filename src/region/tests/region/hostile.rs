@@ -1,4 +1,4 @@
-//! What if the file is not what it should be?
+//! Tests with files that are no valid region.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -19,7 +19,7 @@ fn figure(name: &str) -> u64 {
     u64::try_from(found.1).unwrap()
 }
 
-/// A region in which nobody lives.
+/// A region without a living process.
 fn left_behind(directory: &tempfile::TempDir) -> PathBuf {
     let path = directory.path().join("region");
     join(&path, 100).0.leave();
@@ -30,7 +30,7 @@ fn open(path: &Path) -> File {
     OpenOptions::new().read(true).write(true).open(path).unwrap()
 }
 
-/// What both ways in say, which must be the same.
+/// The error of both ways to open a region, which must be the same.
 fn refusal(path: &Path) -> RegionError {
     let member = Member::join(path, Trust::OwnerOnly, &[request(1)]).unwrap_err();
     let monitor = Monitor::open(path, Trust::OwnerOnly).unwrap_err();
@@ -87,7 +87,7 @@ fn what_is_not_a_regular_file_is_refused_without_waiting_for_it() {
     symlink(&target, &link).unwrap();
     let pipe = directory.path().join("pipe");
     let name = std::ffi::CString::new(pipe.to_str().unwrap()).unwrap();
-    // SAFETY: the name ends with a zero.
+    // SAFETY: `mkfifo` needs a string that ends with a zero, which a `CString` is.
     assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
     let _socket = std::os::unix::net::UnixListener::bind(directory.path().join("socket")).unwrap();
     let cases =
@@ -158,18 +158,18 @@ fn a_device_that_is_added_starts_with_nothing_held() {
     assert_eq!((first.held(added), second.reserve(added, 100)), (0, Ok(())));
 }
 
-/// Calls everything there is, for what comes of it.
+/// Calls every function of a member; only a panic or a hang fails the test.
 fn use_all(member: &Member) {
     let _ = member.reap();
     let _ = (member.processes(), member.devices(), member.device(&UUID), member.epoch(), member.is_ready());
-    // Few, because a reservation waits for words that say that others are at it.
+    // Few devices: a reservation waits for words that count pending reservations.
     for view in member.devices().into_iter().step_by(30) {
         let device = view.device;
         let _ = member.reserve(device, 1);
         member.charge(device, u64::MAX);
         let _ = member.refund(device, u64::MAX);
         let _ = (member.held(device), member.own(device), member.limits(device));
-        member.count_refusal(device);
+        member.count_quota_denial(device);
         use_time(member, device);
         let reported = member.processes();
         assert!(
@@ -183,20 +183,24 @@ fn use_time(member: &Member, device: Device) {
     const NOW: u64 = 1 << 50;
     let _ = (
         member.least_lease(device, NOW).time,
-        member.elect(device, NOW, 1),
+        member.renew_sampler_lease(device, NOW, 1),
         member.overlap_part(device, 1 << 40),
     );
-    let _ = (member.time_used(device), member.meter(device), member.entry(device, member.places(device)));
-    if let Err(until) = member.take(device, 1 << 20, NOW) {
-        // Half a millisecond more, for those whose turn it is.
-        assert_eq!(member.take(device, 1 << 20, until + 500_000), Ok(()), "waits for ever");
+    let _ = (
+        member.time_used(device),
+        member.measure_source(device),
+        member.interval_at(device, member.interval_head(device)),
+    );
+    if let Err(until) = member.acquire(device, 1 << 20, NOW) {
+        // Half a millisecond more than the turn of another process takes.
+        assert_eq!(member.acquire(device, 1 << 20, until + 500_000), Ok(()), "waits for ever");
     }
-    member.sleep(device, member.bell(device), 0);
+    member.sleep(device, member.wake_sequence(device), 0);
     member.settle(device, i64::MIN, NOW);
     member.settle(device, i64::MAX, NOW);
     member.give_back(device, u64::MAX, NOW);
     member.settled(device, u64::MAX, NOW);
-    member.serve(device, u64::MAX, u64::MAX);
+    member.adjust_service(device, u64::MAX, u64::MAX);
     let wild = Interval { start: u64::MAX, end: 0, context: u16::MAX, goes_on: true };
     member.publish(device, wild);
     member.add_overlap(device, u64::MAX, u64::MAX);
@@ -208,8 +212,8 @@ fn use_time(member: &Member, device: Device) {
             assert!((1_000_000_000..64_000_000_000).contains(&lately.span), "{lately:?}");
         }
     }
-    member.set_factor(device, u32::MAX);
-    member.stop_asking(device);
+    member.set_correction(device, u32::MAX);
+    member.withdraw_request(device);
 }
 
 #[test]
@@ -235,7 +239,7 @@ fn words_of_any_value_make_nobody_panic() {
         open(&path).write_all_at(&noise, after_the_prefix).unwrap();
         let _ = (member.held(device), member.limits(device));
         use_all(&member);
-        // Whoever comes later either has a place or an error.
+        // A process that joins later either has a slot or an error.
         if let Ok((other, _)) = Member::join(&path, Trust::OwnerOnly, &[request(1)]) {
             use_all(&other);
         }

@@ -1,4 +1,4 @@
-//! What becomes of those who join, and of what they bring?
+//! Tests of processes that join, and of the devices and limits that they bring.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, thread};
 
@@ -80,16 +80,16 @@ fn launches_are_free_until_they_are_paid_for_on_any_device() {
     let path = directory.path().join("region");
     let mut paced = Puppet::joined(&path, 100);
     let monitor = Monitor::open(&path, Trust::OwnerOnly).unwrap().unwrap();
-    assert!(!monitor.is_unpaced());
+    assert!(!monitor.is_unlimited());
     paced.kill();
     let mut whole = request(100);
     whole.limits.cores_permille = 1000;
     let (member, _) = Member::join(&path, Trust::OwnerOnly, &[whole]).unwrap();
     let device = member.device(&UUID).unwrap();
-    assert!(member.is_unpaced(), "made anew");
+    assert!(member.is_unlimited(), "made anew");
     let told = |limits: Limits| {
         monitor.set_limits(device, limits);
-        (member.is_unpaced(), member.is_paced(device))
+        (member.is_unlimited(), member.is_paced(device))
     };
     assert_eq!(told(Limits { memory: Some(50), ..whole.limits }), (true, false));
     assert_eq!(told(Limits { cores_permille: 999, ..whole.limits }), (false, true));
@@ -103,20 +103,20 @@ fn a_process_is_seen_with_what_it_holds_and_was_refused() {
     let (member, device) = join(&directory.path().join("region"), 100);
     member.charge(device, 130);
     assert!(member.reserve(device, 1).is_err());
-    member.count_refusal(device);
+    member.count_quota_denial(device);
     let processes = member.processes();
     assert_eq!(processes.len(), 1);
     assert_eq!((processes[0].slot, processes[0].pid), (member.slot(), std::process::id()));
     assert_ne!((processes[0].start, processes[0].pid_namespace), (0, 0));
     assert_eq!(
-        (processes[0].held.as_slice(), processes[0].refused.as_slice()),
+        (processes[0].held.as_slice(), processes[0].quota_denials.as_slice()),
         ([130].as_slice(), [1].as_slice())
     );
     assert_eq!(member.refund(device, 200), 70);
     assert_eq!(member.held(device), 0);
     member.leave();
     let (member, device) = join(&directory.path().join("region"), 100);
-    assert_eq!(member.processes()[0].refused[device.index()], 0);
+    assert_eq!(member.processes()[0].quota_denials[device.index()], 0);
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn the_dead_of_a_removed_region_are_not_asked_for_in_another_that_has_its_path()
     fs::remove_file(&path).unwrap();
     assert_eq!(member.reap().unwrap(), Reaped::Nobody);
     let (_newcomer, _) = join(&path, 1);
-    // Taken by the living as far as the other region's locks say; the numbers say that this process lives.
+    // The locks of the other region say that the owner is alive, and by its numbers this process is.
     assert_eq!(member.reserve(device, 1), Ok(()));
     assert_eq!((member.reap().unwrap(), member.own(device)), (Reaped::Nobody, 1));
 }

@@ -1,4 +1,4 @@
-//! Does memory of a dead process count until the device has it back, and no longer?
+//! Tests that memory of a dead process counts until the device has it back, and no longer.
 
 use std::{thread, time::Duration};
 
@@ -7,9 +7,11 @@ use gpuslice_region::{DeviceRequest, LEAVING, Member, Reaped, Trust, Uuid};
 use crate::puppet::{Puppet, directory, join, request};
 
 const LIMIT: u64 = 1000;
-/// What the device has free while the puppet holds [`HELD`].
+/// Free bytes of the device while the puppet holds [`HELD`].
 const FREE: u64 = 5000;
 const HELD: u64 = 700;
+/// What a context takes.
+const CONTEXT: u64 = 80;
 
 #[test]
 fn memory_of_the_dead_is_granted_once_free_memory_shows_it() {
@@ -18,21 +20,23 @@ fn memory_of_the_dead_is_granted_once_free_memory_shows_it() {
     let (member, device) = join(&path, LIMIT);
     let mut puppet = Puppet::joined(&path, LIMIT);
     assert_eq!(puppet.ask(&format!("reserve {HELD}")), "Ok(())");
-    member.note_room(device, FREE + HELD);
+    member.note_available(device, FREE + HELD);
     puppet.kill();
     assert!(member.reserve(device, HELD).is_err(), "it leaves");
     assert_eq!((member.leaving(device), member.held(device)), (HELD, 0));
-    assert!(member.has_lost_lately(device));
+    assert!(member.has_recent_death(device));
     member.reserve(device, LIMIT - HELD).unwrap();
-    // 300 bytes of the free ones are the member's now.
+    // 300 of the free bytes belong to the member now.
     let free = FREE - (LIMIT - HELD);
-    for part in [0, HELD - HELD / 8 - 1] {
+    for part in [0, HELD - 1] {
         assert!(!member.is_back(device, free + part), "{part}");
         assert_eq!(member.leaving(device), HELD);
     }
+    member.region().learn_context_bytes(device, CONTEXT);
+    assert!(!member.end_leaving(device, free + HELD - CONTEXT / 8 - 1));
     assert!(
-        member.is_back(device, free + HELD - HELD / 8),
-        "the ledger may have counted more than the driver took"
+        member.end_leaving(device, free + HELD - CONTEXT / 8),
+        "the ledger may have counted a context as more than the driver took"
     );
     assert_eq!(member.leaving(device), 0);
     member.reserve(device, HELD).unwrap();
@@ -45,12 +49,12 @@ fn after_two_seconds_nothing_leaves() {
     let (member, device) = join(&path, LIMIT);
     let mut puppet = Puppet::joined(&path, LIMIT);
     puppet.ask(&format!("reserve {HELD}"));
-    member.note_room(device, FREE + HELD);
+    member.note_available(device, FREE + HELD);
     puppet.kill();
     assert_eq!(member.reap().unwrap(), Reaped::Dead(1));
     assert_eq!(member.leaving(device), HELD);
     thread::sleep(Duration::from_nanos(LEAVING));
-    assert_eq!((member.leaving(device), member.has_lost_lately(device)), (0, false));
+    assert_eq!((member.leaving(device), member.has_recent_death(device)), (0, false));
     member.reserve(device, LIMIT).unwrap();
 }
 
@@ -63,9 +67,9 @@ fn nothing_leaves_where_the_room_is_not_known_or_a_process_gives_its_place_back(
     puppet.ask(&format!("reserve {HELD}"));
     puppet.kill();
     member.reserve(device, LIMIT).unwrap();
-    assert!(member.has_lost_lately(device), "the driver may not have it");
+    assert!(member.has_recent_death(device), "the driver may not have it");
     assert_eq!(member.refund(device, LIMIT), 0);
-    member.note_room(device, FREE);
+    member.note_available(device, FREE);
     let (other, _) = join(&path, LIMIT);
     other.reserve(device, HELD).unwrap();
     other.leave();
@@ -80,7 +84,7 @@ fn a_region_that_is_made_anew_keeps_what_leaves_the_same_device() {
         let mut puppet = Puppet::joined(&path, LIMIT);
         let (member, device) = join(&path, LIMIT);
         puppet.ask(&format!("reserve {HELD}"));
-        member.note_room(device, FREE + HELD);
+        member.note_available(device, FREE + HELD);
         member.leave();
         puppet.kill();
         let wanted = DeviceRequest { uuid, ..request(LIMIT) };
@@ -97,15 +101,15 @@ fn contexts_that_others_make_are_counted_until_they_are_made_or_their_makers_die
     let path = directory.path().join("region");
     let (member, _) = join(&path, LIMIT);
     let mut puppet = Puppet::joined(&path, LIMIT);
-    let none = member.makings(Some(member.slot()));
-    member.begin_making();
-    assert_eq!(member.makings(Some(member.slot())), none, "others'");
-    assert_eq!(member.makings(None).under_way, 1);
-    member.end_making();
-    assert_eq!((member.makings(None).under_way, member.makings(None).made), (0, 1));
+    let none = member.context_creations(Some(member.slot()));
+    member.begin_context_creation();
+    assert_eq!(member.context_creations(Some(member.slot())), none, "others'");
+    assert_eq!(member.context_creations(None).under_way, 1);
+    member.end_context_creation();
+    assert_eq!((member.context_creations(None).under_way, member.context_creations(None).made), (0, 1));
     puppet.ask("making");
-    assert_eq!(member.makings(Some(member.slot())).under_way, 1);
+    assert_eq!(member.context_creations(Some(member.slot())).under_way, 1);
     puppet.kill();
     member.reap().unwrap();
-    assert_eq!(member.makings(Some(member.slot())).under_way, 0);
+    assert_eq!(member.context_creations(Some(member.slot())).under_way, 0);
 }

@@ -1,4 +1,4 @@
-//! Is a process taken for dead exactly when it is?
+//! Tests that a process counts as dead exactly when it is.
 
 use std::os::fd::AsRawFd as _;
 
@@ -8,7 +8,7 @@ use crate::puppet::{Puppet, directory, join, kill};
 
 const LIMIT: u64 = 1000;
 
-/// What a monitor says of the slice after reaping: how many processes, and bytes held.
+/// Number of processes and bytes held, as a monitor sees them after reaping.
 fn seen(monitor: &Monitor) -> (usize, u64) {
     monitor.reap().unwrap();
     (monitor.processes().len(), monitor.held(monitor.devices()[0].device))
@@ -96,7 +96,7 @@ fn a_process_that_executes_another_program_is_no_member_any_more() {
     let directory = directory();
     let (mut puppet, monitor) = one_that_holds(&directory);
     assert_eq!(puppet.ask("execute"), "executing");
-    // The new program answers, so the old one's memory is gone.
+    // The new program answers, so the memory of the old one is gone.
     assert_eq!(puppet.ask("hello"), "hello");
     assert_eq!(seen(&monitor), (0, 0));
 }
@@ -127,7 +127,7 @@ fn a_file_system_that_forgets_the_lock_of_a_closed_file_is_refused() {
     for name in ["lower", "upper", "work", "merged"] {
         std::fs::create_dir(directory.path().join(name)).unwrap();
     }
-    // The puppet mounts in a namespace of its own, so that nothing is left of it.
+    // The puppet mounts in its own namespace, so that nothing is left of it.
     let mut puppet = Puppet::start();
     if puppet.ask(&format!("overlay {}", directory.path().display())) != "mounted" {
         eprintln!(
@@ -145,7 +145,7 @@ fn a_region_in_use_is_locked_against_those_who_remove_old_files() {
     let path = directory.path().join("region");
     let is_free = || {
         let file = std::fs::File::open(&path).unwrap();
-        // SAFETY: the descriptor is open; the call takes nothing else.
+        // SAFETY: `flock` needs an open descriptor, which `file` owns.
         unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) == 0 }
     };
     let mut puppets = [Puppet::joined(&path, LIMIT), Puppet::joined(&path, LIMIT)];

@@ -1,4 +1,4 @@
-//! Does nothing get lost of limits that several processes change at once?
+//! Tests that no change is lost when several processes change limits at once.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ fn open(path: &Path) -> Monitor {
     Monitor::open(path, Trust::OwnerOnly).unwrap().unwrap()
 }
 
-/// What a process changes: a number of its own.
+/// Limits with one field changed; each process changes its own field.
 fn with(limits: Limits, field: &str, number: u64) -> Limits {
     let small = u32::try_from(number % 1000 + 1).unwrap();
     match field {
@@ -24,7 +24,8 @@ fn with(limits: Limits, field: &str, number: u64) -> Limits {
     }
 }
 
-/// Changes one field again and again, once another one is set; how often it was not what it had been changed to.
+/// Changes one field again and again, once another one is set. Returns how often it did not have the value of the last
+/// change.
 pub(crate) fn change(path: &Path, field: &str) -> String {
     let monitor = open(path);
     while !monitor.devices()[0].limits.oversubscribe {

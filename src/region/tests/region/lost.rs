@@ -1,4 +1,4 @@
-//! What becomes of those who have a region when its file goes, or goes to pieces?
+//! Tests of members of a region whose file is removed, replaced or truncated.
 
 use std::{
     fs::{self, OpenOptions},
@@ -80,7 +80,7 @@ fn a_shortened_region_grants_nothing_and_says_so() {
         assert!(matches!(member.check().unwrap_err(), RegionError::Damaged { .. }), "{size}");
         member.charge(device, 7);
         assert_eq!(member.refund(device, 17), 10);
-        member.count_refusal(device);
+        member.count_quota_denial(device);
         assert_eq!((member.limits(device).memory, member.processes().len()), (Some(0), 0));
     }
 }
@@ -106,7 +106,7 @@ fn no_thread_is_granted_more_than_the_limit_while_the_region_is_shortened() {
         let granted: u64 = thread::scope(|scope| {
             let take = || {
                 let mut granted = 0;
-                // Until there is no room or no region.
+                // Until the quota is used up or the region is lost.
                 while member.reserve(device, 1).is_ok() {
                     granted += 1;
                 }
@@ -157,7 +157,7 @@ fn a_removed_or_replaced_region_is_told() {
     assert!(matches!(newcomer.check().unwrap_err(), RegionError::Replaced { .. }));
 }
 
-/// Members of a region that has just lost its name, by removal or because something else has taken it.
+/// Members of a region that has just lost its name, by removal or replacement.
 fn two_without_their_file(path: &Path, lose: impl FnOnce()) -> [Puppet; 2] {
     let puppets = [Puppet::joined(path, LIMIT), Puppet::joined(path, LIMIT)];
     lose();
@@ -179,7 +179,7 @@ fn members_keep_to_their_limits_without_their_file() {
         assert_eq!(first.ask("reserve 600"), "Ok(())");
         assert!(second.ask("reserve 600").contains("Full"));
         assert!(first.ask("check").contains("Replaced"));
-        // The dead are found by their numbers, also while nobody has waited for them.
+        // Dead processes are found by their numbers, also before their parents have waited for them.
         match is_replaced {
             false => first.kill(),
             true => first.kill_to_zombie(),
@@ -208,7 +208,7 @@ fn a_newcomer_is_refused_while_members_live_without_their_file() {
     assert!(!path.exists(), "no second region was made");
     first.kill();
     assert_eq!(refused(), [number(&second)]);
-    // A child has the memory and no place.
+    // A child has the memory and no slot.
     let child = second.ask("fork").parse().unwrap();
     second.kill();
     newcomer().unwrap().0.leave();

@@ -1,4 +1,4 @@
-//! Does a region do what it promises to real processes?
+//! Tests of a region with real processes.
 
 #![cfg(not(loom))]
 #![allow(
@@ -10,8 +10,10 @@
 #![allow(clippy::print_stderr, reason = "a skipped test says so")]
 
 mod abi;
+mod coupling;
 mod debts;
 mod figures;
+mod grants;
 mod hostile;
 mod joining;
 mod leaving;
@@ -21,6 +23,4 @@ mod lost;
 mod puppet;
 mod quota;
 mod reader;
-mod step;
 mod time;
-mod told;

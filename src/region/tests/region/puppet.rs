@@ -1,5 +1,5 @@
-//! How does a test have other processes do things? It starts this very program again as a *puppet*, which reads
-//! commands from its standard input and answers each with one line.
+//! Other processes for tests. A test starts this program again as a *puppet*, which reads commands from its standard
+//! input and answers each with one line.
 
 use std::{
     env,
@@ -97,10 +97,10 @@ impl Puppet {
     /// Kills it, and waits until it is dead but still has a process number.
     pub(crate) fn kill_to_zombie(&self) {
         self.signal(libc::SIGKILL);
-        // SAFETY: all zeros are a `siginfo_t`.
+        // SAFETY: `siginfo_t` is plain data, for which all zeroes are a valid value.
         let mut info: libc::siginfo_t = unsafe { core::mem::zeroed() };
         let flags = libc::WEXITED | libc::WNOWAIT;
-        // SAFETY: `info` may be written.
+        // SAFETY: `waitid` needs room for a `siginfo_t`, which `info` is.
         let status = unsafe { libc::waitid(libc::P_PID, self.child.id(), &raw mut info, flags) };
         assert_eq!(status, 0);
     }
@@ -113,25 +113,25 @@ impl Drop for Puppet {
     }
 }
 
-/// Sends a signal to a process that a test started. Never to the groups that numbers below 1 stand for.
+/// Sends a signal to a process that a test started, and never to a process group.
 pub(crate) fn kill(pid: i32, signal: i32) {
     assert!(pid > 0, "{pid} is no process");
-    // SAFETY: the call takes two numbers.
+    // SAFETY: `kill` takes numbers only.
     unsafe { libc::kill(pid, signal) };
 }
 
-/// Runs before `main` in every start of this program, and ends it if it is a puppet: the test harness, its
-/// threads and its output have no part in puppets.
+/// Runs before `main` in every start of this program, and ends it if it is a puppet. The test harness, with its threads
+/// and output, has no part in puppets.
 extern "C" fn become_puppet() {
     if env::var_os(VARIABLE).is_some() {
         let code = i32::from(std::panic::catch_unwind(obey).is_err());
-        // SAFETY: the call takes a number and does not return.
+        // SAFETY: `_exit` takes a number and does not return.
         unsafe { libc::_exit(code) };
     }
 }
 
 #[used]
-// SAFETY: the section holds pointers to functions of this type, which the loader calls once each.
+// SAFETY: the loader calls each function pointer in this section once, and this static is one of that type.
 #[unsafe(link_section = ".init_array")]
 static BECOME_PUPPET: extern "C" fn() = become_puppet;
 
@@ -168,17 +168,17 @@ fn obey() {
                 answer("said");
             }
             "making" => {
-                at().0.begin_making();
+                at().0.begin_context_creation();
                 answer("begun");
             }
             "descriptors" => answer(&format!("{:?}", descriptors())),
             "close" => {
-                // SAFETY: closes what is open; nothing in a puppet uses a descriptor but the standard ones.
+                // SAFETY: a puppet uses no descriptors but the standard ones, which stay open.
                 unsafe { libc::close_range(3, u32::MAX, 0) };
                 answer("closed");
             }
             "mask" => {
-                // SAFETY: the call takes a number.
+                // SAFETY: `umask` takes a number.
                 unsafe { libc::umask(0o777) };
                 answer("masked");
             }
@@ -210,7 +210,7 @@ fn obey() {
     }
 }
 
-/// The device of most tests, and as many others as there are words after the quota.
+/// The device of most tests, and one more for each word after the quota.
 fn requests(words: &[&str]) -> Vec<DeviceRequest> {
     let request = request(words[2].parse().unwrap());
     let others =
@@ -218,49 +218,49 @@ fn requests(words: &[&str]) -> Vec<DeviceRequest> {
     core::iter::once(request).chain(others).collect()
 }
 
-/// Mounts a tmpfs of so many KiB over a directory, for this process alone.
+/// Mounts a tmpfs of `kibibytes` over a directory, for this process only.
 fn mount_small(directory: &str, kibibytes: &str) -> bool {
     let text = |text: String| std::ffi::CString::new(text).unwrap();
     let (target, size) = (text(directory.to_owned()), text(format!("size={kibibytes}k")));
     let (kind, options) = (c"tmpfs".as_ptr(), size.as_ptr().cast());
-    // SAFETY: all names end with a zero and outlive the call.
+    // SAFETY: `mount` needs strings that end with a zero; all live until after the call.
     has_own_mounts() && unsafe { libc::mount(kind, target.as_ptr(), kind, 0, options) } == 0
 }
 
-/// Mounts an overlay of the directories in `directory`, for this process alone.
+/// Mounts an overlay of the directories in `directory`, for this process only.
 fn overlay(directory: &str) -> bool {
     let text = |text: String| std::ffi::CString::new(text).unwrap();
     let options =
         text(format!("lowerdir={directory}/lower,upperdir={directory}/upper,workdir={directory}/work"));
     let target = text(format!("{directory}/merged"));
     let (kind, options) = (c"overlay".as_ptr(), options.as_ptr().cast());
-    // SAFETY: all names end with a zero and outlive the call.
+    // SAFETY: `mount` needs strings that end with a zero; all live until after the call.
     has_own_mounts() && unsafe { libc::mount(kind, target.as_ptr(), kind, 0, options) } == 0
 }
 
-/// Gives this process mounts of its own, if it may have them.
+/// Gives this process its own mount namespace, if the kernel allows it.
 fn has_own_mounts() -> bool {
     let (none, private) = (core::ptr::null(), libc::MS_REC | libc::MS_PRIVATE);
-    // SAFETY: a puppet has one thread, and the call takes a number.
+    // SAFETY: `unshare` takes a number; a puppet has one thread.
     let alone = unsafe { libc::unshare(libc::CLONE_NEWNS) } == 0;
-    // SAFETY: the names end with a zero; the rest may be null.
+    // SAFETY: `mount` needs strings that end with a zero or null; all are one of the two.
     alone && unsafe { libc::mount(none, c"/".as_ptr(), none, private, core::ptr::null()) } == 0
 }
 
-/// Makes an empty directory and has it for a root.
+/// Makes an empty directory and changes the root to it.
 fn change_root(path: &str) -> bool {
     let name = std::ffi::CString::new(path).unwrap();
     std::fs::create_dir(path).unwrap();
-    // SAFETY: the name ends with a zero.
+    // SAFETY: `chroot` needs a string that ends with a zero, which a `CString` is.
     unsafe { libc::chroot(name.as_ptr()) == 0 }
 }
 
-/// Forks a child that does nothing, ever. Its number.
+/// Forks a child that only waits. Returns its number.
 fn fork() -> i32 {
-    // SAFETY: a puppet has one thread, and the child only waits.
+    // SAFETY: a puppet has one thread, so the child has a whole process; it only waits.
     match unsafe { libc::fork() } {
         0 => loop {
-            // SAFETY: the call takes nothing.
+            // SAFETY: `pause` has no arguments.
             unsafe { libc::pause() };
         },
         pid if pid > 0 => pid,
@@ -275,13 +275,13 @@ fn descriptors() -> Vec<PathBuf> {
     paths
 }
 
-/// Takes the join lock as `include/gpuslice.h` says, and keeps it.
+/// Takes the join lock as `include/gpuslice.h` describes it, and keeps it.
 fn lock_byte_zero(path: &Path) {
     let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
-    // SAFETY: all zeros are a `flock`: the file from its start.
+    // SAFETY: `flock` is plain data, for which all zeroes are a valid value: the file from its start.
     let mut lock: libc::flock = unsafe { core::mem::zeroed() };
     (lock.l_type, lock.l_len) = (i16::try_from(libc::F_WRLCK).unwrap(), 1);
-    // SAFETY: the descriptor is open, and `lock` is only read.
+    // SAFETY: `F_OFD_SETLK` needs an open descriptor, which `file` owns, and a `flock` to read, which `lock` is.
     let status = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
     assert_eq!(status, 0);
     core::mem::forget(file);

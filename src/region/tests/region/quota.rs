@@ -1,7 +1,7 @@
-//! Is a quota never passed, and never refused while there is room, by processes that race for it?
+//! Tests that processes that race for a quota never pass it, and are never denied while there is room.
 //!
-//! The truth is kept apart from the region, in a mapping of the tests' own: bytes are added to it after they
-//! were granted and taken from it before they are given back, so it never says more than what is held.
+//! The truth is kept outside the region, in a mapping of the tests. Bytes are added to it after the grant and
+//! subtracted before the refund, so it never counts more than is held.
 
 #![allow(clippy::disallowed_types, reason = "the truth must not come from what is tested")]
 
@@ -20,14 +20,14 @@ use crate::puppet::{Puppet, directory, join};
 /// Puppets of a race: far more than processors, so that some lose theirs in the middle of a reservation.
 const RACERS: usize = 16;
 
-/// What all puppets of a test know.
+/// State shared by all puppets of a test.
 #[derive(Default)]
 #[repr(C)]
 pub(crate) struct Truth {
     /// 1: run. 2: stop.
     run: AtomicU64,
     held: AtomicU64,
-    /// How often more was held than the limit.
+    /// How often the slice held more than the limit.
     passed: AtomicU64,
 }
 
@@ -38,11 +38,11 @@ impl Truth {
             OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).unwrap();
         file.set_len(4096).unwrap();
         let rights = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping of a file that is long enough.
+        // SAFETY: without `MAP_FIXED` the kernel chooses a free address; the file is long enough.
         let start =
             unsafe { libc::mmap(ptr::null_mut(), 4096, rights, libc::MAP_SHARED, file.as_raw_fd(), 0) };
         assert_ne!(start, libc::MAP_FAILED);
-        // SAFETY: the mapping is aligned, long enough and never unmapped; a `Truth` is made of atomics.
+        // SAFETY: the mapping is aligned, long enough and never unmapped. `Truth` consists of atomics.
         unsafe { &*start.cast() }
     }
 
@@ -59,7 +59,7 @@ impl Truth {
     }
 }
 
-/// Takes `unit` bytes until it is refused. Answers with what it took, and how often it was not clear.
+/// Reserves `unit` bytes until it is denied. Answers with the bytes reserved, and how often a denial was not final.
 pub(crate) fn take(member: &Member, device: Device, truth: &Path, unit: u64) -> String {
     let truth = Truth::at(truth);
     let limit = member.limits(device).memory.unwrap();
@@ -77,8 +77,8 @@ pub(crate) fn take(member: &Member, device: Device, truth: &Path, unit: u64) -> 
     }
 }
 
-/// Takes and gives back random amounts, never more than `most` at once, until it is told to stop. Answers with
-/// how often it was granted, and how often refused.
+/// Reserves and refunds random amounts, at most `most` at once, until it is stopped. Answers with the numbers of grants
+/// and denials.
 pub(crate) fn churn(member: &Member, device: Device, truth: &Path, most: u64, seed: u64) -> String {
     let truth = Truth::at(truth);
     let limit = member.limits(device).memory.unwrap();
@@ -113,8 +113,7 @@ pub(crate) fn churn(member: &Member, device: Device, truth: &Path, most: u64, se
     format!("{granted} {refused}")
 }
 
-/// Takes and gives back `bytes` until it is told to stop. Answers with how often it was granted, and how often
-/// refused for certain.
+/// Reserves and refunds `bytes` until it is stopped. Answers with the numbers of grants and of final denials.
 pub(crate) fn grab(member: &Member, device: Device, truth: &Path, bytes: u64) -> String {
     let truth = Truth::at(truth);
     let (mut granted, mut refused) = (0_u64, 0_u64);
@@ -174,7 +173,7 @@ fn processes_that_fit_together_are_never_refused() {
 #[test]
 fn what_others_only_try_to_take_refuses_nobody() {
     let directory = directory();
-    // One of the others fits beside the first process, two never do; so they try in vain all the time.
+    // One of the others fits beside the first process, and two never do, so all try in vain most of the time.
     let share = |index: usize| if index == 0 { 400 } else { 600 };
     let mut puppets = start(&directory, 1000, |truth, index| format!("grab {truth} {}", share(index)));
     let answers = run_for(&directory, &mut puppets, 300_000);
@@ -215,8 +214,8 @@ fn run_for(directory: &tempfile::TempDir, puppets: &mut [Puppet], times: u32) ->
 fn processes_killed_in_the_middle_leave_nothing_behind() {
     let (directory, most) = (directory(), 1000);
     let limit = 4 * most;
-    // What the dead held cannot be taken from the truth at the instant of their death, so those who are going
-    // to be killed have a truth of their own, which nobody looks at.
+    // The bytes of a killed process cannot leave the truth at the instant of its death. The processes that will be
+    // killed therefore have a separate truth, which the test does not check.
     let doomed = |index: usize| index.is_multiple_of(2);
     let mut puppets = start(&directory, limit, |truth, index| {
         let truth = if doomed(index) { format!("{truth}-of-the-dead") } else { truth.to_owned() };
@@ -227,7 +226,7 @@ fn processes_killed_in_the_middle_leave_nothing_behind() {
     Truth::at(&directory.path().join("truth-of-the-dead")).run.store(1, Ordering::SeqCst);
     truth.run.store(1, Ordering::SeqCst);
     for puppet in puppets.iter_mut().step_by(2) {
-        // Long enough for the others to run, and this one dies wherever it is.
+        // Long enough for the others to run; this one dies at any point.
         for _ in 0..5 {
             let _ = member.reserve(device, 1).map(|()| member.refund(device, 1));
         }

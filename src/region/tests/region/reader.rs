@@ -1,4 +1,4 @@
-//! What does somebody see of a slice who may only read its region?
+//! Tests of a reader that has no right to write.
 
 use std::{
     fs::{self, OpenOptions, Permissions},
@@ -59,7 +59,7 @@ fn what_members_mend_a_reader_only_reads() {
     let path = directory.path().join("region");
     let (member, device) = join(&path, LIMIT);
     let reader = open(&path);
-    // Further ahead than anybody can owe: a member that reads it would write the most that can be.
+    // Further in the future than any debt allows. A member that reads the word would reduce it.
     let place = figure("time.offset") + figure("time.paid_until");
     let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
     file.write_at(&u64::MAX.to_ne_bytes(), place).unwrap();
@@ -101,20 +101,23 @@ fn there_is_an_end_to_the_regions_that_one_process_reads_and_none_is_taken_from_
     let directory = directory();
     let path = directory.path().join("region");
     let (_member, _) = join(&path, LIMIT);
-    // In a process of its own: others of this one would have no room.
+    // In a separate process: other tests in this one would have no room.
     let mut puppet = Puppet::start();
     let answer = puppet.ask(&format!("read {}", path.display()));
     assert_eq!(
         answer,
-        format!("1024 {}: too many regions are open in this process; close some", path.display())
+        format!(
+            "1024 {}: this process has 1024 regions open, the most that it can protect from truncation; close some",
+            path.display()
+        )
     );
 }
 
-/// Opens a region until it cannot be opened any more; how often that went, and what was said then. Then all are shortened
-/// under this process, which has to survive it.
+/// Opens a region until that fails. Returns the number of openings and the last error. Then truncates all of them; this
+/// process must survive.
 pub(crate) fn exhaust(path: &Path) -> String {
     let descriptors = libc::rlimit { rlim_cur: 2048, rlim_max: 2048 };
-    // SAFETY: a valid limit.
+    // SAFETY: `setrlimit` needs a valid `rlimit`, which `descriptors` is.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const descriptors) }, 0);
     let mut readers = Vec::new();
     let error = loop {

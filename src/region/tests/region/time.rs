@@ -1,6 +1,6 @@
-//! Is a share of GPU time kept by processes that sleep, are killed, and are told other terms?
+//! Tests that processes keep to a share of GPU time while they sleep, are killed, and get other terms.
 //!
-//! The clock is the caller's, so most of this runs in a time of its own. Only sleeping has the real one.
+//! The clock is an argument, so most tests run in virtual time. Only sleeps use the real clock.
 
 use std::{fs::OpenOptions, os::unix::fs::FileExt as _, path::Path};
 
@@ -18,19 +18,19 @@ use crate::puppet::{Puppet, UUID, directory, join};
 
 const MS: u64 = 1_000_000;
 const LIMIT: u64 = 1000;
-/// Any instant; the device's share is a half, so what costs 1 ms moves the word by 2 ms.
+/// Any instant. The share is a half, so 1 ms of GPU time moves the word by 2 ms.
 const NOW: u64 = 1 << 50;
 
-/// What a process tells of.
+/// An interval to publish.
 const INTERVAL: Interval = Interval { start: 1, end: 2, context: 0, goes_on: false };
 
-/// Who sleeps for less was woken: a sleep ends by itself after a second.
+/// A sleep shorter than this was ended by a wake-up: a sleep ends by itself after a second.
 const AWOKEN: u64 = 900 * MS;
 
 /// The monotonic clock.
 pub(crate) fn now() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` may be written.
+    // SAFETY: `clock_gettime` needs a valid pointer to a `timespec`, which `time` is.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     u64::try_from(time.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap()
 }
@@ -39,41 +39,41 @@ pub(crate) fn figure(name: &str) -> u64 {
     FIGURES.iter().find(|(known, _)| *known == name).unwrap().1 as u64
 }
 
-/// Writes a word of the first device's time, as any process of the slice can.
+/// Writes a word of the first device's compute ledger, as any process of the slice can.
 pub(crate) fn write(path: &Path, offset: u64, value: u64) {
     let file = OpenOptions::new().write(true).open(path).unwrap();
     file.write_all_at(&value.to_ne_bytes(), figure("time.offset") + offset).unwrap();
 }
 
-/// Where a process has a word.
+/// Offset of a process's word.
 pub(crate) fn word_of(slot: u64, name: &str) -> u64 {
     figure("time.processes") + slot * figure("process.size") + figure(name)
 }
 
-/// What a puppet does: takes and settles this much. What the word says then is not looked at.
+/// A puppet's command: acquires and settles `amount`, without a look at the word.
 pub(crate) fn use_all(member: &Member, device: Device, amount: u64) -> String {
-    let taken = member.take(device, amount, now());
+    let taken = member.acquire(device, amount, now());
     member.settled(device, amount, now());
     format!("{:?}", taken.map_err(|_| "later"))
 }
 
-/// What a puppet does: takes so many milliseconds and keeps them.
+/// A puppet's command: acquires `milliseconds` and keeps them.
 pub(crate) fn take_and_keep(member: &Member, device: Device, milliseconds: u64) -> String {
     let now = now();
     member.idle_until_now(device, now);
     member.count_used(device, milliseconds);
     format!(
         "{:?}",
-        member.take(device, milliseconds * MS, now).map_err(|until| until.saturating_sub(now) / MS)
+        member.acquire(device, milliseconds * MS, now).map_err(|until| until.saturating_sub(now) / MS)
     )
 }
 
-/// What a puppet does: waits for so many milliseconds of GPU time, and says so before it sleeps first.
+/// A puppet's command: waits for `milliseconds` of GPU time, and answers before its first sleep.
 pub(crate) fn sleep(member: &Member, device: Device, milliseconds: u64, answer: impl Fn(&str)) {
     let mut slept = 0;
     loop {
-        let bell = member.bell(device);
-        match member.take(device, milliseconds * MS, now()) {
+        let bell = member.wake_sequence(device);
+        match member.acquire(device, milliseconds * MS, now()) {
             Ok(()) => return answer(&format!("taken {slept}")),
             Err(until) => {
                 if slept == 0 {
@@ -86,8 +86,8 @@ pub(crate) fn sleep(member: &Member, device: Device, milliseconds: u64, answer: 
     }
 }
 
-/// What a puppet does: takes and gives back all the time, sleeping in between, until a file is there. Answers with how
-/// much it has kept.
+/// A puppet's command: acquires and refunds time until a file exists, and sleeps in between. Answers with the time that
+/// it has kept.
 pub(crate) fn crowd(member: &Member, device: Device, stop: &Path, seed: u64) -> String {
     let (mut random, mut kept) = (seed | 1, 0);
     while !stop.exists() {
@@ -95,8 +95,8 @@ pub(crate) fn crowd(member: &Member, device: Device, stop: &Path, seed: u64) -> 
         random ^= random >> 7;
         random ^= random << 17;
         let amount = 1 + random % 50_000;
-        let bell = member.bell(device);
-        match member.take(device, amount, now()) {
+        let bell = member.wake_sequence(device);
+        match member.acquire(device, amount, now()) {
             Ok(()) => {
                 let back = amount.min(random >> 40 & 0xffff);
                 member.give_back(device, back, now());
@@ -106,23 +106,23 @@ pub(crate) fn crowd(member: &Member, device: Device, stop: &Path, seed: u64) -> 
             Err(until) => member.sleep(device, bell, until.min(now() + MS)),
         }
     }
-    member.stop_asking(device);
+    member.withdraw_request(device);
     kept.to_string()
 }
 
-/// Two members in one process, the first of which owes 100 ms on the clock.
+/// Two members in one process, of which the first owes 100 ms of wall time.
 fn in_debt(path: &Path, now: u64) -> (Member, Member, Device) {
     let (first, device) = join(path, LIMIT);
     let (second, _) = join(path, LIMIT);
-    assert_eq!(first.take(device, 70 * MS, now), Ok(()));
+    assert_eq!(first.acquire(device, 70 * MS, now), Ok(()));
     (first, second, device)
 }
 
-/// At an instant when one of the two can go, it is the first.
+/// At an instant when one of the two can go on, it is the first.
 fn assert_first_goes_first(first: &Member, second: &Member, device: Device, due: u64) {
-    assert_eq!(first.take(device, MS, NOW), Err(due));
-    assert_eq!(second.take(device, MS, due), Err(due + PATIENCE), "the first has had less");
-    assert_eq!(first.take(device, MS, due), Ok(()));
+    assert_eq!(first.acquire(device, MS, NOW), Err(due));
+    assert_eq!(second.acquire(device, MS, due), Err(due + PATIENCE), "the first has had less");
+    assert_eq!(first.acquire(device, MS, due), Ok(()));
 }
 
 #[test]
@@ -130,17 +130,17 @@ fn what_is_saved_up_goes_at_once_and_the_rest_is_owed_by_all() {
     let directory = directory();
     let (first, second, device) = in_debt(&directory.path().join("region"), NOW);
     // 20 ms of GPU time are saved up, 50 ms are owed.
-    assert_eq!(first.take(device, MS, NOW), Err(NOW + 100 * MS));
-    assert_eq!(second.take(device, MS, NOW), Err(NOW + 100 * MS));
-    assert_eq!(second.take(device, MS, NOW + 100 * MS), Ok(()));
+    assert_eq!(first.acquire(device, MS, NOW), Err(NOW + 100 * MS));
+    assert_eq!(second.acquire(device, MS, NOW), Err(NOW + 100 * MS));
+    assert_eq!(second.acquire(device, MS, NOW + 100 * MS), Ok(()));
 }
 
 #[test]
 fn what_goes_although_nothing_is_left_is_owed_by_all() {
     let directory = directory();
     let (first, second, device) = in_debt(&directory.path().join("region"), NOW);
-    first.owe(device, 5 * MS, NOW);
-    assert_eq!(second.take(device, MS, NOW), Err(NOW + 110 * MS));
+    first.overdraw(device, 5 * MS, NOW);
+    assert_eq!(second.acquire(device, MS, NOW), Err(NOW + 110 * MS));
 }
 
 #[test]
@@ -148,17 +148,17 @@ fn who_had_less_goes_first_and_is_not_waited_for_long() {
     let directory = directory();
     let (first, second, device) = in_debt(&directory.path().join("region"), NOW);
     let due = NOW + 100 * MS;
-    assert_eq!(second.take(device, 10 * MS, NOW), Err(due));
-    assert_eq!(first.take(device, MS, due), Err(due + PATIENCE), "after the second");
+    assert_eq!(second.acquire(device, 10 * MS, NOW), Err(due));
+    assert_eq!(first.acquire(device, MS, due), Err(due + PATIENCE), "after the second");
     assert_eq!(first.least_lease(device, NOW).time, lease::turn(first.terms(device)));
-    assert_eq!(first.take(device, MS, due + PATIENCE), Ok(()), "it is late");
+    assert_eq!(first.acquire(device, MS, due + PATIENCE), Ok(()), "it is late");
     assert_eq!(first.least_lease(device, NOW).time, lease::turn(first.terms(device)));
-    second.stop_asking(device);
+    second.withdraw_request(device);
     assert_eq!(
         first.least_lease(device, NOW),
         Least { time: lease::alone(first.terms(device)), is_alone: true }
     );
-    assert_eq!(second.take(device, MS, due + 100 * MS), Ok(()));
+    assert_eq!(second.acquire(device, MS, due + 100 * MS), Ok(()));
     assert_eq!(
         first.least_lease(device, NOW),
         Least { time: lease::size(first.terms(device)), is_alone: false }
@@ -172,7 +172,7 @@ fn what_was_given_back_counts_as_had_by_nobody() {
     let directory = directory();
     let (first, second, device) = in_debt(&directory.path().join("region"), NOW);
     first.give_back(device, 60 * MS, NOW);
-    assert_eq!(second.take(device, 40 * MS, NOW), Ok(()));
+    assert_eq!(second.acquire(device, 40 * MS, NOW), Ok(()));
     let due = NOW + 60 * MS;
     assert_first_goes_first(&first, &second, device, due);
 }
@@ -181,9 +181,9 @@ fn what_was_given_back_counts_as_had_by_nobody() {
 fn what_was_charged_counts_as_had_and_not_what_was_paid_for_it() {
     let directory = directory();
     let (first, second, device) = in_debt(&directory.path().join("region"), NOW);
-    // Of its 70 ms the first has had 10, and the second 15.
-    first.serve(device, 0, 60 * MS);
-    second.serve(device, 20 * MS, 5 * MS);
+    // The first has had 10 of its 70 ms, and the second 15.
+    first.adjust_service(device, 0, 60 * MS);
+    second.adjust_service(device, 20 * MS, 5 * MS);
     let due = NOW + 100 * MS;
     assert_first_goes_first(&first, &second, device, due);
 }
@@ -194,8 +194,8 @@ fn of_what_a_process_had_prepaid_only_what_is_not_settled_is_given_back_when_it_
     let path = directory.path().join("region");
     let ((first, device), (second, _)) = (join(&path, LIMIT), join(&path, LIMIT));
     let began = now();
-    // So much that time cannot be saved up in this test, however long it takes.
-    assert_eq!(first.take(device, 30_000 * MS, began), Ok(()));
+    // Enough that no time is saved up in this test, however long it takes.
+    assert_eq!(first.acquire(device, 30_000 * MS, began), Ok(()));
     let owed = second.paid_until(device);
     // And nothing can have run since.
     first.settled(device, 20_000 * MS, began + 1_000_000 * MS);
@@ -208,10 +208,10 @@ fn what_was_measured_too_much_is_owed_and_too_little_given_back() {
     let directory = directory();
     let (first, _second, device) = in_debt(&directory.path().join("region"), NOW);
     first.settle(device, 5_000_000, NOW);
-    assert_eq!(first.take(device, MS, NOW), Err(NOW + 110 * MS));
+    assert_eq!(first.acquire(device, MS, NOW), Err(NOW + 110 * MS));
     first.settle(device, -15_000_000, NOW);
     first.give_back(device, 10 * MS, NOW);
-    assert_eq!(first.take(device, MS, NOW), Err(NOW + 60 * MS));
+    assert_eq!(first.acquire(device, MS, NOW), Err(NOW + 60 * MS));
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn what_a_killed_process_had_prepaid_is_given_back_and_wakes_who_waits_for_it() 
     let path = directory.path().join("region");
     let mut holder = Puppet::joined(&path, LIMIT);
     let mut sleeper = Puppet::joined(&path, LIMIT);
-    // 30 s of GPU time: a minute on the clock.
+    // 30 s of GPU time: a minute of wall time.
     assert_eq!(holder.ask("lease 30000"), "Ok(())");
     let slept_at = now();
     assert_eq!(sleeper.ask("sleep 1"), "sleeps");
@@ -232,7 +232,7 @@ fn what_a_killed_process_had_prepaid_is_given_back_and_wakes_who_waits_for_it() 
     assert_eq!(monitor.reap().unwrap(), Reaped::Dead(1));
     assert!(sleeper.hear().starts_with("taken "));
     assert!(now() < slept_at + AWOKEN, "it waited for the dead");
-    // What has run since the process settled last is not given back: less than it was dead for.
+    // Time that may have run since the process last settled is not refunded: less than the time since its death.
     assert!(monitor.paid_until(device) <= now() + 10_000 * MS);
     assert_eq!(monitor.time_used(device).used, 30_000, "figures of the dead stay");
 }
@@ -245,7 +245,7 @@ fn a_change_of_terms_by_another_process_wakes_a_sleeper_and_keeps_the_debt() {
     let limits = |permille| Limits { cores_permille: permille, ..member.limits(device) };
     let mut setter = Puppet::joined(&path, LIMIT);
     member.set_limits(device, limits(10));
-    // 0.1 s of GPU time is owed, at a hundredth: 10 s on the clock.
+    // 0.1 s of GPU time is owed, at a hundredth: 10 s of wall time.
     let began = now();
     assert_eq!(setter.ask("lease 120"), "Ok(())");
     let mut sleeper = Puppet::joined(&path, LIMIT);
@@ -264,11 +264,11 @@ fn a_change_of_terms_by_another_process_wakes_a_sleeper_and_keeps_the_debt() {
 fn other_terms_that_are_set_again_change_nothing() {
     let directory = directory();
     let (first, _second, device) = in_debt(&directory.path().join("region"), now());
-    let (bell, owed) = (first.bell(device), first.paid_until(device));
+    let (bell, owed) = (first.wake_sequence(device), first.paid_until(device));
     first.set_limits(device, first.limits(device));
-    assert_eq!((first.bell(device), first.paid_until(device)), (bell, owed));
+    assert_eq!((first.wake_sequence(device), first.paid_until(device)), (bell, owed));
     first.set_limits(device, Limits { burst_ns: 5, ..first.limits(device) });
-    assert_ne!(first.bell(device), bell);
+    assert_ne!(first.wake_sequence(device), bell);
     assert_eq!(first.terms(device).burst(), 5);
 }
 
@@ -277,9 +277,9 @@ fn a_sleep_ends_when_it_is_due_and_at_once_where_the_bell_has_rung() {
     let directory = directory();
     let (member, _other, device) = in_debt(&directory.path().join("region"), now());
     let began = now();
-    member.sleep(device, member.bell(device), began + 5 * MS);
+    member.sleep(device, member.wake_sequence(device), began + 5 * MS);
     assert!(now() >= began + 5 * MS, "too early");
-    let heard = member.bell(device);
+    let heard = member.wake_sequence(device);
     member.set_limits(device, Limits { burst_ns: 1, ..member.limits(device) });
     let began = now();
     member.sleep(device, heard, began + 10 * AWOKEN);
@@ -293,22 +293,24 @@ fn wild_words_let_nobody_wait_for_ever() {
     let (member, device) = join(&path, LIMIT);
     let most = 2 * MOST_DEBT;
     write(&path, figure("time.paid_until"), u64::MAX);
-    let until = member.take(device, MS, NOW).unwrap_err();
+    let until = member.acquire(device, MS, NOW).unwrap_err();
     assert_eq!(until, NOW + most);
-    assert_eq!(member.take(device, MS, until), Ok(()), "the bound does not move on");
-    for name in ["process.served", "process.wants", "process.sleeps_until", "process.outstanding"] {
+    assert_eq!(member.acquire(device, MS, until), Ok(()), "the bound does not move on");
+    for name in
+        ["process.virtual_service", "process.requested_ns", "process.sleep_deadline", "process.unsettled_ns"]
+    {
         write(&path, word_of(1, name), u64::MAX);
     }
-    for word in ["time.virtual_time", "time.places", "time.overlap", "time.elected"] {
+    for word in ["time.virtual_time", "time.interval_head", "time.overlap", "time.sampler_lease"] {
         write(&path, figure(word), u64::MAX);
     }
     let (other, _) = join(&path, LIMIT);
     let at = until + 1000 * MS;
-    assert!(member.take(device, MS, at).is_ok_and(|()| other.take(device, MS, at + 5 * MS).is_ok()));
+    assert!(member.acquire(device, MS, at).is_ok_and(|()| other.acquire(device, MS, at + 5 * MS).is_ok()));
     assert_eq!(member.overlap_part(device, 1000), 1000);
     member.publish(device, INTERVAL);
     other.leave();
-    write(&path, word_of(0, "process.outstanding"), u64::MAX);
+    write(&path, word_of(0, "process.unsettled_ns"), u64::MAX);
     write(&path, word_of(0, "process.settled_at"), u64::MAX);
     member.leave();
 }
@@ -318,14 +320,17 @@ fn a_lost_region_keeps_nobody_waiting() {
     let directory = directory();
     let path = directory.path().join("region");
     let (member, _other, device) = in_debt(&path, now());
-    assert!(member.take(device, MS, now()).is_err());
+    assert!(member.acquire(device, MS, now()).is_err());
     OpenOptions::new().write(true).open(&path).unwrap().set_len(0).unwrap();
     let began = now();
-    member.sleep(device, member.bell(device), began + 10 * AWOKEN);
-    assert_eq!(member.take(device, MS, now()), Ok(()));
+    member.sleep(device, member.wake_sequence(device), began + 10 * AWOKEN);
+    assert_eq!(member.acquire(device, MS, now()), Ok(()));
     assert!(now() < began + AWOKEN);
     member.settle(device, -5, began);
-    assert_eq!((member.publish(device, INTERVAL), member.places(device), member.meter(device)), (0, 0, 0));
+    assert_eq!(
+        (member.publish(device, INTERVAL), member.interval_head(device), member.measure_source(device)),
+        (0, 0, 0)
+    );
 }
 
 #[test]
@@ -336,7 +341,7 @@ fn processes_that_take_and_give_back_at_once_lose_nothing() {
     let stop = directory.path().join("stop");
     let (member, device) = join(&path, LIMIT);
     member.set_limits(device, Limits { cores_permille: 1000, burst_ns: 0, ..member.limits(device) });
-    // In debt all the time, so that nothing that is saved up is lost: a minute's, paid in advance by nobody.
+    // In debt all the time, so that no time is saved up and lost: a minute's, paid in advance by no process.
     let start = now() + 5 * MS;
     let mut puppets: Vec<_> = (0..CROWD).map(|_| Puppet::joined(&path, LIMIT)).collect();
     write(&path, figure("time.paid_until"), start);
@@ -349,7 +354,7 @@ fn processes_that_take_and_give_back_at_once_lose_nothing() {
     std::fs::write(&stop, "").unwrap();
     let kept: u64 = puppets.iter_mut().map(|puppet| puppet.hear().parse::<u64>().unwrap()).sum();
     let (paid, end) = (member.paid_until(device), now());
-    // Nobody is ahead of the clock by more than one taking each, and idle time counts for nobody.
+    // No process is beyond the clock by more than one payment, and idle time counts for none.
     assert!(paid <= end + CROWD * MS, "{paid} {end}");
     assert!(start + kept <= paid, "more was kept than paid: {kept} in {}", paid.abs_diff(start));
     assert!(kept > MS, "nothing was tried: {kept}");
@@ -365,18 +370,18 @@ fn more_is_taken_at_a_time_by_who_is_alone_and_where_each_taking_costs_a_turn() 
     let [alone, usual, turn] = [lease::alone(terms), lease::size(terms), lease::turn(terms)];
     let sizes = || [&member, &other].map(|member| member.least_lease(device, NOW).time);
     assert_eq!(sizes(), [alone, alone], "nobody has had anything");
-    member.take(device, 100 * MS, NOW).unwrap();
+    member.acquire(device, 100 * MS, NOW).unwrap();
     assert_eq!(sizes(), [alone, usual]);
-    assert!(other.take(device, MS, NOW).is_err());
+    assert!(other.acquire(device, MS, NOW).is_err());
     assert_eq!(sizes(), [turn, usual], "one waits");
-    other.stop_asking(device);
+    other.withdraw_request(device);
     assert_ne!(sizes()[0], turn);
-    // Neighbours, told by NVML or not to be told.
-    member.set_factor(device, trim::ONE - 1);
+    // Co-tenants, seen by NVML or not observable.
+    member.set_correction(device, trim::ONE - 1);
     assert_eq!(sizes(), [turn, turn]);
-    member.set_factor(device, trim::ONE);
+    member.set_correction(device, trim::ONE);
     assert_eq!(sizes()[1], usual);
-    member.set_meter(device, Measured { source: Source::Events, why: Some(Why::Mig) }.word());
+    member.set_measure_source(device, Measured { source: Source::Events, why: Some(Why::Mig) }.word());
     assert_eq!(sizes(), [turn, turn]);
 }
 
@@ -386,14 +391,14 @@ fn one_process_asks_nvml_until_it_is_silent() {
     let path = directory.path().join("region");
     let ((first, device), (second, _)) = (join(&path, LIMIT), join(&path, LIMIT));
     let silence = 500 * MS;
-    assert!(first.elect(device, NOW, silence));
-    assert!(!second.elect(device, NOW + silence - 1, silence));
-    assert!(first.elect(device, NOW + silence / 2, silence), "and goes on");
-    assert!(!second.elect(device, NOW + silence, silence));
-    assert!(second.elect(device, NOW + silence * 3 / 2, silence));
-    assert!(!first.elect(device, NOW + silence * 3 / 2, silence));
-    assert!(first.elect(device, NOW, silence), "by a clock that was ahead");
-    // The time is kept in units of 65.5 us.
-    assert!(!second.elect(device, NOW + 0xfffe, 0));
-    assert!(second.elect(device, NOW + 0xffff, 0));
+    assert!(first.renew_sampler_lease(device, NOW, silence));
+    assert!(!second.renew_sampler_lease(device, NOW + silence - 1, silence));
+    assert!(first.renew_sampler_lease(device, NOW + silence / 2, silence), "and goes on");
+    assert!(!second.renew_sampler_lease(device, NOW + silence, silence));
+    assert!(second.renew_sampler_lease(device, NOW + silence * 3 / 2, silence));
+    assert!(!first.renew_sampler_lease(device, NOW + silence * 3 / 2, silence));
+    assert!(first.renew_sampler_lease(device, NOW, silence), "by a clock that was ahead");
+    // The word keeps the time in units of 65.5 us.
+    assert!(!second.renew_sampler_lease(device, NOW + 0xfffe, 0));
+    assert!(second.renew_sampler_lease(device, NOW + 0xffff, 0));
 }

@@ -13,9 +13,9 @@ use gpuslice_policy::compute::ring::{self, Interval, Reader};
 use gpuslice_policy::compute::run::{Opening, Run, Verdict};
 use gpuslice_policy::compute::source::{Measured, Source};
 use gpuslice_policy::compute::step::{Ran, Seen};
-use gpuslice_policy::compute::timeline::{self, Offset, Union};
+use gpuslice_policy::compute::timeline::{self, EventCost, Offset, Union};
 use gpuslice_policy::compute::trim;
-use gpuslice_region::{Device, RING_PLACES};
+use gpuslice_region::{Device, INTERVAL_SLOTS};
 
 /// A closed run on its way through the GPU.
 #[derive(Debug)]
@@ -31,6 +31,8 @@ pub(crate) struct Flight {
     pub(super) end: Event,
     /// When the start was recorded, on the monotonic clock.
     pub(super) opened: u64,
+    /// Recorded right behind the end, in a context of which it is the first: they tell what an event costs.
+    pub(super) behind: Vec<Event>,
     known_idle: bool,
     is_unknown: bool,
     /// Whether its predicted time counts as queued.
@@ -71,6 +73,7 @@ impl Flight {
             start,
             end,
             opened,
+            behind: Vec::new(),
             known_idle,
             is_unknown,
             is_queued: true,
@@ -84,6 +87,11 @@ impl Flight {
             progress: 0,
             counted: 0,
         }
+    }
+
+    /// The same with events that were recorded right behind its end.
+    pub(crate) fn followed_by(self, behind: Vec<Event>) -> Self {
+        Self { behind, ..self }
     }
 
     /// The same for a copy that nobody pays for.
@@ -172,17 +180,17 @@ impl Account {
         slice: &'static Slice,
         flight: &mut Flight,
         (before, began, ended): (u64, u64, u64),
-        (offset, is_only): (Offset, bool),
+        (offset, cost, is_only): (Offset, EventCost, bool),
     ) -> bool {
         let Some(device) = device_of(slice, flight) else { return false };
-        let was_idle = flight.known_idle || timeline::was_idle(before, began);
+        let was_idle = flight.known_idle || timeline::was_idle(before, began, cost.get());
         let switched = !flight.is_unknown && self.others_until > self.own_until;
         let opening = match (was_idle, switched) {
             (true, true) => Opening::Switched,
             (true, false) => Opening::Idle,
             _ => Opening::Busy,
         };
-        let verdict = flight.run.judge(ended.saturating_sub(began), opening);
+        let verdict = flight.run.judge(ended.saturating_sub(began), opening, cost.get());
         if flight.is_copy {
             slice.member().count_copied(device, verdict.length);
             slice.compute.learn(flight, (verdict.length, verdict.length), verdict);
@@ -190,7 +198,7 @@ impl Account {
         }
         let until = offset.instant(ended).unwrap_or_else(clock::now).saturating_sub(verdict.after);
         overrule(slice, device, Source::Events);
-        self.charge_rest(slice, flight, (verdict.length, until));
+        self.charge_rest(slice, flight, (verdict.length.saturating_add(verdict.events), until));
         let now = clock::now();
         // In this order: who is killed in between loses a refund, and nobody gets it twice.
         // What runs beside it, or has begun since, is not settled with it.
@@ -201,7 +209,7 @@ impl Account {
         slice.member().count_launches(device, flight.run.launches().into());
         let ran = Ran { plain: flight.run.plain(), length: verdict.length, until, after: verdict.after };
         if flight.is_overdue {
-            slice.member().forget_overdue(device);
+            slice.member().clear_overrun(device);
         }
         // What it takes by itself is not known of one that is measured for the first time.
         let has_waited = !flight.is_unknown && self.has_waited(slice, device, &ran, now);
@@ -212,9 +220,9 @@ impl Account {
 
     /// Whether a run waited for a launch on another device, which shows that the two have to go in step.
     fn has_waited(&mut self, slice: &Slice, device: Device, ran: &Ran, now: u64) -> bool {
-        let ended_by = ran.beyond().and_then(|_| slice.member().ended_by(device, ran));
+        let ended_by = ran.beyond().and_then(|_| slice.member().unblocked_by(device, ran));
         if let Some((other, _)) = ended_by.filter(|(_, kept)| self.meetings.add(ran, *kept)) {
-            slice.member().go_in_step([device, other], now);
+            slice.member().couple([device, other], now);
         }
         ended_by.is_some()
     }
@@ -234,7 +242,7 @@ impl Account {
         if let Some(until) = bill::running(start, now).filter(|_| !flight.is_copy) {
             let ran = Ran { plain: flight.run.plain(), length: until.saturating_sub(began), until, after: 0 };
             if let Some(device) = device_of(slice, flight).filter(|_| !flight.is_unknown && ran.may_wait()) {
-                slice.member().note_overdue(device, now);
+                slice.member().note_overrun(device, now);
                 flight.is_overdue = true;
             }
             self.charge(slice, flight, (start, until), true);
@@ -257,8 +265,8 @@ impl Account {
         let rest = length.saturating_sub(flight.progress);
         let start = until.saturating_sub(rest).max(flight.charged_to);
         self.charge(slice, flight, (start, start.saturating_add(rest)), false);
-        let is_replayed = Measured::of_word(slice.region().meter(device)).source == Source::Replayed;
-        let factor = slice.member().factor(device);
+        let is_replayed = Measured::of_word(slice.region().measure_source(device)).source == Source::Replayed;
+        let factor = slice.member().correction(device);
         let beyond = bill::beyond(flight.bill.charged(), (length, flight.progress), factor, is_replayed);
         slice.member().settle(device, flight.bill.refund(beyond), clock::now());
     }
@@ -293,7 +301,7 @@ impl Account {
         }
         let covered = self.union.cover(start, end);
         add_overlap(covered);
-        let charge = trim::apply(covered, member.factor(device));
+        let charge = trim::apply(covered, member.correction(device));
         member.settle(device, flight.bill.charge(charge), clock::now());
     }
 
@@ -302,14 +310,14 @@ impl Account {
         let (own, others, beside) = (self.own_until, &mut self.others_until, &mut self.beside_until);
         let me = slice.member().slot();
         let entry = |slot: u64| {
-            let entry = slice.member().entry(device, slot);
+            let entry = slice.member().interval_at(device, slot);
             let end = entry.interval.end;
             // What ends later than anything of ours is not ours.
             *others = (*others).max(if end > own { end } else { 0 });
             *beside = (*beside).max(if entry.interval.is_of(me) { 0 } else { end });
             entry
         };
-        self.reader.read((to, RING_PLACES), now, &mut self.union, entry)
+        self.reader.read((to, INTERVAL_SLOTS), now, &mut self.union, entry)
     }
 }
 
@@ -328,9 +336,10 @@ fn count(slice: &Slice, device: Device, flight: &mut Flight) {
 fn learn(slice: &'static Slice, device: Device, flight: &Flight, verdict: Verdict, believed: u64) {
     let member = slice.member();
     let own = |length| member.overlap_part(device, length);
-    let charged = |length| trim::apply(own(length), member.factor(device));
+    let charged = |length| trim::apply(own(length), member.correction(device));
     // The first run of a kernel may contain first runs of other processes: its length says little, its charge is exact.
-    let served = if flight.is_unknown { flight.bill.charged() } else { charged(verdict.length) };
-    member.serve(device, served, flight.bill.prepaid());
+    let all = verdict.length.saturating_add(verdict.events);
+    let served = if flight.is_unknown { flight.bill.charged() } else { charged(all) };
+    member.adjust_service(device, served, flight.bill.prepaid());
     slice.compute.learn(flight, (charged(believed), own(believed)), Verdict { length: believed, ..verdict });
 }

@@ -17,7 +17,7 @@ use core::time::Duration;
 use gpuslice_policy::arbiter::{self, Arbiter, word};
 use gpuslice_policy::compute::queue;
 use gpuslice_policy::config::{LogLevel, Priority};
-use gpuslice_region::{Chairs, Region, Uuid};
+use gpuslice_region::{ArbiterLeases, Uuid};
 use parking_lot::Mutex;
 
 /// How often it is tried to open the chairs, and looked whether others find the same, in nanoseconds.
@@ -26,12 +26,10 @@ const AGAIN: u64 = 1_000_000_000;
 /// What this process knows as an arbiter, or as one that would be.
 #[derive(Debug, Default)]
 pub(crate) struct Steward {
-    chairs: Option<Chairs>,
+    chairs: Option<ArbiterLeases>,
     /// When they were opened, or looked for, last.
     tried: u64,
     said: bool,
-    /// Whether it was said that the policy does not reach a program.
-    has_warned: bool,
     /// By the places of the pacers; of those whose chair this process does not hold, nothing.
     arbiters: Vec<Option<Arbiter>>,
 }
@@ -50,7 +48,7 @@ impl Pacer {
 
     /// What was told is heard, or forgotten where it is too old.
     fn hear(&self, slice: &Slice, now: u64) {
-        let room = slice.region().hear(self.place.device, now).unwrap_or(u64::MAX);
+        let room = slice.region().expire_grant(self.place.device, now).unwrap_or(u64::MAX);
         self.leave_room(room);
     }
 }
@@ -58,7 +56,7 @@ impl Pacer {
 impl Compute {
     /// Whether a thread of this process waits for a share that others have a part in: nobody else may be left to look.
     pub(super) fn is_asking(&self, slice: &Slice) -> bool {
-        self.pacers.iter().any(|pacer| slice.member().is_asking(pacer.place.device) && pacer.divides(slice))
+        self.pacers.iter().any(|pacer| slice.member().is_waiting(pacer.place.device) && pacer.divides(slice))
     }
 
     /// Sees to it that somebody looks while such a thread waits.
@@ -86,14 +84,6 @@ impl Compute {
         }
     }
 
-    /// A process uses a GPU that is not of this slice. Warns once where no other slice of the folder is on it.
-    pub(super) fn warn_if_alone(&self, slice: &Slice, gpu: &Uuid) {
-        let (steward, neighbours) = (self.steward.try_lock(), self.neighbours.try_lock());
-        if let (Some(mut steward), Some(mut neighbours)) = (steward, neighbours) {
-            steward.warn_if_alone(slice, &mut neighbours, gpu);
-        }
-    }
-
     /// There is nothing to do here: others look.
     pub(super) fn leave_chairs(&self) {
         if let Some(mut steward) = self.steward.try_lock() {
@@ -109,7 +99,7 @@ impl Steward {
 
     fn leave(&mut self, pacers: &[Pacer]) {
         if let Some(chairs) = &self.chairs {
-            pacers.iter().for_each(|pacer| chairs.leave(&Uuid(pacer.place.uuid)));
+            pacers.iter().for_each(|pacer| chairs.release(&Uuid(pacer.place.uuid)));
         }
         self.arbiters.clear();
     }
@@ -119,7 +109,7 @@ impl Steward {
         let Some(chairs) = &self.chairs else { return };
         self.arbiters.resize_with(pacers.len(), || None);
         for (pacer, arbiter) in pacers.iter().zip(&mut self.arbiters) {
-            let holds = pacer.divides(slice) && chairs.ask(&Uuid(pacer.place.uuid), now);
+            let holds = pacer.divides(slice) && chairs.renew(&Uuid(pacer.place.uuid), now);
             // A new one begins with what it sees.
             *arbiter = arbiter.take().filter(|_| holds).or_else(|| holds.then(Arbiter::default));
         }
@@ -135,35 +125,18 @@ impl Steward {
         }
     }
 
-    fn warn_if_alone(&mut self, slice: &Slice, neighbours: &mut Neighbours, gpu: &Uuid) {
-        let own = slice.region().path();
-        let Some(folder) = own.parent() else { return };
-        let on_gpu = |region: &Region| region.path() != own && region.device(gpu).is_some();
-        if self.has_warned || neighbours.all().iter().any(|one| on_gpu(one.region())) {
-            return;
-        }
-        self.has_warned = true;
-        let text = format_args!(
-            "gpuslice: {gpu}: a program uses this GPU that is in no slice of {}. The driver's turns for it count as this slice's \
-             time, so that the slice may get down to half of its share, and a policy does not divide the GPU with it. Give all \
-             containers one folder, and name a region in it with GPUSLICE_REGION.",
-            folder.display()
-        );
-        notice::say(LogLevel::Warn, &text);
-    }
-
     /// Opens the chairs, unless that was tried a moment ago; anew where others find a different file.
     fn open(&mut self, slice: &Slice, pacers: &[Pacer], now: u64) {
         if now.saturating_sub(self.tried) < AGAIN && self.tried != 0 {
             return;
         }
         self.tried = now;
-        if self.chairs.as_ref().is_some_and(Chairs::is_current) {
+        if self.chairs.as_ref().is_some_and(ArbiterLeases::is_current) {
             return;
         }
         self.leave(pacers);
         let Some(folder) = slice.region().path().parent() else { return };
-        self.chairs = Chairs::open(folder)
+        self.chairs = ArbiterLeases::open(folder)
             .inspect_err(|error| {
                 if !core::mem::replace(&mut self.said, true) {
                     let text = format_args!(
@@ -188,14 +161,14 @@ fn divide(arbiter: &mut Arbiter, neighbours: &mut Neighbours, gpu: &Uuid) {
     for ((at, device, _), given) in seen.iter().zip(arbiter.look(now, &slices)) {
         let Some(neighbour) = neighbours.all().get(*at) else { continue };
         let (region, told) = (neighbour.region(), word::told(&given, now));
-        let before = region.told(*device);
+        let before = region.grant(*device);
         // Who has what is its own anyway need not be told.
         let is_own = given.terms == region.own_terms(*device) && given.ahead >= queue::MOST;
         if (before != 0 || !is_own) && word::is_news(before, told, now) {
-            region.tell(*device, told, now);
+            region.set_grant(*device, told, now);
         }
         if given.gift > 0 {
-            region.gift(*device, given.gift, now);
+            region.credit_wall_time(*device, given.gift, now);
         }
     }
 }

@@ -8,15 +8,15 @@
 )]
 
 use super::clock::now as clock_now;
-use super::sampler::{LINGER, clocks, pause, say};
+use super::sampler::{LINGER, pause, say};
 use super::samples::Asker;
-use crate::slice::{Place, Slice};
-use crate::used::knows_our_numbers;
+use crate::place::Place;
+use crate::slice::Slice;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use gpuslice_policy::compute::coarse::{Coarse, Course, FIRST};
 use gpuslice_policy::compute::cost::Estimate;
 use gpuslice_policy::compute::run::Run;
-use gpuslice_policy::compute::sight::{self, Closed, Sample, Windows};
+use gpuslice_policy::compute::sight::{self, Sample};
 use gpuslice_policy::compute::source::{Measured, Source, Why};
 use parking_lot::Mutex;
 
@@ -41,7 +41,7 @@ pub(super) struct Blind {
 
 #[derive(Debug)]
 struct Asking {
-    open: Option<(Asker, Windows)>,
+    open: Option<Asker>,
     next: u64,
     coarse: Coarse,
     is_listed: bool,
@@ -130,17 +130,12 @@ impl Blind {
     }
 
     fn step(&self, asking: &mut Asking, slice: &Slice, place: Place) -> Result<(), Why> {
-        let (asker, windows) = match &mut asking.open {
-            Some(open) => open,
-            closed => closed.insert((Asker::open(place)?, Windows::default())),
+        let asker = match &mut asking.open {
+            Some(asker) => asker,
+            closed => closed.insert(Asker::open(place)?),
         };
-        let uses = asker.uses(windows.since(clocks()))?;
-        let window = match windows.close(&uses, clocks()) {
-            Closed::Window(window) => window,
-            Closed::NothingNew => return Ok(()),
-            Closed::Undated => return Err(Why::Undated),
-        };
-        if !knows_our_numbers() {
+        let Some((window, uses)) = asker.window()? else { return Ok(()) };
+        if !asker.names_us() {
             return Err(Why::Numbers);
         }
         let own = sight::of_process(&uses, window, std::process::id());

@@ -14,6 +14,10 @@ use gpuslice_driver::types::{CUevent, Status, status};
 use gpuslice_policy::compute::timeline::nanoseconds;
 use parking_lot::Mutex;
 
+/// How many events of a context lie ready while work is under way: those of 32 runs. A program opens fewer in a round of the
+/// worker, and so makes none itself.
+const READY: usize = 64;
+
 /// A timing event of ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Event(usize);
@@ -42,6 +46,8 @@ struct Pool {
     number: u64,
     context: usize,
     free: Vec<Event>,
+    /// Whether somebody has been told to find out what an event costs in it.
+    is_calibrated: bool,
 }
 
 impl Events {
@@ -53,7 +59,7 @@ impl Events {
         }
         pools.last = pools.last.saturating_add(1);
         let number = pools.last;
-        pools.all.push(Pool { number, context, free: Vec::new() });
+        pools.all.push(Pool { number, context, free: Vec::new(), is_calibrated: false });
         number
     }
 
@@ -71,6 +77,23 @@ impl Events {
             (pool.context, pool.free.pop())
         };
         kept.map_or_else(|| within(context, create).unwrap_or(Err(status::INVALID_CONTEXT)), Ok)
+    }
+
+    /// Makes events until [`READY`] lie ready for a context, which is current. A launch that needs one and finds none tells why.
+    pub(crate) fn refill(&self, number: u64) {
+        let lacks = |pools: &Pools| {
+            let pool = pools.all.iter().find(|pool| pool.number == number);
+            pool.map_or(0, |pool| READY.saturating_sub(pool.free.len()))
+        };
+        let lacking = lacks(&self.pools.lock());
+        (0..lacking).map_while(|_| create().ok()).for_each(|event| self.put(number, event));
+    }
+
+    /// Whether nobody has been told yet to find out what an event costs in a context. Said once.
+    pub(crate) fn is_first(&self, number: u64) -> bool {
+        let mut pools = self.pools.lock();
+        let pool = pools.all.iter_mut().find(|pool| pool.number == number);
+        pool.is_some_and(|pool| !core::mem::replace(&mut pool.is_calibrated, true))
     }
 
     /// It is not used any more.

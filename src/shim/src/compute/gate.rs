@@ -187,8 +187,7 @@ fn prepay_slowly(
 /// Sees to it that there is a run that the launch goes into.
 #[inline(always)]
 fn place(held: &mut Held, slice: &'static Slice, launch: &Launch, entry: &Entry, now: u64) {
-    let goes_on =
-        entry.is_known && held.goes_on(entry.lane, &entry.estimate, launch.kind == Kind::Graph, now);
+    let goes_on = entry.is_known && held.goes_on(entry.lane, &entry.estimate, launch.kind, now);
     if !goes_on {
         bracket(held, slice, launch, entry);
     }
@@ -199,13 +198,13 @@ fn place(held: &mut Held, slice: &'static Slice, launch: &Launch, entry: &Entry,
 #[inline(never)]
 fn bracket(held: &mut Held, slice: &'static Slice, launch: &Launch, entry: &Entry) {
     let known = entry.is_known.then_some(&entry.estimate);
-    quietly(|| held.reopen(slice, entry.lane, known, launch.kind == Kind::Graph), ());
+    quietly(|| held.reopen(slice, entry.lane, known, launch.kind), ());
 }
 
 #[inline(always)]
 fn leave(held: &mut Held, slice: &'static Slice, launch: &Launch, entry: &Entry, code: Status) {
     let is_usual = code == status::SUCCESS && entry.is_known;
-    if !(is_usual && held.launched(slice, entry.lane, &launch.key, &entry.estimate).is_some()) {
+    if !(is_usual && held.launched(slice, entry.lane, launch, &entry.estimate).is_some()) {
         leave_slowly(held, slice, launch, entry, code);
     }
 }
@@ -226,7 +225,7 @@ fn leave_slowly(held: &mut Held, slice: &'static Slice, launch: &Launch, entry: 
     if !is_known {
         quietly(|| slice.compute.unknown_left(slice, *device, &launch.key), ());
         held.is_unknown(*lane);
-        if held.launched(slice, *lane, &launch.key, estimate).is_some() {
+        if held.launched(slice, *lane, launch, estimate).is_some() {
             return;
         }
     }
@@ -236,7 +235,7 @@ fn leave_slowly(held: &mut Held, slice: &'static Slice, launch: &Launch, entry: 
 /// Its run was closed before it: what was prepaid stands.
 #[cold]
 fn not_measured(slice: &'static Slice, launch: &Launch, entry: &Entry) {
-    let mut run = Run::open(Bracket::Alone);
+    let mut run = Run::open(Bracket::Alone, 0);
     run.add(&launch.key, &entry.estimate);
     quietly(|| slice.compute.unmeasured(slice, entry.device, &run, !entry.is_known), ());
 }

@@ -29,7 +29,7 @@ use core::time::Duration;
 use gpuslice_policy::arbiter;
 use gpuslice_policy::compute::run::OLD;
 use gpuslice_policy::config::LogLevel;
-use gpuslice_region::bystander;
+use gpuslice_region::sigbus_forwarding;
 use parking_lot::{Condvar, Mutex};
 
 /// How often it looks where nothing asks for more.
@@ -237,11 +237,11 @@ fn live(slice: &'static Slice) {
     // there is none, all keep their fences.
     let _done = spawn::spawn(slice, 64 << 10, once);
     // After that thread was made, which needs no signal.
-    bystander::begin();
+    sigbus_forwarding::register_thread();
     let begun = Both::read();
     let mut idle = 0_u32;
     while !helper.ends.load(Ordering::Relaxed) {
-        bystander::listen();
+        sigbus_forwarding::unblock();
         let is_busy = {
             let _round = helper.round.lock();
             !helper.ends.load(Ordering::Relaxed) && look(slice)

@@ -22,7 +22,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
 use gpuslice_driver::types::{Status, status};
 use gpuslice_policy::compute::queue;
-use gpuslice_policy::compute::timeline::{Base, Offset};
+use gpuslice_policy::compute::timeline::{Base, EventCost, Offset};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
@@ -53,6 +53,8 @@ struct Works {
     /// By the number of the context.
     contexts: BTreeMap<u64, Times>,
     accounts: Vec<Account>,
+    /// What an event costs.
+    cost: EventCost,
 }
 
 #[derive(Debug, Default)]
@@ -166,7 +168,7 @@ impl Works {
         let ended = core::mem::take(&mut meter.endings.lock().ended);
         while self.accounts.len() < slice.compute.pacers.len() {
             let device = slice.compute.pacers.get(self.accounts.len()).map(|pacer| pacer.place.device);
-            let place = device.map_or(0, |device| slice.member().places(device));
+            let place = device.map_or(0, |device| slice.member().interval_head(device));
             self.accounts.push(Account::new(place));
         }
         for flight in core::mem::take(&mut *meter.incoming.lock()) {
@@ -188,14 +190,18 @@ impl Works {
         if !self.has_read_others(slice) {
             return 0;
         }
-        let Self { lanes, contexts, .. } = self;
+        let Self { lanes, contexts, cost, .. } = self;
         for queue in lanes.values_mut() {
             let Some(pool) = queue.flights.front().map(|flight| flight.pool) else { continue };
             if meter.is_resting(pool) {
                 continue;
             }
             let context = compute.events.context_of(pool);
-            let looked = context.and_then(|context| within(context, || queue.look(compute, contexts)));
+            let look = || {
+                compute.events.refill(pool);
+                queue.look(compute, contexts, cost)
+            };
+            let looked = context.and_then(|context| within(context, look));
             if let Err(code) = looked.unwrap_or(Err(status::INVALID_CONTEXT)) {
                 compute.event_failed(code);
                 // What cannot be asked for is not waited for, or all behind it would wait as well.
@@ -207,6 +213,7 @@ impl Works {
                     .for_each(Flight::give_up);
             }
         }
+        compute.event_cost.store(cost.get(), Ordering::Relaxed);
         let busy = lanes.iter().filter(|(_, queue)| !queue.flights.is_empty());
         let numbers: Vec<u64> = busy.map(|(number, _)| *number).collect();
         let (mut others, mut ended) = (numbers.len(), 0_usize);
@@ -238,7 +245,7 @@ impl Works {
         let now = clock::now();
         self.accounts.iter_mut().zip(&slice.compute.pacers).all(|(account, pacer)| {
             let device = pacer.place.device;
-            account.read(slice, device, slice.member().places(device), now)
+            account.read(slice, device, slice.member().interval_head(device), now)
         })
     }
 
@@ -261,7 +268,8 @@ impl Works {
             match (account, flight.began) {
                 (Some(account), Some(began)) if !flight.is_given_up() => {
                     let before = core::mem::replace(&mut queue.last_end, end);
-                    if account.settle(slice, &mut flight, (before, began, end), (offset, is_only)) {
+                    if account.settle(slice, &mut flight, (before, began, end), (offset, self.cost, is_only))
+                    {
                         queue.last_end = 0;
                     }
                 }
@@ -271,6 +279,7 @@ impl Works {
             slice.compute.landed(&flight, at);
             slice.compute.events.put(flight.pool, flight.start);
             slice.compute.events.put(flight.pool, flight.end);
+            flight.behind.iter().for_each(|event| slice.compute.events.put(flight.pool, *event));
             ended = ended.saturating_add(1);
         }
         let changed = queue.set_aside(&slice.compute, ended > 0);
@@ -331,7 +340,12 @@ impl Queue {
     }
 
     /// Looks at events up to the first that the GPU has not passed.
-    fn look(&mut self, compute: &Compute, contexts: &mut BTreeMap<u64, Times>) -> Result<(), Status> {
+    fn look(
+        &mut self,
+        compute: &Compute,
+        contexts: &mut BTreeMap<u64, Times>,
+        cost: &mut EventCost,
+    ) -> Result<(), Status> {
         for flight in &mut self.flights {
             if flight.began.is_none() {
                 if !events::has_passed(flight.start)? {
@@ -358,8 +372,11 @@ impl Queue {
                 times.renew(compute, flight.pool, &mut flight.start, now)?;
             }
             if flight.ended.is_none() {
-                if !events::has_passed(flight.end)? {
+                if !events::has_passed(flight.behind.last().copied().unwrap_or(flight.end))? {
                     break;
+                }
+                for (one, other) in flight.behind.iter().zip(flight.behind.iter().skip(1)) {
+                    cost.adjacent(events::elapsed(*one, *other)?.unsigned_abs());
                 }
                 let now = clock::now();
                 let times = contexts.get_mut(&flight.pool).ok_or(status::INVALID_CONTEXT)?;

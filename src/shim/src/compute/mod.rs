@@ -43,7 +43,8 @@ pub(crate) use waits::{Waits, waits};
 
 use crate::lifecycle;
 use crate::notice;
-use crate::slice::{Place, Slice};
+use crate::place::Place;
+use crate::slice::Slice;
 use account::Flight;
 use arbiter::Steward;
 use asking::Asking;
@@ -99,6 +100,9 @@ pub(crate) struct Launch {
 pub(crate) enum Kind {
     /// A kernel.
     Kernel,
+    /// A kernel that may begin before the one ahead of it in its stream has ended, or that lets another begin so: an event
+    /// between the two would keep that one waiting.
+    Chained,
     /// An executable graph.
     Graph,
     /// A copy on the device, or a fill: measured, and paced only where the settings say so.
@@ -238,6 +242,8 @@ pub(crate) struct Compute {
     said_ways: AtomicU64,
     /// Runs that turned out to have gaps.
     gaps: AtomicU64,
+    /// For how long an event keeps its stream, in nanoseconds of GPU time; 0 before that is known.
+    event_cost: AtomicU64,
 }
 
 /// For how long no event is tried after one has failed, in nanoseconds.
@@ -298,6 +304,7 @@ impl Compute {
             failed_at: AtomicU64::new(0),
             said: AtomicBool::new(false),
             gaps: AtomicU64::new(0),
+            event_cost: AtomicU64::new(0),
             neighbours: Mutex::default(),
             steward: Mutex::default(),
             shares_contexts: shares_contexts(),
@@ -310,7 +317,7 @@ impl Compute {
     /// Whether the slice has less than all of any device's time, or divides it with others.
     #[inline]
     pub(crate) fn is_pacing(&self, slice: &Slice) -> bool {
-        !slice.region().is_unpaced() && self.pacers.iter().any(|pacer| pacer.is_pacing(slice))
+        !slice.region().is_unlimited() && self.pacers.iter().any(|pacer| pacer.is_pacing(slice))
     }
 
     fn book(&self) -> &Mutex<Book> {

@@ -54,6 +54,8 @@ pub(super) struct Neighbours {
     asked: u64,
     /// Whether it was said that there are more than are looked at.
     said: bool,
+    /// Whether it was said that a program is in no slice of the folder.
+    has_warned: bool,
 }
 
 impl Neighbours {
@@ -65,9 +67,28 @@ impl Neighbours {
     /// Closes all of them if nobody has asked for so long. Whether any is open. What was said is not said again.
     pub(super) fn rest(&mut self, after: u64, now: u64) -> bool {
         if now.saturating_sub(self.asked) >= after {
-            *self = Self { said: self.said, ids: self.ids, ..Self::default() };
+            let (said, has_warned) = (self.said, self.has_warned);
+            *self = Self { said, has_warned, ids: self.ids, ..Self::default() };
         }
         !self.known.is_empty()
+    }
+
+    /// A program of no slice in the folder uses the GPU. Warns once, where no other slice of the folder is on the GPU.
+    pub(super) fn warn_if_alone(&mut self, slice: &Slice, gpu: &Uuid) {
+        let own = slice.region().path();
+        let Some(folder) = own.parent() else { return };
+        let on_gpu = |region: &Region| region.path() != own && region.device(gpu).is_some();
+        if self.has_warned || self.known.iter().any(|one| on_gpu(one.region())) {
+            return;
+        }
+        self.has_warned = true;
+        let text = format_args!(
+            "gpuslice: {gpu}: a program uses this GPU that is in no slice of {}. The driver's turns for it count as this slice's \
+             time, so that the slice may get down to half of its share, and a policy does not divide the GPU with it. Give all \
+             containers one folder, and name a region in it with GPUSLICE_REGION.",
+            folder.display()
+        );
+        notice::say(LogLevel::Warn, &text);
     }
 
     /// Looks who has come and gone, where it is time to.
@@ -208,7 +229,7 @@ impl Neighbour {
         }
         let mut seen = Seen { owed: region.paid_until(device).saturating_sub(now), ..Seen::default() };
         let still = self.still.entry(device).or_default();
-        for (slot, work) in region.at_work(device, now).enumerate() {
+        for (slot, work) in region.process_activity(device, now).enumerate() {
             seen.used = seen.used.saturating_add(work.used);
             seen.throttled = seen.throttled.saturating_add(work.throttled);
             seen.waits |= work.waits;

@@ -127,7 +127,7 @@ impl Payer {
     /// Lets others of this process ask.
     fn stop_asking(&mut self) {
         if self.asking.is_some() && self.throttled > 0 {
-            self.slice.member().stop_asking(self.pacer.place.device);
+            self.slice.member().withdraw_request(self.pacer.place.device);
         }
         self.asking = None;
     }
@@ -165,7 +165,7 @@ impl Payer {
         if self.pacer.owed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
             return false;
         }
-        self.slice.member().owe(self.pacer.place.device, lacks, now);
+        self.slice.member().overdraw(self.pacer.place.device, lacks, now);
         credit.fill(lacks);
         true
     }
@@ -240,7 +240,7 @@ impl Payer {
     fn ask(&mut self, held: &mut Held, (amount, needs): (u64, u64)) -> Option<u64> {
         let (member, device) = (self.slice.member(), self.pacer.place.device);
         // Read before it is asked, so that no ring is lost in between.
-        let bell = member.bell(device);
+        let bell = member.wake_sequence(device);
         // Not one by one where they are small: what waits for them is charged.
         let least = needs.max(amount.min(AHEAD));
         let now = clock::now();
@@ -249,17 +249,20 @@ impl Payer {
         }
         self.look_after_region(now);
         self.asks_since = self.asks_since.min(now);
-        match member.take_since(device, amount, self.asks_since, now) {
+        match member.acquire_since(device, amount, self.asks_since, now) {
             Ok(()) => {
                 self.pacer.owed.store(0, Ordering::Relaxed);
                 Some(amount)
             }
             Err(_) if self.is_stuck(now) => {
-                member.owe(device, amount, now);
+                member.overdraw(device, amount, now);
                 Some(amount)
             }
             // Who gives way takes nothing in advance.
-            Err(_) if !self.pacer.gives_way() && member.go_ahead(device, least, self.asks_since, now) => {
+            Err(_)
+                if !self.pacer.gives_way()
+                    && member.overdraw_for_peer(device, least, self.asks_since, now) =>
+            {
                 Some(least)
             }
             Err(until) => {
@@ -267,7 +270,7 @@ impl Payer {
                 self.slice.compute.look_while_asking(self.slice, self.pacer);
                 // What the dead ask for, or have paid for, is not waited for longer than it takes to notice.
                 // Nor what was waited for on another device, whose bell is another one, or what is to go for its sake.
-                let looks_soon = member.is_in_step(device, now) || member.are_others_overdue(device, now);
+                let looks_soon = member.is_coupled(device, now) || member.has_peer_overrun(device, now);
                 let most = if looks_soon { IN_STEP } else { NOTICED };
                 let until = until.min(now.saturating_add(most));
                 self.timed(|| held.meanwhile(|| member.sleep(device, bell, until)));

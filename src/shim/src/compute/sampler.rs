@@ -13,10 +13,10 @@ use super::clock::now as clock_now;
 use super::samples::Asker;
 use crate::lifecycle;
 use crate::notice;
-use crate::slice::{Place, Slice};
+use crate::place::Place;
+use crate::slice::Slice;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
-use gpuslice_policy::compute::sight::{Clocks, Closed, Windows};
 use gpuslice_policy::compute::source::{Measured, Source, Why};
 use gpuslice_policy::compute::strangers::Strangers;
 use gpuslice_policy::config::{CoreMeter, LogLevel};
@@ -39,7 +39,7 @@ pub(super) const PATIENCE: u64 = 1_500_000_000;
 /// What this process knows of the programs on a device.
 #[derive(Debug, Default)]
 pub(crate) struct Sampler {
-    open: Option<(Asker, Windows)>,
+    open: Option<Asker>,
     strangers: Strangers,
     /// When there is something to do next.
     next: u64,
@@ -62,7 +62,11 @@ impl Sampler {
 
     /// Does what is due.
     fn tick(&mut self, slice: &Slice, place: Place, now: u64) {
-        self.asked = now;
+        let begins = core::mem::replace(&mut self.asked, now) == 0;
+        if begins {
+            // Programs that end sooner do not pay for opening NVML, for which all others on the machine wait.
+            self.next = now.saturating_add(INTERVAL);
+        }
         if now < self.next {
             return;
         }
@@ -72,7 +76,7 @@ impl Sampler {
             say(slice, place, Measured::by(Source::Events));
             return;
         }
-        if !slice.member().elect(place.device, now, PATIENCE) {
+        if !slice.member().renew_sampler_lease(place.device, now, PATIENCE) {
             self.close();
             return;
         }
@@ -84,23 +88,20 @@ impl Sampler {
 
     /// Asks NVML which processes were busy since it was asked last.
     fn look(&mut self, slice: &Slice, place: Place, now: u64) -> Result<(), Why> {
-        let (asker, windows) = match &mut self.open {
-            Some(open) => open,
-            closed => closed.insert((Asker::open(place)?, Windows::default())),
+        let asker = match &mut self.open {
+            Some(asker) => asker,
+            closed => closed.insert(Asker::open(place)?),
         };
-        let uses = asker.uses(windows.since(clocks()));
-        let closed =
-            uses.map(|uses| (windows.close(&uses, clocks()), uses)).inspect_err(|_why| self.close())?;
-        match closed {
-            (Closed::Window(_), uses) => {
-                let members = slice.region().processes();
-                let members = members.iter().map(|member| (member.pid_namespace, member.pid));
-                self.strangers.look(&uses, members, now);
-                Ok(())
-            }
-            (Closed::NothingNew, _) => Ok(()),
-            (Closed::Undated, _) => Err(Why::Undated),
+        let window = asker.window();
+        if matches!(window, Err(why) if why != Why::Undated) {
+            self.close();
         }
+        if let Some((_, uses)) = window? {
+            let members = slice.region().processes();
+            let members = members.iter().map(|member| (member.pid_namespace, member.pid));
+            self.strangers.look(&uses, members, now);
+        }
+        Ok(())
     }
 }
 
@@ -122,8 +123,10 @@ impl Compute {
                 sampler.close();
             } else if pacer.is_pacing(slice) {
                 sampler.tick(slice, pacer.place, clock_now());
-                if sampler.strangers.are_there() {
-                    self.warn_if_alone(slice, &Uuid(pacer.place.uuid));
+                if sampler.strangers.are_there()
+                    && let Some(mut neighbours) = self.neighbours.try_lock()
+                {
+                    neighbours.warn_if_alone(slice, &Uuid(pacer.place.uuid));
                 }
             }
         }
@@ -163,11 +166,11 @@ fn is_wanted() -> bool {
 
 /// Says how time is measured, unless somebody says that events fail. Each way once in the log.
 pub(super) fn say(slice: &Slice, place: Place, measured: Measured) {
-    let word = slice.region().meter(place.device);
+    let word = slice.region().measure_source(place.device);
     if word == measured.word() || Measured::of_word(word).source == Source::Failing {
         return;
     }
-    slice.member().set_meter(place.device, measured.word());
+    slice.member().set_measure_source(place.device, measured.word());
     let way = 1_u64.wrapping_shl(measured.word());
     if slice.compute.said_ways.fetch_or(way, Ordering::Relaxed) & way == 0 {
         let gpu = Uuid(place.uuid);
@@ -177,28 +180,12 @@ pub(super) fn say(slice: &Slice, place: Place, measured: Measured) {
 
 /// Says that events measure, or that they fail, whatever was said before of the other.
 pub(super) fn overrule(slice: &Slice, device: Device, source: Source) {
-    let said = Measured::of_word(slice.region().meter(device)).source;
+    let said = Measured::of_word(slice.region().measure_source(device)).source;
     let is_news = match source {
         Source::Failing => said != Source::Failing,
         _ => matches!(said, Source::Unknown | Source::Failing),
     };
     if is_news {
-        slice.member().set_meter(device, Measured::by(source).word());
-    }
-}
-
-/// What time it is, by all clocks that NVML may use.
-pub(super) fn clocks() -> Clocks {
-    let read = |clock| {
-        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: writes to the structure given.
-        unsafe { libc::clock_gettime(clock, &raw mut time) };
-        let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-        seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0))
-    };
-    Clocks {
-        monotonic: read(libc::CLOCK_MONOTONIC),
-        wall: read(libc::CLOCK_REALTIME),
-        boot: read(libc::CLOCK_BOOTTIME),
+        slice.member().set_measure_source(device, Measured::by(source).word());
     }
 }

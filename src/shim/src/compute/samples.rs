@@ -1,19 +1,22 @@
-//! Where is NVML asked what each process used of a device?
+//! NVML is asked here which processes used a device, window by window.
 
 use crate::footprint::Session;
-use crate::slice::Place;
-use crate::used::{Form, Used, used};
+use crate::place::Place;
+use crate::used::{Form, Used, knows_our_numbers, used};
 use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{nvmlDevice_t, status};
 use gpuslice_driver::{Symbol, slot};
-use gpuslice_policy::compute::sight::Use;
+use gpuslice_policy::compute::sight::{Clocks, Closed, Use, Window, Windows};
 use gpuslice_policy::compute::source::Why;
 
-/// NVML, open, and a device of it.
+/// NVML, open, a device of it, and up to when its samples have been read.
 #[derive(Debug)]
 pub(super) struct Asker {
     device: nvmlDevice_t,
     form: Form,
+    windows: Windows,
+    /// Whether the driver names this process by its own number. Asked once: the driver stays while NVML is open.
+    names_us: bool,
     _session: Session,
 }
 
@@ -25,11 +28,31 @@ impl Asker {
     pub(super) fn open(place: Place) -> Result<Self, Why> {
         let session = Session::open().ok_or(Why::NoNvml)?;
         let device = session.device(place).ok_or(Why::NoDevice)?;
-        Ok(Self { device, form: Form::List, _session: session })
+        let names_us = knows_our_numbers();
+        Ok(Self { device, form: Form::List, windows: Windows::default(), names_us, _session: session })
     }
 
-    /// What each process used since an instant of NVML's clock, in microseconds. Nobody where nothing is new.
-    pub(super) fn uses(&mut self, since: u64) -> Result<Vec<Use>, Why> {
+    /// The window that has ended since the last call, and the use of each process in it. None where no window has ended.
+    ///
+    /// # Errors
+    ///
+    /// Why NVML does not say it. [`Why::Undated`] where its samples are of no clock that is known.
+    pub(super) fn window(&mut self) -> Result<Option<(Window, Vec<Use>)>, Why> {
+        let since = self.windows.since(clocks());
+        let uses = self.uses(since)?;
+        match self.windows.close(&uses, clocks()) {
+            Closed::Window(window) => Ok(Some((window, uses))),
+            Closed::NothingNew => Ok(None),
+            Closed::Undated => Err(Why::Undated),
+        }
+    }
+
+    /// Whether the driver names this process by the number that it has in its own namespace.
+    pub(super) fn names_us(&self) -> bool {
+        self.names_us
+    }
+
+    fn uses(&mut self, since: u64) -> Result<Vec<Use>, Why> {
         let mut answer = used(self.device, self.form, since);
         if answer.is_err() && self.form == Form::List {
             self.form = Form::Samples;
@@ -51,5 +74,21 @@ impl Asker {
         // SAFETY: the output is valid for writes; NVML checks the handle.
         let code = function.map(|function| unsafe { function(self.device, &raw mut is_instance) });
         code == Some(status::SUCCESS) && is_instance == 1
+    }
+}
+
+/// What time it is, by all clocks that NVML may use.
+fn clocks() -> Clocks {
+    let read = |clock| {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: writes to the structure given.
+        unsafe { libc::clock_gettime(clock, &raw mut time) };
+        let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+        seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0))
+    };
+    Clocks {
+        monotonic: read(libc::CLOCK_MONOTONIC),
+        wall: read(libc::CLOCK_REALTIME),
+        boot: read(libc::CLOCK_BOOTTIME),
     }
 }

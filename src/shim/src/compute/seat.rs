@@ -4,7 +4,7 @@
 
 use super::account::Flight;
 use super::events::{self, Event};
-use super::{Compute, Stream, clock};
+use super::{Compute, Kind, Launch, Stream, clock};
 use crate::captures::{self, apart};
 use crate::driver::{self, within};
 use crate::slice::Slice;
@@ -14,7 +14,8 @@ use gpuslice_policy::compute::beside;
 use gpuslice_policy::compute::cost::{Estimate, Key};
 use gpuslice_policy::compute::lease::Lease;
 use gpuslice_policy::compute::recent::Recent;
-use gpuslice_policy::compute::run::{Bracket, OLD, RETURN, Run, SPARSE, Sampler, Spell};
+use gpuslice_policy::compute::run::{self, Bracket, OLD, RETURN, Run, SPARSE, Sampler, Spell};
+use gpuslice_policy::compute::timeline::AT_FIRST;
 
 /// How many launches are predicted to be queued where a stream counts as busy: two. By one it is about to run empty.
 const BACKLOG: u64 = 2;
@@ -55,6 +56,8 @@ pub(crate) struct Seat {
     pub(crate) ends_seen: u64,
     /// Copies so far.
     pub(crate) copies: u32,
+    /// From how many nanoseconds on a kernel, and a graph, is measured alone. As it was when a run was opened last.
+    long: [u64; 2],
 }
 
 /// A stream as one thread uses it.
@@ -84,8 +87,11 @@ pub(crate) struct Lane {
     spell: Option<Since>,
     /// When the stream is predicted to be done with the runs that were closed, on the monotonic clock.
     until: u64,
-    /// How long it took to close the last run, in nanoseconds.
+    /// How long it took to close the last run, in nanoseconds, and when that was done.
     closing: u64,
+    closed: u64,
+    /// Whether its first run is to tell what an event costs in its context.
+    calibrates: bool,
     /// The run that launches go into.
     pub(crate) open: Option<Open>,
 }
@@ -115,6 +121,8 @@ pub(crate) struct Open {
     /// When that was, on the monotonic clock and in cycles.
     opened: u64,
     pub(crate) since: u64,
+    /// How long after that it passes where the stream is known to be empty, in nanoseconds.
+    delay: u64,
     /// For how long the host was outside between its launches.
     gaps: u64,
     /// Whether the host had waited for the stream.
@@ -140,6 +148,7 @@ impl Seat {
             legacy_runs: false,
             ends_seen: 0,
             copies: 0,
+            long: [0; 2],
         }
     }
 
@@ -179,13 +188,14 @@ impl Seat {
         let home = compute.home_of(slice, context);
         let handle = driver::context_device(home)?;
         let device = compute.pacers.iter().position(|pacer| pacer.place.handle == handle);
+        let pool = compute.events.number_of(home);
         self.lanes.push(Lane {
             stream,
             joins_legacy: !stream.is_legacy()
                 && (stream.is_default() || driver::waits_for_legacy(stream.handle)),
             context,
             home,
-            pool: compute.events.number_of(home),
+            pool,
             device,
             number: compute.meter.next_number(),
             launched: self.outside,
@@ -194,6 +204,8 @@ impl Seat {
             spell: None,
             until: 0,
             closing: 0,
+            closed: 0,
+            calibrates: compute.events.is_first(pool),
             open: None,
         });
         self.last = self.lanes.len().saturating_sub(1);
@@ -217,16 +229,17 @@ impl Seat {
     /// Whether a launch of which so much is known goes into the run that is open on its lane: as most do. Otherwise the
     /// lane is to be [opened anew](Self::reopen) before it.
     #[inline(always)]
-    pub(crate) fn goes_on(&mut self, at: usize, known: &Estimate, is_graph: bool, now: u64) -> bool {
+    pub(crate) fn goes_on(&mut self, at: usize, known: &Estimate, kind: Kind, now: u64) -> bool {
+        let long = self.long(kind);
         let Some(lane) = self.lanes.get_mut(at) else { return false };
         let Some(open) = &mut lane.open else { return false };
         let gap = self.outside.saturating_sub(lane.launched);
-        let goes_on = Bracket::is_together(known, is_graph)
+        let goes_on = Bracket::is_together(known, long)
             && clock::took_less(gap, SPARSE)
             && clock::took_less(now.saturating_sub(open.since), OLD)
             && !self.idle_runs
             && !(self.legacy_runs && lane.joins_legacy)
-            && !self.sampler.is_due(known);
+            && (kind == Kind::Chained || !self.sampler.is_due(known));
         if goes_on {
             self.sampler.passes();
             if lane.empty.is_none() {
@@ -236,22 +249,31 @@ impl Seat {
         goes_on
     }
 
+    /// From how many nanoseconds on a launch is measured alone because it is long. A chained one never is.
+    #[inline(always)]
+    const fn long(&self, kind: Kind) -> u64 {
+        let [kernel, graph] = self.long;
+        match kind {
+            Kind::Chained => u64::MAX,
+            Kind::Graph => graph,
+            Kind::Kernel | Kind::Copy => kernel,
+        }
+    }
+
     /// Before a launch on a lane: runs are closed and opened as its bracket asks.
-    pub(crate) fn reopen(
-        &mut self,
-        slice: &'static Slice,
-        at: usize,
-        known: Option<&Estimate>,
-        is_graph: bool,
-    ) {
+    pub(crate) fn reopen(&mut self, slice: &'static Slice, at: usize, known: Option<&Estimate>, kind: Kind) {
         let now = clock::cycles();
+        let cost = slice.compute.event_cost.load(Ordering::Relaxed);
+        self.long = [false, true].map(|is_graph| run::long(is_graph, cost));
+        let long = self.long(kind);
         let Some(lane) = self.lanes.get_mut(at) else { return };
         let gap = self.outside.saturating_sub(lane.launched);
-        let mut bracket = Bracket::of(known, is_graph, clock::between(gap, 0));
+        let mut bracket = Bracket::of(known, long, clock::between(gap, 0));
         if slice.compute.launches_block {
             bracket = Bracket::Alone;
         }
         if bracket == Bracket::Together
+            && kind != Kind::Chained
             && let Some(known) = known
             && self.sampler.launch(known, || lane.may_be_empty(now, known))
         {
@@ -281,6 +303,10 @@ impl Seat {
         let is_old = lane.open.as_ref().is_some_and(|open| clock::between(now, open.since) >= OLD);
         if bracket == Bracket::Alone || is_old {
             self.close(slice, at, now);
+        }
+        // Behind a pause of the host, too, another may follow that begins before this one has ended.
+        if kind == Kind::Chained && !slice.compute.launches_block {
+            bracket = Bracket::of(known, long, 0);
         }
         let Some(lane) = self.lanes.get_mut(at) else { return };
         match &mut lane.open {
@@ -326,7 +352,7 @@ impl Seat {
         if let Some(lane) = self.lanes.get_mut(at)
             && let Some(open) = &mut lane.open
         {
-            open.run.lead(clock::between(now, open.since));
+            open.lead(now);
             if let Some(start) = open.start.take_if(|_| !is_made) {
                 slice.compute.events.put(lane.pool, start);
             }
@@ -399,7 +425,7 @@ impl Seat {
         &mut self,
         slice: &'static Slice,
         at: usize,
-        key: &Key,
+        launch: &Launch,
         estimate: &Estimate,
     ) -> Option<()> {
         let now = clock::cycles();
@@ -412,15 +438,20 @@ impl Seat {
             lane.began(now, slice.compute.launches_block);
         }
         let open = lane.open.as_mut()?;
-        if open.run.add(key, estimate) {
-            self.is_full(slice, at, now);
+        if open.run.add(&launch.key, estimate) {
+            self.is_full(slice, at, launch.kind, now);
         }
         Some(())
     }
 
     #[cold]
     #[inline(never)]
-    fn is_full(&mut self, slice: &'static Slice, at: usize, now: u64) {
+    fn is_full(&mut self, slice: &'static Slice, at: usize, kind: Kind, now: u64) {
+        // Another chained one is likely to follow.
+        let open = self.lanes.get(at).and_then(|lane| lane.open.as_ref());
+        if kind == Kind::Chained && open.is_some_and(|open| open.run.can_go_on()) {
+            return;
+        }
         crate::guard::quietly(|| self.close(slice, at, now), ());
         self.left = clock::cycles();
     }
@@ -469,6 +500,13 @@ impl Seat {
     }
 }
 
+impl Open {
+    /// Its first launch has left the driver.
+    fn lead(&mut self, now: u64) {
+        self.run.lead(clock::between(now, self.since).saturating_sub(self.delay));
+    }
+}
+
 impl Lane {
     #[inline(always)]
     fn is_of(&self, stream: Stream, context: Option<usize>) -> bool {
@@ -493,8 +531,6 @@ impl Lane {
         open.map_or(self.until, |open| beside::done(self.until, open.opened, open.run.plain()))
     }
 
-    /// The first launch since the run was opened, or since the stream was empty, has left the driver. `has_ended`: it leaves
-    /// it only when its kernel has ended.
     /// Whether the stream may have run empty since it had its first launch: see [`Spell::may_have_ended`].
     fn may_be_empty(&self, now: u64, known: &Estimate) -> bool {
         let Some(since) = self.spell.as_ref().filter(|_| self.empty.is_none()) else { return false };
@@ -502,6 +538,8 @@ impl Lane {
         since.spell.may_have_ended(run, clock::between(now, since.at), known.plain.saturating_mul(BACKLOG))
     }
 
+    /// The first launch since the run was opened, or since the stream was empty, has left the driver. `has_ended`: it leaves
+    /// it only when its kernel has ended.
     #[cold]
     fn began(&mut self, now: u64, has_ended: bool) {
         let Some(open) = &mut self.open else { return };
@@ -513,7 +551,7 @@ impl Lane {
             Some(since) => open.run.idle(clock::between(now, since)),
             // Its code may have been loaded first where nothing is known of it.
             None if has_ended && !open.is_unknown => {}
-            None => open.run.lead(clock::between(now, open.since)),
+            None => open.lead(now),
         }
     }
 
@@ -534,15 +572,18 @@ impl Lane {
         if self.is_shared() {
             compute.began();
         }
+        let known_idle = self.empty.take().is_some();
+        let cost = compute.event_cost.load(Ordering::Relaxed);
         Open {
-            run: Run::open(bracket),
+            run: Run::open(bracket, cost),
             start,
             opened,
             // An event and a kernel reach the GPU at about the same place of their calls: from return to return it is as long as
             // from one to the other. A call that was held up may have been so before or after that.
             since: if clock::took_less(after.saturating_sub(before), RETURN) { after } else { before },
+            delay: if known_idle { run::delay(clock::between(after, self.closed), cost) } else { 0 },
             gaps: 0,
-            known_idle: self.empty.take().is_some(),
+            known_idle,
             is_unknown: false,
             is_copy: false,
         }
@@ -576,6 +617,12 @@ impl Lane {
         recorded.inspect_err(|code| compute.event_failed(*code))
     }
 
+    /// Records events one right behind the other, which tell what one costs.
+    #[cold]
+    fn calibrate(&self, compute: &Compute) -> Vec<Event> {
+        (0..AT_FIRST).map_while(|_| self.record(compute).ok()).map(|(event, _)| event).collect()
+    }
+
     /// The closing event is recorded, where it may be, and the meter told. The run was closed at `closed`; none where no
     /// mark may be made.
     fn send_off(&mut self, slice: &'static Slice, open: Open, closed: Option<u64>) {
@@ -588,13 +635,16 @@ impl Lane {
         let end = end.map(|(event, _)| event);
         match (start, end) {
             (Some(start), Some(end)) => {
-                let took = closed.map_or(0, |closed| clock::between(clock::cycles(), closed));
+                self.closed = clock::cycles();
+                let took = closed.map_or(0, |closed| clock::between(self.closed, closed));
                 let before = core::mem::replace(&mut self.closing, took);
                 // Only the excess over the last call shows a host that was held up; the rest is the driver's usual time.
                 run.late(took.saturating_sub(before));
                 let told = (opened, known_idle, is_unknown);
                 compute.is_busy_until(device, self.until);
-                let flight = Flight::new(self, device, run, (start, end), told);
+                let calibrates = core::mem::take(&mut self.calibrates);
+                let behind = if calibrates { self.calibrate(compute) } else { Vec::new() };
+                let flight = Flight::new(self, device, run, (start, end), told).followed_by(behind);
                 compute.sent_off(slice, if is_copy { flight.of_copy() } else { flight });
             }
             (start, _) => {

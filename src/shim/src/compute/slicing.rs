@@ -9,11 +9,12 @@ use super::Compute;
 use super::clock;
 use super::neighbours::Neighbours;
 use super::sampler::{PATIENCE, say};
-use crate::slice::{Place, Slice};
+use crate::place::Place;
+use crate::slice::Slice;
 use gpuslice_policy::compute::replay::{BEHIND, STEP, Slicing, Split};
 use gpuslice_policy::compute::source::{Measured, Source};
 use gpuslice_policy::compute::trim::ONE;
-use gpuslice_region::{RING_PLACES, Uuid};
+use gpuslice_region::{INTERVAL_SLOTS, Uuid};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
@@ -66,7 +67,7 @@ impl Sight {
             return;
         }
         self.next = now.saturating_add(STEP);
-        if !slice.member().elect(place.device, now, PATIENCE) {
+        if !slice.member().renew_sampler_lease(place.device, now, PATIENCE) {
             *self = Self { next: self.next, ..Self::default() };
             return;
         }
@@ -81,10 +82,10 @@ impl Sight {
         }
         if self.sees && !sees {
             // Until NVML says something else.
-            slice.member().set_factor(place.device, ONE);
+            slice.member().set_correction(place.device, ONE);
         }
         if sees != self.sees {
-            known.split = Split::from(slice.region().factor(place.device));
+            known.split = Split::from(slice.region().correction(place.device));
         }
         self.sees = sees;
     }
@@ -94,7 +95,7 @@ impl Known {
     fn new(slice: &Slice, place: Place, now: u64) -> Self {
         Self {
             slicing: Slicing::new(now),
-            split: Split::from(slice.region().factor(place.device)),
+            split: Split::from(slice.region().correction(place.device)),
             read: BTreeMap::new(),
             heard: 0,
             overcounted: 0,
@@ -111,11 +112,11 @@ impl Known {
             let Some(device) = region.device(&Uuid(place.uuid)).filter(|_| region.is_ready()) else {
                 continue;
             };
-            let places = region.places(device);
+            let places = region.interval_head(device);
             let read = self.read.entry(id).or_insert(places);
             // Who finds fewer than before has a region that was made anew.
-            for number in (*read).min(places).max(places.saturating_sub(RING_PLACES))..places {
-                if let Some(told) = region.entry(device, number).told_at(number, now) {
+            for number in (*read).min(places).max(places.saturating_sub(INTERVAL_SLOTS))..places {
+                if let Some(told) = region.interval_at(device, number).told_at(number, now) {
                     self.slicing.add(id, is_own, told);
                     self.heard = if is_own { self.heard } else { now };
                 }
@@ -130,7 +131,7 @@ impl Known {
         let to = now.saturating_sub(BEHIND);
         let part = self.slicing.advance(to);
         let (factor, difference) = self.split.learn(&part, to, now);
-        member.set_factor(device, factor);
+        member.set_correction(device, factor);
         let most = i64::try_from(MOST).unwrap_or(i64::MAX);
         let difference = difference.clamp(most.saturating_neg(), most);
         member.settle(device, difference, now);

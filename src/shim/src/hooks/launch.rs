@@ -12,6 +12,12 @@ use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{CUDA_LAUNCH_PARAMS, CUfunction, CUgraphExec, CUlaunchConfig, CUstream, Status};
 use gpuslice_policy::compute::cost::{Key, Shape};
 
+/// `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`: it may begin before the one ahead of it has ended.
+const SERIALIZATION: c_uint = 6;
+/// `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT`: others may begin before it has ended.
+const EVENT: c_uint = 7;
+/// The most attributes of one launch that are looked at: more than there are.
+const ATTRIBUTES: c_uint = 64;
 /// The most devices of one launch that are looked at: more than a process has.
 const DEVICES: c_uint = 64;
 
@@ -105,11 +111,10 @@ pub(crate) unsafe fn configured_per_thread(
     unsafe { configured_on(per_thread, config, function, call) }
 }
 
-/// A launch that is described in memory. Its attributes (cooperative, clusters, overlap with the launch before) are the
-/// driver's affair.
+/// A launch that is described in memory. Its attributes are the driver's affair, but for those by which it overlaps others.
 ///
 /// # Safety
-/// `config` is null or valid for reads.
+/// `config` is null or valid for reads, and so are its attributes.
 #[inline]
 unsafe fn configured_on(
     on: impl FnOnce(CUstream) -> Stream,
@@ -121,7 +126,37 @@ unsafe fn configured_on(
     let Some(config) = (unsafe { read_in(config) }) else { return call() };
     let grid = [config.gridDimX, config.gridDimY, config.gridDimZ];
     let block = [config.blockDimX, config.blockDimY, config.blockDimZ];
-    gate(|| kernel_of(function, grid, block, config.sharedMemBytes, on(config.hStream)), call)
+    let launch = || {
+        let launch = kernel_of(function, grid, block, config.sharedMemBytes, on(config.hStream));
+        // SAFETY: by the contract above.
+        let kind = if unsafe { is_chained(&config) } { Kind::Chained } else { Kind::Kernel };
+        Launch { kind, ..launch }
+    };
+    gate(launch, call)
+}
+
+/// An attribute of a launch as the driver lays it out. Its value is a union of 64 bytes.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Attribute {
+    id: c_uint,
+    padding: c_uint,
+    value: [c_uint; 16],
+}
+
+/// Whether a launch may overlap one beside it in its stream: it allows so, or names an event.
+///
+/// # Safety
+/// The configuration has as many attributes as it says, as the driver API requires of its caller.
+unsafe fn is_chained(config: &CUlaunchConfig) -> bool {
+    let attributes = config.attrs.cast::<Attribute>();
+    (0..config.numAttrs.min(ATTRIBUTES) as usize).any(|at| {
+        // SAFETY: by the contract above.
+        let attribute = unsafe { read_in(attributes.wrapping_add(at)) };
+        attribute.is_some_and(|Attribute { id, value: [low, high, ..], .. }| {
+            (id == SERIALIZATION && low != 0) || (id == EVENT && (low | high) != 0)
+        })
+    })
 }
 
 /// `cuLaunchCooperativeKernelMultiDevice`: a kernel on each of several streams.

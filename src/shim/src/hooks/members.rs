@@ -5,10 +5,9 @@ use super::nvml;
 use crate::guard::{Phase, phase};
 use crate::lifecycle::{self, Standing};
 use crate::management::{self, Part};
-use crate::used;
+use crate::used::{knows_our_numbers, pid_namespace};
 use gpuslice_driver::types::nvmlDevice_t;
 use gpuslice_region::{Monitor, ProcessView, Region, Uuid};
-use std::os::unix::fs::MetadataExt;
 
 /// A process of the slice.
 #[derive(Debug, Clone, Copy)]
@@ -68,7 +67,7 @@ impl Members {
 
     /// Whether the driver can say of each of them by our numbers what it uses.
     pub(super) fn are_told_apart(&self) -> bool {
-        self.0.iter().all(|seen| seen.near) && our_numbers_are_known()
+        self.0.iter().all(|seen| seen.near) && knows_our_numbers()
     }
 
     /// Whether none of them holds anything of the device, as all do that run anything there.
@@ -84,7 +83,7 @@ impl Members {
     /// What of a list of what processes use is about members.
     pub(super) fn own_uses<T: Listed>(&self, uses: impl Iterator<Item = T>) -> Vec<T> {
         // Of another numbering, the numbers of ours would be strangers'.
-        if our_numbers_are_known() { self.own(uses) } else { Vec::new() }
+        if knows_our_numbers() { self.own(uses) } else { Vec::new() }
     }
 
     /// What of a list is about members.
@@ -119,11 +118,6 @@ fn found(find: impl FnOnce() -> Option<Members>) -> Option<Members> {
     }
 }
 
-/// Whether the driver says by the numbers of our namespace what processes use, as far as that is known beforehand.
-fn our_numbers_are_known() -> bool {
-    used::knows_numbers_of(Some(pid_namespace()).filter(|namespace| *namespace != 0))
-}
-
 /// What the slice's region says; none where there is none.
 pub(super) fn in_region<T>(look: impl FnOnce(&Region) -> T) -> Option<T> {
     if let Standing::Member(slice) = lifecycle::standing() {
@@ -132,9 +126,4 @@ pub(super) fn in_region<T>(look: impl FnOnce(&Region) -> T) -> Option<T> {
     let settings = lifecycle::settings()?;
     let monitor = Monitor::open(&settings.region, settings.trust).ok().flatten()?;
     Some(look(monitor.region()))
-}
-
-/// Inode of our process-number namespace; 0 where it cannot be told, as the region has it.
-fn pid_namespace() -> u64 {
-    std::fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
 }

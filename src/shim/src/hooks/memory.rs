@@ -4,9 +4,10 @@ use super::{Decision, around, charge, charge_or_spill, fit, refuse, spill_or_ref
 use crate::driver;
 use crate::ledger::Owner;
 use crate::linear::{Grant, Wanted};
+use crate::place::Place;
 use crate::pools::Pools;
 use crate::refusals::What;
-use crate::slice::{Place, Slice};
+use crate::slice::Slice;
 use crate::spill::Claim;
 use core::ffi::c_uint;
 use gpuslice_driver::arguments::{read_in, write_out};

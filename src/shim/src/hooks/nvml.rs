@@ -2,10 +2,10 @@
 //!
 //! A program that only watches takes no place in the slice: it reads the region.
 
+use super::report::quota_of;
 use crate::guard::quietly;
 use crate::lifecycle::{self, Settings, Standing};
 use crate::management::{self, Part};
-use crate::measure;
 use crate::slice::Quota;
 use gpuslice_driver::arguments::{read_in, write_out};
 use gpuslice_driver::functions as real;
@@ -106,11 +106,7 @@ fn of_part(settings: &Settings, part: Part) -> Option<Quota> {
     if let Standing::Member(slice) = standing
         && let Some(place) = slice.place_of(&part.uuid)
     {
-        measure::make_up(slice, 0);
-        slice.pools.reconcile_all(slice);
-        // The dead hold nothing from the instant on at which they can be told.
-        let _reaped = slice.region().reap();
-        return slice.quota(place);
+        return quota_of(slice, place);
     }
     let number = || match standing {
         // CUDA has shown its devices, and this is none of them.

@@ -5,9 +5,10 @@ use super::{Decision, Granted, around, charge_or_spill, refuse, spill_or_refuse,
 use crate::driver;
 use crate::lifecycle;
 use crate::linear::Grant;
+use crate::place::Place;
 use crate::pools::{Flight, Pool, Releasing};
 use crate::refusals::What;
-use crate::slice::{Place, Slice};
+use crate::slice::Slice;
 use gpuslice_driver::arguments::read_in;
 use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{

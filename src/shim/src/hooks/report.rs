@@ -2,27 +2,22 @@
 
 use crate::driver;
 use crate::guard::quietly;
+use crate::leaving;
 use crate::lifecycle::{self, Standing};
 use crate::measure;
+use crate::place::Place;
 use crate::slice::{Quota, Slice};
 use core::ffi::{c_int, c_uint};
 use gpuslice_driver::arguments::{read_in, write_out};
 use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{CUdevice, Status, status};
-use gpuslice_region::Device;
 
 /// `cuMemGetInfo_v2`.
 pub(crate) unsafe fn mem_info(real: real::cuMemGetInfo_v2, free: *mut usize, total: *mut usize) -> Status {
-    let held = quietly(Held::read, None);
     // SAFETY: the caller's own arguments.
     let code = unsafe { real(free, total) };
     if let Some(quota) = quietly(|| current(code), None) {
         // SAFETY: the caller's output, which the driver accepted.
-        let really_free = unsafe { read_in(free) };
-        if let Some((held, free)) = held.zip(really_free) {
-            quietly(|| held.note_room(free as u64), ());
-        }
-        // SAFETY: the caller's outputs, which the driver accepted.
         unsafe { lower(free, quota.left) };
         if !lifecycle::reports_device_total() {
             // SAFETY: as above.
@@ -85,35 +80,17 @@ fn of(code: Status, device: c_int) -> Option<Quota> {
     if code != status::SUCCESS {
         return None;
     }
+    quota_of(slice, slice.place(device)?)
+}
+
+/// The quota of a device, and how much of it is left when all that can be settled now is settled.
+pub(super) fn quota_of(slice: &'static Slice, place: Place) -> Option<Quota> {
     measure::make_up(slice, 0);
     slice.pools.reconcile_all(slice);
     // The dead hold nothing from the instant on at which they can be told.
     let _reaped = slice.region().reap();
-    slice.quota(slice.place(device)?)
-}
-
-/// What the slice holds of the current context's device.
-struct Held {
-    slice: &'static Slice,
-    device: Device,
-    bytes: u64,
-}
-
-impl Held {
-    fn read() -> Option<Self> {
-        let Standing::Member(slice) = lifecycle::standing() else { return None };
-        let place = slice.place(driver::current_device()?).filter(|place| !place.shares_host_memory)?;
-        let (device, region) = (place.device, slice.region());
-        // What comes back between this and the driver's answer would be missing in both.
-        (region.leaving(device) == 0).then(|| Self { slice, device, bytes: region.held(device) })
-    }
-
-    /// The device had so many free bytes after this was read.
-    fn note_room(&self, free: u64) {
-        // The larger of both, so that the room is not too low where memory is taken or given back meanwhile.
-        let held = self.bytes.max(self.slice.region().held(self.device));
-        self.slice.member().note_room(self.device, free.saturating_add(held));
-    }
+    leaving::look(slice, place);
+    slice.quota(place)
 }
 
 /// Lowers an output to a bound. What the driver wrote is never raised.

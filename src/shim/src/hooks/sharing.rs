@@ -16,7 +16,7 @@ use gpuslice_driver::types::{
     CUDA_EXTERNAL_MEMORY_HANDLE_DESC, CUdeviceptr, CUexternalMemory, CUipcMemHandle,
     CUmemGenericAllocationHandle, CUmemPoolPtrExportData, CUmemoryPool, Status, status,
 };
-use gpuslice_region::Use;
+use gpuslice_region::SharedUse;
 
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`, and `CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD`.
 const DESCRIPTOR: c_uint = 1;
@@ -205,7 +205,7 @@ fn opened(
 }
 
 /// What was expected did not come.
-fn fail(slice: &Slice, used: Option<Use>) {
+fn fail(slice: &Slice, used: Option<SharedUse>) {
     if let Some(used) = used {
         slice.end_use(used, true);
     }

@@ -15,7 +15,7 @@ use gpuslice_driver::types::{
     AllocationProperties, CUdeviceptr, CUmemAllocationProp, CUmemGenericAllocationHandle, CUmemLocation,
     Status, status,
 };
-use gpuslice_region::{Device, Use};
+use gpuslice_region::{Device, SharedUse};
 
 /// `CU_MEM_LOCATION_TYPE_DEVICE`.
 const ON_DEVICE: u32 = 1;
@@ -27,7 +27,7 @@ pub(super) enum Incoming {
     /// Memory that this process has already: one handle more.
     Known(Number),
     /// Memory that somebody of the slice pays for.
-    Borrowed(u64, Use),
+    Borrowed(u64, SharedUse),
     /// Anything else.
     Foreign,
 }

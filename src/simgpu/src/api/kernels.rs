@@ -56,13 +56,19 @@ impl Driver {
         if params != 0 && extra != 0 {
             return Err(status::INVALID_VALUE);
         }
-        let simulation = self.simulation()?;
-        let mut local = simulation.local();
-        let function = local.launchable(simulation, handle(function))?;
+        let function = self.ready(handle(function))?;
+        let local = self.simulation()?.local();
         let &Function { ns, meets, settings, .. } = local.code.functions.get(function)?;
         settings.clusters.of_launch(None, extent.0)?;
         let (occupancy, (grid, block, shared)) = (occupancy(&extent), extent);
         Ok(Launch { function, grid, block, shared, params, extra, ns, meets, occupancy })
+    }
+
+    /// The function that a handle means, whose code is on the device then. No lock may be held.
+    pub(super) fn ready(&self, function: u64) -> Result<u64, Status> {
+        let simulation = self.simulation()?;
+        simulation.make_way_for_code(|local| local.context_awaiting_code_of(function));
+        simulation.local().launchable(simulation, function)
     }
 
     #[allow(clippy::too_many_arguments, reason = "the interface's own")]
@@ -106,9 +112,8 @@ impl Driver {
 
     /// A function's cluster attributes.
     fn clusters(&self, function: CUfunction) -> Result<Clusters, Status> {
-        let simulation = self.simulation()?;
-        let mut local = simulation.local();
-        let function = local.launchable(simulation, handle(function))?;
+        let function = self.ready(handle(function))?;
+        let local = self.simulation()?.local();
         local.code.functions.get(function).map(|function| function.settings.clusters)
     }
 
@@ -220,8 +225,7 @@ impl Driver {
 
     /// How many blocks of a size one multiprocessor holds at a time.
     pub(super) fn resident(&self, function: CUfunction, block: c_int, shared: usize) -> Result<u32, Status> {
-        let simulation = self.simulation()?;
-        simulation.local().launchable(simulation, handle(function))?;
+        self.ready(handle(function))?;
         let block =
             u32::try_from(block).ok().filter(|size| (1..=attributes::THREADS_PER_BLOCK).contains(size));
         let block = block.ok_or(status::INVALID_VALUE)?;

@@ -125,6 +125,7 @@ impl Launches for Driver {
         cuModuleGetFunction(hfunc: *mut CUfunction, hmod: CUmodule, name: *const c_char) => {
             let simulation = self.simulation()?;
             let name = self.text(name)?.to_string_lossy();
+            simulation.make_way_for_code(|local| local.context_awaiting(handle(hmod)));
             let function = simulation.local().function(simulation, handle(hmod), &name)?;
             self.write(hfunc, pointer(function))
         };
@@ -192,8 +193,7 @@ impl Launches for Driver {
         cuLibraryGetManaged(dptr: *mut CUdeviceptr, bytes: *mut usize, library: CUlibrary, name: *const c_char) =>
             self.library_variable(dptr, bytes, library, name);
         cuKernelGetFunction(p_func: *mut CUfunction, kernel: CUkernel) => {
-            let simulation = self.simulation()?;
-            let function = simulation.local().launchable(simulation, handle(kernel))?;
+            let function = self.ready(handle(kernel))?;
             self.write(p_func, pointer(function))
         };
         cuKernelGetLibrary(p_lib: *mut CUlibrary, kernel: CUkernel) =>
@@ -214,15 +214,13 @@ impl Launches for Driver {
             self.simulation()?.local().code.kernels.get(handle(kernel)).map(|_| ());
 
         cuFuncGetAttribute(pi: *mut c_int, attrib: c_uint, hfunc: CUfunction) => {
-            let simulation = self.simulation()?;
-            let mut local = simulation.local();
-            let function = local.launchable(simulation, handle(hfunc))?;
+            let function = self.ready(handle(hfunc))?;
+            let local = self.simulation()?.local();
             self.write(pi, local.code.functions.get(function)?.settings.get(attrib)?)
         };
         cuFuncSetAttribute(hfunc: CUfunction, attrib: c_uint, value: c_int) => {
-            let simulation = self.simulation()?;
-            let mut local = simulation.local();
-            let function = local.launchable(simulation, handle(hfunc))?;
+            let function = self.ready(handle(hfunc))?;
+            let mut local = self.simulation()?.local();
             local.code.functions.get_mut(function)?.settings.set(attrib, value)
         };
         cuFuncSetCacheConfig(hfunc: CUfunction, _config: c_uint) => self.set_parameter(hfunc);
@@ -237,10 +235,7 @@ impl Launches for Driver {
             let is_loaded = self.simulation()?.local().is_loaded(handle(function))?;
             self.write(state.cast::<c_uint>(), c_uint::from(is_loaded))
         };
-        cuFuncLoad(function: CUfunction) => {
-            let simulation = self.simulation()?;
-            simulation.local().launchable(simulation, handle(function)).map(drop)
-        };
+        cuFuncLoad(function: CUfunction) => self.ready(handle(function)).map(drop);
 
         cuLinkCreate(_num_options: c_uint, _options: *mut CUjit_option, _option_values: *mut *mut c_void,
             state_out: *mut CUlinkState) => self.create_linker(state_out);

@@ -12,7 +12,8 @@ use simgpu::state::settings::Settings;
 const USAGE: &str = "\
 Usage: simgpu-truth [--state PATH] [--reset | --reset-peaks | --faults SPEC | --path]
 
-Without an option: prints the ground truth as one JSON object. Dead processes hold nothing in it.
+Without an option: prints the ground truth as one JSON object. Dead processes hold nothing in it;
+what a device does not have back of theirs is told as leaving.
   --state PATH    the state file; otherwise SIMGPU_STATE, otherwise /dev/shm/simgpu-<uid>
   --reset         forgets everything, if no process lives; the file goes
   --reset-peaks   peaks start again from what is held now, dead processes are forgotten

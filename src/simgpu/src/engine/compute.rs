@@ -98,7 +98,7 @@ impl EngineState {
 
     /// Starts kernels of the owner, oldest first, while they fit side by side.
     fn admit(&mut self) {
-        let (limit, event_ns) = (self.config().concurrent, u64::from(self.config().event_ns));
+        let (limit, begins) = (self.config().concurrent, self.clock.max(self.resume_at));
         loop {
             let client = self.clients.at(self.owner);
             let (link, busy_ns) = (client.ready.head, client.busy_ns);
@@ -112,8 +112,8 @@ impl EngineState {
                 return;
             }
             let row = self.streams.at_mut(link);
-            let records = u64::from(core::mem::take(&mut row.records));
-            row.ends = busy_ns.saturating_add(item.duration).saturating_add(records.saturating_mul(event_ns));
+            let waits = row.passes.saturating_sub(begins);
+            row.ends = busy_ns.saturating_add(item.duration).saturating_add(waits);
             row.phase_order = item.order;
             super::repair::written();
             row.phase = phase::RUNNING;

@@ -45,7 +45,7 @@ pub(crate) struct Config {
     pub(crate) copy_engines: u32,
     /// How much faster the device's clock runs than the host's, parts per million: what event times show.
     pub(crate) event_skew_ppm: i32,
-    /// How much longer a kernel takes for each event that was recorded on its stream since the last one.
+    /// How long an event keeps its stream, from the instant on that it tells.
     pub(crate) event_ns: u32,
 }
 
@@ -69,7 +69,7 @@ impl Config {
         concurrent: 32,
         copy_engines: 2,
         event_skew_ppm: 0,
-        event_ns: 0,
+        event_ns: 2_500,
     };
 
     /// The same with every number brought into its range.

@@ -138,13 +138,14 @@ impl EngineState {
             client.kernel_ns = client.kernel_ns.saturating_add(item.duration);
         }
         if item.kind == kind::RECORD {
+            let (clock, event_ns) = (self.clock, u64::from(self.config().event_ns));
             let row = self.streams.at_mut(link);
-            row.records = row.records.saturating_add(1);
-            let clock = self.clock;
+            let time = clock.max(row.passes);
+            row.passes = time.saturating_add(event_ns);
             let event = self.events.at_mut(item.target);
             // A newer record has taken the event over: this one is nobody's any more.
             if event.generation == item.target_generation && event.order == item.order {
-                event.time = clock;
+                event.time = time;
                 event.status = status::DONE;
             }
         }

@@ -109,8 +109,6 @@ pub(super) struct Stream {
     pub(super) next_ready: Link,
     pub(super) next_poked: Link,
     pub(super) next_of_client: Link,
-    /// Events recorded since the last kernel.
-    pub(super) records: u32,
     /// Order and total of the newest finished item.
     pub(super) done_order: u64,
     pub(super) done_total: u64,
@@ -121,6 +119,8 @@ pub(super) struct Stream {
     pub(super) phase_order: u64,
     /// A running kernel ends when the client's busy time reaches this; a copy, at this instant.
     pub(super) ends: u64,
+    /// The instant until which its events keep it: a kernel that comes to run before that waits for it, as if it ran.
+    pub(super) passes: u64,
 }
 
 /// One event.

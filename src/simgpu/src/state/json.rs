@@ -26,8 +26,9 @@ fn device(state: &mut Locked<'_>, device: usize) -> String {
     let level = state.levels.get(device).copied().unwrap_or_default();
     let capacity = state.settings.capacity(device);
     let busy = crate::work::device_busy(state.engine(device));
+    let leaving = state.leaving(device);
     format!(
-        "{{\"index\":{device},\"uuid\":{},\"capacity\":{capacity},\"held\":{},\"peak\":{},\"busy_ns\":{busy}}}",
+        "{{\"index\":{device},\"uuid\":{},\"capacity\":{capacity},\"held\":{},\"peak\":{},\"leaving\":{leaving},\"busy_ns\":{busy}}}",
         quoted(&state.settings.uuid_text(device)),
         level.held,
         level.peak,
@@ -109,7 +110,8 @@ fn groups(state: &State) -> Vec<String> {
         .collect()
 }
 
-/// Everything that is known, as one JSON object. Dead processes hold nothing in it.
+/// Everything that is known, as one JSON object. Dead processes hold nothing in it; what the devices do not have back of theirs
+/// is told beside.
 #[must_use]
 pub fn report(state: &mut Locked<'_>) -> String {
     state.purge(None);

@@ -29,6 +29,13 @@ impl State {
         self.settings.capacity(device).saturating_sub(held)
     }
 
+    /// Bytes of the dead that the device does not have back yet.
+    #[must_use]
+    pub fn leaving(&self, device: usize) -> u64 {
+        let here = self.leaving.iter().filter(|left| left.device as usize == device);
+        here.fold(0, |sum, left| sum.saturating_add(left.bytes))
+    }
+
     /// What the device says of its free memory. Where that is the host's, other programs move it up and down by as much as 1 GiB
     /// from one millisecond to the next.
     #[must_use]

@@ -3,6 +3,7 @@
 use super::DEVICES;
 use crate::blocks;
 use crate::engine::Config;
+use gpuslice_driver::types::device_attribute::INTEGRATED;
 
 /// Properties of the simulated machine. Whoever makes the state file sets them; later processes find them.
 #[repr(C)]
@@ -51,7 +52,7 @@ impl Settings {
         green_bytes: 4 << 20,
         linear_granule: 0,
         memory: [16 << 30; DEVICES],
-        teardown_ms: 0,
+        teardown_ms: 300,
         integrated: 0,
         time: Config::DEFAULT,
     };
@@ -97,8 +98,6 @@ impl Settings {
 
     /// What a device says of itself where the machine's setting decides.
     pub(crate) fn attribute(&self, number: u32) -> Option<i32> {
-        /// `CU_DEVICE_ATTRIBUTE_INTEGRATED`.
-        const INTEGRATED: u32 = 18;
         (number == INTEGRATED && self.integrated > 0).then_some(1)
     }
 

@@ -8,7 +8,9 @@ use super::roster::Newcomer;
 use super::settings::Settings;
 use super::{Kind, life};
 
-const SETTINGS: Settings = Settings { devices: 2, memory: [1000; super::DEVICES], ..Settings::DEFAULT };
+/// Memory of the dead is back at once, so that sums can be told.
+const SETTINGS: Settings =
+    Settings { devices: 2, memory: [1000; super::DEVICES], teardown_ms: 0, ..Settings::DEFAULT };
 
 struct File(PathBuf);
 
@@ -124,6 +126,28 @@ fn the_dead_hold_nothing_and_are_remembered_until_their_place_is_needed() {
     }
     assert_eq!(join(&mut state, ""), first, "the place of the first that died is taken again");
     assert_eq!(state.processes[first].usage[0].peak, 0);
+}
+
+#[test]
+fn memory_of_the_dead_is_back_after_300_ms_unless_the_settings_say_otherwise() {
+    let file = File::new("leaving");
+    let shared =
+        Shared::open(&file.0, &Settings { teardown_ms: Settings::DEFAULT.teardown_ms, ..SETTINGS }).unwrap();
+    let mut state = shared.lock();
+    let first = join(&mut state, "a");
+    assert_eq!(state.charge(first, 0, Kind::Linear, 700), Ok(()));
+    let began = crate::clock::now();
+    state.purge(None);
+    let due = state.leaving[0].until_ns;
+    assert!((began..=crate::clock::now()).contains(&(due - 300_000_000)), "{} ns", due - began);
+    let group = state.processes[first].group as usize;
+    let held =
+        |state: &Locked<'_>| (state.levels[0].held, state.groups[group].levels[0].held, state.leaving(0));
+    assert_eq!((state.processes[first].life, held(&state)), (life::DEAD, (700, 700, 700)));
+    assert_eq!((state.leaving(1), state.free(0)), (0, 300));
+    state.leaving[0].until_ns = crate::clock::now();
+    state.purge(None);
+    assert_eq!(held(&state), (0, 0, 0));
 }
 
 #[test]

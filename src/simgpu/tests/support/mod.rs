@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 /// Where the simulated libraries are: `GPUSLICE_SIMGPU`, or what `ci/stage.sh` built, once it is as new as its sources.
 fn libraries() -> &'static Path {
@@ -127,6 +128,15 @@ impl Machine {
     /// Bytes that all processes hold of the first device.
     pub fn held(&self) -> u64 {
         self.number("\"devices\"", "held")
+    }
+
+    /// The same once the first device has back what the dead held.
+    pub fn held_at_rest(&self) -> u64 {
+        let until = Instant::now() + Duration::from_secs(10);
+        while self.number("\"devices\"", "leaving") > 0 {
+            assert!(Instant::now() < until, "the device does not get it back: {}", self.truth(&[]));
+        }
+        self.held()
     }
 }
 

@@ -38,7 +38,7 @@ fn event_times_are_multiples_of_the_resolution() {
 }
 
 #[test]
-fn each_event_makes_the_next_kernel_of_its_stream_longer() {
+fn an_event_keeps_its_stream_and_the_kernel_that_waits_for_it_counts_as_running() {
     let mut d = plain_device();
     d.set_config(Config { event_ns: 1000, ..*d.config() }, T0);
     let c = d.add_client(1, T0).unwrap();
@@ -51,9 +51,24 @@ fn each_event_makes_the_next_kernel_of_its_stream_longer() {
     d.enqueue(s, kernel(MS), T0).unwrap();
     let end = mark(&mut d, c, s, T0);
     assert_eq!(time(&mut d, before, T0 + S), Some(0));
-    assert_eq!(time(&mut d, between, T0 + S), Some(MS + 1000));
+    assert_eq!(time(&mut d, between, T0 + S), Some(MS + 2000));
     assert_eq!(time(&mut d, end, T0 + S), Some(3 * MS + 3000));
     assert_eq!(busy(&mut d, c, T0 + S), 3 * MS + 3000);
+}
+
+#[test]
+fn what_an_event_takes_passes_on_an_idle_stream() {
+    let mut d = plain_device();
+    d.set_config(Config { event_ns: 1000, ..*d.config() }, T0);
+    let c = d.add_client(1, T0).unwrap();
+    let s = d.legacy_stream(c).unwrap();
+    let first = mark(&mut d, c, s, T0);
+    let second = mark(&mut d, c, s, T0);
+    assert_eq!(d.elapsed_ns(first, second, T0), Ok(1000));
+    d.enqueue(s, kernel(MS), T0 + 10_000).unwrap();
+    let end = mark(&mut d, c, s, T0 + 10_000);
+    assert_eq!(time(&mut d, end, T0 + S), Some(10_000 + MS));
+    assert_eq!(busy(&mut d, c, T0 + S), MS);
 }
 
 #[test]

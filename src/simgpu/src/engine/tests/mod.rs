@@ -37,9 +37,14 @@ fn device() -> Box<EngineState> {
 /// A device without costs that get in the way of round numbers.
 fn plain_device() -> Box<EngineState> {
     let mut state = device();
-    let slice_ns = 2 * MS;
-    let config =
-        Config { slice_ns, switch_ns: 0, event_resolution_ns: 1, copy_overhead_ns: 0, ..Config::DEFAULT };
+    let config = Config {
+        slice_ns: 2 * MS,
+        switch_ns: 0,
+        event_resolution_ns: 1,
+        event_ns: 0,
+        copy_overhead_ns: 0,
+        ..Config::DEFAULT
+    };
     state.set_config(config, T0);
     state
 }

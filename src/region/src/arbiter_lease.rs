@@ -1,0 +1,361 @@
+//! Elects the process that divides a GPU among slices, by one lease for each GPU.
+//!
+//! The leases lie in a small file beside the regions. All processes of one user map it if their slices divide GPUs. A
+//! lease is one word with its holder and the time of its last renewal, changed by compare-and-swap:
+//! [`chair`](gpuslice_policy::arbiter::word::chair). A holder that dies or stands still loses its lease, so no process
+//! has to return it.
+//!
+//! The file is made as regions are: complete, without a name, and then linked. It lies in a directory where other users
+//! may create files, so only a file of this user counts. If another user has taken its name, the next of numbered names
+//! is used. A truncated file elects no process, and `file::sigbus_guard` keeps the processes alive.
+
+use core::ptr::NonNull;
+use std::{
+    fs::{File, Metadata},
+    io,
+    os::{
+        fd::AsRawFd as _,
+        unix::fs::{FileExt as _, MetadataExt as _},
+    },
+    path::{Path, PathBuf},
+    ptr,
+};
+
+use gpuslice_policy::arbiter::word;
+
+use crate::{
+    file::{
+        error::RegionError,
+        folders,
+        map::{self, Rights},
+        sigbus_guard, space,
+    },
+    handle::device::Uuid,
+    slots::identity,
+    sync::atomics::Word64,
+};
+
+/// The first eight bytes of the file, read as a little-endian number.
+const MAGIC: u64 = u64::from_le_bytes(*b"gpuchair");
+/// The version of its layout.
+const VERSION: u64 = 1;
+/// GPUs that the table has room for; a MIG instance is a GPU of its own.
+const ENTRIES: usize = 128;
+/// Bytes of the file.
+const SIZE: usize = 4096;
+/// How often a process opens a file that is removed meanwhile, before it gives up.
+const OPENINGS: u32 = 4;
+
+/// Layout of the file.
+#[derive(Debug)]
+#[repr(C)]
+struct LeaseTable {
+    magic: Word64,
+    version: Word64,
+    entries: [LeaseEntry; ENTRIES],
+}
+
+/// The lease of one GPU.
+#[derive(Debug)]
+#[repr(C)]
+struct LeaseEntry {
+    /// Identifies the GPU; 0: the entry is free.
+    gpu: Word64,
+    /// Holder of the lease, and when it was renewed.
+    holder: Word64,
+}
+
+const _: () = assert!(size_of::<LeaseTable>() <= SIZE);
+
+/// The arbiter leases of a directory, as one process sees them.
+#[derive(Debug)]
+pub struct ArbiterLeases {
+    table: NonNull<LeaseTable>,
+    path: PathBuf,
+    id: (u64, u64),
+    me: u64,
+}
+
+// SAFETY: the pointer leads to a `LeaseTable`, which consists of atomics. It stays mapped until the drop, for all
+// threads.
+unsafe impl Send for ArbiterLeases {}
+// SAFETY: shared references to the atomics of a `LeaseTable` may be used by all threads at the same time.
+unsafe impl Sync for ArbiterLeases {}
+
+impl Drop for ArbiterLeases {
+    fn drop(&mut self) {
+        sigbus_guard::forget(self.table.cast());
+        // SAFETY: `ArbiterLeases::map` mapped these `SIZE` bytes. References into them borrow `self`, so none outlives
+        // this drop.
+        unsafe { libc::munmap(self.table.as_ptr().cast(), SIZE) };
+    }
+}
+
+impl ArbiterLeases {
+    /// Opens the leases for regions in `folder`, an absolute path, or makes them if there are none.
+    ///
+    /// # Errors
+    /// [`RegionError::NotArbiterLeases`] or [`RegionError::NotAFile`] if another object has their path.
+    /// [`RegionError::System`] if the file can be neither opened nor made.
+    pub fn open(folder: &Path) -> Result<Self, RegionError> {
+        // SAFETY: `geteuid` has no arguments and cannot fail.
+        let user = unsafe { libc::geteuid() };
+        let path =
+            folders::numbered(&folder.join(format!(".gpuslice-arbiter-{user}")), |owner| owner == user);
+        for _ in 0..OPENINGS {
+            match map::open_file(&path, Rights::Write)? {
+                Some(file) => return Self::check(file, path, user),
+                None => create(&path)?,
+            }
+        }
+        Err(RegionError::Replaced { path })
+    }
+
+    /// Checks owner, size and version of an opened file, and maps it.
+    fn check(file: File, path: PathBuf, user: u32) -> Result<Self, RegionError> {
+        let found = file.metadata().map_err(map::system(&path, "look at it"))?;
+        let mut start = [0_u8; 16];
+        let _read = file.read_at(&mut start, 0).map_err(map::system(&path, "read it"))?;
+        let wrong = match () {
+            () if found.uid() != user => Some("belongs to another user"),
+            () if usize::try_from(found.len()) != Ok(SIZE) => Some("has another size"),
+            () if start.split_at(8) != (&MAGIC.to_ne_bytes(), &VERSION.to_ne_bytes()) => {
+                Some("is of another kind or version")
+            }
+            () => None,
+        };
+        match wrong {
+            Some(wrong) => Err(RegionError::NotArbiterLeases { path, wrong }),
+            None => Self::map(&file, &found).map_err(map::system(&path, "map it")).map(|table| Self {
+                table,
+                id: id_of(&found),
+                me: me(),
+                path,
+            }),
+        }
+    }
+
+    /// Maps a checked file, with protection against truncation.
+    fn map(file: &File, _checked: &Metadata) -> io::Result<NonNull<LeaseTable>> {
+        let (rights, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+        // SAFETY: without `MAP_FIXED` the kernel chooses a free address, so the mapping replaces no other.
+        let start = unsafe { libc::mmap(ptr::null_mut(), SIZE, rights, kind, file.as_raw_fd(), 0) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = NonNull::new(start).ok_or(io::ErrorKind::AddrNotAvailable)?;
+        if !sigbus_guard::protect(start, SIZE) {
+            // SAFETY: the mapping was just made, and no other code knows its address.
+            unsafe { libc::munmap(start.as_ptr(), SIZE) };
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        Ok(start.cast())
+    }
+
+    /// Whether other processes find this file.
+    #[must_use]
+    pub fn is_current(&self) -> bool {
+        self.table().magic.get() == MAGIC
+            && self.path.symlink_metadata().is_ok_and(|found| id_of(&found) == self.id)
+    }
+
+    /// Takes or renews the lease of a GPU. Returns whether this process has it. The holder renews it within
+    /// [`PATIENCE`](word::PATIENCE). `now` is the monotonic clock, in nanoseconds.
+    ///
+    /// Holder and time share one word, so a compare-and-swap cannot take a lease that was renewed meanwhile. A holder
+    /// that was suspended for longer may find another process in its place, and both may have divided the GPU in
+    /// between. The rates that they write hold until the next round.
+    #[must_use]
+    pub fn renew(&self, gpu: &Uuid, now: u64) -> bool {
+        let Some(entry) = self.entry(gpu) else { return false };
+        let before = entry.holder.get();
+        word::chair(before, self.me, now).is_some_and(|mine| entry.holder.replace(before, mine))
+    }
+
+    /// Returns the lease of a GPU, if this process has it.
+    pub fn release(&self, gpu: &Uuid) {
+        let Some(entry) = self.entry(gpu) else { return };
+        let before = entry.holder.get();
+        if word::is_held_by(before, self.me) {
+            let _lost = entry.holder.replace(before, 0);
+        }
+    }
+
+    /// The entry of a GPU. `None`: the table is full, or the file was truncated.
+    fn entry(&self, gpu: &Uuid) -> Option<&LeaseEntry> {
+        let (table, wanted) = (self.table(), key(gpu));
+        if table.magic.get() != MAGIC {
+            return None;
+        }
+        // Entries are taken in order and never freed, so that all processes find the same one.
+        table.entries.iter().find(|entry| match entry.gpu.get() {
+            0 => entry.gpu.replace(0, wanted) || entry.gpu.get() == wanted,
+            gpu => gpu == wanted,
+        })
+    }
+
+    /// The mapped table.
+    fn table(&self) -> &LeaseTable {
+        // SAFETY: the memory is page-aligned, `SIZE` bytes long, and mapped until `self` is dropped. `LeaseTable`
+        // consists of atomics, for which every bit pattern is valid and which other processes may write at any time.
+        unsafe { self.table.as_ref() }
+    }
+}
+
+/// Makes an empty table at `path`. Succeeds if another process has made one meanwhile.
+fn create(path: &Path) -> Result<(), RegionError> {
+    let file = map::unnamed(path)?;
+    let fill = || {
+        // The space is allocated now, so that a full disk is an error and not a signal.
+        space::take_space(&file, 0..SIZE)?;
+        file.write_all_at(&MAGIC.to_ne_bytes(), 0)?;
+        file.write_all_at(&VERSION.to_ne_bytes(), 8)
+    };
+    fill().map_err(map::system(path, "make it"))?;
+    match map::link(&file, path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            Err(map::system(path, "name it")(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Device and inode of a file.
+fn id_of(found: &Metadata) -> (u64, u64) {
+    (found.dev(), found.ino())
+}
+
+/// A number that identifies this process, also among processes of other namespaces. Two processes have the same number
+/// with negligible probability.
+fn me() -> u64 {
+    let who = identity::own_identity();
+    mixed(mixed(u64::from(who.pid) ^ who.start.rotate_left(32)) ^ who.pid_namespace)
+}
+
+/// A number that identifies a GPU, not 0.
+fn key(gpu: &Uuid) -> u64 {
+    let number = u128::from_le_bytes(gpu.0);
+    let [low, high] = [0, 64].map(|shift| u64::try_from(number >> shift & u128::from(u64::MAX)).unwrap_or(0));
+    mixed(mixed(low).wrapping_add(high)).max(1)
+}
+
+/// splitmix64: every bit of the result depends on every bit of the input.
+fn mixed(number: u64) -> u64 {
+    let mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ mixed >> 31
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+mod tests {
+    use super::*;
+    use gpuslice_policy::arbiter::word::PATIENCE;
+    use std::{fs, os::unix::fs::symlink};
+
+    const NOW: u64 = 1 << 50;
+    const GPU: Uuid = Uuid([0x11; 16]);
+
+    /// The leases of a directory, as a process with this number sees them.
+    fn of(folder: &Path, me: u64) -> ArbiterLeases {
+        let mut leases = open(folder).unwrap();
+        leases.me = me;
+        leases
+    }
+
+    fn open(folder: &Path) -> Result<ArbiterLeases, RegionError> {
+        ArbiterLeases::open(folder)
+    }
+
+    fn file(folder: &Path) -> PathBuf {
+        // SAFETY: the call has no arguments and cannot fail.
+        folder.join(format!(".gpuslice-arbiter-{}", unsafe { libc::geteuid() }))
+    }
+
+    fn wrong(folder: &Path) -> String {
+        ArbiterLeases::open(folder).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn one_process_holds_a_lease_until_it_gives_it_back_or_is_silent() {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let (one, other) = (of(folder.path(), 1), of(folder.path(), 2));
+        assert!(one.renew(&GPU, NOW));
+        assert!(!other.renew(&GPU, NOW + PATIENCE / 2));
+        assert!(one.renew(&GPU, NOW + PATIENCE / 2));
+        other.release(&GPU);
+        assert!(!other.renew(&GPU, NOW + PATIENCE), "nobody gives back what another one has");
+        one.release(&GPU);
+        assert!(other.renew(&GPU, NOW + PATIENCE));
+        assert!(one.renew(&GPU, NOW + 2 * PATIENCE + (1 << 20)), "the other one is dead or stands still");
+        assert!(!other.renew(&GPU, NOW + 2 * PATIENCE + (1 << 20)));
+    }
+
+    #[test]
+    fn every_gpu_has_a_lease_of_its_own_as_far_as_there_is_room() {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let (one, other) = (of(folder.path(), 1), of(folder.path(), 2));
+        let gpu = |number: usize| Uuid([u8::try_from(number).unwrap(); 16]);
+        assert!((0..ENTRIES).step_by(2).all(|number| one.renew(&gpu(number), NOW)));
+        assert!((0..ENTRIES).all(|number| other.renew(&gpu(number), NOW) == (number % 2 == 1)));
+        assert!(!one.renew(&gpu(ENTRIES), NOW), "there is no room");
+    }
+
+    #[test]
+    fn what_is_no_table_of_leases_is_left_alone() {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let path = file(folder.path());
+        let precious = folder.path().join("precious");
+        fs::write(&precious, "precious").unwrap();
+        symlink(&precious, &path).unwrap();
+        assert!(wrong(folder.path()).contains("a symbolic link"));
+        fs::remove_file(&path).unwrap();
+        for content in [Vec::new(), b"precious".to_vec(), vec![b'x'; SIZE]] {
+            fs::write(&path, &content).unwrap();
+            assert!(wrong(folder.path()).contains("so no arbiter can be elected there"));
+            assert_eq!(fs::read(&path).unwrap(), content);
+        }
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        assert!(wrong(folder.path()).contains("a directory"));
+        assert_eq!(fs::read(&precious).unwrap(), b"precious");
+    }
+
+    #[test]
+    fn a_table_of_another_user_is_not_believed() {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        drop(open(folder.path()).unwrap());
+        if std::os::unix::fs::chown(file(folder.path()), Some(12345), None).is_err() {
+            eprintln!("SKIP files of other users; to mend it: run the tests as root");
+            return;
+        }
+        let (one, other) = (of(folder.path(), 1), of(folder.path(), 2));
+        assert!(one.renew(&GPU, NOW) && !other.renew(&GPU, NOW), "one table for both, of another name");
+        fs::remove_file(file(folder.path())).unwrap();
+        let third = of(folder.path(), 3);
+        assert!(one.is_current() && !third.renew(&GPU, NOW), "the table that the others use");
+    }
+
+    #[test]
+    fn a_table_that_is_shortened_ends_nobody_and_elects_nobody() {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let one = of(folder.path(), 1);
+        assert!(one.renew(&GPU, NOW) && one.is_current());
+        fs::OpenOptions::new().write(true).open(file(folder.path())).unwrap().set_len(0).unwrap();
+        assert!(!one.renew(&GPU, NOW + 1));
+        one.release(&GPU);
+        assert!(!one.is_current());
+        assert!(wrong(folder.path()).contains("has another size"));
+    }
+
+    #[test]
+    fn a_table_that_was_removed_is_not_the_one_that_others_find() {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let one = of(folder.path(), 1);
+        fs::remove_file(file(folder.path())).unwrap();
+        assert!(!one.is_current());
+        let other = of(folder.path(), 2);
+        assert!(!one.is_current() && other.is_current());
+    }
+}

@@ -1,0 +1,165 @@
+//! Couples devices on which kernels wait for each other, and admits overdrafts for such kernels.
+//!
+//! Example: two GPUs run a collective, and the share of one is used up. The kernel on the other GPU waits for its
+//! partner, and uses its own share for nothing. Two measures help:
+//!
+//! - *Coupling.* A launch that is ready on one coupled device waits until throttled launches on the others are ready
+//!   too.
+//! - *Peer overdraft.* A batch on another device may run far longer than predicted. A throttled launch is then admitted
+//!   early, and the slice owes its time.
+//!
+//! `gpuslice_policy::compute::step` decides both.
+
+use gpuslice_policy::compute::step::{self, Kept, LASTS, Other};
+
+#[cfg(all(test, loom))]
+use crate::sync::atomics::broken::{self, Break};
+use crate::{
+    compute::terms::load_repaired,
+    layout::{Layout, compute_words::CouplingWords},
+    sync::atomics::full_fence,
+};
+
+/// State of the devices that are coupled with a device.
+#[derive(Default)]
+pub(crate) struct CouplingState {
+    /// Until when a launch waits for them.
+    pub(crate) wait: u64,
+    /// The device may not have more time saved up than they have: since when it was saved.
+    pub(crate) saved: u64,
+}
+
+impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVICES, SLOTS, SHARES> {
+    /// Publishes a payment for coupled devices, and how long its launch was throttled.
+    pub(crate) fn note_payment(&self, device: usize, kept: Kept) {
+        let Some(time) = self.time(device) else { return };
+        let step = &time.coupling.0;
+        step.last_payment_at.set(kept.until);
+        if kept.went_ahead {
+            step.overdraft_at.set(kept.until);
+        }
+        if step::is_told(kept, self.last_throttle(device)) {
+            step.throttled_from.set(kept.since);
+            step.throttled_until.publish(kept.until);
+        }
+    }
+
+    /// Publishes that a batch on `device` runs far longer than predicted. Wakes throttled processes on other devices,
+    /// since the batch may wait for them.
+    ///
+    /// Only the first report wakes them. They look at the word again while the overrun goes on.
+    pub(crate) fn note_overrun(&self, device: usize, now: u64) {
+        let Some(time) = self.time(device) else { return };
+        if step::is_known(time.coupling.0.overrun_seen_at.swap(now), now) {
+            return;
+        }
+        full_fence();
+        for other in self.other_devices(device).filter_map(|other| self.time(other)) {
+            self.wake_if_late(other, |until| until > now);
+        }
+    }
+
+    /// Publishes that the overrunning batch has ended.
+    pub(crate) fn clear_overrun(&self, device: usize) {
+        if let Some(time) = self.time(device) {
+            time.coupling.0.overrun_seen_at.set(0);
+        }
+    }
+
+    /// When a process last saw an overrun on another device. `None`: there is no current one.
+    pub(crate) fn peer_overrun(&self, device: usize, now: u64) -> Option<u64> {
+        let others = self.other_devices(device).filter_map(|other| self.time(other));
+        others
+            .map(|time| time.coupling.0.overrun_seen_at.get())
+            .filter(|seen| step::is_overdue(*seen, now))
+            .max()
+    }
+
+    /// Admits `amount` for `slot` as debt, because a batch on another device may wait for it. Returns whether it was
+    /// admitted.
+    ///
+    /// It is not admitted in these cases:
+    ///
+    /// - No overrun was seen since this device's last payment.
+    /// - The slice could pay, or owes too much.
+    /// - The device has work under way, which may be the work that the batch waits for.
+    /// - Other overdrafts have used the part of the share that is set aside for them.
+    pub(crate) fn overdraw_for_peer(
+        &self,
+        device: usize,
+        slot: usize,
+        amount: u64,
+        (since, now): (u64, u64),
+    ) -> bool {
+        let Some(time) = self.time(device) else { return false };
+        let (CouplingWords { last_payment_at, overdraft_paid_until, .. }, terms) =
+            (&time.coupling.0, self.terms(device));
+        if self.peer_overrun(device, now).is_none_or(|seen| seen <= last_payment_at.get())
+            || !step::is_held_back(load_repaired(time, terms, now), now, terms)
+            || self.is_busy(time)
+        {
+            return false;
+        }
+        let until = overdraft_paid_until.get();
+        let next = step::ahead(until, now, amount, terms);
+        if next.is_none_or(|next| !overdraft_paid_until.replace(until, next)) {
+            return false;
+        }
+        self.overdraw(device, slot, amount, now);
+        self.note_payment(device, Kept { since, until: now, went_ahead: true });
+        self.withdraw_request(device, slot);
+        true
+    }
+
+    /// State of the devices coupled with `device`, for a process that has waited since `since`.
+    pub(crate) fn coupling_state(&self, device: usize, since: u64, now: u64) -> CouplingState {
+        if !self.is_coupled(device, now) {
+            return CouplingState::default();
+        }
+        let others = self.other_devices(device).filter(|other| self.is_coupled(*other, now));
+        others.filter_map(|other| self.peer_view(other, now)).fold(CouplingState::default(), |all, other| {
+            let wait = step::wait(&other, since, now).unwrap_or(0);
+            CouplingState { wait: all.wait.max(wait), saved: all.saved.max(step::saved(&other, now)) }
+        })
+    }
+
+    /// Whether a device is coupled with others.
+    pub(crate) fn is_coupled(&self, device: usize, now: u64) -> bool {
+        self.time(device).is_some_and(|time| step::holds(time.coupling.0.coupled_until.get(), now))
+    }
+
+    /// The state of a device as coupled devices see it.
+    fn peer_view(&self, device: usize, now: u64) -> Option<Other> {
+        let time = self.time(device)?;
+        let processes = || time.processes.iter().take(self.slot_high_water());
+        Some(Other {
+            paid_until: load_repaired(time, self.terms(device), now),
+            is_asked: processes().any(|process| process.waits(now)),
+            is_busy: self.is_busy(time),
+            ended: processes().map(|process| process.settled_at.get()).max().unwrap_or(0),
+            paid_at: time.coupling.0.last_payment_at.get(),
+        })
+    }
+
+    /// The last long throttle of a device. During a write the reader may get one that looks shorter than it was, never
+    /// longer.
+    pub(crate) fn last_throttle(&self, device: usize) -> Kept {
+        let Some(time) = self.time(device) else { return Kept::default() };
+        let CouplingWords { throttled_from, throttled_until, overdraft_at, .. } = &time.coupling.0;
+        #[cfg(all(test, loom))]
+        if broken::is(Break::TornBelieved) {
+            let since = throttled_from.get();
+            return Kept { since, until: throttled_until.observe(), went_ahead: false };
+        }
+        // In this order: a reader that sees the new end also sees its beginning.
+        let until = throttled_until.observe();
+        Kept { since: throttled_from.get(), until, went_ahead: until == overdraft_at.get() }
+    }
+
+    /// Couples two devices from now on, for the time `LASTS`.
+    pub(crate) fn couple(&self, devices: [usize; 2], now: u64) {
+        for time in devices.into_iter().filter_map(|device| self.time(device)) {
+            time.coupling.0.coupled_until.set(now.saturating_add(LASTS));
+        }
+    }
+}

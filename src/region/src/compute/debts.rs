@@ -1,0 +1,111 @@
+//! GPU time that a slice owes when its last process ends.
+//!
+//! Example: a program with a share of 10 % runs one kernel of 300 ms and ends. The slice then owes 270 ms of GPU time,
+//! which its share pays in 2.7 s. The next program of the slice initialises the region again, and its first launch
+//! waits for the rest of those 2.7 s. A burst that was used is not granted again either, until the share has saved it
+//! up.
+//!
+//! The header keeps one entry for each device: `paid_until` and the terms by which it was paid. The process that
+//! initialises the region writes the entries. The process that adds a device takes its entry. A device that the next
+//! program does not use keeps its entry for a later program. The debt is GPU time, so at another share the same debt
+//! takes another time on the clock.
+//!
+//! `paid_until` is an instant of the monotonic clock, which starts again at each boot. A region on a disk outlives a
+//! boot. The header therefore names the boot in which its entries were written, and entries of another boot are
+//! dropped.
+
+use gpuslice_policy::compute::bucket::{self, Terms};
+
+use crate::{
+    compute::terms::{latest_payable, load_clamped, terms, terms_of},
+    layout::{Debt, Layout},
+    slots::identity::Boot,
+};
+
+impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVICES, SLOTS, SHARES> {
+    /// Writes the debt of each device into the header. Needs the join lock, and that no process of the slice is alive.
+    ///
+    /// The caller empties the device table afterwards. A process killed in between leaves the table, and the next
+    /// process writes the same entries again.
+    pub(crate) fn keep_debts(&self, boot: Boot, now: u64) {
+        if self.is_of_another_boot(boot) {
+            self.header.debts.iter().for_each(|debt| debt.paid_until.set(0));
+            // Before the boot is written: a process killed in between must not leave instants of another boot that
+            // count as this boot's.
+            self.header.device_count.publish(0);
+        }
+        self.header.boot.iter().zip(boot).for_each(|(word, value)| word.set(value));
+        for device in 0..self.device_count() {
+            self.expire_grant(device, now);
+            let (Some(time), Some(entry)) = (self.time(device), self.devices.get(device)) else { continue };
+            let uuid = entry.uuid.each_ref().map(|word| word.get());
+            let known = self.header.debts.iter().find(|debt| debt.is_of(uuid));
+            let Some(debt) =
+                known.or_else(|| self.header.debts.iter().min_by_key(|debt| debt.paid_until.get()))
+            else {
+                continue;
+            };
+            let terms = self.terms(device);
+            // In this order: a process killed in between leaves an empty entry.
+            debt.paid_until.set(0);
+            debt.uuid.iter().zip(uuid).for_each(|(word, value)| word.set(value));
+            debt.cores_permille.set(u32::from(terms.rate().get()));
+            debt.burst.set(terms.burst());
+            debt.paid_until.set(load_clamped(time, terms, now));
+        }
+    }
+
+    /// Takes over the debt of a device that is added, at the terms that the device has from now on. Needs the join
+    /// lock, and that the device's words are clear.
+    pub(crate) fn take_debt(&self, device: usize, now: u64) {
+        let (Some(time), Some(entry)) = (self.time.get(device), self.devices.get(device)) else { return };
+        let uuid = entry.uuid.each_ref().map(|word| word.get());
+        let Some(debt) = self.header.debts.iter().find(|debt| debt.is_of(uuid)) else { return };
+        let (paid_until, old) = debt.read(now);
+        if paid_until > 0 {
+            let new = terms_of(entry);
+            time.paid.0.change(now, |_| bucket::change(paid_until, now, old, new));
+            // After the device has the debt: a process killed in between leaves both, and the next process writes the
+            // entry again.
+            debt.paid_until.set(0);
+        }
+    }
+
+    /// Wall time until the slice has paid its debts and saved up its burst, in nanoseconds. After that a new region
+    /// would grant it no more than this one. 0: now.
+    pub(crate) fn paid_in(&self, boot: Boot, now: u64) -> u64 {
+        if self.is_of_another_boot(boot) {
+            return 0;
+        }
+        let left = |(paid_until, terms): (u64, Terms)| match paid_until {
+            0 => 0,
+            _ => paid_until.saturating_add(terms.wall(terms.burst())).saturating_sub(now),
+        };
+        let devices = (0..self.device_count()).filter_map(|device| {
+            let terms = self.terms(device);
+            self.time(device).map(|time| (load_clamped(time, terms, now), terms))
+        });
+        let kept = self.header.debts.iter().map(|debt| debt.read(now));
+        devices.chain(kept).map(left).max().unwrap_or(0)
+    }
+
+    /// Whether the instants in the region belong to another boot than `boot`. `false` if either boot is not known; the
+    /// largest debt bounds the instants then.
+    fn is_of_another_boot(&self, boot: Boot) -> bool {
+        let found = self.header.boot.each_ref().map(|word| word.get());
+        found != boot && found != [0, 0] && boot != [0, 0]
+    }
+}
+
+impl Debt {
+    /// Whether the entry is of this device and not empty.
+    fn is_of(&self, uuid: [u64; 2]) -> bool {
+        self.paid_until.get() > 0 && self.uuid.each_ref().map(|word| word.get()) == uuid
+    }
+
+    /// `paid_until`, limited to the largest debt, and the terms by which it was paid.
+    fn read(&self, now: u64) -> (u64, Terms) {
+        let terms = terms(self.cores_permille.get(), self.burst.get());
+        (self.paid_until.get().min(latest_payable(terms, now)), terms)
+    }
+}

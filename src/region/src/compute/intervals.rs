@@ -1,0 +1,100 @@
+//! A ring of intervals in which the GPU was busy for the slice, which all its processes publish and read.
+//!
+//! A process takes a slot of the ring by an atomic addition, writes the times, and then the ticket with the slot's
+//! number. No process waits for another. A process that is suspended during the write may go on after others have come
+//! around to the same slot. Therefore each slot has a checksum over its words: words of two intervals do not match,
+//! except once in 2^64.
+
+use gpuslice_policy::compute::ring::{Entry, Interval};
+
+#[cfg(all(test, loom))]
+use crate::sync::atomics::broken::{self, Break};
+use crate::{
+    layout::Layout,
+    layout::compute_words::{DeviceTime, IntervalSlot},
+    layout::constants::INTERVALS,
+};
+
+/// Slots of the ring of busy intervals of a device.
+pub const INTERVAL_SLOTS: u64 = INTERVALS as u64;
+/// The bit of a packed word for work that goes on.
+const GOES_ON: u64 = 1 << 63;
+/// Lowest bit of the context in a packed word. The bits below it hold the length: up to 39 hours.
+const CONTEXT: u32 = 47;
+const LENGTH: u64 = (1 << CONTEXT) - 1;
+
+impl IntervalSlot {
+    /// Writes an interval. A reader accepts it when all words match.
+    pub(crate) fn write(&self, entry: &Entry) {
+        self.start.set(entry.interval.start);
+        self.packed.set(packed_of(&entry.interval));
+        self.checksum.set(checksum(entry));
+        // A reader that sees the ticket sees the times.
+        self.ticket.publish(entry.ticket);
+    }
+
+    /// The entry in the slot. An empty entry while the words do not match.
+    pub(crate) fn read(&self) -> Entry {
+        let ticket = self.ticket.observe();
+        let entry = Entry { ticket, interval: interval_of(self.start.get(), self.packed.get()) };
+        let matches = self.checksum.get() == checksum(&entry);
+        #[cfg(all(test, loom))]
+        let matches = matches || broken::is(Break::TornBelieved);
+        if matches { entry } else { Entry::default() }
+    }
+}
+
+/// Length, context and flag of an interval in one word.
+fn packed_of(interval: &Interval) -> u64 {
+    let length = interval.end.saturating_sub(interval.start).min(LENGTH);
+    let flag = if interval.goes_on { GOES_ON } else { 0 };
+    flag | (u64::from(interval.context) << CONTEXT) | length
+}
+
+/// The interval of two words.
+fn interval_of(start: u64, packed: u64) -> Interval {
+    let context = u16::try_from((packed & !GOES_ON) >> CONTEXT).unwrap_or(0);
+    Interval { start, end: start.saturating_add(packed & LENGTH), context, goes_on: packed & GOES_ON != 0 }
+}
+
+/// A word made of all bits of the other three. The factors are odd, so that no bit is lost: the golden ratio's and
+/// those of splitmix64.
+fn checksum(entry: &Entry) -> u64 {
+    let mixed = entry.interval.start.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
+    let mixed = (mixed ^ packed_of(&entry.interval)).wrapping_mul(0xbf58_476d_1ce4_e5b9).rotate_left(29);
+    (mixed ^ entry.ticket).wrapping_mul(0x94d0_49bb_1331_11eb)
+}
+
+impl<const SLOTS: usize> DeviceTime<SLOTS> {
+    /// Publishes an interval and returns its number.
+    pub(crate) fn publish(&self, interval: Interval) -> u64 {
+        let place = self.interval_head.0.add(1);
+        if let Some(words) = self.intervals.get(index(place)) {
+            words.write(&Entry::new(place, interval));
+        }
+        place
+    }
+
+    /// The entry with this number, or the one that has taken its slot since.
+    pub(crate) fn interval_at(&self, place: u64) -> Entry {
+        self.intervals.get(index(place)).map_or_else(Entry::default, IntervalSlot::read)
+    }
+
+    /// Empties the ring.
+    pub(crate) fn clear_intervals(&self) {
+        self.interval_head.0.set(0);
+        self.intervals.iter().for_each(|place| place.ticket.publish(0));
+    }
+}
+
+impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVICES, SLOTS, SHARES> {
+    /// Publishes an interval and returns its number; 0 for a device that does not exist.
+    pub(crate) fn publish(&self, device: usize, interval: Interval) -> u64 {
+        self.time(device).map_or(0, |time| time.publish(interval))
+    }
+}
+
+/// Slot of the ring for an interval's number.
+fn index(place: u64) -> usize {
+    usize::try_from(place).unwrap_or(0).checked_rem(INTERVALS).unwrap_or(0)
+}

@@ -1,0 +1,268 @@
+//! Grants GPU time to processes, and settles the time that they have used.
+//!
+//! One word of a device, `paid_until`, is the instant up to which the slice's GPU time is paid. Processes change it by
+//! compare-and-swap only, so no update is lost, no process holds a lock, and nothing needs repair after a death.
+//! `gpuslice_policy::compute` computes the new value, and the order of the processes.
+//!
+//! *Sleep.* A process that must wait publishes that it is about to sleep, executes a full fence, and tries once more.
+//! Then it publishes its deadline and sleeps on the device's futex.
+//!
+//! *Wake-up.* A process that lowers `paid_until` executes a full fence, and wakes all sleepers if any deadline is now
+//! too late. One of the two fences comes second, and its side sees the other. So no wake-up is lost.
+//!
+//! Other processes may write anything into the words. A debt beyond the largest one is reduced to it by each process
+//! that reads it.
+
+use gpuslice_policy::compute::{
+    bucket, lease,
+    source::{Measured, Source},
+    step::Kept,
+    trim,
+    turn::{self, Ask},
+};
+
+use crate::{
+    compute::terms::{latest_payable, load_repaired},
+    layout::{
+        Layout,
+        compute_words::{DeviceTime, PaidWords, ProcessTime},
+        constants::WHOLE_SHARE,
+    },
+    sync::{atomics::full_fence, futex},
+};
+
+/// Tries of a payment against other processes that pay at the same instant. After that the caller tries again.
+const TRIES: u32 = 64;
+/// Bits of `DeviceEntry::sharing` that are zero if no other slice has a part in this slice's rate.
+const DIVIDES: u64 = 0xffff;
+/// The deadline of a process that tries once more before it sleeps. Any process that lowers `paid_until` wakes it.
+const ABOUT_TO_SLEEP: u64 = u64::MAX;
+
+impl ProcessTime {
+    /// Whether the process waits for GPU time.
+    pub(crate) fn waits(&self, now: u64) -> bool {
+        self.requested_ns.get() > 0 && self.sleep_deadline.observe().saturating_add(turn::OVERDUE) > now
+    }
+}
+
+impl PaidWords {
+    /// Changes the instant up to which time is paid.
+    pub(crate) fn change(&self, now: u64, next: impl Fn(u64) -> u64) {
+        self.note_free(self.until.change(next), now);
+    }
+
+    /// Updates the instant from which time is free, after time was paid until `until`.
+    fn note_free(&self, until: u64, now: u64) {
+        self.free_from.change(|free_from| bucket::free_from(free_from, until, now));
+    }
+}
+
+impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVICES, SLOTS, SHARES> {
+    /// The words of a device. `None` for a device that does not exist: its words may have no space in the file.
+    pub(crate) fn time(&self, device: usize) -> Option<&DeviceTime<SLOTS>> {
+        self.time.get(device).filter(|_| device < self.device_count())
+    }
+
+    /// The words of a device, and those of a process on it.
+    pub(crate) fn process_time(
+        &self,
+        device: usize,
+        slot: usize,
+    ) -> Option<(&DeviceTime<SLOTS>, &ProcessTime)> {
+        let time = self.time(device)?;
+        Some((time, time.processes.get(slot)?))
+    }
+
+    /// Whether launches on a device need GPU time from the ledger. They do if the share is less than the whole, or if
+    /// other slices have a part in the rate.
+    #[inline]
+    pub(crate) fn is_paced(&self, device: usize) -> bool {
+        self.devices.get(device).is_none_or(|entry| {
+            entry.cores_permille.get() < WHOLE_SHARE || entry.sharing.get() & DIVIDES != 0
+        })
+    }
+
+    /// The smallest lease that a process should take, and whether it is alone. The lease is larger if each turn costs
+    /// more: with other waiting processes, or with co-tenants.
+    pub(crate) fn least_lease(&self, device: usize, slot: usize, now: u64) -> lease::Least {
+        // A thread with credit left on one coupled device would launch there, and then wait for the device without
+        // credit.
+        if self.is_coupled(device, now) {
+            return lease::Least { time: lease::LEAST, is_alone: true };
+        }
+        let terms = self.terms(device);
+        let Some(time) = self.time(device) else {
+            return lease::Least { time: lease::size(terms), is_alone: true };
+        };
+        let others =
+            || self.requests(time, now).enumerate().filter(|(other, _)| *other != slot).map(|(_, ask)| ask);
+        let is_trimmed = trim::factor_of(time.control.0.correction_millionths.get()) < trim::ONE;
+        // Each turn costs the time of one switch if co-tenants cannot be observed, whatever its length.
+        let measured = Measured::of_word(time.control.0.measure_source.get());
+        let is_blind = measured.source == Source::Whole || measured.why.is_some();
+        let waiting = others().filter(|ask| ask.wants > 0).count();
+        let is_alone = waiting == 0 && others().all(|ask| ask.served == 0);
+        let time = match waiting {
+            0 if is_trimmed || is_blind => lease::turn(terms),
+            0 if is_alone => lease::alone(terms),
+            0 => lease::size(terms),
+            _ => lease::turn_among(terms, waiting.saturating_add(1)),
+        };
+        lease::Least { time, is_alone }
+    }
+
+    /// Takes `amount` nanoseconds of GPU time for `slot`. `Err`: the instant at which to try again. The request then
+    /// stays published until the process takes time or withdraws the request.
+    ///
+    /// `since` is when the caller first asked. One thread of a process calls this function at a time.
+    ///
+    /// The process first publishes the amount, so that the others know that it waits. If the first payment fails, it
+    /// publishes [`ABOUT_TO_SLEEP`], executes a full fence, and tries once more. A refund between the two tries would
+    /// otherwise be missed: the refunder would see no sleeper, and the process would sleep for too long.
+    ///
+    /// For a device that does not exist every request is granted: no process could ever end the wait.
+    pub(crate) fn take_time(
+        &self,
+        device: usize,
+        slot: usize,
+        amount: u64,
+        (since, now): (u64, u64),
+    ) -> Result<(), u64> {
+        let Some((time, process)) = self.process_time(device, slot) else { return Ok(()) };
+        self.expire_grant(device, now);
+        if process.requested_ns.get() == 0 {
+            let (terms, virtual_time) = (self.terms(device), time.virtual_time.0.get());
+            process
+                .virtual_service
+                .change(|served| turn::start(served, virtual_time, terms, self.requests(time, now)));
+        }
+        process.requested_ns.set(amount.max(1));
+        if self.pay(device, slot, amount, (since, now)).is_err() {
+            process.sleep_deadline.publish(ABOUT_TO_SLEEP);
+            full_fence();
+            if let Err(until) = self.pay(device, slot, amount, (since, now)) {
+                process.sleep_deadline.publish(until);
+                return Err(until);
+            }
+        }
+        self.withdraw_request(device, slot);
+        Ok(())
+    }
+
+    /// Pays for a process if the bucket has time and no other process comes first. `Err`: the instant at which to try
+    /// again.
+    ///
+    /// The compare-and-swap of `paid_until` is the payment. All other words follow it: a process killed in between
+    /// loses the time, and no time is refunded that was not paid. If other processes win [`TRIES`] times in a row, the
+    /// caller tries again at once.
+    fn pay(&self, device: usize, slot: usize, amount: u64, (since, now): (u64, u64)) -> Result<(), u64> {
+        let Some((time, process)) = self.process_time(device, slot) else { return Ok(()) };
+        let others = self.coupling_state(device, since, now);
+        for _ in 0..TRIES {
+            let terms = self.terms(device);
+            let paid_until = load_repaired(time, terms, now);
+            let served = process.virtual_service.get();
+            let before = turn::before(slot, served, self.requests(time, now));
+            let free_since = bucket::free_since(paid_until, time.paid.0.free_from.get(), now);
+            if let Some(until) = turn::wait(free_since.max(others.wait), before, now, terms) {
+                return Err(until);
+            }
+            let prepaid = bucket::prepay(paid_until.max(others.saved), now, amount, terms);
+            if time.paid.0.until.replace(paid_until, prepaid) {
+                time.paid.0.note_free(prepaid, now);
+                // After the payment: a process killed in between loses the time, and it is never refunded unpaid.
+                process.unsettled_ns.change(|outstanding| outstanding.saturating_add(amount));
+                process.virtual_service.change(|served| served.saturating_add(amount));
+                time.virtual_time.0.raise(served);
+                self.note_payment(device, Kept { since, until: now, went_ahead: false });
+                return Ok(());
+            }
+        }
+        Err(now)
+    }
+
+    /// Charges `amount` for a launch that is admitted although the slice has no time left: the slice owes it.
+    pub(crate) fn overdraw(&self, device: usize, slot: usize, amount: u64, now: u64) {
+        let Some((_, process)) = self.process_time(device, slot) else { return };
+        self.settle_time(device, i64::try_from(amount).unwrap_or(i64::MAX), now);
+        // In the order of a payment.
+        process.unsettled_ns.change(|outstanding| outstanding.saturating_add(amount));
+        process.virtual_service.change(|served| served.saturating_add(amount));
+    }
+
+    /// Ends the request of a process.
+    pub(crate) fn withdraw_request(&self, device: usize, slot: usize) {
+        if let Some((_, process)) = self.process_time(device, slot) {
+            process.requested_ns.set(0);
+            process.sleep_deadline.publish(0);
+        }
+    }
+
+    /// Charges the difference between measured and prepaid time. A negative difference is a refund, and wakes the
+    /// processes that now sleep for too long.
+    ///
+    /// Example: a launch was prepaid with 3 ms and took 2 ms. The difference of -1 ms moves `paid_until` back by the
+    /// wall time that 1 ms costs at the slice's rate. The compare-and-swap loop takes the word as other processes leave
+    /// it, so no charge and no refund is lost. The word is first limited to the largest debt: a wild value would
+    /// otherwise swallow the refund.
+    pub(crate) fn settle_time(&self, device: usize, difference: i64, now: u64) {
+        let Some(time) = self.time(device) else { return };
+        let terms = self.terms(device);
+        let most = latest_payable(terms, now);
+        time.paid.0.change(now, |until| bucket::settle(until.min(most), now, difference, terms));
+        if difference < 0 {
+            self.wake(device, now);
+        }
+    }
+
+    /// Lowers `paid_until` by `wall` nanoseconds of the clock, down to `now` at the most, and wakes the processes that
+    /// may go on.
+    pub(crate) fn credit_wall_time(&self, device: usize, wall: u64, now: u64) {
+        let Some(time) = self.time(device) else { return };
+        let most = latest_payable(self.terms(device), now);
+        time.paid.0.change(now, |until| {
+            let until = until.min(most);
+            until.saturating_sub(wall.min(until.saturating_sub(now)))
+        });
+        self.wake(device, now);
+    }
+
+    /// Wakes all sleepers if one of them sleeps for longer than `paid_until` and its turn require.
+    ///
+    /// The fence orders the caller's change of `paid_until` before the reading of the deadlines. A process that goes to
+    /// sleep writes its deadline, executes a fence, and reads `paid_until`. One of the two sees the other: either this
+    /// function wakes the process, or the process does not go to sleep.
+    pub(crate) fn wake(&self, device: usize, now: u64) {
+        let Some(time) = self.time(device) else { return };
+        full_fence();
+        let paid_until = load_repaired(time, self.terms(device), now);
+        self.wake_if_late(time, |until| bucket::wakes(until, paid_until, now));
+    }
+
+    /// Wakes all sleepers of a device if `is_late` holds for the deadline of one. The caller has executed a full fence.
+    pub(crate) fn wake_if_late(&self, time: &DeviceTime<SLOTS>, is_late: impl Fn(u64) -> bool) {
+        let sleepers = time.processes.iter().take(self.slot_high_water());
+        if sleepers.map(|process| process.sleep_deadline.observe()).any(is_late) {
+            futex::wake_all(&time.wake_seq.0);
+        }
+    }
+
+    /// Whether a device has work that is not known to have ended.
+    pub(crate) fn is_busy(&self, time: &DeviceTime<SLOTS>) -> bool {
+        time.processes.iter().take(self.slot_high_water()).any(|process| process.queued() > 0)
+    }
+
+    /// All valid devices except `device`.
+    pub(crate) fn other_devices(&self, device: usize) -> impl Iterator<Item = usize> {
+        (0..self.device_count()).filter(move |other| *other != device)
+    }
+
+    /// The requests of all processes, by slot.
+    fn requests(&self, time: &DeviceTime<SLOTS>, now: u64) -> impl Iterator<Item = Ask> + Clone {
+        let processes = time.processes.iter().take(self.slot_high_water());
+        processes.map(move |process| {
+            let ask = Ask { served: process.virtual_service.get(), wants: process.requested_ns.get() };
+            ask.of_one_that(process.sleep_deadline.observe(), now)
+        })
+    }
+}

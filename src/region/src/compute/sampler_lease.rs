@@ -1,0 +1,67 @@
+//! The lease of the process that samples NVML and looks at co-tenants, and the correction that it publishes.
+//!
+//! One process of the slice has the lease at a time. It renews the lease by writing its slot and the time into a word.
+//! Another process takes over when the holder is silent for too long or dead.
+
+use gpuslice_policy::compute::{overlap::Overlap, trim};
+
+use crate::{layout::Layout, layout::compute_words::SamplerWords};
+
+/// Bits of the lease word for the holder's slot plus 1. The other bits are the time, in units of 65.5 us.
+const WHO: u64 = 0xffff;
+
+/// Takes or renews the lease for `slot`. Fails if another process has renewed it within `patience` nanoseconds.
+///
+/// Holder and time share one word, so a compare-and-swap cannot take a lease that was renewed meanwhile. A time in the
+/// future is wrong, and its holder counts as silent. If two processes take over at once, one compare-and-swap fails,
+/// and its process tries again later.
+fn renew_lease(sampler: &SamplerWords, slot: usize, now: u64, patience: u64) -> bool {
+    let word = sampler.lease.get();
+    let (who, since) = (word & WHO, word & !WHO);
+    let me = number(slot);
+    let is_silent = now.saturating_sub(since) >= patience.max(WHO) || since > now;
+    let is_mine = who == me && since <= now;
+    (who == 0 || is_mine || is_silent) && sampler.lease.replace(word, (now & !WHO) | me)
+}
+
+/// Ends the lease of a dead process.
+pub(crate) fn end_lease(sampler: &SamplerWords, slot: usize) {
+    let word = sampler.lease.get();
+    if word & WHO == number(slot) {
+        let _ = sampler.lease.replace(word, 0);
+    }
+}
+
+/// The slot as the holder bits of the lease word: plus 1, so that 0 is free.
+fn number(slot: usize) -> u64 {
+    u64::try_from(slot.saturating_add(1)).unwrap_or(WHO)
+}
+
+impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVICES, SLOTS, SHARES> {
+    /// Takes or renews the sampler lease of a device for `slot`. Returns whether `slot` has it.
+    pub(crate) fn renew_sampler_lease(&self, device: usize, slot: usize, now: u64, patience: u64) -> bool {
+        self.time(device).is_some_and(|time| renew_lease(&time.sampler.0, slot, now, patience))
+    }
+
+    /// The slice's own part of busy time, in millionths.
+    pub(crate) fn correction(&self, device: usize) -> u32 {
+        self.time(device)
+            .map_or(trim::ONE, |time| trim::factor_of(time.control.0.correction_millionths.get()))
+    }
+
+    /// Counts an interval of `length`, of which `covered` nanoseconds were not covered by other intervals.
+    pub(crate) fn add_overlap(&self, device: usize, length: u64, covered: u64) {
+        if let Some(time) = self.time(device) {
+            time.overlap.0.change(|word| {
+                let mut overlap = Overlap::from_word(word);
+                overlap.add(length, covered);
+                overlap.word()
+            });
+        }
+    }
+
+    /// The part of `length` nanoseconds of busy time that other intervals do not cover, on average.
+    pub(crate) fn overlap_part(&self, device: usize, length: u64) -> u64 {
+        self.time(device).map_or(length, |time| Overlap::from_word(time.overlap.0.get()).part(length))
+    }
+}

@@ -1,0 +1,186 @@
+//! File locks on single bytes of the region: life locks, the join lock, and the lock on limits.
+//!
+//! All are open-file-description locks. Unlike the classic locks of a process they conflict between two openings in one
+//! process. They are not lost when the process closes another descriptor of the file, and they end with the
+//! description. `slots::roster` describes their use.
+
+use std::{fs::File, io, os::fd::AsRawFd as _, ptr};
+
+use libc::{c_int, c_short};
+
+use crate::{
+    file::{folders, space},
+    layout::{JOIN_LOCK_OFFSET, LIMITS_LOCK_OFFSET, Layout, Slot, constants::MAX_SLOTS},
+    slots::roster::Liveness,
+};
+
+/// Bytes of the mapping that keeps a description open. The kernel rounds them up to a page.
+const KEPT: usize = 1;
+
+/// An opening of the region file that is used for locks only. It is never mapped, so its description ends with its
+/// descriptor.
+#[derive(Debug)]
+pub(crate) struct LockFile {
+    file: File,
+}
+
+/// The lock of one byte. The drop releases it.
+#[derive(Debug)]
+pub(crate) struct LockGuard<'locks> {
+    locks: &'locks LockFile,
+    offset: usize,
+}
+
+impl LockFile {
+    /// Takes over an opening of the region.
+    pub(crate) fn new(file: File) -> Self {
+        Self { file }
+    }
+
+    /// The opening.
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Allocates space for a device's compute ledger, before any process touches it.
+    pub(crate) fn take_space(&self, device: usize) -> io::Result<()> {
+        space::take_space(&self.file, space::device_time(device))
+    }
+
+    /// Takes the join lock. `None`: another process has it.
+    pub(crate) fn try_join(&self) -> io::Result<Option<LockGuard<'_>>> {
+        self.try_lock(JOIN_LOCK_OFFSET)
+    }
+
+    /// Takes the lock on limits. `None`: another process has it.
+    pub(crate) fn try_limits(&self) -> io::Result<Option<LockGuard<'_>>> {
+        self.try_lock(LIMITS_LOCK_OFFSET)
+    }
+
+    /// Locks the byte at `offset`. `None`: another process has it.
+    fn try_lock(&self, offset: usize) -> io::Result<Option<LockGuard<'_>>> {
+        Ok(set(&self.file, libc::F_WRLCK, offset)?.then_some(LockGuard { locks: self, offset }))
+    }
+}
+
+impl Drop for LockGuard<'_> {
+    /// Releases the lock by an unlock. Closing the descriptor would not be enough, because a child forked meanwhile has
+    /// it too. The unlock of a lock that is held cannot fail.
+    fn drop(&mut self) {
+        let _ = set(&self.locks.file, libc::F_UNLCK, self.offset);
+    }
+}
+
+impl Liveness for LockFile {
+    type Error = io::Error;
+
+    fn is_alive(&self, slot: usize) -> io::Result<bool> {
+        // The question is for a read lock, which only the owner's lock conflicts with. A process without the right to
+        // write can ask too.
+        let mut lock = byte(libc::F_RDLCK, life_offset(slot));
+        let status =
+            // SAFETY: `F_OFD_GETLK` needs an open descriptor, which `self.file` owns, and a `flock` to read and write,
+            // which `lock` is.
+            unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_OFD_GETLK, ptr::from_mut(&mut lock)) };
+        if status == -1 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(c_int::from(lock.l_type) != libc::F_UNLCK)
+    }
+}
+
+/// The life lock of a slot. A mapping holds it, and no descriptor, until the process ends or calls `exec`.
+#[derive(Debug)]
+pub(crate) struct LifeLock {
+    /// Address of the mapping.
+    page: usize,
+    /// The slot.
+    slot: usize,
+}
+
+impl LifeLock {
+    /// Locks the first slot of `free` that is not locked, through `file`, an opening for this purpose. `None`: all are
+    /// locked.
+    ///
+    /// The caller closes `file` afterwards; the mapping of one page keeps its description open. The lock thus survives
+    /// a program that closes all descriptors, and ends with the address space.
+    pub(crate) fn begin(file: &File, free: impl Iterator<Item = usize>) -> io::Result<Option<Self>> {
+        for slot in free {
+            if set(file, libc::F_WRLCK, life_offset(slot))? {
+                keep_from_ageing(file);
+                return Ok(Some(Self { page: keep(file)?, slot }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The locked slot.
+    pub(crate) fn slot(&self) -> usize {
+        self.slot
+    }
+
+    /// Releases the slot.
+    pub(crate) fn end(self) {
+        // SAFETY: `keep` made this mapping of `KEPT` bytes, `self` is its only owner, and no code reads or writes it.
+        unsafe { libc::munmap(ptr::with_exposed_provenance_mut(self.page), KEPT) };
+    }
+}
+
+/// Keeps `systemd-tmpfiles` from removing a region in use. It removes old files in `/tmp`, but not files with a
+/// `flock`; writes through a mapping do not make a file newer. On file systems other than tmpfs `flock` may conflict
+/// with the life lock.
+fn keep_from_ageing(file: &File) {
+    if folders::is_of_tmpfs(file) {
+        // SAFETY: `flock` needs an open descriptor, which `file` owns. Its result does not matter here.
+        unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_SH | libc::LOCK_NB) };
+    }
+}
+
+/// Maps a page without access rights, so that the description of `file` outlives its descriptors. Returns its address.
+fn keep(file: &File) -> io::Result<usize> {
+    let page =
+        // SAFETY: without `MAP_FIXED` the kernel chooses a free address, so the mapping replaces no other.
+        unsafe { libc::mmap(ptr::null_mut(), KEPT, libc::PROT_NONE, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+    if page == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: `madvise` needs a mapped range, which was just made. `MADV_DONTFORK` changes no memory of this process.
+    if unsafe { libc::madvise(page, KEPT, libc::MADV_DONTFORK) } == -1 {
+        let error = io::Error::last_os_error();
+        // SAFETY: the mapping was just made, and no other code knows its address.
+        unsafe { libc::munmap(page, KEPT) };
+        return Err(error);
+    }
+    Ok(page.expose_provenance())
+}
+
+/// Sets or releases a lock without waiting. `false`: another process has it.
+fn set(file: &File, kind: c_int, offset: usize) -> io::Result<bool> {
+    let lock = byte(kind, offset);
+    // SAFETY: `F_OFD_SETLK` needs an open descriptor, which `file` owns, and a `flock` to read, which `lock` is.
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, ptr::from_ref(&lock)) } != -1 {
+        return Ok(true);
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::EAGAIN | libc::EACCES) => Ok(false),
+        _ => Err(error),
+    }
+}
+
+/// A lock request for one byte.
+fn byte(kind: c_int, offset: usize) -> libc::flock {
+    libc::flock {
+        l_type: c_short::try_from(kind).unwrap_or(c_short::MAX),
+        l_whence: c_short::try_from(libc::SEEK_SET).unwrap_or(c_short::MAX),
+        l_start: libc::off_t::try_from(offset).unwrap_or(libc::off_t::MAX),
+        l_len: 1,
+        l_pid: 0,
+    }
+}
+
+/// Offset of the life lock of `slot`.
+fn life_offset(slot: usize) -> usize {
+    let slots = core::mem::offset_of!(Layout, slots);
+    slots.saturating_add(slot.min(MAX_SLOTS).saturating_mul(size_of::<Slot>()))
+}

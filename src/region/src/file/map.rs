@@ -1,0 +1,367 @@
+//! Opens, checks and maps a region file.
+//!
+//! A process makes a region file without a name, complete, and then links it to its path. Other processes therefore
+//! never see half a file, and a process killed in between leaves nothing. An existing file is only joined. The process
+//! checks its kind, owner, magic, version and size before it uses anything in it. No check helps against a later
+//! truncation; `file::sigbus_guard` handles that.
+
+use core::mem::offset_of;
+use std::{
+    ffi::CString,
+    fs::{self, File, OpenOptions, Permissions},
+    io,
+    ops::Deref,
+    os::{
+        fd::AsRawFd as _,
+        unix::{
+            ffi::OsStrExt as _,
+            fs::{
+                FileExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+            },
+        },
+    },
+    path::{self, Path, PathBuf},
+    ptr::{self, NonNull},
+};
+
+use crate::{
+    file::{
+        error::{OPENING_TO_READ, RegionError},
+        locks::LockFile,
+        sigbus_guard,
+        space::take_space,
+    },
+    layout::{
+        Layout, SIZE,
+        constants::{MAGIC, VERSION},
+    },
+};
+
+/// Permissions of a new region: for its owner only.
+const MODE: u32 = 0o600;
+/// Bytes at the start of a file that identify it: magic, version, ready, size.
+const PREFIX: usize = 24;
+/// [`SIZE`] in the type of the file system.
+const FILE_SIZE: u64 = SIZE as u64;
+
+/// The owners that a region file may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trust {
+    /// This user or root: for a path that gpuslice has chosen, in a directory where all users may create files.
+    OwnerOnly,
+    /// Any user: for a path that the user has named.
+    AnyOwner,
+}
+
+/// Identifies a file, whatever its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+/// Access that a mapping needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rights {
+    /// Reading. A write through the mapping would end the process.
+    Read,
+    /// Reading and writing.
+    Write,
+}
+
+/// The mapped memory of a region. The drop unmaps it.
+#[derive(Debug)]
+struct Mapping(NonNull<Layout>);
+
+// SAFETY: the pointer leads to a `Layout`, which consists of atomics. It stays mapped until the drop, for all threads.
+unsafe impl Send for Mapping {}
+// SAFETY: shared references to the atomics of a `Layout` may be used by all threads at the same time.
+unsafe impl Sync for Mapping {}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        sigbus_guard::forget(self.0.cast());
+        // SAFETY: `Mapping::new` mapped these `SIZE` bytes. References into them borrow `self`, so none outlives this
+        // drop.
+        unsafe { libc::munmap(self.0.as_ptr().cast(), SIZE) };
+    }
+}
+
+impl Mapping {
+    /// Maps a file of at least [`SIZE`] bytes. Also returns whether `sigbus_guard` protects the mapping.
+    fn new(file: &File, rights: Rights) -> io::Result<(Self, bool)> {
+        let kind = libc::MAP_SHARED;
+        let rights = match rights {
+            Rights::Read => libc::PROT_READ,
+            Rights::Write => libc::PROT_READ | libc::PROT_WRITE,
+        };
+        // SAFETY: without `MAP_FIXED` the kernel chooses a free address, so the mapping replaces no other.
+        let start = unsafe { libc::mmap(ptr::null_mut(), SIZE, rights, kind, file.as_raw_fd(), 0) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = NonNull::new(start).ok_or(io::ErrorKind::AddrNotAvailable)?;
+        let is_protected = sigbus_guard::protect(start, SIZE);
+        Ok((Self(start.cast()), is_protected))
+    }
+}
+
+/// A region file that was checked and mapped.
+#[derive(Debug)]
+pub(crate) struct Mapped {
+    memory: Mapping,
+    path: PathBuf,
+    id: FileId,
+}
+
+impl Deref for Mapped {
+    type Target = Layout;
+
+    fn deref(&self) -> &Layout {
+        // SAFETY: the memory is page-aligned, `SIZE` bytes long, and mapped until `self` is dropped. `Layout` consists
+        // of atomics, for which every bit pattern is valid and which other processes may write at any time.
+        unsafe { self.memory.0.as_ref() }
+    }
+}
+
+impl Mapped {
+    /// The path of the region.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Opens the same file again, by its path or by its present name. Locks belong to one opening, so a caller that
+    /// locks needs its own.
+    pub(crate) fn reopen(&self) -> Result<File, RegionError> {
+        match self.reopen_at(&self.path) {
+            Err(RegionError::Replaced { .. }) => match self.name_now() {
+                Some(name) if !is_removed(&name) => self.reopen_at(&name),
+                _ => Err(self.replaced()),
+            },
+            opened => opened,
+        }
+    }
+
+    /// Opens the file at `path`. [`RegionError::Replaced`] if it is another file.
+    fn reopen_at(&self, path: &Path) -> Result<File, RegionError> {
+        let file = match open_file(path, Rights::Write) {
+            Ok(file) => file.ok_or_else(|| self.replaced())?,
+            // The path leads to something that is no regular file.
+            Err(RegionError::NotAFile { .. }) => return Err(self.replaced()),
+            Err(error) => return Err(error),
+        };
+        match file.metadata() {
+            Ok(found) if id_of(&found) == self.id => Ok(file),
+            Ok(_) => Err(self.replaced()),
+            Err(source) => Err(self.failed("look at it", source)),
+        }
+    }
+
+    /// Opens the file again, for locks.
+    pub(crate) fn locks(&self) -> Result<LockFile, RegionError> {
+        self.reopen().map(LockFile::new)
+    }
+
+    /// Checks that the path still leads to this file. If the path cannot be read, for example after `chroot`, the
+    /// kernel tells whether the file was removed.
+    pub(crate) fn check_path(&self) -> Result<(), RegionError> {
+        match self.path.symlink_metadata() {
+            Ok(found) if id_of(&found) == self.id => Ok(()),
+            Ok(_) => Err(self.replaced()),
+            Err(_) if self.has_lost_its_name() => Err(self.replaced()),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Whether the kernel says that the file was removed.
+    pub(crate) fn has_lost_its_name(&self) -> bool {
+        self.name_now().is_some_and(|name| is_removed(&name))
+    }
+
+    /// The present name of the file. `readlink` on this link needs no rights; opening the link would.
+    fn name_now(&self) -> Option<PathBuf> {
+        let start = self.memory.0.as_ptr().expose_provenance();
+        fs::read_link(format!("/proc/self/map_files/{start:x}-{:x}", start.saturating_add(SIZE))).ok()
+    }
+
+    /// Checks that `file` has its full size, and that the path leads to it.
+    pub(crate) fn check_file(&self, file: &File) -> Result<(), RegionError> {
+        let found = file.metadata().map_err(|source| self.failed("look at it", source))?;
+        if found.nlink() == 0 {
+            return Err(self.replaced());
+        }
+        if found.len() != FILE_SIZE {
+            return Err(RegionError::Damaged { path: self.path.clone() });
+        }
+        match self.path.symlink_metadata() {
+            Ok(found) if id_of(&found) != self.id => Err(self.replaced()),
+            _ => Ok(()),
+        }
+    }
+
+    /// The error of a system call.
+    pub(crate) fn failed(&self, doing: &'static str, source: io::Error) -> RegionError {
+        system(&self.path, doing)(source)
+    }
+
+    /// The error for a path that leads to another file.
+    fn replaced(&self) -> RegionError {
+        RegionError::Replaced { path: self.path.clone() }
+    }
+}
+
+/// The path as an absolute path, which stays valid when the process changes its directory.
+pub(crate) fn absolute(path: &Path) -> Result<PathBuf, RegionError> {
+    path::absolute(path).map_err(|source| RegionError::System {
+        path: path.into(),
+        doing: "find where it is",
+        source,
+    })
+}
+
+/// Opens and maps the region at `path`, an absolute path. `None`: there is no file.
+pub(crate) fn open(path: &Path, trust: Trust) -> Result<Option<Mapped>, RegionError> {
+    Ok(open_with(path, trust, Rights::Write)?.map(|(mapped, _file, _is_protected)| mapped))
+}
+
+/// Opens and maps the region for reading, which needs no right to write. Also returns the opened file. Fails if
+/// `sigbus_guard` has no room to protect the mapping.
+pub(crate) fn open_to_read(path: &Path, trust: Trust) -> Result<Option<(Mapped, File)>, RegionError> {
+    match open_with(path, trust, Rights::Read)? {
+        None => Ok(None),
+        Some((mapped, file, true)) => Ok(Some((mapped, file))),
+        Some((_, _, false)) => Err(RegionError::TooManyOpen { path: path.into() }),
+    }
+}
+
+/// Opens, checks and maps a region. Also returns the opened file, and whether the mapping is protected from truncation.
+fn open_with(path: &Path, trust: Trust, rights: Rights) -> Result<Option<(Mapped, File, bool)>, RegionError> {
+    let Some(file) = open_file(path, rights)? else { return Ok(None) };
+    let found = file.metadata().map_err(system(path, "look at it"))?;
+    // SAFETY: `geteuid` has no arguments and cannot fail.
+    let ours = unsafe { libc::geteuid() };
+    if trust == Trust::OwnerOnly && found.uid() != ours && found.uid() != 0 {
+        return Err(RegionError::Owner { path: path.into(), found: found.uid(), ours });
+    }
+    check_prefix(path, &file, found.len())?;
+    let (memory, is_protected) = Mapping::new(&file, rights).map_err(system(path, "map it"))?;
+    Ok(Some((Mapped { memory, path: path.into(), id: id_of(&found) }, file, is_protected)))
+}
+
+/// Makes an empty region at `path`. Succeeds if another process has made one meanwhile.
+pub(crate) fn create(path: &Path) -> Result<(), RegionError> {
+    let file = unnamed(path)?;
+    fill(&file).map_err(system(path, "make it"))?;
+    match link(&file, path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(system(path, "name it")(error)),
+        _ => Ok(()),
+    }
+}
+
+/// Opens a regular file. Does not follow a link, and does not wait for the other end of a pipe.
+pub(crate) fn open_file(path: &Path, rights: Rights) -> Result<Option<File>, RegionError> {
+    let flags = libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
+    let write = rights == Rights::Write;
+    let file = match OpenOptions::new().read(true).write(write).custom_flags(flags).open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => {
+            // Only for the message: the kind of file is looked up after the failure.
+            return Err(match path.symlink_metadata().map(|found| name_of(&found.file_type())) {
+                Ok(Some(found)) => RegionError::NotAFile { path: path.into(), found },
+                _ => system(path, if write { "open it" } else { OPENING_TO_READ })(error),
+            });
+        }
+    };
+    let kind = file.metadata().map_err(system(path, "look at it"))?.file_type();
+    match name_of(&kind) {
+        None => Ok(Some(file)),
+        Some(found) => Err(RegionError::NotAFile { path: path.into(), found }),
+    }
+}
+
+/// The kind of a file that is not regular.
+fn name_of(kind: &fs::FileType) -> Option<&'static str> {
+    match kind {
+        kind if kind.is_file() => None,
+        kind if kind.is_symlink() => Some("a symbolic link"),
+        kind if kind.is_dir() => Some("a directory"),
+        kind if kind.is_fifo() => Some("a pipe"),
+        kind if kind.is_socket() => Some("a socket"),
+        _ => Some("a device"),
+    }
+}
+
+/// Checks the start of the file before it is mapped: touching a mapping beyond the end of a file raises `SIGBUS`.
+fn check_prefix(path: &Path, file: &File, len: u64) -> Result<(), RegionError> {
+    let mut prefix = [0_u8; PREFIX];
+    let read = file.read_at(&mut prefix, 0).map_err(system(path, "read it"))?;
+    let (magic, rest) = prefix.split_at(8);
+    if magic != MAGIC.to_ne_bytes() {
+        let found = magic.get(..read.min(8)).unwrap_or_default().to_vec();
+        return Err(RegionError::Magic { path: path.into(), found });
+    }
+    let (version, rest) = rest.split_at(4);
+    let found = u32::from_ne_bytes(version.try_into().unwrap_or_default());
+    if found != VERSION {
+        return Err(RegionError::Version { path: path.into(), found });
+    }
+    let (_ready, size) = rest.split_at(4);
+    let said = u64::from_ne_bytes(size.try_into().unwrap_or_default());
+    match [len, said].into_iter().find(|found| *found != FILE_SIZE) {
+        Some(found) => Err(RegionError::Size { path: path.into(), found, expected: FILE_SIZE }),
+        None => Ok(()),
+    }
+}
+
+/// Makes a file without a name in the directory of `path`. It gets the permissions [`MODE`], whatever the umask.
+pub(crate) fn unnamed(path: &Path) -> Result<File, RegionError> {
+    let directory = path.parent().unwrap_or_else(|| Path::new("/"));
+    let flags = libc::O_TMPFILE | libc::O_CLOEXEC;
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .mode(MODE)
+        .custom_flags(flags)
+        .open(directory)
+        .map_err(system(path, "make it"))?;
+    file.set_permissions(Permissions::from_mode(MODE)).map_err(system(path, "set its rights"))?;
+    Ok(file)
+}
+
+/// Writes an empty region. The compute ledger of a device gets its space when the device is added. Most slices have one
+/// device of 64, and the program needs a small `/dev/shm` too.
+pub(crate) fn fill(file: &File) -> io::Result<()> {
+    file.set_len(FILE_SIZE)?;
+    take_space(file, 0..offset_of!(Layout, time))?;
+    file.write_all_at(&MAGIC.to_ne_bytes(), 0)?;
+    file.write_all_at(&VERSION.to_ne_bytes(), 8)?;
+    file.write_all_at(&FILE_SIZE.to_ne_bytes(), 16)
+}
+
+/// Gives a file its name.
+pub(crate) fn link(file: &File, path: &Path) -> io::Result<()> {
+    let from = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+    let to = CString::new(path.as_os_str().as_bytes())?;
+    let flags = libc::AT_SYMLINK_FOLLOW;
+    // SAFETY: `linkat` needs two strings that end with a zero. Both are `CString`s that live until after the call.
+    match unsafe { libc::linkat(libc::AT_FDCWD, from.as_ptr(), libc::AT_FDCWD, to.as_ptr(), flags) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Whether the kernel marks this name as removed.
+fn is_removed(name: &Path) -> bool {
+    name.as_os_str().as_bytes().ends_with(b" (deleted)")
+}
+
+/// The identity of a file.
+fn id_of(found: &fs::Metadata) -> FileId {
+    FileId { device: found.dev(), inode: found.ino() }
+}
+
+/// Makes a [`RegionError::System`] of an error, for `map_err`.
+pub(crate) fn system(path: &Path, doing: &'static str) -> impl Fn(io::Error) -> RegionError {
+    move |source| RegionError::System { path: path.into(), doing, source }
+}

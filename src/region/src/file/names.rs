@@ -1,0 +1,225 @@
+//! Finds the region of a slice by the slice's name, and lists all regions.
+
+use std::{
+    env,
+    ffi::OsStr,
+    fs, io,
+    os::unix::{ffi::OsStringExt, fs::MetadataExt as _},
+    path::{Path, PathBuf, absolute},
+};
+
+use gpuslice_policy::config::Config;
+
+use crate::{file::folders, file::operator::Operator};
+
+pub use folders::{FOLDER, ends_with_session, folder};
+
+/// Start of the file names of regions that no setting names. The user's number follows.
+pub const PREFIX: &str = "gpuslice-";
+/// Follows the user's number in the regions of `gpuslice run`.
+pub const RUN: &str = "run-";
+/// The region of a container in which a node agent has mounted a folder for it.
+const MOUNTED: &str = "/run/gpuslice/region/region";
+/// The variable that names the region of this process's slice.
+const VARIABLE: &str = "GPUSLICE_REGION";
+
+/// Regions that a name matches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// This region. A path that the user gave is not checked for existence.
+    One(PathBuf),
+    /// No region.
+    Nothing,
+    /// Each of these.
+    Several(Vec<PathBuf>),
+}
+
+/// The user's number in a region's name, and the rest of the name after it.
+fn parts(region: &Path) -> Option<(&str, &str)> {
+    let (user, rest) = region.file_name()?.to_str()?.strip_prefix(PREFIX)?.split_once('-')?;
+    let is_number = !user.is_empty() && user.bytes().all(|byte| byte.is_ascii_digit());
+    (is_number && region.parent().is_some_and(folders::is_folder)).then_some((user, rest))
+}
+
+/// Whether a path is one of a region that no setting names.
+#[must_use]
+pub fn is_usual(region: &Path) -> bool {
+    parts(region).is_some()
+}
+
+/// Whether `gpuslice run` has named this region.
+#[must_use]
+pub fn is_of_run(region: &Path) -> bool {
+    parts(region).is_some_and(|(_, rest)| rest.starts_with(RUN))
+}
+
+/// The region of a container's processes that no setting names: by user and number of the mount namespace. If another
+/// user has created a file there, the next numbered name.
+#[must_use]
+pub fn usual(user: u32, container: u64) -> PathBuf {
+    let path = folder().join(format!("{PREFIX}{user}-{container}"));
+    folders::numbered(&path, |owner| owner == user || owner == 0)
+}
+
+/// The name of a slice: the part of its region's file name after user and `run`, or the whole file name.
+#[must_use]
+pub fn name_of(region: &Path) -> String {
+    let file = || region.file_name().unwrap_or(region.as_os_str()).to_string_lossy().into_owned();
+    parts(region).map_or_else(file, |(_, rest)| rest.strip_prefix(RUN).unwrap_or(rest).to_owned())
+}
+
+/// The shortest text that identifies a slice on the command line: its name, else its file name, else its path.
+#[must_use]
+pub fn label(region: &Path) -> String {
+    label_among(region, &all().unwrap_or_default(), nearness)
+}
+
+/// [`label`] among the regions of `all`.
+fn label_among(region: &Path, all: &[PathBuf], near: impl Fn(&Path) -> Option<Near>) -> String {
+    let path = || region.display().to_string();
+    let file = region.file_name().map(|file| file.to_string_lossy().into_owned());
+    let means_it = |name: &String| matches!(meant(name, all, &near).as_slice(), [one] if one == region);
+    [name_of(region)].into_iter().chain(file).find(means_it).unwrap_or_else(path)
+}
+
+/// Rank of a region for this user. If a name matches several regions, those of the first rank count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Near {
+    /// A region of this user, or of the slice or container that the process is in.
+    Own,
+    /// A region of root; for root, a region of any user.
+    Trusted,
+}
+
+/// The regions that a name matches. All users may create files there, so a region of another user is matched by its
+/// path only. Otherwise that user could direct a command to its own region.
+fn meant(name: &str, all: &[PathBuf], near: impl Fn(&Path) -> Option<Near>) -> Vec<PathBuf> {
+    let means = |path: &&PathBuf| name_of(path) == name || path.file_name() == Some(OsStr::new(name));
+    let found = |path: &PathBuf| near(path).map(|near| (near, path.clone()));
+    let found: Vec<(Near, PathBuf)> = all.iter().filter(means).filter_map(found).collect();
+    let nearest = found.iter().map(|(near, _)| *near).min();
+    found.into_iter().filter(|(near, _)| Some(*near) == nearest).map(|(_, path)| path).collect()
+}
+
+/// Every path that may be a region: in the usual folders, and of the slice and the container that this process is in.
+///
+/// # Errors
+/// The folder cannot be read.
+pub fn all() -> io::Result<Vec<PathBuf>> {
+    let mut regions = Vec::new();
+    for folder in folders::folders() {
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            if entry.file_name().to_string_lossy().starts_with(PREFIX) {
+                regions.push(entry.path());
+            }
+        }
+    }
+    regions.extend(around().filter(|path| path.exists()));
+    regions.sort();
+    regions.dedup();
+    Ok(regions)
+}
+
+/// The regions of the slice and the container that this process is in. The operator's file comes before the
+/// environment, as in the library. A region that a node agent has mounted follows.
+fn around() -> impl Iterator<Item = PathBuf> {
+    let variable = env::var_os(VARIABLE).map(PathBuf::from).filter(|path| path.is_absolute());
+    of_operator().or(variable).into_iter().chain([MOUNTED.into()])
+}
+
+/// The region that an operator's file names. Every program that is started here with the library belongs to its slice,
+/// whatever the environment.
+#[must_use]
+pub fn of_operator() -> Option<PathBuf> {
+    let env = |name: &str| env::var_os(name).map(OsStringExt::into_vec);
+    let files_alone = |name: &str| env(name).filter(|_| name == "GPUSLICE_CONFIG");
+    Config::from_sources(&files_alone, &Operator::look(&env).files()).ok()?.region
+}
+
+/// The regions that a slice's name or path matches. A text with a slash is a path. A name matches regions of this user
+/// first, then those of root.
+///
+/// # Errors
+/// The folder or the current directory cannot be read.
+pub fn find(slice: &OsStr) -> io::Result<Found> {
+    let text = slice.to_string_lossy();
+    if text.contains('/') {
+        return absolute(slice).map(Found::One);
+    }
+    let mut found = meant(&text, &all()?, nearness);
+    Ok(match found.len() {
+        0 => Found::Nothing,
+        1 => Found::One(found.remove(0)),
+        _ => Found::Several(found),
+    })
+}
+
+/// Rank of a region for this user. `None`: only its path matches it.
+fn nearness(path: &Path) -> Option<Near> {
+    // SAFETY: `geteuid` has no arguments and cannot fail.
+    let ours = unsafe { libc::geteuid() };
+    let owner = fs::symlink_metadata(path).ok()?.uid();
+    if owner == ours || around().any(|own| own == path) {
+        return Some(Near::Own);
+    }
+    (owner == 0 || ours == 0).then_some(Near::Trusted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slice_is_called_what_follows_its_user() {
+        for (path, name) in [
+            ("/dev/shm/gpuslice-1000-run-red", "red"),
+            ("/dev/shm/gpuslice-1000-4026531841", "4026531841"),
+            ("/dev/shm/gpuslice-else", "gpuslice-else"),
+            ("/tmp/gpuslice-1000-run-red", "red"),
+            ("/srv/gpuslice-1000-run-red", "gpuslice-1000-run-red"),
+            ("/srv/region", "region"),
+        ] {
+            assert_eq!(name_of(Path::new(path)), name);
+        }
+    }
+
+    #[test]
+    fn a_label_means_its_slice_and_no_other() {
+        let all = [
+            "/dev/shm/gpuslice-0-run-red",
+            "/dev/shm/gpuslice-1000-run-red",
+            "/dev/shm/gpuslice-1000-run-blue",
+            "/dev/shm/gpuslice-1000-blue",
+            "/dev/shm/gpuslice-1000-77",
+            "/dev/shm/gpuslice-2000-run-planted",
+            "/dev/shm/gpuslice-2000-run-red",
+            "/run/gpuslice/region/region",
+            "/srv/region",
+        ]
+        .map(PathBuf::from);
+        // As user 1000 sees them.
+        let near = |path: &Path| match path.to_string_lossy() {
+            text if text.contains("-2000-") => None,
+            text if text.contains("-0-") => Some(Near::Trusted),
+            _ => Some(Near::Own),
+        };
+        for (path, label) in [
+            ("/dev/shm/gpuslice-0-run-red", "gpuslice-0-run-red"),
+            ("/dev/shm/gpuslice-1000-run-red", "red"),
+            ("/dev/shm/gpuslice-1000-run-blue", "gpuslice-1000-run-blue"),
+            ("/dev/shm/gpuslice-1000-blue", "gpuslice-1000-blue"),
+            ("/dev/shm/gpuslice-1000-77", "77"),
+            ("/dev/shm/gpuslice-2000-run-planted", "/dev/shm/gpuslice-2000-run-planted"),
+            ("/run/gpuslice/region/region", "/run/gpuslice/region/region"),
+            ("/elsewhere/region", "/elsewhere/region"),
+        ] {
+            assert_eq!(label_among(Path::new(path), &all, near), label);
+            let found = meant(label, &all, near);
+            assert!(label.contains('/') || found == [PathBuf::from(path)], "{label}: {found:?}");
+        }
+        assert_eq!(meant("blue", &all, near).len(), 2);
+        assert!(meant("green", &all, near).is_empty());
+        assert!(meant("planted", &all, near).is_empty());
+    }
+}

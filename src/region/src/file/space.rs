@@ -1,0 +1,34 @@
+//! Allocates file space for parts of the region before they are used.
+//!
+//! A write into a mapped file without space raises `SIGBUS` on a full disk. With space allocated first, a full disk is
+//! an ordinary error.
+
+use core::{mem::offset_of, ops::Range};
+use std::{fs::File, io, os::fd::AsRawFd as _};
+
+use crate::layout::{
+    Layout, SIZE,
+    compute_words::DeviceTime,
+    constants::{MAX_DEVICES, MAX_SLOTS},
+};
+
+/// The bytes of a device's compute ledger in the file.
+pub(crate) fn device_time(device: usize) -> Range<usize> {
+    let size = size_of::<DeviceTime<MAX_SLOTS>>();
+    let start = offset_of!(Layout, time).saturating_add(device.min(MAX_DEVICES).saturating_mul(size));
+    start..start.saturating_add(size).min(SIZE)
+}
+
+/// Allocates space for `bytes` of a file.
+pub(crate) fn take_space(file: &File, bytes: Range<usize>) -> io::Result<()> {
+    let [start, length] =
+        [bytes.start, bytes.len()].map(|bytes| libc::off_t::try_from(bytes).unwrap_or(libc::off_t::MAX));
+    if length == 0 {
+        return Ok(());
+    }
+    // SAFETY: `posix_fallocate` needs an open descriptor, which `file` owns. It takes no pointers.
+    match unsafe { libc::posix_fallocate(file.as_raw_fd(), start, length) } {
+        0 => Ok(()),
+        status => Err(io::Error::from_raw_os_error(status)),
+    }
+}

@@ -1,0 +1,180 @@
+//! Limits of a slice on a device.
+
+use gpuslice_policy::{
+    compute::bucket::Terms,
+    config::{CorePolicy, Priority},
+};
+
+use crate::{
+    compute::terms::{MOST_BURST, terms},
+    layout::{
+        DeviceEntry, Header,
+        constants::{NO_LIMIT, OVERSUBSCRIBED, WHOLE_SHARE},
+    },
+    memory::ledger::limit_of,
+    sync::atomics::full_fence,
+};
+
+/// The limits of a slice on one device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes that the slice may hold. `None`: no limit.
+    pub memory: Option<u64>,
+    /// Share of the device's time, 1 to 1000. 1000: no limit.
+    pub cores_permille: u32,
+    /// GPU time that the slice may save up, in nanoseconds, up to a minute.
+    pub burst_ns: u64,
+    /// The slice's part in dividing the device's time among slices.
+    pub sharing: Sharing,
+    /// Whether allocations beyond the memory limit are served from host memory.
+    pub oversubscribe: bool,
+}
+
+impl Limits {
+    /// No limits.
+    pub const NONE: Self = Self {
+        memory: None,
+        cores_permille: WHOLE_SHARE,
+        burst_ns: Self::DEFAULT_BURST,
+        sharing: Sharing::FIXED,
+        oversubscribe: false,
+    };
+    /// The default of [`burst_ns`](Self::burst_ns): 20 ms.
+    pub const DEFAULT_BURST: u64 = 20_000_000;
+
+    /// Whether launches need GPU time from the ledger: the share is less than the whole, or other slices have a part in
+    /// the rate.
+    #[must_use]
+    pub fn is_paced(&self) -> bool {
+        self.cores_permille < WHOLE_SHARE || self.sharing.divides()
+    }
+
+    /// The limits, each brought into its range.
+    pub(crate) fn bounded(self) -> Self {
+        Self {
+            cores_permille: self.cores_permille.clamp(1, WHOLE_SHARE),
+            burst_ns: self.burst_ns.min(MOST_BURST),
+            sharing: self.sharing.bounded(),
+            ..self
+        }
+    }
+
+    /// The limits in a device entry, each brought into its range: another process may have written anything.
+    pub(crate) fn of(entry: &DeviceEntry) -> Self {
+        Self {
+            memory: limit_of(entry.memory_limit.get()),
+            cores_permille: entry.cores_permille.get(),
+            burst_ns: entry.burst.get(),
+            sharing: Sharing::of(entry.sharing.get()),
+            oversubscribe: entry.oversubscribe.get() == OVERSUBSCRIBED,
+        }
+        .bounded()
+    }
+
+    /// Writes the limits into a device entry. They take effect at once. Returns the terms before and after.
+    pub(crate) fn write(self, header: &Header, entry: &DeviceEntry) -> (Terms, Terms) {
+        let limits = self.bounded();
+        let Self { memory, cores_permille, burst_ns, sharing, oversubscribe } = limits;
+        // Before the limits: a process killed in between must not leave limits that launches do not look at. After them
+        // too: another process may initialise the region again meanwhile.
+        let mark = || {
+            if limits.is_paced() {
+                header.unlimited_hint.set(0);
+            }
+        };
+        mark();
+        full_fence();
+        entry.memory_limit.set(memory.unwrap_or(NO_LIMIT));
+        entry.sharing.set(sharing.word());
+        entry.oversubscribe.set(if oversubscribe { OVERSUBSCRIBED } else { 0 });
+        // By exchange: of two processes that change the terms at once, each returns the terms of the other, or those
+        // before both.
+        let before = terms(entry.cores_permille.swap(cores_permille), entry.burst.swap(burst_ns));
+        full_fence();
+        mark();
+        (before, terms(cores_permille, burst_ns))
+    }
+}
+
+/// A slice's part in dividing a GPU's time among slices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sharing {
+    /// The policy by which the slices divide the time.
+    pub policy: CorePolicy,
+    /// The priority of the slice.
+    pub priority: Priority,
+    /// Weight of the slice among those of its policy and priority: 1 to 1000.
+    pub weight: u32,
+}
+
+impl Sharing {
+    /// A fixed share, independent of other slices: the default.
+    pub const FIXED: Self = Self { policy: CorePolicy::Fixed, priority: Priority::Normal, weight: 100 };
+    /// The largest weight.
+    const MOST_WEIGHT: u32 = 1000;
+
+    /// Whether other slices have a part in this slice's rate, by policy or by priority.
+    #[must_use]
+    pub fn divides(self) -> bool {
+        self.policy != CorePolicy::Fixed || self.priority != Priority::Normal
+    }
+
+    /// Brought into its range.
+    pub(crate) fn bounded(self) -> Self {
+        Self { weight: self.weight.clamp(1, Self::MOST_WEIGHT), ..self }
+    }
+
+    /// The word of a device entry: policy in bits 0 to 7, priority in bits 8 to 15, weight from bit 16.
+    pub(crate) fn word(self) -> u64 {
+        let policy = match self.policy {
+            CorePolicy::Fixed => 0,
+            CorePolicy::Equal => 1,
+            CorePolicy::BestEffort => 2,
+        };
+        let priority = match self.priority {
+            Priority::Normal => 0,
+            Priority::High => 1,
+            Priority::Low => 2,
+        };
+        policy | priority << 8 | u64::from(self.bounded().weight) << 16
+    }
+
+    /// Reads the word of a device entry. An undefined policy or priority counts as the default.
+    pub(crate) fn of(word: u64) -> Self {
+        let policy = match word & 0xff {
+            1 => CorePolicy::Equal,
+            2 => CorePolicy::BestEffort,
+            _ => CorePolicy::Fixed,
+        };
+        let priority = match word >> 8 & 0xff {
+            1 => Priority::High,
+            2 => Priority::Low,
+            _ => Priority::Normal,
+        };
+        let weight = match u32::try_from(word >> 16).unwrap_or(Self::MOST_WEIGHT) {
+            0 => Self::FIXED.weight,
+            weight => weight,
+        };
+        Self { policy, priority, weight }.bounded()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_and_what_means_nothing_is_what_most_have() {
+        for policy in [CorePolicy::Fixed, CorePolicy::Equal, CorePolicy::BestEffort] {
+            for priority in [Priority::Low, Priority::Normal, Priority::High] {
+                for weight in [1, 100, 1000] {
+                    let sharing = Sharing { policy, priority, weight };
+                    assert_eq!(Sharing::of(sharing.word()), sharing);
+                }
+            }
+        }
+        assert_eq!(Sharing::of(0), Sharing::FIXED);
+        assert_eq!(Sharing::of(u64::MAX), Sharing { weight: 1000, ..Sharing::FIXED });
+        assert_eq!(Sharing { weight: 0, ..Sharing::FIXED }.bounded().weight, 1);
+    }
+}

@@ -1,0 +1,259 @@
+//! GPU time of a member: requests, payments, settlement, and measurements.
+//!
+//! Instants are on the monotonic clock. Durations are GPU time unless they are said to be wall time. Both are in
+//! nanoseconds.
+
+use gpuslice_policy::compute::{
+    lease::Least,
+    ring::Interval,
+    step::{Kept, Ran},
+};
+
+use crate::{
+    handle::{device::Device, member::Member},
+    layout::compute_words::{ProcessTime, UNDER_WAY, UNPREDICTED},
+    sync::{clock, futex},
+};
+
+impl Member {
+    /// The smallest lease that a process should take. It is larger if each turn costs more, and next to nothing on a
+    /// [coupled](Self::couple) device.
+    #[must_use]
+    pub fn least_lease(&self, device: Device, now: u64) -> Least {
+        self.layout().least_lease(device.index(), self.slot(), now)
+    }
+
+    /// Takes `amount` nanoseconds of GPU time, if the slice has it and no other process comes first. One thread at a
+    /// time calls it for each device.
+    ///
+    /// # Errors
+    /// The instant at which to try again. Until then the request stays published. It ends when the process acquires
+    /// time or [withdraws](Self::withdraw_request) it.
+    pub fn acquire(&self, device: Device, amount: u64, now: u64) -> Result<(), u64> {
+        self.acquire_since(device, amount, now, now)
+    }
+
+    /// [`acquire`](Self::acquire) for a thread that has asked since `since`. On a [coupled](Self::couple) device each
+    /// of the other devices delays it once.
+    ///
+    /// # Errors
+    /// Those of [`acquire`](Self::acquire).
+    pub fn acquire_since(&self, device: Device, amount: u64, since: u64, now: u64) -> Result<(), u64> {
+        self.layout().take_time(device.index(), self.slot(), amount, (since, now))
+    }
+
+    /// The device on which a launch was admitted that the batch `ran` had waited for, and how long that launch was
+    /// throttled.
+    #[must_use]
+    pub fn unblocked_by(&self, device: Device, ran: &Ran) -> Option<(Device, Kept)> {
+        let layout = self.layout();
+        let mut others =
+            layout.other_devices(device.index()).map(|other| (Device(other), layout.last_throttle(other)));
+        others.find(|(_, kept)| ran.ended_by(*kept))
+    }
+
+    /// Whether a device is coupled with others.
+    #[must_use]
+    pub fn is_coupled(&self, device: Device, now: u64) -> bool {
+        self.layout().is_coupled(device.index(), now)
+    }
+
+    /// Couples two devices, because their kernels wait for each other. For
+    /// [`LASTS`](gpuslice_policy::compute::step::LASTS) a payment on one of them waits until throttled launches on the
+    /// other are ready.
+    pub fn couple(&self, devices: [Device; 2], now: u64) {
+        self.layout().couple(devices.map(Device::index), now);
+    }
+
+    /// Reports that a batch on a device runs far longer than predicted. Throttled launches on other devices may then be
+    /// [admitted early](Self::overdraw_for_peer).
+    pub fn note_overrun(&self, device: Device, now: u64) {
+        self.layout().note_overrun(device.index(), now);
+    }
+
+    /// Reports that an overrunning batch has ended. Another one is reported again.
+    pub fn clear_overrun(&self, device: Device) {
+        self.layout().clear_overrun(device.index());
+    }
+
+    /// Whether a batch on another device [overruns](Self::note_overrun).
+    #[must_use]
+    pub fn has_peer_overrun(&self, device: Device, now: u64) -> bool {
+        self.layout().peer_overrun(device.index(), now).is_some()
+    }
+
+    /// Charges `amount` although the slice owes time already, because [a batch on another
+    /// device](Self::has_peer_overrun) may wait for this launch. Returns `false` if no batch waits, if half of the
+    /// share has been used for such overdrafts, or if the slice owes too much.
+    pub fn overdraw_for_peer(&self, device: Device, amount: u64, since: u64, now: u64) -> bool {
+        self.layout().overdraw_for_peer(device.index(), self.slot(), amount, (since, now))
+    }
+
+    /// Charges `amount` although the slice has no time left or another process comes first. For launches that add no
+    /// busy time to the work under way.
+    pub fn overdraw(&self, device: Device, amount: u64, now: u64) {
+        self.layout().overdraw(device.index(), self.slot(), amount, now);
+    }
+
+    /// Ends the request of this process.
+    pub fn withdraw_request(&self, device: Device) {
+        self.layout().withdraw_request(device.index(), self.slot());
+    }
+
+    /// Whether this process waits for GPU time.
+    #[must_use]
+    pub fn is_waiting(&self, device: Device) -> bool {
+        self.layout()
+            .process_time(device.index(), self.slot())
+            .is_some_and(|(_, process)| process.waits(clock::now()))
+    }
+
+    /// The value to pass to [`sleep`](Self::sleep). Read it before [`acquire`](Self::acquire), so that no wake-up is
+    /// lost.
+    #[must_use]
+    pub fn wake_sequence(&self, device: Device) -> u32 {
+        self.layout().time(device.index()).map_or(0, |time| time.wake_seq.0.sequence())
+    }
+
+    /// Sleeps until `until`, until another process wakes this one, or until the thread handles a signal; one second at
+    /// most. Does not sleep if the [sequence](Self::wake_sequence) is no longer `sequence`, or if the device does not
+    /// exist.
+    pub fn sleep(&self, device: Device, sequence: u32, until: u64) {
+        if let Some(time) = self.layout().time(device.index()) {
+            futex::sleep(&time.wake_seq.0, sequence, until);
+        }
+    }
+
+    /// Charges `difference` between measured and prepaid time. A negative difference is a refund, and wakes processes
+    /// that now sleep for too long.
+    pub fn settle(&self, device: Device, difference: i64, now: u64) {
+        self.layout().settle_time(device.index(), difference, now);
+    }
+
+    /// Removes `prepaid` time from the unsettled time: its work has ended at `until`.
+    pub fn settled(&self, device: Device, prepaid: u64, until: u64) {
+        self.with_own(device, |process| {
+            process.unsettled_ns.change(|outstanding| outstanding.saturating_sub(prepaid));
+            process.settled_at.set(process.settled_at.get().max(until));
+        });
+    }
+
+    /// Records that no work of this process has run until now.
+    pub fn idle_until_now(&self, device: Device, now: u64) {
+        self.with_own(device, |process| process.settled_at.set(now));
+    }
+
+    /// Refunds prepaid time that no launch has used. It does not count as service either.
+    pub fn give_back(&self, device: Device, credit: u64, now: u64) {
+        // In this order: a process killed in between loses the time, and no process gets it twice.
+        self.with_own(device, |process| {
+            process.unsettled_ns.change(|outstanding| outstanding.saturating_sub(credit));
+            process.virtual_service.change(|served| served.saturating_sub(credit));
+        });
+        let refund = i64::try_from(credit).unwrap_or(i64::MAX);
+        self.layout().settle_time(device.index(), refund.saturating_neg(), now);
+    }
+
+    /// Corrects this process's place in the queue: it was charged `charged` instead of `paid`.
+    pub fn adjust_service(&self, device: Device, charged: u64, paid: u64) {
+        self.with_own(device, |process| {
+            process.virtual_service.change(|served| served.saturating_add(charged).saturating_sub(paid));
+        });
+    }
+
+    /// Publishes an interval in which the GPU was busy, and returns its number.
+    pub fn publish(&self, device: Device, interval: Interval) -> u64 {
+        self.layout().publish(device.index(), interval)
+    }
+
+    /// Counts an interval of `length`, of which `covered` nanoseconds were not covered by other intervals.
+    pub fn add_overlap(&self, device: Device, length: u64, covered: u64) {
+        self.layout().add_overlap(device.index(), length, covered);
+    }
+
+    /// The part of `length` nanoseconds of busy time that other intervals do not cover, on average over the slice.
+    #[must_use]
+    pub fn overlap_part(&self, device: Device, length: u64) -> u64 {
+        self.layout().overlap_part(device.index(), length)
+    }
+
+    /// Counts `time` nanoseconds of charged GPU time.
+    pub fn count_used(&self, device: Device, time: u64) {
+        self.with_own(device, |process| process.counts.charged_ns.add(time));
+    }
+
+    /// Counts `time` nanoseconds of wall time that a launch was throttled.
+    pub fn count_throttled(&self, device: Device, time: u64) {
+        self.with_own(device, |process| process.counts.throttled_ns.add(time));
+    }
+
+    /// Counts `time` nanoseconds of GPU time of copies.
+    pub fn count_copied(&self, device: Device, time: u64) {
+        self.with_own(device, |process| process.counts.copied_ns.add(time));
+    }
+
+    /// Publishes the predicted GPU time of this process's work under way.
+    pub fn set_queued(&self, device: Device, time: u64) {
+        let marks = UNPREDICTED | UNDER_WAY;
+        self.with_own(device, |process| process.queued_ns.change(|before| before & marks | time & !marks));
+    }
+
+    /// Publishes that work of this process may be under way. If the process dies, its prepaid time counts as used.
+    pub fn begin_work(&self, device: Device) {
+        self.with_own(device, |process| process.queued_ns.change(|before| before | UNDER_WAY));
+    }
+
+    /// Publishes that no work of this process is under way. If the process dies, its prepaid time is refunded.
+    pub fn end_work(&self, device: Device) {
+        self.with_own(device, |process| {
+            process.queued_ns.change(|before| before & !(UNDER_WAY | UNPREDICTED))
+        });
+    }
+
+    /// Publishes whether a launch without a prediction is under way. It may take longer than the
+    /// [predicted](Self::set_queued) time.
+    pub fn set_unpredicted(&self, device: Device, is_unpredicted: bool) {
+        let mark = if is_unpredicted { UNPREDICTED | UNDER_WAY } else { 0 };
+        self.with_own(device, |process| process.queued_ns.change(|before| before & !UNPREDICTED | mark));
+    }
+
+    /// Counts `launches` launches.
+    pub fn count_launches(&self, device: Device, launches: u64) {
+        self.with_own(device, |process| process.counts.launches.add(launches));
+    }
+
+    /// Writes this second's usage sample for [`Region::used_over`](crate::Region::used_over). It costs little if the
+    /// sample exists. A process calls it once a second while work is under way, and after a pause before it counts
+    /// anything.
+    pub fn note_second(&self, device: Device, now: u64) {
+        self.layout().note_second(device.index(), now);
+    }
+
+    /// Takes or renews the sampler lease of a device. Returns whether this process has it. It keeps the lease while it
+    /// renews it within `patience` nanoseconds, at least a tenth of a millisecond. Otherwise another process takes
+    /// over.
+    pub fn renew_sampler_lease(&self, device: Device, now: u64, patience: u64) -> bool {
+        self.layout().renew_sampler_lease(device.index(), self.slot(), now, patience)
+    }
+
+    /// Publishes the slice's own part of the time between events.
+    pub fn set_correction(&self, device: Device, correction: u32) {
+        if let Some(time) = self.layout().time(device.index()) {
+            time.control.0.correction_millionths.set(correction);
+        }
+    }
+
+    /// Publishes how GPU time is measured: see [`Region::measure_source`](crate::Region::measure_source).
+    pub fn set_measure_source(&self, device: Device, source: u32) {
+        if let Some(time) = self.layout().time(device.index()) {
+            time.control.0.measure_source.set(source);
+        }
+    }
+
+    /// Calls `change` with the words of this process, if they exist.
+    fn with_own<T>(&self, device: Device, change: impl FnOnce(&ProcessTime) -> T) {
+        if let Some((_, process)) = self.layout().process_time(device.index(), self.slot()) {
+            change(process);
+        }
+    }
+}

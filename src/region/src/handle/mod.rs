@@ -1,0 +1,16 @@
+//! Handles of a region: [`Member`](member::Member) takes part, [`Monitor`](monitor::Monitor) watches and sets limits,
+//! and [`Reader`](reader::Reader) reads.
+
+pub(crate) mod change_limits;
+pub(crate) mod context_creation;
+pub(crate) mod device;
+pub(crate) mod join;
+pub(crate) mod limits;
+pub(crate) mod member;
+pub(crate) mod member_time;
+pub(crate) mod monitor;
+pub(crate) mod reader;
+pub(crate) mod region;
+pub(crate) mod region_time;
+pub(crate) mod remove;
+pub(crate) mod reserve_env;

@@ -1,0 +1,315 @@
+//! Reads a slice's figures without the right to write.
+//!
+//! A [`Reader`] maps the file for reading only, so no function here may change a word, not even to repair it. After
+//! each figure it checks that the region is still the one that was opened. A damaged region thus yields an error and
+//! never a number.
+
+use std::{io, path::Path};
+
+use crate::{
+    compute::{history::RecentUsage, reclaim::TimeUsed, terms},
+    file::{
+        error::RegionError,
+        locks::LockFile,
+        map::{self, Trust},
+    },
+    handle::{
+        device::{Device, Uuid},
+        limits::Limits,
+        region::{DeviceView, ProcessView, Region},
+    },
+    layout::{
+        Layout,
+        constants::{MAGIC, READY, VERSION},
+    },
+    slots::roster::Liveness as _,
+    sync::{atomics::read_fence, clock},
+};
+
+/// A region mapped for reading. It belongs to one epoch: when the region is initialised again, for another slice, it
+/// returns errors.
+#[derive(Debug)]
+pub struct Reader {
+    region: Region,
+    /// An opening of the file, to ask which processes are alive and whether the file is whole.
+    locks: LockFile,
+    epoch: u64,
+}
+
+/// A slice's limits and use of a device. Each figure is exact for an instant during the reading, not all for the same
+/// one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceFigures {
+    /// The device.
+    pub device: Device,
+    /// Its UUID.
+    pub uuid: Uuid,
+    /// Bytes of memory that it has.
+    pub total: u64,
+    /// The slice's limits on it.
+    pub limits: Limits,
+    /// Bytes that living processes hold, pending reservations included. Excludes memory that [leaves](Self::leaving).
+    pub held: u64,
+    /// Bytes of dead processes that count until a process reaps them.
+    pub held_by_dead: u64,
+    /// Bytes of dead processes that the device may not have back.
+    pub leaving: u64,
+    /// Whether the device's memory is the host's: see [`Region::has_host_memory`].
+    pub host_memory: bool,
+    /// The most bytes that were granted at a time.
+    pub peak: u64,
+    /// Allocations denied because of the quota.
+    pub quota_denials: u64,
+    /// Allocations within the quota for which the driver had no memory.
+    pub device_denials: u64,
+    /// Bytes beyond the quota that living processes hold in host memory.
+    pub spilled: u64,
+    /// Bytes of [`held`](Self::held) for contexts: see [`Region::contexts`].
+    pub contexts: u64,
+    /// Expected size of a context, in bytes: see [`Region::context_bytes`].
+    pub context_bytes: Option<u64>,
+    /// GPU time used, including processes that have ended; `queued` counts living ones only.
+    pub time: TimeUsed,
+    /// The instant up to which the slice's GPU time is paid, on the monotonic clock.
+    pub paid_until: u64,
+    /// GPU time that the slice owes, in nanoseconds; 0 without a limit on GPU time.
+    pub owed: u64,
+    /// How GPU time is measured: see [`Region::measure_source`].
+    pub measure_source: u32,
+    /// The slice's own part of the time between events: see [`Region::correction`].
+    pub correction: u32,
+    /// When the figures were read, in nanoseconds of the monotonic clock.
+    pub read_at: u64,
+}
+
+impl Reader {
+    /// Opens the region at `path`. `None`: there is none, or no process has finished initialising it.
+    ///
+    /// # Errors
+    /// Every [`RegionError`] of a file that is not a readable region.
+    pub fn open(path: &Path, trust: Trust) -> Result<Option<Self>, RegionError> {
+        let path = &map::absolute(path)?;
+        let Some((mapped, file)) = map::open_to_read(path, trust)? else { return Ok(None) };
+        let region = Region::new(mapped);
+        // Before the epoch: a region becomes ready after it has its epoch.
+        let is_ready = region.is_ready();
+        let epoch = region.epoch();
+        Ok(is_ready.then(|| Self { region, locks: LockFile::new(file), epoch }))
+    }
+
+    /// The path of the region.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.region.path()
+    }
+
+    /// The epoch in which the region was opened.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Checks that the region is still the one that was opened. Makes two system calls.
+    ///
+    /// # Errors
+    /// [`RegionError::Damaged`] if the file was truncated or overwritten. [`RegionError::Replaced`] if it was removed
+    /// or replaced. [`RegionError::Reinitialised`] if another slice has it.
+    pub fn check(&self) -> Result<(), RegionError> {
+        let mapped = self.region.mapped();
+        // All earlier reads happen before the checks, so they are of the region that the checks find, or of an older
+        // state.
+        read_fence();
+        mapped.check_file(self.locks.file())?;
+        let (header, path) = (&self.layout().header, || self.path().to_owned());
+        if header.magic.get() != MAGIC || header.version.get() != VERSION {
+            return Err(RegionError::Damaged { path: path() });
+        }
+        if header.ready.observe() != READY || header.epoch.get() != self.epoch {
+            return Err(RegionError::Reinitialised { path: path() });
+        }
+        Ok(())
+    }
+
+    /// Number of devices of the slice.
+    ///
+    /// # Errors
+    /// Those of [`check`](Self::check).
+    pub fn device_count(&self) -> Result<usize, RegionError> {
+        self.checked(Ok(self.layout().device_count()))
+    }
+
+    /// The figures of all devices.
+    ///
+    /// # Errors
+    /// Those of [`device`](Self::device).
+    pub fn devices(&self) -> Result<Vec<DeviceFigures>, RegionError> {
+        let views = self.region.devices();
+        let figures: io::Result<Vec<_>> = views.iter().map(|view| self.figures(view)).collect();
+        self.checked(figures.map_err(|source| self.unknown(source)))
+    }
+
+    /// Recent use of a device: see [`Region::used_over`].
+    ///
+    /// # Errors
+    /// Those of [`check`](Self::check).
+    pub fn used_over(&self, device: Device, seconds: u64) -> Result<RecentUsage, RegionError> {
+        self.checked(Ok(self.region.used_over(device, seconds, clock::now())))
+    }
+
+    /// Whether a process is dead and not reaped yet. [`Region::reap`] needs the right to write.
+    ///
+    /// # Errors
+    /// Those of [`device`](Self::device).
+    pub fn any_dead(&self) -> Result<bool, RegionError> {
+        let dead = self.layout().any_dead(&self.locks);
+        self.checked(dead.map_err(|source| self.unknown(source)))
+    }
+
+    /// The figures of the device at `index` of the region's table. `None`: the slice has no such device.
+    ///
+    /// # Errors
+    /// Those of [`check`](Self::check), and [`RegionError::System`] if the kernel does not tell which processes are
+    /// alive.
+    pub fn device(&self, index: usize) -> Result<Option<DeviceFigures>, RegionError> {
+        let view = self.region.devices().into_iter().nth(index);
+        let figures = view.map(|view| self.figures(&view)).transpose();
+        self.checked(figures.map_err(|source| self.unknown(source)))
+    }
+
+    /// The living processes.
+    ///
+    /// # Errors
+    /// Those of [`device`](Self::device).
+    pub fn processes(&self) -> Result<Vec<ProcessView>, RegionError> {
+        let mut processes = self.region.processes();
+        let mut unknown = Ok(());
+        processes.retain(|process| match self.locks.is_alive(process.slot) {
+            Ok(lives) => lives,
+            Err(source) => {
+                unknown = Err(self.unknown(source));
+                false
+            }
+        });
+        self.checked(unknown.map(|()| processes))
+    }
+
+    /// Number of living processes.
+    ///
+    /// # Errors
+    /// Those of [`device`](Self::device).
+    pub fn process_count(&self) -> Result<usize, RegionError> {
+        let layout = self.layout();
+        let mut count = Ok(0_usize);
+        for slot in (0..layout.slot_high_water()).filter(|slot| layout.is_taken(*slot)) {
+            match self.locks.is_alive(slot) {
+                Ok(lives) => count = count.map(|count| count.saturating_add(usize::from(lives))),
+                Err(source) => count = Err(self.unknown(source)),
+            }
+        }
+        self.checked(count)
+    }
+
+    fn layout(&self) -> &Layout {
+        self.region.layout()
+    }
+
+    /// The result of a reading, unless the region has changed meanwhile: then that error, which explains all others.
+    fn checked<T>(&self, read: Result<T, RegionError>) -> Result<T, RegionError> {
+        self.check()?;
+        read
+    }
+
+    /// The error for a system call that does not tell which processes are alive.
+    fn unknown(&self, source: io::Error) -> RegionError {
+        self.region.mapped().failed("ask who lives", source)
+    }
+
+    /// Reads the figures of a device.
+    fn figures(&self, view: &DeviceView) -> io::Result<DeviceFigures> {
+        let (region, layout, device) = (&self.region, self.layout(), view.device);
+        // Sums are read before the dead processes are looked up. A process that is reaped in between counts once more;
+        // bytes are never subtracted that are not in the sum.
+        let leaving = layout.leaving(device.index(), clock::now());
+        let (held, spilled, contexts) =
+            (region.held(device), region.spilled(device), region.contexts(device));
+        let mut time = region.time_used(device);
+        let dead = self.dead_on(device)?;
+        time.queued = time.queued.saturating_sub(dead.queued);
+        let now = clock::now();
+        let words = layout.time(device.index());
+        let terms = layout.terms(device.index());
+        let paid_until = words.map_or(0, |time| terms::load_clamped(time, terms, now));
+        let owed = if view.limits.is_paced() { terms.gpu(paid_until.saturating_sub(now)) } else { 0 };
+        Ok(DeviceFigures {
+            device,
+            uuid: view.uuid,
+            total: view.total,
+            limits: view.limits,
+            held: held.saturating_sub(dead.held),
+            leaving,
+            host_memory: region.has_host_memory(device),
+            held_by_dead: dead.held,
+            peak: region.peak(device),
+            quota_denials: region.quota_denials(device),
+            device_denials: region.device_denials(device),
+            spilled: spilled.saturating_sub(dead.spilled),
+            contexts: contexts.saturating_sub(dead.contexts),
+            time,
+            context_bytes: region.context_bytes(device),
+            paid_until,
+            owed,
+            measure_source: region.measure_source(device),
+            correction: region.correction(device),
+            read_at: now,
+        })
+    }
+
+    /// Sums of the words of dead processes on a device.
+    fn dead_on(&self, device: Device) -> io::Result<HeldByDead> {
+        let layout = self.layout();
+        let mut dead = HeldByDead::default();
+        for slot in (0..layout.slot_high_water()).filter(|slot| layout.is_taken(*slot)) {
+            let left = self.left_by(slot, device.index());
+            // The question whether a process is alive is a system call, which costs more than all the rest.
+            if left != HeldByDead::default() && !self.locks.is_alive(slot)? {
+                dead = dead.plus(&left);
+            }
+        }
+        Ok(dead)
+    }
+
+    /// The words of the process in `slot` on a device.
+    fn left_by(&self, slot: usize, device: usize) -> HeldByDead {
+        let layout = self.layout();
+        let held = layout.held_by(device, slot).saturating_add(layout.transferred_to(device, slot));
+        let Some((_, process)) = layout.process_time(device, slot) else {
+            return HeldByDead { held, ..HeldByDead::default() };
+        };
+        HeldByDead {
+            held,
+            spilled: process.spilled_bytes.get(),
+            contexts: process.context_bytes.get(),
+            queued: process.queued(),
+        }
+    }
+}
+
+/// Words of a process that still count when it is dead.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct HeldByDead {
+    held: u64,
+    spilled: u64,
+    contexts: u64,
+    queued: u64,
+}
+
+impl HeldByDead {
+    fn plus(self, other: &Self) -> Self {
+        Self {
+            held: self.held.saturating_add(other.held),
+            spilled: self.spilled.saturating_add(other.spilled),
+            contexts: self.contexts.saturating_add(other.contexts),
+            queued: self.queued.saturating_add(other.queued),
+        }
+    }
+}

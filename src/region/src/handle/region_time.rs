@@ -1,0 +1,148 @@
+//! GPU time of a slice as members and monitors see it.
+//!
+//! Instants are on the monotonic clock. Durations are GPU time unless they are said to be wall time. Both are in
+//! nanoseconds.
+
+use gpuslice_policy::{
+    arbiter::word,
+    compute::{bucket::Terms, ring::Entry},
+};
+
+use crate::{
+    compute::{
+        history::RecentUsage,
+        reclaim::TimeUsed,
+        terms::{load_repaired, terms, terms_of},
+    },
+    handle::{device::Device, region::Region},
+    layout::constants::UNLIMITED,
+    sync::clock,
+};
+
+/// A process's present activity on a device. [`TimeUsed`] has sums over processes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProcessActivity {
+    /// GPU time charged, in nanoseconds; never falls.
+    pub used: u64,
+    /// Wall time that launches were throttled, in nanoseconds; never falls.
+    pub throttled: u64,
+    /// Predicted GPU time of work under way, in nanoseconds.
+    pub queued: u64,
+    /// Whether it waits for GPU time.
+    pub waits: bool,
+}
+
+impl Region {
+    /// The slice's terms on a device now. Nearly nothing for a device that does not exist.
+    #[must_use]
+    pub fn terms(&self, device: Device) -> Terms {
+        self.layout().terms(device.index())
+    }
+
+    /// The slice's terms on a device without a grant of the arbiter.
+    #[must_use]
+    pub fn own_terms(&self, device: Device) -> Terms {
+        self.layout().devices.get(device.index()).map_or_else(|| terms(1, 0), terms_of)
+    }
+
+    /// Whether launches on a device need GPU time from the ledger: the share is less than the whole, or other slices
+    /// have a part in the rate.
+    #[inline]
+    #[must_use]
+    pub fn is_paced(&self, device: Device) -> bool {
+        self.layout().is_paced(device.index())
+    }
+
+    /// Whether no device of the slice had limits on GPU time in this epoch. Costs one load. `false` says nothing about
+    /// a single device: see [`is_paced`](Self::is_paced).
+    #[inline]
+    #[must_use]
+    pub fn is_unlimited(&self) -> bool {
+        self.layout().header.unlimited_hint.get() == UNLIMITED
+    }
+
+    /// The last grant of the arbiter: a [`word`].
+    #[must_use]
+    pub fn grant(&self, device: Device) -> u64 {
+        self.layout().time(device.index()).map_or(0, |time| time.control.0.grant.get())
+    }
+
+    /// Writes a grant: a [word](gpuslice_policy::arbiter::word::told). GPU time that the slice owes or has saved up
+    /// stays the same. Throttled processes try again at once.
+    pub fn set_grant(&self, device: Device, word: u64, now: u64) {
+        self.layout().set_grant(device.index(), word, now);
+    }
+
+    /// Removes a grant that is too old. Returns the largest queue of a process in nanoseconds of GPU time, if the grant
+    /// has one.
+    pub fn expire_grant(&self, device: Device, now: u64) -> Option<u64> {
+        self.layout().expire_grant(device.index(), now);
+        word::granted(self.grant(device), self.own_terms(device)).1
+    }
+
+    /// Lets the slice go on `wall` nanoseconds of the clock earlier, if it owes that much: the GPU would be idle
+    /// otherwise.
+    pub fn credit_wall_time(&self, device: Device, wall: u64, now: u64) {
+        self.layout().credit_wall_time(device.index(), wall, now);
+    }
+
+    /// The activity of every process that has or had a slot, by slot.
+    pub fn process_activity(&self, device: Device, now: u64) -> impl Iterator<Item = ProcessActivity> {
+        let layout = self.layout();
+        let processes = layout.time(device.index()).into_iter().flat_map(|time| time.processes.iter());
+        processes.take(layout.slot_high_water()).map(move |process| ProcessActivity {
+            used: process.counts.charged_ns.get(),
+            throttled: process.counts.throttled_ns.get(),
+            queued: process.queued(),
+            waits: process.waits(now),
+        })
+    }
+
+    /// The slice's own part of the time between events, in parts of [`ONE`](gpuslice_policy::compute::trim::ONE).
+    #[must_use]
+    pub fn correction(&self, device: Device) -> u32 {
+        self.layout().correction(device.index())
+    }
+
+    /// GPU time that all processes have used on a device in this epoch, including those that have ended.
+    #[must_use]
+    pub fn time_used(&self, device: Device) -> TimeUsed {
+        self.layout().time_used(device.index())
+    }
+
+    /// GPU time that all processes used on a device over the last `seconds` seconds, 1 to 62. The span is up to one
+    /// second longer if work was under way then. Nothing if no process [samples](crate::Member::note_second) the use.
+    /// `now` is the monotonic clock.
+    #[must_use]
+    pub fn used_over(&self, device: Device, seconds: u64, now: u64) -> RecentUsage {
+        self.layout().used_over(device.index(), seconds, now)
+    }
+
+    /// The instant up to which the slice's GPU time is paid. An instant in the past means that time is saved up.
+    #[must_use]
+    pub fn paid_until(&self, device: Device) -> u64 {
+        let layout = self.layout();
+        let time = layout.time(device.index());
+        time.map_or(0, |time| load_repaired(time, layout.terms(device.index()), clock::now()))
+    }
+
+    /// How GPU time is measured now: 0 not known, 1 events, 2 events beside programs that publish nothing, 3 NVML only,
+    /// 4 events that fail, 5 events corrected by the figures of other slices. Other values mean nothing.
+    #[must_use]
+    pub fn measure_source(&self, device: Device) -> u32 {
+        self.layout().time(device.index()).map_or(0, |time| time.control.0.measure_source.get())
+    }
+
+    /// Number of busy intervals published so far. The ring keeps the last [`INTERVAL_SLOTS`](crate::INTERVAL_SLOTS).
+    #[must_use]
+    pub fn interval_head(&self, device: Device) -> u64 {
+        self.layout().time(device.index()).map_or(0, |time| time.interval_head.0.get())
+    }
+
+    /// The entry with this number, or the one that has taken its slot since. While a process writes it, an entry with
+    /// ticket 0.
+    #[must_use]
+    pub fn interval_at(&self, device: Device, place: u64) -> Entry {
+        self.layout().time(device.index()).map_or_else(Entry::default, |time| time.interval_at(place))
+    }
+}

@@ -1,0 +1,99 @@
+//! Removes the region of a slice without processes.
+//!
+//! A process that joins holds the join lock, and checks under it that the path still leads to the file that it has
+//! opened. A region is removed under the same lock, after a check that no process is alive. So no joining process is
+//! left on a file without a name.
+//!
+//! A region also stays while its slice owes GPU time (`compute::debts`). A later attempt finds the debt paid.
+
+use core::time::Duration;
+use std::{fs, path::Path};
+
+use crate::{
+    file::{
+        error::RegionError,
+        map::{self, Trust},
+    },
+    handle::region::Region,
+    slots::identity,
+    sync::{
+        backoff::{Backoff, REMOVING},
+        clock,
+    },
+};
+
+/// Result of an attempt to remove a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Removal {
+    /// There is no region, or no longer one.
+    Gone,
+    /// This number of processes is alive in it, or a process is just joining.
+    InUse(usize),
+    /// No process is alive, but the slice owes GPU time, which takes this wall time to pay. A new region would forgive
+    /// the debt.
+    Owing(Duration),
+}
+
+/// Removes the region at `path`, unless a process is alive in it or the slice owes GPU time.
+///
+/// # Errors
+/// Every [`RegionError`] of a file that is not a usable region, and of a directory from which nothing can be removed.
+pub fn remove_if_unused(path: &Path, trust: Trust) -> Result<Removal, RegionError> {
+    remove(path, trust, DebtPolicy::Kept)
+}
+
+/// Removes the region at `path` and its debts, unless a process is alive in it. For a slice that cannot be started
+/// again, because its name is used once.
+///
+/// # Errors
+/// Those of [`remove_if_unused`].
+pub fn remove_for_good(path: &Path, trust: Trust) -> Result<Removal, RegionError> {
+    remove(path, trust, DebtPolicy::Dropped)
+}
+
+/// The treatment of GPU time that the slice owes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum DebtPolicy {
+    /// The region stays until it is paid.
+    Kept,
+    /// It is removed with the region.
+    Dropped,
+}
+
+/// Tries to remove the region until it succeeds, another outcome is certain, or the waits run out.
+fn remove(path: &Path, trust: Trust, debts: DebtPolicy) -> Result<Removal, RegionError> {
+    let path = &map::absolute(path)?;
+    let mut backoff = Backoff::new(REMOVING);
+    loop {
+        // Includes a region that no process has finished initialising.
+        let Some(region) = map::open(path, trust)?.map(Region::new) else { return Ok(Removal::Gone) };
+        match try_once(&region, debts) {
+            Ok(Some(outcome)) => return Ok(outcome),
+            Ok(None) | Err(RegionError::Replaced { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        if !backoff.wait() {
+            return Ok(Removal::InUse(1));
+        }
+    }
+}
+
+/// `None`: another process holds the join lock.
+fn try_once(region: &Region, debts: DebtPolicy) -> Result<Option<Removal>, RegionError> {
+    let (layout, mapped) = (region.layout(), region.mapped());
+    let failed = |source| mapped.failed("remove it", source);
+    let locks = mapped.locks()?;
+    let Some(_lock) = locks.try_join().map_err(failed)? else { return Ok(None) };
+    // From here on no process can change which file the path leads to.
+    mapped.reopen()?;
+    let (_dead, living) = layout.reap_locked(&locks, clock::now()).map_err(failed)?;
+    if living > 0 {
+        return Ok(Some(Removal::InUse(living)));
+    }
+    let paid_in = layout.paid_in(identity::boot(), clock::now());
+    if paid_in > 0 && debts == DebtPolicy::Kept {
+        return Ok(Some(Removal::Owing(Duration::from_nanos(paid_in))));
+    }
+    fs::remove_file(region.path()).map_err(failed)?;
+    Ok(Some(Removal::Gone))
+}

@@ -1,0 +1,191 @@
+//! Structs of the compute ledger.
+//!
+//! The words of one device lie together, so that only valid devices need space in the file. A word that many processes
+//! change has a line of 128 bytes to itself.
+
+use crate::{
+    layout::constants::{INTERVALS, SECONDS},
+    sync::atomics::{Published64, WakeSeq, Word32, Word64},
+};
+
+/// Gives words a line of 128 bytes, because processors fetch lines of 64 bytes in pairs.
+#[derive(Debug, Default)]
+#[cfg_attr(not(loom), repr(C, align(128)))]
+pub(crate) struct Line<T>(pub(crate) T);
+
+/// The compute ledger of one device.
+#[derive(Debug)]
+#[cfg_attr(not(loom), repr(C, align(4096)))]
+pub(crate) struct DeviceTime<const SLOTS: usize> {
+    /// The instant up to which the slice's GPU time is paid.
+    pub(crate) paid: Line<PaidWords>,
+    /// Virtual service time of the process that paid last.
+    pub(crate) virtual_time: Line<Word64>,
+    /// The futex on which throttled processes sleep.
+    pub(crate) wake_seq: Line<WakeSeq>,
+    /// Number of busy intervals that were published.
+    pub(crate) interval_head: Line<Word64>,
+    /// Part of the busy intervals that other intervals did not cover: two sums in one word.
+    pub(crate) overlap: Line<Word64>,
+    /// Words that every process reads and few processes write.
+    pub(crate) control: Line<ControlWords>,
+    /// The lease of the process that samples NVML.
+    pub(crate) sampler: Line<SamplerWords>,
+    /// Payments that coupled devices need to know of.
+    pub(crate) coupling: Line<CouplingWords>,
+    /// Ring of intervals in which the GPU was busy for the slice.
+    pub(crate) intervals: [IntervalSlot; INTERVALS],
+    /// Ring of usage samples, one a second.
+    pub(crate) history: [UsageSample; SECONDS],
+    /// The processes, by slot.
+    pub(crate) processes: [ProcessTime; SLOTS],
+}
+
+/// Instants of the token bucket, on the monotonic clock.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(crate) struct PaidWords {
+    /// The instant up to which GPU time is paid.
+    pub(crate) until: Word64,
+    /// The instant from which GPU time is free.
+    pub(crate) free_from: Word64,
+}
+
+/// How GPU time is measured and limited.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(crate) struct ControlWords {
+    /// The slice's own part of the time between two events, in millionths; 0: not measured, and all of it counts.
+    pub(crate) correction_millionths: Word32,
+    /// How GPU time is measured: the word of `gpuslice_policy::compute::source`.
+    pub(crate) measure_source: Word32,
+    /// The rate that the arbiter of the GPU grants the slice: the word of `gpuslice_policy::arbiter::word`.
+    pub(crate) grant: Word64,
+}
+
+/// The process that looks at co-tenants and samples NVML.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(crate) struct SamplerWords {
+    /// Slot of the process, and when it renewed the lease, in one word.
+    pub(crate) lease: Word64,
+}
+
+/// Payments of a device that coupled devices need to know of.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(crate) struct CouplingWords {
+    /// When a process last paid, on the monotonic clock.
+    pub(crate) last_payment_at: Word64,
+    /// When the last long throttle began.
+    pub(crate) throttled_from: Word64,
+    /// When the last long throttle ended. Written after `throttled_from`.
+    pub(crate) throttled_until: Published64,
+    /// Until when the device is throttled together with the other coupled devices.
+    pub(crate) coupled_until: Word64,
+    /// When a process last saw a batch that runs far longer than predicted, and so may wait for another device.
+    pub(crate) overrun_seen_at: Word64,
+    /// When a launch last went beyond the share because a batch on another device may wait for it.
+    pub(crate) overdraft_at: Word64,
+    /// The instant up to which such overdrafts are paid.
+    pub(crate) overdraft_paid_until: Word64,
+}
+
+/// One interval in which the GPU was busy for the slice.
+#[derive(Debug, Default)]
+#[cfg_attr(not(loom), repr(C, align(32)))]
+pub(crate) struct IntervalSlot {
+    /// Number of the interval plus 1.
+    pub(crate) ticket: Published64,
+    /// When the GPU began, on the monotonic clock.
+    pub(crate) start: Word64,
+    /// Length, context, and whether the work goes on.
+    pub(crate) packed: Word64,
+    /// Made of the other three words, so that a reader never takes the words of two intervals for one.
+    pub(crate) checksum: Word64,
+}
+
+/// Sums over all processes of the slice at the start of a second.
+#[derive(Debug, Default)]
+#[cfg_attr(not(loom), repr(C, align(32)))]
+pub(crate) struct UsageSample {
+    /// The second of the monotonic clock plus 1; 0 while a process writes the sample.
+    pub(crate) second: Published64,
+    /// GPU time charged until then, in nanoseconds.
+    pub(crate) charged_ns: Word64,
+    /// Wall time that launches were throttled until then, in nanoseconds.
+    pub(crate) throttled_ns: Word64,
+}
+
+/// The state of one process on one device.
+#[derive(Debug, Default)]
+#[cfg_attr(not(loom), repr(C, align(128)))]
+pub(crate) struct ProcessTime {
+    /// GPU time that the process was served, as virtual time.
+    pub(crate) virtual_service: Word64,
+    /// GPU time that the process waits for, in nanoseconds; 0: it does not wait.
+    pub(crate) requested_ns: Word64,
+    /// Until when the process sleeps unless it is woken; 0: it does not sleep; all ones: it is about to sleep.
+    pub(crate) sleep_deadline: Published64,
+    /// Prepaid GPU time that is neither settled nor refunded, in nanoseconds.
+    pub(crate) unsettled_ns: Word64,
+    /// When the process last settled.
+    pub(crate) settled_at: Word64,
+    /// Predicted GPU time of work under way, in nanoseconds, with the bits [`UNPREDICTED`] and [`UNDER_WAY`].
+    pub(crate) queued_ns: Word64,
+    /// Counters of this process and of earlier processes in the slot. Sums over slots therefore never fall.
+    pub(crate) counts: UsageCounts,
+    /// Values of `counts` when this process joined.
+    pub(crate) at_join: UsageCounts,
+    /// Bytes beyond the quota that the process holds in host memory.
+    pub(crate) spilled_bytes: Word64,
+    /// Bytes that the process holds for contexts.
+    pub(crate) context_bytes: Word64,
+}
+
+/// The bit of [`ProcessTime::queued_ns`] for work under way without a prediction.
+pub(crate) const UNPREDICTED: u64 = 1 << 63;
+
+/// The bit of [`ProcessTime::queued_ns`] for work that may be under way, with a prediction or without, submitted in
+/// full or in part.
+pub(crate) const UNDER_WAY: u64 = 1 << 62;
+
+impl ProcessTime {
+    /// Predicted GPU time of work under way, in nanoseconds.
+    pub(crate) fn queued(&self) -> u64 {
+        self.queued_ns.get() & !(UNPREDICTED | UNDER_WAY)
+    }
+}
+
+/// Counters that only grow.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(crate) struct UsageCounts {
+    /// GPU time charged, in nanoseconds.
+    pub(crate) charged_ns: Word64,
+    /// Wall time that launches were throttled, in nanoseconds.
+    pub(crate) throttled_ns: Word64,
+    /// GPU time of copies, in nanoseconds.
+    pub(crate) copied_ns: Word64,
+    /// Launches.
+    pub(crate) launches: Word64,
+}
+
+#[cfg(test)]
+impl<const SLOTS: usize> Default for DeviceTime<SLOTS> {
+    fn default() -> Self {
+        Self {
+            paid: Default::default(),
+            virtual_time: Default::default(),
+            wake_seq: Default::default(),
+            interval_head: Default::default(),
+            overlap: Default::default(),
+            control: Default::default(),
+            sampler: Default::default(),
+            coupling: Default::default(),
+            intervals: core::array::from_fn(|_| IntervalSlot::default()),
+            history: core::array::from_fn(|_| UsageSample::default()),
+            processes: core::array::from_fn(|_| ProcessTime::default()),
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Memory that leaves: bytes of dead processes that the device does not have back yet.
+//!
+//! The driver frees the memory of a killed process some time after its death. Reports say 50 to 500 ms, sometimes more
+//! (unslothai/unsloth#5693, sgl-project/sglang#39545). Until then the bytes *leave*: they count as held, so that the
+//! ledger grants no memory that the device does not have. An entry in the table of shares has the bytes. It counts
+//! before the word of the dead process is cleared, as a new payer of shared memory does.
+//!
+//! The sum of free memory and of the bytes that all slices of the folder hold is the memory *available* to them.
+//! Allocations and frees of a slice do not change this sum. While memory leaves, free memory and the bytes of the living
+//! are less than that sum by the bytes that leave. When the sum is reached again, the memory is back.
+//!
+//! A reservation counts from before the driver takes the memory until after the driver has freed it. A measurement
+//! during such a call is therefore too high, and never too low. The least one of the last minute counts
+//! ([`AVAILABLE_KEPT`]).
+//!
+//! The ledger may have counted a context of the dead process as more than the driver took. Therefore a part of one
+//! context may be missing for each dead process ([`MISSING_PART`]). Memory that leaves another slice is missing too, and
+//! makes the wait longer. Programs that are in no slice of the folder change free memory, and no ledger tells it. So the
+//! wait has a bound: after [`LEAVING`] nothing leaves any more.
+//!
+//! If no member has measured the available memory, nothing leaves.
+
+use crate::layout::Layout;
+
+/// The longest time that memory of the dead leaves, in nanoseconds. Guessed: four times as long as most reports say.
+pub const LEAVING: u64 = 2_000_000_000;
+
+/// How long the least measurement of available memory counts, in nanoseconds. Guessed. A program of no slice that frees
+/// memory raises the sum, and the ledger notices it this much later. A process that is never idle is measured while idle
+/// within this time.
+const AVAILABLE_KEPT: u64 = 60_000_000_000;
+
+/// One part in `MISSING_PART` of a context may be missing for each process whose memory leaves, when all of it counts as
+/// back. Derived: the size of a context is known within 15 %, and all other memory exactly.
+const MISSING_PART: u64 = 8;
+
+/// Whether `then` is less than [`LEAVING`] ago. An instant of another boot may lie in the future; it is not recent.
+pub(crate) fn is_recent(then: u64, now: u64) -> bool {
+    now.checked_sub(then).is_some_and(|since| since < LEAVING)
+}
+
+impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVICES, SLOTS, SHARES> {
+    /// Makes the bytes of the dead process in `slot` leave. Needs the join lock.
+    ///
+    /// The caller clears the words of the process afterwards. A process killed in between leaves bytes that count twice
+    /// until they are back.
+    pub(crate) fn begin_leaving(&self, slot: usize, now: u64) {
+        for device in 0..self.device_count() {
+            let (held, entry) = (self.held_by(device, slot), self.devices.get(device));
+            let Some(entry) = entry.filter(|_| held > 0) else { continue };
+            entry.holder_died_at.set(now);
+            if entry.available.get() > 0 {
+                self.enter_left(slot, device, now, held);
+            }
+        }
+    }
+
+    /// Bytes that leave `device`.
+    pub(crate) fn leaving(&self, device: usize, now: u64) -> u64 {
+        let recent = self.left(device).filter(|share| is_recent(share.key.get(), now));
+        recent.fold(0, |sum, share| sum.saturating_add(share.bytes.get()))
+    }
+
+    /// Bytes of all entries of `device`, including those that have left for longer than [`LEAVING`].
+    pub(crate) fn all_left(&self, device: usize) -> u64 {
+        self.left(device).fold(0, |sum, share| sum.saturating_add(share.bytes.get()))
+    }
+
+    /// Ends the entries that are older than [`LEAVING`]. Returns their number.
+    pub(crate) fn end_expired(&self, now: u64) -> usize {
+        (0..self.device_count()).map(|device| self.end_left_entries(device, |at| !is_recent(at, now))).sum()
+    }
+
+    /// Whether all memory that leaves `device` is back. `outside` is the sum of its free bytes and of those that other
+    /// slices hold. False if nothing leaves.
+    pub(crate) fn is_back(&self, device: usize, outside: u64) -> bool {
+        let Some(available) = self.devices.get(device).and_then(|entry| entry.available.get().checked_sub(1))
+        else {
+            return false;
+        };
+        // Read before the sum: an entry that is added meanwhile must not count as back.
+        let left = self.all_left(device);
+        let living = self.held(device).saturating_sub(left);
+        let missing = available.saturating_sub(outside.saturating_add(living));
+        left > 0 && missing <= self.uncertainty_of_left(device)
+    }
+
+    /// Ends the entries of `device` if their memory [is back](Self::is_back). Returns whether any ended.
+    pub(crate) fn end_if_back(&self, device: usize, outside: u64) -> bool {
+        self.is_back(device, outside) && self.end_left_entries(device, |_| true) > 0
+    }
+
+    /// Bytes by which the ledger may have counted the contexts of the dead as more than the driver took.
+    fn uncertainty_of_left(&self, device: usize) -> u64 {
+        let context = self.devices.get(device).and_then(|entry| entry.context_bytes.get().checked_sub(1));
+        let dead = u64::try_from(self.left(device).count()).unwrap_or(u64::MAX);
+        dead.saturating_mul(context.unwrap_or(0) / MISSING_PART)
+    }
+
+    /// Records a measurement of the memory available on `device`, unless memory leaves it.
+    pub(crate) fn note_available(&self, device: usize, available: u64, now: u64) {
+        let Some(entry) = self.devices.get(device).filter(|_| self.leaving(device, now) == 0) else { return };
+        let word = available.saturating_add(1);
+        let (known, age) = (entry.available.get(), now.checked_sub(entry.available_at.get()));
+        if word <= known || known == 0 || age.is_none_or(|age| age > AVAILABLE_KEPT) {
+            entry.available.set(word);
+            entry.available_at.set(now);
+        }
+    }
+
+    /// Ends all entries of an index in the device table, because another device has taken the index.
+    pub(crate) fn forget_leaving(&self, device: usize) {
+        self.end_left_entries(device, |_| true);
+        if let Some(entry) = self.devices.get(device) {
+            entry.holder_died_at.set(0);
+            entry.available.set(0);
+        }
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+
+    const START: u64 = 1 << 40;
+
+    fn layout() -> Layout<1, 1, 1> {
+        Layout {
+            header: Default::default(),
+            devices: Default::default(),
+            slots: Default::default(),
+            held: Default::default(),
+            quota_denials: Default::default(),
+            shares: Default::default(),
+            time: Default::default(),
+        }
+    }
+
+    #[test]
+    fn the_least_room_of_the_last_minute_counts() {
+        let layout = layout();
+        let after = |room, now| {
+            layout.note_available(0, room, START + now);
+            layout.devices[0].available.get().checked_sub(1).unwrap()
+        };
+        assert_eq!(after(500, 0), 500);
+        assert_eq!(after(700, 1), 500, "calls were under way");
+        assert_eq!(after(400, AVAILABLE_KEPT), 400, "a neighbour has taken memory");
+        assert_eq!(after(400, AVAILABLE_KEPT + 5), 400);
+        assert_eq!(after(600, 2 * AVAILABLE_KEPT + 5), 400);
+        assert_eq!(after(600, 2 * AVAILABLE_KEPT + 6), 600, "a neighbour has given memory back");
+        layout.note_available(0, 900, START - 1);
+        assert_eq!(layout.devices[0].available.get(), 901, "an instant of another boot");
+    }
+}

@@ -1,0 +1,24 @@
+//! The futex of the models: a sleeper sleeps while the sequence has the value that it has read. No sleep ends by
+//! itself.
+
+use crate::sync::atomics::WakeSeq;
+
+/// How often a sleeper looks. It yields in between, so all others run until they have ended or sleep too.
+#[cfg(test)]
+const LOOKS: u32 = 3;
+
+/// Sleeps until another thread wakes it, unless the sequence is no longer `seen`.
+#[cfg(test)]
+pub(crate) fn sleep(word: &WakeSeq, seen: u32) {
+    for _ in 0..LOOKS {
+        if word.compared() != seen {
+            return;
+        }
+        loom::thread::yield_now();
+    }
+    panic!("nobody rang");
+}
+
+pub(crate) fn wake_all(word: &WakeSeq) {
+    word.count();
+}

@@ -1,0 +1,77 @@
+//! Models of the ring of intervals: a reader accepts an interval only as it was published, and each is charged once.
+
+use gpuslice_policy::compute::{
+    ring::{Entry, Interval, Reader},
+    timeline::Union,
+};
+use loom::{sync::Arc, thread};
+
+use super::{DEVICE, NOW, SLOTS, World, beside, model};
+use crate::{
+    compute::intervals::INTERVAL_SLOTS,
+    layout::compute_words::IntervalSlot,
+    sync::atomics::broken::{self, Break},
+};
+
+/// A process is suspended during a write, and another one has come around to the same slot.
+fn two_write_at_a_place_and_one_reads() {
+    const TOLD: [Entry; 2] = [
+        Entry::new(0, Interval { start: 10, end: 20, context: 1, goes_on: false }),
+        Entry::new(INTERVAL_SLOTS, Interval { start: 50, end: 90, context: 2, goes_on: true }),
+    ];
+    model(|| {
+        let place = Arc::new(IntervalSlot::default());
+        for entry in TOLD {
+            let _ = beside(&place, move |place| place.write(&entry));
+        }
+        let read = place.read();
+        assert!(read == Entry::default() || TOLD.contains(&read), "words of two intervals: {read:?}");
+    });
+}
+
+#[test]
+fn words_of_two_intervals_are_never_taken_for_one() {
+    two_write_at_a_place_and_one_reads();
+}
+
+#[test]
+#[should_panic(expected = "words of two intervals")]
+fn without_the_check_words_of_two_intervals_are_taken_for_one() {
+    broken::make(Break::TornBelieved);
+    two_write_at_a_place_and_one_reads();
+}
+
+/// The charge of a process for its own interval. `hasty`: it does not wait until lower slots are written.
+fn charge(world: &World, (start, end): (u64, u64), hasty: bool) -> u64 {
+    let (mut reader, mut union) = (Reader::new(0), Union::new());
+    let time = &world.layout.time[DEVICE];
+    let place = time.publish(Interval { start, end, ..Interval::default() });
+    let read = |reader: &mut Reader, union: &mut Union| {
+        reader.read((place, INTERVAL_SLOTS), NOW, union, |slot| time.interval_at(slot))
+    };
+    while !read(&mut reader, &mut union) && !hasty {
+        thread::yield_now();
+    }
+    union.cover(start, end)
+}
+
+/// Two processes were busy from 0 to 100 and from 50 to 150.
+fn two_that_overlap(hasty: bool) {
+    model(move || {
+        let world = World::new([true; SLOTS], [0; SLOTS]);
+        let other = beside(&world, move |world| charge(world, (50, 150), hasty));
+        let charged = charge(&world, (0, 100), hasty);
+        assert_eq!(charged + other.join().unwrap(), 150, "charged twice, or not at all");
+    });
+}
+
+#[test]
+fn what_two_processes_cover_is_charged_once() {
+    two_that_overlap(false);
+}
+
+#[test]
+#[should_panic(expected = "charged twice, or not at all")]
+fn who_does_not_wait_for_lower_places_charges_twice() {
+    two_that_overlap(true);
+}

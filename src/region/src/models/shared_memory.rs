@@ -1,0 +1,181 @@
+//! Models of shared memory: it is charged at every instant, and to one process in the end.
+
+use loom::sync::Arc;
+
+use super::{DEVICE, NOW, SLOTS, World, beside, model};
+use crate::sync::atomics::broken::{self, Break};
+
+const KEY: u64 = 7;
+const BYTES: u64 = 6;
+
+/// Slot 0 holds memory that others can use.
+fn lent() -> (Arc<World>, usize) {
+    let world = World::new([true; SLOTS], [BYTES, 0, 0]);
+    let owner = world.layout.share_owned(0, DEVICE, KEY, BYTES).unwrap();
+    (world, owner)
+}
+
+/// The owner ends its use while another process begins one.
+fn one_leaves_while_another_comes() {
+    model(|| {
+        let (world, owner) = lent();
+        let other = beside(&world, |world| {
+            let share = world.layout.share_borrowed(1, KEY)?;
+            world.layout.begin_use(share);
+            Some(share)
+        });
+        world.layout.end_use(owner, true);
+        assert_eq!(world.layout.refund(DEVICE, 0, BYTES), 0);
+        let expected = other.join().unwrap().map_or(0, |_| BYTES);
+        assert_eq!(world.sum(), expected, "nobody pays, or two do");
+    });
+}
+
+#[test]
+fn who_comes_while_the_payer_leaves_pays() {
+    one_leaves_while_another_comes();
+}
+
+#[test]
+#[should_panic(expected = "nobody pays, or two do")]
+fn without_the_fences_neither_sees_the_other() {
+    broken::make(Break::NoFence);
+    one_leaves_while_another_comes();
+}
+
+/// The owner ends its use, or dies, while another process sums the ledger.
+fn the_owner_leaves_while_somebody_sums(dies: bool) {
+    model(move || {
+        let (world, owner) = lent();
+        let user = world.layout.share_borrowed(1, KEY).unwrap();
+        world.layout.begin_use(user);
+        let leaving = beside(&world, move |world| {
+            if dies {
+                world.lives[0].publish(0);
+                world.reap(false);
+            } else {
+                world.layout.end_use(owner, true);
+                assert_eq!(world.layout.refund(DEVICE, 0, BYTES), 0);
+            }
+        });
+        assert!(world.sum() >= BYTES, "for an instant nobody paid");
+        leaving.join().unwrap();
+        assert_eq!(world.sum(), BYTES, "nobody pays, or two do");
+    });
+}
+
+#[test]
+fn a_sum_never_misses_what_an_owner_hands_on() {
+    the_owner_leaves_while_somebody_sums(false);
+}
+
+#[test]
+fn a_sum_never_misses_what_a_dead_owner_leaves() {
+    the_owner_leaves_while_somebody_sums(true);
+}
+
+#[test]
+#[should_panic(expected = "nobody pays, or two do")]
+fn where_nobody_inherits_nobody_pays() {
+    broken::make(Break::NoTransfer);
+    the_owner_leaves_while_somebody_sums(false);
+}
+
+/// A payer transfers its charge to an entry with a lower index, while another process sums the ledger.
+fn a_payer_leaves_while_somebody_sums() {
+    model(|| {
+        let (world, owner) = lent();
+        let payer = world.layout.share_borrowed(1, KEY).unwrap();
+        world.layout.begin_use(payer);
+        world.layout.end_use(owner, true);
+        assert_eq!(world.layout.refund(DEVICE, 0, BYTES), 0);
+        let next = world.layout.share_borrowed(2, KEY).unwrap();
+        assert!(next < payer);
+        world.layout.begin_use(next);
+        let leaving = beside(&world, move |world| world.layout.end_use(payer, true));
+        assert!(world.sum() >= BYTES, "for an instant nobody paid");
+        leaving.join().unwrap();
+        assert_eq!(world.sum(), BYTES, "nobody pays, or two do");
+    });
+}
+
+#[test]
+fn a_sum_never_misses_what_an_payer_hands_on() {
+    a_payer_leaves_while_somebody_sums();
+}
+
+#[test]
+#[should_panic(expected = "for an instant nobody paid")]
+fn where_moves_are_ignored_a_sum_misses_one() {
+    broken::make(Break::MovesIgnored);
+    a_payer_leaves_while_somebody_sums();
+}
+
+/// Two processes begin to use memory while its payer leaves.
+#[test]
+fn of_two_that_come_while_the_payer_leaves_one_pays() {
+    model(|| {
+        let (world, owner) = lent();
+        let first = world.layout.share_borrowed(1, KEY).unwrap();
+        let other = beside(&world, move |world| world.layout.begin_use(first));
+        world.layout.end_use(owner, true);
+        assert_eq!(world.layout.refund(DEVICE, 0, BYTES), 0);
+        other.join().unwrap();
+        assert_eq!(world.sum(), BYTES, "nobody pays, or two do");
+    });
+}
+
+/// A process that held memory is dead, and the device may not have the memory back. One process requests as much while
+/// another reaps.
+fn the_dead_ones_memory_leaves_while_somebody_asks() {
+    model(|| {
+        let world = World::new([false, true, true], [BYTES, 0, 0]);
+        world.layout.devices[DEVICE].available.set(1);
+        let clearing = beside(&world, |world| {
+            world.reap(false);
+        });
+        assert!(world.reserve(1, BYTES).is_err(), "granted what leaves");
+        clearing.join().unwrap();
+        assert_eq!(world.layout.leaving(DEVICE, NOW), BYTES, "it does not leave, or twice");
+        assert!(world.layout.end_if_back(DEVICE, u64::MAX));
+        assert!(world.reserve(1, BYTES).is_ok());
+    });
+}
+
+#[test]
+fn what_leaves_is_granted_to_nobody() {
+    the_dead_ones_memory_leaves_while_somebody_asks();
+}
+
+#[test]
+#[should_panic(expected = "granted what leaves")]
+fn a_word_that_is_cleared_before_its_memory_leaves_is_granted() {
+    broken::make(Break::LeavesLate);
+    the_dead_ones_memory_leaves_while_somebody_asks();
+}
+
+/// A process that held memory is dead. One process is charged for more while another reaps.
+fn somebody_is_charged_while_memory_leaves() {
+    model(|| {
+        let world = World::new([false, true, true], [BYTES, 0, 0]);
+        world.layout.devices[DEVICE].available.set(1);
+        let clearing = beside(&world, |world| {
+            world.reap(false);
+        });
+        world.layout.charge(DEVICE, 1, 1);
+        clearing.join().unwrap();
+        assert!(world.layout.devices[DEVICE].peak.get() <= BYTES + 1, "counted twice");
+    });
+}
+
+#[test]
+fn what_leaves_is_not_counted_twice_for_the_most_that_was_held() {
+    somebody_is_charged_while_memory_leaves();
+}
+
+#[test]
+#[should_panic(expected = "counted twice")]
+fn where_what_leaves_counts_the_most_that_was_held_is_too_much() {
+    broken::make(Break::PeakOfLeaving);
+    somebody_is_charged_while_memory_leaves();
+}

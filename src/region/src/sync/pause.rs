@@ -1,0 +1,35 @@
+//! Sleeps without the risk of a panic.
+//!
+//! The sleep of the standard library panics in a sandbox that forbids `clock_nanosleep`. A library in a foreign process
+//! must not panic, so [`pause`] falls back to other calls.
+
+use core::{ptr, time::Duration};
+
+/// Sleeps for `time` or a little longer.
+///
+/// If the kernel forbids `clock_nanosleep`, the thread calls `poll` without descriptors instead. If the kernel forbids
+/// `poll` too, the thread yields the processor once and returns early.
+pub fn pause(time: Duration) {
+    let mut left = libc::timespec {
+        tv_sec: libc::time_t::try_from(time.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: libc::c_long::from(time.subsec_nanos()),
+    };
+    loop {
+        // SAFETY: one time is read and the same one written, which the call allows; both outlive it.
+        let failed =
+            // SAFETY: `clock_nanosleep` needs a valid request and room for the remainder. Both are `left`, which the
+            // call may alias and which outlives it.
+            unsafe { libc::clock_nanosleep(libc::CLOCK_MONOTONIC, 0, &raw const left, &raw mut left) };
+        match failed {
+            0 => return,
+            // A signal was handled: the loop sleeps for the remainder.
+            libc::EINTR => {}
+            _ => break,
+        }
+    }
+    let milliseconds = libc::c_int::try_from(time.as_millis().max(1)).unwrap_or(libc::c_int::MAX);
+    // SAFETY: no descriptors are named, so none is read.
+    if unsafe { libc::poll(ptr::null_mut(), 0, milliseconds) } != 0 {
+        std::thread::yield_now();
+    }
+}

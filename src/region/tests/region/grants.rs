@@ -1,0 +1,164 @@
+//! Tests of grants: the rates that an arbiter writes into a slice's region.
+
+use gpuslice_policy::{
+    arbiter::{
+        Given,
+        word::{STALE, told},
+    },
+    compute::bucket::Terms,
+    config::{CorePolicy, Priority},
+    units::{Nanos, Permille},
+};
+use gpuslice_region::{Device, Limits, Member, ProcessActivity, Sharing};
+
+use crate::{
+    puppet::{Puppet, directory, join},
+    time::{now, word_of, write},
+};
+
+const MS: u64 = 1_000_000;
+const LIMIT: u64 = 1000;
+/// Any instant; the slice's own share is a half.
+const NOW: u64 = 1 << 50;
+
+/// A grant of `thousandths`, a burst of 20 ms, and at most `ahead` nanoseconds of queued work.
+fn word(thousandths: u16, ahead: u64, now: u64) -> u64 {
+    let terms = Terms::new(Permille::new(thousandths).unwrap(), Nanos::new(20 * MS));
+    told(&Given { terms, gift: 0, ahead }, now)
+}
+
+/// A member of a slice that owes 50 ms of GPU time: 100 ms of wall time.
+fn in_debt(path: &std::path::Path, now: u64) -> (Member, Device) {
+    let (member, device) = join(path, LIMIT);
+    assert_eq!(member.acquire(device, 70 * MS, now), Ok(()));
+    assert_eq!(member.acquire(device, MS, now), Err(now + 100 * MS));
+    (member, device)
+}
+
+#[test]
+fn what_is_told_holds_until_it_is_stale_and_what_is_owed_stays_what_it_is() {
+    let directory = directory();
+    let (member, device) = in_debt(&directory.path().join("region"), NOW);
+    member.set_grant(device, word(20, 4 << 20, NOW), NOW);
+    assert_eq!(member.terms(device).rate().get(), 20);
+    assert_eq!(member.own_terms(device).rate().get(), 500);
+    assert_eq!(member.acquire(device, MS, NOW), Err(NOW + 2500 * MS));
+    member.set_grant(device, word(250, 0, NOW), NOW);
+    assert_eq!(member.acquire(device, MS, NOW), Err(NOW + 200 * MS));
+    member.set_grant(device, word(20, 4 << 20, NOW), NOW);
+    assert_eq!(member.acquire(device, MS, NOW), Err(NOW + 2500 * MS));
+    assert_eq!(member.expire_grant(device, NOW + STALE - 1), Some(4 << 20));
+    assert_eq!(member.terms(device).rate().get(), 20);
+    // 30 ms of GPU time are still owed then, and paid at a half.
+    assert_eq!(member.acquire(device, MS, NOW + STALE), Err(NOW + STALE + 60 * MS));
+    assert_eq!((member.grant(device), member.terms(device).rate().get()), (0, 500));
+    assert_eq!(member.expire_grant(device, NOW + STALE), None);
+}
+
+#[test]
+fn nothing_that_is_told_gives_more_than_the_slices_own() {
+    let directory = directory();
+    let (member, device) = in_debt(&directory.path().join("region"), NOW);
+    member.set_grant(device, word(1000, u64::MAX, NOW), NOW);
+    assert_eq!(member.terms(device), member.own_terms(device));
+    assert_eq!(member.expire_grant(device, NOW), Some(u64::MAX));
+    assert_eq!(member.acquire(device, MS, NOW), Err(NOW + 100 * MS));
+}
+
+#[test]
+fn who_only_listens_notices_that_nobody_speaks_any_more() {
+    let directory = directory();
+    let (member, device) = in_debt(&directory.path().join("region"), NOW);
+    member.set_grant(device, word(20, 0, NOW), NOW);
+    assert_eq!(member.expire_grant(device, NOW + STALE), None);
+    assert_eq!((member.grant(device), member.terms(device).rate().get()), (0, 500));
+}
+
+#[test]
+fn a_gift_is_time_on_the_clock_and_never_more_than_is_owed() {
+    let directory = directory();
+    let (member, device) = in_debt(&directory.path().join("region"), NOW);
+    member.credit_wall_time(device, 40 * MS, NOW);
+    assert_eq!(member.acquire(device, MS, NOW), Err(NOW + 60 * MS));
+    member.credit_wall_time(device, u64::MAX, NOW);
+    assert_eq!(member.acquire(device, 30 * MS, NOW), Ok(()));
+    assert_eq!(member.acquire(device, MS, NOW), Err(NOW + 60 * MS), "nothing was saved up");
+}
+
+#[test]
+fn a_gift_and_a_higher_rate_wake_who_waits() {
+    let directory = directory();
+    let path = directory.path().join("region");
+    let (member, device) = join(&path, LIMIT);
+    for is_gift in [true, false] {
+        // 20 ms of GPU time: 20 s at a thousandth.
+        let began = now();
+        member.set_grant(device, word(1000, 0, began), began);
+        assert_eq!(member.acquire(device, 40 * MS, began), Ok(()));
+        member.set_grant(device, word(1, 0, began), began);
+        let mut sleeper = Puppet::joined(&path, LIMIT);
+        let slept_at = now();
+        assert_eq!(sleeper.ask("sleep 1"), "sleeps");
+        if is_gift {
+            member.credit_wall_time(device, u64::MAX, now());
+        } else {
+            member.set_grant(device, word(500, u64::MAX, now()), now());
+        }
+        assert!(sleeper.hear().starts_with("taken "), "{is_gift}");
+        assert!(now() < slept_at + 900 * MS, "it slept on: {is_gift}");
+        sleeper.kill();
+        member.credit_wall_time(device, u64::MAX, now());
+    }
+}
+
+#[test]
+fn other_limits_end_what_was_told_before() {
+    let directory = directory();
+    let (member, device) = in_debt(&directory.path().join("region"), now());
+    member.set_grant(device, word(50, 0, now()), now());
+    let sharing = Sharing { policy: CorePolicy::BestEffort, priority: Priority::Low, weight: 7 };
+    member.set_limits(device, Limits { cores_permille: 800, sharing, ..member.limits(device) });
+    assert_eq!((member.grant(device), member.terms(device).rate().get()), (0, 800));
+    assert_eq!(member.limits(device).sharing, sharing);
+    // 50 ms of GPU time, less the time that has passed.
+    let owed = member.paid_until(device).saturating_sub(now());
+    assert!(owed <= 63 * MS, "{owed}");
+}
+
+#[test]
+fn launches_are_paid_for_where_others_have_a_part_or_there_is_a_limit() {
+    let directory = directory();
+    let (member, device) = join(&directory.path().join("region"), LIMIT);
+    let is_paced = |cores_permille, policy, priority| {
+        let sharing = Sharing { policy, priority, weight: 100 };
+        member.set_limits(device, Limits { cores_permille, sharing, ..member.limits(device) });
+        member.is_paced(device)
+    };
+    assert!(!is_paced(1000, CorePolicy::Fixed, Priority::Normal));
+    assert!(is_paced(999, CorePolicy::Fixed, Priority::Normal));
+    assert!(is_paced(1000, CorePolicy::Equal, Priority::Normal));
+    assert!(is_paced(1000, CorePolicy::BestEffort, Priority::Normal));
+    assert!(is_paced(1000, CorePolicy::Fixed, Priority::Low));
+    assert!(is_paced(1000, CorePolicy::Fixed, Priority::High));
+}
+
+#[test]
+fn who_waits_is_seen_until_it_should_have_looked_again() {
+    let directory = directory();
+    let path = directory.path().join("region");
+    let (member, device) = in_debt(&path, NOW);
+    member.set_queued(device, 3);
+    member.count_used(device, 5);
+    member.count_throttled(device, 7);
+    let at = |now| member.process_activity(device, now).next().unwrap();
+    let waits = ProcessActivity { used: 5, throttled: 7, queued: 3, waits: true };
+    assert_eq!(at(NOW + 109 * MS), waits);
+    assert_eq!(at(NOW + 111 * MS), ProcessActivity { waits: false, ..waits }, "it is stopped");
+    assert!(member.is_waiting(device));
+    member.withdraw_request(device);
+    // The state of an instant in between: it requests nothing any more, and its deadline still says that it is about to
+    // sleep.
+    write(&path, word_of(0, "process.sleep_deadline"), u64::MAX);
+    assert_eq!(at(NOW), ProcessActivity { waits: false, ..waits });
+    assert!(!member.is_waiting(device) && member.is_inhabited());
+}

@@ -1,0 +1,374 @@
+//! Checks which source files import which: no circle of files, and no import of a folder that comes later.
+//!
+//! A crate lists its folders in `lib.rs` as a numbered list, lowest first. A file imports from its own folder and from
+//! folders earlier in the list. A crate without a list is only checked for circles.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test"
+)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// Files of a crate that lie in a circle. The numbers may only fall: a circle makes every file of it depend on every other.
+const IN_CIRCLES: [(&str, usize); 7] =
+    [("cli", 12), ("driver", 0), ("policy", 12), ("reader", 0), ("region", 0), ("shim", 45), ("simgpu", 39)];
+
+/// The files of a crate: the text of each by its module path, `""` for the root.
+type Sources = BTreeMap<String, String>;
+
+/// The files that each file imports, and the path of the first such import.
+type Edges = BTreeMap<String, BTreeMap<String, String>>;
+
+/// Reads the files of a crate.
+fn sources(name: &str) -> Sources {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name).join("src");
+    let mut found = Sources::new();
+    let mut folders = vec![root.clone()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).expect("a folder of the repository can be read") {
+            let path = entry.expect("its entries too").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = std::fs::read_to_string(&path).expect("source is text");
+                found.insert(module(path.strip_prefix(&root).unwrap()), text);
+            }
+        }
+    }
+    found
+}
+
+/// The module path of a file.
+fn module(file: &Path) -> String {
+    let path = file.with_extension("").to_string_lossy().replace('/', "::");
+    match path.strip_suffix("::mod").unwrap_or(&path) {
+        "lib" | "main" => String::new(),
+        path => path.to_owned(),
+    }
+}
+
+/// The words and signs of a source text that paths are made of; everything else is one sign, `.`. Comments and texts are
+/// left out.
+fn tokens(text: &str) -> Vec<String> {
+    let chars: Vec<char> = text.chars().collect();
+    let (mut found, mut at) = (Vec::new(), 0);
+    let rest = |at: usize, sign: &str| sign.chars().enumerate().all(|(i, c)| chars.get(at + i) == Some(&c));
+    let find =
+        |from: usize, sign: &str| (from..chars.len()).find(|at| rest(*at, sign)).unwrap_or(chars.len());
+    while at < chars.len() {
+        let c = chars[at];
+        if rest(at, "//") {
+            at = find(at, "\n");
+        } else if rest(at, "/*") {
+            at = find(at, "*/") + 2;
+        } else if rest(at, "r\"") || rest(at, "r#") {
+            let hashes = (at + 1..chars.len()).take_while(|at| chars[*at] == '#').count();
+            at = find(at + 2 + hashes, &format!("\"{}", "#".repeat(hashes))) + 1 + hashes;
+        } else if c == '"' {
+            at += 1;
+            while at < chars.len() && chars[at] != '"' {
+                at += if chars[at] == '\\' { 2 } else { 1 };
+            }
+            at += 1;
+        } else if rest(at, "'\"'") || rest(at, "'{'") || rest(at, "'}'") || rest(at, "'/'") {
+            at += 3;
+        } else if rest(at, "'\\") {
+            at = find(at + 3, "'") + 1;
+        } else if c.is_alphanumeric() || c == '_' {
+            let end = (at..chars.len())
+                .find(|at| !chars[*at].is_alphanumeric() && chars[*at] != '_')
+                .unwrap_or(chars.len());
+            found.push(chars[at..end].iter().collect());
+            at = end;
+        } else if rest(at, "::") {
+            found.push(String::from("::"));
+            at += 2;
+        } else {
+            if !c.is_whitespace() {
+                found.push(if "{},;!".contains(c) { c.to_string() } else { String::from(".") });
+            }
+            at += 1;
+        }
+    }
+    found
+}
+
+/// The paths of a `use`, whose tokens begin at `at`: `a::{b, c::d}` has two.
+fn use_paths(tokens: &[String], at: &mut usize, prefix: &str, paths: &mut Vec<String>) {
+    let mut path = prefix.to_owned();
+    while *at < tokens.len() {
+        let token = tokens[*at].as_str();
+        match token {
+            "}" | "," | ";" => break,
+            "{" => {
+                *at += 1;
+                while *at < tokens.len() && tokens[*at] != "}" && tokens[*at] != ";" {
+                    use_paths(tokens, at, &path, paths);
+                    *at += usize::from(tokens.get(*at).is_some_and(|token| token == ","));
+                }
+                *at += 1;
+                return;
+            }
+            "as" => *at += 1,
+            _ => path.push_str(token),
+        }
+        *at += 1;
+    }
+    paths.push(path.trim_end_matches("::self").to_owned());
+}
+
+/// The paths that a file imports, each from the root of the crate. Modules in the file named `tests` are left out.
+fn imports(module: &str, text: &str) -> Vec<String> {
+    let tokens = tokens(text);
+    let mut found = Vec::new();
+    // The modules inside the file that the position lies in, and the depth of braces at which each began.
+    let (mut inside, mut depth, mut at): (Vec<(String, usize)>, usize, usize) = (Vec::new(), 0, 0);
+    let is = |at: usize, token: &str| tokens.get(at).is_some_and(|found| found == token);
+    while at < tokens.len() {
+        let mut paths = Vec::new();
+        match tokens[at].as_str() {
+            "{" => depth += 1,
+            "}" => {
+                depth = depth.saturating_sub(1);
+                if inside.last().is_some_and(|(_, began)| *began == depth) {
+                    inside.pop();
+                }
+            }
+            "mod" if is(at + 2, "{") => {
+                inside.push((tokens[at + 1].clone(), depth));
+                depth += 1;
+                at += 2;
+            }
+            // Not the `use<'a>` of a type.
+            "use" if !is(at + 1, ".") => {
+                at += 1;
+                use_paths(&tokens, &mut at, "", &mut paths);
+            }
+            "crate" | "super" if is(at + 1, "::") && (at == 0 || !is(at - 1, "::")) => {
+                let mut path = tokens[at].clone();
+                while is(at + 1, "::") && tokens.get(at + 2).is_some_and(|next| next != "{") {
+                    path = format!("{path}::{}", tokens[at + 2]);
+                    at += 2;
+                }
+                // An exported macro lies in the root, in whatever file it is written.
+                if path.matches("::").count() > 1 || !is(at + 1, "!") {
+                    paths.push(path);
+                }
+            }
+            _ => {}
+        }
+        at += 1;
+        if inside.iter().any(|(name, _)| name == "tests") {
+            continue;
+        }
+        let here = inside.iter().fold(module.to_owned(), |here, (name, _)| format!("{here}::{name}"));
+        found.extend(paths.iter().map(|path| from_root(&here, path)));
+    }
+    found
+}
+
+/// A path as it is from the root of the crate, where it stands in the module `here`.
+fn from_root(here: &str, path: &str) -> String {
+    let mut here: Vec<&str> = here.split("::").filter(|part| !part.is_empty()).collect();
+    let mut parts = path.split("::").peekable();
+    match parts.peek() {
+        Some(&"crate") => {
+            here.clear();
+            parts.next();
+        }
+        Some(&"self") => {
+            parts.next();
+        }
+        _ => {
+            while parts.next_if_eq(&"super").is_some() {
+                here.pop();
+            }
+        }
+    }
+    here.extend(parts);
+    here.join("::")
+}
+
+/// Which file imports which. A path that leads to no file is another crate's.
+fn edges(sources: &Sources) -> Edges {
+    let mut edges = Edges::new();
+    for (from, text) in sources {
+        for path in imports(from, text) {
+            // The file of a path is that of its longest beginning that has one: an item of the root has none but the root.
+            let mut to = path.as_str();
+            while !sources.contains_key(to) {
+                to = to.rsplit_once("::").map_or("", |(before, _)| before);
+            }
+            if to != from {
+                edges.entry(from.clone()).or_default().entry(to.to_owned()).or_insert_with(|| path.clone());
+            }
+        }
+    }
+    edges
+}
+
+/// All files that can be reached from a file by one import or more, each with the file that imports it.
+fn reached(edges: &Edges, from: &str) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    let mut ahead = std::collections::VecDeque::from([from.to_owned()]);
+    while let Some(file) = ahead.pop_front() {
+        for to in edges.get(&file).into_iter().flat_map(BTreeMap::keys) {
+            if !found.contains_key(to) {
+                found.insert(to.clone(), file.clone());
+                ahead.push_back(to.clone());
+            }
+        }
+    }
+    found
+}
+
+/// The files that lie in a circle, and for each circle one shortest way around, with the imports on it.
+fn circles(edges: &Edges) -> (BTreeSet<String>, Vec<String>) {
+    let mut files = BTreeSet::new();
+    let mut shown = BTreeSet::new();
+    let mut ways = Vec::new();
+    for from in edges.keys() {
+        let reached = reached(edges, from);
+        if !reached.contains_key(from) {
+            continue;
+        }
+        files.insert(from.clone());
+        let (mut way, mut at) = (Vec::new(), from.clone());
+        loop {
+            let before = &reached[&at];
+            way.push(format!("{} imports {}", file(before), edges[before][&at]));
+            let is_new = shown.insert(at.clone());
+            at.clone_from(before);
+            if at == *from {
+                if is_new {
+                    ways.push(way.into_iter().rev().collect::<Vec<_>>().join(", "));
+                }
+                break;
+            }
+        }
+    }
+    (files, ways)
+}
+
+fn file(module: &str) -> String {
+    if module.is_empty() { String::from("the root") } else { module.replace("::", "/") }
+}
+
+/// The folders that the root's numbered list names, with their places in it: lines such as "1. `low`, `lower`: what they hold".
+fn folders(root: &str) -> BTreeMap<String, usize> {
+    let mut folders = BTreeMap::new();
+    for line in root.lines().filter_map(|line| line.strip_prefix("//! ")) {
+        let Some((number, entry)) = line.split_once(". ") else { continue };
+        let (Ok(number), Some((names, _))) = (number.parse::<usize>(), entry.split_once("`: ")) else {
+            continue;
+        };
+        let names = names.split(", ").map(|name| name.trim_matches('`').to_owned());
+        folders.extend(names.map(|name| (name, number)));
+    }
+    folders
+}
+
+/// Imports of a folder that comes later in the root's list, and files whose folder the list does not have.
+fn upward(sources: &Sources, edges: &Edges) -> Vec<String> {
+    let folders = folders(&sources[""]);
+    if folders.is_empty() {
+        return Vec::new();
+    }
+    let top = |module: &str| module.split("::").next().unwrap_or_default().to_owned();
+    let unlisted = sources.keys().filter(|module| !module.is_empty() && !folders.contains_key(&top(module)));
+    let mut wrong: Vec<String> =
+        unlisted.map(|module| format!("{} is in no folder of the list in the root", file(module))).collect();
+    for (from, imported) in edges.iter().filter(|(from, _)| !from.is_empty()) {
+        for (to, path) in imported {
+            let [low, high] = [from, to].map(|module| folders.get(&top(module)).copied());
+            if low.is_some() && (high.is_none() || high > low) {
+                wrong.push(format!("{} imports {path}, which comes later", file(from)));
+            }
+        }
+    }
+    wrong
+}
+
+#[test]
+fn no_more_files_import_each_other_in_a_circle() {
+    for (name, most) in IN_CIRCLES {
+        let (files, ways) = circles(&edges(&sources(name)));
+        let ways = ways.join("\n  ");
+        assert!(
+            files.len() <= most,
+            "src/{name}: {} files in circles, {most} before:\n  {ways}",
+            files.len()
+        );
+        assert_eq!(
+            files.len(),
+            most,
+            "src/{name} has fewer files in circles: lower the number in IN_CIRCLES"
+        );
+    }
+}
+
+#[test]
+fn every_crate_is_checked() {
+    let crates = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("..")).unwrap();
+    let crates = crates.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let unknown: Vec<String> =
+        crates.filter(|name| !IN_CIRCLES.iter().any(|(known, _)| name == known)).collect();
+    assert_eq!(unknown, Vec::<String>::new(), "these belong in IN_CIRCLES");
+}
+
+#[test]
+fn no_file_imports_from_a_later_folder() {
+    for (name, _) in IN_CIRCLES {
+        let sources = sources(name);
+        let wrong = upward(&sources, &edges(&sources));
+        assert!(wrong.is_empty(), "src/{name}/src: {wrong:#?}");
+    }
+    assert_eq!(folders(&sources("region")[""]).len(), 10);
+}
+
+/// A crate of these files.
+fn planted(files: &[(&str, &str)]) -> Sources {
+    let root = "//! 1. `low`: first.\n//! 2. `high`: second.\nmod low;\nmod high;\npub use high::b::Item;\n";
+    let root = [("", root)];
+    root.iter().chain(files).map(|(module, text)| ((*module).to_owned(), (*text).to_owned())).collect()
+}
+
+#[test]
+fn a_planted_circle_and_an_import_that_goes_up_are_named() {
+    let clean = planted(&[
+        ("low::a", "//! use crate::high::b;\nuse std::{fmt, io};\nconst A: &str = \"crate::high::b\";"),
+        ("low::c", "mod inner { use super::Own; use super::super::a::X; }\nuse super::a::{self, X as Y};"),
+        (
+            "high::b",
+            "use crate::{low::{a::X, c}};\n#[cfg(test)]\nmod tests { use super::*; use crate::high::d; }",
+        ),
+        ("high::d", "fn f() { crate::high::b::g(); crate::exported! { x } }"),
+    ]);
+    assert_eq!(circles(&edges(&clean)), (BTreeSet::new(), Vec::new()));
+    assert_eq!(upward(&clean, &edges(&clean)), Vec::<String>::new());
+
+    for import in [
+        "use crate::high::d::X;",
+        "use super::d;",
+        "fn f() { super::d::f() }",
+        "use crate::{low::c, high::{d}};",
+    ] {
+        let mut sources = clean.clone();
+        sources.insert(String::from("high::b"), import.to_owned());
+        let (files, ways) = circles(&edges(&sources));
+        assert_eq!(files.len(), 2, "{import}: {ways:?}");
+        assert!(ways[0].contains("high/b imports high::d"), "{ways:?}");
+        assert!(ways[0].contains("high/d imports high::b::g"), "{ways:?}");
+    }
+    let mut sources = clean.clone();
+    sources.insert(String::from("low::a"), String::from("use crate::{high::b::Item, Item as Other};"));
+    sources.insert(String::from("other"), String::new());
+    let wrong = upward(&sources, &edges(&sources));
+    assert_eq!(wrong.len(), 3, "{wrong:?}");
+    assert!(wrong.iter().any(|line| line.contains("low/a imports high::b::Item")), "{wrong:?}");
+    assert!(wrong.iter().any(|line| line.contains("other is in no folder")), "{wrong:?}");
+}
