@@ -29,7 +29,7 @@ use support::living::Living;
 use support::{artefacts, compiler};
 
 const MIB: u64 = 1 << 20;
-const TWO: &str = "[[slices]]\nname = \"a\"\ngpu = 0\nmemory = \"256MiB\"\ncores = 30\npriority = \"high\"\n\
+pub(crate) const TWO: &str = "[[slices]]\nname = \"a\"\ngpu = 0\nmemory = \"256MiB\"\ncores = 30\npriority = \"high\"\n\
     [[slices]]\nname = \"b\"\ngpu = 0\nmemory = \"25%\"\ncores = 70\n";
 
 /// A program that takes memory as it is told, in a slice.
@@ -46,8 +46,16 @@ fn first_process(container: &Living) -> u64 {
     children.trim().parse().expect("it has one")
 }
 
+/// Waits until the kernel has killed the first process of a container whose parent was ended.
+fn dies(node: &mut Node, pid: u64) {
+    node.until("it is dead", |_| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
+        stat.map_or(true, |stat| stat.contains(") Z ")).then_some(())
+    });
+}
+
 /// This process, in a slice that the agent made.
-fn join(node: &Node, slice: &str) -> Member {
+pub(crate) fn join(node: &Node, slice: &str) -> Member {
     let uuid = node
         .scrape()
         .0
@@ -106,7 +114,9 @@ fn slices_are_told_before_their_first_process_and_with_what_they_use_afterwards(
     assert_eq!(told["processes"][0]["host_pid"].as_u64(), Some(first_process(&a)), "{told}");
     assert_eq!(told["processes"][0]["pid"].as_u64(), Some(1), "{told}");
     assert!(text(&told["processes"][0]["command"]).contains("witness"), "{told}");
+    let last = [first_process(&a), first_process(&b)];
     drop((a, b));
+    last.iter().for_each(|pid| dies(&mut node, *pid));
     let used = node.scrape().get("gpuslice_slice_memory_used_bytes", &of("a"));
     assert_eq!(used, Some(0.0), "the slice stays when its processes have ended");
 }
@@ -162,10 +172,7 @@ fn a_slice_in_a_private_folder_is_found_with_its_numbers_and_gone_with_its_conta
     let labels = [("slot", slot.as_str())];
     assert_eq!(node.scrape().get("gpuslice_slice_memory_used_bytes", &labels), Some((48 * MIB) as f64));
     drop(program);
-    node.until("it is dead", |_| {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
-        stat.map_or(true, |stat| stat.contains(") Z ")).then_some(())
-    });
+    dies(&mut node, pid);
     let series = node.scrape().0;
     let stale: Vec<_> = series.keys().filter(|(_, found)| found.get("slot") == Some(&slot)).collect();
     assert!(stale.is_empty(), "{stale:?}");
@@ -441,6 +448,29 @@ fn clients_cannot_ask_for_more_than_is_allowed() {
     let silent = [node.connect(), node.connect(), node.connect()];
     assert!([200, 429].contains(&node.get("/healthz").status));
     drop(silent);
+}
+
+#[test]
+fn a_second_agent_and_one_without_its_port_end_before_they_make_anything() {
+    let node = Node::start(TWO);
+    let run = |node: &Node| {
+        let output = node.command(&["run"]).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    fs::remove_file(node.at("/var/run/cdi/gpuslice-a.json")).unwrap();
+    let (code, said) = run(&node);
+    assert!(code == Some(1) && said.contains("agent.sock: another agent answers there"), "{said}");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let web = format!("{TWO}[web]\nlisten = \"{}\"\n", taken.local_addr().unwrap());
+    let mut other = Node::start(TWO);
+    other.end(libc::SIGTERM);
+    fs::remove_file(other.at("/var/run/cdi/gpuslice-a.json")).unwrap();
+    other.configure(&web);
+    let (code, said) = run(&other);
+    assert!(code == Some(1) && said.contains("choose another address or port"), "{said}");
+    assert!(
+        !other.at("/var/run/cdi/gpuslice-a.json").exists() && !other.at("/run/gpuslice/agent.sock").exists()
+    );
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What can be typed after `gpuslice-agent`?
+//! Declares the arguments of `gpuslice-agent`.
 
 use clap::{Args, Parser, Subcommand};
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ pub(crate) struct Arguments {
     pub(crate) place: Place,
 }
 
-/// What to do.
+/// The task.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Wish {
     /// Make the slices, and serve figures until SIGTERM (what is done without a subcommand)
@@ -42,7 +42,7 @@ pub(crate) enum Wish {
     NvmlWorker,
 }
 
-/// Where the configuration is.
+/// The place of the configuration.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Place {
     /// The configuration [default: /etc/gpuslice/agent.toml]

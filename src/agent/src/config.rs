@@ -1,7 +1,7 @@
-//! What does the configuration say, and what is wrong with it?
+//! Reads the configuration, and names its mistakes.
 //!
-//! Every mistake is told with the file, the line, the key, the value, and what would be right. What is no TOML, an unknown
-//! key and a value of another kind end the reading at once; all other mistakes are told together.
+//! A mistake is told with the file, the line, the key, the value, and a right value. A file that is no TOML, an unknown key and
+//! a value of another kind end the reading at once. All other mistakes are told together.
 
 use crate::arguments::{Place, below};
 use gpuslice_policy::config::{CorePolicy, DeviceName, Priority, Quota, Weight, refuse_few_bytes};
@@ -19,13 +19,13 @@ use toml::Spanned;
 const MOST_BYTES: u64 = 1 << 20;
 /// Slices of a configuration at the most.
 const MOST_SLICES: usize = 512;
-/// Where figures are served unless the file says otherwise.
+/// Address of the figures unless the file has another.
 const LISTEN: &str = "127.0.0.1:9454";
 
 /// A configuration without mistakes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Config {
-    /// Where figures are served.
+    /// Address of the figures.
     pub(crate) listen: SocketAddr,
     /// Requests of all clients together that are answered in a second.
     pub(crate) rate: u32,
@@ -33,7 +33,7 @@ pub(crate) struct Config {
     pub(crate) connections: usize,
     /// The preload library that slices get; none: the one beside this program.
     pub(crate) library: Option<PathBuf>,
-    /// Where slices are made.
+    /// The folders of slices.
     pub(crate) places: Places,
     /// The socket by which limits are changed.
     pub(crate) socket: PathBuf,
@@ -41,7 +41,7 @@ pub(crate) struct Config {
     pub(crate) group: Option<String>,
     /// Whether slices that others made are looked for.
     pub(crate) discover: bool,
-    /// How much is said in the log.
+    /// The level of the log.
     pub(crate) log: tracing::Level,
     /// The slices.
     pub(crate) slices: Vec<Wanted>,
@@ -58,13 +58,13 @@ pub(crate) struct Wanted {
     pub(crate) memory: Option<Quota>,
     /// Its share of the GPU's time.
     pub(crate) cores: Permille,
-    /// How it divides that time with others.
+    /// Divides that time with others.
     pub(crate) policy: CorePolicy,
-    /// What it counts for beside others.
+    /// Its weight beside others.
     pub(crate) weight: Weight,
     /// Whether it goes first.
     pub(crate) priority: Priority,
-    /// Where it stands in the file, for messages.
+    /// Its line of the file, for messages.
     pub(crate) line: usize,
 }
 
@@ -273,6 +273,15 @@ impl Config {
         Self::parse(&file, &text, &place.root)
     }
 
+    /// Whether another configuration has the same values of the keys that hold from the start to the end of an agent.
+    pub(crate) fn serves_as(&self, other: &Self) -> bool {
+        let of = |config: &Self| {
+            let Self { listen, rate, connections, places, socket, group, log, .. } = config.clone();
+            (listen, rate, connections, places, socket, group, log)
+        };
+        of(self) == of(other)
+    }
+
     fn parse(file: &Path, text: &str, root: &Path) -> Result<Self, Vec<Mistake>> {
         let mut reading = Reading { file, text, mistakes: Vec::new() };
         let said: File = match toml::from_str(text) {
@@ -346,7 +355,7 @@ impl Config {
     }
 }
 
-/// What TOML says, with the key that stands on the line.
+/// The message of the TOML reader, with the key that stands on the line.
 fn told_of_key(text: &str, at: usize, what: &str) -> String {
     let begin = text.get(..at).and_then(|before| before.rfind('\n')).map_or(0, |end| end.saturating_add(1));
     let line = text.get(begin..).and_then(|rest| rest.lines().next()).unwrap_or_default();
@@ -382,7 +391,7 @@ mod tests {
         let text = include_str!("../../../examples/agent/agent.toml");
         let config = parse(text).unwrap();
         assert_eq!(config.slices.len(), 2);
-        // What stands in a comment as `# key = value` counts as well.
+        // A comment `# key = value` counts as well.
         for key in [
             "log",
             "library",
@@ -466,6 +475,24 @@ mod tests {
             let mistakes = parse(text).unwrap_err();
             assert_eq!(mistakes.len(), 1, "{mistakes:?}");
             assert!(mistakes[0].starts_with(begins) && mistakes[0].contains(has), "{mistakes:?}");
+        }
+    }
+
+    #[test]
+    fn keys_that_hold_until_the_end_of_an_agent_are_compared() {
+        let served = parse("").unwrap();
+        for same in ["discover = false\n", "[[slices]]\nname = \"a\"\ngpu = 0\n", "library = \"/x.so\"\n"] {
+            assert!(served.serves_as(&parse(same).unwrap()), "{same}");
+        }
+        for other in [
+            "log = \"debug\"\n",
+            "[web]\nlisten = \"[::1]:1\"\n",
+            "[web]\nconnections = 2\n",
+            "[web]\nrequests_per_second = 2\n",
+            "[control]\ngroup = \"x\"\n",
+            "[paths]\nrun = \"/x\"\n",
+        ] {
+            assert!(!served.serves_as(&parse(other).unwrap()), "{other}");
         }
     }
 

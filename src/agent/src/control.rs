@@ -1,4 +1,4 @@
-//! How are limits changed while slices run? By lines of JSON on a unix socket that root, and one group, may write to.
+//! Changes limits while slices run, by lines of JSON on a unix socket. Root and one group may write to it.
 //!
 //! `{"op":"set","slice":"a","memMiB":8192,"core":40}` is answered by `{"ok":true,"gen":2}`, or by `{"ok":false,"error":"…"}`.
 
@@ -8,6 +8,7 @@ use gpuslice_policy::units::Permille;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -21,7 +22,7 @@ use tracing::{info, warn};
 const MOST_BYTES: u64 = 16 << 10;
 /// Connections at a time.
 const CONNECTIONS: usize = 16;
-/// How long a line may take to come.
+/// The time in which a line comes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A request.
@@ -46,7 +47,7 @@ enum Request {
 enum Answer {
     Done {
         ok: bool,
-        /// How often the slice's limits were changed.
+        /// The count of the slice's changes.
         #[serde(rename = "gen")]
         generation: u64,
     },
@@ -56,9 +57,9 @@ enum Answer {
     },
 }
 
-/// The socket. A file that an agent left there which has ended is removed.
-pub(crate) fn listen(path: &Path, group: Option<&str>) -> io::Result<UnixListener> {
-    if std::os::unix::net::UnixStream::connect(path).is_ok() {
+/// Takes the socket. Removes the file of an agent that has ended.
+pub(crate) fn listen(path: &Path, group: Option<&str>) -> io::Result<net::UnixListener> {
+    if net::UnixStream::connect(path).is_ok() {
         return Err(io::Error::new(
             io::ErrorKind::AddrInUse,
             "another agent answers there; end it, or set paths.run",
@@ -66,9 +67,10 @@ pub(crate) fn listen(path: &Path, group: Option<&str>) -> io::Result<UnixListene
     }
     let _none_there = std::fs::remove_file(path);
     let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
-    let listener = UnixListener::bind(path);
+    let listener = net::UnixListener::bind(path);
     rustix::process::umask(before);
     let listener = listener?;
+    listener.set_nonblocking(true)?;
     if let Some(group) = group {
         let number = group_number(group).ok_or_else(|| {
             io::Error::new(

@@ -1,7 +1,7 @@
-//! Which GPUs has the node, and how are they?
+//! Asks NVML about the GPUs of the node.
 //!
-//! NVML is asked by a thread of its own, once in a while: a driver that has fallen over keeps nobody waiting but that thread. What
-//! it said last is told for as long as it is fresh.
+//! A thread of its own asks NVML once a second. A driver that has fallen over keeps only that thread waiting. Others get the last
+//! answer for as long as it is fresh.
 
 use gpuslice_slices::figures::printable;
 use gpuslice_slices::nvml::{Machine, Nvml, Patience};
@@ -11,11 +11,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tracing::warn;
 
-/// How often GPUs are looked at.
+/// Time between two questions.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// For how long what NVML said holds: what is older is not told.
+/// Age from which an answer is not told any more.
 const FRESH: Duration = Duration::from_secs(10);
-/// How long it is waited until NVML is tried again that could not be used or did not answer.
+/// Time after which NVML is tried again that could not be used or did not answer.
 const AGAIN: Duration = Duration::from_secs(30);
 
 /// A GPU of the node.

@@ -1,16 +1,16 @@
-//! What was used over the last ten minutes?
+//! Keeps the use of the last ten minutes.
 
 use crate::snapshot::Snapshot;
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// How often a point is taken.
+/// Time between two points.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(2);
 /// Points of a line: ten minutes.
 const POINTS: usize = 300;
 
-/// Which line it is: a slice on a GPU, or a GPU.
+/// Names a line: a slice on a GPU, or a GPU.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(crate) struct Key {
     /// The slice's container; empty: none, or the agent made the slice.
@@ -21,7 +21,7 @@ pub(crate) struct Key {
     pub(crate) uuid: String,
 }
 
-/// What was used at one moment.
+/// The use at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) struct Point {
     /// MiB of memory; none: unknown.

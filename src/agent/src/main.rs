@@ -1,7 +1,7 @@
-//! What makes the slices of a node, and shows what all of its slices use? The `gpuslice-agent` command.
+//! The `gpuslice-agent` command makes the slices of a node, and shows the use of all of its slices.
 //!
-//! It is a guest of the slices: they go on without it, and its end or restart changes nothing for them. What tenants can write
-//! (regions, names, commands) is read as text and numbers that may be anything.
+//! It is a guest of the slices: they go on without it, and its end or restart changes nothing for them. Tenants can write
+//! regions, names and commands. The agent reads these as text and numbers of any value.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line program")]

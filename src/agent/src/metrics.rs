@@ -1,7 +1,7 @@
-//! What does Prometheus get to read?
+//! Writes the metrics.
 //!
-//! A collector writes what there is at this moment and nothing else: no series of a slice that has ended stays, and a field that
-//! NVML does not tell has no series.
+//! A collector writes the snapshot of this moment and nothing else. A slice that has ended has no series, and neither has a field
+//! that NVML does not tell.
 #![allow(
     clippy::float_arithmetic,
     reason = "metrics have seconds and ratios where the rest of the program counts"
@@ -16,7 +16,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 use std::fmt;
 
-/// What the text below is: read as another type, Prometheus refuses all of it.
+/// The type of the text. Prometheus refuses the text under another type.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// The metrics of one moment.
@@ -178,6 +178,15 @@ fn slices(encoder: &mut DescriptorEncoder<'_>, now: &Snapshot) -> fmt::Result {
     )?;
     gauges(
         encoder,
+        &in_unit(
+            "gpuslice_slice_memory_leaving",
+            Unit::Bytes,
+            "Memory of the slice's dead that the GPU may not have back yet",
+        ),
+        on_gpus(now).map(|(_, device, labels)| (labels, whole(device.memory_leaving))),
+    )?;
+    gauges(
+        encoder,
         &metric(
             "gpuslice_slice_core_limit_ratio",
             "The slice's share of the GPU's time, 0 to 1; 1 is no limit",
@@ -309,6 +318,7 @@ mod tests {
             &format!("gpuslice_slice_info{{{a},pod_uid=\"\",policy=\"fixed\",priority=\"normal\"}} 1"),
             &format!("gpuslice_slice_memory_limit_bytes{{{a}}} 4294967296"),
             &format!("gpuslice_slice_memory_used_bytes{{{a}}} 7"),
+            &format!("gpuslice_slice_memory_leaving_bytes{{{a}}} 0"),
             &format!("gpuslice_slice_core_limit_ratio{{{a}}} 0.3"),
             &format!("gpuslice_slice_core_used_ratio{{{a}}} 0.298"),
             &format!("gpuslice_slice_processes{{{a}}} 2"),

@@ -1,13 +1,13 @@
-//! How are the slices of the configuration made, and kept as they were made?
+//! Makes the slices of the configuration, and keeps them as they were made.
 //!
-//! What a slice was given is written beside its operator's file: a limit that was changed while the agent ran holds after its restart
-//! as well, until the configuration says something else than when the slice was made.
+//! The agent writes the limits of a slice beside its operator's file. A limit that was changed while the agent ran therefore holds
+//! after a restart, until the configuration of the slice changes.
 
 use crate::config::Wanted;
 use crate::gpus::{Gpu, bare};
 use crate::snapshot::Slice;
 use gpuslice_policy::config::{
-    Config, CorePolicy, DeviceIdentity, DeviceName, PerDevice, Quota, Weight, parse_uuid_text,
+    Config, CorePolicy, DeviceIdentity, DeviceName, PerDevice, Priority, Quota, Weight, parse_uuid_text,
 };
 use gpuslice_policy::units::{Bytes, Permille, Setting as _};
 use gpuslice_region::{Limits, Monitor, Sharing, Trust};
@@ -23,7 +23,7 @@ use tracing::{info, warn};
 /// Bytes of a file of ours at the most.
 const MOST_BYTES: u64 = 64 << 10;
 
-/// What a slice may use of its GPU.
+/// The part of its GPU that a slice may use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Terms {
     /// The GPU's UUID.
@@ -40,24 +40,24 @@ pub(crate) struct Terms {
     pub(crate) priority: String,
 }
 
-/// What is written of a slice.
+/// The file of a slice.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Kept {
-    /// What the configuration said.
+    /// The terms of the configuration.
     configured: Terms,
-    /// What holds.
+    /// The terms that hold.
     holds: Terms,
-    /// How often that was changed.
+    /// Counts changes.
     generation: u64,
 }
 
 /// A slice of the configuration.
 #[derive(Debug)]
 pub(crate) struct Owned {
-    /// What the configuration says.
+    /// Its entry of the configuration.
     pub(crate) wanted: Wanted,
     kept: Option<Kept>,
-    /// Why it was not made, or is not as it should be.
+    /// The reason why it was not made, or is not as it should be.
     pub(crate) problem: Option<String>,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct Change {
 }
 
 impl Terms {
-    /// What a slice is to have, on the GPUs that there are.
+    /// The terms of an entry, on the GPUs of the node.
     fn of(wanted: &Wanted, gpus: &[Gpu]) -> Result<Self, String> {
         let (gpu, total) = gpu_of(&wanted.gpu, gpus)?;
         let memory = match (wanted.memory, total) {
@@ -180,12 +180,12 @@ impl Owned {
         &self.wanted.name
     }
 
-    /// What it may use; none: it is not made.
+    /// Its terms; none: it is not made.
     pub(crate) fn terms(&self) -> Option<&Terms> {
         self.kept.as_ref().map(|kept| &kept.holds)
     }
 
-    /// How often its limits were changed; none: it is not made.
+    /// The count of its changes; none: it is not made.
     pub(crate) fn generation(&self) -> Option<u64> {
         self.kept.as_ref().map(|kept| kept.generation)
     }
@@ -309,7 +309,10 @@ fn read(path: &Path) -> Option<Kept> {
     fs::File::open(path).ok()?.take(MOST_BYTES).read_to_string(&mut text).ok()?;
     let kept: Kept = serde_json::from_str(&text).ok()?;
     let is_right = |terms: &Terms| {
-        terms.policy.parse::<CorePolicy>().is_ok() && terms.weight.to_string().parse::<Weight>().is_ok()
+        terms.policy.parse::<CorePolicy>().is_ok()
+            && terms.weight.to_string().parse::<Weight>().is_ok()
+            && terms.priority.parse::<Priority>().is_ok()
+            && Permille::new(terms.share_permille).is_some()
     };
     Some(kept).filter(|kept| is_right(&kept.holds))
 }
@@ -331,7 +334,6 @@ pub(crate) fn left_behind(places: &Places, configured: &BTreeSet<Name>) -> Vec<N
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpuslice_policy::config::Priority;
     use gpuslice_region::{DeviceRequest, Member, Uuid};
 
     const GIB: u64 = 1 << 30;

@@ -71,10 +71,10 @@ const plot = (element, line) => {
   set("throttled", (point) => point.throttled_permille / 1000);
 };
 
-// What tells a slice apart from others of its name.
+// Tells a slice apart from others of its name.
 const place = (slice) => slice.made ? "" : slice.container ?? "";
 
-// What the page has a place for.
+// The slices and GPUs that the page has a place for.
 const identity = (gpus, slices) => JSON.stringify([
   gpus.map((gpu) => gpu.uuid),
   slices.flatMap((slice) => slice.devices.length ? slice.devices.map((device) => [slice.name, place(slice), device.uuid]) : [[slice.name, "", ""]]),

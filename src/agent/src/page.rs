@@ -1,6 +1,6 @@
-//! What does a person see of the node? One page, complete without a script, which a script keeps up to date from the JSON.
+//! Renders the page of the node. It is complete without a script; a script keeps it up to date from the JSON.
 //!
-//! What a bar or a figure shows has the name `data-…` by which the script finds it. Colours are the style sheet's.
+//! The script finds bars and figures by their attributes `data-…`. The style sheet has the colours.
 
 use crate::gpus::Gpu;
 use crate::history::{History, Key, Point};
@@ -129,7 +129,7 @@ fn sums_text(gpu: &Gpu, sums: &Sums) -> String {
     )
 }
 
-/// What of a bar a part takes.
+/// The length of a part within a bar.
 fn length(part: u64, whole: u64) -> u64 {
     let length = u128::from(part).saturating_mul(WIDTH.into()).checked_div(whole.into()).unwrap_or(0);
     u64::try_from(length).unwrap_or(WIDTH).min(WIDTH)
@@ -274,7 +274,7 @@ fn plots(points: Option<&VecDeque<Point>>, memory: Option<u64>) -> Markup {
     }
 }
 
-/// How far from the top a value is.
+/// The distance of a value from the top.
 fn height(part: u64, whole: u64) -> u64 {
     HEIGHT.saturating_sub(part.saturating_mul(HEIGHT).checked_div(whole).unwrap_or(0).min(HEIGHT))
 }

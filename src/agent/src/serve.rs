@@ -1,4 +1,4 @@
-//! What does the agent do until it is told to end?
+//! Runs the agent until a signal ends it.
 
 use crate::arguments::Place;
 use crate::config::Config;
@@ -9,15 +9,16 @@ use crate::watch::Watch;
 use crate::web::{self, Rate, Shared};
 use gpuslice_slices::slot::make_folder;
 use std::io;
+use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
-use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info};
 
-/// How long it is waited at the start for what NVML says of GPUs.
+/// The longest wait for NVML's first answer.
 const FIRST: Duration = Duration::from_secs(6);
 
 /// Makes the slices, and serves figures until SIGTERM or SIGINT.
@@ -25,6 +26,23 @@ pub(crate) fn serve(place: &Place, config: Config) -> Result<(), String> {
     tracing_subscriber::fmt().with_max_level(config.log).with_writer(io::stderr).with_ansi(false).init();
     let folder = config.socket.parent().unwrap_or(&config.socket);
     make_folder(folder).map_err(|problem| problem.to_string())?;
+    // Before a slice is made: a second agent ends here. Before a thread starts: the socket needs another umask.
+    let (socket, listen) = (config.socket.clone(), config.listen);
+    let control = control::listen(&socket, config.group.as_deref())
+        .map_err(|error| format!("{}: {error}", socket.display()))?;
+    let served = serve_on(place, config, control, web::listen(listen));
+    let _gone = std::fs::remove_file(&socket);
+    served
+}
+
+fn serve_on(
+    place: &Place,
+    config: Config,
+    control: UnixListener,
+    web: Result<TcpListener, String>,
+) -> Result<(), String> {
+    let web = web?;
+    let address = web.local_addr().map_err(|error| error.to_string())?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(4)
@@ -41,26 +59,20 @@ pub(crate) fn serve(place: &Place, config: Config) -> Result<(), String> {
         });
     });
     let _slow_or_none = told.recv_timeout(FIRST);
-    let (listen, connections) = (config.listen, config.connections);
-    let rate = Arc::new(Rate::new(config.rate));
-    let (socket, group) = (config.socket.clone(), config.group.clone());
+    let (connections, rate) = (config.connections, Arc::new(Rate::new(config.rate)));
+    let socket = config.socket.clone();
     let watch = Arc::new(Mutex::new(Watch::begin(config, gpus)));
     let (_ticks, stop) = channel();
     let ticking = Arc::clone(&watch);
     thread::spawn(move || tick(&ticking, &stop));
     runtime.block_on(async move {
         // Within the runtime: both register with it.
-        let control = control::listen(&socket, group.as_deref())
-            .map_err(|error| format!("{}: {error}", socket.display()))?;
-        let web = TcpListener::bind(listen)
-            .await
-            .map_err(|error| format!("web.listen = \"{listen}\": {error}; choose another address or port"))?;
-        let address = web.local_addr().map_err(|error| error.to_string())?;
+        let told = |error: io::Error| format!("cannot start: {error}");
+        let control = tokio::net::UnixListener::from_std(control).map_err(told)?;
+        let web = tokio::net::TcpListener::from_std(web).map_err(told)?;
         info!(%address, socket = %socket.display(), "serving");
         let shared = Shared { watch: Arc::clone(&watch), rate };
-        let ended = all(place, control, web::serve(web, web::routes(shared), connections), watch).await;
-        let _gone = std::fs::remove_file(&socket);
-        ended
+        all(place, control, web::serve(web, web::routes(shared), connections), watch).await
     })
 }
 
@@ -74,7 +86,7 @@ fn tick(watch: &Mutex<Watch>, stop: &Receiver<()>) {
 /// Serves until a signal ends it; another one has the configuration read again.
 async fn all(
     place: &Place,
-    control: UnixListener,
+    control: tokio::net::UnixListener,
     web: impl Future<Output = ()> + Send + 'static,
     watch: Arc<Mutex<Watch>>,
 ) -> Result<(), String> {

@@ -1,4 +1,4 @@
-//! What is there to tell of slices at one moment? Its form is that of `/api/v1/slices`; `docs/reference/slices.schema.json` has it.
+//! Slices and GPUs at one moment. The form is that of `/api/v1/slices`; `docs/reference/slices.schema.json` has it.
 
 use crate::gpus::Gpu;
 use gpuslice_policy::units::Setting as _;
@@ -9,23 +9,23 @@ use serde::Serialize;
 /// A slice.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Slice {
-    /// What it is called; no two of a container are called the same.
+    /// Its name; no two slices of a container have the same.
     pub(crate) name: String,
     /// The container that its processes are in, as its engine numbers it; none: in none, in none that an engine made, or in several.
     pub(crate) container: Option<String>,
     /// Whether this agent made it.
     pub(crate) made: bool,
-    /// Where its region is; of a slice that was found in a container, as that container sees it.
+    /// The path of its region; of a slice that was found in a container, as that container sees it.
     pub(crate) region: String,
-    /// Why it is not as it should be.
+    /// The reason why it is not as it should be.
     pub(crate) problem: Option<String>,
-    /// How often its limits were changed; of a slice that this agent made.
+    /// The count of its changes; of a slice that this agent made.
     pub(crate) generation: Option<u64>,
-    /// How many processes live in it.
+    /// The number of its living processes.
     pub(crate) process_count: usize,
-    /// Those processes; none where nobody asked for them.
+    /// Its living processes; none where nobody asked for them.
     pub(crate) processes: Vec<Process>,
-    /// What it may use and uses, GPU by GPU.
+    /// Its limits and its use, GPU by GPU.
     pub(crate) devices: Vec<Device>,
 }
 
@@ -36,13 +36,13 @@ pub(crate) struct Process {
     pub(crate) pid: u32,
     /// Its number on the node; none where it is not seen from here.
     pub(crate) host_pid: Option<u32>,
-    /// What it runs, with its arguments; none where it is not seen from here.
+    /// Its program with the arguments; none where it is not seen from here.
     pub(crate) command: Option<String>,
     /// Bytes that it holds on all GPUs together.
     pub(crate) memory_used: u64,
 }
 
-/// What a slice may use of a GPU, and uses. Counts are since the slice's first process came.
+/// The limits and the use of a slice on a GPU. Counts begin with the slice's first process.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Device {
     /// The GPU's UUID.
@@ -73,7 +73,7 @@ pub(crate) struct Device {
     pub(crate) used_permille: u64,
     /// The same over the last ten seconds.
     pub(crate) used_permille_10s: u64,
-    /// How long its launches waited for the share, in nanoseconds, summed over threads.
+    /// Time that its launches waited for the share, in nanoseconds, summed over threads.
     pub(crate) throttled_ns: u64,
     /// The same over the last second, in thousandths: can be more than 1000.
     pub(crate) throttled_permille: u64,
@@ -95,7 +95,7 @@ pub(crate) struct Snapshot {
     pub(crate) left_behind: usize,
 }
 
-/// What the slices on a GPU were promised together.
+/// The sums of the limits and the use of the slices on a GPU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Sums {
     /// Bytes that they hold.
@@ -106,12 +106,12 @@ pub(crate) struct Sums {
     pub(crate) share_permille_sum: u32,
     /// Sum of what they were charged over the last second, in thousandths of the GPU's time.
     pub(crate) used_permille: u64,
-    /// What is overcommitted, in words.
+    /// Overcommitments, in words.
     pub(crate) warnings: Vec<String>,
 }
 
 impl Snapshot {
-    /// What the slices on a GPU have and were promised. Slices that were made count before their first process as well.
+    /// The sums of a GPU. Slices that were made count before their first process as well.
     pub(crate) fn sums(&self, gpu: &Gpu) -> Sums {
         let on_it =
             || self.slices.iter().flat_map(|slice| &slice.devices).filter(|device| device.uuid == gpu.uuid);
@@ -133,7 +133,7 @@ impl Snapshot {
 }
 
 impl Slice {
-    /// What tells it apart from others of its name: its container. The name of a slice that this agent made is its own, and
+    /// Tells it apart from others of its name: its container. The name of a slice that this agent made is its own, and
     /// stays the same slice while containers come and go.
     pub(crate) fn place(&self) -> &str {
         if self.made { "" } else { self.container.as_deref().unwrap_or_default() }
@@ -141,7 +141,7 @@ impl Slice {
 }
 
 impl Device {
-    /// What a region says of a device.
+    /// Reads a device of a region.
     pub(crate) fn of(reader: &Reader, read: &DeviceFigures, uuid: String) -> Result<Self, RegionError> {
         let [last, ten] = [reader.used_over(read.device, 1)?, reader.used_over(read.device, 10)?];
         Ok(Self {

@@ -1,4 +1,4 @@
-//! Which slices are there, and how are they?
+//! Finds the slices of the node, and reads their regions.
 //!
 //! Regions are opened once and read whenever somebody asks. New ones are looked for every few seconds, and at once where a
 //! container has ended, so that nothing is told of what is gone.
@@ -12,7 +12,7 @@ use gpuslice_region::{Limits, Reader, RegionError, Removal, Trust, names, remove
 use gpuslice_slices::discovery::{Candidate, Container, FileId, Machine};
 use gpuslice_slices::figures::printable;
 use gpuslice_slices::installed;
-use gpuslice_slices::report::command_here;
+use gpuslice_slices::process::command_here;
 use gpuslice_slices::slot::{Name, Problem};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -20,9 +20,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
-/// How often new slices are looked for, and those of the configuration are compared with it.
+/// Time between two scans: for new slices, and for slices that differ from the configuration.
 const SCAN: Duration = Duration::from_secs(5);
-/// How long the numbers of processes hold, where they are asked for.
+/// Age at which the numbers of processes are looked up again, where they are asked for.
 const NUMBERS: Duration = Duration::from_secs(1);
 /// Slices that are told at the most, those of the configuration not counted.
 const MOST_FOUND: usize = 256;
@@ -34,9 +34,9 @@ type Place = Option<(u64, Option<String>)>;
 #[derive(Debug)]
 struct There {
     path: PathBuf,
-    /// What the slice is called by it.
+    /// The slice's name by that path.
     name: String,
-    /// What it was found by, if in a container alone; keeps the path.
+    /// Keeps the path, if it was found in a container alone.
     candidate: Option<Candidate>,
     place: Place,
 }
@@ -63,7 +63,7 @@ pub(crate) struct Watch {
     machine: Machine,
     containers: Vec<Container>,
     found: BTreeMap<FileId, Found>,
-    /// What was said of files that cannot be read, so that it is said once.
+    /// Messages about files that cannot be read. Each is logged once.
     complaints: BTreeMap<FileId, String>,
     scanned: Option<Instant>,
     /// The last ten minutes.
@@ -95,12 +95,16 @@ impl Watch {
         watch
     }
 
-    /// Takes another configuration. Paths stay: files of running containers lie there.
+    /// Takes another configuration. Its paths, ports and log hold from the next start on: files of running containers lie there,
+    /// and clients are connected.
     pub(crate) fn configure(&mut self, config: Config) {
         self.owned = config.slices.iter().cloned().map(Owned::new).collect();
         self.readers.clear();
-        self.config =
-            Config { places: self.config.places.clone(), socket: self.config.socket.clone(), ..config };
+        if !self.config.serves_as(&config) {
+            warn!("log, web, control and paths of the configuration hold from the next start on");
+        }
+        let Config { library, discover, slices, .. } = config;
+        self.config = Config { library, discover, slices, ..self.config.clone() };
         self.install();
         self.scan();
     }
@@ -134,14 +138,17 @@ impl Watch {
                 names.join(", ")
             ));
         };
-        slice.change(&self.config.places, change)
+        let generation = slice.change(&self.config.places, change)?;
+        // The next look writes its specification anew.
+        self.scanned = None;
+        Ok(generation)
     }
 
-    /// What a second of work is: regions whose limits a tenant has raised are set back, and a point of the history is taken.
+    /// Sets back regions whose limits a tenant has raised, and takes a point of the history. Called once an interval of it.
     pub(crate) fn tick(&mut self) {
         let now = self.look(false);
         self.history.take(&now);
-        // Those of the configuration are the first, in its order.
+        // The slices of the configuration are the first, in its order.
         for (slice, told) in self.owned.iter().zip(&now.slices) {
             if told.process_count == 0 || !slice.is_exceeded_by(told) {
                 continue;
@@ -390,7 +397,7 @@ fn of_owned(
             }
         }
     }
-    // What it may use is known before its first process has come.
+    // Its limits are known before its first process has come.
     if let Some(terms) = slice.terms()
         && !told.devices.iter().any(|device| device.uuid == terms.gpu)
     {

@@ -1,7 +1,7 @@
-//! How are figures served? One listener that only reads: metrics, JSON, and a page for people.
+//! Serves figures by a listener that only reads: metrics, JSON, and a page for people.
 //!
-//! Everybody who reaches the port may ask. So what one client can cost is bounded: connections, requests in a second, the bytes of
-//! a request, and how long it may take.
+//! Everybody who reaches the port may ask. The agent therefore bounds the cost of clients: connections, requests in a second,
+//! bytes of a request, and its time.
 
 use crate::gpus::Gpu;
 use crate::history::{self, History, Key};
@@ -19,6 +19,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use serde::Serialize;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
@@ -27,9 +28,9 @@ use tracing::warn;
 
 /// Bytes of a request line with its headers at the most.
 const MOST_BYTES: usize = 16 << 10;
-/// How long a client may take to send its request.
+/// The time in which a client sends its request.
 const SENDING: Duration = Duration::from_secs(10);
-/// How long a connection may last: it is kept for further requests, and nobody may keep all of them.
+/// The longest time of a connection. A connection is kept for further requests, and no client may keep all of them.
 const CONNECTION: Duration = Duration::from_secs(120);
 /// The form of the JSON: a field that is added leaves it, one that goes or means something else counts it up.
 const VERSION: u32 = 1;
@@ -45,12 +46,12 @@ const HEADERS: [(HeaderName, &str); 4] = [
     ),
 ];
 
-/// What handlers share.
+/// The state that handlers share.
 #[derive(Debug, Clone)]
 pub(crate) struct Shared {
     /// The slices.
     pub(crate) watch: Arc<Mutex<Watch>>,
-    /// How many requests are answered.
+    /// Bounds the requests.
     pub(crate) rate: Arc<Rate>,
 }
 
@@ -86,7 +87,7 @@ impl Rate {
     }
 }
 
-/// What can be asked for.
+/// The paths that are answered.
 pub(crate) fn routes(shared: Shared) -> Router {
     let text = |kind: &'static str, text: &'static str| {
         get(move || async move { ([(header::CONTENT_TYPE, kind)], text) })
@@ -105,20 +106,29 @@ pub(crate) fn routes(shared: Shared) -> Router {
         .with_state(shared)
 }
 
+/// Takes the port; nobody is answered yet.
+pub(crate) fn listen(address: SocketAddr) -> Result<std::net::TcpListener, String> {
+    let taken = std::net::TcpListener::bind(address).and_then(|listener| {
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    });
+    taken.map_err(|error| format!("web.listen = \"{address}\": {error}; choose another address or port"))
+}
+
 /// Serves until the task is ended.
 pub(crate) async fn serve(listener: TcpListener, routes: Router, connections: usize) {
     let places = Arc::new(Semaphore::new(connections));
     let mut server = http1::Builder::new();
     server.timer(TokioTimer::new()).header_read_timeout(SENDING).max_buf_size(MOST_BYTES).keep_alive(true);
     loop {
-        // Those beyond wait in the kernel's queue.
+        // Further clients wait in the kernel's queue.
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, _)) => {
                 let service = TowerToHyperService::new(routes.clone());
                 let connection = server.serve_connection(TokioIo::new(stream), service);
                 tokio::spawn(async move {
-                    // What goes wrong with a client is the client's.
+                    // A failure of a client concerns that client alone.
                     let _ended = tokio::time::timeout(CONNECTION, connection).await;
                     drop(place);
                 });

@@ -26,7 +26,7 @@ use arguments::{Arguments, Wish};
 use clap::Parser as _;
 use clap::error::{ContextKind, ErrorKind};
 use failure::Failure;
-use gpuslice_slices::{figures, installed, nvml, overcommit, report, time};
+use gpuslice_slices::{figures, installed, nvml, overcommit, process, report, time};
 use std::process::ExitCode;
 
 /// How a command that did what it was asked for ends.

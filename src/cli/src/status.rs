@@ -3,6 +3,7 @@
 use crate::arguments::{Interval, Status};
 use crate::failure::{self, Failure};
 use crate::nvml::{Nvml, Patience};
+use crate::process;
 use crate::report::{self, Beside, Device, Gpu, Slice};
 use crate::time::{self, Time};
 use crate::{Ending, crowd, figures, progress, slices};
@@ -113,7 +114,7 @@ fn processes(device: &Device) -> String {
         ["PID", "AGE", "USED", "DENIED", "GPU", "TIME", "THROTTLED", "COMMAND"].map(str::to_owned).to_vec(),
     ];
     for process in &device.processes {
-        let command = process.command.as_deref().map(report::short_command);
+        let command = process.command.as_deref().map(process::short_command);
         rows.push(vec![
             process.pid.to_string(),
             process.started.map_or_else(dash, figures::age_since),

@@ -1,4 +1,4 @@
-//! What does a container engine have to know of a slice? A specification of the Container Device Interface.
+//! Specifications of the Container Device Interface, by which a container engine gives a container a slice.
 //!
 //! The form is that of <https://github.com/cncf-tags/container-device-interface>. Only the fields that are used here are
 //! written, all of which version 0.5.0 has.
@@ -6,7 +6,7 @@
 use serde::Serialize;
 use std::path::PathBuf;
 
-/// What every device of ours is, by vendor and class: `--device gpuslice.dev/slice=NAME`.
+/// Vendor and class of all devices: `--device gpuslice.dev/slice=NAME`.
 pub const KIND: &str = "gpuslice.dev/slice";
 /// The lowest version that has all fields used here, and that lets a device's name begin with a digit.
 pub const VERSION: &str = "0.5.0";
@@ -27,19 +27,19 @@ pub struct Spec {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Device {
-    /// What follows [`KIND`] and `=`.
+    /// The word after [`KIND`] and `=`.
     pub name: String,
-    /// What the engine changes of a container that asks for it.
+    /// The edits of a container that asks for it.
     pub container_edits: Edits,
 }
 
-/// What an engine changes of a container.
+/// The edits that an engine makes to a container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Edits {
     /// Variables, `NAME=value`. They win over those of the image and of the command line.
     pub env: Vec<String>,
-    /// What of the host the container sees.
+    /// Files and folders of the host that the container sees.
     pub mounts: Vec<Mount>,
 }
 
@@ -47,22 +47,22 @@ pub struct Edits {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Mount {
-    /// Where it is on the host.
+    /// Its path on the host.
     pub host_path: PathBuf,
-    /// Where it is in the container.
+    /// Its path in the container.
     pub container_path: &'static str,
     /// As `mount` takes them.
     pub options: Vec<&'static str>,
 }
 
 impl Mount {
-    /// What a container may read, and load code from.
+    /// A mount that a container may read and load code from.
     #[must_use]
     pub fn read_only(host_path: PathBuf, container_path: &'static str) -> Self {
         Self { host_path, container_path, options: vec!["ro", "nosuid", "nodev", "bind"] }
     }
 
-    /// What a container may write.
+    /// A mount that a container may write.
     #[must_use]
     pub fn writable(host_path: PathBuf, container_path: &'static str) -> Self {
         Self { host_path, container_path, options: vec!["rw", "nosuid", "nodev", "noexec", "bind"] }

@@ -1,10 +1,10 @@
-//! Which regions are there in containers, which have folders of their own under the names that the host has?
+//! Finds the regions of containers, whose folders have the same names as the host's.
 //!
-//! Containers are told apart by their mount namespaces. Each is looked into through the root directory of one of its
-//! processes. A container can lay out its folders as it likes and put anything into them, so nothing in it is followed:
-//! no link leads out of it, what is no regular file is not opened, and only so many files of each container are looked at.
+//! A mount namespace tells a container apart. The search looks into it through the root directory of one of its processes. A
+//! container may put anything into its folders. The search therefore follows no link, opens regular files alone, and bounds the
+//! number of files of each container.
 
-use crate::report::start_of;
+use crate::process::start_of;
 use gpuslice_region::ProcessView;
 use gpuslice_region::names::{FOLDER, PREFIX};
 use rustix::fs::{self as kernel, AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags};
@@ -25,12 +25,12 @@ const MOST_REGIONS: usize = 32;
 const WITNESSES: usize = 4;
 /// Folders of a container in which regions may be.
 const FOLDERS: [&str; 3] = [FOLDER, "/tmp", MOUNTED];
-/// Where a container's region is that a node agent has mounted; it has the name `region` there.
+/// The folder of the region that a node agent has mounted; the region has the name `region` there.
 const MOUNTED: &str = "/run/gpuslice/region";
 /// Bytes of a file of `/proc` that are read at the most.
 const MOST_BYTES: u64 = 64 << 10;
 
-/// Which file it is, whatever its names: device and inode.
+/// Identifies a file, whatever its names: device and inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId {
     device: u64,
@@ -38,7 +38,7 @@ pub struct FileId {
 }
 
 impl FileId {
-    /// That of the file at a path, which is not followed where it is a link.
+    /// The identity of the file at a path. A link is not followed.
     ///
     /// # Errors
     /// There is no such file, or it may not be looked at.
@@ -56,9 +56,9 @@ impl From<&kernel::Stat> for FileId {
 /// A region of a container, as long as this is kept.
 #[derive(Debug, Clone)]
 pub struct Candidate {
-    /// Which file it is.
+    /// Its identity.
     pub file: FileId,
-    /// Where it is in the container.
+    /// Its path in the container.
     pub inside: PathBuf,
     name: PathBuf,
     folder: Arc<OwnedFd>,
@@ -177,7 +177,7 @@ impl Container {
     }
 }
 
-/// How a path in a container is followed: not at all, where it is a link.
+/// A path in a container is resolved below its root, and without links.
 const WITHIN: ResolveFlags =
     ResolveFlags::IN_ROOT.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
 

@@ -1,4 +1,4 @@
-//! How are quantities and tables shown to people?
+//! Shows quantities and tables to people.
 
 use gpuslice_policy::units::Bytes;
 use std::time::UNIX_EPOCH;
@@ -68,14 +68,14 @@ pub fn age(seconds: u64) -> String {
     format!("{} {name}", seconds / unit)
 }
 
-/// How long ago a moment was that is told in seconds since 1970.
+/// The age of a moment that is told in seconds since 1970.
 #[must_use]
 pub fn age_since(started: u64) -> String {
     let now = UNIX_EPOCH.elapsed().map_or(0, |age| age.as_secs());
     age(now.saturating_sub(started))
 }
 
-/// What others have written, in one line, without what steers a terminal, is not seen, or turns the order of letters.
+/// A text that others have written, in one line, without signs that steer a terminal, is not seen, or turns the order of letters.
 #[must_use]
 pub fn printable(text: &str) -> String {
     let steers = |letter: char| {

@@ -1,4 +1,4 @@
-//! Where are the files that belong to this program?
+//! Finds the files that belong to this program.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! What is there to tell about slices, and about the GPUs that they share? For the command line and for the agent of a node.
+//! Figures of slices and of the GPUs that they share, for the command line and for the agent of a node.
 //!
 //! Everything here looks from outside: it reads regions and `/proc`, and asks NVML in a child.
 
@@ -10,6 +10,7 @@ pub mod figures;
 pub mod installed;
 pub mod nvml;
 pub mod overcommit;
+pub mod process;
 pub mod report;
 pub mod slot;
 mod system;

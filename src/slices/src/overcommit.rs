@@ -1,4 +1,4 @@
-//! Overcommitment: do the limits of the slices on one GPU sum to more than the GPU has?
+//! Finds limits of the slices on one GPU that sum to more than the GPU has.
 //!
 //! Only limits that somebody set count. A slice without a quota or with the whole share was promised nothing, and
 //! `equal` and `best-effort` slices divide what the others leave: their percentage is a cap, not a promise.

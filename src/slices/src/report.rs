@@ -1,7 +1,8 @@
-//! What is there to tell about a slice?
+//! Reports a slice at one moment.
 
 use crate::nvml::{self, Nvml};
 use crate::overcommit::Committed;
+use crate::process::{command_of, is_near};
 use crate::time::{Look, ProcessTime, Time};
 use crate::unaccounted::unaccounted;
 use crate::{figures, system};
@@ -9,15 +10,14 @@ use gpuslice_region::names::label;
 use gpuslice_region::{DeviceFigures, Limits, ProcessView, Reader, RegionError};
 use serde::Serialize;
 use std::fs;
-use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 
 /// A slice at one moment. Its form is that of `status --json`.
 #[derive(Debug, Serialize)]
 pub struct Slice {
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// Where its region is.
+    /// The path of its region.
     pub region: String,
     /// Number of the user that owns the region.
     pub uid: Option<u32>,
@@ -82,7 +82,7 @@ pub struct Device {
     pub oversubscribe: bool,
     /// Bytes that the living processes of the slice hold.
     pub held: u64,
-    /// How many of them are contexts', of all those that live.
+    /// The part that is contexts', of all living processes.
     pub held_by_contexts: u64,
     /// Bytes of the dead, which count until somebody clears them: whoever looked may not.
     pub held_by_dead: u64,
@@ -105,7 +105,7 @@ pub struct Device {
     pub unaccounted: Option<i64>,
     /// Its time, and what the slice uses of it.
     pub time: Time,
-    /// What each process has of it.
+    /// The part of each process.
     pub processes: Vec<Process>,
     /// The limits as the region has them.
     #[serde(skip)]
@@ -120,19 +120,19 @@ pub struct Device {
 pub struct Process {
     /// Its number, in its own process-number namespace.
     pub pid: u32,
-    /// What it runs; null where it cannot be seen from here.
+    /// Its command; null where it cannot be seen from here.
     pub command: Option<String>,
     /// When it started, in seconds since 1970; null where it cannot be seen from here.
     pub started: Option<u64>,
     /// Bytes that it holds.
     pub held: u64,
-    /// How many of them are its contexts'.
+    /// The part that is its contexts'.
     pub held_by_contexts: u64,
     /// Bytes beyond the limit that it was given in host memory.
     pub spilled: u64,
     /// Allocations that it was refused.
     pub refused: u32,
-    /// What it uses of the device's time.
+    /// Its use of the device's time.
     pub time: ProcessTime,
 }
 
@@ -308,35 +308,6 @@ impl Device {
     }
 }
 
-/// What a process runs, if it is one that can be seen from here: numbers mean nothing in another namespace, and
-/// are used again.
-#[must_use]
-pub fn command_of(process: &ProcessView) -> Option<String> {
-    if !is_near(process) {
-        return None;
-    }
-    command_here(process.pid)
-}
-
-/// What the process runs that has this number here.
-#[must_use]
-pub fn command_here(pid: u32) -> Option<String> {
-    /// Bytes of a command that are read at the most.
-    const MOST: u64 = 64 << 10;
-    let mut words = Vec::new();
-    fs::File::open(format!("/proc/{pid}/cmdline")).ok()?.take(MOST).read_to_end(&mut words).ok()?;
-    let text = String::from_utf8_lossy(&words).trim_end_matches('\0').replace('\0', " ");
-    Some(figures::printable(&text))
-}
-
-/// A command with its program's name instead of its path: what tells processes apart stands behind the path.
-#[must_use]
-pub fn short_command(command: &str) -> String {
-    let (program, rest) = command.split_at(command.find(' ').unwrap_or(command.len()));
-    let name = program.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(program);
-    format!("{name}{rest}")
-}
-
 /// When a process started, in seconds since 1970, on a machine that was booted then; none where it cannot be seen from here.
 fn started(process: &ProcessView, boot: Option<u64>) -> Option<u64> {
     boot.filter(|_| is_near(process)).map(|boot| boot + seconds(process.start))
@@ -353,36 +324,9 @@ fn seconds(ticks: u64) -> u64 {
     ticks / system::ticks_per_second()
 }
 
-/// Whether a process's number means it here as well.
-#[must_use]
-pub fn is_near(process: &ProcessView) -> bool {
-    let namespace = fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino());
-    process.pid_namespace == namespace && start_of(process.pid) == Some(process.start)
-}
-
-/// When a process started: the 22nd field of its `stat`, counted behind the name, which may hold anything.
-pub(crate) fn start_of(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_command_begins_with_its_programs_name() {
-        for (command, shown) in [
-            ("/usr/bin/python3.11 /srv/a/train.py --epochs 3", "python3.11 /srv/a/train.py --epochs 3"),
-            ("python train.py", "python train.py"),
-            ("./a.out", "a.out"),
-            ("nginx: worker /etc/x", "nginx: worker /etc/x"),
-            ("/odd/ x", "/odd/ x"),
-            ("", ""),
-        ] {
-            assert_eq!(short_command(command), shown);
-        }
-    }
 
     #[test]
     fn a_gpu_is_called_by_its_number_and_an_instance_by_two() {

@@ -1,6 +1,6 @@
-//! Where on a host is what a container needs to be a slice, and how is it made?
+//! Makes the files of a host by which a container is a slice.
 //!
-//! Three trees, all of them the operator's:
+//! There are three trees. All are the operator's:
 //!
 //! ```text
 //! STATE/lib/<sha256>/libgpuslice.so    the preload library; a newer one lies beside it
@@ -10,8 +10,8 @@
 //! CDI/gpuslice-NAME.json               says all of this to container engines
 //! ```
 //!
-//! Files are written beside their place and renamed, so that nobody sees half of one. Containers are given folders where
-//! a file may be renamed over: a file that is mounted by itself stays the old one.
+//! A file is written beside its place and renamed, so that nobody sees half of it. A container gets folders rather than files that
+//! change: a file that is mounted by itself stays the old one.
 
 use crate::cdi::{self, Mount, Spec};
 use gpuslice_policy::config::FIXED_FILE;
@@ -24,9 +24,9 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// Where a container sees the library.
+/// The library, as a container sees it.
 pub const LIBRARY: &str = "/usr/local/lib/gpuslice/libgpuslice.so";
-/// What makes the loader load it into every program that is linked dynamically, whatever the environment says.
+/// Has the loader load it into every program that is linked dynamically, whatever the environment says.
 const PRELOAD: &str = "/etc/ld.so.preload";
 /// The folder of [`FIXED_FILE`].
 const CONF: &str = "/run/gpuslice/conf";
@@ -41,12 +41,12 @@ const REGION_MODE: u32 = 0o666;
 /// Characters of a name at the most: what the kubelet takes for a device.
 const NAME_LENGTH: usize = 63;
 
-/// What could not be done with a file.
+/// A failure with a file.
 #[derive(Debug)]
 pub struct Problem {
-    /// Where.
+    /// The file.
     pub path: PathBuf,
-    /// What failed, and what mends it.
+    /// The failure, and its remedy.
     pub what: String,
 }
 
@@ -115,14 +115,14 @@ impl FromStr for Name {
     }
 }
 
-/// Where the trees are.
+/// The roots of the trees.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Places {
-    /// What outlives a restart of the machine: `/var/lib/gpuslice`.
+    /// The files that outlive a restart of the machine: `/var/lib/gpuslice`.
     pub state: PathBuf,
     /// Regions, in memory: on a disk a write-back would keep launches waiting. `/run/gpuslice/slots`.
     pub regions: PathBuf,
-    /// Where container engines look for specifications: `/var/run/cdi` or `/etc/cdi`.
+    /// The folder in which container engines look for specifications: `/var/run/cdi` or `/etc/cdi`.
     pub cdi: PathBuf,
 }
 
@@ -146,7 +146,7 @@ impl Places {
         self.state.join("slots")
     }
 
-    /// What an agent has written of a slice that it made, and owns.
+    /// The file that an agent writes for a slice that it owns.
     #[must_use]
     pub fn owner_file(&self, name: &Name) -> PathBuf {
         self.slot(name).join("slice.json")
@@ -170,7 +170,7 @@ impl Places {
         self.cdi.join(format!("gpuslice-{name}.json"))
     }
 
-    /// Where [`install`](Self::install) puts a library of this content.
+    /// The path to which [`install`](Self::install) copies a library of this content.
     fn installed(&self, content: &[u8]) -> PathBuf {
         let mut hash = String::new();
         for byte in Sha256::digest(content) {
@@ -179,7 +179,7 @@ impl Places {
         self.state.join("lib").join(hash).join("libgpuslice.so")
     }
 
-    /// Where [`install`](Self::install) would put a library.
+    /// The path to which [`install`](Self::install) would copy a library.
     ///
     /// # Errors
     /// The library cannot be read.
@@ -211,7 +211,7 @@ impl Places {
     /// newcomers. Later what stands there is set aside under another name.
     ///
     /// # Errors
-    /// What cannot be made, or stands in the way.
+    /// A file cannot be made, or another one stands in the way.
     pub fn make(&self, name: &Name, settings: &[(&str, String)], is_used: bool) -> Result<(), Problem> {
         self.configure(name, settings)?;
         let region = self.region(name);
@@ -228,8 +228,7 @@ impl Places {
             Err(RegionError::NotAFile { .. } | RegionError::Magic { .. } | RegionError::Size { .. })
                 if !is_used =>
             {
-                let aside = region.with_extension("broken");
-                fs::rename(&region, aside).map_err(Problem::of(&region, "set aside what stands here"))?;
+                set_aside(&region).map_err(Problem::of(&region, "set aside what stands here"))?;
                 make(&region, REGION_MODE)?;
                 Ok(())
             }
@@ -281,6 +280,17 @@ impl Places {
     }
 }
 
+/// Renames a file that is no region. A tenant may have put anything under the other name; no link there is followed.
+fn set_aside(region: &Path) -> io::Result<()> {
+    let aside = region.with_extension("broken");
+    match aside.symlink_metadata() {
+        Ok(there) if there.is_dir() => fs::remove_dir_all(&aside)?,
+        Ok(_) => fs::remove_file(&aside)?,
+        Err(_) => {}
+    }
+    fs::rename(region, aside)
+}
+
 /// Makes a folder, with those above it, which everybody may look into and its owner alone may write.
 ///
 /// # Errors
@@ -290,7 +300,7 @@ pub fn make_folder(path: &Path) -> Result<(), Problem> {
     made.map_err(Problem::of(path, "make this folder"))
 }
 
-/// Writes a file so that others see all of it or what was there before. What is written already stays.
+/// Writes a file so that others see all of it or the one before. A file that has the content already stays.
 ///
 /// # Errors
 /// It cannot be written.
@@ -409,6 +419,15 @@ mod tests {
         assert!(problem.what.contains("symbolic link"), "{problem}");
         places.make(&name, &[], false).unwrap();
         assert!(fs::symlink_metadata(&region).unwrap().is_file());
+        // The next tenant leaves a folder, and another one where the agent would set it aside.
+        fs::remove_file(&region).unwrap();
+        fs::create_dir(&region).unwrap();
+        let aside = region.with_extension("broken");
+        fs::remove_file(&aside).unwrap();
+        fs::create_dir(&aside).unwrap();
+        std::os::unix::fs::symlink("/etc", aside.join("link")).unwrap();
+        places.make(&name, &[], false).unwrap();
+        assert!(fs::symlink_metadata(&region).unwrap().is_file() && Path::new("/etc/passwd").exists());
         fs::remove_file(&region).unwrap();
         let problem = places.make(&name, &[], true).unwrap_err();
         assert!(problem.what.contains("was removed"), "{problem}");

@@ -1,4 +1,4 @@
-//! What does the C library tell of users and clocks, for which the standard library has no words?
+//! Asks the C library about users and clocks; the standard library does not tell of them.
 #![allow(unsafe_code, reason = "calls the C library")]
 
 use std::ffi::CStr;

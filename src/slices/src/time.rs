@@ -1,4 +1,4 @@
-//! How much of a device's time does a slice use?
+//! Reports the use of a device's time by a slice.
 //!
 //! The region counts what was charged since it was made. How much that was lately is the difference of two looks.
 
@@ -18,9 +18,9 @@ pub struct Time {
     pub share_permille: u32,
     /// How slices divide the device's time, as `GPU_CORE_POLICY` has it.
     pub policy: String,
-    /// What the slice counts for beside others.
+    /// The slice's weight beside others.
     pub weight: u32,
-    /// Who goes first, as `GPU_PRIORITY` has it.
+    /// The slice's priority, as `GPU_PRIORITY` has it.
     pub priority: String,
     /// GPU time that it may save up.
     pub burst_ns: u64,
@@ -30,7 +30,7 @@ pub struct Time {
     pub used_permille: Option<u64>,
     /// How long that was looked at.
     pub used_over_ns: Option<u64>,
-    /// What it was charged over the last 1, 10 and 60 seconds.
+    /// Its charges over the last 1, 10 and 60 seconds.
     pub lately: [Lately; 3],
     /// How long its launches waited for the share, on the clock, all together.
     pub throttled_ns: u64,
@@ -42,9 +42,9 @@ pub struct Time {
     pub owed_ns: u64,
     /// Launches that were counted.
     pub launches: u64,
-    /// What its time is measured with.
+    /// The source of its time.
     pub meter: Meter,
-    /// Why NVML does not help with that; null where it does, or nobody asked.
+    /// The reason why NVML does not help with that; null where it does, or nobody asked.
     pub meter_why: Option<String>,
     /// The part of the time between events that was its own, in millionths; 1000000 where nothing is taken off.
     pub own_millionths: u32,
@@ -56,7 +56,7 @@ pub struct Time {
     is_paced: bool,
 }
 
-/// What a slice was charged over the last seconds.
+/// The charges of a slice over the last seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Lately {
     /// The seconds that were asked for.
@@ -99,7 +99,7 @@ pub struct ProcessTime {
     pub launches: u64,
 }
 
-/// What GPU time is measured with.
+/// The source of GPU time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Meter {
@@ -130,7 +130,7 @@ impl Meter {
     }
 }
 
-/// What was used at one moment, by process and in all.
+/// The use up to one moment, by process and in all.
 #[derive(Debug)]
 struct Moment {
     at: Instant,
@@ -155,7 +155,7 @@ impl Moment {
     }
 }
 
-/// What was used between two moments.
+/// The use between two moments.
 #[derive(Debug)]
 pub struct Look {
     before: Moment,

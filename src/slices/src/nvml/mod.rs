@@ -1,24 +1,24 @@
-//! What does NVML itself say of devices and of what processes hold?
+//! Asks NVML itself about devices and the memory of processes.
 //!
 //! A driver that has fallen over does not answer, and whoever asks it may never end. So a child asks, which is given
 //! little time; what the regions say is told in any case.
 
+mod words;
 mod worker;
 
 #[doc(hidden)]
 pub use gpuslice_driver as driver;
+pub use words::{Device, Machine, Use, WORKER, number, text};
 pub use worker::work;
 
-use gpuslice_driver::types::{Status, status};
-use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::ffi::{CStr, c_char, c_uint};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
+use words::{Answer, Question, READY};
 
 /// A function of the library itself, if it has it. A look-up by the loader would find that of a library which is
 /// preloaded, ours for one, and its answers would be the slice's own again.
@@ -38,97 +38,14 @@ macro_rules! find_function {
     };
 }
 
-/// A text that NVML or the driver writes into room that it is given; none where it fails.
-pub fn text(write: impl FnOnce(*mut c_char, c_uint) -> Status) -> Option<String> {
-    let mut room = [0_u8; 128];
-    let length = c_uint::try_from(room.len()).ok()?;
-    let code = write(room.as_mut_ptr().cast(), length);
-    let text = CStr::from_bytes_until_nul(&room).ok()?;
-    (code == status::SUCCESS).then(|| text.to_string_lossy().into_owned())
-}
-
-/// A number that NVML or the driver writes; none where it fails.
-pub fn number(write: impl FnOnce(*mut c_uint) -> Status) -> Option<u32> {
-    let mut number = 0;
-    (write(&raw mut number) == status::SUCCESS).then_some(number)
-}
-
-/// How long one answer may take; NVML starts within a tenth of it where no persistence mode keeps the driver awake.
+/// The longest time of one answer; NVML starts within a tenth of it where no persistence mode keeps the driver awake.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long all answers together may take for a command that is to be quick: three times the slowest start of NVML
+/// The longest time of all answers together for a command that is to be quick: three times the slowest start of NVML
 /// that was measured (300 ms, without persistence mode).
 const QUICK: Duration = Duration::from_secs(1);
-/// How long a command asks again and again for figures that do not stand still.
+/// The time in which a command asks again for figures that do not stand still.
 const LONG: Duration = Duration::from_secs(1);
-/// The argument with which a program asks NVML in a child.
-pub const WORKER: &str = "nvml-worker";
-/// What the child says first.
-const READY: &str = "ready\n";
-
-/// A question to the child.
-#[derive(Debug, Serialize, Deserialize)]
-enum Question {
-    /// Which driver is it, and which GPUs are there?
-    Machine,
-    /// Which device has this UUID, a whole one or an instance, and how is it?
-    Device(String),
-    /// What do the compute processes of the device of this name hold?
-    Processes(String),
-}
-
-/// What it answers, where NVML tells.
-#[derive(Debug, Serialize, Deserialize)]
-enum Answer {
-    /// The machine.
-    Machine(Machine),
-    /// The device.
-    Device(Device),
-    /// The processes.
-    Processes(Vec<Use>),
-}
-
-/// A machine, as NVML describes it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Machine {
-    /// Version of the driver; none where NVML does not tell.
-    pub driver: Option<String>,
-    /// UUIDs of its GPUs by their numbers, as NVML writes them: `GPU-…`.
-    pub gpus: Vec<String>,
-}
-
-/// A device, as NVML describes it; a field that NVML does not tell is none.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Device {
-    /// Its UUID, `GPU-…` or `MIG-…`.
-    pub uuid: String,
-    /// The GPU's number, as `nvidia-smi` shows it. Of an instance: that of its GPU.
-    pub index: Option<u32>,
-    /// The number of an instance within its GPU; none of a whole GPU.
-    pub instance: Option<u32>,
-    /// The product's name.
-    pub product: Option<String>,
-    /// Bytes that it has.
-    pub total: Option<u64>,
-    /// Bytes that the driver keeps for itself; none where NVML does not tell them apart.
-    pub reserved: Option<u64>,
-    /// Bytes that all processes use, without the driver's own reserve where NVML tells it apart.
-    pub used: Option<u64>,
-    /// Percent of the last sample period in which a kernel ran.
-    pub utilization: Option<u32>,
-    /// Degrees Celsius.
-    pub temperature: Option<u32>,
-}
-
-/// A process, as NVML names it to this one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Use {
-    /// Its number.
-    pub pid: u32,
-    /// Bytes that it holds; none where NVML does not tell.
-    pub bytes: Option<u64>,
-}
-
-/// How long NVML is waited for.
+/// The patience with NVML.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Patience {
     /// Five seconds for each answer.

@@ -1,7 +1,7 @@
-//! What does NVML itself say, asked past every library that is preloaded? In a process that may hang with it.
+//! Asks NVML itself, past every library that is preloaded, in a process that may hang with it.
 #![allow(unsafe_code, reason = "calls the management library")]
 
-use super::{Answer, Device, Machine, Question, Use, number, text};
+use super::words::{Answer, Device, Machine, Question, READY, Use, number, text};
 use crate::find_function as find;
 use gpuslice_driver::elf::Image;
 use gpuslice_driver::functions;
@@ -53,7 +53,7 @@ struct Calls {
         Option<functions::nvmlDeviceGetDeviceHandleFromMigDeviceHandle>,
 }
 
-/// What NVML says of a device's memory, in bytes.
+/// NVML's figures of a device's memory, in bytes.
 #[derive(Debug, Clone, Copy)]
 struct Memory {
     total: u64,
@@ -239,7 +239,7 @@ impl Nvml {
 }
 
 /// Answers questions on standard input, one a line, until nobody asks any more. What a program does that was started with
-/// [`WORKER`](super::WORKER).
+/// [`WORKER`](super::words::WORKER).
 ///
 /// # Errors
 /// There is no NVML that can be used, or nobody reads the answers.
@@ -247,7 +247,7 @@ pub fn work() -> io::Result<()> {
     let nvml = Nvml::open().ok_or(io::ErrorKind::NotFound)?;
     let mut output = io::stdout().lock();
     let mut say = |text: &str| output.write_all(text.as_bytes()).and_then(|()| output.flush());
-    say(super::READY)?;
+    say(READY)?;
     for line in io::stdin().lines() {
         let question = line.ok().and_then(|line| serde_json::from_str(&line).ok());
         let answer = question.and_then(|question| nvml.answer(&question));
