@@ -11,6 +11,7 @@
 )]
 
 mod cost;
+mod monitoring;
 mod node;
 mod openmetrics;
 mod schema;
