@@ -169,6 +169,9 @@ impl Setting for Permille {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Nanos(u64);
 
+/// The largest GPU time that is saved up, owed or measured at once: one minute.
+pub const MOST_GPU_TIME: Nanos = Nanos::new(60_000_000_000);
+
 /// The units of time by their names, largest first.
 pub(crate) const TIME_UNITS: [(u64, &str); 4] =
     [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns")];

@@ -10,7 +10,8 @@
 //! What comes of it is a factor for the parts of `equal` and `best-effort` slices. Those of `fixed` ones are of the whole
 //! GPU.
 
-use super::{STEP, divide::WHOLE};
+use super::allocate::WHOLE;
+use super::schedule::STEP;
 
 /// Less than this under way, in nanoseconds, and the GPU may be idle before the next look: 2 ms.
 const LOW: u64 = 2_000_000;

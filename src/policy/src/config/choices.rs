@@ -3,10 +3,9 @@
 use core::str::FromStr;
 use std::path::PathBuf;
 
-use super::texts::Fault;
+use super::faults::Fault;
 use super::values::parse_duration;
-use crate::compute::bucket;
-use crate::units::{Nanos, Setting};
+use crate::units::{MOST_GPU_TIME, Nanos, Setting};
 
 /// Declares an enum whose values are words, with how they are read (in either case) and written.
 macro_rules! words {
@@ -147,7 +146,7 @@ pub enum Burst {
 
 impl Burst {
     /// The most that may be saved up: as much as a slice can owe.
-    pub const MOST: Nanos = Nanos::new(bucket::MOST_DEBT);
+    pub const MOST: Nanos = MOST_GPU_TIME;
 
     /// The GPU time that may be saved up.
     #[must_use]

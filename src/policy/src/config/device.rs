@@ -7,8 +7,8 @@
 use core::fmt;
 use core::str::FromStr;
 
-use super::DeviceIdentity;
-use super::texts::Fault;
+use super::faults::Fault;
+use crate::units::Bytes;
 
 /// The hexadecimal digits of a UUID.
 const UUID_DIGITS: usize = 32;
@@ -33,6 +33,20 @@ pub enum DeviceName {
     Gpu(UuidPrefix),
     /// `MIG-…`: an instance of a device.
     Mig(UuidPrefix),
+}
+
+/// A device as limits are applied to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceIdentity {
+    /// CUDA's number, after `CUDA_VISIBLE_DEVICES`; none for a device that CUDA does not show.
+    pub ordinal: Option<u32>,
+    /// The number of the GPU in the order of the bus, as NVML counts; none where it is not known. Only lists in an
+    /// operator's file count so: see [`Config::counts_on_bus`](super::Config::counts_on_bus).
+    pub bus: Option<u32>,
+    /// The UUID (of the instance, where the device is one).
+    pub uuid: [u8; 16],
+    /// All of its memory.
+    pub total: Bytes,
 }
 
 impl UuidPrefix {
@@ -187,7 +201,7 @@ mod tests {
     const UUID: [u8; 16] =
         [0x89, 0x32, 0xf9, 0x37, 0xd7, 0x2c, 0x41, 0x06, 0xc1, 0x2f, 0x20, 0xbd, 0x9f, 0xae, 0xd9, 0xf6];
     const NOTHING: DeviceIdentity =
-        DeviceIdentity { ordinal: None, bus: None, uuid: [0; 16], total: crate::units::Bytes::ZERO };
+        DeviceIdentity { ordinal: None, bus: None, uuid: [0; 16], total: Bytes::ZERO };
     const DEVICE: DeviceIdentity = DeviceIdentity { uuid: UUID, ..NOTHING };
     const TEXT: &str = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6";
 

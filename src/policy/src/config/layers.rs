@@ -3,34 +3,14 @@
 //! A setting has one or more keys (`GPU_MEM_LIMIT` and HAMi's names for the same). The highest layer that has
 //! any of them decides the setting alone, so that nothing of a lower layer shows through.
 
-use super::keys;
-use super::texts::{Fault, Malformed, Said};
-use super::{MAX_FILE_BYTES, MAX_VALUE_BYTES};
+use super::faults::Fault;
+use super::keys::{
+    self, CONFIG_FILE, CORE_PERCENT, HAMI_MEMORY, HAMI_SHARE, MEM_LIMIT, SINGLE_KEYS, hami_ordinal,
+    is_setting,
+};
+use super::messages::{Malformed, Origin, Said};
+use super::sources::{MAX_FILE_BYTES, MAX_VALUE_BYTES};
 
-/// The quota's own key.
-pub(super) const MEM_LIMIT: &str = "GPU_MEM_LIMIT";
-/// The share's own key.
-pub(super) const CORE_PERCENT: &str = "GPU_CORE_PERCENT";
-/// HAMi's key for the quota, and what its keys per device begin with.
-pub(super) const HAMI_MEMORY: &str = "CUDA_DEVICE_MEMORY_LIMIT";
-/// HAMi's key for the share, and what its keys per device begin with.
-pub(super) const HAMI_SHARE: &str = "CUDA_DEVICE_SM_LIMIT";
-/// The key that names the operator's file. It is read from the environment only.
-pub(super) const CONFIG_FILE: &str = "GPUSLICE_CONFIG";
-/// The keys that are the only ones of their setting.
-pub(super) const SINGLE_KEYS: [&str; 11] = [
-    "GPU_CORE_POLICY",
-    "GPU_CORE_WEIGHT",
-    "GPU_CORE_BURST",
-    "GPU_CORE_METER",
-    "GPU_CORE_COPIES",
-    "GPU_PRIORITY",
-    "GPU_MEM_OVERSUBSCRIBE",
-    "GPUSLICE_DEEPBIND",
-    "GPU_MEM_REPORT_TOTAL",
-    "GPUSLICE_REGION",
-    "GPUSLICE_LOG",
-];
 /// HAMi's keys per device are looked for in the environment up to this number of devices, far more than one
 /// container has been seen with.
 const HAMI_DEVICES: u32 = 64;
@@ -108,7 +88,7 @@ fn file_line(name: &str, number: usize, line: &[u8], earlier: &Layer) -> Result<
         return Err(Malformed::new(said, Fault::NoValue));
     }
     match earlier.get(key).map(|first| &first.origin) {
-        Some(super::Origin::Line { line, .. }) => Err(Malformed::new(said, Fault::SetTwice(*line))),
+        Some(Origin::Line { line, .. }) => Err(Malformed::new(said, Fault::SetTwice(*line))),
         _ => Ok(said),
     }
 }
@@ -129,21 +109,6 @@ fn without_comment(value: &[u8]) -> &[u8] {
     let is_comment =
         |at: &usize| value.get(*at) == Some(&b'#') && before(*at).last().is_none_or(u8::is_ascii_whitespace);
     (0..value.len()).find(is_comment).map_or(value, before)
-}
-
-/// Whether a key is one of a setting's.
-pub(super) fn is_setting(key: &str) -> bool {
-    [MEM_LIMIT, CORE_PERCENT, HAMI_MEMORY, HAMI_SHARE].contains(&key)
-        || SINGLE_KEYS.contains(&key)
-        || [HAMI_MEMORY, HAMI_SHARE].into_iter().any(|base| hami_ordinal(key, base).is_some())
-}
-
-/// The device's number in one of HAMi's keys per device.
-fn hami_ordinal(key: &str, base: &str) -> Option<u32> {
-    let digits = key.strip_prefix(base)?.strip_prefix('_')?;
-    let number: u32 = digits.parse().ok()?;
-    // `_01` and `_+1` are not what HAMi looks for.
-    (number.to_string() == digits).then_some(number)
 }
 
 /// The text of a value, if it is one and not too long.

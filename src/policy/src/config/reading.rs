@@ -1,32 +1,61 @@
 //! How do the sources become one configuration? Layer by layer, collecting everything that is wrong.
 
+use std::path::PathBuf;
+
+use super::checked::{Config, Told};
 use super::choices::{CorePolicy, Log, parse_path, parse_switch};
 use super::device::DeviceName;
-use super::layers::{self, CORE_PERCENT, HAMI_MEMORY, HAMI_SHARE, Layer, MEM_LIMIT};
-use super::texts::{Fault, Malformed, Said, ValueError, Warning};
+use super::faults::{Fault, ValueError};
+use super::keys::{CONFIG_FILE, CORE_PERCENT, HAMI_MEMORY, HAMI_SHARE, MEM_LIMIT};
+use super::layers::{self, Layer};
+use super::messages::{Malformed, Said, Warning};
+use super::sources::{FIXED_FILE, FileRead, OperatorFiles};
 use super::values::{PerDevice, in_powers_of_1000, parse_hami_share, parse_hami_size};
-use super::{Config, DeviceIdentity, FIXED_FILE, FileRead, OperatorFiles, operator_file};
 
-/// Where a limit was said, for all devices or for one.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Told(Vec<(Option<DeviceName>, Said)>);
+/// A configuration that cannot be honoured. GPU work is refused, and each of `malformed` is one line on
+/// standard error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rejected {
+    /// What is wrong; never empty.
+    pub malformed: Vec<Malformed>,
+    /// What else the user should know.
+    pub warnings: Vec<Warning>,
+    /// Where logs go nevertheless.
+    pub log: Log,
+}
 
-impl Told {
-    /// Where the limit of this device was said.
-    pub(super) fn about(&self, device: &DeviceIdentity) -> Option<&Said> {
-        let concerns = |name: &Option<DeviceName>| name.is_none_or(|name| name.matches(device));
-        self.0.iter().find(|(name, _)| concerns(name)).map(|(_, said)| said)
+/// The operator's file that the environment names, if it names one.
+///
+/// # Errors
+/// `GPUSLICE_CONFIG` is not an absolute path. [`Config::from_sources`] reports it, too.
+pub fn operator_file(env: &dyn Fn(&str) -> Option<Vec<u8>>) -> Result<Option<PathBuf>, Malformed> {
+    let Some(value) = env(CONFIG_FILE).filter(|value| !value.trim_ascii().is_empty()) else {
+        return Ok(None);
+    };
+    let said = Said::environment(CONFIG_FILE, value);
+    match layers::text(&said).and_then(parse_path) {
+        Ok(path) => Ok(Some(path)),
+        Err(fault) => Err(Malformed::unread(said, fault)),
     }
+}
 
-    /// Where something was said of what has this name.
-    pub(super) fn about_name(&self, wanted: &DeviceName) -> Option<&Said> {
-        let concerns = |name: &Option<DeviceName>| name.is_none_or(|name| name == *wanted);
-        self.0.iter().find(|(name, _)| concerns(name)).map(|(_, said)| said)
-    }
-
-    /// Where anything was said first.
-    pub(super) fn first(&self) -> Option<&Said> {
-        self.0.first().map(|(_, said)| said)
+impl Config {
+    /// Reads the configuration. `env` is asked for variables by name.
+    ///
+    /// # Errors
+    /// Some value is malformed, or a file that is named or exists cannot be read.
+    pub fn from_sources(
+        env: &dyn Fn(&str) -> Option<Vec<u8>>,
+        files: &OperatorFiles<'_>,
+    ) -> Result<Self, Rejected> {
+        let mut reading = Reading::open(env, files);
+        let config = reading.config();
+        let (malformed, warnings) = reading.findings();
+        if malformed.is_empty() {
+            Ok(Self { warnings, ..config })
+        } else {
+            Err(Rejected { malformed, warnings, log: config.log })
+        }
     }
 }
 
@@ -69,7 +98,7 @@ impl Reading {
             Ok(Some(path)) if path.as_os_str() == FIXED_FILE && files.fixed != FileRead::Absent => {}
             Ok(Some(path)) => {
                 let name = path.to_string_lossy();
-                let naming = Said::environment(layers::CONFIG_FILE, name.as_bytes().to_vec());
+                let naming = Said::environment(CONFIG_FILE, name.as_bytes().to_vec());
                 self.file(&name, files.named, naming);
             }
             Err(malformed) => self.malformed.push(malformed),
@@ -214,7 +243,7 @@ pub(super) fn settings_that_are_set(
 ) -> impl Fn(&str) -> bool {
     let reading = Reading::open(env, files);
     let names_file = !matches!(operator_file(env), Ok(None));
-    move |key| if key == layers::CONFIG_FILE { names_file } else { reading.sets(key) }
+    move |key| if key == CONFIG_FILE { names_file } else { reading.sets(key) }
 }
 
 /// Reads a limit under its own name.

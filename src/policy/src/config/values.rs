@@ -2,9 +2,8 @@
 
 use core::str::FromStr;
 
-use super::DeviceIdentity;
-use super::device::DeviceName;
-use super::texts::{Fault, ValueError};
+use super::device::{DeviceIdentity, DeviceName};
+use super::faults::{Fault, ValueError};
 use crate::units::{Bytes, Nanos, Permille, Setting, TIME_UNITS};
 
 /// How much device memory a slice may hold.

@@ -12,6 +12,9 @@
 
 use std::collections::BTreeMap;
 
+/// What a pool aligns its allocations to, at least.
+pub const ALIGNMENT: u64 = 512;
+
 /// For whom a hole is free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FreeFor {
@@ -144,7 +147,6 @@ impl Holes {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ALIGNMENT;
     use super::*;
     use proptest::prelude::*;
 

@@ -1,0 +1,10 @@
+//! Which part of the measured time is the slice's own, beside the other users of the GPU.
+
+pub mod correction;
+pub mod factor;
+pub mod nvml_only;
+pub mod nvml_windows;
+mod replay;
+pub mod slicing;
+pub mod source;
+pub mod strangers;

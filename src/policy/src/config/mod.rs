@@ -1,0 +1,30 @@
+//! What was this slice configured to do? From the environment and the operator's files to a checked [`Config`].
+//!
+//! Precedence, highest first: the fixed operator file, the file that `GPUSLICE_CONFIG` names, the environment.
+//! A setting is decided by the highest source that sets it under any of its names; what a lower source says of
+//! it is not even looked at. `GPU_*` wins over HAMi's names within a source.
+
+mod checked;
+mod choices;
+mod device;
+mod faults;
+pub mod keys;
+mod layers;
+mod messages;
+mod misspelt;
+mod reading;
+mod sources;
+mod values;
+
+pub use checked::{Config, DeviceLimits, QuotaSource};
+pub use choices::{Burst, CoreMeter, CorePolicy, Log, LogLevel, Priority, ReportTotal, Weight};
+pub use device::{DeviceIdentity, DeviceName, UuidPrefix, gpu_uuid_text, parse_uuid_text};
+pub use faults::{Fault, ValueError};
+pub use messages::{Malformed, Origin, Said, Warning};
+pub use misspelt::misspelt;
+pub use reading::{Rejected, operator_file};
+pub use sources::{FIXED_FILE, FileRead, MAX_FILE_BYTES, MAX_VALUE_BYTES, OperatorFiles};
+pub use values::{PerDevice, Quota, in_powers_of_1000, refuse_few_bytes};
+
+#[cfg(test)]
+mod tests;
