@@ -1,35 +1,42 @@
-//! Whose turn is it among the processes of a slice?
+//! Orders the processes of a slice: start-time fair queueing of GPU time.
 //!
-//! Time that becomes free goes to the process that has had least: start-time fair queueing, whose virtual time is GPU
-//! time served. Without it, of two processes that ask as often, one with kernels of 10 ms would get fifty times what
-//! one with leases of 0.2 ms gets. Each process announces how much it asks for and how much it was served, so that
-//! every other can compute when its own turn comes. Nobody hands anything over, so nobody waits for the dead.
+//! Example: two processes ask equally often, one with kernels of 10 ms and one with leases of 0.2 ms. In order of
+//! arrival the first would get fifty times the time of the second. Here free time goes to the process that has been
+//! served least.
+//!
+//! The virtual time of fair queueing is the GPU time served. Each process publishes the time that it asks for and the
+//! time that it was served. Every other process computes from these words when its own turn comes. No process hands a
+//! turn over, so no process waits for a dead one.
+//!
+//! What could go wrong: a process that publishes a request and stops would hold up all others. [`PATIENCE`] and
+//! [`OVERDUE`] bound that wait.
 
 use super::lease;
 use super::token_bucket::Terms;
 
-/// How far the processes of a slice that were idle may be behind, all together, in turns ([`super::lease::turn`]): two.
+/// Turns ([`super::lease::turn`]) by which all idle processes of a slice together may be behind: two.
 const LAG: u64 = 2;
-/// How late a process may be for its turn before others go, in nanoseconds: half a millisecond. It sleeps too long, was
-/// suspended or killed; it is due again when it asks again.
+/// Nanoseconds by which a process may be late for its turn before others go: 0.5 ms. A late process overslept, was
+/// suspended, or was killed. It is due again at its next request.
 pub const PATIENCE: u64 = 500_000;
-/// A process that should have looked so long ago, in nanoseconds, does not wait: it is stopped, or dead.
+/// Nanoseconds after its deadline from which a process does not count as waiting: 10 ms. It is stopped or dead.
 pub const OVERDUE: u64 = 10_000_000;
 
-/// What a process has announced.
+/// The published words of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ask {
-    /// GPU time it was served, in nanoseconds, as virtual time.
+    /// GPU time served to the process, in nanoseconds. It is the process's virtual time.
     pub served: u64,
-    /// GPU time it waits for, in nanoseconds; 0 if it does not wait.
+    /// GPU time that the process waits for, in nanoseconds. 0: it does not wait.
     pub wants: u64,
 }
 
 impl Ask {
-    /// The same for others at `now`, where the process said that it looks again at `looks`; 0: it is looking.
+    /// The request as other processes count it at `now`. `looks` is the instant at which the process tries again; 0
+    /// while it tries.
     ///
-    /// Nobody lets a process go first that is overdue. All that wait for one that never comes would be due when
-    /// [`PATIENCE`] has passed, and whoever wakes up sooner would have the turn, however much it had.
+    /// An overdue process counts as not waiting. Otherwise all processes behind it would become due together after
+    /// [`PATIENCE`], and the first to wake up would take the turn, whatever it was served before.
     #[must_use]
     pub const fn of_one_that(self, looks: u64, now: u64) -> Self {
         let is_overdue = looks > 0 && looks.saturating_add(OVERDUE) <= now;
@@ -37,24 +44,29 @@ impl Ask {
     }
 }
 
-/// How far behind the others a process may start that was idle, in nanoseconds of GPU time: its part of two turns, where so
-/// many `processes` divide the slice's time. It goes first until it has had them; the time that it did not ask for before is
-/// lost.
+/// GPU time by which an idle process may start behind the others, in nanoseconds: its part of two turns, where
+/// `processes` divide the slice's time.
 ///
-/// So no launch waits for longer than two turns of each process take, `2 n t`. One that has just had its turn waits for the
-/// others. Each of these is `2 t / n` behind at most, catches up with the turn, and passes by another one:
-/// `(n - 1) (2 t / n + 2 t)`, which is less.
+/// The process goes first until it has been served this time. Time for which it did not ask earlier is lost.
+///
+/// The bound follows: with `n` processes and turns of `t`, no launch waits for longer than two turns of each process,
+/// `2 n t`. Take a process that has just had its turn. Each of the `n - 1` others is at most `2 t / n` behind,
+/// catches up in its turn, and passes by one more turn. The sum is `(n - 1) (2 t / n + 2 t)`, which is less than `2 n
+/// t`.
 #[must_use]
 pub fn lag(processes: usize, terms: Terms) -> u64 {
     let all = lease::turn(terms).saturating_mul(LAG);
     all.checked_div(u64::try_from(processes).unwrap_or(u64::MAX)).unwrap_or(all)
 }
 
-/// The virtual time at which a process begins to ask, which was served `served` before: its own, unless it was idle.
+/// The virtual time at which a process starts to ask. `served` is the GPU time that it was served before.
 ///
-/// A process that was never served begins behind those that wait, among `asks`, and are within two turns of theirs. Beside
-/// fourteen newcomers a second, each of which begins in front, a process that stays has a seventh of its part at a share of
-/// 10 %.
+/// A process that was active starts at its own value. An idle process starts at most one [`lag`] behind
+/// `virtual_time`. A new process starts behind the waiting ones among `asks`, if they are within two turns of
+/// `virtual_time`.
+///
+/// Example for the last rule: fourteen new processes come each second at a share of 10 %. If each started in front, a
+/// process that stays would get a seventh of its part.
 #[must_use]
 pub fn start(served: u64, virtual_time: u64, terms: Terms, asks: impl Iterator<Item = Ask> + Clone) -> u64 {
     if served > 0 {
@@ -65,7 +77,7 @@ pub fn start(served: u64, virtual_time: u64, terms: Terms, asks: impl Iterator<I
     waiting.fold(virtual_time, u64::max).min(virtual_time.saturating_add(lag(1, terms)))
 }
 
-/// Nanoseconds of GPU time that others among `asks` are to be served before the one at `me`.
+/// Nanoseconds of GPU time that other processes of `asks` get before the process at index `me`.
 #[must_use]
 pub fn before(me: usize, served: u64, asks: impl IntoIterator<Item = Ask>) -> u64 {
     let earlier = |(other, ask): (usize, Ask)| {
@@ -75,10 +87,11 @@ pub fn before(me: usize, served: u64, asks: impl IntoIterator<Item = Ask>) -> u6
     asks.into_iter().enumerate().map(earlier).fold(0, u64::saturating_add)
 }
 
-/// When a process that waits must look again, on the monotonic clock; none if it may go now.
+/// The instant at which a waiting process must try again, on the monotonic clock. `None`: it may go now.
 ///
-/// `free_since` is when the slice's time becomes free, or became ([`super::token_bucket::free_since`]); `before` is what others are to
-/// be served first. If it is free and they have not gone within [`PATIENCE`], it goes.
+/// `free_since` is the instant at which the slice's time becomes or became free
+/// ([`super::token_bucket::free_since`]). `before` is the GPU time that others get first, in nanoseconds. If the time
+/// is free and the others have not gone within [`PATIENCE`], the process goes.
 #[must_use]
 pub fn wait(free_since: u64, before: u64, now: u64, terms: Terms) -> Option<u64> {
     let due = free_since.saturating_add(terms.wall(before).min(PATIENCE));

@@ -1,116 +1,130 @@
-//! How much GPU time does a thread hold in advance?
+//! Decides how much GPU time a thread takes in advance: the lease.
 //!
-//! A thread takes a small credit from the slice's word and spends it alone, so that the usual launch touches neither
-//! the shared word nor a clock.
+//! A thread takes a small credit from the slice's word and spends it alone. So the usual launch reads neither the
+//! shared word nor a clock.
+//!
+//! A lease trades two costs. A larger lease means fewer waits, fewer timing events, and fewer switches of the GPU
+//! between processes. A smaller lease means that other processes wait for a shorter time, and that a killed thread
+//! keeps less from its slice. The sizes follow:
+//!
+//! - [`size`]: the usual lease.
+//! - [`alone`]: no other process uses the slice.
+//! - [`turn`], [`turn_among`]: other processes wait, or co-tenants use the GPU.
+//! - [`together`]: launches overlap on several streams.
+//! - [`beside`]: a slice of high priority must not wait.
 
 use super::super::cost::estimate::Estimate;
 use super::queue_bound;
 use super::token_bucket::Terms;
 
-/// The most that a lease is, in nanoseconds of GPU time: 0.2 ms.
+/// Largest lease, in nanoseconds of GPU time: 0.2 ms.
 ///
-/// Where whoever comes first is served, leases of 2 ms break the fairness among eight processes (Jain index 0.95). Turns
-/// ([`super::fair_queue`]) are fair with any, but a small one keeps little from the others.
+/// In order of arrival, leases of 2 ms make eight processes unequal (Jain index 0.95). Turns ([`super::fair_queue`])
+/// are fair with any lease, but a small lease keeps little from the others.
 pub const MOST: u64 = 200_000;
 
-/// The most where nobody else uses the slice, in nanoseconds of GPU time: 1 ms, and the time on the clock that it stands for.
+/// Largest lease of a process that is alone in its slice, in nanoseconds of GPU time: 1 ms.
 ///
-/// A thread waits after each lease, and closes its run before. Two events, and what a run is measured too long at its ends, are
-/// two to four microseconds: 2 % of 0.2 ms, and of a kernel of 0.1 ms that is all that 0.2 ms have room for.
-/// A killed thread keeps it from its own process only.
+/// A thread closes its batch before each lease, and waits after it. Two events and the error at both ends of a batch
+/// are 2 to 4 us. That is 2 % of 0.2 ms; and 0.2 ms have room for one kernel of 0.1 ms only. A killed thread keeps
+/// the lease from its own process only.
 const MOST_ALONE: u64 = 1_000_000;
-
+/// Wall time that a lease of a process alone may stand for, in nanoseconds: 12 ms.
 const SPAN_ALONE: u64 = 12_000_000;
 
-/// The most that a turn is, in nanoseconds of GPU time, and the time on the clock that it stands for.
+/// Largest turn, in nanoseconds of GPU time: 4 ms.
 const TURN: u64 = 4_000_000;
-
+/// Wall time that a turn may stand for, in nanoseconds: 60 ms.
 const TURN_SPAN: u64 = 60_000_000;
 
-/// The least, in nanoseconds of GPU time: 20 us.
+/// Smallest lease, in nanoseconds of GPU time: 20 us.
 pub const LEAST: u64 = 20_000;
 
-/// How much time on the clock a lease may stand for, in nanoseconds: what a killed thread keeps from its slice.
+/// Wall time that a lease may stand for, in nanoseconds: 4 ms. A killed thread keeps that much from its slice.
 const SPAN: u64 = 4_000_000;
 
-/// How much a thread leases at a time, in nanoseconds of GPU time: 0.2 ms, less at shares below 5 %.
+/// GPU time of the usual lease, in nanoseconds: 0.2 ms, and less at shares below 5 %.
 #[must_use]
 pub fn size(terms: Terms) -> u64 {
     terms.gpu(SPAN).clamp(LEAST, MOST)
 }
 
-/// The same where no other process uses the slice: 1 ms, less at shares below 8 %.
+/// GPU time of a lease where no other process uses the slice, in nanoseconds: 1 ms, and less at shares below 8 %.
 #[must_use]
 pub fn alone(terms: Terms) -> u64 {
     terms.gpu(SPAN_ALONE).clamp(LEAST, MOST_ALONE)
 }
 
-/// How much a process takes in its turn while others wait for theirs, or neighbours are there, in nanoseconds of GPU
-/// time: 4 ms, less below a share of 7 %.
+/// GPU time that a process takes in its turn, in nanoseconds: 4 ms, and less below a share of 7 %. It applies while
+/// other processes wait, or while co-tenants use the GPU.
 ///
-/// The GPU changes from process to process in its time, 20 to 100 us: with leases of 0.2 ms two processes would lose a
-/// fifth of what they are due. At 5 % a turn is longer than a run ([`super::super::measuring::when_alone::FULL`]): if each run began with a change, the
-/// slice would get 3 % less.
+/// The GPU takes 20 to 100 us to switch between processes. With leases of 0.2 ms two processes would lose a fifth of
+/// their share. At a share of 5 % a turn is longer than a batch
+/// ([`FULL`](super::super::measuring::when_alone::FULL)): if each batch began with a switch, the slice would get 3 %
+/// less.
 #[must_use]
 pub fn turn(terms: Terms) -> u64 {
     terms.gpu(TURN_SPAN).clamp(size(terms), TURN)
 }
 
-/// A round of all processes that ask, in nanoseconds of GPU time: 24 ms. Of eight each has three.
+/// One round of all processes that ask, in nanoseconds of GPU time: 24 ms. Each of eight processes gets 3 ms.
 const ROUND: u64 = 24_000_000;
 
-/// How much a process takes in its turn where so many ask, with itself, in nanoseconds of GPU time: a [`turn`], or its part of a
-/// round, so that a launch waits as long beside many as beside six.
+/// GPU time that a process takes in its turn where `processes` ask, itself included, in nanoseconds. It is a
+/// [`turn`], or the process's part of a round (`ROUND`). So a launch waits as long among many processes as among six.
 ///
-/// With rounds of 16 ms eight processes take as much as one run is ([`super::super::measuring::when_alone::FULL`]). Each run then contains the GPU's way
-/// from another process, and the slice gets 2 % less than its share.
+/// With rounds of 16 ms, eight processes would take turns as long as one batch
+/// ([`FULL`](super::super::measuring::when_alone::FULL)). Each batch would then contain one switch of the GPU, and
+/// the slice would get 2 % less than its share.
 #[must_use]
 pub fn turn_among(terms: Terms, processes: usize) -> u64 {
     let part = ROUND.checked_div(u64::try_from(processes).unwrap_or(u64::MAX)).unwrap_or(ROUND);
     turn(terms).min(part).max(size(terms))
 }
 
-/// The most that is taken beside others who must not wait for it long, in nanoseconds of GPU time: 1 ms.
+/// Largest lease beside slices that must not wait for long, in nanoseconds of GPU time: 1 ms.
 const MOST_BESIDE: u64 = 1_000_000;
 
-/// So much, or less where other slices leave less `room` for queued work than usual, in nanoseconds: credit is spent after they
-/// have come.
+/// Limits a lease of `size` where other slices leave less `room` for queued work than usual. Both are in nanoseconds.
+/// A thread may spend its credit after the other slice's work has arrived, so the credit must be small.
 #[must_use]
 pub const fn beside(size: u64, room: u64) -> u64 {
     if room < queue_bound::LEAST && size > MOST_BESIDE { MOST_BESIDE } else { size }
 }
 
-/// How much to take at least, in nanoseconds of GPU time.
+/// The least GPU time that a process should take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Least {
-    /// So much.
+    /// Nanoseconds of GPU time.
     pub time: u64,
     /// Whether no other process of the slice uses the device.
     pub is_alone: bool,
 }
 
-/// The most that is taken for launches that are to overlap, in nanoseconds of GPU time: a window of a second moves by 1.6
-/// points at most.
+/// Largest payment for launches that overlap, in nanoseconds of GPU time: 16 ms. A window of one second moves by at
+/// most 1.6 points.
 const MOST_TOGETHER: u64 = 16_000_000;
 
-/// How many launches, one after the other, are let go together. At both ends of such a group streams are empty while others
-/// are not yet, or still, busy: a hundredth or two of it.
+/// Launches of one stream that are admitted as a group. At both ends of a group some streams are empty while others
+/// are busy: 1 to 2 % of the group.
 const ROUNDS: u64 = 10;
 
-/// Whether launches like this one run beside others: they are charged for less than three quarters of their time.
+/// Whether launches with this estimate overlap with others: they are charged less than three quarters of their
+/// duration.
 #[must_use]
 pub(super) const fn overlaps(estimate: &Estimate) -> bool {
     estimate.charged < estimate.plain.saturating_mul(3) / 4
 }
 
-/// How much to take for launches like this one where there are several streams, in nanoseconds of GPU time: so much that
-/// launches that overlap on the GPU can go together. None where they do not; `is_try` finds out.
+/// GPU time to take for a group of launches like this one on several streams, in nanoseconds. `None`: the launches do
+/// not overlap. `is_try`: take a group anyway, to find out.
 ///
-/// Without it each would wait for the GPU time that it takes alone, would so run alone, and would go on to be charged as
-/// one that runs alone: eight small kernels side by side would get an eighth of what their share can do.
+/// Example: eight small kernels fit on the GPU side by side. If each waited for its own GPU time, each would run
+/// alone and be charged as a kernel that runs alone. The eight would get an eighth of the work that their share
+/// allows. With a group they start together and each is charged an eighth.
 #[must_use]
 pub fn together(estimate: &Estimate, is_try: bool) -> Option<u64> {
-    // Of whole rounds, so that the last one leaves little of the GPU empty.
+    // Whole rounds only, so that the last round leaves little of the GPU empty.
     let round = match (overlaps(estimate), is_try) {
         (true, _) => estimate.plain,
         (false, true) => estimate.charged,
@@ -119,7 +133,7 @@ pub fn together(estimate: &Estimate, is_try: bool) -> Option<u64> {
     Some(round.saturating_mul(MOST_TOGETHER.checked_div(round).unwrap_or(0).min(ROUNDS)))
 }
 
-/// A thread's credit.
+/// A thread's prepaid credit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Lease {
     credit: u64,
@@ -129,13 +143,14 @@ impl Lease {
     /// No credit.
     pub const NONE: Self = Self { credit: 0 };
 
-    /// What is left, in nanoseconds of GPU time.
+    /// The remaining credit, in nanoseconds of GPU time.
     #[must_use]
     pub const fn left(&self) -> u64 {
         self.credit
     }
 
-    /// Pays `cost` nanoseconds of GPU time from the credit. Returns false, and pays nothing, if the credit does not suffice.
+    /// Pays `cost` nanoseconds of GPU time from the credit. Returns false, and pays nothing, if the credit does not
+    /// suffice.
     #[inline]
     #[must_use]
     pub const fn spend(&mut self, cost: u64) -> bool {
@@ -148,7 +163,8 @@ impl Lease {
         }
     }
 
-    /// How much to take from the slice's word, so that `cost` can be paid: at least a lease of this [`size`].
+    /// GPU time to take from the slice's word so that `cost` can be paid: at least a lease of `size`, and 0 if the
+    /// credit suffices. All in nanoseconds.
     #[must_use]
     pub const fn lacks(&self, cost: u64, size: u64) -> u64 {
         match cost.saturating_sub(self.credit) {
@@ -158,19 +174,20 @@ impl Lease {
         }
     }
 
-    /// Takes up to so much out of it, for another.
+    /// Moves up to `most` nanoseconds out of the credit, for another thread. Returns the nanoseconds moved.
     pub const fn share(&mut self, most: u64) -> u64 {
         let part = if most < self.credit { most } else { self.credit };
         self.credit = self.credit.saturating_sub(part);
         part
     }
 
-    /// Adds what was taken from the slice's word.
+    /// Adds `amount` nanoseconds that were taken from the slice's word.
     pub const fn fill(&mut self, amount: u64) {
         self.credit = self.credit.saturating_add(amount);
     }
 
-    /// Gives up what is left, which the caller refunds: the thread ends or will not launch for long.
+    /// Ends the credit and returns the rest in nanoseconds, which the caller refunds. The thread ends, or will not
+    /// launch for long.
     pub const fn end(&mut self) -> u64 {
         core::mem::replace(&mut self.credit, 0)
     }

@@ -1,4 +1,4 @@
-//! How a share of GPU time is kept.
+//! Keeps the share of a slice: the token bucket, turns, leases, and the bound of queued work.
 
 pub mod fair_queue;
 pub mod lease;

@@ -1,40 +1,45 @@
-//! Which launch ends beside what was let go before it, and so takes no time of its own?
+//! Admits a launch without credit if it ends together with launches that run already: the overlap overdraft.
 //!
-//! Launches that overlap go in groups, and a group is rarely of whole rounds: where the purse is empty in the middle of
-//! one, a part of the GPU has nothing to do until the others are done. Who fills that hole adds nothing to the time in
-//! which anything ran. It goes although nothing is left, and owes what it costs.
+//! Example: launches on eight streams are paid in groups. The credit runs out in the middle of a round, so three
+//! streams would idle until the other five finish. A launch on one of the three adds nothing to the slice's busy time
+//! if it ends with the others. It is admitted, and the process owes its cost.
+//!
+//! What could go wrong: the launches may not overlap after all. Therefore a process owes the cost of at most one
+//! launch that runs alone.
 
 use super::super::cost::estimate::Estimate;
 use super::lease;
 
-/// A launch may end later than the last of what was let go by this part of its own time: one in eight. Streams that are
+/// A launch may end later than the last admitted one by one part in eight of its own duration. Streams that are
 /// filled in turn end one after the other.
 const LATER: u64 = 8;
 
-/// When a stream is predicted to be done that was to be so at `until` and has got so much more work, in nanoseconds, at
-/// `now`.
+/// The predicted instant at which a stream completes `plain` nanoseconds of further work. `until` is the prediction
+/// before, `now` the present.
 #[must_use]
 pub const fn done(until: u64, now: u64, plain: u64) -> u64 {
     let start = if until > now { until } else { now };
     start.saturating_add(plain)
 }
 
-/// What the launches of a process owe that went beside others, since it paid last.
+/// GPU time that a process owes for overlap overdrafts since its last payment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Beside {
     owed: u64,
 }
 
 impl Beside {
-    /// So much GPU time is owed, in nanoseconds.
+    /// `owed` nanoseconds of GPU time.
     #[must_use]
     pub const fn of(owed: u64) -> Self {
         Self { owed }
     }
 
-    /// What is owed after a launch whose stream is predicted to be done with it at `done`, if it may go so: it is of those
-    /// that overlap, and ends with `last`, the last of what was let go. No more is owed than one launch takes alone: who
-    /// is wrong about what runs side by side is wrong by one launch.
+    /// The debt after a launch, in nanoseconds of GPU time. `None`: the launch may not go on credit.
+    ///
+    /// `done` is the predicted end of the launch's stream, `last` that of the last stream. The launch goes if
+    /// launches of its kind overlap and it ends with the last stream. The debt stays within one launch that runs
+    /// alone, so a wrong belief about overlap costs one launch.
     #[must_use]
     pub fn go(self, estimate: &Estimate, done: u64, last: u64) -> Option<u64> {
         let owed = self.owed.saturating_add(estimate.charged);

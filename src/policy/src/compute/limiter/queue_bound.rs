@@ -1,115 +1,118 @@
-//! How much work may wait on the GPU?
+//! Bounds the work in flight on the GPU.
 //!
-//! What is queued cannot be taken back. Its predicted time is bounded, so that a new share or a higher priority is
-//! felt at once, and so that an estimate can be wrong only for so much work.
+//! Queued work cannot be taken back. The bound of its predicted time has two uses: a new share or a higher priority
+//! takes effect soon, and a wrong estimate is wrong for little work.
 
 use super::super::cost::estimate::Key;
 
-/// The least bound, in nanoseconds of predicted GPU time: 20 ms, enough that no host keeps the GPU waiting.
+/// Smallest bound, in nanoseconds of predicted GPU time: 20 ms. With it no host keeps the GPU waiting.
 pub const LEAST: u64 = 20_000_000;
-/// The least bound where other processes of the slice use the device, in nanoseconds of predicted GPU time: 4 ms, a turn
-/// ([`super::lease::turn`]).
+/// Smallest bound where other processes of the slice use the device, in nanoseconds of predicted GPU time: 4 ms, one
+/// turn ([`super::lease::turn`]).
 ///
-/// The GPU divides its time among contexts. If a process spends 20 ms at once that were saved up, kernels of 0.4 ms of seven others
-/// take 3 ms and more, and are measured so: turns are too long then, and a launch waits for up to three times its fair turn.
+/// The GPU divides its time among contexts. If one process spends 20 ms of saved time at once, kernels of 0.4 ms of
+/// seven others take 3 ms and more. They are measured so; turns become too long, and a launch waits for up to three
+/// times its fair turn.
 pub const BESIDE: u64 = 4_000_000;
-/// The most, in nanoseconds of predicted GPU time: 50 ms.
+/// Largest bound, in nanoseconds of predicted GPU time: 50 ms.
 pub const MOST: u64 = 50_000_000;
-/// Work of a stream in which nothing begins for so long, in nanoseconds, is not the GPU's to do: 50 ms. The stream waits for
-/// something else: a host function, a word in memory, another device, a semaphore. That may come from the very thread that
-/// would wait for the queue. What the slice's time is paid for bounds what follows, as it bounds everything.
+/// Nanoseconds without a start of work after which a stream counts as blocked: 50 ms. The stream then waits for a
+/// host function, a word in memory, another device or a semaphore.
+///
+/// The thread that would wait for the queue may be the one that must end the wait. So the blocked work does not
+/// count; the slice's paid time bounds later launches, as always.
 pub const HELD_UP: u64 = MOST;
-/// Launches of one unknown key that may be under way.
+/// Launches of one unknown key that may be in flight.
 const UNKNOWN_OF_KEY: u8 = 2;
-/// Launches of all unknown keys that may be under way: a program at its warm-up meets thousands of shapes.
+/// Launches of all unknown keys that may be in flight. A program meets thousands of shapes in its warm-up.
 const UNKNOWN: u8 = 8;
-/// How long a launch waits for an unknown one to be measured, in nanoseconds: 50 ms.
+/// Nanoseconds that a launch waits for the measurement of an unknown one: 50 ms.
 pub const UNKNOWN_WAIT: u64 = 50_000_000;
 
-/// So long before the end of what is queued the next launch may go, in nanoseconds: 0.3 ms, what a host takes to wake up and
-/// to launch.
+/// Nanoseconds before the end of the queued work at which the next launch may go: 0.3 ms. A host takes that long to
+/// wake up and launch.
 pub const AT_END: u64 = 300_000;
 
-/// The bound of launches of this cost.
+/// The bound for launches of this cost, in nanoseconds: two launches and a quarter, at most [`MOST`].
 const fn two(cost: u64) -> u64 {
     let two = cost.saturating_mul(2).saturating_add(cost / 4);
     if two < MOST { two } else { MOST }
 }
 
-/// The least bound where other slices leave so much room, in nanoseconds: one launch may always be queued. `is_alone`: no other
-/// process of the slice uses the device.
+/// The smallest bound where other slices leave `room`, in nanoseconds. One launch may always be queued. `is_alone`:
+/// no other process of the slice uses the device.
 #[must_use]
 pub const fn least(room: u64, is_alone: bool) -> u64 {
     let most = if is_alone { LEAST } else { BESIDE };
     if room < most { room } else { most }
 }
 
-/// Predicted work of closed brackets that has not been seen to end.
+/// Predicted work of closed batches that is not known to have ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ahead {
     queued: u64,
 }
 
 impl Ahead {
-    /// So many nanoseconds of GPU time.
+    /// `queued` nanoseconds of GPU time.
     #[must_use]
     pub const fn of(queued: u64) -> Self {
         Self { queued }
     }
 
-    /// How much there is, in nanoseconds of GPU time.
+    /// The work in flight, in nanoseconds of GPU time.
     #[must_use]
     pub const fn queued(&self) -> u64 {
         self.queued
     }
 
-    /// Whether a launch of this cost may follow: two of it, with a quarter to spare since estimates differ from launch to
-    /// launch, but 20 to 50 ms, and always one.
+    /// Whether a launch of this cost may follow. The bound is two such launches with a quarter to spare, within 20 to
+    /// 50 ms, because estimates vary from launch to launch. One launch may always go.
     #[must_use]
     pub fn admits(&self, cost: u64) -> bool {
         self.admits_within(cost, LEAST)
     }
 
-    /// The same where the least bound is another one, of those that [`least`] gives: where others must not wait for long,
-    /// of long launches only one.
+    /// [`admits`](Self::admits) with another smallest bound, from [`least`]. If other slices must not wait for long,
+    /// only one long launch may be queued.
     #[inline]
     #[must_use]
     pub fn admits_within(&self, cost: u64, least: u64) -> bool {
         self.queued.saturating_add(cost) <= least || self.admits_long(cost, least)
     }
 
-    /// The same for one that is longer than the bound leaves room for.
+    /// Decides about a launch that is longer than the room under the smallest bound.
     #[cold]
     fn admits_long(&self, cost: u64, least: u64) -> bool {
         self.queued == 0 || (least >= LEAST && self.queued.saturating_add(cost) <= two(cost))
     }
 
-    /// Whether one may follow all the same, since what is queued is expected to end in so many nanoseconds: a GPU that
-    /// waits for a host stands idle. Never a third one, whatever is expected.
+    /// Whether a launch may follow because the queued work ends in `left` nanoseconds. Otherwise the GPU would idle
+    /// while the host wakes up. A third launch never goes, whatever the prediction.
     #[must_use]
     pub fn admits_at_end(&self, cost: u64, left: u64) -> bool {
         left <= AT_END && self.queued.saturating_add(cost) <= two(cost)
     }
 
-    /// A bracket was closed for which so much was prepaid.
+    /// A batch was closed for which `prepaid` nanoseconds were paid.
     pub const fn add(&mut self, prepaid: u64) {
         self.queued = self.queued.saturating_add(prepaid);
     }
 
-    /// It was seen to end.
+    /// The batch is known to have ended.
     pub const fn done(&mut self, prepaid: u64) {
         self.queued = self.queued.saturating_sub(prepaid);
     }
 }
 
-/// Launches under way of which nothing is known.
+/// Launches in flight whose cost is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Unknown {
     under_way: [(u64, u8); UNKNOWN as usize],
 }
 
 impl Unknown {
-    /// Whether one more may go.
+    /// Whether one more launch of this key may go.
     #[must_use]
     pub fn admits(&self, key: &Key) -> bool {
         let all =
@@ -118,13 +121,13 @@ impl Unknown {
         all < UNKNOWN && of_key < UNKNOWN_OF_KEY
     }
 
-    /// Whether there is any.
+    /// Whether any such launch is in flight.
     #[must_use]
     pub fn any(&self) -> bool {
         self.under_way.iter().any(|(_, count)| *count > 0)
     }
 
-    /// One goes.
+    /// A launch of this key goes.
     pub fn add(&mut self, key: &Key) {
         let same = self.under_way.iter().position(|(id, _)| *id == key.id());
         let free = || self.under_way.iter().position(|(_, count)| *count == 0);
@@ -133,7 +136,7 @@ impl Unknown {
         }
     }
 
-    /// One was measured, or its measurement failed.
+    /// A launch of this key was measured, or its measurement failed.
     pub fn done(&mut self, key: &Key) {
         if let Some((id, count)) = self.under_way.iter_mut().find(|(id, _)| *id == key.id()) {
             *count = count.saturating_sub(1);

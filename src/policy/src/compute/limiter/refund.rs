@@ -1,25 +1,28 @@
-//! The refund of a dead process.
+//! Computes the refund of GPU time after a process has died.
 
 use super::queue_bound;
 
-/// The work that a process had under way when it died.
+/// The work that a process had in flight when it died.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
-    /// Nothing: all that it launched is settled.
+    /// None: all launches are settled.
     None,
     /// Launches whose cost was predicted and prepaid.
     Predicted,
-    /// A launch of which nothing was known, too, for which [`FIRST_PRIOR`](super::super::cost::table::FIRST_PRIOR) was prepaid.
+    /// Also a launch of unknown cost, for which [`FIRST_PRIOR`](super::super::cost::table::FIRST_PRIOR) was prepaid.
     Unpredicted,
 }
 
-/// The difference between what a dead process ran and its `outstanding` GPU time (prepaid, neither measured nor given
-/// back). All in nanoseconds, the instants of the monotonic clock. Negative: so much is given back.
+/// The time that a dead process ran less its `outstanding` time, in nanoseconds. `outstanding` is prepaid time that
+/// is neither measured nor refunded. The instants are of the monotonic clock. A negative result is a refund.
 ///
-/// Its work cannot have run for longer than since it last settled, and not for longer than was predicted. Without the refund
-/// a slice at 5 % would stand still for a second after the death of a process with 50 ms queued. A launch that nothing
-/// predicts counts as what may be queued at the most: without that, processes that end behind their first launch would use
-/// the GPU for nothing. What it really takes nobody knows after the death: a driver may stop it then.
+/// Example: a process dies with 50 ms queued, in a slice at 5 %. Without a refund the slice would stand still for a
+/// second.
+///
+/// The work ran for no longer than the time since the last settlement, and for no longer than was predicted. A launch
+/// of unknown cost counts as the largest bound of queued work. Otherwise a series of processes that each end behind
+/// their first launch would use the GPU for nothing. The true duration is unknown after the death: a driver may stop
+/// the kernel at that point.
 #[must_use]
 pub fn estate(outstanding: u64, work: Work, last_settled: u64, now: u64) -> i64 {
     let most = match work {

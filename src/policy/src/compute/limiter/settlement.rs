@@ -1,11 +1,13 @@
-//! What has been charged for work, and what remains to be settled?
+//! Settles the difference between prepaid time and measured time.
 
 use super::super::attribution::correction;
 
-/// Up to when work is charged that has not ended: from `from`, up to a millisecond ago, and no more than a few at a time.
+/// The instant up to which running work is charged; `from` is the instant up to which it was charged before. `None`:
+/// there is too little to charge. All in nanoseconds of the monotonic clock.
 ///
-/// The helper looks every millisecond, so more than a few at a time is a clock that jumped or a process that was
-/// stopped. What is charged too much in this way is refunded when the work has ended ([`Bill::refund`]).
+/// The result is at least 1 ms before `now`, and at most 4 ms after `from`. The worker looks every millisecond. A
+/// longer step means that a clock jumped or that the process was stopped. The end of the work refunds time that was
+/// charged too much ([`Bill::refund`]).
 #[must_use]
 pub const fn running(from: u64, now: u64) -> Option<u64> {
     let until = now.saturating_sub(BEHIND);
@@ -16,11 +18,12 @@ pub const fn running(from: u64, now: u64) -> Option<u64> {
     Some(if until < most { until } else { most })
 }
 
-/// By how much more was charged for work than it is worth: `charged` for what is measured as `length`, of which `progress` was
-/// charged while it ran. `factor` is the slice's part of that time, in parts of [`correction::ONE`].
+/// Nanoseconds by which the charge exceeds the worth of the work. `charged` was charged for work that took `length`;
+/// `progress` of it was charged while it ran. `factor` is the slice's part of the time, in parts of
+/// [`correction::ONE`].
 ///
-/// `is_replayed`: what earlier factors got wrong is settled by the [replay](super::super::attribution::factor::Split), so that only time beyond the
-/// length is given back here.
+/// `is_replayed`: the [replay](super::super::attribution::factor::Split) settles the errors of earlier factors. Then
+/// only time beyond the length is refunded here.
 #[must_use]
 pub fn beyond(charged: u64, (length, progress): (u64, u64), factor: u32, is_replayed: bool) -> u64 {
     let beyond = charged.saturating_sub(correction::apply(length, factor));
@@ -28,13 +31,12 @@ pub fn beyond(charged: u64, (length, progress): (u64, u64), factor: u32, is_repl
     if is_replayed { beyond.min(excess) } else { beyond }
 }
 
-/// How far behind the present work is charged that runs, in nanoseconds: 1 ms, since clocks are laid on each other no
-/// better.
+/// Nanoseconds before the present up to which running work is charged: 1 ms. The two clocks are aligned no better.
 const BEHIND: u64 = 1_000_000;
-/// How much of running work is charged at a time, in nanoseconds: 4 ms.
+/// Nanoseconds of running work that are charged at a time: 4 ms.
 const AT_A_TIME: u64 = 4_000_000;
 
-/// What was prepaid for a bracket and what has been charged for it, in nanoseconds of GPU time.
+/// The prepaid and the charged GPU time of one batch, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bill {
     prepaid: u64,
@@ -42,39 +44,41 @@ pub struct Bill {
 }
 
 impl Bill {
-    /// So much was prepaid.
+    /// A batch for which `prepaid` nanoseconds were paid.
     #[must_use]
     pub const fn new(prepaid: u64) -> Self {
         Self { prepaid, charged: 0 }
     }
 
-    /// What was prepaid.
+    /// The prepaid time, in nanoseconds.
     #[must_use]
     pub const fn prepaid(&self) -> u64 {
         self.prepaid
     }
 
-    /// What has been charged.
+    /// The charged time, in nanoseconds.
     #[must_use]
     pub const fn charged(&self) -> u64 {
         self.charged
     }
 
-    /// More was measured, the work perhaps still running. What of it must be settled now: all beyond what was prepaid.
+    /// Adds measured time; the work may still run. Returns the nanoseconds that the caller must settle now: the part
+    /// beyond the prepaid time.
     pub const fn charge(&mut self, amount: u64) -> i64 {
         let before = self.beyond();
         self.charged = self.charged.saturating_add(amount);
         self.beyond().saturating_sub(before).cast_signed()
     }
 
-    /// So much less was measured in the end than had been charged while the work ran. What must be settled now.
+    /// Subtracts time that was charged while the work ran and was not measured in the end. Returns the nanoseconds
+    /// that the caller must settle now, 0 or less.
     pub const fn refund(&mut self, amount: u64) -> i64 {
         let before = self.beyond();
         self.charged = self.charged.saturating_sub(amount);
         0_i64.saturating_sub_unsigned(before.saturating_sub(self.beyond()))
     }
 
-    /// The work has ended. What is left to settle: a refund, or nothing.
+    /// Ends the work. Returns the rest to settle: a refund (negative), or 0.
     #[must_use]
     pub const fn close(self) -> i64 {
         0_i64.saturating_sub_unsigned(self.prepaid.saturating_sub(self.charged))
@@ -112,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_factor_that_fell_gives_back_only_where_no_replay_settles_it() {
-        // 10 were charged of which 4 are left by the factor of now; 2 of the time came too much.
+        // 10 were charged, of which 4 remain under the present factor; 2 of the time were too much.
         let half = correction::ONE / 2;
         assert_eq!(beyond(10, (8, 10), half, false), 6);
         assert_eq!(beyond(10, (8, 10), half, true), 1);

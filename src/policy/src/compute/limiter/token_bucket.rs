@@ -1,24 +1,31 @@
-//! Until when is a slice's GPU time paid?
+//! Token bucket for GPU time, in one word: the virtual scheduling form of GCRA.
 //!
-//! A token bucket whose tokens are time, in one word: `paid_until`, the instant up to which the slice's GPU time is
-//! paid. Work may go while it lies in the past; work of `cost` moves it by `cost / rate`. What lies further back than
-//! the burst is lost, what lies ahead is debt. Nothing refills it and nothing has to be repaired after a death.
+//! The word `paid_until` is the instant up to which the slice's GPU time is paid (GCRA: the theoretical arrival
+//! time). Example: at a share of 50 %, work of 3 ms moves the word by 6 ms.
 //!
-//! All functions take the word and give its next value, so that a caller can apply them by compare-exchange.
+//! - Work may go while the word lies in the past. Work of `cost` moves the word by `cost / rate`.
+//! - A word that lies further back than the burst loses the rest. A word in the future is debt.
+//!
+//! Why a word of time, and no counter of tokens: the clock refills the bucket, so no process has to, and a death
+//! needs no repair.
+//!
+//! All functions take the word and return its next value. The caller applies them by compare-and-swap. Wrong values
+//! from a shared file cannot overflow: all arithmetic saturates.
 
 use crate::units::{MOST_GPU_TIME, Nanos, Permille};
 
-/// The most that a slice may owe, in nanoseconds of GPU time: one minute.
+/// Largest debt of a slice, in nanoseconds of GPU time: one minute.
 ///
-/// Debt is never forgiven, but a kernel that runs for longer is rarer than a measurement that is wrong.
+/// Debt is never forgiven. But a kernel that runs for longer is rarer than a wrong measurement.
 pub const MOST_DEBT: u64 = MOST_GPU_TIME.get();
 
-/// How far ahead of the ledger a sleeper may sleep before a refund wakes it, in nanoseconds: 0.2 ms.
+/// Nanoseconds by which a sleeper may oversleep before a refund wakes it: 0.2 ms.
 ///
-/// A fifth of the millisecond that nobody may wait beyond what the ledger owes; less would wake sleepers for nothing.
+/// That is a fifth of the millisecond by which no launch may wait longer than the ledger requires. A smaller value
+/// would wake sleepers for nothing.
 pub const TOLERANCE: u64 = 200_000;
 
-/// What a slice may use: a share of the GPU's time and how much of it may be saved up.
+/// Rate and burst of a slice: its share of the GPU's time, and the unused time that it may save up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms {
     rate: Permille,
@@ -26,7 +33,7 @@ pub struct Terms {
 }
 
 impl Terms {
-    /// This share, and so much unused GPU time that may be saved up.
+    /// A share, and the GPU time that may be saved up.
     #[must_use]
     pub const fn new(rate: Permille, burst: Nanos) -> Self {
         Self { rate, burst: burst.get() }
@@ -44,26 +51,26 @@ impl Terms {
         self.burst
     }
 
-    /// Nanoseconds on the clock that pay for so many of GPU time, rounded up.
+    /// Wall nanoseconds that pay for `gpu` nanoseconds of GPU time, rounded up.
     #[must_use]
     pub fn wall(self, gpu: u64) -> u64 {
         gpu.saturating_mul(1000).div_ceil(self.thousandths())
     }
 
-    /// Nanoseconds of GPU time that so many on the clock pay for, rounded down.
+    /// Nanoseconds of GPU time that `wall` nanoseconds of the clock pay for, rounded down.
     #[must_use]
     pub fn gpu(self, wall: u64) -> u64 {
         let gpu = u128::from(wall).saturating_mul(u128::from(self.thousandths()));
         u64::try_from(gpu / 1000).unwrap_or(u64::MAX)
     }
 
-    /// A share of nothing would never pay: it counts as the least there is.
+    /// The rate in thousandths. A rate of 0 would never pay, so it counts as 1.
     fn thousandths(self) -> u64 {
         u64::from(self.rate.get()).max(1)
     }
 }
 
-/// How long work has to wait, in nanoseconds; none if it may go. Being early by nothing is being due.
+/// Nanoseconds of the clock that work has to wait. `None`: it may go.
 #[must_use]
 pub const fn wait(paid_until: u64, now: u64) -> Option<u64> {
     match paid_until.saturating_sub(now) {
@@ -72,9 +79,9 @@ pub const fn wait(paid_until: u64, now: u64) -> Option<u64> {
     }
 }
 
-/// The word after so much GPU time, in nanoseconds, was paid for.
+/// The word after a payment of `cost` nanoseconds of GPU time.
 ///
-/// Saved up time is used first. What costs more than is saved is admitted once and then owed.
+/// Saved time is used first. Work that costs more than the savings is admitted once, and the slice owes the rest.
 #[must_use]
 pub fn prepay(paid_until: u64, now: u64, cost: u64, terms: Terms) -> u64 {
     let saved = now.saturating_sub(terms.wall(terms.burst));
@@ -82,9 +89,9 @@ pub fn prepay(paid_until: u64, now: u64, cost: u64, terms: Terms) -> u64 {
     paid_until.max(saved).saturating_add(terms.wall(cost)).min(most.max(saved))
 }
 
-/// The word after a measurement: so many nanoseconds of GPU time more, or less, than was prepaid.
+/// The word after a measurement. `difference` is the measured time less the prepaid time, in nanoseconds of GPU time.
 ///
-/// A refund may move the word behind what can be saved up; the next payment loses that part.
+/// A refund may move the word further back than the burst. The next payment loses that part.
 #[must_use]
 pub fn settle(paid_until: u64, now: u64, difference: i64, terms: Terms) -> u64 {
     if difference >= 0 {
@@ -94,9 +101,9 @@ pub fn settle(paid_until: u64, now: u64, difference: i64, terms: Terms) -> u64 {
     }
 }
 
-/// The word after a change of terms: the GPU time that is owed or saved stays what it was.
+/// The word after a change of terms. The GPU time that is owed or saved stays the same.
 ///
-/// Without it a debt made at 5 % would be paid at the pace of 5 % after the share has become 80 %.
+/// Otherwise a debt made at 5 % would be paid at the pace of 5 % after the share has become 80 %.
 #[must_use]
 pub fn change(paid_until: u64, now: u64, old: Terms, new: Terms) -> u64 {
     if paid_until >= now {
@@ -107,10 +114,11 @@ pub fn change(paid_until: u64, now: u64, old: Terms, new: Terms) -> u64 {
     }
 }
 
-/// The instant from which on time is free, after the word has changed to `paid_until`; `free_from` was that instant before.
+/// The instant from which time is free, after the word changed to `paid_until`. `free_from` was that instant before.
 ///
-/// The word alone does not say it. A refund at 100 ms that moves it from 120 ms to 70 ms frees the time at 100 ms: until then the
-/// process sleeps whose turn it is. A charge at 130 ms that moves it to 90 ms leaves the time free since 100 ms.
+/// The word alone does not tell it. Example: a refund at 100 ms moves the word from 120 ms to 70 ms. The time is free
+/// from 100 ms on, because until then the process whose turn it is sleeps. A charge at 130 ms moves the word to 90
+/// ms: the time is still free since 100 ms.
 #[must_use]
 pub const fn free_from(free_from: u64, paid_until: u64, now: u64) -> u64 {
     if paid_until > now {
@@ -122,13 +130,14 @@ pub const fn free_from(free_from: u64, paid_until: u64, now: u64) -> u64 {
     }
 }
 
-/// The same for a reader that finds both: they change one after the other, and the word holds where they contradict each other.
+/// [`free_from`] for a reader that finds both words. The writer changes one after the other; if they contradict each
+/// other, `paid_until` holds.
 #[must_use]
 pub const fn free_since(paid_until: u64, free_from: u64, now: u64) -> u64 {
     if paid_until > now || free_from > now { paid_until } else { free_from }
 }
 
-/// Whether a refund must wake a waiter that sleeps until `sleeps_until`, since it is due earlier by now.
+/// Whether a refund must wake a sleeper with the deadline `sleeps_until`, because the sleeper is due earlier now.
 #[must_use]
 pub const fn wakes(sleeps_until: u64, paid_until: u64, now: u64) -> bool {
     let due = if paid_until > now { paid_until } else { now };
