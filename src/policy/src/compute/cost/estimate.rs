@@ -1,20 +1,24 @@
-//! What will a launch cost?
+//! Estimates of the cost of a launch, learned from measurements.
 //!
-//! Every (function, grid, block, dynamic shared memory) and every executable graph has a running estimate, learned
-//! from measurements. Two figures are kept: what was *charged*, which is prepaid, and the *plain* duration between
-//! two events, which decides how the next launch is measured. They differ where streams or processes overlap.
+//! Each function with its grid, block and dynamic shared memory has an estimate, and so has each executable graph. An
+//! estimate has two figures:
+//!
+//! - *charged*: the GPU time that the slice is charged. A launch prepays it.
+//! - *plain*: the duration between two events. It decides how the next launch is measured.
+//!
+//! The two differ where streams or processes overlap.
 
-/// The most that is prepaid for one launch, in nanoseconds: one second. What runs for longer is charged as it runs.
+/// Largest prepayment for one launch, in nanoseconds: one second. A longer kernel is charged while it runs.
 pub const MOST: u64 = 1_000_000_000;
 
-/// A new measurement counts as one of so many.
+/// Weight of a new measurement of one launch: one part in eight.
 const MEMORY: u64 = 8;
-/// A run's error is believed to a part of so many: the run says nothing of who caused it.
+/// Weight of the error of a batch: one part in four. A batch does not tell which of its keys caused the error.
 const RUN_MEMORY: u64 = 4;
-/// By how much a single run may change an estimate, as a factor.
+/// Largest factor by which a single batch may change an estimate.
 const MOST_STEP: u64 = 4;
 
-/// What makes launches of a function alike.
+/// The properties by which launches of a function are alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Shape {
     /// The function's handle.
@@ -27,10 +31,10 @@ pub struct Shape {
     pub shared: u32,
 }
 
-/// Whose cost is learned: a shape of a function, or an executable graph.
+/// The unit of learning: a shape of a function, or an executable graph.
 ///
-/// Told apart by 64 bits that are mixed from all its parts: among a million shapes two are taken for one with a
-/// chance of one in 30 millions, and would share an estimate.
+/// The key is a hash of 64 bits. Among a million shapes, two have the same key with a probability of one in 30
+/// million. They would then share one estimate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key {
     id: u64,
@@ -39,13 +43,13 @@ pub struct Key {
 }
 
 impl Key {
-    /// Launches of this shape.
+    /// The key of launches of this shape.
     #[inline]
     #[must_use]
     pub const fn kernel(shape: &Shape) -> Self {
         let [x, y, z] = shape.grid;
         let [bx, by, bz] = shape.block;
-        // Two halves that do not wait for each other: every launch does this.
+        // Two halves without a data dependency, because every launch computes this.
         let one = folded(shape.function, pair(x, y) ^ 0x9e37_79b9_7f4a_7c15);
         let other = folded(
             pair(z, shape.shared) ^ 0xbf58_476d_1ce4_e5b9,
@@ -56,7 +60,7 @@ impl Key {
         Self { id: if id == 0 { 1 } else { id }, family: shape.function, blocks }
     }
 
-    /// Launches of this executable graph.
+    /// The key of launches of this executable graph.
     #[inline]
     #[must_use]
     pub const fn graph(executable: u64) -> Self {
@@ -64,14 +68,14 @@ impl Key {
         Self { id: if id == 0 { 1 } else { id }, family: 0, blocks: 0 }
     }
 
-    /// Blocks of the grid; of a copy what the caller counts, and 0 of a graph.
+    /// Blocks of the grid. For a copy, the number that the caller counts; for a graph, 0.
     #[inline]
     #[must_use]
     pub const fn blocks(&self) -> u64 {
         self.blocks
     }
 
-    /// What tells it from others; never 0.
+    /// The hash that identifies the key; never 0.
     #[inline]
     #[must_use]
     pub const fn id(&self) -> u64 {
@@ -83,73 +87,76 @@ const fn pair(low: u32, high: u32) -> u64 {
     low as u64 | (high as u64) << 32
 }
 
-/// Both multiplied, and the product's halves laid on each other (as in `wyhash`).
+/// Multiplies both, and combines the halves of the product by exclusive or (as in `wyhash`).
 #[allow(clippy::cast_possible_truncation, reason = "the lower half is what is meant")]
 const fn folded(left: u64, right: u64) -> u64 {
     let product = (left as u128).wrapping_mul(right as u128);
     product as u64 ^ (product >> u64::BITS) as u64
 }
 
-/// Spreads every bit of both over the result (multiplication and shift, as in `SplitMix64`).
+/// Spreads each bit of both over the result (multiplication and shift, as in `SplitMix64`).
 pub(super) const fn mixed(state: u64, word: u64) -> u64 {
     let sum = (state.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let half = (sum ^ (sum >> 32)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     half ^ (half >> 29)
 }
 
-/// What launches of one key cost, in nanoseconds.
+/// Cost of the launches of one key, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Estimate {
-    /// GPU time that is charged for one.
+    /// GPU time that one launch is charged.
     pub charged: u64,
-    /// Time that passes between two events around one.
+    /// Time between two events around one launch.
     pub plain: u64,
-    /// How many measurements it rests on; stops counting where that makes no difference.
+    /// Measurements behind the estimate. The counter stops where one more makes no difference.
     pub(in crate::compute) samples: u8,
 }
 
-/// What one key has in a run. Its prediction is kept as it was made: a dozen runs are under way at a time, and each would
-/// correct the same error anew if it were compared with what the others have made of the estimate.
+/// The part of one key in a batch.
+///
+/// The prediction stays as it was at the launch. A dozen batches are in flight at a time. If each were compared with
+/// the present estimate, each would correct the same error again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
-    /// Whose launches.
+    /// The key of the launches.
     pub key: Key,
-    /// How many.
+    /// Number of launches.
     pub launches: u32,
-    /// What is charged for them together, as predicted, in nanoseconds of GPU time.
+    /// Predicted charge of all of them, in nanoseconds of GPU time.
     pub charged: u64,
-    /// Their plain durations together, as predicted, in nanoseconds.
+    /// Predicted durations of all of them, in nanoseconds.
     pub plain: u64,
 }
 
-/// What a run of several launches was measured to cost beside what was predicted, in nanoseconds.
+/// The measured and the predicted cost of a batch, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outcome {
-    /// GPU time that was charged for the run.
+    /// GPU time that the batch was charged.
     pub charged: u64,
-    /// The sum of its estimates of that.
+    /// The sum of the predicted charges.
     pub charged_predicted: u64,
-    /// Time between its events.
+    /// Time between the batch's events.
     pub plain: u64,
-    /// The sum of its estimates of that.
+    /// The sum of the predicted durations.
     pub plain_predicted: u64,
 }
 
 impl Estimate {
-    /// Of nothing.
+    /// The estimate of no work.
     pub const NONE: Self = Self { charged: 0, plain: 0, samples: 0 };
 
-    /// Whether it rests on a measurement of what its key stands for now.
+    /// Whether the estimate comes from a measurement of the key's present meaning.
     #[inline]
     #[must_use]
     pub const fn is_certain(&self) -> bool {
         self.samples > 0
     }
 
-    /// Moved towards a measurement, of which `own` is the part in which no other process of the slice had the GPU.
+    /// The estimate after one measured launch. `own` is the part of `plain` in which no other process of the slice
+    /// had the GPU.
     ///
-    /// If 1 ms of 4 ms is own, the measurement says a quarter of what one says that was alone: which part of a single one
-    /// others had is known on average only.
+    /// Example: if 1 ms of 4 ms is own, the measurement counts a quarter of one that was alone. The part of the other
+    /// processes in a single measurement is known on average only.
     pub(super) fn measured(self, charged: u64, (own, plain): (u64, u64)) -> Self {
         let samples = u64::from(self.samples);
         let all = samples.saturating_add(1);
@@ -162,7 +169,8 @@ impl Estimate {
         }
     }
 
-    /// Moved towards what a launch of `part` cost, by as much as the part had of the run.
+    /// The estimate after a measured batch: it moves towards the cost of a launch of `part`, in proportion to the
+    /// part's share of the batch.
     pub(super) fn in_run(self, part: &Part, outcome: &Outcome) -> Self {
         let launches = u64::from(part.launches.max(1));
         let towards = |old: u64, predicted: u64, measured: u64, of: u64| {
@@ -187,7 +195,7 @@ pub(super) fn by(value: u64, numerator: u64, denominator: u64) -> Option<u64> {
     u64::try_from(product.checked_div(u128::from(denominator))?).ok()
 }
 
-/// `old` and one `of`th of the way by `distance`, rounded away from where it is, so that it arrives.
+/// Moves `old` by `distance / of`, rounded away from zero, so that repeated steps arrive.
 fn stepped(old: u64, distance: i128, of: u64) -> u64 {
     let of = i128::from(of.max(1));
     let rounding = of.saturating_sub(1).saturating_mul(distance.signum());
@@ -219,7 +227,7 @@ mod tests {
     #[test]
     fn keys_of_shapes_that_are_alike_are_spread_over_all_bits() {
         let base = Shape { function: 0x7f00_1234_5600, grid: [64, 1, 1], block: [128, 1, 1], shared: 0 };
-        // As programs have them: one thing grows, by one or by a power of two.
+        // As programs have them: one dimension grows, by one or by a power of two.
         let families: [fn(Shape, u32) -> Shape; 8] = [
             |base, at| Shape { grid: [at, 1, 1], ..base },
             |base, at| Shape { grid: [64, at, 7], ..base },
@@ -280,11 +288,11 @@ mod tests {
             plain_predicted: predicted,
         };
         let estimate = of(1000, 1000, 3);
-        // It was the whole run, half of it, and next to nothing of it.
+        // The part was the whole batch, half of it, and next to nothing of it.
         assert_eq!(estimate.in_run(&part(10_000), &outcome(20_000, 10_000)), of(1250, 1250, 3));
         assert_eq!(estimate.in_run(&part(10_000), &outcome(40_000, 20_000)), of(1125, 1125, 3));
         assert_eq!(estimate.in_run(&part(10_000), &outcome(20_000_000, 10_000_000)), of(1001, 1001, 3));
-        // No run is believed by more than four times, up or down.
+        // No batch changes an estimate by more than a factor of four.
         assert_eq!(estimate.in_run(&part(10_000), &outcome(9_000_000, 10_000)), of(1750, 1750, 3));
         assert_eq!(estimate.in_run(&part(10_000), &outcome(0, 10_000)), of(812, 812, 3));
     }

@@ -1,4 +1,4 @@
-//! What launches cost: estimates, and where they are kept.
+//! Cost of launches: the estimates, the table of a process, and the cache of a thread.
 
 pub mod estimate;
 pub mod table;

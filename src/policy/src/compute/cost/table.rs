@@ -1,20 +1,20 @@
-//! What does a process know about the cost of its launches?
+//! The estimate table of a process.
 
 use super::estimate::{Estimate, Key, MOST, Outcome, Part, by, mixed};
 
-/// What is prepaid for a function of which nothing is known, in nanoseconds: 20 us, a usual small kernel. A wrong
-/// value is settled after the first launch; two of them at most are under way before that.
+/// Prepayment for a launch of an unknown function, in nanoseconds: 20 us, a usual small kernel. A wrong value is
+/// settled after the first launch; at most two such launches are in flight before that.
 pub const FIRST_PRIOR: u64 = 20_000;
-/// How often a function's other shape may be larger or smaller for its cost to be scaled by the number of blocks.
+/// Largest factor by which the cost of one shape is scaled to another shape, by the number of blocks.
 const MOST_SCALE: u64 = 8;
-/// Estimates that are searched for one key.
+/// Estimates of one set that are searched for a key.
 const WAYS: usize = 4;
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Slot {
     id: u64,
     estimate: Estimate,
-    /// When it was last measured, in measurements of the book.
+    /// The last measurement, as a count of all measurements of the table.
     used: u64,
 }
 
@@ -25,8 +25,8 @@ struct Family {
     estimate: Estimate,
 }
 
-/// The estimates of a process, in memory that is taken once: of the keys that fall into one place, the four that
-/// were measured last are kept.
+/// The estimates of a process, in memory that is allocated once. The table is set-associative: each set keeps the
+/// four keys that were measured last.
 #[derive(Debug)]
 pub struct Book {
     slots: Vec<[Slot; WAYS]>,
@@ -35,7 +35,7 @@ pub struct Book {
 }
 
 impl Book {
-    /// Room for at least so many estimates, 40 bytes each, and for a quarter as many functions.
+    /// A table for at least `estimates` estimates of 40 bytes each, and for a quarter as many functions.
     #[must_use]
     pub fn new(estimates: usize) -> Self {
         let places = (estimates / WAYS).clamp(1, 1 << 20).next_power_of_two();
@@ -46,15 +46,15 @@ impl Book {
         }
     }
 
-    /// What is known of a key.
+    /// The estimate of a key, if the table has one.
     #[must_use]
     pub fn known(&self, key: &Key) -> Option<Estimate> {
         let place = self.slots.get(place(key.id(), self.slots.len()))?;
         place.iter().find(|slot| slot.id == key.id()).map(|slot| slot.estimate)
     }
 
-    /// What a launch of an unknown key is taken to cost: what the function's latest shape costs, by the number of
-    /// blocks.
+    /// The assumed cost of a launch of an unknown key: the cost of the function's latest shape, scaled by the number
+    /// of blocks.
     #[must_use]
     pub fn prior(&self, key: &Key) -> Estimate {
         let family = self.families.get(place(mixed(key.family, 1), self.families.len()));
@@ -70,9 +70,10 @@ impl Book {
         Estimate { charged: by_blocks(charged), plain: by_blocks(plain), samples: 0 }
     }
 
-    /// A single launch was measured: it took `plain`, of which `own` is the part in which no other process of the slice had the
-    /// GPU. The ids of those whose estimates are not what they were: its own, and another one's that
-    /// had to make room.
+    /// Learns from the measurement of a single launch. It took `plain` nanoseconds; in `own` of them no other process
+    /// of the slice had the GPU.
+    ///
+    /// Returns the ids whose estimates have changed: the key's own, and that of an evicted key.
     pub fn measure(&mut self, key: &Key, charged: u64, (own, plain): (u64, u64)) -> [Option<u64>; 2] {
         let (charged, plain) = (charged.clamp(1, MOST), plain.clamp(1, MOST));
         self.clock = self.clock.saturating_add(1);
@@ -88,8 +89,8 @@ impl Book {
         [Some(key.id()).filter(|_| before != Some(estimate)), evicted]
     }
 
-    /// A run was measured of which this was a part. What was never measured alone learns nothing from it. The same of its own
-    /// id: nobody has to make room.
+    /// Learns from the measurement of a batch with this part. A key that was never measured alone learns nothing.
+    /// Returns the changed id; no key is evicted.
     pub fn measure_run(&mut self, part: &Part, outcome: &Outcome) -> [Option<u64>; 2] {
         self.clock = self.clock.saturating_add(1);
         let clock = self.clock;
@@ -102,15 +103,17 @@ impl Book {
         [Some(part.key.id()).filter(|_| before != estimate), None]
     }
 
-    /// The key stands for something else now: a graph was updated. Its estimate is used on, since most updates change
-    /// little and some programs make one before each launch; but the next launch is measured alone, and believed.
+    /// Marks the estimate of a key as uncertain, because the key has another meaning now: a graph was updated.
+    ///
+    /// The estimate stays in use, since most updates change little and some programs update before each launch. The
+    /// next launch is measured alone, and its measurement replaces the estimate.
     pub fn doubt(&mut self, key: &Key) {
         if let Some(slot) = self.slot(key.id()).filter(|slot| slot.id == key.id()) {
             slot.estimate.samples = 0;
         }
     }
 
-    /// The slot of a key: its own, or else the one that was measured longest ago.
+    /// The slot of a key: its own, or the least recently measured one of its set.
     fn slot(&mut self, id: u64) -> Option<&mut Slot> {
         let at = place(id, self.slots.len());
         self.slots
@@ -129,7 +132,7 @@ impl Book {
     }
 }
 
-/// Where among so many places (a power of two) an id belongs.
+/// The set of an id among `places` sets (a power of two).
 fn place(id: u64, places: usize) -> usize {
     usize::try_from(id >> 20).unwrap_or(0) & places.saturating_sub(1)
 }

@@ -1,33 +1,35 @@
-//! Which estimates does a thread keep at hand?
+//! The cache of estimates that each thread keeps.
 //!
-//! The book of estimates is the process's and behind a lock. A thread copies what it uses, so that the usual launch
-//! takes no lock: one look into a table of its own. A copy is good until the epoch of its key has passed, which the book's
-//! owner counts up whenever that estimate has changed. Keys share epochs, [`EPOCHS`] of them: a step of hundreds of shapes
-//! has one of them measured every few launches, and asks anew for those alone.
+//! The estimate table belongs to the process and is behind a lock. A thread copies the estimates that it uses. So the
+//! usual launch takes no lock and looks once into the thread's own table.
+//!
+//! A copy is valid for one epoch of its key. The table's owner increments the epoch whenever the estimate has
+//! changed. All keys share [`EPOCHS`] epochs. Example: in a training step of hundreds of shapes one shape is measured
+//! every few launches. The thread then looks up only the keys of that epoch again.
 
 use super::estimate::{Estimate, Key};
 
-/// How many epochs there are.
+/// Number of epochs.
 pub const EPOCHS: usize = 512;
-/// Copies that a thread keeps at first: 2.5 KiB.
+/// Copies of a new table: 2.5 KiB.
 const FEW: usize = 64;
-/// The most: 160 KiB, for the several hundred shapes of a training step.
+/// Largest number of copies: 160 KiB, for the several hundred shapes of a training step.
 const MANY: usize = 4096;
-/// A table in which so many copies as one in so many of its places were lost to others is too small.
+/// The table grows when the lost copies reach one part in four of its places.
 const CROWDED: usize = 4;
 
-/// Which epoch is that of the key with this id, of [`EPOCHS`].
+/// The epoch of the key with this id, below [`EPOCHS`].
 #[inline]
 #[must_use]
 pub fn epoch_of(id: u64) -> usize {
     bits(id, 40) & EPOCHS.saturating_sub(1)
 }
 
-/// A thread's copies of estimates: two places for each key, in a table that grows where many are in use.
+/// A thread's copies of estimates. Each key has two places; the table grows while many are in use.
 #[derive(Debug, Clone, Default)]
 pub struct Recent {
     places: Vec<Copied>,
-    /// Copies that others have taken the place of.
+    /// Copies that others have replaced.
     lost: usize,
 }
 
@@ -43,10 +45,10 @@ impl Copied {
 }
 
 impl Recent {
-    /// No copies; takes no memory.
+    /// No copies, and no memory.
     pub const NONE: Self = Self { places: Vec::new(), lost: 0 };
 
-    /// The copy of a key's estimate, if there is one that is as young as the key's `epoch`.
+    /// The copy of a key's estimate, if its epoch is the key's present `epoch`.
     #[inline(always)]
     #[must_use]
     pub fn find(&self, key: &Key, epoch: u64) -> Option<&Estimate> {
@@ -56,10 +58,10 @@ impl Recent {
         (copied.epoch == epoch).then_some(&copied.estimate)
     }
 
-    /// Keeps a copy; `epoch` was read before the estimate was.
+    /// Keeps a copy. The caller read `epoch` before it read the estimate.
     pub fn keep(&mut self, key: &Key, epoch: u64, estimate: Estimate) {
         if self.places.is_empty() || (self.lost >= self.places.len() / CROWDED && self.places.len() < MANY) {
-            // What was kept is asked for again.
+            // The lost copies are looked up again.
             let places = self.places.len().saturating_mul(2).clamp(FEW, MANY);
             *self = Self { places: vec![Copied::NONE; places], lost: 0 };
         }
@@ -88,7 +90,7 @@ impl Recent {
     }
 }
 
-/// Bits of an id, from one of them on.
+/// Bits of an id, from bit `from` on.
 #[inline]
 fn bits(id: u64, from: u32) -> usize {
     usize::try_from(id.wrapping_shr(from)).unwrap_or(0)
@@ -105,7 +107,7 @@ mod tests {
         Key::kernel(&shape)
     }
 
-    /// How many of so many keys, used in turn, are found once the table has grown.
+    /// How many of `keys` keys, used in turn, the table finds after it has grown.
     fn found(keys: u64) -> usize {
         let mut recent = Recent::NONE;
         let mut round = || {
