@@ -1,29 +1,41 @@
-//! Which launches are measured together, and what did a measurement say?
+//! A batch: launches of one thread on one stream that are measured together between two timing events.
 //!
-//! A timing event keeps its stream for one to a few microseconds: its cost ([`super::event_clock::EventCost`]). A long kernel gets two
-//! of its own; small ones are bracketed as a run of about 2 ms of predicted work. A run must be closed before every wait of
-//! ours, or the wait would be charged.
+//! A timing event occupies its stream for 1 to 5 us: its cost ([`EventCost`](super::event_clock::EventCost)). A long
+//! kernel gets two events of its own. Small kernels share two events around about 2 ms of predicted work. The thread
+//! closes its batch before each wait of ours; otherwise the wait would be charged as GPU time.
+//!
+//! The stream may be idle inside a batch because the host was late. The batch records that time by its cause:
+//!
+//! - `lead`: before the first kernel, until its launch returned.
+//! - `gaps`: between launches, while the host was outside the driver.
+//! - `slack`: around a synchronisation of the host.
+//! - `tail`: between the last launch and the close.
+//! - `late`: between the close and the closing event.
+//!
+//! [The verdict](super::verdict) uses these times as the uncertainty of the measurement.
 
 use super::super::cost::estimate::{Estimate, Key, Outcome, Part};
 use super::when_alone::{Bracket, full};
 
-/// How long after the GPU has stopped a waiting host is back, in nanoseconds, at most: 50 us for one that was put to
-/// sleep; one that spins takes a tenth of it. What a run with waits costs is left to the estimates for so long. Without
-/// it a program that launches 20 us and waits, over and over, is charged for its way back: a tenth too much.
+/// Nanoseconds after the end of GPU work in which a waiting host returns: 50 us for a host that sleeps, a tenth of it
+/// for one that spins.
+///
+/// This time of a batch with waits is left to the estimates. Otherwise a program that repeatedly launches 20 us and
+/// waits would be charged for its return: a tenth too much.
 pub const RETURN: u64 = 50_000;
 
-/// How long a run stays open, in nanoseconds on the clock: 10 ms. Kernels that take longer than they did before, with
-/// a host that waits for each, would otherwise go unmeasured until there is a full run of predicted work.
+/// Wall nanoseconds for which a batch may stay open: 10 ms. Example: kernels become longer, and the host waits for
+/// each. Without this bound they would stay unmeasured until the predicted work fills a batch.
 pub const OLD: u64 = 10_000_000;
 
-/// Shapes of one run that can learn from it; those beyond are charged all the same.
+/// Keys of one batch that can learn from it. Launches of further keys are charged all the same.
 const PARTS: usize = 8;
 
-/// Launches of one thread on one stream between two events.
+/// A batch of launches between two events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
     pub(super) bracket: Bracket,
-    /// From how much predicted work on it is closed.
+    /// Predicted nanoseconds of work from which the batch is closed.
     pub(super) full: u64,
     pub(super) launches: u32,
     pub(super) prepaid: u64,
@@ -31,17 +43,17 @@ pub struct Run {
     pub(super) gaps: u64,
     pub(super) lead: u64,
     pub(super) slack: u64,
-    /// Predicted time of the launches before the host waited last.
+    /// Predicted nanoseconds of the launches before the host last waited.
     pub(super) awaited: u64,
     pub(super) tail: u64,
     pub(super) late: u64,
-    /// Whether all estimates that it was prepaid by rest on measurements.
+    /// Whether all estimates that were prepaid rest on measurements.
     pub(super) is_certain: bool,
     pub(super) parts: [Option<Part>; PARTS],
 }
 
 impl Run {
-    /// Opened by an event that has just been recorded, where one costs `event` nanoseconds.
+    /// A batch whose opening event has just been recorded, where an event costs `event` nanoseconds.
     #[must_use]
     pub const fn open(bracket: Bracket, event: u64) -> Self {
         Self {
@@ -64,52 +76,54 @@ impl Run {
         }
     }
 
-    /// How long the stream may have stood idle in it, in nanoseconds: what is not charged before it has ended.
+    /// Nanoseconds for which the stream may have been idle. They are not charged before the batch has ended.
     #[must_use]
     pub const fn gaps(&self) -> u64 {
         self.gaps.saturating_add(self.lead).saturating_add(self.slack).saturating_add(self.late)
     }
 
-    /// How often something was launched in it.
+    /// Number of launches.
     #[must_use]
     pub const fn launches(&self) -> u32 {
         self.launches
     }
 
-    /// Whether nothing was launched in it.
+    /// Whether there was no launch.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.launches == 0
     }
 
-    /// How its launches are measured.
+    /// How the launches are measured.
     #[must_use]
     pub const fn bracket(&self) -> Bracket {
         self.bracket
     }
 
-    /// GPU time that was prepaid for its launches, in nanoseconds.
+    /// GPU time that was prepaid for the launches, in nanoseconds.
     #[must_use]
     pub const fn prepaid(&self) -> u64 {
         self.prepaid
     }
 
-    /// How long its launches are predicted to take one after the other, in nanoseconds.
+    /// Predicted duration of the launches in sequence, in nanoseconds.
     #[must_use]
     pub const fn plain(&self) -> u64 {
         self.plain
     }
 
-    /// The run's first launch has left the driver so long after the opening event was recorded, or, where that had to wait for
-    /// another event ([`delay`](super::when_alone::delay)), after it passed. In nanoseconds.
+    /// Records when the first launch returned from the driver: `nanoseconds` after the opening event was recorded. If
+    /// that event had to wait for another event ([`delay`](super::when_alone::delay)), the time counts from when it
+    /// passed.
     pub const fn lead(&mut self, nanoseconds: u64) {
         self.lead = nanoseconds;
     }
 
-    /// The host has waited for the GPU, and was inside the driver for `inside` nanoseconds: since the stream that was empty
-    /// had its first launch ([`Spell`]), or in the wait alone. Time beyond the predicted work may have been idle: launches
-    /// may take longer than their kernels, and the host comes back some time after the GPU has come to a stop, on a busy
-    /// machine much later.
+    /// Records that the host waited for the GPU. The host was inside the driver for `inside` nanoseconds: since the
+    /// first launch into the empty stream ([`Spell`]), or in the wait alone.
+    ///
+    /// Time beyond the predicted work may have been idle, for two reasons. A launch may take longer than its kernel.
+    /// And the host returns some time after the GPU's end, on a busy machine much later.
     #[inline]
     pub const fn waited(&mut self, inside: u64) {
         let late = inside.saturating_sub(self.unawaited());
@@ -117,34 +131,35 @@ impl Run {
         self.awaited = self.plain;
     }
 
-    /// Predicted time of the launches since the host waited last, in nanoseconds.
+    /// Predicted duration of the launches since the host last waited, in nanoseconds.
     const fn unawaited(&self) -> u64 {
         self.plain.saturating_sub(self.awaited)
     }
 
-    /// The stream may have stood idle for so many nanoseconds because of the host: between the driver's return from a
-    /// call and the entry of the next, and after a wait for the stream up to the return from the launch.
+    /// Records that the stream may have been idle for `nanoseconds` because of the host. This is the time between the
+    /// return of one driver call and the entry of the next. After a wait for the stream it extends to the return of
+    /// the launch.
     #[inline]
     pub const fn idle(&mut self, nanoseconds: u64) {
         self.gaps = self.gaps.saturating_add(nanoseconds);
     }
 
-    /// It is closed, so long after the last launch, of which the stream may have been idle for so many nanoseconds.
+    /// Closes the batch. The stream may have been idle for `idle` nanoseconds since the last launch.
     pub const fn close(&mut self, idle: u64) {
         self.idle(idle);
         self.tail = idle;
     }
 
-    /// The closing event was in the stream only `nanoseconds` after the run was closed, because of the host. A host that was
-    /// not held up is late by less than [`RETURN`], which is of no account.
+    /// Records that the closing event reached the stream `nanoseconds` after the close, because of the host. A host
+    /// without a delay is late by less than [`RETURN`], which does not count.
     pub const fn late(&mut self, nanoseconds: u64) {
         self.late = if nanoseconds > RETURN { nanoseconds } else { 0 };
     }
 
-    /// A launch that was prepaid by this estimate. Whether the run is full and must be closed.
+    /// Adds a launch that was prepaid by this estimate. Returns whether the batch is full and must be closed.
     #[inline]
     pub fn add(&mut self, key: &Key, estimate: &Estimate) -> bool {
-        // A run is closed long before its launches could fill the counter.
+        // A batch is closed long before its launches fill the counter.
         self.launches = self.launches.wrapping_add(1);
         self.prepaid = self.prepaid.saturating_add(estimate.charged);
         self.plain = self.plain.saturating_add(estimate.plain);
@@ -153,8 +168,8 @@ impl Run {
         self.plain >= self.full
     }
 
-    /// Whether it may go on although it is full, since an event behind its last launch would keep the next from beginning before
-    /// that one has ended. As long as a run may be open at all, by what is predicted.
+    /// Whether a full batch may continue, because a closing event would delay the next kernel. The bound is [`OLD`]
+    /// of predicted work.
     #[must_use]
     pub fn can_go_on(&self) -> bool {
         self.bracket == Bracket::Together && self.plain < OLD
@@ -176,45 +191,49 @@ impl Run {
         }
     }
 
-    /// The keys that learn from it.
+    /// The parts of the batch that learn from it.
     pub fn parts(&self) -> impl Iterator<Item = &Part> {
         self.parts.iter().flatten()
     }
 
-    /// What its keys learn, where the measurement was of the whole run.
+    /// The outcome that the keys learn from, if the whole batch was measured.
     #[must_use]
     pub const fn outcome(&self, charged: u64, plain: u64) -> Outcome {
         Outcome { charged, charged_predicted: self.prepaid, plain, plain_predicted: self.plain }
     }
 }
 
-/// The time from the first launch into an empty stream to the next wait for it, over which runs may be closed and opened.
+/// A busy spell: from the first launch into an empty stream to the next wait for the stream. Batches may be closed
+/// and opened in it.
 ///
-/// A launch of 10 us keeps a kernel of 5 us waiting: the stream is idle for half of the time although the host never leaves
-/// the driver. Of the time inside the driver all that is beyond the predicted work may have been idle.
+/// Example: a launch of 10 us delays a kernel of 5 us. The stream is idle for half of the time although the host
+/// never leaves the driver. So all time inside the driver beyond the predicted work may have been idle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Spell {
-    /// Predicted time of the runs that were closed in it, and what of it counts as idle in them.
+    /// Predicted time of the batches that were closed in the spell, and the part that counts as idle in them. In
+    /// nanoseconds.
     predicted: u64,
     counted: u64,
 }
 
 impl Spell {
-    /// Of `inside` nanoseconds inside the driver since it began, those that no closed run accounts for.
+    /// The nanoseconds of `inside` that no closed batch accounts for. `inside` is the time inside the driver since
+    /// the spell began.
     #[must_use]
     pub const fn left(&self, inside: u64) -> u64 {
         inside.saturating_sub(self.predicted.saturating_add(self.counted))
     }
 
-    /// Whether the stream may have run empty `passed` nanoseconds after it began, where `open` is the run that is open in it:
-    /// no more than `last` nanoseconds of predicted work are left.
+    /// Whether the stream may have become empty `passed` nanoseconds after the spell began. It may if at most `last`
+    /// nanoseconds of predicted work are left. `open` is the open batch.
     #[must_use]
     pub fn may_have_ended(&self, open: Option<&Run>, passed: u64, last: u64) -> bool {
         let predicted = self.predicted.saturating_add(open.map_or(0, Run::unawaited));
         passed.saturating_add(last) > predicted
     }
 
-    /// `run` is closed in it. The host was inside the driver for `inside` nanoseconds until its last launch returned.
+    /// Closes `run` in the spell. The host was inside the driver for `inside` nanoseconds until its last launch
+    /// returned.
     pub const fn close(&mut self, run: &mut Run, inside: u64) {
         let idle = self.left(inside).saturating_sub(run.unawaited());
         run.slack = run.slack.saturating_add(idle);

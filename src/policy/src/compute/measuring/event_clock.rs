@@ -1,20 +1,28 @@
-//! The clock that timing events tell, and what an event costs.
+//! The clock of timing events: its position on the monotonic clock, and the cost of an event.
+//!
+//! The GPU dates events by a clock of its own. The driver tells the difference of two events as a float of
+//! milliseconds. Three types turn this into instants:
+//!
+//! - [`EventCost`]: the time that an event itself takes.
+//! - [`Base`]: the position of an event on the time line of its context.
+//! - [`Offset`]: the position of that time line on the monotonic clock.
 
-/// How far apart two events of a stream are, in nanoseconds, with nothing in between: two steps of the slowest clock
-/// that drivers tell times by, 1 us.
+/// Largest distance of two events with nothing in between, in nanoseconds: 2 us, two steps of the slowest clock of a
+/// driver.
 const STEP: u64 = 2_000;
 
-/// Whether a stream had come to its end before an event, by the times of that and of the last one before it, where an event
-/// keeps its stream for `cost` ([`EventCost`]). All in nanoseconds.
+/// Whether a stream was empty before an event. `before` and `event` are the times of the previous event and of this
+/// one, and `cost` is the cost of an event ([`EventCost`]). All in nanoseconds.
 #[must_use]
 pub const fn was_idle(before: u64, event: u64, cost: u64) -> bool {
     event.saturating_sub(before) > STEP.saturating_add(cost)
 }
 
-/// For how long a timing event keeps its stream, as events tell that lie next to each other.
+/// The time for which a timing event occupies its stream, measured with events in a row.
 ///
-/// Who records the next one late, or loses the processor in between, makes them lie further apart, and nothing makes them lie
-/// nearer. So those count that are as near as the nearest, within a step of the clock that they are told by; of these the mean.
+/// A host that records the next event late makes the distance larger. Nothing makes it smaller. So the shortest
+/// distance is right up to a step of the event clock. The cost is the mean of all distances within one step of the
+/// shortest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EventCost {
     least: u64,
@@ -22,15 +30,14 @@ pub struct EventCost {
     count: u64,
 }
 
-/// No event keeps its stream for longer, in nanoseconds: 20 us. Something else lies between two
-/// that are further apart.
+/// Largest cost of an event, in nanoseconds: 20 us. A larger distance has other work in it.
 const MOST_COST: u64 = 20_000;
 
-/// How many events are recorded one behind the other, once for each context, behind its first work.
+/// Events in a row that a thread records once for each context, behind its first work.
 pub const AT_FIRST: usize = 8;
 
 impl EventCost {
-    /// Two events that were recorded one right behind the other are so far apart, in nanoseconds.
+    /// Adds the distance of two events in a row, in nanoseconds.
     pub const fn adjacent(&mut self, apart: u64) {
         const NEAR: u64 = STEP / 2;
         if apart > MOST_COST {
@@ -44,7 +51,7 @@ impl EventCost {
         }
     }
 
-    /// In nanoseconds of GPU time; 0 before anything is known.
+    /// The cost in nanoseconds of GPU time; 0 while it is unknown.
     #[must_use]
     pub const fn get(&self) -> u64 {
         match self.sum.checked_div(self.count) {
@@ -54,17 +61,24 @@ impl EventCost {
     }
 }
 
-/// Where an event's time lies on the monotonic clock.
+/// Calibration of the event clock: the offset from event time to the monotonic clock.
 ///
-/// The GPU passes an event after the host recorded it and before the host sees it passed, so the offset lies between the
-/// largest (host time of record − event time) and the least (host time of sight − event time). The former is exact where
-/// streams are idle at times, and far too small where they never are; then the latter is good to a part of the helper's
-/// millisecond. The clocks drift, and the host's may jump: what was seen more than a tenth of a second or two ago counts
-/// no more. But the offset is changed only where it must be: each time it falls, intervals come to lie on what is
-/// covered already, and go uncharged.
+/// Each event gives two bounds, because the GPU passes it after the host records it and before the host sees it
+/// passed:
+///
+/// - lower bound: host time of the record minus event time;
+/// - upper bound: host time of the sight minus event time.
+///
+/// The offset lies between the largest lower bound and the smallest upper bound. The lower bound is exact where a
+/// stream is idle at times. If no stream is ever idle, it is far too small. Then the upper bound is good to a
+/// fraction of the worker's millisecond.
+///
+/// What could go wrong: the clocks drift, and the host's clock may jump. So a bound counts for 0.1 to 0.2 s only. And
+/// the offset changes only when a bound requires it: each time it falls, later intervals fall on time that is covered
+/// already, and are not charged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Offset {
-    /// Of the tenth of a second in progress and of the one before.
+    /// The bounds of the present tenth of a second, and of the one before.
     bounds: [Bounds; 2],
     since: u64,
     offset: Option<i64>,
@@ -72,32 +86,34 @@ pub struct Offset {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Bounds {
-    /// The largest that was seen at a record.
+    /// The largest lower bound, from records.
     above: Option<i64>,
-    /// The least that was seen at a sight.
+    /// The smallest upper bound, from sights.
     below: Option<i64>,
 }
 
-/// How long observations are taken together, in nanoseconds: 0.1 s, in which a busy stream has a hundred of them.
+/// Nanoseconds for which observations are combined: 0.1 s, in which a busy stream gives a hundred.
 const TOGETHER: u64 = 100_000_000;
 
-/// How far the clocks drift apart while observations count, in nanoseconds: 20 us, a ten-thousandth of 0.2 s. Oscillators of
-/// computers are that exact at least.
+/// Nanoseconds of drift between the clocks while observations count: 20 us, 1/10,000 of 0.2 s. Oscillators of
+/// computers are at least that exact.
 const DRIFT: i64 = 20_000;
 
-/// How late the latest of all events is seen, in nanoseconds: the helper looks once a millisecond, and may be late itself.
+/// Nanoseconds by which the latest sight of all may be late. The worker looks every millisecond, and may be late
+/// itself.
 const LATE: i64 = 2_000_000;
 
-/// How long a context's base event is used, in nanoseconds.
+/// Nanoseconds for which the base event of a context is used: one second.
 const SECOND: u64 = 1_000_000_000;
 
 impl Offset {
-    /// An event of this time was recorded at this instant of the host's clock, as known since it has passed.
+    /// Adds a record: the host recorded the event of time `event` at the instant `host`. The caller knows it once the
+    /// event has passed.
     pub fn recorded(&mut self, host: u64, event: u64) {
         self.turn(host);
         let offset = host.wrapping_sub(event).cast_signed();
         if self.below().is_some_and(|below| offset > below.saturating_add(DRIFT)) {
-            // That cannot be, unless the host's clock has jumped.
+            // Impossible, unless the host's clock has jumped.
             self.bounds = [Bounds::default(); 2];
         }
         let [current, _] = &mut self.bounds;
@@ -105,7 +121,7 @@ impl Offset {
         self.fit();
     }
 
-    /// An event of this time was seen to have passed at this instant of the host's clock.
+    /// Adds a sight: the host saw at the instant `host` that the event of time `event` had passed.
     pub fn passed(&mut self, host: u64, event: u64) {
         self.turn(host);
         let offset = host.wrapping_sub(event).cast_signed();
@@ -114,13 +130,13 @@ impl Offset {
         self.fit();
     }
 
-    /// The instant of an event on the monotonic clock; none before the first was recorded.
+    /// The instant of an event on the monotonic clock. `None` before the first record.
     #[must_use]
     pub fn instant(&self, event: u64) -> Option<u64> {
         Some(event.saturating_add_signed(self.offset?))
     }
 
-    /// Moves the offset to where it can be.
+    /// Moves the offset between its bounds.
     fn fit(&mut self) {
         let above = self.bounds.iter().filter_map(|bounds| bounds.above).max();
         let (least, most) = (above.unwrap_or(i64::MIN), self.below().unwrap_or(i64::MAX));
@@ -141,46 +157,46 @@ impl Offset {
     }
 }
 
-/// Where an event's time lies on its context's line of time.
+/// The time line of a context.
 ///
-/// The driver tells times as milliseconds between two events, in a float of 24 bits: half a microsecond off after ten
-/// seconds. So the event that times are taken from is replaced every second.
+/// The driver tells the milliseconds between two events as a float with a mantissa of 24 bits. After ten seconds such
+/// a value is half a microsecond off. So the base event is replaced every second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Base {
-    /// The base event's time, in nanoseconds since the first.
+    /// Time of the base event, in nanoseconds since the first base event.
     origin: u64,
     since: u64,
 }
 
 impl Base {
-    /// The first base event was recorded at this instant of the host's clock.
+    /// A time line whose first base event was recorded at the instant `now` of the monotonic clock.
     #[must_use]
     pub const fn new(now: u64) -> Self {
         // Far from 0, so that events before the base have a time.
         Self { origin: 1 << 62, since: now }
     }
 
-    /// Whether it is time for another base event.
+    /// Whether the base event should be replaced.
     #[must_use]
     pub const fn is_due(&self, now: u64) -> bool {
         now.saturating_sub(self.since) >= SECOND
     }
 
-    /// The time of an event so many nanoseconds after the base event, or before it.
+    /// The time of an event `elapsed` nanoseconds after the base event; negative before it.
     #[must_use]
     pub const fn time(&self, elapsed: i64) -> u64 {
         self.origin.saturating_add_signed(elapsed)
     }
 
-    /// Another event is the base from now on, so many nanoseconds after the present one.
+    /// Replaces the base event by one that is `elapsed` nanoseconds after it.
     pub const fn replace(&mut self, elapsed: i64, now: u64) {
         *self = Self { origin: self.time(elapsed), since: now };
     }
 }
 
-/// Milliseconds as the driver tells them, in nanoseconds; none where that is no number or absurd (beyond 12 days).
+/// Converts the driver's milliseconds to nanoseconds. `None` for values that are not finite or beyond 12 days.
 ///
-/// Exact: the float's mantissa and exponent are used as the integers that they are.
+/// The conversion is exact: it uses the mantissa and the exponent of the float as integers.
 #[must_use]
 pub fn nanoseconds(milliseconds: f32) -> Option<i64> {
     let bits = milliseconds.to_bits();
@@ -265,7 +281,8 @@ mod tests {
     #[test]
     fn clocks_that_drift_apart_do_not_jump() {
         let mut offset = Offset::default();
-        // Kernels of 20 ms on two streams, in which the event clock gains 500 ns. The second one has not been seen to end.
+        // Kernels of 20 ms on two streams, in which the event clock gains 500 ns. The second kernel has not been seen
+        // to end.
         offset.recorded(SECOND, 0);
         offset.passed(SECOND + 20_000_000, 20_000_500);
         offset.recorded(SECOND + 6_000, 6_000);
@@ -280,7 +297,7 @@ mod tests {
         for event in (0..SECOND).step_by(1_000_000) {
             let host = SECOND + event + event / 100;
             offset.passed(host, event);
-            // What two tenths of a second hide, and what a late sight may be.
+            // The part that two tenths of a second hide, and the delay of a late sight.
             assert!(
                 offset.instant(event).unwrap().abs_diff(host) <= 2_000_000 + LATE.unsigned_abs(),
                 "{event}"

@@ -1,4 +1,4 @@
-//! How GPU time is measured: batches of launches between timing events, and the union of busy intervals.
+//! Measures GPU time: batches between timing events, the clock of the events, and the union of busy intervals.
 
 pub mod batch;
 pub mod event_clock;

@@ -1,10 +1,10 @@
-//! Which part of busy intervals is newly covered?
+//! The average part of busy intervals that is newly covered.
 
-/// Which part of busy intervals is newly covered, lately and on average over the slice.
+/// The part of recent busy intervals that was newly covered, averaged over the slice.
 ///
-/// Who of two that overlap is charged depends on who is measured first, so a single charge is a bad teacher: a process
-/// whose measurements always arrive second would believe that its kernels cost nothing. Estimates learn their own
-/// duration times this part instead; the sum of what all learn is the sum of what all are charged.
+/// Of two intervals that overlap, the one that is measured first is charged. So a single charge teaches the wrong
+/// lesson: a process whose measurements always arrive second would learn that its kernels cost nothing. Therefore an
+/// estimate learns its own duration times this average. The sum of all lessons is the sum of all charges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Overlap {
     plain: u64,
@@ -12,27 +12,28 @@ pub struct Overlap {
 }
 
 impl Default for Overlap {
-    /// Before anything is known nothing overlaps.
+    /// Without observations nothing overlaps.
     fn default() -> Self {
         Self { plain: LATELY, covered: LATELY }
     }
 }
 
-/// How much busy time the part is an average of, in nanoseconds: 20 ms, ten runs. Where processes start together
-/// their first work overlaps, and what follows does not: a longer average would let them take too much for as long.
+/// Busy time of the average, in nanoseconds: 20 ms, ten batches. Processes that start together overlap in their first
+/// work only. A longer average would let them take too much for as long.
 const LATELY: u64 = 20_000_000;
-/// Bits of a sum in a word: a sum is [`LATELY`] at most.
+/// Bits of one sum in a word: a sum is at most [`LATELY`].
 const HALF: u32 = 32;
+/// The bits of the lower sum.
 const LEAST_HALF: u64 = (1 << HALF) - 1;
 
 impl Overlap {
-    /// The two sums in one word, so that processes that share it never see one without the other.
+    /// Both sums in one word, so that processes that share it never read one without the other.
     #[must_use]
     pub const fn word(&self) -> u64 {
         self.plain << HALF | self.covered
     }
 
-    /// What the word says; of one that was never written, nothing is known. Whatever it is, the part is sane.
+    /// Reads a word. A word of 0 is unknown. Any other value gives a part of at most the whole.
     #[must_use]
     pub fn from_word(word: u64) -> Self {
         if word == 0 {
@@ -42,12 +43,13 @@ impl Overlap {
         Self { plain, covered: (word & LEAST_HALF).min(plain) }
     }
 
-    /// An interval of this length was measured by any process of the slice; so much of it was covered newly.
+    /// Adds a measured interval of any process of the slice: its length, and the nanoseconds of it that were newly
+    /// covered.
     pub fn add(&mut self, length: u64, covered: u64) {
         self.plain = self.plain.saturating_add(length);
         self.covered = self.covered.saturating_add(covered.min(length));
         while self.plain > LATELY {
-            // Both lose the same part, so that the ratio stays.
+            // Both sums lose the same fraction, so that their ratio stays.
             let lost = self.plain.saturating_sub(LATELY).min(self.plain / 4).max(1);
             let part =
                 u128::from(self.covered).saturating_mul(u128::from(lost)).checked_div(u128::from(self.plain));
@@ -57,7 +59,7 @@ impl Overlap {
         }
     }
 
-    /// The part of so many nanoseconds that is newly covered on average; all of it while nothing is known.
+    /// The newly covered part of `length` nanoseconds on average; all of it while nothing is known.
     #[must_use]
     pub fn part(&self, length: u64) -> u64 {
         let part =

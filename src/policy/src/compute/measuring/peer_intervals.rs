@@ -1,37 +1,38 @@
-//! Which of my busy intervals has another process of the slice charged already?
+//! Busy intervals of the slice's other processes, read from a shared ring.
 //!
-//! The union of busy intervals reaches across the slice's processes: without it two processes are two points off,
-//! since an interval of one contains the time slices of the other. Each interval gets a place in a ring that all
-//! share, in the order of arrival. A process charges only what lower places leave uncovered, so no two charge the
-//! same nanosecond, and nobody waits for anybody.
+//! The union of busy intervals covers all processes of a slice. Without it, two processes get two points too little
+//! each, because an interval of one contains the time slices of the other.
 //!
-//! Nothing here touches shared memory: the caller takes places by `fetch_add`, writes the times and then the ticket,
-//! and reads them back in the opposite order.
+//! Each interval gets a place in a ring, in the order of arrival. A process charges only the part that lower places
+//! leave uncovered. So no two processes charge the same nanosecond, and no process waits for another.
+//!
+//! These functions touch no shared memory. The caller takes a place by `fetch_add`, writes the times and then the
+//! ticket, and reads them back in the opposite order.
 
 use super::union::Union;
 use crate::units::MOST_GPU_TIME;
 
-/// How long a place may stay unwritten before it is skipped, in nanoseconds: 2 ms. Its owner was killed or suspended
-/// between taking it and writing.
+/// Nanoseconds for which a place may stay unwritten before a reader skips it: 2 ms. Its owner was killed or suspended
+/// between taking and writing it.
 pub const PATIENCE: u64 = 2_000_000;
-/// The longest interval that is believed, in nanoseconds: one minute, as the most that a slice may owe.
+/// Longest valid interval, in nanoseconds: one minute, the largest debt of a slice.
 const LONGEST: u64 = MOST_GPU_TIME.get();
-/// How far in the future an interval may end, in nanoseconds: 1 s, more than clocks of processes differ by.
+/// Nanoseconds by which the end of an interval may lie in the future: 1 s. The clocks of processes differ by less.
 const AHEAD: u64 = 1_000_000_000;
 
-/// Contexts of a process that are told apart: the driver gives each turns of its own.
+/// Contexts of a process that have different numbers. The driver gives each context its own turns.
 const CONTEXTS: u64 = 64;
 
-/// An interval in which a context had work in flight. Instants are of the monotonic clock, in nanoseconds.
+/// An interval in which a context had work in flight, in nanoseconds of the monotonic clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Interval {
-    /// When the GPU could begin.
+    /// The instant from which the GPU could run the work.
     pub start: u64,
-    /// When it ended, or up to when it was seen to run.
+    /// The end of the work, or the instant up to which it was seen to run.
     pub end: u64,
-    /// Which context of the slice: [`context`].
+    /// Number of the context in its slice: [`context`].
     pub context: u16,
-    /// Whether the work goes on.
+    /// Whether the work continues.
     pub goes_on: bool,
 }
 
@@ -42,14 +43,14 @@ impl Interval {
             && self.end <= now.saturating_add(AHEAD)
     }
 
-    /// Whether it is of the process that has a slot of the slice.
+    /// Whether the interval belongs to the process in this slot of the slice.
     #[must_use]
     pub fn is_of(&self, slot: usize) -> bool {
         u64::from(self.context) / CONTEXTS == u64::from(context(slot, 0)) / CONTEXTS
     }
 }
 
-/// The number of a context within its slice: the slot of its process, and which of the process's contexts it is.
+/// The number of a context within its slice, from the slot of its process and the context's `number` in the process.
 #[must_use]
 pub fn context(slot: usize, number: u64) -> u16 {
     let slot = u64::try_from(slot).unwrap_or(0).wrapping_mul(CONTEXTS);
@@ -57,23 +58,24 @@ pub fn context(slot: usize, number: u64) -> u16 {
     u16::try_from(number & u64::from(u16::MAX)).unwrap_or(0)
 }
 
-/// What stands in a place.
+/// The content of a place of the ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Entry {
-    /// The number of the place plus 1, so that 0 is a place that was never written.
+    /// The number of the place plus 1; 0 is a place that was never written.
     pub ticket: u64,
-    /// What was told.
+    /// The published interval.
     pub interval: Interval,
 }
 
 impl Entry {
-    /// What is to be written at a place.
+    /// The content to write at a place.
     #[must_use]
     pub const fn new(place: u64, interval: Interval) -> Self {
         Self { ticket: place.saturating_add(1), interval }
     }
 
-    /// What was told at a place, if that stands there and can be: it ends at most a second after `now`.
+    /// The interval at a place, if the ticket is that place's and the interval is valid: it ends at most a second
+    /// after `now`.
     #[must_use]
     pub fn told_at(&self, place: u64, now: u64) -> Option<Interval> {
         let is_there = self.ticket == place.saturating_add(1);
@@ -81,25 +83,26 @@ impl Entry {
     }
 }
 
-/// How far a process has read the ring.
+/// The position of a process in the ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Reader {
     next: u64,
-    /// Since when it waits for a place to be written, and the places below which all had been taken then.
+    /// The instant at which the wait for an unwritten place began, and the number of places taken by then.
     waits: Option<(u64, u64)>,
 }
 
 impl Reader {
-    /// A process that joins reads from here on.
+    /// A reader for a process that joins at this place.
     #[must_use]
     pub const fn new(place: u64) -> Self {
         Self { next: place, waits: None }
     }
 
-    /// Covers all intervals of places below `to` of a ring of so many `slots`; `entry` reads what stands in a slot.
+    /// Covers the intervals of all places below `to`, in a ring of `slots` places. `entry` reads the content of a
+    /// slot.
     ///
-    /// False if it stopped at a place that is not written yet: the caller comes back later, and charges nothing until
-    /// then. Places that others wrote over, more than a round later, are lost; what is insane is ignored.
+    /// Returns false if a place is not written yet. The caller tries again later and charges nothing until then.
+    /// Places that were overwritten a round later are lost. Invalid intervals are ignored.
     pub fn read(
         &mut self,
         (to, slots): (u64, u64),
@@ -108,7 +111,7 @@ impl Reader {
         mut entry: impl FnMut(u64) -> Entry,
     ) -> bool {
         if self.next.saturating_sub(to) > slots {
-            // Nobody is ahead of the count by a round: somebody has written over it.
+            // No reader is ahead of the count by a whole round: another process has overwritten the count.
             *self = Self::new(to);
         }
         self.next = self.next.max(to.saturating_sub(slots));
@@ -126,7 +129,7 @@ impl Reader {
         true
     }
 
-    /// Places that were taken before it began to wait have been waited for together.
+    /// Whether the wait is over. All places that were taken before the wait began share one wait.
     fn has_waited(&mut self, to: u64, now: u64) -> bool {
         let (since, _) = *self.waits.get_or_insert((now, to));
         now.saturating_sub(since) >= PATIENCE

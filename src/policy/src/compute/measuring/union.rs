@@ -1,29 +1,29 @@
-//! The union of busy intervals.
+//! Union of busy intervals: the time that is charged. Work of overlapping streams is charged once.
 
-/// Intervals that are kept apart. Work of a millisecond between gaps, beside a kernel of a tenth of a second that is
-/// seen to end later, needs a hundred.
+/// Intervals that are kept apart. Example: work of 1 ms between gaps, beside a kernel of 0.1 s that is seen to end
+/// later, needs a hundred.
 const APART: usize = 128;
 
-/// The union of busy intervals, in bounded memory. Instants are nanoseconds on any one clock.
+/// A union of intervals in bounded memory. Instants are nanoseconds on any one clock.
 ///
-/// A set of disjoint intervals and not one high-water mark: measurements of several streams arrive out of order, and
-/// a mark that has passed would let the later ones go uncharged.
+/// It is a set of disjoint intervals and no high-water mark. Measurements of several streams arrive out of order, and
+/// below a mark the later ones would not be charged.
 #[derive(Debug, Clone, Default)]
 pub struct Union {
     /// In order, disjoint, with gaps in between.
     busy: Vec<(u64, u64)>,
-    /// Everything before counts as covered.
+    /// All time before this instant counts as covered.
     floor: u64,
 }
 
 impl Union {
-    /// Nothing is covered. Memory is taken once.
+    /// An empty union. It allocates its memory once.
     #[must_use]
     pub fn new() -> Self {
         Self { busy: Vec::with_capacity(APART.saturating_add(1)), floor: 0 }
     }
 
-    /// Covers the interval. How much of it was not covered before, in nanoseconds.
+    /// Covers an interval. Returns the nanoseconds that were not covered before.
     pub fn cover(&mut self, start: u64, end: u64) -> u64 {
         let start = start.max(self.floor);
         if start >= end {
@@ -46,7 +46,7 @@ impl Union {
         covered
     }
 
-    /// Whether all of the interval is covered: then nothing is charged for it, and nobody need be told of it.
+    /// Whether the whole interval is covered. Such an interval is neither charged nor published.
     #[must_use]
     pub fn is_covered(&self, start: u64, end: u64) -> bool {
         let start = start.max(self.floor);

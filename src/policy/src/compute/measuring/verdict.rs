@@ -1,65 +1,71 @@
-//! Judges a measured batch: how long its launches took, and what the estimates learn.
+//! The verdict on a measured batch: the duration of its launches, and the lesson for the estimates.
 
 use super::batch::{RETURN, Run};
 use super::when_alone::Bracket;
 
-/// How long the GPU takes to come from another process, in nanoseconds, at most: 0.1 ms. No kernel runs meanwhile, so
-/// the first run of a turn is left to the estimates for so long; those of two processes would be 1 % too much.
+/// Nanoseconds that the GPU takes to switch from another process, at most: 0.1 ms. No kernel runs in that time, so
+/// this part of the first batch of a turn is left to the estimates. Otherwise the batches of two processes would be 1
+/// % too long.
 const SWITCH: u64 = 100_000;
 
-/// Gaps are of no account up to this part of a run: one in 20.
+/// Gaps below one part in 20 of a batch do not count.
 const GAPLESS: u64 = 20;
 
-/// What a stream did when a run on it was opened.
+/// State of the stream when a batch on it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Opening {
-    /// It was busy with what came before: the opening event passed when that had ended.
+    /// Busy with earlier work: the opening event passed at the end of that work.
     Busy,
-    /// It had come to its end: the opening event passed at once, and the first kernel began no sooner than its launch
-    /// returned.
+    /// Empty: the opening event passed at once, and the first kernel began when its launch returned.
     Idle,
-    /// The same, and the GPU came from another process of the slice meanwhile. Only for launches whose cost is known.
+    /// Empty, and the GPU came from another process of the slice meanwhile. For launches of known cost only.
     Switched,
 }
 
-/// What estimates learn from a measurement.
+/// The lesson of a measurement for the estimates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lesson {
-    /// The launch's own duration.
+    /// The duration of one launch.
     Alone,
-    /// The sum of several.
+    /// The sum of several launches.
     Run,
-    /// Nothing: the host was idle in between. [`Sampler::gaps`](super::when_alone::Sampler::gaps) is told.
+    /// Nothing: the host left the stream idle. The caller calls [`Sampler::gaps`](super::when_alone::Sampler::gaps).
     Gaps,
-    /// Nothing, this time.
+    /// Nothing this time.
     Nothing,
 }
 
-/// What a measurement means.
+/// The meaning of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Verdict {
-    /// How long the launches took, in nanoseconds.
+    /// Duration of the launches, in nanoseconds.
     pub length: u64,
-    /// For how long they had to wait for events of ours before that, in nanoseconds: where the stream was busy, for the one that
-    /// closes the run before and for the one that opens this. No other kernel of the stream can run meanwhile, so that is the
-    /// slice's time as well, but nothing that estimates are to learn.
+    /// Nanoseconds for which the launches waited for events of ours. On a busy stream these are the closing event of
+    /// the batch before and the opening event of this one. No other kernel of the stream can run meanwhile, so this
+    /// is the slice's time, but no lesson for the estimates.
     pub events: u64,
-    /// How long before the closing event they are taken to have ended, in nanoseconds.
+    /// Nanoseconds between the assumed end of the launches and the closing event.
     pub after: u64,
-    /// Whether the host was held up, so that the stream may have been idle when the closing event passed. Of the next run its
-    /// opening event then says nothing: it passed at once.
+    /// Whether the host was delayed, so that the stream may have been empty when the closing event passed. The
+    /// opening event of the next batch then says nothing: it passed at once.
     pub held: bool,
-    /// What is learned.
+    /// The lesson.
     pub lesson: Lesson,
 }
 
 impl Run {
-    /// What `measured` nanoseconds between its events mean, where an event costs `event` nanoseconds.
+    /// Judges a measurement of `measured` nanoseconds between the batch's events, where an event costs `event`
+    /// nanoseconds.
     ///
-    /// The events bound the work from both sides: it took `measured` at most, and at least `measured` less the time in which
-    /// the stream may have been idle. Between the two bounds the estimate decides. A measurement whose bounds are far apart
-    /// does not replace an estimate that is uncertain: the next launch is measured as well, and this one is charged for all that
-    /// it may have taken. A batch of copies, for one, returns only when it has ended.
+    /// The events bound the work from both sides. It took at most `measured`, and at least `measured` less the time
+    /// for which the stream may have been idle. Between the bounds the estimate decides.
+    ///
+    /// Why the estimate: with a late host the upper bound charges the slice for idle time, and the lower bound lets
+    /// it run for nothing.
+    ///
+    /// What could go wrong: a wrong estimate between two distant bounds would confirm itself. So such a measurement
+    /// does not replace an uncertain estimate. The next launch is measured again, and this one is charged the upper
+    /// bound. Example: a batch of copies returns only when it has ended.
     #[must_use]
     pub fn judge(&self, measured: u64, opening: Opening, event: u64) -> Verdict {
         let (way, held) = self.lead_of(measured, opening, event);
@@ -87,13 +93,13 @@ impl Run {
         Verdict { length, events, after, held: held > 0, lesson }
     }
 
-    /// How long after the opening event passed the first kernel began, and how long the stream may have been idle beyond that, in
-    /// nanoseconds.
+    /// Nanoseconds from the opening event to the start of the first kernel, and nanoseconds for which the stream may
+    /// have been idle beyond that.
     ///
-    /// The event keeps a stream that was busy. In one that was idle a launch takes a few microseconds each time, and its kernel
-    /// begins at the end of them. A launch that takes longer was
-    /// held up: before its kernel began, as where code is loaded, or while the kernel ran, as where the thread lost its
-    /// processor. A launch that returned after the kernel's end shows the latter.
+    /// On a busy stream the event delays the kernel by its cost. On an empty stream a launch takes a few
+    /// microseconds, and the kernel begins at the end of them. A longer launch was delayed. If the delay came before
+    /// the kernel began, the driver loaded code, for example. If it came while the kernel ran, the thread lost its
+    /// processor. A launch that returns after the kernel's end shows the latter.
     fn lead_of(&self, measured: u64, opening: Opening, event: u64) -> (u64, u64) {
         let lead = self.lead.max(event);
         match opening {
@@ -225,7 +231,7 @@ mod tests {
         }
     }
 
-    /// A launch that is measured alone, of which `plain` is known or, where it is not `certain`, believed.
+    /// A launch that is measured alone. Its duration `plain` is known if `certain`, and a guess otherwise.
     fn single(plain: u64, certain: bool, lead: u64) -> Run {
         let mut run = Run::open(Bracket::Alone, 0);
         run.add(&Key::graph(1), &Estimate { samples: certain.into(), ..estimate(plain) });
@@ -235,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_launch_that_returns_after_its_kernel_has_ended_teaches_nothing_that_is_not_known() {
-        // 400 us, of a thread that loses its processor for 3 ms behind the launch.
+        // A kernel of 400 us, of a thread that loses its processor for 3 ms after the launch.
         let judged = |certain| {
             let verdict = single(20 * US, certain, 3_004 * US).judge(3_008 * US, Opening::Idle, 0);
             (verdict.length, verdict.held, verdict.lesson)
@@ -308,7 +314,7 @@ mod tests {
         let spell = Spell::default();
         run.waited(spell.left(500 * US));
         assert_eq!(run.judge(500 * US, Opening::Busy, 0).length, 200 * US);
-        // The run is closed after six of them, and the wait comes in the next one.
+        // The batch is closed after six of them, and the wait comes in the next one.
         let (mut first, mut second) = (launched(6), launched(4));
         let mut spell = Spell::default();
         spell.close(&mut first, 300 * US);
@@ -318,7 +324,7 @@ mod tests {
         assert!(spell.may_have_ended(None, 101 * US, 20 * US));
         assert!(!spell.may_have_ended(None, 100 * US, 20 * US));
         assert!(!spell.may_have_ended(Some(&launched(1)), 120 * US, 20 * US));
-        // Launches of 5 us keep nothing waiting.
+        // Launches of 5 us delay nothing.
         let (mut run, mut spell) = (launched(10), Spell::default());
         spell.close(&mut run, 50 * US);
         assert_eq!(run.judge(210 * US, Opening::Busy, 0).length, 210 * US);

@@ -1,42 +1,49 @@
 //! Decides which launches are measured alone, and which in a batch.
+//!
+//! A long kernel is measured alone, because two events cost little of it. A kernel of unknown cost is measured alone,
+//! because a batch does not tell it apart. After a gap a launch is measured alone, because its events pass within the
+//! gap.
+//!
+//! In a program whose batches have gaps, batches teach nothing. There the [`Sampler`] chooses single launches.
 
 use super::super::cost::estimate::Estimate;
 
-/// Of what lies between two events because it is long, one event is at most one part in so many: a pair costs 0.5 % of the
-/// throughput. All lengths from which work is measured by itself follow ([`long`], [`full`]).
+/// Work that is measured because it is long takes at least 400 times the cost of one event. A pair costs 0.5 % of the
+/// throughput. [`long`] and [`full`] follow from it.
 const EVENTS: u64 = 400;
 
-/// From here on a kernel is measured alone, in nanoseconds, however little an event costs: 0.5 ms.
+/// Nanoseconds from which a kernel is measured alone, however little an event costs: 0.5 ms.
 pub const LONG: u64 = 500_000;
 
-/// From here on a graph is measured alone, in nanoseconds, however little an event costs: 0.3 ms, since what is in it can change
-/// from launch to launch.
+/// Nanoseconds from which a graph is measured alone, however little an event costs: 0.3 ms. The content of a graph
+/// can change from launch to launch.
 pub const LONG_GRAPH: u64 = 300_000;
 
-/// How much predicted work makes a run full, in nanoseconds, however little an event costs: 2 ms.
+/// Predicted nanoseconds of work that fill a batch, however little an event costs: 2 ms.
 pub const FULL: u64 = 2_000_000;
 
-/// After how long a gap a launch is measured alone, in nanoseconds: 50 us, of which two events are 2 %. The GPU had nothing
-/// to do meanwhile, and a run that goes on over such gaps says little of when its kernels ran.
+/// Nanoseconds of a gap after which a launch is measured alone: 50 us. Two events are 2 % of the gap. The GPU was
+/// idle meanwhile, and a batch across such gaps tells little about its kernels.
 pub const SPARSE: u64 = 50_000;
 
-/// One launch in so many is measured alone where runs have gaps.
+/// One launch in 512 is measured alone where batches have gaps.
 const SAMPLED: u32 = 512;
 
-/// After how many launches one is measured alone although its stream may have run empty.
+/// Launches after which one is measured alone although its stream may be empty.
 const LATEST: u32 = 2 * SAMPLED;
 
-/// One of so many launches that wait for that looks whether it can be: a look costs as much as a fifth of a launch.
+/// One in eleven waiting launches checks whether it can be measured. A check costs a fifth of a launch.
 ///
-/// A prime that few programs wait after. In a program that waits after each 10 launches one of ten can be measured: with 2, 4,
-/// 5 or 6 the looks miss it, with 31 they come too seldom before `LATEST`, and shares are up to 2.6 points too small.
+/// Eleven is a prime that few programs wait after. Example: in a program that waits after each 10 launches, one of
+/// ten can be measured. With 2, 4, 5 or 6 the checks miss it. With 31 they come too rarely before [`LATEST`], and
+/// shares are up to 2.6 points too small.
 const LOOKS: u32 = 11;
 
-/// From here on every launch is measured alone where runs have gaps, in nanoseconds: 0.1 ms. In a gap events keep nothing
-/// waiting.
+/// Nanoseconds from which each launch is measured alone where batches have gaps: 0.1 ms. Events pass within the gaps
+/// and delay nothing.
 const SAMPLED_ALWAYS: u64 = 100_000;
 
-/// As how many launches a run with gaps counts.
+/// Launches that a batch with gaps counts for.
 const GAPPY: u32 = 64;
 
 /// How a launch is measured.
@@ -44,13 +51,13 @@ const GAPPY: u32 = 64;
 pub enum Bracket {
     /// Between two events of its own.
     Alone,
-    /// In a run with others on the same stream.
+    /// In a batch with others on the same stream.
     Together,
 }
 
 impl Bracket {
-    /// How to measure a launch of which so much is known, where those of its kind are [`long`] from `long` nanoseconds on, and
-    /// where its stream may have stood idle for `gap` nanoseconds because of the host.
+    /// How to measure a launch. `known` is its estimate, and kernels of its kind are [`long`] from `long` nanoseconds
+    /// on. Its stream may have been idle for `gap` nanoseconds because of the host.
     #[inline]
     #[must_use]
     pub const fn of(known: Option<&Estimate>, long: u64, gap: u64) -> Self {
@@ -60,8 +67,8 @@ impl Bracket {
         }
     }
 
-    /// Whether a launch of which so much is known is measured with others, where those of its kind are [`long`] from `long`
-    /// nanoseconds on and its stream was not idle for [`SPARSE`] or longer.
+    /// Whether a launch with this estimate belongs in a batch, if its stream was idle for less than [`SPARSE`].
+    /// Kernels of its kind are [`long`] from `long` nanoseconds on.
     #[inline]
     #[must_use]
     pub const fn is_together(known: &Estimate, long: u64) -> bool {
@@ -69,38 +76,38 @@ impl Bracket {
     }
 }
 
-/// From here on a kernel, or a graph, is measured alone, where an event costs `event`. In nanoseconds.
+/// Nanoseconds from which a kernel or a graph is measured alone, where an event costs `event` nanoseconds.
 #[must_use]
 pub const fn long(is_graph: bool, event: u64) -> u64 {
     beside_events(if is_graph { LONG_GRAPH } else { LONG }, event)
 }
 
-/// How much predicted work makes a run full, where an event costs `event`. In nanoseconds.
+/// Predicted nanoseconds of work that fill a batch, where an event costs `event` nanoseconds.
 #[must_use]
 pub const fn full(event: u64) -> u64 {
     beside_events(FULL, event)
 }
 
-/// The length of work from which two events are next to nothing of it, and no less than `least`.
+/// The length of work of which two events are a negligible part; at least `least`. In nanoseconds.
 const fn beside_events(least: u64, event: u64) -> u64 {
     let length = event.saturating_mul(EVENTS);
     if length > least { length } else { least }
 }
 
-/// How long after it was recorded an event passes in a stream that had ended, where another was recorded there `before` ago, and
-/// each costs `event`. In nanoseconds.
+/// Nanoseconds from the record of an event to its passing, in an empty stream where another event was recorded
+/// `before` nanoseconds ago. Each event costs `event` nanoseconds.
 #[must_use]
 pub const fn delay(before: u64, event: u64) -> u64 {
     event.saturating_sub(before)
 }
 
-/// Chooses launches to be measured alone, in a program whose runs have gaps and so teach nothing.
+/// Chooses launches to be measured alone in a program whose batches have gaps and so teach nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sampler {
     count: u32,
-    /// The count at which a launch is measured alone, or looks whether it can be.
+    /// The count at which a launch is measured alone, or checks whether it can be.
     due: u32,
-    /// From how many nanoseconds on every launch is measured alone: where runs have gaps.
+    /// Nanoseconds from which each launch is measured alone. Set where batches have gaps.
     always: u64,
 }
 
@@ -111,11 +118,12 @@ impl Default for Sampler {
 }
 
 impl Sampler {
-    /// A launch of this estimate that belongs into a run; whether it is measured alone instead.
+    /// Counts a launch with this estimate that belongs in a batch. Returns whether it is measured alone instead.
     ///
-    /// `may_be_empty` tells whether the stream may have run empty ([`Spell::may_have_ended`](super::batch::Spell::may_have_ended)). The events around a launch of
-    /// 10 us into an empty stream look as if its kernel had taken 10 us. So a small kernel is not measured until the stream is
-    /// known to be busy, or known to be empty after a wait, for `LATEST` launches at most.
+    /// `may_be_empty` tells whether the stream may have become empty
+    /// ([`Spell::may_have_ended`](super::batch::Spell::may_have_ended)). The events around a launch of 10 us into an
+    /// empty stream look as if the kernel had taken 10 us. So a small kernel waits until its stream is known to be
+    /// busy, or known to be empty after a wait. It waits for at most `LATEST` launches.
     pub fn launch(&mut self, estimate: &Estimate, may_be_empty: impl FnOnce() -> bool) -> bool {
         let is_due = self.count >= SAMPLED - 1 || estimate.plain >= self.always;
         let waits = is_due && estimate.plain < SAMPLED_ALWAYS && self.count < LATEST && may_be_empty();
@@ -130,20 +138,20 @@ impl Sampler {
         is_due
     }
 
-    /// Whether the next launch, if it is of this estimate, is to be measured alone or to look whether it can be.
+    /// Whether a next launch with this estimate is measured alone, or checks whether it can be.
     #[inline]
     #[must_use]
     pub const fn is_due(&self, estimate: &Estimate) -> bool {
         self.count >= self.due || estimate.plain >= self.always
     }
 
-    /// A launch was not chosen.
+    /// Counts a launch that was not chosen.
     #[inline]
     pub const fn passes(&mut self) {
         self.count = self.count.saturating_add(1);
     }
 
-    /// A run turned out to have gaps.
+    /// Counts a batch that had gaps.
     pub const fn gaps(&mut self) {
         self.count = self.count.saturating_add(GAPPY);
         self.always = SAMPLED_ALWAYS;
