@@ -1,21 +1,21 @@
-//! Which part of the time between events is the slice's own?
+//! The correction factor: the slice's own part of the time between events.
 //!
-//! Under time slicing an event's interval contains the turns of other slices. The slice's part of it is a factor, which the
-//! [replay](super::slicing) learns.
+//! Under time slicing, the interval between two events contains the turns of other slices. The slice's part of the
+//! interval is a factor, which the [replay](super::slicing) learns.
 
-/// One, in the parts in which factors are given.
+/// A factor of one. Factors are given in millionths.
 pub const ONE: u32 = 1_000_000;
-/// The least factor: 2 %. A turn of 1 ms among eight slices waits for seven neighbours with 2 ms each, and is a
-/// fifteenth of the time between its events; less than a fiftieth is taken for an error.
+/// Smallest factor: 2 %. A turn of 1 ms among eight slices waits for seven co-tenants with 2 ms each; it is a
+/// fifteenth of the time between its events. A factor below a fiftieth is taken for an error.
 const LEAST: u32 = ONE / 50;
 
-/// The factor that a shared word says: one if it was never written, and none below the least.
+/// Reads the factor in a shared word. A word that was never written is one; no factor is below the smallest.
 #[must_use]
 pub fn factor_of(word: u32) -> u32 {
     if word == 0 { ONE } else { word.clamp(LEAST, ONE) }
 }
 
-/// So many nanoseconds by a factor in parts of [`ONE`].
+/// Multiplies `covered` nanoseconds by a factor in parts of [`ONE`].
 #[must_use]
 pub fn apply(covered: u64, factor: u32) -> u64 {
     scale(covered, u64::from(factor))

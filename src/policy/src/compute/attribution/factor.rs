@@ -1,28 +1,32 @@
-//! The correction factor of a slice, from what the replays say.
+//! The correction factor of a slice, learned from the best replay.
+//!
+//! Charges are multiplied with the factor in force. The replay of the charged time comes later, and shows the slice's
+//! true part. [`Split`] learns the next factor from it, and settles the error of the factor that was in force.
 
 use std::collections::VecDeque;
 
 use super::correction::{self, ONE};
 use super::slicing::Part;
 
-/// How often time slicing is replayed, in nanoseconds.
+/// Nanoseconds between two steps of the replay: 20 ms.
 pub const STEP: u64 = 20_000_000;
 
-/// How long after work was published it has been charged for, in nanoseconds: the helper's round.
+/// Nanoseconds from the publication of work to its charge: one tick of the worker.
 const CHARGED: u64 = 1_000_000;
 
-/// What is left of the sums after a step, of ten parts: a half after a seventh of a second. A longer memory settles late.
+/// Tenths of the sums that remain after a step. A half is left after a seventh of a second. A longer memory settles
+/// late.
 const LEFT: u64 = 9;
 
-/// Factors that are remembered: those of the time between two steps, and of what is behind.
+/// Remembered factors: those of the time between two steps, and of the delay of the replay.
 const FACTORS: usize = 8;
 
-/// What charges are multiplied with, and what they were too much or too little by.
+/// The sums behind the factor, and the factors that were in force.
 #[derive(Debug, Clone)]
 pub struct Split {
     own: u64,
     covered: u64,
-    /// Since when which factor has been in force.
+    /// Each factor with the instant from which it is in force.
     factors: VecDeque<(u64, u32)>,
 }
 
@@ -33,15 +37,17 @@ impl Default for Split {
 }
 
 impl From<u32> for Split {
-    /// This factor is in force.
+    /// Starts with this factor in force.
     fn from(factor: u32) -> Self {
         Self { factors: VecDeque::from([(0, factor)]), ..Self::default() }
     }
 }
 
 impl Split {
-    /// What came of the time up to `to`. The factor from `now` on, in parts of [`ONE`], and by how much more than was charged
-    /// for that time was the slice's own, in nanoseconds.
+    /// Learns from the replay of the time up to `to`. Returns two values:
+    ///
+    /// - the factor from `now` on, in parts of [`ONE`];
+    /// - the slice's own time less the time charged, in nanoseconds, which the caller settles.
     pub fn learn(&mut self, part: &Part, to: u64, now: u64) -> (u32, i64) {
         let charged = correction::apply(part.covered, self.in_force(to.saturating_sub(STEP / 2)));
         self.own = (self.own.saturating_mul(LEFT) / 10).saturating_add_signed(part.own);
@@ -56,7 +62,7 @@ impl Split {
         (factor, part.own.saturating_sub_unsigned(charged))
     }
 
-    /// By which factor work was charged for that was published at an instant.
+    /// The factor by which work was charged that was published at the instant `at`.
     fn in_force(&self, at: u64) -> u32 {
         let at = at.saturating_add(CHARGED);
         let known =
@@ -78,7 +84,7 @@ mod tests {
         let mut split = Split::default();
         let part = Part { covered: 10 * MS, own: 4 * MS.cast_signed() };
         assert_eq!(split.learn(&part, START, START + BEHIND), (400_000, -6 * MS.cast_signed()));
-        // Not in force yet when that was published.
+        // The new factor was not in force when that was published.
         assert_eq!(split.learn(&part, START + STEP, START + BEHIND + STEP).1, -6 * MS.cast_signed());
         assert_eq!(split.learn(&part, START + 4 * STEP, START + BEHIND + 4 * STEP).1, 0);
         let none = Split::default().learn(&Part::default(), START, START);

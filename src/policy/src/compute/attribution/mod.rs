@@ -1,4 +1,4 @@
-//! Which part of the measured time is the slice's own, beside the other users of the GPU.
+//! Attributes measured time: the slice's own part, beside the other users of the GPU.
 
 pub mod correction;
 pub mod factor;

@@ -1,50 +1,52 @@
-//! What does a launch cost where nothing but NVML measures?
+//! Cost model without timing events: NVML's utilisation samples alone.
 //!
-//! Without events nobody knows when a launch runs and for how long. So all launches of a process cost the same, and what
-//! NVML says of the process's use, window by window, is settled against what was prepaid for the launches of that window:
-//! over time exactly what it saw is paid. The cost of a launch is the ratio of both sums.
+//! Without events the start and the duration of a launch are unknown. So all launches of a process cost the same. For
+//! each window of NVML, the process settles the measured use against the time that it prepaid in the window. Over
+//! time it pays exactly what NVML measured. The cost of a launch is the ratio of both sums.
 //!
-//! What is measured late, in whole percents and as a mean of all launches holds a share less exactly than events do,
-//! whose errors are of microseconds. And nothing bounds what is queued ahead: the GPU works off what was launched at
-//! a wrong cost before the next window tells.
+//! The result is less exact than with events. NVML's figures are late, in whole percents, and a mean of all launches;
+//! errors of events are microseconds. And nothing bounds the queued work: launches at a wrong cost run before the
+//! next window corrects it.
 
 use super::correction::scale;
 use super::nvml_windows::Sample;
 
-/// What is left of a sum after a window of a sixth of a second, in millionths: 0.93, a memory of two seconds.
+/// Millionths of a sum that remain after a window of 1/6 s: 0.93, a memory of two seconds.
 const DECAY: u64 = 930_000;
-/// What the first launches cost, in nanoseconds: 2 ms. Too much rather than too little: what was paid too much is given
-/// back after the first window, what was launched too much runs.
+/// Cost of the first launches, in nanoseconds: 2 ms. A high cost is refunded after the first window; launches at a
+/// low cost have run.
 pub const FIRST: u64 = 2_000_000;
-/// The least that a launch costs, in nanoseconds.
+/// Smallest cost of a launch, in nanoseconds.
 const LEAST: u64 = 1_000;
-/// The most: a second.
+/// Largest cost of a launch, in nanoseconds: one second.
 const MOST: u64 = 1_000_000_000;
-/// By how much the cost may fall and rise with a window.
+/// Largest factor by which the cost falls with a window.
 const MOST_FALL: u64 = 8;
+/// Largest factor by which the cost rises with a window.
 const MOST_RISE: u64 = 8;
-/// NVML's own window on most devices, in nanoseconds: a sixth of a second.
+/// NVML's own window on most devices, in nanoseconds: 1/6 s.
 const WINDOW: u64 = 166_666_667;
-/// No window counts for more than so many of them: two seconds, where the slowest devices have one.
+/// Windows of NVML that one observation counts for at most: 12, which is two seconds. The slowest devices have one
+/// sample per second.
 const MOST_WINDOWS: u64 = 12;
-/// Launches count in so many parts, so that a few of them can fade.
+/// Parts of a launch in the sums, so that few launches can fade.
 const PARTS: u64 = 1 << 16;
 
-/// What a process prepaid, and for how many launches.
+/// The prepaid time of a process, and the number of launches.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Prepaid {
-    /// Nanoseconds of GPU time.
+    /// GPU time, in nanoseconds.
     pub time: u64,
-    /// Launches.
+    /// Number of launches.
     pub launches: u64,
 }
 
-/// Nanoseconds of a bin of the past: 16.8 ms.
+/// Length of a bin, as a power of two in nanoseconds: 16.8 ms.
 const BIN_BITS: u32 = 24;
-/// Bins: more than four seconds of them.
+/// Number of bins: more than four seconds.
 const BINS: usize = 256;
 
-/// What was prepaid when, for the last four seconds.
+/// The prepayments of the last four seconds, in bins.
 #[derive(Debug, Clone)]
 pub struct Course {
     bins: Vec<(u64, Prepaid)>,
@@ -57,7 +59,7 @@ impl Default for Course {
 }
 
 impl Course {
-    /// So many launches were prepaid now, with so much GPU time together, in nanoseconds.
+    /// Adds `launches` launches that were prepaid at `now` with `time` nanoseconds of GPU time in all.
     pub fn add(&mut self, now: u64, launches: u32, time: u64) {
         let number = now >> BIN_BITS;
         let Some(bin) = self.bins.get_mut(place(number)) else { return };
@@ -68,8 +70,8 @@ impl Course {
         bin.1.launches = bin.1.launches.saturating_add(launches.into());
     }
 
-    /// What was prepaid in a window, in whole bins: those that begin in it. So windows that follow on each other have
-    /// everything once.
+    /// The prepayments within a window, in whole bins: those that begin in the window. So consecutive windows count
+    /// each bin once.
     #[must_use]
     pub fn within(&self, from: u64, to: u64) -> Prepaid {
         let first = (from >> BIN_BITS).max((to >> BIN_BITS).saturating_sub(255));
@@ -86,7 +88,7 @@ fn place(number: u64) -> usize {
     usize::try_from(number).unwrap_or(0) & BINS.saturating_sub(1)
 }
 
-/// What a launch of a process costs.
+/// The cost of a launch of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Coarse {
     cost: u64,
@@ -97,21 +99,22 @@ pub struct Coarse {
 }
 
 impl Coarse {
-    /// Nothing is known. `rounded_down` says that this NVML cuts percents off, so that half a percent is missing on average.
+    /// A model without observations. `rounded_down`: this NVML cuts percents off, so that half a percent is missing
+    /// on average.
     #[must_use]
     pub const fn new(rounded_down: bool) -> Self {
         Self { cost: FIRST, seen: 0, launches: 0, last: 0, rounding: if rounded_down { 5 } else { 0 } }
     }
 
-    /// What is prepaid for a launch, in nanoseconds.
+    /// The prepayment for a launch, in nanoseconds.
     #[inline]
     #[must_use]
     pub const fn cost(&self) -> u64 {
         self.cost
     }
 
-    /// NVML says this of the process in a window, for whose launches so much was prepaid. What is to be settled: so many
-    /// nanoseconds more than was prepaid, or less.
+    /// Learns NVML's sample of a window in which the process prepaid `prepaid`. Returns the nanoseconds to settle:
+    /// measured time less prepaid time.
     pub fn learn(&mut self, sample: &Sample, prepaid: Prepaid) -> i64 {
         let length = sample.to.saturating_sub(sample.from);
         if sample.to <= self.last || length == 0 || sample.percent > 100 {
@@ -143,7 +146,7 @@ impl Coarse {
     }
 }
 
-/// How many of NVML's usual windows one of so many nanoseconds counts for: the nearest number, one at least.
+/// The number of NVML's usual windows that `length` nanoseconds count for: the nearest one, at least 1.
 fn windows(length: u64) -> u64 {
     (length.saturating_add(WINDOW / 2) / WINDOW).clamp(1, MOST_WINDOWS)
 }
@@ -196,7 +199,8 @@ mod tests {
             coarse.learn(&sample, Prepaid { time: 0, launches: windows * WINDOW / 2_000_000 });
             coarse.cost() / 1000
         };
-        // Launches of 1 ms, and then of 2: a window counts for 0.07 of the memory, and 0.65 of it is left behind six.
+        // Launches of 1 ms, and then of 2 ms. A window counts for 0.07 of the memory, and 0.65 of the memory is left
+        // after six of them.
         assert_eq!([0, 1, 6].map(cost_after), [1004, 1040, 1248]);
     }
 

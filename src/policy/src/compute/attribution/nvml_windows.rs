@@ -1,70 +1,70 @@
-//! Of which window does an answer of NVML tell, and what does it say of a process?
+//! Sampling windows of NVML: the time that an answer covers, and the use of a process in it.
 //!
-//! NVML is asked for what is newer than an instant, and gives one entry per process: its mean use since then, and the
-//! time of its newest sample. So a window reaches from the newest sample of the last answer to the newest of this one,
-//! whoever's they are. Answers that follow each other closely are put together: one could hold one process's sample and
-//! the next another's of the same time.
+//! The caller asks NVML for samples newer than an instant. The answer has one entry per process: its mean use since
+//! then, and the time of its newest sample. So a window reaches from the newest sample of the last answer to the
+//! newest of this one, whatever the process. Answers that follow each other closely are merged. One could hold the
+//! sample of one process, and the next a sample of another process for the same time.
 //!
-//! No entry means both that nobody was busy and that no window has ended since. So it says nothing, and the next window
-//! is the longer.
+//! An answer without entries is ambiguous: no process was busy, or no window has ended. So it counts as no answer,
+//! and the next window is longer.
 
 /// One process in an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Use {
-    /// Its number, whoever's numbering that is.
+    /// NVML's number of the process. The numbering may be that of another namespace.
     pub pid: u32,
-    /// The time of its newest sample by NVML's clock, in microseconds.
+    /// Time of the newest sample by NVML's clock, in microseconds.
     pub stamp: u64,
-    /// Its mean use, in whole percents.
+    /// Mean use, in whole percents.
     pub percent: u32,
 }
 
-/// Clocks at one instant, in nanoseconds.
+/// Readings of three clocks at one instant, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Clocks {
-    /// The monotonic clock, on which windows are laid.
+    /// The monotonic clock, on which windows lie.
     pub monotonic: u64,
     /// The wall clock, by which most drivers date samples. It can be set.
     pub wall: u64,
-    /// The time since the machine started, by which some do.
+    /// The time since the machine started, by which some drivers date samples.
     pub boot: u64,
 }
 
-/// A stretch of the monotonic clock.
+/// A window on the monotonic clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
-    /// When it began, in nanoseconds.
+    /// Start, in nanoseconds.
     pub from: u64,
-    /// When it ended.
+    /// End, in nanoseconds.
     pub to: u64,
-    /// Whether it began earlier: too long ago to say what was covered.
+    /// Whether the window began earlier than `from`. That part is too old to tell what was covered.
     pub is_cut: bool,
 }
 
-/// What comes of an answer.
+/// The result of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Closed {
     /// A window has ended.
     Window(Window),
-    /// None has.
+    /// No window has ended.
     NothingNew,
-    /// The samples are of no clock that is known.
+    /// No known clock explains the dates of the samples.
     Undated,
 }
 
-/// No shorter windows than this, in microseconds: half of NVML's usual one.
+/// Shortest window, in microseconds: half of NVML's usual one.
 const SHORTEST: u64 = 80_000;
-/// No longer ones, in nanoseconds: what was prepaid is known for somewhat longer.
+/// Longest window, in nanoseconds. Prepayments are known for somewhat longer.
 const LONGEST: u64 = 2_000_000_000;
-/// How old a new sample may be, in nanoseconds: the longest window, and as much again to be late.
+/// Greatest age of a new sample, in nanoseconds: the longest window, and a delay of a second.
 const OLDEST: u64 = 3_000_000_000;
-/// By how much a sample may seem to come from the future, since it is dated by another clock's reading.
+/// Nanoseconds by which a sample may seem to lie in the future, because another clock dates it.
 const AHEAD: u64 = 50_000_000;
-/// What two readings of the wall clock may differ against the monotonic one without having been set, in nanoseconds:
-/// slewing gains half a thousandth.
+/// Nanoseconds by which two readings of the wall clock may differ against the monotonic clock without a set. Slewing
+/// gains half a thousandth.
 const STEADY: u64 = 20_000_000;
 
-/// Where the last window ended.
+/// The end of the last window.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Windows {
     last: u64,
@@ -72,8 +72,10 @@ pub struct Windows {
 }
 
 impl Windows {
-    /// From when on NVML is to be asked, by its clock, in microseconds. From the beginning of all at first, and after the
-    /// wall clock was set: samples that are dated before what was seen last would never come.
+    /// The time from which the caller should ask NVML, by NVML's clock, in microseconds.
+    ///
+    /// It is 0 (everything) at first and after a set of the wall clock. Otherwise samples that are dated before the
+    /// last one would never arrive.
     pub fn since(&mut self, clocks: Clocks) -> u64 {
         let lead = clocks.wall.wrapping_sub(clocks.monotonic).cast_signed();
         if self.lead.is_some_and(|before| lead.wrapping_sub(before).unsigned_abs() > STEADY) {
@@ -83,7 +85,7 @@ impl Windows {
         self.last
     }
 
-    /// What an answer to that question says of windows. The first one only says where to begin.
+    /// Closes a window with the answer to that question. The first answer only marks the start.
     pub fn close(&mut self, uses: &[Use], clocks: Clocks) -> Closed {
         let news = uses.iter().filter(|entry| is_valid(entry) && entry.stamp > self.last);
         let Some(newest) = news.map(|entry| entry.stamp).max() else { return Closed::NothingNew };
@@ -102,19 +104,19 @@ impl Windows {
 }
 
 impl Use {
-    /// Whether the entry is one of a process, and says that it was busy.
+    /// Whether the entry belongs to a process that was busy.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         is_valid(self) && self.percent > 0
     }
 }
 
-/// Drivers are known to give entries of no process, and percents beyond all reason.
+/// Drivers give entries without a process, and percents above 100.
 fn is_valid(entry: &Use) -> bool {
     entry.pid != 0 && entry.percent <= 100
 }
 
-/// Where on the monotonic clock a sample lies, by whichever clock makes it a recent one.
+/// The instant of a sample on the monotonic clock, by the clock that makes it recent. `None`: no clock does.
 fn instant(stamp: u64, clocks: Clocks) -> Option<u64> {
     [clocks.wall, clocks.boot, clocks.monotonic].into_iter().find_map(|clock| {
         let age = clock.saturating_add(AHEAD).checked_sub(stamp)?;
@@ -123,20 +125,20 @@ fn instant(stamp: u64, clocks: Clocks) -> Option<u64> {
     })
 }
 
-/// What NVML says of a process in a window.
+/// NVML's statement about a process in a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sample {
-    /// When the window began, on the monotonic clock.
+    /// Start of the window, on the monotonic clock in nanoseconds.
     pub from: u64,
-    /// When it ended.
+    /// End of the window, in nanoseconds.
     pub to: u64,
-    /// Its use, in whole percents.
+    /// Use of the process, in whole percents.
     pub percent: u32,
-    /// 1 if it was named, and 0 otherwise.
+    /// 1 if the answer names the process, and 0 otherwise.
     pub processes: u32,
 }
 
-/// What a window says of the process with this number. One that is not named was not busy.
+/// The sample of the process with this number. A process that the answer does not name was idle.
 #[must_use]
 pub fn of_process(uses: &[Use], window: Window, number: u32) -> Sample {
     let mut sample = Sample { from: window.from, to: window.to, percent: 0, processes: 0 };
@@ -153,7 +155,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
     const S: u64 = 1_000 * MS;
-    /// The wall clock is so far ahead of the monotonic one.
+    /// Nanoseconds by which the wall clock is ahead of the monotonic one.
     const LEAD: u64 = 1_700_000_000 * S;
 
     fn clocks(now: u64) -> Clocks {

@@ -1,49 +1,62 @@
-//! One replay of the time slicing of a GPU, under one rule.
+//! A replay of the GPU's time slicing under one assumed rule.
+//!
+//! The rule is the length of a turn, and the treatment of a context that was alone ([`Way`]). The replay walks
+//! through the published work of all contexts. It assigns each instant to the context whose turn it is, and adds up
+//! the evidence against its rule (`misfit`):
+//!
+//! - Work ends in the turn of another context. The turn is then moved.
+//! - Work of one context gets parts that differ from their mean.
+//!
+//! Why replays: the driver does not publish its schedule, but work can end only in a turn of its own context.
+//!
+//! What could go wrong: several rules fit the same work. [`Slicing`](super::slicing::Slicing) takes the one with the
+//! least evidence against it, and old evidence fades.
 
-/// What it takes to go from one context to another, in nanoseconds, and the most that is taken for it of a turn: one part of so
-/// many. It is nobody's. 20 to 100 us were seen; a replay of turns that are too short must not give much time to nobody. Of a turn
-/// of 1 ms, the shortest that is known, it is all: with less, a slice beside it would pay for the rest.
+/// Nanoseconds of a switch between contexts: 50 us; measured were 20 to 100 us. The time belongs to no context.
 pub(super) const SWITCH: u64 = 50_000;
-
+/// Largest part of a turn that a switch takes: one in 20. A replay of turns that are too short must not leave much time
+/// without an owner. Of the shortest known turn, 1 ms, it is the whole switch: with less, a slice beside it would pay for
+/// the rest.
 const SWITCH_PART: u64 = 20;
 
-/// Time that has to be moved because work ends in another's turn counts as three tenths of a part that differs.
+/// Weight of moved time: three tenths of a difference from the mean.
 const MOVED: u64 = 3;
-
+/// The denominator of [`MOVED`].
 const MOVED_OF: u64 = 10;
 
-/// A new part counts for one in so many of the mean.
+/// Weight of a new part in the mean: one in eight.
 const MEMORY: i64 = 8;
 
 /// Contexts that are followed: one bit each.
 pub(super) const MOST: usize = 64;
 
-/// What a driver does with the turn of a context that has been alone beyond it.
+/// The driver's treatment of a context that ran alone beyond its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
-    /// It begins another one.
+    /// A new turn of the same context begins.
     Renews,
-    /// Whoever comes is next at once.
+    /// The next context to arrive gets its turn at once.
     Yields,
-    /// The events of whoever comes pass only when it is next: they say when.
+    /// Events of the next context pass only when its turn begins, so they tell the instant.
     Waits,
 }
 
+/// All ways to try.
 pub(super) const WAYS: [Way; 3] = [Way::Renews, Way::Yields, Way::Waits];
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Account {
-    /// What it was given.
+    /// Time given to the context, in nanoseconds.
     own: i64,
-    /// The same when its present work began.
+    /// The value of `own` when the present work began.
     began: i64,
-    /// What its work was given on average; 0 while nothing is known.
+    /// Mean time given to its work; 0 while it is unknown.
     mean: i64,
-    /// How much of what it was given has been told.
+    /// The part of `own` that was reported.
     told: i64,
 }
 
-/// A replay of time slicing under one rule.
+/// A replay under one rule.
 #[derive(Debug, Clone)]
 pub(super) struct Replay {
     pub(super) turn: u64,
@@ -53,7 +66,7 @@ pub(super) struct Replay {
     resumes: u64,
     turn_ends: u64,
     accounts: Vec<Account>,
-    /// All contexts in the order in which they have their turns, as far as it is known.
+    /// All contexts in the order of their turns, as far as the order is known.
     pub(super) circle: Vec<usize>,
     pub(super) misfit: u64,
 }
@@ -64,7 +77,7 @@ impl Replay {
         Self { turn, way, owner: None, since: 0, resumes: 0, turn_ends: 0, accounts, circle, misfit: 0 }
     }
 
-    /// Time passes in which nobody's work begins or ends.
+    /// Lets time pass in which no work begins or ends. `flying` has a bit for each context with work in flight.
     pub(super) fn pass(&mut self, from: u64, to: u64, flying: u64) {
         let mut at = from;
         while at < to {
@@ -86,7 +99,7 @@ impl Replay {
         }
     }
 
-    /// Gives the next turn, around the circle in which the driver keeps contexts.
+    /// Gives the next turn, in the order in which the driver keeps contexts.
     fn give(&mut self, waiting: u64, at: u64) {
         let before = self.circle.iter().position(|context| Some(*context) == self.owner).unwrap_or(0);
         let after = self.circle.iter().skip(before.saturating_add(1)).chain(&self.circle);
@@ -112,7 +125,8 @@ impl Replay {
         }
     }
 
-    /// Work of a context ends: it is that one's turn. `is_telling`: how much it was given says something.
+    /// Ends work of a context. So it must be that context's turn. `is_telling`: the time given to the work is
+    /// evidence.
     pub(super) fn ends(&mut self, context: usize, at: u64, is_telling: bool) {
         if let Some(owner) = self.owner.filter(|owner| *owner != context) {
             self.correct(owner, context, at);
@@ -132,18 +146,23 @@ impl Replay {
         }
     }
 
-    /// The turn is not the owner's but of this context, which has just ended work.
+    /// Moves the turn from `owner` to `context`, which has just ended work.
+    ///
+    /// If the owner has used less than half of its turn, the turn of `context` lasted longer, or came first. Then the
+    /// whole turn moves, and `context` is put before the owner in the order. Otherwise the owner's turn ended early,
+    /// and only its end moves.
     fn correct(&mut self, owner: usize, context: usize, at: u64) {
         let (into, left) = (at.saturating_sub(self.since), self.turn_ends.saturating_sub(at));
         let moved = if into < self.turn / 2 {
-            // It began too early, or was this one's to begin with, which comes before the owner then.
+            // The owner's turn began too early, or was the context's from the start. The context then comes before
+            // the owner.
             self.circle.retain(|other| *other != context);
             let place = self.circle.iter().position(|other| *other == owner).unwrap_or(0);
             self.circle.insert(place, context);
             (self.since, self.turn_ends) = (at.saturating_sub(self.turn), at);
             at.saturating_sub(self.resumes)
         } else {
-            // It ended earlier than thought.
+            // The owner's turn ended earlier than assumed.
             let rest = self.turn.saturating_sub(left).max(self.turn / 10);
             (self.since, self.turn_ends) = (at.saturating_sub(left), at.saturating_add(rest));
             left.min(into / 2)
@@ -157,7 +176,7 @@ impl Replay {
         (self.owner, self.resumes) = (Some(context), at);
     }
 
-    /// A context has nothing in flight any more.
+    /// Records that a context has no work in flight any more.
     pub(super) fn rests(&mut self, context: usize, at: u64, flying: u64) {
         if self.owner != Some(context) {
             return;
@@ -165,7 +184,7 @@ impl Replay {
         if flying == 0 { self.owner = None } else { self.give(flying, at) }
     }
 
-    /// What the slice was given since it was asked last.
+    /// Nanoseconds given to the contexts in `own` since the last report.
     pub(super) fn tell(&mut self, own: u64) -> i64 {
         let news = self.accounts.iter_mut().enumerate().map(|(context, account)| {
             let news = account.own.saturating_sub(core::mem::replace(&mut account.told, account.own));
@@ -174,7 +193,7 @@ impl Replay {
         news.fold(0, i64::saturating_add)
     }
 
-    /// The place is another context's from now on: nothing is known of its work.
+    /// Forgets a context: its place belongs to another one from now on.
     pub(super) fn forget(&mut self, context: usize) {
         if let Some(account) = self.accounts.get_mut(context) {
             account.mean = 0;

@@ -1,61 +1,61 @@
-//! Which part of the time between events was the slice's own, by what all slices of the GPU publish?
+//! Replays the GPU's time slicing from the busy intervals that all slices publish.
 //!
-//! Under time slicing the driver gives contexts turns, and the time between two events of one contains the turns of the
-//! others. How long a turn is nobody tells, and to split an instant evenly among the contexts with work in flight is up to 20
-//! points wrong where a turn is longer than the work. But the driver's choice leaves traces: work ends only in a turn of its
-//! own context. So the time slicing is replayed for each length of a turn that a driver may use. What speaks against a
-//! replay is work that ends in another context's turn, and work of one context whose parts differ from their mean. The one
-//! with the least against it says whose each instant was.
+//! The driver gives contexts turns. The time between two events of one context contains the turns of the others. The
+//! length of a turn is unknown. To split each instant evenly among the contexts with work in flight is up to 20
+//! points wrong where a turn is longer than the work.
 //!
-//! Neither process numbers nor NVML are needed, and no estimate of what work takes.
+//! So the time slicing is replayed under each rule that a driver may use (`Replay`): 20 lengths of a turn and 3 ways
+//! to treat a context that is alone. The replay with the least evidence against it tells the owner of each instant.
+//!
+//! The method needs no process numbers, no NVML, and no estimate of the work.
 
 use std::collections::VecDeque;
 
 use super::super::measuring::peer_intervals::Interval;
 use super::replay::{MOST, Replay, SWITCH, WAYS, bit};
 
-/// Lengths of a turn that are tried, in nanoseconds: 0.5 to 50 ms, near each other, with those that drivers are known to use.
+/// Lengths of a turn to try, in nanoseconds: 0.5 to 50 ms in small steps, with the lengths of known drivers.
 const TURNS: [u64; 20] = [
     500_000, 700_000, 1_000_000, 1_250_000, 1_600_000, 2_000_000, 2_500_000, 3_200_000, 4_000_000, 5_000_000,
     6_300_000, 8_000_000, 10_000_000, 12_500_000, 16_000_000, 20_000_000, 25_000_000, 30_000_000, 40_000_000,
     50_000_000,
 ];
 
-/// Shorter work says nothing of how much one is given, in nanoseconds: a single launch among runs.
+/// Shortest work that is evidence, in nanoseconds. Shorter work is a single launch among batches.
 const TELLING: u64 = 500_000;
 
-/// Work that follows within this is queued behind what ends, in nanoseconds: no other context comes and goes in between, and
-/// ends are not known better.
+/// Nanoseconds within which following work was queued behind the work that ends. No other context runs in between,
+/// and ends are not known more exactly.
 const GAP: u64 = SWITCH;
 
-/// How often what speaks against a replay loses a half, in nanoseconds.
+/// Half-life of the evidence against a replay, in nanoseconds.
 const FORGETS: u64 = 2_000_000_000;
 
-/// Intervals of a context that wait to be replayed.
+/// Intervals of a context that wait for the replay.
 const MOST_WAITING: usize = 4096;
 
-/// What came of a stretch of time, in nanoseconds.
+/// Replayed time, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Part {
-    /// The slice had work in flight.
+    /// Time in which the slice had work in flight.
     pub covered: u64,
-    /// The GPU worked for the slice. What an earlier stretch was given wrongly is taken off.
+    /// Time in which the GPU worked for the slice. Corrections of earlier replayed time are included.
     pub own: i64,
 }
 
-/// What is known of a context.
+/// The work of a context.
 #[derive(Debug, Default)]
 struct Context {
-    /// The slice's number, and the context's within it.
+    /// Number of the slice, and of the context within it.
     id: (u64, u16),
-    /// In the order in which they begin.
+    /// Intervals that have not begun, in the order of their starts.
     waiting: VecDeque<Interval>,
-    /// What has begun.
+    /// Intervals that have begun.
     begun: Vec<Interval>,
 }
 
 impl Context {
-    /// What happens next to it: when, and whether it is an end.
+    /// The next change of the context: its instant, and whether it is an end.
     fn next(&self) -> Option<(u64, bool)> {
         let begins = self.waiting.front().map(|span| (span.start, false));
         let ends = self.begun.iter().map(|span| (span.end, true)).min();
@@ -69,21 +69,21 @@ pub struct Slicing {
     contexts: Vec<Context>,
     replays: Vec<Replay>,
     at: u64,
-    /// Which contexts have work in flight, and which are the slice's: a bit each.
+    /// The contexts with work in flight, and the contexts of the slice: one bit each.
     flying: u64,
     own: u64,
     forgot: u64,
 }
 
 impl Slicing {
-    /// Nobody is known. What was before this instant is not replayed.
+    /// No contexts. Time before the instant `at` is not replayed.
     #[must_use]
     pub fn new(at: u64) -> Self {
         let replays = WAYS.iter().flat_map(|way| TURNS.iter().map(|turn| Replay::new(*turn, *way)));
         Self { contexts: Vec::new(), replays: replays.collect(), at, flying: 0, own: 0, forgot: at }
     }
 
-    /// A context of a slice had work in flight. `is_own`: of the slice that asks.
+    /// Adds work in flight of a context of a slice. `is_own`: the slice is the caller's.
     pub fn add(&mut self, slice: u64, is_own: bool, span: Interval) {
         let Some(place) = self.place((slice, span.context)) else { return };
         let at = self.at;
@@ -97,7 +97,7 @@ impl Slicing {
         self.own = if is_own { self.own | bit(place) } else { self.own & !bit(place) };
     }
 
-    /// The place of a context; that of one that has nothing in flight is taken where there is no other.
+    /// The place of a context. If there is no free one, a context without work in flight gives up its place.
     fn place(&mut self, id: (u64, u16)) -> Option<usize> {
         if let Some(place) = self.contexts.iter().position(|context| context.id == id) {
             return Some(place);
@@ -115,7 +115,7 @@ impl Slicing {
         Some(place)
     }
 
-    /// Replays up to then. All that began earlier must have been added.
+    /// Replays all time up to `to`. The caller has added all work that began earlier.
     pub fn advance(&mut self, to: u64) -> Part {
         let mut part = Part::default();
         while let Some((place, (at, is_end))) = self.next().filter(|(_, (at, _))| *at <= to) {
@@ -134,7 +134,7 @@ impl Slicing {
         part
     }
 
-    /// Nobody wants to know what was up to then. What is known of the time slicing stays.
+    /// Skips all time up to `to` without a result. The knowledge of the time slicing stays.
     pub fn skip(&mut self, to: u64) {
         for context in &mut self.contexts {
             context.waiting.retain(|span| span.end > to);
@@ -144,7 +144,7 @@ impl Slicing {
         self.replays.iter_mut().for_each(|replay| replay.owner = None);
     }
 
-    /// What happens next, and to whom. What begins when something ends begins first.
+    /// The next change of all contexts. If one work begins when another ends, it begins first.
     fn next(&self) -> Option<(usize, (u64, bool))> {
         let all = self.contexts.iter().enumerate();
         all.filter_map(|(place, context)| Some((place, context.next()?))).min_by_key(|(_, next)| *next)
@@ -179,7 +179,7 @@ impl Slicing {
         let Some(context) = self.contexts.get_mut(place) else { return };
         let Some(first) = context.begun.iter().position(|span| span.end <= at) else { return };
         let span = context.begun.swap_remove(first);
-        // Work that goes on is in flight until it is told of again, unless its process has died.
+        // Continued work is in flight until it is published again, unless its process has died.
         let gap = if span.goes_on { BEHIND } else { GAP };
         let follows = context.waiting.front().is_some_and(|next| next.start <= at.saturating_add(gap));
         let rests = context.begun.is_empty() && !follows;
@@ -195,8 +195,8 @@ impl Slicing {
     }
 }
 
-/// So long after an instant all that began before it has been published, in nanoseconds: twice as long as a run is kept open,
-/// and what it takes to read its events.
+/// Nanoseconds after which all work that began before an instant is published: 30 ms. That is twice the time for
+/// which a batch may stay open, and the time to read its events.
 pub const BEHIND: u64 = 30_000_000;
 
 #[cfg(test)]
@@ -210,8 +210,8 @@ mod tests {
 
     const START: u64 = 1 << 40;
 
-    /// What each context publishes of work that comes at an instant and takes so long, where turns take so long and the GPU goes
-    /// from one context to another within a tick.
+    /// The intervals that each context publishes. `works` has the arrival and the duration of its work; turns last
+    /// `turn`, and the GPU switches within a tick.
     fn published(turn: u64, works: &[Vec<(u64, u64)>], until: u64) -> Vec<Vec<Interval>> {
         let mut spans = vec![Vec::new(); works.len()];
         let mut queues: Vec<VecDeque<(u64, u64)>> =
@@ -243,7 +243,7 @@ mod tests {
         spans
     }
 
-    /// What the first context has of the last two of four seconds, in milliseconds: covered, and its own.
+    /// The first context's covered and own milliseconds in the last two of four seconds.
     fn replayed(spans: &[Vec<Interval>]) -> (u64, i64) {
         let mut slicing = Slicing::new(START);
         for (id, spans) in spans.iter().enumerate() {
@@ -308,7 +308,7 @@ mod tests {
             spans.iter().for_each(|span| slicing.add(slice, slice == 0, *span));
         }
         let _part = slicing.advance(START + 4000 * MS);
-        // Whose turns are as long as those of the GPU.
+        // The replay whose turns are as long as those of the GPU.
         let right = slicing.replays.iter().find(|replay| replay.turn == 2 * MS).unwrap();
         let order = right.circle.iter().cycle().skip_while(|context| **context != 3).take(4);
         assert_eq!(order.copied().collect::<Vec<_>>(), [3, 2, 1, 0]);

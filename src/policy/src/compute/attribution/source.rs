@@ -1,40 +1,41 @@
-//! By what is GPU time measured, and why by nothing better? What a word of the region says of it.
+//! The source of measured GPU time, and the reason why no better source works. Both are published in a word of the
+//! region.
 
 use core::fmt::{self, Display};
 
-/// What measures.
+/// The source of measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
-    /// It is not known: nothing was launched.
+    /// Unknown: nothing was launched.
     Unknown,
     /// Events.
     Events,
-    /// Events, beside programs that publish nothing: the driver's turns for them count as the slice's time.
+    /// Events beside programs that publish nothing. Their turns count as the slice's time.
     Whole,
     /// NVML alone.
     Nvml,
     /// Events, which fail.
     Failing,
-    /// Events, trimmed by what slices publish.
+    /// Events, corrected by the intervals that the slices publish.
     Replayed,
 }
 
-/// Why NVML does not say what it is asked.
+/// The reason why NVML gives no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
-    /// There is no NVML, or it cannot be opened.
+    /// NVML is absent, or cannot be opened.
     NoNvml,
-    /// It does not know the device.
+    /// NVML does not know the device.
     NoDevice,
     /// The device is a MIG instance.
     Mig,
-    /// It does not tell processes apart.
+    /// NVML does not tell processes apart.
     NotSupported,
-    /// It calls the slice's processes by numbers that they do not know.
+    /// NVML's process numbers are not those of the slice's processes.
     Numbers,
-    /// Its samples are of a time that no clock shows.
+    /// No known clock explains the dates of NVML's samples.
     Undated,
-    /// It answers with an error.
+    /// NVML returns an error.
     Failed,
 }
 
@@ -42,26 +43,26 @@ const SOURCES: [Source; 6] =
     [Source::Unknown, Source::Events, Source::Whole, Source::Nvml, Source::Failing, Source::Replayed];
 const WHYS: [Why; 7] =
     [Why::NoNvml, Why::NoDevice, Why::Mig, Why::NotSupported, Why::Numbers, Why::Undated, Why::Failed];
-/// Bits of the source in a word; the reason stands above them, from 1 on.
+/// Bits of the source in a word. The reason is above them, counted from 1.
 const BITS: u32 = 8;
 
-/// What measures, and why NVML does not help, if that is known.
+/// The source, and the reason why NVML does not help, if one is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Measured {
-    /// What measures.
+    /// The source of measurements.
     pub source: Source,
-    /// Why NVML does not help.
+    /// The reason why NVML does not help.
     pub why: Option<Why>,
 }
 
 impl Measured {
-    /// This alone.
+    /// A source without a reason.
     #[must_use]
     pub const fn by(source: Source) -> Self {
         Self { source, why: None }
     }
 
-    /// What a word says; of a word that nobody wrote so, nothing.
+    /// Reads a word. Unknown values mean an unknown source and no reason.
     #[must_use]
     pub fn of_word(word: u32) -> Self {
         let at = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
@@ -69,7 +70,7 @@ impl Measured {
         Self { source, why: at(word >> BITS).checked_sub(1).and_then(|at| WHYS.get(at).copied()) }
     }
 
-    /// The word that says it.
+    /// The word for this source and reason.
     #[must_use]
     pub fn word(self) -> u32 {
         let number = |place: Option<usize>| place.and_then(|place| u32::try_from(place).ok());

@@ -1,17 +1,18 @@
-//! Do processes use the GPU that are not of the slice?
+//! Detects processes outside the slice that use the GPU.
 //!
-//! The numbers by which NVML calls processes may be those of another process-number namespace, so they are only counted. If more
-//! numbers were busy lately than the slice had processes, one of them is not the slice's.
+//! NVML's process numbers may belong to another process-number namespace, so they are only counted. If more numbers
+//! were busy lately than the slice had processes, at least one of them is outside the slice.
 
 use super::nvml_windows::Use;
 
-/// So many looks in a row must say it. A process of the slice that has died is named for a moment longer than it is remembered.
+/// Consecutive looks that must find too many processes. NVML names a dead process of the slice for a moment longer
+/// than the slice remembers it.
 const LOOKS: u32 = 3;
-/// For how long a number is remembered, in nanoseconds: NVML names one process at a time, so that one that is busy may not be
-/// named for a second.
+/// Nanoseconds for which a number is remembered. NVML names one process at a time, so a busy one may be unnamed for a
+/// second.
 const KEPT: u64 = 3_000_000_000;
 
-/// The numbers that NVML named in the last seconds, and the slice's processes, and in how many looks there were too many.
+/// The numbers that NVML named in the last seconds, the slice's processes, and the consecutive looks with too many.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Strangers {
     busy: Lately<u32>,
@@ -20,7 +21,8 @@ pub struct Strangers {
 }
 
 impl Strangers {
-    /// NVML names these processes, while the slice has these: each by its process-number namespace and its number there.
+    /// Adds a look: NVML names `uses` while the slice has `members`. A member is its process-number namespace and its
+    /// number there.
     pub fn look(&mut self, uses: &[Use], members: impl IntoIterator<Item = (u64, u32)>, now: u64) {
         self.members.note(members, now);
         self.busy.note(uses.iter().filter(|entry| entry.is_busy()).map(|entry| entry.pid), now);
@@ -28,14 +30,14 @@ impl Strangers {
         self.looks = if is_beyond { self.looks.saturating_add(1) } else { 0 };
     }
 
-    /// Whether a process that is not of the slice surely uses the GPU.
+    /// Whether a process outside the slice surely uses the GPU.
     #[must_use]
     pub const fn are_there(&self) -> bool {
         self.looks >= LOOKS
     }
 }
 
-/// What was seen in the last seconds, and when.
+/// Items seen in the last seconds, each with its last sight.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Lately<Number>(Vec<(Number, u64)>);
 
@@ -97,7 +99,7 @@ mod tests {
     fn processes_that_follow_each_other_in_a_slice_are_no_strangers() {
         let process = |look: u64| u32::try_from(look / 3).unwrap_or(0) + 1;
         assert!(!seen(|look| vec![(process(look), 50)], |look| vec![process(look)]));
-        // NVML tells of the past.
+        // NVML's answer is about the past.
         assert!(!seen(|look| vec![(process(look.saturating_sub(1)), 50)], |look| vec![process(look)]));
     }
 
