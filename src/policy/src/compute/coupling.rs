@@ -1,110 +1,123 @@
-//! When does a device's share have to wait for another's?
+//! Couples devices of a slice whose kernels wait for each other.
 //!
-//! Ranks that use a GPU each meet in collectives: a kernel that keeps its GPU busy until those of the others run. Paced each by
-//! its own bucket, the rank that comes first pays for its wait and comes last the next time, by `1 / share - 1` times as much:
-//! below a half, the wait grows with every step, to seconds. So devices whose kernels have been seen to wait for each other
-//! go in step: who could go waits until those can that are held back by their own share, and all go at one instant.
+//! Example: two ranks with one GPU each meet in a collective. The kernel of the first rank keeps its GPU busy until
+//! the kernel of the second rank runs. If each device is paced by its own bucket, the first rank pays for its wait.
+//! So it comes last the next time, by a factor of `1 / share - 1`. Below a share of one half the wait grows with each
+//! step, to seconds.
 //!
-//! Nothing tells that a kernel waits, but its end does: it ran for far longer than it does, and ended when a launch on
-//! another device had got through that had been kept meanwhile. While it runs for far longer than it does it may wait, so
-//! what other devices' shares hold back goes *ahead*: it is owed, and there is a bound for it, since the run may have other reasons.
+//! *Coupling.* Devices whose kernels were seen to wait for each other are paced together. A launch that could go
+//! waits until the launches go that the other devices throttle. All start at one instant.
+//!
+//! *Evidence.* Nothing tells that a kernel waits, but its end does. The kernel ran for far longer than its estimate
+//! (an overrun), and ended when a throttled launch on another device was admitted.
+//!
+//! *Peer overdraft.* While a kernel overruns, it may wait. So a launch that another device throttles is admitted
+//! early, and the slice owes its cost. The overrun may have other reasons, so the overdraft is bounded ([`ahead`]).
 
 use super::limiter::token_bucket::{self, Terms};
 use crate::units::{Nanos, Permille};
 
-/// A run that was measured.
+/// A measured batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ran {
-    /// How long it takes by itself, in nanoseconds.
+    /// Estimated duration without waiting, in nanoseconds.
     pub plain: u64,
-    /// How long it took.
+    /// Measured duration, in nanoseconds.
     pub length: u64,
-    /// When it ended at the earliest, on the monotonic clock.
+    /// Earliest instant of its end, in nanoseconds of the monotonic clock.
     pub until: u64,
-    /// How much later that may have been: the stream may have had nothing to do.
+    /// Nanoseconds by which the end may be later: the stream may have been idle.
     pub after: u64,
 }
 
-/// A launch that its device's share kept for long.
+/// A launch that its device throttled for long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Kept {
-    /// Since when, on the monotonic clock.
+    /// Start of the wait, in nanoseconds of the monotonic clock.
     pub since: u64,
-    /// Until when.
+    /// End of the wait.
     pub until: u64,
-    /// Whether it went ahead then, because something was overdue: that this ends soon after proves less.
+    /// Whether the wait ended by a peer overdraft. The end of an overrun shortly after an overdraft is weaker
+    /// evidence.
     pub went_ahead: bool,
 }
 
-/// What another device does.
+/// State of another device of the slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Other {
-    /// Until when its time is paid, on the monotonic clock.
+    /// Instant up to which its time is paid, in nanoseconds of the monotonic clock.
     pub paid_until: u64,
-    /// Whether anybody waits for its time.
+    /// Whether a process waits for its time.
     pub is_asked: bool,
     /// Whether it has work that is not known to have ended.
     pub is_busy: bool,
-    /// When its last work ended, as far as it is known.
+    /// Last known end of its work, in nanoseconds of the monotonic clock.
     pub ended: u64,
-    /// When it was paid for last.
+    /// Instant of its last payment.
     pub paid_at: u64,
 }
 
-/// What passes for the error of two clocks and the time of a launch, in nanoseconds: a millisecond.
+/// Tolerance of comparisons between two clocks, in nanoseconds: 1 ms. It covers the error of the clocks and the time
+/// of a launch.
 const SLACK: u64 = 1_000_000;
-/// What may run between a payment and the kernel that was waited for: the largest lease.
+/// Nanoseconds of work that may run between a payment and the awaited kernel: the largest turn.
 const BETWEEN: u64 = 4_000_000;
-/// The launch that ended a run's wait was kept, while the run ran, for more than this part of it: others before it were kept as well.
+/// Smallest part of the overrun for which the launch that ended it was throttled: one in eight. Other launches before
+/// it may have been throttled as well.
 const PART: u64 = 8;
-/// Beyond so much time a run counts twice.
+/// Nanoseconds of overrun from which a batch counts twice: 10 ms.
 const LONG: u64 = 10_000_000;
-/// What has to be counted: half of it is a run that was ended by what its share had let go, a quarter by what went ahead.
+/// Evidence that couples two devices. A usual overrun that ended with a throttled launch is half of it, one that
+/// ended with an overdraft a quarter.
 const ENOUGH: u32 = 4;
-/// Within so long, in nanoseconds: ten seconds.
+/// Nanoseconds for which evidence counts: 10 s.
 const LATELY: u64 = 10_000_000_000;
-/// For so long devices go in step, in nanoseconds: a minute. Then they show again whether they have to.
+/// Nanoseconds for which devices stay coupled: one minute. After that new evidence is needed.
 pub const LASTS: u64 = 60_000_000_000;
-/// How long a rank may take from the end of its work to its next launch, in nanoseconds: 50 ms. One that does not ask
-/// by then is not waited for.
+/// Nanoseconds from the end of a rank's work to its next launch: 50 ms. No device waits for a rank that takes longer.
 const PREPARES: u64 = 50_000_000;
-/// After so long a run has been seen to have ended, in nanoseconds: ten milliseconds.
+/// Nanoseconds after which the end of a batch is known: 10 ms.
 const SEEN: u64 = 10_000_000;
-/// Nobody waits longer for another device, in nanoseconds: ten seconds. Whatever is wrong there, it is not for long.
+/// Longest wait of a launch for another device, in nanoseconds: 10 s. It bounds the damage of wrong evidence.
 const MOST: u64 = 10_000_000_000;
-/// A run that was seen to run for far longer than it does so long ago, in nanoseconds, still does: the meter looks each
-/// millisecond, on a host that may be late. 5 ms.
+/// Nanoseconds for which an overrun counts as continuing after it was seen: 5 ms. The worker looks each millisecond,
+/// on a host that may be late.
 const FRESH: u64 = 5_000_000;
-/// Beyond so much time a run waits for nothing that could go, in nanoseconds: a second. Kernels that never end are no reason.
+/// Overrun beyond which a batch waits for no launch, in nanoseconds: one second. Kernels that never end are no reason
+/// for an overdraft.
 const PATIENCE: u64 = 1_000_000_000;
-/// GPU time that may go ahead at once, in nanoseconds: 20 ms, in which a few launches before the one that is waited for have
-/// room.
+/// GPU time of peer overdrafts that may be admitted at once, in nanoseconds: 20 ms. It has room for a few launches
+/// before the awaited one.
 const AHEAD: u64 = 20_000_000;
-/// Beyond so much debt nothing goes ahead, in nanoseconds of GPU time: a second. What went ahead is paid for by prediction, and
-/// may run for far longer.
+/// Debt beyond which no peer overdraft is admitted, in nanoseconds of GPU time: one second. An overdraft is paid by
+/// its prediction and may run for far longer.
 const MOST_OWED: u64 = 1_000_000_000;
 
 impl Ran {
-    /// For how much longer it ran than it does, if that is far longer.
+    /// Nanoseconds of the overrun. `None`: the batch took about as long as estimated.
     #[must_use]
     pub fn beyond(&self) -> Option<u64> {
         let beyond = self.length.saturating_sub(self.plain);
         (beyond > (self.plain / 2).saturating_add(SLACK)).then_some(beyond)
     }
 
-    /// Whether what runs for so long by now may wait for a launch on another device.
+    /// Whether a batch that has run for `length` by now may wait for a launch on another device.
     #[must_use]
     pub fn may_wait(&self) -> bool {
         self.beyond().is_some_and(|beyond| beyond <= PATIENCE)
     }
 
-    /// What to learn from it if it waited: twice of what it takes by itself. That it waited is not certain.
+    /// Nanoseconds that the estimates learn if the batch waited: at most twice the estimate. The wait is not certain.
     #[must_use]
     pub fn believed(&self) -> u64 {
         self.length.min(self.plain.saturating_mul(2))
     }
 
-    /// Whether it ended because a launch on another device had got through.
+    /// Whether the batch ended because a throttled launch on another device was admitted.
+    ///
+    /// The launch must have been admitted before the batch's latest possible end. The batch must have ended soon
+    /// after: within its own duration and the work in between. And the launch must have been throttled for one part
+    /// in eight of the overrun while the batch ran.
     #[must_use]
     pub fn ended_by(&self, kept: Kept) -> bool {
         let Some(beyond) = self.beyond() else { return false };
@@ -116,7 +129,7 @@ impl Ran {
     }
 }
 
-/// How often it was seen lately that a device's kernels wait for another's.
+/// Evidence of one device that its kernels wait for another device.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Seen {
     first: u64,
@@ -124,7 +137,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// A run ended by another device's launch that had been kept. Whether it is certain now.
+    /// Adds a batch that ended with a throttled launch of another device. Returns whether the evidence suffices.
     pub fn add(&mut self, ran: &Ran, kept: Kept) -> bool {
         if ran.until.saturating_sub(self.first) > LATELY {
             *self = Self { first: ran.until, count: 0 };
@@ -139,43 +152,47 @@ impl Seen {
     }
 }
 
-/// Whether a launch was kept for long, so that others may have waited for it. `last` is the one of which that was said last: of
-/// two that follow each other the longer one is told, since runs are seen to have ended a while after they have.
+/// Whether a throttled launch should be published, because others may have waited for it. `last` is the published
+/// one. Of two launches in a row the longer wait is published, since ends of batches are seen late.
 #[must_use]
 pub const fn is_told(kept: Kept, last: Kept) -> bool {
     let (length, before) = (kept.until.saturating_sub(kept.since), last.until.saturating_sub(last.since));
     length > SLACK / 2 && (length >= before || kept.until.saturating_sub(last.until) > SEEN)
 }
 
-/// Whether devices go in step that are to do so until an instant. One too far ahead is of another boot, or nonsense.
+/// Whether devices that are coupled until `until` are coupled now. An instant too far ahead belongs to another boot,
+/// or is invalid.
 #[must_use]
 pub const fn holds(until: u64, now: u64) -> bool {
     until > now && until.saturating_sub(now) <= LASTS
 }
 
-/// Whether a run goes on that was seen at this instant to have run for far longer than it does.
+/// Whether an overrun that was seen at `seen` continues.
 #[must_use]
 pub const fn is_overdue(seen: u64, now: u64) -> bool {
     seen > 0 && seen <= now.saturating_add(FRESH) && now <= seen.saturating_add(FRESH)
 }
 
-/// Whether those who wait know that a run is overdue, since that was said at this instant before. Who looks after half of the
-/// time may have found it stale already, on a host that was late in saying it.
+/// Whether waiting threads know of an overrun that was last published at `seen`. A thread that looks after half of
+/// `FRESH` may have found the publication stale, on a host that was late.
 #[must_use]
 pub const fn is_known(seen: u64, now: u64) -> bool {
     is_overdue(seen, now) && now <= seen.saturating_add(FRESH / 2)
 }
 
-/// Whether a device's share holds back what may go ahead: something is owed, and no more than a second of GPU time.
+/// Whether the share of a device throttles a launch that may go on a peer overdraft. The slice must owe time, and at
+/// most one second of GPU time.
 #[must_use]
 pub fn is_held_back(paid_until: u64, now: u64, terms: Terms) -> bool {
     paid_until > now && paid_until <= now.saturating_add(terms.wall(MOST_OWED))
 }
 
-/// The word that says until when it is paid what went ahead, after so much more; none if it may not go.
+/// The word of paid overdrafts, after one more of `amount` nanoseconds of GPU time. `until` is the word before.
+/// `None`: the launch may not go.
 ///
-/// Half of the share pays for it, so that the other half pays for what was; 20 ms of GPU time may be saved up, and what
-/// costs more than that goes once. A word too far ahead is of other terms, or nonsense.
+/// Half of the share pays for overdrafts, and the other half pays the debt. The bucket saves at most 20 ms of GPU
+/// time, or the burst if that is less; a launch that costs more goes once. A word too far ahead belongs to other
+/// terms or is invalid.
 #[must_use]
 pub fn ahead(until: u64, now: u64, amount: u64, terms: Terms) -> Option<u64> {
     let (rate, most) = (terms.rate(), now.saturating_add(MOST));
@@ -187,18 +204,18 @@ pub fn ahead(until: u64, now: u64, amount: u64, terms: Terms) -> Option<u64> {
         .then(|| token_bucket::prepay(until, now, amount, terms).min(most))
 }
 
-/// Since when time may be saved up where others in step have paid until then: no more than they have, but for what a payment
-/// may be late.
+/// The instant from which time may count as saved, where coupled devices have paid until `other.paid_until`. No
+/// device saves more than the others, except for the delay of a payment.
 #[must_use]
 pub fn saved(other: &Other, now: u64) -> u64 {
     other.paid_until.min(now).saturating_sub(SLACK)
 }
 
-/// When a process that could go and has waited since this instant has to look again, for the sake of another device in
-/// step with its own; none if it may go.
+/// The instant at which a process must try again because of a coupled device. It has waited since `since` and could
+/// go otherwise. `None`: it may go.
 ///
-/// Never for one that has gone since: so each can be kept by another once. Nor for one that works: that work may be what
-/// waits.
+/// A process does not wait for a device that was paid since then, so each can be held by another once. Nor does it
+/// wait for a busy device: that work may be the work that waits.
 #[must_use]
 pub fn wait(other: &Other, since: u64, now: u64) -> Option<u64> {
     if other.is_busy || other.paid_at >= since {
@@ -214,9 +231,9 @@ mod tests {
     use super::*;
 
     const MS: u64 = 1_000_000;
-    /// A run of 5 ms that took 25 and ended at 100.
+    /// A batch of 5 ms that took 25 ms and ended at 100 ms.
     const RAN: Ran = Ran { plain: 5 * MS, length: 25 * MS, until: 100 * MS, after: 0 };
-    /// Who is in debt up to 100 ms, asks, and went at 10.
+    /// A device in debt up to 100 ms with a waiting process, paid last at 10 ms.
     const OTHER: Other =
         Other { paid_until: 100 * MS, is_asked: true, is_busy: false, ended: 50 * MS, paid_at: 10 * MS };
 
