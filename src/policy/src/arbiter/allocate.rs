@@ -1,75 +1,85 @@
-//! Who gets how much of the GPU? Demands in, parts of its time out.
+//! Allocates the GPU to slices by class, weight and limit.
 //!
-//! Slices are served class by class: those with `fixed` and `equal` of high priority, then of normal, then of low; then
-//! those with `best-effort`, in the same order. Before `equal` ones of a priority come the `fixed` ones, whose limit is a
-//! part of the whole GPU and not of what others leave. Within a class time is divided by weight (`fixed`: by limit), and
-//! what one does not need goes to the others. What a class does not need goes to the next.
+//! Slices are served class by class: `fixed` and `equal` of high priority, then of normal, then of low priority; then
+//! `best-effort` in the same order. Within a priority, `fixed` slices come before `equal` ones, because their limit
+//! is a part of the whole GPU. Within a class, time is divided by weight (`fixed`: by limit), and time that one slice
+//! does not need goes to the others. Time that a class does not need goes to the next class.
 //!
-//! Nobody starves: a tenth of the GPU, divided evenly over all slices, is kept for each as long as it needs it, whatever
-//! its class and weight. So `low`, and `best-effort` too, has at least 5 % beside one other slice, 1 % among ten. Not
-//! for one that has had far more until now ([`super::demand::Judge::has_enough`]): it would be in the way of others.
+//! No slice starves. A tenth of the GPU, divided evenly over all slices, is kept for each slice as long as it needs
+//! it, whatever its class and weight. So a slice of low priority or with `best-effort` has at least 5 % beside one
+//! other slice, and 1 % among ten.
+//!
+//! One exception: nothing is kept for a slice that has had far more until now ([`super::demand::Judge::has_enough`]).
+//! It would disturb the others.
 
 use crate::config::{CorePolicy, Priority};
 
-/// The whole GPU, in the units of this module.
+/// The whole GPU, in the units of this module: millionths.
 pub const WHOLE: u64 = 1_000_000;
-/// What is kept for those that come later.
+/// The part that is kept for later classes.
 const KEPT: u64 = WHOLE / 10;
-/// Bits behind the point of what one of weight 1 gets.
+/// Fraction bits of the time that weight 1 gets.
 const FINE: u32 = 20;
-/// The least and the most that a slice counts for.
+/// The smallest and the largest weight.
 const WEIGHTS: (u32, u32) = (1, 1000);
 
-/// What a slice may and would use, in millionths of the GPU's time.
+/// Limits and demand of a slice, in millionths of the GPU's time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Claim {
-    /// How it shares.
+    /// The policy of sharing.
     pub policy: CorePolicy,
-    /// Whether it goes before others.
+    /// The priority.
     pub priority: Priority,
-    /// What it counts for among those of its class.
+    /// The weight within the class.
     pub weight: u32,
-    /// The most it may use.
+    /// The most that the slice may use.
     pub limit: u64,
-    /// What it would use if it got it.
+    /// The time that it would use if it got it.
     pub need: u64,
-    /// It has had so much until now that nothing is kept for it.
+    /// Whether it has had so much time until now that nothing is kept for it.
     pub has_enough: bool,
 }
 
-/// What is kept for each of so many slices, in millionths of the GPU's time.
+/// The part that is kept for each of `count` slices, in millionths of the GPU's time.
 #[must_use]
 pub fn least(count: usize) -> u64 {
     KEPT.checked_div(u64::try_from(count).unwrap_or(u64::MAX)).unwrap_or(KEPT)
 }
 
-/// What a slice gets, in millionths of the GPU's time.
+/// The allocation of a slice, in millionths of the GPU's time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Part {
-    /// What is set aside for it: never more than it needs.
+    /// The time set aside for the slice; never more than it needs.
     pub allotted: u64,
-    /// What would be if it needed all it may use, at once, and the others what they need now.
+    /// The time that it would get if it needed its limit at once, and the others kept their present demand.
     pub could: u64,
 }
 
-/// What a class has to divide, and what each of it may take.
+/// A slice in the division of its class.
 struct Member {
     at: usize,
     weight: u64,
     need: u64,
     limit: u64,
-    /// What is kept for it, however much it needs.
+    /// The time kept for the slice, before its demand is considered.
     least: u64,
 }
 
 impl Member {
-    /// What is kept for it.
+    /// The time kept for the slice.
     fn kept(&self) -> u64 {
         self.need.min(self.least)
     }
 }
 
-/// Divides the GPU. The order of the claims does not matter.
+/// Divides the GPU among the claims, in any order.
+///
+/// For each class in turn: the class may use what earlier classes left, less the time kept for later classes.
+/// `fill` divides that by weight. A second division with the slice at full demand gives the rate that the slice
+/// would have if it came back now.
+///
+/// What could go wrong: rates from the first division alone would throttle a slice that becomes active, until the
+/// next look. With the second one the sum of the rates may exceed the GPU, which the next look corrects.
 #[must_use]
 pub fn divide(claims: &[Claim]) -> Vec<Part> {
     let least = least(claims.len());
@@ -89,7 +99,7 @@ pub fn divide(claims: &[Claim]) -> Vec<Part> {
             let allotted = got.get(place).copied().unwrap_or(0);
             spent = spent.saturating_add(allotted);
             let could = if member.need < member.limit {
-                // Its own part of what is kept would be more, too.
+                // The slice's own part of the kept time would be larger, too.
                 let kept = own.saturating_sub(member.kept()).saturating_add(member.limit.min(member.least));
                 fill(&members, Some(place), left.max(kept)).get(place).copied().unwrap_or(0)
             } else {
@@ -103,7 +113,7 @@ pub fn divide(claims: &[Claim]) -> Vec<Part> {
     parts
 }
 
-/// In which order it is served; see the module.
+/// The order in which a claim is served; see the module.
 fn class(claim: &Claim) -> u8 {
     let order = match claim.priority {
         Priority::High => 0,
@@ -127,8 +137,8 @@ fn member(at: usize, claim: &Claim, least: u64) -> Member {
     Member { at, weight, need: claim.need.min(limit), limit, least }
 }
 
-/// Divides what there is by weight, so that nobody gets more than it needs or less than is kept for it, and nothing is left
-/// while somebody needs it. The one at `full` is taken to need all it may use.
+/// Divides `left` by weight. No slice gets more than its demand or less than its kept time, and nothing is left while
+/// a slice needs it. The slice at index `full` counts with its limit as its demand.
 fn fill(members: &[&Member], full: Option<usize>, left: u64) -> Vec<u64> {
     let shares = |level: u64| {
         members.iter().enumerate().map(move |(place, member)| {
@@ -136,7 +146,7 @@ fn fill(members: &[&Member], full: Option<usize>, left: u64) -> Vec<u64> {
             (level.saturating_mul(member.weight) >> FINE).clamp(need.min(member.least), need)
         })
     };
-    // The highest level at which there is enough: at the bound everybody has what it needs.
+    // Bisects for the highest level that fits. At the upper bound each slice has all that it needs.
     let (mut low, mut high) = (0_u64, WHOLE << FINE);
     if sum(shares(high)) <= left {
         return shares(high).collect();

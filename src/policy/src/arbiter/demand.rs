@@ -1,83 +1,85 @@
-//! How much of the GPU would a slice use if it got it? Judged from what its region tells.
+//! Estimates the demand of a slice: the part of the GPU that it would use if it got it.
 //!
-//! A slice that waits for its share would use all it may. So would one whose queue does not empty between two looks: the
-//! driver's time slicing keeps it from more, not its rate. Any other uses what it wants: its need is what it has used of
-//! late. What somebody does who did nothing is not foreseen; a slice's rate leaves room for it (see [`super`]).
+//! - A slice that waits for its share would use all that it may.
+//! - So would a slice whose queue does not empty between two looks. The driver's time slicing limits it, not its
+//!   rate.
+//! - Any other slice uses what it wants. Its demand is its recent use.
+//!
+//! The demand of an idle slice is not predicted. Its rate leaves room for a start (see [`super`]).
 
 use super::allocate::WHOLE;
 
-/// How long a slice that has waited is taken to need all it may, in nanoseconds: 50 ms. It waits between two launches, so
-/// a look often finds it not waiting.
+/// Nanoseconds for which a slice that has waited counts with its full demand: 50 ms. It waits between two launches,
+/// so a look often finds it not waiting.
 const HOLD: u64 = 50_000_000;
-/// Use is counted over windows of so many nanoseconds: 40 ms. A slice that stopped is believed after two of them.
+/// Nanoseconds of a window of use: 40 ms. Two windows show that a slice has stopped.
 const WINDOW: u64 = 40_000_000;
-/// A window that has just begun says nothing before so many nanoseconds: 10 ms.
+/// Nanoseconds before which a new window tells nothing: 10 ms.
 const YOUNG: u64 = 10_000_000;
-/// Work that does not get on for so long is taken for that of a stopped process, in nanoseconds: 100 ms.
+/// Nanoseconds without progress after which work counts as that of a stopped process: 100 ms.
 const STOPPED: u64 = 100_000_000;
-/// Work that is queued for longer than this needs the GPU until the next look, in nanoseconds: 5 ms.
+/// Queued work that needs the GPU until the next look, in nanoseconds: 5 ms.
 const BACKLOG: u64 = 5_000_000;
-/// A slice that goes before others is at work for so long after nothing of it is queued, in nanoseconds: 0.5 ms. A program
-/// that has waited for one request begins the next one a wake-up later, and whoever is let go in between delays that.
+/// Nanoseconds for which a slice of high priority stays active after its queue is empty: 0.5 ms. A program that waits
+/// for one request starts the next one a wake-up later. A launch of another slice in between would delay it.
 const PAUSE: u64 = 500_000;
-/// Such pauses are a tenth of the time at the most, and together no more than so many nanoseconds at once: 2 ms. Between
-/// small kernels that come one by one others have the GPU.
+/// Nanoseconds of such pauses at once: 2 ms. They are at most a tenth of the time. Other slices get the GPU between
+/// small kernels that come one by one.
 const PAUSES: u64 = 2_000_000;
-/// What a slice has used lately is forgotten in so many nanoseconds: 1 s.
+/// Nanoseconds in which recent use is forgotten: one second.
 const LATELY: u64 = 1_000_000_000;
 
-/// A slice has enough when it is ahead of what is kept for it by more than so much, in nanoseconds of GPU time: 20 ms, and
-/// what it owes on top. One that has no more than is kept for it has it in whole kernels, and owes for the last one: it
-/// waits for that already.
+/// GPU time by which a slice must exceed its kept part to have enough, in nanoseconds: 20 ms, and its debt on top. A
+/// slice with only its kept part gets it in whole kernels, and already waits for the debt of the last one.
 const ENOUGH: u64 = 20_000_000;
-/// For how long it has, after it had the GPU for the last time, in nanoseconds: 200 ms.
+/// Nanoseconds for which a slice has enough after it last had the GPU: 200 ms.
 const ENOUGH_FOR: u64 = 200_000_000;
 
-/// What a slice's region tells of a device: sums over its processes.
+/// Figures of a slice on a device: sums over its processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Seen {
-    /// GPU time that was charged, in nanoseconds; only grows.
+    /// Charged GPU time, in nanoseconds. It only grows.
     pub used: u64,
-    /// Time on the clock that launches waited for the share, in nanoseconds; only grows.
+    /// Wall time that launches waited for the share, in nanoseconds. It only grows.
     pub throttled: u64,
-    /// Predicted GPU time of work under way, in nanoseconds.
+    /// Predicted GPU time of work in flight, in nanoseconds.
     pub queued: u64,
-    /// How long the slice's word lies ahead of the clock, in nanoseconds on it.
+    /// Wall nanoseconds by which the slice's word is ahead of the clock.
     pub owed: u64,
     /// Whether a process waits for the share.
     pub waits: bool,
 }
 
-/// What is known of a slice's need.
+/// The observed demand of a slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Judge {
     last: Seen,
     at: u64,
-    /// When it waited last.
+    /// The last instant at which the slice waited.
     waited: Option<u64>,
-    /// When it had used more than before.
+    /// The last instant at which its use had grown.
     moved: u64,
-    /// When something was queued last.
+    /// The last instant at which work was queued.
     queued_at: Option<u64>,
-    /// How long it may still be at work with nothing queued.
+    /// Nanoseconds for which the slice may stay active without queued work.
     patience: u64,
-    /// What was queued at the last look but one, and at the last.
+    /// Queued work at the last look but one, and at the last.
     queued: [u64; 2],
-    /// When the window began, and what had been used by then.
+    /// Start of the window, and the use at that instant.
     window: (u64, u64),
     /// Use in the window before, in millionths.
     before: u64,
     /// Use in both windows, in millionths.
     mean: u64,
-    /// Use over the last second or so, in millionths.
+    /// Use over about the last second, in millionths.
     lately: u64,
-    /// Until when it has had what is kept for it.
+    /// The instant up to which the slice has had its kept part.
     fed_until: u64,
     has_enough: bool,
 }
 
 impl Judge {
-    /// Of a slice that is seen for the first time: nothing it did before is known.
+    /// The first sight of a slice. Its earlier use is unknown.
     #[must_use]
     pub const fn new(now: u64, seen: &Seen) -> Self {
         Self {
@@ -97,12 +99,13 @@ impl Judge {
         }
     }
 
-    /// Its need, in millionths of the GPU, after another look. Of an `eager` slice, one that goes before others, anything
-    /// that is queued counts at once, and a moment longer. `least` is what is kept for it, in millionths, and `owes` the GPU
-    /// time that it owes, in nanoseconds.
+    /// Adds a look. Returns the demand in millionths of the GPU.
+    ///
+    /// `eager`: the slice has high priority. Then queued work counts as full demand at once, and for a moment longer.
+    /// `least` is the slice's kept part in millionths, and `owes` its debt in nanoseconds of GPU time.
     pub fn look(&mut self, now: u64, seen: &Seen, eager: bool, least: u64, owes: u64) -> u64 {
         if now < self.at || seen.used < self.last.used {
-            // The region was made anew, or the clock.
+            // The region was created anew, or the clock went back.
             *self = Self::new(now, seen);
         }
         if seen.waits || seen.throttled > self.last.throttled {
@@ -138,39 +141,39 @@ impl Judge {
         recent.max(part(first.min(second).min(queued), BACKLOG))
     }
 
-    /// What is queued and gets on, in nanoseconds of GPU time.
+    /// Queued work that makes progress, in nanoseconds of GPU time.
     #[must_use]
     pub const fn queued(&self) -> u64 {
         if self.at.saturating_sub(self.moved) < STOPPED { self.last.queued } else { 0 }
     }
 
-    /// Whether something is queued, or was a moment ago.
+    /// Whether work is queued, or was a moment ago.
     #[must_use]
     pub fn is_at_work(&self) -> bool {
         let since = self.queued_at.map(|queued| self.at.saturating_sub(queued));
         since.is_some_and(|since| since == 0 || (since < PAUSE && self.patience > 0))
     }
 
-    /// What it has used of late, in millionths of the GPU.
+    /// Recent use, in millionths of the GPU.
     #[must_use]
     pub const fn mean(&self) -> u64 {
         self.mean
     }
 
-    /// What it has used over the last second or so, in millionths of the GPU.
+    /// Use over about the last second, in millionths of the GPU.
     #[must_use]
     pub const fn lately(&self) -> u64 {
         self.lately
     }
 
-    /// Whether it has had so much until now that others come first, should they need all of the GPU: requests of a slice
-    /// of high priority, say, which follow each other closely at times.
+    /// Whether the slice has had so much that slices of high priority come first, even with full demand. Their
+    /// requests follow each other closely at times.
     #[must_use]
     pub const fn has_enough(&self) -> bool {
         self.has_enough
     }
 
-    /// Use of late, in millionths: of this window or the one before, whichever was more.
+    /// Recent use, in millionths: of this window or of the one before, whichever is more.
     fn use_until(&mut self, now: u64, used: u64) -> u64 {
         let (began, from) = self.window;
         let passed = now.saturating_sub(began);
@@ -188,13 +191,13 @@ impl Judge {
     }
 }
 
-/// So much of so long, in millionths, the whole at most.
+/// `time` as a part of `of`, in millionths; at most the whole.
 fn part(time: u64, of: u64) -> u64 {
     let millionths = u128::from(time).saturating_mul(u128::from(WHOLE)).checked_div(u128::from(of));
     u64::try_from(millionths.unwrap_or(0)).unwrap_or(WHOLE).min(WHOLE)
 }
 
-/// How long a part in millionths takes to come to so many nanoseconds.
+/// Nanoseconds in which a part in millionths adds up to `time` nanoseconds.
 fn scale(time: u64, part: u64) -> u64 {
     let clock = u128::from(time).saturating_mul(u128::from(WHOLE)).checked_div(u128::from(part));
     u64::try_from(clock.unwrap_or(0)).unwrap_or(u64::MAX)
@@ -205,10 +208,10 @@ mod tests {
     use super::*;
 
     const MS: u64 = 1_000_000;
-    /// What is kept for each of two.
+    /// The kept part of each of two slices.
     const LEAST: u64 = WHOLE / 20;
 
-    /// Looks every 5 ms at what `seen` tells of each; the needs.
+    /// Looks every 5 ms at the figures from `seen`. Returns the demands.
     fn needs(looks: u64, seen: impl Fn(u64) -> Seen) -> Vec<u64> {
         let mut judge = Judge::new(0, &seen(0));
         (1..=looks).map(|look| judge.look(look * 5 * MS, &seen(look), false, LEAST, 0)).collect()
@@ -245,8 +248,7 @@ mod tests {
         assert!(needs[29 + 20..].iter().all(|need| *need == 0), "{needs:?}");
     }
 
-    /// What a slice that goes before others is said to need, where something of it is queued at these looks of a quarter
-    /// of a millisecond.
+    /// The demand of a slice of high priority with queued work at the looks for which `is_queued` holds.
     fn eager(looks: u64, is_queued: impl Fn(u64) -> bool) -> Vec<bool> {
         let mut judge = Judge::new(0, &Seen::default());
         let seen =
@@ -287,7 +289,7 @@ mod tests {
     fn who_has_no_more_than_is_kept_for_it_never_has_enough() {
         for (part, kernel) in [(20, 20), (20, 30), (20, 100), (100, 20), (100, 400)] {
             let mut judge = Judge::new(0, &Seen::default());
-            // Each kernel ends at a look, and is paid for, bit by bit, until the next one.
+            // Each kernel ends at a look, and is paid bit by bit until the next one.
             let mut has_enough = |look: u64| {
                 let seen = Seen { used: (look / 10 + 1) * kernel * MS, ..Seen::default() };
                 let owes = (10 - look % 10) * kernel * MS / 10;

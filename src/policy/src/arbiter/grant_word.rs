@@ -1,35 +1,40 @@
-//! How does an arbiter tell a slice what it has, and who is the arbiter? Two words.
+//! Two shared words of the arbiter: the grant of a slice, and the holder of the arbiter lease.
 
 use crate::compute::limiter::token_bucket::Terms;
 use crate::units::{Nanos, Permille};
 
-/// A slice that hears nothing for so long uses its own terms, in nanoseconds: 1 s.
+/// Nanoseconds without a new grant after which a slice uses its own terms: 1 s.
 pub const STALE: u64 = 1_000_000_000;
-/// An arbiter that says nothing for so long is not the one any more, in nanoseconds: 100 ms.
+/// Nanoseconds of silence after which an arbiter loses its lease: 100 ms.
 pub const PATIENCE: u64 = 100_000_000;
 
-/// What a slice gets.
+/// The grant of a slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Given {
-    /// Its rate and how much it may save up.
+    /// Rate and burst.
     pub terms: Terms,
-    /// By how much its word is set back, in nanoseconds on the clock: the GPU would be idle otherwise.
+    /// Wall nanoseconds by which the slice's word moves back. Otherwise the GPU would be idle.
     pub gift: u64,
-    /// The most work that a process of it may have queued, in nanoseconds of GPU time.
+    /// The most work that a process of the slice may have queued, in nanoseconds of GPU time.
     pub ahead: u64,
 }
 
-/// Bits of a rate; of a saved up or queued time in milliseconds of 2^20 ns; of an instant in the same.
+/// Bits of a rate.
 const RATE: u32 = 10;
+/// Bits of a span: a saved or queued time in units of 2^20 ns.
 const SPAN: u32 = 8;
+/// The unit of spans and instants as a power of two in nanoseconds: 2^20 ns, about 1 ms.
 const UNIT: u32 = 20;
-/// All time bits of a span: as much as the slice has of its own.
+/// A span with all bits set: the slice's own value.
 const OWN: u64 = (1 << SPAN) - 1;
-/// Bits of who holds the chair; the instant stands above them.
+/// Bits of the holder's number. The instant is above them.
 const WHO: u32 = 24;
 
-/// What a slice was told: a rate, what may be saved up and queued, and when, in one word so that it changes together. Zero
-/// says nothing. Spans are rounded up to 1.05 ms; of 255 of them and more it is the slice's own that counts.
+/// The word of a grant at the instant `now`: rate, burst, queue bound and instant in one word, so that they change
+/// together.
+///
+/// Spans are rounded up to multiples of 1.05 ms. A span of 255 multiples or more stands for the slice's own value. A
+/// word of 0 grants nothing.
 #[must_use]
 pub fn told(given: &Given, now: u64) -> u64 {
     let span = |time: u64| time.div_ceil(1 << UNIT).min(OWN);
@@ -38,8 +43,8 @@ pub fn told(given: &Given, now: u64) -> u64 {
     at | span(given.ahead) << (RATE.saturating_add(SPAN)) | span(given.terms.burst()) << RATE | rate
 }
 
-/// What a slice may use while this word stands, however old it is: what it was told, but never more than its own; its own
-/// alone where it was told nothing. And the most that a process may have queued, in nanoseconds, if that was told.
+/// The terms of a grant, whatever its age, and the queue bound of a process in nanoseconds. The terms are at most
+/// `own`. Without a grant they are `own`, and there is no bound.
 #[must_use]
 pub fn granted(word: u64, own: Terms) -> (Terms, Option<u64>) {
     let thousandths = u16::try_from(word & ((1 << RATE) - 1)).ok().and_then(Permille::new);
@@ -52,36 +57,36 @@ pub fn granted(word: u64, own: Terms) -> (Terms, Option<u64>) {
     (Terms::new(rate.min(own.rate()), Nanos::new(burst)), Some(span(RATE.saturating_add(SPAN))))
 }
 
-/// Whether the arbiter has been silent for so long that a word says nothing any more. Of a word that says nothing: no.
+/// Whether the arbiter has been silent for so long that a word is invalid. A word of 0 is never stale.
 #[must_use]
 pub fn is_stale(word: u64, now: u64) -> bool {
     let at = said_at(word);
     word != 0 && (now.saturating_sub(at) >= STALE || at > now.saturating_add(STALE))
 }
 
-/// What a slice may use now: what it was [`granted`], its own where the arbiter has been silent.
+/// The terms that apply now: the [`granted`] ones, or `own` if the arbiter has been silent.
 #[must_use]
 pub fn heard(word: u64, own: Terms, now: u64) -> (Terms, Option<u64>) {
     granted(if is_stale(word, now) { 0 } else { word }, own)
 }
 
-/// Whether a new word has to be written in the place of another: it says something else, or the other is about to become
-/// stale.
+/// Whether `new` must replace `word`: the content differs, or the old word will soon be stale.
 #[must_use]
 pub fn is_news(word: u64, new: u64, now: u64) -> bool {
-    // What stands below the instant.
+    // The content, without the instant.
     let about = |word: u64| word << u64::BITS.saturating_sub(RATE.saturating_add(2 * SPAN));
     about(word) != about(new) || is_stale(word, now.saturating_add(STALE / 2))
 }
 
-/// When it was said.
+/// The instant of a grant, in nanoseconds.
 const fn said_at(word: u64) -> u64 {
     (word >> (RATE.saturating_add(2 * SPAN))) << UNIT
 }
 
-/// The word of who holds the chair after `me` asks for it; none if somebody else does. To be written by compare-exchange;
-/// who succeeds is the arbiter until it has been silent for [`PATIENCE`]. `me` is any number that no other process has,
-/// of which the low 24 bits count; a free chair is zero.
+/// The word of the arbiter lease after `me` has asked for it. `None`: another process holds it.
+///
+/// The caller writes it by compare-and-swap. If that succeeds, it is the arbiter until it has been silent for
+/// [`PATIENCE`]. `me` is any number that no other process has; the low 24 bits count. A free lease is 0.
 #[must_use]
 pub fn chair(word: u64, me: u64, now: u64) -> Option<u64> {
     let (me, who, since) = (number(me), word & ((1 << WHO) - 1), (word >> WHO) << UNIT);
@@ -89,13 +94,13 @@ pub fn chair(word: u64, me: u64, now: u64) -> Option<u64> {
     (who == 0 || who == me || is_silent).then_some((now >> UNIT) << WHO | me)
 }
 
-/// Whether `me` holds the chair, as the word says it.
+/// Whether `me` holds the arbiter lease with this word.
 #[must_use]
 pub fn is_held_by(word: u64, me: u64) -> bool {
     word & ((1 << WHO) - 1) == number(me)
 }
 
-/// Never that of a free chair.
+/// The low bits of `me`; never the 0 of a free lease.
 fn number(me: u64) -> u64 {
     (me & ((1 << WHO) - 1)).max(1)
 }

@@ -1,4 +1,4 @@
-//! One look of the arbiter: judges what each slice needs, and divides the GPU.
+//! One look of the arbiter: estimates each slice's demand, divides the GPU, and makes the grants.
 
 use std::collections::BTreeMap;
 
@@ -11,75 +11,85 @@ use crate::compute::limiter::token_bucket::Terms;
 use crate::config::{CorePolicy, Priority};
 use crate::units::{Nanos, Permille};
 
-/// Slices of a folder that an arbiter looks at, each of which it has mapped. Others keep their own limits.
+/// Slices in one directory that an arbiter divides the GPU among. It maps the region of each. Further slices keep
+/// their own limits.
 pub const MOST_SLICES: usize = 48;
 
-/// A look that comes late, or is the first, counts for so long at most, in nanoseconds: 4 ms.
+/// Nanoseconds that a late look, or the first one, counts for at most: 4 ms.
 const LATE: u64 = 4_000_000;
 
-/// What may be saved up of time that was lent, in nanoseconds of GPU time: a turn.
+/// Burst of a slice that uses lent time, in nanoseconds of GPU time: one turn.
 const LENT: u64 = 4_000_000;
 
-/// The most that a slice queues beside one of high priority, in nanoseconds of GPU time: 3 ms. Work of that one shares the
-/// GPU with it until it is done. With 2 ms, what one measurement of small kernels spans, the GPU would stand idle for a
-/// tenth of its time until it is seen that they have ended.
+/// Queue bound of a slice beside one of high priority, in nanoseconds of GPU time: 3 ms.
+///
+/// Queued work shares the GPU with high-priority work until it ends. One measurement of small kernels spans 2 ms.
+/// With a bound of 2 ms the GPU would idle for a tenth of the time, until the end of the batch is seen.
 const SHORT: u64 = 3_000_000;
 
-/// What it may save up, in nanoseconds of GPU time: 1 ms. What is saved up is used after the other one has come.
+/// Burst of a slice beside one of high priority, in nanoseconds of GPU time: 1 ms. Saved time is spent after
+/// high-priority work has arrived.
 const SHORT_BURST: u64 = 1_000_000;
 
-/// A rate that changes by less than this part of it stays as it is.
+/// A rate that changes by less than one part in 64 stays.
 const STEADY: u16 = 64;
 
-/// What was asked for a slice.
+/// The settings of a slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wish {
-    /// How it shares.
+    /// The policy of sharing.
     pub policy: CorePolicy,
-    /// The most it may use, whatever the policy.
+    /// The most that it may use, under any policy.
     pub limit: Permille,
-    /// What it counts for among those of its class: 1 to 1000.
+    /// The weight within its class: 1 to 1000.
     pub weight: u32,
-    /// Whether it goes before others.
+    /// The priority.
     pub priority: Priority,
-    /// How much unused time it may save up.
+    /// The unused time that it may save up.
     pub burst: Nanos,
 }
 
-/// A slice, by any number that is its own.
+/// A slice of the GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slice {
-    /// The number.
+    /// A number that no other slice has.
     pub id: u64,
-    /// What was asked for it.
+    /// Its settings.
     pub wish: Wish,
-    /// What its region tells.
+    /// The figures of its region.
     pub seen: Seen,
 }
 
-/// What is remembered of a slice.
+/// The state of a slice between looks.
 #[derive(Debug, Clone, Copy)]
 struct Known {
     judge: Judge,
     given: Option<Terms>,
-    /// It goes before others.
+    /// Whether the slice has high priority.
     eager: bool,
-    /// It has used more than is its own lately.
+    /// Whether it has lately used more than its own part.
     borrows: bool,
 }
 
-/// What an arbiter knows of the slices on one GPU.
+/// The state of an arbiter for one GPU.
 #[derive(Debug, Default)]
 pub struct Arbiter {
     slices: BTreeMap<u64, Known>,
     budget: Budget,
-    /// What is divided now.
+    /// The present budget, in millionths.
     scale: u64,
     at: u64,
 }
 
 impl Arbiter {
-    /// Looks at all slices of the GPU; what each gets, in their order.
+    /// Looks at all slices of the GPU at the instant `now`. Returns their grants, in the order of `slices`.
+    ///
+    /// The steps: estimate the demands; divide the GPU ([`divide`]); update the budget with the findings; turn each
+    /// part into a rate. If the GPU may be idle while launches wait, all waiting slices get a gift.
+    ///
+    /// What could go wrong: the rates of a look act on work that is queued later. So each correction is small or
+    /// bounded: the budget moves by steps, a gift is at most what the first waiting launch needs, and rates that
+    /// change little stay.
     pub fn look(&mut self, now: u64, slices: &[Slice]) -> Vec<Given> {
         let needs = self.judge(now, slices);
         let claims: Vec<Claim> =
@@ -97,7 +107,7 @@ impl Arbiter {
             .zip(both)
             .map(|(slice, (part, own))| self.give(slice, part, own, gives_way(slice)))
             .collect();
-        // What is let go while work of high priority is under way is in the way of what follows that.
+        // A launch admitted while work of high priority is in flight would delay the work that follows.
         let is_held = |slice: &Slice| found.eager && gives_way(slice);
         let gift = if found.idle() { earliest(slices, &terms, is_held) } else { 0 };
         let given = |(slice, terms): (&Slice, Terms)| Given {
@@ -108,7 +118,7 @@ impl Arbiter {
         slices.iter().zip(terms).map(given).collect()
     }
 
-    /// What each needs. Slices that are not there any more are forgotten.
+    /// The demands of all slices. Slices that are gone are forgotten.
     fn judge(&mut self, now: u64, slices: &[Slice]) -> Vec<u64> {
         let mut before = core::mem::take(&mut self.slices);
         let mut needs = Vec::with_capacity(slices.len());
@@ -131,12 +141,12 @@ impl Arbiter {
         Claim { has_enough, ..claim(&slice.wish, need) }
     }
 
-    /// What this look says of the budget; `parts` are what comes of the needs with that of the last.
+    /// The findings of this look for the budget. `parts` follow from the demands with the last budget.
     fn found(&self, now: u64, slices: &[Slice], needs: &[u64], parts: &[Part]) -> Found {
         let known = |slice: &Slice| self.slices.get(&slice.id);
         let starved = |(slice, part): (&Slice, &Part)| {
             let Some(given) = known(slice).and_then(|known| known.given) else { return false };
-            // Where the needs of others have changed it waits because of what they were.
+            // If the demand of others has changed, the slice waits because of their earlier demand.
             let unchanged = self.rate(&slice.wish, part).get()
                 <= given.rate().get().saturating_add(given.rate().get() / 8);
             slice.seen.waits && unchanged && is_steered(slice, &given)
@@ -150,7 +160,7 @@ impl Arbiter {
         });
         Found {
             busy: u64::try_from(slices.iter().zip(needs).filter(busy).count()).unwrap_or(u64::MAX),
-            // Work of high priority counts twice: nobody is to come between for the sake of a busy GPU too early.
+            // Work of high priority counts twice: a launch of another slice should not come in between too early.
             queued: self.sum(|known| known.judge.queued().saturating_mul(if known.eager { 2 } else { 1 })),
             steered: steered.fold(0, u64::saturating_add),
             used: self.sum(|known| known.judge.mean()),
@@ -164,14 +174,14 @@ impl Arbiter {
         self.slices.values().map(figure).fold(0, u64::saturating_add)
     }
 
-    /// The rate that a part comes to with the budget as it is.
+    /// The rate of a part with the present budget.
     fn rate(&self, wish: &Wish, part: &Part) -> Permille {
         let scaled = part.could.saturating_mul(self.scale).checked_div(WHOLE).unwrap_or(0);
         let millionths = if wish.policy == CorePolicy::Fixed { part.could } else { scaled };
         rate(millionths).min(wish.limit).max(LEAST_RATE)
     }
 
-    /// The terms that come of a part, unless they are nearly what they were.
+    /// The terms of a part. If they are nearly the last ones, the last ones stay.
     fn give(&mut self, slice: &Slice, part: &Part, own: &Part, gives_way: bool) -> Terms {
         let Wish { policy, limit, burst, .. } = slice.wish;
         let rate = self.rate(&slice.wish, part);
@@ -196,18 +206,18 @@ impl Arbiter {
     }
 }
 
-/// Whether a slice goes before others.
+/// Whether a slice has high priority.
 fn is_eager(slice: &Slice) -> bool {
     slice.wish.priority == Priority::High
 }
 
-/// Whether the other one is to give way to a slice. `best-effort` is last whatever its priority.
+/// Whether `other` must yield to `slice`. `best-effort` is last whatever its priority.
 fn goes_before(slice: &Slice, other: &Slice) -> bool {
     let is_last = |slice: &Slice| slice.wish.policy == CorePolicy::BestEffort;
     is_eager(slice) && !is_eager(other) && (!is_last(slice) || is_last(other))
 }
 
-/// How long it is until the first of those may go that wait and can have a gift, in nanoseconds on the clock.
+/// Wall nanoseconds until the first waiting slice that can have a gift may go.
 fn earliest(slices: &[Slice], terms: &[Terms], is_held: impl Fn(&Slice) -> bool) -> u64 {
     let waiting = slices
         .iter()
@@ -221,8 +231,8 @@ fn is_steered(slice: &Slice, terms: &Terms) -> bool {
     slice.wish.policy != CorePolicy::Fixed && terms.rate() < slice.wish.limit
 }
 
-/// By how much the word of a slice may be set back after so long, in nanoseconds on the clock. A limit holds whatever
-/// others leave; the whole GPU is none.
+/// Wall nanoseconds by which the word of a slice may move back, `passed` nanoseconds after the last look. A limit
+/// holds whatever others leave; the whole GPU is no limit.
 fn room(slice: &Slice, terms: &Terms, passed: u64) -> u64 {
     let Wish { policy, limit, .. } = slice.wish;
     match (policy, limit.is_partial()) {
@@ -236,7 +246,7 @@ fn room(slice: &Slice, terms: &Terms, passed: u64) -> u64 {
     }
 }
 
-/// Whatever happens, a slice has this rate.
+/// The smallest rate of a slice.
 const LEAST_RATE: Permille = match Permille::new(1) {
     Some(rate) => rate,
     None => Permille::LEAST,
@@ -248,7 +258,7 @@ fn claim(wish: &Wish, need: u64) -> Claim {
     Claim { policy, priority, weight, limit, need, has_enough: false }
 }
 
-/// In thousandths, rounded.
+/// Converts millionths to thousandths, rounded.
 fn rate(millionths: u64) -> Permille {
     let thousandths = millionths.saturating_add(500) / 1000;
     u16::try_from(thousandths).ok().and_then(Permille::new).unwrap_or(Permille::FULL)

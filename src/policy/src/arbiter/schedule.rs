@@ -1,32 +1,33 @@
-//! When does the arbiter look who has come and gone?
+//! The schedule of the arbiter: intervals of its looks, and of reading the directory of slices.
 //!
-//! Reading a directory takes microseconds, or, where it is large or slow, as long as it takes. The thread that does it
-//! measures as well, so it may take one part in 20 of its time.
+//! Reading a directory takes microseconds; a large or slow directory takes longer. The same thread measures GPU time,
+//! so reading takes at most one part in 20 of its time.
 
-/// How often the arbiter looks while a slice has work, in nanoseconds: 1 ms.
+/// Nanoseconds between two looks of the arbiter while a slice has work: 1 ms.
 pub const STEP: u64 = 1_000_000;
-/// How often where a slice of high priority is there, in nanoseconds: 0.25 ms. Until the look after a request comes, others
-/// may let one launch more go, and until the one after its end the GPU is idle.
+/// Nanoseconds between two looks where a slice of high priority exists: 0.25 ms. Until the look after a request
+/// arrives, the others may start one more launch. Until the look after its end, the GPU is idle.
 pub const STEP_BESIDE_HIGH: u64 = 250_000;
-/// How often it is looked whether the directory has changed, and how often all of it is read anyway, in nanoseconds.
+/// Nanoseconds between two checks whether the directory has changed.
 const LOOK: u64 = 25_000_000;
+/// Nanoseconds after which the whole directory is read even without a change.
 const READ: u64 = 200_000_000;
-/// The part of the time that reading may take: one in so many.
+/// The part of the time that reading may take: one in 20.
 const SELDOM: u64 = 20;
 
-/// When it was looked and read last. Instants are of the monotonic clock, in nanoseconds.
+/// The last check and the last reading. Instants are nanoseconds of the monotonic clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Pace {
     looked: u64,
     read: u64,
-    /// Not before this instant.
+    /// The earliest instant of the next reading.
     rests_until: u64,
-    /// When the directory had changed last.
+    /// The time of the directory's last change.
     changed: (i64, i64),
 }
 
 impl Pace {
-    /// Whether to look if the directory has changed.
+    /// Whether to check the directory for a change now.
     #[must_use]
     pub fn looks(&mut self, now: u64) -> bool {
         let is_due = now.saturating_sub(self.looked) >= LOOK;
@@ -34,7 +35,7 @@ impl Pace {
         is_due
     }
 
-    /// Whether to read a directory that has changed then.
+    /// Whether to read the directory, which changed last at `changed`.
     #[must_use]
     pub fn reads(&mut self, changed: (i64, i64), now: u64) -> bool {
         let is_due = changed != self.changed || now.saturating_sub(self.read) >= READ;
@@ -43,7 +44,7 @@ impl Pace {
         is_read
     }
 
-    /// It has been read since [`reads`](Self::reads) said so.
+    /// Records that the reading that [`reads`](Self::reads) asked for has ended.
     pub fn has_read(&mut self, now: u64) {
         self.rests_until = now.saturating_add(now.saturating_sub(self.read).saturating_mul(SELDOM));
     }
@@ -56,7 +57,8 @@ mod tests {
     const MS: u64 = 1_000_000;
     const NOW: u64 = 1 << 50;
 
-    /// How often it is read in ten seconds, where that takes so long and the directory changes so often, in milliseconds.
+    /// Readings in ten seconds, where each takes `takes` and the directory changes as often as `changes`, in
+    /// milliseconds.
     fn readings(takes: u64, changes: u64) -> u64 {
         let (mut pace, mut now, mut count) = (Pace::default(), NOW, 0);
         while now < NOW + 10_000 * MS {
