@@ -38,7 +38,7 @@ pub struct Config {
     pub region: Option<PathBuf>,
     /// `GPUSLICE_LOG`.
     pub log: Log,
-    /// What the user should know about the configuration.
+    /// Remarks for the user about the configuration.
     pub warnings: Vec<Warning>,
     pub(super) memory_told: Told,
     pub(super) cores_told: Told,
@@ -47,37 +47,38 @@ pub struct Config {
 /// The limits of one device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceLimits {
-    /// The quota, never zero; none where the device has no quota.
+    /// The quota, never zero. `None`: the device has no quota.
     pub memory: Option<Bytes>,
     /// The share of the device's time.
     pub cores: Permille,
-    /// What the user should know.
+    /// Remarks for the user.
     pub warnings: Vec<Warning>,
 }
 
-/// Where the quota of a device was said.
+/// The place that sets the quota of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuotaSource {
     /// The setting, with its place.
     pub said: Said,
-    /// The quota that it comes to.
+    /// The quota in bytes.
     pub bytes: Bytes,
-    /// The value that was probably meant, where the value is a bare number that no program can work with: `4096MiB`.
+    /// The value that the user probably meant, such as `4096MiB`. It is set if the value is a number without a unit,
+    /// too small for any program.
     pub meant: Option<String>,
 }
 
 impl Config {
-    /// Whether nothing is limited: then the library only passes calls on.
+    /// Whether nothing is limited. The library then only forwards calls.
     ///
-    /// Where a region is named, a share of everything is a limit, too: who names it wants the slice, which others may be
-    /// part of, and whose share may be another one later.
+    /// A named region with a share of 100 % is a limit, too. The program joins a slice that other processes may use,
+    /// and whose share may change later.
     #[must_use]
     pub fn is_unlimited(&self) -> bool {
         let is_member = self.region.is_some() && self.cores.values().next().is_some();
         !self.limits_something() && !is_member
     }
 
-    /// Whether something is limited on some device, which need not be there.
+    /// Whether some device has a limit; the device may be absent.
     #[must_use]
     pub fn limits_something(&self) -> bool {
         self.memory.values().next().is_some() || self.has_share()
@@ -95,16 +96,16 @@ impl Config {
         self.core_policy != CorePolicy::Fixed || self.priority != Priority::Normal
     }
 
-    /// Whether a list numbers devices by the bus, as lists in an operator's file do. Then each device's number there has
-    /// to be known, or the limits cannot be enforced.
+    /// Whether a list numbers devices by the bus, as lists in an operator's file do. Then each device's bus number
+    /// must be known, or the limits cannot be enforced.
     #[must_use]
     pub fn counts_on_bus(&self) -> bool {
         self.memory.counts_on_bus() || self.cores.counts_on_bus()
     }
 
-    /// The devices that a list in an operator's file leaves without a limit: they are not limited by it.
+    /// The devices that a list in an operator's file leaves without a limit.
     ///
-    /// Returned are the setting and the numbers or UUIDs of these devices.
+    /// Returns the setting, and the numbers or UUIDs of these devices.
     #[must_use]
     pub fn left_out(&self, devices: &[DeviceIdentity]) -> Vec<(Said, Vec<String>)> {
         let memory = (self.memory_told.first(), unnamed(&self.memory, devices));
@@ -113,7 +114,7 @@ impl Config {
         lists.filter(|(said, unnamed)| said.is_of_operator() && !unnamed.is_empty()).collect()
     }
 
-    /// The limits of a device. One that is named twice, by number and by UUID, gets the smaller ones.
+    /// The limits of a device. A device that a list names twice, by number and by UUID, gets the smaller ones.
     #[must_use]
     pub fn limits_for(&self, device: DeviceIdentity) -> DeviceLimits {
         let quotas = self.memory.of(&device);
@@ -135,7 +136,7 @@ impl Config {
         DeviceLimits { memory, cores: shares.into_iter().min().unwrap_or(Permille::FULL), warnings }
     }
 
-    /// Where the quota of a device was said; none where it has no quota.
+    /// The place that sets the quota of a device. `None`: the device has no quota.
     #[must_use]
     pub fn quota_source(&self, device: DeviceIdentity) -> Option<QuotaSource> {
         let bytes = self.limits_for(device).memory?;
@@ -144,24 +145,25 @@ impl Config {
         Some(QuotaSource { said, bytes, meant })
     }
 
-    /// The share that is said of a device, the smaller one where it is named twice; none where nothing is said of it.
+    /// The configured share of a device, the smaller one if a list names it twice. `None`: no setting names the
+    /// device.
     #[must_use]
     pub fn share_of(&self, device: DeviceIdentity) -> Option<Permille> {
         self.cores.of(&device).into_iter().min()
     }
 
-    /// What the lists say of devices that are none of these.
+    /// Warnings about list items that name none of `devices`.
     ///
-    /// Such an item leaves nothing unenforced, since who is not shown a device cannot use it: so nothing is refused, and a
-    /// list may be that of a whole machine. It may be a slip as well, by which a device that is there has no limit; so it
-    /// is told, and which devices the list says nothing of.
+    /// Such an item leaves nothing unenforced: a program cannot use a device that CUDA does not show. The list may be
+    /// that of a whole machine. It may also be a mistake, by which a present device has no limit. So nothing is
+    /// refused, and the warning names the devices without a limit.
     #[must_use]
     pub fn absent(&self, devices: &[DeviceIdentity]) -> Vec<Warning> {
         let quotas = absent(&self.memory, &self.memory_told, devices);
         quotas.chain(absent(&self.cores, &self.cores_told, devices)).collect()
     }
 
-    /// What the lists say that is ambiguous on a machine with these devices: a beginning that several UUIDs have.
+    /// List items that are ambiguous on a machine with these devices: a prefix of several UUIDs.
     #[must_use]
     pub fn ambiguous(&self, uuids: &[[u8; 16]]) -> Vec<Malformed> {
         let quotas = self.memory.named.iter().map(|(name, _)| (name, &self.memory_told));
@@ -177,8 +179,8 @@ impl Config {
     }
 }
 
-/// The size that a bare number of bytes probably means: the largest unit of which the device has so many. `4` is 4GiB to
-/// some, and `4096` is 4096MiB to Slurm and HAMi.
+/// The size that a bare number of bytes probably means: the largest unit of which the device has that many. `4` is
+/// 4GiB to some users, and `4096` is 4096MiB to Slurm and HAMi.
 fn meant(said: &Said, quota: Bytes, total: Bytes) -> Option<String> {
     let number = quota.get().to_string();
     let is_bare = |item: &[u8]| item.trim_ascii() == number.as_bytes();
@@ -193,7 +195,7 @@ fn meant(said: &Said, quota: Bytes, total: Bytes) -> Option<String> {
     units.into_iter().find(|(_, unit)| fits(*unit)).map(|(name, _)| format!("{number}{name}"))
 }
 
-/// What one list says of devices that are none of these.
+/// Warnings about the items of one list that name none of `devices`.
 fn absent<T: Copy>(
     list: &PerDevice<T>,
     told: &Told,
@@ -207,7 +209,7 @@ fn absent<T: Copy>(
     })
 }
 
-/// The devices that a list says nothing of, as it would name them: by number where they have one, otherwise by UUID.
+/// The devices that a list does not name, as the list would name them: by number if they have one, otherwise by UUID.
 fn unnamed<T: Copy>(list: &PerDevice<T>, devices: &[DeviceIdentity]) -> Vec<String> {
     let name = |device: &DeviceIdentity| {
         let number = if list.counts_on_bus() { device.bus } else { device.ordinal };
@@ -216,24 +218,24 @@ fn unnamed<T: Copy>(list: &PerDevice<T>, devices: &[DeviceIdentity]) -> Vec<Stri
     devices.iter().filter(|device| list.of(device).is_empty()).map(name).collect()
 }
 
-/// Where a limit was said, for all devices or for one.
+/// The places that set a limit, each for all devices or for one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Told(pub(super) Vec<(Option<DeviceName>, Said)>);
 
 impl Told {
-    /// Where the limit of this device was said.
+    /// The place that sets the limit of this device.
     pub(super) fn about(&self, device: &DeviceIdentity) -> Option<&Said> {
         let concerns = |name: &Option<DeviceName>| name.is_none_or(|name| name.matches(device));
         self.0.iter().find(|(name, _)| concerns(name)).map(|(_, said)| said)
     }
 
-    /// Where something was said of what has this name.
+    /// The place that sets the limit under this name.
     pub(super) fn about_name(&self, wanted: &DeviceName) -> Option<&Said> {
         let concerns = |name: &Option<DeviceName>| name.is_none_or(|name| name == *wanted);
         self.0.iter().find(|(name, _)| concerns(name)).map(|(_, said)| said)
     }
 
-    /// Where anything was said first.
+    /// The first place that sets any limit.
     pub(super) fn first(&self) -> Option<&Said> {
         self.0.first().map(|(_, said)| said)
     }

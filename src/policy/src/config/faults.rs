@@ -1,4 +1,4 @@
-//! What can be wrong with a value, and how that is said.
+//! Faults of values, and the texts that explain them.
 
 use core::error::Error;
 use core::fmt;
@@ -7,10 +7,10 @@ use super::keys::{self, CONFIG_FILE};
 use super::sources::{MAX_FILE_BYTES, MAX_VALUE_BYTES};
 use crate::units::Bytes;
 
-/// How much of a value is repeated.
+/// Bytes of a value that a message repeats.
 pub(super) const SHOWN_BYTES: usize = 80;
 
-/// What is wrong with a value.
+/// A fault of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
@@ -24,33 +24,33 @@ pub enum Fault {
     SpacedUnit,
     /// A fraction without a unit.
     PartOfAByte,
-    /// So few bytes, without a unit, that another unit must be meant.
+    /// A number of bytes without a unit, so small that another unit must be meant.
     FewBytes(u64),
-    /// A number with a comma in the place of its point; this is how it is written.
+    /// A number with a comma in place of the decimal point. The text is the right form.
     DecimalComma(String),
     /// A value between quotes.
     Quoted,
     /// A value in the environment with a comment behind it.
     Commented,
-    /// A size of nothing.
+    /// A size of zero.
     ZeroSize,
     /// A size that does not fit 64 bits.
     HugeSize,
-    /// Not what HAMi takes for a size.
+    /// Not a size in HAMi's form.
     NotAHamiSize,
     /// Not a share of a device.
     NotAShare,
-    /// Not what HAMi takes for a share.
+    /// Not a share in HAMi's form.
     NotAHamiShare,
     /// An item of a list that is not `device=value`.
     NotAnItem,
     /// Not the name of a device.
     NotADevice,
-    /// A device that an earlier item of the list may mean too.
+    /// A device that an earlier item of the list may name too.
     DeviceTwice,
-    /// The beginning of a UUID that several devices of this machine have.
+    /// A prefix that several UUIDs of this machine have.
     SeveralDevices,
-    /// Not a word of a list of words.
+    /// Not one of these words.
     NotOneOf(&'static str),
     /// Not a weight.
     NotAWeight,
@@ -68,22 +68,22 @@ pub enum Fault {
     NotALine,
     /// A key without a value in a file.
     NoValue,
-    /// A key in a file that is no setting's, and the setting's that it resembles.
+    /// An unknown key in a file, and the setting that it resembles.
     UnknownKey(Option<&'static str>),
     /// The name of another file, in a file.
     FileInFile,
-    /// A key that an earlier line, whose number this is, has set.
+    /// A key that an earlier line has set; the number of that line.
     SetTwice(usize),
     /// The named file is not there.
     NoFile,
-    /// The file is there and cannot be read, for this reason.
+    /// The file exists and cannot be read, for this reason.
     UnreadableFile(String),
-    /// The file is longer than any may be.
+    /// The file is longer than the largest file.
     LongFile,
 }
 
 impl fmt::Display for Fault {
-    /// Reads on after the value: `is not a size; write it like …`.
+    /// Writes the text that follows the value: `is not a size; write it like …`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NotText => "is not text; write it in UTF-8 without NUL bytes",
@@ -170,12 +170,12 @@ impl fmt::Display for Fault {
 
 impl Error for Fault {}
 
-/// What is wrong with a value that may be a list, and with which part of it.
+/// A fault of a value that may be a list, and the part of the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ValueError {
-    /// The part, where it is not the whole value.
+    /// The faulty part. `None`: the whole value.
     pub part: Option<String>,
-    /// What is wrong.
+    /// The fault.
     pub fault: Fault,
 }
 
@@ -186,7 +186,7 @@ impl From<Fault> for ValueError {
 }
 
 impl fmt::Display for ValueError {
-    /// Reads on after the value.
+    /// Writes the text that follows the value.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(part) = &self.part {
             write!(f, "is malformed: {} ", quoted(part.as_bytes()))?;
@@ -197,12 +197,12 @@ impl fmt::Display for ValueError {
 
 impl Error for ValueError {}
 
-/// A value between quotes, shortened, with everything that is not printable ASCII escaped.
+/// A value in quotes, shortened. Bytes that are not printable ASCII are escaped.
 pub(super) fn quoted(value: &[u8]) -> String {
     format!("\"{}\"", shortened(value, SHOWN_BYTES))
 }
 
-/// As much of a value as there is room for, escaped.
+/// The first `room` bytes of a value, escaped.
 pub(super) fn shortened(value: &[u8], room: usize) -> String {
     match value.get(..room) {
         Some(start) if start.len() < value.len() => format!("{}...", escaped(start)),

@@ -8,16 +8,16 @@ pub(super) const MEM_LIMIT: &str = "GPU_MEM_LIMIT";
 /// The share's own key.
 pub(super) const CORE_PERCENT: &str = "GPU_CORE_PERCENT";
 
-/// HAMi's key for the quota, and what its keys per device begin with.
+/// HAMi's key for the quota, and the prefix of its keys per device.
 pub(super) const HAMI_MEMORY: &str = "CUDA_DEVICE_MEMORY_LIMIT";
 
-/// HAMi's key for the share, and what its keys per device begin with.
+/// HAMi's key for the share, and the prefix of its keys per device.
 pub(super) const HAMI_SHARE: &str = "CUDA_DEVICE_SM_LIMIT";
 
 /// The key that names the operator's file. It is read from the environment only.
 pub(super) const CONFIG_FILE: &str = "GPUSLICE_CONFIG";
 
-/// The keys that are the only ones of their setting.
+/// The keys of settings with one key.
 pub(super) const SINGLE_KEYS: [&str; 11] = [
     "GPU_CORE_POLICY",
     "GPU_CORE_WEIGHT",
@@ -32,7 +32,7 @@ pub(super) const SINGLE_KEYS: [&str; 11] = [
     "GPUSLICE_LOG",
 ];
 
-/// Variables that are no settings: they say where the command line and the tests find files.
+/// Variables that are no settings: they tell the command line and the tests where files are.
 pub const PLACES: [&str; 4] = ["GPUSLICE_LIB", "GPUSLICE_SIMGPU", "GPUSLICE_TRUTH", "GPUSLICE_READ_LIB"];
 
 /// One edit is allowed for this many letters of a name. So `GPU_MEM_UNIT`, which is three edits away from
@@ -45,7 +45,7 @@ const MOST_LETTERS: usize = 64;
 /// Letters that a word of a name keeps when its end is cut off, as in `MEM` for `MEMORY`.
 const KEPT_LETTERS: usize = 3;
 
-/// The settings that the library reads from the environment, HAMi's keys per device aside.
+/// The settings that the library reads from the environment, except HAMi's keys per device.
 pub fn settings() -> impl Iterator<Item = &'static str> {
     [MEM_LIMIT, CORE_PERCENT].into_iter().chain(SINGLE_KEYS).chain([CONFIG_FILE, HAMI_MEMORY, HAMI_SHARE])
 }
@@ -56,7 +56,7 @@ pub fn is_read(name: &str) -> bool {
     is_setting(name) || name == CONFIG_FILE || PLACES.contains(&name)
 }
 
-/// The one of these names that a misspelt name probably means; none where none is near.
+/// The name among `names` that a misspelt name probably means. `None`: none is near.
 pub fn meant<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if name.len() > MOST_LETTERS {
         return None;
@@ -66,8 +66,8 @@ pub fn meant<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Option
     nearest.filter(|(edits, _)| edits.saturating_mul(LETTERS_PER_EDIT) <= name.len()).map(|(_, known)| known)
 }
 
-/// The setting that a variable's name resembles and that it is not; none for a name that is read, and for one that begins
-/// otherwise than a setting: `CPU_MEM_LIMIT` is near to `GPU_MEM_LIMIT` and means another thing.
+/// The setting that a variable's name resembles without being it. `None` for a name that gpuslice reads, and for a
+/// name with another prefix: `CPU_MEM_LIMIT` is near `GPU_MEM_LIMIT` and means something else.
 #[must_use]
 pub fn resembled(name: &str) -> Option<&'static str> {
     let begins = |start: &str| name.get(..start.len()).is_some_and(|own| own.eq_ignore_ascii_case(start));
@@ -75,9 +75,9 @@ pub fn resembled(name: &str) -> Option<&'static str> {
     may_be_ours.then(|| meant(name, settings())).flatten()
 }
 
-/// Edits that turn one name into another, whatever the case of their letters.
+/// Number of edits that turn one name into another, in any case of letters.
 ///
-/// An edit adds a letter, takes one away, replaces one, swaps two neighbours, or cuts or completes the end of a word
+/// An edit adds a letter, removes one, replaces one, swaps two neighbours, or cuts or completes the end of a word
 /// between two `_`.
 fn edits(one: &[u8], two: &[u8]) -> usize {
     let columns = two.len().saturating_add(1);
@@ -116,14 +116,14 @@ fn ends_word(name: &[u8], at: usize) -> bool {
     name.get(at).is_none_or(|letter| *letter == b'_')
 }
 
-/// Where the word that ends before this letter may be cut.
+/// Positions at which the word that ends before this letter may be cut.
 fn word(name: &[u8], end: usize) -> core::ops::Range<usize> {
     let before = name.get(..end).unwrap_or_default();
     let start = before.iter().rposition(|letter| *letter == b'_').map_or(0, |dash| dash.saturating_add(1));
     start.saturating_add(KEPT_LETTERS)..end
 }
 
-/// Whether a key is one of a setting's.
+/// Whether a key belongs to a setting.
 pub(super) fn is_setting(key: &str) -> bool {
     [MEM_LIMIT, CORE_PERCENT, HAMI_MEMORY, HAMI_SHARE].contains(&key)
         || SINGLE_KEYS.contains(&key)
@@ -134,7 +134,7 @@ pub(super) fn is_setting(key: &str) -> bool {
 pub(super) fn hami_ordinal(key: &str, base: &str) -> Option<u32> {
     let digits = key.strip_prefix(base)?.strip_prefix('_')?;
     let number: u32 = digits.parse().ok()?;
-    // `_01` and `_+1` are not what HAMi looks for.
+    // HAMi does not look for `_01` and `_+1`.
     (number.to_string() == digits).then_some(number)
 }
 

@@ -1,7 +1,7 @@
-//! What is said about a configuration, word for word? Every line that a user can read about one is here.
+//! Messages about a configuration: every line that a user can read about one.
 //!
-//! Each line begins with `gpuslice: `, is printable ASCII, names where the value was said, the value
-//! (shortened, the rest escaped), and what would be right. None ends with a newline.
+//! Each line begins with `gpuslice: ` and is printable ASCII. It names the place of the value, the value (shortened
+//! and escaped), and the right form. No line ends with a newline.
 
 use core::error::Error;
 use core::fmt;
@@ -10,21 +10,21 @@ use super::choices::LogLevel;
 use super::faults::{Fault, SHOWN_BYTES, ValueError, quoted, shortened};
 use crate::units::Bytes;
 
-/// How every line begins.
+/// Beginning of every line.
 const PREFIX: &str = "gpuslice: ";
 
-/// What follows from a limit that cannot be honoured; how such a line ends.
+/// End of a line about a limit that cannot be enforced.
 const REFUSED: &str = "GPU work is refused.";
 
-/// How much of a file's name is repeated.
+/// Bytes of a file's name that a message repeats.
 const SHOWN_PATH_BYTES: usize = 256;
 
-/// Where a value was said.
+/// The source of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
-    /// In the environment.
+    /// The environment.
     Environment,
-    /// In a line of a file, counted from one.
+    /// A line of a file, counted from 1.
     Line {
         /// The file's name.
         file: String,
@@ -33,23 +33,23 @@ pub enum Origin {
     },
 }
 
-/// A value as it was said, and where.
+/// A value, its key and its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Said {
-    /// Where.
+    /// The source.
     pub origin: Origin,
     /// The variable.
     pub key: String,
-    /// All of its value.
+    /// The complete value.
     pub value: Vec<u8>,
 }
 
-/// A value that cannot be honoured. With one of these, GPU work is refused.
+/// A value that cannot be enforced. GPU work is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Malformed {
     /// The value.
     pub said: Box<Said>,
-    /// What is wrong with it.
+    /// The fault.
     pub error: ValueError,
 }
 
@@ -58,7 +58,7 @@ impl Malformed {
         Self { said: Box::new(said), error: error.into() }
     }
 
-    /// A value that cannot be read, for the reason that its quotes or a comment give where it has these.
+    /// A value that cannot be read. If quotes or a comment surround it, they are the fault.
     pub(super) fn unread(said: Said, error: impl Into<ValueError>) -> Self {
         let error = said.surrounds().map_or_else(|| error.into(), ValueError::from);
         Self::new(said, error)
@@ -73,52 +73,52 @@ impl fmt::Display for Malformed {
 
 impl Error for Malformed {}
 
-/// Something that the user should know and that stops nothing.
+/// A remark for the user that stops nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Warning {
-    /// A variable of the environment that resembles a setting's and is none.
+    /// A variable of the environment that resembles a setting.
     Misspelt {
         /// The variable.
         said: Said,
         /// The setting that it resembles.
         meant: &'static str,
     },
-    /// A setting that has no effect beside the others, for this reason.
+    /// A setting without effect beside the others, and the reason.
     WithoutEffect(Said, &'static str),
-    /// A quota in powers of 1000, and what that means.
+    /// A quota in powers of 1000, and its meaning.
     PowersOf1000(Said, String),
-    /// A log setting that says nothing; the default is used.
+    /// A log setting that cannot be read; the default applies.
     Log(Said, Fault),
     /// A quota larger than the device.
     OverDevice {
-        /// Where the quota was said; empty for a quota that was not read from a configuration.
+        /// The setting of the quota. `None`: the quota was not read from a configuration.
         said: Option<Said>,
         /// The device.
         device: String,
-        /// What it holds, which is the quota now.
+        /// The device's memory, which is now the quota.
         total: Bytes,
     },
-    /// A device that a list names by its number and by its UUID; the smaller limit is used.
+    /// A device that a list names by its number and by its UUID. The smaller limit applies.
     TwoLimits {
-        /// Where the list was said.
+        /// The setting with the list.
         said: Option<Said>,
         /// The device.
         device: String,
     },
     /// A device of a list that CUDA does not show.
     Absent {
-        /// Where the list was said.
+        /// The setting with the list.
         said: Option<Said>,
-        /// What names it in the list.
+        /// The device's name in the list.
         name: String,
-        /// Numbers, as the list counts, of the devices that CUDA shows and that the list says nothing of.
+        /// Numbers, as the list counts, of the devices that CUDA shows and the list does not name.
         unnamed: Vec<String>,
     },
 }
 
 impl Warning {
-    /// From which log level on it is said.
+    /// The log level from which the warning is written.
     #[must_use]
     pub fn level(&self) -> LogLevel {
         match self {
@@ -167,7 +167,7 @@ impl fmt::Display for Warning {
     }
 }
 
-/// A setting where it is known, otherwise `the limit`.
+/// A setting if it is known, otherwise `the limit`.
 struct Quoted<'a>(Option<&'a Said>);
 
 impl fmt::Display for Quoted<'_> {
@@ -179,7 +179,7 @@ impl fmt::Display for Quoted<'_> {
     }
 }
 
-/// `GPU_MEM_LIMIT="4GiB"`, and before it file and line where it stands in a file.
+/// Writes `GPU_MEM_LIMIT="4GiB"`; for a setting in a file, the file and the line come first.
 impl fmt::Display for Said {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.origin {
@@ -200,12 +200,12 @@ impl fmt::Display for Said {
 }
 
 impl Said {
-    /// What was said in the environment.
+    /// A setting of the environment.
     pub(super) fn environment(key: &str, value: Vec<u8>) -> Self {
         Self { origin: Origin::Environment, key: key.to_owned(), value }
     }
 
-    /// Quotes or spaces that surround the value.
+    /// The fault of quotes or a comment that surround the value.
     pub(super) fn surrounds(&self) -> Option<Fault> {
         let value = self.value.trim_ascii();
         if value.starts_with(b"\"") || value.starts_with(b"'") {
@@ -216,18 +216,18 @@ impl Said {
         has_comment.then_some(Fault::Commented)
     }
 
-    /// Whether it stands in an operator's file.
+    /// Whether the setting is in an operator's file.
     pub(super) fn is_of_operator(&self) -> bool {
         matches!(self.origin, Origin::Line { .. })
     }
 
-    /// What was said in a line of a file.
+    /// A setting in a line of a file.
     pub(super) fn line(file: &str, line: usize, key: &str, value: &[u8]) -> Self {
         let origin = Origin::Line { file: file.to_owned(), line };
         Self { origin, key: key.to_owned(), value: value.to_vec() }
     }
 
-    /// A file itself. Its lines are counted from one, so that line zero is none of them.
+    /// The file itself. Lines are counted from 1, so line 0 stands for the file.
     pub(super) fn file(file: &str) -> Self {
         Self::line(file, 0, "", &[])
     }

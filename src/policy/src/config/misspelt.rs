@@ -5,9 +5,9 @@ use super::messages::{Said, Warning};
 use super::reading::settings_that_are_set;
 use super::sources::OperatorFiles;
 
-/// A warning for each variable whose name is a setting's, misspelt. `environment` holds all variables.
+/// A warning for each variable whose name is a misspelt setting. `environment` has all variables.
 ///
-/// A variable is not warned of where a source sets the setting that it resembles: then it is probably somebody else's.
+/// If a source sets the resembled setting, the variable probably belongs to another program, and there is no warning.
 #[must_use]
 pub fn misspelt(environment: &[(String, Vec<u8>)], files: &OperatorFiles<'_>) -> Vec<Warning> {
     let set = environment.iter().filter(|(_, value)| !value.trim_ascii().is_empty());
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn variables_of_others_are_not_warned_of() {
-        // ROCm's and AMD's, Slurm's, JAX's, TensorFlow's, CUDA's, HAMi's, Kubernetes' and what people choose themselves.
+        // Names of ROCm, AMD, Slurm, JAX, TensorFlow, CUDA, HAMi and Kubernetes, and names that people choose.
         for name in [
             "GPU_DEVICE_ORDINAL",
             "GPU_MAX_HEAP_SIZE",

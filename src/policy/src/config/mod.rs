@@ -1,8 +1,13 @@
-//! What was this slice configured to do? From the environment and the operator's files to a checked [`Config`].
+//! Reads the configuration of a slice: from the environment and the operator's files to a checked [`Config`].
 //!
-//! Precedence, highest first: the fixed operator file, the file that `GPUSLICE_CONFIG` names, the environment.
-//! A setting is decided by the highest source that sets it under any of its names; what a lower source says of
-//! it is not even looked at. `GPU_*` wins over HAMi's names within a source.
+//! Precedence, highest first:
+//!
+//! 1. the fixed operator's file;
+//! 2. the file that `GPUSLICE_CONFIG` names;
+//! 3. the environment.
+//!
+//! The highest source that sets a setting under any of its names decides it alone. Lower sources are not read for
+//! that setting. Within a source `GPU_*` names win over HAMi's names.
 
 mod checked;
 mod choices;

@@ -1,4 +1,4 @@
-//! How do the sources become one configuration? Layer by layer, collecting everything that is wrong.
+//! Combines the sources to one configuration, layer by layer, and collects all faults.
 
 use std::path::PathBuf;
 
@@ -12,15 +12,14 @@ use super::messages::{Malformed, Said, Warning};
 use super::sources::{FIXED_FILE, FileRead, OperatorFiles};
 use super::values::{PerDevice, in_powers_of_1000, parse_hami_share, parse_hami_size};
 
-/// A configuration that cannot be honoured. GPU work is refused, and each of `malformed` is one line on
-/// standard error.
+/// A configuration that cannot be enforced. GPU work is refused. Each of `malformed` is one line on standard error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rejected {
-    /// What is wrong; never empty.
+    /// The faults; never empty.
     pub malformed: Vec<Malformed>,
-    /// What else the user should know.
+    /// Further remarks for the user.
     pub warnings: Vec<Warning>,
-    /// Where logs go nevertheless.
+    /// The log, which works nevertheless.
     pub log: Log,
 }
 
@@ -59,7 +58,7 @@ impl Config {
     }
 }
 
-/// A limit, and where each part of it was said.
+/// A limit, and the place of each of its parts.
 struct Limit<T> {
     values: PerDevice<T>,
     told: Told,
@@ -71,7 +70,7 @@ impl<T> Default for Limit<T> {
     }
 }
 
-/// A configuration being read: its sources, highest first, and what was found wrong.
+/// A configuration being read: its sources, highest first, and the faults so far.
 #[derive(Default)]
 pub(super) struct Reading {
     layers: Vec<Layer>,
@@ -91,7 +90,7 @@ impl Reading {
         reading
     }
 
-    /// Reads the file that the environment names, unless that is the fixed file, which has been read.
+    /// Reads the file that the environment names, unless it is the fixed file, which is read already.
     fn named_file(&mut self, env: &dyn Fn(&str) -> Option<Vec<u8>>, files: &OperatorFiles<'_>) {
         match operator_file(env) {
             Ok(None) => {}
@@ -105,7 +104,7 @@ impl Reading {
         }
     }
 
-    /// Reads a file that has to be there, because `naming` says so or because it is.
+    /// Reads a file that must exist, because `naming` names it or because it was found.
     fn file(&mut self, name: &str, read: FileRead<'_>, naming: Said) {
         match read {
             FileRead::Absent => self.malformed.push(Malformed::new(naming, Fault::NoFile)),
@@ -121,12 +120,12 @@ impl Reading {
         }
     }
 
-    /// What was found, once everything has been read.
+    /// The faults and the warnings, after everything is read.
     pub(super) fn findings(self) -> (Vec<Malformed>, Vec<Warning>) {
         (self.malformed, self.warnings)
     }
 
-    /// Reads every setting. What is malformed keeps its default and is noted.
+    /// Reads every setting. A malformed setting keeps its default and is recorded as a fault.
     pub(super) fn config(&mut self) -> Config {
         let memory = self.limit(MEM_LIMIT, HAMI_MEMORY, parse_hami_size);
         let cores = self.limit(CORE_PERCENT, HAMI_SHARE, parse_hami_share);
@@ -148,16 +147,16 @@ impl Reading {
             log: self.log(),
             warnings: Vec::new(),
         };
-        // Of settings that are refused, none has an effect.
+        // If settings are refused, no setting has an effect.
         if self.malformed.is_empty() {
             self.remark(&config);
         }
         config
     }
 
-    /// Notes what is read and means something else than its user may think.
+    /// Records settings that are valid but may surprise the user.
     ///
-    /// A weight or a burst limits nothing by itself, so that one without effect is no reason to refuse GPU work.
+    /// A weight or a burst limits nothing by itself. So GPU work is not refused for one without effect.
     fn remark(&mut self, config: &Config) {
         let weight = "under policy fixed; it has with GPU_CORE_POLICY=equal or best-effort";
         let burst = "on a slice that has all of its devices' time; it has with GPU_CORE_PERCENT below 100";
@@ -197,7 +196,7 @@ impl Reading {
         })
     }
 
-    /// What the highest layer that has a key says.
+    /// The setting of the highest layer with this key.
     fn said(&self, key: &str) -> Option<Said> {
         self.layers.iter().find_map(|layer| layer.get(key)).cloned()
     }
@@ -206,7 +205,7 @@ impl Reading {
         self.setting(key, parse).map(|(value, _)| value)
     }
 
-    /// Reads the log setting. It limits nothing, so a malformed one is only warned of.
+    /// Reads the log setting. It limits nothing, so a fault is only a warning.
     fn log(&mut self) -> Log {
         let Some(said) = self.said("GPUSLICE_LOG") else { return Log::default() };
         layers::text(&said).and_then(str::parse).unwrap_or_else(|fault| {
@@ -236,7 +235,7 @@ impl Reading {
     }
 }
 
-/// Says of a setting's key whether a source sets that setting, under any of its names.
+/// Returns a function that tells whether a source sets the setting of a key, under any of its names.
 pub(super) fn settings_that_are_set(
     env: &dyn Fn(&str) -> Option<Vec<u8>>,
     files: &OperatorFiles<'_>,
@@ -263,8 +262,8 @@ where
     }
 }
 
-/// Reads a limit under HAMi's names: one for every device, and one for each. As with HAMi, a device whose own
-/// limit is zero has the one for every device.
+/// Reads a limit under HAMi's names: one for every device, and one for each. As in HAMi, a device whose own limit is
+/// zero gets the limit for every device.
 fn hami_limit<T>(
     layer: &Layer,
     hami: &str,

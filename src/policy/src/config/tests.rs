@@ -1,4 +1,4 @@
-//! Does a configuration say what the contract says it says?
+//! Tests of the configuration contract.
 
 use super::*;
 use crate::units::{Bytes, Permille};
