@@ -1,23 +1,23 @@
-//! How much memory does an array take, where the driver cannot be asked?
+//! Upper bound of the memory of an array, for drivers that do not tell it.
 //!
-//! Never less than the driver takes, as far as the layout is known. Arrays are stored in tiles: 64 bytes by 8 rows make
-//! a block of 512 bytes, blocks are stacked up to 32 high and, where there is depth, up to 32 deep. The stack is the
-//! smallest power of two that covers an image, so a small image costs a stack of its own size and a large one the rest
-//! of its last stack.
-//! Rows are taken for multiples of 512 bytes and whole arrays for multiples of 64 KiB, the coarsest that drivers ask
-//! for either.
+//! The bound is at least the driver's size, as far as the layout is known. A driver stores arrays in tiles: 64 bytes
+//! by 8 rows are a block of 512 bytes. It stacks blocks up to 32 high and, with depth, up to 32 deep. A stack is the
+//! smallest power of two that covers the image. So a small image costs a stack of its own size, and a large one the
+//! rest of its last stack.
+//!
+//! Rows are rounded up to 512 bytes, and arrays to 64 KiB. These are the coarsest units of any driver.
 
-/// What an array is rounded up to.
+/// Unit of an array, in bytes.
 const GRANULE: u64 = 64 << 10;
-/// What a row is rounded up to.
+/// Unit of a row, in bytes.
 const ROW: u64 = 512;
 /// Rows of a block.
 const BLOCK_ROWS: u64 = 8;
-/// The most blocks that are stacked, in either direction.
+/// Largest number of blocks in a stack, in either direction.
 const STACK: u64 = 32;
 /// Edge of a block of compressed texels.
 const COMPRESSED: u64 = 4;
-/// Bytes of the largest texel that any format has: four channels of 32 bits.
+/// Bytes of the largest texel of any format: four channels of 32 bits.
 const LARGEST_TEXEL: u64 = 16;
 
 /// `CUDA_ARRAY3D_LAYERED`: the depth counts layers.
@@ -29,14 +29,14 @@ const SPARSE: u32 = 0x40;
 /// `CUDA_ARRAY3D_DEFERRED_MAPPING`: memory is mapped later, as a whole.
 const DEFERRED: u32 = 0x80;
 
-/// What an array is made from: a driver's descriptor in any of its forms.
+/// Description of an array: a driver's descriptor in any of its forms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Shape {
     /// Texels of a row.
     pub width: u64,
-    /// Rows; 0 where there is one dimension.
+    /// Rows; 0 for one dimension.
     pub height: u64,
-    /// Slices, layers or faces; 0 where there is none of these.
+    /// Slices, layers or faces; 0 for an array without them.
     pub depth: u64,
     /// `CUarray_format`.
     pub format: u32,
@@ -47,20 +47,20 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Whether memory is taken when the array is made. The others get it from `cuMemCreate`.
+    /// Whether the creation of the array takes memory. Other arrays get memory from `cuMemCreate`.
     #[must_use]
     pub const fn takes_memory(&self) -> bool {
         self.flags & (SPARSE | DEFERRED) == 0
     }
 
-    /// The same, its memory mapped later: what a driver tells the size of.
+    /// The array with deferred mapping. A driver tells the size of such an array.
     #[must_use]
     pub const fn deferred(self) -> Self {
         Self { flags: self.flags | DEFERRED, ..self }
     }
 
-    /// The most that an array of so many mip levels takes, in bytes; more levels than there can be count as all of them.
-    /// What is too large to be written is the largest number there is.
+    /// Upper bound of an array with `levels` mip levels, in bytes. A larger number of levels than possible counts as
+    /// all of them. The result saturates.
     #[must_use]
     pub fn at_most(&self, levels: u32) -> u64 {
         let levels = levels.clamp(1, self.most_levels());
@@ -72,7 +72,7 @@ impl Shape {
         self.flags & (LAYERED | CUBEMAP) != 0
     }
 
-    /// How many levels there can be: down to a single texel. Layers are not halved.
+    /// The largest number of levels, down to a single texel. Layers are not halved.
     fn most_levels(&self) -> u32 {
         let depth = if self.is_layered() { 1 } else { self.depth };
         self.width.max(self.height).max(depth).max(1).ilog2().saturating_add(1)
@@ -88,15 +88,15 @@ impl Shape {
         row.saturating_mul(rows).saturating_mul(slices)
     }
 
-    /// Bytes of a texel, or of a block of them, and the edge of that block. Planes of video are taken as one image of
-    /// at least their sum; an unknown format for the largest.
+    /// Bytes of a texel or of a block of texels, and the edge of that block. Planes of video count as one image of at
+    /// least their sum. An unknown format counts as the largest.
     fn texels(&self) -> (u64, u64) {
         let channels = u64::from(self.channels.max(1));
         match self.format {
             0x01 | 0x08 => (channels, 1),
             0x02 | 0x09 | 0x10 => (channels.saturating_mul(2), 1),
             0x03 | 0x0a | 0x20 => (channels.saturating_mul(4), 1),
-            // UNORM and SNORM, of one, two or four values of 8 or 16 bits.
+            // UNORM and SNORM, with one, two or four values of 8 or 16 bits.
             0xc0 | 0xc6 => (1, 1),
             0xc1 | 0xc3 | 0xc7 | 0xc9 => (2, 1),
             0xc2 | 0xc4 | 0xc8 | 0xca => (4, 1),
@@ -108,7 +108,7 @@ impl Shape {
             0x93..=0x96 | 0x99..=0x9e => (16, COMPRESSED),
             // Video of 8 bits, 4:2:0 and 4:2:2: no texel has more than two values on average.
             0x51 | 0x53 | 0x55 | 0x59 | 0x5b | 0xa2 | 0xa5 | 0xb0 => (2, 1),
-            // The same of up to 16 bits, and 4:4:4 of 8 bits: four bytes.
+            // Video of up to 16 bits, and 4:4:4 of 8 bits: four bytes.
             0x52
             | 0x54
             | 0x56
@@ -129,7 +129,7 @@ impl Shape {
     }
 }
 
-/// How many blocks a stack has that covers so many, or all its stacks together.
+/// Blocks of a stack that covers `blocks` blocks, or of all its stacks together.
 fn stacked(blocks: u64) -> u64 {
     round_up(blocks, blocks.max(1).checked_next_power_of_two().map_or(STACK, |stack| stack.min(STACK)))
 }

@@ -1,28 +1,27 @@
-//! What does memory of a size take of a device?
+//! Device memory of linear allocations, and the blocks that small ones share.
 //!
-//! Known, measured on A10G, RTX 3090 and H200 with driver 580.173: above 1 MiB the next multiple of 2 MiB; up to 1 MiB a power of
-//! two, in blocks of 2 MiB that small allocations share. Believed: each 2 MiB of addresses that begin at a multiple of 2 MiB are
-//! one block, so that an address tells its block. A block is of one context and one size, and no block is taken
-//! while another of the kind has a free slot.
+//! Measured on A10G, RTX 3090 and H200 with driver 580.173: an allocation above 1 MiB takes the next multiple of 2
+//! MiB. An allocation up to 1 MiB takes a power of two, in blocks of 2 MiB that small allocations share. Assumed:
+//! each aligned 2 MiB of addresses are one block, so an address tells its block. A block belongs to one context and
+//! one size. The driver takes no new block while another one of the kind has a free slot.
 //!
-//! A block is charged as a whole. The addresses alone say which blocks there are, so that the charge is right however the
-//! driver puts sizes together. What is believed of sizes decides only whether a block is reserved before a call, or whether the
-//! blocks that are charged already have a slot for it: a driver that takes a block only when all others of the kind are
-//! full never has more of them than `live + calls under way` need. Where that turns out wrong ([`Change::more`]) the caller
-//! reserves a block afterwards, or undoes the call.
+//! A block is charged as a whole. The addresses alone tell which blocks exist, so the charge is right however the
+//! driver packs sizes. The assumption about sizes has one use: it decides whether a call must reserve a block, or
+//! whether the charged blocks have a slot. If it holds, the driver never has more blocks than `live + calls in
+//! flight` need. If it fails ([`Change::more`]), the caller reserves a block afterwards, or undoes the call.
 
 use crate::address_table::Addresses;
 
-/// What a device's memory is taken in.
+/// Unit of device memory, in bytes: 2 MiB.
 pub const BLOCK: u64 = 2 << 20;
-/// The largest allocation that shares a block.
+/// Largest allocation that shares a block, in bytes.
 pub const LARGEST_SMALL: u64 = 1 << 20;
-/// The least slot of a block.
+/// Smallest slot of a block, in bytes.
 const LEAST: u64 = 512;
-/// The same of managed memory, which comes in pages.
+/// Smallest slot of managed memory, in bytes; managed memory comes in pages.
 const LEAST_MANAGED: u64 = 64 << 10;
 
-/// What memory of so many bytes takes where it shares no block. Saturates.
+/// Bytes that an allocation of `bytes` takes if it shares no block. Saturates.
 #[must_use]
 pub fn taken(bytes: u64) -> u64 {
     match bytes {
@@ -36,7 +35,7 @@ fn slot(bytes: u64, least: u64) -> u64 {
     bytes.next_power_of_two().max(least)
 }
 
-/// Which slots share blocks.
+/// Allocations that share blocks: one context, one kind, one size of slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Family {
     context: usize,
@@ -44,19 +43,19 @@ pub struct Family {
     slot: u64,
 }
 
-/// What sort of address an allocation has.
+/// Kind of an allocation's address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// An ordinary one.
+    /// An ordinary address.
     Linear,
-    /// One that the host can use as well.
+    /// An address that the host can use as well.
     Managed,
-    /// One of 32 bits.
+    /// An address of 32 bits.
     Low,
 }
 
 impl Family {
-    /// The family of an allocation; none for one that shares no block.
+    /// The family of an allocation. `None`: the allocation shares no block.
     #[must_use]
     pub fn of(context: usize, kind: Kind, bytes: u64) -> Option<Self> {
         let least = if kind == Kind::Managed { LEAST_MANAGED } else { LEAST };
@@ -68,7 +67,7 @@ impl Family {
     }
 }
 
-/// How a call that is under way is paid for.
+/// The payment of a call in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a call that was begun is to be ended"]
 pub struct Way {
@@ -77,22 +76,22 @@ pub struct Way {
 }
 
 impl Way {
-    /// Whether the caller has to reserve a block.
+    /// Whether the caller must reserve a block.
     #[must_use]
     pub fn needs_block(&self) -> bool {
         self.needs_block
     }
 }
 
-/// What the end of a call changes of the charge.
+/// The change of the charge at the end of a call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[must_use = "the charge is to be changed"]
 pub struct Change {
-    /// Blocks to be given back.
+    /// Blocks to refund.
     pub back: u64,
-    /// Blocks to be charged whatever the quota says: the driver has them.
+    /// Blocks to charge without regard to the quota: the driver has them.
     pub charge: u64,
-    /// A block is to be paid for that nobody expected, or the call is to be undone.
+    /// Whether an unexpected block must be paid for, or the call undone.
     pub more: bool,
 }
 
@@ -101,25 +100,26 @@ pub struct Change {
 struct Block {
     pool: usize,
     live: u64,
-    /// Whether allocations of other families are among them: the driver has ended it and begun it anew, or packs otherwise.
+    /// Whether it holds allocations of other families. The driver has freed and reused it, or packs otherwise.
     is_mixed: bool,
 }
 
-/// All blocks of a family.
+/// The blocks of one family.
 #[derive(Debug)]
 struct Pool {
     family: Family,
-    /// Allocations in its blocks.
+    /// Allocations in these blocks.
     live: u64,
-    /// Allocations that are asked for, and those of them that reserved a block.
+    /// Allocations in flight, and those of them that reserved a block.
     calls: u64,
     reserving: u64,
-    /// Frees under way.
+    /// Frees in flight.
     leaving: u64,
-    /// Blocks that are known.
+    /// Known blocks.
     blocks: u64,
-    /// Blocks that are paid for beyond them. Less than none: a call has got one that another call reserved, or one for which
-    /// a free that is under way ends another. Calls under way may need them, so they are settled when there is none.
+    /// Paid blocks beyond the known ones. Negative values have two causes: a call got the block that another call
+    /// reserved, or a call got a block while a free in flight ends another. Calls in flight may need spare blocks, so
+    /// they are settled when no call is left.
     spare: i64,
 }
 
@@ -128,7 +128,7 @@ impl Pool {
         Self { family, live: 0, calls: 0, reserving: 0, leaving: 0, blocks: 0, spare: 0 }
     }
 
-    /// Whether what is paid for has slots for all that live and are asked for, and one more.
+    /// Whether the paid blocks have slots for all live allocations, all calls in flight, and one more.
     fn has_slot(&self) -> bool {
         let wanted = self.live.saturating_add(self.calls).saturating_add(1);
         let paid = self.blocks.saturating_add(self.reserving).saturating_add_signed(self.spare);
@@ -139,7 +139,7 @@ impl Pool {
         self.blocks == 0 && self.calls == 0 && self.leaving == 0
     }
 
-    /// A call is over: what it reserved is anybody's.
+    /// Ends a call. Other calls may use the block that it reserved.
     fn end(&mut self, way: Way) {
         self.calls = self.calls.saturating_sub(1);
         self.reserving = self.reserving.saturating_sub(way.needs_block.into());
@@ -165,8 +165,8 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// An allocation is about to be asked for. Where a block has to be reserved first, that is to be followed by
-    /// [`reserved`](Self::reserved) or [`refused`](Self::refused).
+    /// Begins an allocation. If the caller must reserve a block, it calls [`reserved`](Self::reserved) or
+    /// [`refused`](Self::refused) next.
     pub fn begin(&mut self, family: Family) -> Way {
         let at = self.pool_of(family);
         let Some(pool) = self.pools.get_mut(at) else { return Way { pool: at, needs_block: true } };
@@ -175,14 +175,14 @@ impl Blocks {
         Way { pool: at, needs_block }
     }
 
-    /// The block that it needs is reserved: other calls may count on it.
+    /// Records that the block is reserved. Other calls may count on it.
     pub fn reserved(&mut self, way: &Way) {
         if let Some(pool) = self.pools.get_mut(way.pool) {
             pool.reserving = pool.reserving.saturating_add(1);
         }
     }
 
-    /// There was no room for the block that it needs.
+    /// Ends a call for whose block there was no room.
     pub fn refused(&mut self, way: Way) -> Change {
         self.pools.get_mut(way.pool).map_or_else(Change::default, |pool| {
             pool.calls = pool.calls.saturating_sub(1);
@@ -190,7 +190,7 @@ impl Blocks {
         })
     }
 
-    /// It was not made.
+    /// Ends a call that failed in the driver.
     pub fn failed(&mut self, way: Way) -> Change {
         self.pools.get_mut(way.pool).map_or_else(Change::default, |pool| {
             pool.end(way);
@@ -198,7 +198,7 @@ impl Blocks {
         })
     }
 
-    /// It was made at an address.
+    /// Ends a call whose allocation is at `address`.
     pub fn landed(&mut self, way: Way, address: u64) -> Change {
         let start = start_of(address);
         let Some(found) = self.all.get_mut(start) else { return self.landed_in_new(way, start) };
@@ -216,7 +216,7 @@ impl Blocks {
             change = pool.settle(change);
         }
         if let Some(pool) = self.pools.get_mut(block.pool) {
-            // No call of its own family finds a slot there any more.
+            // No call of the block's own family finds a slot there any more.
             let slots = if is_foreign && !block.is_mixed { pool.family.slots() } else { 0 };
             pool.live = pool.live.saturating_add(1).saturating_add(slots);
             pool.spare = pool.spare.saturating_add(gives);
@@ -237,7 +237,7 @@ impl Blocks {
         pool.settle(Change { more, ..Change::default() })
     }
 
-    /// An allocation is about to be freed.
+    /// Begins the free of an allocation.
     pub fn leaves(&mut self, address: u64) {
         let block = self.all.get(start_of(address));
         if let Some(pool) = block.and_then(|block| self.pools.get_mut(block.pool)) {
@@ -245,7 +245,7 @@ impl Blocks {
         }
     }
 
-    /// It was not freed.
+    /// Ends a free that failed in the driver.
     pub fn stays(&mut self, address: u64) -> Change {
         let block = self.all.get(start_of(address));
         let pool = block.and_then(|block| self.pools.get_mut(block.pool));
@@ -255,12 +255,12 @@ impl Blocks {
         })
     }
 
-    /// It was freed.
+    /// Ends a free that succeeded.
     pub fn left(&mut self, address: u64) -> Change {
         self.end_one(address, 1)
     }
 
-    /// An allocation ended with its context, or was undone.
+    /// Records that an allocation ended with its context, or was undone.
     pub fn ended(&mut self, address: u64) -> Change {
         self.end_one(address, 0)
     }
@@ -285,7 +285,7 @@ impl Blocks {
         pool.settle(Change::default())
     }
 
-    /// The pool of a family. One that has nothing any more makes place for another.
+    /// The index of a family's pool. An unused pool is reused for another family.
     fn pool_of(&mut self, family: Family) -> usize {
         if let Some(at) = self.pools.iter().position(|pool| pool.family == family) {
             return at;
@@ -300,7 +300,7 @@ impl Blocks {
     }
 }
 
-/// Where the block of an address begins.
+/// Start of the block that contains an address.
 const fn start_of(address: u64) -> u64 {
     address & !BLOCK.wrapping_sub(1)
 }

@@ -1,50 +1,51 @@
-//! How much device memory can a piece of GPU code take, going by what it looks like on the host?
+//! Bounds of the device memory of GPU code, from its image on the host.
 //!
-//! Only a bound for what was measured where nobody says which process took what, and what is reserved before the
-//! driver is asked. Sizes are read, code is not: variables are counted where the form tells them, and the rest is
-//! taken for a multiple of the image.
+//! The bounds have two uses: they limit a measurement that could belong to another process, and they tell how much to
+//! reserve before the driver call. Only sizes are read. Variables are counted where the format tells them. The rest
+//! counts as a multiple of the image.
 
 /// The first bytes of an ELF image.
 const ELF: [u8; 4] = *b"\x7fELF";
 /// Bytes of an ELF image's header.
 pub const HEADER: usize = 64;
-/// The first bytes of a fat binary, and of the wrapper that a compiler puts around one.
+/// The first bytes of a fat binary.
 const FAT: [u8; 4] = 0xba55_ed50_u32.to_le_bytes();
+/// The first bytes of the wrapper that a compiler puts around a fat binary.
 const WRAPPER: [u8; 4] = 0x4662_43b1_u32.to_le_bytes();
 
-/// What the driver takes from the device at a time.
+/// Unit of device memory that the driver takes for code, in bytes.
 const GRANULE: u64 = 2 << 20;
-/// By how much code may grow on its way to the device: images are compressed, and text is compiled.
+/// Largest growth of code on its way to the device. Images are compressed, and text is compiled.
 const GROWTH: u64 = 8;
-/// What a module may take beside all that, for constants, local memory and the driver's own tables.
+/// Further bytes of a module, for constants, local memory and the driver's tables.
 const REST: u64 = 8 << 20;
 
-/// What is known of an image.
+/// Known properties of an image.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Image {
-    /// Its bytes on the host.
+    /// Bytes on the host.
     pub bytes: u64,
-    /// Bytes of the variables that it declares, as far as they can be told.
+    /// Bytes of the declared variables, as far as they can be read.
     pub variables: u64,
-    /// Whether it may declare more: a part of it is compressed, or of an unknown kind.
+    /// Whether it may declare more variables: a part is compressed, or of an unknown kind.
     pub unread: bool,
 }
 
-/// Which form an image has, by its first bytes.
+/// Format of an image, from its first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// ELF: [`elf_length`] tells its length.
+    /// ELF; [`elf_length`] reads its length.
     Elf,
-    /// A fat binary: [`fat_length`] tells its length.
+    /// A fat binary; [`fat_length`] reads its length.
     Fat,
-    /// A wrapper: the address of a fat binary stands at its bytes 8 to 15.
+    /// A wrapper; bytes 8 to 15 are the address of a fat binary.
     Wrapper,
-    /// Text that ends in zero.
+    /// Text that ends with a zero byte.
     Text,
 }
 
 impl Form {
-    /// The form of an image that begins like this.
+    /// The format of an image with these first bytes.
     #[must_use]
     pub fn of(start: [u8; 4]) -> Self {
         match start {
@@ -57,7 +58,7 @@ impl Form {
 }
 
 impl Image {
-    /// Of an image that lies here as a whole.
+    /// Reads a complete image.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         let form = bytes.first_chunk().map_or(Form::Text, |start| Form::of(*start));
@@ -70,32 +71,32 @@ impl Image {
         Self { bytes: bytes.len() as u64, variables: variables.unwrap_or(0), unread: variables.is_none() }
     }
 
-    /// What it surely takes: large variables have memory of their own, while small ones may find room in what the
-    /// driver holds already.
+    /// Lower bound in bytes. Large variables get memory of their own; small ones may fit in memory that the driver
+    /// has already.
     #[must_use]
     pub fn least(&self) -> u64 {
         if self.variables < GRANULE { 0 } else { self.variables }
     }
 
-    /// What it is taken for where nobody can say.
+    /// Assumed size in bytes, if nothing can be measured.
     #[must_use]
     pub fn likely(&self) -> u64 {
         let sum = self.bytes.saturating_add(self.variables);
         sum.checked_next_multiple_of(GRANULE).unwrap_or(u64::MAX)
     }
 
-    /// More than this it does not take.
+    /// Upper bound in bytes.
     #[must_use]
     pub fn most(&self) -> u64 {
         self.bytes.saturating_mul(GROWTH).saturating_add(REST).saturating_add(self.variables)
     }
 }
 
-/// `EM_CUDA`, at its place in an ELF header.
+/// `EM_CUDA`, and its position in an ELF header.
 const MACHINE: (usize, u64) = (0x12, 190);
 
-/// Length of an ELF image of GPU code, from its header: up to the end of its tables, which stand last. None for other
-/// images, whose headers need not be true.
+/// Length of an ELF image of GPU code, from its header: the end of its tables, which come last. `None` for other
+/// images, whose headers may be wrong.
 #[must_use]
 pub fn elf_length(header: &[u8]) -> Option<u64> {
     if word(header, MACHINE.0, 2)? != MACHINE.1 {
@@ -108,7 +109,7 @@ pub fn elf_length(header: &[u8]) -> Option<u64> {
     Some(table(0x28, 0x3a, 0x3c)?.max(table(0x20, 0x36, 0x38)?))
 }
 
-/// Length of a fat binary, from its first 16 bytes: of its header and of what follows.
+/// Length of a fat binary, from its first 16 bytes: header and content.
 #[must_use]
 pub fn fat_length(header: &[u8]) -> Option<u64> {
     word(header, 6, 2)?.checked_add(word(header, 8, 8)?)
@@ -119,18 +120,19 @@ fn word(bytes: &[u8], at: usize, length: usize) -> Option<u64> {
     Some(bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)))
 }
 
-/// Kinds of parts of a fat binary.
+/// Kinds of parts in a fat binary: text.
 const PART_TEXT: u64 = 1;
+/// Kinds of parts in a fat binary: ELF.
 const PART_ELF: u64 = 2;
-/// Flags of parts that are compressed.
+/// Flags of compressed parts.
 const COMPRESSED: u64 = 0x2000 | 0x8000;
 
-/// One code for several GPUs, of which the driver takes one: the most that any part declares. A compressed part
-/// is not read.
+/// Reads a fat binary: one code for several GPUs, of which the driver loads one. The variables are the largest sum of
+/// any part. Compressed parts are not read.
 fn of_fat(bytes: &[u8]) -> Image {
     let mut image = Image { bytes: bytes.len() as u64, ..Image::default() };
     let mut rest = word(bytes, 6, 2).and_then(|header| bytes.get(usize::try_from(header).ok()?..));
-    // Each part has a header, of at least the fields that are read here, and its content.
+    // Each part has a header, with at least the fields that are read here, and its content.
     while let Some((part, after)) = rest.and_then(part_of_fat) {
         image.variables = image.variables.max(part.unwrap_or(0));
         image.unread |= part.is_none();
@@ -139,7 +141,7 @@ fn of_fat(bytes: &[u8]) -> Image {
     image
 }
 
-/// Bytes of the variables of the first part, none where it is not read, and the parts after it.
+/// Bytes of the variables of the first part, if it can be read, and the parts after it.
 fn part_of_fat(bytes: &[u8]) -> Option<(Option<u64>, &[u8])> {
     const FIELDS: u64 = 48;
     let (kind, header, size) = (word(bytes, 0, 2)?, word(bytes, 4, 4)?, word(bytes, 8, 8)?);
@@ -158,7 +160,7 @@ fn part_of_fat(bytes: &[u8]) -> Option<(Option<u64>, &[u8])> {
     Some((variables, after))
 }
 
-/// Variables stand in sections `.nv.global` and `.nv.global.init`.
+/// Reads the sections `.nv.global` and `.nv.global.init`, which have the variables.
 fn of_elf(bytes: &[u8]) -> Option<u64> {
     let start = word(bytes, 0x28, 8)?;
     let (size, count, names) = (word(bytes, 0x3a, 2)?, word(bytes, 0x3c, 2)?, word(bytes, 0x3e, 2)?);
@@ -175,7 +177,7 @@ fn of_elf(bytes: &[u8]) -> Option<u64> {
     Some(sum)
 }
 
-/// Variables are declared as `.global .align 4 .b8 table[1024];`.
+/// Reads declarations such as `.global .align 4 .b8 table[1024];`.
 fn of_text(text: &[u8]) -> u64 {
     let statements = text.split(|byte| matches!(byte, b';' | b'{' | b'}'));
     statements.filter_map(variable).fold(0, u64::saturating_add)
@@ -199,7 +201,7 @@ fn variable(statement: &[u8]) -> Option<u64> {
     Some(size)
 }
 
-/// Bytes of an element (`b8`, `u64`, `f32`), or elements of a vector (`v4`).
+/// Bytes of an element (`b8`, `u64`, `f32`), or number of elements of a vector (`v4`).
 fn factor(kind: &str) -> Option<u64> {
     if let Some(elements) = kind.strip_prefix('v') {
         return elements.parse().ok();
@@ -274,7 +276,7 @@ mod tests {
         fat.extend_from_slice(&(parts.len() as u64).to_le_bytes());
         fat.extend_from_slice(&parts);
         assert_eq!(Image::of(&fat), Image { bytes: fat.len() as u64, variables: 5_000_000, unread: true });
-        // Cut anywhere, it is read as far as it goes.
+        // An image that is cut off is read as far as it goes.
         assert!((0..fat.len()).all(|length| Image::of(&fat[..length]).variables <= 5_000_000));
     }
 

@@ -1,33 +1,36 @@
-//! How many bytes of a device does a context take, where the driver does not say it of this process?
+//! Device memory of a context, where the driver does not tell it for this process.
 //!
-//! Two sources, each wrong in a way of its own. The number of multiprocessors gives an [`estimate`]: it is right within a third for
-//! the devices that were measured. The device's free memory before and after gives the exact number, but any process of
-//! the machine can move it meanwhile. So the second is believed where the first does not contradict it.
+//! There are two sources, each with its own error. The number of multiprocessors gives an [`estimate`]: it is right
+//! within a third for the measured devices. The device's free memory before and after the creation gives the exact
+//! number, but any process of the machine can change it meanwhile. So the second is used unless the first contradicts
+//! it.
 
 /// Bytes that a context takes for each multiprocessor.
 ///
-/// Derived: about 534 MiB on an H100 with 132 of them (meta-pytorch/torchcomms#777) is 4 MiB each. The driver reserves local
-/// memory and stacks for all threads that can run at once, so that the size follows the number of multiprocessors.
+/// Derived: about 534 MiB on an H100 with 132 of them (meta-pytorch/torchcomms#777) is 4 MiB each. The driver
+/// reserves local memory and stacks for all threads that can run at once, so the size follows the number of
+/// multiprocessors.
 const PER_MULTIPROCESSOR: u64 = 4 << 20;
 
-/// The multiprocessors of a device that does not tell its number: those of a GPU of a data centre.
+/// Multiprocessors of a device that does not tell its number: a GPU of a data centre.
 const USUAL_MULTIPROCESSORS: u64 = 132;
 
-/// How many times the estimate a context may take. Guessed: it leaves room for larger stacks and heaps, and excludes the
-/// allocations of most neighbours, which take gigabytes.
+/// Largest factor between a context and its estimate. Guessed: it leaves room for larger stacks and heaps. It
+/// excludes the allocations of most neighbours, which take gigabytes.
 const MOST_TIMES: u64 = 2;
 
-/// A context takes at least this part of the estimate. Guessed: contexts are known of a fifth of it.
+/// Smallest part of the estimate that a context takes. Guessed: contexts of a fifth of it are known.
 const LEAST_PART: u64 = 8;
 
-/// Bytes that a context takes on a device with so many multiprocessors.
+/// Bytes that a context takes on a device with this number of multiprocessors.
 #[must_use]
 pub fn estimate(multiprocessors: Option<u64>) -> u64 {
     let number = multiprocessors.filter(|number| *number > 0).unwrap_or(USUAL_MULTIPROCESSORS);
     number.saturating_mul(PER_MULTIPROCESSOR)
 }
 
-/// What a context took, by the `lost` free memory of the device; none where a neighbour must have moved it too.
+/// Bytes that a context took, from the `lost` free memory of the device. `None`: another process must have changed
+/// the free memory.
 #[must_use]
 pub fn believed(lost: i64, estimate: u64) -> Option<u64> {
     let lost = u64::try_from(lost).ok()?;

@@ -1,30 +1,32 @@
-//! What may the graphs of a process hold of a device at the most?
+//! Upper bound of the device memory of a process's graphs.
 //!
-//! The driver takes memory for a graph when it is launched or uploaded, and a launch must not fail. So what an
-//! executable can ever need is counted from the moment it is made, and the sum over all executables is what may be in
-//! use at once: each launched into a stream of its own. What an executable had stays in the driver's pool when it is
-//! destroyed, perhaps in use: its last launch may not be done, and what it did not free lives on. That counts until
-//! the driver's own figure says that the pool holds less.
+//! The driver takes memory for a graph at a launch or an upload, and a launch must not fail. So the memory that an
+//! executable can ever need counts from its creation. The sum over all executables is the memory that may be in use
+//! at once, with each executable in its own stream.
 //!
-//! The driver uses what its pool holds before it takes more. Then it never holds more than is counted here: what is
-//! needed at a time is not more, and what it took before was not either.
+//! A destroyed executable leaves its memory in the driver's pool. The memory may be in use: the last launch may run
+//! still, and memory that the graph did not free stays. It counts until the driver's own figure shows that the pool
+//! holds less.
+//!
+//! Why the bound holds: the driver uses the memory of its pool before it takes more. At any instant the graphs need
+//! no more than the sum; and the driver took no more than the sum before.
 
-/// What memory of graphs is mapped in: the page size of a GPU's large pages.
+/// Mapping unit of graph memory: the size of a GPU's large page, in bytes.
 pub const PAGE: u64 = 2 << 20;
 
-/// In what the driver may take memory for graphs from the device: pools of the 12 and 13 series take as much at a
-/// time. A unit is never two executables' at once.
+/// Largest unit in which the driver takes graph memory from the device, in bytes. Drivers of the 12 and 13 series use
+/// it. Two executables never use one unit at the same time.
 pub const UNIT: u64 = 32 << 20;
 
-/// Units that are thought possible: powers of two from a page to [`UNIT`].
+/// Number of possible units: powers of two from a page to [`UNIT`].
 const SIZES: usize = 5;
 
 const _: () = assert!(PAGE << (SIZES - 1) == UNIT);
 
-/// Bytes of the pages that ranges of addresses lie in, each `(address, bytes)`: a page that is in several counts once.
+/// Bytes of the pages that the ranges `(address, bytes)` touch. A page in several ranges counts once.
 ///
-/// The driver gives an allocation its address when its node is made, and allocations that can have the same memory
-/// have the same address. So this is the most that a graph can need.
+/// The driver gives an allocation its address when its node is created. Allocations that can share memory have the
+/// same address. So this is the most that a graph can need.
 #[must_use]
 pub fn pages(ranges: &[(u64, u64)]) -> u64 {
     let page = |address: u64| address / PAGE;
@@ -48,15 +50,15 @@ pub fn pages(ranges: &[(u64, u64)]) -> u64 {
 /// The graph memory of a process on a device.
 #[derive(Debug, Default)]
 pub struct GraphPool {
-    /// Of executables that live or are being made.
+    /// Executables that exist or are being created.
     living: Sums,
-    /// Of executables that are gone.
+    /// Executables that are destroyed.
     gone: Sums,
-    /// All figures of the driver so far, their bits together: each was a multiple of the driver's unit.
+    /// All figures of the driver so far, combined by or: each was a multiple of the driver's unit.
     seen: u64,
-    /// Executables that have ended.
+    /// Number of destroyed executables.
     ends: u64,
-    /// Readings of the driver's figure that were begun, and the newest of those that are in these sums.
+    /// Number of begun readings of the driver's figure, and the newest one that is included in the sums.
     readings: u64,
     newest: u64,
 }
@@ -65,12 +67,12 @@ pub struct GraphPool {
 #[derive(Debug, Default, Clone, Copy)]
 struct Sums([u64; SIZES]);
 
-/// A reading of the driver's figure on its way.
+/// A reading of the driver's figure in progress.
 #[derive(Debug)]
 pub struct Reading {
     number: u64,
     ends: u64,
-    /// The newest that had been taken down when it began.
+    /// The newest included reading when this one began.
     newest: u64,
 }
 
@@ -81,45 +83,48 @@ impl GraphPool {
         self.of(self.living).saturating_add(self.of(self.gone))
     }
 
-    /// Bytes that executables had which are gone, as far as the pool may still hold them.
+    /// Bytes of destroyed executables that the pool may still hold.
     #[must_use]
     pub fn left_behind(&self) -> u64 {
         self.of(self.gone)
     }
 
-    /// By the largest unit that the driver's may be.
+    /// The sum for the largest unit that the driver may use.
     fn of(&self, sums: Sums) -> u64 {
         let mut sizes = sums.0.iter().enumerate().rev().map(|(size, sum)| (PAGE << size, *sum));
         let largest = sizes.find(|(unit, _)| self.seen.is_multiple_of(*unit));
         largest.map(|(_, sum)| sum).or_else(|| sums.0.first().copied()).unwrap_or(0)
     }
 
-    /// An executable is made that needs this much.
+    /// Begins the creation of an executable that needs `pages` bytes.
     pub fn begin(&mut self, pages: u64) {
         self.living.add(pages);
     }
 
-    /// It is not made after all, and the driver was not asked for it.
+    /// Cancels a creation for which the driver was not called.
     pub fn cancel(&mut self, pages: u64) {
         self.living.subtract(pages);
     }
 
-    /// It ends: the pool keeps what it had.
+    /// Ends an executable. The pool keeps its memory.
     pub fn end(&mut self, pages: u64) {
         self.living.subtract(pages);
         self.gone.add(pages);
         self.ends = self.ends.wrapping_add(1);
     }
 
-    /// The driver is about to be asked what its pool holds.
+    /// Begins a reading of the driver's figure.
     pub fn begin_reading(&mut self) -> Reading {
         self.readings = self.readings.wrapping_add(1);
         Reading { number: self.readings, ends: self.ends, newest: self.newest }
     }
 
-    /// The driver's answer: those that are gone do not have more than that. False where the answer cannot be used,
-    /// since an executable has ended meanwhile, and what it left behind may not be in it; or since it is more than this
-    /// pool can explain, and another answer has been taken down meanwhile, which may have been less.
+    /// Ends a reading with the driver's figure: destroyed executables have no more than that. Returns false if the
+    /// figure cannot be used, for one of two reasons:
+    ///
+    /// - An executable has ended meanwhile. Its memory may be missing in the figure.
+    /// - The figure exceeds what this pool explains, and another reading was included meanwhile, which may have been
+    ///   lower.
     pub fn end_reading(&mut self, reading: &Reading, reserved: u64) -> bool {
         if reading.ends != self.ends {
             return false;
@@ -133,7 +138,7 @@ impl GraphPool {
         self.newest = reading.number;
         self.seen |= reserved;
         self.gone.change(|gone, unit| gone.min(rounded(reserved, unit)));
-        // More than this pool can explain: it counts all the same.
+        // Memory that this pool cannot explain counts all the same.
         let unexplained = reserved.saturating_sub(self.owed());
         self.gone.change(|gone, unit| gone.saturating_add(rounded(unexplained, unit)));
         true
@@ -198,12 +203,12 @@ mod tests {
         let mut pool = GraphPool::default();
         pool.begin(64 * MIB);
         pool.end(64 * MIB);
-        // The one that begins later is answered before the trim.
+        // The later reading is answered before the trim.
         let (after, before) = (pool.begin_reading(), pool.begin_reading());
         assert!(pool.end_reading(&after, 0));
         assert!(!pool.end_reading(&before, 64 * MIB));
         assert_eq!(pool.owed(), 0);
-        // Where nothing came between it is true, whatever the reason.
+        // Without another reading in between, the figure is true, whatever its reason.
         assert!(read(&mut pool, 64 * MIB));
         assert_eq!(pool.owed(), 64 * MIB);
     }

@@ -1,4 +1,4 @@
-//! How much device memory things take, where the driver cannot be asked.
+//! Sizes of device memory, for drivers that do not tell them.
 
 pub mod array;
 pub mod blocks;
