@@ -3,59 +3,63 @@
 use super::holes::{ALIGNMENT, FreeFor};
 use super::ledger::{Books, Change, Entry, GROWTH, Leaving};
 
-/// How often a reading of the driver's counters is repeated because another thread came between.
+/// Repetitions of a reading that another thread disturbed.
 const READINGS: u32 = 64;
 
-/// What a pool's books need of the world. Sizes are in bytes.
+/// Access of a pool's ledger to the driver and the quota. Sizes are in bytes.
 pub trait Outside {
-    /// Runs a step under the lock that guards the pool's books.
+    /// Runs a step under the lock that guards the pool's ledger.
     fn step<R>(&self, step: impl FnOnce(&mut Books) -> R) -> R;
 
-    /// What the driver says that the pool holds of its device; none where it cannot be asked.
+    /// Bytes that the pool holds of its device, by the driver's counter. `None`: the driver cannot be asked.
     fn held(&self) -> Option<u64>;
 
-    /// What the driver says that allocations use of the pool.
+    /// Bytes of the pool's allocations, by the driver's counter.
     fn used(&self) -> Option<u64>;
 
-    /// Makes the driver take unused memory out of the pool, down to `keep` bytes.
+    /// Makes the driver release unused memory of the pool, down to `keep` bytes.
     fn trim(&self, keep: u64);
 
-    /// Takes bytes of the quota; false if they do not fit.
+    /// Reserves bytes of the quota. Returns false if they do not fit.
     fn reserve(&self, bytes: u64) -> bool;
 
-    /// Takes bytes whatever the quota says.
+    /// Charges bytes without regard to the quota.
     fn charge(&self, bytes: u64);
 
-    /// Gives bytes back to the quota.
+    /// Refunds bytes.
     fn refund(&self, bytes: u64);
 }
 
-/// An allocation on its way to the driver. Must [`land`].
+/// An allocation in flight. It must [`land`].
 #[derive(Debug)]
 #[must_use = "an allocation that does not land keeps what it reserved"]
 pub struct Flight {
     entry: Entry,
-    /// The most that the pool may grow by; none where the pool has a hole.
+    /// Largest growth of the pool. `None`: the pool has a hole.
     reserved: Option<u64>,
 }
 
 impl Flight {
-    /// What the allocation takes of the pool, in bytes.
+    /// Bytes of the pool that the allocation takes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.entry.bytes()
     }
 
-    /// The most that the pool may grow by, which is reserved; none where the pool has a hole.
+    /// The reserved bytes: the largest growth of the pool. `None`: the pool has a hole.
     #[must_use]
     pub fn reserved(&self) -> Option<u64> {
         self.reserved
     }
 }
 
-/// Reserves the most that an allocation may make the pool grow by. Where that does not fit, a hole in the pool will
-/// do; where there is none, the pool is made to give back what it holds unused, as the driver itself would when the
-/// device is full. None: it does not fit.
+/// Begins an allocation: reserves the largest growth of the pool. `None`: the allocation does not fit.
+///
+/// If the reservation fails, a hole in the pool suffices. Without a hole, the pool releases its unused memory, as the
+/// driver does when the device is full. Then the reservation is tried once more.
+///
+/// What could go wrong: between two steps another thread may use the hole or the memory. Each step therefore checks
+/// the ledger again under its lock.
 pub fn begin(outside: &impl Outside, bytes: u64, stream: usize) -> Option<Flight> {
     let most = bytes.checked_next_multiple_of(GROWTH)?;
     let bytes = bytes.checked_next_multiple_of(ALIGNMENT)?;
@@ -83,7 +87,8 @@ pub fn begin(outside: &impl Outside, bytes: u64, stream: usize) -> Option<Flight
     None
 }
 
-/// The driver has answered: brings the charge up to date. `address` is where the allocation is, if it is anywhere.
+/// Ends an allocation after the driver call, and updates the charge. `address` is the allocation's address, if the
+/// call succeeded.
 pub fn land(outside: &impl Outside, flight: Flight, address: Option<u64>) {
     let Flight { entry, reserved } = flight;
     let reading = outside.step(Books::begin_reading);
@@ -98,23 +103,23 @@ pub fn land(outside: &impl Outside, flight: Flight, address: Option<u64>) {
     }
 }
 
-/// A block is about to be freed by the driver.
+/// Begins the free of a block.
 pub fn leave(outside: &impl Outside, address: u64, bytes: u64) -> Leaving {
     outside.step(|books| books.leave(address, bytes))
 }
 
-/// The driver has freed it; `free` says for whom.
+/// Ends a free that the driver has done. `free` tells which streams may use the memory.
 pub fn left(outside: &impl Outside, leaving: &Leaving, free: FreeFor) {
     outside.step(|books| books.left(leaving, free));
     reconcile(outside);
 }
 
-/// The driver has not freed it.
+/// Ends a free that the driver has refused.
 pub fn stay(outside: &impl Outside, leaving: &Leaving) {
     outside.step(|books| books.stay(leaving));
 }
 
-/// Around a call in which the driver may take memory out of the pool: one that waits, or trims.
+/// Encloses a call in which the driver may release memory of the pool: one that waits, or trims.
 pub fn releasing<R>(outside: &impl Outside, call: impl FnOnce() -> R) -> R {
     begin_release(outside);
     let result = call();
@@ -122,18 +127,18 @@ pub fn releasing<R>(outside: &impl Outside, call: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Before such a call.
+/// Begins such a call.
 pub fn begin_release(outside: &impl Outside) {
     outside.step(Books::begin_release);
 }
 
-/// After it.
+/// Ends such a call.
 pub fn end_release(outside: &impl Outside) {
     outside.step(Books::end_release);
     reconcile(outside);
 }
 
-/// Brings the charge to what the driver says that the pool holds.
+/// Updates the charge to the bytes that the driver says the pool holds.
 pub fn reconcile(outside: &impl Outside) {
     let read_once = || {
         let reading = outside.step(Books::begin_reading);
@@ -149,8 +154,8 @@ pub fn reconcile(outside: &impl Outside) {
     let _was_read = (0..READINGS).any(|_| read_once());
 }
 
-/// Done under the lock of the books: a refund must not overtake the charge that another thread has just written
-/// down.
+/// Applies a change under the lock of the ledger. A refund must not overtake a charge that another thread has just
+/// recorded.
 fn apply(outside: &impl Outside, change: Change) {
     match change {
         Change::Charge(bytes) => outside.charge(bytes),

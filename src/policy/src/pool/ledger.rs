@@ -1,62 +1,61 @@
-//! What is known of a pool, and of the calls that are on their way to it?
+//! The ledger of one pool: its charge, and the calls in flight.
 //!
 //! Several threads use a pool at once, and the driver's counters are read outside of any lock. Each method is one
-//! step under the lock that guards the books; between two steps anything can have happened.
+//! step under the lock that guards the ledger. Between two steps other threads may do anything.
 
 use super::holes::{FreeFor, Holes};
 
-/// By what a pool grows at least: drivers of the 12 and 13 series take 32 MiB at a time from the device.
+/// Smallest growth of a pool, in bytes: drivers of the 12 and 13 series take 32 MiB at a time from the device.
 pub const GROWTH: u64 = 32 << 20;
 
-/// The books of one pool.
+/// The ledger of one pool.
 #[derive(Debug, Default)]
 pub struct Books {
-    /// What was charged for it.
+    /// Bytes charged for the pool.
     charged: u64,
-    /// What it held when the driver was asked last.
+    /// Bytes that the pool held at the last reading of the driver's counter.
     held: u64,
-    /// How often the driver was asked, and which of these answers is in `held`.
+    /// Number of readings, and the newest one that is included in `held`.
     readings: u64,
     last_reading: u64,
-    /// Counts changes, so that a reading of the driver's counters that began before another change is not used
-    /// after it.
+    /// Number of changes. A reading that began before another change is not used after it.
     version: u64,
     /// Bytes of allocations that have not been freed.
     live: u64,
-    /// Allocations on their way, and the largest of them since there was none.
+    /// Allocations in flight, and the largest of them since there was none.
     calls: u64,
     largest: u64,
-    /// Those among them that reserved nothing, because the pool surely had a hole for them.
+    /// Allocations in flight without a reservation, because the pool surely had a hole for each.
     unbacked: u64,
-    /// What the others have reserved together.
+    /// Bytes that the other allocations have reserved.
     reserved: u64,
-    /// Allocations that ever began; the number of one is the count with it.
+    /// Allocations that ever began. The count numbers them.
     begun: u64,
-    /// Calls on their way in which the driver may take memory out of the pool.
+    /// Calls in flight in which the driver may release memory of the pool.
     releases: u64,
-    /// The last allocation that had begun when such a call came back.
+    /// The newest allocation that had begun when such a call ended.
     doubted: u64,
     holes: Holes,
 }
 
-/// An allocation's place in the books, from before the driver is called until it has answered.
+/// An allocation in the ledger, from before the driver call until after it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Entry {
-    /// What it takes of the pool.
+    /// Bytes that it takes of the pool.
     bytes: u64,
     number: u64,
-    /// No other was on its way when it began.
+    /// Whether no other allocation was in flight when it began.
     began_alone: bool,
 }
 
-/// A reading of the driver's counter on its way.
+/// A reading of the driver's counter in progress.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reading {
     number: u64,
     version: u64,
 }
 
-/// What has to be done to the ledger, under the lock in which it was found out.
+/// A change of the charge, to be applied under the lock of the step that found it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
     Charge(u64),
@@ -78,12 +77,12 @@ impl Books {
         Entry { bytes, number: self.begun, began_alone: self.calls == 1 }
     }
 
-    /// An allocation that began has reserved so much.
+    /// Records the reservation of an allocation that began.
     pub(super) fn reserved(&mut self, bytes: u64) {
         self.reserved = self.reserved.saturating_add(bytes);
     }
 
-    /// An allocation ended without the driver having been called.
+    /// Ends an allocation without a call of the driver.
     pub(super) fn withdraw(&mut self) {
         self.version = self.version.wrapping_add(1);
         self.calls = self.calls.saturating_sub(1);
@@ -92,8 +91,8 @@ impl Books {
         }
     }
 
-    /// The driver has answered an allocation that reserved `reserved` bytes, or nothing because of a hole. Unless it
-    /// failed, its block is at `address`.
+    /// Ends an allocation after the driver call. It reserved `reserved` bytes, or nothing because of a hole. Unless
+    /// the call failed, the block is at `address`.
     pub(super) fn land(
         &mut self,
         entry: Entry,
@@ -117,10 +116,10 @@ impl Books {
         self.settle(reserved.unwrap_or(0), held.is_some())
     }
 
-    /// Takes down where a block was laid.
+    /// Records the position of a block.
     fn place(&mut self, entry: Entry, address: u64, growth: u64) {
-        // Memory may have been taken out of the pool and put into it again elsewhere, so that its size does not
-        // tell. A block in a hole that was known shows nothing of the kind.
+        // The pool may have released memory and taken other memory again, so its size tells nothing. A block in a
+        // known hole is no sign of that.
         let is_doubted = self.releases > 0 || entry.number <= self.doubted;
         if is_doubted && !self.holes.contain(address, entry.bytes) {
             self.holes.forget();
@@ -133,22 +132,24 @@ impl Books {
         Reading { number: self.readings, version: self.version }
     }
 
-    /// Whether a reading can be taken down. The pool holds no more than what is charged and reserved: a figure beyond
-    /// that is of an instant before another reading found less, and what that one gave back may be another's by now.
-    /// Only where nothing came between does it show growth that nobody has paid for.
+    /// Whether a reading may be included.
+    ///
+    /// The pool never holds more than what is charged and reserved. A larger figure is older than another reading
+    /// that found less, and the difference may belong to another pool by now. Only without a change in between does
+    /// it show unpaid growth.
     pub(super) fn is_current(&self, reading: Reading, held: Option<u64>) -> bool {
         let covered = self.charged.saturating_add(self.reserved);
         reading.version == self.version || held.is_none_or(|held| held <= covered)
     }
 
-    /// Takes down what the driver said that the pool holds.
+    /// Includes the driver's figure of the bytes that the pool holds.
     pub(super) fn end_reading(&mut self, reading: Reading, held: Option<u64>) -> Change {
         self.note_reading(reading, held);
         self.settle(0, held.is_some())
     }
 
-    /// Takes down a reading, unless one that began later has been: that one has seen all that this one could see.
-    /// Returns by how much the pool grew.
+    /// Includes a reading, unless a later one is included: that one saw everything that this one could see. Returns
+    /// the growth of the pool in bytes.
     fn note_reading(&mut self, reading: Reading, held: Option<u64>) -> u64 {
         let Some(held) = held.filter(|_| reading.number > self.last_reading) else { return 0 };
         self.last_reading = reading.number;
@@ -165,14 +166,14 @@ impl Books {
         growth
     }
 
-    /// Brings the charge to what the pool holds. `reserved` bytes were taken of the quota for this; what is not
-    /// needed goes back.
+    /// Updates the charge to the bytes that the pool holds. `reserved` bytes were reserved for this; the rest is
+    /// refunded.
     ///
-    /// Growth that is beyond these bytes is paid for by allocations that are on their way, as far as they have reserved
-    /// it: to charge it here would make the ledger say more than the pool will ever hold, until they land.
+    /// Growth beyond these bytes is paid by allocations in flight, as far as they have reserved it. To charge it here
+    /// would count it twice until they land.
     ///
-    /// While an allocation is on its way that reserved nothing, nothing goes back: should another have taken its
-    /// hole, the pool grows by what that other one reserved.
+    /// While an allocation without a reservation is in flight, nothing is refunded. If another allocation has taken
+    /// its hole, the pool grows by the bytes that the other one reserved.
     fn settle(&mut self, reserved: u64, is_told: bool) -> Change {
         let paid = self.charged.saturating_add(reserved);
         let told = if is_told { self.held } else { paid };
@@ -189,10 +190,11 @@ impl Books {
         self.version
     }
 
-    /// Lets an allocation go without a reservation if the pool surely has a hole for each request that is on its
-    /// way, this one among them. A request is at most one piece: should a later call take its hole, the growth that
-    /// this causes is one that the later call has reserved (see [`Books::settle`]). None: what was read is no longer
-    /// true.
+    /// Admits an allocation without a reservation, if the pool surely has a hole for each request in flight, this one
+    /// included. `None`: the readings are no longer true.
+    ///
+    /// A request is at most one piece. If a later call takes its hole, the pool grows by an amount that the later
+    /// call has reserved (see `settle`).
     pub(super) fn take_hole(
         &mut self,
         version: u64,
@@ -212,20 +214,20 @@ impl Books {
         Some(fits)
     }
 
-    /// A block is about to be freed. Counted before the driver counts it, so that what is live here is never more
-    /// than the driver uses: a block that is still in use elsewhere would pass for free.
+    /// Begins a free. It counts before the driver counts it, so `live` is never more than the driver's figure.
+    /// Otherwise a block that is still in use elsewhere would pass for free.
     pub(super) fn leave(&mut self, address: u64, bytes: u64) -> Leaving {
         self.live = self.live.saturating_sub(bytes);
         Leaving { ticket: self.holes.leave(address, bytes), bytes }
     }
 
-    /// The driver did not free it.
+    /// Ends a free that failed.
     pub(super) fn stay(&mut self, leaving: &Leaving) {
         self.live = self.live.saturating_add(leaving.bytes);
         self.holes.stay(leaving.ticket);
     }
 
-    /// The driver freed it.
+    /// Ends a free that succeeded.
     pub(super) fn left(&mut self, leaving: &Leaving, free: FreeFor) {
         self.holes.left(leaving.ticket, free);
     }
@@ -239,20 +241,20 @@ impl Books {
         self.doubted = self.begun;
     }
 
-    /// A context ended, and perhaps allocations of the pool with it: what is in use is not known any more.
+    /// Forgets the use of the pool: a context ended, and perhaps allocations of the pool with it.
     pub fn distrust(&mut self) {
         self.live = 0;
         self.holes.forget();
     }
 
-    /// Lowers the charge of a pool that nobody can ask any more; returns by how much.
+    /// Lowers the charge of a destroyed pool by `bytes`, at most to 0. Returns the bytes subtracted.
     pub fn shrink(&mut self, bytes: u64) -> u64 {
         let given = self.charged.min(bytes);
         self.charged = self.charged.saturating_sub(given);
         given
     }
 
-    /// Bytes that were charged for the pool.
+    /// Bytes charged for the pool.
     #[must_use]
     pub fn charged(&self) -> u64 {
         self.charged

@@ -1,12 +1,16 @@
-//! What does stream-ordered memory cost? What a pool holds of its device, not what is allocated from it.
+//! The charge of a stream-ordered memory pool: the bytes that the pool holds of its device.
 //!
-//! A pool keeps what is freed and gives it back at moments of its own. The driver counts what it holds; that
-//! counter is read after every call that may move it, without waiting for the device. Before an allocation the
-//! most that the pool may grow by is reserved; afterwards the charge is brought to the counter. Where there is no
-//! room for that, an allocation goes without if the pool surely has a hole for it ([`holes`]).
+//! A pool keeps freed memory and releases it at times of its own. The driver counts the bytes that the pool holds.
+//! The library reads that counter after every call that may change it, without waiting for the device. An allocation
+//! has three steps:
 //!
-//! At every instant what is charged and reserved is at least what the pool holds. The steps of several threads
-//! interleave as they like; `tests/pool.rs` tries them.
+//! 1. Reserve the largest possible growth of the pool ([`begin`]). If the quota has no room, the allocation goes
+//!    without a reservation if the pool surely has a hole for it ([`holes`]).
+//! 2. Call the driver.
+//! 3. Update the charge to the driver's counter ([`land`]).
+//!
+//! At every instant the charged and reserved bytes are at least the bytes that the pool holds. The steps of several
+//! threads interleave in any order; `tests/pool.rs` tries them.
 
 mod calls;
 pub mod holes;
