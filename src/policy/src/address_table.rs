@@ -1,28 +1,27 @@
-//! What is known about each of very many addresses?
+//! A hash table from addresses to values, with open addressing and linear probing.
 //!
-//! A hash table with open addressing and linear probing. All that belongs to an address lies in one piece, so that a
-//! look-up costs one cache miss however many addresses there are. A removal moves later entries back into the gap
-//! instead of leaving a mark, so that a table that has long been in use is as quick as a new one.
+//! The address and its value are adjacent, so a look-up costs one cache miss however many addresses there are. A
+//! removal moves later entries back into the gap instead of leaving a mark. So an old table is as fast as a new one.
 //!
-//! In front of it stands the newest address, beside the table's own fields: most of what is allocated is freed
-//! soon, and then the table is not touched at all.
+//! The newest address is kept outside the table, beside the table's own fields. Most allocations are freed soon; then
+//! the table is not touched at all.
 
-/// Slots of a table that has anything in it, at least.
+/// Slots of the smallest table.
 const SMALLEST: usize = 4;
 
-/// Values by address. A value with a niche (an option of it is no larger) takes the least room.
+/// Values by address. A value with a niche (an option of it is no larger) takes the least space.
 #[derive(Debug, Clone)]
 pub struct Addresses<V> {
     newest: Option<(u64, V)>,
-    /// None, or a power of two of them, of which at least one is free.
+    /// Empty, or a power of two of slots, of which at least one is free.
     slots: Box<[Slot<V>]>,
-    /// Slots that are not free.
+    /// Slots in use.
     len: usize,
 }
 
 type Slot<V> = Option<Entry<V>>;
 
-/// An address with its value. Where the value has 24 bytes, two entries are just one cache line.
+/// An address with its value. If the value has 24 bytes, two entries fill one cache line.
 #[derive(Debug, Clone, Copy)]
 #[repr(align(32))]
 struct Entry<V> {
@@ -37,21 +36,21 @@ impl<V> Default for Addresses<V> {
 }
 
 impl<V: Copy> Addresses<V> {
-    /// Remembers a value. If the address was known, the older value is lost, now or later: see [`take`](Self::take).
+    /// Inserts a value. If the address is present, the older value is lost, now or later: see [`take`](Self::take).
     pub fn insert(&mut self, address: u64, value: V) {
         if let Some((address, value)) = self.newest.replace((address, value)) {
             self.settle(Entry { address, value });
         }
     }
 
-    /// What is known about an address.
+    /// The value of an address.
     #[must_use]
     pub fn get(&self, address: u64) -> Option<V> {
         let newest = self.newest.filter(|(newest, _)| *newest == address).map(|(_, value)| value);
         newest.or_else(|| Some((*self.slots.get(self.find(address))?)?.value))
     }
 
-    /// The same, to be changed in its place.
+    /// The value of an address, for a change in place.
     pub fn get_mut(&mut self, address: u64) -> Option<&mut V> {
         if self.newest.as_ref().is_some_and(|(newest, _)| *newest == address) {
             return self.newest.as_mut().map(|(_, value)| value);
@@ -60,13 +59,13 @@ impl<V: Copy> Addresses<V> {
         self.slots.get_mut(place)?.as_mut().map(|entry| &mut entry.value)
     }
 
-    /// Where the search for an address will begin, for who wants to have it at hand by then.
+    /// The position at which the search for an address will begin. The caller may prefetch it.
     #[must_use]
     pub fn near(&self, address: u64) -> Option<*const u8> {
         self.slots.get(self.home(address)).map(|slot| core::ptr::from_ref(slot).cast())
     }
 
-    /// Takes an address out. Where it was inserted twice this is the later value, and the older may still be there.
+    /// Removes an address. If it was inserted twice, this is the later value, and the older one may still be present.
     pub fn take(&mut self, address: u64) -> Option<V> {
         if let Some((_, value)) = self.newest.take_if(|(newest, _)| *newest == address) {
             return Some(value);
@@ -83,15 +82,15 @@ impl<V: Copy> Addresses<V> {
         self.newest.into_iter().chain(settled)
     }
 
-    /// How many addresses there is memory for.
+    /// Number of addresses for which there is memory.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.slots.len().saturating_add(1)
     }
 
-    /// Puts an entry into the table.
+    /// Inserts an entry into the table.
     fn settle(&mut self, entry: Entry<V>) {
-        // At most three quarters full: then a free slot is near.
+        // At most three quarters full, so that a free slot is near.
         if self.len.saturating_mul(4) >= self.slots.len().saturating_mul(3) {
             self.grow();
         }
@@ -110,7 +109,7 @@ impl<V: Copy> Addresses<V> {
         before.into_iter().flatten().for_each(|entry| self.settle(entry));
     }
 
-    /// Frees a slot, and moves into the gap what would not be found any more with the gap before it.
+    /// Frees a slot. Moves those later entries into the gap that the search would not find behind it.
     fn clear(&mut self, mut gap: usize) {
         let mut next = gap;
         loop {
@@ -125,7 +124,7 @@ impl<V: Copy> Addresses<V> {
         self.len = self.len.saturating_sub(1);
     }
 
-    /// Where an address is, or else the free slot where it belongs.
+    /// The slot of an address, or else the free slot where it belongs.
     fn find(&self, address: u64) -> usize {
         let mut place = self.home(address);
         while let Some(Some(entry)) = self.slots.get(place)
@@ -142,7 +141,7 @@ impl<V: Copy> Addresses<V> {
         }
     }
 
-    /// Where the search for an address begins: the low bits of its [`spread`].
+    /// The position at which the search for an address begins: the low bits of its [`spread`].
     #[allow(clippy::cast_possible_truncation, reason = "the low bits are what is wanted")]
     fn home(&self, address: u64) -> usize {
         spread(address) as usize & self.mask()
@@ -161,8 +160,8 @@ impl<V: Copy> Addresses<V> {
     }
 }
 
-/// Spreads addresses, whose low bits are zero, over all bits: multiplication by 2^64 divided by the golden ratio, as
-/// Knuth gives it. A table looks at the low bits; whoever has several tables chooses one by the top bits.
+/// Spreads addresses, whose low bits are zero, over all bits. It multiplies by 2^64 divided by the golden ratio, as
+/// Knuth describes. A table uses the low bits. A caller with several tables chooses one by the top bits.
 #[must_use]
 pub fn spread(address: u64) -> u64 {
     let product = (address >> 8 ^ address << 56).wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -1,9 +1,9 @@
-//! Which devices does CUDA show a process, and in which order? CUDA's rule for `CUDA_VISIBLE_DEVICES`, for those who
-//! must know without asking CUDA.
+//! The rule of `CUDA_VISIBLE_DEVICES`: the devices that CUDA shows a process, and their order, without a call of
+//! CUDA.
 //!
-//! The caller says which GPUs there are, in CUDA's order before the variable is applied. That is the order of the bus
-//! where `CUDA_DEVICE_ORDER` says `PCI_BUS_ID` or all GPUs are alike; in which order CUDA puts different ones otherwise
-//! is not documented.
+//! The caller passes the GPUs in CUDA's order before the variable is applied. That is the order of the bus if
+//! `CUDA_DEVICE_ORDER` is `PCI_BUS_ID`, or if all GPUs are alike. For different GPUs the order is otherwise
+//! undocumented.
 
 use crate::config::DeviceName;
 
@@ -12,7 +12,7 @@ use crate::config::DeviceName;
 pub struct Gpu {
     /// Its UUID.
     pub uuid: [u8; 16],
-    /// What it is divided into (MIG), in order; none for a GPU that is whole.
+    /// Its MIG instances in order. `None`: the GPU is whole.
     pub instances: Option<Vec<Instance>>,
 }
 
@@ -27,18 +27,20 @@ pub struct Instance {
     pub compute_instance: u32,
 }
 
-/// A device that can be shown.
+/// A device that CUDA can show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Device {
     uuid: [u8; 16],
     is_instance: bool,
 }
 
-/// The UUIDs of the devices that CUDA shows, in its order; `list` is `CUDA_VISIBLE_DEVICES`.
+/// The UUIDs of the devices that CUDA shows, in CUDA's order. `list` is the value of `CUDA_VISIBLE_DEVICES`.
 ///
-/// A list ends at its first entry that means no device, or several; one that names a device twice shows none. Beside
-/// an instance no whole GPU is shown, and drivers so far show the first instance only: the others follow here, since a
-/// later driver would give them these numbers.
+/// - A list ends at its first entry that means no device, or several.
+/// - A list that names a device twice shows none.
+/// - Beside a MIG instance, no whole GPU is shown.
+/// - Present drivers show the first instance only. The others follow here, since a later driver would give them these
+///   numbers.
 #[must_use]
 pub fn visible(gpus: &[Gpu], list: Option<&str>) -> Vec<[u8; 16]> {
     let Some(devices) =
@@ -50,7 +52,7 @@ pub fn visible(gpus: &[Gpu], list: Option<&str>) -> Vec<[u8; 16]> {
     devices.iter().filter(|device| device.is_instance || !instances).map(|device| device.uuid).collect()
 }
 
-/// What a list names; nothing where it names a device twice.
+/// The devices of a list. `None`: the list names a device twice.
 fn named(gpus: &[Gpu], list: &str) -> Option<Vec<Device>> {
     let mut devices = Vec::new();
     for entry in list.split(',') {
@@ -63,7 +65,7 @@ fn named(gpus: &[Gpu], list: &str) -> Option<Vec<Device>> {
     Some(devices)
 }
 
-/// The device that an entry means; of a divided GPU the first instance.
+/// The device of an entry; for a divided GPU its first instance.
 fn meant(gpus: &[Gpu], entry: &str) -> Option<Device> {
     if let Some(place) = entry.strip_prefix("MIG-GPU-") {
         return placed(gpus, place);
@@ -78,7 +80,7 @@ fn meant(gpus: &[Gpu], entry: &str) -> Option<Device> {
     }
 }
 
-/// The instance that is meant by its GPU's UUID and its numbers there.
+/// The instance with a GPU's UUID and the instance's numbers.
 fn placed(gpus: &[Gpu], place: &str) -> Option<Device> {
     let mut parts = place.split('/');
     let Ok(DeviceName::Gpu(uuid)) = format!("GPU-{}", parts.next()?).parse() else { return None };
@@ -89,13 +91,13 @@ fn placed(gpus: &[Gpu], place: &str) -> Option<Device> {
     found.filter(|_| parts.next().is_none()).map(|instance| Device { uuid: instance.uuid, is_instance: true })
 }
 
-/// The number with which an entry begins, as C's `strtoul` reads it: what stands behind it does not matter.
+/// The leading number of an entry, as C's `strtoul` reads it. The rest is ignored.
 fn number(entry: &str) -> Option<usize> {
     let unsigned = entry.strip_prefix('+').unwrap_or(entry);
     unsigned.split(|letter: char| !letter.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// What a GPU is to CUDA: itself, or its instances.
+/// CUDA's devices of a GPU: the GPU itself, or its instances.
 fn devices_of(gpu: &Gpu) -> impl Iterator<Item = Device> {
     let whole = gpu.instances.is_none().then_some(Device { uuid: gpu.uuid, is_instance: false });
     whole.into_iter().chain(instances_of(gpu))
@@ -105,7 +107,7 @@ fn instances_of(gpu: &Gpu) -> impl Iterator<Item = Device> {
     gpu.instances.iter().flatten().map(|instance| Device { uuid: instance.uuid, is_instance: true })
 }
 
-/// What is there if nothing else is.
+/// The only item. `None`: there is none, or several.
 fn only<T>(mut found: impl Iterator<Item = T>) -> Option<T> {
     found.next().filter(|_| found.next().is_none())
 }
@@ -119,7 +121,7 @@ mod tests {
         Gpu { uuid: [first; 16], instances: None }
     }
 
-    /// Three whole GPUs, of which two begin alike.
+    /// Three whole GPUs, of which two UUIDs have a common prefix.
     fn machine() -> [Gpu; 3] {
         [whole(0x10), whole(0x1f), whole(0x20)]
     }
@@ -162,7 +164,7 @@ mod tests {
         for list in ["0,0", "1,0,01", "0,GPU-10", "GPU-1f,GPU-1f1f"] {
             assert_eq!(shown(&machine(), list), [], "{list}");
         }
-        // What stands behind the end is not looked at.
+        // Entries after the end are not read.
         assert_eq!(shown(&machine(), "0,-1,0"), [0x10]);
     }
 
