@@ -16,7 +16,7 @@
 /* "gpuslice", as the first eight bytes of the file. */
 #define GPUSLICE_MAGIC "gpuslice"
 /* The version of this layout. Every change of the bytes has another number. */
-#define GPUSLICE_VERSION 12u
+#define GPUSLICE_VERSION 13u
 /* Size of the file in bytes. */
 #define GPUSLICE_SIZE 11808768u
 /* The most processes, devices and uses of shared memory of a slice. */
@@ -118,8 +118,9 @@ struct gpuslice_slot {
     uint32_t pid;               /* in its own process-number namespace */
     uint64_t start;             /* clock ticks since boot */
     uint64_t pid_namespace;     /* inode of the namespace */
-    uint64_t context_creations; /* bits 0-31 contexts that it is creating, from 32 those that it has created */
-    uint8_t reserved[96];
+    uint64_t context_creations; /* bits 0-31 contexts that it is creating, from 32 all that it began to create */
+    uint64_t memory_calls;      /* bits 0-31 calls under way that take or free memory, from 32 all that began */
+    uint8_t reserved[88];
 };
 
 /* A process's use of memory that other processes can use as well. */

@@ -15,11 +15,15 @@ use support::{bench::Bench, skip};
 /// How far it is stepped without a breakpoint.
 const REACH: u64 = 5_000;
 
-/// A slice in which hundreds die one after the other, or dozens together. The device has their memory back at once: 300 ms after
-/// each of them would make minutes of seconds. And a thread that loses its processor for 50 ms within a call, as in a storm, may
-/// end a wait for what leaves too early, which the peak would tell. What leaves later is tried by `leaving` and `churn`.
-fn of_many_deaths() -> Aftermath {
+/// A slice in which hundreds die one after the other. The device has their memory back at once: 300 ms after each of them would
+/// make minutes of seconds.
+fn one_after_the_other() -> Aftermath {
     Aftermath::on(Bench::simulated().with_quick_nvml().with("SIMGPU_TEARDOWN_MS", "0"))
+}
+
+/// A slice in which dozens die together. The device has their memory back 300 ms later.
+fn many_together() -> Aftermath {
+    Aftermath::on(Bench::simulated().with_quick_nvml())
 }
 
 /// How many deaths there are to be: what was asked for, or what an ordinary run has time for.
@@ -44,7 +48,7 @@ fn stepper(bench: &Bench) -> Option<Living> {
 /// stands still there, and nobody may wait for that either.
 fn killed_inside(call: &str, wanted: u64) {
     let mut chance = seed(call);
-    let mut aftermath = of_many_deaths();
+    let mut aftermath = one_after_the_other();
     let Some(mut stepper) = stepper(&aftermath.bench) else { return };
     aftermath.settles();
     let answer = stepper.numbers(&format!("trace {call}"));
@@ -144,7 +148,7 @@ fn a_process_may_be_killed_at_any_instruction_of_clearing_the_dead() {
 /// Kills hosts in this call wherever the system may have been changed: at each entry into the kernel, and at each
 /// return. Whoever then does `next` finds all as if the host had never been.
 fn killed_at_every_system_call(call: &str, next: &str) {
-    let mut aftermath = of_many_deaths();
+    let mut aftermath = one_after_the_other();
     let Some(mut stepper) = stepper(&aftermath.bench) else { return };
     aftermath.settles();
     let mut killed = 0;
@@ -186,7 +190,7 @@ fn storm(processes: u64, threads: u64, wanted: u64, within: u64) {
     let mut longest = Duration::ZERO;
     let mut most = 0;
     while killed < wanted {
-        let mut aftermath = of_many_deaths();
+        let mut aftermath = many_together();
         let words = [processes, threads, chance.below(1 << 30)].map(|word| word.to_string());
         let mut storm = aftermath.bench.host("storm", &words.each_ref().map(String::as_str)).loaded().start();
         assert_eq!(storm.hear().as_deref(), Some("ready"));
@@ -217,7 +221,7 @@ fn busy_processes_may_be_killed_at_any_instant() {
 
 #[test]
 fn members_do_not_wait_for_those_who_die_beside_them() {
-    let mut aftermath = of_many_deaths();
+    let mut aftermath = many_together();
     let seed = seed("beside").below(1 << 30).to_string();
     let mut storm = aftermath.bench.host("storm", &["4", "4", &seed]).loaded().start();
     assert_eq!(storm.hear().as_deref(), Some("ready"));
@@ -241,7 +245,7 @@ fn members_do_not_wait_for_those_who_die_beside_them() {
 
 #[test]
 fn sixty_four_processes_with_sixteen_threads_each_come_and_go_together() {
-    let mut aftermath = of_many_deaths();
+    let mut aftermath = many_together();
     let mut storm = aftermath.bench.host("storm", &["64", "16", "1", "20"]).loaded().start();
     assert_eq!(storm.hear().as_deref(), Some("ready"));
     assert_eq!(storm.ask("1"), "0 64 0");
@@ -257,7 +261,7 @@ fn sixty_four_processes_with_sixteen_threads_each_may_be_killed_together() {
 #[test]
 fn thousands_of_short_processes_leave_nothing() {
     let wanted = variable("GPUSLICE_STORM").unwrap_or(2_000).max(2_000);
-    let mut aftermath = of_many_deaths();
+    let mut aftermath = one_after_the_other();
     let mut storm = aftermath.bench.host("storm", &["8", "1", "1", "4"]).loaded().start();
     assert_eq!(storm.hear().as_deref(), Some("ready"));
     for round in 0..wanted / 8 {

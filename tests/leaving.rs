@@ -133,6 +133,52 @@ fn memory_that_a_neighbour_gives_back_is_not_taken_for_what_leaves() {
 }
 
 #[test]
+fn nothing_is_back_while_a_ledger_has_bytes_that_the_driver_is_still_to_take() {
+    let bench = bench("8GiB", "60000");
+    let slow = bench.host("modules", &["dlsym"]).in_slice("neighbour");
+    let mut neighbour = begin_as(slow.set("SIMGPU_FAULTS", "cuMemAlloc_v2=delay:60s"));
+    let mut stays = begin(&bench);
+    let mut first = begin(&bench);
+    does(&mut first, &format!("alloc {MOST}"));
+    // Free memory and what the neighbour holds are as much as before the death, for as long as its call lasts.
+    neighbour.order(&format!("alloc {}", QUOTA - 100 * MIB));
+    let beside =
+        Monitor::open(&bench.region_of("neighbour"), Trust::OwnerOnly).unwrap().expect("it has joined");
+    let device = beside.devices()[0].device;
+    let until = Instant::now() + Duration::from_secs(60);
+    while beside.held(device) < QUOTA {
+        assert!(Instant::now() < until, "the neighbour reserves nothing");
+        std::thread::yield_now();
+    }
+    first.kill();
+    let slice = slice(&bench);
+    slice.reap().expect("the dead can be told");
+    assert_eq!(stays.numbers("left"), [0, 100 * MIB]);
+    assert_eq!(slice.leaving(slice.devices()[0].device), MOST + 100 * MIB);
+    assert_eq!(beside.all_memory_calls().under_way, 1, "the neighbour's call has ended meanwhile");
+    neighbour.kill();
+    beside.reap().expect("the dead can be told");
+    assert_eq!(beside.all_memory_calls().under_way, 0);
+}
+
+#[test]
+fn two_processes_that_wait_for_the_same_memory_do_not_wait_for_each_other() {
+    let bench = bench("8GiB", "300");
+    let mut waiting = [begin(&bench), begin(&bench)];
+    let mut first = begin(&bench);
+    does(&mut first, &format!("alloc {MOST}"));
+    first.kill();
+    let began = Instant::now();
+    waiting.iter_mut().for_each(|process| process.order(&format!("alloc {}", MOST / 2)));
+    for process in &waiting {
+        assert_eq!(process.hear().as_deref().map(|answer| answer.starts_with('0')), Some(true));
+    }
+    assert!(began.elapsed() < Duration::from_nanos(LEAVING), "{:?}", began.elapsed());
+    let truth = bench.truth(0);
+    assert!(truth.peak <= QUOTA, "{truth:?}");
+}
+
+#[test]
 fn nothing_leaves_where_a_process_has_given_all_back_and_nobody_waits_for_what_does_not_fit() {
     let bench = bench("8GiB", "60000");
     let mut stays = begin(&bench);

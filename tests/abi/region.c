@@ -70,6 +70,7 @@ static void print_layout(void)
     LINE("slot.start", offsetof(struct gpuslice_slot, start));
     LINE("slot.pid_namespace", offsetof(struct gpuslice_slot, pid_namespace));
     LINE("slot.context_creations", offsetof(struct gpuslice_slot, context_creations));
+    LINE("slot.memory_calls", offsetof(struct gpuslice_slot, memory_calls));
     LINE("held.offset", offsetof(struct gpuslice_region, held));
     LINE("held.lines", GPUSLICE_HELD_LINES);
     LINE("held.row", sizeof(((struct gpuslice_region *)0)->held[0]));

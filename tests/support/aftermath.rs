@@ -3,7 +3,7 @@
 use super::bench::Bench;
 use super::living::Living;
 use super::outcome::but_refusals;
-use gpuslice_region::{Device, Monitor, Trust};
+use gpuslice_region::{Device, LEAVING, Monitor, Trust};
 use std::time::{Duration, Instant};
 
 /// Quota of the slice.
@@ -48,10 +48,14 @@ impl Aftermath {
     /// Lets the witness take and give back this much: the status it gets.
     #[track_caller]
     pub(crate) fn take(&mut self, bytes: u64) -> u64 {
+        // While memory leaves, one that stands still in a memory call keeps free memory from being an exact witness.
+        let leaves = self.monitor.leaving(self.device()) > 0;
+        let most = if leaves { SOON + Duration::from_nanos(LEAVING) } else { SOON };
         let answer = self.witness.numbers(&format!("take {bytes}"));
         let &[status, microseconds] = answer.as_slice() else { panic!("{answer:?}") };
-        self.longest = self.longest.max(Duration::from_micros(microseconds));
-        assert!(self.longest < SOON, "a member waited for {:?}", self.longest);
+        let waited = Duration::from_micros(microseconds);
+        self.longest = self.longest.max(waited);
+        assert!(waited < most, "a member waited for {waited:?}, and {most:?} at most is right");
         status
     }
 

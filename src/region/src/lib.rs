@@ -73,8 +73,8 @@ pub use {
         sigbus_forwarding,
     },
     handle::{
+        calls::Calls,
         change_limits::LimitsChange,
-        context_creation::ContextCreations,
         device::{Device, Uuid},
         join::{DeviceRequest, Difference},
         limits::{Limits, Sharing},

@@ -7,14 +7,14 @@
 
 use crate::compute::now;
 use crate::guard::{self, quietly};
+use crate::memory_call::Waiting;
 use crate::place::Place;
 use crate::reading::Reading;
 use crate::slice::Slice;
 use core::time::Duration;
 use gpuslice_region::{Device, LEAVING, pause};
 
-/// How long a wait rests before it looks again. Guessed: no call of a driver's takes so long, also where its thread loses the
-/// processor meanwhile.
+/// How long a wait rests before it looks again. Guessed: a tenth of what most reports say that memory of the dead takes.
 const STEP: Duration = Duration::from_millis(50);
 
 /// Waits until so many bytes may fit, because memory that leaves the device is back. `given`: so many of them the driver has
@@ -30,7 +30,7 @@ pub(crate) fn wait(slice: &Slice, device: Device, bytes: u64, given: u64) -> boo
     true
 }
 
-/// Ends what leaves a device, if the device has it back. Takes [`STEP`] in that case, and no time otherwise.
+/// Ends what leaves a device, if the device has it back.
 pub(crate) fn look(slice: &Slice, place: Place) {
     if slice.region().leaving(place.device) > 0 {
         let _is_back = is_back(slice, place, 0);
@@ -40,24 +40,23 @@ pub(crate) fn look(slice: &Slice, place: Place) {
 /// Whether the device has back what left it, which counts no more then. `given`: so many bytes the driver has given that no
 /// ledger has yet.
 ///
-/// A call under way makes a reading too high: its bytes are in the ledger while the driver does not have them yet, or has them
-/// back already. So a reading that says so must be the same after [`STEP`].
+/// A memory call under way makes a reading too high: its bytes are in the ledger while the driver does not have them yet, or
+/// has them back already. So only a reading without such calls says that memory is back.
 fn is_back(slice: &Slice, place: Place, given: u64) -> bool {
-    let reading = Reading::take(slice, place, 0);
+    let reading = Reading::take(slice, place, 0).filter(Reading::is_exact);
     let outside = |reading: Reading| reading.outside().saturating_add(given);
-    if reading.is_none_or(|reading| !slice.member().is_back(place.device, outside(reading))) {
-        return false;
-    }
-    guard::outside(|| pause(STEP));
-    let again = Reading::take(slice, place, 0).filter(|again| Some(*again) == reading);
-    again.is_some_and(|again| slice.member().end_leaving(place.device, outside(again)))
+    reading.is_some_and(|reading| slice.member().end_leaving(place.device, outside(reading)))
 }
 
+/// Waits within a memory call.
 fn until_back(slice: &Slice, device: Device, given: u64) {
     let Some(place) = slice.place_of_device(device) else { return };
+    let _waiting = Waiting::within_call(slice.member());
     let end = now().saturating_add(LEAVING);
     while slice.region().leaving(device) > 0 && !is_back(slice, place, given) && now() < end {
         guard::outside(|| pause(STEP));
+        // A process that dies in a memory call leaves it under way.
+        let _cleared = slice.region().reap();
     }
     // What has left for long enough still counts until it is looked for.
     let _ended = slice.region().reap();

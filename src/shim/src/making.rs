@@ -11,7 +11,6 @@
 //!
 //! Where neither tells, a context counts as what one of the slice was seen to take, and before the first as an estimate.
 
-use crate::flights::Count;
 use crate::footprint::Session;
 use crate::measure::settle_here;
 use crate::place::Place;
@@ -19,6 +18,7 @@ use crate::reading::Reading;
 use crate::slice::Slice;
 use crate::witness::signed;
 use gpuslice_policy::context::believed;
+use gpuslice_region::Calls;
 
 /// A context is about to be made.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(crate) struct Making {
     nvml: Option<Session>,
     own: Option<u64>,
     charged: u64,
-    count: Count,
+    calls: Calls,
     /// Whether it is a context like others, whose size is the same for all.
     is_usual: bool,
     device: Option<Reading>,
@@ -50,13 +50,13 @@ impl Making {
             settle_here(slice, 1);
         }
         let nvml = if slice.has_quota(place.device) { Session::open() } else { None };
-        let count = slice.flights.count();
+        let calls = slice.member().memory_calls();
         let charged = slice.own(place.device);
         let own = nvml.and_then(|nvml| nvml.own(place).ok());
         let device = if nvml.is_some() { Reading::take(slice, place, 0) } else { None };
         // Before the driver is called: others see the mark at one of their readings, or do not meet the call.
         slice.member().begin_context_creation();
-        Self { slice, place, nvml, own, charged, count, is_usual: false, device }
+        Self { slice, place, nvml, own, charged, calls, is_usual: false, device }
     }
 
     /// What the context took. `reserved` bytes of it are in the ledger already.
@@ -71,7 +71,7 @@ impl Making {
         let now = Reading::take(slice, self.place, reserved);
         let own = self.nvml.and_then(|nvml| nvml.own(self.place).ok());
         let charged = slice.own(device).saturating_sub(reserved);
-        let still = charged == self.charged && slice.flights.count().is_still_since(self.count, 1);
+        let still = charged == self.charged && slice.member().memory_calls().is_still_since(self.calls, 1);
         let lost = self.device.zip(now).and_then(|(before, now)| before.lost(&now)).filter(|_| still);
         let more = charged.saturating_sub(self.charged);
         let grown =

@@ -17,12 +17,11 @@
 //! estimated ([`make_up`]). Where it does not answer it is left alone for a while, and the estimates hold meanwhile.
 
 use crate::driver;
-use crate::flights::Count;
 use crate::holdings::Holder;
 use crate::place::Place;
 use crate::slice::Slice;
 use crate::witness::{Figures, Seen, difference, in_both, signed};
-use gpuslice_region::Device;
+use gpuslice_region::{Calls, Device};
 
 /// What is taken for possible where only free memory can be asked.
 #[derive(Debug, Clone, Copy)]
@@ -62,7 +61,7 @@ pub(crate) struct Before {
     free: u64,
     charged: u64,
     round: Option<u64>,
-    count: Count,
+    calls: Calls,
     /// Whether the call is one of many: NVML is not asked for each.
     is_frequent: bool,
 }
@@ -93,9 +92,9 @@ impl Before {
             return Some(before);
         }
         let own = slice.witness.ask(before.place);
-        if let Some(own) = own
-            .filter(|_| slice.flights.count().is_still_since(before.count, 1) && slice.own(device) == charged)
-        {
+        if let Some(own) = own.filter(|_| {
+            slice.member().memory_calls().is_still_since(before.calls, 1) && slice.own(device) == charged
+        }) {
             let agree = |seen: &mut Seen| {
                 if before.round == Some(seen.round) {
                     seen.agree(Figures { own, charged, free }, 0);
@@ -113,10 +112,10 @@ impl Before {
         let context = slice.owner_of_current()?;
         let round = slice.witness.seen(place.device).map(|seen| seen.round);
         // First: who begins after it is seen to have begun.
-        let count = slice.flights.count();
+        let calls = slice.member().memory_calls();
         let charged = slice.own(place.device);
         let free = driver::device_free()?;
-        Some(Self { slice, place, context, free, charged, round, count, is_frequent: false })
+        Some(Self { slice, place, context, free, charged, round, calls, is_frequent: false })
     }
 
     /// What the device lost in a call that is over. `reserved` is what was reserved for it and is not held yet.
@@ -143,7 +142,7 @@ impl Before {
         let own = asks.then(|| slice.witness.ask(self.place)).flatten();
         let still = explained == 0
             && slice.own(device).saturating_sub(reserved) == charged
-            && slice.flights.count().is_still_since(self.count, 1);
+            && slice.member().memory_calls().is_still_since(self.calls, 1);
         let Some(own) = own else {
             let took = if still { likely.of(window) } else { likely.among(window) };
             slice.witness.note_estimate(device, self.context, took);
@@ -236,11 +235,11 @@ pub(crate) fn settle(slice: &'static Slice, device: Device, own: u64) -> bool {
         slice.pools.reconcile_all(slice);
     }
     let Some(before) = Before::read(slice) else { return false };
-    if before.place.device != device || !before.count.is_still_since(before.count, own) {
+    if before.place.device != device || !before.calls.is_still_since(before.calls, own) {
         return false;
     }
     let Some(now) = figures(&seen, &before) else { return false };
-    if !slice.flights.count().is_still_since(before.count, own) || slice.own(device) != now.charged {
+    if !slice.member().memory_calls().is_still_since(before.calls, own) || slice.own(device) != now.charged {
         return false;
     }
     let contexts = concerned(slice, &seen, context);

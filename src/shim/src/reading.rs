@@ -11,7 +11,7 @@ use crate::place::Place;
 use crate::slice::Slice;
 use crate::witness::difference;
 use gpuslice_driver::types::nvmlDevice_t;
-use gpuslice_region::{ContextCreations, Uuid};
+use gpuslice_region::{Calls, Uuid};
 
 /// How often the ledgers are read anew because one moved meanwhile.
 const READINGS: u32 = 3;
@@ -33,7 +33,9 @@ struct Books {
     /// Whether memory of the dead leaves the device, in any of the slices.
     leaves: bool,
     /// Contexts that other processes make.
-    makings: ContextCreations,
+    makings: Calls,
+    /// Memory calls of all processes.
+    calls: Calls,
 }
 
 /// Where free memory of a device is read.
@@ -52,6 +54,8 @@ impl Books {
             own: region.held(device).saturating_sub(reserved),
             leaves: region.leaving(device) > 0,
             makings: region.context_creations(Some(slice.member().slot())),
+            // After what is held: a call whose bytes were seen is seen too.
+            calls: region.all_memory_calls(),
         };
         for other in neighbours::beside(region.path())? {
             // A slice without living processes has nobody else to notice deaths, and the device has their memory back.
@@ -61,6 +65,7 @@ impl Books {
                 books.leaves |= other.leaving(device) > 0;
             }
             books.makings = books.makings.plus(other.context_creations(None));
+            books.calls = books.calls.plus(other.all_memory_calls());
         }
         Some(books)
     }
@@ -81,6 +86,11 @@ impl Reading {
             before = books;
         }
         None
+    }
+
+    /// Whether the ledgers and the device agreed at that instant: no memory call was under way.
+    pub(crate) fn is_exact(&self) -> bool {
+        self.books.calls.under_way == 0
     }
 
     /// Bytes that nobody holds or that other slices hold.

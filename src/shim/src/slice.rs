@@ -5,7 +5,6 @@ use crate::compute::{Compute, now};
 use crate::devices::Found;
 use crate::driver;
 use crate::endings::Endings;
-use crate::flights::Flights;
 use crate::graphs::Graphs;
 use crate::holdings::Holdings;
 use crate::ledger::{Addresses, Reservation};
@@ -61,8 +60,6 @@ pub(crate) struct Slice {
     pub(crate) look_ups: LookUps,
     /// What was measured last.
     pub(crate) witness: Witness,
-    /// Calls of this process that take or give back memory right now.
-    pub(crate) flights: Flights,
     /// What lived in contexts that may be ending.
     pub(crate) endings: Endings,
     /// GPU time.
@@ -110,7 +107,6 @@ impl Slice {
             libraries: Libraries::default(),
             look_ups: LookUps::default(),
             witness: Witness::default(),
-            flights: Flights::default(),
             endings: Endings::default(),
             primaries: Primaries::default(),
         }

@@ -52,7 +52,8 @@ impl Key {
             pair(bx, by) ^ (bz as u64).rotate_left(20) ^ 0x94d0_49bb_1331_11eb,
         );
         let id = folded(one ^ 0xd6e8_feb8_6659_fd93, other ^ 0x2545_f491_4f6c_dd1d);
-        let blocks = (x as u64).saturating_mul(y as u64).saturating_mul(z as u64);
+        // No product that overflows is one of a launch: the driver takes no more than 65535 blocks along y and z.
+        let blocks = (x as u64).wrapping_mul(y as u64).wrapping_mul(z as u64);
         Self { id: if id == 0 { 1 } else { id }, family: shape.function, blocks }
     }
 

@@ -145,14 +145,8 @@ impl Member {
         self.region.layout().note_available(device.index(), available, clock::now());
     }
 
-    /// Whether memory of the dead that leaves `device` is back. `outside` is the sum of its free bytes and of those that
-    /// other slices hold. A measurement may be too high, and never too low. False if nothing leaves.
-    #[must_use]
-    pub fn is_back(&self, device: Device, outside: u64) -> bool {
-        self.region.layout().is_back(device.index(), outside)
-    }
-
-    /// Ends the leaving of memory of the dead, if it [is back](Self::is_back). Returns whether any ended.
+    /// Ends the leaving of memory of the dead if the device has it back. Returns whether any ended. `outside` is the sum
+    /// of the free bytes of `device` and of those that other slices hold, and must not be too high.
     #[must_use = "an allocation that was denied may be granted now"]
     pub fn end_leaving(&self, device: Device, outside: u64) -> bool {
         self.region.layout().end_if_back(device.index(), outside)

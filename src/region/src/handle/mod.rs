@@ -1,8 +1,8 @@
 //! Handles of a region: [`Member`](member::Member) takes part, [`Monitor`](monitor::Monitor) watches and sets limits,
 //! and [`Reader`](reader::Reader) reads.
 
+pub(crate) mod calls;
 pub(crate) mod change_limits;
-pub(crate) mod context_creation;
 pub(crate) mod device;
 pub(crate) mod join;
 pub(crate) mod limits;

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Name and value of each constant, offset and size that `include/gpuslice.h` repeats.
-pub const FIGURES: [(&str, usize); 111] = {
+pub const FIGURES: [(&str, usize); 112] = {
     use core::mem::offset_of;
     type Time = DeviceTime<MAX_SLOTS>;
     [
@@ -70,6 +70,7 @@ pub const FIGURES: [(&str, usize); 111] = {
         ("slot.start", offset_of!(Slot, start)),
         ("slot.pid_namespace", offset_of!(Slot, pid_namespace)),
         ("slot.context_creations", offset_of!(Slot, context_creations)),
+        ("slot.memory_calls", offset_of!(Slot, memory_calls)),
         ("held.offset", offset_of!(Layout, held)),
         ("held.lines", held_lines(MAX_SLOTS)),
         ("held.row", size_of::<[HeldWord; MAX_SLOTS]>()),
@@ -145,6 +146,7 @@ const _: () = {
     assert!(offset_of!(Layout, slots) == 12_288);
     assert!(offset_of!(DeviceEntry, available) == 104);
     assert!(offset_of!(Slot, context_creations) == 24);
+    assert!(offset_of!(Slot, memory_calls) == 32);
     assert!(offset_of!(Layout, held) == 143_360);
     assert!(offset_of!(Layout, quota_denials) == 667_648);
     assert!(offset_of!(Layout, shares) == 929_792);

@@ -141,8 +141,10 @@ pub(crate) struct Slot {
     pub(crate) start: Word64,
     /// Inode of the owner's process-number namespace.
     pub(crate) pid_namespace: Word64,
-    /// Contexts that the owner is creating, and contexts that it has created. `handle::context_creation` has the bits.
-    pub(crate) context_creations: Word64,
+    /// Contexts that the owner is creating. `handle::calls` has the bits.
+    pub(crate) context_creations: Published64,
+    /// Calls of the owner that take memory or give it back. `handle::calls` has the bits.
+    pub(crate) memory_calls: Published64,
 }
 
 /// One process's use of memory that other processes can use as well.

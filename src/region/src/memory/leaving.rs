@@ -10,8 +10,8 @@
 //! are less than that sum by the bytes that leave. When the sum is reached again, the memory is back.
 //!
 //! A reservation counts from before the driver takes the memory until after the driver has freed it. A measurement
-//! during such a call is therefore too high, and never too low. The least one of the last minute counts
-//! ([`AVAILABLE_KEPT`]).
+//! during such a call is therefore too high, and never too low. The least one of the last minute counts as available
+//! ([`AVAILABLE_KEPT`]). A measurement that ends a wait is made while no memory call is under way (`handle::calls`).
 //!
 //! The ledger may have counted a context of the dead process as more than the driver took. Therefore a part of one
 //! context may be missing for each dead process ([`MISSING_PART`]). Memory that leaves another slice is missing too, and
@@ -71,9 +71,13 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         (0..self.device_count()).map(|device| self.end_left_entries(device, |at| !is_recent(at, now))).sum()
     }
 
-    /// Whether all memory that leaves `device` is back. `outside` is the sum of its free bytes and of those that other
-    /// slices hold. False if nothing leaves.
-    pub(crate) fn is_back(&self, device: usize, outside: u64) -> bool {
+    /// Ends the entries of `device` if all their memory is back. `outside` is the sum of the device's free bytes and of
+    /// those that other slices hold. Returns whether any ended.
+    pub(crate) fn end_if_back(&self, device: usize, outside: u64) -> bool {
+        self.is_back(device, outside) && self.end_left_entries(device, |_| true) > 0
+    }
+
+    fn is_back(&self, device: usize, outside: u64) -> bool {
         let Some(available) = self.devices.get(device).and_then(|entry| entry.available.get().checked_sub(1))
         else {
             return false;
@@ -83,11 +87,6 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         let living = self.held(device).saturating_sub(left);
         let missing = available.saturating_sub(outside.saturating_add(living));
         left > 0 && missing <= self.uncertainty_of_left(device)
-    }
-
-    /// Ends the entries of `device` if their memory [is back](Self::is_back). Returns whether any ended.
-    pub(crate) fn end_if_back(&self, device: usize, outside: u64) -> bool {
-        self.is_back(device, outside) && self.end_left_entries(device, |_| true) > 0
     }
 
     /// Bytes by which the ledger may have counted the contexts of the dead as more than the driver took.

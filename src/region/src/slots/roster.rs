@@ -179,7 +179,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
             }
         }
         if let Some(entry) = self.slots.get(slot) {
-            entry.context_creations.set(0);
+            entry.context_creations.publish(0);
+            entry.memory_calls.publish(0);
             entry.state.publish(SLOT_FREE);
         }
     }

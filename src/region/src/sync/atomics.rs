@@ -145,7 +145,13 @@ impl Published64 {
 
     /// Adds one after all earlier writes of this thread; pairs with [`Published64::observe`].
     pub(crate) fn count(&self) {
-        self.0.fetch_add(1, Ordering::AcqRel);
+        self.add(1);
+    }
+
+    /// Adds, wrapping at the end of the range, after all earlier writes of this thread; pairs with
+    /// [`Published64::observe`].
+    pub(crate) fn add(&self, value: u64) {
+        self.0.fetch_add(value, Ordering::AcqRel);
     }
 }
 

@@ -29,7 +29,7 @@ fn memory_of_the_dead_is_granted_once_free_memory_shows_it() {
     // 300 of the free bytes belong to the member now.
     let free = FREE - (LIMIT - HELD);
     for part in [0, HELD - 1] {
-        assert!(!member.is_back(device, free + part), "{part}");
+        assert!(!member.end_leaving(device, free + part), "{part}");
         assert_eq!(member.leaving(device), HELD);
     }
     member.region().learn_context_bytes(device, CONTEXT);
@@ -106,10 +106,35 @@ fn contexts_that_others_make_are_counted_until_they_are_made_or_their_makers_die
     assert_eq!(member.context_creations(Some(member.slot())), none, "others'");
     assert_eq!(member.context_creations(None).under_way, 1);
     member.end_context_creation();
-    assert_eq!((member.context_creations(None).under_way, member.context_creations(None).made), (0, 1));
+    let calls = member.context_creations(None);
+    assert_eq!((calls.under_way, calls.began), (0, 1));
     puppet.ask("making");
     assert_eq!(member.context_creations(Some(member.slot())).under_way, 1);
     puppet.kill();
     member.reap().unwrap();
     assert_eq!(member.context_creations(Some(member.slot())).under_way, 0);
+}
+
+#[test]
+fn memory_calls_are_counted_from_their_begin_until_they_end_or_their_process_dies() {
+    let directory = directory();
+    let path = directory.path().join("region");
+    let (member, _) = join(&path, LIMIT);
+    let mut puppet = Puppet::joined(&path, LIMIT);
+    member.begin_memory_call();
+    let own = member.memory_calls();
+    assert_eq!((own.under_way, own.began), (1, 1));
+    assert!(own.is_still_since(own, 1) && !own.is_still_since(own, 0));
+    puppet.ask("taking");
+    let all = member.region().all_memory_calls();
+    assert_eq!((member.memory_calls(), all.under_way, all.began), (own, 2, 2), "others' are not its own");
+    puppet.kill();
+    member.reap().unwrap();
+    assert_eq!(member.region().all_memory_calls(), own);
+    member.end_memory_call();
+    let ended = member.memory_calls();
+    assert!(ended.is_still_since(ended, 0), "none is under way");
+    member.begin_memory_call();
+    member.end_memory_call();
+    assert!(!member.memory_calls().is_still_since(ended, 0), "one came and went");
 }

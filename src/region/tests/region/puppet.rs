@@ -167,6 +167,10 @@ fn obey() {
                 at().0.begin_context(at().1, number(1));
                 answer("said");
             }
+            "taking" => {
+                at().0.begin_memory_call();
+                answer("begun");
+            }
             "making" => {
                 at().0.begin_context_creation();
                 answer("begun");

@@ -46,17 +46,26 @@ enum Door {
 
 #[inline(always)]
 fn door() -> Door {
-    match lifecycle::standing() {
-        Standing::Free => Door::Open,
-        Standing::Refused => Door::Shut,
-        Standing::Member(slice) if slice.compute.is_pacing(slice) => Door::Paced(slice),
-        Standing::Member(slice) => {
-            if slice.compute.is_anything_under_way() {
-                close_before_unpaced(slice);
-            }
-            Door::Open
-        }
+    // The usual launch is one of a process that has joined.
+    match lifecycle::joined() {
+        Some(slice) => door_of(slice),
+        None => match lifecycle::standing() {
+            Standing::Free => Door::Open,
+            Standing::Refused => Door::Shut,
+            Standing::Member(slice) => door_of(slice),
+        },
     }
+}
+
+#[inline(always)]
+fn door_of(slice: &'static Slice) -> Door {
+    if slice.compute.is_pacing(slice) {
+        return Door::Paced(slice);
+    }
+    if slice.compute.is_anything_under_way() {
+        close_before_unpaced(slice);
+    }
+    Door::Open
 }
 
 /// A call that submits work: waits until it may go, calls the driver, and sees to it that it is measured. What it submits
@@ -123,8 +132,15 @@ pub(super) fn lane_for(held: &mut Held, slice: &'static Slice, stream: Stream) -
     }
     match held.lane_of(compute, stream) {
         Some(lane) => Some(lane),
-        None => quietly(|| held.add_lane(slice, stream), None),
+        None => first_lane_for(held, slice, stream),
     }
+}
+
+/// The thread launches on the stream for the first time.
+#[cold]
+#[inline(never)]
+fn first_lane_for(held: &mut Held, slice: &'static Slice, stream: Stream) -> Option<usize> {
+    quietly(|| held.add_lane(slice, stream), None)
 }
 
 /// None: the launch goes to the driver as it is.

@@ -432,9 +432,7 @@ impl Seat {
         self.left = now;
         let lane = self.lanes.get_mut(at)?;
         (lane.launched, lane.last) = (self.outside, now);
-        let is_first = lane.empty.is_some();
-        let open = lane.open.as_mut()?;
-        if is_first || open.run.is_empty() {
+        if lane.is_at_first() {
             lane.began(now, slice.compute.launches_block);
         }
         let open = lane.open.as_mut()?;
@@ -511,6 +509,12 @@ impl Lane {
     #[inline(always)]
     fn is_of(&self, stream: Stream, context: Option<usize>) -> bool {
         self.stream == stream && context.is_none_or(|context| self.context == context)
+    }
+
+    /// Whether a launch is the first since its run was opened, or since its stream was last known to be empty.
+    #[inline(always)]
+    fn is_at_first(&self) -> bool {
+        self.open.as_ref().is_some_and(|open| self.empty.is_some() || open.run.is_empty())
     }
 
     /// Whether it has an open run into which nothing was launched for a while.

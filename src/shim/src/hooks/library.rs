@@ -21,6 +21,7 @@ use crate::ledger::Reservation;
 use crate::lifecycle::{self, Standing};
 use crate::look_ups::Key;
 use crate::measure::{Before, Likely};
+use crate::memory_call::MemoryCall;
 use crate::refusals::What;
 use crate::slice::Slice;
 use crate::witness::signed;
@@ -138,7 +139,11 @@ unsafe fn load(
     let image = quietly(image, None).unwrap_or_else(|| Image { unread: true, ..Image::default() });
     let variables = image.least();
     let eagerly = if quietly(driver::loads_eagerly, false) {
-        let Some(eagerly) = quietly(|| Eagerly::reserve(slice, variables), None) else {
+        let reserve = || {
+            let _call = MemoryCall::begin(slice.member());
+            Eagerly::reserve(slice, variables)
+        };
+        let Some(eagerly) = quietly(reserve, None) else {
             return status::OUT_OF_MEMORY;
         };
         Some(eagerly)

@@ -46,6 +46,7 @@ use crate::ledger::Reservation;
 use crate::lifecycle::{self, Standing};
 use crate::linear::Grant;
 use crate::measure;
+use crate::memory_call::MemoryCall;
 use crate::place::Place;
 use crate::refusals::What;
 use crate::slice::Slice;
@@ -125,7 +126,7 @@ fn charge_or_spill<T: Granted>(
         Standing::Refused => return status::NOT_PERMITTED,
         Standing::Member(slice) => slice,
     };
-    let _flight = slice.flights.begin();
+    let _call = MemoryCall::begin(slice.member());
     if slice.witness.has_estimates() {
         make_up(slice);
     }
@@ -255,7 +256,7 @@ fn around<T>(
     after: impl FnOnce(&'static Slice, T, Status),
 ) -> Status {
     let Standing::Member(slice) = lifecycle::standing() else { return call() };
-    let _flight = slice.flights.begin();
+    let _call = MemoryCall::begin(slice.member());
     let Phase::Done(taken) = phase(|| before(slice)) else { return call() };
     let code = call();
     quietly(|| after(slice, taken, code), ());
