@@ -6,7 +6,9 @@ use std::{
     path::Path,
 };
 
-use gpuslice_policy::compute::{ring::Interval, step::Ran, turn::PATIENCE};
+use gpuslice_policy::compute::coupling::Ran;
+use gpuslice_policy::compute::limiter::fair_queue::PATIENCE;
+use gpuslice_policy::compute::measuring::peer_intervals::Interval;
 use gpuslice_region::{
     Device, DeviceRequest, Limits, Member, Monitor, Region, Trust, Uuid,
     layout::{FIGURES, INTERVALS, MAX_DEVICES, MAX_SLOTS, SIZE},

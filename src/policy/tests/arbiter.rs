@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test: it ends where something is wrong")]
 
-use gpuslice_policy::arbiter::divide::{Claim, Part, WHOLE, divide};
-use gpuslice_policy::arbiter::need::Seen;
+use gpuslice_policy::arbiter::allocate::{Claim, Part, WHOLE, divide};
+use gpuslice_policy::arbiter::demand::Seen;
 use gpuslice_policy::arbiter::{Arbiter, Given, STEP, Slice, Wish};
 use gpuslice_policy::config::{CorePolicy, Priority};
 use gpuslice_policy::units::{Nanos, Permille};

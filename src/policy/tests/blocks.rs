@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
-use gpuslice_policy::blocks::{BLOCK, Blocks, Change, Family, Kind, LARGEST_SMALL, Way, taken};
+use gpuslice_policy::sizes::blocks::{BLOCK, Blocks, Change, Family, Kind, LARGEST_SMALL, Way, taken};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::BTreeMap;

@@ -18,7 +18,7 @@ use crate::place::Place;
 use crate::reading::Reading;
 use crate::slice::Slice;
 use crate::witness::signed;
-use gpuslice_policy::context::believed;
+use gpuslice_policy::sizes::context::believed;
 
 /// A context is about to be made.
 #[derive(Debug)]

@@ -1,18 +1,17 @@
-//! What does a value mean: a size, a share, a duration, and lists of them per device?
+//! Reads values: sizes, shares, durations, and lists of them per device.
 
 use core::str::FromStr;
 
-use super::DeviceIdentity;
-use super::device::DeviceName;
-use super::texts::{Fault, ValueError};
+use super::device::{DeviceIdentity, DeviceName};
+use super::faults::{Fault, ValueError};
 use crate::units::{Bytes, Nanos, Permille, Setting, TIME_UNITS};
 
-/// How much device memory a slice may hold.
+/// Device memory that a slice may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Quota {
-    /// So much.
+    /// A number of bytes.
     Size(Bytes),
-    /// So many hundredths of the device.
+    /// Hundredths of the device.
     Percent(u32),
 }
 
@@ -20,13 +19,13 @@ pub enum Quota {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Applied {
     pub(super) bytes: Bytes,
-    /// More was asked for than the device holds.
+    /// Whether the setting exceeds the device.
     pub(super) clamped: bool,
 }
 
 impl Quota {
-    /// The quota on a device of this size: a percentage is rounded down to a MiB, nothing is more than the
-    /// device, and nothing is zero, since zero could be taken for no quota further on.
+    /// The quota on a device of `total` bytes. A percentage is rounded down to a MiB. The quota is at most the
+    /// device, and at least 1 byte, because zero could later be taken for no quota.
     pub(super) fn on(self, total: Bytes) -> Applied {
         let asked = match self {
             Self::Size(size) => size,
@@ -68,7 +67,7 @@ impl Setting for Quota {
 impl FromStr for Permille {
     type Err = Fault;
 
-    /// `30` or `12.5`: percent, from 1 to 100.
+    /// Reads `30` or `12.5`: percent, from 1 to 100.
     fn from_str(text: &str) -> Result<Self, Fault> {
         let text = text.trim_ascii();
         let (whole, tenth) = text.split_once('.').unwrap_or((text, "0"));
@@ -86,9 +85,9 @@ impl FromStr for Permille {
 /// One value for every device, or values for some of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PerDevice<T> {
-    /// Devices with a value of their own.
+    /// Devices with their own value.
     pub named: Vec<(DeviceName, T)>,
-    /// The value of every other device, where there is one.
+    /// The value of every other device, if there is one.
     pub others: Option<T>,
 }
 
@@ -105,31 +104,31 @@ impl<T: Copy> PerDevice<T> {
         Self { named: Vec::new(), others: Some(value) }
     }
 
-    /// The list as an operator's file means it: its numbers are the bus's.
+    /// The list as an operator's file means it: numbers are bus numbers.
     #[must_use]
     pub(super) fn of_operator(self) -> Self {
         let named = self.named.into_iter().map(|(name, value)| (name.of_operator(), value));
         Self { named: named.collect(), ..self }
     }
 
-    /// Whether a device is named by its number on the bus.
+    /// Whether the list names a device by its bus number.
     pub(super) fn counts_on_bus(&self) -> bool {
         self.named.iter().any(|(name, _)| matches!(name, DeviceName::Bus(_)))
     }
 
-    /// Every value that is given to some device.
+    /// All values of the list.
     pub fn values(&self) -> impl Iterator<Item = T> {
         self.named.iter().map(|(_, value)| *value).chain(self.others)
     }
 
-    /// The names that none of these devices has.
+    /// The names that match none of `devices`.
     #[must_use]
     pub fn absent(&self, devices: &[DeviceIdentity]) -> Vec<DeviceName> {
         let is_there = |name: &DeviceName| devices.iter().any(|device| name.matches(device));
         self.named.iter().map(|(name, _)| *name).filter(|name| !is_there(name)).collect()
     }
 
-    /// The values for a device: those of the items that name it, otherwise the one for the others.
+    /// The values for a device: those of the items that name it, otherwise the value of the others.
     pub(super) fn of(&self, device: &DeviceIdentity) -> Vec<T> {
         let named: Vec<T> =
             self.named.iter().filter(|(name, _)| name.matches(device)).map(|(_, value)| *value).collect();
@@ -137,7 +136,7 @@ impl<T: Copy> PerDevice<T> {
     }
 }
 
-/// A value, or a list like `0=VALUE,GPU-<uuid>=VALUE`.
+/// Reads a value, or a list such as `0=VALUE,GPU-<uuid>=VALUE`.
 impl<T: FromStr<Err = Fault>> FromStr for PerDevice<T> {
     type Err = ValueError;
 
@@ -157,8 +156,8 @@ impl<T: FromStr<Err = Fault>> FromStr for PerDevice<T> {
     }
 }
 
-/// `0=4GiB,1=50%`, or the value for all. Values for some and for the others, which only HAMi's variables can
-/// say, are written with `others=`.
+/// Writes `0=4GiB,1=50%`, or the value for all devices. Only HAMi's variables can set values for some devices and for
+/// the others; then the value for the others is written with `others=`.
 impl<T: Setting> Setting for PerDevice<T> {
     fn setting(&self) -> String {
         let named = self.named.iter().map(|(name, value)| format!("{name}={}", value.setting()));
@@ -169,7 +168,7 @@ impl<T: Setting> Setting for PerDevice<T> {
     }
 }
 
-/// A number with a comma, written with a point.
+/// A number with a decimal comma, in the form with a point.
 fn decimal_comma(text: &str) -> Option<String> {
     let text = text.trim_ascii();
     let (whole, rest) = text.split_once(',')?;
@@ -177,7 +176,7 @@ fn decimal_comma(text: &str) -> Option<String> {
     (is_number && rest.starts_with(|first: char| first.is_ascii_digit())).then(|| format!("{whole}.{rest}"))
 }
 
-/// Reads `device=value`, for a device that no earlier item of the list may mean.
+/// Reads `device=value`. No earlier item of the list may name the device.
 fn list_item<T: FromStr<Err = Fault>>(
     item: &str,
     earlier: &[(DeviceName, T)],
@@ -190,7 +189,7 @@ fn list_item<T: FromStr<Err = Fault>>(
     Ok((name, value.parse()?))
 }
 
-/// The units of a size in lower case, with their bytes.
+/// The units of a size in lower case, and their bytes.
 const SIZE_UNITS: [(&str, u64); 17] = [
     ("", 1),
     ("k", 1 << 10),
@@ -210,10 +209,11 @@ const SIZE_UNITS: [(&str, u64); 17] = [
     ("gb", 1_000_000_000),
     ("tb", 1_000_000_000_000),
 ];
-/// Digits behind the point of a size; more say nothing, since a TiB has 13.
+/// Largest number of digits after the point of a size. A TiB has 13 digits, so more mean nothing.
 const FRACTION_DIGITS: usize = 18;
 
-/// Reads a size that is not zero: a number, and at once a unit or nothing. A fraction is exact, rounded down to a byte.
+/// Reads a size above zero: a number, directly followed by a unit or nothing. A fraction is exact, rounded down to a
+/// byte.
 fn parse_size(text: &str) -> Result<Bytes, Fault> {
     let (digits, rest) = split_number(text);
     let (fraction, unit) = match rest.strip_prefix('.') {
@@ -247,7 +247,7 @@ fn parse_size(text: &str) -> Result<Bytes, Fault> {
     if size == Bytes::ZERO { Err(Fault::ZeroSize) } else { Ok(size) }
 }
 
-/// The digits behind a point as a part of the unit, rounded down to a byte.
+/// The bytes of the digits after a point, rounded down.
 fn part(digits: &str, scale: u64) -> Option<Bytes> {
     if digits.is_empty() || digits.len() > FRACTION_DIGITS {
         return None;
@@ -258,9 +258,10 @@ fn part(digits: &str, scale: u64) -> Option<Bytes> {
     u64::try_from(bytes).ok().map(Bytes::new)
 }
 
-/// Explains a quota in powers of 1000, in bytes and beside the power of 1024: `4gb is 4000000000 bytes, 7 % less than 4GiB`.
+/// Explains a quota in powers of 1000, in bytes and beside the power of 1024: `4gb is 4000000000 bytes, 7 % less than
+/// 4GiB`.
 ///
-/// `text` is a value of `GPU_MEM_LIMIT`. None where no size in it has such a unit.
+/// `text` is a value of `GPU_MEM_LIMIT`. `None`: no size in it has such a unit.
 #[must_use]
 pub fn in_powers_of_1000(text: &str) -> Option<String> {
     text.split(',').find_map(|item| {
@@ -279,7 +280,7 @@ pub fn in_powers_of_1000(text: &str) -> Option<String> {
     })
 }
 
-/// Refuses a quota that is written as a number of bytes and has no room for any program: a MiB or more was meant.
+/// Refuses a quota that is a number of bytes too small for any program: the user meant a MiB or more.
 ///
 /// `text` is a value of `GPU_MEM_LIMIT` as a person types it.
 ///
@@ -299,10 +300,10 @@ pub fn refuse_few_bytes(text: &str) -> Result<(), ValueError> {
     Ok(())
 }
 
-/// Reads what HAMi takes for a size: digits and `k`, `m` or `g` in either case. Zero is no quota.
+/// Reads a size in HAMi's form: digits, and `k`, `m` or `g` in either case. Zero is no quota.
 ///
-/// HAMi reads the digits it knows and drops the rest, takes a leading zero for octal, and lets an overflow
-/// pass as no quota. Whatever it would have misread is refused here.
+/// HAMi reads the digits that it knows and drops the rest. It takes a leading zero for octal, and an overflow for no
+/// quota. Values that HAMi misreads are refused here.
 pub(super) fn parse_hami_size(text: &str) -> Result<Option<Quota>, Fault> {
     let (digits, unit) = split_number(text.trim_ascii());
     let scale = match unit.to_ascii_lowercase().as_str() {
@@ -317,20 +318,20 @@ pub(super) fn parse_hami_size(text: &str) -> Result<Option<Quota>, Fault> {
     Ok((size != Bytes::ZERO).then_some(Quota::Size(size)))
 }
 
-/// Reads what HAMi takes for a share: whole percent. Zero says nothing, 100 and more are no limit.
+/// Reads a share in HAMi's form: whole percent. Zero sets nothing; 100 and more are no limit.
 pub(super) fn parse_hami_share(text: &str) -> Result<Option<Permille>, Fault> {
     let percent = hami_number(text.trim_ascii(), Fault::NotAHamiShare, Fault::NotAHamiShare)?;
     let thousandths = u16::try_from(percent.min(100).saturating_mul(10)).unwrap_or(u16::MAX);
     Ok(Permille::new(thousandths).filter(|share| *share >= Permille::LEAST))
 }
 
-/// Reads a number that HAMi, for which a leading zero means octal, would read alike.
+/// Reads a number that HAMi reads alike. A leading zero means octal to HAMi, so it is refused.
 fn hami_number(digits: &str, malformed: Fault, overflow: Fault) -> Result<u64, Fault> {
     let octal = digits.len() > 1 && digits.starts_with('0');
     if octal { Err(malformed) } else { number(digits, malformed, overflow) }
 }
 
-/// Reads a duration that is not zero: digits, and at once a unit.
+/// Reads a duration above zero: digits, directly followed by a unit.
 pub(super) fn parse_duration(text: &str) -> Option<Nanos> {
     let (digits, unit) = split_number(text);
     let (scale, _) = TIME_UNITS.into_iter().find(|(_, name)| name.eq_ignore_ascii_case(unit))?;
@@ -338,13 +339,13 @@ pub(super) fn parse_duration(text: &str) -> Option<Nanos> {
     (span > 0).then_some(Nanos::new(span))
 }
 
-/// Splits after the digits that a text begins with.
+/// Splits a text after its leading digits.
 fn split_number(text: &str) -> (&str, &str) {
     let end = text.bytes().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
     text.split_at_checked(end).unwrap_or((text, ""))
 }
 
-/// Reads digits and nothing else.
+/// Reads digits only.
 fn number(digits: &str, malformed: Fault, overflow: Fault) -> Result<u64, Fault> {
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(malformed);

@@ -1,8 +1,8 @@
 //! What does an arbiter do with the slices of a world?
 
-use gpuslice_policy::arbiter::need::Seen;
+use gpuslice_policy::arbiter::demand::Seen;
 use gpuslice_policy::arbiter::{Arbiter, STEP, STEP_BESIDE_HIGH, Slice, Wish};
-use gpuslice_policy::compute::turn::OVERDUE;
+use gpuslice_policy::compute::limiter::fair_queue::OVERDUE;
 use gpuslice_policy::config::{CorePolicy, Priority};
 use gpuslice_policy::units::{Nanos, Permille};
 

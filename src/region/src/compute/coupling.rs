@@ -8,9 +8,9 @@
 //! - *Peer overdraft.* A batch on another device may run far longer than predicted. A throttled launch is then admitted
 //!   early, and the slice owes its time.
 //!
-//! `gpuslice_policy::compute::step` decides both.
+//! `gpuslice_policy::compute::coupling` decides both.
 
-use gpuslice_policy::compute::step::{self, Kept, LASTS, Other};
+use gpuslice_policy::compute::coupling::{self, Kept, LASTS, Other};
 
 #[cfg(all(test, loom))]
 use crate::sync::atomics::broken::{self, Break};
@@ -38,7 +38,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         if kept.went_ahead {
             step.overdraft_at.set(kept.until);
         }
-        if step::is_told(kept, self.last_throttle(device)) {
+        if coupling::is_told(kept, self.last_throttle(device)) {
             step.throttled_from.set(kept.since);
             step.throttled_until.publish(kept.until);
         }
@@ -50,7 +50,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     /// Only the first report wakes them. They look at the word again while the overrun goes on.
     pub(crate) fn note_overrun(&self, device: usize, now: u64) {
         let Some(time) = self.time(device) else { return };
-        if step::is_known(time.coupling.0.overrun_seen_at.swap(now), now) {
+        if coupling::is_known(time.coupling.0.overrun_seen_at.swap(now), now) {
             return;
         }
         full_fence();
@@ -71,7 +71,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         let others = self.other_devices(device).filter_map(|other| self.time(other));
         others
             .map(|time| time.coupling.0.overrun_seen_at.get())
-            .filter(|seen| step::is_overdue(*seen, now))
+            .filter(|seen| coupling::is_overdue(*seen, now))
             .max()
     }
 
@@ -95,13 +95,13 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         let (CouplingWords { last_payment_at, overdraft_paid_until, .. }, terms) =
             (&time.coupling.0, self.terms(device));
         if self.peer_overrun(device, now).is_none_or(|seen| seen <= last_payment_at.get())
-            || !step::is_held_back(load_repaired(time, terms, now), now, terms)
+            || !coupling::is_held_back(load_repaired(time, terms, now), now, terms)
             || self.is_busy(time)
         {
             return false;
         }
         let until = overdraft_paid_until.get();
-        let next = step::ahead(until, now, amount, terms);
+        let next = coupling::ahead(until, now, amount, terms);
         if next.is_none_or(|next| !overdraft_paid_until.replace(until, next)) {
             return false;
         }
@@ -118,14 +118,14 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         }
         let others = self.other_devices(device).filter(|other| self.is_coupled(*other, now));
         others.filter_map(|other| self.peer_view(other, now)).fold(CouplingState::default(), |all, other| {
-            let wait = step::wait(&other, since, now).unwrap_or(0);
-            CouplingState { wait: all.wait.max(wait), saved: all.saved.max(step::saved(&other, now)) }
+            let wait = coupling::wait(&other, since, now).unwrap_or(0);
+            CouplingState { wait: all.wait.max(wait), saved: all.saved.max(coupling::saved(&other, now)) }
         })
     }
 
     /// Whether a device is coupled with others.
     pub(crate) fn is_coupled(&self, device: usize, now: u64) -> bool {
-        self.time(device).is_some_and(|time| step::holds(time.coupling.0.coupled_until.get(), now))
+        self.time(device).is_some_and(|time| coupling::holds(time.coupling.0.coupled_until.get(), now))
     }
 
     /// The state of a device as coupled devices see it.

@@ -4,14 +4,11 @@
 use loom::sync::Arc;
 
 use super::{DEVICE, NOW, SLOTS, World, beside, layout, model};
-use gpuslice_policy::{
-    arbiter::{
-        Given,
-        word::{STALE, told},
-    },
-    compute::{bucket::Terms, overlap::Overlap},
-    units::{Nanos, Permille},
-};
+use gpuslice_policy::arbiter::Given;
+use gpuslice_policy::arbiter::grant_word::{STALE, told};
+use gpuslice_policy::compute::limiter::token_bucket::Terms;
+use gpuslice_policy::compute::measuring::overlap::Overlap;
+use gpuslice_policy::units::{Nanos, Permille};
 
 use crate::{
     compute::sampler_lease,

@@ -1,9 +1,7 @@
 //! Tests that devices are coupled if their kernels wait for each other.
 
-use gpuslice_policy::compute::{
-    lease,
-    step::{Kept, LASTS, Ran},
-};
+use gpuslice_policy::compute::coupling::{Kept, LASTS, Ran};
+use gpuslice_policy::compute::limiter::lease;
 use gpuslice_region::{Device, DeviceRequest, Member, Trust, Uuid};
 
 use crate::puppet::{UUID, directory, request};

@@ -1,14 +1,10 @@
 //! Tests of grants: the rates that an arbiter writes into a slice's region.
 
-use gpuslice_policy::{
-    arbiter::{
-        Given,
-        word::{STALE, told},
-    },
-    compute::bucket::Terms,
-    config::{CorePolicy, Priority},
-    units::{Nanos, Permille},
-};
+use gpuslice_policy::arbiter::Given;
+use gpuslice_policy::arbiter::grant_word::{STALE, told};
+use gpuslice_policy::compute::limiter::token_bucket::Terms;
+use gpuslice_policy::config::{CorePolicy, Priority};
+use gpuslice_policy::units::{Nanos, Permille};
 use gpuslice_region::{Device, Limits, Member, ProcessActivity, Sharing};
 
 use crate::{
