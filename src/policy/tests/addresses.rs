@@ -1,4 +1,4 @@
-//! Does the table of addresses do what a map does, whatever is put in and taken out?
+//! Tests the address table against a map, with random insertions and removals.
 
 use gpuslice_policy::address_table::{Addresses, spread};
 use proptest::collection::vec;

@@ -1,5 +1,5 @@
-//! Is what is charged for small memory never less than a driver holds that keeps it in shared blocks, and no more once all
-//! calls are back?
+//! Tests the charge for small memory against a driver that keeps it in shared blocks: it is never less than the driver
+//! holds, and equal once all calls have returned.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 

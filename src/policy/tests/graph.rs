@@ -1,4 +1,4 @@
-//! Does a driver that keeps to its manual ever hold more for graphs than was reserved?
+//! Tests the reservation for graphs against a driver that keeps to its manual: it never holds more than is reserved.
 
 use gpuslice_policy::sizes::graph::{GraphPool, PAGE, Reading};
 use proptest::prelude::*;

@@ -2,7 +2,7 @@
 //!
 //! The leases lie in a small file beside the regions. All processes of one user map it if their slices divide GPUs. A
 //! lease is one word with its holder and the time of its last renewal, changed by compare-and-swap:
-//! [`chair`](gpuslice_policy::arbiter::grant_word::chair). A holder that dies or stands still loses its lease, so no process
+//! [`claim_lease`](gpuslice_policy::arbiter::grant_word::claim_lease). A holder that dies or stands still loses its lease, so no process
 //! has to return it.
 //!
 //! The file is made as regions are: complete, without a name, and then linked. It lies in a directory where other users
@@ -169,7 +169,7 @@ impl ArbiterLeases {
     pub fn renew(&self, gpu: &Uuid, now: u64) -> bool {
         let Some(entry) = self.entry(gpu) else { return false };
         let before = entry.holder.get();
-        grant_word::chair(before, self.me, now).is_some_and(|mine| entry.holder.replace(before, mine))
+        grant_word::claim_lease(before, self.me, now).is_some_and(|mine| entry.holder.replace(before, mine))
     }
 
     /// Returns the lease of a GPU, if this process has it.

@@ -9,7 +9,7 @@
 //! it, whatever its class and weight. So a slice of low priority or with `best-effort` has at least 5 % beside one
 //! other slice, and 1 % among ten.
 //!
-//! One exception: nothing is kept for a slice that has had far more until now ([`super::demand::Judge::has_enough`]).
+//! One exception: nothing is kept for a slice that has had far more until now ([`super::demand::DemandEstimator::has_enough`]).
 //! It would disturb the others.
 
 use crate::config::{CorePolicy, Priority};

@@ -40,7 +40,7 @@ impl Default for Budget {
 
 /// The findings of a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Found {
+pub struct Findings {
     /// Number of slices with demand.
     pub busy: u64,
     /// Predicted GPU time in flight, in nanoseconds.
@@ -57,7 +57,7 @@ pub struct Found {
     pub passed: u64,
 }
 
-impl Found {
+impl Findings {
     /// Whether the GPU may be idle before the next look.
     #[must_use]
     pub const fn idle(&self) -> bool {
@@ -67,7 +67,7 @@ impl Found {
 
 impl Budget {
     /// The factor after a look, in millionths.
-    pub fn look(&mut self, found: &Found) -> u64 {
+    pub fn look(&mut self, found: &Findings) -> u64 {
         if found.busy < 2 {
             return self.0.max(WHOLE);
         }
@@ -90,40 +90,44 @@ impl Budget {
 mod tests {
     use super::*;
 
-    const FOUND: Found =
-        Found { busy: 2, queued: 0, steered: 0, used: WHOLE, starved: true, eager: false, passed: STEP };
+    const FINDINGS: Findings =
+        Findings { busy: 2, queued: 0, steered: 0, used: WHOLE, starved: true, eager: false, passed: STEP };
 
     #[test]
     fn work_that_waits_while_nothing_is_queued_raises_it_at_once() {
         let mut budget = Budget::default();
-        assert_eq!(budget.look(&FOUND), WHOLE + UP);
-        assert_eq!(budget.look(&Found { passed: 4 * STEP, ..FOUND }), WHOLE + 5 * UP);
-        assert_eq!(budget.look(&Found { queued: LOW, ..FOUND }), WHOLE + 5 * UP);
-        assert_eq!(budget.look(&Found { starved: false, ..FOUND }), WHOLE + 5 * UP);
+        assert_eq!(budget.look(&FINDINGS), WHOLE + UP);
+        assert_eq!(budget.look(&Findings { passed: 4 * STEP, ..FINDINGS }), WHOLE + 5 * UP);
+        assert_eq!(budget.look(&Findings { queued: LOW, ..FINDINGS }), WHOLE + 5 * UP);
+        assert_eq!(budget.look(&Findings { starved: false, ..FINDINGS }), WHOLE + 5 * UP);
         (0..100).for_each(|_| {
-            budget.look(&FOUND);
+            budget.look(&FINDINGS);
         });
-        assert_eq!(budget.look(&FOUND), 2 * WHOLE);
+        assert_eq!(budget.look(&FINDINGS), 2 * WHOLE);
     }
 
     #[test]
     fn queues_that_do_not_empty_lower_it_slowly_or_by_what_nobody_uses() {
-        let found = Found { queued: HIGH + 1, steered: HIGH + 1, starved: false, ..FOUND };
+        let found = Findings { queued: HIGH + 1, steered: HIGH + 1, starved: false, ..FINDINGS };
         let mut budget = Budget::default();
         assert_eq!(budget.look(&found), WHOLE - DOWN);
-        assert_eq!(budget.look(&Found { steered: HIGH, ..found }), WHOLE - DOWN, "the others' are no sign");
+        assert_eq!(
+            budget.look(&Findings { steered: HIGH, ..found }),
+            WHOLE - DOWN,
+            "the others' are no sign"
+        );
         (0..3000).for_each(|_| {
-            budget.look(&Found { used: 0, ..found });
+            budget.look(&Findings { used: 0, ..found });
         });
-        assert_eq!(budget.look(&Found { used: 0, ..found }), LEAST);
+        assert_eq!(budget.look(&Findings { used: 0, ..found }), LEAST);
         let mut above = Budget(2 * WHOLE);
-        assert_eq!(above.look(&Found { steered: 0, ..found }), 2 * WHOLE - WHOLE / DOWN_PART);
+        assert_eq!(above.look(&Findings { steered: 0, ..found }), 2 * WHOLE - WHOLE / DOWN_PART);
     }
 
     #[test]
     fn a_slice_that_is_alone_has_the_whole() {
         let mut budget = Budget(LEAST);
-        assert_eq!(budget.look(&Found { busy: 1, ..FOUND }), WHOLE);
+        assert_eq!(budget.look(&Findings { busy: 1, ..FINDINGS }), WHOLE);
         assert_eq!(budget, Budget(LEAST), "and what was found before is kept");
     }
 }

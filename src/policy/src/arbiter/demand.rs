@@ -37,7 +37,7 @@ const ENOUGH_FOR: u64 = 200_000_000;
 
 /// Figures of a slice on a device: sums over its processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Seen {
+pub struct SliceFigures {
     /// Charged GPU time, in nanoseconds. It only grows.
     pub used: u64,
     /// Wall time that launches waited for the share, in nanoseconds. It only grows.
@@ -52,8 +52,8 @@ pub struct Seen {
 
 /// The observed demand of a slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Judge {
-    last: Seen,
+pub struct DemandEstimator {
+    last: SliceFigures,
     at: u64,
     /// The last instant at which the slice waited.
     waited: Option<u64>,
@@ -78,10 +78,10 @@ pub struct Judge {
     has_enough: bool,
 }
 
-impl Judge {
+impl DemandEstimator {
     /// The first sight of a slice. Its earlier use is unknown.
     #[must_use]
-    pub const fn new(now: u64, seen: &Seen) -> Self {
+    pub const fn new(now: u64, seen: &SliceFigures) -> Self {
         Self {
             last: *seen,
             at: now,
@@ -103,7 +103,7 @@ impl Judge {
     ///
     /// `eager`: the slice has high priority. Then queued work counts as full demand at once, and for a moment longer.
     /// `least` is the slice's kept part in millionths, and `owes` its debt in nanoseconds of GPU time.
-    pub fn look(&mut self, now: u64, seen: &Seen, eager: bool, least: u64, owes: u64) -> u64 {
+    pub fn look(&mut self, now: u64, seen: &SliceFigures, eager: bool, least: u64, owes: u64) -> u64 {
         if now < self.at || seen.used < self.last.used {
             // The region was created anew, or the clock went back.
             *self = Self::new(now, seen);
@@ -212,48 +212,56 @@ mod tests {
     const LEAST: u64 = WHOLE / 20;
 
     /// Looks every 5 ms at the figures from `seen`. Returns the demands.
-    fn needs(looks: u64, seen: impl Fn(u64) -> Seen) -> Vec<u64> {
-        let mut judge = Judge::new(0, &seen(0));
-        (1..=looks).map(|look| judge.look(look * 5 * MS, &seen(look), false, LEAST, 0)).collect()
+    fn needs(looks: u64, seen: impl Fn(u64) -> SliceFigures) -> Vec<u64> {
+        let mut demand = DemandEstimator::new(0, &seen(0));
+        (1..=looks).map(|look| demand.look(look * 5 * MS, &seen(look), false, LEAST, 0)).collect()
     }
 
     #[test]
     fn who_waits_needs_all_and_for_a_while_after() {
-        let needs = needs(40, |look| Seen { waits: look == 10, ..Seen::default() });
+        let needs = needs(40, |look| SliceFigures { waits: look == 10, ..SliceFigures::default() });
         assert_eq!(needs[8], 0);
         assert!(needs[9..19].iter().all(|need| *need == WHOLE), "{needs:?}");
         assert_eq!(needs[19], 0);
-        let throttled = self::needs(3, |look| Seen { throttled: look / 3, ..Seen::default() });
+        let throttled =
+            self::needs(3, |look| SliceFigures { throttled: look / 3, ..SliceFigures::default() });
         assert_eq!(throttled, [0, 0, WHOLE]);
     }
 
     #[test]
     fn who_does_not_wait_needs_what_it_uses() {
-        let needs = needs(40, |look| Seen { used: look * 2 * MS, ..Seen::default() });
+        let needs = needs(40, |look| SliceFigures { used: look * 2 * MS, ..SliceFigures::default() });
         assert_eq!(needs[39], WHOLE * 2 / 5);
     }
 
     #[test]
     fn a_queue_that_does_not_empty_needs_all_and_a_single_one_nothing() {
-        let needs = needs(10, |look| Seen { queued: if look > 5 { 20 * MS } else { 0 }, ..Seen::default() });
+        let needs = needs(10, |look| SliceFigures {
+            queued: if look > 5 { 20 * MS } else { 0 },
+            ..SliceFigures::default()
+        });
         assert_eq!([needs[5], needs[6], needs[7]], [0, 0, WHOLE]);
-        let now_and_then = self::needs(10, |look| Seen { queued: look % 2 * 20 * MS, ..Seen::default() });
+        let now_and_then =
+            self::needs(10, |look| SliceFigures { queued: look % 2 * 20 * MS, ..SliceFigures::default() });
         assert!(now_and_then.iter().all(|need| *need == 0), "{now_and_then:?}");
     }
 
     #[test]
     fn who_stopped_needs_nothing_after_a_tenth_of_a_second() {
-        let needs = needs(60, |look| Seen { used: look.min(30) * 5 * MS, ..Seen::default() });
+        let needs = needs(60, |look| SliceFigures { used: look.min(30) * 5 * MS, ..SliceFigures::default() });
         assert_eq!(needs[29], WHOLE);
         assert!(needs[29 + 20..].iter().all(|need| *need == 0), "{needs:?}");
     }
 
     /// The demand of a slice of high priority with queued work at the looks for which `is_queued` holds.
     fn eager(looks: u64, is_queued: impl Fn(u64) -> bool) -> Vec<bool> {
-        let mut judge = Judge::new(0, &Seen::default());
-        let seen =
-            |look: u64| Seen { queued: u64::from(is_queued(look)) * MS, used: look, ..Seen::default() };
-        (1..=looks).map(|look| judge.look(look * MS / 4, &seen(look), true, LEAST, 0) == WHOLE).collect()
+        let mut demand = DemandEstimator::new(0, &SliceFigures::default());
+        let seen = |look: u64| SliceFigures {
+            queued: u64::from(is_queued(look)) * MS,
+            used: look,
+            ..SliceFigures::default()
+        };
+        (1..=looks).map(|look| demand.look(look * MS / 4, &seen(look), true, LEAST, 0) == WHOLE).collect()
     }
 
     #[test]
@@ -275,10 +283,16 @@ mod tests {
 
     #[test]
     fn who_has_had_far_more_than_is_kept_for_it_has_enough_for_a_fifth_of_a_second() {
-        let mut judge = Judge::new(0, &Seen::default());
+        let mut demand = DemandEstimator::new(0, &SliceFigures::default());
         let mut look = |at: u64, used: u64| {
-            judge.look(at * MS, &Seen { used: used * MS, ..Seen::default() }, false, LEAST, 0);
-            judge.has_enough()
+            demand.look(
+                at * MS,
+                &SliceFigures { used: used * MS, ..SliceFigures::default() },
+                false,
+                LEAST,
+                0,
+            );
+            demand.has_enough()
         };
         // All of the GPU for 100 ms, then nothing.
         assert!(!look(20, 20) && look(22, 22) && look(100, 100));
@@ -288,13 +302,13 @@ mod tests {
     #[test]
     fn who_has_no_more_than_is_kept_for_it_never_has_enough() {
         for (part, kernel) in [(20, 20), (20, 30), (20, 100), (100, 20), (100, 400)] {
-            let mut judge = Judge::new(0, &Seen::default());
+            let mut demand = DemandEstimator::new(0, &SliceFigures::default());
             // Each kernel ends at a look, and is paid bit by bit until the next one.
             let mut has_enough = |look: u64| {
-                let seen = Seen { used: (look / 10 + 1) * kernel * MS, ..Seen::default() };
+                let seen = SliceFigures { used: (look / 10 + 1) * kernel * MS, ..SliceFigures::default() };
                 let owes = (10 - look % 10) * kernel * MS / 10;
-                judge.look(look * kernel * part * MS / 10, &seen, false, WHOLE / part, owes);
-                judge.has_enough()
+                demand.look(look * kernel * part * MS / 10, &seen, false, WHOLE / part, owes);
+                demand.has_enough()
             };
             assert!((1..500).all(|look| !has_enough(look)), "kernels of {kernel} ms, one of {part}");
         }
@@ -302,11 +316,18 @@ mod tests {
 
     #[test]
     fn a_region_made_anew_and_a_clock_set_back_begin_again() {
-        let mut judge = Judge::new(900 * MS, &Seen { used: 800 * MS, ..Seen::default() });
-        assert_eq!(judge.look(905 * MS, &Seen { used: 3 * MS, ..Seen::default() }, false, LEAST, 0), 0);
-        assert_eq!(judge.look(5 * MS, &Seen { used: 4 * MS, ..Seen::default() }, false, LEAST, 0), 0);
+        let mut demand =
+            DemandEstimator::new(900 * MS, &SliceFigures { used: 800 * MS, ..SliceFigures::default() });
         assert_eq!(
-            judge.look(45 * MS, &Seen { used: 24 * MS, ..Seen::default() }, false, LEAST, 0),
+            demand.look(905 * MS, &SliceFigures { used: 3 * MS, ..SliceFigures::default() }, false, LEAST, 0),
+            0
+        );
+        assert_eq!(
+            demand.look(5 * MS, &SliceFigures { used: 4 * MS, ..SliceFigures::default() }, false, LEAST, 0),
+            0
+        );
+        assert_eq!(
+            demand.look(45 * MS, &SliceFigures { used: 24 * MS, ..SliceFigures::default() }, false, LEAST, 0),
             WHOLE / 2
         );
     }

@@ -10,13 +10,13 @@ pub const PATIENCE: u64 = 100_000_000;
 
 /// The grant of a slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Given {
+pub struct Grant {
     /// Rate and burst.
     pub terms: Terms,
     /// Wall nanoseconds by which the slice's word moves back. Otherwise the GPU would be idle.
     pub gift: u64,
     /// The most work that a process of the slice may have queued, in nanoseconds of GPU time.
-    pub ahead: u64,
+    pub queue_bound: u64,
 }
 
 /// Bits of a rate.
@@ -36,17 +36,17 @@ const WHO: u32 = 24;
 /// Spans are rounded up to multiples of 1.05 ms. A span of 255 multiples or more stands for the slice's own value. A
 /// word of 0 grants nothing.
 #[must_use]
-pub fn told(given: &Given, now: u64) -> u64 {
+pub fn encode(given: &Grant, now: u64) -> u64 {
     let span = |time: u64| time.div_ceil(1 << UNIT).min(OWN);
     let rate = u64::from(given.terms.rate().get()).max(1);
     let at = (now >> UNIT).max(1) << (RATE.saturating_add(2 * SPAN));
-    at | span(given.ahead) << (RATE.saturating_add(SPAN)) | span(given.terms.burst()) << RATE | rate
+    at | span(given.queue_bound) << (RATE.saturating_add(SPAN)) | span(given.terms.burst()) << RATE | rate
 }
 
 /// The terms of a grant, whatever its age, and the queue bound of a process in nanoseconds. The terms are at most
 /// `own`. Without a grant they are `own`, and there is no bound.
 #[must_use]
-pub fn granted(word: u64, own: Terms) -> (Terms, Option<u64>) {
+pub fn decode(word: u64, own: Terms) -> (Terms, Option<u64>) {
     let thousandths = u16::try_from(word & ((1 << RATE) - 1)).ok().and_then(Permille::new);
     let Some(rate) = thousandths.filter(|rate| rate.get() > 0) else { return (own, None) };
     let span = |bits: u32| match (word >> bits) & OWN {
@@ -60,26 +60,26 @@ pub fn granted(word: u64, own: Terms) -> (Terms, Option<u64>) {
 /// Whether the arbiter has been silent for so long that a word is invalid. A word of 0 is never stale.
 #[must_use]
 pub fn is_stale(word: u64, now: u64) -> bool {
-    let at = said_at(word);
+    let at = written_at(word);
     word != 0 && (now.saturating_sub(at) >= STALE || at > now.saturating_add(STALE))
 }
 
-/// The terms that apply now: the [`granted`] ones, or `own` if the arbiter has been silent.
+/// The terms that apply now: the [decoded](decode) ones, or `own` if the arbiter has been silent.
 #[must_use]
-pub fn heard(word: u64, own: Terms, now: u64) -> (Terms, Option<u64>) {
-    granted(if is_stale(word, now) { 0 } else { word }, own)
+pub fn current(word: u64, own: Terms, now: u64) -> (Terms, Option<u64>) {
+    decode(if is_stale(word, now) { 0 } else { word }, own)
 }
 
 /// Whether `new` must replace `word`: the content differs, or the old word will soon be stale.
 #[must_use]
-pub fn is_news(word: u64, new: u64, now: u64) -> bool {
+pub fn must_write(word: u64, new: u64, now: u64) -> bool {
     // The content, without the instant.
     let about = |word: u64| word << u64::BITS.saturating_sub(RATE.saturating_add(2 * SPAN));
     about(word) != about(new) || is_stale(word, now.saturating_add(STALE / 2))
 }
 
 /// The instant of a grant, in nanoseconds.
-const fn said_at(word: u64) -> u64 {
+const fn written_at(word: u64) -> u64 {
     (word >> (RATE.saturating_add(2 * SPAN))) << UNIT
 }
 
@@ -88,7 +88,7 @@ const fn said_at(word: u64) -> u64 {
 /// The caller writes it by compare-and-swap. If that succeeds, it is the arbiter until it has been silent for
 /// [`PATIENCE`]. `me` is any number that no other process has; the low 24 bits count. A free lease is 0.
 #[must_use]
-pub fn chair(word: u64, me: u64, now: u64) -> Option<u64> {
+pub fn claim_lease(word: u64, me: u64, now: u64) -> Option<u64> {
     let (me, who, since) = (number(me), word & ((1 << WHO) - 1), (word >> WHO) << UNIT);
     let is_silent = now.saturating_sub(since) >= PATIENCE || since > now.saturating_add(PATIENCE);
     (who == 0 || who == me || is_silent).then_some((now >> UNIT) << WHO | me)
@@ -117,28 +117,28 @@ mod tests {
         Terms::new(Permille::new(thousandths).unwrap(), Nanos::new(burst))
     }
 
-    fn given(thousandths: u16, burst: u64, ahead: u64) -> Given {
-        Given { terms: terms(thousandths, burst), gift: 0, ahead }
+    fn given(thousandths: u16, burst: u64, ahead: u64) -> Grant {
+        Grant { terms: terms(thousandths, burst), gift: 0, queue_bound: ahead }
     }
 
     #[test]
     fn a_slice_hears_what_it_was_told_for_a_second() {
-        let word = told(&given(250, 4 * MS, 50 * MS), NOW);
+        let word = encode(&given(250, 4 * MS, 50 * MS), NOW);
         let own = terms(1000, 20 * MS);
         for now in [NOW, NOW + STALE - MS, NOW - MS] {
-            assert_eq!(heard(word, own, now), (terms(250, 4 * MS), Some(50 * MS)));
+            assert_eq!(current(word, own, now), (terms(250, 4 * MS), Some(50 * MS)));
         }
-        assert_eq!(heard(word, own, NOW + STALE), (own, None));
-        assert_eq!(heard(0, own, NOW), (own, None));
+        assert_eq!(current(word, own, NOW + STALE), (own, None));
+        assert_eq!(current(0, own, NOW), (own, None));
         assert_eq!(
-            heard(told(&given(250, 0, 0), NOW + 2 * STALE), own, NOW),
+            current(encode(&given(250, 0, 0), NOW + 2 * STALE), own, NOW),
             (own, None),
             "of a time to come"
         );
-        assert_eq!(heard(word, terms(100, MS), NOW), (terms(100, MS), Some(50 * MS)), "more than its own");
-        assert_eq!(heard(told(&given(0, 0, 0), NOW), own, NOW), (terms(1, 0), Some(0)));
+        assert_eq!(current(word, terms(100, MS), NOW), (terms(100, MS), Some(50 * MS)), "more than its own");
+        assert_eq!(current(encode(&given(0, 0, 0), NOW), own, NOW), (terms(1, 0), Some(0)));
         assert_eq!(
-            heard(told(&given(9, u64::MAX, u64::MAX), NOW), own, NOW),
+            current(encode(&given(9, u64::MAX, u64::MAX), NOW), own, NOW),
             (terms(9, 20 * MS), Some(u64::MAX))
         );
     }
@@ -146,41 +146,44 @@ mod tests {
     #[test]
     fn a_word_is_written_where_it_says_something_else_or_becomes_stale() {
         let given = given(250, 4 * MS, 50 * MS);
-        let word = told(&given, NOW);
-        let later = |passed: u64| is_news(word, told(&given, NOW + passed), NOW + passed);
+        let word = encode(&given, NOW);
+        let later = |passed: u64| must_write(word, encode(&given, NOW + passed), NOW + passed);
         assert_eq!([0, STALE / 4, STALE / 2].map(later), [false, false, true]);
-        assert!(is_news(word, told(&self::given(251, 4 * MS, 50 * MS), NOW), NOW));
-        assert!(is_news(0, word, NOW));
+        assert!(must_write(word, encode(&self::given(251, 4 * MS, 50 * MS), NOW), NOW));
+        assert!(must_write(0, word, NOW));
     }
 
     #[test]
     fn a_word_that_stands_grants_the_same_however_old_it_is() {
-        let (word, own) = (told(&given(250, 4 * MS, 50 * MS), NOW), terms(1000, 20 * MS));
-        assert_eq!(granted(word, own), heard(word, own, NOW));
+        let (word, own) = (encode(&given(250, 4 * MS, 50 * MS), NOW), terms(1000, 20 * MS));
+        assert_eq!(decode(word, own), current(word, own, NOW));
         assert!(!is_stale(word, NOW + STALE - MS) && is_stale(word, NOW + STALE) && !is_stale(0, NOW));
-        assert_eq!(granted(0, own), (own, None));
+        assert_eq!(decode(0, own), (own, None));
     }
 
     #[test]
     fn one_process_holds_the_chair_until_it_is_silent() {
-        let word = chair(0, 7, NOW).unwrap();
-        assert_eq!(chair(word, 8, NOW + PATIENCE - 2 * MS), None);
-        assert!(chair(word, 7, NOW + 50 * MS).is_some());
+        let word = claim_lease(0, 7, NOW).unwrap();
+        assert_eq!(claim_lease(word, 8, NOW + PATIENCE - 2 * MS), None);
+        assert!(claim_lease(word, 7, NOW + 50 * MS).is_some());
         assert!(is_held_by(word, 7) && !is_held_by(word, 8) && !is_held_by(0, 0));
-        let next = chair(word, 8, NOW + PATIENCE).unwrap();
+        let next = claim_lease(word, 8, NOW + PATIENCE).unwrap();
         assert_eq!(
-            chair(next, 7, NOW + PATIENCE),
+            claim_lease(next, 7, NOW + PATIENCE),
             None,
             "the first has lost it, even if it was only stopped"
         );
-        assert!(chair(chair(0, 7, NOW * 2).unwrap(), 8, NOW).is_some(), "a time to come is nobody's");
+        assert!(
+            claim_lease(claim_lease(0, 7, NOW * 2).unwrap(), 8, NOW).is_some(),
+            "a time to come is nobody's"
+        );
     }
 
     proptest! {
         #[test]
         fn no_word_gives_more_than_the_slices_own(word in any::<u64>(), now in any::<u64>(), rate in 1_u16..=1000) {
             let own = terms(rate, 20 * MS);
-            let (terms, _) = heard(word, own, now);
+            let (terms, _) = current(word, own, now);
             prop_assert!(terms.rate() <= own.rate() && terms.rate().get() > 0 && terms.burst() <= own.burst());
         }
 
@@ -189,7 +192,7 @@ mod tests {
             rate in 1_u16..=1000, burst in 0..200 * MS, ahead in 0..200 * MS, now in STALE..1 << 57,
         ) {
             let own = terms(1000, u64::MAX);
-            let (heard, queued) = heard(told(&given(rate, burst, ahead), now), own, now);
+            let (heard, queued) = current(encode(&given(rate, burst, ahead), now), own, now);
             prop_assert_eq!(heard.rate().get(), rate);
             prop_assert!(heard.burst() >= burst && heard.burst() - burst < MS);
             prop_assert!(queued.unwrap() >= ahead && queued.unwrap() - ahead < MS);

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::allocate::{self, Claim, Part, WHOLE, divide};
-use super::budget::{Budget, Found};
-use super::demand::{Judge, Seen};
-use super::grant_word::Given;
+use super::budget::{Budget, Findings};
+use super::demand::{DemandEstimator, SliceFigures};
+use super::grant_word::Grant;
 use crate::compute::limiter::queue_bound;
 use crate::compute::limiter::token_bucket::Terms;
 use crate::config::{CorePolicy, Priority};
@@ -36,7 +36,7 @@ const STEADY: u16 = 64;
 
 /// The settings of a slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wish {
+pub struct SliceSettings {
     /// The policy of sharing.
     pub policy: CorePolicy,
     /// The most that it may use, under any policy.
@@ -55,15 +55,15 @@ pub struct Slice {
     /// A number that no other slice has.
     pub id: u64,
     /// Its settings.
-    pub wish: Wish,
+    pub settings: SliceSettings,
     /// The figures of its region.
-    pub seen: Seen,
+    pub figures: SliceFigures,
 }
 
 /// The state of a slice between looks.
 #[derive(Debug, Clone, Copy)]
-struct Known {
-    judge: Judge,
+struct SliceState {
+    demand: DemandEstimator,
     given: Option<Terms>,
     /// Whether the slice has high priority.
     eager: bool,
@@ -74,7 +74,7 @@ struct Known {
 /// The state of an arbiter for one GPU.
 #[derive(Debug, Default)]
 pub struct Arbiter {
-    slices: BTreeMap<u64, Known>,
+    slices: BTreeMap<u64, SliceState>,
     budget: Budget,
     /// The present budget, in millionths.
     scale: u64,
@@ -90,106 +90,111 @@ impl Arbiter {
     /// What could go wrong: the rates of a look act on work that is queued later. So each correction is small or
     /// bounded: the budget moves by steps, a gift is at most what the first waiting launch needs, and rates that
     /// change little stay.
-    pub fn look(&mut self, now: u64, slices: &[Slice]) -> Vec<Given> {
-        let needs = self.judge(now, slices);
+    pub fn look(&mut self, now: u64, slices: &[Slice]) -> Vec<Grant> {
+        let needs = self.demands(now, slices);
         let claims: Vec<Claim> =
             slices.iter().zip(&needs).map(|(slice, need)| self.claim(slice, *need)).collect();
         let parts = divide(&claims);
         let found = self.found(now, slices, &needs, &parts);
         self.scale = self.budget.look(&found);
-        let full: Vec<Claim> = slices.iter().map(|slice| claim(&slice.wish, WHOLE)).collect();
+        let full: Vec<Claim> = slices.iter().map(|slice| claim(&slice.settings, WHOLE)).collect();
         let own = divide(&full);
         self.at = now;
-        let gives_way = |slice: &Slice| slices.iter().any(|other| goes_before(other, slice));
+        let must_yield = |slice: &Slice| slices.iter().any(|other| comes_first(other, slice));
         let both = parts.iter().zip(own.iter());
         let terms: Vec<Terms> = slices
             .iter()
             .zip(both)
-            .map(|(slice, (part, own))| self.give(slice, part, own, gives_way(slice)))
+            .map(|(slice, (part, own))| self.give(slice, part, own, must_yield(slice)))
             .collect();
         // A launch admitted while work of high priority is in flight would delay the work that follows.
-        let is_held = |slice: &Slice| found.eager && gives_way(slice);
+        let is_held = |slice: &Slice| found.eager && must_yield(slice);
         let gift = if found.idle() { earliest(slices, &terms, is_held) } else { 0 };
-        let given = |(slice, terms): (&Slice, Terms)| Given {
+        let given = |(slice, terms): (&Slice, Terms)| Grant {
             terms,
             gift: if is_held(slice) { 0 } else { gift.min(room(slice, &terms, found.passed)) },
-            ahead: if gives_way(slice) { SHORT } else { queue_bound::MOST },
+            queue_bound: if must_yield(slice) { SHORT } else { queue_bound::MOST },
         };
         slices.iter().zip(terms).map(given).collect()
     }
 
     /// The demands of all slices. Slices that are gone are forgotten.
-    fn judge(&mut self, now: u64, slices: &[Slice]) -> Vec<u64> {
+    fn demands(&mut self, now: u64, slices: &[Slice]) -> Vec<u64> {
         let mut before = core::mem::take(&mut self.slices);
         let mut needs = Vec::with_capacity(slices.len());
         let least = allocate::least(slices.len());
         for slice in slices {
-            let Slice { id, seen, .. } = slice;
-            let eager = is_eager(slice);
-            let new = || Known { judge: Judge::new(now, seen), given: None, eager, borrows: false };
+            let Slice { id, figures, .. } = slice;
+            let eager = is_high(slice);
+            let new = || SliceState {
+                demand: DemandEstimator::new(now, figures),
+                given: None,
+                eager,
+                borrows: false,
+            };
             let known = self.slices.entry(*id).or_insert_with(|| before.remove(id).unwrap_or_else(new));
             known.eager = eager;
             let rate = known.given.map_or(Permille::FULL, Terms::rate);
-            let owes = seen.owed.saturating_mul(u64::from(rate.get())) / 1000;
-            needs.push(known.judge.look(now, seen, eager, least, owes));
+            let owes = figures.owed.saturating_mul(u64::from(rate.get())) / 1000;
+            needs.push(known.demand.look(now, figures, eager, least, owes));
         }
         needs
     }
 
     fn claim(&self, slice: &Slice, need: u64) -> Claim {
-        let has_enough = self.slices.get(&slice.id).is_some_and(|known| known.judge.has_enough());
-        Claim { has_enough, ..claim(&slice.wish, need) }
+        let has_enough = self.slices.get(&slice.id).is_some_and(|known| known.demand.has_enough());
+        Claim { has_enough, ..claim(&slice.settings, need) }
     }
 
     /// The findings of this look for the budget. `parts` follow from the demands with the last budget.
-    fn found(&self, now: u64, slices: &[Slice], needs: &[u64], parts: &[Part]) -> Found {
+    fn found(&self, now: u64, slices: &[Slice], needs: &[u64], parts: &[Part]) -> Findings {
         let known = |slice: &Slice| self.slices.get(&slice.id);
         let starved = |(slice, part): (&Slice, &Part)| {
             let Some(given) = known(slice).and_then(|known| known.given) else { return false };
             // If the demand of others has changed, the slice waits because of their earlier demand.
-            let unchanged = self.rate(&slice.wish, part).get()
+            let unchanged = self.rate(&slice.settings, part).get()
                 <= given.rate().get().saturating_add(given.rate().get() / 8);
-            slice.seen.waits && unchanged && is_steered(slice, &given)
+            slice.figures.waits && unchanged && is_steered(slice, &given)
         };
         let busy = |(slice, need): &(&Slice, &u64)| {
-            **need > 0 || known(slice).is_some_and(|known| known.judge.mean() > 0)
+            **need > 0 || known(slice).is_some_and(|known| known.demand.mean() > 0)
         };
         let steered = slices.iter().filter_map(|slice| {
             let known = known(slice)?;
-            known.given.is_some_and(|given| is_steered(slice, &given)).then(|| known.judge.queued())
+            known.given.is_some_and(|given| is_steered(slice, &given)).then(|| known.demand.queued())
         });
-        Found {
+        Findings {
             busy: u64::try_from(slices.iter().zip(needs).filter(busy).count()).unwrap_or(u64::MAX),
             // Work of high priority counts twice: a launch of another slice should not come in between too early.
-            queued: self.sum(|known| known.judge.queued().saturating_mul(if known.eager { 2 } else { 1 })),
+            queued: self.sum(|known| known.demand.queued().saturating_mul(if known.eager { 2 } else { 1 })),
             steered: steered.fold(0, u64::saturating_add),
-            used: self.sum(|known| known.judge.mean()),
+            used: self.sum(|known| known.demand.mean()),
             starved: slices.iter().zip(parts).any(starved),
-            eager: self.slices.values().any(|known| known.eager && known.judge.is_at_work()),
+            eager: self.slices.values().any(|known| known.eager && known.demand.is_at_work()),
             passed: now.saturating_sub(self.at).min(LATE),
         }
     }
 
-    fn sum(&self, figure: fn(&Known) -> u64) -> u64 {
+    fn sum(&self, figure: fn(&SliceState) -> u64) -> u64 {
         self.slices.values().map(figure).fold(0, u64::saturating_add)
     }
 
     /// The rate of a part with the present budget.
-    fn rate(&self, wish: &Wish, part: &Part) -> Permille {
+    fn rate(&self, settings: &SliceSettings, part: &Part) -> Permille {
         let scaled = part.could.saturating_mul(self.scale).checked_div(WHOLE).unwrap_or(0);
-        let millionths = if wish.policy == CorePolicy::Fixed { part.could } else { scaled };
-        rate(millionths).min(wish.limit).max(LEAST_RATE)
+        let millionths = if settings.policy == CorePolicy::Fixed { part.could } else { scaled };
+        rate(millionths).min(settings.limit).max(LEAST_RATE)
     }
 
     /// The terms of a part. If they are nearly the last ones, the last ones stay.
-    fn give(&mut self, slice: &Slice, part: &Part, own: &Part, gives_way: bool) -> Terms {
-        let Wish { policy, limit, burst, .. } = slice.wish;
-        let rate = self.rate(&slice.wish, part);
+    fn give(&mut self, slice: &Slice, part: &Part, own: &Part, must_yield: bool) -> Terms {
+        let SliceSettings { policy, limit, burst, .. } = slice.settings;
+        let rate = self.rate(&slice.settings, part);
         let Some(known) = self.slices.get_mut(&slice.id) else { return Terms::new(rate, burst) };
-        let lately = known.judge.lately();
+        let lately = known.demand.lately();
         let bound = if known.borrows { own.allotted } else { own.allotted.saturating_add(own.allotted / 8) };
         known.borrows = policy != CorePolicy::Fixed && lately > bound;
-        let most = match (gives_way && policy != CorePolicy::Fixed, known.borrows) {
+        let most = match (must_yield && policy != CorePolicy::Fixed, known.borrows) {
             (true, _) => SHORT_BURST,
             (false, true) => LENT,
             (false, false) => u64::MAX,
@@ -207,14 +212,14 @@ impl Arbiter {
 }
 
 /// Whether a slice has high priority.
-fn is_eager(slice: &Slice) -> bool {
-    slice.wish.priority == Priority::High
+fn is_high(slice: &Slice) -> bool {
+    slice.settings.priority == Priority::High
 }
 
 /// Whether `other` must yield to `slice`. `best-effort` is last whatever its priority.
-fn goes_before(slice: &Slice, other: &Slice) -> bool {
-    let is_last = |slice: &Slice| slice.wish.policy == CorePolicy::BestEffort;
-    is_eager(slice) && !is_eager(other) && (!is_last(slice) || is_last(other))
+fn comes_first(slice: &Slice, other: &Slice) -> bool {
+    let is_last = |slice: &Slice| slice.settings.policy == CorePolicy::BestEffort;
+    is_high(slice) && !is_high(other) && (!is_last(slice) || is_last(other))
 }
 
 /// Wall nanoseconds until the first waiting slice that can have a gift may go.
@@ -222,26 +227,26 @@ fn earliest(slices: &[Slice], terms: &[Terms], is_held: impl Fn(&Slice) -> bool)
     let waiting = slices
         .iter()
         .zip(terms)
-        .filter(|(slice, terms)| slice.seen.waits && !is_held(slice) && room(slice, terms, u64::MAX) > 0);
-    waiting.map(|(slice, _)| slice.seen.owed).min().unwrap_or(0)
+        .filter(|(slice, terms)| slice.figures.waits && !is_held(slice) && room(slice, terms, u64::MAX) > 0);
+    waiting.map(|(slice, _)| slice.figures.owed).min().unwrap_or(0)
 }
 
 /// Whether a slice may have less than its limit because of others.
 fn is_steered(slice: &Slice, terms: &Terms) -> bool {
-    slice.wish.policy != CorePolicy::Fixed && terms.rate() < slice.wish.limit
+    slice.settings.policy != CorePolicy::Fixed && terms.rate() < slice.settings.limit
 }
 
 /// Wall nanoseconds by which the word of a slice may move back, `passed` nanoseconds after the last look. A limit
 /// holds whatever others leave; the whole GPU is no limit.
 fn room(slice: &Slice, terms: &Terms, passed: u64) -> u64 {
-    let Wish { policy, limit, .. } = slice.wish;
+    let SliceSettings { policy, limit, .. } = slice.settings;
     match (policy, limit.is_partial()) {
         (CorePolicy::Fixed, _) => 0,
-        (_, false) => slice.seen.owed,
+        (_, false) => slice.figures.owed,
         (_, true) => {
             let more = u64::from(limit.get().saturating_sub(terms.rate().get()));
             let part = passed.saturating_mul(more).checked_div(u64::from(terms.rate().get()));
-            part.unwrap_or(0).min(slice.seen.owed)
+            part.unwrap_or(0).min(slice.figures.owed)
         }
     }
 }
@@ -252,8 +257,8 @@ const LEAST_RATE: Permille = match Permille::new(1) {
     None => Permille::LEAST,
 };
 
-fn claim(wish: &Wish, need: u64) -> Claim {
-    let Wish { policy, limit, weight, priority, .. } = *wish;
+fn claim(settings: &SliceSettings, need: u64) -> Claim {
+    let SliceSettings { policy, limit, weight, priority, .. } = *settings;
     let limit = u64::from(limit.get()).saturating_mul(WHOLE / 1000);
     Claim { policy, priority, weight, limit, need, has_enough: false }
 }

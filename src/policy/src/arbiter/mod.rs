@@ -3,10 +3,10 @@
 //! Slices with `fixed` need no division. For `equal`, `best-effort` and priorities, one process looks at all slices of a
 //! GPU: the arbiter. It repeats these steps:
 //!
-//! 1. It reads the figures of each region ([`demand::Seen`]).
+//! 1. It reads the figures of each region ([`demand::SliceFigures`]).
 //! 2. It estimates the [`demand`] of each slice.
 //! 3. It [allocates](allocate::divide) the GPU. The [`budget`] says how much there is to allocate.
-//! 4. It writes a [`Given`] to each slice.
+//! 4. It writes a [`Grant`] to each slice.
 //!
 //! [`Arbiter::look`] is a pure function of the figures: equal figures give equal results.
 //!
@@ -69,15 +69,15 @@
 //! | word | content | writer |
 //! |---|---|---|
 //! | `policy`, `weight`, `priority` | as configured | the first process, `gpuslice set` |
-//! | `grant` | [`grant_word::told`]: rate, burst, queue bound, time | the arbiter |
+//! | `grant` | [`grant_word::encode`]: rate, burst, queue bound, time | the arbiter |
 //!
-//! [`grant_word::heard`] gives the terms that a slice may use. The arbiter writes the word by compare-exchange. The
+//! [`grant_word::current`] gives the terms that a slice may use. The arbiter writes the word by compare-exchange. The
 //! region then converts the slice's debt or savings to the new terms. The gate uses the lower of its own queue bound and
 //! the granted one ([`queue_bound`](crate::compute::limiter::queue_bound)). A gift is a refund of wall time without an
 //! owner, and wakes sleepers. If the word is stale, each slice has its own limit, and the driver's turns divide the GPU.
 //! So without an arbiter nothing is lent, nothing is kept, and nothing stops.
 //!
-//! [`demand::Seen`] comes from words that exist: `used`, `throttled` and `queued` of `TimeUsed`, `paid_until`, and
+//! [`demand::SliceFigures`] comes from words that exist: `used`, `throttled` and `queued` of `TimeUsed`, `paid_until`, and
 //! whether a process waits. A process waits if its `requested_ns` is above 0 and its `sleep_deadline` is not more than
 //! 10 ms old. The reader leaves out `queued` of a process whose `used` has not moved for 100 ms. For a whole slice without
 //! progress the arbiter leaves it out.
@@ -85,8 +85,8 @@
 //! # Election
 //!
 //! The processes of all slices in one directory elect the arbiter. They map a file `arbiter` there, with one
-//! [`grant_word::chair`] for each GPU, by UUID. A process asks for the chair at its first launch and at each tick of its
-//! worker. It releases the chair (0) when it has no work in flight. A killed or stopped process loses the chair after
+//! [`grant_word::claim_lease`] for each GPU, by UUID. A process asks for it at its first launch and at each tick of its
+//! worker. It releases it (0) when it has no work in flight. A killed or stopped process loses it after
 //! [`grant_word::PATIENCE`]. The next arbiter starts from the figures that it reads, within 300 ms in all. Until then the
 //! last grants hold, so no slice starves. If two arbiters write at once, each write is only a rate, and the next look
 //! corrects it. A region that cannot be opened takes no part: its GPU time makes the GPU look smaller.
@@ -98,6 +98,6 @@ pub mod grant_word;
 mod look;
 pub mod schedule;
 
-pub use grant_word::Given;
-pub use look::{Arbiter, MOST_SLICES, Slice, Wish};
+pub use grant_word::Grant;
+pub use look::{Arbiter, MOST_SLICES, Slice, SliceSettings};
 pub use schedule::{STEP, STEP_BESIDE_HIGH};

@@ -17,7 +17,7 @@ const SELDOM: u64 = 20;
 
 /// The last check and the last reading. Instants are nanoseconds of the monotonic clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Pace {
+pub struct ReadingSchedule {
     looked: u64,
     read: u64,
     /// The earliest instant of the next reading.
@@ -26,7 +26,7 @@ pub struct Pace {
     changed: (i64, i64),
 }
 
-impl Pace {
+impl ReadingSchedule {
     /// Whether to check the directory for a change now.
     #[must_use]
     pub fn looks(&mut self, now: u64) -> bool {
@@ -60,7 +60,7 @@ mod tests {
     /// Readings in ten seconds, where each takes `takes` and the directory changes as often as `changes`, in
     /// milliseconds.
     fn readings(takes: u64, changes: u64) -> u64 {
-        let (mut pace, mut now, mut count) = (Pace::default(), NOW, 0);
+        let (mut pace, mut now, mut count) = (ReadingSchedule::default(), NOW, 0);
         while now < NOW + 10_000 * MS {
             now += MS;
             let changed = (0, i64::try_from(now / (changes * MS)).unwrap());
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn what_changed_while_nobody_could_look_is_read_afterwards() {
-        let mut pace = Pace::default();
+        let mut pace = ReadingSchedule::default();
         assert!(pace.looks(NOW) && pace.reads((0, 1), NOW));
         pace.has_read(NOW + 10 * MS);
         assert!(pace.looks(NOW + 100 * MS) && !pace.reads((0, 2), NOW + 100 * MS));

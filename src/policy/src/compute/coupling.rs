@@ -12,14 +12,11 @@
 //! (an overrun), and ended when a throttled launch on another device was admitted.
 //!
 //! *Peer overdraft.* While a kernel overruns, it may wait. So a launch that another device throttles is admitted
-//! early, and the slice owes its cost. The overrun may have other reasons, so the overdraft is bounded ([`ahead`]).
-
-use super::limiter::token_bucket::{self, Terms};
-use crate::units::{Nanos, Permille};
+//! early, and the slice owes its cost ([`peer_overdraft`](super::peer_overdraft)).
 
 /// A measured batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ran {
+pub struct MeasuredBatch {
     /// Estimated duration without waiting, in nanoseconds.
     pub plain: u64,
     /// Measured duration, in nanoseconds.
@@ -32,19 +29,19 @@ pub struct Ran {
 
 /// A launch that its device throttled for long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Kept {
+pub struct ThrottledLaunch {
     /// Start of the wait, in nanoseconds of the monotonic clock.
     pub since: u64,
     /// End of the wait.
     pub until: u64,
     /// Whether the wait ended by a peer overdraft. The end of an overrun shortly after an overdraft is weaker
     /// evidence.
-    pub went_ahead: bool,
+    pub is_overdraft: bool,
 }
 
 /// State of another device of the slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Other {
+pub struct PeerDevice {
     /// Instant up to which its time is paid, in nanoseconds of the monotonic clock.
     pub paid_until: u64,
     /// Whether a process waits for its time.
@@ -79,21 +76,11 @@ const PREPARES: u64 = 50_000_000;
 /// Nanoseconds after which the end of a batch is known: 10 ms.
 const SEEN: u64 = 10_000_000;
 /// Longest wait of a launch for another device, in nanoseconds: 10 s. It bounds the damage of wrong evidence.
-const MOST: u64 = 10_000_000_000;
-/// Nanoseconds for which an overrun counts as continuing after it was seen: 5 ms. The worker looks each millisecond,
-/// on a host that may be late.
-const FRESH: u64 = 5_000_000;
+pub(super) const MOST: u64 = 10_000_000_000;
 /// Overrun beyond which a batch waits for no launch, in nanoseconds: one second. Kernels that never end are no reason
 /// for an overdraft.
 const PATIENCE: u64 = 1_000_000_000;
-/// GPU time of peer overdrafts that may be admitted at once, in nanoseconds: 20 ms. It has room for a few launches
-/// before the awaited one.
-const AHEAD: u64 = 20_000_000;
-/// Debt beyond which no peer overdraft is admitted, in nanoseconds of GPU time: one second. An overdraft is paid by
-/// its prediction and may run for far longer.
-const MOST_OWED: u64 = 1_000_000_000;
-
-impl Ran {
+impl MeasuredBatch {
     /// Nanoseconds of the overrun. `None`: the batch took about as long as estimated.
     #[must_use]
     pub fn beyond(&self) -> Option<u64> {
@@ -119,9 +106,9 @@ impl Ran {
     /// after: within its own duration and the work in between. And the launch must have been throttled for one part
     /// in eight of the overrun while the batch ran.
     #[must_use]
-    pub fn ended_by(&self, kept: Kept) -> bool {
+    pub fn ended_by(&self, kept: ThrottledLaunch) -> bool {
         let Some(beyond) = self.beyond() else { return false };
-        let between = if kept.went_ahead { 0 } else { BETWEEN };
+        let between = if kept.is_overdraft { 0 } else { BETWEEN };
         let ends = kept.until.saturating_add(self.plain).saturating_add(between).saturating_add(SLACK);
         let meanwhile = kept.until.saturating_sub(kept.since.max(self.until.saturating_sub(self.length)));
         let latest = self.until.saturating_add(self.after);
@@ -131,18 +118,18 @@ impl Ran {
 
 /// Evidence of one device that its kernels wait for another device.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Seen {
+pub struct CouplingEvidence {
     first: u64,
     count: u32,
 }
 
-impl Seen {
+impl CouplingEvidence {
     /// Adds a batch that ended with a throttled launch of another device. Returns whether the evidence suffices.
-    pub fn add(&mut self, ran: &Ran, kept: Kept) -> bool {
+    pub fn add(&mut self, ran: &MeasuredBatch, kept: ThrottledLaunch) -> bool {
         if ran.until.saturating_sub(self.first) > LATELY {
             *self = Self { first: ran.until, count: 0 };
         }
-        let counts = match (kept.went_ahead, ran.beyond() > Some(LONG)) {
+        let counts = match (kept.is_overdraft, ran.beyond() > Some(LONG)) {
             (true, _) => ENOUGH / 4,
             (false, false) => ENOUGH / 2,
             (false, true) => ENOUGH,
@@ -155,7 +142,7 @@ impl Seen {
 /// Whether a throttled launch should be published, because others may have waited for it. `last` is the published
 /// one. Of two launches in a row the longer wait is published, since ends of batches are seen late.
 #[must_use]
-pub const fn is_told(kept: Kept, last: Kept) -> bool {
+pub const fn should_publish(kept: ThrottledLaunch, last: ThrottledLaunch) -> bool {
     let (length, before) = (kept.until.saturating_sub(kept.since), last.until.saturating_sub(last.since));
     length > SLACK / 2 && (length >= before || kept.until.saturating_sub(last.until) > SEEN)
 }
@@ -163,51 +150,14 @@ pub const fn is_told(kept: Kept, last: Kept) -> bool {
 /// Whether devices that are coupled until `until` are coupled now. An instant too far ahead belongs to another boot,
 /// or is invalid.
 #[must_use]
-pub const fn holds(until: u64, now: u64) -> bool {
+pub const fn is_coupled(until: u64, now: u64) -> bool {
     until > now && until.saturating_sub(now) <= LASTS
-}
-
-/// Whether an overrun that was seen at `seen` continues.
-#[must_use]
-pub const fn is_overdue(seen: u64, now: u64) -> bool {
-    seen > 0 && seen <= now.saturating_add(FRESH) && now <= seen.saturating_add(FRESH)
-}
-
-/// Whether waiting threads know of an overrun that was last published at `seen`. A thread that looks after half of
-/// `FRESH` may have found the publication stale, on a host that was late.
-#[must_use]
-pub const fn is_known(seen: u64, now: u64) -> bool {
-    is_overdue(seen, now) && now <= seen.saturating_add(FRESH / 2)
-}
-
-/// Whether the share of a device throttles a launch that may go on a peer overdraft. The slice must owe time, and at
-/// most one second of GPU time.
-#[must_use]
-pub fn is_held_back(paid_until: u64, now: u64, terms: Terms) -> bool {
-    paid_until > now && paid_until <= now.saturating_add(terms.wall(MOST_OWED))
-}
-
-/// The word of paid overdrafts, after one more of `amount` nanoseconds of GPU time. `until` is the word before.
-/// `None`: the launch may not go.
-///
-/// Half of the share pays for overdrafts, and the other half pays the debt. The bucket saves at most 20 ms of GPU
-/// time, or the burst if that is less; a launch that costs more goes once. A word too far ahead belongs to other
-/// terms or is invalid.
-#[must_use]
-pub fn ahead(until: u64, now: u64, amount: u64, terms: Terms) -> Option<u64> {
-    let (rate, most) = (terms.rate(), now.saturating_add(MOST));
-    let half = Permille::new((rate.get() / 2).max(1)).unwrap_or(rate);
-    let terms = Terms::new(half, Nanos::new(AHEAD.min(terms.burst())));
-    let until = if until > most { 0 } else { until };
-    token_bucket::wait(until, now)
-        .is_none()
-        .then(|| token_bucket::prepay(until, now, amount, terms).min(most))
 }
 
 /// The instant from which time may count as saved, where coupled devices have paid until `other.paid_until`. No
 /// device saves more than the others, except for the delay of a payment.
 #[must_use]
-pub fn saved(other: &Other, now: u64) -> u64 {
+pub fn saved(other: &PeerDevice, now: u64) -> u64 {
     other.paid_until.min(now).saturating_sub(SLACK)
 }
 
@@ -217,7 +167,7 @@ pub fn saved(other: &Other, now: u64) -> u64 {
 /// A process does not wait for a device that was paid since then, so each can be held by another once. Nor does it
 /// wait for a busy device: that work may be the work that waits.
 #[must_use]
-pub fn wait(other: &Other, since: u64, now: u64) -> Option<u64> {
+pub fn wait(other: &PeerDevice, since: u64, now: u64) -> Option<u64> {
     if other.is_busy || other.paid_at >= since {
         return None;
     }
@@ -232,120 +182,79 @@ mod tests {
 
     const MS: u64 = 1_000_000;
     /// A batch of 5 ms that took 25 ms and ended at 100 ms.
-    const RAN: Ran = Ran { plain: 5 * MS, length: 25 * MS, until: 100 * MS, after: 0 };
+    const BATCH: MeasuredBatch = MeasuredBatch { plain: 5 * MS, length: 25 * MS, until: 100 * MS, after: 0 };
     /// A device in debt up to 100 ms with a waiting process, paid last at 10 ms.
-    const OTHER: Other =
-        Other { paid_until: 100 * MS, is_asked: true, is_busy: false, ended: 50 * MS, paid_at: 10 * MS };
+    const OTHER: PeerDevice =
+        PeerDevice { paid_until: 100 * MS, is_asked: true, is_busy: false, ended: 50 * MS, paid_at: 10 * MS };
 
     #[test]
     fn far_longer_is_half_as_long_again_and_a_millisecond() {
-        let beyond = |plain, length| Ran { plain, length, until: 0, after: 0 }.beyond();
+        let beyond = |plain, length| MeasuredBatch { plain, length, until: 0, after: 0 }.beyond();
         assert_eq!(beyond(4 * MS, 7 * MS), None);
         assert_eq!(beyond(4 * MS, 7 * MS + 1), Some(3 * MS + 1));
         assert_eq!(beyond(0, MS), None);
-        assert_eq!([RAN.believed(), Ran { plain: 20 * MS, ..RAN }.believed()], [10 * MS, 25 * MS]);
+        assert_eq!(
+            [BATCH.believed(), MeasuredBatch { plain: 20 * MS, ..BATCH }.believed()],
+            [10 * MS, 25 * MS]
+        );
     }
 
     #[test]
     fn a_run_was_ended_by_a_launch_that_was_kept_meanwhile_and_went_just_before_its_end() {
-        let kept = |since, until| Kept { since, until, went_ahead: false };
-        let ended_by = |since, until| RAN.ended_by(kept(since * MS, until * MS));
+        let kept = |since, until| ThrottledLaunch { since, until, is_overdraft: false };
+        let ended_by = |since, until| BATCH.ended_by(kept(since * MS, until * MS));
         assert!(ended_by(80, 95) && ended_by(70, 100));
         assert!(!ended_by(80, 90), "10 ms before: with what comes before it, it takes 10 at the most");
         assert!(!ended_by(80, 101), "it had not gone yet");
-        let just = |since| RAN.ended_by(kept(since, 95 * MS));
+        let just = |since| BATCH.ended_by(kept(since, 95 * MS));
         assert!(just(92_499_999) && !just(92_500_000), "an eighth of 20 ms");
-        let last = Ran { plain: 10 * MS, length: 30 * MS, ..RAN };
+        let last = MeasuredBatch { plain: 10 * MS, length: 30 * MS, ..BATCH };
         let before = kept(0, 87 * MS);
-        assert!(last.ended_by(before) && !Ran { length: 13 * MS, ..last }.ended_by(before));
-        let ran = Ran { plain: MS, length: 6 * MS, ..RAN };
+        assert!(last.ended_by(before) && !MeasuredBatch { length: 13 * MS, ..last }.ended_by(before));
+        let ran = MeasuredBatch { plain: MS, length: 6 * MS, ..BATCH };
         assert!(
             !ran.ended_by(kept(0, 94_500_000)) && ran.ended_by(kept(0, 95 * MS)),
             "it was kept before, not meanwhile"
         );
-        assert!(!Ran { length: 8 * MS, ..RAN }.ended_by(kept(80 * MS, 95 * MS)));
-        let ahead = |until| RAN.ended_by(Kept { went_ahead: true, ..kept(70 * MS, until) });
+        assert!(!MeasuredBatch { length: 8 * MS, ..BATCH }.ended_by(kept(80 * MS, 95 * MS)));
+        let ahead = |until| BATCH.ended_by(ThrottledLaunch { is_overdraft: true, ..kept(70 * MS, until) });
         assert!(!ahead(94 * MS) && ahead(94 * MS + 1), "what goes ahead is one launch");
     }
 
     #[test]
     fn who_may_have_ended_later_was_ended_by_what_went_until_then() {
-        let kept = Kept { since: 80 * MS, until: 107 * MS, went_ahead: false };
-        let ended_by = |after| Ran { after: after * MS, ..RAN }.ended_by(kept);
+        let kept = ThrottledLaunch { since: 80 * MS, until: 107 * MS, is_overdraft: false };
+        let ended_by = |after| MeasuredBatch { after: after * MS, ..BATCH }.ended_by(kept);
         assert!(!ended_by(6) && ended_by(7));
         assert!(
-            Ran { after: 50 * MS, ..RAN }.ended_by(Kept { until: 95 * MS, ..kept }),
+            MeasuredBatch { after: 50 * MS, ..BATCH }.ended_by(ThrottledLaunch { until: 95 * MS, ..kept }),
             "or at the earliest"
         );
     }
 
     #[test]
     fn what_runs_for_far_longer_than_it_does_may_wait_for_a_second() {
-        let may_wait = |length| Ran { plain: 4 * MS, length, until: 0, after: 0 }.may_wait();
+        let may_wait = |length| MeasuredBatch { plain: 4 * MS, length, until: 0, after: 0 }.may_wait();
         assert_eq!([7 * MS, 7 * MS + 1, 1004 * MS, 1004 * MS + 1].map(may_wait), [false, true, true, false]);
     }
 
     #[test]
-    fn a_run_is_overdue_for_five_milliseconds_after_it_was_seen_to_be() {
-        let is_overdue = |now| is_overdue(100 * MS, now);
-        assert_eq!(
-            [95 * MS - 1, 95 * MS, 105 * MS, 105 * MS + 1].map(is_overdue),
-            [false, true, true, false]
-        );
-        assert!(!super::is_overdue(0, 0), "never");
-    }
-
-    #[test]
-    fn who_waits_knows_it_for_half_of_that_time() {
-        assert_eq!(
-            [102 * MS + MS / 2, 102 * MS + MS / 2 + 1].map(|now| is_known(100 * MS, now)),
-            [true, false]
-        );
-        assert!(!is_known(0, 1));
-    }
-
-    fn terms(rate: u16, burst: u64) -> Terms {
-        Terms::new(Permille::new(rate).unwrap(), Nanos::from_millis(burst))
-    }
-
-    #[test]
-    fn half_of_a_share_pays_for_what_goes_ahead() {
-        let now = 100_000 * MS;
-        let ahead = |until, cost, rate, burst| ahead(until, now, cost * MS, terms(rate, burst));
-        assert_eq!(ahead(0, 25, 500, 20), Some(now + 20 * MS), "20 ms are saved up");
-        assert_eq!(ahead(now, 5, 500, 20), Some(now + 20 * MS));
-        assert_eq!(ahead(now + 1, 5, 500, 20), None);
-        assert_eq!(ahead(0, 25, 500, 200), Some(now + 20 * MS), "no more");
-        assert_eq!(ahead(0, 2, 500, 1), Some(now + 4 * MS), "less, where less is lent");
-        assert_eq!(ahead(now, 1, 1, 1), Some(now + 1000 * MS), "a thousandth is not divided");
-        assert_eq!(ahead(now, 200, 1, 1), Some(now + MOST), "nobody waits for longer");
-        assert_eq!(ahead(now + MOST, 5, 500, 20), None);
-        assert_eq!(ahead(now + MOST + 1, 5, 500, 20), Some(now - 60 * MS), "that is no such word");
-    }
-
-    #[test]
-    fn who_owes_up_to_a_second_of_gpu_time_is_held_back() {
-        let is_held_back = |until| is_held_back(until, 100 * MS, terms(500, 20));
-        assert_eq!(
-            [100 * MS, 100 * MS + 1, 2100 * MS, 2100 * MS + 1].map(is_held_back),
-            [false, true, true, false]
-        );
-    }
-
-    #[test]
     fn it_is_certain_after_two_runs_or_a_long_one_within_ten_seconds() {
-        let short = |until| Ran { plain: MS, length: 4 * MS, until, after: 0 };
-        let long = Ran { plain: MS, length: 11 * MS + 1, until: 0, after: 0 };
-        let (held, ahead) = (Kept::default(), Kept { went_ahead: true, ..Kept::default() });
-        let mut seen = Seen::default();
+        let short = |until| MeasuredBatch { plain: MS, length: 4 * MS, until, after: 0 };
+        let long = MeasuredBatch { plain: MS, length: 11 * MS + 1, until: 0, after: 0 };
+        let (held, ahead) = (
+            ThrottledLaunch::default(),
+            ThrottledLaunch { is_overdraft: true, ..ThrottledLaunch::default() },
+        );
+        let mut seen = CouplingEvidence::default();
         assert_eq!([1, 2].map(|at| seen.add(&short(at * MS), held)), [false, true]);
-        let mut seen = Seen::default();
+        let mut seen = CouplingEvidence::default();
         assert_eq!([1, 1 + 10_001, 10_003].map(|at| seen.add(&short(at * MS), held)), [false, false, true]);
-        let mut seen = Seen::default();
+        let mut seen = CouplingEvidence::default();
         assert_eq!([11_000, 21_000].map(|at| seen.add(&short(at * MS), held)), [false, true], "ten seconds");
-        assert!(Seen::default().add(&long, held));
-        assert!(!Seen::default().add(&Ran { length: 11 * MS, ..long }, held));
-        let mut seen = Seen::default();
+        assert!(CouplingEvidence::default().add(&long, held));
+        assert!(!CouplingEvidence::default().add(&MeasuredBatch { length: 11 * MS, ..long }, held));
+        let mut seen = CouplingEvidence::default();
         assert_eq!(
             [1, 2, 3, 4].map(|_| seen.add(&long, ahead)),
             [false, false, false, true],
@@ -359,31 +268,35 @@ mod tests {
         assert_eq!(wait(&OTHER, 20 * MS, now), Some(100 * MS));
         assert_eq!(wait(&OTHER, 20 * MS, 100 * MS), None);
         assert_eq!(wait(&OTHER, 10 * MS, now), None, "it has gone since");
-        assert_eq!(wait(&Other { is_busy: true, ..OTHER }, 20 * MS, now), None, "it may wait for this one");
+        assert_eq!(
+            wait(&PeerDevice { is_busy: true, ..OTHER }, 20 * MS, now),
+            None,
+            "it may wait for this one"
+        );
     }
 
     #[test]
     fn who_does_not_ask_is_waited_for_as_long_as_it_may_prepare() {
-        let silent = Other { is_asked: false, ..OTHER };
+        let silent = PeerDevice { is_asked: false, ..OTHER };
         assert_eq!(wait(&silent, 20 * MS, 60 * MS), Some(100 * MS));
-        let early = Other { ended: 30 * MS, ..silent };
+        let early = PeerDevice { ended: 30 * MS, ..silent };
         assert_eq!(wait(&early, 20 * MS, 60 * MS), Some(80 * MS));
         assert_eq!(wait(&early, 20 * MS, 80 * MS), None);
     }
 
     #[test]
     fn nobody_waits_for_longer_than_ten_seconds() {
-        let far = Other { paid_until: u64::MAX, ..OTHER };
+        let far = PeerDevice { paid_until: u64::MAX, ..OTHER };
         assert_eq!(wait(&far, 20 * MS, 60 * MS), Some(20 * MS + MOST));
         assert_eq!(wait(&far, 20 * MS, 20 * MS + MOST), None);
-        let ended_later = Other { is_asked: false, ended: u64::MAX, ..far };
+        let ended_later = PeerDevice { is_asked: false, ended: u64::MAX, ..far };
         assert_eq!(wait(&ended_later, 20 * MS, 60 * MS), Some(20 * MS + MOST));
     }
 
     #[test]
     fn devices_are_in_step_for_a_minute_whatever_the_word_says() {
         assert_eq!(
-            [0, 9, 10, 10 + LASTS, 11 + LASTS, u64::MAX].map(|until| holds(until, 10)),
+            [0, 9, 10, 10 + LASTS, 11 + LASTS, u64::MAX].map(|until| is_coupled(until, 10)),
             [false, false, false, true, false, false]
         );
     }
@@ -396,10 +309,13 @@ mod tests {
 
     #[test]
     fn of_launches_that_were_kept_the_longer_one_is_told_for_ten_milliseconds() {
-        let kept = |since, until| Kept { since, until, went_ahead: false };
-        let told = |since, until| is_told(kept(since, until), kept(50 * MS, 100 * MS));
+        let kept = |since, until| ThrottledLaunch { since, until, is_overdraft: false };
+        let told = |since, until| should_publish(kept(since, until), kept(50 * MS, 100 * MS));
         assert!(!told(101 * MS, 110 * MS) && told(101 * MS, 110 * MS + 1), "seen by then");
         assert!(told(101 * MS, 151 * MS), "as long");
-        assert_eq!([MS / 2, MS / 2 + 1].map(|until| is_told(kept(0, until), Kept::default())), [false, true]);
+        assert_eq!(
+            [MS / 2, MS / 2 + 1].map(|until| should_publish(kept(0, until), ThrottledLaunch::default())),
+            [false, true]
+        );
     }
 }

@@ -13,9 +13,10 @@
 //!    it.
 //! 6. The worker settles the difference to the prepaid time ([`limiter::settlement`]).
 //!
-//! Devices whose kernels wait for each other are paced together ([`coupling`]).
+//! Devices whose kernels wait for each other are paced together ([`coupling`]). A launch that such a kernel may wait for is admitted
+//! early ([`peer_overdraft`]).
 //!
-//! Folders, lowest first: `cost`, `measuring`, `attribution`, `limiter`; then `coupling`.
+//! Folders, lowest first: `cost`, `measuring`, `attribution`, `limiter`; then `coupling` and `peer_overdraft`.
 //!
 //! Instants and spans are plain `u64` nanoseconds, as in the shared words and in the driver's figures. An instant is of
 //! the monotonic clock. A span is GPU time unless its name or text says otherwise.
@@ -25,3 +26,4 @@ pub mod cost;
 pub mod coupling;
 pub mod limiter;
 pub mod measuring;
+pub mod peer_overdraft;

@@ -6,7 +6,8 @@ use super::choices::{Burst, CoreMeter, CorePolicy, Log, Priority, ReportTotal, W
 use super::device::{DeviceIdentity, DeviceName, UuidPrefix, gpu_uuid_text};
 use super::faults::{Fault, ValueError};
 use super::messages::{Malformed, Said, Warning};
-use super::values::{PerDevice, Quota};
+use super::per_device::PerDevice;
+use super::sizes::Quota;
 use crate::units::{Bytes, Permille};
 
 /// A checked configuration.

@@ -17,7 +17,9 @@ pub mod keys;
 mod layers;
 mod messages;
 mod misspelt;
+mod per_device;
 mod reading;
+mod sizes;
 mod sources;
 mod values;
 
@@ -27,9 +29,10 @@ pub use device::{DeviceIdentity, DeviceName, UuidPrefix, gpu_uuid_text, parse_uu
 pub use faults::{Fault, ValueError};
 pub use messages::{Malformed, Origin, Said, Warning};
 pub use misspelt::misspelt;
+pub use per_device::PerDevice;
 pub use reading::{Rejected, operator_file};
+pub use sizes::{Quota, in_powers_of_1000, refuse_few_bytes};
 pub use sources::{FIXED_FILE, FileRead, MAX_FILE_BYTES, MAX_VALUE_BYTES, OperatorFiles};
-pub use values::{PerDevice, Quota, in_powers_of_1000, refuse_few_bytes};
 
 #[cfg(test)]
 mod tests;

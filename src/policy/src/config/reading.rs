@@ -9,8 +9,10 @@ use super::faults::{Fault, ValueError};
 use super::keys::{CONFIG_FILE, CORE_PERCENT, HAMI_MEMORY, HAMI_SHARE, MEM_LIMIT};
 use super::layers::{self, Layer};
 use super::messages::{Malformed, Said, Warning};
+use super::per_device::PerDevice;
+use super::sizes::{in_powers_of_1000, parse_hami_size};
 use super::sources::{FIXED_FILE, FileRead, OperatorFiles};
-use super::values::{PerDevice, in_powers_of_1000, parse_hami_share, parse_hami_size};
+use super::values::parse_hami_share;
 
 /// A configuration that cannot be enforced. GPU work is refused. Each of `malformed` is one line on standard error.
 #[derive(Debug, Clone, PartialEq, Eq)]

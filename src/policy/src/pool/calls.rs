@@ -1,15 +1,15 @@
 //! The steps of an allocation from a pool and of a free, in the order of the calls around the driver.
 
 use super::holes::{ALIGNMENT, FreeFor};
-use super::ledger::{Books, Change, Entry, GROWTH, Leaving};
+use super::ledger::{Change, Entry, GROWTH, PendingFree, PoolLedger};
 
 /// Repetitions of a reading that another thread disturbed.
 const READINGS: u32 = 64;
 
 /// Access of a pool's ledger to the driver and the quota. Sizes are in bytes.
-pub trait Outside {
+pub trait PoolDriver {
     /// Runs a step under the lock that guards the pool's ledger.
-    fn step<R>(&self, step: impl FnOnce(&mut Books) -> R) -> R;
+    fn step<R>(&self, step: impl FnOnce(&mut PoolLedger) -> R) -> R;
 
     /// Bytes that the pool holds of its device, by the driver's counter. `None`: the driver cannot be asked.
     fn held(&self) -> Option<u64>;
@@ -30,16 +30,16 @@ pub trait Outside {
     fn refund(&self, bytes: u64);
 }
 
-/// An allocation in flight. It must [`land`].
+/// An allocation in flight. It must [`finish`].
 #[derive(Debug)]
-#[must_use = "an allocation that does not land keeps what it reserved"]
-pub struct Flight {
+#[must_use = "an allocation that is not finished keeps its reservation"]
+pub struct PendingAllocation {
     entry: Entry,
     /// Largest growth of the pool. `None`: the pool has a hole.
     reserved: Option<u64>,
 }
 
-impl Flight {
+impl PendingAllocation {
     /// Bytes of the pool that the allocation takes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -60,93 +60,93 @@ impl Flight {
 ///
 /// What could go wrong: between two steps another thread may use the hole or the memory. Each step therefore checks
 /// the ledger again under its lock.
-pub fn begin(outside: &impl Outside, bytes: u64, stream: usize) -> Option<Flight> {
+pub fn begin(driver: &impl PoolDriver, bytes: u64, stream: usize) -> Option<PendingAllocation> {
     let most = bytes.checked_next_multiple_of(GROWTH)?;
     let bytes = bytes.checked_next_multiple_of(ALIGNMENT)?;
-    let entry = outside.step(|books| books.begin(bytes));
+    let entry = driver.step(|ledger| ledger.begin(bytes));
     let reserve = || {
-        let is_granted = outside.reserve(most);
+        let is_granted = driver.reserve(most);
         if is_granted {
-            outside.step(|books| books.reserved(most));
+            driver.step(|ledger| ledger.reserved(most));
         }
         is_granted
     };
     if reserve() {
-        return Some(Flight { entry, reserved: Some(most) });
+        return Some(PendingAllocation { entry, reserved: Some(most) });
     }
-    if take_hole(outside, bytes, stream) {
-        return Some(Flight { entry, reserved: None });
+    if take_hole(driver, bytes, stream) {
+        return Some(PendingAllocation { entry, reserved: None });
     }
-    if let Some(held) = outside.held() {
-        releasing(outside, || outside.trim(held.saturating_sub(most)));
+    if let Some(held) = driver.held() {
+        releasing(driver, || driver.trim(held.saturating_sub(most)));
         if reserve() {
-            return Some(Flight { entry, reserved: Some(most) });
+            return Some(PendingAllocation { entry, reserved: Some(most) });
         }
     }
-    outside.step(Books::withdraw);
+    driver.step(PoolLedger::withdraw);
     None
 }
 
 /// Ends an allocation after the driver call, and updates the charge. `address` is the allocation's address, if the
 /// call succeeded.
-pub fn land(outside: &impl Outside, flight: Flight, address: Option<u64>) {
-    let Flight { entry, reserved } = flight;
-    let reading = outside.step(Books::begin_reading);
-    let held = outside.held();
-    let is_current = outside.step(|books| {
-        let is_current = books.is_current(reading, held);
-        apply(outside, books.land(entry, reserved, address, reading, held.filter(|_| is_current)));
+pub fn finish(driver: &impl PoolDriver, pending: PendingAllocation, address: Option<u64>) {
+    let PendingAllocation { entry, reserved } = pending;
+    let reading = driver.step(PoolLedger::begin_reading);
+    let held = driver.held();
+    let is_current = driver.step(|ledger| {
+        let is_current = ledger.is_current(reading, held);
+        apply(driver, ledger.finish(entry, reserved, address, reading, held.filter(|_| is_current)));
         is_current
     });
     if !is_current {
-        reconcile(outside);
+        reconcile(driver);
     }
 }
 
 /// Begins the free of a block.
-pub fn leave(outside: &impl Outside, address: u64, bytes: u64) -> Leaving {
-    outside.step(|books| books.leave(address, bytes))
+pub fn begin_free(driver: &impl PoolDriver, address: u64, bytes: u64) -> PendingFree {
+    driver.step(|ledger| ledger.begin_free(address, bytes))
 }
 
 /// Ends a free that the driver has done. `free` tells which streams may use the memory.
-pub fn left(outside: &impl Outside, leaving: &Leaving, free: FreeFor) {
-    outside.step(|books| books.left(leaving, free));
-    reconcile(outside);
+pub fn finish_free(driver: &impl PoolDriver, pending: &PendingFree, free: FreeFor) {
+    driver.step(|ledger| ledger.finish_free(pending, free));
+    reconcile(driver);
 }
 
 /// Ends a free that the driver has refused.
-pub fn stay(outside: &impl Outside, leaving: &Leaving) {
-    outside.step(|books| books.stay(leaving));
+pub fn cancel_free(driver: &impl PoolDriver, pending: &PendingFree) {
+    driver.step(|ledger| ledger.cancel_free(pending));
 }
 
 /// Encloses a call in which the driver may release memory of the pool: one that waits, or trims.
-pub fn releasing<R>(outside: &impl Outside, call: impl FnOnce() -> R) -> R {
-    begin_release(outside);
+pub fn releasing<R>(driver: &impl PoolDriver, call: impl FnOnce() -> R) -> R {
+    begin_release(driver);
     let result = call();
-    end_release(outside);
+    end_release(driver);
     result
 }
 
 /// Begins such a call.
-pub fn begin_release(outside: &impl Outside) {
-    outside.step(Books::begin_release);
+pub fn begin_release(driver: &impl PoolDriver) {
+    driver.step(PoolLedger::begin_release);
 }
 
 /// Ends such a call.
-pub fn end_release(outside: &impl Outside) {
-    outside.step(Books::end_release);
-    reconcile(outside);
+pub fn end_release(driver: &impl PoolDriver) {
+    driver.step(PoolLedger::end_release);
+    reconcile(driver);
 }
 
 /// Updates the charge to the bytes that the driver says the pool holds.
-pub fn reconcile(outside: &impl Outside) {
+pub fn reconcile(driver: &impl PoolDriver) {
     let read_once = || {
-        let reading = outside.step(Books::begin_reading);
-        let held = outside.held();
-        outside.step(|books| {
-            let is_current = books.is_current(reading, held);
+        let reading = driver.step(PoolLedger::begin_reading);
+        let held = driver.held();
+        driver.step(|ledger| {
+            let is_current = ledger.is_current(reading, held);
             if is_current {
-                apply(outside, books.end_reading(reading, held));
+                apply(driver, ledger.end_reading(reading, held));
             }
             is_current
         })
@@ -156,18 +156,18 @@ pub fn reconcile(outside: &impl Outside) {
 
 /// Applies a change under the lock of the ledger. A refund must not overtake a charge that another thread has just
 /// recorded.
-fn apply(outside: &impl Outside, change: Change) {
+fn apply(driver: &impl PoolDriver, change: Change) {
     match change {
-        Change::Charge(bytes) => outside.charge(bytes),
-        Change::Refund(bytes) => outside.refund(bytes),
+        Change::Charge(bytes) => driver.charge(bytes),
+        Change::Refund(bytes) => driver.refund(bytes),
     }
 }
 
-fn take_hole(outside: &impl Outside, bytes: u64, stream: usize) -> bool {
+fn take_hole(driver: &impl PoolDriver, bytes: u64, stream: usize) -> bool {
     for _ in 0..READINGS {
-        let version = outside.step(|books| books.version());
-        let (Some(held), Some(used)) = (outside.held(), outside.used()) else { return false };
-        if let Some(fits) = outside.step(|books| books.take_hole(version, (held, used), bytes, stream)) {
+        let version = driver.step(|ledger| ledger.version());
+        let (Some(held), Some(used)) = (driver.held(), driver.used()) else { return false };
+        if let Some(fits) = driver.step(|ledger| ledger.take_hole(version, (held, used), bytes, stream)) {
             return fits;
         }
     }

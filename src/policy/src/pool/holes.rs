@@ -5,7 +5,7 @@
 //! at once, and for others once the driver has counted it.
 //!
 //! The driver frees a block some time before or after the call returns, and another thread may have the block again
-//! by then. So a *leaving* block is a hole only if no allocation was placed into it before the free ended.
+//! by then. So a block that is being freed is a hole only if no allocation was placed into it before the free ended.
 //!
 //! The model assumes that allocations are placed at the start of a hole or piece. If an allocation makes the pool
 //! grow although a hole was known, the assumption is wrong. From then on no hole is known.
@@ -30,7 +30,7 @@ pub struct Holes {
     /// By start: the end, and the streams that may use the hole.
     known: BTreeMap<u64, (u64, FreeFor)>,
     /// By ticket: blocks that the driver is freeing, from start to end.
-    leaving: BTreeMap<u64, (u64, u64)>,
+    being_freed: BTreeMap<u64, (u64, u64)>,
     tickets: u64,
     is_wrong: bool,
 }
@@ -54,20 +54,20 @@ impl Holes {
     }
 
     /// Begins the free of a block. Returns its ticket.
-    pub fn leave(&mut self, start: u64, bytes: u64) -> u64 {
+    pub fn begin_free(&mut self, start: u64, bytes: u64) -> u64 {
         self.tickets = self.tickets.wrapping_add(1);
-        self.leaving.insert(self.tickets, (start, start.saturating_add(bytes)));
+        self.being_freed.insert(self.tickets, (start, start.saturating_add(bytes)));
         self.tickets
     }
 
     /// Ends a free that failed.
-    pub fn stay(&mut self, ticket: u64) {
-        self.leaving.remove(&ticket);
+    pub fn cancel_free(&mut self, ticket: u64) {
+        self.being_freed.remove(&ticket);
     }
 
     /// Ends a free that succeeded.
-    pub fn left(&mut self, ticket: u64, free: FreeFor) {
-        if let Some((start, end)) = self.leaving.remove(&ticket) {
+    pub fn finish_free(&mut self, ticket: u64, free: FreeFor) {
+        if let Some((start, end)) = self.being_freed.remove(&ticket) {
             self.add(start, end.saturating_sub(start), free);
         }
     }
@@ -97,7 +97,7 @@ impl Holes {
     /// Records an allocation. `growth` is the growth of the pool for it, if known.
     pub fn allocated(&mut self, start: u64, bytes: u64, growth: u64) {
         let end = start.saturating_add(bytes);
-        self.leaving.retain(|_, (from, until)| *until <= start || end <= *from);
+        self.being_freed.retain(|_, (from, until)| *until <= start || end <= *from);
         let was_known = self.contain(start, bytes);
         self.occupy(start, end);
         if !was_known && growth > bytes {
@@ -135,7 +135,7 @@ impl Holes {
     /// Forgets all holes: the pool released memory, and it is unknown which.
     pub fn forget(&mut self) {
         self.known.clear();
-        self.leaving.clear();
+        self.being_freed.clear();
     }
 
     /// Gives up the model: the pool grew although a hole was known.

@@ -10,7 +10,7 @@ pub const GROWTH: u64 = 32 << 20;
 
 /// The ledger of one pool.
 #[derive(Debug, Default)]
-pub struct Books {
+pub struct PoolLedger {
     /// Bytes charged for the pool.
     charged: u64,
     /// Bytes that the pool held at the last reading of the driver's counter.
@@ -64,12 +64,12 @@ pub(super) enum Change {
 
 /// A block that the driver is about to free.
 #[derive(Debug)]
-pub struct Leaving {
+pub struct PendingFree {
     ticket: u64,
     bytes: u64,
 }
 
-impl Books {
+impl PoolLedger {
     pub(super) fn begin(&mut self, bytes: u64) -> Entry {
         self.begun = self.begun.wrapping_add(1);
         self.calls = self.calls.saturating_add(1);
@@ -93,7 +93,7 @@ impl Books {
 
     /// Ends an allocation after the driver call. It reserved `reserved` bytes, or nothing because of a hole. Unless
     /// the call failed, the block is at `address`.
-    pub(super) fn land(
+    pub(super) fn finish(
         &mut self,
         entry: Entry,
         reserved: Option<u64>,
@@ -170,7 +170,7 @@ impl Books {
     /// refunded.
     ///
     /// Growth beyond these bytes is paid by allocations in flight, as far as they have reserved it. To charge it here
-    /// would count it twice until they land.
+    /// would count it twice until they finish.
     ///
     /// While an allocation without a reservation is in flight, nothing is refunded. If another allocation has taken
     /// its hole, the pool grows by the bytes that the other one reserved.
@@ -216,20 +216,20 @@ impl Books {
 
     /// Begins a free. It counts before the driver counts it, so `live` is never more than the driver's figure.
     /// Otherwise a block that is still in use elsewhere would pass for free.
-    pub(super) fn leave(&mut self, address: u64, bytes: u64) -> Leaving {
+    pub(super) fn begin_free(&mut self, address: u64, bytes: u64) -> PendingFree {
         self.live = self.live.saturating_sub(bytes);
-        Leaving { ticket: self.holes.leave(address, bytes), bytes }
+        PendingFree { ticket: self.holes.begin_free(address, bytes), bytes }
     }
 
     /// Ends a free that failed.
-    pub(super) fn stay(&mut self, leaving: &Leaving) {
-        self.live = self.live.saturating_add(leaving.bytes);
-        self.holes.stay(leaving.ticket);
+    pub(super) fn cancel_free(&mut self, pending: &PendingFree) {
+        self.live = self.live.saturating_add(pending.bytes);
+        self.holes.cancel_free(pending.ticket);
     }
 
     /// Ends a free that succeeded.
-    pub(super) fn left(&mut self, leaving: &Leaving, free: FreeFor) {
-        self.holes.left(leaving.ticket, free);
+    pub(super) fn finish_free(&mut self, pending: &PendingFree, free: FreeFor) {
+        self.holes.finish_free(pending.ticket, free);
     }
 
     pub(super) fn begin_release(&mut self) {

@@ -7,7 +7,7 @@
 //! 1. Reserve the largest possible growth of the pool ([`begin`]). If the quota has no room, the allocation goes
 //!    without a reservation if the pool surely has a hole for it ([`holes`]).
 //! 2. Call the driver.
-//! 3. Update the charge to the driver's counter ([`land`]).
+//! 3. Update the charge to the driver's counter ([`finish`]).
 //!
 //! At every instant the charged and reserved bytes are at least the bytes that the pool holds. The steps of several
 //! threads interleave in any order; `tests/pool.rs` tries them.
@@ -17,7 +17,8 @@ pub mod holes;
 mod ledger;
 
 pub use calls::{
-    Flight, Outside, begin, begin_release, end_release, land, leave, left, reconcile, releasing, stay,
+    PendingAllocation, PoolDriver, begin, begin_free, begin_release, cancel_free, end_release, finish,
+    finish_free, reconcile, releasing,
 };
 pub use holes::ALIGNMENT;
-pub use ledger::{Books, GROWTH, Leaving};
+pub use ledger::{GROWTH, PendingFree, PoolLedger};

@@ -1,4 +1,4 @@
-//! What does a process do where nothing but NVML's samples measures?
+//! Tests a process that has no measurement but NVML's samples.
 
 use gpuslice_policy::compute::attribution::nvml_only::{Coarse, Course};
 use gpuslice_policy::compute::attribution::nvml_windows::Sample;

@@ -1,4 +1,4 @@
-//! What does the helper thread of a process do? Measurements become charges and lessons.
+//! The worker thread of a process: it turns measurements into charges and estimates.
 
 use gpuslice_policy::compute::attribution::correction;
 use gpuslice_policy::compute::cost::thread_cache::epoch_of;

@@ -1,4 +1,4 @@
-//! What befalls the world? Changes of terms, deaths, stops, jumps of the clock, and NVML's samples.
+//! Faults of a world: changes of terms, deaths, stops, clock jumps and NVML's samples.
 
 use gpuslice_policy::compute::attribution::nvml_windows::Sample;
 use gpuslice_policy::compute::limiter::refund;

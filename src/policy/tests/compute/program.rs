@@ -1,4 +1,4 @@
-//! What does a program do? Launches, waits, thinks.
+//! A program: launches, waits and host work.
 
 use gpuslice_policy::compute::cost::estimate::{Key, Shape};
 

@@ -1,4 +1,4 @@
-//! What happens under a seed?
+//! The world of a seed, and its checks.
 
 use gpuslice_policy::compute::limiter::token_bucket::Terms;
 use gpuslice_policy::units::{Nanos, Permille};

@@ -1,4 +1,4 @@
-//! What does a process of a slice do? The control loop as the library will have it, from the pure functions alone.
+//! A process of a slice: the control loop of the library, from the pure functions alone.
 
 use std::collections::VecDeque;
 

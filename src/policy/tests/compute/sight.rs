@@ -1,4 +1,4 @@
-//! What does a slice learn from what the slices of its GPU publish?
+//! Tests the correction that a slice learns from what the slices of its GPU publish.
 
 use gpuslice_policy::compute::attribution::factor::{STEP, Split};
 use gpuslice_policy::compute::attribution::slicing::{BEHIND, Slicing};

@@ -1,4 +1,4 @@
-//! Which words do the processes of a slice share? What the region will hold.
+//! The words that the processes of a slice share, as in the region.
 
 use gpuslice_policy::compute::attribution::correction;
 use gpuslice_policy::compute::limiter::fair_queue::{self, Ask};

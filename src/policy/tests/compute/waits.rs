@@ -1,4 +1,4 @@
-//! Who waits, for what, and for how long at most?
+//! Tests waits: their reasons, and their longest time.
 
 use gpuslice_policy::compute::limiter::fair_queue;
 use gpuslice_policy::compute::limiter::queue_bound::UNKNOWN_WAIT;

@@ -1,4 +1,4 @@
-//! What must hold at every step, whatever happens?
+//! Invariants that hold at every step.
 
 use gpuslice_policy::compute::limiter::lease;
 

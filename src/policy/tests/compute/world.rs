@@ -1,4 +1,4 @@
-//! What happens next? Hosts, helper threads, samplers and mishaps around one GPU, in virtual time.
+//! The events of a world in virtual time: hosts, worker threads, samplers and faults around one GPU.
 
 use gpuslice_policy::compute::limiter::token_bucket::{self, Terms};
 

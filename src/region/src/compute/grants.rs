@@ -18,7 +18,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         let grant = self.time(device).map_or(0, |time| time.control.0.grant.get());
         self.devices
             .get(device)
-            .map_or_else(|| terms(1, 0), |entry| grant_word::granted(grant, terms_of(entry)).0)
+            .map_or_else(|| terms(1, 0), |entry| grant_word::decode(grant, terms_of(entry)).0)
     }
 
     /// Scales `paid_until` from the old terms to the new ones. The GPU time that the slice owes or has saved up stays
@@ -47,7 +47,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         let (Some(time), Some(entry)) = (self.time(device), self.devices.get(device)) else { return };
         let (grant, own) = (&time.control.0.grant, terms_of(entry));
         let before = grant.get();
-        let change = (grant_word::granted(before, own).0, grant_word::granted(new, own).0);
+        let change = (grant_word::decode(before, own).0, grant_word::decode(new, own).0);
         #[cfg(all(test, loom))]
         let falls = change.1.rate() < change.0.rate() && !broken::is(Break::GrantFirst);
         #[cfg(not(all(test, loom)))]
@@ -72,7 +72,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         let grant = time.control.0.grant.get();
         if grant_word::is_stale(grant, now) && time.control.0.grant.replace(grant, 0) {
             let own = self.devices.get(device).map_or_else(|| terms(1, 0), terms_of);
-            self.change_terms(device, (grant_word::granted(grant, own).0, own), now);
+            self.change_terms(device, (grant_word::decode(grant, own).0, own), now);
         }
     }
 }

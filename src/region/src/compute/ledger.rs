@@ -15,7 +15,7 @@
 
 use gpuslice_policy::compute::attribution::correction;
 use gpuslice_policy::compute::attribution::source::{Measured, Source};
-use gpuslice_policy::compute::coupling::Kept;
+use gpuslice_policy::compute::coupling::ThrottledLaunch;
 use gpuslice_policy::compute::limiter::fair_queue::{self, Ask};
 use gpuslice_policy::compute::limiter::lease;
 use gpuslice_policy::compute::limiter::token_bucket;
@@ -173,7 +173,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
                 process.unsettled_ns.change(|outstanding| outstanding.saturating_add(amount));
                 process.virtual_service.change(|served| served.saturating_add(amount));
                 time.virtual_time.0.raise(served);
-                self.note_payment(device, Kept { since, until: now, went_ahead: false });
+                self.note_payment(device, ThrottledLaunch { since, until: now, is_overdraft: false });
                 return Ok(());
             }
         }

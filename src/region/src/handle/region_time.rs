@@ -66,7 +66,7 @@ impl Region {
         self.layout().time(device.index()).map_or(0, |time| time.control.0.grant.get())
     }
 
-    /// Writes a grant: a [word](gpuslice_policy::arbiter::grant_word::told). GPU time that the slice owes or has saved up
+    /// Writes a grant: a [word](gpuslice_policy::arbiter::grant_word::encode). GPU time that the slice owes or has saved up
     /// stays the same. Throttled processes try again at once.
     pub fn set_grant(&self, device: Device, word: u64, now: u64) {
         self.layout().set_grant(device.index(), word, now);
@@ -76,7 +76,7 @@ impl Region {
     /// has one.
     pub fn expire_grant(&self, device: Device, now: u64) -> Option<u64> {
         self.layout().expire_grant(device.index(), now);
-        grant_word::granted(self.grant(device), self.own_terms(device)).1
+        grant_word::decode(self.grant(device), self.own_terms(device)).1
     }
 
     /// Lets the slice go on `wall` nanoseconds of the clock earlier, if it owes that much: the GPU would be idle

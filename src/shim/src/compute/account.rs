@@ -10,7 +10,7 @@ use super::{Compute, clock};
 use crate::slice::Slice;
 use gpuslice_policy::compute::attribution::correction;
 use gpuslice_policy::compute::attribution::source::{Measured, Source};
-use gpuslice_policy::compute::coupling::{Ran, Seen};
+use gpuslice_policy::compute::coupling::{CouplingEvidence, MeasuredBatch};
 use gpuslice_policy::compute::limiter::settlement::{self, Bill};
 use gpuslice_policy::compute::measuring::batch::Run;
 use gpuslice_policy::compute::measuring::event_clock::{self, EventCost, Offset};
@@ -158,7 +158,7 @@ pub(super) struct Account {
     /// Until when intervals of the slice's other processes reach, whatever ours do.
     beside_until: u64,
     /// Runs that waited for launches on other devices.
-    meetings: Seen,
+    meetings: CouplingEvidence,
 }
 
 impl Account {
@@ -170,7 +170,7 @@ impl Account {
             own_until: 0,
             others_until: 0,
             beside_until: 0,
-            meetings: Seen::default(),
+            meetings: CouplingEvidence::default(),
         }
     }
 
@@ -209,7 +209,8 @@ impl Account {
         slice.member().settle(device, flight.bill.close(), now);
         count(slice, device, flight);
         slice.member().count_launches(device, flight.run.launches().into());
-        let ran = Ran { plain: flight.run.plain(), length: verdict.length, until, after: verdict.after };
+        let ran =
+            MeasuredBatch { plain: flight.run.plain(), length: verdict.length, until, after: verdict.after };
         if flight.is_overdue {
             slice.member().clear_overrun(device);
         }
@@ -221,7 +222,7 @@ impl Account {
     }
 
     /// Whether a run waited for a launch on another device, which shows that the two have to go in step.
-    fn has_waited(&mut self, slice: &Slice, device: Device, ran: &Ran, now: u64) -> bool {
+    fn has_waited(&mut self, slice: &Slice, device: Device, ran: &MeasuredBatch, now: u64) -> bool {
         let ended_by = ran.beyond().and_then(|_| slice.member().unblocked_by(device, ran));
         if let Some((other, _)) = ended_by.filter(|(_, kept)| self.meetings.add(ran, *kept)) {
             slice.member().couple([device, other], now);
@@ -242,7 +243,12 @@ impl Account {
         let began = began.saturating_add(flight.run.gaps());
         let start = began.max(flight.charged_to);
         if let Some(until) = settlement::running(start, now).filter(|_| !flight.is_copy) {
-            let ran = Ran { plain: flight.run.plain(), length: until.saturating_sub(began), until, after: 0 };
+            let ran = MeasuredBatch {
+                plain: flight.run.plain(),
+                length: until.saturating_sub(began),
+                until,
+                after: 0,
+            };
             if let Some(device) = device_of(slice, flight).filter(|_| !flight.is_unknown && ran.may_wait()) {
                 slice.member().note_overrun(device, now);
                 flight.is_overdue = true;

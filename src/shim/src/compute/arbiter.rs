@@ -161,11 +161,11 @@ fn divide(arbiter: &mut Arbiter, neighbours: &mut Neighbours, gpu: &Uuid) {
     let slices: Vec<arbiter::Slice> = seen.iter().map(|(_, _, slice)| *slice).collect();
     for ((at, device, _), given) in seen.iter().zip(arbiter.look(now, &slices)) {
         let Some(neighbour) = neighbours.all().get(*at) else { continue };
-        let (region, told) = (neighbour.region(), grant_word::told(&given, now));
+        let (region, told) = (neighbour.region(), grant_word::encode(&given, now));
         let before = region.grant(*device);
         // Who has what is its own anyway need not be told.
-        let is_own = given.terms == region.own_terms(*device) && given.ahead >= queue_bound::MOST;
-        if (before != 0 || !is_own) && grant_word::is_news(before, told, now) {
+        let is_own = given.terms == region.own_terms(*device) && given.queue_bound >= queue_bound::MOST;
+        if (before != 0 || !is_own) && grant_word::must_write(before, told, now) {
             region.set_grant(*device, told, now);
         }
         if given.gift > 0 {
