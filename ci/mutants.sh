@@ -11,7 +11,7 @@ if ! cargo mutants --version >/dev/null 2>&1; then
     exit 0
 fi
 files=("$@")
-[ $# -gt 0 ] || files=(src/policy/src/compute/*.rs src/region/src/compute/*.rs src/region/src/{sync/futex,memory/shared_memory,handle/member_time,handle/region_time}.rs)
+[ $# -gt 0 ] || files=(src/policy/src/compute/{,*/}*.rs src/region/src/compute/*.rs src/region/src/{sync/futex,memory/shared_memory,handle/member_time,handle/region_time}.rs)
 
 # What cannot be seen, since it is the same.
 same=(

@@ -3,8 +3,8 @@
 
 mod support;
 
-use gpuslice_policy::array::Shape;
-use gpuslice_policy::blocks::taken;
+use gpuslice_policy::sizes::array::Shape;
+use gpuslice_policy::sizes::blocks::taken;
 use support::bench::Bench;
 use support::outcome::Outcome;
 

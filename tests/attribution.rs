@@ -12,8 +12,8 @@
 
 mod support;
 
-use gpuslice_policy::compute::source::{Measured, Source, Why};
-use gpuslice_policy::compute::trim::ONE;
+use gpuslice_policy::compute::attribution::correction::ONE;
+use gpuslice_policy::compute::attribution::source::{Measured, Source, Why};
 use gpuslice_region::{Monitor, Trust};
 use serde_json::Value;
 use std::fs;

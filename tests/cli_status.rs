@@ -5,7 +5,7 @@
 mod support;
 
 use gpuslice_policy::arbiter::MOST_SLICES;
-use gpuslice_policy::compute::source::{Measured, Source, Why};
+use gpuslice_policy::compute::attribution::source::{Measured, Source, Why};
 use gpuslice_policy::config::{CorePolicy, Priority};
 use gpuslice_region::{DeviceRequest, Limits, Member, Reader, Sharing, Trust, Uuid};
 use serde_json::Value;

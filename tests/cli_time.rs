@@ -4,7 +4,7 @@
 
 mod support;
 
-use gpuslice_policy::compute::source::{Measured, Source, Why};
+use gpuslice_policy::compute::attribution::source::{Measured, Source, Why};
 use gpuslice_policy::config::{CorePolicy, Priority};
 use gpuslice_region::{Limits, Reader, Sharing, Trust};
 use serde_json::Value;

@@ -4,7 +4,7 @@
 
 mod support;
 
-use gpuslice_policy::blocks::BLOCK;
+use gpuslice_policy::sizes::blocks::BLOCK;
 use gpuslice_region::{Monitor, Trust};
 use serde_json::Value;
 use std::collections::BTreeMap;

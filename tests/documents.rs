@@ -272,20 +272,18 @@ fn the_walkthrough_names_functions_that_are_where_it_says() {
     }
 }
 
-/// Folders with constants of the compute side, and the files beside them.
-const COMPUTE: [&str; 4] =
-    ["src/policy/src/compute", "src/policy/src/arbiter", "src/policy/src/arbiter.rs", "src/shim/src/compute"];
+/// Folders with constants of the compute side.
+const COMPUTE: [&str; 3] = ["src/policy/src/compute", "src/policy/src/arbiter", "src/shim/src/compute"];
 
 /// Source files of the compute side.
 fn compute_files() -> Vec<PathBuf> {
     let mut files = Vec::new();
-    for place in COMPUTE.map(|place| artefacts::repository().join(place)) {
-        if place.is_file() {
-            files.push(place);
-            continue;
+    let mut folders: Vec<PathBuf> = COMPUTE.map(|folder| artefacts::repository().join(folder)).into();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("a folder of the repository can be read") {
+            let path = entry.expect("its entries too").path();
+            if path.is_dir() { folders.push(path) } else { files.push(path) }
         }
-        let entries = std::fs::read_dir(place).expect("a folder of the repository can be read");
-        files.extend(entries.map(|entry| entry.expect("its entries too").path()));
     }
     files
 }

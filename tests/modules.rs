@@ -3,7 +3,7 @@
 
 mod support;
 
-use gpuslice_policy::blocks::{BLOCK, taken};
+use gpuslice_policy::sizes::blocks::{BLOCK, taken};
 use gpuslice_region::{Limits, Monitor, Trust};
 use std::time::{Duration, Instant};
 use support::bench::{Bench, Host};

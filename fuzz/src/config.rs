@@ -1,9 +1,7 @@
 //! What does a configuration come to in which anything may stand?
 
-use gpuslice_policy::{
-    config::{Config, DeviceIdentity, FileRead, OperatorFiles, operator_file},
-    units::{Bytes, Permille},
-};
+use gpuslice_policy::config::{Config, DeviceIdentity, FileRead, OperatorFiles, operator_file};
+use gpuslice_policy::units::{Bytes, Permille};
 
 use crate::random::Random;
 

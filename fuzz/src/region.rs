@@ -6,7 +6,9 @@ use std::{
     path::Path,
 };
 
-use gpuslice_policy::compute::{ring::Interval, step::Ran, turn::PATIENCE};
+use gpuslice_policy::compute::coupling::MeasuredBatch;
+use gpuslice_policy::compute::limiter::fair_queue::PATIENCE;
+use gpuslice_policy::compute::measuring::peer_intervals::Interval;
 use gpuslice_region::{
     Device, DeviceRequest, Limits, Member, Monitor, Region, Trust, Uuid,
     layout::{FIGURES, INTERVALS, MAX_DEVICES, MAX_SLOTS, SIZE},
@@ -217,7 +219,8 @@ fn use_step(member: &Member, devices: [Device; 2]) {
     const NOW: u64 = 1 << 51;
     const MOST: u64 = 10_000_000_000;
     let [device, other] = devices;
-    let _ = member.unblocked_by(device, &Ran { plain: 1, length: u64::MAX, until: NOW, after: u64::MAX });
+    let _ = member
+        .unblocked_by(device, &MeasuredBatch { plain: 1, length: u64::MAX, until: NOW, after: u64::MAX });
     member.note_overrun(other, NOW);
     let _ = (member.has_peer_overrun(device, NOW), member.overdraw_for_peer(device, u64::MAX, 0, NOW));
     member.couple(devices, NOW);

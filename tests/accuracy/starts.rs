@@ -7,8 +7,8 @@ use crate::figures::{WARM_UP, jain, share, sums};
 use crate::support::machine;
 use crate::workloads::{Program, SHORTEST, of};
 use crate::{host, note, seconds, variable, variant};
-use gpuslice_policy::compute::bucket::Terms;
-use gpuslice_policy::compute::lease;
+use gpuslice_policy::compute::limiter::lease;
+use gpuslice_policy::compute::limiter::token_bucket::Terms;
 use gpuslice_policy::units::{Nanos, Permille};
 use serde_json::json;
 

@@ -15,7 +15,7 @@ ROWS = Fact(
 )
 GROWS = Fact(
     "a pool grows by no more than the request rounded up to 32 MiB",
-    "GROWTH in src/policy/src/pool/mod.rs",
+    "GROWTH in src/policy/src/pool/ledger.rs",
     "a slice could pass its quota by the difference until the next reservation",
 )
 EMPTIES = Fact(
@@ -30,7 +30,7 @@ MOMENTS = Fact(
 )
 COUNTED = Fact(
     "a pool's counter is what the device lost to it, within 2 MiB, when the allocating call returns",
-    "reconcile in src/policy/src/pool/mod.rs",
+    "reconcile in src/policy/src/pool/calls.rs",
     "pools would have to be measured by free memory",
 )
 PHYSICAL = Fact(

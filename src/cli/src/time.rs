@@ -3,8 +3,8 @@
 //! The region counts what was charged since it was made. How much that was lately is the difference of two looks.
 
 use crate::{figures, progress};
-use gpuslice_policy::compute::source::{Measured, Source};
-use gpuslice_policy::compute::trim;
+use gpuslice_policy::compute::attribution::correction;
+use gpuslice_policy::compute::attribution::source::{Measured, Source};
 use gpuslice_policy::config::CorePolicy;
 use gpuslice_policy::units::Setting as _;
 use gpuslice_region::{DeviceFigures, ProcessView, Reader, RegionError, TimeUsed};
@@ -253,10 +253,10 @@ impl Time {
             return "nothing measured yet".to_owned();
         }
         let by = format!("measured by {}", self.measured);
-        if self.own_millionths >= trim::ONE {
+        if self.own_millionths >= correction::ONE {
             return by;
         }
-        let own = (u64::from(self.own_millionths) * 1000).div_ceil(trim::ONE.into());
+        let own = (u64::from(self.own_millionths) * 1000).div_ceil(correction::ONE.into());
         format!("{by}: {} of what they show is its own", figures::percent(own))
     }
 }

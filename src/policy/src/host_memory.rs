@@ -1,14 +1,14 @@
-//! How much host memory can be had? By the texts in which the kernel says it.
+//! Free host memory, from the texts of the kernel.
 
-/// What can be had without swapping, by `/proc/meminfo`; none where it does not say.
+/// Bytes that are available without swapping, from `/proc/meminfo`. `None`: the text does not tell.
 #[must_use]
 pub fn available(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// What is left of a control group's limit, by its `memory.max`, `memory.current` and `memory.stat`; none where it has no
-/// limit. Pages of files that were not used for long give way, so they are not counted.
+/// Bytes left of a control group's limit, from `memory.max`, `memory.current` and `memory.stat`. `None`: the group
+/// has no limit. File pages that were not used for long can be dropped, so they do not count as used.
 #[must_use]
 pub fn left_of_group(most: &str, current: &str, stat: &str) -> Option<u64> {
     let number = |text: &str| text.trim().parse::<u64>().ok();

@@ -1,21 +1,28 @@
-//! What has been asked for, and in which quantities? The decisions of gpuslice as pure functions.
+//! The decisions of gpuslice as pure functions: limits, memory sizes, GPU time, and the division of a GPU.
 //!
-//! Nothing here reads the environment, a file, a clock or a device: the caller passes in what it has read
-//! and gets values back. Nothing here panics, whatever it is given.
+//! No function reads the environment, a file, a clock or a device. The caller passes in the facts and gets values back.
+//! No function panics, whatever it is given.
+//!
+//! Folders, lowest first. A module imports from its own folder and from folders earlier in this list;
+//! `tests/dependencies.rs` checks that, and that no files import each other in a circle.
+//!
+//! 1. `units`: bytes, shares and spans of time.
+//! 2. `config`: settings from the environment and the operator's files.
+//! 3. `address_table`, `host_memory`, `visible_devices`: a hash table, and texts of the kernel and the user.
+//! 4. `sizes`: device memory of arrays, blocks, code, contexts and graphs.
+//! 5. `pool`: the charge of a memory pool.
+//! 6. `compute`: the GPU time of one slice.
+//! 7. `arbiter`: the division of a GPU among slices.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
-pub mod addresses;
+pub mod address_table;
 pub mod arbiter;
-pub mod array;
-pub mod blocks;
-pub mod code;
 pub mod compute;
 pub mod config;
-pub mod context;
-pub mod graph;
 pub mod host_memory;
 pub mod pool;
+pub mod sizes;
 pub mod units;
-pub mod visible;
+pub mod visible_devices;

@@ -1,10 +1,10 @@
-//! Which quantities are there: bytes of device memory, shares of a device, spans of time.
+//! Quantities as types: bytes of device memory, shares of a device, spans of time.
 //!
-//! Integers in newtypes. Sums are checked or saturate, so that no quantity ever wraps around.
+//! Each is an integer in a newtype. Sums are checked or saturate, so no quantity wraps around.
 
 use core::fmt;
 
-/// How a value is written in a configuration; what reads a setting gives the same value back.
+/// The written form of a value in a configuration. The reader of a setting gives the same value back.
 pub trait Setting {
     /// The value as it stands after the `=`.
     fn setting(&self) -> String;
@@ -28,7 +28,7 @@ impl Bytes {
     /// 1024 MiB.
     pub const GIB: Self = Self(1 << 30);
 
-    /// As many bytes as given.
+    /// A number of bytes.
     #[must_use]
     pub const fn new(bytes: u64) -> Self {
         Self(bytes)
@@ -40,7 +40,7 @@ impl Bytes {
         self.0
     }
 
-    /// The sum, unless it is too large to be written.
+    /// The sum. `None`: it does not fit in 64 bits.
     #[must_use]
     pub const fn checked_add(self, other: Self) -> Option<Self> {
         match self.0.checked_add(other.0) {
@@ -49,7 +49,7 @@ impl Bytes {
         }
     }
 
-    /// The difference, unless `other` is the larger.
+    /// The difference. `None`: `other` is larger.
     #[must_use]
     pub const fn checked_sub(self, other: Self) -> Option<Self> {
         match self.0.checked_sub(other.0) {
@@ -58,7 +58,7 @@ impl Bytes {
         }
     }
 
-    /// As often as given, unless that is too large to be written.
+    /// The product. `None`: it does not fit in 64 bits.
     #[must_use]
     pub const fn checked_mul(self, times: u64) -> Option<Self> {
         match self.0.checked_mul(times) {
@@ -67,26 +67,26 @@ impl Bytes {
         }
     }
 
-    /// The sum, or the largest quantity there is.
+    /// The sum, at most the largest quantity.
     #[must_use]
     pub const fn saturating_add(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// The difference, or nothing.
+    /// The difference, at least 0.
     #[must_use]
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
 
-    /// So many hundredths, rounded down to a byte.
+    /// `percent` hundredths, rounded down to a byte.
     #[must_use]
     pub fn percent(self, percent: u32) -> Self {
         let hundredths = u128::from(self.0).saturating_mul(u128::from(percent));
         Self(u64::try_from(hundredths / 100).unwrap_or(u64::MAX))
     }
 
-    /// The largest whole number of `step`s in it; itself if `step` is zero.
+    /// The largest multiple of `step` that is not larger; itself if `step` is zero.
     #[must_use]
     pub const fn round_down(self, step: Self) -> Self {
         match self.0.checked_rem(step.0) {
@@ -95,7 +95,7 @@ impl Bytes {
         }
     }
 
-    /// The largest binary unit that it is a whole number of, and that number.
+    /// The largest binary unit of which this is a whole number, and that number.
     fn in_whole_units(self) -> Option<(u64, &'static str)> {
         BINARY_UNITS
             .iter()
@@ -104,7 +104,7 @@ impl Bytes {
     }
 }
 
-/// `4GiB`, `512MiB`, `1500000000 B`: exact, in the largest unit that is.
+/// Writes `4GiB`, `512MiB`, `1500000000 B`: exact, in the largest possible unit.
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.in_whole_units() {
@@ -120,17 +120,17 @@ impl Setting for Bytes {
     }
 }
 
-/// A part of a device, in thousandths: never more than the whole.
+/// A part of a device in thousandths, at most the whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Permille(u16);
 
 impl Permille {
     /// The whole device.
     pub const FULL: Self = Self(1000);
-    /// The smallest share that can be asked for: one percent.
+    /// Smallest share of a configuration: one percent.
     pub const LEAST: Self = Self(10);
 
-    /// So many thousandths, unless that is more than the whole.
+    /// A number of thousandths. `None`: more than the whole.
     #[must_use]
     pub const fn new(thousandths: u16) -> Option<Self> {
         if thousandths <= Self::FULL.0 { Some(Self(thousandths)) } else { None }
@@ -149,7 +149,7 @@ impl Permille {
     }
 }
 
-/// `30%`, `12.5%`.
+/// Writes `30%`, `12.5%`.
 impl fmt::Display for Permille {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}%", self.setting())
@@ -169,6 +169,9 @@ impl Setting for Permille {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Nanos(u64);
 
+/// Largest GPU time that is saved up, owed or measured at once: one minute.
+pub const MOST_GPU_TIME: Nanos = Nanos::new(60_000_000_000);
+
 /// The units of time by their names, largest first.
 pub(crate) const TIME_UNITS: [(u64, &str); 4] =
     [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns")];
@@ -177,13 +180,13 @@ impl Nanos {
     /// No time.
     pub const ZERO: Self = Self(0);
 
-    /// So many nanoseconds.
+    /// A number of nanoseconds.
     #[must_use]
     pub const fn new(nanoseconds: u64) -> Self {
         Self(nanoseconds)
     }
 
-    /// So many milliseconds, or the longest span there is.
+    /// A number of milliseconds, at most the longest span.
     #[must_use]
     pub const fn from_millis(milliseconds: u64) -> Self {
         Self(milliseconds.saturating_mul(1_000_000))
@@ -195,7 +198,7 @@ impl Nanos {
         self.0
     }
 
-    /// The sum, unless it is too long to be written.
+    /// The sum. `None`: it does not fit in 64 bits.
     #[must_use]
     pub const fn checked_add(self, other: Self) -> Option<Self> {
         match self.0.checked_add(other.0) {
@@ -204,20 +207,20 @@ impl Nanos {
         }
     }
 
-    /// The sum, or the longest span there is.
+    /// The sum, at most the longest span.
     #[must_use]
     pub const fn saturating_add(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// The difference, or no time.
+    /// The difference, at least 0.
     #[must_use]
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
 }
 
-/// `20ms`, `1500us`, `1s`: exact, in the largest unit that is.
+/// Writes `20ms`, `1500us`, `1s`: exact, in the largest possible unit.
 impl fmt::Display for Nanos {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (unit, name) = TIME_UNITS

@@ -1,6 +1,6 @@
-//! Does the table of addresses do what a map does, whatever is put in and taken out?
+//! Tests the address table against a map, with random insertions and removals.
 
-use gpuslice_policy::addresses::{Addresses, spread};
+use gpuslice_policy::address_table::{Addresses, spread};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, HashMap};

@@ -1,10 +1,10 @@
-//! What holds for every division of a GPU, whatever the slices ask for and tell?
+//! Properties of every division of a GPU, with random claims and figures.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test: it ends where something is wrong")]
 
-use gpuslice_policy::arbiter::divide::{Claim, Part, WHOLE, divide};
-use gpuslice_policy::arbiter::need::Seen;
-use gpuslice_policy::arbiter::{Arbiter, Given, STEP, Slice, Wish};
+use gpuslice_policy::arbiter::allocate::{Claim, Part, WHOLE, divide};
+use gpuslice_policy::arbiter::demand::SliceFigures;
+use gpuslice_policy::arbiter::{Arbiter, Grant, STEP, Slice, SliceSettings};
 use gpuslice_policy::config::{CorePolicy, Priority};
 use gpuslice_policy::units::{Nanos, Permille};
 use proptest::collection::vec;
@@ -49,9 +49,9 @@ fn need(claim: &Claim) -> u64 {
     claim.need.min(claim.limit)
 }
 
-fn wish(policy: CorePolicy, limit: u16, priority: Priority) -> Wish {
+fn settings(policy: CorePolicy, limit: u16, priority: Priority) -> SliceSettings {
     let limit = Permille::new(limit).unwrap();
-    Wish { policy, limit, weight: 100, priority, burst: Nanos::from_millis(20) }
+    SliceSettings { policy, limit, weight: 100, priority, burst: Nanos::from_millis(20) }
 }
 
 #[test]
@@ -179,17 +179,17 @@ proptest! {
             let slices: Vec<Slice> = slices.into_iter().map(|(id, policy, priority, weight, limit, words, waits)| {
                 let [used, throttled, queued, owed, burst] = words;
                 let limit = Permille::new(limit).unwrap();
-                let wish = Wish { policy, limit, weight, priority, burst: Nanos::new(burst) };
-                Slice { id, wish, seen: Seen { used, throttled, queued, owed, waits } }
+                let settings = SliceSettings { policy, limit, weight, priority, burst: Nanos::new(burst) };
+                Slice { id, settings, figures: SliceFigures { used, throttled, queued, owed, waits } }
             }).collect();
             let given = arbiter.look(now, &slices);
             prop_assert_eq!(&given, &twin.look(now, &slices), "the same looks give the same answers");
             prop_assert_eq!(given.len(), slices.len());
             for (slice, given) in slices.iter().zip(given) {
                 let rate = given.terms.rate().get();
-                prop_assert!(rate >= 1 && rate <= slice.wish.limit.get().max(1));
-                prop_assert!(given.terms.burst() <= slice.wish.burst.get() && given.gift <= slice.seen.owed);
-                prop_assert!(slice.wish.policy != CorePolicy::Fixed || given.gift == 0);
+                prop_assert!(rate >= 1 && rate <= slice.settings.limit.get().max(1));
+                prop_assert!(given.terms.burst() <= slice.settings.burst.get() && given.gift <= slice.figures.owed);
+                prop_assert!(slice.settings.policy != CorePolicy::Fixed || given.gift == 0);
             }
         }
     }
@@ -199,8 +199,8 @@ proptest! {
         let mut arbiter = Arbiter::default();
         let slices = [0, 1].map(|id| {
             let limit = if id == 0 { limit } else { 1000 };
-            let seen = Seen { owed, waits: true, ..Seen::default() };
-            Slice { id, wish: wish(CorePolicy::Equal, limit, Priority::Normal), seen }
+            let figures = SliceFigures { owed, waits: true, ..SliceFigures::default() };
+            Slice { id, settings: settings(CorePolicy::Equal, limit, Priority::Normal), figures }
         });
         let first = arbiter.look(1 << 40, &slices)[0];
         prop_assert!(first.terms.gpu(first.gift) <= 4 * STEP * u64::from(limit) / 1000);
@@ -217,11 +217,16 @@ fn fixed_alone_is_left_as_it_is() {
     for look in 0..500_u64 {
         let slices = [(0, 300), (1, 600), (2, 100)].map(|(id, limit)| Slice {
             id,
-            wish: wish(CorePolicy::Fixed, limit, Priority::Normal),
-            seen: Seen { used: look * 300_000, queued: 30 * MS, waits: look % 3 != id, ..Seen::default() },
+            settings: settings(CorePolicy::Fixed, limit, Priority::Normal),
+            figures: SliceFigures {
+                used: look * 300_000,
+                queued: 30 * MS,
+                waits: look % 3 != id,
+                ..SliceFigures::default()
+            },
         });
         for (slice, given) in slices.iter().zip(arbiter.look((1 << 40) + look * STEP, &slices)) {
-            assert_eq!((given.terms.rate(), given.gift), (slice.wish.limit, 0));
+            assert_eq!((given.terms.rate(), given.gift), (slice.settings.limit, 0));
             assert_eq!(given.terms.burst(), 20 * MS);
         }
     }
@@ -236,9 +241,13 @@ fn fixed_keeps_its_limit_where_less_than_the_gpu_is_divided() {
             [(0, CorePolicy::Fixed, 300), (1, CorePolicy::Equal, 1000), (2, CorePolicy::Equal, 1000)].map(
                 |(id, policy, limit)| {
                     // Queues that do not empty: the GPU gives less than the rates.
-                    let seen =
-                        Seen { used: look * STEP / 5, queued: 10 * MS, waits: true, ..Seen::default() };
-                    Slice { id, wish: wish(policy, limit, Priority::Normal), seen }
+                    let figures = SliceFigures {
+                        used: look * STEP / 5,
+                        queued: 10 * MS,
+                        waits: true,
+                        ..SliceFigures::default()
+                    };
+                    Slice { id, settings: settings(policy, limit, Priority::Normal), figures }
                 },
             );
         given = arbiter.look((1 << 40) + look * STEP, &slices);
@@ -248,12 +257,16 @@ fn fixed_keeps_its_limit_where_less_than_the_gpu_is_divided() {
 }
 
 /// Two slices, the first with this policy and priority, that are looked at so often; what each tells at a look.
-fn looked_at(looks: u64, first: (CorePolicy, Priority), seen: impl Fn(u64, u64) -> Seen) -> Vec<Given> {
+fn looked_at(
+    looks: u64,
+    first: (CorePolicy, Priority),
+    figures: impl Fn(u64, u64) -> SliceFigures,
+) -> Vec<Grant> {
     let mut arbiter = Arbiter::default();
     let mut look = |at: u64| {
         let slices = [0, 1].map(|id| {
             let (policy, priority) = if id == 0 { first } else { (CorePolicy::Equal, Priority::Normal) };
-            Slice { id, wish: wish(policy, 1000, priority), seen: seen(id, at) }
+            Slice { id, settings: settings(policy, 1000, priority), figures: figures(id, at) }
         });
         arbiter.look((1 << 40) + at * STEP, &slices)
     };
@@ -265,22 +278,26 @@ const HIGH: (CorePolicy, Priority) = (CorePolicy::Equal, Priority::High);
 
 #[test]
 fn who_borrowed_saves_a_turn_and_who_did_not_its_burst() {
-    let given = looked_at(2000, EQUAL, |id, look| Seen { used: (1 - id) * look * STEP, ..Seen::default() });
+    let given = looked_at(2000, EQUAL, |id, look| SliceFigures {
+        used: (1 - id) * look * STEP,
+        ..SliceFigures::default()
+    });
     assert_eq!([given[0].terms.burst(), given[1].terms.burst()], [4 * MS, 20 * MS]);
 }
 
 #[test]
 fn others_queue_and_save_up_little_beside_high_priority_busy_or_not() {
-    let used = |id: u64, look: u64| Seen { used: (1 - id) * look * STEP / 10, ..Seen::default() };
-    let idle = |_: u64, _: u64| Seen::default();
+    let used =
+        |id: u64, look: u64| SliceFigures { used: (1 - id) * look * STEP / 10, ..SliceFigures::default() };
+    let idle = |_: u64, _: u64| SliceFigures::default();
     for high in [looked_at(200, HIGH, used), looked_at(200, HIGH, idle)] {
-        assert_eq!([high[0].ahead, high[1].ahead], [50 * MS, 3 * MS]);
+        assert_eq!([high[0].queue_bound, high[1].queue_bound], [50 * MS, 3 * MS]);
         assert_eq!([high[0].terms.burst(), high[1].terms.burst()], [20 * MS, MS]);
     }
     let last = looked_at(200, (CorePolicy::BestEffort, Priority::High), used);
-    assert_eq!(last[1].ahead, 50 * MS, "best-effort is last, whatever its priority");
+    assert_eq!(last[1].queue_bound, 50 * MS, "best-effort is last, whatever its priority");
     let equal = looked_at(200, EQUAL, used);
-    assert_eq!([equal[1].ahead, equal[1].terms.burst()], [50 * MS, 20 * MS]);
+    assert_eq!([equal[1].queue_bound, equal[1].terms.burst()], [50 * MS, 20 * MS]);
 }
 
 #[test]
@@ -288,16 +305,20 @@ fn nobody_is_let_go_early_while_work_of_high_priority_is_under_way() {
     // The last tenth of a millisecond of a request, beside somebody who waits.
     let ending = |queued: u64| {
         move |id: u64, _: u64| match id {
-            0 => Seen { queued, ..Seen::default() },
-            _ => Seen { owed: 3 * MS, waits: true, ..Seen::default() },
+            0 => SliceFigures { queued, ..SliceFigures::default() },
+            _ => SliceFigures { owed: 3 * MS, waits: true, ..SliceFigures::default() },
         }
     };
     assert_eq!(looked_at(50, HIGH, ending(MS / 10))[1].gift, 0);
     assert_eq!(looked_at(50, HIGH, ending(0))[1].gift, 3 * MS);
     assert_eq!(looked_at(50, EQUAL, ending(MS / 10))[1].gift, 3 * MS);
     // It is not in its own way.
-    let waits =
-        |id: u64, _: u64| Seen { queued: MS / 10, owed: (3 + id) * MS, waits: true, ..Seen::default() };
+    let waits = |id: u64, _: u64| SliceFigures {
+        queued: MS / 10,
+        owed: (3 + id) * MS,
+        waits: true,
+        ..SliceFigures::default()
+    };
     let given = looked_at(50, HIGH, waits);
     assert_eq!([given[0].gift, given[1].gift], [3 * MS, 0]);
 }
@@ -305,39 +326,45 @@ fn nobody_is_let_go_early_while_work_of_high_priority_is_under_way() {
 #[test]
 fn words_are_set_back_alike_where_the_gpu_would_be_idle_and_only_there() {
     let waiting = |queued: u64| {
-        move |id: u64, _: u64| Seen { owed: (3 + id) * MS, waits: true, queued, ..Seen::default() }
+        move |id: u64, _: u64| SliceFigures {
+            owed: (3 + id) * MS,
+            waits: true,
+            queued,
+            ..SliceFigures::default()
+        }
     };
     assert!(looked_at(50, EQUAL, waiting(0)).iter().all(|given| given.gift == 3 * MS));
     assert!(looked_at(50, EQUAL, waiting(STEP)).iter().all(|given| given.gift == 0));
-    let nobody = looked_at(50, EQUAL, |id, _| Seen { owed: (3 + id) * MS, ..Seen::default() });
+    let nobody =
+        looked_at(50, EQUAL, |id, _| SliceFigures { owed: (3 + id) * MS, ..SliceFigures::default() });
     assert!(nobody.iter().all(|given| given.gift == 0), "nobody waits");
 }
 
 #[test]
 fn high_priority_takes_the_gpu_at_the_look_that_finds_it_busy_and_leaves_it_at_the_one_that_does_not() {
     let high = (CorePolicy::Equal, Priority::High);
-    let seen = |last: u64| {
-        move |id: u64, look: u64| Seen {
+    let figures = |last: u64| {
+        move |id: u64, look: u64| SliceFigures {
             used: if id == 0 { look * STEP / 2 } else { 0 },
             waits: id == 1,
             queued: if id == 0 && look == last { MS / 2 } else { 6 * MS * id },
-            ..Seen::default()
+            ..SliceFigures::default()
         }
     };
-    assert_eq!(looked_at(100, high, seen(99))[1].terms.rate().get(), 50);
-    assert!(looked_at(100, high, seen(98))[1].terms.rate().get() > 950);
+    assert_eq!(looked_at(100, high, figures(99))[1].terms.rate().get(), 50);
+    assert!(looked_at(100, high, figures(98))[1].terms.rate().get() > 950);
 }
 
 #[test]
 fn what_is_kept_beside_high_priority_is_for_those_that_have_not_had_far_more() {
     // The other one has all of the GPU for 200 ms, and none from then on.
     let rate = |looks: u64| {
-        let seen = |id: u64, look: u64| match id {
-            0 if look < 200 => Seen::default(),
-            0 => Seen { used: (look - 200) * STEP, queued: 6 * MS, ..Seen::default() },
-            _ => Seen { used: look.min(200) * STEP, waits: true, ..Seen::default() },
+        let figures = |id: u64, look: u64| match id {
+            0 if look < 200 => SliceFigures::default(),
+            0 => SliceFigures { used: (look - 200) * STEP, queued: 6 * MS, ..SliceFigures::default() },
+            _ => SliceFigures { used: look.min(200) * STEP, waits: true, ..SliceFigures::default() },
         };
-        looked_at(looks, HIGH, seen)[1].terms.rate().get()
+        looked_at(looks, HIGH, figures)[1].terms.rate().get()
     };
     assert_eq!([rate(201), rate(400), rate(402), rate(1000)], [1, 1, 50, 50]);
     assert!(rate(200) > 950);
@@ -345,19 +372,19 @@ fn what_is_kept_beside_high_priority_is_for_those_that_have_not_had_far_more() {
 
 #[test]
 fn who_waits_because_of_what_others_needed_is_no_sign_of_an_idle_gpu() {
-    let seen = |id: u64, look: u64| {
+    let figures = |id: u64, look: u64| {
         let is_high = id == 0;
         // The other one has no more than what is kept for it.
         let (phase, used) = (look % 20, look * STEP / if is_high { 2 } else { 25 });
         match (is_high, phase) {
-            (true, 0..10) => Seen { used, queued: 6 * MS, ..Seen::default() },
+            (true, 0..10) => SliceFigures { used, queued: 6 * MS, ..SliceFigures::default() },
             // The first look that finds the other idle finds this one still waiting.
-            (false, 0..=10) => Seen { used, waits: true, ..Seen::default() },
-            (false, _) => Seen { used, queued: 3 * MS, ..Seen::default() },
-            (true, _) => Seen { used, ..Seen::default() },
+            (false, 0..=10) => SliceFigures { used, waits: true, ..SliceFigures::default() },
+            (false, _) => SliceFigures { used, queued: 3 * MS, ..SliceFigures::default() },
+            (true, _) => SliceFigures { used, ..SliceFigures::default() },
         }
     };
-    let given = looked_at(2006, (CorePolicy::Equal, Priority::High), seen);
+    let given = looked_at(2006, (CorePolicy::Equal, Priority::High), figures);
     assert_eq!(given[1].terms.rate().get(), 50);
 }
 
@@ -373,10 +400,13 @@ impl Beside {
         let mut rate = 0;
         for _ in 0..100 {
             (self.now, self.used) = (self.now + STEP, self.used + STEP / 1000 * thousandths);
-            let seen = Seen { used: self.used, ..Seen::default() };
-            let other = Slice { id: 1, wish: wish(CorePolicy::Fixed, 1000, Priority::Normal), seen };
-            let seen = Seen { used: self.used, waits: true, queued: 3 * MS, ..Seen::default() };
-            let own = Slice { id: 0, wish: wish(CorePolicy::Equal, limit, Priority::Normal), seen };
+            let figures = SliceFigures { used: self.used, ..SliceFigures::default() };
+            let other =
+                Slice { id: 1, settings: settings(CorePolicy::Fixed, 1000, Priority::Normal), figures };
+            let figures =
+                SliceFigures { used: self.used, waits: true, queued: 3 * MS, ..SliceFigures::default() };
+            let own =
+                Slice { id: 0, settings: settings(CorePolicy::Equal, limit, Priority::Normal), figures };
             rate = self.arbiter.look(self.now, &[own, other])[0].terms.rate().get();
         }
         rate

@@ -1,6 +1,6 @@
-//! What holds for the size of every array, whatever it is made from?
+//! Properties of the size of every array, with random descriptors.
 
-use gpuslice_policy::array::Shape;
+use gpuslice_policy::sizes::array::Shape;
 use proptest::prelude::*;
 
 const FORMATS: &[u32] = &[

@@ -1,9 +1,9 @@
-//! Is what is charged for small memory never less than a driver holds that keeps it in shared blocks, and no more once all
-//! calls are back?
+//! Tests the charge for small memory against a driver that keeps it in shared blocks: it is never less than the driver
+//! holds, and equal once all calls have returned.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
-use gpuslice_policy::blocks::{BLOCK, Blocks, Change, Family, Kind, LARGEST_SMALL, Way, taken};
+use gpuslice_policy::sizes::blocks::{BLOCK, Blocks, Change, Family, Kind, LARGEST_SMALL, Way, taken};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
-//! Does a driver that keeps to its manual ever hold more for graphs than was reserved?
+//! Tests the reservation for graphs against a driver that keeps to its manual: it never holds more than is reserved.
 
-use gpuslice_policy::graph::{GraphPool, PAGE, Reading};
+use gpuslice_policy::sizes::graph::{GraphPool, PAGE, Reading};
 use proptest::prelude::*;
 
 /// A driver's graph pool: it takes from the device what those that are in use need beyond what it has.

@@ -1,4 +1,4 @@
-//! Does what is charged for a pool cover what it holds, however the steps of its threads interleave?
+//! Tests that the charge for a pool covers what it holds, in every interleaving of its threads' steps.
 //!
 //! Threads allocate, free, wait and trim on a model of a driver's pool; each step of theirs and each call of the
 //! driver is a point at which another thread may go on. After every call of the driver the ledger is compared with
@@ -6,7 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
 use gpuslice_policy::pool::holes::FreeFor;
-use gpuslice_policy::pool::{self, Books, GROWTH, Outside};
+use gpuslice_policy::pool::{self, GROWTH, PoolDriver, PoolLedger};
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::sync::{Arc, Mutex};
@@ -102,7 +102,7 @@ impl Driver {
 
 #[derive(Debug)]
 struct World {
-    books: Mutex<Books>,
+    books: Mutex<PoolLedger>,
     driver: Mutex<Driver>,
     /// What the ledger says that is held. Not one of shuttle's locks: no other thread goes on inside.
     ledger: std::sync::Mutex<u64>,
@@ -123,8 +123,8 @@ impl World {
     }
 }
 
-impl Outside for World {
-    fn step<R>(&self, step: impl FnOnce(&mut Books) -> R) -> R {
+impl PoolDriver for World {
+    fn step<R>(&self, step: impl FnOnce(&mut PoolLedger) -> R) -> R {
         thread::yield_now();
         step(&mut self.books.lock().unwrap())
     }
@@ -171,7 +171,7 @@ fn run(world: &World, blocks: &Mutex<Vec<(u64, u64)>>, own: usize, calls: u32) {
             15 => {
                 pool::begin_release(world);
                 world.driver(|driver| driver.trim(0));
-                world.step(Books::distrust);
+                world.step(PoolLedger::distrust);
                 pool::end_release(world);
             }
             1..4 => {
@@ -189,9 +189,9 @@ fn run(world: &World, blocks: &Mutex<Vec<(u64, u64)>>, own: usize, calls: u32) {
                     (which < blocks.len()).then(|| blocks.swap_remove(which))
                 };
                 let Some((address, bytes)) = taken else { continue };
-                let leaving = pool::leave(world, address, bytes);
+                let leaving = pool::begin_free(world, address, bytes);
                 world.driver(|driver| driver.free(address, stream));
-                pool::left(world, &leaving, FreeFor::Stream(stream));
+                pool::finish_free(world, &leaving, FreeFor::Stream(stream));
             }
             _ => {
                 let most = if thread_rng().gen_ratio(1, 4) { 40 } else { 12 };
@@ -199,7 +199,7 @@ fn run(world: &World, blocks: &Mutex<Vec<(u64, u64)>>, own: usize, calls: u32) {
                 let Some(flight) = pool::begin(world, bytes, stream) else { continue };
                 let size = flight.bytes();
                 let address = world.driver(|driver| driver.allocate(size, stream));
-                pool::land(world, flight, Some(address));
+                pool::finish(world, flight, Some(address));
                 blocks.lock().unwrap().push((address, size));
             }
         }
@@ -209,7 +209,7 @@ fn run(world: &World, blocks: &Mutex<Vec<(u64, u64)>>, own: usize, calls: u32) {
 fn storm() {
     let quota = GROWTH * thread_rng().gen_range(2..5_u64);
     let world = Arc::new(World {
-        books: Mutex::new(Books::default()),
+        books: Mutex::new(PoolLedger::default()),
         driver: Mutex::new(Driver::default()),
         ledger: std::sync::Mutex::new(0),
         quota,

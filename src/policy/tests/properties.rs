@@ -1,4 +1,4 @@
-//! What holds for every configuration, whatever is in it?
+//! Properties of every configuration, with random contents.
 
 use gpuslice_policy::config::{
     Burst, Config, DeviceIdentity, DeviceName, Fault, FileRead, OperatorFiles, PerDevice, Quota, Weight,

@@ -2,7 +2,7 @@
 //!
 //! The leases lie in a small file beside the regions. All processes of one user map it if their slices divide GPUs. A
 //! lease is one word with its holder and the time of its last renewal, changed by compare-and-swap:
-//! [`chair`](gpuslice_policy::arbiter::word::chair). A holder that dies or stands still loses its lease, so no process
+//! [`claim_lease`](gpuslice_policy::arbiter::grant_word::claim_lease). A holder that dies or stands still loses its lease, so no process
 //! has to return it.
 //!
 //! The file is made as regions are: complete, without a name, and then linked. It lies in a directory where other users
@@ -21,7 +21,7 @@ use std::{
     ptr,
 };
 
-use gpuslice_policy::arbiter::word;
+use gpuslice_policy::arbiter::grant_word;
 
 use crate::{
     file::{
@@ -160,7 +160,7 @@ impl ArbiterLeases {
     }
 
     /// Takes or renews the lease of a GPU. Returns whether this process has it. The holder renews it within
-    /// [`PATIENCE`](word::PATIENCE). `now` is the monotonic clock, in nanoseconds.
+    /// [`PATIENCE`](grant_word::PATIENCE). `now` is the monotonic clock, in nanoseconds.
     ///
     /// Holder and time share one word, so a compare-and-swap cannot take a lease that was renewed meanwhile. A holder
     /// that was suspended for longer may find another process in its place, and both may have divided the GPU in
@@ -169,14 +169,14 @@ impl ArbiterLeases {
     pub fn renew(&self, gpu: &Uuid, now: u64) -> bool {
         let Some(entry) = self.entry(gpu) else { return false };
         let before = entry.holder.get();
-        word::chair(before, self.me, now).is_some_and(|mine| entry.holder.replace(before, mine))
+        grant_word::claim_lease(before, self.me, now).is_some_and(|mine| entry.holder.replace(before, mine))
     }
 
     /// Returns the lease of a GPU, if this process has it.
     pub fn release(&self, gpu: &Uuid) {
         let Some(entry) = self.entry(gpu) else { return };
         let before = entry.holder.get();
-        if word::is_held_by(before, self.me) {
+        if grant_word::is_held_by(before, self.me) {
             let _lost = entry.holder.replace(before, 0);
         }
     }
@@ -251,7 +251,7 @@ fn mixed(number: u64) -> u64 {
 #[allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 mod tests {
     use super::*;
-    use gpuslice_policy::arbiter::word::PATIENCE;
+    use gpuslice_policy::arbiter::grant_word::PATIENCE;
     use std::{fs, os::unix::fs::symlink};
 
     const NOW: u64 = 1 << 50;

@@ -19,7 +19,7 @@ use gpuslice_driver::types::{
     CUDA_ARRAY_MEMORY_REQUIREMENTS, CUDA_ARRAY3D_DESCRIPTOR, CUarray, CUdevice, CUmipmappedArray, Status,
     status,
 };
-use gpuslice_policy::array::Shape;
+use gpuslice_policy::sizes::array::Shape;
 use gpuslice_region::Device;
 use parking_lot::Mutex;
 use std::collections::HashMap;

@@ -2,8 +2,8 @@
 //!
 //! An executable is charged what it can need from the moment it is made, since a launch may not fail and takes memory
 //! without asking. What it had stays charged when it is destroyed, until the driver's own counter says that its graph
-//! pool holds less: after a trim, the program's or ours before a refusal. `gpuslice_policy::graph` has the sums and
-//! says why they suffice.
+//! pool holds less: after a trim, the program's or ours before a refusal. `gpuslice_policy::sizes::graph` has the
+//! sums and says why they suffice.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -14,7 +14,7 @@ use crate::place::Place;
 use crate::slice::Slice;
 use core::sync::atomic::{AtomicBool, Ordering};
 use gpuslice_driver::types::CUgraph;
-use gpuslice_policy::graph::{GraphPool, pages};
+use gpuslice_policy::sizes::graph::{GraphPool, pages};
 use gpuslice_region::Device;
 use parking_lot::Mutex;
 use std::collections::HashMap;

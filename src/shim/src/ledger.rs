@@ -7,7 +7,7 @@ use crate::latch::Latched;
 use crate::lifecycle;
 use crate::slice::Slice;
 use core::num::NonZeroU64;
-use gpuslice_policy::addresses::{Addresses as Table, spread};
+use gpuslice_policy::address_table::{Addresses as Table, spread};
 use gpuslice_region::Device;
 
 /// Bytes of the quota that nothing is recorded for yet. Given back when dropped.

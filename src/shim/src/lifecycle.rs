@@ -24,7 +24,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
 use gpuslice_driver::slot;
 use gpuslice_driver::table::{ALL, Treatment};
 use gpuslice_driver::types::{Status, status};
-use gpuslice_policy::config::{Config, LogLevel, ReportTotal, keys};
+use gpuslice_policy::config::{Config, LogLevel, ReportTotal, misspelt};
 use gpuslice_region::names;
 use gpuslice_region::operator::Operator;
 use gpuslice_region::{Member, RegionError, Trust};
@@ -270,7 +270,7 @@ fn read_settings_now() {
     let operator = Operator::look(&env);
     match Config::from_sources(&env, &operator.files()) {
         Ok(mut config) => {
-            config.warnings.extend(keys::misspelt(&environment(), &operator.files()));
+            config.warnings.extend(misspelt(&environment(), &operator.files()));
             settle(config);
         }
         Err(rejected) => {

@@ -4,7 +4,7 @@ use crate::latch::Latched;
 use crate::ledger::{Charge, Owner, Reservation};
 use crate::slice::Slice;
 use core::mem::ManuallyDrop;
-use gpuslice_policy::blocks::{BLOCK, Blocks, Change, Family, Kind, Way, taken};
+use gpuslice_policy::sizes::blocks::{BLOCK, Blocks, Change, Family, Kind, Way, taken};
 use gpuslice_region::Device;
 
 /// The blocks that small memory of this process shares.

@@ -17,7 +17,7 @@ use crate::place::Place;
 use crate::reading::Reading;
 use crate::slice::Slice;
 use crate::witness::signed;
-use gpuslice_policy::context::believed;
+use gpuslice_policy::sizes::context::believed;
 use gpuslice_region::Calls;
 
 /// A context is about to be made.

@@ -16,7 +16,7 @@ use gpuslice_driver::slot;
 use gpuslice_driver::types::{nvmlDevice_t, nvmlMemory_t, status};
 use gpuslice_policy::config::{Config, DeviceIdentity, DeviceName, LogLevel, parse_uuid_text};
 use gpuslice_policy::units::Bytes;
-use gpuslice_policy::visible::{Gpu, Instance, visible};
+use gpuslice_policy::visible_devices::{Gpu, Instance, visible};
 use once_cell::race::OnceBool;
 
 /// More GPUs than any machine has: what NVML says is not trusted to end.

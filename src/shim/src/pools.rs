@@ -12,7 +12,7 @@ use crate::ledger::{Charge, Owner};
 use crate::slice::Slice;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use gpuslice_policy::pool::holes::FreeFor;
-use gpuslice_policy::pool::{self, Books, Leaving, Outside};
+use gpuslice_policy::pool::{self, PendingFree, PoolDriver, PoolLedger};
 use gpuslice_region::Device;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(crate) struct Pool {
     handle: usize,
     /// The device whose memory it holds.
     pub(crate) device: Device,
-    books: Mutex<Books>,
+    books: Mutex<PoolLedger>,
 }
 
 /// The pools of this process.
@@ -55,19 +55,19 @@ pub(crate) enum Taken {
 #[derive(Debug)]
 pub(crate) struct Block {
     /// Its pool; none where the pool was destroyed before.
-    of: Option<(Arc<Pool>, Leaving)>,
+    of: Option<(Arc<Pool>, PendingFree)>,
     number: u64,
     bytes: u64,
 }
 
 /// A pool with the slice that pays for it.
-struct Paid<'a> {
+struct PoolAccess<'a> {
     slice: &'static Slice,
     pool: &'a Pool,
 }
 
-impl Outside for Paid<'_> {
-    fn step<R>(&self, step: impl FnOnce(&mut Books) -> R) -> R {
+impl PoolDriver for PoolAccess<'_> {
+    fn step<R>(&self, step: impl FnOnce(&mut PoolLedger) -> R) -> R {
         step(&mut self.pool.books.lock())
     }
 
@@ -122,7 +122,7 @@ impl Pools {
     pub(crate) fn leave(&self, slice: &'static Slice, number: u64, address: u64, bytes: u64) -> Block {
         let pool = of_number(&self.known, number);
         let of = pool.map(|pool| {
-            let leaving = pool::leave(&pool.paid(slice), address, bytes);
+            let leaving = pool::begin_free(&pool.access(slice), address, bytes);
             (pool, leaving)
         });
         Block { of, number, bytes }
@@ -131,7 +131,7 @@ impl Pools {
     /// It was freed; `free` says for whom.
     pub(crate) fn left(&self, slice: &'static Slice, block: Block, free: FreeFor) {
         if let Some((pool, leaving)) = block.of {
-            pool::left(&pool.paid(slice), &leaving, free);
+            pool::finish_free(&pool.access(slice), &leaving, free);
         } else if let Some(orphan) = of_number(&self.orphaned, block.number) {
             orphan.shrink(slice, block.bytes);
         }
@@ -140,7 +140,7 @@ impl Pools {
     /// It was not freed.
     pub(crate) fn stay(slice: &'static Slice, block: Block) {
         if let Some((pool, leaving)) = block.of {
-            pool::stay(&pool.paid(slice), &leaving);
+            pool::cancel_free(&pool.access(slice), &leaving);
         }
     }
 
@@ -209,13 +209,13 @@ fn of_number(pools: &Mutex<Vec<Arc<Pool>>>, number: u64) -> Option<Arc<Pool>> {
 }
 
 impl Pool {
-    fn paid(&self, slice: &'static Slice) -> Paid<'_> {
-        Paid { slice, pool: self }
+    fn access(&self, slice: &'static Slice) -> PoolAccess<'_> {
+        PoolAccess { slice, pool: self }
     }
 
     /// Brings the charge to what the driver says that the pool holds.
     pub(crate) fn reconcile(&self, slice: &'static Slice) {
-        pool::reconcile(&self.paid(slice));
+        pool::reconcile(&self.access(slice));
     }
 
     /// Lowers the charge of a pool whose counter cannot be read any more.
@@ -232,13 +232,13 @@ pub(crate) struct Releasing(Vec<Arc<Pool>>);
 impl Releasing {
     /// Before the call.
     pub(crate) fn begin(slice: &'static Slice, pools: Vec<Arc<Pool>>) -> Self {
-        pools.iter().for_each(|pool| pool::begin_release(&pool.paid(slice)));
+        pools.iter().for_each(|pool| pool::begin_release(&pool.access(slice)));
         Self(pools)
     }
 
     /// After it.
     pub(crate) fn end(self, slice: &'static Slice) {
-        self.0.iter().for_each(|pool| pool::end_release(&pool.paid(slice)));
+        self.0.iter().for_each(|pool| pool::end_release(&pool.access(slice)));
     }
 }
 
@@ -247,13 +247,13 @@ impl Releasing {
 pub(crate) struct Flight {
     slice: &'static Slice,
     pool: Arc<Pool>,
-    way: pool::Flight,
+    way: pool::PendingAllocation,
 }
 
 impl Flight {
     /// Makes sure that an allocation stays within the quota; none where it does not fit.
     pub(crate) fn begin(slice: &'static Slice, pool: Arc<Pool>, bytes: u64, stream: usize) -> Option<Self> {
-        let begin = || pool::begin(&pool.paid(slice), bytes, stream);
+        let begin = || pool::begin(&pool.access(slice), bytes, stream);
         let again = || if make_room(slice, pool.device, bytes) { begin() } else { None };
         let way = begin().or_else(again)?;
         Some(Self { slice, pool, way })
@@ -268,7 +268,7 @@ impl Flight {
     pub(crate) fn land(self, address: Option<u64>) {
         let Self { slice, pool, way } = self;
         let bytes = way.bytes();
-        pool::land(&pool.paid(slice), way, address);
+        pool::finish(&pool.access(slice), way, address);
         if let Some(address) = address {
             let charge = Charge { device: pool.device, bytes, owner: Owner::Pool(pool.number) };
             slice.addresses.insert(address, charge);

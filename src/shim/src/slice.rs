@@ -23,7 +23,7 @@ use crate::unmet::Unmet;
 use crate::witness::Witness;
 use core::cell::Cell;
 use core::ffi::c_int;
-use gpuslice_policy::blocks::BLOCK;
+use gpuslice_policy::sizes::blocks::BLOCK;
 use gpuslice_region::{Device, Member, Region, RegionError, SharedUse, Uuid};
 use parking_lot::Mutex;
 

@@ -10,7 +10,7 @@ mod asking;
 mod futex;
 
 use asking::Asking;
-use gpuslice_policy::compute::cost::Estimate;
+use gpuslice_policy::compute::cost::estimate::Estimate;
 use std::fs;
 use std::sync::mpsc;
 use std::thread;

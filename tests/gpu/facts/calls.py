@@ -11,7 +11,7 @@ from watch import Watcher
 
 PAIR = Fact(
     "recording two timing events takes at most 2 us of the host's time",
-    "FULL in src/policy/src/compute/run.rs; docs/guide/gpu-time.md, what it costs",
+    "FULL in src/policy/src/compute/measuring/when_alone.rs; docs/guide/gpu-time.md, what it costs",
     "runs of small kernels would have to be longer to stay below 1 %",
 )
 QUERY = Fact(
@@ -21,7 +21,7 @@ QUERY = Fact(
 )
 COUNTER = Fact(
     "reading a pool's counter takes at most 2 us",
-    "reconcile in src/policy/src/pool/mod.rs",
+    "reconcile in src/policy/src/pool/calls.rs",
     "stream-ordered allocation would cost more than its 300 ns",
 )
 

@@ -15,12 +15,12 @@ DURATION = Fact(
 )
 LONG_RUN = Fact(
     "two events around a run of 64 kernels are from the first's start to the last's end, within 1 %",
-    "FULL in src/policy/src/compute/run.rs",
+    "FULL in src/policy/src/compute/measuring/when_alone.rs",
     "runs would have to be bracketed kernel by kernel",
 )
 CLOCKS = Fact(
     "events run with the host's clock: apart by at most 50 us over the second for which a base event is used",
-    "Offset in src/policy/src/compute/timeline.rs",
+    "Offset in src/policy/src/compute/measuring/event_clock.rs",
     "base events would have to be replaced more often",
 )
 OTHER_THREAD = Fact(
@@ -40,7 +40,7 @@ RELAXED = Fact(
 )
 COST = Fact(
     "a pair of events before and behind a run of 2 ms costs at most 1 % of throughput",
-    "FULL in src/policy/src/compute/run.rs",
+    "FULL in src/policy/src/compute/measuring/when_alone.rs",
     "runs would have to be longer",
 )
 

@@ -9,12 +9,12 @@ from watch import Watcher
 
 AGAIN = Fact(
     "launches of one executable graph wait for each other, in whichever streams they are",
-    "src/policy/src/graph.rs counts an executable's memory once; LONG_GRAPH in src/policy/src/compute/run.rs",
+    "src/policy/src/sizes/graph.rs counts an executable's memory once; LONG_GRAPH in src/policy/src/compute/measuring/when_alone.rs",
     "an executable's memory would have to count for each stream that it is launched in",
 )
 ENCLOSED = Fact(
     "two events around a graph are from its first kernel's start to its last one's end, within 2 %",
-    "LONG_GRAPH in src/policy/src/compute/run.rs",
+    "LONG_GRAPH in src/policy/src/compute/measuring/when_alone.rs",
     "what graphs are charged would have to be corrected",
 )
 CHEAP = Fact(

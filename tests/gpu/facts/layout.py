@@ -37,12 +37,12 @@ DESTROYED = Fact(
 )
 EARLY_ADDRESS = Fact(
     "a graph's allocation has its address from when its node is made, and takes no memory before a launch or upload",
-    "src/policy/src/graph.rs",
+    "src/policy/src/sizes/graph.rs",
     "what an executable can need could not be counted when it is instantiated",
 )
 GRAPH_UNIT = Fact(
     "the device's graph counter grows in units of at most 32 MiB, and keeps what it has until it is trimmed",
-    "UNIT in src/policy/src/graph.rs",
+    "UNIT in src/policy/src/sizes/graph.rs",
     "graphs could hold more than is charged",
 )
 SAME_HANDLE = Fact(

@@ -9,12 +9,12 @@ from watch import Watcher
 
 ROOM = Fact(
     "at least 512 launches wait behind a long kernel before one blocks",
-    "LEAST in src/policy/src/compute/queue.rs: 20 ms of predicted work may wait",
+    "LEAST in src/policy/src/compute/limiter/queue_bound.rs: 20 ms of predicted work may wait",
     "short kernels would block in the driver instead of in the gate; the bound would have to count launches as well",
 )
 ONE_AT_A_TIME = Fact(
     "a launch into a full queue returns when there is room for it, and not when the queue has run dry",
-    "src/policy/src/compute/queue.rs",
+    "src/policy/src/compute/limiter/queue_bound.rs",
     "the gate would have to keep the queue from filling",
 )
 NO_STARVING = Fact(

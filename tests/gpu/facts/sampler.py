@@ -15,27 +15,27 @@ from watch import Watcher, overlap, turns
 
 WINDOW = Fact(
     "process utilisation comes in windows of a sixth of a second",
-    "WINDOW in src/policy/src/compute/coarse.rs",
+    "WINDOW in src/policy/src/compute/attribution/nvml_only.rs",
     "with GPU_CORE_METER=nvml estimates would follow sooner or later than they are meant to",
 )
 CLOCK = Fact(
     "its time stamps are the host's time of day, and at most a second old under load",
-    "LEAD and AHEAD in src/policy/src/compute/sight.rs",
+    "LEAD and AHEAD in src/policy/src/compute/attribution/nvml_windows.rs",
     "samples could not be laid on the slice's line of time",
 )
 PART = Fact(
     "its figure is the part of the time in which kernels of the process ran, within 3 points",
-    "src/policy/src/compute/coarse.rs, sight.rs",
+    "src/policy/src/compute/attribution/nvml_only.rs, nvml_windows.rs",
     "with GPU_CORE_METER=nvml a wrong part of the time would be charged",
 )
 IDLE = Fact(
     "a process that has done nothing for 2 s is listed with 0, or not at all",
-    "src/policy/src/compute/sight.rs",
+    "src/policy/src/compute/attribution/nvml_windows.rs",
     "a program that is there and idle would be taken for one that uses the GPU",
 )
 ONE = Fact(
     "an answer has one entry for each process: its mean use since the instant that is asked for",
-    "src/policy/src/compute/sight.rs",
+    "src/policy/src/compute/attribution/nvml_windows.rs",
     "windows would have to be made of several samples",
 )
 CHEAP = Fact(
@@ -45,7 +45,7 @@ CHEAP = Fact(
 )
 BESIDE = Fact(
     "of two processes that both want the whole device, each has half of all samples of the time, within 20 points",
-    "src/policy/src/compute/coarse.rs, sight.rs",
+    "src/policy/src/compute/attribution/nvml_only.rs, nvml_windows.rs",
     "no figure of NVML's would say what part of the device a slice had",
 )
 SPAN = 5

@@ -8,17 +8,17 @@ from watch import Watcher, overlap, turns
 
 CONTAINS = Fact(
     "under time slicing the time between two events contains the neighbour's turns: for two alike it is about twice the own",
-    "src/policy/src/compute/replay.rs",
+    "src/policy/src/compute/attribution/replay.rs",
     "the trim would take off what was never in: slices would get more than their share",
 )
 SWITCH = Fact(
     "changing from one process to the other takes at most 100 us",
-    "SWITCH in src/policy/src/compute/run.rs",
+    "SWITCH in src/policy/src/compute/measuring/verdict.rs",
     "what is thought to be idle between launches would be a switch",
 )
 APART = Fact(
     "processes take turns and never run at the same time (without MPS)",
-    "src/policy/src/compute/replay.rs: what was the slice's own is no neighbour's",
+    "src/policy/src/compute/attribution/replay.rs: what was the slice's own is no neighbour's",
     "shares of neighbours would add up to more than the device",
 )
 EVEN = Fact(

@@ -1,30 +1,34 @@
-//! How much is there to divide?
+//! The budget: the sum of the rates that the arbiter gives out.
 //!
-//! Not always the whole: the GPU's way from process to process costs time, which is nobody's. And what slices are charged
-//! can be more than they use: where NVML does not tell them apart, each is charged for the neighbours' turns too. Rates
-//! that sum to one would then leave the GPU idle while somebody waits. So the sum is found by trying: work that waits for
-//! its share while nothing is queued says that it is too small, queues that do not empty say that it is too large, and that
-//! not the rates divide the GPU but the driver, evenly over processes. One is worse than the other, and corrected at once;
-//! the other slowly, so that the GPU is found idle at one look in a hundred at most.
+//! It is not always the whole GPU. A switch between processes costs time that belongs to no slice. And charges may
+//! exceed use: where NVML does not tell the slices apart, each is charged for the turns of the others. Rates with a
+//! sum of one would then idle the GPU while launches wait.
 //!
-//! What comes of it is a factor for the parts of `equal` and `best-effort` slices. Those of `fixed` ones are of the whole
-//! GPU.
+//! So the budget is found by feedback:
+//!
+//! - If launches wait for their share while nothing is queued, the budget is too small. It grows at once.
+//! - If queues do not empty, the budget is too large: the driver divides the GPU, evenly over processes. It shrinks
+//!   slowly, so that at most one look in a hundred finds the GPU idle.
+//!
+//! The budget multiplies the parts of `equal` and `best-effort` slices. Parts of `fixed` slices are of the whole GPU.
 
-use super::{STEP, divide::WHOLE};
+use super::allocate::WHOLE;
+use super::schedule::STEP;
 
-/// Less than this under way, in nanoseconds, and the GPU may be idle before the next look: 2 ms.
+/// Work in flight, in nanoseconds, below which the GPU may be idle before the next look: 2 ms.
 const LOW: u64 = 2_000_000;
-/// More than this, and it certainly is not: 6 ms.
+/// Work in flight, in nanoseconds, above which the GPU is not idle before the next look: 6 ms.
 const HIGH: u64 = 6_000_000;
-/// By how much it grows in [`STEP`], in millionths.
+/// Millionths by which the budget grows in one [`STEP`].
 const UP: u64 = 50_000;
-/// By how much it shrinks, in millionths, and the part of what it is above all that is used.
+/// Smallest step by which the budget shrinks, in millionths.
 const DOWN: u64 = 100;
+/// The budget also shrinks by this part of its unused rest: one in 256.
 const DOWN_PART: u64 = 256;
-/// The least it is, in millionths.
+/// Smallest budget, in millionths.
 const LEAST: u64 = 500_000;
 
-/// By how much parts are multiplied, in millionths.
+/// The factor of the parts, in millionths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budget(u64);
 
@@ -34,27 +38,27 @@ impl Default for Budget {
     }
 }
 
-/// What a look found.
+/// The findings of a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Found {
-    /// Slices that need anything.
+pub struct Findings {
+    /// Number of slices with demand.
     pub busy: u64,
-    /// Predicted GPU time under way, in nanoseconds.
+    /// Predicted GPU time in flight, in nanoseconds.
     pub queued: u64,
-    /// The part of it whose slices have less than they may because of the budget.
+    /// The part of `queued` of slices that have less than their limit because of the budget.
     pub steered: u64,
-    /// What all of them have used of late, in millionths.
+    /// Recent use of all slices, in millionths.
     pub used: u64,
-    /// Whether one waits for its share that a larger sum would give more.
+    /// Whether a slice waits for its share that a larger budget would help.
     pub starved: bool,
-    /// Whether work of high priority is under way.
+    /// Whether work of high priority is in flight.
     pub eager: bool,
-    /// Since the last look, in nanoseconds.
+    /// Nanoseconds since the last look.
     pub passed: u64,
 }
 
-impl Found {
-    /// Whether the GPU may be idle before the next look although somebody waits for the share.
+impl Findings {
+    /// Whether the GPU may be idle before the next look.
     #[must_use]
     pub const fn idle(&self) -> bool {
         self.queued < LOW
@@ -63,7 +67,7 @@ impl Found {
 
 impl Budget {
     /// The factor after a look, in millionths.
-    pub fn look(&mut self, found: &Found) -> u64 {
+    pub fn look(&mut self, found: &Findings) -> u64 {
         if found.busy < 2 {
             return self.0.max(WHOLE);
         }
@@ -76,7 +80,7 @@ impl Budget {
         } else {
             self.0
         };
-        // With so much nobody waits: no slice gets more than the whole.
+        // At this budget no slice waits: no slice gets more than the whole.
         self.0 = level.clamp(LEAST, WHOLE.saturating_mul(found.busy.min(64)));
         self.0
     }
@@ -86,40 +90,44 @@ impl Budget {
 mod tests {
     use super::*;
 
-    const FOUND: Found =
-        Found { busy: 2, queued: 0, steered: 0, used: WHOLE, starved: true, eager: false, passed: STEP };
+    const FINDINGS: Findings =
+        Findings { busy: 2, queued: 0, steered: 0, used: WHOLE, starved: true, eager: false, passed: STEP };
 
     #[test]
     fn work_that_waits_while_nothing_is_queued_raises_it_at_once() {
         let mut budget = Budget::default();
-        assert_eq!(budget.look(&FOUND), WHOLE + UP);
-        assert_eq!(budget.look(&Found { passed: 4 * STEP, ..FOUND }), WHOLE + 5 * UP);
-        assert_eq!(budget.look(&Found { queued: LOW, ..FOUND }), WHOLE + 5 * UP);
-        assert_eq!(budget.look(&Found { starved: false, ..FOUND }), WHOLE + 5 * UP);
+        assert_eq!(budget.look(&FINDINGS), WHOLE + UP);
+        assert_eq!(budget.look(&Findings { passed: 4 * STEP, ..FINDINGS }), WHOLE + 5 * UP);
+        assert_eq!(budget.look(&Findings { queued: LOW, ..FINDINGS }), WHOLE + 5 * UP);
+        assert_eq!(budget.look(&Findings { starved: false, ..FINDINGS }), WHOLE + 5 * UP);
         (0..100).for_each(|_| {
-            budget.look(&FOUND);
+            budget.look(&FINDINGS);
         });
-        assert_eq!(budget.look(&FOUND), 2 * WHOLE);
+        assert_eq!(budget.look(&FINDINGS), 2 * WHOLE);
     }
 
     #[test]
     fn queues_that_do_not_empty_lower_it_slowly_or_by_what_nobody_uses() {
-        let found = Found { queued: HIGH + 1, steered: HIGH + 1, starved: false, ..FOUND };
+        let found = Findings { queued: HIGH + 1, steered: HIGH + 1, starved: false, ..FINDINGS };
         let mut budget = Budget::default();
         assert_eq!(budget.look(&found), WHOLE - DOWN);
-        assert_eq!(budget.look(&Found { steered: HIGH, ..found }), WHOLE - DOWN, "the others' are no sign");
+        assert_eq!(
+            budget.look(&Findings { steered: HIGH, ..found }),
+            WHOLE - DOWN,
+            "the others' are no sign"
+        );
         (0..3000).for_each(|_| {
-            budget.look(&Found { used: 0, ..found });
+            budget.look(&Findings { used: 0, ..found });
         });
-        assert_eq!(budget.look(&Found { used: 0, ..found }), LEAST);
+        assert_eq!(budget.look(&Findings { used: 0, ..found }), LEAST);
         let mut above = Budget(2 * WHOLE);
-        assert_eq!(above.look(&Found { steered: 0, ..found }), 2 * WHOLE - WHOLE / DOWN_PART);
+        assert_eq!(above.look(&Findings { steered: 0, ..found }), 2 * WHOLE - WHOLE / DOWN_PART);
     }
 
     #[test]
     fn a_slice_that_is_alone_has_the_whole() {
         let mut budget = Budget(LEAST);
-        assert_eq!(budget.look(&Found { busy: 1, ..FOUND }), WHOLE);
+        assert_eq!(budget.look(&Findings { busy: 1, ..FINDINGS }), WHOLE);
         assert_eq!(budget, Budget(LEAST), "and what was found before is kept");
     }
 }

@@ -1,14 +1,13 @@
-//! Which words can be chosen: policies, meters, priorities, bursts, log levels?
+//! Settings with a choice of words: policies, meters, priorities, bursts and log levels.
 
 use core::str::FromStr;
 use std::path::PathBuf;
 
-use super::texts::Fault;
+use super::faults::Fault;
 use super::values::parse_duration;
-use crate::compute::bucket;
-use crate::units::{Nanos, Setting};
+use crate::units::{MOST_GPU_TIME, Nanos, Setting};
 
-/// Declares an enum whose values are words, with how they are read (in either case) and written.
+/// Declares an enum whose values are words, with a reader (either case) and a writer.
 macro_rules! words {
     (
         $(#[$about:meta])*
@@ -36,22 +35,22 @@ macro_rules! words {
 }
 
 words! {
-    /// How slices on one GPU divide its time.
+    /// Policy by which slices on one GPU divide its time.
     CorePolicy, "fixed, equal or best-effort" {
         /// The share is a hard cap.
         #[default]
         Fixed = "fixed",
         /// Busy slices divide the GPU by weight.
         Equal = "equal",
-        /// Uses what others leave.
+        /// The slice uses the time that others leave.
         BestEffort = "best-effort",
     }
 }
 
 words! {
-    /// What GPU time is measured with.
+    /// The source of GPU time measurements.
     CoreMeter, "auto, events or nvml" {
-        /// Whatever the device offers.
+        /// The best source that the device offers.
         #[default]
         Auto = "auto",
         /// Timing events only.
@@ -73,11 +72,11 @@ words! {
 }
 
 words! {
-    /// Who goes first among the slices on one GPU; a higher one is greater.
+    /// Priority among the slices on one GPU; a higher priority is greater.
     Priority, "high, normal or low" {
         /// After all others.
         Low = "low",
-        /// As most.
+        /// The default.
         #[default]
         Normal = "normal",
         /// Before all others.
@@ -86,37 +85,36 @@ words! {
 }
 
 words! {
-    /// How much is logged; each level holds those before it, so a message is written if its level is at
-    /// most the one set.
+    /// Level of logging. A message is written if its level is at most the configured one.
     LogLevel, "off, error, warn, info or debug" {
         /// Nothing.
         Off = "off",
-        /// What stops GPU work.
+        /// Messages about work that is stopped.
         Error = "error",
-        /// What the user should know.
+        /// Messages that the user should know.
         #[default]
         Warn = "warn",
-        /// What was set up.
+        /// Messages about what was set up.
         Info = "info",
-        /// What is being done.
+        /// Messages about each step.
         Debug = "debug",
     }
 }
 
 impl LogLevel {
-    /// Whether a message of this level is written when `self` is what was set.
+    /// Whether a message of this level is written when the configured level is `self`.
     #[must_use]
     pub fn admits(self, message: Self) -> bool {
         message != Self::Off && message <= self
     }
 }
 
-/// What is logged, and where to.
+/// Level and destination of the log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Log {
-    /// How much.
+    /// The level.
     pub level: LogLevel,
-    /// The file it is appended to; standard error where there is none.
+    /// The file to append to. `None`: standard error.
     pub path: Option<PathBuf>,
 }
 
@@ -133,7 +131,7 @@ impl FromStr for Log {
     }
 }
 
-/// How much unused share may be saved up.
+/// Unused share that may be saved up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Burst {
     /// Little: 20 ms of GPU time.
@@ -141,13 +139,13 @@ pub enum Burst {
     Strict,
     /// Enough for work that comes in bursts and waits for its end: 200 ms of GPU time.
     Latency,
-    /// So much GPU time.
+    /// This much GPU time.
     Span(Nanos),
 }
 
 impl Burst {
-    /// The most that may be saved up: as much as a slice can owe.
-    pub const MOST: Nanos = Nanos::new(bucket::MOST_DEBT);
+    /// Longest burst: the largest debt of a slice.
+    pub const MOST: Nanos = MOST_GPU_TIME;
 
     /// The GPU time that may be saved up.
     #[must_use]
@@ -185,7 +183,7 @@ impl Setting for Burst {
     }
 }
 
-/// What a slice counts for where slices divide a GPU by weight: 1 to 1000.
+/// Weight of a slice where slices divide a GPU by weight: 1 to 1000.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Weight(u16);
 

@@ -1,28 +1,28 @@
-//! Which device does an entry of a list mean?
+//! Names of devices in lists.
 //!
-//! A device is named by a number, or by its UUID as `CUDA_VISIBLE_DEVICES` takes it: `GPU-` or `MIG-` and the UUID or the
-//! beginning of one. A number is CUDA's, which the environment decides; in an operator's file it is the bus's, which
-//! nothing in the process changes.
+//! A list names a device by a number or by its UUID, in the form of `CUDA_VISIBLE_DEVICES`: `GPU-` or `MIG-` and a
+//! prefix of the UUID. A number is CUDA's, which the environment decides. In an operator's file it is the number on
+//! the bus, which nothing in the process changes.
 
 use core::fmt;
 use core::str::FromStr;
 
-use super::DeviceIdentity;
-use super::texts::Fault;
+use super::faults::Fault;
+use crate::units::Bytes;
 
 /// The hexadecimal digits of a UUID.
 const UUID_DIGITS: usize = 32;
-/// After how many digits a UUID has a dash.
+/// Digits after which a UUID has a dash.
 const DASHES: [usize; 4] = [8, 12, 16, 20];
 
-/// A UUID or the beginning of one.
+/// A UUID or a prefix of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UuidPrefix {
     bytes: [u8; 16],
     digits: usize,
 }
 
-/// How a device is named in a list.
+/// The name of a device in a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceName {
     /// CUDA's number, after `CUDA_VISIBLE_DEVICES`.
@@ -35,20 +35,34 @@ pub enum DeviceName {
     Mig(UuidPrefix),
 }
 
+/// A device to which limits are applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceIdentity {
+    /// CUDA's number, after `CUDA_VISIBLE_DEVICES`. `None`: CUDA does not show the device.
+    pub ordinal: Option<u32>,
+    /// The GPU's number in the order of the bus, as NVML counts. `None`: it is unknown. Only lists in an operator's
+    /// file use it: see [`Config::counts_on_bus`](super::Config::counts_on_bus).
+    pub bus: Option<u32>,
+    /// The UUID of the device or of the MIG instance.
+    pub uuid: [u8; 16],
+    /// The device's total memory.
+    pub total: Bytes,
+}
+
 impl UuidPrefix {
-    /// Whether a device of this UUID is meant.
+    /// Whether this prefix names a device with the UUID `uuid`.
     #[must_use]
     pub fn matches(&self, uuid: &[u8; 16]) -> bool {
         self.nibbles().eq(nibbles(uuid).take(self.digits))
     }
 
-    /// The UUID, when all of it is given.
+    /// The UUID, if the prefix is complete.
     #[must_use]
     pub fn whole(&self) -> Option<[u8; 16]> {
         (self.digits == UUID_DIGITS).then_some(self.bytes)
     }
 
-    /// Whether one device could be meant by both.
+    /// Whether both can name one device.
     fn overlaps(&self, other: &Self) -> bool {
         let common = self.digits.min(other.digits);
         self.nibbles().take(common).eq(other.nibbles().take(common))
@@ -60,7 +74,7 @@ impl UuidPrefix {
 }
 
 impl DeviceName {
-    /// Whether this device is meant.
+    /// Whether this name means `device`.
     #[must_use]
     pub fn matches(&self, device: &DeviceIdentity) -> bool {
         match self {
@@ -70,7 +84,7 @@ impl DeviceName {
         }
     }
 
-    /// The name as an operator's file means it: a number is the bus's.
+    /// The name as an operator's file means it: a number is a bus number.
     pub(super) fn of_operator(self) -> Self {
         match self {
             Self::Ordinal(number) => Self::Bus(number),
@@ -78,7 +92,7 @@ impl DeviceName {
         }
     }
 
-    /// Whether both surely or possibly mean one device: a list with such a pair says two things about it.
+    /// Whether both names may mean one device. A list with such a pair is contradictory.
     pub(super) fn overlaps(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Ordinal(one), Self::Ordinal(two)) | (Self::Bus(one), Self::Bus(two)) => one == two,
@@ -87,7 +101,7 @@ impl DeviceName {
         }
     }
 
-    /// The UUID or its beginning, where the device is named by one.
+    /// The UUID prefix, if the name has one.
     pub(super) fn uuid(&self) -> Option<&UuidPrefix> {
         match self {
             Self::Ordinal(_) | Self::Bus(_) => None,
@@ -118,7 +132,7 @@ impl FromStr for UuidPrefix {
 }
 
 impl UuidPrefix {
-    /// Appends a digit, if there is room for one.
+    /// Appends a digit if there is room.
     fn push(&mut self, digit: u8) -> Option<()> {
         let byte = self.bytes.get_mut(self.digits / 2)?;
         *byte |= if self.digits.is_multiple_of(2) { digit << 4 } else { digit };
@@ -163,19 +177,19 @@ impl fmt::Display for DeviceName {
     }
 }
 
-/// A whole device's UUID as NVML and `nvidia-smi` print it: `GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx`.
+/// The UUID of a GPU as NVML and `nvidia-smi` print it: `GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx`.
 #[must_use]
 pub fn gpu_uuid_text(uuid: &[u8; 16]) -> String {
     format!("GPU-{}", UuidPrefix { bytes: *uuid, digits: UUID_DIGITS })
 }
 
-/// The UUID in a text as NVML prints it (`GPU-…` or `MIG-…`, nothing left out).
+/// The UUID in a complete text of NVML (`GPU-…` or `MIG-…`).
 #[must_use]
 pub fn parse_uuid_text(text: &str) -> Option<[u8; 16]> {
     text.parse::<DeviceName>().ok()?.uuid()?.whole()
 }
 
-/// The sixteen bytes as 32 digits.
+/// The sixteen bytes as 32 hexadecimal digits.
 fn nibbles(bytes: &[u8; 16]) -> impl Iterator<Item = u8> {
     bytes.iter().flat_map(|byte| [byte >> 4, byte & 15])
 }
@@ -187,7 +201,7 @@ mod tests {
     const UUID: [u8; 16] =
         [0x89, 0x32, 0xf9, 0x37, 0xd7, 0x2c, 0x41, 0x06, 0xc1, 0x2f, 0x20, 0xbd, 0x9f, 0xae, 0xd9, 0xf6];
     const NOTHING: DeviceIdentity =
-        DeviceIdentity { ordinal: None, bus: None, uuid: [0; 16], total: crate::units::Bytes::ZERO };
+        DeviceIdentity { ordinal: None, bus: None, uuid: [0; 16], total: Bytes::ZERO };
     const DEVICE: DeviceIdentity = DeviceIdentity { uuid: UUID, ..NOTHING };
     const TEXT: &str = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6";
 

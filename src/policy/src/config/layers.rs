@@ -1,64 +1,44 @@
-//! Who set what: the environment and the operator's files, and which of them wins?
+//! Layers of configuration: the environment and the operator's files, and their precedence.
 //!
-//! A setting has one or more keys (`GPU_MEM_LIMIT` and HAMi's names for the same). The highest layer that has
-//! any of them decides the setting alone, so that nothing of a lower layer shows through.
+//! A setting has one or more keys: `GPU_MEM_LIMIT` and HAMi's names for it. The highest layer with any of these keys
+//! decides the setting alone. So nothing of a lower layer shows through.
 
-use super::keys;
-use super::texts::{Fault, Malformed, Said};
-use super::{MAX_FILE_BYTES, MAX_VALUE_BYTES};
+use super::faults::Fault;
+use super::keys::{
+    self, CONFIG_FILE, CORE_PERCENT, HAMI_MEMORY, HAMI_SHARE, MEM_LIMIT, SINGLE_KEYS, hami_ordinal,
+    is_setting,
+};
+use super::messages::{Malformed, Origin, Said};
+use super::sources::{MAX_FILE_BYTES, MAX_VALUE_BYTES};
 
-/// The quota's own key.
-pub(super) const MEM_LIMIT: &str = "GPU_MEM_LIMIT";
-/// The share's own key.
-pub(super) const CORE_PERCENT: &str = "GPU_CORE_PERCENT";
-/// HAMi's key for the quota, and what its keys per device begin with.
-pub(super) const HAMI_MEMORY: &str = "CUDA_DEVICE_MEMORY_LIMIT";
-/// HAMi's key for the share, and what its keys per device begin with.
-pub(super) const HAMI_SHARE: &str = "CUDA_DEVICE_SM_LIMIT";
-/// The key that names the operator's file. It is read from the environment only.
-pub(super) const CONFIG_FILE: &str = "GPUSLICE_CONFIG";
-/// The keys that are the only ones of their setting.
-pub(super) const SINGLE_KEYS: [&str; 11] = [
-    "GPU_CORE_POLICY",
-    "GPU_CORE_WEIGHT",
-    "GPU_CORE_BURST",
-    "GPU_CORE_METER",
-    "GPU_CORE_COPIES",
-    "GPU_PRIORITY",
-    "GPU_MEM_OVERSUBSCRIBE",
-    "GPUSLICE_DEEPBIND",
-    "GPU_MEM_REPORT_TOTAL",
-    "GPUSLICE_REGION",
-    "GPUSLICE_LOG",
-];
-/// HAMi's keys per device are looked for in the environment up to this number of devices, far more than one
-/// container has been seen with.
+/// Number of devices up to which the environment is searched for HAMi's keys per device. No container was seen with
+/// nearly as many.
 const HAMI_DEVICES: u32 = 64;
 
-/// Everything one source says.
+/// All settings of one source.
 #[derive(Debug, Default)]
 pub(super) struct Layer {
     entries: Vec<Said>,
 }
 
 impl Layer {
-    /// What a key is set to.
+    /// The setting of a key.
     pub(super) fn get(&self, key: &str) -> Option<&Said> {
         self.entries.iter().find(|said| said.key == key)
     }
 
-    /// What HAMi's keys per device are set to, by the device's number.
+    /// The settings of HAMi's keys per device, with the device's number.
     pub(super) fn per_device(&self, base: &str) -> Vec<(u32, &Said)> {
         self.entries.iter().filter_map(|said| Some((hami_ordinal(&said.key, base)?, said))).collect()
     }
 
-    /// Whether a setting with this key of ours, and HAMi's name for it, is set.
+    /// Whether the layer sets our key `key` or any of HAMi's keys for it.
     pub(super) fn sets(&self, key: &str, hami: &str) -> bool {
         self.get(key).is_some() || self.get(hami).is_some() || !self.per_device(hami).is_empty()
     }
 }
 
-/// Reads the environment. An empty variable is an unset one, as is usual where containers are configured.
+/// Reads the environment. An empty variable counts as unset, as is usual in container configurations.
 pub(super) fn environment(env: &dyn Fn(&str) -> Option<Vec<u8>>) -> Layer {
     let per_device = [HAMI_MEMORY, HAMI_SHARE]
         .into_iter()
@@ -71,9 +51,10 @@ pub(super) fn environment(env: &dyn Fn(&str) -> Option<Vec<u8>>) -> Layer {
     Layer { entries: entries.collect() }
 }
 
-/// Reads an operator's file: lines of `KEY=value`, empty lines, and comments (a `#` at the beginning of a line, or behind a
-/// space).
-/// Returns what can be read beside what cannot.
+/// Reads an operator's file: lines of `KEY=value`, empty lines, and comments. A comment is a `#` at the beginning of
+/// a line or after a space.
+///
+/// Returns the valid lines, and the faults of the others.
 pub(super) fn file(name: &str, contents: &[u8]) -> (Layer, Vec<Malformed>) {
     let (mut layer, mut malformed) = (Layer::default(), Vec::new());
     if u64::try_from(contents.len()).map_or(true, |length| length > MAX_FILE_BYTES) {
@@ -88,7 +69,7 @@ pub(super) fn file(name: &str, contents: &[u8]) -> (Layer, Vec<Malformed>) {
         match file_line(name, number, line, &layer) {
             Err(error) => malformed.push(error),
             Ok(said) if said.key == CONFIG_FILE => malformed.push(Malformed::new(said, Fault::FileInFile)),
-            // A limit under a misspelt key is a limit that was asked for.
+            // A limit under a misspelt key was requested, so it must not be ignored.
             Ok(said) if !is_setting(&said.key) => {
                 let meant = keys::meant(&said.key, keys::settings().filter(|key| *key != CONFIG_FILE));
                 malformed.push(Malformed::new(said, Fault::UnknownKey(meant)));
@@ -108,13 +89,13 @@ fn file_line(name: &str, number: usize, line: &[u8], earlier: &Layer) -> Result<
         return Err(Malformed::new(said, Fault::NoValue));
     }
     match earlier.get(key).map(|first| &first.origin) {
-        Some(super::Origin::Line { line, .. }) => Err(Malformed::new(said, Fault::SetTwice(*line))),
+        Some(Origin::Line { line, .. }) => Err(Malformed::new(said, Fault::SetTwice(*line))),
         _ => Ok(said),
     }
 }
 
-/// Splits `KEY=value`; a key is of letters, digits and underscores, so that a mark at the file's beginning or
-/// an `export` is not taken for an unknown key and passed over.
+/// Splits `KEY=value`. A key has letters, digits and underscores. So a byte-order mark or an `export` is a fault and
+/// not an unknown key.
 fn split_setting(line: &[u8]) -> Option<(&str, &[u8])> {
     let middle = line.iter().position(|byte| *byte == b'=')?;
     let (key, value) = line.split_at_checked(middle)?;
@@ -123,7 +104,7 @@ fn split_setting(line: &[u8]) -> Option<(&str, &[u8])> {
     is_key.then_some((key, without_comment(value.get(1..)?).trim_ascii()))
 }
 
-/// The value before a comment: a `#` with a space before it, or at the beginning.
+/// The value before a comment: a `#` at the beginning or after a space.
 fn without_comment(value: &[u8]) -> &[u8] {
     let before = |at: usize| value.get(..at).unwrap_or_default();
     let is_comment =
@@ -131,22 +112,10 @@ fn without_comment(value: &[u8]) -> &[u8] {
     (0..value.len()).find(is_comment).map_or(value, before)
 }
 
-/// Whether a key is one of a setting's.
-pub(super) fn is_setting(key: &str) -> bool {
-    [MEM_LIMIT, CORE_PERCENT, HAMI_MEMORY, HAMI_SHARE].contains(&key)
-        || SINGLE_KEYS.contains(&key)
-        || [HAMI_MEMORY, HAMI_SHARE].into_iter().any(|base| hami_ordinal(key, base).is_some())
-}
-
-/// The device's number in one of HAMi's keys per device.
-fn hami_ordinal(key: &str, base: &str) -> Option<u32> {
-    let digits = key.strip_prefix(base)?.strip_prefix('_')?;
-    let number: u32 = digits.parse().ok()?;
-    // `_01` and `_+1` are not what HAMi looks for.
-    (number.to_string() == digits).then_some(number)
-}
-
-/// The text of a value, if it is one and not too long.
+/// The text of a value.
+///
+/// # Errors
+/// The value is too long, or is not text.
 pub(super) fn text(said: &Said) -> Result<&str, Fault> {
     if said.value.len() > MAX_VALUE_BYTES {
         return Err(Fault::TooLong);

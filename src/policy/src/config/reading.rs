@@ -1,36 +1,66 @@
-//! How do the sources become one configuration? Layer by layer, collecting everything that is wrong.
+//! Combines the sources to one configuration, layer by layer, and collects all faults.
 
+use std::path::PathBuf;
+
+use super::checked::{Config, Told};
 use super::choices::{CorePolicy, Log, parse_path, parse_switch};
 use super::device::DeviceName;
-use super::layers::{self, CORE_PERCENT, HAMI_MEMORY, HAMI_SHARE, Layer, MEM_LIMIT};
-use super::texts::{Fault, Malformed, Said, ValueError, Warning};
-use super::values::{PerDevice, in_powers_of_1000, parse_hami_share, parse_hami_size};
-use super::{Config, DeviceIdentity, FIXED_FILE, FileRead, OperatorFiles, operator_file};
+use super::faults::{Fault, ValueError};
+use super::keys::{CONFIG_FILE, CORE_PERCENT, HAMI_MEMORY, HAMI_SHARE, MEM_LIMIT};
+use super::layers::{self, Layer};
+use super::messages::{Malformed, Said, Warning};
+use super::per_device::PerDevice;
+use super::sizes::{in_powers_of_1000, parse_hami_size};
+use super::sources::{FIXED_FILE, FileRead, OperatorFiles};
+use super::values::parse_hami_share;
 
-/// Where a limit was said, for all devices or for one.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Told(Vec<(Option<DeviceName>, Said)>);
+/// A configuration that cannot be enforced. GPU work is refused. Each of `malformed` is one line on standard error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rejected {
+    /// The faults; never empty.
+    pub malformed: Vec<Malformed>,
+    /// Further remarks for the user.
+    pub warnings: Vec<Warning>,
+    /// The log, which works nevertheless.
+    pub log: Log,
+}
 
-impl Told {
-    /// Where the limit of this device was said.
-    pub(super) fn about(&self, device: &DeviceIdentity) -> Option<&Said> {
-        let concerns = |name: &Option<DeviceName>| name.is_none_or(|name| name.matches(device));
-        self.0.iter().find(|(name, _)| concerns(name)).map(|(_, said)| said)
-    }
-
-    /// Where something was said of what has this name.
-    pub(super) fn about_name(&self, wanted: &DeviceName) -> Option<&Said> {
-        let concerns = |name: &Option<DeviceName>| name.is_none_or(|name| name == *wanted);
-        self.0.iter().find(|(name, _)| concerns(name)).map(|(_, said)| said)
-    }
-
-    /// Where anything was said first.
-    pub(super) fn first(&self) -> Option<&Said> {
-        self.0.first().map(|(_, said)| said)
+/// The operator's file that the environment names, if it names one.
+///
+/// # Errors
+/// `GPUSLICE_CONFIG` is not an absolute path. [`Config::from_sources`] reports it, too.
+pub fn operator_file(env: &dyn Fn(&str) -> Option<Vec<u8>>) -> Result<Option<PathBuf>, Malformed> {
+    let Some(value) = env(CONFIG_FILE).filter(|value| !value.trim_ascii().is_empty()) else {
+        return Ok(None);
+    };
+    let said = Said::environment(CONFIG_FILE, value);
+    match layers::text(&said).and_then(parse_path) {
+        Ok(path) => Ok(Some(path)),
+        Err(fault) => Err(Malformed::unread(said, fault)),
     }
 }
 
-/// A limit, and where each part of it was said.
+impl Config {
+    /// Reads the configuration. `env` is asked for variables by name.
+    ///
+    /// # Errors
+    /// Some value is malformed, or a file that is named or exists cannot be read.
+    pub fn from_sources(
+        env: &dyn Fn(&str) -> Option<Vec<u8>>,
+        files: &OperatorFiles<'_>,
+    ) -> Result<Self, Rejected> {
+        let mut reading = Reading::open(env, files);
+        let config = reading.config();
+        let (malformed, warnings) = reading.findings();
+        if malformed.is_empty() {
+            Ok(Self { warnings, ..config })
+        } else {
+            Err(Rejected { malformed, warnings, log: config.log })
+        }
+    }
+}
+
+/// A limit, and the place of each of its parts.
 struct Limit<T> {
     values: PerDevice<T>,
     told: Told,
@@ -42,7 +72,7 @@ impl<T> Default for Limit<T> {
     }
 }
 
-/// A configuration being read: its sources, highest first, and what was found wrong.
+/// A configuration being read: its sources, highest first, and the faults so far.
 #[derive(Default)]
 pub(super) struct Reading {
     layers: Vec<Layer>,
@@ -62,21 +92,21 @@ impl Reading {
         reading
     }
 
-    /// Reads the file that the environment names, unless that is the fixed file, which has been read.
+    /// Reads the file that the environment names, unless it is the fixed file, which is read already.
     fn named_file(&mut self, env: &dyn Fn(&str) -> Option<Vec<u8>>, files: &OperatorFiles<'_>) {
         match operator_file(env) {
             Ok(None) => {}
             Ok(Some(path)) if path.as_os_str() == FIXED_FILE && files.fixed != FileRead::Absent => {}
             Ok(Some(path)) => {
                 let name = path.to_string_lossy();
-                let naming = Said::environment(layers::CONFIG_FILE, name.as_bytes().to_vec());
+                let naming = Said::environment(CONFIG_FILE, name.as_bytes().to_vec());
                 self.file(&name, files.named, naming);
             }
             Err(malformed) => self.malformed.push(malformed),
         }
     }
 
-    /// Reads a file that has to be there, because `naming` says so or because it is.
+    /// Reads a file that must exist, because `naming` names it or because it was found.
     fn file(&mut self, name: &str, read: FileRead<'_>, naming: Said) {
         match read {
             FileRead::Absent => self.malformed.push(Malformed::new(naming, Fault::NoFile)),
@@ -92,12 +122,12 @@ impl Reading {
         }
     }
 
-    /// What was found, once everything has been read.
+    /// The faults and the warnings, after everything is read.
     pub(super) fn findings(self) -> (Vec<Malformed>, Vec<Warning>) {
         (self.malformed, self.warnings)
     }
 
-    /// Reads every setting. What is malformed keeps its default and is noted.
+    /// Reads every setting. A malformed setting keeps its default and is recorded as a fault.
     pub(super) fn config(&mut self) -> Config {
         let memory = self.limit(MEM_LIMIT, HAMI_MEMORY, parse_hami_size);
         let cores = self.limit(CORE_PERCENT, HAMI_SHARE, parse_hami_share);
@@ -119,16 +149,16 @@ impl Reading {
             log: self.log(),
             warnings: Vec::new(),
         };
-        // Of settings that are refused, none has an effect.
+        // If settings are refused, no setting has an effect.
         if self.malformed.is_empty() {
             self.remark(&config);
         }
         config
     }
 
-    /// Notes what is read and means something else than its user may think.
+    /// Records settings that are valid but may surprise the user.
     ///
-    /// A weight or a burst limits nothing by itself, so that one without effect is no reason to refuse GPU work.
+    /// A weight or a burst limits nothing by itself. So GPU work is not refused for one without effect.
     fn remark(&mut self, config: &Config) {
         let weight = "under policy fixed; it has with GPU_CORE_POLICY=equal or best-effort";
         let burst = "on a slice that has all of its devices' time; it has with GPU_CORE_PERCENT below 100";
@@ -168,7 +198,7 @@ impl Reading {
         })
     }
 
-    /// What the highest layer that has a key says.
+    /// The setting of the highest layer with this key.
     fn said(&self, key: &str) -> Option<Said> {
         self.layers.iter().find_map(|layer| layer.get(key)).cloned()
     }
@@ -177,7 +207,7 @@ impl Reading {
         self.setting(key, parse).map(|(value, _)| value)
     }
 
-    /// Reads the log setting. It limits nothing, so a malformed one is only warned of.
+    /// Reads the log setting. It limits nothing, so a fault is only a warning.
     fn log(&mut self) -> Log {
         let Some(said) = self.said("GPUSLICE_LOG") else { return Log::default() };
         layers::text(&said).and_then(str::parse).unwrap_or_else(|fault| {
@@ -207,14 +237,14 @@ impl Reading {
     }
 }
 
-/// Says of a setting's key whether a source sets that setting, under any of its names.
+/// Returns a function that tells whether a source sets the setting of a key, under any of its names.
 pub(super) fn settings_that_are_set(
     env: &dyn Fn(&str) -> Option<Vec<u8>>,
     files: &OperatorFiles<'_>,
 ) -> impl Fn(&str) -> bool {
     let reading = Reading::open(env, files);
     let names_file = !matches!(operator_file(env), Ok(None));
-    move |key| if key == layers::CONFIG_FILE { names_file } else { reading.sets(key) }
+    move |key| if key == CONFIG_FILE { names_file } else { reading.sets(key) }
 }
 
 /// Reads a limit under its own name.
@@ -234,8 +264,8 @@ where
     }
 }
 
-/// Reads a limit under HAMi's names: one for every device, and one for each. As with HAMi, a device whose own
-/// limit is zero has the one for every device.
+/// Reads a limit under HAMi's names: one for every device, and one for each. As in HAMi, a device whose own limit is
+/// zero gets the limit for every device.
 fn hami_limit<T>(
     layer: &Layer,
     hami: &str,

@@ -1,6 +1,7 @@
-//! Does a configuration say what the contract says it says?
+//! Tests of the configuration contract.
 
 use super::*;
+use crate::units::{Bytes, Permille};
 
 mod files;
 mod limits;

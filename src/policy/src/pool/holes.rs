@@ -1,39 +1,42 @@
-//! Where inside a pool is there room for an allocation, so that the pool need not grow?
+//! Free ranges inside a pool, in which an allocation fits without growth of the pool.
 //!
-//! Learned from what the driver does: what was allocated and freed again is free, and so is the rest of a piece
-//! that the pool took from its device for an allocation. What was not seen is taken for occupied. A block that was
-//! freed in the order of a stream is free for that stream at once, for others once the driver has counted it.
+//! The model learns from the driver's calls. Freed memory is free, and so is the rest of a piece that the pool took
+//! for an allocation. Other memory counts as occupied. A block that was freed in stream order is free for that stream
+//! at once, and for others once the driver has counted it.
 //!
-//! The driver frees a block some time before or after we hear of it, and another thread may have it again by then: a
-//! block that is *leaving* is a hole only if nothing was laid into it before it had left.
+//! The driver frees a block some time before or after the call returns, and another thread may have the block again
+//! by then. So a block that is being freed is a hole only if no allocation was placed into it before the free ended.
 //!
-//! The model rests on allocations being laid at the start of a hole or piece. An allocation that made the pool grow
-//! although a hole was known shows that it does not hold; from then on nothing is known.
+//! The model assumes that allocations are placed at the start of a hole or piece. If an allocation makes the pool
+//! grow although a hole was known, the assumption is wrong. From then on no hole is known.
 
 use std::collections::BTreeMap;
 
-/// For whom a hole is free.
+/// Alignment of allocations in a pool, in bytes.
+pub const ALIGNMENT: u64 = 512;
+
+/// The streams that may use a hole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FreeFor {
-    /// Work of this stream.
+    /// Only this stream.
     Stream(usize),
-    /// Anybody.
+    /// All streams.
     All,
 }
 
 /// Ranges of a pool that are known to be free.
 #[derive(Debug, Default)]
 pub struct Holes {
-    /// By start: end, and for whom.
+    /// By start: the end, and the streams that may use the hole.
     known: BTreeMap<u64, (u64, FreeFor)>,
     /// By ticket: blocks that the driver is freeing, from start to end.
-    leaving: BTreeMap<u64, (u64, u64)>,
+    being_freed: BTreeMap<u64, (u64, u64)>,
     tickets: u64,
     is_wrong: bool,
 }
 
 impl Holes {
-    /// How many allocations of `size` bytes surely fit for this stream.
+    /// Number of allocations of `size` bytes that surely fit for this stream.
     #[must_use]
     pub fn room(&self, size: u64, stream: usize) -> u64 {
         let open = |free: &FreeFor| matches!(free, FreeFor::All) || *free == FreeFor::Stream(stream);
@@ -43,34 +46,34 @@ impl Holes {
         self.known.iter().map(fits).fold(0, u64::saturating_add)
     }
 
-    /// Whether a block lies in a hole that is known.
+    /// Whether a block lies in a known hole.
     #[must_use]
     pub fn contain(&self, start: u64, bytes: u64) -> bool {
         let hole = self.known.range(..=start).next_back();
         hole.is_some_and(|(_, (end, _))| start.saturating_add(bytes) <= *end)
     }
 
-    /// A block is about to be freed; returns a ticket for it.
-    pub fn leave(&mut self, start: u64, bytes: u64) -> u64 {
+    /// Begins the free of a block. Returns its ticket.
+    pub fn begin_free(&mut self, start: u64, bytes: u64) -> u64 {
         self.tickets = self.tickets.wrapping_add(1);
-        self.leaving.insert(self.tickets, (start, start.saturating_add(bytes)));
+        self.being_freed.insert(self.tickets, (start, start.saturating_add(bytes)));
         self.tickets
     }
 
-    /// It was not freed.
-    pub fn stay(&mut self, ticket: u64) {
-        self.leaving.remove(&ticket);
+    /// Ends a free that failed.
+    pub fn cancel_free(&mut self, ticket: u64) {
+        self.being_freed.remove(&ticket);
     }
 
-    /// It was freed.
-    pub fn left(&mut self, ticket: u64, free: FreeFor) {
-        if let Some((start, end)) = self.leaving.remove(&ticket) {
+    /// Ends a free that succeeded.
+    pub fn finish_free(&mut self, ticket: u64, free: FreeFor) {
+        if let Some((start, end)) = self.being_freed.remove(&ticket) {
             self.add(start, end.saturating_sub(start), free);
         }
     }
 
-    /// A range is free. Ranges side by side are one only once they are free for everybody: until a stream has got
-    /// there, the driver keeps what was freed in it block by block.
+    /// Adds a free range. Adjacent ranges are merged only if all streams may use them: until a stream has reached the
+    /// free, the driver keeps its memory block by block.
     fn add(&mut self, start: u64, bytes: u64, free: FreeFor) {
         if self.is_wrong {
             return;
@@ -91,10 +94,10 @@ impl Holes {
         self.known.insert(start, (end, free));
     }
 
-    /// A block was allocated. `growth` is by how much the pool grew for it, where that is known.
+    /// Records an allocation. `growth` is the growth of the pool for it, if known.
     pub fn allocated(&mut self, start: u64, bytes: u64, growth: u64) {
         let end = start.saturating_add(bytes);
-        self.leaving.retain(|_, (from, until)| *until <= start || end <= *from);
+        self.being_freed.retain(|_, (from, until)| *until <= start || end <= *from);
         let was_known = self.contain(start, bytes);
         self.occupy(start, end);
         if !was_known && growth > bytes {
@@ -102,7 +105,7 @@ impl Holes {
         }
     }
 
-    /// A range is not free: it may lie across holes that are known and room that is not.
+    /// Removes a range from the holes. It may cross known holes and unknown memory.
     fn occupy(&mut self, start: u64, end: u64) {
         while let Some((from, (until, free))) =
             self.known.range(..end).next_back().map(|(key, hole)| (*key, *hole))
@@ -119,7 +122,7 @@ impl Holes {
         }
     }
 
-    /// The driver has counted all that was freed: every hole is free for everybody.
+    /// Makes every hole free for all streams: the driver has counted all frees.
     pub fn settle(&mut self) {
         if self.known.values().all(|(_, free)| *free == FreeFor::All) {
             return;
@@ -129,13 +132,13 @@ impl Holes {
         }
     }
 
-    /// The pool gave memory back, nobody knows which.
+    /// Forgets all holes: the pool released memory, and it is unknown which.
     pub fn forget(&mut self) {
         self.known.clear();
-        self.leaving.clear();
+        self.being_freed.clear();
     }
 
-    /// The pool grew although a hole was known.
+    /// Gives up the model: the pool grew although a hole was known.
     pub fn refute(&mut self) {
         self.forget();
         self.is_wrong = true;
@@ -144,14 +147,13 @@ impl Holes {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ALIGNMENT;
     use super::*;
     use proptest::prelude::*;
 
     const PIECE: u64 = 32 << 20;
     const UNIT: u64 = 64 << 10;
 
-    /// A pool of pieces in which the first hole that is large enough is used, from its start.
+    /// A pool of pieces that uses the first hole that is large enough, from its start.
     #[derive(Debug, Default)]
     struct FirstFit {
         pieces: u64,
@@ -165,7 +167,7 @@ mod tests {
                 return (start, 0);
             }
             let growth = bytes.next_multiple_of(PIECE);
-            // Pieces are apart, as mappings of the driver's are.
+            // Pieces are apart, as the driver's mappings are.
             let start = 1 << 40 | self.pieces << 33;
             self.pieces += growth / PIECE;
             self.live.insert(start, bytes);
@@ -240,7 +242,7 @@ mod tests {
                 let promised = holes.room(bytes, 1) > 0;
                 let (start, growth) = pool.allocate(bytes);
                 prop_assert!(!promised || growth == 0);
-                // The model of a first-fit pool that was seen from its start knows every hole.
+                // The model of a first-fit pool that was observed from its start knows every hole.
                 prop_assert!(promised || growth > 0);
                 holes.allocated(start, bytes, growth);
             }

@@ -1,4 +1,4 @@
-//! How exactly does the share hold? Workloads by limits, beside the targets.
+//! Accuracy of the share: workloads by limits, beside the targets.
 
 use crate::gpu::NEVER;
 use crate::scenario::terms;

@@ -1,8 +1,8 @@
-//! What does an arbiter do with the slices of a world?
+//! An arbiter over the slices of a world.
 
-use gpuslice_policy::arbiter::need::Seen;
-use gpuslice_policy::arbiter::{Arbiter, STEP, STEP_BESIDE_HIGH, Slice, Wish};
-use gpuslice_policy::compute::turn::OVERDUE;
+use gpuslice_policy::arbiter::demand::SliceFigures;
+use gpuslice_policy::arbiter::{Arbiter, STEP, STEP_BESIDE_HIGH, Slice, SliceSettings};
+use gpuslice_policy::compute::limiter::fair_queue::OVERDUE;
 use gpuslice_policy::config::{CorePolicy, Priority};
 use gpuslice_policy::units::{Nanos, Permille};
 
@@ -14,14 +14,14 @@ use crate::world::{Machine, Phase, World};
 const MS: u64 = 1_000_000;
 
 /// A slice of this policy that may use the whole.
-pub fn wish(policy: CorePolicy, weight: u32) -> Wish {
+pub fn settings(policy: CorePolicy, weight: u32) -> SliceSettings {
     let burst = Nanos::from_millis(20);
-    Wish { policy, limit: Permille::FULL, weight, priority: Priority::Normal, burst }
+    SliceSettings { policy, limit: Permille::FULL, weight, priority: Priority::Normal, burst }
 }
 
 pub struct Shared {
     pub world: World,
-    pub wishes: Vec<Wish>,
+    pub settings: Vec<SliceSettings>,
     pub arbiter: Option<Arbiter>,
     /// How often it looks.
     pub every: u64,
@@ -31,14 +31,14 @@ pub struct Shared {
 }
 
 impl Shared {
-    pub fn new(machine: Machine, wishes: Vec<Wish>, programs: Vec<(usize, Program)>) -> Self {
+    pub fn new(machine: Machine, settings: Vec<SliceSettings>, programs: Vec<(usize, Program)>) -> Self {
         let limits: Vec<_> =
-            wishes.iter().map(|wish| terms(wish.limit.get().into(), wish.burst.get() / MS)).collect();
+            settings.iter().map(|slice| terms(slice.limit.get().into(), slice.burst.get() / MS)).collect();
         let world = World::new(machine, &limits, programs, 11);
         let next = world.now;
-        let has_high = wishes.iter().any(|wish| wish.priority == Priority::High);
+        let has_high = settings.iter().any(|settings| settings.priority == Priority::High);
         let every = if has_high { STEP_BESIDE_HIGH } else { STEP };
-        Self { world, wishes, arbiter: Some(Arbiter::default()), every, next, ahead: 0 }
+        Self { world, settings, arbiter: Some(Arbiter::default()), every, next, ahead: 0 }
     }
 
     /// Runs until then; the arbiter looks in between.
@@ -58,7 +58,7 @@ impl Shared {
     }
 
     fn look(&mut self) {
-        let slices: Vec<Slice> = (0..self.wishes.len()).map(|at| self.slice(at)).collect();
+        let slices: Vec<Slice> = (0..self.settings.len()).map(|at| self.slice(at)).collect();
         let Some(arbiter) = &mut self.arbiter else { return };
         let given = arbiter.look(self.world.now.saturating_add_signed(self.ahead), &slices);
         for (at, given) in given.into_iter().enumerate() {
@@ -69,7 +69,7 @@ impl Shared {
             if given.gift > 0 {
                 slice.give(given.gift, self.world.now);
             }
-            slice.ahead = given.ahead;
+            slice.ahead = given.queue_bound;
             self.world.wake_sleepers(at);
         }
     }
@@ -82,13 +82,13 @@ impl Shared {
             Phase::Asks { wait: Some(Wait::Word(until)), .. } => until + OVERDUE > world.now,
             _ => false,
         };
-        let seen = Seen {
+        let figures = SliceFigures {
             used: slice.used,
             throttled: slice.throttled,
             queued: own().map(|process| process.shim.ahead.queued()).sum(),
             owed: slice.paid_until.saturating_sub(world.now),
             waits: own().any(|process| waits(&process.phase)),
         };
-        Slice { id: at as u64 + 100, wish: self.wishes[at], seen }
+        Slice { id: at as u64 + 100, settings: self.settings[at], figures }
     }
 }

@@ -1,8 +1,8 @@
-//! What does a process do where nothing but NVML's samples measures?
+//! Tests a process that has no measurement but NVML's samples.
 
-use gpuslice_policy::compute::coarse::{Coarse, Course};
-use gpuslice_policy::compute::cost::Estimate;
-use gpuslice_policy::compute::sight::Sample;
+use gpuslice_policy::compute::attribution::nvml_only::{Coarse, Course};
+use gpuslice_policy::compute::attribution::nvml_windows::Sample;
+use gpuslice_policy::compute::cost::estimate::Estimate;
 
 use crate::shim::{Paid, Shim, Wait};
 use crate::slice::Slice;

@@ -1,4 +1,4 @@
-//! Which choices does a seed make?
+//! Random choices of a seed.
 
 /// `SplitMix64`.
 #[derive(Debug, Clone, Copy)]

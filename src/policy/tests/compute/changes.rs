@@ -1,4 +1,4 @@
-//! Does the share hold when things change?
+//! Tests that the share holds when limits, work or processes change.
 
 use crate::mishaps::Mishap;
 use crate::program::{Kind, Program};

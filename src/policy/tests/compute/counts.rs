@@ -1,4 +1,4 @@
-//! What was really tried? A claim that nothing puts to the test holds of anything.
+//! Counts the cases that the seeds tried, since a claim without cases proves nothing.
 
 use std::fmt::{self, Display};
 use std::ops::AddAssign;

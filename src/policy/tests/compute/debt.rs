@@ -1,7 +1,6 @@
-//! What does a slice owe? The ledger once more, by other arithmetic: as a debt in thousandths of nanoseconds of GPU time
-//! instead of an instant.
+//! The ledger once more, by other arithmetic: as a debt in thousandths of nanoseconds of GPU time instead of an instant.
 
-use gpuslice_policy::compute::bucket::{MOST_DEBT, Terms};
+use gpuslice_policy::compute::limiter::token_bucket::{MOST_DEBT, Terms};
 
 /// What is owed; less than nothing is saved.
 #[derive(Debug, Clone, Copy)]

@@ -1,4 +1,4 @@
-//! What does the GPU do? Streams in order, kernels of one client side by side, clients in slices of time.
+//! A simulated GPU: streams in order, kernels of one client at once, clients in time slices.
 
 use std::collections::VecDeque;
 

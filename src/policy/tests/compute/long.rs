@@ -1,4 +1,4 @@
-//! What happens under a long seed? Seconds instead of milliseconds, in which samples of the past are learned from.
+//! Worlds of a long seed: seconds instead of milliseconds, in which the correction learns from past samples.
 
 use crate::chance::Chance;
 use crate::counts::Counts;

@@ -1,4 +1,4 @@
-//! Does the share hold? The control loop in virtual time: the pure functions, a GPU, hosts, and all that befalls them.
+//! Tests the control loop in virtual time: the pure functions, a GPU, hosts and faults.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,

@@ -1,11 +1,11 @@
-//! What does the helper thread of a process do? Measurements become charges and lessons.
+//! The worker thread of a process: it turns measurements into charges and estimates.
 
-use gpuslice_policy::compute::bill;
-use gpuslice_policy::compute::recent::epoch_of;
-use gpuslice_policy::compute::ring::{self, Interval};
-use gpuslice_policy::compute::run::{Lesson, Opening, Verdict};
-use gpuslice_policy::compute::timeline;
-use gpuslice_policy::compute::trim;
+use gpuslice_policy::compute::attribution::correction;
+use gpuslice_policy::compute::cost::thread_cache::epoch_of;
+use gpuslice_policy::compute::limiter::settlement;
+use gpuslice_policy::compute::measuring::event_clock;
+use gpuslice_policy::compute::measuring::peer_intervals::{self, Interval};
+use gpuslice_policy::compute::measuring::verdict::{Lesson, Opening, Verdict};
 
 use crate::gpu::{Gpu, NEVER};
 use crate::shim::{Bracketed, Shim};
@@ -69,7 +69,7 @@ impl Shim {
         let measured = self.readings.of(end) - self.readings.of(start);
         let before = core::mem::replace(&mut self.last_end[stream], self.readings.of(end));
         let was_idle =
-            flight.known_idle || timeline::was_idle(before, self.readings.of(start), self.cost.get());
+            flight.known_idle || event_clock::was_idle(before, self.readings.of(start), self.cost.get());
         let switched = !flight.is_unknown && self.others_until > self.own_until;
         let opening = match (was_idle, switched) {
             (true, true) => Opening::Switched,
@@ -97,7 +97,7 @@ impl Shim {
     fn charge_running(&mut self, flight: &mut Bracketed, start: u64, now: u64, slice: &mut Slice) {
         let start = self.offset.instant(start).unwrap() + flight.run.gaps();
         let start = start.max(flight.charged_to);
-        if let Some(until) = bill::running(start, now) {
+        if let Some(until) = settlement::running(start, now) {
             self.charge(flight, (start, until, true), now, slice);
             flight.charged_to = until;
             flight.progress += until - start;
@@ -117,7 +117,7 @@ impl Shim {
         let start = (until - rest).max(flight.charged_to);
         self.charge(flight, (start, start + rest, false), now, slice);
         let lengths = (length, flight.progress);
-        let beyond = bill::beyond(flight.bill.charged(), lengths, slice.factor, slice.is_replayed);
+        let beyond = settlement::beyond(flight.bill.charged(), lengths, slice.factor, slice.is_replayed);
         slice.measured -= i128::from(beyond);
         slice.used -= beyond;
         slice.settle(flight.bill.refund(beyond), now);
@@ -143,12 +143,13 @@ impl Shim {
             add_overlap(slice, 0);
             return;
         }
-        let place = slice.publish(Interval { start, end, context: ring::context(self.me, 0), goes_on });
+        let place =
+            slice.publish(Interval { start, end, context: peer_intervals::context(self.me, 0), goes_on });
         self.own_until = self.own_until.max(end);
         self.read(place, now, slice);
         let covered = self.union.cover(start, end);
         add_overlap(slice, covered);
-        let charge = trim::apply(covered, slice.factor);
+        let charge = correction::apply(covered, slice.factor);
         slice.measured += i128::from(charge);
         slice.used += charge;
         slice.settle(flight.bill.charge(charge), now);
@@ -170,9 +171,9 @@ impl Shim {
 
     fn learn(&mut self, flight: &Bracketed, verdict: Verdict, slice: &mut Slice) {
         let own = slice.overlap.part(verdict.length);
-        let charged = trim::apply(own, slice.factor);
+        let charged = correction::apply(own, slice.factor);
         let paid = flight.bill.prepaid();
-        let all = trim::apply(slice.overlap.part(verdict.length + verdict.events), slice.factor);
+        let all = correction::apply(slice.overlap.part(verdict.length + verdict.events), slice.factor);
         let length = if flight.is_unknown { flight.bill.charged() } else { all };
         let served = &mut slice.asks[self.me].served;
         *served = (*served + length).saturating_sub(paid);

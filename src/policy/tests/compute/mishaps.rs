@@ -1,8 +1,8 @@
-//! What befalls the world? Changes of terms, deaths, stops, jumps of the clock, and NVML's samples.
+//! Faults of a world: changes of terms, deaths, stops, clock jumps and NVML's samples.
 
-use gpuslice_policy::compute::bucket::Terms;
-use gpuslice_policy::compute::lease;
-use gpuslice_policy::compute::sight::Sample;
+use gpuslice_policy::compute::attribution::nvml_windows::Sample;
+use gpuslice_policy::compute::limiter::refund;
+use gpuslice_policy::compute::limiter::token_bucket::Terms;
 
 use crate::gpu::NEVER;
 use crate::world::{Phase, World};
@@ -71,7 +71,7 @@ impl World {
         slice.asks[me].wants = 0;
         let outstanding = core::mem::take(&mut process.shim.outstanding);
         let rest =
-            lease::estate(outstanding, lease::Work::Predicted, process.shim.settled_at, process.killed_at);
+            refund::estate(outstanding, refund::Work::Predicted, process.shim.settled_at, process.killed_at);
         let unmeasured = process.shim.unmeasured();
         slice.settle(rest, self.now);
         slice.lost += unmeasured as i128 + i128::from(rest);

@@ -1,4 +1,4 @@
-//! Do processes that come and go leave the others their part?
+//! Tests that processes that come and go leave the others their part.
 
 use crate::mishaps::Mishap;
 use crate::program::{Kind, Program};

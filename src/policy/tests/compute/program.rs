@@ -1,6 +1,6 @@
-//! What does a program do? Launches, waits, thinks.
+//! A program: launches, waits and host work.
 
-use gpuslice_policy::compute::cost::{Key, Shape};
+use gpuslice_policy::compute::cost::estimate::{Key, Shape};
 
 use crate::chance::Chance;
 

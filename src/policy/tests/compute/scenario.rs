@@ -1,6 +1,6 @@
-//! What happens under a seed?
+//! The world of a seed, and its checks.
 
-use gpuslice_policy::compute::bucket::Terms;
+use gpuslice_policy::compute::limiter::token_bucket::Terms;
 use gpuslice_policy::units::{Nanos, Permille};
 
 use crate::chance::Chance;

@@ -1,10 +1,10 @@
-//! How well do slices share a GPU that an arbiter divides? Figures beside their targets.
+//! Accuracy of slices that share a GPU under an arbiter: figures beside their targets.
 
-use gpuslice_policy::arbiter::{Arbiter, STEP, STEP_BESIDE_HIGH, Wish};
+use gpuslice_policy::arbiter::{Arbiter, STEP, STEP_BESIDE_HIGH, SliceSettings};
 use gpuslice_policy::config::{CorePolicy, Priority};
 use gpuslice_policy::units::{Nanos, Permille};
 
-use crate::arbitrate::{Shared, wish};
+use crate::arbitrate::{Shared, settings};
 use crate::chance::Chance;
 use crate::mishaps::Mishap;
 use crate::program::{Kind, Program};
@@ -24,19 +24,19 @@ fn small(kernel: u64) -> Program {
     Program::new(vec![Kind::kernel(kernel, kernel)])
 }
 
-fn equal(weights: &[u32]) -> Vec<Wish> {
-    weights.iter().map(|weight| wish(CorePolicy::Equal, *weight)).collect()
+fn equal(weights: &[u32]) -> Vec<SliceSettings> {
+    weights.iter().map(|weight| settings(CorePolicy::Equal, *weight)).collect()
 }
 
 /// Slices with one program each, after a second.
-fn one_each(wishes: Vec<Wish>, programs: Vec<Program>) -> Shared {
-    let mut shared = Shared::new(Machine::default(), wishes, programs.into_iter().enumerate().collect());
+fn one_each(settings: Vec<SliceSettings>, programs: Vec<Program>) -> Shared {
+    let mut shared = Shared::new(Machine::default(), settings, programs.into_iter().enumerate().collect());
     shared.run(shared.world.now + S);
     shared
 }
 
 fn used(shared: &Shared) -> Vec<u64> {
-    (0..shared.wishes.len()).map(|slice| shared.world.used(slice)).collect()
+    (0..shared.settings.len()).map(|slice| shared.world.used(slice)).collect()
 }
 
 /// What each slice uses in a time, and how busy the GPU is: with kernels, or on its way from one process to the next.
@@ -143,17 +143,17 @@ fn fairness(table: &mut Table) {
 
 fn caps(table: &mut Table) {
     for (policy, name) in [(CorePolicy::Fixed, "fixed 30"), (CorePolicy::Equal, "equal, capped at 30")] {
-        let mut wishes = equal(&[1000, 100]);
-        (wishes[0].policy, wishes[0].limit) = (policy, Permille::new(300).unwrap());
-        let mut shared = one_each(wishes, vec![small(200 * US), small(100 * US)]);
+        let mut settings = equal(&[1000, 100]);
+        (settings[0].policy, settings[0].limit) = (policy, Permille::new(300).unwrap());
+        let mut shared = one_each(settings, vec![small(200 * US), small(100 * US)]);
         let (each, all) = shares(&mut shared, 4 * S);
         table.most(&format!("{name}, beside equal: error"), (each[0].abs_diff(3000) / 10, "‰"), 10, 0);
         table.busy(name, all, 0);
     }
     for (kernel, time) in [(100 * US, 4 * S), (30 * MS, 40 * S), (100 * MS, 80 * S)] {
-        let mut wishes = equal(&[100, 100]);
-        (wishes[0].priority, wishes[1].priority) = (Priority::High, Priority::Low);
-        let mut shared = one_each(wishes, vec![small(200 * US), small(kernel)]);
+        let mut settings = equal(&[100, 100]);
+        (settings[0].priority, settings[1].priority) = (Priority::High, Priority::Low);
+        let mut shared = one_each(settings, vec![small(200 * US), small(kernel)]);
         let (each, all) = shares(&mut shared, time);
         let name = format!("low, kernels of {} us, beside high", kernel / US);
         // Of the 98 % that the GPU has for kernels where it goes from one to the other.
@@ -189,8 +189,8 @@ const NEARLY: u64 = 93;
 
 /// Requests of 10 ms, 30 ms apart on average, alone and beside training that takes all it gets.
 fn latency(table: &mut Table) {
-    let mut wishes = vec![wish(CorePolicy::Equal, 100), wish(CorePolicy::BestEffort, 100)];
-    (wishes[0].priority, wishes[0].burst) = (Priority::High, Nanos::from_millis(200));
+    let mut settings = vec![settings(CorePolicy::Equal, 100), settings(CorePolicy::BestEffort, 100)];
+    (settings[0].priority, settings[0].burst) = (Priority::High, Nanos::from_millis(200));
     let requests = || small(MS).requests(30 * MS, 10);
     let figures = |mut shared: Shared, has_arbiter: bool| {
         shared.arbiter = shared.arbiter.filter(|_| has_arbiter);
@@ -200,12 +200,12 @@ fn latency(table: &mut Table) {
         let [half, most] = [50, 99].map(|part| latencies[latencies.len() * part / 100]);
         (half, most, all)
     };
-    let (half, alone, _) = figures(one_each(wishes[..1].to_vec(), vec![requests()]), true);
+    let (half, alone, _) = figures(one_each(settings[..1].to_vec(), vec![requests()]), true);
     println!("high priority, requests of 10 ms, alone: median {} us, p99 {} us", half / US, alone / US);
     for kernel in [200 * US, 5 * MS] {
         let name = format!("the same beside best-effort of {} us", kernel / US);
         let programs = || vec![(0, requests()), (1, small(kernel))];
-        let both = || Shared::new(Machine::default(), wishes.clone(), programs());
+        let both = || Shared::new(Machine::default(), settings.clone(), programs());
         let without = figures(both(), false).1 * 100 / alone;
         let (half, with, all) = figures(both(), true);
         println!("{name}: median {} us, p99 without arbiter {without} % of alone", half / US);
@@ -213,7 +213,7 @@ fn latency(table: &mut Table) {
         table.busy(&name, all, 5);
         let name = format!("best-effort of {} us beside a high one without work", kernel / US);
         let idle = small(MS).requests(1_000_000 * S, 1);
-        let mut shared = one_each(wishes.clone(), vec![idle, small(kernel)]);
+        let mut shared = one_each(settings.clone(), vec![idle, small(kernel)]);
         table.busy(&name, shares(&mut shared, 4 * S).1, 0);
     }
 }
@@ -276,16 +276,16 @@ fn table_of_slices_that_share_a_gpu() {
 fn of_seed(seed: u64) -> Shared {
     let mut chance = Chance::new(seed);
     let count = chance.between(2, 7) as usize;
-    let wish = |chance: &mut Chance| Wish {
+    let settings = |chance: &mut Chance| SliceSettings {
         policy: chance.of(&[CorePolicy::Fixed, CorePolicy::Equal, CorePolicy::Equal, CorePolicy::BestEffort]),
         limit: Permille::new(chance.of(&[1000, 1000, 500, 200])).unwrap(),
         weight: chance.of(&[50, 100, 100, 300]),
         priority: chance.of(&[Priority::High, Priority::Normal, Priority::Normal, Priority::Low]),
         burst: Nanos::from_millis(chance.of(&[20, 200])),
     };
-    let wishes = (0..count).map(|_| wish(&mut chance)).collect();
+    let all = (0..count).map(|_| settings(&mut chance)).collect();
     let programs = (0..count).map(|slice| (slice, small(chance.of(&[20 * US, 200 * US, 1500 * US, 5 * MS]))));
-    let mut shared = Shared::new(Machine::default(), wishes, programs.collect());
+    let mut shared = Shared::new(Machine::default(), all, programs.collect());
     shared.world.watch.is_off = true;
     shared
 }
@@ -296,15 +296,15 @@ fn nobody_starves_or_passes_its_limit_and_the_gpu_is_busy_whatever_the_slices_ar
         let mut shared = of_seed(seed);
         shared.run(shared.world.now + 3 * S);
         let (each, all) = shares(&mut shared, 3 * S);
-        for (wish, share) in shared.wishes.iter().zip(&each) {
-            let limit = u64::from(wish.limit.get()) * 10;
+        for (settings, share) in shared.settings.iter().zip(&each) {
+            let limit = u64::from(settings.limit.get()) * 10;
             let least = limit.min(ALL / 10 / each.len() as u64);
-            assert!(*share >= least / 2, "seed {seed}: {wish:?} has {share} of {each:?}");
+            assert!(*share >= least / 2, "seed {seed}: {settings:?} has {share} of {each:?}");
             // What was saved up comes on top, and what NVML's whole percents leave open.
-            let most = limit + wish.burst.get() * ALL / (3 * S) + 200;
-            assert!(*share <= most, "seed {seed}: {wish:?} has {share} of {each:?}");
+            let most = limit + settings.burst.get() * ALL / (3 * S) + 200;
+            assert!(*share <= most, "seed {seed}: {settings:?} has {share} of {each:?}");
         }
-        let asked: u64 = shared.wishes.iter().map(|wish| u64::from(wish.limit.get())).sum();
-        assert!(asked < 1200 || all >= 9700, "seed {seed}: {all}, {:?}", shared.wishes);
+        let asked: u64 = shared.settings.iter().map(|slice| u64::from(slice.limit.get())).sum();
+        assert!(asked < 1200 || all >= 9700, "seed {seed}: {all}, {:?}", shared.settings);
     }
 }

@@ -1,17 +1,19 @@
-//! What does a process of a slice do? The control loop as the library will have it, from the pure functions alone.
+//! A process of a slice: the control loop of the library, from the pure functions alone.
 
 use std::collections::VecDeque;
 
-use gpuslice_policy::compute::beside::{self, Beside};
-use gpuslice_policy::compute::bill::Bill;
-use gpuslice_policy::compute::book::Book;
-use gpuslice_policy::compute::cost::Estimate;
-use gpuslice_policy::compute::lease::{self, Lease};
-use gpuslice_policy::compute::queue::{self, Ahead, UNKNOWN_WAIT, Unknown};
-use gpuslice_policy::compute::recent::{EPOCHS, Recent, epoch_of};
-use gpuslice_policy::compute::ring::Reader;
-use gpuslice_policy::compute::run::{self, Bracket, OLD, Run, Sampler, Spell};
-use gpuslice_policy::compute::timeline::{AT_FIRST, EventCost, Offset, Union};
+use gpuslice_policy::compute::cost::estimate::Estimate;
+use gpuslice_policy::compute::cost::table::Book;
+use gpuslice_policy::compute::cost::thread_cache::{EPOCHS, Recent, epoch_of};
+use gpuslice_policy::compute::limiter::lease::{self, Lease};
+use gpuslice_policy::compute::limiter::overdraft::{self, Beside};
+use gpuslice_policy::compute::limiter::queue_bound::{self, Ahead, UNKNOWN_WAIT, Unknown};
+use gpuslice_policy::compute::limiter::settlement::Bill;
+use gpuslice_policy::compute::measuring::batch::{OLD, Run, Spell};
+use gpuslice_policy::compute::measuring::event_clock::{AT_FIRST, EventCost, Offset};
+use gpuslice_policy::compute::measuring::peer_intervals::Reader;
+use gpuslice_policy::compute::measuring::union::Union;
+use gpuslice_policy::compute::measuring::when_alone::{self, Bracket, Sampler};
 
 use crate::blind::Blind;
 use crate::gpu::{Gpu, NEVER};
@@ -215,14 +217,14 @@ impl Shim {
         let estimate = known.unwrap_or_else(|| self.book.prior(&kind.key));
         let cost = estimate.charged;
         let (least, left) =
-            (queue::least(slice.ahead, slice.is_alone(self.me)), self.ends.saturating_sub(now));
-        let is_at_end = least < queue::LEAST && self.ahead.admits_at_end(cost, left);
+            (queue_bound::least(slice.ahead, slice.is_alone(self.me)), self.ends.saturating_sub(now));
+        let is_at_end = least < queue_bound::LEAST && self.ahead.admits_at_end(cost, left);
         if !self.ahead.admits_within(cost, least) && !is_at_end {
             self.close_all(now, gpu);
             // Others have their turns meanwhile.
             slice.asks[self.me].wants = 0;
-            let left = self.ends.saturating_sub(now).saturating_sub(queue::AT_END);
-            return Err(Wait::Queue(if least < queue::LEAST && left > 0 { now + left } else { NEVER }));
+            let left = self.ends.saturating_sub(now).saturating_sub(queue_bound::AT_END);
+            return Err(Wait::Queue(if least < queue_bound::LEAST && left > 0 { now + left } else { NEVER }));
         }
         if known.is_some() && self.lease.spend(cost) {
             slice.asks[self.me].wants = 0;
@@ -262,11 +264,11 @@ impl Shim {
         let ends = |stream: usize| {
             let open = self.open[stream].as_ref();
             open.map_or(self.until[stream], |open| {
-                beside::done(self.until[stream], open.opened, open.run.plain())
+                overdraft::done(self.until[stream], open.opened, open.run.plain())
             })
         };
         let last = (0..self.until.len()).map(ends).max().unwrap();
-        self.beside.go(estimate, beside::done(ends(stream), now, estimate.plain), last)
+        self.beside.go(estimate, overdraft::done(ends(stream), now, estimate.plain), last)
     }
 
     /// How much to take at least so that launches that overlap go together.
@@ -290,7 +292,7 @@ impl Shim {
             return;
         }
         let gap = self.outside - self.launched[stream];
-        let long = run::long(kind.graph, self.cost.get());
+        let long = when_alone::long(kind.graph, self.cost.get());
         let mut bracket = Bracket::of(paid.is_known.then_some(&paid.estimate), long, gap);
         let may_be_empty = || {
             self.empty[stream].is_none()
@@ -348,7 +350,7 @@ impl Shim {
             Some(since) => open.run.idle(now - since),
             None if open.run.is_empty() => {
                 let delay = if open.known_idle {
-                    run::delay(open.opened - self.closed[stream], self.cost.get())
+                    when_alone::delay(open.opened - self.closed[stream], self.cost.get())
                 } else {
                     0
                 };
@@ -432,7 +434,7 @@ impl Shim {
             self.at_first = (0..AT_FIRST).map(|_| gpu.record(self.client, stream)).collect();
         }
         open.bill = Bill::new(open.run.prepaid());
-        self.until[stream] = beside::done(self.until[stream], open.opened, open.run.plain());
+        self.until[stream] = overdraft::done(self.until[stream], open.opened, open.run.plain());
         self.ahead.add(open.run.prepaid());
         self.ends = self.ends.max(now) + open.run.prepaid();
         self.flights[stream].push_back(open);

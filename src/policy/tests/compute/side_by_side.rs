@@ -1,4 +1,4 @@
-//! How exactly do slices hold their shares beside each other, by what they publish?
+//! Accuracy of slices beside each other, by the intervals that they publish.
 
 use crate::program::{Kind, Program};
 use crate::scenario::terms;

@@ -1,6 +1,7 @@
-//! What does a slice learn from what the slices of its GPU publish?
+//! Tests the correction that a slice learns from what the slices of its GPU publish.
 
-use gpuslice_policy::compute::replay::{BEHIND, STEP, Slicing, Split};
+use gpuslice_policy::compute::attribution::factor::{STEP, Split};
+use gpuslice_policy::compute::attribution::slicing::{BEHIND, Slicing};
 
 use crate::slice::PLACES;
 use crate::world::World;

@@ -1,12 +1,12 @@
-//! Which words do the processes of a slice share? What the region will hold.
+//! The words that the processes of a slice share, as in the region.
 
-use gpuslice_policy::compute::bucket::{self, Terms};
-use gpuslice_policy::compute::lease;
-use gpuslice_policy::compute::overlap::Overlap;
-use gpuslice_policy::compute::queue;
-use gpuslice_policy::compute::ring::{Entry, Interval};
-use gpuslice_policy::compute::trim;
-use gpuslice_policy::compute::turn::{self, Ask};
+use gpuslice_policy::compute::attribution::correction;
+use gpuslice_policy::compute::limiter::fair_queue::{self, Ask};
+use gpuslice_policy::compute::limiter::lease;
+use gpuslice_policy::compute::limiter::queue_bound;
+use gpuslice_policy::compute::limiter::token_bucket::{self, Terms};
+use gpuslice_policy::compute::measuring::overlap::Overlap;
+use gpuslice_policy::compute::measuring::peer_intervals::{Entry, Interval};
 
 use crate::debt::Debt;
 
@@ -74,7 +74,7 @@ impl Slice {
             asks: vec![Ask::default(); processes],
             looks: vec![0; processes],
             virtual_time: 0,
-            factor: trim::ONE,
+            factor: correction::ONE,
             is_replayed: false,
             unattributed: false,
             overlap: Overlap::default(),
@@ -89,7 +89,7 @@ impl Slice {
             given: 0,
             refunded: false,
             throttled: 0,
-            ahead: queue::MOST,
+            ahead: queue_bound::MOST,
         }
     }
 
@@ -103,7 +103,7 @@ impl Slice {
         let others = self.seen(now).enumerate().filter(|(other, ask)| *other != me && ask.wants > 0).count();
         let size = if others > 0 {
             lease::turn_among(self.terms, others + 1)
-        } else if self.factor < trim::ONE || self.unattributed {
+        } else if self.factor < correction::ONE || self.unattributed {
             lease::turn(self.terms)
         } else if self.asks.len() > 1 {
             lease::size(self.terms)
@@ -116,20 +116,21 @@ impl Slice {
     /// Takes so much for a process, or says when it has to look again.
     pub fn take(&mut self, me: usize, amount: u64, now: u64) -> Result<(), u64> {
         if self.asks[me].wants == 0 {
-            let served = turn::start(self.asks[me].served, self.virtual_time, self.terms, self.seen(now));
+            let served =
+                fair_queue::start(self.asks[me].served, self.virtual_time, self.terms, self.seen(now));
             self.asks[me].served = served;
         }
         self.looks[me] = 0;
         self.asks[me].wants = amount;
         let served = self.asks[me].served;
-        let before = turn::before(me, served, self.seen(now));
-        let free_since = bucket::free_since(self.paid_until, self.free_from, now);
-        if let Some(until) = turn::wait(free_since, before, now, self.terms) {
+        let before = fair_queue::before(me, served, self.seen(now));
+        let free_since = token_bucket::free_since(self.paid_until, self.free_from, now);
+        if let Some(until) = fair_queue::wait(free_since, before, now, self.terms) {
             self.looks[me] = until;
             return Err(until);
         }
         self.owed_at_take = self.owed_at_take.max(self.debt.owed(now, self.terms));
-        self.set_paid_until(bucket::prepay(self.paid_until, now, amount, self.terms), now);
+        self.set_paid_until(token_bucket::prepay(self.paid_until, now, amount, self.terms), now);
         self.debt.settle(amount as i64, now, self.terms);
         self.paid += i128::from(amount);
         self.taken[me] += amount;
@@ -147,12 +148,12 @@ impl Slice {
 
     fn set_paid_until(&mut self, paid_until: u64, now: u64) {
         self.paid_until = paid_until;
-        self.free_from = bucket::free_from(self.free_from, paid_until, now);
+        self.free_from = token_bucket::free_from(self.free_from, paid_until, now);
     }
 
     /// A process has let something go that nothing was left for.
     pub fn owe(&mut self, me: usize, amount: u64, now: u64) {
-        self.set_paid_until(bucket::prepay(self.paid_until, now, amount, self.terms), now);
+        self.set_paid_until(token_bucket::prepay(self.paid_until, now, amount, self.terms), now);
         self.debt.settle(amount as i64, now, self.terms);
         self.paid += i128::from(amount);
         self.taken[me] += amount;
@@ -161,7 +162,7 @@ impl Slice {
     }
 
     pub fn settle(&mut self, difference: i64, now: u64) {
-        self.set_paid_until(bucket::settle(self.paid_until, now, difference, self.terms), now);
+        self.set_paid_until(token_bucket::settle(self.paid_until, now, difference, self.terms), now);
         self.debt.settle(difference, now, self.terms);
         self.paid += i128::from(difference);
         self.refunded |= difference < 0;
@@ -176,7 +177,7 @@ impl Slice {
     }
 
     pub fn change(&mut self, terms: Terms, now: u64) {
-        self.set_paid_until(bucket::change(self.paid_until, now, self.terms, terms), now);
+        self.set_paid_until(token_bucket::change(self.paid_until, now, self.terms, terms), now);
         self.debt.change(now, self.terms, terms);
         self.terms = terms;
         self.refunded = true;

@@ -1,6 +1,6 @@
-//! Do processes of a slice that start together get the same? On a machine that has too few processors for them.
+//! Tests that processes of a slice that start together get equal parts, on a machine with too few processors.
 
-use gpuslice_policy::compute::lease;
+use gpuslice_policy::compute::limiter::lease;
 
 use crate::program::{Kind, Program};
 use crate::scenario::terms;

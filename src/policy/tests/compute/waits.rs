@@ -1,7 +1,7 @@
-//! Who waits, for what, and for how long at most?
+//! Tests waits: their reasons, and their longest time.
 
-use gpuslice_policy::compute::queue::UNKNOWN_WAIT;
-use gpuslice_policy::compute::turn;
+use gpuslice_policy::compute::limiter::fair_queue;
+use gpuslice_policy::compute::limiter::queue_bound::UNKNOWN_WAIT;
 
 use crate::shim::Wait;
 use crate::slice::Slice;
@@ -50,7 +50,8 @@ struct Had {
 }
 
 fn had(other: usize, slice: &Slice, now: u64) -> Had {
-    let served = turn::start(slice.asks[other].served, slice.virtual_time, slice.terms, slice.seen(now));
+    let served =
+        fair_queue::start(slice.asks[other].served, slice.virtual_time, slice.terms, slice.seen(now));
     Had { taken: slice.taken[other], got: slice.got[other], served }
 }
 
@@ -59,7 +60,9 @@ fn had(other: usize, slice: &Slice, now: u64) -> Had {
 fn most(other: usize, world: &World) -> u64 {
     let process = &world.processes[other];
     let dearest = world.slices[process.slice].dearest[other];
-    turn::lag(1, world.slices[process.slice].terms) + 3 * process.program.longest().max(dearest) + 2_000_000
+    fair_queue::lag(1, world.slices[process.slice].terms)
+        + 3 * process.program.longest().max(dearest)
+        + 2_000_000
 }
 
 impl Waiter {

@@ -1,6 +1,6 @@
-//! What must hold at every step, whatever happens?
+//! Invariants that hold at every step.
 
-use gpuslice_policy::compute::lease;
+use gpuslice_policy::compute::limiter::lease;
 
 use crate::counts::Counts;
 use crate::shim::Wait;

@@ -1,4 +1,4 @@
-//! What is run, with which limits, and by what is it judged?
+//! Workloads, their limits and their targets.
 
 use crate::program::{Kind, Program};
 use crate::world::{Machine, Meter};

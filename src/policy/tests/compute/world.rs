@@ -1,6 +1,6 @@
-//! What happens next? Hosts, helper threads, samplers and mishaps around one GPU, in virtual time.
+//! The events of a world in virtual time: hosts, worker threads, samplers and faults around one GPU.
 
-use gpuslice_policy::compute::bucket::{self, Terms};
+use gpuslice_policy::compute::limiter::token_bucket::{self, Terms};
 
 use crate::blind::Blind;
 use crate::chance::Chance;
@@ -446,7 +446,7 @@ impl World {
         }
         for process in self.processes.iter_mut().filter(|process| process.slice == at) {
             if let Phase::Asks { wait: Some(Wait::Word(until)), .. } = process.phase
-                && bucket::wakes(until, slice.paid_until, self.now)
+                && token_bucket::wakes(until, slice.paid_until, self.now)
             {
                 process.wake = process.wake.min(self.now + 10_000);
             }

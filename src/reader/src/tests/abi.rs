@@ -5,7 +5,7 @@ use crate::boundary::Plain;
 use crate::figures::{DeviceFigures, NO_LIMIT, ProcessFigures};
 use crate::status::NAMES;
 use core::mem::{align_of, offset_of, size_of};
-use gpuslice_policy::compute::trim;
+use gpuslice_policy::compute::attribution::correction;
 use gpuslice_region::layout::WHOLE_SHARE;
 use std::fmt::Write as _;
 use std::fs;
@@ -22,7 +22,7 @@ fn numbers() -> Vec<(String, u64)> {
         ("GPUSLICE_API_VERSION".to_owned(), API_VERSION.into()),
         ("GPUSLICE_NO_LIMIT".to_owned(), NO_LIMIT),
         ("GPUSLICE_WHOLE_SHARE".to_owned(), WHOLE_SHARE.into()),
-        ("GPUSLICE_WHOLE_FACTOR".to_owned(), trim::ONE.into()),
+        ("GPUSLICE_WHOLE_FACTOR".to_owned(), correction::ONE.into()),
     ];
     numbers.extend(NAMES.iter().map(|(name, number)| ((*name).to_owned(), u64::try_from(*number).unwrap())));
     let of_enumerations = [

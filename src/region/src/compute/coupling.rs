@@ -8,9 +8,12 @@
 //! - *Peer overdraft.* A batch on another device may run far longer than predicted. A throttled launch is then admitted
 //!   early, and the slice owes its time.
 //!
-//! `gpuslice_policy::compute::step` decides both.
+//! `coupling` and `peer_overdraft` of `gpuslice_policy::compute` decide both.
 
-use gpuslice_policy::compute::step::{self, Kept, LASTS, Other};
+use gpuslice_policy::compute::{
+    coupling::{self, LASTS, PeerDevice, ThrottledLaunch},
+    peer_overdraft,
+};
 
 #[cfg(all(test, loom))]
 use crate::sync::atomics::broken::{self, Break};
@@ -31,14 +34,14 @@ pub(crate) struct CouplingState {
 
 impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVICES, SLOTS, SHARES> {
     /// Publishes a payment for coupled devices, and how long its launch was throttled.
-    pub(crate) fn note_payment(&self, device: usize, kept: Kept) {
+    pub(crate) fn note_payment(&self, device: usize, kept: ThrottledLaunch) {
         let Some(time) = self.time(device) else { return };
         let step = &time.coupling.0;
         step.last_payment_at.set(kept.until);
-        if kept.went_ahead {
+        if kept.is_overdraft {
             step.overdraft_at.set(kept.until);
         }
-        if step::is_told(kept, self.last_throttle(device)) {
+        if coupling::should_publish(kept, self.last_throttle(device)) {
             step.throttled_from.set(kept.since);
             step.throttled_until.publish(kept.until);
         }
@@ -50,7 +53,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     /// Only the first report wakes them. They look at the word again while the overrun goes on.
     pub(crate) fn note_overrun(&self, device: usize, now: u64) {
         let Some(time) = self.time(device) else { return };
-        if step::is_known(time.coupling.0.overrun_seen_at.swap(now), now) {
+        if peer_overdraft::is_published(time.coupling.0.overrun_seen_at.swap(now), now) {
             return;
         }
         full_fence();
@@ -71,7 +74,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         let others = self.other_devices(device).filter_map(|other| self.time(other));
         others
             .map(|time| time.coupling.0.overrun_seen_at.get())
-            .filter(|seen| step::is_overdue(*seen, now))
+            .filter(|seen| peer_overdraft::overrun_continues(*seen, now))
             .max()
     }
 
@@ -95,18 +98,18 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         let (CouplingWords { last_payment_at, overdraft_paid_until, .. }, terms) =
             (&time.coupling.0, self.terms(device));
         if self.peer_overrun(device, now).is_none_or(|seen| seen <= last_payment_at.get())
-            || !step::is_held_back(load_repaired(time, terms, now), now, terms)
+            || !peer_overdraft::may_overdraw(load_repaired(time, terms, now), now, terms)
             || self.is_busy(time)
         {
             return false;
         }
         let until = overdraft_paid_until.get();
-        let next = step::ahead(until, now, amount, terms);
+        let next = peer_overdraft::peer_overdraft(until, now, amount, terms);
         if next.is_none_or(|next| !overdraft_paid_until.replace(until, next)) {
             return false;
         }
         self.overdraw(device, slot, amount, now);
-        self.note_payment(device, Kept { since, until: now, went_ahead: true });
+        self.note_payment(device, ThrottledLaunch { since, until: now, is_overdraft: true });
         self.withdraw_request(device, slot);
         true
     }
@@ -118,21 +121,21 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         }
         let others = self.other_devices(device).filter(|other| self.is_coupled(*other, now));
         others.filter_map(|other| self.peer_view(other, now)).fold(CouplingState::default(), |all, other| {
-            let wait = step::wait(&other, since, now).unwrap_or(0);
-            CouplingState { wait: all.wait.max(wait), saved: all.saved.max(step::saved(&other, now)) }
+            let wait = coupling::wait(&other, since, now).unwrap_or(0);
+            CouplingState { wait: all.wait.max(wait), saved: all.saved.max(coupling::saved(&other, now)) }
         })
     }
 
     /// Whether a device is coupled with others.
     pub(crate) fn is_coupled(&self, device: usize, now: u64) -> bool {
-        self.time(device).is_some_and(|time| step::holds(time.coupling.0.coupled_until.get(), now))
+        self.time(device).is_some_and(|time| coupling::is_coupled(time.coupling.0.coupled_until.get(), now))
     }
 
     /// The state of a device as coupled devices see it.
-    fn peer_view(&self, device: usize, now: u64) -> Option<Other> {
+    fn peer_view(&self, device: usize, now: u64) -> Option<PeerDevice> {
         let time = self.time(device)?;
         let processes = || time.processes.iter().take(self.slot_high_water());
-        Some(Other {
+        Some(PeerDevice {
             paid_until: load_repaired(time, self.terms(device), now),
             is_asked: processes().any(|process| process.waits(now)),
             is_busy: self.is_busy(time),
@@ -143,17 +146,17 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
 
     /// The last long throttle of a device. During a write the reader may get one that looks shorter than it was, never
     /// longer.
-    pub(crate) fn last_throttle(&self, device: usize) -> Kept {
-        let Some(time) = self.time(device) else { return Kept::default() };
+    pub(crate) fn last_throttle(&self, device: usize) -> ThrottledLaunch {
+        let Some(time) = self.time(device) else { return ThrottledLaunch::default() };
         let CouplingWords { throttled_from, throttled_until, overdraft_at, .. } = &time.coupling.0;
         #[cfg(all(test, loom))]
         if broken::is(Break::TornBelieved) {
             let since = throttled_from.get();
-            return Kept { since, until: throttled_until.observe(), went_ahead: false };
+            return ThrottledLaunch { since, until: throttled_until.observe(), is_overdraft: false };
         }
         // In this order: a reader that sees the new end also sees its beginning.
         let until = throttled_until.observe();
-        Kept { since: throttled_from.get(), until, went_ahead: until == overdraft_at.get() }
+        ThrottledLaunch { since: throttled_from.get(), until, is_overdraft: until == overdraft_at.get() }
     }
 
     /// Couples two devices from now on, for the time `LASTS`.

@@ -14,7 +14,7 @@
 //! boot. The header therefore names the boot in which its entries were written, and entries of another boot are
 //! dropped.
 
-use gpuslice_policy::compute::bucket::{self, Terms};
+use gpuslice_policy::compute::limiter::token_bucket::{self, Terms};
 
 use crate::{
     compute::terms::{latest_payable, load_clamped, terms, terms_of},
@@ -64,7 +64,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         let (paid_until, old) = debt.read(now);
         if paid_until > 0 {
             let new = terms_of(entry);
-            time.paid.0.change(now, |_| bucket::change(paid_until, now, old, new));
+            time.paid.0.change(now, |_| token_bucket::change(paid_until, now, old, new));
             // After the device has the debt: a process killed in between leaves both, and the next process writes the
             // entry again.
             debt.paid_until.set(0);

@@ -1,9 +1,7 @@
 //! The rate that an arbiter grants a slice, and the change of terms in the ledger.
 
-use gpuslice_policy::{
-    arbiter::word,
-    compute::bucket::{self, Terms},
-};
+use gpuslice_policy::arbiter::grant_word;
+use gpuslice_policy::compute::limiter::token_bucket::{self, Terms};
 
 #[cfg(all(test, loom))]
 use crate::sync::atomics::broken::{self, Break};
@@ -18,7 +16,9 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     /// nothing for a device that does not exist.
     pub(crate) fn terms(&self, device: usize) -> Terms {
         let grant = self.time(device).map_or(0, |time| time.control.0.grant.get());
-        self.devices.get(device).map_or_else(|| terms(1, 0), |entry| word::granted(grant, terms_of(entry)).0)
+        self.devices
+            .get(device)
+            .map_or_else(|| terms(1, 0), |entry| grant_word::decode(grant, terms_of(entry)).0)
     }
 
     /// Scales `paid_until` from the old terms to the new ones. The GPU time that the slice owes or has saved up stays
@@ -29,7 +29,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
             return;
         }
         let most = latest_payable(old, now);
-        time.paid.0.change(now, |until| bucket::change(until.min(most), now, old, new));
+        time.paid.0.change(now, |until| token_bucket::change(until.min(most), now, old, new));
         full_fence();
         futex::wake_all(&time.wake_seq.0);
     }
@@ -47,7 +47,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         let (Some(time), Some(entry)) = (self.time(device), self.devices.get(device)) else { return };
         let (grant, own) = (&time.control.0.grant, terms_of(entry));
         let before = grant.get();
-        let change = (word::granted(before, own).0, word::granted(new, own).0);
+        let change = (grant_word::decode(before, own).0, grant_word::decode(new, own).0);
         #[cfg(all(test, loom))]
         let falls = change.1.rate() < change.0.rate() && !broken::is(Break::GrantFirst);
         #[cfg(not(all(test, loom)))]
@@ -70,9 +70,9 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     pub(crate) fn expire_grant(&self, device: usize, now: u64) {
         let Some(time) = self.time(device) else { return };
         let grant = time.control.0.grant.get();
-        if word::is_stale(grant, now) && time.control.0.grant.replace(grant, 0) {
+        if grant_word::is_stale(grant, now) && time.control.0.grant.replace(grant, 0) {
             let own = self.devices.get(device).map_or_else(|| terms(1, 0), terms_of);
-            self.change_terms(device, (word::granted(grant, own).0, own), now);
+            self.change_terms(device, (grant_word::decode(grant, own).0, own), now);
         }
     }
 }

@@ -5,7 +5,7 @@
 //! around to the same slot. Therefore each slot has a checksum over its words: words of two intervals do not match,
 //! except once in 2^64.
 
-use gpuslice_policy::compute::ring::{Entry, Interval};
+use gpuslice_policy::compute::measuring::peer_intervals::{Entry, Interval};
 
 #[cfg(all(test, loom))]
 use crate::sync::atomics::broken::{self, Break};

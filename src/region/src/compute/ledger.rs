@@ -13,13 +13,12 @@
 //! Other processes may write anything into the words. A debt beyond the largest one is reduced to it by each process
 //! that reads it.
 
-use gpuslice_policy::compute::{
-    bucket, lease,
-    source::{Measured, Source},
-    step::Kept,
-    trim,
-    turn::{self, Ask},
-};
+use gpuslice_policy::compute::attribution::correction;
+use gpuslice_policy::compute::attribution::source::{Measured, Source};
+use gpuslice_policy::compute::coupling::ThrottledLaunch;
+use gpuslice_policy::compute::limiter::fair_queue::{self, Ask};
+use gpuslice_policy::compute::limiter::lease;
+use gpuslice_policy::compute::limiter::token_bucket;
 
 use crate::{
     compute::terms::{latest_payable, load_repaired},
@@ -41,7 +40,7 @@ const ABOUT_TO_SLEEP: u64 = u64::MAX;
 impl ProcessTime {
     /// Whether the process waits for GPU time.
     pub(crate) fn waits(&self, now: u64) -> bool {
-        self.requested_ns.get() > 0 && self.sleep_deadline.observe().saturating_add(turn::OVERDUE) > now
+        self.requested_ns.get() > 0 && self.sleep_deadline.observe().saturating_add(fair_queue::OVERDUE) > now
     }
 }
 
@@ -53,7 +52,7 @@ impl PaidWords {
 
     /// Updates the instant from which time is free, after time was paid until `until`.
     fn note_free(&self, until: u64, now: u64) {
-        self.free_from.change(|free_from| bucket::free_from(free_from, until, now));
+        self.free_from.change(|free_from| token_bucket::free_from(free_from, until, now));
     }
 }
 
@@ -96,7 +95,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         };
         let others =
             || self.requests(time, now).enumerate().filter(|(other, _)| *other != slot).map(|(_, ask)| ask);
-        let is_trimmed = trim::factor_of(time.control.0.correction_millionths.get()) < trim::ONE;
+        let is_trimmed = correction::factor_of(time.control.0.correction_millionths.get()) < correction::ONE;
         // Each turn costs the time of one switch if co-tenants cannot be observed, whatever its length.
         let measured = Measured::of_word(time.control.0.measure_source.get());
         let is_blind = measured.source == Source::Whole || measured.why.is_some();
@@ -134,7 +133,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
             let (terms, virtual_time) = (self.terms(device), time.virtual_time.0.get());
             process
                 .virtual_service
-                .change(|served| turn::start(served, virtual_time, terms, self.requests(time, now)));
+                .change(|served| fair_queue::start(served, virtual_time, terms, self.requests(time, now)));
         }
         process.requested_ns.set(amount.max(1));
         if self.pay(device, slot, amount, (since, now)).is_err() {
@@ -162,19 +161,19 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
             let terms = self.terms(device);
             let paid_until = load_repaired(time, terms, now);
             let served = process.virtual_service.get();
-            let before = turn::before(slot, served, self.requests(time, now));
-            let free_since = bucket::free_since(paid_until, time.paid.0.free_from.get(), now);
-            if let Some(until) = turn::wait(free_since.max(others.wait), before, now, terms) {
+            let before = fair_queue::before(slot, served, self.requests(time, now));
+            let free_since = token_bucket::free_since(paid_until, time.paid.0.free_from.get(), now);
+            if let Some(until) = fair_queue::wait(free_since.max(others.wait), before, now, terms) {
                 return Err(until);
             }
-            let prepaid = bucket::prepay(paid_until.max(others.saved), now, amount, terms);
+            let prepaid = token_bucket::prepay(paid_until.max(others.saved), now, amount, terms);
             if time.paid.0.until.replace(paid_until, prepaid) {
                 time.paid.0.note_free(prepaid, now);
                 // After the payment: a process killed in between loses the time, and it is never refunded unpaid.
                 process.unsettled_ns.change(|outstanding| outstanding.saturating_add(amount));
                 process.virtual_service.change(|served| served.saturating_add(amount));
                 time.virtual_time.0.raise(served);
-                self.note_payment(device, Kept { since, until: now, went_ahead: false });
+                self.note_payment(device, ThrottledLaunch { since, until: now, is_overdraft: false });
                 return Ok(());
             }
         }
@@ -209,7 +208,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         let Some(time) = self.time(device) else { return };
         let terms = self.terms(device);
         let most = latest_payable(terms, now);
-        time.paid.0.change(now, |until| bucket::settle(until.min(most), now, difference, terms));
+        time.paid.0.change(now, |until| token_bucket::settle(until.min(most), now, difference, terms));
         if difference < 0 {
             self.wake(device, now);
         }
@@ -236,7 +235,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         let Some(time) = self.time(device) else { return };
         full_fence();
         let paid_until = load_repaired(time, self.terms(device), now);
-        self.wake_if_late(time, |until| bucket::wakes(until, paid_until, now));
+        self.wake_if_late(time, |until| token_bucket::wakes(until, paid_until, now));
     }
 
     /// Wakes all sleepers of a device if `is_late` holds for the deadline of one. The caller has executed a full fence.

@@ -7,10 +7,8 @@
 //! loses the time, and no time is refunded twice. Counters stay in the slot, and the next process in the slot counts on
 //! from them. So nothing moves when a process dies, and no sum ever falls.
 
-use gpuslice_policy::compute::{
-    bucket::MOST_DEBT,
-    lease::{self, Work},
-};
+use gpuslice_policy::compute::limiter::refund::{self, Work};
+use gpuslice_policy::compute::limiter::token_bucket::MOST_DEBT;
 
 #[cfg(all(test, loom))]
 use crate::sync::atomics::broken::{self, Break};
@@ -203,5 +201,5 @@ fn refund_on_death(process: &ProcessTime, queued: u64, now: u64) -> (i64, u64) {
     let settled_at = process.settled_at.get();
     // A process that was never idle may have launched just now.
     let since = if settled_at == 0 && work == Work::Unpredicted { now } else { settled_at.min(now) };
-    (lease::estate(outstanding, work, since, now), since)
+    (refund::estate(outstanding, work, since, now), since)
 }

@@ -3,7 +3,8 @@
 //! One process of the slice has the lease at a time. It renews the lease by writing its slot and the time into a word.
 //! Another process takes over when the holder is silent for too long or dead.
 
-use gpuslice_policy::compute::{overlap::Overlap, trim};
+use gpuslice_policy::compute::attribution::correction;
+use gpuslice_policy::compute::measuring::overlap::Overlap;
 
 use crate::{layout::Layout, layout::compute_words::SamplerWords};
 
@@ -46,7 +47,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     /// The slice's own part of busy time, in millionths.
     pub(crate) fn correction(&self, device: usize) -> u32 {
         self.time(device)
-            .map_or(trim::ONE, |time| trim::factor_of(time.control.0.correction_millionths.get()))
+            .map_or(correction::ONE, |time| correction::factor_of(time.control.0.correction_millionths.get()))
     }
 
     /// Counts an interval of `length`, of which `covered` nanoseconds were not covered by other intervals.

@@ -1,10 +1,8 @@
 //! The terms of a device (rate and burst), and the instants that they allow.
 
-use gpuslice_policy::{
-    compute::bucket::{MOST_DEBT, Terms},
-    config::Burst,
-    units::{Nanos, Permille},
-};
+use gpuslice_policy::compute::limiter::token_bucket::{MOST_DEBT, Terms};
+use gpuslice_policy::config::Burst;
+use gpuslice_policy::units::{Nanos, Permille};
 
 use crate::layout::{DeviceEntry, compute_words::DeviceTime, constants::WHOLE_SHARE};
 

@@ -79,7 +79,7 @@ impl Member {
     pub fn memory_calls(&self) -> Calls {
         full_fence();
         let calls =
-            self.own_slot().map_or(Calls::default(), |slot| Calls::of_word(slot.memory_calls.observe()));
+            self.own_slot().map_or_else(Calls::default, |slot| Calls::of_word(slot.memory_calls.observe()));
         full_fence();
         calls
     }

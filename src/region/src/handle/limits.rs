@@ -1,9 +1,7 @@
 //! Limits of a slice on a device.
 
-use gpuslice_policy::{
-    compute::bucket::Terms,
-    config::{CorePolicy, Priority},
-};
+use gpuslice_policy::compute::limiter::token_bucket::Terms;
+use gpuslice_policy::config::{CorePolicy, Priority};
 
 use crate::{
     compute::terms::{MOST_BURST, terms},

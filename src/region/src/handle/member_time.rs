@@ -3,11 +3,9 @@
 //! Instants are on the monotonic clock. Durations are GPU time unless they are said to be wall time. Both are in
 //! nanoseconds.
 
-use gpuslice_policy::compute::{
-    lease::Least,
-    ring::Interval,
-    step::{Kept, Ran},
-};
+use gpuslice_policy::compute::coupling::{MeasuredBatch, ThrottledLaunch};
+use gpuslice_policy::compute::limiter::lease::Least;
+use gpuslice_policy::compute::measuring::peer_intervals::Interval;
 
 use crate::{
     handle::{device::Device, member::Member},
@@ -45,7 +43,7 @@ impl Member {
     /// The device on which a launch was admitted that the batch `ran` had waited for, and how long that launch was
     /// throttled.
     #[must_use]
-    pub fn unblocked_by(&self, device: Device, ran: &Ran) -> Option<(Device, Kept)> {
+    pub fn unblocked_by(&self, device: Device, ran: &MeasuredBatch) -> Option<(Device, ThrottledLaunch)> {
         let layout = self.layout();
         let mut others =
             layout.other_devices(device.index()).map(|other| (Device(other), layout.last_throttle(other)));
@@ -59,7 +57,7 @@ impl Member {
     }
 
     /// Couples two devices, because their kernels wait for each other. For
-    /// [`LASTS`](gpuslice_policy::compute::step::LASTS) a payment on one of them waits until throttled launches on the
+    /// [`LASTS`](gpuslice_policy::compute::coupling::LASTS) a payment on one of them waits until throttled launches on the
     /// other are ready.
     pub fn couple(&self, devices: [Device; 2], now: u64) {
         self.layout().couple(devices.map(Device::index), now);

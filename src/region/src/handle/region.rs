@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use gpuslice_policy::arbiter::word;
+use gpuslice_policy::arbiter::grant_word;
 
 use crate::{
     compute::reclaim::TimeUsed,
@@ -144,7 +144,7 @@ impl Region {
         if let Some(entry) = layout.devices.get(device.0) {
             let grant = layout.time(device.0).map_or(0, |time| time.control.0.grant.swap(0));
             let (before, after) = limits.write(&layout.header, entry);
-            layout.change_terms(device.0, (word::granted(grant, before).0, after), clock::now());
+            layout.change_terms(device.0, (grant_word::decode(grant, before).0, after), clock::now());
         }
     }
 

@@ -3,10 +3,9 @@
 //! Instants are on the monotonic clock. Durations are GPU time unless they are said to be wall time. Both are in
 //! nanoseconds.
 
-use gpuslice_policy::{
-    arbiter::word,
-    compute::{bucket::Terms, ring::Entry},
-};
+use gpuslice_policy::arbiter::grant_word;
+use gpuslice_policy::compute::limiter::token_bucket::Terms;
+use gpuslice_policy::compute::measuring::peer_intervals::Entry;
 
 use crate::{
     compute::{
@@ -61,13 +60,13 @@ impl Region {
         self.layout().header.unlimited_hint.get() == UNLIMITED
     }
 
-    /// The last grant of the arbiter: a [`word`].
+    /// The last grant of the arbiter: a [`word`](gpuslice_policy::arbiter::grant_word).
     #[must_use]
     pub fn grant(&self, device: Device) -> u64 {
         self.layout().time(device.index()).map_or(0, |time| time.control.0.grant.get())
     }
 
-    /// Writes a grant: a [word](gpuslice_policy::arbiter::word::told). GPU time that the slice owes or has saved up
+    /// Writes a grant: a [word](gpuslice_policy::arbiter::grant_word::encode). GPU time that the slice owes or has saved up
     /// stays the same. Throttled processes try again at once.
     pub fn set_grant(&self, device: Device, word: u64, now: u64) {
         self.layout().set_grant(device.index(), word, now);
@@ -77,7 +76,7 @@ impl Region {
     /// has one.
     pub fn expire_grant(&self, device: Device, now: u64) -> Option<u64> {
         self.layout().expire_grant(device.index(), now);
-        word::granted(self.grant(device), self.own_terms(device)).1
+        grant_word::decode(self.grant(device), self.own_terms(device)).1
     }
 
     /// Lets the slice go on `wall` nanoseconds of the clock earlier, if it owes that much: the GPU would be idle
@@ -98,7 +97,7 @@ impl Region {
         })
     }
 
-    /// The slice's own part of the time between events, in parts of [`ONE`](gpuslice_policy::compute::trim::ONE).
+    /// The slice's own part of the time between events, in parts of [`ONE`](gpuslice_policy::compute::attribution::correction::ONE).
     #[must_use]
     pub fn correction(&self, device: Device) -> u32 {
         self.layout().correction(device.index())

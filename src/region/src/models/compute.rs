@@ -4,14 +4,11 @@
 use loom::sync::Arc;
 
 use super::{DEVICE, NOW, SLOTS, World, beside, layout, model};
-use gpuslice_policy::{
-    arbiter::{
-        Given,
-        word::{STALE, told},
-    },
-    compute::{bucket::Terms, overlap::Overlap},
-    units::{Nanos, Permille},
-};
+use gpuslice_policy::arbiter::Grant;
+use gpuslice_policy::arbiter::grant_word::{STALE, encode};
+use gpuslice_policy::compute::limiter::token_bucket::Terms;
+use gpuslice_policy::compute::measuring::overlap::Overlap;
+use gpuslice_policy::units::{Nanos, Permille};
 
 use crate::{
     compute::sampler_lease,
@@ -200,7 +197,7 @@ fn what_stays_in_the_word_of_the_dead_is_given_back_twice() {
 /// A grant of `thousandths` of the GPU.
 fn word_of(thousandths: u16, now: u64) -> u64 {
     let terms = Terms::new(Permille::new(thousandths).unwrap(), Nanos::new(0));
-    told(&Given { terms, gift: 0, ahead: u64::MAX }, now)
+    encode(&Grant { terms, gift: 0, queue_bound: u64::MAX }, now)
 }
 
 /// Two processes find that a grant of half of the GPU is too old. 10 ms of wall time are owed.

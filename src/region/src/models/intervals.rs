@@ -1,9 +1,7 @@
 //! Models of the ring of intervals: a reader accepts an interval only as it was published, and each is charged once.
 
-use gpuslice_policy::compute::{
-    ring::{Entry, Interval, Reader},
-    timeline::Union,
-};
+use gpuslice_policy::compute::measuring::peer_intervals::{Entry, Interval, Reader};
+use gpuslice_policy::compute::measuring::union::Union;
 use loom::{sync::Arc, thread};
 
 use super::{DEVICE, NOW, SLOTS, World, beside, model};

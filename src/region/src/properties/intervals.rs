@@ -1,6 +1,6 @@
 //! Property tests of the ring: a reader accepts an interval only if all words of its slot belong to one write.
 
-use gpuslice_policy::compute::ring::{Entry, Interval};
+use gpuslice_policy::compute::measuring::peer_intervals::{Entry, Interval};
 
 use super::NOW;
 use crate::layout::compute_words::IntervalSlot;

@@ -1,13 +1,9 @@
 //! Property tests of the compute ledger: it answers as a simple model does, after calls, deaths and changes of terms.
 
-use gpuslice_policy::{
-    compute::{
-        bucket::{self, MOST_DEBT, Terms},
-        lease,
-        turn::{self, Ask},
-    },
-    units::{Nanos, Permille},
-};
+use gpuslice_policy::compute::limiter::fair_queue::{self, Ask};
+use gpuslice_policy::compute::limiter::refund;
+use gpuslice_policy::compute::limiter::token_bucket::{self, MOST_DEBT, Terms};
+use gpuslice_policy::units::{Nanos, Permille};
 use proptest::prelude::*;
 
 use super::{CASES, NOW, SLOTS, World};
@@ -67,18 +63,18 @@ impl Model {
     fn take(&mut self, me: usize, amount: u64) -> Result<(), u64> {
         if self.asks[me].wants == 0 {
             let served = self.asks[me].served;
-            self.asks[me].served = turn::start(served, self.virtual_time, self.terms, self.seen());
+            self.asks[me].served = fair_queue::start(served, self.virtual_time, self.terms, self.seen());
         }
         self.asks[me].wants = amount;
         let served = self.asks[me].served;
-        let before = turn::before(me, served, self.seen());
-        let free_since = bucket::free_since(self.paid_until, self.free_from, self.now);
-        if let Some(until) = turn::wait(free_since, before, self.now, self.terms) {
+        let before = fair_queue::before(me, served, self.seen());
+        let free_since = token_bucket::free_since(self.paid_until, self.free_from, self.now);
+        if let Some(until) = fair_queue::wait(free_since, before, self.now, self.terms) {
             self.looks[me] = until;
             return Err(until);
         }
         self.looks[me] = 0;
-        self.set_paid_until(bucket::prepay(self.paid_until, self.now, amount, self.terms));
+        self.set_paid_until(token_bucket::prepay(self.paid_until, self.now, amount, self.terms));
         self.virtual_time = self.virtual_time.max(served);
         self.asks[me] = Ask { served: served + amount, wants: 0 };
         self.outstanding[me] += amount;
@@ -98,7 +94,7 @@ impl Model {
             }
             (self.asks[slot], self.looks[slot]) = (Ask::default(), 0);
             let outstanding = core::mem::take(&mut self.outstanding[slot]).min(MOST_DEBT);
-            let rest = lease::estate(outstanding, lease::Work::None, self.settled_at[slot], self.now);
+            let rest = refund::estate(outstanding, refund::Work::None, self.settled_at[slot], self.now);
             if rest < 0 {
                 self.settle(rest);
             }
@@ -107,11 +103,11 @@ impl Model {
 
     fn set_paid_until(&mut self, paid_until: u64) {
         self.paid_until = paid_until;
-        self.free_from = bucket::free_from(self.free_from, paid_until, self.now);
+        self.free_from = token_bucket::free_from(self.free_from, paid_until, self.now);
     }
 
     fn settle(&mut self, difference: i64) {
-        self.set_paid_until(bucket::settle(self.paid_until, self.now, difference, self.terms));
+        self.set_paid_until(token_bucket::settle(self.paid_until, self.now, difference, self.terms));
     }
 }
 
@@ -190,7 +186,7 @@ fn play(world: &World, model: &mut Model, step: Step) -> Result<(), TestCaseErro
             layout.devices[DEVICE].burst.set(burst);
             layout.change_terms(DEVICE, (model.terms, new), now);
             if new != model.terms {
-                model.set_paid_until(bucket::change(model.paid_until, now, model.terms, new));
+                model.set_paid_until(token_bucket::change(model.paid_until, now, model.terms, new));
             }
             model.terms = new;
         }

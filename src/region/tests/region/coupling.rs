@@ -1,9 +1,7 @@
 //! Tests that devices are coupled if their kernels wait for each other.
 
-use gpuslice_policy::compute::{
-    lease,
-    step::{Kept, LASTS, Ran},
-};
+use gpuslice_policy::compute::coupling::{LASTS, MeasuredBatch, ThrottledLaunch};
+use gpuslice_policy::compute::limiter::lease;
 use gpuslice_region::{Device, DeviceRequest, Member, Trust, Uuid};
 
 use crate::puppet::{UUID, directory, request};
@@ -100,10 +98,10 @@ fn a_run_that_ended_when_a_launch_got_through_on_another_device_says_on_which() 
     let folder = directory();
     let ([first, second], devices) = held_back(&folder);
     let due = NOW + 100 * MS;
-    let ran = Ran { plain: MS, length: 60 * MS, until: due + 2 * MS, after: 0 };
+    let ran = MeasuredBatch { plain: MS, length: 60 * MS, until: due + 2 * MS, after: 0 };
     assert_eq!(second.unblocked_by(devices[1], &ran), None);
     assert_eq!(first.acquire_since(devices[0], MS, NOW + 1, due), Ok(()));
-    let kept = Kept { since: NOW + 1, until: due, went_ahead: false };
+    let kept = ThrottledLaunch { since: NOW + 1, until: due, is_overdraft: false };
     assert_eq!(second.unblocked_by(devices[1], &ran), Some((devices[0], kept)));
     assert_eq!(first.unblocked_by(devices[0], &ran), None, "not by itself");
 }
@@ -119,8 +117,8 @@ fn who_is_held_back_goes_ahead_while_a_run_on_another_device_is_overdue() {
     second.note_overrun(overdue, NOW + 2 * MS);
     let is_asking = || first.process_activity(held, NOW + 2 * MS).any(|process| process.waits);
     assert!(is_asking() && ahead(2) && !is_asking());
-    let ran = Ran { plain: MS, length: 6 * MS, until: NOW + 3 * MS, after: 0 };
-    let kept = Kept { since: NOW, until: NOW + 2 * MS, went_ahead: true };
+    let ran = MeasuredBatch { plain: MS, length: 6 * MS, until: NOW + 3 * MS, after: 0 };
+    let kept = ThrottledLaunch { since: NOW, until: NOW + 2 * MS, is_overdraft: true };
     assert_eq!(second.unblocked_by(overdue, &ran), Some((held, kept)));
     assert_eq!(first.acquire(held, MS, NOW + 2 * MS), Err(NOW + 102 * MS), "it is owed");
     assert!(!ahead(3), "that may have been what it waited for");

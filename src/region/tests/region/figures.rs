@@ -1,14 +1,10 @@
 //! Tests that the words of the compute ledger have the values written to them, and none from before.
 
-use gpuslice_policy::{
-    compute::{
-        lease,
-        ring::{Entry, Interval},
-        source::{Measured, Source},
-        trim::ONE,
-    },
-    config::{CorePolicy, Priority},
-};
+use gpuslice_policy::compute::attribution::correction::ONE;
+use gpuslice_policy::compute::attribution::source::{Measured, Source};
+use gpuslice_policy::compute::limiter::lease;
+use gpuslice_policy::compute::measuring::peer_intervals::{Entry, Interval};
+use gpuslice_policy::config::{CorePolicy, Priority};
 use gpuslice_region::{
     DeviceRequest, INTERVAL_SLOTS, Limits, Member, Reader, Sharing, TimeUsed, Trust, Uuid,
 };

@@ -1,14 +1,10 @@
 //! Tests of grants: the rates that an arbiter writes into a slice's region.
 
-use gpuslice_policy::{
-    arbiter::{
-        Given,
-        word::{STALE, told},
-    },
-    compute::bucket::Terms,
-    config::{CorePolicy, Priority},
-    units::{Nanos, Permille},
-};
+use gpuslice_policy::arbiter::Grant;
+use gpuslice_policy::arbiter::grant_word::{STALE, encode};
+use gpuslice_policy::compute::limiter::token_bucket::Terms;
+use gpuslice_policy::config::{CorePolicy, Priority};
+use gpuslice_policy::units::{Nanos, Permille};
 use gpuslice_region::{Device, Limits, Member, ProcessActivity, Sharing};
 
 use crate::{
@@ -24,7 +20,7 @@ const NOW: u64 = 1 << 50;
 /// A grant of `thousandths`, a burst of 20 ms, and at most `ahead` nanoseconds of queued work.
 fn word(thousandths: u16, ahead: u64, now: u64) -> u64 {
     let terms = Terms::new(Permille::new(thousandths).unwrap(), Nanos::new(20 * MS));
-    told(&Given { terms, gift: 0, ahead }, now)
+    encode(&Grant { terms, gift: 0, queue_bound: ahead }, now)
 }
 
 /// A member of a slice that owes 50 ms of GPU time: 100 ms of wall time.

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use gpuslice_policy::compute::ring::Interval;
+use gpuslice_policy::compute::measuring::peer_intervals::Interval;
 use gpuslice_region::{
     Device, DeviceRequest, Member, Monitor, RegionError, Trust, Uuid,
     layout::{FIGURES, MAX_DEVICES, MAX_SLOTS},

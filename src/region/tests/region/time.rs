@@ -4,14 +4,12 @@
 
 use std::{fs::OpenOptions, os::unix::fs::FileExt as _, path::Path};
 
-use gpuslice_policy::compute::{
-    bucket::MOST_DEBT,
-    lease::{self, Least},
-    ring::Interval,
-    source::{Measured, Source, Why},
-    trim,
-    turn::PATIENCE,
-};
+use gpuslice_policy::compute::attribution::correction;
+use gpuslice_policy::compute::attribution::source::{Measured, Source, Why};
+use gpuslice_policy::compute::limiter::fair_queue::PATIENCE;
+use gpuslice_policy::compute::limiter::lease::{self, Least};
+use gpuslice_policy::compute::limiter::token_bucket::MOST_DEBT;
+use gpuslice_policy::compute::measuring::peer_intervals::Interval;
 use gpuslice_region::{Device, Limits, Member, Monitor, Reaped, Trust, layout::FIGURES};
 
 use crate::puppet::{Puppet, UUID, directory, join};
@@ -377,9 +375,9 @@ fn more_is_taken_at_a_time_by_who_is_alone_and_where_each_taking_costs_a_turn() 
     other.withdraw_request(device);
     assert_ne!(sizes()[0], turn);
     // Co-tenants, seen by NVML or not observable.
-    member.set_correction(device, trim::ONE - 1);
+    member.set_correction(device, correction::ONE - 1);
     assert_eq!(sizes(), [turn, turn]);
-    member.set_correction(device, trim::ONE);
+    member.set_correction(device, correction::ONE);
     assert_eq!(sizes()[1], usual);
     member.set_measure_source(device, Measured { source: Source::Events, why: Some(Why::Mig) }.word());
     assert_eq!(sizes(), [turn, turn]);

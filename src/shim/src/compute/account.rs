@@ -8,13 +8,15 @@ use super::sampler::overrule;
 use super::seat::Lane;
 use super::{Compute, clock};
 use crate::slice::Slice;
-use gpuslice_policy::compute::bill::{self, Bill};
-use gpuslice_policy::compute::ring::{self, Interval, Reader};
-use gpuslice_policy::compute::run::{Opening, Run, Verdict};
-use gpuslice_policy::compute::source::{Measured, Source};
-use gpuslice_policy::compute::step::{Ran, Seen};
-use gpuslice_policy::compute::timeline::{self, EventCost, Offset, Union};
-use gpuslice_policy::compute::trim;
+use gpuslice_policy::compute::attribution::correction;
+use gpuslice_policy::compute::attribution::source::{Measured, Source};
+use gpuslice_policy::compute::coupling::{CouplingEvidence, MeasuredBatch};
+use gpuslice_policy::compute::limiter::settlement::{self, Bill};
+use gpuslice_policy::compute::measuring::batch::Run;
+use gpuslice_policy::compute::measuring::event_clock::{self, EventCost, Offset};
+use gpuslice_policy::compute::measuring::peer_intervals::{self, Interval, Reader};
+use gpuslice_policy::compute::measuring::union::Union;
+use gpuslice_policy::compute::measuring::verdict::{Opening, Verdict};
 use gpuslice_region::{Device, INTERVAL_SLOTS};
 
 /// A closed run on its way through the GPU.
@@ -156,7 +158,7 @@ pub(super) struct Account {
     /// Until when intervals of the slice's other processes reach, whatever ours do.
     beside_until: u64,
     /// Runs that waited for launches on other devices.
-    meetings: Seen,
+    meetings: CouplingEvidence,
 }
 
 impl Account {
@@ -168,7 +170,7 @@ impl Account {
             own_until: 0,
             others_until: 0,
             beside_until: 0,
-            meetings: Seen::default(),
+            meetings: CouplingEvidence::default(),
         }
     }
 
@@ -183,7 +185,7 @@ impl Account {
         (offset, cost, is_only): (Offset, EventCost, bool),
     ) -> bool {
         let Some(device) = device_of(slice, flight) else { return false };
-        let was_idle = flight.known_idle || timeline::was_idle(before, began, cost.get());
+        let was_idle = flight.known_idle || event_clock::was_idle(before, began, cost.get());
         let switched = !flight.is_unknown && self.others_until > self.own_until;
         let opening = match (was_idle, switched) {
             (true, true) => Opening::Switched,
@@ -207,7 +209,8 @@ impl Account {
         slice.member().settle(device, flight.bill.close(), now);
         count(slice, device, flight);
         slice.member().count_launches(device, flight.run.launches().into());
-        let ran = Ran { plain: flight.run.plain(), length: verdict.length, until, after: verdict.after };
+        let ran =
+            MeasuredBatch { plain: flight.run.plain(), length: verdict.length, until, after: verdict.after };
         if flight.is_overdue {
             slice.member().clear_overrun(device);
         }
@@ -219,7 +222,7 @@ impl Account {
     }
 
     /// Whether a run waited for a launch on another device, which shows that the two have to go in step.
-    fn has_waited(&mut self, slice: &Slice, device: Device, ran: &Ran, now: u64) -> bool {
+    fn has_waited(&mut self, slice: &Slice, device: Device, ran: &MeasuredBatch, now: u64) -> bool {
         let ended_by = ran.beyond().and_then(|_| slice.member().unblocked_by(device, ran));
         if let Some((other, _)) = ended_by.filter(|(_, kept)| self.meetings.add(ran, *kept)) {
             slice.member().couple([device, other], now);
@@ -239,8 +242,13 @@ impl Account {
         let now = clock::now();
         let began = began.saturating_add(flight.run.gaps());
         let start = began.max(flight.charged_to);
-        if let Some(until) = bill::running(start, now).filter(|_| !flight.is_copy) {
-            let ran = Ran { plain: flight.run.plain(), length: until.saturating_sub(began), until, after: 0 };
+        if let Some(until) = settlement::running(start, now).filter(|_| !flight.is_copy) {
+            let ran = MeasuredBatch {
+                plain: flight.run.plain(),
+                length: until.saturating_sub(began),
+                until,
+                after: 0,
+            };
             if let Some(device) = device_of(slice, flight).filter(|_| !flight.is_unknown && ran.may_wait()) {
                 slice.member().note_overrun(device, now);
                 flight.is_overdue = true;
@@ -267,7 +275,8 @@ impl Account {
         self.charge(slice, flight, (start, start.saturating_add(rest)), false);
         let is_replayed = Measured::of_word(slice.region().measure_source(device)).source == Source::Replayed;
         let factor = slice.member().correction(device);
-        let beyond = bill::beyond(flight.bill.charged(), (length, flight.progress), factor, is_replayed);
+        let beyond =
+            settlement::beyond(flight.bill.charged(), (length, flight.progress), factor, is_replayed);
         slice.member().settle(device, flight.bill.refund(beyond), clock::now());
     }
 
@@ -292,7 +301,7 @@ impl Account {
             add_overlap(0);
             return;
         }
-        let context = ring::context(member.slot(), flight.pool);
+        let context = peer_intervals::context(member.slot(), flight.pool);
         let place = member.publish(device, Interval { start, end, context, goes_on });
         self.own_until = self.own_until.max(end);
         // Who does not wait for those that came before and are still writing charges what they charge as well.
@@ -301,7 +310,7 @@ impl Account {
         }
         let covered = self.union.cover(start, end);
         add_overlap(covered);
-        let charge = trim::apply(covered, member.correction(device));
+        let charge = correction::apply(covered, member.correction(device));
         member.settle(device, flight.bill.charge(charge), clock::now());
     }
 
@@ -336,7 +345,7 @@ fn count(slice: &Slice, device: Device, flight: &mut Flight) {
 fn learn(slice: &'static Slice, device: Device, flight: &Flight, verdict: Verdict, believed: u64) {
     let member = slice.member();
     let own = |length| member.overlap_part(device, length);
-    let charged = |length| trim::apply(own(length), member.correction(device));
+    let charged = |length| correction::apply(own(length), member.correction(device));
     // The first run of a kernel may contain first runs of other processes: its length says little, its charge is exact.
     let all = verdict.length.saturating_add(verdict.events);
     let served = if flight.is_unknown { flight.bill.charged() } else { charged(all) };

@@ -14,8 +14,9 @@ use super::{Compute, Pacer, clock};
 use crate::notice;
 use crate::slice::Slice;
 use core::time::Duration;
-use gpuslice_policy::arbiter::{self, Arbiter, word};
-use gpuslice_policy::compute::queue;
+use gpuslice_policy::arbiter::grant_word;
+use gpuslice_policy::arbiter::{self, Arbiter};
+use gpuslice_policy::compute::limiter::queue_bound;
 use gpuslice_policy::config::{LogLevel, Priority};
 use gpuslice_region::{ArbiterLeases, Uuid};
 use parking_lot::Mutex;
@@ -160,11 +161,11 @@ fn divide(arbiter: &mut Arbiter, neighbours: &mut Neighbours, gpu: &Uuid) {
     let slices: Vec<arbiter::Slice> = seen.iter().map(|(_, _, slice)| *slice).collect();
     for ((at, device, _), given) in seen.iter().zip(arbiter.look(now, &slices)) {
         let Some(neighbour) = neighbours.all().get(*at) else { continue };
-        let (region, told) = (neighbour.region(), word::told(&given, now));
+        let (region, told) = (neighbour.region(), grant_word::encode(&given, now));
         let before = region.grant(*device);
         // Who has what is its own anyway need not be told.
-        let is_own = given.terms == region.own_terms(*device) && given.ahead >= queue::MOST;
-        if (before != 0 || !is_own) && word::is_news(before, told, now) {
+        let is_own = given.terms == region.own_terms(*device) && given.queue_bound >= queue_bound::MOST;
+        if (before != 0 || !is_own) && grant_word::must_write(before, told, now) {
             region.set_grant(*device, told, now);
         }
         if given.gift > 0 {

@@ -11,8 +11,8 @@ use super::futex;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
-use gpuslice_policy::compute::cost::Estimate;
-use gpuslice_policy::compute::lease::{self, Lease};
+use gpuslice_policy::compute::cost::estimate::Estimate;
+use gpuslice_policy::compute::limiter::lease::{self, Lease};
 use parking_lot::{Mutex, MutexGuard};
 
 /// Who asks looks again each second at least. One that did not for so long, in nanoseconds, never came back from its wait

@@ -13,11 +13,11 @@ use super::samples::Asker;
 use crate::place::Place;
 use crate::slice::Slice;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use gpuslice_policy::compute::coarse::{Coarse, Course, FIRST};
-use gpuslice_policy::compute::cost::Estimate;
-use gpuslice_policy::compute::run::Run;
-use gpuslice_policy::compute::sight::{self, Sample};
-use gpuslice_policy::compute::source::{Measured, Source, Why};
+use gpuslice_policy::compute::attribution::nvml_only::{Coarse, Course, FIRST};
+use gpuslice_policy::compute::attribution::nvml_windows::{self, Sample};
+use gpuslice_policy::compute::attribution::source::{Measured, Source, Why};
+use gpuslice_policy::compute::cost::estimate::Estimate;
+use gpuslice_policy::compute::measuring::batch::Run;
 use parking_lot::Mutex;
 
 /// How often NVML is asked, in nanoseconds: windows are a sixth of a second, and what is asked often is put together.
@@ -138,7 +138,7 @@ impl Blind {
         if !asker.names_us() {
             return Err(Why::Numbers);
         }
-        let own = sight::of_process(&uses, window, std::process::id());
+        let own = nvml_windows::of_process(&uses, window, std::process::id());
         if window.is_cut { Ok(()) } else { self.learn(asking, slice, place, &own) }
     }
 

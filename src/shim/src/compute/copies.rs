@@ -12,7 +12,7 @@ use crate::guard::quietly;
 use crate::lifecycle::{self, Standing};
 use crate::slice::Slice;
 use gpuslice_driver::types::{Status, status};
-use gpuslice_policy::compute::cost::Estimate;
+use gpuslice_policy::compute::cost::estimate::Estimate;
 
 /// One copy of a kind in so many is measured: two events each would be as dear as a small copy.
 const MEASURED: u32 = 16;

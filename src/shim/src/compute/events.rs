@@ -11,7 +11,7 @@ use gpuslice_driver::Symbol;
 use gpuslice_driver::functions as real;
 use gpuslice_driver::slot;
 use gpuslice_driver::types::{CUevent, Status, status};
-use gpuslice_policy::compute::timeline::nanoseconds;
+use gpuslice_policy::compute::measuring::event_clock::nanoseconds;
 use parking_lot::Mutex;
 
 /// How many events of a context lie ready while work is under way: those of 32 runs. A program opens fewer in a round of the

@@ -17,8 +17,9 @@ use crate::slice::Slice;
 use core::ptr;
 use core::sync::atomic::Ordering;
 use gpuslice_driver::types::{CUstream, Status, status};
-use gpuslice_policy::compute::cost::Estimate;
-use gpuslice_policy::compute::run::{Bracket, Run};
+use gpuslice_policy::compute::cost::estimate::Estimate;
+use gpuslice_policy::compute::measuring::batch::Run;
+use gpuslice_policy::compute::measuring::when_alone::Bracket;
 
 /// A launch that was paid and is about to enter the driver. Written in its place: a copy of what has just been written in
 /// parts keeps the processor waiting.

@@ -27,7 +27,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
 use gpuslice_policy::arbiter;
-use gpuslice_policy::compute::run::OLD;
+use gpuslice_policy::compute::measuring::batch::OLD;
 use gpuslice_policy::config::LogLevel;
 use gpuslice_region::sigbus_forwarding;
 use parking_lot::{Condvar, Mutex};

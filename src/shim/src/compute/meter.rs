@@ -21,8 +21,8 @@ use crate::slice::Slice;
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
 use gpuslice_driver::types::{Status, status};
-use gpuslice_policy::compute::queue;
-use gpuslice_policy::compute::timeline::{Base, EventCost, Offset};
+use gpuslice_policy::compute::limiter::queue_bound;
+use gpuslice_policy::compute::measuring::event_clock::{Base, EventCost, Offset};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
@@ -328,7 +328,7 @@ impl Queue {
         }
         // What runs for much longer than it ever did may wait for what waits for it.
         let takes = if self.has_begun { front.run.plain() } else { 0 };
-        if now.saturating_sub(self.moved) < queue::HELD_UP.saturating_add(takes) {
+        if now.saturating_sub(self.moved) < queue_bound::HELD_UP.saturating_add(takes) {
             return false;
         }
         self.is_aside = true;

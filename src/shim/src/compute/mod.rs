@@ -52,12 +52,13 @@ use blind::Blind;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use events::Events;
 use gpuslice_driver::types::{CUstream, Status, status};
-use gpuslice_policy::compute::book::Book;
-use gpuslice_policy::compute::cost::{Estimate, Key};
-use gpuslice_policy::compute::queue::{self, Ahead, Unknown};
-use gpuslice_policy::compute::recent::{EPOCHS, epoch_of};
-use gpuslice_policy::compute::run::{Lesson, Run, Verdict};
-use gpuslice_policy::compute::source::Source;
+use gpuslice_policy::compute::attribution::source::Source;
+use gpuslice_policy::compute::cost::estimate::{Estimate, Key};
+use gpuslice_policy::compute::cost::table::Book;
+use gpuslice_policy::compute::cost::thread_cache::{EPOCHS, epoch_of};
+use gpuslice_policy::compute::limiter::queue_bound::{self, Ahead, Unknown};
+use gpuslice_policy::compute::measuring::batch::Run;
+use gpuslice_policy::compute::measuring::verdict::{Lesson, Verdict};
 use gpuslice_policy::config::{CoreMeter, LogLevel};
 use gpuslice_region::Device;
 use helper::Helper;
@@ -163,12 +164,12 @@ impl Pacer {
 
     /// Whether other slices leave less room than usual for what is queued.
     fn gives_way(&self) -> bool {
-        self.room.load(Ordering::Relaxed) < queue::LEAST
+        self.room.load(Ordering::Relaxed) < queue_bound::LEAST
     }
 
     /// Whether they, or other processes of the slice, leave less room than usual.
     fn queues_little(&self) -> bool {
-        self.least_ahead.load(Ordering::Relaxed) < queue::LEAST
+        self.least_ahead.load(Ordering::Relaxed) < queue_bound::LEAST
     }
 
     /// Other slices leave so much room for what is queued.
@@ -184,7 +185,8 @@ impl Pacer {
     }
 
     fn bound_queue(&self) {
-        let least = queue::least(self.room.load(Ordering::Relaxed), self.is_alone.load(Ordering::Relaxed));
+        let least =
+            queue_bound::least(self.room.load(Ordering::Relaxed), self.is_alone.load(Ordering::Relaxed));
         self.least_ahead.store(least, Ordering::Relaxed);
     }
 }
@@ -276,7 +278,7 @@ impl Compute {
             owed: AtomicU64::new(0),
             room: AtomicU64::new(u64::MAX),
             is_alone: AtomicBool::new(true),
-            least_ahead: AtomicU64::new(queue::LEAST),
+            least_ahead: AtomicU64::new(queue_bound::LEAST),
             unknown: Mutex::default(),
         };
         let config = lifecycle::settings().map(|settings| &settings.config);

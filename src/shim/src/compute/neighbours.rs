@@ -9,7 +9,9 @@ use crate::lifecycle;
 use crate::notice;
 use crate::slice::Slice;
 use core::fmt;
-use gpuslice_policy::arbiter::{self, Wish, need::Seen, pace::Pace};
+use gpuslice_policy::arbiter::demand::SliceFigures;
+use gpuslice_policy::arbiter::schedule::ReadingSchedule;
+use gpuslice_policy::arbiter::{self, SliceSettings};
 use gpuslice_policy::config::LogLevel;
 use gpuslice_policy::units::{Nanos, Permille};
 use gpuslice_region::layout::SIZE;
@@ -49,7 +51,7 @@ pub(super) struct Neighbours {
     /// Files that are none.
     others: BTreeSet<(u64, OsString)>,
     ids: u64,
-    pace: Pace,
+    pace: ReadingSchedule,
     /// When somebody wanted to know last.
     asked: u64,
     /// Whether it was said that there are more than are looked at.
@@ -227,7 +229,8 @@ impl Neighbour {
         if !region.is_ready() || !region.is_inhabited() {
             return None;
         }
-        let mut seen = Seen { owed: region.paid_until(device).saturating_sub(now), ..Seen::default() };
+        let mut seen =
+            SliceFigures { owed: region.paid_until(device).saturating_sub(now), ..SliceFigures::default() };
         let still = self.still.entry(device).or_default();
         for (slot, work) in region.process_activity(device, now).enumerate() {
             seen.used = seen.used.saturating_add(work.used);
@@ -244,13 +247,13 @@ impl Neighbour {
                 seen.queued = seen.queued.saturating_add(work.queued);
             }
         }
-        Some((device, arbiter::Slice { id: self.id, wish: wish(region.limits(device)), seen }))
+        Some((device, arbiter::Slice { id: self.id, settings: wish(region.limits(device)), figures: seen }))
     }
 }
 
-fn wish(limits: Limits) -> Wish {
+fn wish(limits: Limits) -> SliceSettings {
     let limit = u16::try_from(limits.cores_permille).ok().and_then(Permille::new);
-    Wish {
+    SliceSettings {
         policy: limits.sharing.policy,
         limit: limit.unwrap_or(Permille::FULL),
         weight: limits.sharing.weight,

@@ -14,10 +14,10 @@ use crate::lifecycle;
 use crate::slice::Slice;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
-use gpuslice_policy::compute::beside::{self, Beside};
-use gpuslice_policy::compute::cost::Estimate;
-use gpuslice_policy::compute::lease;
-use gpuslice_policy::compute::queue::{self, Ahead, UNKNOWN_WAIT};
+use gpuslice_policy::compute::cost::estimate::Estimate;
+use gpuslice_policy::compute::limiter::lease;
+use gpuslice_policy::compute::limiter::overdraft::{self, Beside};
+use gpuslice_policy::compute::limiter::queue_bound::{self, Ahead, UNKNOWN_WAIT};
 
 /// How long a thread waits for another of its process that asks for both, before it looks again.
 const BESIDE: Duration = Duration::from_millis(100);
@@ -156,7 +156,7 @@ impl Payer {
         }
         let now = clock::now();
         let Some(own) = held.lanes.get(self.lane) else { return false };
-        let done = beside::done(own.done(), now, estimate.plain);
+        let done = overdraft::done(own.done(), now, estimate.plain);
         let others = held.lanes.iter().filter(|lane| lane.device == Some(self.device));
         let last = others.map(Lane::done).max().unwrap_or(0).max(self.pacer.until.load(Ordering::Relaxed));
         let Some(credit) = held.leases.get_mut(self.device) else { return false };
@@ -180,7 +180,7 @@ impl Payer {
         }
         let queued = self.pacer.queued.load(Ordering::Relaxed);
         let left = self.slice.compute.queue_lasts(self.device, clock::now());
-        let most = Duration::from_nanos(left.saturating_sub(queue::AT_END));
+        let most = Duration::from_nanos(left.saturating_sub(queue_bound::AT_END));
         let is_at_end = Ahead::of(queued).admits_at_end(cost, left);
         (!is_at_end).then(|| if most.is_zero() { LOOK_AGAIN } else { most.min(LOOK_AGAIN) })
     }

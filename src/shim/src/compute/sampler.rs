@@ -17,8 +17,8 @@ use crate::place::Place;
 use crate::slice::Slice;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
-use gpuslice_policy::compute::source::{Measured, Source, Why};
-use gpuslice_policy::compute::strangers::Strangers;
+use gpuslice_policy::compute::attribution::source::{Measured, Source, Why};
+use gpuslice_policy::compute::attribution::strangers::Strangers;
 use gpuslice_policy::config::{CoreMeter, LogLevel};
 use gpuslice_region::{Device, Uuid};
 

@@ -6,8 +6,8 @@ use crate::used::{Form, Used, knows_our_numbers, used};
 use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{nvmlDevice_t, status};
 use gpuslice_driver::{Symbol, slot};
-use gpuslice_policy::compute::sight::{Clocks, Closed, Use, Window, Windows};
-use gpuslice_policy::compute::source::Why;
+use gpuslice_policy::compute::attribution::nvml_windows::{Clocks, Closed, Use, Window, Windows};
+use gpuslice_policy::compute::attribution::source::Why;
 
 /// NVML, open, a device of it, and up to when its samples have been read.
 #[derive(Debug)]

@@ -10,12 +10,13 @@ use crate::driver::{self, within};
 use crate::slice::Slice;
 use core::sync::atomic::Ordering;
 use gpuslice_driver::types::{Status, status};
-use gpuslice_policy::compute::beside;
-use gpuslice_policy::compute::cost::{Estimate, Key};
-use gpuslice_policy::compute::lease::Lease;
-use gpuslice_policy::compute::recent::Recent;
-use gpuslice_policy::compute::run::{self, Bracket, OLD, RETURN, Run, SPARSE, Sampler, Spell};
-use gpuslice_policy::compute::timeline::AT_FIRST;
+use gpuslice_policy::compute::cost::estimate::{Estimate, Key};
+use gpuslice_policy::compute::cost::thread_cache::Recent;
+use gpuslice_policy::compute::limiter::lease::Lease;
+use gpuslice_policy::compute::limiter::overdraft;
+use gpuslice_policy::compute::measuring::batch::{OLD, RETURN, Run, Spell};
+use gpuslice_policy::compute::measuring::event_clock::AT_FIRST;
+use gpuslice_policy::compute::measuring::when_alone::{self, Bracket, SPARSE, Sampler};
 
 /// How many launches are predicted to be queued where a stream counts as busy: two. By one it is about to run empty.
 const BACKLOG: u64 = 2;
@@ -264,7 +265,7 @@ impl Seat {
     pub(crate) fn reopen(&mut self, slice: &'static Slice, at: usize, known: Option<&Estimate>, kind: Kind) {
         let now = clock::cycles();
         let cost = slice.compute.event_cost.load(Ordering::Relaxed);
-        self.long = [false, true].map(|is_graph| run::long(is_graph, cost));
+        self.long = [false, true].map(|is_graph| when_alone::long(is_graph, cost));
         let long = self.long(kind);
         let Some(lane) = self.lanes.get_mut(at) else { return };
         let gap = self.outside.saturating_sub(lane.launched);
@@ -532,7 +533,7 @@ impl Lane {
     /// When the stream is predicted to be done with all that this thread has launched on it, on the monotonic clock.
     pub(crate) fn done(&self) -> u64 {
         let open = self.open.as_ref();
-        open.map_or(self.until, |open| beside::done(self.until, open.opened, open.run.plain()))
+        open.map_or(self.until, |open| overdraft::done(self.until, open.opened, open.run.plain()))
     }
 
     /// Whether the stream may have run empty since it had its first launch: see [`Spell::may_have_ended`].
@@ -585,7 +586,7 @@ impl Lane {
             // An event and a kernel reach the GPU at about the same place of their calls: from return to return it is as long as
             // from one to the other. A call that was held up may have been so before or after that.
             since: if clock::took_less(after.saturating_sub(before), RETURN) { after } else { before },
-            delay: if known_idle { run::delay(clock::between(after, self.closed), cost) } else { 0 },
+            delay: if known_idle { when_alone::delay(clock::between(after, self.closed), cost) } else { 0 },
             gaps: 0,
             known_idle,
             is_unknown: false,
@@ -631,7 +632,7 @@ impl Lane {
     /// mark may be made.
     fn send_off(&mut self, slice: &'static Slice, open: Open, closed: Option<u64>) {
         let compute = &slice.compute;
-        self.until = beside::done(self.until, open.opened, open.run.plain());
+        self.until = overdraft::done(self.until, open.opened, open.run.plain());
         let Open { mut run, start, opened, known_idle, is_unknown, is_copy, .. } = open;
         let Some(device) = self.device else { return };
         let end =

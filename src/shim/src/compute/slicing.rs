@@ -1,9 +1,9 @@
 //! Which part of the time between events was the slice's own, by what the slices beside it publish?
 //!
 //! The process of a slice that is elected reads the busy intervals of all slices of its GPU whose regions lie in the same
-//! directory, has the driver's time slicing [replayed](gpuslice_policy::compute::replay), writes the factor that charges are
-//! multiplied with, and settles what earlier charges were too much or too little. Where no slice beside it publishes
-//! anything, nothing is done here, and NVML is asked.
+//! directory, has the driver's time slicing [replayed](gpuslice_policy::compute::attribution::slicing), writes the factor
+//! that charges are multiplied with, and settles what earlier charges were too much or too little. Where no slice beside
+//! it publishes anything, nothing is done here, and NVML is asked.
 
 use super::Compute;
 use super::clock;
@@ -11,9 +11,10 @@ use super::neighbours::Neighbours;
 use super::sampler::{PATIENCE, say};
 use crate::place::Place;
 use crate::slice::Slice;
-use gpuslice_policy::compute::replay::{BEHIND, STEP, Slicing, Split};
-use gpuslice_policy::compute::source::{Measured, Source};
-use gpuslice_policy::compute::trim::ONE;
+use gpuslice_policy::compute::attribution::correction::ONE;
+use gpuslice_policy::compute::attribution::factor::{STEP, Split};
+use gpuslice_policy::compute::attribution::slicing::{BEHIND, Slicing};
+use gpuslice_policy::compute::attribution::source::{Measured, Source};
 use gpuslice_region::{INTERVAL_SLOTS, Uuid};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;

@@ -7,7 +7,7 @@ use crate::lifecycle::{self, Standing};
 use crate::slice::Slice;
 use core::sync::atomic::Ordering;
 use gpuslice_driver::types::CUstream;
-use gpuslice_policy::compute::cost::Key;
+use gpuslice_policy::compute::cost::estimate::Key;
 
 /// Which contexts a program has had: to ask for the current one takes a tenth of what a launch may cost.
 #[derive(Debug, Default)]

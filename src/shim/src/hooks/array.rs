@@ -16,8 +16,8 @@ use gpuslice_driver::types::{
     CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY_DESCRIPTOR_v1, CUDA_ARRAY3D_DESCRIPTOR, CUDA_ARRAY3D_DESCRIPTOR_v1,
     CUarray, CUarrayMapInfo, CUmipmappedArray, CUstream, Status, status,
 };
-use gpuslice_policy::array::Shape;
-use gpuslice_policy::blocks::taken;
+use gpuslice_policy::sizes::array::Shape;
+use gpuslice_policy::sizes::blocks::taken;
 use gpuslice_region::Device;
 
 /// `CU_MEM_OPERATION_TYPE_MAP`.

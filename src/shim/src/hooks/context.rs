@@ -22,7 +22,7 @@ use gpuslice_driver::slot;
 use gpuslice_driver::types::{
     CUcontext, CUctxCreateParams, CUdevice, CUexecAffinityParam, Status, VdpDevice, VdpGetProcAddress, status,
 };
-use gpuslice_policy::context::estimate;
+use gpuslice_policy::sizes::context::estimate;
 use gpuslice_region::Device;
 
 /// What stands still while the driver ends a context.

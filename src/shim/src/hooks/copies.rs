@@ -11,7 +11,7 @@ use gpuslice_driver::arguments::read_in;
 use gpuslice_driver::types::{
     CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUarray, CUstream, PlaneCopy, Status, VolumeCopy, c_uint, memory_type,
 };
-use gpuslice_policy::compute::cost::{Key, Shape};
+use gpuslice_policy::compute::cost::estimate::{Key, Shape};
 
 /// What is done, in the place of a function's handle: no handle is that small.
 #[derive(Debug, Clone, Copy)]

@@ -5,7 +5,7 @@
 
 use crate::compute;
 use gpuslice_driver::types::{CUcontext, CUgraphExec, CUgraphNode, Status};
-use gpuslice_policy::compute::cost::Key;
+use gpuslice_policy::compute::cost::estimate::Key;
 
 /// A call that changes a node of an executable.
 pub(crate) unsafe fn changed<T>(

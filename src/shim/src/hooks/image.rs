@@ -2,7 +2,7 @@
 
 use core::ffi::{c_char, c_void};
 use gpuslice_driver::arguments::read_in;
-use gpuslice_policy::code::{Form, HEADER, Image, elf_length, fat_length};
+use gpuslice_policy::sizes::code::{Form, HEADER, Image, elf_length, fat_length};
 use std::os::unix::ffi::OsStrExt;
 
 /// What is known of an image in a file.

@@ -10,7 +10,7 @@ use core::ptr;
 use gpuslice_driver::arguments::read_in;
 use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{CUDA_LAUNCH_PARAMS, CUfunction, CUgraphExec, CUlaunchConfig, CUstream, Status};
-use gpuslice_policy::compute::cost::{Key, Shape};
+use gpuslice_policy::compute::cost::estimate::{Key, Shape};
 
 /// `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`: it may begin before the one ahead of it has ended.
 const SERIALIZATION: c_uint = 6;

@@ -34,7 +34,7 @@ use gpuslice_driver::slot;
 use gpuslice_driver::types::{
     CUdeviceptr, CUfunction, CUjit_option, CUkernel, CUlibrary, CUlibraryOption, CUmodule, Status, status,
 };
-use gpuslice_policy::code::Image;
+use gpuslice_policy::sizes::code::Image;
 use gpuslice_region::Device;
 use std::ptr;
 

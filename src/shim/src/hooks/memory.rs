@@ -13,8 +13,8 @@ use core::ffi::c_uint;
 use gpuslice_driver::arguments::{read_in, write_out};
 use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{CUdeviceptr, CUdeviceptr_v1, Status, status};
-use gpuslice_policy::blocks::Kind;
 use gpuslice_policy::pool::holes::FreeFor;
+use gpuslice_policy::sizes::blocks::Kind;
 
 /// What the driver rounds a row of pitched memory up to, at most: `CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT` of every
 /// GPU so far. Only a first guess; the pitch that the driver returns is what counts.

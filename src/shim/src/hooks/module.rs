@@ -23,7 +23,7 @@ use gpuslice_driver::slot;
 use gpuslice_driver::types::{
     CUdeviceptr, CUdeviceptr_v1, CUfunction, CUjit_option, CUmodule, Status, status,
 };
-use gpuslice_policy::code::Image;
+use gpuslice_policy::sizes::code::Image;
 
 /// What a call takes at the most that loads code which was seen before.
 pub(super) const LATE_MOST: i64 = 256 << 20;

@@ -14,8 +14,8 @@ use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{
     CUdeviceptr, CUmemPoolProps, CUmemoryPool, CUstream, PoolProperties, Status, status,
 };
-use gpuslice_policy::blocks::Kind;
 use gpuslice_policy::pool::holes::FreeFor;
+use gpuslice_policy::sizes::blocks::Kind;
 use gpuslice_region::Device;
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Which source wins, and what is refused in an operator's file?
+//! Tests of precedence, and of operator's files that are refused.
 
 use super::*;
 
@@ -80,7 +80,7 @@ fn naming_the_fixed_file_changes_nothing_where_it_exists() {
     let env = variables(&[("GPUSLICE_CONFIG", FIXED_FILE)]);
     assert_eq!(operator_file(&env), Ok(Some(FIXED_FILE.into())));
     let read = FileRead::Contents(b"GPU_MEM_LIMIT=1g\nNONSENSE=1");
-    // Read once, and so refused once.
+    // The file is read once, so it is refused once.
     assert_eq!(lines(Config::from_sources(&env, &OperatorFiles { named: read, fixed: read })).len(), 1);
     assert_eq!(lines(Config::from_sources(&env, &NO_FILES)).len(), 1);
 }
@@ -179,7 +179,7 @@ fn numbers_in_a_file_are_the_buss_and_in_the_environment_cudas() {
     assert!(config.counts_on_bus());
     assert_eq!([0, 1].map(|place| config.limits_for(swapped(place)).cores.get()), [1000, 500]);
     assert!(!from_env(&[("GPU_MEM_LIMIT", "0=1g,1=2g")]).counts_on_bus());
-    // A place that is not known has no limit here; the library refuses before it comes to that.
+    // A device with an unknown bus number has no limit here; the library refuses before that matters.
     assert_eq!(config.limits_for(DeviceIdentity { bus: None, ..device(1) }).cores, Permille::FULL);
 }
 

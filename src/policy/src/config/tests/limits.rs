@@ -1,4 +1,4 @@
-//! What do settings mean, and which limits do devices get from them?
+//! Tests of the meaning of settings, and of the limits that devices get.
 
 use super::*;
 use crate::units::Nanos;
@@ -32,7 +32,7 @@ fn a_whole_share_under_the_fixed_policy_is_no_limit() {
         let config = from_env(list);
         assert!(config.is_unlimited(), "{list:?}");
     }
-    // Who names a region is to be part of its slice, whose share may be another one, and be changed.
+    // A program that names a region joins its slice, whose share may be another one and may change.
     for share in ["GPU_CORE_PERCENT", "CUDA_DEVICE_SM_LIMIT"] {
         assert!(!from_env(&[(share, "100"), ("GPUSLICE_REGION", "/dev/shm/a")]).is_unlimited(), "{share}");
     }

@@ -1,4 +1,4 @@
-//! What is said about a configuration that cannot be honoured, or only in part?
+//! Tests of the messages about configurations that cannot be enforced, or only in part.
 
 use super::*;
 

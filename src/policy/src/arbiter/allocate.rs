@@ -1,0 +1,163 @@
+//! Allocates the GPU to slices by class, weight and limit.
+//!
+//! Slices are served class by class: `fixed` and `equal` of high priority, then of normal, then of low priority; then
+//! `best-effort` in the same order. Within a priority, `fixed` slices come before `equal` ones, because their limit
+//! is a part of the whole GPU. Within a class, time is divided by weight (`fixed`: by limit), and time that one slice
+//! does not need goes to the others. Time that a class does not need goes to the next class.
+//!
+//! No slice starves. A tenth of the GPU, divided evenly over all slices, is kept for each slice as long as it needs
+//! it, whatever its class and weight. So a slice of low priority or with `best-effort` has at least 5 % beside one
+//! other slice, and 1 % among ten.
+//!
+//! One exception: nothing is kept for a slice that has had far more until now ([`super::demand::DemandEstimator::has_enough`]).
+//! It would disturb the others.
+
+use crate::config::{CorePolicy, Priority};
+
+/// The whole GPU, in the units of this module: millionths.
+pub const WHOLE: u64 = 1_000_000;
+/// The part that is kept for later classes.
+const KEPT: u64 = WHOLE / 10;
+/// Fraction bits of the time that weight 1 gets.
+const FINE: u32 = 20;
+/// The smallest and the largest weight.
+const WEIGHTS: (u32, u32) = (1, 1000);
+
+/// Limits and demand of a slice, in millionths of the GPU's time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Claim {
+    /// The policy of sharing.
+    pub policy: CorePolicy,
+    /// The priority.
+    pub priority: Priority,
+    /// The weight within the class.
+    pub weight: u32,
+    /// The most that the slice may use.
+    pub limit: u64,
+    /// The time that it would use if it got it.
+    pub need: u64,
+    /// Whether it has had so much time until now that nothing is kept for it.
+    pub has_enough: bool,
+}
+
+/// The part that is kept for each of `count` slices, in millionths of the GPU's time.
+#[must_use]
+pub fn least(count: usize) -> u64 {
+    KEPT.checked_div(u64::try_from(count).unwrap_or(u64::MAX)).unwrap_or(KEPT)
+}
+
+/// The allocation of a slice, in millionths of the GPU's time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Part {
+    /// The time set aside for the slice; never more than it needs.
+    pub allotted: u64,
+    /// The time that it would get if it needed its limit at once, and the others kept their present demand.
+    pub could: u64,
+}
+
+/// A slice in the division of its class.
+struct Member {
+    at: usize,
+    weight: u64,
+    need: u64,
+    limit: u64,
+    /// The time kept for the slice, before its demand is considered.
+    least: u64,
+}
+
+impl Member {
+    /// The time kept for the slice.
+    fn kept(&self) -> u64 {
+        self.need.min(self.least)
+    }
+}
+
+/// Divides the GPU among the claims, in any order.
+///
+/// For each class in turn: the class may use what earlier classes left, less the time kept for later classes.
+/// `fill` divides that by weight. A second division with the slice at full demand gives the rate that the slice
+/// would have if it came back now.
+///
+/// What could go wrong: rates from the first division alone would throttle a slice that becomes active, until the
+/// next look. With the second one the sum of the rates may exceed the GPU, which the next look corrects.
+#[must_use]
+pub fn divide(claims: &[Claim]) -> Vec<Part> {
+    let least = least(claims.len());
+    let mut classes: Vec<(u8, Member)> =
+        claims.iter().enumerate().map(|(at, claim)| (class(claim), member(at, claim, least))).collect();
+    classes.sort_by_key(|(class, member)| (*class, member.at));
+    let mut parts = vec![Part::default(); claims.len()];
+    let mut later = sum(classes.iter().map(|(_, member)| member.kept()));
+    let mut spent = 0_u64;
+    for same in classes.chunk_by(|one, other| one.0 == other.0) {
+        let own = sum(same.iter().map(|(_, member)| member.kept()));
+        later = later.saturating_sub(own);
+        let left = WHOLE.saturating_sub(spent).saturating_sub(later);
+        let members: Vec<&Member> = same.iter().map(|(_, member)| member).collect();
+        let got = fill(&members, None, left.max(own));
+        for (place, member) in members.iter().enumerate() {
+            let allotted = got.get(place).copied().unwrap_or(0);
+            spent = spent.saturating_add(allotted);
+            let could = if member.need < member.limit {
+                // The slice's own part of the kept time would be larger, too.
+                let kept = own.saturating_sub(member.kept()).saturating_add(member.limit.min(member.least));
+                fill(&members, Some(place), left.max(kept)).get(place).copied().unwrap_or(0)
+            } else {
+                allotted
+            };
+            if let Some(part) = parts.get_mut(member.at) {
+                *part = Part { allotted, could: could.max(allotted) };
+            }
+        }
+    }
+    parts
+}
+
+/// The order in which a claim is served; see the module.
+fn class(claim: &Claim) -> u8 {
+    let order = match claim.priority {
+        Priority::High => 0,
+        Priority::Normal => 2,
+        Priority::Low => 4,
+    };
+    match claim.policy {
+        CorePolicy::Fixed => order,
+        CorePolicy::Equal => order | 1,
+        CorePolicy::BestEffort => order | 8,
+    }
+}
+
+fn member(at: usize, claim: &Claim, least: u64) -> Member {
+    let limit = claim.limit.clamp(1, WHOLE);
+    let weight = match claim.policy {
+        CorePolicy::Fixed => limit,
+        _ => u64::from(claim.weight.clamp(WEIGHTS.0, WEIGHTS.1)),
+    };
+    let least = if claim.has_enough { 0 } else { least };
+    Member { at, weight, need: claim.need.min(limit), limit, least }
+}
+
+/// Divides `left` by weight. No slice gets more than its demand or less than its kept time, and nothing is left while
+/// a slice needs it. The slice at index `full` counts with its limit as its demand.
+fn fill(members: &[&Member], full: Option<usize>, left: u64) -> Vec<u64> {
+    let shares = |level: u64| {
+        members.iter().enumerate().map(move |(place, member)| {
+            let need = if full == Some(place) { member.limit } else { member.need };
+            (level.saturating_mul(member.weight) >> FINE).clamp(need.min(member.least), need)
+        })
+    };
+    // Bisects for the highest level that fits. At the upper bound each slice has all that it needs.
+    let (mut low, mut high) = (0_u64, WHOLE << FINE);
+    if sum(shares(high)) <= left {
+        return shares(high).collect();
+    }
+    while high.saturating_sub(low) > 1 {
+        let level = low.midpoint(high);
+        if sum(shares(level)) <= left { low = level } else { high = level }
+    }
+    shares(low).collect()
+}
+
+fn sum(parts: impl Iterator<Item = u64>) -> u64 {
+    parts.fold(0, u64::saturating_add)
+}

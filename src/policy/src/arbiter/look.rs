@@ -1,0 +1,270 @@
+//! One look of the arbiter: estimates each slice's demand, divides the GPU, and makes the grants.
+
+use std::collections::BTreeMap;
+
+use super::allocate::{self, Claim, Part, WHOLE, divide};
+use super::budget::{Budget, Findings};
+use super::demand::{DemandEstimator, SliceFigures};
+use super::grant_word::Grant;
+use crate::compute::limiter::queue_bound;
+use crate::compute::limiter::token_bucket::Terms;
+use crate::config::{CorePolicy, Priority};
+use crate::units::{Nanos, Permille};
+
+/// Slices in one directory that an arbiter divides the GPU among. It maps the region of each. Further slices keep
+/// their own limits.
+pub const MOST_SLICES: usize = 48;
+
+/// Nanoseconds that a late look, or the first one, counts for at most: 4 ms.
+const LATE: u64 = 4_000_000;
+
+/// Burst of a slice that uses lent time, in nanoseconds of GPU time: one turn.
+const LENT: u64 = 4_000_000;
+
+/// Queue bound of a slice beside one of high priority, in nanoseconds of GPU time: 3 ms.
+///
+/// Queued work shares the GPU with high-priority work until it ends. One measurement of small kernels spans 2 ms.
+/// With a bound of 2 ms the GPU would idle for a tenth of the time, until the end of the batch is seen.
+const SHORT: u64 = 3_000_000;
+
+/// Burst of a slice beside one of high priority, in nanoseconds of GPU time: 1 ms. Saved time is spent after
+/// high-priority work has arrived.
+const SHORT_BURST: u64 = 1_000_000;
+
+/// A rate that changes by less than one part in 64 stays.
+const STEADY: u16 = 64;
+
+/// The settings of a slice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SliceSettings {
+    /// The policy of sharing.
+    pub policy: CorePolicy,
+    /// The most that it may use, under any policy.
+    pub limit: Permille,
+    /// The weight within its class: 1 to 1000.
+    pub weight: u32,
+    /// The priority.
+    pub priority: Priority,
+    /// The unused time that it may save up.
+    pub burst: Nanos,
+}
+
+/// A slice of the GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slice {
+    /// A number that no other slice has.
+    pub id: u64,
+    /// Its settings.
+    pub settings: SliceSettings,
+    /// The figures of its region.
+    pub figures: SliceFigures,
+}
+
+/// The state of a slice between looks.
+#[derive(Debug, Clone, Copy)]
+struct SliceState {
+    demand: DemandEstimator,
+    given: Option<Terms>,
+    /// Whether the slice has high priority.
+    eager: bool,
+    /// Whether it has lately used more than its own part.
+    borrows: bool,
+}
+
+/// The state of an arbiter for one GPU.
+#[derive(Debug, Default)]
+pub struct Arbiter {
+    slices: BTreeMap<u64, SliceState>,
+    budget: Budget,
+    /// The present budget, in millionths.
+    scale: u64,
+    at: u64,
+}
+
+impl Arbiter {
+    /// Looks at all slices of the GPU at the instant `now`. Returns their grants, in the order of `slices`.
+    ///
+    /// The steps: estimate the demands; divide the GPU ([`divide`]); update the budget with the findings; turn each
+    /// part into a rate. If the GPU may be idle while launches wait, all waiting slices get a gift.
+    ///
+    /// What could go wrong: the rates of a look act on work that is queued later. So each correction is small or
+    /// bounded: the budget moves by steps, a gift is at most what the first waiting launch needs, and rates that
+    /// change little stay.
+    pub fn look(&mut self, now: u64, slices: &[Slice]) -> Vec<Grant> {
+        let needs = self.demands(now, slices);
+        let claims: Vec<Claim> =
+            slices.iter().zip(&needs).map(|(slice, need)| self.claim(slice, *need)).collect();
+        let parts = divide(&claims);
+        let found = self.found(now, slices, &needs, &parts);
+        self.scale = self.budget.look(&found);
+        let full: Vec<Claim> = slices.iter().map(|slice| claim(&slice.settings, WHOLE)).collect();
+        let own = divide(&full);
+        self.at = now;
+        let must_yield = |slice: &Slice| slices.iter().any(|other| comes_first(other, slice));
+        let both = parts.iter().zip(own.iter());
+        let terms: Vec<Terms> = slices
+            .iter()
+            .zip(both)
+            .map(|(slice, (part, own))| self.give(slice, part, own, must_yield(slice)))
+            .collect();
+        // A launch admitted while work of high priority is in flight would delay the work that follows.
+        let is_held = |slice: &Slice| found.eager && must_yield(slice);
+        let gift = if found.idle() { earliest(slices, &terms, is_held) } else { 0 };
+        let given = |(slice, terms): (&Slice, Terms)| Grant {
+            terms,
+            gift: if is_held(slice) { 0 } else { gift.min(room(slice, &terms, found.passed)) },
+            queue_bound: if must_yield(slice) { SHORT } else { queue_bound::MOST },
+        };
+        slices.iter().zip(terms).map(given).collect()
+    }
+
+    /// The demands of all slices. Slices that are gone are forgotten.
+    fn demands(&mut self, now: u64, slices: &[Slice]) -> Vec<u64> {
+        let mut before = core::mem::take(&mut self.slices);
+        let mut needs = Vec::with_capacity(slices.len());
+        let least = allocate::least(slices.len());
+        for slice in slices {
+            let Slice { id, figures, .. } = slice;
+            let eager = is_high(slice);
+            let new = || SliceState {
+                demand: DemandEstimator::new(now, figures),
+                given: None,
+                eager,
+                borrows: false,
+            };
+            let known = self.slices.entry(*id).or_insert_with(|| before.remove(id).unwrap_or_else(new));
+            known.eager = eager;
+            let rate = known.given.map_or(Permille::FULL, Terms::rate);
+            let owes = figures.owed.saturating_mul(u64::from(rate.get())) / 1000;
+            needs.push(known.demand.look(now, figures, eager, least, owes));
+        }
+        needs
+    }
+
+    fn claim(&self, slice: &Slice, need: u64) -> Claim {
+        let has_enough = self.slices.get(&slice.id).is_some_and(|known| known.demand.has_enough());
+        Claim { has_enough, ..claim(&slice.settings, need) }
+    }
+
+    /// The findings of this look for the budget. `parts` follow from the demands with the last budget.
+    fn found(&self, now: u64, slices: &[Slice], needs: &[u64], parts: &[Part]) -> Findings {
+        let known = |slice: &Slice| self.slices.get(&slice.id);
+        let starved = |(slice, part): (&Slice, &Part)| {
+            let Some(given) = known(slice).and_then(|known| known.given) else { return false };
+            // If the demand of others has changed, the slice waits because of their earlier demand.
+            let unchanged = self.rate(&slice.settings, part).get()
+                <= given.rate().get().saturating_add(given.rate().get() / 8);
+            slice.figures.waits && unchanged && is_steered(slice, &given)
+        };
+        let busy = |(slice, need): &(&Slice, &u64)| {
+            **need > 0 || known(slice).is_some_and(|known| known.demand.mean() > 0)
+        };
+        let steered = slices.iter().filter_map(|slice| {
+            let known = known(slice)?;
+            known.given.is_some_and(|given| is_steered(slice, &given)).then(|| known.demand.queued())
+        });
+        Findings {
+            busy: u64::try_from(slices.iter().zip(needs).filter(busy).count()).unwrap_or(u64::MAX),
+            // Work of high priority counts twice: a launch of another slice should not come in between too early.
+            queued: self.sum(|known| known.demand.queued().saturating_mul(if known.eager { 2 } else { 1 })),
+            steered: steered.fold(0, u64::saturating_add),
+            used: self.sum(|known| known.demand.mean()),
+            starved: slices.iter().zip(parts).any(starved),
+            eager: self.slices.values().any(|known| known.eager && known.demand.is_at_work()),
+            passed: now.saturating_sub(self.at).min(LATE),
+        }
+    }
+
+    fn sum(&self, figure: fn(&SliceState) -> u64) -> u64 {
+        self.slices.values().map(figure).fold(0, u64::saturating_add)
+    }
+
+    /// The rate of a part with the present budget.
+    fn rate(&self, settings: &SliceSettings, part: &Part) -> Permille {
+        let scaled = part.could.saturating_mul(self.scale).checked_div(WHOLE).unwrap_or(0);
+        let millionths = if settings.policy == CorePolicy::Fixed { part.could } else { scaled };
+        rate(millionths).min(settings.limit).max(LEAST_RATE)
+    }
+
+    /// The terms of a part. If they are nearly the last ones, the last ones stay.
+    fn give(&mut self, slice: &Slice, part: &Part, own: &Part, must_yield: bool) -> Terms {
+        let SliceSettings { policy, limit, burst, .. } = slice.settings;
+        let rate = self.rate(&slice.settings, part);
+        let Some(known) = self.slices.get_mut(&slice.id) else { return Terms::new(rate, burst) };
+        let lately = known.demand.lately();
+        let bound = if known.borrows { own.allotted } else { own.allotted.saturating_add(own.allotted / 8) };
+        known.borrows = policy != CorePolicy::Fixed && lately > bound;
+        let most = match (must_yield && policy != CorePolicy::Fixed, known.borrows) {
+            (true, _) => SHORT_BURST,
+            (false, true) => LENT,
+            (false, false) => u64::MAX,
+        };
+        let burst = Nanos::new(burst.get().min(most));
+        let near = |given: &Terms| {
+            let by = given.rate().get().abs_diff(rate.get());
+            let is_near = by <= rate.get() / STEADY && given.burst() == burst.get();
+            is_near && rate < limit && given.rate() <= limit
+        };
+        let given = known.given.filter(near).unwrap_or_else(|| Terms::new(rate, burst));
+        known.given = Some(given);
+        given
+    }
+}
+
+/// Whether a slice has high priority.
+fn is_high(slice: &Slice) -> bool {
+    slice.settings.priority == Priority::High
+}
+
+/// Whether `other` must yield to `slice`. `best-effort` is last whatever its priority.
+fn comes_first(slice: &Slice, other: &Slice) -> bool {
+    let is_last = |slice: &Slice| slice.settings.policy == CorePolicy::BestEffort;
+    is_high(slice) && !is_high(other) && (!is_last(slice) || is_last(other))
+}
+
+/// Wall nanoseconds until the first waiting slice that can have a gift may go.
+fn earliest(slices: &[Slice], terms: &[Terms], is_held: impl Fn(&Slice) -> bool) -> u64 {
+    let waiting = slices
+        .iter()
+        .zip(terms)
+        .filter(|(slice, terms)| slice.figures.waits && !is_held(slice) && room(slice, terms, u64::MAX) > 0);
+    waiting.map(|(slice, _)| slice.figures.owed).min().unwrap_or(0)
+}
+
+/// Whether a slice may have less than its limit because of others.
+fn is_steered(slice: &Slice, terms: &Terms) -> bool {
+    slice.settings.policy != CorePolicy::Fixed && terms.rate() < slice.settings.limit
+}
+
+/// Wall nanoseconds by which the word of a slice may move back, `passed` nanoseconds after the last look. A limit
+/// holds whatever others leave; the whole GPU is no limit.
+fn room(slice: &Slice, terms: &Terms, passed: u64) -> u64 {
+    let SliceSettings { policy, limit, .. } = slice.settings;
+    match (policy, limit.is_partial()) {
+        (CorePolicy::Fixed, _) => 0,
+        (_, false) => slice.figures.owed,
+        (_, true) => {
+            let more = u64::from(limit.get().saturating_sub(terms.rate().get()));
+            let part = passed.saturating_mul(more).checked_div(u64::from(terms.rate().get()));
+            part.unwrap_or(0).min(slice.figures.owed)
+        }
+    }
+}
+
+/// The smallest rate of a slice.
+const LEAST_RATE: Permille = match Permille::new(1) {
+    Some(rate) => rate,
+    None => Permille::LEAST,
+};
+
+fn claim(settings: &SliceSettings, need: u64) -> Claim {
+    let SliceSettings { policy, limit, weight, priority, .. } = *settings;
+    let limit = u64::from(limit.get()).saturating_mul(WHOLE / 1000);
+    Claim { policy, priority, weight, limit, need, has_enough: false }
+}
+
+/// Converts millionths to thousandths, rounded.
+fn rate(millionths: u64) -> Permille {
+    let thousandths = millionths.saturating_add(500) / 1000;
+    u16::try_from(thousandths).ok().and_then(Permille::new).unwrap_or(Permille::FULL)
+}

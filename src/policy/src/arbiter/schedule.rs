@@ -1,0 +1,98 @@
+//! The schedule of the arbiter: intervals of its looks, and of reading the directory of slices.
+//!
+//! Reading a directory takes microseconds; a large or slow directory takes longer. The same thread measures GPU time,
+//! so reading takes at most one part in 20 of its time.
+
+/// Nanoseconds between two looks of the arbiter while a slice has work: 1 ms.
+pub const STEP: u64 = 1_000_000;
+/// Nanoseconds between two looks where a slice of high priority exists: 0.25 ms. Until the look after a request
+/// arrives, the others may start one more launch. Until the look after its end, the GPU is idle.
+pub const STEP_BESIDE_HIGH: u64 = 250_000;
+/// Nanoseconds between two checks whether the directory has changed.
+const LOOK: u64 = 25_000_000;
+/// Nanoseconds after which the whole directory is read even without a change.
+const READ: u64 = 200_000_000;
+/// The part of the time that reading may take: one in 20.
+const SELDOM: u64 = 20;
+
+/// The last check and the last reading. Instants are nanoseconds of the monotonic clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ReadingSchedule {
+    looked: u64,
+    read: u64,
+    /// The earliest instant of the next reading.
+    rests_until: u64,
+    /// The time of the directory's last change.
+    changed: (i64, i64),
+}
+
+impl ReadingSchedule {
+    /// Whether to check the directory for a change now.
+    #[must_use]
+    pub fn looks(&mut self, now: u64) -> bool {
+        let is_due = now.saturating_sub(self.looked) >= LOOK;
+        self.looked = if is_due { now } else { self.looked };
+        is_due
+    }
+
+    /// Whether to read the directory, which changed last at `changed`.
+    #[must_use]
+    pub fn reads(&mut self, changed: (i64, i64), now: u64) -> bool {
+        let is_due = changed != self.changed || now.saturating_sub(self.read) >= READ;
+        let is_read = is_due && now >= self.rests_until;
+        (self.changed, self.read) = if is_read { (changed, now) } else { (self.changed, self.read) };
+        is_read
+    }
+
+    /// Records that the reading that [`reads`](Self::reads) asked for has ended.
+    pub fn has_read(&mut self, now: u64) {
+        self.rests_until = now.saturating_add(now.saturating_sub(self.read).saturating_mul(SELDOM));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+    const NOW: u64 = 1 << 50;
+
+    /// Readings in ten seconds, where each takes `takes` and the directory changes as often as `changes`, in
+    /// milliseconds.
+    fn readings(takes: u64, changes: u64) -> u64 {
+        let (mut pace, mut now, mut count) = (ReadingSchedule::default(), NOW, 0);
+        while now < NOW + 10_000 * MS {
+            now += MS;
+            let changed = (0, i64::try_from(now / (changes * MS)).unwrap());
+            if pace.looks(now) && pace.reads(changed, now) {
+                (now, count) = (now + takes * MS, count + 1);
+                pace.has_read(now);
+            }
+        }
+        count
+    }
+
+    #[test]
+    fn a_change_is_seen_at_the_next_look_and_all_is_read_now_and_then() {
+        assert_eq!(readings(0, 1), 400);
+        assert_eq!(readings(0, 1_000_000), 50);
+    }
+
+    #[test]
+    fn reading_takes_a_twentieth_of_the_time_at_most() {
+        for (takes, changes) in [(1, 1), (10, 1), (100, 1), (100, 1_000_000), (700, 300)] {
+            let count = readings(takes, changes);
+            assert!((1..=10_000 / 20 / takes + 1).contains(&count), "{takes} ms: {count}");
+        }
+    }
+
+    #[test]
+    fn what_changed_while_nobody_could_look_is_read_afterwards() {
+        let mut pace = ReadingSchedule::default();
+        assert!(pace.looks(NOW) && pace.reads((0, 1), NOW));
+        pace.has_read(NOW + 10 * MS);
+        assert!(pace.looks(NOW + 100 * MS) && !pace.reads((0, 2), NOW + 100 * MS));
+        assert!(pace.looks(NOW + 210 * MS) && pace.reads((0, 2), NOW + 210 * MS));
+        assert!(!pace.looks(NOW + 234 * MS));
+    }
+}

@@ -1,0 +1,93 @@
+//! The correction factor of a slice, learned from the best replay.
+//!
+//! Charges are multiplied with the factor in force. The replay of the charged time comes later, and shows the slice's
+//! true part. [`Split`] learns the next factor from it, and settles the error of the factor that was in force.
+
+use std::collections::VecDeque;
+
+use super::correction::{self, ONE};
+use super::slicing::Part;
+
+/// Nanoseconds between two steps of the replay: 20 ms.
+pub const STEP: u64 = 20_000_000;
+
+/// Nanoseconds from the publication of work to its charge: one tick of the worker.
+const CHARGED: u64 = 1_000_000;
+
+/// Tenths of the sums that remain after a step. A half is left after a seventh of a second. A longer memory settles
+/// late.
+const LEFT: u64 = 9;
+
+/// Remembered factors: those of the time between two steps, and of the delay of the replay.
+const FACTORS: usize = 8;
+
+/// The sums behind the factor, and the factors that were in force.
+#[derive(Debug, Clone)]
+pub struct Split {
+    own: u64,
+    covered: u64,
+    /// Each factor with the instant from which it is in force.
+    factors: VecDeque<(u64, u32)>,
+}
+
+impl Default for Split {
+    fn default() -> Self {
+        Self { own: 0, covered: 0, factors: VecDeque::from([(0, ONE)]) }
+    }
+}
+
+impl From<u32> for Split {
+    /// Starts with this factor in force.
+    fn from(factor: u32) -> Self {
+        Self { factors: VecDeque::from([(0, factor)]), ..Self::default() }
+    }
+}
+
+impl Split {
+    /// Learns from the replay of the time up to `to`. Returns two values:
+    ///
+    /// - the factor from `now` on, in parts of [`ONE`];
+    /// - the slice's own time less the time charged, in nanoseconds, which the caller settles.
+    pub fn learn(&mut self, part: &Part, to: u64, now: u64) -> (u32, i64) {
+        let charged = correction::apply(part.covered, self.in_force(to.saturating_sub(STEP / 2)));
+        self.own = (self.own.saturating_mul(LEFT) / 10).saturating_add_signed(part.own);
+        self.covered = (self.covered.saturating_mul(LEFT) / 10).saturating_add(part.covered);
+        let parts = u128::from(self.own).saturating_mul(ONE.into()).checked_div(self.covered.into());
+        let factor =
+            parts.and_then(|parts| u32::try_from(parts).ok()).map_or(ONE, correction::factor_of).min(ONE);
+        if self.factors.len() >= FACTORS {
+            self.factors.pop_front();
+        }
+        self.factors.push_back((now, factor));
+        (factor, part.own.saturating_sub_unsigned(charged))
+    }
+
+    /// The factor by which work was charged that was published at the instant `at`.
+    fn in_force(&self, at: u64) -> u32 {
+        let at = at.saturating_add(CHARGED);
+        let known =
+            self.factors.iter().rev().find(|(since, _)| *since <= at).or_else(|| self.factors.front());
+        known.map_or(ONE, |(_, factor)| *factor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::slicing::BEHIND;
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+    const START: u64 = 1 << 40;
+
+    #[test]
+    fn what_was_charged_by_another_factor_than_came_out_is_settled() {
+        let mut split = Split::default();
+        let part = Part { covered: 10 * MS, own: 4 * MS.cast_signed() };
+        assert_eq!(split.learn(&part, START, START + BEHIND), (400_000, -6 * MS.cast_signed()));
+        // The new factor was not in force when that was published.
+        assert_eq!(split.learn(&part, START + STEP, START + BEHIND + STEP).1, -6 * MS.cast_signed());
+        assert_eq!(split.learn(&part, START + 4 * STEP, START + BEHIND + 4 * STEP).1, 0);
+        let none = Split::default().learn(&Part::default(), START, START);
+        assert_eq!(none, (ONE, 0));
+    }
+}

@@ -1,0 +1,275 @@
+//! Sampling windows of NVML: the time that an answer covers, and the use of a process in it.
+//!
+//! The caller asks NVML for samples newer than an instant. The answer has one entry per process: its mean use since
+//! then, and the time of its newest sample. So a window reaches from the newest sample of the last answer to the
+//! newest of this one, whatever the process. Answers that follow each other closely are merged. One could hold the
+//! sample of one process, and the next a sample of another process for the same time.
+//!
+//! An answer without entries is ambiguous: no process was busy, or no window has ended. So it counts as no answer,
+//! and the next window is longer.
+
+/// One process in an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Use {
+    /// NVML's number of the process. The numbering may be that of another namespace.
+    pub pid: u32,
+    /// Time of the newest sample by NVML's clock, in microseconds.
+    pub stamp: u64,
+    /// Mean use, in whole percents.
+    pub percent: u32,
+}
+
+/// Readings of three clocks at one instant, in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Clocks {
+    /// The monotonic clock, on which windows lie.
+    pub monotonic: u64,
+    /// The wall clock, by which most drivers date samples. It can be set.
+    pub wall: u64,
+    /// The time since the machine started, by which some drivers date samples.
+    pub boot: u64,
+}
+
+/// A window on the monotonic clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Window {
+    /// Start, in nanoseconds.
+    pub from: u64,
+    /// End, in nanoseconds.
+    pub to: u64,
+    /// Whether the window began earlier than `from`. That part is too old to tell what was covered.
+    pub is_cut: bool,
+}
+
+/// The result of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Closed {
+    /// A window has ended.
+    Window(Window),
+    /// No window has ended.
+    NothingNew,
+    /// No known clock explains the dates of the samples.
+    Undated,
+}
+
+/// Shortest window, in microseconds: half of NVML's usual one.
+const SHORTEST: u64 = 80_000;
+/// Longest window, in nanoseconds. Prepayments are known for somewhat longer.
+const LONGEST: u64 = 2_000_000_000;
+/// Greatest age of a new sample, in nanoseconds: the longest window, and a delay of a second.
+const OLDEST: u64 = 3_000_000_000;
+/// Nanoseconds by which a sample may seem to lie in the future, because another clock dates it.
+const AHEAD: u64 = 50_000_000;
+/// Nanoseconds by which two readings of the wall clock may differ against the monotonic clock without a set. Slewing
+/// gains half a thousandth.
+const STEADY: u64 = 20_000_000;
+
+/// The end of the last window.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Windows {
+    last: u64,
+    lead: Option<i64>,
+}
+
+impl Windows {
+    /// The time from which the caller should ask NVML, by NVML's clock, in microseconds.
+    ///
+    /// It is 0 (everything) at first and after a set of the wall clock. Otherwise samples that are dated before the
+    /// last one would never arrive.
+    pub fn since(&mut self, clocks: Clocks) -> u64 {
+        let lead = clocks.wall.wrapping_sub(clocks.monotonic).cast_signed();
+        if self.lead.is_some_and(|before| lead.wrapping_sub(before).unsigned_abs() > STEADY) {
+            self.last = 0;
+        }
+        self.lead = Some(lead);
+        self.last
+    }
+
+    /// Closes a window with the answer to that question. The first answer only marks the start.
+    pub fn close(&mut self, uses: &[Use], clocks: Clocks) -> Closed {
+        let news = uses.iter().filter(|entry| is_valid(entry) && entry.stamp > self.last);
+        let Some(newest) = news.map(|entry| entry.stamp).max() else { return Closed::NothingNew };
+        let length = newest.saturating_sub(self.last);
+        if self.last != 0 && length < SHORTEST {
+            return Closed::NothingNew;
+        }
+        let is_first = core::mem::replace(&mut self.last, newest) == 0;
+        if is_first {
+            return Closed::NothingNew;
+        }
+        let Some(to) = instant(newest.saturating_mul(1000), clocks) else { return Closed::Undated };
+        let length = length.saturating_mul(1000);
+        Closed::Window(Window { from: to.saturating_sub(length.min(LONGEST)), to, is_cut: length > LONGEST })
+    }
+}
+
+impl Use {
+    /// Whether the entry belongs to a process that was busy.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        is_valid(self) && self.percent > 0
+    }
+}
+
+/// Drivers give entries without a process, and percents above 100.
+fn is_valid(entry: &Use) -> bool {
+    entry.pid != 0 && entry.percent <= 100
+}
+
+/// The instant of a sample on the monotonic clock, by the clock that makes it recent. `None`: no clock does.
+fn instant(stamp: u64, clocks: Clocks) -> Option<u64> {
+    [clocks.wall, clocks.boot, clocks.monotonic].into_iter().find_map(|clock| {
+        let age = clock.saturating_add(AHEAD).checked_sub(stamp)?;
+        let is_recent = age <= OLDEST.saturating_add(AHEAD);
+        is_recent.then(|| clocks.monotonic.saturating_sub(age.saturating_sub(AHEAD)))
+    })
+}
+
+/// NVML's statement about a process in a window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sample {
+    /// Start of the window, on the monotonic clock in nanoseconds.
+    pub from: u64,
+    /// End of the window, in nanoseconds.
+    pub to: u64,
+    /// Use of the process, in whole percents.
+    pub percent: u32,
+    /// 1 if the answer names the process, and 0 otherwise.
+    pub processes: u32,
+}
+
+/// The sample of the process with this number. A process that the answer does not name was idle.
+#[must_use]
+pub fn of_process(uses: &[Use], window: Window, number: u32) -> Sample {
+    let mut sample = Sample { from: window.from, to: window.to, percent: 0, processes: 0 };
+    for entry in uses.iter().filter(|entry| is_valid(entry) && entry.pid == number) {
+        sample.percent = sample.percent.saturating_add(entry.percent);
+        sample.processes = sample.processes.saturating_add(1);
+    }
+    sample
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+    const S: u64 = 1_000 * MS;
+    /// Nanoseconds by which the wall clock is ahead of the monotonic one.
+    const LEAD: u64 = 1_700_000_000 * S;
+
+    fn clocks(now: u64) -> Clocks {
+        Clocks { monotonic: now, wall: now + LEAD, boot: now + 5 * S }
+    }
+
+    fn entry(pid: u32, at: u64, percent: u32) -> Use {
+        Use { pid, stamp: (at + LEAD) / 1000, percent }
+    }
+
+    fn window(from: u64, to: u64) -> Closed {
+        Closed::Window(Window { from, to, is_cut: false })
+    }
+
+    /// Windows that have seen the sample of that instant.
+    fn begun(at: u64) -> Windows {
+        let mut windows = Windows::default();
+        assert_eq!(windows.since(clocks(at)), 0);
+        assert_eq!(windows.close(&[entry(7, at, 10)], clocks(at + MS)), Closed::NothingNew);
+        windows
+    }
+
+    #[test]
+    fn a_window_reaches_from_the_newest_sample_of_one_answer_to_the_newest_of_the_next() {
+        let mut windows = begun(100 * S);
+        assert_eq!(windows.since(clocks(100 * S + 170 * MS)), (100 * S + LEAD) / 1000);
+        let answer = [entry(7, 100 * S + 160 * MS, 30), entry(9, 100 * S + 166 * MS, 60)];
+        assert_eq!(windows.close(&answer, clocks(100 * S + 190 * MS)), window(100 * S, 100 * S + 166 * MS));
+        assert_eq!(windows.close(&answer, clocks(100 * S + 200 * MS)), Closed::NothingNew, "it is known");
+        assert_eq!(windows.close(&[], clocks(100 * S + 200 * MS)), Closed::NothingNew);
+    }
+
+    #[test]
+    fn answers_that_follow_each_other_closely_are_one_window() {
+        let mut windows = begun(100 * S);
+        let now = |at: u64| clocks(100 * S + at * MS);
+        assert_eq!(windows.close(&[entry(7, 100 * S + 20 * MS, 30)], now(21)), Closed::NothingNew);
+        assert_eq!(windows.since(now(40)), (100 * S + LEAD) / 1000, "it is asked for all of it again");
+        let close = windows.close(&[entry(7, 100 * S + 80 * MS, 30)], now(81));
+        assert_eq!(close, window(100 * S, 100 * S + 80 * MS));
+    }
+
+    #[test]
+    fn a_wall_clock_that_is_set_loses_a_window_and_no_more() {
+        for by in [-3600 * S.cast_signed(), 3600 * S.cast_signed()] {
+            let mut windows = begun(100 * S);
+            let set = |now: u64| {
+                let clocks = clocks(now);
+                Clocks { wall: clocks.wall.wrapping_add_signed(by), ..clocks }
+            };
+            let entry = |at: u64| {
+                let entry = entry(7, at, 30);
+                Use { stamp: entry.stamp.wrapping_add_signed(by / 1000), ..entry }
+            };
+            assert_eq!(windows.since(set(100 * S + 170 * MS)), 0);
+            assert_eq!(
+                windows.close(&[entry(100 * S + 166 * MS)], set(100 * S + 170 * MS)),
+                Closed::NothingNew
+            );
+            assert_ne!(windows.since(set(100 * S + 340 * MS)), 0);
+            let close = windows.close(&[entry(100 * S + 332 * MS)], set(100 * S + 340 * MS));
+            assert_eq!(close, window(100 * S + 166 * MS, 100 * S + 332 * MS), "{by}");
+        }
+    }
+
+    #[test]
+    fn a_wall_clock_that_is_slewed_was_not_set() {
+        let since = |by: u64| {
+            let mut windows = begun(100 * S);
+            let clocks = clocks(100 * S + 170 * MS);
+            windows.since(Clocks { wall: clocks.wall - by, ..clocks })
+        };
+        assert_ne!(since(STEADY), 0);
+        assert_eq!(since(STEADY + 1), 0);
+    }
+
+    #[test]
+    fn samples_may_be_dated_by_the_time_since_the_machine_started() {
+        let mut windows = Windows::default();
+        let stamp = |at: u64| Use { pid: 7, stamp: (at + 5 * S) / 1000, percent: 10 };
+        assert_eq!(windows.close(&[stamp(100 * S)], clocks(100 * S)), Closed::NothingNew);
+        let close = windows.close(&[stamp(101 * S)], clocks(101 * S + 30 * MS));
+        assert_eq!(close, window(100 * S, 101 * S));
+        let close = windows.close(&[Use { pid: 7, stamp: 600 * S / 1000, percent: 10 }], clocks(102 * S));
+        assert_eq!(close, Closed::Undated, "of no clock");
+    }
+
+    #[test]
+    fn entries_that_cannot_be_are_passed_over() {
+        let mut windows = begun(100 * S);
+        let wrong = [entry(0, 101 * S, 30), entry(7, 101 * S, 4_000_000_000)];
+        assert_eq!(windows.close(&wrong, clocks(101 * S)), Closed::NothingNew);
+        let window = Window { from: 0, to: S, is_cut: false };
+        assert_eq!([0, 7].map(|pid| of_process(&wrong, window, pid).processes), [0, 0]);
+    }
+
+    #[test]
+    fn a_process_is_known_by_its_number_and_idle_where_it_is_not_named() {
+        let uses = [entry(7, S, 30), entry(9, S, 50)];
+        let window = Window { from: S, to: 2 * S, is_cut: false };
+        let sample = |percent, processes| Sample { from: S, to: 2 * S, percent, processes };
+        assert_eq!(
+            [7, 9, 8].map(|pid| of_process(&uses, window, pid)),
+            [sample(30, 1), sample(50, 1), sample(0, 0)]
+        );
+    }
+
+    #[test]
+    fn a_window_after_a_long_pause_is_cut() {
+        let mut windows = begun(100 * S);
+        let close = windows.close(&[entry(7, 110 * S, 30)], clocks(110 * S + MS));
+        let long = Window { from: 108 * S, to: 110 * S, is_cut: true };
+        assert_eq!(close, Closed::Window(long));
+        let close = begun(100 * S).close(&[entry(7, 102 * S, 30)], clocks(102 * S + MS));
+        assert_eq!(close, window(100 * S, 102 * S), "not yet");
+    }
+}

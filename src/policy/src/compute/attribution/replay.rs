@@ -1,0 +1,206 @@
+//! A replay of the GPU's time slicing under one assumed rule.
+//!
+//! The rule is the length of a turn, and the treatment of a context that was alone ([`Way`]). The replay walks
+//! through the published work of all contexts. It assigns each instant to the context whose turn it is, and adds up
+//! the evidence against its rule (`misfit`):
+//!
+//! - Work ends in the turn of another context. The turn is then moved.
+//! - Work of one context gets parts that differ from their mean.
+//!
+//! Why replays: the driver does not publish its schedule, but work can end only in a turn of its own context.
+//!
+//! What could go wrong: several rules fit the same work. [`Slicing`](super::slicing::Slicing) takes the one with the
+//! least evidence against it, and old evidence fades.
+
+/// Nanoseconds of a switch between contexts: 50 us; measured were 20 to 100 us. The time belongs to no context.
+pub(super) const SWITCH: u64 = 50_000;
+/// Largest part of a turn that a switch takes: one in 20. A replay of turns that are too short must not leave much time
+/// without an owner. Of the shortest known turn, 1 ms, it is the whole switch: with less, a slice beside it would pay for
+/// the rest.
+const SWITCH_PART: u64 = 20;
+
+/// Weight of moved time: three tenths of a difference from the mean.
+const MOVED: u64 = 3;
+/// The denominator of [`MOVED`].
+const MOVED_OF: u64 = 10;
+
+/// Weight of a new part in the mean: one in eight.
+const MEMORY: i64 = 8;
+
+/// Contexts that are followed: one bit each.
+pub(super) const MOST: usize = 64;
+
+/// The driver's treatment of a context that ran alone beyond its turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// A new turn of the same context begins.
+    Renews,
+    /// The next context to arrive gets its turn at once.
+    Yields,
+    /// Events of the next context pass only when its turn begins, so they tell the instant.
+    Waits,
+}
+
+/// All ways to try.
+pub(super) const WAYS: [Way; 3] = [Way::Renews, Way::Yields, Way::Waits];
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Account {
+    /// Time given to the context, in nanoseconds.
+    own: i64,
+    /// The value of `own` when the present work began.
+    began: i64,
+    /// Mean time given to its work; 0 while it is unknown.
+    mean: i64,
+    /// The part of `own` that was reported.
+    told: i64,
+}
+
+/// A replay under one rule.
+#[derive(Debug, Clone)]
+pub(super) struct Replay {
+    pub(super) turn: u64,
+    way: Way,
+    pub(super) owner: Option<usize>,
+    since: u64,
+    resumes: u64,
+    turn_ends: u64,
+    accounts: Vec<Account>,
+    /// All contexts in the order of their turns, as far as the order is known.
+    pub(super) circle: Vec<usize>,
+    pub(super) misfit: u64,
+}
+
+impl Replay {
+    pub(super) fn new(turn: u64, way: Way) -> Self {
+        let (accounts, circle) = (Vec::new(), Vec::new());
+        Self { turn, way, owner: None, since: 0, resumes: 0, turn_ends: 0, accounts, circle, misfit: 0 }
+    }
+
+    /// Lets time pass in which no work begins or ends. `flying` has a bit for each context with work in flight.
+    pub(super) fn pass(&mut self, from: u64, to: u64, flying: u64) {
+        let mut at = from;
+        while at < to {
+            let Some(owner) = self.owner else { return };
+            let others = flying & !bit(owner);
+            if others != 0 && self.turn_ends <= at {
+                self.give(others, at);
+                continue;
+            }
+            let end = if others == 0 { to } else { to.min(self.turn_ends) };
+            if let Some(account) = self.accounts.get_mut(owner) {
+                account.own = account.own.saturating_add_unsigned(end.saturating_sub(at.max(self.resumes)));
+            }
+            at = end;
+            if others == 0 && self.way == Way::Renews && self.turn_ends <= at {
+                let into = at.saturating_sub(self.turn_ends).checked_rem(self.turn).unwrap_or(0);
+                self.turn_ends = at.saturating_add(self.turn).saturating_sub(into);
+            }
+        }
+    }
+
+    /// Gives the next turn, in the order in which the driver keeps contexts.
+    fn give(&mut self, waiting: u64, at: u64) {
+        let before = self.circle.iter().position(|context| Some(*context) == self.owner).unwrap_or(0);
+        let after = self.circle.iter().skip(before.saturating_add(1)).chain(&self.circle);
+        let next = after.copied().find(|context| waiting & bit(*context) != 0);
+        self.turn_to(next, at, SWITCH.min(self.turn / SWITCH_PART));
+    }
+
+    fn turn_to(&mut self, next: Option<usize>, at: u64, switch: u64) {
+        (self.owner, self.since, self.resumes) = (next, at, at.saturating_add(switch));
+        self.turn_ends = self.resumes.saturating_add(self.turn);
+    }
+
+    pub(super) fn begins(&mut self, context: usize, at: u64) {
+        while self.accounts.len() <= context {
+            self.circle.push(self.accounts.len());
+            self.accounts.push(Account::default());
+        }
+        if let Some(account) = self.accounts.get_mut(context) {
+            account.began = account.own;
+        }
+        if self.owner.is_none() || (self.way == Way::Waits && self.owner != Some(context)) {
+            self.turn_to(Some(context), at, 0);
+        }
+    }
+
+    /// Ends work of a context. So it must be that context's turn. `is_telling`: the time given to the work is
+    /// evidence.
+    pub(super) fn ends(&mut self, context: usize, at: u64, is_telling: bool) {
+        if let Some(owner) = self.owner.filter(|owner| *owner != context) {
+            self.correct(owner, context, at);
+        }
+        let Some(account) = self.accounts.get_mut(context) else { return };
+        let part = account.own.saturating_sub(account.began);
+        account.began = account.own;
+        if !is_telling {
+            return;
+        }
+        if account.mean != 0 {
+            self.misfit = self.misfit.saturating_add(part.abs_diff(account.mean));
+            let step = part.saturating_sub(account.mean).checked_div(MEMORY).unwrap_or(0);
+            account.mean = account.mean.saturating_add(step);
+        } else {
+            account.mean = part;
+        }
+    }
+
+    /// Moves the turn from `owner` to `context`, which has just ended work.
+    ///
+    /// If the owner has used less than half of its turn, the turn of `context` lasted longer, or came first. Then the
+    /// whole turn moves, and `context` is put before the owner in the order. Otherwise the owner's turn ended early,
+    /// and only its end moves.
+    fn correct(&mut self, owner: usize, context: usize, at: u64) {
+        let (into, left) = (at.saturating_sub(self.since), self.turn_ends.saturating_sub(at));
+        let moved = if into < self.turn / 2 {
+            // The owner's turn began too early, or was the context's from the start. The context then comes before
+            // the owner.
+            self.circle.retain(|other| *other != context);
+            let place = self.circle.iter().position(|other| *other == owner).unwrap_or(0);
+            self.circle.insert(place, context);
+            (self.since, self.turn_ends) = (at.saturating_sub(self.turn), at);
+            at.saturating_sub(self.resumes)
+        } else {
+            // The owner's turn ended earlier than assumed.
+            let rest = self.turn.saturating_sub(left).max(self.turn / 10);
+            (self.since, self.turn_ends) = (at.saturating_sub(left), at.saturating_add(rest));
+            left.min(into / 2)
+        };
+        for (whose, by) in [(owner, 0_i64.saturating_sub_unsigned(moved)), (context, moved.cast_signed())] {
+            if let Some(account) = self.accounts.get_mut(whose) {
+                account.own = account.own.saturating_add(by);
+            }
+        }
+        self.misfit = self.misfit.saturating_add(moved.saturating_mul(MOVED) / MOVED_OF);
+        (self.owner, self.resumes) = (Some(context), at);
+    }
+
+    /// Records that a context has no work in flight any more.
+    pub(super) fn rests(&mut self, context: usize, at: u64, flying: u64) {
+        if self.owner != Some(context) {
+            return;
+        }
+        if flying == 0 { self.owner = None } else { self.give(flying, at) }
+    }
+
+    /// Nanoseconds given to the contexts in `own` since the last report.
+    pub(super) fn tell(&mut self, own: u64) -> i64 {
+        let news = self.accounts.iter_mut().enumerate().map(|(context, account)| {
+            let news = account.own.saturating_sub(core::mem::replace(&mut account.told, account.own));
+            if own & bit(context) == 0 { 0 } else { news }
+        });
+        news.fold(0, i64::saturating_add)
+    }
+
+    /// Forgets a context: its place belongs to another one from now on.
+    pub(super) fn forget(&mut self, context: usize) {
+        if let Some(account) = self.accounts.get_mut(context) {
+            account.mean = 0;
+        }
+    }
+}
+
+pub(super) const fn bit(place: usize) -> u64 {
+    if place < MOST { 1 << place } else { 0 }
+}

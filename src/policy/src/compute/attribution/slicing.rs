@@ -1,0 +1,376 @@
+//! Replays the GPU's time slicing from the busy intervals that all slices publish.
+//!
+//! The driver gives contexts turns. The time between two events of one context contains the turns of the others. The
+//! length of a turn is unknown. To split each instant evenly among the contexts with work in flight is up to 20
+//! points wrong where a turn is longer than the work.
+//!
+//! So the time slicing is replayed under each rule that a driver may use (`Replay`): 20 lengths of a turn and 3 ways
+//! to treat a context that is alone. The replay with the least evidence against it tells the owner of each instant.
+//!
+//! The method needs no process numbers, no NVML, and no estimate of the work.
+
+use std::collections::VecDeque;
+
+use super::super::measuring::peer_intervals::Interval;
+use super::replay::{MOST, Replay, SWITCH, WAYS, bit};
+
+/// Lengths of a turn to try, in nanoseconds: 0.5 to 50 ms in small steps, with the lengths of known drivers.
+const TURNS: [u64; 20] = [
+    500_000, 700_000, 1_000_000, 1_250_000, 1_600_000, 2_000_000, 2_500_000, 3_200_000, 4_000_000, 5_000_000,
+    6_300_000, 8_000_000, 10_000_000, 12_500_000, 16_000_000, 20_000_000, 25_000_000, 30_000_000, 40_000_000,
+    50_000_000,
+];
+
+/// Shortest work that is evidence, in nanoseconds. Shorter work is a single launch among batches.
+const TELLING: u64 = 500_000;
+
+/// Nanoseconds within which following work was queued behind the work that ends. No other context runs in between,
+/// and ends are not known more exactly.
+const GAP: u64 = SWITCH;
+
+/// Half-life of the evidence against a replay, in nanoseconds.
+const FORGETS: u64 = 2_000_000_000;
+
+/// Intervals of a context that wait for the replay.
+const MOST_WAITING: usize = 4096;
+
+/// Replayed time, in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Part {
+    /// Time in which the slice had work in flight.
+    pub covered: u64,
+    /// Time in which the GPU worked for the slice. Corrections of earlier replayed time are included.
+    pub own: i64,
+}
+
+/// The work of a context.
+#[derive(Debug, Default)]
+struct Context {
+    /// Number of the slice, and of the context within it.
+    id: (u64, u16),
+    /// Intervals that have not begun, in the order of their starts.
+    waiting: VecDeque<Interval>,
+    /// Intervals that have begun.
+    begun: Vec<Interval>,
+}
+
+impl Context {
+    /// The next change of the context: its instant, and whether it is an end.
+    fn next(&self) -> Option<(u64, bool)> {
+        let begins = self.waiting.front().map(|span| (span.start, false));
+        let ends = self.begun.iter().map(|span| (span.end, true)).min();
+        begins.into_iter().chain(ends).min()
+    }
+}
+
+/// All contexts of a GPU, and the replays of its time slicing.
+#[derive(Debug)]
+pub struct Slicing {
+    contexts: Vec<Context>,
+    replays: Vec<Replay>,
+    at: u64,
+    /// The contexts with work in flight, and the contexts of the slice: one bit each.
+    flying: u64,
+    own: u64,
+    forgot: u64,
+}
+
+impl Slicing {
+    /// No contexts. Time before the instant `at` is not replayed.
+    #[must_use]
+    pub fn new(at: u64) -> Self {
+        let replays = WAYS.iter().flat_map(|way| TURNS.iter().map(|turn| Replay::new(*turn, *way)));
+        Self { contexts: Vec::new(), replays: replays.collect(), at, flying: 0, own: 0, forgot: at }
+    }
+
+    /// Adds work in flight of a context of a slice. `is_own`: the slice is the caller's.
+    pub fn add(&mut self, slice: u64, is_own: bool, span: Interval) {
+        let Some(place) = self.place((slice, span.context)) else { return };
+        let at = self.at;
+        let Some(context) = self.contexts.get_mut(place).filter(|_| span.end > at) else { return };
+        if context.waiting.len() >= MOST_WAITING {
+            return;
+        }
+        let span = Interval { start: span.start.max(at), ..span };
+        let behind = context.waiting.partition_point(|other| other.start <= span.start);
+        context.waiting.insert(behind, span);
+        self.own = if is_own { self.own | bit(place) } else { self.own & !bit(place) };
+    }
+
+    /// The place of a context. If there is no free one, a context without work in flight gives up its place.
+    fn place(&mut self, id: (u64, u16)) -> Option<usize> {
+        if let Some(place) = self.contexts.iter().position(|context| context.id == id) {
+            return Some(place);
+        }
+        if self.contexts.len() < MOST {
+            self.contexts.push(Context { id, ..Context::default() });
+            return self.contexts.len().checked_sub(1);
+        }
+        let is_free = |context: &Context| context.waiting.is_empty() && context.begun.is_empty();
+        let place = self.contexts.iter().position(is_free)?;
+        if let Some(context) = self.contexts.get_mut(place) {
+            context.id = id;
+        }
+        self.replays.iter_mut().for_each(|replay| replay.forget(place));
+        Some(place)
+    }
+
+    /// Replays all time up to `to`. The caller has added all work that began earlier.
+    pub fn advance(&mut self, to: u64) -> Part {
+        let mut part = Part::default();
+        while let Some((place, (at, is_end))) = self.next().filter(|(_, (at, _))| *at <= to) {
+            self.pass(at, &mut part);
+            if is_end { self.end(place) } else { self.begin(place) }
+        }
+        self.pass(to, &mut part);
+        while self.at.saturating_sub(self.forgot) >= FORGETS {
+            self.forgot = self.forgot.saturating_add(FORGETS);
+            self.replays.iter_mut().for_each(|replay| replay.misfit /= 2);
+        }
+        let own = self.own;
+        let told: Vec<i64> = self.replays.iter_mut().map(|replay| replay.tell(own)).collect();
+        let best = self.replays.iter().zip(told).min_by_key(|(replay, _)| replay.misfit);
+        part.own = best.map_or(0, |(_, told)| told);
+        part
+    }
+
+    /// Skips all time up to `to` without a result. The knowledge of the time slicing stays.
+    pub fn skip(&mut self, to: u64) {
+        for context in &mut self.contexts {
+            context.waiting.retain(|span| span.end > to);
+            context.begun.clear();
+        }
+        (self.flying, self.at) = (0, to.max(self.at));
+        self.replays.iter_mut().for_each(|replay| replay.owner = None);
+    }
+
+    /// The next change of all contexts. If one work begins when another ends, it begins first.
+    fn next(&self) -> Option<(usize, (u64, bool))> {
+        let all = self.contexts.iter().enumerate();
+        all.filter_map(|(place, context)| Some((place, context.next()?))).min_by_key(|(_, next)| *next)
+    }
+
+    fn pass(&mut self, to: u64, part: &mut Part) {
+        let time = to.saturating_sub(self.at);
+        if time == 0 {
+            return;
+        }
+        if self.flying & self.own != 0 {
+            part.covered = part.covered.saturating_add(time);
+        }
+        let (from, flying) = (self.at, self.flying);
+        self.replays.iter_mut().for_each(|replay| replay.pass(from, to, flying));
+        self.at = to;
+    }
+
+    fn begin(&mut self, place: usize) {
+        let Some(context) = self.contexts.get_mut(place) else { return };
+        let Some(span) = context.waiting.pop_front() else { return };
+        context.begun.push(span);
+        let at = self.at;
+        if self.flying & bit(place) == 0 {
+            self.flying |= bit(place);
+            self.replays.iter_mut().for_each(|replay| replay.begins(place, at));
+        }
+    }
+
+    fn end(&mut self, place: usize) {
+        let at = self.at;
+        let Some(context) = self.contexts.get_mut(place) else { return };
+        let Some(first) = context.begun.iter().position(|span| span.end <= at) else { return };
+        let span = context.begun.swap_remove(first);
+        // Continued work is in flight until it is published again, unless its process has died.
+        let gap = if span.goes_on { BEHIND } else { GAP };
+        let follows = context.waiting.front().is_some_and(|next| next.start <= at.saturating_add(gap));
+        let rests = context.begun.is_empty() && !follows;
+        if !span.goes_on {
+            let is_telling = span.end.saturating_sub(span.start) >= TELLING;
+            self.replays.iter_mut().for_each(|replay| replay.ends(place, at, is_telling));
+        }
+        if rests {
+            self.flying &= !bit(place);
+            let flying = self.flying;
+            self.replays.iter_mut().for_each(|replay| replay.rests(place, at, flying));
+        }
+    }
+}
+
+/// Nanoseconds after which all work that began before an instant is published: 30 ms. That is twice the time for
+/// which a batch may stay open, and the time to read its events.
+pub const BEHIND: u64 = 30_000_000;
+
+#[cfg(test)]
+#[allow(clippy::indexing_slicing, reason = "a test")]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    const TICK: u64 = SWITCH;
+
+    const START: u64 = 1 << 40;
+
+    /// The intervals that each context publishes. `works` has the arrival and the duration of its work; turns last
+    /// `turn`, and the GPU switches within a tick.
+    fn published(turn: u64, works: &[Vec<(u64, u64)>], until: u64) -> Vec<Vec<Interval>> {
+        let mut spans = vec![Vec::new(); works.len()];
+        let mut queues: Vec<VecDeque<(u64, u64)>> =
+            works.iter().map(|work| work.iter().copied().collect()).collect();
+        let (mut owner, mut ends, mut last) = (0, turn, vec![0; works.len()]);
+        for at in (0..until).step_by(usize::try_from(TICK).unwrap_or(1)) {
+            let waits = |queue: &VecDeque<(u64, u64)>| queue.front().is_some_and(|(come, _)| *come <= at);
+            if at >= ends || !waits(&queues[owner]) {
+                let next =
+                    (1..=works.len()).map(|by| (owner + by) % works.len()).find(|next| waits(&queues[*next]));
+                let before = owner;
+                (owner, ends) = (next.unwrap_or(owner), at + turn);
+                if owner != before {
+                    ends += TICK;
+                    continue;
+                }
+            }
+            let Some((come, left)) = queues[owner].front_mut().filter(|(come, _)| *come <= at) else {
+                continue;
+            };
+            *left = left.saturating_sub(TICK);
+            if *left == 0 {
+                let (start, end) = ((*come).max(last[owner]), at + TICK);
+                spans[owner].push(Interval { start: START + start, end: START + end, ..Interval::default() });
+                last[owner] = end;
+                queues[owner].pop_front();
+            }
+        }
+        spans
+    }
+
+    /// The first context's covered and own milliseconds in the last two of four seconds.
+    fn replayed(spans: &[Vec<Interval>]) -> (u64, i64) {
+        let mut slicing = Slicing::new(START);
+        for (id, spans) in spans.iter().enumerate() {
+            spans.iter().for_each(|span| slicing.add(id as u64, id == 0, *span));
+        }
+        let _learned = slicing.advance(START + 2000 * MS);
+        let part = slicing.advance(START + 4000 * MS);
+        (part.covered / MS, part.own / MS.cast_signed())
+    }
+
+    fn each(period: u64, work: u64) -> Vec<(u64, u64)> {
+        (0..4500 * MS / period).map(|at| (at * period, work)).collect()
+    }
+
+    #[test]
+    fn alone_all_is_the_slices_own() {
+        let (covered, own) = replayed(&published(2 * MS, &[each(10 * MS, 3 * MS)], 4500 * MS));
+        assert_eq!((covered, own), (600, 600));
+    }
+
+    #[test]
+    fn work_that_is_shorter_than_a_turn_is_not_charged_for_the_others_turn_that_it_waits_for() {
+        for turn in [MS, 2 * MS, 10 * MS, 30 * MS] {
+            let (covered, own) =
+                replayed(&published(turn, &[each(20 * MS, 4 * MS), each(MS, MS)], 4500 * MS));
+            assert!(covered > 550, "{covered} within turns of {turn}");
+            assert!((370..=430).contains(&own), "{own} of 400, covered {covered}, turns of {turn}");
+        }
+    }
+
+    #[test]
+    fn of_two_that_always_work_each_has_a_half() {
+        for turn in [MS, 10 * MS] {
+            let (covered, own) =
+                replayed(&published(turn, &[each(3 * MS, 3 * MS), each(5 * MS, 5 * MS)], 4500 * MS));
+            assert!(covered >= 1990 && (950..=1020).contains(&own), "{own} of {covered}");
+        }
+    }
+
+    #[test]
+    fn each_context_of_a_slice_has_a_turn() {
+        let mut slicing = Slicing::new(START);
+        let works = [each(3 * MS, 3 * MS), each(3 * MS, 3 * MS), each(5 * MS, 5 * MS)];
+        for (context, spans) in (0..3).zip(published(2 * MS, &works, 4500 * MS)) {
+            let is_own = context < 2;
+            spans
+                .iter()
+                .for_each(|span| slicing.add(u64::from(!is_own), is_own, Interval { context, ..*span }));
+        }
+        let _learned = slicing.advance(START + 2000 * MS);
+        let own = slicing.advance(START + 4000 * MS).own / MS.cast_signed();
+        assert!((1270..=1370).contains(&own), "{own} of 1333");
+    }
+
+    #[test]
+    fn the_order_of_turns_is_learned() {
+        let mut slicing = Slicing::new(START);
+        let works = [each(300_000, 300_000), each(400_000, 400_000), each(MS / 2, MS / 2), each(MS, MS)];
+        let mut published = published(2 * MS, &works, 4500 * MS);
+        published.reverse();
+        for (slice, spans) in (0..).zip(&published) {
+            spans.iter().for_each(|span| slicing.add(slice, slice == 0, *span));
+        }
+        let _part = slicing.advance(START + 4000 * MS);
+        // The replay whose turns are as long as those of the GPU.
+        let right = slicing.replays.iter().find(|replay| replay.turn == 2 * MS).unwrap();
+        let order = right.circle.iter().cycle().skip_while(|context| **context != 3).take(4);
+        assert_eq!(order.copied().collect::<Vec<_>>(), [3, 2, 1, 0]);
+    }
+
+    #[test]
+    fn work_that_is_told_of_with_gaps_is_one_work() {
+        let mut slicing = Slicing::new(START);
+        let piece = |start, end, goes_on| Interval {
+            start: START + start,
+            end: START + end,
+            goes_on,
+            ..Interval::default()
+        };
+        slicing.add(0, true, piece(0, 3 * MS, true));
+        slicing.add(0, true, piece(3 * MS + 100_000, 5 * MS, false));
+        slicing.add(0, true, piece(9 * MS, 10 * MS, true));
+        let part = slicing.advance(START + 50 * MS);
+        assert_eq!((part.covered, part.own), (6 * MS, 6 * MS.cast_signed()));
+    }
+
+    #[test]
+    fn work_that_goes_on_does_not_say_whose_turn_it_is() {
+        let spans = |goes_on| {
+            let span =
+                move |start, end| Interval { start: START + start, end: START + end, goes_on, context: 0 };
+            vec![vec![span(0, 3 * MS), span(3 * MS, 40 * MS)], vec![span(0, 40 * MS)]]
+        };
+        let misfit = |goes_on| {
+            let mut slicing = Slicing::new(START);
+            for (id, spans) in spans(goes_on).iter().enumerate() {
+                spans.iter().for_each(|span| slicing.add(id as u64, id == 0, *span));
+            }
+            let _part = slicing.advance(START + 50 * MS);
+            slicing.replays.iter().map(|replay| replay.misfit).sum::<u64>()
+        };
+        assert_eq!(misfit(true), 0);
+        assert!(misfit(false) > 0);
+    }
+
+    #[test]
+    fn contexts_beyond_those_that_are_followed_are_left_out_until_a_place_is_free() {
+        let mut slicing = Slicing::new(START);
+        let span =
+            |at: u64| Interval { start: START + at * MS, end: START + (at + 1) * MS, ..Interval::default() };
+        (0..100).for_each(|id| slicing.add(id, id == 0, span(0)));
+        assert_eq!(slicing.contexts.len(), MOST);
+        let _part = slicing.advance(START + 5 * MS);
+        slicing.add(99, false, span(6));
+        assert!(slicing.contexts.iter().any(|context| context.id == (99, 0)));
+    }
+
+    #[test]
+    fn what_is_skipped_is_not_told_and_what_comes_behind_it_is() {
+        let mut slicing = Slicing::new(START);
+        let span = |start, end| Interval { start: START + start, end: START + end, ..Interval::default() };
+        for (start, end) in [(0, 10 * MS), (20 * MS, 30 * MS), (60 * MS, 70 * MS)] {
+            slicing.add(0, true, span(start, end));
+        }
+        let _part = slicing.advance(START + 5 * MS);
+        slicing.skip(START + 25 * MS);
+        let part = slicing.advance(START + 100 * MS);
+        assert_eq!((part.covered, part.own), (15 * MS, 15 * MS.cast_signed()));
+    }
+}

@@ -1,0 +1,122 @@
+//! Detects processes outside the slice that use the GPU.
+//!
+//! NVML's process numbers may belong to another process-number namespace, so they are only counted. If more numbers
+//! were busy lately than the slice had processes, at least one of them is outside the slice.
+
+use super::nvml_windows::Use;
+
+/// Consecutive looks that must find too many processes. NVML names a dead process of the slice for a moment longer
+/// than the slice remembers it.
+const LOOKS: u32 = 3;
+/// Nanoseconds for which a number is remembered. NVML names one process at a time, so a busy one may be unnamed for a
+/// second.
+const KEPT: u64 = 3_000_000_000;
+
+/// The numbers that NVML named in the last seconds, the slice's processes, and the consecutive looks with too many.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Strangers {
+    busy: Lately<u32>,
+    members: Lately<(u64, u32)>,
+    looks: u32,
+}
+
+impl Strangers {
+    /// Adds a look: NVML names `uses` while the slice has `members`. A member is its process-number namespace and its
+    /// number there.
+    pub fn look(&mut self, uses: &[Use], members: impl IntoIterator<Item = (u64, u32)>, now: u64) {
+        self.members.note(members, now);
+        self.busy.note(uses.iter().filter(|entry| entry.is_busy()).map(|entry| entry.pid), now);
+        let is_beyond = self.busy.count() > self.members.count();
+        self.looks = if is_beyond { self.looks.saturating_add(1) } else { 0 };
+    }
+
+    /// Whether a process outside the slice surely uses the GPU.
+    #[must_use]
+    pub const fn are_there(&self) -> bool {
+        self.looks >= LOOKS
+    }
+}
+
+/// Items seen in the last seconds, each with its last sight.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Lately<Number>(Vec<(Number, u64)>);
+
+impl<Number> Default for Lately<Number> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<Number: PartialEq> Lately<Number> {
+    fn note(&mut self, numbers: impl IntoIterator<Item = Number>, now: u64) {
+        for number in numbers {
+            match self.0.iter_mut().find(|(seen, _)| *seen == number) {
+                Some((_, last)) => *last = now,
+                None => self.0.push((number, now)),
+            }
+        }
+        self.0.retain(|(_, last)| now.saturating_sub(*last) < KEPT);
+    }
+
+    const fn count(&self) -> usize {
+        self.0.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn seen(busy: impl Fn(u64) -> Vec<(u32, u32)>, members: impl Fn(u64) -> Vec<u32>) -> bool {
+        let mut strangers = Strangers::default();
+        let mut were_there = false;
+        for look in 1..60 {
+            let told = |(pid, percent)| Use { pid, stamp: 0, percent };
+            let uses: Vec<Use> = busy(look).into_iter().map(told).collect();
+            strangers.look(&uses, members(look).into_iter().map(|pid| (1, pid)), look * SECOND);
+            were_there |= strangers.are_there();
+        }
+        were_there
+    }
+
+    #[test]
+    fn one_number_more_than_the_slice_has_processes_is_a_stranger() {
+        assert!(seen(|_| vec![(7, 50), (8, 50)], |_| vec![7]));
+        assert!(seen(|look| vec![(7 + u32::from(look % 2 == 0), 99)], |_| vec![7]), "named by turns");
+        assert!(seen(|_| vec![(70_001, 50), (70_002, 50)], |_| vec![1]), "numbers of the host");
+    }
+
+    #[test]
+    fn as_many_numbers_as_processes_are_none() {
+        assert!(!seen(|_| vec![(7, 50), (8, 50)], |_| vec![7, 8]));
+        assert!(!seen(|_| vec![(70_001, 50)], |_| vec![1]), "whatever the numbers are");
+        assert!(!seen(|_| Vec::new(), |_| vec![7]));
+    }
+
+    #[test]
+    fn processes_that_follow_each_other_in_a_slice_are_no_strangers() {
+        let process = |look: u64| u32::try_from(look / 3).unwrap_or(0) + 1;
+        assert!(!seen(|look| vec![(process(look), 50)], |look| vec![process(look)]));
+        // NVML's answer is about the past.
+        assert!(!seen(|look| vec![(process(look.saturating_sub(1)), 50)], |look| vec![process(look)]));
+    }
+
+    #[test]
+    fn a_process_that_holds_memory_and_is_idle_is_no_stranger() {
+        assert!(!seen(|_| vec![(7, 50), (8, 0)], |_| vec![7]));
+    }
+
+    #[test]
+    fn strangers_that_have_left_are_not_there() {
+        let mut strangers = Strangers::default();
+        let mut look = |pids: &[u32], at: u64| {
+            let uses: Vec<Use> = pids.iter().map(|pid| Use { pid: *pid, stamp: 0, percent: 50 }).collect();
+            strangers.look(&uses, [(1, 7)], at * SECOND);
+            strangers.are_there()
+        };
+        assert_eq!([1, 2, 3].map(|at| look(&[7, 8], at)), [false, false, true]);
+        assert_eq!([4, 5, 6].map(|at| look(&[7], at)), [true, true, false]);
+    }
+}

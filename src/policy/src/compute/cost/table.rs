@@ -1,0 +1,287 @@
+//! The estimate table of a process.
+
+use super::estimate::{Estimate, Key, MOST, Outcome, Part, by, mixed};
+
+/// Prepayment for a launch of an unknown function, in nanoseconds: 20 us, a usual small kernel. A wrong value is
+/// settled after the first launch; at most two such launches are in flight before that.
+pub const FIRST_PRIOR: u64 = 20_000;
+/// Largest factor by which the cost of one shape is scaled to another shape, by the number of blocks.
+const MOST_SCALE: u64 = 8;
+/// Estimates of one set that are searched for a key.
+const WAYS: usize = 4;
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Slot {
+    id: u64,
+    estimate: Estimate,
+    /// The last measurement, as a count of all measurements of the table.
+    used: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Family {
+    function: u64,
+    blocks: u64,
+    estimate: Estimate,
+}
+
+/// The estimates of a process, in memory that is allocated once. The table is set-associative: each set keeps the
+/// four keys that were measured last.
+#[derive(Debug)]
+pub struct Book {
+    slots: Vec<[Slot; WAYS]>,
+    families: Vec<Family>,
+    clock: u64,
+}
+
+impl Book {
+    /// A table for at least `estimates` estimates of 40 bytes each, and for a quarter as many functions.
+    #[must_use]
+    pub fn new(estimates: usize) -> Self {
+        let places = (estimates / WAYS).clamp(1, 1 << 20).next_power_of_two();
+        Self {
+            slots: vec![[Slot::default(); WAYS]; places],
+            families: vec![Family::default(); places],
+            clock: 0,
+        }
+    }
+
+    /// The estimate of a key, if the table has one.
+    #[must_use]
+    pub fn known(&self, key: &Key) -> Option<Estimate> {
+        let place = self.slots.get(place(key.id(), self.slots.len()))?;
+        place.iter().find(|slot| slot.id == key.id()).map(|slot| slot.estimate)
+    }
+
+    /// The assumed cost of a launch of an unknown key: the cost of the function's latest shape, scaled by the number
+    /// of blocks.
+    #[must_use]
+    pub fn prior(&self, key: &Key) -> Estimate {
+        let family = self.families.get(place(mixed(key.family, 1), self.families.len()));
+        let known = family.filter(|family| key.family != 0 && family.function == key.family);
+        let Some(family) = known else {
+            return Estimate { charged: FIRST_PRIOR, plain: FIRST_PRIOR, samples: 0 };
+        };
+        let by_blocks = |cost: u64| {
+            let scaled = by(cost, key.blocks, family.blocks.max(1)).unwrap_or(u64::MAX);
+            scaled.clamp(cost / MOST_SCALE, cost.saturating_mul(MOST_SCALE)).clamp(1, MOST)
+        };
+        let Estimate { charged, plain, .. } = family.estimate;
+        Estimate { charged: by_blocks(charged), plain: by_blocks(plain), samples: 0 }
+    }
+
+    /// Learns from the measurement of a single launch. It took `plain` nanoseconds; in `own` of them no other process
+    /// of the slice had the GPU.
+    ///
+    /// Returns the ids whose estimates have changed: the key's own, and that of an evicted key.
+    pub fn measure(&mut self, key: &Key, charged: u64, (own, plain): (u64, u64)) -> [Option<u64>; 2] {
+        let (charged, plain) = (charged.clamp(1, MOST), plain.clamp(1, MOST));
+        self.clock = self.clock.saturating_add(1);
+        let clock = self.clock;
+        let before = self.known(key);
+        let estimate = before.unwrap_or_default().measured(charged, (own.clamp(1, plain), plain));
+        let mut evicted = None;
+        if let Some(slot) = self.slot(key.id()) {
+            let old = core::mem::replace(slot, Slot { id: key.id(), estimate, used: clock });
+            evicted = Some(old.id).filter(|old| *old != 0 && *old != key.id());
+        }
+        self.relate(key, estimate);
+        [Some(key.id()).filter(|_| before != Some(estimate)), evicted]
+    }
+
+    /// Learns from the measurement of a batch with this part. A key that was never measured alone learns nothing.
+    /// Returns the changed id; no key is evicted.
+    pub fn measure_run(&mut self, part: &Part, outcome: &Outcome) -> [Option<u64>; 2] {
+        self.clock = self.clock.saturating_add(1);
+        let clock = self.clock;
+        let Some(slot) = self.slot(part.key.id()).filter(|slot| slot.id == part.key.id()) else {
+            return [None; 2];
+        };
+        let estimate = slot.estimate.in_run(part, outcome);
+        let before = core::mem::replace(&mut slot.estimate, estimate);
+        slot.used = clock;
+        [Some(part.key.id()).filter(|_| before != estimate), None]
+    }
+
+    /// Marks the estimate of a key as uncertain, because the key has another meaning now: a graph was updated.
+    ///
+    /// The estimate stays in use, since most updates change little and some programs update before each launch. The
+    /// next launch is measured alone, and its measurement replaces the estimate.
+    pub fn doubt(&mut self, key: &Key) {
+        if let Some(slot) = self.slot(key.id()).filter(|slot| slot.id == key.id()) {
+            slot.estimate.samples = 0;
+        }
+    }
+
+    /// The slot of a key: its own, or the least recently measured one of its set.
+    fn slot(&mut self, id: u64) -> Option<&mut Slot> {
+        let at = place(id, self.slots.len());
+        self.slots
+            .get_mut(at)?
+            .iter_mut()
+            .min_by_key(|slot| if slot.id == id { 0 } else { slot.used.saturating_add(1) })
+    }
+
+    fn relate(&mut self, key: &Key, estimate: Estimate) {
+        let at = place(mixed(key.family, 1), self.families.len());
+        if key.family != 0
+            && let Some(family) = self.families.get_mut(at)
+        {
+            *family = Family { function: key.family, blocks: key.blocks, estimate };
+        }
+    }
+}
+
+/// The set of an id among `places` sets (a power of two).
+fn place(id: u64, places: usize) -> usize {
+    usize::try_from(id >> 20).unwrap_or(0) & places.saturating_sub(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::estimate::Shape;
+    use super::*;
+    use crate::compute::measuring::when_alone::{Bracket, LONG_GRAPH};
+
+    fn shape(function: u64, blocks: u32) -> Key {
+        Key::kernel(&Shape { function, grid: [blocks, 1, 1], block: [128, 1, 1], shared: 0 })
+    }
+
+    fn run(key: Key, launches: u32, predicted: u64) -> (Part, Outcome) {
+        let part = Part { key, launches, charged: predicted, plain: predicted };
+        let outcome =
+            Outcome { charged: 0, charged_predicted: predicted, plain: 0, plain_predicted: predicted };
+        (part, outcome)
+    }
+
+    #[test]
+    fn a_first_measurement_is_believed_and_later_ones_count_one_in_eight() {
+        let mut book = Book::new(64);
+        let key = shape(1, 1);
+        assert_eq!(book.known(&key), None);
+        book.measure(&key, 800, (1600, 1600));
+        assert_eq!(book.known(&key).map(|known| (known.charged, known.plain)), Some((800, 1600)));
+        for _ in 0..200 {
+            book.measure(&key, 801, (1599, 1599));
+        }
+        assert_eq!(book.known(&key).map(|known| (known.charged, known.plain)), Some((801, 1599)));
+        book.measure(&key, 1601, (1599, 1599));
+        assert_eq!(book.known(&key).unwrap().charged, 901);
+    }
+
+    #[test]
+    fn an_unknown_shape_costs_what_its_function_does_by_blocks() {
+        let mut book = Book::new(64);
+        assert_eq!(book.prior(&shape(1, 1)).charged, FIRST_PRIOR);
+        book.measure(&shape(1, 10), 1000, (2000, 2000));
+        assert_eq!(book.prior(&shape(1, 20)).charged, 2000);
+        assert_eq!(book.prior(&shape(1, 20)).plain, 4000);
+        assert_eq!(book.prior(&shape(1, u32::MAX)).charged, 8000);
+        assert_eq!(book.prior(&shape(1, 0)).charged, 125);
+        assert_eq!(book.prior(&shape(2, 20)).charged, FIRST_PRIOR);
+        assert_eq!(book.prior(&Key::graph(1)).charged, FIRST_PRIOR);
+    }
+
+    #[test]
+    fn a_run_moves_an_estimate_towards_what_its_launches_cost() {
+        let mut book = Book::new(64);
+        let key = shape(1, 1);
+        book.measure(&key, 1000, (1000, 1000));
+        let (part, outcome) = run(key, 100, 100_000);
+        book.measure_run(&part, &Outcome { charged: 200_000, plain: 100_000, ..outcome });
+        assert_eq!(book.known(&key).map(|known| (known.charged, known.plain)), Some((1250, 1000)));
+    }
+
+    #[test]
+    fn runs_that_were_predicted_alike_do_not_correct_the_same_error_again_and_again() {
+        let mut book = Book::new(64);
+        let key = shape(1, 1);
+        book.measure(&key, 1000, (1000, 1000));
+        let (part, outcome) = run(key, 100, 100_000);
+        for _ in 0..100 {
+            book.measure_run(&part, &Outcome { charged: 200_000, plain: 200_000, ..outcome });
+        }
+        assert_eq!(book.known(&key).map(|known| (known.charged, known.plain)), Some((2000, 2000)));
+    }
+
+    #[test]
+    fn it_is_told_whether_a_measurement_has_changed_an_estimate() {
+        let mut book = Book::new(64);
+        let key = shape(1, 1);
+        let own = [Some(key.id()), None];
+        assert_eq!(book.measure(&key, 1000, (1000, 1000)), own);
+        let changes = (0..20).filter(|_| book.measure(&key, 1000, (1000, 1000)) == own).count();
+        assert!(changes < 8, "until it makes no difference how many measurements there were");
+        assert_eq!(book.measure(&key, 1000, (1000, 1000)), [None; 2]);
+        assert_eq!(book.measure(&key, 1001, (1000, 1000)), own);
+        let (part, outcome) = run(key, 100, 100_100);
+        let as_predicted = Outcome { charged: 100_100, plain: 100_100, ..outcome };
+        let known = book.known(&key);
+        assert_eq!(book.measure_run(&part, &as_predicted) == own, book.known(&key) != known);
+        assert_eq!(book.measure_run(&part, &Outcome { charged: 200_000, ..as_predicted }), own);
+        assert_eq!(book.measure_run(&run(shape(2, 1), 1, 1).0, &outcome), [None; 2], "never measured alone");
+    }
+
+    #[test]
+    fn who_had_to_make_room_is_told() {
+        let mut book = Book::new(WAYS);
+        let keys: Vec<_> = (0..=WAYS as u64).map(Key::graph).collect();
+        let told: Vec<_> = keys.iter().map(|key| book.measure(key, 5, (5, 5))[1]).collect();
+        assert_eq!(told, [None, None, None, None, Some(keys[0].id())]);
+        assert_eq!(book.known(&keys[0]), None);
+    }
+
+    #[test]
+    fn a_run_teaches_nothing_about_what_was_never_measured_alone() {
+        let mut book = Book::new(64);
+        let (part, outcome) = run(shape(1, 1), 100, 100_000);
+        book.measure_run(&part, &Outcome { charged: 200_000, plain: 200_000, ..outcome });
+        assert_eq!(book.known(&part.key), None);
+    }
+
+    #[test]
+    fn a_million_shapes_take_no_more_memory_and_those_in_use_are_kept() {
+        let mut book = Book::new(1024);
+        let used = shape(9, 1);
+        let taken = book.slots.len();
+        for function in 0..1_000_000 {
+            book.measure(&Key::graph(function), 5, (5, 5));
+            if function % 50 == 0 {
+                book.measure(&used, 77, (77, 77));
+            }
+        }
+        assert_eq!(book.slots.len(), taken);
+        assert_eq!(book.known(&used).unwrap().charged, 77);
+    }
+
+    #[test]
+    fn a_graph_that_was_updated_is_measured_alone_and_the_measurement_believed() {
+        let mut book = Book::new(64);
+        for _ in 0..20 {
+            book.measure(&Key::graph(3), 50, (50, 50));
+        }
+        book.doubt(&Key::graph(4));
+        assert_eq!(Bracket::of(book.known(&Key::graph(3)).as_ref(), LONG_GRAPH, 0), Bracket::Together);
+        book.doubt(&Key::graph(3));
+        let doubted = book.known(&Key::graph(3)).unwrap();
+        assert_eq!((doubted.charged, Bracket::of(Some(&doubted), LONG_GRAPH, 0)), (50, Bracket::Alone));
+        book.measure(&Key::graph(3), 90, (90, 90));
+        let known = book.known(&Key::graph(3)).unwrap();
+        assert_eq!((known.charged, Bracket::of(Some(&known), LONG_GRAPH, 0)), (90, Bracket::Together));
+    }
+
+    #[test]
+    fn no_measurement_makes_an_estimate_wrap_around() {
+        let mut book = Book::new(64);
+        let key = shape(1, 1);
+        book.measure(&key, u64::MAX, (0, 0));
+        let (part, outcome) = run(key, 0, u64::MAX);
+        book.measure_run(&part, &Outcome { charged: u64::MAX, plain: u64::MAX, ..outcome });
+        book.measure_run(
+            &Part { charged: 0, plain: 0, ..part },
+            &Outcome { charged_predicted: 0, ..outcome },
+        );
+        let known = book.known(&key).unwrap();
+        assert!((1..=MOST).contains(&known.charged) && (1..=MOST).contains(&known.plain));
+    }
+}

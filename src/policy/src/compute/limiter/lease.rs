@@ -1,0 +1,278 @@
+//! Decides how much GPU time a thread takes in advance: the lease.
+//!
+//! A thread takes a small credit from the slice's word and spends it alone. So the usual launch reads neither the
+//! shared word nor a clock.
+//!
+//! A lease trades two costs. A larger lease means fewer waits, fewer timing events, and fewer switches of the GPU
+//! between processes. A smaller lease means that other processes wait for a shorter time, and that a killed thread
+//! keeps less from its slice. The sizes follow:
+//!
+//! - [`size`]: the usual lease.
+//! - [`alone`]: no other process uses the slice.
+//! - [`turn`], [`turn_among`]: other processes wait, or co-tenants use the GPU.
+//! - [`together`]: launches overlap on several streams.
+//! - [`beside`]: a slice of high priority must not wait.
+
+use super::super::cost::estimate::Estimate;
+use super::queue_bound;
+use super::token_bucket::Terms;
+
+/// Largest lease, in nanoseconds of GPU time: 0.2 ms.
+///
+/// In order of arrival, leases of 2 ms make eight processes unequal (Jain index 0.95). Turns ([`super::fair_queue`])
+/// are fair with any lease, but a small lease keeps little from the others.
+pub const MOST: u64 = 200_000;
+
+/// Largest lease of a process that is alone in its slice, in nanoseconds of GPU time: 1 ms.
+///
+/// A thread closes its batch before each lease, and waits after it. Two events and the error at both ends of a batch
+/// are 2 to 4 us. That is 2 % of 0.2 ms; and 0.2 ms have room for one kernel of 0.1 ms only. A killed thread keeps
+/// the lease from its own process only.
+const MOST_ALONE: u64 = 1_000_000;
+/// Wall time that a lease of a process alone may stand for, in nanoseconds: 12 ms.
+const SPAN_ALONE: u64 = 12_000_000;
+
+/// Largest turn, in nanoseconds of GPU time: 4 ms.
+const TURN: u64 = 4_000_000;
+/// Wall time that a turn may stand for, in nanoseconds: 60 ms.
+const TURN_SPAN: u64 = 60_000_000;
+
+/// Smallest lease, in nanoseconds of GPU time: 20 us.
+pub const LEAST: u64 = 20_000;
+
+/// Wall time that a lease may stand for, in nanoseconds: 4 ms. A killed thread keeps that much from its slice.
+const SPAN: u64 = 4_000_000;
+
+/// GPU time of the usual lease, in nanoseconds: 0.2 ms, and less at shares below 5 %.
+#[must_use]
+pub fn size(terms: Terms) -> u64 {
+    terms.gpu(SPAN).clamp(LEAST, MOST)
+}
+
+/// GPU time of a lease where no other process uses the slice, in nanoseconds: 1 ms, and less at shares below 8 %.
+#[must_use]
+pub fn alone(terms: Terms) -> u64 {
+    terms.gpu(SPAN_ALONE).clamp(LEAST, MOST_ALONE)
+}
+
+/// GPU time that a process takes in its turn, in nanoseconds: 4 ms, and less below a share of 7 %. It applies while
+/// other processes wait, or while co-tenants use the GPU.
+///
+/// The GPU takes 20 to 100 us to switch between processes. With leases of 0.2 ms two processes would lose a fifth of
+/// their share. At a share of 5 % a turn is longer than a batch
+/// ([`FULL`](super::super::measuring::when_alone::FULL)): if each batch began with a switch, the slice would get 3 %
+/// less.
+#[must_use]
+pub fn turn(terms: Terms) -> u64 {
+    terms.gpu(TURN_SPAN).clamp(size(terms), TURN)
+}
+
+/// One round of all processes that ask, in nanoseconds of GPU time: 24 ms. Each of eight processes gets 3 ms.
+const ROUND: u64 = 24_000_000;
+
+/// GPU time that a process takes in its turn where `processes` ask, itself included, in nanoseconds. It is a
+/// [`turn`], or the process's part of a round (`ROUND`). So a launch waits as long among many processes as among six.
+///
+/// With rounds of 16 ms, eight processes would take turns as long as one batch
+/// ([`FULL`](super::super::measuring::when_alone::FULL)). Each batch would then contain one switch of the GPU, and
+/// the slice would get 2 % less than its share.
+#[must_use]
+pub fn turn_among(terms: Terms, processes: usize) -> u64 {
+    let part = ROUND.checked_div(u64::try_from(processes).unwrap_or(u64::MAX)).unwrap_or(ROUND);
+    turn(terms).min(part).max(size(terms))
+}
+
+/// Largest lease beside slices that must not wait for long, in nanoseconds of GPU time: 1 ms.
+const MOST_BESIDE: u64 = 1_000_000;
+
+/// Limits a lease of `size` where other slices leave less `room` for queued work than usual. Both are in nanoseconds.
+/// A thread may spend its credit after the other slice's work has arrived, so the credit must be small.
+#[must_use]
+pub const fn beside(size: u64, room: u64) -> u64 {
+    if room < queue_bound::LEAST && size > MOST_BESIDE { MOST_BESIDE } else { size }
+}
+
+/// The least GPU time that a process should take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Least {
+    /// Nanoseconds of GPU time.
+    pub time: u64,
+    /// Whether no other process of the slice uses the device.
+    pub is_alone: bool,
+}
+
+/// Largest payment for launches that overlap, in nanoseconds of GPU time: 16 ms. A window of one second moves by at
+/// most 1.6 points.
+const MOST_TOGETHER: u64 = 16_000_000;
+
+/// Launches of one stream that are admitted as a group. At both ends of a group some streams are empty while others
+/// are busy: 1 to 2 % of the group.
+const ROUNDS: u64 = 10;
+
+/// Whether launches with this estimate overlap with others: they are charged less than three quarters of their
+/// duration.
+#[must_use]
+pub(super) const fn overlaps(estimate: &Estimate) -> bool {
+    estimate.charged < estimate.plain.saturating_mul(3) / 4
+}
+
+/// GPU time to take for a group of launches like this one on several streams, in nanoseconds. `None`: the launches do
+/// not overlap. `is_try`: take a group anyway, to find out.
+///
+/// Example: eight small kernels fit on the GPU side by side. If each waited for its own GPU time, each would run
+/// alone and be charged as a kernel that runs alone. The eight would get an eighth of the work that their share
+/// allows. With a group they start together and each is charged an eighth.
+#[must_use]
+pub fn together(estimate: &Estimate, is_try: bool) -> Option<u64> {
+    // Whole rounds only, so that the last round leaves little of the GPU empty.
+    let round = match (overlaps(estimate), is_try) {
+        (true, _) => estimate.plain,
+        (false, true) => estimate.charged,
+        (false, false) => return None,
+    };
+    Some(round.saturating_mul(MOST_TOGETHER.checked_div(round).unwrap_or(0).min(ROUNDS)))
+}
+
+/// A thread's prepaid credit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Lease {
+    credit: u64,
+}
+
+impl Lease {
+    /// No credit.
+    pub const NONE: Self = Self { credit: 0 };
+
+    /// The remaining credit, in nanoseconds of GPU time.
+    #[must_use]
+    pub const fn left(&self) -> u64 {
+        self.credit
+    }
+
+    /// Pays `cost` nanoseconds of GPU time from the credit. Returns false, and pays nothing, if the credit does not
+    /// suffice.
+    #[inline]
+    #[must_use]
+    pub const fn spend(&mut self, cost: u64) -> bool {
+        match self.credit.checked_sub(cost) {
+            Some(left) => {
+                self.credit = left;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// GPU time to take from the slice's word so that `cost` can be paid: at least a lease of `size`, and 0 if the
+    /// credit suffices. All in nanoseconds.
+    #[must_use]
+    pub const fn lacks(&self, cost: u64, size: u64) -> u64 {
+        match cost.saturating_sub(self.credit) {
+            0 => 0,
+            lacking if lacking > size => lacking,
+            _ => size,
+        }
+    }
+
+    /// Moves up to `most` nanoseconds out of the credit, for another thread. Returns the nanoseconds moved.
+    pub const fn share(&mut self, most: u64) -> u64 {
+        let part = if most < self.credit { most } else { self.credit };
+        self.credit = self.credit.saturating_sub(part);
+        part
+    }
+
+    /// Adds `amount` nanoseconds that were taken from the slice's word.
+    pub const fn fill(&mut self, amount: u64) {
+        self.credit = self.credit.saturating_add(amount);
+    }
+
+    /// Ends the credit and returns the rest in nanoseconds, which the caller refunds. The thread ends, or will not
+    /// launch for long.
+    pub const fn end(&mut self) -> u64 {
+        core::mem::replace(&mut self.credit, 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::{Nanos, Permille};
+
+    fn terms(thousandths: u16) -> Terms {
+        Terms::new(Permille::new(thousandths).unwrap(), Nanos::from_millis(20))
+    }
+
+    #[test]
+    fn a_lease_is_a_fifth_of_a_millisecond_and_less_at_small_shares() {
+        assert_eq!(size(terms(950)), MOST);
+        assert_eq!(size(terms(50)), MOST);
+        assert_eq!(size(terms(10)), 40_000);
+        assert_eq!(size(terms(0)), LEAST);
+        assert_eq!([950, 50, 0].map(|share| alone(terms(share))), [MOST_ALONE, 600_000, LEAST]);
+    }
+
+    #[test]
+    fn a_turn_is_four_milliseconds_and_less_at_small_shares() {
+        assert_eq!(turn(terms(300)), TURN);
+        assert_eq!(turn(terms(50)), 3_000_000);
+        assert_eq!(turn(terms(10)), 600_000);
+    }
+
+    #[test]
+    fn a_turn_is_the_part_of_a_round_where_many_ask() {
+        assert_eq!(
+            [0, 2, 6, 8, 24, 1000].map(|processes| turn_among(terms(300), processes)),
+            [TURN, TURN, TURN, 3_000_000, 1_000_000, MOST]
+        );
+        assert_eq!(turn_among(terms(10), 8), 600_000, "less at small shares");
+    }
+
+    #[test]
+    fn beside_others_who_must_not_wait_it_is_a_millisecond_at_most() {
+        assert_eq!([TURN, MOST].map(|size| beside(size, 3_000_000)), [1_000_000, MOST]);
+        assert_eq!(beside(TURN, u64::MAX), TURN);
+    }
+
+    #[test]
+    fn launches_that_overlap_go_together_and_others_are_tried_now_and_then() {
+        let of = |charged, plain| {
+            let mut estimate = Estimate::NONE;
+            (estimate.charged, estimate.plain) = (charged, plain);
+            estimate
+        };
+        assert_eq!(together(&of(19_000, 150_000), false), Some(1_500_000));
+        assert_eq!(together(&of(1_500_000, 1_500_000), false), None);
+        assert_eq!(together(&of(75_000, 100_000), false), None);
+        assert!(together(&of(74_999, 100_000), false).is_some());
+        assert_eq!(together(&of(100_000, 100_000), true), Some(1_000_000));
+        assert_eq!(together(&of(3_000_000, 3_000_000), true), Some(15_000_000));
+        assert_eq!(together(&of(50_000_000, 50_000_000), true), Some(0));
+    }
+
+    #[test]
+    fn a_credit_is_spent_whole_or_not_at_all() {
+        let mut lease = Lease::NONE;
+        lease.fill(100);
+        assert!(lease.spend(60));
+        assert!(!lease.spend(41));
+        assert_eq!(lease.left(), 40);
+        assert_eq!(lease.end(), 40);
+        assert_eq!(lease, Lease::NONE);
+    }
+
+    #[test]
+    fn another_gets_as_much_of_a_credit_as_it_asks_for_and_there_is() {
+        let mut lease = Lease { credit: 100 };
+        assert_eq!([lease.share(60), lease.share(60), lease.share(60)], [60, 40, 0]);
+        assert_eq!(lease, Lease::NONE);
+    }
+
+    #[test]
+    fn what_is_taken_is_what_lacks_and_at_least_a_lease() {
+        let mut lease = Lease::NONE;
+        lease.fill(50_000);
+        assert_eq!(lease.lacks(50_000, MOST), 0);
+        assert_eq!(lease.lacks(50_001, MOST), MOST);
+        assert_eq!(lease.lacks(5_050_000, MOST), 5_000_000);
+    }
+}

@@ -1,0 +1,213 @@
+//! Bounds the work in flight on the GPU.
+//!
+//! Queued work cannot be taken back. The bound of its predicted time has two uses: a new share or a higher priority
+//! takes effect soon, and a wrong estimate is wrong for little work.
+
+use super::super::cost::estimate::Key;
+
+/// Smallest bound, in nanoseconds of predicted GPU time: 20 ms. With it no host keeps the GPU waiting.
+pub const LEAST: u64 = 20_000_000;
+/// Smallest bound where other processes of the slice use the device, in nanoseconds of predicted GPU time: 4 ms, one
+/// turn ([`super::lease::turn`]).
+///
+/// The GPU divides its time among contexts. If one process spends 20 ms of saved time at once, kernels of 0.4 ms of
+/// seven others take 3 ms and more. They are measured so; turns become too long, and a launch waits for up to three
+/// times its fair turn.
+pub const BESIDE: u64 = 4_000_000;
+/// Largest bound, in nanoseconds of predicted GPU time: 50 ms.
+pub const MOST: u64 = 50_000_000;
+/// Nanoseconds without a start of work after which a stream counts as blocked: 50 ms. The stream then waits for a
+/// host function, a word in memory, another device or a semaphore.
+///
+/// The thread that would wait for the queue may be the one that must end the wait. So the blocked work does not
+/// count; the slice's paid time bounds later launches, as always.
+pub const HELD_UP: u64 = MOST;
+/// Launches of one unknown key that may be in flight.
+const UNKNOWN_OF_KEY: u8 = 2;
+/// Launches of all unknown keys that may be in flight. A program meets thousands of shapes in its warm-up.
+const UNKNOWN: u8 = 8;
+/// Nanoseconds that a launch waits for the measurement of an unknown one: 50 ms.
+pub const UNKNOWN_WAIT: u64 = 50_000_000;
+
+/// Nanoseconds before the end of the queued work at which the next launch may go: 0.3 ms. A host takes that long to
+/// wake up and launch.
+pub const AT_END: u64 = 300_000;
+
+/// The bound for launches of this cost, in nanoseconds: two launches and a quarter, at most [`MOST`].
+const fn two(cost: u64) -> u64 {
+    let two = cost.saturating_mul(2).saturating_add(cost / 4);
+    if two < MOST { two } else { MOST }
+}
+
+/// The smallest bound where other slices leave `room`, in nanoseconds. One launch may always be queued. `is_alone`:
+/// no other process of the slice uses the device.
+#[must_use]
+pub const fn least(room: u64, is_alone: bool) -> u64 {
+    let most = if is_alone { LEAST } else { BESIDE };
+    if room < most { room } else { most }
+}
+
+/// Predicted work of closed batches that is not known to have ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Ahead {
+    queued: u64,
+}
+
+impl Ahead {
+    /// `queued` nanoseconds of GPU time.
+    #[must_use]
+    pub const fn of(queued: u64) -> Self {
+        Self { queued }
+    }
+
+    /// The work in flight, in nanoseconds of GPU time.
+    #[must_use]
+    pub const fn queued(&self) -> u64 {
+        self.queued
+    }
+
+    /// Whether a launch of this cost may follow. The bound is two such launches with a quarter to spare, within 20 to
+    /// 50 ms, because estimates vary from launch to launch. One launch may always go.
+    #[must_use]
+    pub fn admits(&self, cost: u64) -> bool {
+        self.admits_within(cost, LEAST)
+    }
+
+    /// [`admits`](Self::admits) with another smallest bound, from [`least`]. If other slices must not wait for long,
+    /// only one long launch may be queued.
+    #[inline]
+    #[must_use]
+    pub fn admits_within(&self, cost: u64, least: u64) -> bool {
+        self.queued.saturating_add(cost) <= least || self.admits_long(cost, least)
+    }
+
+    /// Decides about a launch that is longer than the room under the smallest bound.
+    #[cold]
+    fn admits_long(&self, cost: u64, least: u64) -> bool {
+        self.queued == 0 || (least >= LEAST && self.queued.saturating_add(cost) <= two(cost))
+    }
+
+    /// Whether a launch may follow because the queued work ends in `left` nanoseconds. Otherwise the GPU would idle
+    /// while the host wakes up. A third launch never goes, whatever the prediction.
+    #[must_use]
+    pub fn admits_at_end(&self, cost: u64, left: u64) -> bool {
+        left <= AT_END && self.queued.saturating_add(cost) <= two(cost)
+    }
+
+    /// A batch was closed for which `prepaid` nanoseconds were paid.
+    pub const fn add(&mut self, prepaid: u64) {
+        self.queued = self.queued.saturating_add(prepaid);
+    }
+
+    /// The batch is known to have ended.
+    pub const fn done(&mut self, prepaid: u64) {
+        self.queued = self.queued.saturating_sub(prepaid);
+    }
+}
+
+/// Launches in flight whose cost is unknown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Unknown {
+    under_way: [(u64, u8); UNKNOWN as usize],
+}
+
+impl Unknown {
+    /// Whether one more launch of this key may go.
+    #[must_use]
+    pub fn admits(&self, key: &Key) -> bool {
+        let all =
+            self.under_way.iter().map(|(_, count)| count).fold(0_u8, |sum, count| sum.saturating_add(*count));
+        let of_key = self.under_way.iter().find(|(id, _)| *id == key.id()).map_or(0, |(_, count)| *count);
+        all < UNKNOWN && of_key < UNKNOWN_OF_KEY
+    }
+
+    /// Whether any such launch is in flight.
+    #[must_use]
+    pub fn any(&self) -> bool {
+        self.under_way.iter().any(|(_, count)| *count > 0)
+    }
+
+    /// A launch of this key goes.
+    pub fn add(&mut self, key: &Key) {
+        let same = self.under_way.iter().position(|(id, _)| *id == key.id());
+        let free = || self.under_way.iter().position(|(_, count)| *count == 0);
+        if let Some((id, count)) = same.or_else(free).and_then(|at| self.under_way.get_mut(at)) {
+            (*id, *count) = (key.id(), count.saturating_add(1));
+        }
+    }
+
+    /// A launch of this key was measured, or its measurement failed.
+    pub fn done(&mut self, key: &Key) {
+        if let Some((id, count)) = self.under_way.iter_mut().find(|(id, _)| *id == key.id()) {
+            *count = count.saturating_sub(1);
+            *id = if *count == 0 { 0 } else { *id };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn predicted_work_is_bounded_and_one_launch_always_goes() {
+        let mut ahead = Ahead::default();
+        assert!(ahead.admits(400 * MS));
+        ahead.add(19 * MS);
+        assert!(ahead.admits(MS));
+        assert!(!ahead.admits(2 * MS));
+        assert!(ahead.admits(20 * MS), "two of a longer one");
+        assert!(ahead.admits(16 * MS), "also where less was expected of the second");
+        assert!(!ahead.admits(15 * MS));
+        assert!(!ahead.admits(32 * MS), "but no more than 50 ms");
+        assert_eq!(ahead.queued(), 19 * MS);
+        ahead.done(19 * MS);
+        assert_eq!(ahead, Ahead::default());
+    }
+
+    #[test]
+    fn beside_others_less_may_be_queued_and_of_long_launches_one() {
+        let ahead = Ahead::of(3 * MS);
+        let admits = |ahead: Ahead, cost, room| ahead.admits_within(cost, least(room, true));
+        assert!(admits(ahead, MS, 4 * MS));
+        assert!(!admits(ahead, MS + MS / 2, 4 * MS));
+        assert!(!admits(ahead, 3 * MS, 4 * MS));
+        assert!(!admits(Ahead::of(30 * MS), MS, u64::MAX), "its own bound stays");
+        assert!(admits(Ahead::default(), 400 * MS, 0));
+        assert_eq!(
+            [u64::MAX, 3 * MS].map(|room| least(room, false)),
+            [BESIDE, 3 * MS],
+            "beside processes of the slice"
+        );
+    }
+
+    #[test]
+    fn the_next_one_goes_as_the_last_is_about_to_end_but_no_third() {
+        let one = Ahead::of(5 * MS);
+        assert!(one.admits_at_end(5 * MS, AT_END) && one.admits_at_end(5 * MS, 0));
+        assert!(!one.admits_at_end(5 * MS, AT_END + 1));
+        assert!(!Ahead::of(10 * MS).admits_at_end(5 * MS, 0));
+    }
+
+    #[test]
+    fn of_one_unknown_key_two_go_and_of_all_together_eight() {
+        let mut unknown = Unknown::default();
+        for key in (0..4).map(Key::graph) {
+            assert!(unknown.admits(&key));
+            unknown.add(&key);
+            assert!(unknown.admits(&key));
+            unknown.add(&key);
+            assert!(!unknown.admits(&key));
+        }
+        assert!(!unknown.admits(&Key::graph(9)));
+        unknown.done(&Key::graph(3));
+        assert!(unknown.admits(&Key::graph(9)));
+        assert!(unknown.admits(&Key::graph(3)));
+        assert!(!unknown.admits(&Key::graph(2)));
+        unknown.add(&Key::graph(3));
+        unknown.done(&Key::graph(0));
+        assert!(!unknown.admits(&Key::graph(3)), "the one of before counts");
+    }
+}

@@ -1,0 +1,306 @@
+//! A batch: launches of one thread on one stream that are measured together between two timing events.
+//!
+//! A timing event occupies its stream for 1 to 5 us: its cost ([`EventCost`](super::event_clock::EventCost)). A long
+//! kernel gets two events of its own. Small kernels share two events around about 2 ms of predicted work. The thread
+//! closes its batch before each wait of ours; otherwise the wait would be charged as GPU time.
+//!
+//! The stream may be idle inside a batch because the host was late. The batch records that time by its cause:
+//!
+//! - `lead`: before the first kernel, until its launch returned.
+//! - `gaps`: between launches, while the host was outside the driver.
+//! - `slack`: around a synchronisation of the host.
+//! - `tail`: between the last launch and the close.
+//! - `late`: between the close and the closing event.
+//!
+//! [The verdict](super::verdict) uses these times as the uncertainty of the measurement.
+
+use super::super::cost::estimate::{Estimate, Key, Outcome, Part};
+use super::when_alone::{Bracket, full};
+
+/// Nanoseconds after the end of GPU work in which a waiting host returns: 50 us for a host that sleeps, a tenth of it
+/// for one that spins.
+///
+/// This time of a batch with waits is left to the estimates. Otherwise a program that repeatedly launches 20 us and
+/// waits would be charged for its return: a tenth too much.
+pub const RETURN: u64 = 50_000;
+
+/// Wall nanoseconds for which a batch may stay open: 10 ms. Example: kernels become longer, and the host waits for
+/// each. Without this bound they would stay unmeasured until the predicted work fills a batch.
+pub const OLD: u64 = 10_000_000;
+
+/// Keys of one batch that can learn from it. Launches of further keys are charged all the same.
+const PARTS: usize = 8;
+
+/// A batch of launches between two events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run {
+    pub(super) bracket: Bracket,
+    /// Predicted nanoseconds of work from which the batch is closed.
+    pub(super) full: u64,
+    pub(super) launches: u32,
+    pub(super) prepaid: u64,
+    pub(super) plain: u64,
+    pub(super) gaps: u64,
+    pub(super) lead: u64,
+    pub(super) slack: u64,
+    /// Predicted nanoseconds of the launches before the host last waited.
+    pub(super) awaited: u64,
+    pub(super) tail: u64,
+    pub(super) late: u64,
+    /// Whether all estimates that were prepaid rest on measurements.
+    pub(super) is_certain: bool,
+    pub(super) parts: [Option<Part>; PARTS],
+}
+
+impl Run {
+    /// A batch whose opening event has just been recorded, where an event costs `event` nanoseconds.
+    #[must_use]
+    pub const fn open(bracket: Bracket, event: u64) -> Self {
+        Self {
+            bracket,
+            full: match bracket {
+                Bracket::Alone => 0,
+                Bracket::Together => full(event),
+            },
+            launches: 0,
+            prepaid: 0,
+            plain: 0,
+            gaps: 0,
+            lead: 0,
+            slack: 0,
+            awaited: 0,
+            tail: 0,
+            late: 0,
+            is_certain: true,
+            parts: [None; PARTS],
+        }
+    }
+
+    /// Nanoseconds for which the stream may have been idle. They are not charged before the batch has ended.
+    #[must_use]
+    pub const fn gaps(&self) -> u64 {
+        self.gaps.saturating_add(self.lead).saturating_add(self.slack).saturating_add(self.late)
+    }
+
+    /// Number of launches.
+    #[must_use]
+    pub const fn launches(&self) -> u32 {
+        self.launches
+    }
+
+    /// Whether there was no launch.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.launches == 0
+    }
+
+    /// How the launches are measured.
+    #[must_use]
+    pub const fn bracket(&self) -> Bracket {
+        self.bracket
+    }
+
+    /// GPU time that was prepaid for the launches, in nanoseconds.
+    #[must_use]
+    pub const fn prepaid(&self) -> u64 {
+        self.prepaid
+    }
+
+    /// Predicted duration of the launches in sequence, in nanoseconds.
+    #[must_use]
+    pub const fn plain(&self) -> u64 {
+        self.plain
+    }
+
+    /// Records when the first launch returned from the driver: `nanoseconds` after the opening event was recorded. If
+    /// that event had to wait for another event ([`delay`](super::when_alone::delay)), the time counts from when it
+    /// passed.
+    pub const fn lead(&mut self, nanoseconds: u64) {
+        self.lead = nanoseconds;
+    }
+
+    /// Records that the host waited for the GPU. The host was inside the driver for `inside` nanoseconds: since the
+    /// first launch into the empty stream ([`Spell`]), or in the wait alone.
+    ///
+    /// Time beyond the predicted work may have been idle, for two reasons. A launch may take longer than its kernel.
+    /// And the host returns some time after the GPU's end, on a busy machine much later.
+    #[inline]
+    pub const fn waited(&mut self, inside: u64) {
+        let late = inside.saturating_sub(self.unawaited());
+        self.slack = self.slack.saturating_add(if late > RETURN { late } else { RETURN });
+        self.awaited = self.plain;
+    }
+
+    /// Predicted duration of the launches since the host last waited, in nanoseconds.
+    const fn unawaited(&self) -> u64 {
+        self.plain.saturating_sub(self.awaited)
+    }
+
+    /// Records that the stream may have been idle for `nanoseconds` because of the host. This is the time between the
+    /// return of one driver call and the entry of the next. After a wait for the stream it extends to the return of
+    /// the launch.
+    #[inline]
+    pub const fn idle(&mut self, nanoseconds: u64) {
+        self.gaps = self.gaps.saturating_add(nanoseconds);
+    }
+
+    /// Closes the batch. The stream may have been idle for `idle` nanoseconds since the last launch.
+    pub const fn close(&mut self, idle: u64) {
+        self.idle(idle);
+        self.tail = idle;
+    }
+
+    /// Records that the closing event reached the stream `nanoseconds` after the close, because of the host. A host
+    /// without a delay is late by less than [`RETURN`], which does not count.
+    pub const fn late(&mut self, nanoseconds: u64) {
+        self.late = if nanoseconds > RETURN { nanoseconds } else { 0 };
+    }
+
+    /// Adds a launch that was prepaid by this estimate. Returns whether the batch is full and must be closed.
+    #[inline]
+    pub fn add(&mut self, key: &Key, estimate: &Estimate) -> bool {
+        // A batch is closed long before its launches fill the counter.
+        self.launches = self.launches.wrapping_add(1);
+        self.prepaid = self.prepaid.saturating_add(estimate.charged);
+        self.plain = self.plain.saturating_add(estimate.plain);
+        self.is_certain &= estimate.is_certain();
+        self.note(key, estimate);
+        self.plain >= self.full
+    }
+
+    /// Whether a full batch may continue, because a closing event would delay the next kernel. The bound is [`OLD`]
+    /// of predicted work.
+    #[must_use]
+    pub fn can_go_on(&self) -> bool {
+        self.bracket == Bracket::Together && self.plain < OLD
+    }
+
+    fn note(&mut self, key: &Key, estimate: &Estimate) {
+        let Estimate { charged, plain, .. } = *estimate;
+        for part in &mut self.parts {
+            match part {
+                Some(part) if part.key.id() != key.id() => {}
+                Some(part) => {
+                    part.launches = part.launches.wrapping_add(1);
+                    part.charged = part.charged.saturating_add(charged);
+                    part.plain = part.plain.saturating_add(plain);
+                    return;
+                }
+                None => return *part = Some(Part { key: *key, launches: 1, charged, plain }),
+            }
+        }
+    }
+
+    /// The parts of the batch that learn from it.
+    pub fn parts(&self) -> impl Iterator<Item = &Part> {
+        self.parts.iter().flatten()
+    }
+
+    /// The outcome that the keys learn from, if the whole batch was measured.
+    #[must_use]
+    pub const fn outcome(&self, charged: u64, plain: u64) -> Outcome {
+        Outcome { charged, charged_predicted: self.prepaid, plain, plain_predicted: self.plain }
+    }
+}
+
+/// A busy spell: from the first launch into an empty stream to the next wait for the stream. Batches may be closed
+/// and opened in it.
+///
+/// Example: a launch of 10 us delays a kernel of 5 us. The stream is idle for half of the time although the host
+/// never leaves the driver. So all time inside the driver beyond the predicted work may have been idle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Spell {
+    /// Predicted time of the batches that were closed in the spell, and the part that counts as idle in them. In
+    /// nanoseconds.
+    predicted: u64,
+    counted: u64,
+}
+
+impl Spell {
+    /// The nanoseconds of `inside` that no closed batch accounts for. `inside` is the time inside the driver since
+    /// the spell began.
+    #[must_use]
+    pub const fn left(&self, inside: u64) -> u64 {
+        inside.saturating_sub(self.predicted.saturating_add(self.counted))
+    }
+
+    /// Whether the stream may have become empty `passed` nanoseconds after the spell began. It may if at most `last`
+    /// nanoseconds of predicted work are left. `open` is the open batch.
+    #[must_use]
+    pub fn may_have_ended(&self, open: Option<&Run>, passed: u64, last: u64) -> bool {
+        let predicted = self.predicted.saturating_add(open.map_or(0, Run::unawaited));
+        passed.saturating_add(last) > predicted
+    }
+
+    /// Closes `run` in the spell. The host was inside the driver for `inside` nanoseconds until its last launch
+    /// returned.
+    pub const fn close(&mut self, run: &mut Run, inside: u64) {
+        let idle = self.left(inside).saturating_sub(run.unawaited());
+        run.slack = run.slack.saturating_add(idle);
+        self.predicted = self.predicted.saturating_add(run.unawaited());
+        self.counted = self.counted.saturating_add(idle);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const US: u64 = 1_000;
+
+    fn estimate(plain: u64) -> Estimate {
+        let mut estimate = Estimate::NONE;
+        (estimate.charged, estimate.plain, estimate.samples) = (plain, plain, 1);
+        estimate
+    }
+
+    fn of(launches: u64, gaps: u64) -> Run {
+        let mut run = Run::open(Bracket::Together, 0);
+        run.lead(3 * US);
+        for _ in 0..launches {
+            run.add(&Key::graph(1), &estimate(20 * US));
+        }
+        run.idle(gaps);
+        run
+    }
+
+    #[test]
+    fn a_run_is_full_after_two_milliseconds_and_a_single_at_once() {
+        let mut run = of(99, 0);
+        assert!(run.add(&Key::graph(1), &estimate(20 * US)));
+        assert!(!of(98, 0).add(&Key::graph(1), &estimate(20 * US)));
+        assert!(Run::open(Bracket::Alone, 0).add(&Key::graph(1), &estimate(1)));
+        assert_eq!(run.prepaid(), 2000 * US);
+    }
+
+    #[test]
+    fn a_full_run_can_go_on_for_ten_milliseconds_and_a_single_cannot() {
+        assert!(of(499, 0).can_go_on() && !of(500, 0).can_go_on());
+        let mut single = Run::open(Bracket::Alone, 0);
+        single.add(&Key::graph(1), &estimate(1));
+        assert!(!single.can_go_on());
+    }
+
+    #[test]
+    fn all_that_may_have_been_a_gap_is_not_charged_before_the_end() {
+        let mut run = of(10, 100);
+        assert_eq!(run.gaps(), 3 * US + 100);
+        run.waited(0);
+        run.close(7);
+        run.late(RETURN + 1);
+        assert_eq!(run.gaps(), 3 * US + 107 + 2 * RETURN + 1);
+    }
+
+    #[test]
+    fn every_key_of_a_run_has_its_part_and_too_many_are_charged_all_the_same() {
+        let mut run = Run::open(Bracket::Together, 0);
+        assert!(run.is_empty());
+        for key in 0..20 {
+            run.add(&Key::graph(key % 10), &estimate(10));
+        }
+        assert!(!run.is_empty());
+        assert_eq!((run.launches(), run.prepaid(), run.plain()), (20, 200, 200));
+        assert_eq!(run.parts().count(), PARTS);
+        assert!(run.parts().all(|part| (part.launches, part.plain) == (2, 20)));
+    }
+}

@@ -1,0 +1,356 @@
+//! The clock of timing events: its position on the monotonic clock, and the cost of an event.
+//!
+//! The GPU dates events by a clock of its own. The driver tells the difference of two events as a float of
+//! milliseconds. Three types turn this into instants:
+//!
+//! - [`EventCost`]: the time that an event itself takes.
+//! - [`Base`]: the position of an event on the time line of its context.
+//! - [`Offset`]: the position of that time line on the monotonic clock.
+
+/// Largest distance of two events with nothing in between, in nanoseconds: 2 us, two steps of the slowest clock of a
+/// driver.
+const STEP: u64 = 2_000;
+
+/// Whether a stream was empty before an event. `before` and `event` are the times of the previous event and of this
+/// one, and `cost` is the cost of an event ([`EventCost`]). All in nanoseconds.
+#[must_use]
+pub const fn was_idle(before: u64, event: u64, cost: u64) -> bool {
+    event.saturating_sub(before) > STEP.saturating_add(cost)
+}
+
+/// The time for which a timing event occupies its stream, measured with events in a row.
+///
+/// A host that records the next event late makes the distance larger. Nothing makes it smaller. So the shortest
+/// distance is right up to a step of the event clock. The cost is the mean of all distances within one step of the
+/// shortest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct EventCost {
+    least: u64,
+    sum: u64,
+    count: u64,
+}
+
+/// Largest cost of an event, in nanoseconds: 20 us. A larger distance has other work in it.
+const MOST_COST: u64 = 20_000;
+
+/// Events in a row that a thread records once for each context, behind its first work.
+pub const AT_FIRST: usize = 8;
+
+impl EventCost {
+    /// Adds the distance of two events in a row, in nanoseconds.
+    pub const fn adjacent(&mut self, apart: u64) {
+        const NEAR: u64 = STEP / 2;
+        if apart > MOST_COST {
+            return;
+        }
+        if self.count == 0 || apart.saturating_add(NEAR) < self.least {
+            *self = Self { least: apart, sum: apart, count: 1 };
+        } else if apart <= self.least.saturating_add(NEAR) {
+            self.least = if apart < self.least { apart } else { self.least };
+            (self.sum, self.count) = (self.sum.saturating_add(apart), self.count.saturating_add(1));
+        }
+    }
+
+    /// The cost in nanoseconds of GPU time; 0 while it is unknown.
+    #[must_use]
+    pub const fn get(&self) -> u64 {
+        match self.sum.checked_div(self.count) {
+            Some(cost) => cost,
+            None => 0,
+        }
+    }
+}
+
+/// Calibration of the event clock: the offset from event time to the monotonic clock.
+///
+/// Each event gives two bounds, because the GPU passes it after the host records it and before the host sees it
+/// passed:
+///
+/// - lower bound: host time of the record minus event time;
+/// - upper bound: host time of the sight minus event time.
+///
+/// The offset lies between the largest lower bound and the smallest upper bound. The lower bound is exact where a
+/// stream is idle at times. If no stream is ever idle, it is far too small. Then the upper bound is good to a
+/// fraction of the worker's millisecond.
+///
+/// What could go wrong: the clocks drift, and the host's clock may jump. So a bound counts for 0.1 to 0.2 s only. And
+/// the offset changes only when a bound requires it: each time it falls, later intervals fall on time that is covered
+/// already, and are not charged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Offset {
+    /// The bounds of the present tenth of a second, and of the one before.
+    bounds: [Bounds; 2],
+    since: u64,
+    offset: Option<i64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Bounds {
+    /// The largest lower bound, from records.
+    above: Option<i64>,
+    /// The smallest upper bound, from sights.
+    below: Option<i64>,
+}
+
+/// Nanoseconds for which observations are combined: 0.1 s, in which a busy stream gives a hundred.
+const TOGETHER: u64 = 100_000_000;
+
+/// Nanoseconds of drift between the clocks while observations count: 20 us, 1/10,000 of 0.2 s. Oscillators of
+/// computers are at least that exact.
+const DRIFT: i64 = 20_000;
+
+/// Nanoseconds by which the latest sight of all may be late. The worker looks every millisecond, and may be late
+/// itself.
+const LATE: i64 = 2_000_000;
+
+/// Nanoseconds for which the base event of a context is used: one second.
+const SECOND: u64 = 1_000_000_000;
+
+impl Offset {
+    /// Adds a record: the host recorded the event of time `event` at the instant `host`. The caller knows it once the
+    /// event has passed.
+    pub fn recorded(&mut self, host: u64, event: u64) {
+        self.turn(host);
+        let offset = host.wrapping_sub(event).cast_signed();
+        if self.below().is_some_and(|below| offset > below.saturating_add(DRIFT)) {
+            // Impossible, unless the host's clock has jumped.
+            self.bounds = [Bounds::default(); 2];
+        }
+        let [current, _] = &mut self.bounds;
+        current.above = Some(current.above.map_or(offset, |above| above.max(offset)));
+        self.fit();
+    }
+
+    /// Adds a sight: the host saw at the instant `host` that the event of time `event` had passed.
+    pub fn passed(&mut self, host: u64, event: u64) {
+        self.turn(host);
+        let offset = host.wrapping_sub(event).cast_signed();
+        let [current, _] = &mut self.bounds;
+        current.below = Some(current.below.map_or(offset, |below| below.min(offset)));
+        self.fit();
+    }
+
+    /// The instant of an event on the monotonic clock. `None` before the first record.
+    #[must_use]
+    pub fn instant(&self, event: u64) -> Option<u64> {
+        Some(event.saturating_add_signed(self.offset?))
+    }
+
+    /// Moves the offset between its bounds.
+    fn fit(&mut self) {
+        let above = self.bounds.iter().filter_map(|bounds| bounds.above).max();
+        let (least, most) = (above.unwrap_or(i64::MIN), self.below().unwrap_or(i64::MAX));
+        let kept = self.offset.or(above).unwrap_or(most);
+        let is_late = most != i64::MAX && most.saturating_sub(kept) > LATE;
+        self.offset = Some(if is_late { most } else { kept.max(least).min(most) });
+    }
+
+    fn below(&self) -> Option<i64> {
+        self.bounds.iter().filter_map(|bounds| bounds.below).min()
+    }
+
+    fn turn(&mut self, host: u64) {
+        if host.saturating_sub(self.since) >= TOGETHER {
+            let [current, _] = self.bounds;
+            (self.bounds, self.since) = ([Bounds::default(), current], host);
+        }
+    }
+}
+
+/// The time line of a context.
+///
+/// The driver tells the milliseconds between two events as a float with a mantissa of 24 bits. After ten seconds such
+/// a value is half a microsecond off. So the base event is replaced every second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Base {
+    /// Time of the base event, in nanoseconds since the first base event.
+    origin: u64,
+    since: u64,
+}
+
+impl Base {
+    /// A time line whose first base event was recorded at the instant `now` of the monotonic clock.
+    #[must_use]
+    pub const fn new(now: u64) -> Self {
+        // Far from 0, so that events before the base have a time.
+        Self { origin: 1 << 62, since: now }
+    }
+
+    /// Whether the base event should be replaced.
+    #[must_use]
+    pub const fn is_due(&self, now: u64) -> bool {
+        now.saturating_sub(self.since) >= SECOND
+    }
+
+    /// The time of an event `elapsed` nanoseconds after the base event; negative before it.
+    #[must_use]
+    pub const fn time(&self, elapsed: i64) -> u64 {
+        self.origin.saturating_add_signed(elapsed)
+    }
+
+    /// Replaces the base event by one that is `elapsed` nanoseconds after it.
+    pub const fn replace(&mut self, elapsed: i64, now: u64) {
+        *self = Self { origin: self.time(elapsed), since: now };
+    }
+}
+
+/// Converts the driver's milliseconds to nanoseconds. `None` for values that are not finite or beyond 12 days.
+///
+/// The conversion is exact: it uses the mantissa and the exponent of the float as integers.
+#[must_use]
+pub fn nanoseconds(milliseconds: f32) -> Option<i64> {
+    let bits = milliseconds.to_bits();
+    let exponent = i32::try_from((bits >> 23) & 0xff).ok()?.saturating_sub(127 + 23);
+    if !(-200..=6).contains(&exponent) {
+        return None;
+    }
+    let mantissa = i64::from(bits & 0x7f_ffff | u32::from(exponent > -150) << 23).saturating_mul(1_000_000);
+    let shifted = match u32::try_from(exponent) {
+        Ok(left) => mantissa.checked_shl(left)?,
+        Err(_) => mantissa.checked_shr(exponent.unsigned_abs()).unwrap_or(0),
+    };
+    Some(if bits >> 31 == 0 { shifted } else { shifted.saturating_neg() })
+}
+
+#[cfg(test)]
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::float_arithmetic,
+    reason = "small numbers, and the driver's floats"
+)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_stream_was_idle_if_more_than_the_clocks_step_lies_between_two_events() {
+        assert!(!was_idle(1_000, 1_000 + STEP, 0));
+        assert!(was_idle(1_000, 1_001 + STEP, 0));
+        assert!(!was_idle(9_000, 1_000, 0), "clocks that were laid on each other anew");
+        assert!(!was_idle(1_000, 3_500 + STEP, 2_500) && was_idle(1_000, 3_501 + STEP, 2_500));
+    }
+
+    #[test]
+    fn an_event_costs_what_lies_between_those_that_are_nearest() {
+        let of = |apart: &[u64]| {
+            let mut cost = EventCost::default();
+            apart.iter().for_each(|apart| cost.adjacent(*apart));
+            cost.get()
+        };
+        assert_eq!(of(&[]), 0);
+        assert_eq!(of(&[9_000, 3_000, 2_000, 3_000, 2_000, 900_000]), 2_500, "a clock of 1 us");
+        assert_eq!(of(&[2_000, 3_001]), 2_000, "the host was late");
+        assert_eq!(of(&[0, 0, 500]), 166, "events that cost nothing");
+        assert_eq!(of(&[MOST_COST + 1]), 0);
+    }
+
+    #[test]
+    fn an_offset_lies_between_what_was_recorded_and_what_was_seen_to_pass() {
+        let mut offset = Offset::default();
+        assert_eq!(offset.instant(5), None);
+        offset.recorded(1_000, 900);
+        assert_eq!(offset.instant(900), Some(1_000));
+        offset.recorded(1_100, 1_080);
+        assert_eq!(offset.instant(1_080), Some(1_180), "it waited behind other work");
+        offset.passed(1_150, 1_080);
+        assert_eq!(offset.instant(1_080), Some(1_150));
+    }
+
+    #[test]
+    fn where_no_stream_is_ever_idle_many_sights_tell_the_offset() {
+        let mut offset = Offset::default();
+        for event in (0..5_000_000_000_u64).step_by(2_100_000) {
+            offset.recorded(SECOND + event - 20_000_000, event);
+            offset.passed(SECOND + event + event % 1_000_000, event);
+            let error = offset.instant(event).unwrap().abs_diff(SECOND + event);
+            assert!(event < 100_000_000 || error <= 100_000, "{error}");
+        }
+    }
+
+    #[test]
+    fn a_clock_that_jumps_is_believed_at_once() {
+        let mut offset = Offset::default();
+        for event in (0..100).map(|at| at * 1000) {
+            offset.recorded(SECOND + event, event);
+            offset.passed(SECOND + event, event);
+        }
+        offset.recorded(9 * SECOND, 200_000);
+        assert_eq!(offset.instant(200_000), Some(9 * SECOND));
+    }
+
+    #[test]
+    fn clocks_that_drift_apart_do_not_jump() {
+        let mut offset = Offset::default();
+        // Kernels of 20 ms on two streams, in which the event clock gains 500 ns. The second kernel has not been seen
+        // to end.
+        offset.recorded(SECOND, 0);
+        offset.passed(SECOND + 20_000_000, 20_000_500);
+        offset.recorded(SECOND + 6_000, 6_000);
+        offset.passed(SECOND + 20_000_000, 6_000);
+        assert_eq!(offset.instant(20_000_500), Some(SECOND + 20_000_000));
+    }
+
+    #[test]
+    fn a_clock_that_loses_is_followed_by_what_is_seen_alone() {
+        let mut offset = Offset::default();
+        offset.recorded(SECOND, 0);
+        for event in (0..SECOND).step_by(1_000_000) {
+            let host = SECOND + event + event / 100;
+            offset.passed(host, event);
+            // The part that two tenths of a second hide, and the delay of a late sight.
+            assert!(
+                offset.instant(event).unwrap().abs_diff(host) <= 2_000_000 + LATE.unsigned_abs(),
+                "{event}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_clock_that_drifts_is_followed() {
+        let mut offset = Offset::default();
+        for second in 0..100_u64 {
+            // The event clock gains 100 us in a second.
+            offset.recorded(second * SECOND, second * (SECOND + 100_000));
+            offset.passed(second * SECOND + 500_000, second * (SECOND + 100_000));
+            let at = offset.instant(second * (SECOND + 100_000)).unwrap();
+            assert!(at.abs_diff(second * SECOND) <= 500_000);
+        }
+    }
+
+    #[test]
+    fn times_go_on_across_a_change_of_base() {
+        let mut base = Base::new(0);
+        let before = base.time(1_500_000_000);
+        assert!(!base.is_due(SECOND - 1) && base.is_due(SECOND));
+        base.replace(1_000_000_000, SECOND);
+        assert_eq!(base.time(500_000_000), before);
+        assert_eq!(base.time(-1), base.time(0) - 1);
+        assert!(!base.is_due(SECOND + 1));
+    }
+
+    #[test]
+    fn the_drivers_floats_are_read_exactly() {
+        for (milliseconds, expected) in [
+            (0.0, Some(0)),
+            (1.0, Some(1_000_000)),
+            (0.5, Some(500_000)),
+            (-2.25, Some(-2_250_000)),
+            (1.0e-3, Some(1_000)),
+            (1.0e-30, Some(0)),
+            (86_400_000.0, Some(86_400_000_000_000)),
+            (f32::NAN, None),
+            (f32::INFINITY, None),
+            (f32::MAX, None),
+        ] {
+            assert_eq!(nanoseconds(milliseconds), expected, "{milliseconds}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_time_is_within_a_nanosecond_of_the_float(milliseconds in -1.0e7_f32..1.0e7) {
+            let exact = f64::from(milliseconds) * 1.0e6;
+            prop_assert!((nanoseconds(milliseconds).unwrap() as f64 - exact).abs() <= 1.0);
+        }
+    }
+}

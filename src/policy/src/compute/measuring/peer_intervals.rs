@@ -1,0 +1,256 @@
+//! Busy intervals of the slice's other processes, read from a shared ring.
+//!
+//! The union of busy intervals covers all processes of a slice. Without it, two processes get two points too little
+//! each, because an interval of one contains the time slices of the other.
+//!
+//! Each interval gets a place in a ring, in the order of arrival. A process charges only the part that lower places
+//! leave uncovered. So no two processes charge the same nanosecond, and no process waits for another.
+//!
+//! These functions touch no shared memory. The caller takes a place by `fetch_add`, writes the times and then the
+//! ticket, and reads them back in the opposite order.
+
+use super::union::Union;
+use crate::units::MOST_GPU_TIME;
+
+/// Nanoseconds for which a place may stay unwritten before a reader skips it: 2 ms. Its owner was killed or suspended
+/// between taking and writing it.
+pub const PATIENCE: u64 = 2_000_000;
+/// Longest valid interval, in nanoseconds: one minute, the largest debt of a slice.
+const LONGEST: u64 = MOST_GPU_TIME.get();
+/// Nanoseconds by which the end of an interval may lie in the future: 1 s. The clocks of processes differ by less.
+const AHEAD: u64 = 1_000_000_000;
+
+/// Contexts of a process that have different numbers. The driver gives each context its own turns.
+const CONTEXTS: u64 = 64;
+
+/// An interval in which a context had work in flight, in nanoseconds of the monotonic clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Interval {
+    /// The instant from which the GPU could run the work.
+    pub start: u64,
+    /// The end of the work, or the instant up to which it was seen to run.
+    pub end: u64,
+    /// Number of the context in its slice: [`context`].
+    pub context: u16,
+    /// Whether the work continues.
+    pub goes_on: bool,
+}
+
+impl Interval {
+    fn is_sane(&self, now: u64) -> bool {
+        self.start <= self.end
+            && self.end.saturating_sub(self.start) <= LONGEST
+            && self.end <= now.saturating_add(AHEAD)
+    }
+
+    /// Whether the interval belongs to the process in this slot of the slice.
+    #[must_use]
+    pub fn is_of(&self, slot: usize) -> bool {
+        u64::from(self.context) / CONTEXTS == u64::from(context(slot, 0)) / CONTEXTS
+    }
+}
+
+/// The number of a context within its slice, from the slot of its process and the context's `number` in the process.
+#[must_use]
+pub fn context(slot: usize, number: u64) -> u16 {
+    let slot = u64::try_from(slot).unwrap_or(0).wrapping_mul(CONTEXTS);
+    let number = slot.wrapping_add(number.checked_rem(CONTEXTS).unwrap_or(0));
+    u16::try_from(number & u64::from(u16::MAX)).unwrap_or(0)
+}
+
+/// The content of a place of the ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Entry {
+    /// The number of the place plus 1; 0 is a place that was never written.
+    pub ticket: u64,
+    /// The published interval.
+    pub interval: Interval,
+}
+
+impl Entry {
+    /// The content to write at a place.
+    #[must_use]
+    pub const fn new(place: u64, interval: Interval) -> Self {
+        Self { ticket: place.saturating_add(1), interval }
+    }
+
+    /// The interval at a place, if the ticket is that place's and the interval is valid: it ends at most a second
+    /// after `now`.
+    #[must_use]
+    pub fn told_at(&self, place: u64, now: u64) -> Option<Interval> {
+        let is_there = self.ticket == place.saturating_add(1);
+        Some(self.interval).filter(|interval| is_there && interval.is_sane(now))
+    }
+}
+
+/// The position of a process in the ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Reader {
+    next: u64,
+    /// The instant at which the wait for an unwritten place began, and the number of places taken by then.
+    waits: Option<(u64, u64)>,
+}
+
+impl Reader {
+    /// A reader for a process that joins at this place.
+    #[must_use]
+    pub const fn new(place: u64) -> Self {
+        Self { next: place, waits: None }
+    }
+
+    /// Covers the intervals of all places below `to`, in a ring of `slots` places. `entry` reads the content of a
+    /// slot.
+    ///
+    /// Returns false if a place is not written yet. The caller tries again later and charges nothing until then.
+    /// Places that were overwritten a round later are lost. Invalid intervals are ignored.
+    pub fn read(
+        &mut self,
+        (to, slots): (u64, u64),
+        now: u64,
+        union: &mut Union,
+        mut entry: impl FnMut(u64) -> Entry,
+    ) -> bool {
+        if self.next.saturating_sub(to) > slots {
+            // No reader is ahead of the count by a whole round: another process has overwritten the count.
+            *self = Self::new(to);
+        }
+        self.next = self.next.max(to.saturating_sub(slots));
+        while self.next < to {
+            let found = entry(self.next.checked_rem(slots).unwrap_or(0));
+            if found.ticket <= self.next && !self.has_waited(to, now) {
+                return false;
+            }
+            if let Some(told) = found.told_at(self.next, now) {
+                union.cover(told.start, told.end);
+            }
+            self.next = self.next.saturating_add(1);
+            self.waits = self.waits.filter(|(_, taken)| self.next < *taken);
+        }
+        true
+    }
+
+    /// Whether the wait is over. All places that were taken before the wait began share one wait.
+    fn has_waited(&mut self, to: u64, now: u64) -> bool {
+        let (since, _) = *self.waits.get_or_insert((now, to));
+        now.saturating_sub(since) >= PATIENCE
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::cast_possible_truncation, reason = "places of a small ring")]
+mod tests {
+    use super::*;
+
+    const SLOTS: u64 = 4;
+    const NOW: u64 = 1 << 40;
+
+    fn told(place: u64, start: u64, end: u64) -> Entry {
+        Entry::new(place, Interval { start, end, ..Interval::default() })
+    }
+
+    #[derive(Default)]
+    struct Ring {
+        slots: [Entry; SLOTS as usize],
+        places: u64,
+    }
+
+    impl Ring {
+        fn publish(&mut self, start: u64, end: u64) {
+            self.slots[(self.places % SLOTS) as usize] = told(self.places, start, end);
+            self.places += 1;
+        }
+
+        fn read(&self, reader: &mut Reader, now: u64, union: &mut Union) -> bool {
+            reader.read((self.places, SLOTS), now, union, |slot| self.slots[slot as usize])
+        }
+    }
+
+    #[test]
+    fn contexts_of_processes_have_different_numbers_and_say_whose_they_are() {
+        let of = |slot, number| Interval { context: context(slot, number), ..Interval::default() };
+        let numbers: std::collections::BTreeSet<u16> =
+            (0..1024).flat_map(|slot| (0..CONTEXTS).map(move |number| context(slot, number))).collect();
+        assert_eq!(numbers.len(), 1 << 16);
+        assert!(of(1023, 63).is_of(1023) && of(7, u64::MAX).is_of(7) && !of(7, 63).is_of(8));
+    }
+
+    #[test]
+    fn what_lower_places_cover_is_not_charged_again() {
+        let (mut ring, mut reader, mut union) = (Ring::default(), Reader::default(), Union::new());
+        ring.publish(100, 200);
+        ring.publish(300, 400);
+        assert!(ring.read(&mut reader, NOW, &mut union));
+        assert_eq!(union.cover(150, 350), 100);
+    }
+
+    #[test]
+    fn an_unwritten_place_is_waited_for_and_then_skipped() {
+        let (mut ring, mut reader, mut union) = (Ring::default(), Reader::default(), Union::new());
+        ring.places = 1;
+        ring.publish(100, 200);
+        assert!(!ring.read(&mut reader, NOW, &mut union));
+        assert!(!ring.read(&mut reader, NOW + PATIENCE - 1, &mut union));
+        assert_eq!(union.cover(100, 150), 50);
+        assert!(ring.read(&mut reader, NOW + PATIENCE, &mut union));
+        assert_eq!(union.cover(150, 200), 0);
+    }
+
+    #[test]
+    fn unwritten_places_are_waited_for_together_and_later_ones_anew() {
+        let (mut ring, mut reader, mut union) = (Ring::default(), Reader::default(), Union::new());
+        ring.places = 3;
+        assert!(!ring.read(&mut reader, NOW, &mut union));
+        ring.places = 4;
+        assert!(!ring.read(&mut reader, NOW + PATIENCE, &mut union));
+        assert_eq!(reader.next, 3);
+        assert!(ring.read(&mut reader, NOW + 2 * PATIENCE, &mut union));
+    }
+
+    #[test]
+    fn a_count_that_somebody_has_written_over_is_followed() {
+        let (mut ring, mut reader, mut union) = (Ring::default(), Reader::default(), Union::new());
+        ring.places = u64::MAX;
+        assert!(!ring.read(&mut reader, NOW, &mut union));
+        assert!(ring.read(&mut reader, NOW + PATIENCE, &mut union));
+        ring.places = 0;
+        ring.publish(100, 200);
+        assert!(ring.read(&mut reader, NOW + PATIENCE, &mut union));
+        ring.publish(200, 300);
+        assert!(ring.read(&mut reader, NOW + PATIENCE, &mut union));
+        assert_eq!(union.cover(150, 300), 50, "what it stood before the count was found to be wrong is lost");
+    }
+
+    #[test]
+    fn a_place_written_in_time_is_read() {
+        let (mut ring, mut reader, mut union) = (Ring::default(), Reader::default(), Union::new());
+        ring.places = 1;
+        assert!(!ring.read(&mut reader, NOW, &mut union));
+        ring.slots[0] = told(0, 100, 200);
+        assert!(ring.read(&mut reader, NOW + 1, &mut union));
+        assert_eq!(union.cover(100, 200), 0);
+    }
+
+    #[test]
+    fn who_falls_behind_by_a_round_loses_what_was_written_over_and_goes_on() {
+        let (mut ring, mut reader, mut union) = (Ring::default(), Reader::default(), Union::new());
+        for at in 0..10 {
+            ring.publish(at * 100, at * 100 + 50);
+        }
+        assert!(ring.read(&mut reader, NOW, &mut union));
+        assert_eq!(union.cover(500, 550), 50);
+        assert_eq!(union.cover(600, 950), 150);
+    }
+
+    #[test]
+    fn insane_intervals_are_ignored() {
+        let (mut ring, mut reader, mut union) = (Ring::default(), Reader::default(), Union::new());
+        ring.publish(200, 100);
+        ring.publish(0, u64::MAX);
+        ring.publish(0, LONGEST + 1);
+        assert!(ring.read(&mut reader, NOW, &mut union));
+        assert_eq!(union.cover(0, 1000), 1000);
+        ring.slots = [Entry { ticket: u64::MAX, ..told(0, 0, 1) }; SLOTS as usize];
+        ring.places += 4;
+        assert!(ring.read(&mut reader, NOW, &mut union));
+    }
+}

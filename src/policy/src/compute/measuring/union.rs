@@ -1,0 +1,136 @@
+//! Union of busy intervals: the time that is charged. Work of overlapping streams is charged once.
+
+/// Intervals that are kept apart. Example: work of 1 ms between gaps, beside a kernel of 0.1 s that is seen to end
+/// later, needs a hundred.
+const APART: usize = 128;
+
+/// A union of intervals in bounded memory. Instants are nanoseconds on any one clock.
+///
+/// It is a set of disjoint intervals and no high-water mark. Measurements of several streams arrive out of order, and
+/// below a mark the later ones would not be charged.
+#[derive(Debug, Clone, Default)]
+pub struct Union {
+    /// In order, disjoint, with gaps in between.
+    busy: Vec<(u64, u64)>,
+    /// All time before this instant counts as covered.
+    floor: u64,
+}
+
+impl Union {
+    /// An empty union. It allocates its memory once.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { busy: Vec::with_capacity(APART.saturating_add(1)), floor: 0 }
+    }
+
+    /// Covers an interval. Returns the nanoseconds that were not covered before.
+    pub fn cover(&mut self, start: u64, end: u64) -> u64 {
+        let start = start.max(self.floor);
+        if start >= end {
+            return 0;
+        }
+        let first = self.busy.partition_point(|(_, until)| *until < start);
+        let (mut at, mut covered, mut after) = (start, 0_u64, first);
+        let (mut from, mut to) = (start, end);
+        while let Some((busy, until)) = self.busy.get(after).copied().filter(|(busy, _)| *busy <= end) {
+            if at < busy {
+                covered = covered.saturating_add(busy.saturating_sub(at));
+            }
+            (at, from, to) = (at.max(until), from.min(busy), to.max(until));
+            after = after.saturating_add(1);
+        }
+        if at < end {
+            covered = covered.saturating_add(end.saturating_sub(at));
+        }
+        self.replace(first, after, (from, to));
+        covered
+    }
+
+    /// Whether the whole interval is covered. Such an interval is neither charged nor published.
+    #[must_use]
+    pub fn is_covered(&self, start: u64, end: u64) -> bool {
+        let start = start.max(self.floor);
+        let first = self.busy.partition_point(|(_, until)| *until < start);
+        start >= end || self.busy.get(first).is_some_and(|(from, until)| *from <= start && end <= *until)
+    }
+
+    fn replace(&mut self, first: usize, after: usize, with: (u64, u64)) {
+        match self.busy.get_mut(first).filter(|_| after > first) {
+            Some(kept) => {
+                *kept = with;
+                self.busy.drain(first.saturating_add(1)..after);
+            }
+            None => self.busy.insert(first, with),
+        }
+        if self.busy.len() > APART {
+            let (_, end) = self.busy.remove(0);
+            self.floor = self.floor.max(end);
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::cast_possible_truncation, reason = "small numbers")]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn covered(union: &mut Union, start: u64, end: u64) -> u64 {
+        union.cover(start, end)
+    }
+
+    #[test]
+    fn only_what_was_not_covered_counts_in_whatever_order_it_arrives() {
+        let mut union = Union::new();
+        assert_eq!(covered(&mut union, 100, 200), 100);
+        assert_eq!(covered(&mut union, 150, 250), 50);
+        assert_eq!(covered(&mut union, 0, 50), 50, "earlier, but not covered");
+        assert_eq!(covered(&mut union, 40, 260), 60);
+        assert_eq!(covered(&mut union, 0, 260), 0);
+        assert_eq!(covered(&mut union, 7, 7), 0);
+        assert_eq!(covered(&mut union, 9, 3), 0);
+    }
+
+    #[test]
+    fn an_interval_is_covered_when_all_of_it_is() {
+        let mut union = Union::new();
+        covered(&mut union, 100, 200);
+        covered(&mut union, 300, 400);
+        for (start, end) in [(100, 200), (120, 150), (300, 400), (500, 500), (9, 3)] {
+            assert!(union.is_covered(start, end), "{start} to {end}");
+        }
+        for (start, end) in [(99, 150), (150, 201), (200, 300), (150, 350), (250, 260), (400, 401), (0, 500)]
+        {
+            assert!(!union.is_covered(start, end), "{start} to {end}");
+        }
+        union.floor = 50;
+        assert!(union.is_covered(0, 50) && union.is_covered(7, 9));
+        assert!(!union.is_covered(0, 51));
+    }
+
+    #[test]
+    fn memory_is_bounded_and_what_is_forgotten_counts_as_covered() {
+        let mut union = Union::new();
+        for at in 0..1000 {
+            assert_eq!(covered(&mut union, at * 10, at * 10 + 5), 5);
+        }
+        assert_eq!(union.busy.len(), APART);
+        assert_eq!(covered(&mut union, 0, 20), 0);
+        assert_eq!(covered(&mut union, 9990, 10_000), 5);
+    }
+
+    proptest! {
+        #[test]
+        fn the_union_covers_each_nanosecond_once(
+            intervals in prop::collection::vec((0_u64..300, 0_u64..40), 1..100)
+        ) {
+            let (mut union, mut seen) = (Union::new(), [false; 400]);
+            for (start, length) in intervals {
+                let fresh = seen[start as usize..(start + length) as usize].iter_mut();
+                let fresh = fresh.map(|cell| u64::from(!core::mem::replace(cell, true))).sum::<u64>();
+                prop_assert_eq!(covered(&mut union, start, start + length), fresh);
+                prop_assert!(union.busy.windows(2).all(|pair| pair[0].1 < pair[1].0));
+            }
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! Decides which launches are measured alone, and which in a batch.
+//!
+//! A long kernel is measured alone, because two events cost little of it. A kernel of unknown cost is measured alone,
+//! because a batch does not tell it apart. After a gap a launch is measured alone, because its events pass within the
+//! gap.
+//!
+//! In a program whose batches have gaps, batches teach nothing. There the [`Sampler`] chooses single launches.
+
+use super::super::cost::estimate::Estimate;
+
+/// Work that is measured because it is long takes at least 400 times the cost of one event. A pair costs 0.5 % of the
+/// throughput. [`long`] and [`full`] follow from it.
+const EVENTS: u64 = 400;
+
+/// Nanoseconds from which a kernel is measured alone, however little an event costs: 0.5 ms.
+pub const LONG: u64 = 500_000;
+
+/// Nanoseconds from which a graph is measured alone, however little an event costs: 0.3 ms. The content of a graph
+/// can change from launch to launch.
+pub const LONG_GRAPH: u64 = 300_000;
+
+/// Predicted nanoseconds of work that fill a batch, however little an event costs: 2 ms.
+pub const FULL: u64 = 2_000_000;
+
+/// Nanoseconds of a gap after which a launch is measured alone: 50 us. Two events are 2 % of the gap. The GPU was
+/// idle meanwhile, and a batch across such gaps tells little about its kernels.
+pub const SPARSE: u64 = 50_000;
+
+/// One launch in 512 is measured alone where batches have gaps.
+const SAMPLED: u32 = 512;
+
+/// Launches after which one is measured alone although its stream may be empty.
+const LATEST: u32 = 2 * SAMPLED;
+
+/// One in eleven waiting launches checks whether it can be measured. A check costs a fifth of a launch.
+///
+/// Eleven is a prime that few programs wait after. Example: in a program that waits after each 10 launches, one of
+/// ten can be measured. With 2, 4, 5 or 6 the checks miss it. With 31 they come too rarely before [`LATEST`], and
+/// shares are up to 2.6 points too small.
+const LOOKS: u32 = 11;
+
+/// Nanoseconds from which each launch is measured alone where batches have gaps: 0.1 ms. Events pass within the gaps
+/// and delay nothing.
+const SAMPLED_ALWAYS: u64 = 100_000;
+
+/// Launches that a batch with gaps counts for.
+const GAPPY: u32 = 64;
+
+/// How a launch is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bracket {
+    /// Between two events of its own.
+    Alone,
+    /// In a batch with others on the same stream.
+    Together,
+}
+
+impl Bracket {
+    /// How to measure a launch. `known` is its estimate, and kernels of its kind are [`long`] from `long` nanoseconds
+    /// on. Its stream may have been idle for `gap` nanoseconds because of the host.
+    #[inline]
+    #[must_use]
+    pub const fn of(known: Option<&Estimate>, long: u64, gap: u64) -> Self {
+        match known {
+            Some(known) if gap < SPARSE && Self::is_together(known, long) => Self::Together,
+            _ => Self::Alone,
+        }
+    }
+
+    /// Whether a launch with this estimate belongs in a batch, if its stream was idle for less than [`SPARSE`].
+    /// Kernels of its kind are [`long`] from `long` nanoseconds on.
+    #[inline]
+    #[must_use]
+    pub const fn is_together(known: &Estimate, long: u64) -> bool {
+        known.is_certain() && known.plain < long
+    }
+}
+
+/// Nanoseconds from which a kernel or a graph is measured alone, where an event costs `event` nanoseconds.
+#[must_use]
+pub const fn long(is_graph: bool, event: u64) -> u64 {
+    beside_events(if is_graph { LONG_GRAPH } else { LONG }, event)
+}
+
+/// Predicted nanoseconds of work that fill a batch, where an event costs `event` nanoseconds.
+#[must_use]
+pub const fn full(event: u64) -> u64 {
+    beside_events(FULL, event)
+}
+
+/// The length of work of which two events are a negligible part; at least `least`. In nanoseconds.
+const fn beside_events(least: u64, event: u64) -> u64 {
+    let length = event.saturating_mul(EVENTS);
+    if length > least { length } else { least }
+}
+
+/// Nanoseconds from the record of an event to its passing, in an empty stream where another event was recorded
+/// `before` nanoseconds ago. Each event costs `event` nanoseconds.
+#[must_use]
+pub const fn delay(before: u64, event: u64) -> u64 {
+    event.saturating_sub(before)
+}
+
+/// Chooses launches to be measured alone in a program whose batches have gaps and so teach nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sampler {
+    count: u32,
+    /// The count at which a launch is measured alone, or checks whether it can be.
+    due: u32,
+    /// Nanoseconds from which each launch is measured alone. Set where batches have gaps.
+    always: u64,
+}
+
+impl Default for Sampler {
+    fn default() -> Self {
+        Self { count: 0, due: SAMPLED - 1, always: u64::MAX }
+    }
+}
+
+impl Sampler {
+    /// Counts a launch with this estimate that belongs in a batch. Returns whether it is measured alone instead.
+    ///
+    /// `may_be_empty` tells whether the stream may have become empty
+    /// ([`Spell::may_have_ended`](super::batch::Spell::may_have_ended)). The events around a launch of 10 us into an
+    /// empty stream look as if the kernel had taken 10 us. So a small kernel waits until its stream is known to be
+    /// busy, or known to be empty after a wait. It waits for at most `LATEST` launches.
+    pub fn launch(&mut self, estimate: &Estimate, may_be_empty: impl FnOnce() -> bool) -> bool {
+        let is_due = self.count >= SAMPLED - 1 || estimate.plain >= self.always;
+        let waits = is_due && estimate.plain < SAMPLED_ALWAYS && self.count < LATEST && may_be_empty();
+        self.passes();
+        if waits {
+            self.due = self.count.saturating_add(LOOKS - 1);
+            return false;
+        }
+        if self.count >= SAMPLED {
+            *self = Self::default();
+        }
+        is_due
+    }
+
+    /// Whether a next launch with this estimate is measured alone, or checks whether it can be.
+    #[inline]
+    #[must_use]
+    pub const fn is_due(&self, estimate: &Estimate) -> bool {
+        self.count >= self.due || estimate.plain >= self.always
+    }
+
+    /// Counts a launch that was not chosen.
+    #[inline]
+    pub const fn passes(&mut self) {
+        self.count = self.count.saturating_add(1);
+    }
+
+    /// Counts a batch that had gaps.
+    pub const fn gaps(&mut self) {
+        self.count = self.count.saturating_add(GAPPY);
+        self.always = SAMPLED_ALWAYS;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const US: u64 = 1_000;
+
+    fn estimate(plain: u64) -> Estimate {
+        let mut estimate = Estimate::NONE;
+        (estimate.charged, estimate.plain, estimate.samples) = (plain, plain, 1);
+        estimate
+    }
+
+    #[test]
+    fn long_kernels_graphs_the_unknown_and_the_sparse_are_measured_alone() {
+        let known = |plain, is_graph, gap| Bracket::of(Some(&estimate(plain)), long(is_graph, 0), gap);
+        assert_eq!(known(499 * US, false, 0), Bracket::Together);
+        assert_eq!(known(500 * US, false, 0), Bracket::Alone);
+        assert_eq!(known(299 * US, true, 0), Bracket::Together);
+        assert_eq!(known(300 * US, true, 0), Bracket::Alone);
+        assert_eq!(known(20 * US, false, SPARSE), Bracket::Alone);
+        assert_eq!(Bracket::of(None, LONG, 0), Bracket::Alone);
+    }
+
+    #[test]
+    fn two_events_are_at_most_a_two_hundredth_of_what_is_measured_because_it_is_long() {
+        assert_eq!([false, true].map(|is_graph| long(is_graph, 2_500)), [1_000 * US; 2]);
+        assert_eq!([false, true].map(|is_graph| long(is_graph, 1_000)), [500 * US, 400 * US]);
+        assert_eq!([2_500, 6_000].map(full), [FULL, 2_400 * US]);
+    }
+
+    #[test]
+    fn a_small_launch_waits_to_be_sampled_until_its_stream_is_known_to_be_empty() {
+        let due = || {
+            let mut sampler = Sampler::default();
+            (0..SAMPLED - 1).for_each(|_| sampler.passes());
+            sampler
+        };
+        let small = estimate(20 * US);
+        let mut sampler = due();
+        assert!(!sampler.launch(&small, || true) && !sampler.launch(&small, || true));
+        assert!(sampler.launch(&small, || false));
+        assert_eq!(sampler, Sampler::default());
+        let mut sampler = due();
+        assert_eq!((0..2000).position(|_| sampler.launch(&small, || true)), Some(SAMPLED as usize + 1));
+        assert!(due().launch(&estimate(SAMPLED_ALWAYS), || true), "a longer one does not");
+    }
+
+    #[test]
+    fn of_launches_that_wait_to_be_sampled_one_in_eleven_looks() {
+        let small = estimate(20 * US);
+        let mut sampler = Sampler::default();
+        let looks = |_: &u32| {
+            let is_due = sampler.is_due(&small);
+            if is_due {
+                assert!(!sampler.launch(&small, || true));
+            } else {
+                sampler.passes();
+            }
+            is_due
+        };
+        assert_eq!((1..540).filter(looks).collect::<Vec<_>>(), [512, 523, 534]);
+    }
+
+    #[test]
+    fn one_launch_in_512_is_sampled_and_a_run_with_gaps_counts_as_64() {
+        let small = estimate(20 * US);
+        let mut sampler = Sampler::default();
+        assert_eq!((0..1024).filter(|_| sampler.launch(&small, || false)).count(), 2);
+        (0..7).for_each(|_| sampler.gaps());
+        assert_eq!((0..64).position(|_| sampler.launch(&small, || false)), Some(63));
+        sampler.gaps();
+        assert!(sampler.launch(&estimate(SAMPLED_ALWAYS), || false));
+    }
+}

@@ -1,0 +1,29 @@
+//! Paces one slice's use of GPU time: estimates, measures, attributes and charges it.
+//!
+//! A launch passes these steps:
+//!
+//! 1. The thread looks up an estimate of its cost ([`cost`]).
+//! 2. The thread pays the estimate from its lease, and takes a new lease from the slice's word when it is the process's
+//!    turn ([`limiter`]).
+//! 3. The thread records timing events around batches of launches ([`measuring::batch`]), and bounds the work in flight
+//!    ([`limiter::queue_bound`]).
+//! 4. The worker lays the measured intervals on one time line ([`measuring::event_clock`]), across processes
+//!    ([`measuring::peer_intervals`]).
+//! 5. The worker charges the newly covered time, less the time of co-tenants ([`attribution`]). The estimates learn from
+//!    it.
+//! 6. The worker settles the difference to the prepaid time ([`limiter::settlement`]).
+//!
+//! Devices whose kernels wait for each other are paced together ([`coupling`]). A launch that such a kernel may wait for is admitted
+//! early ([`peer_overdraft`]).
+//!
+//! Folders, lowest first: `cost`, `measuring`, `attribution`, `limiter`; then `coupling` and `peer_overdraft`.
+//!
+//! Instants and spans are plain `u64` nanoseconds, as in the shared words and in the driver's figures. An instant is of
+//! the monotonic clock. A span is GPU time unless its name or text says otherwise.
+
+pub mod attribution;
+pub mod cost;
+pub mod coupling;
+pub mod limiter;
+pub mod measuring;
+pub mod peer_overdraft;

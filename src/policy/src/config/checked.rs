@@ -1,0 +1,243 @@
+//! A checked configuration, and the limits that it gives each device.
+
+use std::path::PathBuf;
+
+use super::choices::{Burst, CoreMeter, CorePolicy, Log, Priority, ReportTotal, Weight};
+use super::device::{DeviceIdentity, DeviceName, UuidPrefix, gpu_uuid_text};
+use super::faults::{Fault, ValueError};
+use super::messages::{Malformed, Said, Warning};
+use super::per_device::PerDevice;
+use super::sizes::Quota;
+use crate::units::{Bytes, Permille};
+
+/// A checked configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Config {
+    /// `GPU_MEM_LIMIT`, or HAMi's `CUDA_DEVICE_MEMORY_LIMIT[_N]`.
+    pub memory: PerDevice<Quota>,
+    /// `GPU_CORE_PERCENT`, or HAMi's `CUDA_DEVICE_SM_LIMIT[_N]`.
+    pub cores: PerDevice<Permille>,
+    /// `GPU_CORE_POLICY`.
+    pub core_policy: CorePolicy,
+    /// `GPU_CORE_WEIGHT`.
+    pub core_weight: Weight,
+    /// `GPU_CORE_BURST`.
+    pub core_burst: Burst,
+    /// `GPU_CORE_METER`.
+    pub core_meter: CoreMeter,
+    /// `GPU_CORE_COPIES`.
+    pub core_copies: bool,
+    /// `GPU_PRIORITY`.
+    pub priority: Priority,
+    /// `GPU_MEM_OVERSUBSCRIBE`.
+    pub oversubscribe: bool,
+    /// `GPUSLICE_DEEPBIND`: whether `RTLD_DEEPBIND` stays on what programs open.
+    pub deepbind: bool,
+    /// `GPU_MEM_REPORT_TOTAL`.
+    pub report_total: ReportTotal,
+    /// `GPUSLICE_REGION`.
+    pub region: Option<PathBuf>,
+    /// `GPUSLICE_LOG`.
+    pub log: Log,
+    /// Remarks for the user about the configuration.
+    pub warnings: Vec<Warning>,
+    pub(super) memory_told: Told,
+    pub(super) cores_told: Told,
+}
+
+/// The limits of one device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceLimits {
+    /// The quota, never zero. `None`: the device has no quota.
+    pub memory: Option<Bytes>,
+    /// The share of the device's time.
+    pub cores: Permille,
+    /// Remarks for the user.
+    pub warnings: Vec<Warning>,
+}
+
+/// The place that sets the quota of a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QuotaSource {
+    /// The setting, with its place.
+    pub said: Said,
+    /// The quota in bytes.
+    pub bytes: Bytes,
+    /// The value that the user probably meant, such as `4096MiB`. It is set if the value is a number without a unit,
+    /// too small for any program.
+    pub meant: Option<String>,
+}
+
+impl Config {
+    /// Whether nothing is limited. The library then only forwards calls.
+    ///
+    /// A named region with a share of 100 % is a limit, too. The program joins a slice that other processes may use,
+    /// and whose share may change later.
+    #[must_use]
+    pub fn is_unlimited(&self) -> bool {
+        let is_member = self.region.is_some() && self.cores.values().next().is_some();
+        !self.limits_something() && !is_member
+    }
+
+    /// Whether some device has a limit; the device may be absent.
+    #[must_use]
+    pub fn limits_something(&self) -> bool {
+        self.memory.values().next().is_some() || self.has_share()
+    }
+
+    /// Whether any device's time is limited, or divided with other slices.
+    #[must_use]
+    pub fn has_share(&self) -> bool {
+        self.divides() || self.cores.values().any(Permille::is_partial)
+    }
+
+    /// Whether the time of all devices is divided with other slices: by policy, or by priority.
+    #[must_use]
+    pub fn divides(&self) -> bool {
+        self.core_policy != CorePolicy::Fixed || self.priority != Priority::Normal
+    }
+
+    /// Whether a list numbers devices by the bus, as lists in an operator's file do. Then each device's bus number
+    /// must be known, or the limits cannot be enforced.
+    #[must_use]
+    pub fn counts_on_bus(&self) -> bool {
+        self.memory.counts_on_bus() || self.cores.counts_on_bus()
+    }
+
+    /// The devices that a list in an operator's file leaves without a limit.
+    ///
+    /// Returns the setting, and the numbers or UUIDs of these devices.
+    #[must_use]
+    pub fn left_out(&self, devices: &[DeviceIdentity]) -> Vec<(Said, Vec<String>)> {
+        let memory = (self.memory_told.first(), unnamed(&self.memory, devices));
+        let cores = (self.cores_told.first(), unnamed(&self.cores, devices));
+        let lists = [memory, cores].into_iter().filter_map(|(said, unnamed)| Some((said?.clone(), unnamed)));
+        lists.filter(|(said, unnamed)| said.is_of_operator() && !unnamed.is_empty()).collect()
+    }
+
+    /// The limits of a device. A device that a list names twice, by number and by UUID, gets the smaller ones.
+    #[must_use]
+    pub fn limits_for(&self, device: DeviceIdentity) -> DeviceLimits {
+        let quotas = self.memory.of(&device);
+        let shares = self.cores.of(&device);
+        let applied = quotas.iter().map(|quota| quota.on(device.total)).min_by_key(|applied| applied.bytes);
+        let name = gpu_uuid_text(&device.uuid);
+        let mut warnings = Vec::new();
+        if applied.is_some_and(|applied| applied.clamped) {
+            let said = self.memory_told.about(&device).cloned();
+            warnings.push(Warning::OverDevice { said, device: name.clone(), total: device.total });
+        }
+        for (count, told) in [(quotas.len(), &self.memory_told), (shares.len(), &self.cores_told)] {
+            if count > 1 {
+                warnings
+                    .push(Warning::TwoLimits { said: told.about(&device).cloned(), device: name.clone() });
+            }
+        }
+        let memory = applied.map(|applied| applied.bytes);
+        DeviceLimits { memory, cores: shares.into_iter().min().unwrap_or(Permille::FULL), warnings }
+    }
+
+    /// The place that sets the quota of a device. `None`: the device has no quota.
+    #[must_use]
+    pub fn quota_source(&self, device: DeviceIdentity) -> Option<QuotaSource> {
+        let bytes = self.limits_for(device).memory?;
+        let said = self.memory_told.about(&device)?.clone();
+        let meant = meant(&said, bytes, device.total);
+        Some(QuotaSource { said, bytes, meant })
+    }
+
+    /// The configured share of a device, the smaller one if a list names it twice. `None`: no setting names the
+    /// device.
+    #[must_use]
+    pub fn share_of(&self, device: DeviceIdentity) -> Option<Permille> {
+        self.cores.of(&device).into_iter().min()
+    }
+
+    /// Warnings about list items that name none of `devices`.
+    ///
+    /// Such an item leaves nothing unenforced: a program cannot use a device that CUDA does not show. The list may be
+    /// that of a whole machine. It may also be a mistake, by which a present device has no limit. So nothing is
+    /// refused, and the warning names the devices without a limit.
+    #[must_use]
+    pub fn absent(&self, devices: &[DeviceIdentity]) -> Vec<Warning> {
+        let quotas = absent(&self.memory, &self.memory_told, devices);
+        quotas.chain(absent(&self.cores, &self.cores_told, devices)).collect()
+    }
+
+    /// List items that are ambiguous on a machine with these devices: a prefix of several UUIDs.
+    #[must_use]
+    pub fn ambiguous(&self, uuids: &[[u8; 16]]) -> Vec<Malformed> {
+        let quotas = self.memory.named.iter().map(|(name, _)| (name, &self.memory_told));
+        let shares = self.cores.named.iter().map(|(name, _)| (name, &self.cores_told));
+        let several = |prefix: &UuidPrefix| uuids.iter().filter(|uuid| prefix.matches(uuid)).count() > 1;
+        let ambiguous = quotas.chain(shares).filter(|(name, _)| name.uuid().is_some_and(several));
+        ambiguous
+            .filter_map(|(name, told)| {
+                let error = ValueError { part: Some(name.to_string()), fault: Fault::SeveralDevices };
+                Some(Malformed::new(told.first()?.clone(), error))
+            })
+            .collect()
+    }
+}
+
+/// The size that a bare number of bytes probably means: the largest unit of which the device has that many. `4` is
+/// 4GiB to some users, and `4096` is 4096MiB to Slurm and HAMi.
+fn meant(said: &Said, quota: Bytes, total: Bytes) -> Option<String> {
+    let number = quota.get().to_string();
+    let is_bare = |item: &[u8]| item.trim_ascii() == number.as_bytes();
+    let items = said.value.split(|byte| *byte == b',');
+    let is_said =
+        items.map(|item| item.rsplit(|byte| *byte == b'=').next()).any(|item| item.is_some_and(is_bare));
+    if !is_said || quota >= Bytes::MIB {
+        return None;
+    }
+    let units = [("GiB", Bytes::GIB), ("MiB", Bytes::MIB), ("KiB", Bytes::KIB)];
+    let fits = |unit: Bytes| quota.get().checked_mul(unit.get()).is_some_and(|bytes| bytes <= total.get());
+    units.into_iter().find(|(_, unit)| fits(*unit)).map(|(name, _)| format!("{number}{name}"))
+}
+
+/// Warnings about the items of one list that name none of `devices`.
+fn absent<T: Copy>(
+    list: &PerDevice<T>,
+    told: &Told,
+    devices: &[DeviceIdentity],
+) -> impl Iterator<Item = Warning> {
+    let unnamed = unnamed(list, devices);
+    list.absent(devices).into_iter().map(move |name| Warning::Absent {
+        said: told.about_name(&name).cloned(),
+        name: name.to_string(),
+        unnamed: unnamed.clone(),
+    })
+}
+
+/// The devices that a list does not name, as the list would name them: by number if they have one, otherwise by UUID.
+fn unnamed<T: Copy>(list: &PerDevice<T>, devices: &[DeviceIdentity]) -> Vec<String> {
+    let name = |device: &DeviceIdentity| {
+        let number = if list.counts_on_bus() { device.bus } else { device.ordinal };
+        number.map_or_else(|| gpu_uuid_text(&device.uuid), |number| number.to_string())
+    };
+    devices.iter().filter(|device| list.of(device).is_empty()).map(name).collect()
+}
+
+/// The places that set a limit, each for all devices or for one.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Told(pub(super) Vec<(Option<DeviceName>, Said)>);
+
+impl Told {
+    /// The place that sets the limit of this device.
+    pub(super) fn about(&self, device: &DeviceIdentity) -> Option<&Said> {
+        let concerns = |name: &Option<DeviceName>| name.is_none_or(|name| name.matches(device));
+        self.0.iter().find(|(name, _)| concerns(name)).map(|(_, said)| said)
+    }
+
+    /// The place that sets the limit under this name.
+    pub(super) fn about_name(&self, wanted: &DeviceName) -> Option<&Said> {
+        let concerns = |name: &Option<DeviceName>| name.is_none_or(|name| name == *wanted);
+        self.0.iter().find(|(name, _)| concerns(name)).map(|(_, said)| said)
+    }
+
+    /// The first place that sets any limit.
+    pub(super) fn first(&self) -> Option<&Said> {
+        self.0.first().map(|(_, said)| said)
+    }
+}

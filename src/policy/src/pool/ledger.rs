@@ -1,0 +1,268 @@
+//! The ledger of one pool: its charge, and the calls in flight.
+//!
+//! Several threads use a pool at once, and the driver's counters are read outside of any lock. Each method is one
+//! step under the lock that guards the ledger. Between two steps other threads may do anything.
+
+use super::holes::{FreeFor, Holes};
+
+/// Smallest growth of a pool, in bytes: drivers of the 12 and 13 series take 32 MiB at a time from the device.
+pub const GROWTH: u64 = 32 << 20;
+
+/// The ledger of one pool.
+#[derive(Debug, Default)]
+pub struct PoolLedger {
+    /// Bytes charged for the pool.
+    charged: u64,
+    /// Bytes that the pool held at the last reading of the driver's counter.
+    held: u64,
+    /// Number of readings, and the newest one that is included in `held`.
+    readings: u64,
+    last_reading: u64,
+    /// Number of changes. A reading that began before another change is not used after it.
+    version: u64,
+    /// Bytes of allocations that have not been freed.
+    live: u64,
+    /// Allocations in flight, and the largest of them since there was none.
+    calls: u64,
+    largest: u64,
+    /// Allocations in flight without a reservation, because the pool surely had a hole for each.
+    unbacked: u64,
+    /// Bytes that the other allocations have reserved.
+    reserved: u64,
+    /// Allocations that ever began. The count numbers them.
+    begun: u64,
+    /// Calls in flight in which the driver may release memory of the pool.
+    releases: u64,
+    /// The newest allocation that had begun when such a call ended.
+    doubted: u64,
+    holes: Holes,
+}
+
+/// An allocation in the ledger, from before the driver call until after it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Entry {
+    /// Bytes that it takes of the pool.
+    bytes: u64,
+    number: u64,
+    /// Whether no other allocation was in flight when it began.
+    began_alone: bool,
+}
+
+/// A reading of the driver's counter in progress.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reading {
+    number: u64,
+    version: u64,
+}
+
+/// A change of the charge, to be applied under the lock of the step that found it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Change {
+    Charge(u64),
+    Refund(u64),
+}
+
+/// A block that the driver is about to free.
+#[derive(Debug)]
+pub struct PendingFree {
+    ticket: u64,
+    bytes: u64,
+}
+
+impl PoolLedger {
+    pub(super) fn begin(&mut self, bytes: u64) -> Entry {
+        self.begun = self.begun.wrapping_add(1);
+        self.calls = self.calls.saturating_add(1);
+        self.largest = self.largest.max(bytes);
+        Entry { bytes, number: self.begun, began_alone: self.calls == 1 }
+    }
+
+    /// Records the reservation of an allocation that began.
+    pub(super) fn reserved(&mut self, bytes: u64) {
+        self.reserved = self.reserved.saturating_add(bytes);
+    }
+
+    /// Ends an allocation without a call of the driver.
+    pub(super) fn withdraw(&mut self) {
+        self.version = self.version.wrapping_add(1);
+        self.calls = self.calls.saturating_sub(1);
+        if self.calls == 0 {
+            self.largest = 0;
+        }
+    }
+
+    /// Ends an allocation after the driver call. It reserved `reserved` bytes, or nothing because of a hole. Unless
+    /// the call failed, the block is at `address`.
+    pub(super) fn finish(
+        &mut self,
+        entry: Entry,
+        reserved: Option<u64>,
+        address: Option<u64>,
+        reading: Reading,
+        held: Option<u64>,
+    ) -> Change {
+        self.unbacked = self.unbacked.saturating_sub(u64::from(reserved.is_none()));
+        self.reserved = self.reserved.saturating_sub(reserved.unwrap_or(0));
+        let growth = self.note_reading(reading, held);
+        let was_alone = entry.began_alone && entry.number == self.begun;
+        if let Some(address) = address {
+            self.live = self.live.saturating_add(entry.bytes);
+            self.place(entry, address, if was_alone { growth } else { 0 });
+        }
+        if growth > 0 && was_alone && reserved.is_none() {
+            self.holes.refute();
+        }
+        self.withdraw();
+        self.settle(reserved.unwrap_or(0), held.is_some())
+    }
+
+    /// Records the position of a block.
+    fn place(&mut self, entry: Entry, address: u64, growth: u64) {
+        // The pool may have released memory and taken other memory again, so its size tells nothing. A block in a
+        // known hole is no sign of that.
+        let is_doubted = self.releases > 0 || entry.number <= self.doubted;
+        if is_doubted && !self.holes.contain(address, entry.bytes) {
+            self.holes.forget();
+        }
+        self.holes.allocated(address, entry.bytes, growth);
+    }
+
+    pub(super) fn begin_reading(&mut self) -> Reading {
+        self.readings = self.readings.wrapping_add(1);
+        Reading { number: self.readings, version: self.version }
+    }
+
+    /// Whether a reading may be included.
+    ///
+    /// The pool never holds more than what is charged and reserved. A larger figure is older than another reading
+    /// that found less, and the difference may belong to another pool by now. Only without a change in between does
+    /// it show unpaid growth.
+    pub(super) fn is_current(&self, reading: Reading, held: Option<u64>) -> bool {
+        let covered = self.charged.saturating_add(self.reserved);
+        reading.version == self.version || held.is_none_or(|held| held <= covered)
+    }
+
+    /// Includes the driver's figure of the bytes that the pool holds.
+    pub(super) fn end_reading(&mut self, reading: Reading, held: Option<u64>) -> Change {
+        self.note_reading(reading, held);
+        self.settle(0, held.is_some())
+    }
+
+    /// Includes a reading, unless a later one is included: that one saw everything that this one could see. Returns
+    /// the growth of the pool in bytes.
+    fn note_reading(&mut self, reading: Reading, held: Option<u64>) -> u64 {
+        let Some(held) = held.filter(|_| reading.number > self.last_reading) else { return 0 };
+        self.last_reading = reading.number;
+        self.note_held(held)
+    }
+
+    fn note_held(&mut self, held: u64) -> u64 {
+        self.version = self.version.wrapping_add(1);
+        if held < self.held {
+            self.holes.forget();
+        }
+        let growth = held.saturating_sub(self.held);
+        self.held = held;
+        growth
+    }
+
+    /// Updates the charge to the bytes that the pool holds. `reserved` bytes were reserved for this; the rest is
+    /// refunded.
+    ///
+    /// Growth beyond these bytes is paid by allocations in flight, as far as they have reserved it. To charge it here
+    /// would count it twice until they finish.
+    ///
+    /// While an allocation without a reservation is in flight, nothing is refunded. If another allocation has taken
+    /// its hole, the pool grows by the bytes that the other one reserved.
+    fn settle(&mut self, reserved: u64, is_told: bool) -> Change {
+        let paid = self.charged.saturating_add(reserved);
+        let told = if is_told { self.held } else { paid };
+        let owed = told.min(paid).max(told.saturating_sub(self.reserved));
+        let owed = if self.unbacked > 0 { owed.max(paid) } else { owed };
+        self.charged = owed;
+        match owed.checked_sub(paid) {
+            Some(more) => Change::Charge(more),
+            None => Change::Refund(paid.saturating_sub(owed)),
+        }
+    }
+
+    pub(super) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Admits an allocation without a reservation, if the pool surely has a hole for each request in flight, this one
+    /// included. `None`: the readings are no longer true.
+    ///
+    /// A request is at most one piece. If a later call takes its hole, the pool grows by an amount that the later
+    /// call has reserved (see `settle`).
+    pub(super) fn take_hole(
+        &mut self,
+        version: u64,
+        (held, used): (u64, u64),
+        bytes: u64,
+        stream: usize,
+    ) -> Option<bool> {
+        if self.version != version {
+            return None;
+        }
+        self.note_held(held.min(self.held));
+        if used <= self.live {
+            self.holes.settle();
+        }
+        let fits = bytes <= GROWTH && self.holes.room(self.largest, stream) >= self.calls;
+        self.unbacked = self.unbacked.saturating_add(u64::from(fits));
+        Some(fits)
+    }
+
+    /// Begins a free. It counts before the driver counts it, so `live` is never more than the driver's figure.
+    /// Otherwise a block that is still in use elsewhere would pass for free.
+    pub(super) fn begin_free(&mut self, address: u64, bytes: u64) -> PendingFree {
+        self.live = self.live.saturating_sub(bytes);
+        PendingFree { ticket: self.holes.begin_free(address, bytes), bytes }
+    }
+
+    /// Ends a free that failed.
+    pub(super) fn cancel_free(&mut self, pending: &PendingFree) {
+        self.live = self.live.saturating_add(pending.bytes);
+        self.holes.cancel_free(pending.ticket);
+    }
+
+    /// Ends a free that succeeded.
+    pub(super) fn finish_free(&mut self, pending: &PendingFree, free: FreeFor) {
+        self.holes.finish_free(pending.ticket, free);
+    }
+
+    pub(super) fn begin_release(&mut self) {
+        self.releases = self.releases.saturating_add(1);
+    }
+
+    pub(super) fn end_release(&mut self) {
+        self.releases = self.releases.saturating_sub(1);
+        self.doubted = self.begun;
+    }
+
+    /// Forgets the use of the pool: a context ended, and perhaps allocations of the pool with it.
+    pub fn distrust(&mut self) {
+        self.live = 0;
+        self.holes.forget();
+    }
+
+    /// Lowers the charge of a destroyed pool by `bytes`, at most to 0. Returns the bytes subtracted.
+    pub fn shrink(&mut self, bytes: u64) -> u64 {
+        let given = self.charged.min(bytes);
+        self.charged = self.charged.saturating_sub(given);
+        given
+    }
+
+    /// Bytes charged for the pool.
+    #[must_use]
+    pub fn charged(&self) -> u64 {
+        self.charged
+    }
+}
+
+impl Entry {
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}

@@ -1,0 +1,7 @@
+//! Sizes of device memory, for drivers that do not tell them.
+
+pub mod array;
+pub mod blocks;
+pub mod code;
+pub mod context;
+pub mod graph;
