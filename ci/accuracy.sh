@@ -10,7 +10,7 @@
 #   ci/accuracy.sh start      eight processes of a slice that start together, thirty times at each limit; kernels of 5 us; a
 #                             quarter of an hour
 #   ci/accuracy.sh debts      programs of one kernel, one after the other in a slice; three minutes
-#   ci/accuracy.sh picture    draws docs/share.svg
+#   ci/accuracy.sh picture    draws docs/results/share.svg
 # GPUSLICE_WORKLOAD='part|part' and GPUSLICE_LIMITS=5,30 choose rows, GPUSLICE_SECONDS=n how long a cell of `real` or `debts` takes,
 # GPUSLICE_RUNS=n how many runs of `start`, GPUSLICE_VARIANT=part what is wrong around it; GPUSLICE_JSON=file collects the
 # figures for programs.
@@ -47,7 +47,7 @@ case $1 in
     start) measure processes_that_start_together ;;
     debts) measure one_after_the_other GPUSLICE_SECONDS="${GPUSLICE_SECONDS:-60}" ;;
     policies) measure slices_divide_a_gpu ;;
-    picture) measure a_share_over_time GPUSLICE_PICTURE="$ROOT/docs/share.svg" ;;
+    picture) measure a_share_over_time GPUSLICE_PICTURE="$ROOT/docs/results/share.svg" ;;
     *) echo "ci/accuracy.sh virtual, real, changes, events, variants, policies, start, debts or picture" >&2 && exit 2 ;;
 esac
 exit "$missed"

@@ -4,7 +4,7 @@
  *
  * All numbers are unsigned, in the machine's own byte order, and may change at any instant. Map the file shared, and
  * read each number with one load of its full width. Check `magic`, `version`, `size` and `ready` first, and refuse the
- * file if one differs. Check counts against the constants before you use them as bounds. docs/region.md says which
+ * file if one differs. Check counts against the constants before you use them as bounds. docs/internals/region.md says which
  * process writes each word, and in which memory order. Programs in C should only read; their writes are not protected.
  */
 #ifndef GPUSLICE_H
@@ -144,7 +144,7 @@ struct gpuslice_interval {
     uint64_t ticket;   /* number of the interval plus 1 */
     uint64_t start;
     uint64_t packed;   /* bits 0 to 46 length, 47 to 62 context, 63 whether the work goes on */
-    uint64_t checksum; /* made of the other three: docs/region.md says how */
+    uint64_t checksum; /* made of the other three: docs/internals/region.md says how */
 };
 
 /* Sums over all processes at the start of a second. */
@@ -189,8 +189,8 @@ struct gpuslice_device_time {
     uint64_t overlap;
     uint8_t reserved4[120];
     uint32_t correction_millionths; /* the slice's own part of busy time; 0: not known, all of it */
-    uint32_t measure_source;        /* how time is measured: docs/region.md */
-    uint64_t grant;                 /* the rate that the arbiter grants: docs/region.md */
+    uint32_t measure_source;        /* how time is measured: docs/internals/region.md */
+    uint64_t grant;                 /* the rate that the arbiter grants: docs/internals/region.md */
     uint8_t reserved5[112];
     uint64_t sampler_lease;         /* the process that samples NVML */
     uint8_t reserved6[120];

@@ -138,7 +138,7 @@ struct gpuslice_process_figures {
 
 /* The version of the library's interface: GPUSLICE_API_VERSION of its header. */
 uint32_t gpuslice_api_version(void);
-/* The version of regions that the library reads (docs/region.md). */
+/* The version of regions that the library reads (docs/internals/region.md). */
 uint32_t gpuslice_layout_version(void);
 /* A sentence that explains a status. It is never null and never freed. */
 const char *gpuslice_error_text(int status);

@@ -166,7 +166,7 @@ fn other_shells_read_their_scripts() {
 
 #[test]
 fn the_exit_codes_are_those_that_are_documented() {
-    let file = artefacts::repository().join("docs/operating.md");
+    let file = artefacts::repository().join("docs/reference/cli.md");
     let text = fs::read_to_string(file).expect("there is a page");
     let (_, codes) = text.split_once("## Exit codes").expect("there is a section");
     let codes = codes.split("\n## ").next().expect("there is a first part");
@@ -204,7 +204,12 @@ fn whoever_cannot_be_told_is_told_by_the_exit_code() {
 
 #[test]
 fn every_command_and_option_is_in_the_documents() {
-    let docs = ["docs/operating.md", "docs/status.md", "docs/configuration.md", "README.md"];
+    let docs = [
+        "docs/reference/cli.md",
+        "docs/reference/status-json.md",
+        "docs/reference/configuration.md",
+        "README.md",
+    ];
     let read = |file: &&str| fs::read_to_string(artefacts::repository().join(file)).expect("there is a page");
     let text: String = docs.iter().map(read).collect();
     for command in ["run", "list", "status", "set", "remove", "demo", "completions", "man", "help"] {

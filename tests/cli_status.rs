@@ -79,7 +79,10 @@ fn is_golden(file: &str, text: &str) {
         fs::write(&path, text).expect("it can be written");
     }
     let golden = fs::read_to_string(&path).expect("there is such a file");
-    assert_eq!(text, golden, "{file}: if that is meant, count the version up or add to docs/status.md");
+    assert_eq!(
+        text, golden,
+        "{file}: if that is meant, count the version up or add to docs/reference/status-json.md"
+    );
 }
 
 #[test]
@@ -135,7 +138,8 @@ fn every_field_is_documented_and_no_other() {
     let slice = busy("documented");
     let mut told = BTreeSet::new();
     fields(&json(&["status", &slice.name, "--json"]), &mut told);
-    let text = fs::read_to_string(artefacts::repository().join("docs/status.md")).expect("there is a page");
+    let text = fs::read_to_string(artefacts::repository().join("docs/reference/status-json.md"))
+        .expect("there is a page");
     // A row of a table begins with the field's name.
     let name = |line: &str| line.strip_prefix("| `")?.split_once("` |").map(|(name, _)| name.to_owned());
     let documented: BTreeSet<String> = text.lines().filter_map(name).collect();

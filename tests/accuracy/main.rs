@@ -1,7 +1,7 @@
 //! Does a share of GPU time hold when programs really run? On the simulated GPU, whose ground truth is the judge.
 //!
 //! Without variables a few cells, with generous bounds: the machine may have other things to do. With
-//! `GPUSLICE_SECONDS` the whole table (`ci/accuracy.sh`); see `docs/testing.md` for the other variables.
+//! `GPUSLICE_SECONDS` the whole table (`ci/accuracy.sh`); see `docs/development/testing.md` for the other variables.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -103,7 +103,7 @@ def must_exist(path):
 
 def destination(gpu, options):
     """Where the measurement goes: `--out`, `$OUT`, or beside the others; what the simulated GPU says is no measurement."""
-    measured = ROOT / "docs" / "measurements"
+    measured = ROOT / "docs" / "results" / "measurements"
     folder = Path(options.out or os.environ.get("OUT") or (ROOT / "build" if options.simulated else measured))
     if options.simulated and folder.resolve() == measured.resolve():
         sys.exit("what the simulated GPU says does not go to docs/measurements")

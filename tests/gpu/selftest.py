@@ -156,7 +156,7 @@ class Quick(unittest.TestCase):
         self.assertIn("```\nSIMGPU_LINEAR_GRANULE=1\nSIMGPU_CONTEXT_BYTES=300MiB\n", text)
 
     def test_settings_are_those_of_the_simulated_gpu(self):
-        documented = (ROOT / "docs/simgpu.md").read_text()
+        documented = (ROOT / "docs/internals/simgpu.md").read_text()
         self.assertEqual([question.name for question in quick.QUESTIONS], list(quick.DEFAULTS))
         for question, (_, setting) in quick.DEFAULTS.items():
             said = setting and setting("not listed" if question.startswith("bytes") else 1)
@@ -220,7 +220,7 @@ class Files(unittest.TestCase):
         self.assertEqual(run.joined(first, part("95", 94), "b"), part("95", 94), "of another library")
 
     def test_what_the_simulated_gpu_says_goes_nowhere_near_measurements(self):
-        options = mock.Mock(out=str(ROOT / "docs" / "measurements"), simulated=True)
+        options = mock.Mock(out=str(ROOT / "docs" / "results" / "measurements"), simulated=True)
         with self.assertRaises(SystemExit):
             run.destination(GPU, options)
         options.out = self.folder.name
@@ -333,7 +333,7 @@ class Claims(unittest.TestCase):
 
     def test_what_facts_rest_on_is_there(self):
         for fact in all_facts():
-            for place in re.findall(r"(?:src|docs)/[a-z0-9_/.]+", fact.rests):
+            for place in re.findall(r"(?:src|docs)/[a-z0-9_/.-]+", fact.rests):
                 self.assertTrue((ROOT / place.rstrip(".")).exists(), (fact.claim, place))
             for name in re.findall(r"\b[A-Z][A-Z_]{3,}\b", fact.rests):
                 if name not in ("NVML",):

@@ -63,7 +63,7 @@ waited for the share. queued: GPU time of launches that have not ended. owed: GP
 wait until the share has paid for it.
 
 With --watch a terminal is drawn anew each time; into a file or pipe one report follows the other.
-Sizes in the JSON are bytes, spans are nanoseconds, shares are thousandths; docs/status.md has all of its fields.
+Sizes in the JSON are bytes, spans are nanoseconds, shares are thousandths; docs/reference/status-json.md has all of its fields.
 
 Examples:
   gpuslice status

@@ -10,7 +10,7 @@ use crate::{Ending, crowd, figures, slices};
 use gpuslice_region::Reader;
 use serde::Serialize;
 
-/// What `--json` prints: of the form of `status --json`, but less; `docs/status.md` describes it.
+/// What `--json` prints: of the form of `status --json`, but less; `docs/reference/status-json.md` describes it.
 #[derive(Debug, Serialize)]
 struct Listing<'a> {
     version: u32,

@@ -16,7 +16,7 @@ use std::time::Instant;
 /// Columns of a terminal that has no more than usual.
 const WIDTH: usize = 80;
 
-/// What `--json` prints; `docs/status.md` describes it.
+/// What `--json` prints; `docs/reference/status-json.md` describes it.
 #[derive(Debug, Serialize)]
 struct Report {
     /// Of this form. A field that is added leaves it; one that goes or means something else counts it up.

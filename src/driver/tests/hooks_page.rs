@@ -1,4 +1,4 @@
-//! Compares `docs/hooks.md` with the table. `GPUSLICE_BLESS=1 cargo test -p gpuslice-driver --test hooks_page` writes
+//! Compares `docs/reference/hooks.md` with the table. `GPUSLICE_BLESS=1 cargo test -p gpuslice-driver --test hooks_page` writes
 //! the page.
 #![allow(
     clippy::expect_used,
@@ -13,7 +13,7 @@ use gpuslice_driver::{Api, Symbol, Treatment};
 use std::fmt::Write;
 use std::{env, fs};
 
-const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/hooks.md");
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/hooks.md");
 
 const INTRODUCTION: &str = "\
 # What is done around each driver call
@@ -105,6 +105,6 @@ fn the_page_of_hooks_is_what_the_table_says() {
     let written = fs::read_to_string(PAGE).unwrap_or_default();
     assert!(
         written == page(),
-        "docs/hooks.md is stale: GPUSLICE_BLESS=1 cargo test -p gpuslice-driver --test hooks_page"
+        "docs/reference/hooks.md is stale: GPUSLICE_BLESS=1 cargo test -p gpuslice-driver --test hooks_page"
     );
 }

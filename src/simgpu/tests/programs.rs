@@ -82,7 +82,7 @@ fn a_program_on_the_cuda_runtime_is_told_once_why_it_stops() {
     };
     assert_eq!(said("other"), "");
     let said = said("runtime");
-    assert!(said.lines().count() == 1 && said.contains("docs/simgpu.md"), "{said}");
+    assert!(said.lines().count() == 1 && said.contains("docs/internals/simgpu.md"), "{said}");
 }
 
 #[test]

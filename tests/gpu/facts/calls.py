@@ -11,7 +11,7 @@ from watch import Watcher
 
 PAIR = Fact(
     "recording two timing events takes at most 2 us of the host's time",
-    "FULL in src/policy/src/compute/measuring/when_alone.rs; docs/compute.md, what it costs",
+    "FULL in src/policy/src/compute/measuring/when_alone.rs; docs/guide/gpu-time.md, what it costs",
     "runs of small kernels would have to be longer to stay below 1 %",
 )
 QUERY = Fact(

@@ -20,12 +20,12 @@ CURRENT = Fact(
 )
 SMALL = Fact(
     "streams and events take no more than 32 MiB for 64 streams and 1000 events",
-    "docs/hooks.md: their calls are passed on",
+    "docs/reference/hooks.md: their calls are passed on",
     "calls that make streams would have to be measured",
 )
 LAUNCHES = Fact(
     "a launch of loaded code that needs no larger stack takes nothing",
-    "docs/architecture.md: a launch is not looked at",
+    "docs/internals/architecture.md: a launch is not looked at",
     "what launches take would stay uncharged until the next wait",
 )
 HEAP, STACK = 2, 0  # CUlimit

@@ -10,7 +10,7 @@ from watch import Watcher
 
 DURATION = Fact(
     "two timing events around a kernel that waited in the queue are its duration, within 1 us or 1 %",
-    "src/shim/src/compute/events.rs; docs/compute.md, step 3",
+    "src/shim/src/compute/events.rs; docs/internals/limiter.md, measure",
     "the library would have to take off what a pair adds (a constant of events.rs)",
 )
 LONG_RUN = Fact(

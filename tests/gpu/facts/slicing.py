@@ -23,7 +23,7 @@ APART = Fact(
 )
 EVEN = Fact(
     "two processes that both want the whole device get half each, within 5 points",
-    "docs/compute.md: the target for slices side by side",
+    "docs/internals/limiter.md: the target for slices side by side",
     "shares above a slice's part of the time slicing could not be had",
 )
 # By name: lengths of kernels in microseconds of two processes, and whether they are alike.

@@ -78,7 +78,7 @@ fn one_line(text: &str) -> String {
     figures::printable(text.trim())
 }
 
-/// What `doctor --json` prints; `docs/operating.md` describes it.
+/// What `doctor --json` prints; `docs/reference/cli.md` describes it.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     /// Of this form. A field or check that is added leaves it; one that goes or means something else counts it up.

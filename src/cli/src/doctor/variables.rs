@@ -24,7 +24,7 @@ fn unread(name: &str) -> Option<Finding> {
         return Some(Finding::warning(
             check,
             format!("{name} is set, and nothing reserves memory: quotas may sum to more than the GPU has"),
-            "unset it; to promise memory, let the quotas on a GPU sum to no more than it has (docs/operating.md)",
+            "unset it; to promise memory, let the quotas on a GPU sum to no more than it has (docs/guide/memory.md)",
         ));
     }
     let begins = BEGINNINGS.into_iter().find(|begins| name.starts_with(begins));

@@ -1,4 +1,4 @@
-//! Offsets and sizes of the layout by name. A test compares them with the header for C and with `docs/region.md`.
+//! Offsets and sizes of the layout by name. A test compares them with the header for C and with `docs/internals/region.md`.
 
 use crate::{
     layout::{

@@ -1,6 +1,6 @@
 //! The layout of the region file: constants, structs and offsets.
 //!
-//! The file holds fixed-width atomics only, at offsets that `include/gpuslice.h` repeats for C and `docs/region.md`
+//! The file holds fixed-width atomics only, at offsets that `include/gpuslice.h` repeats for C and `docs/internals/region.md`
 //! explains. A change of the bytes needs a new [`VERSION`]. A process that finds a version it does not know refuses the
 //! file.
 

@@ -69,7 +69,7 @@ fn a_c_program_reads_a_region_that_is_in_use() {
 
 #[test]
 fn the_document_names_every_offset() {
-    let document = fs::read_to_string(root().join("docs/region.md")).unwrap();
+    let document = fs::read_to_string(root().join("docs/internals/region.md")).unwrap();
     let cells: Vec<Vec<&str>> = document
         .lines()
         .map(|line| line.split('|').map(|cell| cell.trim().trim_matches('`')).collect())
@@ -77,6 +77,9 @@ fn the_document_names_every_offset() {
     for (name, value) in FIGURES {
         let value = value.to_string();
         let named = |row: &&Vec<&str>| row.get(1) == Some(&name) && row.get(2) == Some(&value.as_str());
-        assert!(cells.iter().any(|row| named(&row)), "no row `{name}` with {value} in docs/region.md");
+        assert!(
+            cells.iter().any(|row| named(&row)),
+            "no row `{name}` with {value} in docs/internals/region.md"
+        );
     }
 }

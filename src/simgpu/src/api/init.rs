@@ -62,7 +62,7 @@ impl Init for Driver {
         if wanted == RUNTIME_TABLE && !RUNTIME_IS_TOLD.swap(true, Ordering::Relaxed) {
             crate::notice::say(
                 "NVIDIA's CUDA runtime asks for a private table, which only NVIDIA's driver has: it stops here. \
-                 docs/simgpu.md says which programs run.",
+                 docs/internals/simgpu.md says which programs run.",
             );
         }
         Err(status::INVALID_VALUE)
