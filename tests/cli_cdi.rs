@@ -9,6 +9,7 @@ use gpuslice_region::{Member, Trust};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use support::command::{Ended, end, gpuslice};
 
 fn cdi(root: &Path, arguments: &[&str]) -> Ended {
@@ -97,4 +98,31 @@ fn limits_are_written_again_and_the_region_stays() {
     assert!(fs::read_to_string(&config).unwrap().contains("GPU_MEM_LIMIT=8GiB\n"));
     fs::remove_file(&region).unwrap();
     cdi(root.path(), &["a", "--mem", "8GiB"]).code(1).complains("was removed");
+}
+
+#[test]
+fn files_are_readable_in_containers_whatever_the_umask() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let root = tempfile::tempdir_in("/dev/shm").unwrap();
+    let program = env!("CARGO_BIN_EXE_gpuslice");
+    let made = Command::new("sh")
+        .args(["-c", "umask 077; exec \"$@\"", "sh", program, "cdi", "a", "--mem", "4GiB", "--root"])
+        .arg(root.path())
+        .env("GPUSLICE_LIB", support::artefacts::library())
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let state = root.path().join("var/lib/gpuslice");
+    let library = fs::read_dir(state.join("lib")).unwrap().next().unwrap().unwrap().path();
+    for (path, mode) in [
+        (state.join("slots/a/conf"), 0o755),
+        (state.join("slots/a/conf/config"), 0o644),
+        (library, 0o755),
+        (root.path().join("run/gpuslice/slots/a"), 0o755),
+        (root.path().join("run/gpuslice/slots/a/region"), 0o666),
+        (root.path().join("var/run/cdi/gpuslice-a.json"), 0o644),
+    ] {
+        let found = fs::metadata(&path).unwrap().permissions().mode() & 0o7777;
+        assert_eq!(found, mode, "{}: {found:o}", path.display());
+    }
 }

@@ -6,8 +6,9 @@ use crate::owned::Change;
 use crate::watch::Watch;
 use gpuslice_policy::units::Permille;
 use serde::{Deserialize, Serialize};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::os::unix::net;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -57,14 +58,21 @@ enum Answer {
     },
 }
 
-/// Takes the socket. Removes the file of an agent that has ended.
-pub(crate) fn listen(path: &Path, group: Option<&str>) -> io::Result<net::UnixListener> {
-    if net::UnixStream::connect(path).is_ok() {
-        return Err(io::Error::new(
+/// Takes the lock by which one agent at a time has a folder. It ends with the returned file.
+pub(crate) fn lock(run: &Path) -> io::Result<File> {
+    let file = OpenOptions::new().create(true).append(true).mode(0o600).open(run.join("agent.lock"))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(io::Error::new(
             io::ErrorKind::AddrInUse,
-            "another agent answers there; end it, or set paths.run",
-        ));
+            "another agent has it; end that one, or set paths.run",
+        )),
+        Err(TryLockError::Error(error)) => Err(error),
     }
+}
+
+/// Takes the socket. Removes the file of an agent that has ended: the caller has the [`lock`].
+pub(crate) fn listen(path: &Path, group: Option<&str>) -> io::Result<net::UnixListener> {
     let _none_there = std::fs::remove_file(path);
     let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
     let listener = net::UnixListener::bind(path);
@@ -186,6 +194,15 @@ mod tests {
 
     fn ask(line: &str) -> Result<(String, Change), String> {
         asked(line.as_bytes(), true)
+    }
+
+    #[test]
+    fn one_agent_at_a_time_has_a_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = lock(folder.path()).unwrap();
+        assert!(lock(folder.path()).unwrap_err().to_string().contains("another agent has it"));
+        drop(first);
+        assert!(lock(folder.path()).is_ok());
     }
 
     #[test]

@@ -9,6 +9,8 @@ use std::time::Duration;
 pub(crate) const INTERVAL: Duration = Duration::from_secs(2);
 /// Points of a line: ten minutes.
 const POINTS: usize = 300;
+/// Lines that are kept at the most: a tenant can enter any number of GPUs in its region. 1024 lines take 4 MiB.
+const LINES: usize = 1024;
 
 /// Names a line: a slice on a GPU, or a GPU.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -40,7 +42,7 @@ impl History {
     /// Takes a point of each line. Those of slices that are gone end.
     pub(crate) fn take(&mut self, now: &Snapshot) {
         let mut before = std::mem::take(&mut self.0);
-        for (key, point) in points(now) {
+        for (key, point) in points(now).take(LINES) {
             let mut line = before.remove(&key).unwrap_or_default();
             line.push_back(point);
             while line.len() > POINTS {
@@ -56,10 +58,11 @@ impl History {
     }
 }
 
-fn points(now: &Snapshot) -> Vec<(Key, Point)> {
+/// The points of this moment: those of GPUs, of the configuration's slices, and of others.
+fn points(now: &Snapshot) -> impl Iterator<Item = (Key, Point)> {
     let mib = |bytes: u64| u32::try_from(bytes >> 20).unwrap_or(u32::MAX);
     let part = |permille: u64| u16::try_from(permille).unwrap_or(u16::MAX);
-    let slices = now.slices.iter().flat_map(|slice| {
+    let slices = now.slices.iter().flat_map(move |slice| {
         slice.devices.iter().map(move |device| {
             let key = Key {
                 container: slice.place().to_owned(),
@@ -74,7 +77,7 @@ fn points(now: &Snapshot) -> Vec<(Key, Point)> {
             (key, point)
         })
     });
-    let gpus = now.gpus.iter().map(|gpu| {
+    let gpus = now.gpus.iter().map(move |gpu| {
         let key = Key { container: String::new(), slice: String::new(), uuid: gpu.uuid.clone() };
         let point = Point {
             memory_mib: gpu.memory_used.map(mib),
@@ -83,7 +86,7 @@ fn points(now: &Snapshot) -> Vec<(Key, Point)> {
         };
         (key, point)
     });
-    slices.chain(gpus).collect()
+    gpus.chain(slices)
 }
 
 #[cfg(test)]
@@ -105,5 +108,26 @@ mod tests {
         assert_eq!((memory.len(), memory[0], memory[299]), (300, Some(100), Some(399)));
         history.take(&Snapshot::default());
         assert_eq!(history.lines().count(), 0);
+    }
+
+    #[test]
+    fn lines_are_bounded_and_gpus_come_first() {
+        let device = |uuid: String| crate::snapshot::Device { uuid, ..Default::default() };
+        let slice = crate::snapshot::Slice {
+            name: "a".to_owned(),
+            container: None,
+            made: false,
+            region: String::new(),
+            problem: None,
+            generation: None,
+            process_count: 1,
+            processes: Vec::new(),
+            devices: (0..2000).map(|number| device(number.to_string())).collect(),
+        };
+        let gpu = Gpu { uuid: "GPU-a".to_owned(), ..Gpu::default() };
+        let mut history = History::default();
+        history.take(&Snapshot { gpus: vec![gpu], slices: vec![slice], ..Snapshot::default() });
+        assert_eq!(history.lines().count(), LINES);
+        assert!(history.lines().any(|(key, _)| key.uuid == "GPU-a" && key.slice.is_empty()));
     }
 }

@@ -85,8 +85,9 @@ const shown = () => JSON.stringify([
 ]);
 
 const renew = async () => {
-  const text = await (await fetch("/")).text();
-  const page = new DOMParser().parseFromString(text, "text/html");
+  const answer = await fetch("/");
+  if (!answer.ok) throw new Error(`/: ${answer.status}`);
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   const focused = document.activeElement?.getAttribute("aria-label");
   document.querySelector("main").replaceWith(page.querySelector("main"));
   if (focused) [...document.querySelectorAll("main [aria-label]")].find((one) => one.getAttribute("aria-label") === focused)?.focus();
@@ -120,10 +121,10 @@ const update = async () => {
   for (const element of document.querySelectorAll("[data-slice]")) {
     const { slice: name, container, uuid } = element.dataset;
     const slice = slices.find((one) => one.name === name && place(one) === container);
+    if (slice) show(element, "problem", slice.problem);
     const device = slice?.devices.find((one) => one.uuid === uuid);
     if (!device) continue;
     const total = gpus.find((gpu) => gpu.uuid === uuid)?.memory_total ?? null;
-    show(element, "problem", slice.problem);
     write(element, "memory-text", `${size(device.memory_used)} used, limit ${limit(device.memory_limit)}`);
     draw(element, "memory", [[size(device.memory_used), share(device.memory_used, device.memory_limit ?? total ?? device.memory_used)]]);
     write(element, "time-text", `${percent(device.used_permille)} used, limit ${percent(device.share_permille)} ${device.policy}`);

@@ -24,10 +24,11 @@ const FIRST: Duration = Duration::from_secs(6);
 /// Makes the slices, and serves figures until SIGTERM or SIGINT.
 pub(crate) fn serve(place: &Place, config: Config) -> Result<(), String> {
     tracing_subscriber::fmt().with_max_level(config.log).with_writer(io::stderr).with_ansi(false).init();
-    let folder = config.socket.parent().unwrap_or(&config.socket);
-    make_folder(folder).map_err(|problem| problem.to_string())?;
+    make_folder(&config.run).map_err(|problem| problem.to_string())?;
     // Before a slice is made: a second agent ends here. Before a thread starts: the socket needs another umask.
-    let (socket, listen) = (config.socket.clone(), config.listen);
+    let _lock = control::lock(&config.run)
+        .map_err(|error| format!("{}: {error}", config.run.join("agent.lock").display()))?;
+    let (socket, listen) = (config.socket(), config.listen);
     let control = control::listen(&socket, config.group.as_deref())
         .map_err(|error| format!("{}: {error}", socket.display()))?;
     let served = serve_on(place, config, control, web::listen(listen));
@@ -60,7 +61,7 @@ fn serve_on(
     });
     let _slow_or_none = told.recv_timeout(FIRST);
     let (connections, rate) = (config.connections, Arc::new(Rate::new(config.rate)));
-    let socket = config.socket.clone();
+    let socket = config.socket();
     let watch = Arc::new(Mutex::new(Watch::begin(config, gpus)));
     let (_ticks, stop) = channel();
     let ticking = Arc::clone(&watch);

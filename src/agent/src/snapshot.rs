@@ -23,7 +23,7 @@ pub(crate) struct Slice {
     pub(crate) generation: Option<u64>,
     /// The number of its living processes.
     pub(crate) process_count: usize,
-    /// Its living processes; none where nobody asked for them.
+    /// Some of its living processes, 64 at the most; none where nobody asked for them.
     pub(crate) processes: Vec<Process>,
     /// Its limits and its use, GPU by GPU.
     pub(crate) devices: Vec<Device>,
@@ -36,7 +36,7 @@ pub(crate) struct Process {
     pub(crate) pid: u32,
     /// Its number on the node; none where it is not seen from here.
     pub(crate) host_pid: Option<u32>,
-    /// Its program with the arguments; none where it is not seen from here.
+    /// Its program, with the arguments where the configuration says so; none where it is not seen from here.
     pub(crate) command: Option<String>,
     /// Bytes that it holds on all GPUs together.
     pub(crate) memory_used: u64,

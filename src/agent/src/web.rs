@@ -143,7 +143,9 @@ pub(crate) async fn serve(listener: TcpListener, routes: Router, connections: us
 
 /// Sets the headers of every answer, and answers no more requests than it may.
 async fn bounded(State(shared): State<Shared>, request: Request, next: Next) -> Response {
-    let mut response = if shared.rate.admits(Instant::now()) {
+    // A supervisor would restart the agent because others ask too much.
+    let is_free = request.uri().path() == "/healthz";
+    let mut response = if is_free || shared.rate.admits(Instant::now()) {
         next.run(request).await
     } else {
         let later = [(header::RETRY_AFTER, "1")];
@@ -156,36 +158,43 @@ async fn bounded(State(shared): State<Shared>, request: Request, next: Next) -> 
     response
 }
 
-/// Does what may take a while with the slices, where it keeps no other client waiting.
-async fn with<T: Send + 'static>(
+/// Asks for something, and writes the answer. Both may take a while, so they keep no other client waiting.
+async fn with<T>(
     shared: Shared,
     ask: impl FnOnce(&mut Watch) -> T + Send + 'static,
-) -> Result<T, StatusCode> {
+    write: impl FnOnce(T) -> Response + Send + 'static,
+) -> Result<Response, StatusCode> {
     let asked = tokio::task::spawn_blocking(move || {
-        ask(&mut shared.watch.lock().unwrap_or_else(PoisonError::into_inner))
+        let asked = ask(&mut shared.watch.lock().unwrap_or_else(PoisonError::into_inner));
+        write(asked)
     });
     asked.await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)
 }
 
 async fn page(State(shared): State<Shared>) -> Result<Response, StatusCode> {
-    let page = with(shared, |watch| {
+    let look = |watch: &mut Watch| {
         let now = watch.look(true);
         page::render(&now, &watch.history).into_string()
-    });
-    Ok(([(header::CONTENT_TYPE, "text/html; charset=utf-8")], page.await?).into_response())
+    };
+    let kind = [(header::CONTENT_TYPE, "text/html; charset=utf-8")];
+    with(shared, look, move |page| (kind, page).into_response()).await
 }
 
 async fn metrics(State(shared): State<Shared>) -> Result<Response, StatusCode> {
-    let now = with(shared, |watch| watch.look(false)).await?;
-    let text = metrics::text(now).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
-    Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
+    let kind = [(header::CONTENT_TYPE, metrics::CONTENT_TYPE)];
+    let write = move |now| match metrics::text(now) {
+        Ok(text) => (kind, text).into_response(),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    };
+    with(shared, |watch| watch.look(false), write).await
 }
 
 async fn ready(State(shared): State<Shared>) -> Result<Response, StatusCode> {
-    Ok(match with(shared, |watch| watch.is_ready()).await? {
+    let write = |ready| match ready {
         Ok(()) => "ok\n".into_response(),
         Err(problems) => (StatusCode::SERVICE_UNAVAILABLE, format!("{problems}\n")).into_response(),
-    })
+    };
+    with(shared, |watch| watch.is_ready(), write).await
 }
 
 #[derive(Debug, Serialize)]
@@ -203,14 +212,12 @@ struct GpuWithSums {
     sums: Sums,
 }
 
-async fn gpus(State(shared): State<Shared>) -> Result<Json<Gpus>, StatusCode> {
-    let now = with(shared, |watch| watch.look(false)).await?;
-    let with_sums = |gpu: &Gpu| GpuWithSums { gpu: gpu.clone(), sums: now.sums(gpu) };
-    Ok(Json(Gpus {
-        version: VERSION,
-        driver: now.driver.clone(),
-        gpus: now.gpus.iter().map(with_sums).collect(),
-    }))
+async fn gpus(State(shared): State<Shared>) -> Result<Response, StatusCode> {
+    let write = |now: Snapshot| {
+        let gpus = now.gpus.iter().map(|gpu| GpuWithSums { gpu: gpu.clone(), sums: now.sums(gpu) });
+        Json(Gpus { version: VERSION, driver: now.driver.clone(), gpus: gpus.collect() }).into_response()
+    };
+    with(shared, |watch| watch.look(false), write).await
 }
 
 #[derive(Debug, Serialize)]
@@ -219,9 +226,9 @@ struct Slices {
     slices: Vec<Slice>,
 }
 
-async fn slices(State(shared): State<Shared>) -> Result<Json<Slices>, StatusCode> {
-    let Snapshot { slices, .. } = with(shared, |watch| watch.look(true)).await?;
-    Ok(Json(Slices { version: VERSION, slices }))
+async fn slices(State(shared): State<Shared>) -> Result<Response, StatusCode> {
+    let write = |now: Snapshot| Json(Slices { version: VERSION, slices: now.slices }).into_response();
+    with(shared, |watch| watch.look(true), write).await
 }
 
 #[derive(Debug, Serialize)]
@@ -239,9 +246,10 @@ struct Line {
     points: Vec<history::Point>,
 }
 
-async fn history(State(shared): State<Shared>) -> Result<Json<Lines>, StatusCode> {
-    let lines = with(shared, |watch| lines(&watch.history)).await?;
-    Ok(Json(Lines { version: VERSION, interval_seconds: history::INTERVAL.as_secs(), lines }))
+async fn history(State(shared): State<Shared>) -> Result<Response, StatusCode> {
+    let interval_seconds = history::INTERVAL.as_secs();
+    let write = move |lines| Json(Lines { version: VERSION, interval_seconds, lines }).into_response();
+    with(shared, |watch| lines(&watch.history), write).await
 }
 
 fn lines(history: &History) -> Vec<Line> {

@@ -4,7 +4,9 @@
 //! container may put anything into its folders. The search therefore follows no link, opens regular files alone, and bounds the
 //! number of files of each container.
 
-use crate::process::start_of;
+use crate::mounts::is_local;
+use crate::numbers::Numbers;
+use crate::process::{read, start_of};
 use gpuslice_region::ProcessView;
 use gpuslice_region::names::{FOLDER, PREFIX};
 use rustix::fs::{self as kernel, AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags};
@@ -27,11 +29,9 @@ const WITNESSES: usize = 4;
 const FOLDERS: [&str; 3] = [FOLDER, "/tmp", MOUNTED];
 /// The folder of the region that a node agent has mounted; the region has the name `region` there.
 const MOUNTED: &str = "/run/gpuslice/region";
-/// Bytes of a file of `/proc` that are read at the most.
-const MOST_BYTES: u64 = 64 << 10;
 
 /// Identifies a file, whatever its names: device and inode.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId {
     device: u64,
     inode: u64,
@@ -77,8 +77,7 @@ impl Candidate {
 pub struct Machine {
     /// Processes by the inode of their mount namespace.
     by_mounts: BTreeMap<u64, Vec<u32>>,
-    /// Processes by the inode of their process-number namespace.
-    by_numbers: BTreeMap<u64, Vec<u32>>,
+    numbers: Numbers,
 }
 
 /// A container: processes that have a mount namespace of their own.
@@ -107,7 +106,7 @@ impl Machine {
                 continue;
             };
             machine.by_mounts.entry(mounts).or_default().push(pid);
-            machine.by_numbers.entry(numbers).or_default().push(pid);
+            machine.numbers.add(numbers, pid);
         }
         Ok(machine)
     }
@@ -123,16 +122,10 @@ impl Machine {
     /// The number that a process of a slice has here; none where it is not seen from here.
     #[must_use]
     pub fn number_of(&self, process: &ProcessView) -> Option<u32> {
-        let pids = self.by_numbers.get(&process.pid_namespace)?;
-        let is_it = |pid: &&u32| {
-            innermost_number(**pid) == Some(process.pid) && start_of(**pid) == Some(process.start)
-        };
-        // In one's own namespace numbers are what they seem.
-        pids.iter()
-            .find(|pid| **pid == process.pid)
-            .filter(is_it)
-            .or_else(|| pids.iter().find(is_it))
-            .copied()
+        let own = namespace_of_self("pid");
+        let number = self.numbers.find(process.pid_namespace, process.pid, own)?;
+        // Numbers are used again.
+        (start_of(number) == Some(process.start)).then_some(number)
     }
 }
 
@@ -151,7 +144,7 @@ impl Container {
     /// The folder that a node agent has mounted for its region; none where there is none.
     #[must_use]
     pub fn mounted(&self) -> Option<FileId> {
-        let root = self.witnesses.iter().find_map(|pid| self.root(*pid))?;
+        let root = self.root_with(&[MOUNTED])?.0;
         let (flags, mode) = (OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
         let folder = kernel::openat2(&root, below(MOUNTED), flags, mode, WITHIN).ok()?;
         Some(FileId::from(&kernel::fstat(folder).ok()?))
@@ -160,12 +153,21 @@ impl Container {
     /// The files that may be regions, by name and kind alone.
     #[must_use]
     pub fn regions(&self) -> Vec<Candidate> {
-        let Some(root) = self.witnesses.iter().find_map(|pid| self.root(*pid)) else { return Vec::new() };
+        let Some((root, folders)) = self.root_with(&FOLDERS) else { return Vec::new() };
         let mut seen = BTreeSet::new();
-        let mut found: Vec<Candidate> = FOLDERS.iter().flat_map(|folder| regions_in(&root, folder)).collect();
+        let mut found: Vec<Candidate> = folders.iter().flat_map(|folder| regions_in(&root, folder)).collect();
         found.retain(|candidate| seen.insert(candidate.file));
         found.truncate(MOST_REGIONS);
         found
+    }
+
+    /// The root directory, and those of these folders that can be looked into at once; none where there is no such folder.
+    fn root_with(&self, folders: &[&'static str]) -> Option<(OwnedFd, Vec<&'static str>)> {
+        self.witnesses.iter().find_map(|pid| {
+            let mounts = read(&format!("/proc/{pid}/mountinfo"))?;
+            let local: Vec<_> = folders.iter().copied().filter(|folder| is_local(&mounts, folder)).collect();
+            if local.is_empty() { None } else { Some((self.root(*pid)?, local)) }
+        })
     }
 
     /// The root directory of one of its processes.
@@ -226,12 +228,6 @@ fn number_in(link: &Path) -> Option<u64> {
     link.to_str()?.split_once('[')?.1.strip_suffix(']')?.parse().ok()
 }
 
-/// The number of a process in its own process-number namespace.
-fn innermost_number(pid: u32) -> Option<u32> {
-    let status = read(&format!("/proc/{pid}/status"))?;
-    status.lines().find_map(|line| line.strip_prefix("NSpid:"))?.split_ascii_whitespace().last()?.parse().ok()
-}
-
 /// The container that a process is in, by the names of its control groups.
 #[must_use]
 pub fn container_of(pid: u32) -> Option<String> {
@@ -248,13 +244,6 @@ fn container_in(line: &str) -> Option<String> {
         .flat_map(|part| part.split(|letter: char| !letter.is_ascii_alphanumeric()))
         .find(is_id)
         .map(str::to_owned)
-}
-
-fn read(path: &str) -> Option<String> {
-    use std::io::Read as _;
-    let mut text = String::new();
-    fs::File::open(path).ok()?.take(MOST_BYTES).read_to_string(&mut text).ok()?;
-    Some(text)
 }
 
 #[cfg(test)]

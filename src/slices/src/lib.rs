@@ -8,6 +8,8 @@ pub mod cdi;
 pub mod discovery;
 pub mod figures;
 pub mod installed;
+mod mounts;
+mod numbers;
 pub mod nvml;
 pub mod overcommit;
 pub mod process;

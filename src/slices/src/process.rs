@@ -15,7 +15,7 @@ pub fn is_near(process: &ProcessView) -> bool {
 
 /// When a process started: the 22nd field of its `stat`, counted behind the name, which may hold anything.
 pub(crate) fn start_of(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let stat = read(&format!("/proc/{pid}/stat"))?;
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
@@ -48,6 +48,16 @@ pub fn short_command(command: &str) -> String {
     format!("{name}{rest}")
 }
 
+/// A file of `/proc`, unless it is longer than any that is used here. A process may have any bytes in its name.
+pub(crate) fn read(path: &str) -> Option<String> {
+    /// Bytes that are read at the most. The list of mounts is the longest.
+    const MOST: u64 = 1 << 20;
+    let mut bytes = Vec::new();
+    fs::File::open(path).ok()?.take(MOST).read_to_end(&mut bytes).ok()?;
+    let is_whole = u64::try_from(bytes.len()).is_ok_and(|length| length < MOST);
+    is_whole.then(|| String::from_utf8_lossy(&bytes).into_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -64,5 +74,19 @@ mod tests {
         ] {
             assert_eq!(short_command(command), shown);
         }
+    }
+
+    #[test]
+    fn a_process_is_known_whatever_its_name() {
+        use std::ffi::OsStr;
+        use std::os::unix::ffi::OsStrExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join(OsStr::from_bytes(b"a) \xff S 1"));
+        std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
+        let mut child = std::process::Command::new(&program).arg("300").spawn().unwrap();
+        let start = start_of(child.id());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(start.is_some());
     }
 }

@@ -1,28 +1,14 @@
-//! Makes the files of a host by which a container is a slice.
-//!
-//! There are three trees. All are the operator's:
-//!
-//! ```text
-//! STATE/lib/<sha256>/libgpuslice.so    the preload library; a newer one lies beside it
-//! STATE/ld.so.preload                  names it, as the container sees it
-//! STATE/slots/NAME/conf/config         the operator's file of the slice
-//! REGIONS/NAME/region                  the region, in a folder that the container may write
-//! CDI/gpuslice-NAME.json               says all of this to container engines
-//! ```
-//!
-//! A file is written beside its place and renamed, so that nobody sees half of it. A container gets folders rather than files that
-//! change: a file that is mounted by itself stays the old one.
+//! The files of a slice on its host.
 
+use super::files::{Problem, make_folder, set_aside, write_whole};
+use super::name::Name;
 use crate::cdi::{self, Mount, Spec};
 use gpuslice_policy::config::FIXED_FILE;
 use gpuslice_region::{Reader, RegionError, Trust, make};
 use sha2::{Digest as _, Sha256};
-use std::fmt::{self, Write as _};
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::fmt::Write as _;
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 /// The library, as a container sees it.
 pub const LIBRARY: &str = "/usr/local/lib/gpuslice/libgpuslice.so";
@@ -38,82 +24,6 @@ pub const REGION: &str = "/run/gpuslice/region/region";
 const REGION_NAME: &str = "region";
 /// Rights of the region: the container's alone to see, and of all of its users.
 const REGION_MODE: u32 = 0o666;
-/// Characters of a name at the most: what the kubelet takes for a device.
-const NAME_LENGTH: usize = 63;
-
-/// A failure with a file.
-#[derive(Debug)]
-pub struct Problem {
-    /// The file.
-    pub path: PathBuf,
-    /// The failure, and its remedy.
-    pub what: String,
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}: {}", self.path.display(), self.what)
-    }
-}
-
-impl std::error::Error for Problem {}
-
-impl Problem {
-    fn of<'a>(path: &'a Path, doing: &'a str) -> impl FnOnce(io::Error) -> Self + 'a {
-        move |error| {
-            let mend = match error.kind() {
-                io::ErrorKind::PermissionDenied => "; run this as root, or choose other paths",
-                io::ErrorKind::StorageFull => "; make room there",
-                io::ErrorKind::ReadOnlyFilesystem => "; choose a path that can be written",
-                _ => "",
-            };
-            Self { path: path.to_owned(), what: format!("cannot {doing}: {error}{mend}") }
-        }
-    }
-}
-
-impl From<RegionError> for Problem {
-    fn from(error: RegionError) -> Self {
-        // The message begins with the path.
-        let text = error.to_string();
-        let (path, what) = text.split_once(": ").unwrap_or(("", &text));
-        Self { path: path.into(), what: what.to_owned() }
-    }
-}
-
-/// A name that a slice can have as a CDI device, a folder and a label.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Name(String);
-
-impl Name {
-    /// The name.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for Name {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(&self.0)
-    }
-}
-
-impl FromStr for Name {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let usual = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-        let ends = [text.bytes().next(), text.bytes().last()];
-        let ends_well = ends.iter().all(|byte| byte.is_some_and(|byte| byte.is_ascii_alphanumeric()));
-        if ends_well && text.len() <= NAME_LENGTH && text.bytes().all(usual) {
-            return Ok(Self(text.to_owned()));
-        }
-        Err(format!(
-            "a slice's name begins and ends with a letter or digit and has up to {NAME_LENGTH} letters, digits and any of - _ ."
-        ))
-    }
-}
 
 /// The roots of the trees.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -280,57 +190,11 @@ impl Places {
     }
 }
 
-/// Renames a file that is no region. A tenant may have put anything under the other name; no link there is followed.
-fn set_aside(region: &Path) -> io::Result<()> {
-    let aside = region.with_extension("broken");
-    match aside.symlink_metadata() {
-        Ok(there) if there.is_dir() => fs::remove_dir_all(&aside)?,
-        Ok(_) => fs::remove_file(&aside)?,
-        Err(_) => {}
-    }
-    fs::rename(region, aside)
-}
-
-/// Makes a folder, with those above it, which everybody may look into and its owner alone may write.
-///
-/// # Errors
-/// It cannot be made, or something else stands there.
-pub fn make_folder(path: &Path) -> Result<(), Problem> {
-    let made = DirBuilder::new().recursive(true).mode(0o755).create(path);
-    made.map_err(Problem::of(path, "make this folder"))
-}
-
-/// Writes a file so that others see all of it or the one before. A file that has the content already stays.
-///
-/// # Errors
-/// It cannot be written.
-pub fn write_whole(path: &Path, content: &[u8], mode: u32) -> Result<(), Problem> {
-    let has_mode = |file: &fs::Metadata| file.is_file() && file.permissions().mode() & 0o7777 == mode;
-    if path.symlink_metadata().is_ok_and(|file| has_mode(&file))
-        && fs::read(path).is_ok_and(|there| there == content)
-    {
-        return Ok(());
-    }
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    // Not a name that container engines read.
-    let beside = path.with_file_name(format!(".{name}.tmp"));
-    let write = || -> io::Result<()> {
-        let _left_by_the_dead = fs::remove_file(&beside);
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&beside)?;
-        file.set_permissions(Permissions::from_mode(mode))?;
-        file.write_all(content)?;
-        file.sync_all()?;
-        fs::rename(&beside, path)?;
-        // The new name too is to outlive a loss of power.
-        path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
-    };
-    write().map_err(Problem::of(path, "write it"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::{Value, json};
+    use std::os::unix::fs::PermissionsExt as _;
 
     fn places(root: &Path) -> Places {
         Places { state: root.join("state"), regions: root.join("regions"), cdi: root.join("cdi") }
@@ -431,30 +295,5 @@ mod tests {
         fs::remove_file(&region).unwrap();
         let problem = places.make(&name, &[], true).unwrap_err();
         assert!(problem.what.contains("was removed"), "{problem}");
-    }
-
-    #[test]
-    fn names_are_what_cdi_takes() {
-        for good in ["a", "7", "team-1", "2026.01_x", &"x".repeat(63)] {
-            assert!(good.parse::<Name>().is_ok(), "{good}");
-        }
-        for bad in ["", ".", "..", "a/b", "-x", "x-", "a b", "a:b", "ä", &"x".repeat(64)] {
-            assert!(bad.parse::<Name>().is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn what_is_written_already_is_not_written_again() {
-        let root = tempfile::tempdir().unwrap();
-        let path = root.path().join("file");
-        write_whole(&path, b"x", 0o644).unwrap();
-        use std::os::unix::fs::MetadataExt as _;
-        let inode = || fs::metadata(&path).unwrap().ino();
-        let first = inode();
-        write_whole(&path, b"x", 0o644).unwrap();
-        assert_eq!(inode(), first);
-        write_whole(&path, b"y", 0o600).unwrap();
-        assert_eq!((fs::read(&path).unwrap(), mode(&path)), (b"y".to_vec(), 0o600));
-        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 1);
     }
 }

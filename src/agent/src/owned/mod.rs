@@ -3,53 +3,22 @@
 //! The agent writes the limits of a slice beside its operator's file. A limit that was changed while the agent ran therefore holds
 //! after a restart, until the configuration of the slice changes.
 
+mod kept;
+mod terms;
+
 use crate::config::Wanted;
 use crate::gpus::{Gpu, bare};
 use crate::snapshot::Slice;
-use gpuslice_policy::config::{
-    Config, CorePolicy, DeviceIdentity, DeviceName, PerDevice, Priority, Quota, Weight, parse_uuid_text,
-};
-use gpuslice_policy::units::{Bytes, Permille, Setting as _};
-use gpuslice_region::{Limits, Monitor, Sharing, Trust};
+use gpuslice_policy::units::Permille;
+use gpuslice_region::{Limits, Monitor, Trust};
 use gpuslice_slices::discovery::FileId;
-use gpuslice_slices::slot::{Name, Places, Problem, write_whole};
-use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
-use std::fs;
-use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use gpuslice_slices::slot::{Name, Places, Problem};
+use kept::{Kept, read, write};
+use std::path::PathBuf;
+use terms::Terms;
 use tracing::{info, warn};
 
-/// Bytes of a file of ours at the most.
-const MOST_BYTES: u64 = 64 << 10;
-
-/// The part of its GPU that a slice may use.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Terms {
-    /// The GPU's UUID.
-    pub(crate) gpu: String,
-    /// Bytes of memory; none: all.
-    pub(crate) memory: Option<u64>,
-    /// Thousandths of its time.
-    pub(crate) share_permille: u16,
-    /// As `GPU_CORE_POLICY` has it.
-    pub(crate) policy: String,
-    /// As `GPU_CORE_WEIGHT` has it.
-    pub(crate) weight: u16,
-    /// As `GPU_PRIORITY` has it.
-    pub(crate) priority: String,
-}
-
-/// The file of a slice.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Kept {
-    /// The terms of the configuration.
-    configured: Terms,
-    /// The terms that hold.
-    holds: Terms,
-    /// Counts changes.
-    generation: u64,
-}
+pub(crate) use kept::left_behind;
 
 /// A slice of the configuration.
 #[derive(Debug)]
@@ -57,6 +26,8 @@ pub(crate) struct Owned {
     /// Its entry of the configuration.
     pub(crate) wanted: Wanted,
     kept: Option<Kept>,
+    /// Whether the terms have changed and the region does not have them yet.
+    is_behind: bool,
     /// The reason why it was not made, or is not as it should be.
     pub(crate) problem: Option<String>,
 }
@@ -70,109 +41,10 @@ pub(crate) struct Change {
     pub(crate) share: Option<Permille>,
 }
 
-impl Terms {
-    /// The terms of an entry, on the GPUs of the node.
-    fn of(wanted: &Wanted, gpus: &[Gpu]) -> Result<Self, String> {
-        let (gpu, total) = gpu_of(&wanted.gpu, gpus)?;
-        let memory = match (wanted.memory, total) {
-            (None, _) => None,
-            (Some(Quota::Size(bytes)), None) => Some(bytes.get()),
-            (Some(quota), Some(total)) => bytes_of(quota, total),
-            (Some(_), None) => {
-                return Err("its memory is a percentage, and NVML does not say how much the GPU has; write a size like 4GiB".to_owned());
-            }
-        };
-        Ok(Self {
-            gpu,
-            memory,
-            share_permille: wanted.cores.get(),
-            policy: wanted.policy.setting(),
-            weight: wanted.weight.get(),
-            priority: wanted.priority.setting(),
-        })
-    }
-
-    /// As the operator's file has them. By UUID: numbers mean another GPU in each container.
-    pub(crate) fn settings(&self) -> Vec<(&'static str, String)> {
-        let gpu = &self.gpu;
-        let memory = self.memory.map(|bytes| ("GPU_MEM_LIMIT", format!("{gpu}={bytes}")));
-        let share = Permille::new(self.share_permille).unwrap_or(Permille::FULL);
-        // Always: a share of everything makes the program a member of the slice as well.
-        let mut settings: Vec<_> = memory.into_iter().collect();
-        settings.push(("GPU_CORE_PERCENT", format!("{gpu}={}", share.setting())));
-        settings.push(("GPU_CORE_POLICY", self.policy.clone()));
-        settings.push(("GPU_CORE_WEIGHT", self.weight.to_string()));
-        settings.push(("GPU_PRIORITY", self.priority.clone()));
-        settings
-    }
-
-    /// As a region has them; what a region alone knows stays.
-    pub(crate) fn limits(&self, limits: Limits) -> Limits {
-        Limits {
-            memory: self.memory,
-            cores_permille: self.share_permille.into(),
-            sharing: Sharing {
-                policy: self.policy.parse().unwrap_or_default(),
-                weight: self.weight.into(),
-                priority: self.priority.parse().unwrap_or_default(),
-            },
-            ..limits
-        }
-    }
-
-    /// The limits of a region, where they grant more than this; a tenant may have lowered its own.
-    fn lowered(&self, limits: Limits) -> Option<Limits> {
-        let most = self.limits(limits);
-        let memory = match (limits.memory, most.memory) {
-            (Some(has), Some(may)) => Some(has.min(may)),
-            (None, may) => may,
-            (has, None) => has,
-        };
-        let cores_permille = limits.cores_permille.min(most.cores_permille);
-        let bounded = Limits { memory, cores_permille, sharing: most.sharing, ..limits };
-        (bounded != limits).then_some(bounded)
-    }
-}
-
-/// The GPU that a name means, and the bytes that it has.
-fn gpu_of(name: &DeviceName, gpus: &[Gpu]) -> Result<(String, Option<u64>), String> {
-    let is_meant = |gpu: &&Gpu| {
-        let (ordinal, total) = (Some(gpu.index), Bytes::new(gpu.memory_total.unwrap_or(0)));
-        let identity = |uuid| DeviceIdentity { ordinal, bus: None, uuid, total };
-        parse_uuid_text(&gpu.uuid).is_some_and(|uuid| name.matches(&identity(uuid)))
-    };
-    let meant: Vec<&Gpu> = gpus.iter().filter(is_meant).collect();
-    let there = || {
-        let names: Vec<String> = gpus.iter().map(|gpu| format!("{} ({})", gpu.index, gpu.uuid)).collect();
-        if names.is_empty() {
-            "NVML tells of none".to_owned()
-        } else {
-            format!("there are {}", names.join(", "))
-        }
-    };
-    match (meant.as_slice(), parse_uuid_text(&name.to_string())) {
-        ([gpu], _) => Ok((gpu.uuid.clone(), gpu.memory_total)),
-        // Without NVML a whole UUID is enough; an instance (MIG) is in no list of GPUs.
-        ([], Some(_)) if gpus.is_empty() || name.to_string().starts_with("MIG-") => {
-            Ok((name.to_string(), None))
-        }
-        ([], _) => Err(format!("gpu = {name} is no GPU of this node; {}", there())),
-        _ => Err(format!("gpu = {name} means several GPUs; write more of the UUID: {}", there())),
-    }
-}
-
-/// A quota in bytes, no more than the GPU has.
-fn bytes_of(quota: Quota, total: u64) -> Option<u64> {
-    let mut config = Config::default();
-    config.memory = PerDevice::everywhere(quota);
-    let gpu = DeviceIdentity { ordinal: None, bus: None, uuid: [0; 16], total: Bytes::new(total) };
-    config.limits_for(gpu).memory.map(Bytes::get)
-}
-
 impl Owned {
     /// A slice that is not made yet.
     pub(crate) fn new(wanted: Wanted) -> Self {
-        Self { wanted, kept: None, problem: None }
+        Self { wanted, kept: None, is_behind: false, problem: None }
     }
 
     /// Its name.
@@ -218,17 +90,7 @@ impl Owned {
         let library = library.as_ref().map_err(ToString::to_string)?;
         let kept = match &self.kept {
             Some(kept) => kept.clone(),
-            None => {
-                let configured = Terms::of(&self.wanted, gpus)?;
-                match read(&places.owner_file(&name)) {
-                    Some(before) if before.configured == configured => before,
-                    before => Kept {
-                        holds: configured.clone(),
-                        configured,
-                        generation: before.map_or(1, |before| before.generation.saturating_add(1)),
-                    },
-                }
-            }
+            None => self.begin(places, gpus)?,
         };
         let settings = kept.holds.settings();
         let texts = |problem: Problem| problem.to_string();
@@ -239,6 +101,29 @@ impl Owned {
             info!(slice = %name, gpu = kept.holds.gpu, generation = kept.generation, "made");
         }
         self.kept = Some(kept);
+        self.catch_up(places)
+    }
+
+    /// The terms of a slice that this agent has not made yet. Those that were changed hold until the configuration changes.
+    fn begin(&mut self, places: &Places, gpus: &[Gpu]) -> Result<Kept, String> {
+        let configured = Terms::of(&self.wanted, gpus)?;
+        let before = read(&places.owner_file(self.name()));
+        if let Some(before) = &before
+            && before.configured == configured
+        {
+            return Ok(before.clone());
+        }
+        self.is_behind = true;
+        let generation = before.map_or(1, |before| before.generation.saturating_add(1));
+        Ok(Kept { holds: configured.clone(), configured, generation })
+    }
+
+    /// Writes changed terms into the region that processes share.
+    fn catch_up(&mut self, places: &Places) -> Result<(), String> {
+        if self.is_behind {
+            self.apply(places, |terms, limits| Some(terms.limits(limits)))?;
+            self.is_behind = false;
+        }
         Ok(())
     }
 
@@ -261,9 +146,12 @@ impl Owned {
         };
         places.configure(&name, &kept.holds.settings()).map_err(|problem| problem.to_string())?;
         write(places, &name, &kept)?;
+        let generation = kept.generation;
         self.kept = Some(kept);
-        let generation = self.generation().unwrap_or_default();
-        self.apply(places, |terms, limits| Some(terms.limits(limits)))?;
+        self.is_behind = true;
+        self.catch_up(places).map_err(|error| {
+            format!("the change {generation} holds for new processes, and running ones follow once this is mended: {error}")
+        })?;
         Ok(generation)
     }
 
@@ -304,37 +192,13 @@ impl Owned {
     }
 }
 
-fn read(path: &Path) -> Option<Kept> {
-    let mut text = String::new();
-    fs::File::open(path).ok()?.take(MOST_BYTES).read_to_string(&mut text).ok()?;
-    let kept: Kept = serde_json::from_str(&text).ok()?;
-    let is_right = |terms: &Terms| {
-        terms.policy.parse::<CorePolicy>().is_ok()
-            && terms.weight.to_string().parse::<Weight>().is_ok()
-            && terms.priority.parse::<Priority>().is_ok()
-            && Permille::new(terms.share_permille).is_some()
-    };
-    Some(kept).filter(|kept| is_right(&kept.holds))
-}
-
-fn write(places: &Places, name: &Name, kept: &Kept) -> Result<(), String> {
-    let text = serde_json::to_string_pretty(kept).map_err(|error| error.to_string())?;
-    write_whole(&places.owner_file(name), format!("{text}\n").as_bytes(), 0o644)
-        .map_err(|problem| problem.to_string())
-}
-
-/// Slices that were made once and are not configured any more, by name.
-pub(crate) fn left_behind(places: &Places, configured: &BTreeSet<Name>) -> Vec<Name> {
-    let entries = fs::read_dir(places.slots()).into_iter().flatten().flatten();
-    let names = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<Name>().ok());
-    // A folder is ours if it says so: others may have put theirs beside it.
-    names.filter(|name| !configured.contains(name) && places.owner_file(name).exists()).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpuslice_region::{DeviceRequest, Member, Uuid};
+    use gpuslice_policy::config::{CorePolicy, Priority, Weight};
+    use gpuslice_region::{DeviceRequest, Limits, Member, Uuid};
+    use std::collections::BTreeSet;
+    use std::fs;
 
     const GIB: u64 = 1 << 30;
 
@@ -462,6 +326,23 @@ mod tests {
         member.set_limits(device, Limits { memory: Some(5), cores_permille: 10, ..limits });
         assert_eq!(owned.hold(&place.places), Ok(false));
         assert_eq!((member.limits(device).memory, member.limits(device).cores_permille), (Some(5), 10));
+    }
+
+    #[test]
+    fn a_changed_configuration_reaches_processes_that_run() {
+        let place = place();
+        place.make(wanted("0", Some("4GiB")));
+        let name: Name = "a".parse().unwrap();
+        let limits = Limits { memory: Some(4 * GIB), cores_permille: 300, ..Limits::NONE };
+        let request = [DeviceRequest { uuid: Uuid([0x11; 16]), total: 16 * GIB, limits }];
+        let (member, _) = Member::join(&place.places.region(&name), Trust::AnyOwner, &request).unwrap();
+        let device = member.devices()[0].device;
+        place.make(wanted("0", Some("8GiB")));
+        assert_eq!(member.limits(device).memory, Some(8 * GIB));
+        // The limits of a configuration that is the same are left as a tenant has lowered them.
+        member.set_limits(device, Limits { memory: Some(5), ..limits });
+        place.make(wanted("0", Some("8GiB")));
+        assert_eq!(member.limits(device).memory, Some(5));
     }
 
     #[test]
