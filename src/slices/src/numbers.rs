@@ -68,7 +68,7 @@ mod tests {
             "in one's own namespace both are the same"
         );
         assert_eq!(numbers.find_by(9, 1, Some(8), innermost), None);
-        assert_eq!(innermost_number(std::process::id()).is_some(), true);
+        assert!(innermost_number(std::process::id()).is_some());
     }
 
     #[test]
