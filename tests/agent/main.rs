@@ -10,6 +10,7 @@
     reason = "a test"
 )]
 
+mod browser;
 mod changes;
 mod clients;
 mod cost;
@@ -17,6 +18,8 @@ mod figures;
 mod monitoring;
 mod node;
 mod openmetrics;
+mod page;
+mod prometheus;
 mod schema;
 #[path = "../support/mod.rs"]
 mod support;

@@ -94,9 +94,17 @@ fn panels_have_numbers_and_places_of_their_own() {
 }
 
 #[test]
-fn promtool_takes_the_alert_rules() {
+fn promtool_takes_the_alert_rules_and_they_fire_when_they_should() {
     let path = example("alerts.yaml").display().to_string();
-    if let Some(output) = checked("promtool", &["check", "rules", &path], "prometheus") {
+    let cases = artefacts::repository().join("tests/agent/alerts.test.yaml");
+    let text = fs::read_to_string(&cases).unwrap();
+    for name in read("alerts.yaml").lines().filter_map(|line| line.trim().strip_prefix("- alert: ")) {
+        let tested = text.matches(&format!("alertname: {name}")).count();
+        assert_eq!(tested, 2, "{name}: a case in which it is silent, and one in which it fires");
+    }
+    let cases = cases.display().to_string();
+    for arguments in [["check", "rules", &path], ["test", "rules", &cases]] {
+        let Some(output) = checked("promtool", &arguments, "prometheus") else { return };
         assert!(output.status.success(), "{output:?}");
     }
 }

@@ -153,28 +153,19 @@ impl Node {
         agent.wait().expect("it is our child")
     }
 
-    /// A connection to the agent.
-    pub(crate) fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(self.address.expect("it serves")).expect("the agent listens");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a time can be set");
-        stream
+    /// The agent's port.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address.expect("it serves")
     }
 
-    /// Sends a request as it is, and reads the answer to its end.
+    /// A connection to the agent.
+    pub(crate) fn connect(&self) -> TcpStream {
+        connect(self.address())
+    }
+
+    /// Sends a request to the agent as it is, and reads the answer to its end.
     pub(crate) fn request(&self, text: &str) -> Answer {
-        let mut stream = self.connect();
-        // What is too long may be answered before all of it was read.
-        let _may_be_closed = stream.write_all(text.as_bytes());
-        let mut answer = Vec::new();
-        let _reset_behind_the_answer = stream.read_to_end(&mut answer);
-        let text = String::from_utf8_lossy(&answer).into_owned();
-        let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
-        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
-        Answer {
-            status: status.unwrap_or_else(|| panic!("{text:?}")),
-            head: head.to_lowercase(),
-            body: body.to_owned(),
-        }
+        request(self.address(), text)
     }
 
     pub(crate) fn get(&self, path: &str) -> Answer {
@@ -265,6 +256,29 @@ impl Drop for Node {
             let _ended = agent.kill();
             let _waited_for = agent.wait();
         }
+    }
+}
+
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).expect("the server listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a time can be set");
+    stream
+}
+
+/// Sends a request to a server as it is, and reads the answer to its end.
+pub(crate) fn request(address: SocketAddr, text: &str) -> Answer {
+    let mut stream = connect(address);
+    // What is too long may be answered before all of it was read.
+    let _may_be_closed = stream.write_all(text.as_bytes());
+    let mut answer = Vec::new();
+    let _reset_behind_the_answer = stream.read_to_end(&mut answer);
+    let text = String::from_utf8_lossy(&answer).into_owned();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    Answer {
+        status: status.unwrap_or_else(|| panic!("{text:?}")),
+        head: head.to_lowercase(),
+        body: body.to_owned(),
     }
 }
 

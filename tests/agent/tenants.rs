@@ -81,6 +81,9 @@ fn what_is_no_region_harms_neither_the_agent_nor_other_slices() {
         .filter(|(_, labels)| labels.get("slot").is_some_and(|slot| slot.contains("huge")))
         .count();
     assert_eq!(planted, 0);
+    let log = node.log();
+    assert!(!log.contains("/proc/self/fd"), "the path is the container's: {log}");
+    assert_eq!(log.matches("gpuslice-0-huge").count(), 1, "it is said once: {log}");
 }
 
 #[test]

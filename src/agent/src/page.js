@@ -65,7 +65,7 @@ const path = (points, value) => {
 const plot = (element, line) => {
   if (!line) return;
   const mib = Number(element.querySelector("figure").dataset.memoryMib);
-  const set = (field, value) => element.querySelector(`[data-f="plot-${field}"]`).setAttribute("d", path(line.points, value));
+  const set = (field, value) => element.querySelector(`[data-f="plot-${field}"]`)?.setAttribute("d", path(line.points, value));
   set("memory", (point) => point.memory_mib === null ? null : point.memory_mib / mib);
   set("time", (point) => point.used_permille === null ? null : point.used_permille / 1000);
   set("throttled", (point) => point.throttled_permille / 1000);
@@ -129,6 +129,8 @@ const update = async () => {
     draw(element, "memory", [[size(device.memory_used), share(device.memory_used, device.memory_limit ?? total ?? device.memory_used)]]);
     write(element, "time-text", `${percent(device.used_permille)} used, limit ${percent(device.share_permille)} ${device.policy}`);
     draw(element, "time", [[percent(device.used_permille), share(device.used_permille, 1000)]]);
+    const mark = element.querySelector('svg[data-f="time"] .limit');
+    for (const end of ["x1", "x2"]) mark.setAttribute(end, share(device.share_permille, 1000));
     write(element, "throttled", span(device.throttled_ns));
     write(element, "denied", device.denied);
     write(element, "peak", size(device.memory_peak));

@@ -95,12 +95,12 @@ fn of_gpu(gpu: &Gpu, now: &Snapshot, lines: &BTreeMap<&Key, &VecDeque<Point>>) -
             p.uuid { (gpu.uuid) }
             p.bad data-f="health" hidden[gpu.healthy] { "NVML does not answer for this GPU." }
             (labelled("Memory", "memory-text", &memory_text(gpu, &sums)))
-            (bar("memory", &memory_parts(gpu, &sums, &on_it)))
+            (bar("memory", &memory_parts(gpu, &sums, &on_it), None))
             (labelled("Time", "time-text", &time_text(gpu, &sums)))
-            (bar("time", &time_parts(&on_it)))
+            (bar("time", &time_parts(&on_it), None))
             (labelled("Promised", "sums-text", &sums_text(gpu, &sums)))
             ul.warnings data-f="warnings" { @for warning in &sums.warnings { li.bad { (warning) } } }
-            (plots(lines.get(&key).copied(), gpu.memory_total))
+            (plots(lines.get(&key).copied(), gpu.memory_total, false))
         }
     }
 }
@@ -164,8 +164,8 @@ fn time_parts(on_it: &[(usize, &Slice, &Device)]) -> Vec<Part> {
     on_it.iter().map(part).collect()
 }
 
-/// Parts beside each other, those that do not fit left out.
-fn bar(field: &str, parts: &[Part]) -> Markup {
+/// Parts beside each other, those that do not fit left out, and a mark at a limit.
+fn bar(field: &str, parts: &[Part], limit: Option<u64>) -> Markup {
     let mut at = 0_u64;
     let placed = parts.iter().map(|part| {
         let from = at;
@@ -179,6 +179,7 @@ fn bar(field: &str, parts: &[Part]) -> Markup {
             @for (from, width, part) in placed {
                 rect class=(part.class) x=(from) y="0" width=(width) height="24" { title { (part.title) } }
             }
+            @if let Some(at) = limit { line.limit x1=(at) x2=(at) y1="0" y2="24" {} }
         }
     }
 }
@@ -215,16 +216,16 @@ fn of_slice(
                 class: colour(place),
                 title: size(device.memory_used),
                 length: length(device.memory_used, device.memory_limit.or(total).unwrap_or(device.memory_used)),
-            }]))
+            }], None))
             (labelled("Time", "time-text", &format!("{} used, limit {} {}", percent(device.used_permille), percent(device.share_permille.into()), device.policy)))
-            (bar("time", &[Part { class: colour(place), title: percent(device.used_permille), length: length(device.used_permille, 1000) }]))
+            (bar("time", &[Part { class: colour(place), title: percent(device.used_permille), length: length(device.used_permille, 1000) }], Some(length(device.share_permille.into(), 1000))))
             dl {
                 dt { "Throttled" } dd data-f="throttled" { (span(device.throttled_ns)) }
                 dt { "Denied" } dd data-f="denied" { (device.denied) }
                 dt { "Peak" } dd data-f="peak" { (size(device.memory_peak)) }
                 dt { "Processes" } dd data-f="processes" { (slice.process_count) }
             }
-            (plots(lines.get(&key).copied(), device.memory_limit.or(total)))
+            (plots(lines.get(&key).copied(), device.memory_limit.or(total), true))
             @if !slice.processes.is_empty() {
                 details {
                     summary { "Processes" }
@@ -253,8 +254,8 @@ fn broken(slice: &Slice) -> Markup {
     }
 }
 
-/// The last ten minutes, of memory and of time.
-fn plots(points: Option<&VecDeque<Point>>, memory: Option<u64>) -> Markup {
+/// The last ten minutes, of memory and of time. A slice is throttled, a GPU is not.
+fn plots(points: Option<&VecDeque<Point>>, memory: Option<u64>, is_slice: bool) -> Markup {
     let none = VecDeque::new();
     let points = points.unwrap_or(&none);
     let most = points.iter().filter_map(|point| point.memory_mib).max().unwrap_or(0);
@@ -265,11 +266,11 @@ fn plots(points: Option<&VecDeque<Point>>, memory: Option<u64>) -> Markup {
     html! {
         figure data-memory-mib=(whole) {
             svg.plot viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) preserveAspectRatio="none" role="img" aria-label="memory and time over the last ten minutes" {
-                path.throttled data-f="plot-throttled" d=(throttled) {}
+                @if is_slice { path.throttled data-f="plot-throttled" d=(throttled) {} }
                 path.memory data-f="plot-memory" d=(memory) {}
                 path.time data-f="plot-time" d=(time) {}
             }
-            figcaption { "ten minutes: " span.memory { "memory" } ", " span.time { "time" } ", " span.throttled { "throttled" } }
+            figcaption { "ten minutes: " span.memory { "memory" } ", " span.time { "time" } @if is_slice { ", " span.throttled { "throttled" } } }
         }
     }
 }
@@ -370,11 +371,12 @@ mod tests {
     #[test]
     fn parts_of_a_bar_stand_beside_each_other_and_end_with_it() {
         let part = |length| Part { class: "c0".to_owned(), title: String::new(), length };
-        let text = bar("x", &[part(600), part(300), part(300)]).into_string();
+        let text = bar("x", &[part(600), part(300), part(300)], Some(700)).into_string();
         for piece in [
             "x=\"0\" y=\"0\" width=\"600\"",
             "x=\"600\" y=\"0\" width=\"300\"",
             "x=\"900\" y=\"0\" width=\"100\"",
+            "x1=\"700\" x2=\"700\"",
         ] {
             assert!(text.contains(piece), "{piece}: {text}");
         }

@@ -270,6 +270,17 @@ mod tests {
     }
 
     #[test]
+    fn a_weight_is_written_where_it_has_an_effect() {
+        for (policy, is_written) in
+            [(CorePolicy::Fixed, false), (CorePolicy::Equal, true), (CorePolicy::BestEffort, true)]
+        {
+            let place = place();
+            place.make(Wanted { policy, ..wanted("0", None) });
+            assert_eq!(place.config().contains("GPU_CORE_WEIGHT"), is_written, "{}", place.config());
+        }
+    }
+
+    #[test]
     fn a_gpu_that_is_not_there_or_not_clear_is_told_with_those_that_are() {
         let place = place();
         for (gpu, has) in [

@@ -2,7 +2,9 @@
 
 use crate::config::Wanted;
 use crate::gpus::Gpu;
-use gpuslice_policy::config::{Config, DeviceIdentity, DeviceName, PerDevice, Quota, parse_uuid_text};
+use gpuslice_policy::config::{
+    Config, CorePolicy, DeviceIdentity, DeviceName, PerDevice, Quota, parse_uuid_text,
+};
 use gpuslice_policy::units::{Bytes, Permille, Setting as _};
 use gpuslice_region::{Limits, Sharing};
 use serde::{Deserialize, Serialize};
@@ -55,7 +57,10 @@ impl Terms {
         let mut settings: Vec<_> = memory.into_iter().collect();
         settings.push(("GPU_CORE_PERCENT", format!("{gpu}={}", share.setting())));
         settings.push(("GPU_CORE_POLICY", self.policy.clone()));
-        settings.push(("GPU_CORE_WEIGHT", self.weight.to_string()));
+        // The library warns of a weight that has no effect.
+        if self.policy != CorePolicy::Fixed.setting() {
+            settings.push(("GPU_CORE_WEIGHT", self.weight.to_string()));
+        }
         settings.push(("GPU_PRIORITY", self.priority.clone()));
         settings
     }

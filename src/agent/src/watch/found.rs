@@ -6,7 +6,7 @@ use crate::snapshot::Slice;
 use gpuslice_region::{Reader, RegionError, Trust, names};
 use gpuslice_slices::discovery::{Candidate, Container, FileId};
 use gpuslice_slices::figures::printable;
-use gpuslice_slices::slot::{Name, Places};
+use gpuslice_slices::slot::{Name, Places, Problem};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
@@ -106,13 +106,20 @@ impl Found {
             }
             Ok(None) => {}
             Err(error) => {
-                let text = printable(&error.to_string());
+                // Without the path: that of a file in a container has the number of a descriptor, which changes.
+                let text = printable(&Problem::from(error).what);
                 if self.complaints.get(&file) != Some(&text) {
                     warn!(region = %there.inside(), "not read: {text}");
                     self.complaints.insert(file, text);
                 }
             }
         }
+    }
+
+    /// Closes the regions of containers that are not among these.
+    pub(super) fn leave(&mut self, containers: &[Container]) {
+        let lives = |mounts| containers.iter().any(|container| container.mounts == mounts);
+        self.open.retain(|_, open| open.there.place.as_ref().is_none_or(|(mounts, _)| lives(*mounts)));
     }
 
     /// The slices in which processes live. Names that are `taken` in their container are not used again.
@@ -265,6 +272,26 @@ mod tests {
         assert_eq!((found.open.len(), found.is_full), (2, true));
         found.search(&[], &places, &BTreeSet::new(), 10_000);
         assert!(found.open.len() >= 3 && !found.is_full);
+    }
+
+    #[test]
+    fn slices_of_an_ended_container_are_left_at_once() {
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let places = places(root.path());
+        let files = [None, Some(7), Some(8)].map(|mounts| {
+            let path = region(&places, &format!("a{}", mounts.unwrap_or(0)));
+            let _member = join(&path);
+            let reader = Reader::open(&path, Trust::AnyOwner).unwrap().unwrap();
+            let place = mounts.map(|mounts| (mounts, None));
+            let there = There { path: path.clone(), name: "a".to_owned(), candidate: None, place };
+            (FileId::of(&path).unwrap(), Open { reader, there })
+        });
+        let [on_the_host, living, _ended] = files.each_ref().map(|(file, _)| *file);
+        let mut found = Found { open: files.into_iter().collect(), ..Found::default() };
+        found.leave(&[Container { mounts: 7, id: None, witnesses: Vec::new() }]);
+        let left: Vec<FileId> = found.open.keys().copied().collect();
+        assert_eq!(left.len(), 2);
+        assert!(left.contains(&on_the_host) && left.contains(&living));
     }
 
     #[test]

@@ -45,6 +45,8 @@ pub(crate) struct Watch {
     containers: Vec<Container>,
     found: Found,
     scanned: Option<Instant>,
+    /// Whether a container has ended since the last scan, as far as its processes tell.
+    has_one_ended: bool,
     /// The last ten minutes.
     pub(crate) history: History,
 }
@@ -65,6 +67,7 @@ impl Watch {
             containers: Vec::new(),
             found: Found::default(),
             scanned: None,
+            has_one_ended: false,
             history: History::default(),
         };
         watch.install();
@@ -142,9 +145,12 @@ impl Watch {
 
     /// Everything at this moment; processes one by one where they are asked for.
     pub(crate) fn look(&mut self, with_processes: bool) -> Snapshot {
-        let age = self.scanned.map(|at| at.elapsed());
-        if is_due(age, with_processes, || self.containers.iter().any(|container| !container.lives())) {
+        self.has_one_ended |= self.containers.iter().any(|container| !container.lives());
+        if is_due(self.scanned.map(|at| at.elapsed()), with_processes, self.has_one_ended) {
             self.scan();
+        } else if self.has_one_ended {
+            self.containers.retain(Container::lives);
+            self.found.leave(&self.containers);
         }
         let gpus = self.gpus.all();
         let look_up = LookUp { machine: &self.machine, arguments: self.config.arguments };
@@ -161,6 +167,7 @@ impl Watch {
     /// Looks for containers and slices, and makes what is missing of the configuration's.
     fn scan(&mut self) {
         self.scanned = Some(Instant::now());
+        self.has_one_ended = false;
         self.machine = Machine::look().unwrap_or_default();
         self.containers = self.machine.containers();
         self.made.hold(&self.containers);
@@ -205,9 +212,9 @@ impl Watch {
 }
 
 /// Whether a scan of this age is too old.
-fn is_due(age: Option<Duration>, with_processes: bool, has_one_ended: impl FnOnce() -> bool) -> bool {
+fn is_due(age: Option<Duration>, with_processes: bool, has_one_ended: bool) -> bool {
     let Some(age) = age else { return true };
-    age >= if with_processes { NUMBERS } else { SCAN } || (age >= PAUSE && has_one_ended())
+    age >= if with_processes { NUMBERS } else { SCAN } || (age >= PAUSE && has_one_ended)
 }
 
 /// Removes what was made of a slice in which nobody lives. Returns whether it is gone.
@@ -230,11 +237,11 @@ mod tests {
     #[test]
     fn a_scan_is_due_when_it_is_old_and_soon_after_a_container_has_ended() {
         let after = |milliseconds| Some(Duration::from_millis(milliseconds));
-        assert!(is_due(None, false, || false));
-        assert!(!is_due(after(4999), false, || false) && is_due(after(5000), false, || false));
-        assert!(!is_due(after(999), true, || false) && is_due(after(1000), true, || false));
+        assert!(is_due(None, false, false));
+        assert!(!is_due(after(4999), false, false) && is_due(after(5000), false, false));
+        assert!(!is_due(after(999), true, false) && is_due(after(1000), true, false));
         // Containers that end all the time cost a bounded number of scans.
-        assert!(!is_due(after(199), false, || true) && is_due(after(200), false, || true));
+        assert!(!is_due(after(199), false, true) && is_due(after(200), false, true));
     }
 
     #[test]
