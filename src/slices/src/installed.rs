@@ -1,10 +1,12 @@
-//! Where are the files that belong to this program?
+//! Finds the files that belong to this program.
 
-use crate::failure::Failure;
 use std::path::PathBuf;
 
 /// The preload library.
-pub(crate) fn library() -> Result<PathBuf, Failure> {
+///
+/// # Errors
+/// The library is at none of its places; the text names them, and what mends it.
+pub fn library() -> Result<PathBuf, String> {
     find(&Wanted {
         what: "the preload library libgpuslice.so",
         variable: "GPUSLICE_LIB",
@@ -14,7 +16,10 @@ pub(crate) fn library() -> Result<PathBuf, Failure> {
 }
 
 /// The folder of the simulated driver's `libcuda.so.1`.
-pub(crate) fn simulated_driver() -> Result<PathBuf, Failure> {
+///
+/// # Errors
+/// As [`library`].
+pub fn simulated_driver() -> Result<PathBuf, String> {
     find(&Wanted {
         what: "the simulated driver's folder",
         variable: "GPUSLICE_SIMGPU",
@@ -24,7 +29,10 @@ pub(crate) fn simulated_driver() -> Result<PathBuf, Failure> {
 }
 
 /// The program that tells what the simulated GPU really gave out.
-pub(crate) fn truth_reader() -> Result<PathBuf, Failure> {
+///
+/// # Errors
+/// As [`library`].
+pub fn truth_reader() -> Result<PathBuf, String> {
     find(&Wanted {
         what: "simgpu-truth, which tells what the simulated GPU really gave out",
         variable: "GPUSLICE_TRUTH",
@@ -43,12 +51,12 @@ struct Wanted {
     mend: &'static str,
 }
 
-fn find(wanted: &Wanted) -> Result<PathBuf, Failure> {
+fn find(wanted: &Wanted) -> Result<PathBuf, String> {
     let Wanted { what, variable, places, mend } = wanted;
     if let Some(named) = std::env::var_os(variable).filter(|value| !value.is_empty()) {
         let path = PathBuf::from(named);
         return path.canonicalize().map_err(|error| {
-            Failure::new(format!("{variable} names {}: {error}; name {what}, or unset it", path.display()))
+            format!("{variable} names {}: {error}; name {what}, or unset it", path.display())
         });
     }
     let program = std::env::current_exe().and_then(|path| path.canonicalize()).unwrap_or_default();
@@ -56,6 +64,6 @@ fn find(wanted: &Wanted) -> Result<PathBuf, Failure> {
     let candidates: Vec<PathBuf> = places.iter().map(|place| folder.join(place)).collect();
     candidates.iter().find_map(|candidate| candidate.canonicalize().ok()).ok_or_else(|| {
         let looked: Vec<String> = candidates.iter().map(|path| path.display().to_string()).collect();
-        Failure::new(format!("{what} is not at {}; {mend}, or name it in {variable}", looked.join(" or ")))
+        format!("{what} is not at {}; {mend}, or name it in {variable}", looked.join(" or "))
     })
 }

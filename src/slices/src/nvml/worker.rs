@@ -1,26 +1,25 @@
-//! What does NVML itself say, asked past every library that is preloaded? In a process that may hang with it.
+//! Asks NVML itself, past every library that is preloaded, in a process that may hang with it.
 #![allow(unsafe_code, reason = "calls the management library")]
 
-use super::{Answer, Device, Question, Use};
-use crate::Ending;
-use crate::failure::{self, Failure};
-
+use super::words::{Answer, Device, Machine, Question, READY, Use, number, text};
+use crate::find_function as find;
 use gpuslice_driver::elf::Image;
 use gpuslice_driver::functions;
 use gpuslice_driver::types::{
     nvmlDevice_t, nvmlMemory_t, nvmlMemory_v2_t, nvmlProcessInfo_v2_t, nvmlUtilization_t, status,
 };
 use libloading::Library;
-use std::ffi::{CStr, CString, c_char, c_uint};
-use std::{io, ptr};
+use std::ffi::{CStr, CString, c_uint};
+use std::io::{self, Write as _};
+use std::ptr;
 
 /// NVML's name.
 const SONAME: &CStr = c"libnvidia-ml.so.1";
 /// Entries for which there is room in the first question, and in the last one.
 const ROOM: [c_uint; 2] = [256, 1 << 16];
 
-/// Bytes of a product's name at the most, the zero at its end included (`NVML_DEVICE_NAME_V2_BUFFER_SIZE`).
-const PRODUCT_ROOM: usize = 96;
+/// GPUs that a machine has at the most.
+const MOST_GPUS: c_uint = 256;
 /// The sensor on the GPU itself (`NVML_TEMPERATURE_GPU`).
 const GPU_SENSOR: c_uint = 0;
 /// Size and version of [`nvmlMemory_v2_t`], as NVML's header computes them.
@@ -40,6 +39,10 @@ struct Calls {
     nvmlShutdown: functions::nvmlShutdown,
     nvmlDeviceGetHandleByUUID: functions::nvmlDeviceGetHandleByUUID,
     nvmlDeviceGetComputeRunningProcesses_v2: functions::nvmlDeviceGetComputeRunningProcesses_v2,
+    nvmlSystemGetDriverVersion: Option<functions::nvmlSystemGetDriverVersion>,
+    nvmlDeviceGetCount_v2: Option<functions::nvmlDeviceGetCount_v2>,
+    nvmlDeviceGetHandleByIndex_v2: Option<functions::nvmlDeviceGetHandleByIndex_v2>,
+    nvmlDeviceGetUUID: Option<functions::nvmlDeviceGetUUID>,
     nvmlDeviceGetIndex: Option<functions::nvmlDeviceGetIndex>,
     nvmlDeviceGetName: Option<functions::nvmlDeviceGetName>,
     nvmlDeviceGetMemoryInfo: Option<functions::nvmlDeviceGetMemoryInfo>,
@@ -50,19 +53,14 @@ struct Calls {
         Option<functions::nvmlDeviceGetDeviceHandleFromMigDeviceHandle>,
 }
 
-/// A function of the library itself, if it has it. A look-up by the loader would find that of a library which is
-/// preloaded, ours for one, and its answers would be the slice's own again.
-macro_rules! find {
-    ($image:expr, $name:ident) => {
-        $image.symbol(&std::ffi::CString::new(stringify!($name)).unwrap_or_default()).map(|address| {
-            // SAFETY: the row of the table is the signature of the symbol.
-            unsafe {
-                core::mem::transmute::<*const core::ffi::c_void, gpuslice_driver::functions::$name>(address)
-            }
-        })
-    };
+/// NVML's figures of a device's memory, in bytes.
+#[derive(Debug, Clone, Copy)]
+struct Memory {
+    total: u64,
+    used: u64,
+    /// None where the call does not tell it apart from `used`.
+    reserved: Option<u64>,
 }
-pub(crate) use find;
 
 impl Nvml {
     /// None where there is no NVML, or it cannot be used.
@@ -75,6 +73,10 @@ impl Nvml {
             nvmlShutdown: find!(image, nvmlShutdown)?,
             nvmlDeviceGetHandleByUUID: find!(image, nvmlDeviceGetHandleByUUID)?,
             nvmlDeviceGetComputeRunningProcesses_v2: find!(image, nvmlDeviceGetComputeRunningProcesses_v2)?,
+            nvmlSystemGetDriverVersion: find!(image, nvmlSystemGetDriverVersion),
+            nvmlDeviceGetCount_v2: find!(image, nvmlDeviceGetCount_v2),
+            nvmlDeviceGetHandleByIndex_v2: find!(image, nvmlDeviceGetHandleByIndex_v2),
+            nvmlDeviceGetUUID: find!(image, nvmlDeviceGetUUID),
             nvmlDeviceGetIndex: find!(image, nvmlDeviceGetIndex),
             nvmlDeviceGetName: find!(image, nvmlDeviceGetName),
             nvmlDeviceGetMemoryInfo: find!(image, nvmlDeviceGetMemoryInfo),
@@ -102,8 +104,34 @@ impl Nvml {
                 let (handle, name) = device("GPU").or_else(|| device("MIG"))?;
                 Some(Answer::Device(self.describe(handle, name)))
             }
+            Question::Machine => Some(Answer::Machine(self.machine())),
             Question::Processes(name) => self.processes(self.handle(name)?).map(Answer::Processes),
         }
+    }
+
+    fn machine(&self) -> Machine {
+        let driver = self.calls.nvmlSystemGetDriverVersion.and_then(|call| {
+            // SAFETY: the room has as many bytes as the length says.
+            text(|room, length| unsafe { call(room, length) })
+        });
+        let gpus = (0..self.count()).map(|index| self.uuid(index).unwrap_or_default()).collect();
+        Machine { driver, gpus }
+    }
+
+    fn count(&self) -> c_uint {
+        // SAFETY: room for a number.
+        let count = self.calls.nvmlDeviceGetCount_v2.and_then(|call| number(|count| unsafe { call(count) }));
+        count.unwrap_or(0).min(MOST_GPUS)
+    }
+
+    /// The UUID of the GPU of this number.
+    fn uuid(&self, index: c_uint) -> Option<String> {
+        let (by_index, uuid_of) = (self.calls.nvmlDeviceGetHandleByIndex_v2?, self.calls.nvmlDeviceGetUUID?);
+        let mut device: nvmlDevice_t = ptr::null_mut();
+        // SAFETY: a number, and room for a handle.
+        let code = unsafe { by_index(index, &raw mut device) };
+        // SAFETY: `device` is a handle that NVML gave, and the room has as many bytes as the length says.
+        (code == status::SUCCESS).then(|| text(|room, length| unsafe { uuid_of(device, room, length) }))?
     }
 
     /// The device of this name, `GPU-…` or `MIG-…`.
@@ -119,12 +147,15 @@ impl Nvml {
         // An instance has the number, sensor and product of its GPU, where it has none of its own.
         let parent = self.parent_of(handle);
         let gpu = parent.unwrap_or(handle);
+        let memory = self.memory(handle);
         Device {
             uuid,
             index: self.index(gpu),
             instance: parent.and_then(|_| self.index(handle)),
             product: self.product(handle).or_else(|| self.product(gpu)),
-            used: self.used_v2(handle).or_else(|| self.used_v1(handle)),
+            total: memory.map(|memory| memory.total),
+            reserved: memory.and_then(|memory| memory.reserved),
+            used: memory.map(|memory| memory.used),
             utilization: self.utilization(handle),
             temperature: self.temperature(gpu),
         }
@@ -141,36 +172,35 @@ impl Nvml {
 
     fn index(&self, device: nvmlDevice_t) -> Option<u32> {
         let call = self.calls.nvmlDeviceGetIndex?;
-        let mut index: c_uint = 0;
-        // SAFETY: `device` is a handle that NVML gave, and `index` has room for a number.
-        let code = unsafe { call(device, &raw mut index) };
-        (code == status::SUCCESS).then_some(index)
+        // SAFETY: `device` is a handle that NVML gave, and there is room for a number.
+        number(|index| unsafe { call(device, index) })
     }
 
     fn product(&self, device: nvmlDevice_t) -> Option<String> {
         let call = self.calls.nvmlDeviceGetName?;
-        let mut room = [0_u8; PRODUCT_ROOM];
-        let length = c_uint::try_from(PRODUCT_ROOM).ok()?;
-        // SAFETY: `device` is a handle that NVML gave, and `room` has as many bytes as `length` says.
-        let code = unsafe { call(device, room.as_mut_ptr().cast::<c_char>(), length) };
-        let name = CStr::from_bytes_until_nul(&room).ok().filter(|_| code == status::SUCCESS)?;
-        Some(name.to_string_lossy().into_owned())
+        // SAFETY: `device` is a handle that NVML gave, and the room has as many bytes as the length says.
+        text(|room, length| unsafe { call(device, room, length) })
     }
 
-    fn used_v2(&self, device: nvmlDevice_t) -> Option<u64> {
+    fn memory(&self, device: nvmlDevice_t) -> Option<Memory> {
+        self.memory_v2(device).or_else(|| self.memory_v1(device))
+    }
+
+    fn memory_v2(&self, device: nvmlDevice_t) -> Option<Memory> {
         let call = self.calls.nvmlDeviceGetMemoryInfo_v2?;
         let mut memory = nvmlMemory_v2_t { version: MEMORY_V2, ..Default::default() };
         // SAFETY: `device` is a handle that NVML gave, and `memory` is of the version that it says.
         let code = unsafe { call(device, &raw mut memory) };
-        (code == status::SUCCESS).then_some(memory.used)
+        let nvmlMemory_v2_t { total, used, reserved, .. } = memory;
+        (code == status::SUCCESS).then_some(Memory { total, used, reserved: Some(reserved) })
     }
 
-    fn used_v1(&self, device: nvmlDevice_t) -> Option<u64> {
+    fn memory_v1(&self, device: nvmlDevice_t) -> Option<Memory> {
         let call = self.calls.nvmlDeviceGetMemoryInfo?;
         let mut memory = nvmlMemory_t::default();
         // SAFETY: `device` is a handle that NVML gave, and `memory` has room for the answer.
         let code = unsafe { call(device, &raw mut memory) };
-        (code == status::SUCCESS).then_some(memory.used)
+        (code == status::SUCCESS).then_some(Memory { total: memory.total, used: memory.used, reserved: None })
     }
 
     fn utilization(&self, device: nvmlDevice_t) -> Option<u32> {
@@ -183,10 +213,8 @@ impl Nvml {
 
     fn temperature(&self, device: nvmlDevice_t) -> Option<u32> {
         let call = self.calls.nvmlDeviceGetTemperature?;
-        let mut degrees: c_uint = 0;
-        // SAFETY: `device` is a handle that NVML gave, and `degrees` has room for a number.
-        let code = unsafe { call(device, GPU_SENSOR, &raw mut degrees) };
-        (code == status::SUCCESS).then_some(degrees)
+        // SAFETY: `device` is a handle that NVML gave, and there is room for a number.
+        number(|degrees| unsafe { call(device, GPU_SENSOR, degrees) })
     }
 
     /// The compute processes of a device; none where NVML does not tell.
@@ -210,17 +238,22 @@ impl Nvml {
     }
 }
 
-/// `gpuslice nvml-worker`: answers questions, one a line, until nobody asks any more.
-pub(crate) fn work() -> Result<Ending, Failure> {
-    let Some(nvml) = Nvml::open() else { return Ok(Ending::Code(1)) };
-    failure::print(super::READY)?;
+/// Answers questions on standard input, one a line, until nobody asks any more. What a program does that was started with
+/// [`WORKER`](super::words::WORKER).
+///
+/// # Errors
+/// There is no NVML that can be used, or nobody reads the answers.
+pub fn work() -> io::Result<()> {
+    let nvml = Nvml::open().ok_or(io::ErrorKind::NotFound)?;
+    let mut output = io::stdout().lock();
+    let mut say = |text: &str| output.write_all(text.as_bytes()).and_then(|()| output.flush());
+    say(READY)?;
     for line in io::stdin().lines() {
         let question = line.ok().and_then(|line| serde_json::from_str(&line).ok());
         let answer = question.and_then(|question| nvml.answer(&question));
-        let text = serde_json::to_string(&answer).map_err(|error| Failure::new(error.to_string()))?;
-        failure::print(&format!("{text}\n"))?;
+        say(&format!("{}\n", serde_json::to_string(&answer)?))?;
     }
-    Ok(Ending::Code(0))
+    Ok(())
 }
 
 impl Use {

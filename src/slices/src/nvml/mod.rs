@@ -1,14 +1,16 @@
-//! What does NVML itself say of devices and of what processes hold?
+//! Asks NVML itself about devices and the memory of processes.
 //!
 //! A driver that has fallen over does not answer, and whoever asks it may never end. So a child asks, which is given
 //! little time; what the regions say is told in any case.
 
+mod words;
 mod worker;
 
-pub(crate) use worker::{find, work};
+#[doc(hidden)]
+pub use gpuslice_driver as driver;
+pub use words::{Device, Machine, Use, WORKER, number, text};
+pub use worker::work;
 
-use crate::failure;
-use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -16,82 +18,52 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
+use words::{Answer, Question, READY};
 
-/// How long one answer may take; NVML starts within a tenth of it where no persistence mode keeps the driver awake.
+/// A function of the library itself, if it has it. A look-up by the loader would find that of a library which is
+/// preloaded, ours for one, and its answers would be the slice's own again.
+///
+/// The image is a [`driver::elf::Image`], the name that of a row of the table of functions.
+#[macro_export]
+macro_rules! find_function {
+    ($image:expr, $name:ident) => {
+        $image.symbol(&std::ffi::CString::new(stringify!($name)).unwrap_or_default()).map(|address| {
+            // SAFETY: the row of the table is the signature of the symbol.
+            unsafe {
+                core::mem::transmute::<*const core::ffi::c_void, $crate::nvml::driver::functions::$name>(
+                    address,
+                )
+            }
+        })
+    };
+}
+
+/// The longest time of one answer; NVML starts within a tenth of it where no persistence mode keeps the driver awake.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long all answers together may take for a command that is to be quick: three times the slowest start of NVML
+/// The longest time of all answers together for a command that is to be quick: three times the slowest start of NVML
 /// that was measured (300 ms, without persistence mode).
 const QUICK: Duration = Duration::from_secs(1);
-/// How long a command asks again and again for figures that do not stand still.
+/// The time in which a command asks again for figures that do not stand still.
 const LONG: Duration = Duration::from_secs(1);
-/// What the child says first.
-const READY: &str = "ready\n";
-
-/// A question to the child.
-#[derive(Debug, Serialize, Deserialize)]
-enum Question {
-    /// Which device has this UUID, a whole one or an instance, and how is it?
-    Device(String),
-    /// What do the compute processes of the device of this name hold?
-    Processes(String),
-}
-
-/// What it answers, where NVML tells.
-#[derive(Debug, Serialize, Deserialize)]
-enum Answer {
-    /// The device.
-    Device(Device),
-    /// The processes.
-    Processes(Vec<Use>),
-}
-
-/// A device, as NVML describes it; a field that NVML does not tell is none.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Device {
-    /// Its UUID, `GPU-…` or `MIG-…`.
-    pub(crate) uuid: String,
-    /// The GPU's number, as `nvidia-smi` shows it. Of an instance: that of its GPU.
-    pub(crate) index: Option<u32>,
-    /// The number of an instance within its GPU; none of a whole GPU.
-    pub(crate) instance: Option<u32>,
-    /// The product's name.
-    pub(crate) product: Option<String>,
-    /// Bytes that all processes use, without the driver's own reserve where NVML tells it apart.
-    pub(crate) used: Option<u64>,
-    /// Percent of the last sample period in which a kernel ran.
-    pub(crate) utilization: Option<u32>,
-    /// Degrees Celsius.
-    pub(crate) temperature: Option<u32>,
-}
-
-/// A process, as NVML names it to this one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Use {
-    /// Its number.
-    pub(crate) pid: u32,
-    /// Bytes that it holds; none where NVML does not tell.
-    pub(crate) bytes: Option<u64>,
-}
-
-/// How long NVML is waited for, and whether its silence is told on standard error.
+/// The patience with NVML.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Patience {
+pub enum Patience {
     /// Five seconds for each answer.
     Full,
     /// One second for all answers.
     Quick,
-    /// Five seconds for each answer; nothing is told, since the screen belongs to `top`.
-    Quiet,
 }
 
 /// NVML, ready to be asked.
 #[derive(Debug)]
-pub(crate) struct Nvml {
+pub struct Nvml {
     /// None once it has not answered.
     worker: RefCell<Option<Worker>>,
     /// The devices that were asked for, until `refresh`.
     devices: RefCell<BTreeMap<String, Option<Device>>>,
     patience: Patience,
+    /// Is told when it does not answer.
+    note: fn(&str),
     since: Instant,
 }
 
@@ -104,21 +76,40 @@ struct Worker {
 }
 
 impl Nvml {
-    /// None where there is no NVML, or it cannot be used.
-    pub(crate) fn open(patience: Patience) -> Option<Self> {
+    /// None where there is no NVML, or it cannot be used. If it ceases to answer, `note` is told so in one line.
+    ///
+    /// The child that asks is this same program with [`WORKER`] as its argument, on which it is to call [`work`].
+    #[must_use]
+    pub fn open(patience: Patience, note: fn(&str)) -> Option<Self> {
         let worker = RefCell::new(Some(Worker::start()?));
-        let nvml = Self { worker, devices: RefCell::default(), patience, since: Instant::now() };
+        let nvml = Self { worker, devices: RefCell::default(), patience, note, since: Instant::now() };
         (nvml.heard()? == READY.trim_end()).then_some(nvml)
     }
 
     /// Forgets what it answered: figures that change are asked for again, for the time that a new command has.
-    pub(crate) fn refresh(&mut self) {
+    pub fn refresh(&mut self) {
         self.devices.borrow_mut().clear();
         self.since = Instant::now();
     }
 
+    /// The driver and the GPUs of the machine.
+    #[must_use]
+    pub fn machine(&self) -> Option<Machine> {
+        match self.ask(&Question::Machine)? {
+            Answer::Machine(machine) => Some(machine),
+            Answer::Device(_) | Answer::Processes(_) => None,
+        }
+    }
+
+    /// Whether it still answers: one that was silent once is asked no more.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        self.worker.borrow().is_some()
+    }
+
     /// The device with this UUID, a whole one or an instance. It is asked for once.
-    pub(crate) fn device(&self, uuid: &str) -> Option<Device> {
+    #[must_use]
+    pub fn device(&self, uuid: &str) -> Option<Device> {
         if let Some(known) = self.devices.borrow().get(uuid) {
             return known.clone();
         }
@@ -131,15 +122,17 @@ impl Nvml {
     }
 
     /// The compute processes of a device; none where NVML does not tell.
-    pub(crate) fn processes(&self, device: &Device) -> Option<Vec<Use>> {
+    #[must_use]
+    pub fn processes(&self, device: &Device) -> Option<Vec<Use>> {
         match self.ask(&Question::Processes(device.uuid.clone()))? {
             Answer::Processes(uses) => Some(uses),
-            Answer::Device(_) => None,
+            Answer::Device(_) | Answer::Machine(_) => None,
         }
     }
 
     /// Whether it has been asked for long enough: no question is put twice any more.
-    pub(crate) fn is_late(&self) -> bool {
+    #[must_use]
+    pub fn is_late(&self) -> bool {
         self.since.elapsed() > LONG
     }
 
@@ -154,13 +147,11 @@ impl Nvml {
     fn heard(&self) -> Option<String> {
         let patience = match self.patience {
             Patience::Quick => QUICK.saturating_sub(self.since.elapsed()),
-            Patience::Full | Patience::Quiet => PATIENCE,
+            Patience::Full => PATIENCE,
         };
         let heard = self.worker.borrow().as_ref()?.answers.recv_timeout(patience);
         if heard == Err(RecvTimeoutError::Timeout) {
-            if self.patience != Patience::Quiet {
-                failure::note("NVML does not answer: what it says of GPUs and slices is left out");
-            }
+            (self.note)("NVML does not answer: what it says of GPUs and slices is left out");
             drop(self.worker.take());
         }
         heard.ok()
@@ -170,7 +161,7 @@ impl Nvml {
 impl Worker {
     fn start() -> Option<Self> {
         let mut command = Command::new(std::env::current_exe().ok()?);
-        command.arg("nvml-worker").env_remove("LD_PRELOAD");
+        command.arg(WORKER).env_remove("LD_PRELOAD");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().ok()?;
         let (questions, out) = (child.stdin.take()?, child.stdout.take()?);

@@ -1,8 +1,8 @@
-//! How much of a device's time does a slice use?
+//! Reports the use of a device's time by a slice.
 //!
 //! The region counts what was charged since it was made. How much that was lately is the difference of two looks.
 
-use crate::{figures, progress};
+use crate::figures;
 use gpuslice_policy::compute::attribution::correction;
 use gpuslice_policy::compute::attribution::source::{Measured, Source};
 use gpuslice_policy::config::CorePolicy;
@@ -13,41 +13,41 @@ use std::time::{Duration, Instant};
 
 /// A device's time, as a slice uses it. Its form is that of `status --json`; spans are nanoseconds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct Time {
+pub struct Time {
     /// The slice's share in thousandths; 1000 is no limit.
-    pub(crate) share_permille: u32,
+    pub share_permille: u32,
     /// How slices divide the device's time, as `GPU_CORE_POLICY` has it.
-    pub(crate) policy: String,
-    /// What the slice counts for beside others.
-    pub(crate) weight: u32,
-    /// Who goes first, as `GPU_PRIORITY` has it.
-    pub(crate) priority: String,
+    pub policy: String,
+    /// The slice's weight beside others.
+    pub weight: u32,
+    /// The slice's priority, as `GPU_PRIORITY` has it.
+    pub priority: String,
     /// GPU time that it may save up.
-    pub(crate) burst_ns: u64,
+    pub burst_ns: u64,
     /// GPU time that it was charged since the region was made.
-    pub(crate) used_ns: u64,
+    pub used_ns: u64,
     /// Thousandths of the device's time that it was charged over the span that follows; null where nobody looked.
-    pub(crate) used_permille: Option<u64>,
+    pub used_permille: Option<u64>,
     /// How long that was looked at.
-    pub(crate) used_over_ns: Option<u64>,
-    /// What it was charged over the last 1, 10 and 60 seconds.
-    pub(crate) lately: [Lately; 3],
+    pub used_over_ns: Option<u64>,
+    /// Its charges over the last 1, 10 and 60 seconds.
+    pub lately: [Lately; 3],
     /// How long its launches waited for the share, on the clock, all together.
-    pub(crate) throttled_ns: u64,
+    pub throttled_ns: u64,
     /// GPU time of its copies on the device and fills.
-    pub(crate) copied_ns: u64,
+    pub copied_ns: u64,
     /// Predicted GPU time of its work that is under way.
-    pub(crate) queued_ns: u64,
+    pub queued_ns: u64,
     /// GPU time that it owes: launches wait until the share has paid for it.
-    pub(crate) owed_ns: u64,
+    pub owed_ns: u64,
     /// Launches that were counted.
-    pub(crate) launches: u64,
-    /// What its time is measured with.
-    pub(crate) meter: Meter,
-    /// Why NVML does not help with that; null where it does, or nobody asked.
-    pub(crate) meter_why: Option<String>,
+    pub launches: u64,
+    /// The source of its time.
+    pub meter: Meter,
+    /// The reason why NVML does not help with that; null where it does, or nobody asked.
+    pub meter_why: Option<String>,
     /// The part of the time between events that was its own, in millionths; 1000000 where nothing is taken off.
-    pub(crate) own_millionths: u32,
+    pub own_millionths: u32,
     /// `meter` and `meter_why` as they were written.
     #[serde(skip)]
     measured: Measured,
@@ -56,19 +56,19 @@ pub(crate) struct Time {
     is_paced: bool,
 }
 
-/// What a slice was charged over the last seconds.
+/// The charges of a slice over the last seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub(crate) struct Lately {
+pub struct Lately {
     /// The seconds that were asked for.
-    pub(crate) seconds: u64,
+    pub seconds: u64,
     /// How long that was: up to a second more, since sums are kept from the beginnings of seconds.
-    pub(crate) span_ns: u64,
+    pub span_ns: u64,
     /// GPU time that was charged.
-    pub(crate) used_ns: u64,
+    pub used_ns: u64,
     /// The same in thousandths of the span.
-    pub(crate) used_permille: u64,
+    pub used_permille: u64,
     /// How long launches waited for the share, all together.
-    pub(crate) throttled_ns: u64,
+    pub throttled_ns: u64,
 }
 
 impl Lately {
@@ -86,23 +86,23 @@ fn permille(used: u64, span: u128) -> u64 {
 
 /// A device's time, as one process of the slice uses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub(crate) struct ProcessTime {
+pub struct ProcessTime {
     /// GPU time that it was charged.
-    pub(crate) used_ns: u64,
+    pub used_ns: u64,
     /// Thousandths of the device's time over the span that the device tells; null where nobody looked.
-    pub(crate) used_permille: Option<u64>,
+    pub used_permille: Option<u64>,
     /// How long its launches waited for the share, on the clock.
-    pub(crate) throttled_ns: u64,
+    pub throttled_ns: u64,
     /// Predicted GPU time of its work that is under way.
-    pub(crate) queued_ns: u64,
+    pub queued_ns: u64,
     /// Its launches.
-    pub(crate) launches: u64,
+    pub launches: u64,
 }
 
-/// What GPU time is measured with.
+/// The source of GPU time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Meter {
+pub enum Meter {
     /// Nothing has been measured yet.
     None,
     /// Timing events; no neighbour's time is taken off.
@@ -130,7 +130,7 @@ impl Meter {
     }
 }
 
-/// What was used at one moment, by process and in all.
+/// The use up to one moment, by process and in all.
 #[derive(Debug)]
 struct Moment {
     at: Instant,
@@ -155,9 +155,9 @@ impl Moment {
     }
 }
 
-/// What was used between two moments.
+/// The use between two moments.
 #[derive(Debug)]
-pub(crate) struct Look {
+pub struct Look {
     before: Moment,
     after: Moment,
 }
@@ -184,7 +184,8 @@ impl Look {
 }
 
 /// Looks for so long at what is used of some slices, if that says anything of any; nothing of those that end meanwhile.
-pub(crate) fn looks(readers: &[Reader], long: Duration) -> Vec<Option<Look>> {
+/// `wait` lets that time pass.
+pub fn looks(readers: &[Reader], long: Duration, wait: impl FnOnce(Duration)) -> Vec<Option<Look>> {
     let is_counted = |reader: &Reader| {
         let devices = reader.devices().unwrap_or_default();
         devices.iter().any(|read| read.limits.is_paced() || read.time.launches > 0)
@@ -194,7 +195,7 @@ pub(crate) fn looks(readers: &[Reader], long: Duration) -> Vec<Option<Look>> {
     }
     let moments = || readers.iter().map(|reader| Moment::now(reader).ok()).collect::<Vec<_>>();
     let before = moments();
-    progress::wait("looking at what is used of GPU time", long);
+    wait(long);
     let pairs = before.into_iter().zip(moments());
     pairs.map(|(before, after)| Some(Look { before: before?, after: after? })).collect()
 }
@@ -205,11 +206,10 @@ fn used_by(process: &ProcessView, device: usize) -> TimeUsed {
 
 impl Time {
     /// A device's time now, and over a look.
-    pub(crate) fn of(
-        reader: &Reader,
-        read: &DeviceFigures,
-        look: Option<&Look>,
-    ) -> Result<Self, RegionError> {
+    ///
+    /// # Errors
+    /// The region is not any more what was opened: see [`Reader::check`].
+    pub fn of(reader: &Reader, read: &DeviceFigures, look: Option<&Look>) -> Result<Self, RegionError> {
         let (limits, used) = (read.limits, read.time);
         let measured = Measured::of_word(read.measure_source);
         let lately = |seconds| Lately::of(reader, read.device, seconds);
@@ -237,18 +237,21 @@ impl Time {
     }
 
     /// Whether there is anything to tell people.
-    pub(crate) fn is_of_interest(&self) -> bool {
+    #[must_use]
+    pub fn is_of_interest(&self) -> bool {
         self.is_paced || self.launches > 0
     }
 
     /// `30%`; with the policy, where that is none in which the share is all there is.
-    pub(crate) fn share(&self) -> String {
+    #[must_use]
+    pub fn share(&self) -> String {
         let share = figures::percent(self.share_permille.into());
         if self.policy == CorePolicy::Fixed.setting() { share } else { format!("{share} {}", self.policy) }
     }
 
     /// How the time is measured, and which part of it is taken for the slice's own.
-    pub(crate) fn measurement(&self) -> String {
+    #[must_use]
+    pub fn measurement(&self) -> String {
         if self.measured.source == Source::Unknown {
             return "nothing measured yet".to_owned();
         }
@@ -263,7 +266,8 @@ impl Time {
 
 impl ProcessTime {
     /// A process's time on a device now, and over a look.
-    pub(crate) fn of(process: &ProcessView, device: usize, look: Option<&Look>) -> Self {
+    #[must_use]
+    pub fn of(process: &ProcessView, device: usize, look: Option<&Look>) -> Self {
         let used = used_by(process, device);
         Self {
             used_ns: used.used,

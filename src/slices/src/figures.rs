@@ -1,4 +1,4 @@
-//! How are quantities and tables shown to people?
+//! Shows quantities and tables to people.
 
 use gpuslice_policy::units::Bytes;
 use std::time::UNIX_EPOCH;
@@ -8,7 +8,8 @@ use unicode_properties::{GeneralCategory, UnicodeGeneralCategory as _};
 const UNITS: [(u64, &str); 4] = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
 
 /// `3.62 GiB`: rounded down, so that nothing looks like more than it is.
-pub(crate) fn size(bytes: u64) -> String {
+#[must_use]
+pub fn size(bytes: u64) -> String {
     let Some((unit, name)) = UNITS.into_iter().find(|(unit, _)| bytes >= *unit) else {
         return format!("{bytes} B");
     };
@@ -17,13 +18,15 @@ pub(crate) fn size(bytes: u64) -> String {
 }
 
 /// A limit that is read at a glance: exact where that is short, as in `4GiB`, else rounded down, as in `3.72 GiB`; or `none`.
-pub(crate) fn limit(bytes: Option<u64>) -> String {
+#[must_use]
+pub fn limit(bytes: Option<u64>) -> String {
     let Some(bytes) = bytes else { return "none".to_owned() };
     exact_if_short(bytes).unwrap_or_else(|| size(bytes))
 }
 
 /// A limit exactly, behind its rounded size where the exact number is long: `3.72 GiB (3906250KiB)`.
-pub(crate) fn exact_limit(bytes: Option<u64>) -> String {
+#[must_use]
+pub fn exact_limit(bytes: Option<u64>) -> String {
     let Some(bytes) = bytes else { return "none".to_owned() };
     exact_if_short(bytes).unwrap_or_else(|| format!("{} ({})", size(bytes), Bytes::new(bytes)))
 }
@@ -36,7 +39,8 @@ fn exact_if_short(bytes: u64) -> Option<String> {
 }
 
 /// `29.8%`, from thousandths.
-pub(crate) fn percent(permille: u64) -> String {
+#[must_use]
+pub fn percent(permille: u64) -> String {
     match permille % 10 {
         0 => format!("{}%", permille / 10),
         tenth => format!("{}.{tenth}%", permille / 10),
@@ -44,7 +48,8 @@ pub(crate) fn percent(permille: u64) -> String {
 }
 
 /// `12.40 s`, `3.10 ms`: a span of nanoseconds, rounded down.
-pub(crate) fn span(nanoseconds: u64) -> String {
+#[must_use]
+pub fn span(nanoseconds: u64) -> String {
     let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
     let Some((unit, name)) = units.into_iter().find(|(unit, _)| nanoseconds >= *unit) else {
         return format!("{nanoseconds} ns");
@@ -54,7 +59,8 @@ pub(crate) fn span(nanoseconds: u64) -> String {
 }
 
 /// `3 s`, `12 min`, `5 h`, `2 days`: how long ago something was, in seconds, rounded down.
-pub(crate) fn age(seconds: u64) -> String {
+#[must_use]
+pub fn age(seconds: u64) -> String {
     let units = [(86400, "days"), (3600, "h"), (60, "min")];
     let Some((unit, name)) = units.into_iter().find(|(unit, _)| seconds >= 2 * unit) else {
         return format!("{seconds} s");
@@ -62,14 +68,16 @@ pub(crate) fn age(seconds: u64) -> String {
     format!("{} {name}", seconds / unit)
 }
 
-/// How long ago a moment was that is told in seconds since 1970.
-pub(crate) fn age_since(started: u64) -> String {
+/// The age of a moment that is told in seconds since 1970.
+#[must_use]
+pub fn age_since(started: u64) -> String {
     let now = UNIX_EPOCH.elapsed().map_or(0, |age| age.as_secs());
     age(now.saturating_sub(started))
 }
 
-/// What others have written, in one line, without what steers a terminal, is not seen, or turns the order of letters.
-pub(crate) fn printable(text: &str) -> String {
+/// A text that others have written, in one line, without signs that steer a terminal, is not seen, or turns the order of letters.
+#[must_use]
+pub fn printable(text: &str) -> String {
     let steers = |letter: char| {
         let category = letter.general_category();
         use GeneralCategory::{Control, Format, LineSeparator, ParagraphSeparator};
@@ -79,14 +87,15 @@ pub(crate) fn printable(text: &str) -> String {
 }
 
 /// `[#####.....]`: how much of a whole, in `width` characters.
-pub(crate) fn bar(part: u64, whole: u64, width: usize) -> String {
+#[must_use]
+pub fn bar(part: u64, whole: u64, width: usize) -> String {
     let filled = (u128::from(part) * width as u128).checked_div(u128::from(whole)).unwrap_or(0);
     let filled = usize::try_from(filled).unwrap_or(width).min(width);
     format!("[{}{}]", "#".repeat(filled), ".".repeat(width - filled))
 }
 
 /// Rows under each other, columns as wide as they must be, the numbers to the right.
-pub(crate) fn table(rows: &[Vec<String>], numbers: &[usize]) -> String {
+pub fn table(rows: &[Vec<String>], numbers: &[usize]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)

@@ -1,10 +1,12 @@
-//! What is there to tell about a slice?
+//! Reports a slice at one moment.
 
 use crate::nvml::{self, Nvml};
 use crate::overcommit::Committed;
+use crate::process::{command_of, is_near};
 use crate::time::{Look, ProcessTime, Time};
 use crate::unaccounted::unaccounted;
-use crate::{figures, slices, system};
+use crate::{figures, system};
+use gpuslice_region::names::label;
 use gpuslice_region::{DeviceFigures, Limits, ProcessView, Reader, RegionError};
 use serde::Serialize;
 use std::fs;
@@ -12,96 +14,99 @@ use std::os::unix::fs::MetadataExt as _;
 
 /// A slice at one moment. Its form is that of `status --json`.
 #[derive(Debug, Serialize)]
-pub(crate) struct Slice {
-    /// What it is called.
-    pub(crate) name: String,
-    /// Where its region is.
-    pub(crate) region: String,
+pub struct Slice {
+    /// Its name.
+    pub name: String,
+    /// The path of its region.
+    pub region: String,
     /// Number of the user that owns the region.
-    pub(crate) uid: Option<u32>,
+    pub uid: Option<u32>,
     /// That user's name; null where the machine knows none.
-    pub(crate) user: Option<String>,
+    pub user: Option<String>,
     /// When the oldest of its processes started, in seconds since 1970; null where none can be seen from here.
-    pub(crate) started: Option<u64>,
+    pub started: Option<u64>,
     /// Processes that live in it.
-    pub(crate) processes: usize,
+    pub processes: usize,
     /// Its devices.
-    pub(crate) devices: Vec<Device>,
+    pub devices: Vec<Device>,
 }
 
 /// A GPU of the slices in a report, or an instance. Sums are over these slices, those without a process excepted.
 #[derive(Debug, Serialize)]
-pub(crate) struct Gpu {
+pub struct Gpu {
     /// Its UUID, as NVML writes it.
-    pub(crate) uuid: String,
-    /// Its number and product, as in `Device`.
-    pub(crate) index: Option<u32>,
-    pub(crate) instance: Option<u32>,
-    pub(crate) product: Option<String>,
+    pub uuid: String,
+    /// Its number, as in [`Device`].
+    pub index: Option<u32>,
+    /// The number of an instance within its GPU; none of a whole GPU.
+    pub instance: Option<u32>,
+    /// The product's name; none where NVML does not tell.
+    pub product: Option<String>,
     /// Bytes that it has.
-    pub(crate) total: u64,
+    pub total: u64,
     /// Bytes that all processes use, by NVML.
-    pub(crate) used: Option<u64>,
+    pub used: Option<u64>,
     /// Percent of the time in which kernels ran, by NVML.
-    pub(crate) utilization_percent: Option<u32>,
+    pub utilization_percent: Option<u32>,
     /// Degrees Celsius, by NVML.
-    pub(crate) temperature_celsius: Option<u32>,
+    pub temperature_celsius: Option<u32>,
     /// Bytes that the slices hold.
-    pub(crate) held: u64,
-    /// Sum of their quotas, and of the `fixed` shares below 100 %.
-    pub(crate) limit_sum: u64,
-    pub(crate) share_permille_sum: u32,
+    pub held: u64,
+    /// Sum of their quotas in bytes.
+    pub limit_sum: u64,
+    /// Sum of their `fixed` shares below 100 %, in thousandths.
+    pub share_permille_sum: u32,
     /// The same sums, with what they mean.
     #[serde(skip)]
-    pub(crate) committed: Committed,
+    pub committed: Committed,
 }
 
 /// A device of a slice.
 #[derive(Debug, Serialize)]
-pub(crate) struct Device {
+pub struct Device {
     /// Its place in the slice, from 0.
-    pub(crate) number: usize,
+    pub number: usize,
     /// Its UUID, as NVML writes it.
-    pub(crate) uuid: String,
+    pub uuid: String,
     /// The GPU's number, as `nvidia-smi` shows it; null where NVML does not tell.
-    pub(crate) index: Option<u32>,
+    pub index: Option<u32>,
     /// The number of an instance within its GPU; null of a whole GPU.
-    pub(crate) instance: Option<u32>,
+    pub instance: Option<u32>,
     /// The product's name; null where NVML does not tell.
-    pub(crate) product: Option<String>,
+    pub product: Option<String>,
     /// Bytes that it has.
-    pub(crate) total: u64,
+    pub total: u64,
     /// Bytes that the slice may hold; null where there is no limit.
-    pub(crate) limit: Option<u64>,
+    pub limit: Option<u64>,
     /// Whether what passes the limit is served from host memory.
-    pub(crate) oversubscribe: bool,
+    pub oversubscribe: bool,
     /// Bytes that the living processes of the slice hold.
-    pub(crate) held: u64,
-    /// How many of them are contexts', of all those that live.
-    pub(crate) held_by_contexts: u64,
+    pub held: u64,
+    /// The part that is contexts', of all living processes.
+    pub held_by_contexts: u64,
     /// Bytes of the dead, which count until somebody clears them: whoever looked may not.
-    pub(crate) held_by_dead: u64,
+    pub held_by_dead: u64,
     /// Bytes that the dead held and that the device may not have back: nobody is granted them yet.
-    pub(crate) leaving: u64,
+    pub leaving: u64,
     /// Whether the device's memory is the host's, so that contexts and code count by estimates.
-    pub(crate) host_memory: bool,
+    pub host_memory: bool,
     /// The most bytes that it was granted at a time, since the region was made.
-    pub(crate) peak: u64,
+    pub peak: u64,
     /// Bytes beyond the limit that it was given in host memory.
-    pub(crate) spilled: u64,
+    pub spilled: u64,
     /// Allocations that it was refused because of the limit, since the region was made.
-    pub(crate) refused: u64,
+    pub refused: u64,
     /// Allocations within the limit that the driver had no memory for, since the region was made.
-    pub(crate) unmet: u64,
+    pub unmet: u64,
     /// The most bytes that one context of the slice's was seen to take; null while none was seen.
-    pub(crate) context_bytes: Option<u64>,
+    pub context_bytes: Option<u64>,
     /// Bytes that NVML attributes to the slice's processes beyond what they hold by the ledger; less than nothing
     /// where it is fewer; null where that cannot be told.
-    pub(crate) unaccounted: Option<i64>,
+    pub unaccounted: Option<i64>,
     /// Its time, and what the slice uses of it.
-    pub(crate) time: Time,
-    /// What each process has of it.
-    pub(crate) processes: Vec<Process>,
+    pub time: Time,
+    /// The part of each process.
+    pub processes: Vec<Process>,
     /// The limits as the region has them.
     #[serde(skip)]
     limits: Limits,
@@ -112,46 +117,49 @@ pub(crate) struct Device {
 
 /// A process of a slice, on one device.
 #[derive(Debug, Serialize)]
-pub(crate) struct Process {
+pub struct Process {
     /// Its number, in its own process-number namespace.
-    pub(crate) pid: u32,
-    /// What it runs; null where it cannot be seen from here.
-    pub(crate) command: Option<String>,
+    pub pid: u32,
+    /// Its command; null where it cannot be seen from here.
+    pub command: Option<String>,
     /// When it started, in seconds since 1970; null where it cannot be seen from here.
-    pub(crate) started: Option<u64>,
+    pub started: Option<u64>,
     /// Bytes that it holds.
-    pub(crate) held: u64,
-    /// How many of them are its contexts'.
-    pub(crate) held_by_contexts: u64,
+    pub held: u64,
+    /// The part that is its contexts'.
+    pub held_by_contexts: u64,
     /// Bytes beyond the limit that it was given in host memory.
-    pub(crate) spilled: u64,
+    pub spilled: u64,
     /// Allocations that it was refused.
-    pub(crate) refused: u32,
-    /// What it uses of the device's time.
-    pub(crate) time: ProcessTime,
+    pub refused: u32,
+    /// Its use of the device's time.
+    pub time: ProcessTime,
 }
 
 /// Sources that are asked beside the region.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Beside<'a> {
+pub struct Beside<'a> {
     /// NVML, which names GPUs.
-    pub(crate) nvml: Option<&'a Nvml>,
+    pub nvml: Option<&'a Nvml>,
     /// Whether the ledger is compared with NVML.
-    pub(crate) compares: bool,
+    pub compares: bool,
     /// The use since an earlier moment.
-    pub(crate) look: Option<&'a Look>,
+    pub look: Option<&'a Look>,
 }
 
 impl Slice {
     /// Looks at a slice, and at what is beside it.
-    pub(crate) fn of(reader: &Reader, beside: Beside<'_>) -> Result<Self, RegionError> {
+    ///
+    /// # Errors
+    /// The region is not any more what was opened: see [`Reader::check`].
+    pub fn of(reader: &Reader, beside: Beside<'_>) -> Result<Self, RegionError> {
         let processes = reader.processes()?;
         let of = |read: &DeviceFigures| Device::of(reader, read, &processes, beside);
         let devices: Result<_, RegionError> = reader.devices()?.iter().map(of).collect();
         let uid = fs::symlink_metadata(reader.path()).ok().map(|found| found.uid());
         let boot = booted();
         Ok(Self {
-            name: figures::printable(&slices::label(reader.path())),
+            name: figures::printable(&label(reader.path())),
             region: figures::printable(&reader.path().display().to_string()),
             uid,
             user: uid.and_then(system::user_name).map(|name| figures::printable(&name)),
@@ -162,18 +170,20 @@ impl Slice {
     }
 
     /// Whether no process lives in it.
-    pub(crate) fn is_unused(&self) -> bool {
+    #[must_use]
+    pub fn is_unused(&self) -> bool {
         self.processes == 0
     }
 }
 
 /// Slices without a process last, else as they were.
-pub(crate) fn unused_last(slices: &mut [Slice]) {
+pub fn unused_last(slices: &mut [Slice]) {
     slices.sort_by_key(Slice::is_unused);
 }
 
 /// The GPUs of some slices, by number, those without one last.
-pub(crate) fn gpus(slices: &[Slice]) -> Vec<Gpu> {
+#[must_use]
+pub fn gpus(slices: &[Slice]) -> Vec<Gpu> {
     let mut gpus: Vec<Gpu> = Vec::new();
     for (slice, device) in slices.iter().flat_map(|slice| slice.devices.iter().map(move |one| (slice, one))) {
         let place = gpus.iter().position(|gpu| gpu.uuid == device.uuid).unwrap_or_else(|| {
@@ -191,7 +201,8 @@ pub(crate) fn gpus(slices: &[Slice]) -> Vec<Gpu> {
 }
 
 /// Warnings about overcommitted GPUs.
-pub(crate) fn warnings(gpus: &[Gpu]) -> Vec<String> {
+#[must_use]
+pub fn warnings(gpus: &[Gpu]) -> Vec<String> {
     gpus.iter().flat_map(|gpu| gpu.committed.warnings(&gpu.name())).collect()
 }
 
@@ -221,19 +232,22 @@ impl Gpu {
     }
 
     /// Its short name: `GPU 0`, or its UUID if it has no number.
-    pub(crate) fn name(&self) -> String {
+    #[must_use]
+    pub fn name(&self) -> String {
         number(self.index, self.instance).map_or_else(|| self.uuid.clone(), |number| format!("GPU {number}"))
     }
 }
 
 /// `0`, or `0:1` for an instance, as container tools write it.
-pub(crate) fn number(index: Option<u32>, instance: Option<u32>) -> Option<String> {
+#[must_use]
+pub fn number(index: Option<u32>, instance: Option<u32>) -> Option<String> {
     let index = index?;
     Some(instance.map_or_else(|| index.to_string(), |instance| format!("{index}:{instance}")))
 }
 
 /// As much of a UUID as tells devices of a machine apart, and as lists of `set` take: `GPU-8932f937`.
-pub(crate) fn short(uuid: &str) -> String {
+#[must_use]
+pub fn short(uuid: &str) -> String {
     uuid.chars().take(12).collect()
 }
 
@@ -294,24 +308,6 @@ impl Device {
     }
 }
 
-/// What a process runs, if it is one that can be seen from here: numbers mean nothing in another namespace, and
-/// are used again.
-pub(crate) fn command_of(process: &ProcessView) -> Option<String> {
-    if !is_near(process) {
-        return None;
-    }
-    let words = fs::read(format!("/proc/{}/cmdline", process.pid)).ok()?;
-    let text = String::from_utf8_lossy(&words).trim_end_matches('\0').replace('\0', " ");
-    Some(figures::printable(&text))
-}
-
-/// A command with its program's name instead of its path: what tells processes apart stands behind the path.
-pub(crate) fn short_command(command: &str) -> String {
-    let (program, rest) = command.split_at(command.find(' ').unwrap_or(command.len()));
-    let name = program.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(program);
-    format!("{name}{rest}")
-}
-
 /// When a process started, in seconds since 1970, on a machine that was booted then; none where it cannot be seen from here.
 fn started(process: &ProcessView, boot: Option<u64>) -> Option<u64> {
     boot.filter(|_| is_near(process)).map(|boot| boot + seconds(process.start))
@@ -328,35 +324,9 @@ fn seconds(ticks: u64) -> u64 {
     ticks / system::ticks_per_second()
 }
 
-/// Whether a process's number means it here as well.
-pub(crate) fn is_near(process: &ProcessView) -> bool {
-    let namespace = fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino());
-    process.pid_namespace == namespace && start_of(process.pid) == Some(process.start)
-}
-
-/// When a process started: the 22nd field of its `stat`, counted behind the name, which may hold anything.
-fn start_of(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_command_begins_with_its_programs_name() {
-        for (command, shown) in [
-            ("/usr/bin/python3.11 /srv/a/train.py --epochs 3", "python3.11 /srv/a/train.py --epochs 3"),
-            ("python train.py", "python train.py"),
-            ("./a.out", "a.out"),
-            ("nginx: worker /etc/x", "nginx: worker /etc/x"),
-            ("/odd/ x", "/odd/ x"),
-            ("", ""),
-        ] {
-            assert_eq!(short_command(command), shown);
-        }
-    }
 
     #[test]
     fn a_gpu_is_called_by_its_number_and_an_instance_by_two() {

@@ -1,13 +1,13 @@
-//! How much more does NVML say that a slice's processes hold of a device than the ledger does?
+//! Compares the memory of a slice's processes by NVML with the ledger.
 
 use crate::nvml::{Device, Nvml, Use};
-use crate::report::is_near;
+use crate::process::is_near;
 use gpuslice_region::{ProcessView, Reader};
 use std::time::Duration;
 
-/// How often it is tried while the ledger moves.
+/// Tries while the ledger moves.
 const TRIES: u32 = 50;
-/// How long it is waited between two tries.
+/// Time between two tries.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Bytes that NVML attributes to the processes of a slice, less those that the ledger has for them; less than nothing
@@ -35,7 +35,7 @@ pub(crate) fn unaccounted(nvml: &Nvml, device: &Device, reader: &Reader, number:
     None
 }
 
-/// What the processes of a slice hold of a device, by the ledger.
+/// The memory that the processes of a slice hold of a device, by the ledger.
 #[derive(Debug, PartialEq, Eq)]
 struct Ledger(Vec<Entry>);
 

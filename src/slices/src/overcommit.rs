@@ -1,4 +1,4 @@
-//! Overcommitment: do the limits of the slices on one GPU sum to more than the GPU has?
+//! Finds limits of the slices on one GPU that sum to more than the GPU has.
 //!
 //! Only limits that somebody set count. A slice without a quota or with the whole share was promised nothing, and
 //! `equal` and `best-effort` slices divide what the others leave: their percentage is a cap, not a promise.
@@ -12,20 +12,20 @@ const WHOLE: u32 = 1000;
 
 /// The limits on one GPU, summed up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Committed {
+pub struct Committed {
     /// Bytes that the GPU has.
-    pub(crate) total: u64,
+    pub total: u64,
     /// Sum of the quotas in bytes, and how many slices have one.
-    pub(crate) memory: u64,
+    pub memory: u64,
     quotas: usize,
     /// Sum of the `fixed` shares below 100 % in thousandths, and how many slices have one.
-    pub(crate) share_permille: u32,
+    pub share_permille: u32,
     shares: usize,
 }
 
 impl Committed {
     /// Adds the limits of a slice on a GPU of `total` bytes.
-    pub(crate) fn add(&mut self, total: u64, limits: &Limits) {
+    pub fn add(&mut self, total: u64, limits: &Limits) {
         self.total = self.total.max(total);
         if let Some(quota) = limits.memory {
             self.memory = self.memory.saturating_add(quota);
@@ -38,7 +38,8 @@ impl Committed {
     }
 
     /// `quotas of 3 slices sum to 36GiB of 16GiB`, where that is more than there is.
-    pub(crate) fn memory_excess(&self) -> Option<String> {
+    #[must_use]
+    pub fn memory_excess(&self) -> Option<String> {
         // Exact: rounded down, a sum above the total could look equal to it.
         let (sum, total) = (figures::exact_limit(Some(self.memory)), figures::limit(Some(self.total)));
         let slices = self.quotas;
@@ -47,13 +48,15 @@ impl Committed {
     }
 
     /// `shares of 3 slices sum to 180%`, where that is more than there is.
-    pub(crate) fn share_excess(&self) -> Option<String> {
+    #[must_use]
+    pub fn share_excess(&self) -> Option<String> {
         let (sum, slices) = (figures::percent(self.share_permille.into()), self.shares);
         (self.share_permille > WHOLE).then(|| format!("shares of {slices} slices sum to {sum}"))
     }
 
     /// A warning for each resource that is overcommitted, with the consequence.
-    pub(crate) fn warnings(&self, gpu: &str) -> Vec<String> {
+    #[must_use]
+    pub fn warnings(&self, gpu: &str) -> Vec<String> {
         let memory = self.memory_excess().map(|what| {
             format!("{gpu}: {what}; once the GPU is full, allocations within a limit fail (unmet)")
         });
