@@ -49,7 +49,7 @@ impl Aftermath {
     #[track_caller]
     pub(crate) fn take(&mut self, bytes: u64) -> u64 {
         // While memory leaves, one that stands still in a memory call keeps free memory from being an exact witness.
-        let leaves = self.monitor.leaving(self.device()) > 0
+        let leaves = self.monitor.devices().iter().any(|view| self.monitor.leaving(view.device) > 0)
             || self.monitor.processes().iter().any(|process| has_ended(process.pid));
         let most = if leaves { SOON + Duration::from_nanos(LEAVING) } else { SOON };
         let answer = self.witness.numbers(&format!("take {bytes}"));
