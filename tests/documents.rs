@@ -1,5 +1,5 @@
-//! Do links between documents lead somewhere, does the troubleshooting page quote messages as they are printed, and does the page of
-//! constants have the values of the source?
+//! Checks documents: links lead somewhere, pages are reached and short, the troubleshooting page quotes messages as they are
+//! printed, and the page of constants has the values of the source.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
 mod support;
@@ -101,6 +101,44 @@ fn every_link_between_documents_leads_to_a_file_and_a_heading() {
     }
     assert!(followed > 100, "{followed} links");
     assert!(wrong.is_empty(), "these lead nowhere: {wrong:#?}");
+}
+
+#[test]
+fn every_page_is_reached_by_links_from_the_readme() {
+    let documents = documents();
+    let readme = artefacts::repository().join("README.md");
+    let mut reached = BTreeSet::from([readme.clone()]);
+    let mut open = vec![readme];
+    while let Some(page) = open.pop() {
+        let folder = page.parent().expect("a document lies in a folder");
+        for link in links(&documents[&page]).filter(|link| !link.contains("://")) {
+            let target = plain(&folder.join(link.split('#').next().unwrap_or_default()));
+            if documents.contains_key(&target) && reached.insert(target.clone()) {
+                open.push(target);
+            }
+        }
+    }
+    let docs = artefacts::repository().join("docs");
+    let lost: Vec<_> =
+        documents.keys().filter(|page| page.starts_with(&docs) && !reached.contains(*page)).collect();
+    assert!(lost.is_empty(), "no page links to {lost:?}");
+}
+
+#[test]
+fn pages_that_are_read_in_a_hurry_stay_short() {
+    let documents = documents();
+    let readme = std::fs::read_to_string(artefacts::repository().join("README.md")).unwrap();
+    assert!(readme.lines().count() <= 150, "README.md has {} lines", readme.lines().count());
+    let failures = artefacts::repository().join("docs/reference/failures");
+    let mut cells = 0;
+    for (page, text) in documents.iter().filter(|(page, _)| page.starts_with(&failures)) {
+        for cell in text.lines().filter(|line| line.starts_with('|')).flat_map(|line| line.split(" | ")) {
+            cells += 1;
+            let words = cell.split_whitespace().count();
+            assert!(words <= 45, "{}: {words} words in {cell}; put them below the table", page.display());
+        }
+    }
+    assert!(cells > 300, "{cells} cells");
 }
 
 /// The messages that the troubleshooting page quotes: its code spans, each cut where `…` stands for anything.

@@ -269,7 +269,7 @@ fn memory_of_another_slice_is_never_charged_here() {
         maker.do_all(&[&format!("alloc 1 {PIECE}"), "ipcget 0 1", "sendblob 0 user"]);
         user.do_all(&["receiveblob 0", "ipcopen 1 0"]);
         stage.hold(2 * PIECE, 0, 2 * PIECE);
-        // A known gap, in docs/reference/failures.md: the memory lives on, and no slice is charged for it.
+        // A known gap, in docs/limitations.md: the memory lives on, and no slice is charged for it.
         maker.do_all(&["release 0", "free 1"]);
         stage.hold(0, 0, 2 * PIECE);
         user.do_all(&["release 0", "ipcclose 1"]);

@@ -292,7 +292,7 @@ pub(crate) const VARIANTS: [Variant; 7] = [
     },
 ];
 
-/// NVML's samples are all that is known of launches, which cost the same each: docs/results/accuracy.md.
+/// NVML's samples are all that is known of launches, which cost the same each: docs/results/accuracy-table.md.
 const WITHOUT_EVENTS: [(&str, Targets); 6] = [
     ("ms, waited for", Targets { jain: 0, stall: 3000, ..Targets::within(1500, i64::MAX) }),
     ("graph", Targets { stall: 1500, ..Targets::within(250, 600) }),

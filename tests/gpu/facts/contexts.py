@@ -25,7 +25,7 @@ SMALL = Fact(
 )
 LAUNCHES = Fact(
     "a launch of loaded code that needs no larger stack takes nothing",
-    "docs/internals/architecture.md: a launch is not looked at",
+    "docs/internals/memory-accounting.md: a launch is not looked at",
     "what launches take would stay uncharged until the next wait",
 )
 HEAP, STACK = 2, 0  # CUlimit
