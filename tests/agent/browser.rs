@@ -1,4 +1,4 @@
-//! A headless Chromium that a test drives by the `DevTools` protocol over two pipes.
+//! A headless Chromium that a test drives by its protocol for developers, over two pipes.
 
 use crate::support::skip;
 use serde_json::{Value, json};

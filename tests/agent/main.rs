@@ -14,6 +14,7 @@ mod browser;
 mod changes;
 mod clients;
 mod cost;
+mod engine;
 mod figures;
 mod monitoring;
 mod node;

@@ -86,7 +86,7 @@ impl Node {
         self.at(&format!("/run/gpuslice/slots/{slice}/region"))
     }
 
-    fn bench_folder(&self) -> PathBuf {
+    pub(crate) fn bench_folder(&self) -> PathBuf {
         self.bench.region().parent().expect("it lies in a folder").to_owned()
     }
 

@@ -2,10 +2,9 @@
 //!
 //! `{"op":"set","slice":"a","memMiB":8192,"core":40}` is answered by `{"ok":true,"gen":2}`, or by `{"ok":false,"error":"…"}`.
 
-use crate::owned::Change;
+use crate::request::{MOST_BYTES, parse};
 use crate::watch::Watch;
-use gpuslice_policy::units::Permille;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
@@ -19,28 +18,10 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-/// Bytes of a line at the most.
-const MOST_BYTES: u64 = 16 << 10;
 /// Connections at a time.
 const CONNECTIONS: usize = 16;
 /// The time in which a line comes.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// A request.
-#[derive(Debug, PartialEq, Eq, Deserialize)]
-#[serde(tag = "op", rename_all = "lowercase", deny_unknown_fields)]
-enum Request {
-    /// Changes the limits of a slice; what is left out stays.
-    Set {
-        /// Its name.
-        slice: String,
-        /// Memory in MiB.
-        #[serde(rename = "memMiB")]
-        memory: Option<u64>,
-        /// Percent of the GPU's time.
-        core: Option<serde_json::Number>,
-    },
-}
 
 /// The answer to one.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -149,7 +130,7 @@ async fn converse(mut stream: UnixStream, watch: Arc<Mutex<Watch>>) -> io::Resul
 }
 
 fn answer(line: &[u8], is_whole: bool, user: u32, watch: &Mutex<Watch>) -> Answer {
-    match asked(line, is_whole).and_then(|(slice, change)| {
+    match parse(line, is_whole).and_then(|(slice, change)| {
         let generation = watch.lock().unwrap_or_else(PoisonError::into_inner).change(&slice, change)?;
         info!(
             slice,
@@ -166,35 +147,9 @@ fn answer(line: &[u8], is_whole: bool, user: u32, watch: &Mutex<Watch>) -> Answe
     }
 }
 
-/// The slice and the change that a line asks for.
-fn asked(line: &[u8], is_whole: bool) -> Result<(String, Change), String> {
-    if !is_whole {
-        return Err(format!("a request is one line of JSON of at most {MOST_BYTES} bytes"));
-    }
-    let example = "{\"op\":\"set\",\"slice\":\"a\",\"memMiB\":8192,\"core\":40}";
-    let request =
-        serde_json::from_slice(line).map_err(|error| format!("{error}; write it like {example}"))?;
-    let Request::Set { slice, memory, core } = request;
-    let memory = memory.map(|mib| match mib.checked_mul(1 << 20) {
-        None | Some(0) => Err(format!("memMiB = {mib} is no size; write MiB, like 8192 for 8GiB")),
-        Some(bytes) => Ok(bytes),
-    });
-    let share = core
-        .map(|core| core.to_string().parse::<Permille>().map_err(|fault| format!("core = {core} {fault}")));
-    let change = Change { memory: memory.transpose()?, share: share.transpose()? };
-    if change == Change::default() {
-        return Err(format!("nothing is to be changed; name memMiB, core or both: {example}"));
-    }
-    Ok((slice, change))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn ask(line: &str) -> Result<(String, Change), String> {
-        asked(line.as_bytes(), true)
-    }
 
     #[test]
     fn one_agent_at_a_time_has_a_folder() {
@@ -203,33 +158,5 @@ mod tests {
         assert!(lock(folder.path()).unwrap_err().to_string().contains("another agent has it"));
         drop(first);
         assert!(lock(folder.path()).is_ok());
-    }
-
-    #[test]
-    fn a_request_names_a_slice_and_what_is_to_be_changed() {
-        let both = ask("{\"op\":\"set\",\"slice\":\"a\",\"memMiB\":2,\"core\":12.5}\n").unwrap();
-        assert_eq!(both, ("a".to_owned(), Change { memory: Some(2 << 20), share: Permille::new(125) }));
-        let one = ask("{\"op\":\"set\",\"slice\":\"a\",\"core\":40}\n").unwrap();
-        assert_eq!(one.1, Change { memory: None, share: Permille::new(400) });
-    }
-
-    #[test]
-    fn what_is_wrong_with_a_request_is_told_with_what_would_be_right() {
-        for (line, has) in [
-            ("", "write it like {\"op\""),
-            ("[]", "write it like"),
-            ("{\"op\":\"set\",\"slice\":\"a\"}", "name memMiB, core or both"),
-            ("{\"op\":\"get\",\"slice\":\"a\"}", "unknown variant `get`, expected `set`"),
-            ("{\"op\":\"set\",\"slice\":\"a\",\"memory\":1}", "unknown field `memory`"),
-            ("{\"op\":\"set\",\"slice\":\"a\",\"memMiB\":0}", "memMiB = 0 is no size"),
-            ("{\"op\":\"set\",\"slice\":\"a\",\"memMiB\":99999999999999999}", "is no size"),
-            ("{\"op\":\"set\",\"slice\":\"a\",\"memMiB\":-1}", "invalid value"),
-            ("{\"op\":\"set\",\"slice\":\"a\",\"core\":0}", "core = 0 "),
-            ("{\"op\":\"set\",\"slice\":\"a\",\"core\":101}", "1 to 100"),
-        ] {
-            let said = ask(line).unwrap_err();
-            assert!(said.contains(has), "{line}: {said}");
-        }
-        assert!(asked(b"{", false).unwrap_err().contains("16384 bytes"));
     }
 }

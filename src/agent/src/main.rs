@@ -14,6 +14,7 @@ mod history;
 mod metrics;
 mod owned;
 mod page;
+mod request;
 mod serve;
 mod snapshot;
 mod watch;

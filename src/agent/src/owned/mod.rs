@@ -8,6 +8,7 @@ mod terms;
 
 use crate::config::Wanted;
 use crate::gpus::{Gpu, bare};
+use crate::request::Change;
 use crate::snapshot::Slice;
 use gpuslice_policy::units::Permille;
 use gpuslice_region::{Limits, Monitor, Trust};
@@ -30,15 +31,6 @@ pub(crate) struct Owned {
     is_behind: bool,
     /// The reason why it was not made, or is not as it should be.
     pub(crate) problem: Option<String>,
-}
-
-/// A change of limits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Change {
-    /// Bytes of memory.
-    pub(crate) memory: Option<u64>,
-    /// Thousandths of the GPU's time.
-    pub(crate) share: Option<Permille>,
 }
 
 impl Owned {
