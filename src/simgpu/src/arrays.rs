@@ -3,11 +3,11 @@
 use gpuslice_driver::types::{Status, status};
 
 use crate::blocks;
-use crate::driver::Outcome;
 use crate::local::Local;
 use crate::objects::{Objects, Tag};
 use crate::simulation::Simulation;
 use crate::state::Kind;
+use crate::status::Outcome;
 
 /// Flags of arrays.
 pub(crate) mod flag {
@@ -282,7 +282,7 @@ impl Local {
     /// Ends an array. A level of a mipmapped array ends with that.
     pub(crate) fn end_array(&mut self, simulation: &Simulation, handle: u64) -> Outcome {
         if self.arrays.arrays.get(handle)?.parent.is_some() {
-            return Err(crate::driver::statuses::INVALID_HANDLE);
+            return Err(crate::status::statuses::INVALID_HANDLE);
         }
         let array = self.arrays.arrays.remove(handle)?;
         self.unmap_array(simulation, handle);

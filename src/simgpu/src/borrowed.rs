@@ -9,13 +9,13 @@ use std::os::fd::OwnedFd;
 use gpuslice_driver::types::{Status, status};
 
 use crate::arena::PAGE;
-use crate::driver::{Outcome, statuses};
 use crate::local::Local;
 use crate::pools::BLOCK;
 use crate::regions::{Origin, Region};
 use crate::sharing::{Label, Purpose, Ticket};
 use crate::simulation::Simulation;
 use crate::state::Kind;
+use crate::status::{Outcome, statuses};
 
 /// What this process lets others use, and what it uses of others.
 #[derive(Debug, Default)]

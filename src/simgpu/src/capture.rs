@@ -2,11 +2,12 @@
 
 use gpuslice_driver::types::{Status, status};
 
-use crate::driver::{Outcome, statuses};
 use crate::graphs::{Graph, Op};
 use crate::local::Local;
+use crate::os::threads;
+use crate::process::thread_state;
+use crate::status::{Outcome, statuses};
 use crate::streams::{NON_BLOCKING, Stream};
-use crate::thread;
 
 /// `CUstreamCaptureMode`.
 pub(crate) mod mode {
@@ -52,7 +53,7 @@ impl Local {
         if self.captures.is_empty() {
             return Ok(());
         }
-        let (own, local) = (thread::number(), thread::capture_mode());
+        let (own, local) = (threads::number(), thread_state::capture_mode());
         let forbidden = |capture: &Capture| match local {
             mode::RELAXED => false,
             mode::GLOBAL => {
@@ -121,7 +122,7 @@ impl Local {
         };
         self.captures_made += 1;
         let number = self.captures_made;
-        let (origin, thread) = (stream, thread::number());
+        let (origin, thread) = (stream, threads::number());
         self.captures.insert(number, Capture { graph, origin, mode, thread, invalid: false, borrowed });
         self.streams.streams.get_mut(stream)?.capture = Some(Membership { capture: number, after });
         Ok(())
@@ -133,7 +134,7 @@ impl Local {
         if capture.origin != stream {
             return Err(statuses::STREAM_CAPTURE_UNMATCHED);
         }
-        if capture.mode != mode::RELAXED && capture.thread != thread::number() {
+        if capture.mode != mode::RELAXED && capture.thread != threads::number() {
             return Err(statuses::STREAM_CAPTURE_WRONG_THREAD);
         }
         let (graph, invalid, borrowed) = (capture.graph, capture.invalid, capture.borrowed);

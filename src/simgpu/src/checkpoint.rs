@@ -10,10 +10,10 @@ use core::time::Duration;
 use gpuslice_driver::Symbol;
 use gpuslice_driver::types::{Status, status};
 
-use crate::driver::{Outcome, statuses};
 use crate::simulation::Simulation;
 use crate::state::file::Locked;
 use crate::state::{DEVICES, Kind, life};
+use crate::status::{Outcome, statuses};
 
 /// `CUprocessState`.
 pub(crate) mod phase {

@@ -6,7 +6,7 @@
 use gpuslice_driver::types::{Status, status};
 
 use crate::attributes::PROCESSORS;
-use crate::driver::statuses;
+use crate::status::statuses;
 
 /// Multiprocessors by group. Devices of this kind have eight groups of up to 18, some of them with parts that are off.
 const GROUPS: [u32; 8] = [18, 18, 16, 16, 16, 16, 16, 16];

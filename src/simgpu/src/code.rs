@@ -8,13 +8,13 @@ use gpuslice_driver::types::{Status, status};
 use crate::arena::ALIGNMENT;
 use crate::attributes;
 use crate::clusters::Clusters;
-use crate::driver::{Outcome, statuses};
 use crate::image::{self, Image};
 use crate::local::Local;
 use crate::objects::{Objects, Tag};
 use crate::regions::{Origin, Region};
 use crate::simulation::Simulation;
 use crate::state::Kind;
+use crate::status::{Outcome, statuses};
 
 /// Code in a context.
 #[derive(Debug)]

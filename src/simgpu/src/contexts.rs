@@ -2,13 +2,14 @@
 
 use gpuslice_driver::types::{Status, status};
 
-use crate::clock;
-use crate::driver::{Outcome, statuses};
 use crate::engine::ClientId;
 use crate::local::Local;
+use crate::os::clock;
+use crate::process::thread_state;
 use crate::simulation::Simulation;
 use crate::state::Kind;
-use crate::{thread, work};
+use crate::status::{Outcome, statuses};
+use crate::work;
 
 /// A context.
 #[derive(Debug)]
@@ -120,7 +121,7 @@ impl Local {
 
     /// The current context.
     pub(crate) fn current(&self) -> Result<(u64, &Context), Status> {
-        let handle = thread::current();
+        let handle = thread_state::current();
         if handle == 0 {
             return Err(status::INVALID_CONTEXT);
         }

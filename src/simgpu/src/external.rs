@@ -10,10 +10,10 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use gpuslice_driver::types::{Status, status};
 
 use crate::arrays::Shape;
-use crate::driver::Outcome;
 use crate::local::Local;
 use crate::sharing;
 use crate::simulation::Simulation;
+use crate::status::Outcome;
 
 /// `CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD`.
 pub(crate) const DESCRIPTOR: u32 = 1;

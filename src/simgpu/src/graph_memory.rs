@@ -11,13 +11,13 @@ use std::iter::once;
 
 use gpuslice_driver::types::{Status, status};
 
-use crate::driver::Outcome;
 use crate::engine::{Completion, Target, Ticket};
 use crate::graphs::{AUTO_FREE, Allocation, Exec, Graph, pages};
 use crate::local::Local;
 use crate::regions::{Origin, Region};
 use crate::simulation::Simulation;
 use crate::state::Kind;
+use crate::status::Outcome;
 use crate::streams::Place;
 
 /// The graph pool of a device.

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use gpuslice_driver::types::{CUhostFn, Status};
 
-use crate::driver::statuses;
 use crate::engine::{ClientId, Config, EventId, Meeting, WHOLE_DEVICE, Work};
 use crate::graph_memory::GRANULE;
 use crate::local::Local;
@@ -12,6 +11,7 @@ use crate::meetings;
 use crate::movement::Movement;
 use crate::objects::Tag;
 use crate::simulation::Simulation;
+use crate::status::statuses;
 
 /// A kernel with everything that its launch needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

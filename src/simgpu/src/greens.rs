@@ -6,11 +6,11 @@
 use gpuslice_driver::types::{Status, status};
 
 use crate::attributes::PROCESSORS;
-use crate::driver::{Outcome, statuses};
 use crate::local::Local;
 use crate::objects::{Objects, Tag};
 use crate::simulation::Simulation;
 use crate::state::Kind;
+use crate::status::{Outcome, statuses};
 
 /// Multiprocessors of a partition at the least, and what its number is a multiple of.
 pub(crate) const PARTITION: u32 = 8;
@@ -135,7 +135,7 @@ impl Local {
     /// The multiprocessors of a context: a green one's share, or all.
     pub(crate) fn processors(&self, context: u64) -> Result<u32, Status> {
         self.context(context)?;
-        let handle = if context == 0 { crate::thread::current() } else { context };
+        let handle = if context == 0 { crate::process::thread_state::current() } else { context };
         Ok(self.green_of(handle).map_or(PROCESSORS, |green| green.processors))
     }
 

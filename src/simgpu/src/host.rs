@@ -12,8 +12,10 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::engine::{ClientId, Completion, EventId, EventStatus, HostCall, Target, Ticket};
 use crate::objects::pointer;
+use crate::os::clock;
+use crate::os::threads;
+use crate::process::thread_state;
 use crate::simulation::{self, Simulation};
-use crate::{clock, thread};
 
 /// A stream callback.
 type Callback = Option<unsafe extern "C" fn(CUstream, Status, *mut c_void)>;
@@ -59,7 +61,7 @@ impl Host {
     pub(crate) fn note(&self, duty: Duty) -> Result<u64, Status> {
         let mut tasks = self.tasks.lock();
         if !tasks.running {
-            thread::start("simgpu-host", work).ok_or(status::OUT_OF_MEMORY)?;
+            threads::start("simgpu-host", work).ok_or(status::OUT_OF_MEMORY)?;
             tasks.running = true;
         }
         tasks.last += 1;
@@ -134,7 +136,7 @@ fn fulfil(simulation: &Simulation, device: usize, call: HostCall) {
         Some(Duty::Function(Some(function), data)) => {
             let data: *mut c_void = core::ptr::with_exposed_provenance_mut(data);
             // SAFETY: the program gave the function and its argument, to be called like this.
-            thread::call_back(|| unsafe { function(data) });
+            thread_state::call_back(|| unsafe { function(data) });
         }
         Some(Duty::Callback(function, stream, data)) => {
             // SAFETY: the same function, its status argument as the integer that it is.
@@ -143,7 +145,7 @@ fn fulfil(simulation: &Simulation, device: usize, call: HostCall) {
                 (pointer(stream), core::ptr::with_exposed_provenance_mut(data));
             if let Some(function) = function {
                 // SAFETY: as above; the work before it succeeded.
-                thread::call_back(|| unsafe { function(stream, status::SUCCESS, data) });
+                thread_state::call_back(|| unsafe { function(stream, status::SUCCESS, data) });
             }
         }
         Some(Duty::Event(other, event)) => {

@@ -3,8 +3,8 @@
 use gpuslice_driver::Symbol;
 
 use crate::local::Local;
+use crate::process::thread_state;
 use crate::simulation::Simulation;
-use crate::thread;
 
 /// Whether a function needs no lock of a context: it looks at the machine, or at what is current.
 fn needs_no_context(name: &str) -> bool {
@@ -52,7 +52,7 @@ impl Simulation {
         if !self.config.loading_waits || needs_no_context(symbol.name()) {
             return;
         }
-        let current = thread::current();
+        let current = thread_state::current();
         self.loading.wait(|context| context == current || current == 0 && has_a_handle(symbol.name()));
     }
 

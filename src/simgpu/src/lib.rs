@@ -18,14 +18,13 @@ mod arrays;
 mod attributes;
 mod blocks;
 mod borrowed;
+mod call;
 mod capture;
 mod checkpoint;
-mod clock;
 mod clusters;
 mod code;
 mod config;
 mod contexts;
-mod driver;
 mod engine;
 mod exports;
 mod external;
@@ -47,26 +46,27 @@ mod meetings;
 mod memory;
 mod movement;
 mod multicast;
-mod notice;
 mod objects;
 #[doc(hidden)]
 pub mod odd;
+mod os;
 mod pool;
 mod pools;
+mod process;
 mod regions;
 mod sharing;
 mod simulation;
 pub mod state;
+mod status;
 mod streams;
 mod submit;
 mod texts;
-mod thread;
 mod userobjects;
 mod vmm;
 mod work;
 
 #[doc(hidden)]
-pub use driver::{Driver, enter};
+pub use call::{Driver, enter};
 
 /// What the exporting libraries need to expand the table.
 #[doc(hidden)]

@@ -5,7 +5,7 @@
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::thread;
+use crate::os::threads;
 
 /// Contexts into which code comes, each with the thread that brings it.
 #[derive(Debug, Default)]
@@ -35,7 +35,7 @@ impl Loading {
         while contexts.iter().any(|(other, _)| *other == context) {
             self.ended.wait(&mut contexts);
         }
-        contexts.push((context, thread::number()));
+        contexts.push((context, threads::number()));
         Coming { loading: self, context }
     }
 
@@ -45,7 +45,7 @@ impl Loading {
         if contexts.is_empty() {
             return;
         }
-        let own = thread::number();
+        let own = threads::number();
         while contexts.iter().any(|(context, by)| *by != own && concerns(*context)) {
             self.ended.wait(&mut contexts);
         }

@@ -7,12 +7,12 @@
 use gpuslice_driver::types::{Status, status};
 
 use crate::config::Managing;
-use crate::driver::{Outcome, statuses};
 use crate::local::Local;
 use crate::movement::{Movement, Side};
 use crate::regions::{Origin, Region};
 use crate::simulation::Simulation;
 use crate::state::Kind;
+use crate::status::{Outcome, statuses};
 
 /// `CU_DEVICE_CPU`: the host, where a device is named.
 pub(crate) const HOST: i32 = -1;

@@ -4,12 +4,12 @@ use gpuslice_driver::types::{Status, status};
 
 use crate::arena::{ALIGNMENT, PAGE};
 use crate::blocks::{self, BLOCK};
-use crate::driver::Outcome;
 use crate::local::Local;
 use crate::managed::Managed;
 use crate::regions::{HostBlock, Origin, Region};
 use crate::simulation::Simulation;
 use crate::state::Kind;
+use crate::status::Outcome;
 
 /// The driver's pitch: widths are rounded up to this.
 pub(crate) const PITCH: u64 = 512;

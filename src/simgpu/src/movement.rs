@@ -5,10 +5,10 @@
 use gpuslice_driver::types::{Status, status};
 
 use crate::arrays::Level;
-use crate::driver::statuses;
 use crate::engine::{Direction, Work};
 use crate::local::Local;
 use crate::simulation::Simulation;
+use crate::status::statuses;
 
 /// Where one side of a copy is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,10 +5,10 @@
 
 use gpuslice_driver::types::{Status, status};
 
-use crate::driver::{Outcome, statuses};
 use crate::local::Local;
 use crate::regions::Origin;
 use crate::simulation::Simulation;
+use crate::status::{Outcome, statuses};
 use crate::vmm::{GRANULARITY, Memory, Properties};
 
 /// `CUmulticastObjectProp`.

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use gpuslice_driver::types::Status;
 
-use crate::driver::statuses;
+use crate::status::statuses;
 
 /// Kinds of objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

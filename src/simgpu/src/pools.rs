@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 
 use gpuslice_driver::types::{Status, status};
 
-use crate::driver::Outcome;
 use crate::engine::{Completion, Target};
 use crate::local::Local;
 use crate::objects::{Objects, Tag};
@@ -17,6 +16,7 @@ use crate::pool::{Freed, Pool};
 use crate::regions::{Origin, Region};
 use crate::simulation::Simulation;
 use crate::state::Kind;
+use crate::status::Outcome;
 
 /// The least that a pool takes at a time, and what chunks are multiples of.
 const CHUNK: u64 = 32 << 20;

@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use gpuslice_driver::types::{Status, status};
 
 use crate::arena::PAGE;
-use crate::driver::{Outcome, statuses};
+use crate::status::{Outcome, statuses};
 
 /// What stands behind the bytes of exported memory.
 #[derive(Debug, Clone, Copy)]

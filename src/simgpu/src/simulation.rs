@@ -9,19 +9,20 @@ use gpuslice_driver::types::{Status, status};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::arena::Arena;
-use crate::clock;
 use crate::config::{Config, Managing};
-use crate::driver::{Outcome, statuses};
 use crate::faults::Verdict;
 use crate::host::Host;
 use crate::loading::Loading;
 use crate::local::Local;
 use crate::management::attribution::View;
+use crate::os::clock;
+use crate::os::messages;
+use crate::os::threads::Life;
 use crate::state::file::{Locked, Shared, default_path};
 use crate::state::roster::Newcomer;
 use crate::state::settings::Settings;
 use crate::state::{Kind, life};
-use crate::thread::Life;
+use crate::status::{Outcome, statuses};
 
 /// This process's part in the simulation.
 #[derive(Debug)]
@@ -90,11 +91,11 @@ impl Simulation {
     fn start(path: &Path) -> Result<Self, Status> {
         let config = Config::from_environment();
         let wanted = Settings::read(|name| std::env::var(name).ok()).map_err(|wrong| {
-            crate::notice::say(&format!("not understood: {wrong}"));
+            messages::say(&format!("not understood: {wrong}"));
             status::INVALID_VALUE
         })?;
         let shared = Shared::open(path, &wanted).map_err(|error| {
-            crate::notice::say(&format!("{}: {error}", path.display()));
+            messages::say(&format!("{}: {error}", path.display()));
             statuses::UNKNOWN
         })?;
         // The file was not at hand when the call began.
@@ -246,7 +247,7 @@ impl Simulation {
 fn enroll(state: &mut Locked<'_>, shared: &Shared, config: &Config, life: Life) -> Result<usize, Status> {
     let newcomer = Newcomer { pid: std::process::id(), name: &config.program, group: &config.group };
     let slot = state.claim(&newcomer).map_err(|none| {
-        crate::notice::say(&format!("no room in the state file: {none:?}"));
+        messages::say(&format!("no room in the state file: {none:?}"));
         statuses::UNKNOWN
     })?;
     let process = state.processes.get_mut(slot).ok_or(statuses::UNKNOWN)?;

@@ -5,15 +5,15 @@ use std::collections::HashMap;
 use gpuslice_driver::types::{Status, status};
 
 use crate::capture::Membership;
-use crate::clock;
-use crate::driver::{Outcome, statuses};
 use crate::engine::{Completion, EnqueueError, EventId, Refused, StreamId, StreamKind, Target, Ticket, Work};
 use crate::local::Local;
 use crate::meetings;
 use crate::objects::{Objects, Tag};
+use crate::os::clock;
+use crate::os::threads;
 use crate::sharing::{self, Label, Purpose};
 use crate::simulation::Simulation;
-use crate::thread;
+use crate::status::{Outcome, statuses};
 
 /// A stream.
 #[derive(Debug)]
@@ -141,7 +141,7 @@ impl Local {
     }
 
     fn per_thread_stream(&mut self, simulation: &Simulation) -> Result<u64, Status> {
-        let key = (self.current()?.0, thread::number());
+        let key = (self.current()?.0, threads::number());
         if let Some(stream) = self.streams.per_thread.get(&key) {
             return Ok(*stream);
         }

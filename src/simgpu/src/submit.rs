@@ -2,13 +2,14 @@
 
 use gpuslice_driver::types::{CUstream, Status};
 
-use crate::driver::{Driver, Outcome};
+use crate::call::Driver;
 use crate::engine::{Target, Work};
 use crate::graphs::Op;
 use crate::host::Duty;
 use crate::meetings;
 use crate::objects::handle;
 use crate::simulation::Simulation;
+use crate::status::Outcome;
 use crate::streams::Place;
 
 /// Whether the caller waits for what it submits.

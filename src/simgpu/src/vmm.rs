@@ -7,13 +7,13 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use gpuslice_driver::types::{AllocationProperties, Status, status};
 
-use crate::driver::{Outcome, statuses};
 use crate::local::Local;
 use crate::multicast::Group;
 use crate::regions::{Origin, Region};
 use crate::sharing::{self, Label, Purpose, Ticket};
 use crate::simulation::Simulation;
 use crate::state::Kind;
+use crate::status::{Outcome, statuses};
 
 /// What sizes, offsets and addresses are multiples of.
 pub(crate) const GRANULARITY: u64 = 2 << 20;

@@ -1,7 +1,7 @@
 //! How does this process use the devices' time?
 
-use crate::clock;
 use crate::engine::{ClientId, ClientTruth, EngineState};
+use crate::os::clock;
 
 /// What contexts have done that are gone.
 #[derive(Debug, Clone, Copy, Default)]

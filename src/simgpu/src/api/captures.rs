@@ -4,8 +4,9 @@ use core::cell::RefCell;
 
 use gpuslice_driver::types::*;
 
-use crate::driver::{Driver, Outcome, statuses};
+use crate::call::Driver;
 use crate::objects::{handle, pointer};
+use crate::status::{Outcome, statuses};
 use crate::submit::On;
 
 /// `CUstreamCaptureStatus`.

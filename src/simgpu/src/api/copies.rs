@@ -5,7 +5,7 @@ use gpuslice_driver::types::*;
 use super::Copies;
 use super::methods::methods;
 use super::shapes::{array, device, host};
-use crate::driver::Driver;
+use crate::call::Driver;
 use crate::submit::{On, Wait};
 
 impl Copies for Driver {

@@ -4,9 +4,10 @@ use gpuslice_driver::types::*;
 
 use super::Graphs;
 use super::methods::methods;
-use crate::driver::{Driver, statuses};
+use crate::call::Driver;
 use crate::graphs::{Graph, Op, node_type};
 use crate::objects::{handle, pointer};
+use crate::status::statuses;
 use crate::submit::On;
 use crate::userobjects::UserObject;
 

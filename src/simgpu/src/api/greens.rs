@@ -3,9 +3,10 @@
 use gpuslice_driver::types::*;
 
 use crate::attributes::PROCESSORS;
-use crate::driver::{Driver, Outcome};
+use crate::call::Driver;
 use crate::greens::{INVALID_RESOURCE, PARTITION, split};
 use crate::objects::{handle, pointer};
+use crate::status::Outcome;
 
 /// `CU_DEV_RESOURCE_TYPE_SM`.
 const PROCESSORS_KIND: c_uint = 1;

@@ -2,10 +2,11 @@
 
 use gpuslice_driver::types::*;
 
-use crate::driver::{Driver, Outcome, statuses};
+use crate::call::Driver;
 use crate::fat;
 use crate::image::{ELF, FAT, Image, WRAPPER, elf_length};
 use crate::objects::{handle, pointer};
+use crate::status::{Outcome, statuses};
 
 /// Bytes of the header of an ELF image.
 const ELF_HEADER: usize = 64;

@@ -5,9 +5,15 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use gpuslice_driver::types::*;
 
 use super::Init;
-use crate::driver::{Driver, Outcome, statuses};
+use crate::attributes;
+use crate::call::Driver;
+use crate::config;
 use crate::lookup::{self, Found};
-use crate::{attributes, config, odd, simulation, texts};
+use crate::odd;
+use crate::os::messages;
+use crate::simulation;
+use crate::status::{Outcome, statuses};
+use crate::texts;
 
 /// What `cuGetProcAddress_v2` tells besides its status.
 mod found {
@@ -60,7 +66,7 @@ impl Init for Driver {
         }
         self.write(pp_export_table, core::ptr::null())?;
         if wanted == RUNTIME_TABLE && !RUNTIME_IS_TOLD.swap(true, Ordering::Relaxed) {
-            crate::notice::say(
+            messages::say(
                 "NVIDIA's CUDA runtime asks for a private table, which only NVIDIA's driver has: it stops here. \
                  docs/simgpu.md says which programs run.",
             );

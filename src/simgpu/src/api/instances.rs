@@ -2,11 +2,12 @@
 
 use gpuslice_driver::types::*;
 
-use crate::driver::{Driver, Outcome};
+use crate::call::Driver;
 use crate::engine::{Config, EventId, Work};
 use crate::graphs::{AUTO_FREE, Exec, Graph, Node, Op, node_type};
 use crate::host::Duty;
 use crate::objects::{handle, pointer};
+use crate::status::Outcome;
 use crate::streams::Place;
 use crate::submit::On;
 use crate::userobjects::Ended;

@@ -3,12 +3,13 @@
 use gpuslice_driver::types::*;
 
 use crate::attributes;
+use crate::call::Driver;
 use crate::clusters::{self, Clusters};
 use crate::code::Function;
-use crate::driver::{Driver, Outcome, statuses};
 use crate::graphs::{Launch, Op};
 use crate::host::Duty;
 use crate::objects::handle;
+use crate::status::{Outcome, statuses};
 use crate::submit::{On, Wait};
 
 /// Shape of a launch: grid, block, shared memory.

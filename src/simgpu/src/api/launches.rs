@@ -5,7 +5,7 @@ use gpuslice_driver::types::*;
 use super::Launches;
 use super::methods::methods;
 use crate::attributes;
-use crate::driver::Driver;
+use crate::call::Driver;
 use crate::objects::{handle, pointer};
 use crate::submit::On;
 

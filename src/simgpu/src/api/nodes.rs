@@ -2,11 +2,12 @@
 
 use gpuslice_driver::types::*;
 
+use crate::call::Driver;
 use crate::config::version;
-use crate::driver::{Driver, Outcome, statuses};
 use crate::graphs::{Launch, Op};
 use crate::movement::Movement;
 use crate::objects::{handle, pointer};
+use crate::status::{Outcome, statuses};
 
 /// What all versions of `CUDA_KERNEL_NODE_PARAMS` begin with.
 #[repr(C)]

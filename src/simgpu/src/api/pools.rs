@@ -4,13 +4,14 @@ use gpuslice_driver::types::*;
 
 use super::Pools;
 use super::methods::methods;
-use crate::driver::{Driver, Outcome};
+use crate::call::Driver;
 use crate::engine::Work;
 use crate::graphs::Op;
 use crate::objects::{handle, pointer};
 use crate::pool::{Freed, Pool};
 use crate::regions::Origin;
 use crate::sharing::{self, Label, Purpose};
+use crate::status::Outcome;
 use crate::submit::On;
 use crate::vmm::{FILE_DESCRIPTOR, device_of};
 

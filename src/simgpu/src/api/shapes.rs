@@ -2,10 +2,11 @@
 
 use gpuslice_driver::types::*;
 
-use crate::driver::{Driver, Outcome};
+use crate::call::Driver;
 use crate::graphs::Op;
 use crate::movement::{End, Movement, Side};
 use crate::objects::handle;
+use crate::status::Outcome;
 use crate::submit::{On, Wait};
 
 /// An end in device memory.

@@ -4,8 +4,9 @@ use gpuslice_driver::types::*;
 
 use super::Vmm;
 use super::methods::methods;
-use crate::driver::{Driver, Outcome};
+use crate::call::Driver;
 use crate::multicast::{Part, Wanted};
+use crate::status::Outcome;
 use crate::vmm::{FABRIC, FILE_DESCRIPTOR, GRANULARITY, Properties, device_of};
 
 /// `CUmemAccessDesc`, its enumerations as numbers.

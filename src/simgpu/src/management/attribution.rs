@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use gpuslice_driver::Symbol;
 
-use crate::clock;
 use crate::engine::{EngineState, ProcessSample};
+use crate::os::clock;
+use crate::os::messages;
 use crate::state::file::Locked;
 use crate::state::settings::size;
 use crate::state::{NAME, Process, State, life, name_bytes};
@@ -66,7 +67,7 @@ impl View {
             let text = get(name)?;
             let number = read(&text);
             if number.is_none() {
-                crate::notice::say(&format!("not understood: {name}={text}"));
+                messages::say(&format!("not understood: {name}={text}"));
             }
             number
         };
@@ -79,7 +80,7 @@ impl View {
             Some("mixed") => Pids::Mixed,
             Some("foreign") => Pids::Foreign,
             Some(other) => {
-                crate::notice::say(&format!("not understood: SIMGPU_NVML_PIDS={other}"));
+                messages::say(&format!("not understood: SIMGPU_NVML_PIDS={other}"));
                 Pids::Own
             }
         };
@@ -89,7 +90,7 @@ impl View {
             Some("one") => Some(false),
             Some("each") => Some(true),
             Some(other) => {
-                crate::notice::say(&format!("not understood: SIMGPU_NVML_SAMPLES={other}"));
+                messages::say(&format!("not understood: SIMGPU_NVML_SAMPLES={other}"));
                 None
             }
         };

@@ -9,11 +9,12 @@ use gpuslice_driver::{Symbol, arguments};
 
 use super::library::{self, Library};
 use super::statuses;
+use crate::faults;
 use crate::state::DEVICES;
 use crate::state::file::Locked;
 use crate::state::machine::gpu_text;
 use crate::state::settings::Settings;
-use crate::{faults, texts};
+use crate::texts;
 
 /// What a call comes to: nothing, or the status that says why not.
 pub(super) type Outcome = Result<(), Status>;

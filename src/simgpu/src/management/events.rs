@@ -5,7 +5,7 @@ use parking_lot::Mutex;
 
 use super::entry::{Management, Outcome};
 use super::statuses;
-use crate::clock;
+use crate::os::clock;
 
 /// Errors, changes of the performance state and of clocks: what can be registered for.
 pub(super) const TYPES: u64 = 0x1c;

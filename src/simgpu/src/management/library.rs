@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 
 use super::attribution::View;
 use super::statuses;
+use crate::os::messages;
 use crate::state::file::{Shared, default_path};
 use crate::state::settings::Settings;
 
@@ -131,6 +132,6 @@ impl Library {
 }
 
 fn failed(why: &str) -> Status {
-    crate::notice::say(why);
+    messages::say(why);
     statuses::UNKNOWN
 }

@@ -8,7 +8,7 @@ use gpuslice_driver::types::{nvmlDevice_t, nvmlMemory_t, nvmlMemory_v2_t};
 use super::entry::{Management, Outcome};
 use super::layouts::{Bar1Memory, version};
 use super::statuses;
-use crate::clock;
+use crate::os::clock;
 
 impl Management {
     fn figures(&self, device: nvmlDevice_t) -> Result<nvmlMemory_t, u32> {

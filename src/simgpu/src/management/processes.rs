@@ -12,9 +12,9 @@ use super::layouts::{
     version,
 };
 use super::statuses;
-use crate::clock;
 use crate::config::gpu_instance_id;
 use crate::engine::{DeviceSample, ProcessSample};
+use crate::os::clock;
 use crate::state::settings::Settings;
 use crate::state::{PROCESSES, Process, life, name_text};
 

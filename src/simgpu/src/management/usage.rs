@@ -5,8 +5,8 @@ use gpuslice_driver::types::*;
 use super::entry::{Management, Outcome};
 use super::layouts::{Domain, Domains, ProcessInfo, ProcessInfoV1, Sample};
 use super::{Usage, library, statuses};
-use crate::clock;
 use crate::engine::{DEVICE_SAMPLES, DeviceSample};
+use crate::os::clock;
 
 impl Management {
     fn init(&self) -> Outcome {

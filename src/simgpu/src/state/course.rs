@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::file::Locked;
 use super::life;
-use crate::clock;
+use crate::os::clock;
 use crate::work::{process_done, process_number};
 
 /// A millisecond in which kernels or fills of a process ran.

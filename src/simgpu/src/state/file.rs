@@ -12,10 +12,10 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-use super::lock::{RobustMutex, Taken};
 use super::settings::Settings;
 use super::{DEVICES, ENGINE_STRIDE, ENGINES_AT, MAGIC, PROCESSES, State, VERSION};
 use crate::engine::EngineState;
+use crate::os::robust_mutex::{RobustMutex, Taken};
 
 /// The mapped file.
 #[derive(Debug)]
@@ -258,7 +258,7 @@ fn map(file: &File) -> io::Result<NonNull<State>> {
 /// Makes a complete file under another name and gives it its own, unless somebody was faster.
 fn make(path: &Path, settings: &Settings) -> io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
-    beside.push(format!(".{}.{}", std::process::id(), crate::clock::now()));
+    beside.push(format!(".{}.{}", std::process::id(), crate::os::clock::now()));
     let beside = PathBuf::from(beside);
     let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&beside)?;
     let made = fill(&file, settings).and_then(|()| link(&beside, path));

@@ -8,7 +8,6 @@ pub mod course;
 pub mod file;
 pub mod json;
 pub mod ledger;
-pub mod lock;
 pub mod machine;
 pub mod roster;
 pub mod settings;
@@ -21,7 +20,7 @@ use core::sync::atomic::AtomicU32;
 
 use crate::engine::EngineState;
 use crate::faults::FaultTable;
-use lock::RobustMutex;
+use crate::os::robust_mutex::RobustMutex;
 use settings::Settings;
 
 /// Devices at the most.

@@ -6,8 +6,8 @@
 use core::sync::atomic::Ordering;
 
 use super::file::Locked;
-use super::lock::Taken;
 use super::{DEVICES, GROUPS, PROCESSES, Usage, life, name_bytes, name_text};
+use crate::os::robust_mutex::Taken;
 
 /// Why a process cannot join.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl Locked<'_> {
 
     /// The devices have back what has left for long enough.
     fn end_leaving(&mut self) {
-        let now = crate::clock::now();
+        let now = crate::os::clock::now();
         let mut is_any = false;
         for left in self.leaving.iter_mut().filter(|left| left.bytes > 0 && left.until_ns <= now) {
             (left.bytes, is_any) = (0, true);
@@ -67,7 +67,7 @@ impl Locked<'_> {
     fn let_leave(&mut self, slot: usize) {
         let wait = self.settings.teardown_ms.saturating_mul(1_000_000);
         let Some(process) = self.processes.get(slot).filter(|_| wait > 0) else { return };
-        let (group, until_ns) = (process.group, crate::clock::now().saturating_add(wait));
+        let (group, until_ns) = (process.group, crate::os::clock::now().saturating_add(wait));
         for device in 0..DEVICES {
             let bytes = self.usage(slot, device).map_or(0, |usage| usage.total());
             let free = self.leaving.iter_mut().find(|left| left.bytes == 0).filter(|_| bytes > 0);
@@ -165,7 +165,7 @@ impl Locked<'_> {
         process.group = group;
         process.pid = newcomer.pid;
         process.serial = serial;
-        process.joined_ns = crate::clock::now();
+        process.joined_ns = crate::os::clock::now();
         process.name = name_bytes(newcomer.name);
         Ok(slot)
     }

@@ -136,16 +136,16 @@ fn memory_of_the_dead_is_back_after_300_ms_unless_the_settings_say_otherwise() {
     let mut state = shared.lock();
     let first = join(&mut state, "a");
     assert_eq!(state.charge(first, 0, Kind::Linear, 700), Ok(()));
-    let began = crate::clock::now();
+    let began = crate::os::clock::now();
     state.purge(None);
     let due = state.leaving[0].until_ns;
-    assert!((began..=crate::clock::now()).contains(&(due - 300_000_000)), "{} ns", due - began);
+    assert!((began..=crate::os::clock::now()).contains(&(due - 300_000_000)), "{} ns", due - began);
     let group = state.processes[first].group as usize;
     let held =
         |state: &Locked<'_>| (state.levels[0].held, state.groups[group].levels[0].held, state.leaving(0));
     assert_eq!((state.processes[first].life, held(&state)), (life::DEAD, (700, 700, 700)));
     assert_eq!((state.leaving(1), state.free(0)), (0, 300));
-    state.leaving[0].until_ns = crate::clock::now();
+    state.leaving[0].until_ns = crate::os::clock::now();
     state.purge(None);
     assert_eq!(held(&state), (0, 0, 0));
 }

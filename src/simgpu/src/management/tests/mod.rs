@@ -10,8 +10,8 @@ use super::layouts::{
 };
 use super::library::Library;
 use super::{Hardware, Management, Tuning, Usage, layouts, statuses};
-use crate::clock;
 use crate::engine::{ProcessSample, StreamKind, WHOLE_DEVICE, Work};
+use crate::os::clock;
 use crate::state::roster::Newcomer;
 use crate::state::{Kind, life};
 use crate::texts;
