@@ -9,10 +9,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use parking_lot::Mutex;
 
-/// Alignment of every allocation.
-pub(crate) const ALIGNMENT: u64 = 512;
-/// What is mapped by itself is a multiple of this.
-pub(crate) const PAGE: u64 = 64 << 10;
+use crate::hardware::allocation_sizes::{ALIGNMENT, PAGE};
 
 /// Addresses to reserve: the most first, less where the process may not have that much.
 const SIZES: [u64; 5] = [4 << 40, 1 << 40, 64 << 30, 8 << 30, 1 << 30];

@@ -2,11 +2,11 @@
 
 use gpuslice_driver::types::{Status, status};
 
-use crate::blocks;
+use crate::hardware::allocation_sizes;
 use crate::local::Local;
 use crate::objects::{Objects, Tag};
 use crate::simulation::Simulation;
-use crate::state::Kind;
+use crate::state::layout::Kind;
 use crate::status::Outcome;
 
 /// Flags of arrays.
@@ -201,7 +201,8 @@ impl Local {
         let device = self.current()?.1.device;
         let bytes = shape.size(levels).ok_or(status::OUT_OF_MEMORY)?;
         // A driver tells no addresses of arrays: small ones take their slot here, and not a part of a block.
-        let taken = || if simulation.settings.has_blocks() { blocks::whole(bytes) } else { Some(bytes) };
+        let taken =
+            || if simulation.settings.has_blocks() { allocation_sizes::whole(bytes) } else { Some(bytes) };
         let charged = if is_own && shape.is_backed() { taken().ok_or(status::OUT_OF_MEMORY)? } else { 0 };
         simulation.allocate(device, Kind::Array, charged)?;
         match simulation.arena.take(bytes, GRANULE) {

@@ -9,29 +9,15 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use gpuslice_driver::types::{Status, status};
 
-use crate::arena::{ALIGNMENT, PAGE};
+use crate::hardware::allocation_sizes::{ALIGNMENT, BLOCK, LARGEST_SLOT, PAGE, slot};
 use crate::regions::{Origin, Region};
 use crate::simulation::Simulation;
-use crate::state::Kind;
-
-/// What the device's memory is taken in.
-pub(crate) const BLOCK: u64 = 2 << 20;
-/// The largest size that shares a block.
-const LARGEST_SLOT: u64 = 1 << 20;
-
-/// What memory of a size takes of the device where it does not share a block.
-pub(crate) fn whole(size: u64) -> Option<u64> {
-    if size > LARGEST_SLOT { size.checked_next_multiple_of(BLOCK) } else { Some(slot(size, ALIGNMENT)) }
-}
+use crate::state::layout::Kind;
 
 /// The slot for a size that can share a block; 0 for one that cannot. Managed memory comes in pages of the host's.
 pub(crate) fn slot_of(size: u64, origin: Origin) -> u64 {
     let least = if origin == Origin::Managed { PAGE } else { ALIGNMENT };
     if size > LARGEST_SLOT { 0 } else { slot(size, least) }
-}
-
-fn slot(size: u64, least: u64) -> u64 {
-    size.next_power_of_two().max(least)
 }
 
 /// Which slots share a block: context, whether they are managed, whether their addresses have 32 bits, bytes.

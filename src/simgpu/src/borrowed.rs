@@ -8,13 +8,13 @@ use std::os::fd::OwnedFd;
 
 use gpuslice_driver::types::{Status, status};
 
-use crate::arena::PAGE;
+use crate::hardware::allocation_sizes::PAGE;
 use crate::local::Local;
 use crate::pools::BLOCK;
 use crate::regions::{Origin, Region};
 use crate::sharing::{Label, Purpose, Ticket};
 use crate::simulation::Simulation;
-use crate::state::Kind;
+use crate::state::layout::Kind;
 use crate::status::{Outcome, statuses};
 
 /// What this process lets others use, and what it uses of others.

@@ -12,7 +12,8 @@ use gpuslice_driver::types::{Status, status};
 
 use crate::simulation::Simulation;
 use crate::state::file::Locked;
-use crate::state::{DEVICES, Kind, life};
+use crate::state::layout::{Kind, life};
+use crate::state::sizes::DEVICES;
 use crate::status::{Outcome, statuses};
 
 /// `CUprocessState`.
@@ -48,7 +49,8 @@ impl Simulation {
     fn process_of(&self, pid: i32) -> Result<(Locked<'_>, usize), Status> {
         let state = self.truth();
         let wanted = u32::try_from(pid).map_err(|_| status::INVALID_VALUE)?;
-        let lives = |process: &crate::state::Process| process.life == life::LIVE && process.pid == wanted;
+        let lives =
+            |process: &crate::state::layout::Process| process.life == life::LIVE && process.pid == wanted;
         let slot = state.processes.iter().position(lives).ok_or(status::INVALID_VALUE)?;
         Ok((state, slot))
     }
@@ -100,7 +102,7 @@ pub(crate) fn park(state: &mut Locked<'_>, slot: usize) -> Outcome {
 /// Brings it back, all or nothing.
 pub(crate) fn unpark(state: &mut Locked<'_>, slot: usize) -> Outcome {
     let parked = state.processes.get(slot).map(|process| process.parked).ok_or(status::INVALID_VALUE)?;
-    let room = |(device, parked): (usize, &[u64; crate::state::KINDS])| {
+    let room = |(device, parked): (usize, &[u64; crate::state::layout::KINDS])| {
         parked.iter().fold(0_u64, |sum, bytes| sum.saturating_add(*bytes)) <= state.free(device)
     };
     if !parked.iter().enumerate().all(room) {

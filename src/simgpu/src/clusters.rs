@@ -5,7 +5,7 @@
 
 use gpuslice_driver::types::{Status, status};
 
-use crate::attributes::PROCESSORS;
+use crate::hardware::attributes::PROCESSORS;
 use crate::status::statuses;
 
 /// Multiprocessors by group. Devices of this kind have eight groups of up to 18, some of them with parts that are off.

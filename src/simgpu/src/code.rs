@@ -5,15 +5,15 @@ use std::ffi::CString;
 
 use gpuslice_driver::types::{Status, status};
 
-use crate::arena::ALIGNMENT;
-use crate::attributes;
 use crate::clusters::Clusters;
+use crate::hardware::allocation_sizes::ALIGNMENT;
+use crate::hardware::attributes;
 use crate::image::{self, Image};
 use crate::local::Local;
 use crate::objects::{Objects, Tag};
 use crate::regions::{Origin, Region};
 use crate::simulation::Simulation;
-use crate::state::Kind;
+use crate::state::layout::Kind;
 use crate::status::{Outcome, statuses};
 
 /// Code in a context.

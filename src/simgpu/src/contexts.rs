@@ -7,9 +7,9 @@ use crate::local::Local;
 use crate::os::clock;
 use crate::process::thread_state;
 use crate::simulation::Simulation;
-use crate::state::Kind;
+use crate::state::device_time;
+use crate::state::layout::Kind;
 use crate::status::{Outcome, statuses};
-use crate::work;
 
 /// A context.
 #[derive(Debug)]
@@ -82,7 +82,7 @@ impl Local {
         let bytes = simulation.settings.context_bytes;
         simulation.grow(device, Kind::Context, bytes)?;
         let mut state = simulation.shared.lock();
-        let number = work::process_number(simulation.serial);
+        let number = device_time::process_number(simulation.serial);
         let client = state.engine(device).add_client(number, clock::now());
         if let Some(usage) = state.usage(simulation.slot, device).filter(|_| client.is_ok()) {
             usage.contexts = usage.contexts.saturating_add(1);
@@ -163,7 +163,7 @@ impl Local {
         self.end_streams_of(handle);
         self.peers.retain(|(one, other)| *one != handle && *other != handle);
         let mut state = simulation.shared.lock();
-        let gone = work::remove_client(state.engine(context.device), context.client);
+        let gone = device_time::remove_client(state.engine(context.device), context.client);
         state.refund(simulation.slot, context.device, Kind::Context, context.charged);
         if let Some(usage) = state.usage(simulation.slot, context.device) {
             usage.remember(&gone);

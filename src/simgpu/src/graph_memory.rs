@@ -16,7 +16,7 @@ use crate::graphs::{AUTO_FREE, Allocation, Exec, Graph, pages};
 use crate::local::Local;
 use crate::regions::{Origin, Region};
 use crate::simulation::Simulation;
-use crate::state::Kind;
+use crate::state::layout::Kind;
 use crate::status::Outcome;
 use crate::streams::Place;
 

@@ -5,11 +5,11 @@
 
 use gpuslice_driver::types::{Status, status};
 
-use crate::attributes::PROCESSORS;
+use crate::hardware::attributes::PROCESSORS;
 use crate::local::Local;
 use crate::objects::{Objects, Tag};
 use crate::simulation::Simulation;
-use crate::state::Kind;
+use crate::state::layout::Kind;
 use crate::status::{Outcome, statuses};
 
 /// Multiprocessors of a partition at the least, and what its number is a multiple of.

@@ -15,7 +15,6 @@
 mod api;
 mod arena;
 mod arrays;
-mod attributes;
 mod blocks;
 mod borrowed;
 mod call;
@@ -33,6 +32,7 @@ pub mod faults;
 mod graph_memory;
 mod graphs;
 mod greens;
+mod hardware;
 mod host;
 mod image;
 mod late_code;
@@ -60,10 +60,8 @@ pub mod state;
 mod status;
 mod streams;
 mod submit;
-mod texts;
 mod userobjects;
 mod vmm;
-mod work;
 
 #[doc(hidden)]
 pub use call::{Driver, enter};

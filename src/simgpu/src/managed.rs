@@ -11,7 +11,7 @@ use crate::local::Local;
 use crate::movement::{Movement, Side};
 use crate::regions::{Origin, Region};
 use crate::simulation::Simulation;
-use crate::state::Kind;
+use crate::state::layout::Kind;
 use crate::status::{Outcome, statuses};
 
 /// `CU_DEVICE_CPU`: the host, where a device is named.

@@ -2,13 +2,13 @@
 
 use gpuslice_driver::types::{Status, status};
 
-use crate::arena::{ALIGNMENT, PAGE};
-use crate::blocks::{self, BLOCK};
+use crate::blocks;
+use crate::hardware::allocation_sizes::{ALIGNMENT, BLOCK, PAGE};
 use crate::local::Local;
 use crate::managed::Managed;
 use crate::regions::{HostBlock, Origin, Region};
 use crate::simulation::Simulation;
-use crate::state::Kind;
+use crate::state::layout::Kind;
 use crate::status::Outcome;
 
 /// The driver's pitch: widths are rounded up to this.

@@ -15,7 +15,7 @@ use crate::objects::{Objects, Tag};
 use crate::pool::{Freed, Pool};
 use crate::regions::{Origin, Region};
 use crate::simulation::Simulation;
-use crate::state::Kind;
+use crate::state::layout::Kind;
 use crate::status::Outcome;
 
 /// The least that a pool takes at a time, and what chunks are multiples of.

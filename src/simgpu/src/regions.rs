@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::state::Kind;
+use crate::state::layout::Kind;
 
 /// How a region came to be, which says how it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 
 use gpuslice_driver::types::{Status, status};
 
-use crate::arena::PAGE;
+use crate::hardware::allocation_sizes::PAGE;
 use crate::status::{Outcome, statuses};
 
 /// What stands behind the bytes of exported memory.

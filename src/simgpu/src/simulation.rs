@@ -19,9 +19,9 @@ use crate::os::clock;
 use crate::os::messages;
 use crate::os::threads::Life;
 use crate::state::file::{Locked, Shared, default_path};
+use crate::state::layout::{Kind, life};
 use crate::state::roster::Newcomer;
 use crate::state::settings::Settings;
-use crate::state::{Kind, life};
 use crate::status::{Outcome, statuses};
 
 /// This process's part in the simulation.

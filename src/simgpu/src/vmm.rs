@@ -12,7 +12,7 @@ use crate::multicast::Group;
 use crate::regions::{Origin, Region};
 use crate::sharing::{self, Label, Purpose, Ticket};
 use crate::simulation::Simulation;
-use crate::state::Kind;
+use crate::state::layout::Kind;
 use crate::status::{Outcome, statuses};
 
 /// What sizes, offsets and addresses are multiples of.

@@ -8,7 +8,7 @@ use crate::call::Driver;
 use crate::contexts::{LIMITS, limits_cost};
 use crate::objects::{handle, pointer};
 use crate::process::thread_state;
-use crate::state::Kind;
+use crate::state::layout::Kind;
 use crate::status::{Outcome, statuses};
 
 /// Flags that `cuCtxCreate` understands.

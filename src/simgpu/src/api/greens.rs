@@ -2,9 +2,9 @@
 
 use gpuslice_driver::types::*;
 
-use crate::attributes::PROCESSORS;
 use crate::call::Driver;
 use crate::greens::{INVALID_RESOURCE, PARTITION, split};
+use crate::hardware::attributes::PROCESSORS;
 use crate::objects::{handle, pointer};
 use crate::status::Outcome;
 

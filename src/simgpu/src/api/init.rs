@@ -5,15 +5,15 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use gpuslice_driver::types::*;
 
 use super::Init;
-use crate::attributes;
 use crate::call::Driver;
 use crate::config;
+use crate::hardware::attributes;
+use crate::hardware::texts;
 use crate::lookup::{self, Found};
 use crate::odd;
 use crate::os::messages;
 use crate::simulation;
 use crate::status::{Outcome, statuses};
-use crate::texts;
 
 /// What `cuGetProcAddress_v2` tells besides its status.
 mod found {

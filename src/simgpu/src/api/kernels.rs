@@ -2,11 +2,11 @@
 
 use gpuslice_driver::types::*;
 
-use crate::attributes;
 use crate::call::Driver;
 use crate::clusters::{self, Clusters};
 use crate::code::Function;
 use crate::graphs::{Launch, Op};
+use crate::hardware::attributes;
 use crate::host::Duty;
 use crate::objects::handle;
 use crate::status::{Outcome, statuses};

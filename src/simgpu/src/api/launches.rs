@@ -4,8 +4,8 @@ use gpuslice_driver::types::*;
 
 use super::Launches;
 use super::methods::methods;
-use crate::attributes;
 use crate::call::Driver;
+use crate::hardware::attributes;
 use crate::objects::{handle, pointer};
 use crate::submit::On;
 

@@ -7,10 +7,11 @@ use gpuslice_driver::Symbol;
 use crate::engine::{EngineState, ProcessSample};
 use crate::os::clock;
 use crate::os::messages;
+use crate::state::device_time::process_number;
 use crate::state::file::Locked;
+use crate::state::layout::{Process, State, life, name_bytes};
 use crate::state::settings::size;
-use crate::state::{NAME, Process, State, life, name_bytes};
-use crate::work::process_number;
+use crate::state::sizes::NAME;
 
 /// By which numbers processes are told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

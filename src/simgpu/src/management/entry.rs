@@ -10,11 +10,11 @@ use gpuslice_driver::{Symbol, arguments};
 use super::library::{self, Library};
 use super::statuses;
 use crate::faults;
-use crate::state::DEVICES;
+use crate::hardware::texts;
 use crate::state::file::Locked;
 use crate::state::machine::gpu_text;
 use crate::state::settings::Settings;
-use crate::texts;
+use crate::state::sizes::DEVICES;
 
 /// What a call comes to: nothing, or the status that says why not.
 pub(super) type Outcome = Result<(), Status>;

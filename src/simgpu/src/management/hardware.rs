@@ -5,9 +5,9 @@ use gpuslice_driver::types::*;
 use super::entry::{Management, Outcome, Subject};
 use super::identity::{driver_version, nvml_version};
 use super::{Hardware, events};
-use crate::attributes;
 use crate::config;
-use crate::texts;
+use crate::hardware::attributes;
+use crate::hardware::texts;
 
 /// An attribute of a device, by the driver API's number.
 fn attribute(number: u32, device: usize) -> u32 {

@@ -8,8 +8,8 @@ use super::entry::{Management, Outcome, Subject};
 use super::layouts::{PciInfoExt, PciInfoV1, PciInfoV2, Uuid, version};
 use super::processes::instance_ids;
 use super::statuses;
+use crate::hardware::texts;
 use crate::state::settings::Settings;
-use crate::texts;
 
 /// Device and vendor, and those of the board: the numbers of the device that attributes are taken from.
 const DEVICE_ID: u32 = 0x2330_10de;

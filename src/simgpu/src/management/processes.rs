@@ -15,8 +15,9 @@ use super::statuses;
 use crate::config::gpu_instance_id;
 use crate::engine::{DeviceSample, ProcessSample};
 use crate::os::clock;
+use crate::state::layout::{Process, life, name_text};
 use crate::state::settings::Settings;
-use crate::state::{PROCESSES, Process, life, name_text};
+use crate::state::sizes::PROCESSES;
 
 /// Entries that are always enough for the use of processes.
 #[allow(clippy::cast_possible_truncation, reason = "a few hundred")]

@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 
 use super::file::{Locked, Shared};
+use super::layout::{Kind, life};
 use super::ledger::Full;
 use super::roster::Newcomer;
 use super::settings::Settings;
-use super::{Kind, life};
 
 /// Memory of the dead is back at once, so that sums can be told.
 const SETTINGS: Settings =
-    Settings { devices: 2, memory: [1000; super::DEVICES], teardown_ms: 0, ..Settings::DEFAULT };
+    Settings { devices: 2, memory: [1000; super::sizes::DEVICES], teardown_ms: 0, ..Settings::DEFAULT };
 
 struct File(PathBuf);
 
@@ -120,7 +120,7 @@ fn the_dead_hold_nothing_and_are_remembered_until_their_place_is_needed() {
     state.purge(None);
     assert_eq!((state.processes[first].life, state.levels[0].held), (life::DEAD, 0));
     assert_eq!(state.processes[first].usage[0].peak, 100);
-    for _ in 1..super::PROCESSES {
+    for _ in 1..super::sizes::PROCESSES {
         let slot = join(&mut state, "");
         assert_ne!(slot, first);
     }
@@ -194,5 +194,5 @@ fn a_file_of_another_version_is_made_anew() {
     assert!(Shared::open_existing(&file.0).is_err());
     assert_eq!(file.open().lock().settings, SETTINGS);
     file.open().lock().version += 1;
-    assert_eq!(file.open().lock().version, super::VERSION);
+    assert_eq!(file.open().lock().version, super::layout::VERSION);
 }

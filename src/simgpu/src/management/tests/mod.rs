@@ -11,11 +11,11 @@ use super::layouts::{
 use super::library::Library;
 use super::{Hardware, Management, Tuning, Usage, layouts, statuses};
 use crate::engine::{ProcessSample, StreamKind, WHOLE_DEVICE, Work};
+use crate::hardware::texts;
 use crate::os::clock;
+use crate::state::device_time::process_number;
+use crate::state::layout::{Kind, life};
 use crate::state::roster::Newcomer;
-use crate::state::{Kind, life};
-use crate::texts;
-use crate::work::process_number;
 use gpuslice_driver::types::*;
 
 mod figures;

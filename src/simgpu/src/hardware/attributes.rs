@@ -129,7 +129,7 @@ pub(crate) fn device(attribute: u32, device: usize) -> Option<i32> {
         return None;
     }
     if attribute == 33 {
-        return i32::try_from(crate::texts::bus(device)).ok();
+        return i32::try_from(crate::hardware::texts::bus(device)).ok();
     }
     Some(VALUES.iter().find(|(number, _)| *number == attribute).map_or(0, |(_, value)| *value))
 }
