@@ -40,12 +40,12 @@ mod loading;
 mod local;
 mod lookup;
 mod managed;
-#[doc(hidden)]
-pub mod management;
 mod meetings;
 mod memory;
 mod movement;
 mod multicast;
+#[doc(hidden)]
+pub mod nvml;
 mod objects;
 #[doc(hidden)]
 pub mod odd;

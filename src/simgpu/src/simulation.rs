@@ -9,12 +9,11 @@ use gpuslice_driver::types::{Status, status};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::arena::Arena;
-use crate::config::{Config, Managing};
+use crate::config::{Config, Managing, NvmlView};
 use crate::faults::Verdict;
 use crate::host::Host;
 use crate::loading::Loading;
 use crate::local::Local;
-use crate::management::attribution::View;
 use crate::os::clock;
 use crate::os::messages;
 use crate::os::threads::Life;
@@ -114,7 +113,7 @@ impl Simulation {
             }
             state.timed = 1;
         }
-        View::read(&|name| std::env::var(name).ok()).apply(&mut state);
+        NvmlView::read(&|name| std::env::var(name).ok()).apply(&mut state);
         let visible = config.visible(&settings);
         if visible.is_empty() {
             return Err(status::NO_DEVICE);

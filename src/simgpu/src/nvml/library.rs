@@ -11,8 +11,8 @@ use gpuslice_driver::Symbol;
 use gpuslice_driver::types::Status;
 use parking_lot::Mutex;
 
-use super::attribution::View;
 use super::statuses;
+use crate::config::NvmlView;
 use crate::os::messages;
 use crate::state::file::{Shared, default_path};
 use crate::state::settings::Settings;
@@ -23,7 +23,7 @@ pub(crate) struct Library {
     /// What all processes share.
     pub(super) shared: Shared,
     /// How this process sees it.
-    pub(super) view: View,
+    pub(super) view: NvmlView,
     path: PathBuf,
     file: Option<FileIdentity>,
 }
@@ -111,7 +111,7 @@ impl Library {
         if asked.get() && !state.inhabited() && state.settings != wanted {
             state.clear(&wanted);
         }
-        let view = View::read(&get);
+        let view = NvmlView::read(&get);
         view.apply(&mut state);
         drop(state);
         Ok(Self { shared, view, file: file.or_else(|| identity(&path)), path })
@@ -119,7 +119,7 @@ impl Library {
 
     /// Lets the time pass that a call spends in the resource manager, while nobody else of the machine can.
     pub(super) fn pass_through_manager(&self, symbol: Symbol) {
-        if let Some(duration) = self.view.turn_ns(symbol) {
+        if let Some(duration) = self.view.turn_ns(symbol, is_in_use()) {
             let _turn = self.shared.turn();
             std::thread::sleep(Duration::from_nanos(duration));
         }

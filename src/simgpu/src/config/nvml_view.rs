@@ -1,15 +1,12 @@
 //! How does this process see use: in which windows, how late, and by which numbers?
 
-use std::collections::BTreeMap;
-
 use gpuslice_driver::Symbol;
 
-use crate::engine::{EngineState, ProcessSample};
+use crate::engine::EngineState;
 use crate::os::clock;
 use crate::os::messages;
-use crate::state::device_time::process_number;
 use crate::state::file::Locked;
-use crate::state::layout::{Process, State, life, name_bytes};
+use crate::state::layout::{Process, State, name_bytes};
 use crate::state::settings::size;
 use crate::state::sizes::NAME;
 
@@ -33,7 +30,7 @@ const OFFSET: u32 = 1_000_000;
 
 /// What the environment says about samples, and where the wall clock stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct View {
+pub(crate) struct NvmlView {
     /// `SIMGPU_NVML_WINDOW_MS`: length of a utilisation window.
     window_ns: Option<u64>,
     /// `SIMGPU_NVML_LAG_MS`: how much later a window can be read.
@@ -45,23 +42,23 @@ pub(crate) struct View {
     /// `SIMGPU_NVML_LIST_US`: how long a list of processes takes.
     list_ns: u64,
     /// `SIMGPU_NVML_BYTES`: what lists say of each process; none for what it holds.
-    pub(super) bytes: Option<u64>,
+    pub(crate) bytes: Option<u64>,
     /// `SIMGPU_NVML_IMPORTS`: whether that contains memory that it imported and another one pays for.
-    pub(super) imports: bool,
+    pub(crate) imports: bool,
     /// `SIMGPU_NVML_PIDS`: by which numbers processes are told.
     pids: Pids,
     /// `SIMGPU_GROUP`: who is at home where this process is.
     group: [u8; NAME],
     /// Wall clock less monotonic clock, microseconds. Fixed, so that a sample has the same time in every
     /// answer.
-    pub(super) epoch_us: u64,
+    pub(crate) epoch_us: u64,
 }
 
 fn times(text: &str, unit: u64) -> Option<u64> {
     text.trim().parse::<u64>().ok()?.checked_mul(unit)
 }
 
-impl View {
+impl NvmlView {
     /// What the variables say; `get` reads one. What cannot be understood is named and passed over.
     pub(crate) fn read(get: &impl Fn(&str) -> Option<String>) -> Self {
         let number = |name: &str, read: &dyn Fn(&str) -> Option<u64>| {
@@ -110,11 +107,12 @@ impl View {
         }
     }
 
-    /// For how long a call has the turn of the resource manager; none where it needs none.
-    pub(super) fn turn_ns(&self, symbol: Symbol) -> Option<u64> {
+    /// For how long a call has the turn of the resource manager; none where it needs none. `is_in_use`: NVML is
+    /// initialised, so `nvmlInit` only counts.
+    pub(crate) fn turn_ns(&self, symbol: Symbol, is_in_use: bool) -> Option<u64> {
         match symbol {
             Symbol::nvmlInit | Symbol::nvmlInit_v2 | Symbol::nvmlInitWithFlags => {
-                (!super::library::is_in_use()).then_some(self.init_ns)
+                (!is_in_use).then_some(self.init_ns)
             }
             Symbol::nvmlDeviceGetComputeRunningProcesses
             | Symbol::nvmlDeviceGetComputeRunningProcesses_v2
@@ -134,12 +132,12 @@ impl View {
     }
 
     /// Whether processes can be told apart.
-    pub(super) fn is_attributable(&self) -> bool {
+    pub(crate) fn is_attributable(&self) -> bool {
         self.pids != Pids::None
     }
 
     /// The number of a process in lists; none where it is in none.
-    pub(super) fn listed(&self, state: &State, process: &Process) -> Option<u32> {
+    pub(crate) fn listed(&self, state: &State, process: &Process) -> Option<u32> {
         match self.pids {
             Pids::None => None,
             Pids::Offset => Some(process.pid.saturating_add(OFFSET)),
@@ -149,7 +147,7 @@ impl View {
     }
 
     /// The number of a process where its use is told.
-    pub(super) fn sampled(&self, state: &State, process: &Process) -> u32 {
+    pub(crate) fn sampled(&self, state: &State, process: &Process) -> u32 {
         let is_own = match self.pids {
             Pids::Own | Pids::None => true,
             Pids::Offset | Pids::Mixed => false,
@@ -172,7 +170,7 @@ impl View {
 
     /// The time of a device, with the windows that the environment asks for: it starts anew with the state
     /// file.
-    pub(super) fn device<'a>(&self, state: &'a mut Locked<'_>, device: usize) -> &'a mut EngineState {
+    pub(crate) fn device<'a>(&self, state: &'a mut Locked<'_>, device: usize) -> &'a mut EngineState {
         let engine = state.engine(device);
         let mut config = *engine.config();
         config.sample_period_ns =
@@ -198,36 +196,4 @@ fn wall_us() -> u64 {
     unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut time) };
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     seconds.saturating_mul(1_000_000).saturating_add(u64::try_from(time.tv_nsec / 1000).unwrap_or(0))
-}
-
-/// Use of a device by one process over several windows.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Share {
-    pub(super) pid: u32,
-    /// End of the newest window in which it was active, microseconds of the monotonic clock.
-    pub(super) timestamp_us: u64,
-    /// Mean over all windows, those without activity included.
-    pub(super) sm: u32,
-    pub(super) memory: u32,
-}
-
-/// One entry per process, from the ends of all windows and the samples of those with activity.
-pub(super) fn shares(windows: &[u64], samples: &[ProcessSample]) -> Vec<Share> {
-    let mut sums: BTreeMap<u32, Share> = BTreeMap::new();
-    for sample in samples.iter().filter(|sample| windows.contains(&sample.timestamp_us)) {
-        let sum = sums.entry(sample.pid).or_default();
-        sum.pid = sample.pid;
-        sum.timestamp_us = sum.timestamp_us.max(sample.timestamp_us);
-        sum.sm += sample.sm;
-        sum.memory += sample.memory;
-    }
-    let count = u32::try_from(windows.len()).unwrap_or(u32::MAX).max(1);
-    let mean = |sum: Share| Share { sm: sum.sm / count, memory: sum.memory / count, ..sum };
-    sums.into_values().map(mean).collect()
-}
-
-/// The process that the time of a device knows by this number, even after its death.
-pub(super) fn process_of(state: &State, number: u32) -> Option<&Process> {
-    let known = |process: &&Process| process.life != life::FREE && process_number(process.serial) == number;
-    state.processes.iter().find(known)
 }

@@ -10,7 +10,7 @@
     reason = "the names are NVML's, and the rows use nearly every type"
 )]
 
-pub(crate) mod attribution;
+mod attribution;
 mod clocks;
 mod entry;
 mod events;

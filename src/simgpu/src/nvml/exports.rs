@@ -2,13 +2,13 @@
 
 /// Exports every declared function of NVML that returns a status.
 ///
-/// For a library that nothing links. It needs the table's types, `Symbol` and the traits of `management` in
+/// For a library that nothing links. It needs the table's types, `Symbol` and the traits of `nvml` in
 /// scope.
 #[macro_export]
 macro_rules! export_nvml {
     ($( $family:ident: $reason:literal { $( $treatment:ident $name:ident
         ( $($arg:ident: $ty:ty),* ) $(-> ($ret:ty))? $(by $module:ident :: $hook:ident)?; )* } )*) => {
-        $( $crate::export_management! { $family $( $name ( $($arg: $ty),* ) )* } )*
+        $( $crate::export_nvml_rows! { $family $( $name ( $($arg: $ty),* ) )* } )*
     };
 }
 
@@ -16,7 +16,7 @@ macro_rules! export_nvml {
 /// method.
 #[doc(hidden)]
 #[macro_export]
-macro_rules! export_management {
+macro_rules! export_nvml_rows {
     (undeclared $($rows:tt)*) => {};
     (error_text $($rows:tt)*) => {};
     ($family:ident $( $name:ident ( $($arg:ident: $ty:ty),* ) )*) => { $(

@@ -1,7 +1,7 @@
 //! Who is who, and what happens to wrong arguments.
 
 use super::*;
-use crate::management::identity;
+use crate::nvml::identity;
 
 fn name(call: impl FnOnce(*mut c_char, u32) -> Result<(), Status>, room: u32) -> Result<String, Status> {
     let mut text = [0x7f_u8; 96];
@@ -119,14 +119,14 @@ fn what_is_not_simulated_is_not_supported_and_a_wrong_handle_is_invalid() {
 
 #[test]
 fn every_status_has_a_text() {
-    let texts: Vec<_> = (0..=30).map(crate::management::error_text).collect();
+    let texts: Vec<_> = (0..=30).map(crate::nvml::error_text).collect();
     assert_eq!(
         (texts[0], texts[7], texts[25]),
         (c"Success", c"Insufficient Size", c"Argument version mismatch")
     );
     assert!(texts.iter().all(|text| *text != c"Unknown Error"));
     assert_eq!(
-        (crate::management::error_text(999), crate::management::error_text(31)),
+        (crate::nvml::error_text(999), crate::nvml::error_text(31)),
         (c"Unknown Error", c"Unknown Error")
     );
 }
