@@ -7,8 +7,8 @@ use gpuslice_driver::types::{Status, status};
 use gpuslice_driver::{Symbol, arguments};
 
 use crate::faults;
+use crate::process::simulation::{self, Simulation};
 use crate::process::thread_state;
-use crate::simulation::{self, Simulation};
 use crate::status::{Outcome, statuses};
 
 /// A call from outside, in progress.

@@ -13,55 +13,21 @@
 )]
 
 mod api;
-mod arena;
-mod arrays;
-mod blocks;
-mod borrowed;
 mod call;
-mod capture;
-mod checkpoint;
-mod clusters;
-mod code;
 mod config;
-mod contexts;
 mod engine;
 mod exports;
-mod external;
-mod fat;
 pub mod faults;
-mod graph_memory;
-mod graphs;
-mod greens;
 mod hardware;
-mod host;
-mod image;
-mod late_code;
-mod loading;
-mod local;
-mod lookup;
-mod managed;
-mod meetings;
-mod memory;
-mod movement;
-mod multicast;
+mod model;
 #[doc(hidden)]
 pub mod nvml;
-mod objects;
 #[doc(hidden)]
 pub mod odd;
 mod os;
-mod pool;
-mod pools;
 mod process;
-mod regions;
-mod sharing;
-mod simulation;
 pub mod state;
 mod status;
-mod streams;
-mod submit;
-mod userobjects;
-mod vmm;
 
 #[doc(hidden)]
 pub use call::{Driver, enter};

@@ -3,10 +3,10 @@
 use gpuslice_driver::types::*;
 
 use crate::call::Driver;
-use crate::managed::HOST;
-use crate::memory::{PITCH, map_host};
+use crate::model::managed::HOST;
+use crate::model::regions::{HostBlock, Origin};
 use crate::os::clock;
-use crate::regions::{HostBlock, Origin};
+use crate::process::memory::{PITCH, map_host};
 use crate::status::{Outcome, statuses};
 
 /// A place by the device's number, or the host's.

@@ -4,10 +4,10 @@ use core::cell::RefCell;
 
 use gpuslice_driver::types::*;
 
+use super::submit::On;
 use crate::call::Driver;
-use crate::objects::{handle, pointer};
+use crate::model::objects::{handle, pointer};
 use crate::status::{Outcome, statuses};
-use crate::submit::On;
 
 /// `CUstreamCaptureStatus`.
 mod capturing {

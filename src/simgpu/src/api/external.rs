@@ -4,12 +4,12 @@ use gpuslice_driver::types::*;
 
 use super::External;
 use super::methods::methods;
-use crate::arrays::Shape;
 use crate::call::Driver;
-use crate::checkpoint::{park, phase, unpark};
-use crate::external::DESCRIPTOR;
-use crate::objects::{handle, pointer};
-use crate::sharing::Purpose;
+use crate::model::arrays::Shape;
+use crate::model::external::DESCRIPTOR;
+use crate::model::objects::{handle, pointer};
+use crate::model::tickets::Purpose;
+use crate::process::checkpoint::{park, phase, unpark};
 use crate::status::Outcome;
 
 const _: () = assert!(size_of::<CUipcMemHandle>() == 64);

@@ -4,12 +4,12 @@ use gpuslice_driver::types::*;
 
 use super::Graphs;
 use super::methods::methods;
+use super::submit::On;
 use crate::call::Driver;
-use crate::graphs::{Graph, Op, node_type};
-use crate::objects::{handle, pointer};
+use crate::model::graphs::{Graph, Op, node_type};
+use crate::model::objects::{handle, pointer};
+use crate::model::user_objects::UserObject;
 use crate::status::statuses;
-use crate::submit::On;
-use crate::userobjects::UserObject;
 
 impl Graphs for Driver {
     methods! { self;

@@ -5,14 +5,14 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use gpuslice_driver::types::*;
 
 use super::Init;
+use super::symbol_lookup::{self, Found};
 use crate::call::Driver;
 use crate::config;
 use crate::hardware::attributes;
 use crate::hardware::texts;
-use crate::lookup::{self, Found};
 use crate::odd;
 use crate::os::messages;
-use crate::simulation;
+use crate::process::simulation;
 use crate::status::{Outcome, statuses};
 
 /// What `cuGetProcAddress_v2` tells besides its status.
@@ -30,7 +30,7 @@ static RUNTIME_IS_TOLD: AtomicBool = AtomicBool::new(false);
 impl Driver {
     fn find(&self, symbol: *const c_char, version: c_int, flags: u64) -> Result<Found, Status> {
         let own = u32::try_from(config::version()).unwrap_or(0);
-        match lookup::find(self.text(symbol)?.to_bytes(), version, flags, own) {
+        match symbol_lookup::find(self.text(symbol)?.to_bytes(), version, flags, own) {
             Found::BadFlags => Err(status::INVALID_VALUE),
             found => Ok(found),
         }

@@ -2,15 +2,15 @@
 
 use gpuslice_driver::types::*;
 
+use super::submit::{On, Wait};
 use crate::call::Driver;
-use crate::clusters::{self, Clusters};
-use crate::code::Function;
-use crate::graphs::{Launch, Op};
 use crate::hardware::attributes;
-use crate::host::Duty;
-use crate::objects::handle;
+use crate::model::clusters::{self, Clusters};
+use crate::model::code::Function;
+use crate::model::graphs::{Launch, Op};
+use crate::model::objects::handle;
+use crate::process::host_queue::Duty;
 use crate::status::{Outcome, statuses};
-use crate::submit::{On, Wait};
 
 /// Shape of a launch: grid, block, shared memory.
 pub(super) type Extent = ([u32; 3], [u32; 3], u32);

@@ -6,8 +6,8 @@ use super::Memory;
 use super::blocks::ordinal_of;
 use super::methods::methods;
 use crate::call::Driver;
-use crate::objects::handle;
-use crate::regions::Origin;
+use crate::model::objects::handle;
+use crate::model::regions::Origin;
 use crate::status::{Outcome, statuses};
 
 impl Memory for Driver {

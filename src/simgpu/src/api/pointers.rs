@@ -3,7 +3,7 @@
 use gpuslice_driver::types::*;
 
 use crate::call::Driver;
-use crate::regions::Origin;
+use crate::model::regions::Origin;
 use crate::status::Outcome;
 
 /// Numbers of `CUpointer_attribute`.

@@ -4,14 +4,14 @@ use gpuslice_driver::types::*;
 
 use super::Streams;
 use super::methods::methods;
+use super::submit::On;
 use crate::call::Driver;
 use crate::engine::{Completion, ElapsedError, EventStatus, Target, Work};
-use crate::host::Duty;
-use crate::objects::{handle, pointer};
+use crate::model::objects::{handle, pointer};
+use crate::model::streams::{DISABLE_TIMING, INTERPROCESS, NON_BLOCKING};
+use crate::process::host_queue::Duty;
 use crate::process::thread_state;
 use crate::status::{Outcome, statuses};
-use crate::streams::{DISABLE_TIMING, INTERPROCESS, NON_BLOCKING};
-use crate::submit::On;
 
 /// All flags of events.
 const EVENT_FLAGS: u32 = 7;
@@ -205,8 +205,8 @@ impl Driver {
     }
 
     fn write_value(&self, on: On, address: CUdeviceptr, value: u64, bytes: u64) -> Outcome {
-        use crate::graphs::Op;
-        use crate::movement::{Movement, Side};
+        use crate::model::graphs::Op;
+        use crate::model::movement::{Movement, Side};
         let bytes_of = value.to_le_bytes();
         let from = Side::Host(bytes_of.as_ptr().expose_provenance() as u64);
         let movement = Movement::run(Side::Device(address), from, bytes);
@@ -214,7 +214,7 @@ impl Driver {
         // The value lives on this stack, so it is moved before this returns, in a capture too.
         let simulation = self.simulation()?;
         movement.prepare(&simulation.local(), simulation)?.perform();
-        self.submit(on, &Op::Empty, crate::submit::Wait::No)
+        self.submit(on, &Op::Empty, super::submit::Wait::No)
     }
 }
 
@@ -303,7 +303,7 @@ impl Streams for Driver {
             let (device, id) = self.event(h_event)?;
             let simulation = self.simulation()?;
             let (now, mut state) = (crate::os::clock::now(), simulation.shared.lock());
-            crate::meetings::look(&mut state, now);
+            crate::process::meetings::look(&mut state, now);
             match state.engine(device).event_status(id, now) {
                 Ok(EventStatus::Pending) => Err(statuses::NOT_READY),
                 Ok(_) => Ok(()),

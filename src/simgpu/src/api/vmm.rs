@@ -5,9 +5,10 @@ use gpuslice_driver::types::*;
 use super::Vmm;
 use super::methods::methods;
 use crate::call::Driver;
-use crate::multicast::{Part, Wanted};
+use crate::model::multicast::{Part, Wanted};
+use crate::model::virtual_memory::{FABRIC, FILE_DESCRIPTOR, GRANULARITY, Properties};
+use crate::process::virtual_memory::device_of;
 use crate::status::Outcome;
-use crate::vmm::{FABRIC, FILE_DESCRIPTOR, GRANULARITY, Properties, device_of};
 
 /// `CUmemAccessDesc`, its enumerations as numbers.
 #[repr(C)]
