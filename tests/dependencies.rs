@@ -22,7 +22,7 @@ const IN_CIRCLES: [(&str, usize); 9] = [
     ("reader", 0),
     ("region", 0),
     ("shim", 45),
-    ("simgpu", 39),
+    ("simgpu", 0),
     ("slices", 0),
 ];
 
