@@ -11,7 +11,8 @@
 
 use crate::hooks::lookup;
 use crate::look_ups::Key;
-use crate::{driver, lifecycle, notice};
+use crate::os::messages;
+use crate::{driver, lifecycle};
 use core::ffi::{CStr, c_void};
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -101,7 +102,7 @@ fn warn(name: &CStr) {
     let first = SAID.iter().map(is_new).find(|taken| taken.is_ok() || *taken == Err(key));
     if matches!(first, Some(Ok(_))) {
         let name = name.to_string_lossy();
-        notice::say(
+        messages::say(
             LogLevel::Warn,
             &format_args!(
                 "gpuslice: the program looks up {name}, which this version of gpuslice does not know: what it does by that \
@@ -123,7 +124,7 @@ pub(crate) fn table_handed_out(id: [u8; 16]) {
     };
     if let Some(soname) = Image::soname_where(is_untried) {
         let soname = soname.to_string_lossy();
-        notice::say(
+        messages::say(
             LogLevel::Warn,
             &format_args!(
                 "gpuslice: {soname} may launch kernels and load code by a private table of the driver, where no limit of \

@@ -90,7 +90,7 @@ pub(crate) fn limits(found: &[Found], config: &Config) -> Vec<DeviceRequest> {
         .iter()
         .map(|device| {
             let limits = config.limits_for(identity(device));
-            limits.warnings.iter().for_each(|warning| crate::notice::say(LogLevel::Warn, warning));
+            limits.warnings.iter().for_each(|warning| crate::os::messages::say(LogLevel::Warn, warning));
             DeviceRequest {
                 uuid: Uuid(device.uuid),
                 total: device.total,
@@ -109,10 +109,13 @@ pub(crate) fn limits(found: &[Found], config: &Config) -> Vec<DeviceRequest> {
         })
         .collect();
     if config.limits_something() && !requests.is_empty() && requests.iter().all(is_free) {
-        crate::notice::say(LogLevel::Warn, &NothingLimited(requests.len()));
+        crate::os::messages::say(LogLevel::Warn, &NothingLimited(requests.len()));
     } else {
         let identities: Vec<DeviceIdentity> = found.iter().map(identity).collect();
-        config.absent(&identities).iter().for_each(|warning| crate::notice::say(LogLevel::Warn, warning));
+        config
+            .absent(&identities)
+            .iter()
+            .for_each(|warning| crate::os::messages::say(LogLevel::Warn, warning));
     }
     requests
 }

@@ -9,7 +9,8 @@
     reason = "the names are the driver's, and so are the types"
 )]
 
-use crate::{guard, hooks, initialised};
+use crate::os::reentrancy;
+use crate::{hooks, initialised};
 use core::arch::naked_asm;
 use core::ptr;
 use gpuslice_driver::slot::{self, DOORS};
@@ -128,7 +129,7 @@ unsafe extern "C" fn first_call() {
 /// What an entry jumps to: the real function, or what answers in its place.
 extern "C" fn find(index: usize) -> *const c_void {
     let Some(symbol) = ALL.get(index).copied() else { return not_initialized as *const c_void };
-    let Some(real) = guard::quietly(|| slot::address(symbol), None) else { return absent(symbol) };
+    let Some(real) = reentrancy::quietly(|| slot::address(symbol), None) else { return absent(symbol) };
     if is_nvml(symbol) && initialised::is_hidden_from(symbol) {
         return uninitialized as *const c_void;
     }

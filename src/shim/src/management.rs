@@ -6,7 +6,7 @@
 
 use crate::driver::nvml_uuid;
 use crate::footprint::Session;
-use crate::notice;
+use crate::os::messages;
 use core::ffi::{c_char, c_uint};
 use core::fmt::{self, Display};
 use core::ptr;
@@ -81,7 +81,7 @@ pub(crate) fn ordinal(device: &[u8; 16], config: &Config) -> Option<u32> {
     if names_numbers(config) && !is_order_known(handles()) {
         static SAID: OnceBool = OnceBool::new();
         if SAID.set(true).is_ok() {
-            notice::say(LogLevel::Warn, &UnknownOrder);
+            messages::say(LogLevel::Warn, &UnknownOrder);
         }
     }
     let gpus: Vec<Gpu> = handles().filter_map(describe).collect();

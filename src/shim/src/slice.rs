@@ -1,7 +1,7 @@
 //! What does a member know about its slice and about what it has taken from it?
 
 use crate::arrays::Arrays;
-use crate::compute::{Compute, now};
+use crate::compute::Compute;
 use crate::devices::Found;
 use crate::driver;
 use crate::endings::Endings;
@@ -12,6 +12,7 @@ use crate::libraries::Libraries;
 use crate::lifecycle;
 use crate::linear::Small;
 use crate::look_ups::LookUps;
+use crate::os::clock::now;
 use crate::physical::Tables;
 use crate::place::Place;
 use crate::pools::Pools;

@@ -7,9 +7,10 @@
     reason = "words of this process alone: `region::sync` is for words shared between processes"
 )]
 
+use crate::driver;
+use crate::os::{host_memory, messages};
 use crate::place::Place;
 use crate::slice::Slice;
-use crate::{driver, host_memory, notice};
 use core::fmt::Display;
 use core::sync::atomic::{AtomicBool, Ordering};
 use gpuslice_driver::types::{CUdevice, Status, status};
@@ -181,7 +182,7 @@ impl Claim {
         self.slice.spilled.add(address, extent);
         static SAID: OnceBool = OnceBool::new();
         if SAID.set(true).is_ok() {
-            notice::say(
+            messages::say(
                 LogLevel::Warn,
                 &format_args!(
                     "gpuslice: the quota has no room for {}: it is served from host memory, which the GPU reaches over the bus (GPU_MEM_OVERSUBSCRIBE=1).",
@@ -196,7 +197,7 @@ impl Claim {
 fn say_once(place: &Place, why: &dyn Display) {
     static SAID: OnceBool = OnceBool::new();
     if SAID.set(true).is_ok() {
-        notice::say(
+        messages::say(
             LogLevel::Warn,
             &format_args!(
                 "gpuslice: {}: {why}; what passes the quota is refused although GPU_MEM_OVERSUBSCRIBE=1.",

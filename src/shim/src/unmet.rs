@@ -1,8 +1,9 @@
 //! What if the quota has room, and the device has not? Then others hold the device, and the slice is told so.
 
-use crate::compute::now;
+use crate::os::clock::now;
+use crate::os::messages;
 use crate::slice::Slice;
-use crate::{driver, footprint, notice};
+use crate::{driver, footprint};
 use core::fmt;
 use gpuslice_policy::config::{LogLevel, gpu_uuid_text};
 use gpuslice_policy::units::Bytes;
@@ -90,5 +91,5 @@ pub(crate) fn note(slice: &Slice, device: Device, granted: u64) {
         }),
         total: place.total,
     };
-    notice::say(LogLevel::Warn, &story);
+    messages::say(LogLevel::Warn, &story);
 }

@@ -5,8 +5,8 @@
     reason = "words of this process alone: `region::sync` is for words shared between processes"
 )]
 
-use crate::compute::now;
 use crate::footprint::{self, Silence};
+use crate::os::clock::now;
 use crate::place::Place;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use gpuslice_region::Device;

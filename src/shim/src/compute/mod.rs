@@ -12,12 +12,9 @@
 mod account;
 mod arbiter;
 mod asking;
-mod barrier;
 mod blind;
-mod clock;
 mod copies;
 mod events;
-mod futex;
 mod gate;
 mod helper;
 mod life;
@@ -28,12 +25,10 @@ mod sampler;
 mod samples;
 mod seat;
 mod slicing;
-mod spawn;
 mod threads;
 mod told;
 mod waits;
 
-pub(crate) use clock::now;
 pub(crate) use copies::{ends_run, host_copy, is_paced};
 pub(crate) use gate::{gate, gate_all};
 pub(crate) use told::{
@@ -42,7 +37,7 @@ pub(crate) use told::{
 pub(crate) use waits::{Waits, waits};
 
 use crate::lifecycle;
-use crate::notice;
+use crate::os::messages;
 use crate::place::Place;
 use crate::slice::Slice;
 use account::Flight;
@@ -409,7 +404,7 @@ impl Compute {
             let text = format_args!(
                 "gpuslice: timing events fail (status {code}): what launches cost is taken from estimates and from NVML meanwhile."
             );
-            notice::say(LogLevel::Warn, &text);
+            messages::say(LogLevel::Warn, &text);
         }
     }
 

@@ -4,9 +4,10 @@
 
 use super::account::Flight;
 use super::events::{self, Event};
-use super::{Compute, Kind, Launch, Stream, clock};
+use super::{Compute, Kind, Launch, Stream};
 use crate::captures::{self, apart};
 use crate::driver::{self, within};
+use crate::os::clock;
 use crate::slice::Slice;
 use core::sync::atomic::Ordering;
 use gpuslice_driver::types::{Status, status};
@@ -451,7 +452,7 @@ impl Seat {
         if kind == Kind::Chained && open.is_some_and(|open| open.run.can_go_on()) {
             return;
         }
-        crate::guard::quietly(|| self.close(slice, at, now), ());
+        crate::os::reentrancy::quietly(|| self.close(slice, at, now), ());
         self.left = clock::cycles();
     }
 

@@ -2,8 +2,8 @@
 
 use super::seat;
 use crate::captures::apart;
-use crate::guard::quietly;
 use crate::lifecycle::{self, Standing};
+use crate::os::reentrancy::quietly;
 use crate::slice::Slice;
 use core::sync::atomic::Ordering;
 use gpuslice_driver::types::CUstream;

@@ -4,9 +4,10 @@
 //! the host spends its time count as time outside.
 
 use super::seat::Lane;
-use super::{clock, threads};
+use super::threads;
 use crate::driver;
-use crate::guard::quietly;
+use crate::os::clock;
+use crate::os::reentrancy::quietly;
 use crate::slice::Slice;
 use gpuslice_driver::types::{Status, status};
 

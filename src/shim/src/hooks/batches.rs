@@ -8,7 +8,7 @@ use super::copies::copied_together;
 use super::launch::{legacy, per_thread};
 use crate::compute::{Stream, gate, host_copy, is_paced};
 use crate::driver;
-use crate::guard::quietly;
+use crate::os::reentrancy::quietly;
 use core::ffi::c_ulonglong;
 use gpuslice_driver::arguments::read_in;
 use gpuslice_driver::functions as real;

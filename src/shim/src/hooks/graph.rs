@@ -6,8 +6,8 @@
 use super::{Decision, Granted, around, charge, graph_cost, make_room, refuse};
 use crate::driver;
 use crate::graphs::{Executable, Obstacle};
-use crate::guard::quietly;
 use crate::lifecycle;
+use crate::os::reentrancy::quietly;
 use crate::refusals::What;
 use crate::slice::Slice;
 use crate::unmet;

@@ -9,7 +9,7 @@ use super::copies::{Count, copied};
 use super::launch::{legacy, per_thread};
 use crate::compute::{Stream, gate, host_copy, is_paced};
 use crate::driver;
-use crate::guard::quietly;
+use crate::os::reentrancy::quietly;
 use core::ptr;
 use gpuslice_driver::types::{CUdeviceptr, CUmemcpyAttributes, CUstream, Status};
 

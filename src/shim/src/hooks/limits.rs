@@ -7,10 +7,10 @@
 
 use super::measured::{How, Plan, measured};
 use crate::driver;
-use crate::guard::quietly;
 use crate::holdings::Holder;
 use crate::lifecycle::{self, Standing};
 use crate::measure::{Before, Likely};
+use crate::os::reentrancy::quietly;
 use crate::refusals::What;
 use crate::slice::Slice;
 use core::ffi::c_uint;

@@ -4,8 +4,8 @@
 //! place, so that it checks the rest and answers as ever. All others go on as they are.
 
 use crate::driver::{HOST, HOST_PLACE, PREFER};
-use crate::guard::quietly;
 use crate::lifecycle;
+use crate::os::reentrancy::quietly;
 use core::ffi::{c_uint, c_ulonglong};
 use gpuslice_driver::arguments::read_in;
 use gpuslice_driver::functions as real;

@@ -10,7 +10,7 @@ use crate::leaving;
 use crate::ledger::Reservation;
 use crate::making::Making;
 use crate::measure::{Before, Likely};
-use crate::notice;
+use crate::os::messages;
 use crate::refusals::{Advice, What};
 use crate::slice::Slice;
 use core::cell::Cell;
@@ -142,7 +142,7 @@ pub(super) fn force(slice: &Slice, device: Device, took: u64, (holder, context):
     if slice.is_beyond(device) {
         static SAID: OnceBool = OnceBool::new();
         if SAID.set(true).is_ok() {
-            notice::say(
+            messages::say(
                 LogLevel::Warn,
                 &format_args!(
                     "gpuslice: code that was loaded when it was first used took {}, and the quota has no room for it; \

@@ -2,9 +2,9 @@
 
 use super::entries::Listed;
 use super::nvml;
-use crate::guard::{Phase, phase};
 use crate::lifecycle::{self, Standing};
 use crate::management::{self, Part};
+use crate::os::reentrancy::{Phase, phase};
 use crate::used::{knows_our_numbers, pid_namespace};
 use gpuslice_driver::types::nvmlDevice_t;
 use gpuslice_region::{Monitor, ProcessView, Region, Uuid};

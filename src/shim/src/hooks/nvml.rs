@@ -3,9 +3,9 @@
 //! A program that only watches takes no place in the slice: it reads the region.
 
 use super::report::quota_of;
-use crate::guard::quietly;
 use crate::lifecycle::{self, Settings, Standing};
 use crate::management::{self, Part};
+use crate::os::reentrancy::quietly;
 use crate::slice::Quota;
 use gpuslice_driver::arguments::{read_in, write_out};
 use gpuslice_driver::functions as real;

@@ -6,9 +6,9 @@
 //! the simulated GPU a slice that was charged for 29 % beside a busy neighbour read 22 % by such samples.
 
 use super::members::{Members, in_region, sharers};
-use crate::compute::now;
-use crate::guard::quietly;
 use crate::management;
+use crate::os::clock::now;
+use crate::os::reentrancy::quietly;
 use crate::used::{Form, Used, used};
 use core::ffi::{c_uint, c_ulonglong};
 use gpuslice_driver::functions as real;

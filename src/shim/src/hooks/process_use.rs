@@ -3,7 +3,7 @@
 use super::entries::{Listed, ask, deliver};
 use super::members::{Members, members, sharers};
 use super::versioned::{Opened, Versioned, ask_all, open};
-use crate::guard::quietly;
+use crate::os::reentrancy::quietly;
 use gpuslice_driver::arguments::{read_in, write_out};
 use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{

@@ -8,7 +8,7 @@
 use super::entries::{self, Form, Unknown, ask, deliver};
 use super::members::{Members, members};
 use super::versioned::{Opened, Versioned, ask_all, open};
-use crate::guard::quietly;
+use crate::os::reentrancy::quietly;
 use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{
     Status, c_uint, nvmlDevice_t, nvmlProcessDetail_v1_t, nvmlProcessDetailList_t, nvmlProcessInfo_t,

@@ -1,10 +1,10 @@
 //! How much memory does a device have, and how much is free? The slice's answer.
 
 use crate::driver;
-use crate::guard::quietly;
 use crate::leaving;
 use crate::lifecycle::{self, Standing};
 use crate::measure;
+use crate::os::reentrancy::quietly;
 use crate::place::Place;
 use crate::slice::{Quota, Slice};
 use core::ffi::{c_int, c_uint};
