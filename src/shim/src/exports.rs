@@ -9,8 +9,9 @@
     reason = "the names are the driver's, and so are the types"
 )]
 
+use crate::driver_calls::nvml::initialization;
+use crate::hooks;
 use crate::os::reentrancy;
-use crate::{hooks, initialised};
 use core::arch::naked_asm;
 use core::ptr;
 use gpuslice_driver::slot::{self, DOORS};
@@ -59,7 +60,7 @@ macro_rules! entry {
             let Some(real) = slot::real::<functions::$name>(Symbol::$name) else {
                 return absent_status(Symbol::$name);
             };
-            if const { is_nvml(Symbol::$name) } && initialised::is_hidden_from(Symbol::$name) {
+            if const { is_nvml(Symbol::$name) } && initialization::is_hidden_from(Symbol::$name) {
                 return status::NVML_UNINITIALIZED;
             }
             // SAFETY: the arguments are the caller's own, who keeps the driver's contract for them.
@@ -130,7 +131,7 @@ unsafe extern "C" fn first_call() {
 extern "C" fn find(index: usize) -> *const c_void {
     let Some(symbol) = ALL.get(index).copied() else { return not_initialized as *const c_void };
     let Some(real) = reentrancy::quietly(|| slot::address(symbol), None) else { return absent(symbol) };
-    if is_nvml(symbol) && initialised::is_hidden_from(symbol) {
+    if is_nvml(symbol) && initialization::is_hidden_from(symbol) {
         return uninitialized as *const c_void;
     }
     slot::set_door(symbol, real);

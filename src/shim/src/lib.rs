@@ -8,7 +8,8 @@
 //! `tests/dependencies.rs` checks that.
 //!
 //! 1. `os`: the process, its threads and the kernel.
-//! 2. `arrays`, `bypass`, `captures`, `compute`, `devices`, `dlopen`, `dlsym`, `driver`, `endings`, `exports`, `footprint`, `graph_walk`, `graphs`, `holdings`, `hooks`, `initialised`, `leaving`, `ledger`, `libraries`, `lifecycle`, `linear`, `look_ups`, `making`, `management`, `measure`, `memory_call`, `physical`, `place`, `pools`, `primaries`, `reading`, `refusals`, `shared`, `slice`, `spill`, `tags`, `unmet`, `used`, `witness`: the rest.
+//! 2. `driver_calls`: calls of the library's own into the driver and NVML.
+//! 3. `arrays`, `bypass`, `compute`, `devices`, `dlopen`, `dlsym`, `endings`, `exports`, `graphs`, `holdings`, `hooks`, `leaving`, `ledger`, `libraries`, `lifecycle`, `linear`, `look_ups`, `making`, `measure`, `memory_call`, `physical`, `place`, `pools`, `primaries`, `reading`, `refusals`, `shared`, `slice`, `spill`, `tags`, `unmet`, `witness`: the rest.
 //!
 //! Rules, all of them for the sake of the program that we are a guest in:
 //!
@@ -30,20 +31,16 @@ compile_error!("the entries are written for Linux on x86-64");
 
 mod arrays;
 mod bypass;
-mod captures;
 mod compute;
 mod devices;
 mod dlopen;
 mod dlsym;
-mod driver;
+mod driver_calls;
 mod endings;
 mod exports;
-mod footprint;
-mod graph_walk;
 mod graphs;
 mod holdings;
 mod hooks;
-mod initialised;
 mod leaving;
 mod ledger;
 mod libraries;
@@ -51,9 +48,9 @@ mod lifecycle;
 mod linear;
 mod look_ups;
 mod making;
-mod management;
 mod measure;
 mod memory_call;
+mod os;
 mod physical;
 mod place;
 mod pools;
@@ -65,7 +62,6 @@ mod slice;
 mod spill;
 mod tags;
 mod unmet;
-mod used;
 mod witness;
 
 #[global_allocator]

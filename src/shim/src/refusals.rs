@@ -8,12 +8,12 @@
     reason = "words of this process alone: `region::sync` is for words shared between processes"
 )]
 
+use crate::driver_calls::nvml::utilization::pid_namespace;
 use crate::lifecycle;
 use crate::os::clock::now;
 use crate::os::messages;
 use crate::place::Place;
 use crate::slice::Slice;
-use crate::used::pid_namespace;
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 use gpuslice_policy::config::{LogLevel, Origin, QuotaSource, gpu_uuid_text};

@@ -4,9 +4,9 @@
 //! process's streams and of the slice's other processes, is charged and learned.
 
 use super::Compute;
-use super::events::Event;
 use super::sampler::overrule;
 use super::seat::Lane;
+use crate::driver_calls::events::Event;
 use crate::os::clock;
 use crate::slice::Slice;
 use gpuslice_policy::compute::attribution::correction;

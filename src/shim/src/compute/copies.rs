@@ -7,7 +7,8 @@
 use super::gate::lane_for;
 use super::seat::Lane;
 use super::waits::{Waits, waits};
-use super::{Launch, Stream, threads};
+use super::{Launch, threads};
+use crate::driver_calls::streams::Stream;
 use crate::lifecycle::{self, Standing};
 use crate::os::clock;
 use crate::os::reentrancy::quietly;

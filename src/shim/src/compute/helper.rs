@@ -11,8 +11,8 @@
 use super::life::Life;
 use super::sampler::LINGER;
 use super::threads::Visited;
-use crate::captures::apart;
-use crate::driver;
+use crate::driver_calls::capture_mode;
+use crate::driver_calls::capture_mode::apart;
 use crate::lifecycle;
 use crate::os::asymmetric_fence;
 use crate::os::clock::{self, Both};
@@ -209,7 +209,7 @@ extern "C" fn once(_: *mut c_void) -> *mut c_void {
 
 fn live(slice: &'static Slice) {
     let helper = &slice.compute.helper;
-    driver::exchange_capture_mode(driver::RELAXED);
+    capture_mode::exchange_capture_mode(capture_mode::RELAXED);
     // It takes tens of milliseconds, in which the first launches wait to be measured: so a thread that ends with it. Where
     // there is none, all keep their fences.
     let _done = thread::spawn(slice, 64 << 10, once);

@@ -15,8 +15,9 @@
 
 use super::Compute;
 use super::account::{Account, Flight};
-use super::events::{self, Event};
-use crate::driver::within;
+use crate::driver_calls::contexts::within;
+use crate::driver_calls::events;
+use crate::driver_calls::events::Event;
 use crate::os::clock;
 use crate::slice::Slice;
 use core::sync::atomic::{AtomicU64, Ordering};

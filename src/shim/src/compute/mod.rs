@@ -14,7 +14,6 @@ mod arbiter;
 mod asking;
 mod blind;
 mod copies;
-mod events;
 mod gate;
 mod helper;
 mod life;
@@ -36,7 +35,10 @@ pub(crate) use told::{
 };
 pub(crate) use waits::{Waits, waits};
 
+use crate::driver_calls::events::Events;
+use crate::driver_calls::streams::Stream;
 use crate::lifecycle;
+use crate::os::clock::now;
 use crate::os::messages;
 use crate::place::Place;
 use crate::slice::Slice;
@@ -45,8 +47,7 @@ use arbiter::Steward;
 use asking::Asking;
 use blind::Blind;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use events::Events;
-use gpuslice_driver::types::{CUstream, Status, status};
+use gpuslice_driver::types::{Status, status};
 use gpuslice_policy::compute::attribution::source::Source;
 use gpuslice_policy::compute::cost::estimate::{Estimate, Key};
 use gpuslice_policy::compute::cost::table::Book;
@@ -67,18 +68,6 @@ use slicing::Sight;
 use std::path::PathBuf;
 use threads::Seats;
 use told::Contexts;
-
-/// A stream as a call names it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Stream {
-    /// The handle; null is a default stream.
-    handle: CUstream,
-    /// Whether it is the thread's own default stream; false of every other.
-    per_thread: bool,
-}
-
-// SAFETY: the handle is never read or written through; the driver takes it from any thread.
-unsafe impl Send for Stream {}
 
 /// Work that a call submits to a stream.
 #[derive(Debug, Clone, Copy)]

@@ -1,7 +1,7 @@
 //! What do hooks tell of captures, graphs, streams and contexts?
 
 use super::seat;
-use crate::captures::apart;
+use crate::driver_calls::capture_mode::apart;
 use crate::lifecycle::{self, Standing};
 use crate::os::reentrancy::quietly;
 use crate::slice::Slice;

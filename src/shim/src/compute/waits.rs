@@ -5,7 +5,7 @@
 
 use super::seat::Lane;
 use super::threads;
-use crate::driver;
+use crate::driver_calls::contexts;
 use crate::os::clock;
 use crate::os::reentrancy::quietly;
 use crate::slice::Slice;
@@ -15,7 +15,7 @@ use gpuslice_driver::types::{Status, status};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waits {
     /// A stream, by the handle that the caller gave, and whether the default one is the thread's own.
-    Stream(super::Stream),
+    Stream(crate::driver_calls::streams::Stream),
     /// Everything in the current context.
     Context,
     /// Something that is not told: time that the host spends outside.
@@ -43,7 +43,7 @@ fn timed(slice: &'static Slice, what: Waits, call: impl FnOnce() -> Status) -> S
     if code == status::SUCCESS
         && let Some(mut seat) = threads::hold(slice)
     {
-        let context = driver::current_context();
+        let context = contexts::current_context();
         seat.waited(|lane: &Lane| match what {
             Waits::Stream(stream) if stream.is_default() => {
                 lane.stream == stream && Some(lane.context) == context

@@ -4,7 +4,7 @@
 //! if the driver had refused it. So such a call can stand beyond the quota for the moment until it is measured.
 
 use super::{Decision, Granted, charge, reserve_for};
-use crate::driver::beside_captures;
+use crate::driver_calls::capture_mode::beside_captures;
 use crate::holdings::Holder;
 use crate::leaving;
 use crate::ledger::Reservation;

@@ -1,6 +1,6 @@
 //! The first calls of a program: are its limits such that they can be enforced?
 
-use crate::initialised;
+use crate::driver_calls::nvml::initialization;
 use crate::lifecycle::{self, Standing};
 use crate::os::reentrancy;
 use core::ffi::c_uint;
@@ -32,7 +32,7 @@ pub(crate) unsafe fn nvml_init(real: real::nvmlInit) -> Status {
     }
     // SAFETY: no arguments.
     let code = unsafe { real() };
-    initialised::count(code);
+    initialization::count(code);
     code
 }
 
@@ -43,14 +43,14 @@ pub(crate) unsafe fn nvml_init_with_flags(real: real::nvmlInitWithFlags, flags: 
     }
     // SAFETY: the caller's own argument.
     let code = unsafe { real(flags) };
-    initialised::count(code);
+    initialization::count(code);
     code
 }
 
 /// `nvmlShutdown`.
 pub(crate) unsafe fn nvml_shutdown(real: real::nvmlShutdown) -> Status {
     // SAFETY: no arguments.
-    initialised::shut_down(|| unsafe { real() })
+    initialization::shut_down(|| unsafe { real() })
 }
 
 /// Whether the limits cannot be enforced, as far as it can be told without CUDA: a program that only watches
