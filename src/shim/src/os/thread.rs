@@ -1,28 +1,30 @@
-//! How is a thread of ours started?
+//! Start of the library's own threads.
 //!
-//! Not by the standard library: what it keeps of a thread comes from the system's allocator, whatever a library's own is, and
-//! the process ends where that has no memory (`reserve`).
+//! The standard library cannot start them: it takes memory for each thread from the system's allocator, whatever allocator
+//! a library has. The process would end where that has no memory (`os::allocator`).
 
-use crate::slice::Slice;
 use core::ffi::{CStr, c_void};
 use core::mem::MaybeUninit;
 use core::ptr;
 use std::io;
 
-/// The body of a thread. Nothing may unwind out of it.
-pub(super) type Body = extern "C" fn(*mut c_void) -> *mut c_void;
+/// The body of a thread. No panic may leave it.
+pub(crate) type Body = extern "C" fn(*mut c_void) -> *mut c_void;
 
-/// Starts a detached thread that gets the slice, with a stack of so many bytes, or the usual one where that is too small for
-/// the process's thread-local data.
-pub(super) fn spawn(slice: &'static Slice, stack: usize, body: Body) -> io::Result<()> {
+/// Starts a detached thread with a stack of `stack` bytes. The stack is larger where the process's thread-local data does not
+/// fit into `stack` bytes. The body gets the address of `argument`.
+///
+/// # Errors
+/// The kernel or the C library cannot start a thread.
+pub(crate) fn spawn<T: Sync>(argument: &'static T, stack: usize, body: Body) -> io::Result<()> {
     let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
     // SAFETY: valid for writes.
     check(unsafe { libc::pthread_attr_init(attributes.as_mut_ptr()) })?;
     // SAFETY: initialised above.
     unsafe { libc::pthread_attr_setdetachstate(attributes.as_mut_ptr(), libc::PTHREAD_CREATE_DETACHED) };
-    let argument = ptr::from_ref(slice).cast_mut().cast::<c_void>();
+    let argument = ptr::from_ref(argument).cast_mut().cast::<c_void>();
     let mut thread = MaybeUninit::<libc::pthread_t>::uninit();
-    // SAFETY: initialised attributes, and an argument that lives for good.
+    // SAFETY: initialised attributes; the argument lives until the process ends.
     let create = |attributes: *const _, thread: *mut _| unsafe {
         libc::pthread_create(thread, attributes, body, argument)
     };
@@ -41,17 +43,17 @@ pub(super) fn spawn(slice: &'static Slice, stack: usize, body: Body) -> io::Resu
     check(code)
 }
 
-/// The slice that a thread was started with.
+/// The value that [`spawn`] got for a thread.
 ///
 /// # Safety
-/// `argument` is the one that [`spawn`] gave to the thread.
-pub(super) unsafe fn slice_of(argument: *mut c_void) -> Option<&'static Slice> {
-    // SAFETY: by the contract above it comes from a reference that lives for good.
-    unsafe { argument.cast::<Slice>().cast_const().as_ref() }
+/// `argument` is the one that the thread's body got, and [`spawn`] got a `T`.
+pub(crate) unsafe fn argument_of<T>(argument: *mut c_void) -> Option<&'static T> {
+    // SAFETY: by the contract above it comes from a reference to a `T` that lives until the process ends.
+    unsafe { argument.cast::<T>().cast_const().as_ref() }
 }
 
 /// Names the calling thread, for `top` and debuggers.
-pub(super) fn name(name: &CStr) {
+pub(crate) fn set_name(name: &CStr) {
     // SAFETY: reads a text that ends in zero.
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
 }

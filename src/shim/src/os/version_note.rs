@@ -1,9 +1,8 @@
-//! Of which version is this library? A note in the file that `readelf -n` shows, and that `gpuslice doctor` reads
-//! without loading the library.
+//! ELF note with the version of this library. `readelf -n` shows it, and `gpuslice doctor` reads it without loading the library.
 
 /// Bytes of the name, with its final zero.
 const NAME_SIZE: u32 = 9;
-/// Bytes of what the note says.
+/// Bytes of the note's text.
 const TEXT_SIZE: u32 = 32;
 
 /// A note as the ELF specification has it.

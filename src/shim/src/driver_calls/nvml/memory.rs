@@ -1,11 +1,10 @@
-//! How much of a device does the driver itself say that this process holds?
+//! Device memory that NVML attributes to this process.
 //!
-//! Only NVML tells. Where it is missing, or cannot say which process holds what (it may know this process by a number of
-//! another namespace), there is no answer.
+//! CUDA does not tell it. There is no answer where NVML is missing, or where it knows this process by a number of another
+//! namespace.
 
-use crate::hooks::entries::driver_version;
-use crate::initialised;
-use crate::place::Place;
+use super::answers::driver_version;
+use super::initialization;
 use core::ffi::{c_uint, c_ulonglong};
 use core::ops::Range;
 use core::ptr;
@@ -28,22 +27,22 @@ struct Entry {
 
 const _: () = assert!(size_of::<Entry>() == 24);
 
-/// How many processes of one device are looked at.
+/// The most processes of one device that are listed.
 const MOST: usize = 1024;
 
-/// Drivers that list the number that a process has in its container, and look up what the host's process of that number
-/// holds: 0 where there is none.
+/// Drivers that list the number that a process has in its container, with the bytes of the host's process of that number: 0
+/// where there is none.
 const CONFUSED: Range<(u32, u32)> = (535, 113)..(565, 0);
 
 /// `NVML_VALUE_NOT_AVAILABLE`.
 const NOT_AVAILABLE: c_ulonglong = c_ulonglong::MAX;
 
-/// Why NVML does not say what this process holds.
+/// Why NVML does not tell the memory of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Silence {
     /// It is missing or fails.
     Failed,
-    /// It does not list this process, because it holds nothing or is known by another number, or not what it holds.
+    /// It does not list this process, or not its bytes. The process holds nothing, or NVML knows it by another number.
     Unlisted,
 }
 
@@ -53,32 +52,32 @@ fn confuses_numbers() -> bool {
 }
 
 /// Bytes of a device that NVML attributes to this process.
-pub(crate) fn own(place: Place) -> Result<u64, Silence> {
-    Session::open().ok_or(Silence::Failed)?.own(place)
+pub(crate) fn own(uuid: &[u8; 16]) -> Result<u64, Silence> {
+    Session::open().ok_or(Silence::Failed)?.own(uuid)
 }
 
-/// NVML, initialised. It stays so.
+/// NVML, initialised. It stays initialised.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Session(());
 
 impl Session {
-    /// Opens NVML, which is loaded if it was not.
+    /// Initialises NVML, and loads it where it is not loaded.
     pub(crate) fn open() -> Option<Self> {
-        initialised::initialise().then_some(Self(()))
+        initialization::initialise().then_some(Self(()))
     }
 
-    /// As [`own`], for several questions.
-    pub(crate) fn own(&self, place: Place) -> Result<u64, Silence> {
-        let bytes = self.device(place).and_then(|device| self.own_entries(device)).ok_or(Silence::Failed)?;
+    /// Bytes of a device that NVML attributes to this process.
+    pub(crate) fn own(&self, uuid: &[u8; 16]) -> Result<u64, Silence> {
+        let bytes = self.device(uuid).and_then(|device| self.own_entries(device)).ok_or(Silence::Failed)?;
         let sum = bytes.iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
         let is_told = !bytes.is_empty() && !bytes.contains(&NOT_AVAILABLE);
         if is_told && (sum > 0 || !confuses_numbers()) { Ok(sum) } else { Err(Silence::Unlisted) }
     }
 
     /// NVML's handle of a device.
-    pub(crate) fn device(&self, place: Place) -> Option<nvmlDevice_t> {
+    pub(crate) fn device(&self, uuid: &[u8; 16]) -> Option<nvmlDevice_t> {
         let find = slot::real::<real::nvmlDeviceGetHandleByUUID>(Symbol::nvmlDeviceGetHandleByUUID)?;
-        let gpu = gpu_uuid_text(&place.uuid);
+        let gpu = gpu_uuid_text(uuid);
         // CUDA does not say whether a device is a GPU or an instance of one.
         let instance = gpu.replacen("GPU-", "MIG-", 1);
         [gpu, instance].into_iter().find_map(|name| {
@@ -90,7 +89,7 @@ impl Session {
         })
     }
 
-    /// Bytes of a device that nobody holds.
+    /// Free bytes of a device.
     pub(crate) fn free(&self, device: nvmlDevice_t) -> Option<u64> {
         let ask = slot::real::<real::nvmlDeviceGetMemoryInfo>(Symbol::nvmlDeviceGetMemoryInfo)?;
         let mut memory = [0_u64; 3];
@@ -100,7 +99,7 @@ impl Session {
         (code == status::SUCCESS).then_some(free)
     }
 
-    /// Bytes of each entry of this process's.
+    /// Bytes of each entry of this process.
     fn own_entries(&self, device: nvmlDevice_t) -> Option<Vec<u64>> {
         // The second form: the newest has entries of two sizes, by driver.
         let list = slot::real::<real::nvmlDeviceGetComputeRunningProcesses_v2>(

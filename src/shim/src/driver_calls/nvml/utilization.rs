@@ -1,14 +1,14 @@
-//! What did each process use of a device since an instant, as NVML says?
+//! Utilization of a device by each process since an instant, by NVML.
 //!
-//! Drivers from 550 on have a second function for the question, and some of 580 no longer answer the first. By which numbers
-//! processes are called in either depends on the driver:
+//! Drivers from 550 on have a second function for it, and some of 580 no longer answer the first. The process numbers in both
+//! depend on the driver:
 //!
 //! - Asked from the initial process-number namespace, every driver gives the numbers that are valid there.
 //! - Asked from another one, drivers from 570 on give the processes that are visible there by their numbers there, and
 //!   leave all others with their numbers on the host. 560 and older give all by those of the host, though their process
 //!   lists may use the namespace's own.
 
-use crate::hooks::entries::{ask, driver_version};
+use super::answers::{ask, driver_version};
 use core::ffi::{c_uint, c_ulonglong};
 use gpuslice_driver::arguments::{read_in, write_out};
 use gpuslice_driver::functions as real;
@@ -27,20 +27,20 @@ const TRANSLATES: u32 = 570;
 /// The first version of the question of 24 bytes.
 const VERSION_1: c_uint = 0x0100_0018;
 
-/// What one process used.
+/// Utilization by one process.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Used {
     /// Its number.
     pub(crate) pid: c_uint,
     /// The time of its newest sample, in microseconds.
     pub(crate) stamp: c_ulonglong,
-    /// For how much of the time its kernels ran, in percents.
+    /// Percent of the time in which its kernels ran.
     pub(crate) sm: c_uint,
-    /// For how much it read or wrote memory.
+    /// Percent of the time in which it read or wrote memory.
     pub(crate) memory: c_uint,
 }
 
-/// By which function.
+/// The function that is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     /// `nvmlDeviceGetProcessUtilization`.
@@ -49,17 +49,17 @@ pub(crate) enum Form {
     List,
 }
 
-/// Whether the drivers name this process by the number that it has in its own namespace. For a caller that has NVML open.
+/// Whether the driver names this process by the number that it has in its own namespace. NVML is open.
 pub(crate) fn knows_our_numbers() -> bool {
     pid_namespace() == INITIAL || driver_version().is_some_and(|(major, _)| major >= TRANSLATES)
 }
 
-/// Inode of the process-number namespace of this process; 0 where it cannot be told, as the region has it.
+/// Inode of the process-number namespace of this process; 0 where the kernel does not tell it, as in the region.
 pub(crate) fn pid_namespace() -> u64 {
     fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
 }
 
-/// Asks in one form. Nobody where nothing is new: "not found" says no more.
+/// Asks by one function. Empty where no process has a new sample: NVML answers "not found" then.
 pub(crate) fn used(device: nvmlDevice_t, form: Form, since: c_ulonglong) -> Result<Vec<Used>, Status> {
     match form {
         Form::Samples => samples(device, since),

@@ -1,10 +1,9 @@
-//! How are the timing events of a context had, recorded and read?
+//! Timing events: pools of them for each context, recording and reading.
 //!
-//! Always by the driver's own functions. What the program captures must not be spoilt by ours: whoever asks for one of these
-//! calls makes it apart (`captures`).
+//! A caller makes these calls within [`apart`](super::capture_mode::apart), which leaves the program's captures intact.
 
-use super::Stream;
-use crate::driver::within;
+use super::contexts::within;
+use super::streams::Stream;
 use core::ffi::c_uint;
 use core::ptr;
 use gpuslice_driver::Symbol;
@@ -14,11 +13,11 @@ use gpuslice_driver::types::{CUevent, Status, status};
 use gpuslice_policy::compute::measuring::event_clock::nanoseconds;
 use parking_lot::Mutex;
 
-/// How many events of a context lie ready while work is under way: those of 32 runs. A program opens fewer in a round of the
-/// worker, and so makes none itself.
+/// Events of a context that lie ready while work is under way: those of 32 runs. A program opens fewer runs in a round of the
+/// worker, so its threads create none.
 const READY: usize = 64;
 
-/// A timing event of ours.
+/// A timing event of the library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Event(usize);
 
@@ -28,7 +27,7 @@ impl Event {
     }
 }
 
-/// The events of a process that nobody uses at the moment, by context.
+/// The events of this process that are not in use, by context.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
     pools: Mutex<Pools>,
@@ -36,7 +35,7 @@ pub(crate) struct Events {
 
 #[derive(Debug, Default)]
 struct Pools {
-    /// Numbers are used once: a context that has the address of one that ended has another number.
+    /// The latest number. Each number is used once: a context at the address of an ended one has another number.
     last: u64,
     all: Vec<Pool>,
 }
@@ -46,12 +45,12 @@ struct Pool {
     number: u64,
     context: usize,
     free: Vec<Event>,
-    /// Whether somebody has been told to find out what an event costs in it.
+    /// Whether a thread has been told to measure the duration of an event in it.
     is_calibrated: bool,
 }
 
 impl Events {
-    /// Our number for a context.
+    /// The number of a context. A context without one gets one.
     pub(crate) fn number_of(&self, context: usize) -> u64 {
         let mut pools = self.pools.lock();
         if let Some(pool) = pools.all.iter().find(|pool| pool.context == context) {
@@ -63,7 +62,7 @@ impl Events {
         number
     }
 
-    /// The context that has a number, while it lives.
+    /// The context of a number, while the context lives.
     pub(crate) fn context_of(&self, number: u64) -> Option<usize> {
         self.pools.lock().all.iter().find(|pool| pool.number == number).map(|pool| pool.context)
     }
@@ -79,7 +78,7 @@ impl Events {
         kept.map_or_else(|| within(context, create).unwrap_or(Err(status::INVALID_CONTEXT)), Ok)
     }
 
-    /// Makes events until [`READY`] lie ready for a context, which is current. A launch that needs one and finds none tells why.
+    /// Creates events until [`READY`] lie ready for a context, which is current. Errors are left to the launch that finds none.
     pub(crate) fn refill(&self, number: u64) {
         let lacks = |pools: &Pools| {
             let pool = pools.all.iter().find(|pool| pool.number == number);
@@ -89,21 +88,21 @@ impl Events {
         (0..lacking).map_while(|_| create().ok()).for_each(|event| self.put(number, event));
     }
 
-    /// Whether nobody has been told yet to find out what an event costs in a context. Said once.
+    /// Whether the caller is the first to ask for a context, and so has to measure the duration of an event in it.
     pub(crate) fn is_first(&self, number: u64) -> bool {
         let mut pools = self.pools.lock();
         let pool = pools.all.iter_mut().find(|pool| pool.number == number);
         pool.is_some_and(|pool| !core::mem::replace(&mut pool.is_calibrated, true))
     }
 
-    /// It is not used any more.
+    /// Puts an event back that is not in use any more.
     pub(crate) fn put(&self, number: u64, event: Event) {
         if let Some(pool) = self.pools.lock().all.iter_mut().find(|pool| pool.number == number) {
             pool.free.push(event);
         }
     }
 
-    /// A context ends, and its events with it.
+    /// Forgets a context that ends, with its events.
     pub(crate) fn end(&self, number: u64) {
         self.pools.lock().all.retain(|pool| pool.number != number);
     }
@@ -132,7 +131,7 @@ pub(crate) fn record(event: Event, stream: Stream) -> Result<(), Status> {
         slot::real::<real::cuEventRecord>(Symbol::cuEventRecord)
     };
     let function = function.ok_or(status::NOT_SUPPORTED)?;
-    // SAFETY: an event of ours; the stream is the caller's own.
+    // SAFETY: an event of the library; the stream is the program's, and lives during its call.
     ok(unsafe { function(event.handle(), stream.handle) })
 }
 

@@ -1,7 +1,7 @@
-//! What does the driver say of a graph, and of the memory that graphs hold? Always through the real functions.
+//! Graphs: their allocation nodes, and the memory that the driver holds for them.
 
-use crate::driver::beside_captures;
-use crate::hooks::vmm::device_of;
+use super::capture_mode::beside_captures;
+use super::locations::device_of;
 use core::ffi::{c_int, c_uint};
 use core::mem::MaybeUninit;
 use core::ptr;
@@ -20,18 +20,18 @@ const RESERVED_CURRENT: c_uint = 2;
 /// An allocation node of a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Allocation {
-    /// CUDA's handle of the device whose memory it will be.
+    /// CUDA's handle of the device that the memory is taken from.
     pub(crate) device: c_int,
-    /// The address that it has from the start.
+    /// The address, which the node has from the start.
     pub(crate) address: u64,
-    /// How many bytes.
+    /// Bytes of the allocation.
     pub(crate) bytes: u64,
 }
 
-/// What a graph allocates on devices, its child graphs included; nothing for what is no graph. None where the driver
-/// does not say.
+/// The allocations on devices of a graph and its child graphs. Empty for a handle that is no graph. None where the driver does not
+/// tell.
 ///
-/// The bodies of conditional nodes are left out: the driver has no allocations in them.
+/// The bodies of conditional nodes are left out: the driver allows no allocations in them.
 pub(crate) fn allocations(graph: CUgraph) -> Option<Vec<Allocation>> {
     let mut found = Vec::new();
     // Without this the driver has no graphs with memory.
@@ -84,7 +84,7 @@ fn child(node: CUgraphNode) -> Option<CUgraph> {
     (code == status::SUCCESS && !graph.is_null()).then_some(graph)
 }
 
-/// What an allocation node takes of a device; nothing where its memory is the host's.
+/// The allocation of a node. `Some(None)` where its memory is the host's, and none where the driver does not tell.
 fn allocation(node: CUgraphNode) -> Option<Option<Allocation>> {
     let ask = slot::real::<real::cuGraphMemAllocNodeGetParams>(Symbol::cuGraphMemAllocNodeGetParams)?;
     let mut told = MaybeUninit::<AllocationNode>::zeroed();
@@ -108,7 +108,7 @@ pub(crate) fn reserved(device: CUdevice) -> Option<u64> {
     (code == status::SUCCESS).then_some(value)
 }
 
-/// Makes the driver give back what it holds for graphs and none of them uses.
+/// Makes the driver release the memory that it holds for graphs and that none of them uses.
 pub(crate) fn trim(device: CUdevice) {
     let Some(function) = slot::real::<real::cuDeviceGraphMemTrim>(Symbol::cuDeviceGraphMemTrim) else {
         return;

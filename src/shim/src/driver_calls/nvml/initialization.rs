@@ -1,8 +1,8 @@
-//! Who has initialised NVML: the program, or we?
+//! Initialization of NVML, by the program and by the library.
 //!
-//! To initialise it takes a third of a second, and other processes of the machine wait meanwhile. So what we have
-//! initialised once stays so. A program that has not done it still finds it undone: its calls are answered by its own
-//! count. A child of `fork` inherits both, as it inherits NVML itself.
+//! Initialization takes a third of a second, and other processes of the machine wait meanwhile. So the library initialises NVML
+//! once and never shuts it down. A program that has not initialised NVML still finds it so: the program's own count answers its
+//! calls. A child of `fork` inherits both, as it inherits NVML itself.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -14,12 +14,12 @@ use gpuslice_driver::types::{Status, status};
 use gpuslice_driver::{Api, Symbol, slot};
 use once_cell::race::OnceBool;
 
-/// Whether we have initialised it.
+/// Whether the library has initialised NVML.
 static OURS: AtomicBool = AtomicBool::new(false);
-/// How often the program has, less how often it has shut it down.
+/// Initializations by the program, less its shutdowns.
 static PROGRAMS: AtomicU32 = AtomicU32::new(0);
 
-/// Initialises NVML, which is loaded if it was not. False: it is missing, or fails.
+/// Initialises NVML, and loads it where it is not loaded. False: it is missing, or fails.
 pub(crate) fn initialise() -> bool {
     if OURS.load(Ordering::Relaxed) {
         return true;
@@ -28,7 +28,7 @@ pub(crate) fn initialise() -> bool {
         load();
     }
     let Some(init) = slot::real::<real::nvmlInit_v2>(Symbol::nvmlInit_v2) else { return false };
-    // SAFETY: no arguments. Of threads that do it at once each is counted by NVML; nobody takes it back.
+    // SAFETY: no arguments. NVML counts each of several threads; the library never takes it back.
     if unsafe { init() } != status::SUCCESS {
         return false;
     }
@@ -37,7 +37,7 @@ pub(crate) fn initialise() -> bool {
     true
 }
 
-/// Loads NVML, once: a program that computes has no reason to.
+/// Loads NVML, once. Most programs do not load it themselves.
 fn load() {
     static LOADED: OnceBool = OnceBool::new();
     let _tried = LOADED.get_or_init(|| {
@@ -46,15 +46,15 @@ fn load() {
     });
 }
 
-/// The program has called an `nvmlInit`, with this status.
+/// Counts an initialization by the program that ended with this status.
 pub(crate) fn count(code: Status) {
     if code == status::SUCCESS {
         PROGRAMS.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// The program shuts NVML down. It cannot end an NVML that only we initialised: for drivers one shutdown too many is no
-/// error.
+/// Shuts NVML down for the program. It cannot end an NVML that only the library initialised: for drivers one shutdown too many
+/// is no error.
 pub(crate) fn shut_down(real: impl FnOnce() -> Status) -> Status {
     let less = |times: u32| times.checked_sub(1);
     let times = PROGRAMS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
@@ -66,13 +66,13 @@ pub(crate) fn shut_down(real: impl FnOnce() -> Status) -> Status {
     code
 }
 
-/// Whether a call of the program's is to find NVML not initialised although it is.
+/// Whether a call of the program finds NVML not initialised although the library has initialised it.
 #[inline]
 pub(crate) fn is_hidden_from(symbol: Symbol) -> bool {
     OURS.load(Ordering::Relaxed) && PROGRAMS.load(Ordering::Relaxed) == 0 && !works_before(symbol)
 }
 
-/// Has the program's next calls looked up anew: from now on NVML may be hidden from them.
+/// Makes the program's next calls look their functions up again, because NVML may be hidden from them from now on.
 fn hide_again() {
     if PROGRAMS.load(Ordering::Relaxed) == 0 {
         slot::forget_doors(Api::Nvml);

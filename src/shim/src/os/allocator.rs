@@ -1,21 +1,22 @@
 //! The library's allocator: a reserve for a program that has no memory left.
 //!
 //! A container's limit on address space (`ulimit -v`) makes `malloc` fail. A program may be ready for that, but Rust's
-//! collections end the process. So what `malloc` has no room for comes out of a reserve: address space that is taken when
-//! the limits are read, and that costs no memory until it is used. When a quarter of it is in use, GPU work is refused,
-//! since nobody could keep count of it for much longer. The library's work from then on needs next to nothing.
+//! collections end the process. So a block for which `malloc` has no room comes from a reserve. The reserve is address space
+//! that is mapped when the limits are read, and that costs no memory until it is used. When a quarter of it is in use, GPU work
+//! is refused, because the library could not keep count of it for much longer. From then on the library allocates almost
+//! nothing.
 //!
-//! Blocks of the reserve have sizes of powers of two, and a block that is freed is used again. The reserve grows with the
-//! largest block that the library has, because a table that is full asks for twice as much.
+//! Blocks of the reserve have sizes of powers of two, and a freed block is used again. The reserve grows with the largest block
+//! of the library, because a full table asks for twice its size.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
 )]
 
-use crate::lifecycle;
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use once_cell::race::OnceRef;
 use std::alloc::System;
 
 /// The library's allocator.
@@ -28,8 +29,8 @@ const FIRST: usize = 64 << 10;
 const USUAL: usize = 4 << 20;
 /// Blocks from this size on make the reserve grow.
 const LARGE: usize = 512 << 10;
-/// How many of its largest block the reserve has room for: the next table is twice as large, and lives beside it while
-/// it is filled.
+/// The reserve has room for this many of the largest block. The next table is twice as large, and both exist while it is
+/// filled.
 const GROWTH: usize = 4;
 /// Parts of the reserve.
 const PARTS: usize = 16;
@@ -47,7 +48,7 @@ struct Part {
     used: AtomicUsize,
 }
 
-/// Zeroed memory that is at hand without a call.
+/// Zeroed memory of the library's own, which needs no call.
 #[repr(align(4096))]
 struct Memory(core::cell::UnsafeCell<[u8; FIRST]>);
 
@@ -60,8 +61,8 @@ static ALL: [Part; PARTS] = [const { Part::new() }; PARTS];
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// Whether any block was ever given out: each free asks.
 static IS_USED: AtomicBool = AtomicBool::new(false);
-/// Whether the limits were read, so that there is something to keep.
-static IS_ARMED: AtomicBool = AtomicBool::new(false);
+/// Called when the reserve is low. Empty until the limits are read: before that there is nothing to keep count of.
+static WHEN_LOW: OnceRef<'static, fn()> = OnceRef::new();
 /// Whether a thread changes the free blocks, or adds a part.
 static IS_LOCKED: AtomicBool = AtomicBool::new(false);
 /// The first free block of each size; 0 for none.
@@ -104,7 +105,7 @@ fn parts() -> &'static [Part] {
     ALL.get(..COUNT.load(Ordering::Acquire)).unwrap_or_default()
 }
 
-/// Runs a step that no two threads may do at once; none where another one does not come to an end.
+/// Runs a step under the lock of the reserve. None where another thread does not release it.
 fn alone<T>(step: impl FnOnce() -> T) -> Option<T> {
     for _ in 0..TRIES {
         if !IS_LOCKED.swap(true, Ordering::Acquire) {
@@ -123,13 +124,14 @@ fn size_of_block(layout: Layout) -> Option<(usize, usize)> {
     Some((bytes, usize::try_from(bytes.trailing_zeros()).ok()?))
 }
 
-/// Takes the reserve, once, when the limits are read. False: there is no address space for it.
-pub(crate) fn take() -> bool {
-    IS_ARMED.store(true, Ordering::Relaxed);
+/// Maps the reserve, once, when the limits are read. `when_low` is called when a quarter of it is in use, and when it cannot
+/// grow: by any thread, within an allocation, perhaps several times. False: there is no address space for the reserve.
+pub(crate) fn take(when_low: &'static fn()) -> bool {
+    let _already = WHEN_LOW.set(when_low);
     grow_to(USUAL)
 }
 
-/// Sees to it that there is a part of at least so many bytes.
+/// Maps a part of `bytes` bytes unless there is one as large.
 fn grow_to(bytes: usize) -> bool {
     let has = |part: &Part| part.bytes.load(Ordering::Acquire) >= bytes;
     if parts().iter().any(has) {
@@ -177,8 +179,10 @@ fn block(layout: Layout) -> *mut u8 {
         let align = layout.align().max(LEAST);
         reused.flatten().or_else(|| parts().iter().find_map(|part| part.cut(bytes, align)))
     });
-    if IS_ARMED.load(Ordering::Relaxed) && is_low() {
-        lifecycle::run_out();
+    if let Some(when_low) = WHEN_LOW.get()
+        && is_low()
+    {
+        when_low();
     }
     ptr::with_exposed_provenance_mut(found.unwrap_or(0))
 }
@@ -208,11 +212,13 @@ fn give_back(address: usize, layout: Layout) -> bool {
     true
 }
 
-/// A large block was had: the next one of its kind is larger.
+/// Makes the reserve grow after a large block: the next block of its kind is larger.
 #[cold]
 fn expect_more(bytes: usize) {
-    if IS_ARMED.load(Ordering::Relaxed) && !grow_to(bytes.saturating_mul(GROWTH)) {
-        lifecycle::run_out();
+    if let Some(when_low) = WHEN_LOW.get()
+        && !grow_to(bytes.saturating_mul(GROWTH))
+    {
+        when_low();
     }
 }
 

@@ -1,13 +1,12 @@
-//! Which devices does NVML see, and which numbers would CUDA give them? Asked without starting CUDA.
+//! Devices that NVML sees, and the numbers that CUDA would give them. CUDA need not be started.
 //!
 //! Identity is the UUID. NVML numbers GPUs in the order of the bus and shows all of them, whatever
 //! `CUDA_VISIBLE_DEVICES` says. CUDA's numbers are worked out here where CUDA has not told them. Lists in an operator's
 //! file name devices by NVML's numbers, which nothing in the process changes.
 
-use crate::driver::nvml_uuid;
-use crate::footprint::Session;
-use crate::notice;
-use core::ffi::{c_char, c_uint};
+use super::memory::Session;
+use crate::os::messages;
+use core::ffi::{CStr, c_char, c_uint};
 use core::fmt::{self, Display};
 use core::ptr;
 use gpuslice_driver::Symbol;
@@ -19,7 +18,7 @@ use gpuslice_policy::units::Bytes;
 use gpuslice_policy::visible_devices::{Gpu, Instance, visible};
 use once_cell::race::OnceBool;
 
-/// More GPUs than any machine has: what NVML says is not trusted to end.
+/// More GPUs than any machine has: a bound for counts that NVML tells.
 const MOST: c_uint = 256;
 
 /// Asks one of NVML's functions that write to their last argument.
@@ -42,7 +41,7 @@ pub(crate) struct Part {
     pub(crate) uuid: [u8; 16],
 }
 
-/// What a handle of NVML's stands for: itself, or the instances of a GPU that is divided.
+/// The devices of a handle of NVML's: itself, or the instances of a GPU that is divided.
 pub(crate) fn parts(device: nvmlDevice_t) -> Vec<Part> {
     if is_divided(device) {
         return instances(device).collect();
@@ -81,7 +80,7 @@ pub(crate) fn ordinal(device: &[u8; 16], config: &Config) -> Option<u32> {
     if names_numbers(config) && !is_order_known(handles()) {
         static SAID: OnceBool = OnceBool::new();
         if SAID.set(true).is_ok() {
-            notice::say(LogLevel::Warn, &UnknownOrder);
+            messages::say(LogLevel::Warn, &UnknownOrder);
         }
     }
     let gpus: Vec<Gpu> = handles().filter_map(describe).collect();
@@ -175,4 +174,14 @@ fn gpu_instance(device: nvmlDevice_t) -> Option<c_uint> {
 
 fn compute_instance(device: nvmlDevice_t) -> Option<c_uint> {
     ask!(nvmlDeviceGetComputeInstanceId, 0, device)
+}
+
+/// The text by which NVML names a device, `GPU-…` or `MIG-…`.
+pub(crate) fn nvml_uuid(device: nvmlDevice_t) -> Option<String> {
+    let function = slot::real::<real::nvmlDeviceGetUUID>(Symbol::nvmlDeviceGetUUID)?;
+    let mut text = [0_u8; 96];
+    // SAFETY: writes at most the given number of bytes.
+    let code = unsafe { function(device, text.as_mut_ptr().cast::<c_char>(), 96) };
+    let text = CStr::from_bytes_until_nul(&text).ok()?;
+    (code == status::SUCCESS).then(|| text.to_string_lossy().into_owned())
 }

@@ -1,8 +1,8 @@
-//! Who is calling, the program or we ourselves? And what stops a mistake of ours from reaching the program?
+//! Re-entrancy guard, and the boundary that no panic crosses.
 //!
-//! What we do before and after a call of the driver runs in a [`phase`]: it keeps `errno`, catches a panic, and
-//! is entered once per thread. A call that comes in while a phase runs on the same thread (the program's
-//! allocator calls the driver, say) is not looked at: it goes to the driver as it is.
+//! The library's work before and after a call of the driver runs in a [`phase`]. A phase keeps `errno`, catches a panic, and
+//! is entered once per thread. Example: the program's allocator calls the driver while the library allocates. That call comes
+//! in while a phase runs on the same thread, so it goes to the driver as it is.
 
 use core::cell::Cell;
 use std::panic::{self, AssertUnwindSafe};
@@ -19,11 +19,11 @@ pub(crate) enum Phase<T> {
     Done(T),
     /// It was entered from within another; nothing was done.
     Nested,
-    /// It panicked: a mistake of ours.
+    /// It panicked: a defect of the library.
     Broken,
 }
 
-/// Runs one of our steps around a call of the driver.
+/// Runs one of the library's steps around a call of the driver.
 #[inline]
 pub(crate) fn phase<T>(step: impl FnOnce() -> T) -> Phase<T> {
     if INSIDE.replace(true) {
@@ -39,8 +39,8 @@ pub(crate) fn is_inside() -> bool {
     INSIDE.get()
 }
 
-/// Runs a wait within a phase as if it were outside: who never comes back from it (`longjmp` out of a signal handler)
-/// must not take all later calls of the thread for ours.
+/// Runs a wait within a phase as if it were outside. A thread may leave the wait by `longjmp` out of a signal handler. Its later
+/// calls must not pass for the library's own.
 pub(crate) fn outside<T>(wait: impl FnOnce() -> T) -> T {
     let before = INSIDE.replace(false);
     let done = wait();
@@ -48,25 +48,25 @@ pub(crate) fn outside<T>(wait: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Runs a step that keeps `errno` and whose panic ends here. For what is done once in a process's life.
+/// Runs a step, keeps `errno`, and catches its panic. For steps that run once in a process's life.
 #[inline]
 pub(crate) fn shielded<T>(step: impl FnOnce() -> T) -> Option<T> {
     // SAFETY: the C library's location of this thread's `errno` is always valid.
     let errno = unsafe { libc::__errno_location() };
-    // SAFETY: as above.
+    // SAFETY: a valid location, by the call above.
     let saved = unsafe { *errno };
-    // The outcome goes straight to where it is used: handed through the boundary it would be copied twice.
+    // The step writes its outcome here, because a value that `catch_unwind` returns is copied twice.
     let mut outcome = None;
     if let Err(payload) = panic::catch_unwind(AssertUnwindSafe(|| outcome = Some(step()))) {
         // Dropping it could panic again.
         core::mem::forget(payload);
     }
-    // SAFETY: as above.
+    // SAFETY: a valid location, by the first call.
     unsafe { *errno = saved };
     outcome
 }
 
-/// A phase whose answer is `otherwise` when it does not run through.
+/// Runs a phase, and returns `otherwise` when it is nested or panics.
 #[inline]
 pub(crate) fn quietly<T>(step: impl FnOnce() -> T, otherwise: T) -> T {
     match phase(step) {

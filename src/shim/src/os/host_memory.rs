@@ -1,16 +1,16 @@
-//! Has the host room for so many bytes more? As far as the kernel says it now.
+//! Free host memory, by the kernel's figures of this moment.
 //!
-//! Managed memory takes pages of the host when it is first used, so a yes is no promise. But a no comes as a status that
-//! the program can deal with, and not as its end.
+//! Managed memory takes pages of the host when it is first used, so room now is no promise. A request that does not fit gets a
+//! status, which the program can handle. Otherwise the kernel might end the program later.
 
 use gpuslice_policy::host_memory::{available, left_of_group};
 use std::fs;
 
-/// Where a container sees its control group, if that is of the second version.
+/// The folder in which a container sees its control group (cgroup v2).
 const GROUP: &str = "/sys/fs/cgroup";
 
-/// Whether the host, and the container's limit of host memory, have room for so many bytes. What the kernel does not say
-/// is no limit.
+/// Whether the host and the container's limit of host memory have room for `bytes` bytes more. A figure that the kernel does not
+/// give is no limit.
 pub(crate) fn has_room_for(bytes: u64) -> bool {
     let read = |path: &str| fs::read_to_string(path).ok();
     let of_group = |name: &str| read(&format!("{GROUP}/{name}"));

@@ -1,8 +1,8 @@
-//! What time is it, to the program's driver calls and to the GPU's events?
+//! Monotonic clock, and the processor's time stamp counter.
 //!
-//! Instants that are compared with events are read from the monotonic clock, where that is done once in a run of
-//! launches. The time between two calls of a launch is counted in cycles of the processor's time stamp counter, which is
-//! a fifth of the price. Processors whose counter does not run evenly (no "invariant TSC") pay for the clock.
+//! Instants that are compared with GPU events come from the monotonic clock, once in a batch of launches. The time between two
+//! calls of a launch is counted in cycles of the time stamp counter, which costs a fifth of the clock. Processors whose counter
+//! does not run evenly (no "invariant TSC") use the clock instead.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -20,7 +20,7 @@ pub(crate) fn now() -> u64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// Nanoseconds of a cycle, as a fraction of 2^32; 0 while nobody has compared the two.
+/// Nanoseconds of a cycle, in units of 2^-32; 0 before the first comparison of the clocks.
 static SCALE: AtomicU64 = AtomicU64::new(0);
 /// Whether the counter runs evenly.
 static EVEN: AtomicU8 = AtomicU8::new(UNKNOWN);
@@ -60,14 +60,14 @@ pub(crate) fn between(later: u64, earlier: u64) -> u64 {
     u64::try_from(product >> 32).unwrap_or(u64::MAX)
 }
 
-/// Whether so many cycles took less than so many nanoseconds.
+/// Whether `cycles` cycles took less than `nanoseconds` nanoseconds.
 #[inline]
 pub(crate) fn took_less(cycles: u64, nanoseconds: u64) -> bool {
     // No processor with the counter has cycles longer than a nanosecond: the usual answer needs no conversion.
     cycles < nanoseconds || between(cycles, 0) < nanoseconds
 }
 
-/// An instant of both clocks.
+/// An instant, read from both clocks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Both {
     nanoseconds: u64,
@@ -81,7 +81,7 @@ impl Both {
     }
 }
 
-/// Learns what a cycle takes, from an instant of the past. The longer ago, the better.
+/// Learns the duration of a cycle from an instant of the past. An earlier instant gives a better figure.
 pub(crate) fn compare(past: Both) {
     let present = Both::read();
     let nanoseconds = u128::from(present.nanoseconds.saturating_sub(past.nanoseconds)) << 32;
@@ -93,7 +93,7 @@ pub(crate) fn compare(past: Both) {
     }
 }
 
-/// Learns what a cycle takes, roughly and within some microseconds, if nobody has yet.
+/// Learns the duration of a cycle roughly, within 20 microseconds, unless it is known.
 pub(crate) fn compare_first() {
     /// Long enough for an error below 1 %: reading either clock takes some tens of nanoseconds.
     const TAKES: u64 = 20_000;

@@ -1,8 +1,8 @@
-//! How is something guarded that is held for a look-up and no longer?
+//! Spin lock of one byte, for tables that are locked for one look-up.
 //!
-//! By one byte, taken by a locked instruction and given back by a plain store: half of what a lock takes that has to
-//! know whether somebody waits. Who finds it taken spins for a moment and then sleeps in short pieces, since its holder
-//! may have lost the processor: a waiter of a higher real-time priority that only spun would keep it from going on.
+//! A locked instruction takes it and a plain store releases it. That costs half of a lock that counts its waiters. A thread that
+//! finds it taken spins for a moment and then sleeps in short pieces, because the holder may have lost its processor. A waiter of
+//! a higher real-time priority that only spins would keep the holder from running.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -12,20 +12,20 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 use parking_lot::lock_api::{GuardNoSend, Mutex, RawMutex};
 
-/// A value that is looked at by one thread at a time. Never held across a call of the driver.
-pub(crate) type Latched<T> = Mutex<Latch, T>;
+/// A value behind a spin lock. No thread holds the lock across a call of the driver.
+pub(crate) type SpinLocked<T> = Mutex<SpinLock, T>;
 
-/// How often it is looked before a waiter sleeps: about as long as a sleep and a wake-up take.
+/// How often a waiter looks before it sleeps: about as long as a sleep and a wake-up take.
 const LOOKS: u32 = 200;
 /// The shortest sleep. The kernel adds its own, about 50 microseconds.
 const SLEEP: Duration = Duration::from_micros(1);
 
-/// The byte.
+/// The byte of the lock.
 #[derive(Debug)]
-pub(crate) struct Latch(AtomicBool);
+pub(crate) struct SpinLock(AtomicBool);
 
-// SAFETY: between `lock` and `unlock` the byte is set, and only who found it unset passes.
-unsafe impl RawMutex for Latch {
+// SAFETY: between `lock` and `unlock` the byte is set, and only the thread that found it unset returns from `lock`.
+unsafe impl RawMutex for SpinLock {
     #[allow(clippy::declare_interior_mutable_const, reason = "how `lock_api` makes a new lock")]
     const INIT: Self = Self(AtomicBool::new(false));
 
@@ -51,7 +51,7 @@ unsafe impl RawMutex for Latch {
     }
 }
 
-impl Latch {
+impl SpinLock {
     #[cold]
     #[allow(
         clippy::disallowed_methods,

@@ -1,13 +1,13 @@
-//! Does a latch keep what it guards to one thread at a time, and does who waits for it leave the processor to others?
+//! Does a spin lock keep what it guards to one thread at a time, and does who waits for it leave the processor to others?
 //!
 //! The library's own modules are in no library that a test can be linked with, so this one is taken in as a source. The
 //! order in which memory is seen is not tested by it where the processor keeps one by itself, as those of PCs do.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::arithmetic_side_effects, reason = "a test")]
 
-#[path = "../src/latch.rs"]
-mod latch;
+#[path = "../src/os/spin_lock.rs"]
+mod spin_lock;
 
-use latch::Latched;
+use spin_lock::SpinLocked;
 use std::sync::{Barrier, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,12 +17,12 @@ const TURNS: u64 = 200_000;
 
 #[test]
 fn what_it_guards_is_changed_by_one_thread_at_a_time() {
-    let latched = Latched::new((0_u64, 0_u64));
+    let locked = SpinLocked::new((0_u64, 0_u64));
     let all_begin = Barrier::new(THREADS);
     let turns = || {
         all_begin.wait();
         for turn in 0..TURNS {
-            let mut pair = latched.lock();
+            let mut pair = locked.lock();
             pair.0 += 1;
             assert_eq!(pair.0, pair.1 + 1, "somebody else is inside");
             // Others come to wait, and find it free at the same instant.
@@ -35,16 +35,16 @@ fn what_it_guards_is_changed_by_one_thread_at_a_time() {
     };
     thread::scope(|scope| (0..THREADS).for_each(|_| drop(scope.spawn(turns))));
     let all = THREADS as u64 * TURNS;
-    assert_eq!(*latched.lock(), (all, all));
+    assert_eq!(*locked.lock(), (all, all));
 }
 
 #[test]
 fn who_only_tries_is_told_that_it_is_taken() {
-    let latched = Latched::new(());
-    let held = latched.lock();
-    assert!(latched.try_lock().is_none());
+    let locked = SpinLocked::new(());
+    let held = locked.lock();
+    assert!(locked.try_lock().is_none());
     drop(held);
-    assert!(latched.try_lock().is_some());
+    assert!(locked.try_lock().is_some());
 }
 
 /// For how long this thread has had a processor.
@@ -59,14 +59,14 @@ fn worked() -> Duration {
 #[test]
 #[allow(clippy::disallowed_methods, reason = "the holder keeps it for so long")]
 fn who_waits_long_leaves_the_processor_to_others() {
-    let latched = Latched::new(());
+    let locked = SpinLocked::new(());
     let (say, hear) = mpsc::channel();
     thread::scope(|scope| {
-        let held = latched.lock();
+        let held = locked.lock();
         let waiter = scope.spawn(|| {
             say.send(()).unwrap();
             let (began, before) = (Instant::now(), worked());
-            drop(latched.lock());
+            drop(locked.lock());
             (began.elapsed(), worked() - before)
         });
         hear.recv().unwrap();
