@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Hostile regions, arbiters' files and configurations, made by chance for SECONDS each (10 unless told): ci/fuzz.sh [SECONDS [SEED]]
+# Hostile regions, arbiters' files, configurations and lines to the agent, made by chance for SECONDS each (10 unless told): ci/fuzz.sh [SECONDS [SEED]]
 # Without coverage to guide it, which takes a nightly compiler. Prints the seed; a case that fails is kept in build/fuzz.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
@@ -12,7 +12,7 @@ mkdir -p "$kept"
 CARGO_TARGET_DIR=$target cargo build --release --quiet --locked --manifest-path fuzz/Cargo.toml
 
 passed=0 failed=0
-for name in region chairs config; do
+for name in region chairs config control; do
     folder=$(mktemp -d /dev/shm/gpuslice-fuzz.XXXXXX) # a file system that keeps locks
     status=0
     "$target/release/gpuslice-fuzz" $name "$seconds" "$seed" "$folder" || status=$?

@@ -24,9 +24,11 @@ part() { # what; the command
 
 # All that some part uses, before the first part: a first run tests what a second one would. Compilers for the test programs,
 # which bring the sanitizers; the allocators that some of them run under; what counts system calls and instructions; a
-# terminal, the readers of manual pages and completions, Python for the third-party clients and real drivers.
+# terminal, the readers of manual pages and completions, Python for the third-party clients and real drivers; what reads the
+# agent's metrics, page and devices.
 tools() {
-    local names=(gcc g++ libc6-dev binutils procps perl libjemalloc2 libtcmalloc-minimal4 strace valgrind tmux man-db zsh fish)
+    local names=(gcc g++ libc6-dev binutils procps perl libjemalloc2 libtcmalloc-minimal4 strace valgrind tmux man-db zsh fish
+        prometheus chromium podman runc)
     find_python >/dev/null || names+=(python3 python3-venv)
     if have dpkg; then
         packages "${names[@]}" || true

@@ -275,9 +275,13 @@ fn the_walkthrough_names_functions_that_are_where_it_says() {
 /// Folders with constants of the compute side.
 const COMPUTE: [&str; 3] = ["src/policy/src/compute", "src/policy/src/arbiter", "src/shim/src/compute"];
 
+/// Files of other folders with constants of the compute side.
+const OF_COMPUTE: [&str; 3] =
+    ["src/shim/src/driver_calls/events.rs", "src/shim/src/os/clock.rs", "src/shim/src/os/thread.rs"];
+
 /// Source files of the compute side.
 fn compute_files() -> Vec<PathBuf> {
-    let mut files = Vec::new();
+    let mut files: Vec<PathBuf> = OF_COMPUTE.map(|file| artefacts::repository().join(file)).into();
     let mut folders: Vec<PathBuf> = COMPUTE.map(|folder| artefacts::repository().join(folder)).into();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).expect("a folder of the repository can be read") {

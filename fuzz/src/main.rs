@@ -9,6 +9,7 @@
 
 mod chairs;
 mod config;
+mod control;
 mod random;
 mod region;
 
@@ -49,6 +50,10 @@ impl Target {
             "chairs" => {
                 let case = chairs::Case::new(&mut random);
                 self.judge(number, &case, || case.run(&self.folder))
+            }
+            "control" => {
+                let case = control::Case::new(&mut random);
+                self.judge(number, &case, || case.run())
             }
             _ => {
                 let case = config::Case::new(&mut random);
@@ -95,7 +100,7 @@ fn watch() {
 
 fn run(words: &[String]) -> Option<bool> {
     let [name, how, number, folder] = words else { return None };
-    if !["region", "chairs", "config"].contains(&name.as_str()) {
+    if !["region", "chairs", "config", "control"].contains(&name.as_str()) {
         return None;
     }
     let number = number.parse().ok()?;
@@ -114,7 +119,7 @@ fn main() -> ExitCode {
         Some(false) => ExitCode::FAILURE,
         None => {
             println!(
-                "gpuslice-fuzz region|chairs|config SECONDS SEED FOLDER, or: region|chairs|config case NUMBER FOLDER"
+                "gpuslice-fuzz region|chairs|config|control SECONDS SEED FOLDER, or: region|chairs|config|control case NUMBER FOLDER"
             );
             ExitCode::from(2)
         }

@@ -106,7 +106,7 @@ def destination(gpu, options):
     measured = ROOT / "docs" / "results" / "measurements"
     folder = Path(options.out or os.environ.get("OUT") or (ROOT / "build" if options.simulated else measured))
     if options.simulated and folder.resolve() == measured.resolve():
-        sys.exit("what the simulated GPU says does not go to docs/results/measurements")
+        sys.exit("what the simulated GPU says does not go to docs/measurements")
     words = re.sub("[^a-z0-9]+", "-", gpu["name"].lower()).strip("-")
     if options.simulated and "simulated" not in words:
         words = f"simulated-{words}"
@@ -147,7 +147,7 @@ def arguments():
     parser.add_argument("parts", nargs="*", choices=[*GROUPS, *PARTS, []], help="groups or parts; all when none is named",
                         metavar="PART")  # fmt: skip
     parser.add_argument("--simulated", action="store_true", help="on the simulated GPU")
-    parser.add_argument("--out", help="the folder for the file and the page (default: $OUT, or docs/results/measurements)")
+    parser.add_argument("--out", help="the folder for the file and the page (default: $OUT, or docs/measurements)")
     parser.add_argument("--budget", type=float, default=460, help="seconds that the parts of a group may take together")
     parser.add_argument("--limits", type=numbers, help="the limits that `shares` measures, as 95,5; what it measured of others stays")
     parser.add_argument("--unlike", type=setting, action="append", default=[], metavar="NAME=VALUE",

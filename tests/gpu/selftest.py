@@ -316,10 +316,10 @@ class Verdicts(unittest.TestCase):
 
 
 class Claims(unittest.TestCase):
-    """What docs/results/measurements says is asked, and where facts say that the design rests on them."""
+    """What docs/measurements says is asked, and where facts say that the design rests on them."""
 
     def test_every_claim_names_the_command_that_measures_it_or_says_why_none_does(self):
-        text = (ROOT / "docs/results/measurements/README.md").read_text()
+        text = (ROOT / "docs/measurements/README.md").read_text()
         claims = text.partition("## Claims that rest")[2].partition("\n## What `ci/bench.sh`")[0]
         rows = re.findall(r"^\| (.+) \|$", claims, re.M)
         rows = [re.split(r" ?\| ", row) for row in rows if not row.startswith(("claim", "---"))]

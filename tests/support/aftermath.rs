@@ -49,7 +49,8 @@ impl Aftermath {
     #[track_caller]
     pub(crate) fn take(&mut self, bytes: u64) -> u64 {
         // While memory leaves, one that stands still in a memory call keeps free memory from being an exact witness.
-        let leaves = self.monitor.leaving(self.device()) > 0;
+        let leaves = self.monitor.devices().iter().any(|view| self.monitor.leaving(view.device) > 0)
+            || self.monitor.processes().iter().any(|process| has_ended(process.pid));
         let most = if leaves { SOON + Duration::from_nanos(LEAVING) } else { SOON };
         let answer = self.witness.numbers(&format!("take {bytes}"));
         let &[status, microseconds] = answer.as_slice() else { panic!("{answer:?}") };
@@ -148,4 +149,10 @@ impl Aftermath {
         let said = but_refusals(&said);
         assert!(status.success() && said.lines().count() == 1 && said.contains(words), "{status}: {said}");
     }
+}
+
+/// Whether a process is a zombie, or gone.
+fn has_ended(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    stat.map_or(true, |stat| stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with(['Z', 'X'])))
 }

@@ -32,6 +32,12 @@ pub(crate) fn reader() -> PathBuf {
     READER.get_or_init(|| staged("release/libgpuslice_read.so", "libgpuslice_read")).clone()
 }
 
+/// The agent of a node.
+pub(crate) fn agent() -> PathBuf {
+    static AGENT: OnceLock<PathBuf> = OnceLock::new();
+    AGENT.get_or_init(|| staged("release/gpuslice-agent", "gpuslice-agent")).clone()
+}
+
 /// The example program that is linked with cudarc.
 pub(crate) fn cudarc_example() -> PathBuf {
     static EXAMPLE: OnceLock<PathBuf> = OnceLock::new();

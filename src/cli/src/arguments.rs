@@ -4,6 +4,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args, Parser, Subcommand};
 use gpuslice_policy::config::{self, CorePolicy, Fault, PerDevice, Priority, Quota, ValueError, Weight};
 use gpuslice_policy::units::Permille;
+use gpuslice_slices::slot;
 use std::ffi::OsString;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -110,6 +111,23 @@ Examples:
   gpuslice remove /dev/shm/gpuslice-1000-4026531832
   gpuslice remove --all-unused";
 
+const CDI_HELP: &str = "\
+Makes what a container needs to be the slice NAME, and a specification of the Container Device Interface, which Podman
+(4.1 and newer), Docker (25 and newer), containerd and CRI-O read. The container gets the library, /etc/ld.so.preload,
+the limits and the region, all mounted; the limits are read-only, and nothing in its environment lifts them. NVIDIA's
+driver comes as it does without gpuslice.
+
+A list names GPUs by their UUIDs or by their numbers on the bus, as nvidia-smi shows them in the container. Limits of a
+slice that was made are changed by making it again, for its next start. The files lie in /var/lib/gpuslice,
+/run/gpuslice/slots and /var/run/cdi; the last two are empty after a restart of the machine: make the slice again then,
+or leave it to gpuslice-agent.
+
+Examples:
+  gpuslice cdi a --mem 4GiB --cores 30
+  gpuslice cdi b --mem 8GiB --cores 70
+  podman run --rm --device nvidia.com/gpu=0 --device gpuslice.dev/slice=a IMAGE python train.py
+  gpuslice cdi a --mem GPU-8932f937=4GiB --print";
+
 const COMPLETIONS_HELP: &str = "\
 Examples:
   gpuslice completions bash > /etc/bash_completion.d/gpuslice
@@ -175,6 +193,8 @@ pub(crate) enum Wish {
     /// Remove slices in which no process lives
     #[command(visible_alias = "rm")]
     Remove(Remove),
+    /// Make a slice that containers are given as a device
+    Cdi(Cdi),
     /// Say what is wrong with this machine's set-up, and how to mend it
     Doctor(Doctor),
     /// Show two slices sharing a GPU, real or simulated
@@ -347,6 +367,41 @@ pub(crate) struct Set {
     /// Who goes first among the slices on one GPU
     #[arg(long, group = "limits", value_parser = priorities(), ignore_case = true)]
     pub(crate) priority: Option<Priority>,
+}
+
+/// `cdi`.
+#[derive(Debug, Args)]
+#[command(after_help = CDI_HELP, group = ArgGroup::new("limits").required(true).multiple(true))]
+pub(crate) struct Cdi {
+    /// Name of the slice: what follows gpuslice.dev/slice= where a container asks for it
+    pub(crate) name: slot::Name,
+    /// Device memory the slice may hold: 4GiB, 50%, or a list per device like GPU-8932f937=4GiB
+    #[arg(long, allow_negative_numbers = true, value_name = "SIZE", group = "limits")]
+    pub(crate) mem: Option<Memory>,
+    /// Share of GPU time in percent: 1 to 100 like 30 or 12.5, or a list per device like GPU-8932f937=30
+    #[arg(long, allow_negative_numbers = true, value_name = "PERCENT", group = "limits")]
+    pub(crate) cores: Option<Cores>,
+    /// Unused share that may be saved up: strict (20ms of GPU time), latency (200ms), or a duration
+    #[arg(long, allow_negative_numbers = true, value_name = "BURST")]
+    pub(crate) burst: Option<Burst>,
+    /// How slices divide the GPU's time
+    #[arg(long, value_parser = policies(), ignore_case = true)]
+    pub(crate) policy: Option<CorePolicy>,
+    /// Weight of the slice among others of its policy: 1 to 1000
+    #[arg(long, allow_negative_numbers = true, value_name = "N")]
+    pub(crate) weight: Option<Weight>,
+    /// Who goes first among the slices on one GPU
+    #[arg(long, value_parser = priorities(), ignore_case = true)]
+    pub(crate) priority: Option<Priority>,
+    /// Print the specification, and make nothing
+    #[arg(long)]
+    pub(crate) print: bool,
+    /// Folder of the specification [default: /var/run/cdi]
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    pub(crate) dir: Option<PathBuf>,
+    /// Put this folder before every path of the host (for tests)
+    #[arg(long, hide = true, default_value = "/")]
+    pub(crate) root: PathBuf,
 }
 
 /// A whole number.

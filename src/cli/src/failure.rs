@@ -55,6 +55,13 @@ impl From<RegionError> for Failure {
     }
 }
 
+/// What a library says of its failure, as it is.
+impl From<String> for Failure {
+    fn from(text: String) -> Self {
+        Self::new(text)
+    }
+}
+
 /// Writes to standard output.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut output = io::stdout().lock();

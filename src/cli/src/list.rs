@@ -53,7 +53,7 @@ pub(crate) fn list(wish: &List) -> Result<Ending, Failure> {
         wish.slices.iter().map(|slice| slices::look(slice)).collect::<Result<_, _>>()?
     };
     let has_devices = |reader: &Reader| reader.device_count().is_ok_and(|count| count > 0);
-    let nvml = readers.iter().any(has_devices).then(|| Nvml::open(Patience::Quick)).flatten();
+    let nvml = readers.iter().any(has_devices).then(|| Nvml::open(Patience::Quick, failure::note)).flatten();
     let beside = Beside { nvml: nvml.as_ref(), ..Beside::default() };
     let mut slices = Vec::new();
     for reader in &readers {

@@ -6,32 +6,27 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line program")]
 
 mod arguments;
+mod cdi;
 mod crowd;
 mod demo;
 mod doctor;
 mod failure;
-mod figures;
-mod installed;
 mod list;
 mod manual;
-mod nvml;
-mod overcommit;
 mod progress;
 mod remove;
-mod report;
 mod run;
 mod set;
 mod slices;
 mod status;
 mod system;
-mod time;
 mod top;
-mod unaccounted;
 
 use arguments::{Arguments, Wish};
 use clap::Parser as _;
 use clap::error::{ContextKind, ErrorKind};
 use failure::Failure;
+use gpuslice_slices::{figures, installed, nvml, overcommit, process, report, time};
 use std::process::ExitCode;
 
 /// How a command that did what it was asked for ends.
@@ -71,13 +66,14 @@ fn carry_out(wish: Wish) -> Result<Ending, Failure> {
         Wish::Top(wish) => top::top(&wish),
         Wish::Set(wish) => set::set(&wish),
         Wish::Remove(wish) => remove::remove(&wish),
+        Wish::Cdi(wish) => cdi::cdi(&wish),
         Wish::Doctor(wish) => doctor::doctor(&wish),
         Wish::Demo(wish) => demo::play(&wish),
         Wish::Completions { shell } => manual::complete(shell),
         Wish::Man { folder } => manual::write(folder.as_deref()),
         Wish::DoctorProbe { probe } => doctor::answer(probe).map(|()| Ending::Code(0)),
         Wish::CompleteSlices => slices::print_names(),
-        Wish::NvmlWorker => nvml::work(),
+        Wish::NvmlWorker => Ok(Ending::Code(u8::from(nvml::work().is_err()))),
         Wish::DemoProbe => demo::probe(),
         Wish::DemoWorker(wish) => demo::work(&wish),
     }

@@ -2,7 +2,7 @@
 
 use crate::arguments::Remove;
 use crate::failure::{self, Failure};
-use crate::{Ending, figures, report, slices};
+use crate::{Ending, figures, process, slices};
 use gpuslice_region::{Reader, Removal, Trust, remove_for_good, remove_if_unused};
 use std::fs;
 use std::path::Path;
@@ -64,7 +64,7 @@ pub(crate) fn take_away(path: &Path, trust: Trust, force: bool) -> Result<String
 /// Names the processes that keep a slice.
 fn in_use(name: &str, reader: Option<&Reader>, living: usize) -> Failure {
     let processes = reader.and_then(|reader| reader.processes().ok()).unwrap_or_default();
-    let near = processes.iter().filter(|process| report::is_near(process));
+    let near = processes.iter().filter(|process| process::is_near(process));
     let pids: Vec<String> = near.map(|process| process.pid.to_string()).take(TOLD).collect();
     let lives = if living == 1 { "1 process lives" } else { &format!("{living} processes live") };
     let which = match (pids.as_slice(), living > pids.len()) {

@@ -2,7 +2,7 @@
 
 use crate::arguments::SliceName;
 use crate::failure::{self, Failure};
-use crate::{Ending, report, system};
+use crate::{Ending, process, system};
 pub(crate) use gpuslice_region::names::label;
 use gpuslice_region::names::{self, FOLDER, Found, PREFIX, RUN, folder};
 use gpuslice_region::{
@@ -113,7 +113,7 @@ pub(crate) fn find(slice: &OsStr) -> Result<PathBuf, Failure> {
 /// its process number.
 fn of_process(text: &str) -> Option<PathBuf> {
     let pid: u32 = text.parse().ok()?;
-    let is_it = |process: &ProcessView| process.pid == pid && report::is_near(process);
+    let is_it = |process: &ProcessView| process.pid == pid && process::is_near(process);
     let lives_in = |reader: &Reader| reader.processes().is_ok_and(|all| all.iter().any(is_it));
     readable().into_iter().find(lives_in).map(|reader| reader.path().to_owned())
 }

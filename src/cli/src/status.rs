@@ -3,9 +3,10 @@
 use crate::arguments::{Interval, Status};
 use crate::failure::{self, Failure};
 use crate::nvml::{Nvml, Patience};
+use crate::process;
 use crate::report::{self, Beside, Device, Gpu, Slice};
 use crate::time::{self, Time};
-use crate::{Ending, crowd, figures, slices};
+use crate::{Ending, crowd, figures, progress, slices};
 use gpuslice_policy::units::Nanos;
 use gpuslice_region::Reader;
 use serde::Serialize;
@@ -56,11 +57,13 @@ fn show(wish: &Status, nvml: &mut Option<Option<Nvml>>, before: &str) -> Result<
     if readers.iter().any(has_devices) {
         match nvml {
             Some(started) => started.iter_mut().for_each(Nvml::refresh),
-            None => *nvml = Some(Nvml::open(Patience::Full)),
+            None => *nvml = Some(Nvml::open(Patience::Full, failure::note)),
         }
     }
     let nvml = nvml.as_ref().and_then(Option::as_ref);
-    let looks = time::looks(&readers, wish.over.0);
+    let looks = time::looks(&readers, wish.over.0, |long| {
+        progress::wait("looking at what is used of GPU time", long);
+    });
     let mut slices = Vec::new();
     for (reader, look) in readers.iter().zip(&looks) {
         match Slice::of(reader, Beside { nvml, compares: true, look: look.as_ref() }) {
@@ -111,7 +114,7 @@ fn processes(device: &Device) -> String {
         ["PID", "AGE", "USED", "DENIED", "GPU", "TIME", "THROTTLED", "COMMAND"].map(str::to_owned).to_vec(),
     ];
     for process in &device.processes {
-        let command = process.command.as_deref().map(report::short_command);
+        let command = process.command.as_deref().map(process::short_command);
         rows.push(vec![
             process.pid.to_string(),
             process.started.map_or_else(dash, figures::age_since),

@@ -2,7 +2,6 @@
 #![allow(unsafe_code, reason = "the one place of the command line that calls the C library")]
 
 use libc::{c_int, sigset_t};
-use std::ffi::CStr;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
@@ -45,29 +44,6 @@ fn is_ignored(signal: c_int) -> bool {
 pub(crate) fn user() -> u32 {
     // SAFETY: asks for a number; cannot fail.
     unsafe { libc::geteuid() }
-}
-
-/// The name of a user; none where the machine knows none.
-pub(crate) fn user_name(user: u32) -> Option<String> {
-    let mut room = vec![0_u8; 16 << 10];
-    let mut entry = MaybeUninit::<libc::passwd>::zeroed();
-    let mut found: *mut libc::passwd = ptr::null_mut();
-    let texts = room.as_mut_ptr().cast::<libc::c_char>();
-    // SAFETY: `entry` and `found` have room for what is written, and `texts` has as many bytes as its length says.
-    let code = unsafe { libc::getpwuid_r(user, entry.as_mut_ptr(), texts, room.len(), &raw mut found) };
-    if code != 0 || found.is_null() {
-        return None;
-    }
-    // SAFETY: `found` is not null, so it leads to `entry`, which the call has filled in.
-    let name = unsafe { (*found).pw_name };
-    // SAFETY: `pw_name` of a filled entry is a text that ends in zero; it lies in `room`, which lives on.
-    Some(unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned())
-}
-
-/// Clock ticks of a second, as `/proc` counts them.
-pub(crate) fn ticks_per_second() -> u64 {
-    // SAFETY: asks for a number.
-    u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).unwrap_or(100).max(1)
 }
 
 /// Every signal that a program can be sent and that can be kept back. Not what the processor raises: kept back, it ends

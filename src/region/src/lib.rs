@@ -67,7 +67,7 @@ pub use {
     file::{
         detached::{Detached, detached},
         error::RegionError,
-        map::Trust,
+        map::{Trust, make},
         names, operator,
         probe::probe_path,
         sigbus_forwarding,

@@ -4,7 +4,7 @@
 //! made its twin without memory is made first, asked and ended. The answers are kept. A driver that cannot (before
 //! CUDA 11.6, or for a kind that has no such twin) leaves an estimate, on the high side.
 
-use crate::driver;
+use crate::driver_calls::capture_mode;
 use crate::hooks::vmm::{self, Number};
 use crate::ledger::Reservation;
 use crate::place::Place;
@@ -164,7 +164,7 @@ fn ask(device: CUdevice, wanted: Wanted) -> Option<u64> {
     }
     let twin = Descriptor::of(wanted.shape.deferred())?;
     let twin = (&raw const twin).cast::<CUDA_ARRAY3D_DESCRIPTOR>();
-    let size = driver::beside_captures(|| match wanted.levels {
+    let size = capture_mode::beside_captures(|| match wanted.levels {
         None => size_of_array(device, twin),
         Some(levels) => size_of_mipmap(device, twin, levels),
     });

@@ -9,9 +9,12 @@
     reason = "words of this process alone: `region::sync` is for words shared between processes"
 )]
 
+use crate::driver_calls::code;
+use crate::driver_calls::devices;
 use crate::hooks::lookup;
+use crate::lifecycle;
 use crate::look_ups::Key;
-use crate::{driver, lifecycle, notice};
+use crate::os::messages;
 use core::ffi::{CStr, c_void};
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -51,12 +54,12 @@ impl fmt::Display for Hidden {
 
 /// The first of the names that are tried which leads past our entries.
 pub(crate) fn hidden() -> Option<Hidden> {
-    let version = driver::version()?;
+    let version = devices::version()?;
     let leads_past = |name: &CStr, forms: &[Symbol], flags: u64| {
-        let address = driver::proc_address(name, version, flags)?;
+        let address = code::proc_address(name, version, flags)?;
         let is_exported =
             |form: &Symbol| slot::address(*form).is_some_and(|real| real.as_ptr().cast_const() == address);
-        // The form of a newer driver, or of a library between the driver and us.
+        // The form of a newer or of a library between the driver and us.
         let is_known = || lookup::entry_of(address).is_some_and(|entry| entry.is_some());
         (!forms.iter().any(is_exported) && !is_known() && is_drivers(address)).then_some(())
     };
@@ -101,7 +104,7 @@ fn warn(name: &CStr) {
     let first = SAID.iter().map(is_new).find(|taken| taken.is_ok() || *taken == Err(key));
     if matches!(first, Some(Ok(_))) {
         let name = name.to_string_lossy();
-        notice::say(
+        messages::say(
             LogLevel::Warn,
             &format_args!(
                 "gpuslice: the program looks up {name}, which this version of gpuslice does not know: what it does by that \
@@ -123,10 +126,10 @@ pub(crate) fn table_handed_out(id: [u8; 16]) {
     };
     if let Some(soname) = Image::soname_where(is_untried) {
         let soname = soname.to_string_lossy();
-        notice::say(
+        messages::say(
             LogLevel::Warn,
             &format_args!(
-                "gpuslice: {soname} may launch kernels and load code by a private table of the driver, where no limit of \
+                "gpuslice: {soname} may launch kernels and load code by a private table of the where no limit of \
                  GPU time holds; use CUDA 12 or 13, which do not."
             ),
         );

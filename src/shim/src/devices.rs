@@ -1,7 +1,7 @@
 //! Which devices does CUDA show this process, and what may the slice use of each?
 
-use crate::driver;
-use crate::management;
+use crate::driver_calls::devices;
+use crate::driver_calls::nvml;
 use crate::place::Place;
 use core::fmt;
 use gpuslice_driver::types::CUdevice;
@@ -27,14 +27,14 @@ pub(crate) struct Found {
 /// All devices, in CUDA's order; none before a successful `cuInit`. A device that cannot be told from others cannot be
 /// limited.
 pub(crate) fn find() -> Option<Result<Vec<Found>, Unknown>> {
-    let count = driver::device_count()?;
+    let count = devices::device_count()?;
     Some((0..count).map(|number| describe(number).ok_or(Unknown(number))).collect())
 }
 
 fn describe(number: i32) -> Option<Found> {
-    let handle = driver::device(number)?;
-    let uuid = driver::device_uuid(handle)?;
-    let total = driver::device_total(handle)?;
+    let handle = devices::device(number)?;
+    let uuid = devices::device_uuid(handle)?;
+    let total = devices::device_total(handle)?;
     Some(Found { ordinal: number.try_into().ok()?, bus: None, handle, uuid, total })
 }
 
@@ -43,7 +43,7 @@ fn describe(number: i32) -> Option<Found> {
 /// # Errors
 /// NVML does not tell the order. The tenant decides in which order CUDA shows devices, so that is no way to find it out.
 pub(crate) fn number_by_bus(found: &mut [Found]) -> Result<(), UnknownBus> {
-    let order = management::bus_order().ok_or(UnknownBus(None))?;
+    let order = nvml::devices::bus_order().ok_or(UnknownBus(None))?;
     for device in found {
         let place = order.iter().find(|(uuid, _)| *uuid == device.uuid);
         device.bus = Some(place.ok_or(UnknownBus(Some(device.uuid)))?.1);
@@ -90,7 +90,7 @@ pub(crate) fn limits(found: &[Found], config: &Config) -> Vec<DeviceRequest> {
         .iter()
         .map(|device| {
             let limits = config.limits_for(identity(device));
-            limits.warnings.iter().for_each(|warning| crate::notice::say(LogLevel::Warn, warning));
+            limits.warnings.iter().for_each(|warning| crate::os::messages::say(LogLevel::Warn, warning));
             DeviceRequest {
                 uuid: Uuid(device.uuid),
                 total: device.total,
@@ -109,10 +109,13 @@ pub(crate) fn limits(found: &[Found], config: &Config) -> Vec<DeviceRequest> {
         })
         .collect();
     if config.limits_something() && !requests.is_empty() && requests.iter().all(is_free) {
-        crate::notice::say(LogLevel::Warn, &NothingLimited(requests.len()));
+        crate::os::messages::say(LogLevel::Warn, &NothingLimited(requests.len()));
     } else {
         let identities: Vec<DeviceIdentity> = found.iter().map(identity).collect();
-        config.absent(&identities).iter().for_each(|warning| crate::notice::say(LogLevel::Warn, warning));
+        config
+            .absent(&identities)
+            .iter()
+            .for_each(|warning| crate::os::messages::say(LogLevel::Warn, warning));
     }
     requests
 }

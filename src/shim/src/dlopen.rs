@@ -5,8 +5,9 @@
 //! which sees the true caller: the caller's `RUNPATH`, `$ORIGIN` and namespace depend on it.
 
 use crate::dlsym::known_driver;
-use crate::guard::quietly;
-use crate::{lifecycle, notice};
+use crate::lifecycle;
+use crate::os::messages;
+use crate::os::reentrancy::quietly;
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::num::NonZeroUsize;
@@ -60,7 +61,7 @@ fn takes_off(file: *const c_char, caller: *const c_void) -> bool {
                  leaves the flag.",
                 file.to_string_lossy()
             );
-            notice::say(LogLevel::Info, &line);
+            messages::say(LogLevel::Info, &line);
         };
         quietly(say, ());
     }

@@ -5,7 +5,7 @@
 
 use crate::bypass;
 use crate::exports;
-use crate::guard;
+use crate::os::reentrancy;
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_void};
 use core::ptr;
@@ -102,7 +102,7 @@ extern "C" fn decide(
         request.remark();
         return pass;
     };
-    match guard::quietly(|| request.answer(symbol), None) {
+    match reentrancy::quietly(|| request.answer(symbol), None) {
         Some(answer) => Decision::answer(answer),
         None => pass,
     }
@@ -139,7 +139,7 @@ impl Request {
         // SAFETY: as above.
         let name = unsafe { CStr::from_ptr(self.name) };
         if families::is_of_family(name.to_bytes()) && !known_driver(self.caller) {
-            guard::quietly(|| bypass::looked_up(name), ());
+            reentrancy::quietly(|| bypass::looked_up(name), ());
         }
     }
 

@@ -9,7 +9,9 @@
     reason = "the names are the driver's, and so are the types"
 )]
 
-use crate::{guard, hooks, initialised};
+use crate::driver_calls::nvml::initialization;
+use crate::hooks;
+use crate::os::reentrancy;
 use core::arch::naked_asm;
 use core::ptr;
 use gpuslice_driver::slot::{self, DOORS};
@@ -58,7 +60,7 @@ macro_rules! entry {
             let Some(real) = slot::real::<functions::$name>(Symbol::$name) else {
                 return absent_status(Symbol::$name);
             };
-            if const { is_nvml(Symbol::$name) } && initialised::is_hidden_from(Symbol::$name) {
+            if const { is_nvml(Symbol::$name) } && initialization::is_hidden_from(Symbol::$name) {
                 return status::NVML_UNINITIALIZED;
             }
             // SAFETY: the arguments are the caller's own, who keeps the driver's contract for them.
@@ -128,8 +130,8 @@ unsafe extern "C" fn first_call() {
 /// What an entry jumps to: the real function, or what answers in its place.
 extern "C" fn find(index: usize) -> *const c_void {
     let Some(symbol) = ALL.get(index).copied() else { return not_initialized as *const c_void };
-    let Some(real) = guard::quietly(|| slot::address(symbol), None) else { return absent(symbol) };
-    if is_nvml(symbol) && initialised::is_hidden_from(symbol) {
+    let Some(real) = reentrancy::quietly(|| slot::address(symbol), None) else { return absent(symbol) };
+    if is_nvml(symbol) && initialization::is_hidden_from(symbol) {
         return uninitialized as *const c_void;
     }
     slot::set_door(symbol, real);

@@ -9,7 +9,8 @@
     reason = "words of this process alone: `region::sync` is for words shared between processes"
 )]
 
-use crate::graph_walk::{self, Allocation};
+use crate::driver_calls::graphs;
+use crate::driver_calls::graphs::Allocation;
 use crate::place::Place;
 use crate::slice::Slice;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -86,7 +87,7 @@ impl Graphs {
         graph: CUgraph,
         context: usize,
     ) -> Result<Executable, Obstacle> {
-        let allocations = graph_walk::allocations(graph).ok_or(Obstacle::Untold)?;
+        let allocations = graphs::allocations(graph).ok_or(Obstacle::Untold)?;
         if allocations.is_empty() {
             return Err(Obstacle::NotOurs);
         }
@@ -185,7 +186,7 @@ impl Graphs {
         }
         for pool in self.all().iter().filter(|pool| pool.place.device == device) {
             if pool.books.lock().sums.left_behind() > 0 {
-                graph_walk::trim(pool.place.handle);
+                graphs::trim(pool.place.handle);
             }
             pool.read(slice);
         }
@@ -200,7 +201,7 @@ impl Graphs {
         let pools = self.all();
         let ahead = |pool: &Arc<Pool>| {
             let charged = pool.books.lock().charged;
-            charged.saturating_sub(graph_walk::reserved(pool.place.handle).unwrap_or(charged))
+            charged.saturating_sub(graphs::reserved(pool.place.handle).unwrap_or(charged))
         };
         pools.iter().filter(|pool| pool.place.device == device).map(ahead).sum()
     }
@@ -260,7 +261,7 @@ impl Pool {
     fn read(&self, slice: &Slice) {
         for _ in 0..READINGS {
             let reading = self.books.lock().sums.begin_reading();
-            let Some(reserved) = graph_walk::reserved(self.place.handle) else { return };
+            let Some(reserved) = graphs::reserved(self.place.handle) else { return };
             let mut books = self.books.lock();
             if books.sums.end_reading(&reading, reserved) {
                 self.settle(slice, &mut books);

@@ -5,9 +5,10 @@
 //! what comes back meanwhile would hide it; the first one of a slice, whose size nobody knows, where its estimate has no room
 //! beside it. All waits end after [`LEAVING`], hold no lock, and concern no other request.
 
-use crate::compute::now;
-use crate::guard::{self, quietly};
 use crate::memory_call::Waiting;
+use crate::os::clock::now;
+use crate::os::reentrancy;
+use crate::os::reentrancy::quietly;
 use crate::place::Place;
 use crate::reading::Reading;
 use crate::slice::Slice;
@@ -54,7 +55,7 @@ fn until_back(slice: &Slice, device: Device, given: u64) {
     let _waiting = Waiting::within_call(slice.member());
     let end = now().saturating_add(LEAVING);
     while slice.region().leaving(device) > 0 && !is_back(slice, place, given) && now() < end {
-        guard::outside(|| pause(STEP));
+        reentrancy::outside(|| pause(STEP));
         // A process that dies in a memory call leaves it under way.
         let _cleared = slice.region().reap();
     }
@@ -90,6 +91,6 @@ pub(crate) fn retry(slice: &Slice, device: Device, until: Option<u64>) -> Option
     if now >= until || !quietly(may_help, false) {
         return None;
     }
-    quietly(|| guard::outside(|| pause(STEP)), ());
+    quietly(|| reentrancy::outside(|| pause(STEP)), ());
     Some(until)
 }

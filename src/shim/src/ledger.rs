@@ -3,8 +3,8 @@
 //! The map is cut into shards, each behind a lock that is held for a look-up and never across a call of the
 //! driver. A charge costs the same among one live allocation and a million.
 
-use crate::latch::Latched;
 use crate::lifecycle;
+use crate::os::spin_lock::SpinLocked;
 use crate::slice::Slice;
 use core::num::NonZeroU64;
 use gpuslice_policy::address_table::{Addresses as Table, spread};
@@ -100,7 +100,7 @@ pub(crate) struct Addresses {
 /// One cache line: the lock, the newest address and what leads to the others.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Shard(Latched<Table<Record>>);
+struct Shard(SpinLocked<Table<Record>>);
 
 const _: () = assert!(size_of::<Shard>() == 64);
 

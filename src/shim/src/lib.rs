@@ -4,6 +4,13 @@
 //! on to the real function. Hooked rows run a function in [`hooks`]: decide, call the driver, settle. Programs
 //! that look their entries up come through [`dlsym`] and `hooks::lookup`.
 //!
+//! Folders, lowest first. A module imports from its own folder and from folders earlier in this list;
+//! `tests/dependencies.rs` checks that.
+//!
+//! 1. `os`: the process, its threads and the kernel.
+//! 2. `driver_calls`: calls of the library's own into the driver and NVML.
+//! 3. `arrays`, `bypass`, `compute`, `devices`, `dlopen`, `dlsym`, `endings`, `exports`, `graphs`, `holdings`, `hooks`, `leaving`, `ledger`, `libraries`, `lifecycle`, `linear`, `look_ups`, `making`, `measure`, `memory_call`, `physical`, `place`, `pools`, `primaries`, `reading`, `refusals`, `shared`, `slice`, `spill`, `tags`, `unmet`, `witness`: the rest.
+//!
 //! Rules, all of them for the sake of the program that we are a guest in:
 //!
 //! 1. Nothing runs at load time: no constructor, no thread, no file, no change of the environment.
@@ -13,35 +20,27 @@
 //! 4. Our own driver calls use the real functions; a second entry on the same thread while we decide or settle
 //!    passes straight through.
 //! 5. `errno` stays the driver's, a pending `dlerror` stays the caller's. Never setenv, exit, abort, umask.
-//!    A signal handler only for `SIGBUS`, only with a limit, and in front of the program's (`region::shortened`).
+//!    A signal handler only for `SIGBUS`, only with a limit, and in front of the program's (`region::file::sigbus_guard`).
 //! 6. A forked child is a new process without a place in the slice; it joins before its first charge.
 //! 7. At exit nothing is given back: the kernel ends our proof of life, and the next member cleans up.
 //! 8. Only what the table lists is exported, and `dlsym`, `dlvsym` and `dlopen`. The driver is never loaded by us.
-//! 9. No panic leaves: [`guard::phase`] is the boundary.
+//! 9. No panic leaves: [`os::reentrancy::phase`] is the boundary.
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!("the entries are written for Linux on x86-64");
 
 mod arrays;
 mod bypass;
-mod captures;
 mod compute;
 mod devices;
 mod dlopen;
 mod dlsym;
-mod driver;
+mod driver_calls;
 mod endings;
 mod exports;
-mod footprint;
-mod graph_walk;
 mod graphs;
-mod guard;
 mod holdings;
 mod hooks;
-mod host_memory;
-mod initialised;
-mod label;
-mod latch;
 mod leaving;
 mod ledger;
 mod libraries;
@@ -49,24 +48,21 @@ mod lifecycle;
 mod linear;
 mod look_ups;
 mod making;
-mod management;
 mod measure;
 mod memory_call;
-mod notice;
+mod os;
 mod physical;
 mod place;
 mod pools;
 mod primaries;
 mod reading;
 mod refusals;
-mod reserve;
 mod shared;
 mod slice;
 mod spill;
 mod tags;
 mod unmet;
-mod used;
 mod witness;
 
 #[global_allocator]
-static ALLOCATOR: reserve::Guest = reserve::Guest;
+static ALLOCATOR: os::allocator::Guest = os::allocator::Guest;

@@ -14,9 +14,9 @@
 
 use crate::bypass;
 use crate::devices;
-use crate::guard::shielded;
-use crate::notice;
-use crate::reserve;
+use crate::os::allocator;
+use crate::os::messages;
+use crate::os::reentrancy::shielded;
 use crate::slice::Slice;
 use core::fmt::Display;
 use core::ptr::{self, NonNull};
@@ -187,7 +187,7 @@ fn join_now() -> Standing {
         }
     };
     for difference in differences {
-        notice::say(LogLevel::Warn, &devices::Disagreement(difference));
+        messages::say(LogLevel::Warn, &devices::Disagreement(difference));
     }
     let slice = Box::leak(Box::new(Slice::new(member, &found)));
     // Release: pairs with the load in `member`.
@@ -197,7 +197,7 @@ fn join_now() -> Standing {
 
 /// Refuses GPU work from now on, before any was done.
 fn refuse(why: &dyn Display) {
-    notice::say(LogLevel::Error, why);
+    messages::say(LogLevel::Error, why);
     STAGE.store(REFUSED, Ordering::Relaxed);
     close(|treatment| matches!(treatment, Treatment::Charge | Treatment::Gate));
 }
@@ -212,7 +212,7 @@ pub(crate) fn lose(why: &RegionError) {
     let has_share = SETTINGS.get().is_some_and(|settings| settings.config.has_share());
     let what =
         if has_share { "New allocations and launches are refused." } else { "New allocations are refused." };
-    notice::say(LogLevel::Error, &format_args!("gpuslice: {why}. {what}"));
+    messages::say(LogLevel::Error, &format_args!("gpuslice: {why}. {what}"));
     close(|treatment| match treatment {
         Treatment::Charge => true,
         Treatment::Gate => has_share,
@@ -225,7 +225,7 @@ pub(crate) fn lose(why: &RegionError) {
 #[cold]
 pub(crate) fn run_out() {
     if STAGE.compare_exchange(LIMITED, REFUSED, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-        notice::say_plainly(
+        messages::say_plainly(
             LogLevel::Error,
             "gpuslice: the process has no memory left to keep count in (RLIMIT_AS, or a limit of the container); raise \
              that limit and start it again. GPU work is refused.\n",
@@ -238,7 +238,7 @@ pub(crate) fn run_out() {
 pub(crate) fn goes_on_without_file(removed: &RegionError) {
     static SAID: AtomicBool = AtomicBool::new(false);
     if !SAID.swap(true, Ordering::Relaxed) {
-        notice::say(LogLevel::Warn, &format_args!("gpuslice: {removed}."));
+        messages::say(LogLevel::Warn, &format_args!("gpuslice: {removed}."));
     }
 }
 
@@ -264,7 +264,7 @@ fn read_settings() {
 
 fn read_settings_now() {
     std::panic::set_hook(Box::new(|panic| {
-        notice::say(LogLevel::Error, &format_args!("gpuslice: internal error, please report: {panic}"));
+        messages::say(LogLevel::Error, &format_args!("gpuslice: internal error, please report: {panic}"));
     }));
     let env = |name: &str| std::env::var_os(name).map(OsStringExt::into_vec);
     let operator = Operator::look(&env);
@@ -274,8 +274,8 @@ fn read_settings_now() {
             settle(config);
         }
         Err(rejected) => {
-            notice::set(rejected.log);
-            rejected.warnings.iter().for_each(|warning| notice::say(warning.level(), warning));
+            messages::set(rejected.log);
+            rejected.warnings.iter().for_each(|warning| messages::say(warning.level(), warning));
             if STAGE.load(Ordering::Relaxed) == UNREAD {
                 rejected.malformed.iter().for_each(|malformed| refuse(malformed));
             }
@@ -290,8 +290,8 @@ fn environment() -> Vec<(String, Vec<u8>)> {
 }
 
 fn settle(config: Config) {
-    notice::set(config.log.clone());
-    config.warnings.iter().for_each(|warning| notice::say(warning.level(), warning));
+    messages::set(config.log.clone());
+    config.warnings.iter().for_each(|warning| messages::say(warning.level(), warning));
     if config.is_unlimited() {
         STAGE.store(FREE, Ordering::Relaxed);
         return;
@@ -300,7 +300,7 @@ fn settle(config: Config) {
     let trust = if named.is_some() { Trust::AnyOwner } else { Trust::OwnerOnly };
     let region = named.unwrap_or_else(default_region);
     let _already = SETTINGS.set(Box::new(Settings { config, region, trust }));
-    if !reserve::take() {
+    if !allocator::take(&(run_out as fn())) {
         refuse(
             &"gpuslice: the process has no address space for 4MiB (RLIMIT_AS); raise that limit. GPU work is refused.",
         );

@@ -1,7 +1,7 @@
 //! How is ordinary memory paid for: by itself, or by a block that it shares with others?
 
-use crate::latch::Latched;
 use crate::ledger::{Charge, Owner, Reservation};
+use crate::os::spin_lock::SpinLocked;
 use crate::slice::Slice;
 use core::mem::ManuallyDrop;
 use gpuslice_policy::sizes::blocks::{BLOCK, Blocks, Change, Family, Kind, Way, taken};
@@ -9,7 +9,7 @@ use gpuslice_region::Device;
 
 /// The blocks that small memory of this process shares.
 #[derive(Debug, Default)]
-pub(crate) struct Small(Latched<Blocks>);
+pub(crate) struct Small(SpinLocked<Blocks>);
 
 impl Small {
     /// An address that was charged by its block is about to be freed.

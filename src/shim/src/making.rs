@@ -11,7 +11,7 @@
 //!
 //! Where neither tells, a context counts as what one of the slice was seen to take, and before the first as an estimate.
 
-use crate::footprint::Session;
+use crate::driver_calls::nvml::memory::Session;
 use crate::measure::settle_here;
 use crate::place::Place;
 use crate::reading::Reading;
@@ -52,7 +52,7 @@ impl Making {
         let nvml = if slice.has_quota(place.device) { Session::open() } else { None };
         let calls = slice.member().memory_calls();
         let charged = slice.own(place.device);
-        let own = nvml.and_then(|nvml| nvml.own(place).ok());
+        let own = nvml.and_then(|nvml| nvml.own(&place.uuid).ok());
         let device = if nvml.is_some() { Reading::take(slice, place, 0) } else { None };
         // Before the driver is called: others see the mark at one of their readings, or do not meet the call.
         slice.member().begin_context_creation();
@@ -69,7 +69,7 @@ impl Making {
             return took;
         }
         let now = Reading::take(slice, self.place, reserved);
-        let own = self.nvml.and_then(|nvml| nvml.own(self.place).ok());
+        let own = self.nvml.and_then(|nvml| nvml.own(&self.place.uuid).ok());
         let charged = slice.own(device).saturating_sub(reserved);
         let still = charged == self.charged && slice.member().memory_calls().is_still_since(self.calls, 1);
         let lost = self.device.zip(now).and_then(|(before, now)| before.lost(&now)).filter(|_| still);

@@ -16,7 +16,8 @@
 //! wait for it there. When a quota comes it is asked once, and what it says beyond the ledger is added to what was
 //! estimated ([`make_up`]). Where it does not answer it is left alone for a while, and the estimates hold meanwhile.
 
-use crate::driver;
+use crate::driver_calls::contexts;
+use crate::driver_calls::devices;
 use crate::holdings::Holder;
 use crate::place::Place;
 use crate::slice::Slice;
@@ -108,20 +109,20 @@ impl Before {
 
     /// Of the device of the current context. Also without a quota: what is held counts against one that comes later.
     fn read(slice: &'static Slice) -> Option<Self> {
-        let place = slice.place(driver::current_device()?)?;
+        let place = slice.place(contexts::current_device()?)?;
         let context = slice.owner_of_current()?;
         let round = slice.witness.seen(place.device).map(|seen| seen.round);
         // First: who begins after it is seen to have begun.
         let calls = slice.member().memory_calls();
         let charged = slice.own(place.device);
-        let free = driver::device_free()?;
+        let free = devices::device_free()?;
         Some(Self { slice, place, context, free, charged, round, calls, is_frequent: false })
     }
 
     /// What the device lost in a call that is over. `reserved` is what was reserved for it and is not held yet.
     pub(crate) fn change(&self, reserved: u64, likely: Likely) -> i64 {
         let (slice, device) = (self.slice, self.place.device);
-        let Some(free) = driver::device_free() else { return 0 };
+        let Some(free) = devices::device_free() else { return 0 };
         let charged = slice.own(device).saturating_sub(reserved);
         let explained = difference(self.charged, charged);
         // None: free memory moved with programs that use no GPU.
@@ -203,7 +204,7 @@ pub(crate) fn settle_here(slice: &'static Slice, own: u64) -> bool {
     if !slice.has_any_quota() {
         return false;
     }
-    let place = driver::current_device().and_then(|device| slice.place(device));
+    let place = contexts::current_device().and_then(|device| slice.place(device));
     place.is_some_and(|place| settle(slice, place.device, own))
 }
 

@@ -6,7 +6,7 @@
     reason = "words of this process alone: `region::sync` is for words shared between processes"
 )]
 
-use crate::driver;
+use crate::driver_calls::pools;
 use crate::hooks::make_room;
 use crate::ledger::{Charge, Owner};
 use crate::slice::Slice;
@@ -72,15 +72,15 @@ impl PoolDriver for PoolAccess<'_> {
     }
 
     fn held(&self) -> Option<u64> {
-        driver::pool_reserved(self.pool.handle)
+        pools::pool_reserved(self.pool.handle)
     }
 
     fn used(&self) -> Option<u64> {
-        driver::pool_used(self.pool.handle)
+        pools::pool_used(self.pool.handle)
     }
 
     fn trim(&self, keep: u64) {
-        driver::trim_pool(self.pool.handle, keep);
+        pools::trim_pool(self.pool.handle, keep);
     }
 
     fn reserve(&self, bytes: u64) -> bool {

@@ -5,8 +5,9 @@
 //! the device takes memory that no ledger has, and while memory of the dead is not back yet.
 
 use crate::compute::neighbours;
-use crate::driver;
-use crate::footprint::Session;
+use crate::driver_calls::contexts;
+use crate::driver_calls::devices;
+use crate::driver_calls::nvml::memory::Session;
 use crate::place::Place;
 use crate::slice::Slice;
 use crate::witness::difference;
@@ -123,15 +124,15 @@ impl Gauge {
         if place.shares_host_memory {
             return None;
         }
-        let by_nvml = Session::open().and_then(|nvml| Some(Self::Nvml(nvml, nvml.device(place)?)));
-        let is_current = || driver::current_device() == Some(place.handle);
+        let by_nvml = Session::open().and_then(|nvml| Some(Self::Nvml(nvml, nvml.device(&place.uuid)?)));
+        let is_current = || contexts::current_device() == Some(place.handle);
         by_nvml.or_else(|| is_current().then_some(Self::Driver))
     }
 
     fn free(&self) -> Option<u64> {
         match self {
             Self::Nvml(nvml, device) => nvml.free(*device),
-            Self::Driver => driver::device_free(),
+            Self::Driver => devices::device_free(),
         }
     }
 }

@@ -8,12 +8,12 @@
     reason = "words of this process alone: `region::sync` is for words shared between processes"
 )]
 
-use crate::compute::now;
+use crate::driver_calls::nvml::utilization::pid_namespace;
 use crate::lifecycle;
-use crate::notice;
+use crate::os::clock::now;
+use crate::os::messages;
 use crate::place::Place;
 use crate::slice::Slice;
-use crate::used::pid_namespace;
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 use gpuslice_policy::config::{LogLevel, Origin, QuotaSource, gpu_uuid_text};
@@ -55,7 +55,7 @@ impl Refusals {
     /// Says that so many bytes are refused, if it is time to. Every refusal is said at level `debug`.
     pub(crate) fn say(&self, slice: &Slice, device: Device, what: What, asked: u64) {
         let level = if self.is_due() { LogLevel::Warn } else { LogLevel::Debug };
-        notice::say(level, &Refusal { slice, device, what, asked });
+        messages::say(level, &Refusal { slice, device, what, asked });
     }
 }
 

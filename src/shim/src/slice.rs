@@ -1,9 +1,10 @@
 //! What does a member know about its slice and about what it has taken from it?
 
 use crate::arrays::Arrays;
-use crate::compute::{Compute, now};
+use crate::compute::Compute;
 use crate::devices::Found;
-use crate::driver;
+use crate::driver_calls::contexts;
+use crate::driver_calls::devices;
 use crate::endings::Endings;
 use crate::graphs::Graphs;
 use crate::holdings::Holdings;
@@ -12,6 +13,7 @@ use crate::libraries::Libraries;
 use crate::lifecycle;
 use crate::linear::Small;
 use crate::look_ups::LookUps;
+use crate::os::clock::now;
 use crate::physical::Tables;
 use crate::place::Place;
 use crate::pools::Pools;
@@ -81,7 +83,7 @@ impl Slice {
     pub(crate) fn new(member: Member, found: &[Found]) -> Self {
         let place = |found: &Found| {
             let device = member.device(&Uuid(found.uuid))?;
-            let shares_host_memory = driver::shares_host_memory(found.handle);
+            let shares_host_memory = devices::shares_host_memory(found.handle);
             let Found { handle, total, uuid, .. } = *found;
             Some(Place { handle, device, total, uuid, shares_host_memory })
         };
@@ -204,7 +206,7 @@ impl Slice {
     /// The context that what is made now lives in: the current one, or the primary one where a green context is
     /// current.
     pub(crate) fn owner_of_current(&self) -> Option<usize> {
-        driver::current_context().map(|context| self.owner_of(context))
+        contexts::current_context().map(|context| self.owner_of(context))
     }
 
     /// The context that what is made in one lives in: the primary one for a green one.

@@ -7,9 +7,12 @@
     reason = "words of this process alone: `region::sync` is for words shared between processes"
 )]
 
+use crate::driver_calls::contexts;
+use crate::driver_calls::devices;
+use crate::driver_calls::memory;
+use crate::os::{host_memory, messages};
 use crate::place::Place;
 use crate::slice::Slice;
-use crate::{driver, host_memory, notice};
 use core::fmt::Display;
 use core::sync::atomic::{AtomicBool, Ordering};
 use gpuslice_driver::types::{CUdevice, Status, status};
@@ -132,7 +135,7 @@ impl Claim {
         if !slice.region().limits(place.device).oversubscribe {
             return None;
         }
-        if driver::device_attribute(place.handle, CONCURRENT_ACCESS) != Some(1) {
+        if devices::device_attribute(place.handle, CONCURRENT_ACCESS) != Some(1) {
             say_once(&place, &"the device cannot use managed memory that the host has");
             return None;
         }
@@ -147,7 +150,7 @@ impl Claim {
     pub(crate) fn get(&self, flags: u32) -> Result<u64, Failure> {
         // First: whoever looks sees no memory that is not counted.
         self.slice.member().spill(self.device, self.bytes);
-        let got = driver::within(self.context, || self.get_here(flags));
+        let got = contexts::within(self.context, || self.get_here(flags));
         let got = got.unwrap_or(Err((Failure::Full, "its context cannot be used", status::SUCCESS)));
         got.map_err(|(failure, what, code)| {
             self.slice.member().unspill(self.device, self.bytes);
@@ -159,7 +162,7 @@ impl Claim {
     }
 
     fn get_here(&self, flags: u32) -> Result<u64, (Failure, &'static str, Status)> {
-        let address = driver::allocate_managed(self.bytes, flags).map_err(|code| {
+        let address = memory::allocate_managed(self.bytes, flags).map_err(|code| {
             let failure = match code {
                 status::OUT_OF_MEMORY | status::NOT_SUPPORTED => Failure::Full,
                 code => Failure::Status(code),
@@ -167,10 +170,10 @@ impl Claim {
             (failure, "the driver gives no managed memory", code)
         })?;
         // Without the first, pages come to be on the device; without the second, atomic operations bring them there.
-        let kept = driver::prefer_host(address, self.bytes)
-            .and_then(|()| driver::let_access(address, self.bytes, self.handle));
+        let kept = memory::prefer_host(address, self.bytes)
+            .and_then(|()| memory::let_access(address, self.bytes, self.handle));
         kept.map(|()| address).map_err(|code| {
-            driver::free(address);
+            memory::free(address);
             (Failure::Full, "the driver does not keep managed memory with the host", code)
         })
     }
@@ -181,7 +184,7 @@ impl Claim {
         self.slice.spilled.add(address, extent);
         static SAID: OnceBool = OnceBool::new();
         if SAID.set(true).is_ok() {
-            notice::say(
+            messages::say(
                 LogLevel::Warn,
                 &format_args!(
                     "gpuslice: the quota has no room for {}: it is served from host memory, which the GPU reaches over the bus (GPU_MEM_OVERSUBSCRIBE=1).",
@@ -196,7 +199,7 @@ impl Claim {
 fn say_once(place: &Place, why: &dyn Display) {
     static SAID: OnceBool = OnceBool::new();
     if SAID.set(true).is_ok() {
-        notice::say(
+        messages::say(
             LogLevel::Warn,
             &format_args!(
                 "gpuslice: {}: {why}; what passes the quota is refused although GPU_MEM_OVERSUBSCRIBE=1.",

@@ -1,8 +1,11 @@
 //! What if the quota has room, and the device has not? Then others hold the device, and the slice is told so.
 
-use crate::compute::now;
+use crate::driver_calls::contexts;
+use crate::driver_calls::devices;
+use crate::driver_calls::nvml::memory;
+use crate::os::clock::now;
+use crate::os::messages;
 use crate::slice::Slice;
-use crate::{driver, footprint, notice};
 use core::fmt;
 use gpuslice_policy::config::{LogLevel, gpu_uuid_text};
 use gpuslice_policy::units::Bytes;
@@ -77,18 +80,18 @@ pub(crate) fn note(slice: &Slice, device: Device, granted: u64) {
     if !slice.unmet.is_due(device, now()) {
         return;
     }
-    let here = driver::current_device() == Some(place.handle);
-    let free = if here { driver::device_free() } else { None };
+    let here = contexts::current_device() == Some(place.handle);
+    let free = if here { devices::device_free() } else { None };
     let story = Story {
         name: gpu_uuid_text(&place.uuid),
         asked: granted,
         held: slice.region().held(device).saturating_sub(granted),
         quota: slice.region().memory_limit(device),
         free: free.or_else(|| {
-            let nvml = footprint::Session::open()?;
-            nvml.free(nvml.device(place)?)
+            let nvml = memory::Session::open()?;
+            nvml.free(nvml.device(&place.uuid)?)
         }),
         total: place.total,
     };
-    notice::say(LogLevel::Warn, &story);
+    messages::say(LogLevel::Warn, &story);
 }

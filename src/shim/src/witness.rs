@@ -5,8 +5,9 @@
     reason = "words of this process alone: `region::sync` is for words shared between processes"
 )]
 
-use crate::compute::now;
-use crate::footprint::{self, Silence};
+use crate::driver_calls::nvml::memory;
+use crate::driver_calls::nvml::memory::Silence;
+use crate::os::clock::now;
 use crate::place::Place;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use gpuslice_region::Device;
@@ -177,7 +178,7 @@ impl Witness {
         if self.is_silent() {
             return None;
         }
-        let answer = footprint::own(place);
+        let answer = memory::own(&place.uuid);
         self.spared_until.store(now().saturating_add(SPARED), Ordering::Relaxed);
         self.hear(place.device, answer)
     }

@@ -6,8 +6,12 @@
 #[allow(dead_code, reason = "the library uses the rest")]
 #[path = "../src/compute/asking.rs"]
 mod asking;
-#[path = "../src/compute/futex.rs"]
+#[path = "../src/os/futex.rs"]
 mod futex;
+/// The folder as the sources name it.
+mod os {
+    pub(crate) use super::futex;
+}
 
 use asking::Asking;
 use gpuslice_policy::compute::cost::estimate::Estimate;

@@ -3,8 +3,12 @@
 //! The library's own modules are in no library that a test can be linked with, so these are taken in as sources.
 
 #[allow(dead_code, reason = "the library uses the rest")]
-#[path = "../src/guard.rs"]
-mod guard;
+#[path = "../src/os/reentrancy.rs"]
+mod reentrancy;
+/// The folder as the sources name it.
+mod os {
+    pub(crate) use super::reentrancy;
+}
 #[allow(dead_code, reason = "the library uses the rest")]
 #[path = "../src/compute/life.rs"]
 mod life;

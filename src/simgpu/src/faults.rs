@@ -12,6 +12,8 @@ use std::sync::OnceLock;
 use gpuslice_driver::Symbol;
 use gpuslice_driver::types::Status;
 
+use crate::os::{clock, messages};
+
 /// Faults at the most in the state file.
 pub const FAULTS: usize = 64;
 
@@ -183,7 +185,7 @@ fn own() -> Option<&'static FaultTable> {
                 Some(table)
             }
             Err(error) => {
-                crate::notice::say(&format!("SIMGPU_FAULTS: {error}"));
+                messages::say(&format!("SIMGPU_FAULTS: {error}"));
                 None
             }
         }
@@ -222,7 +224,7 @@ impl Verdict {
         let mut verdict = self;
         table.meet(symbol, |action| match action {
             Action::Fail(status) => verdict.status = Some(status),
-            Action::Delay(nanos) => crate::clock::sleep_until(crate::clock::now().saturating_add(nanos)),
+            Action::Delay(nanos) => clock::sleep_until(clock::now().saturating_add(nanos)),
             Action::Kill => die(),
             Action::KillAfter => verdict.last = true,
         });

@@ -13,60 +13,24 @@
 )]
 
 mod api;
-mod arena;
-mod arrays;
-mod attributes;
-mod blocks;
-mod borrowed;
-mod capture;
-mod checkpoint;
-mod clock;
-mod clusters;
-mod code;
+mod call;
 mod config;
-mod contexts;
-mod driver;
 mod engine;
 mod exports;
-mod external;
-mod fat;
 pub mod faults;
-mod graph_memory;
-mod graphs;
-mod greens;
-mod host;
-mod image;
-mod late_code;
-mod loading;
-mod local;
-mod lookup;
-mod managed;
+mod hardware;
+mod model;
 #[doc(hidden)]
-pub mod management;
-mod meetings;
-mod memory;
-mod movement;
-mod multicast;
-mod notice;
-mod objects;
+pub mod nvml;
 #[doc(hidden)]
 pub mod odd;
-mod pool;
-mod pools;
-mod regions;
-mod sharing;
-mod simulation;
+mod os;
+mod process;
 pub mod state;
-mod streams;
-mod submit;
-mod texts;
-mod thread;
-mod userobjects;
-mod vmm;
-mod work;
+mod status;
 
 #[doc(hidden)]
-pub use driver::{Driver, enter};
+pub use call::{Driver, enter};
 
 /// What the exporting libraries need to expand the table.
 #[doc(hidden)]

@@ -10,7 +10,7 @@ from watch import Watcher
 
 DURATION = Fact(
     "two timing events around a kernel that waited in the queue are its duration, within 1 us or 1 %",
-    "src/shim/src/compute/events.rs; docs/internals/limiter.md, measure",
+    "src/shim/src/driver_calls/events.rs; docs/internals/limiter.md, measure",
     "the library would have to take off what a pair adds (a constant of events.rs)",
 )
 LONG_RUN = Fact(
@@ -35,7 +35,7 @@ NO_WAIT = Fact(
 )
 RELAXED = Fact(
     "in relaxed mode another thread may query events while a stream captures, and the capture ends well",
-    "src/shim/src/compute/helper.rs; driver::pool_reserved in src/shim/src/driver.rs",
+    "src/shim/src/compute/helper.rs; pools::pool_reserved in src/shim/src/driver_calls/pools.rs",
     "measuring would have to stop while anything captures",
 )
 COST = Fact(

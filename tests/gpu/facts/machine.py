@@ -11,17 +11,17 @@ from driver import Cuda, Nvml, Refused
 
 PIDS = Fact(
     "NVML calls a process by a number that the process knows itself by (NSpid)",
-    "src/shim/src/used.rs",
+    "src/shim/src/driver_calls/nvml/utilization.rs",
     "GPU_CORE_METER=nvml would not know the process, and a program would be shown nobody's use",
 )
 BYTES = Fact(
     "where NVML lists a process by a number of its own, its bytes are that process's: at least the 1 GiB that it took",
-    "src/shim/src/footprint.rs",
+    "src/shim/src/driver_calls/nvml/memory.rs",
     "contexts and code would be charged with what another process holds, or with nothing",
 )
 UUIDS = Fact(
     "NVML finds the device by the UUID that CUDA gives",
-    "src/shim/src/management.rs",
+    "src/shim/src/driver_calls/nvml/devices.rs",
     "limits by UUID would have to be matched by PCI address",
 )
 NO_CONTEXT = Fact(

@@ -67,10 +67,7 @@ fn examine(wish: &Doctor) -> Vec<Finding> {
     let patience = Duration::from_secs(wish.timeout);
     let machine = Machine::look();
     let (cuda, nvml) = ask_driver(patience);
-    let library = Library::look(installed::library().map_err(|failure| match failure {
-        Failure::Message { text, .. } => text,
-        Failure::ReaderGone => String::new(),
-    }));
+    let library = Library::look(installed::library());
     let sources = Sources::look();
     let config = sources.config().ok();
     let regions = Regions::look(config.as_ref());

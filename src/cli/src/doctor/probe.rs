@@ -8,12 +8,13 @@ use super::elf::Elf;
 use super::{calls, runtime};
 use crate::arguments::Probe;
 use crate::failure::{self, Failure};
-use crate::nvml::find;
 use gpuslice_driver::elf::Image;
 use gpuslice_driver::families::{STREAMS, TRIED, is_of_family};
 use gpuslice_driver::types::device_attribute::OF_HOST_MEMORY;
-use gpuslice_driver::types::{CUuuid, Status, c_uint, nvmlDevice_t, nvmlProcessInfo_v2_t, status};
+use gpuslice_driver::types::{CUuuid, c_uint, nvmlDevice_t, nvmlProcessInfo_v2_t, status};
 use gpuslice_driver::{Symbol, functions};
+use gpuslice_slices::find_function as find;
+use gpuslice_slices::nvml::{number, text};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::ffi::{CStr, CString};
@@ -232,21 +233,6 @@ fn devices(image: Image) -> Option<(Vec<String>, Vec<String>)> {
     Some((all, host_memory))
 }
 
-/// A text that NVML writes into room that it is given.
-fn told(write: impl FnOnce(*mut core::ffi::c_char, c_uint) -> Status) -> Option<String> {
-    let mut room = [0_u8; 128];
-    let length = c_uint::try_from(room.len()).ok()?;
-    let code = write(room.as_mut_ptr().cast(), length);
-    let text = CStr::from_bytes_until_nul(&room).ok()?;
-    (code == status::SUCCESS).then(|| text.to_string_lossy().into_owned())
-}
-
-/// A number that NVML writes.
-fn number(write: impl FnOnce(*mut c_uint) -> Status) -> Option<u32> {
-    let mut number = 0;
-    (write(&raw mut number) == status::SUCCESS).then_some(number)
-}
-
 fn nvml() -> Nvml {
     let opened = open(c"libnvidia-ml.so.1", c"nvmlInit_v2");
     let mut found = Nvml { path: opened.path, missing: opened.missing, ..Nvml::default() };
@@ -263,7 +249,7 @@ fn nvml() -> Nvml {
     step("asking NVML for devices");
     found.driver = find!(image, nvmlSystemGetDriverVersion)
         // SAFETY: room for a text of that length.
-        .and_then(|function| told(|room, length| unsafe { function(room, length) }));
+        .and_then(|function| text(|room, length| unsafe { function(room, length) }));
     found.devices = gpus(image).unwrap_or_default();
     if let Some(shutdown) = find!(image, nvmlShutdown) {
         // SAFETY: ends what `nvmlInit_v2` began.
@@ -290,10 +276,10 @@ fn gpus(image: Image) -> Option<Vec<Gpu>> {
 fn gpu(image: Image, device: nvmlDevice_t) -> Gpu {
     let uuid = find!(image, nvmlDeviceGetUUID)
         // SAFETY: a handle of NVML's, and room for a text of that length.
-        .and_then(|function| told(|room, length| unsafe { function(device, room, length) }));
+        .and_then(|function| text(|room, length| unsafe { function(device, room, length) }));
     let name = find!(image, nvmlDeviceGetName)
         // SAFETY: as above.
-        .and_then(|function| told(|room, length| unsafe { function(device, room, length) }));
+        .and_then(|function| text(|room, length| unsafe { function(device, room, length) }));
     let mut pending = 0;
     let mig = find!(image, nvmlDeviceGetMigMode)
         // SAFETY: a handle of NVML's, and room for two numbers.

@@ -4,7 +4,7 @@ use super::calls::{self, Room};
 use super::finding::Finding;
 use super::probe::Gpu;
 use crate::overcommit::Committed;
-use crate::{figures, report, slices, system};
+use crate::{figures, process, slices, system};
 use gpuslice_policy::config::Config;
 use gpuslice_region::{Monitor, RegionError, Trust, detached, names, probe_path};
 use std::collections::BTreeMap;
@@ -123,7 +123,7 @@ fn look_at(path: &Path, trust: Trust, living: &mut Living) -> State {
     let _not_now = monitor.reap();
     let processes = monitor.processes();
     let holds = |process: &&gpuslice_region::ProcessView| {
-        process.held.iter().any(|bytes| *bytes > 0) && report::is_near(process)
+        process.held.iter().any(|bytes| *bytes > 0) && process::is_near(process)
     };
     living.members.extend(processes.iter().filter(holds).map(|process| process.pid));
     if processes.is_empty() {

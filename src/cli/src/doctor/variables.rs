@@ -90,7 +90,9 @@ mod tests {
 
     #[test]
     fn every_place_of_a_file_is_known() {
-        let named = include_str!("../installed.rs").split('"').filter(|word| word.starts_with("GPUSLICE_"));
+        let named = include_str!("../../../slices/src/installed.rs")
+            .split('"')
+            .filter(|word| word.starts_with("GPUSLICE_"));
         let unknown: Vec<&str> = named.filter(|name| !PLACES.contains(name)).collect();
         assert_eq!(unknown, [""; 0]);
     }

@@ -49,11 +49,11 @@ impl Gpus {
     }
 }
 
-/// Answers until nobody asks any more. Where NVML cannot be used, or has stopped answering, nothing is known of any device.
+/// Answers until nobody asks any more. The screen belongs to `top`: it is not told that NVML is silent. Where NVML cannot be used, or has stopped answering, nothing is known of any device.
 fn answer(asked: &Receiver<Vec<Uuid>>, tell: &Sender<Told>) {
     let mut started: Option<Option<Nvml>> = None;
     while let Ok(uuids) = asked.recv() {
-        let nvml = started.get_or_insert_with(|| Nvml::open(Patience::Quiet));
+        let nvml = started.get_or_insert_with(|| Nvml::open(Patience::Full, |_silence| {}));
         let told = nvml.as_mut().map_or_else(Vec::new, |nvml| {
             nvml.refresh();
             uuids.into_iter().filter_map(|uuid| Some((uuid, nvml.device(&uuid.to_string())?))).collect()

@@ -5,7 +5,7 @@
 
 use crate::failure::Failure;
 use crate::figures;
-use crate::report;
+use crate::process;
 use crate::slices;
 use crate::system;
 use gpuslice_region::{DeviceFigures, Limits, ProcessView, RegionError, Trust, Uuid};
@@ -189,9 +189,9 @@ impl Process {
         Self {
             id: ProcessId { pid: view.pid, start: view.start, slot: view.slot },
             command: wants_command
-                .then(|| report::command_of(view))
+                .then(|| process::command_of(view))
                 .flatten()
-                .map(|command| report::short_command(&command)),
+                .map(|command| process::short_command(&command)),
             held: view.held.clone(),
             refused: view.quota_denials.clone(),
             used: view.time.iter().map(|time| time.used).collect(),

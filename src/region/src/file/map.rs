@@ -248,13 +248,24 @@ fn open_with(path: &Path, trust: Trust, rights: Rights) -> Result<Option<(Mapped
     Ok(Some((Mapped { memory, path: path.into(), id: id_of(&found) }, file, is_protected)))
 }
 
-/// Makes an empty region at `path`. Succeeds if another process has made one meanwhile.
+/// Makes an empty region at `path`, for its owner alone. Succeeds if another process has made one meanwhile.
 pub(crate) fn create(path: &Path) -> Result<(), RegionError> {
+    make(path, MODE).map(drop)
+}
+
+/// Makes an empty region at `path`, an absolute path, with these rights (`0o600`, `0o666`), and tells whether there was none.
+/// One that is there stays as it is. For slices whose processes run as several users, and may not make files in its folder.
+///
+/// # Errors
+/// [`RegionError::System`] where the file cannot be made.
+pub fn make(path: &Path, mode: u32) -> Result<bool, RegionError> {
     let file = unnamed(path)?;
     fill(&file).map_err(system(path, "make it"))?;
+    file.set_permissions(Permissions::from_mode(mode)).map_err(system(path, "set its rights"))?;
     match link(&file, path) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(system(path, "name it")(error)),
-        _ => Ok(()),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(system(path, "name it")(error)),
     }
 }
 

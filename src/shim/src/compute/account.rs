@@ -3,10 +3,11 @@
 //! The measurement of a run becomes an interval on the slice's line of time. What no other interval covers, of this
 //! process's streams and of the slice's other processes, is charged and learned.
 
-use super::events::Event;
+use super::Compute;
 use super::sampler::overrule;
 use super::seat::Lane;
-use super::{Compute, clock};
+use crate::driver_calls::events::Event;
+use crate::os::clock;
 use crate::slice::Slice;
 use gpuslice_policy::compute::attribution::correction;
 use gpuslice_policy::compute::attribution::source::{Measured, Source};

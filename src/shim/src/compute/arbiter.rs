@@ -10,8 +10,9 @@
 //! is said once.
 
 use super::neighbours::Neighbours;
-use super::{Compute, Pacer, clock};
-use crate::notice;
+use super::{Compute, Pacer};
+use crate::os::clock;
+use crate::os::messages;
 use crate::slice::Slice;
 use core::time::Duration;
 use gpuslice_policy::arbiter::grant_word;
@@ -143,7 +144,7 @@ impl Steward {
                     let text = format_args!(
                         "gpuslice: {error}. Nothing is divided with other slices: this one keeps its own limit."
                     );
-                    notice::say(LogLevel::Warn, &text);
+                    messages::say(LogLevel::Warn, &text);
                 }
             })
             .ok();

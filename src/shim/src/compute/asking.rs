@@ -7,7 +7,7 @@
     reason = "words of this process alone: `region::sync` is for words shared between processes"
 )]
 
-use super::futex;
+use crate::os::futex;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;

@@ -7,9 +7,9 @@
     reason = "words of this process alone: `region::sync` is for words shared between processes"
 )]
 
-use super::clock::now as clock_now;
 use super::sampler::{LINGER, pause, say};
 use super::samples::Asker;
+use crate::os::clock::now as clock_now;
 use crate::place::Place;
 use crate::slice::Slice;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -7,9 +7,11 @@
 use super::gate::lane_for;
 use super::seat::Lane;
 use super::waits::{Waits, waits};
-use super::{Launch, Stream, clock, threads};
-use crate::guard::quietly;
+use super::{Launch, threads};
+use crate::driver_calls::streams::Stream;
 use crate::lifecycle::{self, Standing};
+use crate::os::clock;
+use crate::os::reentrancy::quietly;
 use crate::slice::Slice;
 use gpuslice_driver::types::{Status, status};
 use gpuslice_policy::compute::cost::estimate::Estimate;

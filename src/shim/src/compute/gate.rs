@@ -8,15 +8,15 @@ use super::copies::unpaced;
 use super::pay::pay;
 use super::seat::Seat;
 use super::threads::{self, Held};
-use super::{Kind, Launch, Stream, clock};
-use crate::captures;
-use crate::driver;
-use crate::guard::quietly;
+use super::{Kind, Launch};
+use crate::driver_calls::capture_mode;
+use crate::driver_calls::streams::Stream;
 use crate::lifecycle::{self, Standing};
+use crate::os::clock;
+use crate::os::reentrancy::quietly;
 use crate::slice::Slice;
-use core::ptr;
 use core::sync::atomic::Ordering;
-use gpuslice_driver::types::{CUstream, Status, status};
+use gpuslice_driver::types::{Status, status};
 use gpuslice_policy::compute::cost::estimate::Estimate;
 use gpuslice_policy::compute::measuring::batch::Run;
 use gpuslice_policy::compute::measuring::when_alone::Bracket;
@@ -127,7 +127,7 @@ pub(crate) fn gate_all(launches: impl FnOnce() -> Vec<Launch>, call: impl FnOnce
 pub(super) fn lane_for(held: &mut Held, slice: &'static Slice, stream: Stream) -> Option<usize> {
     let compute = &slice.compute;
     // Relaxed: whoever begins a capture or ends a stream is ordered with this call by the program, or not at all.
-    let is_rare = captures::is_open() || compute.ends.load(Ordering::Relaxed) != held.ends_seen;
+    let is_rare = capture_mode::is_open() || compute.ends.load(Ordering::Relaxed) != held.ends_seen;
     if is_rare && !is_to_run(held, slice, stream) {
         return None;
     }
@@ -280,43 +280,7 @@ fn is_to_run(held: &mut Held, slice: &'static Slice, stream: Stream) -> bool {
             held.give_up_missed(slice);
             held.forget_ended(slice, ends);
         }
-        !(captures::is_open() && stream.may_capture())
+        !(capture_mode::is_open() && stream.may_capture())
     };
     quietly(look, true)
-}
-
-impl Stream {
-    /// One that is told by a handle; `per_thread`: the call takes null for the thread's own. One stream is told in one way,
-    /// whichever calls name it.
-    #[inline]
-    pub(crate) fn named(handle: CUstream, per_thread: bool) -> Self {
-        match handle.addr() {
-            0 => Self { handle, per_thread },
-            1 => Self { handle: ptr::null_mut(), per_thread: false },
-            2 => Self { handle: ptr::null_mut(), per_thread: true },
-            _ => Self { handle, per_thread: false },
-        }
-    }
-
-    /// Whether it is one of those that every context or thread has.
-    #[inline]
-    pub(crate) fn is_default(self) -> bool {
-        self.handle.is_null()
-    }
-
-    /// Whether a call that names this handle may mean it.
-    pub(crate) fn is_named(self, handle: CUstream) -> bool {
-        self == Self::named(handle, false) || self == Self::named(handle, true)
-    }
-
-    /// Whether it is the legacy default stream, which waits for all streams of its context but those that are made not to
-    /// block, and they for it.
-    pub(crate) fn is_legacy(self) -> bool {
-        self.handle.is_null() && !self.per_thread
-    }
-
-    /// Whether it may record its calls instead of running them.
-    pub(crate) fn may_capture(self) -> bool {
-        driver::may_capture(self.handle, self.per_thread)
-    }
 }

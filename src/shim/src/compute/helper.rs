@@ -8,21 +8,21 @@
     reason = "words of this process alone: `region::sync` is for words shared between processes"
 )]
 
-use super::barrier;
-use super::clock::{self, Both};
-use super::futex;
 use super::life::Life;
 use super::sampler::LINGER;
-use super::spawn;
 use super::threads::Visited;
-use crate::captures::apart;
-use crate::driver;
-use crate::guard::shielded;
+use crate::driver_calls::capture_mode;
+use crate::driver_calls::capture_mode::apart;
 use crate::lifecycle;
-use crate::notice;
+use crate::os::asymmetric_fence;
+use crate::os::clock::{self, Both};
+use crate::os::futex;
+use crate::os::messages;
+use crate::os::reentrancy::shielded;
+use crate::os::signals::{without_signals, without_signals_but};
+use crate::os::thread;
 use crate::slice::Slice;
 use core::ffi::c_void;
-use core::mem::MaybeUninit;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
@@ -164,13 +164,13 @@ impl Helper {
         if !self.life.begins() {
             return;
         }
-        let started = without_signals(|| spawn::spawn(slice, 256 << 10, main));
+        let started = without_signals(|| thread::spawn(slice, 256 << 10, main));
         if let Err(error) = started {
             self.life.cannot_begin();
             let text = format_args!(
                 "gpuslice: no thread can be started ({error}); GPU time is measured only while launches wait."
             );
-            notice::say(LogLevel::Warn, &text);
+            messages::say(LogLevel::Warn, &text);
         }
         end_with_process();
     }
@@ -190,34 +190,11 @@ fn in_peace<T>(look: impl FnOnce() -> T) -> T {
     without_signals_but(&OWN, || apart(look))
 }
 
-/// Runs with all signals blocked and gives the thread its mask back.
-fn without_signals<T>(start: impl FnOnce() -> T) -> T {
-    without_signals_but(&[], start)
-}
-
-/// The same with some left as they are.
-fn without_signals_but<T>(others: &[libc::c_int], start: impl FnOnce() -> T) -> T {
-    let mut all = MaybeUninit::<libc::sigset_t>::zeroed();
-    let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
-    // SAFETY: the set is valid for writes.
-    unsafe { libc::sigfillset(all.as_mut_ptr()) };
-    for other in others {
-        // SAFETY: filled above.
-        unsafe { libc::sigdelset(all.as_mut_ptr(), *other) };
-    }
-    // SAFETY: `all` was filled, and `before` is valid for writes.
-    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr()) };
-    let started = start();
-    // SAFETY: what the call above wrote.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
-    started
-}
-
 /// The thread.
 extern "C" fn main(argument: *mut c_void) -> *mut c_void {
-    spawn::name(c"gpuslice");
+    thread::set_name(c"gpuslice");
     // SAFETY: started by `spawn` with the slice.
-    if let Some(slice) = unsafe { spawn::slice_of(argument) } {
+    if let Some(slice) = unsafe { thread::argument_of::<Slice>(argument) } {
         slice.compute.helper.life.live(|| live(slice));
     }
     ptr::null_mut()
@@ -225,17 +202,17 @@ extern "C" fn main(argument: *mut c_void) -> *mut c_void {
 
 /// A thread that prepares the fence and ends.
 extern "C" fn once(_: *mut c_void) -> *mut c_void {
-    spawn::name(c"gpuslice-once");
-    let _prepared = shielded(barrier::prepare);
+    thread::set_name(c"gpuslice-once");
+    let _prepared = shielded(asymmetric_fence::prepare);
     ptr::null_mut()
 }
 
 fn live(slice: &'static Slice) {
     let helper = &slice.compute.helper;
-    driver::exchange_capture_mode(driver::RELAXED);
+    capture_mode::exchange_capture_mode(capture_mode::RELAXED);
     // It takes tens of milliseconds, in which the first launches wait to be measured: so a thread that ends with it. Where
     // there is none, all keep their fences.
-    let _done = spawn::spawn(slice, 64 << 10, once);
+    let _done = thread::spawn(slice, 64 << 10, once);
     // After that thread was made, which needs no signal.
     sigbus_forwarding::register_thread();
     let begun = Both::read();

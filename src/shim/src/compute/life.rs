@@ -6,7 +6,7 @@
     reason = "words of this process alone: `region::sync` is for words shared between processes"
 )]
 
-use crate::guard::shielded;
+use crate::os::reentrancy::shielded;
 use core::sync::atomic::{AtomicU8, Ordering};
 
 const NOT_STARTED: u8 = 0;

@@ -13,10 +13,12 @@
     reason = "words of this process alone: `region::sync` is for words shared between processes"
 )]
 
+use super::Compute;
 use super::account::{Account, Flight};
-use super::events::{self, Event};
-use super::{Compute, clock};
-use crate::driver::within;
+use crate::driver_calls::contexts::within;
+use crate::driver_calls::events;
+use crate::driver_calls::events::Event;
+use crate::os::clock;
 use crate::slice::Slice;
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;

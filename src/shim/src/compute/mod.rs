@@ -12,12 +12,8 @@
 mod account;
 mod arbiter;
 mod asking;
-mod barrier;
 mod blind;
-mod clock;
 mod copies;
-mod events;
-mod futex;
 mod gate;
 mod helper;
 mod life;
@@ -28,12 +24,10 @@ mod sampler;
 mod samples;
 mod seat;
 mod slicing;
-mod spawn;
 mod threads;
 mod told;
 mod waits;
 
-pub(crate) use clock::now;
 pub(crate) use copies::{ends_run, host_copy, is_paced};
 pub(crate) use gate::{gate, gate_all};
 pub(crate) use told::{
@@ -41,8 +35,11 @@ pub(crate) use told::{
 };
 pub(crate) use waits::{Waits, waits};
 
+use crate::driver_calls::events::Events;
+use crate::driver_calls::streams::Stream;
 use crate::lifecycle;
-use crate::notice;
+use crate::os::clock::now;
+use crate::os::messages;
 use crate::place::Place;
 use crate::slice::Slice;
 use account::Flight;
@@ -50,8 +47,7 @@ use arbiter::Steward;
 use asking::Asking;
 use blind::Blind;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use events::Events;
-use gpuslice_driver::types::{CUstream, Status, status};
+use gpuslice_driver::types::{Status, status};
 use gpuslice_policy::compute::attribution::source::Source;
 use gpuslice_policy::compute::cost::estimate::{Estimate, Key};
 use gpuslice_policy::compute::cost::table::Book;
@@ -72,18 +68,6 @@ use slicing::Sight;
 use std::path::PathBuf;
 use threads::Seats;
 use told::Contexts;
-
-/// A stream as a call names it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Stream {
-    /// The handle; null is a default stream.
-    handle: CUstream,
-    /// Whether it is the thread's own default stream; false of every other.
-    per_thread: bool,
-}
-
-// SAFETY: the handle is never read or written through; the driver takes it from any thread.
-unsafe impl Send for Stream {}
 
 /// Work that a call submits to a stream.
 #[derive(Debug, Clone, Copy)]
@@ -409,7 +393,7 @@ impl Compute {
             let text = format_args!(
                 "gpuslice: timing events fail (status {code}): what launches cost is taken from estimates and from NVML meanwhile."
             );
-            notice::say(LogLevel::Warn, &text);
+            messages::say(LogLevel::Warn, &text);
         }
     }
 

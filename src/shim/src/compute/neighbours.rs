@@ -4,9 +4,9 @@
 //! part: the GPU time that its slice uses makes the GPU look smaller. So does one that nobody is paid for in, a `fixed`
 //! slice with the whole GPU and normal priority: it counts nothing, so there is nothing to be seen.
 
-use super::clock;
 use crate::lifecycle;
-use crate::notice;
+use crate::os::clock;
+use crate::os::messages;
 use crate::slice::Slice;
 use core::fmt;
 use gpuslice_policy::arbiter::demand::SliceFigures;
@@ -90,7 +90,7 @@ impl Neighbours {
              containers one folder, and name a region in it with GPUSLICE_REGION.",
             folder.display()
         );
-        notice::say(LogLevel::Warn, &text);
+        messages::say(LogLevel::Warn, &text);
     }
 
     /// Looks who has come and gone, where it is time to.
@@ -132,7 +132,7 @@ impl Neighbours {
             match open(&folder.join(&name), own) {
                 Opened::Region(monitor) if monitor.region().is_inhabited() && is_full => {
                     self.said = true;
-                    notice::say(LogLevel::Warn, &LeftOut(monitor.region().path()));
+                    messages::say(LogLevel::Warn, &LeftOut(monitor.region().path()));
                 }
                 Opened::Region(monitor) if monitor.region().is_inhabited() => {
                     self.ids = self.ids.wrapping_add(1);

@@ -9,10 +9,10 @@
 
 use super::Compute;
 use super::blind::Blind;
-use super::clock::now as clock_now;
 use super::samples::Asker;
 use crate::lifecycle;
-use crate::notice;
+use crate::os::clock::now as clock_now;
+use crate::os::messages;
 use crate::place::Place;
 use crate::slice::Slice;
 use core::sync::atomic::Ordering;
@@ -174,7 +174,7 @@ pub(super) fn say(slice: &Slice, place: Place, measured: Measured) {
     let way = 1_u64.wrapping_shl(measured.word());
     if slice.compute.said_ways.fetch_or(way, Ordering::Relaxed) & way == 0 {
         let gpu = Uuid(place.uuid);
-        notice::say(LogLevel::Info, &format_args!("gpuslice: {gpu}: GPU time is measured by {measured}."));
+        messages::say(LogLevel::Info, &format_args!("gpuslice: {gpu}: GPU time is measured by {measured}."));
     }
 }
 

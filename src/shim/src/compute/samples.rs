@@ -1,8 +1,8 @@
 //! NVML is asked here which processes used a device, window by window.
 
-use crate::footprint::Session;
+use crate::driver_calls::nvml::memory::Session;
+use crate::driver_calls::nvml::utilization::{Form, Used, knows_our_numbers, used};
 use crate::place::Place;
-use crate::used::{Form, Used, knows_our_numbers, used};
 use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{nvmlDevice_t, status};
 use gpuslice_driver::{Symbol, slot};
@@ -27,7 +27,7 @@ impl Asker {
     /// Opens NVML and finds a device by its UUID.
     pub(super) fn open(place: Place) -> Result<Self, Why> {
         let session = Session::open().ok_or(Why::NoNvml)?;
-        let device = session.device(place).ok_or(Why::NoDevice)?;
+        let device = session.device(&place.uuid).ok_or(Why::NoDevice)?;
         let names_us = knows_our_numbers();
         Ok(Self { device, form: Form::List, windows: Windows::default(), names_us, _session: session })
     }

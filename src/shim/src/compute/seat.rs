@@ -3,10 +3,16 @@
 //! All instants are cycles of `clock`, but for the one at which a run was opened: that is compared with events.
 
 use super::account::Flight;
-use super::events::{self, Event};
-use super::{Compute, Kind, Launch, Stream, clock};
-use crate::captures::{self, apart};
-use crate::driver::{self, within};
+use super::{Compute, Kind, Launch};
+use crate::driver_calls::capture_mode;
+use crate::driver_calls::capture_mode::apart;
+use crate::driver_calls::contexts;
+use crate::driver_calls::contexts::within;
+use crate::driver_calls::events;
+use crate::driver_calls::events::Event;
+use crate::driver_calls::streams;
+use crate::driver_calls::streams::Stream;
+use crate::os::clock;
 use crate::slice::Slice;
 use core::sync::atomic::Ordering;
 use gpuslice_driver::types::{Status, status};
@@ -164,7 +170,7 @@ impl Seat {
     #[inline(always)]
     pub(crate) fn lane_of(&mut self, compute: &Compute, stream: Stream) -> Option<usize> {
         let is_asked = stream.is_default() && !compute.one_context.load(Ordering::Relaxed);
-        let context = if is_asked { Some(driver::current_context()?) } else { None };
+        let context = if is_asked { Some(contexts::current_context()?) } else { None };
         if self.lanes.get(self.last).is_some_and(|lane| lane.is_of(stream, context)) {
             return Some(self.last);
         }
@@ -185,15 +191,15 @@ impl Seat {
     #[cold]
     pub(crate) fn add_lane(&mut self, slice: &'static Slice, stream: Stream) -> Option<usize> {
         let compute = &slice.compute;
-        let context = driver::stream_context(stream.handle)?;
+        let context = streams::stream_context(stream.handle)?;
         let home = compute.home_of(slice, context);
-        let handle = driver::context_device(home)?;
+        let handle = contexts::context_device(home)?;
         let device = compute.pacers.iter().position(|pacer| pacer.place.handle == handle);
         let pool = compute.events.number_of(home);
         self.lanes.push(Lane {
             stream,
             joins_legacy: !stream.is_legacy()
-                && (stream.is_default() || driver::waits_for_legacy(stream.handle)),
+                && (stream.is_default() || streams::waits_for_legacy(stream.handle)),
             context,
             home,
             pool,
@@ -451,7 +457,7 @@ impl Seat {
         if kind == Kind::Chained && open.is_some_and(|open| open.run.can_go_on()) {
             return;
         }
-        crate::guard::quietly(|| self.close(slice, at, now), ());
+        crate::os::reentrancy::quietly(|| self.close(slice, at, now), ());
         self.left = clock::cycles();
     }
 
@@ -596,7 +602,7 @@ impl Lane {
 
     /// Records an event in the stream, or says once that it cannot be done. The event, and when the driver returned, in cycles.
     fn record(&self, compute: &Compute) -> Result<(Event, u64), Status> {
-        let may_capture = captures::is_open();
+        let may_capture = capture_mode::is_open();
         let recorded = apart(|| {
             if may_capture && self.stream.may_capture() {
                 return Err(status::CAPTURE_INVALIDATED);

@@ -6,9 +6,9 @@
 //! it publishes anything, nothing is done here, and NVML is asked.
 
 use super::Compute;
-use super::clock;
 use super::neighbours::Neighbours;
 use super::sampler::{PATIENCE, say};
+use crate::os::clock;
 use crate::place::Place;
 use crate::slice::Slice;
 use gpuslice_policy::compute::attribution::correction::ONE;

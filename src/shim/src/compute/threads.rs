@@ -5,7 +5,7 @@
 //! left open, and to clear the seat of a thread that has ended.
 //!
 //! So the thread says that it is inside, looks whether anybody is visiting, and pays for no exchange; a visitor says that
-//! it comes, has all threads of the process pass a full fence (`barrier`), and only then looks whether the thread is
+//! it comes, has all threads of the process pass a full fence (`os::asymmetric_fence`), and only then looks whether the thread is
 //! inside. Of the two at least one sees the other: the thread waits then, the visitor gives up.
 //!
 //! A seat belongs to a slice, and a forked child has another slice: it finds its parent's seat, sees that, and takes one
@@ -15,9 +15,9 @@
     reason = "words of this process alone: `region::sync` is for words shared between processes"
 )]
 
-use super::barrier;
 use super::seat::Seat;
 use crate::lifecycle;
+use crate::os::asymmetric_fence;
 use crate::slice::Slice;
 use core::cell::{Cell, UnsafeCell};
 use core::ops::{Deref, DerefMut};
@@ -38,7 +38,7 @@ pub(crate) struct Shared {
     inside: AtomicBool,
     /// Whether somebody else has the seat, or asks for it.
     visited: AtomicBool,
-    /// Whether its thread has a fence of its own in each launch, whatever becomes of `barrier`.
+    /// Whether its thread has a fence of its own in each launch, whatever becomes of `os::asymmetric_fence`.
     fenced: AtomicBool,
     /// Whether somebody had to do with it, and could not take it.
     missed: AtomicBool,
@@ -119,7 +119,7 @@ impl Held {
     /// Gives the seat up and takes it again after `wait`.
     pub(crate) fn meanwhile<T>(&mut self, wait: impl FnOnce() -> T) -> T {
         self.shared.inside.store(false, Ordering::Release);
-        let done = crate::guard::outside(wait);
+        let done = crate::os::reentrancy::outside(wait);
         let mut tries = 0;
         while !self.shared.try_enter() {
             pause(&mut tries);
@@ -134,7 +134,7 @@ impl Shared {
     #[inline]
     fn try_enter(&self) -> bool {
         self.inside.store(true, Ordering::Relaxed);
-        barrier::light(&self.fenced);
+        asymmetric_fence::light(&self.fenced);
         // Acquire: pairs with the release of the last visitor.
         if !self.visited.load(Ordering::Acquire) {
             return true;
@@ -158,9 +158,11 @@ impl Shared {
         self.visited.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).ok()?;
         let visit = Visit { shared: self };
         // What this thread does itself it does in order, and one that has ended does nothing any more. Acquire: pairs with
-        // the release in `barrier::light`.
-        let is_seen =
-            self.is_mine() || self.is_over() || barrier::heavy() || self.fenced.load(Ordering::Acquire);
+        // the release in `asymmetric_fence::light`.
+        let is_seen = self.is_mine()
+            || self.is_over()
+            || asymmetric_fence::heavy()
+            || self.fenced.load(Ordering::Acquire);
         // Acquire: pairs with the release of the seat's thread.
         (is_seen && !self.inside.load(Ordering::Acquire)).then_some(visit)
     }
@@ -196,7 +198,7 @@ impl Shared {
             }
             let is_inside = self.inside.load(Ordering::Relaxed);
             // Where a sandbox has since forbidden the barrier, nobody visits any more.
-            let is_hopeless = tries >= LAUNCHING && (is_inside || !barrier::heavy());
+            let is_hopeless = tries >= LAUNCHING && (is_inside || !asymmetric_fence::heavy());
             if is_hopeless || (is_inside && self.is_mine()) {
                 // Release: pairs with the exchange of `give_up_missed`.
                 self.missed.store(true, Ordering::Release);
@@ -270,7 +272,7 @@ impl Shared {
                 return true;
             }
             // By this thread itself, perhaps: the program's allocator launches while we close runs.
-            if crate::guard::is_inside() {
+            if crate::os::reentrancy::is_inside() {
                 return false;
             }
             pause(&mut tries);
@@ -364,7 +366,7 @@ fn sit_down(slice: &'static Slice) -> Option<&'static Shared> {
         watch_end(shared);
         shared
     };
-    crate::guard::quietly(|| Some(mine()), None)
+    crate::os::reentrancy::quietly(|| Some(mine()), None)
 }
 
 /// Has the C library tell when this thread ends. Where it cannot, the thread's last credit is lost to its slice.

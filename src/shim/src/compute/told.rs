@@ -1,9 +1,9 @@
 //! What do hooks tell of captures, graphs, streams and contexts?
 
 use super::seat;
-use crate::captures::apart;
-use crate::guard::quietly;
+use crate::driver_calls::capture_mode::apart;
 use crate::lifecycle::{self, Standing};
+use crate::os::reentrancy::quietly;
 use crate::slice::Slice;
 use core::sync::atomic::Ordering;
 use gpuslice_driver::types::CUstream;

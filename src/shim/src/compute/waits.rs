@@ -4,9 +4,10 @@
 //! the host spends its time count as time outside.
 
 use super::seat::Lane;
-use super::{clock, threads};
-use crate::driver;
-use crate::guard::quietly;
+use super::threads;
+use crate::driver_calls::contexts;
+use crate::os::clock;
+use crate::os::reentrancy::quietly;
 use crate::slice::Slice;
 use gpuslice_driver::types::{Status, status};
 
@@ -14,7 +15,7 @@ use gpuslice_driver::types::{Status, status};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waits {
     /// A stream, by the handle that the caller gave, and whether the default one is the thread's own.
-    Stream(super::Stream),
+    Stream(crate::driver_calls::streams::Stream),
     /// Everything in the current context.
     Context,
     /// Something that is not told: time that the host spends outside.
@@ -42,7 +43,7 @@ fn timed(slice: &'static Slice, what: Waits, call: impl FnOnce() -> Status) -> S
     if code == status::SUCCESS
         && let Some(mut seat) = threads::hold(slice)
     {
-        let context = driver::current_context();
+        let context = contexts::current_context();
         seat.waited(|lane: &Lane| match what {
             Waits::Stream(stream) if stream.is_default() => {
                 lane.stream == stream && Some(lane.context) == context

@@ -6,7 +6,7 @@
 
 use super::{Decision, Granted, around, charge, reserve, vmm};
 use crate::arrays::{Descriptor, Part, Wanted};
-use crate::driver;
+use crate::driver_calls::contexts;
 use crate::ledger::Reservation;
 use crate::slice::Slice;
 use core::ffi::c_uint;
@@ -223,7 +223,7 @@ fn made(
 
 /// Reserves on the device of the current context. Without one, the driver has its say.
 fn decide(slice: &'static Slice, wanted: Wanted) -> Decision<Due> {
-    let place = driver::current_device().and_then(|device| slice.place(device));
+    let place = contexts::current_device().and_then(|device| slice.place(device));
     let (Some(context), Some(place)) = (slice.owner_of_current(), place) else { return Decision::Forward };
     let due = |charged| Due { slice, context, device: place.device, charged };
     match slice.arrays.requirement(place, wanted) {

@@ -6,9 +6,10 @@
 
 use super::copies::copied_together;
 use super::launch::{legacy, per_thread};
-use crate::compute::{Stream, gate, host_copy, is_paced};
-use crate::driver;
-use crate::guard::quietly;
+use crate::compute::{gate, host_copy, is_paced};
+use crate::driver_calls::memory;
+use crate::driver_calls::streams::Stream;
+use crate::os::reentrancy::quietly;
 use core::ffi::c_ulonglong;
 use gpuslice_driver::arguments::read_in;
 use gpuslice_driver::functions as real;
@@ -45,7 +46,7 @@ macro_rules! runs {
             let bytes = |at: usize| unsafe { read_in(sizes.wrapping_add(at)) }.unwrap_or(0) as u64;
             let is_on_device = |list: *mut CUdeviceptr, at: usize| {
                 // SAFETY: as above.
-                unsafe { read_in(list.wrapping_add(at)) }.is_some_and(driver::is_on_device)
+                unsafe { read_in(list.wrapping_add(at)) }.is_some_and(memory::is_on_device)
             };
             let is_within = |at: usize| is_on_device(to, at) && is_on_device(from, at);
             batch($on(stream), count, bytes, is_within, call)
@@ -141,7 +142,7 @@ unsafe fn boxes_on(
         };
         copy(at).map_or(0, area)
     };
-    let is_on_device = |end: &BoxEnd| end.kind == BoxEnd::ARRAY || driver::is_on_device(end.place);
+    let is_on_device = |end: &BoxEnd| end.kind == BoxEnd::ARRAY || memory::is_on_device(end.place);
     let is_within =
         |at: usize| copy(at).is_some_and(|copy| is_on_device(&copy.to) && is_on_device(&copy.from));
     batch(stream, count, bytes, is_within, call)

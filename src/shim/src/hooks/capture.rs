@@ -5,8 +5,8 @@
 //! where the driver's answer says that this call ended it. One that nobody ends (its thread has ended, its stream or context
 //! was destroyed, the process has forked) counts for good.
 
-use crate::captures;
 use crate::compute;
+use crate::driver_calls::capture_mode;
 use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{
     CUgraph, CUgraphEdgeData, CUgraphNode, CUgraphRecaptureCallback, CUstream, CUstreamCigCaptureParams,
@@ -75,11 +75,11 @@ pub(crate) unsafe fn end_to_graphics(real: real::cuStreamEndCaptureToCig, stream
 }
 
 fn begins(stream: CUstream, call: impl FnOnce() -> Status) -> Status {
-    captures::begins();
+    capture_mode::begins();
     compute::capture_begins(stream);
     let code = call();
     if code != status::SUCCESS {
-        captures::ended();
+        capture_mode::ended();
     }
     code
 }
@@ -89,7 +89,7 @@ fn begins(stream: CUstream, call: impl FnOnce() -> Status) -> Status {
 fn ends(call: impl FnOnce() -> Status) -> Status {
     let code = call();
     if matches!(code, status::SUCCESS | status::CAPTURE_INVALIDATED | status::CAPTURE_UNJOINED) {
-        captures::ended();
+        capture_mode::ended();
     }
     code
 }

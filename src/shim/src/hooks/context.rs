@@ -4,12 +4,14 @@ use super::around;
 use super::library;
 use super::measured::{How, Plan, measured};
 use crate::compute;
-use crate::driver;
-use crate::guard::{quietly, shielded};
+use crate::driver_calls::code;
+use crate::driver_calls::contexts;
+use crate::driver_calls::devices;
 use crate::holdings::Holder;
 use crate::leaving;
 use crate::lifecycle::{self, Standing};
 use crate::making::Making;
+use crate::os::reentrancy::{quietly, shielded};
 use crate::pools::Releasing;
 use crate::refusals::What;
 use crate::slice::Slice;
@@ -59,7 +61,7 @@ pub(crate) unsafe fn detach(real: real::cuCtxDetach, context: CUcontext) -> Stat
         |slice| take(slice, context.addr()),
         call,
         |slice, taken, code| {
-            end(slice, taken, code == status::SUCCESS && !driver::context_is_alive(context));
+            end(slice, taken, code == status::SUCCESS && !contexts::context_is_alive(context));
         },
     )
 }
@@ -113,7 +115,7 @@ pub(crate) unsafe fn primary_retain(
     output: *mut CUcontext,
     device: CUdevice,
 ) -> Status {
-    let is_new = || driver::primary_context_is_active(device) == Some(false);
+    let is_new = || contexts::primary_context_is_active(device) == Some(false);
     // SAFETY: the caller's own arguments.
     let call = || unsafe { real(output, device) };
     in_turn(device, || {
@@ -167,7 +169,7 @@ unsafe fn created(
         let variables = libraries.variables();
         let known = slice.context_bytes(place.device).map(|bytes| bytes.saturating_add(variables));
         let least = known.unwrap_or(variables);
-        let estimate = estimate(driver::multiprocessors(device)).saturating_add(variables);
+        let estimate = estimate(devices::multiprocessors(device)).saturating_add(variables);
         // Before the first reading of free memory.
         leaving::wait_for_a_context(slice, place.device, known, estimate);
         let making = if libraries.loaded.is_empty() {
@@ -219,7 +221,7 @@ struct With {
 impl With {
     fn new(slice: &Slice, device: Device) -> Self {
         let all = slice.libraries.all();
-        if !all.is_empty() && driver::loads_eagerly() {
+        if !all.is_empty() && code::loads_eagerly() {
             return Self { loaded: all, later: Vec::new() };
         }
         // Without a quota nothing is refused, so the driver may load at the launch.
@@ -299,7 +301,7 @@ pub(super) fn take_primary_unless_held(slice: &'static Slice, device: CUdevice) 
 
 /// After a call that may have ended a device's primary context.
 pub(super) fn primary_left(slice: &'static Slice, taken: Taken, device: CUdevice, succeeded: bool) {
-    let ended = succeeded && driver::primary_context_is_active(device) == Some(false);
+    let ended = succeeded && contexts::primary_context_is_active(device) == Some(false);
     let is_early = taken.primary_of.is_some();
     end(slice, taken, ended);
     // It was released more often than was seen.

@@ -5,7 +5,8 @@
 //! or end in memory of the host is none of these, nor is one whose direction only the driver knows (`host_copies`).
 
 use super::launch::{legacy, per_thread};
-use crate::compute::{Kind, Launch, Stream, gate, host_copy};
+use crate::compute::{Kind, Launch, gate, host_copy};
+use crate::driver_calls::streams::Stream;
 use core::ptr;
 use gpuslice_driver::arguments::read_in;
 use gpuslice_driver::types::{

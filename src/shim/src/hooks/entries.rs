@@ -1,40 +1,14 @@
 //! How are lists of processes got from NVML and given to the program, and which form did this driver write?
 
-use core::ffi::{c_char, c_uint};
-use gpuslice_driver::Symbol;
+use crate::driver_calls::nvml::answers::{
+    Blank, LONG, NO_INSTANCE, SHORT, UNWRITTEN, USUAL, Unknown, driver_version,
+};
+use core::ffi::c_uint;
 use gpuslice_driver::arguments::{read_in, write_out};
-use gpuslice_driver::functions as real;
-use gpuslice_driver::slot;
 use gpuslice_driver::types::{
     Status, nvmlProcessDetail_v1_t, nvmlProcessInfo_v1_t, nvmlProcessInfo_v2_t,
     nvmlProcessUtilizationInfo_v1_t, nvmlProcessUtilizationSample_t, status,
 };
-
-/// Entries for which there is room in the first question to the driver.
-const FIRST_ROOM: c_uint = 64;
-/// Entries for which there is room in the last one.
-const MOST_ROOM: c_uint = 1 << 16;
-/// What an instance is where there is none.
-const NO_INSTANCE: c_uint = c_uint::MAX;
-/// What stands where the driver wrote nothing. No entry ends like this: the last field of each is a small number, or
-/// all ones for "not available".
-const UNWRITTEN: u64 = 0xa5a5_a5a5_a5a5_a5a5;
-
-/// Words of an entry of the first form.
-pub(super) const SHORT: usize = size_of::<nvmlProcessInfo_v1_t>() / size_of::<u64>();
-/// Words of an entry of the second form, and of the third as headers declare it.
-pub(super) const USUAL: usize = size_of::<nvmlProcessInfo_v2_t>() / size_of::<u64>();
-/// Words of an entry of the third form as drivers 535.43 to 535.86 write it.
-pub(super) const LONG: usize = size_of::<nvmlProcessDetail_v1_t>() / size_of::<u64>();
-
-/// Room for one entry of unknown form.
-pub(super) type Unknown = [u64; LONG];
-
-/// Room before the driver writes to it.
-pub(crate) trait Blank {
-    /// It.
-    const BLANK: Self;
-}
 
 /// Something that NVML says of a process.
 pub(super) trait Listed {
@@ -52,11 +26,7 @@ pub(super) trait Form: Copy + Listed + Blank {
 }
 
 macro_rules! listed {
-    ($($form:ident { $($field:ident: $blank:expr),* })*) => { $(
-        impl Blank for $form {
-            const BLANK: Self = Self { $($field: $blank),* };
-        }
-
+    ($($form:ident),*) => { $(
         impl Listed for $form {
             fn pid(&self) -> c_uint {
                 self.pid
@@ -66,32 +36,14 @@ macro_rules! listed {
 }
 
 listed! {
-    nvmlProcessInfo_v1_t { pid: 0, used_gpu_memory: 0 }
-    nvmlProcessInfo_v2_t {
-        pid: 0, used_gpu_memory: 0, gpu_instance_id: NO_INSTANCE, compute_instance_id: NO_INSTANCE
-    }
-    nvmlProcessDetail_v1_t {
-        pid: 0, used_gpu_memory: 0, gpu_instance_id: NO_INSTANCE, compute_instance_id: NO_INSTANCE,
-        used_gpu_cc_protected_memory: 0
-    }
-    nvmlProcessUtilizationSample_t { pid: 0, timestamp: 0, sm: 0, memory: 0, encoder: 0, decoder: 0 }
-    nvmlProcessUtilizationInfo_v1_t {
-        timestamp: 0, pid: 0, sm: 0, memory: 0, encoder: 0, decoder: 0, jpeg: 0, optical_flow: 0
-    }
-}
-
-impl Blank for c_uint {
-    const BLANK: Self = 0;
+    nvmlProcessInfo_v1_t, nvmlProcessInfo_v2_t, nvmlProcessDetail_v1_t, nvmlProcessUtilizationSample_t,
+    nvmlProcessUtilizationInfo_v1_t
 }
 
 impl Listed for c_uint {
     fn pid(&self) -> c_uint {
         *self
     }
-}
-
-impl Blank for Unknown {
-    const BLANK: Self = [UNWRITTEN; LONG];
 }
 
 impl Form for nvmlProcessInfo_v1_t {
@@ -176,38 +128,6 @@ pub(super) fn words(answer: &[Unknown], count: usize) -> usize {
 /// Whether this is one of the drivers whose third form is longer than declared.
 fn is_early_535() -> bool {
     driver_version().is_some_and(|(major, minor)| major == 535 && (43..=86).contains(&minor))
-}
-
-/// The first two numbers of the driver's version.
-pub(crate) fn driver_version() -> Option<(u32, u32)> {
-    const SIZE: c_uint = 80;
-    let function = slot::real::<real::nvmlSystemGetDriverVersion>(Symbol::nvmlSystemGetDriverVersion)?;
-    let mut text = [0_u8; SIZE as usize];
-    // SAFETY: writes at most the given number of bytes.
-    let code = unsafe { function(text.as_mut_ptr().cast::<c_char>(), SIZE) };
-    let mut numbers = text.split(|byte| !byte.is_ascii_digit());
-    let mut next = || core::str::from_utf8(numbers.next()?).ok()?.parse::<u32>().ok();
-    (code == status::SUCCESS).then(|| Some((next()?, next()?)))?
-}
-
-/// Asks the driver with enough room. What it wrote, and how many entries that is; or its status.
-pub(crate) fn ask<T: Copy + Blank>(
-    call: impl Fn(*mut c_uint, *mut T) -> Status,
-) -> Result<(Vec<T>, usize), Status> {
-    let mut room = FIRST_ROOM;
-    loop {
-        let mut entries = vec![T::BLANK; usize::try_from(room).unwrap_or(0)];
-        let mut count = room;
-        let code = call(&raw mut count, entries.as_mut_ptr());
-        if code == status::SUCCESS {
-            return Ok((entries, usize::try_from(count).unwrap_or(0)));
-        }
-        if code != status::NVML_INSUFFICIENT_SIZE || room >= MOST_ROOM {
-            return Err(code);
-        }
-        // More than asked for: others may begin meanwhile.
-        room = count.max(room).saturating_mul(2).min(MOST_ROOM);
-    }
 }
 
 /// Gives the caller a list, or says how much room it needs.

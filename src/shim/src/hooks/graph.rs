@@ -4,10 +4,10 @@
 //! graph's allocation had stays its executable's, to be taken again by the next launch.
 
 use super::{Decision, Granted, around, charge, graph_cost, make_room, refuse};
-use crate::driver;
+use crate::driver_calls::contexts;
 use crate::graphs::{Executable, Obstacle};
-use crate::guard::quietly;
 use crate::lifecycle;
+use crate::os::reentrancy::quietly;
 use crate::refusals::What;
 use crate::slice::Slice;
 use crate::unmet;
@@ -99,7 +99,7 @@ unsafe fn instantiated(
 }
 
 fn reserve(slice: &'static Slice, graph: CUgraph) -> Decision<(&'static Slice, Executable)> {
-    let Some(context) = driver::current_context() else { return Decision::Forward };
+    let Some(context) = contexts::current_context() else { return Decision::Forward };
     let reserve = || slice.graphs.reserve(slice, graph, context);
     let reserved = reserve().or_else(|obstacle| match obstacle {
         Obstacle::Full(device, bytes) if make_room(slice, device, bytes) => reserve(),

@@ -9,7 +9,8 @@ use super::around;
 use super::context;
 use super::measured::{How, Plan, measured};
 use crate::compute;
-use crate::driver::{self, beside_captures};
+use crate::driver_calls::capture_mode::beside_captures;
+use crate::driver_calls::contexts;
 use crate::holdings::{Green, Holder};
 use crate::lifecycle::{self, Standing};
 use crate::making::Making;
@@ -115,7 +116,7 @@ unsafe fn note(output: *mut CUgreenCtx, device: CUdevice, code: Status) {
             // SAFETY: by the contract above.
             if let Some(green) = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
                 // Its streams name it by this, whether the program has asked for it or not.
-                let view = driver::view_of(green).unwrap_or(0);
+                let view = contexts::view_of(green).unwrap_or(0);
                 slice.holdings.add_green(Green { handle: green.addr(), view, device });
             }
         },

@@ -7,9 +7,10 @@
 
 use super::copies::{Count, copied};
 use super::launch::{legacy, per_thread};
-use crate::compute::{Stream, gate, host_copy, is_paced};
-use crate::driver;
-use crate::guard::quietly;
+use crate::compute::{gate, host_copy, is_paced};
+use crate::driver_calls::memory;
+use crate::driver_calls::streams::Stream;
+use crate::os::reentrancy::quietly;
 use core::ptr;
 use gpuslice_driver::types::{CUdeviceptr, CUmemcpyAttributes, CUstream, Status};
 
@@ -83,7 +84,7 @@ fn any(
     bytes: usize,
     call: impl FnOnce() -> Status,
 ) -> Status {
-    let is_within = || driver::is_on_device(to) && driver::is_on_device(from);
+    let is_within = || memory::is_on_device(to) && memory::is_on_device(from);
     if is_paced() && quietly(is_within, false) {
         return gate(|| copied(bytes.wide(), stream), call);
     }

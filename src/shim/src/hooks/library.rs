@@ -14,14 +14,16 @@ use super::limits::look_again;
 use super::measured::{force, likely};
 use super::module::{LATE_MOST, late, loaded, unloaded};
 use super::{Decision, Granted, charge, reserve_for};
-use crate::driver;
-use crate::guard::quietly;
+use crate::driver_calls::capture_mode;
+use crate::driver_calls::code;
+use crate::driver_calls::contexts;
 use crate::holdings::Holder;
 use crate::ledger::Reservation;
 use crate::lifecycle::{self, Standing};
 use crate::look_ups::Key;
 use crate::measure::{Before, Likely};
 use crate::memory_call::MemoryCall;
+use crate::os::reentrancy::quietly;
 use crate::refusals::What;
 use crate::slice::Slice;
 use crate::witness::signed;
@@ -84,7 +86,7 @@ impl Eagerly {
     /// None: a quota has no room.
     fn reserve(slice: &'static Slice, variables: u64) -> Option<Self> {
         let mut all = Self::default();
-        let current = driver::current_device().and_then(|device| slice.place(device));
+        let current = contexts::current_device().and_then(|device| slice.place(device));
         for (context, device) in slice.holdings.contexts_made() {
             if current.is_some_and(|place| place.device == device) {
                 all.here.push(context);
@@ -138,7 +140,7 @@ unsafe fn load(
     };
     let image = quietly(image, None).unwrap_or_else(|| Image { unread: true, ..Image::default() });
     let variables = image.least();
-    let eagerly = if quietly(driver::loads_eagerly, false) {
+    let eagerly = if quietly(code::loads_eagerly, false) {
         let reserve = || {
             let _call = MemoryCall::begin(slice.member());
             Eagerly::reserve(slice, variables)
@@ -181,7 +183,7 @@ unsafe fn load(
 
 /// Whether the device of the current context has a quota.
 fn has_quota_here(slice: &Slice) -> bool {
-    let place = driver::current_device().and_then(|device| slice.place(device));
+    let place = contexts::current_device().and_then(|device| slice.place(device));
     place.is_some_and(|place| slice.has_quota(place.device))
 }
 
@@ -220,7 +222,7 @@ fn load_here(library: CUlibrary) -> Status {
     };
     let mut module: CUmodule = ptr::null_mut();
     // SAFETY: the output is valid for writes; the driver checks the handle.
-    driver::beside_captures(|| unsafe { get(&raw mut module, library) })
+    capture_mode::beside_captures(|| unsafe { get(&raw mut module, library) })
 }
 
 /// `cuLibraryUnload`.
@@ -285,7 +287,7 @@ pub(crate) unsafe fn kernel_function(
     kernel: CUkernel,
 ) -> Status {
     let library =
-        |slice: &Slice| driver::library_of_kernel(kernel).or_else(|| slice.libraries.of(kernel.addr()));
+        |slice: &Slice| code::library_of_kernel(kernel).or_else(|| slice.libraries.of(kernel.addr()));
     // SAFETY: the caller's own arguments.
     used(library, || Key::new(kernel.addr(), context()), || unsafe { real(output, kernel) })
 }
@@ -337,7 +339,7 @@ fn came_out(code: Status, library: CUlibrary, handle: impl FnOnce() -> Option<us
 
 /// The context that a library or kernel is loaded into now.
 fn context() -> usize {
-    driver::current_context().unwrap_or(0)
+    contexts::current_context().unwrap_or(0)
 }
 
 /// A use of a library in the current context: the first one loads its variables.
@@ -378,7 +380,7 @@ fn load_for_launches(library: CUlibrary) -> bool {
 pub(super) fn load_into(slice: &'static Slice, library: usize, context: usize) -> bool {
     let Some(claim) = quietly(|| Claim::take(slice, library, context), None) else { return true };
     let load = || load_here(ptr::with_exposed_provenance_mut(library));
-    let refused = driver::within(context, || claim.load(load).1);
+    let refused = contexts::within(context, || claim.load(load).1);
     refused != Some(true)
 }
 

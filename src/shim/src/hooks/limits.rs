@@ -6,11 +6,12 @@
 //! call, or when the program waits.
 
 use super::measured::{How, Plan, measured};
-use crate::driver;
-use crate::guard::quietly;
+use crate::driver_calls::contexts;
+use crate::driver_calls::devices;
 use crate::holdings::Holder;
 use crate::lifecycle::{self, Standing};
 use crate::measure::{Before, Likely};
+use crate::os::reentrancy::quietly;
 use crate::refusals::What;
 use crate::slice::Slice;
 use core::ffi::c_uint;
@@ -38,7 +39,7 @@ const THREADS: c_uint = 39;
 /// `cuCtxSetLimit`.
 pub(crate) unsafe fn set(real: real::cuCtxSetLimit, limit: c_uint, value: usize) -> Status {
     let is_member = matches!(lifecycle::standing(), Standing::Member(_));
-    let old = if is_member { quietly(|| driver::context_limit(limit), None) } else { None };
+    let old = if is_member { quietly(|| contexts::context_limit(limit), None) } else { None };
     let undo = || {
         if let Some((set, old)) = slot::real::<real::cuCtxSetLimit>(Symbol::cuCtxSetLimit).zip(old) {
             // SAFETY: two numbers, the second of which the driver itself gave for the first.
@@ -62,7 +63,7 @@ pub(crate) unsafe fn set(real: real::cuCtxSetLimit, limit: c_uint, value: usize)
 
 /// What was not taken now may be taken at the next launch.
 pub(super) fn look_again(slice: &Slice) {
-    let place = driver::current_device().and_then(|device| slice.place(device));
+    let place = contexts::current_device().and_then(|device| slice.place(device));
     if let Some((place, context)) = place.zip(slice.owner_of_current()) {
         slice.witness.unsettle(place.device, context);
     }
@@ -83,8 +84,8 @@ fn plan(slice: &'static Slice, limit: c_uint, value: u64, old: u64) -> Option<Pl
 /// Bytes of device memory for each unit of a limit; none for limits that take no memory.
 fn cost(device: CUdevice, limit: c_uint) -> Option<u64> {
     match limit {
-        STACK => driver::device_attribute(device, PROCESSORS)?
-            .checked_mul(driver::device_attribute(device, THREADS)?),
+        STACK => devices::device_attribute(device, PROCESSORS)?
+            .checked_mul(devices::device_attribute(device, THREADS)?),
         PRINTF | HEAP => Some(1),
         LAUNCHES => Some(LAUNCH),
         _ => None,

@@ -5,7 +5,7 @@
 
 use crate::bypass;
 use crate::exports;
-use crate::guard;
+use crate::os::reentrancy;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use gpuslice_driver::arguments::{read_in, write_out};
 use gpuslice_driver::elf::Image;
@@ -59,7 +59,7 @@ pub(crate) unsafe fn export_table(
     }
     // SAFETY: the caller's own identifier, which the driver accepted.
     if let Some(id) = unsafe { read_in(id.cast::<[u8; 16]>()) } {
-        guard::quietly(|| bypass::table_handed_out(id), ());
+        reentrancy::quietly(|| bypass::table_handed_out(id), ());
     }
     code
 }
@@ -74,13 +74,13 @@ unsafe fn translate(code: Status, name: *const c_char, output: *mut *mut c_void)
     }
     // SAFETY: by the contract above.
     let Some(address) = unsafe { read_in(output) }.filter(|address| !address.is_null()) else { return };
-    match guard::quietly(|| entry_of(address), None) {
+    match reentrancy::quietly(|| entry_of(address), None) {
         // SAFETY: by the contract above.
         Some(Some(entry)) => unsafe { write_out(output, entry.cast_mut()) },
         Some(None) => {
             // SAFETY: by the contract above.
             let name = unsafe { CStr::from_ptr(name) };
-            guard::quietly(|| bypass::handed_out(name, address), ());
+            reentrancy::quietly(|| bypass::handed_out(name, address), ());
         }
         None => {}
     }

@@ -3,9 +3,9 @@
 //! Advice and prefetches that would bring spilled memory to the device go to the driver with the host in the device's
 //! place, so that it checks the rest and answers as ever. All others go on as they are.
 
-use crate::driver::{HOST, HOST_PLACE, PREFER};
-use crate::guard::quietly;
+use crate::driver_calls::memory::{HOST, HOST_PLACE, PREFER};
 use crate::lifecycle;
+use crate::os::reentrancy::quietly;
 use core::ffi::{c_uint, c_ulonglong};
 use gpuslice_driver::arguments::read_in;
 use gpuslice_driver::functions as real;

@@ -4,13 +4,13 @@
 //! if the driver had refused it. So such a call can stand beyond the quota for the moment until it is measured.
 
 use super::{Decision, Granted, charge, reserve_for};
-use crate::driver::beside_captures;
+use crate::driver_calls::capture_mode::beside_captures;
 use crate::holdings::Holder;
 use crate::leaving;
 use crate::ledger::Reservation;
 use crate::making::Making;
 use crate::measure::{Before, Likely};
-use crate::notice;
+use crate::os::messages;
 use crate::refusals::{Advice, What};
 use crate::slice::Slice;
 use core::cell::Cell;
@@ -142,7 +142,7 @@ pub(super) fn force(slice: &Slice, device: Device, took: u64, (holder, context):
     if slice.is_beyond(device) {
         static SAID: OnceBool = OnceBool::new();
         if SAID.set(true).is_ok() {
-            notice::say(
+            messages::say(
                 LogLevel::Warn,
                 &format_args!(
                     "gpuslice: code that was loaded when it was first used took {}, and the quota has no room for it; \

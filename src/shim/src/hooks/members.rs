@@ -2,10 +2,11 @@
 
 use super::entries::Listed;
 use super::nvml;
-use crate::guard::{Phase, phase};
+use crate::driver_calls::nvml::devices;
+use crate::driver_calls::nvml::devices::Part;
+use crate::driver_calls::nvml::utilization::{knows_our_numbers, pid_namespace};
 use crate::lifecycle::{self, Standing};
-use crate::management::{self, Part};
-use crate::used::{knows_our_numbers, pid_namespace};
+use crate::os::reentrancy::{Phase, phase};
 use gpuslice_driver::types::nvmlDevice_t;
 use gpuslice_region::{Monitor, ProcessView, Region, Uuid};
 
@@ -28,12 +29,12 @@ impl Members {
     /// Those of our slice; none where the device has no quota.
     pub(super) fn on(device: nvmlDevice_t) -> Option<Self> {
         nvml::quota(device)?;
-        Self::of_all(&management::parts(device))
+        Self::of_all(&devices::parts(device))
     }
 
     /// Those of our slice; none where it may use all of the device's time and has no quota.
     fn sharing(device: nvmlDevice_t) -> Option<Self> {
-        let parts = management::parts(device);
+        let parts = devices::parts(device);
         let is_shared = nvml::quota(device).is_some() || nvml::has_share(&parts);
         is_shared.then(|| Self::of_all(&parts))?
     }

@@ -1,7 +1,8 @@
 //! Ordinary device memory: what does it cost, and who gives it back?
 
 use super::{Decision, around, charge, charge_or_spill, fit, refuse, spill_or_refuse};
-use crate::driver;
+use crate::driver_calls::contexts;
+use crate::driver_calls::memory;
 use crate::ledger::Owner;
 use crate::linear::{Grant, Wanted};
 use crate::place::Place;
@@ -106,7 +107,7 @@ pub(super) unsafe fn recorded<A: Word>(
     if grant.record(address) {
         return code;
     }
-    driver::free(address);
+    memory::free(address);
     if let Some(before) = before {
         // SAFETY: by the contract above.
         unsafe { write_out(output, before) };
@@ -146,7 +147,7 @@ fn reserve_or(
     kind: Kind,
     otherwise: impl FnOnce(&Place, usize) -> Decision<Grant>,
 ) -> Decision<Grant> {
-    let place = driver::current_device().and_then(|device| slice.place(device));
+    let place = contexts::current_device().and_then(|device| slice.place(device));
     let (Some(context), Some(place)) = (slice.owner_of_current(), place) else { return Decision::Forward };
     if bytes == 0 {
         return Decision::Forward;
@@ -284,7 +285,7 @@ fn pitched<A: Word, P: Word>(
             if grant.settle(pitch.saturating_mul(height)) && grant.record(address) {
                 return code;
             }
-            driver::free(address);
+            memory::free(address);
             outputs.restore();
             status::OUT_OF_MEMORY
         },

@@ -40,13 +40,13 @@ pub(crate) mod use_rates;
 mod versioned;
 pub(crate) mod vmm;
 
-use crate::guard::{Phase, phase, quietly};
 use crate::leaving;
 use crate::ledger::Reservation;
 use crate::lifecycle::{self, Standing};
 use crate::linear::Grant;
 use crate::measure;
 use crate::memory_call::MemoryCall;
+use crate::os::reentrancy::{Phase, phase, quietly};
 use crate::place::Place;
 use crate::refusals::What;
 use crate::slice::Slice;

@@ -7,11 +7,13 @@
 use super::around;
 use super::image::{data, file};
 use super::measured::{How, Plan, force, measured};
-use crate::driver;
-use crate::guard::quietly;
+use crate::driver_calls::capture_mode;
+use crate::driver_calls::code;
+use crate::driver_calls::devices;
 use crate::holdings::{Holder, Holding};
 use crate::look_ups::Key;
 use crate::measure::{Before, Likely};
+use crate::os::reentrancy::quietly;
 use crate::refusals::What;
 use crate::slice::Slice;
 use core::cell::Cell;
@@ -131,7 +133,7 @@ pub(super) unsafe fn loaded<T: Copy>(
 /// A load that is undone and made again if the device lost more by it than is shown. The load took as much as the
 /// device lost and got back.
 fn proved(load: impl Fn() -> Status, undo: impl Fn(), shown: u64, proof: &Cell<u64>) -> Status {
-    let free = || quietly(driver::device_free, None);
+    let free = || quietly(devices::device_free, None);
     let before = free();
     let code = load();
     let (Some(before), Some(after)) = (before, free()) else { return code };
@@ -139,7 +141,7 @@ fn proved(load: impl Fn() -> Status, undo: impl Fn(), shown: u64, proof: &Cell<u
     if code != status::SUCCESS || lost <= shown {
         return code;
     }
-    driver::beside_captures(undo);
+    capture_mode::beside_captures(undo);
     proof.set(lost.min(free().unwrap_or(0).saturating_sub(after)));
     load()
 }
@@ -246,7 +248,7 @@ pub(crate) unsafe fn variable_v1(
 /// `cuFuncLoad`.
 pub(crate) unsafe fn load_function(real: real::cuFuncLoad, function: CUfunction) -> Status {
     let holder =
-        |slice: &Slice| driver::module_of_function(function).and_then(|module| of_module(slice, module));
+        |slice: &Slice| code::module_of_function(function).and_then(|module| of_module(slice, module));
     // SAFETY: the caller's own argument.
     late(|| Key::new(function.addr(), 0), holder, || unsafe { real(function) })
 }

@@ -3,9 +3,10 @@
 //! A program that only watches takes no place in the slice: it reads the region.
 
 use super::report::quota_of;
-use crate::guard::quietly;
+use crate::driver_calls::nvml::devices;
+use crate::driver_calls::nvml::devices::Part;
 use crate::lifecycle::{self, Settings, Standing};
-use crate::management::{self, Part};
+use crate::os::reentrancy::quietly;
 use crate::slice::Quota;
 use gpuslice_driver::arguments::{read_in, write_out};
 use gpuslice_driver::functions as real;
@@ -93,7 +94,7 @@ unsafe fn show<T: Figures>(code: Status, device: nvmlDevice_t, memory: *mut T) {
 /// together.
 pub(super) fn quota(device: nvmlDevice_t) -> Option<Quota> {
     let settings = lifecycle::settings()?;
-    let parts = management::parts(device);
+    let parts = devices::parts(device);
     let quotas = parts.iter().filter_map(|part| of_part(settings, *part));
     quotas.reduce(|sum, quota| Quota {
         total: sum.total.saturating_add(quota.total),
@@ -111,7 +112,7 @@ fn of_part(settings: &Settings, part: Part) -> Option<Quota> {
     let number = || match standing {
         // CUDA has shown its devices, and this is none of them.
         Standing::Member(_) => None,
-        Standing::Free | Standing::Refused => management::ordinal(&part.uuid, &settings.config),
+        Standing::Free | Standing::Refused => devices::ordinal(&part.uuid, &settings.config),
     };
     watched(settings, &part.uuid).unwrap_or_else(|| configured(settings, part, number()))
 }
@@ -133,7 +134,7 @@ fn watched(settings: &Settings, uuid: &[u8; 16]) -> Option<Option<Quota>> {
 
 /// From the settings, where nobody of the slice has used the device yet.
 fn configured(settings: &Settings, part: Part, ordinal: Option<u32>) -> Option<Quota> {
-    let device = management::identity(part, &settings.config, ordinal)?;
+    let device = devices::identity(part, &settings.config, ordinal)?;
     let limit = settings.config.limits_for(device).memory?.get();
     Some(Quota { total: limit, left: limit })
 }
@@ -153,12 +154,12 @@ fn is_paced(settings: &Settings, part: Part) -> Option<bool> {
     };
     let ordinal = match lifecycle::standing() {
         Standing::Member(slice) => return in_region(slice.region()),
-        Standing::Free | Standing::Refused => management::ordinal(&part.uuid, &settings.config),
+        Standing::Free | Standing::Refused => devices::ordinal(&part.uuid, &settings.config),
     };
     let monitor = Monitor::open(&settings.region, settings.trust).ok().flatten();
     let region = monitor.as_ref().map(Monitor::region).filter(|region| !region.processes().is_empty());
     region.and_then(in_region).or_else(|| {
-        let device = management::identity(part, &settings.config, ordinal)?;
+        let device = devices::identity(part, &settings.config, ordinal)?;
         let limits = settings.config.limits_for(device);
         Some(limits.cores.is_partial() || settings.config.divides())
     })

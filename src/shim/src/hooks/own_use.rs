@@ -6,10 +6,10 @@
 //! the simulated GPU a slice that was charged for 29 % beside a busy neighbour read 22 % by such samples.
 
 use super::members::{Members, in_region, sharers};
-use crate::compute::now;
-use crate::guard::quietly;
-use crate::management;
-use crate::used::{Form, Used, used};
+use crate::driver_calls::nvml::devices;
+use crate::driver_calls::nvml::utilization::{Form, Used, used};
+use crate::os::clock::now;
+use crate::os::reentrancy::quietly;
 use core::ffi::{c_uint, c_ulonglong};
 use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{nvmlDevice_t, nvmlUtilization_t, status};
@@ -98,7 +98,7 @@ fn told(members: &Members, device: nvmlDevice_t, since: c_ulonglong) -> Option<V
 
 /// By the slice's own account of so many microseconds; none where it keeps none.
 fn charged(device: nvmlDevice_t, microseconds: c_ulonglong) -> Option<OwnUse> {
-    let parts = management::parts(device);
+    let parts = devices::parts(device);
     let [part] = parts.as_slice() else { return None };
     let seconds = microseconds.checked_div(SECOND_US).unwrap_or(0);
     in_region(|region| percent_of(region, &part.uuid, seconds)).flatten().map(OwnUse::Charged)

@@ -1,8 +1,13 @@
 //! Stream-ordered memory: which pool does a call concern, and what happens around it?
 
 use super::memory::{ATTACH_GLOBAL, freed, recorded, reserve_or_spill_here, spilled};
-use super::{Decision, Granted, around, charge_or_spill, refuse, spill_or_refuse, vmm};
-use crate::driver;
+use super::{Decision, Granted, around, charge_or_spill, refuse, spill_or_refuse};
+use crate::driver_calls::capture_mode;
+use crate::driver_calls::contexts;
+use crate::driver_calls::locations;
+use crate::driver_calls::memory;
+use crate::driver_calls::pools;
+use crate::driver_calls::streams;
 use crate::lifecycle;
 use crate::linear::Grant;
 use crate::place::Place;
@@ -110,7 +115,7 @@ fn order_of((stream, default): (CUstream, DefaultStream)) -> usize {
     let own = || THREAD.with(|place| core::ptr::from_ref(place).addr());
     match (stream.addr(), default) {
         (0, DefaultStream::PerThread) | (2, _) => own(),
-        (0 | 1, _) => driver::current_context().unwrap_or(0),
+        (0 | 1, _) => contexts::current_context().unwrap_or(0),
         (handle, _) => handle,
     }
 }
@@ -165,7 +170,7 @@ unsafe fn allocate(
 ) -> Status {
     let decide = |slice: &'static Slice| {
         // While a stream captures, the call adds a node to a graph: the memory is the graph's, and no pool's.
-        if bytes == 0 || driver::is_capturing(shown(order)) {
+        if bytes == 0 || streams::is_capturing(shown(order)) {
             return Decision::Forward;
         }
         let pool = match source(slice) {
@@ -178,7 +183,7 @@ unsafe fn allocate(
             Some(flight) => Decision::Go(Payment::Pool(flight)),
             None => match slice.places().iter().find(|place| place.device == device) {
                 Some(place) => {
-                    let context = driver::stream_context(order.0).map(|context| slice.owner_of(context));
+                    let context = streams::stream_context(order.0).map(|context| slice.owner_of(context));
                     spill_or_refuse(slice, place, context, What::Allocation, bytes)
                 }
                 None => refuse(slice, device, What::Allocation, bytes),
@@ -201,17 +206,17 @@ unsafe fn allocate(
         // SAFETY: by the contract above.
         let spilled = || unsafe { spilled(claim, output, ATTACH_GLOBAL) };
         // The call that it stands for spoils no capture of another thread's.
-        driver::beside_captures(spilled)
+        capture_mode::beside_captures(spilled)
     };
     charge_or_spill(decide, call, settle, spill)
 }
 
 /// The pool that a stream's allocations come from.
 fn pool_of_stream(slice: &Slice, stream: CUstream) -> Source {
-    let device = driver::stream_context(stream).and_then(driver::context_device);
+    let device = streams::stream_context(stream).and_then(contexts::context_device);
     let Some(place) = device.and_then(|device| slice.place(device)) else { return Source::Unknown };
     // A program may have made a pool of another device or of the host the current one.
-    match driver::current_pool(place.handle) {
+    match pools::current_pool(place.handle) {
         None => Source::Unknown,
         Some(handle) if slice.pools.is_host(handle) => Source::Host,
         Some(handle) => Source::Pool(slice.pools.find_or_add(handle, place.device)),
@@ -228,8 +233,7 @@ fn pool_of_handle(slice: &Slice, pool: CUmemoryPool) -> Source {
         return Source::Host;
     }
     let owns = |place: &&Place| {
-        driver::default_pool(place.handle) == Some(handle)
-            || driver::current_pool(place.handle) == Some(handle)
+        pools::default_pool(place.handle) == Some(handle) || pools::current_pool(place.handle) == Some(handle)
     };
     let owner = slice.places().iter().find(owns);
     owner.map_or(Source::Unknown, |place| Source::Pool(slice.pools.find_or_add(handle, place.device)))
@@ -259,15 +263,15 @@ fn freed_in(address: CUdeviceptr, order: (CUstream, DefaultStream), call: impl F
     freed(address, free, || {
         let code = call();
         let is_unable = matches!(code, status::INVALID_VALUE | status::NOT_SUPPORTED);
-        if !is_spilled || !is_unable || driver::is_capturing(shown(order)) {
+        if !is_spilled || !is_unable || streams::is_capturing(shown(order)) {
             return code;
         }
         // What another thread captures must not be spoiled by it, as it would not be by the program's own call.
-        let free_now = || match driver::wait_for(shown(order)) {
-            status::SUCCESS => driver::free(address),
+        let free_now = || match streams::wait_for(shown(order)) {
+            status::SUCCESS => memory::free(address),
             failed => failed,
         };
-        driver::beside_captures(free_now)
+        capture_mode::beside_captures(free_now)
     })
 }
 
@@ -288,7 +292,7 @@ pub(crate) unsafe fn create(
             // SAFETY: as above.
             let made = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS);
             let (Some(wanted), Some(pool)) = (wanted, made) else { return };
-            let place = vmm::device_of(wanted.location).and_then(|device| slice.place(device));
+            let place = locations::device_of(wanted.location).and_then(|device| slice.place(device));
             match place {
                 Some(place) => drop(slice.pools.find_or_add(pool.addr(), place.device)),
                 None => slice.pools.add_host(pool.addr()),

@@ -1,9 +1,10 @@
 //! What does NVML tell of what each process did on a device of which a slice has a part? Only what members of it did.
 
-use super::entries::{Listed, ask, deliver};
+use super::entries::{Listed, deliver};
 use super::members::{Members, members, sharers};
 use super::versioned::{Opened, Versioned, ask_all, open};
-use crate::guard::quietly;
+use crate::driver_calls::nvml::answers::ask;
+use crate::os::reentrancy::quietly;
 use gpuslice_driver::arguments::{read_in, write_out};
 use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{

@@ -5,10 +5,12 @@
 //! process number is that of a member in our process-number namespace. Members that the driver cannot name to us are
 //! listed with what the region says that they hold.
 
-use super::entries::{self, Form, Unknown, ask, deliver};
+use super::entries;
+use super::entries::{Form, deliver};
 use super::members::{Members, members};
 use super::versioned::{Opened, Versioned, ask_all, open};
-use crate::guard::quietly;
+use crate::driver_calls::nvml::answers::{LONG, SHORT, USUAL, Unknown, ask};
+use crate::os::reentrancy::quietly;
 use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{
     Status, c_uint, nvmlDevice_t, nvmlProcessDetail_v1_t, nvmlProcessDetailList_t, nvmlProcessInfo_t,
@@ -165,11 +167,11 @@ unsafe fn untold(
     match ask(|count, entries: *mut Unknown| unsafe { real(device, count, entries.cast()) }) {
         Ok((answer, length)) => {
             let show = Untold { members: &members, answer: &answer, length, unnamed };
-            match quietly(|| entries::words(&answer, length), entries::USUAL) {
+            match quietly(|| entries::words(&answer, length), USUAL) {
                 // SAFETY: by the contract above; the caller has room for entries of this form.
-                entries::SHORT => unsafe { show.deliver::<nvmlProcessInfo_v1_t>(count, infos.cast()) },
+                SHORT => unsafe { show.deliver::<nvmlProcessInfo_v1_t>(count, infos.cast()) },
                 // SAFETY: as above.
-                entries::LONG => unsafe { show.deliver::<nvmlProcessDetail_v1_t>(count, infos.cast()) },
+                LONG => unsafe { show.deliver::<nvmlProcessDetail_v1_t>(count, infos.cast()) },
                 // SAFETY: as above.
                 _ => unsafe { show.deliver(count, infos) },
             }

@@ -1,10 +1,11 @@
 //! How much memory does a device have, and how much is free? The slice's answer.
 
-use crate::driver;
-use crate::guard::quietly;
+use crate::driver_calls::contexts;
+use crate::driver_calls::devices;
 use crate::leaving;
 use crate::lifecycle::{self, Standing};
 use crate::measure;
+use crate::os::reentrancy::quietly;
 use crate::place::Place;
 use crate::slice::{Quota, Slice};
 use core::ffi::{c_int, c_uint};
@@ -32,7 +33,7 @@ pub(crate) unsafe fn mem_info_v1(real: real::cuMemGetInfo, free: *mut c_uint, to
     // SAFETY: the caller's own arguments.
     let code = unsafe { real(free, total) };
     if let Some(quota) = quietly(|| current(code), None) {
-        let really_free = quietly(driver::device_free, None).unwrap_or(quota.left);
+        let really_free = quietly(devices::device_free, None).unwrap_or(quota.left);
         // SAFETY: the caller's outputs, which the driver accepted.
         unsafe { put_short(free, quota.left.min(really_free)) };
         if !lifecycle::reports_device_total() {
@@ -72,7 +73,7 @@ fn total_of(code: Status, device: c_int) -> Option<u64> {
 
 /// The quota of the current context's device.
 fn current(code: Status) -> Option<Quota> {
-    of(code, driver::current_device()?)
+    of(code, contexts::current_device()?)
 }
 
 fn of(code: Status, device: c_int) -> Option<Quota> {

@@ -5,7 +5,8 @@
 
 use super::around;
 use super::vmm::Incoming;
-use crate::driver;
+use crate::driver_calls::contexts;
+use crate::driver_calls::memory;
 use crate::ledger::Owner;
 use crate::slice::Slice;
 use crate::tags::{self, HANDLE_BYTES};
@@ -145,7 +146,7 @@ fn lent(
         |slice, (), code| {
             let Some(bytes) = handle().filter(|_| code == status::SUCCESS) else { return };
             // The handle is the whole allocation's, wherever in it the address lies.
-            let base = driver::start_of(address).unwrap_or(address);
+            let base = memory::start_of(address).unwrap_or(address);
             let Some(charge) = slice.addresses.get(base) else { return };
             let key = tags::key_of_bytes(&bytes);
             let lives_on = matches!(charge.owner, Owner::Context(_) | Owner::Block(_));
@@ -193,7 +194,7 @@ fn opened(
     let expect = |slice: &'static Slice| {
         slice.shared.note_import();
         let used = bytes().and_then(|bytes| slice.borrow(tags::key_of_bytes(&bytes)));
-        (used, driver::current_context().unwrap_or(0))
+        (used, contexts::current_context().unwrap_or(0))
     };
     around(expect, call, |slice, (used, context), code| match address().filter(|_| code == status::SUCCESS) {
         Some(address) => {

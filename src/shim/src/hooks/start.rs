@@ -1,8 +1,8 @@
 //! The first calls of a program: are its limits such that they can be enforced?
 
-use crate::guard;
-use crate::initialised;
+use crate::driver_calls::nvml::initialization;
 use crate::lifecycle::{self, Standing};
+use crate::os::reentrancy;
 use core::ffi::c_uint;
 use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{Status, status};
@@ -27,30 +27,30 @@ pub(crate) unsafe fn init(real: real::cuInit, flags: c_uint) -> Status {
 
 /// `nvmlInit` in its forms without arguments.
 pub(crate) unsafe fn nvml_init(real: real::nvmlInit) -> Status {
-    if guard::quietly(is_unenforceable, false) {
+    if reentrancy::quietly(is_unenforceable, false) {
         return status::NVML_NO_PERMISSION;
     }
     // SAFETY: no arguments.
     let code = unsafe { real() };
-    initialised::count(code);
+    initialization::count(code);
     code
 }
 
 /// `nvmlInitWithFlags`.
 pub(crate) unsafe fn nvml_init_with_flags(real: real::nvmlInitWithFlags, flags: c_uint) -> Status {
-    if guard::quietly(is_unenforceable, false) {
+    if reentrancy::quietly(is_unenforceable, false) {
         return status::NVML_NO_PERMISSION;
     }
     // SAFETY: the caller's own argument.
     let code = unsafe { real(flags) };
-    initialised::count(code);
+    initialization::count(code);
     code
 }
 
 /// `nvmlShutdown`.
 pub(crate) unsafe fn nvml_shutdown(real: real::nvmlShutdown) -> Status {
     // SAFETY: no arguments.
-    initialised::shut_down(|| unsafe { real() })
+    initialization::shut_down(|| unsafe { real() })
 }
 
 /// Whether the limits cannot be enforced, as far as it can be told without CUDA: a program that only watches
@@ -63,7 +63,7 @@ fn is_unenforceable() -> bool {
     match Monitor::open(&settings.region, settings.trust) {
         Ok(_) => false,
         Err(error) => {
-            crate::notice::say(LogLevel::Error, &format_args!("gpuslice: {error}. NVML is refused."));
+            crate::os::messages::say(LogLevel::Error, &format_args!("gpuslice: {error}. NVML is refused."));
             true
         }
     }

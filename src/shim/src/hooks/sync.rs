@@ -4,9 +4,9 @@
 use super::launch::{legacy, per_thread};
 use super::pool::releasing;
 use crate::compute::{Waits, waits};
-use crate::guard::quietly;
 use crate::lifecycle::{self, Standing};
 use crate::measure;
+use crate::os::reentrancy::quietly;
 use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{CUcontext, CUevent, CUstream, Status};
 

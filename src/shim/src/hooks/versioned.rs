@@ -1,7 +1,7 @@
 //! How is a list of NVML's opened that begins with its version, and how is the driver asked for all of it?
 
-use super::entries::{Blank, ask};
 use super::members::Members;
+use crate::driver_calls::nvml::answers::{Blank, ask};
 use core::ffi::c_uint;
 use gpuslice_driver::arguments::{read_in, write_out};
 use gpuslice_driver::types::{

@@ -4,23 +4,18 @@
 //! takes one away, so that memory is never given back while the driver still holds it.
 
 use super::{Decision, Granted, around, charge, reserve};
+use crate::driver_calls::locations::device_of;
 use crate::ledger::Reservation;
 pub(crate) use crate::physical::Number;
 use crate::physical::{Piece, Tables};
 use crate::slice::Slice;
-use core::ffi::{c_int, c_void};
+use core::ffi::c_void;
 use gpuslice_driver::arguments::read_in;
 use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{
-    AllocationProperties, CUdeviceptr, CUmemAllocationProp, CUmemGenericAllocationHandle, CUmemLocation,
-    Status, status,
+    AllocationProperties, CUdeviceptr, CUmemAllocationProp, CUmemGenericAllocationHandle, Status, status,
 };
 use gpuslice_region::{Device, SharedUse};
-
-/// `CU_MEM_LOCATION_TYPE_DEVICE`.
-const ON_DEVICE: u32 = 1;
-/// `CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN`: a part of a device, whose number is the low byte.
-const ON_PART_OF_DEVICE: u32 = 6;
 
 /// What is known of an import before the driver is asked.
 pub(super) enum Incoming {
@@ -81,15 +76,6 @@ impl Incoming {
             Self::Borrowed(_, used) => slice.end_use(used, true),
             Self::Foreign => {}
         }
-    }
-}
-
-/// The device that a location is on, by CUDA's handle; none for the host.
-pub(crate) fn device_of(location: CUmemLocation) -> Option<c_int> {
-    match location.kind {
-        ON_DEVICE => Some(location.id),
-        ON_PART_OF_DEVICE => Some(location.id & 0xff),
-        _ => None,
     }
 }
 

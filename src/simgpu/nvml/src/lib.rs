@@ -7,7 +7,7 @@
 
 use gpuslice_driver::Symbol;
 use gpuslice_driver::types::*;
-use simgpu::management::*;
+use simgpu::nvml::*;
 
 gpuslice_driver::for_each_nvml! { [simgpu::export_nvml] }
 

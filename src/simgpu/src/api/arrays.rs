@@ -4,9 +4,10 @@ use gpuslice_driver::types::*;
 
 use super::Arrays;
 use super::methods::methods;
-use crate::arrays::{Shape, flag};
-use crate::driver::{Driver, Outcome};
-use crate::objects::{handle, pointer};
+use crate::call::Driver;
+use crate::model::arrays::{Shape, flag};
+use crate::model::objects::{handle, pointer};
+use crate::status::Outcome;
 
 /// `CUDA_ARRAY_DESCRIPTOR`, its format as a number.
 #[repr(C)]

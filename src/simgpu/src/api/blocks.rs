@@ -2,11 +2,12 @@
 
 use gpuslice_driver::types::*;
 
-use crate::clock;
-use crate::driver::{Driver, Outcome, statuses};
-use crate::managed::HOST;
-use crate::memory::{PITCH, map_host};
-use crate::regions::{HostBlock, Origin};
+use crate::call::Driver;
+use crate::model::managed::HOST;
+use crate::model::regions::{HostBlock, Origin};
+use crate::os::clock;
+use crate::process::memory::{PITCH, map_host};
+use crate::status::{Outcome, statuses};
 
 /// A place by the device's number, or the host's.
 pub(super) fn ordinal_of(place: CUmemLocation) -> Result<i32, Status> {

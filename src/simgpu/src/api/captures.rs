@@ -4,9 +4,10 @@ use core::cell::RefCell;
 
 use gpuslice_driver::types::*;
 
-use crate::driver::{Driver, Outcome, statuses};
-use crate::objects::{handle, pointer};
-use crate::submit::On;
+use super::submit::On;
+use crate::call::Driver;
+use crate::model::objects::{handle, pointer};
+use crate::status::{Outcome, statuses};
 
 /// `CUstreamCaptureStatus`.
 mod capturing {

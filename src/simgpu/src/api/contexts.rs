@@ -4,11 +4,12 @@ use gpuslice_driver::types::*;
 
 use super::Contexts;
 use super::methods::methods;
-use crate::contexts::{LIMITS, limits_cost};
-use crate::driver::{Driver, Outcome, statuses};
-use crate::objects::{handle, pointer};
-use crate::state::Kind;
-use crate::thread;
+use crate::call::Driver;
+use crate::model::contexts::{LIMITS, limits_cost};
+use crate::model::objects::{handle, pointer};
+use crate::process::thread_state;
+use crate::state::layout::Kind;
+use crate::status::{Outcome, statuses};
 
 /// Flags that `cuCtxCreate` understands.
 const FLAGS: u32 = 0xff;
@@ -28,7 +29,7 @@ impl Driver {
             local.end_context(simulation, made)?;
             return Err(why);
         }
-        thread::push(made);
+        thread_state::push(made);
         self.write(to, pointer(made))
     }
 
@@ -40,8 +41,8 @@ impl Driver {
             return Err(status::INVALID_CONTEXT);
         }
         local.end_context(simulation, context)?;
-        if thread::current() == context {
-            thread::pop();
+        if thread_state::current() == context {
+            thread_state::pop();
         }
         Ok(())
     }
@@ -78,16 +79,16 @@ impl Driver {
     }
 
     fn pop(&self, to: *mut CUcontext) -> Outcome {
-        if thread::current() == 0 {
+        if thread_state::current() == 0 {
             return Err(status::INVALID_CONTEXT);
         }
-        self.offer(to, pointer(thread::pop()));
+        self.offer(to, pointer(thread_state::pop()));
         Ok(())
     }
 
     fn push(&self, context: CUcontext) -> Outcome {
         self.simulation()?.local().can_be_current(handle(context))?;
-        if thread::push(handle(context)) { Ok(()) } else { Err(status::INVALID_VALUE) }
+        if thread_state::push(handle(context)) { Ok(()) } else { Err(status::INVALID_VALUE) }
     }
 }
 
@@ -256,12 +257,12 @@ impl Contexts for Driver {
         if !ctx.is_null() {
             simulation.local().can_be_current(handle(ctx))?;
         }
-        thread::replace(handle(ctx));
+        thread_state::replace(handle(ctx));
         Ok(())
     }
 
     fn cuCtxGetCurrent(&self, pctx: *mut CUcontext) -> Outcome {
-        self.write(pctx, pointer(thread::current()))
+        self.write(pctx, pointer(thread_state::current()))
     }
 
     fn cuCtxGetDevice(&self, device: *mut CUdevice) -> Outcome {

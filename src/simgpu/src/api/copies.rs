@@ -5,8 +5,8 @@ use gpuslice_driver::types::*;
 use super::Copies;
 use super::methods::methods;
 use super::shapes::{array, device, host};
-use crate::driver::Driver;
-use crate::submit::{On, Wait};
+use super::submit::{On, Wait};
+use crate::call::Driver;
 
 impl Copies for Driver {
     methods! { self;

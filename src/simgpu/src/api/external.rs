@@ -4,12 +4,13 @@ use gpuslice_driver::types::*;
 
 use super::External;
 use super::methods::methods;
-use crate::arrays::Shape;
-use crate::checkpoint::{park, phase, unpark};
-use crate::driver::{Driver, Outcome};
-use crate::external::DESCRIPTOR;
-use crate::objects::{handle, pointer};
-use crate::sharing::Purpose;
+use crate::call::Driver;
+use crate::model::arrays::Shape;
+use crate::model::external::DESCRIPTOR;
+use crate::model::objects::{handle, pointer};
+use crate::model::tickets::Purpose;
+use crate::process::checkpoint::{park, phase, unpark};
+use crate::status::Outcome;
 
 const _: () = assert!(size_of::<CUipcMemHandle>() == 64);
 const _: () = assert!(size_of::<CUipcEventHandle>() == 64);

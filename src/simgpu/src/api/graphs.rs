@@ -4,11 +4,12 @@ use gpuslice_driver::types::*;
 
 use super::Graphs;
 use super::methods::methods;
-use crate::driver::{Driver, statuses};
-use crate::graphs::{Graph, Op, node_type};
-use crate::objects::{handle, pointer};
-use crate::submit::On;
-use crate::userobjects::UserObject;
+use super::submit::On;
+use crate::call::Driver;
+use crate::model::graphs::{Graph, Op, node_type};
+use crate::model::objects::{handle, pointer};
+use crate::model::user_objects::UserObject;
+use crate::status::statuses;
 
 impl Graphs for Driver {
     methods! { self;

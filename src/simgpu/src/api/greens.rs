@@ -2,10 +2,11 @@
 
 use gpuslice_driver::types::*;
 
-use crate::attributes::PROCESSORS;
-use crate::driver::{Driver, Outcome};
-use crate::greens::{INVALID_RESOURCE, PARTITION, split};
-use crate::objects::{handle, pointer};
+use crate::call::Driver;
+use crate::hardware::attributes::PROCESSORS;
+use crate::model::green_contexts::{PARTITION, split};
+use crate::model::objects::{handle, pointer};
+use crate::status::{Outcome, statuses};
 
 /// `CU_DEV_RESOURCE_TYPE_SM`.
 const PROCESSORS_KIND: c_uint = 1;
@@ -36,7 +37,7 @@ impl Resource {
 impl Driver {
     fn resource(&self, to: *mut CUdevResource, kind: c_uint, processors: u32) -> Outcome {
         if kind != PROCESSORS_KIND {
-            return Err(INVALID_RESOURCE);
+            return Err(statuses::INVALID_RESOURCE_TYPE);
         }
         self.write(to.cast(), Resource::of(processors))
     }
@@ -73,7 +74,7 @@ impl Driver {
     ) -> Outcome {
         let input = self.read(input.cast::<Resource>())?;
         if input.kind != PROCESSORS_KIND {
-            return Err(INVALID_RESOURCE);
+            return Err(statuses::INVALID_RESOURCE_TYPE);
         }
         let wanted = if result.is_null() { c_uint::MAX } else { self.read(groups)? };
         let (count, each) = split(input.processors, wanted, least, flags)?;
@@ -98,7 +99,7 @@ impl Driver {
         for index in 0..count as usize {
             let resource = self.read_at(resources.cast::<Resource>(), index)?;
             if resource.kind != PROCESSORS_KIND {
-                return Err(INVALID_RESOURCE);
+                return Err(statuses::INVALID_RESOURCE_TYPE);
             }
             processors += resource.processors;
         }
@@ -159,7 +160,7 @@ impl Driver {
         flags: c_uint,
         priority: c_int,
     ) -> Outcome {
-        if to.is_null() || flags != crate::streams::NON_BLOCKING {
+        if to.is_null() || flags != crate::model::streams::NON_BLOCKING {
             return Err(status::INVALID_VALUE);
         }
         let simulation = self.simulation()?;

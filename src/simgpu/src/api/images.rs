@@ -2,10 +2,11 @@
 
 use gpuslice_driver::types::*;
 
-use crate::driver::{Driver, Outcome, statuses};
-use crate::fat;
-use crate::image::{ELF, FAT, Image, WRAPPER, elf_length};
-use crate::objects::{handle, pointer};
+use crate::call::Driver;
+use crate::model::fat_binary;
+use crate::model::image::{ELF, FAT, Image, WRAPPER, elf_length};
+use crate::model::objects::{handle, pointer};
+use crate::status::{Outcome, statuses};
 
 /// Bytes of the header of an ELF image.
 const ELF_HEADER: usize = 64;
@@ -31,8 +32,9 @@ impl Driver {
 
     /// The image in a fat binary.
     fn fat_image(&self, code: *const c_void) -> Result<Image, Status> {
-        let length = fat::length(self.bytes(code, fat::HEADER)?).ok_or(statuses::INVALID_IMAGE)?;
-        Ok(fat::image(self.bytes(code, length)?))
+        let length =
+            fat_binary::length(self.bytes(code, fat_binary::HEADER)?).ok_or(statuses::INVALID_IMAGE)?;
+        Ok(fat_binary::image(self.bytes(code, length)?))
     }
 
     /// The first bytes, not reading over the end of a short text.
@@ -56,7 +58,7 @@ impl Driver {
             return Ok(Image::of_elf(&content));
         }
         match content.first_chunk() {
-            Some(start) if *start == FAT => Ok(fat::image(&content)),
+            Some(start) if *start == FAT => Ok(fat_binary::image(&content)),
             _ => Image::of_text(&String::from_utf8_lossy(&content)).ok_or(statuses::INVALID_IMAGE),
         }
     }

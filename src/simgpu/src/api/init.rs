@@ -5,9 +5,15 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use gpuslice_driver::types::*;
 
 use super::Init;
-use crate::driver::{Driver, Outcome, statuses};
-use crate::lookup::{self, Found};
-use crate::{attributes, config, odd, simulation, texts};
+use super::symbol_lookup::{self, Found};
+use crate::call::Driver;
+use crate::config;
+use crate::hardware::attributes;
+use crate::hardware::texts;
+use crate::odd;
+use crate::os::messages;
+use crate::process::simulation;
+use crate::status::{Outcome, statuses};
 
 /// What `cuGetProcAddress_v2` tells besides its status.
 mod found {
@@ -24,7 +30,7 @@ static RUNTIME_IS_TOLD: AtomicBool = AtomicBool::new(false);
 impl Driver {
     fn find(&self, symbol: *const c_char, version: c_int, flags: u64) -> Result<Found, Status> {
         let own = u32::try_from(config::version()).unwrap_or(0);
-        match lookup::find(self.text(symbol)?.to_bytes(), version, flags, own) {
+        match symbol_lookup::find(self.text(symbol)?.to_bytes(), version, flags, own) {
             Found::BadFlags => Err(status::INVALID_VALUE),
             found => Ok(found),
         }
@@ -60,7 +66,7 @@ impl Init for Driver {
         }
         self.write(pp_export_table, core::ptr::null())?;
         if wanted == RUNTIME_TABLE && !RUNTIME_IS_TOLD.swap(true, Ordering::Relaxed) {
-            crate::notice::say(
+            messages::say(
                 "NVIDIA's CUDA runtime asks for a private table, which only NVIDIA's driver has: it stops here. \
                  docs/internals/simgpu.md says which programs run.",
             );

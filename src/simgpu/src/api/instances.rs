@@ -2,14 +2,16 @@
 
 use gpuslice_driver::types::*;
 
-use crate::driver::{Driver, Outcome};
+use super::submit::On;
+use crate::call::Driver;
 use crate::engine::{Config, EventId, Work};
-use crate::graphs::{AUTO_FREE, Exec, Graph, Node, Op, node_type};
-use crate::host::Duty;
-use crate::objects::{handle, pointer};
-use crate::streams::Place;
-use crate::submit::On;
-use crate::userobjects::Ended;
+use crate::model::executables::{AUTO_FREE, Exec};
+use crate::model::graphs::{Graph, Node, Op, node_type};
+use crate::model::objects::{handle, pointer};
+use crate::model::streams::Place;
+use crate::model::user_objects::Ended;
+use crate::process::host_queue::Duty;
+use crate::status::Outcome;
 
 /// Flags of instantiation that are understood: free on launch, upload, on the device, by priority.
 const FLAGS: u64 = 0xf;
@@ -199,7 +201,7 @@ impl Driver {
         let moves: Vec<_> = plan.moves.iter().map(|one| one.prepare(&local, simulation)).collect();
         let moves = moves.into_iter().collect::<Result<Vec<_>, _>>()?;
         drop(local);
-        moves.iter().for_each(crate::movement::Prepared::perform);
+        moves.iter().for_each(crate::process::movement::Prepared::perform);
         for event in &plan.waits {
             self.wait_event(On(stream, false), pointer(*event))?;
         }

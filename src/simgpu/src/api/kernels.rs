@@ -2,14 +2,15 @@
 
 use gpuslice_driver::types::*;
 
-use crate::attributes;
-use crate::clusters::{self, Clusters};
-use crate::code::Function;
-use crate::driver::{Driver, Outcome, statuses};
-use crate::graphs::{Launch, Op};
-use crate::host::Duty;
-use crate::objects::handle;
-use crate::submit::{On, Wait};
+use super::submit::{On, Wait};
+use crate::call::Driver;
+use crate::hardware::attributes;
+use crate::model::clusters::{self, Clusters};
+use crate::model::code::Function;
+use crate::model::graphs::{Launch, Op};
+use crate::model::objects::handle;
+use crate::process::host_queue::Duty;
+use crate::status::{Outcome, statuses};
 
 /// Shape of a launch: grid, block, shared memory.
 pub(super) type Extent = ([u32; 3], [u32; 3], u32);

@@ -4,10 +4,10 @@ use gpuslice_driver::types::*;
 
 use super::Launches;
 use super::methods::methods;
-use crate::attributes;
-use crate::driver::Driver;
-use crate::objects::{handle, pointer};
-use crate::submit::On;
+use super::submit::On;
+use crate::call::Driver;
+use crate::hardware::attributes;
+use crate::model::objects::{handle, pointer};
 
 impl Launches for Driver {
     methods! { self;

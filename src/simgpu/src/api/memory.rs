@@ -5,9 +5,10 @@ use gpuslice_driver::types::*;
 use super::Memory;
 use super::blocks::ordinal_of;
 use super::methods::methods;
-use crate::driver::{Driver, Outcome, statuses};
-use crate::objects::handle;
-use crate::regions::Origin;
+use crate::call::Driver;
+use crate::model::objects::handle;
+use crate::model::regions::Origin;
+use crate::status::{Outcome, statuses};
 
 impl Memory for Driver {
     fn cuMemAlloc(&self, dptr: *mut CUdeviceptr_v1, bytesize: c_uint) -> Outcome {

@@ -3,7 +3,7 @@
 /// Methods of one line each: `name(argument: type) => expression;`.
 macro_rules! methods {
     ($this:ident; $( $name:ident ( $($arg:ident: $ty:ty),* $(,)? ) => $body:expr; )*) => { $(
-        fn $name(&$this, $($arg: $ty),*) -> crate::driver::Outcome {
+        fn $name(&$this, $($arg: $ty),*) -> crate::status::Outcome {
             $body
         }
     )* };

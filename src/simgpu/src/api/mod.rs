@@ -33,6 +33,8 @@ mod pointers;
 mod pools;
 mod shapes;
 mod streams;
+mod submit;
+mod symbol_lookup;
 mod vmm;
 
 use gpuslice_driver::types::*;

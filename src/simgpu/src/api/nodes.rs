@@ -2,11 +2,12 @@
 
 use gpuslice_driver::types::*;
 
+use crate::call::Driver;
 use crate::config::version;
-use crate::driver::{Driver, Outcome, statuses};
-use crate::graphs::{Launch, Op};
-use crate::movement::Movement;
-use crate::objects::{handle, pointer};
+use crate::model::graphs::{Launch, Op};
+use crate::model::movement::Movement;
+use crate::model::objects::{handle, pointer};
+use crate::status::{Outcome, statuses};
 
 /// What all versions of `CUDA_KERNEL_NODE_PARAMS` begin with.
 #[repr(C)]
@@ -263,7 +264,7 @@ impl Driver {
     pub(super) fn change_node(&self, node: CUgraphNode, op: Op) -> Outcome {
         let mut local = self.simulation()?.local();
         let node = local.node_mut(handle(node))?;
-        if crate::graphs::node_type(&node.op) != crate::graphs::node_type(&op) {
+        if crate::model::graphs::node_type(&node.op) != crate::model::graphs::node_type(&op) {
             return Err(status::INVALID_VALUE);
         }
         node.op = op;
@@ -281,7 +282,7 @@ impl Driver {
         }
         let exec = local.execs.get_mut(handle(exec))?;
         let node = exec.graph.nodes.get_mut(&handle(node)).ok_or(statuses::INVALID_HANDLE)?;
-        if crate::graphs::node_type(&node.op) != crate::graphs::node_type(&op) {
+        if crate::model::graphs::node_type(&node.op) != crate::model::graphs::node_type(&op) {
             return Err(status::INVALID_VALUE);
         }
         node.op = op;

@@ -2,8 +2,9 @@
 
 use gpuslice_driver::types::*;
 
-use crate::driver::{Driver, Outcome};
-use crate::regions::Origin;
+use crate::call::Driver;
+use crate::model::regions::Origin;
+use crate::status::Outcome;
 
 /// Numbers of `CUpointer_attribute`.
 mod attribute {

@@ -4,15 +4,17 @@ use gpuslice_driver::types::*;
 
 use super::Pools;
 use super::methods::methods;
-use crate::driver::{Driver, Outcome};
+use super::submit::On;
+use crate::call::Driver;
 use crate::engine::Work;
-use crate::graphs::Op;
-use crate::objects::{handle, pointer};
-use crate::pool::{Freed, Pool};
-use crate::regions::Origin;
-use crate::sharing::{self, Label, Purpose};
-use crate::submit::On;
-use crate::vmm::{FILE_DESCRIPTOR, device_of};
+use crate::model::graphs::Op;
+use crate::model::objects::{handle, pointer};
+use crate::model::pools::{Freed, Pool};
+use crate::model::regions::Origin;
+use crate::model::tickets::{self, Label, Purpose};
+use crate::model::virtual_memory::FILE_DESCRIPTOR;
+use crate::process::virtual_memory::device_of;
+use crate::status::Outcome;
 
 /// `CUmemPool_attribute`.
 mod attribute {
@@ -131,9 +133,9 @@ impl Driver {
         if to.is_null() || flags != 0 || !shares {
             return Err(status::INVALID_VALUE);
         }
-        let file = sharing::make_file(0).ok_or(status::OUT_OF_MEMORY)?;
-        sharing::write_label(&file, Label { number: simulation.serial, device: device as u64, size: 0 })?;
-        self.write(to.cast::<c_int>(), sharing::hand_over(&file)?)
+        let file = tickets::make_file(0).ok_or(status::OUT_OF_MEMORY)?;
+        tickets::write_label(&file, Label { number: simulation.serial, device: device as u64, size: 0 })?;
+        self.write(to.cast::<c_int>(), tickets::hand_over(&file)?)
     }
 
     /// A pool of another process: its memory is used by pointers that are imported.
@@ -143,7 +145,7 @@ impl Driver {
         if to.is_null() || flags != 0 || kind != FILE_DESCRIPTOR {
             return Err(status::INVALID_VALUE);
         }
-        let label = sharing::read_label(&sharing::duplicate(descriptor)?)?;
+        let label = tickets::read_label(&tickets::duplicate(descriptor)?)?;
         let device = usize::try_from(label.device).map_err(|_| status::INVALID_VALUE)?;
         if label.size != 0 {
             return Err(status::INVALID_VALUE);

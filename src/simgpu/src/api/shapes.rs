@@ -2,11 +2,12 @@
 
 use gpuslice_driver::types::*;
 
-use crate::driver::{Driver, Outcome};
-use crate::graphs::Op;
-use crate::movement::{End, Movement, Side};
-use crate::objects::handle;
-use crate::submit::{On, Wait};
+use super::submit::{On, Wait};
+use crate::call::Driver;
+use crate::model::graphs::Op;
+use crate::model::movement::{End, Movement, Side};
+use crate::model::objects::handle;
+use crate::status::Outcome;
 
 /// An end in device memory.
 pub(super) fn device(address: u64) -> End {

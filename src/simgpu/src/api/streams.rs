@@ -4,13 +4,14 @@ use gpuslice_driver::types::*;
 
 use super::Streams;
 use super::methods::methods;
-use crate::driver::{Driver, Outcome, statuses};
+use super::submit::On;
+use crate::call::Driver;
 use crate::engine::{Completion, ElapsedError, EventStatus, Target, Work};
-use crate::host::Duty;
-use crate::objects::{handle, pointer};
-use crate::streams::{DISABLE_TIMING, INTERPROCESS, NON_BLOCKING};
-use crate::submit::On;
-use crate::thread;
+use crate::model::objects::{handle, pointer};
+use crate::model::streams::{DISABLE_TIMING, INTERPROCESS, NON_BLOCKING};
+use crate::process::host_queue::Duty;
+use crate::process::thread_state;
+use crate::status::{Outcome, statuses};
 
 /// All flags of events.
 const EVENT_FLAGS: u32 = 7;
@@ -147,7 +148,7 @@ impl Driver {
         if device != other {
             return Err(statuses::INVALID_HANDLE);
         }
-        let elapsed = simulation.shared.lock().engine(device).elapsed_ns(start, end, crate::clock::now());
+        let elapsed = simulation.shared.lock().engine(device).elapsed_ns(start, end, crate::os::clock::now());
         match elapsed {
             Ok(ns) => self.write(to, (ns as f64 / 1e6) as f32),
             Err(ElapsedError::NotReady) => Err(statuses::NOT_READY),
@@ -204,8 +205,8 @@ impl Driver {
     }
 
     fn write_value(&self, on: On, address: CUdeviceptr, value: u64, bytes: u64) -> Outcome {
-        use crate::graphs::Op;
-        use crate::movement::{Movement, Side};
+        use crate::model::graphs::Op;
+        use crate::model::movement::{Movement, Side};
         let bytes_of = value.to_le_bytes();
         let from = Side::Host(bytes_of.as_ptr().expose_provenance() as u64);
         let movement = Movement::run(Side::Device(address), from, bytes);
@@ -213,7 +214,7 @@ impl Driver {
         // The value lives on this stack, so it is moved before this returns, in a capture too.
         let simulation = self.simulation()?;
         movement.prepare(&simulation.local(), simulation)?.perform();
-        self.submit(on, &Op::Empty, crate::submit::Wait::No)
+        self.submit(on, &Op::Empty, super::submit::Wait::No)
     }
 }
 
@@ -301,8 +302,8 @@ impl Streams for Driver {
         cuEventQuery(h_event: CUevent) => {
             let (device, id) = self.event(h_event)?;
             let simulation = self.simulation()?;
-            let (now, mut state) = (crate::clock::now(), simulation.shared.lock());
-            crate::meetings::look(&mut state, now);
+            let (now, mut state) = (crate::os::clock::now(), simulation.shared.lock());
+            crate::process::meetings::look(&mut state, now);
             match state.engine(device).event_status(id, now) {
                 Ok(EventStatus::Pending) => Err(statuses::NOT_READY),
                 Ok(_) => Ok(()),
@@ -326,7 +327,7 @@ impl Streams for Driver {
             if wanted > 2 {
                 return Err(status::INVALID_VALUE);
             }
-            self.write(mode.cast::<u32>(), thread::exchange_capture_mode(wanted))
+            self.write(mode.cast::<u32>(), thread_state::exchange_capture_mode(wanted))
         };
         cuStreamBeginCapture(h_stream: CUstream) => self.begin(On::legacy(h_stream), 0);
         cuStreamBeginCapture_ptsz(h_stream: CUstream) => self.begin(On::per_thread(h_stream), 0);

@@ -4,9 +4,11 @@ use gpuslice_driver::types::*;
 
 use super::Vmm;
 use super::methods::methods;
-use crate::driver::{Driver, Outcome};
-use crate::multicast::{Part, Wanted};
-use crate::vmm::{FABRIC, FILE_DESCRIPTOR, GRANULARITY, Properties, device_of};
+use crate::call::Driver;
+use crate::model::multicast::{Part, Wanted};
+use crate::model::virtual_memory::{FABRIC, FILE_DESCRIPTOR, GRANULARITY, Properties};
+use crate::process::virtual_memory::device_of;
+use crate::status::Outcome;
 
 /// `CUmemAccessDesc`, its enumerations as numbers.
 #[repr(C)]

@@ -123,7 +123,7 @@ impl EngineState {
         let event = self.events.at_mut(link);
         event.generation = event.generation.max(1);
         event.client = client;
-        super::repair::written();
+        super::write_order::written();
         event.status = status::FRESH;
         Ok(EventId { link, generation: event.generation })
     }
@@ -212,7 +212,7 @@ impl EngineState {
         stream.client = client_link;
         stream.ordering = rule;
         stream.next_of_client = next;
-        super::repair::written();
+        super::write_order::written();
         stream.life = life::OPEN;
         Some(link)
     }

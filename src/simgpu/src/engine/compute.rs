@@ -115,7 +115,7 @@ impl EngineState {
             let waits = row.passes.saturating_sub(begins);
             row.ends = busy_ns.saturating_add(item.duration).saturating_add(waits);
             row.phase_order = item.order;
-            super::repair::written();
+            super::write_order::written();
             row.phase = phase::RUNNING;
             row.next_ready = 0;
             let client = self.clients.at_mut(self.owner);

@@ -33,7 +33,7 @@ impl EngineState {
             let stream = self.streams.at_mut(link);
             stream.ends = self.clock.saturating_add(item.duration);
             stream.phase_order = item.order;
-            super::repair::written();
+            super::write_order::written();
             stream.phase = phase::RUNNING;
             engine.waiting.head = core::mem::take(&mut stream.next_ready);
             if engine.waiting.head == 0 {

@@ -169,7 +169,7 @@ impl EngineState {
         item.stream = link;
         let ticket_total = item.total;
         *self.items.at_mut(place) = item;
-        super::repair::written();
+        super::write_order::written();
         self.items.at_mut(place).order = order;
 
         let tail = core::mem::replace(&mut stream.items.tail, place);

@@ -1,9 +1,9 @@
 //! Which plain integers make up the state of one simulated device.
 
 use super::config::{Config, MAX_COPY_ENGINES};
+use super::ids::ClientId;
 use super::rows::{Client, Event, Item, Stream};
 use super::table::{Link, List, Table};
-use super::truth::ClientTruth;
 
 /// Clients of one device at a time.
 pub(crate) const CLIENTS: usize = 128;
@@ -69,6 +69,33 @@ pub(crate) struct ProcessSample {
     pub(crate) memory: u32,
     /// Keeps the size a multiple of eight.
     pub(crate) reserved: u32,
+}
+
+/// What one client has done since it was registered.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ClientTruth {
+    /// Who.
+    pub(crate) id: ClientId,
+    /// When it was registered.
+    pub(crate) added_ns: u64,
+    /// When it was removed; 0: it lives.
+    pub(crate) removed_ns: u64,
+    /// Time during which at least one kernel, graph or fill of it was running. Slices of others and
+    /// switches are not in it, overlapping kernels count once.
+    pub(crate) busy_ns: u64,
+    /// The part of it during which not only fills were running.
+    pub(crate) kernel_busy_ns: u64,
+    /// Time during which a copy or a fill of it was running.
+    pub(crate) memory_busy_ns: u64,
+    /// Durations of its finished kernels and graphs, overlapping ones counted each.
+    pub(crate) kernel_ns: u64,
+    /// Kernels that finished, those in graphs too.
+    pub(crate) launches: u64,
+    /// The process, as it was registered.
+    pub(crate) pid: u32,
+    /// Work that is not finished, or never was.
+    pub(crate) queued: u32,
 }
 
 /// The whole state of one simulated device. Valid when zeroed. Whoever holds it exclusively may move it

@@ -52,7 +52,7 @@ impl EngineState {
         let item = self.items.at_mut(stream.items.head);
         item.unmet = 0;
         // From here on a repair knows when it ends.
-        super::repair::written();
+        super::write_order::written();
         item.duration = item.duration.saturating_sub(stream.ends.saturating_sub(ends));
         self.unmet = self.unmet.saturating_sub(1);
         self.streams.at_mut(link).ends = ends;

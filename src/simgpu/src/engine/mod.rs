@@ -98,6 +98,7 @@ mod rows;
 mod sample;
 mod table;
 mod truth;
+mod write_order;
 
 pub(crate) use config::{Config, Direction, MAX_CONCURRENT, MAX_COPY_ENGINES, WHOLE_DEVICE};
 pub(crate) use ids::{
@@ -105,10 +106,10 @@ pub(crate) use ids::{
     StreamId, StreamKind, Target, Ticket, Work,
 };
 pub(crate) use layout::{
-    CLIENTS, DEVICE_SAMPLES, DeviceSample, EVENTS, EngineState, ITEMS, PROCESS_SAMPLES, ProcessSample,
-    STREAMS,
+    CLIENTS, ClientTruth, DEVICE_SAMPLES, DeviceSample, EVENTS, EngineState, ITEMS, PROCESS_SAMPLES,
+    ProcessSample, STREAMS,
 };
-pub(crate) use truth::{ClientTruth, DeviceTruth};
+pub(crate) use truth::DeviceTruth;
 
 #[cfg(test)]
 mod tests;

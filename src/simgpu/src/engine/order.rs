@@ -115,7 +115,7 @@ impl EngineState {
         let stream = self.streams.at_mut(link);
         stream.done_order = item.order;
         // From here on a repair knows that the item is done, wherever its process dies.
-        super::repair::written();
+        super::write_order::written();
         stream.done_total = item.total;
         stream.phase = phase::IDLE;
         stream.items.head = item.next;

@@ -8,11 +8,6 @@ use super::layout::EngineState;
 use super::rows::{Client, kind, phase};
 use super::table::{Link, List};
 
-/// Keeps the writes before it before the writes after it: a process may be killed between any two.
-pub(super) fn written() {
-    core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
-}
-
 impl EngineState {
     /// Makes the state whole again. To be called by whoever finds that the last holder of the lock died
     /// with it. Work of the living is kept; the order in which ready kernels of different streams start, and

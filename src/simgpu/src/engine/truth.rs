@@ -1,37 +1,10 @@
 //! What really happened: busy time per client and per millisecond, for those who check a limiter.
 
 use super::ids::{ClientId, Gone};
-use super::layout::{EngineState, RETIRED, SPANS, Span};
+use super::layout::{ClientTruth, EngineState, RETIRED, SPANS, Span};
 use super::sample::{newest, place};
 
 const MS: u64 = 1_000_000;
-
-/// What one client has done since it was registered.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ClientTruth {
-    /// Who.
-    pub(crate) id: ClientId,
-    /// When it was registered.
-    pub(crate) added_ns: u64,
-    /// When it was removed; 0: it lives.
-    pub(crate) removed_ns: u64,
-    /// Time during which at least one kernel, graph or fill of it was running. Slices of others and
-    /// switches are not in it, overlapping kernels count once.
-    pub(crate) busy_ns: u64,
-    /// The part of it during which not only fills were running.
-    pub(crate) kernel_busy_ns: u64,
-    /// Time during which a copy or a fill of it was running.
-    pub(crate) memory_busy_ns: u64,
-    /// Durations of its finished kernels and graphs, overlapping ones counted each.
-    pub(crate) kernel_ns: u64,
-    /// Kernels that finished, those in graphs too.
-    pub(crate) launches: u64,
-    /// The process, as it was registered.
-    pub(crate) pid: u32,
-    /// Work that is not finished, or never was.
-    pub(crate) queued: u32,
-}
 
 /// What the device has done since its first use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
+use super::device_time::{process_done, process_number};
 use super::file::Locked;
-use super::life;
-use crate::clock;
-use crate::work::{process_done, process_number};
+use super::layout::life;
+use crate::os::clock;
 
 /// A millisecond in which kernels or fills of a process ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,10 +12,11 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-use super::lock::{RobustMutex, Taken};
+use super::layout::{ENGINE_STRIDE, ENGINES_AT, MAGIC, State, VERSION};
 use super::settings::Settings;
-use super::{DEVICES, ENGINE_STRIDE, ENGINES_AT, MAGIC, PROCESSES, State, VERSION};
+use super::sizes::{DEVICES, PROCESSES};
 use crate::engine::EngineState;
+use crate::os::robust_mutex::{RobustMutex, Taken};
 
 /// The mapped file.
 #[derive(Debug)]
@@ -145,7 +146,7 @@ impl Shared {
         }
         let state = self.base.as_ptr();
         // SAFETY: a plain address computation inside the mapping.
-        let first: *const super::Process = unsafe { (&raw const (*state).processes).cast() };
+        let first: *const super::layout::Process = unsafe { (&raw const (*state).processes).cast() };
         // SAFETY: the slot is one of the array's.
         let process = unsafe { first.add(slot) };
         // SAFETY: the mapping lives as long as `self`, and the word is atomic.
@@ -160,7 +161,7 @@ impl Shared {
         }
         let state = self.base.as_ptr();
         // SAFETY: a plain address computation inside the mapping.
-        let first: *const super::Process = unsafe { (&raw const (*state).processes).cast() };
+        let first: *const super::layout::Process = unsafe { (&raw const (*state).processes).cast() };
         // SAFETY: the slot is one of the array's.
         let process = unsafe { first.add(slot) };
         // SAFETY: the mapping is never unmapped, and the mutex has interior mutability.
@@ -176,7 +177,7 @@ impl Shared {
             locked.takeovers = locked.takeovers.saturating_add(1);
             locked.repair();
             for device in 0..locked.settings.count() {
-                crate::work::repair(locked.engine(device));
+                super::device_time::repair(locked.engine(device));
             }
         }
         locked
@@ -258,7 +259,7 @@ fn map(file: &File) -> io::Result<NonNull<State>> {
 /// Makes a complete file under another name and gives it its own, unless somebody was faster.
 fn make(path: &Path, settings: &Settings) -> io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
-    beside.push(format!(".{}.{}", std::process::id(), crate::clock::now()));
+    beside.push(format!(".{}.{}", std::process::id(), crate::os::clock::now()));
     let beside = PathBuf::from(beside);
     let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&beside)?;
     let made = fill(&file, settings).and_then(|()| link(&beside, path));

@@ -1,8 +1,9 @@
 //! How is the ground truth told?
 
+use super::device_time::Done;
 use super::file::Locked;
-use super::{DEVICES, Kind, Process, State, Usage, life, name_text};
-use crate::work::Done;
+use super::layout::{Kind, Process, State, Usage, life, name_text};
+use super::sizes::DEVICES;
 
 /// A text as JSON.
 fn quoted(text: &str) -> String {
@@ -25,7 +26,7 @@ fn list(parts: impl IntoIterator<Item = String>) -> String {
 fn device(state: &mut Locked<'_>, device: usize) -> String {
     let level = state.levels.get(device).copied().unwrap_or_default();
     let capacity = state.settings.capacity(device);
-    let busy = crate::work::device_busy(state.engine(device));
+    let busy = super::device_time::device_busy(state.engine(device));
     let leaving = state.leaving(device);
     format!(
         "{{\"index\":{device},\"uuid\":{},\"capacity\":{capacity},\"held\":{},\"peak\":{},\"leaving\":{leaving},\"busy_ns\":{busy}}}",
@@ -85,7 +86,7 @@ fn processes(state: &mut Locked<'_>) -> Vec<String> {
     for (serial, slot) in serials {
         let mut devices = Vec::new();
         for device in 0..state.settings.count() {
-            let now = crate::work::process_done(state.engine(device), serial);
+            let now = super::device_time::process_done(state.engine(device), serial);
             if let Some(own) = state.usage(slot, device) {
                 devices.push(usage(own, device, &now));
             }

@@ -3,7 +3,7 @@
 //! Every change is made under the file's lock, so held bytes and peaks are exact for the device, for each
 //! process and for each group.
 
-use super::{Kind, Level, State, Usage};
+use super::layout::{Kind, Level, State, Usage};
 
 /// The device has not that much memory left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

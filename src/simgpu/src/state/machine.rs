@@ -5,9 +5,9 @@
 
 use core::ops::Range;
 
-use super::DEVICES;
 use super::settings::Settings;
-use crate::texts;
+use super::sizes::DEVICES;
+use crate::hardware::texts;
 
 impl Settings {
     /// Number of GPUs.

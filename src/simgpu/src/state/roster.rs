@@ -6,8 +6,9 @@
 use core::sync::atomic::Ordering;
 
 use super::file::Locked;
-use super::lock::Taken;
-use super::{DEVICES, GROUPS, PROCESSES, Usage, life, name_bytes, name_text};
+use super::layout::{Usage, life, name_bytes, name_text};
+use super::sizes::{DEVICES, GROUPS, PROCESSES};
+use crate::os::robust_mutex::Taken;
 
 /// Why a process cannot join.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +54,7 @@ impl Locked<'_> {
 
     /// The devices have back what has left for long enough.
     fn end_leaving(&mut self) {
-        let now = crate::clock::now();
+        let now = crate::os::clock::now();
         let mut is_any = false;
         for left in self.leaving.iter_mut().filter(|left| left.bytes > 0 && left.until_ns <= now) {
             (left.bytes, is_any) = (0, true);
@@ -67,12 +68,12 @@ impl Locked<'_> {
     fn let_leave(&mut self, slot: usize) {
         let wait = self.settings.teardown_ms.saturating_mul(1_000_000);
         let Some(process) = self.processes.get(slot).filter(|_| wait > 0) else { return };
-        let (group, until_ns) = (process.group, crate::clock::now().saturating_add(wait));
+        let (group, until_ns) = (process.group, crate::os::clock::now().saturating_add(wait));
         for device in 0..DEVICES {
             let bytes = self.usage(slot, device).map_or(0, |usage| usage.total());
             let free = self.leaving.iter_mut().find(|left| left.bytes == 0).filter(|_| bytes > 0);
             if let (Some(free), Ok(device)) = (free, u32::try_from(device)) {
-                *free = super::Leaving { bytes, until_ns, device, group };
+                *free = super::layout::Leaving { bytes, until_ns, device, group };
             }
         }
     }
@@ -103,7 +104,7 @@ impl Locked<'_> {
         }
         self.repair();
         for device in 0..self.settings.count() {
-            let gone = crate::work::remove_process(self.engine(device), serial);
+            let gone = super::device_time::remove_process(self.engine(device), serial);
             if let Some(usage) = self.usage(slot, device) {
                 usage.remember(&gone);
             }
@@ -125,7 +126,7 @@ impl Locked<'_> {
     /// Lets all peaks start again from what is held, and forgets dead processes.
     pub fn reset_peaks(&mut self) {
         self.purge(None);
-        let state: &mut super::State = self;
+        let state: &mut super::layout::State = self;
         for process in &mut state.processes {
             if process.life == life::DEAD {
                 process.life = life::FREE;
@@ -165,7 +166,7 @@ impl Locked<'_> {
         process.group = group;
         process.pid = newcomer.pid;
         process.serial = serial;
-        process.joined_ns = crate::clock::now();
+        process.joined_ns = crate::os::clock::now();
         process.name = name_bytes(newcomer.name);
         Ok(slot)
     }
@@ -189,7 +190,7 @@ impl Locked<'_> {
 
 impl Usage {
     /// Adds what contexts did that are gone.
-    pub(crate) fn remember(&mut self, gone: &crate::work::Done) {
+    pub(crate) fn remember(&mut self, gone: &super::device_time::Done) {
         self.busy_ns = self.busy_ns.saturating_add(gone.busy_ns);
         self.kernel_ns = self.kernel_ns.saturating_add(gone.kernel_ns);
         self.launches = self.launches.saturating_add(gone.launches);
@@ -197,7 +198,7 @@ impl Usage {
 
     /// Nothing held, nothing counted.
     pub const NONE: Self = Self {
-        held: [0; super::KINDS],
+        held: [0; super::layout::KINDS],
         peak: 0,
         on_host: 0,
         on_host_peak: 0,

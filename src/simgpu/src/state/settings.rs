@@ -1,8 +1,8 @@
 //! What is simulated: how many devices, of what size?
 
-use super::DEVICES;
-use crate::blocks;
+use super::sizes::DEVICES;
 use crate::engine::Config;
+use crate::hardware::allocation_sizes;
 use gpuslice_driver::types::device_attribute::INTEGRATED;
 
 /// Properties of the simulated machine. Whoever makes the state file sets them; later processes find them.
@@ -109,7 +109,7 @@ impl Settings {
     /// What memory of a size takes of the device if it shares nothing. None for more than there can be.
     pub(crate) fn taken(&self, size: u64) -> Option<u64> {
         if self.has_blocks() {
-            blocks::whole(size)
+            allocation_sizes::whole(size)
         } else {
             size.checked_next_multiple_of(self.linear_granule)
         }

@@ -3,7 +3,8 @@
 //! The process that made it, for as long as it uses it; after that one of those that still do. The memory is
 //! there until nobody uses it.
 
-use super::{Export, KINDS, Kind, PROCESSES, State};
+use super::layout::{Export, KINDS, Kind, State};
+use super::sizes::PROCESSES;
 
 impl Export {
     fn place(slot: usize) -> (usize, u64) {

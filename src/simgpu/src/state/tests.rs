@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 
 use super::file::{Locked, Shared};
+use super::layout::{Kind, life};
 use super::ledger::Full;
 use super::roster::Newcomer;
 use super::settings::Settings;
-use super::{Kind, life};
 
 /// Memory of the dead is back at once, so that sums can be told.
 const SETTINGS: Settings =
-    Settings { devices: 2, memory: [1000; super::DEVICES], teardown_ms: 0, ..Settings::DEFAULT };
+    Settings { devices: 2, memory: [1000; super::sizes::DEVICES], teardown_ms: 0, ..Settings::DEFAULT };
 
 struct File(PathBuf);
 
@@ -120,7 +120,7 @@ fn the_dead_hold_nothing_and_are_remembered_until_their_place_is_needed() {
     state.purge(None);
     assert_eq!((state.processes[first].life, state.levels[0].held), (life::DEAD, 0));
     assert_eq!(state.processes[first].usage[0].peak, 100);
-    for _ in 1..super::PROCESSES {
+    for _ in 1..super::sizes::PROCESSES {
         let slot = join(&mut state, "");
         assert_ne!(slot, first);
     }
@@ -136,16 +136,16 @@ fn memory_of_the_dead_is_back_after_300_ms_unless_the_settings_say_otherwise() {
     let mut state = shared.lock();
     let first = join(&mut state, "a");
     assert_eq!(state.charge(first, 0, Kind::Linear, 700), Ok(()));
-    let began = crate::clock::now();
+    let began = crate::os::clock::now();
     state.purge(None);
     let due = state.leaving[0].until_ns;
-    assert!((began..=crate::clock::now()).contains(&(due - 300_000_000)), "{} ns", due - began);
+    assert!((began..=crate::os::clock::now()).contains(&(due - 300_000_000)), "{} ns", due - began);
     let group = state.processes[first].group as usize;
     let held =
         |state: &Locked<'_>| (state.levels[0].held, state.groups[group].levels[0].held, state.leaving(0));
     assert_eq!((state.processes[first].life, held(&state)), (life::DEAD, (700, 700, 700)));
     assert_eq!((state.leaving(1), state.free(0)), (0, 300));
-    state.leaving[0].until_ns = crate::clock::now();
+    state.leaving[0].until_ns = crate::os::clock::now();
     state.purge(None);
     assert_eq!(held(&state), (0, 0, 0));
 }
@@ -194,5 +194,5 @@ fn a_file_of_another_version_is_made_anew() {
     assert!(Shared::open_existing(&file.0).is_err());
     assert_eq!(file.open().lock().settings, SETTINGS);
     file.open().lock().version += 1;
-    assert_eq!(file.open().lock().version, super::VERSION);
+    assert_eq!(file.open().lock().version, super::layout::VERSION);
 }

@@ -1,0 +1,90 @@
+//! Declares the arguments of `gpuslice-agent`.
+
+use clap::{Args, Parser, Subcommand};
+use std::path::{Path, PathBuf};
+
+const EXAMPLES: &str = "\
+Examples:
+  gpuslice-agent check                               is /etc/gpuslice/agent.toml right?
+  gpuslice-agent                                     make its slices, and serve figures until SIGTERM
+  gpuslice-agent run --config agent.toml             the same with another file
+  curl http://127.0.0.1:9454/metrics                 figures for Prometheus; / is a page for people
+  podman run --device gpuslice.dev/slice=a IMAGE     a container in the slice a
+
+SIGHUP reads the configuration again. A wrong one is told in the log, and the old one stays.
+docs/reference/agent.md has every key of the configuration, every metric, and the form of the JSON.
+
+Exit codes: 0 done, 1 failed, 2 the arguments are wrong, 3 `check` found mistakes.";
+
+/// Makes the slices of a node, and shows what all of its slices use.
+#[derive(Debug, Parser)]
+#[command(name = "gpuslice-agent", version, after_help = EXAMPLES, disable_version_flag = true)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Arguments {
+    /// Print the version
+    #[arg(short = 'v', short_alias = 'V', long, action = clap::ArgAction::Version)]
+    version: Option<bool>,
+    #[command(subcommand)]
+    pub(crate) wish: Option<Wish>,
+    #[command(flatten)]
+    pub(crate) place: Place,
+}
+
+/// The task.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Wish {
+    /// Make the slices, and serve figures until SIGTERM (what is done without a subcommand)
+    Run(Place),
+    /// Say what is wrong with the configuration, and what would be right
+    Check(Place),
+    /// Ask NVML what standard input says (for `run`)
+    #[command(hide = true)]
+    NvmlWorker,
+}
+
+/// The place of the configuration.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Place {
+    /// The configuration [default: /etc/gpuslice/agent.toml]
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    config: Option<PathBuf>,
+    /// Put this folder before every path of the host that the agent writes, or reads its configuration from
+    #[arg(long, value_name = "DIR", default_value = "/", value_hint = clap::ValueHint::DirPath)]
+    pub(crate) root: PathBuf,
+}
+
+impl Place {
+    /// The configuration.
+    pub(crate) fn config(&self) -> PathBuf {
+        self.config.clone().unwrap_or_else(|| below(&self.root, Path::new("/etc/gpuslice/agent.toml")))
+    }
+}
+
+/// A path of the host below another root.
+pub(crate) fn below(root: &Path, path: &Path) -> PathBuf {
+    root.join(path.strip_prefix("/").unwrap_or(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_arguments_do_not_contradict_each_other() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn paths_lie_below_the_root() {
+        let parse =
+            |typed: &[&str]| Arguments::try_parse_from([&["gpuslice-agent"], typed].concat()).unwrap();
+        assert_eq!(parse(&[]).place.config(), Path::new("/etc/gpuslice/agent.toml"));
+        assert_eq!(parse(&["--root", "/x"]).place.config(), Path::new("/x/etc/gpuslice/agent.toml"));
+        let Some(Wish::Check(place)) = parse(&["check", "--config", "y", "--root", "/x"]).wish else {
+            panic!()
+        };
+        assert_eq!(place.config(), Path::new("y"));
+        assert_eq!(below(Path::new("/"), Path::new("/run/x")), Path::new("/run/x"));
+    }
+}

@@ -1,0 +1,299 @@
+//! Reads the configuration, and names its mistakes.
+//!
+//! A mistake is told with the file, the line, the key, the value, and a right value. A file that is no TOML, an unknown key and
+//! a value of another kind end the reading at once. All other mistakes are told together.
+
+mod file;
+mod reading;
+mod slices;
+
+use crate::arguments::{Place, below};
+use file::File;
+use gpuslice_slices::slot::Places;
+use reading::Reading;
+use slices::slices;
+use std::io::Read as _;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use toml::Spanned;
+
+pub(crate) use reading::Mistake;
+pub(crate) use slices::Wanted;
+
+/// Bytes of a configuration at the most.
+const MOST_BYTES: u64 = 1 << 20;
+/// Address of the figures unless the file has another.
+const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9454);
+
+/// A configuration without mistakes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Config {
+    /// Address of the figures.
+    pub(crate) listen: SocketAddr,
+    /// Requests of all clients together that are answered in a second.
+    pub(crate) rate: u32,
+    /// Connections at a time.
+    pub(crate) connections: usize,
+    /// Whether the arguments of commands are shown.
+    pub(crate) arguments: bool,
+    /// The preload library that slices get; none: the one beside this program.
+    pub(crate) library: Option<PathBuf>,
+    /// The folders of slices.
+    pub(crate) places: Places,
+    /// The folder of the control socket and of the lock.
+    pub(crate) run: PathBuf,
+    /// The group whose members may change limits beside root.
+    pub(crate) group: Option<String>,
+    /// Slices that others made and that are shown at the most; none are looked for where it is 0.
+    pub(crate) discover: usize,
+    /// The level of the log.
+    pub(crate) log: tracing::Level,
+    /// The slices.
+    pub(crate) slices: Vec<Wanted>,
+}
+
+impl Config {
+    /// Reads the configuration of a place.
+    ///
+    /// # Errors
+    /// All mistakes; at least one.
+    pub(crate) fn read(place: &Place) -> Result<Self, Vec<Mistake>> {
+        let file = place.config();
+        let unreadable = |what: String| vec![Mistake::of(&file, what)];
+        let mut text = String::new();
+        std::fs::File::open(&file)
+            .and_then(|opened| opened.take(MOST_BYTES.saturating_add(1)).read_to_string(&mut text))
+            .map_err(|error| {
+                unreadable(format!("cannot be read: {error}; write it, or name another with --config"))
+            })?;
+        if u64::try_from(text.len()).is_ok_and(|bytes| bytes > MOST_BYTES) {
+            return Err(unreadable(format!(
+                "is larger than {MOST_BYTES} bytes; name a configuration with --config"
+            )));
+        }
+        Self::parse(&file, &text, &place.root)
+    }
+
+    /// Whether another configuration has the same values of the keys that hold from the start to the end of an agent.
+    pub(crate) fn serves_as(&self, other: &Self) -> bool {
+        let of = |config: &Self| {
+            let Self { listen, rate, connections, arguments, places, run, group, log, .. } = config.clone();
+            (listen, rate, connections, arguments, places, run, group, log)
+        };
+        of(self) == of(other)
+    }
+
+    /// The socket by which limits are changed.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.run.join("agent.sock")
+    }
+
+    fn parse(file: &Path, text: &str, root: &Path) -> Result<Self, Vec<Mistake>> {
+        let mut reading = Reading::of(file, text);
+        let config = reading.file().map(|said| Self::of(&mut reading, &said, root));
+        match config {
+            Some(config) if reading.mistakes.is_empty() => Ok(config),
+            _ => Err(reading.mistakes),
+        }
+    }
+
+    /// The configuration of a file. It means nothing where `reading` has mistakes afterwards.
+    fn of(reading: &mut Reading<'_>, said: &File, root: &Path) -> Self {
+        let log = reading.value("log", said.log.as_ref(), |text| {
+            text.parse().map_err(|_| "write error, warn, info, debug or trace".to_owned())
+        });
+        let listen = reading.value("web.listen", said.web.listen.as_ref(), |text| {
+            text.parse().map_err(|_| format!("write an address and a port, like {LISTEN} or [::1]:9454"))
+        });
+        let rate = reading.number("web.requests_per_second", said.web.requests_per_second.as_ref(), 10_000);
+        let connections = reading.number("web.connections", said.web.connections.as_ref(), 1024);
+        let found = reading.number("discover_limit", said.discover_limit.as_ref(), 65_536);
+        let group = reading.value("control.group", said.control.group.as_ref(), |text| match text {
+            "" => Err("write the name of a group, or leave the key out for root alone".to_owned()),
+            name => Ok(name.to_owned()),
+        });
+        let mut host = |key, said: Option<&Spanned<PathBuf>>, usual: &str| {
+            below(root, &reading.path(key, said).unwrap_or_else(|| usual.into()))
+        };
+        let run = host("paths.run", said.paths.run.as_ref(), "/run/gpuslice");
+        let places = Places {
+            state: host("paths.state", said.paths.state.as_ref(), "/var/lib/gpuslice"),
+            regions: run.join("slots"),
+            cdi: host("paths.cdi", said.paths.cdi.as_ref(), "/var/run/cdi"),
+        };
+        let discovers = said.discover.unwrap_or(true);
+        Self {
+            listen: listen.unwrap_or(LISTEN),
+            rate: rate.unwrap_or(50),
+            connections: size(connections.unwrap_or(32)),
+            arguments: said.web.arguments.unwrap_or(false),
+            library: reading.path("library", said.library.as_ref()),
+            places,
+            run,
+            group,
+            discover: if discovers { size(found.unwrap_or(256)) } else { 0 },
+            log: log.unwrap_or(tracing::Level::INFO),
+            slices: slices(reading, &said.slices),
+        }
+    }
+}
+
+fn size(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpuslice_policy::config::{CorePolicy, DeviceName, Priority};
+
+    fn parse(text: &str) -> Result<Config, Vec<String>> {
+        let told = |mistakes: Vec<Mistake>| mistakes.iter().map(Mistake::to_string).collect();
+        Config::parse(Path::new("agent.toml"), text, Path::new("/")).map_err(told)
+    }
+
+    #[test]
+    fn an_empty_file_is_a_configuration_without_slices() {
+        let config = parse("").unwrap();
+        assert_eq!(config.listen.to_string(), "127.0.0.1:9454");
+        assert_eq!(config.socket(), Path::new("/run/gpuslice/agent.sock"));
+        assert_eq!(config.places.state, Path::new("/var/lib/gpuslice"));
+        assert!(config.slices.is_empty() && config.group.is_none());
+        assert_eq!((config.discover, config.arguments), (256, false));
+    }
+
+    #[test]
+    fn slices_of_others_are_looked_for_up_to_a_limit_or_not_at_all() {
+        let limit = |text: &str| parse(text).unwrap().discover;
+        assert_eq!(limit("discover_limit = 5000\n"), 5000);
+        assert_eq!(limit("discover_limit = 5000\ndiscover = false\n"), 0);
+        assert!(parse("discover_limit = 0\n").unwrap_err()[0].contains("from 1 to 65536"));
+    }
+
+    #[test]
+    fn the_example_is_right_and_has_every_key() {
+        let text = include_str!("../../../../examples/agent/agent.toml");
+        let config = parse(text).unwrap();
+        assert_eq!(config.slices.len(), 2);
+        // A comment `# key = value` counts as well.
+        for key in [
+            "log",
+            "library",
+            "discover",
+            "discover_limit",
+            "listen",
+            "requests_per_second",
+            "connections",
+            "arguments",
+            "group",
+            "state",
+            "run",
+            "cdi",
+            "name",
+            "gpu",
+            "memory",
+            "cores",
+            "policy",
+            "weight",
+            "priority",
+        ] {
+            let is_set = |line: &str| line.trim_start_matches("# ").starts_with(&format!("{key} = "));
+            assert!(text.lines().any(is_set), "{key}");
+        }
+    }
+
+    #[test]
+    fn a_slice_has_what_it_says_and_else_the_defaults() {
+        let config = parse(
+            "[[slices]]\nname = \"a\"\ngpu = 0\nmemory = \"4GiB\"\ncores = 12.5\npolicy = \"equal\"\nweight = 300\npriority = \"high\"\n\
+             [[slices]]\nname = \"b\"\ngpu = \"GPU-8932f937\"\ncores = \"30\"\n",
+        )
+        .unwrap();
+        let [a, b] = config.slices.as_slice() else { panic!("{config:?}") };
+        assert_eq!(
+            (a.cores.get(), a.policy, a.weight.get(), a.priority),
+            (125, CorePolicy::Equal, 300, Priority::High)
+        );
+        assert_eq!(a.gpu, DeviceName::Ordinal(0));
+        assert_eq!((b.memory, b.cores.get(), b.policy, b.line), (None, 300, CorePolicy::Fixed, 9));
+    }
+
+    #[test]
+    fn every_mistake_is_told_with_its_line_its_key_its_value_and_what_would_be_right() {
+        let text = "log = \"loud\"\n[web]\nlisten = \"9454\"\nconnections = 0\n[paths]\nrun = \"run\"\n\
+            [[slices]]\nname = \"a b\"\ngpu = \"zero\"\nmemory = \"4Gigs\"\ncores = 0\npolicy = \"fair\"\nweight = 0\npriority = \"urgent\"\n\
+            [[slices]]\nname = \"b\"\ngpu = 0\nmemory = 4096\n";
+        let mistakes = parse(text).unwrap_err();
+        let expected = [
+            ("agent.toml:1: log = \"loud\": ", "write error, warn"),
+            ("agent.toml:3: web.listen = \"9454\": ", "127.0.0.1:9454"),
+            ("agent.toml:4: web.connections = \"0\": ", "from 1 to 1024"),
+            ("agent.toml:6: paths.run = \"run\": ", "absolute path"),
+            ("agent.toml:8: slices[0].name = \"a b\": ", "letter or digit"),
+            ("agent.toml:9: slices[0].gpu = \"zero\": ", "nvidia-smi"),
+            ("agent.toml:10: slices[0].memory = \"4Gigs\": ", "4GiB"),
+            ("agent.toml:11: slices[0].cores = \"0\": ", "1 to 100"),
+            ("agent.toml:12: slices[0].policy = \"fair\": ", "best-effort"),
+            ("agent.toml:13: slices[0].weight = \"0\": ", "1 to 1000"),
+            ("agent.toml:14: slices[0].priority = \"urgent\": ", "high, normal or low"),
+            ("agent.toml:18: slices[1].memory = \"4096\": ", "4096MiB"),
+        ];
+        assert_eq!(mistakes.len(), expected.len(), "{mistakes:#?}");
+        for (mistake, (begins, has)) in mistakes.iter().zip(expected) {
+            assert!(mistake.starts_with(begins) && mistake.contains(has), "{mistake}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_configuration_at_all_is_told_with_its_line() {
+        for (text, begins, has) in [
+            ("web = 1\n", "agent.toml:1: web: ", "expected"),
+            (
+                "[web]\nlisten = \"x\"\nport = 1\n",
+                "agent.toml:3: ",
+                "unknown field `port`, expected one of `listen`",
+            ),
+            ("\n[[slices]]\nname = \"a\"\n", "agent.toml:2: ", "missing field `gpu`"),
+            ("[[slices]]\nname = \"a\"\ngpu = true\n", "agent.toml:3: gpu: ", "a number or a text in quotes"),
+            ("[web]\nlisten = \"x\"\nlisten = \"y\"\n", "agent.toml:3: ", "duplicate key"),
+            ("name = \n", "agent.toml:1: ", ""),
+        ] {
+            let mistakes = parse(text).unwrap_err();
+            assert_eq!(mistakes.len(), 1, "{mistakes:?}");
+            assert!(mistakes[0].starts_with(begins) && mistakes[0].contains(has), "{mistakes:?}");
+        }
+    }
+
+    #[test]
+    fn keys_that_hold_until_the_end_of_an_agent_are_compared() {
+        let served = parse("").unwrap();
+        for same in [
+            "discover = false\n",
+            "[[slices]]\nname = \"a\"\ngpu = 0\n",
+            "library = \"/x.so\"\n",
+            "discover_limit = 9\n",
+        ] {
+            assert!(served.serves_as(&parse(same).unwrap()), "{same}");
+        }
+        for other in [
+            "log = \"debug\"\n",
+            "[web]\nlisten = \"[::1]:1\"\n",
+            "[web]\nconnections = 2\n",
+            "[web]\nrequests_per_second = 2\n",
+            "[web]\narguments = true\n",
+            "[control]\ngroup = \"x\"\n",
+            "[paths]\nrun = \"/x\"\n",
+        ] {
+            assert!(!served.serves_as(&parse(other).unwrap()), "{other}");
+        }
+    }
+
+    #[test]
+    fn two_slices_of_one_name_are_told_with_the_line_of_the_first() {
+        let text = "[[slices]]\nname = \"a\"\ngpu = 0\n[[slices]]\nname = \"a\"\ngpu = 1\n";
+        assert_eq!(
+            parse(text).unwrap_err(),
+            ["agent.toml:5: slices[1].name = \"a\": line 1 has that name; choose another"]
+        );
+    }
+}

@@ -1,0 +1,187 @@
+//! Asks NVML about the GPUs of the node.
+//!
+//! A thread of its own asks NVML once a second. A driver that has fallen over keeps only that thread waiting. Others get the last
+//! answer for as long as it is fresh.
+
+use gpuslice_slices::figures::printable;
+use gpuslice_slices::nvml::{Machine, Nvml, Patience};
+use serde::Serialize;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tracing::warn;
+
+/// Time between two questions.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// Age from which an answer is not told any more.
+const FRESH: Duration = Duration::from_secs(10);
+/// Time after which NVML is tried again that could not be used or did not answer.
+const AGAIN: Duration = Duration::from_secs(30);
+
+/// A GPU of the node.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Gpu {
+    /// Its UUID, as NVML writes it: `GPU-…`.
+    pub(crate) uuid: String,
+    /// Its number, as `nvidia-smi` shows it.
+    pub(crate) index: u32,
+    /// The product's name.
+    pub(crate) model: Option<String>,
+    /// Whether NVML answers for it.
+    pub(crate) healthy: bool,
+    /// Bytes of memory that it has.
+    pub(crate) memory_total: Option<u64>,
+    /// Bytes that all processes use, those outside of slices included.
+    pub(crate) memory_used: Option<u64>,
+    /// Bytes that the driver keeps for itself.
+    pub(crate) memory_reserved: Option<u64>,
+    /// Percent of NVML's last sample period in which a kernel ran.
+    pub(crate) utilization_percent: Option<u32>,
+    /// Degrees Celsius.
+    pub(crate) temperature_celsius: Option<u32>,
+}
+
+/// The GPUs as they were looked at last.
+#[derive(Debug, Clone, Default)]
+struct Seen {
+    driver: Option<String>,
+    gpus: Vec<Gpu>,
+    at: Option<Instant>,
+}
+
+/// The GPUs of the node, for all who ask.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Gpus(Arc<Mutex<Seen>>);
+
+impl Gpus {
+    /// The version of the driver; none where NVML does not tell.
+    pub(crate) fn driver(&self) -> Option<String> {
+        self.seen().driver
+    }
+
+    /// All GPUs that were ever seen. Of those that NVML has not told of lately, only which they are.
+    pub(crate) fn all(&self) -> Vec<Gpu> {
+        let seen = self.seen();
+        let is_fresh = seen.at.is_some_and(|at| at.elapsed() < FRESH);
+        let told = |gpu: Gpu| if is_fresh { gpu } else { gpu.silent() };
+        seen.gpus.into_iter().map(told).collect()
+    }
+
+    fn seen(&self) -> Seen {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Asks NVML from now on, until the other end of `stop` goes; calls `first` after the first time.
+    pub(crate) fn watch(&self, stop: &Receiver<()>, first: impl FnOnce()) {
+        let mut first = Some(first);
+        loop {
+            if let Some(nvml) = Nvml::open(Patience::Full, |silence| warn!("{silence}")) {
+                self.ask(nvml, stop, || first.take().into_iter().for_each(|first| first()));
+            }
+            first.take().into_iter().for_each(|first| first());
+            if stop.recv_timeout(AGAIN) != Err(RecvTimeoutError::Timeout) {
+                return;
+            }
+        }
+    }
+
+    /// Asks until it does not answer any more.
+    fn ask(&self, mut nvml: Nvml, stop: &Receiver<()>, mut asked: impl FnMut()) {
+        while let Some(machine) = nvml.machine() {
+            nvml.refresh();
+            let gpus = looked_at(&nvml, &machine);
+            if !nvml.is_alive() {
+                return;
+            }
+            self.take(machine.driver, gpus);
+            asked();
+            if stop.recv_timeout(INTERVAL) != Err(RecvTimeoutError::Timeout) {
+                return;
+            }
+        }
+    }
+
+    /// Remembers what was seen. A GPU that NVML does not list any more has fallen off the bus, and is told as such.
+    fn take(&self, driver: Option<String>, gpus: Vec<Gpu>) {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let lost: Vec<Gpu> = std::mem::take(&mut seen.gpus)
+            .into_iter()
+            .filter(|known| gpus.iter().all(|gpu| gpu.uuid != known.uuid))
+            .map(Gpu::silent)
+            .collect();
+        seen.gpus = gpus.into_iter().chain(lost).collect();
+        seen.driver = driver;
+        seen.at = Some(Instant::now());
+    }
+}
+
+impl Gpu {
+    /// The same, where nothing is known of it but which it is.
+    fn silent(self) -> Self {
+        let Self { uuid, index, model, memory_total, .. } = self;
+        Self { uuid, index, model, memory_total, ..Self::default() }
+    }
+}
+
+/// The part of a UUID's text that a region has.
+pub(crate) fn bare(uuid: &str) -> &str {
+    uuid.split_once('-').map_or(uuid, |(_, bare)| bare)
+}
+
+fn looked_at(nvml: &Nvml, machine: &Machine) -> Vec<Gpu> {
+    let gpu = |(index, uuid): (usize, &String)| {
+        let index = u32::try_from(index).ok().filter(|_| !uuid.is_empty())?;
+        let Some(device) = nvml.device(bare(uuid)) else {
+            return Some(Gpu { uuid: uuid.clone(), index, ..Gpu::default() });
+        };
+        Some(Gpu {
+            uuid: uuid.clone(),
+            index,
+            model: device.product.as_deref().map(printable),
+            healthy: true,
+            memory_total: device.total,
+            memory_used: device.used,
+            memory_reserved: device.reserved,
+            utilization_percent: device.utilization,
+            temperature_celsius: device.temperature,
+        })
+    };
+    machine.gpus.iter().enumerate().filter_map(gpu).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gpu(uuid: &str) -> Gpu {
+        Gpu {
+            uuid: uuid.to_owned(),
+            healthy: true,
+            memory_used: Some(7),
+            memory_total: Some(9),
+            ..Gpu::default()
+        }
+    }
+
+    #[test]
+    fn a_gpu_that_is_not_listed_any_more_is_told_as_lost() {
+        let gpus = Gpus::default();
+        gpus.take(Some("580".to_owned()), vec![gpu("GPU-a"), gpu("GPU-b")]);
+        gpus.take(Some("580".to_owned()), vec![gpu("GPU-b")]);
+        let all = gpus.all();
+        let told: Vec<_> = all
+            .iter()
+            .map(|gpu| (gpu.uuid.as_str(), gpu.healthy, gpu.memory_used, gpu.memory_total))
+            .collect();
+        assert_eq!(told, [("GPU-b", true, Some(7), Some(9)), ("GPU-a", false, None, Some(9))]);
+    }
+
+    #[test]
+    fn what_nvml_said_long_ago_is_not_told() {
+        let gpus = Gpus::default();
+        gpus.take(None, vec![gpu("GPU-a")]);
+        assert!(gpus.all()[0].healthy);
+        gpus.0.lock().unwrap().at = Instant::now().checked_sub(FRESH);
+        assert_eq!((gpus.all()[0].healthy, gpus.all()[0].memory_used), (false, None));
+    }
+}

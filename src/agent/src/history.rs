@@ -1,0 +1,133 @@
+//! Keeps the use of the last ten minutes.
+
+use crate::snapshot::Snapshot;
+use serde::Serialize;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+/// Time between two points.
+pub(crate) const INTERVAL: Duration = Duration::from_secs(2);
+/// Points of a line: ten minutes.
+const POINTS: usize = 300;
+/// Lines that are kept at the most: a tenant can enter any number of GPUs in its region. 1024 lines take 4 MiB.
+const LINES: usize = 1024;
+
+/// Names a line: a slice on a GPU, or a GPU.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(crate) struct Key {
+    /// The slice's container; empty: none, or the agent made the slice.
+    pub(crate) container: String,
+    /// The slice's name; empty: the line is the GPU's own.
+    pub(crate) slice: String,
+    /// The GPU.
+    pub(crate) uuid: String,
+}
+
+/// The use at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(crate) struct Point {
+    /// MiB of memory; none: unknown.
+    pub(crate) memory_mib: Option<u32>,
+    /// Thousandths of the GPU's time; none: unknown.
+    pub(crate) used_permille: Option<u16>,
+    /// Thousandths of the time for which launches waited.
+    pub(crate) throttled_permille: u16,
+}
+
+/// The last ten minutes of all slices and GPUs that there are.
+#[derive(Debug, Default)]
+pub(crate) struct History(BTreeMap<Key, VecDeque<Point>>);
+
+impl History {
+    /// Takes a point of each line. Those of slices that are gone end.
+    pub(crate) fn take(&mut self, now: &Snapshot) {
+        let mut before = std::mem::take(&mut self.0);
+        for (key, point) in points(now).take(LINES) {
+            let mut line = before.remove(&key).unwrap_or_default();
+            line.push_back(point);
+            while line.len() > POINTS {
+                line.pop_front();
+            }
+            self.0.insert(key, line);
+        }
+    }
+
+    /// All lines, the oldest point first; the last one is of the last [`INTERVAL`].
+    pub(crate) fn lines(&self) -> impl Iterator<Item = (&Key, &VecDeque<Point>)> {
+        self.0.iter()
+    }
+}
+
+/// The points of this moment: those of GPUs, of the configuration's slices, and of others.
+fn points(now: &Snapshot) -> impl Iterator<Item = (Key, Point)> {
+    let mib = |bytes: u64| u32::try_from(bytes >> 20).unwrap_or(u32::MAX);
+    let part = |permille: u64| u16::try_from(permille).unwrap_or(u16::MAX);
+    let slices = now.slices.iter().flat_map(move |slice| {
+        slice.devices.iter().map(move |device| {
+            let key = Key {
+                container: slice.place().to_owned(),
+                slice: slice.name.clone(),
+                uuid: device.uuid.clone(),
+            };
+            let point = Point {
+                memory_mib: Some(mib(device.memory_used)),
+                used_permille: Some(part(device.used_permille)),
+                throttled_permille: part(device.throttled_permille),
+            };
+            (key, point)
+        })
+    });
+    let gpus = now.gpus.iter().map(move |gpu| {
+        let key = Key { container: String::new(), slice: String::new(), uuid: gpu.uuid.clone() };
+        let point = Point {
+            memory_mib: gpu.memory_used.map(mib),
+            used_permille: gpu.utilization_percent.map(|percent| part(u64::from(percent).saturating_mul(10))),
+            throttled_permille: 0,
+        };
+        (key, point)
+    });
+    gpus.chain(slices)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gpus::Gpu;
+
+    #[test]
+    fn a_line_has_ten_minutes_and_ends_with_what_it_is_of() {
+        let gpu =
+            |used: u64| Gpu { uuid: "GPU-a".to_owned(), memory_used: Some(used << 20), ..Gpu::default() };
+        let mut history = History::default();
+        for used in 0..400 {
+            history.take(&Snapshot { gpus: vec![gpu(used)], ..Snapshot::default() });
+        }
+        let lines: Vec<_> = history.lines().collect();
+        assert_eq!(lines.len(), 1);
+        let memory: Vec<_> = lines[0].1.iter().map(|point| point.memory_mib).collect();
+        assert_eq!((memory.len(), memory[0], memory[299]), (300, Some(100), Some(399)));
+        history.take(&Snapshot::default());
+        assert_eq!(history.lines().count(), 0);
+    }
+
+    #[test]
+    fn lines_are_bounded_and_gpus_come_first() {
+        let device = |uuid: String| crate::snapshot::Device { uuid, ..Default::default() };
+        let slice = crate::snapshot::Slice {
+            name: "a".to_owned(),
+            container: None,
+            made: false,
+            region: String::new(),
+            problem: None,
+            generation: None,
+            process_count: 1,
+            processes: Vec::new(),
+            devices: (0..2000).map(|number| device(number.to_string())).collect(),
+        };
+        let gpu = Gpu { uuid: "GPU-a".to_owned(), ..Gpu::default() };
+        let mut history = History::default();
+        history.take(&Snapshot { gpus: vec![gpu], slices: vec![slice], ..Snapshot::default() });
+        assert_eq!(history.lines().count(), LINES);
+        assert!(history.lines().any(|(key, _)| key.uuid == "GPU-a" && key.slice.is_empty()));
+    }
+}

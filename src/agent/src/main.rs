@@ -1,0 +1,71 @@
+//! The `gpuslice-agent` command makes the slices of a node, and shows the use of all of its slices.
+//!
+//! It is a guest of the slices: they go on without it, and its end or restart changes nothing for them. Tenants can write
+//! regions, names and commands. The agent reads these as text and numbers of any value.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line program")]
+
+mod arguments;
+mod config;
+mod control;
+mod gpus;
+mod history;
+mod metrics;
+mod owned;
+mod page;
+mod request;
+mod serve;
+mod snapshot;
+mod watch;
+mod web;
+
+use arguments::{Arguments, Place, Wish};
+use clap::Parser as _;
+use config::Config;
+use std::process::ExitCode;
+
+/// Exit code of a configuration that has mistakes.
+const MISTAKES: u8 = 3;
+
+fn main() -> ExitCode {
+    let Arguments { wish, place, .. } = Arguments::parse();
+    match wish {
+        None => run(&place),
+        Some(Wish::Run(place)) => run(&place),
+        Some(Wish::Check(place)) => check(&place),
+        Some(Wish::NvmlWorker) => ExitCode::from(u8::from(gpuslice_slices::nvml::work().is_err())),
+    }
+}
+
+/// The configuration, its mistakes told on standard error.
+fn read(place: &Place) -> Result<Config, ExitCode> {
+    Config::read(place).map_err(|mistakes| {
+        mistakes.iter().for_each(|mistake| eprintln!("gpuslice-agent: {mistake}"));
+        ExitCode::from(MISTAKES)
+    })
+}
+
+fn check(place: &Place) -> ExitCode {
+    match read(place) {
+        Ok(config) => {
+            println!("{}: right, {} slices", place.config().display(), config.slices.len());
+            ExitCode::SUCCESS
+        }
+        Err(code) => code,
+    }
+}
+
+fn run(place: &Place) -> ExitCode {
+    let config = match read(place) {
+        Ok(config) => config,
+        Err(code) => return code,
+    };
+    match serve::serve(place, config) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            eprintln!("gpuslice-agent: {problem}");
+            ExitCode::FAILURE
+        }
+    }
+}

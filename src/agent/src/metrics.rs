@@ -1,0 +1,363 @@
+//! Writes the metrics.
+//!
+//! A collector writes the snapshot of this moment and nothing else. A slice that has ended has no series, and neither has a field
+//! that NVML does not tell.
+#![allow(
+    clippy::float_arithmetic,
+    reason = "metrics have seconds and ratios where the rest of the program counts"
+)]
+
+use crate::gpus::Gpu;
+use crate::snapshot::{Device, Slice, Snapshot};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::{Registry, Unit};
+use std::fmt;
+
+/// The type of the text. Prometheus refuses the text under another type.
+pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The metrics of one moment.
+pub(crate) fn text(now: Snapshot) -> Result<String, fmt::Error> {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Moment(now)));
+    let mut text = String::new();
+    encode(&mut text, &registry)?;
+    Ok(text)
+}
+
+#[derive(Debug)]
+struct Moment(Snapshot);
+
+/// A metric, as it is described.
+struct Metric<'a> {
+    name: &'a str,
+    help: &'a str,
+    unit: Option<Unit>,
+}
+
+const fn metric<'a>(name: &'a str, help: &'a str) -> Metric<'a> {
+    Metric { name, help, unit: None }
+}
+
+fn in_unit<'a>(name: &'a str, unit: Unit, help: &'a str) -> Metric<'a> {
+    Metric { name, help, unit: Some(unit) }
+}
+
+/// Writes a metric, if it has any series: labels, and the value that they have.
+fn gauges<'a, const LABELS: usize, V: EncodeGaugeValue>(
+    encoder: &mut DescriptorEncoder<'_>,
+    metric: &Metric<'_>,
+    series: impl Iterator<Item = ([(&'a str, &'a str); LABELS], V)>,
+) -> fmt::Result {
+    let mut series = series.peekable();
+    if series.peek().is_none() {
+        return Ok(());
+    }
+    let mut written =
+        encoder.encode_descriptor(metric.name, metric.help, metric.unit.as_ref(), MetricType::Gauge)?;
+    series.try_for_each(|(labels, value)| written.encode_family(&labels)?.encode_gauge(&value))
+}
+
+/// The same of what only grows.
+fn counters<'a, const LABELS: usize, V: EncodeCounterValue>(
+    encoder: &mut DescriptorEncoder<'_>,
+    metric: &Metric<'_>,
+    series: impl Iterator<Item = ([(&'a str, &'a str); LABELS], V)>,
+) -> fmt::Result {
+    let mut series = series.peekable();
+    if series.peek().is_none() {
+        return Ok(());
+    }
+    let mut written =
+        encoder.encode_descriptor(metric.name, metric.help, metric.unit.as_ref(), MetricType::Counter)?;
+    series.try_for_each(|(labels, value)| {
+        written.encode_family(&labels)?.encode_counter::<NoLabelSet, _, f64>(&value, None)
+    })
+}
+
+impl Collector for Moment {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        gpus(&mut encoder, &self.0)?;
+        slices(&mut encoder, &self.0)?;
+        agent(&mut encoder, &self.0)
+    }
+}
+
+fn gpus(encoder: &mut DescriptorEncoder<'_>, now: &Snapshot) -> fmt::Result {
+    let driver = now.driver.as_deref().unwrap_or_default();
+    let info = |gpu: &'_ Gpu| -> [(&'static str, String); 3] {
+        [
+            ("uuid", gpu.uuid.clone()),
+            ("model", gpu.model.clone().unwrap_or_default()),
+            ("driver", driver.to_owned()),
+        ]
+    };
+    let infos: Vec<_> = now.gpus.iter().map(info).collect();
+    gauges(
+        encoder,
+        &metric("gpuslice_gpu_info", "A GPU of the node, its product and its driver; 1"),
+        infos.iter().map(|labels| (labels.each_ref().map(|(key, value)| (*key, value.as_str())), 1_i64)),
+    )?;
+    let of = |gpu: &'_ Gpu| -> String { gpu.uuid.clone() };
+    let uuids: Vec<(String, &Gpu)> = now.gpus.iter().map(|gpu| (of(gpu), gpu)).collect();
+    gauges(
+        encoder,
+        &metric("gpuslice_gpu_healthy", "Whether NVML answers for the GPU: 1, or 0"),
+        uuids.iter().map(|(uuid, gpu)| ([("uuid", uuid.as_str())], i64::from(gpu.healthy))),
+    )?;
+    gauges(
+        encoder,
+        &metric(
+            "gpuslice_gpu_utilization_ratio",
+            "Part of NVML's last sample period in which a kernel of any process ran, 0 to 1",
+        ),
+        uuids.iter().filter_map(|(uuid, gpu)| {
+            Some(([("uuid", uuid.as_str())], ratio(gpu.utilization_percent?.into(), 100.0)))
+        }),
+    )?;
+    let memory = uuids.iter().flat_map(|(uuid, gpu)| {
+        let kinds =
+            [("total", gpu.memory_total), ("used", gpu.memory_used), ("reserved", gpu.memory_reserved)];
+        kinds
+            .into_iter()
+            .filter_map(move |(kind, bytes)| Some(([("uuid", uuid.as_str()), ("kind", kind)], whole(bytes?))))
+    });
+    gauges(
+        encoder,
+        &in_unit(
+            "gpuslice_gpu_memory",
+            Unit::Bytes,
+            "Memory that the GPU has, that all processes use, and that the driver keeps for itself",
+        ),
+        memory,
+    )
+}
+
+/// A slice on a GPU, and the labels that name it.
+fn on_gpus(now: &Snapshot) -> impl Iterator<Item = (&Slice, &Device, [(&'static str, &str); 5])> {
+    now.slices
+        .iter()
+        .flat_map(|slice| slice.devices.iter().map(move |device| (slice, device, labels(slice, device))))
+}
+
+/// Outside of Kubernetes there are no namespaces and pods.
+fn labels<'a>(slice: &'a Slice, device: &'a Device) -> [(&'static str, &'a str); 5] {
+    [
+        ("namespace", ""),
+        ("pod", ""),
+        ("container", slice.place()),
+        ("uuid", &device.uuid),
+        ("slot", &slice.name),
+    ]
+}
+
+fn slices(encoder: &mut DescriptorEncoder<'_>, now: &Snapshot) -> fmt::Result {
+    let info = on_gpus(now).map(|(_, device, [namespace, pod, container, uuid, slot])| {
+        let more =
+            [("pod_uid", ""), ("policy", device.policy.as_str()), ("priority", device.priority.as_str())];
+        let [pod_uid, policy, priority] = more;
+        ([namespace, pod, container, uuid, slot, pod_uid, policy, priority], 1_i64)
+    });
+    gauges(encoder, &metric("gpuslice_slice_info", "A slice, with its policy and priority; 1"), info)?;
+    gauges(
+        encoder,
+        &in_unit(
+            "gpuslice_slice_memory_limit",
+            Unit::Bytes,
+            "Memory that the slice may hold; no series where it has no limit",
+        ),
+        on_gpus(now).filter_map(|(_, device, labels)| Some((labels, whole(device.memory_limit?)))),
+    )?;
+    gauges(
+        encoder,
+        &in_unit("gpuslice_slice_memory_used", Unit::Bytes, "Memory that the slice's processes hold"),
+        on_gpus(now).map(|(_, device, labels)| (labels, whole(device.memory_used))),
+    )?;
+    gauges(
+        encoder,
+        &in_unit(
+            "gpuslice_slice_memory_leaving",
+            Unit::Bytes,
+            "Memory of the slice's dead that the GPU may not have back yet",
+        ),
+        on_gpus(now).map(|(_, device, labels)| (labels, whole(device.memory_leaving))),
+    )?;
+    gauges(
+        encoder,
+        &metric(
+            "gpuslice_slice_core_limit_ratio",
+            "The slice's share of the GPU's time, 0 to 1; 1 is no limit",
+        ),
+        on_gpus(now).map(|(_, device, labels)| (labels, ratio(device.share_permille.into(), 1000.0))),
+    )?;
+    gauges(
+        encoder,
+        &metric(
+            "gpuslice_slice_core_used_ratio",
+            "Part of the GPU's time that the slice used over the last 10 s",
+        ),
+        on_gpus(now).map(|(_, device, labels)| (labels, ratio(device.used_permille_10s, 1000.0))),
+    )?;
+    gauges(
+        encoder,
+        &metric("gpuslice_slice_processes", "Processes that live in the slice"),
+        on_gpus(now)
+            .map(|(slice, _, labels)| (labels, whole(slice.process_count.try_into().unwrap_or(u64::MAX)))),
+    )?;
+    counters(
+        encoder,
+        &metric("gpuslice_slice_memory_denied", "Allocations that were refused because of the slice's limit"),
+        on_gpus(now).map(|(_, device, labels)| (labels, device.denied)),
+    )?;
+    counters(
+        encoder,
+        &in_unit("gpuslice_slice_gpu_time", Unit::Seconds, "GPU time that the slice was charged"),
+        on_gpus(now).map(|(_, device, labels)| (labels, seconds(device.used_ns))),
+    )?;
+    counters(
+        encoder,
+        &in_unit(
+            "gpuslice_slice_throttled",
+            Unit::Seconds,
+            "How long launches waited for the slice's share, summed over threads",
+        ),
+        on_gpus(now).map(|(_, device, labels)| (labels, seconds(device.throttled_ns))),
+    )
+}
+
+fn agent(encoder: &mut DescriptorEncoder<'_>, now: &Snapshot) -> fmt::Result {
+    let made = |is_used: bool| {
+        let is_it =
+            |slice: &&Slice| slice.made && (slice.process_count > 0 || slice.container.is_some()) == is_used;
+        whole(now.slices.iter().filter(is_it).count().try_into().unwrap_or(u64::MAX))
+    };
+    let stale = whole(now.left_behind.try_into().unwrap_or(u64::MAX));
+    gauges(
+        encoder,
+        &metric(
+            "gpuslice_agent_slots",
+            "Slices that the agent made: with and without a user, and with one but not configured any more",
+        ),
+        [("free", made(false)), ("allocated", made(true)), ("stale", stale)]
+            .into_iter()
+            .map(|(state, count)| ([("state", state)], count)),
+    )?;
+    gauges(
+        encoder,
+        &metric("gpuslice_agent_build_info", "Version of the agent; 1"),
+        [([("version", env!("CARGO_PKG_VERSION"))], 1_i64)].into_iter(),
+    )
+}
+
+fn whole(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn ratio(part: u64, whole: f64) -> f64 {
+    // Both are far below 2^53.
+    f64::from(u32::try_from(part).unwrap_or(u32::MAX)) / whole
+}
+
+fn seconds(nanoseconds: u64) -> f64 {
+    std::time::Duration::from_nanos(nanoseconds).as_secs_f64()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpuslice_region::Limits;
+
+    fn slice(name: &str, container: Option<&str>) -> Slice {
+        let limits = Limits { memory: Some(4 << 30), cores_permille: 300, ..Limits::NONE };
+        let device = Device {
+            uuid: "GPU-a".to_owned(),
+            memory_used: 7,
+            denied: 3,
+            used_ns: 1_500_000_000,
+            used_permille_10s: 298,
+            ..Device::limited(limits)
+        };
+        Slice {
+            name: name.to_owned(),
+            container: container.map(str::to_owned),
+            made: container.is_none(),
+            region: String::new(),
+            problem: None,
+            generation: None,
+            process_count: 2,
+            processes: Vec::new(),
+            devices: vec![device],
+        }
+    }
+
+    #[test]
+    fn series_have_the_names_and_labels_that_dashboards_ask_for() {
+        let gpu = Gpu {
+            uuid: "GPU-a".to_owned(),
+            healthy: true,
+            memory_total: Some(9),
+            utilization_percent: Some(50),
+            ..Gpu::default()
+        };
+        let now = Snapshot {
+            driver: Some("580".to_owned()),
+            gpus: vec![gpu],
+            slices: vec![slice("a", None), slice("b", Some("c0"))],
+            left_behind: 0,
+        };
+        let text = text(now).unwrap();
+        let a = "namespace=\"\",pod=\"\",container=\"\",uuid=\"GPU-a\",slot=\"a\"";
+        for line in [
+            "gpuslice_gpu_info{uuid=\"GPU-a\",model=\"\",driver=\"580\"} 1",
+            "gpuslice_gpu_healthy{uuid=\"GPU-a\"} 1",
+            "gpuslice_gpu_utilization_ratio{uuid=\"GPU-a\"} 0.5",
+            "gpuslice_gpu_memory_bytes{uuid=\"GPU-a\",kind=\"total\"} 9",
+            &format!("gpuslice_slice_info{{{a},pod_uid=\"\",policy=\"fixed\",priority=\"normal\"}} 1"),
+            &format!("gpuslice_slice_memory_limit_bytes{{{a}}} 4294967296"),
+            &format!("gpuslice_slice_memory_used_bytes{{{a}}} 7"),
+            &format!("gpuslice_slice_memory_leaving_bytes{{{a}}} 0"),
+            &format!("gpuslice_slice_core_limit_ratio{{{a}}} 0.3"),
+            &format!("gpuslice_slice_core_used_ratio{{{a}}} 0.298"),
+            &format!("gpuslice_slice_processes{{{a}}} 2"),
+            &format!("gpuslice_slice_memory_denied_total{{{a}}} 3"),
+            &format!("gpuslice_slice_gpu_time_seconds_total{{{a}}} 1.5"),
+            &format!("gpuslice_slice_throttled_seconds_total{{{a}}} 0.0"),
+            "gpuslice_slice_processes{namespace=\"\",pod=\"\",container=\"c0\",uuid=\"GPU-a\",slot=\"b\"} 2",
+            "gpuslice_agent_slots{state=\"free\"} 0",
+            "gpuslice_agent_slots{state=\"allocated\"} 1",
+            "gpuslice_agent_slots{state=\"stale\"} 0",
+            concat!("gpuslice_agent_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");
+        }
+        assert!(text.ends_with("# EOF\n"));
+    }
+
+    #[test]
+    fn a_field_that_nvml_does_not_tell_costs_its_own_series_and_no_other() {
+        let known = Gpu {
+            uuid: "GPU-a".to_owned(),
+            healthy: true,
+            memory_total: Some(9),
+            memory_used: Some(1),
+            ..Gpu::default()
+        };
+        let text = text(Snapshot { gpus: vec![known], ..Snapshot::default() }).unwrap();
+        assert!(
+            text.contains("kind=\"used\"} 1\n")
+                && !text.contains("reserved\"")
+                && !text.contains("gpuslice_gpu_utilization_ratio"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn what_a_tenant_has_written_ends_no_line() {
+        let text =
+            text(Snapshot { slices: vec![slice("a\"} 1\nb \\", Some("c"))], ..Snapshot::default() }).unwrap();
+        assert!(text.contains("slot=\"a\\\"} 1\\nb \\\\\"} 7\n"), "{text}");
+    }
+}

@@ -1,0 +1,52 @@
+//! The file beside the operator's file of a slice. It has the limits that were changed while the agent ran.
+
+use super::terms::Terms;
+use gpuslice_policy::config::{CorePolicy, Priority, Weight};
+use gpuslice_policy::units::Permille;
+use gpuslice_slices::slot::{Name, Places, write_whole};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Read as _;
+use std::path::Path;
+
+/// Bytes of a file of ours at the most.
+const MOST_BYTES: u64 = 64 << 10;
+
+/// The file of a slice.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Kept {
+    /// The terms of the configuration.
+    pub(super) configured: Terms,
+    /// The terms that hold.
+    pub(super) holds: Terms,
+    /// Counts changes.
+    pub(super) generation: u64,
+}
+
+pub(super) fn read(path: &Path) -> Option<Kept> {
+    let mut text = String::new();
+    fs::File::open(path).ok()?.take(MOST_BYTES).read_to_string(&mut text).ok()?;
+    let kept: Kept = serde_json::from_str(&text).ok()?;
+    let is_right = |terms: &Terms| {
+        terms.policy.parse::<CorePolicy>().is_ok()
+            && terms.weight.to_string().parse::<Weight>().is_ok()
+            && terms.priority.parse::<Priority>().is_ok()
+            && Permille::new(terms.share_permille).is_some()
+    };
+    Some(kept).filter(|kept| is_right(&kept.holds))
+}
+
+pub(super) fn write(places: &Places, name: &Name, kept: &Kept) -> Result<(), String> {
+    let text = serde_json::to_string_pretty(kept).map_err(|error| error.to_string())?;
+    write_whole(&places.owner_file(name), format!("{text}\n").as_bytes(), 0o644)
+        .map_err(|problem| problem.to_string())
+}
+
+/// Slices that were made once and are not configured any more, by name.
+pub(crate) fn left_behind(places: &Places, configured: &BTreeSet<Name>) -> Vec<Name> {
+    let entries = fs::read_dir(places.slots()).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<Name>().ok());
+    // A folder is ours if it says so: others may have put theirs beside it.
+    names.filter(|name| !configured.contains(name) && places.owner_file(name).exists()).collect()
+}

@@ -1,0 +1,377 @@
+//! Makes the slices of the configuration, and keeps them as they were made.
+//!
+//! The agent writes the limits of a slice beside its operator's file. A limit that was changed while the agent ran therefore holds
+//! after a restart, until the configuration of the slice changes.
+
+mod kept;
+mod terms;
+
+use crate::config::Wanted;
+use crate::gpus::{Gpu, bare};
+use crate::request::Change;
+use crate::snapshot::Slice;
+use gpuslice_policy::units::Permille;
+use gpuslice_region::{Limits, Monitor, Trust};
+use gpuslice_slices::discovery::FileId;
+use gpuslice_slices::slot::{Name, Places, Problem};
+use kept::{Kept, read, write};
+use std::path::PathBuf;
+use terms::Terms;
+use tracing::{info, warn};
+
+pub(crate) use kept::left_behind;
+
+/// A slice of the configuration.
+#[derive(Debug)]
+pub(crate) struct Owned {
+    /// Its entry of the configuration.
+    pub(crate) wanted: Wanted,
+    kept: Option<Kept>,
+    /// Whether the terms have changed and the region does not have them yet.
+    is_behind: bool,
+    /// The reason why it was not made, or is not as it should be.
+    pub(crate) problem: Option<String>,
+}
+
+impl Owned {
+    /// A slice that is not made yet.
+    pub(crate) fn new(wanted: Wanted) -> Self {
+        Self { wanted, kept: None, is_behind: false, problem: None }
+    }
+
+    /// Its name.
+    pub(crate) fn name(&self) -> &Name {
+        &self.wanted.name
+    }
+
+    /// Its terms; none: it is not made.
+    pub(crate) fn terms(&self) -> Option<&Terms> {
+        self.kept.as_ref().map(|kept| &kept.holds)
+    }
+
+    /// The count of its changes; none: it is not made.
+    pub(crate) fn generation(&self) -> Option<u64> {
+        self.kept.as_ref().map(|kept| kept.generation)
+    }
+
+    /// Makes it, or mends what is not as it was made. `is_used`: a container has its region's folder. Tells in
+    /// [`problem`](Self::problem) what cannot be done, and is to be called again.
+    pub(crate) fn make(
+        &mut self,
+        places: &Places,
+        library: &Result<PathBuf, Problem>,
+        gpus: &[Gpu],
+        is_used: bool,
+    ) {
+        let made = self.try_make(places, library, gpus, is_used);
+        let problem = made.err();
+        if problem.is_some() && problem != self.problem {
+            warn!(slice = %self.name(), "{}", problem.as_deref().unwrap_or_default());
+        }
+        self.problem = problem;
+    }
+
+    fn try_make(
+        &mut self,
+        places: &Places,
+        library: &Result<PathBuf, Problem>,
+        gpus: &[Gpu],
+        is_used: bool,
+    ) -> Result<(), String> {
+        let name = self.wanted.name.clone();
+        let library = library.as_ref().map_err(ToString::to_string)?;
+        let kept = match &self.kept {
+            Some(kept) => kept.clone(),
+            None => self.begin(places, gpus)?,
+        };
+        let settings = kept.holds.settings();
+        let texts = |problem: Problem| problem.to_string();
+        places.make(&name, &settings, is_used).map_err(texts)?;
+        write(places, &name, &kept)?;
+        places.announce(&name, places.device(&name, &settings, library)).map_err(texts)?;
+        if self.kept.is_none() {
+            info!(slice = %name, gpu = kept.holds.gpu, generation = kept.generation, "made");
+        }
+        self.kept = Some(kept);
+        self.catch_up(places)
+    }
+
+    /// The terms of a slice that this agent has not made yet. Those that were changed hold until the configuration changes.
+    fn begin(&mut self, places: &Places, gpus: &[Gpu]) -> Result<Kept, String> {
+        let configured = Terms::of(&self.wanted, gpus)?;
+        let before = read(&places.owner_file(self.name()));
+        if let Some(before) = &before
+            && before.configured == configured
+        {
+            return Ok(before.clone());
+        }
+        self.is_behind = true;
+        let generation = before.map_or(1, |before| before.generation.saturating_add(1));
+        Ok(Kept { holds: configured.clone(), configured, generation })
+    }
+
+    /// Writes changed terms into the region that processes share.
+    fn catch_up(&mut self, places: &Places) -> Result<(), String> {
+        if self.is_behind {
+            self.apply(places, |terms, limits| Some(terms.limits(limits)))?;
+            self.is_behind = false;
+        }
+        Ok(())
+    }
+
+    /// Changes what it may use: first what holds from its next start on, then the region that its processes share.
+    pub(crate) fn change(&mut self, places: &Places, change: Change) -> Result<u64, String> {
+        let name = self.wanted.name.clone();
+        let Some(kept) = &self.kept else {
+            return Err(format!(
+                "the slice {name} is not made: {}",
+                self.problem.as_deref().unwrap_or("see the log")
+            ));
+        };
+        let mut holds = kept.holds.clone();
+        holds.memory = change.memory.or(holds.memory);
+        holds.share_permille = change.share.map_or(holds.share_permille, Permille::get);
+        let kept = Kept {
+            holds,
+            configured: kept.configured.clone(),
+            generation: kept.generation.saturating_add(1),
+        };
+        places.configure(&name, &kept.holds.settings()).map_err(|problem| problem.to_string())?;
+        write(places, &name, &kept)?;
+        let generation = kept.generation;
+        self.kept = Some(kept);
+        self.is_behind = true;
+        self.catch_up(places).map_err(|error| {
+            format!("the change {generation} holds for new processes, and running ones follow once this is mended: {error}")
+        })?;
+        Ok(generation)
+    }
+
+    /// Whether its region grants more than it may use.
+    pub(crate) fn is_exceeded_by(&self, told: &Slice) -> bool {
+        let Some(terms) = self.terms() else { return false };
+        let on_it = told.devices.iter().filter(|device| device.uuid == terms.gpu);
+        on_it.filter_map(|device| device.limits).any(|limits| terms.lowered(limits).is_some())
+    }
+
+    /// Takes back what a tenant has granted itself in the region. Returns whether there was anything.
+    pub(crate) fn hold(&self, places: &Places) -> Result<bool, String> {
+        self.apply(places, Terms::lowered)
+    }
+
+    /// Writes limits of its GPU into the region, where the region has the GPU already.
+    fn apply(
+        &self,
+        places: &Places,
+        limits: impl Fn(&Terms, Limits) -> Option<Limits>,
+    ) -> Result<bool, String> {
+        let Some(terms) = self.terms() else { return Ok(false) };
+        let region = places.region(self.name());
+        let Some(monitor) = Monitor::open(&region, Trust::AnyOwner).map_err(|error| error.to_string())?
+        else {
+            return Ok(false);
+        };
+        let changes = monitor.change_limits(|device| {
+            let is_it = device.uuid.to_string() == bare(&terms.gpu);
+            is_it.then(|| limits(terms, device.limits))?
+        });
+        Ok(!changes.map_err(|error| error.to_string())?.is_empty())
+    }
+
+    /// The folder of its region, as containers that have it see it too.
+    pub(crate) fn folder(&self, places: &Places) -> Option<FileId> {
+        FileId::of(places.region(self.name()).parent()?).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpuslice_policy::config::{CorePolicy, Priority, Weight};
+    use gpuslice_region::{DeviceRequest, Limits, Member, Uuid};
+    use std::collections::BTreeSet;
+    use std::fs;
+
+    const GIB: u64 = 1 << 30;
+
+    fn gpus() -> Vec<Gpu> {
+        let gpu = |index, uuid: &str| Gpu {
+            uuid: uuid.to_owned(),
+            index,
+            healthy: true,
+            memory_total: Some(16 * GIB),
+            ..Gpu::default()
+        };
+        vec![
+            gpu(0, "GPU-11111111-1111-1111-1111-111111111111"),
+            gpu(1, "GPU-12222222-2222-2222-2222-222222222222"),
+        ]
+    }
+
+    fn wanted(gpu: &str, memory: Option<&str>) -> Wanted {
+        Wanted {
+            name: "a".parse().unwrap(),
+            gpu: gpu.parse().unwrap(),
+            memory: memory.map(|text| text.parse().unwrap()),
+            cores: "30".parse().unwrap(),
+            policy: CorePolicy::Fixed,
+            weight: Weight::default(),
+            priority: Priority::Normal,
+            line: 1,
+        }
+    }
+
+    struct Place {
+        _root: tempfile::TempDir,
+        places: Places,
+        library: Result<PathBuf, Problem>,
+    }
+
+    fn place() -> Place {
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let at = |name: &str| root.path().join(name);
+        let places = Places { state: at("state"), regions: at("regions"), cdi: at("cdi") };
+        fs::write(at("built.so"), "library").unwrap();
+        let library = places.install(&at("built.so"));
+        Place { _root: root, places, library }
+    }
+
+    impl Place {
+        fn make(&self, wanted: Wanted) -> Owned {
+            let mut owned = Owned::new(wanted);
+            owned.make(&self.places, &self.library, &gpus(), false);
+            owned
+        }
+
+        fn config(&self) -> String {
+            fs::read_to_string(self.places.config(&"a".parse().unwrap())).unwrap()
+        }
+    }
+
+    #[test]
+    fn limits_are_written_by_uuid_and_in_bytes() {
+        let place = place();
+        let owned = place.make(wanted("1", Some("25%")));
+        assert_eq!(owned.problem, None);
+        let text = place.config();
+        assert!(
+            text.contains(&format!("GPU_MEM_LIMIT=GPU-12222222-2222-2222-2222-222222222222={}\n", 4 * GIB)),
+            "{text}"
+        );
+        assert!(text.contains("GPU_CORE_PERCENT=GPU-12222222-2222-2222-2222-222222222222=30\n"), "{text}");
+    }
+
+    #[test]
+    fn a_weight_is_written_where_it_has_an_effect() {
+        for (policy, is_written) in
+            [(CorePolicy::Fixed, false), (CorePolicy::Equal, true), (CorePolicy::BestEffort, true)]
+        {
+            let place = place();
+            place.make(Wanted { policy, ..wanted("0", None) });
+            assert_eq!(place.config().contains("GPU_CORE_WEIGHT"), is_written, "{}", place.config());
+        }
+    }
+
+    #[test]
+    fn a_gpu_that_is_not_there_or_not_clear_is_told_with_those_that_are() {
+        let place = place();
+        for (gpu, has) in [
+            ("7", "gpu = 7 is no GPU of this node; there are 0 (GPU-1111"),
+            ("GPU-1", "means several GPUs"),
+            ("GPU-9", "is no GPU"),
+        ] {
+            let owned = place.make(wanted(gpu, None));
+            assert!(
+                owned.problem.as_ref().is_some_and(|text| text.contains(has)),
+                "{gpu}: {:?}",
+                owned.problem
+            );
+            assert!(!place.places.spec(owned.name()).exists(), "a container would get no limits");
+        }
+        let whole = wanted("GPU-99999999-9999-9999-9999-999999999999", Some("4GiB"));
+        assert_eq!(Terms::of(&whole, &[]).unwrap().memory, Some(4 * GIB));
+        assert!(
+            Terms::of(&Wanted { memory: Some("50%".parse().unwrap()), ..whole }, &[])
+                .unwrap_err()
+                .contains("percentage")
+        );
+    }
+
+    #[test]
+    fn a_change_outlives_the_agent_until_the_configuration_says_something_else() {
+        let place = place();
+        let mut owned = place.make(wanted("0", Some("4GiB")));
+        assert_eq!(owned.generation(), Some(1));
+        let change = Change { memory: Some(GIB), share: "50".parse().ok() };
+        assert_eq!(owned.change(&place.places, change), Ok(2));
+        let again = place.make(wanted("0", Some("4GiB")));
+        assert_eq!((again.generation(), again.terms().unwrap().memory), (Some(2), Some(GIB)));
+        assert!(place.config().contains("=50\n"), "{}", place.config());
+        let other = place.make(wanted("0", Some("8GiB")));
+        assert_eq!((other.generation(), other.terms().unwrap().memory), (Some(3), Some(8 * GIB)));
+    }
+
+    #[test]
+    fn a_change_reaches_the_region_and_a_tenant_cannot_raise_its_limits_for_long() {
+        let place = place();
+        let mut owned = place.make(wanted("0", Some("4GiB")));
+        let region = place.places.region(owned.name());
+        let limits = Limits { memory: Some(4 * GIB), cores_permille: 300, ..Limits::NONE };
+        let wanted = [DeviceRequest { uuid: Uuid([0x11; 16]), total: 16 * GIB, limits }];
+        let (member, _) = Member::join(&region, Trust::AnyOwner, &wanted).unwrap();
+        let device = member.devices()[0].device;
+        owned.change(&place.places, Change { memory: Some(GIB), share: None }).unwrap();
+        assert_eq!((member.limits(device).memory, member.limits(device).cores_permille), (Some(GIB), 300));
+        // Its own: raised, and then lowered.
+        member.set_limits(device, Limits { memory: None, cores_permille: 1000, ..limits });
+        assert_eq!(owned.hold(&place.places), Ok(true));
+        assert_eq!((member.limits(device).memory, member.limits(device).cores_permille), (Some(GIB), 300));
+        member.set_limits(device, Limits { memory: Some(5), cores_permille: 10, ..limits });
+        assert_eq!(owned.hold(&place.places), Ok(false));
+        assert_eq!((member.limits(device).memory, member.limits(device).cores_permille), (Some(5), 10));
+    }
+
+    #[test]
+    fn a_changed_configuration_reaches_processes_that_run() {
+        let place = place();
+        place.make(wanted("0", Some("4GiB")));
+        let name: Name = "a".parse().unwrap();
+        let limits = Limits { memory: Some(4 * GIB), cores_permille: 300, ..Limits::NONE };
+        let request = [DeviceRequest { uuid: Uuid([0x11; 16]), total: 16 * GIB, limits }];
+        let (member, _) = Member::join(&place.places.region(&name), Trust::AnyOwner, &request).unwrap();
+        let device = member.devices()[0].device;
+        place.make(wanted("0", Some("8GiB")));
+        assert_eq!(member.limits(device).memory, Some(8 * GIB));
+        // The limits of a configuration that is the same are left as a tenant has lowered them.
+        member.set_limits(device, Limits { memory: Some(5), ..limits });
+        place.make(wanted("0", Some("8GiB")));
+        assert_eq!(member.limits(device).memory, Some(5));
+    }
+
+    #[test]
+    fn what_stands_where_the_region_was_is_set_aside_once_no_container_has_it() {
+        let place = place();
+        let mut owned = place.make(wanted("0", None));
+        let region = place.places.region(owned.name());
+        fs::write(&region, "no region").unwrap();
+        owned.make(&place.places, &place.library, &gpus(), true);
+        assert!(
+            owned.problem.as_ref().is_some_and(|text| text.contains("begins with")),
+            "{:?}",
+            owned.problem
+        );
+        owned.make(&place.places, &place.library, &gpus(), false);
+        assert_eq!(owned.problem, None);
+        assert!(Member::join(&region, Trust::AnyOwner, &[]).is_ok());
+    }
+
+    #[test]
+    fn slices_that_are_not_configured_any_more_are_known() {
+        let place = place();
+        place.make(wanted("0", None));
+        fs::create_dir(place.places.slots().join("not-ours")).unwrap();
+        let name: Name = "a".parse().unwrap();
+        assert_eq!(left_behind(&place.places, &BTreeSet::new()), std::slice::from_ref(&name));
+        assert!(left_behind(&place.places, &BTreeSet::from([name])).is_empty());
+    }
+}

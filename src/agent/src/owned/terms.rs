@@ -1,0 +1,129 @@
+//! The terms of a slice: the part of its GPU that it may use.
+
+use crate::config::Wanted;
+use crate::gpus::Gpu;
+use gpuslice_policy::config::{
+    Config, CorePolicy, DeviceIdentity, DeviceName, PerDevice, Quota, parse_uuid_text,
+};
+use gpuslice_policy::units::{Bytes, Permille, Setting as _};
+use gpuslice_region::{Limits, Sharing};
+use serde::{Deserialize, Serialize};
+
+/// The part of its GPU that a slice may use.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Terms {
+    /// The GPU's UUID.
+    pub(crate) gpu: String,
+    /// Bytes of memory; none: all.
+    pub(crate) memory: Option<u64>,
+    /// Thousandths of its time.
+    pub(crate) share_permille: u16,
+    /// As `GPU_CORE_POLICY` has it.
+    pub(crate) policy: String,
+    /// As `GPU_CORE_WEIGHT` has it.
+    pub(crate) weight: u16,
+    /// As `GPU_PRIORITY` has it.
+    pub(crate) priority: String,
+}
+
+impl Terms {
+    /// The terms of an entry, on the GPUs of the node.
+    pub(super) fn of(wanted: &Wanted, gpus: &[Gpu]) -> Result<Self, String> {
+        let (gpu, total) = gpu_of(&wanted.gpu, gpus)?;
+        let memory = match (wanted.memory, total) {
+            (None, _) => None,
+            (Some(Quota::Size(bytes)), None) => Some(bytes.get()),
+            (Some(quota), Some(total)) => bytes_of(quota, total),
+            (Some(_), None) => {
+                return Err("its memory is a percentage, and NVML does not say how much the GPU has; write a size like 4GiB".to_owned());
+            }
+        };
+        Ok(Self {
+            gpu,
+            memory,
+            share_permille: wanted.cores.get(),
+            policy: wanted.policy.setting(),
+            weight: wanted.weight.get(),
+            priority: wanted.priority.setting(),
+        })
+    }
+
+    /// As the operator's file has them. By UUID: numbers mean another GPU in each container.
+    pub(crate) fn settings(&self) -> Vec<(&'static str, String)> {
+        let gpu = &self.gpu;
+        let memory = self.memory.map(|bytes| ("GPU_MEM_LIMIT", format!("{gpu}={bytes}")));
+        let share = Permille::new(self.share_permille).unwrap_or(Permille::FULL);
+        // Always: a share of everything makes the program a member of the slice as well.
+        let mut settings: Vec<_> = memory.into_iter().collect();
+        settings.push(("GPU_CORE_PERCENT", format!("{gpu}={}", share.setting())));
+        settings.push(("GPU_CORE_POLICY", self.policy.clone()));
+        // The library warns of a weight that has no effect.
+        if self.policy != CorePolicy::Fixed.setting() {
+            settings.push(("GPU_CORE_WEIGHT", self.weight.to_string()));
+        }
+        settings.push(("GPU_PRIORITY", self.priority.clone()));
+        settings
+    }
+
+    /// As a region has them; what a region alone knows stays.
+    pub(crate) fn limits(&self, limits: Limits) -> Limits {
+        Limits {
+            memory: self.memory,
+            cores_permille: self.share_permille.into(),
+            sharing: Sharing {
+                policy: self.policy.parse().unwrap_or_default(),
+                weight: self.weight.into(),
+                priority: self.priority.parse().unwrap_or_default(),
+            },
+            ..limits
+        }
+    }
+
+    /// The limits of a region, where they grant more than this; a tenant may have lowered its own.
+    pub(super) fn lowered(&self, limits: Limits) -> Option<Limits> {
+        let most = self.limits(limits);
+        let memory = match (limits.memory, most.memory) {
+            (Some(has), Some(may)) => Some(has.min(may)),
+            (None, may) => may,
+            (has, None) => has,
+        };
+        let cores_permille = limits.cores_permille.min(most.cores_permille);
+        let bounded = Limits { memory, cores_permille, sharing: most.sharing, ..limits };
+        (bounded != limits).then_some(bounded)
+    }
+}
+
+/// The GPU that a name means, and the bytes that it has.
+fn gpu_of(name: &DeviceName, gpus: &[Gpu]) -> Result<(String, Option<u64>), String> {
+    let is_meant = |gpu: &&Gpu| {
+        let (ordinal, total) = (Some(gpu.index), Bytes::new(gpu.memory_total.unwrap_or(0)));
+        let identity = |uuid| DeviceIdentity { ordinal, bus: None, uuid, total };
+        parse_uuid_text(&gpu.uuid).is_some_and(|uuid| name.matches(&identity(uuid)))
+    };
+    let meant: Vec<&Gpu> = gpus.iter().filter(is_meant).collect();
+    let there = || {
+        let names: Vec<String> = gpus.iter().map(|gpu| format!("{} ({})", gpu.index, gpu.uuid)).collect();
+        if names.is_empty() {
+            "NVML tells of none".to_owned()
+        } else {
+            format!("there are {}", names.join(", "))
+        }
+    };
+    match (meant.as_slice(), parse_uuid_text(&name.to_string())) {
+        ([gpu], _) => Ok((gpu.uuid.clone(), gpu.memory_total)),
+        // Without NVML a whole UUID is enough; an instance (MIG) is in no list of GPUs.
+        ([], Some(_)) if gpus.is_empty() || name.to_string().starts_with("MIG-") => {
+            Ok((name.to_string(), None))
+        }
+        ([], _) => Err(format!("gpu = {name} is no GPU of this node; {}", there())),
+        _ => Err(format!("gpu = {name} means several GPUs; write more of the UUID: {}", there())),
+    }
+}
+
+/// A quota in bytes, no more than the GPU has.
+fn bytes_of(quota: Quota, total: u64) -> Option<u64> {
+    let mut config = Config::default();
+    config.memory = PerDevice::everywhere(quota);
+    let gpu = DeviceIdentity { ordinal: None, bus: None, uuid: [0; 16], total: Bytes::new(total) };
+    config.limits_for(gpu).memory.map(Bytes::get)
+}

@@ -1,0 +1,131 @@
+//! Runs the agent until a signal ends it.
+
+use crate::arguments::Place;
+use crate::config::Config;
+use crate::control;
+use crate::gpus::Gpus;
+use crate::history;
+use crate::watch::Watch;
+use crate::web::{self, Rate, Shared};
+use gpuslice_slices::slot::make_folder;
+use std::io;
+use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing::{error, info};
+
+/// The longest wait for NVML's first answer.
+const FIRST: Duration = Duration::from_secs(6);
+
+/// Makes the slices, and serves figures until SIGTERM or SIGINT.
+pub(crate) fn serve(place: &Place, config: Config) -> Result<(), String> {
+    tracing_subscriber::fmt().with_max_level(config.log).with_writer(io::stderr).with_ansi(false).init();
+    make_folder(&config.run).map_err(|problem| problem.to_string())?;
+    // Before a slice is made: a second agent ends here. Before a thread starts: the socket needs another umask.
+    let _lock = control::lock(&config.run)
+        .map_err(|error| format!("{}: {error}", config.run.join("agent.lock").display()))?;
+    let (socket, listen) = (config.socket(), config.listen);
+    let control = control::listen(&socket, config.group.as_deref())
+        .map_err(|error| format!("{}: {error}", socket.display()))?;
+    let served = serve_on(place, config, control, web::listen(listen));
+    let _gone = std::fs::remove_file(&socket);
+    served
+}
+
+fn serve_on(
+    place: &Place,
+    config: Config,
+    control: UnixListener,
+    web: Result<TcpListener, String>,
+) -> Result<(), String> {
+    let web = web?;
+    let address = web.local_addr().map_err(|error| error.to_string())?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(4)
+        .thread_stack_size(512 << 10)
+        .build()
+        .map_err(|error| format!("cannot start: {error}"))?;
+    let gpus = Gpus::default();
+    let (_asks_for_gpus, stop) = channel();
+    let watched = gpus.clone();
+    let (tell, told) = channel();
+    thread::spawn(move || {
+        watched.watch(&stop, || {
+            let _nobody_waits_any_more = tell.send(());
+        });
+    });
+    let _slow_or_none = told.recv_timeout(FIRST);
+    let (connections, rate) = (config.connections, Arc::new(Rate::new(config.rate)));
+    let socket = config.socket();
+    let watch = Arc::new(Mutex::new(Watch::begin(config, gpus)));
+    let (_ticks, stop) = channel();
+    let ticking = Arc::clone(&watch);
+    thread::spawn(move || tick(&ticking, &stop));
+    runtime.block_on(async move {
+        // Within the runtime: both register with it.
+        let told = |error: io::Error| format!("cannot start: {error}");
+        let control = tokio::net::UnixListener::from_std(control).map_err(told)?;
+        let web = tokio::net::TcpListener::from_std(web).map_err(told)?;
+        info!(%address, socket = %socket.display(), "serving");
+        let shared = Shared { watch: Arc::clone(&watch), rate };
+        all(place, control, web::serve(web, web::routes(shared), connections), watch).await
+    })
+}
+
+/// Takes points of the history, and holds slices to their limits.
+fn tick(watch: &Mutex<Watch>, stop: &Receiver<()>) {
+    while stop.recv_timeout(history::INTERVAL) == Err(RecvTimeoutError::Timeout) {
+        watch.lock().unwrap_or_else(PoisonError::into_inner).tick();
+    }
+}
+
+/// Serves until a signal ends it; another one has the configuration read again.
+async fn all(
+    place: &Place,
+    control: tokio::net::UnixListener,
+    web: impl Future<Output = ()> + Send + 'static,
+    watch: Arc<Mutex<Watch>>,
+) -> Result<(), String> {
+    let on = |kind| signal(kind).map_err(|error| error.to_string());
+    let (mut terminate, mut interrupt, mut again) =
+        (on(SignalKind::terminate())?, on(SignalKind::interrupt())?, on(SignalKind::hangup())?);
+    let web = tokio::spawn(web);
+    let control = tokio::spawn(control::serve(control, Arc::clone(&watch)));
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            _ = again.recv() => reload(place, Arc::clone(&watch)).await,
+        }
+    }
+    info!("ending; slices go on");
+    web.abort();
+    control.abort();
+    Ok(())
+}
+
+/// Takes the configuration as it is now. A wrong one is told, and changes nothing.
+async fn reload(place: &Place, watch: Arc<Mutex<Watch>>) {
+    match Config::read(place) {
+        Ok(config) => {
+            let slices = config.slices.len();
+            let taken = tokio::task::spawn_blocking(move || {
+                watch.lock().unwrap_or_else(PoisonError::into_inner).configure(config);
+            });
+            match taken.await {
+                Ok(()) => info!(slices, "the configuration was read again"),
+                Err(error) => error!("{error}"),
+            }
+        }
+        Err(mistakes) => {
+            for mistake in mistakes {
+                error!("the configuration stays as it was: {mistake}");
+            }
+        }
+    }
+}

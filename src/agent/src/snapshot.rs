@@ -1,0 +1,179 @@
+//! Slices and GPUs at one moment. The form is that of `/api/v1/slices`; `docs/reference/slices.schema.json` has it.
+
+use crate::gpus::Gpu;
+use gpuslice_policy::units::Setting as _;
+use gpuslice_region::{DeviceFigures, Reader, RecentUsage, RegionError};
+use gpuslice_slices::overcommit::Committed;
+use serde::Serialize;
+
+/// A slice.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Slice {
+    /// Its name; no two slices of a container have the same.
+    pub(crate) name: String,
+    /// The container that its processes are in, as its engine numbers it; none: in none, in none that an engine made, or in several.
+    pub(crate) container: Option<String>,
+    /// Whether this agent made it.
+    pub(crate) made: bool,
+    /// The path of its region; of a slice that was found in a container, as that container sees it.
+    pub(crate) region: String,
+    /// The reason why it is not as it should be.
+    pub(crate) problem: Option<String>,
+    /// The count of its changes; of a slice that this agent made.
+    pub(crate) generation: Option<u64>,
+    /// The number of its living processes.
+    pub(crate) process_count: usize,
+    /// Some of its living processes, 64 at the most; none where nobody asked for them.
+    pub(crate) processes: Vec<Process>,
+    /// Its limits and its use, GPU by GPU.
+    pub(crate) devices: Vec<Device>,
+}
+
+/// A process of a slice.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Process {
+    /// Its number in its own process-number namespace.
+    pub(crate) pid: u32,
+    /// Its number on the node; none where it is not seen from here.
+    pub(crate) host_pid: Option<u32>,
+    /// Its program, with the arguments where the configuration says so; none where it is not seen from here.
+    pub(crate) command: Option<String>,
+    /// Bytes that it holds on all GPUs together.
+    pub(crate) memory_used: u64,
+}
+
+/// The limits and the use of a slice on a GPU. Counts begin with the slice's first process.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Device {
+    /// The GPU's UUID.
+    pub(crate) uuid: String,
+    /// Bytes that it may hold; none: no limit.
+    pub(crate) memory_limit: Option<u64>,
+    /// Bytes that its processes hold.
+    pub(crate) memory_used: u64,
+    /// The most bytes that it was granted at a time.
+    pub(crate) memory_peak: u64,
+    /// Bytes of the dead that the GPU may not have back yet.
+    pub(crate) memory_leaving: u64,
+    /// Allocations that were refused because of the limit.
+    pub(crate) denied: u64,
+    /// Allocations within the limit for which the GPU had no memory.
+    pub(crate) unmet: u64,
+    /// Its share of the GPU's time in thousandths; 1000: no limit.
+    pub(crate) share_permille: u32,
+    /// `fixed`, `equal` or `best-effort`.
+    pub(crate) policy: String,
+    /// 1 to 1000.
+    pub(crate) weight: u32,
+    /// `high`, `normal` or `low`.
+    pub(crate) priority: String,
+    /// GPU time that it was charged, in nanoseconds.
+    pub(crate) used_ns: u64,
+    /// The part of the GPU's time that it was charged over the last second, in thousandths.
+    pub(crate) used_permille: u64,
+    /// The same over the last ten seconds.
+    pub(crate) used_permille_10s: u64,
+    /// Time that its launches waited for the share, in nanoseconds, summed over threads.
+    pub(crate) throttled_ns: u64,
+    /// The same over the last second, in thousandths: can be more than 1000.
+    pub(crate) throttled_permille: u64,
+    /// The limits as the region has them.
+    #[serde(skip)]
+    pub(crate) limits: Option<gpuslice_region::Limits>,
+}
+
+/// All that there is to tell at one moment.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Snapshot {
+    /// Version of the driver.
+    pub(crate) driver: Option<String>,
+    /// The GPUs.
+    pub(crate) gpus: Vec<Gpu>,
+    /// The slices, those that this agent made first.
+    pub(crate) slices: Vec<Slice>,
+    /// Slices that are not configured any more and in which processes live.
+    pub(crate) left_behind: usize,
+}
+
+/// The sums of the limits and the use of the slices on a GPU.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Sums {
+    /// Bytes that they hold.
+    pub(crate) memory_held: u64,
+    /// Sum of their quotas in bytes. More than the GPU has: memory is overcommitted.
+    pub(crate) limit_sum: u64,
+    /// Sum of their `fixed` shares below 100 %, in thousandths. More than 1000: time is overcommitted.
+    pub(crate) share_permille_sum: u32,
+    /// Sum of what they were charged over the last second, in thousandths of the GPU's time.
+    pub(crate) used_permille: u64,
+    /// Overcommitments, in words.
+    pub(crate) warnings: Vec<String>,
+}
+
+impl Snapshot {
+    /// The sums of a GPU. Slices that were made count before their first process as well.
+    pub(crate) fn sums(&self, gpu: &Gpu) -> Sums {
+        let on_it =
+            || self.slices.iter().flat_map(|slice| &slice.devices).filter(|device| device.uuid == gpu.uuid);
+        let mut committed = Committed::default();
+        for device in on_it() {
+            if let Some(limits) = &device.limits {
+                committed.add(gpu.memory_total.unwrap_or(u64::MAX), limits);
+            }
+        }
+        let sum = |figure: fn(&Device) -> u64| on_it().map(figure).fold(0, u64::saturating_add);
+        Sums {
+            memory_held: sum(|device| device.memory_used),
+            limit_sum: committed.memory,
+            share_permille_sum: committed.share_permille,
+            used_permille: sum(|device| device.used_permille),
+            warnings: committed.warnings(&format!("GPU {}", gpu.index)),
+        }
+    }
+}
+
+impl Slice {
+    /// Tells it apart from others of its name: its container. The name of a slice that this agent made is its own, and
+    /// stays the same slice while containers come and go.
+    pub(crate) fn place(&self) -> &str {
+        if self.made { "" } else { self.container.as_deref().unwrap_or_default() }
+    }
+}
+
+impl Device {
+    /// Reads a device of a region.
+    pub(crate) fn of(reader: &Reader, read: &DeviceFigures, uuid: String) -> Result<Self, RegionError> {
+        let [last, ten] = [reader.used_over(read.device, 1)?, reader.used_over(read.device, 10)?];
+        Ok(Self {
+            uuid,
+            memory_used: read.held,
+            memory_peak: read.peak,
+            memory_leaving: read.leaving,
+            denied: read.quota_denials,
+            unmet: read.device_denials,
+            used_ns: read.time.used,
+            used_permille: permille(last.used, &last),
+            used_permille_10s: permille(ten.used, &ten),
+            throttled_ns: read.time.throttled,
+            throttled_permille: permille(last.throttled, &last),
+            ..Self::limited(read.limits)
+        })
+    }
+
+    /// One of which nothing is used.
+    pub(crate) fn limited(limits: gpuslice_region::Limits) -> Self {
+        Self {
+            memory_limit: limits.memory,
+            share_permille: limits.cores_permille,
+            policy: limits.sharing.policy.setting(),
+            weight: limits.sharing.weight,
+            priority: limits.sharing.priority.setting(),
+            limits: Some(limits),
+            ..Self::default()
+        }
+    }
+}
+
+fn permille(used: u64, over: &RecentUsage) -> u64 {
+    u64::try_from(u128::from(used) * 1000 / u128::from(over.span.max(1))).unwrap_or(u64::MAX)
+}

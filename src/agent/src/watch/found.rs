@@ -1,0 +1,314 @@
+//! Finds and reads the slices that others made, on the host and in containers.
+
+use super::regions::{LookUp, devices, processes};
+use crate::gpus::Gpu;
+use crate::snapshot::Slice;
+use gpuslice_region::{Reader, RegionError, Trust, names};
+use gpuslice_slices::discovery::{Candidate, Container, FileId};
+use gpuslice_slices::figures::printable;
+use gpuslice_slices::slot::{Name, Places, Problem};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::PathBuf;
+use tracing::warn;
+
+/// Files of the host that are looked at in one search. Any user can put files under a region's name there.
+const MOST_FILES: usize = 4096;
+/// Files that are not known yet and are opened in one search; the others have their turn in the next ones.
+const MOST_OPENED: usize = 256;
+
+/// The mount namespace that a slice is in, and the container's number; none: this one.
+type Place = Option<(u64, Option<String>)>;
+
+/// A file that may be a region, and where it was found.
+#[derive(Debug)]
+struct There {
+    path: PathBuf,
+    /// The slice's name by that path.
+    name: String,
+    /// Keeps the path, if it was found in a container alone.
+    candidate: Option<Candidate>,
+    place: Place,
+}
+
+/// A slice that this agent has not made.
+#[derive(Debug)]
+struct Open {
+    reader: Reader,
+    there: There,
+}
+
+/// The slices that this agent has not made.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    open: BTreeMap<FileId, Open>,
+    /// Messages about files that cannot be read. Each is logged once.
+    complaints: BTreeMap<FileId, String>,
+    /// The file with which the next search begins.
+    next: FileId,
+    /// Whether the limit keeps slices out.
+    is_full: bool,
+}
+
+impl Found {
+    /// Forgets all slices.
+    pub(super) fn clear(&mut self) {
+        self.open.clear();
+        self.complaints.clear();
+    }
+
+    /// Looks for regions, and opens those that are new; `limit` of them are open at the most.
+    pub(super) fn search(
+        &mut self,
+        containers: &[Container],
+        places: &Places,
+        made: &BTreeSet<FileId>,
+        limit: usize,
+    ) {
+        let mut there = on_the_host(places);
+        in_containers(containers, &mut there);
+        there.retain(|file, _| !made.contains(file));
+        self.open.retain(|file, open| {
+            there.get(file).is_some_and(|there| there.place == open.there.place)
+                && open.reader.check().is_ok()
+        });
+        self.complaints.retain(|file, _| there.contains_key(file));
+        there.retain(|file, _| !self.open.contains_key(file));
+        self.open_some(there, limit);
+    }
+
+    /// Opens as many files as one search may.
+    fn open_some(&mut self, mut new: BTreeMap<FileId, There>, limit: usize) {
+        let from_next = new.split_off(&self.next);
+        let (was_full, mut opened) = (std::mem::take(&mut self.is_full), 0_usize);
+        for (file, there) in from_next.into_iter().chain(new) {
+            if self.open.len() >= limit {
+                self.is_full = true;
+                break;
+            }
+            if opened >= MOST_OPENED {
+                self.next = file;
+                break;
+            }
+            opened = opened.saturating_add(1);
+            self.open(file, there);
+        }
+        if self.is_full && !was_full {
+            warn!(limit, "there may be more slices than discover_limit lets the agent show");
+        }
+    }
+
+    fn open(&mut self, file: FileId, there: There) {
+        match Reader::open(&there.path, Trust::AnyOwner) {
+            Ok(Some(reader)) => {
+                self.complaints.remove(&file);
+                self.open.insert(file, Open { reader, there });
+            }
+            Ok(None) => {}
+            Err(error) => {
+                // Without the path: that of a file in a container has the number of a descriptor, which changes.
+                let text = printable(&Problem::from(error).what);
+                if self.complaints.get(&file) != Some(&text) {
+                    warn!(region = %there.inside(), "not read: {text}");
+                    self.complaints.insert(file, text);
+                }
+            }
+        }
+    }
+
+    /// Closes the regions of containers that are not among these.
+    pub(super) fn leave(&mut self, containers: &[Container]) {
+        let lives = |mounts| containers.iter().any(|container| container.mounts == mounts);
+        self.open.retain(|_, open| open.there.place.as_ref().is_none_or(|(mounts, _)| lives(*mounts)));
+    }
+
+    /// The slices in which processes live. Names that are `taken` in their container are not used again.
+    pub(super) fn look(
+        &mut self,
+        gpus: &[Gpu],
+        look_up: Option<LookUp<'_>>,
+        mut taken: BTreeSet<(String, String)>,
+    ) -> Vec<Slice> {
+        let mut slices = Vec::new();
+        self.open.retain(|_, open| match open.look(gpus, look_up) {
+            Ok(Some(mut slice)) => {
+                slice.name = unique(&slice, &open.there.file_name(), &mut taken);
+                slices.push(slice);
+                true
+            }
+            Ok(None) => true,
+            Err(_) => false,
+        });
+        slices
+    }
+}
+
+/// Files of the host: in the usual folders, and those of `gpuslice cdi` beside the slices of the configuration.
+fn on_the_host(places: &Places) -> BTreeMap<FileId, There> {
+    let usual = names::all().unwrap_or_default().into_iter().map(|path| {
+        let name = printable(&names::name_of(&path));
+        (path, name)
+    });
+    let folders = fs::read_dir(&places.regions).into_iter().flatten().flatten();
+    let of_cdi = folders.filter_map(|folder| {
+        let name: Name = folder.file_name().to_string_lossy().parse().ok()?;
+        Some((places.region(&name), name.to_string()))
+    });
+    let files = of_cdi.chain(usual).take(MOST_FILES);
+    files
+        .filter_map(|(path, name)| {
+            Some((FileId::of(&path).ok()?, There { path, name, candidate: None, place: None }))
+        })
+        .collect()
+}
+
+/// Files of containers, and the containers that have files of the host as well.
+fn in_containers(containers: &[Container], there: &mut BTreeMap<FileId, There>) {
+    for container in containers {
+        for candidate in container.regions() {
+            let place = Some((container.mounts, container.id.clone()));
+            if let Some(known) = there.get_mut(&candidate.file) {
+                known.place = place;
+                continue;
+            }
+            let name = printable(&names::name_of(&candidate.inside));
+            let path = candidate.path();
+            there.insert(candidate.file, There { path, name, candidate: Some(candidate), place });
+        }
+    }
+}
+
+impl There {
+    /// The region's path, as its container sees it.
+    fn inside(&self) -> String {
+        let path = self.candidate.as_ref().map_or(self.path.as_path(), |candidate| &candidate.inside);
+        printable(&path.display().to_string())
+    }
+
+    fn file_name(&self) -> String {
+        printable(&self.path.file_name().unwrap_or_default().to_string_lossy())
+    }
+}
+
+impl Open {
+    /// The slice at this moment; none while no process lives in it.
+    fn look(&self, gpus: &[Gpu], look_up: Option<LookUp<'_>>) -> Result<Option<Slice>, RegionError> {
+        let process_count = self.reader.process_count()?;
+        if process_count == 0 {
+            return Ok(None);
+        }
+        Ok(Some(Slice {
+            name: self.there.name.clone(),
+            container: self.there.place.as_ref().and_then(|(_, id)| id.clone()),
+            made: false,
+            region: self.there.inside(),
+            problem: None,
+            generation: None,
+            process_count,
+            processes: processes(&self.reader, look_up)?,
+            devices: devices(&self.reader, gpus)?,
+        }))
+    }
+}
+
+/// A name that no other slice of the container has.
+fn unique(slice: &Slice, file: &str, taken: &mut BTreeSet<(String, String)>) -> String {
+    let numbered = (2_u32..).map(|number| format!("{file}#{number}"));
+    let mut names = [slice.name.clone(), file.to_owned()].into_iter().chain(numbered);
+    names.find(|name| taken.insert((slice.place().to_owned(), name.clone()))).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpuslice_region::Member;
+    use std::path::Path;
+
+    fn places(root: &Path) -> Places {
+        Places { state: root.join("state"), regions: root.join("regions"), cdi: root.join("cdi") }
+    }
+
+    /// The path of a region whose folder is there.
+    fn region(places: &Places, name: &str) -> PathBuf {
+        let region = places.region(&name.parse().unwrap());
+        fs::create_dir_all(region.parent().unwrap()).unwrap();
+        region
+    }
+
+    fn join(region: &Path) -> Member {
+        Member::join(region, Trust::AnyOwner, &[]).unwrap().0
+    }
+
+    #[test]
+    fn files_that_are_no_regions_do_not_hide_one_that_is() {
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let places = places(root.path());
+        let junk = |names: &str| {
+            for number in 0..MOST_OPENED {
+                fs::write(region(&places, &format!("{names}{number}")), "no region").unwrap();
+            }
+        };
+        junk("before");
+        let real = region(&places, "real");
+        let _member = join(&real);
+        junk("after");
+        let file = FileId::of(&real).unwrap();
+        let mut found = Found::default();
+        let searches = MOST_FILES / MOST_OPENED + 2;
+        let is_found = (0..searches).any(|_| {
+            found.search(&[], &places, &BTreeSet::new(), 100);
+            found.open.contains_key(&file)
+        });
+        assert!(is_found);
+    }
+
+    #[test]
+    fn no_more_are_open_than_the_limit() {
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let places = places(root.path());
+        let _members = ["a", "b", "c"].map(|name| join(&region(&places, name)));
+        let mut found = Found::default();
+        found.search(&[], &places, &BTreeSet::new(), 2);
+        assert_eq!((found.open.len(), found.is_full), (2, true));
+        found.search(&[], &places, &BTreeSet::new(), 10_000);
+        assert!(found.open.len() >= 3 && !found.is_full);
+    }
+
+    #[test]
+    fn slices_of_an_ended_container_are_left_at_once() {
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let places = places(root.path());
+        let files = [None, Some(7), Some(8)].map(|mounts| {
+            let path = region(&places, &format!("a{}", mounts.unwrap_or(0)));
+            let _member = join(&path);
+            let reader = Reader::open(&path, Trust::AnyOwner).unwrap().unwrap();
+            let place = mounts.map(|mounts| (mounts, None));
+            let there = There { path: path.clone(), name: "a".to_owned(), candidate: None, place };
+            (FileId::of(&path).unwrap(), Open { reader, there })
+        });
+        let [on_the_host, living, _ended] = files.each_ref().map(|(file, _)| *file);
+        let mut found = Found { open: files.into_iter().collect(), ..Found::default() };
+        found.leave(&[Container { mounts: 7, id: None, witnesses: Vec::new() }]);
+        let left: Vec<FileId> = found.open.keys().copied().collect();
+        assert_eq!(left.len(), 2);
+        assert!(left.contains(&on_the_host) && left.contains(&living));
+    }
+
+    #[test]
+    fn two_slices_of_a_name_are_told_apart() {
+        let slice = |container: &str| Slice {
+            name: "a".to_owned(),
+            container: Some(container.to_owned()),
+            made: false,
+            region: String::new(),
+            problem: None,
+            generation: None,
+            process_count: 1,
+            processes: Vec::new(),
+            devices: Vec::new(),
+        };
+        let mut taken = BTreeSet::new();
+        let names = ["x", "x", "x", "y"].map(|container| unique(&slice(container), "file", &mut taken));
+        assert_eq!(names, ["a", "file", "file#2", "a"]);
+    }
+}

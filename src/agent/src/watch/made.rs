@@ -1,0 +1,108 @@
+//! Reads the slices that this agent made.
+
+use super::regions::{LookUp, devices, processes};
+use crate::gpus::Gpu;
+use crate::owned::Owned;
+use crate::snapshot::{Device, Slice};
+use gpuslice_region::{Limits, Reader, RegionError, Trust};
+use gpuslice_slices::discovery::{Container, FileId};
+use gpuslice_slices::figures::printable;
+use gpuslice_slices::slot::{Name, Places};
+use std::collections::BTreeMap;
+
+/// The regions of the configuration's slices, and the containers that have them.
+#[derive(Debug, Default)]
+pub(super) struct Made {
+    /// Regions that are open.
+    readers: BTreeMap<Name, Reader>,
+    /// Containers by the folder of the region that they have.
+    holders: BTreeMap<FileId, Vec<Container>>,
+}
+
+impl Made {
+    /// Closes all regions.
+    pub(super) fn forget(&mut self) {
+        self.readers.clear();
+    }
+
+    /// Remembers which containers have which slices.
+    pub(super) fn hold(&mut self, containers: &[Container]) {
+        self.holders.clear();
+        for container in containers {
+            if let Some(folder) = container.mounted() {
+                self.holders.entry(folder).or_default().push(container.clone());
+            }
+        }
+    }
+
+    /// Whether a container has the folder of a region.
+    pub(super) fn is_held(&self, folder: Option<FileId>) -> bool {
+        folder.is_some_and(|folder| self.holders.contains_key(&folder))
+    }
+
+    /// A slice at this moment.
+    pub(super) fn look(
+        &mut self,
+        slice: &Owned,
+        places: &Places,
+        gpus: &[Gpu],
+        look_up: Option<LookUp<'_>>,
+    ) -> Slice {
+        let mut told = Slice {
+            name: slice.name().to_string(),
+            container: self.container_of(slice, places),
+            made: true,
+            region: places.region(slice.name()).display().to_string(),
+            problem: slice.problem.clone(),
+            generation: slice.generation(),
+            process_count: 0,
+            processes: Vec::new(),
+            devices: Vec::new(),
+        };
+        if let Err(error) = self.read(slice.name(), places, gpus, look_up, &mut told) {
+            told.problem = told.problem.or_else(|| Some(printable(&error.to_string())));
+        }
+        // Its limits are known before its first process has come.
+        if let Some(terms) = slice.terms()
+            && !told.devices.iter().any(|device| device.uuid == terms.gpu)
+        {
+            let limits = terms.limits(Limits::NONE);
+            told.devices.insert(0, Device { uuid: terms.gpu.clone(), ..Device::limited(limits) });
+        }
+        told
+    }
+
+    /// The container that has a slice; none: none, several, or one without a number.
+    fn container_of(&self, slice: &Owned, places: &Places) -> Option<String> {
+        match self.holders.get(&slice.folder(places)?)?.as_slice() {
+            [container] => container.id.clone(),
+            _ => None,
+        }
+    }
+
+    /// Reads what the region has, if a process lives in it.
+    fn read(
+        &mut self,
+        name: &Name,
+        places: &Places,
+        gpus: &[Gpu],
+        look_up: Option<LookUp<'_>>,
+        told: &mut Slice,
+    ) -> Result<(), RegionError> {
+        // Another slice has the region since, or another file is there.
+        if self.readers.get(name).is_some_and(|reader| reader.check().is_err()) {
+            self.readers.remove(name);
+        }
+        if !self.readers.contains_key(name) {
+            let Some(reader) = Reader::open(&places.region(name), Trust::AnyOwner)? else { return Ok(()) };
+            self.readers.insert(name.clone(), reader);
+        }
+        let Some(reader) = self.readers.get(name) else { return Ok(()) };
+        let count = reader.process_count()?;
+        if count > 0 {
+            let (processes, devices) = (processes(reader, look_up)?, devices(reader, gpus)?);
+            (told.process_count, told.processes, told.devices) = (count, processes, devices);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,269 @@
+//! Finds the slices of the node, and reads their regions.
+//!
+//! Regions are opened once and read whenever somebody asks. New ones are looked for every few seconds, and at once where a
+//! container has ended, so that nothing is told of what is gone.
+
+mod found;
+mod made;
+mod regions;
+
+use crate::config::Config;
+use crate::gpus::Gpus;
+use crate::history::History;
+use crate::owned::{Owned, left_behind};
+use crate::request::Change;
+use crate::snapshot::{Slice, Snapshot};
+use found::Found;
+use gpuslice_region::{RegionError, Removal, Trust, remove_for_good};
+use gpuslice_slices::discovery::{Container, FileId, Machine};
+use gpuslice_slices::installed;
+use gpuslice_slices::slot::{Name, Places, Problem};
+use made::Made;
+use regions::LookUp;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use tracing::{info, warn};
+
+/// Time between two scans: for new slices, and for slices that differ from the configuration.
+const SCAN: Duration = Duration::from_secs(5);
+/// Time between two scans at the least, however often containers end and somebody asks.
+const PAUSE: Duration = Duration::from_millis(200);
+/// Age at which the numbers of processes are looked up again, where they are asked for.
+const NUMBERS: Duration = Duration::from_secs(1);
+
+/// The slices of the node.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    config: Config,
+    gpus: Gpus,
+    library: Result<PathBuf, Problem>,
+    owned: Vec<Owned>,
+    made: Made,
+    left_behind: Vec<Name>,
+    machine: Machine,
+    containers: Vec<Container>,
+    found: Found,
+    scanned: Option<Instant>,
+    /// Whether a container has ended since the last scan, as far as its processes tell.
+    has_one_ended: bool,
+    /// The last ten minutes.
+    pub(crate) history: History,
+}
+
+impl Watch {
+    /// Makes the slices of a configuration, and looks for others.
+    pub(crate) fn begin(config: Config, gpus: Gpus) -> Self {
+        let owned = config.slices.iter().cloned().map(Owned::new).collect();
+        let library = Ok(PathBuf::new());
+        let mut watch = Self {
+            config,
+            gpus,
+            library,
+            owned,
+            made: Made::default(),
+            left_behind: Vec::new(),
+            machine: Machine::default(),
+            containers: Vec::new(),
+            found: Found::default(),
+            scanned: None,
+            has_one_ended: false,
+            history: History::default(),
+        };
+        watch.install();
+        watch.scan();
+        watch
+    }
+
+    /// Takes another configuration. Its paths, ports and log hold from the next start on: files of running containers lie there,
+    /// and clients are connected.
+    pub(crate) fn configure(&mut self, config: Config) {
+        self.owned = config.slices.iter().cloned().map(Owned::new).collect();
+        self.made.forget();
+        if !self.config.serves_as(&config) {
+            warn!("log, web, control and paths of the configuration hold from the next start on");
+        }
+        let Config { library, discover, slices, .. } = config;
+        self.config = Config { library, discover, slices, ..self.config.clone() };
+        self.install();
+        self.scan();
+    }
+
+    /// Installs the library that new containers get.
+    fn install(&mut self) {
+        let source = match &self.config.library {
+            Some(named) => Ok(named.clone()),
+            None => installed::library().map_err(|what| Problem { path: "library".into(), what }),
+        };
+        self.library = source.and_then(|source| self.config.places.install(&source));
+        match &self.library {
+            Ok(path) => info!(library = %path.display(), "installed"),
+            Err(problem) => warn!("{problem}"),
+        }
+    }
+
+    /// Whether all slices of the configuration are made.
+    pub(crate) fn is_ready(&self) -> Result<(), String> {
+        let problem = |slice: &Owned| Some(format!("{}: {}", slice.name(), slice.problem.as_ref()?));
+        let problems: Vec<String> = self.owned.iter().filter_map(problem).collect();
+        if problems.is_empty() { Ok(()) } else { Err(problems.join("\n")) }
+    }
+
+    /// Changes the limits of a slice of the configuration. Returns how often they were changed.
+    pub(crate) fn change(&mut self, name: &str, change: Change) -> Result<u64, String> {
+        let names: Vec<String> = self.owned.iter().map(|slice| slice.name().to_string()).collect();
+        let Some(slice) = self.owned.iter_mut().find(|slice| slice.name().as_str() == name) else {
+            return Err(format!(
+                "there is no slice {name:?} in the configuration; there are: {}",
+                names.join(", ")
+            ));
+        };
+        let generation = slice.change(&self.config.places, change)?;
+        // The next look writes its specification anew.
+        self.scanned = None;
+        Ok(generation)
+    }
+
+    /// Sets back regions whose limits a tenant has raised, and takes a point of the history. Called once an interval of it.
+    pub(crate) fn tick(&mut self) {
+        let now = self.look(false);
+        self.history.take(&now);
+        // The slices of the configuration are the first, in its order.
+        for (slice, told) in self.owned.iter().zip(&now.slices) {
+            if told.process_count == 0 || !slice.is_exceeded_by(told) {
+                continue;
+            }
+            match slice.hold(&self.config.places) {
+                Ok(true) => {
+                    warn!(slice = %slice.name(), "its region had more than its limits, and was set back");
+                }
+                Ok(false) => {}
+                Err(error) => warn!(slice = %slice.name(), "its region has more than its limits: {error}"),
+            }
+        }
+    }
+
+    /// Everything at this moment; processes one by one where they are asked for.
+    pub(crate) fn look(&mut self, with_processes: bool) -> Snapshot {
+        self.has_one_ended |= self.containers.iter().any(|container| !container.lives());
+        if is_due(self.scanned.map(|at| at.elapsed()), with_processes, self.has_one_ended) {
+            self.scan();
+        } else if self.has_one_ended {
+            self.containers.retain(Container::lives);
+            self.found.leave(&self.containers);
+        }
+        let gpus = self.gpus.all();
+        let look_up = LookUp { machine: &self.machine, arguments: self.config.arguments };
+        let look_up = with_processes.then_some(look_up);
+        let (made, places) = (&mut self.made, &self.config.places);
+        let mut slices: Vec<Slice> =
+            self.owned.iter().map(|slice| made.look(slice, places, &gpus, look_up)).collect();
+        let taken = slices.iter().map(|slice| (slice.place().to_owned(), slice.name.clone())).collect();
+        slices.extend(self.found.look(&gpus, look_up, taken));
+        let left_behind = self.left_behind.len();
+        Snapshot { driver: self.gpus.driver(), gpus, slices, left_behind }
+    }
+
+    /// Looks for containers and slices, and makes what is missing of the configuration's.
+    fn scan(&mut self) {
+        self.scanned = Some(Instant::now());
+        self.has_one_ended = false;
+        self.machine = Machine::look().unwrap_or_default();
+        self.containers = self.machine.containers();
+        self.made.hold(&self.containers);
+        let gpus = self.gpus.all();
+        for slice in &mut self.owned {
+            let is_used = self.made.is_held(slice.folder(&self.config.places));
+            slice.make(&self.config.places, &self.library, &gpus, is_used);
+        }
+        self.clear_away();
+        self.find();
+    }
+
+    /// Removes what was made of slices that are not configured any more, once nobody lives in them. Their specifications go at
+    /// once, so that no new container gets them.
+    fn clear_away(&mut self) {
+        let places = &self.config.places;
+        let configured: BTreeSet<Name> = self.owned.iter().map(|slice| slice.name().clone()).collect();
+        self.left_behind = left_behind(places, &configured);
+        self.left_behind.retain(|name| {
+            let _gone_already = fs::remove_file(places.spec(name));
+            let region = places.region(name);
+            let folder = region.parent().unwrap_or(&region);
+            if self.made.is_held(FileId::of(folder).ok()) || !remove(places, name, folder) {
+                return true;
+            }
+            info!(slice = %name, "is not configured any more, and was removed");
+            false
+        });
+    }
+
+    /// Opens regions that others have made.
+    fn find(&mut self) {
+        if self.config.discover == 0 {
+            self.found.clear();
+            return;
+        }
+        let places = &self.config.places;
+        let region = |slice: &Owned| FileId::of(&places.region(slice.name())).ok();
+        let made = self.owned.iter().filter_map(region).collect();
+        self.found.search(&self.containers, places, &made, self.config.discover);
+    }
+}
+
+/// Whether a scan of this age is too old.
+fn is_due(age: Option<Duration>, with_processes: bool, has_one_ended: bool) -> bool {
+    let Some(age) = age else { return true };
+    age >= if with_processes { NUMBERS } else { SCAN } || (age >= PAUSE && has_one_ended)
+}
+
+/// Removes what was made of a slice in which nobody lives. Returns whether it is gone.
+fn remove(places: &Places, name: &Name, folder: &Path) -> bool {
+    match remove_for_good(&places.region(name), Trust::AnyOwner) {
+        Ok(Removal::Gone) => {}
+        // A tenant has put something else there, in which nobody can live.
+        Err(RegionError::NotAFile { .. } | RegionError::Magic { .. } | RegionError::Size { .. }) => {}
+        Ok(_) | Err(_) => return false,
+    }
+    let removed = fs::remove_dir_all(places.slot(name));
+    let _nothing_in_it = fs::remove_dir_all(folder);
+    removed.is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scan_is_due_when_it_is_old_and_soon_after_a_container_has_ended() {
+        let after = |milliseconds| Some(Duration::from_millis(milliseconds));
+        assert!(is_due(None, false, false));
+        assert!(!is_due(after(4999), false, false) && is_due(after(5000), false, false));
+        assert!(!is_due(after(999), true, false) && is_due(after(1000), true, false));
+        // Containers that end all the time cost a bounded number of scans.
+        assert!(!is_due(after(199), false, true) && is_due(after(200), false, true));
+    }
+
+    #[test]
+    fn a_slice_whose_region_a_tenant_has_spoilt_is_removed_too() {
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let at = |name: &str| root.path().join(name);
+        let places = Places { state: at("state"), regions: at("regions"), cdi: at("cdi") };
+        let name: Name = "a".parse().unwrap();
+        let folder = places.regions.join("a");
+        let spoil: [fn(&Path); 3] = [
+            |region| fs::write(region, "no region").unwrap(),
+            |region| fs::create_dir(region).unwrap(),
+            |region| std::os::unix::fs::symlink("/etc/passwd", region).unwrap(),
+        ];
+        for spoil in spoil {
+            fs::create_dir_all(places.slot(&name)).unwrap();
+            fs::create_dir_all(&folder).unwrap();
+            spoil(&places.region(&name));
+            assert!(remove(&places, &name, &folder));
+            assert!(!places.slot(&name).exists() && !folder.exists());
+        }
+        assert!(Path::new("/etc/passwd").exists());
+    }
+}

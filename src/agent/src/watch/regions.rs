@@ -1,0 +1,101 @@
+//! Reads open regions: devices and processes.
+
+use crate::gpus::{Gpu, bare};
+use crate::snapshot::{Device, Process};
+use gpuslice_region::{ProcessView, Reader, RegionError};
+use gpuslice_slices::discovery::Machine;
+use gpuslice_slices::process::{command_here, short_command};
+
+/// Processes of a slice that are told one by one. A tenant can enter any number of them, and each costs readings of `/proc`.
+const MOST_PROCESSES: usize = 64;
+
+/// Looks up processes on the machine.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LookUp<'a> {
+    pub(super) machine: &'a Machine,
+    /// Whether the arguments of commands are told.
+    pub(super) arguments: bool,
+}
+
+/// The devices of a region.
+pub(super) fn devices(reader: &Reader, gpus: &[Gpu]) -> Result<Vec<Device>, RegionError> {
+    let uuid = |text: String| {
+        let known = gpus.iter().find(|gpu| bare(&gpu.uuid) == text);
+        known.map_or_else(|| format!("GPU-{text}"), |gpu| gpu.uuid.clone())
+    };
+    reader.devices()?.iter().map(|read| Device::of(reader, read, uuid(read.uuid.to_string()))).collect()
+}
+
+/// The processes of a region, if somebody asks for them.
+pub(super) fn processes(reader: &Reader, look_up: Option<LookUp<'_>>) -> Result<Vec<Process>, RegionError> {
+    let Some(look_up) = look_up else { return Ok(Vec::new()) };
+    Ok(told(&reader.processes()?, |process| look_up.number_and_command(process)))
+}
+
+fn told(
+    processes: &[ProcessView],
+    look_up: impl Fn(&ProcessView) -> (Option<u32>, Option<String>),
+) -> Vec<Process> {
+    let process = |process: &ProcessView| {
+        let (host_pid, command) = look_up(process);
+        let memory_used = process.held.iter().copied().fold(0, u64::saturating_add);
+        Process { pid: process.pid, host_pid, command, memory_used }
+    };
+    processes.iter().take(MOST_PROCESSES).map(process).collect()
+}
+
+impl LookUp<'_> {
+    fn number_and_command(&self, process: &ProcessView) -> (Option<u32>, Option<String>) {
+        let number = self.machine.number_of(process);
+        let command = number.and_then(command_here);
+        (number, command.map(|command| if self.arguments { command } else { program_of(&command) }))
+    }
+}
+
+/// The program of a command. Its arguments may be secret.
+fn program_of(command: &str) -> String {
+    let command = short_command(command);
+    command.split(' ').next().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_not_told_with_the_program() {
+        for (command, program) in [
+            ("/usr/bin/python3 serve.py --token=x", "python3"),
+            ("a.out", "a.out"),
+            ("nginx: worker", "nginx:"),
+            ("", ""),
+        ] {
+            assert_eq!(program_of(command), program);
+        }
+    }
+
+    #[test]
+    fn a_region_full_of_processes_costs_no_more_than_so_many() {
+        let process = ProcessView {
+            slot: 0,
+            pid: 1,
+            start: 1,
+            pid_namespace: 1,
+            held: vec![u64::MAX, 1],
+            quota_denials: Vec::new(),
+            time: Vec::new(),
+            spilled: Vec::new(),
+            contexts: Vec::new(),
+        };
+        let asked = std::cell::Cell::new(0);
+        let look_up = |_: &ProcessView| {
+            asked.set(asked.get() + 1);
+            (None, None)
+        };
+        let told = told(&vec![process; 1024], look_up);
+        assert_eq!(
+            (told.len(), asked.get(), told[0].memory_used),
+            (MOST_PROCESSES, MOST_PROCESSES, u64::MAX)
+        );
+    }
+}

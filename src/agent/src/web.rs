@@ -1,0 +1,276 @@
+//! Serves figures by a listener that only reads: metrics, JSON, and a page for people.
+//!
+//! Everybody who reaches the port may ask. The agent therefore bounds the cost of clients: connections, requests in a second,
+//! bytes of a request, and its time.
+
+use crate::gpus::Gpu;
+use crate::history::{self, History, Key};
+use crate::metrics;
+use crate::page;
+use crate::snapshot::{Slice, Snapshot, Sums};
+use crate::watch::Watch;
+use axum::extract::{Request, State};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use serde::Serialize;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tracing::warn;
+
+/// Bytes of a request line with its headers at the most.
+const MOST_BYTES: usize = 16 << 10;
+/// The time in which a client sends its request.
+const SENDING: Duration = Duration::from_secs(10);
+/// The longest time of a connection. A connection is kept for further requests, and no client may keep all of them.
+const CONNECTION: Duration = Duration::from_secs(120);
+/// The form of the JSON: a field that is added leaves it, one that goes or means something else counts it up.
+const VERSION: u32 = 1;
+
+/// Headers of every answer. The page loads nothing from elsewhere, and is shown in no other page.
+const HEADERS: [(HeaderName, &str); 4] = [
+    (header::CACHE_CONTROL, "no-store"),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    (
+        header::CONTENT_SECURITY_POLICY,
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+];
+
+/// The state that handlers share.
+#[derive(Debug, Clone)]
+pub(crate) struct Shared {
+    /// The slices.
+    pub(crate) watch: Arc<Mutex<Watch>>,
+    /// Bounds the requests.
+    pub(crate) rate: Arc<Rate>,
+}
+
+/// Answers so many requests in a second, and as many more at once.
+#[derive(Debug)]
+pub(crate) struct Rate {
+    per_second: u32,
+    /// Requests that may be answered now, in thousandths, and when that was counted.
+    left: Mutex<(u64, Instant)>,
+}
+
+impl Rate {
+    /// None is answered yet.
+    pub(crate) fn new(per_second: u32) -> Self {
+        Self { per_second, left: Mutex::new((u64::from(per_second).saturating_mul(2000), Instant::now())) }
+    }
+
+    /// Whether one more is answered.
+    fn admits(&self, now: Instant) -> bool {
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let passed = u64::try_from(now.saturating_duration_since(left.1).as_millis()).unwrap_or(u64::MAX);
+        let more = passed.saturating_mul(self.per_second.into());
+        let (thousandths, most) =
+            (left.0.saturating_add(more), u64::from(self.per_second).saturating_mul(2000));
+        *left = (thousandths.min(most), if passed > 0 { now } else { left.1 });
+        match left.0.checked_sub(1000) {
+            Some(rest) => {
+                left.0 = rest;
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+/// The paths that are answered.
+pub(crate) fn routes(shared: Shared) -> Router {
+    let text = |kind: &'static str, text: &'static str| {
+        get(move || async move { ([(header::CONTENT_TYPE, kind)], text) })
+    };
+    Router::new()
+        .route("/", get(page))
+        .route("/page.css", text("text/css; charset=utf-8", page::STYLE))
+        .route("/page.js", text("text/javascript; charset=utf-8", page::SCRIPT))
+        .route("/metrics", get(metrics))
+        .route("/healthz", text("text/plain; charset=utf-8", "ok\n"))
+        .route("/readyz", get(ready))
+        .route("/api/v1/gpus", get(gpus))
+        .route("/api/v1/slices", get(slices))
+        .route("/api/v1/history", get(history))
+        .layer(middleware::from_fn_with_state(shared.clone(), bounded))
+        .with_state(shared)
+}
+
+/// Takes the port; nobody is answered yet.
+pub(crate) fn listen(address: SocketAddr) -> Result<std::net::TcpListener, String> {
+    let taken = std::net::TcpListener::bind(address).and_then(|listener| {
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    });
+    taken.map_err(|error| format!("web.listen = \"{address}\": {error}; choose another address or port"))
+}
+
+/// Serves until the task is ended.
+pub(crate) async fn serve(listener: TcpListener, routes: Router, connections: usize) {
+    let places = Arc::new(Semaphore::new(connections));
+    let mut server = http1::Builder::new();
+    server.timer(TokioTimer::new()).header_read_timeout(SENDING).max_buf_size(MOST_BYTES).keep_alive(true);
+    loop {
+        // Further clients wait in the kernel's queue.
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let service = TowerToHyperService::new(routes.clone());
+                let connection = server.serve_connection(TokioIo::new(stream), service);
+                tokio::spawn(async move {
+                    // A failure of a client concerns that client alone.
+                    let _ended = tokio::time::timeout(CONNECTION, connection).await;
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                warn!("web: {error}");
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        }
+    }
+}
+
+/// Sets the headers of every answer, and answers no more requests than it may.
+async fn bounded(State(shared): State<Shared>, request: Request, next: Next) -> Response {
+    // A supervisor would restart the agent because others ask too much.
+    let is_free = request.uri().path() == "/healthz";
+    let mut response = if is_free || shared.rate.admits(Instant::now()) {
+        next.run(request).await
+    } else {
+        let later = [(header::RETRY_AFTER, "1")];
+        (StatusCode::TOO_MANY_REQUESTS, later, "too many requests; web.requests_per_second bounds them\n")
+            .into_response()
+    };
+    for (name, value) in HEADERS {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// Asks for something, and writes the answer. Both may take a while, so they keep no other client waiting.
+async fn with<T>(
+    shared: Shared,
+    ask: impl FnOnce(&mut Watch) -> T + Send + 'static,
+    write: impl FnOnce(T) -> Response + Send + 'static,
+) -> Result<Response, StatusCode> {
+    let asked = tokio::task::spawn_blocking(move || {
+        let asked = ask(&mut shared.watch.lock().unwrap_or_else(PoisonError::into_inner));
+        write(asked)
+    });
+    asked.await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)
+}
+
+async fn page(State(shared): State<Shared>) -> Result<Response, StatusCode> {
+    let look = |watch: &mut Watch| {
+        let now = watch.look(true);
+        page::render(&now, &watch.history).into_string()
+    };
+    let kind = [(header::CONTENT_TYPE, "text/html; charset=utf-8")];
+    with(shared, look, move |page| (kind, page).into_response()).await
+}
+
+async fn metrics(State(shared): State<Shared>) -> Result<Response, StatusCode> {
+    let kind = [(header::CONTENT_TYPE, metrics::CONTENT_TYPE)];
+    let write = move |now| match metrics::text(now) {
+        Ok(text) => (kind, text).into_response(),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    };
+    with(shared, |watch| watch.look(false), write).await
+}
+
+async fn ready(State(shared): State<Shared>) -> Result<Response, StatusCode> {
+    let write = |ready| match ready {
+        Ok(()) => "ok\n".into_response(),
+        Err(problems) => (StatusCode::SERVICE_UNAVAILABLE, format!("{problems}\n")).into_response(),
+    };
+    with(shared, |watch| watch.is_ready(), write).await
+}
+
+#[derive(Debug, Serialize)]
+struct Gpus {
+    version: u32,
+    driver: Option<String>,
+    gpus: Vec<GpuWithSums>,
+}
+
+#[derive(Debug, Serialize)]
+struct GpuWithSums {
+    #[serde(flatten)]
+    gpu: Gpu,
+    #[serde(flatten)]
+    sums: Sums,
+}
+
+async fn gpus(State(shared): State<Shared>) -> Result<Response, StatusCode> {
+    let write = |now: Snapshot| {
+        let gpus = now.gpus.iter().map(|gpu| GpuWithSums { gpu: gpu.clone(), sums: now.sums(gpu) });
+        Json(Gpus { version: VERSION, driver: now.driver.clone(), gpus: gpus.collect() }).into_response()
+    };
+    with(shared, |watch| watch.look(false), write).await
+}
+
+#[derive(Debug, Serialize)]
+struct Slices {
+    version: u32,
+    slices: Vec<Slice>,
+}
+
+async fn slices(State(shared): State<Shared>) -> Result<Response, StatusCode> {
+    let write = |now: Snapshot| Json(Slices { version: VERSION, slices: now.slices }).into_response();
+    with(shared, |watch| watch.look(true), write).await
+}
+
+#[derive(Debug, Serialize)]
+struct Lines {
+    version: u32,
+    /// Time between two points.
+    interval_seconds: u64,
+    lines: Vec<Line>,
+}
+
+#[derive(Debug, Serialize)]
+struct Line {
+    #[serde(flatten)]
+    key: Key,
+    points: Vec<history::Point>,
+}
+
+async fn history(State(shared): State<Shared>) -> Result<Response, StatusCode> {
+    let interval_seconds = history::INTERVAL.as_secs();
+    let write = move |lines| Json(Lines { version: VERSION, interval_seconds, lines }).into_response();
+    with(shared, |watch| lines(&watch.history), write).await
+}
+
+fn lines(history: &History) -> Vec<Line> {
+    history
+        .lines()
+        .map(|(key, points)| Line { key: key.clone(), points: points.iter().copied().collect() })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_requests_are_answered_at_once_and_so_many_in_a_second() {
+        let rate = Rate::new(5);
+        let start = Instant::now();
+        let admitted = |count, at: Duration| (0..count).filter(|_| rate.admits(start + at)).count();
+        assert_eq!(admitted(20, Duration::from_millis(1)), 10);
+        assert_eq!(admitted(20, Duration::from_millis(201)), 1);
+        assert_eq!(admitted(20, Duration::from_millis(1001)), 4);
+        assert_eq!(admitted(20, Duration::from_secs(60)), 10);
+    }
+}

@@ -1,0 +1,65 @@
+//! Stream captures of this process, and calls that leave them intact.
+//!
+//! While a thread captures in global mode, the driver refuses some calls of every thread that is not in relaxed mode. Such a call
+//! invalidates the capture. The program must not lose its capture to a call of the library's own. So the library makes calls that
+//! the driver may refuse within [`apart`].
+#![allow(
+    clippy::disallowed_types,
+    reason = "a word of this process alone: `region::sync` is for words shared between processes"
+)]
+
+use core::ffi::c_uint;
+use core::sync::atomic::{AtomicU32, Ordering};
+use gpuslice_driver::functions as real;
+use gpuslice_driver::types::status;
+use gpuslice_driver::{Symbol, slot};
+
+/// Open captures. The count may be too high, never too low (`hooks::capture`).
+static OPEN: AtomicU32 = AtomicU32::new(0);
+
+/// Counts a capture that is about to begin. Called before the driver begins it.
+pub(crate) fn begins() {
+    OPEN.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Counts a capture that has ended or did not begin. Called after the driver ended it.
+pub(crate) fn ended() {
+    let less = |count: u32| count.checked_sub(1);
+    let _before = OPEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+}
+
+/// Whether a capture may be open. Cheap.
+#[inline(always)]
+pub(crate) fn is_open() -> bool {
+    // Relaxed: if the program does not order the beginning of a capture before this call, either answer is correct.
+    OPEN.load(Ordering::Relaxed) != 0
+}
+
+/// Makes calls that leave captures intact: in relaxed mode while a capture is open. The mode is the calling thread's alone.
+#[inline]
+pub(crate) fn apart<T>(calls: impl FnOnce() -> T) -> T {
+    if is_open() { beside_captures(calls) } else { calls() }
+}
+
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`.
+pub(crate) const RELAXED: c_uint = 2;
+
+/// Sets the capture mode of this thread, and returns the mode before.
+pub(crate) fn exchange_capture_mode(mode: c_uint) -> Option<c_uint> {
+    let mut mode = mode;
+    let function =
+        slot::real::<real::cuThreadExchangeStreamCaptureMode>(Symbol::cuThreadExchangeStreamCaptureMode)?;
+    // SAFETY: an enumeration of the size of an integer, valid for reads and writes.
+    let code = unsafe { function((&raw mut mode).cast()) };
+    (code == status::SUCCESS).then_some(mode)
+}
+
+/// Makes calls in relaxed mode. Frequent calls use [`apart`], which looks first whether a capture is open.
+pub(crate) fn beside_captures<T>(calls: impl FnOnce() -> T) -> T {
+    let before = exchange_capture_mode(RELAXED);
+    let done = calls();
+    if let Some(mode) = before {
+        exchange_capture_mode(mode);
+    }
+    done
+}

@@ -1,0 +1,37 @@
+//! Functions of the driver, and the libraries and modules of kernels.
+
+use super::capture_mode::beside_captures;
+use core::ffi::{CStr, c_int, c_uint, c_void};
+use core::ptr;
+use gpuslice_driver::Symbol;
+use gpuslice_driver::functions as real;
+use gpuslice_driver::slot;
+use gpuslice_driver::types::{CUfunction, CUkernel, CUlibrary, CUmodule, status};
+
+/// The address that `cuGetProcAddress` finds, by its oldest form, which every driver has; none where it finds none.
+pub(crate) fn proc_address(name: &CStr, version: c_int, flags: u64) -> Option<*const c_void> {
+    let function = slot::real::<real::cuGetProcAddress>(Symbol::cuGetProcAddress)?;
+    let mut found = ptr::null_mut();
+    // SAFETY: a text that ends in zero and room for the answer.
+    let code = unsafe { function(name.as_ptr(), &raw mut found, version, flags) };
+    (code == status::SUCCESS && !found.is_null()).then_some(found.cast_const())
+}
+
+/// The library of a kernel.
+pub(crate) fn library_of_kernel(kernel: CUkernel) -> Option<usize> {
+    let library = beside_captures(|| ask!(cuKernelGetLibrary, CUlibrary, kernel))?;
+    Some(library.addr())
+}
+
+/// The module of a function.
+pub(crate) fn module_of_function(function: CUfunction) -> Option<usize> {
+    let module = beside_captures(|| ask!(cuFuncGetModule, CUmodule, function))?;
+    Some(module.addr())
+}
+
+/// Whether libraries are loaded into all contexts at once.
+pub(crate) fn loads_eagerly() -> bool {
+    /// `CU_MODULE_EAGER_LOADING`.
+    const EAGER: c_uint = 1;
+    beside_captures(|| ask!(cuModuleGetLoadingMode, c_uint)) == Some(EAGER)
+}

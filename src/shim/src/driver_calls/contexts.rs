@@ -1,0 +1,75 @@
+//! Contexts: the current one, and calls within another.
+
+use super::capture_mode::{apart, beside_captures};
+use core::ffi::{c_int, c_uint};
+use core::ptr;
+use gpuslice_driver::Symbol;
+use gpuslice_driver::functions as real;
+use gpuslice_driver::slot;
+use gpuslice_driver::types::{CUcontext, CUdevice, CUgreenCtx, status};
+
+/// The context that is current on this thread, as a number; none where there is none.
+pub(crate) fn current_context() -> Option<usize> {
+    let context: CUcontext = ask!(cuCtxGetCurrent, CUcontext)?;
+    (!context.is_null()).then(|| context.expose_provenance())
+}
+
+/// The device of the context that is current on this thread.
+pub(crate) fn current_device() -> Option<CUdevice> {
+    ask!(cuCtxGetDevice, CUdevice)
+}
+
+/// A limit of the current context.
+pub(crate) fn context_limit(limit: c_uint) -> Option<usize> {
+    beside_captures(|| ask!(cuCtxGetLimit, usize, limit))
+}
+
+/// Whether a device's primary context is alive.
+pub(crate) fn primary_context_is_active(device: CUdevice) -> Option<bool> {
+    let function = slot::real::<real::cuDevicePrimaryCtxGetState>(Symbol::cuDevicePrimaryCtxGetState)?;
+    let (mut flags, mut active): (c_uint, c_int) = (0, 0);
+    // SAFETY: both outputs are valid for writes.
+    let code = beside_captures(|| unsafe { function(device, &raw mut flags, &raw mut active) });
+    (code == status::SUCCESS).then_some(active != 0)
+}
+
+/// Whether a context is still alive.
+pub(crate) fn context_is_alive(context: CUcontext) -> bool {
+    let mut version: c_uint = 0;
+    let function = slot::real::<real::cuCtxGetApiVersion>(Symbol::cuCtxGetApiVersion);
+    // SAFETY: the output is valid for writes; the driver checks the handle.
+    function.is_some_and(|function| unsafe { function(context, &raw mut version) } == status::SUCCESS)
+}
+
+/// The handle by which a green context is used as a context.
+pub(crate) fn view_of(green: CUgreenCtx) -> Option<usize> {
+    let function = slot::real::<real::cuCtxFromGreenCtx>(Symbol::cuCtxFromGreenCtx)?;
+    let mut view: CUcontext = ptr::null_mut();
+    // SAFETY: the output is valid for writes; the driver checks the handle.
+    let code = apart(|| unsafe { function(&raw mut view, green) });
+    (code == status::SUCCESS && !view.is_null()).then(|| view.expose_provenance())
+}
+
+/// The device of a context that need not be current.
+pub(crate) fn context_device(context: usize) -> Option<CUdevice> {
+    within(context, current_device)?
+}
+
+/// Runs calls with a context current that need not be. None if it cannot be made current.
+pub(crate) fn within<T>(context: usize, calls: impl FnOnce() -> T) -> Option<T> {
+    if current_context() == Some(context) {
+        return Some(calls());
+    }
+    let push = slot::real::<real::cuCtxPushCurrent_v2>(Symbol::cuCtxPushCurrent_v2)?;
+    let pop = slot::real::<real::cuCtxPopCurrent_v2>(Symbol::cuCtxPopCurrent_v2)?;
+    // SAFETY: a context that the driver gave out; it is taken off the stack again below.
+    let code = unsafe { push(ptr::with_exposed_provenance_mut(context)) };
+    if code != status::SUCCESS {
+        return None;
+    }
+    let done = calls();
+    let mut popped: CUcontext = ptr::null_mut();
+    // SAFETY: the output is valid for writes; takes off what was pushed above.
+    unsafe { pop(&raw mut popped) };
+    Some(done)
+}

@@ -1,0 +1,68 @@
+//! Devices, and figures of them.
+
+use super::capture_mode::beside_captures;
+use core::ffi::{c_int, c_uint};
+use gpuslice_driver::Symbol;
+use gpuslice_driver::functions as real;
+use gpuslice_driver::slot;
+use gpuslice_driver::types::device_attribute::OF_HOST_MEMORY;
+use gpuslice_driver::types::{CUdevice, status};
+
+/// The version of the driver API.
+pub(crate) fn version() -> Option<c_int> {
+    ask!(cuDriverGetVersion, c_int)
+}
+
+/// How many devices CUDA shows; none before a successful `cuInit`.
+pub(crate) fn device_count() -> Option<c_int> {
+    ask!(cuDeviceGetCount, c_int)
+}
+
+/// The handle of a device.
+pub(crate) fn device(ordinal: c_int) -> Option<CUdevice> {
+    ask!(cuDeviceGet, CUdevice, ordinal)
+}
+
+/// The UUID of a device, or of the instance that a device is.
+pub(crate) fn device_uuid(device: CUdevice) -> Option<[u8; 16]> {
+    newest_uuid(device).or_else(|| ask!(cuDeviceGetUuid, [u8; 16], device))
+}
+
+/// The form that knows instances, from CUDA 11.4 on.
+fn newest_uuid(device: CUdevice) -> Option<[u8; 16]> {
+    ask!(cuDeviceGetUuid_v2, [u8; 16], device)
+}
+
+/// Bytes of memory that a device has.
+pub(crate) fn device_total(device: CUdevice) -> Option<u64> {
+    ask!(cuDeviceTotalMem_v2, usize, device).map(|bytes| bytes as u64)
+}
+
+/// Bytes that nobody holds of the device of the current context.
+pub(crate) fn device_free() -> Option<u64> {
+    let function = slot::real::<real::cuMemGetInfo_v2>(Symbol::cuMemGetInfo_v2)?;
+    let (mut free, mut total) = (0_usize, 0_usize);
+    // SAFETY: both outputs are valid for writes.
+    let code = beside_captures(|| unsafe { function(&raw mut free, &raw mut total) });
+    (code == status::SUCCESS).then_some(free as u64)
+}
+
+/// A property of a device, by its number.
+pub(crate) fn device_attribute(device: CUdevice, attribute: c_uint) -> Option<u64> {
+    ask!(cuDeviceGetAttribute, c_int, attribute, device).and_then(|value| u64::try_from(value).ok())
+}
+
+/// Multiprocessors of a device.
+pub(crate) fn multiprocessors(device: CUdevice) -> Option<u64> {
+    /// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT`.
+    const MULTIPROCESSOR_COUNT: c_uint = 16;
+    device_attribute(device, MULTIPROCESSOR_COUNT)
+}
+
+/// Whether a device's memory is the host's, so that its free memory moves with every program of the machine: an integrated GPU, or
+/// one whose memory is a NUMA node of the system or in the host's page tables.
+pub(crate) fn shares_host_memory(device: CUdevice) -> bool {
+    OF_HOST_MEMORY
+        .into_iter()
+        .any(|attribute| device_attribute(device, attribute).is_some_and(|value| value != 0))
+}

@@ -1,0 +1,160 @@
+//! Timing events: pools of them for each context, recording and reading.
+//!
+//! A caller makes these calls within [`apart`](super::capture_mode::apart), which leaves the program's captures intact.
+
+use super::contexts::within;
+use super::streams::Stream;
+use core::ffi::c_uint;
+use core::ptr;
+use gpuslice_driver::Symbol;
+use gpuslice_driver::functions as real;
+use gpuslice_driver::slot;
+use gpuslice_driver::types::{CUevent, Status, status};
+use gpuslice_policy::compute::measuring::event_clock::nanoseconds;
+use parking_lot::Mutex;
+
+/// Events of a context that lie ready while work is under way: those of 32 runs. A program opens fewer runs in a round of the
+/// worker, so its threads create none.
+const READY: usize = 64;
+
+/// A timing event of the library.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Event(usize);
+
+impl Event {
+    fn handle(self) -> CUevent {
+        ptr::with_exposed_provenance_mut(self.0)
+    }
+}
+
+/// The events of this process that are not in use, by context.
+#[derive(Debug, Default)]
+pub(crate) struct Events {
+    pools: Mutex<Pools>,
+}
+
+#[derive(Debug, Default)]
+struct Pools {
+    /// The latest number. Each number is used once: a context at the address of an ended one has another number.
+    last: u64,
+    all: Vec<Pool>,
+}
+
+#[derive(Debug)]
+struct Pool {
+    number: u64,
+    context: usize,
+    free: Vec<Event>,
+    /// Whether a thread has been told to measure the duration of an event in it.
+    is_calibrated: bool,
+}
+
+impl Events {
+    /// The number of a context. A context without one gets one.
+    pub(crate) fn number_of(&self, context: usize) -> u64 {
+        let mut pools = self.pools.lock();
+        if let Some(pool) = pools.all.iter().find(|pool| pool.context == context) {
+            return pool.number;
+        }
+        pools.last = pools.last.saturating_add(1);
+        let number = pools.last;
+        pools.all.push(Pool { number, context, free: Vec::new(), is_calibrated: false });
+        number
+    }
+
+    /// The context of a number, while the context lives.
+    pub(crate) fn context_of(&self, number: u64) -> Option<usize> {
+        self.pools.lock().all.iter().find(|pool| pool.number == number).map(|pool| pool.context)
+    }
+
+    /// An event for use in a context.
+    pub(crate) fn get(&self, number: u64) -> Result<Event, Status> {
+        let (context, kept) = {
+            let mut pools = self.pools.lock();
+            let pool = pools.all.iter_mut().find(|pool| pool.number == number);
+            let Some(pool) = pool else { return Err(status::INVALID_CONTEXT) };
+            (pool.context, pool.free.pop())
+        };
+        kept.map_or_else(|| within(context, create).unwrap_or(Err(status::INVALID_CONTEXT)), Ok)
+    }
+
+    /// Creates events until [`READY`] lie ready for a context, which is current. Errors are left to the launch that finds none.
+    pub(crate) fn refill(&self, number: u64) {
+        let lacks = |pools: &Pools| {
+            let pool = pools.all.iter().find(|pool| pool.number == number);
+            pool.map_or(0, |pool| READY.saturating_sub(pool.free.len()))
+        };
+        let lacking = lacks(&self.pools.lock());
+        (0..lacking).map_while(|_| create().ok()).for_each(|event| self.put(number, event));
+    }
+
+    /// Whether the caller is the first to ask for a context, and so has to measure the duration of an event in it.
+    pub(crate) fn is_first(&self, number: u64) -> bool {
+        let mut pools = self.pools.lock();
+        let pool = pools.all.iter_mut().find(|pool| pool.number == number);
+        pool.is_some_and(|pool| !core::mem::replace(&mut pool.is_calibrated, true))
+    }
+
+    /// Puts an event back that is not in use any more.
+    pub(crate) fn put(&self, number: u64, event: Event) {
+        if let Some(pool) = self.pools.lock().all.iter_mut().find(|pool| pool.number == number) {
+            pool.free.push(event);
+        }
+    }
+
+    /// Forgets a context that ends, with its events.
+    pub(crate) fn end(&self, number: u64) {
+        self.pools.lock().all.retain(|pool| pool.number != number);
+    }
+
+    /// The number of a context, if it has one.
+    pub(crate) fn known(&self, context: usize) -> Option<u64> {
+        self.pools.lock().all.iter().find(|pool| pool.context == context).map(|pool| pool.number)
+    }
+}
+
+fn create() -> Result<Event, Status> {
+    /// `CU_EVENT_DEFAULT`: with times.
+    const FLAGS: c_uint = 0;
+    let function = slot::real::<real::cuEventCreate>(Symbol::cuEventCreate).ok_or(status::NOT_SUPPORTED)?;
+    let mut event: CUevent = ptr::null_mut();
+    // SAFETY: the output is valid for writes.
+    let code = unsafe { function(&raw mut event, FLAGS) };
+    ok(code).map(|()| Event(event.expose_provenance()))
+}
+
+/// Records an event in a stream.
+pub(crate) fn record(event: Event, stream: Stream) -> Result<(), Status> {
+    let function = if stream.per_thread {
+        slot::real::<real::cuEventRecord_ptsz>(Symbol::cuEventRecord_ptsz)
+    } else {
+        slot::real::<real::cuEventRecord>(Symbol::cuEventRecord)
+    };
+    let function = function.ok_or(status::NOT_SUPPORTED)?;
+    // SAFETY: an event of the library; the stream is the program's, and lives during its call.
+    ok(unsafe { function(event.handle(), stream.handle) })
+}
+
+/// Whether the GPU has passed an event.
+pub(crate) fn has_passed(event: Event) -> Result<bool, Status> {
+    let function = slot::real::<real::cuEventQuery>(Symbol::cuEventQuery).ok_or(status::NOT_SUPPORTED)?;
+    // SAFETY: an event of ours.
+    match unsafe { function(event.handle()) } {
+        status::NOT_READY => Ok(false),
+        code => ok(code).map(|()| true),
+    }
+}
+
+/// Nanoseconds from one event to another; both were passed.
+pub(crate) fn elapsed(from: Event, to: Event) -> Result<i64, Status> {
+    let function =
+        slot::real::<real::cuEventElapsedTime>(Symbol::cuEventElapsedTime).ok_or(status::NOT_SUPPORTED)?;
+    let mut milliseconds = 0.0_f32;
+    // SAFETY: events of ours; the output is valid for writes.
+    let code = unsafe { function(&raw mut milliseconds, from.handle(), to.handle()) };
+    ok(code).and_then(|()| nanoseconds(milliseconds).ok_or(status::UNKNOWN))
+}
+
+fn ok(code: Status) -> Result<(), Status> {
+    if code == status::SUCCESS { Ok(()) } else { Err(code) }
+}

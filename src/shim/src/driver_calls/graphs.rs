@@ -1,0 +1,118 @@
+//! Graphs: their allocation nodes, and the memory that the driver holds for them.
+
+use super::capture_mode::beside_captures;
+use super::locations::device_of;
+use core::ffi::{c_int, c_uint};
+use core::mem::MaybeUninit;
+use core::ptr;
+use gpuslice_driver::Symbol;
+use gpuslice_driver::functions as real;
+use gpuslice_driver::slot;
+use gpuslice_driver::types::{AllocationNode, CUdevice, CUgraph, CUgraphNode, status};
+
+/// `CU_GRAPH_NODE_TYPE_GRAPH`.
+const CHILD: c_uint = 4;
+/// `CU_GRAPH_NODE_TYPE_MEM_ALLOC`.
+const ALLOCATION: c_uint = 10;
+/// `CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT`.
+const RESERVED_CURRENT: c_uint = 2;
+
+/// An allocation node of a graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Allocation {
+    /// CUDA's handle of the device that the memory is taken from.
+    pub(crate) device: c_int,
+    /// The address, which the node has from the start.
+    pub(crate) address: u64,
+    /// Bytes of the allocation.
+    pub(crate) bytes: u64,
+}
+
+/// The allocations on devices of a graph and its child graphs. Empty for a handle that is no graph. None where the driver does not
+/// tell.
+///
+/// The bodies of conditional nodes are left out: the driver allows no allocations in them.
+pub(crate) fn allocations(graph: CUgraph) -> Option<Vec<Allocation>> {
+    let mut found = Vec::new();
+    // Without this the driver has no graphs with memory.
+    if slot::address(Symbol::cuGraphMemAllocNodeGetParams).is_none() {
+        return Some(found);
+    }
+    let Some(mut open) = nodes(graph) else { return Some(found) };
+    while let Some(node) = open.pop() {
+        match kind(node)? {
+            CHILD => open.extend(nodes(child(node)?)?),
+            ALLOCATION => found.extend(allocation(node)?),
+            _ => {}
+        }
+    }
+    Some(found)
+}
+
+fn nodes(graph: CUgraph) -> Option<Vec<CUgraphNode>> {
+    let list = slot::real::<real::cuGraphGetNodes>(Symbol::cuGraphGetNodes)?;
+    let mut count = 0_usize;
+    // SAFETY: without a place for the nodes only their number is written; the driver checks the handle.
+    if unsafe { list(graph, ptr::null_mut(), &raw mut count) } != status::SUCCESS {
+        return None;
+    }
+    let mut nodes: Vec<CUgraphNode> = vec![ptr::null_mut(); count];
+    if count == 0 {
+        return Some(nodes);
+    }
+    // SAFETY: room for as many nodes as `count` says.
+    if unsafe { list(graph, nodes.as_mut_ptr(), &raw mut count) } != status::SUCCESS {
+        return None;
+    }
+    nodes.truncate(count);
+    Some(nodes)
+}
+
+fn kind(node: CUgraphNode) -> Option<c_uint> {
+    let ask = slot::real::<real::cuGraphNodeGetType>(Symbol::cuGraphNodeGetType)?;
+    let mut kind: c_uint = 0;
+    // SAFETY: the output is an enumeration of the size of an integer; the node is the driver's own.
+    let code = unsafe { ask(node, (&raw mut kind).cast()) };
+    (code == status::SUCCESS).then_some(kind)
+}
+
+fn child(node: CUgraphNode) -> Option<CUgraph> {
+    let ask = slot::real::<real::cuGraphChildGraphNodeGetGraph>(Symbol::cuGraphChildGraphNodeGetGraph)?;
+    let mut graph: CUgraph = ptr::null_mut();
+    // SAFETY: the output is valid for writes; the node is the driver's own.
+    let code = unsafe { ask(node, &raw mut graph) };
+    (code == status::SUCCESS && !graph.is_null()).then_some(graph)
+}
+
+/// The allocation of a node. `Some(None)` where its memory is the host's, and none where the driver does not tell.
+fn allocation(node: CUgraphNode) -> Option<Option<Allocation>> {
+    let ask = slot::real::<real::cuGraphMemAllocNodeGetParams>(Symbol::cuGraphMemAllocNodeGetParams)?;
+    let mut told = MaybeUninit::<AllocationNode>::zeroed();
+    // SAFETY: the output is valid for writes; the node is the driver's own.
+    let code = unsafe { ask(node, told.as_mut_ptr().cast()) };
+    // SAFETY: zeroed at first and plain data, so initialised whatever the driver wrote.
+    let told = unsafe { told.assume_init() };
+    if code != status::SUCCESS {
+        return None;
+    }
+    let (address, bytes) = (told.address, told.bytes as u64);
+    Some(device_of(told.properties.location).map(|device| Allocation { device, address, bytes }))
+}
+
+/// Bytes of a device's memory that the driver holds for the graphs of this process.
+pub(crate) fn reserved(device: CUdevice) -> Option<u64> {
+    let ask = slot::real::<real::cuDeviceGetGraphMemAttribute>(Symbol::cuDeviceGetGraphMemAttribute)?;
+    let mut value = 0_u64;
+    // SAFETY: the attribute is 64-bit; the driver checks the device.
+    let code = beside_captures(|| unsafe { ask(device, RESERVED_CURRENT, (&raw mut value).cast()) });
+    (code == status::SUCCESS).then_some(value)
+}
+
+/// Makes the driver release the memory that it holds for graphs and that none of them uses.
+pub(crate) fn trim(device: CUdevice) {
+    let Some(function) = slot::real::<real::cuDeviceGraphMemTrim>(Symbol::cuDeviceGraphMemTrim) else {
+        return;
+    };
+    // SAFETY: the driver checks the device; nothing is written.
+    beside_captures(|| unsafe { function(device) });
+}

@@ -1,0 +1,18 @@
+//! Locations of memory, as the driver names them.
+
+use core::ffi::c_int;
+use gpuslice_driver::types::CUmemLocation;
+
+/// `CU_MEM_LOCATION_TYPE_DEVICE`.
+const ON_DEVICE: u32 = 1;
+/// `CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN`: a part of a device, whose number is the low byte.
+const ON_PART_OF_DEVICE: u32 = 6;
+
+/// The device that a location is on, by CUDA's handle; none for the host.
+pub(crate) fn device_of(location: CUmemLocation) -> Option<c_int> {
+    match location.kind {
+        ON_DEVICE => Some(location.id),
+        ON_PART_OF_DEVICE => Some(location.id & 0xff),
+        _ => None,
+    }
+}

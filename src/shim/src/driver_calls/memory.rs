@@ -1,0 +1,85 @@
+//! Memory that the library allocates, frees or advises, and facts about addresses.
+
+use super::capture_mode::{apart, beside_captures};
+use core::ffi::c_uint;
+use core::ptr;
+use gpuslice_driver::Symbol;
+use gpuslice_driver::functions as real;
+use gpuslice_driver::slot;
+use gpuslice_driver::types::{CUdevice, CUdeviceptr, CUmemLocation, Status, memory_type, status};
+
+/// `CU_MEM_ADVISE_SET_PREFERRED_LOCATION`.
+pub(crate) const PREFER: c_uint = 3;
+
+/// `CU_MEM_ADVISE_SET_ACCESSED_BY`.
+const LET_ACCESS: c_uint = 5;
+
+/// `CU_DEVICE_CPU`: the host, where a device is named.
+pub(crate) const HOST: CUdevice = -1;
+
+/// The host as a place. Its number means nothing.
+pub(crate) const HOST_PLACE: CUmemLocation = CUmemLocation { kind: 2, id: 0 };
+
+/// Managed memory of the current context, by its address.
+pub(crate) fn allocate_managed(bytes: u64, flags: c_uint) -> Result<u64, Status> {
+    let function = slot::real::<real::cuMemAllocManaged>(Symbol::cuMemAllocManaged);
+    let function = function.ok_or(status::NOT_SUPPORTED)?;
+    let bytes = usize::try_from(bytes).map_err(|_| status::OUT_OF_MEMORY)?;
+    let mut address: CUdeviceptr = 0;
+    // SAFETY: the output is valid for writes.
+    done(unsafe { function(&raw mut address, bytes, flags) })?;
+    Ok(address)
+}
+
+/// Makes managed memory stay with the host, whoever uses it.
+pub(crate) fn prefer_host(address: u64, bytes: u64) -> Result<(), Status> {
+    advise(address, bytes, PREFER, HOST)
+}
+
+/// Makes managed memory be mapped for a device wherever it is, so that no use of it is a reason to move it.
+pub(crate) fn let_access(address: u64, bytes: u64, device: CUdevice) -> Result<(), Status> {
+    advise(address, bytes, LET_ACCESS, device)
+}
+
+/// Advises by the first form, or by the second where a driver lacks the first.
+fn advise(address: u64, bytes: u64, advice: c_uint, device: CUdevice) -> Result<(), Status> {
+    let bytes = usize::try_from(bytes).map_err(|_| status::INVALID_VALUE)?;
+    if let Some(function) = slot::real::<real::cuMemAdvise>(Symbol::cuMemAdvise) {
+        // SAFETY: values only; the driver checks them.
+        return done(unsafe { function(address, bytes, advice, device) });
+    }
+    let place = if device == HOST { HOST_PLACE } else { CUmemLocation { kind: 1, id: device } };
+    let function = slot::real::<real::cuMemAdvise_v2>(Symbol::cuMemAdvise_v2).ok_or(status::NOT_SUPPORTED)?;
+    // SAFETY: values only; the driver checks them.
+    done(unsafe { function(address, bytes, advice, place) })
+}
+
+/// Frees memory that the program never saw, or whose free the program left to the library. The driver waits for all its uses.
+pub(crate) fn free(address: u64) -> Status {
+    slot::real::<real::cuMemFree_v2>(Symbol::cuMemFree_v2).map_or(status::NOT_SUPPORTED, |free| {
+        // SAFETY: an address that the driver gave out, and the program names no more.
+        beside_captures(|| unsafe { free(address) })
+    })
+}
+
+fn done(code: Status) -> Result<(), Status> {
+    if code == status::SUCCESS { Ok(()) } else { Err(code) }
+}
+
+/// Whether the driver says that an address is of a device's memory.
+pub(crate) fn is_on_device(address: u64) -> bool {
+    /// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`.
+    const MEMORY_TYPE: c_uint = 2;
+    let Some(function) = slot::real::<real::cuPointerGetAttribute>(Symbol::cuPointerGetAttribute) else {
+        return false;
+    };
+    let mut kind: c_uint = 0;
+    // SAFETY: this attribute has the width of the output; the driver checks the address.
+    let code = apart(|| unsafe { function((&raw mut kind).cast(), MEMORY_TYPE, address) });
+    code == status::SUCCESS && kind == memory_type::DEVICE
+}
+
+/// Where the allocation begins that an address lies in.
+pub(crate) fn start_of(address: CUdeviceptr) -> Option<u64> {
+    apart(|| ask!(cuMemGetAddressRange_v2, CUdeviceptr, ptr::null_mut(), address))
+}

@@ -1,0 +1,26 @@
+//! Calls of the library's own into the driver and NVML. They use the real functions, never the library's own entries. This
+//! folder knows no limits.
+
+/// Calls a real function whose first argument is an output, and returns that output if the call succeeded.
+macro_rules! ask {
+    ($name:ident, $output:ty $(, $argument:expr)*) => {{
+        let mut output = core::mem::MaybeUninit::<$output>::zeroed();
+        let function = slot::real::<real::$name>(Symbol::$name)?;
+        // SAFETY: the output is valid for writes, the other arguments are values.
+        let code = unsafe { function(output.as_mut_ptr().cast() $(, $argument)*) };
+        // SAFETY: zeroed at first and plain data, so initialised whatever the driver wrote.
+        (code == status::SUCCESS).then(|| unsafe { output.assume_init() })
+    }};
+}
+
+pub(crate) mod capture_mode;
+pub(crate) mod code;
+pub(crate) mod contexts;
+pub(crate) mod devices;
+pub(crate) mod events;
+pub(crate) mod graphs;
+pub(crate) mod locations;
+pub(crate) mod memory;
+pub(crate) mod nvml;
+pub(crate) mod pools;
+pub(crate) mod streams;

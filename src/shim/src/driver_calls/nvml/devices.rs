@@ -1,0 +1,187 @@
+//! Devices that NVML sees, and the numbers that CUDA would give them. CUDA need not be started.
+//!
+//! Identity is the UUID. NVML numbers GPUs in the order of the bus and shows all of them, whatever
+//! `CUDA_VISIBLE_DEVICES` says. CUDA's numbers are worked out here where CUDA has not told them. Lists in an operator's
+//! file name devices by NVML's numbers, which nothing in the process changes.
+
+use super::memory::Session;
+use crate::os::messages;
+use core::ffi::{CStr, c_char, c_uint};
+use core::fmt::{self, Display};
+use core::ptr;
+use gpuslice_driver::Symbol;
+use gpuslice_driver::functions as real;
+use gpuslice_driver::slot;
+use gpuslice_driver::types::{nvmlDevice_t, nvmlMemory_t, status};
+use gpuslice_policy::config::{Config, DeviceIdentity, DeviceName, LogLevel, parse_uuid_text};
+use gpuslice_policy::units::Bytes;
+use gpuslice_policy::visible_devices::{Gpu, Instance, visible};
+use once_cell::race::OnceBool;
+
+/// More GPUs than any machine has: a bound for counts that NVML tells.
+const MOST: c_uint = 256;
+
+/// Asks one of NVML's functions that write to their last argument.
+macro_rules! ask {
+    ($name:ident, $start:expr $(, $argument:expr)*) => {{
+        let mut output = $start;
+        let function = slot::real::<real::$name>(Symbol::$name)?;
+        // SAFETY: the output is valid for writes; NVML checks the handle.
+        let code = unsafe { function($($argument,)* &raw mut output) };
+        (code == status::SUCCESS).then_some(output)
+    }};
+}
+
+/// A device that computes: a whole GPU, or an instance of one that is divided.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Part {
+    /// NVML's handle.
+    pub(crate) handle: nvmlDevice_t,
+    /// Its UUID.
+    pub(crate) uuid: [u8; 16],
+}
+
+/// The devices of a handle of NVML's: itself, or the instances of a GPU that is divided.
+pub(crate) fn parts(device: nvmlDevice_t) -> Vec<Part> {
+    if is_divided(device) {
+        return instances(device).collect();
+    }
+    let itself = uuid(device).map(|uuid| Part { handle: device, uuid });
+    itself.into_iter().collect()
+}
+
+/// Bytes of memory that a device has.
+pub(crate) fn total(device: nvmlDevice_t) -> Option<u64> {
+    ask!(nvmlDeviceGetMemoryInfo, nvmlMemory_t::default(), device).map(|memory| memory.total)
+}
+
+/// The UUIDs of all devices with the numbers of their GPUs in the order of the bus. None where NVML cannot be opened.
+pub(crate) fn bus_order() -> Option<Vec<([u8; 16], u32)>> {
+    let _open = Session::open()?;
+    Some(numbered_parts().map(|(number, part)| (part.uuid, number)).collect())
+}
+
+/// A device as the settings name it, with the numbers that CUDA would give it and that the bus gives it. NVML is open.
+pub(crate) fn identity(part: Part, config: &Config, ordinal: Option<u32>) -> Option<DeviceIdentity> {
+    let place = || numbered_parts().find(|(_, other)| other.uuid == part.uuid).map(|(number, _)| number);
+    let bus = config.counts_on_bus().then(place).flatten();
+    Some(DeviceIdentity { ordinal, bus, uuid: part.uuid, total: Bytes::new(total(part.handle)?) })
+}
+
+/// All devices, instances too, with the numbers of their GPUs in the order of the bus. NVML is open.
+fn numbered_parts() -> impl Iterator<Item = (u32, Part)> {
+    let gpus = (0..count().min(MOST)).filter_map(|number| Some((number, handle(number)?)));
+    gpus.flat_map(|(number, gpu)| parts(gpu).into_iter().map(move |part| (number, part)))
+}
+
+/// CUDA's number of a device, where a process that started CUDA now would see it.
+pub(crate) fn ordinal(device: &[u8; 16], config: &Config) -> Option<u32> {
+    let handles = || (0..count().min(MOST)).filter_map(handle);
+    if names_numbers(config) && !is_order_known(handles()) {
+        static SAID: OnceBool = OnceBool::new();
+        if SAID.set(true).is_ok() {
+            messages::say(LogLevel::Warn, &UnknownOrder);
+        }
+    }
+    let gpus: Vec<Gpu> = handles().filter_map(describe).collect();
+    let list = std::env::var_os("CUDA_VISIBLE_DEVICES").map(|list| list.to_string_lossy().into_owned());
+    let place = visible(&gpus, list.as_deref()).iter().position(|shown| shown == device)?;
+    u32::try_from(place).ok()
+}
+
+/// Whether a limit is given to a device by CUDA's number.
+fn names_numbers(config: &Config) -> bool {
+    config.memory.named.iter().any(|(name, _)| matches!(name, DeviceName::Ordinal(_)))
+}
+
+/// Whether CUDA counts in the order in which NVML does.
+fn is_order_known(mut gpus: impl Iterator<Item = nvmlDevice_t>) -> bool {
+    if std::env::var_os("CUDA_DEVICE_ORDER").is_some_and(|order| order == "PCI_BUS_ID") {
+        return true;
+    }
+    let first = gpus.next().and_then(name);
+    gpus.all(|gpu| name(gpu) == first)
+}
+
+/// Says that CUDA's numbers are guessed.
+struct UnknownOrder;
+
+impl Display for UnknownOrder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "gpuslice: GPUs of several models: until a process has used CUDA, which numbers it gives them is a guess \
+             and NVML may show a quota at the wrong one; name devices by UUID, or set CUDA_DEVICE_ORDER=PCI_BUS_ID.",
+        )
+    }
+}
+
+fn count() -> c_uint {
+    let count = || ask!(nvmlDeviceGetCount_v2, 0);
+    count().unwrap_or(0)
+}
+
+fn handle(index: c_uint) -> Option<nvmlDevice_t> {
+    ask!(nvmlDeviceGetHandleByIndex_v2, ptr::null_mut(), index)
+}
+
+fn uuid(device: nvmlDevice_t) -> Option<[u8; 16]> {
+    parse_uuid_text(&nvml_uuid(device)?)
+}
+
+/// The model.
+fn name(device: nvmlDevice_t) -> Option<[u8; 96]> {
+    let function = slot::real::<real::nvmlDeviceGetName>(Symbol::nvmlDeviceGetName)?;
+    let mut text = [0_u8; 96];
+    // SAFETY: writes at most the given number of bytes.
+    let code = unsafe { function(device, text.as_mut_ptr().cast::<c_char>(), 96) };
+    (code == status::SUCCESS).then_some(text)
+}
+
+fn describe(gpu: nvmlDevice_t) -> Option<Gpu> {
+    let describe = |part: Part| Instance {
+        uuid: part.uuid,
+        gpu_instance: gpu_instance(part.handle).unwrap_or(c_uint::MAX),
+        compute_instance: compute_instance(part.handle).unwrap_or(c_uint::MAX),
+    };
+    let instances = is_divided(gpu).then(|| instances(gpu).map(describe).collect());
+    Some(Gpu { uuid: uuid(gpu)?, instances })
+}
+
+/// Whether a handle is that of a GPU in MIG mode.
+fn is_divided(device: nvmlDevice_t) -> bool {
+    let mode = || {
+        let function = slot::real::<real::nvmlDeviceGetMigMode>(Symbol::nvmlDeviceGetMigMode)?;
+        let (mut current, mut pending) = (0, 0);
+        // SAFETY: both outputs are valid for writes; NVML checks the handle.
+        let code = unsafe { function(device, &raw mut current, &raw mut pending) };
+        (code == status::SUCCESS).then_some(current)
+    };
+    let is_instance = || ask!(nvmlDeviceIsMigDeviceHandle, 0, device);
+    mode().is_some_and(|mode| mode != 0) && is_instance() != Some(1)
+}
+
+fn instances(gpu: nvmlDevice_t) -> impl Iterator<Item = Part> {
+    let most = || ask!(nvmlDeviceGetMaxMigDeviceCount, 0, gpu);
+    let handle = move |index| ask!(nvmlDeviceGetMigDeviceHandleByIndex, ptr::null_mut(), gpu, index);
+    // There may be gaps: the index of an instance that ended stays free.
+    let handles = (0..most().unwrap_or(0).min(MOST)).filter_map(handle);
+    handles.filter_map(|handle| Some(Part { handle, uuid: uuid(handle)? }))
+}
+
+fn gpu_instance(device: nvmlDevice_t) -> Option<c_uint> {
+    ask!(nvmlDeviceGetGpuInstanceId, 0, device)
+}
+
+fn compute_instance(device: nvmlDevice_t) -> Option<c_uint> {
+    ask!(nvmlDeviceGetComputeInstanceId, 0, device)
+}
+
+/// The text by which NVML names a device, `GPU-…` or `MIG-…`.
+pub(crate) fn nvml_uuid(device: nvmlDevice_t) -> Option<String> {
+    let function = slot::real::<real::nvmlDeviceGetUUID>(Symbol::nvmlDeviceGetUUID)?;
+    let mut text = [0_u8; 96];
+    // SAFETY: writes at most the given number of bytes.
+    let code = unsafe { function(device, text.as_mut_ptr().cast::<c_char>(), 96) };
+    let text = CStr::from_bytes_until_nul(&text).ok()?;
+    (code == status::SUCCESS).then(|| text.to_string_lossy().into_owned())
+}

@@ -1,0 +1,96 @@
+//! Initialization of NVML, by the program and by the library.
+//!
+//! Initialization takes a third of a second, and other processes of the machine wait meanwhile. So the library initialises NVML
+//! once and never shuts it down. A program that has not initialised NVML still finds it so: the program's own count answers its
+//! calls. A child of `fork` inherits both, as it inherits NVML itself.
+#![allow(
+    clippy::disallowed_types,
+    reason = "words of this process alone: `region::sync` is for words shared between processes"
+)]
+
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use gpuslice_driver::functions as real;
+use gpuslice_driver::types::{Status, status};
+use gpuslice_driver::{Api, Symbol, slot};
+use once_cell::race::OnceBool;
+
+/// Whether the library has initialised NVML.
+static OURS: AtomicBool = AtomicBool::new(false);
+/// Initializations by the program, less its shutdowns.
+static PROGRAMS: AtomicU32 = AtomicU32::new(0);
+
+/// Initialises NVML, and loads it where it is not loaded. False: it is missing, or fails.
+pub(crate) fn initialise() -> bool {
+    if OURS.load(Ordering::Relaxed) {
+        return true;
+    }
+    if !slot::is_driver_loaded(Api::Nvml) {
+        load();
+    }
+    let Some(init) = slot::real::<real::nvmlInit_v2>(Symbol::nvmlInit_v2) else { return false };
+    // SAFETY: no arguments. NVML counts each of several threads; the library never takes it back.
+    if unsafe { init() } != status::SUCCESS {
+        return false;
+    }
+    OURS.store(true, Ordering::Relaxed);
+    hide_again();
+    true
+}
+
+/// Loads NVML, once. Most programs do not load it themselves.
+fn load() {
+    static LOADED: OnceBool = OnceBool::new();
+    let _tried = LOADED.get_or_init(|| {
+        // SAFETY: the name is zero-terminated; the library stays loaded.
+        !unsafe { libc::dlopen(c"libnvidia-ml.so.1".as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) }.is_null()
+    });
+}
+
+/// Counts an initialization by the program that ended with this status.
+pub(crate) fn count(code: Status) {
+    if code == status::SUCCESS {
+        PROGRAMS.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Shuts NVML down for the program. It cannot end an NVML that only the library initialised: for drivers one shutdown too many
+/// is no error.
+pub(crate) fn shut_down(real: impl FnOnce() -> Status) -> Status {
+    let less = |times: u32| times.checked_sub(1);
+    let times = PROGRAMS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    if times.is_err() && OURS.load(Ordering::Relaxed) {
+        return status::SUCCESS;
+    }
+    let code = real();
+    hide_again();
+    code
+}
+
+/// Whether a call of the program finds NVML not initialised although the library has initialised it.
+#[inline]
+pub(crate) fn is_hidden_from(symbol: Symbol) -> bool {
+    OURS.load(Ordering::Relaxed) && PROGRAMS.load(Ordering::Relaxed) == 0 && !works_before(symbol)
+}
+
+/// Makes the program's next calls look their functions up again, because NVML may be hidden from them from now on.
+fn hide_again() {
+    if PROGRAMS.load(Ordering::Relaxed) == 0 {
+        slot::forget_doors(Api::Nvml);
+    }
+}
+
+/// Whether a function needs no initialised NVML, by NVML's manual.
+const fn works_before(symbol: Symbol) -> bool {
+    matches!(
+        symbol,
+        Symbol::nvmlInit
+            | Symbol::nvmlInit_v2
+            | Symbol::nvmlInitWithFlags
+            | Symbol::nvmlShutdown
+            | Symbol::nvmlErrorString
+            | Symbol::nvmlInternalGetExportTable
+            | Symbol::nvmlSystemGetNVMLVersion
+            | Symbol::nvmlSystemGetCudaDriverVersion
+            | Symbol::nvmlSystemGetCudaDriverVersion_v2
+    )
+}

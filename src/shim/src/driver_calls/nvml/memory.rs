@@ -1,0 +1,120 @@
+//! Device memory that NVML attributes to this process.
+//!
+//! CUDA does not tell it. There is no answer where NVML is missing, or where it knows this process by a number of another
+//! namespace.
+
+use super::answers::driver_version;
+use super::initialization;
+use core::ffi::{c_uint, c_ulonglong};
+use core::ops::Range;
+use core::ptr;
+use gpuslice_driver::Symbol;
+use gpuslice_driver::functions as real;
+use gpuslice_driver::slot;
+use gpuslice_driver::types::{nvmlDevice_t, status};
+use gpuslice_policy::config::gpu_uuid_text;
+use std::ffi::CString;
+
+/// An entry of NVML's process lists, second form.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    pid: c_uint,
+    bytes: c_ulonglong,
+    gpu_instance: c_uint,
+    compute_instance: c_uint,
+}
+
+const _: () = assert!(size_of::<Entry>() == 24);
+
+/// The most processes of one device that are listed.
+const MOST: usize = 1024;
+
+/// Drivers that list the number that a process has in its container, with the bytes of the host's process of that number: 0
+/// where there is none.
+const CONFUSED: Range<(u32, u32)> = (535, 113)..(565, 0);
+
+/// `NVML_VALUE_NOT_AVAILABLE`.
+const NOT_AVAILABLE: c_ulonglong = c_ulonglong::MAX;
+
+/// Why NVML does not tell the memory of this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Silence {
+    /// It is missing or fails.
+    Failed,
+    /// It does not list this process, or not its bytes. The process holds nothing, or NVML knows it by another number.
+    Unlisted,
+}
+
+/// Whether an entry of 0 bytes may belong to a process that holds memory. NVML is open.
+fn confuses_numbers() -> bool {
+    driver_version().is_some_and(|version| CONFUSED.contains(&version))
+}
+
+/// Bytes of a device that NVML attributes to this process.
+pub(crate) fn own(uuid: &[u8; 16]) -> Result<u64, Silence> {
+    Session::open().ok_or(Silence::Failed)?.own(uuid)
+}
+
+/// NVML, initialised. It stays initialised.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Session(());
+
+impl Session {
+    /// Initialises NVML, and loads it where it is not loaded.
+    pub(crate) fn open() -> Option<Self> {
+        initialization::initialise().then_some(Self(()))
+    }
+
+    /// Bytes of a device that NVML attributes to this process.
+    pub(crate) fn own(&self, uuid: &[u8; 16]) -> Result<u64, Silence> {
+        let bytes = self.device(uuid).and_then(|device| self.own_entries(device)).ok_or(Silence::Failed)?;
+        let sum = bytes.iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
+        let is_told = !bytes.is_empty() && !bytes.contains(&NOT_AVAILABLE);
+        if is_told && (sum > 0 || !confuses_numbers()) { Ok(sum) } else { Err(Silence::Unlisted) }
+    }
+
+    /// NVML's handle of a device.
+    pub(crate) fn device(&self, uuid: &[u8; 16]) -> Option<nvmlDevice_t> {
+        let find = slot::real::<real::nvmlDeviceGetHandleByUUID>(Symbol::nvmlDeviceGetHandleByUUID)?;
+        let gpu = gpu_uuid_text(uuid);
+        // CUDA does not say whether a device is a GPU or an instance of one.
+        let instance = gpu.replacen("GPU-", "MIG-", 1);
+        [gpu, instance].into_iter().find_map(|name| {
+            let name = CString::new(name).ok()?;
+            let mut device: nvmlDevice_t = ptr::null_mut();
+            // SAFETY: the text is zero-terminated and the output valid for writes.
+            let code = unsafe { find(name.as_ptr(), &raw mut device) };
+            (code == status::SUCCESS).then_some(device)
+        })
+    }
+
+    /// Free bytes of a device.
+    pub(crate) fn free(&self, device: nvmlDevice_t) -> Option<u64> {
+        let ask = slot::real::<real::nvmlDeviceGetMemoryInfo>(Symbol::nvmlDeviceGetMemoryInfo)?;
+        let mut memory = [0_u64; 3];
+        // SAFETY: three words, as the first form has them: all, free, used.
+        let code = unsafe { ask(device, memory.as_mut_ptr().cast()) };
+        let [_, free, _] = memory;
+        (code == status::SUCCESS).then_some(free)
+    }
+
+    /// Bytes of each entry of this process.
+    fn own_entries(&self, device: nvmlDevice_t) -> Option<Vec<u64>> {
+        // The second form: the newest has entries of two sizes, by driver.
+        let list = slot::real::<real::nvmlDeviceGetComputeRunningProcesses_v2>(
+            Symbol::nvmlDeviceGetComputeRunningProcesses_v2,
+        )?;
+        let empty = Entry { pid: 0, bytes: 0, gpu_instance: 0, compute_instance: 0 };
+        let mut entries = vec![empty; MOST];
+        let mut count = c_uint::try_from(MOST).ok()?;
+        // SAFETY: room for as many entries as `count` says.
+        let code = unsafe { list(device, &raw mut count, entries.as_mut_ptr().cast()) };
+        if code != status::SUCCESS {
+            return None;
+        }
+        let own = std::process::id();
+        let listed = entries.iter().take(usize::try_from(count).ok()?);
+        Some(listed.filter(|entry| entry.pid == own).map(|entry| entry.bytes).collect())
+    }
+}

@@ -1,0 +1,7 @@
+//! Calls of NVML, the library of `nvidia-smi`.
+
+pub(crate) mod answers;
+pub(crate) mod devices;
+pub(crate) mod initialization;
+pub(crate) mod memory;
+pub(crate) mod utilization;

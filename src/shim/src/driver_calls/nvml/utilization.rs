@@ -1,0 +1,116 @@
+//! Utilization of a device by each process since an instant, by NVML.
+//!
+//! Drivers from 550 on have a second function for it, and some of 580 no longer answer the first. The process numbers in both
+//! depend on the driver:
+//!
+//! - Asked from the initial process-number namespace, every driver gives the numbers that are valid there.
+//! - Asked from another one, drivers from 570 on give the processes that are visible there by their numbers there, and
+//!   leave all others with their numbers on the host. 560 and older give all by those of the host, though their process
+//!   lists may use the namespace's own.
+
+use super::answers::{ask, driver_version};
+use core::ffi::{c_uint, c_ulonglong};
+use gpuslice_driver::arguments::{read_in, write_out};
+use gpuslice_driver::functions as real;
+use gpuslice_driver::types::{
+    Status, nvmlDevice_t, nvmlProcessUtilizationInfo_v1_t, nvmlProcessUtilizationSample_t,
+    nvmlProcessesUtilizationInfo_t, status,
+};
+use gpuslice_driver::{Symbol, slot};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+/// The inode of the initial process-number namespace: `PROC_PID_INIT_INO`, part of Linux's interface.
+const INITIAL: u64 = 0xefff_fffc;
+/// The first drivers that translate numbers.
+const TRANSLATES: u32 = 570;
+/// The first version of the question of 24 bytes.
+const VERSION_1: c_uint = 0x0100_0018;
+
+/// Utilization by one process.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Used {
+    /// Its number.
+    pub(crate) pid: c_uint,
+    /// The time of its newest sample, in microseconds.
+    pub(crate) stamp: c_ulonglong,
+    /// Percent of the time in which its kernels ran.
+    pub(crate) sm: c_uint,
+    /// Percent of the time in which it read or wrote memory.
+    pub(crate) memory: c_uint,
+}
+
+/// The function that is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// `nvmlDeviceGetProcessUtilization`.
+    Samples,
+    /// `nvmlDeviceGetProcessesUtilizationInfo`.
+    List,
+}
+
+/// Whether the driver names this process by the number that it has in its own namespace. NVML is open.
+pub(crate) fn knows_our_numbers() -> bool {
+    pid_namespace() == INITIAL || driver_version().is_some_and(|(major, _)| major >= TRANSLATES)
+}
+
+/// Inode of the process-number namespace of this process; 0 where the kernel does not tell it, as in the region.
+pub(crate) fn pid_namespace() -> u64 {
+    fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
+}
+
+/// Asks by one function. Empty where no process has a new sample: NVML answers "not found" then.
+pub(crate) fn used(device: nvmlDevice_t, form: Form, since: c_ulonglong) -> Result<Vec<Used>, Status> {
+    match form {
+        Form::Samples => samples(device, since),
+        Form::List => list(device, since),
+    }
+}
+
+fn samples(device: nvmlDevice_t, since: c_ulonglong) -> Result<Vec<Used>, Status> {
+    let function =
+        slot::real::<real::nvmlDeviceGetProcessUtilization>(Symbol::nvmlDeviceGetProcessUtilization)
+            .ok_or(status::NVML_FUNCTION_NOT_FOUND)?;
+    // SAFETY: room for as many entries as the count says.
+    let answer = ask(|count, samples| unsafe { function(device, samples, count, since) });
+    taken(answer, |entry: &nvmlProcessUtilizationSample_t| Used {
+        pid: entry.pid,
+        stamp: entry.timestamp,
+        sm: entry.sm,
+        memory: entry.memory,
+    })
+}
+
+fn list(device: nvmlDevice_t, since: c_ulonglong) -> Result<Vec<Used>, Status> {
+    let symbol = Symbol::nvmlDeviceGetProcessesUtilizationInfo;
+    let function = slot::real::<real::nvmlDeviceGetProcessesUtilizationInfo>(symbol)
+        .ok_or(status::NVML_FUNCTION_NOT_FOUND)?;
+    let answer = ask(|count, entries| {
+        let mut question = nvmlProcessesUtilizationInfo_t {
+            version: VERSION_1,
+            // SAFETY: our own count.
+            process_samples_count: unsafe { read_in(count) }.unwrap_or(0),
+            last_seen_time_stamp: since,
+            proc_util_array: entries,
+        };
+        // SAFETY: of the version that it says, with room for as many entries as it says.
+        let code = unsafe { function(device, &raw mut question) };
+        // SAFETY: our own count.
+        unsafe { write_out(count, question.process_samples_count) };
+        code
+    });
+    taken(answer, |entry: &nvmlProcessUtilizationInfo_v1_t| Used {
+        pid: entry.pid,
+        stamp: entry.timestamp,
+        sm: entry.sm,
+        memory: entry.memory,
+    })
+}
+
+fn taken<T>(answer: Result<(Vec<T>, usize), Status>, told: impl Fn(&T) -> Used) -> Result<Vec<Used>, Status> {
+    match answer {
+        Ok((entries, count)) => Ok(entries.iter().take(count).map(told).collect()),
+        Err(status::NVML_NOT_FOUND) => Ok(Vec::new()),
+        Err(code) => Err(code),
+    }
+}

@@ -1,0 +1,55 @@
+//! Memory pools of stream-ordered allocation.
+
+use super::capture_mode::{apart, beside_captures};
+use core::ffi::c_uint;
+use core::ptr;
+use gpuslice_driver::Symbol;
+use gpuslice_driver::functions as real;
+use gpuslice_driver::slot;
+use gpuslice_driver::types::{CUdevice, CUmemoryPool, status};
+
+/// `CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`.
+const RESERVED_CURRENT: c_uint = 5;
+
+/// `CU_MEMPOOL_ATTR_USED_MEM_CURRENT`.
+const USED_CURRENT: c_uint = 7;
+
+/// The pool that stream-ordered allocations of a device come from.
+pub(crate) fn current_pool(device: CUdevice) -> Option<usize> {
+    let pool = apart(|| ask!(cuDeviceGetMemPool, CUmemoryPool, device))?;
+    Some(pool.expose_provenance())
+}
+
+/// The pool that a device has from the start.
+pub(crate) fn default_pool(device: CUdevice) -> Option<usize> {
+    let pool = apart(|| ask!(cuDeviceGetDefaultMemPool, CUmemoryPool, device))?;
+    Some(pool.expose_provenance())
+}
+
+/// Bytes that a pool holds of its device's memory.
+pub(crate) fn pool_reserved(pool: usize) -> Option<u64> {
+    pool_attribute(pool, RESERVED_CURRENT)
+}
+
+/// Bytes of a pool that allocations hold.
+pub(crate) fn pool_used(pool: usize) -> Option<u64> {
+    pool_attribute(pool, USED_CURRENT)
+}
+
+fn pool_attribute(pool: usize, attribute: c_uint) -> Option<u64> {
+    let function = slot::real::<real::cuMemPoolGetAttribute>(Symbol::cuMemPoolGetAttribute)?;
+    let mut value = 0_u64;
+    let pool = ptr::with_exposed_provenance_mut(pool);
+    // SAFETY: both attributes that are asked for are 64-bit; the driver checks the handle.
+    let code = apart(|| unsafe { function(pool, attribute, (&raw mut value).cast()) });
+    (code == status::SUCCESS).then_some(value)
+}
+
+/// Makes a pool release memory that no allocation holds, down to `keep` bytes.
+pub(crate) fn trim_pool(pool: usize, keep: u64) {
+    let Ok(keep) = usize::try_from(keep) else { return };
+    if let Some(function) = slot::real::<real::cuMemPoolTrimTo>(Symbol::cuMemPoolTrimTo) {
+        // SAFETY: the driver checks the handle; nothing is written.
+        beside_captures(|| unsafe { function(ptr::with_exposed_provenance_mut(pool), keep) });
+    }
+}

@@ -1,0 +1,119 @@
+//! Streams: their names, contexts and captures.
+
+use super::capture_mode::apart;
+use super::contexts::current_context;
+use core::ffi::c_uint;
+use core::ptr;
+use gpuslice_driver::Symbol;
+use gpuslice_driver::functions as real;
+use gpuslice_driver::slot;
+use gpuslice_driver::types::{CUcontext, CUstream, Status, status};
+
+/// `CU_STREAM_CAPTURE_STATUS_NONE`.
+const NOT_CAPTURING: c_uint = 0;
+
+/// A stream as a call names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stream {
+    /// The handle; null is a default stream.
+    pub(crate) handle: CUstream,
+    /// Whether it is the thread's own default stream; false of every other.
+    pub(crate) per_thread: bool,
+}
+
+// SAFETY: the handle is never read or written through; the driver takes it from any thread.
+unsafe impl Send for Stream {}
+
+impl Stream {
+    /// The stream of a handle. With `per_thread` null is the thread's own default stream. A stream has one value, whatever call
+    /// names it.
+    #[inline]
+    pub(crate) fn named(handle: CUstream, per_thread: bool) -> Self {
+        match handle.addr() {
+            0 => Self { handle, per_thread },
+            1 => Self { handle: ptr::null_mut(), per_thread: false },
+            2 => Self { handle: ptr::null_mut(), per_thread: true },
+            _ => Self { handle, per_thread: false },
+        }
+    }
+
+    /// Whether it is a default stream.
+    #[inline]
+    pub(crate) fn is_default(self) -> bool {
+        self.handle.is_null()
+    }
+
+    /// Whether a call that names this handle may mean it.
+    pub(crate) fn is_named(self, handle: CUstream) -> bool {
+        self == Self::named(handle, false) || self == Self::named(handle, true)
+    }
+
+    /// Whether it is the legacy default stream. It and the streams of its context wait for each other, unless a stream was made
+    /// non-blocking.
+    pub(crate) fn is_legacy(self) -> bool {
+        self.handle.is_null() && !self.per_thread
+    }
+
+    /// Whether it may record its calls instead of running them.
+    pub(crate) fn may_capture(self) -> bool {
+        may_capture(self.handle, self.per_thread)
+    }
+}
+
+/// Waits until all work of a stream has ended.
+pub(crate) fn wait_for(stream: CUstream) -> Status {
+    slot::real::<real::cuStreamSynchronize>(Symbol::cuStreamSynchronize).map_or(
+        status::NOT_SUPPORTED,
+        |wait| {
+            // SAFETY: the driver checks the handle.
+            unsafe { wait(stream) }
+        },
+    )
+}
+
+/// The context that a stream belongs to; the current one for the default streams.
+pub(crate) fn stream_context(stream: CUstream) -> Option<usize> {
+    // 0 is the default stream, 1 the legacy one, 2 the thread's own.
+    if stream.addr() <= 2 {
+        return current_context();
+    }
+    let function = slot::real::<real::cuStreamGetCtx>(Symbol::cuStreamGetCtx)?;
+    let mut context: CUcontext = ptr::null_mut();
+    // SAFETY: the output is valid for writes; the driver checks the handle.
+    let code = apart(|| unsafe { function(stream, &raw mut context) });
+    (code == status::SUCCESS && !context.is_null()).then(|| context.expose_provenance())
+}
+
+/// Whether a stream and the legacy default stream wait for each other. True where the driver does not tell.
+pub(crate) fn waits_for_legacy(stream: CUstream) -> bool {
+    const NON_BLOCKING: u32 = 1;
+    let Some(function) = slot::real::<real::cuStreamGetFlags>(Symbol::cuStreamGetFlags) else { return true };
+    let mut flags = 0;
+    // SAFETY: the output is valid for writes; the driver checks the handle.
+    let code = apart(|| unsafe { function(stream, &raw mut flags) });
+    code != status::SUCCESS || flags & NON_BLOCKING == 0
+}
+
+/// Whether a stream records its calls instead of running them.
+pub(crate) fn is_capturing(stream: CUstream) -> bool {
+    slot::real::<real::cuStreamIsCapturing>(Symbol::cuStreamIsCapturing)
+        .is_some_and(|function| capture_state(function, stream).is_some_and(|state| state != NOT_CAPTURING))
+}
+
+/// Whether a stream may record its calls instead of running them. True where the driver does not tell: then a capture elsewhere
+/// forbids the question.
+pub(crate) fn may_capture(stream: CUstream, per_thread: bool) -> bool {
+    let function = if per_thread {
+        slot::real::<real::cuStreamIsCapturing_ptsz>(Symbol::cuStreamIsCapturing_ptsz)
+    } else {
+        slot::real::<real::cuStreamIsCapturing>(Symbol::cuStreamIsCapturing)
+    };
+    function.is_some_and(|function| capture_state(function, stream) != Some(NOT_CAPTURING))
+}
+
+fn capture_state(function: real::cuStreamIsCapturing, stream: CUstream) -> Option<c_uint> {
+    let mut state: c_uint = NOT_CAPTURING;
+    // SAFETY: the output is an enumeration of the size of an integer; the driver checks the handle.
+    let code = unsafe { function(stream, (&raw mut state).cast()) };
+    (code == status::SUCCESS).then_some(state)
+}

@@ -1,0 +1,81 @@
+//! Asymmetric fence: cheap for a frequent side, expensive for a rare side.
+//!
+//! Two threads each write a word and then read the other's word. Both need a full fence in between, or neither may see the
+//! other. A fence costs an eighth of a launch. With Linux's `membarrier` one thread makes all other threads of its process pass a
+//! fence, so the frequent side needs none. Where the kernel lacks `membarrier`, or a sandbox forbids it, both sides have a fence.
+//!
+//! The process may also enter a sandbox later. Then the frequent side has to use its own fence again, and confirms that it does.
+//! Until it confirms, the rare side does not know what the frequent side has read.
+#![allow(
+    clippy::disallowed_types,
+    reason = "words of this process alone: `region::sync` is for words shared between processes"
+)]
+
+use core::sync::atomic::{AtomicBool, AtomicU8, Ordering, compiler_fence, fence};
+
+/// Which side has a fence. The value only grows.
+static SIDES: AtomicU8 = AtomicU8::new(BOTH);
+/// The frequent side has its own fence: so far, or for good.
+const BOTH: u8 = 0;
+/// The frequent side relies on [`heavy`].
+const ONE: u8 = 1;
+/// The frequent side has its own fence again, for good.
+const BOTH_AGAIN: u8 = 2;
+
+/// `MEMBARRIER_CMD_PRIVATE_EXPEDITED` and the registration that it needs, from `linux/membarrier.h`.
+const ALL_THREADS: libc::c_int = 1 << 3;
+const REGISTER: libc::c_int = 1 << 4;
+
+fn membarrier(command: libc::c_int) -> bool {
+    // SAFETY: the call reads and writes no memory of ours.
+    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
+}
+
+/// Frees the frequent side of its fence, where the kernel allows it. This takes tens of milliseconds in a process of several
+/// threads, so only a thread calls it for which no other thread waits.
+pub(crate) fn prepare() {
+    if membarrier(REGISTER) && membarrier(ALL_THREADS) {
+        // Release: a thread that sees it runs after the registration. No change where `heavy` has failed since.
+        let _before = SIDES.compare_exchange(BOTH, ONE, Ordering::Release, Ordering::Relaxed);
+    }
+}
+
+/// The fence of the frequent side, between its write and its read. A thread that has its own fence for good sets `has_heard`
+/// before the read.
+#[inline]
+pub(crate) fn light(has_heard: &AtomicBool) {
+    // Acquire: pairs with `prepare`.
+    if SIDES.load(Ordering::Acquire) == ONE {
+        compiler_fence(Ordering::SeqCst);
+    } else {
+        own(has_heard);
+    }
+}
+
+#[cold]
+fn own(has_heard: &AtomicBool) {
+    if SIDES.load(Ordering::Relaxed) == BOTH_AGAIN {
+        // Release: a thread that sees it sees what this thread wrote before.
+        has_heard.store(true, Ordering::Release);
+    }
+    fence(Ordering::SeqCst);
+}
+
+/// The fence of the rare side, for all threads. False where the kernel refuses it from now on: then the caller may not see the
+/// frequent side, unless that has set `has_heard`.
+///
+/// The caller's write before it must be an exchange: another thread may have just lost its fence when this one finds that it
+/// had one.
+pub(crate) fn heavy() -> bool {
+    fence(Ordering::SeqCst);
+    // A forked child may have to register anew.
+    let passed = || membarrier(ALL_THREADS) || (membarrier(REGISTER) && membarrier(ALL_THREADS));
+    match SIDES.load(Ordering::Acquire) {
+        BOTH => true,
+        ONE if passed() => true,
+        _ => {
+            SIDES.store(BOTH_AGAIN, Ordering::Release);
+            false
+        }
+    }
+}

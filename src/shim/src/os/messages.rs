@@ -1,0 +1,57 @@
+//! Messages to the person who runs the program.
+//!
+//! A message is one line, written with one call. A process writes a few of them in its life. A reader that has gone away must
+//! not end the program, so `SIGPIPE` is blocked meanwhile.
+
+use super::signals::without_sigpipe;
+use core::fmt::Display;
+use gpuslice_policy::config::{Log, LogLevel};
+use once_cell::race::OnceBox;
+use std::fs::OpenOptions;
+use std::io::Write;
+
+/// The level and the destination of messages. None before the settings are read: nothing is written then.
+static LOG: OnceBox<Log> = OnceBox::new();
+
+/// Sets the level and the destination, once.
+pub(crate) fn set(log: Log) {
+    let _already = LOG.set(Box::new(log));
+}
+
+/// Writes a message if the settings admit messages of this level. The message begins with `gpuslice: `.
+pub(crate) fn say(level: LogLevel, message: &dyn Display) {
+    let Some(log) = LOG.get() else { return };
+    if !log.level.admits(level) {
+        return;
+    }
+    let line = format!("{message}\n");
+    match &log.path {
+        None => write(libc::STDERR_FILENO, line.as_bytes()),
+        Some(path) => {
+            if let Ok(file) = OpenOptions::new().append(true).create(true).open(path) {
+                let _lost = (&file).write_all(line.as_bytes());
+            }
+        }
+    }
+}
+
+/// Writes a text to standard error without allocation. The text ends its line itself. The log file does not get it.
+pub(crate) fn say_plainly(level: LogLevel, line: &str) {
+    if LOG.get().is_some_and(|log| log.level.admits(level)) {
+        write(libc::STDERR_FILENO, line.as_bytes());
+    }
+}
+
+/// Writes without the standard library's locks and without `SIGPIPE`. A line that cannot be written is lost. A line for which a
+/// pipe has no room is lost too: the program must not wait for its reader.
+fn write(descriptor: i32, line: &[u8]) {
+    let mut room = libc::pollfd { fd: descriptor, events: libc::POLLOUT, revents: 0 };
+    // SAFETY: one valid entry; returns at once.
+    if unsafe { libc::poll(&raw mut room, 1, 0) } == 0 {
+        return;
+    }
+    without_sigpipe(|| {
+        // SAFETY: reads `line.len()` bytes from a slice of that length.
+        unsafe { libc::write(descriptor, line.as_ptr().cast(), line.len()) };
+    });
+}

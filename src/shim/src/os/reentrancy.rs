@@ -1,0 +1,76 @@
+//! Re-entrancy guard, and the boundary that no panic crosses.
+//!
+//! The library's work before and after a call of the driver runs in a [`phase`]. A phase keeps `errno`, catches a panic, and
+//! is entered once per thread. Example: the program's allocator calls the driver while the library allocates. That call comes
+//! in while a phase runs on the same thread, so it goes to the driver as it is.
+
+use core::cell::Cell;
+use std::panic::{self, AssertUnwindSafe};
+
+std::thread_local! {
+    /// Whether a phase runs on this thread. Without destructor, so usable at any time of a thread's life.
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// How a phase ended.
+#[derive(Debug)]
+pub(crate) enum Phase<T> {
+    /// It ran.
+    Done(T),
+    /// It was entered from within another; nothing was done.
+    Nested,
+    /// It panicked: a defect of the library.
+    Broken,
+}
+
+/// Runs one of the library's steps around a call of the driver.
+#[inline]
+pub(crate) fn phase<T>(step: impl FnOnce() -> T) -> Phase<T> {
+    if INSIDE.replace(true) {
+        return Phase::Nested;
+    }
+    let outcome = shielded(step);
+    INSIDE.set(false);
+    outcome.map_or(Phase::Broken, Phase::Done)
+}
+
+/// Whether a phase runs on this thread.
+pub(crate) fn is_inside() -> bool {
+    INSIDE.get()
+}
+
+/// Runs a wait within a phase as if it were outside. A thread may leave the wait by `longjmp` out of a signal handler. Its later
+/// calls must not pass for the library's own.
+pub(crate) fn outside<T>(wait: impl FnOnce() -> T) -> T {
+    let before = INSIDE.replace(false);
+    let done = wait();
+    INSIDE.set(before);
+    done
+}
+
+/// Runs a step, keeps `errno`, and catches its panic. For steps that run once in a process's life.
+#[inline]
+pub(crate) fn shielded<T>(step: impl FnOnce() -> T) -> Option<T> {
+    // SAFETY: the C library's location of this thread's `errno` is always valid.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: a valid location, by the call above.
+    let saved = unsafe { *errno };
+    // The step writes its outcome here, because a value that `catch_unwind` returns is copied twice.
+    let mut outcome = None;
+    if let Err(payload) = panic::catch_unwind(AssertUnwindSafe(|| outcome = Some(step()))) {
+        // Dropping it could panic again.
+        core::mem::forget(payload);
+    }
+    // SAFETY: a valid location, by the first call.
+    unsafe { *errno = saved };
+    outcome
+}
+
+/// Runs a phase, and returns `otherwise` when it is nested or panics.
+#[inline]
+pub(crate) fn quietly<T>(step: impl FnOnce() -> T, otherwise: T) -> T {
+    match phase(step) {
+        Phase::Done(value) => value,
+        Phase::Nested | Phase::Broken => otherwise,
+    }
+}

@@ -1,0 +1,71 @@
+//! Spin lock of one byte, for tables that are locked for one look-up.
+//!
+//! A locked instruction takes it and a plain store releases it. That costs half of a lock that counts its waiters. A thread that
+//! finds it taken spins for a moment and then sleeps in short pieces, because the holder may have lost its processor. A waiter of
+//! a higher real-time priority that only spins would keep the holder from running.
+#![allow(
+    clippy::disallowed_types,
+    reason = "words of this process alone: `region::sync` is for words shared between processes"
+)]
+
+use core::sync::atomic::{AtomicBool, Ordering};
+use core::time::Duration;
+use parking_lot::lock_api::{GuardNoSend, Mutex, RawMutex};
+
+/// A value behind a spin lock. No thread holds the lock across a call of the driver.
+pub(crate) type SpinLocked<T> = Mutex<SpinLock, T>;
+
+/// How often a waiter looks before it sleeps: about as long as a sleep and a wake-up take.
+const LOOKS: u32 = 200;
+/// The shortest sleep. The kernel adds its own, about 50 microseconds.
+const SLEEP: Duration = Duration::from_micros(1);
+
+/// The byte of the lock.
+#[derive(Debug)]
+pub(crate) struct SpinLock(AtomicBool);
+
+// SAFETY: between `lock` and `unlock` the byte is set, and only the thread that found it unset returns from `lock`.
+unsafe impl RawMutex for SpinLock {
+    #[allow(clippy::declare_interior_mutable_const, reason = "how `lock_api` makes a new lock")]
+    const INIT: Self = Self(AtomicBool::new(false));
+
+    type GuardMarker = GuardNoSend;
+
+    #[inline]
+    fn lock(&self) {
+        if !self.try_lock() {
+            self.wait();
+        }
+    }
+
+    #[inline]
+    fn try_lock(&self) -> bool {
+        // Acquire: pairs with the store in `unlock`.
+        !self.0.swap(true, Ordering::Acquire)
+    }
+
+    #[inline]
+    unsafe fn unlock(&self) {
+        // Release: pairs with the swap in `try_lock`.
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+impl SpinLock {
+    #[cold]
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "a wait for some nanoseconds, or for a thread without a processor"
+    )]
+    fn wait(&self) {
+        loop {
+            for _ in 0..LOOKS {
+                if !self.0.load(Ordering::Relaxed) && self.try_lock() {
+                    return;
+                }
+                core::hint::spin_loop();
+            }
+            gpuslice_region::pause(SLEEP);
+        }
+    }
+}

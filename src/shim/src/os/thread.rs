@@ -1,0 +1,63 @@
+//! Start of the library's own threads.
+//!
+//! The standard library cannot start them: it takes memory for each thread from the system's allocator, whatever allocator
+//! a library has. The process would end where that has no memory (`os::allocator`).
+
+use core::ffi::{CStr, c_void};
+use core::mem::MaybeUninit;
+use core::ptr;
+use std::io;
+
+/// The body of a thread. No panic may leave it.
+pub(crate) type Body = extern "C" fn(*mut c_void) -> *mut c_void;
+
+/// Starts a detached thread with a stack of `stack` bytes. The stack is larger where the process's thread-local data does not
+/// fit into `stack` bytes. The body gets the address of `argument`.
+///
+/// # Errors
+/// The kernel or the C library cannot start a thread.
+pub(crate) fn spawn<T: Sync>(argument: &'static T, stack: usize, body: Body) -> io::Result<()> {
+    let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
+    // SAFETY: valid for writes.
+    check(unsafe { libc::pthread_attr_init(attributes.as_mut_ptr()) })?;
+    // SAFETY: initialised above.
+    unsafe { libc::pthread_attr_setdetachstate(attributes.as_mut_ptr(), libc::PTHREAD_CREATE_DETACHED) };
+    let argument = ptr::from_ref(argument).cast_mut().cast::<c_void>();
+    let mut thread = MaybeUninit::<libc::pthread_t>::uninit();
+    // SAFETY: initialised attributes; the argument lives until the process ends.
+    let create = |attributes: *const _, thread: *mut _| unsafe {
+        libc::pthread_create(thread, attributes, body, argument)
+    };
+    // SAFETY: initialised above.
+    unsafe { libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), stack) };
+    let mut code = create(attributes.as_ptr(), thread.as_mut_ptr());
+    if code == libc::EINVAL {
+        /// The stack of a thread of the standard library.
+        const USUAL: usize = 2 << 20;
+        // SAFETY: initialised above.
+        unsafe { libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), USUAL) };
+        code = create(attributes.as_ptr(), thread.as_mut_ptr());
+    }
+    // SAFETY: initialised above, and not used any more.
+    unsafe { libc::pthread_attr_destroy(attributes.as_mut_ptr()) };
+    check(code)
+}
+
+/// The value that [`spawn`] got for a thread.
+///
+/// # Safety
+/// `argument` is the one that the thread's body got, and [`spawn`] got a `T`.
+pub(crate) unsafe fn argument_of<T>(argument: *mut c_void) -> Option<&'static T> {
+    // SAFETY: by the contract above it comes from a reference to a `T` that lives until the process ends.
+    unsafe { argument.cast::<T>().cast_const().as_ref() }
+}
+
+/// Names the calling thread, for `top` and debuggers.
+pub(crate) fn set_name(name: &CStr) {
+    // SAFETY: reads a text that ends in zero.
+    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+}
+
+fn check(code: libc::c_int) -> io::Result<()> {
+    if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code)) }
+}

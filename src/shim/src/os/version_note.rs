@@ -1,0 +1,39 @@
+//! ELF note with the version of this library. `readelf -n` shows it, and `gpuslice doctor` reads it without loading the library.
+
+/// Bytes of the name, with its final zero.
+const NAME_SIZE: u32 = 9;
+/// Bytes of the note's text.
+const TEXT_SIZE: u32 = 32;
+
+/// A note as the ELF specification has it.
+#[repr(C)]
+struct Note {
+    name_size: u32,
+    text_size: u32,
+    kind: u32,
+    /// With zeroes behind, up to a multiple of four.
+    name: [u8; 12],
+    /// The version of the region's layout.
+    region: u32,
+    /// The version of the package, with zeroes behind.
+    version: [u8; 28],
+}
+
+// SAFETY: a section of our own; the loader passes over notes that it does not know.
+#[used]
+#[unsafe(link_section = ".note.gpuslice")]
+static LABEL: Note = Note {
+    name_size: NAME_SIZE,
+    text_size: TEXT_SIZE,
+    kind: 1,
+    name: *b"gpuslice\0\0\0\0",
+    region: gpuslice_region::layout::VERSION,
+    version: padded(env!("CARGO_PKG_VERSION").as_bytes()),
+};
+
+const fn padded(version: &[u8]) -> [u8; 28] {
+    let mut text = [0; 28];
+    let (start, _zeroes) = text.split_at_mut(version.len());
+    start.copy_from_slice(version);
+    text
+}

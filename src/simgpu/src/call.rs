@@ -1,0 +1,150 @@
+//! What is around every call from outside?
+
+use core::ffi::{CStr, c_char, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use gpuslice_driver::types::{Status, status};
+use gpuslice_driver::{Symbol, arguments};
+
+use crate::faults;
+use crate::process::simulation::{self, Simulation};
+use crate::process::thread_state;
+use crate::status::{Outcome, statuses};
+
+/// A call from outside, in progress.
+///
+/// Whoever has one has the caller's promise that every pointer of the call is null or good for what the driver
+/// API does with it. That is what makes the methods that follow such pointers safe.
+#[derive(Debug)]
+pub struct Driver {
+    address: fn(Symbol) -> *mut c_void,
+}
+
+/// Runs an exported function: faults first, then the work, with no panic leaving.
+///
+/// # Safety
+/// Every pointer that `work` has from the caller is null or good for what the driver API does with it.
+pub unsafe fn enter(
+    symbol: Symbol,
+    address: fn(Symbol) -> *mut c_void,
+    work: impl FnOnce(&Driver) -> Result<(), Status>,
+) -> Status {
+    let driver = Driver { address };
+    let done = catch_unwind(AssertUnwindSafe(|| driver.run(symbol, work)));
+    done.unwrap_or(statuses::UNKNOWN)
+}
+
+/// Whether a function works without `cuInit`.
+fn works_uninitialised(symbol: Symbol) -> bool {
+    matches!(
+        symbol,
+        Symbol::cuInit
+            | Symbol::cuDriverGetVersion
+            | Symbol::cuGetErrorName
+            | Symbol::cuGetErrorString
+            | Symbol::cuGetExportTable
+            | Symbol::cuGetProcAddress
+            | Symbol::cuGetProcAddress_v2
+    )
+}
+
+impl Driver {
+    fn run(&self, symbol: Symbol, work: impl FnOnce(&Self) -> Outcome) -> Status {
+        let simulation = simulation::get();
+        let verdict = faults::before(symbol, simulation.map(|simulation| simulation.shared.faults()));
+        let outcome = match verdict.status {
+            Some(wanted) => Err(wanted),
+            // A host function may not use the driver: it runs where the driver would have to answer.
+            None if thread_state::in_callback() && !works_uninitialised(symbol) => Err(status::NOT_PERMITTED),
+            None if simulation.is_none() && !works_uninitialised(symbol) => Err(status::NOT_INITIALIZED),
+            None => {
+                if let Some(simulation) = simulation {
+                    simulation.wait_while_locked(symbol);
+                    simulation.wait_while_loading(symbol);
+                }
+                work(self)
+            }
+        };
+        if verdict.last {
+            faults::die();
+        }
+        outcome.err().unwrap_or(status::SUCCESS)
+    }
+
+    /// The simulation that this process takes part in.
+    pub(crate) fn simulation(&self) -> Result<&'static Simulation, Status> {
+        simulation::get().ok_or(status::NOT_INITIALIZED)
+    }
+
+    /// Where the exported function of a symbol is.
+    pub(crate) fn address_of(&self, symbol: Symbol) -> *mut c_void {
+        (self.address)(symbol)
+    }
+
+    /// Writes a result that the caller must want.
+    pub(crate) fn write<T: Copy>(&self, to: *mut T, value: T) -> Outcome {
+        if to.is_null() {
+            return Err(status::INVALID_VALUE);
+        }
+        self.offer(to, value);
+        Ok(())
+    }
+
+    /// Writes a result if the caller wants it.
+    pub(crate) fn offer<T: Copy>(&self, to: *mut T, value: T) {
+        // SAFETY: null, or the caller's for writing: the invariant of `Driver`.
+        unsafe { arguments::write_out(to, value) };
+    }
+
+    /// Reads what the caller must give.
+    pub(crate) fn read<T: Copy>(&self, from: *const T) -> Result<T, Status> {
+        // SAFETY: null, or the caller's for reading: the invariant of `Driver`.
+        unsafe { arguments::read_in(from) }.ok_or(status::INVALID_VALUE)
+    }
+
+    /// Reads an element of what the caller must give.
+    pub(crate) fn read_at<T: Copy>(&self, from: *const T, index: usize) -> Result<T, Status> {
+        if from.is_null() {
+            return Err(status::INVALID_VALUE);
+        }
+        self.read(from.wrapping_add(index))
+    }
+
+    /// Writes an element of a result that the caller must want.
+    pub(crate) fn write_at<T: Copy>(&self, to: *mut T, index: usize, value: T) -> Outcome {
+        if to.is_null() {
+            return Err(status::INVALID_VALUE);
+        }
+        self.write(to.wrapping_add(index), value)
+    }
+
+    /// A text of the caller.
+    pub(crate) fn text(&self, from: *const c_char) -> Result<&CStr, Status> {
+        if from.is_null() {
+            return Err(status::INVALID_VALUE);
+        }
+        // SAFETY: not null, so a text that ends in zero: the invariant of `Driver`.
+        Ok(unsafe { CStr::from_ptr(from) })
+    }
+
+    /// Bytes of the caller.
+    pub(crate) fn bytes(&self, from: *const c_void, length: usize) -> Result<&[u8], Status> {
+        if from.is_null() {
+            return Err(status::INVALID_VALUE);
+        }
+        // SAFETY: not null, so that many bytes of the caller: the invariant of `Driver`.
+        Ok(unsafe { core::slice::from_raw_parts(from.cast(), length) })
+    }
+
+    /// Writes a text, cut to `room` bytes with the zero at its end.
+    pub(crate) fn write_text(&self, to: *mut c_char, room: usize, text: &str) -> Outcome {
+        if to.is_null() || room == 0 {
+            return Err(status::INVALID_VALUE);
+        }
+        let text = text.as_bytes();
+        let length = text.len().min(room - 1);
+        // SAFETY: the caller's `room` bytes, of which at most all are written: the invariant of `Driver`.
+        unsafe { core::ptr::copy_nonoverlapping(text.as_ptr(), to.cast(), length) };
+        self.write(to.wrapping_add(length), 0)
+    }
+}

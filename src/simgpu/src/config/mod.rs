@@ -1,0 +1,7 @@
+//! Settings that each process reads from its environment.
+
+mod nvml_view;
+mod process;
+
+pub(crate) use nvml_view::NvmlView;
+pub(crate) use process::{Config, Managing, gpu_instance_id, version};

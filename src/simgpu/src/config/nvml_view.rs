@@ -1,0 +1,199 @@
+//! How does this process see use: in which windows, how late, and by which numbers?
+
+use gpuslice_driver::Symbol;
+
+use crate::engine::EngineState;
+use crate::os::clock;
+use crate::os::messages;
+use crate::state::file::Locked;
+use crate::state::layout::{Process, State, name_bytes};
+use crate::state::settings::size;
+use crate::state::sizes::NAME;
+
+/// By which numbers processes are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pids {
+    /// Those that they see themselves.
+    Own,
+    /// None: they cannot be told apart.
+    None,
+    /// Those of the host, as a container is told by old drivers.
+    Offset,
+    /// Their own in lists, those of the host with their use.
+    Mixed,
+    /// Those of this process's group by their own; others by the host's, and in no list.
+    Foreign,
+}
+
+/// What the host's number of a process is more than its own.
+const OFFSET: u32 = 1_000_000;
+
+/// What the environment says about samples, and where the wall clock stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NvmlView {
+    /// `SIMGPU_NVML_WINDOW_MS`: length of a utilisation window.
+    window_ns: Option<u64>,
+    /// `SIMGPU_NVML_LAG_MS`: how much later a window can be read.
+    lag_ns: Option<u64>,
+    /// `SIMGPU_NVML_SAMPLES`: whether a window tells of each process, or of one.
+    each: Option<bool>,
+    /// `SIMGPU_NVML_INIT_MS`: how long the first `nvmlInit` takes.
+    init_ns: u64,
+    /// `SIMGPU_NVML_LIST_US`: how long a list of processes takes.
+    list_ns: u64,
+    /// `SIMGPU_NVML_BYTES`: what lists say of each process; none for what it holds.
+    pub(crate) bytes: Option<u64>,
+    /// `SIMGPU_NVML_IMPORTS`: whether that contains memory that it imported and another one pays for.
+    pub(crate) imports: bool,
+    /// `SIMGPU_NVML_PIDS`: by which numbers processes are told.
+    pids: Pids,
+    /// `SIMGPU_GROUP`: who is at home where this process is.
+    group: [u8; NAME],
+    /// Wall clock less monotonic clock, microseconds. Fixed, so that a sample has the same time in every
+    /// answer.
+    pub(crate) epoch_us: u64,
+}
+
+fn times(text: &str, unit: u64) -> Option<u64> {
+    text.trim().parse::<u64>().ok()?.checked_mul(unit)
+}
+
+impl NvmlView {
+    /// What the variables say; `get` reads one. What cannot be understood is named and passed over.
+    pub(crate) fn read(get: &impl Fn(&str) -> Option<String>) -> Self {
+        let number = |name: &str, read: &dyn Fn(&str) -> Option<u64>| {
+            let text = get(name)?;
+            let number = read(&text);
+            if number.is_none() {
+                messages::say(&format!("not understood: {name}={text}"));
+            }
+            number
+        };
+        let duration = |name: &str, unit: u64| number(name, &|text| times(text, unit));
+        let pids = get("SIMGPU_NVML_PIDS");
+        let pids = match pids.as_deref() {
+            None | Some("host") => Pids::Own,
+            Some("none") => Pids::None,
+            Some("offset") => Pids::Offset,
+            Some("mixed") => Pids::Mixed,
+            Some("foreign") => Pids::Foreign,
+            Some(other) => {
+                messages::say(&format!("not understood: SIMGPU_NVML_PIDS={other}"));
+                Pids::Own
+            }
+        };
+        let samples = get("SIMGPU_NVML_SAMPLES");
+        let each = match samples.as_deref() {
+            None => None,
+            Some("one") => Some(false),
+            Some("each") => Some(true),
+            Some(other) => {
+                messages::say(&format!("not understood: SIMGPU_NVML_SAMPLES={other}"));
+                None
+            }
+        };
+        let group = name_bytes(get("SIMGPU_GROUP").unwrap_or_default().as_bytes());
+        Self {
+            window_ns: duration("SIMGPU_NVML_WINDOW_MS", MS).filter(|window| *window > 0),
+            lag_ns: duration("SIMGPU_NVML_LAG_MS", MS),
+            init_ns: duration("SIMGPU_NVML_INIT_MS", MS).unwrap_or(INIT_NS),
+            list_ns: duration("SIMGPU_NVML_LIST_US", 1000).unwrap_or(LIST_NS),
+            each,
+            bytes: number("SIMGPU_NVML_BYTES", &size),
+            imports: get("SIMGPU_NVML_IMPORTS").as_deref() == Some("1"),
+            pids,
+            group,
+            epoch_us: wall_us().saturating_sub(clock::now() / 1000),
+        }
+    }
+
+    /// For how long a call has the turn of the resource manager; none where it needs none. `is_in_use`: NVML is
+    /// initialised, so `nvmlInit` only counts.
+    pub(crate) fn turn_ns(&self, symbol: Symbol, is_in_use: bool) -> Option<u64> {
+        match symbol {
+            Symbol::nvmlInit | Symbol::nvmlInit_v2 | Symbol::nvmlInitWithFlags => {
+                (!is_in_use).then_some(self.init_ns)
+            }
+            Symbol::nvmlDeviceGetComputeRunningProcesses
+            | Symbol::nvmlDeviceGetComputeRunningProcesses_v2
+            | Symbol::nvmlDeviceGetComputeRunningProcesses_v3
+            | Symbol::nvmlDeviceGetGraphicsRunningProcesses
+            | Symbol::nvmlDeviceGetGraphicsRunningProcesses_v2
+            | Symbol::nvmlDeviceGetGraphicsRunningProcesses_v3
+            | Symbol::nvmlDeviceGetMPSComputeRunningProcesses
+            | Symbol::nvmlDeviceGetMPSComputeRunningProcesses_v2
+            | Symbol::nvmlDeviceGetMPSComputeRunningProcesses_v3
+            | Symbol::nvmlDeviceGetRunningProcessDetailList => Some(self.list_ns),
+            Symbol::nvmlDeviceGetProcessUtilization | Symbol::nvmlDeviceGetProcessesUtilizationInfo => {
+                Some(0)
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether processes can be told apart.
+    pub(crate) fn is_attributable(&self) -> bool {
+        self.pids != Pids::None
+    }
+
+    /// The number of a process in lists; none where it is in none.
+    pub(crate) fn listed(&self, state: &State, process: &Process) -> Option<u32> {
+        match self.pids {
+            Pids::None => None,
+            Pids::Offset => Some(process.pid.saturating_add(OFFSET)),
+            Pids::Foreign if !self.is_at_home(state, process) => None,
+            Pids::Own | Pids::Mixed | Pids::Foreign => Some(process.pid),
+        }
+    }
+
+    /// The number of a process where its use is told.
+    pub(crate) fn sampled(&self, state: &State, process: &Process) -> u32 {
+        let is_own = match self.pids {
+            Pids::Own | Pids::None => true,
+            Pids::Offset | Pids::Mixed => false,
+            Pids::Foreign => self.is_at_home(state, process),
+        };
+        if is_own { process.pid } else { process.pid.saturating_add(OFFSET) }
+    }
+
+    fn is_at_home(&self, state: &State, process: &Process) -> bool {
+        let group = state.groups.get(process.group as usize);
+        group.map_or([0; NAME], |group| group.name) == self.group
+    }
+
+    /// Gives all devices the windows that the environment asks for.
+    pub(crate) fn apply(&self, state: &mut Locked<'_>) {
+        for device in 0..state.settings.count() {
+            self.device(state, device);
+        }
+    }
+
+    /// The time of a device, with the windows that the environment asks for: it starts anew with the state
+    /// file.
+    pub(crate) fn device<'a>(&self, state: &'a mut Locked<'_>, device: usize) -> &'a mut EngineState {
+        let engine = state.engine(device);
+        let mut config = *engine.config();
+        config.sample_period_ns =
+            self.window_ns.map_or(config.sample_period_ns, |ns| ns.clamp(MS, 1000 * MS));
+        config.sample_lag_ns = self.lag_ns.unwrap_or(config.sample_lag_ns);
+        config.sample_each = self.each.map_or(config.sample_each, u64::from);
+        if config != *engine.config() {
+            engine.set_config(config, clock::now());
+        }
+        engine
+    }
+}
+
+const MS: u64 = 1_000_000;
+/// The time that `nvmlInit` was seen to take on machines with several GPUs.
+const INIT_NS: u64 = 300 * MS;
+/// The median that a list of processes was seen to take.
+const LIST_NS: u64 = 4_500_000;
+
+fn wall_us() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes one structure.
+    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut time) };
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    seconds.saturating_mul(1_000_000).saturating_add(u64::try_from(time.tv_nsec / 1000).unwrap_or(0))
+}

@@ -1,0 +1,296 @@
+//! Where is device memory, and where are its bytes?
+//!
+//! Device addresses are a reserved range of this process in which nothing can be read or written, so that a
+//! program that takes a device pointer for a host pointer dies of it as on a real machine. The bytes lie in an
+//! anonymous file that is mapped a second time elsewhere; pages of it exist only once something was written.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use parking_lot::Mutex;
+
+use crate::hardware::allocation_sizes::{ALIGNMENT, PAGE};
+
+/// Addresses to reserve: the most first, less where the process may not have that much.
+const SIZES: [u64; 5] = [4 << 40, 1 << 40, 64 << 30, 8 << 30, 1 << 30];
+/// Addresses below 4 GiB, for the first generation of functions.
+const LOW_SIZES: [u64; 3] = [1 << 30, 512 << 20, 128 << 20];
+
+/// Free ranges of addresses.
+#[derive(Debug, Default)]
+pub(crate) struct Space {
+    by_address: BTreeMap<u64, u64>,
+    by_size: BTreeSet<(u64, u64)>,
+}
+
+impl Space {
+    pub(crate) fn new(start: u64, size: u64) -> Self {
+        let mut space = Self::default();
+        space.insert(start, size);
+        space
+    }
+
+    fn insert(&mut self, start: u64, size: u64) {
+        if size > 0 {
+            self.by_address.insert(start, size);
+            self.by_size.insert((size, start));
+        }
+    }
+
+    fn remove(&mut self, start: u64, size: u64) {
+        self.by_address.remove(&start);
+        self.by_size.remove(&(size, start));
+    }
+
+    /// The smallest free range that fits. `alignment` is a power of two.
+    pub(crate) fn take(&mut self, size: u64, alignment: u64) -> Option<u64> {
+        let fits = |&&(length, start): &&(u64, u64)| {
+            let aligned = start.checked_next_multiple_of(alignment);
+            aligned.is_some_and(|aligned| aligned - start <= length && length - (aligned - start) >= size)
+        };
+        let &(_, start) = self.by_size.range((size, 0)..).find(fits)?;
+        let aligned = start.checked_next_multiple_of(alignment)?;
+        self.take_at(aligned, size).then_some(aligned)
+    }
+
+    /// Exactly this range, if it is free.
+    pub(crate) fn take_at(&mut self, at: u64, size: u64) -> bool {
+        let Some((&start, &length)) = self.by_address.range(..=at).next_back() else { return false };
+        let (Some(end), limit) = (at.checked_add(size), start + length) else { return false };
+        if end > limit || size == 0 {
+            return false;
+        }
+        self.remove(start, length);
+        self.insert(start, at - start);
+        self.insert(end, limit - end);
+        true
+    }
+
+    /// Gives a range back.
+    pub(crate) fn give(&mut self, start: u64, size: u64) {
+        let (mut start, mut size) = (start, size);
+        if let Some((&before, &length)) = self.by_address.range(..start).next_back()
+            && before + length == start
+        {
+            self.remove(before, length);
+            (start, size) = (before, size + length);
+        }
+        if let Some((&after, &length)) = self.by_address.range(start..).next()
+            && start + size == after
+        {
+            self.remove(after, length);
+            size += length;
+        }
+        self.insert(start, size);
+    }
+}
+
+/// The device addresses of this process and the bytes behind them.
+#[derive(Debug)]
+pub(crate) struct Arena {
+    base: u64,
+    window: u64,
+    size: u64,
+    file: OwnedFd,
+    space: Mutex<Space>,
+    low: Mutex<Option<Space>>,
+}
+
+/// Reserves addresses; nothing there can be touched.
+fn reserve(size: u64, extra: i32) -> Option<u64> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | extra;
+    let length = usize::try_from(size).ok()?;
+    // SAFETY: a new mapping at a place that the kernel chooses.
+    let base = unsafe { libc::mmap(core::ptr::null_mut(), length, libc::PROT_NONE, flags, -1, 0) };
+    (base != libc::MAP_FAILED).then(|| base.addr() as u64)
+}
+
+fn at<T>(address: u64) -> *mut T {
+    core::ptr::with_exposed_provenance_mut(usize::try_from(address).unwrap_or(0))
+}
+
+impl Arena {
+    /// Reserves addresses. None where the process may not.
+    pub(crate) fn new() -> Option<Self> {
+        SIZES.into_iter().find_map(Self::of_size)
+    }
+
+    fn of_size(size: u64) -> Option<Self> {
+        let length = usize::try_from(size).ok()?;
+        // SAFETY: makes a file; the name ends in zero.
+        let file = unsafe { libc::memfd_create(c"simgpu".as_ptr(), libc::MFD_CLOEXEC) };
+        if file < 0 {
+            return None;
+        }
+        // SAFETY: the descriptor was made above and is nobody else's.
+        let file = unsafe { OwnedFd::from_raw_fd(file) };
+        // SAFETY: changes the length of a file of ours.
+        if unsafe { libc::ftruncate(file.as_raw_fd(), i64::try_from(size).ok()?) } != 0 {
+            return None;
+        }
+        let rights = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping at a place that the kernel chooses.
+        let window = unsafe { libc::mmap(core::ptr::null_mut(), length, rights, flags, file.as_raw_fd(), 0) };
+        if window == libc::MAP_FAILED {
+            return None;
+        }
+        // A forked child is no part of the simulation, and a core file has no use for the bytes.
+        for advice in [libc::MADV_DONTFORK, libc::MADV_DONTDUMP] {
+            // SAFETY: the mapping made above.
+            unsafe { libc::madvise(window, length, advice) };
+        }
+        let Some(base) = reserve(size, 0) else {
+            // SAFETY: the mapping made above; nobody knows of it.
+            unsafe { libc::munmap(window, length) };
+            return None;
+        };
+        let base = base.next_multiple_of(PAGE);
+        let space = Mutex::new(Space::new(base, size - PAGE));
+        let window = window.expose_provenance() as u64;
+        Some(Self { base, window, size, file, space, low: Mutex::new(None) })
+    }
+
+    /// Addresses with bytes behind them.
+    pub(crate) fn take(&self, size: u64, alignment: u64) -> Option<u64> {
+        let size = size.checked_next_multiple_of(ALIGNMENT)?;
+        self.space.lock().take(size, alignment.max(ALIGNMENT))
+    }
+
+    /// Exactly these addresses, if they are free.
+    pub(crate) fn take_at(&self, address: u64, size: u64) -> bool {
+        self.space.lock().take_at(address, size)
+    }
+
+    /// Gives addresses back, and the memory of whole pages behind them.
+    pub(crate) fn give(&self, address: u64, size: u64) {
+        let size = size.next_multiple_of(ALIGNMENT);
+        let start = address.next_multiple_of(PAGE);
+        let end = (address + size) & !(PAGE - 1);
+        if start < end
+            && let Ok(length) = usize::try_from(end - start)
+        {
+            // SAFETY: whole pages inside the window, which belong to nobody any more.
+            unsafe { libc::madvise(self.host(start).cast(), length, libc::MADV_REMOVE) };
+        }
+        self.space.lock().give(address, size);
+    }
+
+    /// Addresses below 4 GiB. There are no bytes behind them: they stand for others.
+    pub(crate) fn take_low(&self, size: u64, alignment: u64) -> Option<u64> {
+        let size = size.checked_next_multiple_of(ALIGNMENT)?;
+        let mut low = self.low.lock();
+        if low.is_none() {
+            let reserved = |size: u64| reserve(size, libc::MAP_32BIT).map(|start| Space::new(start, size));
+            *low = LOW_SIZES.into_iter().find_map(reserved);
+        }
+        low.as_mut()?.take(size, alignment.max(ALIGNMENT))
+    }
+
+    /// Gives such addresses back.
+    pub(crate) fn give_low(&self, address: u64, size: u64) {
+        if let Some(low) = self.low.lock().as_mut() {
+            low.give(address, size.next_multiple_of(ALIGNMENT));
+        }
+    }
+
+    /// Where the bytes of a device address are.
+    pub(crate) fn host(&self, address: u64) -> *mut u8 {
+        at(self.window + address.saturating_sub(self.base).min(self.size - 1))
+    }
+
+    /// Puts a file's pages behind device addresses, from an offset in it. Whole pages.
+    pub(crate) fn put_file(&self, address: u64, size: u64, file: &OwnedFd, offset: u64) -> bool {
+        let (Ok(length), Ok(offset)) = (usize::try_from(size), i64::try_from(offset)) else { return false };
+        let rights = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE;
+        let place = self.host(address).cast();
+        // SAFETY: whole pages of the window, whose addresses the caller took.
+        let mapped = unsafe { libc::mmap(place, length, rights, flags, file.as_raw_fd(), offset) };
+        mapped != libc::MAP_FAILED
+    }
+
+    /// Puts the arena's own pages back.
+    pub(crate) fn take_file_away(&self, address: u64, size: u64) -> bool {
+        self.put_file(address, size, &self.file, address - self.base)
+    }
+
+    /// The file that the bytes are in, and where in it those of an address are.
+    pub(crate) fn file(&self, address: u64) -> (i32, u64) {
+        (self.file.as_raw_fd(), address.saturating_sub(self.base))
+    }
+
+    /// Lets the program use whole pages of device addresses itself, as managed memory is used.
+    pub(crate) fn expose(&self, address: u64, size: u64) -> bool {
+        let Ok(length) = usize::try_from(size.next_multiple_of(PAGE)) else { return false };
+        let Ok(offset) = i64::try_from(address - self.base) else { return false };
+        let rights = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE;
+        // SAFETY: whole pages of the reserved range, given to the caller by `take`.
+        let mapped = unsafe { libc::mmap(at(address), length, rights, flags, self.file.as_raw_fd(), offset) };
+        mapped != libc::MAP_FAILED
+    }
+
+    /// Takes that back.
+    pub(crate) fn hide(&self, address: u64, size: u64) {
+        let Ok(length) = usize::try_from(size.next_multiple_of(PAGE)) else { return };
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
+        // SAFETY: whole pages of the reserved range, which the caller took.
+        unsafe { libc::mmap(at(address), length, libc::PROT_NONE, flags, -1, 0) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_given_back_can_be_taken_whole_again() {
+        let mut space = Space::new(4096, 4096);
+        let parts: Vec<u64> = (0..8).map(|_| space.take(512, 512).unwrap()).collect();
+        assert_eq!(space.take(512, 512), None);
+        for part in [1, 0, 7, 3, 2, 5, 4, 6].map(|index| parts[index]) {
+            space.give(part, 512);
+        }
+        assert_eq!(space.take(4096, 512), Some(4096));
+    }
+
+    #[test]
+    fn an_alignment_is_kept_and_costs_nothing() {
+        let mut space = Space::new(512, 1 << 20);
+        assert_eq!(space.take(4096, 65536), Some(65536));
+        assert_eq!(space.take(512, 512), Some(512));
+        assert!(!space.take_at(65536, 512));
+        assert!(space.take_at(1024, 512));
+    }
+
+    #[test]
+    fn the_smallest_free_range_that_fits_is_taken() {
+        let mut space = Space::new(0, 1 << 20);
+        let first = space.take(1024, 512).unwrap();
+        let _second = space.take(512, 512).unwrap();
+        space.give(first, 1024);
+        assert_eq!(space.take(1024, 512), Some(first));
+    }
+
+    #[test]
+    fn bytes_written_behind_an_address_are_read_back_and_gone_after_it_is_given_back() {
+        let arena = Arena::new().unwrap();
+        let address = arena.take(1 << 20, ALIGNMENT).unwrap();
+        // SAFETY: inside the window.
+        unsafe { arena.host(address + PAGE).write(7) };
+        // SAFETY: as above.
+        assert_eq!(unsafe { arena.host(address + PAGE).read() }, 7);
+        arena.give(address, 1 << 20);
+        // SAFETY: as above.
+        assert_eq!(unsafe { arena.host(address + PAGE).read() }, 0);
+    }
+
+    #[test]
+    fn addresses_of_the_first_generation_fit_into_32_bits() {
+        let arena = Arena::new().unwrap();
+        let address = arena.take_low(1000, ALIGNMENT).unwrap();
+        assert!(u32::try_from(address + 1000).is_ok());
+        arena.give_low(address, 1000);
+    }
+}

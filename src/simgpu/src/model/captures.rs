@@ -1,0 +1,33 @@
+//! Captures of streams into graphs.
+
+/// `CUstreamCaptureMode`.
+pub(crate) mod mode {
+    pub(crate) const GLOBAL: u32 = 0;
+    pub(crate) const RELAXED: u32 = 2;
+}
+
+/// A capture in progress.
+#[derive(Debug)]
+pub(crate) struct Capture {
+    /// The graph that is made.
+    pub(crate) graph: u64,
+    /// The stream on which it began and must end.
+    pub(crate) origin: u64,
+    /// Its mode.
+    pub(crate) mode: u32,
+    /// The thread that began it.
+    pub(crate) thread: i32,
+    /// Set by a call that cannot be captured: nothing will come of it.
+    pub(crate) invalid: bool,
+    /// Whether the graph was the program's before.
+    pub(crate) borrowed: bool,
+}
+
+/// That a stream or an event takes part in a capture.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Membership {
+    /// Which.
+    pub(crate) capture: u64,
+    /// The nodes that what comes next depends on.
+    pub(crate) after: Vec<u64>,
+}

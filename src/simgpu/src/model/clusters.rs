@@ -1,0 +1,130 @@
+//! How do blocks stand together in clusters, and how many clusters run at a time?
+//!
+//! All blocks of a cluster run at the same time in one group of multiprocessors, so what does not fill a group stays
+//! empty: the device holds fewer blocks in clusters of 16 than in clusters of 2.
+
+use gpuslice_driver::types::{Status, status};
+
+use crate::hardware::attributes::PROCESSORS;
+use crate::status::statuses;
+
+/// Multiprocessors by group. Devices of this kind have eight groups of up to 18, some of them with parts that are off.
+const GROUPS: [u32; 8] = [18, 18, 16, 16, 16, 16, 16, 16];
+const _: () = {
+    let [a, b, c, d, e, f, g, h] = GROUPS;
+    assert!(a + b + c + d + e + f + g + h == PROCESSORS);
+};
+
+/// Blocks of a cluster that every device with clusters runs.
+const PORTABLE: u32 = 8;
+/// Blocks of a cluster that this device runs for a function that allows more than the portable number.
+const LARGEST: u32 = 16;
+
+/// A function's cluster attributes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Clusters {
+    /// Blocks of a cluster along each axis; 0 where the launch chooses.
+    pub(crate) required: [i32; 3],
+    /// Whether clusters may be larger than every device can run.
+    pub(crate) beyond_portable: bool,
+    /// `CUclusterSchedulingPolicy`.
+    pub(crate) scheduling: i32,
+}
+
+impl Clusters {
+    /// Blocks of the largest cluster that a launch of the function can choose.
+    pub(crate) fn largest(&self) -> u32 {
+        if self.beyond_portable { LARGEST } else { PORTABLE }
+    }
+
+    /// The cluster that the function is made for, if it is.
+    fn fixed(&self) -> Option<[u32; 3]> {
+        let sizes = self.required.map(|size| u32::try_from(size).unwrap_or(0));
+        (sizes != [0; 3]).then_some(sizes)
+    }
+
+    /// Blocks of the cluster that the function is made for, or else of the largest.
+    pub(crate) fn potential(&self) -> u32 {
+        self.fixed().map_or_else(|| self.largest(), blocks)
+    }
+
+    /// Blocks of a launch's clusters; none where it has no clusters. `chosen` is what the launch says.
+    ///
+    /// # Errors
+    /// The cluster is not the one that the function is made for, is too large, or does not divide the grid.
+    pub(crate) fn of_launch(&self, chosen: Option<[u32; 3]>, grid: [u32; 3]) -> Result<Option<u32>, Status> {
+        let fixed = self.fixed();
+        let Some(cluster) = chosen.or(fixed) else { return Ok(None) };
+        let size = blocks(cluster);
+        let divides = cluster.iter().zip(grid).all(|(part, all)| *part != 0 && all % part == 0);
+        let fits = fixed.is_none_or(|fixed| fixed == cluster) && size <= self.largest();
+        if divides && fits { Ok(Some(size)) } else { Err(statuses::INVALID_CLUSTER_SIZE) }
+    }
+
+    /// Sets an attribute of a function that is about clusters.
+    ///
+    /// # Errors
+    /// The value is out of range, or the attribute is not about clusters.
+    pub(crate) fn set(&mut self, attribute: u32, value: i32) -> Result<(), Status> {
+        let [width, height, depth] = &mut self.required;
+        match attribute {
+            11 if value >= 0 => *width = value,
+            12 if value >= 0 => *height = value,
+            13 if value >= 0 => *depth = value,
+            14 if matches!(value, 0 | 1) => self.beyond_portable = value == 1,
+            15 if matches!(value, 0..=2) => self.scheduling = value,
+            _ => return Err(status::INVALID_VALUE),
+        }
+        Ok(())
+    }
+}
+
+fn blocks(cluster: [u32; 3]) -> u32 {
+    cluster.iter().fold(1, |all, size| all.saturating_mul(*size))
+}
+
+/// Clusters of `size` blocks that run at a time where a multiprocessor holds `resident` blocks.
+pub(crate) fn active(size: u32, resident: u32) -> u32 {
+    GROUPS.iter().map(|processors| (processors * resident).checked_div(size).unwrap_or(0)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_larger_the_cluster_the_fewer_blocks_run() {
+        let running = [1, 2, 4, 8, 16].map(|size| active(size, 1));
+        assert_eq!(running, [132, 66, 32, 16, 8]);
+        assert_eq!(active(16, 2), 16);
+        assert_eq!((active(8, 0), active(0, 1)), (0, 0));
+    }
+
+    #[test]
+    fn a_cluster_divides_the_grid_and_is_no_larger_than_the_function_allows() {
+        let mut clusters = Clusters::default();
+        assert_eq!(clusters.of_launch(None, [3, 1, 1]), Ok(None));
+        assert_eq!(clusters.of_launch(Some([4, 2, 1]), [8, 2, 1]), Ok(Some(8)));
+        let refused = Err(statuses::INVALID_CLUSTER_SIZE);
+        for (cluster, grid) in [([4, 1, 1], [6, 1, 1]), ([0, 1, 1], [4, 1, 1]), ([16, 1, 1], [16, 1, 1])] {
+            assert_eq!(clusters.of_launch(Some(cluster), grid), refused, "{cluster:?}");
+        }
+        clusters.set(14, 1).unwrap();
+        assert_eq!(clusters.of_launch(Some([16, 1, 1]), [16, 1, 1]), Ok(Some(16)));
+        assert_eq!(clusters.of_launch(Some([u32::MAX; 3]), [u32::MAX; 3]), refused);
+    }
+
+    #[test]
+    fn a_function_made_for_a_cluster_takes_no_other() {
+        let mut clusters = Clusters::default();
+        for (attribute, value) in [(11, 2), (12, 1), (13, 1)] {
+            clusters.set(attribute, value).unwrap();
+        }
+        assert_eq!(clusters.potential(), 2);
+        assert_eq!(clusters.of_launch(None, [4, 1, 1]), Ok(Some(2)));
+        let refused = Err(statuses::INVALID_CLUSTER_SIZE);
+        assert_eq!(clusters.of_launch(Some([4, 1, 1]), [4, 1, 1]), refused);
+        assert_eq!(clusters.of_launch(None, [3, 1, 1]), refused);
+        assert_eq!(clusters.set(14, 2), Err(status::INVALID_VALUE));
+    }
+}

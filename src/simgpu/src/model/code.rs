@@ -1,0 +1,128 @@
+//! Modules, libraries, and their kernels.
+
+use std::collections::HashMap;
+use std::ffi::CString;
+
+use gpuslice_driver::types::{Status, status};
+
+use super::clusters::Clusters;
+use super::image::Image;
+use super::objects::{Objects, Tag};
+use crate::hardware::attributes;
+use crate::status::Outcome;
+
+/// Code in a context.
+#[derive(Debug)]
+pub(crate) struct Module {
+    pub(crate) context: u64,
+    pub(crate) device: usize,
+    pub(crate) image: Image,
+    /// What it was charged beside its variables, which are regions.
+    pub(crate) charged: u64,
+    /// Whether its code is on the device.
+    pub(crate) loaded: bool,
+    pub(crate) functions: HashMap<String, u64>,
+    pub(crate) variables: HashMap<String, (u64, u64)>,
+    /// The library it belongs to; 0 for none.
+    pub(crate) library: u64,
+}
+
+/// A kernel in a context.
+#[derive(Debug)]
+pub(crate) struct Function {
+    pub(crate) module: u64,
+    pub(crate) context: u64,
+    pub(crate) name: CString,
+    /// How long it runs.
+    pub(crate) ns: u64,
+    /// Whether it waits for others while it runs.
+    pub(crate) meets: bool,
+    pub(crate) settings: Settings,
+    /// The kernel it is of; 0 for none.
+    pub(crate) kernel: u64,
+    /// Block shape and shared memory for the first launch interface.
+    pub(crate) block: [u32; 3],
+    pub(crate) shared: u32,
+}
+
+/// Attributes that can be set.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Settings {
+    pub(crate) dynamic_shared: i32,
+    pub(crate) carveout: i32,
+    pub(crate) clusters: Clusters,
+}
+
+/// Code that belongs to no context.
+#[derive(Debug)]
+pub(crate) struct Library {
+    pub(crate) image: Image,
+    pub(crate) kernels: HashMap<String, u64>,
+    /// Modules by context.
+    pub(crate) loaded: HashMap<u64, u64>,
+}
+
+/// A kernel of a library.
+#[derive(Debug)]
+pub(crate) struct Kernel {
+    pub(crate) library: u64,
+    pub(crate) name: CString,
+    pub(crate) settings: Settings,
+}
+
+/// All code of this process.
+#[derive(Debug)]
+pub(crate) struct Code {
+    pub(crate) modules: Objects<Module>,
+    pub(crate) functions: Objects<Function>,
+    pub(crate) libraries: Objects<Library>,
+    pub(crate) kernels: Objects<Kernel>,
+}
+
+impl Code {
+    pub(crate) fn new() -> Self {
+        Self {
+            modules: Objects::new(Tag::Module),
+            functions: Objects::new(Tag::Function),
+            libraries: Objects::new(Tag::Library),
+            kernels: Objects::new(Tag::Kernel),
+        }
+    }
+}
+
+impl Settings {
+    pub(crate) const NEW: Self = Self {
+        dynamic_shared: 49_152,
+        carveout: -1,
+        clusters: Clusters { required: [0; 3], beyond_portable: false, scheduling: 0 },
+    };
+
+    /// `CUfunction_attribute`s, the same for every kernel but for what was set.
+    pub(crate) fn get(&self, attribute: u32) -> Result<i32, Status> {
+        let [width, height, depth] = self.clusters.required;
+        Ok(match attribute {
+            0 => 1024,
+            1..=3 | 7 | 10 | 16..=18 => 0,
+            4 => 32,
+            5 | 6 => 90,
+            8 => self.dynamic_shared,
+            9 => self.carveout,
+            11 => width,
+            12 => height,
+            13 => depth,
+            14 => i32::from(self.clusters.beyond_portable),
+            15 => self.clusters.scheduling,
+            _ => return Err(status::INVALID_VALUE),
+        })
+    }
+
+    pub(crate) fn set(&mut self, attribute: u32, value: i32) -> Outcome {
+        let most = i32::try_from(attributes::SHARED_OPT_IN).unwrap_or(i32::MAX);
+        match attribute {
+            8 if (0..=most).contains(&value) => self.dynamic_shared = value,
+            9 if (-1..=100).contains(&value) => self.carveout = value,
+            _ => self.clusters.set(attribute, value)?,
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,114 @@
+//! How are the objects of the driver API named?
+//!
+//! A handle is a number that looks like a pointer, says of what kind the object is and is never used twice.
+//! It points to nothing: a program that looks behind one is caught at once.
+
+use std::collections::HashMap;
+
+use gpuslice_driver::types::Status;
+
+use crate::status::statuses;
+
+/// Kinds of objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u64)]
+pub(crate) enum Tag {
+    Context = 1,
+    Stream,
+    Event,
+    Module,
+    Function,
+    Library,
+    Kernel,
+    Pool,
+    Array,
+    Mipmap,
+    Graph,
+    Node,
+    Exec,
+    Linker,
+    Texture,
+    UserObject,
+    Green,
+    View,
+    Descriptor,
+    External,
+}
+
+/// Where handles begin: no memory is mapped there on this architecture.
+const HANDLES: u64 = 0x0100_0000_0000;
+
+/// All objects of a kind.
+#[derive(Debug)]
+pub(crate) struct Objects<T> {
+    tag: Tag,
+    last: u64,
+    objects: HashMap<u64, T>,
+}
+
+impl<T> Objects<T> {
+    pub(crate) fn new(tag: Tag) -> Self {
+        Self { tag, last: 0, objects: HashMap::new() }
+    }
+
+    /// A handle for an object that is made later.
+    pub(crate) fn reserve(&mut self) -> u64 {
+        self.last += 1;
+        (HANDLES * self.tag as u64) | (self.last << 4)
+    }
+
+    /// A new object's handle.
+    pub(crate) fn add(&mut self, object: T) -> u64 {
+        let handle = self.reserve();
+        self.put(handle, object);
+        handle
+    }
+
+    /// Makes the object of a reserved handle.
+    pub(crate) fn put(&mut self, handle: u64, object: T) {
+        self.objects.insert(handle, object);
+    }
+
+    /// The object of a handle.
+    pub(crate) fn get(&self, handle: u64) -> Result<&T, Status> {
+        self.objects.get(&handle).ok_or(statuses::INVALID_HANDLE)
+    }
+
+    /// The object of a handle, to change.
+    pub(crate) fn get_mut(&mut self, handle: u64) -> Result<&mut T, Status> {
+        self.objects.get_mut(&handle).ok_or(statuses::INVALID_HANDLE)
+    }
+
+    /// Ends an object.
+    pub(crate) fn remove(&mut self, handle: u64) -> Result<T, Status> {
+        self.objects.remove(&handle).ok_or(statuses::INVALID_HANDLE)
+    }
+
+    /// All objects with their handles, in no order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
+        self.objects.iter().map(|(handle, object)| (*handle, object))
+    }
+
+    /// All objects, to change.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (u64, &mut T)> {
+        self.objects.iter_mut().map(|(handle, object)| (*handle, object))
+    }
+
+    /// Handles of the objects that fit, oldest first.
+    pub(crate) fn matching(&self, fits: impl Fn(&T) -> bool) -> Vec<u64> {
+        let mut handles: Vec<u64> =
+            self.objects.iter().filter(|(_, object)| fits(object)).map(|(handle, _)| *handle).collect();
+        handles.sort_unstable();
+        handles
+    }
+}
+
+/// A handle as the API passes it.
+pub(crate) fn pointer<T>(handle: u64) -> *mut T {
+    core::ptr::without_provenance_mut(usize::try_from(handle).unwrap_or(0))
+}
+
+/// The handle behind what the API passed.
+pub(crate) fn handle<T>(pointer: *mut T) -> u64 {
+    pointer.addr() as u64
+}

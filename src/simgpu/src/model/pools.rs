@@ -1,0 +1,308 @@
+//! What is a pool made of?
+//!
+//! A pool takes chunks of memory and cuts blocks from them, the first that fits.
+
+use std::collections::BTreeMap;
+
+use gpuslice_driver::types::{Status, status};
+
+use super::objects::{Objects, Tag};
+use crate::engine::Ticket;
+
+/// What blocks are multiples of.
+pub(crate) const BLOCK: u64 = 512;
+
+/// Where and when a block was freed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Freed {
+    pub(crate) device: usize,
+    pub(crate) stream: u64,
+    pub(crate) ticket: Ticket,
+}
+
+/// What a block of a chunk is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Use {
+    /// An allocation.
+    Used,
+    /// Freed in a stream that has perhaps not got there.
+    Pending(Freed),
+    Free,
+}
+
+/// A piece of a chunk.
+#[derive(Debug, Clone, Copy)]
+struct Block {
+    size: u64,
+    state: Use,
+}
+
+/// A piece of device memory that a pool has taken.
+#[derive(Debug)]
+struct Chunk {
+    size: u64,
+    /// By address, without gaps.
+    blocks: BTreeMap<u64, Block>,
+}
+
+/// A pool.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    /// The device whose memory it has; none for memory of the host.
+    pub(crate) device: Option<usize>,
+    /// As it was asked for: kind and number of the location, allocation type, handle types.
+    pub(crate) location: (u32, i32),
+    pub(crate) allocation_type: u32,
+    pub(crate) handle_types: u32,
+    /// Whether a device came with it: it cannot be destroyed.
+    pub(crate) is_default: bool,
+    /// Whether it is another process's: nothing can be allocated from it here.
+    pub(crate) is_imported: bool,
+    /// Most bytes that it may reserve; 0 for no such bound.
+    pub(crate) most: u64,
+    pub(crate) threshold: u64,
+    /// Reuse policies, which are all on and make no difference.
+    pub(crate) policies: [u32; 3],
+    reserved: u64,
+    pub(crate) reserved_high: u64,
+    used: u64,
+    pub(crate) used_high: u64,
+    /// Destroyed by the program, with allocations that live.
+    pub(crate) ended: bool,
+    chunks: BTreeMap<u64, Chunk>,
+}
+
+impl Chunk {
+    /// Joins free blocks that lie side by side.
+    fn join(&mut self) {
+        let mut joined: BTreeMap<u64, Block> = BTreeMap::new();
+        for (address, block) in core::mem::take(&mut self.blocks) {
+            match joined.last_entry() {
+                Some(mut last) if block.state == Use::Free && last.get().state == Use::Free => {
+                    last.get_mut().size += block.size;
+                }
+                _ => {
+                    joined.insert(address, block);
+                }
+            }
+        }
+        self.blocks = joined;
+    }
+
+    fn is_empty(&self) -> bool {
+        self.blocks.values().all(|block| block.state == Use::Free)
+    }
+}
+
+impl Pool {
+    pub(crate) fn new(device: Option<usize>, location: (u32, i32)) -> Self {
+        Self {
+            device,
+            location,
+            allocation_type: 1,
+            handle_types: 0,
+            is_default: false,
+            is_imported: false,
+            most: 0,
+            threshold: 0,
+            policies: [1; 3],
+            reserved: 0,
+            reserved_high: 0,
+            used: 0,
+            used_high: 0,
+            ended: false,
+            chunks: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn reserved(&self) -> u64 {
+        self.reserved
+    }
+
+    pub(crate) fn used(&self) -> u64 {
+        self.used
+    }
+
+    /// The first block that fits, for work in a stream.
+    pub(crate) fn find(&mut self, size: u64, stream: u64) -> Option<u64> {
+        let fits = |block: &Block| match block.state {
+            Use::Free => block.size >= size,
+            Use::Pending(freed) => freed.stream == stream && block.size >= size,
+            Use::Used => false,
+        };
+        let chunks = self.chunks.values_mut();
+        let (address, blocks, block) = chunks.into_iter().find_map(|chunk| {
+            let (address, block) = chunk.blocks.iter().find(|(_, block)| fits(block))?;
+            let (address, block) = (*address, *block);
+            Some((address, &mut chunk.blocks, block))
+        })?;
+        // A block that is not free yet counts as used until its stream gets there.
+        if matches!(block.state, Use::Pending(_)) {
+            self.used -= block.size;
+        }
+        blocks.insert(address, Block { size, state: Use::Used });
+        if block.size > size {
+            let rest = Block { size: block.size - size, state: block.state };
+            if matches!(rest.state, Use::Pending(_)) {
+                self.used += rest.size;
+            }
+            blocks.insert(address + size, rest);
+        }
+        self.used += size;
+        self.used_high = self.used_high.max(self.used);
+        Some(address)
+    }
+
+    /// Takes a new chunk in.
+    pub(crate) fn add_chunk(&mut self, address: u64, size: u64) {
+        self.reserved += size;
+        self.reserved_high = self.reserved_high.max(self.reserved);
+        let blocks = BTreeMap::from([(address, Block { size, state: Use::Free })]);
+        self.chunks.insert(address, Chunk { size, blocks });
+    }
+
+    /// Frees a block, when its stream gets there or at once.
+    pub(crate) fn free(&mut self, address: u64, freed: Option<Freed>) {
+        let Some(block) = self.block(address) else { return };
+        let size = block.size;
+        block.state = freed.map_or(Use::Free, Use::Pending);
+        if freed.is_none() {
+            self.used -= size;
+            if let Some((_, chunk)) = self.chunks.range_mut(..=address).next_back() {
+                chunk.join();
+            }
+        }
+    }
+
+    /// Whether the program has ended it and nothing of it is left.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.ended && self.chunks.is_empty()
+    }
+
+    /// A block by its address.
+    fn block(&mut self, address: u64) -> Option<&mut Block> {
+        let (_, chunk) = self.chunks.range_mut(..=address).next_back()?;
+        chunk.blocks.get_mut(&address)
+    }
+
+    /// Marks blocks free whose streams have got there.
+    pub(crate) fn settle(&mut self, done: &mut impl FnMut(&Freed) -> bool) {
+        for chunk in self.chunks.values_mut() {
+            let mut changed = false;
+            for block in chunk.blocks.values_mut() {
+                if let Use::Pending(freed) = block.state
+                    && done(&freed)
+                {
+                    block.state = Use::Free;
+                    self.used -= block.size;
+                    changed = true;
+                }
+            }
+            if changed {
+                chunk.join();
+            }
+        }
+    }
+
+    /// Takes out chunks without blocks while more than `keep` bytes stay.
+    pub(crate) fn surplus(&mut self, keep: u64) -> Vec<(u64, u64)> {
+        let mut out = Vec::new();
+        let empty: Vec<(u64, u64)> = self
+            .chunks
+            .iter()
+            .filter(|(_, chunk)| chunk.is_empty())
+            .map(|(address, chunk)| (*address, chunk.size))
+            .collect();
+        for (address, size) in empty.into_iter().rev() {
+            if self.reserved > keep {
+                self.chunks.remove(&address);
+                self.reserved -= size;
+                out.push((address, size));
+            }
+        }
+        out
+    }
+}
+
+/// All pools.
+#[derive(Debug)]
+pub(crate) struct Pools {
+    pub(crate) pools: Objects<Pool>,
+    /// The pool that came with each device, by the simulation's number.
+    pub(crate) defaults: BTreeMap<usize, u64>,
+    /// The pool that is used where none is named.
+    pub(crate) current: BTreeMap<usize, u64>,
+}
+
+impl Pools {
+    pub(crate) fn new() -> Self {
+        Self { pools: Objects::new(Tag::Pool), defaults: BTreeMap::new(), current: BTreeMap::new() }
+    }
+
+    /// The pool that came with a device.
+    pub(crate) fn default_of(&mut self, device: usize, ordinal: i32) -> u64 {
+        let pools = &mut self.pools;
+        *self.defaults.entry(device).or_insert_with(|| {
+            let mut pool = Pool::new(Some(device), (1, ordinal));
+            pool.is_default = true;
+            pools.add(pool)
+        })
+    }
+
+    /// The pool that is used on a device where none is named.
+    pub(crate) fn current_of(&mut self, device: usize, ordinal: i32) -> u64 {
+        match self.current.get(&device) {
+            Some(pool) => *pool,
+            None => self.default_of(device, ordinal),
+        }
+    }
+
+    pub(crate) fn set_current(&mut self, device: usize, pool: u64) {
+        self.current.insert(device, pool);
+    }
+
+    /// A pool that the program knows.
+    pub(crate) fn get(&self, pool: u64) -> Result<&Pool, Status> {
+        self.pools.get(pool).ok().filter(|pool| !pool.ended).ok_or(status::INVALID_VALUE)
+    }
+
+    pub(crate) fn get_mut(&mut self, pool: u64) -> Result<&mut Pool, Status> {
+        self.pools.get_mut(pool).ok().filter(|pool| !pool.ended).ok_or(status::INVALID_VALUE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pool(sizes: &[u64]) -> Pool {
+        let mut pool = Pool::new(Some(0), (1, 0));
+        for (index, size) in sizes.iter().enumerate() {
+            let address = (index as u64 + 1) << 40;
+            let blocks = BTreeMap::from([(address, Block { size: *size, state: Use::Free })]);
+            pool.chunks.insert(address, Chunk { size: *size, blocks });
+            pool.reserved += size;
+        }
+        pool
+    }
+
+    #[test]
+    fn the_first_block_that_fits_is_taken_and_the_rest_of_it_stays() {
+        let mut pool = pool(&[1024, 4096]);
+        assert_eq!(pool.find(2048, 1), Some(2 << 40));
+        assert_eq!(pool.find(512, 1), Some(1 << 40));
+        assert_eq!(pool.find(2048, 1), Some((2 << 40) + 2048));
+        assert_eq!(pool.find(1024, 1), None);
+        assert_eq!((pool.used, pool.used_high), (4608, 4608));
+    }
+
+    #[test]
+    fn chunks_with_blocks_stay_and_others_go_down_to_the_threshold() {
+        let mut pool = pool(&[1024, 1024, 1024]);
+        let used = pool.find(512, 1);
+        assert_eq!(used, Some(1 << 40));
+        assert_eq!(pool.surplus(2048), [(3 << 40, 1024)]);
+        assert_eq!(pool.surplus(0), [(2 << 40, 1024)]);
+        assert_eq!(pool.reserved, 1024);
+    }
+}

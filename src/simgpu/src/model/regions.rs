@@ -1,0 +1,165 @@
+//! What is behind a device address?
+
+use std::collections::BTreeMap;
+
+use crate::state::layout::Kind;
+
+/// How a region came to be, which says how it ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// `cuMemAlloc` and `cuMemAllocPitch`.
+    Linear,
+    /// The same from the first generation: the address has 32 bits and stands for another one.
+    Low,
+    /// `cuMemAllocManaged`.
+    Managed,
+    /// A block of a pool.
+    Pool(u64),
+    /// A mapping of the memory behind a handle.
+    Mapped(u64),
+    /// A variable of a module.
+    Variable,
+    /// Made by a graph.
+    Graph,
+    /// Memory of another process.
+    Imported,
+    /// Memory that another process has from a pool.
+    ImportedBlock,
+    /// Memory of another interface.
+    External,
+}
+
+/// A range of device addresses with memory behind it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Region {
+    /// Bytes.
+    pub(crate) size: u64,
+    /// Where its bytes are, as an address of the arena.
+    pub(crate) backing: u64,
+    /// The device whose memory it is; none for memory of the host.
+    pub(crate) device: Option<usize>,
+    /// The context it lives and ends in; 0 for none.
+    pub(crate) context: u64,
+    /// How it came to be.
+    pub(crate) origin: Origin,
+    /// What was charged for it.
+    pub(crate) charged: u64,
+    /// Its number, never used twice.
+    pub(crate) number: u64,
+}
+
+impl Region {
+    /// As what it was charged, where it is charged by itself.
+    pub(crate) fn kind(&self) -> Option<Kind> {
+        match self.origin {
+            Origin::Linear | Origin::Low => Some(Kind::Linear),
+            Origin::Managed => Some(Kind::Managed),
+            Origin::Variable => Some(Kind::Module),
+            Origin::Pool(_)
+            | Origin::Mapped(_)
+            | Origin::Graph
+            | Origin::Imported
+            | Origin::ImportedBlock
+            | Origin::External => None,
+        }
+    }
+}
+
+/// Memory of the host that the device can use.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HostBlock {
+    /// Bytes.
+    pub(crate) size: u64,
+    /// Flags that it was made with.
+    pub(crate) flags: u32,
+    /// Whether the program brought the memory itself.
+    pub(crate) registered: bool,
+    /// The context that it lives in.
+    pub(crate) context: u64,
+}
+
+/// All regions of this process.
+#[derive(Debug, Default)]
+pub(crate) struct Regions {
+    device: BTreeMap<u64, Region>,
+    host: BTreeMap<u64, HostBlock>,
+    made: u64,
+}
+
+impl Regions {
+    /// Notes a region.
+    pub(crate) fn add(&mut self, address: u64, mut region: Region) {
+        self.made += 1;
+        region.number = self.made;
+        self.device.insert(address, region);
+    }
+
+    /// Forgets the region that begins at an address.
+    pub(crate) fn remove(&mut self, address: u64) -> Option<Region> {
+        self.device.remove(&address)
+    }
+
+    /// The region that begins at an address holds this much of its device from now on.
+    pub(crate) fn set_charged(&mut self, address: u64, bytes: u64) {
+        if let Some(region) = self.device.get_mut(&address) {
+            region.charged = bytes;
+        }
+    }
+
+    /// The region that begins at an address.
+    pub(crate) fn at(&self, address: u64) -> Option<&Region> {
+        self.device.get(&address)
+    }
+
+    /// The region that an address lies in, and where that begins.
+    pub(crate) fn around(&self, address: u64) -> Option<(u64, Region)> {
+        let (&base, region) = self.device.range(..=address).next_back()?;
+        (address - base < region.size).then_some((base, *region))
+    }
+
+    /// Regions that begin inside a range.
+    pub(crate) fn within(&self, address: u64, size: u64) -> Vec<(u64, Region)> {
+        let end = address.saturating_add(size);
+        self.device.range(address..end).map(|(base, region)| (*base, *region)).collect()
+    }
+
+    /// Addresses of the regions that fit.
+    pub(crate) fn matching(&self, fits: impl Fn(&Region) -> bool) -> Vec<u64> {
+        self.device.iter().filter(|(_, region)| fits(region)).map(|(base, _)| *base).collect()
+    }
+
+    /// Notes memory of the host.
+    pub(crate) fn add_host(&mut self, address: u64, block: HostBlock) {
+        self.host.insert(address, block);
+    }
+
+    /// Forgets memory of the host that begins at an address.
+    pub(crate) fn remove_host(&mut self, address: u64) -> Option<HostBlock> {
+        self.host.remove(&address)
+    }
+
+    /// The memory of the host that an address lies in, and where that begins.
+    pub(crate) fn host_around(&self, address: u64) -> Option<(u64, HostBlock)> {
+        let (&base, block) = self.host.range(..=address).next_back()?;
+        (address - base < block.size).then_some((base, *block))
+    }
+
+    /// Memory of the host that was made in a context.
+    pub(crate) fn host_of(&self, context: u64) -> Vec<u64> {
+        self.host.iter().filter(|(_, block)| block.context == context).map(|(base, _)| *base).collect()
+    }
+
+    /// Cuts a range of device addresses at the borders of regions: where each part's bytes are in the arena.
+    /// None where part of the range is nobody's.
+    pub(crate) fn parts(&self, address: u64, size: u64) -> Option<Vec<(u64, u64)>> {
+        let mut parts = Vec::new();
+        let (mut at, mut left) = (address, size);
+        while left > 0 {
+            let (base, region) = self.around(at)?;
+            let length = left.min(region.size - (at - base));
+            parts.push((region.backing + (at - base), length));
+            (at, left) = (at.checked_add(length)?, left - length);
+        }
+        Some(parts)
+    }
+}

@@ -1,0 +1,140 @@
+//! Handles that one process gives another so that it can use the first one's memory and events.
+//!
+//! Memory that was made to be shared lies in a file of its own, whose descriptor is what is exported: behind the
+//! bytes stands what an importer must know. Ordinary memory is shared by a [`Ticket`], which says where it is. A
+//! descriptor or a ticket alone keeps no memory: somebody has to use it.
+
+use std::fs::{File, OpenOptions};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+
+use gpuslice_driver::types::{Status, status};
+
+use crate::hardware::allocation_sizes::PAGE;
+use crate::status::{Outcome, statuses};
+
+/// What stands behind the bytes of exported memory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Label {
+    /// Number of the export.
+    pub(crate) number: u64,
+    /// The simulation's number of the device.
+    pub(crate) device: u64,
+    /// Bytes.
+    pub(crate) size: u64,
+}
+
+/// The first word of a label and of a handle.
+const MARK: u64 = 0x5347_5055_5348_4152;
+
+fn words<const N: usize>(words: [u64; N]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+fn word(bytes: &[u8], index: usize) -> u64 {
+    let chunk = bytes.chunks_exact(8).nth(index).and_then(|chunk| chunk.try_into().ok());
+    chunk.map_or(0, u64::from_le_bytes)
+}
+
+/// What a ticket is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u64)]
+pub(crate) enum Purpose {
+    /// `cuIpcGetMemHandle`.
+    Ipc = MARK + 1,
+    /// `cuMemPoolExportPointer`.
+    PoolPointer,
+    /// `CU_MEM_HANDLE_TYPE_FABRIC`.
+    Fabric,
+    /// `cuIpcGetEventHandle`. Instead of a descriptor it has the event's name, and the number by which it is shared.
+    Event,
+}
+
+/// The 64 bytes by which another process finds memory, or an event.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ticket {
+    /// The process that gave it out: number and serial.
+    pub(crate) pid: u64,
+    pub(crate) serial: u64,
+    /// That process's descriptor of the file that the bytes are in, and where in it.
+    pub(crate) descriptor: u64,
+    pub(crate) offset: u64,
+    pub(crate) label: Label,
+}
+
+impl Ticket {
+    pub(crate) fn bytes(&self, purpose: Purpose) -> Result<[u8; 64], Status> {
+        let Self { pid, serial, descriptor, offset, label } = *self;
+        let place = [purpose as u64, pid, serial, descriptor, offset];
+        let [a, b, c, d, e] = place;
+        words([a, b, c, d, e, label.size, label.device, label.number])
+            .try_into()
+            .map_err(|_| statuses::UNKNOWN)
+    }
+
+    /// Reads a ticket that is for this.
+    pub(crate) fn read(bytes: &[u8; 64], purpose: Purpose) -> Result<Self, Status> {
+        let [mark, pid, serial, descriptor, offset, size, device, number] =
+            [0, 1, 2, 3, 4, 5, 6, 7].map(|index| word(bytes, index));
+        if mark != purpose as u64 {
+            return Err(status::INVALID_VALUE);
+        }
+        Ok(Self { pid, serial, descriptor, offset, label: Label { number, device, size } })
+    }
+
+    /// The file that the bytes are in.
+    pub(crate) fn open(&self) -> Result<OwnedFd, Status> {
+        let path = format!("/proc/{}/fd/{}", self.pid, self.descriptor);
+        let file = OpenOptions::new().read(true).write(true).open(path);
+        file.map(OwnedFd::from).map_err(|_| statuses::MAP_FAILED)
+    }
+}
+
+/// A file for memory that is to be shared.
+pub(crate) fn make_file(size: u64) -> Option<OwnedFd> {
+    // SAFETY: makes a file; the name ends in zero.
+    let made = unsafe { libc::memfd_create(c"simgpu-shared".as_ptr(), libc::MFD_CLOEXEC) };
+    if made < 0 {
+        return None;
+    }
+    // SAFETY: the descriptor was made above and is nobody else's.
+    let file = File::from(unsafe { OwnedFd::from_raw_fd(made) });
+    file.set_len(size + PAGE).ok()?;
+    Some(file.into())
+}
+
+/// Writes the label of exported memory.
+pub(crate) fn write_label(file: &OwnedFd, label: Label) -> Outcome {
+    let file = File::from(file.try_clone().map_err(|_| statuses::UNKNOWN)?);
+    let bytes = words([MARK, label.number, label.device, label.size]);
+    file.write_all_at(&bytes, label.size).map_err(|_| statuses::UNKNOWN)
+}
+
+/// A descriptor of the program's own for the same file.
+pub(crate) fn duplicate(descriptor: i32) -> Result<OwnedFd, Status> {
+    if descriptor < 0 {
+        return Err(status::INVALID_VALUE);
+    }
+    // SAFETY: borrowed only for the call; a number that is no descriptor is refused by it.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    borrowed.try_clone_to_owned().map_err(|_| status::INVALID_VALUE)
+}
+
+/// Reads the label behind imported memory.
+pub(crate) fn read_label(file: &OwnedFd) -> Result<Label, Status> {
+    let file = File::from(file.try_clone().map_err(|_| status::INVALID_VALUE)?);
+    let length = file.metadata().map_err(|_| status::INVALID_VALUE)?.len();
+    let mut bytes = [0; 32];
+    let place = length.checked_sub(PAGE).ok_or(status::INVALID_VALUE)?;
+    file.read_exact_at(&mut bytes, place).map_err(|_| status::INVALID_VALUE)?;
+    let label = Label { number: word(&bytes, 1), device: word(&bytes, 2), size: word(&bytes, 3) };
+    if word(&bytes, 0) == MARK && label.size == place { Ok(label) } else { Err(status::INVALID_VALUE) }
+}
+
+/// A new descriptor of a file, given away. It is opened anew, as a driver makes each descriptor that it exports: what
+/// the program does to one says nothing of the others.
+pub(crate) fn hand_over(file: &OwnedFd) -> Result<i32, Status> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let opened = OpenOptions::new().read(true).write(true).open(path).map_err(|_| statuses::UNKNOWN)?;
+    Ok(opened.into_raw_fd())
+}

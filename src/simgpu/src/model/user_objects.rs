@@ -1,0 +1,36 @@
+//! Objects of the program that graphs keep alive.
+
+use core::ffi::c_void;
+
+use gpuslice_driver::types::CUhostFn;
+
+/// An object with a function that ends it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct UserObject {
+    pub(crate) data: usize,
+    pub(crate) end: CUhostFn,
+    pub(crate) uses: u32,
+}
+
+/// An object whose last use is gone: to be ended without any lock held.
+#[must_use]
+#[derive(Debug, Default)]
+pub(crate) struct Ended(pub(crate) Vec<UserObject>);
+
+impl Ended {
+    /// Calls the program's functions.
+    pub(crate) fn call(self) {
+        for object in self.0 {
+            if let Some(end) = object.end {
+                let data: *mut c_void = core::ptr::with_exposed_provenance_mut(object.data);
+                // SAFETY: the program gave the function and its argument, to be called once like this.
+                unsafe { end(data) };
+            }
+        }
+    }
+
+    pub(crate) fn and(mut self, other: Self) -> Self {
+        self.0.extend(other.0);
+        self
+    }
+}

@@ -1,0 +1,242 @@
+//! What is around every call of NVML from outside?
+
+use core::ffi::{CStr, c_char};
+use core::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use gpuslice_driver::types::{Status, nvmlDevice_t, status};
+use gpuslice_driver::{Symbol, arguments};
+
+use super::library::{self, Library};
+use super::statuses;
+use crate::faults;
+use crate::hardware::texts;
+use crate::state::file::Locked;
+use crate::state::machine::gpu_text;
+use crate::state::settings::Settings;
+use crate::state::sizes::DEVICES;
+
+/// What a call comes to: nothing, or the status that says why not.
+pub(super) type Outcome = Result<(), Status>;
+
+/// A call from outside, in progress.
+///
+/// Whoever has one has the caller's promise that every pointer of the call is null or good for what NVML does
+/// with it. That is what makes the methods that follow such pointers safe.
+#[derive(Debug)]
+pub struct Management {
+    library: Option<&'static Library>,
+}
+
+/// Runs an exported function: faults first, then the work, with no panic leaving.
+///
+/// # Safety
+/// Every pointer that `work` has from the caller is null or good for what NVML does with it.
+pub unsafe fn enter(symbol: Symbol, work: impl FnOnce(&Management) -> Outcome) -> Status {
+    let done = catch_unwind(AssertUnwindSafe(|| run(symbol, work)));
+    done.unwrap_or(statuses::UNKNOWN)
+}
+
+fn run(symbol: Symbol, work: impl FnOnce(&Management) -> Outcome) -> Status {
+    // Opened before the faults are asked, so that those of the state file reach the first call too.
+    let opened = if starts(symbol) { library::open().map(Some) } else { Ok(library::current()) };
+    let found = opened.as_ref().ok().copied().flatten();
+    let verdict = faults::before(symbol, found.map(|library| library.shared.faults()));
+    let outcome = match (verdict.status, opened) {
+        (Some(wanted), _) => Err(wanted),
+        (None, Err(status)) => Err(status),
+        (None, Ok(None)) if !works_uninitialised(symbol) => Err(statuses::UNINITIALIZED),
+        (None, Ok(library)) => {
+            library.into_iter().for_each(|library| library.pass_through_manager(symbol));
+            work(&Management { library })
+        }
+    };
+    if verdict.last {
+        faults::die();
+    }
+    outcome.err().unwrap_or(status::SUCCESS)
+}
+
+fn starts(symbol: Symbol) -> bool {
+    matches!(symbol, Symbol::nvmlInit | Symbol::nvmlInit_v2 | Symbol::nvmlInitWithFlags)
+}
+
+/// As real libraries behave: a shutdown too many is no error, and the library's own version needs no driver.
+fn works_uninitialised(symbol: Symbol) -> bool {
+    matches!(
+        symbol,
+        Symbol::nvmlShutdown | Symbol::nvmlSystemGetNVMLVersion | Symbol::nvmlInternalGetExportTable
+    )
+}
+
+/// What handles of GPUs point at: the place is the GPU's number, the content means nothing.
+static GPUS: [u8; DEVICES] = [0; DEVICES];
+/// What handles of instances point at: the place is the device's number. Unlike the content of those above, so that
+/// they are not one.
+static INSTANCES: [u8; DEVICES] = [1; DEVICES];
+
+/// What a handle means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Subject {
+    /// A GPU, divided or not.
+    Gpu(usize),
+    /// An instance, by its device's number.
+    Instance(usize),
+}
+
+impl Subject {
+    /// The GPU that it is or is of.
+    pub(super) fn gpu(self, machine: &Settings) -> usize {
+        match self {
+            Self::Gpu(gpu) => gpu,
+            Self::Instance(device) => machine.gpu_of(device),
+        }
+    }
+
+    /// The devices that it is made of.
+    pub(super) fn devices(self, machine: &Settings) -> Range<usize> {
+        match self {
+            Self::Gpu(gpu) => machine.devices_of(gpu),
+            Self::Instance(device) => device..device + 1,
+        }
+    }
+
+    /// Its identity as it is written.
+    pub(super) fn uuid_text(self, machine: &Settings) -> String {
+        match self {
+            Self::Gpu(gpu) => gpu_text(gpu),
+            Self::Instance(device) => machine.uuid_text(device),
+        }
+    }
+
+    /// Its identity.
+    pub(super) fn uuid(self, machine: &Settings) -> [u8; 16] {
+        match self {
+            Self::Gpu(gpu) => texts::uuid(gpu),
+            Self::Instance(device) => machine.uuid(device),
+        }
+    }
+}
+
+impl Management {
+    /// For tests: a call of a library that is not this process's own.
+    #[cfg(test)]
+    pub(super) fn of(library: &'static Library) -> Self {
+        Self { library: Some(library) }
+    }
+
+    pub(super) fn library(&self) -> Result<&'static Library, Status> {
+        self.library.ok_or(statuses::UNINITIALIZED)
+    }
+
+    /// The shared state, with everything of dead processes taken back.
+    pub(super) fn truth(&self) -> Result<Locked<'static>, Status> {
+        let mut state = self.library()?.shared.lock();
+        state.purge(None);
+        Ok(state)
+    }
+
+    /// The shared state and what a handle means in it.
+    pub(super) fn on(&self, handle: nvmlDevice_t) -> Result<(Locked<'static>, Subject), Status> {
+        let state = self.truth()?;
+        let among =
+            |places: &[u8; DEVICES]| places.iter().position(|place| core::ptr::eq(place, handle.cast()));
+        let gpu = among(&GPUS).filter(|gpu| *gpu < state.settings.gpus()).map(Subject::Gpu);
+        let is_instance = |device: &usize| state.settings.instance(*device).is_some();
+        let instance = || among(&INSTANCES).filter(is_instance).map(Subject::Instance);
+        let subject = gpu.or_else(instance).ok_or(statuses::INVALID_ARGUMENT)?;
+        Ok((state, subject))
+    }
+
+    /// The GPU that a handle means, or whose instance it means.
+    pub(super) fn gpu(&self, handle: nvmlDevice_t) -> Result<usize, Status> {
+        let (state, subject) = self.on(handle)?;
+        Ok(subject.gpu(&state.settings))
+    }
+
+    /// The shared state and the one whole device that a handle means. What is asked of it is not known of instances.
+    pub(super) fn whole(&self, handle: nvmlDevice_t) -> Result<(Locked<'static>, usize), Status> {
+        let (state, subject) = self.on(handle)?;
+        match subject {
+            Subject::Gpu(gpu) if !state.settings.is_divided(gpu) => {
+                let device = state.settings.devices_of(gpu).start;
+                Ok((state, device))
+            }
+            _ => Err(statuses::NOT_SUPPORTED),
+        }
+    }
+
+    /// Writes the handle of a GPU or an instance.
+    pub(super) fn write_handle(&self, to: *mut nvmlDevice_t, subject: Subject) -> Outcome {
+        let place = match subject {
+            Subject::Gpu(gpu) => GPUS.get(gpu),
+            Subject::Instance(device) => INSTANCES.get(device),
+        };
+        let place = place.ok_or(statuses::INVALID_ARGUMENT)?;
+        self.write(to, core::ptr::from_ref(place).cast_mut().cast())
+    }
+
+    /// Writes a result that the caller must want.
+    pub(super) fn write<T: Copy>(&self, to: *mut T, value: T) -> Outcome {
+        if to.is_null() {
+            return Err(statuses::INVALID_ARGUMENT);
+        }
+        // SAFETY: the caller's for writing: the invariant of `Management`.
+        unsafe { arguments::write_out(to, value) };
+        Ok(())
+    }
+
+    /// Reads what the caller must give.
+    pub(super) fn read<T: Copy>(&self, from: *const T) -> Result<T, Status> {
+        // SAFETY: null, or the caller's for reading: the invariant of `Management`.
+        unsafe { arguments::read_in(from) }.ok_or(statuses::INVALID_ARGUMENT)
+    }
+
+    /// Answers about a device with one value.
+    pub(super) fn tell<T: Copy>(&self, handle: nvmlDevice_t, to: *mut T, value: T) -> Outcome {
+        self.on(handle)?;
+        self.write(to, value)
+    }
+
+    /// Writes a list and its length; the caller said in the same place how much room there is.
+    pub(super) fn write_list<T: Copy>(&self, count: *mut u32, to: *mut T, values: &[T]) -> Outcome {
+        let room = self.read(count)?;
+        let needed = u32::try_from(values.len()).unwrap_or(u32::MAX);
+        self.write(count, needed)?;
+        if room < needed {
+            return Err(statuses::INSUFFICIENT_SIZE);
+        }
+        for (place, value) in values.iter().enumerate() {
+            if to.is_null() {
+                return Err(statuses::INVALID_ARGUMENT);
+            }
+            self.write(to.wrapping_add(place), *value)?;
+        }
+        Ok(())
+    }
+
+    /// Writes a text with the zero at its end, if there is room for both.
+    pub(super) fn write_text(&self, to: *mut c_char, room: u32, text: &str) -> Outcome {
+        if to.is_null() {
+            return Err(statuses::INVALID_ARGUMENT);
+        }
+        if usize::try_from(room).unwrap_or(0) <= text.len() {
+            return Err(statuses::INSUFFICIENT_SIZE);
+        }
+        let to: *mut u8 = to.cast();
+        for (place, byte) in text.bytes().chain([0]).enumerate() {
+            self.write(to.wrapping_add(place), byte)?;
+        }
+        Ok(())
+    }
+
+    /// A text of the caller.
+    pub(super) fn text(&self, from: *const c_char) -> Result<&str, Status> {
+        if from.is_null() {
+            return Err(statuses::INVALID_ARGUMENT);
+        }
+        // SAFETY: not null, so a text that ends in zero: the invariant of `Management`.
+        let text = unsafe { CStr::from_ptr(from) };
+        text.to_str().map_err(|_| statuses::NOT_FOUND)
+    }
+}

@@ -1,0 +1,137 @@
+//! Which state does this process's NVML look at, and since how many `nvmlInit`s?
+
+use core::cell::Cell;
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use gpuslice_driver::Symbol;
+use gpuslice_driver::types::Status;
+use parking_lot::Mutex;
+
+use super::statuses;
+use crate::config::NvmlView;
+use crate::os::messages;
+use crate::state::file::{Shared, default_path};
+use crate::state::settings::Settings;
+
+/// The state that answers come from.
+#[derive(Debug)]
+pub(crate) struct Library {
+    /// What all processes share.
+    pub(super) shared: Shared,
+    /// How this process sees it.
+    pub(super) view: NvmlView,
+    path: PathBuf,
+    file: Option<FileIdentity>,
+}
+
+/// Device and inode.
+type FileIdentity = (u64, u64);
+
+/// Made once for each state file that was opened, and never unmade.
+static LIBRARY: AtomicPtr<Library> = AtomicPtr::new(core::ptr::null_mut());
+static OPENING: Mutex<()> = Mutex::new(());
+static USES: AtomicU32 = AtomicU32::new(0);
+
+/// Counts an `nvmlInit`.
+pub(super) fn use_once_more() {
+    USES.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Counts an `nvmlShutdown`.
+pub(super) fn use_once_less() {
+    let less = |uses: u32| Some(uses.saturating_sub(1));
+    let _ = USES.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+}
+
+/// Whether it is initialised: another `nvmlInit` only counts.
+pub(super) fn is_in_use() -> bool {
+    USES.load(Ordering::Relaxed) != 0
+}
+
+/// The state, if the library is initialised.
+pub(super) fn current() -> Option<&'static Library> {
+    if !is_in_use() {
+        return None;
+    }
+    open().ok()
+}
+
+/// The state; opens the file at first, and again when another file has taken its place.
+pub(super) fn open() -> Result<&'static Library, Status> {
+    if let Some(library) = opened().filter(|library| !library.replaced()) {
+        return Ok(library);
+    }
+    let _opening = OPENING.lock();
+    let before = opened();
+    if let Some(library) = before.filter(|library| !library.replaced()) {
+        return Ok(library);
+    }
+    match (Library::open(default_path(), |name| std::env::var(name).ok()), before) {
+        (Ok(library), _) => {
+            let library: &'static Library = Box::leak(Box::new(library));
+            LIBRARY.store(core::ptr::from_ref(library).cast_mut(), Ordering::Release);
+            Ok(library)
+        }
+        (Err(_), Some(before)) => Ok(before),
+        (Err(status), None) => Err(status),
+    }
+}
+
+fn opened() -> Option<&'static Library> {
+    let library: *const Library = LIBRARY.load(Ordering::Acquire);
+    // SAFETY: null, or a library that `open` has leaked; nobody changes it.
+    unsafe { library.as_ref() }
+}
+
+fn identity(path: &Path) -> Option<FileIdentity> {
+    fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
+}
+
+impl Library {
+    /// Opens a state file, and makes it first where there is none; `get` reads a variable.
+    pub(super) fn open(path: PathBuf, get: impl Fn(&str) -> Option<String>) -> Result<Self, Status> {
+        let asked = Cell::new(false);
+        let wanted = Settings::read(|name| {
+            let value = get(name);
+            asked.set(asked.get() || value.is_some());
+            value
+        });
+        let wanted = wanted.map_err(|wrong| failed(&format!("not understood: {wrong}")))?;
+        let file = identity(&path);
+        let shared =
+            Shared::open(&path, &wanted).map_err(|error| failed(&format!("{}: {error}", path.display())))?;
+        let mut state = shared.lock();
+        state.purge(None);
+        // Who only watches changes nothing, unless its environment describes another machine and nobody uses
+        // this one.
+        if asked.get() && !state.inhabited() && state.settings != wanted {
+            state.clear(&wanted);
+        }
+        let view = NvmlView::read(&get);
+        view.apply(&mut state);
+        drop(state);
+        Ok(Self { shared, view, file: file.or_else(|| identity(&path)), path })
+    }
+
+    /// Lets the time pass that a call spends in the resource manager, while nobody else of the machine can.
+    pub(super) fn pass_through_manager(&self, symbol: Symbol) {
+        if let Some(duration) = self.view.turn_ns(symbol, is_in_use()) {
+            let _turn = self.shared.turn();
+            std::thread::sleep(Duration::from_nanos(duration));
+        }
+    }
+
+    /// Whether another file has the name now. While there is none, the old one goes on.
+    pub(super) fn replaced(&self) -> bool {
+        identity(&self.path).is_some_and(|now| Some(now) != self.file)
+    }
+}
+
+fn failed(why: &str) -> Status {
+    messages::say(why);
+    statuses::UNKNOWN
+}

@@ -1,0 +1,6 @@
+//! Clock, threads, messages, and a lock between processes.
+
+pub(crate) mod clock;
+pub(crate) mod messages;
+pub(crate) mod robust_mutex;
+pub(crate) mod threads;

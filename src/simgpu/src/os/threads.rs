@@ -1,0 +1,56 @@
+//! Which threads does the simulation start, and what does it keep per thread of the program?
+
+use core::mem::MaybeUninit;
+use std::sync::mpsc;
+
+use super::robust_mutex::{RobustMutex, Taken};
+
+/// Starts a thread of our own: no signal of the program's is delivered to it.
+pub(crate) fn start(name: &str, body: impl FnOnce() + Send + 'static) -> Option<()> {
+    let mut all = MaybeUninit::uninit();
+    // SAFETY: writes the set.
+    unsafe { libc::sigfillset(all.as_mut_ptr()) };
+    let mut before = MaybeUninit::uninit();
+    // SAFETY: the first set was made above, the second is written.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) };
+    let started = std::thread::Builder::new().name(name.to_owned()).stack_size(256 << 10).spawn(body);
+    // SAFETY: the set was written by the call above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), core::ptr::null_mut()) };
+    started.ok().map(drop)
+}
+
+/// A thread whose life will be the process's.
+pub(crate) struct Life {
+    give: mpsc::Sender<&'static RobustMutex>,
+    told: mpsc::Receiver<bool>,
+}
+
+impl Life {
+    /// Starts it. Not under a lock of the shared file: starting a thread goes through the loader, where a preloaded
+    /// library may stand still.
+    pub(crate) fn start() -> Option<Self> {
+        let (give, given) = mpsc::channel::<&'static RobustMutex>();
+        let (tell, told) = mpsc::channel();
+        start("simgpu-life", move || {
+            let Ok(alive) = given.recv() else { return };
+            let _ = tell.send(alive.try_lock() != Taken::Busy);
+            loop {
+                // SAFETY: waits for a signal; all are blocked, so for the end of the process.
+                unsafe { libc::pause() };
+            }
+        })?;
+        Some(Self { give, told })
+    }
+
+    /// Makes it hold `alive` until the process ends.
+    pub(crate) fn hold(self, alive: &'static RobustMutex) -> Option<()> {
+        self.give.send(alive).ok()?;
+        self.told.recv().ok().filter(|ours| *ours).map(|_| ())
+    }
+}
+
+/// The kernel's number of this thread.
+pub(crate) fn number() -> i32 {
+    // SAFETY: asks for a number; cannot fail.
+    unsafe { libc::gettid() }
+}

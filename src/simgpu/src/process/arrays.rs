@@ -1,0 +1,136 @@
+//! Makes and ends arrays.
+
+use gpuslice_driver::types::{Status, status};
+
+use super::local::Local;
+use super::simulation::Simulation;
+use crate::hardware::allocation_sizes;
+use crate::model::arrays::{Array, GRANULE, Level, Mipmap, Shape};
+use crate::state::layout::Kind;
+use crate::status::Outcome;
+
+impl Local {
+    /// Takes memory and bytes for something of a shape.
+    fn back(
+        &self,
+        simulation: &Simulation,
+        shape: &Shape,
+        levels: u32,
+        is_own: bool,
+    ) -> Result<(u64, u64, u64), Status> {
+        let device = self.current()?.1.device;
+        let bytes = shape.size(levels).ok_or(status::OUT_OF_MEMORY)?;
+        // A driver tells no addresses of arrays: small ones take their slot here, and not a part of a block.
+        let taken =
+            || if simulation.settings.has_blocks() { allocation_sizes::whole(bytes) } else { Some(bytes) };
+        let charged = if is_own && shape.is_backed() { taken().ok_or(status::OUT_OF_MEMORY)? } else { 0 };
+        simulation.allocate(device, Kind::Array, charged)?;
+        match simulation.arena.take(bytes, GRANULE) {
+            Some(start) => Ok((start, bytes, charged)),
+            None => {
+                simulation.release(device, Kind::Array, charged);
+                Err(status::OUT_OF_MEMORY)
+            }
+        }
+    }
+
+    /// Makes an array in the current context.
+    pub(crate) fn make_array(&mut self, simulation: &Simulation, shape: Shape) -> Result<u64, Status> {
+        shape.check()?;
+        let (context, device) = self.current().map(|(handle, context)| (handle, context.device))?;
+        let (row, rows, slices) = shape.rows(0).ok_or(status::INVALID_VALUE)?;
+        let (start, bytes, charged) = self.back(simulation, &shape, 1, true)?;
+        let level = Level { start, row, rows, slices };
+        Ok(self.arrays.arrays.add(Array { context, device, shape, level, charged, parent: None, bytes }))
+    }
+
+    /// Makes a mipmapped array in the current context.
+    pub(crate) fn make_mipmap(
+        &mut self,
+        simulation: &Simulation,
+        shape: Shape,
+        levels: u32,
+    ) -> Result<u64, Status> {
+        self.add_mipmap(simulation, shape, levels, true)
+    }
+
+    /// The same over memory that is not this array's.
+    pub(crate) fn view_mipmap(
+        &mut self,
+        simulation: &Simulation,
+        shape: Shape,
+        levels: u32,
+    ) -> Result<u64, Status> {
+        self.add_mipmap(simulation, shape, levels, false)
+    }
+
+    fn add_mipmap(
+        &mut self,
+        simulation: &Simulation,
+        shape: Shape,
+        levels: u32,
+        is_own: bool,
+    ) -> Result<u64, Status> {
+        shape.check()?;
+        let (context, device) = self.current().map(|(handle, context)| (handle, context.device))?;
+        let levels = levels.clamp(1, shape.most_levels());
+        let (start, bytes, charged) = self.back(simulation, &shape, levels, is_own)?;
+        let mipmap = Mipmap { context, device, shape, levels, start, charged, bytes, handed: Vec::new() };
+        Ok(self.arrays.mipmaps.add(mipmap))
+    }
+
+    /// The array that is a level of a mipmapped one.
+    pub(crate) fn mip_level(&mut self, handle: u64, level: u32) -> Result<u64, Status> {
+        let mipmap = self.arrays.mipmaps.get(handle)?;
+        if level >= mipmap.levels {
+            return Err(status::INVALID_VALUE);
+        }
+        if let Some((_, array)) = mipmap.handed.iter().find(|(number, _)| *number == level) {
+            return Ok(*array);
+        }
+        let (row, rows, slices) = mipmap.shape.rows(level).ok_or(status::INVALID_VALUE)?;
+        let start = mipmap.start + mipmap.shape.size(level).unwrap_or(0);
+        let shape = mipmap.shape.level(level);
+        let level_of = Level { start, row, rows, slices };
+        let (context, device) = (mipmap.context, mipmap.device);
+        let array =
+            Array { context, device, shape, level: level_of, charged: 0, parent: Some(handle), bytes: 0 };
+        let array = self.arrays.arrays.add(array);
+        self.arrays.mipmaps.get_mut(handle)?.handed.push((level, array));
+        Ok(array)
+    }
+
+    /// Ends an array. A level of a mipmapped array ends with that.
+    pub(crate) fn end_array(&mut self, simulation: &Simulation, handle: u64) -> Outcome {
+        if self.arrays.arrays.get(handle)?.parent.is_some() {
+            return Err(crate::status::statuses::INVALID_HANDLE);
+        }
+        let array = self.arrays.arrays.remove(handle)?;
+        self.unmap_array(simulation, handle);
+        simulation.arena.give(array.level.start, array.bytes);
+        simulation.release(array.device, Kind::Array, array.charged);
+        Ok(())
+    }
+
+    /// Ends a mipmapped array.
+    pub(crate) fn end_mipmap(&mut self, simulation: &Simulation, handle: u64) -> Outcome {
+        let mipmap = self.arrays.mipmaps.remove(handle)?;
+        for (_, array) in mipmap.handed {
+            let _ = self.arrays.arrays.remove(array);
+        }
+        self.unmap_array(simulation, handle);
+        simulation.arena.give(mipmap.start, mipmap.bytes);
+        simulation.release(mipmap.device, Kind::Array, mipmap.charged);
+        Ok(())
+    }
+
+    /// Ends the arrays of a context.
+    pub(crate) fn end_arrays_of(&mut self, simulation: &Simulation, context: u64) {
+        for mipmap in self.arrays.mipmaps.matching(|mipmap| mipmap.context == context) {
+            let _ = self.end_mipmap(simulation, mipmap);
+        }
+        for array in self.arrays.arrays.matching(|array| array.context == context) {
+            let _ = self.end_array(simulation, array);
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! How does ordinary memory of one process come to an address of another?
+//!
+//! By a ticket. The memory lives until nobody uses it: where its maker frees it, or dies, one of those who opened it
+//! is charged from then on. A block of a pool is the pool's again as soon as its maker frees it.
+
+use std::os::fd::OwnedFd;
+
+use gpuslice_driver::types::{Status, status};
+
+use super::local::Local;
+use super::simulation::Simulation;
+use crate::hardware::allocation_sizes::PAGE;
+use crate::model::borrowed::Opened;
+use crate::model::pools::BLOCK;
+use crate::model::regions::{Origin, Region};
+use crate::model::tickets::{Label, Purpose, Ticket};
+use crate::state::layout::Kind;
+use crate::status::{Outcome, statuses};
+
+impl Local {
+    /// The ticket by which another process can open ordinary memory.
+    pub(crate) fn ticket(
+        &mut self,
+        simulation: &Simulation,
+        address: u64,
+        purpose: Purpose,
+    ) -> Result<[u8; 64], Status> {
+        let (base, region) = self.regions.around(address).ok_or(status::INVALID_VALUE)?;
+        let (kind, bytes) = match (region.origin, purpose) {
+            (Origin::Linear, Purpose::Ipc) => (Kind::Linear, region.charged),
+            (Origin::Pool(pool), Purpose::PoolPointer) if self.pools.get(pool)?.handle_types != 0 => {
+                (Kind::Pool, region.size.next_multiple_of(BLOCK))
+            }
+            _ => return Err(status::INVALID_VALUE),
+        };
+        let device = region.device.ok_or(status::INVALID_VALUE)?;
+        let number = match self.borrowed.lent.get(&base) {
+            Some(number) => *number,
+            None => {
+                let number = simulation.shared.lock().export(simulation.slot, device, kind, bytes);
+                let number = number.ok_or(status::OUT_OF_MEMORY)?;
+                self.borrowed.lent.insert(base, number);
+                number
+            }
+        };
+        let (descriptor, offset) = simulation.arena.file(region.backing);
+        let descriptor = u64::try_from(descriptor).map_err(|_| statuses::UNKNOWN)?;
+        let label = Label { number, device: device as u64, size: region.size };
+        let (pid, serial) = (u64::from(std::process::id()), simulation.serial);
+        Ticket { pid, serial, descriptor, offset, label }.bytes(purpose)
+    }
+
+    /// Opens memory of another process: its bytes, at an address of this one. What is open in the current context is
+    /// opened once more.
+    pub(crate) fn open_ticket(
+        &mut self,
+        simulation: &Simulation,
+        ticket: &[u8; 64],
+        purpose: Purpose,
+    ) -> Result<u64, Status> {
+        let context = self.current()?.0;
+        let ticket = Ticket::read(ticket, purpose)?;
+        if ticket.serial == simulation.serial {
+            return Err(status::INVALID_VALUE);
+        }
+        let number = ticket.label.number;
+        let same = |opened: &Opened| (opened.context, opened.number) == (context, number);
+        if let Some((address, opened)) = self.borrowed.opened.iter_mut().find(|(_, opened)| same(opened)) {
+            opened.times += 1;
+            return Ok(*address);
+        }
+        let file = ticket.open()?;
+        if !simulation.shared.lock().import(simulation.slot, number) {
+            return Err(statuses::MAP_FAILED);
+        }
+        let origin = if purpose == Purpose::Ipc { Origin::Imported } else { Origin::ImportedBlock };
+        let device = usize::try_from(ticket.label.device).ok();
+        let opened = self.open_file(simulation, &file, ticket.offset, (ticket.label.size, device, origin));
+        match opened {
+            Ok(address) => {
+                self.borrowed.opened.insert(address, Opened { context, number, times: 1 });
+            }
+            Err(_) => self.leave_export(simulation, number),
+        }
+        opened
+    }
+
+    /// Memory that another interface made, at an address. Whoever imported it keeps it alive.
+    pub(crate) fn open_external(
+        &mut self,
+        simulation: &Simulation,
+        file: &OwnedFd,
+        offset: u64,
+        size: u64,
+    ) -> Result<u64, Status> {
+        let (context, device) = self.current().map(|(handle, context)| (handle, context.device))?;
+        let address = self.open_file(simulation, file, offset, (size, Some(device), Origin::External))?;
+        self.borrowed.opened.insert(address, Opened { context, number: 0, times: 1 });
+        Ok(address)
+    }
+
+    /// Puts bytes of a file at an address.
+    fn open_file(
+        &mut self,
+        simulation: &Simulation,
+        file: &OwnedFd,
+        offset: u64,
+        (size, device, origin): (u64, Option<usize>, Origin),
+    ) -> Result<u64, Status> {
+        let context = self.current()?.0;
+        let first = offset - offset % PAGE;
+        let spread = (offset + size - first).next_multiple_of(PAGE);
+        let start = simulation.arena.take(spread, PAGE).ok_or(status::OUT_OF_MEMORY)?;
+        if !simulation.arena.put_file(start, spread, file, first) {
+            simulation.arena.give(start, spread);
+            return Err(statuses::MAP_FAILED);
+        }
+        let address = start + (offset - first);
+        let backing = address;
+        self.regions.add(address, Region { size, backing, device, context, origin, charged: 0, number: 0 });
+        Ok(address)
+    }
+
+    /// Closes memory of another process that was opened by `cuIpcOpenMemHandle`.
+    pub(crate) fn close_ipc(&mut self, simulation: &Simulation, address: u64) -> Outcome {
+        let region = self.regions.at(address).filter(|region| region.origin == Origin::Imported);
+        region.ok_or(status::INVALID_VALUE)?;
+        self.close_borrowed(simulation, address)
+    }
+
+    /// Closes memory that is not this process's, once.
+    pub(crate) fn close_borrowed(&mut self, simulation: &Simulation, address: u64) -> Outcome {
+        let opened = self.borrowed.opened.get_mut(&address).ok_or(status::INVALID_VALUE)?;
+        opened.times -= 1;
+        if opened.times > 0 {
+            return Ok(());
+        }
+        let number = opened.number;
+        self.borrowed.opened.remove(&address);
+        let size = self.regions.remove(address).ok_or(status::INVALID_VALUE)?.size;
+        let start = address - address % PAGE;
+        let spread = (address + size - start).next_multiple_of(PAGE);
+        if simulation.arena.take_file_away(start, spread) {
+            simulation.arena.give(start, spread);
+        }
+        self.leave_export(simulation, number);
+        Ok(())
+    }
+
+    /// One use of memory that is shared has ended: this process uses it no more if that was the last.
+    pub(crate) fn leave_export(&mut self, simulation: &Simulation, number: u64) {
+        let opened = self.borrowed.opened.values().any(|opened| opened.number == number);
+        if number != 0 && !opened && !self.has_external(number) && !self.has_export(number) {
+            simulation.shared.lock().leave(simulation.slot, number);
+        }
+    }
+
+    /// Closes what was opened in a context.
+    pub(crate) fn close_borrowed_of(&mut self, simulation: &Simulation, context: u64) {
+        let opened = self.borrowed.opened.iter_mut().filter(|(_, opened)| opened.context == context);
+        let addresses: Vec<u64> = opened
+            .map(|(address, opened)| {
+                opened.times = 1;
+                *address
+            })
+            .collect();
+        for address in addresses {
+            let _ = self.close_borrowed(simulation, address);
+        }
+    }
+}

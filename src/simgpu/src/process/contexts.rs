@@ -1,0 +1,115 @@
+//! Makes and ends contexts, and finds the current one.
+
+use gpuslice_driver::types::{Status, status};
+
+use super::local::Local;
+use super::simulation::Simulation;
+use super::thread_state;
+use crate::model::contexts::{Context, DEFAULT_LIMITS, Primary};
+use crate::os::clock;
+use crate::state::device_time;
+use crate::state::layout::Kind;
+use crate::status::{Outcome, statuses};
+
+impl Local {
+    /// Makes a context on a device. The caller chooses what becomes current.
+    pub(crate) fn make_context(
+        &mut self,
+        simulation: &Simulation,
+        device: usize,
+        flags: u32,
+        primary: bool,
+    ) -> Result<Context, Status> {
+        let bytes = simulation.settings.context_bytes;
+        simulation.grow(device, Kind::Context, bytes)?;
+        let mut state = simulation.shared.lock();
+        let number = device_time::process_number(simulation.serial);
+        let client = state.engine(device).add_client(number, clock::now());
+        if let Some(usage) = state.usage(simulation.slot, device).filter(|_| client.is_ok()) {
+            usage.contexts = usage.contexts.saturating_add(1);
+            usage.contexts_made = usage.contexts_made.saturating_add(1);
+        }
+        drop(state);
+        let Ok(client) = client else {
+            simulation.shrink(device, Kind::Context, bytes);
+            return Err(status::OUT_OF_MEMORY);
+        };
+        self.contexts_made += 1;
+        Ok(Context {
+            device,
+            primary,
+            flags,
+            version: 3020,
+            number: self.contexts_made,
+            limits: DEFAULT_LIMITS,
+            charged: bytes,
+            client,
+            cache: 0,
+            banks: 0,
+            attached: 1,
+        })
+    }
+
+    /// The primary context of a device, by this process's number. Its handle is the same for ever.
+    pub(crate) fn primary(&mut self, device: i32) -> Result<&mut Primary, Status> {
+        let ordinal = usize::try_from(device).map_err(|_| statuses::INVALID_DEVICE)?;
+        let primary = self.primaries.get_mut(ordinal).ok_or(statuses::INVALID_DEVICE)?;
+        if primary.handle == 0 {
+            primary.handle = self.contexts.reserve();
+        }
+        Ok(primary)
+    }
+
+    /// The current context.
+    pub(crate) fn current(&self) -> Result<(u64, &Context), Status> {
+        let handle = thread_state::current();
+        if handle == 0 {
+            return Err(status::INVALID_CONTEXT);
+        }
+        let handle = self.resolved(handle);
+        Ok((handle, self.contexts.get(handle).map_err(|_| statuses::CONTEXT_IS_DESTROYED)?))
+    }
+
+    /// A context by handle; 0 is the current one.
+    pub(crate) fn context(&self, handle: u64) -> Result<(u64, &Context), Status> {
+        if handle == 0 {
+            return self.current();
+        }
+        let handle = self.resolved(handle);
+        Ok((handle, self.contexts.get(handle).map_err(|_| status::INVALID_CONTEXT)?))
+    }
+
+    /// Refuses a handle that cannot be made current. A primary context's handle always can: a thread may keep it
+    /// current over a reset, and then every call that needs the context answers 709 until it is retained again.
+    pub(crate) fn can_be_current(&self, handle: u64) -> Outcome {
+        if handle == 0 {
+            return Err(status::INVALID_CONTEXT);
+        }
+        if self.primaries.iter().any(|primary| primary.handle == handle) {
+            return Ok(());
+        }
+        self.context(handle).map(|_| ())
+    }
+
+    /// Ends a context and everything that lives in it.
+    pub(crate) fn end_context(&mut self, simulation: &Simulation, handle: u64) -> Outcome {
+        let context = self.contexts.remove(handle).map_err(|_| status::INVALID_CONTEXT)?;
+        self.unload_all_of(simulation, handle);
+        self.end_greens_of(simulation, handle);
+        self.end_arrays_of(simulation, handle);
+        self.end_graph_memory_of(simulation, handle);
+        self.end_blocks_of(simulation, handle, context.device);
+        self.close_borrowed_of(simulation, handle);
+        self.end_memory_of(simulation, handle);
+        self.end_streams_of(handle);
+        self.peers.retain(|(one, other)| *one != handle && *other != handle);
+        let mut state = simulation.shared.lock();
+        let gone = device_time::remove_client(state.engine(context.device), context.client);
+        state.refund(simulation.slot, context.device, Kind::Context, context.charged);
+        if let Some(usage) = state.usage(simulation.slot, context.device) {
+            usage.remember(&gone);
+            usage.contexts = usage.contexts.saturating_sub(1);
+        }
+        Ok(())
+    }
+}

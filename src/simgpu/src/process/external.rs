@@ -1,0 +1,84 @@
+//! What is memory that another interface made?
+//!
+//! A file with bytes in it, whose descriptor is imported: no memory of CUDA's, so nothing is charged. The descriptor
+//! of memory that CUDA exported can be imported too; then this process uses that memory until the object is
+//! destroyed.
+
+use std::fs::File;
+use std::os::fd::{FromRawFd, OwnedFd};
+
+use gpuslice_driver::types::{Status, status};
+
+use super::local::Local;
+use super::simulation::Simulation;
+use crate::model::arrays::Shape;
+use crate::model::external::External;
+use crate::model::tickets;
+use crate::status::Outcome;
+
+impl Local {
+    /// Imports the memory behind a descriptor, which belongs to the driver from then on.
+    pub(crate) fn import_external(
+        &mut self,
+        simulation: &Simulation,
+        descriptor: i32,
+        size: u64,
+    ) -> Result<u64, Status> {
+        let file = tickets::duplicate(descriptor)?;
+        let length = File::from(file.try_clone().map_err(|_| status::INVALID_VALUE)?).metadata();
+        if size == 0 || length.map_err(|_| status::INVALID_VALUE)?.len() < size {
+            return Err(status::INVALID_VALUE);
+        }
+        let number = tickets::read_label(&file).map_or(0, |label| label.number);
+        if number != 0 && !simulation.shared.lock().import(simulation.slot, number) {
+            return Err(status::INVALID_VALUE);
+        }
+        // SAFETY: the caller gives the descriptor away: the contract of the function.
+        drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
+        Ok(self.externals.add(External { file, size, number }))
+    }
+
+    /// Part of it at an address, to be freed as ordinary memory is.
+    pub(crate) fn map_external(
+        &mut self,
+        simulation: &Simulation,
+        handle: u64,
+        offset: u64,
+        size: u64,
+    ) -> Result<u64, Status> {
+        let external = self.externals.get(handle)?;
+        if size == 0 || offset.checked_add(size).is_none_or(|end| end > external.size) {
+            return Err(status::INVALID_VALUE);
+        }
+        let file = external.file.try_clone().map_err(|_| status::OUT_OF_MEMORY)?;
+        self.open_external(simulation, &file, offset, size)
+    }
+
+    /// Part of it as a mipmapped array, to be destroyed as one. Bytes written through it stay in it.
+    pub(crate) fn map_external_mipmap(
+        &mut self,
+        simulation: &Simulation,
+        handle: u64,
+        offset: u64,
+        (shape, levels): (Shape, u32),
+    ) -> Result<u64, Status> {
+        let external = self.externals.get(handle)?;
+        let end = shape.size(levels).and_then(|size| offset.checked_add(size));
+        if end.is_none_or(|end| end > external.size) {
+            return Err(status::INVALID_VALUE);
+        }
+        self.view_mipmap(simulation, shape, levels)
+    }
+
+    /// Ends an import.
+    pub(crate) fn end_external(&mut self, simulation: &Simulation, handle: u64) -> Outcome {
+        let external = self.externals.remove(handle)?;
+        self.leave_export(simulation, external.number);
+        Ok(())
+    }
+
+    /// Whether an import of this process uses an export.
+    pub(crate) fn has_external(&self, number: u64) -> bool {
+        self.externals.iter().any(|(_, external)| external.number == number)
+    }
+}

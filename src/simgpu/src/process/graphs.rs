@@ -1,0 +1,159 @@
+//! Plans launches of graphs, and finds and copies graphs and nodes.
+
+use std::collections::{HashMap, HashSet};
+
+use gpuslice_driver::types::{CUhostFn, Status};
+
+use super::local::Local;
+use super::meetings;
+use super::simulation::Simulation;
+use crate::engine::{Config, Meeting, WHOLE_DEVICE, Work};
+use crate::model::graphs::{Graph, Node, Op};
+use crate::model::movement::Movement;
+use crate::status::statuses;
+
+/// What a launch of a graph does, put together.
+#[derive(Debug, Default)]
+pub(crate) struct Plan {
+    /// Time along the longest path.
+    ns: u64,
+    nodes: u32,
+    occupancy: u16,
+    /// Whom its collectives wait for.
+    meeting: Option<Meeting>,
+    pub(crate) moves: Vec<Movement>,
+    pub(crate) hosts: Vec<(CUhostFn, usize)>,
+    pub(crate) records: Vec<u64>,
+    pub(crate) waits: Vec<u64>,
+}
+
+impl Plan {
+    /// What goes into the queue; nothing where nothing takes time.
+    pub(crate) fn work(&self) -> Work {
+        let Self { ns, nodes, .. } = *self;
+        let occupancy = self.occupancy.max(1);
+        match self.meeting {
+            Some(meeting) => Work::Meet { meeting, ns, nodes, occupancy },
+            None if nodes == 0 => Work::Marker,
+            None => Work::Graph { kernels_ns: ns, nodes, occupancy },
+        }
+    }
+}
+
+impl Local {
+    /// Puts together what a launch of a graph does.
+    pub(crate) fn plan(
+        &self,
+        simulation: &Simulation,
+        (graph, children): (&Graph, &HashMap<u64, Graph>),
+        disabled: &HashSet<u64>,
+        config: &Config,
+    ) -> Result<Plan, Status> {
+        let mut plan = Plan::default();
+        let mut ends: HashMap<u64, u64> = HashMap::new();
+        for handle in graph.ordered().ok_or(statuses::ILLEGAL_STATE)? {
+            let Some(node) = graph.nodes.get(&handle) else { continue };
+            let start = node.after.iter().filter_map(|before| ends.get(before)).max().copied().unwrap_or(0);
+            let skipped = disabled.contains(&handle);
+            let ns = if skipped {
+                0
+            } else {
+                self.add_to_plan(simulation, &mut plan, (&node.op, children), config)?
+            };
+            ends.insert(handle, start.saturating_add(ns));
+        }
+        plan.ns = ends.values().max().copied().unwrap_or(0);
+        Ok(plan)
+    }
+
+    fn add_to_plan(
+        &self,
+        simulation: &Simulation,
+        plan: &mut Plan,
+        (op, children): (&Op, &HashMap<u64, Graph>),
+        config: &Config,
+    ) -> Result<u64, Status> {
+        match op {
+            Op::Kernel(launch) => {
+                plan.nodes += 1;
+                plan.occupancy = plan.occupancy.max(launch.occupancy);
+                plan.meeting = plan.meeting.or_else(|| meetings::of(simulation, launch));
+                return Ok(launch.ns);
+            }
+            Op::Move(movement) => {
+                plan.moves.push(*movement);
+                let (ns, occupancy) = match movement.prepare(self, simulation).map(|prepared| prepared.work) {
+                    Ok(Work::Fill { bytes }) => (config.fill_ns(bytes), WHOLE_DEVICE),
+                    Ok(Work::Copy { direction, bytes }) => (config.copy_ns(direction, bytes), 1),
+                    _ => return Ok(0),
+                };
+                plan.nodes += 1;
+                plan.occupancy = plan.occupancy.max(occupancy);
+                return Ok(ns);
+            }
+            Op::Child(child) => {
+                let child = children.get(child).ok_or(statuses::INVALID_HANDLE)?;
+                let child = self.plan(simulation, (child, children), &HashSet::new(), config)?;
+                plan.nodes += child.nodes;
+                plan.occupancy = plan.occupancy.max(child.occupancy);
+                plan.meeting = plan.meeting.or(child.meeting);
+                plan.moves.extend(child.moves);
+                plan.hosts.extend(child.hosts);
+                plan.records.extend(child.records);
+                plan.waits.extend(child.waits);
+                return Ok(child.ns);
+            }
+            Op::Host(function, data) => plan.hosts.push((*function, *data)),
+            Op::Record(event) => plan.records.push(*event),
+            Op::Wait(event) => plan.waits.push(*event),
+            Op::Empty | Op::Alloc { .. } | Op::Free(_) => {}
+        }
+        Ok(0)
+    }
+
+    /// Copies of the graphs of a graph's child nodes, and of theirs.
+    pub(crate) fn children_of(&self, graph: &Graph) -> HashMap<u64, Graph> {
+        let mut found = HashMap::new();
+        let mut open: Vec<u64> = graph.children().collect();
+        while let Some(child) = open.pop() {
+            if let Ok(graph) = self.graphs.get(child) {
+                open.extend(graph.children());
+                found.insert(child, graph.clone());
+            }
+        }
+        found
+    }
+
+    /// The graph that a node is in.
+    pub(crate) fn graph_of(&self, node: u64) -> Result<u64, Status> {
+        let mut graphs = self.graphs.iter();
+        let found = graphs.find(|(_, graph)| graph.nodes.contains_key(&node));
+        found.map(|(handle, _)| handle).ok_or(statuses::INVALID_HANDLE)
+    }
+
+    /// A node.
+    pub(crate) fn node(&self, node: u64) -> Result<&Node, Status> {
+        self.graphs.get(self.graph_of(node)?)?.nodes.get(&node).ok_or(statuses::INVALID_HANDLE)
+    }
+
+    /// A node, to change.
+    pub(crate) fn node_mut(&mut self, node: u64) -> Result<&mut Node, Status> {
+        let graph = self.graph_of(node)?;
+        self.graphs.get_mut(graph)?.nodes.get_mut(&node).ok_or(statuses::INVALID_HANDLE)
+    }
+
+    /// A copy of a graph with nodes of its own.
+    pub(crate) fn copy_graph(&mut self, handle: u64) -> Result<Graph, Status> {
+        let original = self.graphs.get(handle)?.clone();
+        let mut copy = Graph::default();
+        let mut new = HashMap::new();
+        for old in original.ordered().ok_or(statuses::ILLEGAL_STATE)? {
+            let Some(node) = original.nodes.get(&old) else { continue };
+            let after = node.after.iter().filter_map(|before| new.get(before)).copied().collect();
+            let made = copy.add(&mut self.nodes_made, node.op.clone(), after);
+            new.insert(old, made);
+            copy.originals.insert(made, old);
+        }
+        Ok(copy)
+    }
+}

@@ -1,0 +1,117 @@
+//! What are green contexts: parts of a device's multiprocessors, in which the primary context can be used?
+//!
+//! A green context keeps the primary context alive and takes a little memory of its own. What is made while one is
+//! current lives in the primary context. Kernels run as if they had the whole device.
+
+use gpuslice_driver::types::{Status, status};
+
+use super::local::Local;
+use super::simulation::Simulation;
+use super::thread_state;
+use crate::hardware::attributes::PROCESSORS;
+use crate::model::green_contexts::Green;
+use crate::state::layout::Kind;
+use crate::status::Outcome;
+
+impl Local {
+    /// The context that a handle means: a green context's is the primary one.
+    pub(crate) fn resolved(&self, context: u64) -> u64 {
+        let green = self.greens.views.get(context).and_then(|green| self.greens.greens.get(*green));
+        green.map_or(context, |green| green.context)
+    }
+
+    /// The green context that a context's handle stands for.
+    pub(crate) fn green_of(&self, context: u64) -> Option<&Green> {
+        self.greens.views.get(context).and_then(|green| self.greens.greens.get(*green)).ok()
+    }
+
+    /// Makes a green context in the primary context, which the caller has retained for it.
+    pub(crate) fn make_green(
+        &mut self,
+        simulation: &Simulation,
+        ordinal: i32,
+        processors: u32,
+    ) -> Result<u64, Status> {
+        let context = self.primary(ordinal)?.handle;
+        let (device, charged) = (self.contexts.get(context)?.device, simulation.settings.green_bytes);
+        simulation.grow(device, Kind::Context, charged)?;
+        self.contexts_made += 1;
+        let number = self.contexts_made;
+        Ok(self.greens.greens.add(Green { context, processors, number, ordinal, view: 0, charged }))
+    }
+
+    /// Ends a green context, and its use of the primary context.
+    pub(crate) fn end_green(&mut self, simulation: &Simulation, handle: u64) -> Outcome {
+        let green = self.greens.greens.get(handle).map_err(|_| status::INVALID_CONTEXT)?;
+        let ordinal = green.ordinal;
+        self.drop_green(simulation, handle);
+        self.release_primary(simulation, ordinal)
+    }
+
+    fn drop_green(&mut self, simulation: &Simulation, handle: u64) {
+        let Ok(green) = self.greens.greens.remove(handle) else { return };
+        let _ = self.greens.views.remove(green.view);
+        if let Ok(device) = simulation.device(green.ordinal) {
+            simulation.shrink(device, Kind::Context, green.charged);
+        }
+    }
+
+    /// Ends the green contexts of a primary context that ends, and their uses of it.
+    pub(crate) fn end_greens_of(&mut self, simulation: &Simulation, context: u64) {
+        for green in self.greens.greens.matching(|green| green.context == context) {
+            let ordinal = self.greens.greens.get(green).map(|green| green.ordinal);
+            if let Ok(primary) = ordinal.and_then(|ordinal| self.primary(ordinal)) {
+                primary.uses = primary.uses.saturating_sub(1);
+            }
+            self.drop_green(simulation, green);
+        }
+    }
+
+    /// The handle by which a green context is used as a context.
+    pub(crate) fn green_view(&mut self, handle: u64) -> Result<u64, Status> {
+        let green = self.greens.greens.get_mut(handle).map_err(|_| status::INVALID_CONTEXT)?;
+        if green.view == 0 {
+            green.view = self.greens.views.add(handle);
+        }
+        Ok(green.view)
+    }
+
+    /// The multiprocessors that a descriptor stands for.
+    pub(crate) fn described(&self, descriptor: u64) -> Result<u32, Status> {
+        self.greens.descriptors.get(descriptor).copied().map_err(|_| status::INVALID_VALUE)
+    }
+
+    /// The multiprocessors of a context: a green one's share, or all.
+    pub(crate) fn processors(&self, context: u64) -> Result<u32, Status> {
+        self.context(context)?;
+        let handle = if context == 0 { thread_state::current() } else { context };
+        Ok(self.green_of(handle).map_or(PROCESSORS, |green| green.processors))
+    }
+
+    /// Gives back a use of a primary context; the last one ends it.
+    pub(crate) fn release_primary(&mut self, simulation: &Simulation, ordinal: i32) -> Outcome {
+        let primary = self.primary(ordinal)?;
+        primary.uses = primary.uses.checked_sub(1).ok_or(status::INVALID_CONTEXT)?;
+        let (handle, uses) = (primary.handle, primary.uses);
+        // A reset may have ended it before.
+        let is_over = uses > 0 || self.contexts.get(handle).is_err();
+        if is_over { Ok(()) } else { self.end_context(simulation, handle) }
+    }
+
+    /// Takes a use of a device's primary context, which is made if it does not live.
+    pub(crate) fn retain_primary(&mut self, simulation: &Simulation, ordinal: i32) -> Result<u64, Status> {
+        let device = simulation.device(ordinal)?;
+        let (made, flags) = self.primary(ordinal).map(|primary| (primary.handle, primary.flags))?;
+        if self.contexts.get(made).is_err() {
+            let context = self.make_context(simulation, device, flags, true)?;
+            self.contexts.put(made, context);
+            if let Err(why) = self.load_libraries(simulation, made) {
+                self.end_context(simulation, made)?;
+                return Err(why);
+            }
+        }
+        let primary = self.primary(ordinal)?;
+        primary.uses = primary.uses.saturating_add(1);
+        Ok(made)
+    }
+}

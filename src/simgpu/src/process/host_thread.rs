@@ -1,0 +1,117 @@
+//! Who runs the host functions that a program puts into its streams?
+//!
+//! One thread of ours, started with the first of them. It also holds streams that wait for an event of another
+//! device until that event is complete.
+
+use core::ffi::c_void;
+use std::time::Duration;
+
+use gpuslice_driver::types::{CUstream, Status, status};
+
+use super::host_queue::Duty;
+use super::simulation::{self, Simulation};
+use super::thread_state;
+use crate::engine::{ClientId, Completion, EventStatus, HostCall, Target, Ticket};
+use crate::model::objects::pointer;
+use crate::os::clock;
+
+/// A stream callback.
+type Callback = Option<unsafe extern "C" fn(CUstream, Status, *mut c_void)>;
+
+/// Body of the thread.
+pub(crate) fn work() {
+    loop {
+        let Some(simulation) = simulation::get() else {
+            std::thread::yield_now();
+            continue;
+        };
+        let next = round(simulation);
+        let mut tasks = simulation.host.tasks.lock();
+        let idle = tasks.due.is_empty() && tasks.waiting.is_empty();
+        match next {
+            // Something was done: there may be more.
+            None => {}
+            Some(_) if idle => simulation.host.changed.wait(&mut tasks),
+            Some(instant) => {
+                let pause = Duration::from_nanos(instant.saturating_sub(clock::now()));
+                simulation.host.changed.wait_for(&mut tasks, pause);
+            }
+        }
+    }
+}
+
+/// How often a full round is made while something is waited for that cannot be foreseen.
+const ROUND_NS: u64 = 100_000;
+
+/// Does what is due. None when there was something, otherwise when to look again.
+fn round(simulation: &Simulation) -> Option<u64> {
+    let mut next = clock::now() + 1_000_000_000;
+    let looked: Vec<(usize, ClientId, Ticket)> =
+        simulation.host.tasks.lock().due.iter().map(|due| (due.device, due.client, due.ticket)).collect();
+    let mut busy = finish_waits(simulation, &mut next);
+    for (device, client, ticket) in looked {
+        match simulation.completion(device, Target::Ticket(ticket)) {
+            Completion::Done => {
+                let mut tasks = simulation.host.tasks.lock();
+                tasks.due.retain(|due| due.ticket != ticket || due.device != device);
+                busy = true;
+            }
+            Completion::NotBefore(instant) => next = next.min(instant),
+            Completion::NeedsHost => {
+                next = next.min(clock::now() + ROUND_NS);
+                let call = simulation.shared.lock().engine(device).next_host_call(client, clock::now());
+                if let Some(call) = call {
+                    fulfil(simulation, device, call);
+                    busy = true;
+                }
+            }
+        }
+    }
+    if busy { None } else { Some(next) }
+}
+
+/// Runs one host function, or remembers that a stream waits.
+fn fulfil(simulation: &Simulation, device: usize, call: HostCall) {
+    let duty = simulation.host.tasks.lock().duties.remove(&call.token);
+    match duty {
+        Some(Duty::Function(Some(function), data)) => {
+            let data: *mut c_void = core::ptr::with_exposed_provenance_mut(data);
+            // SAFETY: the program gave the function and its argument, to be called like this.
+            thread_state::call_back(|| unsafe { function(data) });
+        }
+        Some(Duty::Callback(function, stream, data)) => {
+            // SAFETY: the same function, its status argument as the integer that it is.
+            let function: Callback = unsafe { core::mem::transmute(function) };
+            let (stream, data): (CUstream, *mut c_void) =
+                (pointer(stream), core::ptr::with_exposed_provenance_mut(data));
+            if let Some(function) = function {
+                // SAFETY: as above; the work before it succeeded.
+                thread_state::call_back(|| unsafe { function(stream, status::SUCCESS, data) });
+            }
+        }
+        Some(Duty::Event(other, event)) => {
+            simulation.host.tasks.lock().waiting.push((device, call, other, event));
+            return;
+        }
+        _ => {}
+    }
+    let _ = simulation.shared.lock().engine(device).finish_host_call(call, clock::now());
+}
+
+/// Lets streams go on whose events of other devices are complete.
+fn finish_waits(simulation: &Simulation, next: &mut u64) -> bool {
+    let waiting = core::mem::take(&mut simulation.host.tasks.lock().waiting);
+    let mut busy = false;
+    for (device, call, other, event) in waiting {
+        let mut state = simulation.shared.lock();
+        if state.engine(other).event_status(event, clock::now()) == Ok(EventStatus::Pending) {
+            drop(state);
+            simulation.host.tasks.lock().waiting.push((device, call, other, event));
+            *next = (*next).min(clock::now() + ROUND_NS);
+        } else {
+            let _ = state.engine(device).finish_host_call(call, clock::now());
+            busy = true;
+        }
+    }
+    busy
+}

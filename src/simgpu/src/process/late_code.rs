@@ -1,0 +1,72 @@
+//! Calls wait here for code that is still to come into their context, as [`Loading`](crate::loading::Loading) counts it.
+
+use gpuslice_driver::Symbol;
+
+use super::local::Local;
+use super::simulation::Simulation;
+use super::thread_state;
+
+/// Whether a function needs no lock of a context: it looks at the machine, or at what is current.
+fn needs_no_context(name: &str) -> bool {
+    let beginnings = [
+        "cuInit",
+        "cuGet",
+        "cuDriver",
+        "cuDevice",
+        "cuCheckpoint",
+        "cuCtxGet",
+        "cuCtxSetCurrent",
+        "cuCtxPush",
+        "cuCtxPop",
+    ];
+    beginnings.iter().any(|beginning| name.starts_with(beginning))
+}
+
+/// Whether a function finds its context by a handle where none is current.
+fn has_a_handle(name: &str) -> bool {
+    name.starts_with("cuEvent") || name.starts_with("cuStream")
+}
+
+impl Local {
+    /// The context into which a module's code is still to come.
+    pub(crate) fn context_awaiting(&self, module: u64) -> Option<u64> {
+        let module = self.code.modules.get(module).ok()?;
+        (!module.loaded).then_some(module.context)
+    }
+
+    /// The context into which code is still to come before a function, or a kernel in the current context, can run.
+    pub(crate) fn context_awaiting_code_of(&self, handle: u64) -> Option<u64> {
+        if let Ok(function) = self.code.functions.get(handle) {
+            return self.context_awaiting(function.module);
+        }
+        let library = self.code.kernels.get(handle).ok()?.library;
+        let context = self.current().ok()?.0;
+        let loaded = self.code.libraries.get(library).ok()?.loaded.get(&context);
+        loaded.map_or(Some(context), |module| self.context_awaiting(*module))
+    }
+}
+
+impl Simulation {
+    /// Waits while code comes into the context of a call: the current one, or for an event or stream without one any.
+    pub(crate) fn wait_while_loading(&self, symbol: Symbol) {
+        if !self.config.loading_waits || needs_no_context(symbol.name()) {
+            return;
+        }
+        let current = thread_state::current();
+        self.loading.wait(|context| context == current || current == 0 && has_a_handle(symbol.name()));
+    }
+
+    /// If the code is not there yet that a call wants: waits until all is done that was queued in its context, and lets nobody
+    /// else in there meanwhile. `wanted` tells the context. No lock may be held.
+    pub(crate) fn make_way_for_code(&self, wanted: impl Fn(&Local) -> Option<u64>) {
+        if !self.config.loading_waits || !self.config.lazy {
+            return;
+        }
+        let Some(context) = wanted(&self.local()) else { return };
+        let _coming = self.loading.begin(context);
+        // Somebody else may have brought it.
+        if wanted(&self.local()) == Some(context) {
+            let _gone = self.wait_for_context(context);
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! The objects of this process, and the operations on them.
+
+pub(crate) mod arrays;
+pub(crate) mod blocks;
+pub(crate) mod borrowed;
+pub(crate) mod captures;
+pub(crate) mod checkpoint;
+pub(crate) mod code;
+pub(crate) mod contexts;
+pub(crate) mod external;
+pub(crate) mod graph_memory;
+pub(crate) mod graphs;
+pub(crate) mod green_contexts;
+pub(crate) mod host_queue;
+pub(crate) mod host_thread;
+pub(crate) mod late_code;
+pub(crate) mod loading;
+pub(crate) mod local;
+pub(crate) mod managed;
+pub(crate) mod meetings;
+pub(crate) mod memory;
+pub(crate) mod movement;
+pub(crate) mod multicast;
+pub(crate) mod pools;
+pub(crate) mod simulation;
+pub(crate) mod streams;
+pub(crate) mod thread_state;
+pub(crate) mod user_objects;
+pub(crate) mod virtual_memory;

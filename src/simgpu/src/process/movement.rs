@@ -1,0 +1,181 @@
+//! How are bytes moved: between the host and the device, within it, and filled?
+//!
+//! Bytes of asynchronous copies move when the copy is queued; time passes as if they moved when it runs.
+
+use gpuslice_driver::types::{Status, status};
+
+use super::local::Local;
+use super::simulation::Simulation;
+use crate::engine::{Direction, Work};
+use crate::model::arrays::Level;
+use crate::model::movement::{End, Movement, Side};
+use crate::status::statuses;
+
+/// Bytes of this process that a movement touches: an address that can be used, and a length.
+type Span = (u64, u64);
+
+/// What a movement comes to.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    /// For the device's time.
+    pub(crate) work: Work,
+    spans: Vec<(Vec<Span>, Source)>,
+}
+
+#[derive(Debug)]
+enum Source {
+    Bytes(Vec<Span>),
+    Pattern(u32, u64),
+}
+
+/// Which memory an end lies in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Memory {
+    Host,
+    Device(usize),
+}
+
+impl Movement {
+    /// Checks that everything is there, and finds it.
+    pub(crate) fn prepare(&self, local: &Local, simulation: &Simulation) -> Result<Prepared, Status> {
+        match *self {
+            Self::Copy { to, from, width, height, depth } => {
+                let (to_memory, from_memory) = (local.memory_of(&to)?, local.memory_of(&from)?);
+                let mut spans = Vec::new();
+                for row in 0..height.saturating_mul(depth) {
+                    let (y, z) = (row % height, row / height);
+                    let target = local.spans(simulation, &to, y, z, width)?;
+                    spans.push((target, Source::Bytes(local.spans(simulation, &from, y, z, width)?)));
+                }
+                let bytes = width.saturating_mul(height).saturating_mul(depth);
+                Ok(Prepared { work: copy_work(to_memory, from_memory, bytes), spans })
+            }
+            Self::Fill { to, pitch, value, element, width, height } => {
+                let row = width.checked_mul(element).ok_or(status::INVALID_VALUE)?;
+                let mut spans = Vec::new();
+                for y in 0..height {
+                    let start = y.checked_mul(pitch).and_then(|offset| to.checked_add(offset));
+                    let end = End::flat(Side::Device(start.ok_or(status::INVALID_VALUE)?));
+                    spans.push((local.spans(simulation, &end, 0, 0, row)?, Source::Pattern(value, element)));
+                }
+                Ok(Prepared { work: Work::Fill { bytes: row.saturating_mul(height) }, spans })
+            }
+        }
+    }
+}
+
+/// Who does a copy: a copy engine, the multiprocessors, or nobody.
+fn copy_work(to: Memory, from: Memory, bytes: u64) -> Work {
+    match (to, from) {
+        (Memory::Device(_), Memory::Host) => Work::Copy { direction: Direction::HostToDevice, bytes },
+        (Memory::Host, Memory::Device(_)) => Work::Copy { direction: Direction::DeviceToHost, bytes },
+        (Memory::Device(a), Memory::Device(b)) if a == b => Work::Fill { bytes },
+        (Memory::Device(_), Memory::Device(_)) => Work::Copy { direction: Direction::Peer, bytes },
+        (Memory::Host, Memory::Host) => Work::Marker,
+    }
+}
+
+impl Prepared {
+    /// Whether no memory of the host takes part.
+    pub(crate) fn stays_on_devices(&self) -> bool {
+        matches!(self.work, Work::Fill { .. } | Work::Copy { direction: Direction::Peer, .. })
+    }
+
+    /// Moves the bytes.
+    pub(crate) fn perform(&self) {
+        for (to, source) in &self.spans {
+            match source {
+                Source::Bytes(from) => copy(to, from),
+                Source::Pattern(value, element) => to.iter().for_each(|span| fill(*span, *value, *element)),
+            }
+        }
+    }
+}
+
+fn bytes(address: u64) -> *mut u8 {
+    core::ptr::with_exposed_provenance_mut(usize::try_from(address).unwrap_or(0))
+}
+
+/// Copies one list of spans to another of the same length.
+fn copy(to: &[Span], from: &[Span]) {
+    let (mut targets, mut sources) = (to.iter().copied(), from.iter().copied());
+    let (mut target, mut source) = (targets.next(), sources.next());
+    while let (Some((to, room)), Some((from, left))) = (target, source) {
+        let length = room.min(left);
+        // SAFETY: both spans were found to be memory of the simulation or are the caller's own, as the driver
+        // API requires; they may overlap.
+        unsafe { core::ptr::copy(bytes(from), bytes(to), usize::try_from(length).unwrap_or(0)) };
+        target = if room > length { Some((to + length, room - length)) } else { targets.next() };
+        source = if left > length { Some((from + length, left - length)) } else { sources.next() };
+    }
+}
+
+fn fill((address, length): Span, value: u32, element: u64) {
+    let length = usize::try_from(length).unwrap_or(0);
+    // SAFETY: the span was found to be memory of the simulation.
+    let target = unsafe { core::slice::from_raw_parts_mut(bytes(address), length) };
+    let [a, b, c, d] = value.to_le_bytes();
+    match element {
+        1 => target.fill(a),
+        2 => target.chunks_exact_mut(2).for_each(|chunk| chunk.copy_from_slice(&[a, b])),
+        _ => target.chunks_exact_mut(4).for_each(|chunk| chunk.copy_from_slice(&[a, b, c, d])),
+    }
+}
+
+impl Local {
+    /// Which memory an end lies in.
+    fn memory_of(&self, end: &End) -> Result<Memory, Status> {
+        match end.side {
+            Side::Host(_) => Ok(Memory::Host),
+            Side::Array(array) => Ok(Memory::Device(self.arrays.device_of(array)?)),
+            Side::Device(address) => match self.regions.around(address) {
+                Some((_, region)) => Ok(region.device.map_or(Memory::Host, Memory::Device)),
+                None if self.regions.host_around(address).is_some() => Ok(Memory::Host),
+                None => Err(status::INVALID_VALUE),
+            },
+        }
+    }
+
+    /// The bytes of one row of an end.
+    fn spans(
+        &self,
+        simulation: &Simulation,
+        end: &End,
+        y: u64,
+        z: u64,
+        width: u64,
+    ) -> Result<Vec<Span>, Status> {
+        let arena = |address: u64| simulation.arena.host(address).expose_provenance() as u64;
+        let (y, z) = (end.y.saturating_add(y), end.z.saturating_add(z));
+        let rows = z.saturating_mul(end.height).saturating_add(y);
+        let offset = rows.saturating_mul(end.pitch).saturating_add(end.x);
+        match end.side {
+            Side::Host(0) => Err(status::INVALID_VALUE),
+            Side::Host(base) => Ok(vec![(base.saturating_add(offset), width)]),
+            Side::Array(array) => {
+                let level: Level = self.arrays.level(array)?;
+                let start = level.place(end.x, y, z, width).ok_or(status::INVALID_VALUE)?;
+                Ok(vec![(arena(start), width)])
+            }
+            Side::Device(base) => {
+                let start = base.checked_add(offset).ok_or(status::INVALID_VALUE)?;
+                if let Some(parts) = self.regions.parts(start, width) {
+                    return Ok(parts.into_iter().map(|(at, length)| (arena(at), length)).collect());
+                }
+                let (host, block) = self.regions.host_around(start).ok_or(status::INVALID_VALUE)?;
+                let fits = start - host + width <= block.size;
+                if fits { Ok(vec![(start, width)]) } else { Err(status::INVALID_VALUE) }
+            }
+        }
+    }
+
+    /// A pointer that may be the device's or the host's.
+    pub(crate) fn either(&self, address: u64) -> Side {
+        if self.regions.around(address).is_some() { Side::Device(address) } else { Side::Host(address) }
+    }
+
+    /// Refuses what would touch no memory at all but still names it wrongly.
+    pub(crate) fn check_array(&self, array: u64) -> Result<(), Status> {
+        self.arrays.level(array).map(|_| ()).map_err(|_| statuses::INVALID_HANDLE)
+    }
+}

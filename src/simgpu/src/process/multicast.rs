@@ -1,0 +1,123 @@
+//! What is an object that stands for memory of several devices?
+//!
+//! It has a handle and can be mapped as memory can, and takes none itself. What is bound to it stays until it is
+//! unbound, or the object has neither a handle nor a mapping any more. What is written to it reaches nobody.
+
+use gpuslice_driver::types::{Status, status};
+
+use super::local::Local;
+use super::simulation::Simulation;
+use crate::model::multicast::{Bound, Group, Part, Wanted};
+use crate::model::regions::Origin;
+use crate::model::virtual_memory::{GRANULARITY, Memory, Properties};
+use crate::status::{Outcome, statuses};
+
+impl Wanted {
+    pub(crate) fn check(&self) -> Outcome {
+        let size = self.size as u64;
+        let wrong = self.devices == 0 || self.flags != 0 || size == 0 || !size.is_multiple_of(GRANULARITY);
+        if wrong { Err(status::INVALID_VALUE) } else { Ok(()) }
+    }
+}
+
+impl Local {
+    /// Makes an object: its handle.
+    pub(crate) fn make_group(&mut self, simulation: &Simulation, wanted: Wanted) -> Result<u64, Status> {
+        wanted.check()?;
+        let size = wanted.size as u64;
+        let backing = simulation.arena.take(size, GRANULARITY).ok_or(status::OUT_OF_MEMORY)?;
+        let properties = Properties { kind: 1, handle_types: 0, location: (0, 0), flags: [0; 8] };
+        let handle = self.note_memory(Memory::new(size, properties, None, backing));
+        let wanted = wanted.devices as usize;
+        self.vmm.groups.insert(handle, Group { wanted, devices: Vec::new(), bound: Vec::new() });
+        Ok(handle)
+    }
+
+    fn group(&mut self, handle: u64) -> Result<&mut Group, Status> {
+        self.memory(handle)?;
+        self.vmm.groups.get_mut(&handle).ok_or(status::INVALID_VALUE)
+    }
+
+    /// A device takes part.
+    pub(crate) fn add_to_group(&mut self, handle: u64, device: usize) -> Outcome {
+        let group = self.group(handle)?;
+        if group.devices.contains(&device) || group.devices.len() == group.wanted {
+            return Err(status::INVALID_VALUE);
+        }
+        group.devices.push(device);
+        Ok(())
+    }
+
+    /// Binds memory of a device that takes part.
+    pub(crate) fn bind(
+        &mut self,
+        simulation: &Simulation,
+        handle: u64,
+        at: u64,
+        part: Part,
+        on: Option<usize>,
+    ) -> Outcome {
+        let whole = self.memory(handle)?.size;
+        let memory = self.memory_behind(part.memory)?;
+        let device = memory.device.ok_or(status::INVALID_VALUE)?;
+        let inside = |start: u64, size: u64| start.checked_add(part.size).is_some_and(|end| end <= size);
+        let even = [at, part.offset, part.size].iter().all(|value| value.is_multiple_of(GRANULARITY));
+        let fits = part.size > 0 && inside(at, whole) && inside(part.offset, memory.size);
+        let group = self.group(handle)?;
+        let free = |bound: &Bound| {
+            bound.device != device || at >= bound.offset + bound.size || bound.offset >= at + part.size
+        };
+        if group.devices.len() < group.wanted {
+            return Err(statuses::ILLEGAL_STATE);
+        }
+        let known = group.devices.contains(&device) && on.is_none_or(|on| on == device);
+        if !even || !fits || !known || !group.bound.iter().all(free) {
+            return Err(status::INVALID_VALUE);
+        }
+        group.bound.push(Bound { device, offset: at, size: part.size, memory: part.memory });
+        self.change(simulation, part.memory, |memory| memory.mappings += 1);
+        Ok(())
+    }
+
+    /// The memory that is mapped at an address, as what is to be bound.
+    pub(crate) fn part_at(&self, address: u64, size: u64) -> Result<Part, Status> {
+        let (base, region) = self.regions.around(address).ok_or(status::INVALID_VALUE)?;
+        let Origin::Mapped(memory) = region.origin else { return Err(status::INVALID_VALUE) };
+        Ok(Part { memory, offset: address - base, size })
+    }
+
+    /// Takes away what is bound of a device in a range.
+    pub(crate) fn unbind(
+        &mut self,
+        simulation: &Simulation,
+        handle: u64,
+        device: usize,
+        at: u64,
+        size: u64,
+    ) -> Outcome {
+        let end = at.checked_add(size).ok_or(status::INVALID_VALUE)?;
+        let group = self.group(handle)?;
+        let inside = |bound: &mut Bound| {
+            bound.device == device && at <= bound.offset && bound.offset + bound.size <= end
+        };
+        let gone: Vec<Bound> = group.bound.extract_if(.., inside).collect();
+        if gone.is_empty() {
+            return Err(status::INVALID_VALUE);
+        }
+        self.let_go(simulation, &gone);
+        Ok(())
+    }
+
+    /// The object is gone, if it was one.
+    pub(crate) fn end_group(&mut self, simulation: &Simulation, handle: u64) {
+        if let Some(group) = self.vmm.groups.remove(&handle) {
+            self.let_go(simulation, &group.bound);
+        }
+    }
+
+    fn let_go(&mut self, simulation: &Simulation, gone: &[Bound]) {
+        for bound in gone {
+            self.change(simulation, bound.memory, |memory| memory.mappings -= 1);
+        }
+    }
+}

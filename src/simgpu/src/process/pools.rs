@@ -1,0 +1,183 @@
+//! How does stream-ordered memory come and go?
+//!
+//! A pool takes chunks of device memory, at least 32 MiB each, and cuts blocks from them, the first that fits. A
+//! block that is freed in a stream can be had again in that stream at once and elsewhere when the stream has got
+//! there. Chunks without blocks go back when the program synchronises, as far as the pool has more than its
+//! threshold, and when it is trimmed.
+
+use gpuslice_driver::types::{Status, status};
+
+use super::local::Local;
+use super::simulation::Simulation;
+use crate::engine::{Completion, Target};
+use crate::model::pools::{BLOCK, Freed, Pool};
+use crate::model::regions::{Origin, Region};
+use crate::state::layout::Kind;
+use crate::status::Outcome;
+
+/// The least that a pool takes at a time, and what chunks are multiples of.
+const CHUNK: u64 = 32 << 20;
+impl Local {
+    /// Allocates from a pool, in the order of a stream.
+    pub(crate) fn pool_allocate(
+        &mut self,
+        simulation: &Simulation,
+        handle: u64,
+        size: u64,
+        stream: u64,
+        context: u64,
+    ) -> Result<u64, Status> {
+        if size == 0 {
+            return Err(status::INVALID_VALUE);
+        }
+        let block = size.checked_next_multiple_of(BLOCK).ok_or(status::OUT_OF_MEMORY)?;
+        self.settle_pool(simulation, handle);
+        let pool = self.pools.get_mut(handle)?;
+        if pool.is_imported {
+            return Err(status::INVALID_VALUE);
+        }
+        let device = pool.device;
+        let address = match pool.find(block, stream) {
+            Some(address) => address,
+            None => {
+                self.grow_pool(simulation, handle, block)?;
+                self.pools.get_mut(handle)?.find(block, stream).ok_or(status::OUT_OF_MEMORY)?
+            }
+        };
+        let (backing, origin) = (address, Origin::Pool(handle));
+        self.regions.add(address, Region { size, backing, device, context, origin, charged: 0, number: 0 });
+        if let Some(device) = device {
+            simulation.count_allocation(device);
+        }
+        Ok(address)
+    }
+
+    fn grow_pool(&mut self, simulation: &Simulation, handle: u64, block: u64) -> Outcome {
+        let size = block.checked_next_multiple_of(CHUNK).ok_or(status::OUT_OF_MEMORY)?;
+        let pool = self.pools.get(handle)?;
+        if pool.most != 0 && pool.reserved().saturating_add(size) > pool.most {
+            return Err(status::OUT_OF_MEMORY);
+        }
+        if let Some(device) = pool.device {
+            let grown = simulation.grow(device, Kind::Pool, size);
+            if grown.is_err() {
+                // What other pools of the device do not need makes room.
+                self.release_pools(simulation, Some(device), Some(0));
+                simulation.grow(device, Kind::Pool, size)?;
+            }
+        }
+        let Some(address) = simulation.arena.take(size, CHUNK) else {
+            if let Some(device) = self.pools.get(handle)?.device {
+                simulation.shrink(device, Kind::Pool, size);
+            }
+            return Err(status::OUT_OF_MEMORY);
+        };
+        let pool = self.pools.get_mut(handle)?;
+        pool.add_chunk(address, size);
+        Ok(())
+    }
+
+    /// Frees a block in the order of a stream.
+    pub(crate) fn pool_free(
+        &mut self,
+        simulation: &Simulation,
+        address: u64,
+        freed: Option<Freed>,
+    ) -> Outcome {
+        let region = *self.regions.at(address).ok_or(status::INVALID_VALUE)?;
+        let Origin::Pool(handle) = region.origin else { return Err(status::INVALID_VALUE) };
+        self.regions.remove(address);
+        if let Some(number) = self.borrowed.take_loan(address) {
+            simulation.shared.lock().withdraw(number);
+        }
+        let pool = self.pools.pools.get_mut(handle)?;
+        pool.free(address, freed);
+        let ended = pool.ended;
+        if let Some(device) = region.device {
+            simulation.uncount_allocation(device);
+        }
+        if ended {
+            let _ = self.trim_pool(simulation, handle, None);
+        }
+        Ok(())
+    }
+
+    /// Frees a block at once: everything before it is done.
+    pub(crate) fn free_block_now(&mut self, simulation: &Simulation, address: u64) -> Outcome {
+        self.pool_free(simulation, address, None)
+    }
+
+    fn settle_pool(&mut self, simulation: &Simulation, handle: u64) {
+        let mut known: Vec<(Freed, bool)> = Vec::new();
+        let mut done = |freed: &Freed| {
+            if let Some((_, done)) = known.iter().find(|(other, _)| other == freed) {
+                return *done;
+            }
+            let done = simulation.completion(freed.device, Target::Ticket(freed.ticket)) == Completion::Done;
+            known.push((*freed, done));
+            done
+        };
+        if let Ok(pool) = self.pools.pools.get_mut(handle) {
+            pool.settle(&mut done);
+        }
+    }
+
+    /// Brings the counters of a pool up to date.
+    pub(crate) fn settled(&mut self, simulation: &Simulation, handle: u64) -> Result<&mut Pool, Status> {
+        self.settle_pool(simulation, handle);
+        self.pools.get_mut(handle)
+    }
+
+    /// A synchronisation point: pools give back what they have beyond their thresholds, or beyond `keep`.
+    pub(crate) fn release_pools(
+        &mut self,
+        simulation: &Simulation,
+        device: Option<usize>,
+        keep: Option<u64>,
+    ) {
+        for handle in self.pools.pools.matching(|pool| pool.device == device || device.is_none()) {
+            let _ = self.trim_pool(simulation, handle, keep);
+        }
+    }
+
+    /// Gives back what a pool has beyond `keep` bytes, or beyond its threshold.
+    pub(crate) fn trim_pool(&mut self, simulation: &Simulation, handle: u64, keep: Option<u64>) -> Outcome {
+        self.settle_pool(simulation, handle);
+        let pool = self.pools.pools.get_mut(handle).map_err(|_| status::INVALID_VALUE)?;
+        let keep = if pool.ended { 0 } else { keep.unwrap_or(pool.threshold) };
+        let (device, surplus) = (pool.device, pool.surplus(keep));
+        let gone = pool.is_gone();
+        for (address, size) in surplus {
+            simulation.arena.give(address, size);
+            if let Some(device) = device {
+                simulation.shrink(device, Kind::Pool, size);
+            }
+        }
+        if gone {
+            let _ = self.pools.pools.remove(handle);
+        }
+        Ok(())
+    }
+
+    /// Ends a pool. Allocations that live stay, and the pool with them as far as they need it.
+    pub(crate) fn end_pool(&mut self, simulation: &Simulation, handle: u64) -> Outcome {
+        let pool = self.pools.get_mut(handle)?;
+        if pool.is_default {
+            return Err(status::INVALID_VALUE);
+        }
+        pool.ended = true;
+        self.pools.current.retain(|_, current| *current != handle);
+        self.trim_pool(simulation, handle, Some(0))
+    }
+
+    /// Frees the blocks that were allocated in a context, and lets the pools of its device go back to nothing.
+    pub(crate) fn end_blocks_of(&mut self, simulation: &Simulation, context: u64, device: usize) {
+        let blocks = self
+            .regions
+            .matching(|region| matches!(region.origin, Origin::Pool(_)) && region.context == context);
+        for address in blocks {
+            let _ = self.free_block_now(simulation, address);
+        }
+        self.release_pools(simulation, Some(device), Some(0));
+    }
+}

@@ -1,0 +1,18 @@
+//! Counts the uses of the program's objects.
+
+use gpuslice_driver::types::{Status, status};
+
+use super::local::Local;
+use crate::model::user_objects::Ended;
+
+impl Local {
+    /// Takes uses of an object away.
+    pub(crate) fn drop_uses(&mut self, object: u64, count: u32) -> Result<Ended, Status> {
+        let found = self.user_objects.get_mut(object).map_err(|_| status::INVALID_VALUE)?;
+        found.uses = found.uses.checked_sub(count).ok_or(status::INVALID_VALUE)?;
+        if found.uses > 0 {
+            return Ok(Ended::default());
+        }
+        Ok(Ended(self.user_objects.remove(object).into_iter().collect()))
+    }
+}

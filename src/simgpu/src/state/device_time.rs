@@ -1,0 +1,74 @@
+//! How does this process use the devices' time?
+
+use crate::engine::{ClientId, ClientTruth, EngineState};
+use crate::os::clock;
+
+/// What contexts have done that are gone.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Done {
+    /// Time on the multiprocessors.
+    pub(crate) busy_ns: u64,
+    /// Durations of all kernels.
+    pub(crate) kernel_ns: u64,
+    /// Kernels.
+    pub(crate) launches: u64,
+}
+
+/// The number under which the time of a device knows a process: unlike a pid, never used twice.
+pub(crate) fn process_number(serial: u64) -> u32 {
+    u32::try_from(serial & u64::from(u32::MAX)).unwrap_or(0)
+}
+
+impl Done {
+    fn and(self, other: &ClientTruth) -> Self {
+        Self {
+            busy_ns: self.busy_ns.saturating_add(other.busy_ns),
+            kernel_ns: self.kernel_ns.saturating_add(other.kernel_ns),
+            launches: self.launches.saturating_add(other.launches),
+        }
+    }
+}
+
+/// What the contexts of a process that live have done.
+pub(crate) fn process_done(engine: &mut EngineState, serial: u64) -> Done {
+    let mut done = Done::default();
+    engine.each_client(clock::now(), |client| {
+        if client.pid == process_number(serial) {
+            done = done.and(&client);
+        }
+    });
+    done
+}
+
+/// How long a device's multiprocessors were busy.
+pub(crate) fn device_busy(engine: &mut EngineState) -> u64 {
+    engine.device_truth(clock::now()).busy_ns
+}
+
+/// Takes a dead process's contexts off a device.
+pub(crate) fn remove_process(engine: &mut EngineState, serial: u64) -> Done {
+    let done = process_done(engine, serial);
+    let mut clients = Vec::new();
+    engine.each_client(clock::now(), |client| {
+        if client.pid == process_number(serial) {
+            clients.push(client.id);
+        }
+    });
+    for client in clients {
+        let _ = engine.remove_client(client, clock::now());
+    }
+    done
+}
+
+/// Takes one context off a device.
+pub(crate) fn remove_client(engine: &mut EngineState, client: ClientId) -> Done {
+    let now = clock::now();
+    let Ok(truth) = engine.client_truth(client, now) else { return Done::default() };
+    let _ = engine.remove_client(client, now);
+    Done::default().and(&truth)
+}
+
+/// Brings a device's time in order after a process died while it changed it.
+pub(crate) fn repair(engine: &mut EngineState) {
+    engine.repair(clock::now());
+}

@@ -1,0 +1,78 @@
+//! Specifications of the Container Device Interface, by which a container engine gives a container a slice.
+//!
+//! The form is that of <https://github.com/cncf-tags/container-device-interface>. Only the fields that are used here are
+//! written, all of which version 0.5.0 has.
+
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// Vendor and class of all devices: `--device gpuslice.dev/slice=NAME`.
+pub const KIND: &str = "gpuslice.dev/slice";
+/// The lowest version that has all fields used here, and that lets a device's name begin with a digit.
+pub const VERSION: &str = "0.5.0";
+
+/// A specification: the content of a file in `/etc/cdi` or `/var/run/cdi`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Spec {
+    /// Of the form: [`VERSION`].
+    pub cdi_version: &'static str,
+    /// Vendor and class: [`KIND`].
+    pub kind: &'static str,
+    /// The devices that a container can ask for.
+    pub devices: Vec<Device>,
+}
+
+/// A device: a slice.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Device {
+    /// The word after [`KIND`] and `=`.
+    pub name: String,
+    /// The edits of a container that asks for it.
+    pub container_edits: Edits,
+}
+
+/// The edits that an engine makes to a container.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Edits {
+    /// Variables, `NAME=value`. They win over those of the image and of the command line.
+    pub env: Vec<String>,
+    /// Files and folders of the host that the container sees.
+    pub mounts: Vec<Mount>,
+}
+
+/// A file or folder of the host that a container sees.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Mount {
+    /// Its path on the host.
+    pub host_path: PathBuf,
+    /// Its path in the container.
+    pub container_path: &'static str,
+    /// As `mount` takes them.
+    pub options: Vec<&'static str>,
+}
+
+impl Mount {
+    /// A mount that a container may read and load code from.
+    #[must_use]
+    pub fn read_only(host_path: PathBuf, container_path: &'static str) -> Self {
+        Self { host_path, container_path, options: vec!["ro", "nosuid", "nodev", "bind"] }
+    }
+
+    /// A mount that a container may write.
+    #[must_use]
+    pub fn writable(host_path: PathBuf, container_path: &'static str) -> Self {
+        Self { host_path, container_path, options: vec!["rw", "nosuid", "nodev", "noexec", "bind"] }
+    }
+}
+
+impl Spec {
+    /// A specification of these devices.
+    #[must_use]
+    pub fn of(devices: Vec<Device>) -> Self {
+        Self { cdi_version: VERSION, kind: KIND, devices }
+    }
+}

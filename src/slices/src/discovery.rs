@@ -1,0 +1,351 @@
+//! Finds the regions of containers, whose folders have the same names as the host's.
+//!
+//! A mount namespace tells a container apart. The search looks into it through the root directory of one of its processes. A
+//! container may put anything into its folders. The search therefore follows no link, opens regular files alone, and bounds the
+//! number of files of each container.
+
+use crate::mounts::is_local;
+use crate::numbers::Numbers;
+use crate::process::{read, start_of};
+use gpuslice_region::ProcessView;
+use gpuslice_region::names::{FOLDER, PREFIX};
+use rustix::fs::{self as kernel, AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Files of one folder that are looked at.
+const MOST_FILES: usize = 4096;
+/// Regions of one container that are looked at: a container has one, or one for each of its users.
+const MOST_REGIONS: usize = 32;
+/// Processes by which a container is looked into; those of them that end meanwhile are passed over.
+const WITNESSES: usize = 4;
+/// Folders of a container in which regions may be.
+const FOLDERS: [&str; 3] = [FOLDER, "/tmp", MOUNTED];
+/// The folder of the region that a node agent has mounted; the region has the name `region` there.
+const MOUNTED: &str = "/run/gpuslice/region";
+
+/// Identifies a file, whatever its names: device and inode.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+impl FileId {
+    /// The identity of the file at a path. A link is not followed.
+    ///
+    /// # Errors
+    /// There is no such file, or it may not be looked at.
+    pub fn of(path: &Path) -> io::Result<Self> {
+        Ok(Self::from(&kernel::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)?))
+    }
+}
+
+impl From<&kernel::Stat> for FileId {
+    fn from(found: &kernel::Stat) -> Self {
+        Self { device: found.st_dev, inode: found.st_ino }
+    }
+}
+
+/// A region of a container, as long as this is kept.
+#[derive(Debug, Clone)]
+pub struct Candidate {
+    /// Its identity.
+    pub file: FileId,
+    /// Its path in the container.
+    pub inside: PathBuf,
+    name: PathBuf,
+    folder: Arc<OwnedFd>,
+}
+
+impl Candidate {
+    /// A path that leads to it from here, as long as `self` is kept.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        Path::new("/proc/self/fd").join(self.folder.as_raw_fd().to_string()).join(&self.name)
+    }
+}
+
+/// The processes of this machine that can be seen from here, by their namespaces.
+#[derive(Debug, Clone, Default)]
+pub struct Machine {
+    /// Processes by the inode of their mount namespace.
+    by_mounts: BTreeMap<u64, Vec<u32>>,
+    numbers: Numbers,
+}
+
+/// A container: processes that have a mount namespace of their own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Container {
+    /// Inode of the mount namespace.
+    pub mounts: u64,
+    /// Its number with the engine that made it, of 64 hexadecimal digits; none of what no known engine made.
+    pub id: Option<String>,
+    /// Some of its processes.
+    pub witnesses: Vec<u32>,
+}
+
+impl Machine {
+    /// Looks at all processes. Those that end meanwhile, and those that may not be looked at, are left out.
+    ///
+    /// # Errors
+    /// There is no `/proc`.
+    pub fn look() -> io::Result<Self> {
+        let mut machine = Self::default();
+        for entry in fs::read_dir("/proc")? {
+            let Some(pid) = entry.ok().and_then(|entry| entry.file_name().to_str()?.parse().ok()) else {
+                continue;
+            };
+            let (Some(mounts), Some(numbers)) = (namespace(pid, "mnt"), namespace(pid, "pid")) else {
+                continue;
+            };
+            machine.by_mounts.entry(mounts).or_default().push(pid);
+            machine.numbers.add(numbers, pid);
+        }
+        Ok(machine)
+    }
+
+    /// The containers, but for the one that this process is in.
+    #[must_use]
+    pub fn containers(&self) -> Vec<Container> {
+        let own = namespace_of_self("mnt");
+        let others = self.by_mounts.iter().filter(|(mounts, _)| Some(**mounts) != own);
+        others.map(|(mounts, pids)| Container::of(*mounts, pids)).collect()
+    }
+
+    /// The number that a process of a slice has here; none where it is not seen from here.
+    #[must_use]
+    pub fn number_of(&self, process: &ProcessView) -> Option<u32> {
+        let own = namespace_of_self("pid");
+        let number = self.numbers.find(process.pid_namespace, process.pid, own)?;
+        // Numbers are used again.
+        (start_of(number) == Some(process.start)).then_some(number)
+    }
+}
+
+impl Container {
+    fn of(mounts: u64, pids: &[u32]) -> Self {
+        let witnesses: Vec<u32> = pids.iter().copied().take(WITNESSES).collect();
+        Self { mounts, id: witnesses.iter().find_map(|pid| container_of(*pid)), witnesses }
+    }
+
+    /// Whether any of its processes that were known still lives.
+    #[must_use]
+    pub fn lives(&self) -> bool {
+        self.witnesses.iter().any(|pid| namespace(*pid, "mnt") == Some(self.mounts))
+    }
+
+    /// The folder that a node agent has mounted for its region; none where there is none.
+    #[must_use]
+    pub fn mounted(&self) -> Option<FileId> {
+        let root = self.root_with(&[MOUNTED])?.0;
+        let (flags, mode) = (OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+        let folder = kernel::openat2(&root, below(MOUNTED), flags, mode, WITHIN).ok()?;
+        Some(FileId::from(&kernel::fstat(folder).ok()?))
+    }
+
+    /// The files that may be regions, by name and kind alone.
+    #[must_use]
+    pub fn regions(&self) -> Vec<Candidate> {
+        let Some((root, folders)) = self.root_with(&FOLDERS) else { return Vec::new() };
+        let mut seen = BTreeSet::new();
+        let mut found: Vec<Candidate> = folders.iter().flat_map(|folder| regions_in(&root, folder)).collect();
+        found.retain(|candidate| seen.insert(candidate.file));
+        found.truncate(MOST_REGIONS);
+        found
+    }
+
+    /// The root directory, and those of these folders that can be looked into at once; none where there is no such folder.
+    fn root_with(&self, folders: &[&'static str]) -> Option<(OwnedFd, Vec<&'static str>)> {
+        self.witnesses.iter().find_map(|pid| {
+            let mounts = read(&format!("/proc/{pid}/mountinfo"))?;
+            let local: Vec<_> = folders.iter().copied().filter(|folder| is_local(&mounts, folder)).collect();
+            if local.is_empty() { None } else { Some((self.root(*pid)?, local)) }
+        })
+    }
+
+    /// The root directory of one of its processes.
+    fn root(&self, pid: u32) -> Option<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = kernel::open(format!("/proc/{pid}/root"), flags, Mode::empty()).ok()?;
+        // After it was opened: the number may be another process's by then.
+        (namespace(pid, "mnt") == Some(self.mounts)).then_some(root)
+    }
+}
+
+/// A path in a container is resolved below its root, and without links.
+const WITHIN: ResolveFlags =
+    ResolveFlags::IN_ROOT.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
+
+fn below(path: &str) -> &str {
+    path.trim_start_matches('/')
+}
+
+/// The files in a folder below a root that may be regions.
+fn regions_in(root: &OwnedFd, folder: &str) -> Vec<Candidate> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let Ok(opened) = kernel::openat2(root, below(folder), flags, Mode::empty(), WITHIN) else {
+        return Vec::new();
+    };
+    let Ok(entries) = Dir::read_from(&opened) else { return Vec::new() };
+    let is_name = |name: &[u8]| match folder {
+        MOUNTED => name == b"region",
+        _ => name.starts_with(PREFIX.as_bytes()),
+    };
+    let entries = entries.take(MOST_FILES).filter_map(Result::ok);
+    let names: Vec<PathBuf> = entries
+        .filter(|entry| is_name(entry.file_name().to_bytes()))
+        .map(|entry| PathBuf::from(OsStr::from_bytes(entry.file_name().to_bytes())))
+        .take(MOST_REGIONS)
+        .collect();
+    let opened = Arc::new(opened);
+    let candidate = |name: PathBuf| {
+        let found = kernel::statat(&*opened, &name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        let is_file = FileType::from_raw_mode(found.st_mode).is_file();
+        let (file, inside) = (FileId::from(&found), Path::new(folder).join(&name));
+        is_file.then(|| Candidate { file, inside, name, folder: Arc::clone(&opened) })
+    };
+    names.into_iter().filter_map(candidate).collect()
+}
+
+/// Inode of a namespace of a process.
+fn namespace(pid: u32, kind: &str) -> Option<u64> {
+    number_in(&fs::read_link(format!("/proc/{pid}/ns/{kind}")).ok()?)
+}
+
+fn namespace_of_self(kind: &str) -> Option<u64> {
+    number_in(&fs::read_link(format!("/proc/self/ns/{kind}")).ok()?)
+}
+
+/// The number in `mnt:[4026531841]`.
+fn number_in(link: &Path) -> Option<u64> {
+    link.to_str()?.split_once('[')?.1.strip_suffix(']')?.parse().ok()
+}
+
+/// The container that a process is in, by the names of its control groups.
+#[must_use]
+pub fn container_of(pid: u32) -> Option<String> {
+    read(&format!("/proc/{pid}/cgroup"))?.lines().find_map(container_in)
+}
+
+/// The number in a line of `/proc/PID/cgroup`: `0::/system.slice/docker-<64 digits>.scope`, `4:memory:/docker/<64 digits>`,
+/// `0::/kubepods.slice/…/cri-containerd-<64 digits>.scope`. Of nested containers the innermost.
+fn container_in(line: &str) -> Option<String> {
+    let is_id = |word: &&str| word.len() == 64 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    // Podman's monitor has a group of its own beside the container's.
+    let parts = line.rsplit('/').filter(|part| !part.contains("conmon"));
+    parts
+        .flat_map(|part| part.split(|letter: char| !letter.is_ascii_alphanumeric()))
+        .find(is_id)
+        .map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    const ID: &str = "6bf76cd5ca6d81d9b8cb36b9b7f1f4ba5f3fb6b6e8c1b0a1a6b1f2f3a4b5c6d7";
+
+    #[test]
+    fn a_container_is_found_in_the_names_of_its_control_groups() {
+        for line in [
+            format!("0::/system.slice/docker-{ID}.scope"),
+            format!("12:memory:/docker/{ID}"),
+            format!("0::/machine.slice/libpod-{ID}.scope/container"),
+            format!("0::/../crio-{ID}"),
+            format!("0::/kubepods.slice/kubepods-pod1f.slice/cri-containerd-{ID}.scope"),
+            format!("3:cpu:/kubepods/burstable/pod44/{ID}"),
+            format!("0::/docker/{}/docker/{ID}", "a".repeat(64)),
+        ] {
+            assert_eq!(container_in(&line).as_deref(), Some(ID), "{line}");
+        }
+        for line in [
+            "0::/user.slice/user-0.slice",
+            "",
+            &format!("0::/x/libpod-conmon-{ID}.scope"),
+            &format!("0::/{ID}0"),
+        ] {
+            assert_eq!(container_in(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn this_process_is_on_the_machine_and_in_no_container_of_it() {
+        let machine = Machine::look().unwrap();
+        let own = namespace_of_self("mnt").unwrap();
+        assert!(machine.by_mounts[&own].contains(&std::process::id()));
+        assert!(machine.containers().iter().all(|container| container.mounts != own));
+    }
+
+    /// A container that is this one, but for its root.
+    fn found_below(root: &Path) -> Vec<PathBuf> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        let root = kernel::open(root, flags, Mode::empty()).unwrap();
+        let mut found: Vec<_> =
+            FOLDERS.iter().flat_map(|folder| regions_in(&root, folder)).map(|one| one.inside).collect();
+        found.sort();
+        found
+    }
+
+    #[test]
+    fn only_files_with_a_regions_name_are_candidates() {
+        let root = tempfile::tempdir().unwrap();
+        let at = |path: &str| root.path().join(path);
+        fs::create_dir_all(at("dev/shm/gpuslice-folder")).unwrap();
+        fs::create_dir_all(at("run/gpuslice/region")).unwrap();
+        fs::write(at("dev/shm/gpuslice-0-1"), "").unwrap();
+        fs::write(at("dev/shm/other"), "").unwrap();
+        fs::write(at("run/gpuslice/region/region"), "").unwrap();
+        fs::write(at("run/gpuslice/region/gpuslice-0-1"), "").unwrap();
+        symlink("/etc/passwd", at("dev/shm/gpuslice-0-link")).unwrap();
+        kernel::mknodat(CWD, at("dev/shm/gpuslice-0-pipe"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+        let expected = ["/dev/shm/gpuslice-0-1", "/run/gpuslice/region/region"].map(PathBuf::from);
+        assert_eq!(found_below(root.path()), expected);
+    }
+
+    #[test]
+    fn no_link_leads_out_of_a_container() {
+        let outside = tempfile::tempdir().unwrap();
+        fs::write(outside.path().join("gpuslice-0-secret"), "").unwrap();
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("dev")).unwrap();
+        for target in [
+            outside.path().to_owned(),
+            PathBuf::from("../../..").join(outside.path().strip_prefix("/").unwrap()),
+        ] {
+            let link = root.path().join("dev/shm");
+            symlink(target, &link).unwrap();
+            assert_eq!(found_below(root.path()), Vec::<PathBuf>::new());
+            fs::remove_file(link).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_folder_full_of_names_costs_no_more_than_so_many() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("dev/shm")).unwrap();
+        for number in 0..MOST_REGIONS + 10 {
+            fs::write(root.path().join(format!("dev/shm/gpuslice-0-{number}")), "").unwrap();
+        }
+        assert_eq!(found_below(root.path()).len(), MOST_REGIONS);
+    }
+
+    #[test]
+    fn a_candidate_is_opened_by_the_folder_that_it_was_found_in() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("dev/shm")).unwrap();
+        fs::write(root.path().join("dev/shm/gpuslice-0-1"), "this one").unwrap();
+        let opened = kernel::open(root.path(), OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        let found = regions_in(&opened, FOLDER);
+        fs::rename(root.path().join("dev"), root.path().join("moved")).unwrap();
+        assert_eq!(fs::read_to_string(found[0].path()).unwrap(), "this one");
+        assert_eq!(FileId::of(&found[0].path()).unwrap(), found[0].file);
+    }
+}

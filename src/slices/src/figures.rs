@@ -1,0 +1,194 @@
+//! Shows quantities and tables to people.
+
+use gpuslice_policy::units::Bytes;
+use std::time::UNIX_EPOCH;
+use unicode_properties::{GeneralCategory, UnicodeGeneralCategory as _};
+
+/// Units with two decimals, largest first.
+const UNITS: [(u64, &str); 4] = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+
+/// `3.62 GiB`: rounded down, so that nothing looks like more than it is.
+#[must_use]
+pub fn size(bytes: u64) -> String {
+    let Some((unit, name)) = UNITS.into_iter().find(|(unit, _)| bytes >= *unit) else {
+        return format!("{bytes} B");
+    };
+    let hundredths = u128::from(bytes) * 100 / u128::from(unit);
+    format!("{}.{:02} {name}", hundredths / 100, hundredths % 100)
+}
+
+/// A limit that is read at a glance: exact where that is short, as in `4GiB`, else rounded down, as in `3.72 GiB`; or `none`.
+#[must_use]
+pub fn limit(bytes: Option<u64>) -> String {
+    let Some(bytes) = bytes else { return "none".to_owned() };
+    exact_if_short(bytes).unwrap_or_else(|| size(bytes))
+}
+
+/// A limit exactly, behind its rounded size where the exact number is long: `3.72 GiB (3906250KiB)`.
+#[must_use]
+pub fn exact_limit(bytes: Option<u64>) -> String {
+    let Some(bytes) = bytes else { return "none".to_owned() };
+    exact_if_short(bytes).unwrap_or_else(|| format!("{} ({})", size(bytes), Bytes::new(bytes)))
+}
+
+fn exact_if_short(bytes: u64) -> Option<String> {
+    /// The most characters of a size that is read at a glance, as in `102400MiB`.
+    const SHORT: usize = 9;
+    let exact = Bytes::new(bytes).to_string();
+    (exact.len() <= SHORT).then_some(exact)
+}
+
+/// `29.8%`, from thousandths.
+#[must_use]
+pub fn percent(permille: u64) -> String {
+    match permille % 10 {
+        0 => format!("{}%", permille / 10),
+        tenth => format!("{}.{tenth}%", permille / 10),
+    }
+}
+
+/// `12.40 s`, `3.10 ms`: a span of nanoseconds, rounded down.
+#[must_use]
+pub fn span(nanoseconds: u64) -> String {
+    let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
+    let Some((unit, name)) = units.into_iter().find(|(unit, _)| nanoseconds >= *unit) else {
+        return format!("{nanoseconds} ns");
+    };
+    let hundredths = u128::from(nanoseconds) * 100 / u128::from(unit);
+    format!("{}.{:02} {name}", hundredths / 100, hundredths % 100)
+}
+
+/// `3 s`, `12 min`, `5 h`, `2 days`: how long ago something was, in seconds, rounded down.
+#[must_use]
+pub fn age(seconds: u64) -> String {
+    let units = [(86400, "days"), (3600, "h"), (60, "min")];
+    let Some((unit, name)) = units.into_iter().find(|(unit, _)| seconds >= 2 * unit) else {
+        return format!("{seconds} s");
+    };
+    format!("{} {name}", seconds / unit)
+}
+
+/// The age of a moment that is told in seconds since 1970.
+#[must_use]
+pub fn age_since(started: u64) -> String {
+    let now = UNIX_EPOCH.elapsed().map_or(0, |age| age.as_secs());
+    age(now.saturating_sub(started))
+}
+
+/// A text that others have written, in one line, without signs that steer a terminal, is not seen, or turns the order of letters.
+#[must_use]
+pub fn printable(text: &str) -> String {
+    let steers = |letter: char| {
+        let category = letter.general_category();
+        use GeneralCategory::{Control, Format, LineSeparator, ParagraphSeparator};
+        matches!(category, Control | Format | LineSeparator | ParagraphSeparator)
+    };
+    text.chars().map(|letter| if steers(letter) { '?' } else { letter }).collect()
+}
+
+/// `[#####.....]`: how much of a whole, in `width` characters.
+#[must_use]
+pub fn bar(part: u64, whole: u64, width: usize) -> String {
+    let filled = (u128::from(part) * width as u128).checked_div(u128::from(whole)).unwrap_or(0);
+    let filled = usize::try_from(filled).unwrap_or(width).min(width);
+    format!("[{}{}]", "#".repeat(filled), ".".repeat(width - filled))
+}
+
+/// Rows under each other, columns as wide as they must be, the numbers to the right.
+pub fn table(rows: &[Vec<String>], numbers: &[usize]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, width))| {
+            if numbers.contains(&column) { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
+        });
+        text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_two_decimals_and_never_look_larger_than_they_are() {
+        for (bytes, shown) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1 << 20, "1.00 MiB"),
+            ((4 << 30) - 1, "3.99 GiB"),
+            (u64::MAX, "16777215.99 TiB"),
+        ] {
+            assert_eq!(size(bytes), shown);
+        }
+    }
+
+    #[test]
+    fn a_limit_that_is_a_long_number_is_told_as_people_say_it() {
+        for (quota, glance, exact) in [
+            (Some(4 << 30), "4GiB", "4GiB"),
+            (Some(100 << 30), "100GiB", "100GiB"),
+            (Some(4_000_000_000), "3.72 GiB", "3.72 GiB (3906250KiB)"),
+            (Some(1_500_000_001), "1.39 GiB", "1.39 GiB (1500000001 B)"),
+            (Some(1536 << 20), "1536MiB", "1536MiB"),
+            (None, "none", "none"),
+        ] {
+            assert_eq!([limit(quota), exact_limit(quota)], [glance, exact]);
+        }
+    }
+
+    #[test]
+    fn shares_and_spans_are_told_as_people_say_them() {
+        for (permille, shown) in [(0, "0%"), (298, "29.8%"), (1000, "100%"), (1005, "100.5%")] {
+            assert_eq!(percent(permille), shown);
+        }
+        for (nanoseconds, shown) in [
+            (0, "0 ns"),
+            (999, "999 ns"),
+            (3_109_999, "3.10 ms"),
+            (12_400_000_000, "12.40 s"),
+            (20_000, "20.00 us"),
+        ] {
+            assert_eq!(span(nanoseconds), shown);
+        }
+    }
+
+    #[test]
+    fn ages_are_whole_and_never_look_longer_than_they_are() {
+        let ages = [(0, "0 s"), (119, "119 s"), (120, "2 min"), (7199, "119 min"), (7200, "2 h")];
+        for (seconds, shown) in ages.into_iter().chain([(172_799, "47 h"), (172_800, "2 days")]) {
+            assert_eq!(age(seconds), shown);
+        }
+    }
+
+    #[test]
+    fn nothing_that_others_wrote_steers_a_terminal() {
+        assert_eq!(printable("a\x1b[2J\u{9b}b\n"), "a?[2J?b?");
+        for letter in
+            ['\u{ad}', '\u{200b}', '\u{202a}', '\u{202e}', '\u{2066}', '\u{2069}', '\u{feff}', '\u{2028}']
+        {
+            assert_eq!(printable(&format!("a{letter}b")), "a?b", "{letter:?}");
+        }
+        assert_eq!(printable("Größe 大 €"), "Größe 大 €");
+    }
+
+    #[test]
+    fn a_bar_is_as_wide_as_asked_for_whatever_is_held() {
+        assert_eq!(bar(0, 8, 4), "[....]");
+        assert_eq!(bar(7, 8, 4), "[###.]");
+        assert_eq!(bar(9, 8, 4), "[####]");
+        assert_eq!(bar(1, 0, 4), "[....]");
+    }
+
+    #[test]
+    fn columns_stand_under_each_other_with_numbers_to_the_right() {
+        let rows = [["NAME", "N"], ["x", "100"]].map(|row| row.map(str::to_owned).to_vec());
+        assert_eq!(table(&rows, &[1]), "NAME    N\nx     100\n");
+    }
+}

@@ -1,0 +1,69 @@
+//! Finds the files that belong to this program.
+
+use std::path::PathBuf;
+
+/// The preload library.
+///
+/// # Errors
+/// The library is at none of its places; the text names them, and what mends it.
+pub fn library() -> Result<PathBuf, String> {
+    find(&Wanted {
+        what: "the preload library libgpuslice.so",
+        variable: "GPUSLICE_LIB",
+        places: &["libgpuslice.so", "../lib/gpuslice/libgpuslice.so"],
+        mend: "unpack the release with all its folders, or build it with ci/stage.sh in a source checkout",
+    })
+}
+
+/// The folder of the simulated driver's `libcuda.so.1`.
+///
+/// # Errors
+/// As [`library`].
+pub fn simulated_driver() -> Result<PathBuf, String> {
+    find(&Wanted {
+        what: "the simulated driver's folder",
+        variable: "GPUSLICE_SIMGPU",
+        places: &["simgpu", "../simgpu", "../lib/gpuslice/simgpu"],
+        mend: "no release has it: make it with ci/stage.sh of a source checkout",
+    })
+}
+
+/// The program that tells what the simulated GPU really gave out.
+///
+/// # Errors
+/// As [`library`].
+pub fn truth_reader() -> Result<PathBuf, String> {
+    find(&Wanted {
+        what: "simgpu-truth, which tells what the simulated GPU really gave out",
+        variable: "GPUSLICE_TRUTH",
+        places: &["simgpu-truth", "../simgpu/simgpu-truth", "../lib/gpuslice/simgpu/simgpu-truth"],
+        mend: "no release has it: build it with ci/stage.sh in a source checkout",
+    })
+}
+
+/// A file, and where it may be.
+struct Wanted {
+    what: &'static str,
+    /// Names its place, whatever the other places hold.
+    variable: &'static str,
+    /// Looked at from the folder of this program, through links.
+    places: &'static [&'static str],
+    mend: &'static str,
+}
+
+fn find(wanted: &Wanted) -> Result<PathBuf, String> {
+    let Wanted { what, variable, places, mend } = wanted;
+    if let Some(named) = std::env::var_os(variable).filter(|value| !value.is_empty()) {
+        let path = PathBuf::from(named);
+        return path.canonicalize().map_err(|error| {
+            format!("{variable} names {}: {error}; name {what}, or unset it", path.display())
+        });
+    }
+    let program = std::env::current_exe().and_then(|path| path.canonicalize()).unwrap_or_default();
+    let folder = program.parent().unwrap_or(&program);
+    let candidates: Vec<PathBuf> = places.iter().map(|place| folder.join(place)).collect();
+    candidates.iter().find_map(|candidate| candidate.canonicalize().ok()).ok_or_else(|| {
+        let looked: Vec<String> = candidates.iter().map(|path| path.display().to_string()).collect();
+        format!("{what} is not at {}; {mend}, or name it in {variable}", looked.join(" or "))
+    })
+}

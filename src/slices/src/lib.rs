@@ -1,0 +1,22 @@
+//! Figures of slices and of the GPUs that they share, for the command line and for the agent of a node.
+//!
+//! Everything here looks from outside: it reads regions and `/proc`, and asks NVML in a child.
+
+#![deny(unsafe_code)]
+
+pub mod cdi;
+pub mod discovery;
+pub mod figures;
+pub mod installed;
+mod mounts;
+mod numbers;
+pub mod nvml;
+pub mod overcommit;
+pub mod process;
+pub mod report;
+pub mod slot;
+mod system;
+pub mod time;
+mod unaccounted;
+
+pub use system::user_name;

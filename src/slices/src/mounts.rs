@@ -1,0 +1,71 @@
+//! Tells from `/proc/PID/mountinfo` whether a path can be looked at without waiting for another machine or program.
+//!
+//! A folder of a container may lie on a file system whose server is dead or is the container's own program: NFS, FUSE. Whoever
+//! looks into it waits for the answer, possibly for ever.
+
+/// File systems whose answers come from this kernel alone.
+const LOCAL: [&str; 15] = [
+    "aufs", "bcachefs", "btrfs", "devtmpfs", "erofs", "ext2", "ext3", "ext4", "f2fs", "overlay", "ramfs",
+    "rootfs", "squashfs", "tmpfs", "xfs",
+];
+
+/// Whether every mount on the way to an absolute path is of a local file system. A path with no mount on its way is not.
+pub(crate) fn is_local(mountinfo: &str, path: &str) -> bool {
+    let mut on_the_way = mountinfo.lines().filter_map(mount).filter(|(point, _)| leads_to(point, path));
+    let mut is_any = false;
+    let all = on_the_way.all(|(_, kind)| {
+        is_any = true;
+        LOCAL.contains(&kind)
+    });
+    is_any && all
+}
+
+/// Mount point and file system of a line.
+fn mount(line: &str) -> Option<(&str, &str)> {
+    let (place, source) = line.split_once(" - ")?;
+    Some((place.split(' ').nth(4)?, source.split(' ').next()?))
+}
+
+fn leads_to(point: &str, path: &str) -> bool {
+    let rest = path.strip_prefix(point.trim_end_matches('/'));
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const USUAL: &str = "\
+700 600 0:50 / / rw,relatime master:3 - overlay overlay rw,lowerdir=/a - b\n\
+701 700 0:51 / /dev rw - tmpfs tmpfs rw\n\
+702 701 0:52 / /dev/shm rw - tmpfs shm rw\n\
+703 700 0:53 / /data rw - nfs4 server:/x rw\n\
+704 700 0:53 / /run/gpuslice/region rw shared:1 master:2 - tmpfs tmpfs rw\n";
+
+    #[test]
+    fn folders_of_a_usual_container_are_local() {
+        for path in ["/dev/shm", "/tmp", "/run/gpuslice/region", "/"] {
+            assert!(is_local(USUAL, path), "{path}");
+        }
+        assert!(!is_local(USUAL, "/data/x"));
+    }
+
+    #[test]
+    fn a_folder_behind_a_server_is_not_local() {
+        for kind in ["fuse.sshfs", "fuse", "nfs", "nfs4", "cifs", "9p", "autofs"] {
+            for point in ["/", "/dev", "/dev/shm"] {
+                let text = format!("{USUAL}705 700 0:60 / {point} rw - {kind} x rw\n");
+                assert!(!is_local(&text, "/dev/shm"), "{kind} on {point}");
+            }
+            let text = format!("{USUAL}705 700 0:60 / /dev/shmem rw - {kind} x rw\n");
+            assert!(is_local(&text, "/dev/shm"), "{kind} beside the way");
+        }
+    }
+
+    #[test]
+    fn a_path_of_which_nothing_is_known_is_not_local() {
+        for text in ["", "700 600 0:50 / / rw overlay", "- - -"] {
+            assert!(!is_local(text, "/tmp"), "{text:?}");
+        }
+    }
+}

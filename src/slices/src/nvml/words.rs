@@ -1,0 +1,88 @@
+//! The questions to the child that asks NVML, and its answers.
+
+use gpuslice_driver::types::{Status, status};
+use serde::{Deserialize, Serialize};
+use std::ffi::{CStr, c_char, c_uint};
+
+/// The argument with which a program asks NVML in a child.
+pub const WORKER: &str = "nvml-worker";
+/// The child's first line.
+pub(super) const READY: &str = "ready\n";
+
+/// A question to the child.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Question {
+    /// Asks for the driver and the GPUs.
+    Machine,
+    /// Asks for the figures of the device of this UUID, a whole one or an instance.
+    Device(String),
+    /// Asks for the memory of the compute processes on the device of this name.
+    Processes(String),
+}
+
+/// The child's answer, where NVML tells.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Answer {
+    /// The machine.
+    Machine(Machine),
+    /// The device.
+    Device(Device),
+    /// The processes.
+    Processes(Vec<Use>),
+}
+
+/// A machine, as NVML describes it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Version of the driver; none where NVML does not tell.
+    pub driver: Option<String>,
+    /// UUIDs of its GPUs by their numbers, as NVML writes them: `GPU-…`.
+    pub gpus: Vec<String>,
+}
+
+/// A device, as NVML describes it; a field that NVML does not tell is none.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Device {
+    /// Its UUID, `GPU-…` or `MIG-…`.
+    pub uuid: String,
+    /// The GPU's number, as `nvidia-smi` shows it. Of an instance: that of its GPU.
+    pub index: Option<u32>,
+    /// The number of an instance within its GPU; none of a whole GPU.
+    pub instance: Option<u32>,
+    /// The product's name.
+    pub product: Option<String>,
+    /// Bytes that it has.
+    pub total: Option<u64>,
+    /// Bytes that the driver keeps for itself; none where NVML does not tell them apart.
+    pub reserved: Option<u64>,
+    /// Bytes that all processes use, without the driver's own reserve where NVML tells it apart.
+    pub used: Option<u64>,
+    /// Percent of the last sample period in which a kernel ran.
+    pub utilization: Option<u32>,
+    /// Degrees Celsius.
+    pub temperature: Option<u32>,
+}
+
+/// A process, as NVML names it to this one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Use {
+    /// Its number.
+    pub pid: u32,
+    /// Bytes that it holds; none where NVML does not tell.
+    pub bytes: Option<u64>,
+}
+
+/// A text that NVML or the driver writes into room that it is given; none where it fails.
+pub fn text(write: impl FnOnce(*mut c_char, c_uint) -> Status) -> Option<String> {
+    let mut room = [0_u8; 128];
+    let length = c_uint::try_from(room.len()).ok()?;
+    let code = write(room.as_mut_ptr().cast(), length);
+    let text = CStr::from_bytes_until_nul(&room).ok()?;
+    (code == status::SUCCESS).then(|| text.to_string_lossy().into_owned())
+}
+
+/// A number that NVML or the driver writes; none where it fails.
+pub fn number(write: impl FnOnce(*mut c_uint) -> Status) -> Option<u32> {
+    let mut number = 0;
+    (write(&raw mut number) == status::SUCCESS).then_some(number)
+}

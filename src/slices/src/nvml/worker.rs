@@ -1,0 +1,271 @@
+//! Asks NVML itself, past every library that is preloaded, in a process that may hang with it.
+#![allow(unsafe_code, reason = "calls the management library")]
+
+use super::words::{Answer, Device, Machine, Question, READY, Use, number, text};
+use crate::find_function as find;
+use gpuslice_driver::elf::Image;
+use gpuslice_driver::functions;
+use gpuslice_driver::types::{
+    nvmlDevice_t, nvmlMemory_t, nvmlMemory_v2_t, nvmlProcessInfo_v2_t, nvmlUtilization_t, status,
+};
+use libloading::Library;
+use std::ffi::{CStr, CString, c_uint};
+use std::io::{self, Write as _};
+use std::ptr;
+
+/// NVML's name.
+const SONAME: &CStr = c"libnvidia-ml.so.1";
+/// Entries for which there is room in the first question, and in the last one.
+const ROOM: [c_uint; 2] = [256, 1 << 16];
+
+/// GPUs that a machine has at the most.
+const MOST_GPUS: c_uint = 256;
+/// The sensor on the GPU itself (`NVML_TEMPERATURE_GPU`).
+const GPU_SENSOR: c_uint = 0;
+/// Size and version of [`nvmlMemory_v2_t`], as NVML's header computes them.
+const MEMORY_V2: c_uint = 0x0200_0028;
+
+/// NVML, started.
+#[derive(Debug)]
+struct Nvml {
+    calls: Calls,
+    _library: Library,
+}
+
+/// The functions that are called.
+#[derive(Debug, Clone, Copy)]
+#[allow(non_snake_case, reason = "the names are NVML's")]
+struct Calls {
+    nvmlShutdown: functions::nvmlShutdown,
+    nvmlDeviceGetHandleByUUID: functions::nvmlDeviceGetHandleByUUID,
+    nvmlDeviceGetComputeRunningProcesses_v2: functions::nvmlDeviceGetComputeRunningProcesses_v2,
+    nvmlSystemGetDriverVersion: Option<functions::nvmlSystemGetDriverVersion>,
+    nvmlDeviceGetCount_v2: Option<functions::nvmlDeviceGetCount_v2>,
+    nvmlDeviceGetHandleByIndex_v2: Option<functions::nvmlDeviceGetHandleByIndex_v2>,
+    nvmlDeviceGetUUID: Option<functions::nvmlDeviceGetUUID>,
+    nvmlDeviceGetIndex: Option<functions::nvmlDeviceGetIndex>,
+    nvmlDeviceGetName: Option<functions::nvmlDeviceGetName>,
+    nvmlDeviceGetMemoryInfo: Option<functions::nvmlDeviceGetMemoryInfo>,
+    nvmlDeviceGetMemoryInfo_v2: Option<functions::nvmlDeviceGetMemoryInfo_v2>,
+    nvmlDeviceGetUtilizationRates: Option<functions::nvmlDeviceGetUtilizationRates>,
+    nvmlDeviceGetTemperature: Option<functions::nvmlDeviceGetTemperature>,
+    nvmlDeviceGetDeviceHandleFromMigDeviceHandle:
+        Option<functions::nvmlDeviceGetDeviceHandleFromMigDeviceHandle>,
+}
+
+/// NVML's figures of a device's memory, in bytes.
+#[derive(Debug, Clone, Copy)]
+struct Memory {
+    total: u64,
+    used: u64,
+    /// None where the call does not tell it apart from `used`.
+    reserved: Option<u64>,
+}
+
+impl Nvml {
+    /// None where there is no NVML, or it cannot be used.
+    fn open() -> Option<Self> {
+        let name = SONAME.to_str().ok()?;
+        // SAFETY: NVML does nothing at load time that matters to this program.
+        let library = unsafe { Library::new(name) }.ok()?;
+        let image = Image::defining(c"nvmlInit_v2", &[SONAME])?;
+        let calls = Calls {
+            nvmlShutdown: find!(image, nvmlShutdown)?,
+            nvmlDeviceGetHandleByUUID: find!(image, nvmlDeviceGetHandleByUUID)?,
+            nvmlDeviceGetComputeRunningProcesses_v2: find!(image, nvmlDeviceGetComputeRunningProcesses_v2)?,
+            nvmlSystemGetDriverVersion: find!(image, nvmlSystemGetDriverVersion),
+            nvmlDeviceGetCount_v2: find!(image, nvmlDeviceGetCount_v2),
+            nvmlDeviceGetHandleByIndex_v2: find!(image, nvmlDeviceGetHandleByIndex_v2),
+            nvmlDeviceGetUUID: find!(image, nvmlDeviceGetUUID),
+            nvmlDeviceGetIndex: find!(image, nvmlDeviceGetIndex),
+            nvmlDeviceGetName: find!(image, nvmlDeviceGetName),
+            nvmlDeviceGetMemoryInfo: find!(image, nvmlDeviceGetMemoryInfo),
+            nvmlDeviceGetMemoryInfo_v2: find!(image, nvmlDeviceGetMemoryInfo_v2),
+            nvmlDeviceGetUtilizationRates: find!(image, nvmlDeviceGetUtilizationRates),
+            nvmlDeviceGetTemperature: find!(image, nvmlDeviceGetTemperature),
+            nvmlDeviceGetDeviceHandleFromMigDeviceHandle: find!(
+                image,
+                nvmlDeviceGetDeviceHandleFromMigDeviceHandle
+            ),
+        };
+        let init = find!(image, nvmlInit_v2)?;
+        // SAFETY: no arguments.
+        let code = unsafe { init() };
+        (code == status::SUCCESS).then_some(Self { calls, _library: library })
+    }
+
+    fn answer(&self, question: &Question) -> Option<Answer> {
+        match question {
+            Question::Device(uuid) => {
+                let device = |kind| {
+                    let name = format!("{kind}-{uuid}");
+                    Some((self.handle(&name)?, name))
+                };
+                let (handle, name) = device("GPU").or_else(|| device("MIG"))?;
+                Some(Answer::Device(self.describe(handle, name)))
+            }
+            Question::Machine => Some(Answer::Machine(self.machine())),
+            Question::Processes(name) => self.processes(self.handle(name)?).map(Answer::Processes),
+        }
+    }
+
+    fn machine(&self) -> Machine {
+        let driver = self.calls.nvmlSystemGetDriverVersion.and_then(|call| {
+            // SAFETY: the room has as many bytes as the length says.
+            text(|room, length| unsafe { call(room, length) })
+        });
+        let gpus = (0..self.count()).map(|index| self.uuid(index).unwrap_or_default()).collect();
+        Machine { driver, gpus }
+    }
+
+    fn count(&self) -> c_uint {
+        // SAFETY: room for a number.
+        let count = self.calls.nvmlDeviceGetCount_v2.and_then(|call| number(|count| unsafe { call(count) }));
+        count.unwrap_or(0).min(MOST_GPUS)
+    }
+
+    /// The UUID of the GPU of this number.
+    fn uuid(&self, index: c_uint) -> Option<String> {
+        let (by_index, uuid_of) = (self.calls.nvmlDeviceGetHandleByIndex_v2?, self.calls.nvmlDeviceGetUUID?);
+        let mut device: nvmlDevice_t = ptr::null_mut();
+        // SAFETY: a number, and room for a handle.
+        let code = unsafe { by_index(index, &raw mut device) };
+        // SAFETY: `device` is a handle that NVML gave, and the room has as many bytes as the length says.
+        (code == status::SUCCESS).then(|| text(|room, length| unsafe { uuid_of(device, room, length) }))?
+    }
+
+    /// The device of this name, `GPU-…` or `MIG-…`.
+    fn handle(&self, name: &str) -> Option<nvmlDevice_t> {
+        let text = CString::new(name).ok()?;
+        let mut handle: nvmlDevice_t = ptr::null_mut();
+        // SAFETY: a text that ends in zero, and room for a handle.
+        let code = unsafe { (self.calls.nvmlDeviceGetHandleByUUID)(text.as_ptr(), &raw mut handle) };
+        (code == status::SUCCESS).then_some(handle)
+    }
+
+    fn describe(&self, handle: nvmlDevice_t, uuid: String) -> Device {
+        // An instance has the number, sensor and product of its GPU, where it has none of its own.
+        let parent = self.parent_of(handle);
+        let gpu = parent.unwrap_or(handle);
+        let memory = self.memory(handle);
+        Device {
+            uuid,
+            index: self.index(gpu),
+            instance: parent.and_then(|_| self.index(handle)),
+            product: self.product(handle).or_else(|| self.product(gpu)),
+            total: memory.map(|memory| memory.total),
+            reserved: memory.and_then(|memory| memory.reserved),
+            used: memory.map(|memory| memory.used),
+            utilization: self.utilization(handle),
+            temperature: self.temperature(gpu),
+        }
+    }
+
+    /// The GPU of an instance; none where the device is no instance.
+    fn parent_of(&self, device: nvmlDevice_t) -> Option<nvmlDevice_t> {
+        let call = self.calls.nvmlDeviceGetDeviceHandleFromMigDeviceHandle?;
+        let mut parent: nvmlDevice_t = ptr::null_mut();
+        // SAFETY: `device` is a handle that NVML gave, and `parent` has room for one.
+        let code = unsafe { call(device, &raw mut parent) };
+        (code == status::SUCCESS && parent != device).then_some(parent)
+    }
+
+    fn index(&self, device: nvmlDevice_t) -> Option<u32> {
+        let call = self.calls.nvmlDeviceGetIndex?;
+        // SAFETY: `device` is a handle that NVML gave, and there is room for a number.
+        number(|index| unsafe { call(device, index) })
+    }
+
+    fn product(&self, device: nvmlDevice_t) -> Option<String> {
+        let call = self.calls.nvmlDeviceGetName?;
+        // SAFETY: `device` is a handle that NVML gave, and the room has as many bytes as the length says.
+        text(|room, length| unsafe { call(device, room, length) })
+    }
+
+    fn memory(&self, device: nvmlDevice_t) -> Option<Memory> {
+        self.memory_v2(device).or_else(|| self.memory_v1(device))
+    }
+
+    fn memory_v2(&self, device: nvmlDevice_t) -> Option<Memory> {
+        let call = self.calls.nvmlDeviceGetMemoryInfo_v2?;
+        let mut memory = nvmlMemory_v2_t { version: MEMORY_V2, ..Default::default() };
+        // SAFETY: `device` is a handle that NVML gave, and `memory` is of the version that it says.
+        let code = unsafe { call(device, &raw mut memory) };
+        let nvmlMemory_v2_t { total, used, reserved, .. } = memory;
+        (code == status::SUCCESS).then_some(Memory { total, used, reserved: Some(reserved) })
+    }
+
+    fn memory_v1(&self, device: nvmlDevice_t) -> Option<Memory> {
+        let call = self.calls.nvmlDeviceGetMemoryInfo?;
+        let mut memory = nvmlMemory_t::default();
+        // SAFETY: `device` is a handle that NVML gave, and `memory` has room for the answer.
+        let code = unsafe { call(device, &raw mut memory) };
+        (code == status::SUCCESS).then_some(Memory { total: memory.total, used: memory.used, reserved: None })
+    }
+
+    fn utilization(&self, device: nvmlDevice_t) -> Option<u32> {
+        let call = self.calls.nvmlDeviceGetUtilizationRates?;
+        let mut rates = nvmlUtilization_t::default();
+        // SAFETY: `device` is a handle that NVML gave, and `rates` has room for the answer.
+        let code = unsafe { call(device, &raw mut rates) };
+        (code == status::SUCCESS).then_some(rates.gpu)
+    }
+
+    fn temperature(&self, device: nvmlDevice_t) -> Option<u32> {
+        let call = self.calls.nvmlDeviceGetTemperature?;
+        // SAFETY: `device` is a handle that NVML gave, and there is room for a number.
+        number(|degrees| unsafe { call(device, GPU_SENSOR, degrees) })
+    }
+
+    /// The compute processes of a device; none where NVML does not tell.
+    fn processes(&self, device: nvmlDevice_t) -> Option<Vec<Use>> {
+        let [mut room, most] = ROOM;
+        loop {
+            let mut entries = vec![nvmlProcessInfo_v2_t::default(); usize::try_from(room).ok()?];
+            let mut count = room;
+            let list = self.calls.nvmlDeviceGetComputeRunningProcesses_v2;
+            // SAFETY: room for as many entries as the count says.
+            let code = unsafe { list(device, &raw mut count, entries.as_mut_ptr()) };
+            if code == status::SUCCESS {
+                entries.truncate(usize::try_from(count).ok()?);
+                return Some(entries.into_iter().map(Use::of).collect());
+            }
+            if code != status::NVML_INSUFFICIENT_SIZE || room >= most {
+                return None;
+            }
+            room = most;
+        }
+    }
+}
+
+/// Answers questions on standard input, one a line, until nobody asks any more. What a program does that was started with
+/// [`WORKER`](super::words::WORKER).
+///
+/// # Errors
+/// There is no NVML that can be used, or nobody reads the answers.
+pub fn work() -> io::Result<()> {
+    let nvml = Nvml::open().ok_or(io::ErrorKind::NotFound)?;
+    let mut output = io::stdout().lock();
+    let mut say = |text: &str| output.write_all(text.as_bytes()).and_then(|()| output.flush());
+    say(READY)?;
+    for line in io::stdin().lines() {
+        let question = line.ok().and_then(|line| serde_json::from_str(&line).ok());
+        let answer = question.and_then(|question| nvml.answer(&question));
+        say(&format!("{}\n", serde_json::to_string(&answer)?))?;
+    }
+    Ok(())
+}
+
+impl Use {
+    fn of(entry: nvmlProcessInfo_v2_t) -> Self {
+        // All ones stand for "not available".
+        Self { pid: entry.pid, bytes: Some(entry.used_gpu_memory).filter(|bytes| *bytes != u64::MAX) }
+    }
+}
+
+impl Drop for Nvml {
+    fn drop(&mut self) {
+        // SAFETY: no arguments; ends what `open` began.
+        unsafe { (self.calls.nvmlShutdown)() };
+    }
+}

@@ -1,0 +1,92 @@
+//! Tells which process of this machine a process of a slice is, and its command.
+
+use crate::figures;
+use gpuslice_region::ProcessView;
+use std::fs;
+use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
+
+/// Whether a process's number means it here as well.
+#[must_use]
+pub fn is_near(process: &ProcessView) -> bool {
+    let namespace = fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino());
+    process.pid_namespace == namespace && start_of(process.pid) == Some(process.start)
+}
+
+/// When a process started: the 22nd field of its `stat`, counted behind the name, which may hold anything.
+pub(crate) fn start_of(pid: u32) -> Option<u64> {
+    let stat = read(&format!("/proc/{pid}/stat"))?;
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+/// The command of a process that can be seen from here: numbers mean nothing in another namespace, and
+/// are used again.
+#[must_use]
+pub fn command_of(process: &ProcessView) -> Option<String> {
+    if !is_near(process) {
+        return None;
+    }
+    command_here(process.pid)
+}
+
+/// The command of the process that has this number here.
+#[must_use]
+pub fn command_here(pid: u32) -> Option<String> {
+    /// Bytes of a command that are read at the most.
+    const MOST: u64 = 64 << 10;
+    let mut words = Vec::new();
+    fs::File::open(format!("/proc/{pid}/cmdline")).ok()?.take(MOST).read_to_end(&mut words).ok()?;
+    let text = String::from_utf8_lossy(&words).trim_end_matches('\0').replace('\0', " ");
+    Some(figures::printable(&text))
+}
+
+/// A command with its program's name instead of its path: what tells processes apart stands behind the path.
+#[must_use]
+pub fn short_command(command: &str) -> String {
+    let (program, rest) = command.split_at(command.find(' ').unwrap_or(command.len()));
+    let name = program.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(program);
+    format!("{name}{rest}")
+}
+
+/// A file of `/proc`, unless it is longer than any that is used here. A process may have any bytes in its name.
+pub(crate) fn read(path: &str) -> Option<String> {
+    /// Bytes that are read at the most. The list of mounts is the longest.
+    const MOST: u64 = 1 << 20;
+    let mut bytes = Vec::new();
+    fs::File::open(path).ok()?.take(MOST).read_to_end(&mut bytes).ok()?;
+    let is_whole = u64::try_from(bytes.len()).is_ok_and(|length| length < MOST);
+    is_whole.then(|| String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_begins_with_its_programs_name() {
+        for (command, shown) in [
+            ("/usr/bin/python3.11 /srv/a/train.py --epochs 3", "python3.11 /srv/a/train.py --epochs 3"),
+            ("python train.py", "python train.py"),
+            ("./a.out", "a.out"),
+            ("nginx: worker /etc/x", "nginx: worker /etc/x"),
+            ("/odd/ x", "/odd/ x"),
+            ("", ""),
+        ] {
+            assert_eq!(short_command(command), shown);
+        }
+    }
+
+    #[test]
+    fn a_process_is_known_whatever_its_name() {
+        use std::ffi::OsStr;
+        use std::os::unix::ffi::OsStrExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join(OsStr::from_bytes(b"a) \xff S 1"));
+        std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
+        let mut child = std::process::Command::new(&program).arg("300").spawn().unwrap();
+        let start = start_of(child.id());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(start.is_some());
+    }
+}

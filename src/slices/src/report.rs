@@ -1,0 +1,338 @@
+//! Reports a slice at one moment.
+
+use crate::nvml::{self, Nvml};
+use crate::overcommit::Committed;
+use crate::process::{command_of, is_near};
+use crate::time::{Look, ProcessTime, Time};
+use crate::unaccounted::unaccounted;
+use crate::{figures, system};
+use gpuslice_region::names::label;
+use gpuslice_region::{DeviceFigures, Limits, ProcessView, Reader, RegionError};
+use serde::Serialize;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+
+/// A slice at one moment. Its form is that of `status --json`.
+#[derive(Debug, Serialize)]
+pub struct Slice {
+    /// Its name.
+    pub name: String,
+    /// The path of its region.
+    pub region: String,
+    /// Number of the user that owns the region.
+    pub uid: Option<u32>,
+    /// That user's name; null where the machine knows none.
+    pub user: Option<String>,
+    /// When the oldest of its processes started, in seconds since 1970; null where none can be seen from here.
+    pub started: Option<u64>,
+    /// Processes that live in it.
+    pub processes: usize,
+    /// Its devices.
+    pub devices: Vec<Device>,
+}
+
+/// A GPU of the slices in a report, or an instance. Sums are over these slices, those without a process excepted.
+#[derive(Debug, Serialize)]
+pub struct Gpu {
+    /// Its UUID, as NVML writes it.
+    pub uuid: String,
+    /// Its number, as in [`Device`].
+    pub index: Option<u32>,
+    /// The number of an instance within its GPU; none of a whole GPU.
+    pub instance: Option<u32>,
+    /// The product's name; none where NVML does not tell.
+    pub product: Option<String>,
+    /// Bytes that it has.
+    pub total: u64,
+    /// Bytes that all processes use, by NVML.
+    pub used: Option<u64>,
+    /// Percent of the time in which kernels ran, by NVML.
+    pub utilization_percent: Option<u32>,
+    /// Degrees Celsius, by NVML.
+    pub temperature_celsius: Option<u32>,
+    /// Bytes that the slices hold.
+    pub held: u64,
+    /// Sum of their quotas in bytes.
+    pub limit_sum: u64,
+    /// Sum of their `fixed` shares below 100 %, in thousandths.
+    pub share_permille_sum: u32,
+    /// The same sums, with what they mean.
+    #[serde(skip)]
+    pub committed: Committed,
+}
+
+/// A device of a slice.
+#[derive(Debug, Serialize)]
+pub struct Device {
+    /// Its place in the slice, from 0.
+    pub number: usize,
+    /// Its UUID, as NVML writes it.
+    pub uuid: String,
+    /// The GPU's number, as `nvidia-smi` shows it; null where NVML does not tell.
+    pub index: Option<u32>,
+    /// The number of an instance within its GPU; null of a whole GPU.
+    pub instance: Option<u32>,
+    /// The product's name; null where NVML does not tell.
+    pub product: Option<String>,
+    /// Bytes that it has.
+    pub total: u64,
+    /// Bytes that the slice may hold; null where there is no limit.
+    pub limit: Option<u64>,
+    /// Whether what passes the limit is served from host memory.
+    pub oversubscribe: bool,
+    /// Bytes that the living processes of the slice hold.
+    pub held: u64,
+    /// The part that is contexts', of all living processes.
+    pub held_by_contexts: u64,
+    /// Bytes of the dead, which count until somebody clears them: whoever looked may not.
+    pub held_by_dead: u64,
+    /// Bytes that the dead held and that the device may not have back: nobody is granted them yet.
+    pub leaving: u64,
+    /// Whether the device's memory is the host's, so that contexts and code count by estimates.
+    pub host_memory: bool,
+    /// The most bytes that it was granted at a time, since the region was made.
+    pub peak: u64,
+    /// Bytes beyond the limit that it was given in host memory.
+    pub spilled: u64,
+    /// Allocations that it was refused because of the limit, since the region was made.
+    pub refused: u64,
+    /// Allocations within the limit that the driver had no memory for, since the region was made.
+    pub unmet: u64,
+    /// The most bytes that one context of the slice's was seen to take; null while none was seen.
+    pub context_bytes: Option<u64>,
+    /// Bytes that NVML attributes to the slice's processes beyond what they hold by the ledger; less than nothing
+    /// where it is fewer; null where that cannot be told.
+    pub unaccounted: Option<i64>,
+    /// Its time, and what the slice uses of it.
+    pub time: Time,
+    /// The part of each process.
+    pub processes: Vec<Process>,
+    /// The limits as the region has them.
+    #[serde(skip)]
+    limits: Limits,
+    /// NVML's figures of the device.
+    #[serde(skip)]
+    seen: Option<nvml::Device>,
+}
+
+/// A process of a slice, on one device.
+#[derive(Debug, Serialize)]
+pub struct Process {
+    /// Its number, in its own process-number namespace.
+    pub pid: u32,
+    /// Its command; null where it cannot be seen from here.
+    pub command: Option<String>,
+    /// When it started, in seconds since 1970; null where it cannot be seen from here.
+    pub started: Option<u64>,
+    /// Bytes that it holds.
+    pub held: u64,
+    /// The part that is its contexts'.
+    pub held_by_contexts: u64,
+    /// Bytes beyond the limit that it was given in host memory.
+    pub spilled: u64,
+    /// Allocations that it was refused.
+    pub refused: u32,
+    /// Its use of the device's time.
+    pub time: ProcessTime,
+}
+
+/// Sources that are asked beside the region.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Beside<'a> {
+    /// NVML, which names GPUs.
+    pub nvml: Option<&'a Nvml>,
+    /// Whether the ledger is compared with NVML.
+    pub compares: bool,
+    /// The use since an earlier moment.
+    pub look: Option<&'a Look>,
+}
+
+impl Slice {
+    /// Looks at a slice, and at what is beside it.
+    ///
+    /// # Errors
+    /// The region is not any more what was opened: see [`Reader::check`].
+    pub fn of(reader: &Reader, beside: Beside<'_>) -> Result<Self, RegionError> {
+        let processes = reader.processes()?;
+        let of = |read: &DeviceFigures| Device::of(reader, read, &processes, beside);
+        let devices: Result<_, RegionError> = reader.devices()?.iter().map(of).collect();
+        let uid = fs::symlink_metadata(reader.path()).ok().map(|found| found.uid());
+        let boot = booted();
+        Ok(Self {
+            name: figures::printable(&label(reader.path())),
+            region: figures::printable(&reader.path().display().to_string()),
+            uid,
+            user: uid.and_then(system::user_name).map(|name| figures::printable(&name)),
+            started: processes.iter().filter_map(|process| started(process, boot)).min(),
+            processes: processes.len(),
+            devices: devices?,
+        })
+    }
+
+    /// Whether no process lives in it.
+    #[must_use]
+    pub fn is_unused(&self) -> bool {
+        self.processes == 0
+    }
+}
+
+/// Slices without a process last, else as they were.
+pub fn unused_last(slices: &mut [Slice]) {
+    slices.sort_by_key(Slice::is_unused);
+}
+
+/// The GPUs of some slices, by number, those without one last.
+#[must_use]
+pub fn gpus(slices: &[Slice]) -> Vec<Gpu> {
+    let mut gpus: Vec<Gpu> = Vec::new();
+    for (slice, device) in slices.iter().flat_map(|slice| slice.devices.iter().map(move |one| (slice, one))) {
+        let place = gpus.iter().position(|gpu| gpu.uuid == device.uuid).unwrap_or_else(|| {
+            gpus.push(Gpu::of(device));
+            gpus.len() - 1
+        });
+        if let Some(gpu) = gpus.get_mut(place).filter(|_| !slice.is_unused()) {
+            gpu.add(device);
+        }
+    }
+    gpus.sort_by_cached_key(|gpu| {
+        (gpu.index.is_none(), gpu.index, gpu.instance.is_some(), gpu.instance, gpu.uuid.clone())
+    });
+    gpus
+}
+
+/// Warnings about overcommitted GPUs.
+#[must_use]
+pub fn warnings(gpus: &[Gpu]) -> Vec<String> {
+    gpus.iter().flat_map(|gpu| gpu.committed.warnings(&gpu.name())).collect()
+}
+
+impl Gpu {
+    fn of(device: &Device) -> Self {
+        let seen = device.seen.clone().unwrap_or_default();
+        Self {
+            uuid: device.uuid.clone(),
+            index: device.index,
+            instance: device.instance,
+            product: device.product.clone(),
+            total: device.total,
+            used: seen.used,
+            utilization_percent: seen.utilization,
+            temperature_celsius: seen.temperature,
+            held: 0,
+            limit_sum: 0,
+            share_permille_sum: 0,
+            committed: Committed::default(),
+        }
+    }
+
+    fn add(&mut self, device: &Device) {
+        self.committed.add(device.total, &device.limits);
+        self.held = self.held.saturating_add(device.held);
+        (self.limit_sum, self.share_permille_sum) = (self.committed.memory, self.committed.share_permille);
+    }
+
+    /// Its short name: `GPU 0`, or its UUID if it has no number.
+    #[must_use]
+    pub fn name(&self) -> String {
+        number(self.index, self.instance).map_or_else(|| self.uuid.clone(), |number| format!("GPU {number}"))
+    }
+}
+
+/// `0`, or `0:1` for an instance, as container tools write it.
+#[must_use]
+pub fn number(index: Option<u32>, instance: Option<u32>) -> Option<String> {
+    let index = index?;
+    Some(instance.map_or_else(|| index.to_string(), |instance| format!("{index}:{instance}")))
+}
+
+/// As much of a UUID as tells devices of a machine apart, and as lists of `set` take: `GPU-8932f937`.
+#[must_use]
+pub fn short(uuid: &str) -> String {
+    uuid.chars().take(12).collect()
+}
+
+impl Device {
+    fn of(
+        reader: &Reader,
+        read: &DeviceFigures,
+        processes: &[ProcessView],
+        beside: Beside<'_>,
+    ) -> Result<Self, RegionError> {
+        let number = read.device.index();
+        let uuid = read.uuid.to_string();
+        let seen = beside.nvml.and_then(|nvml| Some((nvml, nvml.device(&uuid)?)));
+        let boot = booted();
+        let processes: Vec<Process> = processes
+            .iter()
+            .map(|process| Process {
+                pid: process.pid,
+                command: command_of(process),
+                started: started(process, boot),
+                held: process.held.get(number).copied().unwrap_or(0),
+                held_by_contexts: process.contexts.get(number).copied().unwrap_or(0),
+                spilled: process.spilled.get(number).copied().unwrap_or(0),
+                refused: process.quota_denials.get(number).copied().unwrap_or(0),
+                time: ProcessTime::of(process, number, beside.look),
+            })
+            .collect();
+        let unaccounted = seen
+            .as_ref()
+            .filter(|_| beside.compares)
+            .and_then(|(nvml, device)| unaccounted(nvml, device, reader, number));
+        let seen = seen.map(|(_, device)| device);
+        Ok(Self {
+            number,
+            uuid: seen.as_ref().map_or_else(|| format!("GPU-{uuid}"), |device| device.uuid.clone()),
+            index: seen.as_ref().and_then(|device| device.index),
+            instance: seen.as_ref().and_then(|device| device.instance),
+            product: seen.as_ref().and_then(|device| Some(figures::printable(device.product.as_ref()?))),
+            total: read.total,
+            limit: read.limits.memory,
+            oversubscribe: read.limits.oversubscribe,
+            held: read.held,
+            held_by_contexts: read.contexts,
+            held_by_dead: read.held_by_dead,
+            leaving: read.leaving,
+            host_memory: read.host_memory,
+            peak: read.peak,
+            spilled: read.spilled,
+            refused: read.quota_denials,
+            unmet: read.device_denials,
+            context_bytes: read.context_bytes,
+            unaccounted,
+            time: Time::of(reader, read, beside.look)?,
+            processes,
+            limits: read.limits,
+            seen,
+        })
+    }
+}
+
+/// When a process started, in seconds since 1970, on a machine that was booted then; none where it cannot be seen from here.
+fn started(process: &ProcessView, boot: Option<u64>) -> Option<u64> {
+    boot.filter(|_| is_near(process)).map(|boot| boot + seconds(process.start))
+}
+
+/// When the machine was started, in seconds since 1970.
+fn booted() -> Option<u64> {
+    let stat = fs::read_to_string("/proc/stat").ok()?;
+    stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
+}
+
+/// A span that `/proc` tells in clock ticks.
+fn seconds(ticks: u64) -> u64 {
+    ticks / system::ticks_per_second()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gpu_is_called_by_its_number_and_an_instance_by_two() {
+        assert_eq!(number(Some(3), None).as_deref(), Some("3"));
+        assert_eq!(number(Some(3), Some(1)).as_deref(), Some("3:1"));
+        assert_eq!(number(None, None), None);
+        assert_eq!(short("GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"), "GPU-8932f937");
+    }
+}

@@ -1,0 +1,130 @@
+//! Makes folders and files that containers are to see whole.
+
+use gpuslice_region::RegionError;
+use std::fmt;
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// A failure with a file.
+#[derive(Debug)]
+pub struct Problem {
+    /// The file.
+    pub path: PathBuf,
+    /// The failure, and its remedy.
+    pub what: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}: {}", self.path.display(), self.what)
+    }
+}
+
+impl std::error::Error for Problem {}
+
+impl Problem {
+    pub(super) fn of<'a>(path: &'a Path, doing: &'a str) -> impl FnOnce(io::Error) -> Self + 'a {
+        move |error| {
+            let mend = match error.kind() {
+                io::ErrorKind::PermissionDenied => "; run this as root, or choose other paths",
+                io::ErrorKind::StorageFull => "; make room there",
+                io::ErrorKind::ReadOnlyFilesystem => "; choose a path that can be written",
+                _ => "",
+            };
+            Self { path: path.to_owned(), what: format!("cannot {doing}: {error}{mend}") }
+        }
+    }
+}
+
+impl From<RegionError> for Problem {
+    fn from(error: RegionError) -> Self {
+        // The message begins with the path.
+        let text = error.to_string();
+        let (path, what) = text.split_once(": ").unwrap_or(("", &text));
+        Self { path: path.into(), what: what.to_owned() }
+    }
+}
+
+/// Renames a file that is no region. A tenant may have put anything under the other name; no link there is followed.
+pub(super) fn set_aside(region: &Path) -> io::Result<()> {
+    let aside = region.with_extension("broken");
+    match aside.symlink_metadata() {
+        Ok(there) if there.is_dir() => fs::remove_dir_all(&aside)?,
+        Ok(_) => fs::remove_file(&aside)?,
+        Err(_) => {}
+    }
+    fs::rename(region, aside)
+}
+
+/// Makes a folder, with those above it, which everybody may look into and its owner alone may write. A folder that is there
+/// keeps its rights.
+///
+/// # Errors
+/// It cannot be made, or something else stands there.
+pub fn make_folder(path: &Path) -> Result<(), Problem> {
+    let missing: Vec<&Path> =
+        path.ancestors().take_while(|folder| !folder.as_os_str().is_empty() && !folder.is_dir()).collect();
+    missing.into_iter().rev().try_for_each(make_one).map_err(Problem::of(path, "make this folder"))
+}
+
+fn make_one(folder: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(folder) {
+        // The umask of an operator may hide new files from the users of containers.
+        Ok(()) => fs::set_permissions(folder, Permissions::from_mode(0o755)),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Writes a file so that others see all of it or the one before. A file that has the content already stays.
+///
+/// # Errors
+/// It cannot be written.
+pub fn write_whole(path: &Path, content: &[u8], mode: u32) -> Result<(), Problem> {
+    let has_mode = |file: &fs::Metadata| file.is_file() && file.permissions().mode() & 0o7777 == mode;
+    if path.symlink_metadata().is_ok_and(|file| has_mode(&file))
+        && fs::read(path).is_ok_and(|there| there == content)
+    {
+        return Ok(());
+    }
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    // Not a name that container engines read.
+    let beside = path.with_file_name(format!(".{name}.tmp"));
+    let write = || -> io::Result<()> {
+        let _left_by_the_dead = fs::remove_file(&beside);
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&beside)?;
+        file.set_permissions(Permissions::from_mode(mode))?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        fs::rename(&beside, path)?;
+        // The new name too is to outlive a loss of power.
+        path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
+    };
+    write().map_err(Problem::of(path, "write it"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
+    }
+
+    #[test]
+    fn what_is_written_already_is_not_written_again() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("file");
+        write_whole(&path, b"x", 0o644).unwrap();
+        use std::os::unix::fs::MetadataExt as _;
+        let inode = || fs::metadata(&path).unwrap().ino();
+        let first = inode();
+        write_whole(&path, b"x", 0o644).unwrap();
+        assert_eq!(inode(), first);
+        write_whole(&path, b"y", 0o600).unwrap();
+        assert_eq!((fs::read(&path).unwrap(), mode(&path)), (b"y".to_vec(), 0o600));
+        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 1);
+    }
+}

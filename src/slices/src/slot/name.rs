@@ -1,0 +1,56 @@
+//! Names of slices.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Characters of a name at the most: what the kubelet takes for a device.
+const NAME_LENGTH: usize = 63;
+
+/// A name that a slice can have as a CDI device, a folder and a label.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name(String);
+
+impl Name {
+    /// The name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+impl FromStr for Name {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let usual = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+        let ends = [text.bytes().next(), text.bytes().last()];
+        let ends_well = ends.iter().all(|byte| byte.is_some_and(|byte| byte.is_ascii_alphanumeric()));
+        if ends_well && text.len() <= NAME_LENGTH && text.bytes().all(usual) {
+            return Ok(Self(text.to_owned()));
+        }
+        Err(format!(
+            "a slice's name begins and ends with a letter or digit and has up to {NAME_LENGTH} letters, digits and any of - _ ."
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_what_cdi_takes() {
+        for good in ["a", "7", "team-1", "2026.01_x", &"x".repeat(63)] {
+            assert!(good.parse::<Name>().is_ok(), "{good}");
+        }
+        for bad in ["", ".", "..", "a/b", "-x", "x-", "a b", "a:b", "ä", &"x".repeat(64)] {
+            assert!(bad.parse::<Name>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! The files of a slice on its host.
+
+use super::files::{Problem, make_folder, set_aside, write_whole};
+use super::name::Name;
+use crate::cdi::{self, Mount, Spec};
+use gpuslice_policy::config::FIXED_FILE;
+use gpuslice_region::{Reader, RegionError, Trust, make};
+use sha2::{Digest as _, Sha256};
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The library, as a container sees it.
+pub const LIBRARY: &str = "/usr/local/lib/gpuslice/libgpuslice.so";
+/// Has the loader load it into every program that is linked dynamically, whatever the environment says.
+const PRELOAD: &str = "/etc/ld.so.preload";
+/// The folder of [`FIXED_FILE`].
+const CONF: &str = "/run/gpuslice/conf";
+/// The folder of the region, as a container sees it.
+const REGION_FOLDER: &str = "/run/gpuslice/region";
+/// The region, as a container sees it.
+pub const REGION: &str = "/run/gpuslice/region/region";
+/// Name of the region within its folder.
+const REGION_NAME: &str = "region";
+/// Rights of the region: the container's alone to see, and of all of its users.
+const REGION_MODE: u32 = 0o666;
+
+/// The roots of the trees.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Places {
+    /// The files that outlive a restart of the machine: `/var/lib/gpuslice`.
+    pub state: PathBuf,
+    /// Regions, in memory: on a disk a write-back would keep launches waiting. `/run/gpuslice/slots`.
+    pub regions: PathBuf,
+    /// The folder in which container engines look for specifications: `/var/run/cdi` or `/etc/cdi`.
+    pub cdi: PathBuf,
+}
+
+impl Places {
+    /// The usual ones of a host, below a root that is `/` unless somebody tries something out.
+    #[must_use]
+    pub fn usual(root: &Path) -> Self {
+        let at = |path: &str| root.join(path);
+        Self { state: at("var/lib/gpuslice"), regions: at("run/gpuslice/slots"), cdi: at("var/run/cdi") }
+    }
+
+    /// The folder of a slice that outlives a restart of the machine.
+    #[must_use]
+    pub fn slot(&self, name: &Name) -> PathBuf {
+        self.slots().join(name.as_str())
+    }
+
+    /// The folder of all those folders.
+    #[must_use]
+    pub fn slots(&self) -> PathBuf {
+        self.state.join("slots")
+    }
+
+    /// The file that an agent writes for a slice that it owns.
+    #[must_use]
+    pub fn owner_file(&self, name: &Name) -> PathBuf {
+        self.slot(name).join("slice.json")
+    }
+
+    /// The operator's file of a slice.
+    #[must_use]
+    pub fn config(&self, name: &Name) -> PathBuf {
+        self.slot(name).join("conf/config")
+    }
+
+    /// The region of a slice.
+    #[must_use]
+    pub fn region(&self, name: &Name) -> PathBuf {
+        self.regions.join(name.as_str()).join(REGION_NAME)
+    }
+
+    /// The specification of a slice.
+    #[must_use]
+    pub fn spec(&self, name: &Name) -> PathBuf {
+        self.cdi.join(format!("gpuslice-{name}.json"))
+    }
+
+    /// The path to which [`install`](Self::install) copies a library of this content.
+    fn installed(&self, content: &[u8]) -> PathBuf {
+        let mut hash = String::new();
+        for byte in Sha256::digest(content) {
+            let _to_a_string = write!(hash, "{byte:02x}");
+        }
+        self.state.join("lib").join(hash).join("libgpuslice.so")
+    }
+
+    /// The path to which [`install`](Self::install) would copy a library.
+    ///
+    /// # Errors
+    /// The library cannot be read.
+    pub fn library(&self, library: &Path) -> Result<PathBuf, Problem> {
+        Ok(self.installed(&fs::read(library).map_err(Problem::of(library, "read the library"))?))
+    }
+
+    /// Takes a copy of the preload library under the hash of its content, where no newer one ever takes its place, and
+    /// returns where it is.
+    ///
+    /// # Errors
+    /// The library cannot be read, or the copy not be written.
+    pub fn install(&self, library: &Path) -> Result<PathBuf, Problem> {
+        let content = fs::read(library).map_err(Problem::of(library, "read the library"))?;
+        let path = self.installed(&content);
+        make_folder(path.parent().unwrap_or(&self.state))?;
+        if fs::read(&path).ok().as_ref() != Some(&content) {
+            write_whole(&path, &content, 0o755)?;
+        }
+        write_whole(&self.state.join("ld.so.preload"), format!("{LIBRARY}\n").as_bytes(), 0o644)?;
+        Ok(path)
+    }
+
+    /// Makes the folders of a slice, its region where there is none, and its operator's file with these settings. A region
+    /// that is there stays: processes may live in it.
+    ///
+    /// A container may write the folder of its region, and so remove the region or put anything in its place. As long as one
+    /// has the folder (`is_used`), that is told; members that go on without the file would have their limits beside those of
+    /// newcomers. Later what stands there is set aside under another name.
+    ///
+    /// # Errors
+    /// A file cannot be made, or another one stands in the way.
+    pub fn make(&self, name: &Name, settings: &[(&str, String)], is_used: bool) -> Result<(), Problem> {
+        self.configure(name, settings)?;
+        let region = self.region(name);
+        let folder = region.parent().unwrap_or(&self.regions);
+        let is_new = folder.symlink_metadata().is_err();
+        make_folder(folder)?;
+        if !is_new && is_used && region.symlink_metadata().is_err() {
+            let what = "was removed while a container may have it; end the container, and remove this folder"
+                .to_owned();
+            return Err(Problem { path: region, what });
+        }
+        make(&region, REGION_MODE)?;
+        match Reader::open(&region, Trust::AnyOwner) {
+            Err(RegionError::NotAFile { .. } | RegionError::Magic { .. } | RegionError::Size { .. })
+                if !is_used =>
+            {
+                set_aside(&region).map_err(Problem::of(&region, "set aside what stands here"))?;
+                make(&region, REGION_MODE)?;
+                Ok(())
+            }
+            looked => looked.map(drop).map_err(Problem::from),
+        }
+    }
+
+    /// Writes the operator's file of a slice.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn configure(&self, name: &Name, settings: &[(&str, String)]) -> Result<(), Problem> {
+        let config = self.config(name);
+        make_folder(config.parent().unwrap_or(&self.state))?;
+        let mut text = format!(
+            "# Limits of the slice {name}. Written anew when they change: edit them where they are set.\n"
+        );
+        for (key, value) in settings.iter().chain(&[("GPUSLICE_REGION", REGION.to_owned())]) {
+            let _to_a_string = writeln!(text, "{key}={value}");
+        }
+        write_whole(&config, text.as_bytes(), 0o644)
+    }
+
+    /// The CDI device of a slice, with the library that [`install`](Self::install) returned.
+    #[must_use]
+    pub fn device(&self, name: &Name, settings: &[(&str, String)], library: &Path) -> cdi::Device {
+        let named = [("GPUSLICE_CONFIG", FIXED_FILE.to_owned()), ("GPUSLICE_REGION", REGION.to_owned())];
+        let env = named.iter().chain(settings).map(|(key, value)| format!("{key}={value}")).collect();
+        let region = self.region(name);
+        let mounts = vec![
+            Mount::read_only(library.to_owned(), LIBRARY),
+            Mount::read_only(self.state.join("ld.so.preload"), PRELOAD),
+            Mount::read_only(self.slot(name).join("conf"), CONF),
+            Mount::writable(region.parent().unwrap_or(&self.regions).to_owned(), REGION_FOLDER),
+        ];
+        cdi::Device { name: name.to_string(), container_edits: cdi::Edits { env, mounts } }
+    }
+
+    /// Writes the specification of one slice.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn announce(&self, name: &Name, device: cdi::Device) -> Result<(), Problem> {
+        make_folder(&self.cdi)?;
+        let path = self.spec(name);
+        let text = serde_json::to_string_pretty(&Spec::of(vec![device]));
+        let text = text.map_err(|error| Problem { path: path.clone(), what: error.to_string() })?;
+        write_whole(&path, format!("{text}\n").as_bytes(), 0o644)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+    use std::os::unix::fs::PermissionsExt as _;
+
+    fn places(root: &Path) -> Places {
+        Places { state: root.join("state"), regions: root.join("regions"), cdi: root.join("cdi") }
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
+    }
+
+    #[test]
+    fn a_slice_is_made_with_all_that_a_container_needs() {
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let places = places(root.path());
+        let name: Name = "a".parse().unwrap();
+        let settings = [("GPU_MEM_LIMIT", "4GiB".to_owned())];
+        let library = root.path().join("built.so");
+        fs::write(&library, "first").unwrap();
+        let first = places.install(&library).unwrap();
+        places.make(&name, &settings, false).unwrap();
+        places.announce(&name, places.device(&name, &settings, &first)).unwrap();
+        let config = fs::read_to_string(places.config(&name)).unwrap();
+        assert!(
+            config.ends_with("\nGPU_MEM_LIMIT=4GiB\nGPUSLICE_REGION=/run/gpuslice/region/region\n"),
+            "{config}"
+        );
+        assert_eq!([mode(&places.config(&name)), mode(&places.region(&name))], [0o644, 0o666]);
+        assert_eq!(mode(places.region(&name).parent().unwrap()), 0o755);
+        assert!(
+            Reader::open(&places.region(&name), Trust::OwnerOnly).unwrap().is_none(),
+            "nobody has lived in it"
+        );
+        let spec: Value = serde_json::from_slice(&fs::read(places.spec(&name)).unwrap()).unwrap();
+        assert_eq!(spec["kind"], "gpuslice.dev/slice");
+        assert_eq!(spec["devices"][0]["name"], "a");
+        let edits = &spec["devices"][0]["containerEdits"];
+        assert_eq!(
+            edits["env"],
+            json!([
+                "GPUSLICE_CONFIG=/run/gpuslice/conf/config",
+                "GPUSLICE_REGION=/run/gpuslice/region/region",
+                "GPU_MEM_LIMIT=4GiB"
+            ])
+        );
+        let mounts: Vec<_> = edits["mounts"].as_array().unwrap().iter().collect();
+        let places_in: Vec<_> = mounts.iter().map(|mount| mount["containerPath"].as_str().unwrap()).collect();
+        assert_eq!(places_in, [LIBRARY, PRELOAD, CONF, REGION_FOLDER]);
+        for mount in mounts {
+            assert!(Path::new(mount["hostPath"].as_str().unwrap()).exists(), "{mount}");
+            let writable = mount["containerPath"] == REGION_FOLDER;
+            assert_eq!(mount["options"][0], if writable { "rw" } else { "ro" });
+            // A library cannot be loaded from where nothing may be executed.
+            assert_eq!(mount["options"].as_array().unwrap().contains(&json!("noexec")), writable);
+        }
+    }
+
+    #[test]
+    fn a_newer_library_lies_beside_the_one_that_programs_use() {
+        let root = tempfile::tempdir().unwrap();
+        let places = places(root.path());
+        let library = root.path().join("built.so");
+        let [first, again, second] = ["first", "first", "second"].map(|content| {
+            fs::write(&library, content).unwrap();
+            places.install(&library).unwrap()
+        });
+        assert_eq!(first, again);
+        assert_ne!(first, second);
+        assert_eq!(fs::read_to_string(&first).unwrap(), "first");
+        assert_eq!(fs::read_to_string(&second).unwrap(), "second");
+    }
+
+    #[test]
+    fn a_region_that_is_there_stays_and_what_is_none_is_told_or_set_aside() {
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let places = places(root.path());
+        let name: Name = "a".parse().unwrap();
+        places.make(&name, &[], false).unwrap();
+        let region = places.region(&name);
+        let before = fs::metadata(&region).unwrap();
+        places.make(&name, &[], false).unwrap();
+        use std::os::unix::fs::MetadataExt as _;
+        assert_eq!(fs::metadata(&region).unwrap().ino(), before.ino());
+        fs::remove_file(&region).unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", &region).unwrap();
+        let problem = places.make(&name, &[], true).unwrap_err();
+        assert_eq!(problem.path, region);
+        assert!(problem.what.contains("symbolic link"), "{problem}");
+        places.make(&name, &[], false).unwrap();
+        assert!(fs::symlink_metadata(&region).unwrap().is_file());
+        // The next tenant leaves a folder, and another one where the agent would set it aside.
+        fs::remove_file(&region).unwrap();
+        fs::create_dir(&region).unwrap();
+        let aside = region.with_extension("broken");
+        fs::remove_file(&aside).unwrap();
+        fs::create_dir(&aside).unwrap();
+        std::os::unix::fs::symlink("/etc", aside.join("link")).unwrap();
+        places.make(&name, &[], false).unwrap();
+        assert!(fs::symlink_metadata(&region).unwrap().is_file() && Path::new("/etc/passwd").exists());
+        fs::remove_file(&region).unwrap();
+        let problem = places.make(&name, &[], true).unwrap_err();
+        assert!(problem.what.contains("was removed"), "{problem}");
+    }
+}

@@ -1,0 +1,280 @@
+//! Reports the use of a device's time by a slice.
+//!
+//! The region counts what was charged since it was made. How much that was lately is the difference of two looks.
+
+use crate::figures;
+use gpuslice_policy::compute::attribution::correction;
+use gpuslice_policy::compute::attribution::source::{Measured, Source};
+use gpuslice_policy::config::CorePolicy;
+use gpuslice_policy::units::Setting as _;
+use gpuslice_region::{DeviceFigures, ProcessView, Reader, RegionError, TimeUsed};
+use serde::Serialize;
+use std::time::{Duration, Instant};
+
+/// A device's time, as a slice uses it. Its form is that of `status --json`; spans are nanoseconds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Time {
+    /// The slice's share in thousandths; 1000 is no limit.
+    pub share_permille: u32,
+    /// How slices divide the device's time, as `GPU_CORE_POLICY` has it.
+    pub policy: String,
+    /// The slice's weight beside others.
+    pub weight: u32,
+    /// The slice's priority, as `GPU_PRIORITY` has it.
+    pub priority: String,
+    /// GPU time that it may save up.
+    pub burst_ns: u64,
+    /// GPU time that it was charged since the region was made.
+    pub used_ns: u64,
+    /// Thousandths of the device's time that it was charged over the span that follows; null where nobody looked.
+    pub used_permille: Option<u64>,
+    /// How long that was looked at.
+    pub used_over_ns: Option<u64>,
+    /// Its charges over the last 1, 10 and 60 seconds.
+    pub lately: [Lately; 3],
+    /// How long its launches waited for the share, on the clock, all together.
+    pub throttled_ns: u64,
+    /// GPU time of its copies on the device and fills.
+    pub copied_ns: u64,
+    /// Predicted GPU time of its work that is under way.
+    pub queued_ns: u64,
+    /// GPU time that it owes: launches wait until the share has paid for it.
+    pub owed_ns: u64,
+    /// Launches that were counted.
+    pub launches: u64,
+    /// The source of its time.
+    pub meter: Meter,
+    /// The reason why NVML does not help with that; null where it does, or nobody asked.
+    pub meter_why: Option<String>,
+    /// The part of the time between events that was its own, in millionths; 1000000 where nothing is taken off.
+    pub own_millionths: u32,
+    /// `meter` and `meter_why` as they were written.
+    #[serde(skip)]
+    measured: Measured,
+    /// Whether launches are paid for.
+    #[serde(skip)]
+    is_paced: bool,
+}
+
+/// The charges of a slice over the last seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Lately {
+    /// The seconds that were asked for.
+    pub seconds: u64,
+    /// How long that was: up to a second more, since sums are kept from the beginnings of seconds.
+    pub span_ns: u64,
+    /// GPU time that was charged.
+    pub used_ns: u64,
+    /// The same in thousandths of the span.
+    pub used_permille: u64,
+    /// How long launches waited for the share, all together.
+    pub throttled_ns: u64,
+}
+
+impl Lately {
+    fn of(reader: &Reader, device: gpuslice_region::Device, seconds: u64) -> Result<Self, RegionError> {
+        let gpuslice_region::RecentUsage { used, throttled, span } = reader.used_over(device, seconds)?;
+        let used_permille = permille(used, span.into());
+        Ok(Self { seconds, span_ns: span, used_ns: used, used_permille, throttled_ns: throttled })
+    }
+}
+
+/// Thousandths of a span.
+fn permille(used: u64, span: u128) -> u64 {
+    u64::try_from(u128::from(used) * 1000 / span.max(1)).unwrap_or(u64::MAX)
+}
+
+/// A device's time, as one process of the slice uses it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct ProcessTime {
+    /// GPU time that it was charged.
+    pub used_ns: u64,
+    /// Thousandths of the device's time over the span that the device tells; null where nobody looked.
+    pub used_permille: Option<u64>,
+    /// How long its launches waited for the share, on the clock.
+    pub throttled_ns: u64,
+    /// Predicted GPU time of its work that is under way.
+    pub queued_ns: u64,
+    /// Its launches.
+    pub launches: u64,
+}
+
+/// The source of GPU time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Meter {
+    /// Nothing has been measured yet.
+    None,
+    /// Timing events; no neighbour's time is taken off.
+    Events,
+    /// Timing events, beside programs that publish nothing.
+    EventsAndOthers,
+    /// Timing events, less what is the neighbours' by what the slices publish.
+    EventsAndSlices,
+    /// NVML's samples.
+    Nvml,
+    /// Events fail: estimates only.
+    Estimates,
+}
+
+impl Meter {
+    fn of(source: Source) -> Self {
+        match source {
+            Source::Unknown => Self::None,
+            Source::Events => Self::Events,
+            Source::Whole => Self::EventsAndOthers,
+            Source::Nvml => Self::Nvml,
+            Source::Failing => Self::Estimates,
+            Source::Replayed => Self::EventsAndSlices,
+        }
+    }
+}
+
+/// The use up to one moment, by process and in all.
+#[derive(Debug)]
+struct Moment {
+    at: Instant,
+    devices: Vec<TimeUsed>,
+    processes: Vec<ProcessView>,
+}
+
+impl Moment {
+    fn now(reader: &Reader) -> Result<Self, RegionError> {
+        Ok(Self {
+            at: Instant::now(),
+            devices: reader.devices()?.iter().map(|read| read.time).collect(),
+            processes: reader.processes()?,
+        })
+    }
+
+    fn by(&self, process: &ProcessView, device: usize) -> u64 {
+        let same = |other: &&ProcessView| {
+            (other.slot, other.pid, other.start) == (process.slot, process.pid, process.start)
+        };
+        self.processes.iter().find(same).map_or(0, |other| used_by(other, device).used)
+    }
+}
+
+/// The use between two moments.
+#[derive(Debug)]
+pub struct Look {
+    before: Moment,
+    after: Moment,
+}
+
+impl Look {
+    /// Thousandths of a device's time that the slice used; none where it has the device for a shorter time.
+    fn at(&self, device: usize) -> Option<u64> {
+        let [before, after] = [&self.before, &self.after].map(|moment| moment.devices.get(device));
+        Some(self.permille(after?.used.saturating_sub(before?.used)))
+    }
+
+    /// The same of one process.
+    fn at_by(&self, process: &ProcessView, device: usize) -> u64 {
+        self.permille(self.after.by(process, device).saturating_sub(self.before.by(process, device)))
+    }
+
+    fn span(&self) -> u128 {
+        self.after.at.saturating_duration_since(self.before.at).as_nanos().max(1)
+    }
+
+    fn permille(&self, used: u64) -> u64 {
+        permille(used, self.span())
+    }
+}
+
+/// Looks for so long at what is used of some slices, if that says anything of any; nothing of those that end meanwhile.
+/// `wait` lets that time pass.
+pub fn looks(readers: &[Reader], long: Duration, wait: impl FnOnce(Duration)) -> Vec<Option<Look>> {
+    let is_counted = |reader: &Reader| {
+        let devices = reader.devices().unwrap_or_default();
+        devices.iter().any(|read| read.limits.is_paced() || read.time.launches > 0)
+    };
+    if long.is_zero() || !readers.iter().any(is_counted) {
+        return readers.iter().map(|_| None).collect();
+    }
+    let moments = || readers.iter().map(|reader| Moment::now(reader).ok()).collect::<Vec<_>>();
+    let before = moments();
+    wait(long);
+    let pairs = before.into_iter().zip(moments());
+    pairs.map(|(before, after)| Some(Look { before: before?, after: after? })).collect()
+}
+
+fn used_by(process: &ProcessView, device: usize) -> TimeUsed {
+    process.time.get(device).copied().unwrap_or_default()
+}
+
+impl Time {
+    /// A device's time now, and over a look.
+    ///
+    /// # Errors
+    /// The region is not any more what was opened: see [`Reader::check`].
+    pub fn of(reader: &Reader, read: &DeviceFigures, look: Option<&Look>) -> Result<Self, RegionError> {
+        let (limits, used) = (read.limits, read.time);
+        let measured = Measured::of_word(read.measure_source);
+        let lately = |seconds| Lately::of(reader, read.device, seconds);
+        Ok(Self {
+            share_permille: limits.cores_permille,
+            policy: limits.sharing.policy.setting(),
+            weight: limits.sharing.weight,
+            priority: limits.sharing.priority.setting(),
+            burst_ns: limits.burst_ns,
+            lately: [lately(1)?, lately(10)?, lately(60)?],
+            used_ns: used.used,
+            used_permille: look.and_then(|look| look.at(read.device.index())),
+            used_over_ns: look.and_then(|look| u64::try_from(look.span()).ok()),
+            throttled_ns: used.throttled,
+            copied_ns: used.copied,
+            queued_ns: used.queued,
+            owed_ns: read.owed,
+            launches: used.launches,
+            meter: Meter::of(measured.source),
+            meter_why: measured.why.map(|why| why.to_string()),
+            measured,
+            own_millionths: read.correction,
+            is_paced: limits.is_paced(),
+        })
+    }
+
+    /// Whether there is anything to tell people.
+    #[must_use]
+    pub fn is_of_interest(&self) -> bool {
+        self.is_paced || self.launches > 0
+    }
+
+    /// `30%`; with the policy, where that is none in which the share is all there is.
+    #[must_use]
+    pub fn share(&self) -> String {
+        let share = figures::percent(self.share_permille.into());
+        if self.policy == CorePolicy::Fixed.setting() { share } else { format!("{share} {}", self.policy) }
+    }
+
+    /// How the time is measured, and which part of it is taken for the slice's own.
+    #[must_use]
+    pub fn measurement(&self) -> String {
+        if self.measured.source == Source::Unknown {
+            return "nothing measured yet".to_owned();
+        }
+        let by = format!("measured by {}", self.measured);
+        if self.own_millionths >= correction::ONE {
+            return by;
+        }
+        let own = (u64::from(self.own_millionths) * 1000).div_ceil(correction::ONE.into());
+        format!("{by}: {} of what they show is its own", figures::percent(own))
+    }
+}
+
+impl ProcessTime {
+    /// A process's time on a device now, and over a look.
+    #[must_use]
+    pub fn of(process: &ProcessView, device: usize, look: Option<&Look>) -> Self {
+        let used = used_by(process, device);
+        Self {
+            used_ns: used.used,
+            used_permille: look.map(|look| look.at_by(process, device)),
+            throttled_ns: used.throttled,
+            queued_ns: used.queued,
+            launches: used.launches,
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Compares the memory of a slice's processes by NVML with the ledger.
+
+use crate::nvml::{Device, Nvml, Use};
+use crate::process::is_near;
+use gpuslice_region::{ProcessView, Reader};
+use std::time::Duration;
+
+/// Tries while the ledger moves.
+const TRIES: u32 = 50;
+/// Time between two tries.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// Bytes that NVML attributes to the processes of a slice, less those that the ledger has for them; less than nothing
+/// where more is charged than is used. None where NVML does not name all who hold memory, and where the ledger does
+/// not stand still for long enough to be compared.
+///
+/// Ledger and NVML cannot be read at one instant. So both are read twice, by turns, and both must be as before:
+/// what is taken and given back between two readings could be seen by one of them alone. What stays is memory that is
+/// charged and that the driver has not taken yet, or has given back already, while its process waits for its turn.
+pub(crate) fn unaccounted(nvml: &Nvml, device: &Device, reader: &Reader, number: usize) -> Option<i64> {
+    for _ in 0..TRIES {
+        let before = Ledger::read(reader, number)?;
+        let named = nvml.processes(device)?;
+        let difference = before.compared_with(&named);
+        if before == Ledger::read(reader, number)?
+            && difference == before.compared_with(&nvml.processes(device)?)
+        {
+            return difference;
+        }
+        if nvml.is_late() {
+            break;
+        }
+        std::thread::sleep(PAUSE);
+    }
+    None
+}
+
+/// The memory that the processes of a slice hold of a device, by the ledger.
+#[derive(Debug, PartialEq, Eq)]
+struct Ledger(Vec<Entry>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Entry {
+    pid: u32,
+    /// Whether its number means it here.
+    near: bool,
+    held: u64,
+}
+
+impl Ledger {
+    fn read(reader: &Reader, number: usize) -> Option<Self> {
+        let entry = |process: &ProcessView| Entry {
+            pid: process.pid,
+            near: is_near(process),
+            held: process.held.get(number).copied().unwrap_or(0),
+        };
+        Some(Self(reader.processes().ok()?.iter().map(entry).collect()))
+    }
+
+    fn compared_with(&self, named: &[Use]) -> Option<i64> {
+        let mut difference = 0_i64;
+        for entry in &self.0 {
+            // One process has an entry for each of its instances.
+            let own: Vec<_> = named.iter().filter(|process| entry.near && process.pid == entry.pid).collect();
+            if own.is_empty() && entry.held > 0 {
+                return None;
+            }
+            for process in own {
+                difference = difference.checked_add_unsigned(process.bytes?)?;
+            }
+            difference = difference.checked_sub_unsigned(entry.held)?;
+        }
+        Some(difference)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ledger(entries: &[(u32, bool, u64)]) -> Ledger {
+        Ledger(entries.iter().map(|&(pid, near, held)| Entry { pid, near, held }).collect())
+    }
+
+    fn named(uses: &[(u32, u64)]) -> Vec<Use> {
+        uses.iter().map(|&(pid, bytes)| Use { pid, bytes: Some(bytes) }).collect()
+    }
+
+    #[test]
+    fn the_difference_is_that_of_the_slices_own_processes() {
+        let two = ledger(&[(1, true, 100), (2, true, 50)]);
+        assert_eq!(two.compared_with(&named(&[(1, 130), (2, 50), (3, 1000)])), Some(30));
+        assert_eq!(two.compared_with(&named(&[(1, 90), (2, 45)])), Some(-15));
+        assert_eq!(ledger(&[]).compared_with(&named(&[(3, 1000)])), Some(0));
+    }
+
+    #[test]
+    fn who_holds_nothing_need_not_be_named() {
+        assert_eq!(ledger(&[(1, true, 100), (2, true, 0)]).compared_with(&named(&[(1, 100)])), Some(0));
+        assert_eq!(ledger(&[(1, false, 0)]).compared_with(&[]), Some(0));
+    }
+
+    #[test]
+    fn it_is_unknown_where_somebody_who_holds_memory_is_not_named() {
+        assert_eq!(ledger(&[(1, true, 100), (2, true, 1)]).compared_with(&named(&[(1, 100)])), None);
+        // A number of another namespace is somebody else here.
+        assert_eq!(ledger(&[(1, false, 100)]).compared_with(&named(&[(1, 100)])), None);
+        assert_eq!(ledger(&[(1, true, 100)]).compared_with(&[Use { pid: 1, bytes: None }]), None);
+    }
+}

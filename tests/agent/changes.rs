@@ -1,0 +1,163 @@
+//! Checks how configuration and limits change, what is made of them, and that there is one agent.
+
+use crate::node::{Node, may_have_containers, text};
+use crate::{MIB, TWO, join, witness};
+use serde_json::Value;
+use std::fs;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::path::Path;
+
+#[test]
+fn limits_are_changed_by_the_socket_while_a_program_runs_and_hold_after_a_restart() {
+    if !may_have_containers() {
+        return;
+    }
+    let mut node = Node::start(TWO);
+    let mut a = witness(&node, "a", 64 * MIB);
+    assert!(a.ask(&format!("take {}", 300 * MIB)).starts_with("2 "));
+    let answer = node.control("{\"op\":\"set\",\"slice\":\"a\",\"memMiB\":512,\"core\":40}");
+    assert_eq!(answer, serde_json::json!({"ok": true, "gen": 2}));
+    assert!(a.ask(&format!("take {}", 300 * MIB)).starts_with("0 "), "the program has the new limit");
+    let limits = |node: &Node| {
+        let metrics = node.scrape();
+        ["memory_limit_bytes", "core_limit_ratio"]
+            .map(|name| metrics.get(&format!("gpuslice_slice_{name}"), &[("slot", "a")]))
+    };
+    assert_eq!(limits(&node), [Some((512 * MIB) as f64), Some(0.4)]);
+    let config = fs::read_to_string(node.at("/var/lib/gpuslice/slots/a/conf/config")).unwrap();
+    assert!(config.contains(&format!("={}\n", 512 * MIB)) && config.contains("=40\n"), "{config}");
+    // Killed, so that nothing can be written at the end.
+    node.end(libc::SIGKILL);
+    assert!(a.ask(&format!("take {}", 300 * MIB)).starts_with("0 "), "the slice goes on without the agent");
+    node.begin();
+    assert_eq!(limits(&node), [Some((512 * MIB) as f64), Some(0.4)]);
+    assert!(a.ask(&format!("take {}", 300 * MIB)).starts_with("0 "));
+    for (line, has) in [
+        ("{\"op\":\"set\",\"slice\":\"z\",\"core\":40}", "there are: a, b"),
+        ("{\"op\":\"set\",\"slice\":\"a\",\"core\":0}", "core = 0"),
+        ("set a", "write it like"),
+    ] {
+        let answer = node.control(line);
+        assert!(answer["ok"] == false && text(&answer["error"]).contains(has), "{answer}");
+    }
+    let answer = node.control(&"x".repeat(20_000));
+    assert!(text(&answer["error"]).contains("16384 bytes"), "{answer}");
+    let socket = fs::symlink_metadata(node.at("/run/gpuslice/agent.sock")).unwrap();
+    assert!(socket.file_type().is_socket() && socket.permissions().mode() & 0o7777 == 0o600);
+}
+
+#[test]
+fn the_configuration_is_read_again_at_sighup_and_what_is_not_in_it_is_cleared_away() {
+    let mut node = Node::start(TWO);
+    let member = join(&node, "b");
+    node.configure("[[slices]]\nname = \"a\"\ngpu = 0\nmemory = \"oops\"\n");
+    node.signal(libc::SIGHUP);
+    node.until("the mistake is told", |node| {
+        node.log().contains("agent.toml:5: slices[0].memory = \"oops\"").then_some(())
+    });
+    assert!(node.scrape().get("gpuslice_slice_processes", &[("slot", "b")]).is_some());
+    node.configure("[[slices]]\nname = \"a\"\ngpu = 0\nmemory = \"512MiB\"\n");
+    node.signal(libc::SIGHUP);
+    node.until("the limit is the new one", |node| {
+        let limit = node.scrape().get("gpuslice_slice_memory_limit_bytes", &[("slot", "a")]);
+        (limit == Some((512 * MIB) as f64)).then_some(())
+    });
+    assert!(!node.at("/var/run/cdi/gpuslice-b.json").exists(), "a new container would get it");
+    assert!(node.region("b").exists(), "a process lives in it");
+    assert_eq!(node.scrape().get("gpuslice_agent_slots", &[("state", "stale")]), Some(1.0));
+    member.leave();
+    node.until("it is cleared away", |node| {
+        node.scrape();
+        (!node.at("/var/lib/gpuslice/slots/b").exists() && !node.region("b").exists()).then_some(())
+    });
+    assert!(node.region("a").exists());
+    assert_eq!(node.end(libc::SIGTERM).code(), Some(0));
+    assert!(!node.at("/run/gpuslice/agent.sock").exists());
+    assert!(node.region("a").exists(), "slices go on");
+}
+
+#[test]
+fn a_specification_is_what_the_standard_says() {
+    let node = Node::start(TWO);
+    for name in ["a", "b"] {
+        let spec = node.spec(name);
+        let keys: Vec<_> = spec.as_object().unwrap().keys().collect();
+        assert_eq!(keys, ["cdiVersion", "devices", "kind"]);
+        assert_eq!((text(&spec["cdiVersion"]), text(&spec["kind"])), ("0.5.0", "gpuslice.dev/slice"));
+        assert_eq!(spec["devices"].as_array().unwrap().len(), 1);
+        assert_eq!(spec["devices"][0]["name"], name);
+        let edits = &spec["devices"][0]["containerEdits"];
+        for item in edits["env"].as_array().unwrap() {
+            assert!(text(item).split_once('=').is_some_and(|(key, _)| !key.is_empty()), "{item}");
+        }
+        for mount in edits["mounts"].as_array().unwrap() {
+            let [from, to] = ["hostPath", "containerPath"].map(|key| Path::new(text(&mount[key])));
+            assert!(from.is_absolute() && from.exists() && to.is_absolute(), "{mount}");
+            assert!(mount["options"].as_array().unwrap().iter().all(Value::is_string));
+        }
+        let mode = fs::metadata(node.at(&format!("/var/run/cdi/gpuslice-{name}.json")))
+            .unwrap()
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o644);
+    }
+    let names: Vec<_> =
+        fs::read_dir(node.at("/var/run/cdi")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names.len(), 2, "{names:?}");
+}
+
+#[test]
+fn a_second_agent_and_one_without_its_port_end_before_they_make_anything() {
+    let node = Node::start(TWO);
+    let run = |node: &Node| {
+        let output = node.command(&["run"]).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    fs::remove_file(node.at("/var/run/cdi/gpuslice-a.json")).unwrap();
+    let (code, said) = run(&node);
+    assert!(code == Some(1) && said.contains("agent.lock: another agent has it"), "{said}");
+    // Also where its socket is gone, and where it does not answer.
+    fs::remove_file(node.at("/run/gpuslice/agent.sock")).unwrap();
+    let (code, said) = run(&node);
+    assert!(code == Some(1) && said.contains("agent.lock: another agent has it"), "{said}");
+    assert!(
+        !node.at("/run/gpuslice/agent.sock").exists() && !node.at("/var/run/cdi/gpuslice-a.json").exists()
+    );
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let web = format!("{TWO}[web]\nlisten = \"{}\"\n", taken.local_addr().unwrap());
+    let mut other = Node::start(TWO);
+    other.end(libc::SIGTERM);
+    fs::remove_file(other.at("/var/run/cdi/gpuslice-a.json")).unwrap();
+    other.configure(&web);
+    let (code, said) = run(&other);
+    assert!(code == Some(1) && said.contains("choose another address or port"), "{said}");
+    assert!(
+        !other.at("/var/run/cdi/gpuslice-a.json").exists() && !other.at("/run/gpuslice/agent.sock").exists()
+    );
+}
+
+#[test]
+fn check_tells_each_mistake_and_a_right_file_is_told_so() {
+    let node = Node::start(TWO);
+    let check = || {
+        let output = node.command(&["check"]).output().unwrap();
+        (
+            output.status.code(),
+            String::from_utf8(output.stdout).unwrap(),
+            String::from_utf8(output.stderr).unwrap(),
+        )
+    };
+    let (code, out, err) = check();
+    assert!(code == Some(0) && out.contains("agent.toml: right, 2 slices") && err.is_empty(), "{out}{err}");
+    node.configure("[[slices]]\nname = \"a\"\ngpu = 0\nmemory = \"4Gigs\"\ncores = 101\n");
+    let (code, out, err) = check();
+    assert!(code == Some(3) && out.is_empty() && err.lines().count() == 2, "{out}{err}");
+    assert!(
+        err.contains("agent.toml:5: slices[0].memory = \"4Gigs\": ")
+            && err.contains("agent.toml:6: slices[0].cores"),
+        "{err}"
+    );
+    fs::remove_file(node.at("/etc/gpuslice/agent.toml")).unwrap();
+    let (code, _, err) = check();
+    assert!(code == Some(3) && err.contains("cannot be read") && err.contains("--config"), "{err}");
+}

@@ -1,0 +1,98 @@
+//! Checks the answers to clients of the port.
+
+use crate::node::{Node, may_have_containers};
+use crate::support::artefacts;
+use crate::{MIB, TWO, join, schema, witness};
+use serde_json::Value;
+use std::fs;
+
+#[test]
+fn documents_are_what_their_schemas_say() {
+    let mut node = Node::start(TWO);
+    let member = join(&node, "a");
+    node.until("there is a history", |node| {
+        node.json("/api/v1/history")["lines"].as_array().is_some_and(|lines| !lines.is_empty()).then_some(())
+    });
+    for name in ["gpus", "slices", "history"] {
+        let schema = artefacts::repository().join(format!("docs/reference/{name}.schema.json"));
+        let schema: Value = serde_json::from_slice(&fs::read(schema).unwrap()).unwrap();
+        let document = node.json(&format!("/api/v1/{name}"));
+        assert_eq!(schema::faults(&document, &schema), Vec::<String>::new());
+        let list = if name == "history" { "lines" } else { name };
+        let mut other = document.clone();
+        other[list][0]["surprise"] = 1.into();
+        assert!(!schema::faults(&other, &schema).is_empty(), "{name}: a field that is not in the schema");
+        let mut other = document;
+        other[list][0]["uuid"] = 1.into();
+        other[list][0].as_object_mut().unwrap().remove("name");
+        assert!(!schema::faults(&other, &schema).is_empty(), "{name}: another kind, or a field less");
+    }
+    drop(member);
+}
+
+#[test]
+fn the_page_tells_what_there_is_and_loads_nothing_from_elsewhere() {
+    let node = Node::start(
+        "[[slices]]\nname = \"a\"\ngpu = 0\nmemory = \"768MiB\"\ncores = 60\n[[slices]]\nname = \"b\"\ngpu = 0\nmemory = \"768MiB\"\ncores = 60\n",
+    );
+    let answer = node.get("/");
+    assert!(answer.head.contains("content-type: text/html; charset=utf-8"), "{}", answer.head);
+    assert!(answer.head.contains("default-src 'none'"), "{}", answer.head);
+    for words in [
+        "data-slice=\"a\"",
+        "limit 768MiB",
+        "limit 60% fixed",
+        "memory limits of 2 slices sum to 1536MiB of 1GiB",
+        "shares of 2 slices sum to 120%",
+    ] {
+        assert!(answer.body.contains(words), "{words} is missing in\n{}", answer.body);
+    }
+    assert!(!answer.body.contains("://"), "{}", answer.body);
+    for (path, kind) in [("/page.css", "text/css"), ("/page.js", "text/javascript")] {
+        assert!(answer.body.contains(path));
+        let part = node.get(path);
+        assert!(part.status == 200 && part.head.contains(kind), "{part:?}");
+    }
+}
+
+#[test]
+fn clients_cannot_ask_for_more_than_is_allowed() {
+    let limits = "[web]\nlisten = \"127.0.0.1:0\"\nrequests_per_second = 5\nconnections = 2\n";
+    let node = Node::start(limits);
+    assert_eq!(
+        node.request(
+            "POST /metrics HTTP/1.1\r\nHost: node\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+        )
+        .status,
+        405
+    );
+    assert_eq!(node.get("/nowhere").status, 404);
+    let long =
+        format!("GET / HTTP/1.1\r\nHost: node\r\nX: {}\r\nConnection: close\r\n\r\n", "x".repeat(64 << 10));
+    assert_eq!(node.request(&long).status, 431);
+    let answers: Vec<u16> = (0..40).map(|_| node.get("/page.css").status).collect();
+    assert!(answers.contains(&429) && answers.contains(&200), "{answers:?}");
+    // A supervisor asks this one.
+    assert!((0..10).all(|_| node.get("/healthz").status == 200));
+    // Clients that send nothing keep others waiting for a while, and not for ever.
+    let silent = [node.connect(), node.connect(), node.connect()];
+    assert_eq!(node.get("/healthz").status, 200);
+    drop(silent);
+}
+
+#[test]
+fn arguments_of_commands_are_told_where_the_configuration_says_so() {
+    if !may_have_containers() {
+        return;
+    }
+    for (key, told) in [("", "witness"), ("arguments = true\n", "witness 16777216")] {
+        let mut node = Node::start(&format!("{TWO}[web]\nlisten = \"127.0.0.1:0\"\n{key}"));
+        let _program = witness(&node, "a", 16 * MIB);
+        let command = node.until("its process is seen", |node| {
+            let slice = node.slice(|slice| slice["name"] == "a")?;
+            slice["processes"][0]["command"].as_str().map(str::to_owned)
+        });
+        let ends_so = command == told || command.ends_with(&format!("/{told}"));
+        assert!(ends_so && node.get("/").body.contains(told), "{command}");
+    }
+}

@@ -1,0 +1,300 @@
+//! A node with a simulated GPU, an agent, and containers.
+
+use crate::openmetrics::Metrics;
+use crate::support::artefacts;
+use crate::support::bench::Bench;
+use crate::support::living::{Living, send};
+use serde_json::Value;
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// What must come comes within this, on a machine that has other things to do.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Mounts what a specification says, hides the host's regions, and does a command, as a container engine would.
+/// A name that this file system has not is made in memory before.
+const CONTAINER: &str = "set -e
+for folder in /run /usr/local/lib; do mount -t tmpfs tmpfs $folder; done
+mkdir /run/bench; mount --bind \"$BENCH\" /run/bench
+while read -r from to; do
+    case $to in
+        */*.so) mkdir -p \"${to%/*}\"; : >\"$to\";;
+        /etc/ld.so.preload | '') continue;;
+        *) mkdir -p \"$to\";;
+    esac
+    mount --bind \"$from\" \"$to\"
+done <<END
+$MOUNTS
+END
+mount -t tmpfs tmpfs /dev/shm
+exec \"$@\"";
+
+/// An answer over HTTP.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: String,
+}
+
+/// The node.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) bench: Bench,
+    root: TempDir,
+    agent: Option<Child>,
+    address: Option<SocketAddr>,
+}
+
+impl Node {
+    /// With this configuration, on which the agent has begun to serve.
+    pub(crate) fn start(slices: &str) -> Self {
+        Self::start_on(Bench::simulated(), slices)
+    }
+
+    pub(crate) fn start_on(bench: Bench, slices: &str) -> Self {
+        let root = TempDir::new_in("/dev/shm").expect("a folder can be made");
+        let mut node = Self { bench, root, agent: None, address: None };
+        node.configure(slices);
+        node.begin();
+        node
+    }
+
+    /// Writes the configuration; a port is chosen by the system. Slices that other tests have on this machine are looked for
+    /// only where the configuration says so: the GPUs of two simulated machines have the same UUIDs.
+    pub(crate) fn configure(&self, slices: &str) {
+        let discover = if slices.contains("discover = ") { "" } else { "discover = false\n" };
+        fs::create_dir_all(self.at("/etc/gpuslice")).expect("a folder can be made");
+        let web = if slices.contains("[web]") { "" } else { "[web]\nlisten = \"127.0.0.1:0\"\n" };
+        fs::write(self.at("/etc/gpuslice/agent.toml"), format!("{discover}{slices}{web}"))
+            .expect("it can be written");
+    }
+
+    /// A path of the node, here.
+    pub(crate) fn at(&self, path: &str) -> PathBuf {
+        self.root.path().join(path.trim_start_matches('/'))
+    }
+
+    /// The region of a slice that the agent made.
+    pub(crate) fn region(&self, slice: &str) -> PathBuf {
+        self.at(&format!("/run/gpuslice/slots/{slice}/region"))
+    }
+
+    pub(crate) fn bench_folder(&self) -> PathBuf {
+        self.bench.region().parent().expect("it lies in a folder").to_owned()
+    }
+
+    /// The agent, not started yet.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(artefacts::agent());
+        command.args(arguments).arg("--root").arg(self.root.path()).env_clear();
+        command
+            .env("LD_LIBRARY_PATH", artefacts::simulated_driver())
+            .env("GPUSLICE_LIB", artefacts::library());
+        command.env("SIMGPU_STATE", self.bench_folder().join("state")).stdin(Stdio::null());
+        command.envs([
+            ("SIMGPU_MEMORY", "1GiB"),
+            ("SIMGPU_CONTEXT_BYTES", "0"),
+            ("SIMGPU_NVML_INIT_MS", "0"),
+        ]);
+        command
+    }
+
+    /// Starts the agent, and waits until it serves.
+    pub(crate) fn begin(&mut self) {
+        let log = File::create(self.at("/log")).expect("a file can be made");
+        let agent = self.command(&["run"]).stderr(log).spawn().expect("the agent can be started");
+        self.agent = Some(agent);
+        let address = self.until("it serves", |node| {
+            let log = node.log();
+            let agent = node.agent.as_mut().expect("it was started");
+            assert_eq!(agent.try_wait().expect("it is our child"), None, "the agent has ended: {log}");
+            log.split_once("address=")?.1.split_ascii_whitespace().next()?.parse().ok()
+        });
+        self.address = Some(address);
+    }
+
+    /// What the agent has said.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.at("/log")).unwrap_or_default()
+    }
+
+    /// Waits until there is an answer.
+    #[track_caller]
+    pub(crate) fn until<T>(&mut self, what: &str, mut answer: impl FnMut(&mut Self) -> Option<T>) -> T {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            if let Some(answer) = answer(self) {
+                return answer;
+            }
+            assert!(Instant::now() < end, "{what}: not within {PATIENCE:?}; the agent said: {}", self.log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.agent.as_ref().expect("it was started").id()
+    }
+
+    pub(crate) fn signal(&self, signal: libc::c_int) {
+        send(self.pid(), signal);
+    }
+
+    /// Ends the agent by a signal.
+    pub(crate) fn end(&mut self, signal: libc::c_int) -> ExitStatus {
+        self.signal(signal);
+        let mut agent = self.agent.take().expect("it was started");
+        agent.wait().expect("it is our child")
+    }
+
+    /// The agent's port.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address.expect("it serves")
+    }
+
+    /// A connection to the agent.
+    pub(crate) fn connect(&self) -> TcpStream {
+        connect(self.address())
+    }
+
+    /// Sends a request to the agent as it is, and reads the answer to its end.
+    pub(crate) fn request(&self, text: &str) -> Answer {
+        request(self.address(), text)
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Answer {
+        self.request(&format!("GET {path} HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n"))
+    }
+
+    #[track_caller]
+    pub(crate) fn scrape(&self) -> Metrics {
+        let answer = self.get("/metrics");
+        assert_eq!(answer.status, 200, "{answer:?}");
+        assert!(
+            answer.head.contains("content-type: application/openmetrics-text; version=1.0.0; charset=utf-8"),
+            "{answer:?}"
+        );
+        Metrics::read(&answer.body).unwrap_or_else(|why| panic!("{why}\n{}", answer.body))
+    }
+
+    #[track_caller]
+    pub(crate) fn json(&self, path: &str) -> Value {
+        let answer = self.get(path);
+        assert!(answer.status == 200 && answer.head.contains("content-type: application/json"), "{answer:?}");
+        serde_json::from_str(&answer.body).expect("this is JSON")
+    }
+
+    /// A slice in the JSON, if it is there.
+    pub(crate) fn slice(&self, is_it: impl Fn(&Value) -> bool) -> Option<Value> {
+        self.json("/api/v1/slices")["slices"].as_array()?.iter().find(|slice| is_it(slice)).cloned()
+    }
+
+    /// Says a line to the agent's socket, and hears the answer.
+    pub(crate) fn control(&self, line: &str) -> Value {
+        let mut stream = UnixStream::connect(self.at("/run/gpuslice/agent.sock")).expect("the agent listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a time can be set");
+        writeln!(stream, "{line}").expect("the agent hears");
+        let mut answer = String::new();
+        BufReader::new(stream).read_line(&mut answer).expect("the agent answers");
+        serde_json::from_str(&answer).expect("this is JSON")
+    }
+
+    /// The specification of a slice.
+    pub(crate) fn spec(&self, slice: &str) -> Value {
+        let text = fs::read(self.at(&format!("/var/run/cdi/gpuslice-{slice}.json"))).expect("there is one");
+        serde_json::from_slice(&text).expect("this is JSON")
+    }
+
+    /// A program in a container that has the slice, as its specification says.
+    pub(crate) fn in_slice(&self, slice: &str, program: &Path, arguments: &[&str]) -> Living {
+        let edits = &self.spec(slice)["devices"][0]["containerEdits"];
+        let texts = |key: &str| edits[key].as_array().expect("it has them").clone();
+        let mounts: Vec<String> = texts("mounts")
+            .iter()
+            .map(|mount| format!("{} {}", text(&mount["hostPath"]), text(&mount["containerPath"])))
+            .collect();
+        let mut environment = texts("env").iter().map(|item| text(item).to_owned()).collect::<Vec<_>>();
+        // For /etc/ld.so.preload, which this file system may not have.
+        environment.push("LD_PRELOAD=/usr/local/lib/gpuslice/libgpuslice.so".to_owned());
+        self.contained(&mounts, &environment, program, arguments)
+    }
+
+    /// A program in a container of its own, which nobody has prepared for slices.
+    pub(crate) fn contained(
+        &self,
+        mounts: &[String],
+        environment: &[String],
+        program: &Path,
+        arguments: &[&str],
+    ) -> Living {
+        let namespaces = ["--pid", "--fork", "--kill-child", "--mount", "--mount-proc"];
+        let mut words: Vec<&str> = namespaces.to_vec();
+        words.extend(["sh", "-c", CONTAINER, "container", "env"]);
+        words.extend(environment.iter().map(String::as_str));
+        let program = program.display().to_string();
+        words.extend([program.as_str()].into_iter().chain(arguments.iter().copied()));
+        let folder = self.bench_folder().display().to_string();
+        let host = self.bench.program(Path::new("/usr/bin/unshare"), &words);
+        // The state lies where the container hides it.
+        host.set("BENCH", &folder)
+            .set("MOUNTS", &mounts.join("\n"))
+            .set("GPUSLICE_REGION", "")
+            .set("SIMGPU_STATE", "/run/bench/state")
+            .start()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if let Some(mut agent) = self.agent.take() {
+            let _ended = agent.kill();
+            let _waited_for = agent.wait();
+        }
+    }
+}
+
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).expect("the server listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a time can be set");
+    stream
+}
+
+/// Sends a request to a server as it is, and reads the answer to its end.
+pub(crate) fn request(address: SocketAddr, text: &str) -> Answer {
+    let mut stream = connect(address);
+    // What is too long may be answered before all of it was read.
+    let _may_be_closed = stream.write_all(text.as_bytes());
+    let mut answer = Vec::new();
+    let _reset_behind_the_answer = stream.read_to_end(&mut answer);
+    let text = String::from_utf8_lossy(&answer).into_owned();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    Answer {
+        status: status.unwrap_or_else(|| panic!("{text:?}")),
+        head: head.to_lowercase(),
+        body: body.to_owned(),
+    }
+}
+
+pub(crate) fn text(value: &Value) -> &str {
+    value.as_str().expect("this is text")
+}
+
+/// Whether there may be containers.
+pub(crate) fn may_have_containers() -> bool {
+    let tried = Command::new("unshare")
+        .args(["--mount", "--pid", "--fork", "--mount-proc", "true"])
+        .stderr(Stdio::null())
+        .status();
+    let can = tried.is_ok_and(|status| status.success());
+    if !can {
+        crate::support::skip_without_rights("slices in containers");
+    }
+    can
+}

@@ -1,0 +1,127 @@
+//! Checks that files and limits that tenants write harm neither the agent nor other slices.
+
+use crate::node::{Node, may_have_containers, text};
+use crate::support::{artefacts, compiler};
+use crate::{MIB, TWO, dies, first_process, join, witness};
+use gpuslice_region::Limits;
+use gpuslice_region::layout::VERSION;
+use serde_json::Value;
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
+#[test]
+fn a_slice_in_a_private_folder_is_found_with_its_numbers_and_gone_with_its_container() {
+    if !may_have_containers() {
+        return;
+    }
+    let mut node = Node::start("discover = true\n");
+    let library = artefacts::library().display().to_string();
+    let environment = [format!("LD_PRELOAD={library}"), "GPU_MEM_LIMIT=128MiB".to_owned()];
+    let program = node.contained(&[], &environment, &compiler::plain("witness"), &[&(48 * MIB).to_string()]);
+    assert_eq!(program.hear().as_deref(), Some("ready"));
+    let pid = first_process(&program);
+    let is_it = move |slice: &Value| slice["processes"][0]["host_pid"].as_u64() == Some(pid);
+    let told = node.until("it is found", |node| node.slice(is_it));
+    assert_eq!(
+        (&told["made"], told["devices"][0]["memory_limit"].as_u64()),
+        (&Value::Bool(false), Some(128 * MIB)),
+        "{told}"
+    );
+    assert_eq!(told["devices"][0]["memory_used"].as_u64(), Some(48 * MIB), "{told}");
+    assert!(text(&told["region"]).starts_with("/dev/shm/gpuslice-0-"), "{told}");
+    let slot = text(&told["name"]).to_owned();
+    let labels = [("slot", slot.as_str())];
+    assert_eq!(node.scrape().get("gpuslice_slice_memory_used_bytes", &labels), Some((48 * MIB) as f64));
+    drop(program);
+    dies(&mut node, pid);
+    let series = node.scrape().0;
+    let stale: Vec<_> = series.keys().filter(|(_, found)| found.get("slot") == Some(&slot)).collect();
+    assert!(stale.is_empty(), "{stale:?}");
+}
+
+/// Puts whatever is no region under a region's name into a folder.
+fn plant(folder: &Path) {
+    let at = |name: &str| folder.join(format!("gpuslice-0-{name}"));
+    fs::write(at("empty"), "").unwrap();
+    fs::write(at("foreign"), vec![b'x'; 1 << 20]).unwrap();
+    fs::write(at("short"), [b"gpuslice".as_slice(), &VERSION.to_ne_bytes()].concat()).unwrap();
+    File::create(at("huge")).unwrap().set_len(1 << 40).unwrap();
+    symlink("/etc/passwd", at("link")).unwrap();
+    fs::create_dir(at("folder")).unwrap();
+    fs::write(at("name\"\n\\ {}"), "").unwrap();
+    let made = Command::new("mkfifo").arg(at("pipe")).status().unwrap();
+    assert!(made.success());
+}
+
+#[test]
+fn what_is_no_region_harms_neither_the_agent_nor_other_slices() {
+    if !may_have_containers() {
+        return;
+    }
+    let mut node = Node::start(&format!("discover = true\n{TWO}"));
+    let planted = tempfile::tempdir_in("/dev/shm").unwrap();
+    plant(planted.path());
+    let mounts = [format!("{} /tmp/planted", planted.path().display())];
+    let go = "cp -a --sparse=always /tmp/planted/. /dev/shm/ && echo ready && exec sleep 300";
+    let container = node.contained(&mounts, &[], Path::new("/bin/sh"), &["-c", go]);
+    assert_eq!(container.hear().as_deref(), Some("ready"));
+    let told = ["begins with", "size "];
+    node.until("all of them were looked at", |node| {
+        node.scrape();
+        let log = node.log();
+        (told.iter().all(|words| log.contains(words)) && log.contains("gpuslice-0-huge")).then_some(())
+    });
+    let _a = witness(&node, "a", 16 * MIB);
+    let metrics = node.scrape();
+    assert_eq!(metrics.get("gpuslice_slice_memory_used_bytes", &[("slot", "a")]), Some((16 * MIB) as f64));
+    let planted = metrics
+        .0
+        .keys()
+        .filter(|(_, labels)| labels.get("slot").is_some_and(|slot| slot.contains("huge")))
+        .count();
+    assert_eq!(planted, 0);
+    let log = node.log();
+    assert!(!log.contains("/proc/self/fd"), "the path is the container's: {log}");
+    assert_eq!(log.matches("gpuslice-0-huge").count(), 1, "it is said once: {log}");
+}
+
+#[test]
+fn a_region_that_is_shortened_or_overwritten_while_it_is_read_is_told_and_harms_no_other() {
+    let mut node = Node::start(TWO);
+    let (a, _b) = (join(&node, "a"), join(&node, "b"));
+    node.until("both are told", |node| {
+        let metrics = node.scrape();
+        let living = |slot| metrics.get("gpuslice_slice_processes", &[("slot", slot)]) == Some(1.0);
+        (living("a") && living("b")).then_some(())
+    });
+    let region = File::options().write(true).open(node.region("a")).unwrap();
+    for size in [4096, 0] {
+        region.set_len(size).unwrap();
+        let metrics = node.scrape();
+        assert_eq!(metrics.get("gpuslice_slice_processes", &[("slot", "a")]), Some(0.0));
+        assert_eq!(
+            metrics.get("gpuslice_slice_memory_limit_bytes", &[("slot", "a")]),
+            Some((256 * MIB) as f64)
+        );
+        assert_eq!(metrics.get("gpuslice_slice_processes", &[("slot", "b")]), Some(1.0));
+        let told = node.slice(|slice| slice["name"] == "a").unwrap();
+        assert!(told["problem"].is_string(), "{told}");
+    }
+    assert!(node.get("/").body.contains(node.region("a").display().to_string().as_str()));
+    drop(a);
+}
+
+#[test]
+fn a_tenant_who_raises_its_limits_is_set_back() {
+    let mut node = Node::start(TWO);
+    let member = join(&node, "a");
+    let device = member.devices()[0].device;
+    member.set_limits(device, Limits::NONE);
+    node.until("the limits are those of the configuration", |_| {
+        let limits = member.limits(device);
+        (limits.memory == Some(256 * MIB) && limits.cores_permille == 300).then_some(())
+    });
+    assert!(node.log().contains("was set back"), "{}", node.log());
+}
