@@ -14,7 +14,7 @@ pub(crate) struct Slice {
     pub(crate) name: String,
     /// The container that its processes are in, as its engine numbers it; none: in none, in none that an engine made, or in several.
     pub(crate) container: Option<String>,
-    /// Whether this agent made it.
+    /// True if this agent made it.
     pub(crate) made: bool,
     /// The path of its region; of a slice that was found in a container, as that container sees it.
     pub(crate) region: String,

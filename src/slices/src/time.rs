@@ -298,3 +298,25 @@ impl ProcessTime {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_has_one_name() {
+        let all = [
+            Meter::None,
+            Meter::Events,
+            Meter::EventsAndOthers,
+            Meter::EventsAndSlices,
+            Meter::Nvml,
+            Meter::Estimates,
+        ];
+        for meter in all {
+            assert_eq!(serde_json::to_value(meter).unwrap(), meter.name());
+        }
+        assert_eq!(Meter::of_word(Measured::by(Source::Failing).word()), Meter::Estimates);
+        assert_eq!(Meter::of_word(u32::MAX), Meter::None, "a tenant can write any word");
+    }
+}
